@@ -1,0 +1,28 @@
+# One standard, one set of warnings and one visibility for every target.
+set(CMAKE_CXX_STANDARD 17)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_CXX_VISIBILITY_PRESET hidden)
+set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
+
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE Release)
+endif()
+
+find_program(HVD_CCACHE ccache)
+if(HVD_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${HVD_CCACHE})
+endif()
+
+find_package(Threads REQUIRED)
+
+# -ffp-contract=off: kernels of every instruction set must give equal bits.
+add_compile_options(-Wall -Wextra -ffp-contract=off)
+if(HVD_WERROR)
+  add_compile_options(-Werror)
+endif()
+if(HVD_SANITIZE)
+  add_compile_options(-fsanitize=${HVD_SANITIZE} -fno-omit-frame-pointer -g)
+  add_link_options(-fsanitize=${HVD_SANITIZE})
+endif()

@@ -1,0 +1,8 @@
+message(STATUS "")
+message(STATUS "horovod core")
+message(STATUS "  build type ........ ${CMAKE_BUILD_TYPE}")
+message(STATUS "  compiler .......... ${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION}")
+message(STATUS "  sanitizers ........ ${HVD_SANITIZE}")
+message(STATUS "  python module ..... ${HVD_BUILD_PYTHON}")
+message(STATUS "  core tests ........ ${HVD_BUILD_TESTS}")
+message(STATUS "")

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <memory>
+
+#include "base/collective.h"
+#include "base/step.h"
+
+namespace hvd {
+
+struct BackendTraits {
+  bool any_thread;   // Start and Advance may be called from whichever thread drives the engine
+  bool interleaves;  // several started machines may be advanced in any order
+  bool gpu_async;    // kDone means enqueued on the device, not complete
+};
+
+// Runs whole collectives on one device's memory for one process set. Every member calls Start with
+// equal specs (but for its own pieces' pointers) in the same order.
+class Backend {
+ public:
+  virtual ~Backend() = default;
+  virtual BackendTraits traits() const = 0;
+  // Bytes that one collective should not exceed when tensors are fused; 0 = tensors are not copied
+  // together at all, so any number may travel at once.
+  virtual std::unique_ptr<StepMachine> Start(CollectiveSpec spec) = 0;
+};
+
+}  // namespace hvd

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+namespace hvd {
+
+using Key = std::array<uint8_t, 32>;
+
+// What a connection is for; every role has a socket of its own, so that a stream that is held back
+// (data whose receive is not posted yet) never holds back another.
+enum class LinkRole : uint8_t { kWatch = 0, kControl, kData };
+
+// An authenticated, connected stream socket handed over by bootstrap. The core never resolves,
+// listens or authenticates; it seals with the keys. Whoever takes the link owns `fd`.
+struct Link {
+  int fd = -1;
+  int peer = -1;  // global rank
+  LinkRole role = LinkRole::kWatch;
+  Key send_key{};
+  Key recv_key{};
+};
+
+}  // namespace hvd

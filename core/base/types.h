@@ -1,0 +1,46 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace hvd {
+
+// Element types. The numbers travel in messages and in the Python module: append only.
+enum class DataType : uint8_t {
+  kUint8 = 0,
+  kInt8,
+  kUint16,
+  kInt16,
+  kInt32,
+  kInt64,
+  kFloat16,
+  kFloat32,
+  kFloat64,
+  kBool,
+  kBfloat16,
+  kUint32,
+  kUint64,
+};
+constexpr int kDataTypes = 13;
+
+// Public numbers (API: Average=0 ... Product=5).
+enum class ReduceOp : uint8_t { kAverage = 0, kSum, kAdasum, kMin, kMax, kProduct };
+
+// Every operation that is negotiated. Numbers travel in messages: append only.
+enum class OpKind : uint8_t { kAllreduce = 0, kAllgather, kBroadcast, kBarrier };
+
+using Shape = std::vector<int64_t>;
+
+size_t SizeOf(DataType dtype);
+bool IsFloating(DataType dtype);
+const char* Name(DataType dtype);  // "float32"
+const char* Name(ReduceOp op);     // "Sum"
+const char* Name(OpKind kind);     // "allreduce"
+std::string ToString(const Shape& shape);  // "[2, 3]"
+
+// Product of the dimensions; 1 for a 0-dim tensor; -1 when it does not fit 63 bits or a dim is negative.
+int64_t NumElements(const Shape& shape);
+
+}  // namespace hvd

@@ -1,0 +1,55 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/status.h"
+
+namespace hvd {
+
+// Names one message between two ranks. The generation is the transport's own and stands in every frame.
+struct FrameTag {
+  uint32_t set = 0;
+  uint64_t sequence = 0;
+  uint32_t chunk = 0;
+  bool operator==(const FrameTag& o) const {
+    return set == o.set && sequence == o.sequence && chunk == o.chunk;
+  }
+};
+
+// The fate of one posted send or receive. Owned by whoever posted it; it must outlive the transfer.
+struct Transfer {
+  bool done = false;
+  size_t bytes = 0;  // received: the length that the peer sent, at most the posted length
+};
+
+// Moves bytes between two ranks. Not thread safe: used by whoever holds the progress lock.
+//
+// A frame that arrives before its receive is posted stays in the socket, and what follows it waits
+// (flow control for free). So all ranks must start the operations they share in one order per set,
+// and control and data need a transport each.
+class Transport {
+ public:
+  virtual ~Transport() = default;
+  virtual int rank() const = 0;  // global ranks
+  virtual int size() const = 0;
+
+  // Posts; never waits. Buffers stay untouched until `transfer->done`. At most kMaxFrame bytes.
+  virtual void Send(int peer, const FrameTag& tag, const void* data, size_t bytes, Transfer* transfer) = 0;
+  virtual void Recv(int peer, const FrameTag& tag, void* data, size_t capacity, Transfer* transfer) = 0;
+
+  // Moves what can be moved now. *moved says whether anything did. An error names the peer whose link is
+  // lost or corrupt (`lost_peer`); the transport is then dead.
+  virtual Status Progress(bool* moved) = 0;
+  virtual int lost_peer() const = 0;  // -1 while healthy
+
+  // Readable when Progress may have something to do; -1 when the Waker is rung instead.
+  virtual int poll_fd() const = 0;
+
+  // Forgets everything posted and closes every socket. No posted buffer is touched afterwards.
+  virtual void Close() = 0;
+};
+
+constexpr size_t kMaxFrame = 16 << 20;
+
+}  // namespace hvd

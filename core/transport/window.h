@@ -1,0 +1,45 @@
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "base/status.h"
+
+namespace hvd {
+
+using Flag = std::atomic<uint64_t>;
+static_assert(Flag::is_always_lock_free, "flags are shared between processes");
+
+using SegmentId = int;
+
+// Shared memory among the ranks of a host, for one process set in one generation.
+//
+// Rules. A flag has one writer and only grows; it lies in a cache line that no other rank writes.
+// Sizes are never read from shared memory. A segment belongs to one generation and dies with it.
+class Window {
+ public:
+  virtual ~Window() = default;
+  virtual int rank() const = 0;  // position in the set
+  virtual int size() const = 0;
+
+  // Every member adds a zeroed, pre-faulted segment of `bytes` and maps everybody's. Collective and
+  // blocking: called while the engine is made, never from a step.
+  virtual Status Allocate(size_t bytes, SegmentId* id) = 0;
+
+  // Where `rank`'s segment is mapped here, page aligned.
+  virtual std::byte* Span(int rank, SegmentId id) = 0;
+
+  // Publishes `value` (everything written before is visible to whoever reads it) and rings the
+  // members that sleep. The check for sleepers is sequentially consistent with Arm.
+  virtual void Post(Flag& flag, uint64_t value) = 0;
+
+  // What the flag's writer last published, with acquire order.
+  static uint64_t Try(const Flag& flag) { return flag.load(std::memory_order_acquire); }
+
+  // Announces that this rank is about to sleep (true) or is awake (false). After Arm(true) the
+  // caller must look at its flags once more before it sleeps: a later Post rings its Waker.
+  virtual void Arm(bool sleeping) = 0;
+};
+
+}  // namespace hvd
