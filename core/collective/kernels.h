@@ -15,8 +15,8 @@ namespace hvd::kernels {
 // numpy does. bool: Sum and Max are "or", Product and Min are "and". Every instruction set gives equal bits.
 //
 // A destination may be one of the sources (same address), else they do not overlap. No alignment is assumed.
-void Reduce(const Reduction& reduction, const void* const* sources, int source_count, void* const* destinations,
-            int destination_count, int64_t elements);
+void Reduce(const Reduction& reduction, const void* const* sources, int source_count,
+            void* const* destinations, int destination_count, int64_t elements);
 
 // The instruction set that Reduce uses here: "avx512", "avx2" or "baseline".
 const char* InstructionSet();

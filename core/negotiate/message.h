@@ -15,6 +15,7 @@ constexpr uint32_t kNoId = 0xffffffff;
 constexpr size_t kMaxNameBytes = 1024;
 constexpr size_t kMaxDims = 16;
 constexpr size_t kMaxTensors = 1 << 20;  // in one request
+constexpr size_t kMaxErrorBytes = 8192;
 
 struct TensorMeta {
   DataType dtype = DataType::kFloat32;
@@ -31,20 +32,34 @@ struct Request {
   double postscale = 1.0;
   int32_t root = 0;     // broadcast; global rank
   int32_t device = -1;  // -1 = CPU
-  std::string name;     // for an unnamed operation its public name's stem: "allreduce.noname"
+  std::string name;     // empty for an unnamed operation
   std::vector<TensorMeta> tensors;
 
-  // Equal requests may share a cached id. Of an allgather the first dimensions may differ between ranks and from
-  // step to step: they are left out here and travel with each announcement.
+  // Equal requests share a cached id: everything on which the members must agree, so
+  // - of an allgather not the first dimensions: they may differ between ranks and from step to step, and
+  // travel
+  //   with each announcement;
+  // - of the device only CPU or GPU: every rank has a number of its own;
+  // - nothing that `kind` does not use (the root of an allreduce).
   bool SameAs(const Request& other) const;
 };
 
+// What an allgather announces: the first dimension of each tensor (of a 0-dim tensor, which is an error, 0).
+// Empty for the other kinds.
+Shape FirstDims(const Request& request);
+
+// An unnamed operation in messages to people: "allreduce.noname.7".
+std::string PublicName(OpKind kind, uint64_t ordinal);
+
 // One rank is ready. In full the first time; by the id that the response gave it from then on.
 struct Announcement {
-  uint32_t id = kNoId;     // kNoId: `request` is set
+  uint32_t id = kNoId;  // kNoId: `request` is set
   Request request;
-  uint64_t ordinal = 0;    // 0: named; else the n-th unnamed operation of this stem in this set, from 1
-  Shape first_dims;        // allgather: first dimension of each tensor
+  // 0: named; else this is the member's n-th unnamed operation in this set, from 1, without a gap. One count
+  // for all kinds, so that an unnamed allreduce here and an unnamed barrier there meet and are found to
+  // differ.
+  uint64_t ordinal = 0;
+  Shape first_dims;  // allgather: first dimension of each tensor
 };
 
 // Member -> sequencer. `urgent` = how many of this member's announcements so far (since the beginning,
@@ -54,13 +69,14 @@ struct AnnounceMessage {
   std::vector<Announcement> announcements;
 };
 
-// One decided operation: run it, or fail it with the same words everywhere.
+// One decided operation: run it, or fail it with the same words everywhere. A member finds its entry by
+// `ordinal` if that is not 0, else by `name`, which is that of `id` when `known`.
 struct Decision {
-  uint32_t id = kNoId;      // cached id from now on; kNoId when caching is off or on an error
-  bool known = false;       // the members learned `id` before: `name` does not travel
-  std::string name;
+  uint32_t id = kNoId;  // cached id from now on; kNoId when the cache is off or full, or on an error
+  bool known = false;   // the members learned `id` before; if not, each learns it now with its own request
+  std::string name;     // empty when known or unnamed
   uint64_t ordinal = 0;
-  std::string error;        // empty: execute
+  std::string error;  // empty: execute
   // allgather: first dimension per tensor and member, tensor-major.
   std::vector<int64_t> first_dims;
 };
@@ -71,8 +87,10 @@ struct Response {
   std::vector<Decision> decisions;  // one closed batch: they may travel together
 };
 
-// Bytes are little endian, lengths are checked before use, anything odd is an error naming the field.
-// Compact: a cached announcement or decision is a few bytes (varints).
+// Bytes are little endian, lengths are checked before use, anything odd is an error (kAborted) naming the
+// field. Compact: a cached announcement or decision is a few bytes (varints). Encode appends to `out`. Names
+// longer than kMaxNameBytes, shapes of more than kMaxDims or with negative dimensions must be refused before
+// they come here.
 void Encode(const AnnounceMessage& message, std::string* out);
 Status Decode(std::string_view bytes, AnnounceMessage* message);
 void Encode(const Response& response, std::string* out);

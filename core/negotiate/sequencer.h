@@ -2,25 +2,28 @@
 
 #include <cstdint>
 #include <deque>
-#include <map>
 #include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
+#include "negotiate/batch.h"
 #include "negotiate/message.h"
+#include "negotiate/response_cache.h"
+#include "negotiate/tally.h"
 
 namespace hvd::negotiate {
 
-using Micros = int64_t;  // any monotonic clock
-
 struct SequencerOptions {
-  std::vector<int> members;          // global ranks, for messages
-  int64_t batch_bytes = 8 << 20;     // a batch closes when this much is ready
-  Micros silence = 300;              // ... or when nothing became ready for so long
-  Micros urgent_silence = 30;        // ... when some member is blocked on it
-                                     // ... at once when every member is blocked on something in it
+  std::vector<int> members;       // global ranks, for messages; sorted
+  int64_t batch_bytes = 8 << 20;  // a batch closes when this much is ready
+  Micros silence = 300;           // ... or when nothing became ready for so long
+  Micros urgent_silence = 30;     // ... when some member is blocked on it
+                                  // ... at once when every member is blocked on something in it
   bool cache = true;
+  // Once so many requests have ids, new ones travel by name: names that never come back must not fill the
+  // memory.
+  size_t cache_capacity = 1 << 16;
 };
 
 // A tensor that some members have announced and others have not.
@@ -28,7 +31,7 @@ struct Unready {
   std::string name;
   OpKind kind;
   Micros since;
-  std::vector<int> ready;   // global ranks
+  std::vector<int> ready;  // global ranks
   std::vector<int> absent;
 };
 
@@ -37,9 +40,11 @@ struct Unready {
 class Sequencer {
  public:
   explicit Sequencer(SequencerOptions options);
+  Sequencer(const Sequencer&) = delete;
+  Sequencer& operator=(const Sequencer&) = delete;
 
-  // `member` is a position in the set. An error concerns that member's bytes (unknown id, ordinal out of order):
-  // the link is corrupt or the peer malicious.
+  // `member` is a position in the set. An error (kAborted) concerns that member's bytes (unknown id, ordinal
+  // out of order): the link is corrupt or the peer malicious, and the sequencer is of no more use.
   Status Announce(int member, AnnounceMessage message, Micros now);
 
   // The next response, if a batch is closed by `now`. Call until it returns nothing.
@@ -48,7 +53,65 @@ class Sequencer {
   // When Next may have something though nothing more is announced; -1 = never.
   Micros Deadline() const;
 
+  // Oldest first.
   std::vector<Unready> Pending() const;
+
+ private:
+  struct Member {
+    uint64_t announced = 0;
+    uint64_t ordinal = 0;  // of its latest unnamed operation
+  };
+  struct Name {
+    const std::string* text = nullptr;  // key of name_of_
+    Tally* tally = nullptr;             // while in flight
+    bool cached = false;                // some id has it, so it stays
+  };
+  struct Known {    // what an id means, beside its request
+    uint32_t name;  // kNoId: unnamed
+    int64_t bytes;  // of one member's tensors
+  };
+
+  Status AnnounceOne(size_t member, Announcement* announcement, Micros now);
+  Status Check(size_t member, Announcement* announcement) const;
+  Status Corrupt(size_t member, const std::string& what) const;
+  Tally* TallyOf(const Announcement& announcement);
+  Tally* NamedTally(uint32_t name);
+  Tally* UnnamedTally(uint64_t ordinal);
+  Tally* NewTally();
+  uint32_t NameOf(const std::string& text);
+  size_t VariantOf(Tally* tally, Announcement* announcement);
+  const Request& RequestOf(const Tally::Variant& variant) const;
+
+  // decide.cc
+  void Ready(Tally* tally, Micros now);
+  void Agree(Tally* tally, Decision* decision);
+  std::string Disagree(const Tally& tally) const;
+  void GiveId(Tally* tally, Decision* decision);
+  void GatherDims(const Tally& tally, Decision* decision) const;
+  int64_t BytesOf(const Tally& tally, const Decision& decision) const;
+  void Close();
+  void Release(Tally* tally);
+
+  const SequencerOptions options_;
+  std::vector<Member> members_;
+  Micros now_ = 0;
+  uint64_t number_ = 0;  // of the latest response
+
+  ResponseCache cache_;
+  std::vector<Known> known_;  // by id
+  std::unordered_map<std::string, uint32_t> name_of_;
+  std::vector<Name> names_;
+  std::vector<uint32_t> free_names_;
+  std::deque<Tally*> unnamed_;  // by ordinal from unnamed_base_; nullptr: decided
+  uint64_t unnamed_base_ = 1;
+  std::deque<Tally> tallies_;  // all, in flight or free
+  std::vector<Tally*> free_tallies_;
+
+  Batch batch_;
+  std::vector<Tally*> decided_;      // of the open batch,
+  std::vector<Decision> decisions_;  // in the same order
+  size_t usual_decisions_ = 0;
+  std::deque<Response> closed_;
 };
 
 }  // namespace hvd::negotiate

@@ -1,0 +1,103 @@
+# One word per daily task; CI calls these same words. Nothing here needs root.
+PYTHON ?= python3
+JOBS ?= 2
+WERROR ?= OFF
+# Options of benchmarks/compare.py, for example BENCH='--np 4 --only train'.
+BENCH ?=
+
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+CMAKE := $(BIN)/cmake
+CXX_FILES = $(shell find core tests/core -name '*.h' -o -name '*.cc')
+SYSTEM_PACKAGES := ccache gdb
+
+export CMAKE_BUILD_PARALLEL_LEVEL ?= $(JOBS)
+
+.DEFAULT_GOAL := help
+.PHONY: help venv build demo test test-core test-unit test-mp test-full tsan asan lint format bench test-deps clean
+
+help: ## List these words
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+$(VENV)/.tools: requirements/dev.txt scripts/preflight.py
+	@command -v $(PYTHON) >/dev/null || { echo "No '$(PYTHON)' here: install Python 3.10 or later, or name one: make PYTHON=..."; exit 1; }
+	@$(PYTHON) scripts/preflight.py
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) install --quiet -r requirements/dev.txt
+	@touch $@
+
+$(VENV)/.installed: $(VENV)/.tools pyproject.toml setup.py frameworks/horovod/version.py
+	$(PIP) install --quiet --no-build-isolation -e .
+	@touch $@
+
+venv: $(VENV)/.tools ## Make .venv with the tools and frameworks that the other words use
+
+build: $(VENV)/.installed ## Build horovod and install it, editable, into .venv
+	@$(BIN)/python setup.py --quiet build_ext --inplace
+
+demo: build ## Train the digits example with 1 and 2 processes; table and demo/loss.png
+	$(BIN)/python scripts/demo.py
+
+test: test-core test-unit test-mp ## Run the tests
+
+# $(1) folder in build/, $(2) sanitizers. Tests of the core need no Python.
+define core_tests
+	$(CMAKE) -S . -B build/$(1) -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DHVD_BUILD_TESTS=ON \
+	  -DHVD_BUILD_PYTHON=OFF -DHVD_WERROR=$(WERROR) -DHVD_SANITIZE=$(2) >build/$(1).log || { cat build/$(1).log; exit 1; }
+	$(CMAKE) --build build/$(1)
+	$(BIN)/ctest --test-dir build/$(1) --output-on-failure -j $(JOBS)
+endef
+
+test-core: venv ## Run the core's tests (C++, ranks are threads)
+	@mkdir -p build
+	$(call core_tests,core-tests,)
+
+test-unit: build ## Run the Python tests that need one process
+	$(BIN)/python -m pytest tests/unit -n $(JOBS) -q
+
+test-mp: build ## Run the tests that start several processes
+	$(BIN)/python -m pytest tests/mp -q
+
+test-full: export HVD_TEST_FULL := 1
+test-full: build ## Run everything, the long tests too
+	@mkdir -p build
+	$(call core_tests,core-tests,)
+	$(BIN)/python -m pytest tests -m 'full or not full' --timeout 1200 -q
+
+tsan: venv ## Run the core's tests under ThreadSanitizer
+	@mkdir -p build
+	$(call core_tests,tsan,thread)
+
+asan: venv ## Run the core's tests under AddressSanitizer and UBSan
+	@mkdir -p build
+	$(call core_tests,asan,address$(comma)undefined)
+
+comma := ,
+
+lint: venv ## Check formatting, types and the arrows between layers
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/clang-format --dry-run -Werror $(CXX_FILES)
+	$(BIN)/python -m pytest tests/unit/test_layers.py -q
+
+format: venv ## Format everything
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+	$(BIN)/clang-format -i $(CXX_FILES)
+
+bench: build ## Compare with torch.distributed (gloo, DDP), interleaved; one table, about 3 minutes
+	$(BIN)/python benchmarks/compare.py $(BENCH)
+
+test-deps: ## Install optional system packages where root; otherwise say which
+	@if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  apt-get install -y -qq --no-install-recommends $(SYSTEM_PACKAGES) >/dev/null 2>&1 || \
+	  { apt-get update -qq && apt-get install -y -qq --no-install-recommends $(SYSTEM_PACKAGES); } >/dev/null 2>&1 || \
+	  echo "Optional packages could not be installed, going on without: $(SYSTEM_PACKAGES)"; \
+	else echo "Optional: apt-get install $(SYSTEM_PACKAGES)"; fi
+
+clean: ## Remove what was built (.venv stays)
+	rm -rf build dist demo .pytest_cache .ruff_cache .mypy_cache .hypothesis frameworks/*.egg-info
+	rm -f frameworks/horovod/_core*.so $(VENV)/.installed
+	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +

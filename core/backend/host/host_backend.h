@@ -1,0 +1,38 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "backend/backend.h"
+#include "collective/board.h"
+#include "collective/group.h"
+
+namespace hvd {
+
+// Collectives on host memory, over shared memory or over links.
+class HostBackend : public Backend {
+ public:
+  BackendTraits traits() const override { return {true, true, false}; }
+  std::unique_ptr<StepMachine> Start(CollectiveSpec spec) final;
+
+ protected:
+  HostBackend(int rank, int size) : rank_(rank), size_(size) {}
+
+ private:
+  virtual std::unique_ptr<StepMachine> StartAmongMany(const CollectiveSpec& spec) = 0;
+  Status Check(const CollectiveSpec& spec) const;
+
+  const int rank_;  // position in the set
+  const int size_;
+};
+
+// All members share the window. Collective and blocking: allocates the set's segment. `window` outlives the
+// backend; no machine outlives either.
+Status MakeWindowBackend(Window* window, std::unique_ptr<Backend>* backend);
+
+// `members` are global ranks in the order of the set, `rank` is the own position among them. `transport`
+// outlives the backend; it is closed before an unfinished machine is destroyed.
+std::unique_ptr<Backend> MakeTransportBackend(Transport* transport, uint32_t set, std::vector<int> members,
+                                              int rank);
+
+}  // namespace hvd

@@ -1,0 +1,113 @@
+#include "base/config.h"
+
+#include <map>
+
+#include "base/config_parse.h"
+
+namespace hvd {
+
+namespace {
+
+constexpr double kDay = 86400;
+
+using Parse = bool (*)(const std::string& text, Config* config);
+
+// How a row's value gets into Config. Rows without a reader are read by Python alone.
+struct Reader {
+  const char* allowed;
+  Parse parse;
+};
+
+template <double Config::*member>
+bool Seconds(const std::string& text, Config* config) {
+  return ParseNumber(text, 0, kDay, &(config->*member));
+}
+
+template <double Config::*member>
+bool Period(const std::string& text, Config* config) {
+  return ParseNumber(text, 0.01, kDay, &(config->*member));
+}
+
+template <bool Config::*member>
+bool Flag(const std::string& text, Config* config) {
+  return ParseFlag(text, &(config->*member));
+}
+
+template <int64_t Config::*member>
+bool Count(const std::string& text, Config* config) {
+  return ParseInteger(text, 0, int64_t{1} << 60, &(config->*member));
+}
+
+template <std::string Config::*member>
+bool Text(const std::string& text, Config* config) {
+  config->*member = text;
+  return true;
+}
+
+bool CycleTime(const std::string& text, Config* config) {
+  return ParseNumber(text, 0, 60'000, &config->cycle_time_ms);
+}
+
+bool Transport(const std::string& text, Config* config) {
+  static const std::map<std::string, TransportChoice> choices = {
+      {"auto", TransportChoice::kAuto}, {"shm", TransportChoice::kShm}, {"tcp", TransportChoice::kTcp}};
+  const auto found = choices.find(text);
+  if (found == choices.end()) return false;
+  config->transport = found->second;
+  return true;
+}
+
+bool Level(const std::string& text, Config* config) { return ParseLogLevel(text, &config->log_level); }
+bool Affinity(const std::string& text, Config* config) { return ParseList(text, &config->thread_affinity); }
+
+constexpr char kFlagValues[] = "0 or 1";
+constexpr char kSecondsValues[] = "seconds from 0 to 86400";
+constexpr char kPeriodValues[] = "seconds from 0.01 to 86400";
+constexpr char kCountValues[] = "an integer from 0 on";
+
+const std::map<std::string, Reader>& Readers() {
+  static const std::map<std::string, Reader> readers = {
+      {"HOROVOD_FUSION_THRESHOLD", {kCountValues, Count<&Config::fusion_threshold>}},
+      {"HOROVOD_CYCLE_TIME", {"milliseconds from 0 to 60000", CycleTime}},
+      {"HOROVOD_CACHE_CAPACITY", {kCountValues, Count<&Config::cache_capacity>}},
+      {"HOROVOD_TRANSPORT", {"auto, shm or tcp", Transport}},
+      {"HOROVOD_LOG_LEVEL", {"trace, debug, info, warning, error or fatal", Level}},
+      {"HOROVOD_LOG_HIDE_TIME", {kFlagValues, Flag<&Config::log_hide_time>}},
+      {"HOROVOD_TIMELINE", {"a path", Text<&Config::timeline>}},
+      {"HOROVOD_TIMELINE_MARK_CYCLES", {kFlagValues, Flag<&Config::timeline_mark_cycles>}},
+      {"HOROVOD_STALL_CHECK_DISABLE", {kFlagValues, Flag<&Config::stall_check_disable>}},
+      {"HOROVOD_STALL_CHECK_TIME_SECONDS", {kPeriodValues, Period<&Config::stall_check_seconds>}},
+      {"HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", {kSecondsValues, Seconds<&Config::stall_shutdown_seconds>}},
+      {"HOROVOD_THREAD_AFFINITY", {"core numbers with commas between", Affinity}},
+      {"HOROVOD_FAILPOINT", {"name@count:rankR:action", Text<&Config::failpoint>}},
+      {"HOROVOD_HEARTBEAT_SECONDS", {kPeriodValues, Period<&Config::heartbeat_seconds>}},
+      {"HOROVOD_PEER_TIMEOUT_SECONDS", {kPeriodValues, Period<&Config::peer_timeout_seconds>}},
+  };
+  return readers;
+}
+
+Status BadValue(const char* variable, const std::string& value, const std::string& allowed) {
+  return Status::Invalid(std::string(variable) + "=" + value.substr(0, 64) + ": expected " + allowed);
+}
+
+Status CheckTogether(const Config& config) {
+  if (config.peer_timeout_seconds >= 2 * config.heartbeat_seconds) return Status::Ok();
+  return BadValue("HOROVOD_PEER_TIMEOUT_SECONDS", std::to_string(config.peer_timeout_seconds),
+                  "at least twice HOROVOD_HEARTBEAT_SECONDS, " + std::to_string(config.heartbeat_seconds));
+}
+
+}  // namespace
+
+Status ReadConfig(const Lookup& lookup, Config* config) {
+  for (const Setting& setting : SettingsTable()) {
+    const auto reader = Readers().find(setting.variable);
+    if (reader == Readers().end()) continue;
+    const char* value = lookup(setting.variable);
+    if (value == nullptr || *value == '\0') continue;
+    if (!reader->second.parse(value, config))
+      return BadValue(setting.variable, value, reader->second.allowed);
+  }
+  return CheckTogether(*config);
+}
+
+}  // namespace hvd

@@ -1,0 +1,54 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "base/log.h"
+#include "base/status.h"
+
+namespace hvd {
+
+// One row of the one table of settings; the documentation and the launcher's checks come from it too.
+// `type` is what a value looks like: integer, bytes, number, flag, choice, path, text, list, secret.
+struct Setting {
+  const char* variable;
+  const char* type;
+  const char* default_value;  // "" = unset
+  const char* help;
+};
+
+const std::vector<Setting>& SettingsTable();
+
+enum class TransportChoice : uint8_t { kAuto, kShm, kTcp };
+
+constexpr int64_t kUnbounded = -1;
+
+// The settings that the core reads. The initial values are the defaults of the table.
+struct Config {
+  int64_t fusion_threshold = 128 << 20;  // bytes
+  double cycle_time_ms = 1.0;
+  int64_t cache_capacity = kUnbounded;  // 0 = no cache
+  TransportChoice transport = TransportChoice::kAuto;
+  LogLevel log_level = LogLevel::kWarning;
+  bool log_hide_time = false;
+  std::string timeline;  // path; empty = none
+  bool timeline_mark_cycles = false;
+  bool stall_check_disable = false;
+  double stall_check_seconds = 10.0;
+  double stall_shutdown_seconds = 0.0;  // 0 = only on proof
+  std::vector<int> thread_affinity;     // a core per local rank; empty = anywhere
+  std::string failpoint;
+  double heartbeat_seconds = 1.0;
+  double peer_timeout_seconds = 6.0;
+};
+
+// The value of a variable or null, as getenv.
+using Lookup = std::function<const char*(const char* variable)>;
+
+// Reads each variable once. Unset or empty = the default. A bad value is an error that names the variable and
+// what is allowed; *config is then unspecified.
+Status ReadConfig(const Lookup& lookup, Config* config);
+
+}  // namespace hvd

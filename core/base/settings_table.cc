@@ -1,0 +1,56 @@
+#include "base/config.h"
+
+namespace hvd {
+
+const std::vector<Setting>& SettingsTable() {
+  static const std::vector<Setting> table = {
+      // How tensors travel.
+      {"HOROVOD_FUSION_THRESHOLD", "bytes", "134217728",
+       "Most bytes of tensors that travel in one collective; 0 = each alone."},
+      {"HOROVOD_CYCLE_TIME", "number", "1.0",
+       "Most milliseconds of silence after which a batch of tensors closes."},
+      {"HOROVOD_CACHE_CAPACITY", "integer", "",
+       "Most operations whose description is cached; unset = all, 0 = none."},
+      {"HOROVOD_TRANSPORT", "choice", "auto",
+       "auto, shm or tcp; tcp is used between processes of one machine too."},
+      {"HOROVOD_CPU_OPERATIONS", "text", "", "Data plane of CPU tensors; unset = the library's own."},
+      {"HOROVOD_THREAD_AFFINITY", "list", "",
+       "Core of the background thread of each local rank, such as 0,2,4."},
+      // What is reported.
+      {"HOROVOD_LOG_LEVEL", "choice", "warning",
+       "Lowest level logged: trace, debug, info, warning, error or fatal."},
+      {"HOROVOD_LOG_HIDE_TIME", "flag", "0", "Log without the time."},
+      {"HOROVOD_TIMELINE", "path", "", "File that rank 0 writes the timeline to."},
+      {"HOROVOD_TIMELINE_MARK_CYCLES", "flag", "0", "Mark each cycle of the engine in the timeline."},
+      // Failures.
+      {"HOROVOD_STALL_CHECK_DISABLE", "flag", "0",
+       "Do not report tensors that some ranks have not submitted."},
+      {"HOROVOD_STALL_CHECK_TIME_SECONDS", "number", "10",
+       "Seconds after which a stalled tensor is reported."},
+      {"HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "number", "0",
+       "Seconds after which a stalled tensor fails the job; 0 = only when a deadlock is proved."},
+      {"HOROVOD_HEARTBEAT_SECONDS", "number", "1.0", "Seconds between two signs of life to a peer."},
+      {"HOROVOD_PEER_TIMEOUT_SECONDS", "number", "6.0",
+       "Seconds of silence after which a peer counts as lost."},
+      {"HOROVOD_FAILPOINT", "text", "",
+       "For tests: name@count:rankR:action stops or kills a rank at a point of its work."},
+      // Who this process is, and how it meets the others.
+      {"HOROVOD_RANK", "integer", "", "Rank of this process in the job."},
+      {"HOROVOD_SIZE", "integer", "", "Number of processes in the job."},
+      {"HOROVOD_LOCAL_RANK", "integer", "", "Rank of this process on its host."},
+      {"HOROVOD_LOCAL_SIZE", "integer", "", "Number of processes on this host."},
+      {"HOROVOD_CROSS_RANK", "integer", "", "Rank of this host among those that have this local rank."},
+      {"HOROVOD_CROSS_SIZE", "integer", "", "Number of hosts that have this local rank."},
+      {"HOROVOD_HOSTNAME", "text", "", "Name of this host in messages."},
+      {"HOROVOD_START_TIMEOUT", "number", "30",
+       "Seconds that the processes wait for each other at the start."},
+      {"HOROVOD_STORE_ADDR", "text", "", "Address of the rendezvous store."},
+      {"HOROVOD_SECRET_KEY", "secret", "",
+       "The job's secret, set by the launcher; removed from the environment by init."},
+      {"HOROVOD_SECRET_FILE", "path", "",
+       "File (mode 0600) with the job's secret, where no launcher sets it."},
+  };
+  return table;
+}
+
+}  // namespace hvd

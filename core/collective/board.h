@@ -1,0 +1,93 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "transport/window.h"
+
+namespace hvd {
+
+constexpr size_t kTinyBytes = 56;          // fits in the cache line of its flag
+constexpr size_t kInlineBytes = 4 << 10;   // largest payload of one rank that travels in a slot
+constexpr size_t kChunkBytes = 128 << 10;  // largest part of a stream that is staged at once
+constexpr uint64_t kStagingSlots = 4;      // chunks of one rank that may be staged at once
+
+// What a rank has done with a chunk. Every large operation numbers its chunks from the same counter of the
+// set, so "count" below is the number of chunks done since the board was made.
+enum class Phase : uint8_t {
+  kCopied = 0,  // my part of the chunk lies in my staging
+  kReduced,     // my slice of the result lies in my staging, and I read nobody's input of this chunk any more
+  kTaken,       // I read nobody's staging of this chunk any more
+};
+constexpr int kPhases = 3;
+
+// The segment that the members of a set share: who writes which line, and when a place may be written again.
+//
+// Operations and chunks are numbered from the same counters on every member, because every member starts
+// the same collectives in the same order. A member begins operations in order, and does each phase of the
+// chunks in order; machines that are advanced early find that it is not their turn.
+//
+// Reuse of an inline slot. Operation s uses slot s & 1, which operation s-2 used before it. Begin(s) waits
+// for start >= s of every member, that is, until all have begun operation s-1. A member begins s-1 only
+// when it has finished reading every earlier inline operation, s-2 among them. So nobody reads the slot.
+//
+// Reuse of a staging slot. Chunk k uses slot k % kStagingSlots, which chunk j = k - kStagingSlots used
+// before it. A member writes it when every member's kTaken > j. Who has taken j reads no result of j, and
+// has itself reduced j before (it takes only what all have reduced), so it reads no input of j either.
+//
+// After an operation that did not complete everywhere the board is dead, with its generation.
+class Board {
+ public:
+  // Collective and blocking, as Window::Allocate.
+  static Status Make(Window* window, std::unique_ptr<Board>* board);
+
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+
+  uint64_t NextOperation() { return next_operation_++; }
+  uint64_t NextChunks(uint64_t count);
+
+  // Whether `operation` is the next to begin here; an inline one also needs its slot back from everybody.
+  bool MayBegin(uint64_t operation) const { return begun_ == operation && !inline_open_; }
+  bool MayBeginInline(uint64_t operation);
+  // Publishes that the operation has begun, with the payload written to Slot(rank(), ...) before.
+  void Begin(uint64_t operation);
+  void BeginInline(uint64_t operation);
+  // The slots of the inline operation in progress have all been read here.
+  void EndInline() { inline_open_ = false; }
+  bool HasBegun(int rank, uint64_t operation) const;
+  std::byte* Slot(int rank, uint64_t operation, size_t bytes) const;
+
+  // How many chunks this rank, `rank`, or everybody has brought through a phase.
+  uint64_t Mine(Phase phase) const { return mine_[Index(phase)]; }
+  bool Has(int rank, Phase phase, uint64_t count);
+  bool AllHave(Phase phase, uint64_t count);
+  bool MayStage(uint64_t chunk) {
+    return chunk < kStagingSlots || AllHave(Phase::kTaken, chunk - kStagingSlots + 1);
+  }
+  void Post(Phase phase, uint64_t count);
+  std::byte* Staging(int rank, uint64_t chunk) const;
+
+ private:
+  struct Segment;
+
+  explicit Board(Window* window);
+  static int Index(Phase phase) { return static_cast<int>(phase); }
+
+  Window* const window_;
+  const int rank_;
+  const int size_;
+  std::vector<Segment*> segments_;
+  uint64_t next_operation_ = 0;
+  uint64_t next_chunk_ = 0;
+  uint64_t begun_ = 0;        // operations begun here
+  bool inline_open_ = false;  // an inline operation has begun here whose slots are not all read
+  std::array<uint64_t, kPhases> mine_{};
+  // What was last seen of the peers' flags: a counter that only grows need not be read again.
+  std::vector<std::array<uint64_t, kPhases>> seen_;
+};
+
+}  // namespace hvd

@@ -1,0 +1,7 @@
+#include "collective/kernels_loops.h"
+
+namespace hvd::kernels {
+
+extern const Table kBaselineTable = {"baseline", HVD_KERNEL_ROWS};
+
+}  // namespace hvd::kernels

@@ -1,0 +1,7 @@
+#include "collective/kernels_table.h"
+
+namespace hvd::kernels {
+
+std::vector<const Table*> UsableTables() { return {&kBaselineTable}; }
+
+}  // namespace hvd::kernels

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <vector>
+
+// Who talks to whom.
+namespace hvd {
+
+// Binomial tree over positions relative to the root (the root is 0): a node's parent is its number without
+// the lowest set bit.
+inline int TreeParent(int node) { return node & (node - 1); }
+
+// Children with the largest subtree first, because theirs is the longest way.
+inline std::vector<int> TreeChildren(int node, int size) {
+  std::vector<int> children;
+  const int limit = node == 0 ? size : node & -node;
+  int bit = 1;
+  while (bit < limit) bit *= 2;
+  for (bit /= 2; bit > 0; bit /= 2) {
+    if (node + bit < size) children.push_back(node + bit);
+  }
+  return children;
+}
+
+// The block that position `rank` receives from its predecessor in step `step` of a ring; it sends in step s
+// what it received in step s-1, and its own block first.
+inline int RingBlock(int rank, int step, int size) { return ((rank - 1 - step) % size + size) % size; }
+
+}  // namespace hvd

@@ -1,0 +1,56 @@
+#include "collective/piece_stream.h"
+
+#include <cstring>
+
+namespace hvd {
+
+PieceStream::PieceStream(const std::vector<Piece>& pieces) {
+  pieces_.reserve(pieces.size());
+  ends_.reserve(pieces.size());
+  int64_t end = 0;
+  for (const Piece& piece : pieces) {
+    if (piece.bytes == 0) continue;
+    pieces_.push_back(piece);
+    ends_.push_back(end += piece.bytes);
+  }
+}
+
+void PieceStream::Pack(int64_t begin, int64_t end, std::byte* to) const {
+  ForEach(begin, end, [to](const std::byte* input, std::byte*, int64_t at, int64_t bytes) {
+    std::memcpy(to + at, input, static_cast<size_t>(bytes));
+  });
+}
+
+void PieceStream::Unpack(int64_t begin, int64_t end, const std::byte* from) const {
+  ForEach(begin, end, [from](const std::byte*, std::byte* output, int64_t at, int64_t bytes) {
+    std::memcpy(output, from + at, static_cast<size_t>(bytes));
+  });
+}
+
+void PieceStream::Keep(int64_t begin, int64_t end) const {
+  ForEach(begin, end, [](const std::byte* input, std::byte* output, int64_t, int64_t bytes) {
+    // An input may lie inside its own output.
+    if (input != output) std::memmove(output, input, static_cast<size_t>(bytes));
+  });
+}
+
+std::vector<PieceStream> GatherParts(const CollectiveSpec& spec, int rank, int size) {
+  std::vector<std::vector<Piece>> parts(static_cast<size_t>(size));
+  for (size_t i = 0; i < spec.pieces.size(); ++i) {
+    std::byte* output = spec.pieces[i].output;
+    for (int q = 0; q < size; ++q) {
+      const int64_t bytes = spec.rank_bytes[i][q];
+      parts[q].push_back({q == rank ? spec.pieces[i].input : nullptr, output, bytes});
+      output += bytes;
+    }
+  }
+  return {parts.begin(), parts.end()};
+}
+
+std::vector<PieceStream> BroadcastParts(const CollectiveSpec& spec, int size) {
+  std::vector<PieceStream> parts(static_cast<size_t>(size));
+  parts[spec.root] = PieceStream(spec.pieces);
+  return parts;
+}
+
+}  // namespace hvd

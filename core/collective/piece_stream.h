@@ -1,0 +1,53 @@
+#pragma once
+
+#include <algorithm>
+#include <vector>
+
+#include "base/collective.h"
+
+namespace hvd {
+
+// The pieces of a collective laid end to end, so that algorithms cut chunks without regard to tensors
+// and nothing is copied together first.
+class PieceStream {
+ public:
+  PieceStream() = default;
+  explicit PieceStream(const std::vector<Piece>& pieces);
+
+  int64_t bytes() const { return ends_.empty() ? 0 : ends_.back(); }
+  // The one non-empty piece, or null when there are several or none.
+  const Piece* Single() const { return pieces_.size() == 1 ? &pieces_[0] : nullptr; }
+
+  // Calls visit(input, output, at, bytes) for each part of a piece in [begin, end); `at` is its distance
+  // from `begin`.
+  template <typename Visit>
+  void ForEach(int64_t begin, int64_t end, Visit visit) const {
+    size_t i = std::upper_bound(ends_.begin(), ends_.end(), begin) - ends_.begin();
+    for (int64_t from = begin; from < end; ++i) {
+      const int64_t to = std::min(end, ends_[i]);
+      const int64_t inside = from - (ends_[i] - pieces_[i].bytes);
+      const Piece& piece = pieces_[i];
+      // Another rank's part of an allgather has no input here.
+      visit(piece.input == nullptr ? nullptr : piece.input + inside, piece.output + inside, from - begin,
+            to - from);
+      from = to;
+    }
+  }
+
+  void Pack(int64_t begin, int64_t end, std::byte* to) const;            // inputs -> to
+  void Unpack(int64_t begin, int64_t end, const std::byte* from) const;  // from -> outputs
+  void Keep(int64_t begin, int64_t end) const;  // inputs -> outputs, where they differ
+
+ private:
+  std::vector<Piece> pieces_;  // without the empty ones
+  std::vector<int64_t> ends_;  // where each ends in the stream
+};
+
+// The stream of each rank's part of an allgather, with the places in this rank's outputs where it goes.
+// Only the part of `rank` has inputs.
+std::vector<PieceStream> GatherParts(const CollectiveSpec& spec, int rank, int size);
+
+// A broadcast is an allgather to which only the root contributes.
+std::vector<PieceStream> BroadcastParts(const CollectiveSpec& spec, int size);
+
+}  // namespace hvd

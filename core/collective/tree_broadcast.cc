@@ -1,0 +1,134 @@
+#include "collective/tree_broadcast.h"
+
+#include <algorithm>
+#include <array>
+
+#include "base/failpoint.h"
+#include "collective/patterns.h"
+#include "collective/piece_stream.h"
+
+namespace hvd {
+
+namespace {
+
+class TreeBroadcast : public StepMachine {
+ public:
+  TreeBroadcast(const Group& group, const CollectiveSpec& spec)
+      : group_(group),
+        sequence_(spec.sequence),
+        is_root_(group.rank == spec.root),
+        stream_(spec.pieces),
+        frames_(static_cast<size_t>((stream_.bytes() + kFrameBytes - 1) / kFrameBytes)) {
+    const int node = (group_.rank - spec.root + group_.size()) % group_.size();
+    parent_ = (TreeParent(node) + spec.root) % group_.size();
+    for (int child : TreeChildren(node, group_.size())) {
+      children_.push_back({(child + spec.root) % group_.size(), 0, 0, {}});
+    }
+    // One tensor is received and passed on where it lies; several are put together first.
+    if (const Piece* piece = stream_.Single()) {
+      work_ = piece->output;
+    } else {
+      status_ = group_.scratch->Borrow(static_cast<size_t>(stream_.bytes()), &scratch_);
+      work_ = scratch_.data();
+    }
+  }
+
+  Status status() const override { return status_; }
+
+  Step Advance() override {
+    if (!status_.ok()) return Step::kFailed;
+    const bool posted = PostReceives();
+    if (TakeNext()) return status_.ok() ? Step::kProgressed : Step::kFailed;
+    bool sent = false;
+    bool done = ready_ == frames_;
+    for (Child& child : children_) {
+      sent |= PostSends(&child);
+      done &= child.done == frames_;
+    }
+    if (done) return Step::kDone;
+    return posted || sent ? Step::kProgressed : Step::kBlocked;
+  }
+
+ private:
+  struct Child {
+    int position;
+    size_t sent;  // frames posted
+    size_t done;
+    std::array<Transfer, kInFlight> sending;
+  };
+
+  int64_t Begin(size_t frame) const { return static_cast<int64_t>(frame) * kFrameBytes; }
+  int64_t End(size_t frame) const { return std::min(Begin(frame) + kFrameBytes, stream_.bytes()); }
+  size_t Bytes(size_t frame) const { return static_cast<size_t>(End(frame) - Begin(frame)); }
+
+  bool PostReceives() {
+    if (is_root_) return false;
+    bool posted = false;
+    for (; receive_posted_ < std::min(ready_ + kInFlight, frames_); ++receive_posted_) {
+      Transfer& transfer = receiving_[receive_posted_ % kInFlight] = {};
+      group_.Recv(parent_, sequence_, static_cast<uint32_t>(receive_posted_), work_ + Begin(receive_posted_),
+                  Bytes(receive_posted_), &transfer);
+      posted = true;
+    }
+    return posted;
+  }
+
+  // Makes the next frame ready to be passed on (or fails); false when it is not here yet.
+  bool TakeNext() {
+    if (ready_ == frames_ || !(is_root_ || receiving_[ready_ % kInFlight].done)) return false;
+    if (!is_root_) {
+      status_ = group_.Check(receiving_[ready_ % kInFlight], Bytes(ready_), parent_);
+      if (!status_.ok()) return true;
+    }
+    failpoint::Hit("chunk");
+    MoveNext();
+    ++ready_;
+    return true;
+  }
+
+  void MoveNext() const {
+    const int64_t begin = Begin(ready_);
+    const int64_t end = End(ready_);
+    if (is_root_) stream_.Keep(begin, end);
+    if (stream_.Single() != nullptr) return;
+    if (is_root_) {
+      stream_.Pack(begin, end, work_ + begin);
+    } else {
+      stream_.Unpack(begin, end, work_ + begin);
+    }
+  }
+
+  bool PostSends(Child* child) {
+    while (child->done < child->sent && child->sending[child->done % kInFlight].done) ++child->done;
+    bool posted = false;
+    for (; child->sent < std::min(ready_, child->done + kInFlight); ++child->sent) {
+      Transfer& transfer = child->sending[child->sent % kInFlight] = {};
+      group_.Send(child->position, sequence_, static_cast<uint32_t>(child->sent), work_ + Begin(child->sent),
+                  Bytes(child->sent), &transfer);
+      posted = true;
+    }
+    return posted;
+  }
+
+  const Group group_;
+  const uint64_t sequence_;
+  const bool is_root_;
+  const PieceStream stream_;
+  const size_t frames_;
+  int parent_ = 0;
+  std::vector<Child> children_;
+  ScratchPool::Lease scratch_;
+  std::byte* work_ = nullptr;  // the whole stream, contiguous
+  Status status_;
+  size_t ready_ = 0;  // frames that may be passed on
+  size_t receive_posted_ = 0;
+  std::array<Transfer, kInFlight> receiving_;
+};
+
+}  // namespace
+
+std::unique_ptr<StepMachine> MakeTreeBroadcast(const Group& group, const CollectiveSpec& spec) {
+  return std::make_unique<TreeBroadcast>(group, spec);
+}
+
+}  // namespace hvd

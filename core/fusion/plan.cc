@@ -1,0 +1,63 @@
+#include "fusion/plan.h"
+
+#include <algorithm>
+
+namespace hvd::fusion {
+
+namespace {
+
+bool GoesAlone(const Ready& tensor, int64_t threshold) {
+  // Adasum combines by the dot products of one tensor; a barrier has no data.
+  const bool adasum = tensor.kind == OpKind::kAllreduce && tensor.op == ReduceOp::kAdasum;
+  return adasum || tensor.kind == OpKind::kBarrier || threshold == 0 || tensor.bytes > threshold;
+}
+
+bool MayTravelTogether(const Ready& a, const Ready& b) {
+  if (a.kind != b.kind || a.device != b.device) return false;
+  switch (a.kind) {
+    case OpKind::kAllreduce:
+      return a.dtype == b.dtype && a.op == b.op && a.prescale == b.prescale && a.postscale == b.postscale;
+    case OpKind::kBroadcast:
+      return a.root == b.root;
+    case OpKind::kAllgather:
+      return true;
+    case OpKind::kBarrier:
+      return false;
+  }
+  return false;
+}
+
+// A group that may still take members.
+struct Open {
+  size_t group;
+  const Ready* first;
+  int64_t bytes;
+};
+
+}  // namespace
+
+std::vector<std::vector<size_t>> Plan(const std::vector<Ready>& ready, int64_t threshold) {
+  std::vector<std::vector<size_t>> groups;
+  std::vector<Open> open;  // one for each kind of company
+  for (size_t i = 0; i < ready.size(); ++i) {
+    const Ready& tensor = ready[i];
+    if (GoesAlone(tensor, threshold)) {
+      groups.push_back({i});
+      continue;
+    }
+    auto company = std::find_if(open.begin(), open.end(),
+                                [&](const Open& other) { return MayTravelTogether(*other.first, tensor); });
+    if (company == open.end()) {
+      company = open.insert(open.end(), {groups.size(), &tensor, 0});
+      groups.emplace_back();
+    } else if (company->bytes + tensor.bytes > threshold) {
+      *company = {groups.size(), &tensor, 0};
+      groups.emplace_back();
+    }
+    groups[company->group].push_back(i);
+    company->bytes += tensor.bytes;
+  }
+  return groups;
+}
+
+}  // namespace hvd::fusion

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "negotiate/message.h"
+
+namespace hvd::negotiate {
+
+// One description of an operation and the members that sent it.
+struct Sent {
+  const Request* request;
+  std::vector<int> ranks;  // global
+};
+
+// Why members that sent these different descriptions of one operation cannot run it: in what they disagree
+// first, and which ranks sent what. Never empty. `ordinal` as in Announcement.
+std::string Disagreement(std::vector<Sent> sent, uint64_t ordinal);
+
+// Why an operation that all members describe alike can run on none of them; empty when it can.
+std::string Objection(const Request& request, uint64_t ordinal, const std::vector<int>& members);
+
+}  // namespace hvd::negotiate

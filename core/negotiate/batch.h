@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "negotiate/tally.h"
+
+namespace hvd::negotiate {
+
+// When the tensors that became ready one after another stop waiting for company:
+// - at once when they are many bytes, or when every member is blocked on one of them;
+// - when nothing has become ready for a while, a shorter one when some member is blocked on one of them.
+class Batch {
+ public:
+  struct Limits {
+    int64_t bytes;
+    Micros silence;
+    Micros urgent_silence;
+  };
+
+  Batch(size_t members, Limits limits);
+
+  void Add(const Tally& tally, int64_t bytes, Micros now);
+
+  // `member` is blocked on its first `urgent` announcements; a lower number than before changes nothing.
+  void Urge(size_t member, uint64_t urgent);
+
+  bool Full() const { return bytes_ >= limits_.bytes; }
+  bool Closed(Micros now) const;
+  Micros Deadline() const;  // -1 when empty
+  void Clear();
+
+ private:
+  void Watch(size_t i);
+
+  const Limits limits_;
+  std::vector<uint64_t> urgent_;  // by member
+  std::vector<const Tally*> tallies_;
+  std::vector<size_t> not_blocked_;    // by tally: the first member that is not blocked on it
+  std::vector<uint64_t> first_index_;  // by member: its earliest announcement of a tensor in here
+  int64_t bytes_ = 0;
+  Micros last_ = 0;
+  bool some_blocked_ = false;
+  bool all_blocked_ = false;
+};
+
+}  // namespace hvd::negotiate

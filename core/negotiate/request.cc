@@ -1,0 +1,52 @@
+#include <algorithm>
+#include <cstring>
+
+#include "negotiate/message.h"
+
+namespace hvd::negotiate {
+namespace {
+
+bool SameBits(double a, double b) { return std::memcmp(&a, &b, sizeof a) == 0; }
+
+bool SameParameters(const Request& a, const Request& b) {
+  switch (a.kind) {
+    case OpKind::kAllreduce:
+      return a.reduce_op == b.reduce_op && SameBits(a.prescale, b.prescale) &&
+             SameBits(a.postscale, b.postscale);
+    case OpKind::kBroadcast:
+      return a.root == b.root;
+    case OpKind::kAllgather:
+    case OpKind::kBarrier:
+      return true;
+  }
+  return false;
+}
+
+bool SameButFirstDim(const TensorMeta& a, const TensorMeta& b) {
+  if (a.dtype != b.dtype || a.shape.size() != b.shape.size()) return false;
+  return a.shape.empty() || std::equal(a.shape.begin() + 1, a.shape.end(), b.shape.begin() + 1);
+}
+
+}  // namespace
+
+bool Request::SameAs(const Request& other) const {
+  if (kind != other.kind || name != other.name || tensors.size() != other.tensors.size()) return false;
+  if (kind == OpKind::kBarrier) return true;
+  if ((device < 0) != (other.device < 0) || !SameParameters(*this, other)) return false;
+  if (kind != OpKind::kAllgather) return tensors == other.tensors;
+  return std::equal(tensors.begin(), tensors.end(), other.tensors.begin(), SameButFirstDim);
+}
+
+Shape FirstDims(const Request& request) {
+  Shape dims;
+  if (request.kind != OpKind::kAllgather) return dims;
+  dims.reserve(request.tensors.size());
+  for (const TensorMeta& tensor : request.tensors) dims.push_back(tensor.shape.empty() ? 0 : tensor.shape[0]);
+  return dims;
+}
+
+std::string PublicName(OpKind kind, uint64_t ordinal) {
+  return std::string(Name(kind)) + ".noname." + std::to_string(ordinal);
+}
+
+}  // namespace hvd::negotiate

@@ -1,0 +1,160 @@
+#include "negotiate/sequencer.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace hvd::negotiate {
+
+Sequencer::Sequencer(SequencerOptions options)
+    : options_(std::move(options)),
+      members_(options_.members.size()),
+      cache_(options_.cache ? options_.cache_capacity : 0),
+      batch_(members_.size(), {options_.batch_bytes, options_.silence, options_.urgent_silence}) {}
+
+Status Sequencer::Announce(int member, AnnounceMessage message, Micros now) {
+  if (member < 0 || static_cast<size_t>(member) >= members_.size()) {
+    return Status::Internal("no member " + std::to_string(member) + " in this process set");
+  }
+  const auto m = static_cast<size_t>(member);
+  now_ = now;
+  if (message.urgent > members_[m].announced + message.announcements.size()) {
+    return Corrupt(m, "is blocked on more operations than it has announced");
+  }
+  batch_.Urge(m, message.urgent);
+  for (Announcement& announcement : message.announcements) {
+    HVD_RETURN_IF_ERROR(AnnounceOne(m, &announcement, now));
+  }
+  return Status::Ok();
+}
+
+Status Sequencer::AnnounceOne(size_t member, Announcement* announcement, Micros now) {
+  HVD_RETURN_IF_ERROR(Check(member, announcement));
+  Tally* tally = TallyOf(*announcement);
+  if (tally->index[member] != Tally::kAbsent) {
+    return Corrupt(member, "announced '" + *names_[tally->name].text + "' twice");
+  }
+  if (tally->count == 0) tally->since = now;
+  if (!announcement->first_dims.empty()) {
+    tally->first_dims.resize(members_.size());
+    tally->first_dims[member] = std::move(announcement->first_dims);
+  }
+  tally->Add(member, members_[member].announced++, VariantOf(tally, announcement));
+  if (announcement->ordinal != 0) ++members_[member].ordinal;
+  if (tally->ready()) Ready(tally, now);
+  return Status::Ok();
+}
+
+// Whether these can be the bytes of a sound member; turns a full announcement of a known request into its id.
+Status Sequencer::Check(size_t member, Announcement* announcement) const {
+  const bool unnamed = announcement->ordinal != 0;
+  if (announcement->id == kNoId) {
+    if (unnamed != announcement->request.name.empty()) {
+      return Corrupt(member, "announced both a name and an ordinal, or neither");
+    }
+    announcement->id = cache_.Find(announcement->request);
+  } else if (announcement->id >= known_.size()) {
+    return Corrupt(member, "announced the unknown id " + std::to_string(announcement->id));
+  } else if (unnamed != (known_[announcement->id].name == kNoId)) {
+    return Corrupt(member,
+                   "announced id " + std::to_string(announcement->id) + " with the wrong kind of key");
+  }
+  if (unnamed && announcement->ordinal != members_[member].ordinal + 1) {
+    return Corrupt(member, "announced unnamed operation " + std::to_string(announcement->ordinal) +
+                               " after " + std::to_string(members_[member].ordinal));
+  }
+  const Request& request = announcement->id == kNoId ? announcement->request : cache_.At(announcement->id);
+  const size_t ragged = request.kind == OpKind::kAllgather ? request.tensors.size() : 0;
+  if (announcement->first_dims.size() == ragged) return Status::Ok();
+  return Corrupt(member, "announced " + std::to_string(announcement->first_dims.size()) +
+                             " first dimensions for " + std::to_string(ragged) + " tensors");
+}
+
+Status Sequencer::Corrupt(size_t member, const std::string& what) const {
+  return Status::Aborted("corrupt announcement: rank " + std::to_string(options_.members[member]) + " " +
+                         what);
+}
+
+Tally* Sequencer::TallyOf(const Announcement& announcement) {
+  if (announcement.ordinal != 0) return UnnamedTally(announcement.ordinal);
+  if (announcement.id != kNoId) return NamedTally(known_[announcement.id].name);
+  return NamedTally(NameOf(announcement.request.name));
+}
+
+Tally* Sequencer::NamedTally(uint32_t name) {
+  if (names_[name].tally != nullptr) return names_[name].tally;
+  Tally* tally = NewTally();
+  tally->name = name;
+  names_[name].tally = tally;
+  return tally;
+}
+
+// Check saw that this member has counted up to here without a gap, so the tally exists or is the next one,
+// and cannot have been decided.
+Tally* Sequencer::UnnamedTally(uint64_t ordinal) {
+  const uint64_t position = ordinal - unnamed_base_;
+  if (position < unnamed_.size()) return unnamed_[position];
+  Tally* tally = NewTally();
+  tally->ordinal = ordinal;
+  unnamed_.push_back(tally);
+  return tally;
+}
+
+Tally* Sequencer::NewTally() {
+  if (free_tallies_.empty()) return &tallies_.emplace_back(members_.size());
+  Tally* tally = free_tallies_.back();
+  free_tallies_.pop_back();
+  return tally;
+}
+
+uint32_t Sequencer::NameOf(const std::string& text) {
+  const auto found = name_of_.find(text);
+  if (found != name_of_.end()) return found->second;
+  if (free_names_.empty()) {
+    free_names_.push_back(static_cast<uint32_t>(names_.size()));
+    names_.emplace_back();
+  }
+  const uint32_t name = free_names_.back();
+  free_names_.pop_back();
+  names_[name] = Name{&name_of_.emplace(text, name).first->first, nullptr, false};
+  return name;
+}
+
+size_t Sequencer::VariantOf(Tally* tally, Announcement* announcement) {
+  std::vector<Tally::Variant>& variants = tally->variants;
+  const bool known = announcement->id != kNoId;
+  for (size_t v = 0; v < variants.size(); ++v) {
+    if (known && variants[v].id == announcement->id) return v;
+    if (known && variants[v].id != kNoId) continue;
+    // An unnamed request may have got its id after this variant was announced in full.
+    const Request& request = known ? cache_.At(announcement->id) : announcement->request;
+    if (RequestOf(variants[v]).SameAs(request)) return v;
+  }
+  Tally::Variant& added = variants.emplace_back();
+  added.id = announcement->id;
+  if (!known) added.request = std::move(announcement->request);
+  return variants.size() - 1;
+}
+
+const Request& Sequencer::RequestOf(const Tally::Variant& variant) const {
+  return variant.id == kNoId ? variant.request : cache_.At(variant.id);
+}
+
+std::vector<Unready> Sequencer::Pending() const {
+  std::vector<Unready> pending;
+  for (const Tally& tally : tallies_) {
+    if (tally.count == 0 || tally.ready()) continue;
+    Unready& unready = pending.emplace_back();
+    unready.kind = RequestOf(tally.variants[0]).kind;
+    unready.name = tally.ordinal == 0 ? *names_[tally.name].text : PublicName(unready.kind, tally.ordinal);
+    unready.since = tally.since;
+    for (size_t m = 0; m < members_.size(); ++m) {
+      (tally.index[m] == Tally::kAbsent ? unready.absent : unready.ready).push_back(options_.members[m]);
+    }
+  }
+  std::sort(pending.begin(), pending.end(), [](const Unready& a, const Unready& b) {
+    return a.since != b.since ? a.since < b.since : a.name < b.name;
+  });
+  return pending;
+}
+
+}  // namespace hvd::negotiate

@@ -1,0 +1,248 @@
+#include "python/calls.h"
+
+#include <sched.h>
+
+#include "python/errors.h"
+#include "python/output.h"
+#include "python/state.h"
+
+namespace py = pybind11;
+
+namespace hvd::python {
+
+namespace {
+
+constexpr int kParameters = 9;
+constexpr const char* kNames[kParameters] = {"kind",      "name", "tensors",     "op",  "prescale",
+                                             "postscale", "root", "process_set", "keep"};
+
+// Positional and keyword arguments by the order of kNames; null where left out.
+struct Arguments {
+  PyObject* value[kParameters] = {};
+
+  bool Collect(PyObject* const* args, Py_ssize_t positional, PyObject* names) {
+    if (positional > kParameters) return Fail("too many arguments");
+    for (Py_ssize_t i = 0; i < positional; ++i) value[i] = args[i];
+    const Py_ssize_t named = names == nullptr ? 0 : PyTuple_GET_SIZE(names);
+    for (Py_ssize_t i = 0; i < named; ++i) {
+      const int place = PlaceOf(PyTuple_GET_ITEM(names, i));
+      if (place < 0) return Fail("unknown keyword argument");
+      value[place] = args[positional + i];
+    }
+    return (value[0] != nullptr && value[1] != nullptr && value[2] != nullptr) || Fail("kind, name and tensors are required");
+  }
+
+ private:
+  static int PlaceOf(PyObject* name) {
+    for (int i = 0; i < kParameters; ++i) {
+      if (PyUnicode_CompareWithASCIIString(name, kNames[i]) == 0) return i;
+    }
+    return -1;
+  }
+
+  static bool Fail(const char* message) {
+    PyErr_SetString(PyExc_TypeError, message);
+    return false;
+  }
+};
+
+// Readers of one argument: false with a Python error set.
+bool Read(PyObject* object, int64_t* value) {
+  if (object == nullptr) return true;
+  *value = PyLong_AsLongLong(object);
+  return *value != -1 || PyErr_Occurred() == nullptr;
+}
+
+bool Read(PyObject* object, double* value) {
+  if (object == nullptr) return true;
+  *value = PyFloat_AsDouble(object);
+  return *value != -1.0 || PyErr_Occurred() == nullptr;
+}
+
+bool ReadName(PyObject* object, std::string* name) {
+  if (object == Py_None) return true;
+  Py_ssize_t length;
+  const char* text = PyUnicode_AsUTF8AndSize(object, &length);
+  if (text == nullptr) return false;
+  name->assign(text, static_cast<size_t>(length));
+  if (length == 0) PyErr_SetString(PyExc_ValueError, "a tensor name is not empty; pass None for an unnamed operation");
+  return length != 0;
+}
+
+bool ReadAddress(PyObject* object, void** address) {
+  *address = PyLong_AsVoidPtr(object);
+  return *address != nullptr || PyErr_Occurred() == nullptr;
+}
+
+bool ReadShape(PyObject* object, Shape* shape) {
+  PyObject* dims = PySequence_Fast(object, "a shape is a sequence of integers");
+  if (dims == nullptr) return false;
+  const Py_ssize_t count = PySequence_Fast_GET_SIZE(dims);
+  shape->resize(static_cast<size_t>(count));
+  bool ok = true;
+  for (Py_ssize_t i = 0; ok && i < count; ++i) ok = Read(PySequence_Fast_GET_ITEM(dims, i), &(*shape)[i]);
+  Py_DECREF(dims);
+  return ok;
+}
+
+bool ReadTensor(PyObject* object, Entry* entry) {
+  if (!PyTuple_Check(object) || PyTuple_GET_SIZE(object) != 4) {
+    PyErr_SetString(PyExc_TypeError, "a tensor is a tuple (input address, output address, dtype, shape)");
+    return false;
+  }
+  void* input;
+  void* output;
+  int64_t dtype = -1;
+  negotiate::TensorMeta meta;
+  if (!ReadAddress(PyTuple_GET_ITEM(object, 0), &input) || !ReadAddress(PyTuple_GET_ITEM(object, 1), &output) ||
+      !Read(PyTuple_GET_ITEM(object, 2), &dtype) || !ReadShape(PyTuple_GET_ITEM(object, 3), &meta.shape)) {
+    return false;
+  }
+  if (dtype < 0 || dtype >= kDataTypes) {
+    PyErr_SetString(PyExc_ValueError, "unknown dtype");
+    return false;
+  }
+  meta.dtype = static_cast<DataType>(dtype);
+  entry->request.tensors.push_back(std::move(meta));
+  entry->buffers.push_back({static_cast<const std::byte*>(input), static_cast<std::byte*>(output)});
+  return true;
+}
+
+bool ReadTensors(PyObject* object, Entry* entry) {
+  PyObject* tensors = PySequence_Fast(object, "tensors is a sequence of tuples");
+  if (tensors == nullptr) return false;
+  const Py_ssize_t count = PySequence_Fast_GET_SIZE(tensors);
+  entry->request.tensors.reserve(static_cast<size_t>(count));
+  entry->buffers.reserve(static_cast<size_t>(count));
+  bool ok = true;
+  for (Py_ssize_t i = 0; ok && i < count; ++i) ok = ReadTensor(PySequence_Fast_GET_ITEM(tensors, i), entry);
+  Py_DECREF(tensors);
+  return ok;
+}
+
+bool ReadEntry(const Arguments& arguments, Entry* entry) {
+  negotiate::Request& request = entry->request;
+  int64_t kind = 0;
+  int64_t op = static_cast<int64_t>(ReduceOp::kSum);
+  int64_t root = 0;
+  int64_t set = 0;
+  if (!Read(arguments.value[0], &kind) || !ReadName(arguments.value[1], &request.name) ||
+      !ReadTensors(arguments.value[2], entry) || !Read(arguments.value[3], &op) ||
+      !Read(arguments.value[4], &request.prescale) || !Read(arguments.value[5], &request.postscale) ||
+      !Read(arguments.value[6], &root) || !Read(arguments.value[7], &set)) {
+    return false;
+  }
+  if (kind < 0 || kind > static_cast<int64_t>(OpKind::kBarrier) || op < 0 || op > static_cast<int64_t>(ReduceOp::kProduct)) {
+    PyErr_SetString(PyExc_ValueError, "unknown operation or reduction");
+    return false;
+  }
+  request.kind = static_cast<OpKind>(kind);
+  request.reduce_op = static_cast<ReduceOp>(op);
+  request.root = static_cast<int32_t>(root);
+  entry->process_set = static_cast<uint32_t>(set);
+  return true;
+}
+
+// Runs Python's signal handlers; true when one raised.
+bool Interrupted() {
+  const PyGILState_STATE gil = PyGILState_Ensure();
+  const bool raised = PyErr_CheckSignals() != 0;
+  PyGILState_Release(gil);
+  return raised;
+}
+
+// Null with an error set when there is no engine or the submission fails.
+HandlePtr Start(PyObject* const* args, Py_ssize_t count, PyObject* names, bool urgent, PyObject** keep,
+                std::shared_ptr<Engine>* engine) {
+  Arguments arguments;
+  Entry entry;
+  if (!arguments.Collect(args, count, names) || !ReadEntry(arguments, &entry)) return nullptr;
+  entry.urgent = urgent;
+  *keep = arguments.value[kParameters - 1];
+  *engine = CurrentEngine();
+  HandlePtr handle;
+  const Status status = *engine == nullptr ? Status(Code::kNotInitialized, kNotInitialized)
+                                           : (*engine)->Submit(std::move(entry), &handle);
+  if (status.ok()) return handle;
+  SetError(status);
+  return nullptr;
+}
+
+PyObject* Submit(PyObject*, PyObject* const* args, Py_ssize_t count, PyObject* names) {
+  PyObject* keep;
+  std::shared_ptr<Engine> engine;
+  HandlePtr handle = Start(args, count, names, false, &keep, &engine);
+  return handle == nullptr ? nullptr : PyLong_FromLongLong(Remember(std::move(handle)));
+}
+
+PyObject* Run(PyObject*, PyObject* const* args, Py_ssize_t count, PyObject* names) {
+  PyObject* keep = nullptr;
+  std::shared_ptr<Engine> engine;
+  const HandlePtr handle = Start(args, count, names, true, &keep, &engine);
+  if (handle == nullptr) return nullptr;
+  PyThreadState* released = PyEval_SaveThread();
+  const Status status = engine->Wait(handle, -1, Interrupted);
+  PyEval_RestoreThread(released);
+  if (status.ok()) return OutputsOf(*handle).release().ptr();
+  // An exception of a signal handler leaves the operation in flight: its memory must outlive the caller.
+  if (status.code() == Code::kTimeout) Py_XINCREF(keep);
+  SetError(status);
+  return nullptr;
+}
+
+PyObject* Wait(PyObject*, PyObject* const* args, Py_ssize_t count) {
+  int64_t number = 0;
+  double seconds = -1;
+  if (count < 1 || count > 2) {
+    PyErr_SetString(PyExc_TypeError, "wait(handle, timeout=None)");
+    return nullptr;
+  }
+  if (!Read(args[0], &number) || (count == 2 && args[1] != Py_None && !Read(args[1], &seconds))) return nullptr;
+  const HandlePtr handle = Recall(number);
+  if (handle == nullptr) {
+    PyErr_Format(PyExc_ValueError, "handle %lld is unknown: it was waited for already", static_cast<long long>(number));
+    return nullptr;
+  }
+  Status status;
+  if (!handle->done.load(std::memory_order_acquire)) {
+    const std::shared_ptr<Engine> engine = CurrentEngine();
+    PyThreadState* released = PyEval_SaveThread();
+    // Without an engine it was shut down while the operation was in flight, so the operation is about to fail.
+    while (engine == nullptr && !handle->done.load(std::memory_order_acquire)) sched_yield();
+    const int64_t timeout_us = seconds < 0 ? -1 : static_cast<int64_t>(seconds * 1e6);
+    status = engine == nullptr ? handle->status : engine->Wait(handle, timeout_us, Interrupted);
+    PyEval_RestoreThread(released);
+  } else {
+    status = handle->status;
+  }
+  if (status.code() != Code::kTimeout) Forget(number);
+  if (status.ok()) return OutputsOf(*handle).release().ptr();
+  SetError(status);
+  return nullptr;
+}
+
+PyObject* Poll(PyObject*, PyObject* number) {
+  int64_t value = 0;
+  if (!Read(number, &value)) return nullptr;
+  const HandlePtr handle = Recall(value);
+  return PyBool_FromLong(handle == nullptr || handle->done.load(std::memory_order_acquire));
+}
+
+template <typename Function>
+PyCFunction AsMethod(Function function) {
+  return reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(function));
+}
+
+PyMethodDef kMethods[] = {
+    {"submit", AsMethod(&Submit), METH_FASTCALL | METH_KEYWORDS, "Starts an operation and returns its handle."},
+    {"run", AsMethod(&Run), METH_FASTCALL | METH_KEYWORDS, "Starts an operation and waits for it."},
+    {"wait", AsMethod(&Wait), METH_FASTCALL, "Waits for a handle."},
+    {"poll", &Poll, METH_O, "Whether a handle is complete."},
+    {nullptr, nullptr, 0, nullptr},
+};
+
+}  // namespace
+
+void BindCalls(py::module_& module) { PyModule_AddFunctions(module.ptr(), kMethods); }
+
+}  // namespace hvd::python

@@ -1,0 +1,43 @@
+#include "python/errors.h"
+
+#include <pybind11/pybind11.h>
+
+namespace py = pybind11;
+
+namespace hvd::python {
+
+const char kNotInitialized[] = "Horovod has not been initialized; use hvd.init().";
+
+namespace {
+
+// Looked up when needed: an exception is rare, and the module must import without its package.
+py::object ExceptionOf(Code code) {
+  switch (code) {
+    case Code::kInvalidArgument:
+    case Code::kDuplicate:
+    case Code::kNotInitialized:
+      return py::reinterpret_borrow<py::object>(PyExc_ValueError);
+    case Code::kTimeout:
+      return py::reinterpret_borrow<py::object>(PyExc_TimeoutError);
+    case Code::kMismatch:
+      return py::module_::import("horovod.common.exceptions").attr("TensorMismatchError");
+    default:
+      return py::module_::import("horovod.common.exceptions").attr("HorovodInternalError");
+  }
+}
+
+}  // namespace
+
+void SetError(const Status& status) {
+  // A signal handler may have raised while the thread waited: that exception is the one to see.
+  if (PyErr_Occurred() != nullptr) return;
+  PyErr_SetString(ExceptionOf(status.code()).ptr(), status.message().c_str());
+}
+
+void ThrowIfError(const Status& status) {
+  if (status.ok()) return;
+  SetError(status);
+  throw py::error_already_set();
+}
+
+}  // namespace hvd::python

@@ -1,0 +1,132 @@
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "base/config.h"
+#include "base/log.h"
+#include "python/calls.h"
+#include "python/errors.h"
+#include "python/output.h"
+#include "python/state.h"
+
+namespace py = pybind11;
+
+namespace hvd::python {
+namespace {
+
+using PyLink = std::tuple<int, int, int, py::bytes, py::bytes>;
+
+Link LinkOf(const PyLink& given) {
+  Link link;
+  link.fd = std::get<0>(given);
+  link.peer = std::get<1>(given);
+  link.role = static_cast<LinkRole>(std::get<2>(given));
+  const std::string send = std::get<3>(given);
+  const std::string receive = std::get<4>(given);
+  if (send.size() != link.send_key.size() || receive.size() != link.recv_key.size()) {
+    throw py::value_error("a link has two keys of 32 bytes");
+  }
+  std::memcpy(link.send_key.data(), send.data(), send.size());
+  std::memcpy(link.recv_key.data(), receive.data(), receive.size());
+  return link;
+}
+
+Wiring WiringOf(const std::string& name) {
+  if (name == "shm") return Wiring::kShm;
+  if (name == "tcp") return Wiring::kTcp;
+  throw py::value_error("wiring is 'shm' or 'tcp', not '" + name + "'");
+}
+
+void Init(int rank, int size, int local_rank, int local_size, int cross_rank, int cross_size, uint64_t generation,
+          const std::string& wiring, const std::vector<PyLink>& links, int launcher_fd) {
+  if (CurrentEngine() != nullptr) throw py::value_error("the engine runs already");
+  EngineOptions options;
+  options.rank = rank;
+  options.size = size;
+  options.local_size = local_size;
+  options.generation = generation;
+  options.wiring = WiringOf(wiring);
+  options.launcher_fd = launcher_fd;
+  for (const PyLink& link : links) options.links.push_back(LinkOf(link));
+  ThrowIfError(ReadConfig(&std::getenv, &options.config));
+  SetLogLevel(options.config.log_level);
+  SetLogHideTime(options.config.log_hide_time);
+  SetLogRank(rank);
+  Status status;
+  {
+    const py::gil_scoped_release release;
+    status = StartEngine({rank, size, local_rank, local_size, cross_rank, cross_size}, std::move(options));
+  }
+  ThrowIfError(status);
+}
+
+py::tuple GetTopology() {
+  if (CurrentEngine() == nullptr) throw py::value_error(kNotInitialized);
+  const Topology t = CurrentTopology();
+  return py::make_tuple(t.rank, t.size, t.local_rank, t.local_size, t.cross_rank, t.cross_size);
+}
+
+std::shared_ptr<Engine> NeedEngine() {
+  std::shared_ptr<Engine> engine = CurrentEngine();
+  if (engine == nullptr) throw py::value_error(kNotInitialized);
+  return engine;
+}
+
+std::map<std::string, uint64_t> GetCounters() { return NeedEngine()->CountersNow(); }
+
+void StartTimeline(const std::string& path, bool) { ThrowIfError(NeedEngine()->StartTimeline(path)); }
+void StopTimeline() { ThrowIfError(NeedEngine()->StopTimeline()); }
+
+py::list GetSettings() {
+  py::list rows;
+  for (const Setting& row : SettingsTable()) {
+    rows.append(py::make_tuple(row.variable, row.type, row.default_value, row.help));
+  }
+  return rows;
+}
+
+py::dict DataTypes() {
+  py::dict types;
+  for (int i = 0; i < kDataTypes; ++i) types[Name(static_cast<DataType>(i))] = i;
+  return types;
+}
+
+void AddConstants(py::module_& module) {
+  module.attr("ALLREDUCE") = static_cast<int>(OpKind::kAllreduce);
+  module.attr("ALLGATHER") = static_cast<int>(OpKind::kAllgather);
+  module.attr("BROADCAST") = static_cast<int>(OpKind::kBroadcast);
+  module.attr("BARRIER") = static_cast<int>(OpKind::kBarrier);
+  module.attr("LINK_WATCH") = static_cast<int>(LinkRole::kWatch);
+  module.attr("LINK_CONTROL") = static_cast<int>(LinkRole::kControl);
+  module.attr("LINK_DATA") = static_cast<int>(LinkRole::kData);
+  module.attr("DTYPES") = DataTypes();
+}
+
+void BindModule(py::module_& module) {
+  using py::arg;
+  AddConstants(module);
+  BindOutput(module);
+  BindCalls(module);
+  module.def("init", &Init, py::kw_only(), arg("rank"), arg("size"), arg("local_rank"), arg("local_size"),
+             arg("cross_rank"), arg("cross_size"), arg("generation"), arg("wiring"), arg("links"),
+             arg("launcher_fd") = -1);
+  module.def("shutdown", &StopEngine, py::call_guard<py::gil_scoped_release>());
+  module.def("is_initialized", [] { return CurrentEngine() != nullptr; });
+  module.def("topology", &GetTopology);
+  module.def("counters", &GetCounters);
+  module.def("settings", &GetSettings);
+  module.def("start_timeline", &StartTimeline, arg("path"),
+             arg("mark_cycles") = false);
+  module.def("stop_timeline", &StopTimeline);
+}
+
+}  // namespace
+}  // namespace hvd::python
+
+PYBIND11_MODULE(_core, module) { hvd::python::BindModule(module); }

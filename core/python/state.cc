@@ -1,0 +1,85 @@
+#include "python/state.h"
+
+#include <pthread.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+namespace hvd::python {
+
+namespace {
+
+struct State {
+  std::mutex mutex;  // guards everything
+  std::shared_ptr<Engine> engine;
+  Topology topology;
+  std::vector<int> descriptors;
+  std::unordered_map<int64_t, HandlePtr> handles;
+  int64_t next_handle = 0;
+};
+
+// Never destroyed: threads may use it while the interpreter ends. Replaced, not cleaned, in a forked child,
+// where the engine's threads do not exist and its locks may be held for ever.
+State* state = new State;
+
+void InForkedChild() {
+  // Peers must see the end of this process's parent even while children of it live on.
+  for (const int fd : state->descriptors) close(fd);
+  state = new State;
+}
+
+}  // namespace
+
+std::shared_ptr<Engine> CurrentEngine() {
+  const std::lock_guard<std::mutex> lock(state->mutex);
+  return state->engine;
+}
+
+Topology CurrentTopology() {
+  const std::lock_guard<std::mutex> lock(state->mutex);
+  return state->topology;
+}
+
+Status StartEngine(const Topology& topology, EngineOptions options) {
+  [[maybe_unused]] static const int registered = pthread_atfork(nullptr, nullptr, InForkedChild);
+  std::unique_ptr<Engine> engine;
+  HVD_RETURN_IF_ERROR(Engine::Make(std::move(options), &engine));
+  const std::lock_guard<std::mutex> lock(state->mutex);
+  state->topology = topology;
+  state->descriptors = engine->Descriptors();
+  state->engine = std::move(engine);
+  return Status::Ok();
+}
+
+void StopEngine() {
+  std::shared_ptr<Engine> engine;
+  {
+    const std::lock_guard<std::mutex> lock(state->mutex);
+    engine = std::move(state->engine);
+    state->engine = nullptr;
+    state->descriptors.clear();
+  }
+  if (engine != nullptr) engine->Shutdown();
+}
+
+int64_t Remember(HandlePtr handle) {
+  const std::lock_guard<std::mutex> lock(state->mutex);
+  state->handles.emplace(++state->next_handle, std::move(handle));
+  return state->next_handle;
+}
+
+HandlePtr Recall(int64_t number) {
+  const std::lock_guard<std::mutex> lock(state->mutex);
+  const auto found = state->handles.find(number);
+  return found == state->handles.end() ? nullptr : found->second;
+}
+
+void Forget(int64_t number) {
+  const std::lock_guard<std::mutex> lock(state->mutex);
+  state->handles.erase(number);
+}
+
+}  // namespace hvd::python

@@ -1,0 +1,49 @@
+#include "runtime/census.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/clock.h"
+#include "runtime/patience.h"
+
+namespace hvd {
+
+namespace {
+
+constexpr int64_t kPatienceUs = 30000000;
+
+struct Card {
+  alignas(64) Flag written;
+  uint64_t mask[kMaskWords];
+};
+
+Card& CardOf(Window* window, int rank, SegmentId id) { return *reinterpret_cast<Card*>(window->Span(rank, id)); }
+
+}  // namespace
+
+Status CountCores(Window* window, int* cores) {
+  SegmentId id;
+  HVD_RETURN_IF_ERROR(window->Allocate(sizeof(Card), &id));
+  Card& mine = CardOf(window, window->rank(), id);
+  ReadAffinity(mine.mask);
+  window->Post(mine.written, 1);
+  uint64_t all[kMaskWords] = {};
+  const int64_t deadline = NowMicros() + kPatienceUs;
+  for (int r = 0; r < window->size(); ++r) {
+    Card& card = CardOf(window, r, id);
+    while (Window::Try(card.written) == 0) {
+      if (NowMicros() > deadline) return Status::Aborted("a rank of this host did not finish its start");
+      usleep(50);
+    }
+    for (int w = 0; w < kMaskWords; ++w) all[w] |= card.mask[w];
+  }
+  int count = 0;
+  for (uint64_t word : all) count += __builtin_popcountll(word);
+  const int quota = QuotaCores();
+  *cores = std::max(1, quota != 0 ? std::min(count, quota) : count);
+  return Status::Ok();
+}
+
+}  // namespace hvd

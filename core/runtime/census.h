@@ -1,0 +1,12 @@
+#pragma once
+
+#include "base/status.h"
+#include "transport/window.h"
+
+namespace hvd {
+
+// Cores that the ranks of this window may use together: the union of their affinities (ranks pinned to a
+// core each have a core each), limited by the cgroup's quota. Collective and blocking.
+Status CountCores(Window* window, int* cores);
+
+}  // namespace hvd

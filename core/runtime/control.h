@@ -1,0 +1,28 @@
+#pragma once
+
+#include <string>
+
+#include "base/status.h"
+
+namespace hvd {
+
+// The messages of one process set's negotiation: members announce to the sequencer (position 0 of the
+// set), which publishes to all. Order is kept per direction. Never waits: what does not fit is kept and
+// moved by later calls of Progress.
+class Control {
+ public:
+  virtual ~Control() = default;
+
+  // On a member that is not the sequencer.
+  virtual void Announce(const std::string& message) = 0;
+  virtual bool TakeResponse(std::string* message) = 0;
+
+  // On the sequencer; members are positions 1..size-1.
+  virtual void Publish(const std::string& message) = 0;
+  virtual bool TakeAnnouncement(int member, std::string* message) = 0;
+
+  virtual Status Progress(bool* moved) = 0;
+  virtual bool idle() const = 0;  // nothing waits to be sent
+};
+
+}  // namespace hvd

@@ -1,0 +1,122 @@
+#include "runtime/control_window.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "runtime/byte_ring.h"
+
+namespace hvd {
+
+namespace {
+
+constexpr size_t kLine = 64;
+constexpr size_t kRingBytes = 256 << 10;
+constexpr size_t kMaxMembers = 1024;
+constexpr int kSequencer = 0;
+
+// One member's segment. A member other than the sequencer streams announcements to it; the sequencer
+// streams responses to everybody. `consumed[m]` counts what this member has read of m's stream.
+struct Segment {
+  alignas(kLine) Flag written;
+  alignas(kLine) Flag consumed[kMaxMembers];
+  alignas(kLine) std::byte ring[kRingBytes];
+};
+
+class WindowControl : public Control {
+ public:
+  WindowControl(Window* window, SegmentId id) : window_(window), readers_(window->size()), rung_(window->size()) {
+    for (int m = 0; m < window->size(); ++m) {
+      segments_.push_back(reinterpret_cast<Segment*>(window->Span(m, id)));
+      readers_[m].Attach(segments_[m]->ring, kRingBytes);
+    }
+    writer_.Attach(mine().ring, kRingBytes);
+  }
+
+  void Announce(const std::string& message) override { Send(message); }
+  void Publish(const std::string& message) override { Send(message); }
+  bool TakeResponse(std::string* message) override { return Take(kSequencer, message); }
+  bool TakeAnnouncement(int member, std::string* message) override { return Take(member, message); }
+  bool idle() const override { return writer_.idle(); }
+
+  Status Progress(bool* moved) override {
+    if (!writer_.idle()) *moved |= Flush();
+    return status_;
+  }
+
+ private:
+  Segment& mine() { return *segments_[window_->rank()]; }
+  bool sequencing() const { return window_->rank() == kSequencer; }
+
+  void Send(const std::string& message) {
+    writer_.Append(message);
+    Flush();
+  }
+
+  bool Flush() {
+    const uint64_t before = writer_.tail();
+    const uint64_t tail = writer_.Write(SlowestReader());
+    if (tail == before) return false;
+    window_->Post(mine().written, tail);
+    return true;
+  }
+
+  // How far everybody who reads this rank's stream has come.
+  uint64_t SlowestReader() const {
+    if (!sequencing()) return Window::Try(segments_[kSequencer]->consumed[window_->rank()]);
+    uint64_t slowest = writer_.tail();
+    for (int m = 1; m < window_->size(); ++m) {
+      slowest = std::min(slowest, Window::Try(segments_[m]->consumed[kSequencer]));
+    }
+    return slowest;
+  }
+
+  bool Take(int member, std::string* message) {
+    RingReader& reader = readers_[member];
+    const uint64_t tail = Window::Try(segments_[member]->written);
+    if (tail != reader.head()) {
+      if (!reader.Read(tail)) return Broken(member);
+      Acknowledge(member, tail);
+    }
+    const MessageAssembler::Next next = reader.Next(message);
+    if (next == MessageAssembler::Next::kCorrupt) return Broken(member);
+    return next == MessageAssembler::Next::kMessage;
+  }
+
+  // A writer can only sleep for room when the ring is full, and then more than half of it is read at
+  // once: smaller steps need not ring it.
+  void Acknowledge(int member, uint64_t head) {
+    Flag& consumed = mine().consumed[member];
+    if (head - rung_[member] < kRingBytes / 2) {
+      consumed.store(head, std::memory_order_release);
+      return;
+    }
+    rung_[member] = head;
+    window_->Post(consumed, head);
+  }
+
+  bool Broken(int member) {
+    status_ = Status::Aborted("the control stream of member " + std::to_string(member) + " is corrupt");
+    return false;
+  }
+
+  Window* window_;
+  std::vector<Segment*> segments_;
+  std::vector<RingReader> readers_;
+  std::vector<uint64_t> rung_;  // by member: the head at which it was last rung
+  RingWriter writer_;
+  Status status_;
+};
+
+}  // namespace
+
+Status MakeWindowControl(Window* window, std::unique_ptr<Control>* control) {
+  if (window->size() > static_cast<int>(kMaxMembers)) {
+    return Status::Invalid("a process set of one host holds at most " + std::to_string(kMaxMembers) + " ranks");
+  }
+  SegmentId id;
+  HVD_RETURN_IF_ERROR(window->Allocate(sizeof(Segment), &id));
+  *control = std::make_unique<WindowControl>(window, id);
+  return Status::Ok();
+}
+
+}  // namespace hvd

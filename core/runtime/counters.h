@@ -1,0 +1,24 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+namespace hvd {
+
+// Totals since init. Written by whoever drives, read by anybody.
+struct Counters {
+  std::atomic<uint64_t> collectives{0};       // collectives run by the backend
+  std::atomic<uint64_t> tensors{0};           // tensors in them
+  std::atomic<uint64_t> bytes{0};             // bytes of their inputs
+  std::atomic<uint64_t> cache_hits{0};        // operations announced by a cached id
+  std::atomic<uint64_t> cache_misses{0};      // operations announced in full
+  std::atomic<uint64_t> responses{0};         // responses carried out
+  std::atomic<uint64_t> control_messages{0};  // announcements and responses sent
+  std::atomic<uint64_t> wakeups{0};           // times a thread of the engine was woken from sleep
+};
+
+inline void Count(std::atomic<uint64_t>& counter, uint64_t n = 1) {
+  counter.fetch_add(n, std::memory_order_relaxed);
+}
+
+}  // namespace hvd

@@ -1,0 +1,129 @@
+#include "runtime/cycle.h"
+
+#include <algorithm>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "negotiate/stall.h"
+
+namespace hvd {
+
+bool Cycle::Round() {
+  if (abort_->is_set()) {
+    FailAll(abort_->status());
+    return false;
+  }
+  if (broken_) return false;
+  const int64_t now = NowMicros();
+  bool moved = Drain(now);
+  const Status status = Tick(now, &moved);
+  if (!status.ok()) Broken(status);
+  return moved;
+}
+
+bool Cycle::Drain(int64_t now_us) {
+  if (!queue_->Take(&taken_, &urged_)) return false;
+  drained_us_ = now_us;
+  for (const HandlePtr& handle : taken_) Find(handle->entry.process_set)->Add(handle);
+  for (const HandlePtr& handle : urged_) Find(handle->entry.process_set)->Urge(handle);
+  taken_.clear();
+  urged_.clear();
+  return true;
+}
+
+Status Cycle::Tick(int64_t now_us, bool* moved) {
+  for (auto& transport : transports_) HVD_RETURN_IF_ERROR(transport->Progress(moved));
+  bool unsent = false;
+  for (auto& set : sets_) {
+    HVD_RETURN_IF_ERROR(set->Tick(now_us, moved));
+    unsent |= !set->idle();
+  }
+  unsent_.store(unsent, std::memory_order_relaxed);
+  if (options_.stall_warning_us > 0 && now_us >= next_stall_check_us_) CheckStall(now_us);
+  return Status::Ok();
+}
+
+void Cycle::Broken(const Status& status) {
+  broken_ = true;
+  unsent_.store(false);
+  int culprit = rank_;
+  for (auto& transport : transports_) {
+    if (transport->lost_peer() >= 0) culprit = transport->lost_peer();
+  }
+  options_.on_failure(culprit, status.message());
+}
+
+void Cycle::CheckStall(int64_t now_us) {
+  next_stall_check_us_ = now_us + options_.stall_warning_us;
+  for (auto& set : sets_) {
+    if (set->sequencer() == nullptr) continue;
+    const std::string report = negotiate::StallReport(*set->sequencer(), now_us, options_.stall_warning_us);
+    if (!report.empty()) Log(LogLevel::kWarning, report);
+    if (options_.stall_failure_us == 0) continue;
+    const std::string stalled = negotiate::StallReport(*set->sequencer(), now_us, options_.stall_failure_us);
+    if (!stalled.empty()) options_.on_failure(rank_, stalled);
+  }
+}
+
+void Cycle::Arm(bool sleeping) {
+  for (auto& window : windows_) window->Arm(sleeping);
+}
+
+void Cycle::AddPollFds(std::vector<pollfd>* fds) const {
+  for (const auto& transport : transports_) {
+    if (transport->poll_fd() >= 0) fds->push_back({transport->poll_fd(), POLLIN, 0});
+  }
+}
+
+int64_t Cycle::Deadline() const {
+  int64_t earliest = -1;
+  const auto consider = [&earliest](int64_t deadline) {
+    if (deadline >= 0 && (earliest < 0 || deadline < earliest)) earliest = deadline;
+  };
+  for (const auto& set : sets_) {
+    consider(set->Deadline());
+    if (set->sequencer() != nullptr && options_.stall_warning_us > 0) consider(next_stall_check_us_);
+  }
+  return earliest;
+}
+
+std::vector<HandlePtr> Cycle::TakeFinished() {
+  std::vector<HandlePtr> finished;
+  finished.swap(failed_);
+  for (auto& set : sets_) {
+    if (!set->executor().finished()) continue;
+    for (HandlePtr& handle : set->executor().TakeFinished()) finished.push_back(std::move(handle));
+  }
+  return finished;
+}
+
+void Cycle::FailAll(const Status& status) {
+  unsent_.store(false);
+  if (queue_->in_flight() == 0) return;
+  // Nothing may touch user memory once its handle is done.
+  for (auto& transport : transports_) transport->Close();
+  for (auto& set : sets_) set->executor().Abandon();
+  queue_->Take(&taken_, &urged_);
+  for (const HandlePtr& handle : queue_->InFlight()) {
+    queue_->Forget(*handle);
+    handle->status = Status(status.code(), "'" + handle->name() + "' was not completed: " + status.message());
+    if (handle->entry.on_complete) failed_.push_back(handle);
+    handle->done.store(true, std::memory_order_release);
+  }
+  taken_.clear();
+  urged_.clear();
+}
+
+void Cycle::Close() {
+  for (auto& transport : transports_) transport->Close();
+  sets_.clear();
+  transports_.clear();
+  windows_.clear();
+}
+
+ProcessSet* Cycle::Find(uint32_t id) {
+  const auto found = std::find_if(sets_.begin(), sets_.end(), [id](const auto& set) { return set->id() == id; });
+  return found->get();
+}
+
+}  // namespace hvd

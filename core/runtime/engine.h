@@ -1,0 +1,65 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/config.h"
+#include "base/link.h"
+#include "base/status.h"
+#include "runtime/handle.h"
+
+namespace hvd {
+
+namespace inproc {
+class Fabric;
+}
+
+enum class Wiring : uint8_t { kShm, kTcp, kInproc };
+
+struct EngineOptions {
+  int rank = 0;
+  int size = 1;
+  int local_size = 1;
+  uint64_t generation = 1;
+  Wiring wiring = Wiring::kShm;
+  std::vector<Link> links;          // owned by the engine from Make on, also when it fails
+  int launcher_fd = -1;             // likewise
+  inproc::Fabric* fabric = nullptr;  // kInproc
+  bool inproc_transport = false;     // kInproc: links instead of windows
+  // Set 0 is everybody; these are 1, 2, ... Each a list of global ranks, ascending.
+  std::vector<std::vector<int>> process_sets;
+  Config config;
+};
+
+// One rank's engine. Thread safe.
+class Engine {
+ public:
+  // Blocks until all ranks have joined. An error leaves nothing behind.
+  static Status Make(EngineOptions options, std::unique_ptr<Engine>* engine);
+
+  virtual ~Engine() = default;
+
+  // Starts an operation. Returns at once, with an error when nothing was sent.
+  virtual Status Submit(Entry entry, HandlePtr* handle) = 0;
+
+  // Blocks until complete, driving the engine on this thread. kTimeout: not complete after timeout_us (< 0: no limit).
+  // `interrupted` (may be null) is called now and then while it waits, without locks; true ends the wait
+  // with kTimeout.
+  virtual Status Wait(const HandlePtr& handle, int64_t timeout_us, bool (*interrupted)()) = 0;
+
+  // Fails what is in flight, says goodbye, joins all threads. Idempotent.
+  virtual void Shutdown() = 0;
+
+  // Needs HOROVOD_TIMELINE to have been set, else an error: without it nothing is recorded.
+  virtual Status StartTimeline(const std::string& path) = 0;
+  virtual Status StopTimeline() = 0;
+
+  virtual std::map<std::string, uint64_t> CountersNow() const = 0;
+  // The descriptors that a forked child must close, so that peers notice when this process dies.
+  virtual std::vector<int> Descriptors() const = 0;
+};
+
+}  // namespace hvd

@@ -1,0 +1,70 @@
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "backend/backend.h"
+#include "base/event_sink.h"
+#include "runtime/counters.h"
+#include "runtime/member.h"
+#include "runtime/queue.h"
+
+namespace hvd {
+
+// Runs the decided operations of one set: plans which tensors travel together, starts one collective after
+// the other in the decided order and completes the handles. Collectives of one set run one at a time
+// (they share the set's board and links); those of different sets interleave.
+class Executor {
+ public:
+  Executor(std::vector<int> members, std::unique_ptr<Backend> backend, Queue* queue, Counters* counters,
+           EventSink* events)
+      : members_(std::move(members)), backend_(std::move(backend)), queue_(queue), counters_(counters), events_(events) {}
+
+  // One response's operations; `fusion_threshold` is the sequencer's, equal on all members.
+  Status Add(std::vector<Decided> decided, int64_t fusion_threshold);
+
+  // At most a few steps of the current collective. *moved says whether anything happened.
+  Status Advance(bool* moved);
+
+  // Handles completed since the last call, whose sinks are to be called without the progress lock.
+  std::vector<HandlePtr> TakeFinished() { return std::move(finished_); }
+  bool finished() const { return !finished_.empty(); }
+
+  // Forgets the machines; user memory is not touched afterwards.
+  void Abandon();
+
+ private:
+  struct Part {
+    HandlePtr handle;
+    size_t tensor;
+    std::vector<int64_t> rank_bytes;  // allgather
+  };
+  struct Job {
+    CollectiveSpec spec;
+    std::vector<Part> parts;
+  };
+
+  Status Prepare(Decided decided, std::vector<Part>* parts);
+  Status PrepareAllgather(const HandlePtr& handle, const negotiate::Decision& decision, size_t tensor,
+                          std::vector<int64_t>* rank_bytes);
+  Job MakeJob(std::vector<Part> parts) const;
+  void Start(Job job);
+  void Finish(Job& job);
+  void Complete(const HandlePtr& handle, Status status);
+  void Trace(const Job& job, bool begin);
+
+  std::vector<int> members_;  // global ranks
+  std::unique_ptr<Backend> backend_;
+  Queue* queue_;
+  Counters* counters_;
+  EventSink* events_;
+
+  std::deque<Job> waiting_;
+  Job current_;
+  std::unique_ptr<StepMachine> machine_;  // of current_
+  uint64_t sequence_ = 0;
+  std::vector<HandlePtr> finished_;
+};
+
+}  // namespace hvd

@@ -1,0 +1,64 @@
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "base/status.h"
+#include "negotiate/message.h"
+
+namespace hvd {
+
+// A tensor that the core allocated because its size was known only after negotiation. Adapters adopt it.
+struct Output {
+  DataType dtype = DataType::kFloat32;
+  Shape shape;
+  std::shared_ptr<std::byte> data;
+
+  // Fails when `shape` does not fit memory.
+  static Status Allocate(DataType dtype, Shape shape, Output* output);
+};
+
+// Memory of one tensor. `output` null: the core allocates.
+struct TensorBuffer {
+  const std::byte* input = nullptr;
+  std::byte* output = nullptr;
+};
+
+// What an adapter submits. The caller keeps the memory alive until the operation is complete.
+struct Entry {
+  uint32_t process_set = 0;
+  negotiate::Request request;         // name empty = unnamed
+  std::vector<TensorBuffer> buffers;  // one per request.tensors; several = a group, all or nothing
+  int32_t priority = 0;
+  bool urgent = false;  // the submitter is about to wait for it
+  // Called once, from whichever thread completes the operation, without the progress lock.
+  std::function<void(const Status&)> on_complete;
+};
+
+// The life of one operation: queued -> announced -> decided -> running -> done.
+// Fields but `done` belong to the holder of the progress lock until `done` is set, to the waiter afterwards.
+struct Handle {
+  explicit Handle(Entry e) : entry(std::move(e)) {}
+
+  Entry entry;
+  uint64_t id = 0;         // number of the submission on this rank
+  uint64_t generation = 0;
+  uint64_t ordinal = 0;    // n-th unnamed operation of the set; 0 = named
+  uint64_t announced = 0;  // place in this rank's announcements to the set, from 1; 0 = not yet
+  int64_t submitted_us = 0;
+  bool decided = false;  // a response has named it
+  size_t running = 0;      // collectives of this operation that are not complete
+  Status status;
+  std::vector<Output> outputs;  // by tensor; empty when the core allocated none
+  std::atomic<bool> done{false};
+
+  std::string name() const;  // the public name, for messages
+};
+
+using HandlePtr = std::shared_ptr<Handle>;
+
+}  // namespace hvd

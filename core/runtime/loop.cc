@@ -1,0 +1,240 @@
+#include "runtime/loop.h"
+
+#include <pthread.h>
+#include <sys/prctl.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "base/clock.h"
+#include "base/futex.h"
+
+namespace hvd {
+
+namespace {
+
+// A waiter comes back this often although nothing happened: a signal that arrives just before it sleeps
+// interrupts nothing, and Python's handlers must run.
+constexpr int64_t kSignalCheckUs = 200000;
+
+// Of two times, -1 being "never".
+int64_t Earlier(int64_t a, int64_t b) { return a < 0 ? b : (b < 0 ? a : std::min(a, b)); }
+
+}  // namespace
+
+Loop::Loop(LoopOptions options, Cycle* cycle, Queue* queue, Waker* waker, Counters* counters)
+    : options_(options),
+      cycle_(cycle),
+      queue_(queue),
+      waker_(waker),
+      counters_(counters),
+      waiter_patience_(options.waiter_spin_us),
+      background_patience_(options.background_spin_us) {
+  thread_ = std::thread([this] { Background(); });
+}
+
+void Loop::Notify() {
+  const int role = role_.load(std::memory_order_seq_cst);
+  if (role == kNobody) {
+    WakeBackground();
+  } else if (role == kAsleep || (role == kCollecting && queue_->queued_bytes() >= options_.collect_bytes)) {
+    waker_->Ring();
+  }
+}
+
+void Loop::WakeBackground() {
+  background_word_.fetch_add(1);
+  if (background_parked_.load()) WakeFutex(background_word_);
+  if (background_polling_.load()) waker_->Ring();
+}
+
+void Loop::PassTurn() {
+  turn_.fetch_add(1);
+  if (turn_sleepers_.load() > 0) WakeFutex(turn_);
+}
+
+void Loop::WakeAll() {
+  waker_->Ring();
+  WakeBackground();
+  PassTurn();
+}
+
+void Loop::Stop() {
+  if (!thread_.joinable()) return;
+  stopping_.store(true);
+  WakeAll();
+  thread_.join();
+}
+
+bool Loop::Round(Lock& lock) {
+  const bool moved = cycle_->Round();
+  if (moved && turn_sleepers_.load(std::memory_order_relaxed) > 0) PassTurn();
+  const std::vector<HandlePtr> finished = cycle_->TakeFinished();
+  if (finished.empty()) return moved;
+  lock.unlock();
+  for (const HandlePtr& handle : finished) handle->entry.on_complete(handle->status);
+  lock.lock();
+  return true;
+}
+
+int Loop::Poll(int64_t until_us) {
+  std::vector<pollfd> fds;
+  fds.push_back({waker_->fd(), POLLIN, 0});
+  cycle_->AddPollFds(&fds);
+  const int64_t left = until_us < 0 ? 0 : std::max<int64_t>(0, until_us - NowMicros());
+  const timespec timeout{static_cast<time_t>(left / 1000000), static_cast<long>(left % 1000000 * 1000)};
+  return ppoll(fds.data(), fds.size(), until_us < 0 ? nullptr : &timeout, nullptr);
+}
+
+void Loop::Background() {
+  pthread_setname_np(pthread_self(), "hvd-engine");
+  prctl(PR_SET_TIMERSLACK, 1000);  // batches close after tens of microseconds
+  if (options_.core >= 0) {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    CPU_SET(options_.core, &set);
+    pthread_setaffinity_np(pthread_self(), sizeof set, &set);
+  }
+  while (!stopping_.load()) {
+    Park();
+    Lock lock(progress_, std::try_to_lock);
+    if (!lock.owns_lock()) continue;
+    DriveInBackground(lock);
+  }
+}
+
+void Loop::Park() {
+  for (;;) {
+    const uint32_t word = background_word_.load();
+    background_parked_.store(true);
+    if (stopping_.load() || (cycle_->HasWork() && waiters_.load() == 0)) break;
+    WaitOnFutex(background_word_, word, -1);
+    Count(counters_->wakeups);
+  }
+  background_parked_.store(false);
+}
+
+void Loop::DriveInBackground(Lock& lock) {
+  int64_t idle_since = 0;
+  cycle_->Arm(false);
+  role_.store(kAwake);
+  while (!stopping_.load(std::memory_order_relaxed) && waiters_.load() == 0) {
+    if (Round(lock)) {
+      idle_since = 0;
+      continue;
+    }
+    if (!cycle_->HasWork()) break;
+    const int64_t now = NowMicros();
+    if (idle_since == 0) idle_since = now;
+    if (now - idle_since < background_patience_.spin_us()) {
+      PauseCpu();
+      continue;
+    }
+    idle_since = 0;
+    SleepInBackground(lock);
+    if (!lock.owns_lock()) return;  // a waiter drives; the role is its own
+  }
+  role_.store(kNobody);
+  lock.unlock();
+  PassTurn();
+}
+
+void Loop::SleepInBackground(Lock& lock) {
+  const int64_t now = NowMicros();
+  const int64_t collected = cycle_->drained_us() + options_.collect_us;
+  cycle_->Arm(true);
+  role_.store(collected > now ? kCollecting : kAsleep);
+  if (!Round(lock)) {
+    const int64_t until = Earlier(cycle_->Deadline(), collected > now ? collected : -1);
+    background_polling_.store(true);
+    lock.unlock();
+    PassTurn();
+    if (waiters_.load() == 0 && !stopping_.load()) Poll(until);
+    background_polling_.store(false);
+    Count(counters_->wakeups);
+    if (!lock.try_lock()) return;
+    waker_->Drain();
+  }
+  cycle_->Arm(false);
+  role_.store(kAwake);
+}
+
+Waited Loop::Wait(const Handle& handle, int64_t timeout_us) {
+  const int64_t deadline = timeout_us < 0 ? -1 : NowMicros() + timeout_us;
+  Waited result = Waited::kDone;
+  waiters_.fetch_add(1);
+  while (!handle.done.load(std::memory_order_acquire)) {
+    const uint32_t turn = turn_.load();
+    Lock lock(progress_, std::try_to_lock);
+    result = lock.owns_lock() ? Drive(lock, handle, deadline) : AwaitTurn(turn, handle, deadline);
+    if (result != Waited::kDone) break;
+  }
+  const bool last = waiters_.fetch_sub(1) == 1;
+  // Work in flight goes on under another waiter or in the background.
+  if (!last) {
+    PassTurn();
+  } else if (cycle_->HasWork()) {
+    WakeBackground();
+  }
+  return result;
+}
+
+Waited Loop::Drive(Lock& lock, const Handle& handle, int64_t deadline_us) {
+  Waited result = Waited::kDone;
+  int64_t idle_since = 0;
+  cycle_->Arm(false);
+  role_.store(kAwake);
+  while (!handle.done.load(std::memory_order_acquire)) {
+    if (Round(lock)) {
+      if (idle_since != 0) waiter_patience_.Found();
+      idle_since = 0;
+      continue;
+    }
+    const int64_t now = NowMicros();
+    if (idle_since == 0) idle_since = now;
+    if (now - idle_since < waiter_patience_.spin_us()) {
+      PauseCpu();
+      continue;
+    }
+    waiter_patience_.Missed();
+    idle_since = 0;
+    result = SleepAsWaiter(lock, handle, deadline_us);
+    if (result != Waited::kDone) break;
+  }
+  role_.store(kNobody);
+  return result;
+}
+
+// Here kDone means: awake, look again.
+Waited Loop::SleepAsWaiter(Lock& lock, const Handle& handle, int64_t deadline_us) {
+  Waited result = Waited::kDone;
+  cycle_->Arm(true);
+  role_.store(kAsleep);
+  if (!Round(lock) && !handle.done.load(std::memory_order_acquire)) {
+    const int64_t check = NowMicros() + kSignalCheckUs;
+    const int ready = Poll(Earlier(Earlier(cycle_->Deadline(), deadline_us), check));
+    Count(counters_->wakeups);
+    waker_->Drain();
+    const int64_t now = NowMicros();
+    if (ready < 0 || now >= check) result = Waited::kInterrupted;
+    if (deadline_us >= 0 && now >= deadline_us) result = Waited::kTimeout;
+  }
+  cycle_->Arm(false);
+  role_.store(kAwake);
+  return result;
+}
+
+// Another thread drives. Here too kDone means: look again.
+Waited Loop::AwaitTurn(uint32_t turn, const Handle& handle, int64_t deadline_us) {
+  turn_sleepers_.fetch_add(1);
+  // The driver may sit asleep in the background holding nothing; a running one sees waiters_ and leaves.
+  FutexWait woken = FutexWait::kWoken;
+  const int64_t now = NowMicros();
+  const int64_t until = Earlier(deadline_us, now + kSignalCheckUs);
+  if (!handle.done.load(std::memory_order_acquire)) woken = WaitOnFutex(turn_, turn, std::max<int64_t>(0, until - now));
+  turn_sleepers_.fetch_sub(1);
+  if (deadline_us >= 0 && NowMicros() >= deadline_us) return Waited::kTimeout;
+  return woken == FutexWait::kWoken ? Waited::kDone : Waited::kInterrupted;
+}
+
+}  // namespace hvd

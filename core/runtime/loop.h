@@ -1,0 +1,89 @@
+#pragma once
+
+#include <atomic>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "base/waker.h"
+#include "runtime/counters.h"
+#include "runtime/cycle.h"
+#include "runtime/patience.h"
+
+namespace hvd {
+
+enum class Waited { kDone, kTimeout, kInterrupted };
+
+struct LoopOptions {
+  int64_t waiter_spin_us = 0;
+  int64_t background_spin_us = 0;
+  int64_t collect_us = 100;         // how long the background thread lets submissions gather
+  int64_t collect_bytes = 1 << 20;  // ... unless so much is queued
+  int core = -1;                    // pin the background thread; -1 = do not
+};
+
+// Decides which thread drives the cycle. A thread that waits drives on its own stack; the background
+// thread drives when work is in flight and nobody waits; with no work everybody sleeps and no CPU is used.
+//
+// Who holds the progress lock drives. A waiter keeps it while it sleeps; the background thread releases it
+// before it sleeps, so that a waiter takes over at once.
+class Loop {
+ public:
+  Loop(LoopOptions options, Cycle* cycle, Queue* queue, Waker* waker, Counters* counters);
+  ~Loop() { Stop(); }
+
+  // After a submission that nobody is about to wait for. Never takes the progress lock.
+  void Notify();
+
+  // Drives until `handle` is done. timeout_us < 0 = no limit. kInterrupted: a signal may have arrived.
+  Waited Wait(const Handle& handle, int64_t timeout_us);
+
+  // From any thread: look at the abort cell now.
+  void WakeAll();
+
+  // Joins the background thread. Waiters go on driving.
+  void Stop();
+
+  std::mutex& progress() { return progress_; }
+
+ private:
+  using Lock = std::unique_lock<std::mutex>;
+  // What the driver does, for Notify. kCollecting: asleep for a moment, to let submissions gather.
+  enum Role : int { kNobody, kAwake, kCollecting, kAsleep };
+
+  void Background();
+  void Park();
+  void DriveInBackground(Lock& lock);
+  void SleepInBackground(Lock& lock);
+  void WakeBackground();
+
+  Waited Drive(Lock& lock, const Handle& handle, int64_t deadline_us);
+  Waited SleepAsWaiter(Lock& lock, const Handle& handle, int64_t deadline_us);
+  Waited AwaitTurn(uint32_t turn, const Handle& handle, int64_t deadline_us);
+  void PassTurn();
+
+  bool Round(Lock& lock);
+  int Poll(int64_t until_us);
+
+  LoopOptions options_;
+  Cycle* cycle_;
+  Queue* queue_;
+  Waker* waker_;
+  Counters* counters_;
+
+  std::mutex progress_;          // the progress lock: guards *cycle_ and the two lines below
+  Patience waiter_patience_;
+  Patience background_patience_;
+
+  std::atomic<int> role_{kNobody};
+  std::atomic<int> waiters_{0};
+  std::atomic<uint32_t> turn_{0};  // futex: waiters that do not drive
+  std::atomic<int> turn_sleepers_{0};
+  std::atomic<uint32_t> background_word_{0};  // futex: the parked background thread
+  std::atomic<bool> background_parked_{false};
+  std::atomic<bool> background_polling_{false};
+  std::atomic<bool> stopping_{false};
+  std::thread thread_;
+};
+
+}  // namespace hvd

@@ -1,0 +1,54 @@
+#pragma once
+
+#include <unordered_map>
+#include <vector>
+
+#include "base/event_sink.h"
+#include "negotiate/message.h"
+#include "negotiate/response_cache.h"
+#include "runtime/counters.h"
+#include "runtime/queue.h"
+
+namespace hvd {
+
+// An operation that all members are ready for, with what the sequencer said of it.
+struct Decided {
+  HandlePtr handle;
+  negotiate::Decision decision;
+};
+
+// This rank's side of one set's negotiation: what it has announced and not yet heard of.
+class Member {
+ public:
+  // Only the sequencer limits how many ids there are.
+  Member(uint32_t set, Queue* queue, Counters* counters, EventSink* events)
+      : set_(set), cache_(negotiate::kNoId), queue_(queue), counters_(counters), events_(events) {}
+
+  void Add(const HandlePtr& handle);
+  void Urge(const HandlePtr& handle);
+
+  // What is to be sent now. False: nothing.
+  bool TakeMessage(negotiate::AnnounceMessage* message);
+
+  // Matches a response with what was announced. An error means that the stream is corrupt.
+  Status Match(negotiate::Response response, std::vector<Decided>* decided);
+
+ private:
+  HandlePtr Claim(const negotiate::Decision& decision);
+
+  uint32_t set_;
+  negotiate::ResponseCache cache_;
+  Queue* queue_;
+  Counters* counters_;
+  EventSink* events_;
+
+  negotiate::AnnounceMessage message_;  // collected since the last TakeMessage
+  uint64_t announced_ = 0;
+  uint64_t urgent_ = 0;
+  uint64_t urgent_sent_ = 0;
+  uint64_t responses_ = 0;
+  std::vector<HandlePtr> by_id_;                      // announced by cached id
+  std::unordered_map<uint64_t, HandlePtr> unnamed_;   // by ordinal
+};
+
+}  // namespace hvd

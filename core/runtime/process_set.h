@@ -1,0 +1,61 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "negotiate/sequencer.h"
+#include "runtime/control.h"
+#include "runtime/executor.h"
+#include "runtime/member.h"
+
+namespace hvd {
+
+struct ProcessSetOptions {
+  uint32_t id = 0;
+  std::vector<int> members;  // global ranks, ascending
+  int rank = 0;              // this process, global
+  int64_t fusion_threshold = 128 << 20;
+  size_t cache_capacity = 0;
+  negotiate::SequencerOptions sequencer;
+};
+
+// Everything that one process set needs on one rank: its member, its sequencer (on the set's first rank),
+// the control messages between them and the executor. Belongs to the holder of the progress lock.
+class ProcessSet {
+ public:
+  ProcessSet(const ProcessSetOptions& options, std::unique_ptr<Control> control, std::unique_ptr<Backend> backend,
+             Queue* queue, Counters* counters, EventSink* events);
+
+  void Add(const HandlePtr& handle) { member_.Add(handle); }
+  void Urge(const HandlePtr& handle) { member_.Urge(handle); }
+
+  // One round of announcing, sequencing, matching and running. An error ends the generation.
+  Status Tick(negotiate::Micros now, bool* moved);
+
+  // When Tick has something to do though nothing arrives; -1 = never.
+  negotiate::Micros Deadline() const { return sequencer_ ? sequencer_->Deadline() : -1; }
+  bool idle() const { return control_->idle(); }
+
+  uint32_t id() const { return options_.id; }
+  const std::vector<int>& members() const { return options_.members; }
+  const negotiate::Sequencer* sequencer() const { return sequencer_ ? &*sequencer_ : nullptr; }
+  Executor& executor() { return executor_; }
+
+ private:
+  Status Announce(negotiate::Micros now, bool* moved);
+  Status Sequence(negotiate::Micros now, bool* moved);
+  Status HearMembers(negotiate::Micros now, bool* moved);
+  Status HearSequencer(bool* moved);
+  Status CarryOut(negotiate::Response response, int64_t fusion_threshold);
+
+  ProcessSetOptions options_;
+  std::unique_ptr<Control> control_;
+  Counters* counters_;
+  Member member_;
+  std::optional<negotiate::Sequencer> sequencer_;
+  Executor executor_;
+  std::string scratch_;  // message bytes, reused
+};
+
+}  // namespace hvd

@@ -1,0 +1,87 @@
+#include "runtime/queue.h"
+
+#include <algorithm>
+
+namespace hvd {
+
+namespace {
+
+int64_t BytesOf(const Entry& entry) {
+  int64_t bytes = 0;
+  for (const auto& tensor : entry.request.tensors) {
+    bytes += NumElements(tensor.shape) * static_cast<int64_t>(SizeOf(tensor.dtype));
+  }
+  return bytes;
+}
+
+}  // namespace
+
+Status Queue::Push(const HandlePtr& handle) {
+  const Entry& entry = handle->entry;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  Set& set = sets_[entry.process_set];
+  handle->id = ++next_id_;
+  if (entry.request.name.empty()) {
+    handle->ordinal = ++set.unnamed;
+    unnamed_.emplace(handle->id, handle);
+  } else if (!set.names.emplace(entry.request.name, handle).second) {
+    return {Code::kDuplicate, "Duplicate tensor name '" + entry.request.name +
+                                  "': an operation with this name is still in flight on this rank. Wait for it "
+                                  "(synchronize) or use another name."};
+  }
+  queued_.push_back(handle);
+  queued_bytes_.fetch_add(BytesOf(entry), std::memory_order_relaxed);
+  in_flight_.fetch_add(1);
+  filled_.store(true, std::memory_order_seq_cst);
+  return Status::Ok();
+}
+
+void Queue::Urge(const HandlePtr& handle) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  urged_.push_back(handle);
+  filled_.store(true, std::memory_order_seq_cst);
+}
+
+bool Queue::Take(std::vector<HandlePtr>* handles, std::vector<HandlePtr>* urged) {
+  if (empty()) return false;
+  handles->clear();
+  urged->clear();
+  const std::lock_guard<std::mutex> lock(mutex_);
+  handles->swap(queued_);
+  urged->swap(urged_);
+  queued_bytes_.store(0, std::memory_order_relaxed);
+  filled_.store(false, std::memory_order_seq_cst);
+  return true;
+}
+
+HandlePtr Queue::Find(uint32_t process_set, const std::string& name) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto& names = sets_[process_set].names;
+  const auto found = names.find(name);
+  return found == names.end() ? nullptr : found->second;
+}
+
+void Queue::Forget(const Handle& handle) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (handle.ordinal != 0) {
+    unnamed_.erase(handle.id);
+  } else {
+    sets_[handle.entry.process_set].names.erase(handle.entry.request.name);
+  }
+  in_flight_.fetch_sub(1);
+}
+
+std::vector<HandlePtr> Queue::InFlight() {
+  std::vector<HandlePtr> all;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    for (const auto& [id, handle] : unnamed_) all.push_back(handle);
+    for (const auto& [id, set] : sets_) {
+      for (const auto& [name, handle] : set.names) all.push_back(handle);
+    }
+  }
+  std::sort(all.begin(), all.end(), [](const HandlePtr& a, const HandlePtr& b) { return a->id < b->id; });
+  return all;
+}
+
+}  // namespace hvd

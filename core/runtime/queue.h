@@ -1,0 +1,60 @@
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "runtime/handle.h"
+
+namespace hvd {
+
+// Between the threads that submit and the one that drives. Submitting takes this lock only, never the
+// progress lock. It also knows the names in flight, so that a duplicate fails before anything is sent.
+class Queue {
+ public:
+  // Names the operation (ordinal) and queues it. kDuplicate when its name is in flight in its set.
+  Status Push(const HandlePtr& handle);
+
+  // Somebody is blocked on `handle`.
+  void Urge(const HandlePtr& handle);
+
+  // Moves everything queued to the driver. False when there was nothing.
+  bool Take(std::vector<HandlePtr>* handles, std::vector<HandlePtr>* urged);
+
+  // The operation in flight under this name, for decisions that carry a name. Null if none.
+  HandlePtr Find(uint32_t process_set, const std::string& name);
+
+  // Completed: the name may be used again.
+  void Forget(const Handle& handle);
+
+  bool empty() const { return !filled_.load(std::memory_order_seq_cst); }
+  size_t in_flight() const { return in_flight_.load(std::memory_order_seq_cst); }
+  // Bytes queued since the last Take.
+  int64_t queued_bytes() const { return queued_bytes_.load(std::memory_order_relaxed); }
+
+  // Everything not completed yet, oldest first.
+  std::vector<HandlePtr> InFlight();
+
+ private:
+  struct Set {
+    uint64_t unnamed = 0;
+    std::unordered_map<std::string_view, HandlePtr> names;  // keys lie in the handles
+  };
+
+  std::mutex mutex_;                                  // guards what follows
+  std::unordered_map<uint32_t, Set> sets_;
+  std::unordered_map<uint64_t, HandlePtr> unnamed_;   // by handle id
+  std::vector<HandlePtr> queued_;
+  std::vector<HandlePtr> urged_;
+  uint64_t next_id_ = 0;
+
+  std::atomic<bool> filled_{false};
+  std::atomic<size_t> in_flight_{0};
+  std::atomic<int64_t> queued_bytes_{0};
+};
+
+}  // namespace hvd

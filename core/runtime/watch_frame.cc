@@ -1,0 +1,58 @@
+#include "runtime/watch_frame.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace hvd {
+
+namespace {
+
+constexpr uint32_t kMagic = 0x31575648;  // "HVW1", the last digit is the version
+
+struct Layout {
+  uint32_t magic;
+  uint8_t kind;
+  uint8_t unused[3];
+  uint64_t generation;
+  int32_t pid;
+  int32_t culprit;
+  uint32_t reason_bytes;
+  char reason[kWatchFrameBytes - kSealBytes - 28];
+};
+constexpr size_t kSealed = kWatchFrameBytes - kSealBytes;
+static_assert(sizeof(Layout) <= kSealed + 4, "a frame is the layout and its seal");
+
+}  // namespace
+
+std::string EncodeWatch(const WatchNews& news, Sealer* sealer) {
+  Layout layout{};
+  layout.magic = kMagic;
+  layout.kind = static_cast<uint8_t>(news.kind);
+  layout.generation = news.generation;
+  layout.pid = news.pid;
+  layout.culprit = news.culprit;
+  layout.reason_bytes = static_cast<uint32_t>(std::min(news.reason.size(), sizeof layout.reason));
+  std::memcpy(layout.reason, news.reason.data(), layout.reason_bytes);
+  std::string frame(reinterpret_cast<const char*>(&layout), kSealed);
+  sealer->Seal(&frame);
+  return frame;
+}
+
+Status DecodeWatch(std::string_view frame, Opener* opener, WatchNews* news) {
+  std::string_view body;
+  HVD_RETURN_IF_ERROR(opener->Open(frame, &body));
+  Layout layout{};
+  if (body.size() != kSealed) return Status::Aborted("a watch frame has the wrong length");
+  std::memcpy(&layout, body.data(), kSealed);
+  if (layout.magic != kMagic || layout.kind < 1 || layout.kind > 3 || layout.reason_bytes > sizeof layout.reason) {
+    return Status::Aborted("a watch frame has a wrong header");
+  }
+  news->kind = static_cast<WatchKind>(layout.kind);
+  news->generation = layout.generation;
+  news->pid = layout.pid;
+  news->culprit = layout.culprit;
+  news->reason.assign(layout.reason, layout.reason_bytes);
+  return Status::Ok();
+}
+
+}  // namespace hvd

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/link.h"
+#include "base/seal.h"
+#include "base/status.h"
+
+namespace hvd {
+
+enum class WatchKind : uint8_t { kHeartbeat = 1, kGoodbye, kAbort };
+
+// What watchers tell each other. One fixed size, so that a stream can never be out of step.
+struct WatchNews {
+  WatchKind kind = WatchKind::kHeartbeat;
+  uint64_t generation = 0;
+  int32_t pid = 0;
+  int32_t culprit = -1;  // kAbort
+  std::string reason;    // kAbort; cut to fit
+};
+
+constexpr size_t kWatchFrameBytes = 512;
+
+std::string EncodeWatch(const WatchNews& news, Sealer* sealer);
+Status DecodeWatch(std::string_view frame, Opener* opener, WatchNews* news);
+
+}  // namespace hvd

@@ -1,0 +1,83 @@
+#include "runtime/watched_peer.h"
+
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <fstream>
+
+namespace hvd {
+
+namespace {
+constexpr size_t kMostQueued = 16 * kWatchFrameBytes;
+}  // namespace
+
+WatchedPeer::WatchedPeer(const Link& link)
+    : fd_(link.fd), rank_(link.peer), sealer_(link.send_key), opener_(link.recv_key) {
+  fcntl(fd_, F_SETFL, fcntl(fd_, F_GETFL) | O_NONBLOCK);
+}
+
+WatchedPeer::~WatchedPeer() { Close(); }
+
+void WatchedPeer::Close() {
+  if (fd_ >= 0) close(fd_);
+  fd_ = -1;
+}
+
+void WatchedPeer::Send(const WatchNews& news) {
+  if (!open()) return;
+  // Sealing counts frames: one that is dropped must be dropped before it is sealed.
+  if (news.kind == WatchKind::kHeartbeat && out_.size() >= kMostQueued) return;
+  out_ += EncodeWatch(news, &sealer_);
+  Flush();
+}
+
+void WatchedPeer::Flush() {
+  while (open() && !out_.empty()) {
+    const ssize_t sent = send(fd_, out_.data(), out_.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent <= 0) return;  // the reading side finds out whether the link is lost
+    out_.erase(0, static_cast<size_t>(sent));
+  }
+}
+
+WatchedPeer::Heard WatchedPeer::Receive(WatchNews* news) {
+  char bytes[kWatchFrameBytes];
+  while (in_.size() < kWatchFrameBytes) {
+    const ssize_t got = recv(fd_, bytes, kWatchFrameBytes - in_.size(), MSG_DONTWAIT);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return Heard::kNothing;
+    if (got <= 0) return Heard::kEnd;
+    in_.append(bytes, static_cast<size_t>(got));
+  }
+  const Status status = DecodeWatch(in_, &opener_, news);
+  in_.clear();
+  return status.ok() ? Heard::kNews : Heard::kCorrupt;
+}
+
+std::string WatchedPeer::Describe() const {
+  std::string text = "rank " + std::to_string(rank_);
+  return pid > 0 ? text + " (pid " + std::to_string(pid) + ")" : text;
+}
+
+std::string WatchedPeer::ProcessState() const {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+  std::string stat;
+  if (pid <= 0 || !std::getline(file, stat)) return "";
+  const size_t name_end = stat.rfind(')');  // the name may hold anything
+  if (name_end == std::string::npos || name_end + 2 >= stat.size()) return "";
+  switch (stat[name_end + 2]) {
+    case 'T':
+    case 't':
+      return "stopped";
+    case 'Z':
+    case 'X':
+      return "dead";
+    case 'D':
+      return "in uninterruptible sleep";
+    default:
+      return "alive";
+  }
+}
+
+}  // namespace hvd

@@ -1,0 +1,54 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/link.h"
+#include "base/seal.h"
+#include "runtime/watch_frame.h"
+
+namespace hvd {
+
+// One watch link: frames out without waiting, frames in as they come, and what is known of the peer.
+class WatchedPeer {
+ public:
+  enum class Heard { kNothing, kNews, kEnd, kCorrupt };
+
+  explicit WatchedPeer(const Link& link);
+  ~WatchedPeer();
+  WatchedPeer(const WatchedPeer&) = delete;
+  WatchedPeer& operator=(const WatchedPeer&) = delete;
+
+  // Queues and sends what the socket takes; a peer that does not read gets no more than a few frames queued.
+  void Send(const WatchNews& news);
+  void Flush();
+
+  // The next frame, if one is complete.
+  Heard Receive(WatchNews* news);
+
+  int fd() const { return fd_; }
+  int rank() const { return rank_; }
+  bool open() const { return fd_ >= 0; }
+  void Close();
+
+  int64_t heard_us = 0;   // when it last said something
+  bool departed = false;  // it said goodbye
+  bool warned = false;    // its silence was logged
+  int32_t pid = 0;
+
+  // "rank 1 (pid 4711)"
+  std::string Describe() const;
+  // What the kernel says of the process: "stopped", "running", ... or empty when it cannot be seen.
+  std::string ProcessState() const;
+
+ private:
+  int fd_;
+  int rank_;
+  Sealer sealer_;
+  Opener opener_;
+  std::string out_;
+  std::string in_;
+};
+
+}  // namespace hvd

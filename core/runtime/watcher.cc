@@ -1,0 +1,201 @@
+#include "runtime/watcher.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "runtime/watched_peer.h"
+
+namespace hvd {
+
+namespace {
+
+constexpr int64_t kSecond = 1000000;
+constexpr int64_t kOrphanGrace = 2 * kSecond;  // between SIGTERM and SIGKILL when the launcher is gone
+constexpr int kDepartedRoundMs = 250;
+
+WatchNews News(WatchKind kind, uint64_t generation) {
+  WatchNews news;
+  news.kind = kind;
+  news.generation = generation;
+  news.pid = getpid();
+  return news;
+}
+
+std::string Seconds(int64_t us) {
+  std::string text = std::to_string(us / kSecond) + "." + std::to_string(us % kSecond / 100000);
+  return text + " s";
+}
+
+}  // namespace
+
+Watcher::Watcher(WatcherOptions options, AbortCell* abort) : options_(std::move(options)), abort_(abort) {
+  for (const Link& link : options_.links) peers_.push_back(std::make_unique<WatchedPeer>(link));
+}
+
+Watcher::~Watcher() { Stop(); }
+
+void Watcher::Start() {
+  thread_ = std::thread([this] { Run(); });
+}
+
+void Watcher::Suspect(int peer, std::string reason) {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    suspicions_.push_back({peer, std::move(reason)});
+  }
+  waker_.Ring();
+}
+
+void Watcher::Stop() {
+  if (thread_.joinable()) {
+    stopping_.store(true);
+    waker_.Ring();
+    thread_.join();
+  }
+  peers_.clear();
+  if (options_.launcher_fd >= 0) close(options_.launcher_fd);
+  options_.launcher_fd = -1;
+}
+
+void Watcher::Run() {
+  const int64_t period = static_cast<int64_t>(options_.heartbeat_seconds * kSecond);
+  int64_t next_beat = 0;
+  last_round_us_ = NowMicros();
+  for (auto& peer : peers_) peer->heard_us = last_round_us_;
+  while (!stopping_.load()) {
+    const int64_t now = NowMicros();
+    if (now >= next_beat) {
+      Beat();
+      CheckSilence(now);
+      next_beat = now + period;
+    }
+    CheckDeparted();
+    const bool departed = std::any_of(peers_.begin(), peers_.end(), [](const auto& p) { return p->departed; });
+    const int64_t wait_ms = (next_beat - now) / 1000 + 1;
+    Wait(static_cast<int>(departed || launcher_gone_us_ != 0 ? std::min<int64_t>(wait_ms, kDepartedRoundMs) : wait_ms));
+  }
+  HearSuspicions();
+  for (auto& peer : peers_) peer->Send(News(WatchKind::kGoodbye, options_.generation));
+}
+
+void Watcher::Wait(int timeout_ms) {
+  std::vector<pollfd> fds;
+  for (const auto& peer : peers_) fds.push_back({peer->fd(), POLLIN, 0});  // a closed one is -1: ignored
+  fds.push_back({waker_.fd(), POLLIN, 0});
+  fds.push_back({options_.launcher_fd, POLLIN, 0});
+  if (poll(fds.data(), fds.size(), timeout_ms) < 0) return;
+  for (size_t i = 0; i < peers_.size(); ++i) {
+    if (fds[i].revents != 0) HearPeer(*peers_[i]);
+  }
+  if (fds[peers_.size()].revents != 0) {
+    waker_.Drain();
+    HearSuspicions();
+  }
+  if (fds.back().revents != 0) LauncherGone();
+  if (launcher_gone_us_ != 0 && NowMicros() - launcher_gone_us_ > kOrphanGrace) kill(getpid(), SIGKILL);
+}
+
+void Watcher::Beat() {
+  const WatchNews news = News(WatchKind::kHeartbeat, options_.generation);
+  for (auto& peer : peers_) peer->Send(news);
+}
+
+void Watcher::CheckSilence(int64_t now_us) {
+  const int64_t timeout = static_cast<int64_t>(options_.timeout_seconds * kSecond);
+  const int64_t round = now_us - last_round_us_;
+  last_round_us_ = now_us;
+  if (round > timeout / 2) {
+    // This process itself was held up (suspended container, overloaded host): the peers get a fresh start.
+    for (auto& peer : peers_) peer->heard_us = now_us;
+    return;
+  }
+  for (auto& peer : peers_) {
+    if (!peer->open() || peer->departed) continue;
+    const int64_t silence = now_us - peer->heard_us;
+    const std::string state = silence > timeout / 2 ? peer->ProcessState() : "";
+    const std::string text =
+        peer->Describe() + " has not responded for " + Seconds(silence) + (state.empty() ? "" : " (process is " + state + ")");
+    // A process that the kernel shows running may only be short of CPU: it gets more time.
+    const int64_t limit = state == "alive" ? 3 * timeout / 2 : timeout;
+    if (silence > limit) {
+      Raise(peer->rank(), text + ". Look at what that process does (for example with py-spy dump), then restart the job.");
+    } else if (silence > timeout / 2 && !peer->warned) {
+      peer->warned = true;
+      Log(LogLevel::kWarning, text);
+    }
+  }
+}
+
+void Watcher::CheckDeparted() {
+  for (auto& peer : peers_) {
+    if (!peer->departed || abort_->is_set()) continue;
+    const std::string stuck = options_.stuck_without(peer->rank());
+    if (stuck.empty()) continue;
+    Raise(peer->rank(), peer->Describe() + " finished normally, but " + stuck +
+                            " Every rank must take part in every operation; look for a rank that leaves its loop early.");
+  }
+}
+
+void Watcher::HearSuspicions() {
+  std::vector<Suspicion> suspicions;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    suspicions.swap(suspicions_);
+  }
+  if (suspicions.empty()) return;
+  for (auto& peer : peers_) HearPeer(*peer);
+  for (const Suspicion& suspicion : suspicions) Raise(suspicion.peer, suspicion.reason);
+}
+
+void Watcher::HearPeer(WatchedPeer& peer) {
+  WatchNews news;
+  while (peer.open()) {
+    switch (peer.Receive(&news)) {
+      case WatchedPeer::Heard::kNothing:
+        return;
+      case WatchedPeer::Heard::kCorrupt:
+        peer.Close();
+        Raise(peer.rank(), "the watch link to " + peer.Describe() + " carries corrupt or forged frames.");
+        return;
+      case WatchedPeer::Heard::kEnd:
+        peer.Close();
+        if (!peer.departed) Raise(peer.rank(), peer.Describe() + " died: its connection ended without a goodbye.");
+        return;
+      case WatchedPeer::Heard::kNews:
+        break;
+    }
+    if (news.generation != options_.generation) continue;
+    peer.heard_us = NowMicros();
+    peer.warned = false;
+    peer.pid = news.pid;
+    if (news.kind == WatchKind::kGoodbye) peer.departed = true;
+    if (news.kind == WatchKind::kAbort) Raise(news.culprit, news.reason);
+  }
+}
+
+void Watcher::LauncherGone() {
+  char bytes[256];
+  if (recv(options_.launcher_fd, bytes, sizeof bytes, MSG_DONTWAIT) > 0) return;
+  close(options_.launcher_fd);
+  options_.launcher_fd = -1;
+  launcher_gone_us_ = NowMicros();
+  Log(LogLevel::kError, "the launcher is gone: this rank ends");
+  kill(getpid(), SIGTERM);
+}
+
+void Watcher::Raise(int culprit, const std::string& reason) {
+  if (!abort_->Set(culprit, reason)) return;
+  WatchNews news = News(WatchKind::kAbort, options_.generation);
+  news.culprit = culprit;
+  news.reason = reason;
+  for (auto& peer : peers_) peer->Send(news);
+  options_.on_abort();
+}
+
+}  // namespace hvd

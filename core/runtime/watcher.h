@@ -1,0 +1,78 @@
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/link.h"
+#include "base/waker.h"
+#include "runtime/abort_cell.h"
+
+namespace hvd {
+
+class WatchedPeer;
+
+struct WatcherOptions {
+  uint64_t generation = 0;
+  int rank = 0;
+  std::vector<Link> links;  // one to every peer; owned from the constructor on
+  int launcher_fd = -1;     // owned; end of file = the launcher is gone
+  double heartbeat_seconds = 1.0;
+  double timeout_seconds = 6.0;
+  // Why this rank can no longer make progress without the departed `peer`; empty: it can.
+  std::function<std::string(int peer)> stuck_without;
+  std::function<void()> on_abort;  // called once, from the watcher's thread
+};
+
+// The always-on thread that knows who is alive. It takes neither the GIL nor the progress lock, so it works
+// whatever the program does. On the end of a link without a goodbye, or on silence, it fixes the first
+// cause, wakes this rank and tells everybody before anyone closes.
+class Watcher {
+ public:
+  Watcher(WatcherOptions options, AbortCell* abort);
+  ~Watcher();
+
+  void Start();
+
+  // From the engine: a data or control link to `peer` is lost. The watcher first hears out its own links (an abort
+  // that names the true cause may be under way) and then fixes the cause.
+  void Suspect(int peer, std::string reason);
+  // From the engine: this rank cannot go on.
+  void Abort(int culprit, std::string reason) { Suspect(culprit, std::move(reason)); }
+
+  // Says goodbye, joins the thread, closes everything.
+  void Stop();
+
+ private:
+  struct Suspicion {
+    int peer;
+    std::string reason;
+  };
+
+  void Run();
+  void Wait(int timeout_ms);
+  void Beat();
+  void CheckSilence(int64_t now_us);
+  void CheckDeparted();
+  void HearSuspicions();
+  void HearPeer(WatchedPeer& peer);
+  void LauncherGone();
+  void Raise(int culprit, const std::string& reason);
+
+  WatcherOptions options_;
+  AbortCell* abort_;
+  Waker waker_;
+  std::vector<std::unique_ptr<WatchedPeer>> peers_;  // the watcher thread's, once started
+  std::mutex mutex_;                                 // guards suspicions_
+  std::vector<Suspicion> suspicions_;
+  std::atomic<bool> stopping_{false};
+  int64_t launcher_gone_us_ = 0;
+  int64_t last_round_us_ = 0;
+  std::thread thread_;
+};
+
+}  // namespace hvd

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "base/waker.h"
+#include "transport/descriptor.h"
+#include "transport/window.h"
+
+namespace hvd {
+
+// Whether one rank sleeps. It fills a cache line: its rank alone writes it, and whoever posts reads it
+// from its own cache until it changes.
+struct alignas(64) SleepWord {
+  std::atomic<uint32_t> sleeping{0};
+};
+static_assert(std::atomic<uint32_t>::is_always_lock_free, "sleep words are shared between processes");
+
+// Publishes flags and rings the members that sleep; what is common to every Window.
+//
+// A poster stores its flag, then reads the sleep words; a sleeper stores its word, then reads the flags.
+// Both stores are sequentially consistent, so one of the two sees the other and no wake-up is lost.
+class Doorbell {
+ public:
+  void SetOwn(SleepWord* word) { own_ = word; }
+  void AddPeer(const SleepWord* word, Descriptor waker) { peers_.push_back({word, std::move(waker)}); }
+
+  void Post(Flag& flag, uint64_t value) const {
+    flag.store(value, std::memory_order_seq_cst);
+    for (const Peer& peer : peers_) {
+      if (peer.word->sleeping.load(std::memory_order_seq_cst) != 0) Waker::Ring(peer.waker.get());
+    }
+  }
+
+  void Arm(bool sleeping) { own_->sleeping.store(sleeping ? 1 : 0, std::memory_order_seq_cst); }
+
+ private:
+  struct Peer {
+    const SleepWord* word;
+    Descriptor waker;  // a duplicate: valid after its owner has gone
+  };
+  SleepWord* own_ = nullptr;
+  std::vector<Peer> peers_;
+};
+
+}  // namespace hvd

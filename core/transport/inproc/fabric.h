@@ -1,0 +1,58 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "transport/inproc/transport.h"
+#include "transport/inproc/window.h"
+
+namespace hvd::inproc {
+
+// What the rank threads of one test have in common in place of sockets: it hands out their ends of
+// windows and channels. Thread safe.
+//
+// A rank that asks again for the same set or channel gets an end of its next generation, so an engine
+// can be shut down and made again on one fabric.
+class Fabric {
+ public:
+  explicit Fabric(int size) : size_(size) {}
+  int size() const { return size_; }
+
+  // `members` are global ranks; `rank` is the caller's global rank and one of them.
+  std::unique_ptr<Window> MakeWindow(uint32_t set, const std::vector<int>& members, int rank, const Waker& waker);
+  std::unique_ptr<Transport> MakeTransport(uint32_t channel, int rank, const Waker& waker);
+
+ private:
+  using Key = std::pair<uint32_t, int>;
+
+  // One object per (name, generation), made by whoever asks first and kept until all have asked.
+  template <typename T>
+  struct Registry {
+    struct Entry {
+      std::shared_ptr<T> object;
+      int asked = 0;
+    };
+    std::map<Key, int> generation;  // by (name, rank)
+    std::map<Key, Entry> entries;   // by (name, generation)
+
+    std::shared_ptr<T> Get(uint32_t name, int rank, int members) {
+      const Key key{name, generation[{name, rank}]++};
+      Entry& entry = entries[key];
+      if (!entry.object) entry.object = std::make_shared<T>(members);
+      const std::shared_ptr<T> object = entry.object;
+      if (++entry.asked == members) entries.erase(key);
+      return object;
+    }
+  };
+
+  const int size_;
+  std::mutex mutex_;  // guards the registries
+  Registry<Board> boards_;
+  Registry<Hub> hubs_;
+};
+
+}  // namespace hvd::inproc

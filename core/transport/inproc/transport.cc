@@ -1,0 +1,131 @@
+#include "transport/inproc/transport.h"
+
+#include <cstring>
+#include <string>
+
+namespace hvd::inproc {
+
+namespace {
+constexpr size_t kLaneBytes = 1 << 20;
+}  // namespace
+
+Hub::Hub(int size) : lanes_(size * size), wakers_(size), gone_(size, false) {}
+
+void Hub::Join(int rank, const Waker& waker) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  wakers_[rank] = Descriptor::Duplicate(waker.fd());
+}
+
+void Hub::Leave(int rank) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  gone_[rank] = true;
+  for (int peer = 0; peer < size(); ++peer) Ring(peer);
+}
+
+Hub::Result Hub::Room(int from, int to, size_t bytes) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (gone_[to]) return Result::kGone;
+  const Lane& lane = At(from, to);
+  // A frame larger than the lane passes alone.
+  return lane.frames.empty() || lane.bytes + bytes <= kLaneBytes ? Result::kMoved : Result::kBlocked;
+}
+
+void Hub::Push(int from, int to, Frame frame) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  Lane& lane = At(from, to);
+  lane.bytes += frame.payload.size();
+  lane.frames.push_back(std::move(frame));
+  Ring(to);
+}
+
+Hub::Result Hub::Pop(int from, int to, PostedRecvs* posted, Frame* frame, PostedRecv* recv) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  Lane& lane = At(from, to);
+  if (lane.frames.empty()) return gone_[from] ? Result::kGone : Result::kBlocked;
+  if (!posted->Take(lane.frames.front().tag, recv)) return Result::kBlocked;
+  *frame = std::move(lane.frames.front());
+  lane.frames.pop_front();
+  lane.bytes -= frame->payload.size();
+  Ring(from);
+  return Result::kMoved;
+}
+
+void Hub::Ring(int rank) {
+  if (wakers_[rank].valid()) Waker::Ring(wakers_[rank].get());
+}
+
+InprocTransport::InprocTransport(std::shared_ptr<Hub> hub, int rank, const Waker& waker)
+    : hub_(std::move(hub)), rank_(rank), peers_(hub_->size()) {
+  hub_->Join(rank, waker);
+}
+
+void InprocTransport::Send(int peer, const FrameTag& tag, const void* data, size_t bytes, Transfer* transfer) {
+  if (!failure_.ok()) return;
+  if (bytes > kMaxFrame) {
+    failure_ = Status::Internal("a frame of " + std::to_string(bytes) + " bytes exceeds kMaxFrame");
+    return;
+  }
+  peers_[peer].sends.push_back({tag, static_cast<const std::byte*>(data), bytes, transfer});
+}
+
+void InprocTransport::Recv(int peer, const FrameTag& tag, void* data, size_t capacity, Transfer* transfer) {
+  if (!failure_.ok()) return;
+  peers_[peer].recvs.Add({tag, static_cast<std::byte*>(data), capacity, transfer});
+}
+
+Status InprocTransport::Progress(bool* moved) {
+  *moved = false;
+  for (int peer = 0; peer < size() && failure_.ok(); ++peer) {
+    failure_ = PushSends(peer, moved);
+    if (failure_.ok()) failure_ = PopRecvs(peer, moved);
+  }
+  return failure_;
+}
+
+Status InprocTransport::PushSends(int peer, bool* moved) {
+  auto& sends = peers_[peer].sends;
+  while (!sends.empty()) {
+    const PostedSend& send = sends.front();
+    const Hub::Result result = hub_->Room(rank_, peer, send.bytes);
+    if (result == Hub::Result::kGone) return Lose(peer, "the peer closed the channel");
+    if (result == Hub::Result::kBlocked) break;
+    hub_->Push(rank_, peer, {send.tag, {send.data, send.data + send.bytes}});
+    send.transfer->bytes = send.bytes;
+    send.transfer->done = true;
+    sends.pop_front();
+    *moved = true;
+  }
+  return Status::Ok();
+}
+
+Status InprocTransport::PopRecvs(int peer, bool* moved) {
+  auto& recvs = peers_[peer].recvs;
+  while (!recvs.empty()) {
+    Frame frame;
+    PostedRecv recv;
+    const Hub::Result result = hub_->Pop(peer, rank_, &recvs, &frame, &recv);
+    if (result == Hub::Result::kGone) return Lose(peer, "the peer closed the channel");
+    if (result == Hub::Result::kBlocked) break;
+    if (frame.payload.size() > recv.capacity) return Lose(peer, "a frame is longer than its receive");
+    if (!frame.payload.empty()) std::memcpy(recv.data, frame.payload.data(), frame.payload.size());
+    recv.transfer->bytes = frame.payload.size();
+    recv.transfer->done = true;
+    *moved = true;
+  }
+  return Status::Ok();
+}
+
+Status InprocTransport::Lose(int peer, const std::string& why) {
+  lost_peer_ = peer;
+  return Status::Aborted("rank " + std::to_string(rank_) + " lost rank " + std::to_string(peer) + ": " + why);
+}
+
+void InprocTransport::Close() {
+  if (closed_) return;
+  closed_ = true;
+  if (failure_.ok()) failure_ = Status(Code::kShutdown, "the transport is closed");
+  peers_.clear();
+  hub_->Leave(rank_);
+}
+
+}  // namespace hvd::inproc

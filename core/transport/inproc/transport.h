@@ -1,0 +1,81 @@
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "base/waker.h"
+#include "transport/descriptor.h"
+#include "transport/posted.h"
+
+namespace hvd::inproc {
+
+struct Frame {
+  FrameTag tag;
+  std::vector<std::byte> payload;
+};
+
+// The queues between the rank threads of one channel: bounded, like the buffers of a socket, so that
+// a test meets the same back-pressure.
+class Hub {
+ public:
+  explicit Hub(int size);
+
+  int size() const { return static_cast<int>(wakers_.size()); }
+  void Join(int rank, const Waker& waker);
+  void Leave(int rank);
+
+  enum class Result { kMoved, kBlocked, kGone };
+  // Whether the lane takes another `bytes` now; it stays true until `from` pushes.
+  Result Room(int from, int to, size_t bytes);
+  void Push(int from, int to, Frame frame);
+  // Takes the oldest frame if `posted` waits for it; a frame nobody waits for stays and holds back the rest.
+  Result Pop(int from, int to, PostedRecvs* posted, Frame* frame, PostedRecv* recv);
+
+ private:
+  struct Lane {
+    std::deque<Frame> frames;
+    size_t bytes = 0;
+  };
+  Lane& At(int from, int to) { return lanes_[from * size() + to]; }
+  void Ring(int rank);
+
+  std::mutex mutex_;  // guards everything below
+  std::vector<Lane> lanes_;
+  std::vector<Descriptor> wakers_;
+  std::vector<bool> gone_;
+};
+
+class InprocTransport : public Transport {
+ public:
+  InprocTransport(std::shared_ptr<Hub> hub, int rank, const Waker& waker);
+  ~InprocTransport() override { Close(); }
+
+  int rank() const override { return rank_; }
+  int size() const override { return hub_->size(); }
+  void Send(int peer, const FrameTag& tag, const void* data, size_t bytes, Transfer* transfer) override;
+  void Recv(int peer, const FrameTag& tag, void* data, size_t capacity, Transfer* transfer) override;
+  Status Progress(bool* moved) override;
+  int lost_peer() const override { return lost_peer_; }
+  int poll_fd() const override { return -1; }
+  void Close() override;
+
+ private:
+  struct Peer {
+    std::deque<PostedSend> sends;
+    PostedRecvs recvs;
+  };
+  Status PushSends(int peer, bool* moved);
+  Status PopRecvs(int peer, bool* moved);
+  Status Lose(int peer, const std::string& why);
+
+  std::shared_ptr<Hub> hub_;
+  int rank_;
+  std::vector<Peer> peers_;
+  Status failure_;
+  int lost_peer_ = -1;
+  bool closed_ = false;
+};
+
+}  // namespace hvd::inproc

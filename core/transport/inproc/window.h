@@ -1,0 +1,63 @@
+#pragma once
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "transport/doorbell.h"
+#include "transport/mapping.h"
+#include "transport/window.h"
+
+namespace hvd::inproc {
+
+// What the members of one window share. They are threads, so a segment is a mapping like any other.
+class Board {
+ public:
+  explicit Board(int size);
+
+  int size() const { return static_cast<int>(members_.size()); }
+  void Join(int rank, const Waker& waker);
+  void Leave();
+
+  // Adds `rank`'s next segment and waits until every member has added its own of the same size.
+  Status Add(int rank, SegmentId id, Mapping segment);
+
+  SleepWord* Word(int rank) { return &members_[rank].word; }
+  std::byte* Span(int rank, SegmentId id);
+  void Connect(int rank, Doorbell* bell);
+
+ private:
+  struct Member {
+    SleepWord word;
+    Descriptor waker;
+    std::vector<Mapping> segments;
+  };
+  bool Complete(SegmentId id) const;
+
+  std::mutex mutex_;  // guards members_ (but not the sleep words) and left_
+  std::condition_variable changed_;
+  std::vector<Member> members_;
+  bool left_ = false;
+};
+
+class InprocWindow : public Window {
+ public:
+  InprocWindow(std::shared_ptr<Board> board, int rank, const Waker& waker);
+  ~InprocWindow() override;
+
+  int rank() const override { return rank_; }
+  int size() const override { return board_->size(); }
+  Status Allocate(size_t bytes, SegmentId* id) override;
+  std::byte* Span(int rank, SegmentId id) override { return spans_[id][rank]; }
+  void Post(Flag& flag, uint64_t value) override { bell_.Post(flag, value); }
+  void Arm(bool sleeping) override { bell_.Arm(sleeping); }
+
+ private:
+  std::shared_ptr<Board> board_;
+  int rank_;
+  Doorbell bell_;
+  std::vector<std::vector<std::byte*>> spans_;  // [segment][rank]
+};
+
+}  // namespace hvd::inproc

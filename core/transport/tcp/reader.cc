@@ -1,0 +1,133 @@
+#include "transport/tcp/reader.h"
+
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <string>
+
+namespace hvd::tcp {
+
+namespace {
+constexpr size_t kReadAhead = 16 << 10;
+constexpr size_t kSlice = 256 << 10;  // guarded while still in the cache
+}  // namespace
+
+Reader::Reader(uint32_t generation, Guard guard)
+    : generation_(generation), guard_(std::move(guard)), buffer_(new std::byte[kReadAhead]) {}
+
+Status Reader::Progress(int socket, size_t budget, bool* moved) {
+  const size_t start = budget;
+  bool more = true;
+  Status status;
+  while (more && budget > 0 && status.ok()) {
+    const State before = state_;
+    status = Advance(socket, &budget, &more);
+    *moved = *moved || state_ != before;
+  }
+  *moved = *moved || budget != start;
+  return status;
+}
+
+Status Reader::Advance(int socket, size_t* budget, bool* more) {
+  switch (state_) {
+    case State::kHeader:
+      return TakeHeader(socket, budget, more);
+    case State::kHeld:
+      return Match(more);
+    case State::kPayload:
+      return TakePayload(socket, budget, more);
+    default:
+      return TakeSeal(socket, budget, more);
+  }
+}
+
+Status Reader::TakeHeader(int socket, size_t* budget, bool* more) {
+  *more = !posted_.empty();
+  if (!*more) return Status::Ok();
+  HVD_RETURN_IF_ERROR(Fill(socket, kPrefixBytes, budget, more));
+  if (!*more) return Status::Ok();
+  HVD_RETURN_IF_ERROR(Decode(buffer_.get() + begin_, generation_, &guard_, &header_));
+  begin_ += kPrefixBytes;
+  state_ = State::kHeld;
+  return Status::Ok();
+}
+
+Status Reader::Match(bool* more) {
+  *more = posted_.Take(header_.tag, &recv_);
+  if (!*more) return Status::Ok();
+  if (header_.length > recv_.capacity) {
+    return Status::Aborted("a frame of " + std::to_string(header_.length) + " bytes where at most " +
+                           std::to_string(recv_.capacity) + " are expected");
+  }
+  received_ = 0;
+  state_ = State::kPayload;
+  if (header_.length == 0) Complete();
+  return Status::Ok();
+}
+
+Status Reader::TakePayload(int socket, size_t* budget, bool* more) {
+  std::byte* at = recv_.data + received_;
+  const size_t wanted = std::min<size_t>(header_.length - received_, kSlice);
+  size_t got = std::min(wanted, end_ - begin_);
+  if (got > 0) {
+    std::memcpy(at, buffer_.get() + begin_, got);
+    begin_ += got;
+  } else {
+    HVD_RETURN_IF_ERROR(Read(socket, at, wanted, budget, &got, more));
+  }
+  guard_.Add(at, got);
+  received_ += got;
+  if (received_ == header_.length) state_ = State::kSeal;
+  return Status::Ok();
+}
+
+Status Reader::TakeSeal(int socket, size_t* budget, bool* more) {
+  HVD_RETURN_IF_ERROR(Fill(socket, kSealBytes, budget, more));
+  if (!*more) return Status::Ok();
+  const bool intact = guard_.Accepts(buffer_.get() + begin_);
+  begin_ += kSealBytes;
+  if (!intact) return Status::Aborted("corrupt frame payload");
+  Complete();
+  return Status::Ok();
+}
+
+void Reader::Complete() {
+  recv_.transfer->bytes = header_.length;
+  recv_.transfer->done = true;
+  state_ = State::kHeader;
+}
+
+Status Reader::Fill(int socket, size_t bytes, size_t* budget, bool* more) {
+  *more = true;
+  while (end_ - begin_ < bytes && *more) {
+    size_t none;
+    HVD_RETURN_IF_ERROR(Read(socket, nullptr, 0, budget, &none, more));
+  }
+  return Status::Ok();
+}
+
+Status Reader::Read(int socket, std::byte* payload, size_t bytes, size_t* budget, size_t* got, bool* more) {
+  std::memmove(buffer_.get(), buffer_.get() + begin_, end_ - begin_);
+  end_ -= begin_;
+  begin_ = 0;
+  iovec parts[2] = {{payload, bytes}, {buffer_.get() + end_, kReadAhead - end_}};
+  ssize_t result;
+  do {
+    result = readv(socket, parts, 2);
+  } while (result < 0 && errno == EINTR);
+  *more = result > 0;
+  *got = 0;
+  if (result == 0) return Status::Aborted("the connection was closed");
+  if (result < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return Status::Ok();
+  if (result < 0) return Status::Aborted(Status::Errno("receive").message());
+  const auto read = static_cast<size_t>(result);
+  *got = std::min(read, bytes);
+  end_ += read - *got;
+  *budget -= std::min(*budget, read);
+  return Status::Ok();
+}
+
+}  // namespace hvd::tcp

@@ -1,0 +1,56 @@
+#pragma once
+
+#include <memory>
+
+#include "transport/posted.h"
+#include "transport/tcp/frame.h"
+
+namespace hvd::tcp {
+
+// The receiving half of a connection: payloads go straight into the posted buffers. A frame whose receive
+// is not posted is held: its header is known, its payload and what follows stay in the socket.
+class Reader {
+ public:
+  Reader(uint32_t generation, Guard guard);
+
+  void Post(const PostedRecv& recv) { posted_.Add(recv); }
+
+  // Whether bytes from the socket could be used now. Nothing is read before a receive is posted, so a peer
+  // that closes after its last frame is no error to who expects no more of it.
+  bool wants() const { return state_ == State::kHeader ? !posted_.empty() : state_ != State::kHeld; }
+
+  // Receives at most about `budget` bytes without waiting.
+  Status Progress(int socket, size_t budget, bool* moved);
+
+ private:
+  enum class State { kHeader, kHeld, kPayload, kSeal };
+
+  // One move of the state machine. *more is false when it can go no further now.
+  Status Advance(int socket, size_t* budget, bool* more);
+  Status TakeHeader(int socket, size_t* budget, bool* more);
+  Status Match(bool* more);
+  Status TakePayload(int socket, size_t* budget, bool* more);
+  Status TakeSeal(int socket, size_t* budget, bool* more);
+  void Complete();
+
+  // Reads into `payload` first and then ahead into the buffer.
+  Status Read(int socket, std::byte* payload, size_t bytes, size_t* budget, size_t* got, bool* more);
+  // Reads ahead until the buffer holds `bytes`; *more is false while it does not.
+  Status Fill(int socket, size_t bytes, size_t* budget, bool* more);
+
+  const uint32_t generation_;
+  Guard guard_;
+  PostedRecvs posted_;
+  State state_ = State::kHeader;
+
+  // Bytes read ahead: small frames arrive many at a time.
+  std::unique_ptr<std::byte[]> buffer_;
+  size_t begin_ = 0;
+  size_t end_ = 0;
+
+  FrameHeader header_;
+  PostedRecv recv_{};
+  size_t received_ = 0;  // of the payload
+};
+
+}  // namespace hvd::tcp

@@ -1,0 +1,66 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/link.h"
+#include "transport/descriptor.h"
+#include "transport/tcp/reader.h"
+#include "transport/tcp/writer.h"
+
+namespace hvd::tcp {
+
+// Transport over connected stream sockets (TCP, or AF_UNIX on one host), one for each peer.
+//
+// Whoever sleeps on poll_fd first calls Progress until it moves nothing, with nothing posted since: only
+// then the descriptor is set to what is awaited. A peer that closes is an error as soon as something is
+// expected from it or sent to it.
+class TcpTransport : public Transport {
+ public:
+  struct Options {
+    uint32_t generation = 0;
+    int rank = 0;  // global
+    int size = 1;
+    Integrity integrity = Integrity::kChecksum;
+  };
+
+  // Takes the sockets of `links`, whatever it returns. Peers without a link cannot be talked to.
+  static Status Make(const Options& options, const std::vector<Link>& links, std::unique_ptr<Transport>* out);
+
+  ~TcpTransport() override { Close(); }
+  int rank() const override { return options_.rank; }
+  int size() const override { return options_.size; }
+  void Send(int peer, const FrameTag& tag, const void* data, size_t bytes, Transfer* transfer) override;
+  void Recv(int peer, const FrameTag& tag, void* data, size_t capacity, Transfer* transfer) override;
+  Status Progress(bool* moved) override;
+  int lost_peer() const override { return lost_peer_; }
+  int poll_fd() const override { return epoll_.get(); }
+  void Close() override;
+
+ private:
+  struct Connection {
+    Connection(const Options& options, const Link& link, Descriptor fd);
+    uint32_t Wanted() const;
+
+    Descriptor socket;
+    Writer writer;
+    Reader reader;
+    uint32_t awaited = 0;  // what epoll waits for
+  };
+
+  explicit TcpTransport(const Options& options) : options_(options), connections_(options.size) {}
+  Status Connect(const Link& link, Descriptor socket);
+  Connection* Find(int peer);
+  Status Move(int peer, bool* moved);
+  void Await(Connection* connection, uint32_t events);
+  void Fail(int peer, const Status& status);
+
+  const Options options_;
+  Descriptor epoll_;
+  std::vector<std::unique_ptr<Connection>> connections_;  // by global rank; null without a link
+  Status failure_;
+  int lost_peer_ = -1;
+};
+
+}  // namespace hvd::tcp

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <deque>
+
+#include "transport/posted.h"
+#include "transport/tcp/frame.h"
+
+struct msghdr;
+
+namespace hvd::tcp {
+
+// The sending half of a connection: frames leave in the order of posting.
+class Writer {
+ public:
+  Writer(uint32_t generation, Guard guard) : generation_(generation), guard_(std::move(guard)) {}
+
+  void Post(const PostedSend& send) { queue_.push_back(send); }
+  bool idle() const { return queue_.empty(); }
+  bool blocked() const { return blocked_; }  // the socket took no more
+
+  // Sends at most about `budget` bytes without waiting.
+  Status Progress(int socket, size_t budget, bool* moved);
+
+ private:
+  struct Rest;
+  void Begin();
+  Rest Gather();
+  void Advance(size_t sent);
+
+  const uint32_t generation_;
+  Guard guard_;
+  std::deque<PostedSend> queue_;
+  bool blocked_ = false;
+
+  // The frame at the front of the queue.
+  bool begun_ = false;
+  size_t sent_ = 0;     // of prefix, payload and seal together
+  size_t guarded_ = 0;  // of the payload
+  Prefix prefix_;
+  Seal seal_;
+};
+
+}  // namespace hvd::tcp

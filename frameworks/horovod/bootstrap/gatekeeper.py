@@ -1,0 +1,118 @@
+"""Accepts connections, authenticates them side by side in one loop, and lets only proven peers through.
+
+A connection that is not authenticated costs one descriptor and at most one small frame of memory, for at
+most HANDSHAKE_SECONDS; there are at most UNPROVEN_LIMIT of them. A newcomer beyond the limit displaces the
+oldest: an honest peer needs milliseconds, so a crowd of idle connections cannot keep it out.
+"""
+
+import selectors
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from . import endpoints
+from .auth import HANDSHAKE_SECONDS, Acceptor, Keys, Policy, Terms
+from .errors import AuthenticationError
+
+UNPROVEN_LIMIT = 64
+
+Admit = Callable[[socket.socket, Terms, Keys], None]
+
+
+@dataclass
+class _Unproven:
+    acceptor: Acceptor
+    deadline: float
+
+
+class Gatekeeper:
+    """One listening socket in a caller's selector, whose registered data are callables to be called when
+    ready.
+
+    ``admit`` receives each authenticated connection (non-blocking) and owns it. ``dropped`` counts those
+    turned away.
+    """
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        selector: selectors.BaseSelector,
+        secret: bytes,
+        policy: Policy,
+        admit: Admit,
+    ) -> None:
+        self.dropped = 0
+        self._listener = listener
+        self._selector = selector
+        self._secret = secret
+        self._policy = policy
+        self._admit = admit
+        self._unproven: dict[socket.socket, _Unproven] = {}  # oldest first
+        selector.register(listener, selectors.EVENT_READ, self._on_connection)
+
+    def next_deadline(self) -> float:
+        """When ``expire`` has something to do (monotonic seconds; infinity when nobody waits)."""
+        return next((peer.deadline for peer in self._unproven.values()), float("inf"))
+
+    def expire(self) -> None:
+        """Drops those who did not prove themselves in time."""
+        now = time.monotonic()
+        for connection in [c for c, peer in self._unproven.items() if peer.deadline <= now]:
+            self._drop(connection)
+
+    def close(self) -> None:
+        """Closes the listener and everybody who is not admitted."""
+        for connection in list(self._unproven):
+            self._forget(connection)
+            connection.close()
+        self._selector.unregister(self._listener)
+        self._listener.close()
+
+    def _on_connection(self) -> None:
+        connection = endpoints.accept(self._listener)
+        if connection is None:
+            self.dropped += 1
+            return
+        if len(self._unproven) >= UNPROVEN_LIMIT:
+            self._drop(next(iter(self._unproven)))
+        acceptor = Acceptor(self._secret, self._policy)
+        self._unproven[connection] = _Unproven(acceptor, time.monotonic() + HANDSHAKE_SECONDS)
+        self._selector.register(connection, selectors.EVENT_READ, lambda: self._on_bytes(connection))
+
+    def _on_bytes(self, connection: socket.socket) -> None:
+        peer = self._unproven.get(connection)
+        if peer is None:  # displaced earlier in the same round of events
+            return
+        try:
+            finished = _advance(connection, peer.acceptor)
+        except (AuthenticationError, OSError):
+            self._drop(connection)
+            return
+        if finished:
+            self._forget(connection)
+            assert peer.acceptor.terms is not None and peer.acceptor.keys is not None
+            self._admit(connection, peer.acceptor.terms, peer.acceptor.keys)
+
+    def _drop(self, connection: socket.socket) -> None:
+        self.dropped += 1
+        self._forget(connection)
+        connection.close()
+
+    def _forget(self, connection: socket.socket) -> None:
+        del self._unproven[connection]
+        self._selector.unregister(connection)
+
+
+def _advance(connection: socket.socket, acceptor: Acceptor) -> bool:
+    """Feeds what has arrived; True when the peer is proven. An answer always fits the empty buffer."""
+    try:
+        data = connection.recv(acceptor.wanted())
+    except (BlockingIOError, InterruptedError):
+        return False
+    if not data:
+        raise ConnectionResetError("closed during authentication")
+    answer = acceptor.feed(data)
+    if answer and connection.send(answer) != len(answer):
+        raise ConnectionError("the peer does not take the answer")
+    return acceptor.keys is not None

@@ -1,0 +1,71 @@
+"""Who this process is in the job, as its launcher tells it through the environment."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+_RANGES = (("RANK", "SIZE"), ("LOCAL_RANK", "LOCAL_SIZE"), ("CROSS_RANK", "CROSS_SIZE"))
+_VARIABLES = tuple(f"HOROVOD_{name}" for pair in _RANGES for name in pair)
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Position of a process among all, among those of its host, and of its host among the hosts."""
+
+    rank: int
+    size: int
+    local_rank: int
+    local_size: int
+    cross_rank: int
+    cross_size: int
+    hostname: str
+
+
+def from_environment(environ: Mapping[str, str]) -> Identity:
+    """The identity that the launcher set; a single process when there is none.
+
+    Raises ValueError, naming the variables, when they are incomplete or contradict each other.
+    """
+    for source in _SOURCES:
+        identity = source(environ)
+        if identity is not None:
+            return identity
+    return Identity(0, 1, 0, 1, 0, 1, environ.get("HOROVOD_HOSTNAME", "localhost"))
+
+
+def _from_horovodrun(environ: Mapping[str, str]) -> Identity | None:
+    present = [name for name in _VARIABLES if name in environ]
+    if not present:
+        return None
+    missing = [name for name in _VARIABLES if name not in environ]
+    if missing:
+        raise ValueError(
+            f"{', '.join(present)} set but {', '.join(missing)} missing: set all six or none of them "
+            "(horovodrun sets them for you)"
+        )
+    values = {name: _integer(name, environ[name]) for name in _VARIABLES}
+    _check_ranges(values)
+    fields = {name.removeprefix("HOROVOD_").lower(): value for name, value in values.items()}
+    return Identity(hostname=environ.get("HOROVOD_HOSTNAME", "localhost"), **fields)
+
+
+def _integer(name: str, text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise ValueError(f"{name}={text!r} is not an integer") from None
+
+
+def _check_ranges(values: Mapping[str, int]) -> None:
+    for position, extent in _RANGES:
+        rank, size = f"HOROVOD_{position}", f"HOROVOD_{extent}"
+        if not 0 <= values[rank] < values[size]:
+            raise ValueError(f"{rank}={values[rank]} is not in 0 .. {size} - 1 ({size}={values[size]})")
+    for extent in ("HOROVOD_LOCAL_SIZE", "HOROVOD_CROSS_SIZE"):
+        if values[extent] > values["HOROVOD_SIZE"]:
+            raise ValueError(
+                f"{extent}={values[extent]} is larger than HOROVOD_SIZE={values['HOROVOD_SIZE']}"
+            )
+
+
+# One reader per launcher, asked in this order; the first that finds its variables decides.
+_SOURCES: tuple[Callable[[Mapping[str, str]], Identity | None], ...] = (_from_horovodrun,)

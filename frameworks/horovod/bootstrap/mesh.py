@@ -1,0 +1,238 @@
+"""Authenticated links between all ranks of a host.
+
+Every rank listens at an address of its own, tells it the others through the store, dials every lower rank
+and accepts every higher one. All handshakes of a rank, in both directions, run side by side in one loop
+that only waits for events.
+"""
+
+import random
+import selectors
+import socket
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from . import endpoints
+from .auth import HANDSHAKE_SECONDS, Connector, Keys, Role, Terms
+from .errors import AuthenticationError, BootstrapError, StartTimeoutError
+from .gatekeeper import Gatekeeper
+from .identity import Identity
+from .store_client import StoreClient
+
+Link = tuple[int, int, int, bytes, bytes]
+
+WIRINGS = {
+    "shm": ("unix", (Role.WATCH,)),
+    "tcp": ("tcp", (Role.WATCH, Role.CONTROL, Role.DATA)),
+}
+_RETRY_SECONDS = 0.02
+
+
+def connect_mesh(
+    identity: Identity, generation: int, store: StoreClient, secret: bytes, wiring: str, timeout: float
+) -> list[Link]:
+    """Links (descriptor, peer, role, send key, receive key) to every other rank; the caller owns the
+    descriptors.
+
+    "shm": one link to each peer, over Unix sockets. "tcp": three, over loopback TCP. Sockets are blocking
+    and close-on-exec. Raises BootstrapError when not all are there within ``timeout`` seconds; nothing
+    stays open then.
+    """
+    if wiring not in WIRINGS:
+        raise ValueError(f"unknown wiring {wiring!r}: expected one of {', '.join(WIRINGS)}")
+    kind, roles = WIRINGS[wiring]
+    deadline = time.monotonic() + timeout
+    listener, address = endpoints.listen(kind)
+    try:
+        store.set(_key(generation, identity.rank), address.encode())
+        keys = [_key(generation, rank) for rank in range(identity.size)]
+        addresses = [value.decode() for value in store.wait(keys, timeout)]
+    except BaseException:
+        listener.close()
+        raise
+    with _Mesh(identity, generation, secret, roles, listener) as mesh:
+        for rank in range(identity.rank):
+            for role in roles:
+                mesh.dial(addresses[rank], rank, role)
+        mesh.run(deadline, timeout)
+        return mesh.take_links()
+
+
+def _key(generation: int, rank: int) -> str:
+    return f"{generation}/mesh/{rank}"
+
+
+@dataclass
+class _Dial:
+    """One attempt after another to reach a lower rank."""
+
+    address: str
+    terms: Terms
+    retry_at: float
+    gives_up_at: float = float("inf")
+    connection: socket.socket | None = None
+    connector: Connector | None = None
+
+
+class _Mesh:
+    """The loop. Sockets belong to it until ``take_links``; leaving the context closes whatever is left."""
+
+    def __init__(
+        self,
+        identity: Identity,
+        generation: int,
+        secret: bytes,
+        roles: tuple[Role, ...],
+        listener: socket.socket,
+    ) -> None:
+        self._rank = identity.rank
+        self._generation = generation
+        self._secret = secret
+        self._roles = roles
+        self._dials: list[_Dial] = []
+        self._links: dict[tuple[int, Role], tuple[socket.socket, Keys]] = {}
+        self._wanted = {
+            (rank, role) for rank in range(identity.size) if rank != identity.rank for role in roles
+        }
+        self._selector = selectors.DefaultSelector()
+        self._gate = Gatekeeper(listener, self._selector, secret, self._expects, self._admit)
+
+    def __enter__(self) -> "_Mesh":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._gate.close()
+        for dial in self._dials:
+            self._hang_up(dial)
+        for connection, _keys in self._links.values():
+            connection.close()
+        self._selector.close()
+
+    def dial(self, address: str, rank: int, role: Role) -> None:
+        """Begins to reach ``rank``; ``run`` carries it on."""
+        terms = Terms(role, self._rank, rank, self._generation)
+        dial = _Dial(address, terms, time.monotonic())
+        self._dials.append(dial)
+        self._start(dial)
+
+    def run(self, deadline: float, timeout: float) -> None:
+        """Until every link is there."""
+        while len(self._links) < len(self._wanted):
+            now = time.monotonic()
+            if now >= deadline:
+                raise StartTimeoutError(self._missing(timeout))
+            until = min([deadline, self._gate.next_deadline(), *self._dial_times()])
+            for key, _ in self._selector.select(max(0.0, until - now)):
+                key.data()
+            self._gate.expire()
+            self._retry_late_dials()
+
+    def take_links(self) -> list[Link]:
+        """Hands the sockets over, in the order of peer and role."""
+        ordered = sorted(self._links.items())
+        self._links.clear()
+        for _, (connection, _keys) in ordered:
+            connection.setblocking(True)
+        return [
+            (connection.detach(), peer, int(role), keys.send, keys.receive)
+            for (peer, role), (connection, keys) in ordered
+        ]
+
+    def _expects(self, terms: Terms) -> bool:
+        return (
+            terms.generation == self._generation
+            and terms.acceptor == self._rank
+            and terms.connector > self._rank
+            and (terms.connector, terms.role) in self._wanted
+        )
+
+    def _admit(self, connection: socket.socket, terms: Terms, keys: Keys) -> None:
+        if connection.family == socket.AF_INET:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._keep(terms.connector, terms.role, connection, keys)
+
+    def _keep(self, peer: int, role: Role, connection: socket.socket, keys: Keys) -> None:
+        older = self._links.pop((peer, role), None)
+        if older is not None:  # the peer gave up on it and dialled again
+            older[0].close()
+        self._links[peer, role] = connection, keys
+
+    def _start(self, dial: _Dial) -> None:
+        try:
+            dial.connection = endpoints.start_connect(dial.address)
+        except OSError:
+            self._try_again(dial)
+            return
+        dial.connector = None
+        dial.gives_up_at = time.monotonic() + HANDSHAKE_SECONDS
+        self._selector.register(dial.connection, selectors.EVENT_WRITE, lambda: self._on_ready(dial))
+
+    def _on_ready(self, dial: _Dial) -> None:
+        if dial.connection is None:
+            return
+        try:
+            if dial.connector is None:
+                self._greet(dial, dial.connection)
+            else:
+                self._listen(dial, dial.connection, dial.connector)
+        except (BlockingIOError, InterruptedError):
+            return
+        except PermissionError as error:
+            raise BootstrapError(f"rank {self._rank}: rank {dial.terms.acceptor}: {error}") from None
+        except AuthenticationError as error:
+            raise AuthenticationError(f"rank {self._rank}: rank {dial.terms.acceptor}: {error}") from None
+        except OSError:
+            self._try_again(dial)
+
+    def _greet(self, dial: _Dial, connection: socket.socket) -> None:
+        endpoints.finish_connect(connection)
+        connector = Connector(self._secret, dial.terms)
+        _send_whole(connection, connector.greeting())
+        dial.connector = connector
+        self._selector.modify(connection, selectors.EVENT_READ, lambda: self._on_ready(dial))
+
+    def _listen(self, dial: _Dial, connection: socket.socket, connector: Connector) -> None:
+        data = connection.recv(connector.wanted())
+        if not data:
+            raise ConnectionResetError
+        answer = connector.feed(data)
+        if answer:
+            _send_whole(connection, answer)
+        if connector.keys is not None:
+            self._selector.unregister(connection)
+            dial.connection, dial.gives_up_at, dial.retry_at = None, float("inf"), float("inf")
+            self._keep(dial.terms.acceptor, dial.terms.role, connection, connector.keys)
+
+    def _try_again(self, dial: _Dial) -> None:
+        self._hang_up(dial)
+        dial.retry_at = time.monotonic() + _RETRY_SECONDS * random.uniform(0.5, 1.5)
+
+    def _hang_up(self, dial: _Dial) -> None:
+        if dial.connection is not None:
+            self._selector.unregister(dial.connection)
+            dial.connection.close()
+            dial.connection, dial.gives_up_at = None, float("inf")
+
+    def _dial_times(self) -> Iterator[float]:
+        return (dial.retry_at if dial.connection is None else dial.gives_up_at for dial in self._dials)
+
+    def _retry_late_dials(self) -> None:
+        now = time.monotonic()
+        for dial in self._dials:
+            if dial.connection is not None and dial.gives_up_at <= now:
+                self._try_again(dial)
+            if dial.connection is None and dial.retry_at <= now:
+                self._start(dial)
+
+    def _missing(self, timeout: float) -> str:
+        ranks = sorted({rank for rank, role in self._wanted - self._links.keys()})
+        return (
+            f"rank {self._rank}: no link to rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))} "
+            f"within {timeout:g} s although they have arrived. Look whether they are stopped or have failed"
+        )
+
+
+def _send_whole(connection: socket.socket, data: bytes) -> None:
+    """A few dozen bytes into an empty buffer; a peer without room for them is dialled again."""
+    if connection.send(data) != len(data):
+        raise ConnectionError("short send")

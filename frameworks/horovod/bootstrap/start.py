@@ -1,0 +1,166 @@
+"""Starts and stops the engine of this process: identity, links to the others, link to the launcher."""
+
+import os
+from collections.abc import MutableMapping
+from dataclasses import dataclass
+
+from .errors import BootstrapError
+from .identity import Identity, from_environment
+
+SECRET_VARIABLE = "HOROVOD_SECRET_KEY"
+STORE_VARIABLE = "HOROVOD_STORE_ADDR"
+_TRANSPORTS = {"auto": "shm", "shm": "shm", "tcp": "tcp"}
+_DEFAULT_START_TIMEOUT = 30.0
+
+
+@dataclass
+class _Process:
+    """What outlives a stop: the count of starts, and the secret, once taken out of the environment."""
+
+    generation: int = 0
+    started: bool = False
+    secret: bytes | None = None
+    pid: int = 0
+    forked_from: int = 0
+
+
+_process = _Process()
+
+
+def start(environ: MutableMapping[str, str] | None = None) -> None:
+    """Makes this process a rank and starts its engine. Collective: all ranks start (and start again)
+    together.
+
+    Raises ValueError for a wrong environment and BootstrapError when the ranks do not come together. A
+    second start without a stop in between does nothing.
+    """
+    environment = os.environ if environ is None else environ
+    if is_started():
+        return
+    if _process.forked_from:
+        raise BootstrapError(
+            f"this process was forked from process {_process.forked_from}, which is a rank of the job: a "
+            "forked child is not a rank and cannot become one. Use horovod in the parent only"
+        )
+    identity = from_environment(environment)
+    wiring = _wiring(environment)
+    _process.generation += 1
+    _process.pid = os.getpid()
+    if identity.size == 1:
+        environment.pop(SECRET_VARIABLE, None)
+        _init_core(identity, "shm", [], -1)
+    else:
+        _start_among_others(identity, wiring, environment)
+    _process.started = True
+
+
+def stop() -> None:
+    """Stops the engine; ``start`` may be called again. Idempotent, and without effect in a forked child."""
+    if is_started():
+        from horovod import _core
+
+        _process.started = False
+        _core.shutdown()
+
+
+def is_started() -> bool:
+    """True in a process that has started; False in its forked children."""
+    return _process.started
+
+
+def _start_among_others(identity: Identity, wiring: str, environment: MutableMapping[str, str]) -> None:
+    from .auth import Role
+    from .mesh import connect_mesh
+    from .store_client import StoreClient, dial
+
+    secret = _take_secret(environment)
+    address = environment.get(STORE_VARIABLE)
+    if identity.cross_size != 1:
+        raise ValueError(
+            f"HOROVOD_CROSS_SIZE={identity.cross_size}: this version runs the ranks of one host only"
+        )
+    if not address:
+        raise ValueError(
+            f"HOROVOD_SIZE={identity.size} but {STORE_VARIABLE} is not set: start the job with horovodrun"
+        )
+    timeout = _start_timeout(environment)
+    generation = _process.generation
+    launcher, _ = dial(address, secret, Role.LAUNCHER, identity.rank, generation, timeout)
+    try:
+        with StoreClient(address, secret, identity.rank, generation, timeout) as store:
+            links = connect_mesh(identity, generation, store, secret, wiring, timeout)
+    except BaseException:
+        launcher.close()
+        raise
+    _init_core(identity, wiring, links, launcher.detach())
+
+
+def _init_core(
+    identity: Identity, wiring: str, links: list[tuple[int, int, int, bytes, bytes]], launcher_fd: int
+) -> None:
+    try:
+        from horovod import _core
+    except BaseException:
+        for descriptor in [link[0] for link in links] + [launcher_fd] * (launcher_fd >= 0):
+            os.close(descriptor)
+        raise
+    _core.init(
+        rank=identity.rank,
+        size=identity.size,
+        local_rank=identity.local_rank,
+        local_size=identity.local_size,
+        cross_rank=identity.cross_rank,
+        cross_size=identity.cross_size,
+        generation=_process.generation,
+        wiring=wiring,
+        links=links,
+        launcher_fd=launcher_fd,
+    )
+
+
+def _wiring(environment: MutableMapping[str, str]) -> str:
+    name = environment.get("HOROVOD_TRANSPORT", "auto").lower()
+    if name not in _TRANSPORTS:
+        raise ValueError(f"HOROVOD_TRANSPORT={name!r}: expected one of {', '.join(_TRANSPORTS)}")
+    return _TRANSPORTS[name]
+
+
+def _start_timeout(environment: MutableMapping[str, str]) -> float:
+    text = environment.get("HOROVOD_START_TIMEOUT", "")
+    try:
+        seconds = float(text) if text else _DEFAULT_START_TIMEOUT
+    except ValueError:
+        seconds = -1.0
+    if not 0 < seconds < 1e7:
+        raise ValueError(f"HOROVOD_START_TIMEOUT={text!r} is not a positive number of seconds")
+    return seconds
+
+
+def _take_secret(environment: MutableMapping[str, str]) -> bytes:
+    """The job's secret: taken out of the environment, where children would find it, then from memory."""
+    text = environment.pop(SECRET_VARIABLE, None)
+    if text is not None:
+        try:
+            secret = bytes.fromhex(text)
+        except ValueError:
+            secret = b""
+        if len(secret) != 32:
+            raise ValueError(f"{SECRET_VARIABLE} is not 32 bytes in hexadecimal")
+        _process.secret = secret
+    if _process.secret is None:
+        raise ValueError(
+            f"{SECRET_VARIABLE} is not set: only a process that horovodrun started can become a rank, and a "
+            "rank takes the secret out of its environment, so that its children cannot"
+        )
+    return _process.secret
+
+
+def _leave_parent() -> None:
+    """Runs in a forked child: it holds copies of the parent's descriptors, but it is not the rank."""
+    if _process.generation and not _process.forked_from:
+        _process.forked_from = _process.pid
+    _process.started = False
+    _process.secret = None
+
+
+os.register_at_fork(after_in_child=_leave_parent)

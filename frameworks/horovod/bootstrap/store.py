@@ -1,0 +1,235 @@
+"""The rendezvous store: a key-value space in the launcher, on one thread, for authenticated ranks only."""
+
+import heapq
+import itertools
+import os
+import selectors
+import socket
+import threading
+import time
+from dataclasses import dataclass, field
+
+from . import endpoints
+from .auth import LAUNCHER_RANK, Keys, Role, Terms
+from .errors import AuthenticationError, BootstrapError
+from .frames import MAX_PAYLOAD, Opener, Sealer
+from .gatekeeper import Gatekeeper
+from .store_messages import MAX_KEY, Tag, decode, encode
+
+MEMORY_QUOTA = 64 << 20
+_UNSENT_LIMIT = 16 << 20
+_ENTRY_OVERHEAD = 128
+_RECEIVE_BYTES = 1 << 16
+_WAIT_LIMIT_MS = 24 * 3600 * 1000
+
+
+@dataclass
+class _Client:
+    """One admitted connection. A link to watch the launcher by carries no frames, so it has no keys."""
+
+    connection: socket.socket
+    sealer: Sealer | None = None
+    opener: Opener | None = None
+    unsent: bytearray = field(default_factory=bytearray)
+    waiting: "_Wait | None" = None
+
+
+@dataclass
+class _Wait:
+    client: _Client
+    keys: list[bytes]
+    missing: set[bytes]
+
+
+class StoreServer:
+    """Serves until ``close``; ``address`` is what clients dial. The thread owns all sockets and the table.
+
+    ``dropped`` counts connections that did not prove to belong to the job.
+    """
+
+    def __init__(self, secret: bytes, size: int, kind: str = "unix") -> None:
+        self._size = size
+        self._table: dict[bytes, bytes] = {}
+        self._memory = 0
+        self._clients: dict[socket.socket, _Client] = {}
+        self._waits: dict[bytes, list[_Wait]] = {}
+        self._deadlines: list[tuple[float, int, _Wait]] = []
+        self._order = itertools.count()
+        self._selector = selectors.DefaultSelector()
+        self._wake_receive, self._wake_send = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        listener, self.address = endpoints.listen(kind)
+        self._gate = Gatekeeper(listener, self._selector, secret, self._expects, self._admit)
+        self._selector.register(self._wake_receive, selectors.EVENT_READ, lambda: None)
+        self._closing = False
+        self._thread = threading.Thread(target=self._serve, name="horovod-store", daemon=True)
+
+    def start(self) -> None:
+        """Begins to serve. Before it, connections already queue at ``address``."""
+        self._thread.start()
+
+    @property
+    def dropped(self) -> int:
+        """Connections turned away so far."""
+        return self._gate.dropped
+
+    def close(self) -> None:
+        """Ends the thread and closes every connection; ranks see it as the launcher's end."""
+        if self._closing:
+            return
+        self._closing = True
+        os.write(self._wake_send, b"\0")
+        if self._thread.ident is not None:
+            self._thread.join()
+        self._gate.close()
+        for client in list(self._clients.values()):
+            client.connection.close()
+        self._selector.close()
+        os.close(self._wake_receive)
+        os.close(self._wake_send)
+
+    def _expects(self, terms: Terms) -> bool:
+        return (
+            terms.role in (Role.STORE, Role.LAUNCHER)
+            and terms.acceptor == LAUNCHER_RANK
+            and 0 <= terms.connector < self._size
+        )
+
+    def _serve(self) -> None:
+        while not self._closing:
+            deadline = min(
+                self._gate.next_deadline(), self._deadlines[0][0] if self._deadlines else float("inf")
+            )
+            timeout = None if deadline == float("inf") else max(0.0, deadline - time.monotonic())
+            for key, _ in self._selector.select(timeout):
+                key.data()
+            self._gate.expire()
+            self._expire_waits()
+
+    def _admit(self, connection: socket.socket, terms: Terms, keys: Keys) -> None:
+        client = _Client(connection)
+        if terms.role == Role.STORE:
+            client.sealer, client.opener = Sealer(keys.send), Opener(keys.receive)
+        self._clients[connection] = client
+        self._selector.register(connection, selectors.EVENT_READ, lambda: self._on_ready(client))
+
+    def _on_ready(self, client: _Client) -> None:
+        """Serves one client; whatever is wrong with it ends this connection and no other."""
+        try:
+            if client.unsent:
+                self._flush(client)
+            self._receive(client)
+        except (BlockingIOError, InterruptedError):
+            return
+        except (AuthenticationError, BootstrapError, OSError):
+            self._discard(client)
+
+    def _receive(self, client: _Client) -> None:
+        data = client.connection.recv(_RECEIVE_BYTES)
+        if not data:
+            raise ConnectionResetError
+        if client.opener is None:
+            return
+        for payload in client.opener.feed(data):
+            if client.waiting is not None:
+                raise BootstrapError("a request before the answer to the last one")
+            self._handle(client, *decode(payload))
+
+    def _handle(self, client: _Client, tag: Tag, fields: list[bytes]) -> None:
+        if tag == Tag.SET and len(fields) == 2:
+            self._respond(client, *self._put(fields[0], fields[1]))
+        elif tag == Tag.ADD and len(fields) == 2:
+            total = _integer(self._table.get(fields[0], b"0")) + _integer(fields[1])
+            tag, response = self._put(fields[0], b"%d" % total)
+            self._respond(client, tag, response or [b"%d" % total])
+        elif tag == Tag.WAIT and len(fields) >= 1:
+            self._wait(client, _integer(fields[0]), fields[1:])
+        else:
+            raise BootstrapError("not a request")
+
+    def _put(self, key: bytes, value: bytes) -> tuple[Tag, list[bytes]]:
+        if not 0 < len(key) <= MAX_KEY:
+            return Tag.REFUSED, [b"a key has 1 to %d bytes" % MAX_KEY]
+        old = self._table.get(key)
+        growth = len(value) - len(old) if old is not None else len(key) + len(value) + _ENTRY_OVERHEAD
+        if self._memory + growth > MEMORY_QUOTA:
+            return Tag.REFUSED, [b"the store is full (%d MiB)" % (MEMORY_QUOTA >> 20)]
+        self._memory += growth
+        self._table[key] = value
+        for wait in self._waits.pop(key, []):
+            wait.missing.discard(key)
+            if not wait.missing and wait.client.waiting is wait:
+                self._answer(wait)
+        return Tag.OK, []
+
+    def _wait(self, client: _Client, milliseconds: int, keys: list[bytes]) -> None:
+        wait = client.waiting = _Wait(client, keys, {key for key in keys if key not in self._table})
+        if not wait.missing or milliseconds <= 0:
+            self._answer(wait)
+            return
+        for key in wait.missing:
+            self._waits.setdefault(key, []).append(wait)
+        deadline = time.monotonic() + min(milliseconds, _WAIT_LIMIT_MS) / 1000
+        heapq.heappush(self._deadlines, (deadline, next(self._order), wait))
+
+    def _answer(self, wait: _Wait) -> None:
+        """Values when all are there, otherwise the keys that never came; then the client may ask again."""
+        self._end_wait(wait)
+        try:
+            if wait.missing:
+                self._respond(wait.client, Tag.ABSENT, [key for key in wait.keys if key in wait.missing])
+            else:
+                self._respond(wait.client, Tag.OK, [self._table[key] for key in wait.keys])
+        except OSError:
+            self._discard(wait.client)
+
+    def _end_wait(self, wait: _Wait) -> None:
+        wait.client.waiting = None
+        for key in wait.missing:
+            remaining = [other for other in self._waits.pop(key, []) if other is not wait]
+            if remaining:
+                self._waits[key] = remaining
+
+    def _expire_waits(self) -> None:
+        now = time.monotonic()
+        while self._deadlines and self._deadlines[0][0] <= now:
+            wait = heapq.heappop(self._deadlines)[2]
+            if wait.client.waiting is wait:
+                self._answer(wait)
+
+    def _respond(self, client: _Client, tag: Tag, fields: list[bytes]) -> None:
+        assert client.sealer is not None
+        payload = encode(tag, fields)
+        if len(payload) > MAX_PAYLOAD:
+            payload = encode(Tag.REFUSED, [b"the values are too large for one answer"])
+        client.unsent += client.sealer.seal(payload)
+        if len(client.unsent) > _UNSENT_LIMIT:
+            raise ConnectionError("the peer does not take its answers")
+        self._flush(client)
+
+    def _flush(self, client: _Client) -> None:
+        try:
+            while client.unsent:
+                del client.unsent[: client.connection.send(client.unsent)]
+        except (BlockingIOError, InterruptedError):
+            pass
+        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if client.unsent else 0)
+        key = self._selector.get_key(client.connection)
+        if key.events != events:
+            self._selector.modify(client.connection, events, key.data)
+
+    def _discard(self, client: _Client) -> None:
+        if self._clients.pop(client.connection, None) is None:
+            return
+        if client.waiting is not None:
+            self._end_wait(client.waiting)
+        self._selector.unregister(client.connection)
+        client.connection.close()
+
+
+def _integer(text: bytes) -> int:
+    if len(text) > 20:
+        raise BootstrapError("not a number")
+    try:
+        return int(text)
+    except ValueError:
+        raise BootstrapError("not a number") from None

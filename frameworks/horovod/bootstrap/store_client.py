@@ -1,0 +1,136 @@
+"""A rank's side of the rendezvous store."""
+
+import random
+import re
+import socket
+import time
+from collections.abc import Sequence
+
+from . import endpoints
+from .auth import LAUNCHER_RANK, Keys, Role, Terms, authenticate
+from .errors import AuthenticationError, BootstrapError, StartTimeoutError
+from .frames import Opener, Sealer
+from .store_messages import Tag, decode, encode
+
+_ANSWER_SLACK = 10.0
+_RETRY_SECONDS = 0.02
+_RETRY_LIMIT = 1.0
+
+
+def dial(
+    address: str, secret: bytes, role: Role, rank: int, generation: int, timeout: float
+) -> tuple[socket.socket, Keys]:
+    """An authenticated blocking connection to the launcher at ``address``.
+
+    Refused or dropped connections are tried again, with growing random pauses, until ``timeout`` seconds
+    have passed.
+    """
+    deadline = time.monotonic() + timeout
+    pause = _RETRY_SECONDS
+    while True:
+        try:
+            return _dial_once(address, secret, Terms(role, rank, LAUNCHER_RANK, generation), deadline)
+        except AuthenticationError as error:
+            raise AuthenticationError(f"rank {rank}: the store at {address}: {error}") from None
+        except PermissionError as error:
+            raise BootstrapError(f"rank {rank}: the store at {address}: {error}") from None
+        except (OSError, StartTimeoutError) as error:
+            if time.monotonic() + pause >= deadline:
+                raise StartTimeoutError(
+                    f"rank {rank}: no connection to the launcher's store at {address} within {timeout:g} s "
+                    f"({error}); is horovodrun still running?"
+                ) from None
+        time.sleep(pause * random.uniform(0.5, 1.0))
+        pause = min(2 * pause, _RETRY_LIMIT)
+
+
+def _dial_once(address: str, secret: bytes, terms: Terms, deadline: float) -> tuple[socket.socket, Keys]:
+    connection = endpoints.connect(address, max(0.1, deadline - time.monotonic()))
+    try:
+        return connection, authenticate(connection, secret, terms)
+    except BaseException:
+        connection.close()
+        raise
+
+
+class StoreClient:
+    """Set, wait and add in the store. Use as a context manager, on one thread."""
+
+    def __init__(self, address: str, secret: bytes, rank: int, generation: int, timeout: float) -> None:
+        self._rank = rank
+        self._timeout = timeout
+        self._connection, keys = dial(address, secret, Role.STORE, rank, generation, timeout)
+        self._sealer, self._opener = Sealer(keys.send), Opener(keys.receive)
+
+    def __enter__(self) -> "StoreClient":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes the connection; what was set stays."""
+        self._connection.close()
+
+    def set(self, key: str, value: bytes) -> None:
+        """Stores ``value``, replacing what was there."""
+        self._request(Tag.SET, [key.encode(), value])
+
+    def add(self, key: str, delta: int) -> int:
+        """Adds to the integer under ``key`` (0 when absent) and returns the sum."""
+        return int(self._request(Tag.ADD, [key.encode(), b"%d" % delta])[0])
+
+    def get(self, key: str, timeout: float | None = None) -> bytes:
+        """The value of ``key``, as soon as somebody has set it."""
+        return self.wait([key], timeout)[0]
+
+    def wait(self, keys: Sequence[str], timeout: float | None = None) -> list[bytes]:
+        """The values of all ``keys``, as soon as all are set.
+
+        Keys of the form ".../<rank>" belong to that rank. Raises StartTimeoutError, naming the ranks that
+        never arrived.
+        """
+        limit = self._timeout if timeout is None else timeout
+        encoded = [key.encode() for key in keys]
+        tag, fields = self._exchange(Tag.WAIT, [b"%d" % max(1, int(limit * 1000)), *encoded], limit)
+        if tag == Tag.ABSENT:
+            raise StartTimeoutError(_absence([field.decode() for field in fields], self._rank, limit))
+        return self._values(tag, fields)
+
+    def _request(self, tag: Tag, fields: Sequence[bytes]) -> list[bytes]:
+        return self._values(*self._exchange(tag, fields, 0.0))
+
+    def _values(self, tag: Tag, fields: list[bytes]) -> list[bytes]:
+        if tag != Tag.OK:
+            raise BootstrapError(
+                f"rank {self._rank}: the store refused: {b' '.join(fields).decode(errors='replace')}"
+            )
+        return fields
+
+    def _exchange(self, tag: Tag, fields: Sequence[bytes], patience: float) -> tuple[Tag, list[bytes]]:
+        self._connection.settimeout(patience + _ANSWER_SLACK)
+        try:
+            self._connection.sendall(self._sealer.seal(encode(tag, fields)))
+            while True:
+                data = self._connection.recv(1 << 16)
+                if not data:
+                    raise ConnectionResetError("connection closed")
+                payloads = self._opener.feed(data)
+                if payloads:
+                    return decode(payloads[0])
+        except OSError as error:
+            raise BootstrapError(
+                f"rank {self._rank}: the launcher's store does not answer: {error}"
+            ) from error
+
+
+def _absence(keys: list[str], rank: int, seconds: float) -> str:
+    ranks = [int(match[1]) for match in (re.search(r"/(\d+)$", key) for key in keys) if match]
+    if len(ranks) != len(keys):
+        return f"rank {rank} waited {seconds:g} s for {', '.join(keys)} in the store"
+    names = ", ".join(map(str, ranks[:16])) + (", ..." if len(ranks) > 16 else "")
+    return (
+        f"rank {rank} waited {seconds:g} s: {'rank' if len(ranks) == 1 else 'ranks'} {names} never arrived. "
+        "Look whether they run and call hvd.init(); if they are only slow to start, give them longer with "
+        "--start-timeout"
+    )

@@ -1,0 +1,1 @@
+"""What every adapter shares: operations, process sets, exceptions, settings. Imports no framework."""

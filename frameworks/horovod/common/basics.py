@@ -1,0 +1,147 @@
+"""Starting, stopping and asking about the job. Every adapter re-exports these names."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from horovod import _core
+from horovod.common.process_sets import ProcessSet, global_process_set
+
+_lock = threading.RLock()
+_owner_pid: int | None = None  # the process that called init; a forked child is uninitialised
+_shutdown_callbacks: list[Callable[[], None]] = []
+
+
+def on_shutdown(callback: Callable[[], None]) -> None:
+    """Runs ``callback`` after every ``shutdown``, when the engine no longer touches any tensor."""
+    _shutdown_callbacks.append(callback)
+
+
+def init(
+    comm: Sequence[int] | Any | None = None, process_sets: Sequence[ProcessSet] | str | None = None
+) -> None:
+    """Joins the job described by the environment; alone (rank 0 of 1) when there is none. Does nothing when
+    initialised.
+
+    Raises ValueError for a ``comm`` (sub-communicators need MPI) and NotImplementedError for
+    ``process_sets``: this version runs all collectives over all ranks.
+    """
+    global _owner_pid
+    if comm is not None and comm != []:
+        raise ValueError(
+            "init(comm=...) needs a build with MPI, which this is not; call hvd.init() without it"
+        )
+    if process_sets:
+        raise NotImplementedError(
+            "init(process_sets=...): only hvd.global_process_set is available in this version"
+        )
+    with _lock:
+        if _core.is_initialized():
+            return
+        # Late: `import horovod.torch` has no use for sockets and cryptography.
+        from horovod.bootstrap.start import start
+
+        start()
+        _owner_pid = os.getpid()
+        global_process_set.ranks = list(range(size()))
+        atexit.unregister(shutdown)
+        atexit.register(shutdown)
+
+
+def shutdown() -> None:
+    """Leaves the job: outstanding operations fail, all threads and links end. ``init`` may be called
+    again.
+    """
+    global _owner_pid
+    with _lock:
+        if _owner_pid != os.getpid():
+            return
+        _owner_pid = None
+        from horovod.bootstrap.start import stop
+
+        stop()
+        global_process_set.ranks = None
+        for callback in _shutdown_callbacks:
+            callback()
+
+
+def is_initialized() -> bool:
+    """Whether ``init`` was called in this process, and ``shutdown`` not since."""
+    return _core.is_initialized()
+
+
+def _topology() -> tuple[int, int, int, int, int, int]:
+    if not _core.is_initialized():
+        raise ValueError("Horovod has not been initialized; use hvd.init().")
+    return _core.topology()
+
+
+def rank() -> int:
+    """This process's number in the job, from 0 to ``size() - 1``."""
+    return _topology()[0]
+
+
+def size() -> int:
+    """How many processes the job has."""
+    return _topology()[1]
+
+
+def local_rank() -> int:
+    """This process's number on its host; use it to choose a GPU."""
+    return _topology()[2]
+
+
+def local_size() -> int:
+    """How many processes of the job run on this host."""
+    return _topology()[3]
+
+
+def cross_rank() -> int:
+    """This host's number among the hosts that have a process of this local rank."""
+    return _topology()[4]
+
+
+def cross_size() -> int:
+    """How many hosts have a process of this local rank."""
+    return _topology()[5]
+
+
+def is_master() -> bool:
+    """Whether this is rank 0, which by custom writes checkpoints and logs."""
+    return rank() == 0
+
+
+def is_homogeneous() -> bool:
+    """Whether every host runs the same number of processes."""
+    _, total, _, local, _, hosts = _topology()
+    return local * hosts == total
+
+
+def start_timeline(file_path: str, mark_cycles: bool = False) -> None:
+    """Begins to write a timeline to ``file_path``; needs HOROVOD_TIMELINE=DYNAMIC at start. Nothing if one is
+    active.
+    """
+    _topology()
+    if os.environ.get("HOROVOD_TIMELINE", "").upper() != "DYNAMIC":
+        raise ValueError(
+            "Set HOROVOD_TIMELINE=DYNAMIC before hvd.init() to start a timeline from the program."
+        )
+    _core.start_timeline(file_path, mark_cycles)
+
+
+def stop_timeline() -> None:
+    """Ends the timeline that ``start_timeline`` began."""
+    _topology()
+    _core.stop_timeline()
+
+
+def counters() -> dict[str, int]:
+    """Totals of the engine since ``init``: collectives, tensors, bytes, cache_hits, cache_misses, wakeups,
+    ...
+    """
+    _topology()
+    return _core.counters()

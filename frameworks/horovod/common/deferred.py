@@ -1,0 +1,91 @@
+"""Submission of operations whose input is still on its way from a device.
+
+The caller must not wait for the device (the backward pass goes on meanwhile), and the core must not see bytes
+that are not there yet. So one thread waits for each input in turn and submits. It exists only once something
+was deferred.
+"""
+
+from __future__ import annotations
+
+import itertools
+import queue
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+
+from horovod import _core
+
+Ready = Callable[[], None]
+Submit = Callable[[], int]
+_Item = tuple["Future[int]", list[Ready], Submit]
+
+
+class DeferredSubmitter:
+    """Gives out negative handles at once and learns the core's handle later. Only for named operations: the
+    order in which unnamed ones start is their identity, so they cannot wait their turn here.
+    """
+
+    def __init__(self) -> None:
+        self._numbers = itertools.count(-1, -1)
+        self._futures: dict[int, Future[int]] = {}
+        self._queue: queue.SimpleQueue[_Item | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()
+
+    def new_handle(self) -> int:
+        """A handle for an operation that needs no submission because it has nothing to do."""
+        return next(self._numbers)
+
+    def submit(self, ready: list[Ready], submit: Submit) -> int:
+        """Calls ``submit`` once all of ``ready`` have returned; returns a negative handle without waiting."""
+        handle = self.new_handle()
+        future: Future[int] = Future()
+        self._futures[handle] = future
+        with self._lock:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, name="hvd-deferred", daemon=True)
+                self._thread.start()
+        self._queue.put((future, ready, submit))
+        return handle
+
+    def resolve(self, handle: int) -> int | None:
+        """Waits for the core's handle; None when there never was one. Raises what the submission raised."""
+        future = self._futures.get(handle)
+        return None if future is None else future.result()
+
+    def drop(self, handle: int) -> None:
+        """Forgets a handle that was waited for; nothing for one that is not deferred."""
+        self._futures.pop(handle, None)
+
+    def poll(self, handle: int) -> bool:
+        """Whether waiting for ``handle`` would return at once."""
+        future = self._futures.get(handle)
+        if future is None:
+            return True
+        return future.done() and (future.exception() is not None or _core.poll(future.result()))
+
+    def stop(self) -> None:
+        """Ends the thread after what it has. A later ``submit`` starts another."""
+        with self._lock:
+            thread, self._thread = self._thread, None
+            if thread is not None:
+                self._queue.put(None)
+                thread.join()
+        self._futures.clear()
+
+    def forget(self) -> None:
+        """For a forked child: the thread did not come along, and neither must its queue."""
+        self._futures = {}
+        self._queue = queue.SimpleQueue()
+        self._thread = None
+        self._lock = threading.Lock()
+
+    def _work(self) -> None:
+        while (item := self._queue.get()) is not None:
+            future, ready, submit = item
+            try:
+                for wait in ready:
+                    wait()
+                future.set_result(submit())
+            except Exception as error:  # belongs to whoever synchronizes the handle
+                future.set_exception(error)

@@ -1,0 +1,59 @@
+"""The exceptions that users see.
+
+::
+
+    Exception
+    ├── RuntimeError
+    │   ├── HorovodInternalError            a rank or the engine is gone; elastic training recovers
+    │   │   └── TensorMismatchError         the ranks disagree about one operation (also a ValueError)
+    │   └── HostsUpdatedInterrupt           the set of hosts changed; nothing is lost
+    └── ImportError
+        └── HorovodVersionMismatchError     built for another version of a framework
+
+What a single caller did wrong is a plain ``ValueError`` or ``TypeError``. The compiled core raises these
+classes.
+"""
+
+from __future__ import annotations
+
+
+class HorovodInternalError(RuntimeError):
+    """A collective failed because a rank or the engine is gone. Every rank of the job raises it with the
+    first cause.
+    """
+
+
+class TensorMismatchError(HorovodInternalError, ValueError):
+    """The ranks asked for different things under one name. The text is the same on every rank; the next
+    operation works.
+    """
+
+
+class HostsUpdatedInterrupt(RuntimeError):
+    """The available hosts changed between two steps of an elastic job.
+
+    ``skip_sync`` is True when only hosts went away, so that the surviving ranks already hold equal state.
+    """
+
+    def __init__(self, skip_sync: bool = False) -> None:
+        super().__init__(skip_sync)
+        self.skip_sync = skip_sync
+
+
+def get_version_mismatch_message(name: str, version: str, installed_version: str) -> str:
+    """Explains that ``name`` is installed in another version than the one this library was built for."""
+    return (
+        f"Framework {name} installed with version {installed_version} but found version {version}.\n"
+        "This can result in unexpected behavior including runtime errors.\n"
+        f"Reinstall this library, or install {name} {installed_version} again."
+    )
+
+
+class HorovodVersionMismatchError(ImportError):
+    """The installed framework is not the version that this library was built for."""
+
+    def __init__(self, name: str, version: str, installed_version: str) -> None:
+        super().__init__(get_version_mismatch_message(name, version, installed_version))
+        self.name = name
+        self.version = version
+        self.installed_version = installed_version

@@ -1,0 +1,46 @@
+"""How one tensor takes part in one operation: where its bytes lie meanwhile, and how the result comes
+back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, TypeVar
+
+from horovod import _core
+
+Tensor = TypeVar("Tensor")
+Output = _core.Output
+
+DTYPES = _core.DTYPES
+"""The numbers of the element types, by the names that numpy uses."""
+
+# (input address, output address, dtype number, shape), as _core.submit takes it. Output address 0: the core
+# allocates.
+Spec = tuple[int, int, int, Sequence[int]]
+
+
+class Placement(Generic[Tensor]):
+    """A tensor described to the core. It keeps alive whatever the addresses of ``spec`` point into.
+
+    ``ready``, when not None, blocks until the bytes may be read (a copy from a GPU is under way until then).
+    ``finish`` runs once, after the operation, and returns the result.
+    """
+
+    __slots__ = ("_finish", "_kept", "ready", "spec")
+
+    def __init__(
+        self,
+        spec: Spec,
+        kept: Any,
+        finish: Callable[[Output | None], Tensor],
+        ready: Callable[[], None] | None = None,
+    ) -> None:
+        self.spec = spec
+        self.ready = ready
+        self._kept = kept
+        self._finish = finish
+
+    def finish(self, output: Output | None) -> Tensor:
+        """The result; ``output`` is what the core allocated for this tensor, if it did."""
+        return self._finish(output)

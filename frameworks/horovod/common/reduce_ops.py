@@ -1,0 +1,46 @@
+"""The reductions, as the plain integers that scripts compare and print."""
+
+from __future__ import annotations
+
+import warnings
+
+Average = 0
+Sum = 1
+Adasum = 2
+Min = 3
+Max = 4
+Product = 5
+
+OP_NAMES = {Average: "Average", Sum: "Sum", Adasum: "Adasum", Min: "Min", Max: "Max", Product: "Product"}
+
+AVAILABLE = frozenset({Average, Sum, Min, Max, Product})
+
+
+def handle_average_backwards_compatibility(op: int | None, average: bool | None) -> int:
+    """The reduction that the pair ``op`` and (deprecated) ``average`` asks for; Average when neither is
+    given.
+    """
+    if op is not None:
+        if average is not None:
+            raise ValueError("The op parameter supersedes average. Please provide only one of them.")
+        return op
+    if average is None:
+        return Average
+    warnings.warn(
+        "Parameter `average` has been replaced with `op` and will be removed; use op=hvd.Average or hvd.Sum",
+        DeprecationWarning,
+        stacklevel=3,
+    )
+    return Average if average else Sum
+
+
+def resolve_op(op: int | None, average: bool | None = None) -> int:
+    """The reduction to run. Raises ValueError for a number that is none, NotImplementedError for Adasum."""
+    resolved = handle_average_backwards_compatibility(op, average)
+    if resolved in AVAILABLE:
+        return resolved
+    if resolved == Adasum:
+        raise NotImplementedError(
+            "op=hvd.Adasum is not available in this version; use hvd.Average or hvd.Sum"
+        )
+    raise ValueError(f"op={resolved!r} is not a reduction; use hvd.Average, Sum, Min, Max or Product")

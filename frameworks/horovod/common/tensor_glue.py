@@ -1,0 +1,87 @@
+"""What an adapter says about its framework's tensors. All that differs between frameworks is behind these
+verbs.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from typing import Generic
+
+from horovod.common.placement import Placement, Spec, Tensor
+
+
+class Result(enum.Enum):
+    """Where the result of an operation goes."""
+
+    IN_PLACE = "into the input"
+    LIKE_INPUT = "into a new tensor of the input's shape"
+    FROM_CORE = "into memory that the core allocates, because only negotiation tells the size"
+
+
+class TensorGlue(Generic[Tensor]):
+    """Interface; see the adapters for implementations."""
+
+    def describe(self, tensor: Tensor) -> Spec | None:
+        """The in-place description of a contiguous CPU tensor; None for one that needs ``place``. The hot
+        path.
+        """
+        raise NotImplementedError
+
+    def place(self, tensor: Tensor, result: Result) -> Placement[Tensor]:
+        """Any tensor that can take part. Raises ValueError for one that cannot, TypeError for what is no
+        tensor.
+        """
+        raise NotImplementedError
+
+    def empty_like(self, tensor: Tensor) -> tuple[Tensor, int]:
+        """A contiguous CPU tensor for the result of one that ``describe`` described, and its address."""
+        raise NotImplementedError
+
+    def device(self, tensor: Tensor) -> object:
+        """What must be equal within a group."""
+        raise NotImplementedError
+
+    def dimensions(self, tensor: Tensor) -> int:
+        """How many dimensions the tensor has; 0 for a scalar."""
+        raise NotImplementedError
+
+    def rows(self, tensor: Tensor, start: int, count: int) -> Tensor:
+        """``count`` rows of the first dimension, from ``start`` on."""
+        raise NotImplementedError
+
+    def zeros_like(self, tensor: Tensor) -> Tensor:
+        """A new tensor of zeros, of the same shape, type and device."""
+        raise NotImplementedError
+
+    def from_bytes(self, data: bytes) -> Tensor:
+        """A new one-dimensional uint8 CPU tensor with a copy of ``data``."""
+        raise NotImplementedError
+
+    def to_bytes(self, tensor: Tensor) -> bytes:
+        """The content of a uint8 CPU tensor."""
+        raise NotImplementedError
+
+    def records_gradient(self, tensor: Tensor) -> bool:
+        """Whether an operation on the tensor must be recorded for a backward pass."""
+        raise NotImplementedError
+
+    def allreduce_recorded(
+        self, tensor: Tensor, name: str | None, op: int, prescale: float, postscale: float
+    ) -> Tensor:
+        """The allreduce as an operation of the framework's differentiation. So are the three that follow."""
+        raise NotImplementedError
+
+    def grouped_allreduce_recorded(
+        self, tensors: Sequence[Tensor], name: str | None, op: int, prescale: float, postscale: float
+    ) -> list[Tensor]:
+        """See ``allreduce_recorded``."""
+        raise NotImplementedError
+
+    def allgather_recorded(self, tensor: Tensor, name: str | None) -> Tensor:
+        """See ``allreduce_recorded``."""
+        raise NotImplementedError
+
+    def broadcast_recorded(self, tensor: Tensor, root_rank: int, name: str | None) -> Tensor:
+        """See ``allreduce_recorded``."""
+        raise NotImplementedError

@@ -1,0 +1,150 @@
+"""Small questions that scripts and other libraries ask, under the names that they import."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib.metadata
+import importlib.util
+import itertools
+import os
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
+
+from horovod.common import builds
+from horovod.common.exceptions import HorovodVersionMismatchError, get_version_mismatch_message
+
+_T = TypeVar("_T")
+
+
+def _cache(function: Callable[..., _T]) -> Callable[..., _T]:
+    """Calls ``function`` once for every combination of arguments."""
+    return functools.lru_cache(maxsize=None)(function)
+
+
+def extension_available(ext_base_name: str, verbose: bool = False) -> bool:
+    """Whether ``import horovod.<ext_base_name>`` can work: the adapter exists and its framework is
+    installed.
+    """
+    framework = {"keras": "keras", "mxnet": "mxnet"}.get(ext_base_name, ext_base_name.partition(".")[0])
+    try:
+        available = all(
+            importlib.util.find_spec(module) is not None for module in (f"horovod.{ext_base_name}", framework)
+        )
+    except ModuleNotFoundError:
+        available = False
+    if verbose:
+        print(f"horovod.{ext_base_name} is {'available' if available else 'not available'}")
+    return available
+
+
+def gpu_available(ext_base_name: str, verbose: bool = False) -> bool:
+    """Whether the framework of the adapter ``ext_base_name`` sees a GPU."""
+    available = False
+    if extension_available(ext_base_name) and ext_base_name == "torch":
+        import torch
+
+        available = torch.cuda.is_available()
+    if verbose:
+        print(f"{ext_base_name} {'sees' if available else 'does not see'} a GPU")
+    return available
+
+
+def mpi_built(verbose: bool = False) -> bool:
+    """Whether MPI can be used here."""
+    return _told("MPI", builds.mpi_built(), verbose)
+
+
+def gloo_built(verbose: bool = False) -> bool:
+    """Whether there is a controller and a CPU data plane without MPI: always."""
+    return _told("Gloo", builds.gloo_built(), verbose)
+
+
+def nccl_built(verbose: bool = False) -> bool:
+    """Whether NCCL can be used here."""
+    return _told("NCCL", bool(builds.nccl_built()), verbose)
+
+
+def ddl_built(verbose: bool = False) -> bool:
+    """Whether IBM DDL can be used here."""
+    return _told("DDL", builds.ddl_built(), verbose)
+
+
+def ccl_built(verbose: bool = False) -> bool:
+    """Whether oneCCL can be used here."""
+    return _told("CCL", builds.ccl_built(), verbose)
+
+
+def _told(library: str, built: bool, verbose: bool) -> bool:
+    if verbose:
+        print(f"{library} is {'available' if built else 'not available'}")
+    return built
+
+
+@contextlib.contextmanager
+def env(**kwargs: str | None) -> Iterator[None]:
+    """Sets environment variables for the length of a ``with`` block; None removes one."""
+    before = {name: os.environ.get(name) for name in kwargs}
+    _assign(kwargs)
+    try:
+        yield
+    finally:
+        _assign(before)
+
+
+def _assign(values: dict[str, str | None]) -> None:
+    for name, value in values.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+
+
+def num_rank_is_power_2(n: int) -> bool:
+    """Whether ``n`` is 1, 2, 4, 8, ..."""
+    return n > 0 and n & (n - 1) == 0
+
+
+def split_list(l: Sequence[_T], n: int) -> list[Sequence[_T]]:  # noqa: E741  # a public name
+    """Cuts ``l`` into ``n`` consecutive parts whose lengths differ by at most one."""
+    short, longer = divmod(len(l), n)
+    bounds = [part * short + min(part, longer) for part in range(n + 1)]
+    return [l[start:end] for start, end in itertools.pairwise(bounds)]
+
+
+def check_installed_version(name: str, version: str, exception: BaseException | None = None) -> None:
+    """Raises HorovodVersionMismatchError (or warns of it, when there is no ``exception`` to explain) if the
+    installed framework ``name`` is not the ``version`` that this library was installed for.
+    """
+    try:
+        installed = importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return
+    if installed == version:
+        return
+    if exception is None:
+        warnings.warn(get_version_mismatch_message(name, version, installed), stacklevel=2)
+    else:
+        raise HorovodVersionMismatchError(name, version, installed) from exception
+
+
+def is_iterable(x: Any) -> bool:
+    """Whether ``iter(x)`` works."""
+    try:
+        iter(x)
+    except TypeError:
+        return False
+    return True
+
+
+def is_version_greater_equal_than(ver: str, target: str) -> bool:
+    """Whether version ``ver`` is ``target`` or later, by the rules of PEP 440.
+
+    ValueError when ``target`` is not of the form major.minor.patch.
+    """
+    from packaging import version
+
+    if any(not part.isdigit() for part in target.split(".")) or target.count(".") != 2:
+        raise ValueError(f"target version must be major.minor.patch, not {target!r}")
+    return version.parse(ver) >= version.parse(target)

@@ -1,0 +1,84 @@
+"""Decides when and how the ranks are ended, and with which status. Pure: events and time in, signals out."""
+
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+REPORT_SECONDS = 2.0
+GRACE_SECONDS = 5.0
+_LAST_SECONDS = 1.0
+
+ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+
+
+@dataclass(frozen=True)
+class Exit:
+    """How a rank ended: ``code`` is its exit status, or minus the signal that killed it."""
+
+    rank: int
+    code: int
+
+    @property
+    def status(self) -> int:
+        """What a shell would report."""
+        return self.code if self.code >= 0 else 128 - self.code
+
+
+class Ending:
+    """Collects the exits of one job and plans the signals to those who are left.
+
+    A failed rank leaves the others a moment to report errors of their own; then they get SIGTERM, and
+    SIGKILL after the grace time. A signal to the launcher is passed on, with the same grace; a second one
+    kills.
+    """
+
+    def __init__(self) -> None:
+        self.first_failure: Exit | None = None
+        self.later_failures: list[Exit] = []
+        self.ended_by: int | None = None
+        self._plan: list[tuple[float, int]] = []
+        self._has_signalled = False
+
+    @property
+    def status(self) -> int:
+        """The status of the job."""
+        if self.first_failure is not None:
+            return self.first_failure.status
+        return 0 if self.ended_by is None else 128 + self.ended_by
+
+    def on_exits(self, exits: Sequence[Exit], now: float) -> None:
+        """Takes exits seen at one moment: among them, death by signal counts as the earlier."""
+        failures = sorted((exit for exit in exits if exit.code != 0), key=lambda exit: exit.code > 0)
+        if not failures or self.ended_by is not None:
+            return
+        if self.first_failure is None:
+            self.first_failure = failures.pop(0)
+            report = now + REPORT_SECONDS
+            self._plan = [(report, signal.SIGTERM), (report + GRACE_SECONDS, signal.SIGKILL)]
+        if not self._has_signalled:
+            self.later_failures += failures
+
+    def on_signal(self, number: int, now: float) -> None:
+        """Takes a signal that the launcher got."""
+        if number not in ENDING_SIGNALS:
+            return
+        if self.ended_by is not None or self.first_failure is not None:
+            self._plan = [(now, signal.SIGKILL)]
+            return
+        self.ended_by = number
+        grace = now + GRACE_SECONDS
+        if number == signal.SIGINT:
+            self._plan = [(now, number), (grace, signal.SIGTERM), (grace + _LAST_SECONDS, signal.SIGKILL)]
+        else:
+            self._plan = [(now, number), (grace, signal.SIGKILL)]
+
+    def due(self, now: float) -> list[int]:
+        """The signals to send now; each is returned once."""
+        ready = [number for time, number in self._plan if time <= now]
+        self._plan = [(time, number) for time, number in self._plan if time > now]
+        self._has_signalled = self._has_signalled or bool(ready)
+        return ready
+
+    def next_time(self) -> float:
+        """When ``due`` has the next one (infinity: never)."""
+        return self._plan[0][0] if self._plan else float("inf")

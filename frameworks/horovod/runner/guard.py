@@ -1,0 +1,118 @@
+"""Ends the ranks when the launcher is gone without having done so (SIGKILL, crash).
+
+Runs as a program of its own, in a session of its own, started before the first rank. Its standard input is
+a pipe from the launcher: the first line is the job's marker (an environment entry that every process of the
+job inherits), then a line "+session" or "-session" for each rank that starts or has ended, and "done"
+before an orderly end. An end of file without "done" means that the launcher is gone.
+"""
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+_TERM_SECONDS = 1.0
+_KILL_SECONDS = 1.0
+_POLL_SECONDS = 0.02
+
+
+class Process(NamedTuple):
+    """A live process, as /proc shows it."""
+
+    pid: int
+    parent: int
+    session: int
+
+
+def processes() -> Iterator[Process]:
+    """All processes that are not zombies."""
+    for name in os.listdir("/proc"):
+        if not name.isdecimal():
+            continue
+        try:
+            with open(f"/proc/{name}/stat", "rb") as file:
+                state, parent, _group, session = file.read().rpartition(b")")[2].split()[:4]
+        except (OSError, ValueError):
+            continue
+        if state not in (b"Z", b"X"):
+            yield Process(int(name), int(parent), int(session))
+
+
+def descendants(root: int) -> set[int]:
+    """All processes below ``root``."""
+    children: dict[int, list[int]] = {}
+    for process in processes():
+        children.setdefault(process.parent, []).append(process.pid)
+    found: set[int] = set()
+    pending = [root]
+    while pending:
+        below = [pid for pid in children.get(pending.pop(), []) if pid not in found]
+        found.update(below)
+        pending += below
+    return found
+
+
+def members(sessions: set[int], marker: bytes) -> set[int]:
+    """The processes in one of the sessions, or with the marker in their environment."""
+    return {
+        process.pid
+        for process in processes()
+        if process.pid != os.getpid() and (process.session in sessions or _is_marked(process.pid, marker))
+    }
+
+
+def signal_all(pids: Iterable[int], number: int) -> None:
+    """Sends a signal to each that still exists."""
+    for pid in pids:
+        try:
+            os.kill(pid, number)
+        except (ProcessLookupError, PermissionError):
+            pass
+
+
+def _is_marked(pid: int, marker: bytes) -> bool:
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            return marker in file.read().split(b"\0")
+    except OSError:
+        return False
+
+
+def _end_job(sessions: set[int], marker: bytes) -> None:
+    found = members(sessions, marker)
+    signal_all(found, signal.SIGTERM)
+    signal_all(found, signal.SIGCONT)
+    deadline = time.monotonic() + _TERM_SECONDS
+    while found and time.monotonic() < deadline:
+        time.sleep(_POLL_SECONDS)
+        found = members(sessions, marker)
+    deadline = time.monotonic() + _KILL_SECONDS
+    while found and time.monotonic() < deadline:
+        signal_all(found, signal.SIGKILL)
+        time.sleep(_POLL_SECONDS)
+        found = members(sessions, marker)
+
+
+def main() -> None:
+    """Waits for the launcher's end."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGTSTP):
+        signal.signal(number, signal.SIG_IGN)
+    lines = sys.stdin.buffer
+    marker = lines.readline().rstrip(b"\n")
+    sessions: set[int] = set()
+    for line in lines:
+        word = line.strip()
+        if word == b"done":
+            return
+        if word[:1] == b"+":
+            sessions.add(int(word[1:]))
+        else:
+            sessions.discard(int(word[1:]))
+    if marker:
+        _end_job(sessions, marker)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""How the ranks of a job are started, one module per way."""

@@ -1,0 +1,124 @@
+"""Starts the ranks of a job on this host, has them supervised, and leaves nothing behind."""
+
+import argparse
+import contextlib
+import ctypes
+import os
+import secrets
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from typing import BinaryIO
+
+from horovod.bootstrap.auth import SECRET_BYTES
+from horovod.bootstrap.start import SECRET_VARIABLE, STORE_VARIABLE
+from horovod.bootstrap.store import StoreServer
+
+from .. import guard, options
+from ..guardian import Guardian
+from ..rank_output import open_files
+from ..signals import SignalQueue
+from ..sink import Sink
+from ..supervisor import Supervisor
+from .local_rank import free_port, rank_environment, start_rank
+
+JOB_VARIABLE = "HOROVOD_JOB_ID"
+_NOT_FOUND_STATUS, _NOT_EXECUTABLE_STATUS, _USAGE_STATUS = 127, 126, 2
+_PR_SET_CHILD_SUBREAPER = 36
+_KILL_SECONDS = 1.0
+
+
+def launch(arguments: argparse.Namespace) -> int:
+    """Runs ``arguments.command`` as ``arguments.num_proc`` ranks and returns the status of the job."""
+    _open_standard_streams()
+    program: str = arguments.command[0]
+    if shutil.which(program) is None:
+        exists = os.path.exists(program)
+        _complain(f"{program}: {'is not executable' if exists else 'command not found'}")
+        return _NOT_EXECUTABLE_STATUS if exists else _NOT_FOUND_STATUS
+    files: list[dict[str, BinaryIO]] = [{} for _ in range(arguments.num_proc)]
+    if arguments.output_filename:
+        try:
+            files = open_files(arguments.output_filename, arguments.num_proc)
+        except OSError as error:
+            _complain(f"--output-filename: {error}")
+            return _USAGE_STATUS
+    return _launch_local(arguments, files)
+
+
+def _launch_local(arguments: argparse.Namespace, files: Sequence[Mapping[str, BinaryIO]]) -> int:
+    with contextlib.ExitStack() as stack:
+        signals = SignalQueue()
+        stack.callback(signals.close)
+        sinks = [Sink(descriptor, signals.wake) for descriptor in (1, 2)]
+        for sink in sinks:
+            stack.callback(sink.close)
+        try:
+            return _supervise(arguments, files, signals, sinks, stack)
+        except OSError as error:  # a limit on processes or descriptors, mostly
+            _complain(f"cannot start {arguments.num_proc} ranks: {error}")
+    return 1
+
+
+def _supervise(
+    arguments: argparse.Namespace,
+    files: Sequence[Mapping[str, BinaryIO]],
+    signals: SignalQueue,
+    sinks: Sequence[Sink],
+    stack: contextlib.ExitStack,
+) -> int:
+    secret, job, size = secrets.token_bytes(SECRET_BYTES), secrets.token_hex(8), arguments.num_proc
+    _become_subreaper()
+    store = StoreServer(secret, size)
+    stack.callback(store.close)
+    guardian = Guardian(f"{JOB_VARIABLE}={job}")
+    stack.callback(guardian.dismiss)
+    stack.callback(_kill_children, guardian.pid)
+    common = {**os.environ, **options.environment(arguments), JOB_VARIABLE: job}
+    common |= {STORE_VARIABLE: store.address, SECRET_VARIABLE: secret.hex()}
+    common.setdefault("MASTER_PORT", str(free_port()))
+    store.start()
+    ranks = []
+    for number in range(size):
+        environment = rank_environment(common, number, size)
+        timestamps = arguments.prefix_output_with_timestamp
+        rank = start_rank(number, arguments.command, environment, sinks, files[number], timestamps)
+        guardian.watch(rank.pid)
+        ranks.append(rank)
+        if arguments.verbose:
+            sinks[1].put(f"horovodrun: rank {number} of {size}: pid {rank.pid}\n".encode())
+    return Supervisor(ranks, signals, sinks, guardian).run()
+
+
+def _kill_children(guardian: int) -> None:
+    """For the case that the supervision itself has failed; in an orderly end there is nobody left."""
+    deadline = time.monotonic() + _KILL_SECONDS
+    while time.monotonic() < deadline:
+        rest = guard.descendants(os.getpid()) - {guardian}
+        if not rest:
+            return
+        guard.signal_all(rest, signal.SIGKILL)
+        time.sleep(0.01)
+
+
+def _become_subreaper() -> None:
+    """Makes daemons of the ranks children of this process, so that they can be found."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
+
+
+def _open_standard_streams() -> None:
+    """Keeps 0, 1 and 2 from being given to pipes and sockets when the caller had closed them."""
+    while True:
+        descriptor = os.open(os.devnull, os.O_RDWR)
+        if descriptor > 2:
+            os.close(descriptor)
+            return
+        os.set_inheritable(descriptor, True)
+
+
+def _complain(message: str) -> None:
+    print(f"horovodrun: error: {message}", file=sys.stderr)

@@ -1,0 +1,74 @@
+"""Puts the rank in front of each line of its output and changes nothing else.
+
+Terms: a *line* ends in a newline byte; the *rest* is what has come behind the last one. Lines of different
+ranks never mix: a rest waits for its newline. Bytes are never decoded.
+"""
+
+import time
+
+MAX_LINE = 8 << 20
+_TAIL_BYTES = 8192
+
+
+class LinePrefixer:
+    """One stream of one rank. Bytes in, whole lines with their prefix out.
+
+    A line longer than MAX_LINE is cut there, so that a rank which never ends its line cannot fill the
+    memory.
+    """
+
+    def __init__(self, label: str, timestamps: bool = False) -> None:
+        self._label = label.encode()
+        self._timestamps = timestamps
+        self._rest = bytearray()
+
+    def feed(self, data: bytes) -> bytes:
+        """The lines that ``data`` completes."""
+        end = data.rfind(b"\n") + 1
+        if end == 0:
+            self._rest += data
+            return self.take_rest() + b"\n" if len(self._rest) > MAX_LINE else b""
+        prefix = self._prefix()
+        lines = bytes(self._rest) + data[: end - 1]
+        self._rest = bytearray(data[end:])
+        return prefix + lines.replace(b"\n", b"\n" + prefix) + b"\n"
+
+    def take_progress(self) -> bytes:
+        """The rest up to its last carriage return: a progress bar, whose line does not end while it grows."""
+        end = self._rest.rfind(b"\r") + 1
+        if end == 0:
+            return b""
+        progress = self._prefix() + self._rest[:end]
+        del self._rest[:end]
+        return progress
+
+    def take_rest(self) -> bytes:
+        """The last line, when the stream ended without a newline."""
+        rest = self._prefix() + self._rest if self._rest else b""
+        self._rest.clear()
+        return rest
+
+    @property
+    def has_progress(self) -> bool:
+        """Whether ``take_progress`` has something."""
+        return b"\r" in self._rest
+
+    def _prefix(self) -> bytes:
+        return time.asctime().encode() + self._label if self._timestamps else self._label
+
+
+class Tail:
+    """The last bytes of a stream, for the report on a rank that failed."""
+
+    def __init__(self) -> None:
+        self._bytes = b""
+
+    def feed(self, data: bytes) -> None:
+        """Takes the stream's next bytes."""
+        self._bytes = (self._bytes + data[-_TAIL_BYTES:])[-_TAIL_BYTES:]
+
+    def lines(self, count: int, width: int) -> list[str]:
+        """Its last lines that are not blank, shortened to ``width`` characters."""
+        text = self._bytes.decode(errors="replace").replace("\r", "\n")
+        lines = [line.rstrip() for line in text.split("\n") if line.strip()]
+        return ["".join(c if c.isprintable() else " " for c in line)[:width] for line in lines[-count:]]

@@ -1,0 +1,81 @@
+"""The two output streams of a rank: read, shown behind their prefix, and kept in files when asked."""
+
+import os
+import time
+from pathlib import Path
+from typing import BinaryIO
+
+from .output import LinePrefixer, Tail
+from .sink import Sink
+
+_READ_BYTES = 1 << 16
+_PROGRESS_SECONDS = 0.5
+
+
+class RankStream:
+    """The launcher's end of one pipe. ``descriptor`` is -1 once the stream has ended."""
+
+    def __init__(
+        self, descriptor: int, label: str, sink: Sink, file: BinaryIO | None, timestamps: bool
+    ) -> None:
+        self.descriptor = descriptor
+        self.sink = sink
+        self.tail = Tail()
+        self._prefixer = LinePrefixer(label, timestamps)
+        self._file = file
+        self._changed_at = 0.0
+
+    def read(self) -> bool:
+        """Takes what is there, once the descriptor is readable; False at the end of the stream."""
+        data = os.read(self.descriptor, _READ_BYTES)
+        if not data:
+            return False
+        self.tail.feed(data)
+        self.sink.put(self._prefixer.feed(data))
+        self._changed_at = time.monotonic()
+        if self._file is not None:
+            self._keep(self._file, data)
+        return True
+
+    def close(self) -> None:
+        """Shows the last line even if it has no newline, and ends the stream."""
+        if self.descriptor >= 0:
+            self.sink.put(self._prefixer.take_rest())
+            os.close(self.descriptor)
+            self.descriptor = -1
+            if self._file is not None:
+                self._file.close()
+
+    def progress_time(self) -> float:
+        """When ``show_progress`` has something to show (infinity: no progress bar is pending)."""
+        return self._changed_at + _PROGRESS_SECONDS if self._prefixer.has_progress else float("inf")
+
+    def show_progress(self, now: float) -> None:
+        """Shows a progress bar that has not changed for a moment, although its line has not ended."""
+        if now >= self.progress_time():
+            self.sink.put(self._prefixer.take_progress())
+
+    def _keep(self, file: BinaryIO, data: bytes) -> None:
+        try:
+            file.write(data)
+        except OSError as error:
+            self._file = None
+            self.sink.put(
+                f"horovodrun: warning: {file.name}: {error.strerror}; no more is kept there\n".encode()
+            )
+
+
+def open_files(folder: str, size: int) -> list[dict[str, BinaryIO]]:
+    """DIR/rank.<zero padded rank>/stdout and stderr, emptied; symbolic links are refused."""
+    width = len(str(size - 1))
+    files = []
+    for rank in range(size):
+        own = Path(folder) / f"rank.{rank:0{width}d}"
+        own.mkdir(parents=True, exist_ok=True)
+        files.append({name: _open(own / name) for name in ("stdout", "stderr")})
+    return files
+
+
+def _open(path: Path) -> BinaryIO:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+    return open(path, "wb", buffering=0, opener=lambda name, _: os.open(name, flags, 0o666))

@@ -1,0 +1,55 @@
+"""Turns the launcher's signals into bytes on a descriptor, so that one loop handles them with all else."""
+
+import os
+import signal
+
+STOP_SIGNALS = (signal.SIGTSTP, signal.SIGCONT)
+_CAUGHT = (
+    signal.SIGINT,
+    signal.SIGTERM,
+    signal.SIGHUP,
+    signal.SIGQUIT,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+    signal.SIGCHLD,
+    *STOP_SIGNALS,
+)
+
+
+class SignalQueue:
+    """Catches signals while it is open (main thread only). ``descriptor`` is readable when ``take`` has
+    some.
+
+    A SIGHUP that was ignored before (nohup) stays ignored, also in the ranks.
+    """
+
+    def __init__(self) -> None:
+        self.descriptor, self._write_end = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._previous_wakeup = signal.set_wakeup_fd(self._write_end, warn_on_full_buffer=False)
+        self._previous = {
+            number: signal.signal(number, lambda *_: None)
+            for number in _CAUGHT
+            if not (number == signal.SIGHUP and signal.getsignal(number) == signal.SIG_IGN)
+        }
+
+    def take(self) -> list[int]:
+        """The signals since the last call; 0 stands for a ``wake``."""
+        try:
+            return list(os.read(self.descriptor, 4096))
+        except BlockingIOError:
+            return []
+
+    def wake(self) -> None:
+        """Makes ``descriptor`` readable, from any thread."""
+        try:
+            os.write(self._write_end, b"\0")
+        except OSError:  # full: it is readable already; closed: nobody listens any more
+            pass
+
+    def close(self) -> None:
+        """Gives the signals back."""
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+        signal.set_wakeup_fd(self._previous_wakeup)
+        os.close(self.descriptor)
+        os.close(self._write_end)

@@ -1,0 +1,86 @@
+"""Writes to the launcher's own stdout or stderr, on a thread of its own.
+
+A reader who is slow, or stopped, must hold back the ranks (their pipes fill up), but never the launcher's
+loop, which has to see signals and deaths all the time.
+"""
+
+import os
+import threading
+from collections.abc import Callable
+
+_FULL_BYTES = 1 << 20
+
+
+class Sink:
+    """A bounded queue in front of one descriptor. ``on_room`` is called on the writing thread when it has
+    emptied.
+
+    When the reader is gone, what comes later is thrown away: a job does not end because its log is no
+    longer read.
+    """
+
+    def __init__(self, descriptor: int, on_room: Callable[[], None]) -> None:
+        self._descriptor = descriptor
+        self._on_room = on_room
+        self._changed = threading.Condition()
+        self._queue: list[bytes] = []  # guarded by _changed, like all below
+        self._queued = 0
+        self._is_broken = False
+        self._is_closed = False
+        self._ends_in_line = False
+        self._thread = threading.Thread(
+            target=self._write_queue, name=f"horovod-sink-{descriptor}", daemon=True
+        )
+        self._thread.start()
+
+    def put(self, data: bytes) -> None:
+        """Queues whole lines, or a last line without its newline; such a line is ended when more follows."""
+        with self._changed:
+            if not data or self._is_broken:
+                return
+            if self._ends_in_line:
+                data = b"\n" + data
+            self._ends_in_line = data[-1:] not in (b"\n", b"\r")
+            self._queue.append(data)
+            self._queued += len(data)
+            self._changed.notify()
+
+    @property
+    def is_full(self) -> bool:
+        """Whether to stop reading from the ranks until ``on_room``."""
+        return self._queued >= _FULL_BYTES
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether everything is written."""
+        return self._queued == 0
+
+    def close(self) -> None:
+        """Ends the thread, unless it hangs in a write that nobody takes."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify()
+        if self.is_idle:
+            self._thread.join()
+
+    def _write_queue(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._queue or self._is_closed)
+                if not self._queue:
+                    return
+                data = b"".join(self._queue)
+                self._queue.clear()
+            self._write(data)
+            with self._changed:
+                self._queued -= len(data)
+            self._on_room()
+
+    def _write(self, data: bytes) -> None:
+        view = memoryview(data)
+        try:
+            while view:
+                view = view[os.write(self._descriptor, view) :]
+        except OSError:
+            with self._changed:
+                self._is_broken = True

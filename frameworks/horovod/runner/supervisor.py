@@ -1,0 +1,197 @@
+"""Watches the ranks of one host: output, ends, signals, all in one loop that only waits for events."""
+
+import os
+import selectors
+import signal
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from . import guard
+from .ending import ENDING_SIGNALS, Ending, Exit
+from .guardian import Guardian
+from .rank_output import RankStream
+from .report import failure_report
+from .signals import STOP_SIGNALS, SignalQueue
+from .sink import Sink
+
+_LINGER_SECONDS = 0.3
+_STRAY_TERM_SECONDS = 0.5
+_STRAY_KILL_SECONDS = 1.0
+_STRAY_POLL_SECONDS = 0.01
+_LAST_OUTPUT_SECONDS = 1.0
+_FORWARDED = (signal.SIGUSR1, signal.SIGUSR2)
+
+
+@dataclass
+class Rank:
+    """A process that was started as the leader of its own session and process group."""
+
+    number: int
+    pid: int
+    stdout: RankStream
+    stderr: RankStream
+    is_alive: bool = True
+
+
+class Supervisor:
+    """Runs until every rank has ended and nothing that they started is left."""
+
+    def __init__(
+        self, ranks: Sequence[Rank], signals: SignalQueue, sinks: Sequence[Sink], guardian: Guardian
+    ) -> None:
+        self._ranks = {rank.pid: rank for rank in ranks}
+        self._signals = signals
+        self._sinks = sinks
+        self._guardian = guardian
+        self._ending = Ending()
+        self._is_draining = False
+        self._abandons_output = False
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(signals.descriptor, selectors.EVENT_READ, None)
+        self._streams = [stream for rank in ranks for stream in (rank.stdout, rank.stderr)]
+        self._paused: list[RankStream] = []
+        for stream in self._streams:
+            self._selector.register(stream.descriptor, selectors.EVENT_READ, stream)
+
+    def run(self) -> int:
+        """The status of the job."""
+        self._reap()
+        while any(rank.is_alive for rank in self._ranks.values()):
+            for number in self._ending.due(time.monotonic()):
+                self._broadcast(number)
+            self._step(self._ending.next_time())
+        self._end_strays()
+        self._drain()
+        return self._ending.status
+
+    def abort(self) -> None:
+        """Ends everything at once, after an error of the launcher itself."""
+        guard.signal_all(self._strays(), signal.SIGKILL)
+
+    def _step(self, until: float) -> None:
+        """Waits for events, at most until ``until``, and handles them."""
+        until = min([until, *(stream.progress_time() for stream in self._streams)])
+        timeout = None if until == float("inf") else max(0.0, until - time.monotonic())
+        for key, _ in self._selector.select(timeout):
+            if key.data is None:
+                self._on_signals(self._signals.take())
+            else:
+                self._on_output(key.data)
+        now = time.monotonic()
+        for stream in self._streams:
+            stream.show_progress(now)
+
+    def _on_output(self, stream: RankStream) -> None:
+        descriptor = stream.descriptor
+        if descriptor < 0:
+            return
+        if stream.sink.is_full:
+            self._selector.unregister(descriptor)
+            self._paused.append(stream)
+            if not stream.sink.is_full:  # it emptied in between, and its wake-up may have been taken already
+                self._signals.wake()
+            return
+        if not stream.read():
+            self._selector.unregister(descriptor)
+            stream.close()
+
+    def _resume(self) -> None:
+        ready = [stream for stream in self._paused if not stream.sink.is_full]
+        for stream in ready:
+            self._paused.remove(stream)
+            self._selector.register(stream.descriptor, selectors.EVENT_READ, stream)
+
+    def _on_signals(self, numbers: Sequence[int]) -> None:
+        self._reap()
+        self._resume()
+        for number in numbers:
+            if number in STOP_SIGNALS:
+                self._pause_or_continue(number)
+            elif number in _FORWARDED:
+                self._broadcast(number)
+            else:
+                self._abandons_output |= self._is_draining and number in ENDING_SIGNALS
+                self._ending.on_signal(number, time.monotonic())
+
+    def _pause_or_continue(self, number: int) -> None:
+        """A terminal's stop signal does nothing in a session of its own; SIGSTOP works everywhere."""
+        if number == signal.SIGTSTP:
+            self._broadcast(signal.SIGSTOP)
+            os.kill(os.getpid(), signal.SIGSTOP)
+        else:
+            self._broadcast(signal.SIGCONT)
+
+    def _broadcast(self, number: int) -> None:
+        for rank in self._ranks.values():
+            if rank.is_alive:
+                _signal_group(rank.pid, number)
+                if number in (signal.SIGINT, signal.SIGTERM):
+                    _signal_group(rank.pid, signal.SIGCONT)
+
+    def _reap(self) -> None:
+        """Takes all children that have ended: ranks, and orphans of ranks, which the launcher inherits."""
+        exits = []
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                break
+            if pid == 0:
+                break
+            rank = self._ranks.get(pid)
+            if rank is not None and rank.is_alive:
+                rank.is_alive = False
+                self._guardian.forget(pid)
+                exits.append(Exit(rank.number, os.waitstatus_to_exitcode(status)))
+        self._ending.on_exits(exits, time.monotonic())
+
+    def _strays(self) -> set[int]:
+        return guard.descendants(os.getpid()) - {self._guardian.pid}
+
+    def _end_strays(self) -> None:
+        """Ends what the ranks have left behind, daemons included; the launcher is their subreaper."""
+        begin = time.monotonic()
+        has_asked = False
+        while strays := self._strays():
+            elapsed = time.monotonic() - begin
+            if elapsed > _LINGER_SECONDS + _STRAY_TERM_SECONDS + _STRAY_KILL_SECONDS:
+                self._abandons_output = True  # what cannot be killed may hold the pipes open for ever
+                return
+            if elapsed > _LINGER_SECONDS + _STRAY_TERM_SECONDS:
+                guard.signal_all(strays, signal.SIGKILL)
+            elif elapsed > _LINGER_SECONDS and not has_asked:
+                guard.signal_all(strays, signal.SIGTERM)
+                guard.signal_all(strays, signal.SIGCONT)
+                has_asked = True
+            self._step(time.monotonic() + _STRAY_POLL_SECONDS)
+
+    def _drain(self) -> None:
+        """Shows the output to its end, however slow the reader is, unless a signal says not to wait."""
+        self._is_draining = True
+        ended_early = self._ending.ended_by is not None
+        deadline = time.monotonic() + _LAST_OUTPUT_SECONDS if ended_early else float("inf")
+        while any(stream.descriptor >= 0 for stream in self._streams) and self._waits_until(deadline):
+            self._step(deadline)
+        for stream in self._streams:
+            stream.close()
+        self._report()
+        while not all(sink.is_idle for sink in self._sinks) and self._waits_until(deadline):
+            self._step(deadline)
+
+    def _waits_until(self, deadline: float) -> bool:
+        return not self._abandons_output and time.monotonic() < deadline
+
+    def _report(self) -> None:
+        failed = self._ending.first_failure
+        if failed is not None:
+            rank = next(rank for rank in self._ranks.values() if rank.number == failed.rank)
+            others = [exit.rank for exit in self._ending.later_failures]
+            self._sinks[1].put(failure_report(failed, others, rank.pid, rank.stdout.tail, rank.stderr.tail))
+
+
+def _signal_group(group: int, number: int) -> None:
+    try:
+        os.killpg(group, number)
+    except (ProcessLookupError, PermissionError):
+        pass

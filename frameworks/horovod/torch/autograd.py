@@ -1,0 +1,94 @@
+"""The operations as functions of autograd. The rules of the gradients are in ``horovod.common.gradients``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from horovod.common import gradients
+from horovod.common.process_sets import ProcessSet
+from horovod.common.reduce_ops import resolve_op
+from horovod.torch.operations import ops
+
+
+class HorovodAllreduce(torch.autograd.Function):
+    """Differentiable allreduce."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        tensor: torch.Tensor,
+        average: bool | None,
+        name: str | None,
+        op: int | None,
+        prescale_factor: float,
+        postscale_factor: float,
+        process_set: ProcessSet,
+    ) -> torch.Tensor:
+        ctx.arguments = (name, resolve_op(op, average), prescale_factor, postscale_factor)
+        return ops.synchronize(ops.allreduce_async(tensor, None, *ctx.arguments, process_set))
+
+    @staticmethod
+    def backward(ctx: Any, grad_output: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        return (
+            gradients.allreduce_gradient(ops, grad_output, *ctx.arguments),
+            None,
+            None,
+            None,
+            None,
+            None,
+            None,
+        )
+
+
+class HorovodGroupedAllreduce(torch.autograd.Function):
+    """Differentiable grouped allreduce."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        average: bool | None,
+        name: str | None,
+        op: int | None,
+        prescale_factor: float,
+        postscale_factor: float,
+        process_set: ProcessSet,
+        *tensors: torch.Tensor,
+    ) -> tuple[torch.Tensor, ...]:
+        ctx.arguments = (name, resolve_op(op, average), prescale_factor, postscale_factor)
+        return tuple(ops.synchronize(ops.grouped_allreduce_async(tensors, None, *ctx.arguments, process_set)))
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        reduced = gradients.grouped_allreduce_gradient(ops, grad_outputs, *ctx.arguments)
+        return (None, None, None, None, None, None, *reduced)
+
+
+class HorovodAllgather(torch.autograd.Function):
+    """Differentiable allgather."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: torch.Tensor, name: str | None, process_set: ProcessSet) -> torch.Tensor:
+        ctx.name = name
+        ctx.rows = tensor.shape[0] if tensor.dim() > 0 else 0
+        return ops.synchronize(ops.allgather_async(tensor, name, process_set))
+
+    @staticmethod
+    def backward(ctx: Any, grad_output: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        return (gradients.allgather_gradient(ops, grad_output, ctx.name, ctx.rows), None, None)
+
+
+class HorovodBroadcast(torch.autograd.Function):
+    """Differentiable broadcast."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, tensor: torch.Tensor, root_rank: int, name: str | None, process_set: ProcessSet
+    ) -> torch.Tensor:
+        ctx.arguments = (name, root_rank)
+        return ops.synchronize(ops.broadcast_async(tensor, root_rank, name, process_set))
+
+    @staticmethod
+    def backward(ctx: Any, grad_output: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        return (gradients.broadcast_gradient(ops, grad_output, *ctx.arguments), None, None, None)

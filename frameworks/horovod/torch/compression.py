@@ -1,0 +1,47 @@
+"""Compressors for torch tensors; only floating-point tensors are touched."""
+
+from __future__ import annotations
+
+import torch
+
+from horovod.common.compression import Compressor, NoneCompressor
+
+__all__ = ["BF16Compressor", "Compression", "Compressor", "FP16Compressor", "NoneCompressor"]
+
+
+def _convert(tensor: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, torch.dtype | None]:
+    if not tensor.dtype.is_floating_point or tensor.dtype == dtype:
+        return tensor, None
+    return tensor.to(dtype), tensor.dtype
+
+
+class FP16Compressor(Compressor):
+    """Sends floating-point tensors as float16."""
+
+    @staticmethod
+    def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.dtype | None]:
+        return _convert(tensor, torch.float16)
+
+    @staticmethod
+    def decompress(tensor: torch.Tensor, ctx: torch.dtype | None) -> torch.Tensor:
+        return tensor if ctx is None else tensor.to(ctx)
+
+
+class BF16Compressor(Compressor):
+    """Sends floating-point tensors as bfloat16: the range of float32 at the size of float16."""
+
+    @staticmethod
+    def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.dtype | None]:
+        return _convert(tensor, torch.bfloat16)
+
+    @staticmethod
+    def decompress(tensor: torch.Tensor, ctx: torch.dtype | None) -> torch.Tensor:
+        return tensor if ctx is None else tensor.to(ctx)
+
+
+class Compression:
+    """The compressors to choose from."""
+
+    none = NoneCompressor
+    fp16 = FP16Compressor
+    bf16 = BF16Compressor

@@ -1,0 +1,83 @@
+"""Giving all ranks the same start: parameters, optimizer state and objects of one rank for everybody."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from horovod.common.process_sets import ProcessSet, global_process_set
+from horovod.torch.operations import objects, ops
+from horovod.torch.optimizer_state import assign, outline, problems_with
+
+broadcast_object = objects.broadcast_object
+allgather_object = objects.allgather_object
+
+
+def broadcast_parameters(
+    params: Mapping[str, torch.Tensor] | Sequence[torch.Tensor | tuple[str, torch.Tensor]],
+    root_rank: int,
+    process_set: ProcessSet = global_process_set,
+) -> None:
+    """Overwrites tensors with those of rank ``root_rank``.
+
+    ``params``: a ``state_dict()``, a list of tensors, or a list of (name, tensor) such as
+    ``list(model.named_parameters())``. ValueError for anything else.
+    """
+    _broadcast_all("broadcast_parameters.", _named_tensors(params), root_rank, process_set)
+
+
+def broadcast_optimizer_state(
+    optimizer: torch.optim.Optimizer,
+    root_rank: int,
+    model: torch.nn.Module | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> None:
+    """Gives every rank the state and the options (learning rate and the like) that rank ``root_rank`` has.
+
+    The root decides which state there is: ranks that have none, because only the root has loaded a
+    checkpoint, receive it, and what only they have is dropped. Tensors that exist with the right shape and
+    type are overwritten in place. Works for every optimizer but LBFGS (ValueError), wrapped or not. ``model``
+    is accepted and not needed.
+    """
+    if isinstance(optimizer, torch.optim.LBFGS):
+        # Its state is the history of one flat vector, which is only meaningful along with the closure's
+        # progress.
+        raise ValueError("cannot broadcast torch.optim.LBFGS state")
+    described = broadcast_object(outline(optimizer), root_rank, "broadcast_optimizer_state", process_set)
+    mine = problems_with(optimizer, described)
+    everybodys = allgather_object(mine, "broadcast_optimizer_state.check", process_set)
+    wrong = [f"rank {rank}: {problem}" for rank, problem in enumerate(everybodys) if problem]
+    if wrong:
+        raise ValueError(f"The optimizer differs from that of rank {root_rank}: {'; '.join(wrong)}")
+    tensors = assign(optimizer, described)
+    named = [(str(index), tensor) for index, tensor in enumerate(tensors)]
+    _broadcast_all("broadcast_optimizer_state.", named, root_rank, process_set)
+
+
+def _named_tensors(params: Any) -> list[tuple[str, torch.Tensor]]:
+    if isinstance(params, Mapping):
+        items = sorted(params.items())
+    elif isinstance(params, list):
+        items = [item if isinstance(item, tuple) else (str(index), item) for index, item in enumerate(params)]
+    else:
+        raise ValueError(
+            f"invalid params of type: {type(params)}; give a dict or a list of tensors or (name, tensor)"
+        )
+    for name, tensor in items:
+        if tensor is not None and not isinstance(tensor, torch.Tensor):
+            raise ValueError(
+                f"{name!r} is a {type(tensor).__name__}, not a tensor; use hvd.broadcast_object for it"
+            )
+    return [(name, tensor) for name, tensor in items if tensor is not None]
+
+
+def _broadcast_all(
+    prefix: str, tensors: Sequence[tuple[str, torch.Tensor]], root_rank: int, process_set: ProcessSet
+) -> None:
+    handles = [
+        ops.broadcast_async_(tensor, root_rank, prefix + name, process_set) for name, tensor in tensors
+    ]
+    for handle in handles:
+        ops.synchronize(handle)

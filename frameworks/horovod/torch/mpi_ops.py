@@ -1,0 +1,122 @@
+"""The operations under the module name that existing scripts import; nothing here depends on MPI."""
+
+from horovod.common import basics as _basics  # noqa: F401  # scripts import it
+from horovod.common.basics import (
+    cross_rank,
+    cross_size,
+    init,
+    is_homogeneous,
+    is_initialized,
+    local_rank,
+    local_size,
+    rank,
+    shutdown,
+    size,
+    start_timeline,
+    stop_timeline,
+)
+from horovod.common.builds import (
+    ccl_built,
+    cuda_built,
+    ddl_built,
+    gloo_built,
+    gloo_enabled,
+    mpi_built,
+    mpi_enabled,
+    mpi_threads_supported,
+    nccl_built,
+    rocm_built,
+)
+from horovod.common.exceptions import HorovodInternalError
+from horovod.common.process_sets import ProcessSet, global_process_set
+from horovod.common.reduce_ops import (
+    Adasum,
+    Average,
+    Max,
+    Min,
+    Product,
+    Sum,
+    handle_average_backwards_compatibility,
+)
+from horovod.torch.autograd import (
+    HorovodAllgather,
+    HorovodAllreduce,
+    HorovodBroadcast,
+    HorovodGroupedAllreduce,
+)
+from horovod.torch.operations import ops as _ops
+
+allreduce = _ops.allreduce
+allreduce_ = _ops.allreduce_
+allreduce_async = _ops.allreduce_async
+allreduce_async_ = _ops.allreduce_async_
+grouped_allreduce = _ops.grouped_allreduce
+grouped_allreduce_ = _ops.grouped_allreduce_
+grouped_allreduce_async = _ops.grouped_allreduce_async
+grouped_allreduce_async_ = _ops.grouped_allreduce_async_
+allgather = _ops.allgather
+allgather_async = _ops.allgather_async
+broadcast = _ops.broadcast
+broadcast_ = _ops.broadcast_
+broadcast_async = _ops.broadcast_async
+broadcast_async_ = _ops.broadcast_async_
+barrier = _ops.barrier
+poll = _ops.poll
+synchronize = _ops.synchronize
+_handle_map = _ops._handle_map
+
+__all__ = [
+    "cross_rank",
+    "cross_size",
+    "init",
+    "is_homogeneous",
+    "is_initialized",
+    "local_rank",
+    "local_size",
+    "rank",
+    "shutdown",
+    "size",
+    "start_timeline",
+    "stop_timeline",
+    "ccl_built",
+    "cuda_built",
+    "ddl_built",
+    "gloo_built",
+    "gloo_enabled",
+    "mpi_built",
+    "mpi_enabled",
+    "mpi_threads_supported",
+    "nccl_built",
+    "rocm_built",
+    "HorovodInternalError",
+    "ProcessSet",
+    "global_process_set",
+    "Adasum",
+    "Average",
+    "Max",
+    "Min",
+    "Product",
+    "Sum",
+    "handle_average_backwards_compatibility",
+    "HorovodAllgather",
+    "HorovodAllreduce",
+    "HorovodBroadcast",
+    "HorovodGroupedAllreduce",
+    "allreduce",
+    "allreduce_",
+    "allreduce_async",
+    "allreduce_async_",
+    "grouped_allreduce",
+    "grouped_allreduce_",
+    "grouped_allreduce_async",
+    "grouped_allreduce_async_",
+    "allgather",
+    "allgather_async",
+    "broadcast",
+    "broadcast_",
+    "broadcast_async",
+    "broadcast_async_",
+    "barrier",
+    "poll",
+    "synchronize",
+]

@@ -1,0 +1,108 @@
+"""An optimizer's state, described so that another rank can build the same: an *outline* is the state and the
+options of the parameter groups in which every tensor is replaced by what is needed to make one like it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+
+
+class TensorOutline(NamedTuple):
+    """Stands for a tensor. ``on_parameter``: it lies where the parameter lies, otherwise in host memory."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    on_parameter: bool
+
+
+class OptimizerOutline(NamedTuple):
+    """``groups``: the options of each parameter group, with its number of parameters; ``states``: for each
+    parameter, in the order of the groups, its state, or None where there is none.
+    """
+
+    groups: list[tuple[int, dict[str, Any]]]
+    states: list[dict[Any, Any] | None]
+
+
+def outline(optimizer: torch.optim.Optimizer) -> OptimizerOutline:
+    """The outline of the optimizer's present state."""
+    groups = [
+        (len(group["params"]), _map({key: group[key] for key in group if key != "params"}, None, _outline_of))
+        for group in optimizer.param_groups
+    ]
+    states = [
+        _map(optimizer.state[parameter], parameter, _outline_of) if parameter in optimizer.state else None
+        for parameter in _parameters(optimizer)
+    ]
+    return OptimizerOutline(groups, states)
+
+
+def problems_with(optimizer: torch.optim.Optimizer, described: OptimizerOutline) -> str | None:
+    """Why the outline of another rank cannot be this optimizer's; None if it can."""
+    mine = [len(group["params"]) for group in optimizer.param_groups]
+    theirs = [count for count, _ in described.groups]
+    return None if mine == theirs else f"it has groups of {mine} parameters, the root's has {theirs}"
+
+
+def assign(optimizer: torch.optim.Optimizer, described: OptimizerOutline) -> list[torch.Tensor]:
+    """Makes the optimizer's state and options those of the outline and returns their tensors, in its order:
+    the present ones where they fit, new ones elsewhere. Their content is the caller's business.
+    """
+    tensors: list[torch.Tensor] = []
+    for group, (_, options) in zip(optimizer.param_groups, described.groups, strict=True):
+        present = {key: group[key] for key in group if key != "params"}
+        for key in present.keys() - options.keys():
+            del group[key]
+        group.update(_build(options, present, None, tensors))
+    for parameter, state in zip(_parameters(optimizer), described.states, strict=True):
+        if state is None:
+            optimizer.state.pop(parameter, None)
+        else:
+            optimizer.state[parameter] = _build(state, optimizer.state.get(parameter), parameter, tensors)
+    return tensors
+
+
+def _parameters(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
+
+
+def _outline_of(tensor: torch.Tensor, parameter: torch.Tensor | None) -> TensorOutline:
+    on_parameter = parameter is not None and tensor.device.type != "cpu"
+    return TensorOutline(tuple(tensor.shape), tensor.dtype, on_parameter)
+
+
+def _map(value: Any, parameter: torch.Tensor | None, describe: Callable[..., TensorOutline]) -> Any:
+    if isinstance(value, torch.Tensor):
+        return describe(value, parameter)
+    if isinstance(value, dict):
+        return {key: _map(item, parameter, describe) for key, item in value.items()}
+    if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
+        return type(value)(_map(item, parameter, describe) for item in value)
+    return value
+
+
+def _build(described: Any, present: Any, parameter: torch.Tensor | None, tensors: list[torch.Tensor]) -> Any:
+    """The value that ``described`` outlines, reusing tensors of ``present``, the value that this rank has."""
+    if isinstance(described, TensorOutline):
+        tensors.append(_tensor(described, present, parameter))
+        return tensors[-1]
+    if isinstance(described, dict):
+        had = present if isinstance(present, dict) else {}
+        return {key: _build(item, had.get(key), parameter, tensors) for key, item in described.items()}
+    if isinstance(described, (list, tuple)) and not hasattr(described, "_fields"):
+        fits = isinstance(present, (list, tuple)) and len(present) == len(described)
+        items = present if fits else [None] * len(described)
+        return type(described)(
+            _build(item, old, parameter, tensors) for item, old in zip(described, items, strict=True)
+        )
+    return described
+
+
+def _tensor(described: TensorOutline, present: Any, parameter: torch.Tensor | None) -> torch.Tensor:
+    if isinstance(present, torch.Tensor) and (tuple(present.shape), present.dtype) == described[:2]:
+        return present
+    device = parameter.device if described.on_parameter and parameter is not None else torch.device("cpu")
+    return torch.empty(described.shape, dtype=described.dtype, device=device)

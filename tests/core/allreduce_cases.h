@@ -1,0 +1,94 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "check.h"
+#include "collective_reference.h"
+#include "ranks.h"
+
+namespace hvd::test {
+
+// One allreduce: what each rank puts in, and where its results go.
+struct AllreduceCase {
+  Reduction reduction;
+  bool in_place = false;
+  std::vector<std::vector<Bytes>> inputs;   // [rank][piece]
+  std::vector<std::vector<Bytes>> outputs;  // [rank][piece]
+
+  std::vector<Piece> Pieces(int rank) {
+    std::vector<Piece> pieces;
+    for (size_t i = 0; i < inputs[rank].size(); ++i) {
+      Bytes& output = outputs[rank][i];
+      if (in_place) output = inputs[rank][i];
+      const std::byte* input = in_place ? output.data() : inputs[rank][i].data();
+      pieces.push_back({input, output.data(), static_cast<int64_t>(output.size())});
+    }
+    return pieces;
+  }
+};
+
+inline AllreduceCase MakeAllreduce(const Reduction& reduction, int ranks,
+                                   const std::vector<int64_t>& elements, Values values,
+                                   std::mt19937_64& random) {
+  AllreduceCase result;
+  result.reduction = reduction;
+  result.in_place = random() % 2 == 0;
+  for (int rank = 0; rank < ranks; ++rank) {
+    result.inputs.emplace_back();
+    result.outputs.emplace_back();
+    for (int64_t count : elements) {
+      result.inputs[rank].push_back(RandomTensor(reduction.dtype, count, values, random));
+      result.outputs[rank].emplace_back(result.inputs[rank].back().size());
+    }
+  }
+  return result;
+}
+
+inline std::string Describe(const AllreduceCase& c, int rank, size_t piece) {
+  return std::string(Name(c.reduction.dtype)) + " " + Name(c.reduction.op) + ", rank " +
+         std::to_string(rank) + " of " + std::to_string(c.inputs.size()) + ", piece " +
+         std::to_string(piece) + " of " + std::to_string(c.inputs[rank].size()) + ", " +
+         std::to_string(c.inputs[rank][piece].size()) + " bytes";
+}
+
+// Every output has the bits of the reference.
+inline void CheckAllreduce(Medium medium, const AllreduceCase& c) {
+  for (size_t piece = 0; piece < c.inputs[0].size(); ++piece) {
+    std::vector<Bytes> column;
+    for (const auto& inputs : c.inputs) column.push_back(inputs[piece]);
+    const Bytes expected = Reduced(c.reduction, column);
+    for (size_t rank = 0; rank < c.outputs.size(); ++rank) {
+      if (c.outputs[rank][piece] == expected) continue;
+      check::Fail(
+          __FILE__, __LINE__,
+          std::string(Name(medium)) + ": " + Describe(c, static_cast<int>(rank), piece) + " to equal");
+    }
+  }
+}
+
+// Runs the cases one after the other on one set.
+inline void RunAllreduces(Medium medium, int ranks, std::vector<AllreduceCase>* cases) {
+  World world(medium, ranks);
+  RunRanks(ranks, [&](int r) {
+    Rank rank(&world, r);
+    Backend* backend = nullptr;
+    ASSERT_OK(rank.Join(1, world.Everybody(), &backend));
+    uint64_t sequence = 0;
+    for (AllreduceCase& c : *cases) {
+      CollectiveSpec spec;
+      spec.sequence = sequence++;
+      spec.reduction = c.reduction;
+      spec.pieces = c.Pieces(r);
+      ASSERT_OK(rank.Run(backend, spec));
+    }
+  });
+}
+
+inline Reduction MakeReduction(DataType dtype, ReduceOp op, int ranks) {
+  Reduction reduction{dtype, op, 1.0, 1.0, 1};
+  if (op == ReduceOp::kAverage) reduction.divisor = ranks;
+  return reduction;
+}
+
+}  // namespace hvd::test

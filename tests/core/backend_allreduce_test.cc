@@ -1,0 +1,113 @@
+#include "allreduce_cases.h"
+
+namespace hvd::test {
+namespace {
+
+constexpr ReduceOp kOps[] = {ReduceOp::kAverage, ReduceOp::kSum, ReduceOp::kMin, ReduceOp::kMax,
+                             ReduceOp::kProduct};
+constexpr int kRanks[] = {1, 2, 3, 4, 8};
+
+// Links combine in the order of the ring, so only exact values can be compared with the reference there.
+Values ValuesFor(Medium medium) { return medium == Medium::kInprocTransport ? Values::kExact : Values::kAny; }
+
+void RunAndCheck(Medium medium, int ranks, std::vector<AllreduceCase>* cases) {
+  RunAllreduces(medium, ranks, cases);
+  for (const AllreduceCase& c : *cases) CheckAllreduce(medium, c);
+}
+
+void EveryTypeAndOp(const std::vector<int64_t>& elements) {
+  std::mt19937_64 random(1);
+  for (Medium medium : AllMedia()) {
+    for (int ranks : kRanks) {
+      std::vector<AllreduceCase> cases;
+      for (int dtype = 0; dtype < kDataTypes; ++dtype) {
+        for (ReduceOp op : kOps) {
+          const auto type = static_cast<DataType>(dtype);
+          if (type == DataType::kBool && op == ReduceOp::kAverage) continue;
+          cases.push_back(
+              MakeAllreduce(MakeReduction(type, op, ranks), ranks, elements, ValuesFor(medium), random));
+        }
+      }
+      RunAndCheck(medium, ranks, &cases);
+    }
+  }
+}
+
+TEST(Allreduce, NoPieces) { EveryTypeAndOp({}); }
+TEST(Allreduce, Empty) { EveryTypeAndOp({0}); }
+TEST(Allreduce, OneElement) { EveryTypeAndOp({1}); }
+TEST(Allreduce, Seven) { EveryTypeAndOp({7}); }
+TEST(Allreduce, Thousand) { EveryTypeAndOp({1023}); }
+TEST(Allreduce, FourThousand) { EveryTypeAndOp({4097}); }
+TEST(Allreduce, SmallPieces) { EveryTypeAndOp({1, 0, 3, 17, 0, 100, 1}); }
+TEST(Allreduce, MixedPieces) { EveryTypeAndOp({3, 0, 5000, 1, 64, 9001, 0, 777}); }
+
+TEST(Allreduce, Megabyte) {
+  std::mt19937_64 random(2);
+  for (Medium medium : AllMedia()) {
+    for (int ranks : kRanks) {
+      std::vector<AllreduceCase> cases;
+      for (DataType dtype : {DataType::kFloat32, DataType::kBfloat16, DataType::kInt8}) {
+        const int64_t elements = (1 << 20) / static_cast<int64_t>(SizeOf(dtype)) + 3;
+        for (ReduceOp op : {ReduceOp::kSum, ReduceOp::kMax}) {
+          const Reduction reduction = MakeReduction(dtype, op, ranks);
+          cases.push_back(MakeAllreduce(reduction, ranks, {elements}, ValuesFor(medium), random));
+        }
+      }
+      RunAndCheck(medium, ranks, &cases);
+    }
+  }
+}
+
+TEST(Allreduce, PiecesLargerThanTheStaging) {
+  std::mt19937_64 random(3);
+  for (Medium medium : AllMedia()) {
+    for (int ranks : kRanks) {
+      std::vector<AllreduceCase> cases;
+      const Reduction reduction = MakeReduction(DataType::kFloat32, ReduceOp::kAverage, ranks);
+      const std::vector<int64_t> elements{3, 300'001, 0, 1, 500'003, 77, 100'000};
+      cases.push_back(MakeAllreduce(reduction, ranks, elements, ValuesFor(medium), random));
+      RunAndCheck(medium, ranks, &cases);
+    }
+  }
+}
+
+// A power of two is exact in any order; what is not, must still be rounded only where the reference rounds.
+TEST(Allreduce, FactorsAreFoldedIn) {
+  std::mt19937_64 random(4);
+  for (Medium medium : AllMedia()) {
+    for (int ranks : kRanks) {
+      std::vector<AllreduceCase> cases;
+      for (int dtype = 0; dtype < kDataTypes; ++dtype) {
+        for (int64_t elements : {5, 5000}) {
+          Reduction reduction{static_cast<DataType>(dtype), ReduceOp::kSum, 0.5, 0.3, ranks};
+          if (!IsFloating(reduction.dtype)) reduction.postscale = 2;
+          cases.push_back(MakeAllreduce(reduction, ranks, {elements, 3}, ValuesFor(medium), random));
+        }
+      }
+      RunAndCheck(medium, ranks, &cases);
+    }
+  }
+}
+
+// Over links the order of the sum depends on the place in the tensor, never on the rank that looks.
+TEST(Allreduce, SameBitsOverLinksAndNearTheSum) {
+  std::mt19937_64 random(5);
+  for (int ranks : kRanks) {
+    std::vector<AllreduceCase> cases;
+    const Reduction reduction = MakeReduction(DataType::kFloat32, ReduceOp::kSum, ranks);
+    cases.push_back(MakeAllreduce(reduction, ranks, {100'003, 9}, Values::kAny, random));
+    RunAllreduces(Medium::kInprocTransport, ranks, &cases);
+    const AllreduceCase& c = cases[0];
+    for (int rank = 1; rank < ranks; ++rank) EXPECT_TRUE(c.outputs[rank] == c.outputs[0]);
+    for (size_t i = 0; i < 100'003; ++i) {
+      double sum = 0;
+      for (int rank = 0; rank < ranks; ++rank) sum += Get<float>(c.inputs[rank][0], i);
+      const double error = std::fabs(Get<float>(c.outputs[0][0], i) - sum);
+      if (!EXPECT_TRUE(error <= ranks * 2.0 * ranks * 6e-8)) return;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace hvd::test

@@ -1,0 +1,187 @@
+// Many collectives of all kinds on one board or group: one after the other, several at once, on overlapping
+// sets, advanced in any order.
+
+#include <algorithm>
+
+#include "check.h"
+#include "collective_reference.h"
+#include "ranks.h"
+
+namespace hvd::test {
+namespace {
+
+// The same collective as every member of a set of `ranks` knows it, made from a seed.
+struct Operation {
+  OpKind kind;
+  Reduction reduction;
+  int root;
+  std::vector<std::vector<int64_t>> elements;  // [piece][rank]; only an allgather is ragged
+  uint64_t seed;
+
+  Bytes Input(size_t piece, int rank) const {
+    std::mt19937_64 random(seed * 64 + piece * 8 + static_cast<uint64_t>(rank));
+    return RandomTensor(reduction.dtype, elements[piece][rank], Values::kExact, random);
+  }
+
+  Bytes Expected(size_t piece) const {
+    if (kind == OpKind::kBroadcast) return Input(piece, root);
+    std::vector<Bytes> inputs;
+    for (size_t rank = 0; rank < elements[piece].size(); ++rank)
+      inputs.push_back(Input(piece, static_cast<int>(rank)));
+    if (kind == OpKind::kAllreduce) return Reduced(reduction, inputs);
+    Bytes all;
+    for (const Bytes& input : inputs) all.insert(all.end(), input.begin(), input.end());
+    return all;
+  }
+};
+
+int64_t RandomCount(std::mt19937_64& random) {
+  const int64_t scales[] = {4, 16, 1000, 3000, 60'000};
+  return static_cast<int64_t>(random() % static_cast<uint64_t>(scales[random() % 5]));
+}
+
+Operation RandomOperation(uint64_t seed, int ranks) {
+  std::mt19937_64 random(seed);
+  constexpr DataType kTypes[] = {DataType::kFloat32, DataType::kInt16, DataType::kUint8, DataType::kFloat64};
+  constexpr ReduceOp kOps[] = {ReduceOp::kSum, ReduceOp::kMax, ReduceOp::kProduct};
+  Operation result;
+  result.kind = static_cast<OpKind>(random() % 4);
+  result.reduction = {kTypes[random() % 4], kOps[random() % 3], 1.0, 1.0, 1};
+  result.root = static_cast<int>(random() % static_cast<uint64_t>(ranks));
+  result.seed = seed;
+  const size_t pieces = result.kind == OpKind::kBarrier ? 0 : random() % 4;
+  for (size_t piece = 0; piece < pieces; ++piece) {
+    result.elements.emplace_back(static_cast<size_t>(ranks), RandomCount(random));
+    if (result.kind != OpKind::kAllgather) continue;
+    for (int64_t& count : result.elements.back()) count = RandomCount(random);
+  }
+  return result;
+}
+
+// One member's part in an operation: its buffers, and whether they hold what they should.
+class Part {
+ public:
+  Part(Operation operation, int rank) : operation_(std::move(operation)), rank_(rank) {
+    for (size_t piece = 0; piece < operation_.elements.size(); ++piece) {
+      inputs_.push_back(operation_.Input(piece, rank));
+      expected_.push_back(operation_.Expected(piece));
+      outputs_.emplace_back(expected_.back().size());
+    }
+  }
+
+  CollectiveSpec Spec(uint64_t sequence) {
+    CollectiveSpec spec;
+    spec.kind = operation_.kind;
+    spec.sequence = sequence;
+    spec.reduction = operation_.reduction;
+    spec.root = operation_.root;
+    const auto element = static_cast<int64_t>(SizeOf(operation_.reduction.dtype));
+    for (size_t piece = 0; piece < inputs_.size(); ++piece) {
+      spec.pieces.push_back(
+          {inputs_[piece].data(), outputs_[piece].data(), static_cast<int64_t>(inputs_[piece].size())});
+      if (operation_.kind != OpKind::kAllgather) continue;
+      spec.rank_bytes.push_back(operation_.elements[piece]);
+      for (int64_t& bytes : spec.rank_bytes.back()) bytes *= element;
+    }
+    return spec;
+  }
+
+  bool Check() const {
+    if (outputs_ == expected_) return true;
+    check::Fail(__FILE__, __LINE__,
+                std::string(Name(operation_.kind)) + " " + std::to_string(operation_.seed) + " on rank " +
+                    std::to_string(rank_) + " to give the right bytes");
+    return false;
+  }
+
+ private:
+  const Operation operation_;
+  const int rank_;  // position in the set
+  std::vector<Bytes> inputs_, outputs_, expected_;
+};
+
+TEST(Schedule, ThreeHundredOperationsInARow) {
+  for (Medium medium : AllMedia()) {
+    for (int ranks : {2, 3}) {
+      World world(medium, ranks);
+      RunRanks(ranks, [&](int r) {
+        Rank rank(&world, r);
+        Backend* backend = nullptr;
+        ASSERT_OK(rank.Join(1, world.Everybody(), &backend));
+        for (uint64_t i = 0; i < 300; ++i) {
+          Part part(RandomOperation(i, ranks), r);
+          ASSERT_OK(rank.Run(backend, part.Spec(i)));
+          ASSERT_TRUE(part.Check());
+        }
+      });
+    }
+  }
+}
+
+// What one rank does with a set: starts the set's operations in their order.
+struct Member {
+  Backend* backend = nullptr;
+  int ranks = 0;
+  int position = 0;
+  uint64_t next = 0;
+
+  void Start(uint64_t seed, std::vector<std::unique_ptr<Part>>* parts, Machines* machines) {
+    parts->push_back(std::make_unique<Part>(RandomOperation(seed + next, ranks), position));
+    machines->push_back(backend->Start(parts->back()->Spec(next)));
+    ++next;
+  }
+};
+
+TEST(Schedule, SeveralAtOnceInAnyOrder) {
+  for (Medium medium : AllMedia()) {
+    for (int ranks : {2, 3, 4}) {
+      World world(medium, ranks);
+      RunRanks(ranks, [&](int r) {
+        Rank rank(&world, r);
+        Member member{nullptr, ranks, r, 0};
+        ASSERT_OK(rank.Join(1, world.Everybody(), &member.backend));
+        for (uint32_t round = 0; round < 25; ++round) {
+          std::vector<std::unique_ptr<Part>> parts;
+          Machines machines;
+          for (int i = 0; i < 6; ++i) member.Start(1000, &parts, &machines);
+          ASSERT_OK(rank.Drive(machines, 1 + round * 8 + static_cast<uint32_t>(r)));
+          for (const auto& part : parts) ASSERT_TRUE(part->Check());
+        }
+      });
+    }
+  }
+}
+
+// Every rank starts the operations of the sets it is in in another order; one loop drives them all.
+TEST(Schedule, OverlappingSets) {
+  const std::vector<std::vector<int>> sets{{0, 1, 2}, {3, 2, 1}, {0, 3}, {0, 1, 2, 3}};
+  for (Medium medium : AllMedia()) {
+    World world(medium, 4);
+    RunRanks(4, [&](int r) {
+      Rank rank(&world, r);
+      std::vector<Member> joined;
+      for (size_t set = 0; set < sets.size(); ++set) {
+        const auto at = std::find(sets[set].begin(), sets[set].end(), r);
+        if (at == sets[set].end()) continue;
+        joined.push_back(
+            {nullptr, static_cast<int>(sets[set].size()), static_cast<int>(at - sets[set].begin()), 0});
+        ASSERT_OK(rank.Join(static_cast<uint32_t>(set), sets[set], &joined.back().backend));
+      }
+      std::mt19937 random(static_cast<uint32_t>(r));
+      for (uint32_t round = 0; round < 25; ++round) {
+        std::vector<std::unique_ptr<Part>> parts;
+        Machines machines;
+        std::shuffle(joined.begin(), joined.end(), random);
+        for (Member& member : joined) {
+          for (int i = 0; i < 3; ++i)
+            member.Start(5000 + 1000 * static_cast<uint64_t>(member.ranks), &parts, &machines);
+        }
+        ASSERT_OK(rank.Drive(machines, 1 + round * 8 + static_cast<uint32_t>(r)));
+        for (const auto& part : parts) ASSERT_TRUE(part->Check());
+      }
+    });
+  }
+}
+
+}  // namespace
+}  // namespace hvd::test

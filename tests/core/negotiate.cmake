@@ -1,0 +1,12 @@
+hvd_test(negotiate_message SOURCES negotiate/message_test.cc USES negotiate)
+hvd_test(negotiate_response_cache SOURCES negotiate/response_cache_test.cc USES negotiate)
+hvd_test(negotiate_sequencer SOURCES negotiate/sequencer_test.cc USES negotiate)
+hvd_test(negotiate_mismatch SOURCES negotiate/mismatch_test.cc USES negotiate)
+hvd_test(negotiate_stall SOURCES negotiate/stall_test.cc USES negotiate)
+hvd_test(negotiate_simulator 
+  SOURCES negotiate/ledger.cc negotiate/sim_member.cc negotiate/simulator.cc negotiate/simulator_test.cc
+  USES negotiate)
+
+# Not a test: prints nanoseconds per tensor.
+add_executable(speed_negotiate negotiate/speed.cc)
+target_link_libraries(speed_negotiate PRIVATE hvd_negotiate)

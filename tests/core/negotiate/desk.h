@@ -1,0 +1,47 @@
+#pragma once
+
+#include <numeric>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "negotiate/sequencer.h"
+#include "requests.h"
+
+namespace hvd::negotiate {
+
+// A sequencer with ranks 0 .. n-1 (or given ones), announced to by hand.
+struct Desk {
+  explicit Desk(int ranks, SequencerOptions options = {}) : sequencer(WithRanks(ranks, std::move(options))) {}
+
+  static SequencerOptions WithRanks(int ranks, SequencerOptions options) {
+    if (!options.members.empty()) return options;
+    options.members.resize(static_cast<size_t>(ranks));
+    std::iota(options.members.begin(), options.members.end(), 0);
+    return options;
+  }
+
+  Status Say(int member, std::vector<Announcement> announcements, uint64_t urgent = 0, Micros now = 0) {
+    return sequencer.Announce(member, {urgent, std::move(announcements)}, now);
+  }
+
+  // What is published by `now`; by default long after everything.
+  std::vector<Response> Take(Micros now = 1 << 30) {
+    std::vector<Response> responses;
+    while (auto response = sequencer.Next(now)) responses.push_back(std::move(*response));
+    return responses;
+  }
+
+  // The only decision of the only response; an odd one otherwise.
+  Decision TakeOne(Micros now = 1 << 30) {
+    const std::vector<Response> responses = Take(now);
+    if (responses.size() == 1 && responses[0].decisions.size() == 1) return responses[0].decisions[0];
+    Decision none;
+    none.error = std::to_string(responses.size()) + " responses instead of one with one decision";
+    return none;
+  }
+
+  Sequencer sequencer;
+};
+
+}  // namespace hvd::negotiate

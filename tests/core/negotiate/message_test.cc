@@ -1,0 +1,239 @@
+#include "negotiate/message.h"
+
+#include <algorithm>
+#include <limits>
+#include <memory>
+
+#include "check.h"
+#include "random.h"
+#include "requests.h"
+
+namespace hvd::negotiate {
+namespace {
+
+// Numbers of every length in varints, small ones and the largest more often.
+uint64_t RandomNumber(Random* random, uint64_t max) {
+  if (random->OneIn(8)) return max;
+  return std::min(max, random->Next() >> random->Below(64));
+}
+
+Shape RandomShape(Random* random, size_t max_dims) {
+  Shape shape(random->Below(max_dims + 1));
+  for (int64_t& dim : shape) {
+    dim = static_cast<int64_t>(RandomNumber(random, std::numeric_limits<int64_t>::max()));
+  }
+  return shape;
+}
+
+std::string RandomText(Random* random, size_t max) {
+  std::string text(random->OneIn(10) ? max : random->Below(std::min<size_t>(max, 40) + 1), 0);
+  for (char& c : text) c = static_cast<char>(random->Next());
+  return text;
+}
+
+double RandomFactor(Random* random) {
+  if (random->OneIn(2)) return 1.0;
+  if (random->OneIn(8)) return -std::numeric_limits<double>::infinity();
+  return static_cast<double>(random->Next()) / 1e9 - 1e8;
+}
+
+Request RandomRequest(Random* random) {
+  Request request;
+  request.kind = static_cast<OpKind>(random->Below(4));
+  request.reduce_op = static_cast<ReduceOp>(random->Below(6));
+  request.prescale = RandomFactor(random);
+  request.postscale = RandomFactor(random);
+  request.root = random->OneIn(2) ? 0 : static_cast<int32_t>(random->Next());
+  request.device = random->OneIn(2) ? -1 : static_cast<int32_t>(random->Next() >> 33);
+  request.name = RandomText(random, kMaxNameBytes);
+  request.tensors.resize(random->Below(5));
+  for (TensorMeta& tensor : request.tensors) {
+    tensor.dtype = static_cast<DataType>(random->Below(kDataTypes));
+    tensor.shape = RandomShape(random, kMaxDims);
+  }
+  return request;
+}
+
+AnnounceMessage RandomAnnounce(Random* random) {
+  AnnounceMessage message;
+  message.urgent = RandomNumber(random, ~uint64_t{0});
+  message.announcements.resize(random->Below(8));
+  for (Announcement& announcement : message.announcements) {
+    if (random->OneIn(2)) {
+      announcement.id = static_cast<uint32_t>(RandomNumber(random, kNoId - 1));
+    } else {
+      announcement.request = RandomRequest(random);
+    }
+    if (random->OneIn(2)) announcement.ordinal = std::max<uint64_t>(1, RandomNumber(random, ~uint64_t{0}));
+    if (random->OneIn(3)) announcement.first_dims = RandomShape(random, 40);
+  }
+  return message;
+}
+
+Response RandomResponse(Random* random) {
+  Response response;
+  response.number = RandomNumber(random, ~uint64_t{0});
+  response.decisions.resize(random->Below(8));
+  for (Decision& decision : response.decisions) {
+    if (random->OneIn(2)) decision.id = static_cast<uint32_t>(RandomNumber(random, kNoId - 1));
+    decision.known = decision.id != kNoId && random->OneIn(2);
+    const bool unnamed = random->OneIn(3);
+    if (unnamed) decision.ordinal = std::max<uint64_t>(1, RandomNumber(random, ~uint64_t{0}));
+    if (!unnamed && !decision.known) decision.name = "n" + RandomText(random, kMaxNameBytes - 1);
+    if (random->OneIn(3)) decision.error = RandomText(random, kMaxErrorBytes);
+    if (random->OneIn(3)) decision.first_dims = RandomShape(random, 100);
+  }
+  return response;
+}
+
+// An independent account of every field, so that a field that does not travel is seen.
+bool Same(const Request& a, const Request& b) {
+  return a.kind == b.kind && a.reduce_op == b.reduce_op && a.prescale == b.prescale &&
+         a.postscale == b.postscale && a.root == b.root && a.device == b.device && a.name == b.name &&
+         a.tensors == b.tensors;
+}
+
+bool Same(const Announcement& a, const Announcement& b) {
+  return a.id == b.id && Same(a.request, b.request) && a.ordinal == b.ordinal && a.first_dims == b.first_dims;
+}
+
+bool Same(const Decision& a, const Decision& b) {
+  return a.id == b.id && a.known == b.known && a.name == b.name && a.ordinal == b.ordinal &&
+         a.error == b.error && a.first_dims == b.first_dims;
+}
+
+template <typename T>
+bool Same(const std::vector<T>& a, const std::vector<T>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](const T& x, const T& y) { return Same(x, y); });
+}
+
+bool Same(const AnnounceMessage& a, const AnnounceMessage& b) {
+  return a.urgent == b.urgent && Same(a.announcements, b.announcements);
+}
+
+bool Same(const Response& a, const Response& b) {
+  return a.number == b.number && Same(a.decisions, b.decisions);
+}
+
+template <typename T>
+std::string Encoded(const T& message) {
+  std::string bytes;
+  Encode(message, &bytes);
+  return bytes;
+}
+
+// From a copy of just this size on the heap, so that a sanitizer sees a read beyond it.
+template <typename T>
+Status DecodeExactly(const std::string& bytes, T* message) {
+  const std::unique_ptr<char[]> copy(new char[bytes.size()]);
+  std::copy(bytes.begin(), bytes.end(), copy.get());
+  return Decode(std::string_view(copy.get(), bytes.size()), message);
+}
+
+// Into `used`, whose old content must not show through.
+template <typename T>
+bool RoundTrips(const T& message, T used) {
+  return DecodeExactly(Encoded(message), &used).ok() && Same(message, used);
+}
+
+TEST(Message, RoundTrip) {
+  Random random(1);
+  for (int i = 0; i < 3000; ++i) {
+    ASSERT_TRUE(RoundTrips(RandomAnnounce(&random), RandomAnnounce(&random)));
+    ASSERT_TRUE(RoundTrips(RandomResponse(&random), RandomResponse(&random)));
+  }
+}
+
+TEST(Message, CachedIsAFewBytes) {
+  AnnounceMessage message;
+  Response response;
+  for (uint32_t id = 0; id < 1000; ++id) {
+    message.announcements.push_back(Cached(id));
+    Decision& decision = response.decisions.emplace_back();
+    decision.id = id;
+    decision.known = true;
+  }
+  EXPECT_TRUE(Encoded(message).size() <= 3 * 1000 + 16);
+  EXPECT_TRUE(Encoded(response).size() <= 3 * 1000 + 16);
+}
+
+template <typename T>
+void TruncateEverywhere(const T& message) {
+  const std::string bytes = Encoded(message);
+  for (size_t size = 0; size < bytes.size(); ++size) {
+    T decoded;
+    EXPECT_EQ(DecodeExactly(bytes.substr(0, size), &decoded).code(), Code::kAborted);
+  }
+  T decoded;
+  EXPECT_EQ(DecodeExactly(bytes + '\0', &decoded).code(), Code::kAborted);
+}
+
+TEST(Message, TruncatedOrTrailing) {
+  Random random(2);
+  for (int i = 0; i < 60; ++i) {
+    TruncateEverywhere(RandomAnnounce(&random));
+    TruncateEverywhere(RandomResponse(&random));
+  }
+}
+
+// Whatever is accepted must be canonical: it encodes to the same bytes again.
+template <typename T>
+bool RefusedOrCanonical(const std::string& bytes) {
+  T decoded;
+  if (!DecodeExactly(bytes, &decoded).ok()) return true;
+  return Encoded(decoded) == bytes;
+}
+
+TEST(Message, BitFlips) {
+  Random random(3);
+  for (int i = 0; i < 20000; ++i) {
+    std::string announce = Encoded(RandomAnnounce(&random));
+    std::string response = Encoded(RandomResponse(&random));
+    for (std::string* bytes : {&announce, &response}) {
+      for (uint64_t flips = 1 + random.Below(4); flips > 0; --flips) {
+        (*bytes)[random.Below(bytes->size())] ^= static_cast<char>(1 << random.Below(8));
+      }
+    }
+    ASSERT_TRUE(RefusedOrCanonical<AnnounceMessage>(announce));
+    ASSERT_TRUE(RefusedOrCanonical<Response>(response));
+  }
+}
+
+TEST(Message, Garbage) {
+  Random random(4);
+  for (int i = 0; i < 100000; ++i) {
+    std::string bytes(random.Below(64), 0);
+    for (char& c : bytes) c = static_cast<char>(random.OneIn(3) ? random.Below(8) : random.Next());
+    if (!bytes.empty() && random.OneIn(2)) bytes[0] = kMessageVersion;
+    ASSERT_TRUE(RefusedOrCanonical<AnnounceMessage>(bytes));
+    ASSERT_TRUE(RefusedOrCanonical<Response>(bytes));
+  }
+}
+
+std::string DecodeError(const std::string& bytes) {
+  AnnounceMessage message;
+  return DecodeExactly(bytes, &message).message();
+}
+
+TEST(Message, LimitsNameTheField) {
+  const std::string head{1, 0, 1};  // version, urgent, one announcement
+  EXPECT_TRUE(DecodeError(std::string{2, 0, 0}).find("version 2 instead of 1") != std::string::npos);
+  EXPECT_TRUE(DecodeError(std::string{1, 0} + "\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01").find("bad count") !=
+              std::string::npos);
+  EXPECT_TRUE(DecodeError(head + "\xff" + "\x01").find("bad announcement tag") != std::string::npos);
+  EXPECT_TRUE(DecodeError(std::string{1, '\x80', 0, 0}).find("bad number") != std::string::npos);  // overlong
+
+  AnnounceMessage message;
+  message.announcements = {Full(Allreduce(std::string(kMaxNameBytes + 1, 'x')))};
+  EXPECT_TRUE(DecodeError(Encoded(message)).find("bad name") != std::string::npos);
+  message.announcements = {Full(Allreduce("x", Shape(kMaxDims + 1, 1)))};
+  EXPECT_TRUE(DecodeError(Encoded(message)).find("bad shape") != std::string::npos);
+  message.announcements = {Full(Allreduce("x", {-1}))};
+  EXPECT_TRUE(DecodeError(Encoded(message)).find("bad shape") != std::string::npos);
+  message.announcements = {Full(Allreduce("x", {1}, static_cast<DataType>(kDataTypes)))};
+  EXPECT_TRUE(DecodeError(Encoded(message)).find("bad data type") != std::string::npos);
+}
+
+}  // namespace
+}  // namespace hvd::negotiate

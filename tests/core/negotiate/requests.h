@@ -1,0 +1,53 @@
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "negotiate/message.h"
+
+namespace hvd::negotiate {
+
+inline Request Allreduce(std::string name, Shape shape = {4}, DataType dtype = DataType::kFloat32) {
+  Request request;
+  request.name = std::move(name);
+  request.tensors = {{dtype, std::move(shape)}};
+  return request;
+}
+
+inline Request Allgather(std::string name, Shape shape) {
+  Request request = Allreduce(std::move(name), std::move(shape));
+  request.kind = OpKind::kAllgather;
+  return request;
+}
+
+inline Request Broadcast(std::string name, int root, Shape shape = {4}) {
+  Request request = Allreduce(std::move(name), std::move(shape));
+  request.kind = OpKind::kBroadcast;
+  request.root = root;
+  return request;
+}
+
+inline Request Barrier() {
+  Request request;
+  request.kind = OpKind::kBarrier;
+  return request;
+}
+
+inline Announcement Full(const Request& request, uint64_t ordinal = 0) {
+  Announcement announcement;
+  announcement.request = request;
+  announcement.ordinal = ordinal;
+  announcement.first_dims = FirstDims(request);
+  return announcement;
+}
+
+inline Announcement Cached(uint32_t id, uint64_t ordinal = 0, Shape first_dims = {}) {
+  Announcement announcement;
+  announcement.id = id;
+  announcement.ordinal = ordinal;
+  announcement.first_dims = std::move(first_dims);
+  return announcement;
+}
+
+}  // namespace hvd::negotiate

@@ -1,0 +1,282 @@
+#include "negotiate/sequencer.h"
+
+#include "check.h"
+#include "desk.h"
+
+namespace hvd::negotiate {
+namespace {
+
+TEST(Sequencer, WaitsForEveryMember) {
+  Desk desk(3);
+  ASSERT_OK(desk.Say(0, {Full(Allreduce("w"))}));
+  ASSERT_OK(desk.Say(2, {Full(Allreduce("w"))}));
+  EXPECT_EQ(desk.sequencer.Deadline(), -1);
+  EXPECT_TRUE(desk.Take().empty());
+  ASSERT_OK(desk.Say(1, {Full(Allreduce("w"))}));
+  const Decision decision = desk.TakeOne();
+  EXPECT_EQ(decision.name, "w");
+  EXPECT_EQ(decision.id, 0u);
+  EXPECT_FALSE(decision.known);
+  EXPECT_EQ(decision.error, "");
+}
+
+TEST(Sequencer, NumbersFromOneInReadyOrder) {
+  Desk desk(2);
+  ASSERT_OK(desk.Say(0, {Full(Allreduce("a")), Full(Allreduce("b")), Full(Allreduce("c"))}));
+  ASSERT_OK(desk.Say(1, {Full(Allreduce("c")), Full(Allreduce("a"))}));
+  const auto first = desk.Take();
+  ASSERT_EQ(first.size(), size_t{1});
+  EXPECT_EQ(first[0].number, 1u);
+  ASSERT_EQ(first[0].decisions.size(), size_t{2});
+  EXPECT_EQ(first[0].decisions[0].name, "c");
+  EXPECT_EQ(first[0].decisions[1].name, "a");
+  ASSERT_OK(desk.Say(1, {Full(Allreduce("b"))}));
+  const auto second = desk.Take();
+  ASSERT_EQ(second.size(), size_t{1});
+  EXPECT_EQ(second[0].number, 2u);
+  EXPECT_EQ(second[0].decisions[0].id, 2u);
+}
+
+TEST(Sequencer, CachedIdsAreStable) {
+  Desk desk(2);
+  for (int step = 0; step < 3; ++step) {
+    for (uint32_t id = 0; id < 4; ++id) {
+      const Request request = Allreduce("w" + std::to_string(id));
+      for (int member : {0, 1}) ASSERT_OK(desk.Say(member, {step == 0 ? Full(request) : Cached(id)}));
+      const Decision decision = desk.TakeOne();
+      EXPECT_EQ(decision.id, id);
+      EXPECT_EQ(decision.known, step > 0);
+      EXPECT_EQ(decision.name, step > 0 ? "" : request.name);
+    }
+  }
+}
+
+TEST(Sequencer, ShapeChangeGetsAnIdOfItsOwn) {
+  Desk desk(2);
+  for (int member : {0, 1}) ASSERT_OK(desk.Say(member, {Full(Allreduce("w", {4}))}));
+  EXPECT_EQ(desk.TakeOne().id, 0u);
+  for (int member : {0, 1}) ASSERT_OK(desk.Say(member, {Full(Allreduce("w", {5}))}));
+  const Decision changed = desk.TakeOne();
+  EXPECT_EQ(changed.id, 1u);
+  EXPECT_EQ(changed.name, "w");
+  // Back again, one by id and one in full: they agree.
+  ASSERT_OK(desk.Say(0, {Cached(0)}));
+  ASSERT_OK(desk.Say(1, {Full(Allreduce("w", {4}))}));
+  const Decision back = desk.TakeOne();
+  EXPECT_EQ(back.id, 0u);
+  EXPECT_TRUE(back.known);
+  // By id against another shape in full, or by another id: they do not.
+  ASSERT_OK(desk.Say(0, {Cached(0)}));
+  ASSERT_OK(desk.Say(1, {Full(Allreduce("w", {6}))}));
+  EXPECT_TRUE(desk.TakeOne().error.find("rank 0 sent [4], rank 1 sent [6]") != std::string::npos);
+  ASSERT_OK(desk.Say(0, {Cached(1)}));
+  ASSERT_OK(desk.Say(1, {Cached(0)}));
+  EXPECT_TRUE(desk.TakeOne().error.find("rank 0 sent [5], rank 1 sent [4]") != std::string::npos);
+  for (int member : {0, 1}) ASSERT_OK(desk.Say(member, {Cached(1)}));
+  EXPECT_EQ(desk.TakeOne().error, "");
+}
+
+TEST(Sequencer, FullOrDisabledCacheSendsNames) {
+  SequencerOptions options;
+  options.cache_capacity = 1;
+  for (bool cache : {true, false}) {
+    options.cache = cache;
+    Desk desk(2, options);
+    for (int step = 0; step < 3; ++step) {
+      for (const char* name : {"a", "b"}) {
+        for (int member : {0, 1}) ASSERT_OK(desk.Say(member, {Full(Allreduce(name))}));
+        const Decision decision = desk.TakeOne();
+        const bool cached = cache && *name == 'a';
+        EXPECT_EQ(decision.id, cached ? 0u : kNoId);
+        EXPECT_EQ(decision.name, cached && step > 0 ? "" : name);
+      }
+    }
+  }
+}
+
+TEST(Sequencer, UnnamedMatchByOrdinal) {
+  Desk desk(2);
+  ASSERT_OK(desk.Say(0, {Full(Allreduce(""), 1), Full(Allreduce(""), 2), Full(Barrier(), 3)}));
+  ASSERT_OK(desk.Say(1, {Full(Allreduce(""), 1), Full(Allreduce(""), 2), Full(Barrier(), 3)}));
+  const auto responses = desk.Take();
+  ASSERT_EQ(responses.size(), size_t{1});
+  ASSERT_EQ(responses[0].decisions.size(), size_t{3});
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(responses[0].decisions[i].ordinal, i + 1);
+    EXPECT_EQ(responses[0].decisions[i].id, i < 2 ? 0u : 1u);  // one id per description
+    EXPECT_EQ(responses[0].decisions[i].known, i == 1);
+    EXPECT_EQ(responses[0].decisions[i].name, "");
+  }
+  ASSERT_OK(desk.Say(1, {Cached(1, 4)}));
+  ASSERT_OK(desk.Say(0, {Full(Barrier(), 4)}));
+  EXPECT_EQ(desk.TakeOne().ordinal, 4u);
+}
+
+// Rank 1 announces in full what rank 0, a response later, announces by the id it got meanwhile.
+TEST(Sequencer, IdGivenBetweenTwoAnnouncements) {
+  Desk desk(2);
+  ASSERT_OK(desk.Say(1, {Full(Allreduce(""), 1), Full(Allreduce(""), 2)}));
+  ASSERT_OK(desk.Say(0, {Full(Allreduce(""), 1)}));
+  EXPECT_EQ(desk.TakeOne().id, 0u);
+  ASSERT_OK(desk.Say(0, {Cached(0, 2)}));
+  const Decision decision = desk.TakeOne();
+  EXPECT_EQ(decision.error, "");
+  EXPECT_EQ(decision.id, 0u);
+  EXPECT_TRUE(decision.known);
+}
+
+TEST(Sequencer, AllgatherCarriesFirstDims) {
+  Desk desk(3);
+  Request request = Allgather("g", {2, 8});
+  request.tensors.push_back({DataType::kInt8, {5}});
+  for (int step = 0; step < 2; ++step) {
+    for (int member = 0; member < 3; ++member) {
+      const Shape dims{member + step, 10 * member};
+      Announcement announcement = step == 0 ? Full(request) : Cached(0);
+      announcement.first_dims = dims;
+      ASSERT_OK(desk.Say(member, {announcement}));
+    }
+    const Decision decision = desk.TakeOne();
+    EXPECT_EQ(decision.error, "");
+    EXPECT_TRUE(decision.first_dims == (std::vector<int64_t>{step, 1 + step, 2 + step, 0, 10, 20}));
+  }
+}
+
+TEST(Batch, ClosesAfterSilence) {
+  Desk desk(2);
+  ASSERT_OK(desk.Say(0, {Full(Allreduce("a")), Full(Allreduce("b"))}, 0, 1000));
+  ASSERT_OK(desk.Say(1, {Full(Allreduce("a"))}, 0, 1000));
+  EXPECT_EQ(desk.sequencer.Deadline(), 1300);
+  EXPECT_TRUE(desk.Take(1299).empty());
+  ASSERT_OK(desk.Say(1, {Full(Allreduce("b"))}, 0, 1299));
+  EXPECT_EQ(desk.sequencer.Deadline(), 1599);
+  EXPECT_TRUE(desk.Take(1598).empty());
+  const auto responses = desk.Take(1599);
+  ASSERT_EQ(responses.size(), size_t{1});
+  EXPECT_EQ(responses[0].decisions.size(), size_t{2});
+  EXPECT_EQ(desk.sequencer.Deadline(), -1);
+}
+
+TEST(Batch, ClosesAfterTheTensorThatCrossesTheBytes) {
+  SequencerOptions options;
+  options.batch_bytes = 100;
+  Desk desk(2, options);
+  std::vector<Announcement> all;
+  for (int i = 0; i < 5; ++i) all.push_back(Full(Allreduce("w" + std::to_string(i), {10})));  // 40 bytes each
+  ASSERT_OK(desk.Say(0, all));
+  ASSERT_OK(desk.Say(1, all));
+  const auto at_once = desk.Take(0);
+  ASSERT_EQ(at_once.size(), size_t{1});
+  EXPECT_EQ(at_once[0].decisions.size(), size_t{3});
+  EXPECT_EQ(desk.TakeOne(299).error, "0 responses instead of one with one decision");
+  EXPECT_EQ(desk.Take(300)[0].decisions.size(), size_t{2});
+}
+
+TEST(Batch, BytesOfAllgatherAreThoseOfTheResult) {
+  SequencerOptions options;
+  options.batch_bytes = 4 * 7 * 30;
+  Desk desk(2, options);
+  for (int rows : {29, 30}) {
+    ASSERT_OK(desk.Say(0, {Full(Allgather("g" + std::to_string(rows), {rows - 3, 7}))}));
+    ASSERT_OK(desk.Say(1, {Full(Allgather("g" + std::to_string(rows), {3, 7}))}));
+    EXPECT_EQ(desk.Take(0).size(), rows == 29 ? size_t{0} : size_t{1});
+    desk.Take();
+  }
+}
+
+TEST(Batch, OneBlockedMemberShortensTheSilence) {
+  Desk desk(2);
+  ASSERT_OK(desk.Say(0, {Full(Allreduce("a"))}, 1, 0));
+  ASSERT_OK(desk.Say(1, {Full(Allreduce("a"))}, 0, 0));
+  EXPECT_EQ(desk.sequencer.Deadline(), 30);
+  // It may block later than it becomes ready, too; on something else than what is ready it does not count.
+  Desk later(2);
+  ASSERT_OK(later.Say(0, {Full(Allreduce("x")), Full(Allreduce("a"))}, 1, 0));
+  ASSERT_OK(later.Say(1, {Full(Allreduce("a"))}, 0, 0));
+  EXPECT_EQ(later.sequencer.Deadline(), 300);
+  ASSERT_OK(later.Say(0, {}, 2, 10));
+  EXPECT_EQ(later.sequencer.Deadline(), 30);
+}
+
+TEST(Batch, ClosesAtOnceWhenAllAreBlockedOnOneTensor) {
+  Desk desk(3);
+  for (int member : {0, 1}) ASSERT_OK(desk.Say(member, {Full(Allreduce("a")), Full(Allreduce("b"))}, 1));
+  ASSERT_OK(desk.Say(2, {Full(Allreduce("b")), Full(Allreduce("a"))}, 1));
+  EXPECT_TRUE(desk.Take(0).empty());  // 0 and 1 wait for a, 2 for b
+  ASSERT_OK(desk.Say(2, {}, 2));
+  const auto responses = desk.Take(0);
+  ASSERT_EQ(responses.size(), size_t{1});
+  EXPECT_EQ(responses[0].decisions.size(), size_t{2});
+  // The batch after it starts afresh, while old urgency counts no further.
+  for (int member : {0, 1, 2}) ASSERT_OK(desk.Say(member, {Cached(0)}, 2, 1000));
+  EXPECT_EQ(desk.sequencer.Deadline(), 1300);
+}
+
+TEST(Batch, AnErrorClosesIt) {
+  Desk desk(2);
+  ASSERT_OK(desk.Say(0, {Full(Allreduce("a")), Full(Allreduce("b")), Full(Allreduce("c"))}));
+  ASSERT_OK(desk.Say(1, {Full(Allreduce("a")), Full(Allreduce("b", {9})), Full(Allreduce("c"))}));
+  const auto at_once = desk.Take(0);
+  ASSERT_EQ(at_once.size(), size_t{1});
+  ASSERT_EQ(at_once[0].decisions.size(), size_t{2});
+  EXPECT_EQ(at_once[0].decisions[0].error, "");
+  EXPECT_EQ(at_once[0].decisions[1].name, "b");
+  EXPECT_EQ(at_once[0].decisions[1].id, kNoId);
+  EXPECT_FALSE(at_once[0].decisions[1].error.empty());
+  EXPECT_EQ(desk.TakeOne().name, "c");
+}
+
+std::string Refused(std::vector<std::vector<Announcement>> said, uint64_t urgent = 0) {
+  SequencerOptions options;
+  options.members = {4, 9};
+  Desk desk(2, options);
+  const Status first0 = desk.Say(0, {Full(Allreduce("w")), Full(Allreduce(""), 1)});
+  if (!first0.ok()) return first0.message();
+  const Status first1 = desk.Say(1, {Full(Allreduce("w")), Full(Allreduce(""), 1)});
+  if (!first1.ok()) return first1.message();
+  desk.Take();
+  Status status;
+  for (auto& announcements : said) {
+    if (status.ok()) status = desk.Say(1, std::move(announcements), urgent);
+  }
+  return status.message();
+}
+
+TEST(Sequencer, CorruptAnnouncementsNameTheRank) {
+  const std::string who = "corrupt announcement: rank 9 ";
+  EXPECT_EQ(Refused({{Cached(2)}}), who + "announced the unknown id 2");
+  EXPECT_EQ(Refused({{Cached(0)}, {Cached(0)}}), who + "announced 'w' twice");
+  EXPECT_EQ(Refused({{Cached(0)}, {Full(Allreduce("w", {7}))}}), who + "announced 'w' twice");
+  EXPECT_EQ(Refused({{Cached(1, 1)}}), who + "announced unnamed operation 1 after 1");
+  EXPECT_EQ(Refused({{Cached(1, 3)}}), who + "announced unnamed operation 3 after 1");
+  EXPECT_EQ(Refused({{Cached(0, 2)}}), who + "announced id 0 with the wrong kind of key");
+  EXPECT_EQ(Refused({{Cached(1)}}), who + "announced id 1 with the wrong kind of key");
+  EXPECT_EQ(Refused({{Full(Allreduce("w"), 2)}}), who + "announced both a name and an ordinal, or neither");
+  EXPECT_EQ(Refused({{Cached(0, 0, {1})}}), who + "announced 1 first dimensions for 0 tensors");
+  EXPECT_EQ(Refused({{Cached(0)}}, 4), who + "is blocked on more operations than it has announced");
+  EXPECT_EQ(Refused({{Cached(0), Cached(1, 2)}}, 4), "");
+  Desk desk(2);
+  EXPECT_FALSE(desk.Say(2, {}).ok());
+  EXPECT_FALSE(desk.Say(-1, {}).ok());
+}
+
+TEST(Sequencer, PendingNamesTheAbsent) {
+  SequencerOptions options;
+  options.members = {3, 5, 8};
+  Desk desk(3, options);
+  ASSERT_OK(desk.Say(1, {Full(Barrier(), 1)}, 0, 50));
+  ASSERT_OK(desk.Say(0, {Full(Allreduce("w")), Full(Allreduce("done"))}, 0, 10));
+  ASSERT_OK(desk.Say(2, {Full(Allreduce("w")), Full(Allreduce("done"))}, 0, 20));
+  ASSERT_OK(desk.Say(1, {Full(Allreduce("done"))}, 0, 60));
+  const auto pending = desk.sequencer.Pending();
+  ASSERT_EQ(pending.size(), size_t{2});
+  EXPECT_EQ(pending[0].name, "w");
+  EXPECT_EQ(pending[0].since, 10);
+  EXPECT_TRUE(pending[0].ready == (std::vector<int>{3, 8}));
+  EXPECT_TRUE(pending[0].absent == std::vector<int>{5});
+  EXPECT_EQ(pending[1].name, "barrier.noname.1");
+  EXPECT_EQ(pending[1].kind, OpKind::kBarrier);
+}
+
+}  // namespace
+}  // namespace hvd::negotiate

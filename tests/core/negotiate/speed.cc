@@ -1,0 +1,117 @@
+// Nanoseconds per tensor of the steady state: 1,000 known tensors that 2 members announce and one response
+// decides.
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <vector>
+
+#include "negotiate/response_cache.h"
+#include "negotiate/sequencer.h"
+#include "requests.h"
+
+namespace hvd::negotiate {
+namespace {
+
+constexpr int kTensors = 1000;
+constexpr int kRounds = 300;
+
+void Time(const char* what, const std::function<void()>& round) {
+  double best = 1e18;
+  for (int i = 0; i < kRounds; ++i) {
+    const auto begin = std::chrono::steady_clock::now();
+    round();
+    const std::chrono::duration<double, std::nano> took = std::chrono::steady_clock::now() - begin;
+    best = took.count() < best ? took.count() : best;
+  }
+  std::printf("%-32s %6.1f ns per tensor\n", what, best / kTensors);
+}
+
+std::vector<Request> Model() {
+  std::vector<Request> model;
+  for (int i = 0; i < kTensors; ++i) {
+    model.push_back(Allreduce("model.layers." + std::to_string(i) + ".attention.weight", {64, i + 1}));
+  }
+  return model;
+}
+
+void Codec() {
+  AnnounceMessage announce;
+  Response response;
+  for (uint32_t id = 0; id < kTensors; ++id) {
+    announce.announcements.push_back(Cached(id));
+    response.decisions.emplace_back().id = id;
+    response.decisions.back().known = true;
+  }
+  std::string bytes;
+  Time("encode cached announcement", [&] { bytes.clear(), Encode(announce, &bytes); });
+  Time("decode cached announcement", [&] { (void)Decode(bytes, &announce).ok(); });
+  std::string published;
+  Time("encode known decision", [&] { published.clear(), Encode(response, &published); });
+  Time("decode known decision", [&] { (void)Decode(published, &response).ok(); });
+}
+
+void Cache() {
+  const std::vector<Request> model = Model();
+  ResponseCache cache(kTensors);
+  for (uint32_t id = 0; id < kTensors; ++id) (void)cache.Learn(id, model[id]).ok();
+  uint64_t sum = 0;
+  Time("find in cache", [&] {
+    for (const Request& request : model) sum += cache.Find(request);
+  });
+  if (sum == 0) std::abort();  // keeps the loop
+}
+
+void Sequence(bool named, int members) {
+  SequencerOptions options;
+  options.batch_bytes = int64_t{1} << 40;
+  for (int member = 0; member < members; ++member) options.members.push_back(member);
+  Sequencer sequencer(options);
+  const std::vector<Request> model = Model();
+  AnnounceMessage message;
+  uint64_t ordinal = 0;
+  for (int i = 0; i < kTensors; ++i) {
+    const auto at = static_cast<size_t>(i);
+    message.announcements.push_back(named ? Full(model[at]) : Full(Allreduce("", {4}), ++ordinal));
+  }
+  for (int member = 0; member < members; ++member) (void)sequencer.Announce(member, message, 0).ok();
+  while (sequencer.Next(1 << 20)) continue;
+  uint64_t announced = kTensors;
+  std::vector<AnnounceMessage> messages;
+  const std::string what =
+      std::string(named ? "sequence named, " : "sequence unnamed, ") + std::to_string(members);
+  double best = 1e18;
+  for (int round = 0; round < (members > 2 ? 5 : kRounds); ++round) {
+    messages.assign(static_cast<size_t>(members), {});
+    announced += kTensors;
+    for (AnnounceMessage& one : messages) {
+      one.urgent = announced;
+      for (uint32_t i = 0; i < kTensors; ++i) {
+        one.announcements.push_back(named ? Cached(i) : Cached(0, ordinal + i + 1));
+      }
+    }
+    ordinal += kTensors;
+    const auto begin = std::chrono::steady_clock::now();
+    for (int member = 0; member < members; ++member) {
+      (void)sequencer.Announce(member, std::move(messages[static_cast<size_t>(member)]), 1 << 21).ok();
+    }
+    const auto response = sequencer.Next(1 << 21);
+    const std::chrono::duration<double, std::nano> took = std::chrono::steady_clock::now() - begin;
+    if (!response || response->decisions.size() != kTensors) std::abort();
+    best = took.count() < best ? took.count() : best;
+  }
+  std::printf("%-32s %6.1f ns per tensor\n", (what + " members").c_str(), best / kTensors);
+}
+
+}  // namespace
+}  // namespace hvd::negotiate
+
+int main() {
+  hvd::negotiate::Codec();
+  hvd::negotiate::Cache();
+  for (int members : {2, 1000}) {
+    hvd::negotiate::Sequence(true, members);
+    hvd::negotiate::Sequence(false, members);
+  }
+}

@@ -1,0 +1,57 @@
+#include "negotiate/stall.h"
+
+#include <algorithm>
+
+#include "check.h"
+#include "desk.h"
+
+namespace hvd::negotiate {
+namespace {
+
+constexpr Micros kSecond = 1000000;
+
+TEST(Stall, NothingOldNothingSaid) {
+  Desk desk(2);
+  EXPECT_EQ(StallReport(desk.sequencer, 100 * kSecond, 10 * kSecond), "");
+  ASSERT_OK(desk.Say(0, {Full(Allreduce("w"))}, 0, 95 * kSecond));
+  EXPECT_EQ(StallReport(desk.sequencer, 100 * kSecond, 10 * kSecond), "");
+}
+
+TEST(Stall, NamesTheAbsentAndWhatTheyWaitFor) {
+  Desk desk(3);
+  for (int member : {0, 1}) ASSERT_OK(desk.Say(member, {Full(Allreduce("gradient"))}, 0, kSecond));
+  ASSERT_OK(desk.Say(2, {Full(Barrier(), 1)}, 0, 20 * kSecond));
+  EXPECT_EQ(StallReport(desk.sequencer, 21 * kSecond, 10 * kSecond),
+            "1 operation has waited for at least 10 s because not all ranks have submitted it:\n"
+            "  allreduce 'gradient', 20 s: submitted by ranks 0, 1, not by rank 2.\n"
+            "    rank 2 waits for barrier 'barrier.noname.1'.");
+}
+
+TEST(Stall, SuspectsAnotherNameForTheSameTensor) {
+  Desk desk(2);
+  ASSERT_OK(desk.Say(0, {Full(Allreduce("other")), Full(Allreduce("layer1.weight"))}));
+  ASSERT_OK(desk.Say(1, {Full(Allreduce("unlike")), Full(Allreduce("layer1.wieght"))}));
+  const std::string report = StallReport(desk.sequencer, 11 * kSecond, 10 * kSecond);
+  EXPECT_TRUE(report.find("'layer1.weight', 11 s: submitted by rank 0, not by rank 1.\n    rank 1 submitted "
+                          "'layer1.wieght' instead: is it the same tensor under another name?") !=
+              std::string::npos);
+  EXPECT_TRUE(report.find("'other', 11 s: submitted by rank 0, not by rank 1.\n    rank 1 waits for") !=
+              std::string::npos);
+}
+
+TEST(Stall, AtMostTwelveLines) {
+  Desk desk(40);
+  for (int member = 0; member < 39; ++member) {
+    for (int i = 0; i < 20; ++i)
+      ASSERT_OK(desk.Say(member, {Full(Allreduce("tensor of layer " + std::to_string(i * 7919)))}));
+    ASSERT_OK(desk.Say(member, {Full(Allreduce(std::string(30, static_cast<char>('A' + member))))}));
+  }
+  const std::string report = StallReport(desk.sequencer, 11 * kSecond, 10 * kSecond);
+  EXPECT_TRUE(std::count(report.begin(), report.end(), '\n') < 12);
+  EXPECT_TRUE(report.find("59 operations have waited") == 0);
+  EXPECT_TRUE(report.find("... and 55 more") != std::string::npos);
+  EXPECT_TRUE(report.find("All of them lack rank 39.") != std::string::npos);
+}
+
+}  // namespace
+}  // namespace hvd::negotiate

@@ -1,0 +1,108 @@
+#include "ranks.h"
+
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <numeric>
+#include <thread>
+
+#include "transport/shm/window.h"
+
+namespace hvd::test {
+
+namespace {
+constexpr auto kPatience = std::chrono::seconds(60);
+}  // namespace
+
+const char* Name(Medium medium) {
+  constexpr const char* kNames[] = {"inproc window", "inproc transport", "shared memory"};
+  return kNames[static_cast<int>(medium)];
+}
+
+World::World(Medium medium, int size) : medium_(medium), size_(size), fabric_(size), sockets_(size) {
+  if (medium != Medium::kShmWindow) return;
+  for (auto& row : sockets_) row.resize(size);
+  for (int a = 0; a < size; ++a) {
+    for (int b = a + 1; b < size; ++b) {
+      int pair[2];
+      if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0) std::abort();
+      sockets_[a][b] = Descriptor(pair[0]);
+      sockets_[b][a] = Descriptor(pair[1]);
+    }
+  }
+}
+
+std::vector<int> World::Everybody() const {
+  std::vector<int> members(size_);
+  std::iota(members.begin(), members.end(), 0);
+  return members;
+}
+
+Rank::Rank(World* world, int rank) : world_(world), rank_(rank) {
+  if (world_->medium_ == Medium::kInprocTransport)
+    transport_ = world_->fabric_.MakeTransport(0, rank, waker_);
+}
+
+Status Rank::Join(uint32_t set, const std::vector<int>& members, Backend** backend) {
+  if (transport_) {
+    const auto position = std::find(members.begin(), members.end(), rank_) - members.begin();
+    backends_.push_back(MakeTransportBackend(transport_.get(), set, members, static_cast<int>(position)));
+    *backend = backends_.back().get();
+    return Status::Ok();
+  }
+  std::unique_ptr<Window> window;
+  if (world_->medium_ == Medium::kInprocWindow) {
+    window = world_->fabric_.MakeWindow(set, members, rank_, waker_);
+  } else {
+    std::vector<int> sockets;
+    for (int member : members) sockets.push_back(world_->sockets_[rank_][member].get());
+    HVD_RETURN_IF_ERROR(shm::ShmWindow::Make(1, set, members, rank_, sockets, waker_, &window));
+  }
+  windows_.push_back(std::move(window));
+  backends_.emplace_back();
+  HVD_RETURN_IF_ERROR(MakeWindowBackend(windows_.back().get(), &backends_.back()));
+  *backend = backends_.back().get();
+  return Status::Ok();
+}
+
+Status Rank::Drive(const Machines& machines, uint32_t seed) {
+  std::mt19937 random(seed);
+  std::vector<bool> done(machines.size());
+  auto deadline = std::chrono::steady_clock::now() + kPatience;
+  while (std::find(done.begin(), done.end(), false) != done.end()) {
+    bool moved = false;
+    if (transport_) HVD_RETURN_IF_ERROR(transport_->Progress(&moved));
+    HVD_RETURN_IF_ERROR(Pass(machines, &done, seed == 0 ? nullptr : &random, &moved));
+    const auto now = std::chrono::steady_clock::now();
+    if (moved) deadline = now + kPatience;
+    if (now > deadline) return {Code::kTimeout, "rank " + std::to_string(rank_) + " is stuck"};
+    if (!moved) std::this_thread::yield();
+  }
+  return Status::Ok();
+}
+
+Status Rank::Pass(const Machines& machines, std::vector<bool>* done, std::mt19937* random, bool* moved) {
+  std::vector<size_t> order(machines.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  if (random != nullptr) {
+    std::shuffle(order.begin(), order.end(), *random);
+    if ((*random)() % 16 == 0) std::this_thread::sleep_for(std::chrono::microseconds((*random)() % 200));
+  }
+  for (size_t i : order) {
+    for (uint32_t left = random == nullptr ? 1 : (*random)() % 4; left > 0 && !(*done)[i]; --left) {
+      const Step step = machines[i]->Advance();
+      if (step == Step::kFailed) return machines[i]->status();
+      (*done)[i] = step == Step::kDone;
+      *moved |= step != Step::kBlocked;
+    }
+  }
+  return Status::Ok();
+}
+
+Status Rank::Run(Backend* backend, CollectiveSpec spec) {
+  Machines machines;
+  machines.push_back(backend->Start(std::move(spec)));
+  return Drive(machines);
+}
+
+}  // namespace hvd::test

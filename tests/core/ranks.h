@@ -1,0 +1,69 @@
+#pragma once
+
+// Ranks as threads that run collectives: for tests of everything above the transports.
+
+#include <chrono>
+#include <memory>
+#include <random>
+#include <vector>
+
+#include "backend/host/host_backend.h"
+#include "base/waker.h"
+#include "transport/descriptor.h"
+#include "transport/inproc/fabric.h"
+#include "transport_ranks.h"
+
+namespace hvd::test {
+
+enum class Medium { kInprocWindow, kInprocTransport, kShmWindow };
+inline const std::vector<Medium>& AllMedia() {
+  static const std::vector<Medium> media{Medium::kInprocWindow, Medium::kInprocTransport, Medium::kShmWindow};
+  return media;
+}
+const char* Name(Medium medium);
+
+// What the ranks of a test have in common; made before they start.
+class World {
+ public:
+  World(Medium medium, int size);
+
+  Medium medium() const { return medium_; }
+  int size() const { return size_; }
+  std::vector<int> Everybody() const;
+
+ private:
+  friend class Rank;
+  const Medium medium_;
+  const int size_;
+  inproc::Fabric fabric_;
+  std::vector<std::vector<Descriptor>> sockets_;  // [rank][peer], for shared memory
+};
+
+using Machines = std::vector<std::unique_ptr<StepMachine>>;
+
+// One rank, used by one thread.
+class Rank {
+ public:
+  Rank(World* world, int rank);
+
+  int rank() const { return rank_; }
+  // Makes this rank's backend for a set; collective over `members`. The backend dies with the rank.
+  Status Join(uint32_t set, const std::vector<int>& members, Backend** backend);
+
+  // Advances every machine until all are done, as the engine does. With a seed: in random order, a random
+  // number of steps at a time, with pauses.
+  Status Drive(const Machines& machines, uint32_t seed = 0);
+  Status Run(Backend* backend, CollectiveSpec spec);
+
+ private:
+  Status Pass(const Machines& machines, std::vector<bool>* done, std::mt19937* random, bool* moved);
+
+  World* const world_;
+  const int rank_;
+  Waker waker_;
+  std::unique_ptr<Transport> transport_;
+  std::vector<std::unique_ptr<Window>> windows_;
+  std::vector<std::unique_ptr<Backend>> backends_;
+};
+
+}  // namespace hvd::test

@@ -1,0 +1,48 @@
+#pragma once
+
+// Ranks as threads, sleeping as the engine sleeps, and a census of what a test leaves behind.
+
+#include <dirent.h>
+#include <poll.h>
+
+#include <fstream>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/waker.h"
+
+namespace hvd::test {
+
+constexpr int kPatienceMs = 20'000;
+
+inline void RunRanks(int size, const std::function<void(int)>& body) {
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < size; ++rank) threads.emplace_back(body, rank);
+  for (std::thread& thread : threads) thread.join();
+}
+
+// False after `timeout_ms` without anything to read.
+inline bool Readable(int fd, int timeout_ms = kPatienceMs) {
+  pollfd entry{fd, POLLIN, 0};
+  return poll(&entry, 1, timeout_ms) > 0;
+}
+
+inline int OpenDescriptors() {
+  int count = 0;
+  DIR* folder = opendir("/proc/self/fd");
+  while (readdir(folder) != nullptr) ++count;
+  closedir(folder);
+  return count;
+}
+
+// Mappings that stand for shared or descriptor-backed memory; the allocator's own come and go.
+inline int SharedMappings() {
+  std::ifstream maps("/proc/self/maps");
+  int count = 0;
+  for (std::string line; std::getline(maps, line);) count += line.find("memfd:") != std::string::npos;
+  return count;
+}
+
+}  // namespace hvd::test

@@ -1,0 +1,348 @@
+"""horovodrun with real processes. The commands are small scripts that know nothing of horovod."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+_ROOT = Path(__file__).resolve().parents[2]
+_MARKER = "HOROVOD_TEST_CENSUS"
+_LAUNCHER = [sys.executable, "-m", "horovod.runner.launch"]
+
+
+class Job:
+    """Starts horovodrun; every process of it carries a marker of its own in the environment."""
+
+    def __init__(self) -> None:
+        self.marker = f"{_MARKER}={uuid.uuid4().hex}"
+        paths = [str(_ROOT / "frameworks"), os.environ.get("PYTHONPATH", "")]
+        name, value = self.marker.split("=")
+        self.environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), name: value}
+
+    def start(self, *arguments: str, **changes: str) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            [*_LAUNCHER, *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**self.environment, **changes},
+        )
+
+    def run(self, *arguments: str, **changes: str) -> tuple[int, bytes, bytes]:
+        process = self.start(*arguments, **changes)
+        stdout, stderr = process.communicate(timeout=30)
+        return process.returncode, stdout, stderr
+
+    def census(self) -> list[str]:
+        """The command lines of all live processes with the marker."""
+        return [
+            _command_line(folder).replace(b"\0", b" ").decode()
+            for folder in Path("/proc").glob("[0-9]*")
+            if _carries(folder, self.marker)
+        ]
+
+    def wait_until_gone(self, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        while self.census():
+            assert time.monotonic() < deadline, self.census()
+            time.sleep(0.02)
+
+
+@pytest.fixture
+def job() -> Iterator[Job]:
+    job = Job()
+    yield job
+    job.wait_until_gone(1.0)
+
+
+def _python(script: str) -> list[str]:
+    preamble = "import os, sys, time, signal\nrank = int(os.environ['HOROVOD_RANK'])\n"
+    return [sys.executable, "-u", "-c", preamble + script]
+
+
+def _read_until(process: subprocess.Popen[bytes], needle: bytes, count: int = 1) -> bytes:
+    assert process.stdout is not None
+    text = b""
+    while text.count(needle) < count:
+        line = process.stdout.readline()
+        assert line, text
+        text += line
+    return text
+
+
+def _lines_of(rank: int, stream: str, output: bytes) -> list[bytes]:
+    prefix = f"[{rank}]<{stream}>:".encode()
+    return [line.removeprefix(prefix) for line in output.splitlines(keepends=True) if line.startswith(prefix)]
+
+
+def _carries(folder: Path, marker: str) -> bool:
+    try:
+        return marker.encode() in (folder / "environ").read_bytes().split(b"\0")
+    except OSError:
+        return False
+
+
+def _command_line(folder: Path) -> bytes:
+    try:
+        return (folder / "cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+def test_ranks_get_their_identity_and_the_command_its_options(job: Job) -> None:
+    names = " ".join(
+        f"HOROVOD_{scope}{what}" for scope in ("", "LOCAL_", "CROSS_") for what in ("RANK", "SIZE")
+    )
+    names += " RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE PYTHONUNBUFFERED OMP_NUM_THREADS"
+    script = _python(f"print(*[os.environ[n] for n in '{names}'.split()], *sys.argv[1:])")
+    words = ["--max", "3", "--lo", "4", "-np", "7", "--", "--version"]
+    status, stdout, stderr = job.run("-np", "2", "-H", "localhost:2", *script, *words, OMP_NUM_THREADS="5")
+    assert (status, stderr) == (0, b"")
+    for rank in range(2):
+        expected = f"{rank} 2 {rank} 2 0 1 {rank} 2 {rank} 2 1 5 {' '.join(words)}\n".encode()
+        assert _lines_of(rank, "stdout", stdout) == [expected]
+
+
+def test_output_keeps_every_byte(job: Job) -> None:
+    text = "训练 épochs".encode()
+    script = _python(
+        "out, err = sys.stdout.buffer, sys.stderr.buffer\n"
+        f"out.write({text!r} + b'\\n' + b'\\xff\\xfe\\x00raw\\r\\n' + b'\\n' + b'x' * 300000 + b'\\n')\n"
+        "out.flush()\n"
+        "err.write(b'half'); err.flush(); time.sleep(0.1); err.write(b' line\\nno newline'); err.flush()\n"
+    )
+    status, stdout, stderr = job.run("-np", "2", *script, LANG="C", LC_ALL="C", PYTHONUTF8="0")
+    assert status == 0
+    for rank in range(2):
+        expected = [text + b"\n", b"\xff\xfe\x00raw\r\n", b"\n", b"x" * 300000 + b"\n"]
+        lines = [line + b"\n" for line in stdout.split(b"\n")]
+        prefix = f"[{rank}]<stdout>:".encode()
+        assert [line.removeprefix(prefix) for line in lines if line.startswith(prefix)] == expected
+        assert [line.rstrip(b"\n") for line in _lines_of(rank, "stderr", stderr)] == [
+            b"half line",
+            b"no newline",
+        ]
+
+
+def test_lines_of_many_ranks_do_not_mix(job: Job) -> None:
+    count = 30000
+    script = _python(f"for i in range({count}): os.write(1 + i % 2, b'%d %d\\n' % (rank, i))")
+    status, stdout, stderr = job.run("-np", "3", *script)
+    assert status == 0
+    for rank in range(3):
+        assert _lines_of(rank, "stdout", stdout) == [b"%d %d\n" % (rank, i) for i in range(0, count, 2)]
+        assert _lines_of(rank, "stderr", stderr) == [b"%d %d\n" % (rank, i) for i in range(1, count, 2)]
+    assert len(stdout.splitlines()) == 3 * count // 2
+
+
+def test_slow_reader_holds_back_the_ranks_but_not_the_launcher(job: Job) -> None:
+    process = job.start("-np", "2", *_python("while True: os.write(1, b'y' * 999 + b'\\n')"))
+    time.sleep(1.0)
+    begin = time.monotonic()
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(10) == 143
+    assert time.monotonic() - begin < 4
+    process.communicate()
+
+
+def test_output_files_and_timestamps(job: Job, tmp_path: Path) -> None:
+    script = _python("print('out', rank); print('err', rank, file=sys.stderr)")
+    status, stdout, _ = job.run(
+        "-np", "11", "-prefix-timestamp", "--output-filename", str(tmp_path / "logs"), *script
+    )
+    assert status == 0
+    assert (tmp_path / "logs" / "rank.03" / "stdout").read_bytes() == b"out 3\n"
+    assert (tmp_path / "logs" / "rank.10" / "stderr").read_bytes() == b"err 10\n"
+    line = next(line for line in stdout.splitlines() if b"[3]<stdout>:" in line)
+    time.strptime(line.partition(b"[")[0].decode())
+
+
+def test_output_file_that_is_a_symbolic_link_is_refused(job: Job, tmp_path: Path) -> None:
+    (tmp_path / "rank.0").mkdir()
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    (tmp_path / "rank.0" / "stdout").symlink_to(victim)
+    status, _, stderr = job.run("-np", "1", "--output-filename", str(tmp_path), "true")
+    assert (status, victim.read_text(), stderr.count(b"\n")) == (2, "precious", 1)
+
+
+def test_status_and_report_name_the_first_failure(job: Job) -> None:
+    script = _python(
+        "if rank == 1:\n"
+        "    time.sleep(0.3); print('the reason', file=sys.stderr); sys.exit(7)\n"
+        "try:\n    time.sleep(60)\n"
+        "finally:\n    print('never')\n"
+    )
+    begin = time.monotonic()
+    status, stdout, stderr = job.run("-np", "3", *script)
+    assert status == 7 and time.monotonic() - begin < 6
+    report = [line for line in stderr.decode().splitlines() if not line.startswith("[")]
+    assert "rank 1 " in report[0] and "status 7" in report[0] and len(report) <= 12
+    assert report[-1] == "  the reason"
+    assert b"never" not in stdout
+
+
+def test_killed_rank_gives_137_and_survivors_may_report(job: Job) -> None:
+    script = _python(
+        "if rank == 0: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "time.sleep(0.5); print('survivor saw it', file=sys.stderr); sys.exit(3)"
+    )
+    begin = time.monotonic()
+    status, _, stderr = job.run("-np", "3", *script)
+    assert status == 137 and time.monotonic() - begin < 3
+    assert b"rank 0 " in stderr and b"SIGKILL" in stderr and b"after it failed: ranks 1, 2" in stderr
+    assert _lines_of(2, "stderr", stderr) == [b"survivor saw it\n"]
+
+
+def test_deaf_rank_is_killed_after_the_grace_time(job: Job) -> None:
+    script = _python("signal.signal(signal.SIGTERM, signal.SIG_IGN)\nif rank: sys.exit(9)\ntime.sleep(60)")
+    begin = time.monotonic()
+    assert job.run("-np", "2", *script)[0] == 9
+    assert 6.5 < time.monotonic() - begin < 9
+
+
+def test_rank_may_finish_before_the_others(job: Job) -> None:
+    status, stdout, _ = job.run("-np", "2", *_python("time.sleep(0.5 * rank); print('done', rank)"))
+    assert status == 0 and _lines_of(1, "stdout", stdout) == [b"done 1\n"]
+
+
+@pytest.mark.parametrize(
+    ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+)
+def test_signal_reaches_every_rank_and_ends_the_job(job: Job, number: int, status: int) -> None:
+    script = _python(
+        "def stop(number, frame):\n    print('got', number); sys.exit(0)\n"
+        f"signal.signal({int(number)}, stop); print('ready'); time.sleep(60)"
+    )
+    process = job.start("-np", "2", *script)
+    _read_until(process, b"ready", 2)
+    begin = time.monotonic()
+    process.send_signal(number)
+    stdout, stderr = process.communicate(timeout=10)
+    assert process.returncode == status and time.monotonic() - begin < 2
+    assert stdout.count(b"got %d\n" % number) == 2 and b"failed" not in stderr
+
+
+def test_second_interrupt_kills_at_once(job: Job) -> None:
+    process = job.start(
+        "-np", "2", *_python("signal.signal(2, signal.SIG_IGN); print('ready'); time.sleep(60)")
+    )
+    _read_until(process, b"ready", 2)
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.3)
+    begin = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=10)
+    assert process.returncode == 130 and time.monotonic() - begin < 2
+
+
+def test_user_signals_are_passed_on(job: Job) -> None:
+    script = _python(
+        "signal.signal(signal.SIGUSR1, lambda *_: print('usr1'))\n"
+        "signal.signal(signal.SIGUSR2, lambda *_: sys.exit(0))\n"
+        "print('ready')\nwhile True: time.sleep(1)"
+    )
+    process = job.start("-np", "2", *script)
+    _read_until(process, b"ready", 2)
+    process.send_signal(signal.SIGUSR1)
+    _read_until(process, b"usr1", 2)
+    process.send_signal(signal.SIGUSR2)
+    process.communicate(timeout=10)
+    assert process.returncode == 0
+
+
+def test_stop_and_continue_reach_the_ranks(job: Job) -> None:
+    process = job.start(
+        "-np", "2", *_python("print('pid', os.getpid())\nfor i in range(20): time.sleep(0.1)")
+    )
+    lines = _read_until(process, b"pid", 2).splitlines()
+    pids = [int(line.split()[-1]) for line in lines]
+
+    def states() -> set[str]:
+        return {
+            Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+            for pid in [*pids, process.pid]
+        }
+
+    process.send_signal(signal.SIGTSTP)
+    deadline = time.monotonic() + 2
+    while states() != {"T"}:
+        assert time.monotonic() < deadline, states()
+        time.sleep(0.02)
+    process.send_signal(signal.SIGCONT)
+    process.communicate(timeout=10)
+    assert process.returncode == 0
+
+
+def test_killed_launcher_leaves_nothing(job: Job) -> None:
+    script = _python(
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "import subprocess\n"
+        "subprocess.Popen(['sleep', '60'])\n"
+        "subprocess.Popen(['sleep', '60'], start_new_session=True)\n"
+        "print('ready'); time.sleep(60)"
+    )
+    process = job.start("-np", "2", *script)
+    _read_until(process, b"ready", 2)
+    assert len(job.census()) == 7
+    process.kill()
+    process.wait()
+    job.wait_until_gone(3.0)
+    process.communicate()
+
+
+def test_daemons_of_the_ranks_are_ended(job: Job) -> None:
+    script = _python(
+        "if os.fork() == 0:\n"
+        "    os.setsid()\n"
+        "    if os.fork() == 0:\n"
+        "        signal.signal(signal.SIGTERM, signal.SIG_IGN); print('daemon'); time.sleep(60)\n"
+        "    os._exit(0)\n"
+        "time.sleep(0.5)"
+    )
+    begin = time.monotonic()
+    status, stdout, _ = job.run("-np", "2", *script)
+    assert status == 0 and stdout.count(b"daemon") == 2 and time.monotonic() - begin < 5
+    assert job.census() == []
+
+
+def test_wrong_usage_is_one_line_and_status_2(job: Job) -> None:
+    cases = [
+        (("-np", "0", "true"), b"-np 0"),
+        (("-np", "3", "-H", "localhost:2", "true"), b"slots"),
+        (("-np", "2"), b"command is missing"),
+        (("true",), b"-np is missing"),
+        (("-np", "2", "--fancy", "true"), b"--fancy"),
+        (("-np", "2", "-H", "far.example:2", "true"), b"this host only"),
+    ]
+    for arguments, hint in cases:
+        status, stdout, stderr = job.run(*arguments)
+        assert (status, stdout, stderr.count(b"\n")) == (2, b"", 1), arguments
+        assert hint in stderr
+
+
+def test_missing_program(job: Job) -> None:
+    status, _, stderr = job.run("-np", "2", "no-such-program")
+    assert status == 127 and b"no-such-program" in stderr and stderr.count(b"\n") == 1
+
+
+def test_secret_is_in_no_command_line_and_no_output(job: Job) -> None:
+    script = _python("print('ready'); time.sleep(60)")
+    process = job.start("-np", "2", "--verbose", *script)
+    _read_until(process, b"ready", 2)
+    folders = list(Path("/proc").glob("[0-9]*"))
+    entries = [(f / "environ").read_bytes().split(b"\0") for f in folders if _carries(f, job.marker)]
+    prefix = b"HOROVOD_SECRET_KEY="
+    secrets = {e.removeprefix(prefix) for entry in entries for e in entry if e.startswith(prefix)}
+    assert len(secrets) == 1
+    secret = secrets.pop()
+    assert len(bytes.fromhex(secret.decode())) == 32
+    command_lines = b"".join(map(_command_line, folders))
+    process.send_signal(signal.SIGTERM)
+    stdout, stderr = process.communicate(timeout=10)
+    assert secret not in command_lines + stdout + stderr

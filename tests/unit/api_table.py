@@ -1,0 +1,91 @@
+"""The public functions of the torch adapter: for each its parameters, in order, with their defaults."""
+
+REDUCE = "average=None, name=None, op=None, prescale_factor=1.0, postscale_factor=1.0, process_set=gps"
+REDUCE_COMPRESSED = (
+    "average=None, name=None, compression=none, op=None, "
+    "prescale_factor=1.0, postscale_factor=1.0, process_set=gps"
+)
+ROOT = "tensor, root_rank, name=None, process_set=gps"
+
+TORCH = {
+    "init": "comm=None, process_sets=None",
+    "shutdown": "",
+    "is_initialized": "",
+    "start_timeline": "file_path, mark_cycles=False",
+    "stop_timeline": "",
+    "size": "",
+    "local_size": "",
+    "cross_size": "",
+    "rank": "",
+    "local_rank": "",
+    "cross_rank": "",
+    "is_master": "",
+    "counters": "",
+    "mpi_threads_supported": "",
+    "mpi_enabled": "",
+    "gloo_enabled": "",
+    "mpi_built": "",
+    "gloo_built": "",
+    "nccl_built": "",
+    "ddl_built": "",
+    "ccl_built": "",
+    "cuda_built": "",
+    "rocm_built": "",
+    "allreduce": f"tensor, {REDUCE_COMPRESSED}",
+    "allreduce_async": f"tensor, {REDUCE}",
+    "allreduce_": f"tensor, {REDUCE}",
+    "allreduce_async_": f"tensor, {REDUCE}",
+    "grouped_allreduce": f"tensors, {REDUCE_COMPRESSED}",
+    "grouped_allreduce_async": f"tensors, {REDUCE}",
+    "grouped_allreduce_": f"tensors, {REDUCE}",
+    "grouped_allreduce_async_": f"tensors, {REDUCE}",
+    "allgather": "tensor, name=None, process_set=gps",
+    "allgather_async": "tensor, name=None, process_set=gps",
+    "broadcast": ROOT,
+    "broadcast_async": ROOT,
+    "broadcast_": ROOT,
+    "broadcast_async_": ROOT,
+    "barrier": "process_set=gps",
+    "poll": "handle",
+    "synchronize": "handle",
+    "broadcast_parameters": "params, root_rank, process_set=gps",
+    "broadcast_optimizer_state": "optimizer, root_rank, model=None, process_set=gps",
+    "broadcast_object": "obj, root_rank=0, name=None, process_set=gps",
+    "allgather_object": "obj, name=None, process_set=gps",
+    "DistributedOptimizer": (
+        "optimizer, named_parameters=None, compression=none, backward_passes_per_step=1, op=0, "
+        "gradient_predivide_factor=1.0, num_groups=0, groups=None, sparse_as_dense=False, process_set=gps"
+    ),
+    "ProcessSet": "ranks_or_comm",
+}
+
+TORCH_VALUES = {"Average": 0, "Sum": 1, "Adasum": 2, "Min": 3, "Max": 4, "Product": 5}
+
+# Importable from horovod.torch.mpi_ops besides the operations.
+MPI_OPS = [
+    "is_homogeneous",
+    "handle_average_backwards_compatibility",
+    "_basics",
+    "_handle_map",
+    "HorovodAllreduce",
+    "HorovodGroupedAllreduce",
+    "HorovodAllgather",
+    "HorovodBroadcast",
+]
+
+# name -> parameters, of horovod.common.util
+UTIL = {
+    "extension_available": "ext_base_name, verbose=False",
+    "gpu_available": "ext_base_name, verbose=False",
+    "mpi_built": "verbose=False",
+    "gloo_built": "verbose=False",
+    "nccl_built": "verbose=False",
+    "ddl_built": "verbose=False",
+    "ccl_built": "verbose=False",
+    "env": "**kwargs",
+    "num_rank_is_power_2": "n",
+    "split_list": "l, n",
+    "check_installed_version": "name, version, exception=None",
+    "is_iterable": "x",
+    "is_version_greater_equal_than": "ver, target",
+}

@@ -1,0 +1,215 @@
+"""The public names and their signatures, against the table; and what belongs to no framework."""
+
+import inspect
+import os
+import subprocess
+import sys
+import warnings
+
+import fake_core
+import pytest
+from api_table import MPI_OPS, TORCH, TORCH_VALUES, UTIL
+
+import horovod
+import horovod.torch as hvd
+from horovod.common import builds, exceptions, reduce_ops, settings, util
+from horovod.common.compression import NoneCompressor, resolve_compression
+from horovod.common.process_sets import ProcessSet, global_process_set
+from horovod.torch import mpi_ops
+
+FRAMEWORKS = "torch tensorflow keras mxnet numpy cloudpickle"
+
+
+def written(function):
+    """A signature in the notation of the table."""
+    parts = []
+    for parameter in inspect.signature(function).parameters.values():
+        default = parameter.default
+        if default is global_process_set:
+            default = "gps"
+        elif default is NoneCompressor:
+            default = "none"
+        has_default = default is not inspect.Parameter.empty
+        stars = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
+        parts.append(stars.get(parameter.kind, "") + parameter.name + (f"={default}" if has_default else ""))
+    return ", ".join(parts)
+
+
+@pytest.mark.parametrize("name", TORCH)
+def test_signature(name):
+    function = getattr(hvd, name)
+    assert written(function) == TORCH[name]
+    assert inspect.getdoc(function)
+
+
+@pytest.mark.parametrize("name", UTIL)
+def test_util_signature(name):
+    assert written(getattr(util, name)) == UTIL[name]
+
+
+def test_every_exported_function_is_in_the_table():
+    functions = {name for name in hvd.__all__ if callable(getattr(hvd, name))}
+    classes = {"Compression", "HorovodInternalError", "TensorMismatchError"}
+    assert functions - classes == set(TORCH)
+
+
+def test_values():
+    assert {name: getattr(hvd, name) for name in TORCH_VALUES} == TORCH_VALUES
+    assert all(type(getattr(hvd, name)) is int for name in TORCH_VALUES)
+    assert hvd.__version__ == horovod.__version__
+    assert util.is_version_greater_equal_than(horovod.__version__, "0.28.1")
+
+
+def test_names_that_scripts_import_from_mpi_ops():
+    elsewhere = {"is_master", "counters", "DistributedOptimizer", "broadcast_parameters"}
+    elsewhere |= {"broadcast_optimizer_state", "broadcast_object", "allgather_object"}
+    wanted = [*MPI_OPS, *TORCH_VALUES, *(TORCH.keys() - elsewhere)]
+    assert [name for name in wanted if not hasattr(mpi_ops, name)] == []
+    assert mpi_ops.allreduce is hvd.allreduce
+
+
+def test_import_of_the_package_imports_no_framework():
+    code = f"import sys, horovod; print([m for m in {FRAMEWORKS.split()!r} if m in sys.modules])"
+    path = os.path.dirname(os.path.dirname(horovod.__file__))
+    environment = {**os.environ, "PYTHONPATH": path}
+    output = subprocess.check_output([sys.executable, "-c", code], env=environment, text=True)
+    assert output.strip() == "[]"
+
+
+def test_exception_tree():
+    assert issubclass(exceptions.HorovodInternalError, RuntimeError)
+    assert issubclass(exceptions.TensorMismatchError, (exceptions.HorovodInternalError))
+    assert issubclass(exceptions.TensorMismatchError, ValueError)
+    assert exceptions.HostsUpdatedInterrupt(True).skip_sync is True
+    error = exceptions.HorovodVersionMismatchError("torch", "2.1", "2.2")
+    assert isinstance(error, ImportError)
+    assert error.installed_version == "2.2"
+    assert str(error) == exceptions.get_version_mismatch_message("torch", "2.1", "2.2")
+
+
+@pytest.mark.parametrize(
+    ("op", "average", "expected"),
+    [(None, None, 0), (1, None, 1), (0, None, 0), (5, None, 5)],
+)
+def test_op(op, average, expected):
+    assert reduce_ops.resolve_op(op, average) == expected
+
+
+@pytest.mark.parametrize(("average", "expected"), [(True, 0), (False, 1)])
+def test_average_is_deprecated(average, expected):
+    with pytest.warns(DeprecationWarning):
+        assert reduce_ops.resolve_op(None, average) == expected
+
+
+def test_wrong_op():
+    with pytest.raises(ValueError, match="supersedes average"):
+        reduce_ops.resolve_op(1, True)
+    with pytest.raises(ValueError, match="op=7"):
+        reduce_ops.resolve_op(7)
+    with pytest.raises(NotImplementedError, match="Adasum"):
+        reduce_ops.resolve_op(2)
+
+
+def test_compression_argument():
+    assert resolve_compression(None) is NoneCompressor
+    for wrong in ({}, NoneCompressor(), "fp16"):
+        with pytest.raises(TypeError, match=r"hvd\.Compression\.fp16"):
+            resolve_compression(wrong)
+
+
+def test_process_set_before_init(core):
+    core.up = False
+    process_set = ProcessSet([2, 0])
+    assert process_set.ranks == [0, 2]
+    assert (process_set.size(), process_set.rank(), process_set.included()) == (None, None, None)
+    assert (global_process_set.process_set_id, global_process_set.size()) == (0, None)
+
+
+def test_not_initialized(core):
+    core.up = False
+    for name in "rank size local_rank local_size cross_rank cross_size is_master counters".split():
+        with pytest.raises(ValueError, match=r"Horovod has not been initialized; use hvd.init\(\)\."):
+            getattr(hvd, name)()
+    assert hvd.is_initialized() is False
+
+
+def test_topology(core):
+    core.size, core.rank = 4, 2
+    assert (hvd.rank(), hvd.size(), hvd.local_rank(), hvd.local_size()) == (2, 4, 2, 4)
+    assert (hvd.cross_rank(), hvd.cross_size(), hvd.is_master()) == (0, 1, False)
+    assert mpi_ops.is_homogeneous() is True
+    assert hvd.counters() == {"collectives": 0}
+
+
+def test_timeline(core, monkeypatch):
+    monkeypatch.delenv("HOROVOD_TIMELINE", raising=False)
+    with pytest.raises(ValueError, match="HOROVOD_TIMELINE=DYNAMIC"):
+        hvd.start_timeline("a.json")
+    monkeypatch.setenv("HOROVOD_TIMELINE", "DYNAMIC")
+    hvd.start_timeline("a.json", mark_cycles=True)
+    hvd.stop_timeline()
+    assert core.timeline == [("a.json", True), None]
+
+
+def test_init_arguments(core):
+    with pytest.raises(ValueError, match="MPI"):
+        hvd.init(comm=[0])
+    with pytest.raises(NotImplementedError, match="global_process_set"):
+        hvd.init(process_sets=[ProcessSet([0])])
+    hvd.init(comm=[], process_sets=[])  # up already: nothing happens
+
+
+def test_builds(core):
+    assert builds.gloo_built() is True
+    assert builds.gloo_enabled() is True
+    assert (builds.mpi_built(), builds.mpi_enabled(), builds.nccl_built()) == (False, False, 0)
+    with pytest.raises(ValueError, match="MPI"):
+        builds.mpi_threads_supported()
+
+
+def test_settings(core, monkeypatch):
+    monkeypatch.setenv("HOROVOD_CYCLE_TIME", "2.5")
+    row = settings.setting("HOROVOD_CYCLE_TIME")
+    assert (row.type, row.default, row.current()) == ("float", "1.0", "2.5")
+    with pytest.raises(KeyError):
+        settings.setting("HOROVOD_ABSENT")
+
+
+def test_util():
+    assert util.extension_available("torch") is True
+    assert util.extension_available("absent") is False
+    assert [util.num_rank_is_power_2(n) for n in (0, 1, 2, 3, 4)] == [False, True, True, False, True]
+    assert util.split_list(list(range(7)), 3) == [[0, 1, 2], [3, 4], [5, 6]]
+    assert util.split_list([1], 2) == [[1], []]
+    assert (util.is_iterable("a"), util.is_iterable(1)) == (True, False)
+    assert util.is_version_greater_equal_than("2.10.0", "2.9.1")
+    assert not util.is_version_greater_equal_than("2.9.0rc1", "2.9.0")
+    with pytest.raises(ValueError, match="major"):
+        util.is_version_greater_equal_than("2.9.0", "2.9")
+
+
+def test_util_env(monkeypatch):
+    monkeypatch.setenv("HVD_ENV_A", "before")
+    with util.env(HVD_ENV_A=None, HVD_ENV_B="1"):
+        assert ("HVD_ENV_A" in os.environ, os.environ["HVD_ENV_B"]) == (False, "1")
+    assert (os.environ["HVD_ENV_A"], "HVD_ENV_B" in os.environ) == ("before", False)
+
+
+def test_check_installed_version():
+    import torch
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        util.check_installed_version("torch", torch.__version__)
+    with pytest.warns(UserWarning, match="torch"):
+        util.check_installed_version("torch", "0.1")
+    with pytest.raises(exceptions.HorovodVersionMismatchError):
+        util.check_installed_version("torch", "0.1", ImportError("x"))
+
+
+def test_fake_core_has_the_functions_of_the_real_one():
+    stub = os.path.join(os.path.dirname(horovod.__file__), "_core.pyi")
+    with open(stub, encoding="utf-8") as file:
+        names = [line.split("(")[0].removeprefix("def ") for line in file if line.startswith("def ")]
+    played = [name for name in names if name not in {"init", "shutdown"}]
+    assert [name for name in played if not hasattr(fake_core.FakeCore(), name)] == []

@@ -1,0 +1,197 @@
+"""The arrows between layers: includes in core/ and imports in frameworks/horovod/, against the two tables."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+ENGINE = "runtime/engine.h"
+BELOW_RUNTIME = {"base", "trace", "transport", "collective", "backend", "fusion", "negotiate"}
+
+# What a folder of core/ may include besides itself: a layer, or one header of a layer.
+CORE = {
+    "base": set(),
+    "trace": {"base"},
+    "transport": {"base"},
+    "collective": {"transport", "base"},
+    "backend": {"collective", "transport", "base"},
+    "backend/backend.h": {"base"},
+    "fusion": {"backend/backend.h", "base"},
+    "negotiate": {"base"},
+    "runtime": BELOW_RUNTIME,
+    "api": {ENGINE, "base"},
+    "python": {ENGINE, "base"},
+}
+
+ADAPTER = {"common", "elastic", "version"}
+
+# What a package of horovod may import of horovod besides itself. "" is horovod/__init__.py.
+PYTHON = {
+    "": {"version", "runner"},
+    "version": set(),
+    "bootstrap": {"_core", "version"},
+    "common": {"_core", "bootstrap", "version"},
+    "elastic": {"common", "bootstrap", "version"},
+    "torch": ADAPTER,
+    "tensorflow": ADAPTER,
+    "mxnet": ADAPTER,
+    "keras": ADAPTER | {"torch", "tensorflow"},
+    "runner": {"elastic", "bootstrap", "version"},
+    "ray": {"runner", "elastic", "bootstrap", "common", "version"},
+    "spark": {"runner", "elastic", "bootstrap", "common", "version"},
+}
+
+# Which frameworks a package may import; one that is not listed may import none.
+FRAMEWORKS = {"torch", "tensorflow", "tf_keras", "keras", "mxnet", "jax"}
+USES_FRAMEWORK = {
+    "torch": {"torch"},
+    "tensorflow": {"tensorflow", "keras", "tf_keras"},
+    "keras": {"keras"},
+    "mxnet": {"mxnet"},
+    "spark": FRAMEWORKS,
+}
+
+INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
+
+
+def wrong_includes(core: Path) -> list[str]:
+    """One line for each include that the table does not have."""
+    found = []
+    for file in sorted(path for path in core.rglob("*") if path.suffix in {".h", ".cc"}):
+        name = file.relative_to(core).as_posix()
+        layer = name.split("/")[0]
+        allowed = CORE.get(name, CORE.get(layer))
+        for header in INCLUDE.findall(file.read_text(encoding="utf-8")):
+            target = header.split("/")[0]
+            if allowed is None or target not in CORE or not (core / header).is_file():
+                found.append(f"{name} includes {header}: not a file of a layer, named from the root of core/")
+            elif target == layer and name in CORE:
+                found.append(f"{name} includes {header}: this header may include {sorted(allowed)} only")
+            elif target != layer and not {target, header} & allowed:
+                found.append(f"{name} includes {header}: {layer} -> {target} is not an arrow of the design")
+    return found
+
+
+def imported_modules(file: Path, package: list[str]) -> list[str]:
+    """Absolute names of what a file imports, relative imports resolved; `package` holds the file."""
+    modules = []
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            modules += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            start = ".".join([*base, *([node.module] if node.module else [])])
+            modules += [f"{start}.{alias.name}" for alias in node.names]
+    return modules
+
+
+def wrong_imports(horovod: Path) -> list[str]:
+    """One line for each import that the tables do not have."""
+    found = []
+    for file in sorted(horovod.rglob("*.py")):
+        parts = list(file.relative_to(horovod).with_suffix("").parts)
+        layer = "" if parts == ["__init__"] else parts[0]
+        for module in imported_modules(file, ["horovod", *parts[:-1]]):
+            top, *rest = module.split(".")
+            where = f"{file.relative_to(horovod)} imports {module}"
+            if top in FRAMEWORKS - USES_FRAMEWORK.get(layer, set()):
+                found.append(f"{where}: this package may not know {top}")
+            if top != "horovod" or rest == ["__version__"]:
+                continue
+            target = rest[0] if rest and rest[0] in {*PYTHON, "_core"} else ""
+            if target not in {layer, *PYTHON.get(layer, set())}:
+                found.append(f"{where}: {layer or 'horovod'} -> {target or 'horovod'} is not an arrow")
+            elif layer not in PYTHON:
+                found.append(f"{where}: {layer} is not in the table")
+    return found
+
+
+def test_core_follows_the_table():
+    assert wrong_includes(ROOT / "core") == []
+
+
+def test_python_follows_the_table():
+    assert wrong_imports(ROOT / "frameworks" / "horovod") == []
+
+
+def test_every_folder_of_the_core_is_a_layer():
+    folders = {path.name for path in (ROOT / "core").iterdir() if path.is_dir()}
+    assert folders <= set(CORE)
+
+
+@pytest.mark.parametrize(
+    ("file", "header"),
+    [
+        ("base/status.h", "trace/writer.h"),
+        ("transport/window.h", "collective/ring.h"),
+        ("fusion/plan.cc", "backend/host/host.h"),
+        ("backend/backend.h", "transport/window.h"),
+        ("backend/backend.h", "backend/host/host.h"),
+        ("negotiate/sequencer.cc", "runtime/engine.h"),
+        ("python/module.cc", "runtime/cycle.h"),
+        ("api/c_api.cc", "negotiate/message.h"),
+        ("collective/ring.cc", "absent.h"),
+        ("collective/ring.cc", "../base/status.h"),
+        ("surplus/a.cc", "base/status.h"),
+    ],
+)
+def test_forbidden_include_is_found(tmp_path, file, header):
+    place(tmp_path, "base/status.h", "")
+    if not header.startswith(("..", "absent")):
+        place(tmp_path, header, "")
+    place(tmp_path, file, f'#include <vector>\n#include "{header}"\n')
+    assert [line.split(" includes ")[0] for line in wrong_includes(tmp_path)] == [file]
+
+
+@pytest.mark.parametrize(
+    ("file", "header"),
+    [("fusion/plan.cc", "backend/backend.h"), ("python/m.cc", ENGINE), ("runtime/cycle.cc", "fusion/plan.h")],
+)
+def test_allowed_include_passes(tmp_path, file, header):
+    place(tmp_path, header, "")
+    place(tmp_path, file, f'#include "{header}"\n')
+    assert wrong_includes(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("file", "line"),
+    [
+        ("common/collectives.py", "import torch"),
+        ("common/collectives.py", "from horovod.torch import functions"),
+        ("common/collectives.py", "from ..runner import launch"),
+        ("runner/launch.py", "def f():\n    import torch.distributed"),
+        ("runner/launch.py", "import horovod.torch"),
+        ("runner/launchers/local.py", "from ...torch import ops"),
+        ("bootstrap/connect.py", "from horovod import common"),
+        ("torch/ops.py", "from horovod.tensorflow import ops"),
+        ("torch/ops.py", "import tensorflow as tf"),
+        ("__init__.py", "import torch"),
+        ("__init__.py", "from . import torch"),
+        ("surplus/a.py", "import horovod.common"),
+    ],
+)
+def test_forbidden_import_is_found(tmp_path, file, line):
+    place(tmp_path, file, f"import os\n{line}\n")
+    assert len(wrong_imports(tmp_path)) == 1
+
+
+@pytest.mark.parametrize(
+    ("file", "line"),
+    [
+        ("torch/ops.py", "import torch\nfrom horovod.common import collectives"),
+        ("torch/ops.py", "from ..common import collectives\nfrom . import functions"),
+        ("common/collectives.py", "from horovod import _core, bootstrap"),
+        ("runner/launch.py", "from horovod import __version__\nfrom horovod.bootstrap import identity"),
+    ],
+)
+def test_allowed_import_passes(tmp_path, file, line):
+    place(tmp_path, file, line + "\n")
+    assert wrong_imports(tmp_path) == []
+
+
+def place(root: Path, name: str, text: str) -> None:
+    (root / name).parent.mkdir(parents=True, exist_ok=True)
+    (root / name).write_text(text)

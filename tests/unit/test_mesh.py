@@ -1,0 +1,147 @@
+"""Links between ranks, which are threads here, and what enemies cannot do to them."""
+
+import os
+import random
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from horovod.bootstrap import endpoints
+from horovod.bootstrap.errors import AuthenticationError, StartTimeoutError
+from horovod.bootstrap.identity import Identity
+from horovod.bootstrap.mesh import Link, connect_mesh
+from horovod.bootstrap.store import StoreServer
+from horovod.bootstrap.store_client import StoreClient
+
+_SECRET = bytes(range(32))
+
+
+@pytest.fixture
+def server() -> Iterator[StoreServer]:
+    before = len(os.listdir("/proc/self/fd"))
+    server = StoreServer(_SECRET, 16)
+    server.start()
+    yield server
+    server.close()
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def _identity(rank: int, size: int) -> Identity:
+    return Identity(rank, size, rank, size, 0, 1, "localhost")
+
+
+def _join(
+    server: StoreServer, rank: int, size: int, wiring: str, timeout: float = 10.0, generation: int = 1
+) -> list[Link]:
+    with StoreClient(server.address, _SECRET, rank, generation, timeout) as store:
+        return connect_mesh(_identity(rank, size), generation, store, _SECRET, wiring, timeout)
+
+
+def _join_all(server: StoreServer, size: int, wiring: str, generation: int = 1) -> list[list[Link]]:
+    with ThreadPoolExecutor(size) as pool:
+        ranks = [pool.submit(_join, server, rank, size, wiring, 10.0, generation) for rank in range(size)]
+        return [rank.result() for rank in ranks]
+
+
+def _close(meshes: list[list[Link]]) -> None:
+    for links in meshes:
+        for link in links:
+            os.close(link[0])
+
+
+@pytest.mark.parametrize(("wiring", "roles"), [("shm", [0]), ("tcp", [0, 1, 2])])
+@pytest.mark.parametrize("size", [2, 3, 8])
+def test_every_pair_is_linked(server: StoreServer, size: int, wiring: str, roles: list[int]) -> None:
+    meshes = _join_all(server, size, wiring)
+    by_end = {(rank, *link[1:3]): link for rank, links in enumerate(meshes) for link in links}
+    pairs = [(rank, peer) for rank in range(size) for peer in range(size) if rank != peer]
+    assert sorted(by_end) == sorted((rank, peer, role) for rank, peer in pairs for role in roles)
+    for (rank, peer, role), (fd, _, _, send_key, recv_key) in by_end.items():
+        other = by_end[peer, rank, role]
+        assert (send_key, recv_key) == (other[4], other[3]) and send_key != recv_key
+        message = b"%d %d %d" % (rank, peer, role)
+        os.write(fd, message)
+        assert os.read(other[0], 64) == message
+        assert os.get_blocking(fd) and not os.get_inheritable(fd)
+        with socket.socket(fileno=os.dup(fd)) as view:
+            assert view.family == (socket.AF_UNIX if wiring == "shm" else socket.AF_INET)
+    assert len({link[3] for link in by_end.values()}) == len(by_end)
+    _close(meshes)
+
+
+def test_generations_do_not_meet(server: StoreServer) -> None:
+    for generation in (1, 2, 3):
+        _close(_join_all(server, 3, "shm", generation))
+
+
+@pytest.mark.parametrize("wiring", ["shm", "tcp"])
+def test_absent_rank_is_named_and_nothing_leaks(server: StoreServer, wiring: str) -> None:
+    with ThreadPoolExecutor(2) as pool:
+        ranks = [pool.submit(_join, server, rank, 3, wiring, 0.4) for rank in (0, 2)]
+        for rank in ranks:
+            with pytest.raises(StartTimeoutError, match="rank 1 never arrived"):
+                rank.result()
+
+
+@pytest.mark.parametrize("wiring", ["shm", "tcp"])
+def test_rank_that_does_not_answer_is_named_and_nothing_leaks(server: StoreServer, wiring: str) -> None:
+    listener, address = endpoints.listen("unix" if wiring == "shm" else "tcp")
+    with StoreClient(server.address, _SECRET, 0, 1, 5.0) as store:
+        store.set("1/mesh/0", address.encode())
+        with pytest.raises(StartTimeoutError, match="rank 1: no link to rank 0 within"):
+            _join(server, 1, 2, wiring, 0.4)
+    listener.close()
+
+
+def test_impostor_that_listens_is_refused(server: StoreServer) -> None:
+    listener, address = endpoints.listen("unix")
+    listener.setblocking(True)
+
+    def impostor() -> None:
+        connection, _ = listener.accept()
+        with connection:
+            hello = connection.recv(256)
+            connection.sendall(hello[:12] + bytes(64))
+            connection.recv(256)
+
+    thread = threading.Thread(target=impostor)
+    thread.start()
+    with StoreClient(server.address, _SECRET, 0, 1, 5.0) as store:
+        store.set("1/mesh/0", address.encode())
+        with pytest.raises(AuthenticationError, match="rank 1: rank 0"):
+            _join(server, 1, 2, "shm", 5.0)
+    thread.join()
+    listener.close()
+
+
+@pytest.mark.parametrize("wiring", ["shm", "tcp"])
+def test_garbage_and_crowds_do_not_disturb(server: StoreServer, wiring: str) -> None:
+    generator = random.Random(7)
+    with ThreadPoolExecutor(4) as pool:
+        early = [pool.submit(_join, server, rank, 3, wiring) for rank in (0, 1)]
+        attacked = StoreClient(server.address, _SECRET, 5, 1, 5.0)
+        addresses = [value.decode() for value in attacked.wait(["1/mesh/0", "1/mesh/1"])]
+        crowd = [endpoints.connect(address, 5.0) for address in addresses for _ in range(100)]
+        for connection in crowd[::2]:
+            try:
+                connection.sendall(generator.randbytes(generator.randrange(1, 300)))
+            except ConnectionError:
+                pass
+        begin = time.monotonic()
+        late = pool.submit(_join, server, 2, 3, wiring)
+        meshes = [rank.result() for rank in [*early, late]]
+        assert time.monotonic() - begin < 2
+    attacked.close()
+    for connection in crowd:
+        connection.close()
+    assert [len(links) for links in meshes] == [2 * (3 if wiring == "tcp" else 1)] * 3
+    _close(meshes)
+
+
+def test_unknown_wiring(server: StoreServer) -> None:
+    with pytest.raises(ValueError, match="shm, tcp"):
+        _join(server, 0, 2, "pigeon")

@@ -1,0 +1,127 @@
+"""Prefixing of output, tails, reports and the sink that writes."""
+
+import os
+import threading
+import time
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from horovod.runner import output, sink
+from horovod.runner.ending import Exit
+from horovod.runner.output import LinePrefixer, Tail
+from horovod.runner.report import failure_report
+from horovod.runner.sink import Sink
+
+_LABEL = "[3]<stdout>:"
+_pieces = st.sampled_from([b"\n", b"\r\n", b"\n\n", b"a\nb"])
+_chunks = st.lists(st.one_of(st.binary(max_size=12), _pieces), max_size=12)
+
+
+def _expected(data: bytes) -> bytes:
+    lines = data.split(b"\n")
+    whole = b"".join(_LABEL.encode() + line + b"\n" for line in lines[:-1])
+    return whole + (_LABEL.encode() + lines[-1] if lines[-1] else b"")
+
+
+@given(_chunks)
+def test_prefixed_output_is_the_same_whatever_the_pieces(chunks: list[bytes]) -> None:
+    prefixer = LinePrefixer(_LABEL)
+    pieces = [prefixer.feed(chunk) for chunk in chunks]
+    assert all(piece == b"" or piece.endswith(b"\n") for piece in pieces)
+    assert b"".join(pieces) + prefixer.take_rest() == _expected(b"".join(chunks))
+
+
+def test_timestamp_comes_first() -> None:
+    text = LinePrefixer(_LABEL, timestamps=True).feed(b"a\nb\n").decode()
+    for line, body in zip(text.splitlines(), "ab", strict=True):
+        stamp, _, rest = line.partition("[")
+        time.strptime(stamp)
+        assert "[" + rest == _LABEL + body
+
+
+def test_endless_line_is_cut() -> None:
+    prefixer = LinePrefixer(_LABEL)
+    piece = b"x" * 65536
+    produced = b"".join(prefixer.feed(piece) for _ in range(2 * output.MAX_LINE // len(piece) + 4))
+    lines = produced.splitlines()
+    assert len(lines) == 2 and all(len(line) <= output.MAX_LINE + len(piece) + len(_LABEL) for line in lines)
+
+
+def test_progress_bar_is_shown_before_its_line_ends() -> None:
+    prefixer = LinePrefixer(_LABEL)
+    assert prefixer.feed(b"\r10%\r20%") == b"" and prefixer.has_progress
+    assert prefixer.take_progress() == _LABEL.encode() + b"\r10%\r"
+    assert not prefixer.has_progress and prefixer.take_progress() == b""
+    assert prefixer.feed(b" done\n") == _LABEL.encode() + b"20% done\n"
+
+
+def test_tail_keeps_the_last_lines() -> None:
+    tail = Tail()
+    for number in range(5000):
+        tail.feed(b"line %d\n" % number)
+    tail.feed(b"\n  \nlast \xff\x1b[31m\n" + b"w" * 300)
+    assert tail.lines(3, 20) == ["line 4999", "last � [31m", "w" * 20]
+
+
+def test_report_is_short_and_names_the_rank() -> None:
+    stdout, stderr = Tail(), Tail()
+    stdout.feed(b"unrelated\n")
+    stderr.feed(b"".join(b"error %d\n" % n for n in range(50)))
+    lines = failure_report(Exit(2, -11), [0, 5], 4711, stdout, stderr).decode().splitlines()
+    assert len(lines) == 12
+    assert "rank 2 " in lines[0] and "4711" in lines[0] and "SIGSEGV" in lines[0] and "139" in lines[0]
+    assert "ranks 0, 5" in lines[1] and lines[-1] == "  error 49"
+    text = failure_report(Exit(0, 3), [], 1, stdout, Tail()).decode()
+    assert "unrelated" in text and "status 3" in text
+
+
+def test_sink_ends_a_last_line_only_when_more_follows() -> None:
+    read_end, write_end = os.pipe()
+    writer = Sink(write_end, lambda: None)
+    for data in (b"[0]:a\n", b"[0]:half", b"", b"[1]:b\n", b"[1]:last"):
+        writer.put(data)
+    _wait_idle(writer)
+    writer.close()
+    os.close(write_end)
+    assert os.read(read_end, 1000) == b"[0]:a\n[0]:half\n[1]:b\n[1]:last"
+    os.close(read_end)
+
+
+def test_sink_never_blocks_and_says_when_there_is_room() -> None:
+    read_end, write_end = os.pipe()
+    room = threading.Event()
+    writer = Sink(write_end, room.set)
+    block = b"z" * (1 << 16)
+    blocks = 0
+    while not writer.is_full:
+        writer.put(block)
+        blocks += 1
+    assert not room.is_set() and blocks >= sink._FULL_BYTES >> 16
+    received = 0
+    while received < blocks << 16:
+        received += len(os.read(read_end, 1 << 20))
+    assert room.wait(5)
+    _wait_idle(writer)
+    writer.close()
+    os.close(write_end)
+    os.close(read_end)
+
+
+def test_sink_survives_a_reader_that_leaves() -> None:
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    writer = Sink(write_end, lambda: None)
+    for _ in range(100):
+        writer.put(b"x" * 100000)
+        _wait_idle(writer)
+    assert not writer.is_full
+    writer.close()
+    os.close(write_end)
+
+
+def _wait_idle(writer: Sink) -> None:
+    deadline = time.monotonic() + 5
+    while not writer.is_idle:
+        assert time.monotonic() < deadline
+        time.sleep(0.001)

@@ -1,0 +1,170 @@
+"""Start and stop of a process as a rank, with a core that only records what it is given."""
+
+import os
+import sys
+import types
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import horovod
+from horovod.bootstrap import start as start_module
+from horovod.bootstrap.errors import BootstrapError
+from horovod.bootstrap.start import is_started, start, stop
+from horovod.bootstrap.store import StoreServer
+
+_SECRET = bytes(range(32))
+
+
+class Core(types.ModuleType):
+    """Owns what it gets from ``init`` until ``shutdown``, like the real one."""
+
+    def __init__(self) -> None:
+        super().__init__("horovod._core")
+        self.calls: list[dict[str, Any]] = []
+
+    def init(self, **arguments: Any) -> None:
+        self.calls.append(arguments)
+
+    def shutdown(self) -> None:
+        last = self.calls[-1]
+        for fd in [link[0] for link in last["links"]] + [last["launcher_fd"]]:
+            if fd >= 0:
+                os.close(fd)
+
+
+@pytest.fixture
+def core(monkeypatch: pytest.MonkeyPatch) -> Iterator[Core]:
+    core = Core()
+    monkeypatch.setitem(sys.modules, "horovod._core", core)
+    monkeypatch.setattr(horovod, "_core", core, raising=False)
+    monkeypatch.setattr(start_module, "_process", start_module._Process())
+    before = len(os.listdir("/proc/self/fd"))
+    yield core
+    stop()
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def _environment(address: str, rank: int, size: int, **changes: str) -> dict[str, str]:
+    names = ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE")
+    values = (rank, size, rank, size, 0, 1)
+    identity = {f"HOROVOD_{name}": str(value) for name, value in zip(names, values, strict=True)}
+    secret = {
+        "HOROVOD_SECRET_KEY": _SECRET.hex(),
+        "HOROVOD_STORE_ADDR": address,
+        "HOROVOD_START_TIMEOUT": "5",
+    }
+    return {**identity, **secret, **changes}
+
+
+def test_single_process_opens_nothing(core: Core) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    start({})
+    start({})
+    assert is_started() and len(os.listdir("/proc/self/fd")) == before
+    assert core.calls == [
+        {
+            "rank": 0,
+            "size": 1,
+            "local_rank": 0,
+            "local_size": 1,
+            "cross_rank": 0,
+            "cross_size": 1,
+            "generation": 1,
+            "wiring": "shm",
+            "links": [],
+            "launcher_fd": -1,
+        }
+    ]
+    stop()
+    stop()
+    assert not is_started()
+    start({})
+    assert core.calls[1]["generation"] == 2
+
+
+def _other_rank(address: str, generations: int, transport: str) -> int:
+    """Rank 1 in a forked process: the state of a rank is the state of a process."""
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            environment = _environment(address, 1, 2, HOROVOD_TRANSPORT=transport)
+            for _ in range(generations):
+                start(environment)
+                assert "HOROVOD_SECRET_KEY" not in environment
+                stop()
+            status = 0
+        finally:
+            os._exit(status)
+    return pid
+
+
+@pytest.mark.parametrize(("transport", "wiring", "links"), [("auto", "shm", 1), ("tcp", "tcp", 3)])
+def test_ranks_start_stop_and_start_again(core: Core, transport: str, wiring: str, links: int) -> None:
+    server = StoreServer(_SECRET, 2)
+    pid = _other_rank(server.address, 20, transport)
+    server.start()
+    environment = _environment(server.address, 0, 2, HOROVOD_TRANSPORT=transport)
+    for generation in range(1, 21):
+        start(environment)
+        assert "HOROVOD_SECRET_KEY" not in environment
+        call = core.calls[-1]
+        assert (call["generation"], call["wiring"], len(call["links"])) == (generation, wiring, links)
+        assert [link[1:3] for link in call["links"]] == [(1, role) for role in range(links)]
+        assert call["launcher_fd"] >= 0
+        stop()
+    assert os.waitpid(pid, 0)[1] == 0
+    server.close()
+
+
+def test_failure_to_meet_leaves_no_descriptor(core: Core) -> None:
+    server = StoreServer(_SECRET, 2)
+    server.start()
+    environment = _environment(server.address, 0, 2, HOROVOD_START_TIMEOUT="0.3")
+    with pytest.raises(BootstrapError, match="rank 1 never arrived"):
+        start(environment)
+    assert not is_started() and core.calls == []
+    server.close()
+
+
+def test_forked_child_is_not_started_and_cannot_start(core: Core) -> None:
+    start({})
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            assert not is_started()
+            stop()
+            with pytest.raises(BootstrapError, match=str(os.getppid())):
+                start({})
+            status = 0
+        finally:
+            os._exit(status)
+    assert os.waitpid(pid, 0)[1] == 0
+    assert is_started()
+
+
+@pytest.mark.parametrize(
+    ("changes", "hint"),
+    [
+        ({"HOROVOD_TRANSPORT": "pigeon"}, "HOROVOD_TRANSPORT"),
+        ({"HOROVOD_SECRET_KEY": "abc"}, "HOROVOD_SECRET_KEY"),
+        ({"HOROVOD_SECRET_KEY": "ab" * 31}, "HOROVOD_SECRET_KEY"),
+        ({"HOROVOD_STORE_ADDR": ""}, "HOROVOD_STORE_ADDR"),
+        ({"HOROVOD_START_TIMEOUT": "soon"}, "HOROVOD_START_TIMEOUT"),
+        ({"HOROVOD_CROSS_SIZE": "2"}, "one host"),
+    ],
+)
+def test_wrong_environment_is_named(core: Core, changes: dict[str, str], hint: str) -> None:
+    with pytest.raises(ValueError, match=hint) as caught:
+        start(_environment("unix:@nobody", 0, 2, **changes))
+    assert _SECRET.hex() not in str(caught.value)
+
+
+def test_missing_secret_is_explained(core: Core) -> None:
+    environment = _environment("unix:@nobody", 0, 2)
+    del environment["HOROVOD_SECRET_KEY"]
+    with pytest.raises(ValueError, match="horovodrun"):
+        start(environment)

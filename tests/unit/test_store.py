@@ -1,0 +1,227 @@
+"""The rendezvous store over real sockets, with clients as threads, and with enemies."""
+
+import os
+import pickle
+import random
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from horovod.bootstrap import endpoints, gatekeeper, store, store_messages
+from horovod.bootstrap.auth import LAUNCHER_RANK, Role, Terms, authenticate
+from horovod.bootstrap.errors import AuthenticationError, BootstrapError, StartTimeoutError
+from horovod.bootstrap.frames import Sealer
+from horovod.bootstrap.store import StoreServer
+from horovod.bootstrap.store_client import StoreClient, dial
+from horovod.bootstrap.store_messages import Tag, decode, encode
+
+_SECRET = bytes(range(32))
+
+
+@pytest.fixture(params=["unix", "tcp"])
+def server(request: pytest.FixtureRequest) -> Iterator[StoreServer]:
+    before = len(os.listdir("/proc/self/fd"))
+    server = StoreServer(_SECRET, 8, request.param)
+    server.start()
+    yield server
+    server.close()
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def _client(server: StoreServer, rank: int = 0, timeout: float = 5.0) -> StoreClient:
+    return StoreClient(server.address, _SECRET, rank, 1, timeout)
+
+
+def _raw(server: StoreServer) -> socket.socket:
+    return endpoints.connect(server.address, 5.0)
+
+
+def _until(condition: object, seconds: float = 5.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():  # type: ignore[operator]
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def test_set_get_add(server: StoreServer) -> None:
+    with _client(server) as one, _client(server, 1) as two:
+        one.set("1/a/0", b"\x00value")
+        assert two.get("1/a/0") == b"\x00value"
+        one.set("1/a/0", b"")
+        assert two.get("1/a/0") == b""
+        assert [one.add("1/n", 2), two.add("1/n", -5), one.add("1/n", 0)] == [2, -3, -3]
+
+
+def test_wait_returns_when_the_last_rank_has_arrived(server: StoreServer) -> None:
+    def rank(number: int) -> list[bytes]:
+        with _client(server, number) as client:
+            time.sleep(0.02 * number)
+            client.set(f"1/x/{number}", b"%d" % number)
+            return client.wait([f"1/x/{other}" for other in range(8)])
+
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(rank, range(8))) == [[b"%d" % n for n in range(8)]] * 8
+
+
+def test_timeout_names_the_ranks_that_never_arrived(server: StoreServer) -> None:
+    with _client(server) as client:
+        client.set("1/x/1", b"")
+        begin = time.monotonic()
+        with pytest.raises(StartTimeoutError, match=r"rank 0 .*ranks 0, 2 never arrived.*--start-timeout"):
+            client.wait(["1/x/0", "1/x/1", "1/x/2"], 0.2)
+        assert 0.15 < time.monotonic() - begin < 2
+        client.set("1/x/0", b"late")
+        assert client.get("1/x/0") == b"late"
+
+
+def test_wrong_secret_is_refused_at_once(server: StoreServer) -> None:
+    begin = time.monotonic()
+    with pytest.raises(AuthenticationError, match=r"rank 3.*secret"):
+        StoreClient(server.address, b"w" * 32, 3, 1, 10.0)
+    assert time.monotonic() - begin < 2
+    _until(lambda: server.dropped == 1)
+
+
+def test_rank_outside_the_job_is_refused(server: StoreServer) -> None:
+    for terms in (Terms(Role.STORE, 8, LAUNCHER_RANK, 1), Terms(Role.DATA, 0, LAUNCHER_RANK, 1)):
+        with _raw(server) as connection, pytest.raises(ConnectionError):
+            authenticate(connection, _SECRET, terms)
+
+
+def test_absent_server_is_an_error_after_the_timeout() -> None:
+    begin = time.monotonic()
+    with pytest.raises(StartTimeoutError, match="horovodrun"):
+        StoreClient("unix:@horovod-nobody", _SECRET, 0, 1, 0.3)
+    assert time.monotonic() - begin < 2
+
+
+def test_garbage_is_dropped_and_changes_nothing(server: StoreServer, tmp_path: Path) -> None:
+    canary = tmp_path / "canary"
+
+    class Bomb:
+        def __reduce__(self) -> tuple[object, tuple[str]]:
+            return os.mkdir, (str(canary),)
+
+    generator = random.Random(5)
+    attacks = [generator.randbytes(generator.randrange(1, 400)) for _ in range(60)]
+    attacks += [
+        pickle.dumps(Bomb()),
+        b"GET / HTTP/1.1\r\n\r\n" * 9,
+        b"SSH-2.0-x\r\n" * 9,
+        b"\x16\x03\x01" * 40,
+    ]
+    with _client(server) as client:
+        client.set("1/a/0", b"safe")
+        for attack in attacks:
+            with _raw(server) as connection:
+                try:
+                    connection.sendall(attack)
+                except ConnectionError:
+                    pass
+        _until(lambda: server.dropped == len(attacks))
+        assert client.get("1/a/0") == b"safe"
+    assert not canary.exists()
+
+
+def test_garbage_after_authentication_ends_that_connection_only(server: StoreServer) -> None:
+    with _client(server, 1) as honest:
+        for payload in (pickle.dumps(list), encode(Tag.OK), encode(Tag.ADD, [b"k", b"x"]), b""):
+            connection, keys = dial(server.address, _SECRET, Role.STORE, 0, 1, 5.0)
+            with connection:
+                connection.sendall(Sealer(keys.send).seal(payload))
+                assert connection.recv(1) == b""
+        connection, keys = dial(server.address, _SECRET, Role.STORE, 0, 1, 5.0)
+        with connection:
+            connection.sendall(bytes(100))
+            assert connection.recv(1) == b""
+        honest.set("1/a/0", b"fine")
+        assert honest.get("1/a/0") == b"fine"
+
+
+def test_crowd_of_idle_connections_keeps_nobody_out(server: StoreServer) -> None:
+    crowd = [_raw(server) for _ in range(3 * gatekeeper.UNPROVEN_LIMIT)]
+    begin = time.monotonic()
+    with _client(server) as client:
+        client.set("1/a/0", b"in")
+    assert time.monotonic() - begin < 1
+    _until(lambda: server.dropped >= 2 * gatekeeper.UNPROVEN_LIMIT)
+    for connection in crowd:
+        connection.close()
+
+
+def test_slow_handshake_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gatekeeper, "HANDSHAKE_SECONDS", 0.2)
+    server = StoreServer(_SECRET, 1)
+    server.start()
+    with _raw(server) as connection:
+        connection.sendall(b"H")
+        connection.settimeout(3)
+        assert connection.recv(1) == b""
+    server.close()
+
+
+def test_launcher_link_ends_with_the_server() -> None:
+    server = StoreServer(_SECRET, 2)
+    server.start()
+    link, _ = dial(server.address, _SECRET, Role.LAUNCHER, 1, 1, 5.0)
+    link.settimeout(0.1)
+    with pytest.raises(TimeoutError):
+        link.recv(1)
+    closing = threading.Thread(target=server.close)
+    closing.start()
+    link.settimeout(3)
+    assert link.recv(1) == b""
+    closing.join()
+    link.close()
+
+
+def test_memory_is_bounded(server: StoreServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "MEMORY_QUOTA", 10000)
+    with _client(server) as client:
+        client.set("a", bytes(9000))
+        client.set("a", bytes(9000))
+        with pytest.raises(BootstrapError, match="full"):
+            client.set("b", bytes(2000))
+        with pytest.raises(BootstrapError, match="256"):
+            client.set("k" * 257, b"")
+
+
+def test_sockets_are_not_inherited(server: StoreServer) -> None:
+    with _client(server):
+        _until(lambda: len(server._clients) == 1)
+        links = [(fd, _target(fd)) for fd in map(int, os.listdir("/proc/self/fd"))]
+        sockets = [fd for fd, target in links if "socket" in target and fd > 2]
+        assert len(sockets) >= 3 and not any(map(os.get_inheritable, sockets))
+
+
+def _target(fd: int) -> str:
+    try:
+        return os.readlink(f"/proc/self/fd/{fd}")
+    except OSError:
+        return ""
+
+
+@given(st.sampled_from(Tag), st.lists(st.binary(max_size=40), max_size=6))
+def test_messages_round_trip(tag: Tag, fields: list[bytes]) -> None:
+    assert decode(encode(tag, fields)) == (tag, fields)
+
+
+@given(st.binary(max_size=80))
+def test_malformed_messages_are_errors(data: bytes) -> None:
+    try:
+        tag, fields = decode(data)
+    except BootstrapError:
+        return
+    assert encode(tag, fields) == data
+
+
+def test_message_with_too_many_fields_is_refused() -> None:
+    with pytest.raises(BootstrapError, match="too many"):
+        decode(bytes([Tag.WAIT]) + (store_messages.MAX_FIELDS + 1).to_bytes(4, "big"))
