@@ -110,7 +110,9 @@ Executor::Job Executor::MakeJob(std::vector<Part> parts) const {
   for (Part& part : parts) {
     Handle& handle = *part.handle;
     const TensorBuffer& buffer = handle.entry.buffers[part.tensor];
-    std::byte* output = buffer.output != nullptr ? buffer.output : handle.outputs[part.tensor].data.get();
+    // An empty tensor may have no address at all.
+    const bool ours = buffer.output == nullptr && !handle.outputs.empty();
+    std::byte* output = ours ? handle.outputs[part.tensor].data.get() : buffer.output;
     job.spec.pieces.push_back({buffer.input, output, BytesOf(handle.entry.request.tensors[part.tensor])});
     if (first.kind == OpKind::kAllgather) job.spec.rank_bytes.push_back(part.rank_bytes);
   }

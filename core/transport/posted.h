@@ -32,7 +32,8 @@ class PostedRecvs {
 
   // Removes the receive that waits for `tag`; false when there is none.
   bool Take(const FrameTag& tag, PostedRecv* out) {
-    const auto match = std::find_if(posted_.begin(), posted_.end(), [&](const auto& r) { return r.tag == tag; });
+    const auto match =
+        std::find_if(posted_.begin(), posted_.end(), [&](const auto& r) { return r.tag == tag; });
     if (match == posted_.end()) return false;
     *out = *match;
     posted_.erase(match);

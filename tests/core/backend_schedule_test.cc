@@ -118,6 +118,32 @@ TEST(Schedule, ThreeHundredOperationsInARow) {
   }
 }
 
+// Who reports success knows that every member will: one member runs ahead, the other goes a step at a time.
+TEST(Schedule, ALargeOperationEndsWhenEverybodyHasTheResult) {
+  for (OpKind kind : {OpKind::kAllreduce, OpKind::kAllgather, OpKind::kBroadcast}) {
+    for (int ahead : {0, 1}) {
+      World world(Medium::kInprocWindow, 2);
+      std::unique_ptr<Rank> ranks[2];
+      Backend* backends[2] = {};
+      RunRanks(2, [&](int r) {
+        ranks[r] = std::make_unique<Rank>(&world, r);
+        ASSERT_OK(ranks[r]->Join(1, {0, 1}, &backends[r]));
+      });
+      const Operation operation{kind, {}, 0, {{100'000, 100'000}}, 1};
+      Part parts[] = {{operation, 0}, {operation, 1}};
+      const auto first = backends[ahead]->Start(parts[ahead].Spec(0));
+      const auto second = backends[1 - ahead]->Start(parts[1 - ahead].Spec(0));
+      for (Step step = Step::kProgressed; step != Step::kDone;) {
+        while ((step = first->Advance()) == Step::kProgressed) {
+        }
+        if (step != Step::kDone) second->Advance();
+      }
+      EXPECT_TRUE(parts[0].Check());
+      EXPECT_TRUE(parts[1].Check());
+    }
+  }
+}
+
 // What one rank does with a set: starts the set's operations in their order.
 struct Member {
   Backend* backend = nullptr;

@@ -12,6 +12,7 @@ namespace hvd::test {
 
 namespace {
 constexpr auto kPatience = std::chrono::seconds(60);
+constexpr int kIdlePasses = 20;  // before a rank sleeps
 }  // namespace
 
 const char* Name(Medium medium) {
@@ -68,6 +69,7 @@ Status Rank::Join(uint32_t set, const std::vector<int>& members, Backend** backe
 Status Rank::Drive(const Machines& machines, uint32_t seed) {
   std::mt19937 random(seed);
   std::vector<bool> done(machines.size());
+  int idle = 0;
   auto deadline = std::chrono::steady_clock::now() + kPatience;
   while (std::find(done.begin(), done.end(), false) != done.end()) {
     bool moved = false;
@@ -76,9 +78,21 @@ Status Rank::Drive(const Machines& machines, uint32_t seed) {
     const auto now = std::chrono::steady_clock::now();
     if (moved) deadline = now + kPatience;
     if (now > deadline) return {Code::kTimeout, "rank " + std::to_string(rank_) + " is stuck"};
-    if (!moved) std::this_thread::yield();
+    idle = moved ? 0 : idle + 1;
+    if (idle > kIdlePasses) HVD_RETURN_IF_ERROR(Sleep(machines, &done));
   }
   return Status::Ok();
+}
+
+// As the engine sleeps: armed, after one more look at everything.
+Status Rank::Sleep(const Machines& machines, std::vector<bool>* done) {
+  for (const auto& window : windows_) window->Arm(true);
+  bool moved = false;
+  Status status = transport_ ? transport_->Progress(&moved) : Status::Ok();
+  if (status.ok()) status = Pass(machines, done, nullptr, &moved);
+  if (status.ok() && !moved && Readable(waker_.fd(), 1000)) waker_.Drain();
+  for (const auto& window : windows_) window->Arm(false);
+  return status;
 }
 
 Status Rank::Pass(const Machines& machines, std::vector<bool>* done, std::mt19937* random, bool* moved) {
@@ -94,6 +108,7 @@ Status Rank::Pass(const Machines& machines, std::vector<bool>* done, std::mt1993
       if (step == Step::kFailed) return machines[i]->status();
       (*done)[i] = step == Step::kDone;
       *moved |= step != Step::kBlocked;
+      if (step == Step::kBlocked) break;
     }
   }
   return Status::Ok();

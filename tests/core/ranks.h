@@ -56,6 +56,7 @@ class Rank {
   Status Run(Backend* backend, CollectiveSpec spec);
 
  private:
+  Status Sleep(const Machines& machines, std::vector<bool>* done);
   Status Pass(const Machines& machines, std::vector<bool>* done, std::mt19937* random, bool* moved);
 
   World* const world_;

@@ -3,7 +3,7 @@
 // What every Transport must do. A test program gives a maker per implementation and registers the suite.
 
 #include <algorithm>
-#include <chrono>
+#include <atomic>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -39,7 +39,8 @@ class Driver {
   }
 
   bool All(const std::deque<Transfer>& transfers) {
-    return Until([&] { return std::all_of(transfers.begin(), transfers.end(), [](auto& t) { return t.done; }); });
+    return Until(
+        [&] { return std::all_of(transfers.begin(), transfers.end(), [](auto& t) { return t.done; }); });
   }
 
   // Moves until nothing moves for a while; whatever can arrive has arrived then.
@@ -96,7 +97,8 @@ inline void RandomSizes(const MakeTransports& make) {
       for (int peer = 0; peer < size; ++peer) {
         for (int i = 0; i < kMessages && peer != self; ++i) {
           sent.push_back(Payload(self * 1000 + peer * 100 + i, bytes_of(self, peer, i)));
-          rank->Send(peer, {1, 7, uint32_t(i)}, sent.back().data(), sent.back().size(), &transfers.emplace_back());
+          rank->Send(peer, {1, 7, uint32_t(i)}, sent.back().data(), sent.back().size(),
+                     &transfers.emplace_back());
         }
       }
       std::vector<std::pair<int, int>> order;
@@ -125,7 +127,8 @@ inline void RandomSizes(const MakeTransports& make) {
 // A frame nobody waits for holds back what follows it, wakes nobody while it does, and passes once its
 // receive is posted.
 inline void HeldBack(const MakeTransports& make) {
-  OnTransports(make, 2, [](Driver& rank) {
+  std::atomic<bool> arrived{false};
+  OnTransports(make, 2, [&](Driver& rank) {
     const int peer = 1 - rank->rank();
     std::deque<Transfer> transfers;
     const auto first = Payload(1, 40'000), second = Payload(2, 10);
@@ -133,12 +136,15 @@ inline void HeldBack(const MakeTransports& make) {
     if (rank->rank() == 0) {
       rank->Send(peer, {1, 1, 0}, first.data(), first.size(), &transfers.emplace_back());
       rank->Send(peer, {2, 1, 0}, second.data(), second.size(), &transfers.emplace_back());
+      EXPECT_TRUE(rank.All(transfers));
+      arrived = true;
       rank->Recv(peer, {3, 0, 0}, hello.data(), 1, &transfers.emplace_back());
       EXPECT_TRUE(rank.All(transfers));
       return;
     }
     Transfer& of_second = transfers.emplace_back();
     rank->Recv(peer, {2, 1, 0}, b.data(), b.size(), &of_second);
+    while (!arrived) std::this_thread::yield();
     rank.Settle();
     EXPECT_TRUE(rank.status.ok());
     EXPECT_FALSE(of_second.done);

@@ -117,8 +117,7 @@ TEST(TcpFaults, EveryCutIsFound) {
 
 TEST(TcpFaults, ForeignFramesAreRefused) {
   const tcp::FrameHeader strange[] = {
-      {kGeneration - 1, {1, 2, 3}, kBytes},
-      {kGeneration + 1, {1, 2, 3}, kBytes},
+      {kGeneration - 1, {1, 2, 3}, kBytes},    {kGeneration + 1, {1, 2, 3}, kBytes},
       {kGeneration, {1, 2, 3}, kBytes + 1},     // longer than its receive
       {kGeneration, {9, 9, 9}, kMaxFrame + 1},  // longer than any frame, though nobody waits for it
       {kGeneration, {1, 2, 3}, 0xFFFFFFFF},

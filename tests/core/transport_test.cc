@@ -1,5 +1,5 @@
-#include "transport/inproc/fabric.h"
 #include "transport/tcp/transport.h"
+#include "transport/inproc/fabric.h"
 #include "transport_conformance.h"
 #include "transport_sockets.h"
 

@@ -192,10 +192,10 @@ inline void NoLeak(const MakeWindowGroup& make) {
 
 }  // namespace hvd::test
 
-#define WINDOW_CONFORMANCE(name, make)                          \
-  TEST(name, Visibility) { hvd::test::Visibility(make); }       \
-  TEST(name, ManyFlags) { hvd::test::ManyFlags(make); }         \
-  TEST(name, Sizes) { hvd::test::Sizes(make); }                 \
-  TEST(name, SleepAndWake) { hvd::test::SleepAndWake(make); }   \
+#define WINDOW_CONFORMANCE(name, make)                                  \
+  TEST(name, Visibility) { hvd::test::Visibility(make); }               \
+  TEST(name, ManyFlags) { hvd::test::ManyFlags(make); }                 \
+  TEST(name, Sizes) { hvd::test::Sizes(make); }                         \
+  TEST(name, SleepAndWake) { hvd::test::SleepAndWake(make); }           \
   TEST(name, RingsOnlySleepers) { hvd::test::RingsOnlySleepers(make); } \
   TEST(name, NoLeak) { hvd::test::NoLeak(make); }

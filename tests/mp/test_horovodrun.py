@@ -150,6 +150,28 @@ def test_slow_reader_holds_back_the_ranks_but_not_the_launcher(job: Job) -> None
     process.communicate()
 
 
+def test_streams_that_lead_to_one_pipe_do_not_mix(job: Job) -> None:
+    count = 20000
+    script = _python(f"for i in range({count}): os.write(1 + i % 2, b'%d' % (i % 10) * 80 + b'\\n')")
+    command = [*_LAUNCHER, "-np", "2", *script]
+    output = subprocess.run(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=job.environment
+    ).stdout
+    lines = output.splitlines()
+    assert len(lines) == 2 * count
+    assert all(len(line) == len("[0]<stdout>:") + 80 and len(set(line[-80:])) == 1 for line in lines)
+
+
+def test_stopped_rank_is_named(job: Job) -> None:
+    script = _python(
+        "if rank == 0: os.kill(os.getpid(), signal.SIGSTOP)\ntime.sleep(0.5)\nif rank == 1: sys.exit(4)"
+    )
+    begin = time.monotonic()
+    status, _, stderr = job.run("-np", "3", *script)
+    assert status == 4 and time.monotonic() - begin < 6
+    assert b"rank 1 " in stderr.splitlines()[0] and b"state T" in stderr and b": rank 0\n" in stderr
+
+
 def test_output_files_and_timestamps(job: Job, tmp_path: Path) -> None:
     script = _python("print('out', rank); print('err', rank, file=sys.stderr)")
     status, stdout, _ = job.run(
@@ -194,16 +216,18 @@ def test_killed_rank_gives_137_and_survivors_may_report(job: Job) -> None:
     )
     begin = time.monotonic()
     status, _, stderr = job.run("-np", "3", *script)
-    assert status == 137 and time.monotonic() - begin < 3
+    assert status == 137 and time.monotonic() - begin < 5
     assert b"rank 0 " in stderr and b"SIGKILL" in stderr and b"after it failed: ranks 1, 2" in stderr
     assert _lines_of(2, "stderr", stderr) == [b"survivor saw it\n"]
 
 
 def test_deaf_rank_is_killed_after_the_grace_time(job: Job) -> None:
+    hasty = "from horovod.runner import ending, launch\nending.REPORT_SECONDS, ending.GRACE_SECONDS = 0.3, 0.6\n"
     script = _python("signal.signal(signal.SIGTERM, signal.SIG_IGN)\nif rank: sys.exit(9)\ntime.sleep(60)")
+    command = [sys.executable, "-c", hasty + "launch.run_commandline()", "-np", "2", *script]
     begin = time.monotonic()
-    assert job.run("-np", "2", *script)[0] == 9
-    assert 6.5 < time.monotonic() - begin < 9
+    assert subprocess.run(command, env=job.environment, stderr=subprocess.DEVNULL).returncode == 9
+    assert 0.9 < time.monotonic() - begin < 6
 
 
 def test_rank_may_finish_before_the_others(job: Job) -> None:
@@ -224,7 +248,7 @@ def test_signal_reaches_every_rank_and_ends_the_job(job: Job, number: int, statu
     begin = time.monotonic()
     process.send_signal(number)
     stdout, stderr = process.communicate(timeout=10)
-    assert process.returncode == status and time.monotonic() - begin < 2
+    assert process.returncode == status and time.monotonic() - begin < 4
     assert stdout.count(b"got %d\n" % number) == 2 and b"failed" not in stderr
 
 
@@ -238,7 +262,7 @@ def test_second_interrupt_kills_at_once(job: Job) -> None:
     begin = time.monotonic()
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=10)
-    assert process.returncode == 130 and time.monotonic() - begin < 2
+    assert process.returncode == 130 and time.monotonic() - begin < 4
 
 
 def test_user_signals_are_passed_on(job: Job) -> None:
@@ -258,7 +282,7 @@ def test_user_signals_are_passed_on(job: Job) -> None:
 
 def test_stop_and_continue_reach_the_ranks(job: Job) -> None:
     process = job.start(
-        "-np", "2", *_python("print('pid', os.getpid())\nfor i in range(20): time.sleep(0.1)")
+        "-np", "2", *_python("print('pid', os.getpid())\nfor i in range(10): time.sleep(0.2)")
     )
     lines = _read_until(process, b"pid", 2).splitlines()
     pids = [int(line.split()[-1]) for line in lines]
@@ -270,7 +294,7 @@ def test_stop_and_continue_reach_the_ranks(job: Job) -> None:
         }
 
     process.send_signal(signal.SIGTSTP)
-    deadline = time.monotonic() + 2
+    deadline = time.monotonic() + 5
     while states() != {"T"}:
         assert time.monotonic() < deadline, states()
         time.sleep(0.02)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from horovod.runner import output, sink
 from horovod.runner.ending import Exit
 from horovod.runner.output import LinePrefixer, Tail
-from horovod.runner.report import failure_report
+from horovod.runner.report import Failure, failure_report
 from horovod.runner.sink import Sink
 
 _LABEL = "[3]<stdout>:"
@@ -68,11 +68,16 @@ def test_report_is_short_and_names_the_rank() -> None:
     stdout, stderr = Tail(), Tail()
     stdout.feed(b"unrelated\n")
     stderr.feed(b"".join(b"error %d\n" % n for n in range(50)))
-    lines = failure_report(Exit(2, -11), [0, 5], 4711, stdout, stderr).decode().splitlines()
+    lines = failure_report(Failure(Exit(2, -11), 4711, [0, 5], [1]), stdout, stderr).decode().splitlines()
     assert len(lines) == 12
     assert "rank 2 " in lines[0] and "4711" in lines[0] and "SIGSEGV" in lines[0] and "139" in lines[0]
-    assert "ranks 0, 5" in lines[1] and lines[-1] == "  error 49"
-    text = failure_report(Exit(0, 3), [], 1, stdout, Tail()).decode()
+    assert (
+        "state T" in lines[1]
+        and "rank 1" in lines[1]
+        and "ranks 0, 5" in lines[2]
+        and lines[-1] == "  error 49"
+    )
+    text = failure_report(Failure(Exit(0, 3), 1, [], []), stdout, Tail()).decode()
     assert "unrelated" in text and "status 3" in text
 
 

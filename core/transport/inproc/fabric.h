@@ -23,7 +23,8 @@ class Fabric {
   int size() const { return size_; }
 
   // `members` are global ranks; `rank` is the caller's global rank and one of them.
-  std::unique_ptr<Window> MakeWindow(uint32_t set, const std::vector<int>& members, int rank, const Waker& waker);
+  std::unique_ptr<Window> MakeWindow(uint32_t set, const std::vector<int>& members, int rank,
+                                     const Waker& waker);
   std::unique_ptr<Transport> MakeTransport(uint32_t channel, int rank, const Waker& waker);
 
  private:

@@ -59,7 +59,8 @@ InprocTransport::InprocTransport(std::shared_ptr<Hub> hub, int rank, const Waker
   hub_->Join(rank, waker);
 }
 
-void InprocTransport::Send(int peer, const FrameTag& tag, const void* data, size_t bytes, Transfer* transfer) {
+void InprocTransport::Send(int peer, const FrameTag& tag, const void* data, size_t bytes,
+                           Transfer* transfer) {
   if (!failure_.ok()) return;
   if (bytes > kMaxFrame) {
     failure_ = Status::Internal("a frame of " + std::to_string(bytes) + " bytes exceeds kMaxFrame");

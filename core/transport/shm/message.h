@@ -23,7 +23,8 @@ struct Message {
   uint32_t unused = 0;
   Identity identity;
 };
-static_assert(std::is_trivially_copyable_v<Message> && sizeof(Message) == 64, "the struct is sent as it lies");
+static_assert(std::is_trivially_copyable_v<Message> && sizeof(Message) == 64,
+              "the struct is sent as it lies");
 
 Status Send(int socket, const Message& message, const std::vector<int>& descriptors, Deadline deadline);
 

@@ -108,8 +108,8 @@ Status ShmWindow::Accept(int peer, const Message& own, bool with_waker, Shared* 
   HVD_RETURN_IF_ERROR(Hear(peer, own, &message, &descriptors, deadline));
   if (message.failed != 0) return {Code::kUnavailable, Who(peer) + " could not reserve shared memory"};
   if (message.identity.bytes != own.identity.bytes) {
-    return Status::Internal(Who(peer) + " allocates " + std::to_string(message.identity.bytes) + " bytes, here " +
-                            std::to_string(own.identity.bytes));
+    return Status::Internal(Who(peer) + " allocates " + std::to_string(message.identity.bytes) +
+                            " bytes, here " + std::to_string(own.identity.bytes));
   }
   if (descriptors.size() != (with_waker ? 2 : 1)) {
     return Status::Aborted(Who(peer) + " sent " + std::to_string(descriptors.size()) + " descriptors");
@@ -132,7 +132,8 @@ Status ShmWindow::Agree(Message verdict, const Status& mine) {
     Message message;
     std::vector<Descriptor> none;
     Status heard = Hear(peer, verdict, &message, &none, deadline);
-    if (heard.ok() && message.failed != 0) heard = {Code::kUnavailable, Who(peer) + " could not share memory"};
+    if (heard.ok() && message.failed != 0)
+      heard = {Code::kUnavailable, Who(peer) + " could not share memory"};
     Keep(&status, std::move(heard));
   }
   return status;

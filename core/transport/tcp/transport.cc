@@ -67,7 +67,8 @@ Status TcpTransport::Connect(const Link& link, Descriptor socket) {
 TcpTransport::Connection* TcpTransport::Find(int peer) {
   if (!failure_.ok()) return nullptr;
   if (peer < 0 || peer >= size() || connections_[peer] == nullptr) {
-    failure_ = Status::Internal("rank " + std::to_string(rank()) + " has no link to rank " + std::to_string(peer));
+    failure_ =
+        Status::Internal("rank " + std::to_string(rank()) + " has no link to rank " + std::to_string(peer));
     return nullptr;
   }
   return connections_[peer].get();

@@ -16,6 +16,7 @@ from .auth import HANDSHAKE_SECONDS, Acceptor, Keys, Policy, Terms
 from .errors import AuthenticationError
 
 UNPROVEN_LIMIT = 64
+_EXHAUSTED_SECONDS = 0.01
 
 Admit = Callable[[socket.socket, Terms, Keys], None]
 
@@ -70,7 +71,11 @@ class Gatekeeper:
         self._listener.close()
 
     def _on_connection(self) -> None:
-        connection = endpoints.accept(self._listener)
+        try:
+            connection = endpoints.accept(self._listener)
+        except OSError:
+            self._make_room()
+            return
         if connection is None:
             self.dropped += 1
             return
@@ -79,6 +84,13 @@ class Gatekeeper:
         acceptor = Acceptor(self._secret, self._policy)
         self._unproven[connection] = _Unproven(acceptor, time.monotonic() + HANDSHAKE_SECONDS)
         self._selector.register(connection, selectors.EVENT_READ, lambda: self._on_bytes(connection))
+
+    def _make_room(self) -> None:
+        """No descriptor is left: the oldest stranger gives its own up; without one, do not spin."""
+        if self._unproven:
+            self._drop(next(iter(self._unproven)))
+        else:
+            time.sleep(_EXHAUSTED_SECONDS)
 
     def _on_bytes(self, connection: socket.socket) -> None:
         peer = self._unproven.get(connection)

@@ -43,7 +43,9 @@ class DeferredSubmitter:
         self._futures[handle] = future
         with self._lock:
             if self._thread is None:
-                self._thread = threading.Thread(target=self._work, name="hvd-deferred", daemon=True)
+                self._thread = threading.Thread(
+                    target=_work, args=(self._queue,), name="hvd-deferred", daemon=True
+                )
                 self._thread.start()
         self._queue.put((future, ready, submit))
         return handle
@@ -80,12 +82,13 @@ class DeferredSubmitter:
         self._thread = None
         self._lock = threading.Lock()
 
-    def _work(self) -> None:
-        while (item := self._queue.get()) is not None:
-            future, ready, submit = item
-            try:
-                for wait in ready:
-                    wait()
-                future.set_result(submit())
-            except Exception as error:  # belongs to whoever synchronizes the handle
-                future.set_exception(error)
+
+def _work(items: queue.SimpleQueue[_Item | None]) -> None:
+    while (item := items.get()) is not None:
+        future, ready, submit = item
+        try:
+            for wait in ready:
+                wait()
+            future.set_result(submit())
+        except Exception as error:  # belongs to whoever synchronizes the handle
+            future.set_exception(error)

@@ -10,9 +10,9 @@ from . import hosts, options
 USAGE_STATUS = 2
 
 _DESCRIPTION = (
-    "Starts N ranks of a command on this host, shows their output line by line behind [rank]<stream>:, and ends all "
-    "of them when one fails. Its status is the status of the rank that failed first. The standard input of the ranks "
-    "is /dev/null."
+    "Starts N ranks of a command on this host, shows their output line by line behind [rank]<stream>:, and "
+    "ends all of them when one fails. Its status is the status of the rank that failed first. The standard "
+    "input of the ranks is /dev/null."
 )
 
 

@@ -22,6 +22,7 @@ class Process(NamedTuple):
     """A live process, as /proc shows it."""
 
     pid: int
+    state: bytes
     parent: int
     session: int
 
@@ -37,7 +38,7 @@ def processes() -> Iterator[Process]:
         except (OSError, ValueError):
             continue
         if state not in (b"Z", b"X"):
-            yield Process(int(name), int(parent), int(session))
+            yield Process(int(name), state, int(parent), int(session))
 
 
 def descendants(root: int) -> set[int]:
@@ -52,6 +53,11 @@ def descendants(root: int) -> set[int]:
         found.update(below)
         pending += below
     return found
+
+
+def stopped_processes() -> set[int]:
+    """The processes that a signal has stopped."""
+    return {process.pid for process in processes() if process.state == b"T"}
 
 
 def members(sessions: set[int], marker: bytes) -> set[int]:

@@ -2,31 +2,49 @@
 
 import signal
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from .ending import Exit
 from .output import Tail
 
-_OUTPUT_LINES = 9
+_LINES = 12
 _WIDTH = 200
 _RANKS_NAMED = 16
 
 
-def failure_report(first: Exit, others: Sequence[int], pid: int, stdout: Tail, stderr: Tail) -> bytes:
-    """The text for the launcher's stderr; ``others`` are the ranks that failed after it."""
-    lines = [f"rank {first.rank} (localhost, pid {pid}) {_how(first)}; the job's status is {first.status}"]
-    if others:
-        names = ", ".join(map(str, sorted(others)[:_RANKS_NAMED])) + (
-            ", ..." if len(others) > _RANKS_NAMED else ""
-        )
-        lines.append(f"after it failed: rank{'s' if len(others) > 1 else ''} {names}")
-    stream = "stderr"
-    output = stderr.lines(_OUTPUT_LINES, _WIDTH)
+@dataclass(frozen=True)
+class Failure:
+    """What is known about a failed job: who failed first, who after it, and who was stopped then."""
+
+    first: Exit
+    pid: int
+    later: Sequence[int]
+    stopped: Sequence[int]
+
+
+def failure_report(failure: Failure, stdout: Tail, stderr: Tail) -> bytes:
+    """The text for the launcher's stderr, with the last output of the first failed rank."""
+    first = failure.first
+    lines = [
+        f"rank {first.rank} (localhost, pid {failure.pid}) {_how(first)}; the job's status is {first.status}"
+    ]
+    if failure.stopped:
+        lines.append(f"stopped at that time (state T), so not responding: {_names(failure.stopped)}")
+    if failure.later:
+        lines.append(f"after it failed: {_names(failure.later)}")
+    room = _LINES - len(lines) - 1
+    stream, output = "stderr", stderr.lines(room, _WIDTH)
     if not output:
-        stream, output = "stdout", stdout.lines(_OUTPUT_LINES, _WIDTH)
+        stream, output = "stdout", stdout.lines(room, _WIDTH)
     if output:
         lines.append(f"the last lines of its {stream}:")
     text = [f"horovodrun: {line}" for line in lines] + [f"  {line}" for line in output]
     return ("\n".join(text) + "\n").encode(errors="replace")
+
+
+def _names(ranks: Sequence[int]) -> str:
+    names = ", ".join(map(str, sorted(ranks)[:_RANKS_NAMED])) + (", ..." if len(ranks) > _RANKS_NAMED else "")
+    return f"rank{'s' if len(ranks) > 1 else ''} {names}"
 
 
 def _how(exit: Exit) -> str:

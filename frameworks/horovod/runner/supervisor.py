@@ -11,7 +11,7 @@ from . import guard
 from .ending import ENDING_SIGNALS, Ending, Exit
 from .guardian import Guardian
 from .rank_output import RankStream
-from .report import failure_report
+from .report import Failure, failure_report
 from .signals import STOP_SIGNALS, SignalQueue
 from .sink import Sink
 
@@ -45,6 +45,7 @@ class Supervisor:
         self._sinks = sinks
         self._guardian = guardian
         self._ending = Ending()
+        self._stopped: list[int] = []
         self._is_draining = False
         self._abandons_output = False
         self._selector = selectors.DefaultSelector()
@@ -144,7 +145,11 @@ class Supervisor:
                 rank.is_alive = False
                 self._guardian.forget(pid)
                 exits.append(Exit(rank.number, os.waitstatus_to_exitcode(status)))
+        had_failed = self._ending.first_failure is not None
         self._ending.on_exits(exits, time.monotonic())
+        if self._ending.first_failure is not None and not had_failed:
+            stopped = guard.stopped_processes()
+            self._stopped = [rank.number for rank in self._ranks.values() if rank.pid in stopped]
 
     def _strays(self) -> set[int]:
         return guard.descendants(os.getpid()) - {self._guardian.pid}
@@ -186,8 +191,9 @@ class Supervisor:
         failed = self._ending.first_failure
         if failed is not None:
             rank = next(rank for rank in self._ranks.values() if rank.number == failed.rank)
-            others = [exit.rank for exit in self._ending.later_failures]
-            self._sinks[1].put(failure_report(failed, others, rank.pid, rank.stdout.tail, rank.stderr.tail))
+            later = [exit.rank for exit in self._ending.later_failures]
+            failure = Failure(failed, rank.pid, later, self._stopped)
+            self._sinks[1].put(failure_report(failure, rank.stdout.tail, rank.stderr.tail))
 
 
 def _signal_group(group: int, number: int) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import copyreg
 import os
 import warnings
 import weakref
@@ -186,7 +185,12 @@ class _DistributedOptimizer:
         """A copy or a pickle is the wrapped optimizer: hooks belong to this process's parameters. Wrap it
         again.
         """
-        return (copyreg.__newobj__, (self._base,), self.__getstate__())  # type: ignore[attr-defined]
+        return (_bare, (self._base,), self.__getstate__())  # type: ignore[attr-defined]
+
+
+def _bare(base: type[torch.optim.Optimizer]) -> torch.optim.Optimizer:
+    """An instance that unpickling then gives its state."""
+    return base.__new__(base)
 
 
 def DistributedOptimizer(

@@ -132,6 +132,16 @@ TEST(Mismatch, UnnamedHavePublicNames) {
       std::string::npos);
 }
 
+TEST(Mismatch, TheNextOneBlamesTheRightRank) {
+  Desk desk(3);
+  for (int odd : {2, 0, 1}) {
+    for (int member : {1, 0, 2}) {
+      ASSERT_OK(desk.Say(member, {Full(Allreduce("w", {member == odd ? 9 : 4}))}));
+    }
+    EXPECT_TRUE(desk.TakeOne(0).error.find("rank " + std::to_string(odd) + " sent [9]") != std::string::npos);
+  }
+}
+
 TEST(Mismatch, TextIsBoundedWhenEveryRankDiffers) {
   Desk desk(300);
   for (int member = 0; member < 300; ++member) {

@@ -3,7 +3,9 @@
 import argparse
 import contextlib
 import ctypes
+import errno
 import os
+import resource
 import secrets
 import shutil
 import signal
@@ -28,6 +30,9 @@ JOB_VARIABLE = "HOROVOD_JOB_ID"
 _NOT_FOUND_STATUS, _NOT_EXECUTABLE_STATUS, _USAGE_STATUS = 127, 126, 2
 _PR_SET_CHILD_SUBREAPER = 36
 _KILL_SECONDS = 1.0
+# Pipes, and two connections to the store, while the ranks start; and what the launcher needs for itself.
+_DESCRIPTORS_PER_RANK = 4
+_DESCRIPTORS = 32
 
 
 def launch(arguments: argparse.Namespace) -> int:
@@ -52,13 +57,16 @@ def _launch_local(arguments: argparse.Namespace, files: Sequence[Mapping[str, Bi
     with contextlib.ExitStack() as stack:
         signals = SignalQueue()
         stack.callback(signals.close)
-        sinks = [Sink(descriptor, signals.wake) for descriptor in (1, 2)]
+        sinks = [Sink(1, signals.wake)]
+        sinks.append(sinks[0] if _are_same(1, 2) else Sink(2, signals.wake))
         for sink in sinks:
             stack.callback(sink.close)
         try:
             return _supervise(arguments, files, signals, sinks, stack)
         except OSError as error:  # a limit on processes or descriptors, mostly
-            _complain(f"cannot start {arguments.num_proc} ranks: {error}")
+            _complain(
+                f"cannot start {arguments.num_proc} ranks: {error}{_limit_of(error, arguments.num_proc)}"
+            )
     return 1
 
 
@@ -118,6 +126,22 @@ def _open_standard_streams() -> None:
             os.close(descriptor)
             return
         os.set_inheritable(descriptor, True)
+
+
+def _are_same(one: int, other: int) -> bool:
+    """Whether two descriptors lead to one file, pipe or terminal, where their lines could mix."""
+    return os.path.samestat(os.fstat(one), os.fstat(other))
+
+
+def _limit_of(error: OSError, ranks: int) -> str:
+    if error.errno == errno.EMFILE:
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        needed = _DESCRIPTORS + _DESCRIPTORS_PER_RANK * ranks
+        return f"; the limit is {limit} open files, {needed} are needed: raise it with ulimit -n {needed}"
+    if error.errno == errno.EAGAIN:
+        limit = resource.getrlimit(resource.RLIMIT_NPROC)[0]
+        return f"; the limit is {limit} processes of this user: raise it with ulimit -u"
+    return ""
 
 
 def _complain(message: str) -> None:

@@ -1,0 +1,52 @@
+#pragma once
+
+// Engines as threads of one process: every rank of a job, wired as in production or in memory.
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/engine.h"
+#include "transport/inproc/fabric.h"
+#include "transport_ranks.h"
+
+namespace hvd::test {
+
+enum class Wires { kInprocWindow, kInprocLinks, kShm, kTcp };
+constexpr Wires kAllWires[] = {Wires::kInprocWindow, Wires::kInprocLinks, Wires::kShm, Wires::kTcp};
+
+class Cluster {
+ public:
+  Cluster(int size, Wires wires, std::vector<std::vector<int>> process_sets = {}, Config config = {});
+  ~Cluster();
+
+  int size() const { return size_; }
+  // Makes every rank's engine and runs the body on it, a thread each. The engines are shut down when all
+  // bodies have returned.
+  void Run(const std::function<void(Engine&, int rank)>& body);
+
+  // As if `rank` were killed: its watch links end without a goodbye.
+  void CutLinks(int rank);
+
+ private:
+  EngineOptions OptionsFor(int rank);
+
+  const int size_;
+  const Wires wires_;
+  const std::vector<std::vector<int>> process_sets_;
+  const Config config_;
+  inproc::Fabric fabric_;
+  std::vector<std::vector<Link>> links_;   // by rank
+  std::vector<std::vector<int>> duplicates_;  // of the watch links, by rank
+};
+
+// One-line operations on float tensors.
+Entry AllreduceEntry(const std::string& name, std::vector<float>* data, ReduceOp op = ReduceOp::kSum, uint32_t set = 0);
+Status Submit(Engine& engine, Entry entry, HandlePtr* handle);
+Status Run(Engine& engine, Entry entry, HandlePtr* handle = nullptr);
+Status Allreduce(Engine& engine, const std::string& name, std::vector<float>* data, ReduceOp op = ReduceOp::kSum,
+                 uint32_t set = 0);
+Status Barrier(Engine& engine, uint32_t set = 0);
+
+}  // namespace hvd::test

@@ -1,0 +1,219 @@
+#include <atomic>
+#include <chrono>
+#include <numeric>
+#include <random>
+#include <thread>
+
+#include "check.h"
+#include "cluster.h"
+
+namespace hvd::test {
+namespace {
+
+// The sum over ranks of rank + 1.
+float Ranks(int size) { return static_cast<float>(size * (size + 1) / 2); }
+
+TEST(Engine, ReducesOnEveryWiring) {
+  for (const Wires wires : kAllWires) {
+    for (const int size : {1, 2, 3, 4}) {
+      Cluster cluster(size, wires);
+      cluster.Run([&](Engine& engine, int rank) {
+        for (const size_t count : {0u, 1u, 14u, 1000u, 300000u}) {
+          std::vector<float> data(count, static_cast<float>(rank + 1));
+          ASSERT_OK(Allreduce(engine, "t" + std::to_string(count), &data));
+          EXPECT_TRUE(data == std::vector<float>(count, Ranks(size)));
+        }
+        ASSERT_OK(Barrier(engine));
+      });
+    }
+  }
+}
+
+TEST(Engine, OrdersOperationsThatRanksSubmitInAnyOrder) {
+  constexpr int kTensors = 60;
+  constexpr int kRounds = 20;
+  for (const Wires wires : kAllWires) {
+    Cluster cluster(3, wires);
+    cluster.Run([&](Engine& engine, int rank) {
+      std::mt19937 random(rank);
+      std::vector<int> order(kTensors);
+      std::iota(order.begin(), order.end(), 0);
+      for (int round = 0; round < kRounds; ++round) {
+        std::shuffle(order.begin(), order.end(), random);
+        std::vector<std::vector<float>> data(kTensors);
+        std::vector<HandlePtr> handles(kTensors);
+        for (const int t : order) {
+          data[t].assign(1 + t * 7, static_cast<float>((rank + 1) * (t + round)));
+          ASSERT_OK(Submit(engine, AllreduceEntry("tensor" + std::to_string(t), &data[t]), &handles[t]));
+        }
+        std::shuffle(order.begin(), order.end(), random);
+        for (const int t : order) {
+          ASSERT_OK(engine.Wait(handles[t], kPatienceMs * int64_t{1000}, nullptr));
+          EXPECT_EQ(data[t].front(), Ranks(3) * static_cast<float>(t + round));
+          EXPECT_EQ(data[t].back(), data[t].front());
+        }
+      }
+      const auto counters = engine.CountersNow();
+      EXPECT_EQ(counters.at("cache_misses"), uint64_t{kTensors});
+      EXPECT_EQ(counters.at("cache_hits"), uint64_t{kTensors * (kRounds - 1)});
+    });
+  }
+}
+
+TEST(Engine, GathersRaggedAndBroadcasts) {
+  for (const Wires wires : kAllWires) {
+    Cluster cluster(4, wires);
+    cluster.Run([&](Engine& engine, int rank) {
+      std::vector<int32_t> rows(2 * rank, rank);  // rank 0 contributes nothing
+      Entry gather;
+      gather.request.kind = OpKind::kAllgather;
+      gather.request.tensors.push_back({DataType::kInt32, {rank, 2}});
+      gather.buffers.push_back({reinterpret_cast<std::byte*>(rows.data()), nullptr});
+      HandlePtr handle;
+      ASSERT_OK(Run(engine, gather, &handle));
+      const Output& output = handle->outputs.at(0);
+      EXPECT_EQ(ToString(output.shape), "[6, 2]");
+      const auto* got = reinterpret_cast<const int32_t*>(output.data.get());
+      EXPECT_TRUE(std::vector<int32_t>(got, got + 12) == (std::vector<int32_t>{1, 1, 2, 2, 2, 2, 3, 3, 3, 3, 3, 3}));
+
+      std::vector<double> data(5000, rank);
+      Entry broadcast;
+      broadcast.request.kind = OpKind::kBroadcast;
+      broadcast.request.name = "weights";
+      broadcast.request.root = 2;
+      broadcast.request.tensors.push_back({DataType::kFloat64, {5000}});
+      auto* bytes = reinterpret_cast<std::byte*>(data.data());
+      broadcast.buffers.push_back({bytes, bytes});
+      ASSERT_OK(Run(engine, broadcast));
+      EXPECT_TRUE(data == std::vector<double>(5000, 2.0));
+    });
+  }
+}
+
+TEST(Engine, TellsEveryRankOfAMismatchInTheSameWords) {
+  for (const Wires wires : kAllWires) {
+    std::vector<std::string> messages(3);
+    Cluster cluster(3, wires);
+    cluster.Run([&](Engine& engine, int rank) {
+      std::vector<float> data(rank == 1 ? 3 : 4, 1.0f);
+      const Status status = Allreduce(engine, "w", &data);
+      EXPECT_TRUE(status.code() == Code::kMismatch);
+      messages[rank] = status.message();
+      std::vector<float> next(4, 1.0f);
+      ASSERT_OK(Allreduce(engine, "w", &next));
+      EXPECT_EQ(next[0], 3.0f);
+    });
+    EXPECT_EQ(messages[0], messages[1]);
+    EXPECT_EQ(messages[0], messages[2]);
+    for (const char* part : {"'w'", "ranks 0, 2", "rank 1", "[3]", "[4]"}) {
+      EXPECT_TRUE(messages[0].find(part) != std::string::npos);
+    }
+  }
+}
+
+TEST(Engine, RefusesWhatOneCallerGotWrong) {
+  Cluster cluster(2, Wires::kInprocWindow);
+  cluster.Run([&](Engine& engine, int rank) {
+    std::vector<float> data(4, 1.0f);
+    std::vector<float> other(4, 1.0f);
+    HandlePtr first;
+    HandlePtr second;
+    if (rank == 0) {
+      ASSERT_OK(Submit(engine, AllreduceEntry("twice", &data), &first));
+      const Status status = Submit(engine, AllreduceEntry("twice", &other), &second);
+      EXPECT_TRUE(status.code() == Code::kDuplicate);
+      EXPECT_TRUE(status.message().find("'twice'") != std::string::npos);
+      ASSERT_OK(engine.Wait(first, -1, nullptr));
+    } else {
+      ASSERT_OK(Allreduce(engine, "twice", &data));
+    }
+    EXPECT_EQ(data[0], 2.0f);
+    Entry entry = AllreduceEntry("shape", &data);
+    entry.request.tensors[0].shape = {-1};
+    EXPECT_TRUE(Submit(engine, entry, &first).code() == Code::kInvalidArgument);
+    entry.request.tensors[0].shape = {int64_t{1} << 62, 4};
+    EXPECT_TRUE(Submit(engine, entry, &first).code() == Code::kInvalidArgument);
+    entry.process_set = 7;
+    EXPECT_TRUE(Submit(engine, entry, &first).code() == Code::kInvalidArgument);
+  });
+}
+
+TEST(Engine, WaitEndsAtItsLimitAndTheOperationGoesOn) {
+  Cluster cluster(2, Wires::kShm);
+  cluster.Run([&](Engine& engine, int rank) {
+    std::vector<float> data(1, 1.0f);
+    HandlePtr handle;
+    if (rank == 0) {
+      ASSERT_OK(Submit(engine, AllreduceEntry("late", &data), &handle));
+      EXPECT_TRUE(engine.Wait(handle, 20000, nullptr).code() == Code::kTimeout);
+      ASSERT_OK(engine.Wait(handle, -1, nullptr));
+    } else {
+      std::this_thread::sleep_for(std::chrono::milliseconds(60));
+      ASSERT_OK(Allreduce(engine, "late", &data));
+    }
+    EXPECT_EQ(data[0], 2.0f);
+  });
+}
+
+TEST(Engine, CallsSinksOnceAndServesManyThreads) {
+  constexpr int kThreads = 4;
+  constexpr int kEach = 50;
+  for (const Wires wires : {Wires::kInprocWindow, Wires::kTcp}) {
+    Cluster cluster(2, wires);
+    cluster.Run([&](Engine& engine, int) {
+      std::atomic<int> called{0};
+      std::vector<std::vector<float>> data(kThreads * kEach, std::vector<float>(100, 1.0f));
+      RunRanks(kThreads, [&](int thread) {
+        for (int i = 0; i < kEach; ++i) {
+          const int t = thread * kEach + i;
+          Entry entry = AllreduceEntry("x" + std::to_string(t), &data[t]);
+          entry.on_complete = [&](const Status& status) { called += status.ok() ? 1 : 1000000; };
+          HandlePtr handle;
+          ASSERT_OK(Submit(engine, std::move(entry), &handle));
+          if (i % 3 == 0) ASSERT_OK(engine.Wait(handle, -1, nullptr));
+        }
+      });
+      ASSERT_OK(Barrier(engine));
+      for (int t = 0; called < kThreads * kEach && t < 20000; ++t) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+      EXPECT_EQ(called.load(), kThreads * kEach);
+      for (const auto& one : data) EXPECT_EQ(one[99], 2.0f);
+    });
+  }
+}
+
+TEST(Engine, SleepsWhenNothingIsSubmitted) {
+  for (const Wires wires : {Wires::kShm, Wires::kTcp}) {
+    Cluster cluster(2, wires);
+    cluster.Run([&](Engine& engine, int) {
+      std::vector<float> data(10, 1.0f);
+      HandlePtr handle;
+      ASSERT_OK(Submit(engine, AllreduceEntry("a", &data), &handle));
+      ASSERT_OK(engine.Wait(handle, -1, nullptr));
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      const auto before = engine.CountersNow().at("wakeups");
+      std::this_thread::sleep_for(std::chrono::milliseconds(500));
+      EXPECT_EQ(engine.CountersNow().at("wakeups"), before);
+    });
+  }
+}
+
+TEST(Engine, LeavesNothingBehind) {
+  for (const Wires wires : {Wires::kShm, Wires::kTcp}) {
+    int descriptors = 0;
+    int mappings = 0;
+    for (int round = 0; round < 12; ++round) {
+      Cluster(2, wires).Run([&](Engine& engine, int) {
+        std::vector<float> data(100000, 1.0f);
+        ASSERT_OK(Allreduce(engine, "a", &data));
+      });
+      if (round == 1) descriptors = OpenDescriptors(), mappings = SharedMappings();
+    }
+    EXPECT_EQ(OpenDescriptors(), descriptors);
+    EXPECT_EQ(SharedMappings(), mappings);
+  }
+}
+
+}  // namespace
+}  // namespace hvd::test

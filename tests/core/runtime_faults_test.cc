@@ -1,0 +1,107 @@
+#include <chrono>
+#include <thread>
+
+#include "base/clock.h"
+#include "check.h"
+#include "cluster.h"
+
+namespace hvd::test {
+namespace {
+
+bool Contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+// Rank 2 stops in the middle of its work (it submits no more) and is then lost: whoever waits for it learns its
+// name at once, as does every later operation, until a new engine.
+TEST(Faults, AStoppedAndThenLostRankIsNamedOnAllOthers) {
+  for (const Wires wires : kAllWires) {
+    Cluster cluster(3, wires);
+    cluster.Run([&](Engine& engine, int rank) {
+      std::vector<float> data(2000000, 1.0f);
+      ASSERT_OK(Allreduce(engine, "before", &data));
+      if (rank == 2) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(100));
+        cluster.CutLinks(2);
+        return;
+      }
+      const int64_t start = NowMicros();
+      const Status status = Allreduce(engine, "after", &data);
+      EXPECT_TRUE(status.code() == Code::kAborted);
+      EXPECT_TRUE(Contains(status.message(), "rank 2"));
+      EXPECT_TRUE(Contains(status.message(), "'after'"));
+      EXPECT_TRUE(NowMicros() - start < 1100000);
+      EXPECT_TRUE(Contains(Allreduce(engine, "later", &data).message(), "rank 2"));
+    });
+  }
+}
+
+TEST(Faults, ARankThatLeavesEarlyIsNamed) {
+  for (const Wires wires : {Wires::kShm, Wires::kTcp}) {
+    Cluster cluster(2, wires);
+    cluster.Run([&](Engine& engine, int rank) {
+      std::vector<float> data(10, 1.0f);
+      ASSERT_OK(Allreduce(engine, "common", &data));
+      if (rank == 1) {
+        engine.Shutdown();
+        return;
+      }
+      const Status status = Allreduce(engine, "alone", &data);
+      EXPECT_TRUE(status.code() == Code::kAborted);
+      for (const char* part : {"rank 1", "finished normally", "'alone'"}) EXPECT_TRUE(Contains(status.message(), part));
+    });
+  }
+}
+
+TEST(Faults, ShutdownFailsWhatIsInFlightAndWhatComesLater) {
+  Cluster cluster(2, Wires::kShm);
+  cluster.Run([&](Engine& engine, int rank) {
+    if (rank == 1) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(200));
+      return;
+    }
+    std::vector<float> data(10, 1.0f);
+    HandlePtr handle;
+    ASSERT_OK(Submit(engine, AllreduceEntry("pending", &data), &handle));
+    std::thread waiter([&] {
+      EXPECT_TRUE(Contains(engine.Wait(handle, -1, nullptr).message(), "shut down"));
+    });
+    std::this_thread::sleep_for(std::chrono::milliseconds(30));
+    engine.Shutdown();
+    waiter.join();
+    EXPECT_TRUE(Allreduce(engine, "late", &data).code() == Code::kShutdown);
+  });
+}
+
+// Ranks that leave right after their last operation must not fail the others' last operation.
+TEST(Faults, LeavingAfterTheLastOperationHarmsNobody) {
+  for (const Wires wires : {Wires::kShm, Wires::kTcp}) {
+    for (int round = 0; round < 20; ++round) {
+      Cluster cluster(3, wires);
+      cluster.Run([&](Engine& engine, int rank) {
+        std::vector<float> data(round % 2 == 0 ? 5 : 700000, static_cast<float>(rank));
+        ASSERT_OK(Allreduce(engine, "last", &data));
+        EXPECT_EQ(data[0], 3.0f);
+        engine.Shutdown();
+      });
+    }
+  }
+}
+
+TEST(Faults, AStalledOperationFailsAtTheLimitThatWasSet) {
+  Config config;
+  config.stall_check_seconds = 0.2;
+  config.stall_shutdown_seconds = 0.5;
+  Cluster cluster(2, Wires::kInprocWindow, {}, config);
+  cluster.Run([&](Engine& engine, int rank) {
+    std::vector<float> data(1, 1.0f);
+    if (rank == 1) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+      return;
+    }
+    const Status status = Allreduce(engine, "lonely", &data);
+    EXPECT_TRUE(status.code() == Code::kAborted);
+    for (const char* part : {"lonely", "1"}) EXPECT_TRUE(Contains(status.message(), part));
+  });
+}
+
+}  // namespace
+}  // namespace hvd::test

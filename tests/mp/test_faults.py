@@ -1,0 +1,76 @@
+"""A rank stops in the middle of a 64 MiB allreduce, is killed or stays stopped: the others learn who, soon."""
+
+import re
+import signal
+import time
+
+import psutil
+import pytest
+from launch import Job, start
+
+VICTIM = 1
+POINT = re.compile(r"failpoint chunk@\d+ on rank 1: stop")
+
+
+def start_with_failpoint(transport: str, chunk: int) -> Job:
+    env = {"HOROVOD_TRANSPORT": transport, "HOROVOD_FAILPOINT": f"chunk@{chunk}:rank{VICTIM}:stop"}
+    return start(3, "big_allreduce.py", env=env)
+
+
+def stopped_rank(job: Job, timeout: float = 60) -> psutil.Process:
+    """The victim, once it has stopped itself."""
+    deadline = time.monotonic() + timeout
+    while time.monotonic() < deadline:
+        for process in job.survivors():
+            try:
+                if process.status() == psutil.STATUS_STOPPED:
+                    return process
+            except psutil.NoSuchProcess:
+                continue
+        time.sleep(0.02)
+    raise AssertionError("no rank reached the failpoint\n" + job.finish(0.1).output)
+
+
+def assert_nothing_left(job: Job) -> None:
+    deadline = time.monotonic() + 5
+    while job.survivors() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert job.survivors() == []
+
+
+def failures(output: str) -> dict[int, tuple[float, str]]:
+    found = re.findall(r"rank (\d) failed at ([\d.]+): (.*)", output)
+    return {int(rank): (float(when), text) for rank, when, text in found}
+
+
+@pytest.mark.parametrize("transport", ["shm", "tcp"])
+@pytest.mark.parametrize("chunk", [1, 97, 400])
+def test_a_rank_killed_in_an_allreduce_is_named_within_a_second(transport: str, chunk: int) -> None:
+    job = start_with_failpoint(transport, chunk)
+    victim = stopped_rank(job)
+    killed = time.time()
+    victim.send_signal(signal.SIGKILL)
+    result = job.finish(timeout=30)
+    assert POINT.search(result.output), result.output
+    assert result.returncode == 128 + signal.SIGKILL, result.output
+    failed = failures(result.output)
+    assert set(failed) == {0, 2}, result.output
+    for when, text in failed.values():
+        assert "rank 1" in text and "'big'" in text
+        assert when - killed < 1.0, result.output
+    assert_nothing_left(job)
+
+
+@pytest.mark.parametrize("transport", ["shm", "tcp"])
+def test_a_rank_that_stays_stopped_is_named_within_ten_seconds(transport: str) -> None:
+    job = start_with_failpoint(transport, 50)
+    stopped_rank(job)
+    stopped = time.time()
+    result = job.finish(timeout=40)
+    assert result.returncode != 0
+    failed = failures(result.output)
+    assert set(failed) == {0, 2}, result.output
+    for when, text in failed.values():
+        assert "rank 1" in text and "stopped" in text
+        assert when - stopped < 10.0, result.output
+    assert_nothing_left(job)

@@ -1,0 +1,464 @@
+"""DistributedOptimizer over the fake core, as one of two ranks."""
+
+import copy
+import gc
+import pickle
+import warnings
+
+import pytest
+import torch
+from fake_core import AVERAGE, NAMES, SUM
+from torch import nn
+
+import horovod.torch as hvd
+from horovod.common.exceptions import HorovodInternalError
+
+
+@pytest.fixture
+def two(core):
+    """A job of two ranks that send the same."""
+    core.size = 2
+    return core
+
+
+def model(seed=0):
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
+
+
+def wrapped(net, base=torch.optim.SGD, lr=0.1, **options):
+    options.setdefault("named_parameters", net.named_parameters())
+    return hvd.DistributedOptimizer(base(net.parameters(), lr=lr), **options)
+
+
+def backward(net, scale=1.0):
+    torch.manual_seed(1)
+    (net(torch.randn(5, 3)).pow(2).sum() * scale).backward()
+
+
+def names_of(core):
+    return [request.name for request in core.requests]
+
+
+PARAMETERS = [
+    "2.bias",
+    "2.weight",
+    "0.bias",
+    "0.weight",
+]  # in the order in which backward makes their gradients
+
+
+def test_class_and_sharing(two):
+    net = model()
+    plain = torch.optim.Adam(net.parameters(), lr=0.25)
+    optimizer = hvd.DistributedOptimizer(plain, named_parameters=net.named_parameters())
+    assert isinstance(optimizer, torch.optim.Adam)
+    assert type(optimizer).__name__ == "Adam"
+    assert optimizer.param_groups[0]["lr"] == 0.25
+    backward(net)
+    optimizer.step()
+    assert plain.state is optimizer.state
+    assert len(plain.state) == 4
+
+
+@pytest.mark.parametrize("base", [torch.optim.SGD, torch.optim.Adam])
+def test_same_as_alone_when_all_send_the_same(two, base):
+    ours, alone = model(), model()
+    optimizer, reference = wrapped(ours, base), base(alone.parameters(), lr=0.1)
+    for _ in range(3):
+        for net, opt in ((ours, optimizer), (alone, reference)):
+            opt.zero_grad()
+            backward(net)
+            opt.step()
+    for mine, theirs in zip(ours.parameters(), alone.parameters(), strict=True):
+        assert torch.equal(mine, theirs)
+
+
+def test_gradients_leave_during_backward_under_stable_names(two):
+    net = model()
+    optimizer = wrapped(net)
+    seen = []
+    net[0].weight.register_hook(lambda gradient: seen.append(names_of(two)))
+    for _ in range(2):
+        backward(net)
+        optimizer.step()
+        optimizer.zero_grad()
+    expected = ["DistributedOptimizer." + name for name in PARAMETERS]
+    assert names_of(two) == expected * 2
+    assert set(seen[0]) >= set(expected[:2])  # the first had left before the last gradient existed
+
+
+def test_step_sees_the_reduced_gradient(two):
+    net = model()
+    optimizer = wrapped(net, op=hvd.Sum)
+    backward(net)
+    local = torch.autograd.grad(net(torch.ones(1, 3)).sum(), net[2].bias)[0]
+    optimizer.step()
+    assert local.shape == net[2].bias.grad.shape
+    torch.manual_seed(1)
+    alone = model()
+    backward(alone)
+    assert torch.allclose(net[2].bias.grad, 2 * alone[2].bias.grad)
+
+
+@pytest.mark.parametrize(
+    ("options", "op", "factors"),
+    [
+        ({}, AVERAGE, (1, 1)),
+        ({"op": hvd.Sum}, SUM, (1, 1)),
+        ({"gradient_predivide_factor": 4.0}, AVERAGE, (0.25, 4)),
+    ],
+)
+def test_op_and_factors(two, options, op, factors):
+    net = model()
+    optimizer = wrapped(net, **options)
+    backward(net)
+    assert {(r.op, r.prescale, r.postscale) for r in two.requests} == {(op, *factors)}
+    optimizer.step()
+
+
+@pytest.mark.parametrize(
+    ("compression", "dtype"), [("fp16", "float16"), ("bf16", "bfloat16"), ("none", "float32")]
+)
+@pytest.mark.parametrize("groups", [None, 2])
+def test_compression(two, compression, dtype, groups):
+    net, alone = model(), model()
+    optimizer = wrapped(net, compression=getattr(hvd.Compression, compression), groups=groups)
+    backward(net)
+    backward(alone)
+    optimizer.synchronize()
+    sent = {spec[2] for request in two.requests for spec in request.tensors}
+    assert sent == {NAMES.index(dtype)}
+    for mine, theirs in zip(net.parameters(), alone.parameters(), strict=True):
+        assert mine.grad.dtype == torch.float32
+        assert torch.allclose(mine.grad, theirs.grad, rtol=1e-2)
+
+
+def test_backward_passes_per_step(two):
+    net, alone = model(), model()
+    optimizer = wrapped(net, backward_passes_per_step=2)
+    backward(net)
+    assert two.requests == []
+    backward(net, 2.0)
+    assert len(two.requests) == 4
+    optimizer.synchronize()
+    backward(alone)
+    backward(alone, 2.0)
+    for mine, theirs in zip(net.parameters(), alone.parameters(), strict=True):
+        assert torch.allclose(mine.grad, theirs.grad)
+    backward(net)
+    backward(net)
+    with pytest.raises(AssertionError, match=r"'2\.bias'.*backward_passes_per_step"):
+        backward(net)
+    optimizer.step()
+    two.requests.clear()
+    optimizer.set_backward_passes_per_step(1)
+    optimizer.zero_grad()
+    backward(net)
+    assert len(two.requests) == 4
+    optimizer.step()
+
+
+def test_wrong_arguments(two):
+    net = model()
+    plain = torch.optim.SGD(net.parameters(), lr=0.1)
+    named = list(net.named_parameters())
+    cases = [
+        ({"named_parameters": [p for _, p in named]}, "sequence of tuples"),
+        ({"named_parameters": [("same", p) for _, p in named]}, "duplicates: same"),
+        ({"named_parameters": named[:3]}, "not named"),
+        ({"backward_passes_per_step": 0}, "must be > 0"),
+        ({"gradient_predivide_factor": 2.0, "op": hvd.Sum}, "op != Average"),
+        ({"groups": -1}, "groups"),
+        ({"groups": [net[0].weight]}, "groups"),
+        ({"groups": [[net[0].weight], [net[0].weight]]}, "only appear once"),
+        ({"op": 9}, "op=9"),
+        ({"process_set": hvd.ProcessSet([0])}, "global_process_set"),
+    ]
+    for options, text in cases:
+        with pytest.raises(ValueError, match=text):
+            hvd.DistributedOptimizer(plain, **options)
+    with pytest.raises(TypeError, match="fp16"):
+        hvd.DistributedOptimizer(plain, compression={"fp16": True})
+    with pytest.raises(NotImplementedError, match="Adasum"):
+        hvd.DistributedOptimizer(plain, op=hvd.Adasum)
+    with pytest.raises(ValueError, match="already"):
+        hvd.DistributedOptimizer(hvd.DistributedOptimizer(plain))
+    optimizer = hvd.DistributedOptimizer(plain)
+    with pytest.raises(ValueError, match="must be > 0"):
+        optimizer.set_backward_passes_per_step(0)
+    assert optimizer.find_duplicates([1, 2, 1, 3, 3]) == {1, 3}
+
+
+def test_names_without_named_parameters(two):
+    net = model()
+    optimizer = wrapped(net, named_parameters=None)
+    backward(net)
+    optimizer.step()
+    assert sorted(names_of(two)) == [f"DistributedOptimizer.noname.0.{index}" for index in range(4)]
+
+
+@pytest.mark.parametrize("groups", ["number", "lists", "num_groups"])
+def test_groups(two, groups):
+    net = model()
+    if groups == "num_groups":
+        with pytest.warns(DeprecationWarning, match="groups"):
+            optimizer = wrapped(net, num_groups=2)
+    else:
+        members = [[net[0].weight, net[2].bias]]
+        optimizer = wrapped(net, groups=2 if groups == "number" else members)
+    for _ in range(2):
+        backward(net)
+        optimizer.step()
+        optimizer.zero_grad()
+    sizes = sorted(len(request.tensors) for request in two.requests)
+    assert sizes == ([2, 2] * 2 if groups != "lists" else [1, 1, 1, 1, 2, 2])
+    assert len(set(names_of(two))) == len(names_of(two)) // 2
+
+
+def test_group_of_mixed_types_is_cut(two):
+    parameters = [
+        nn.Parameter(torch.ones(2, dtype=dtype)) for dtype in (torch.float32, torch.float64, torch.float32)
+    ]
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(parameters, lr=1.0), groups=1)
+    sum(parameter.double().sum() for parameter in parameters).backward()
+    optimizer.step()
+    assert sorted(len(request.tensors) for request in two.requests) == [1, 2]
+
+
+@pytest.mark.parametrize("groups", [None, 1])
+def test_unused_parameters_send_zeros(two, groups):
+    net, unused = model(), nn.Linear(2, 2)
+    both = nn.ModuleList([net, unused])
+    optimizer = wrapped(both, groups=groups)
+    backward(net)
+    optimizer.step()
+    assert sum(len(request.tensors) for request in two.requests) == 6
+    assert torch.equal(unused.weight.grad, torch.zeros(2, 2))
+
+
+def test_frozen_parameters_stay_out_until_thawed(two):
+    net = model()
+    net[0].requires_grad_(False)
+    optimizer = wrapped(net)
+    backward(net)
+    optimizer.step()
+    assert len(two.requests) == 2
+    assert net[0].weight.grad is None
+    net[0].requires_grad_(True)
+    for expected in (6, 10):  # first sent by synchronize, from then on by a hook
+        backward(net)
+        assert len(two.requests) == expected - (2 if expected == 6 else 0)
+        optimizer.step()
+        optimizer.zero_grad()
+        assert len(two.requests) == expected
+    assert "DistributedOptimizer.0.weight" in names_of(two)
+
+
+def test_frozen_later(two):
+    net = model()
+    optimizer = wrapped(net)
+    net[0].requires_grad_(False)
+    backward(net)
+    optimizer.step()
+    assert (len(two.requests), net[0].weight.grad) == (2, None)
+
+
+def test_shared_parameter_is_sent_once(two):
+    net = nn.Sequential(nn.Linear(3, 3, bias=False), nn.Linear(3, 3, bias=False))
+    net[1].weight = net[0].weight
+    optimizer = wrapped(net)
+    backward(net)
+    optimizer.step()
+    assert names_of(two) == ["DistributedOptimizer.0.weight"]
+
+
+def test_added_group(two):
+    net, head = model(), nn.Linear(2, 1)
+    optimizer = wrapped(net)
+    optimizer.add_param_group({"params": head.parameters(), "lr": 0.5})
+    head(net(torch.ones(1, 3))).sum().backward()
+    optimizer.step()
+    assert len(two.requests) == 6
+    assert names_of(two)[:2] == ["DistributedOptimizer.added.1.1", "DistributedOptimizer.added.1.0"]
+
+
+def test_clipping_between_synchronize_and_step(two):
+    net = model()
+    optimizer = wrapped(net)
+    backward(net)
+    optimizer.synchronize()
+    nn.utils.clip_grad_norm_(net.parameters(), 0.5)
+    clipped = [parameter.grad.clone() for parameter in net.parameters()]
+    with optimizer.skip_synchronize(), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        optimizer.step()
+    assert len(two.requests) == 4
+    for parameter, gradient in zip(net.parameters(), clipped, strict=True):
+        assert torch.equal(parameter.grad, gradient)
+
+
+def test_step_after_synchronize_warns_and_reduces_once(two):
+    net = model()
+    optimizer = wrapped(net, op=hvd.Sum)
+    backward(net)
+    optimizer.synchronize()
+    reduced = net[2].bias.grad.clone()
+    with pytest.warns(UserWarning, match="skip_synchronize"):
+        optimizer.step()
+    assert torch.equal(net[2].bias.grad, reduced)
+    assert len(two.requests) == 4
+
+
+def test_closure_is_reduced_after_it_ran(two):
+    net, alone = model(), model()
+    optimizer = wrapped(net, op=hvd.Sum)
+
+    def closure():
+        optimizer.zero_grad()
+        backward(net)
+        return torch.tensor(7.0)
+
+    assert optimizer.step(closure) == 7
+    assert len(two.requests) == 4
+    backward(alone)
+    assert torch.allclose(net[0].weight.grad, 2 * alone[0].weight.grad)
+
+
+def test_zero_grad(two):
+    net = model()
+    optimizer = wrapped(net)
+    backward(net)
+    with pytest.raises(AssertionError, match="race condition"):
+        optimizer.zero_grad()
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=False)
+    assert not net[0].weight.grad.any()
+    optimizer.zero_grad()
+    assert net[0].weight.grad is None
+
+
+@pytest.mark.parametrize("layout", ["transposed", "expanded"])
+def test_gradients_of_any_layout(two, layout):
+    parameter = nn.Parameter(torch.zeros(3, 3))
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD([parameter], lr=1.0), op=hvd.Sum)
+    gradient = torch.arange(3.0).reshape(1, 3)
+    gradient = gradient.expand(3, 3) if layout == "expanded" else torch.arange(9.0).reshape(3, 3).t()
+    parameter.grad = gradient
+    optimizer.step()
+    assert torch.equal(
+        parameter.grad,
+        2 * torch.arange(3.0).expand(3, 3)
+        if layout == "expanded"
+        else 2 * torch.arange(9.0).reshape(3, 3).t(),
+    )
+    assert torch.equal(parameter, -parameter.grad)
+
+
+def test_sparse_gradients(two):
+    net = nn.Embedding(4, 2, sparse=True)
+    optimizer = wrapped(net, sparse_as_dense=True, op=hvd.Sum)
+    net(torch.tensor([1, 1])).sum().backward()
+    optimizer.step()
+    assert net.weight.grad.tolist() == [[0, 0], [4, 4], [0, 0], [0, 0]]
+
+
+def test_failure_in_a_hook_is_told_by_synchronize(two):
+    net = nn.Embedding(4, 2, sparse=True)
+    optimizer = wrapped(net)
+    net(torch.tensor([1])).sum().backward()
+    with pytest.raises(ValueError, match=r"'weight'.*sparse_as_dense"):
+        optimizer.step()
+    net.weight.grad = torch.ones(4, 2)
+    optimizer.step()  # works again
+
+
+def test_refused_submission_is_told_by_synchronize(two):
+    def refuse(request):
+        if request.name.endswith("2.weight"):
+            raise HorovodInternalError("rank 1 is gone")
+
+    net = model()
+    optimizer = wrapped(net)
+    two.refuse = refuse
+    backward(net)
+    with pytest.raises(HorovodInternalError, match=r"'2\.weight'.*rank 1 is gone"):
+        optimizer.synchronize()
+    assert all(request.complete for request in two.requests)  # the others were waited for
+    two.refuse = None
+    optimizer.zero_grad()
+    backward(net)
+    optimizer.step()
+
+
+def test_alone_nothing_is_sent(core, monkeypatch):
+    monkeypatch.delenv("HOROVOD_ELASTIC", raising=False)
+    net = model()
+    optimizer = wrapped(net)
+    backward(net)
+    optimizer.synchronize()
+    with optimizer.skip_synchronize():
+        optimizer.step()
+    assert core.requests == []
+    monkeypatch.setenv("HOROVOD_ELASTIC", "1")
+    net = model()
+    optimizer = wrapped(net)
+    backward(net)
+    optimizer.step()
+    assert len(core.requests) == 4
+
+
+def test_state_dict_and_copies(two):
+    net = model()
+    optimizer = wrapped(net, torch.optim.Adam)
+    backward(net)
+    optimizer.step()
+    state = copy.deepcopy(optimizer.state_dict())
+    for plain in (copy.deepcopy(optimizer), pickle.loads(pickle.dumps(optimizer))):
+        assert type(plain) is torch.optim.Adam
+        assert str(plain.state_dict()) == str(state)
+    backward(net)
+    optimizer.load_state_dict(state)  # waits for what is in flight
+    assert all(request.complete for request in two.requests)
+    assert str(optimizer.state_dict()) == str(state)
+    optimizer.zero_grad()
+    backward(net)
+    optimizer.step()
+
+
+def test_hooks_end_with_the_optimizer(two):
+    net = model()
+    wrapped(net)
+    gc.collect()
+    optimizer = wrapped(net)
+    backward(net)
+    optimizer.step()
+    assert len(two.requests) == 4
+
+
+def test_schedulers(two):
+    net = model()
+    plain = torch.optim.SGD(net.parameters(), lr=1.0)
+    before = torch.optim.lr_scheduler.StepLR(plain, 1, 0.5)
+    optimizer = hvd.DistributedOptimizer(plain, named_parameters=net.named_parameters())
+    after = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
+    backward(net)
+    optimizer.step()
+    assert len(two.requests) == 4
+    after.step()
+    assert plain.param_groups[0]["lr"] == 0.5
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        before.step()
+    assert optimizer.param_groups[0]["lr"] == 0.25
+
+
+def test_step_hooks_run_once(two):
+    net = model()
+    optimizer = wrapped(net)
+    calls = []
+    optimizer.register_step_pre_hook(lambda *_: calls.append("pre"))
+    optimizer.register_step_post_hook(lambda *_: calls.append("post"))
+    backward(net)
+    optimizer.step()
+    assert calls == ["pre", "post"]
