@@ -47,7 +47,8 @@ class CMakeBuild(build_ext):
         }
         settings = [f"-D{name}={value}" for name, value in definitions.items()]
         jobs = os.environ.get("CMAKE_BUILD_PARALLEL_LEVEL", "2")
-        self.spawn([cmake, "-S", str(ROOT), "-B", str(build_dir), "-G", "Ninja", *settings])
+        quiet = [] if self.distribution.verbose else ["--log-level=WARNING"]
+        self.spawn([cmake, *quiet, "-S", str(ROOT), "-B", str(build_dir), "-G", "Ninja", *settings])
         subprocess.run([cmake, "--build", str(build_dir), "--target", "_core", "-j", jobs], check=True)
         self.deliver(build_dir / "lib", Path(self.get_ext_fullpath(ext.name)))
 

@@ -15,7 +15,7 @@ struct alignas(128) PhaseLine {
 struct Board::Segment {
   StartLine start[2];
   PhaseLine phase[kPhases];
-  alignas(4096) std::byte small[2][kInlineBytes];
+  alignas(4096) std::byte small[2][kSlotBytes];
   alignas(4096) std::byte staging[kStagingSlots][kChunkBytes];
 };
 

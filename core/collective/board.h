@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -11,7 +12,7 @@
 namespace hvd {
 
 constexpr size_t kTinyBytes = 56;          // fits in the cache line of its flag
-constexpr size_t kInlineBytes = 4 << 10;   // largest payload of one rank that travels in a slot
+constexpr size_t kSlotBytes = 64 << 10;    // largest payload of one rank that travels in a slot
 constexpr size_t kChunkBytes = 128 << 10;  // largest part of a stream that is staged at once
 constexpr uint64_t kStagingSlots = 4;      // chunks of one rank that may be staged at once
 
@@ -46,6 +47,9 @@ class Board {
 
   int rank() const { return rank_; }
   int size() const { return size_; }
+  // Up to here it is faster that everybody reads everybody's slot once than to share the work in phases. All
+  // slots together stay within half a step.
+  int64_t inline_bytes() const { return static_cast<int64_t>(kSlotBytes) * 2 / std::max(size_, 2); }
 
   uint64_t NextOperation() { return next_operation_++; }
   uint64_t NextChunks(uint64_t count);

@@ -133,8 +133,8 @@ class ChunkedAllgather : public StepMachine {
 };
 
 std::unique_ptr<StepMachine> Make(Board* board, std::vector<PieceStream> parts) {
-  const bool fits = std::all_of(parts.begin(), parts.end(), [](const PieceStream& part) {
-    return part.bytes() <= static_cast<int64_t>(kInlineBytes);
+  const bool fits = std::all_of(parts.begin(), parts.end(), [=](const PieceStream& part) {
+    return part.bytes() <= board->inline_bytes();
   });
   if (fits) return std::make_unique<InlineAllgather>(board, std::move(parts));
   return std::make_unique<ChunkedAllgather>(board, std::move(parts));

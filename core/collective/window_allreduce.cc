@@ -176,7 +176,7 @@ class ChunkedAllreduce : public StepMachine {
 
 std::unique_ptr<StepMachine> MakeWindowAllreduce(Board* board, const CollectiveSpec& spec) {
   PieceStream stream(spec.pieces);
-  if (stream.bytes() <= static_cast<int64_t>(kInlineBytes)) {
+  if (stream.bytes() <= board->inline_bytes()) {
     return std::make_unique<InlineAllreduce>(board, spec.reduction, std::move(stream));
   }
   return std::make_unique<ChunkedAllreduce>(board, spec.reduction, std::move(stream));

@@ -32,11 +32,19 @@ bool Cycle::Drain(int64_t now_us) {
 }
 
 Status Cycle::Tick(int64_t now_us, bool* moved) {
-  for (auto& transport : transports_) HVD_RETURN_IF_ERROR(transport->Progress(moved));
   bool unsent = false;
   for (auto& set : sets_) {
     HVD_RETURN_IF_ERROR(set->Tick(now_us, moved));
     unsent |= !set->idle();
+  }
+  // Last, so that everything that was just posted is known before anybody sleeps.
+  for (auto& transport : transports_) {
+    bool bytes_moved = false;
+    HVD_RETURN_IF_ERROR(transport->Progress(&bytes_moved));
+    *moved |= bytes_moved;
+    for (int peer = transport->TakeEnded(); peer >= 0; peer = transport->TakeEnded()) {
+      options_.on_failure(peer, "rank " + std::to_string(peer) + " closed its control link.");
+    }
   }
   unsent_.store(unsent, std::memory_order_relaxed);
   if (options_.stall_warning_us > 0 && now_us >= next_stall_check_us_) CheckStall(now_us);

@@ -150,7 +150,14 @@ void Watcher::HearSuspicions() {
   }
   if (suspicions.empty()) return;
   for (auto& peer : peers_) HearPeer(*peer);
-  for (const Suspicion& suspicion : suspicions) Raise(suspicion.peer, suspicion.reason);
+  for (const Suspicion& suspicion : suspicions) {
+    // Who has said goodbye may close its links; CheckDeparted knows whether it is missed.
+    if (!Departed(suspicion.peer)) Raise(suspicion.peer, suspicion.reason);
+  }
+}
+
+bool Watcher::Departed(int rank) const {
+  return std::any_of(peers_.begin(), peers_.end(), [rank](const auto& p) { return p->rank() == rank && p->departed; });
 }
 
 void Watcher::HearPeer(WatchedPeer& peer) {

@@ -60,6 +60,7 @@ class Watcher {
   void CheckDeparted();
   void HearSuspicions();
   void HearPeer(WatchedPeer& peer);
+  bool Departed(int rank) const;
   void LauncherGone();
   void Raise(int culprit, const std::string& reason);
 

@@ -67,13 +67,15 @@ Status MakeTcp(EngineOptions* options, LinkRole role, tcp::Integrity integrity, 
   tcp.rank = options->rank;
   tcp.size = options->size;
   tcp.integrity = integrity;
+  tcp.peers_may_leave = role == LinkRole::kControl;
   return tcp::TcpTransport::Make(tcp, TakeLinks(options, role), &wired->transports.emplace_back());
 }
 
 Status MakeTransports(EngineOptions* options, const Waker& waker, Wired* wired) {
   if (options->wiring == Wiring::kInproc) {
     for (const uint32_t channel : {kControlChannel, kDataChannel}) {
-      wired->transports.push_back(options->fabric->MakeTransport(channel, options->rank, waker));
+      const bool peers_may_leave = channel == kControlChannel;
+      wired->transports.push_back(options->fabric->MakeTransport(channel, options->rank, waker, peers_may_leave));
     }
     return Status::Ok();
   }

@@ -90,8 +90,10 @@ def run(
     postscale: float = 1.0,
     root: int = 0,
     process_set: int = 0,
+    keep: Any = None,
 ) -> list[Output] | None:
-    """submit and wait in one call: the fast path of blocking operations."""
+    """submit and wait in one call: the fast path of blocking operations. ``keep`` owns the memory: when a signal
+    handler raises during the wait, the operation is still in flight and ``keep`` is kept alive for it."""
 
 def counters() -> dict[str, int]:
     """Totals since init: collectives, tensors, bytes, cache_hits, cache_misses, wakeups, responses, control_messages."""

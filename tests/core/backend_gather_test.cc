@@ -120,8 +120,18 @@ void Broadcast(Rank* rank, Backend* backend, int root, const std::vector<int64_t
 }
 
 TEST(Broadcast, EveryRoot) {
-  const std::vector<std::vector<int64_t>> shapes = {
-      {}, {0}, {1}, {56}, {57}, {4096}, {4097}, {1'000'003}, {5, 0, 70'000, 1, 300'000}, {3, 0, 9}};
+  const std::vector<std::vector<int64_t>> shapes = {{},
+                                                    {0},
+                                                    {1},
+                                                    {56},
+                                                    {57},
+                                                    {4097},
+                                                    {32768},
+                                                    {65536},
+                                                    {65537},
+                                                    {1'000'003},
+                                                    {5, 0, 70'000, 1, 300'000},
+                                                    {3, 0, 9}};
   for (Medium medium : AllMedia()) {
     for (int ranks : kRanks) {
       World world(medium, ranks);

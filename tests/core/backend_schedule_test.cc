@@ -36,7 +36,7 @@ struct Operation {
 };
 
 int64_t RandomCount(std::mt19937_64& random) {
-  const int64_t scales[] = {4, 16, 1000, 3000, 60'000};
+  const int64_t scales[] = {4, 16, 1000, 9000, 60'000};
   return static_cast<int64_t>(random() % static_cast<uint64_t>(scales[random() % 5]));
 }
 

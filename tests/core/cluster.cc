@@ -41,7 +41,7 @@ Cluster::~Cluster() {
 }
 
 void Cluster::CutLinks(int rank) {
-  for (const int fd : duplicates_[rank]) shutdown(fd, SHUT_RDWR);
+  for (const int fd : duplicates_[rank]) shutdown(fd, SHUT_WR);  // one-sided: the rank itself hears no end and blames nobody
 }
 
 EngineOptions Cluster::OptionsFor(int rank) {

@@ -3,7 +3,6 @@
 import inspect
 import json
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -18,11 +17,12 @@ RANK_MAIN = Path(__file__).with_name("rank_main.py")
 
 @pytest.fixture
 def run_ranks(tmp_path: Path) -> Callable[..., list[Any]]:
-    """``run_ranks(np, function)``: calls a function of a test file in ``np`` ranks and returns their results.
+    """``run_ranks(np, function)``: calls a function of a test file in ``np`` ranks and returns their
+    results.
 
-    The function takes ``arguments`` (as JSON) and returns what JSON can express; results are in rank order. It
-    initialises horovod itself. The test fails with the ranks' output when one of them fails, or when ``timeout``
-    seconds have passed. ``env`` adds variables.
+    The function takes ``arguments`` (as JSON) and returns what JSON can express; results are in rank
+    order. It initialises horovod itself. The test fails with the ranks' output when one of them fails, or
+    when ``timeout`` seconds have passed. ``env`` adds variables.
     """
 
     def run(
@@ -36,7 +36,7 @@ def run_ranks(tmp_path: Path) -> Callable[..., list[Any]]:
         folder.mkdir()
         source = inspect.getsourcefile(function)
         command = [sys.executable, str(RANK_MAIN), str(source), function.__name__, str(folder)]
-        command.append(json.dumps(list(arguments)))
+        command += [json.dumps(list(arguments)), str(timeout)]
         if np > 1:
             command = [sys.executable, "-m", "horovod.runner.launch", "-np", str(np), *command]
         output = _run(command, {**os.environ, "OMP_NUM_THREADS": "1", **_path(), **(env or {})}, timeout)
@@ -60,17 +60,12 @@ def _run(command: list[str], environment: dict[str, str], timeout: float) -> str
         stderr=subprocess.STDOUT,
         env=environment,
         text=True,
-        start_new_session=True,
     )
     try:
-        output, _ = process.communicate(timeout=timeout)
+        output, _ = process.communicate(timeout=timeout + 15)  # the ranks end by themselves before that
     except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGABRT)  # a rank that hangs shows where
-        try:
-            output, _ = process.communicate(timeout=10)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            output, _ = process.communicate()
+        process.terminate()
+        output, _ = process.communicate()
         pytest.fail(f"not done after {timeout} seconds\n{output}", pytrace=False)
     assert process.returncode == 0, f"status {process.returncode}\n{output}"
     return output

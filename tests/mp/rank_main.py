@@ -1,13 +1,12 @@
 """Runs one function of a test file in this process and leaves its result where the test looks for it.
 
-    rank_main.py FILE FUNCTION FOLDER ARGUMENTS
+rank_main.py FILE FUNCTION FOLDER ARGUMENTS
 """
 
 import faulthandler
 import importlib.util
 import json
 import os
-import signal
 import sys
 from pathlib import Path
 
@@ -25,12 +24,14 @@ def load(file: str):
 
 def main() -> None:
     """See the text of this file."""
-    faulthandler.register(signal.SIGABRT, all_threads=True, chain=True)
-    file, function, folder, arguments = sys.argv[1:]
+    file, function, folder, arguments, seconds = sys.argv[1:]
+    faulthandler.dump_traceback_later(float(seconds), exit=True)
     result = getattr(load(file), function)(*json.loads(arguments))
     text = json.dumps(result)
     target = Path(folder) / f"{os.environ.get('HOROVOD_RANK', '0')}.json"
     target.write_text(text, encoding="utf-8")
+    faulthandler.cancel_dump_traceback_later()
+    faulthandler.dump_traceback_later(10, exit=True)  # for the end of the interpreter
 
 
 if __name__ == "__main__":

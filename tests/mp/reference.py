@@ -25,8 +25,8 @@ def numbers(rank, dtype, size, seed=0):
 
 
 def tensor(array, dtype):
-    """The array as a tensor of the named type."""
-    return torch.from_numpy(np.ascontiguousarray(array)).to(getattr(torch, dtype))
+    """The array as a tensor of the named type, with memory of its own."""
+    return torch.from_numpy(np.array(array)).to(getattr(torch, dtype))
 
 
 def array(result):

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from horovod.runner import guard
+
 _ROOT = Path(__file__).resolve().parents[2]
 _MARKER = "HOROVOD_TEST_CENSUS"
 _LAUNCHER = [sys.executable, "-m", "horovod.runner.launch"]
@@ -222,7 +224,9 @@ def test_killed_rank_gives_137_and_survivors_may_report(job: Job) -> None:
 
 
 def test_deaf_rank_is_killed_after_the_grace_time(job: Job) -> None:
-    hasty = "from horovod.runner import ending, launch\nending.REPORT_SECONDS, ending.GRACE_SECONDS = 0.3, 0.6\n"
+    hasty = (
+        "from horovod.runner import ending, launch\nending.REPORT_SECONDS, ending.GRACE_SECONDS = 0.3, 0.6\n"
+    )
     script = _python("signal.signal(signal.SIGTERM, signal.SIG_IGN)\nif rank: sys.exit(9)\ntime.sleep(60)")
     command = [sys.executable, "-c", hasty + "launch.run_commandline()", "-np", "2", *script]
     begin = time.monotonic()
@@ -313,10 +317,19 @@ def test_killed_launcher_leaves_nothing(job: Job) -> None:
     )
     process = job.start("-np", "2", *script)
     _read_until(process, b"ready", 2)
-    assert len(job.census()) == 7
+    deadline = time.monotonic() + 5
+    while len(job.census()) != 7:  # a process shows no environment in the moment in which it starts a program
+        assert time.monotonic() < deadline, job.census()
+        time.sleep(0.02)
+    children = {child.pid for child in guard.processes() if child.parent == process.pid}
+    assert len(children) == 3  # the guard and the ranks
     process.kill()
     process.wait()
+    deadline = time.monotonic() + 3
     job.wait_until_gone(3.0)
+    while children & {child.pid for child in guard.processes()}:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
     process.communicate()
 
 

@@ -115,10 +115,8 @@ class FakeCore:
         return (self.rank, self.size, self.rank, self.size, 0, 1)
 
     def submit(self, kind, name, tensors, op=1, prescale=1.0, postscale=1.0, root=0, process_set=0):
-        from horovod.common.exceptions import HorovodInternalError
-
         if not self.up:
-            raise HorovodInternalError("not running")
+            raise ValueError("Horovod has not been initialized; use hvd.init().")
         tensors = [(int(a), int(b), int(dtype), tuple(map(int, shape))) for a, b, dtype, shape in tensors]
         request = Request(kind, name, tensors, op, prescale, postscale, root)
         if name is not None and any(r.name == name and not r.complete for r in self.pending.values()):
@@ -144,8 +142,8 @@ class FakeCore:
         request = self.pending.get(handle)
         return request is None or request.complete
 
-    def run(self, *arguments):
-        return self.wait(self.submit(*arguments))
+    def run(self, kind, name, tensors, op=1, prescale=1.0, postscale=1.0, root=0, process_set=0, keep=None):
+        return self.wait(self.submit(kind, name, tensors, op, prescale, postscale, root, process_set))
 
     def progress(self):
         """Lets everything submitted so far complete."""

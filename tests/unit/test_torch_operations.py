@@ -8,7 +8,7 @@ import torch
 from fake_core import AVERAGE, MAX, NAMES, SUM
 
 import horovod.torch as hvd
-from horovod.common.exceptions import HorovodInternalError, TensorMismatchError
+from horovod.common.exceptions import TensorMismatchError
 from horovod.torch.operations import ops
 
 DTYPES = [getattr(torch, name) for name in NAMES]
@@ -231,7 +231,7 @@ def test_barrier(core):
 
 def test_operation_before_init(core):
     core.up = False
-    with pytest.raises(HorovodInternalError):
+    with pytest.raises(ValueError, match="not been initialized"):
         hvd.allreduce_(torch.ones(2))
 
 
@@ -248,6 +248,14 @@ def test_tensors_live_until_the_operation_is_complete(core):
     gc.collect()
     assert alive() is None
     assert ops._handle_map == {}
+
+
+def test_blocking_operation_gives_the_core_its_tensor_to_keep(core, monkeypatch):
+    given = []
+    monkeypatch.setattr(core, "run", lambda *arguments: given.append(arguments))
+    tensor = torch.ones(2)
+    hvd.allreduce_(tensor)
+    assert given[0][8] is tensor
 
 
 def test_failure_forgets_the_handle(core):
@@ -269,9 +277,6 @@ def test_interrupted_wait_keeps_the_tensor(core, monkeypatch):
     monkeypatch.setattr(core, "wait", interrupted)
     with pytest.raises(KeyboardInterrupt):
         hvd.synchronize(handle)
-    with pytest.raises(KeyboardInterrupt):
-        hvd.allreduce_(torch.ones(2))
-    assert len(ops._abandoned) == 1
     monkeypatch.setattr(core, "wait", wait)
     assert hvd.synchronize(handle).tolist() == [1, 1, 1]
 

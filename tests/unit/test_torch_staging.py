@@ -7,7 +7,6 @@ import torch
 
 import horovod.torch as hvd
 from horovod.common.deferred import DeferredSubmitter
-from horovod.common.exceptions import HorovodInternalError
 from horovod.common.tensor_glue import Result
 from horovod.torch import staging
 from horovod.torch.operations import ops
@@ -84,7 +83,7 @@ def test_failed_submission_is_raised_by_synchronize(core, device):
     core.up = False
     handle = start(torch.ones(2), Result.IN_PLACE, device)
     device.done.set()
-    with pytest.raises(HorovodInternalError, match="not running"):
+    with pytest.raises(ValueError, match="not been initialized"):
         hvd.synchronize(handle)
     assert hvd.synchronize(handle) is None
 

@@ -12,9 +12,10 @@ std::unique_ptr<Window> Fabric::MakeWindow(uint32_t set, const std::vector<int>&
   return std::make_unique<InprocWindow>(std::move(board), static_cast<int>(position), waker);
 }
 
-std::unique_ptr<Transport> Fabric::MakeTransport(uint32_t channel, int rank, const Waker& waker) {
+std::unique_ptr<Transport> Fabric::MakeTransport(uint32_t channel, int rank, const Waker& waker,
+                                                 bool peers_may_leave) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  return std::make_unique<InprocTransport>(hubs_.Get(channel, rank, size_), rank, waker);
+  return std::make_unique<InprocTransport>(hubs_.Get(channel, rank, size_), rank, waker, peers_may_leave);
 }
 
 }  // namespace hvd::inproc

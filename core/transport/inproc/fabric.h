@@ -25,7 +25,8 @@ class Fabric {
   // `members` are global ranks; `rank` is the caller's global rank and one of them.
   std::unique_ptr<Window> MakeWindow(uint32_t set, const std::vector<int>& members, int rank,
                                      const Waker& waker);
-  std::unique_ptr<Transport> MakeTransport(uint32_t channel, int rank, const Waker& waker);
+  std::unique_ptr<Transport> MakeTransport(uint32_t channel, int rank, const Waker& waker,
+                                           bool peers_may_leave = false);
 
  private:
   using Key = std::pair<uint32_t, int>;

@@ -54,8 +54,8 @@ void Hub::Ring(int rank) {
   if (wakers_[rank].valid()) Waker::Ring(wakers_[rank].get());
 }
 
-InprocTransport::InprocTransport(std::shared_ptr<Hub> hub, int rank, const Waker& waker)
-    : hub_(std::move(hub)), rank_(rank), peers_(hub_->size()) {
+InprocTransport::InprocTransport(std::shared_ptr<Hub> hub, int rank, const Waker& waker, bool peers_may_leave)
+    : hub_(std::move(hub)), rank_(rank), peers_may_leave_(peers_may_leave), peers_(hub_->size()) {
   hub_->Join(rank, waker);
 }
 
@@ -77,8 +77,9 @@ void InprocTransport::Recv(int peer, const FrameTag& tag, void* data, size_t cap
 Status InprocTransport::Progress(bool* moved) {
   *moved = false;
   for (int peer = 0; peer < size() && failure_.ok(); ++peer) {
+    if (peers_[peer].ended) continue;
     failure_ = PushSends(peer, moved);
-    if (failure_.ok()) failure_ = PopRecvs(peer, moved);
+    if (failure_.ok() && !peers_[peer].ended) failure_ = PopRecvs(peer, moved);
   }
   return failure_;
 }
@@ -88,7 +89,7 @@ Status InprocTransport::PushSends(int peer, bool* moved) {
   while (!sends.empty()) {
     const PostedSend& send = sends.front();
     const Hub::Result result = hub_->Room(rank_, peer, send.bytes);
-    if (result == Hub::Result::kGone) return Lose(peer, "the peer closed the channel");
+    if (result == Hub::Result::kGone) return Gone(peer);
     if (result == Hub::Result::kBlocked) break;
     hub_->Push(rank_, peer, {send.tag, {send.data, send.data + send.bytes}});
     send.transfer->bytes = send.bytes;
@@ -105,7 +106,7 @@ Status InprocTransport::PopRecvs(int peer, bool* moved) {
     Frame frame;
     PostedRecv recv;
     const Hub::Result result = hub_->Pop(peer, rank_, &recvs, &frame, &recv);
-    if (result == Hub::Result::kGone) return Lose(peer, "the peer closed the channel");
+    if (result == Hub::Result::kGone) return Gone(peer);
     if (result == Hub::Result::kBlocked) break;
     if (frame.payload.size() > recv.capacity) return Lose(peer, "a frame is longer than its receive");
     if (!frame.payload.empty()) std::memcpy(recv.data, frame.payload.data(), frame.payload.size());
@@ -114,6 +115,22 @@ Status InprocTransport::PopRecvs(int peer, bool* moved) {
     *moved = true;
   }
   return Status::Ok();
+}
+
+Status InprocTransport::Gone(int peer) {
+  if (!peers_may_leave_) return Lose(peer, "the peer closed the channel");
+  peers_[peer].ended = true;
+  for (const PostedSend& send : peers_[peer].sends) send.transfer->done = true;
+  peers_[peer].sends.clear();
+  ended_.push_back(peer);
+  return Status::Ok();
+}
+
+int InprocTransport::TakeEnded() {
+  if (ended_.empty()) return -1;
+  const int peer = ended_.back();
+  ended_.pop_back();
+  return peer;
 }
 
 Status InprocTransport::Lose(int peer, const std::string& why) {

@@ -49,7 +49,7 @@ class Hub {
 
 class InprocTransport : public Transport {
  public:
-  InprocTransport(std::shared_ptr<Hub> hub, int rank, const Waker& waker);
+  InprocTransport(std::shared_ptr<Hub> hub, int rank, const Waker& waker, bool peers_may_leave);
   ~InprocTransport() override { Close(); }
 
   int rank() const override { return rank_; }
@@ -58,6 +58,7 @@ class InprocTransport : public Transport {
   void Recv(int peer, const FrameTag& tag, void* data, size_t capacity, Transfer* transfer) override;
   Status Progress(bool* moved) override;
   int lost_peer() const override { return lost_peer_; }
+  int TakeEnded() override;
   int poll_fd() const override { return -1; }
   void Close() override;
 
@@ -65,14 +66,18 @@ class InprocTransport : public Transport {
   struct Peer {
     std::deque<PostedSend> sends;
     PostedRecvs recvs;
+    bool ended = false;
   };
   Status PushSends(int peer, bool* moved);
   Status PopRecvs(int peer, bool* moved);
+  Status Gone(int peer);
   Status Lose(int peer, const std::string& why);
 
   std::shared_ptr<Hub> hub_;
   int rank_;
+  const bool peers_may_leave_;
   std::vector<Peer> peers_;
+  std::vector<int> ended_;  // not yet taken
   Status failure_;
   int lost_peer_ = -1;
   bool closed_ = false;

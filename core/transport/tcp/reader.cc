@@ -120,7 +120,10 @@ Status Reader::Read(int socket, std::byte* payload, size_t bytes, size_t* budget
   } while (result < 0 && errno == EINTR);
   *more = result > 0;
   *got = 0;
-  if (result == 0) return Status::Aborted("the connection was closed");
+  if (result == 0 || (result < 0 && errno == ECONNRESET)) {
+    const bool between_frames = state_ == State::kHeader && begin_ == end_;
+    return {between_frames ? Code::kShutdown : Code::kAborted, "the connection was closed"};
+  }
   if (result < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return Status::Ok();
   if (result < 0) return Status::Aborted(Status::Errno("receive").message());
   const auto read = static_cast<size_t>(result);

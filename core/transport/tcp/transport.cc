@@ -35,6 +35,7 @@ TcpTransport::Connection::Connection(const Options& options, const Link& link, D
       reader(options.generation, Guard(options.integrity, link.recv_key)) {}
 
 uint32_t TcpTransport::Connection::Wanted() const {
+  if (ended) return 0;
   return (reader.wants() ? uint32_t{EPOLLIN} : 0) | (writer.blocked() ? uint32_t{EPOLLOUT} : 0);
 }
 
@@ -93,9 +94,13 @@ void TcpTransport::Recv(int peer, const FrameTag& tag, void* data, size_t capaci
 Status TcpTransport::Progress(bool* moved) {
   *moved = false;
   for (int peer = 0; peer < size() && failure_.ok(); ++peer) {
-    if (connections_[peer] == nullptr) continue;
+    if (connections_[peer] == nullptr || connections_[peer]->ended) continue;
     const Status status = Move(peer, moved);
-    if (!status.ok()) Fail(peer, status);
+    if (status.code() == Code::kShutdown && options_.peers_may_leave) {
+      End(peer);
+    } else if (!status.ok()) {
+      Fail(peer, {Code::kAborted, status.message()});
+    }
   }
   // While something moves nobody sleeps, so epoll is told only when it may be waited for.
   if (*moved || !failure_.ok()) return failure_;
@@ -122,6 +127,19 @@ void TcpTransport::Await(Connection* connection, uint32_t events) {
     failure_ = Status::Errno("epoll_ctl");
   }
   connection->awaited = events;
+}
+
+void TcpTransport::End(int peer) {
+  connections_[peer]->ended = true;
+  connections_[peer]->writer.Discard();
+  ended_.push_back(peer);
+}
+
+int TcpTransport::TakeEnded() {
+  if (ended_.empty()) return -1;
+  const int peer = ended_.back();
+  ended_.pop_back();
+  return peer;
 }
 
 void TcpTransport::Fail(int peer, const Status& status) {

@@ -23,6 +23,7 @@ class TcpTransport : public Transport {
     int rank = 0;  // global
     int size = 1;
     Integrity integrity = Integrity::kChecksum;
+    bool peers_may_leave = false;  // see TakeEnded
   };
 
   // Takes the sockets of `links`, whatever it returns. Peers without a link cannot be talked to.
@@ -35,6 +36,7 @@ class TcpTransport : public Transport {
   void Recv(int peer, const FrameTag& tag, void* data, size_t capacity, Transfer* transfer) override;
   Status Progress(bool* moved) override;
   int lost_peer() const override { return lost_peer_; }
+  int TakeEnded() override;
   int poll_fd() const override { return epoll_.get(); }
   void Close() override;
 
@@ -47,6 +49,7 @@ class TcpTransport : public Transport {
     Writer writer;
     Reader reader;
     uint32_t awaited = 0;  // what epoll waits for
+    bool ended = false;    // the peer has left
   };
 
   explicit TcpTransport(const Options& options) : options_(options), connections_(options.size) {}
@@ -54,6 +57,7 @@ class TcpTransport : public Transport {
   Connection* Find(int peer);
   Status Move(int peer, bool* moved);
   void Await(Connection* connection, uint32_t events);
+  void End(int peer);
   void Fail(int peer, const Status& status);
 
   const Options options_;
@@ -61,6 +65,7 @@ class TcpTransport : public Transport {
   std::vector<std::unique_ptr<Connection>> connections_;  // by global rank; null without a link
   Status failure_;
   int lost_peer_ = -1;
+  std::vector<int> ended_;  // not yet taken
 };
 
 }  // namespace hvd::tcp

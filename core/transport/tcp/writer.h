@@ -18,6 +18,9 @@ class Writer {
   bool idle() const { return queue_.empty(); }
   bool blocked() const { return blocked_; }  // the socket took no more
 
+  // Drops what is posted, as done: nobody will read it.
+  void Discard();
+
   // Sends at most about `budget` bytes without waiting.
   Status Progress(int socket, size_t budget, bool* moved);
 

@@ -13,11 +13,6 @@ from horovod.common.placement import Placement
 from horovod.common.reduce_ops import Average, Sum
 
 _BOOL = _core.DTYPES["bool"]
-_OWN_ERRORS = (
-    RuntimeError,
-    ValueError,
-    TypeError,
-)  # what the core raises; anything else came from a signal handler
 
 # (how to make the result, or None when it is `kept` itself; what must stay alive meanwhile)
 Entry = tuple[Callable[[Any, "list[_core.Output] | None"], Any] | None, Any]
@@ -45,7 +40,6 @@ class Handles:
     def __init__(self) -> None:
         self._handle_map: dict[int, Entry] = {}
         self._deferred = DeferredSubmitter()
-        self._abandoned: list[Any] = []
 
     def start(
         self,
@@ -109,24 +103,15 @@ class Handles:
         finish, kept = entry
         return kept if finish is None else finish(kept, outputs)
 
-    def keep_if_interrupted(self, error: BaseException, *tensors: Any) -> None:
-        """A blocking operation ended with ``error``: if that came from a signal handler, the core is still at
-        work on the tensors, so they must live until shutdown.
-        """
-        if not isinstance(error, _OWN_ERRORS):
-            self._abandoned.append(tensors)
-
     def reset(self) -> None:
         """After shutdown: forgets all handles. Waiting for one of them returns None from then on."""
         self._deferred.stop()
         self._handle_map.clear()
-        self._abandoned.clear()
 
     def reset_in_child(self) -> None:
         """After fork: the operations of the parent are not the child's."""
         self._deferred.forget()
         self._handle_map.clear()
-        self._abandoned.clear()
 
     def _wait_deferred(self, handle: int) -> list[_core.Output] | None:
         core_handle = self._deferred.resolve(handle)

@@ -74,11 +74,7 @@ class Reductions(Handles, Generic[Tensor]):
             return self.synchronize(
                 self._start_one(tensor, Result.IN_PLACE, name, op, prescale_factor, postscale_factor)
             )
-        try:
-            _core.run(_ALLREDUCE, name, (spec,), op, prescale_factor, postscale_factor)
-        except BaseException as error:
-            self.keep_if_interrupted(error, tensor)
-            raise
+        _core.run(_ALLREDUCE, name, (spec,), op, prescale_factor, postscale_factor, 0, 0, tensor)
         return tensor
 
     def allreduce_async(

@@ -13,9 +13,10 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-_TERM_SECONDS = 1.0
+_TERM_SECONDS = 0.8
 _KILL_SECONDS = 1.0
 _POLL_SECONDS = 0.02
+_QUIET_LOOKS = 3
 
 
 class Process(NamedTuple):
@@ -95,7 +96,10 @@ def _end_job(sessions: set[int], marker: bytes) -> None:
         time.sleep(_POLL_SECONDS)
         found = members(sessions, marker)
     deadline = time.monotonic() + _KILL_SECONDS
-    while found and time.monotonic() < deadline:
+    # Seeing nobody once is not enough: a process shows no environment while it starts a program.
+    quiet = 0
+    while quiet < _QUIET_LOOKS and time.monotonic() < deadline:
+        quiet = 0 if found else quiet + 1
         signal_all(found, signal.SIGKILL)
         time.sleep(_POLL_SECONDS)
         found = members(sessions, marker)

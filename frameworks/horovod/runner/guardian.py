@@ -6,19 +6,22 @@ import sys
 
 from . import guard
 
+_NEEDED_TO_START = ("LD_LIBRARY_PATH",)
+
 
 class Guardian:
     """A running guard process. It ends the job when this process ends without ``dismiss``."""
 
     def __init__(self, marker: str) -> None:
-        # No environment: neither the secret nor the marker, by which the guard would find itself.
+        # Neither the secret nor a marker, by which the guard of another job would find this one.
+        environment = {name: os.environ[name] for name in _NEEDED_TO_START if name in os.environ}
         self._process = subprocess.Popen(
             [sys.executable, "-I", "-S", guard.__file__],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             cwd="/",
-            env={},
+            env=environment,
             bufsize=0,
             start_new_session=True,
         )

@@ -66,10 +66,6 @@ class Supervisor:
         self._drain()
         return self._ending.status
 
-    def abort(self) -> None:
-        """Ends everything at once, after an error of the launcher itself."""
-        guard.signal_all(self._strays(), signal.SIGKILL)
-
     def _step(self, until: float) -> None:
         """Waits for events, at most until ``until``, and handles them."""
         until = min([until, *(stream.progress_time() for stream in self._streams)])

@@ -1,0 +1,160 @@
+"""A process with horovod in it from start to end: children, many starts, and ends with operations in
+flight.
+"""
+
+import multiprocessing
+import os
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+import horovod.torch as hvd
+
+CYCLES = 100
+EXITS = 50
+
+
+class Squares(Dataset):
+    """Says what horovod looks like from a worker."""
+
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, index):
+        return torch.tensor([index * index, int(hvd.is_initialized())])
+
+
+def loads_data():
+    for method in ("fork", "spawn"):
+        loader = DataLoader(Squares(), batch_size=2, num_workers=2, multiprocessing_context=method)
+        for _ in range(2 if method == "fork" else 1):
+            handle = hvd.allreduce_async_(torch.ones(100_000), name="beside", op=hvd.Sum)
+            rows = torch.cat(list(loader))
+            assert rows.tolist() == [[index * index, 0] for index in range(8)], method
+            assert hvd.synchronize(handle).eq(hvd.size()).all()
+
+
+def child_is_no_rank():
+    """A forked child cannot ask for its rank, and does not disturb its parent by ending in any way."""
+    handle = hvd.allreduce_async_(torch.ones(10), name="over the fork")
+    pid = os.fork()
+    if pid == 0:
+        status = 0 if not hvd.is_initialized() and hvd.synchronize(handle) is None else 2
+        for call in (hvd.rank, hvd.size, lambda: hvd.allreduce_(torch.ones(1))):
+            try:
+                call()
+                status = 3
+            except ValueError as error:
+                status = status if "not been initialized" in str(error) else 4
+        hvd.shutdown()
+        os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    assert hvd.synchronize(handle).tolist() == [1] * 10
+    hvd.barrier()
+
+
+def ranks_with_children():
+    hvd.init()
+    child_is_no_rank()
+    loads_data()
+    assert hvd.allreduce(torch.ones(1), op=hvd.Sum).item() == hvd.size()
+    return multiprocessing.active_children() == []
+
+
+@pytest.mark.parametrize("transport", ["shm"])
+def test_children(run_ranks, transport):
+    assert run_ranks(2, ranks_with_children, env={"HOROVOD_TRANSPORT": transport}) == [True, True]
+
+
+def census():
+    """What must not grow: descriptors, threads, mappings of shared memory, mappings."""
+    maps = Path("/proc/self/maps").read_text(encoding="utf-8").splitlines()
+    shared = [line for line in maps if "memfd" in line]
+    return [len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task")), len(shared), len(maps)]
+
+
+def ranks_cycle(cycles):
+    """Starts and ends many times; returns a census after some cycles, one after all, and the seconds of a
+    cycle.
+    """
+    counts = []
+    begin = time.monotonic()
+    for cycle in range(cycles):
+        hvd.init()
+        rank, size = hvd.rank(), hvd.size()
+        result = hvd.allreduce(torch.full((1000,), float(rank + cycle)), op=hvd.Sum)
+        assert result.eq(sum(rank + cycle for rank in range(size))).all()
+        if cycle % 10 == 3:
+            hvd.allreduce_async_(torch.ones(10), name=f"left {rank}")  # never matched: shutdown ends it
+        hvd.shutdown()
+        with pytest.raises(ValueError, match="not been initialized"):
+            hvd.rank()
+        if cycle in (10, cycles - 1):
+            counts.append(census())
+    return {
+        "counts": counts,
+        "seconds": (time.monotonic() - begin) / cycles,
+        "threads": threading.active_count(),
+    }
+
+
+@pytest.mark.parametrize("transport", ["shm", "tcp"])
+def test_many_starts_leave_nothing(run_ranks, transport):
+    cycles = CYCLES if transport == "shm" else 30
+    for result in run_ranks(2, ranks_cycle, [cycles], env={"HOROVOD_TRANSPORT": transport}, timeout=90):
+        before, after = result["counts"]
+        assert after[:3] == before[:3]
+        assert after[3] <= before[3] + 8  # the allocator's own
+        assert result["threads"] == 1
+
+
+def exits_in_flight(number):
+    """In a child: leaves operations in flight and ends the interpreter, each time in another way."""
+    hvd.init()
+    tensors = [torch.ones(1000) for _ in range(20)]
+    for index, tensor in enumerate(tensors):
+        hvd.allreduce_async_(tensor, name=f"in flight {index}")
+    if number % 3 == 1:
+        threading.Thread(
+            target=lambda: [hvd.allreduce(torch.ones(10)) for _ in range(1000)], daemon=True
+        ).start()
+    if number % 3 == 2:
+        raise SystemExit(0)
+
+
+def ranks_exit_often():
+    """Forks before any start, so that each end costs no import; returns the statuses that are not 0."""
+    statuses = []
+    for number in range(EXITS):
+        pid = os.fork()
+        if pid == 0:
+            sys.argv[3] = os.devnull  # the result of the parent is not the child's
+            exits_in_flight(number)
+            sys.exit(0)
+        statuses.append(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+    return [status for status in statuses if status != 0]
+
+
+def test_exit_in_flight_alone(run_ranks):
+    assert run_ranks(1, ranks_exit_often) == [[]]
+
+
+def ranks_exit_together(how):
+    """Operations that only this rank starts: the end of the process ends them."""
+    hvd.init()
+    for index in range(20):
+        hvd.allreduce_async_(torch.ones(1000), name=f"only on {hvd.rank()}: {index}")
+        hvd.allreduce_async_(torch.ones(1000), name=f"on all: {index}")
+    if how == "shutdown":
+        hvd.shutdown()
+    return True
+
+
+@pytest.mark.parametrize("how", ["shutdown", "exit"])
+def test_exit_in_flight_together(run_ranks, how):
+    assert run_ranks(2, ranks_exit_together, [how], timeout=30) == [True, True]
