@@ -8,7 +8,7 @@ constexpr ReduceOp kOps[] = {ReduceOp::kAverage, ReduceOp::kSum, ReduceOp::kMin,
 constexpr int kRanks[] = {1, 2, 3, 4, 8};
 
 // Links combine in the order of the ring, so only exact values can be compared with the reference there.
-Values ValuesFor(Medium medium) { return medium == Medium::kInprocTransport ? Values::kExact : Values::kAny; }
+Values ValuesFor(Medium medium) { return IsLinks(medium) ? Values::kExact : Values::kAny; }
 
 void RunAndCheck(Medium medium, int ranks, std::vector<AllreduceCase>* cases) {
   RunAllreduces(medium, ranks, cases);
@@ -93,7 +93,7 @@ TEST(Allreduce, FactorsAreFoldedIn) {
 // Over links the order of the sum depends on the place in the tensor, never on the rank that looks.
 TEST(Allreduce, SameBitsOverLinksAndNearTheSum) {
   std::mt19937_64 random(5);
-  for (int ranks : kRanks) {
+  for (int ranks : {2, 3, 4, 8}) {
     std::vector<AllreduceCase> cases;
     const Reduction reduction = MakeReduction(DataType::kFloat32, ReduceOp::kSum, ranks);
     cases.push_back(MakeAllreduce(reduction, ranks, {100'003, 9}, Values::kAny, random));

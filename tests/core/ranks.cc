@@ -7,6 +7,8 @@
 #include <thread>
 
 #include "transport/shm/window.h"
+#include "transport/tcp/transport.h"
+#include "transport_sockets.h"
 
 namespace hvd::test {
 
@@ -16,11 +18,12 @@ constexpr int kIdlePasses = 20;  // before a rank sleeps
 }  // namespace
 
 const char* Name(Medium medium) {
-  constexpr const char* kNames[] = {"inproc window", "inproc transport", "shared memory"};
+  constexpr const char* kNames[] = {"inproc window", "inproc transport", "shared memory", "TCP"};
   return kNames[static_cast<int>(medium)];
 }
 
 World::World(Medium medium, int size) : medium_(medium), size_(size), fabric_(size), sockets_(size) {
+  if (medium == Medium::kTcp) links_ = Mesh(size, TcpPair);
   if (medium != Medium::kShmWindow) return;
   for (auto& row : sockets_) row.resize(size);
   for (int a = 0; a < size; ++a) {
@@ -90,7 +93,8 @@ Status Rank::Sleep(const Machines& machines, std::vector<bool>* done) {
   bool moved = false;
   Status status = transport_ ? transport_->Progress(&moved) : Status::Ok();
   if (status.ok()) status = Pass(machines, done, nullptr, &moved);
-  if (status.ok() && !moved && Readable(waker_.fd(), 1000)) waker_.Drain();
+  const int links = transport_ ? transport_->poll_fd() : -1;
+  if (status.ok() && !moved && Readable(links >= 0 ? links : waker_.fd(), 1000) && links < 0) waker_.Drain();
   for (const auto& window : windows_) window->Arm(false);
   return status;
 }

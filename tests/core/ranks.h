@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "backend/host/host_backend.h"
+#include "base/link.h"
 #include "base/waker.h"
 #include "transport/descriptor.h"
 #include "transport/inproc/fabric.h"
@@ -15,9 +16,11 @@
 
 namespace hvd::test {
 
-enum class Medium { kInprocWindow, kInprocTransport, kShmWindow };
+enum class Medium { kInprocWindow, kInprocTransport, kShmWindow, kTcp };
+inline bool IsLinks(Medium medium) { return medium == Medium::kInprocTransport || medium == Medium::kTcp; }
 inline const std::vector<Medium>& AllMedia() {
-  static const std::vector<Medium> media{Medium::kInprocWindow, Medium::kInprocTransport, Medium::kShmWindow};
+  static const std::vector<Medium> media{Medium::kInprocWindow, Medium::kInprocTransport, Medium::kShmWindow,
+                                         Medium::kTcp};
   return media;
 }
 const char* Name(Medium medium);
@@ -37,6 +40,7 @@ class World {
   const int size_;
   inproc::Fabric fabric_;
   std::vector<std::vector<Descriptor>> sockets_;  // [rank][peer], for shared memory
+  std::vector<std::vector<Link>> links_;          // [rank], for TCP
 };
 
 using Machines = std::vector<std::unique_ptr<StepMachine>>;

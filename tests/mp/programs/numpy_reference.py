@@ -25,6 +25,12 @@ def to_float32(values: np.ndarray, dtype: str) -> np.ndarray:
 
 
 def random_input(seed: int, dtype: str, count: int) -> np.ndarray:
+    """Random data; a large tensor repeats a block whose length divides no chunk."""
+    block = 1_000_003
+    return _random_block(seed, dtype, count) if count < block else np.resize(_random_block(seed, dtype, block), count)
+
+
+def _random_block(seed: int, dtype: str, count: int) -> np.ndarray:
     rng = np.random.default_rng(seed)
     if dtype == "bool":
         return rng.integers(0, 2, count).astype(bool)
