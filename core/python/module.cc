@@ -98,6 +98,7 @@ py::dict DataTypes() {
 }
 
 void AddConstants(py::module_& module) {
+  module.attr("__version__") = HVD_VERSION;
   module.attr("ALLREDUCE") = static_cast<int>(OpKind::kAllreduce);
   module.attr("ALLGATHER") = static_cast<int>(OpKind::kAllgather);
   module.attr("BROADCAST") = static_cast<int>(OpKind::kBroadcast);

@@ -56,7 +56,7 @@ class WindowControl : public Control {
     const uint64_t before = writer_.tail();
     const uint64_t tail = writer_.Write(SlowestReader());
     if (tail == before) return false;
-    window_->Post(mine().written, tail);
+    window_->Post(mine().written, tail, sequencing() ? Window::kEverybody : kSequencer);
     return true;
   }
 
@@ -91,7 +91,7 @@ class WindowControl : public Control {
       return;
     }
     rung_[member] = head;
-    window_->Post(consumed, head);
+    window_->Post(consumed, head, member);
   }
 
   bool Broken(int member) {

@@ -25,11 +25,14 @@ static_assert(std::atomic<uint32_t>::is_always_lock_free, "sleep words are share
 class Doorbell {
  public:
   void SetOwn(SleepWord* word) { own_ = word; }
-  void AddPeer(const SleepWord* word, Descriptor waker) { peers_.push_back({word, std::move(waker)}); }
+  void AddPeer(int rank, const SleepWord* word, Descriptor waker) {
+    peers_.push_back({rank, word, std::move(waker)});
+  }
 
-  void Post(Flag& flag, uint64_t value) const {
+  void Post(Flag& flag, uint64_t value, int reader) const {
     flag.store(value, std::memory_order_seq_cst);
     for (const Peer& peer : peers_) {
+      if (reader != Window::kEverybody && reader != peer.rank) continue;
       if (peer.word->sleeping.load(std::memory_order_seq_cst) != 0) Waker::Ring(peer.waker.get());
     }
   }
@@ -38,6 +41,7 @@ class Doorbell {
 
  private:
   struct Peer {
+    int rank;
     const SleepWord* word;
     Descriptor waker;  // a duplicate: valid after its owner has gone
   };

@@ -19,6 +19,8 @@ using SegmentId = int;
 // Sizes are never read from shared memory. A segment belongs to one generation and dies with it.
 class Window {
  public:
+  static constexpr int kEverybody = -1;
+
   virtual ~Window() = default;
   virtual int rank() const = 0;  // position in the set
   virtual int size() const = 0;
@@ -31,8 +33,9 @@ class Window {
   virtual std::byte* Span(int rank, SegmentId id) = 0;
 
   // Publishes `value` (everything written before is visible to whoever reads it) and rings the
-  // members that sleep. The check for sleepers is sequentially consistent with Arm.
-  virtual void Post(Flag& flag, uint64_t value) = 0;
+  // sleeping members that wait for it: `reader`, or everybody. The check for sleepers is sequentially
+  // consistent with Arm.
+  virtual void Post(Flag& flag, uint64_t value, int reader = kEverybody) = 0;
 
   // What the flag's writer last published, with acquire order.
   static uint64_t Try(const Flag& flag) { return flag.load(std::memory_order_acquire); }

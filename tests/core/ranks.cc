@@ -43,8 +43,15 @@ std::vector<int> World::Everybody() const {
 }
 
 Rank::Rank(World* world, int rank) : world_(world), rank_(rank) {
-  if (world_->medium_ == Medium::kInprocTransport)
+  if (world_->medium_ == Medium::kInprocTransport) {
     transport_ = world_->fabric_.MakeTransport(0, rank, waker_);
+  }
+  if (world_->medium_ != Medium::kTcp) return;
+  tcp::TcpTransport::Options options;
+  options.rank = rank;
+  options.size = world_->size();
+  const Status status = tcp::TcpTransport::Make(options, world_->links_[rank], &transport_);
+  if (!status.ok()) check::Fail(__FILE__, __LINE__, "links: " + status.message());
 }
 
 Status Rank::Join(uint32_t set, const std::vector<int>& members, Backend** backend) {

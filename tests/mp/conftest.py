@@ -49,7 +49,7 @@ def run_ranks(tmp_path: Path) -> Callable[..., list[Any]]:
 
 def _path() -> dict[str, str]:
     """Finds the library in the tree also where it is not installed."""
-    folders = [str(ROOT / "frameworks"), os.environ.get("PYTHONPATH", "")]
+    folders = [os.environ.get("PYTHONPATH", ""), str(ROOT / "frameworks")]
     return {"PYTHONPATH": os.pathsep.join(filter(None, folders))}
 
 

@@ -2,8 +2,10 @@
 flight.
 """
 
+import faulthandler
 import multiprocessing
 import os
+import signal
 import sys
 import threading
 import time
@@ -129,10 +131,12 @@ def exits_in_flight(number):
 
 def ranks_exit_often():
     """Forks before any start, so that each end costs no import; returns the statuses that are not 0."""
+    faulthandler.cancel_dump_traceback_later()  # its thread would be missing at the end of a child
     statuses = []
     for number in range(EXITS):
         pid = os.fork()
         if pid == 0:
+            signal.alarm(20)
             sys.argv[3] = os.devnull  # the result of the parent is not the child's
             exits_in_flight(number)
             sys.exit(0)

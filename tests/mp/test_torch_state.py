@@ -6,7 +6,7 @@ from torch import nn
 import horovod.torch as hvd
 
 OPTIMIZERS = "ASGD Adadelta Adafactor Adagrad Adam AdamW Adamax Muon NAdam RAdam RMSprop Rprop SGD".split()
-TEXT = "分布式训练：两个进程，一个模型"
+TEXT = "分布式训练 两个进程 一个模型"
 
 
 def trained(name, steps, wrapped, **options):
@@ -35,7 +35,8 @@ def optimizers():
             assert agree(optimizer.state_dict()), name
             assert bool(optimizer.state) == (root in with_state), name
             assert optimizer.param_groups[0]["lr"] == 0.01 * (1 + root)
-            net(torch.ones(2, 3)).sum().backward()  # and it goes on from there
+            optimizer.zero_grad()  # and it goes on from there
+            net(torch.ones(2, 3)).sum().backward()
             optimizer.step()
             assert agree(net.state_dict()), name
 

@@ -53,7 +53,7 @@ void Board::Connect(int rank, Doorbell* bell) {
   const std::lock_guard<std::mutex> lock(mutex_);
   for (int peer = 0; peer < size(); ++peer) {
     Member& member = members_[peer];
-    if (peer != rank) bell->AddPeer(&member.word, Descriptor::Duplicate(member.waker.get()));
+    if (peer != rank) bell->AddPeer(peer, &member.word, Descriptor::Duplicate(member.waker.get()));
   }
 }
 

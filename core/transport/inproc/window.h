@@ -50,7 +50,7 @@ class InprocWindow : public Window {
   int size() const override { return board_->size(); }
   Status Allocate(size_t bytes, SegmentId* id) override;
   std::byte* Span(int rank, SegmentId id) override { return spans_[id][rank]; }
-  void Post(Flag& flag, uint64_t value) override { bell_.Post(flag, value); }
+  void Post(Flag& flag, uint64_t value, int reader = kEverybody) override { bell_.Post(flag, value, reader); }
   void Arm(bool sleeping) override { bell_.Arm(sleeping); }
 
  private:

@@ -49,7 +49,7 @@ Status ShmWindow::Make(uint64_t generation, uint32_t set, const std::vector<int>
     if (peer == window->position_) {
       window->bell_.SetOwn(word);
     } else {
-      window->bell_.AddPeer(word, std::move(shared.wakers[peer]));
+      window->bell_.AddPeer(peer, word, std::move(shared.wakers[peer]));
     }
   }
   window->segments_.push_back(std::move(shared.segments));

@@ -26,7 +26,7 @@ class ShmWindow : public Window {
   int size() const override { return static_cast<int>(members_.size()); }
   Status Allocate(size_t bytes, SegmentId* id) override;
   std::byte* Span(int rank, SegmentId id) override { return segments_[id + 1][rank].data(); }
-  void Post(Flag& flag, uint64_t value) override { bell_.Post(flag, value); }
+  void Post(Flag& flag, uint64_t value, int reader = kEverybody) override { bell_.Post(flag, value, reader); }
   void Arm(bool sleeping) override { bell_.Arm(sleeping); }
 
  private:
