@@ -20,6 +20,38 @@ constexpr int64_t kSignalCheckUs = 200000;
 // Of two times, -1 being "never".
 int64_t Earlier(int64_t a, int64_t b) { return a < 0 ? b : (b < 0 ? a : std::min(a, b)); }
 
+// One wait for work: first spinning, then asleep.
+class Spell {
+ public:
+  explicit Spell(Patience* patience) : patience_(patience) {}
+
+  // Nothing moved. True: look again. False: time to sleep.
+  bool Spin() {
+    const int64_t now = NowMicros();
+    if (since_ == 0) {
+      since_ = now;
+      limit_ = patience_->Begin();
+    }
+    if (now - since_ < limit_) {
+      PauseCpu();
+      return true;
+    }
+    if (limit_ > 0) patience_->Missed();
+    limit_ = 0;  // once asleep, every look that finds nothing leads back to sleep
+    return false;
+  }
+
+  void Met() {
+    if (since_ != 0 && limit_ > 0) patience_->Found(NowMicros() - since_);
+    since_ = 0;
+  }
+
+ private:
+  Patience* patience_;
+  int64_t since_ = 0;  // 0: work is at hand
+  int64_t limit_ = 0;
+};
+
 }  // namespace
 
 Loop::Loop(LoopOptions options, Cycle* cycle, Queue* queue, Waker* waker, Counters* counters)
@@ -115,22 +147,16 @@ void Loop::Park() {
 }
 
 void Loop::DriveInBackground(Lock& lock) {
-  int64_t idle_since = 0;
+  Spell spell(&background_patience_);
   cycle_->Arm(false);
   role_.store(kAwake);
   while (!stopping_.load(std::memory_order_relaxed) && waiters_.load() == 0) {
     if (Round(lock)) {
-      idle_since = 0;
+      spell.Met();
       continue;
     }
     if (!cycle_->HasWork()) break;
-    const int64_t now = NowMicros();
-    if (idle_since == 0) idle_since = now;
-    if (now - idle_since < background_patience_.spin_us()) {
-      PauseCpu();
-      continue;
-    }
-    idle_since = 0;
+    if (spell.Spin()) continue;
     SleepInBackground(lock);
     if (!lock.owns_lock()) return;  // a waiter drives; the role is its own
   }
@@ -181,25 +207,15 @@ Waited Loop::Wait(const Handle& handle, int64_t timeout_us) {
 
 Waited Loop::Drive(Lock& lock, const Handle& handle, int64_t deadline_us) {
   Waited result = Waited::kDone;
-  int64_t idle_since = 0;
+  Spell spell(&waiter_patience_);
   cycle_->Arm(false);
   role_.store(kAwake);
-  while (!handle.done.load(std::memory_order_acquire)) {
+  while (result == Waited::kDone && !handle.done.load(std::memory_order_acquire)) {
     if (Round(lock)) {
-      if (idle_since != 0) waiter_patience_.Found();
-      idle_since = 0;
-      continue;
+      spell.Met();
+    } else if (!spell.Spin()) {
+      result = SleepAsWaiter(lock, handle, deadline_us);
     }
-    const int64_t now = NowMicros();
-    if (idle_since == 0) idle_since = now;
-    if (now - idle_since < waiter_patience_.spin_us()) {
-      PauseCpu();
-      continue;
-    }
-    waiter_patience_.Missed();
-    idle_since = 0;
-    result = SleepAsWaiter(lock, handle, deadline_us);
-    if (result != Waited::kDone) break;
   }
   role_.store(kNobody);
   return result;

@@ -1,4 +1,6 @@
-"""What the collectives must compute, by numpy and in rank order, from inputs that every rank can make for all ranks."""
+"""What the collectives must compute, by numpy and in rank order, from inputs that every rank can make for
+all ranks.
+"""
 
 import numpy as np
 import torch
@@ -36,7 +38,9 @@ def array(result):
 
 
 def allreduce(arrays, dtype, op, prescale=1.0, postscale=1.0):
-    """The reduction of one array per rank: halves in float32 and rounded once, integers wrapping in their type."""
+    """The reduction of one array per rank: halves in float32 and rounded once, integers wrapping in their
+    type.
+    """
     wide = np.float32 if dtype in HALVES else arrays[0].dtype
     if dtype == "bool":
         return (np.any if op in (SUM, MAX) else np.all)(np.stack(arrays), axis=0)

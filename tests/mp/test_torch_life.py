@@ -6,9 +6,11 @@ import faulthandler
 import multiprocessing
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -19,6 +21,7 @@ import horovod.torch as hvd
 
 CYCLES = 100
 EXITS = 50
+PROGRAM = Path(__file__).parent / "programs" / "exit_in_flight.py"
 
 
 class Squares(Dataset):
@@ -116,36 +119,44 @@ def test_many_starts_leave_nothing(run_ranks, transport):
 
 
 def exits_in_flight(number):
-    """In a child: leaves operations in flight and ends the interpreter, each time in another way."""
+    """Leaves operations in flight and ends the interpreter, each time in another way."""
     hvd.init()
     tensors = [torch.ones(1000) for _ in range(20)]
     for index, tensor in enumerate(tensors):
         hvd.allreduce_async_(tensor, name=f"in flight {index}")
-    if number % 3 == 1:
+    if number % 2 == 1:
         threading.Thread(
             target=lambda: [hvd.allreduce(torch.ones(10)) for _ in range(1000)], daemon=True
         ).start()
-    if number % 3 == 2:
-        raise SystemExit(0)
+    raise SystemExit(0)
 
 
-def ranks_exit_often():
-    """Forks before any start, so that each end costs no import; returns the statuses that are not 0."""
+def ranks_exit_often(times):
+    """Forks before any start, so that an end costs no import; returns the statuses that are not 0."""
     faulthandler.cancel_dump_traceback_later()  # its thread would be missing at the end of a child
     statuses = []
-    for number in range(EXITS):
+    for number in range(times):
         pid = os.fork()
         if pid == 0:
             signal.alarm(20)
-            sys.argv[3] = os.devnull  # the result of the parent is not the child's
             exits_in_flight(number)
-            sys.exit(0)
         statuses.append(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
     return [status for status in statuses if status != 0]
 
 
 def test_exit_in_flight_alone(run_ranks):
-    assert run_ranks(1, ranks_exit_often) == [[]]
+    assert run_ranks(1, ranks_exit_often, [4]) == [[]]
+
+
+def test_exit_in_flight_without_a_framework():
+    def run(number):
+        return subprocess.run(
+            [sys.executable, str(PROGRAM), str(number)], timeout=20, env=environment
+        ).returncode
+
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(run, range(EXITS))) == [7 * (number % 2) for number in range(EXITS)]
 
 
 def ranks_exit_together(how):

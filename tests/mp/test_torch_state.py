@@ -31,9 +31,10 @@ def optimizers():
         for root, with_state in ((0, {0}), (1, {0, 1}), (1, {0}), (0, set())):
             net, optimizer = trained(name, 2 if hvd.rank() in with_state else 0, wrapped=root == 0)
             hvd.broadcast_parameters(net.state_dict(), root_rank=root)
+            has_state = hvd.broadcast_object(bool(optimizer.state), root)
             hvd.broadcast_optimizer_state(optimizer, root_rank=root)
             assert agree(optimizer.state_dict()), name
-            assert bool(optimizer.state) == (root in with_state), name
+            assert bool(optimizer.state) == has_state, name
             assert optimizer.param_groups[0]["lr"] == 0.01 * (1 + root)
             optimizer.zero_grad()  # and it goes on from there
             net(torch.ones(2, 3)).sum().backward()
