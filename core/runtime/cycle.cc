@@ -1,12 +1,22 @@
 #include "runtime/cycle.h"
 
 #include <algorithm>
+#include <sstream>
 
 #include "base/clock.h"
 #include "base/log.h"
 #include "negotiate/stall.h"
 
 namespace hvd {
+
+namespace {
+
+void LogLines(const std::string& report) {
+  std::istringstream lines(report);
+  for (std::string line; std::getline(lines, line);) Log(LogLevel::kWarning, line);
+}
+
+}  // namespace
 
 bool Cycle::Round() {
   if (abort_->is_set()) {
@@ -66,7 +76,7 @@ void Cycle::CheckStall(int64_t now_us) {
   for (auto& set : sets_) {
     if (set->sequencer() == nullptr) continue;
     const std::string report = negotiate::StallReport(*set->sequencer(), now_us, options_.stall_warning_us);
-    if (!report.empty()) Log(LogLevel::kWarning, report);
+    LogLines(report);
     if (options_.stall_failure_us == 0) continue;
     const std::string stalled = negotiate::StallReport(*set->sequencer(), now_us, options_.stall_failure_us);
     if (!stalled.empty()) options_.on_failure(rank_, stalled);

@@ -228,9 +228,10 @@ void RankEngine::Shutdown() {
   Flush();
   // Whoever waits sees this as the cause, fails what is in flight and releases the progress lock.
   abort_.Set(options_.rank, kShutdownReason);
+  // The goodbye comes before any link closes: peers must not take the leaver for lost.
+  watcher_->Stop();
   loop_->WakeAll();
   FailWhatIsLeft();
-  watcher_->Stop();
   const std::lock_guard<std::mutex> lock(loop_->progress());
   cycle_->Close();
   (void)StopTimeline();

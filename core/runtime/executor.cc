@@ -66,9 +66,11 @@ Status Executor::Prepare(Decided decided, std::vector<Part>* parts) {
     Complete(handle, {Code::kMismatch, decided.decision.error});
     return Status::Ok();
   }
-  // A barrier is its own response: every member has announced it.
+  if (request.tensors.empty()) {
+    waiting_.push_back(BarrierJob(handle));
+    return Status::Ok();
+  }
   handle->running = request.tensors.size();
-  if (handle->running == 0) Complete(handle, Status::Ok());
   for (size_t t = 0; t < request.tensors.size(); ++t) {
     Part part{handle, t, {}};
     if (request.kind == OpKind::kAllgather) {
@@ -92,12 +94,25 @@ Status Executor::PrepareAllgather(const HandlePtr& handle, const negotiate::Deci
   shape[0] = 0;
   for (size_t r = 0; r < size; ++r) {
     const int64_t rows = decision.first_dims[tensor * size + r];
-    shape[0] += rows;
-    rank_bytes->push_back(rows * row_bytes);
+    int64_t bytes = 0;
+    if (rows < 0 || __builtin_mul_overflow(rows, row_bytes, &bytes) ||
+        __builtin_add_overflow(shape[0], rows, &shape[0])) {
+      return Status::Aborted("a response carries impossible sizes for '" + handle->name() + "'");
+    }
+    rank_bytes->push_back(bytes);
   }
   if (handle->entry.buffers[tensor].output != nullptr) return Status::Ok();
   handle->outputs.resize(handle->entry.request.tensors.size());
   return Output::Allocate(meta.dtype, std::move(shape), &handle->outputs[tensor]);
+}
+
+// What has no tensor (a barrier, an empty group) still happens on all ranks together.
+Executor::Job Executor::BarrierJob(const HandlePtr& handle) {
+  Job job;
+  job.spec.kind = OpKind::kBarrier;
+  job.parts.push_back({handle, 0, {}});
+  handle->running = 1;
+  return job;
 }
 
 Executor::Job Executor::MakeJob(std::vector<Part> parts) const {

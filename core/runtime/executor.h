@@ -49,6 +49,7 @@ class Executor {
   Status PrepareAllgather(const HandlePtr& handle, const negotiate::Decision& decision, size_t tensor,
                           std::vector<int64_t>* rank_bytes);
   Job MakeJob(std::vector<Part> parts) const;
+  static Job BarrierJob(const HandlePtr& handle);
   void Start(Job job);
   void Finish(Job& job);
   void Complete(const HandlePtr& handle, Status status);

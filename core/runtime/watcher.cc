@@ -137,7 +137,7 @@ void Watcher::CheckDeparted() {
     if (!peer->departed || abort_->is_set()) continue;
     const std::string stuck = options_.stuck_without(peer->rank());
     if (stuck.empty()) continue;
-    Raise(peer->rank(), peer->Describe() + " finished normally, but " + stuck +
+    Raise(peer->rank(), peer->Describe() + " has left the job (its program ended or called shutdown()), but " + stuck +
                             " Every rank must take part in every operation; look for a rank that leaves its loop early.");
   }
 }

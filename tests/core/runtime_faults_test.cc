@@ -46,7 +46,7 @@ TEST(Faults, ARankThatLeavesEarlyIsNamed) {
       }
       const Status status = Allreduce(engine, "alone", &data);
       EXPECT_TRUE(status.code() == Code::kAborted);
-      for (const char* part : {"rank 1", "finished normally", "'alone'"}) EXPECT_TRUE(Contains(status.message(), part));
+      for (const char* part : {"rank 1", "has left the job", "'alone'"}) EXPECT_TRUE(Contains(status.message(), part));
     });
   }
 }

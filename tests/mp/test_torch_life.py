@@ -96,6 +96,7 @@ def ranks_cycle(cycles):
         assert result.eq(sum(rank + cycle for rank in range(size))).all()
         if cycle % 10 == 3:
             hvd.allreduce_async_(torch.ones(10), name=f"left {rank}")  # never matched: shutdown ends it
+            hvd.barrier()
         hvd.shutdown()
         with pytest.raises(ValueError, match="not been initialized"):
             hvd.rank()
@@ -145,7 +146,7 @@ def ranks_exit_often(times):
 
 
 def test_exit_in_flight_alone(run_ranks):
-    assert run_ranks(1, ranks_exit_often, [4]) == [[]]
+    assert run_ranks(1, ranks_exit_often, [2]) == [[]]
 
 
 def test_exit_in_flight_without_a_framework():
@@ -165,6 +166,7 @@ def ranks_exit_together(how):
     for index in range(20):
         hvd.allreduce_async_(torch.ones(1000), name=f"only on {hvd.rank()}: {index}")
         hvd.allreduce_async_(torch.ones(1000), name=f"on all: {index}")
+    hvd.barrier()  # whoever submits after another rank has left is told so
     if how == "shutdown":
         hvd.shutdown()
     return True

@@ -5,9 +5,11 @@ import os
 import subprocess
 import sys
 import warnings
+from pathlib import Path
 
 import fake_core
 import pytest
+import torch
 from api_table import MPI_OPS, TORCH, TORCH_VALUES, UTIL
 
 import horovod
@@ -17,6 +19,7 @@ from horovod.common.compression import NoneCompressor, resolve_compression
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.torch import mpi_ops
 
+ROOT = Path(__file__).resolve().parents[2]
 FRAMEWORKS = "torch tensorflow keras mxnet numpy cloudpickle"
 
 
@@ -178,6 +181,8 @@ def test_settings(core, monkeypatch):
 def test_util():
     assert util.extension_available("torch") is True
     assert util.extension_available("absent") is False
+    assert util.gpu_available("torch") is torch.cuda.is_available()
+    assert util.gpu_available("absent") is False
     assert [util.num_rank_is_power_2(n) for n in (0, 1, 2, 3, 4)] == [False, True, True, False, True]
     assert util.split_list(list(range(7)), 3) == [[0, 1, 2], [3, 4], [5, 6]]
     assert util.split_list([1], 2) == [[1], []]
@@ -196,8 +201,6 @@ def test_util_env(monkeypatch):
 
 
 def test_check_installed_version():
-    import torch
-
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         util.check_installed_version("torch", torch.__version__)
@@ -208,8 +211,7 @@ def test_check_installed_version():
 
 
 def test_fake_core_has_the_functions_of_the_real_one():
-    stub = os.path.join(os.path.dirname(horovod.__file__), "_core.pyi")
-    with open(stub, encoding="utf-8") as file:
-        names = [line.split("(")[0].removeprefix("def ") for line in file if line.startswith("def ")]
+    lines = (ROOT / "frameworks" / "horovod" / "_core.pyi").read_text(encoding="utf-8").splitlines()
+    names = [line.split("(")[0].removeprefix("def ") for line in lines if line.startswith("def ")]
     played = [name for name in names if name not in {"init", "shutdown"}]
     assert [name for name in played if not hasattr(fake_core.FakeCore(), name)] == []

@@ -1,17 +1,12 @@
-"""DistributedOptimizer over the fake core, as one of two ranks."""
-
-import copy
-import gc
-import pickle
-import warnings
+"""DistributedOptimizer over the fake core, as one of two ranks: what it sends."""
 
 import pytest
 import torch
 from fake_core import AVERAGE, NAMES, SUM
+from small_models import backward, model, names_of, wrapped
 from torch import nn
 
 import horovod.torch as hvd
-from horovod.common.exceptions import HorovodInternalError
 
 
 @pytest.fixture
@@ -19,25 +14,6 @@ def two(core):
     """A job of two ranks that send the same."""
     core.size = 2
     return core
-
-
-def model(seed=0):
-    torch.manual_seed(seed)
-    return nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
-
-
-def wrapped(net, base=torch.optim.SGD, lr=0.1, **options):
-    options.setdefault("named_parameters", net.named_parameters())
-    return hvd.DistributedOptimizer(base(net.parameters(), lr=lr), **options)
-
-
-def backward(net, scale=1.0):
-    torch.manual_seed(1)
-    (net(torch.randn(5, 3)).pow(2).sum() * scale).backward()
-
-
-def names_of(core):
-    return [request.name for request in core.requests]
 
 
 PARAMETERS = [
@@ -281,184 +257,3 @@ def test_added_group(two):
     optimizer.step()
     assert len(two.requests) == 6
     assert names_of(two)[:2] == ["DistributedOptimizer.added.1.1", "DistributedOptimizer.added.1.0"]
-
-
-def test_clipping_between_synchronize_and_step(two):
-    net = model()
-    optimizer = wrapped(net)
-    backward(net)
-    optimizer.synchronize()
-    nn.utils.clip_grad_norm_(net.parameters(), 0.5)
-    clipped = [parameter.grad.clone() for parameter in net.parameters()]
-    with optimizer.skip_synchronize(), warnings.catch_warnings():
-        warnings.simplefilter("error")
-        optimizer.step()
-    assert len(two.requests) == 4
-    for parameter, gradient in zip(net.parameters(), clipped, strict=True):
-        assert torch.equal(parameter.grad, gradient)
-
-
-def test_step_after_synchronize_warns_and_reduces_once(two):
-    net = model()
-    optimizer = wrapped(net, op=hvd.Sum)
-    backward(net)
-    optimizer.synchronize()
-    reduced = net[2].bias.grad.clone()
-    with pytest.warns(UserWarning, match="skip_synchronize"):
-        optimizer.step()
-    assert torch.equal(net[2].bias.grad, reduced)
-    assert len(two.requests) == 4
-
-
-def test_closure_is_reduced_after_it_ran(two):
-    net, alone = model(), model()
-    optimizer = wrapped(net, op=hvd.Sum)
-
-    def closure():
-        optimizer.zero_grad()
-        backward(net)
-        return torch.tensor(7.0)
-
-    assert optimizer.step(closure) == 7
-    assert len(two.requests) == 4
-    backward(alone)
-    assert torch.allclose(net[0].weight.grad, 2 * alone[0].weight.grad)
-
-
-def test_zero_grad(two):
-    net = model()
-    optimizer = wrapped(net)
-    backward(net)
-    with pytest.raises(AssertionError, match="race condition"):
-        optimizer.zero_grad()
-    optimizer.step()
-    optimizer.zero_grad(set_to_none=False)
-    assert not net[0].weight.grad.any()
-    optimizer.zero_grad()
-    assert net[0].weight.grad is None
-
-
-@pytest.mark.parametrize("layout", ["transposed", "expanded"])
-def test_gradients_of_any_layout(two, layout):
-    parameter = nn.Parameter(torch.zeros(3, 3))
-    optimizer = hvd.DistributedOptimizer(torch.optim.SGD([parameter], lr=1.0), op=hvd.Sum)
-    gradient = torch.arange(3.0).reshape(1, 3)
-    gradient = gradient.expand(3, 3) if layout == "expanded" else torch.arange(9.0).reshape(3, 3).t()
-    parameter.grad = gradient
-    optimizer.step()
-    assert torch.equal(
-        parameter.grad,
-        2 * torch.arange(3.0).expand(3, 3)
-        if layout == "expanded"
-        else 2 * torch.arange(9.0).reshape(3, 3).t(),
-    )
-    assert torch.equal(parameter, -parameter.grad)
-
-
-def test_sparse_gradients(two):
-    net = nn.Embedding(4, 2, sparse=True)
-    optimizer = wrapped(net, sparse_as_dense=True, op=hvd.Sum)
-    net(torch.tensor([1, 1])).sum().backward()
-    optimizer.step()
-    assert net.weight.grad.tolist() == [[0, 0], [4, 4], [0, 0], [0, 0]]
-
-
-def test_failure_in_a_hook_is_told_by_synchronize(two):
-    net = nn.Embedding(4, 2, sparse=True)
-    optimizer = wrapped(net)
-    net(torch.tensor([1])).sum().backward()
-    with pytest.raises(ValueError, match=r"'weight'.*sparse_as_dense"):
-        optimizer.step()
-    net.weight.grad = torch.ones(4, 2)
-    optimizer.step()  # works again
-
-
-def test_refused_submission_is_told_by_synchronize(two):
-    def refuse(request):
-        if request.name.endswith("2.weight"):
-            raise HorovodInternalError("rank 1 is gone")
-
-    net = model()
-    optimizer = wrapped(net)
-    two.refuse = refuse
-    backward(net)
-    with pytest.raises(HorovodInternalError, match=r"'2\.weight'.*rank 1 is gone"):
-        optimizer.synchronize()
-    assert all(request.complete for request in two.requests)  # the others were waited for
-    two.refuse = None
-    optimizer.zero_grad()
-    backward(net)
-    optimizer.step()
-
-
-def test_alone_nothing_is_sent(core, monkeypatch):
-    monkeypatch.delenv("HOROVOD_ELASTIC", raising=False)
-    net = model()
-    optimizer = wrapped(net)
-    backward(net)
-    optimizer.synchronize()
-    with optimizer.skip_synchronize():
-        optimizer.step()
-    assert core.requests == []
-    monkeypatch.setenv("HOROVOD_ELASTIC", "1")
-    net = model()
-    optimizer = wrapped(net)
-    backward(net)
-    optimizer.step()
-    assert len(core.requests) == 4
-
-
-def test_state_dict_and_copies(two):
-    net = model()
-    optimizer = wrapped(net, torch.optim.Adam)
-    backward(net)
-    optimizer.step()
-    state = copy.deepcopy(optimizer.state_dict())
-    for plain in (copy.deepcopy(optimizer), pickle.loads(pickle.dumps(optimizer))):
-        assert type(plain) is torch.optim.Adam
-        assert str(plain.state_dict()) == str(state)
-    backward(net)
-    optimizer.load_state_dict(state)  # waits for what is in flight
-    assert all(request.complete for request in two.requests)
-    assert str(optimizer.state_dict()) == str(state)
-    optimizer.zero_grad()
-    backward(net)
-    optimizer.step()
-
-
-def test_hooks_end_with_the_optimizer(two):
-    net = model()
-    wrapped(net)
-    gc.collect()
-    optimizer = wrapped(net)
-    backward(net)
-    optimizer.step()
-    assert len(two.requests) == 4
-
-
-def test_schedulers(two):
-    net = model()
-    plain = torch.optim.SGD(net.parameters(), lr=1.0)
-    before = torch.optim.lr_scheduler.StepLR(plain, 1, 0.5)
-    optimizer = hvd.DistributedOptimizer(plain, named_parameters=net.named_parameters())
-    after = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
-    backward(net)
-    optimizer.step()
-    assert len(two.requests) == 4
-    after.step()
-    assert plain.param_groups[0]["lr"] == 0.5
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        before.step()
-    assert optimizer.param_groups[0]["lr"] == 0.25
-
-
-def test_step_hooks_run_once(two):
-    net = model()
-    optimizer = wrapped(net)
-    calls = []
-    optimizer.register_step_pre_hook(lambda *_: calls.append("pre"))
-    optimizer.register_step_post_hook(lambda *_: calls.append("post"))
-    backward(net)
-    optimizer.step()
-    assert calls == ["pre", "post"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib
 import importlib.metadata
 import importlib.util
 import itertools
@@ -42,10 +43,8 @@ def extension_available(ext_base_name: str, verbose: bool = False) -> bool:
 def gpu_available(ext_base_name: str, verbose: bool = False) -> bool:
     """Whether the framework of the adapter ``ext_base_name`` sees a GPU."""
     available = False
-    if extension_available(ext_base_name) and ext_base_name == "torch":
-        import torch
-
-        available = torch.cuda.is_available()
+    if extension_available(ext_base_name):
+        available = importlib.import_module(f"horovod.{ext_base_name}")._check_has_gpu()
     if verbose:
         print(f"{ext_base_name} {'sees' if available else 'does not see'} a GPU")
     return available
