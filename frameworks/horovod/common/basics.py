@@ -57,8 +57,10 @@ def shutdown() -> None:
     again.
     """
     global _owner_pid
+    if _owner_pid != os.getpid():  # before the lock, which a forked child may have inherited taken
+        return
     with _lock:
-        if _owner_pid != os.getpid():
+        if _owner_pid is None:
             return
         _owner_pid = None
         from horovod.bootstrap.start import stop

@@ -99,7 +99,7 @@ class Handles:
                 self._handle_map.pop(handle, None)
                 self._deferred.drop(handle)
             raise
-        del self._handle_map[handle]
+        self._handle_map.pop(handle, None)  # a shutdown in another thread may have cleared the map
         finish, kept = entry
         return kept if finish is None else finish(kept, outputs)
 

@@ -36,9 +36,8 @@ class _DistributedOptimizer:
     ) -> None:
         names = check_names(optimizer.param_groups, named_parameters)
         self.__dict__.update(optimizer.__dict__)
-        self.__dict__.pop(
-            "step", None
-        )  # a learning rate schedule puts its counter around the wrapped one's step
+        # A learning rate schedule has put its counter around the step of the wrapped optimizer.
+        self.__dict__.pop("step", None)
         self._reduction = reduction
         self._synchronized = False
         self._should_synchronize = True

@@ -143,9 +143,7 @@ TEST(Sequencer, AllgatherCarriesFirstDims) {
 }
 
 TEST(Batch, ClosesAfterSilence) {
-  SequencerOptions options;
-  options.silence = 300;
-  Desk desk(2, options);
+  Desk desk(2);
   ASSERT_OK(desk.Say(0, {Full(Allreduce("a")), Full(Allreduce("b"))}, 0, 1000));
   ASSERT_OK(desk.Say(1, {Full(Allreduce("a"))}, 0, 1000));
   EXPECT_EQ(desk.sequencer.Deadline(), 1300);
