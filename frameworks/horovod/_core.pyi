@@ -1,4 +1,6 @@
-"""The compiled core. One engine per process; every function is thread safe and releases the GIL while it waits."""
+"""The compiled core. One engine per process; every function is thread safe and releases the GIL while
+it waits.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -20,7 +22,9 @@ LINK_CONTROL: int
 LINK_DATA: int
 
 class Output:
-    """A tensor that the core allocated (CPU, C-contiguous). Owns its memory; adopt it by DLPack without a copy."""
+    """A tensor that the core allocated (CPU, C-contiguous). Owns its memory; adopt it by DLPack without
+    a copy.
+    """
 
     @property
     def shape(self) -> tuple[int, ...]: ...
@@ -42,13 +46,17 @@ def init(
     links: Sequence[tuple[int, int, int, bytes, bytes]],
     launcher_fd: int = -1,
 ) -> None:
-    """Starts the engine. ``wiring`` is "shm" (links: one watch link to every peer, AF_UNIX) or "tcp" (watch, control and
-    data link to every peer). A link is (fd, peer, role, send_key, recv_key), keys of 32 bytes; the core owns the
-    descriptors from the call on, also when it fails. ``launcher_fd``: a connected socket whose end of file means that the
-    launcher is gone; -1 = none. Settings (HOROVOD_*) are read from the environment once, here."""
+    """Starts the engine. ``wiring`` is "shm" (links: one watch link to every peer, AF_UNIX) or "tcp"
+    (watch, control and data link to every peer). A link is (fd, peer, role, send_key, recv_key), keys
+    of 32 bytes; the core owns the descriptors from the call on, also when it fails. ``launcher_fd``: a
+    connected socket whose end of file means that the launcher is gone; -1 = none. Settings (HOROVOD_*)
+    are read from the environment once, here.
+    """
 
 def shutdown() -> None:
-    """Says goodbye to the peers, fails what is outstanding, joins all threads, frees everything. Idempotent."""
+    """Says goodbye to the peers, fails what is outstanding, joins all threads, frees everything.
+    Idempotent.
+    """
 
 def is_initialized() -> bool: ...
 def topology() -> tuple[int, int, int, int, int, int]:
@@ -64,19 +72,23 @@ def submit(
     root: int = 0,
     process_set: int = 0,
 ) -> int:
-    """Starts one operation over one or more tensors (several = a group, all or nothing) and returns its handle.
+    """Starts one operation over one or more tensors (several = a group, all or nothing) and returns its
+    handle.
 
-    A tensor is (input address, output address, dtype, shape) of its contiguous input. Output address 0 = the core allocates
-    (allgather). In place: both addresses equal. Memory must stay valid until the operation is complete; the caller keeps the
-    references. ``name`` None = unnamed: all ranks must start their unnamed operations (of all kinds, per process set) in
-    one order. ``root`` is a global rank. Errors found before anything was sent: ValueError (duplicate name in flight,
-    negative or too large shape, operation that the dtype does not have), HorovodInternalError (not running any more)."""
+    A tensor is (input address, output address, dtype, shape) of its contiguous input. Output address 0
+    = the core allocates (allgather). In place: both addresses equal. Memory must stay valid until the
+    operation is complete; the caller keeps the references. ``name`` None = unnamed: all ranks must
+    start their unnamed operations (of all kinds, per process set) in one order. ``root`` is a global
+    rank. Errors found before anything was sent: ValueError (duplicate name in flight, negative or too
+    large shape, operation that the dtype does not have), HorovodInternalError (not running any more).
+    """
 
 def wait(handle: int, timeout: float | None = None) -> list[Output] | None:
-    """Blocks until complete, driving the engine on this thread, and forgets the handle. Returns the core's outputs in the
-    order of the tensors (None when the core allocated none). Raises TensorMismatchError, HorovodInternalError or
-    ValueError (unknown handle); TimeoutError after ``timeout`` seconds (the handle then stays valid). Python signal handlers
-    run while it waits."""
+    """Blocks until complete, driving the engine on this thread, and forgets the handle. Returns the
+    core's outputs in the order of the tensors (None when the core allocated none). Raises
+    TensorMismatchError, HorovodInternalError or ValueError (unknown handle); TimeoutError after
+    ``timeout`` seconds (the handle then stays valid). Python signal handlers run while it waits.
+    """
 
 def poll(handle: int) -> bool:
     """True when complete (or unknown, because it was waited for)."""
@@ -92,11 +104,15 @@ def run(
     process_set: int = 0,
     keep: Any = None,
 ) -> list[Output] | None:
-    """submit and wait in one call: the fast path of blocking operations. ``keep`` owns the memory: when a signal
-    handler raises during the wait, the operation is still in flight and ``keep`` is kept alive for it."""
+    """submit and wait in one call: the fast path of blocking operations. ``keep`` owns the memory: when
+    a signal handler raises during the wait, the operation is still in flight and ``keep`` is kept alive
+    for it.
+    """
 
 def counters() -> dict[str, int]:
-    """Totals since init: collectives, tensors, bytes, cache_hits, cache_misses, wakeups, responses, control_messages."""
+    """Totals since init: collectives, tensors, bytes, cache_hits, cache_misses, wakeups, responses,
+    control_messages.
+    """
 
 def settings() -> list[tuple[str, str, str, str]]:
     """The one table of settings: (variable, type, default, help)."""

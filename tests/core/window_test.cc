@@ -191,9 +191,8 @@ void Write(const std::filesystem::path& path, const std::string& text) {
 
 // The least of the machine's memory and of every cgroup above the process; droppable cache counts as free.
 TEST(ShmWindow, AvailableMemoryHeedsCgroups) {
-  char folder[] = "/tmp/hvd_available_XXXXXX";
-  ASSERT_TRUE(mkdtemp(folder) != nullptr);
-  const std::string root = folder;
+  std::string root = std::filesystem::temp_directory_path() / "hvd_available_XXXXXX";
+  ASSERT_TRUE(mkdtemp(root.data()) != nullptr);
   const std::string group = root + "/sys/fs/cgroup/job/step";
   Write(root + "/proc/meminfo", "MemTotal: 9000 kB\nMemFree: 1 kB\nMemAvailable:    5000 kB\n");
   EXPECT_EQ(shm::AvailableMemory(root), 5000u * 1024);

@@ -59,10 +59,17 @@ def start(ranks: int, program: str, *arguments: str, env: dict[str, str] | None 
     command = [sys.executable, "-m", "horovod.runner.launch", "-np", str(ranks)]
     command += [sys.executable, str(PROGRAMS / program), *arguments]
     process = subprocess.Popen(
-        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, text=True
+        command,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        stdin=subprocess.DEVNULL,
+        text=True,
     )
     return Job(process, mark)
 
 
-def horovodrun(ranks: int, program: str, *arguments: str, env: dict[str, str] | None = None, timeout: float = 120) -> Result:
+def horovodrun(
+    ranks: int, program: str, *arguments: str, env: dict[str, str] | None = None, timeout: float = 120
+) -> Result:
     return start(ranks, program, *arguments, env=env).finish(timeout)

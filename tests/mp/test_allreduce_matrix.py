@@ -7,7 +7,9 @@ SMALL = "0,1,7,1023,4097"
 
 
 def run_matrix(ranks: int, transport: str, *arguments: str) -> None:
-    result = horovodrun(ranks, "allreduce_matrix.py", *arguments, env={"HOROVOD_TRANSPORT": transport}, timeout=300)
+    result = horovodrun(
+        ranks, "allreduce_matrix.py", *arguments, env={"HOROVOD_TRANSPORT": transport}, timeout=300
+    )
     assert result.returncode == 0, result.output
     assert result.output.count(" checked") == ranks
 
@@ -19,7 +21,9 @@ def test_every_dtype_and_operation(ranks: int, transport: str) -> None:
 
 
 @pytest.mark.parametrize("transport", ["shm", "tcp"])
-@pytest.mark.parametrize(("ranks", "dtype", "per_mib"), [(2, "float32", 1 << 18), (3, "bfloat16", 1 << 19), (4, "int8", 1 << 20)])
+@pytest.mark.parametrize(
+    ("ranks", "dtype", "per_mib"), [(2, "float32", 1 << 18), (3, "bfloat16", 1 << 19), (4, "int8", 1 << 20)]
+)
 def test_large(ranks: int, dtype: str, per_mib: int, transport: str) -> None:
     run_matrix(ranks, transport, f"{per_mib + 3},{64 * per_mib}", dtype, "Sum,Max")
 

@@ -1,4 +1,4 @@
-"""A rank stops in the middle of a 64 MiB allreduce, is killed or stays stopped: the others learn who, soon."""
+"""A rank stops in the middle of a 64 MiB allreduce, is killed or stays stopped: the others learn who."""
 
 import re
 import signal

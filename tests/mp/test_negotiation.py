@@ -8,7 +8,9 @@ import pytest
 from launch import horovodrun
 
 
-@pytest.mark.parametrize(("ranks", "transport", "rounds"), [(2, "shm", 1000), (3, "shm", 150), (3, "tcp", 150)])
+@pytest.mark.parametrize(
+    ("ranks", "transport", "rounds"), [(2, "shm", 1000), (3, "shm", 150), (3, "tcp", 150)]
+)
 def test_ranks_may_submit_in_any_order(ranks: int, transport: str, rounds: int) -> None:
     result = horovodrun(ranks, "random_order.py", str(rounds), env={"HOROVOD_TRANSPORT": transport})
     assert result.returncode == 0, result.output

@@ -22,7 +22,9 @@ def check(rank: int, size: int, dtype: str, op: str, count: int, exact: bool) ->
     inputs = [random_input(1000 * count + 10 * r + OPS[op], dtype, count) for r in range(size)]
     got = reduce(f"{dtype}.{op}.{count}", inputs[rank], dtype, op)
     want = combine(inputs, op, dtype)
-    assert close(got, want, dtype, size, exact), f"rank {rank}: {dtype} {op} of {count} elements differs from numpy"
+    assert close(got, want, dtype, size, exact), (
+        f"rank {rank}: {dtype} {op} of {count} elements differs from numpy"
+    )
     return got.tobytes()
 
 

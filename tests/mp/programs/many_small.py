@@ -1,4 +1,4 @@
-"""One rank: 1,000 tensors of 1 KiB a step; how many collectives carried them, and what was announced in full."""
+"""One rank: 1,000 tensors of 1 KiB a step; collectives used and operations announced in full."""
 
 import numpy as np
 

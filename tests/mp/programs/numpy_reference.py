@@ -1,4 +1,4 @@
-"""What an allreduce must give, computed by numpy from the inputs of all ranks, and dtypes that numpy lacks."""
+"""What an allreduce must give, by numpy from the inputs of all ranks, and dtypes that numpy lacks."""
 
 import numpy as np
 
@@ -27,7 +27,11 @@ def to_float32(values: np.ndarray, dtype: str) -> np.ndarray:
 def random_input(seed: int, dtype: str, count: int) -> np.ndarray:
     """Random data; a large tensor repeats a block whose length divides no chunk."""
     block = 1_000_003
-    return _random_block(seed, dtype, count) if count < block else np.resize(_random_block(seed, dtype, block), count)
+    return (
+        _random_block(seed, dtype, count)
+        if count < block
+        else np.resize(_random_block(seed, dtype, block), count)
+    )
 
 
 def _random_block(seed: int, dtype: str, count: int) -> np.ndarray:
