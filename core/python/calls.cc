@@ -12,6 +12,7 @@ namespace hvd::python {
 
 namespace {
 
+constexpr double kMostSeconds = 1e9;  // longer (or not a number) is no limit
 constexpr int kParameters = 9;
 constexpr const char* kNames[kParameters] = {"kind",      "name", "tensors",     "op",  "prescale",
                                              "postscale", "root", "process_set", "keep"};
@@ -136,6 +137,10 @@ bool ReadEntry(const Arguments& arguments, Entry* entry) {
     PyErr_SetString(PyExc_ValueError, "unknown operation or reduction");
     return false;
   }
+  if (root != static_cast<int32_t>(root) || set != static_cast<uint32_t>(set)) {
+    PyErr_SetString(PyExc_ValueError, "the root rank or the process set does not exist");
+    return false;
+  }
   request.kind = static_cast<OpKind>(kind);
   request.reduce_op = static_cast<ReduceOp>(op);
   request.root = static_cast<int32_t>(root);
@@ -209,7 +214,8 @@ PyObject* Wait(PyObject*, PyObject* const* args, Py_ssize_t count) {
     PyThreadState* released = PyEval_SaveThread();
     // Without an engine it was shut down while the operation was in flight, so the operation is about to fail.
     while (engine == nullptr && !handle->done.load(std::memory_order_acquire)) sched_yield();
-    const int64_t timeout_us = seconds < 0 ? -1 : static_cast<int64_t>(seconds * 1e6);
+    const bool limited = seconds >= 0 && seconds < kMostSeconds;
+    const int64_t timeout_us = limited ? static_cast<int64_t>(seconds * 1e6) : -1;
     status = engine == nullptr ? handle->status : engine->Wait(handle, timeout_us, Interrupted);
     PyEval_RestoreThread(released);
   } else {

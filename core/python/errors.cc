@@ -31,7 +31,12 @@ py::object ExceptionOf(Code code) {
 void SetError(const Status& status) {
   // A signal handler may have raised while the thread waited: that exception is the one to see.
   if (PyErr_Occurred() != nullptr) return;
-  PyErr_SetString(ExceptionOf(status.code()).ptr(), status.message().c_str());
+  try {
+    PyErr_SetString(ExceptionOf(status.code()).ptr(), status.message().c_str());
+  } catch (py::error_already_set&) {
+    // The package cannot be imported, as while the interpreter ends. The callers are C functions.
+    PyErr_SetString(PyExc_RuntimeError, status.message().c_str());
+  }
 }
 
 void ThrowIfError(const Status& status) {

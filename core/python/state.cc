@@ -1,6 +1,7 @@
 #include "python/state.h"
 
 #include <pthread.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -12,11 +13,25 @@ namespace hvd::python {
 
 namespace {
 
+// The engine closes a link that ends and the program may open something else under its number, which a
+// forked child must keep: so a descriptor is known by what it was opened for.
+struct OpenFile {
+  int fd = -1;
+  dev_t device = 0;
+  ino_t inode = 0;
+};
+
+OpenFile Identify(int fd) {
+  struct stat info {};
+  if (fstat(fd, &info) != 0) return {};
+  return {fd, info.st_dev, info.st_ino};
+}
+
 struct State {
   std::mutex mutex;  // guards everything
   std::shared_ptr<Engine> engine;
   Topology topology;
-  std::vector<int> descriptors;
+  std::vector<OpenFile> descriptors;
   std::unordered_map<int64_t, HandlePtr> handles;
   int64_t next_handle = 0;
 };
@@ -27,7 +42,10 @@ State* state = new State;
 
 void InForkedChild() {
   // Peers must see the end of this process's parent even while children of it live on.
-  for (const int fd : state->descriptors) close(fd);
+  for (const OpenFile& known : state->descriptors) {
+    const OpenFile now = Identify(known.fd);
+    if (now.fd >= 0 && now.device == known.device && now.inode == known.inode) close(known.fd);
+  }
   state = new State;
 }
 
@@ -49,7 +67,8 @@ Status StartEngine(const Topology& topology, EngineOptions options) {
   HVD_RETURN_IF_ERROR(Engine::Make(std::move(options), &engine));
   const std::lock_guard<std::mutex> lock(state->mutex);
   state->topology = topology;
-  state->descriptors = engine->Descriptors();
+  state->descriptors.clear();
+  for (const int fd : engine->Descriptors()) state->descriptors.push_back(Identify(fd));
   state->engine = std::move(engine);
   return Status::Ok();
 }

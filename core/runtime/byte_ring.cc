@@ -27,7 +27,9 @@ void RingWriter::Append(const std::string& message) {
 }
 
 uint64_t RingWriter::Write(uint64_t slowest_head) {
-  const size_t room = capacity_ - static_cast<size_t>(tail_ - slowest_head);
+  const uint64_t used = tail_ - slowest_head;
+  // An impossible head (the reader is broken) must not make this write past the ring.
+  const size_t room = used > capacity_ ? 0 : capacity_ - static_cast<size_t>(used);
   const size_t length = std::min(room, pending_.size() - sent_);
   Wrapped(tail_, length, capacity_, [this](size_t at, size_t from, size_t n) {
     std::memcpy(bytes_ + at, pending_.data() + sent_ + from, n);

@@ -88,12 +88,14 @@ void Cycle::Arm(bool sleeping) {
 }
 
 void Cycle::AddPollFds(std::vector<pollfd>* fds) const {
+  if (broken_) return;  // nothing will read them: only the waker says more
   for (const auto& transport : transports_) {
     if (transport->poll_fd() >= 0) fds->push_back({transport->poll_fd(), POLLIN, 0});
   }
 }
 
 int64_t Cycle::Deadline() const {
+  if (broken_) return -1;
   int64_t earliest = -1;
   const auto consider = [&earliest](int64_t deadline) {
     if (deadline >= 0 && (earliest < 0 || deadline < earliest)) earliest = deadline;

@@ -226,10 +226,10 @@ void RankEngine::Shutdown() {
   if (shut_down_.exchange(true) || loop_ == nullptr) return;
   loop_->Stop();
   Flush();
-  // Whoever waits sees this as the cause, fails what is in flight and releases the progress lock.
-  abort_.Set(options_.rank, kShutdownReason);
   // The goodbye comes before any link closes: peers must not take the leaver for lost.
   watcher_->Stop();
+  // Whoever waits sees this as the cause, fails what is in flight and releases the progress lock.
+  abort_.Set(options_.rank, kShutdownReason);
   loop_->WakeAll();
   FailWhatIsLeft();
   const std::lock_guard<std::mutex> lock(loop_->progress());
@@ -244,6 +244,7 @@ void RankEngine::FailWhatIsLeft() {
     cycle_->FailAll(abort_.status());
     finished = cycle_->TakeFinished();
   }
+  loop_->WakeAll();  // nobody drove, so nobody else tells the waiters
   for (const HandlePtr& handle : finished) handle->entry.on_complete(handle->status);
 }
 

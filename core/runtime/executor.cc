@@ -46,13 +46,16 @@ std::string UpperName(OpKind kind) {
 
 Status Executor::Add(std::vector<Decided> decided, int64_t fusion_threshold) {
   std::vector<Part> parts;
+  parts.reserve(decided.size());
   for (Decided& one : decided) HVD_RETURN_IF_ERROR(Prepare(std::move(one), &parts));
   std::vector<fusion::Ready> ready;
+  ready.reserve(parts.size());
   for (const Part& part : parts) {
     ready.push_back(Describe(part.handle->entry.request, part.tensor, part.rank_bytes));
   }
   for (const std::vector<size_t>& group : fusion::Plan(ready, fusion_threshold)) {
     std::vector<Part> together;
+    together.reserve(group.size());
     for (size_t i : group) together.push_back(std::move(parts[i]));
     waiting_.push_back(MakeJob(std::move(together)));
   }
@@ -122,6 +125,7 @@ Executor::Job Executor::MakeJob(std::vector<Part> parts) const {
   job.spec.reduction = ReductionOf(first, first.tensors[parts.front().tensor].dtype, members_.size());
   job.spec.root =
       static_cast<int>(std::find(members_.begin(), members_.end(), first.root) - members_.begin());
+  job.spec.pieces.reserve(parts.size());
   for (Part& part : parts) {
     Handle& handle = *part.handle;
     const TensorBuffer& buffer = handle.entry.buffers[part.tensor];

@@ -16,6 +16,7 @@ namespace {
 // A waiter comes back this often although nothing happened: a signal that arrives just before it sleeps
 // interrupts nothing, and Python's handlers must run.
 constexpr int64_t kSignalCheckUs = 200000;
+constexpr uint32_t kRoundsPerCheck = 256;
 
 // Of two times, -1 being "never".
 int64_t Earlier(int64_t a, int64_t b) { return a < 0 ? b : (b < 0 ? a : std::min(a, b)); }
@@ -104,15 +105,21 @@ bool Loop::Round(Lock& lock) {
   const std::vector<HandlePtr> finished = cycle_->TakeFinished();
   if (finished.empty()) return moved;
   lock.unlock();
+  PassTurn();
   for (const HandlePtr& handle : finished) handle->entry.on_complete(handle->status);
-  lock.lock();
+  // Another thread may drive by now, and may sleep with the lock for as long as its own operation takes.
+  if (lock.try_lock()) role_.store(kAwake);
   return true;
 }
 
-int Loop::Poll(int64_t until_us) {
+std::vector<pollfd> Loop::PollFds() const {
   std::vector<pollfd> fds;
   fds.push_back({waker_->fd(), POLLIN, 0});
   cycle_->AddPollFds(&fds);
+  return fds;
+}
+
+int Loop::Poll(std::vector<pollfd> fds, int64_t until_us) {
   const int64_t left = until_us < 0 ? 0 : std::max<int64_t>(0, until_us - NowMicros());
   const timespec timeout{static_cast<time_t>(left / 1000000), static_cast<long>(left % 1000000 * 1000)};
   return ppoll(fds.data(), fds.size(), until_us < 0 ? nullptr : &timeout, nullptr);
@@ -152,13 +159,14 @@ void Loop::DriveInBackground(Lock& lock) {
   role_.store(kAwake);
   while (!stopping_.load(std::memory_order_relaxed) && waiters_.load() == 0) {
     if (Round(lock)) {
+      if (!lock.owns_lock()) return;  // a waiter drives; the role is its own
       spell.Met();
       continue;
     }
     if (!cycle_->HasWork()) break;
     if (spell.Spin()) continue;
     SleepInBackground(lock);
-    if (!lock.owns_lock()) return;  // a waiter drives; the role is its own
+    if (!lock.owns_lock()) return;
   }
   role_.store(kNobody);
   lock.unlock();
@@ -172,15 +180,17 @@ void Loop::SleepInBackground(Lock& lock) {
   role_.store(collected > now ? kCollecting : kAsleep);
   if (!Round(lock)) {
     const int64_t until = Earlier(cycle_->Deadline(), collected > now ? collected : -1);
+    std::vector<pollfd> fds = PollFds();  // the cycle's, so before the lock goes
     background_polling_.store(true);
     lock.unlock();
     PassTurn();
-    if (waiters_.load() == 0 && !stopping_.load()) Poll(until);
+    if (waiters_.load() == 0 && !stopping_.load()) Poll(std::move(fds), until);
     background_polling_.store(false);
     Count(counters_->wakeups);
     if (!lock.try_lock()) return;
     waker_->Drain();
   }
+  if (!lock.owns_lock()) return;
   cycle_->Arm(false);
   role_.store(kAwake);
 }
@@ -208,41 +218,54 @@ Waited Loop::Wait(const Handle& handle, int64_t timeout_us) {
 Waited Loop::Drive(Lock& lock, const Handle& handle, int64_t deadline_us) {
   Waited result = Waited::kDone;
   Spell spell(&waiter_patience_);
+  const int64_t check = NowMicros() + kSignalCheckUs;
   cycle_->Arm(false);
   role_.store(kAwake);
-  while (result == Waited::kDone && !handle.done.load(std::memory_order_acquire)) {
-    if (Round(lock)) {
+  for (uint32_t round = 1; result == Waited::kDone && !handle.done.load(std::memory_order_acquire); ++round) {
+    const bool moved = Round(lock);
+    if (lock.owns_lock() && moved) {
       spell.Met();
-    } else if (!spell.Spin()) {
-      result = SleepAsWaiter(lock, handle, deadline_us);
+    } else if (lock.owns_lock() && !spell.Spin()) {
+      result = SleepAsWaiter(lock, handle, deadline_us, check);
     }
+    if (!lock.owns_lock()) return result;  // another waiter drives; the role is its own
+    // The traffic of others may leave no pause.
+    if (result == Waited::kDone && round % kRoundsPerCheck == 0) result = Due(deadline_us, check);
   }
   role_.store(kNobody);
   return result;
 }
 
 // Here kDone means: awake, look again.
-Waited Loop::SleepAsWaiter(Lock& lock, const Handle& handle, int64_t deadline_us) {
+Waited Loop::SleepAsWaiter(Lock& lock, const Handle& handle, int64_t deadline_us, int64_t check_us) {
   Waited result = Waited::kDone;
   cycle_->Arm(true);
   role_.store(kAsleep);
   if (!Round(lock) && !handle.done.load(std::memory_order_acquire)) {
-    const int64_t check = NowMicros() + kSignalCheckUs;
-    const int ready = Poll(Earlier(Earlier(cycle_->Deadline(), deadline_us), check));
+    const int ready = Poll(PollFds(), Earlier(Earlier(cycle_->Deadline(), deadline_us), check_us));
     Count(counters_->wakeups);
     waker_->Drain();
-    const int64_t now = NowMicros();
-    if (ready < 0 || now >= check) result = Waited::kInterrupted;
-    if (deadline_us >= 0 && now >= deadline_us) result = Waited::kTimeout;
+    result = Due(deadline_us, check_us);
+    if (ready < 0 && result == Waited::kDone) result = Waited::kInterrupted;
   }
+  if (!lock.owns_lock()) return result;
   cycle_->Arm(false);
   role_.store(kAwake);
   return result;
 }
 
+// Whether a driving waiter must stop though its operation is not complete; kDone: it need not.
+Waited Loop::Due(int64_t deadline_us, int64_t check_us) {
+  const int64_t now = NowMicros();
+  if (deadline_us >= 0 && now >= deadline_us) return Waited::kTimeout;
+  return now >= check_us ? Waited::kInterrupted : Waited::kDone;
+}
+
 // Another thread drives. Here too kDone means: look again.
 Waited Loop::AwaitTurn(uint32_t turn, const Handle& handle, int64_t deadline_us) {
   turn_sleepers_.fetch_add(1);
+  // A driver that sleeps knows nothing of an operation whose submitter meant to drive it.
+  if (!queue_->empty()) Notify();
   // The driver may sit asleep in the background holding nothing; a running one sees waiters_ and leaves.
   FutexWait woken = FutexWait::kWoken;
   const int64_t now = NowMicros();

@@ -58,12 +58,15 @@ class Loop {
   void WakeBackground();
 
   Waited Drive(Lock& lock, const Handle& handle, int64_t deadline_us);
-  Waited SleepAsWaiter(Lock& lock, const Handle& handle, int64_t deadline_us);
+  Waited SleepAsWaiter(Lock& lock, const Handle& handle, int64_t deadline_us, int64_t check_us);
+  static Waited Due(int64_t deadline_us, int64_t check_us);
   Waited AwaitTurn(uint32_t turn, const Handle& handle, int64_t deadline_us);
   void PassTurn();
 
+  // Without the lock afterwards: it ran sinks, and another thread drives now.
   bool Round(Lock& lock);
-  int Poll(int64_t until_us);
+  std::vector<pollfd> PollFds() const;
+  static int Poll(std::vector<pollfd> fds, int64_t until_us);
 
   LoopOptions options_;
   Cycle* cycle_;

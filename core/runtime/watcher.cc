@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -188,7 +189,8 @@ void Watcher::HearPeer(WatchedPeer& peer) {
 
 void Watcher::LauncherGone() {
   char bytes[256];
-  if (recv(options_.launcher_fd, bytes, sizeof bytes, MSG_DONTWAIT) > 0) return;
+  const ssize_t got = recv(options_.launcher_fd, bytes, sizeof bytes, MSG_DONTWAIT);
+  if (got > 0 || (got < 0 && (errno == EAGAIN || errno == EINTR))) return;
   close(options_.launcher_fd);
   options_.launcher_fd = -1;
   launcher_gone_us_ = NowMicros();
@@ -197,12 +199,13 @@ void Watcher::LauncherGone() {
 }
 
 void Watcher::Raise(int culprit, const std::string& reason) {
-  if (!abort_->Set(culprit, reason)) return;
+  if (abort_->is_set()) return;
+  // First tell, then set: whoever sees the cause here closes links, and peers must not blame this rank for that.
   WatchNews news = News(WatchKind::kAbort, options_.generation);
   news.culprit = culprit;
   news.reason = reason;
   for (auto& peer : peers_) peer->Send(news);
-  options_.on_abort();
+  if (abort_->Set(culprit, reason)) options_.on_abort();
 }
 
 }  // namespace hvd

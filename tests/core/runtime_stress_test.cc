@@ -12,12 +12,19 @@ namespace {
 
 constexpr int64_t kLongUs = kPatienceMs * int64_t{1000};
 
-bool Contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+bool Contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+void ExpectNames(const Status& status, const std::string& who, const std::string& what) {
+  const bool named = Contains(status.message(), who) && Contains(status.message(), what);
+  EXPECT_EQ(named ? "" : status.message(), "");
+}
 
 void SleepMs(int ms) { std::this_thread::sleep_for(std::chrono::milliseconds(ms)); }
 
-// A thread's share of the work: submits under its own names in an order of its own, waits now with a limit, now
-// without, now not at all until the end.
+// A thread's share of the work: submits under its own names in an order of its own, waits now with a limit,
+// now without, now not at all until the end.
 void SubmitAndWait(Engine& engine, int rank, int thread, int rounds) {
   std::mt19937 random(1000 * rank + thread);
   for (int round = 0; round < rounds; ++round) {
@@ -46,8 +53,8 @@ TEST(Stress, ManyThreadsSubmitAndWaitInAnyOrder) {
   }
 }
 
-// A waiter that has nothing to do sleeps and holds the progress lock. Another thread's operation must not wait
-// until it looks again.
+// A waiter that has nothing to do sleeps and holds the progress lock. Another thread's operation must not
+// wait until it looks again.
 TEST(Stress, AWaiterDoesNotHoldUpAnother) {
   for (const Wires wires : kAllWires) {
     Cluster cluster(2, wires);
@@ -80,27 +87,22 @@ TEST(Stress, ASinkDoesNotCostItsThreadTheTurn) {
     Cluster cluster(2, wires);
     cluster.Run([&](Engine& engine, int rank) {
       std::vector<float> first(1, 1.0f);
-      std::vector<float> second(1, 1.0f);
       std::vector<float> last(1, 1.0f);
       HandlePtr last_handle;
-      ASSERT_OK(Barrier(engine));
       std::thread waiter;
-      Entry entry = AllreduceEntry("first", &first);
-      entry.urgent = true;
       if (rank == 0) {
         ASSERT_OK(Submit(engine, AllreduceEntry("last", &last), &last_handle));
-        // While the sink runs, the lock is free and the other thread takes it.
-        entry.on_complete = [&](const Status&) {
-          waiter = std::thread([&] { ASSERT_OK(engine.Wait(last_handle, 5000000, nullptr)); });
-          SleepMs(100);
-        };
+        waiter = std::thread([&] { ASSERT_OK(engine.Wait(last_handle, kLongUs, nullptr)); });
       }
-      HandlePtr handle;
-      ASSERT_OK(Submit(engine, std::move(entry), &handle));
       const int64_t start = NowMicros();
-      ASSERT_OK(engine.Wait(handle, kLongUs, nullptr));
-      if (rank == 0) EXPECT_TRUE(NowMicros() - start < 2000000);
-      ASSERT_OK(Allreduce(engine, "second", &second));
+      for (int i = 0; i < 8; ++i) {
+        Entry entry = AllreduceEntry("first", &first);
+        entry.urgent = true;
+        // While the sink runs, the lock is free and the other waiter takes it.
+        entry.on_complete = [](const Status&) { SleepMs(20); };
+        ASSERT_OK(Run(engine, std::move(entry)));
+      }
+      if (rank == 0) EXPECT_TRUE(NowMicros() - start < 900000);
       if (rank == 1) ASSERT_OK(Allreduce(engine, "last", &last));
       if (waiter.joinable()) waiter.join();
     });
@@ -124,8 +126,8 @@ TEST(Stress, LimitsHoldWhileOthersAreBusy) {
         waiter = std::thread([&] {
           const int64_t start = NowMicros();
           const auto look = [] { return ++asked < 0; };
-          EXPECT_TRUE(engine.Wait(handle, 900000, look).code() == Code::kTimeout);
-          EXPECT_TRUE(NowMicros() - start < 1500000);
+          EXPECT_TRUE(engine.Wait(handle, 500000, look).code() == Code::kTimeout);
+          EXPECT_TRUE(NowMicros() - start < 1000000);
           EXPECT_TRUE(asked > 0);
           timed_out = true;
         });
@@ -158,26 +160,27 @@ TEST(Stress, ALossAtAnyMomentHasOneCause) {
           std::vector<float> data(thread == 0 ? 10 : 200000, 1.0f);
           Status status;
           for (int i = 0; status.ok(); ++i) {
-            status = Allreduce(engine, std::to_string(thread) + "." + std::to_string(i % 5), &data);
             if (rank == 2 && thread == 0 && i == 20) {
               std::this_thread::sleep_for(std::chrono::microseconds(until));
               cluster.CutLinks(2);
+              engine.Shutdown();  // whose goodbye goes nowhere
             }
+            status = Allreduce(engine, std::to_string(thread) + "." + std::to_string(i % 5), &data);
           }
+          if (rank == 2) return;
           EXPECT_TRUE(status.code() == Code::kAborted);
-          if (rank != 2) EXPECT_TRUE(Contains(status.message(), "rank 2 died"));
-          if (rank != 2 && !Contains(status.message(), "rank 2 died")) fprintf(stderr, "%s\n", status.message().c_str());
+          ExpectNames(status, "rank 2 (pid", "died");
         });
       });
     }
   }
 }
 
-// A rank that shuts down while its operations are in flight has left in good order: it says so before it closes
-// anything, and nobody takes it for lost.
+// A rank that shuts down while its operations are in flight has left in good order: it says so before it
+// closes anything, and nobody takes it for lost.
 TEST(Stress, WhoShutsDownAtAnyMomentIsNotLost) {
   std::mt19937 random(11);
-  for (const Wires wires : kAllWires) {
+  for (const Wires wires : {Wires::kShm, Wires::kTcp}) {
     for (int round = 0; round < 2; ++round) {
       Cluster cluster(3, wires);
       const int until = static_cast<int>(random() % 8000);
@@ -194,8 +197,7 @@ TEST(Stress, WhoShutsDownAtAnyMomentIsNotLost) {
           for (int i = 0; status.ok(); ++i) {
             status = Allreduce(engine, std::to_string(thread) + "." + std::to_string(i % 5), &data);
           }
-          if (rank != 1) EXPECT_TRUE(Contains(status.message(), "rank 1") && Contains(status.message(), "finished normally"));
-          if (rank != 1 && !Contains(status.message(), "finished normally")) fprintf(stderr, "%s\n", status.message().c_str());
+          if (rank != 1) ExpectNames(status, "rank 1 (pid", "has left the job");
         });
       });
     }
