@@ -34,11 +34,16 @@ class PieceStream {
     }
   }
 
+  // Whether the pieces are so small that to gather them first is cheaper than to compute on each.
+  bool small_pieces() const { return pieces_.size() > 1 && bytes() / static_cast<int64_t>(pieces_.size()) < kSmallPiece; }
+
   void Pack(int64_t begin, int64_t end, std::byte* to) const;            // inputs -> to
   void Unpack(int64_t begin, int64_t end, const std::byte* from) const;  // from -> outputs
   void Keep(int64_t begin, int64_t end) const;  // inputs -> outputs, where they differ
 
  private:
+  static constexpr int64_t kSmallPiece = 16 << 10;
+
   std::vector<Piece> pieces_;  // without the empty ones
   std::vector<int64_t> ends_;  // where each ends in the stream
 };

@@ -64,6 +64,7 @@ class ChunkedAllreduce : public StepMachine {
         operation_(board->NextOperation()),
         reduction_(reduction),
         stream_(std::move(stream)),
+        gathered_(stream_.small_pieces()),
         element_(static_cast<int64_t>(SizeOf(reduction.dtype))),
         chunk_bytes_(ChunkBytes(stream_.bytes())),
         chunks_(static_cast<uint64_t>((stream_.bytes() + chunk_bytes_ - 1) / chunk_bytes_)),
@@ -117,7 +118,7 @@ class ChunkedAllreduce : public StepMachine {
     const Range chunk = Chunk(copied_);
     const Range own = Slice(copied_, board_->rank());
     std::byte* staging = Staging(board_->rank(), copied_);
-    stream_.Pack(chunk.begin, chunk.begin + own.begin, staging);
+    stream_.Pack(chunk.begin, chunk.begin + (gathered_ ? own.end : own.begin), staging);
     stream_.Pack(chunk.begin + own.end, chunk.end, staging + own.end);
     board_->Post(Phase::kCopied, first_ + ++copied_);
     return true;
@@ -128,10 +129,15 @@ class ChunkedAllreduce : public StepMachine {
     if (!board_->AllHave(Phase::kCopied, first_ + reduced_ + 1)) return false;
     const int64_t begin = Chunk(reduced_).begin;
     const Range own = Slice(reduced_, board_->rank());
-    stream_.ForEach(begin + own.begin, begin + own.end,
-                    [&](const std::byte* input, std::byte* output, int64_t at, int64_t bytes) {
-                      ReducePart(input, output, own.begin + at, bytes / element_);
-                    });
+    if (gathered_) {
+      std::byte* staging = Staging(board_->rank(), reduced_) + own.begin;
+      ReducePart(staging, staging, own.begin, (own.end - own.begin) / element_);
+    } else {
+      stream_.ForEach(begin + own.begin, begin + own.end,
+                      [&](const std::byte* input, std::byte* output, int64_t at, int64_t bytes) {
+                        ReducePart(input, output, own.begin + at, bytes / element_);
+                      });
+    }
     board_->Post(Phase::kReduced, first_ + ++reduced_);
     return true;
   }
@@ -141,7 +147,7 @@ class ChunkedAllreduce : public StepMachine {
       sources_[rank] = rank == board_->rank() ? input : Staging(rank, reduced_) + offset;
     }
     void* const destinations[] = {Staging(board_->rank(), reduced_) + offset, output};
-    kernels::Reduce(reduction_, sources_.data(), board_->size(), destinations, 2, elements);
+    kernels::Reduce(reduction_, sources_.data(), board_->size(), destinations, gathered_ ? 1 : 2, elements);
   }
 
   bool Take() {
@@ -149,7 +155,7 @@ class ChunkedAllreduce : public StepMachine {
     if (!board_->AllHave(Phase::kReduced, first_ + taken_ + 1)) return false;
     const int64_t begin = Chunk(taken_).begin;
     for (int rank = 0; rank < board_->size(); ++rank) {
-      if (rank == board_->rank()) continue;
+      if (rank == board_->rank() && !gathered_) continue;
       const Range slice = Slice(taken_, rank);
       stream_.Unpack(begin + slice.begin, begin + slice.end, Staging(rank, taken_) + slice.begin);
     }
@@ -161,6 +167,9 @@ class ChunkedAllreduce : public StepMachine {
   const uint64_t operation_;
   const Reduction reduction_;
   const PieceStream stream_;
+  // Small pieces are computed on in the staging, where they lie in one row: own slices are copied in and
+  // out too. Large ones are read and written where they are.
+  const bool gathered_;
   const int64_t element_;
   const int64_t chunk_bytes_;
   const uint64_t chunks_;

@@ -1,5 +1,6 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <cstring>
@@ -37,6 +38,23 @@ Link LinkOf(const PyLink& given) {
   return link;
 }
 
+// Closes what bootstrap handed over unless the engine has taken it: init owns it also when it fails.
+class LinkOwner {
+ public:
+  LinkOwner(const std::vector<PyLink>& links, int launcher_fd) : fds_{launcher_fd} {
+    for (const PyLink& link : links) fds_.push_back(std::get<0>(link));
+  }
+  ~LinkOwner() {
+    for (const int fd : fds_) {
+      if (fd >= 0) close(fd);
+    }
+  }
+  void Release() { fds_.clear(); }
+
+ private:
+  std::vector<int> fds_;
+};
+
 Wiring WiringOf(const std::string& name) {
   if (name == "shm") return Wiring::kShm;
   if (name == "tcp") return Wiring::kTcp;
@@ -45,6 +63,7 @@ Wiring WiringOf(const std::string& name) {
 
 void Init(int rank, int size, int local_rank, int local_size, int cross_rank, int cross_size, uint64_t generation,
           const std::string& wiring, const std::vector<PyLink>& links, int launcher_fd) {
+  LinkOwner owner(links, launcher_fd);
   if (CurrentEngine() != nullptr) throw py::value_error("the engine runs already");
   EngineOptions options;
   options.rank = rank;
@@ -55,6 +74,7 @@ void Init(int rank, int size, int local_rank, int local_size, int cross_rank, in
   options.launcher_fd = launcher_fd;
   for (const PyLink& link : links) options.links.push_back(LinkOf(link));
   ThrowIfError(ReadConfig(&std::getenv, &options.config));
+  owner.Release();  // the engine owns them from here on
   SetLogLevel(options.config.log_level);
   SetLogHideTime(options.config.log_hide_time);
   SetLogRank(rank);

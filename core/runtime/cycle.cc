@@ -18,6 +18,14 @@ void LogLines(const std::string& report) {
 
 }  // namespace
 
+Cycle::Cycle(int rank, CycleOptions options, Queue* queue, AbortCell* abort)
+    : rank_(rank), options_(std::move(options)), queue_(queue), abort_(abort) {
+  // Often enough that neither limit is overrun by more than a fifth.
+  for (const int64_t limit : {options_.stall_warning_us, options_.stall_failure_us}) {
+    if (limit > 0 && (stall_period_us_ == 0 || limit / 5 < stall_period_us_)) stall_period_us_ = limit / 5;
+  }
+}
+
 bool Cycle::Round() {
   if (abort_->is_set()) {
     FailAll(abort_->status());
@@ -57,7 +65,7 @@ Status Cycle::Tick(int64_t now_us, bool* moved) {
     }
   }
   unsent_.store(unsent, std::memory_order_relaxed);
-  if (options_.stall_warning_us > 0 && now_us >= next_stall_check_us_) CheckStall(now_us);
+  if (stall_period_us_ > 0 && now_us >= next_stall_check_us_) CheckStall(now_us);
   return Status::Ok();
 }
 
@@ -72,14 +80,16 @@ void Cycle::Broken(const Status& status) {
 }
 
 void Cycle::CheckStall(int64_t now_us) {
-  next_stall_check_us_ = now_us + options_.stall_warning_us;
+  const bool warns = options_.stall_warning_us > 0 && now_us >= next_stall_warning_us_;
+  next_stall_check_us_ = now_us + stall_period_us_;
+  if (warns) next_stall_warning_us_ = now_us + options_.stall_warning_us;
   for (auto& set : sets_) {
     if (set->sequencer() == nullptr) continue;
-    const std::string report = negotiate::StallReport(*set->sequencer(), now_us, options_.stall_warning_us);
-    LogLines(report);
+    const auto stalled = [&](int64_t since_us) { return negotiate::StallReport(*set->sequencer(), now_us, since_us); };
+    if (warns) LogLines(stalled(options_.stall_warning_us));
     if (options_.stall_failure_us == 0) continue;
-    const std::string stalled = negotiate::StallReport(*set->sequencer(), now_us, options_.stall_failure_us);
-    if (!stalled.empty()) options_.on_failure(rank_, stalled);
+    const std::string report = stalled(options_.stall_failure_us);
+    if (!report.empty()) options_.on_failure(rank_, report);
   }
 }
 
@@ -102,7 +112,7 @@ int64_t Cycle::Deadline() const {
   };
   for (const auto& set : sets_) {
     consider(set->Deadline());
-    if (set->sequencer() != nullptr && options_.stall_warning_us > 0) consider(next_stall_check_us_);
+    if (set->sequencer() != nullptr && stall_period_us_ > 0) consider(next_stall_check_us_);
   }
   return earliest;
 }

@@ -25,8 +25,7 @@ struct CycleOptions {
 // The work of the engine, one round at a time. Belongs to the holder of the progress lock.
 class Cycle {
  public:
-  Cycle(int rank, CycleOptions options, Queue* queue, AbortCell* abort)
-      : rank_(rank), options_(std::move(options)), queue_(queue), abort_(abort) {}
+  Cycle(int rank, CycleOptions options, Queue* queue, AbortCell* abort);
 
   void Own(std::unique_ptr<Window> window) { windows_.push_back(std::move(window)); }
   void Own(std::unique_ptr<Transport> transport) { transports_.push_back(std::move(transport)); }
@@ -75,7 +74,9 @@ class Cycle {
   std::atomic<bool> unsent_{false};  // control bytes wait for room
   bool broken_ = false;              // reported; the cause has not come back yet
   int64_t drained_us_ = 0;
+  int64_t stall_period_us_ = 0;  // 0 = no check
   int64_t next_stall_check_us_ = 0;
+  int64_t next_stall_warning_us_ = 0;
 };
 
 }  // namespace hvd

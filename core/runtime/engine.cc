@@ -67,6 +67,7 @@ class RankEngine : public Engine {
   void MakeCycle(Wired* wired);
   ProcessSetOptions SetOptions(uint32_t id) const;
   void MakeWatcher(std::vector<Link> links);
+  bool Sequences() const;
   std::string StuckWithout(int peer);
   Status Usable(const Entry& entry) const;
   void Flush();
@@ -156,9 +157,16 @@ void RankEngine::MakeWatcher(std::vector<Link> links) {
   watcher.heartbeat_seconds = options_.config.heartbeat_seconds;
   watcher.timeout_seconds = options_.config.peer_timeout_seconds;
   watcher.stuck_without = [this](int peer) { return StuckWithout(peer); };
+  watcher.on_heartbeat = [this] {
+    if (options_.size > 1 && Sequences()) loop_->Poke();
+  };
   watcher.on_abort = [this] { loop_->WakeAll(); };
   watcher_ = std::make_unique<Watcher>(std::move(watcher), &abort_);
   watcher_->Start();
+}
+
+bool RankEngine::Sequences() const {
+  return std::any_of(sets_.begin(), sets_.end(), [this](const auto& set) { return set.front() == options_.rank; });
 }
 
 // Called from the watcher's thread.

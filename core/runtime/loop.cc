@@ -81,6 +81,11 @@ void Loop::WakeBackground() {
   if (background_polling_.load()) waker_->Ring();
 }
 
+void Loop::Poke() {
+  poked_.store(true);
+  WakeBackground();
+}
+
 void Loop::PassTurn() {
   turn_.fetch_add(1);
   if (turn_sleepers_.load() > 0) WakeFutex(turn_);
@@ -146,9 +151,10 @@ void Loop::Park() {
   for (;;) {
     const uint32_t word = background_word_.load();
     background_parked_.store(true);
-    if (stopping_.load() || (cycle_->HasWork() && waiters_.load() == 0)) break;
+    const bool wanted = cycle_->HasWork() || poked_.load();
+    if (stopping_.load() || (wanted && waiters_.load() == 0)) break;
     WaitOnFutex(background_word_, word, -1);
-    Count(counters_->wakeups);
+    if (!poked_.load()) Count(counters_->wakeups);
   }
   background_parked_.store(false);
 }
@@ -157,6 +163,7 @@ void Loop::DriveInBackground(Lock& lock) {
   Spell spell(&background_patience_);
   cycle_->Arm(false);
   role_.store(kAwake);
+  poked_.store(false);
   while (!stopping_.load(std::memory_order_relaxed) && waiters_.load() == 0) {
     if (Round(lock)) {
       if (!lock.owns_lock()) return;  // a waiter drives; the role is its own

@@ -38,6 +38,10 @@ class Loop {
   // Drives until `handle` is done. timeout_us < 0 = no limit. kInterrupted: a signal may have arrived.
   Waited Wait(const Handle& handle, int64_t timeout_us);
 
+  // One round even if nothing is in flight here: a sequencer whose own program submits nothing must still
+  // see who waits for it.
+  void Poke();
+
   // From any thread: look at the abort cell now.
   void WakeAll();
 
@@ -85,6 +89,7 @@ class Loop {
   std::atomic<uint32_t> background_word_{0};  // futex: the parked background thread
   std::atomic<bool> background_parked_{false};
   std::atomic<bool> background_polling_{false};
+  std::atomic<bool> poked_{false};
   std::atomic<bool> stopping_{false};
   std::thread thread_;
 };

@@ -105,6 +105,7 @@ void Watcher::Wait(int timeout_ms) {
 void Watcher::Beat() {
   const WatchNews news = News(WatchKind::kHeartbeat, options_.generation);
   for (auto& peer : peers_) peer->Send(news);
+  options_.on_heartbeat();
 }
 
 void Watcher::CheckSilence(int64_t now_us) {

@@ -25,6 +25,7 @@ struct WatcherOptions {
   double timeout_seconds = 6.0;
   // Why this rank can no longer make progress without the departed `peer`; empty: it can.
   std::function<std::string(int peer)> stuck_without;
+  std::function<void()> on_heartbeat;  // with every heartbeat that is sent
   std::function<void()> on_abort;  // called once, from the watcher's thread
 };
 
