@@ -57,7 +57,7 @@ test-unit: build ## Run the Python tests that need one process
 	$(BIN)/python -m pytest tests/unit -n $(JOBS) -q
 
 test-mp: build ## Run the tests that start several processes
-	$(BIN)/python -m pytest tests/mp -q
+	$(BIN)/python -m pytest tests/mp -n $(JOBS) --dist worksteal -q
 
 test-full: export HVD_TEST_FULL := 1
 test-full: build ## Run everything, the long tests too

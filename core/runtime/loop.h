@@ -17,7 +17,7 @@ enum class Waited { kDone, kTimeout, kInterrupted };
 struct LoopOptions {
   int64_t waiter_spin_us = 0;
   int64_t background_spin_us = 0;
-  int64_t collect_us = 100;         // how long the background thread lets submissions gather
+  int64_t collect_us = 300;         // how long the background thread lets submissions gather
   int64_t collect_bytes = 1 << 20;  // ... unless so much is queued
   int core = -1;                    // pin the background thread; -1 = do not
 };
