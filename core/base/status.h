@@ -44,8 +44,8 @@ class [[nodiscard]] Status {
 
 }  // namespace hvd
 
-#define HVD_RETURN_IF_ERROR(expr)        \
-  do {                                   \
-    ::hvd::Status hvd_status_ = (expr);  \
+#define HVD_RETURN_IF_ERROR(expr)              \
+  do {                                         \
+    ::hvd::Status hvd_status_ = (expr);        \
     if (!hvd_status_.ok()) return hvd_status_; \
   } while (0)

@@ -12,9 +12,9 @@ struct TypeRow {
 
 // In the order of DataType.
 constexpr TypeRow kTypes[kDataTypes] = {
-    {"uint8", 1, false},  {"int8", 1, false},    {"uint16", 2, false},  {"int16", 2, false},
-    {"int32", 4, false},  {"int64", 8, false},   {"float16", 2, true},  {"float32", 4, true},
-    {"float64", 8, true}, {"bool", 1, false},    {"bfloat16", 2, true}, {"uint32", 4, false},
+    {"uint8", 1, false},  {"int8", 1, false},  {"uint16", 2, false},  {"int16", 2, false},
+    {"int32", 4, false},  {"int64", 8, false}, {"float16", 2, true},  {"float32", 4, true},
+    {"float64", 8, true}, {"bool", 1, false},  {"bfloat16", 2, true}, {"uint32", 4, false},
     {"uint64", 8, false},
 };
 

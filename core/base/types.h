@@ -35,9 +35,9 @@ using Shape = std::vector<int64_t>;
 
 size_t SizeOf(DataType dtype);
 bool IsFloating(DataType dtype);
-const char* Name(DataType dtype);  // "float32"
-const char* Name(ReduceOp op);     // "Sum"
-const char* Name(OpKind kind);     // "allreduce"
+const char* Name(DataType dtype);          // "float32"
+const char* Name(ReduceOp op);             // "Sum"
+const char* Name(OpKind kind);             // "allreduce"
 std::string ToString(const Shape& shape);  // "[2, 3]"
 
 // Product of the dimensions; 1 for a 0-dim tensor; -1 when it does not fit 63 bits or a dim is negative.

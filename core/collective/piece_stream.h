@@ -35,7 +35,9 @@ class PieceStream {
   }
 
   // Whether the pieces are so small that to gather them first is cheaper than to compute on each.
-  bool small_pieces() const { return pieces_.size() > 1 && bytes() / static_cast<int64_t>(pieces_.size()) < kSmallPiece; }
+  bool small_pieces() const {
+    return pieces_.size() > 1 && bytes() / static_cast<int64_t>(pieces_.size()) < kSmallPiece;
+  }
 
   void Pack(int64_t begin, int64_t end, std::byte* to) const;            // inputs -> to
   void Unpack(int64_t begin, int64_t end, const std::byte* from) const;  // from -> outputs

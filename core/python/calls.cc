@@ -30,7 +30,8 @@ struct Arguments {
       if (place < 0) return Fail("unknown keyword argument");
       value[place] = args[positional + i];
     }
-    return (value[0] != nullptr && value[1] != nullptr && value[2] != nullptr) || Fail("kind, name and tensors are required");
+    return (value[0] != nullptr && value[1] != nullptr && value[2] != nullptr) ||
+           Fail("kind, name and tensors are required");
   }
 
  private:
@@ -66,7 +67,8 @@ bool ReadName(PyObject* object, std::string* name) {
   const char* text = PyUnicode_AsUTF8AndSize(object, &length);
   if (text == nullptr) return false;
   name->assign(text, static_cast<size_t>(length));
-  if (length == 0) PyErr_SetString(PyExc_ValueError, "a tensor name is not empty; pass None for an unnamed operation");
+  if (length == 0)
+    PyErr_SetString(PyExc_ValueError, "a tensor name is not empty; pass None for an unnamed operation");
   return length != 0;
 }
 
@@ -95,8 +97,9 @@ bool ReadTensor(PyObject* object, Entry* entry) {
   void* output;
   int64_t dtype = -1;
   negotiate::TensorMeta meta;
-  if (!ReadAddress(PyTuple_GET_ITEM(object, 0), &input) || !ReadAddress(PyTuple_GET_ITEM(object, 1), &output) ||
-      !Read(PyTuple_GET_ITEM(object, 2), &dtype) || !ReadShape(PyTuple_GET_ITEM(object, 3), &meta.shape)) {
+  if (!ReadAddress(PyTuple_GET_ITEM(object, 0), &input) ||
+      !ReadAddress(PyTuple_GET_ITEM(object, 1), &output) || !Read(PyTuple_GET_ITEM(object, 2), &dtype) ||
+      !ReadShape(PyTuple_GET_ITEM(object, 3), &meta.shape)) {
     return false;
   }
   if (dtype < 0 || dtype >= kDataTypes) {
@@ -133,7 +136,8 @@ bool ReadEntry(const Arguments& arguments, Entry* entry) {
       !Read(arguments.value[6], &root) || !Read(arguments.value[7], &set)) {
     return false;
   }
-  if (kind < 0 || kind > static_cast<int64_t>(OpKind::kBarrier) || op < 0 || op > static_cast<int64_t>(ReduceOp::kProduct)) {
+  if (kind < 0 || kind > static_cast<int64_t>(OpKind::kBarrier) || op < 0 ||
+      op > static_cast<int64_t>(ReduceOp::kProduct)) {
     PyErr_SetString(PyExc_ValueError, "unknown operation or reduction");
     return false;
   }
@@ -202,17 +206,20 @@ PyObject* Wait(PyObject*, PyObject* const* args, Py_ssize_t count) {
     PyErr_SetString(PyExc_TypeError, "wait(handle, timeout=None)");
     return nullptr;
   }
-  if (!Read(args[0], &number) || (count == 2 && args[1] != Py_None && !Read(args[1], &seconds))) return nullptr;
+  if (!Read(args[0], &number) || (count == 2 && args[1] != Py_None && !Read(args[1], &seconds)))
+    return nullptr;
   const HandlePtr handle = Recall(number);
   if (handle == nullptr) {
-    PyErr_Format(PyExc_ValueError, "handle %lld is unknown: it was waited for already", static_cast<long long>(number));
+    PyErr_Format(PyExc_ValueError, "handle %lld is unknown: it was waited for already",
+                 static_cast<long long>(number));
     return nullptr;
   }
   Status status;
   if (!handle->done.load(std::memory_order_acquire)) {
     const std::shared_ptr<Engine> engine = CurrentEngine();
     PyThreadState* released = PyEval_SaveThread();
-    // Without an engine it was shut down while the operation was in flight, so the operation is about to fail.
+    // Without an engine it was shut down while the operation was in flight, so the operation is about to
+    // fail.
     while (engine == nullptr && !handle->done.load(std::memory_order_acquire)) sched_yield();
     const bool limited = seconds >= 0 && seconds < kMostSeconds;
     const int64_t timeout_us = limited ? static_cast<int64_t>(seconds * 1e6) : -1;
@@ -240,7 +247,8 @@ PyCFunction AsMethod(Function function) {
 }
 
 PyMethodDef kMethods[] = {
-    {"submit", AsMethod(&Submit), METH_FASTCALL | METH_KEYWORDS, "Starts an operation and returns its handle."},
+    {"submit", AsMethod(&Submit), METH_FASTCALL | METH_KEYWORDS,
+     "Starts an operation and returns its handle."},
     {"run", AsMethod(&Run), METH_FASTCALL | METH_KEYWORDS, "Starts an operation and waits for it."},
     {"wait", AsMethod(&Wait), METH_FASTCALL, "Waits for a handle."},
     {"poll", &Poll, METH_O, "Whether a handle is complete."},

@@ -61,8 +61,8 @@ Wiring WiringOf(const std::string& name) {
   throw py::value_error("wiring is 'shm' or 'tcp', not '" + name + "'");
 }
 
-void Init(int rank, int size, int local_rank, int local_size, int cross_rank, int cross_size, uint64_t generation,
-          const std::string& wiring, const std::vector<PyLink>& links, int launcher_fd) {
+void Init(int rank, int size, int local_rank, int local_size, int cross_rank, int cross_size,
+          uint64_t generation, const std::string& wiring, const std::vector<PyLink>& links, int launcher_fd) {
   LinkOwner owner(links, launcher_fd);
   if (CurrentEngine() != nullptr) throw py::value_error("the engine runs already");
   EngineOptions options;
@@ -142,8 +142,7 @@ void BindModule(py::module_& module) {
   module.def("topology", &GetTopology);
   module.def("counters", &GetCounters);
   module.def("settings", &GetSettings);
-  module.def("start_timeline", &StartTimeline, arg("path"),
-             arg("mark_cycles") = false);
+  module.def("start_timeline", &StartTimeline, arg("path"), arg("mark_cycles") = false);
   module.def("stop_timeline", &StopTimeline);
 }
 

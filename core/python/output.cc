@@ -39,15 +39,21 @@ py::capsule MakeCapsule(const Output& output) {
   auto owned = std::make_unique<Export>();
   owned->output = output;
   dlpack::Tensor& tensor = owned->managed.tensor;
-  tensor = {output.data.get(),       {dlpack::kCpu, 0},          static_cast<int32_t>(output.shape.size()),
-            DlpackType(output.dtype), owned->output.shape.data(), nullptr, 0};
+  tensor = {output.data.get(),
+            {dlpack::kCpu, 0},
+            static_cast<int32_t>(output.shape.size()),
+            DlpackType(output.dtype),
+            owned->output.shape.data(),
+            nullptr,
+            0};
   owned->managed.context = owned.get();
-  owned->managed.deleter = [](dlpack::ManagedTensor* managed) { delete static_cast<Export*>(managed->context); };
+  owned->managed.deleter = [](dlpack::ManagedTensor* managed) {
+    delete static_cast<Export*>(managed->context);
+  };
   // A consumer renames the capsule and calls the deleter itself; an unused capsule frees it here.
   return py::capsule(&owned.release()->managed, dlpack::kCapsuleName, [](PyObject* capsule) {
     if (PyCapsule_IsValid(capsule, dlpack::kCapsuleName) == 0) return;
-    auto* managed =
-        static_cast<dlpack::ManagedTensor*>(PyCapsule_GetPointer(capsule, dlpack::kCapsuleName));
+    auto* managed = static_cast<dlpack::ManagedTensor*>(PyCapsule_GetPointer(capsule, dlpack::kCapsuleName));
     managed->deleter(managed);
   });
 }

@@ -19,7 +19,9 @@ struct Card {
   uint64_t mask[kMaskWords];
 };
 
-Card& CardOf(Window* window, int rank, SegmentId id) { return *reinterpret_cast<Card*>(window->Span(rank, id)); }
+Card& CardOf(Window* window, int rank, SegmentId id) {
+  return *reinterpret_cast<Card*>(window->Span(rank, id));
+}
 
 }  // namespace
 

@@ -36,7 +36,8 @@ Status CheckTensor(const Request& request, const TensorMeta& meta) {
 Status CheckEntry(const Entry& entry) {
   const Request& request = entry.request;
   if (request.name.size() > negotiate::kMaxNameBytes) {
-    return Status::Invalid("a tensor name has at most " + std::to_string(negotiate::kMaxNameBytes) + " bytes");
+    return Status::Invalid("a tensor name has at most " + std::to_string(negotiate::kMaxNameBytes) +
+                           " bytes");
   }
   if (request.tensors.size() > negotiate::kMaxTensors || request.tensors.size() != entry.buffers.size()) {
     return Refuse(request, "too many tensors");

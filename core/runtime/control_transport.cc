@@ -68,7 +68,11 @@ class Incoming {
 class TransportControl : public Control {
  public:
   TransportControl(Transport* transport, uint32_t set, std::vector<int> members)
-      : transport_(transport), set_(set), members_(std::move(members)), out_(members_.size()), in_(members_.size()) {
+      : transport_(transport),
+        set_(set),
+        members_(std::move(members)),
+        out_(members_.size()),
+        in_(members_.size()) {
     const auto me = std::find(members_.begin(), members_.end(), transport->rank()) - members_.begin();
     first_ = me == 0 ? 1 : 0;
     last_ = me == 0 ? static_cast<int>(members_.size()) : 1;
@@ -105,7 +109,8 @@ class TransportControl : public Control {
   bool Take(int member, std::string* message) {
     const MessageAssembler::Next next = in_[member].Take(message);
     if (next == MessageAssembler::Next::kCorrupt) {
-      status_ = Status::Aborted("the control stream of rank " + std::to_string(members_[member]) + " is corrupt");
+      status_ =
+          Status::Aborted("the control stream of rank " + std::to_string(members_[member]) + " is corrupt");
     }
     return next == MessageAssembler::Next::kMessage;
   }

@@ -24,7 +24,8 @@ struct Segment {
 
 class WindowControl : public Control {
  public:
-  WindowControl(Window* window, SegmentId id) : window_(window), readers_(window->size()), rung_(window->size()) {
+  WindowControl(Window* window, SegmentId id)
+      : window_(window), readers_(window->size()), rung_(window->size()) {
     for (int m = 0; m < window->size(); ++m) {
       segments_.push_back(reinterpret_cast<Segment*>(window->Span(m, id)));
       readers_[m].Attach(segments_[m]->ring, kRingBytes);
@@ -111,7 +112,8 @@ class WindowControl : public Control {
 
 Status MakeWindowControl(Window* window, std::unique_ptr<Control>* control) {
   if (window->size() > static_cast<int>(kMaxMembers)) {
-    return Status::Invalid("a process set of one host holds at most " + std::to_string(kMaxMembers) + " ranks");
+    return Status::Invalid("a process set of one host holds at most " + std::to_string(kMaxMembers) +
+                           " ranks");
   }
   SegmentId id;
   HVD_RETURN_IF_ERROR(window->Allocate(sizeof(Segment), &id));

@@ -85,7 +85,9 @@ void Cycle::CheckStall(int64_t now_us) {
   if (warns) next_stall_warning_us_ = now_us + options_.stall_warning_us;
   for (auto& set : sets_) {
     if (set->sequencer() == nullptr) continue;
-    const auto stalled = [&](int64_t since_us) { return negotiate::StallReport(*set->sequencer(), now_us, since_us); };
+    const auto stalled = [&](int64_t since_us) {
+      return negotiate::StallReport(*set->sequencer(), now_us, since_us);
+    };
     if (warns) LogLines(stalled(options_.stall_warning_us));
     if (options_.stall_failure_us == 0) continue;
     const std::string report = stalled(options_.stall_failure_us);
@@ -152,7 +154,8 @@ void Cycle::Close() {
 }
 
 ProcessSet* Cycle::Find(uint32_t id) {
-  const auto found = std::find_if(sets_.begin(), sets_.end(), [id](const auto& set) { return set->id() == id; });
+  const auto found =
+      std::find_if(sets_.begin(), sets_.end(), [id](const auto& set) { return set->id() == id; });
   return found->get();
 }
 

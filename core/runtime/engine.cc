@@ -96,7 +96,8 @@ Status RankEngine::Start() {
   if (options_.launcher_fd >= 0) descriptors_.push_back(options_.launcher_fd);
   HVD_RETURN_IF_ERROR(Wire(&options_, sets_, waker_, &wired));
   MakeCycle(&wired);
-  loop_ = std::make_unique<Loop>(LoopOptionsFor(options_, wired.cores), cycle_.get(), &queue_, &waker_, &counters_);
+  loop_ = std::make_unique<Loop>(LoopOptionsFor(options_, wired.cores), cycle_.get(), &queue_, &waker_,
+                                 &counters_);
   MakeWatcher(std::move(wired.watch));
   return Status::Ok();
 }
@@ -122,7 +123,8 @@ ProcessSetOptions RankEngine::SetOptions(uint32_t id) const {
   set.rank = options_.rank;
   set.fusion_threshold = config.fusion_threshold;
   // Every id costs memory for good; a program of ever new names must not grow without bound.
-  set.cache_capacity = config.cache_capacity < 0 ? kMostCachedIds : static_cast<size_t>(config.cache_capacity);
+  set.cache_capacity =
+      config.cache_capacity < 0 ? kMostCachedIds : static_cast<size_t>(config.cache_capacity);
   set.sequencer.silence = std::min<int64_t>(set.sequencer.silence, CycleMicros(config));
   set.sequencer.urgent_silence = std::min(set.sequencer.silence, set.sequencer.urgent_silence);
   if (config.fusion_threshold > 0) {
@@ -134,9 +136,12 @@ ProcessSetOptions RankEngine::SetOptions(uint32_t id) const {
 void RankEngine::MakeCycle(Wired* wired) {
   CycleOptions cycle;
   const Config& config = options_.config;
-  cycle.stall_warning_us = config.stall_check_disable ? 0 : static_cast<int64_t>(config.stall_check_seconds * kSecond);
+  cycle.stall_warning_us =
+      config.stall_check_disable ? 0 : static_cast<int64_t>(config.stall_check_seconds * kSecond);
   cycle.stall_failure_us = static_cast<int64_t>(config.stall_shutdown_seconds * kSecond);
-  cycle.on_failure = [this](int culprit, std::string reason) { watcher_->Suspect(culprit, std::move(reason)); };
+  cycle.on_failure = [this](int culprit, std::string reason) {
+    watcher_->Suspect(culprit, std::move(reason));
+  };
   cycle_ = std::make_unique<Cycle>(options_.rank, cycle, &queue_, &abort_);
   for (auto& window : wired->windows) cycle_->Own(std::move(window));
   for (auto& transport : wired->transports) cycle_->Own(std::move(transport));
@@ -166,7 +171,8 @@ void RankEngine::MakeWatcher(std::vector<Link> links) {
 }
 
 bool RankEngine::Sequences() const {
-  return std::any_of(sets_.begin(), sets_.end(), [this](const auto& set) { return set.front() == options_.rank; });
+  return std::any_of(sets_.begin(), sets_.end(),
+                     [this](const auto& set) { return set.front() == options_.rank; });
 }
 
 // Called from the watcher's thread.
@@ -202,7 +208,7 @@ Status RankEngine::Submit(Entry entry, HandlePtr* handle) {
   (*handle)->generation = options_.generation;
   (*handle)->submitted_us = NowMicros();
   HVD_RETURN_IF_ERROR(queue_.Push(*handle));
-  if (!urgent) loop_->Notify();  // an urgent one is driven by its submitter
+  if (!urgent) loop_->Notify();           // an urgent one is driven by its submitter
   if (abort_.is_set()) FailWhatIsLeft();  // it came in between
   return Status::Ok();
 }
@@ -257,10 +263,14 @@ void RankEngine::FailWhatIsLeft() {
 }
 
 std::map<std::string, uint64_t> RankEngine::CountersNow() const {
-  return {{"collectives", counters_.collectives},   {"tensors", counters_.tensors},
-          {"bytes", counters_.bytes},               {"cache_hits", counters_.cache_hits},
-          {"cache_misses", counters_.cache_misses}, {"responses", counters_.responses},
-          {"wakeups", counters_.wakeups},           {"control_messages", counters_.control_messages}};
+  return {{"collectives", counters_.collectives},
+          {"tensors", counters_.tensors},
+          {"bytes", counters_.bytes},
+          {"cache_hits", counters_.cache_hits},
+          {"cache_misses", counters_.cache_misses},
+          {"responses", counters_.responses},
+          {"wakeups", counters_.wakeups},
+          {"control_messages", counters_.control_messages}};
 }
 
 }  // namespace

@@ -25,8 +25,8 @@ struct EngineOptions {
   int local_size = 1;
   uint64_t generation = 1;
   Wiring wiring = Wiring::kShm;
-  std::vector<Link> links;          // owned by the engine from Make on, also when it fails
-  int launcher_fd = -1;             // likewise
+  std::vector<Link> links;           // owned by the engine from Make on, also when it fails
+  int launcher_fd = -1;              // likewise
   inproc::Fabric* fabric = nullptr;  // kInproc
   bool inproc_transport = false;     // kInproc: links instead of windows
   // Set 0 is everybody; these are 1, 2, ... Each a list of global ranks, ascending.
@@ -45,9 +45,9 @@ class Engine {
   // Starts an operation. Returns at once, with an error when nothing was sent.
   virtual Status Submit(Entry entry, HandlePtr* handle) = 0;
 
-  // Blocks until complete, driving the engine on this thread. kTimeout: not complete after timeout_us (< 0: no limit).
-  // `interrupted` (may be null) is called now and then while it waits, without locks; true ends the wait
-  // with kTimeout.
+  // Blocks until complete, driving the engine on this thread. kTimeout: not complete after timeout_us (< 0:
+  // no limit). `interrupted` (may be null) is called now and then while it waits, without locks; true ends
+  // the wait with kTimeout.
   virtual Status Wait(const HandlePtr& handle, int64_t timeout_us, bool (*interrupted)()) = 0;
 
   // Fails what is in flight, says goodbye, joins all threads. Idempotent.

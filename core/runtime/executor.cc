@@ -15,7 +15,8 @@ int64_t BytesOf(const negotiate::TensorMeta& meta) {
 }
 
 // `rank_bytes` of an allgather; plans must not depend on this rank's own part.
-fusion::Ready Describe(const negotiate::Request& request, size_t tensor, const std::vector<int64_t>& rank_bytes) {
+fusion::Ready Describe(const negotiate::Request& request, size_t tensor,
+                       const std::vector<int64_t>& rank_bytes) {
   fusion::Ready ready;
   ready.kind = request.kind;
   ready.op = request.reduce_op;
@@ -24,8 +25,9 @@ fusion::Ready Describe(const negotiate::Request& request, size_t tensor, const s
   ready.root = request.root;
   ready.device = request.device;
   ready.dtype = request.tensors[tensor].dtype;
-  ready.bytes = request.kind == OpKind::kAllgather ? std::accumulate(rank_bytes.begin(), rank_bytes.end(), int64_t{0})
-                                                   : BytesOf(request.tensors[tensor]);
+  ready.bytes = request.kind == OpKind::kAllgather
+                    ? std::accumulate(rank_bytes.begin(), rank_bytes.end(), int64_t{0})
+                    : BytesOf(request.tensors[tensor]);
   return ready;
 }
 

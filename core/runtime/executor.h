@@ -19,7 +19,11 @@ class Executor {
  public:
   Executor(std::vector<int> members, std::unique_ptr<Backend> backend, Queue* queue, Counters* counters,
            EventSink* events)
-      : members_(std::move(members)), backend_(std::move(backend)), queue_(queue), counters_(counters), events_(events) {}
+      : members_(std::move(members)),
+        backend_(std::move(backend)),
+        queue_(queue),
+        counters_(counters),
+        events_(events) {}
 
   // One response's operations; `fusion_threshold` is the sequencer's, equal on all members.
   Status Add(std::vector<Decided> decided, int64_t fusion_threshold);

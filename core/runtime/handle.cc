@@ -17,8 +17,8 @@ Status Output::Allocate(DataType dtype, Shape shape, Output* output) {
   const size_t rounded = (static_cast<size_t>(bytes) / kAlignment + 1) * kAlignment;
   void* memory = std::aligned_alloc(kAlignment, rounded);
   if (memory == nullptr) {
-    return {Code::kUnavailable, "no memory for the gathered tensor " + ToString(shape) + " of " + Name(dtype) + " (" +
-                                    std::to_string(bytes) + " bytes)"};
+    return {Code::kUnavailable, "no memory for the gathered tensor " + ToString(shape) + " of " +
+                                    Name(dtype) + " (" + std::to_string(bytes) + " bytes)"};
   }
   output->dtype = dtype;
   output->shape = std::move(shape);

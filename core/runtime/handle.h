@@ -45,13 +45,13 @@ struct Handle {
   explicit Handle(Entry e) : entry(std::move(e)) {}
 
   Entry entry;
-  uint64_t id = 0;         // number of the submission on this rank
+  uint64_t id = 0;  // number of the submission on this rank
   uint64_t generation = 0;
   uint64_t ordinal = 0;    // n-th unnamed operation of the set; 0 = named
   uint64_t announced = 0;  // place in this rank's announcements to the set, from 1; 0 = not yet
   int64_t submitted_us = 0;
   bool decided = false;  // a response has named it
-  size_t running = 0;      // collectives of this operation that are not complete
+  size_t running = 0;    // collectives of this operation that are not complete
   Status status;
   std::vector<Output> outputs;  // by tensor; empty when the core allocated none
   std::atomic<bool> done{false};

@@ -277,7 +277,8 @@ Waited Loop::AwaitTurn(uint32_t turn, const Handle& handle, int64_t deadline_us)
   FutexWait woken = FutexWait::kWoken;
   const int64_t now = NowMicros();
   const int64_t until = Earlier(deadline_us, now + kSignalCheckUs);
-  if (!handle.done.load(std::memory_order_acquire)) woken = WaitOnFutex(turn_, turn, std::max<int64_t>(0, until - now));
+  if (!handle.done.load(std::memory_order_acquire))
+    woken = WaitOnFutex(turn_, turn, std::max<int64_t>(0, until - now));
   turn_sleepers_.fetch_sub(1);
   if (deadline_us >= 0 && NowMicros() >= deadline_us) return Waited::kTimeout;
   return woken == FutexWait::kWoken ? Waited::kDone : Waited::kInterrupted;

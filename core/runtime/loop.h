@@ -78,7 +78,7 @@ class Loop {
   Waker* waker_;
   Counters* counters_;
 
-  std::mutex progress_;          // the progress lock: guards *cycle_ and the two lines below
+  std::mutex progress_;  // the progress lock: guards *cycle_ and the two lines below
   Patience waiter_patience_;
   Patience background_patience_;
 

@@ -73,8 +73,8 @@ HandlePtr Member::Claim(const Decision& decision) {
 
 Status Member::Match(negotiate::Response response, std::vector<Decided>* decided) {
   if (response.number != ++responses_) {
-    return Status::Aborted("response " + std::to_string(response.number) + " of process set " + std::to_string(set_) +
-                           " came instead of response " + std::to_string(responses_));
+    return Status::Aborted("response " + std::to_string(response.number) + " of process set " +
+                           std::to_string(set_) + " came instead of response " + std::to_string(responses_));
   }
   decided->reserve(response.decisions.size());
   for (Decision& decision : response.decisions) {

@@ -47,8 +47,8 @@ class Member {
   uint64_t urgent_ = 0;
   uint64_t urgent_sent_ = 0;
   uint64_t responses_ = 0;
-  std::vector<HandlePtr> by_id_;                      // announced by cached id
-  std::unordered_map<uint64_t, HandlePtr> unnamed_;   // by ordinal
+  std::vector<HandlePtr> by_id_;                     // announced by cached id
+  std::unordered_map<uint64_t, HandlePtr> unnamed_;  // by ordinal
 };
 
 }  // namespace hvd

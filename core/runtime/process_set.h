@@ -24,8 +24,8 @@ struct ProcessSetOptions {
 // the control messages between them and the executor. Belongs to the holder of the progress lock.
 class ProcessSet {
  public:
-  ProcessSet(const ProcessSetOptions& options, std::unique_ptr<Control> control, std::unique_ptr<Backend> backend,
-             Queue* queue, Counters* counters, EventSink* events);
+  ProcessSet(const ProcessSetOptions& options, std::unique_ptr<Control> control,
+             std::unique_ptr<Backend> backend, Queue* queue, Counters* counters, EventSink* events);
 
   void Add(const HandlePtr& handle) { member_.Add(handle); }
   void Urge(const HandlePtr& handle) { member_.Urge(handle); }

@@ -25,9 +25,10 @@ Status Queue::Push(const HandlePtr& handle) {
     handle->ordinal = ++set.unnamed;
     unnamed_.emplace(handle->id, handle);
   } else if (!set.names.emplace(entry.request.name, handle).second) {
-    return {Code::kDuplicate, "Duplicate tensor name '" + entry.request.name +
-                                  "': an operation with this name is still in flight on this rank. Wait for it "
-                                  "(synchronize) or use another name."};
+    return {Code::kDuplicate,
+            "Duplicate tensor name '" + entry.request.name +
+                "': an operation with this name is still in flight on this rank. Wait for it "
+                "(synchronize) or use another name."};
   }
   queued_.push_back(handle);
   queued_bytes_.fetch_add(BytesOf(entry), std::memory_order_relaxed);

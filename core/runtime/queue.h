@@ -45,9 +45,9 @@ class Queue {
     std::unordered_map<std::string_view, HandlePtr> names;  // keys lie in the handles
   };
 
-  std::mutex mutex_;                                  // guards what follows
+  std::mutex mutex_;  // guards what follows
   std::unordered_map<uint32_t, Set> sets_;
-  std::unordered_map<uint64_t, HandlePtr> unnamed_;   // by handle id
+  std::unordered_map<uint64_t, HandlePtr> unnamed_;  // by handle id
   std::vector<HandlePtr> queued_;
   std::vector<HandlePtr> urged_;
   uint64_t next_id_ = 0;

@@ -44,7 +44,8 @@ Status DecodeWatch(std::string_view frame, Opener* opener, WatchNews* news) {
   Layout layout{};
   if (body.size() != kSealed) return Status::Aborted("a watch frame has the wrong length");
   std::memcpy(&layout, body.data(), kSealed);
-  if (layout.magic != kMagic || layout.kind < 1 || layout.kind > 3 || layout.reason_bytes > sizeof layout.reason) {
+  if (layout.magic != kMagic || layout.kind < 1 || layout.kind > 3 ||
+      layout.reason_bytes > sizeof layout.reason) {
     return Status::Aborted("a watch frame has a wrong header");
   }
   news->kind = static_cast<WatchKind>(layout.kind);

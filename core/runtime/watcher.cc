@@ -77,9 +77,11 @@ void Watcher::Run() {
       next_beat = now + period;
     }
     CheckDeparted();
-    const bool departed = std::any_of(peers_.begin(), peers_.end(), [](const auto& p) { return p->departed; });
+    const bool departed =
+        std::any_of(peers_.begin(), peers_.end(), [](const auto& p) { return p->departed; });
     const int64_t wait_ms = (next_beat - now) / 1000 + 1;
-    Wait(static_cast<int>(departed || launcher_gone_us_ != 0 ? std::min<int64_t>(wait_ms, kDepartedRoundMs) : wait_ms));
+    Wait(static_cast<int>(departed || launcher_gone_us_ != 0 ? std::min<int64_t>(wait_ms, kDepartedRoundMs)
+                                                             : wait_ms));
   }
   HearSuspicions();
   for (auto& peer : peers_) peer->Send(News(WatchKind::kGoodbye, options_.generation));
@@ -121,12 +123,13 @@ void Watcher::CheckSilence(int64_t now_us) {
     if (!peer->open() || peer->departed) continue;
     const int64_t silence = now_us - peer->heard_us;
     const std::string state = silence > timeout / 2 ? peer->ProcessState() : "";
-    const std::string text =
-        peer->Describe() + " has not responded for " + Seconds(silence) + (state.empty() ? "" : " (process is " + state + ")");
+    const std::string text = peer->Describe() + " has not responded for " + Seconds(silence) +
+                             (state.empty() ? "" : " (process is " + state + ")");
     // A process that the kernel shows running may only be short of CPU: it gets more time.
     const int64_t limit = state == "alive" ? 3 * timeout / 2 : timeout;
     if (silence > limit) {
-      Raise(peer->rank(), text + ". Look at what that process does (for example with py-spy dump), then restart the job.");
+      Raise(peer->rank(),
+            text + ". Look at what that process does (for example with py-spy dump), then restart the job.");
     } else if (silence > timeout / 2 && !peer->warned) {
       peer->warned = true;
       Log(LogLevel::kWarning, text);
@@ -139,8 +142,9 @@ void Watcher::CheckDeparted() {
     if (!peer->departed || abort_->is_set()) continue;
     const std::string stuck = options_.stuck_without(peer->rank());
     if (stuck.empty()) continue;
-    Raise(peer->rank(), peer->Describe() + " has left the job (its program ended or called shutdown()), but " + stuck +
-                            " Every rank must take part in every operation; look for a rank that leaves its loop early.");
+    Raise(peer->rank(),
+          peer->Describe() + " has left the job (its program ended or called shutdown()), but " + stuck +
+              " Every rank must take part in every operation; look for a rank that leaves its loop early.");
   }
 }
 
@@ -159,7 +163,8 @@ void Watcher::HearSuspicions() {
 }
 
 bool Watcher::Departed(int rank) const {
-  return std::any_of(peers_.begin(), peers_.end(), [rank](const auto& p) { return p->rank() == rank && p->departed; });
+  return std::any_of(peers_.begin(), peers_.end(),
+                     [rank](const auto& p) { return p->rank() == rank && p->departed; });
 }
 
 void Watcher::HearPeer(WatchedPeer& peer) {
@@ -174,7 +179,8 @@ void Watcher::HearPeer(WatchedPeer& peer) {
         return;
       case WatchedPeer::Heard::kEnd:
         peer.Close();
-        if (!peer.departed) Raise(peer.rank(), peer.Describe() + " died: its connection ended without a goodbye.");
+        if (!peer.departed)
+          Raise(peer.rank(), peer.Describe() + " died: its connection ended without a goodbye.");
         return;
       case WatchedPeer::Heard::kNews:
         break;
@@ -201,7 +207,8 @@ void Watcher::LauncherGone() {
 
 void Watcher::Raise(int culprit, const std::string& reason) {
   if (abort_->is_set()) return;
-  // First tell, then set: whoever sees the cause here closes links, and peers must not blame this rank for that.
+  // First tell, then set: whoever sees the cause here closes links, and peers must not blame this rank for
+  // that.
   WatchNews news = News(WatchKind::kAbort, options_.generation);
   news.culprit = culprit;
   news.reason = reason;

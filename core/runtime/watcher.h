@@ -26,7 +26,7 @@ struct WatcherOptions {
   // Why this rank can no longer make progress without the departed `peer`; empty: it can.
   std::function<std::string(int peer)> stuck_without;
   std::function<void()> on_heartbeat;  // with every heartbeat that is sent
-  std::function<void()> on_abort;  // called once, from the watcher's thread
+  std::function<void()> on_abort;      // called once, from the watcher's thread
 };
 
 // The always-on thread that knows who is alive. It takes neither the GIL nor the progress lock, so it works
@@ -39,8 +39,8 @@ class Watcher {
 
   void Start();
 
-  // From the engine: a data or control link to `peer` is lost. The watcher first hears out its own links (an abort
-  // that names the true cause may be under way) and then fixes the cause.
+  // From the engine: a data or control link to `peer` is lost. The watcher first hears out its own links (an
+  // abort that names the true cause may be under way) and then fixes the cause.
   void Suspect(int peer, std::string reason);
   // From the engine: this rank cannot go on.
   void Abort(int culprit, std::string reason) { Suspect(culprit, std::move(reason)); }

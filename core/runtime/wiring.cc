@@ -27,14 +27,15 @@ int PositionOf(int rank, const std::vector<int>& members) {
 
 std::vector<Link> TakeLinks(EngineOptions* options, LinkRole role) {
   std::vector<Link>& links = options->links;
-  const auto first = std::stable_partition(links.begin(), links.end(), [role](const Link& l) { return l.role != role; });
+  const auto first =
+      std::stable_partition(links.begin(), links.end(), [role](const Link& l) { return l.role != role; });
   std::vector<Link> taken(first, links.end());
   links.erase(first, links.end());
   return taken;
 }
 
-Status MakeWindow(const EngineOptions& options, uint32_t set, const std::vector<int>& members, const Waker& waker,
-                  std::unique_ptr<Window>* window) {
+Status MakeWindow(const EngineOptions& options, uint32_t set, const std::vector<int>& members,
+                  const Waker& waker, std::unique_ptr<Window>* window) {
   if (options.wiring == Wiring::kInproc) {
     *window = options.fabric->MakeWindow(set, members, options.rank, waker);
     return Status::Ok();
@@ -75,7 +76,8 @@ Status MakeTransports(EngineOptions* options, const Waker& waker, Wired* wired) 
   if (options->wiring == Wiring::kInproc) {
     for (const uint32_t channel : {kControlChannel, kDataChannel}) {
       const bool peers_may_leave = channel == kControlChannel;
-      wired->transports.push_back(options->fabric->MakeTransport(channel, options->rank, waker, peers_may_leave));
+      wired->transports.push_back(
+          options->fabric->MakeTransport(channel, options->rank, waker, peers_may_leave));
     }
     return Status::Ok();
   }
@@ -101,7 +103,8 @@ Status WireTransports(EngineOptions* options, const Sets& sets, const Waker& wak
 
 Status Wire(EngineOptions* options, const Sets& sets, const Waker& waker, Wired* wired) {
   const bool links = options->wiring == Wiring::kTcp || options->inproc_transport;
-  HVD_RETURN_IF_ERROR(links ? WireTransports(options, sets, waker, wired) : WireWindows(options, sets, waker, wired));
+  HVD_RETURN_IF_ERROR(links ? WireTransports(options, sets, waker, wired)
+                            : WireWindows(options, sets, waker, wired));
   wired->watch = TakeLinks(options, LinkRole::kWatch);
   return Status::Ok();
 }

@@ -17,12 +17,13 @@ struct Wired {
     std::unique_ptr<Control> control;
     std::unique_ptr<Backend> backend;
   };
-  std::vector<Set> sets;   // by set id; both null where this rank is no member
+  std::vector<Set> sets;    // by set id; both null where this rank is no member
   std::vector<Link> watch;  // what is left of the links, for the watcher
-  int cores = 1;           // usable by the ranks of this host
+  int cores = 1;            // usable by the ranks of this host
 };
 
 // Collective and blocking. `sets[0]` is everybody. Takes the links out of *options.
-Status Wire(EngineOptions* options, const std::vector<std::vector<int>>& sets, const Waker& waker, Wired* wired);
+Status Wire(EngineOptions* options, const std::vector<std::vector<int>>& sets, const Waker& waker,
+            Wired* wired);
 
 }  // namespace hvd

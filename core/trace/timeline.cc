@@ -33,7 +33,8 @@ std::string Quote(std::string_view text) {
 
 Status Timeline::Start(const std::string& path) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (file_ != nullptr) return Status::Invalid("a timeline is being written already; call stop_timeline() first");
+  if (file_ != nullptr)
+    return Status::Invalid("a timeline is being written already; call stop_timeline() first");
   file_ = std::fopen(path.c_str(), "we");
   if (file_ == nullptr) return Status::Errno("cannot write the timeline " + path);
   std::fputs("[\n", file_);

@@ -15,8 +15,8 @@
 namespace hvd {
 
 // Writes the events as Chrome trace JSON (array format), which chrome://tracing and Perfetto open. Each
-// tensor is a row. Events are kept in memory for a moment and written by a thread of its own; when the disk is
-// slower than the job, events are dropped and counted rather than the job held up.
+// tensor is a row. Events are kept in memory for a moment and written by a thread of its own; when the disk
+// is slower than the job, events are dropped and counted rather than the job held up.
 class Timeline : public EventSink {
  public:
   explicit Timeline(int rank) : rank_(rank) {}

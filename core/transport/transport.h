@@ -44,8 +44,9 @@ class Transport {
   virtual int lost_peer() const = 0;  // -1 while healthy
 
   // The next peer whose stream has ended between two frames since the last call; -1 = none. Only of a
-  // transport that was told that peers may leave (control): what is posted with it stays posted, and whether that
-  // is a failure is for others to say. Otherwise a missing peer is an error as soon as something is expected of it.
+  // transport that was told that peers may leave (control): what is posted with it stays posted, and whether
+  // that is a failure is for others to say. Otherwise a missing peer is an error as soon as something is
+  // expected of it.
   virtual int TakeEnded() = 0;
 
   // Readable when Progress may have something to do; -1 when the Waker is rung instead.

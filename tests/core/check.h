@@ -38,7 +38,8 @@ std::string Show(const T& value) {
 template <typename A, typename B>
 bool Equal(const char* file, int line, const char* a_text, const char* b_text, const A& a, const B& b) {
   if (a == b) return true;
-  Fail(file, line, std::string(a_text) + " == " + b_text + "\n    left:  " + Show(a) + "\n    right: " + Show(b));
+  Fail(file, line,
+       std::string(a_text) + " == " + b_text + "\n    left:  " + Show(a) + "\n    right: " + Show(b));
   return false;
 }
 
@@ -49,8 +50,8 @@ inline bool True(const char* file, int line, const char* text, bool value) {
 
 }  // namespace hvd::check
 
-#define TEST(suite, name)                                                                        \
-  static void suite##_##name();                                                                  \
+#define TEST(suite, name)                                                                       \
+  static void suite##_##name();                                                                 \
   static ::hvd::check::Register suite##_##name##_registered(#suite "." #name, &suite##_##name); \
   static void suite##_##name()
 
@@ -61,11 +62,11 @@ inline bool True(const char* file, int line, const char* text, bool value) {
   if (!EXPECT_EQ(a, b)) return
 #define ASSERT_TRUE(x) \
   if (!EXPECT_TRUE(x)) return
-#define ASSERT_OK(expr)                                                      \
-  do {                                                                       \
-    const ::hvd::Status ok_ = (expr);                                        \
-    if (!ok_.ok()) {                                                         \
-      ::hvd::check::Fail(__FILE__, __LINE__, #expr ": " + ok_.message());    \
-      return;                                                                \
-    }                                                                        \
+#define ASSERT_OK(expr)                                                   \
+  do {                                                                    \
+    const ::hvd::Status ok_ = (expr);                                     \
+    if (!ok_.ok()) {                                                      \
+      ::hvd::check::Fail(__FILE__, __LINE__, #expr ": " + ok_.message()); \
+      return;                                                             \
+    }                                                                     \
   } while (0)

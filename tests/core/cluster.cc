@@ -10,7 +10,8 @@ namespace hvd::test {
 
 namespace {
 
-void AddMesh(int size, LinkRole role, const std::function<SocketPair()>& connect, std::vector<std::vector<Link>>* links) {
+void AddMesh(int size, LinkRole role, const std::function<SocketPair()>& connect,
+             std::vector<std::vector<Link>>* links) {
   auto mesh = Mesh(size, connect);
   for (int rank = 0; rank < size; ++rank) {
     for (Link& link : mesh[rank]) {
@@ -23,7 +24,12 @@ void AddMesh(int size, LinkRole role, const std::function<SocketPair()>& connect
 }  // namespace
 
 Cluster::Cluster(int size, Wires wires, std::vector<std::vector<int>> process_sets, Config config)
-    : size_(size), wires_(wires), process_sets_(std::move(process_sets)), config_(config), fabric_(size), links_(size),
+    : size_(size),
+      wires_(wires),
+      process_sets_(std::move(process_sets)),
+      config_(config),
+      fabric_(size),
+      links_(size),
       duplicates_(size) {
   AddMesh(size, LinkRole::kWatch, UnixPair, &links_);
   for (int rank = 0; rank < size; ++rank) {
@@ -41,7 +47,8 @@ Cluster::~Cluster() {
 }
 
 void Cluster::CutLinks(int rank) {
-  for (const int fd : duplicates_[rank]) shutdown(fd, SHUT_WR);  // one-sided: the rank itself hears no end and blames nobody
+  for (const int fd : duplicates_[rank])
+    shutdown(fd, SHUT_WR);  // one-sided: the rank itself hears no end and blames nobody
 }
 
 EngineOptions Cluster::OptionsFor(int rank) {
@@ -82,7 +89,9 @@ Entry AllreduceEntry(const std::string& name, std::vector<float>* data, ReduceOp
   return entry;
 }
 
-Status Submit(Engine& engine, Entry entry, HandlePtr* handle) { return engine.Submit(std::move(entry), handle); }
+Status Submit(Engine& engine, Entry entry, HandlePtr* handle) {
+  return engine.Submit(std::move(entry), handle);
+}
 
 Status Run(Engine& engine, Entry entry, HandlePtr* handle) {
   HandlePtr own;
@@ -92,7 +101,8 @@ Status Run(Engine& engine, Entry entry, HandlePtr* handle) {
   return engine.Wait(own, kPatienceMs * int64_t{1000}, nullptr);
 }
 
-Status Allreduce(Engine& engine, const std::string& name, std::vector<float>* data, ReduceOp op, uint32_t set) {
+Status Allreduce(Engine& engine, const std::string& name, std::vector<float>* data, ReduceOp op,
+                 uint32_t set) {
   return Run(engine, AllreduceEntry(name, data, op, set));
 }
 

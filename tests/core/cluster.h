@@ -37,16 +37,17 @@ class Cluster {
   const std::vector<std::vector<int>> process_sets_;
   const Config config_;
   inproc::Fabric fabric_;
-  std::vector<std::vector<Link>> links_;   // by rank
+  std::vector<std::vector<Link>> links_;      // by rank
   std::vector<std::vector<int>> duplicates_;  // of the watch links, by rank
 };
 
 // One-line operations on float tensors.
-Entry AllreduceEntry(const std::string& name, std::vector<float>* data, ReduceOp op = ReduceOp::kSum, uint32_t set = 0);
+Entry AllreduceEntry(const std::string& name, std::vector<float>* data, ReduceOp op = ReduceOp::kSum,
+                     uint32_t set = 0);
 Status Submit(Engine& engine, Entry entry, HandlePtr* handle);
 Status Run(Engine& engine, Entry entry, HandlePtr* handle = nullptr);
-Status Allreduce(Engine& engine, const std::string& name, std::vector<float>* data, ReduceOp op = ReduceOp::kSum,
-                 uint32_t set = 0);
+Status Allreduce(Engine& engine, const std::string& name, std::vector<float>* data,
+                 ReduceOp op = ReduceOp::kSum, uint32_t set = 0);
 Status Barrier(Engine& engine, uint32_t set = 0);
 
 }  // namespace hvd::test

@@ -74,7 +74,8 @@ TEST(Engine, GathersRaggedAndBroadcasts) {
       const Output& output = handle->outputs.at(0);
       EXPECT_EQ(ToString(output.shape), "[6, 2]");
       const auto* got = reinterpret_cast<const int32_t*>(output.data.get());
-      EXPECT_TRUE(std::vector<int32_t>(got, got + 12) == (std::vector<int32_t>{1, 1, 2, 2, 2, 2, 3, 3, 3, 3, 3, 3}));
+      EXPECT_TRUE(std::vector<int32_t>(got, got + 12) ==
+                  (std::vector<int32_t>{1, 1, 2, 2, 2, 2, 3, 3, 3, 3, 3, 3}));
 
       std::vector<double> data(5000, rank);
       Entry broadcast;

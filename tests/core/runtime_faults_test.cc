@@ -8,10 +8,12 @@
 namespace hvd::test {
 namespace {
 
-bool Contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+bool Contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
 
-// Rank 2 stops in the middle of its work (it submits no more) and is then lost: whoever waits for it learns its
-// name at once, as does every later operation, until a new engine.
+// Rank 2 stops in the middle of its work (it submits no more) and is then lost: whoever waits for it learns
+// its name at once, as does every later operation, until a new engine.
 TEST(Faults, AStoppedAndThenLostRankIsNamedOnAllOthers) {
   for (const Wires wires : kAllWires) {
     Cluster cluster(3, wires);
@@ -46,7 +48,8 @@ TEST(Faults, ARankThatLeavesEarlyIsNamed) {
       }
       const Status status = Allreduce(engine, "alone", &data);
       EXPECT_TRUE(status.code() == Code::kAborted);
-      for (const char* part : {"rank 1", "has left the job", "'alone'"}) EXPECT_TRUE(Contains(status.message(), part));
+      for (const char* part : {"rank 1", "has left the job", "'alone'"})
+        EXPECT_TRUE(Contains(status.message(), part));
     });
   }
 }
@@ -61,9 +64,8 @@ TEST(Faults, ShutdownFailsWhatIsInFlightAndWhatComesLater) {
     std::vector<float> data(10, 1.0f);
     HandlePtr handle;
     ASSERT_OK(Submit(engine, AllreduceEntry("pending", &data), &handle));
-    std::thread waiter([&] {
-      EXPECT_TRUE(Contains(engine.Wait(handle, -1, nullptr).message(), "shut down"));
-    });
+    std::thread waiter(
+        [&] { EXPECT_TRUE(Contains(engine.Wait(handle, -1, nullptr).message(), "shut down")); });
     std::this_thread::sleep_for(std::chrono::milliseconds(30));
     engine.Shutdown();
     waiter.join();

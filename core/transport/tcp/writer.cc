@@ -48,7 +48,8 @@ Status Writer::Progress(int socket, size_t budget, bool* moved) {
       blocked_ = true;
       break;
     }
-    if (sent < 0 && (errno == EPIPE || errno == ECONNRESET)) return {Code::kShutdown, "the connection was closed"};
+    if (sent < 0 && (errno == EPIPE || errno == ECONNRESET))
+      return {Code::kShutdown, "the connection was closed"};
     if (sent < 0) return Status::Aborted(Status::Errno("send").message());
     total += static_cast<size_t>(sent);
     *moved = true;

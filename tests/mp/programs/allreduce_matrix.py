@@ -5,27 +5,27 @@ import os
 import sys
 
 import numpy as np
-from numpy_reference import OPS, close, combine, random_input
+from numpy_reference import OPS, close, combine, random_block
 
 from horovod import _core
 from horovod.bootstrap.start import start, stop
 
 
 def reduce(name: str, data: np.ndarray, dtype: str, op: str) -> np.ndarray:
-    out = data.copy()
+    out = data.copy()  # the core reduces in place
     address = out.ctypes.data if out.size else 0
     _core.run(_core.ALLREDUCE, name, [(address, address, _core.DTYPES[dtype], out.shape)], OPS[op])
     return out
 
 
-def check(rank: int, size: int, dtype: str, op: str, count: int, exact: bool) -> bytes:
-    inputs = [random_input(1000 * count + 10 * r + OPS[op], dtype, count) for r in range(size)]
-    got = reduce(f"{dtype}.{op}.{count}", inputs[rank], dtype, op)
-    want = combine(inputs, op, dtype)
+def check(rank: int, size: int, dtype: str, op: str, count: int, exact: bool) -> memoryview:
+    blocks = [random_block(1000 * count + 10 * r + OPS[op], dtype, count) for r in range(size)]
+    got = reduce(f"{dtype}.{op}.{count}", np.resize(blocks[rank], count), dtype, op)
+    want = np.resize(combine(blocks, op, dtype), count)
     assert close(got, want, dtype, size, exact), (
         f"rank {rank}: {dtype} {op} of {count} elements differs from numpy"
     )
-    return got.tobytes()
+    return got.data
 
 
 def main() -> None:

@@ -24,17 +24,14 @@ def to_float32(values: np.ndarray, dtype: str) -> np.ndarray:
     return (values.astype(np.uint32) << 16).view(np.float32)
 
 
-def random_input(seed: int, dtype: str, count: int) -> np.ndarray:
-    """Random data; a large tensor repeats a block whose length divides no chunk."""
-    block = 1_000_003
-    return (
-        _random_block(seed, dtype, count)
-        if count < block
-        else np.resize(_random_block(seed, dtype, block), count)
-    )
+def random_block(seed: int, dtype: str, count: int) -> np.ndarray:
+    """Random data. A large tensor repeats a block (``np.resize``) whose length divides no chunk; reductions
+    work element by element, so their result repeats the result of the blocks.
+    """
+    return _random(seed, dtype, min(count, 1_000_003))
 
 
-def _random_block(seed: int, dtype: str, count: int) -> np.ndarray:
+def _random(seed: int, dtype: str, count: int) -> np.ndarray:
     rng = np.random.default_rng(seed)
     if dtype == "bool":
         return rng.integers(0, 2, count).astype(bool)
