@@ -79,13 +79,13 @@ lint: venv ## Check formatting, types and the arrows between layers
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/clang-format --dry-run -Werror $(CXX_FILES)
+	@$(BIN)/clang-format --dry-run -Werror $(CXX_FILES)
 	$(BIN)/python -m pytest tests/unit/test_layers.py -q
 
 format: venv ## Format everything
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
-	$(BIN)/clang-format -i $(CXX_FILES)
+	@$(BIN)/clang-format -i $(CXX_FILES)
 
 bench: build ## Compare with torch.distributed (gloo, DDP), interleaved; one table, about 3 minutes
 	$(BIN)/python benchmarks/compare.py $(BENCH)
