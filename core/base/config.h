@@ -37,7 +37,7 @@ struct Config {
   bool timeline_mark_cycles = false;
   bool stall_check_disable = false;
   double stall_check_seconds = 10.0;
-  double stall_shutdown_seconds = 0.0;  // 0 = only on proof
+  double stall_shutdown_seconds = 0.0;  // 0 = never
   std::vector<int> thread_affinity;     // a core per local rank; empty = anywhere
   std::string failpoint;
   double heartbeat_seconds = 1.0;

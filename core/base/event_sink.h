@@ -13,6 +13,8 @@ class EventSink {
   // Phases of one tensor nest: Begin(tensor, "NEGOTIATE_ALLREDUCE") ... End(tensor).
   virtual void Begin(std::string_view tensor, std::string_view phase) = 0;
   virtual void End(std::string_view tensor) = 0;
+  // A batch is carried out from here on.
+  virtual void MarkCycle() = 0;
 };
 
 }  // namespace hvd

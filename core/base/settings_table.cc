@@ -13,22 +13,22 @@ const std::vector<Setting>& SettingsTable() {
        "Most operations whose description is cached; unset = all, 0 = none."},
       {"HOROVOD_TRANSPORT", "choice", "auto",
        "auto, shm or tcp; tcp is used between processes of one machine too."},
-      {"HOROVOD_CPU_OPERATIONS", "text", "", "Data plane of CPU tensors; unset = the library's own."},
       {"HOROVOD_THREAD_AFFINITY", "list", "",
        "Core of the background thread of each local rank, such as 0,2,4."},
       // What is reported.
       {"HOROVOD_LOG_LEVEL", "choice", "warning",
        "Lowest level logged: trace, debug, info, warning, error or fatal."},
       {"HOROVOD_LOG_HIDE_TIME", "flag", "0", "Log without the time."},
-      {"HOROVOD_TIMELINE", "path", "", "File that rank 0 writes the timeline to."},
-      {"HOROVOD_TIMELINE_MARK_CYCLES", "flag", "0", "Mark each cycle of the engine in the timeline."},
+      {"HOROVOD_TIMELINE", "path", "",
+       "File that rank 0 writes the timeline to, or DYNAMIC: hvd.start_timeline() names it."},
+      {"HOROVOD_TIMELINE_MARK_CYCLES", "flag", "0", "Mark each batch that is carried out in the timeline."},
       // Failures.
       {"HOROVOD_STALL_CHECK_DISABLE", "flag", "0",
        "Do not report tensors that some ranks have not submitted."},
       {"HOROVOD_STALL_CHECK_TIME_SECONDS", "number", "10",
        "Seconds after which a stalled tensor is reported."},
       {"HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "number", "0",
-       "Seconds after which a stalled tensor fails the job; 0 = only when a deadlock is proved."},
+       "Seconds after which a stalled tensor fails the job; 0 = it is only reported."},
       {"HOROVOD_HEARTBEAT_SECONDS", "number", "1.0", "Seconds between two signs of life to a peer."},
       {"HOROVOD_PEER_TIMEOUT_SECONDS", "number", "6.0",
        "Seconds of silence after which a peer counts as lost."},
@@ -47,8 +47,6 @@ const std::vector<Setting>& SettingsTable() {
       {"HOROVOD_STORE_ADDR", "text", "", "Address of the rendezvous store."},
       {"HOROVOD_SECRET_KEY", "secret", "",
        "The job's secret, set by the launcher; removed from the environment by init."},
-      {"HOROVOD_SECRET_FILE", "path", "",
-       "File (mode 0600) with the job's secret, where no launcher sets it."},
   };
   return table;
 }

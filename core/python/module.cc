@@ -68,6 +68,7 @@ void Init(int rank, int size, int local_rank, int local_size, int cross_rank, in
   EngineOptions options;
   options.rank = rank;
   options.size = size;
+  options.local_rank = local_rank;
   options.local_size = local_size;
   options.generation = generation;
   options.wiring = WiringOf(wiring);
@@ -100,7 +101,9 @@ std::shared_ptr<Engine> NeedEngine() {
 
 std::map<std::string, uint64_t> GetCounters() { return NeedEngine()->CountersNow(); }
 
-void StartTimeline(const std::string& path, bool) { ThrowIfError(NeedEngine()->StartTimeline(path)); }
+void StartTimeline(const std::string& path, bool mark_cycles) {
+  ThrowIfError(NeedEngine()->StartTimeline(path, mark_cycles));
+}
 void StopTimeline() { ThrowIfError(NeedEngine()->StopTimeline()); }
 
 py::list GetSettings() {

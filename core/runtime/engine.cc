@@ -34,6 +34,9 @@ LoopOptions LoopOptionsFor(const EngineOptions& options, int cores) {
   loop.waiter_spin_us = cores >= options.local_size ? 100 : 0;
   loop.background_spin_us = cores > options.local_size ? 20 : 0;
   loop.collect_us = std::min<int64_t>(loop.collect_us, CycleMicros(options.config));
+  const std::vector<int>& cores_wanted = options.config.thread_affinity;
+  const auto local_rank = static_cast<size_t>(options.local_rank);
+  if (local_rank < cores_wanted.size()) loop.core = cores_wanted[local_rank];
   return loop;
 }
 
@@ -57,7 +60,7 @@ class RankEngine : public Engine {
   Status Submit(Entry entry, HandlePtr* handle) override;
   Status Wait(const HandlePtr& handle, int64_t timeout_us, bool (*interrupted)()) override;
   void Shutdown() override;
-  Status StartTimeline(const std::string& path) override;
+  Status StartTimeline(const std::string& path, bool mark_cycles) override;
   Status StopTimeline() override { return timeline_ == nullptr ? Status::Ok() : timeline_->Stop(); }
   std::map<std::string, uint64_t> CountersNow() const override;
   std::vector<int> Descriptors() const override { return descriptors_; }
@@ -107,11 +110,12 @@ Status RankEngine::OpenTimeline() {
   const std::string& path = options_.config.timeline;
   if (path.empty()) return Status::Ok();
   timeline_ = std::make_unique<Timeline>(options_.rank);
-  return path == "DYNAMIC" || options_.rank != 0 ? Status::Ok() : timeline_->Start(path);
+  if (path == "DYNAMIC" || options_.rank != 0) return Status::Ok();
+  return timeline_->Start(path, options_.config.timeline_mark_cycles);
 }
 
-Status RankEngine::StartTimeline(const std::string& path) {
-  if (timeline_ != nullptr) return timeline_->Start(path);
+Status RankEngine::StartTimeline(const std::string& path, bool mark_cycles) {
+  if (timeline_ != nullptr) return timeline_->Start(path, mark_cycles);
   return Status::Invalid("Set HOROVOD_TIMELINE=DYNAMIC before hvd.init() to start a timeline later.");
 }
 

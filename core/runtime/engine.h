@@ -22,6 +22,7 @@ enum class Wiring : uint8_t { kShm, kTcp, kInproc };
 struct EngineOptions {
   int rank = 0;
   int size = 1;
+  int local_rank = 0;
   int local_size = 1;
   uint64_t generation = 1;
   Wiring wiring = Wiring::kShm;
@@ -54,7 +55,7 @@ class Engine {
   virtual void Shutdown() = 0;
 
   // Needs HOROVOD_TIMELINE to have been set, else an error: without it nothing is recorded.
-  virtual Status StartTimeline(const std::string& path) = 0;
+  virtual Status StartTimeline(const std::string& path, bool mark_cycles) = 0;
   virtual Status StopTimeline() = 0;
 
   virtual std::map<std::string, uint64_t> CountersNow() const = 0;

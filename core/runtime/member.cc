@@ -76,6 +76,7 @@ Status Member::Match(negotiate::Response response, std::vector<Decided>* decided
     return Status::Aborted("response " + std::to_string(response.number) + " of process set " +
                            std::to_string(set_) + " came instead of response " + std::to_string(responses_));
   }
+  if (events_ != nullptr) events_->MarkCycle();
   decided->reserve(response.decisions.size());
   for (Decision& decision : response.decisions) {
     HandlePtr handle = Claim(decision);

@@ -31,7 +31,7 @@ std::string Quote(std::string_view text) {
 
 }  // namespace
 
-Status Timeline::Start(const std::string& path) {
+Status Timeline::Start(const std::string& path, bool mark_cycles) {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (file_ != nullptr)
     return Status::Invalid("a timeline is being written already; call stop_timeline() first");
@@ -42,6 +42,7 @@ Status Timeline::Start(const std::string& path) {
   stopping_ = false;
   rows_.clear();
   writer_ = std::thread([this] { WriteLoop(); });
+  marking_.store(mark_cycles);
   recording_.store(true);
   return Status::Ok();
 }
@@ -65,6 +66,10 @@ Status Timeline::Stop() {
 
 void Timeline::Begin(std::string_view tensor, std::string_view phase) { Add('B', tensor, phase); }
 void Timeline::End(std::string_view tensor) { Add('E', tensor, {}); }
+
+void Timeline::MarkCycle() {
+  if (marking_.load(std::memory_order_relaxed)) Add('i', "cycles", "CYCLE_START");
+}
 
 void Timeline::Add(char type, std::string_view tensor, std::string_view phase) {
   if (!recording_.load(std::memory_order_relaxed)) return;
@@ -107,7 +112,7 @@ void Timeline::Write(const std::vector<Event>& events) {
     first_ = false;
     if (event.type == 'M') {
       std::fprintf(file_, ",\"name\":\"thread_name\",\"args\":{\"name\":%s}", Quote(event.text).c_str());
-    } else if (event.type == 'B') {
+    } else if (event.type != 'E') {
       std::fprintf(file_, ",\"name\":%s", Quote(event.text).c_str());
     }
     std::fputs("}", file_);

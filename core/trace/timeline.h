@@ -23,17 +23,19 @@ class Timeline : public EventSink {
   ~Timeline() override { (void)Stop(); }
 
   // Nothing is recorded until started. An error when the file cannot be made or one is being written.
-  Status Start(const std::string& path);
+  // `mark_cycles`: the batches too.
+  Status Start(const std::string& path, bool mark_cycles);
   Status Stop();
 
   void Begin(std::string_view tensor, std::string_view phase) override;
   void End(std::string_view tensor) override;
+  void MarkCycle() override;
 
  private:
   struct Event {
     int64_t time_us;
     int row;
-    char type;  // Chrome's: 'B', 'E', or 'M' for the name of a row
+    char type;  // Chrome's: 'B', 'E', 'i' for an instant, or 'M' for the name of a row
     std::string text;
   };
 
@@ -44,6 +46,7 @@ class Timeline : public EventSink {
 
   const int rank_;
   std::atomic<bool> recording_{false};
+  std::atomic<bool> marking_{false};
   std::mutex mutex_;  // guards what follows up to file_
   std::condition_variable changed_;
   std::vector<Event> pending_;

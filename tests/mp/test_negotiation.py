@@ -27,7 +27,7 @@ def test_a_thousand_small_tensors_travel_together_and_by_cached_ids() -> None:
 
 def test_the_timeline_shows_every_phase_of_every_tensor(tmp_path: Path) -> None:
     path = tmp_path / "timeline.json"
-    result = horovodrun(2, "many_small.py", env={"HOROVOD_TIMELINE": str(path)})
+    result = horovodrun(2, "many_small.py", env={"HOROVOD_TIMELINE": str(path), "HOROVOD_TIMELINE_MARK_CYCLES": "1"})
     assert result.returncode == 0, result.output
     events = json.loads(path.read_text())
     rows = {e["args"]["name"]: e["tid"] for e in events if e["ph"] == "M"}
@@ -35,4 +35,5 @@ def test_the_timeline_shows_every_phase_of_every_tensor(tmp_path: Path) -> None:
     of_one = [e for e in events if e["ph"] != "M" and e["tid"] == rows["small.7"]]
     phases = [(e["ph"], e.get("name")) for e in of_one]
     assert phases == [("B", "NEGOTIATE_ALLREDUCE"), ("E", None), ("B", "ALLREDUCE"), ("E", None)] * 5
+    assert sum(e.get("name") == "CYCLE_START" for e in events) >= 5
     assert [e["ts"] for e in of_one] == sorted(e["ts"] for e in of_one)

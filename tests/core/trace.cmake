@@ -1,0 +1,1 @@
+hvd_test(trace_timeline SOURCES timeline_test.cc USES trace)
