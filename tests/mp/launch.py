@@ -49,7 +49,10 @@ def _has_mark(process: psutil.Process, mark: str) -> bool:
 
 
 def _stack(pid: int) -> str:
-    dump = subprocess.run(["py-spy", "dump", "--pid", str(pid)], capture_output=True, text=True, check=False)
+    tool = Path(sys.executable).with_name("py-spy")  # of this environment, which need not be on PATH
+    if not tool.exists():
+        return f"no stack of process {pid}: py-spy is not installed"
+    dump = subprocess.run([tool, "dump", "--pid", str(pid)], capture_output=True, text=True, check=False)
     return dump.stdout or dump.stderr
 
 

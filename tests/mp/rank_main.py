@@ -1,6 +1,6 @@
 """Runs one function of a test file in this process and leaves its result where the test looks for it.
 
-rank_main.py FILE FUNCTION FOLDER ARGUMENTS
+rank_main.py FILE FUNCTION FOLDER ARGUMENTS SECONDS
 """
 
 import faulthandler

@@ -1,7 +1,10 @@
 """The operations of horovod.torch between real processes, against numpy."""
 
+import mmap
 import os
 import random
+import tempfile
+import warnings
 
 import numpy as np
 import pytest
@@ -104,6 +107,17 @@ def allgather():
             assert np.array_equal(reference.array(result), np.concatenate(arrays)), dtype
 
 
+def read_only(array):
+    """A tensor over memory that ends the process when it is written to."""
+    with tempfile.TemporaryFile() as file:
+        file.write(array.tobytes())
+        file.flush()
+        memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch warns that it cannot protect the memory
+        return torch.frombuffer(memory, dtype=torch.float32)
+
+
 def layouts():
     scale = sum(range(1, hvd.size() + 1))
     plain = torch.arange(24.0).reshape(4, 6)
@@ -113,9 +127,7 @@ def layouts():
         assert torch.equal(hvd.allreduce(laid_out, op=hvd.Sum), view * scale)
         assert hvd.allreduce_(laid_out, op=hvd.Sum) is laid_out
         assert torch.equal(laid_out, view * scale)
-    buffer = bytes(np.arange(4, dtype=np.float32).tobytes())
-    frozen = torch.frombuffer(bytearray(buffer), dtype=torch.float32)
-    assert torch.equal(hvd.allreduce(frozen), torch.arange(4.0))
+    assert torch.equal(hvd.allreduce(read_only(np.arange(4.0, dtype=np.float32))), torch.arange(4.0))
 
 
 def gradients():

@@ -9,7 +9,7 @@ from horovod import _core
 
 
 class Setting(NamedTuple):
-    """One row of the table. ``type`` is a word for people and parsers: bool, int, float, string, ..."""
+    """One row of the table. ``type``: integer, bytes, number, flag, choice, path, text, list or secret."""
 
     variable: str
     type: str
