@@ -40,6 +40,7 @@ class CMakeBuild(build_ext):
             "CMAKE_LIBRARY_OUTPUT_DIRECTORY": str(build_dir / "lib"),
             "HVD_BUILD_PYTHON": "ON",
             "HVD_BUILD_TESTS": "OFF",
+            "HVD_WERROR": os.environ.get("WERROR", "OFF"),
             "HVD_VERSION": self.distribution.get_version(),
             "Python_EXECUTABLE": sys.executable,
             "PYBIND11_FINDPYTHON": "ON",

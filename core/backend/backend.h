@@ -19,8 +19,7 @@ class Backend {
  public:
   virtual ~Backend() = default;
   virtual BackendTraits traits() const = 0;
-  // Bytes that one collective should not exceed when tensors are fused; 0 = tensors are not copied
-  // together at all, so any number may travel at once.
+  // Never waits and never fails: what cannot be done is a machine whose first step says so.
   virtual std::unique_ptr<StepMachine> Start(CollectiveSpec spec) = 0;
 };
 

@@ -5,9 +5,11 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <string>
 
 #include "base/clock.h"
 #include "base/futex.h"
+#include "base/log.h"
 
 namespace hvd {
 
@@ -137,7 +139,10 @@ void Loop::Background() {
     cpu_set_t set;
     CPU_ZERO(&set);
     CPU_SET(options_.core, &set);
-    pthread_setaffinity_np(pthread_self(), sizeof set, &set);
+    if (pthread_setaffinity_np(pthread_self(), sizeof set, &set) != 0) {
+      Log(LogLevel::kWarning,
+          "HOROVOD_THREAD_AFFINITY: core " + std::to_string(options_.core) + " cannot be used");
+    }
   }
   while (!stopping_.load()) {
     Park();

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <numeric>
@@ -26,6 +27,21 @@ TEST(Engine, ReducesOnEveryWiring) {
         ASSERT_OK(Barrier(engine));
       });
     }
+  }
+}
+
+TEST(Engine, ReducesSixtyFourMebibytesInMemory) {
+  constexpr size_t kCount = 16 << 20;
+  for (const Wires wires : {Wires::kInprocWindow, Wires::kInprocLinks}) {
+    Cluster cluster(2, wires);
+    cluster.Run([&](Engine& engine, int rank) {
+      std::vector<float> data(kCount, 1.0f);
+      for (size_t i = 0; i < kCount; i += 1013) data[i] = static_cast<float>((rank + 1) * (i % 97));
+      ASSERT_OK(Allreduce(engine, "large", &data));
+      for (size_t i = 0; i < kCount; i += 1013) EXPECT_EQ(data[i], 3.0f * static_cast<float>(i % 97));
+      EXPECT_EQ(std::count(data.begin(), data.end(), 2.0f) >= static_cast<long>(kCount - kCount / 1013 - 1),
+                true);
+    });
   }
 }
 

@@ -1,5 +1,7 @@
 #include "trace/timeline.h"
 
+#include <unistd.h>
+
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -11,7 +13,8 @@ namespace {
 
 // What a timeline holds after `record` has run on it.
 std::string Recorded(bool mark_cycles, void (*record)(Timeline&)) {
-  const std::string path = std::filesystem::temp_directory_path() / "hvd_timeline_test.json";
+  const std::string path =
+      std::filesystem::temp_directory_path() / ("hvd_timeline_" + std::to_string(getpid()) + ".json");
   Timeline timeline(3);
   timeline.Begin("before the start", "NEGOTIATE_ALLREDUCE");
   EXPECT_TRUE(timeline.Start(path, mark_cycles).ok());

@@ -27,7 +27,9 @@ def test_a_thousand_small_tensors_travel_together_and_by_cached_ids() -> None:
 
 def test_the_timeline_shows_every_phase_of_every_tensor(tmp_path: Path) -> None:
     path = tmp_path / "timeline.json"
-    result = horovodrun(2, "many_small.py", env={"HOROVOD_TIMELINE": str(path), "HOROVOD_TIMELINE_MARK_CYCLES": "1"})
+    result = horovodrun(
+        2, "many_small.py", env={"HOROVOD_TIMELINE": str(path), "HOROVOD_TIMELINE_MARK_CYCLES": "1"}
+    )
     assert result.returncode == 0, result.output
     events = json.loads(path.read_text())
     rows = {e["args"]["name"]: e["tid"] for e in events if e["ph"] == "M"}

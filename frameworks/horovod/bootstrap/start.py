@@ -119,7 +119,7 @@ def _init_core(
 
 
 def _wiring(environment: MutableMapping[str, str]) -> str:
-    name = environment.get("HOROVOD_TRANSPORT", "auto").lower()
+    name = environment.get("HOROVOD_TRANSPORT") or "auto"
     if name not in _TRANSPORTS:
         raise ValueError(f"HOROVOD_TRANSPORT={name!r}: expected one of {', '.join(_TRANSPORTS)}")
     return _TRANSPORTS[name]

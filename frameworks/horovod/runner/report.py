@@ -25,11 +25,13 @@ class Failure:
 def failure_report(failure: Failure, stdout: Tail, stderr: Tail) -> bytes:
     """The text for the launcher's stderr, with the last output of the first failed rank."""
     first = failure.first
-    lines = [
+    ended = (
         f"rank {first.rank} (localhost, pid {failure.pid}) {_how(first)}; the job's status is {first.status}"
-    ]
+    )
+    lines = [ended]
     if failure.stopped:
-        lines.append(f"stopped at that time (state T), so not responding: {_names(failure.stopped)}")
+        # Nobody ends by being stopped: who gave up waiting ended first, but is not to blame.
+        lines = [f"{_names(failure.stopped)} not responding: stopped (state T)", f"for want of that, {ended}"]
     if failure.later:
         lines.append(f"after it failed: {_names(failure.later)}")
     room = _LINES - len(lines) - 1

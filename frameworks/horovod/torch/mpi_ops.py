@@ -38,7 +38,7 @@ from horovod.common.reduce_ops import (
     Sum,
     handle_average_backwards_compatibility,
 )
-from horovod.torch.autograd import (
+from horovod.torch.operations import (
     HorovodAllgather,
     HorovodAllreduce,
     HorovodBroadcast,

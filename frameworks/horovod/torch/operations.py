@@ -1,77 +1,129 @@
-"""The operations on torch tensors: the common ones, over torch's glue."""
+"""The operations on torch tensors: the common ones over torch's glue, and their forms for autograd.
+
+The rules of the gradients are in ``horovod.common.gradients``.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
-from horovod.common import basics
+from horovod.common import basics, gradients
 from horovod.common.collectives import Collectives
 from horovod.common.objects import ObjectCollectives
-from horovod.common.process_sets import global_process_set
-from horovod.common.tensor_glue import TensorGlue
-from horovod.torch import tensors
+from horovod.common.process_sets import ProcessSet, global_process_set
+from horovod.common.reduce_ops import resolve_op
+from horovod.torch.glue import TorchGlue
 
 
-class TorchGlue(TensorGlue[torch.Tensor]):
-    """torch behind the verbs of TensorGlue."""
+class HorovodAllreduce(torch.autograd.Function):
+    """Differentiable allreduce."""
 
-    describe = staticmethod(tensors.describe)
-    place = staticmethod(tensors.place)
-    from_bytes = staticmethod(tensors.from_bytes)
-    to_bytes = staticmethod(tensors.to_bytes)
+    @staticmethod
+    def forward(
+        ctx: Any,
+        tensor: torch.Tensor,
+        average: bool | None,
+        name: str | None,
+        op: int | None,
+        prescale_factor: float,
+        postscale_factor: float,
+        process_set: ProcessSet,
+    ) -> torch.Tensor:
+        ctx.arguments = (name, resolve_op(op, average), prescale_factor, postscale_factor)
+        return ops.synchronize(ops.allreduce_async(tensor, None, *ctx.arguments, process_set))
 
-    def empty_like(self, tensor: torch.Tensor) -> tuple[torch.Tensor, int]:
-        output = torch.empty(tensor.shape, dtype=tensor.dtype)
-        return output, output.data_ptr()
+    @staticmethod
+    def backward(ctx: Any, grad_output: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        return (
+            gradients.allreduce_gradient(ops, grad_output, *ctx.arguments),
+            None,
+            None,
+            None,
+            None,
+            None,
+            None,
+        )
 
-    def device(self, tensor: torch.Tensor) -> object:
-        return tensor.device
 
-    def dimensions(self, tensor: torch.Tensor) -> int:
-        return tensor.dim()
+class HorovodGroupedAllreduce(torch.autograd.Function):
+    """Differentiable grouped allreduce."""
 
-    def rows(self, tensor: torch.Tensor, start: int, count: int) -> torch.Tensor:
-        return tensor.narrow(0, start, count)
+    @staticmethod
+    def forward(
+        ctx: Any,
+        average: bool | None,
+        name: str | None,
+        op: int | None,
+        prescale_factor: float,
+        postscale_factor: float,
+        process_set: ProcessSet,
+        *tensors: torch.Tensor,
+    ) -> tuple[torch.Tensor, ...]:
+        ctx.arguments = (name, resolve_op(op, average), prescale_factor, postscale_factor)
+        return tuple(ops.synchronize(ops.grouped_allreduce_async(tensors, None, *ctx.arguments, process_set)))
 
-    def zeros_like(self, tensor: torch.Tensor) -> torch.Tensor:
-        return torch.zeros_like(tensor)
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        reduced = gradients.grouped_allreduce_gradient(ops, grad_outputs, *ctx.arguments)
+        return (None, None, None, None, None, None, *reduced)
 
-    def records_gradient(self, tensor: torch.Tensor) -> bool:
-        return isinstance(tensor, torch.Tensor) and tensor.requires_grad and torch.is_grad_enabled()
+
+class HorovodAllgather(torch.autograd.Function):
+    """Differentiable allgather."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: torch.Tensor, name: str | None, process_set: ProcessSet) -> torch.Tensor:
+        ctx.name = name
+        ctx.rows = tensor.shape[0] if tensor.dim() > 0 else 0
+        return ops.synchronize(ops.allgather_async(tensor, name, process_set))
+
+    @staticmethod
+    def backward(ctx: Any, grad_output: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        return (gradients.allgather_gradient(ops, grad_output, ctx.name, ctx.rows), None, None)
+
+
+class HorovodBroadcast(torch.autograd.Function):
+    """Differentiable broadcast."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, tensor: torch.Tensor, root_rank: int, name: str | None, process_set: ProcessSet
+    ) -> torch.Tensor:
+        ctx.arguments = (name, root_rank)
+        return ops.synchronize(ops.broadcast_async(tensor, root_rank, name, process_set))
+
+    @staticmethod
+    def backward(ctx: Any, grad_output: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        return (gradients.broadcast_gradient(ops, grad_output, *ctx.arguments), None, None, None)
+
+
+class RecordingGlue(TorchGlue):
+    """Leads operations on tensors that require a gradient through autograd."""
 
     def allreduce_recorded(
         self, tensor: torch.Tensor, name: str | None, op: int, prescale: float, postscale: float
     ) -> torch.Tensor:
-        from horovod.torch.autograd import (
-            HorovodAllreduce,
-        )  # late: the gradients use the operations made here
-
         return HorovodAllreduce.apply(tensor, None, name, op, prescale, postscale, global_process_set)
 
     def grouped_allreduce_recorded(
         self, tensors: Sequence[torch.Tensor], name: str | None, op: int, prescale: float, postscale: float
     ) -> list[torch.Tensor]:
-        from horovod.torch.autograd import HorovodGroupedAllreduce
-
         return list(
             HorovodGroupedAllreduce.apply(None, name, op, prescale, postscale, global_process_set, *tensors)
         )
 
     def allgather_recorded(self, tensor: torch.Tensor, name: str | None) -> torch.Tensor:
-        from horovod.torch.autograd import HorovodAllgather
-
         return HorovodAllgather.apply(tensor, name, global_process_set)
 
     def broadcast_recorded(self, tensor: torch.Tensor, root_rank: int, name: str | None) -> torch.Tensor:
-        from horovod.torch.autograd import HorovodBroadcast
-
         return HorovodBroadcast.apply(tensor, root_rank, name, global_process_set)
 
 
-ops = Collectives(TorchGlue())
+ops = Collectives(RecordingGlue())
 objects = ObjectCollectives(ops)
 
 basics.on_shutdown(ops.reset)
