@@ -16,5 +16,6 @@ function(hvd_test name)
   list(TRANSFORM TEST_USES PREPEND hvd_)
   target_link_libraries(test_${name} PRIVATE hvd_check ${TEST_USES})
   add_test(NAME core.${name} COMMAND test_${name})
-  set_tests_properties(core.${name} PROPERTIES TIMEOUT 300)
+  # Instrumented code runs up to twenty times slower.
+  set_tests_properties(core.${name} PROPERTIES TIMEOUT $<IF:$<BOOL:${HVD_SANITIZE}>,1800,300>)
 endfunction()

@@ -103,7 +103,7 @@ std::string Culprits(const Pending& pending, size_t stalled) {
     if (count == stalled) everywhere.push_back(rank);
   }
   if (everywhere.empty())
-    return "  No rank lacks in all of them: do the ranks run different steps of the program?";
+    return "  No single rank is missing from all of them: do the ranks run different steps of the program?";
   return "  All of them lack " + RankList(everywhere) + ".";
 }
 

@@ -63,6 +63,10 @@ bool Read(PyObject* object, double* value) {
 
 bool ReadName(PyObject* object, std::string* name) {
   if (object == Py_None) return true;
+  if (!PyUnicode_Check(object)) {
+    PyErr_Format(PyExc_TypeError, "a tensor name is a string or None, not %.100s", Py_TYPE(object)->tp_name);
+    return false;
+  }
   Py_ssize_t length;
   const char* text = PyUnicode_AsUTF8AndSize(object, &length);
   if (text == nullptr) return false;

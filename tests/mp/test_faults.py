@@ -32,10 +32,10 @@ def stopped_rank(job: Job, timeout: float = 60) -> psutil.Process:
 
 
 def assert_nothing_left(job: Job, family: list[psutil.Process]) -> None:
-    """``family``: all processes of the job while it ran, the launcher's guard too. With them go their sockets,
+    """``family``: all processes of the job while it ran, its guard too. With them go their sockets,
     descriptors and mappings: none of these has a name in the file system.
     """
-    gone, alive = psutil.wait_procs(family, timeout=5)
+    _, alive = psutil.wait_procs(family, timeout=5)
     assert alive == []
     assert job.survivors() == []
 
@@ -72,7 +72,7 @@ def test_a_rank_that_stays_stopped_is_named_within_ten_seconds(transport: str) -
     stopped = time.time()
     result = job.finish(timeout=40)
     assert result.returncode != 0
-    assert "horovodrun: rank 1 not responding: stopped" in result.output
+    assert "horovodrun: rank 1 stopped (state T) and not responding when rank" in result.output
     failed = failures(result.output)
     assert set(failed) == {0, 2}, result.output
     for when, text in failed.values():

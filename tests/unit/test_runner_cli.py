@@ -145,3 +145,17 @@ def test_help_is_quick_and_imports_little() -> None:
         assert done.returncode == 0 and "--num-proc" in done.stdout
         assert done.stderr == "[]\n"
     assert min(times) < 0.5
+
+
+@pytest.mark.parametrize("options", [["-p", "22"], ["--mpi"], ["--hostfile", "hosts"], ["--min-np", "1"]])
+def test_options_of_other_versions_are_refused_by_name(options, capsys):
+    with pytest.raises(SystemExit) as ended:
+        parse_args(["-np", "2", *options, "python", "train.py"])
+    assert ended.value.code == 2
+    message = capsys.readouterr().err
+    assert options[0] in message and "not available in this version" in message
+
+
+def test_options_that_ask_for_what_is_so_anyway_are_accepted():
+    arguments = parse_args(["-np", "2", "--gloo", "--disable-cache", "python", "train.py", "--mpi"])
+    assert arguments.command == ["python", "train.py", "--mpi"]

@@ -168,3 +168,9 @@ def test_missing_secret_is_explained(core: Core) -> None:
     del environment["HOROVOD_SECRET_KEY"]
     with pytest.raises(ValueError, match="horovodrun"):
         start(environment)
+
+
+def test_a_process_of_another_launcher_is_warned(core: Core, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.warns(RuntimeWarning, match=r"WORLD_SIZE=4.*horovodrun -np 4"):
+        start({"WORLD_SIZE": "4"})
+    stop()

@@ -35,6 +35,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     )
     options.add_general(parser)
     options.add_tunables(parser)
+    options.add_compatible(parser)
     own, command = _split(parser, list(argv))
     arguments = parser.parse_args(own)
     arguments.command = command

@@ -111,6 +111,61 @@ def add_general(parser: argparse.ArgumentParser) -> None:
     add("--verbose", action="store_true", help="say what is started")
 
 
+class _Unavailable(argparse.Action):
+    """An option of Horovod 0.28 that this version does not have: says so instead of misreading it."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        flags = "/".join(self.option_strings)
+        parser.error(f"{flags} is not available in this version, which starts ranks on this host only")
+
+
+_UNAVAILABLE = {
+    0: (
+        ["--mpi"],
+        ["--jsrun"],
+        ["--tcp"],
+        ["--autotune"],
+        ["--hierarchical-allreduce"],
+        ["--hierarchical-allgather"],
+        ["--torus-allreduce"],
+    ),
+    1: (
+        ["-p", "--ssh-port"],
+        ["-i", "--ssh-identity-file"],
+        ["-hostfile", "--hostfile"],
+        ["--host-discovery-script"],
+        ["--network-interfaces"],
+        ["--network-interface"],
+        ["--config-file"],
+        ["--min-np", "--min-num-proc"],
+        ["--max-np", "--max-num-proc"],
+        ["--slots-per-host"],
+        ["--reset-limit"],
+        ["--elastic-timeout"],
+        ["--mpi-args"],
+        ["--binding-args"],
+        ["--thread-affinity"],
+        ["--num-nccl-streams"],
+    ),
+}
+
+
+def add_compatible(parser: argparse.ArgumentParser) -> None:
+    """Options of Horovod 0.28 beside those above: without effect, or refused by name."""
+    for flag in ("--gloo", "--disable-cache"):  # what they ask for is so anyway
+        parser.add_argument(flag, action="store_true", help=argparse.SUPPRESS)
+    for values, rows in _UNAVAILABLE.items():
+        for flags in rows:
+            parser.add_argument(
+                *flags,
+                action=_Unavailable,
+                nargs=values,
+                dest="unavailable",
+                default=None,
+                help=argparse.SUPPRESS,
+            )
+
+
 def add_tunables(parser: argparse.ArgumentParser) -> None:
     """Options that the ranks read from their environment."""
     for title, tunables in _TUNABLES.items():

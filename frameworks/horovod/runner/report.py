@@ -28,10 +28,11 @@ def failure_report(failure: Failure, stdout: Tail, stderr: Tail) -> bytes:
     ended = (
         f"rank {first.rank} (localhost, pid {failure.pid}) {_how(first)}; the job's status is {first.status}"
     )
-    lines = [ended]
-    if failure.stopped:
-        # Nobody ends by being stopped: who gave up waiting ended first, but is not to blame.
-        lines = [f"{_names(failure.stopped)} not responding: stopped (state T)", f"for want of that, {ended}"]
+    # A stopped rank does not end: who gave up waiting for it did, and may not be to blame.
+    stopped = (
+        f"{_names(failure.stopped)} stopped (state T) and not responding when " if failure.stopped else ""
+    )
+    lines = [stopped + ended]
     if failure.later:
         lines.append(f"after it failed: {_names(failure.later)}")
     room = _LINES - len(lines) - 1

@@ -109,7 +109,14 @@ class Supervisor:
                 self._broadcast(number)
             else:
                 self._abandons_output |= self._is_draining and number in ENDING_SIGNALS
-                self._ending.on_signal(number, time.monotonic())
+                self._end_on(number)
+
+    def _end_on(self, number: int) -> None:
+        ended_already = self._ending.ended_by is not None
+        self._ending.on_signal(number, time.monotonic())
+        if self._ending.ended_by == number and not ended_already:
+            name = signal.Signals(number).name
+            self._sinks[1].put(f"horovodrun: {name}: ending all ranks (a second one: at once)\n".encode())
 
     def _pause_or_continue(self, number: int) -> None:
         """A terminal's stop signal does nothing in a session of its own; SIGSTOP works everywhere."""
