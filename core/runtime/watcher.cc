@@ -143,7 +143,8 @@ void Watcher::CheckDeparted() {
     const std::string stuck = options_.stuck_without(peer->rank());
     if (stuck.empty()) continue;
     Raise(peer->rank(),
-          peer->Describe() + " has left the job (its program ended, failed or called shutdown()), but " + stuck +
+          peer->Describe() + " has left the job (its program ended, failed or called shutdown()), but " +
+              stuck +
               " Every rank must take part in every operation; look for a rank that leaves its loop early.");
   }
 }
