@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from launch import horovodrun
 from torch.utils.data import DataLoader, Dataset
 
 import horovod.torch as hvd
@@ -157,6 +158,12 @@ def test_exit_in_flight_without_a_framework():
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     with ThreadPoolExecutor(2) as pool:
         assert list(pool.map(run, range(EXITS))) == [7 * (number % 2) for number in range(EXITS)]
+
+
+@pytest.mark.full
+def test_exit_in_flight_of_two_ranks_without_a_framework():
+    for number in range(EXITS):
+        assert horovodrun(2, PROGRAM.name, str(number), timeout=30).returncode == 7 * (number % 2), number
 
 
 def ranks_exit_together(how):
