@@ -71,12 +71,8 @@ def test_report_is_short_and_names_the_rank() -> None:
     lines = failure_report(Failure(Exit(2, -11), 4711, [0, 5], [1]), stdout, stderr).decode().splitlines()
     assert len(lines) == 12
     assert "rank 2 " in lines[0] and "4711" in lines[0] and "SIGSEGV" in lines[0] and "139" in lines[0]
-    assert (
-        "state T" in lines[1]
-        and "rank 1" in lines[1]
-        and "ranks 0, 5" in lines[2]
-        and lines[-1] == "  error 49"
-    )
+    assert "rank 1 stopped (state T)" in lines[0]
+    assert "ranks 0, 5" in lines[1] and lines[-1] == "  error 49"
     text = failure_report(Failure(Exit(0, 3), 1, [], []), stdout, Tail()).decode()
     assert "unrelated" in text and "status 3" in text
 

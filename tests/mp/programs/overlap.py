@@ -14,7 +14,7 @@ def main() -> None:
     optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
     hvd.broadcast_parameters(model.state_dict(), root_rank=0)
     data = torch.randn(256, 512)
-    for _ in range(4):
+    for _ in range(8):
         optimizer.zero_grad()
         model(data).square().mean().backward()
         optimizer.step()
