@@ -36,6 +36,7 @@ bool Cycle::Round() {
   bool moved = Drain(now);
   const Status status = Tick(now, &moved);
   if (!status.ok()) Broken(status);
+  rounds_.store(rounds_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
   return moved;
 }
 

@@ -43,6 +43,8 @@ class Cycle {
   void AddPollFds(std::vector<pollfd>* fds) const;
   // Until when, on the clock of NowMicros; -1 = no limit.
   int64_t Deadline() const;
+  // How many rounds there have been. Callable without the lock.
+  uint64_t rounds() const { return rounds_.load(std::memory_order_acquire); }
   // When submissions were last taken from the queue.
   int64_t drained_us() const { return drained_us_; }
 
@@ -72,7 +74,8 @@ class Cycle {
   std::vector<HandlePtr> urged_;
   std::vector<HandlePtr> failed_;
   std::atomic<bool> unsent_{false};  // control bytes wait for room
-  bool broken_ = false;              // reported; the cause has not come back yet
+  std::atomic<uint64_t> rounds_{0};
+  bool broken_ = false;  // reported; the cause has not come back yet
   int64_t drained_us_ = 0;
   int64_t stall_period_us_ = 0;  // 0 = no check
   int64_t next_stall_check_us_ = 0;

@@ -18,8 +18,7 @@ namespace hvd {
 namespace {
 
 constexpr int64_t kSecond = 1000000;
-// How long an operation may be in flight after a member has left, before that counts as a failure: the last
-// steps of an operation that the leaver has completed on its side may still be under way here.
+// How long an operation may wait for a member that has left, before that counts as a failure.
 constexpr int64_t kDepartureGraceUs = kSecond;
 constexpr int64_t kFlushLimitUs = kSecond;
 constexpr size_t kMostCachedIds = 1 << 20;
@@ -71,14 +70,15 @@ class RankEngine : public Engine {
   ProcessSetOptions SetOptions(uint32_t id) const;
   void MakeWatcher(std::vector<Link> links);
   bool Sequences() const;
-  std::string StuckWithout(int peer);
+  std::string StuckWithout(const Departure& departure);
   Status Usable(const Entry& entry) const;
   void Flush();
   void FailWhatIsLeft();
 
   EngineOptions options_;
-  std::vector<std::vector<int>> sets_;  // members by set id; constant
-  std::vector<int> descriptors_;        // constant once started
+  std::vector<std::vector<int>> sets_;           // members by set id; constant
+  std::vector<int> descriptors_;                 // constant once started
+  std::map<int, uint64_t> rounds_at_departure_;  // by rank; the watcher's thread's
   AbortCell abort_;
   Counters counters_;
   Queue queue_;
@@ -165,7 +165,7 @@ void RankEngine::MakeWatcher(std::vector<Link> links) {
   watcher.launcher_fd = std::exchange(options_.launcher_fd, -1);
   watcher.heartbeat_seconds = options_.config.heartbeat_seconds;
   watcher.timeout_seconds = options_.config.peer_timeout_seconds;
-  watcher.stuck_without = [this](int peer) { return StuckWithout(peer); };
+  watcher.stuck_without = [this](const Departure& departure) { return StuckWithout(departure); };
   watcher.on_heartbeat = [this] {
     if (options_.size > 1 && Sequences()) loop_->Poke();
   };
@@ -180,12 +180,18 @@ bool RankEngine::Sequences() const {
 }
 
 // Called from the watcher's thread.
-std::string RankEngine::StuckWithout(int peer) {
+std::string RankEngine::StuckWithout(const Departure& departure) {
+  const auto [first, _] = rounds_at_departure_.emplace(departure.rank, cycle_->rounds());
+  // Whatever the leaver sent before it left has been looked at since?
+  if (cycle_->rounds() < first->second + 2) return "";
   const int64_t now = NowMicros();
   for (const HandlePtr& handle : queue_.InFlight()) {
     const std::vector<int>& members = sets_[handle->entry.process_set];
-    const bool concerned = std::find(members.begin(), members.end(), peer) != members.end();
-    if (!concerned || now - handle->submitted_us < kDepartureGraceUs) continue;
+    const bool concerned = std::find(members.begin(), members.end(), departure.rank) != members.end();
+    // What all have agreed on goes on without a leaver that has completed its own part.
+    const bool needed = departure.abandoned || !handle->decided.load();
+    const int64_t since = std::max(handle->submitted_us, departure.since_us);
+    if (!concerned || !needed || now - since < kDepartureGraceUs) continue;
     return "rank " + std::to_string(options_.rank) + " waits for '" + handle->name() + "'.";
   }
   return "";
@@ -245,7 +251,7 @@ void RankEngine::Shutdown() {
   loop_->Stop();
   Flush();
   // The goodbye comes before any link closes: peers must not take the leaver for lost.
-  watcher_->Stop();
+  watcher_->Stop(queue_.in_flight() > 0);
   // Whoever waits sees this as the cause, fails what is in flight and releases the progress lock.
   abort_.Set(options_.rank, kShutdownReason);
   loop_->WakeAll();

@@ -50,8 +50,8 @@ struct Handle {
   uint64_t ordinal = 0;    // n-th unnamed operation of the set; 0 = named
   uint64_t announced = 0;  // place in this rank's announcements to the set, from 1; 0 = not yet
   int64_t submitted_us = 0;
-  bool decided = false;  // a response has named it
-  size_t running = 0;    // collectives of this operation that are not complete
+  std::atomic<bool> decided{false};  // a response has named it
+  size_t running = 0;                // collectives of this operation that are not complete
   Status status;
   std::vector<Output> outputs;  // by tensor; empty when the core allocated none
   std::atomic<bool> done{false};

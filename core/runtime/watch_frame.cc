@@ -12,7 +12,8 @@ constexpr uint32_t kMagic = 0x31575648;  // "HVW1", the last digit is the versio
 struct Layout {
   uint32_t magic;
   uint8_t kind;
-  uint8_t unused[3];
+  uint8_t abandons;
+  uint8_t unused[2];
   uint64_t generation;
   int32_t pid;
   int32_t culprit;
@@ -28,6 +29,7 @@ std::string EncodeWatch(const WatchNews& news, Sealer* sealer) {
   Layout layout{};
   layout.magic = kMagic;
   layout.kind = static_cast<uint8_t>(news.kind);
+  layout.abandons = news.abandons ? 1 : 0;
   layout.generation = news.generation;
   layout.pid = news.pid;
   layout.culprit = news.culprit;
@@ -49,6 +51,7 @@ Status DecodeWatch(std::string_view frame, Opener* opener, WatchNews* news) {
     return Status::Aborted("a watch frame has a wrong header");
   }
   news->kind = static_cast<WatchKind>(layout.kind);
+  news->abandons = layout.abandons != 0;
   news->generation = layout.generation;
   news->pid = layout.pid;
   news->culprit = layout.culprit;

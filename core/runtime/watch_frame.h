@@ -16,8 +16,9 @@ struct WatchNews {
   WatchKind kind = WatchKind::kHeartbeat;
   uint64_t generation = 0;
   int32_t pid = 0;
-  int32_t culprit = -1;  // kAbort
-  std::string reason;    // kAbort; cut to fit
+  bool abandons = false;  // kGoodbye: with operations in flight
+  int32_t culprit = -1;   // kAbort
+  std::string reason;     // kAbort; cut to fit
 };
 
 constexpr size_t kWatchFrameBytes = 512;

@@ -10,6 +10,13 @@
 
 namespace hvd {
 
+// How a peer left.
+struct Departure {
+  int rank = -1;
+  int64_t since_us = 0;
+  bool abandoned = false;  // with operations in flight
+};
+
 // One watch link: frames out without waiting, frames in as they come, and what is known of the peer.
 class WatchedPeer {
  public:
@@ -34,6 +41,7 @@ class WatchedPeer {
 
   int64_t heard_us = 0;   // when it last said something
   bool departed = false;  // it said goodbye
+  Departure departure;    // when departed
   bool warned = false;    // its silence was logged
   int32_t pid = 0;
 

@@ -53,8 +53,9 @@ void Watcher::Suspect(int peer, std::string reason) {
   waker_.Ring();
 }
 
-void Watcher::Stop() {
+void Watcher::Stop(bool abandons) {
   if (thread_.joinable()) {
+    abandons_ = abandons;
     stopping_.store(true);
     waker_.Ring();
     thread_.join();
@@ -84,7 +85,9 @@ void Watcher::Run() {
                                                              : wait_ms));
   }
   HearSuspicions();
-  for (auto& peer : peers_) peer->Send(News(WatchKind::kGoodbye, options_.generation));
+  WatchNews goodbye = News(WatchKind::kGoodbye, options_.generation);
+  goodbye.abandons = abandons_;
+  for (auto& peer : peers_) peer->Send(goodbye);
 }
 
 void Watcher::Wait(int timeout_ms) {
@@ -140,7 +143,7 @@ void Watcher::CheckSilence(int64_t now_us) {
 void Watcher::CheckDeparted() {
   for (auto& peer : peers_) {
     if (!peer->departed || abort_->is_set()) continue;
-    const std::string stuck = options_.stuck_without(peer->rank());
+    const std::string stuck = options_.stuck_without(peer->departure);
     if (stuck.empty()) continue;
     Raise(peer->rank(),
           peer->Describe() + " has left the job (its program ended, failed or called shutdown()), but " +
@@ -190,7 +193,10 @@ void Watcher::HearPeer(WatchedPeer& peer) {
     peer.heard_us = NowMicros();
     peer.warned = false;
     peer.pid = news.pid;
-    if (news.kind == WatchKind::kGoodbye) peer.departed = true;
+    if (news.kind == WatchKind::kGoodbye) {
+      peer.departed = true;
+      peer.departure = {peer.rank(), peer.heard_us, news.abandons};
+    }
     if (news.kind == WatchKind::kAbort) Raise(news.culprit, news.reason);
   }
 }

@@ -11,10 +11,9 @@
 #include "base/link.h"
 #include "base/waker.h"
 #include "runtime/abort_cell.h"
+#include "runtime/watched_peer.h"
 
 namespace hvd {
-
-class WatchedPeer;
 
 struct WatcherOptions {
   uint64_t generation = 0;
@@ -23,8 +22,8 @@ struct WatcherOptions {
   int launcher_fd = -1;     // owned; end of file = the launcher is gone
   double heartbeat_seconds = 1.0;
   double timeout_seconds = 6.0;
-  // Why this rank can no longer make progress without the departed `peer`; empty: it can.
-  std::function<std::string(int peer)> stuck_without;
+  // Why this rank can no longer make progress without the departed peer; empty: it can.
+  std::function<std::string(const Departure&)> stuck_without;
   std::function<void()> on_heartbeat;  // with every heartbeat that is sent
   std::function<void()> on_abort;      // called once, from the watcher's thread
 };
@@ -45,8 +44,8 @@ class Watcher {
   // From the engine: this rank cannot go on.
   void Abort(int culprit, std::string reason) { Suspect(culprit, std::move(reason)); }
 
-  // Says goodbye, joins the thread, closes everything.
-  void Stop();
+  // Says goodbye, joins the thread, closes everything. `abandons`: operations are in flight.
+  void Stop(bool abandons = false);
 
  private:
   struct Suspicion {
@@ -72,6 +71,7 @@ class Watcher {
   std::mutex mutex_;                                 // guards suspicions_
   std::vector<Suspicion> suspicions_;
   std::atomic<bool> stopping_{false};
+  bool abandons_ = false;  // written before stopping_
   int64_t launcher_gone_us_ = 0;
   int64_t last_round_us_ = 0;
   std::thread thread_;
