@@ -18,7 +18,7 @@ struct SequencerOptions {
   std::vector<int> members;       // global ranks, for messages; sorted
   int64_t batch_bytes = 8 << 20;  // a batch closes when this much is ready
   Micros silence = 500;           // ... or when nothing became ready for so long
-  Micros urgent_silence = 200;    // ... when some member is blocked on it
+  Micros urgent_silence = 400;    // ... when some member is blocked on it
                                   // ... at once when every member is blocked on something in it
   bool cache = true;
   // Once so many requests have ids, new ones travel by name: names that never come back must not fill the
