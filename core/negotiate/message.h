@@ -36,9 +36,8 @@ struct Request {
   std::vector<TensorMeta> tensors;
 
   // Equal requests share a cached id: everything on which the members must agree, so
-  // - of an allgather not the first dimensions: they may differ between ranks and from step to step, and
-  // travel
-  //   with each announcement;
+  // - of an allgather not the first dimensions: they may differ between ranks and from step to step,
+  //   and travel with each announcement;
   // - of the device only CPU or GPU: every rank has a number of its own;
   // - nothing that `kind` does not use (the root of an allreduce).
   bool SameAs(const Request& other) const;
