@@ -18,6 +18,12 @@ _MARKER = "HOROVOD_TEST_CENSUS"
 _LAUNCHER = [sys.executable, "-m", "horovod.runner.launch"]
 
 
+def _hear_signals() -> None:
+    """Whatever runs the tests may ignore these (nohup does), and children inherit that."""
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
+
+
 class Job:
     """Starts horovodrun; every process of it carries a marker of its own in the environment."""
 
@@ -33,6 +39,7 @@ class Job:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env={**self.environment, **changes},
+            preexec_fn=_hear_signals,
         )
 
     def run(self, *arguments: str, **changes: str) -> tuple[int, bytes, bytes]:
