@@ -31,11 +31,16 @@ struct Reduction {
 struct CollectiveSpec {
   OpKind kind = OpKind::kAllreduce;
   uint64_t sequence = 0;  // number of this collective in its set; equal on every member
-  Reduction reduction;    // allreduce
+  Reduction reduction;    // allreduce, reducescatter
   int root = 0;           // broadcast
   std::vector<Piece> pieces;
-  // allgather: rank_bytes[piece][rank] is what that rank contributes; a piece's output holds their sum,
-  // in rank order. Empty for the other kinds.
+  // By piece, for n ranks; empty for the other kinds:
+  // - allgather: n numbers, what each rank contributes. A piece's output holds all, in rank order.
+  // - alltoall: n * n numbers, what rank s sends to rank r at [s * n + r]. A piece's input holds this rank's
+  //   parts in the order of the receivers (and then perhaps bytes that are not sent), its output what
+  //   arrives in the order of the senders.
+  // - reducescatter: n numbers, the part of the input that each rank gets reduced; they add up to the input,
+  //   in rank order. A piece's output holds this rank's part only.
   std::vector<std::vector<int64_t>> rank_bytes;
 };
 

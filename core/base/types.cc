@@ -30,7 +30,8 @@ const char* Name(ReduceOp op) {
 }
 
 const char* Name(OpKind kind) {
-  constexpr const char* kNames[] = {"allreduce", "allgather", "broadcast", "barrier"};
+  constexpr const char* kNames[] = {"allreduce", "allgather",     "broadcast", "barrier",
+                                    "alltoall",  "reducescatter", "join"};
   return kNames[static_cast<int>(kind)];
 }
 

@@ -29,7 +29,16 @@ constexpr int kDataTypes = 13;
 enum class ReduceOp : uint8_t { kAverage = 0, kSum, kAdasum, kMin, kMax, kProduct };
 
 // Every operation that is negotiated. Numbers travel in messages: append only.
-enum class OpKind : uint8_t { kAllreduce = 0, kAllgather, kBroadcast, kBarrier };
+// kJoin is no collective: it travels as a mark of its own, never in a request.
+enum class OpKind : uint8_t {
+  kAllreduce = 0,
+  kAllgather,
+  kBroadcast,
+  kBarrier,
+  kAlltoall,
+  kReducescatter,
+  kJoin,
+};
 
 using Shape = std::vector<int64_t>;
 

@@ -16,12 +16,15 @@ bool MayTravelTogether(const Ready& a, const Ready& b) {
   if (a.kind != b.kind || a.device != b.device) return false;
   switch (a.kind) {
     case OpKind::kAllreduce:
+    case OpKind::kReducescatter:
       return a.dtype == b.dtype && a.op == b.op && a.prescale == b.prescale && a.postscale == b.postscale;
     case OpKind::kBroadcast:
       return a.root == b.root;
     case OpKind::kAllgather:
+    case OpKind::kAlltoall:
       return true;
     case OpKind::kBarrier:
+    case OpKind::kJoin:
       return false;
   }
   return false;

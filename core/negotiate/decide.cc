@@ -96,17 +96,17 @@ void Sequencer::GiveId(Tally* tally, Decision* decision) {
 }
 
 void Sequencer::GatherDims(const Tally& tally, Decision* decision) const {
-  if (tally.first_dims.empty()) return;
-  const size_t tensors = tally.first_dims[0].size();
-  decision->first_dims.reserve(tensors * members_.size());
+  if (tally.sizes.empty()) return;
+  const size_t tensors = tally.sizes[0].size();
+  decision->sizes.reserve(tensors * members_.size());
   for (size_t t = 0; t < tensors; ++t) {
-    for (const Shape& dims : tally.first_dims) decision->first_dims.push_back(dims[t]);
+    for (const Shape& dims : tally.sizes) decision->sizes.push_back(dims[t]);
   }
 }
 
 // What one member's result takes.
 int64_t Sequencer::BytesOf(const Tally& tally, const Decision& decision) const {
-  if (decision.first_dims.empty()) {
+  if (decision.sizes.empty()) {
     return decision.id == kNoId ? Bytes(tally.variants[0].request) : known_[decision.id].bytes;
   }
   const Request& request = RequestOf(tally.variants[0]);
@@ -114,7 +114,7 @@ int64_t Sequencer::BytesOf(const Tally& tally, const Decision& decision) const {
   for (size_t t = 0; t < request.tensors.size(); ++t) {
     const int64_t row = RowBytes(request.tensors[t]);
     for (size_t m = 0; m < members_.size(); ++m) {
-      bytes = SaturatingAdd(bytes, SaturatingMul(row, decision.first_dims[t * members_.size() + m]));
+      bytes = SaturatingAdd(bytes, SaturatingMul(row, decision.sizes[t * members_.size() + m]));
     }
   }
   return bytes;

@@ -55,7 +55,7 @@ void Put(const Request& request, Writer* out) {
 void Take(Reader* in, Request* request) {
   constexpr int64_t kMaxInt = std::numeric_limits<int32_t>::max();
   const uint8_t tag = in->Byte("request tag", kRequestTags);
-  request->kind = static_cast<OpKind>(in->Byte("operation", static_cast<uint8_t>(OpKind::kBarrier)));
+  request->kind = static_cast<OpKind>(in->Byte("operation", static_cast<uint8_t>(OpKind::kReducescatter)));
   request->reduce_op = static_cast<ReduceOp>(in->Byte("reduce op", static_cast<uint8_t>(ReduceOp::kProduct)));
   if (tag & kScaled) request->prescale = in->Double("prescale factor");
   if (tag & kScaled) request->postscale = in->Double("postscale factor");
@@ -73,12 +73,12 @@ void Take(Reader* in, Request* request) {
 
 void Put(const Announcement& announcement, Writer* out) {
   const bool full = announcement.id == kNoId;
-  const bool ragged = !announcement.first_dims.empty();
+  const bool ragged = !announcement.sizes.empty();
   out->Byte((full ? kFull : 0) | (announcement.ordinal != 0 ? kUnnamed : 0) | (ragged ? kRagged : 0));
   if (!full) out->Varint(announcement.id);
   if (announcement.ordinal != 0) out->Varint(announcement.ordinal);
   if (full) Put(announcement.request, out);
-  if (ragged) Put(announcement.first_dims, out);
+  if (ragged) Put(announcement.sizes, out);
 }
 
 void Take(Reader* in, Announcement* announcement) {
@@ -87,18 +87,18 @@ void Take(Reader* in, Announcement* announcement) {
   if (tag & kUnnamed) announcement->ordinal = in->Varint("ordinal");
   if ((tag & kUnnamed) && announcement->ordinal == 0) in->Fail("ordinal");
   if (tag & kFull) Take(in, &announcement->request);
-  if (tag & kRagged) Take(in, "first dimensions", kMaxTensors, &announcement->first_dims);
+  if (tag & kRagged) Take(in, "first dimensions", kMaxTensors, &announcement->sizes);
 }
 
 void Put(const Decision& decision, Writer* out) {
   out->Byte((decision.id != kNoId ? kHasId : 0) | (decision.known ? kKnown : 0) |
             (decision.ordinal != 0 ? kHasOrdinal : 0) | (decision.name.empty() ? 0 : kHasName) |
-            (decision.error.empty() ? 0 : kHasError) | (decision.first_dims.empty() ? 0 : kHasDims));
+            (decision.error.empty() ? 0 : kHasError) | (decision.sizes.empty() ? 0 : kHasDims));
   if (decision.id != kNoId) out->Varint(decision.id);
   if (decision.ordinal != 0) out->Varint(decision.ordinal);
   if (!decision.name.empty()) out->Text(decision.name);
   if (!decision.error.empty()) out->Text(decision.error);
-  if (!decision.first_dims.empty()) Put(decision.first_dims, out);
+  if (!decision.sizes.empty()) Put(decision.sizes, out);
 }
 
 void Take(Reader* in, Decision* decision) {
@@ -113,7 +113,7 @@ void Take(Reader* in, Decision* decision) {
   if ((tag & kHasOrdinal) && decision->ordinal == 0) in->Fail("ordinal");
   if (tag & kHasName) decision->name = in->Text("name", kMaxNameBytes);
   if (tag & kHasError) decision->error = in->Text("error", kMaxErrorBytes);
-  if (tag & kHasDims) Take(in, "first dimensions", in->left(), &decision->first_dims);
+  if (tag & kHasDims) Take(in, "first dimensions", in->left(), &decision->sizes);
 }
 
 // Both messages: the version, a number, and a list whose elements take at least two bytes.

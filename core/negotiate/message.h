@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -27,25 +28,27 @@ struct TensorMeta {
 // all-or-nothing by construction).
 struct Request {
   OpKind kind = OpKind::kAllreduce;
-  ReduceOp reduce_op = ReduceOp::kSum;  // allreduce
+  ReduceOp reduce_op = ReduceOp::kSum;  // allreduce, reducescatter
   double prescale = 1.0;
   double postscale = 1.0;
   int32_t root = 0;     // broadcast; global rank
   int32_t device = -1;  // -1 = CPU
   std::string name;     // empty for an unnamed operation
   std::vector<TensorMeta> tensors;
+  Shape splits;  // alltoall: how many rows go to each member of the set
 
   // Equal requests share a cached id: everything on which the members must agree, so
-  // - of an allgather not the first dimensions: they may differ between ranks and from step to step,
-  //   and travel with each announcement;
+  // - of an allgather or alltoall not the first dimensions nor the splits: they may differ between ranks and
+  //   from step to step, and travel with each announcement (SizesOf);
   // - of the device only CPU or GPU: every rank has a number of its own;
   // - nothing that `kind` does not use (the root of an allreduce).
   bool SameAs(const Request& other) const;
 };
 
-// What an allgather announces: the first dimension of each tensor (of a 0-dim tensor, which is an error, 0).
-// Empty for the other kinds.
-Shape FirstDims(const Request& request);
+// What travels with each announcement, for n members: of an allgather the first dimension of each tensor (of
+// a 0-dim tensor, which is an error, 0), of an alltoall its splits (n numbers, one tensor). Empty for the
+// other kinds.
+Shape SizesOf(const Request& request);
 
 // An unnamed operation in messages to people: "allreduce.noname.7".
 std::string PublicName(OpKind kind, uint64_t ordinal);
@@ -58,7 +61,7 @@ struct Announcement {
   // for all kinds, so that an unnamed allreduce here and an unnamed barrier there meet and are found to
   // differ.
   uint64_t ordinal = 0;
-  Shape first_dims;  // allgather: first dimension of each tensor
+  Shape sizes;  // see SizesOf
 };
 
 // Member -> sequencer. `urgent` = how many of this member's announcements so far (since the beginning,
@@ -66,6 +69,9 @@ struct Announcement {
 struct AnnounceMessage {
   uint64_t urgent = 0;
   std::vector<Announcement> announcements;
+  // After these announcements the member takes part in everything without data of its own, until all members
+  // have joined; it announces nothing in the meantime.
+  bool joins = false;
 };
 
 // One decided operation: run it, or fail it with the same words everywhere. A member finds its entry by
@@ -76,14 +82,22 @@ struct Decision {
   std::string name;     // empty when known or unnamed
   uint64_t ordinal = 0;
   std::string error;  // empty: execute
-  // allgather: first dimension per tensor and member, tensor-major.
-  std::vector<int64_t> first_dims;
+  // What the members announced as SizesOf; 0 for those that have joined. For n members:
+  // allgather: [tensor * n + member]; alltoall: [sender * n + receiver].
+  std::vector<int64_t> sizes;
+  // Some members have joined instead of announcing this.
+  bool partial = false;
+  // Set when partial and not known: the joined members have no request of their own.
+  std::optional<Request> request;
 };
 
 // Sequencer -> members. Every member carries out every response of its set in the order of the numbers.
 struct Response {
   uint64_t number = 0;
   std::vector<Decision> decisions;  // one closed batch: they may travel together
+  // Not -1: after these decisions all members have joined, this one (a global rank) the last. Then nobody is
+  // joined any more, and the members count their unnamed operations from 1 again.
+  int32_t last_joined = -1;
 };
 
 // Bytes are little endian, lengths are checked before use, anything odd is an error (kAborted) naming the

@@ -11,12 +11,15 @@ bool SameBits(double a, double b) { return std::memcmp(&a, &b, sizeof a) == 0; }
 bool SameParameters(const Request& a, const Request& b) {
   switch (a.kind) {
     case OpKind::kAllreduce:
+    case OpKind::kReducescatter:
       return a.reduce_op == b.reduce_op && SameBits(a.prescale, b.prescale) &&
              SameBits(a.postscale, b.postscale);
     case OpKind::kBroadcast:
       return a.root == b.root;
     case OpKind::kAllgather:
+    case OpKind::kAlltoall:
     case OpKind::kBarrier:
+    case OpKind::kJoin:
       return true;
   }
   return false;
@@ -37,7 +40,7 @@ bool Request::SameAs(const Request& other) const {
   return std::equal(tensors.begin(), tensors.end(), other.tensors.begin(), SameButFirstDim);
 }
 
-Shape FirstDims(const Request& request) {
+Shape SizesOf(const Request& request) {
   Shape dims;
   if (request.kind != OpKind::kAllgather) return dims;
   dims.reserve(request.tensors.size());

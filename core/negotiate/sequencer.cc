@@ -34,9 +34,9 @@ Status Sequencer::AnnounceOne(size_t member, Announcement* announcement, Micros 
     return Corrupt(member, "announced '" + *names_[tally->name].text + "' twice");
   }
   if (tally->count == 0) tally->since = now;
-  if (!announcement->first_dims.empty()) {
-    tally->first_dims.resize(members_.size());
-    tally->first_dims[member] = std::move(announcement->first_dims);
+  if (!announcement->sizes.empty()) {
+    tally->sizes.resize(members_.size());
+    tally->sizes[member] = std::move(announcement->sizes);
   }
   tally->Add(member, members_[member].announced++, VariantOf(tally, announcement));
   if (announcement->ordinal != 0) ++members_[member].ordinal;
@@ -64,8 +64,8 @@ Status Sequencer::Check(size_t member, Announcement* announcement) const {
   }
   const Request& request = announcement->id == kNoId ? announcement->request : cache_.At(announcement->id);
   const size_t ragged = request.kind == OpKind::kAllgather ? request.tensors.size() : 0;
-  if (announcement->first_dims.size() == ragged) return Status::Ok();
-  return Corrupt(member, "announced " + std::to_string(announcement->first_dims.size()) +
+  if (announcement->sizes.size() == ragged) return Status::Ok();
+  return Corrupt(member, "announced " + std::to_string(announcement->sizes.size()) +
                              " first dimensions for " + std::to_string(ragged) + " tensors");
 }
 

@@ -19,7 +19,7 @@ void Tally::Reset() {
   count = 0;
   variants.clear();
   variant_of.clear();
-  first_dims.clear();
+  sizes.clear();
 }
 
 }  // namespace hvd::negotiate

@@ -27,7 +27,7 @@ struct Tally {
   std::vector<uint64_t> index;  // by member: the how manieth announcement of it this is; kAbsent
   std::vector<Variant> variants;
   std::vector<uint32_t> variant_of;  // by member; empty while there is one variant
-  std::vector<Shape> first_dims;     // by member; empty unless somebody announced an allgather
+  std::vector<Shape> sizes;     // by member; empty unless somebody announced an allgather
 
   explicit Tally(size_t members) : index(members, kAbsent) {}
 

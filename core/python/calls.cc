@@ -140,7 +140,7 @@ bool ReadEntry(const Arguments& arguments, Entry* entry) {
       !Read(arguments.value[6], &root) || !Read(arguments.value[7], &set)) {
     return false;
   }
-  if (kind < 0 || kind > static_cast<int64_t>(OpKind::kBarrier) || op < 0 ||
+  if (kind < 0 || kind > static_cast<int64_t>(OpKind::kJoin) || op < 0 ||
       op > static_cast<int64_t>(ReduceOp::kProduct)) {
     PyErr_SetString(PyExc_ValueError, "unknown operation or reduction");
     return false;

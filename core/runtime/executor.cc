@@ -90,7 +90,7 @@ Status Executor::PrepareAllgather(const HandlePtr& handle, const negotiate::Deci
                                   std::vector<int64_t>* rank_bytes) {
   const negotiate::TensorMeta& meta = handle->entry.request.tensors[tensor];
   const size_t size = members_.size();
-  if (decision.first_dims.size() != size * handle->entry.request.tensors.size()) {
+  if (decision.sizes.size() != size * handle->entry.request.tensors.size()) {
     return Status::Aborted("a response carries the wrong number of sizes for '" + handle->name() + "'");
   }
   Shape shape = meta.shape.empty() ? Shape{1} : meta.shape;
@@ -98,7 +98,7 @@ Status Executor::PrepareAllgather(const HandlePtr& handle, const negotiate::Deci
   const int64_t row_bytes = NumElements(row) * static_cast<int64_t>(SizeOf(meta.dtype));
   shape[0] = 0;
   for (size_t r = 0; r < size; ++r) {
-    const int64_t rows = decision.first_dims[tensor * size + r];
+    const int64_t rows = decision.sizes[tensor * size + r];
     int64_t bytes = 0;
     if (rows < 0 || __builtin_mul_overflow(rows, row_bytes, &bytes) ||
         __builtin_add_overflow(shape[0], rows, &shape[0])) {

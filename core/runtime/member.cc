@@ -31,7 +31,7 @@ void Member::Add(const HandlePtr& handle) {
   } else {
     Count(counters_->cache_hits);
   }
-  if (request.kind == OpKind::kAllgather) announcement.first_dims = negotiate::FirstDims(request);
+  if (request.kind == OpKind::kAllgather) announcement.sizes = negotiate::SizesOf(request);
   if (handle->ordinal != 0) {
     unnamed_.emplace(handle->ordinal, handle);
   } else if (announcement.id != kNoId) {

@@ -1,15 +1,21 @@
 #include "backend/host/host_backend.h"
 
+#include <numeric>
 #include <string>
 
+#include "collective/adasum.h"
 #include "collective/dissemination_barrier.h"
 #include "collective/local.h"
+#include "collective/pairwise_alltoall.h"
 #include "collective/ring_allgather.h"
 #include "collective/ring_allreduce.h"
+#include "collective/ring_reducescatter.h"
 #include "collective/tree_broadcast.h"
 #include "collective/window_allgather.h"
 #include "collective/window_allreduce.h"
+#include "collective/window_alltoall.h"
 #include "collective/window_barrier.h"
+#include "collective/window_reducescatter.h"
 
 namespace hvd {
 
@@ -18,7 +24,7 @@ namespace {
 class WindowBackend : public HostBackend {
  public:
   explicit WindowBackend(std::unique_ptr<Board> board)
-      : HostBackend(board->rank(), board->size()), board_(std::move(board)) {}
+      : HostBackend(board->rank(), board->size(), ScratchPool::Make()), board_(std::move(board)) {}
 
  private:
   std::unique_ptr<StepMachine> StartAmongMany(const CollectiveSpec& spec) override {
@@ -31,6 +37,12 @@ class WindowBackend : public HostBackend {
         return MakeWindowBroadcast(board_.get(), spec);
       case OpKind::kBarrier:
         return std::make_unique<WindowBarrier>(board_.get());
+      case OpKind::kAlltoall:
+        return MakeWindowAlltoall(board_.get(), spec);
+      case OpKind::kReducescatter:
+        return MakeWindowReducescatter(board_.get(), spec);
+      case OpKind::kJoin:
+        break;
     }
     return MakeFailed(Status::Internal("unknown collective"));
   }
@@ -40,7 +52,8 @@ class WindowBackend : public HostBackend {
 
 class TransportBackend : public HostBackend {
  public:
-  explicit TransportBackend(Group group) : HostBackend(group.rank, group.size()), group_(std::move(group)) {}
+  explicit TransportBackend(Group group)
+      : HostBackend(group.rank, group.size(), group.scratch), group_(std::move(group)) {}
 
  private:
   std::unique_ptr<StepMachine> StartAmongMany(const CollectiveSpec& spec) override {
@@ -53,6 +66,12 @@ class TransportBackend : public HostBackend {
         return MakeTreeBroadcast(group_, spec);
       case OpKind::kBarrier:
         return MakeDisseminationBarrier(group_, spec.sequence);
+      case OpKind::kAlltoall:
+        return MakePairwiseAlltoall(group_, spec);
+      case OpKind::kReducescatter:
+        return MakeRingReducescatter(group_, spec);
+      case OpKind::kJoin:
+        break;
     }
     return MakeFailed(Status::Internal("unknown collective"));
   }
@@ -65,28 +84,37 @@ class TransportBackend : public HostBackend {
 std::unique_ptr<StepMachine> HostBackend::Start(CollectiveSpec spec) {
   const Status status = Check(spec);
   if (!status.ok()) return MakeFailed(status);
-  return size_ == 1 ? MakeLocal(spec) : StartAmongMany(spec);
+  if (size_ == 1) return MakeLocal(spec);
+  if (spec.kind != OpKind::kAllreduce || spec.reduction.op != ReduceOp::kAdasum) return StartAmongMany(spec);
+  return MakeAdasum(spec, rank_, size_, scratch_,
+                    [this](const CollectiveSpec& part) { return StartAmongMany(part); });
 }
 
 // Every member must fail alike, or the counters of the set part: so this looks at nothing that may differ
 // between members but for a broken invariant.
 Status HostBackend::Check(const CollectiveSpec& spec) const {
-  if (spec.kind == OpKind::kAllreduce && spec.reduction.op == ReduceOp::kAdasum) {
-    return Status::Invalid("allreduce with op=Adasum is not available on host memory");
-  }
   if (spec.kind == OpKind::kBroadcast && (spec.root < 0 || spec.root >= size_)) {
     return Status::Internal("broadcast from root " + std::to_string(spec.root) + " of " +
                             std::to_string(size_));
   }
-  if (spec.kind != OpKind::kAllgather) return Status::Ok();
-  if (spec.rank_bytes.size() != spec.pieces.size()) return Status::Internal("allgather without its sizes");
   for (size_t i = 0; i < spec.pieces.size(); ++i) {
-    const auto& bytes = spec.rank_bytes[i];
-    if (static_cast<int>(bytes.size()) != size_ || bytes[rank_] != spec.pieces[i].bytes) {
-      return Status::Internal("allgather whose sizes disagree with its input");
+    if (!SizesFit(spec, i)) {
+      return Status::Internal(std::string(Name(spec.kind)) + " whose sizes disagree with its input");
     }
   }
   return Status::Ok();
+}
+
+bool HostBackend::SizesFit(const CollectiveSpec& spec, size_t piece) const {
+  const auto size = static_cast<size_t>(size_);
+  const bool square = spec.kind == OpKind::kAlltoall;
+  if (!square && spec.kind != OpKind::kAllgather && spec.kind != OpKind::kReducescatter) return true;
+  if (spec.rank_bytes.size() != spec.pieces.size()) return false;
+  const std::vector<int64_t>& bytes = spec.rank_bytes[piece];
+  if (bytes.size() != (square ? size * size : size)) return false;
+  const auto own = bytes.begin() + static_cast<int64_t>(square ? rank_ * size : 0);
+  const int64_t sum = std::accumulate(own, own + static_cast<int64_t>(size), int64_t{0});
+  return spec.pieces[piece].bytes == (spec.kind == OpKind::kAllgather ? bytes[rank_] : sum);
 }
 
 Status MakeWindowBackend(Window* window, std::unique_ptr<Backend>* backend) {

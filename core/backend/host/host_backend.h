@@ -16,14 +16,17 @@ class HostBackend : public Backend {
   std::unique_ptr<StepMachine> Start(CollectiveSpec spec) final;
 
  protected:
-  HostBackend(int rank, int size) : rank_(rank), size_(size) {}
+  HostBackend(int rank, int size, std::shared_ptr<ScratchPool> scratch)
+      : rank_(rank), size_(size), scratch_(std::move(scratch)) {}
 
  private:
   virtual std::unique_ptr<StepMachine> StartAmongMany(const CollectiveSpec& spec) = 0;
   Status Check(const CollectiveSpec& spec) const;
+  bool SizesFit(const CollectiveSpec& spec, size_t piece) const;
 
   const int rank_;  // position in the set
   const int size_;
+  const std::shared_ptr<ScratchPool> scratch_;
 };
 
 // All members share the window. Collective and blocking: allocates the set's segment. `window` outlives the

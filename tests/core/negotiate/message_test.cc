@@ -65,7 +65,7 @@ AnnounceMessage RandomAnnounce(Random* random) {
       announcement.request = RandomRequest(random);
     }
     if (random->OneIn(2)) announcement.ordinal = std::max<uint64_t>(1, RandomNumber(random, ~uint64_t{0}));
-    if (random->OneIn(3)) announcement.first_dims = RandomShape(random, 40);
+    if (random->OneIn(3)) announcement.sizes = RandomShape(random, 40);
   }
   return message;
 }
@@ -81,7 +81,7 @@ Response RandomResponse(Random* random) {
     if (unnamed) decision.ordinal = std::max<uint64_t>(1, RandomNumber(random, ~uint64_t{0}));
     if (!unnamed && !decision.known) decision.name = "n" + RandomText(random, kMaxNameBytes - 1);
     if (random->OneIn(3)) decision.error = RandomText(random, kMaxErrorBytes);
-    if (random->OneIn(3)) decision.first_dims = RandomShape(random, 100);
+    if (random->OneIn(3)) decision.sizes = RandomShape(random, 100);
   }
   return response;
 }
@@ -94,12 +94,12 @@ bool Same(const Request& a, const Request& b) {
 }
 
 bool Same(const Announcement& a, const Announcement& b) {
-  return a.id == b.id && Same(a.request, b.request) && a.ordinal == b.ordinal && a.first_dims == b.first_dims;
+  return a.id == b.id && Same(a.request, b.request) && a.ordinal == b.ordinal && a.sizes == b.sizes;
 }
 
 bool Same(const Decision& a, const Decision& b) {
   return a.id == b.id && a.known == b.known && a.name == b.name && a.ordinal == b.ordinal &&
-         a.error == b.error && a.first_dims == b.first_dims;
+         a.error == b.error && a.sizes == b.sizes;
 }
 
 template <typename T>

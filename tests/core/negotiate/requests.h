@@ -38,15 +38,15 @@ inline Announcement Full(const Request& request, uint64_t ordinal = 0) {
   Announcement announcement;
   announcement.request = request;
   announcement.ordinal = ordinal;
-  announcement.first_dims = FirstDims(request);
+  announcement.sizes = SizesOf(request);
   return announcement;
 }
 
-inline Announcement Cached(uint32_t id, uint64_t ordinal = 0, Shape first_dims = {}) {
+inline Announcement Cached(uint32_t id, uint64_t ordinal = 0, Shape sizes = {}) {
   Announcement announcement;
   announcement.id = id;
   announcement.ordinal = ordinal;
-  announcement.first_dims = std::move(first_dims);
+  announcement.sizes = std::move(sizes);
   return announcement;
 }
 

@@ -125,7 +125,7 @@ TEST(Sequencer, IdGivenBetweenTwoAnnouncements) {
   EXPECT_TRUE(decision.known);
 }
 
-TEST(Sequencer, AllgatherCarriesFirstDims) {
+TEST(Sequencer, AllgatherCarriesSizesOf) {
   Desk desk(3);
   Request request = Allgather("g", {2, 8});
   request.tensors.push_back({DataType::kInt8, {5}});
@@ -133,12 +133,12 @@ TEST(Sequencer, AllgatherCarriesFirstDims) {
     for (int member = 0; member < 3; ++member) {
       const Shape dims{member + step, 10 * member};
       Announcement announcement = step == 0 ? Full(request) : Cached(0);
-      announcement.first_dims = dims;
+      announcement.sizes = dims;
       ASSERT_OK(desk.Say(member, {announcement}));
     }
     const Decision decision = desk.TakeOne();
     EXPECT_EQ(decision.error, "");
-    EXPECT_TRUE(decision.first_dims == (std::vector<int64_t>{step, 1 + step, 2 + step, 0, 10, 20}));
+    EXPECT_TRUE(decision.sizes == (std::vector<int64_t>{step, 1 + step, 2 + step, 0, 10, 20}));
   }
 }
 

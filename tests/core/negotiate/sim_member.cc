@@ -104,7 +104,7 @@ Announcement SimMember::Announce(size_t operation) {
   }
   Announcement announcement;
   if (request.name.empty()) announcement.ordinal = ++ordinal_;
-  announcement.first_dims = FirstDims(request);
+  announcement.sizes = SizesOf(request);
   announcement.id = cache_.Find(request);
   const bool in_full = announcement.id == kNoId;
   if (in_full) announcement.request = request;
@@ -150,7 +150,7 @@ std::string SimMember::CheckDims(const Entry& entry, const Decision& decision) c
     for (int rank = 0; rank < ranks_; ++rank)
       expected.push_back(FirstDim(seed_, rank, step_, entry.operation, t));
   }
-  return decision.first_dims == expected ? "" : "wrong first dimensions for '" + entry.request.name + "'";
+  return decision.sizes == expected ? "" : "wrong first dimensions for '" + entry.request.name + "'";
 }
 
 }  // namespace hvd::negotiate
