@@ -78,6 +78,7 @@ const std::map<std::string, Reader>& Readers() {
       {"HOROVOD_STALL_CHECK_DISABLE", {kFlagValues, Flag<&Config::stall_check_disable>}},
       {"HOROVOD_STALL_CHECK_TIME_SECONDS", {kPeriodValues, Period<&Config::stall_check_seconds>}},
       {"HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", {kSecondsValues, Seconds<&Config::stall_shutdown_seconds>}},
+      {"HOROVOD_STALL_DEADLOCK_TIME_SECONDS", {kSecondsValues, Seconds<&Config::stall_deadlock_seconds>}},
       {"HOROVOD_THREAD_AFFINITY", {"core numbers with commas between", Affinity}},
       {"HOROVOD_FAILPOINT", {"name@count:rankR:action", Text<&Config::failpoint>}},
       {"HOROVOD_HEARTBEAT_SECONDS", {kPeriodValues, Period<&Config::heartbeat_seconds>}},

@@ -38,6 +38,7 @@ struct Config {
   bool stall_check_disable = false;
   double stall_check_seconds = 10.0;
   double stall_shutdown_seconds = 0.0;  // 0 = never
+  double stall_deadlock_seconds = 60.0;  // 0 = never
   std::vector<int> thread_affinity;     // a core per local rank; empty = anywhere
   std::string failpoint;
   double heartbeat_seconds = 1.0;

@@ -3,16 +3,40 @@
 #include <cstdint>
 #include <string_view>
 
+#include "base/types.h"
+
 namespace hvd {
 
-// Where the engine reports the phases of a tensor's life. One interface, so that the layers below the
-// timeline need not know it and a job without a timeline pays one null check.
+// Names of the phases of an operation's life.
+inline const char* NegotiatePhase(OpKind kind) {
+  constexpr const char* kNames[] = {"NEGOTIATE_ALLREDUCE", "NEGOTIATE_ALLGATHER", "NEGOTIATE_BROADCAST",
+                                    "NEGOTIATE_BARRIER",   "NEGOTIATE_ALLTOALL",  "NEGOTIATE_REDUCESCATTER",
+                                    "NEGOTIATE_JOIN"};
+  return kNames[static_cast<int>(kind)];
+}
+
+inline const char* OperationPhase(OpKind kind) {
+  constexpr const char* kNames[] = {"ALLREDUCE", "ALLGATHER",     "BROADCAST", "BARRIER",
+                                    "ALLTOALL",  "REDUCESCATTER", "JOIN"};
+  return kNames[static_cast<int>(kind)];
+}
+
+constexpr const char* kQueuePhase = "QUEUE";  // decided, waits for its turn
+
+// Where the engine reports the phases of an operation's life: one after the other, from Begin to End. One
+// interface, so that the layers below the timeline need not know it and a job without a timeline pays one
+// null check. An operation is known by its number on this rank, so that only Begin needs its name; a number
+// without Begin is passed over. Phases are string literals. For the holder of the progress lock.
 class EventSink {
  public:
   virtual ~EventSink() = default;
-  // Phases of one tensor nest: Begin(tensor, "NEGOTIATE_ALLREDUCE") ... End(tensor).
-  virtual void Begin(std::string_view tensor, std::string_view phase) = 0;
-  virtual void End(std::string_view tensor) = 0;
+  // `name` empty: an unnamed operation.
+  virtual void Begin(uint64_t operation, uint32_t process_set, std::string_view name, const char* phase) = 0;
+  // The end of the phase before, too.
+  virtual void Phase(uint64_t operation, const char* phase) = 0;
+  virtual void End(uint64_t operation) = 0;
+  // The sequencer has heard that a rank has submitted the tensor.
+  virtual void Ready(uint32_t process_set, std::string_view name, int rank) = 0;
   // A batch is carried out from here on.
   virtual void MarkCycle() = 0;
 };

@@ -9,7 +9,8 @@ using Key = std::array<uint8_t, 32>;
 
 // What a connection is for; every role has a socket of its own, so that a stream that is held back
 // (data whose receive is not posted yet) never holds back another.
-enum class LinkRole : uint8_t { kWatch = 0, kControl, kData };
+// kShare (AF_UNIX, ranks of one host) passes the descriptors of shared memory.
+enum class LinkRole : uint8_t { kWatch = 0, kControl, kData, kShare };
 
 // An authenticated, connected stream socket handed over by bootstrap. The core never resolves,
 // listens or authenticates; it seals with the keys. Whoever takes the link owns `fd`.

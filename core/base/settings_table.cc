@@ -20,7 +20,8 @@ const std::vector<Setting>& SettingsTable() {
        "Lowest level logged: trace, debug, info, warning, error or fatal."},
       {"HOROVOD_LOG_HIDE_TIME", "flag", "0", "Log without the time."},
       {"HOROVOD_TIMELINE", "path", "",
-       "File that rank 0 writes the timeline to, or DYNAMIC: hvd.start_timeline() names it."},
+       "File that rank 0 writes the timeline to; with {rank} in it, every rank one. DYNAMIC: see "
+       "hvd.start_timeline()."},
       {"HOROVOD_TIMELINE_MARK_CYCLES", "flag", "0", "Mark each batch that is carried out in the timeline."},
       // Failures.
       {"HOROVOD_STALL_CHECK_DISABLE", "flag", "0",
@@ -28,7 +29,9 @@ const std::vector<Setting>& SettingsTable() {
       {"HOROVOD_STALL_CHECK_TIME_SECONDS", "number", "10",
        "Seconds after which a stalled tensor is reported."},
       {"HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "number", "0",
-       "Seconds after which a stalled tensor fails the job; 0 = it is only reported."},
+       "Seconds after which a stalled tensor fails the job; 0 = only a proved deadlock does."},
+      {"HOROVOD_STALL_DEADLOCK_TIME_SECONDS", "number", "60",
+       "Seconds after which a stalled tensor fails the job if every rank waits in the library; 0 = never."},
       {"HOROVOD_HEARTBEAT_SECONDS", "number", "1.0", "Seconds between two signs of life to a peer."},
       {"HOROVOD_PEER_TIMEOUT_SECONDS", "number", "6.0",
        "Seconds of silence after which a peer counts as lost."},

@@ -14,7 +14,9 @@ constexpr int64_t kStride = kStepBytes / 2;  // read once, written once
 class Local : public StepMachine {
  public:
   explicit Local(const CollectiveSpec& spec)
-      : reduces_(spec.kind == OpKind::kAllreduce), reduction_(spec.reduction), stream_(spec.pieces) {}
+      : reduces_(spec.kind == OpKind::kAllreduce || spec.kind == OpKind::kReducescatter),
+        reduction_(spec.reduction),
+        stream_(spec.pieces) {}
 
   Step Advance() override {
     const int64_t end = std::min(at_ + kStride, stream_.bytes());

@@ -7,7 +7,7 @@
 
 namespace hvd {
 
-// Any collective in a set of one: an allreduce still scales, the others copy.
+// Any collective in a set of one: an allreduce or reducescatter still scales, the others copy.
 std::unique_ptr<StepMachine> MakeLocal(const CollectiveSpec& spec);
 
 // A collective that failed before it started.

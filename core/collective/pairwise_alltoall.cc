@@ -1,11 +1,192 @@
 #include "collective/pairwise_alltoall.h"
 
-#include "collective/local.h"
+#include <algorithm>
+#include <array>
+
+#include "base/failpoint.h"
+#include "collective/alltoall_parts.h"
+#include "collective/piece_stream.h"
+#include "collective/straight_copy.h"
 
 namespace hvd {
 
-std::unique_ptr<StepMachine> MakePairwiseAlltoall(const Group&, const CollectiveSpec&) {
-  return MakeFailed(Status::Internal("not yet"));
+namespace {
+
+// One direction of a link: a part cut in frames.
+struct Lane {
+  int peer = 0;  // position
+  PieceStream stream;
+  size_t frames = 0;
+  std::byte* bounce = nullptr;  // kInFlight frames that span several pieces; null when none does
+  size_t posted = 0;
+  size_t done = 0;  // sent, or received and in place
+  std::array<Transfer, kInFlight> transfers;
+
+  int64_t Begin(size_t frame) const {
+    return std::min(static_cast<int64_t>(frame) * kFrameBytes, stream.bytes());
+  }
+  int64_t End(size_t frame) const { return std::min(Begin(frame) + kFrameBytes, stream.bytes()); }
+  size_t Bytes(size_t frame) const { return static_cast<size_t>(End(frame) - Begin(frame)); }
+  std::byte* Bounce(size_t frame) const { return bounce + frame % kInFlight * kFrameBytes; }
+  size_t BounceBytes() const {
+    return stream.Single() != nullptr ? 0
+                                      : static_cast<size_t>(std::min<int64_t>(stream.bytes(), kBounceBytes));
+  }
+  Transfer& At(size_t frame) { return transfers[frame % kInFlight]; }
+  bool MayPost() const { return posted < frames && posted < done + kInFlight; }
+
+  static constexpr int64_t kBounceBytes = static_cast<int64_t>(kInFlight) * kFrameBytes;
+};
+
+// A rank that sends little can post all of it at once; then the only frame to each peer is its last.
+constexpr int64_t kBriefBytes = kFrameBytes;
+static_assert(kBriefBytes * 2 <= static_cast<int64_t>(kStepBytes), "packing it is one step");
+
+bool IsBrief(const AlltoallParts& parts, int sender) {
+  int64_t sent = 0;
+  for (int receiver = 0; receiver < parts.size; ++receiver) {
+    if (receiver != sender) sent += parts.Bytes(sender, receiver);
+  }
+  return sent <= kBriefBytes;
+}
+
+size_t FramesOf(int64_t bytes, bool brief) {
+  return brief ? 1 : static_cast<size_t>((bytes + kFrameBytes - 1) / kFrameBytes) + 1;
+}
+
+class PairwiseAlltoall : public StepMachine {
+ public:
+  PairwiseAlltoall(const Group& group, uint64_t sequence, const AlltoallParts& parts)
+      : group_(group), sequence_(sequence), own_(PieceStream(parts.own)) {
+    size_t bounce = 0;
+    const auto add = [&](std::vector<Lane>* lanes, int peer, const std::vector<Piece>& pieces, bool brief) {
+      Lane lane;
+      lane.peer = peer;
+      lane.stream = PieceStream(pieces);
+      lane.frames = FramesOf(lane.stream.bytes(), brief);
+      bounce += lane.BounceBytes();
+      lanes->push_back(std::move(lane));
+    };
+    const bool brief = IsBrief(parts, group_.rank);
+    for (int step = 1; step < group_.size(); ++step) {
+      const int to = (group_.rank + step) % group_.size();
+      const int from = (group_.rank - step + group_.size()) % group_.size();
+      add(&sends_, to, parts.to[to], brief);
+      add(&receives_, from, parts.from[from], IsBrief(parts, from));
+    }
+    if (bounce > 0) Borrow(bounce);
+  }
+
+  Status status() const override { return status_; }
+
+  Step Advance() override {
+    if (!status_.ok()) return Step::kFailed;
+    bool moved = PostReceives();
+    if (TakeNext()) return status_.ok() ? Step::kProgressed : Step::kFailed;
+    if (PostSends() || own_.Next()) return Step::kProgressed;
+    const auto done = [](const Lane& lane) { return lane.done == lane.frames; };
+    if (std::all_of(receives_.begin(), receives_.end(), done) &&
+        std::all_of(sends_.begin(), sends_.end(), done)) {
+      return Step::kDone;
+    }
+    return moved ? Step::kProgressed : Step::kBlocked;
+  }
+
+ private:
+  void Borrow(size_t bytes) {
+    status_ = group_.scratch->Borrow(bytes, &scratch_);
+    std::byte* at = scratch_.data();
+    for (std::vector<Lane>* lanes : {&sends_, &receives_}) {
+      for (Lane& lane : *lanes) {
+        if (lane.BounceBytes() == 0 || !status_.ok()) continue;
+        lane.bounce = at;
+        at += lane.BounceBytes();
+      }
+    }
+  }
+
+  bool PostReceives() {
+    bool posted = false;
+    for (Lane& lane : receives_) {
+      for (; lane.MayPost(); ++lane.posted) {
+        const size_t frame = lane.posted;
+        std::byte* target = nullptr;
+        if (lane.Bytes(frame) > 0) {
+          const Piece* piece = lane.stream.Single();
+          target = piece != nullptr ? piece->output + lane.Begin(frame) : lane.Bounce(frame);
+        }
+        lane.At(frame) = {};
+        group_.Recv(lane.peer, sequence_, static_cast<uint32_t>(frame), target, lane.Bytes(frame),
+                    &lane.At(frame));
+        posted = true;
+      }
+    }
+    return posted;
+  }
+
+  // Puts the next frame that has arrived in place (or fails); false when there is none.
+  bool TakeNext() {
+    for (Lane& lane : receives_) {
+      if (lane.done == lane.posted || !lane.At(lane.done).done) continue;
+      status_ = group_.Check(lane.At(lane.done), lane.Bytes(lane.done), lane.peer);
+      if (!status_.ok()) return true;
+      failpoint::Hit("chunk");
+      if (lane.stream.Single() == nullptr) {
+        lane.stream.Unpack(lane.Begin(lane.done), lane.End(lane.done), lane.Bounce(lane.done));
+      }
+      ++lane.done;
+      return true;
+    }
+    return false;
+  }
+
+  // Posts one frame, or the last frame to everybody.
+  bool PostSends() {
+    bool only_last = true;
+    for (Lane& lane : sends_) {
+      while (lane.done < lane.posted && lane.At(lane.done).done) ++lane.done;
+      if (lane.posted + 1 >= lane.frames) continue;
+      only_last = false;
+      if (!lane.MayPost()) continue;
+      PostSend(&lane);
+      return true;
+    }
+    if (!only_last || last_posted_) return false;
+    const auto may_post = [](const Lane& lane) { return lane.MayPost(); };
+    if (!std::all_of(sends_.begin(), sends_.end(), may_post)) return false;
+    for (Lane& lane : sends_) PostSend(&lane);
+    last_posted_ = true;
+    return true;
+  }
+
+  void PostSend(Lane* lane) const {
+    const size_t frame = lane->posted++;
+    const std::byte* source = nullptr;
+    if (lane->Bytes(frame) > 0) {
+      const Piece* piece = lane->stream.Single();
+      source = piece != nullptr ? piece->input + lane->Begin(frame) : lane->Bounce(frame);
+      if (piece == nullptr) lane->stream.Pack(lane->Begin(frame), lane->End(frame), lane->Bounce(frame));
+    }
+    lane->At(frame) = {};
+    group_.Send(lane->peer, sequence_, static_cast<uint32_t>(frame), source, lane->Bytes(frame),
+                &lane->At(frame));
+  }
+
+  const Group group_;
+  const uint64_t sequence_;
+  std::vector<Lane> sends_;     // to the ranks after this one
+  std::vector<Lane> receives_;  // from the ranks before this one
+  StraightCopy own_;
+  ScratchPool::Lease scratch_;
+  Status status_;
+  bool last_posted_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<StepMachine> MakePairwiseAlltoall(const Group& group, const CollectiveSpec& spec) {
+  return std::make_unique<PairwiseAlltoall>(group, spec.sequence,
+                                            AlltoallParts(spec, group.rank, group.size()));
 }
 
 }  // namespace hvd

@@ -25,4 +25,24 @@ inline std::vector<int> TreeChildren(int node, int size) {
 // what it received in step s-1, and its own block first.
 inline int RingBlock(int rank, int step, int size) { return ((rank - 1 - step) % size + size) % size; }
 
+// In a tree of combinations, rank `into` goes on with the combination of its own and rank `from`'s.
+struct TreePair {
+  int into;
+  int from;
+};
+
+// The levels of Adasum's tree (see adasum.h); rank 0 has the result.
+inline std::vector<std::vector<TreePair>> AdasumTree(int size) {
+  int power = 1;
+  while (power * 2 <= size) power *= 2;
+  std::vector<std::vector<TreePair>> levels;
+  if (power < size) levels.emplace_back();
+  for (int rank = power; rank < size; ++rank) levels.back().push_back({rank - power, rank});
+  for (int distance = 1; distance < power; distance *= 2) {
+    levels.emplace_back();
+    for (int rank = 0; rank < power; rank += 2 * distance) levels.back().push_back({rank, rank + distance});
+  }
+  return levels;
+}
+
 }  // namespace hvd

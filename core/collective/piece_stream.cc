@@ -47,6 +47,19 @@ std::vector<PieceStream> GatherParts(const CollectiveSpec& spec, int rank, int s
   return {parts.begin(), parts.end()};
 }
 
+std::vector<std::vector<Piece>> ScatterParts(const CollectiveSpec& spec, int rank, int size) {
+  std::vector<std::vector<Piece>> parts(static_cast<size_t>(size));
+  for (size_t i = 0; i < spec.pieces.size(); ++i) {
+    const std::byte* input = spec.pieces[i].input;
+    for (int q = 0; q < size; ++q) {
+      const int64_t bytes = spec.rank_bytes[i][q];
+      parts[q].push_back({input, q == rank ? spec.pieces[i].output : nullptr, bytes});
+      input += bytes;
+    }
+  }
+  return parts;
+}
+
 std::vector<PieceStream> BroadcastParts(const CollectiveSpec& spec, int size) {
   std::vector<PieceStream> parts(static_cast<size_t>(size));
   parts[spec.root] = PieceStream(spec.pieces);

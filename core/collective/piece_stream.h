@@ -27,9 +27,9 @@ class PieceStream {
       const int64_t to = std::min(end, ends_[i]);
       const int64_t inside = from - (ends_[i] - pieces_[i].bytes);
       const Piece& piece = pieces_[i];
-      // Another rank's part of an allgather has no input here.
-      visit(piece.input == nullptr ? nullptr : piece.input + inside, piece.output + inside, from - begin,
-            to - from);
+      // Another rank's part has no input here when it is gathered, no output when it is scattered.
+      visit(piece.input == nullptr ? nullptr : piece.input + inside,
+            piece.output == nullptr ? nullptr : piece.output + inside, from - begin, to - from);
       from = to;
     }
   }
@@ -53,6 +53,10 @@ class PieceStream {
 // The stream of each rank's part of an allgather, with the places in this rank's outputs where it goes.
 // Only the part of `rank` has inputs.
 std::vector<PieceStream> GatherParts(const CollectiveSpec& spec, int rank, int size);
+
+// The pieces of each rank's part of a reducescatter, with their places in this rank's inputs. Only the part
+// of `rank` has outputs.
+std::vector<std::vector<Piece>> ScatterParts(const CollectiveSpec& spec, int rank, int size);
 
 // A broadcast is an allgather to which only the root contributes.
 std::vector<PieceStream> BroadcastParts(const CollectiveSpec& spec, int size);

@@ -6,9 +6,11 @@ namespace hvd::fusion {
 
 namespace {
 
+bool Reduces(OpKind kind) { return kind == OpKind::kAllreduce || kind == OpKind::kReducescatter; }
+
 bool GoesAlone(const Ready& tensor, int64_t threshold) {
   // Adasum combines by the dot products of one tensor; a barrier has no data.
-  const bool adasum = tensor.kind == OpKind::kAllreduce && tensor.op == ReduceOp::kAdasum;
+  const bool adasum = Reduces(tensor.kind) && tensor.op == ReduceOp::kAdasum;
   return adasum || tensor.kind == OpKind::kBarrier || threshold == 0 || tensor.bytes > threshold;
 }
 

@@ -37,9 +37,14 @@ std::string Show17(double value) {
   return text;
 }
 
+// Whether the first dimensions may differ between ranks.
+bool IsRagged(OpKind kind) { return kind == OpKind::kAllgather || kind == OpKind::kAlltoall; }
+
+bool Reduces(OpKind kind) { return kind == OpKind::kAllreduce || kind == OpKind::kReducescatter; }
+
 std::string ShowShape(const Request& request, size_t t) {
   const Shape& shape = request.tensors[t].shape;
-  if (request.kind != OpKind::kAllgather || shape.empty()) return ToString(shape);
+  if (!IsRagged(request.kind) || shape.empty()) return ToString(shape);
   const std::string rest = ToString(Shape(shape.begin() + 1, shape.end()));
   return shape.size() == 1 ? "[*]" : "[*, " + rest.substr(1);
 }
@@ -92,7 +97,7 @@ std::string Check(const std::vector<Sent>& sent, const Property& property, const
 
 std::vector<Property> PropertiesOf(OpKind kind) {
   std::vector<Property> all;
-  if (kind == OpKind::kAllreduce) {
+  if (Reduces(kind)) {
     all.push_back({"Mismatched reduction operation",
                    [](const Request& r) { return std::string(Name(r.reduce_op)); },
                    "Every rank must use the same op."});
@@ -114,7 +119,7 @@ std::vector<Property> PropertiesOf(OpKind kind) {
 }
 
 std::vector<Property> PropertiesOf(OpKind kind, size_t t) {
-  const bool ragged = kind == OpKind::kAllgather;
+  const bool ragged = IsRagged(kind);
   return {{"Mismatched data types", [t](const Request& r) { return std::string(Name(r.tensors[t].dtype)); },
            "Every rank must submit the same data type."},
           {"Mismatched " + Upper(kind) + " tensor shapes", [t](const Request& r) { return ShowShape(r, t); },
@@ -146,6 +151,30 @@ std::string DifferentTensors(const std::vector<Sent>& sent, uint64_t ordinal) {
   return error;
 }
 
+// What a kind does along the first dimension, so that a 0-dim tensor cannot take part; else nothing.
+const char* AlongFirstDim(OpKind kind) {
+  switch (kind) {
+    case OpKind::kAllgather:
+      return "gather";
+    case OpKind::kAlltoall:
+      return "split";
+    case OpKind::kReducescatter:
+      return "scatter";
+    default:
+      return nullptr;
+  }
+}
+
+std::string ZeroDim(const Request& request, uint64_t ordinal) {
+  const char* verb = AlongFirstDim(request.kind);
+  for (size_t t = 0; verb != nullptr && t < request.tensors.size(); ++t) {
+    if (!request.tensors[t].shape.empty()) continue;
+    return "The " + std::string(Name(request.kind)) + " of " + Subject(request, ordinal, t) +
+           " has a 0-dim tensor, and there is no first dimension to " + verb + " along. Reshape it to [1].";
+  }
+  return "";
+}
+
 }  // namespace
 
 std::string Disagreement(std::vector<Sent> sent, uint64_t ordinal) {
@@ -172,13 +201,21 @@ std::string Objection(const Request& request, uint64_t ordinal, const std::vecto
     return "Root rank " + std::to_string(request.root) + " of " + subject +
            " is not in the process set, which has " + RankList(members) + ".";
   }
-  if (request.kind != OpKind::kAllgather) return "";
-  for (size_t t = 0; t < request.tensors.size(); ++t) {
-    if (!request.tensors[t].shape.empty()) continue;
-    return "The allgather of " + Subject(request, ordinal, t) +
-           " has a 0-dim tensor, and there is no first dimension to gather along. Reshape it to [1].";
+  if (request.kind == OpKind::kReducescatter && request.reduce_op == ReduceOp::kAdasum) {
+    return "The reducescatter of " + subject +
+           " cannot use Adasum, which combines whole tensors. Use an allreduce with Adasum, or another op.";
   }
-  return "";
+  if (request.kind == OpKind::kAlltoall && request.tensors.size() != 1) {
+    return "The alltoall of " + subject + " has " + std::to_string(request.tensors.size()) +
+           " tensors, but one set of splits. Submit one alltoall for each tensor.";
+  }
+  return ZeroDim(request, ordinal);
+}
+
+std::string RootHasJoined(const Request& request, uint64_t ordinal) {
+  return "Root rank " + std::to_string(request.root) + " of " + Subject(request, ordinal) +
+         " has joined and has nothing to broadcast. Use a root rank that has not joined, or let rank " +
+         std::to_string(request.root) + " submit this broadcast before it joins.";
 }
 
 }  // namespace hvd::negotiate

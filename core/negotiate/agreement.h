@@ -21,4 +21,7 @@ std::string Disagreement(std::vector<Sent> sent, uint64_t ordinal);
 // Why an operation that all members describe alike can run on none of them; empty when it can.
 std::string Objection(const Request& request, uint64_t ordinal, const std::vector<int>& members);
 
+// Why a broadcast cannot run although its root is a member: the root has joined instead of announcing it.
+std::string RootHasJoined(const Request& request, uint64_t ordinal);
+
 }  // namespace hvd::negotiate

@@ -4,9 +4,14 @@
 #include <limits>
 
 namespace hvd::negotiate {
+namespace {
+
+constexpr uint64_t kNothing = std::numeric_limits<uint64_t>::max();
+
+}  // namespace
 
 Batch::Batch(size_t members, Limits limits)
-    : limits_(limits), urgent_(members, 0), first_index_(members, Tally::kAbsent) {}
+    : limits_(limits), urgent_(members, 0), first_index_(members, kNothing) {}
 
 void Batch::Add(const Tally& tally, int64_t bytes, Micros now) {
   tallies_.push_back(&tally);
@@ -18,14 +23,14 @@ void Batch::Add(const Tally& tally, int64_t bytes, Micros now) {
   if (some_blocked_) return;
   for (size_t m = 0; m < urgent_.size(); ++m) {
     first_index_[m] = std::min(first_index_[m], tally.index[m]);
-    some_blocked_ |= first_index_[m] < urgent_[m];
+    some_blocked_ |= first_index_[m] <= urgent_[m];
   }
 }
 
 void Batch::Urge(size_t member, uint64_t urgent) {
   if (urgent <= urgent_[member]) return;
   urgent_[member] = urgent;
-  some_blocked_ |= first_index_[member] < urgent;
+  some_blocked_ |= first_index_[member] <= urgent;
   for (size_t i = 0; i < tallies_.size() && !all_blocked_; ++i) {
     if (not_blocked_[i] == member) Watch(i);
   }
@@ -34,7 +39,7 @@ void Batch::Urge(size_t member, uint64_t urgent) {
 // Members never become unblocked of a tensor, so each is looked at once per tensor.
 void Batch::Watch(size_t i) {
   size_t& member = not_blocked_[i];
-  while (member < urgent_.size() && tallies_[i]->index[member] < urgent_[member]) ++member;
+  while (member < urgent_.size() && tallies_[i]->index[member] <= urgent_[member]) ++member;
   all_blocked_ |= member == urgent_.size();
 }
 
@@ -51,7 +56,7 @@ Micros Batch::Deadline() const {
 void Batch::Clear() {
   tallies_.clear();
   not_blocked_.clear();
-  std::fill(first_index_.begin(), first_index_.end(), Tally::kAbsent);
+  std::fill(first_index_.begin(), first_index_.end(), kNothing);
   bytes_ = 0;
   some_blocked_ = false;
   all_blocked_ = false;

@@ -49,9 +49,11 @@ void Sequencer::Ready(Tally* tally, Micros now) {
   Decision& decision = decisions_.emplace_back();
   decided_.push_back(tally);
   decision.ordinal = tally->ordinal;
+  decision.partial = Partial(*tally);
   Agree(tally, &decision);
   if (!decision.known && tally->ordinal == 0) decision.name = *names_[tally->name].text;
   const bool failed = !decision.error.empty();
+  if (decision.partial && !decision.known && !failed) decision.request = RequestOf(tally->variants[0]);
   batch_.Add(*tally, failed ? 0 : BytesOf(*tally, decision), now);
   if (failed || batch_.Full()) Close();
 }
@@ -63,11 +65,12 @@ void Sequencer::Agree(Tally* tally, Decision* decision) {
   } else if (first.id == kNoId) {  // an id is given only to what has passed here
     decision->error = Objection(first.request, tally->ordinal, options_.members);
   }
+  if (decision->error.empty() && decision->partial) decision->error = JoinedRoot(*tally);
   if (!decision->error.empty()) {
     decision->error.resize(std::min(decision->error.size(), kMaxErrorBytes));
     return;
   }
-  GatherDims(*tally, decision);
+  GatherSizes(*tally, decision);
   if (first.id == kNoId) return GiveId(tally, decision);
   decision->id = first.id;
   decision->known = true;
@@ -76,7 +79,10 @@ void Sequencer::Agree(Tally* tally, Decision* decision) {
 std::string Sequencer::Disagree(const Tally& tally) const {
   std::vector<Sent> sent;
   for (const Tally::Variant& variant : tally.variants) sent.push_back({&RequestOf(variant), {}});
-  for (size_t m = 0; m < members_.size(); ++m) sent[tally.variant_of[m]].ranks.push_back(options_.members[m]);
+  for (size_t m = 0; m < members_.size(); ++m) {
+    if (tally.index[m] == Tally::kAbsent) continue;
+    sent[tally.variant_of[m]].ranks.push_back(options_.members[m]);
+  }
   return Disagreement(std::move(sent), tally.ordinal);
 }
 
@@ -95,26 +101,36 @@ void Sequencer::GiveId(Tally* tally, Decision* decision) {
   if (tally->name != kNoId) names_[tally->name].cached = true;
 }
 
-void Sequencer::GatherDims(const Tally& tally, Decision* decision) const {
+void Sequencer::GatherSizes(const Tally& tally, Decision* decision) const {
   if (tally.sizes.empty()) return;
-  const size_t tensors = tally.sizes[0].size();
-  decision->sizes.reserve(tensors * members_.size());
-  for (size_t t = 0; t < tensors; ++t) {
-    for (const Shape& dims : tally.sizes) decision->sizes.push_back(dims[t]);
+  const Request& request = RequestOf(tally.variants[0]);
+  const bool by_sender = request.kind == OpKind::kAlltoall;
+  const size_t n = members_.size();
+  const size_t each = by_sender ? n : request.tensors.size();
+  decision->sizes.resize(n * each);
+  for (size_t m = 0; m < n; ++m) {
+    const Shape& sizes = tally.sizes[m];  // empty if it has joined
+    for (size_t i = 0; i < sizes.size(); ++i) decision->sizes[by_sender ? m * n + i : i * n + m] = sizes[i];
   }
 }
 
-// What one member's result takes.
+// What one member's result takes; of an alltoall the largest member's.
 int64_t Sequencer::BytesOf(const Tally& tally, const Decision& decision) const {
   if (decision.sizes.empty()) {
     return decision.id == kNoId ? Bytes(tally.variants[0].request) : known_[decision.id].bytes;
   }
   const Request& request = RequestOf(tally.variants[0]);
+  const size_t n = members_.size();
+  if (request.kind == OpKind::kAlltoall) {
+    std::vector<int64_t> received(n, 0);
+    for (size_t i = 0; i < n * n; ++i) received[i % n] = SaturatingAdd(received[i % n], decision.sizes[i]);
+    return SaturatingMul(RowBytes(request.tensors[0]), *std::max_element(received.begin(), received.end()));
+  }
   int64_t bytes = 0;
   for (size_t t = 0; t < request.tensors.size(); ++t) {
     const int64_t row = RowBytes(request.tensors[t]);
-    for (size_t m = 0; m < members_.size(); ++m) {
-      bytes = SaturatingAdd(bytes, SaturatingMul(row, decision.sizes[t * members_.size() + m]));
+    for (size_t m = 0; m < n; ++m) {
+      bytes = SaturatingAdd(bytes, SaturatingMul(row, decision.sizes[t * n + m]));
     }
   }
   return bytes;
@@ -125,7 +141,7 @@ void Sequencer::Close() {
   for (Tally* tally : decided_) Release(tally);
   decided_.clear();
   usual_decisions_ = decisions_.size();
-  closed_.push_back({++number_, std::move(decisions_)});
+  closed_.push_back({++number_, std::move(decisions_), -1});
   decisions_.clear();
 }
 

@@ -8,7 +8,7 @@ namespace hvd::negotiate {
 namespace {
 
 // Which optional parts of an announcement follow its tag.
-enum AnnouncementTag : uint8_t { kFull = 1, kUnnamed = 2, kRagged = 4, kAnnouncementTags = 7 };
+enum AnnouncementTag : uint8_t { kFull = 1, kUnnamed = 2, kSized = 4, kAnnouncementTags = 7 };
 // ... of a full request.
 enum RequestTag : uint8_t { kScaled = 1, kRooted = 2, kOnDevice = 4, kRequestTags = 7 };
 // ... of a decision.
@@ -18,8 +18,9 @@ enum DecisionTag : uint8_t {
   kHasOrdinal = 4,
   kHasName = 8,
   kHasError = 16,
-  kHasDims = 32,
-  kDecisionTags = 63
+  kHasSizes = 32,
+  kPartial = 64,
+  kHasRequest = 128
 };
 
 constexpr uint64_t kMaxDim = std::numeric_limits<int64_t>::max();
@@ -34,16 +35,50 @@ void Take(Reader* in, const char* field, size_t max, std::vector<int64_t>* dims)
   for (int64_t& dim : *dims) dim = static_cast<int64_t>(in->Varint(field, kMaxDim));
 }
 
-void Put(const Request& request, Writer* out) {
+uint8_t TagOf(const Request& request) {
   const bool scaled = request.prescale != 1.0 || request.postscale != 1.0;
-  out->Byte((scaled ? kScaled : 0) | (request.root != 0 ? kRooted : 0) |
-            (request.device >= 0 ? kOnDevice : 0));
+  return (scaled ? kScaled : 0) | (request.root != 0 ? kRooted : 0) | (request.device >= 0 ? kOnDevice : 0);
+}
+
+uint8_t TagOf(const Announcement& announcement) {
+  return (announcement.id == kNoId ? kFull : 0) | (announcement.ordinal != 0 ? kUnnamed : 0) |
+         (announcement.sizes.empty() ? 0 : kSized);
+}
+
+uint8_t TagOf(const Decision& decision) {
+  return (decision.id != kNoId ? kHasId : 0) | (decision.known ? kKnown : 0) |
+         (decision.ordinal != 0 ? kHasOrdinal : 0) | (decision.name.empty() ? 0 : kHasName) |
+         (decision.error.empty() ? 0 : kHasError) | (decision.sizes.empty() ? 0 : kHasSizes) |
+         (decision.partial ? kPartial : 0) | (decision.request ? kHasRequest : 0);
+}
+
+// What is as by default is not sent: so one message has one encoding, and the parts of which a tag tells are
+// not empty.
+void TakeSizes(Reader* in, size_t max, Shape* sizes) {
+  Take(in, "sizes", max, sizes);
+  if (sizes->empty()) in->Fail("sizes");
+}
+
+uint64_t TakeOrdinal(Reader* in) {
+  const uint64_t ordinal = in->Varint("ordinal");
+  return ordinal != 0 ? ordinal : in->Fail("ordinal");
+}
+
+std::string_view TakeText(Reader* in, const char* field, size_t max) {
+  const std::string_view text = in->Text(field, max);
+  if (text.empty()) in->Fail(field);
+  return text;
+}
+
+void Put(const Request& request, Writer* out) {
+  const uint8_t tag = TagOf(request);
+  out->Byte(tag);
   out->Byte(static_cast<uint8_t>(request.kind));
   out->Byte(static_cast<uint8_t>(request.reduce_op));
-  if (scaled) out->Double(request.prescale);
-  if (scaled) out->Double(request.postscale);
-  if (request.root != 0) out->Signed(request.root);
-  if (request.device >= 0) out->Signed(request.device);
+  if (tag & kScaled) out->Double(request.prescale);
+  if (tag & kScaled) out->Double(request.postscale);
+  if (tag & kRooted) out->Signed(request.root);
+  if (tag & kOnDevice) out->Signed(request.device);
   out->Text(request.name);
   out->Varint(request.tensors.size());
   for (const TensorMeta& tensor : request.tensors) {
@@ -62,6 +97,7 @@ void Take(Reader* in, Request* request) {
   // A negative root is a mistake of the caller, not of the link: the sequencer answers it.
   if (tag & kRooted) request->root = static_cast<int32_t>(in->Signed("root", -kMaxInt - 1, kMaxInt));
   if (tag & kOnDevice) request->device = static_cast<int32_t>(in->Signed("device", 0, kMaxInt));
+  if (TagOf(*request) != tag) in->Fail("request tag");
   request->name = in->Text("name", kMaxNameBytes);
   request->tensors.resize(in->Count("number of tensors", 2, kMaxTensors));
   for (TensorMeta& tensor : request->tensors) {
@@ -72,53 +108,61 @@ void Take(Reader* in, Request* request) {
 }
 
 void Put(const Announcement& announcement, Writer* out) {
-  const bool full = announcement.id == kNoId;
-  const bool ragged = !announcement.sizes.empty();
-  out->Byte((full ? kFull : 0) | (announcement.ordinal != 0 ? kUnnamed : 0) | (ragged ? kRagged : 0));
-  if (!full) out->Varint(announcement.id);
-  if (announcement.ordinal != 0) out->Varint(announcement.ordinal);
-  if (full) Put(announcement.request, out);
-  if (ragged) Put(announcement.sizes, out);
+  const uint8_t tag = TagOf(announcement);
+  out->Byte(tag);
+  if (!(tag & kFull)) out->Varint(announcement.id);
+  if (tag & kUnnamed) out->Varint(announcement.ordinal);
+  if (tag & kFull) Put(announcement.request, out);
+  if (tag & kSized) Put(announcement.sizes, out);
 }
 
 void Take(Reader* in, Announcement* announcement) {
   const uint8_t tag = in->Byte("announcement tag", kAnnouncementTags);
   if (!(tag & kFull)) announcement->id = static_cast<uint32_t>(in->Varint("id", kNoId - 1));
-  if (tag & kUnnamed) announcement->ordinal = in->Varint("ordinal");
-  if ((tag & kUnnamed) && announcement->ordinal == 0) in->Fail("ordinal");
+  if (tag & kUnnamed) announcement->ordinal = TakeOrdinal(in);
   if (tag & kFull) Take(in, &announcement->request);
-  if (tag & kRagged) Take(in, "first dimensions", kMaxTensors, &announcement->sizes);
+  if (tag & kSized) TakeSizes(in, kMaxTensors, &announcement->sizes);
 }
 
 void Put(const Decision& decision, Writer* out) {
-  out->Byte((decision.id != kNoId ? kHasId : 0) | (decision.known ? kKnown : 0) |
-            (decision.ordinal != 0 ? kHasOrdinal : 0) | (decision.name.empty() ? 0 : kHasName) |
-            (decision.error.empty() ? 0 : kHasError) | (decision.sizes.empty() ? 0 : kHasDims));
-  if (decision.id != kNoId) out->Varint(decision.id);
-  if (decision.ordinal != 0) out->Varint(decision.ordinal);
-  if (!decision.name.empty()) out->Text(decision.name);
-  if (!decision.error.empty()) out->Text(decision.error);
-  if (!decision.sizes.empty()) Put(decision.sizes, out);
+  const uint8_t tag = TagOf(decision);
+  out->Byte(tag);
+  if (tag & kHasId) out->Varint(decision.id);
+  if (tag & kHasOrdinal) out->Varint(decision.ordinal);
+  if (tag & kHasName) out->Text(decision.name);
+  if (tag & kHasError) out->Text(decision.error);
+  if (tag & kHasSizes) Put(decision.sizes, out);
+  if (tag & kHasRequest) Put(*decision.request, out);
 }
 
 void Take(Reader* in, Decision* decision) {
-  const uint8_t tag = in->Byte("decision tag", kDecisionTags);
+  const uint8_t tag = in->Byte("decision tag");
   decision->known = (tag & kKnown) != 0;
+  decision->partial = (tag & kPartial) != 0;
   // Found in one way: by name, or else by known id or ordinal.
   const bool by_name = (tag & kHasName) != 0;
   if (by_name == ((tag & (kKnown | kHasOrdinal)) != 0)) in->Fail("decision tag");
   if (decision->known && !(tag & kHasId)) in->Fail("decision tag");
+  const bool described = decision->partial && !decision->known && !(tag & kHasError);
+  if (described != ((tag & kHasRequest) != 0)) in->Fail("decision tag");
   if (tag & kHasId) decision->id = static_cast<uint32_t>(in->Varint("id", kNoId - 1));
-  if (tag & kHasOrdinal) decision->ordinal = in->Varint("ordinal");
-  if ((tag & kHasOrdinal) && decision->ordinal == 0) in->Fail("ordinal");
-  if (tag & kHasName) decision->name = in->Text("name", kMaxNameBytes);
-  if (tag & kHasError) decision->error = in->Text("error", kMaxErrorBytes);
-  if (tag & kHasDims) Take(in, "first dimensions", in->left(), &decision->sizes);
+  if (tag & kHasOrdinal) decision->ordinal = TakeOrdinal(in);
+  if (tag & kHasName) decision->name = TakeText(in, "name", kMaxNameBytes);
+  if (tag & kHasError) decision->error = TakeText(in, "error", kMaxErrorBytes);
+  if (tag & kHasSizes) TakeSizes(in, in->left(), &decision->sizes);
+  if (tag & kHasRequest) Take(in, &decision->request.emplace());
 }
 
-// Both messages: the version, a number, and a list whose elements take at least two bytes.
+// What a message has beside its list: a number, and what is to be known of joins.
+struct Head {
+  uint64_t number;
+  uint64_t join;
+};
+
+// Both messages: the version, a head, and a list whose elements take at least two bytes.
 template <typename T>
-Status TakeAll(std::string_view bytes, const char* message, uint64_t* number, std::vector<T>* list) {
+Status TakeAll(std::string_view bytes, const char* message, uint64_t max_join, Head* head,
+               std::vector<T>* list) {
   Reader in(bytes);
   const uint8_t version = in.Byte("version");
   if (in.ok() && version != kMessageVersion) {
@@ -126,7 +170,8 @@ Status TakeAll(std::string_view bytes, const char* message, uint64_t* number, st
                            " instead of " + std::to_string(kMessageVersion) +
                            "; do all ranks run the same horovod?");
   }
-  *number = in.Varint("number");
+  head->number = in.Varint("number");
+  head->join = in.Varint("join", max_join);
   list->clear();
   list->resize(in.Count("count", 2, std::numeric_limits<size_t>::max()));
   for (T& element : *list) {
@@ -137,11 +182,12 @@ Status TakeAll(std::string_view bytes, const char* message, uint64_t* number, st
 }
 
 template <typename T>
-void PutAll(uint64_t number, const std::vector<T>& list, std::string* out) {
+void PutAll(Head head, const std::vector<T>& list, std::string* out) {
   out->reserve(out->size() + 16 + 4 * list.size());
   Writer writer(out);
   writer.Byte(kMessageVersion);
-  writer.Varint(number);
+  writer.Varint(head.number);
+  writer.Varint(head.join);
   writer.Varint(list.size());
   for (const T& element : list) Put(element, &writer);
 }
@@ -149,17 +195,30 @@ void PutAll(uint64_t number, const std::vector<T>& list, std::string* out) {
 }  // namespace
 
 void Encode(const AnnounceMessage& message, std::string* out) {
-  PutAll(message.urgent, message.announcements, out);
+  PutAll({message.urgent, message.joins ? uint64_t{1} : 0}, message.announcements, out);
 }
 
 Status Decode(std::string_view bytes, AnnounceMessage* message) {
-  return TakeAll(bytes, "announcement", &message->urgent, &message->announcements);
+  Head head{};
+  const Status status = TakeAll(bytes, "announcement", 1, &head, &message->announcements);
+  message->urgent = head.number;
+  message->joins = head.join == 1;
+  return status;
 }
 
-void Encode(const Response& response, std::string* out) { PutAll(response.number, response.decisions, out); }
+// The last rank to join is counted from 1; 0 is none.
+void Encode(const Response& response, std::string* out) {
+  PutAll({response.number, static_cast<uint64_t>(response.last_joined + int64_t{1})}, response.decisions,
+         out);
+}
 
 Status Decode(std::string_view bytes, Response* response) {
-  return TakeAll(bytes, "response", &response->number, &response->decisions);
+  constexpr uint64_t kMaxRank = std::numeric_limits<int32_t>::max();
+  Head head{};
+  const Status status = TakeAll(bytes, "response", kMaxRank + 1, &head, &response->decisions);
+  response->number = head.number;
+  response->last_joined = static_cast<int32_t>(static_cast<int64_t>(head.join) - 1);
+  return status;
 }
 
 }  // namespace hvd::negotiate

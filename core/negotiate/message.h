@@ -87,7 +87,7 @@ struct Decision {
   std::vector<int64_t> sizes;
   // Some members have joined instead of announcing this.
   bool partial = false;
-  // Set when partial and not known: the joined members have no request of their own.
+  // Set when partial, not known and no error: the joined members have no request of their own.
   std::optional<Request> request;
 };
 

@@ -36,11 +36,13 @@ bool Request::SameAs(const Request& other) const {
   if (kind != other.kind || name != other.name || tensors.size() != other.tensors.size()) return false;
   if (kind == OpKind::kBarrier) return true;
   if ((device < 0) != (other.device < 0) || !SameParameters(*this, other)) return false;
-  if (kind != OpKind::kAllgather) return tensors == other.tensors;
+  const bool ragged = kind == OpKind::kAllgather || kind == OpKind::kAlltoall;
+  if (!ragged) return tensors == other.tensors;
   return std::equal(tensors.begin(), tensors.end(), other.tensors.begin(), SameButFirstDim);
 }
 
 Shape SizesOf(const Request& request) {
+  if (request.kind == OpKind::kAlltoall) return request.splits;
   Shape dims;
   if (request.kind != OpKind::kAllgather) return dims;
   dims.reserve(request.tensors.size());

@@ -18,7 +18,7 @@ uint64_t Hash(const Request& request) {
   constexpr size_t kHashedTensors = 4;
   uint64_t hash = std::hash<std::string_view>{}(request.name);
   hash = Mix(hash, static_cast<uint64_t>(request.kind) | request.tensors.size() << 8);
-  const size_t first = request.kind == OpKind::kAllgather ? 1 : 0;
+  const size_t first = request.kind == OpKind::kAllgather || request.kind == OpKind::kAlltoall ? 1 : 0;
   for (size_t t = 0; t < std::min(request.tensors.size(), kHashedTensors); ++t) {
     const TensorMeta& tensor = request.tensors[t];
     hash = Mix(hash, static_cast<uint64_t>(tensor.dtype) | tensor.shape.size() << 8);

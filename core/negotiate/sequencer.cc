@@ -20,10 +20,14 @@ Status Sequencer::Announce(int member, AnnounceMessage message, Micros now) {
   if (message.urgent > members_[m].announced + message.announcements.size()) {
     return Corrupt(m, "is blocked on more operations than it has announced");
   }
+  if (members_[m].joined && (message.joins || !message.announcements.empty())) {
+    return Corrupt(m, "announced something after it had joined");
+  }
   batch_.Urge(m, message.urgent);
   for (Announcement& announcement : message.announcements) {
     HVD_RETURN_IF_ERROR(AnnounceOne(m, &announcement, now));
   }
+  if (message.joins) Join(m, now);
   return Status::Ok();
 }
 
@@ -33,12 +37,12 @@ Status Sequencer::AnnounceOne(size_t member, Announcement* announcement, Micros 
   if (tally->index[member] != Tally::kAbsent) {
     return Corrupt(member, "announced '" + *names_[tally->name].text + "' twice");
   }
-  if (tally->count == 0) tally->since = now;
+  if (!tally->announced()) tally->since = now;
   if (!announcement->sizes.empty()) {
     tally->sizes.resize(members_.size());
     tally->sizes[member] = std::move(announcement->sizes);
   }
-  tally->Add(member, members_[member].announced++, VariantOf(tally, announcement));
+  tally->Add(member, ++members_[member].announced, VariantOf(tally, announcement));
   if (announcement->ordinal != 0) ++members_[member].ordinal;
   if (tally->ready()) Ready(tally, now);
   return Status::Ok();
@@ -63,10 +67,12 @@ Status Sequencer::Check(size_t member, Announcement* announcement) const {
                                " after " + std::to_string(members_[member].ordinal));
   }
   const Request& request = announcement->id == kNoId ? announcement->request : cache_.At(announcement->id);
-  const size_t ragged = request.kind == OpKind::kAllgather ? request.tensors.size() : 0;
-  if (announcement->sizes.size() == ragged) return Status::Ok();
-  return Corrupt(member, "announced " + std::to_string(announcement->sizes.size()) +
-                             " first dimensions for " + std::to_string(ragged) + " tensors");
+  const size_t sizes = request.kind == OpKind::kAllgather  ? request.tensors.size()
+                       : request.kind == OpKind::kAlltoall ? members_.size()
+                                                           : 0;
+  if (announcement->sizes.size() == sizes) return Status::Ok();
+  return Corrupt(member, "announced " + std::to_string(announcement->sizes.size()) + " sizes instead of " +
+                             std::to_string(sizes) + " with an " + hvd::Name(request.kind));
 }
 
 Status Sequencer::Corrupt(size_t member, const std::string& what) const {
@@ -100,9 +106,10 @@ Tally* Sequencer::UnnamedTally(uint64_t ordinal) {
 }
 
 Tally* Sequencer::NewTally() {
-  if (free_tallies_.empty()) return &tallies_.emplace_back(members_.size());
+  if (free_tallies_.empty()) free_tallies_.push_back(&tallies_.emplace_back(members_.size()));
   Tally* tally = free_tallies_.back();
   free_tallies_.pop_back();
+  tally->count = joined_;
   return tally;
 }
 
@@ -142,13 +149,15 @@ const Request& Sequencer::RequestOf(const Tally::Variant& variant) const {
 std::vector<Unready> Sequencer::Pending() const {
   std::vector<Unready> pending;
   for (const Tally& tally : tallies_) {
-    if (tally.count == 0 || tally.ready()) continue;
+    if (!tally.announced() || tally.ready()) continue;
     Unready& unready = pending.emplace_back();
     unready.kind = RequestOf(tally.variants[0]).kind;
     unready.name = tally.ordinal == 0 ? *names_[tally.name].text : PublicName(unready.kind, tally.ordinal);
     unready.since = tally.since;
     for (size_t m = 0; m < members_.size(); ++m) {
-      (tally.index[m] == Tally::kAbsent ? unready.absent : unready.ready).push_back(options_.members[m]);
+      const bool absent = tally.index[m] == Tally::kAbsent;
+      if (absent && members_[m].joined) continue;
+      (absent ? unready.absent : unready.ready).push_back(options_.members[m]);
     }
   }
   std::sort(pending.begin(), pending.end(), [](const Unready& a, const Unready& b) {

@@ -43,8 +43,10 @@ class Sequencer {
   Sequencer(const Sequencer&) = delete;
   Sequencer& operator=(const Sequencer&) = delete;
 
-  // `member` is a position in the set. An error (kAborted) concerns that member's bytes (unknown id, ordinal
-  // out of order): the link is corrupt or the peer malicious, and the sequencer is of no more use.
+  // `member` is a position in the set. An operation is ready when every member has announced it or joined.
+  // When the last member joins, all that is pending is ready; it is published with the end of the join. An
+  // error (kAborted) concerns that member's bytes (unknown id, ordinal out of order, an announcement after
+  // joining): the link is corrupt or the peer malicious, and the sequencer is of no more use.
   Status Announce(int member, AnnounceMessage message, Micros now);
 
   // The next response, if a batch is closed by `now`. Call until it returns nothing.
@@ -53,13 +55,17 @@ class Sequencer {
   // When Next may have something though nothing more is announced; -1 = never.
   Micros Deadline() const;
 
-  // Oldest first.
+  // Whether this member has joined and waits for the others to join.
+  bool joined(int member) const { return members_[static_cast<size_t>(member)].joined; }
+
+  // Oldest first. Who has joined is not absent.
   std::vector<Unready> Pending() const;
 
  private:
   struct Member {
     uint64_t announced = 0;
-    uint64_t ordinal = 0;  // of its latest unnamed operation
+    uint64_t ordinal = 0;  // of its latest unnamed operation, since all members joined if they ever did
+    bool joined = false;
   };
   struct Name {
     const std::string* text = nullptr;  // key of name_of_
@@ -82,18 +88,25 @@ class Sequencer {
   size_t VariantOf(Tally* tally, Announcement* announcement);
   const Request& RequestOf(const Tally::Variant& variant) const;
 
+  // join.cc
+  void Join(size_t member, Micros now);
+  void EndJoin(size_t last);
+  bool Partial(const Tally& tally) const;
+  std::string JoinedRoot(const Tally& tally) const;
+
   // decide.cc
   void Ready(Tally* tally, Micros now);
   void Agree(Tally* tally, Decision* decision);
   std::string Disagree(const Tally& tally) const;
   void GiveId(Tally* tally, Decision* decision);
-  void GatherDims(const Tally& tally, Decision* decision) const;
+  void GatherSizes(const Tally& tally, Decision* decision) const;
   int64_t BytesOf(const Tally& tally, const Decision& decision) const;
   void Close();
   void Release(Tally* tally);
 
   const SequencerOptions options_;
   std::vector<Member> members_;
+  size_t joined_ = 0;  // so many members
   Micros now_ = 0;
   uint64_t number_ = 0;  // of the latest response
 

@@ -12,7 +12,7 @@ using Micros = int64_t;  // any monotonic clock
 
 // Who has announced one operation, and what they sent. Recycled: a steady state allocates nothing.
 struct Tally {
-  static constexpr uint64_t kAbsent = ~uint64_t{0};
+  static constexpr uint64_t kAbsent = 0;
 
   // One of the different descriptions that members sent; a single one if they agree.
   struct Variant {
@@ -23,14 +23,15 @@ struct Tally {
   uint64_t ordinal = 0;   // 0: named
   uint32_t name = kNoId;  // position in the sequencer's names; kNoId: unnamed
   Micros since = 0;
-  size_t count = 0;
-  std::vector<uint64_t> index;  // by member: the how manieth announcement of it this is; kAbsent
+  size_t count = 0;             // members that have announced it or joined
+  std::vector<uint64_t> index;  // by member: the how manieth announcement of it this is, from 1; kAbsent
   std::vector<Variant> variants;
   std::vector<uint32_t> variant_of;  // by member; empty while there is one variant
-  std::vector<Shape> sizes;     // by member; empty unless somebody announced an allgather
+  std::vector<Shape> sizes;          // by member; empty unless somebody announced an operation with sizes
 
   explicit Tally(size_t members) : index(members, kAbsent) {}
 
+  bool announced() const { return !variants.empty(); }  // by somebody
   bool ready() const { return count == index.size(); }
   void Add(size_t member, uint64_t at, size_t variant);
   void Reset();

@@ -13,9 +13,10 @@ namespace hvd::python {
 namespace {
 
 constexpr double kMostSeconds = 1e9;  // longer (or not a number) is no limit
-constexpr int kParameters = 9;
-constexpr const char* kNames[kParameters] = {"kind",      "name", "tensors",     "op",  "prescale",
-                                             "postscale", "root", "process_set", "keep"};
+constexpr int kParameters = 10;
+constexpr int kKeep = 8;
+constexpr const char* kNames[kParameters] = {"kind",      "name", "tensors",     "op",   "prescale",
+                                             "postscale", "root", "process_set", "keep", "splits"};
 
 // Positional and keyword arguments by the order of kNames; null where left out.
 struct Arguments {
@@ -81,14 +82,14 @@ bool ReadAddress(PyObject* object, void** address) {
   return *address != nullptr || PyErr_Occurred() == nullptr;
 }
 
-bool ReadShape(PyObject* object, Shape* shape) {
-  PyObject* dims = PySequence_Fast(object, "a shape is a sequence of integers");
-  if (dims == nullptr) return false;
-  const Py_ssize_t count = PySequence_Fast_GET_SIZE(dims);
-  shape->resize(static_cast<size_t>(count));
+bool ReadNumbers(PyObject* object, const char* what, std::vector<int64_t>* numbers) {
+  PyObject* items = PySequence_Fast(object, what);
+  if (items == nullptr) return false;
+  const Py_ssize_t count = PySequence_Fast_GET_SIZE(items);
+  numbers->resize(static_cast<size_t>(count));
   bool ok = true;
-  for (Py_ssize_t i = 0; ok && i < count; ++i) ok = Read(PySequence_Fast_GET_ITEM(dims, i), &(*shape)[i]);
-  Py_DECREF(dims);
+  for (Py_ssize_t i = 0; ok && i < count; ++i) ok = Read(PySequence_Fast_GET_ITEM(items, i), &(*numbers)[i]);
+  Py_DECREF(items);
   return ok;
 }
 
@@ -103,7 +104,7 @@ bool ReadTensor(PyObject* object, Entry* entry) {
   negotiate::TensorMeta meta;
   if (!ReadAddress(PyTuple_GET_ITEM(object, 0), &input) ||
       !ReadAddress(PyTuple_GET_ITEM(object, 1), &output) || !Read(PyTuple_GET_ITEM(object, 2), &dtype) ||
-      !ReadShape(PyTuple_GET_ITEM(object, 3), &meta.shape)) {
+      !ReadNumbers(PyTuple_GET_ITEM(object, 3), "a shape is a sequence of integers", &meta.shape)) {
     return false;
   }
   if (dtype < 0 || dtype >= kDataTypes) {
@@ -140,6 +141,10 @@ bool ReadEntry(const Arguments& arguments, Entry* entry) {
       !Read(arguments.value[6], &root) || !Read(arguments.value[7], &set)) {
     return false;
   }
+  PyObject* splits = arguments.value[9];
+  if (splits != nullptr && splits != Py_None &&
+      !ReadNumbers(splits, "splits are a sequence of integers", &request.splits))
+    return false;
   if (kind < 0 || kind > static_cast<int64_t>(OpKind::kJoin) || op < 0 ||
       op > static_cast<int64_t>(ReduceOp::kProduct)) {
     PyErr_SetString(PyExc_ValueError, "unknown operation or reduction");
@@ -171,7 +176,7 @@ HandlePtr Start(PyObject* const* args, Py_ssize_t count, PyObject* names, bool u
   Entry entry;
   if (!arguments.Collect(args, count, names) || !ReadEntry(arguments, &entry)) return nullptr;
   entry.urgent = urgent;
-  *keep = arguments.value[kParameters - 1];
+  *keep = arguments.value[kKeep];
   *engine = CurrentEngine();
   HandlePtr handle;
   const Status status = *engine == nullptr ? Status(Code::kNotInitialized, kNotInitialized)

@@ -101,6 +101,38 @@ std::shared_ptr<Engine> NeedEngine() {
 
 std::map<std::string, uint64_t> GetCounters() { return NeedEngine()->CountersNow(); }
 
+uint32_t AddProcessSet(std::vector<int> ranks) {
+  uint32_t id = 0;
+  const std::shared_ptr<Engine> engine = NeedEngine();
+  Status status;
+  {
+    const py::gil_scoped_release release;
+    status = engine->AddProcessSet(std::move(ranks), &id);
+  }
+  ThrowIfError(status);
+  return id;
+}
+
+void RemoveProcessSet(uint32_t id) {
+  const std::shared_ptr<Engine> engine = NeedEngine();
+  Status status;
+  {
+    const py::gil_scoped_release release;
+    status = engine->RemoveProcessSet(id);
+  }
+  ThrowIfError(status);
+}
+
+bool AwaitStacksRequest() {
+  const std::shared_ptr<Engine> engine = CurrentEngine();
+  const py::gil_scoped_release release;
+  return engine != nullptr && engine->AwaitStacksRequest();
+}
+
+void ShowStacks() { NeedEngine()->ShowStacks(); }
+
+std::vector<std::string> InFlight(uint32_t process_set) { return NeedEngine()->InFlight(process_set); }
+
 void StartTimeline(const std::string& path, bool mark_cycles) {
   ThrowIfError(NeedEngine()->StartTimeline(path, mark_cycles));
 }
@@ -126,9 +158,13 @@ void AddConstants(py::module_& module) {
   module.attr("ALLGATHER") = static_cast<int>(OpKind::kAllgather);
   module.attr("BROADCAST") = static_cast<int>(OpKind::kBroadcast);
   module.attr("BARRIER") = static_cast<int>(OpKind::kBarrier);
+  module.attr("ALLTOALL") = static_cast<int>(OpKind::kAlltoall);
+  module.attr("REDUCESCATTER") = static_cast<int>(OpKind::kReducescatter);
+  module.attr("JOIN") = static_cast<int>(OpKind::kJoin);
   module.attr("LINK_WATCH") = static_cast<int>(LinkRole::kWatch);
   module.attr("LINK_CONTROL") = static_cast<int>(LinkRole::kControl);
   module.attr("LINK_DATA") = static_cast<int>(LinkRole::kData);
+  module.attr("LINK_SHARE") = static_cast<int>(LinkRole::kShare);
   module.attr("DTYPES") = DataTypes();
 }
 
@@ -144,6 +180,11 @@ void BindModule(py::module_& module) {
   module.def("is_initialized", [] { return CurrentEngine() != nullptr; });
   module.def("topology", &GetTopology);
   module.def("counters", &GetCounters);
+  module.def("add_process_set", &AddProcessSet, arg("ranks"));
+  module.def("remove_process_set", &RemoveProcessSet, arg("process_set"));
+  module.def("await_stacks_request", &AwaitStacksRequest);
+  module.def("show_stacks", &ShowStacks);
+  module.def("in_flight", &InFlight, arg("process_set"));
   module.def("settings", &GetSettings);
   module.def("start_timeline", &StartTimeline, arg("path"), arg("mark_cycles") = false);
   module.def("stop_timeline", &StopTimeline);

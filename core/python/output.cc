@@ -58,6 +58,11 @@ py::capsule MakeCapsule(const Output& output) {
   });
 }
 
+py::bytes BytesOf(const Output& output) {
+  const int64_t bytes = NumElements(output.shape) * static_cast<int64_t>(SizeOf(output.dtype));
+  return {reinterpret_cast<const char*>(output.data.get()), static_cast<size_t>(bytes)};
+}
+
 }  // namespace
 
 void BindOutput(py::module_& module) {
@@ -65,6 +70,7 @@ void BindOutput(py::module_& module) {
       .def_property_readonly("shape", [](const Output& o) { return py::tuple(py::cast(o.shape)); })
       .def_property_readonly("dtype", [](const Output& o) { return static_cast<int>(o.dtype); })
       .def("__dlpack__", [](const Output& o, const py::kwargs&) { return MakeCapsule(o); })
+      .def("tobytes", &BytesOf)
       .def("__dlpack_device__", [](const Output&) { return py::make_tuple(dlpack::kCpu, 0); });
 }
 

@@ -5,7 +5,7 @@
 
 namespace hvd {
 
-// What one caller can get wrong, found before anything is sent.
-Status CheckEntry(const Entry& entry);
+// What one caller can get wrong, found before anything is sent. `members`: how many its process set has.
+Status CheckEntry(const Entry& entry, size_t members);
 
 }  // namespace hvd

@@ -11,6 +11,8 @@ namespace hvd {
 
 namespace {
 
+constexpr int kMostBackOff = 5;
+
 void LogLines(const std::string& report) {
   std::istringstream lines(report);
   for (std::string line; std::getline(lines, line);) Log(LogLevel::kWarning, line);
@@ -21,7 +23,7 @@ void LogLines(const std::string& report) {
 Cycle::Cycle(int rank, CycleOptions options, Queue* queue, AbortCell* abort)
     : rank_(rank), options_(std::move(options)), queue_(queue), abort_(abort) {
   // Often enough that neither limit is overrun by more than a fifth.
-  for (const int64_t limit : {options_.stall_warning_us, options_.stall_failure_us}) {
+  for (const int64_t limit : {options_.stall_warning_us, options_.stall_failure_us, options_.deadlock_us}) {
     if (limit > 0 && (stall_period_us_ == 0 || limit / 5 < stall_period_us_)) stall_period_us_ = limit / 5;
   }
 }
@@ -32,6 +34,7 @@ bool Cycle::Round() {
     return false;
   }
   if (broken_) return false;
+  if (has_errands_.load(std::memory_order_acquire)) RunErrands();
   const int64_t now = NowMicros();
   bool moved = Drain(now);
   const Status status = Tick(now, &moved);
@@ -40,14 +43,57 @@ bool Cycle::Round() {
   return moved;
 }
 
+void Cycle::Post(std::function<void()> errand) {
+  const std::lock_guard<std::mutex> lock(errands_mutex_);
+  errands_.push_back(std::move(errand));
+  has_errands_.store(true, std::memory_order_release);
+}
+
+void Cycle::RunErrands() {
+  std::vector<std::function<void()>> errands;
+  {
+    const std::lock_guard<std::mutex> lock(errands_mutex_);
+    errands.swap(errands_);
+    has_errands_.store(false, std::memory_order_relaxed);
+  }
+  for (const auto& errand : errands) errand();
+}
+
+void Cycle::Dismiss(uint32_t id) {
+  const auto found =
+      std::find_if(sets_.begin(), sets_.end(), [id](const auto& set) { return set->id() == id; });
+  if (found == sets_.end()) return;
+  dismissed_.push_back(std::move(*found));
+  sets_.erase(found);
+}
+
+// Whether a dismissed set has said its last word; what comes for it from now on is dropped.
+bool Cycle::Bury(ProcessSet& set) {
+  if (!set.idle()) return false;
+  for (auto& transport : transports_) transport->Forget(set.id());
+  return true;
+}
+
 bool Cycle::Drain(int64_t now_us) {
   if (!queue_->Take(&taken_, &urged_)) return false;
   drained_us_ = now_us;
-  for (const HandlePtr& handle : taken_) Find(handle->entry.process_set)->Add(handle);
-  for (const HandlePtr& handle : urged_) Find(handle->entry.process_set)->Urge(handle);
+  for (const HandlePtr& handle : taken_) Route(handle);
+  for (const HandlePtr& handle : urged_) {
+    if (ProcessSet* set = Find(handle->entry.process_set)) set->Urge(handle);
+  }
   taken_.clear();
   urged_.clear();
   return true;
+}
+
+void Cycle::Route(const HandlePtr& handle) {
+  if (ProcessSet* set = Find(handle->entry.process_set)) return set->Add(handle);
+  // Submitted by one thread while another removed the set.
+  queue_->Forget(*handle);
+  handle->status =
+      Status::Invalid("'" + handle->name() + "' was submitted to a process set that was removed");
+  if (handle->entry.on_complete) failed_.push_back(handle);
+  handle->done.store(true, std::memory_order_release);
 }
 
 Status Cycle::Tick(int64_t now_us, bool* moved) {
@@ -55,6 +101,11 @@ Status Cycle::Tick(int64_t now_us, bool* moved) {
   for (auto& set : sets_) {
     HVD_RETURN_IF_ERROR(set->Tick(now_us, moved));
     unsent |= !set->idle();
+  }
+  for (size_t i = dismissed_.size(); i-- > 0;) {
+    unsent |= !dismissed_[i]->idle();
+    HVD_RETURN_IF_ERROR(dismissed_[i]->Flush(moved));
+    if (Bury(*dismissed_[i])) dismissed_.erase(dismissed_.begin() + static_cast<int64_t>(i));
   }
   // Last, so that everything that was just posted is known before anybody sleeps.
   for (auto& transport : transports_) {
@@ -81,23 +132,49 @@ void Cycle::Broken(const Status& status) {
 }
 
 void Cycle::CheckStall(int64_t now_us) {
-  const bool warns = options_.stall_warning_us > 0 && now_us >= next_stall_warning_us_;
   next_stall_check_us_ = now_us + stall_period_us_;
-  if (warns) next_stall_warning_us_ = now_us + options_.stall_warning_us;
+  bool stalled = false;
   for (auto& set : sets_) {
     if (set->sequencer() == nullptr) continue;
-    const auto stalled = [&](int64_t since_us) {
-      return negotiate::StallReport(*set->sequencer(), now_us, since_us);
-    };
-    if (warns) LogLines(stalled(options_.stall_warning_us));
-    if (options_.stall_failure_us == 0) continue;
-    const std::string report = stalled(options_.stall_failure_us);
-    if (!report.empty()) options_.on_failure(rank_, report);
+    if (options_.stall_warning_us > 0) stalled |= Warn(*set->sequencer(), now_us);
+    const std::string verdict = Verdict(*set->sequencer(), now_us);
+    if (!verdict.empty()) options_.on_failure(rank_, verdict);
+  }
+  if (!stalled) {
+    next_stall_warning_us_ = 0;
+    stall_warnings_ = 0;
+  } else if (now_us >= next_stall_warning_us_) {
+    // What goes on for long is said less and less often.
+    stall_warnings_ = std::min(stall_warnings_ + 1, kMostBackOff);
+    next_stall_warning_us_ = now_us + (options_.stall_warning_us << (stall_warnings_ - 1));
   }
 }
 
+// Whether something is stalled; says so when it is time to.
+bool Cycle::Warn(const negotiate::Sequencer& sequencer, int64_t now_us) {
+  const std::string report = negotiate::StallReport(sequencer, now_us, options_.stall_warning_us);
+  if (report.empty() || now_us < next_stall_warning_us_) return !report.empty();
+  LogLines(report);
+  if (stall_warnings_ == 0) options_.on_stall();
+  return true;
+}
+
+// Why a stall ends the job by now; empty: it does not.
+std::string Cycle::Verdict(const negotiate::Sequencer& sequencer, int64_t now_us) const {
+  if (options_.stall_failure_us > 0) {
+    const std::string report = negotiate::StallReport(sequencer, now_us, options_.stall_failure_us);
+    if (!report.empty()) return report;
+  }
+  if (options_.deadlock_us == 0 || options_.everybody_blocked_us() < options_.deadlock_us) return "";
+  const std::string report = negotiate::StallReport(sequencer, now_us, options_.deadlock_us);
+  if (report.empty()) return "";
+  return "deadlock: every rank waits in the library, so nobody can submit what is missing.\n" + report;
+}
+
 void Cycle::Arm(bool sleeping) {
-  for (auto& window : windows_) window->Arm(sleeping);
+  for (auto& set : sets_) {
+    if (set->window() != nullptr) set->window()->Arm(sleeping);
+  }
 }
 
 void Cycle::AddPollFds(std::vector<pollfd>* fds) const {
@@ -150,14 +227,14 @@ void Cycle::FailAll(const Status& status) {
 void Cycle::Close() {
   for (auto& transport : transports_) transport->Close();
   sets_.clear();
+  dismissed_.clear();
   transports_.clear();
-  windows_.clear();
 }
 
 ProcessSet* Cycle::Find(uint32_t id) {
   const auto found =
       std::find_if(sets_.begin(), sets_.end(), [id](const auto& set) { return set->id() == id; });
-  return found->get();
+  return found == sets_.end() ? nullptr : found->get();
 }
 
 }  // namespace hvd

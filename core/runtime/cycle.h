@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,10 @@ namespace hvd {
 struct CycleOptions {
   int64_t stall_warning_us = 10000000;  // 0 = never
   int64_t stall_failure_us = 0;         // 0 = never
+  int64_t deadlock_us = 0;              // the failure of a proved deadlock; 0 = never
+  // For how long every rank of the job has been Blocked.
+  std::function<int64_t()> everybody_blocked_us;
+  std::function<void()> on_stall;  // a stall is reported for the first time
   // A link is lost or this rank cannot go on; the cause comes back through the abort cell.
   std::function<void(int culprit, std::string reason)> on_failure;
 };
@@ -27,15 +32,20 @@ class Cycle {
  public:
   Cycle(int rank, CycleOptions options, Queue* queue, AbortCell* abort);
 
-  void Own(std::unique_ptr<Window> window) { windows_.push_back(std::move(window)); }
   void Own(std::unique_ptr<Transport> transport) { transports_.push_back(std::move(transport)); }
   void Own(std::unique_ptr<ProcessSet> set) { sets_.push_back(std::move(set)); }
+  // Lets go of a set on which nothing is in flight on any rank, once its last control bytes are sent.
+  void Dismiss(uint32_t id);
+
+  // Has `errand` run at the start of the next round, before submissions are taken. Callable without the lock.
+  void Post(std::function<void()> errand);
 
   // True when anything moved: another round may find more.
   bool Round();
 
   // There is something that a round may move, now or when a peer acts. Callable without the lock.
   bool HasWork() const { return queue_->in_flight() > 0 || unsent_.load(); }
+  const std::vector<std::unique_ptr<Transport>>& transports() const { return transports_; }
 
   // See Window::Arm.
   void Arm(bool sleeping);
@@ -56,23 +66,31 @@ class Cycle {
   void Close();
 
  private:
+  void RunErrands();
   bool Drain(int64_t now_us);
+  void Route(const HandlePtr& handle);
+  bool Bury(ProcessSet& set);
   Status Tick(int64_t now_us, bool* moved);
   void Broken(const Status& status);
   void CheckStall(int64_t now_us);
+  bool Warn(const negotiate::Sequencer& sequencer, int64_t now_us);
+  std::string Verdict(const negotiate::Sequencer& sequencer, int64_t now_us) const;
   ProcessSet* Find(uint32_t id);
 
   int rank_;
   CycleOptions options_;
   Queue* queue_;
   AbortCell* abort_;
-  // Destroyed in reverse: sets let go of windows and transports first.
-  std::vector<std::unique_ptr<Window>> windows_;
+  // Destroyed in reverse: sets let go of transports first.
   std::vector<std::unique_ptr<Transport>> transports_;
   std::vector<std::unique_ptr<ProcessSet>> sets_;
+  std::vector<std::unique_ptr<ProcessSet>> dismissed_;  // bytes of theirs are still to be sent
   std::vector<HandlePtr> taken_;
   std::vector<HandlePtr> urged_;
   std::vector<HandlePtr> failed_;
+  std::mutex errands_mutex_;  // guards errands_
+  std::vector<std::function<void()>> errands_;
+  std::atomic<bool> has_errands_{false};
   std::atomic<bool> unsent_{false};  // control bytes wait for room
   std::atomic<uint64_t> rounds_{0};
   bool broken_ = false;  // reported; the cause has not come back yet
@@ -80,6 +98,7 @@ class Cycle {
   int64_t stall_period_us_ = 0;  // 0 = no check
   int64_t next_stall_check_us_ = 0;
   int64_t next_stall_warning_us_ = 0;
+  int stall_warnings_ = 0;  // since something stalls
 };
 
 }  // namespace hvd

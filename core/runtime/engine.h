@@ -54,6 +54,22 @@ class Engine {
   // Fails what is in flight, says goodbye, joins all threads. Idempotent.
   virtual void Shutdown() = 0;
 
+  // Adds a process set of these ranks (ascending), and gives its id. Collective and blocking: every rank of
+  // the job calls it with equal members, also those outside, and all get an error if one does.
+  virtual Status AddProcessSet(std::vector<int> members, uint32_t* id) = 0;
+
+  // Likewise. An error, on every rank, when some rank has operations in flight on the set.
+  virtual Status RemoveProcessSet(uint32_t id) = 0;
+
+  // The public names of this rank's operations in flight on a set, oldest first.
+  virtual std::vector<std::string> InFlight(uint32_t process_set) = 0;
+
+  // For the thread of the host language that can see its own stacks: blocks until some rank asks that they be
+  // shown. False: shut down.
+  virtual bool AwaitStacksRequest() = 0;
+  // Asks all ranks, this one too.
+  virtual void ShowStacks() = 0;
+
   // Needs HOROVOD_TIMELINE to have been set, else an error: without it nothing is recorded.
   virtual Status StartTimeline(const std::string& path, bool mark_cycles) = 0;
   virtual Status StopTimeline() = 0;

@@ -1,9 +1,11 @@
 #include "runtime/executor.h"
 
 #include <algorithm>
+#include <cstring>
 #include <numeric>
 #include <string>
 
+#include "collective/kernels.h"
 #include "fusion/plan.h"
 
 namespace hvd {
@@ -14,34 +16,58 @@ int64_t BytesOf(const negotiate::TensorMeta& meta) {
   return NumElements(meta.shape) * static_cast<int64_t>(SizeOf(meta.dtype));
 }
 
-// `rank_bytes` of an allgather; plans must not depend on this rank's own part.
-fusion::Ready Describe(const negotiate::Request& request, size_t tensor,
+// Plans must not depend on this rank's own part.
+fusion::Ready Describe(const negotiate::Request& request, size_t tensor, double prescale,
                        const std::vector<int64_t>& rank_bytes) {
   fusion::Ready ready;
   ready.kind = request.kind;
   ready.op = request.reduce_op;
-  ready.prescale = request.prescale;
+  ready.prescale = prescale;
   ready.postscale = request.postscale;
   ready.root = request.root;
   ready.device = request.device;
   ready.dtype = request.tensors[tensor].dtype;
-  ready.bytes = request.kind == OpKind::kAllgather
+  ready.bytes = HasResultSizes(request.kind)
                     ? std::accumulate(rank_bytes.begin(), rank_bytes.end(), int64_t{0})
                     : BytesOf(request.tensors[tensor]);
   return ready;
 }
 
 // Integer division of a Sum is part of the operation, so it travels apart from the factors.
-Reduction ReductionOf(const negotiate::Request& request, DataType dtype, int64_t members) {
+Reduction ReductionOf(const negotiate::Request& request, double prescale, DataType dtype, int64_t members) {
   const bool average = request.reduce_op == ReduceOp::kAverage;
-  return {dtype, average ? ReduceOp::kSum : request.reduce_op, request.prescale, request.postscale,
+  return {dtype, average ? ReduceOp::kSum : request.reduce_op, prescale, request.postscale,
           average ? members : 1};
 }
 
-std::string UpperName(OpKind kind) {
-  std::string name = Name(kind);
-  std::transform(name.begin(), name.end(), name.begin(), ::toupper);
-  return name;
+// A rank that has joined brings the identity of Min, Max and Product, which a factor would spoil: so with one
+// of those absent the others apply the factor to copies of their tensors first.
+Status PrescaleAhead(Handle* handle, double* prescale) {
+  const negotiate::Request& request = handle->entry.request;
+  const bool linear = request.reduce_op == ReduceOp::kSum || request.reduce_op == ReduceOp::kAverage ||
+                      request.reduce_op == ReduceOp::kAdasum;
+  const bool reduces = request.kind == OpKind::kAllreduce || request.kind == OpKind::kReducescatter;
+  if (!reduces || linear || *prescale == 1.0) return Status::Ok();
+  const Reduction scaling{DataType::kFloat32, ReduceOp::kSum, *prescale, 1.0, 1};
+  *prescale = 1.0;
+  if (handle->entry.stand_in) return Status::Ok();
+  for (size_t t = 0; t < request.tensors.size(); ++t) {
+    Output& copy = handle->kept.emplace_back();
+    HVD_RETURN_IF_ERROR(Output::Allocate(request.tensors[t].dtype, request.tensors[t].shape, &copy));
+    Reduction reduction = scaling;
+    reduction.dtype = copy.dtype;
+    const void* source = handle->entry.buffers[t].input;
+    void* destination = copy.data.get();
+    kernels::Reduce(reduction, &source, 1, &destination, 1, NumElements(copy.shape));
+    handle->entry.buffers[t].input = copy.data.get();
+  }
+  return Status::Ok();
+}
+
+Status Numbers(const std::vector<int64_t>& numbers, Output* output) {
+  HVD_RETURN_IF_ERROR(Output::Allocate(DataType::kInt64, {static_cast<int64_t>(numbers.size())}, output));
+  std::memcpy(output->data.get(), numbers.data(), numbers.size() * sizeof(int64_t));
+  return Status::Ok();
 }
 
 }  // namespace
@@ -53,7 +79,7 @@ Status Executor::Add(std::vector<Decided> decided, int64_t fusion_threshold) {
   std::vector<fusion::Ready> ready;
   ready.reserve(parts.size());
   for (const Part& part : parts) {
-    ready.push_back(Describe(part.handle->entry.request, part.tensor, part.rank_bytes));
+    ready.push_back(Describe(part.handle->entry.request, part.tensor, part.prescale, part.sizes.rank_bytes));
   }
   for (const std::vector<size_t>& group : fusion::Plan(ready, fusion_threshold)) {
     std::vector<Part> together;
@@ -71,51 +97,43 @@ Status Executor::Prepare(Decided decided, std::vector<Part>* parts) {
     Complete(handle, {Code::kMismatch, decided.decision.error});
     return Status::Ok();
   }
+  if (request.kind == OpKind::kJoin) HVD_RETURN_IF_ERROR(PrepareJoin(handle, decided.decision));
   if (request.tensors.empty()) {
     waiting_.push_back(BarrierJob(handle));
     return Status::Ok();
   }
+  double prescale = request.prescale;
+  if (decided.decision.partial) HVD_RETURN_IF_ERROR(PrescaleAhead(handle.get(), &prescale));
   handle->running = request.tensors.size();
   for (size_t t = 0; t < request.tensors.size(); ++t) {
-    Part part{handle, t, {}};
-    if (request.kind == OpKind::kAllgather) {
-      HVD_RETURN_IF_ERROR(PrepareAllgather(handle, decided.decision, t, &part.rank_bytes));
-    }
+    Part part{handle, t, prescale, {}};
+    if (HasResultSizes(request.kind)) HVD_RETURN_IF_ERROR(PrepareResult(handle, decided.decision, &part));
     parts->push_back(std::move(part));
   }
   return Status::Ok();
 }
 
-Status Executor::PrepareAllgather(const HandlePtr& handle, const negotiate::Decision& decision, size_t tensor,
-                                  std::vector<int64_t>* rank_bytes) {
-  const negotiate::TensorMeta& meta = handle->entry.request.tensors[tensor];
-  const size_t size = members_.size();
-  if (decision.sizes.size() != size * handle->entry.request.tensors.size()) {
-    return Status::Aborted("a response carries the wrong number of sizes for '" + handle->name() + "'");
-  }
-  Shape shape = meta.shape.empty() ? Shape{1} : meta.shape;
-  Shape row(shape.begin() + 1, shape.end());
-  const int64_t row_bytes = NumElements(row) * static_cast<int64_t>(SizeOf(meta.dtype));
-  shape[0] = 0;
-  for (size_t r = 0; r < size; ++r) {
-    const int64_t rows = decision.sizes[tensor * size + r];
-    int64_t bytes = 0;
-    if (rows < 0 || __builtin_mul_overflow(rows, row_bytes, &bytes) ||
-        __builtin_add_overflow(shape[0], rows, &shape[0])) {
-      return Status::Aborted("a response carries impossible sizes for '" + handle->name() + "'");
-    }
-    rank_bytes->push_back(bytes);
-  }
-  if (handle->entry.buffers[tensor].output != nullptr) return Status::Ok();
-  handle->outputs.resize(handle->entry.request.tensors.size());
-  return Output::Allocate(meta.dtype, std::move(shape), &handle->outputs[tensor]);
+Status Executor::PrepareResult(const HandlePtr& handle, const negotiate::Decision& decision, Part* part) {
+  const negotiate::Request& request = handle->entry.request;
+  HVD_RETURN_IF_ERROR(FindResultSizes(request, part->tensor, decision.sizes,
+                                      static_cast<int>(members_.size()), rank_, &part->sizes));
+  if (handle->entry.buffers[part->tensor].output != nullptr) return Status::Ok();
+  const bool alltoall = request.kind == OpKind::kAlltoall;
+  handle->outputs.resize(request.tensors.size() + (alltoall ? 1 : 0));
+  if (alltoall) HVD_RETURN_IF_ERROR(Numbers(part->sizes.received, &handle->outputs.back()));
+  return Output::Allocate(request.tensors[part->tensor].dtype, part->sizes.shape,
+                          &handle->outputs[part->tensor]);
+}
+
+Status Executor::PrepareJoin(const HandlePtr& handle, const negotiate::Decision& decision) {
+  return Numbers(decision.sizes, &handle->outputs.emplace_back());
 }
 
 // What has no tensor (a barrier, an empty group) still happens on all ranks together.
 Executor::Job Executor::BarrierJob(const HandlePtr& handle) {
   Job job;
   job.spec.kind = OpKind::kBarrier;
-  job.parts.push_back({handle, 0, {}});
+  job.parts.push_back({handle, 0, 1.0, {}});
   handle->running = 1;
   return job;
 }
@@ -124,7 +142,8 @@ Executor::Job Executor::MakeJob(std::vector<Part> parts) const {
   Job job;
   const negotiate::Request& first = parts.front().handle->entry.request;
   job.spec.kind = first.kind;
-  job.spec.reduction = ReductionOf(first, first.tensors[parts.front().tensor].dtype, members_.size());
+  job.spec.reduction = ReductionOf(first, parts.front().prescale, first.tensors[parts.front().tensor].dtype,
+                                   static_cast<int64_t>(members_.size()));
   job.spec.root =
       static_cast<int>(std::find(members_.begin(), members_.end(), first.root) - members_.begin());
   job.spec.pieces.reserve(parts.size());
@@ -134,8 +153,10 @@ Executor::Job Executor::MakeJob(std::vector<Part> parts) const {
     // An empty tensor may have no address at all.
     const bool ours = buffer.output == nullptr && !handle.outputs.empty();
     std::byte* output = ours ? handle.outputs[part.tensor].data.get() : buffer.output;
-    job.spec.pieces.push_back({buffer.input, output, BytesOf(handle.entry.request.tensors[part.tensor])});
-    if (first.kind == OpKind::kAllgather) job.spec.rank_bytes.push_back(part.rank_bytes);
+    const bool sized = HasResultSizes(first.kind);
+    const int64_t bytes = sized ? part.sizes.input_bytes : BytesOf(handle.entry.request.tensors[part.tensor]);
+    job.spec.pieces.push_back({buffer.input, output, bytes});
+    if (sized) job.spec.rank_bytes.push_back(part.sizes.rank_bytes);
   }
   job.parts = std::move(parts);
   return job;
@@ -170,13 +191,12 @@ void Executor::Start(Job job) {
   Count(counters_->collectives);
   Count(counters_->tensors, job.parts.size());
   for (const Piece& piece : job.spec.pieces) Count(counters_->bytes, static_cast<uint64_t>(piece.bytes));
-  if (events_ != nullptr) Trace(job, true);
+  if (events_ != nullptr) Trace(job);
   machine_ = backend_->Start(std::move(job.spec));
   current_ = std::move(job);
 }
 
 void Executor::Finish(Job& job) {
-  if (events_ != nullptr) Trace(job, false);
   for (Part& part : job.parts) {
     if (--part.handle->running == 0) Complete(part.handle, Status::Ok());
   }
@@ -184,19 +204,21 @@ void Executor::Finish(Job& job) {
 }
 
 void Executor::Complete(const HandlePtr& handle, Status status) {
-  queue_->Forget(*handle);
+  if (!handle->entry.stand_in) queue_->Forget(*handle);
+  if (events_ != nullptr) events_->End(handle->id);
+  handle->kept.clear();
   handle->status = std::move(status);
   if (handle->entry.on_complete) finished_.push_back(handle);
   handle->done.store(true, std::memory_order_release);
 }
 
-void Executor::Trace(const Job& job, bool begin) {
+// A group has one row, so one event.
+void Executor::Trace(const Job& job) {
+  const Handle* last = nullptr;
   for (const Part& part : job.parts) {
-    if (begin) {
-      events_->Begin(part.handle->name(), UpperName(part.handle->entry.request.kind));
-    } else {
-      events_->End(part.handle->name());
-    }
+    if (part.handle.get() == last) continue;
+    last = part.handle.get();
+    events_->Phase(last->id, OperationPhase(last->entry.request.kind));
   }
 }
 

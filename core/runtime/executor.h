@@ -9,6 +9,7 @@
 #include "runtime/counters.h"
 #include "runtime/member.h"
 #include "runtime/queue.h"
+#include "runtime/result_sizes.h"
 
 namespace hvd {
 
@@ -17,9 +18,11 @@ namespace hvd {
 // (they share the set's board and links); those of different sets interleave.
 class Executor {
  public:
-  Executor(std::vector<int> members, std::unique_ptr<Backend> backend, Queue* queue, Counters* counters,
-           EventSink* events)
+  // `members` are global ranks, `rank` is this rank's position among them.
+  Executor(std::vector<int> members, int rank, std::unique_ptr<Backend> backend, Queue* queue,
+           Counters* counters, EventSink* events)
       : members_(std::move(members)),
+        rank_(rank),
         backend_(std::move(backend)),
         queue_(queue),
         counters_(counters),
@@ -42,7 +45,8 @@ class Executor {
   struct Part {
     HandlePtr handle;
     size_t tensor;
-    std::vector<int64_t> rank_bytes;  // allgather
+    double prescale;
+    ResultSizes sizes;  // where the kind has any
   };
   struct Job {
     CollectiveSpec spec;
@@ -50,16 +54,17 @@ class Executor {
   };
 
   Status Prepare(Decided decided, std::vector<Part>* parts);
-  Status PrepareAllgather(const HandlePtr& handle, const negotiate::Decision& decision, size_t tensor,
-                          std::vector<int64_t>* rank_bytes);
+  Status PrepareResult(const HandlePtr& handle, const negotiate::Decision& decision, Part* part);
+  static Status PrepareJoin(const HandlePtr& handle, const negotiate::Decision& decision);
   Job MakeJob(std::vector<Part> parts) const;
   static Job BarrierJob(const HandlePtr& handle);
   void Start(Job job);
   void Finish(Job& job);
   void Complete(const HandlePtr& handle, Status status);
-  void Trace(const Job& job, bool begin);
+  void Trace(const Job& job);
 
-  std::vector<int> members_;  // global ranks
+  std::vector<int> members_;
+  int rank_;
   std::unique_ptr<Backend> backend_;
   Queue* queue_;
   Counters* counters_;

@@ -27,6 +27,7 @@ Status Output::Allocate(DataType dtype, Shape shape, Output* output) {
 }
 
 std::string Handle::name() const {
+  if (entry.request.kind == OpKind::kJoin) return Name(OpKind::kJoin);
   if (ordinal == 0) return entry.request.name;
   return std::string(Name(entry.request.kind)) + ".noname." + std::to_string(ordinal);
 }

@@ -37,6 +37,8 @@ struct Entry {
   bool urgent = false;  // the submitter is about to wait for it
   // Called once, from whichever thread completes the operation, without the progress lock.
   std::function<void(const Status&)> on_complete;
+  // Not submitted here: this rank has joined and takes part without data of its own.
+  bool stand_in = false;
 };
 
 // The life of one operation: queued -> announced -> decided -> running -> done.
@@ -47,13 +49,16 @@ struct Handle {
   Entry entry;
   uint64_t id = 0;  // number of the submission on this rank
   uint64_t generation = 0;
-  uint64_t ordinal = 0;    // n-th unnamed operation of the set; 0 = named
+  uint64_t ordinal = 0;    // n-th unnamed operation of the set; 0 = named, or a join
   uint64_t announced = 0;  // place in this rank's announcements to the set, from 1; 0 = not yet
   int64_t submitted_us = 0;
   std::atomic<bool> decided{false};  // a response has named it
   size_t running = 0;                // collectives of this operation that are not complete
   Status status;
-  std::vector<Output> outputs;  // by tensor; empty when the core allocated none
+  // By tensor; empty when the core allocated none. Behind that of an alltoall, the rows received from each
+  // member (int64); of a join, the last rank to join (int64).
+  std::vector<Output> outputs;
+  std::vector<Output> kept;  // memory that the buffers of the entry point into, where it is the core's
   std::atomic<bool> done{false};
 
   std::string name() const;  // the public name, for messages

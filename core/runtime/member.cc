@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
+
+#include "runtime/stand_in.h"
 
 namespace hvd {
 
@@ -9,19 +12,14 @@ using negotiate::Announcement;
 using negotiate::Decision;
 using negotiate::kNoId;
 
-namespace {
-
-// "NEGOTIATE_ALLREDUCE"
-std::string NegotiatePhase(OpKind kind) {
-  std::string phase = std::string("NEGOTIATE_") + Name(kind);
-  std::transform(phase.begin(), phase.end(), phase.begin(), ::toupper);
-  return phase;
-}
-
-}  // namespace
-
 void Member::Add(const HandlePtr& handle) {
   const negotiate::Request& request = handle->entry.request;
+  if (events_ != nullptr) events_->Begin(handle->id, set_, request.name, NegotiatePhase(request.kind));
+  if (request.kind == OpKind::kJoin) {
+    join_ = handle;
+    message_.joins = true;
+    return;
+  }
   Announcement announcement;
   announcement.id = cache_.Find(request);
   announcement.ordinal = handle->ordinal;
@@ -31,7 +29,7 @@ void Member::Add(const HandlePtr& handle) {
   } else {
     Count(counters_->cache_hits);
   }
-  if (request.kind == OpKind::kAllgather) announcement.sizes = negotiate::SizesOf(request);
+  announcement.sizes = negotiate::SizesOf(request);
   if (handle->ordinal != 0) {
     unnamed_.emplace(handle->ordinal, handle);
   } else if (announcement.id != kNoId) {
@@ -41,7 +39,6 @@ void Member::Add(const HandlePtr& handle) {
   message_.announcements.push_back(std::move(announcement));
   handle->announced = ++announced_;
   if (handle->entry.urgent) urgent_ = announced_;
-  if (events_ != nullptr) events_->Begin(handle->name(), NegotiatePhase(request.kind));
 }
 
 void Member::Urge(const HandlePtr& handle) {
@@ -49,7 +46,7 @@ void Member::Urge(const HandlePtr& handle) {
 }
 
 bool Member::TakeMessage(negotiate::AnnounceMessage* message) {
-  if (message_.announcements.empty() && urgent_ == urgent_sent_) return false;
+  if (message_.announcements.empty() && !message_.joins && urgent_ == urgent_sent_) return false;
   message_.urgent = urgent_sent_ = urgent_;
   *message = std::move(message_);
   message_ = {};
@@ -71,6 +68,35 @@ HandlePtr Member::Claim(const Decision& decision) {
   return handle;
 }
 
+// What this rank has joined instead of submitting: it takes part with a stand-in.
+Status Member::StandIn(const Decision& decision, HandlePtr* handle) const {
+  if (join_ == nullptr || !decision.partial) {
+    return Status::Aborted("a response names '" + decision.name + "', which this rank has not announced");
+  }
+  if (!decision.error.empty()) return Status::Ok();  // of no concern here
+  if (decision.known && decision.id < cache_.size()) {
+    return MakeStandIn(set_, cache_.At(decision.id), decision.ordinal, handle);
+  }
+  if (decision.request) return MakeStandIn(set_, *decision.request, decision.ordinal, handle);
+  return Status::Aborted("a response names an operation without describing it to a rank that has joined");
+}
+
+Status Member::MatchOne(Decision decision, std::vector<Decided>* decided) {
+  HandlePtr handle = Claim(decision);
+  if (handle != nullptr && handle->decided) {
+    return Status::Aborted("a response names '" + handle->name() + "' a second time");
+  }
+  if (handle == nullptr) HVD_RETURN_IF_ERROR(StandIn(decision, &handle));
+  if (handle == nullptr) return Status::Ok();
+  handle->decided = true;
+  if (!decision.known && decision.id != kNoId) {
+    HVD_RETURN_IF_ERROR(cache_.Learn(decision.id, handle->entry.request));
+  }
+  if (events_ != nullptr) events_->Phase(handle->id, kQueuePhase);
+  decided->push_back({std::move(handle), std::move(decision)});
+  return Status::Ok();
+}
+
 Status Member::Match(negotiate::Response response, std::vector<Decided>* decided) {
   if (response.number != ++responses_) {
     return Status::Aborted("response " + std::to_string(response.number) + " of process set " +
@@ -79,17 +105,15 @@ Status Member::Match(negotiate::Response response, std::vector<Decided>* decided
   if (events_ != nullptr) events_->MarkCycle();
   decided->reserve(response.decisions.size());
   for (Decision& decision : response.decisions) {
-    HandlePtr handle = Claim(decision);
-    if (handle == nullptr || handle->decided) {
-      return Status::Aborted("a response names '" + decision.name + "', which this rank has not announced");
-    }
-    handle->decided = true;
-    if (!decision.known && decision.id != kNoId) {
-      HVD_RETURN_IF_ERROR(cache_.Learn(decision.id, handle->entry.request));
-    }
-    if (events_ != nullptr) events_->End(handle->name());
-    decided->push_back({std::move(handle), std::move(decision)});
+    HVD_RETURN_IF_ERROR(MatchOne(std::move(decision), decided));
   }
+  if (response.last_joined < 0) return Status::Ok();
+  if (join_ == nullptr) return Status::Aborted("a response ends a join that this rank has not begun");
+  Decided& joined = decided->emplace_back();
+  joined.handle = std::exchange(join_, nullptr);
+  joined.handle->decided = true;
+  if (events_ != nullptr) events_->Phase(joined.handle->id, kQueuePhase);
+  joined.decision.sizes = {response.last_joined};
   return Status::Ok();
 }
 

@@ -35,6 +35,8 @@ class Member {
 
  private:
   HandlePtr Claim(const negotiate::Decision& decision);
+  Status MatchOne(negotiate::Decision decision, std::vector<Decided>* decided);
+  Status StandIn(const negotiate::Decision& decision, HandlePtr* handle) const;
 
   uint32_t set_;
   negotiate::ResponseCache cache_;
@@ -49,6 +51,7 @@ class Member {
   uint64_t responses_ = 0;
   std::vector<HandlePtr> by_id_;                     // announced by cached id
   std::unordered_map<uint64_t, HandlePtr> unnamed_;  // by ordinal
+  HandlePtr join_;                                   // this rank has joined until it completes
 };
 
 }  // namespace hvd

@@ -1,5 +1,6 @@
 #include "runtime/process_set.h"
 
+#include <algorithm>
 #include <cstring>
 
 namespace hvd {
@@ -29,15 +30,21 @@ Status Open(std::string_view bytes, Envelope* envelope, Response* response) {
   return negotiate::Decode(bytes.substr(sizeof *envelope), response);
 }
 
+int PositionOf(const ProcessSetOptions& options) {
+  const auto found = std::find(options.members.begin(), options.members.end(), options.rank);
+  return static_cast<int>(found - options.members.begin());
+}
+
 }  // namespace
 
-ProcessSet::ProcessSet(const ProcessSetOptions& options, std::unique_ptr<Control> control,
-                       std::unique_ptr<Backend> backend, Queue* queue, Counters* counters, EventSink* events)
+ProcessSet::ProcessSet(const ProcessSetOptions& options, ProcessSetWires wires, Queue* queue,
+                       Counters* counters, EventSink* events)
     : options_(options),
-      control_(std::move(control)),
+      window_(std::move(wires.window)),
+      control_(std::move(wires.control)),
       counters_(counters),
       member_(options.id, queue, counters, events),
-      executor_(options.members, std::move(backend), queue, counters, events) {
+      executor_(options.members, PositionOf(options), std::move(wires.backend), queue, counters, events) {
   if (options.rank != options.members.front()) return;
   negotiate::SequencerOptions sequencing = options.sequencer;
   sequencing.members = options.members;

@@ -8,6 +8,7 @@
 #include "runtime/control.h"
 #include "runtime/executor.h"
 #include "runtime/member.h"
+#include "transport/window.h"
 
 namespace hvd {
 
@@ -20,12 +21,19 @@ struct ProcessSetOptions {
   negotiate::SequencerOptions sequencer;
 };
 
+// What a process set talks and computes over. `window`: null over links.
+struct ProcessSetWires {
+  std::unique_ptr<Window> window;
+  std::unique_ptr<Control> control;
+  std::unique_ptr<Backend> backend;
+};
+
 // Everything that one process set needs on one rank: its member, its sequencer (on the set's first rank),
 // the control messages between them and the executor. Belongs to the holder of the progress lock.
 class ProcessSet {
  public:
-  ProcessSet(const ProcessSetOptions& options, std::unique_ptr<Control> control,
-             std::unique_ptr<Backend> backend, Queue* queue, Counters* counters, EventSink* events);
+  ProcessSet(const ProcessSetOptions& options, ProcessSetWires wires, Queue* queue, Counters* counters,
+             EventSink* events);
 
   void Add(const HandlePtr& handle) { member_.Add(handle); }
   void Urge(const HandlePtr& handle) { member_.Urge(handle); }
@@ -36,11 +44,14 @@ class ProcessSet {
   // When Tick has something to do though nothing arrives; -1 = never.
   negotiate::Micros Deadline() const { return sequencer_ ? sequencer_->Deadline() : -1; }
   bool idle() const { return control_->idle(); }
+  // Sends what is left to send, and does nothing else.
+  Status Flush(bool* moved) { return control_->Progress(moved); }
 
   uint32_t id() const { return options_.id; }
   const std::vector<int>& members() const { return options_.members; }
   const negotiate::Sequencer* sequencer() const { return sequencer_ ? &*sequencer_ : nullptr; }
   Executor& executor() { return executor_; }
+  Window* window() { return window_.get(); }  // null over links
 
  private:
   Status Announce(negotiate::Micros now, bool* moved);
@@ -50,6 +61,7 @@ class ProcessSet {
   Status CarryOut(negotiate::Response response, int64_t fusion_threshold);
 
   ProcessSetOptions options_;
+  std::unique_ptr<Window> window_;  // outlives what lies in it
   std::unique_ptr<Control> control_;
   Counters* counters_;
   Member member_;

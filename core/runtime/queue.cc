@@ -20,10 +20,17 @@ Status Queue::Push(const HandlePtr& handle) {
   const Entry& entry = handle->entry;
   const std::lock_guard<std::mutex> lock(mutex_);
   Set& set = sets_[entry.process_set];
+  if (set.joined) {
+    return Status::Invalid("this rank has joined (hvd.join()) and can submit nothing until all ranks have: " +
+                           std::string(Name(entry.request.kind)) + " of '" + entry.request.name + "'");
+  }
   handle->id = ++next_id_;
-  if (entry.request.name.empty()) {
+  if (entry.request.kind == OpKind::kJoin) {
+    set.joined = true;
+    nameless_.emplace(handle->id, handle);
+  } else if (entry.request.name.empty()) {
     handle->ordinal = ++set.unnamed;
-    unnamed_.emplace(handle->id, handle);
+    nameless_.emplace(handle->id, handle);
   } else if (!set.names.emplace(entry.request.name, handle).second) {
     return {Code::kDuplicate,
             "Duplicate tensor name '" + entry.request.name +
@@ -64,10 +71,16 @@ HandlePtr Queue::Find(uint32_t process_set, const std::string& name) {
 
 void Queue::Forget(const Handle& handle) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (handle.ordinal != 0) {
-    unnamed_.erase(handle.id);
+  Set& set = sets_[handle.entry.process_set];
+  const bool join = handle.entry.request.kind == OpKind::kJoin;
+  if (join || handle.ordinal != 0) {
+    nameless_.erase(handle.id);
   } else {
-    sets_[handle.entry.process_set].names.erase(handle.entry.request.name);
+    set.names.erase(handle.entry.request.name);
+  }
+  if (join) {
+    set.joined = false;
+    set.unnamed = 0;
   }
   in_flight_.fetch_sub(1);
 }
@@ -76,12 +89,19 @@ std::vector<HandlePtr> Queue::InFlight() {
   std::vector<HandlePtr> all;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    for (const auto& [id, handle] : unnamed_) all.push_back(handle);
+    for (const auto& [id, handle] : nameless_) all.push_back(handle);
     for (const auto& [id, set] : sets_) {
       for (const auto& [name, handle] : set.names) all.push_back(handle);
     }
   }
   std::sort(all.begin(), all.end(), [](const HandlePtr& a, const HandlePtr& b) { return a->id < b->id; });
+  return all;
+}
+
+std::vector<HandlePtr> Queue::InFlight(uint32_t process_set) {
+  std::vector<HandlePtr> all = InFlight();
+  const auto elsewhere = [=](const HandlePtr& handle) { return handle->entry.process_set != process_set; };
+  all.erase(std::remove_if(all.begin(), all.end(), elsewhere), all.end());
   return all;
 }
 

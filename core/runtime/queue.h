@@ -16,7 +16,8 @@ namespace hvd {
 // progress lock. It also knows the names in flight, so that a duplicate fails before anything is sent.
 class Queue {
  public:
-  // Names the operation (ordinal) and queues it. kDuplicate when its name is in flight in its set.
+  // Names the operation (ordinal) and queues it. kDuplicate when its name is in flight in its set, kInvalid
+  // when this rank has joined in its set.
   Status Push(const HandlePtr& handle);
 
   // Somebody is blocked on `handle`.
@@ -28,7 +29,7 @@ class Queue {
   // The operation in flight under this name, for decisions that carry a name. Null if none.
   HandlePtr Find(uint32_t process_set, const std::string& name);
 
-  // Completed: the name may be used again.
+  // Completed: the name may be used again. After a join, unnamed operations are counted from 1 again.
   void Forget(const Handle& handle);
 
   bool empty() const { return !filled_.load(std::memory_order_seq_cst); }
@@ -38,16 +39,18 @@ class Queue {
 
   // Everything not completed yet, oldest first.
   std::vector<HandlePtr> InFlight();
+  std::vector<HandlePtr> InFlight(uint32_t process_set);
 
  private:
   struct Set {
     uint64_t unnamed = 0;
+    bool joined = false;
     std::unordered_map<std::string_view, HandlePtr> names;  // keys lie in the handles
   };
 
   std::mutex mutex_;  // guards what follows
   std::unordered_map<uint32_t, Set> sets_;
-  std::unordered_map<uint64_t, HandlePtr> unnamed_;  // by handle id
+  std::unordered_map<uint64_t, HandlePtr> nameless_;  // unnamed operations and joins, by handle id
   std::vector<HandlePtr> queued_;
   std::vector<HandlePtr> urged_;
   uint64_t next_id_ = 0;

@@ -7,7 +7,7 @@ namespace hvd {
 
 namespace {
 
-constexpr uint32_t kMagic = 0x31575648;  // "HVW1", the last digit is the version
+constexpr uint32_t kMagic = 0x32575648;  // "HVW2", the last digit is the version
 
 struct Layout {
   uint32_t magic;
@@ -17,8 +17,9 @@ struct Layout {
   uint64_t generation;
   int32_t pid;
   int32_t culprit;
+  int64_t blocked_us;
   uint32_t reason_bytes;
-  char reason[kWatchFrameBytes - kSealBytes - 28];
+  char reason[kWatchFrameBytes - kSealBytes - 36];
 };
 constexpr size_t kSealed = kWatchFrameBytes - kSealBytes;
 static_assert(sizeof(Layout) <= kSealed + 4, "a frame is the layout and its seal");
@@ -33,6 +34,7 @@ std::string EncodeWatch(const WatchNews& news, Sealer* sealer) {
   layout.generation = news.generation;
   layout.pid = news.pid;
   layout.culprit = news.culprit;
+  layout.blocked_us = news.blocked_us;
   layout.reason_bytes = static_cast<uint32_t>(std::min(news.reason.size(), sizeof layout.reason));
   std::memcpy(layout.reason, news.reason.data(), layout.reason_bytes);
   std::string frame(reinterpret_cast<const char*>(&layout), kSealed);
@@ -46,7 +48,8 @@ Status DecodeWatch(std::string_view frame, Opener* opener, WatchNews* news) {
   Layout layout{};
   if (body.size() != kSealed) return Status::Aborted("a watch frame has the wrong length");
   std::memcpy(&layout, body.data(), kSealed);
-  if (layout.magic != kMagic || layout.kind < 1 || layout.kind > 3 ||
+  if (layout.magic != kMagic || layout.kind < 1 ||
+      layout.kind > static_cast<uint8_t>(WatchKind::kShowStacks) ||
       layout.reason_bytes > sizeof layout.reason) {
     return Status::Aborted("a watch frame has a wrong header");
   }
@@ -55,6 +58,7 @@ Status DecodeWatch(std::string_view frame, Opener* opener, WatchNews* news) {
   news->generation = layout.generation;
   news->pid = layout.pid;
   news->culprit = layout.culprit;
+  news->blocked_us = layout.blocked_us;
   news->reason.assign(layout.reason, layout.reason_bytes);
   return Status::Ok();
 }

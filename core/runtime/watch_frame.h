@@ -9,19 +9,20 @@
 
 namespace hvd {
 
-enum class WatchKind : uint8_t { kHeartbeat = 1, kGoodbye, kAbort };
+enum class WatchKind : uint8_t { kHeartbeat = 1, kGoodbye, kAbort, kShowStacks };
 
 // What watchers tell each other. One fixed size, so that a stream can never be out of step.
 struct WatchNews {
   WatchKind kind = WatchKind::kHeartbeat;
   uint64_t generation = 0;
   int32_t pid = 0;
-  bool abandons = false;  // kGoodbye: with operations in flight
-  int32_t culprit = -1;   // kAbort
-  std::string reason;     // kAbort; cut to fit
+  bool abandons = false;   // kGoodbye: with operations in flight
+  int64_t blocked_us = 0;  // kHeartbeat: how long the rank has done nothing but wait in the library
+  int32_t culprit = -1;    // kAbort
+  std::string reason;      // kAbort; cut to fit
 };
 
-constexpr size_t kWatchFrameBytes = 512;
+constexpr size_t kWatchFrameBytes = 2048;  // a whole stall report
 
 std::string EncodeWatch(const WatchNews& news, Sealer* sealer);
 Status DecodeWatch(std::string_view frame, Opener* opener, WatchNews* news);

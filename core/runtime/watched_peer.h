@@ -44,6 +44,7 @@ class WatchedPeer {
   Departure departure;    // when departed
   bool warned = false;    // its silence was logged
   int32_t pid = 0;
+  int64_t blocked_us = 0;  // see Blocked; as of heard_us
 
   // "rank 1 (pid 4711)"
   std::string Describe() const;

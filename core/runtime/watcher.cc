@@ -53,6 +53,11 @@ void Watcher::Suspect(int peer, std::string reason) {
   waker_.Ring();
 }
 
+void Watcher::AskForStacks() {
+  asks_for_stacks_.store(true);
+  waker_.Ring();
+}
+
 void Watcher::Stop(bool abandons) {
   if (thread_.joinable()) {
     abandons_ = abandons;
@@ -102,14 +107,23 @@ void Watcher::Wait(int timeout_ms) {
   if (fds[peers_.size()].revents != 0) {
     waker_.Drain();
     HearSuspicions();
+    if (asks_for_stacks_.exchange(false)) {
+      for (auto& peer : peers_) peer->Send(News(WatchKind::kShowStacks, options_.generation));
+    }
   }
   if (fds.back().revents != 0) LauncherGone();
   if (launcher_gone_us_ != 0 && NowMicros() - launcher_gone_us_ > kOrphanGrace) kill(getpid(), SIGKILL);
 }
 
 void Watcher::Beat() {
-  const WatchNews news = News(WatchKind::kHeartbeat, options_.generation);
-  for (auto& peer : peers_) peer->Send(news);
+  WatchNews news = News(WatchKind::kHeartbeat, options_.generation);
+  news.blocked_us = options_.blocked_us();
+  int64_t least = news.blocked_us;
+  for (auto& peer : peers_) {
+    peer->Send(news);
+    if (!peer->departed) least = std::min(least, peer->blocked_us);
+  }
+  everybody_blocked_us_.store(least);
   options_.on_heartbeat();
 }
 
@@ -193,6 +207,8 @@ void Watcher::HearPeer(WatchedPeer& peer) {
     peer.heard_us = NowMicros();
     peer.warned = false;
     peer.pid = news.pid;
+    if (news.kind == WatchKind::kHeartbeat) peer.blocked_us = news.blocked_us;
+    if (news.kind == WatchKind::kShowStacks) options_.on_show_stacks();
     if (news.kind == WatchKind::kGoodbye) {
       peer.departed = true;
       peer.departure = {peer.rank(), peer.heard_us, news.abandons};

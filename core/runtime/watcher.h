@@ -24,8 +24,10 @@ struct WatcherOptions {
   double timeout_seconds = 6.0;
   // Why this rank can no longer make progress without the departed peer; empty: it can.
   std::function<std::string(const Departure&)> stuck_without;
-  std::function<void()> on_heartbeat;  // with every heartbeat that is sent
-  std::function<void()> on_abort;      // called once, from the watcher's thread
+  std::function<void()> on_heartbeat;    // with every heartbeat that is sent
+  std::function<int64_t()> blocked_us;   // see Blocked
+  std::function<void()> on_show_stacks;  // a rank asks everybody to show where its threads are
+  std::function<void()> on_abort;        // called once, from the watcher's thread
 };
 
 // The always-on thread that knows who is alive. It takes neither the GIL nor the progress lock, so it works
@@ -41,6 +43,13 @@ class Watcher {
   // From the engine: a data or control link to `peer` is lost. The watcher first hears out its own links (an
   // abort that names the true cause may be under way) and then fixes the cause.
   void Suspect(int peer, std::string reason);
+  // For how long every rank of the job has been Blocked, as far as is known here; those that have left count
+  // as blocked. 0 = somebody is not.
+  int64_t EverybodyBlockedMicros() const { return everybody_blocked_us_.load(); }
+
+  // Asks the others to show their stacks.
+  void AskForStacks();
+
   // From the engine: this rank cannot go on.
   void Abort(int culprit, std::string reason) { Suspect(culprit, std::move(reason)); }
 
@@ -70,6 +79,8 @@ class Watcher {
   std::vector<std::unique_ptr<WatchedPeer>> peers_;  // the watcher thread's, once started
   std::mutex mutex_;                                 // guards suspicions_
   std::vector<Suspicion> suspicions_;
+  std::atomic<bool> asks_for_stacks_{false};
+  std::atomic<int64_t> everybody_blocked_us_{0};
   std::atomic<bool> stopping_{false};
   bool abandons_ = false;  // written before stopping_
   int64_t launcher_gone_us_ = 0;

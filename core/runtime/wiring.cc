@@ -1,5 +1,7 @@
 #include "runtime/wiring.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 
 #include "backend/host/host_backend.h"
@@ -14,8 +16,6 @@
 namespace hvd {
 
 namespace {
-
-using Sets = std::vector<std::vector<int>>;
 
 constexpr uint32_t kControlChannel = 0;
 constexpr uint32_t kDataChannel = 1;
@@ -34,79 +34,79 @@ std::vector<Link> TakeLinks(EngineOptions* options, LinkRole role) {
   return taken;
 }
 
-Status MakeWindow(const EngineOptions& options, uint32_t set, const std::vector<int>& members,
-                  const Waker& waker, std::unique_ptr<Window>* window) {
-  if (options.wiring == Wiring::kInproc) {
-    *window = options.fabric->MakeWindow(set, members, options.rank, waker);
+}  // namespace
+
+Wirer::Wirer(const EngineOptions& options, const Waker& waker)
+    : wiring_(options.wiring),
+      over_links_(options.wiring == Wiring::kTcp || options.inproc_transport),
+      generation_(options.generation),
+      rank_(options.rank),
+      size_(options.size),
+      fabric_(options.fabric),
+      waker_(waker),
+      cores_(UsableCores()) {}
+
+Wirer::~Wirer() {
+  for (const Link& link : share_) close(link.fd);
+}
+
+Status Wirer::Make(EngineOptions* options, const Waker& waker, std::unique_ptr<Wirer>* wirer) {
+  wirer->reset(new Wirer(*options, waker));
+  (*wirer)->share_ = TakeLinks(options, LinkRole::kShare);
+  return (*wirer)->over_links_ ? (*wirer)->MakeTransports(options) : Status::Ok();
+}
+
+Status Wirer::MakeTcp(EngineOptions* options, LinkRole role) {
+  tcp::TcpTransport::Options tcp;
+  tcp.generation = static_cast<uint32_t>(generation_);
+  tcp.rank = rank_;
+  tcp.size = size_;
+  const bool control = role == LinkRole::kControl;
+  tcp.integrity = control ? tcp::Integrity::kSealed : tcp::Integrity::kChecksum;
+  tcp.peers_may_leave = control;
+  return tcp::TcpTransport::Make(tcp, TakeLinks(options, role), &transports_.emplace_back());
+}
+
+Status Wirer::MakeTransports(EngineOptions* options) {
+  if (wiring_ == Wiring::kInproc) {
+    for (const uint32_t channel : {kControlChannel, kDataChannel}) {
+      const bool peers_may_leave = channel == kControlChannel;
+      transports_.push_back(fabric_->MakeTransport(channel, rank_, waker_, peers_may_leave));
+    }
+  } else {
+    HVD_RETURN_IF_ERROR(MakeTcp(options, LinkRole::kControl));
+    HVD_RETURN_IF_ERROR(MakeTcp(options, LinkRole::kData));
+  }
+  control_ = transports_[kControlChannel].get();
+  data_ = transports_[kDataChannel].get();
+  return Status::Ok();
+}
+
+Status Wirer::MakeWindow(uint32_t id, const std::vector<int>& members, std::unique_ptr<Window>* window) {
+  if (wiring_ == Wiring::kInproc) {
+    *window = fabric_->MakeWindow(id, members, rank_, waker_);
     return Status::Ok();
   }
   std::vector<int> sockets(members.size(), -1);
-  for (const Link& link : options.links) {
+  for (const Link& link : share_) {
     const int position = PositionOf(link.peer, members);
-    if (position >= 0 && link.role == LinkRole::kWatch) sockets[position] = link.fd;
+    if (position >= 0) sockets[static_cast<size_t>(position)] = link.fd;
   }
-  return shm::ShmWindow::Make(options.generation, set, members, options.rank, sockets, waker, window);
+  return shm::ShmWindow::Make(generation_, id, members, rank_, sockets, waker_, window);
 }
 
-Status WireWindows(EngineOptions* options, const Sets& sets, const Waker& waker, Wired* wired) {
-  for (size_t id = 0; id < sets.size(); ++id) {
-    Wired::Set& set = wired->sets.emplace_back();
-    if (PositionOf(options->rank, sets[id]) < 0) continue;
-    std::unique_ptr<Window> window;
-    HVD_RETURN_IF_ERROR(MakeWindow(*options, static_cast<uint32_t>(id), sets[id], waker, &window));
-    HVD_RETURN_IF_ERROR(MakeWindowControl(window.get(), &set.control));
-    HVD_RETURN_IF_ERROR(MakeWindowBackend(window.get(), &set.backend));
-    if (id == 0) HVD_RETURN_IF_ERROR(CountCores(window.get(), &wired->cores));
-    wired->windows.push_back(std::move(window));
-  }
-  return Status::Ok();
+Status Wirer::Prepare(uint32_t id, const std::vector<int>& members, ProcessSetWires* wires) {
+  if (over_links_) return Status::Ok();
+  HVD_RETURN_IF_ERROR(MakeWindow(id, members, &wires->window));
+  HVD_RETURN_IF_ERROR(MakeWindowControl(wires->window.get(), &wires->control));
+  HVD_RETURN_IF_ERROR(MakeWindowBackend(wires->window.get(), &wires->backend));
+  return id == 0 ? CountCores(wires->window.get(), &cores_) : Status::Ok();
 }
 
-Status MakeTcp(EngineOptions* options, LinkRole role, tcp::Integrity integrity, Wired* wired) {
-  tcp::TcpTransport::Options tcp;
-  tcp.generation = static_cast<uint32_t>(options->generation);
-  tcp.rank = options->rank;
-  tcp.size = options->size;
-  tcp.integrity = integrity;
-  tcp.peers_may_leave = role == LinkRole::kControl;
-  return tcp::TcpTransport::Make(tcp, TakeLinks(options, role), &wired->transports.emplace_back());
-}
-
-Status MakeTransports(EngineOptions* options, const Waker& waker, Wired* wired) {
-  if (options->wiring == Wiring::kInproc) {
-    for (const uint32_t channel : {kControlChannel, kDataChannel}) {
-      const bool peers_may_leave = channel == kControlChannel;
-      wired->transports.push_back(
-          options->fabric->MakeTransport(channel, options->rank, waker, peers_may_leave));
-    }
-    return Status::Ok();
-  }
-  HVD_RETURN_IF_ERROR(MakeTcp(options, LinkRole::kControl, tcp::Integrity::kSealed, wired));
-  return MakeTcp(options, LinkRole::kData, tcp::Integrity::kChecksum, wired);
-}
-
-Status WireTransports(EngineOptions* options, const Sets& sets, const Waker& waker, Wired* wired) {
-  HVD_RETURN_IF_ERROR(MakeTransports(options, waker, wired));
-  wired->cores = UsableCores();
-  for (size_t id = 0; id < sets.size(); ++id) {
-    Wired::Set& set = wired->sets.emplace_back();
-    const int position = PositionOf(options->rank, sets[id]);
-    if (position < 0) continue;
-    const uint32_t tag = static_cast<uint32_t>(id);
-    set.control = MakeTransportControl(wired->transports[kControlChannel].get(), tag, sets[id]);
-    set.backend = MakeTransportBackend(wired->transports[kDataChannel].get(), tag, sets[id], position);
-  }
-  return Status::Ok();
-}
-
-}  // namespace
-
-Status Wire(EngineOptions* options, const Sets& sets, const Waker& waker, Wired* wired) {
-  const bool links = options->wiring == Wiring::kTcp || options->inproc_transport;
-  HVD_RETURN_IF_ERROR(links ? WireTransports(options, sets, waker, wired)
-                            : WireWindows(options, sets, waker, wired));
-  wired->watch = TakeLinks(options, LinkRole::kWatch);
-  return Status::Ok();
+void Wirer::Finish(uint32_t id, const std::vector<int>& members, ProcessSetWires* wires) {
+  if (!over_links_) return;
+  wires->control = MakeTransportControl(control_, id, members);
+  wires->backend = MakeTransportBackend(data_, id, members, PositionOf(rank_, members));
 }
 
 }  // namespace hvd

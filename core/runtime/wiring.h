@@ -4,26 +4,51 @@
 #include <vector>
 
 #include "base/waker.h"
-#include "runtime/cycle.h"
 #include "runtime/engine.h"
+#include "runtime/process_set.h"
+#include "transport/transport.h"
 
 namespace hvd {
 
-// Turns links (or a test's fabric) into the windows, transports, controls and backends of every process set.
-struct Wired {
-  std::vector<std::unique_ptr<Window>> windows;
-  std::vector<std::unique_ptr<Transport>> transports;
-  struct Set {
-    std::unique_ptr<Control> control;
-    std::unique_ptr<Backend> backend;
-  };
-  std::vector<Set> sets;    // by set id; both null where this rank is no member
-  std::vector<Link> watch;  // what is left of the links, for the watcher
-  int cores = 1;            // usable by the ranks of this host
-};
+// Turns links (or a test's fabric) into what process sets talk and compute over. Takes the links that it
+// needs out of the options of its making.
+class Wirer {
+ public:
+  static Status Make(EngineOptions* options, const Waker& waker, std::unique_ptr<Wirer>* wirer);
 
-// Collective and blocking. `sets[0]` is everybody. Takes the links out of *options.
-Status Wire(EngineOptions* options, const std::vector<std::vector<int>>& sets, const Waker& waker,
-            Wired* wired);
+  ~Wirer();
+
+  // Collective and blocking among `members`, of which this rank is one; every member calls it for the same
+  // sets in the same order, the one of all ranks first. Callable without the progress lock.
+  Status Prepare(uint32_t id, const std::vector<int>& members, ProcessSetWires* wires);
+
+  // The part of it that touches transports in use: with the progress lock, or before there is one.
+  void Finish(uint32_t id, const std::vector<int>& members, ProcessSetWires* wires);
+
+  // For whoever drives them. Called once.
+  std::vector<std::unique_ptr<Transport>> TakeTransports() { return std::move(transports_); }
+
+  // The cores that the ranks of this host may use.
+  int cores() const { return cores_; }
+
+ private:
+  Wirer(const EngineOptions& options, const Waker& waker);
+  Status MakeTransports(EngineOptions* options);
+  Status MakeTcp(EngineOptions* options, LinkRole role);
+  Status MakeWindow(uint32_t id, const std::vector<int>& members, std::unique_ptr<Window>* window);
+
+  const Wiring wiring_;
+  const bool over_links_;
+  const uint64_t generation_;
+  const int rank_;
+  const int size_;
+  inproc::Fabric* const fabric_;
+  const Waker& waker_;
+  std::vector<Link> share_;  // owned; for as long as sets may be added
+  std::vector<std::unique_ptr<Transport>> transports_;
+  Transport* control_ = nullptr;
+  Transport* data_ = nullptr;
+  int cores_;
+};
 
 }  // namespace hvd

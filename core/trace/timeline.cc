@@ -1,123 +1,150 @@
 #include "trace/timeline.h"
 
-#include <chrono>
+#include <pthread.h>
+#include <strings.h>
+
+#include <csignal>
 
 #include "base/clock.h"
+#include "base/futex.h"
 #include "base/log.h"
 
 namespace hvd {
 
 namespace {
 
-constexpr size_t kMostPending = 1 << 20;
-constexpr auto kWritePeriod = std::chrono::milliseconds(100);
+constexpr int64_t kGatherMicros = 100'000;
+constexpr std::string_view kRankMark = "{rank}";
 
-std::string Quote(std::string_view text) {
-  std::string quoted = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') {
-      quoted += '\\';
-      quoted += c;
-    } else if (static_cast<unsigned char>(c) < 0x20) {
-      char escape[8];
-      std::snprintf(escape, sizeof escape, "\\u%04x", c);
-      quoted += escape;
-    } else {
-      quoted += c;
-    }
-  }
-  return quoted + "\"";
+// Signals are for the program's threads. This also makes the one that a file grown too large raises harmless.
+std::thread ThreadWithoutSignals(void (*body)(void*), void* argument) {
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  std::thread thread(body, argument);
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return thread;
 }
 
 }  // namespace
 
+bool Timeline::IsDynamic(const std::string& setting) { return strcasecmp(setting.c_str(), "DYNAMIC") == 0; }
+
+bool Timeline::Wanted(const std::string& setting, int rank) {
+  return IsDynamic(setting) || !FileOf(setting, rank).empty();
+}
+
+std::string Timeline::FileOf(const std::string& path, int rank) {
+  std::string file = path;
+  size_t at = file.find(kRankMark);
+  if (at == std::string::npos) return rank == 0 ? file : "";
+  const std::string number = std::to_string(rank);
+  for (; at != std::string::npos; at = file.find(kRankMark, at + number.size())) {
+    file.replace(at, kRankMark.size(), number);
+  }
+  return file;
+}
+
 Status Timeline::Start(const std::string& path, bool mark_cycles) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (file_ != nullptr)
-    return Status::Invalid("a timeline is being written already; call stop_timeline() first");
-  file_ = std::fopen(path.c_str(), "we");
-  if (file_ == nullptr) return Status::Errno("cannot write the timeline " + path);
-  std::fputs("[\n", file_);
-  first_ = true;
-  stopping_ = false;
-  rows_.clear();
-  writer_ = std::thread([this] { WriteLoop(); });
+  const std::string file = FileOf(path, rank_);
+  if (file.empty() || thread_.joinable()) return Status::Ok();
+  auto writer = std::make_unique<TraceWriter>(rank_);
+  HVD_RETURN_IF_ERROR(writer->Open(file));
+  writer_ = std::move(writer);
+  ring_.Allocate();
+  ring_.Drain([](const Record&, std::string_view) {});  // of a recorder that was late for the last one
+  stopping_.store(false);
+  reported_ = refused_.load();
+  warned_ = false;
+  thread_ = ThreadWithoutSignals([](void* self) { static_cast<Timeline*>(self)->WriteLoop(); }, this);
   marking_.store(mark_cycles);
   recording_.store(true);
   return Status::Ok();
 }
 
 Status Timeline::Stop() {
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    if (file_ == nullptr) return Status::Ok();
-    recording_.store(false);
-    stopping_ = true;
-  }
-  changed_.notify_all();
-  writer_.join();
-  std::fputs("\n]\n", file_);
-  const bool failed = std::ferror(file_) != 0;
-  std::fclose(file_);
-  file_ = nullptr;
-  if (dropped_ > 0) Log(LogLevel::kWarning, "the timeline lacks " + std::to_string(dropped_) + " events");
-  return failed ? Status::Errno("the timeline is not complete") : Status::Ok();
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (!thread_.joinable()) return Status::Ok();
+  recording_.store(false);
+  stopping_.store(true);
+  Wake();
+  thread_.join();
+  return Status::Ok();
 }
 
-void Timeline::Begin(std::string_view tensor, std::string_view phase) { Add('B', tensor, phase); }
-void Timeline::End(std::string_view tensor) { Add('E', tensor, {}); }
+void Timeline::Begin(uint64_t operation, uint32_t process_set, std::string_view name, const char* phase) {
+  Add({0, operation, phase, process_set, 0, Record::kBegin}, name.substr(0, EventRing::kLongestName),
+      EventRing::kReserve);
+}
+
+void Timeline::Phase(uint64_t operation, const char* phase) {
+  Add({0, operation, phase, 0, 0, Record::kPhase}, {}, 0);
+}
+
+void Timeline::End(uint64_t operation) { Add({0, operation, nullptr, 0, 0, Record::kEnd}, {}, 0); }
+
+void Timeline::Ready(uint32_t process_set, std::string_view name, int rank) {
+  if (name.empty()) return;
+  Add({0, static_cast<uint64_t>(rank), nullptr, process_set, 0, Record::kReady},
+      name.substr(0, EventRing::kLongestName), EventRing::kReserve);
+}
 
 void Timeline::MarkCycle() {
-  if (marking_.load(std::memory_order_relaxed)) Add('i', "cycles", "CYCLE_START");
+  if (!marking_.load(std::memory_order_relaxed)) return;
+  Add({0, 0, nullptr, 0, 0, Record::kCycle}, {}, EventRing::kReserve);
 }
 
-void Timeline::Add(char type, std::string_view tensor, std::string_view phase) {
-  if (!recording_.load(std::memory_order_relaxed)) return;
-  const int64_t now = NowMicros();
-  const std::lock_guard<std::mutex> lock(mutex_);
-  if (pending_.size() >= kMostPending) {
-    ++dropped_;
-    return;
-  }
-  const int row = RowOf(tensor, now);
-  pending_.push_back({now, row, type, std::string(phase)});
+void Timeline::Add(Record record, std::string_view name, size_t free) {
+  if (!recording_.load(std::memory_order_acquire)) return;
+  record.time_ns = NowNanos();
+  if (!ring_.Push(record, name, free)) refused_.fetch_add(1, std::memory_order_relaxed);
+  const uint32_t state = state_.load(std::memory_order_seq_cst);
+  if (state == kIdle || (state == kGathering && ring_.Crowded())) Wake();
 }
 
-int Timeline::RowOf(std::string_view tensor, int64_t now_us) {
-  const auto found = rows_.find(tensor);
-  if (found != rows_.end()) return found->second;
-  const int row = static_cast<int>(rows_.size()) + 1;
-  rows_.emplace(tensor, row);
-  pending_.push_back({now_us, row, 'M', std::string(tensor)});
-  return row;
+void Timeline::Wake() {
+  if (state_.exchange(kWorking) != kWorking) WakeFutex(state_);
 }
 
 void Timeline::WriteLoop() {
-  std::unique_lock<std::mutex> lock(mutex_);
-  for (bool last = false; !last;) {
-    changed_.wait_for(lock, kWritePeriod, [this] { return stopping_; });
-    last = stopping_;
-    std::vector<Event> events;
-    events.swap(pending_);
-    lock.unlock();
-    Write(events);
-    lock.lock();
+  pthread_setname_np(pthread_self(), "hvd-timeline");
+  while (!stopping_.load()) {
+    Sleep(kIdle, -1);
+    Sleep(kGathering, kGatherMicros);
+    WritePending();
   }
+  WritePending();
+  writer_->Close(NowNanos());
+  WarnOnce();
+  if (writer_->lost() == 0) return;
+  Log(LogLevel::kWarning, "the timeline lacks " + std::to_string(writer_->lost()) + " events");
 }
 
-void Timeline::Write(const std::vector<Event>& events) {
-  for (const Event& event : events) {
-    std::fprintf(file_, "%s{\"ph\":\"%c\",\"ts\":%lld,\"pid\":%d,\"tid\":%d", first_ ? "" : ",\n", event.type,
-                 static_cast<long long>(event.time_us), rank_, event.row);
-    first_ = false;
-    if (event.type == 'M') {
-      std::fprintf(file_, ",\"name\":\"thread_name\",\"args\":{\"name\":%s}", Quote(event.text).c_str());
-    } else if (event.type != 'E') {
-      std::fprintf(file_, ",\"name\":%s", Quote(event.text).c_str());
-    }
-    std::fputs("}", file_);
-  }
-  std::fflush(file_);
+// Returns early: a little less is gathered then.
+void Timeline::Sleep(State state, int64_t limit_us) {
+  state_.store(state);
+  const bool awaited = state == kGathering || ring_.empty();
+  if (awaited && !stopping_.load()) WaitOnFutex(state_, state, limit_us);
+  state_.store(kWorking);
+}
+
+void Timeline::WritePending() {
+  ring_.Drain([this](const Record& record, std::string_view name) { writer_->Write(record, name); });
+  const uint64_t refused = refused_.load(std::memory_order_relaxed);
+  if (refused != reported_) writer_->Lost(refused - reported_);
+  reported_ = refused;
+  writer_->Flush();
+  WarnOnce();
+}
+
+void Timeline::WarnOnce() {
+  if (writer_->status().ok() || warned_) return;
+  warned_ = true;
+  recording_.store(false);
+  Log(LogLevel::kWarning,
+      writer_->status().message() + "; the timeline ends here, the job goes on without it");
 }
 
 }  // namespace hvd

@@ -1,61 +1,71 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
-#include <cstdio>
-#include <map>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
-#include <vector>
 
 #include "base/event_sink.h"
 #include "base/status.h"
+#include "trace/event_ring.h"
+#include "trace/trace_writer.h"
 
 namespace hvd {
 
-// Writes the events as Chrome trace JSON (array format), which chrome://tracing and Perfetto open. Each
-// tensor is a row. Events are kept in memory for a moment and written by a thread of its own; when the disk
-// is slower than the job, events are dropped and counted rather than the job held up.
+// Writes the events as Chrome trace JSON (array format), which chrome://tracing and Perfetto open. Recording
+// puts a few bytes into a ring; a thread of its own does everything else. When that is slower than the job,
+// or the disk is full, events are dropped, and the job is not held up.
 class Timeline : public EventSink {
  public:
   explicit Timeline(int rank) : rank_(rank) {}
   ~Timeline() override { (void)Stop(); }
 
-  // Nothing is recorded until started. An error when the file cannot be made or one is being written.
-  // `mark_cycles`: the batches too.
+  // Whether `setting` asks to wait for the program to name the file.
+  static bool IsDynamic(const std::string& setting);
+  // Whether a rank may ever write something by that setting.
+  static bool Wanted(const std::string& setting, int rank);
+  // `path` with the rank in place of every "{rank}". Empty where this rank writes none: without "{rank}"
+  // there is one file, and rank 0 writes it.
+  static std::string FileOf(const std::string& path, int rank);
+
+  // Nothing is recorded until started. While a timeline is being written, that one goes on. An error when the
+  // file cannot be opened. `mark_cycles`: the batches too.
   Status Start(const std::string& path, bool mark_cycles);
+  // What went wrong while writing has been logged: it is no error of the program that stops.
   Status Stop();
 
-  void Begin(std::string_view tensor, std::string_view phase) override;
-  void End(std::string_view tensor) override;
+  void Begin(uint64_t operation, uint32_t process_set, std::string_view name, const char* phase) override;
+  void Phase(uint64_t operation, const char* phase) override;
+  void End(uint64_t operation) override;
+  void Ready(uint32_t process_set, std::string_view name, int rank) override;
   void MarkCycle() override;
 
  private:
-  struct Event {
-    int64_t time_us;
-    int row;
-    char type;  // Chrome's: 'B', 'E', 'i' for an instant, or 'M' for the name of a row
-    std::string text;
-  };
+  // What the writer thread does. It is woken from kIdle by the first event, from kGathering when the ring
+  // fills.
+  enum State : uint32_t { kWorking, kGathering, kIdle };
 
-  void Add(char type, std::string_view tensor, std::string_view phase);
-  int RowOf(std::string_view tensor, int64_t now_us);
+  void Add(Record record, std::string_view name, size_t free);
+  void Wake();
   void WriteLoop();
-  void Write(const std::vector<Event>& events);
+  void Sleep(State state, int64_t limit_us);
+  void WritePending();
+  void WarnOnce();
 
   const int rank_;
+  std::mutex mutex_;  // held by Start and Stop
+  std::thread thread_;
+  std::unique_ptr<TraceWriter> writer_;  // the thread's while it runs
+
   std::atomic<bool> recording_{false};
   std::atomic<bool> marking_{false};
-  std::mutex mutex_;  // guards what follows up to file_
-  std::condition_variable changed_;
-  std::vector<Event> pending_;
-  std::map<std::string, int, std::less<>> rows_;
-  uint64_t dropped_ = 0;
-  bool stopping_ = false;
-  FILE* file_ = nullptr;  // the writer thread's while it runs
-  bool first_ = true;
-  std::thread writer_;
+  std::atomic<bool> stopping_{false};
+  std::atomic<uint32_t> state_{kWorking};
+  std::atomic<uint64_t> refused_{0};
+  uint64_t reported_ = 0;  // of refused_; this and the next are the thread's
+  bool warned_ = false;
+  EventRing ring_;
 };
 
 }  // namespace hvd

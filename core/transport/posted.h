@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <deque>
+#include <vector>
 
 #include "transport/transport.h"
 
@@ -30,6 +31,16 @@ class PostedRecvs {
   void Add(const PostedRecv& recv) { posted_.push_back(recv); }
   void Clear() { posted_.clear(); }
 
+  // Drops the receives of a set, and says from then on that its frames are to be discarded.
+  void Forget(uint32_t set) {
+    const auto of_set = [set](const PostedRecv& recv) { return recv.tag.set == set; };
+    posted_.erase(std::remove_if(posted_.begin(), posted_.end(), of_set), posted_.end());
+    forgotten_.push_back(set);
+  }
+  bool Forgotten(const FrameTag& tag) const {
+    return std::find(forgotten_.begin(), forgotten_.end(), tag.set) != forgotten_.end();
+  }
+
   // Removes the receive that waits for `tag`; false when there is none.
   bool Take(const FrameTag& tag, PostedRecv* out) {
     const auto match =
@@ -42,6 +53,7 @@ class PostedRecvs {
 
  private:
   std::deque<PostedRecv> posted_;
+  std::vector<uint32_t> forgotten_;
 };
 
 }  // namespace hvd

@@ -38,6 +38,10 @@ class Transport {
   virtual void Send(int peer, const FrameTag& tag, const void* data, size_t bytes, Transfer* transfer) = 0;
   virtual void Recv(int peer, const FrameTag& tag, void* data, size_t capacity, Transfer* transfer) = 0;
 
+  // The set is no more: its posted receives are dropped, and its frames that still arrive are discarded. None
+  // of its sends may be under way.
+  virtual void Forget(uint32_t set) = 0;
+
   // Moves what can be moved now. *moved says whether anything did. An error names the peer whose link is
   // lost or corrupt (`lost_peer`); the transport is then dead.
   virtual Status Progress(bool* moved) = 0;

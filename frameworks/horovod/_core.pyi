@@ -12,6 +12,9 @@ ALLREDUCE: int
 ALLGATHER: int
 BROADCAST: int
 BARRIER: int
+ALLTOALL: int
+REDUCESCATTER: int
+JOIN: int
 
 # DataType, by the names that numpy uses: {"uint8": 0, ...}
 DTYPES: dict[str, int]
@@ -30,6 +33,9 @@ class Output:
     def shape(self) -> tuple[int, ...]: ...
     @property
     def dtype(self) -> int: ...
+    def tobytes(self) -> bytes:
+        """A copy of the elements, in the machine's byte order."""
+
     def __dlpack__(self, **kwargs: Any) -> object: ...
     def __dlpack_device__(self) -> tuple[int, int]: ...
 
@@ -71,21 +77,32 @@ def submit(
     postscale: float = 1.0,
     root: int = 0,
     process_set: int = 0,
+    keep: Any = None,
+    splits: Sequence[int] | None = None,
 ) -> int:
     """Starts one operation over one or more tensors (several = a group, all or nothing) and returns its
     handle.
 
     A tensor is (input address, output address, dtype, shape) of its contiguous input. Output address 0
-    = the core allocates (allgather). In place: both addresses equal. Memory must stay valid until the
-    operation is complete; the caller keeps the references. ``name`` None = unnamed: all ranks must
-    start their unnamed operations (of all kinds, per process set) in one order. ``root`` is a global
-    rank. Errors found before anything was sent: ValueError (duplicate name in flight, negative or too
-    large shape, operation that the dtype does not have), HorovodInternalError (not running any more).
+    = the core allocates (allgather, alltoall, reducescatter). In place: both addresses equal. Memory must
+    stay valid until the operation is complete; the caller keeps the references (``keep`` is ignored here).
+    ``name`` None = unnamed: all ranks must start their unnamed operations (of all kinds, per process set)
+    in one order. ``root`` is a global rank. ``splits``, for ALLTOALL: how many rows of the one tensor go to
+    each member of the set, at most its first dimension in all.
+
+    JOIN takes no name and no tensors: from here on this rank takes part in all operations of the set without
+    data of its own, until every member has joined.
+
+    Errors found before anything was sent: ValueError (duplicate name in flight, negative or too large
+    shape, operation that the dtype does not have, a set that this rank is not part of),
+    HorovodInternalError (not running any more).
     """
 
 def wait(handle: int, timeout: float | None = None) -> list[Output] | None:
     """Blocks until complete, driving the engine on this thread, and forgets the handle. Returns the
-    core's outputs in the order of the tensors (None when the core allocated none). Raises
+    core's outputs in the order of the tensors (None when the core allocated none): of an ALLTOALL the
+    received tensor and, as int64, how many rows each member sent; of a REDUCESCATTER this rank's rows; of a
+    JOIN the last rank to join, as one int64. Raises
     TensorMismatchError, HorovodInternalError or ValueError (unknown handle); TimeoutError after
     ``timeout`` seconds (the handle then stays valid). Python signal handlers run while it waits.
     """
@@ -103,11 +120,29 @@ def run(
     root: int = 0,
     process_set: int = 0,
     keep: Any = None,
+    splits: Sequence[int] | None = None,
 ) -> list[Output] | None:
     """submit and wait in one call: the fast path of blocking operations. ``keep`` owns the memory: when
     a signal handler raises during the wait, the operation is still in flight and ``keep`` is kept alive
     for it.
     """
+
+def add_process_set(ranks: Sequence[int]) -> int:
+    """Makes a set of ascending global ranks and returns its number. Blocks until it is wired up: every rank
+    of the job must call it with equal ranks at the same time, also one that is not a member.
+    """
+
+def remove_process_set(process_set: int) -> None:
+    """Ends a set; every rank of the job must call it at the same time."""
+
+def in_flight(process_set: int) -> list[str]:
+    """The names of this rank's operations that are in flight on a set."""
+
+def await_stacks_request() -> bool:
+    """Blocks until some rank asks that the stacks of all be shown; False when the engine was shut down."""
+
+def show_stacks() -> None:
+    """Asks all ranks, this one too, to show their stacks. Returns at once."""
 
 def counters() -> dict[str, int]:
     """Totals since init: collectives, tensors, bytes, cache_hits, cache_misses, wakeups, responses,

@@ -1,3 +1,6 @@
 hvd_test(backend_allreduce SOURCES backend_allreduce_test.cc ranks.cc USES backend)
 hvd_test(backend_gather SOURCES backend_gather_test.cc ranks.cc USES backend)
+hvd_test(backend_reducescatter SOURCES backend_reducescatter_test.cc ranks.cc USES backend)
 hvd_test(backend_schedule SOURCES backend_schedule_test.cc ranks.cc USES backend)
+hvd_test(backend_alltoall SOURCES backend_alltoall_test.cc ranks.cc USES backend)
+hvd_test(backend_adasum SOURCES backend_adasum_test.cc ranks.cc USES backend collective)

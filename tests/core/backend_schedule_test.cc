@@ -2,6 +2,7 @@
 // sets, advanced in any order.
 
 #include <algorithm>
+#include <numeric>
 
 #include "check.h"
 #include "collective_reference.h"
@@ -10,28 +11,54 @@
 namespace hvd::test {
 namespace {
 
+bool IsRagged(OpKind kind) {
+  return kind == OpKind::kAllgather || kind == OpKind::kReducescatter || kind == OpKind::kAlltoall;
+}
+
+int64_t Sum(const std::vector<int64_t>& numbers, size_t begin, size_t count) {
+  const auto from = numbers.begin() + static_cast<int64_t>(begin);
+  return std::accumulate(from, from + static_cast<int64_t>(count), int64_t{0});
+}
+
 // The same collective as every member of a set of `ranks` knows it, made from a seed.
 struct Operation {
   OpKind kind;
   Reduction reduction;
   int root;
-  std::vector<std::vector<int64_t>> elements;  // [piece][rank]; only an allgather is ragged
+  // [piece][rank]: of its input, or of its part of the result; [piece][sender * ranks + receiver]: alltoall
+  std::vector<std::vector<int64_t>> elements;
   uint64_t seed;
+  size_t ranks;
 
-  Bytes Input(size_t piece, int rank) const {
-    std::mt19937_64 random(seed * 64 + piece * 8 + static_cast<uint64_t>(rank));
-    return RandomTensor(reduction.dtype, elements[piece][rank], Values::kExact, random);
+  Bytes Input(size_t piece, size_t rank) const {
+    std::mt19937_64 random(seed * 64 + piece * 8 + rank);
+    const auto& row = elements[piece];
+    int64_t count = row[rank];
+    if (kind == OpKind::kReducescatter) count = Sum(row, 0, ranks);
+    if (kind == OpKind::kAlltoall) count = Sum(row, rank * ranks, ranks);
+    return RandomTensor(reduction.dtype, count, Values::kExact, random);
   }
 
-  Bytes Expected(size_t piece) const {
-    if (kind == OpKind::kBroadcast) return Input(piece, root);
+  Bytes Expected(size_t piece, size_t rank) const {
+    if (kind == OpKind::kBroadcast) return Input(piece, static_cast<size_t>(root));
     std::vector<Bytes> inputs;
-    for (size_t rank = 0; rank < elements[piece].size(); ++rank)
-      inputs.push_back(Input(piece, static_cast<int>(rank)));
+    for (size_t from = 0; from < ranks; ++from) inputs.push_back(Input(piece, from));
     if (kind == OpKind::kAllreduce) return Reduced(reduction, inputs);
+    if (kind == OpKind::kReducescatter) return Slice(Reduced(reduction, inputs), piece, 0, rank);
     Bytes all;
-    for (const Bytes& input : inputs) all.insert(all.end(), input.begin(), input.end());
+    for (size_t from = 0; from < ranks; ++from) {
+      const bool whole = kind == OpKind::kAllgather;
+      const Bytes part = whole ? inputs[from] : Slice(inputs[from], piece, from * ranks, rank);
+      all.insert(all.end(), part.begin(), part.end());
+    }
     return all;
+  }
+
+  // The part number `part` of a tensor whose parts have the sizes from `first` on.
+  Bytes Slice(const Bytes& whole, size_t piece, size_t first, size_t part) const {
+    const auto element = static_cast<int64_t>(SizeOf(reduction.dtype));
+    const auto begin = whole.begin() + Sum(elements[piece], first, part) * element;
+    return {begin, begin + elements[piece][first + part] * element};
   }
 };
 
@@ -43,16 +70,20 @@ int64_t RandomCount(std::mt19937_64& random) {
 Operation RandomOperation(uint64_t seed, int ranks) {
   std::mt19937_64 random(seed);
   constexpr DataType kTypes[] = {DataType::kFloat32, DataType::kInt16, DataType::kUint8, DataType::kFloat64};
+  constexpr OpKind kKinds[] = {OpKind::kAllreduce, OpKind::kAllgather,     OpKind::kBroadcast,
+                               OpKind::kBarrier,   OpKind::kReducescatter, OpKind::kAlltoall};
   constexpr ReduceOp kOps[] = {ReduceOp::kSum, ReduceOp::kMax, ReduceOp::kProduct};
   Operation result;
-  result.kind = static_cast<OpKind>(random() % 4);
+  result.kind = kKinds[random() % std::size(kKinds)];
   result.reduction = {kTypes[random() % 4], kOps[random() % 3], 1.0, 1.0, 1};
   result.root = static_cast<int>(random() % static_cast<uint64_t>(ranks));
   result.seed = seed;
+  result.ranks = static_cast<size_t>(ranks);
+  const size_t sizes = result.kind == OpKind::kAlltoall ? result.ranks * result.ranks : result.ranks;
   const size_t pieces = result.kind == OpKind::kBarrier ? 0 : random() % 4;
   for (size_t piece = 0; piece < pieces; ++piece) {
-    result.elements.emplace_back(static_cast<size_t>(ranks), RandomCount(random));
-    if (result.kind != OpKind::kAllgather) continue;
+    result.elements.emplace_back(sizes, RandomCount(random));
+    if (!IsRagged(result.kind)) continue;
     for (int64_t& count : result.elements.back()) count = RandomCount(random);
   }
   return result;
@@ -61,10 +92,11 @@ Operation RandomOperation(uint64_t seed, int ranks) {
 // One member's part in an operation: its buffers, and whether they hold what they should.
 class Part {
  public:
-  Part(Operation operation, int rank) : operation_(std::move(operation)), rank_(rank) {
+  Part(Operation operation, int position)
+      : operation_(std::move(operation)), rank_(static_cast<size_t>(position)) {
     for (size_t piece = 0; piece < operation_.elements.size(); ++piece) {
-      inputs_.push_back(operation_.Input(piece, rank));
-      expected_.push_back(operation_.Expected(piece));
+      inputs_.push_back(operation_.Input(piece, rank_));
+      expected_.push_back(operation_.Expected(piece, rank_));
       outputs_.emplace_back(expected_.back().size());
     }
   }
@@ -79,7 +111,7 @@ class Part {
     for (size_t piece = 0; piece < inputs_.size(); ++piece) {
       spec.pieces.push_back(
           {inputs_[piece].data(), outputs_[piece].data(), static_cast<int64_t>(inputs_[piece].size())});
-      if (operation_.kind != OpKind::kAllgather) continue;
+      if (!IsRagged(operation_.kind)) continue;
       spec.rank_bytes.push_back(operation_.elements[piece]);
       for (int64_t& bytes : spec.rank_bytes.back()) bytes *= element;
     }
@@ -96,7 +128,7 @@ class Part {
 
  private:
   const Operation operation_;
-  const int rank_;  // position in the set
+  const size_t rank_;  // position in the set
   std::vector<Bytes> inputs_, outputs_, expected_;
 };
 
@@ -120,7 +152,7 @@ TEST(Schedule, ThreeHundredOperationsInARow) {
 
 // Who reports success knows that every member will: one member runs ahead, the other goes a step at a time.
 TEST(Schedule, ALargeOperationEndsWhenEverybodyHasTheResult) {
-  for (OpKind kind : {OpKind::kAllreduce, OpKind::kAllgather, OpKind::kBroadcast}) {
+  for (OpKind kind : {OpKind::kAllreduce, OpKind::kAllgather, OpKind::kBroadcast, OpKind::kReducescatter}) {
     for (int ahead : {0, 1}) {
       World world(Medium::kInprocWindow, 2);
       std::unique_ptr<Rank> ranks[2];
@@ -129,7 +161,7 @@ TEST(Schedule, ALargeOperationEndsWhenEverybodyHasTheResult) {
         ranks[r] = std::make_unique<Rank>(&world, r);
         ASSERT_OK(ranks[r]->Join(1, {0, 1}, &backends[r]));
       });
-      const Operation operation{kind, {}, 0, {{100'000, 100'000}}, 1};
+      const Operation operation{kind, {}, 0, {{100'000, 100'000}}, 1, 2};
       Part parts[] = {{operation, 0}, {operation, 1}};
       const auto first = backends[ahead]->Start(parts[ahead].Spec(0));
       const auto second = backends[1 - ahead]->Start(parts[1 - ahead].Spec(0));

@@ -35,6 +35,7 @@ Cluster::Cluster(int size, Wires wires, std::vector<std::vector<int>> process_se
   for (int rank = 0; rank < size; ++rank) {
     for (const Link& link : links_[rank]) duplicates_[rank].push_back(dup(link.fd));
   }
+  if (wires == Wires::kShm) AddMesh(size, LinkRole::kShare, UnixPair, &links_);
   if (wires != Wires::kTcp) return;
   AddMesh(size, LinkRole::kControl, TcpPair, &links_);
   AddMesh(size, LinkRole::kData, TcpPair, &links_);

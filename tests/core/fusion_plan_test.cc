@@ -20,7 +20,7 @@ Ready Allreduce(int64_t bytes, DataType dtype = DataType::kFloat32) {
 
 Ready RandomTensor(std::mt19937& random) {
   Ready tensor;
-  tensor.kind = static_cast<OpKind>(random() % 4);
+  tensor.kind = static_cast<OpKind>(random() % 6);
   tensor.dtype = random() % 2 == 0 ? DataType::kFloat32 : DataType::kInt8;
   tensor.op = static_cast<ReduceOp>(random() % 6);
   tensor.prescale = random() % 4 == 0 ? 0.5 : 1.0;
@@ -41,7 +41,7 @@ bool Compatible(const Ready& a, const Ready& b) {
   if (a.kind != b.kind || a.device != b.device) return false;
   if (a.kind == OpKind::kBarrier) return false;
   if (a.kind == OpKind::kBroadcast) return a.root == b.root;
-  if (a.kind == OpKind::kAllgather) return true;
+  if (a.kind == OpKind::kAllgather || a.kind == OpKind::kAlltoall) return true;
   return a.op != ReduceOp::kAdasum && a.dtype == b.dtype && a.op == b.op && a.prescale == b.prescale &&
          a.postscale == b.postscale;
 }
@@ -75,6 +75,15 @@ TEST(Plan, BroadcastsOfOneRootTravelTogetherWhateverTheirType) {
   for (Ready& tensor : tensors) tensor.kind = OpKind::kBroadcast;
   tensors[2].root = 1;
   EXPECT_TRUE(Plan(tensors, 100) == Groups({{0, 1}, {2}}));
+}
+
+TEST(Plan, ReducescattersAndAlltoallsTravelAmongThemselves) {
+  std::vector<Ready> tensors(6, Allreduce(1));
+  for (size_t i : {1, 3, 5}) tensors[i].kind = OpKind::kReducescatter;
+  tensors[5].op = ReduceOp::kMax;
+  for (size_t i : {2, 4}) tensors[i].kind = OpKind::kAlltoall;
+  tensors[4].dtype = DataType::kInt8;
+  EXPECT_TRUE(Plan(tensors, 100) == Groups({{0}, {1, 3}, {2, 4}, {5}}));
 }
 
 TEST(Plan, EveryPlanIsAPartitionOfCompatibleGroupsWithinTheThreshold) {
@@ -122,7 +131,7 @@ TEST(Plan, IgnoresWhatDoesNotConcernAnOperation) {
     const Groups before = Plan(tensors, 250);
     for (Ready& tensor : tensors) {
       const Ready other = RandomTensor(random);
-      if (tensor.kind == OpKind::kAllreduce) {
+      if (tensor.kind == OpKind::kAllreduce || tensor.kind == OpKind::kReducescatter) {
         tensor.root = other.root;
         continue;
       }

@@ -1,10 +1,16 @@
 hvd_test(negotiate_message SOURCES negotiate/message_test.cc USES negotiate)
 hvd_test(negotiate_response_cache SOURCES negotiate/response_cache_test.cc USES negotiate)
 hvd_test(negotiate_sequencer SOURCES negotiate/sequencer_test.cc USES negotiate)
+hvd_test(negotiate_join SOURCES negotiate/join_test.cc USES negotiate)
 hvd_test(negotiate_mismatch SOURCES negotiate/mismatch_test.cc USES negotiate)
 hvd_test(negotiate_stall SOURCES negotiate/stall_test.cc USES negotiate)
-hvd_test(negotiate_simulator 
-  SOURCES negotiate/ledger.cc negotiate/sim_member.cc negotiate/simulator.cc negotiate/simulator_test.cc
+hvd_test(negotiate_simulator
+  SOURCES negotiate/ledger.cc negotiate/random_request.cc negotiate/sim_client.cc negotiate/sim_member.cc
+          negotiate/simulator.cc negotiate/simulator_test.cc
+  USES negotiate)
+hvd_test(negotiate_set_simulator
+  SOURCES negotiate/random_request.cc negotiate/set_ledger.cc negotiate/set_program.cc negotiate/set_rank.cc
+          negotiate/set_simulator.cc negotiate/set_simulator_test.cc negotiate/sim_client.cc
   USES negotiate)
 
 # Not a test: prints nanoseconds per tensor.

@@ -64,5 +64,61 @@ TEST(Sets, AStrangerIsRefused) {
   });
 }
 
+// Sets come and go while others are in use; ids are never given again.
+TEST(Sets, AreAddedAndRemovedWhileRunning) {
+  for (const Wires wires : kAllWires) {
+    Cluster cluster(4, wires);
+    cluster.Run([&](Engine& engine, int rank) {
+      std::mt19937 random(7);  // the same choices on every rank
+      uint32_t expected = 1;
+      for (int round = 0; round < 12; ++round) {
+        std::vector<std::vector<int>> sets;
+        std::vector<uint32_t> ids;
+        for (int s = 0; s < 3; ++s) {
+          std::vector<int> members;
+          for (int r = 0; r < 4; ++r) {
+            if (random() % 2 == 0 || r == s) members.push_back(r);
+          }
+          uint32_t id = 0;
+          ASSERT_OK(engine.AddProcessSet(members, &id));
+          EXPECT_EQ(id, expected++);
+          sets.push_back(members);
+          ids.push_back(id);
+        }
+        for (size_t s = 0; s < sets.size(); ++s) {
+          if (!Belongs(rank, sets[s])) continue;
+          std::vector<float> data(round % 2 == 0 ? 3 : 200000, static_cast<float>(rank + 1));
+          ASSERT_OK(Allreduce(engine, "x", &data, ReduceOp::kSum, ids[s]));
+          EXPECT_EQ(data.back(), SumOf(sets[s]));
+        }
+        for (const uint32_t id : ids) ASSERT_OK(engine.RemoveProcessSet(id));
+        std::vector<float> data(1, 1.0f);
+        EXPECT_TRUE(Allreduce(engine, "x", &data, ReduceOp::kSum, ids[0]).code() == Code::kInvalidArgument);
+        ASSERT_OK(Allreduce(engine, "all", &data));
+        EXPECT_EQ(data[0], 4.0f);
+      }
+    });
+  }
+}
+
+// The one who has an operation in flight is not robbed of it, and everybody hears why.
+TEST(Sets, InUseIsNotRemoved) {
+  Cluster cluster(3, Wires::kShm);
+  cluster.Run([&](Engine& engine, int rank) {
+    uint32_t id = 0;
+    ASSERT_OK(engine.AddProcessSet({0, 1}, &id));
+    std::vector<float> data(1, 1.0f);
+    HandlePtr handle;
+    if (rank == 0) ASSERT_OK(Submit(engine, AllreduceEntry("late", &data, ReduceOp::kSum, id), &handle));
+    const Status refused = engine.RemoveProcessSet(id);
+    EXPECT_TRUE(refused.code() == Code::kInvalidArgument);
+    EXPECT_TRUE(refused.message().find("in flight") != std::string::npos);
+    if (rank == 1) ASSERT_OK(Submit(engine, AllreduceEntry("late", &data, ReduceOp::kSum, id), &handle));
+    if (rank < 2) ASSERT_OK(engine.Wait(handle, kPatienceMs * int64_t{1000}, nullptr));
+    ASSERT_OK(Barrier(engine));
+    ASSERT_OK(engine.RemoveProcessSet(id));
+  });
+}
+
 }  // namespace
 }  // namespace hvd::test

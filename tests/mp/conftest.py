@@ -3,69 +3,108 @@
 import inspect
 import json
 import os
+import socket
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from horovod.runner.launchers.local_rank import rank_environment
+
 ROOT = Path(__file__).resolve().parents[2]
 RANK_MAIN = Path(__file__).with_name("rank_main.py")
+SHOWN_OUTPUT = 20_000  # characters a rank
+
+Environment = Mapping[str, str] | Callable[[int], Mapping[str, str]]
+
+
+@pytest.fixture(scope="session")
+def rank_server() -> Iterator[socket.socket]:
+    """The socket of a process that forks ranks."""
+    mine, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    command = [sys.executable, str(RANK_MAIN), str(its.fileno())]
+    process = subprocess.Popen(command, env=_environment(), pass_fds=[its.fileno()], stdin=subprocess.DEVNULL)
+    its.close()
+    assert mine.recv(16) == b"ready", "the process that forks the ranks did not start"
+    yield mine
+    mine.close()
+    process.wait(30)
 
 
 @pytest.fixture
-def run_ranks(tmp_path: Path) -> Callable[..., list[Any]]:
+def run_ranks(tmp_path: Path, rank_server: socket.socket) -> Callable[..., list[Any]]:
     """``run_ranks(np, function)``: calls a function of a test file in ``np`` ranks and returns their
     results.
 
     The function takes ``arguments`` (as JSON) and returns what JSON can express; results are in rank
-    order. It initialises horovod itself. The test fails with the ranks' output when one of them fails, or
-    when ``timeout`` seconds have passed. ``env`` adds variables.
+    order. It initialises horovod itself. The test fails with the ranks' output when one of them fails,
+    leaves a process behind, or is not done after ``timeout`` seconds; then with the stacks of all that still
+    ran. ``env`` adds variables; it may be a function of the rank. With ``finalize`` the interpreters of
+    the ranks end in full, which takes 0.2 seconds each. May be called from several threads.
     """
 
     def run(
         np: int,
         function: Callable[..., Any],
         arguments: Sequence[Any] = (),
-        env: Mapping[str, str] | None = None,
+        env: Environment | None = None,
         timeout: float = 60,
+        finalize: bool = False,
     ) -> list[Any]:
-        folder = tmp_path / f"{function.__name__}-{len(list(tmp_path.iterdir()))}"
-        folder.mkdir()
-        source = inspect.getsourcefile(function)
-        command = [sys.executable, str(RANK_MAIN), str(source), function.__name__, str(folder)]
-        command += [json.dumps(list(arguments)), str(timeout)]
-        if np > 1:
-            command = [sys.executable, "-m", "horovod.runner.launch", "-np", str(np), *command]
-        output = _run(command, {**os.environ, "OMP_NUM_THREADS": "1", **_path(), **(env or {})}, timeout)
-        files = [folder / f"{rank}.json" for rank in range(np)]
-        assert all(file.exists() for file in files), f"a rank left no result\n{output}"
-        return [json.loads(file.read_text(encoding="utf-8")) for file in files]
+        folder = Path(tempfile.mkdtemp(prefix=f"{function.__name__}-", dir=tmp_path))
+        request = {
+            "file": str(inspect.getsourcefile(function)),
+            "function": function.__name__,
+            "arguments": list(arguments),
+            "environments": [_environment_of_rank(rank, np, env) for rank in range(np)],
+            "timeout": timeout,
+            "finalize": finalize,
+        }
+        (folder / "request.json").write_text(json.dumps(request), encoding="utf-8")
+        problem = _problem(_outcome(rank_server, folder))
+        if problem:
+            pytest.fail(f"{problem}\n{_output(folder, np)}", pytrace=False)
+        return [json.loads((folder / f"{rank}.json").read_text(encoding="utf-8")) for rank in range(np)]
 
     return run
 
 
-def _path() -> dict[str, str]:
+def _environment() -> dict[str, str]:
     """Finds the library in the tree also where it is not installed."""
     folders = [os.environ.get("PYTHONPATH", ""), str(ROOT / "frameworks")]
-    return {"PYTHONPATH": os.pathsep.join(filter(None, folders))}
+    return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(filter(None, folders))}
 
 
-def _run(command: list[str], environment: dict[str, str], timeout: float) -> str:
-    process = subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        env=environment,
-        text=True,
-    )
-    try:
-        output, _ = process.communicate(timeout=timeout + 15)  # the ranks end by themselves before that
-    except subprocess.TimeoutExpired:
-        process.terminate()
-        output, _ = process.communicate()
-        pytest.fail(f"not done after {timeout} seconds\n{output}", pytrace=False)
-    assert process.returncode == 0, f"status {process.returncode}\n{output}"
-    return output
+def _environment_of_rank(rank: int, size: int, env: Environment | None) -> dict[str, str]:
+    own = env(rank) if callable(env) else env or {}
+    environment = {**_environment(), **own}
+    return rank_environment(environment, rank, size) if size > 1 else environment
+
+
+def _outcome(server: socket.socket, folder: Path) -> dict[str, Any]:
+    mine, its = socket.socketpair()
+    with mine:
+        with its:
+            socket.send_fds(server, [str(folder).encode()], [its.fileno()])
+        with mine.makefile() as file:
+            return json.loads(file.read() or '{"crash": true}')
+
+
+def _problem(outcome: Mapping[str, Any]) -> str:
+    if "crash" in outcome:
+        return "the process that supervises the ranks has ended early"
+    if outcome["hanging"]:
+        return f"ranks {outcome['hanging']} did not end in time; their stacks end their output"
+    if any(outcome["statuses"]):
+        return f"the ranks ended with {outcome['statuses']}"
+    return f"processes were left behind: {outcome['left']}" if outcome["left"] else ""
+
+
+def _output(folder: Path, size: int) -> str:
+    texts = [(folder / f"{rank}.out") for rank in range(size)]
+    shown = [path.read_text(errors="replace")[-SHOWN_OUTPUT:] if path.exists() else "" for path in texts]
+    return "\n".join(f"--- rank {rank} ---\n{text}" for rank, text in enumerate(shown))

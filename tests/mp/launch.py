@@ -1,51 +1,131 @@
-"""Starts real jobs for the tests: horovodrun with a program of tests/mp/programs."""
+"""Starts real jobs for the tests: horovodrun with any command. Most tests take the quicker run_ranks."""
 
 import os
+import signal
 import subprocess
 import sys
+import time
 import uuid
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-import psutil
-
+ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = Path(__file__).parent / "programs"
-MARK = "HVD_TEST_MARK"
-
-
-@dataclass
-class Job:
-    """A running horovodrun; everything that descends from it carries ``mark`` in its environment."""
-
-    process: subprocess.Popen[str]
-    mark: str
-
-    def survivors(self) -> list[psutil.Process]:
-        return [p for p in psutil.process_iter() if _has_mark(p, self.mark)]
-
-    def finish(self, timeout: float) -> "Result":
-        try:
-            output, _ = self.process.communicate(timeout=timeout)
-        except subprocess.TimeoutExpired:
-            stacks = "\n".join(_stack(p.pid) for p in self.survivors())
-            for process in self.survivors():
-                process.kill()
-            output, _ = self.process.communicate()
-            raise AssertionError(f"the job did not end within {timeout} s\n{output}\n{stacks}") from None
-        return Result(self.process.returncode, output)
+MODULE = (sys.executable, "-m", "horovod.runner.launch")
+_MARKER = "HVD_TEST_MARK"
+_SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
 
 
 @dataclass
 class Result:
+    """How a job has ended."""
+
     returncode: int
-    output: str  # stdout and stderr, as a person sees them
+    stdout: bytes
+    stderr: bytes  # empty when the job was started with both streams in one pipe
+
+    @property
+    def output(self) -> str:
+        """What a person sees."""
+        return (self.stdout + self.stderr).decode(errors="replace")
 
 
-def _has_mark(process: psutil.Process, mark: str) -> bool:
+class Launcher:
+    """Starts horovodrun; every process that descends from it carries a marker in its environment."""
+
+    def __init__(self) -> None:
+        self.marker = f"{_MARKER}={uuid.uuid4().hex}".encode()
+        paths = [str(ROOT / "frameworks"), os.environ.get("PYTHONPATH", "")]
+        name, value = self.marker.decode().split("=")
+        self.environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), name: value}
+
+    def start(self, *arguments: str, **changes: str) -> subprocess.Popen[bytes]:
+        """horovodrun with these arguments; ``changes`` are added to the environment."""
+        return self.popen([*MODULE, *arguments], env={**self.environment, **changes})
+
+    def popen(self, command: list[str], **options: Any) -> subprocess.Popen[bytes]:
+        """Any command, with its streams in pipes unless ``options`` say otherwise."""
+        defaults = {"env": self.environment, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        return subprocess.Popen(command, preexec_fn=_hear_signals, **{**defaults, **options})
+
+    def run(self, *arguments: str, **changes: str) -> tuple[int, bytes, bytes]:
+        """Status, standard output and standard error of a whole job."""
+        result = self.finish(self.start(*arguments, **changes), 30)
+        return result.returncode, result.stdout, result.stderr
+
+    def finish(self, process: subprocess.Popen[bytes], timeout: float) -> Result:
+        """Waits for the end; a job that does not end fails the test with the stacks of its processes."""
+        try:
+            stdout, stderr = process.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            stacks = "\n".join(_stack(pid) for pid in self.survivors())
+            for pid in self.survivors():
+                os.kill(pid, signal.SIGKILL)
+            output = b"".join(filter(None, process.communicate())).decode(errors="replace")
+            raise AssertionError(f"the job did not end within {timeout} s\n{output}\n{stacks}") from None
+        return Result(process.returncode, stdout or b"", stderr or b"")
+
+    def survivors(self) -> list[int]:
+        """All live processes with the marker."""
+        return [int(folder.name) for folder in self._folders()]
+
+    def census(self) -> list[str]:
+        """Their command lines."""
+        return [command_line(folder).replace(b"\0", b" ").decode() for folder in self._folders()]
+
+    def wait_until_gone(self, seconds: float) -> None:
+        """Fails when one of them is still there after ``seconds``."""
+        deadline = time.monotonic() + seconds
+        while self.census():
+            assert time.monotonic() < deadline, self.census()
+            time.sleep(0.02)
+
+    def _folders(self) -> Iterator[Path]:
+        return (folder for folder in Path("/proc").glob("[0-9]*") if carries(folder, self.marker))
+
+
+class Job:
+    """A program of tests/mp/programs under horovodrun, with both streams in one pipe."""
+
+    def __init__(self, ranks: int, program: str, *arguments: str, env: dict[str, str] | None = None) -> None:
+        self.launcher = Launcher()
+        command = [*MODULE, "-np", str(ranks), sys.executable, str(PROGRAMS / program), *arguments]
+        environment = {**self.launcher.environment, "OMP_NUM_THREADS": "1", **(env or {})}
+        self.process = self.launcher.popen(
+            command, env=environment, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL
+        )
+
+    def survivors(self) -> list[int]:
+        """The processes of the job that live."""
+        return self.launcher.survivors()
+
+    def finish(self, timeout: float) -> Result:
+        """Waits for the end."""
+        return self.launcher.finish(self.process, timeout)
+
+
+def carries(folder: Path, marker: bytes) -> bool:
+    """Whether the process of a folder in /proc has the marker; those that have ended show none."""
     try:
-        return process.environ().get(MARK) == mark and process.status() != psutil.STATUS_ZOMBIE
-    except (psutil.Error, OSError):
+        return marker in (folder / "environ").read_bytes().split(b"\0")
+    except OSError:
         return False
+
+
+def command_line(folder: Path) -> bytes:
+    """Of the process of a folder in /proc."""
+    try:
+        return (folder / "cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+def _hear_signals() -> None:
+    """Whatever runs the tests may ignore these (nohup does), and children inherit that."""
+    for number in _SIGNALS:
+        signal.signal(number, signal.SIG_DFL)
 
 
 def _stack(pid: int) -> str:
@@ -54,25 +134,3 @@ def _stack(pid: int) -> str:
         return f"no stack of process {pid}: py-spy is not installed"
     dump = subprocess.run([tool, "dump", "--pid", str(pid)], capture_output=True, text=True, check=False)
     return dump.stdout or dump.stderr
-
-
-def start(ranks: int, program: str, *arguments: str, env: dict[str, str] | None = None) -> Job:
-    mark = uuid.uuid4().hex
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", **(env or {}), MARK: mark}
-    command = [sys.executable, "-m", "horovod.runner.launch", "-np", str(ranks)]
-    command += [sys.executable, str(PROGRAMS / program), *arguments]
-    process = subprocess.Popen(
-        command,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        stdin=subprocess.DEVNULL,
-        text=True,
-    )
-    return Job(process, mark)
-
-
-def horovodrun(
-    ranks: int, program: str, *arguments: str, env: dict[str, str] | None = None, timeout: float = 120
-) -> Result:
-    return start(ranks, program, *arguments, env=env).finish(timeout)

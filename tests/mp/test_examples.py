@@ -1,23 +1,22 @@
 """The examples and the benchmarks as a user starts them: by the installed horovodrun, in real processes."""
 
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from launch import ROOT, Launcher
 
-ROOT = Path(__file__).resolve().parents[2]
 HOROVODRUN = Path(sys.executable).with_name("horovodrun")
 
 
 def run(command: list[str], timeout: float = 100) -> str:
     """Standard output; on failure the test shows both streams."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, env=environment)
-    assert done.returncode == 0, f"status {done.returncode}\n{done.stdout}\n{done.stderr}"
-    return done.stdout
+    launcher = Launcher()
+    process = launcher.popen(command, env={**launcher.environment, "OMP_NUM_THREADS": "1"})
+    done = launcher.finish(process, timeout)
+    assert done.returncode == 0, f"status {done.returncode}\n{done.output}"
+    return done.stdout.decode()
 
 
 def example(name: str, *arguments: str, processes: int) -> str:

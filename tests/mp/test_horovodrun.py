@@ -1,70 +1,21 @@
 """horovodrun with real processes. The commands are small scripts that know nothing of horovod."""
 
-import os
 import signal
 import subprocess
 import sys
 import time
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from launch import MODULE, Launcher, carries, command_line
 
 from horovod.runner import guard
 
-_ROOT = Path(__file__).resolve().parents[2]
-_MARKER = "HOROVOD_TEST_CENSUS"
-_LAUNCHER = [sys.executable, "-m", "horovod.runner.launch"]
-
-
-def _hear_signals() -> None:
-    """Whatever runs the tests may ignore these (nohup does), and children inherit that."""
-    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_DFL)
-
-
-class Job:
-    """Starts horovodrun; every process of it carries a marker of its own in the environment."""
-
-    def __init__(self) -> None:
-        self.marker = f"{_MARKER}={uuid.uuid4().hex}"
-        paths = [str(_ROOT / "frameworks"), os.environ.get("PYTHONPATH", "")]
-        name, value = self.marker.split("=")
-        self.environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), name: value}
-
-    def start(self, *arguments: str, **changes: str) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(
-            [*_LAUNCHER, *arguments],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env={**self.environment, **changes},
-            preexec_fn=_hear_signals,
-        )
-
-    def run(self, *arguments: str, **changes: str) -> tuple[int, bytes, bytes]:
-        process = self.start(*arguments, **changes)
-        stdout, stderr = process.communicate(timeout=30)
-        return process.returncode, stdout, stderr
-
-    def census(self) -> list[str]:
-        """The command lines of all live processes with the marker."""
-        return [
-            _command_line(folder).replace(b"\0", b" ").decode()
-            for folder in Path("/proc").glob("[0-9]*")
-            if _carries(folder, self.marker)
-        ]
-
-    def wait_until_gone(self, seconds: float) -> None:
-        deadline = time.monotonic() + seconds
-        while self.census():
-            assert time.monotonic() < deadline, self.census()
-            time.sleep(0.02)
-
 
 @pytest.fixture
-def job() -> Iterator[Job]:
-    job = Job()
+def job() -> Iterator[Launcher]:
+    job = Launcher()
     yield job
     job.wait_until_gone(1.0)
 
@@ -89,21 +40,7 @@ def _lines_of(rank: int, stream: str, output: bytes) -> list[bytes]:
     return [line.removeprefix(prefix) for line in output.splitlines(keepends=True) if line.startswith(prefix)]
 
 
-def _carries(folder: Path, marker: str) -> bool:
-    try:
-        return marker.encode() in (folder / "environ").read_bytes().split(b"\0")
-    except OSError:
-        return False
-
-
-def _command_line(folder: Path) -> bytes:
-    try:
-        return (folder / "cmdline").read_bytes()
-    except OSError:
-        return b""
-
-
-def test_ranks_get_their_identity_and_the_command_its_options(job: Job) -> None:
+def test_ranks_get_their_identity_and_the_command_its_options(job: Launcher) -> None:
     names = " ".join(
         f"HOROVOD_{scope}{what}" for scope in ("", "LOCAL_", "CROSS_") for what in ("RANK", "SIZE")
     )
@@ -117,7 +54,7 @@ def test_ranks_get_their_identity_and_the_command_its_options(job: Job) -> None:
         assert _lines_of(rank, "stdout", stdout) == [expected]
 
 
-def test_output_keeps_every_byte(job: Job) -> None:
+def test_output_keeps_every_byte(job: Launcher) -> None:
     text = "训练 épochs".encode()
     script = _python(
         "out, err = sys.stdout.buffer, sys.stderr.buffer\n"
@@ -138,7 +75,7 @@ def test_output_keeps_every_byte(job: Job) -> None:
         ]
 
 
-def test_lines_of_many_ranks_do_not_mix(job: Job) -> None:
+def test_lines_of_many_ranks_do_not_mix(job: Launcher) -> None:
     count = 30000
     script = _python(f"for i in range({count}): os.write(1 + i % 2, b'%d %d\\n' % (rank, i))")
     status, stdout, stderr = job.run("-np", "3", *script)
@@ -149,7 +86,7 @@ def test_lines_of_many_ranks_do_not_mix(job: Job) -> None:
     assert len(stdout.splitlines()) == 3 * count // 2
 
 
-def test_slow_reader_holds_back_the_ranks_but_not_the_launcher(job: Job) -> None:
+def test_slow_reader_holds_back_the_ranks_but_not_the_launcher(job: Launcher) -> None:
     process = job.start("-np", "2", *_python("while True: os.write(1, b'y' * 999 + b'\\n')"))
     time.sleep(1.0)
     begin = time.monotonic()
@@ -159,10 +96,10 @@ def test_slow_reader_holds_back_the_ranks_but_not_the_launcher(job: Job) -> None
     process.communicate()
 
 
-def test_streams_that_lead_to_one_pipe_do_not_mix(job: Job) -> None:
+def test_streams_that_lead_to_one_pipe_do_not_mix(job: Launcher) -> None:
     count = 20000
     script = _python(f"for i in range({count}): os.write(1 + i % 2, b'%d' % (i % 10) * 80 + b'\\n')")
-    command = [*_LAUNCHER, "-np", "2", *script]
+    command = [*MODULE, "-np", "2", *script]
     output = subprocess.run(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=job.environment
     ).stdout
@@ -171,7 +108,7 @@ def test_streams_that_lead_to_one_pipe_do_not_mix(job: Job) -> None:
     assert all(len(line) == len("[0]<stdout>:") + 80 and len(set(line[-80:])) == 1 for line in lines)
 
 
-def test_stopped_rank_is_named(job: Job) -> None:
+def test_stopped_rank_is_named(job: Launcher) -> None:
     script = _python(
         "if rank == 0: os.kill(os.getpid(), signal.SIGSTOP)\ntime.sleep(0.5)\nif rank == 1: sys.exit(4)"
     )
@@ -181,7 +118,7 @@ def test_stopped_rank_is_named(job: Job) -> None:
     assert b"rank 1 " in stderr.splitlines()[0] and b"horovodrun: rank 0 stopped (state T)" in stderr
 
 
-def test_output_files_and_timestamps(job: Job, tmp_path: Path) -> None:
+def test_output_files_and_timestamps(job: Launcher, tmp_path: Path) -> None:
     script = _python("print('out', rank); print('err', rank, file=sys.stderr)")
     status, stdout, _ = job.run(
         "-np", "11", "-prefix-timestamp", "--output-filename", str(tmp_path / "logs"), *script
@@ -193,7 +130,7 @@ def test_output_files_and_timestamps(job: Job, tmp_path: Path) -> None:
     time.strptime(line.partition(b"[")[0].decode())
 
 
-def test_output_file_that_is_a_symbolic_link_is_refused(job: Job, tmp_path: Path) -> None:
+def test_output_file_that_is_a_symbolic_link_is_refused(job: Launcher, tmp_path: Path) -> None:
     (tmp_path / "rank.0").mkdir()
     victim = tmp_path / "victim"
     victim.write_text("precious")
@@ -202,7 +139,7 @@ def test_output_file_that_is_a_symbolic_link_is_refused(job: Job, tmp_path: Path
     assert (status, victim.read_text(), stderr.count(b"\n")) == (2, "precious", 1)
 
 
-def test_status_and_report_name_the_first_failure(job: Job) -> None:
+def test_status_and_report_name_the_first_failure(job: Launcher) -> None:
     script = _python(
         "if rank == 1:\n"
         "    time.sleep(0.3); print('the reason', file=sys.stderr); sys.exit(7)\n"
@@ -218,7 +155,7 @@ def test_status_and_report_name_the_first_failure(job: Job) -> None:
     assert b"never" not in stdout
 
 
-def test_killed_rank_gives_137_and_survivors_may_report(job: Job) -> None:
+def test_killed_rank_gives_137_and_survivors_may_report(job: Launcher) -> None:
     script = _python(
         "if rank == 0: os.kill(os.getpid(), signal.SIGKILL)\n"
         "time.sleep(0.5); print('survivor saw it', file=sys.stderr); sys.exit(3)"
@@ -230,7 +167,7 @@ def test_killed_rank_gives_137_and_survivors_may_report(job: Job) -> None:
     assert _lines_of(2, "stderr", stderr) == [b"survivor saw it\n"]
 
 
-def test_deaf_rank_is_killed_after_the_grace_time(job: Job) -> None:
+def test_deaf_rank_is_killed_after_the_grace_time(job: Launcher) -> None:
     hasty = (
         "from horovod.runner import ending, launch\nending.REPORT_SECONDS, ending.GRACE_SECONDS = 0.3, 0.6\n"
     )
@@ -241,7 +178,7 @@ def test_deaf_rank_is_killed_after_the_grace_time(job: Job) -> None:
     assert 0.9 < time.monotonic() - begin < 6
 
 
-def test_rank_may_finish_before_the_others(job: Job) -> None:
+def test_rank_may_finish_before_the_others(job: Launcher) -> None:
     status, stdout, _ = job.run("-np", "2", *_python("time.sleep(0.5 * rank); print('done', rank)"))
     assert status == 0 and _lines_of(1, "stdout", stdout) == [b"done 1\n"]
 
@@ -249,7 +186,7 @@ def test_rank_may_finish_before_the_others(job: Job) -> None:
 @pytest.mark.parametrize(
     ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
 )
-def test_signal_reaches_every_rank_and_ends_the_job(job: Job, number: int, status: int) -> None:
+def test_signal_reaches_every_rank_and_ends_the_job(job: Launcher, number: int, status: int) -> None:
     script = _python(
         "def stop(number, frame):\n    print('got', number); sys.exit(0)\n"
         f"signal.signal({int(number)}, stop); print('ready'); time.sleep(60)"
@@ -263,7 +200,7 @@ def test_signal_reaches_every_rank_and_ends_the_job(job: Job, number: int, statu
     assert stdout.count(b"got %d\n" % number) == 2 and b"failed" not in stderr
 
 
-def test_second_interrupt_kills_at_once(job: Job) -> None:
+def test_second_interrupt_kills_at_once(job: Launcher) -> None:
     process = job.start(
         "-np", "2", *_python("signal.signal(2, signal.SIG_IGN); print('ready'); time.sleep(60)")
     )
@@ -276,7 +213,7 @@ def test_second_interrupt_kills_at_once(job: Job) -> None:
     assert process.returncode == 130 and time.monotonic() - begin < 4
 
 
-def test_user_signals_are_passed_on(job: Job) -> None:
+def test_user_signals_are_passed_on(job: Launcher) -> None:
     script = _python(
         "signal.signal(signal.SIGUSR1, lambda *_: print('usr1'))\n"
         "signal.signal(signal.SIGUSR2, lambda *_: sys.exit(0))\n"
@@ -291,7 +228,7 @@ def test_user_signals_are_passed_on(job: Job) -> None:
     assert process.returncode == 0
 
 
-def test_stop_and_continue_reach_the_ranks(job: Job) -> None:
+def test_stop_and_continue_reach_the_ranks(job: Launcher) -> None:
     process = job.start(
         "-np", "2", *_python("print('pid', os.getpid())\nfor i in range(10): time.sleep(0.2)")
     )
@@ -314,7 +251,7 @@ def test_stop_and_continue_reach_the_ranks(job: Job) -> None:
     assert process.returncode == 0
 
 
-def test_killed_launcher_leaves_nothing(job: Job) -> None:
+def test_killed_launcher_leaves_nothing(job: Launcher) -> None:
     script = _python(
         "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
         "import subprocess\n"
@@ -340,7 +277,7 @@ def test_killed_launcher_leaves_nothing(job: Job) -> None:
     process.communicate()
 
 
-def test_daemons_of_the_ranks_are_ended(job: Job) -> None:
+def test_daemons_of_the_ranks_are_ended(job: Launcher) -> None:
     script = _python(
         "if os.fork() == 0:\n"
         "    os.setsid()\n"
@@ -355,7 +292,7 @@ def test_daemons_of_the_ranks_are_ended(job: Job) -> None:
     assert job.census() == []
 
 
-def test_wrong_usage_is_one_line_and_status_2(job: Job) -> None:
+def test_wrong_usage_is_one_line_and_status_2(job: Launcher) -> None:
     cases = [
         (("-np", "0", "true"), b"-np 0"),
         (("-np", "3", "-H", "localhost:2", "true"), b"slots"),
@@ -370,23 +307,23 @@ def test_wrong_usage_is_one_line_and_status_2(job: Job) -> None:
         assert hint in stderr
 
 
-def test_missing_program(job: Job) -> None:
+def test_missing_program(job: Launcher) -> None:
     status, _, stderr = job.run("-np", "2", "no-such-program")
     assert status == 127 and b"no-such-program" in stderr and stderr.count(b"\n") == 1
 
 
-def test_secret_is_in_no_command_line_and_no_output(job: Job) -> None:
+def test_secret_is_in_nocommand_line_and_no_output(job: Launcher) -> None:
     script = _python("print('ready'); time.sleep(60)")
     process = job.start("-np", "2", "--verbose", *script)
     _read_until(process, b"ready", 2)
     folders = list(Path("/proc").glob("[0-9]*"))
-    entries = [(f / "environ").read_bytes().split(b"\0") for f in folders if _carries(f, job.marker)]
+    entries = [(f / "environ").read_bytes().split(b"\0") for f in folders if carries(f, job.marker)]
     prefix = b"HOROVOD_SECRET_KEY="
     secrets = {e.removeprefix(prefix) for entry in entries for e in entry if e.startswith(prefix)}
     assert len(secrets) == 1
     secret = secrets.pop()
     assert len(bytes.fromhex(secret.decode())) == 32
-    command_lines = b"".join(map(_command_line, folders))
+    command_lines = b"".join(map(command_line, folders))
     process.send_signal(signal.SIGTERM)
     stdout, stderr = process.communicate(timeout=10)
     assert secret not in command_lines + stdout + stderr

@@ -3,15 +3,34 @@
 import json
 from pathlib import Path
 
-from launch import horovodrun
+import torch
+
+import horovod.torch as hvd
 
 STEPS = 8
 
 
-def test_the_first_allreduce_of_a_step_starts_before_the_last_gradient_exists(tmp_path: Path) -> None:
+def ranks_train() -> None:
+    """A few training steps of a deep MLP, for the timeline to show."""
+    hvd.init()
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(*[torch.nn.Linear(512, 512) for _ in range(16)])
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
+    hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+    data = torch.randn(128, 512)
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        model(data).square().mean().backward()
+        optimizer.step()
+    hvd.shutdown()
+
+
+def test_the_first_allreduce_of_a_step_starts_before_the_last_gradient_exists(
+    run_ranks, tmp_path: Path
+) -> None:
     path = tmp_path / "timeline.json"
-    result = horovodrun(2, "overlap.py", env={"HOROVOD_TIMELINE": str(path)})
-    assert result.returncode == 0, result.output
+    run_ranks(2, ranks_train, env={"HOROVOD_TIMELINE": str(path)})
     events = json.loads(path.read_text())
     names = {e["tid"]: e["args"]["name"] for e in events if e["ph"] == "M"}
     submitted: dict[str, list[int]] = {}

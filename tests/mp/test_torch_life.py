@@ -2,7 +2,6 @@
 flight.
 """
 
-import faulthandler
 import multiprocessing
 import os
 import signal
@@ -15,7 +14,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from launch import horovodrun
+from launch import Job
 from torch.utils.data import DataLoader, Dataset
 
 import horovod.torch as hvd
@@ -134,7 +133,6 @@ def exits_in_flight(number):
 
 def ranks_exit_often(times):
     """Forks before any start, so that an end costs no import; returns the statuses that are not 0."""
-    faulthandler.cancel_dump_traceback_later()  # its thread would be missing at the end of a child
     statuses = []
     for number in range(times):
         pid = os.fork()
@@ -163,7 +161,8 @@ def test_exit_in_flight_without_a_framework():
 @pytest.mark.full
 def test_exit_in_flight_of_two_ranks_without_a_framework():
     for number in range(EXITS):
-        assert horovodrun(2, PROGRAM.name, str(number), timeout=30).returncode == 7 * (number % 2), number
+        job = Job(2, PROGRAM.name, str(number))
+        assert job.finish(timeout=30).returncode == 7 * (number % 2), number
 
 
 def ranks_exit_together(how):
@@ -180,4 +179,4 @@ def ranks_exit_together(how):
 
 @pytest.mark.parametrize("how", ["shutdown", "exit"])
 def test_exit_in_flight_together(run_ranks, how):
-    assert run_ranks(2, ranks_exit_together, [how], timeout=30) == [True, True]
+    assert run_ranks(2, ranks_exit_together, [how], timeout=30, finalize=True) == [True, True]

@@ -5,6 +5,10 @@ REDUCE_COMPRESSED = (
     "average=None, name=None, compression=none, op=None, "
     "prescale_factor=1.0, postscale_factor=1.0, process_set=gps"
 )
+SCATTER = "name=None, op=0, process_set=gps, prescale_factor=1.0, postscale_factor=1.0"
+SCATTER_COMPRESSED = (
+    "name=None, compression=none, op=0, process_set=gps, prescale_factor=1.0, postscale_factor=1.0"
+)
 ROOT = "tensor, root_rank, name=None, process_set=gps"
 
 TORCH = {
@@ -45,9 +49,21 @@ TORCH = {
     "broadcast_async": ROOT,
     "broadcast_": ROOT,
     "broadcast_async_": ROOT,
+    "grouped_allgather": "tensors, name=None, process_set=gps",
+    "grouped_allgather_async": "tensors, name=None, process_set=gps",
+    "alltoall": "tensor, splits=None, name=None, process_set=gps",
+    "alltoall_async": "tensor, splits=None, name=None, process_set=gps",
+    "reducescatter": f"tensor, {SCATTER_COMPRESSED}",
+    "reducescatter_async": f"tensor, {SCATTER}",
+    "grouped_reducescatter": f"tensors, {SCATTER_COMPRESSED}",
+    "grouped_reducescatter_async": f"tensors, {SCATTER}",
+    "sparse_allreduce_async": "tensor, name, op, process_set=gps",
     "barrier": "process_set=gps",
+    "join": "device=-1",
     "poll": "handle",
     "synchronize": "handle",
+    "wait": "handle, timeout=None",
+    "wait_async": "handle",
     "broadcast_parameters": "params, root_rank, process_set=gps",
     "broadcast_optimizer_state": "optimizer, root_rank, model=None, process_set=gps",
     "broadcast_object": "obj, root_rank=0, name=None, process_set=gps",
@@ -56,7 +72,13 @@ TORCH = {
         "optimizer, named_parameters=None, compression=none, backward_passes_per_step=1, op=0, "
         "gradient_predivide_factor=1.0, num_groups=0, groups=None, sparse_as_dense=False, process_set=gps"
     ),
+    "SyncBatchNorm": (
+        "num_features, eps=1e-05, momentum=0.1, affine=True, track_running_stats=True, process_set=gps, "
+        "device=None, dtype=None"
+    ),
     "ProcessSet": "ranks_or_comm",
+    "add_process_set": "process_set",
+    "remove_process_set": "process_set",
 }
 
 TORCH_VALUES = {"Average": 0, "Sum": 1, "Adasum": 2, "Min": 3, "Max": 4, "Product": 5}
@@ -70,8 +92,14 @@ MPI_OPS = [
     "HorovodAllreduce",
     "HorovodGroupedAllreduce",
     "HorovodAllgather",
+    "HorovodGroupedAllgather",
     "HorovodBroadcast",
+    "HorovodAlltoall",
+    "HorovodReducescatter",
+    "HorovodGroupedReducescatter",
 ]
+
+METRIC = {"get_global_mean": "value, name=None, process_set=gps"}
 
 # name -> parameters, of horovod.common.util
 UTIL = {

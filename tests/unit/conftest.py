@@ -9,3 +9,14 @@ def core(monkeypatch):
     import fake_core  # late: it imports torch, which most tests do without
 
     yield from fake_core.play(monkeypatch)
+
+
+@pytest.fixture
+def job(monkeypatch):
+    """Makes a job whose ranks are threads: ``job(4).run_all(function)`` calls ``function(rank)`` on each."""
+    import fake_job
+
+    from horovod.torch.operations import ops
+
+    yield lambda size: fake_job.play_job(monkeypatch, size)
+    ops.reset()

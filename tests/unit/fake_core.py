@@ -7,6 +7,7 @@ found out.
 """
 
 import ctypes
+import functools
 import sys
 import types
 from dataclasses import dataclass, field
@@ -27,7 +28,9 @@ NAMES = [
     "bfloat16",
 ]
 NAMES += ["uint32", "uint64"]
-ALLREDUCE, ALLGATHER, BROADCAST, BARRIER = range(4)
+KINDS = ["ALLREDUCE", "ALLGATHER", "BROADCAST", "BARRIER", "ALLTOALL", "REDUCESCATTER", "JOIN"]
+ALLREDUCE, ALLGATHER, BROADCAST, BARRIER, ALLTOALL, REDUCESCATTER, JOIN = range(7)
+FIRST_HANDLE = 1000
 AVERAGE, SUM, ADASUM, MIN, MAX, PRODUCT = range(6)
 
 
@@ -44,6 +47,9 @@ class Output:
     @property
     def dtype(self):
         return NAMES.index(str(self.tensor.dtype).removeprefix("torch."))
+
+    def tobytes(self):
+        return bytes(self.tensor.contiguous().view(torch.uint8).tolist())
 
     def __dlpack__(self, **kwargs):
         return self.tensor.__dlpack__()
@@ -63,6 +69,8 @@ class Request:
     prescale: float
     postscale: float
     root: int
+    process_set: int = 0
+    splits: list | None = None
     complete: bool = False
     outputs: list | None = None
     error: Exception | None = None
@@ -88,9 +96,60 @@ def reduced(inputs, op, prescale, postscale):
         total = stack.sum(0)
         if op == AVERAGE:
             total = total / len(inputs) if wide.is_floating_point else (total / len(inputs)).trunc()
+    elif op == ADASUM:
+        total = functools.reduce(adasum, stack)
     else:
         total = {MIN: torch.amin, MAX: torch.amax, PRODUCT: torch.prod}[op](stack, 0)
     return total * postscale
+
+
+def adasum(a, b):
+    """Two tensors combined by Adasum; the fake combines more of them one after the other."""
+    dot, squared_a, squared_b = (a * b).sum(), (a * a).sum(), (b * b).sum()
+    share_a = 1 - (dot / (2 * squared_a) if squared_a else 0)
+    share_b = 1 - (dot / (2 * squared_b) if squared_b else 0)
+    return share_a * a + share_b * b
+
+
+def rows_of(position, size, rows):
+    """The first row and the number of rows of one member's part of ``rows``."""
+    short, longer = divmod(rows, size)
+    return position * short + min(position, longer), short + (position < longer)
+
+
+def outcome(request, position, inputs, splits, root):
+    """What the member at ``position`` gets: one tensor for each of its tensors; for an alltoall also the
+    received splits. ``inputs``: for each member the list of its tensors; ``splits``: of each member.
+    """
+    if request.kind == ALLTOALL:
+        parts = [
+            tensors[0].split([*rows, len(tensors[0]) - sum(rows)])
+            for tensors, rows in zip(inputs, splits, strict=True)
+        ]
+        received = [part[position] for part in parts]
+        return [torch.cat(received), torch.tensor([len(part) for part in received])]
+    results = []
+    for index, own in enumerate(inputs[position]):
+        tensors = [tensors_of_member[index] for tensors_of_member in inputs]
+        if request.kind == BROADCAST:
+            result = tensors[root]
+        elif request.kind == ALLGATHER:
+            result = torch.cat(tensors)
+        else:
+            result = reduced(tensors, request.op, request.prescale, request.postscale).to(own.dtype)
+            if request.kind == REDUCESCATTER:
+                result = result.narrow(0, *rows_of(position, len(inputs), own.shape[0])).clone()
+        results.append(result)
+    return results
+
+
+def deliver(request, results):
+    """Puts results where the request wants them."""
+    if request.kind in (ALLGATHER, ALLTOALL, REDUCESCATTER):
+        request.outputs = [Output(result) for result in results]
+        return
+    for (_, address, dtype, shape), result in zip(request.tensors, results, strict=True):
+        view(address, dtype, shape).copy_(result)
 
 
 @dataclass
@@ -101,10 +160,12 @@ class FakeCore:
     size: int = 1
     rank: int = 0
     peers: object = None  # callable(request, own inputs) -> for each rank the list of its inputs
+    peer_splits: object = None  # for each rank its splits; None: all those of this rank
     refuse: object = None  # callable(request) that may raise at submission
     requests: list = field(default_factory=list)  # everything ever submitted
     pending: dict = field(default_factory=dict)
     timeline: list = field(default_factory=list)
+    sets: list = field(default_factory=list)  # the ranks of process set 1, 2, ...
 
     def is_initialized(self):
         return self.up
@@ -114,19 +175,31 @@ class FakeCore:
             raise ValueError("Horovod has not been initialized; use hvd.init().")
         return (self.rank, self.size, self.rank, self.size, 0, 1)
 
-    def submit(self, kind, name, tensors, op=1, prescale=1.0, postscale=1.0, root=0, process_set=0):
+    def submit(
+        self,
+        kind,
+        name,
+        tensors,
+        op=1,
+        prescale=1.0,
+        postscale=1.0,
+        root=0,
+        process_set=0,
+        keep=None,
+        splits=None,
+    ):
         if not self.up:
             raise ValueError("Horovod has not been initialized; use hvd.init().")
         tensors = [(int(a), int(b), int(dtype), tuple(map(int, shape))) for a, b, dtype, shape in tensors]
-        request = Request(kind, name, tensors, op, prescale, postscale, root)
+        request = Request(kind, name, tensors, op, prescale, postscale, root, process_set, splits)
         if name is not None and any(r.name == name and not r.complete for r in self.pending.values()):
             raise ValueError(f"{name} is in flight already")
         if self.refuse is not None:
             self.refuse(request)
-        handle = len(self.requests)
+        handle = FIRST_HANDLE + len(self.requests)
         self.requests.append(request)
         self.pending[handle] = request
-        return handle
+        return int(str(handle))  # an object of its own, as the real core's: nobody else holds it
 
     def wait(self, handle, timeout=None):
         request = self.pending.get(handle)
@@ -142,8 +215,32 @@ class FakeCore:
         request = self.pending.get(handle)
         return request is None or request.complete
 
-    def run(self, kind, name, tensors, op=1, prescale=1.0, postscale=1.0, root=0, process_set=0, keep=None):
-        return self.wait(self.submit(kind, name, tensors, op, prescale, postscale, root, process_set))
+    def run(
+        self,
+        kind,
+        name,
+        tensors,
+        op=1,
+        prescale=1.0,
+        postscale=1.0,
+        root=0,
+        process_set=0,
+        keep=None,
+        splits=None,
+    ):
+        return self.wait(
+            self.submit(kind, name, tensors, op, prescale, postscale, root, process_set, keep, splits)
+        )
+
+    def add_process_set(self, ranks):
+        self.sets.append(list(ranks))
+        return len(self.sets)
+
+    def remove_process_set(self, process_set):
+        self.sets[process_set - 1] = None
+
+    def in_flight(self, process_set):
+        return [r.name for r in self.pending.values() if r.process_set == process_set and not r.complete]
 
     def progress(self):
         """Lets everything submitted so far complete."""
@@ -168,21 +265,11 @@ class FakeCore:
         request.complete = True
         own = [view(address, dtype, shape).clone() for address, _, dtype, shape in request.tensors]
         ranks = [own] * self.size if self.peers is None else self.peers(request, own)
-        results = []
-        for index, tensor in enumerate(own):
-            inputs = [inputs_of_rank[index] for inputs_of_rank in ranks]
-            if request.kind == ALLREDUCE:
-                result = reduced(inputs, request.op, request.prescale, request.postscale).to(tensor.dtype)
-            elif request.kind == BROADCAST:
-                result = inputs[request.root]
-            else:
-                result = torch.cat(inputs)
-            results.append(result)
-        if request.kind == ALLGATHER:
-            request.outputs = [Output(result) for result in results]
+        if request.kind == JOIN:
+            request.outputs = [Output(torch.tensor([self.size - 1]))]
             return
-        for (_, address, dtype, shape), result in zip(request.tensors, results, strict=True):
-            view(address, dtype, shape).copy_(result)
+        splits = self.peer_splits or [request.splits] * self.size
+        deliver(request, outcome(request, self.rank, ranks, splits, request.root))
 
 
 def install():
@@ -191,8 +278,8 @@ def install():
         import horovod._core
     except ImportError:
         fake = types.ModuleType("horovod._core")
-        constants = {"ALLREDUCE": 0, "ALLGATHER": 1, "BROADCAST": 2, "BARRIER": 3, "Output": Output}
-        fake.__dict__.update(constants, DTYPES={name: number for number, name in enumerate(NAMES)})
+        fake.__dict__.update(zip(KINDS, range(len(KINDS)), strict=True), Output=Output)
+        fake.DTYPES = {name: number for number, name in enumerate(NAMES)}
         idle = FakeCore()
         for function in (
             "is_initialized",
@@ -214,17 +301,24 @@ def install():
 install()
 
 
-def play(monkeypatch):
-    """Puts a fake core under every module of ``horovod.common`` until resumed."""
+def put_under_common(monkeypatch, fake):
+    """Makes ``fake`` the core of every module of ``horovod.common``."""
     import horovod.torch  # noqa: F401
-    from horovod.torch.operations import ops
 
-    fake = FakeCore(up=True)
-    for number, name in enumerate(("ALLREDUCE", "ALLGATHER", "BROADCAST", "BARRIER")):
+    fake.DTYPES = {name: number for number, name in enumerate(NAMES)}
+    for number, name in enumerate(KINDS):
         setattr(fake, name, number)
     for name, module in list(sys.modules.items()):
         if name.startswith("horovod.common.") and hasattr(module, "_core"):
             monkeypatch.setattr(module, "_core", fake)
+
+
+def play(monkeypatch):
+    """Puts a fake core under every module of ``horovod.common`` until resumed."""
+    fake = FakeCore(up=True)
+    put_under_common(monkeypatch, fake)
+    from horovod.torch.operations import ops
+
     yield fake
     fake.progress()
     ops.reset()

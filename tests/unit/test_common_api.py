@@ -10,7 +10,7 @@ from pathlib import Path
 import fake_core
 import pytest
 import torch
-from api_table import MPI_OPS, TORCH, TORCH_VALUES, UTIL
+from api_table import METRIC, MPI_OPS, TORCH, TORCH_VALUES, UTIL
 
 import horovod
 import horovod.torch as hvd
@@ -45,6 +45,11 @@ def test_signature(name):
     assert inspect.getdoc(function)
 
 
+@pytest.mark.parametrize("name", METRIC)
+def test_metric_signature(name):
+    assert written(getattr(hvd.metric, name)) == METRIC[name]
+
+
 @pytest.mark.parametrize("name", UTIL)
 def test_util_signature(name):
     assert written(getattr(util, name)) == UTIL[name]
@@ -65,7 +70,7 @@ def test_values():
 
 def test_names_that_scripts_import_from_mpi_ops():
     elsewhere = {"is_master", "counters", "DistributedOptimizer", "broadcast_parameters"}
-    elsewhere |= {"broadcast_optimizer_state", "broadcast_object", "allgather_object"}
+    elsewhere |= {"broadcast_optimizer_state", "broadcast_object", "allgather_object", "SyncBatchNorm"}
     wanted = [*MPI_OPS, *TORCH_VALUES, *(TORCH.keys() - elsewhere)]
     assert [name for name in wanted if not hasattr(mpi_ops, name)] == []
     assert mpi_ops.allreduce is hvd.allreduce
@@ -92,7 +97,7 @@ def test_exception_tree():
 
 @pytest.mark.parametrize(
     ("op", "average", "expected"),
-    [(None, None, 0), (1, None, 1), (0, None, 0), (5, None, 5)],
+    [(None, None, 0), (1, None, 1), (0, None, 0), (2, None, 2), (5, None, 5)],
 )
 def test_op(op, average, expected):
     assert reduce_ops.resolve_op(op, average) == expected
@@ -109,8 +114,6 @@ def test_wrong_op():
         reduce_ops.resolve_op(1, True)
     with pytest.raises(ValueError, match="op=7"):
         reduce_ops.resolve_op(7)
-    with pytest.raises(NotImplementedError, match="Adasum"):
-        reduce_ops.resolve_op(2)
 
 
 def test_compression_argument():
@@ -157,9 +160,15 @@ def test_timeline(core, monkeypatch):
 def test_init_arguments(core):
     with pytest.raises(ValueError, match="MPI"):
         hvd.init(comm=[0])
-    with pytest.raises(NotImplementedError, match="global_process_set"):
-        hvd.init(process_sets=[ProcessSet([0])])
+    with pytest.raises(NotImplementedError, match="communicators"):
+        hvd.init(comm=[0], process_sets=[ProcessSet(object())])
+    with pytest.raises(ValueError, match="dynamic"):
+        hvd.init(process_sets="static")
+    with pytest.raises(TypeError, match="ProcessSet"):
+        hvd.init(process_sets=[[0, 1]])
     hvd.init(comm=[], process_sets=[])  # up already: nothing happens
+    with pytest.raises(ValueError, match="add_process_set"):
+        hvd.init(process_sets=[ProcessSet([0])])
 
 
 def test_builds(core):

@@ -93,22 +93,44 @@ def test_gradients_of_any_layout(two, layout):
     assert torch.equal(parameter, -parameter.grad)
 
 
-def test_sparse_gradients(two):
+@pytest.mark.parametrize("as_dense", [False, True])
+def test_sparse_gradients(two, as_dense):
     net = nn.Embedding(4, 2, sparse=True)
-    optimizer = wrapped(net, sparse_as_dense=True, op=hvd.Sum)
-    net(torch.tensor([1, 1])).sum().backward()
-    optimizer.step()
-    assert net.weight.grad.tolist() == [[0, 0], [4, 4], [0, 0], [0, 0]]
+    optimizer = wrapped(net, sparse_as_dense=as_dense, op=hvd.Sum)
+    for _ in range(2):
+        optimizer.zero_grad()
+        net(torch.tensor([1, 1])).sum().backward()
+        optimizer.step()
+        assert net.weight.grad.is_sparse != as_dense
+        assert net.weight.grad.to_dense().tolist() == [[0, 0], [4, 4], [0, 0], [0, 0]]
+    if not as_dense:
+        assert two.requests[-1].tensors[0][3][0] == 1  # one row of the two equal ones
+
+
+def test_sparse_gradients_have_no_maximum(two):
+    net = nn.Embedding(4, 2, sparse=True)
+    optimizer = wrapped(net, op=hvd.Max)
+    net(torch.tensor([1])).sum().backward()
+    with pytest.raises(ValueError, match=r"'weight' is sparse.*hvd\.Max.*sparse_as_dense"):
+        optimizer.step()
+    net.weight.grad = torch.ones(4, 2)
 
 
 def test_failure_in_a_hook_is_told_by_synchronize(two):
-    net = nn.Embedding(4, 2, sparse=True)
-    optimizer = wrapped(net)
-    net(torch.tensor([1])).sum().backward()
-    with pytest.raises(ValueError, match=r"'weight'.*sparse_as_dense"):
+    class Unwilling(hvd.Compression.none):
+        @staticmethod
+        def compress(tensor):
+            if tensor.dim() == 2:
+                raise ValueError("no")
+            return tensor, None
+
+    net = model()
+    optimizer = wrapped(net, compression=Unwilling)
+    backward(net)
+    with pytest.raises(ValueError, match=r"'0\.weight' could not be submitted: no"):
         optimizer.step()
-    net.weight.grad = torch.ones(4, 2)
-    optimizer.step()  # works again
+    assert len(two.requests) == 2
+    assert all(request.complete for request in two.requests)
 
 
 def test_refused_submission_is_told_by_synchronize(two):

@@ -42,12 +42,13 @@ Hub::Result Hub::Pop(int from, int to, PostedRecvs* posted, Frame* frame, Posted
   const std::lock_guard<std::mutex> lock(mutex_);
   Lane& lane = At(from, to);
   if (lane.frames.empty()) return gone_[from] ? Result::kGone : Result::kBlocked;
-  if (!posted->Take(lane.frames.front().tag, recv)) return Result::kBlocked;
+  const bool wanted = posted->Take(lane.frames.front().tag, recv);
+  if (!wanted && !posted->Forgotten(lane.frames.front().tag)) return Result::kBlocked;
   *frame = std::move(lane.frames.front());
   lane.frames.pop_front();
   lane.bytes -= frame->payload.size();
   Ring(from);
-  return Result::kMoved;
+  return wanted ? Result::kMoved : Result::kDiscarded;
 }
 
 void Hub::Ring(int rank) {
@@ -72,6 +73,10 @@ void InprocTransport::Send(int peer, const FrameTag& tag, const void* data, size
 void InprocTransport::Recv(int peer, const FrameTag& tag, void* data, size_t capacity, Transfer* transfer) {
   if (!failure_.ok()) return;
   peers_[peer].recvs.Add({tag, static_cast<std::byte*>(data), capacity, transfer});
+}
+
+void InprocTransport::Forget(uint32_t set) {
+  for (Peer& peer : peers_) peer.recvs.Forget(set);
 }
 
 Status InprocTransport::Progress(bool* moved) {
@@ -108,11 +113,12 @@ Status InprocTransport::PopRecvs(int peer, bool* moved) {
     const Hub::Result result = hub_->Pop(peer, rank_, &recvs, &frame, &recv);
     if (result == Hub::Result::kGone) return Gone(peer);
     if (result == Hub::Result::kBlocked) break;
+    *moved = true;
+    if (result == Hub::Result::kDiscarded) continue;
     if (frame.payload.size() > recv.capacity) return Lose(peer, "a frame is longer than its receive");
     if (!frame.payload.empty()) std::memcpy(recv.data, frame.payload.data(), frame.payload.size());
     recv.transfer->bytes = frame.payload.size();
     recv.transfer->done = true;
-    *moved = true;
   }
   return Status::Ok();
 }

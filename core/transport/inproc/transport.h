@@ -26,7 +26,7 @@ class Hub {
   void Join(int rank, const Waker& waker);
   void Leave(int rank);
 
-  enum class Result { kMoved, kBlocked, kGone };
+  enum class Result { kMoved, kDiscarded, kBlocked, kGone };
   // Whether the lane takes another `bytes` now; it stays true until `from` pushes.
   Result Room(int from, int to, size_t bytes);
   void Push(int from, int to, Frame frame);
@@ -56,6 +56,7 @@ class InprocTransport : public Transport {
   int size() const override { return hub_->size(); }
   void Send(int peer, const FrameTag& tag, const void* data, size_t bytes, Transfer* transfer) override;
   void Recv(int peer, const FrameTag& tag, void* data, size_t capacity, Transfer* transfer) override;
+  void Forget(uint32_t set) override;
   Status Progress(bool* moved) override;
   int lost_peer() const override { return lost_peer_; }
   int TakeEnded() override;

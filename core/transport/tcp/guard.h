@@ -24,6 +24,9 @@ class Guard {
   // stay there until Finish.
   void Add(const std::byte* data, size_t bytes);
 
+  // The bytes added so far lie here from now on.
+  void Move(const std::byte* begin) { begin_ = begin; }
+
   // The seal of what was added since the last Finish.
   Seal Finish();
   bool Accepts(const std::byte* received);  // whether it is that seal

@@ -57,7 +57,11 @@ Status Reader::TakeHeader(int socket, size_t* budget, bool* more) {
 
 Status Reader::Match(bool* more) {
   *more = posted_.Take(header_.tag, &recv_);
-  if (!*more) return Status::Ok();
+  if (!*more) {
+    *more = posted_.Forgotten(header_.tag);
+    if (!*more) return Status::Ok();
+    Discard(header_.tag, header_.length);
+  }
   if (header_.length > recv_.capacity) {
     return Status::Aborted("a frame of " + std::to_string(header_.length) + " bytes where at most " +
                            std::to_string(recv_.capacity) + " are expected");
@@ -66,6 +70,22 @@ Status Reader::Match(bool* more) {
   state_ = State::kPayload;
   if (header_.length == 0) Complete();
   return Status::Ok();
+}
+
+void Reader::Discard(const FrameTag& tag, size_t bytes) {
+  waste_.resize(bytes);
+  recv_ = {tag, waste_.data(), bytes, &waste_transfer_};
+}
+
+void Reader::Forget(uint32_t set) {
+  posted_.Forget(set);
+  const bool arriving = state_ == State::kPayload || state_ == State::kSeal;
+  if (!arriving || recv_.tag.set != set) return;
+  // A seal covers bytes where they lie, so what has come moves along.
+  const PostedRecv before = recv_;
+  Discard(before.tag, header_.length);
+  std::memcpy(recv_.data, before.data, received_);
+  guard_.Move(recv_.data);
 }
 
 Status Reader::TakePayload(int socket, size_t* budget, bool* more) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "transport/posted.h"
 #include "transport/tcp/frame.h"
@@ -14,6 +15,7 @@ class Reader {
   Reader(uint32_t generation, Guard guard);
 
   void Post(const PostedRecv& recv) { posted_.Add(recv); }
+  void Forget(uint32_t set);  // see Transport
 
   // Whether bytes from the socket could be used now. Nothing is read before a receive is posted, so a peer
   // that closes after its last frame is no error to who expects no more of it.
@@ -29,6 +31,7 @@ class Reader {
   Status Advance(int socket, size_t* budget, bool* more);
   Status TakeHeader(int socket, size_t* budget, bool* more);
   Status Match(bool* more);
+  void Discard(const FrameTag& tag, size_t bytes);
   Status TakePayload(int socket, size_t* budget, bool* more);
   Status TakeSeal(int socket, size_t* budget, bool* more);
   void Complete();
@@ -50,6 +53,8 @@ class Reader {
 
   FrameHeader header_;
   PostedRecv recv_{};
+  std::vector<std::byte> waste_;  // where discarded payloads go
+  Transfer waste_transfer_;
   size_t received_ = 0;  // of the payload
 };
 

@@ -91,6 +91,12 @@ void TcpTransport::Recv(int peer, const FrameTag& tag, void* data, size_t capaci
   connection->reader.Post({tag, static_cast<std::byte*>(data), capacity, transfer});
 }
 
+void TcpTransport::Forget(uint32_t set) {
+  for (const auto& connection : connections_) {
+    if (connection != nullptr) connection->reader.Forget(set);
+  }
+}
+
 Status TcpTransport::Progress(bool* moved) {
   *moved = false;
   for (int peer = 0; peer < size() && failure_.ok(); ++peer) {

@@ -34,6 +34,7 @@ class TcpTransport : public Transport {
   int size() const override { return options_.size; }
   void Send(int peer, const FrameTag& tag, const void* data, size_t bytes, Transfer* transfer) override;
   void Recv(int peer, const FrameTag& tag, void* data, size_t capacity, Transfer* transfer) override;
+  void Forget(uint32_t set) override;
   Status Progress(bool* moved) override;
   int lost_peer() const override { return lost_peer_; }
   int TakeEnded() override;

@@ -36,13 +36,14 @@ _CHALLENGE = struct.Struct(f"!8sH2x{_NONCE_BYTES}s{_PROOF_BYTES}s")
 
 
 class Role(enum.IntEnum):
-    """What a connection is for. The first three are the roles of the core's links."""
+    """What a connection is for. The first four are the roles of the core's links."""
 
     WATCH = 0
     CONTROL = 1
     DATA = 2
-    STORE = 3
-    LAUNCHER = 4
+    SHARE = 3
+    STORE = 4
+    LAUNCHER = 5
 
 
 @dataclass(frozen=True)

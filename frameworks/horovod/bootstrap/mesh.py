@@ -22,7 +22,7 @@ from .store_client import StoreClient
 Link = tuple[int, int, int, bytes, bytes]
 
 WIRINGS = {
-    "shm": ("unix", (Role.WATCH,)),
+    "shm": ("unix", (Role.WATCH, Role.SHARE)),
     "tcp": ("tcp", (Role.WATCH, Role.CONTROL, Role.DATA)),
 }
 _RETRY_SECONDS = 0.02
@@ -34,7 +34,7 @@ def connect_mesh(
     """Links (descriptor, peer, role, send key, receive key) to every other rank; the caller owns the
     descriptors.
 
-    "shm": one link to each peer, over Unix sockets. "tcp": three, over loopback TCP. Sockets are blocking
+    "shm": two links to each peer, over Unix sockets. "tcp": three, over loopback TCP. Sockets are blocking
     and close-on-exec. Raises BootstrapError when not all are there within ``timeout`` seconds; nothing
     stays open then.
     """

@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from horovod import _core
+from horovod.common import process_sets as sets
+from horovod.common import stacks
 from horovod.common.process_sets import ProcessSet, global_process_set
 
 _lock = threading.RLock()
@@ -27,29 +29,72 @@ def init(
     """Joins the job described by the environment; alone (rank 0 of 1) when there is none. Does nothing when
     initialised.
 
-    Raises ValueError for a ``comm`` (sub-communicators need MPI) and NotImplementedError for
-    ``process_sets``: this version runs all collectives over all ranks.
+    ``process_sets``: a list of ProcessSet to register, equal on all ranks, or "dynamic" to allow
+    ``add_process_set`` and ``remove_process_set`` while the job runs. Raises ValueError, with one text on
+    every rank and with nothing left running, when a set is wrong or the ranks differ; ValueError for a
+    ``comm`` (sub-communicators need MPI); NotImplementedError for a list of ranks as ``comm`` beside sets
+    that are communicators.
     """
     global _owner_pid
-    if comm is not None and comm != []:
-        raise ValueError(
-            "init(comm=...) needs a build with MPI, which this is not; call hvd.init() without it"
-        )
-    if process_sets:
-        raise NotImplementedError(
-            "init(process_sets=...): only hvd.global_process_set is available in this version"
-        )
+    given = _check_sets(process_sets)
+    _check_comm(comm, given)
     with _lock:
         if _core.is_initialized():
+            _check_registered(given)
             return
+        if isinstance(process_sets, str):
+            os.environ["HOROVOD_DYNAMIC_PROCESS_SETS"] = "1"
         # Late: `import horovod.torch` has no use for sockets and cryptography.
         from horovod.bootstrap.start import start
 
         start()
+        stacks.watch()
         _owner_pid = os.getpid()
         global_process_set.ranks = list(range(size()))
         atexit.unregister(shutdown)
         atexit.register(shutdown)
+        if given:
+            try:
+                sets.register_at_start(given)
+            except BaseException:
+                shutdown()
+                raise
+
+
+def _check_sets(process_sets: Sequence[ProcessSet] | str | None) -> list[ProcessSet]:
+    if process_sets is None:
+        return []
+    if isinstance(process_sets, str):
+        if process_sets.lower() != "dynamic":
+            raise ValueError(f'process_sets is a list of ProcessSet or "dynamic", not {process_sets!r}')
+        return []
+    given = list(process_sets)
+    for process_set in given:
+        if not isinstance(process_set, ProcessSet):
+            raise TypeError(
+                f"process_sets is a list of ProcessSet, found {type(process_set).__name__}; "
+                "write hvd.ProcessSet([0, 1])"
+            )
+    return given
+
+
+def _check_comm(comm: Sequence[int] | Any | None, given: list[ProcessSet]) -> None:
+    if comm is None or (isinstance(comm, list) and not comm):
+        return
+    if isinstance(comm, (list, tuple, range)) and any(known.ranks is None for known in given):
+        raise NotImplementedError(
+            "init(comm=[ranks], process_sets=[...]): sets that are communicators need a communicator as comm"
+        )
+    raise ValueError("init(comm=...) needs a build with MPI, which this is not; call hvd.init() without it")
+
+
+def _check_registered(given: list[ProcessSet]) -> None:
+    missing = [process_set for process_set in given if process_set.process_set_id is None]
+    if missing:
+        raise ValueError(
+            f"hvd.init() was called before, so {missing[0]} is not registered; use hvd.add_process_set(), or "
+            "hvd.shutdown() first"
+        )
 
 
 def shutdown() -> None:
@@ -66,7 +111,9 @@ def shutdown() -> None:
         from horovod.bootstrap.start import stop
 
         stop()
+        stacks.rest()
         global_process_set.ranks = None
+        sets.invalidate_all()
         for callback in _shutdown_callbacks:
             callback()
 

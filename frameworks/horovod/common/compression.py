@@ -1,8 +1,13 @@
-"""What a compressor is: it shrinks a tensor before it travels and restores it afterwards."""
+"""What a compressor is. A plain one shrinks a tensor before it travels and restores it afterwards; a stateful
+one carries out the whole reduction of one gradient, in its own way and with a memory of what it left out.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import Any
+
+from horovod.common.exchange import Exchange
 
 
 class Compressor:
@@ -33,17 +38,54 @@ class NoneCompressor(Compressor):
         return tensor
 
 
-def resolve_compression(compression: Any) -> type[Compressor]:
-    """The compressor to use. None means none; anything but a class with the two methods is a TypeError."""
+class StatefulCompressor:
+    """Interface of compressors whose results cannot simply be added up, or that remember what they left out.
+
+    Users pass the class around; for each gradient one instance is made, without arguments, and kept. Options
+    are attributes of the class, set by making a subclass.
+    """
+
+    def reduce(self, gradient: Any, name: str | None, exchange: Exchange) -> Generator[int, Any, Any]:
+        """Reduces ``gradient`` over the ranks of ``exchange``, by operations of ``exchange``.
+
+        A generator: it starts operations, yields their handles one by one, is sent the result of each, and
+        returns the reduced gradient, of the shape and type of ``gradient``, which it must not change. Between
+        two yields of one generator those of other gradients run, so that the rounds of all travel together.
+        All ranks must start the same operations in one order. ``name`` is the gradient's, or None; several
+        operations get their names from ``part``. When an operation fails, its exception is raised at the
+        yield: change the state after the last one.
+        """
+        raise NotImplementedError
+
+
+def is_stateful(compression: Any) -> bool:
+    """Whether it is a class of stateful compressors."""
+    return isinstance(compression, type) and issubclass(compression, StatefulCompressor)
+
+
+def resolve_compression(compression: Any) -> Any:
+    """The compressor class to use, plain or stateful (see ``is_stateful``). None means none; anything but a
+    class of the one kind or the other is a TypeError.
+    """
     if compression is None:
         return NoneCompressor
-    if (
-        isinstance(compression, type)
-        and hasattr(compression, "compress")
-        and hasattr(compression, "decompress")
-    ):
+    plain = hasattr(compression, "compress") and hasattr(compression, "decompress")
+    if isinstance(compression, type) and (plain or is_stateful(compression)):
         return compression
     raise TypeError(
         "compression must be a compressor class such as hvd.Compression.fp16, "
-        f"not {type(compression).__name__}"
+        f"not {type(compression).__name__}; options are given by configure, as in "
+        "hvd.Compression.topk.configure(ratio=0.01)"
     )
+
+
+def resolve_plain_compression(compression: Any, operation: str) -> type[Compressor]:
+    """As ``resolve_compression``, for an ``operation`` other than allreduce: stateful compressors are a
+    ValueError.
+    """
+    compressor = resolve_compression(compression)
+    if is_stateful(compressor):
+        raise ValueError(
+            f"{compressor.__name__} cannot compress {operation}; use hvd.Compression.fp16 or bf16"
+        )
+    return compressor

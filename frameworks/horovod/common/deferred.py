@@ -11,12 +11,13 @@ import itertools
 import queue
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 
 from horovod import _core
 
 Ready = Callable[[], None]
 Submit = Callable[[], int]
+_FIRST_HANDLE = -1000  # Python shares the small integers, so nobody could tell who holds one
 _Item = tuple["Future[int]", list[Ready], Submit]
 
 
@@ -26,7 +27,7 @@ class DeferredSubmitter:
     """
 
     def __init__(self) -> None:
-        self._numbers = itertools.count(-1, -1)
+        self._numbers = itertools.count(_FIRST_HANDLE, -1)
         self._futures: dict[int, Future[int]] = {}
         self._queue: queue.SimpleQueue[_Item | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
@@ -50,10 +51,24 @@ class DeferredSubmitter:
         self._queue.put((future, ready, submit))
         return handle
 
-    def resolve(self, handle: int) -> int | None:
-        """Waits for the core's handle; None when there never was one. Raises what the submission raised."""
+    def resolve(self, handle: int, timeout: float | None = None) -> int | None:
+        """Waits for the core's handle; None when there never was one. Raises what the submission raised, and
+        TimeoutError after ``timeout`` seconds.
+        """
         future = self._futures.get(handle)
-        return None if future is None else future.result()
+        if future is None:
+            return None
+        if timeout is not None and not wait([future], timeout).done:
+            raise TimeoutError(f"The input is not ready after {timeout:g} seconds.")
+        return future.result()
+
+    def flush(self) -> None:
+        """Waits until all that was deferred has been submitted."""
+        wait(list(self._futures.values()))
+
+    def defers(self, handle: int) -> bool:
+        """Whether ``handle`` stands for a submission that was deferred."""
+        return handle in self._futures
 
     def drop(self, handle: int) -> None:
         """Forgets a handle that was waited for; nothing for one that is not deferred."""

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from horovod.common.basics import rank
 from horovod.common.placement import Tensor
-from horovod.common.reduce_ops import Average
+from horovod.common.process_sets import ProcessSet
+from horovod.common.reduce_ops import OP_NAMES, Average, Sum
 
 if TYPE_CHECKING:
     from horovod.common.collectives import Collectives
@@ -22,13 +23,24 @@ def _backward_name(name: str | None, part: str = "gradient") -> str | None:
 
 
 def allreduce_gradient(
-    ops: Collectives[Tensor], gradient: Tensor, name: str | None, op: int, prescale: float, postscale: float
+    ops: Collectives[Tensor],
+    gradient: Tensor,
+    name: str | None,
+    op: int,
+    prescale: float,
+    postscale: float,
+    process_set: ProcessSet,
 ) -> Tensor:
     """Every rank's input reached every rank's output, so the gradients are reduced the way the inputs
     were.
     """
     return ops.allreduce(
-        gradient, name=_backward_name(name), op=op, prescale_factor=prescale, postscale_factor=postscale
+        gradient,
+        name=_backward_name(name),
+        op=op,
+        prescale_factor=prescale,
+        postscale_factor=postscale,
+        process_set=process_set,
     )
 
 
@@ -39,24 +51,99 @@ def grouped_allreduce_gradient(
     op: int,
     prescale: float,
     postscale: float,
+    process_set: ProcessSet,
 ) -> list[Tensor]:
     """As ``allreduce_gradient``, for a group and as a group."""
     return ops.grouped_allreduce(
-        gradients, name=_backward_name(name), op=op, prescale_factor=prescale, postscale_factor=postscale
+        gradients,
+        name=_backward_name(name),
+        op=op,
+        prescale_factor=prescale,
+        postscale_factor=postscale,
+        process_set=process_set,
     )
 
 
-def allgather_gradient(ops: Collectives[Tensor], gradient: Tensor, name: str | None, rows: int) -> Tensor:
+def allgather_gradient(
+    ops: Collectives[Tensor], gradient: Tensor, name: str | None, rows: int, process_set: ProcessSet
+) -> Tensor:
     """The average of the ranks' gradients, of which this rank takes the ``rows`` that it contributed."""
-    reduced = ops.allreduce(gradient, name=_backward_name(name), op=Average)
-    counts = ops.allgather_numbers(rows, name=_backward_name(name, "rows"))
-    me = rank()
-    return ops.glue.rows(reduced, sum(counts[:me]), rows)
+    return grouped_allgather_gradient(ops, [gradient], name, [rows], process_set)[0]
+
+
+def grouped_allgather_gradient(
+    ops: Collectives[Tensor],
+    gradients: Sequence[Tensor],
+    name: str | None,
+    rows: Sequence[int],
+    process_set: ProcessSet,
+) -> list[Tensor]:
+    """As ``allgather_gradient``, for a group and as a group."""
+    reduced = ops.grouped_allreduce(gradients, name=_backward_name(name), op=Average, process_set=process_set)
+    counts = ops.allgather_number_lists(rows, _backward_name(name, "rows"), process_set)
+    me = process_set.rank() or 0
+    before = [sum(column[:me]) for column in zip(*counts, strict=True)]
+    return [
+        ops.glue.rows(tensor, start, count)
+        for tensor, start, count in zip(reduced, before, rows, strict=True)
+    ]
 
 
 def broadcast_gradient(
-    ops: Collectives[Tensor], gradient: Tensor, name: str | None, root_rank: int
+    ops: Collectives[Tensor], gradient: Tensor, name: str | None, root_rank: int, process_set: ProcessSet
 ) -> Tensor:
     """The average of the ranks' gradients on the root; zeros elsewhere, whose input had no influence."""
-    reduced = ops.allreduce(gradient, name=_backward_name(name), op=Average)
+    reduced = ops.allreduce(gradient, name=_backward_name(name), op=Average, process_set=process_set)
     return reduced if rank() == root_rank else ops.glue.zeros_like(reduced)
+
+
+def alltoall_gradient(
+    ops: Collectives[Tensor],
+    gradient: Tensor,
+    name: str | None,
+    received_splits: Sequence[int],
+    rows: int,
+    process_set: ProcessSet,
+) -> Tensor:
+    """The gradients of the received rows go back to where the rows came from; of the ``rows`` of the input
+    those that were not sent had no influence.
+    """
+    returned, _ = ops.alltoall(gradient, received_splits, _backward_name(name), process_set)
+    return ops.glue.padded(returned, rows)
+
+
+def reducescatter_gradient(
+    ops: Collectives[Tensor],
+    gradient: Tensor,
+    name: str | None,
+    op: int,
+    process_set: ProcessSet,
+    prescale: float,
+    postscale: float,
+) -> Tensor:
+    """The allgather of the ranks' gradients, times what each element was multiplied by (for Sum, in relation
+    to Average, the size of the set).
+    """
+    scaled = ops.glue.scaled(gradient, _scatter_factor(op, process_set, prescale, postscale))
+    return ops.allgather(scaled, _backward_name(name), process_set)
+
+
+def grouped_reducescatter_gradient(
+    ops: Collectives[Tensor],
+    gradients: Sequence[Tensor],
+    name: str | None,
+    op: int,
+    process_set: ProcessSet,
+    prescale: float,
+    postscale: float,
+) -> list[Tensor]:
+    """As ``reducescatter_gradient``, for a group and as a group."""
+    factor = _scatter_factor(op, process_set, prescale, postscale)
+    scaled = [ops.glue.scaled(gradient, factor) for gradient in gradients]
+    return ops.grouped_allgather(scaled, _backward_name(name), process_set)
+
+
+def _scatter_factor(op: int, process_set: ProcessSet, prescale: float, postscale: float) -> float:
+    if op not in (Average, Sum):
+        raise ValueError(f"reducescatter has a gradient for Average and Sum, not for {OP_NAMES[op]}.")
+    return prescale * postscale * ((process_set.size() or 1) if op == Sum else 1)

@@ -10,7 +10,7 @@ import pickle
 from typing import Any, Generic
 
 from horovod.common import basics
-from horovod.common.collectives import Collectives
+from horovod.common.collectives import Collectives, check_root
 from horovod.common.placement import Tensor
 from horovod.common.process_sets import ProcessSet, check_process_set, global_process_set
 
@@ -61,11 +61,12 @@ class ObjectCollectives(Generic[Tensor]):
         Raises UnpicklableObjectError (a ValueError) on every rank when the root cannot pickle it.
         """
         check_process_set(process_set)
+        check_root(root_rank, process_set)
         is_root = basics.rank() == root_rank
         data, failure = _encode(obj) if is_root else (b"", None)
-        size = self._ops.broadcast_number(len(data), root_rank, _part(name, "size"))
+        size = self._ops.broadcast_number(len(data), root_rank, _part(name, "size"), process_set)
         tensor = self._ops.glue.from_bytes(data if is_root else bytes(size))
-        self._ops.broadcast_(tensor, root_rank, _part(name, "data"))
+        self._ops.broadcast_(tensor, root_rank, _part(name, "data"), process_set)
         if is_root and failure is None:
             return obj
         return _decode(self._ops.glue.to_bytes(tensor))
@@ -73,15 +74,15 @@ class ObjectCollectives(Generic[Tensor]):
     def allgather_object(
         self, obj: Any, name: str | None = None, process_set: ProcessSet = global_process_set
     ) -> list[Any]:
-        """Returns the objects of all ranks, in rank order.
+        """Returns the objects of all ranks of the process set, in rank order.
 
         Raises UnpicklableObjectError (a ValueError) on every rank when one of them cannot pickle its object.
         """
         check_process_set(process_set)
         data, _ = _encode(obj)
-        sizes = self._ops.allgather_numbers(len(data), _part(name, "size"))
+        sizes = self._ops.allgather_numbers(len(data), _part(name, "size"), process_set)
         tensor = self._ops.glue.from_bytes(data)
-        handle = self._ops.allgather_async(tensor, _part(name, "data"))
+        handle = self._ops.allgather_async(tensor, _part(name, "data"), process_set)
         gathered = self._ops.glue.to_bytes(self._ops.synchronize(handle))
         objects, start = [], 0
         for size in sizes:

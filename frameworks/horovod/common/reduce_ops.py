@@ -13,8 +13,6 @@ Product = 5
 
 OP_NAMES = {Average: "Average", Sum: "Sum", Adasum: "Adasum", Min: "Min", Max: "Max", Product: "Product"}
 
-AVAILABLE = frozenset({Average, Sum, Min, Max, Product})
-
 
 def handle_average_backwards_compatibility(op: int | None, average: bool | None) -> int:
     """The reduction that the pair ``op`` and (deprecated) ``average`` asks for; Average when neither is
@@ -35,12 +33,8 @@ def handle_average_backwards_compatibility(op: int | None, average: bool | None)
 
 
 def resolve_op(op: int | None, average: bool | None = None) -> int:
-    """The reduction to run. Raises ValueError for a number that is none, NotImplementedError for Adasum."""
+    """The reduction to run. Raises ValueError for a number that is none."""
     resolved = handle_average_backwards_compatibility(op, average)
-    if resolved in AVAILABLE:
+    if resolved in OP_NAMES:
         return resolved
-    if resolved == Adasum:
-        raise NotImplementedError(
-            "op=hvd.Adasum is not available in this version; use hvd.Average or hvd.Sum"
-        )
-    raise ValueError(f"op={resolved!r} is not a reduction; use hvd.Average, Sum, Min, Max or Product")
+    raise ValueError(f"op={resolved!r} is not a reduction; use hvd.Average, Sum, Adasum, Min, Max or Product")

@@ -1,4 +1,4 @@
-"""Allreduce and grouped allreduce in their public forms; the conventions are explained in ``collectives``.
+"""Allreduce in its public forms; the conventions are explained in ``collectives``.
 
 The asynchronous allreduce is called a thousand times per training step, so its usual case (contiguous CPU
 tensors) is written out, and tests one thing: whether ``describe`` could describe the tensor. Everything else
@@ -7,19 +7,21 @@ goes by a Placement.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Generic
+from collections.abc import Sequence
+from typing import Any, Generic
 
 from horovod import _core
-from horovod.common.compression import Compressor, NoneCompressor, resolve_compression
-from horovod.common.handles import Handles, first_of
-from horovod.common.placement import Placement, Tensor
+from horovod.common.compression import Compressor, NoneCompressor, is_stateful, resolve_compression
+from horovod.common.exchange import Exchange, reduce_once
+from horovod.common.handles import Handles, check_types, first_of
+from horovod.common.placement import Tensor
 from horovod.common.process_sets import ProcessSet, check_process_set, global_process_set
-from horovod.common.reduce_ops import AVAILABLE, Average, resolve_op
+from horovod.common.reduce_ops import OP_NAMES, Adasum, Average, resolve_op
 from horovod.common.tensor_glue import Result, TensorGlue
 
 _ALLREDUCE = _core.ALLREDUCE
-_PLAIN_OPS: dict[int | None, int] = {None: Average, **{op: op for op in AVAILABLE}}
+# The reductions that every type has, or that the core refuses by type itself.
+_PLAIN_OPS: dict[int | None, int] = {None: Average, **{op: op for op in OP_NAMES if op != Adasum}}
 
 
 class Reductions(Handles, Generic[Tensor]):
@@ -45,14 +47,19 @@ class Reductions(Handles, Generic[Tensor]):
 
         The tensor must not be read or written until then. Arguments as for ``allreduce``.
         """
-        op = _PLAIN_OPS[op] if average is None and op in _PLAIN_OPS else resolve_op(op, average)
-        if process_set is not global_process_set:
-            check_process_set(process_set)
+        plain = average is None and op in _PLAIN_OPS
+        op = _PLAIN_OPS[op] if plain else self._other_op(op, average, (tensor,))
+        number = 0 if process_set is global_process_set else check_process_set(process_set)
         spec = self._describe(tensor)
         if spec is None:
-            return self._start_one(tensor, Result.IN_PLACE, name, op, prescale_factor, postscale_factor)
-        handle = _core.submit(_ALLREDUCE, name, (spec,), op, prescale_factor, postscale_factor)
-        self._handle_map[handle] = (None, tensor)
+            return self._start_one(
+                tensor, Result.IN_PLACE, name, op, prescale_factor, postscale_factor, number
+            )
+        handle = _core.submit(_ALLREDUCE, name, (spec,), op, prescale_factor, postscale_factor, 0, number)
+        handles = self._handle_map
+        handles[handle] = (None, tensor)
+        if len(handles) > self._sweep_above:
+            self.sweep()
         return handle
 
     def allreduce_(
@@ -66,15 +73,15 @@ class Reductions(Handles, Generic[Tensor]):
         process_set: ProcessSet = global_process_set,
     ) -> Tensor:
         """Reduces ``tensor`` over all ranks into itself and returns it. Arguments as for ``allreduce``."""
-        op = _PLAIN_OPS[op] if average is None and op in _PLAIN_OPS else resolve_op(op, average)
-        if process_set is not global_process_set:
-            check_process_set(process_set)
+        plain = average is None and op in _PLAIN_OPS
+        op = _PLAIN_OPS[op] if plain else self._other_op(op, average, (tensor,))
+        number = 0 if process_set is global_process_set else check_process_set(process_set)
         spec = self._describe(tensor)
         if spec is None:
             return self.synchronize(
-                self._start_one(tensor, Result.IN_PLACE, name, op, prescale_factor, postscale_factor)
+                self._start_one(tensor, Result.IN_PLACE, name, op, prescale_factor, postscale_factor, number)
             )
-        _core.run(_ALLREDUCE, name, (spec,), op, prescale_factor, postscale_factor, 0, 0, tensor)
+        _core.run(_ALLREDUCE, name, (spec,), op, prescale_factor, postscale_factor, 0, number, tensor)
         return tensor
 
     def allreduce_async(
@@ -91,17 +98,18 @@ class Reductions(Handles, Generic[Tensor]):
 
         Arguments as for ``allreduce``.
         """
-        op = _PLAIN_OPS[op] if average is None and op in _PLAIN_OPS else resolve_op(op, average)
-        if process_set is not global_process_set:
-            check_process_set(process_set)
+        plain = average is None and op in _PLAIN_OPS
+        op = _PLAIN_OPS[op] if plain else self._other_op(op, average, (tensor,))
+        number = 0 if process_set is global_process_set else check_process_set(process_set)
         spec = self._describe(tensor)
         if spec is None:
-            return self._start_one(tensor, Result.LIKE_INPUT, name, op, prescale_factor, postscale_factor)
+            return self._start_one(
+                tensor, Result.LIKE_INPUT, name, op, prescale_factor, postscale_factor, number
+            )
         output, address = self.glue.empty_like(tensor)
         spec = (spec[0], address, spec[2], spec[3])
-        handle = _core.submit(_ALLREDUCE, name, (spec,), op, prescale_factor, postscale_factor)
-        self._handle_map[handle] = (first_of, (output, tensor))
-        return handle
+        handle = _core.submit(_ALLREDUCE, name, (spec,), op, prescale_factor, postscale_factor, 0, number)
+        return self._keep(handle, first_of, (output, tensor))
 
     def allreduce(
         self,
@@ -116,133 +124,65 @@ class Reductions(Handles, Generic[Tensor]):
     ) -> Tensor:
         """Reduces ``tensor`` over all ranks into a new tensor of its shape and type. Differentiable.
 
-        ``op``: Average (default), Sum, Min, Max or Product; ``average`` is its deprecated form. Every element
-        is multiplied by ``prescale_factor`` before and by ``postscale_factor`` after the reduction; both must
-        be equal on all ranks. ``compression``: how the tensor travels. The gradient is an allreduce with the
-        same arguments.
+        ``op``: Average (default), Sum, Min, Max, Product or, for floating-point tensors, Adasum; ``average``
+        is the deprecated form of it. Every element is multiplied by ``prescale_factor`` before and by
+        ``postscale_factor`` after the reduction; both must be equal on all ranks. ``compression``: how the
+        tensor travels. The gradient is an allreduce with the same arguments.
         """
         op = resolve_op(op, average)
         check_process_set(process_set)
         compressor = resolve_compression(compression)
+        if is_stateful(compressor):
+            factors = (prescale_factor, postscale_factor)
+            return self._reduce_statefully(compressor, [tensor], [name], op, process_set, *factors)[0]
         sent, context = compressor.compress(tensor)
         if self.glue.records_gradient(sent):
-            reduced = self.glue.allreduce_recorded(sent, name, op, prescale_factor, postscale_factor)
+            reduced = self.glue.allreduce_recorded(
+                sent, name, op, prescale_factor, postscale_factor, process_set
+            )
         else:
             reduced = self.synchronize(
                 self.allreduce_async(sent, None, name, op, prescale_factor, postscale_factor, process_set)
             )
         return compressor.decompress(reduced, context)
 
-    def grouped_allreduce_async_(
-        self,
-        tensors: Iterable[Tensor],
-        average: bool | None = None,
-        name: str | None = None,
-        op: int | None = None,
-        prescale_factor: float = 1.0,
-        postscale_factor: float = 1.0,
-        process_set: ProcessSet = global_process_set,
-    ) -> int:
-        """Starts to reduce ``tensors`` as one operation, all or none, each into itself; returns one handle.
-
-        ``synchronize`` returns the list. All tensors must be on one device. Arguments as for ``allreduce``.
-        """
-        op = resolve_op(op, average)
-        check_process_set(process_set)
-        tensors = list(tensors)
-        specs = [spec for tensor in tensors if (spec := self._describe(tensor)) is not None]
-        if not specs or len(specs) < len(tensors):
-            return self._start_group(tensors, Result.IN_PLACE, name, op, prescale_factor, postscale_factor)
-        handle = _core.submit(_ALLREDUCE, name, specs, op, prescale_factor, postscale_factor)
-        self._handle_map[handle] = (None, tensors)
-        return handle
-
-    def grouped_allreduce_(
-        self,
-        tensors: Iterable[Tensor],
-        average: bool | None = None,
-        name: str | None = None,
-        op: int | None = None,
-        prescale_factor: float = 1.0,
-        postscale_factor: float = 1.0,
-        process_set: ProcessSet = global_process_set,
-    ) -> list[Tensor]:
-        """Reduces ``tensors`` as one operation, all or none, each into itself. Arguments as for
-        ``allreduce``.
-        """
-        return self.synchronize(
-            self.grouped_allreduce_async_(
-                tensors, average, name, op, prescale_factor, postscale_factor, process_set
-            )
-        )
-
-    def grouped_allreduce_async(
-        self,
-        tensors: Iterable[Tensor],
-        average: bool | None = None,
-        name: str | None = None,
-        op: int | None = None,
-        prescale_factor: float = 1.0,
-        postscale_factor: float = 1.0,
-        process_set: ProcessSet = global_process_set,
-    ) -> int:
-        """Starts to reduce ``tensors`` as one operation, all or none, into new tensors; returns one handle.
-
-        ``synchronize`` returns the list. Not differentiable. Arguments as for ``allreduce``.
-        """
-        op = resolve_op(op, average)
-        check_process_set(process_set)
-        return self._start_group(
-            list(tensors), Result.LIKE_INPUT, name, op, prescale_factor, postscale_factor
-        )
-
-    def grouped_allreduce(
-        self,
-        tensors: Iterable[Tensor],
-        average: bool | None = None,
-        name: str | None = None,
-        compression: type[Compressor] | None = NoneCompressor,
-        op: int | None = None,
-        prescale_factor: float = 1.0,
-        postscale_factor: float = 1.0,
-        process_set: ProcessSet = global_process_set,
-    ) -> list[Tensor]:
-        """Reduces ``tensors`` as one operation, all or none, into new tensors. Differentiable. See
-        ``allreduce``.
-        """
-        op = resolve_op(op, average)
-        check_process_set(process_set)
-        compressor = resolve_compression(compression)
-        compressed = [compressor.compress(tensor) for tensor in tensors]
-        sent = [tensor for tensor, _ in compressed]
-        if any(self.glue.records_gradient(tensor) for tensor in sent):
-            factors = (prescale_factor, postscale_factor)
-            reduced = self.glue.grouped_allreduce_recorded(sent, name, op, *factors)
-        else:
-            reduced = self.synchronize(
-                self._start_group(sent, Result.LIKE_INPUT, name, op, prescale_factor, postscale_factor)
-            )
-        contexts = [context for _, context in compressed]
-        return [compressor.decompress(tensor, ctx) for tensor, ctx in zip(reduced, contexts, strict=True)]
-
     def _start_one(
-        self, tensor: Tensor, result: Result, name: str | None, op: int, prescale: float, postscale: float
-    ) -> int:
-        placements = [self.glue.place(tensor, result)]
-        return self.start(_ALLREDUCE, name, placements, False, op, prescale, postscale)
-
-    def _start_group(
         self,
-        tensors: list[Tensor],
+        tensor: Tensor,
         result: Result,
         name: str | None,
         op: int,
         prescale: float,
         postscale: float,
+        process_set: int,
     ) -> int:
-        placements: list[Placement[Tensor]] = [self.glue.place(tensor, result) for tensor in tensors]
-        devices = {self.glue.device(tensor) for tensor in tensors}
-        if len(devices) > 1:
-            found = ", ".join(sorted(str(device) for device in devices))
-            raise ValueError(f"The tensors of a group must be on one device, found {found}.")
-        return self.start(_ALLREDUCE, name, placements, True, op, prescale, postscale)
+        placements = [self.glue.place(tensor, result)]
+        factors = (prescale, postscale)
+        return self.start(_ALLREDUCE, name, placements, False, op, *factors, process_set=process_set)
+
+    def _other_op(self, op: int | None, average: bool | None, tensors: Sequence[Tensor]) -> int:
+        """The reduction to run, when it needs a look at the arguments. Types that need ``place`` are checked
+        by ``start``.
+        """
+        resolved = resolve_op(op, average)
+        if resolved == Adasum:
+            specs = [self._describe(tensor) for tensor in tensors]
+            check_types(resolved, [spec[2] for spec in specs if spec is not None])
+        return resolved
+
+    def _reduce_statefully(
+        self,
+        compressor: Any,
+        tensors: Sequence[Tensor],
+        names: Sequence[str | None],
+        op: int,
+        process_set: ProcessSet,
+        prescale: float,
+        postscale: float,
+    ) -> list[Tensor]:
+        if any(self.glue.records_gradient(tensor) for tensor in tensors):
+            raise ValueError(
+                f"An allreduce compressed by {compressor.__name__} has no gradient; detach the tensor, or "
+                "use hvd.Compression.none, fp16 or bf16."
+            )
+        return reduce_once(compressor, tensors, names, Exchange(self, op, process_set), prescale, postscale)

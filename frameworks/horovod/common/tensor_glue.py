@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
-from typing import Generic
+from typing import Any, Generic
 
 from horovod.common.placement import Placement, Spec, Tensor
+from horovod.common.process_sets import ProcessSet
 
 
 class Result(enum.Enum):
@@ -42,16 +43,32 @@ class TensorGlue(Generic[Tensor]):
         """What must be equal within a group."""
         raise NotImplementedError
 
-    def dimensions(self, tensor: Tensor) -> int:
-        """How many dimensions the tensor has; 0 for a scalar."""
-        raise NotImplementedError
-
     def rows(self, tensor: Tensor, start: int, count: int) -> Tensor:
         """``count`` rows of the first dimension, from ``start`` on."""
         raise NotImplementedError
 
+    def padded(self, tensor: Tensor, rows: int) -> Tensor:
+        """``tensor`` with rows of zeros behind its own, ``rows`` in all."""
+        raise NotImplementedError
+
+    def scaled(self, tensor: Tensor, factor: float) -> Tensor:
+        """A new tensor with every element multiplied by ``factor``."""
+        raise NotImplementedError
+
     def zeros_like(self, tensor: Tensor) -> Tensor:
         """A new tensor of zeros, of the same shape, type and device."""
+        raise NotImplementedError
+
+    def integers(self, values: Any) -> list[int]:
+        """The elements of a one-dimensional integer tensor of any device, or of a sequence of integers.
+        Raises ValueError for anything else.
+        """
+        raise NotImplementedError
+
+    def integer_tensor(self, values: Sequence[int], like: Any) -> Tensor:
+        """A new one-dimensional tensor of int32, or of int64 where int32 is too small, on the device of the
+        tensor ``like`` (the CPU, when that is none).
+        """
         raise NotImplementedError
 
     def from_bytes(self, data: bytes) -> Tensor:
@@ -67,21 +84,71 @@ class TensorGlue(Generic[Tensor]):
         raise NotImplementedError
 
     def allreduce_recorded(
-        self, tensor: Tensor, name: str | None, op: int, prescale: float, postscale: float
+        self,
+        tensor: Tensor,
+        name: str | None,
+        op: int,
+        prescale: float,
+        postscale: float,
+        process_set: ProcessSet,
     ) -> Tensor:
-        """The allreduce as an operation of the framework's differentiation. So are the three that follow."""
+        """The allreduce as an operation of the framework's differentiation. So are those that follow."""
         raise NotImplementedError
 
     def grouped_allreduce_recorded(
-        self, tensors: Sequence[Tensor], name: str | None, op: int, prescale: float, postscale: float
+        self,
+        tensors: Sequence[Tensor],
+        name: str | None,
+        op: int,
+        prescale: float,
+        postscale: float,
+        process_set: ProcessSet,
     ) -> list[Tensor]:
         """See ``allreduce_recorded``."""
         raise NotImplementedError
 
-    def allgather_recorded(self, tensor: Tensor, name: str | None) -> Tensor:
+    def allgather_recorded(self, tensor: Tensor, name: str | None, process_set: ProcessSet) -> Tensor:
         """See ``allreduce_recorded``."""
         raise NotImplementedError
 
-    def broadcast_recorded(self, tensor: Tensor, root_rank: int, name: str | None) -> Tensor:
+    def grouped_allgather_recorded(
+        self, tensors: Sequence[Tensor], name: str | None, process_set: ProcessSet
+    ) -> list[Tensor]:
+        """See ``allreduce_recorded``."""
+        raise NotImplementedError
+
+    def broadcast_recorded(
+        self, tensor: Tensor, root_rank: int, name: str | None, process_set: ProcessSet
+    ) -> Tensor:
+        """See ``allreduce_recorded``."""
+        raise NotImplementedError
+
+    def alltoall_recorded(
+        self, tensor: Tensor, splits: Any, name: str | None, process_set: ProcessSet
+    ) -> Tensor | tuple[Tensor, Tensor]:
+        """See ``allreduce_recorded``. The pair when ``splits`` is not None."""
+        raise NotImplementedError
+
+    def reducescatter_recorded(
+        self,
+        tensor: Tensor,
+        name: str | None,
+        op: int,
+        process_set: ProcessSet,
+        prescale: float,
+        postscale: float,
+    ) -> Tensor:
+        """See ``allreduce_recorded``."""
+        raise NotImplementedError
+
+    def grouped_reducescatter_recorded(
+        self,
+        tensors: Sequence[Tensor],
+        name: str | None,
+        op: int,
+        process_set: ProcessSet,
+        prescale: float,
+        postscale: float,
+    ) -> list[Tensor]:
         """See ``allreduce_recorded``."""
         raise NotImplementedError

@@ -29,7 +29,8 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     """
     parser = _Parser(
         prog="horovodrun",
-        usage="horovodrun -np N [options] [--] command [argument ...]",
+        usage="horovodrun -np N [options] [--] command [argument ...]\n"
+        "       horovodrun --merge-timelines OUT FILE [FILE ...]",
         description=_DESCRIPTION,
         allow_abbrev=False,
     )
@@ -39,7 +40,10 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     own, command = _split(parser, list(argv))
     arguments = parser.parse_args(own)
     arguments.command = command
-    if not (arguments.version or arguments.check_build):
+    if arguments.merge_timelines is not None:
+        if not command:
+            parser.error("--merge-timelines: name the files to merge, too")
+    elif not (arguments.version or arguments.check_build):
         _check(parser, arguments)
     return arguments
 

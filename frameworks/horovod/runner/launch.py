@@ -28,6 +28,10 @@ def run_commandline() -> None:
         print(__version__)
     elif arguments.check_build:
         check_build(arguments.verbose)
+    elif arguments.merge_timelines is not None:
+        from . import timeline
+
+        sys.exit(timeline.merge_command(arguments.merge_timelines, arguments.command))
     else:
         from .launchers import local
 

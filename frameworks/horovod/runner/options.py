@@ -65,7 +65,10 @@ _TUNABLES = {
     ),
     "timeline": (
         Tunable(
-            "--timeline-filename", "HOROVOD_TIMELINE", ("FILE", str), "write a trace (Chrome JSON) to FILE"
+            "--timeline-filename",
+            "HOROVOD_TIMELINE",
+            ("FILE", str),
+            "write a trace (Chrome JSON) to FILE; with {rank} in it, one per rank",
         ),
         Tunable("--timeline-mark-cycles", "HOROVOD_TIMELINE_MARK_CYCLES", "1", "mark the cycles in it"),
         Tunable("--no-timeline-mark-cycles", "HOROVOD_TIMELINE_MARK_CYCLES", "0", "do not (default)"),
@@ -176,6 +179,9 @@ def add_tunables(parser: argparse.ArgumentParser) -> None:
             else:
                 metavar, read = item.takes
                 add(item.flag, dest=item.variable, type=read, metavar=metavar, help=item.help)
+        if title == "timeline":
+            merge = "start nothing: make one trace, OUT, of those of several ranks, which follow"
+            add("--merge-timelines", metavar="OUT", help=merge)
 
 
 def environment(arguments: argparse.Namespace) -> dict[str, str]:

@@ -40,8 +40,14 @@ from horovod.common.builds import (
     rocm_built,
 )
 from horovod.common.exceptions import HorovodInternalError, TensorMismatchError
-from horovod.common.process_sets import ProcessSet, global_process_set
+from horovod.common.process_sets import (
+    ProcessSet,
+    add_process_set,
+    global_process_set,
+    remove_process_set,
+)
 from horovod.common.reduce_ops import Adasum, Average, Max, Min, Product, Sum
+from horovod.torch import metric
 from horovod.torch.compression import Compression
 from horovod.torch.functions import (
     allgather_object,
@@ -56,19 +62,32 @@ from horovod.torch.mpi_ops import (
     allreduce_,
     allreduce_async,
     allreduce_async_,
+    alltoall,
+    alltoall_async,
     barrier,
     broadcast,
     broadcast_,
     broadcast_async,
     broadcast_async_,
+    grouped_allgather,
+    grouped_allgather_async,
     grouped_allreduce,
     grouped_allreduce_,
     grouped_allreduce_async,
     grouped_allreduce_async_,
+    grouped_reducescatter,
+    grouped_reducescatter_async,
+    join,
     poll,
+    reducescatter,
+    reducescatter_async,
+    sparse_allreduce_async,
     synchronize,
+    wait,
+    wait_async,
 )
 from horovod.torch.optimizer import DistributedOptimizer
+from horovod.torch.sync_batch_norm import SyncBatchNorm
 from horovod.version import __version__
 
 _MPI_LIB_AVAILABLE = True  # scripts ask it to learn whether the compiled module could be loaded
@@ -83,6 +102,7 @@ def _check_has_gpu() -> bool:
 __all__ = [
     "__version__",
     "Adasum",
+    "add_process_set",
     "allgather",
     "allgather_async",
     "allgather_object",
@@ -90,6 +110,8 @@ __all__ = [
     "allreduce_",
     "allreduce_async",
     "allreduce_async_",
+    "alltoall",
+    "alltoall_async",
     "Average",
     "barrier",
     "broadcast",
@@ -110,17 +132,23 @@ __all__ = [
     "global_process_set",
     "gloo_built",
     "gloo_enabled",
+    "grouped_allgather",
+    "grouped_allgather_async",
     "grouped_allreduce",
     "grouped_allreduce_",
     "grouped_allreduce_async",
     "grouped_allreduce_async_",
+    "grouped_reducescatter",
+    "grouped_reducescatter_async",
     "HorovodInternalError",
     "init",
     "is_initialized",
     "is_master",
+    "join",
     "local_rank",
     "local_size",
     "Max",
+    "metric",
     "Min",
     "mpi_built",
     "mpi_enabled",
@@ -130,12 +158,19 @@ __all__ = [
     "ProcessSet",
     "Product",
     "rank",
+    "reducescatter",
+    "reducescatter_async",
+    "remove_process_set",
     "rocm_built",
     "shutdown",
     "size",
+    "sparse_allreduce_async",
     "start_timeline",
     "stop_timeline",
     "Sum",
+    "SyncBatchNorm",
     "synchronize",
     "TensorMismatchError",
+    "wait",
+    "wait_async",
 ]

@@ -1,12 +1,25 @@
-"""Compressors for torch tensors; only floating-point tensors are touched."""
+"""Compressors for torch tensors; only floating-point tensors are touched. See docs/compression.md."""
 
 from __future__ import annotations
 
 import torch
 
-from horovod.common.compression import Compressor, NoneCompressor
+from horovod.common.compression import Compressor, NoneCompressor, StatefulCompressor
+from horovod.torch.compressors.int8 import Int8Compressor
+from horovod.torch.compressors.powersgd import PowerSGDCompressor
+from horovod.torch.compressors.topk import TopKCompressor
 
-__all__ = ["BF16Compressor", "Compression", "Compressor", "FP16Compressor", "NoneCompressor"]
+__all__ = [
+    "BF16Compressor",
+    "Compression",
+    "Compressor",
+    "FP16Compressor",
+    "Int8Compressor",
+    "NoneCompressor",
+    "PowerSGDCompressor",
+    "StatefulCompressor",
+    "TopKCompressor",
+]
 
 
 def _convert(tensor: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, torch.dtype | None]:
@@ -45,3 +58,6 @@ class Compression:
     none = NoneCompressor
     fp16 = FP16Compressor
     bf16 = BF16Compressor
+    int8 = Int8Compressor
+    topk = TopKCompressor
+    powersgd = PowerSGDCompressor

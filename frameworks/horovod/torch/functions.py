@@ -20,7 +20,7 @@ def broadcast_parameters(
     root_rank: int,
     process_set: ProcessSet = global_process_set,
 ) -> None:
-    """Overwrites tensors with those of rank ``root_rank``.
+    """Overwrites tensors with those of rank ``root_rank``, on all ranks of the process set.
 
     ``params``: a ``state_dict()``, a list of tensors, or a list of (name, tensor) such as
     ``list(model.named_parameters())``. ValueError for anything else.
@@ -48,7 +48,8 @@ def broadcast_optimizer_state(
     described = broadcast_object(outline(optimizer), root_rank, "broadcast_optimizer_state", process_set)
     mine = problems_with(optimizer, described)
     everybodys = allgather_object(mine, "broadcast_optimizer_state.check", process_set)
-    wrong = [f"rank {rank}: {problem}" for rank, problem in enumerate(everybodys) if problem]
+    ranks = process_set.ranks or range(len(everybodys))
+    wrong = [f"rank {rank}: {problem}" for rank, problem in zip(ranks, everybodys, strict=True) if problem]
     if wrong:
         raise ValueError(f"The optimizer differs from that of rank {root_rank}: {'; '.join(wrong)}")
     tensors = assign(optimizer, described)

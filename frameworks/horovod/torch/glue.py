@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Sequence
+from typing import Any
+
 import torch
 
 from horovod.common.tensor_glue import TensorGlue
 from horovod.torch import tensors
+
+_INT32_MAX = torch.iinfo(torch.int32).max
 
 
 class TorchGlue(TensorGlue[torch.Tensor]):
@@ -23,11 +29,30 @@ class TorchGlue(TensorGlue[torch.Tensor]):
     def device(self, tensor: torch.Tensor) -> object:
         return tensor.device
 
-    def dimensions(self, tensor: torch.Tensor) -> int:
-        return tensor.dim()
-
     def rows(self, tensor: torch.Tensor, start: int, count: int) -> torch.Tensor:
         return tensor.narrow(0, start, count)
+
+    def padded(self, tensor: torch.Tensor, rows: int) -> torch.Tensor:
+        missing = rows - tensor.shape[0]
+        return torch.cat([tensor, tensor.new_zeros((missing, *tensor.shape[1:]))]) if missing else tensor
+
+    def scaled(self, tensor: torch.Tensor, factor: float) -> torch.Tensor:
+        return tensor * factor
+
+    def integers(self, values: Any) -> list[int]:
+        given = values.tolist() if isinstance(values, torch.Tensor) else values
+        try:
+            return [operator.index(value) for value in given]
+        except TypeError:
+            kind = values.dtype if isinstance(values, torch.Tensor) else type(values).__name__
+            raise ValueError(
+                f"Expected a one-dimensional tensor or a list of integers, not {kind}."
+            ) from None
+
+    def integer_tensor(self, values: Sequence[int], like: Any) -> torch.Tensor:
+        large = any(value > _INT32_MAX for value in values)
+        device = like.device if isinstance(like, torch.Tensor) else None
+        return torch.tensor(values, dtype=torch.int64 if large else torch.int32, device=device)
 
     def zeros_like(self, tensor: torch.Tensor) -> torch.Tensor:
         return torch.zeros_like(tensor)

@@ -28,7 +28,12 @@ from horovod.common.builds import (
     rocm_built,
 )
 from horovod.common.exceptions import HorovodInternalError
-from horovod.common.process_sets import ProcessSet, global_process_set
+from horovod.common.process_sets import (
+    ProcessSet,
+    add_process_set,
+    global_process_set,
+    remove_process_set,
+)
 from horovod.common.reduce_ops import (
     Adasum,
     Average,
@@ -38,11 +43,15 @@ from horovod.common.reduce_ops import (
     Sum,
     handle_average_backwards_compatibility,
 )
-from horovod.torch.operations import (
+from horovod.torch.autograd import (
     HorovodAllgather,
     HorovodAllreduce,
+    HorovodAlltoall,
     HorovodBroadcast,
+    HorovodGroupedAllgather,
     HorovodGroupedAllreduce,
+    HorovodGroupedReducescatter,
+    HorovodReducescatter,
 )
 from horovod.torch.operations import ops as _ops
 
@@ -56,13 +65,25 @@ grouped_allreduce_async = _ops.grouped_allreduce_async
 grouped_allreduce_async_ = _ops.grouped_allreduce_async_
 allgather = _ops.allgather
 allgather_async = _ops.allgather_async
+grouped_allgather = _ops.grouped_allgather
+grouped_allgather_async = _ops.grouped_allgather_async
 broadcast = _ops.broadcast
 broadcast_ = _ops.broadcast_
 broadcast_async = _ops.broadcast_async
 broadcast_async_ = _ops.broadcast_async_
+alltoall = _ops.alltoall
+alltoall_async = _ops.alltoall_async
+reducescatter = _ops.reducescatter
+reducescatter_async = _ops.reducescatter_async
+grouped_reducescatter = _ops.grouped_reducescatter
+grouped_reducescatter_async = _ops.grouped_reducescatter_async
+sparse_allreduce_async = _ops.sparse_allreduce_async
 barrier = _ops.barrier
+join = _ops.join
 poll = _ops.poll
 synchronize = _ops.synchronize
+wait = _ops.wait
+wait_async = _ops.wait_async
 _handle_map = _ops._handle_map
 
 __all__ = [
@@ -90,7 +111,9 @@ __all__ = [
     "rocm_built",
     "HorovodInternalError",
     "ProcessSet",
+    "add_process_set",
     "global_process_set",
+    "remove_process_set",
     "Adasum",
     "Average",
     "Max",
@@ -100,8 +123,12 @@ __all__ = [
     "handle_average_backwards_compatibility",
     "HorovodAllgather",
     "HorovodAllreduce",
+    "HorovodAlltoall",
     "HorovodBroadcast",
+    "HorovodGroupedAllgather",
     "HorovodGroupedAllreduce",
+    "HorovodGroupedReducescatter",
+    "HorovodReducescatter",
     "allreduce",
     "allreduce_",
     "allreduce_async",
@@ -112,11 +139,23 @@ __all__ = [
     "grouped_allreduce_async_",
     "allgather",
     "allgather_async",
+    "grouped_allgather",
+    "grouped_allgather_async",
     "broadcast",
     "broadcast_",
     "broadcast_async",
     "broadcast_async_",
+    "alltoall",
+    "alltoall_async",
+    "reducescatter",
+    "reducescatter_async",
+    "grouped_reducescatter",
+    "grouped_reducescatter_async",
+    "sparse_allreduce_async",
     "barrier",
+    "join",
     "poll",
     "synchronize",
+    "wait",
+    "wait_async",
 ]

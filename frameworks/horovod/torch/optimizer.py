@@ -12,20 +12,20 @@ from typing import Any
 import torch
 
 from horovod.common.basics import size
-from horovod.common.compression import Compressor, resolve_compression
+from horovod.common.compression import Compressor, resolve_compression, resolve_plain_compression
 from horovod.common.process_sets import ProcessSet, check_process_set, global_process_set
-from horovod.common.reduce_ops import Average, resolve_op
+from horovod.common.reduce_ops import Adasum, Average, resolve_op
+from horovod.torch import live_groups
+from horovod.torch.adasum_optimizer import DistributedAdasumOptimizer
 from horovod.torch.compression import Compression
-from horovod.torch.gradient_groups import GradientGroup, Reduction
-from horovod.torch.grouping import check_names, group_parameters
+from horovod.torch.gradient_groups import GradientGroup, complete_all
+from horovod.torch.gradient_hooks import Reduction
+from horovod.torch.grouping import NamedParameters, group_parameters
+from horovod.torch.wrapping import WrappedOptimizer, subclass_of
 
-_NAME = "DistributedOptimizer."
 
-
-class _DistributedOptimizer:
-    """Placed before the wrapped optimizer's class; the instance shares the wrapped one's groups and state."""
-
-    _base: type[torch.optim.Optimizer]
+class _DistributedOptimizer(WrappedOptimizer):
+    """Reduces gradients while the backward pass makes them; ``step`` waits for them."""
 
     def _distribute(
         self,
@@ -33,56 +33,42 @@ class _DistributedOptimizer:
         reduction: Reduction,
         named_parameters: Iterable[tuple[str, torch.Tensor]] | None,
         groups: int | Sequence[Sequence[torch.Tensor]] | None,
+        active: bool,
     ) -> None:
-        names = check_names(optimizer.param_groups, named_parameters)
-        self.__dict__.update(optimizer.__dict__)
-        # A learning rate schedule has put its counter around the step of the wrapped optimizer.
-        self.__dict__.pop("step", None)
+        parameters = self._adopt(optimizer, named_parameters)
         self._reduction = reduction
         self._synchronized = False
+        self._scaled = False  # synchronized on behalf of GradScaler
         self._should_synchronize = True
         self._gradient_groups: list[GradientGroup] = []
-        self._frozen: list[tuple[str, torch.Tensor]] = []
-        if size() == 1 and os.environ.get("HOROVOD_ELASTIC") != "1":
-            self._active = False
-            return
-        self._active = True
-        parameters = [(names[id(p)], p) for group in self.param_groups for p in group["params"]]
-        self._frozen = [(name, p) for name, p in parameters if not p.requires_grad]
-        trained = [(name, p) for name, p in parameters if p.requires_grad]
-        for name, members in group_parameters(trained, groups):
-            self._hook(name, members)
+        self._rounds_seen: dict[GradientGroup, int] = {}  # of the groups shared with other optimizers
+        self._active = active
+        self._frozen = [(name, p) for name, p in parameters if not p.requires_grad] if active else []
+        if active:
+            weakref.finalize(self, live_groups.release, self._gradient_groups).atexit = False
+            self._hook([(name, p) for name, p in parameters if p.requires_grad], groups)
 
-    def _hook(self, name: str, parameters: Sequence[tuple[str, torch.Tensor]]) -> None:
-        group = GradientGroup(_NAME + name, parameters, self._reduction)
-        self._gradient_groups.append(group)
-        for hook in group.members:
-            registered = hook.parameter.register_post_accumulate_grad_hook(hook)
-            # Otherwise the parameters would go on reporting to an optimizer that is gone.
-            weakref.finalize(self, registered.remove).atexit = False
+    def _hook(
+        self, parameters: NamedParameters, groups: int | Sequence[Sequence[torch.Tensor]] | None
+    ) -> None:
+        self._gradient_groups += live_groups.share(parameters, self._reduction, self._gradient_groups)
+        self._note_rounds()
+        own = [(name, p) for name, p in parameters if not live_groups.reduces(p)]
+        self._gradient_groups += live_groups.make(group_parameters(own, groups), self._reduction)
 
     def _hook_thawed(self) -> None:
         """Parameters that were frozen when the optimizer was made and are trained by now."""
-        for name, parameter in self._frozen:
-            if parameter.requires_grad:
-                self._hook(name, [(name, parameter)])
-        self._frozen = [(name, p) for name, p in self._frozen if not p.requires_grad]
+        thawed = [(name, p) for name, p in self._frozen if p.requires_grad]
+        if thawed:
+            self._frozen = [(name, p) for name, p in self._frozen if not p.requires_grad]
+            self._hook(thawed, None)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Adds parameters to train, as the wrapped optimizer does; their gradients are reduced one by one."""
-        super().add_param_group(param_group)  # type: ignore[misc]
-        if not self._active:
-            return
-        index = len(self.param_groups) - 1
-        added = self.param_groups[index]["params"]
-        self._frozen += [(f"added.{index}.{position}", p) for position, p in enumerate(added)]
-        self._hook_thawed()
-
-    @staticmethod
-    def find_duplicates(lst: Iterable[Any]) -> set[Any]:
-        """The items that occur more than once."""
-        seen: set[Any] = set()
-        return {item for item in lst if item in seen or seen.add(item)}  # type: ignore[func-returns-value]
+        added = self._added(param_group)
+        if self._active:
+            self._frozen += added
+            self._hook_thawed()
 
     def set_backward_passes_per_step(self, passes: int) -> None:
         """Changes how many backward passes are accumulated before gradients are reduced."""
@@ -102,17 +88,47 @@ class _DistributedOptimizer:
         if self._active:
             if self._frozen:
                 self._hook_thawed()
-            first_error: Exception | None = None
-            for group in self._gradient_groups:
+            groups = self._not_yet_reduced() if live_groups.shared else self._gradient_groups
+            for group in groups:
                 group.submit_incomplete()
-            for group in self._gradient_groups:
-                try:
-                    group.complete()
-                except Exception as error:
-                    first_error = first_error or error
-            if first_error is not None:
-                raise first_error
+            try:
+                complete_all(groups)
+            finally:
+                if live_groups.shared:
+                    self._note_rounds()
         self._synchronized = True
+
+    def _not_yet_reduced(self) -> list[GradientGroup]:
+        """All groups, less those that another optimizer has reduced since this one's last step: all that both
+        use, or none, because a backward pass makes all of their gradients.
+        """
+        shared = [group for group in self._gradient_groups if group in live_groups.shared]
+        touched = {id(group.reduction) for group in shared if group.touched}
+        done = {
+            group
+            for group in shared
+            if id(group.reduction) not in touched and group.rounds != self._rounds_seen.get(group, 0)
+        }
+        return [group for group in self._gradient_groups if group not in done]
+
+    def _note_rounds(self) -> None:
+        shared = live_groups.shared.intersection(self._gradient_groups)
+        self._rounds_seen = {group: group.rounds for group in shared}
+
+    @contextlib.contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Within it, backward passes accumulate gradients locally, and do not count for
+        ``backward_passes_per_step``. The next backward pass outside, or ``step``, reduces the sum.
+        """
+        reductions = {id(group.reduction): group.reduction for group in self._gradient_groups}.values()
+        before = [reduction.paused for reduction in reductions]
+        for reduction in reductions:
+            reduction.paused = True
+        try:
+            yield
+        finally:
+            for reduction, paused in zip(reductions, before, strict=True):
+                reduction.paused = paused
 
     @contextlib.contextmanager
     def skip_synchronize(self) -> Iterator[None]:
@@ -131,24 +147,42 @@ class _DistributedOptimizer:
         With a ``closure`` that recomputes loss and gradients, they are reduced each time after it has run.
         """
         if closure is not None:
-            return super().step(self._reducing(closure))  # type: ignore[misc]
-        if self._should_synchronize:
-            self._synchronize_once()
-        self._synchronized = False
-        return super().step()  # type: ignore[misc]
+            loss = super().step(self._reducing(closure))  # type: ignore[misc]
+        else:
+            if self._should_synchronize:
+                self._synchronize_once()
+            self._synchronized = self._scaled = False
+            loss = super().step()  # type: ignore[misc]
+        self._note_step()
+        return loss
 
     # The wrapped step runs the hooks registered on step; marked, this one does not run them again.
     step.hooked = True  # type: ignore[attr-defined]
 
+    # GradScaler.step asks for it before it looks at the gradients, so that is when they must be reduced.
+    @property
+    def _step_supports_amp_scaling(self) -> bool:
+        if self._should_synchronize and not (self._synchronized and not self._in_flight()):
+            self.synchronize()
+            self._scaled = True
+        return self.__dict__.get("_step_supports_amp_scaling", False)
+
+    @_step_supports_amp_scaling.setter
+    def _step_supports_amp_scaling(self, value: bool) -> None:
+        self.__dict__["_step_supports_amp_scaling"] = value
+
+    def _in_flight(self) -> bool:
+        return any(group.in_flight for group in self._gradient_groups)
+
     def _synchronize_once(self) -> None:
-        if self._synchronized and not any(group.in_flight for group in self._gradient_groups):
+        if not self._synchronized or self._in_flight():
+            self.synchronize()
+        elif not self._scaled:
             warnings.warn(
                 "optimizer.step() called without optimizer.skip_synchronize() context after "
                 "optimizer.synchronize(). The gradients are not reduced again; use the context to say so.",
                 stacklevel=3,
             )
-        else:
-            self.synchronize()
 
     def _reducing(self, closure: Callable[[], Any]) -> Callable[[], Any]:
         def reduce_after() -> Any:
@@ -162,7 +196,7 @@ class _DistributedOptimizer:
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """As the wrapped optimizer's. AssertionError while gradients are being reduced."""
-        if any(group.in_flight for group in self._gradient_groups):
+        if self._in_flight():
             raise AssertionError(
                 "optimizer.zero_grad() was called after loss.backward() but before optimizer.step() or "
                 "optimizer.synchronize(). This is prohibited as it can cause a race condition."
@@ -173,23 +207,13 @@ class _DistributedOptimizer:
         """As the wrapped optimizer's. Waits for gradients being reduced, and expects a full step's passes
         again.
         """
+        with contextlib.suppress(Exception):  # of a step that the loaded state makes pointless
+            complete_all(self._gradient_groups)
         for group in self._gradient_groups:
-            with contextlib.suppress(Exception):  # of a step that the loaded state makes pointless
-                group.complete()
+            group.reset()
         self._synchronized = False
         self._should_synchronize = True
         super().load_state_dict(state_dict)  # type: ignore[misc]
-
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        """A copy or a pickle is the wrapped optimizer: hooks belong to this process's parameters. Wrap it
-        again.
-        """
-        return (_bare, (self._base,), self.__getstate__())  # type: ignore[attr-defined]
-
-
-def _bare(base: type[torch.optim.Optimizer]) -> torch.optim.Optimizer:
-    """An instance that unpickling then gives its state."""
-    return base.__new__(base)
 
 
 def DistributedOptimizer(
@@ -210,11 +234,21 @@ def DistributedOptimizer(
     The result is an optimizer of the same class, which shares parameter groups and state with ``optimizer``.
 
     ``named_parameters``: what ``model.named_parameters()`` gives; the names must be equal on all ranks.
-    Without it the order of the parameters is their name. ``backward_passes_per_step``: how many gradients are
-    summed up locally before they travel. ``gradient_predivide_factor`` f: gradients are divided by f before
-    they are added up and by size / f afterwards. ``groups``: a number of groups, or lists of parameters, that
-    travel as one operation each (``num_groups`` is its deprecated form). ``sparse_as_dense``: makes sparse
-    gradients dense first.
+    Without it the order of the parameters is their name. ``compression``: how gradients travel; sparse ones
+    travel as they are. ``backward_passes_per_step``: how many gradients are summed up locally before they
+    travel. ``gradient_predivide_factor`` f: gradients are divided by f before they are added up and by
+    size / f afterwards. ``groups``: a number of groups, or lists of parameters, that travel as one operation
+    each (``num_groups`` is its deprecated form). ``sparse_as_dense``: makes sparse gradients dense first.
+    ``process_set``: the ranks that train together; on every other rank the optimizer does what ``optimizer``
+    would.
+
+    With ``op=hvd.Adasum`` the ranks' steps are combined instead of their gradients
+    (``DistributedAdasumOptimizer``).
+
+    A parameter that several such optimizers train is reduced once after each backward pass, for all of them;
+    they need equal settings. With GradScaler, ``scaler.step(optimizer)`` works as it is; before
+    ``scaler.unscale_(optimizer)`` call ``optimizer.synchronize()``, and make the step within
+    ``optimizer.skip_synchronize()``.
     """
     if gradient_predivide_factor != 1.0 and op != Average:
         raise ValueError("gradient_predivide_factor not supported with op != Average")
@@ -225,25 +259,29 @@ def DistributedOptimizer(
             "Parameter `num_groups` has been replaced by `groups`.", DeprecationWarning, stacklevel=2
         )
         groups = num_groups if groups is None else groups
-    if isinstance(optimizer, _DistributedOptimizer):
+    if isinstance(optimizer, WrappedOptimizer):
         raise ValueError("The optimizer is a DistributedOptimizer already.")
-    check_process_set(process_set)
+    op, compressor = resolve_op(op), resolve_compression(compression)
+    active = _takes_part(process_set)
+    if op == Adasum and active:
+        plain = resolve_plain_compression(compression, "the steps of op=hvd.Adasum")
+        adaptive = subclass_of(DistributedAdasumOptimizer, optimizer)
+        adaptive._distribute(optimizer, named_parameters, groups, plain, sparse_as_dense, process_set)
+        return adaptive
     reduction = Reduction(
-        resolve_op(op),
-        1.0 / gradient_predivide_factor,
-        gradient_predivide_factor,
-        resolve_compression(compression),
-        sparse_as_dense,
-        backward_passes_per_step,
+        op, gradient_predivide_factor, compressor, sparse_as_dense, backward_passes_per_step, process_set
     )
-    base = type(optimizer)
-    namespace = {
-        "_base": base,
-        "__module__": base.__module__,
-        "__qualname__": base.__qualname__,
-        "__doc__": base.__doc__,
-    }
-    distributed = type(base.__name__, (_DistributedOptimizer, base), namespace)
-    wrapped = distributed.__new__(distributed)
-    wrapped._distribute(optimizer, reduction, named_parameters, groups)
+    wrapped = subclass_of(_DistributedOptimizer, optimizer)
+    wrapped._distribute(optimizer, reduction, named_parameters, groups, active)
     return wrapped
+
+
+def _takes_part(process_set: ProcessSet) -> bool:
+    """Whether this rank has others to reduce with, or may come to have them."""
+    if process_set is global_process_set:
+        included, members = True, size()
+    else:
+        if not isinstance(process_set, ProcessSet) or process_set.included() is None:
+            check_process_set(process_set)  # raises
+        included, members = bool(process_set.included()), process_set.size() or 0
+    return included and (members > 1 or os.environ.get("HOROVOD_ELASTIC") == "1")

@@ -28,6 +28,10 @@ struct Desk {
     return sequencer.Announce(member, {urgent, std::move(announcements)}, now);
   }
 
+  Status Join(int member, std::vector<Announcement> announcements = {}, Micros now = 0) {
+    return sequencer.Announce(member, {0, std::move(announcements), true}, now);
+  }
+
   // What is published by `now`; by default long after everything.
   std::vector<Response> Take(Micros now = 1 << 30) {
     std::vector<Response> responses;

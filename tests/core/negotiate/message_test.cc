@@ -39,7 +39,7 @@ double RandomFactor(Random* random) {
 
 Request RandomRequest(Random* random) {
   Request request;
-  request.kind = static_cast<OpKind>(random->Below(4));
+  request.kind = static_cast<OpKind>(random->Below(6));
   request.reduce_op = static_cast<ReduceOp>(random->Below(6));
   request.prescale = RandomFactor(random);
   request.postscale = RandomFactor(random);
@@ -57,6 +57,7 @@ Request RandomRequest(Random* random) {
 AnnounceMessage RandomAnnounce(Random* random) {
   AnnounceMessage message;
   message.urgent = RandomNumber(random, ~uint64_t{0});
+  message.joins = random->OneIn(2);
   message.announcements.resize(random->Below(8));
   for (Announcement& announcement : message.announcements) {
     if (random->OneIn(2)) {
@@ -73,6 +74,9 @@ AnnounceMessage RandomAnnounce(Random* random) {
 Response RandomResponse(Random* random) {
   Response response;
   response.number = RandomNumber(random, ~uint64_t{0});
+  if (random->OneIn(2)) {
+    response.last_joined = static_cast<int32_t>(RandomNumber(random, std::numeric_limits<int32_t>::max()));
+  }
   response.decisions.resize(random->Below(8));
   for (Decision& decision : response.decisions) {
     if (random->OneIn(2)) decision.id = static_cast<uint32_t>(RandomNumber(random, kNoId - 1));
@@ -82,6 +86,9 @@ Response RandomResponse(Random* random) {
     if (!unnamed && !decision.known) decision.name = "n" + RandomText(random, kMaxNameBytes - 1);
     if (random->OneIn(3)) decision.error = RandomText(random, kMaxErrorBytes);
     if (random->OneIn(3)) decision.sizes = RandomShape(random, 100);
+    decision.partial = random->OneIn(3);
+    const bool described = decision.partial && !decision.known && decision.error.empty();
+    if (described) decision.request = RandomRequest(random);
   }
   return response;
 }
@@ -99,7 +106,8 @@ bool Same(const Announcement& a, const Announcement& b) {
 
 bool Same(const Decision& a, const Decision& b) {
   return a.id == b.id && a.known == b.known && a.name == b.name && a.ordinal == b.ordinal &&
-         a.error == b.error && a.sizes == b.sizes;
+         a.error == b.error && a.sizes == b.sizes && a.partial == b.partial &&
+         a.request.has_value() == b.request.has_value() && (!a.request || Same(*a.request, *b.request));
 }
 
 template <typename T>
@@ -109,11 +117,11 @@ bool Same(const std::vector<T>& a, const std::vector<T>& b) {
 }
 
 bool Same(const AnnounceMessage& a, const AnnounceMessage& b) {
-  return a.urgent == b.urgent && Same(a.announcements, b.announcements);
+  return a.urgent == b.urgent && a.joins == b.joins && Same(a.announcements, b.announcements);
 }
 
 bool Same(const Response& a, const Response& b) {
-  return a.number == b.number && Same(a.decisions, b.decisions);
+  return a.number == b.number && a.last_joined == b.last_joined && Same(a.decisions, b.decisions);
 }
 
 template <typename T>
@@ -217,12 +225,18 @@ std::string DecodeError(const std::string& bytes) {
 }
 
 TEST(Message, LimitsNameTheField) {
-  const std::string head{1, 0, 1};  // version, urgent, one announcement
+  const std::string head{1, 0, 0, 1};  // version, urgent, no join, one announcement
   EXPECT_TRUE(DecodeError(std::string{2, 0, 0}).find("version 2 instead of 1") != std::string::npos);
-  EXPECT_TRUE(DecodeError(std::string{1, 0} + "\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01").find("bad count") !=
-              std::string::npos);
+  EXPECT_TRUE(
+      DecodeError(std::string{1, 0, 0} + "\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01").find("bad count") !=
+      std::string::npos);
   EXPECT_TRUE(DecodeError(head + "\xff" + "\x01").find("bad announcement tag") != std::string::npos);
-  EXPECT_TRUE(DecodeError(std::string{1, '\x80', 0, 0}).find("bad number") != std::string::npos);  // overlong
+  EXPECT_TRUE(DecodeError(std::string{1, '\x80', 0, 0, 0}).find("bad number") !=
+              std::string::npos);  // overlong
+
+  EXPECT_TRUE(DecodeError(std::string{1, 0, 2, 0}).find("bad join") != std::string::npos);
+  EXPECT_TRUE(DecodeError(head + std::string{2, 7, 0}).find("bad ordinal") != std::string::npos);
+  EXPECT_TRUE(DecodeError(head + std::string{4, 7, 0}).find("bad sizes") != std::string::npos);
 
   AnnounceMessage message;
   message.announcements = {Full(Allreduce(std::string(kMaxNameBytes + 1, 'x')))};
@@ -233,6 +247,39 @@ TEST(Message, LimitsNameTheField) {
   EXPECT_TRUE(DecodeError(Encoded(message)).find("bad shape") != std::string::npos);
   message.announcements = {Full(Allreduce("x", {1}, static_cast<DataType>(kDataTypes)))};
   EXPECT_TRUE(DecodeError(Encoded(message)).find("bad data type") != std::string::npos);
+}
+
+std::string DecodeError(Decision decision) {
+  Response response;
+  response.decisions = {std::move(decision)};
+  return DecodeExactly(Encoded(response), &response).message();
+}
+
+// A member that has joined has no other description of an operation than the one of the decision.
+TEST(Message, APartialDecisionOfAnUnknownOperationIsDescribed) {
+  Decision decision;
+  decision.name = "w";
+  decision.partial = true;
+  EXPECT_EQ(DecodeError(decision), "corrupt response: bad decision tag");
+  decision.request = Allreduce("w");
+  EXPECT_EQ(DecodeError(decision), "");
+  decision.partial = false;
+  EXPECT_EQ(DecodeError(decision), "corrupt response: bad decision tag");
+  decision.partial = true;
+  decision.error = "failed";
+  EXPECT_EQ(DecodeError(decision), "corrupt response: bad decision tag");
+  decision.request.reset();
+  EXPECT_EQ(DecodeError(decision), "");
+}
+
+// They travel as the sizes of the announcement instead.
+TEST(Message, SplitsAreNoPartOfARequest) {
+  AnnounceMessage message;
+  message.announcements = {Full(Alltoall("a", {6, 2}, {1, 2, 3}))};
+  AnnounceMessage decoded;
+  ASSERT_OK(DecodeExactly(Encoded(message), &decoded));
+  EXPECT_TRUE(decoded.announcements[0].request.splits.empty());
+  EXPECT_TRUE(decoded.announcements[0].sizes == Shape({1, 2, 3}));
 }
 
 }  // namespace

@@ -39,6 +39,28 @@ TEST(Mismatch, Shapes) {
             "Only the first dimension may differ between ranks.");
 }
 
+TEST(Mismatch, ShapesOfAlltoallAndReducescatter) {
+  EXPECT_EQ(Error(Alltoall("w", {6, 3}, {1, 2, 3}), Alltoall("w", {9, 4}, {9, 0, 0})),
+            "Mismatched ALLTOALL tensor shapes for tensor 'w': ranks 0, 2 sent [*, 3], rank 1 sent [*, 4]. "
+            "Only the first dimension may differ between ranks.");
+  EXPECT_EQ(Error(Reducescatter("w", {6}), Reducescatter("w", {5})),
+            "Mismatched REDUCESCATTER tensor shapes for tensor 'w': ranks 0, 2 sent [6], rank 1 sent [5]. "
+            "Every rank must submit the same shape.");
+}
+
+TEST(Mismatch, ParametersOfReducescatter) {
+  Request odd = Reducescatter("w");
+  odd.reduce_op = ReduceOp::kMax;
+  EXPECT_EQ(Error(Reducescatter("w"), odd),
+            "Mismatched reduction operation for tensor 'w': ranks 0, 2 sent Sum, rank 1 sent Max. "
+            "Every rank must use the same op.");
+  odd = Reducescatter("w");
+  odd.prescale = 0.5;
+  EXPECT_EQ(Error(Reducescatter("w"), odd),
+            "Mismatched prescale and/or postscale factors for tensor 'w': ranks 0, 2 sent prescale 1 "
+            "postscale 1, rank 1 sent prescale 0.5 postscale 1. Every rank must use the same factors.");
+}
+
 TEST(Mismatch, DataTypes) {
   EXPECT_EQ(Error(Allreduce("w"), Allreduce("w", {4}, DataType::kFloat64)),
             "Mismatched data types for tensor 'w': ranks 0, 2 sent float32, rank 1 sent float64. "
@@ -121,6 +143,24 @@ TEST(Mismatch, WhatNobodyCanRun) {
       Error(Allgather("g", {}), Allgather("g", {})),
       "The allgather of tensor 'g' has a 0-dim tensor, and there is no first dimension to gather along. "
       "Reshape it to [1].");
+  EXPECT_EQ(Error(Alltoall("g", {}, {0, 0, 0}), Alltoall("g", {}, {0, 0, 0})),
+            "The alltoall of tensor 'g' has a 0-dim tensor, and there is no first dimension to split along. "
+            "Reshape it to [1].");
+  Request group = Reducescatter("g", {3});
+  group.tensors.push_back({DataType::kFloat32, {}});
+  EXPECT_EQ(Error(group, group),
+            "The reducescatter of tensor 1 (counted from 0) of group 'g' has a 0-dim tensor, and there is no "
+            "first dimension to scatter along. Reshape it to [1].");
+  Request adasum = Reducescatter("w");
+  adasum.reduce_op = ReduceOp::kAdasum;
+  EXPECT_EQ(Error(adasum, adasum),
+            "The reducescatter of tensor 'w' cannot use Adasum, which combines whole tensors. "
+            "Use an allreduce with Adasum, or another op.");
+  Request two = Alltoall("g", {3}, {1, 1, 1});
+  two.tensors.push_back({DataType::kFloat32, {3}});
+  EXPECT_EQ(Error(two, two),
+            "The alltoall of group 'g' has 2 tensors, but one set of splits. "
+            "Submit one alltoall for each tensor.");
   Request none = Allreduce("w");
   none.tensors.clear();
   EXPECT_EQ(Error(none, none), "The allreduce tensor 'w' has no tensors.");

@@ -21,6 +21,19 @@ inline Request Allgather(std::string name, Shape shape) {
   return request;
 }
 
+inline Request Alltoall(std::string name, Shape shape, Shape splits) {
+  Request request = Allreduce(std::move(name), std::move(shape));
+  request.kind = OpKind::kAlltoall;
+  request.splits = std::move(splits);
+  return request;
+}
+
+inline Request Reducescatter(std::string name, Shape shape = {4}) {
+  Request request = Allreduce(std::move(name), std::move(shape));
+  request.kind = OpKind::kReducescatter;
+  return request;
+}
+
 inline Request Broadcast(std::string name, int root, Shape shape = {4}) {
   Request request = Allreduce(std::move(name), std::move(shape));
   request.kind = OpKind::kBroadcast;

@@ -2,22 +2,15 @@
 
 #include <algorithm>
 
+#include "random_request.h"
+
 namespace hvd::negotiate {
 namespace {
 
+// An alltoall tells n * n sizes to n members: too much for a thousand of them.
 Request RandomOperation(Random* random) {
-  Request request;
-  request.kind = static_cast<OpKind>(random->Below(3));
-  if (random->OneIn(3)) request.kind = OpKind::kAllreduce;
-  if (random->OneIn(4)) request.reduce_op = ReduceOp::kMax;
-  if (random->OneIn(4)) request.prescale = 0.25;
-  request.tensors.resize(random->OneIn(4) ? 1 + random->Below(4) : 1);
-  for (TensorMeta& tensor : request.tensors) {
-    tensor.dtype = static_cast<DataType>(random->Below(kDataTypes));
-    tensor.shape.resize(1 + random->Below(3));
-    for (int64_t& dim : tensor.shape) dim = static_cast<int64_t>(random->Below(20));
-  }
-  return request;
+  return RandomRequest(random, {OpKind::kAllreduce, OpKind::kAllreduce, OpKind::kAllgather,
+                                OpKind::kBroadcast, OpKind::kReducescatter});
 }
 
 }  // namespace
@@ -46,17 +39,13 @@ int64_t FirstDim(uint64_t seed, int rank, int step, size_t operation, size_t ten
   return static_cast<int64_t>(Random(seed ^ mixed).Below(50));
 }
 
-uint64_t HashBytes(uint64_t hash, const std::string& bytes) {
-  for (char c : bytes) hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001b3ull;
-  return hash;
-}
-
 SimMember::SimMember(uint64_t seed, int rank, int ranks, const std::vector<Request>* workload)
     : seed_(seed),
       rank_(rank),
       ranks_(ranks),
       workload_(workload),
-      random_(seed ^ (static_cast<uint64_t>(rank) << 32)) {}
+      random_(seed ^ (static_cast<uint64_t>(rank) << 32)),
+      client_(rank) {}
 
 void SimMember::BeginStep(int step) {
   step_ = step;
@@ -77,22 +66,15 @@ void SimMember::BeginStep(int step) {
 }
 
 std::string SimMember::Submit(size_t count, bool block) {
-  AnnounceMessage message;
   announced_.clear();
-  full_ = 0;
   for (; count > 0 && !submitted(); --count) {
     announced_.push_back(order_[next_]);
-    message.announcements.push_back(Announce(order_[next_++]));
+    Announce(order_[next_++]);
   }
-  submitted_ += announced_.size();
-  if (block) urgent_ = submitted_;
-  message.urgent = urgent_;
-  std::string bytes;
-  Encode(message, &bytes);
-  return bytes;
+  return client_.Send(block);
 }
 
-Announcement SimMember::Announce(size_t operation) {
+void SimMember::Announce(size_t operation) {
   Request request = (*workload_)[operation];
   for (size_t t = 0; t < request.tensors.size() && request.kind == OpKind::kAllgather; ++t) {
     request.tensors[t].shape[0] = FirstDim(seed_, rank_, step_, operation, t);
@@ -102,55 +84,25 @@ Announcement SimMember::Announce(size_t operation) {
     request.tensors.push_back({DataType::kFloat32, {1}});
     spoiled_.erase(spoiled);
   }
-  Announcement announcement;
-  if (request.name.empty()) announcement.ordinal = ++ordinal_;
-  announcement.sizes = SizesOf(request);
-  announcement.id = cache_.Find(request);
-  const bool in_full = announcement.id == kNoId;
-  if (in_full) announcement.request = request;
-  full_ += in_full;
-  const Key key{request.name, announcement.ordinal};
-  pending_[key] = {operation, in_full, std::move(request)};
-  return announcement;
+  client_.Announce(std::move(request), operation);
 }
 
 void SimMember::Receive(const std::string& bytes, std::vector<std::string>* violations) {
-  stream_ = HashBytes(stream_, bytes);
-  Response response;
-  const Status status = Decode(bytes, &response);
-  if (!status.ok()) violations->push_back(status.message());
-  if (response.number != ++number_) violations->push_back("response numbers have a gap");
-  for (const Decision& decision : response.decisions) {
-    const std::string wrong = CarryOut(decision);
+  for (const SimClient::Done& done : client_.Receive(bytes, violations)) {
+    const std::string wrong = CheckSizes(done);
     if (!wrong.empty()) violations->push_back("rank " + std::to_string(rank_) + ": " + wrong);
   }
 }
 
-std::string SimMember::CarryOut(const Decision& decision) {
-  if (decision.known && decision.id >= cache_.size()) return "a known id was never learned";
-  const bool by_id = decision.known && decision.ordinal == 0;
-  const auto found = pending_.find({by_id ? cache_.At(decision.id).name : decision.name, decision.ordinal});
-  if (found == pending_.end()) return "told to run '" + decision.name + "', which is not pending";
-  Entry entry = std::move(found->second);
-  pending_.erase(found);
-  if (!decision.error.empty()) return "";
-  if (!decision.known && decision.id != kNoId) {
-    const Status learned = cache_.Learn(decision.id, entry.request);
-    if (!learned.ok()) return learned.message();
-  }
-  if (decision.id != kNoId && !cache_.At(decision.id).SameAs(entry.request))
-    return "the id means another request";
-  return CheckDims(entry, decision);
-}
-
-std::string SimMember::CheckDims(const Entry& entry, const Decision& decision) const {
+std::string SimMember::CheckSizes(const SimClient::Done& done) const {
+  if (!done.decision.error.empty()) return "";
   std::vector<int64_t> expected;
-  const size_t tensors = entry.request.kind == OpKind::kAllgather ? entry.request.tensors.size() : 0;
+  const size_t tensors = done.request.kind == OpKind::kAllgather ? done.request.tensors.size() : 0;
   for (size_t t = 0; t < tensors; ++t) {
     for (int rank = 0; rank < ranks_; ++rank)
-      expected.push_back(FirstDim(seed_, rank, step_, entry.operation, t));
+      expected.push_back(FirstDim(seed_, rank, step_, done.operation, t));
   }
-  return decision.sizes == expected ? "" : "wrong first dimensions for '" + entry.request.name + "'";
+  return done.decision.sizes == expected ? "" : "wrong sizes for '" + done.request.name + "'";
 }
 
 }  // namespace hvd::negotiate

@@ -1,0 +1,73 @@
+// Process sets that come and go while the engine runs.
+
+#include "runtime/rank_engine.h"
+
+namespace hvd {
+
+// One number of every rank, combined; blocks until all have come here.
+Status RankEngine::Agree(const std::string& what, ReduceOp op, int64_t mine, int64_t* all) {
+  *all = mine;
+  Entry entry;
+  entry.urgent = true;
+  entry.request.reduce_op = op;
+  entry.request.name = what;
+  entry.request.tensors.push_back({DataType::kInt64, {1}});
+  auto* bytes = reinterpret_cast<std::byte*>(all);
+  entry.buffers.push_back({bytes, bytes});
+  HandlePtr handle;
+  HVD_RETURN_IF_ERROR(Submit(std::move(entry), &handle));
+  return Wait(handle, -1, nullptr);
+}
+
+Status RankEngine::AddProcessSet(std::vector<int> members, uint32_t* id) {
+  if (shut_down_.load()) return {Code::kShutdown, "Horovod has been shut down. Call hvd.init() first."};
+  *id = sets_.Add(members);
+  sets_.SetClosed(*id, true);
+  const std::string name = "process set " + std::to_string(*id);
+  const bool member = sets_.Has(*id, options_.rank);
+  auto wires = std::make_shared<ProcessSetWires>();
+  const Status mine = member ? wirer_->Prepare(*id, members, wires.get()) : Status::Ok();
+  if (member && mine.ok()) {
+    cycle_->Post([this, set = *id, members, wires] {
+      wirer_->Finish(set, members, wires.get());
+      cycle_->Own(MakeSet(set, members, std::move(*wires)));
+    });
+  }
+  int64_t everywhere = 0;
+  const Status agreed = Agree("hvd.add " + name, ReduceOp::kMin, mine.ok() ? 1 : 0, &everywhere);
+  if (agreed.ok() && everywhere == 1) {
+    sets_.SetClosed(*id, false);
+    return Status::Ok();
+  }
+  sets_.Remove(*id);
+  cycle_->Post([this, set = *id] { cycle_->Dismiss(set); });
+  if (!mine.ok()) return mine;
+  return agreed.ok() ? Status(Code::kUnavailable, name + " could not be set up on another rank") : agreed;
+}
+
+Status RankEngine::RemoveProcessSet(uint32_t id) {
+  if (shut_down_.load()) return {Code::kShutdown, "Horovod has been shut down. Call hvd.init() first."};
+  const std::string name = "process set " + std::to_string(id);
+  if (id == 0) return Status::Invalid("the process set of all ranks cannot be removed");
+  if (!sets_.SetClosed(id, true)) return Status::Invalid(name + " does not exist (any more)");
+  int64_t in_flight = 0;
+  HVD_RETURN_IF_ERROR(Agree("hvd.remove " + name, ReduceOp::kSum,
+                            static_cast<int64_t>(queue_.InFlight(id).size()), &in_flight));
+  if (in_flight > 0) {
+    sets_.SetClosed(id, false);
+    return Status::Invalid(name + " cannot be removed: " + std::to_string(in_flight) +
+                           " operations are in flight on it; wait for them first");
+  }
+  sets_.Remove(id);
+  cycle_->Post([this, id] { cycle_->Dismiss(id); });
+  // Nobody goes on before everybody has let go of it.
+  return Agree("hvd.removed " + name, ReduceOp::kSum, 0, &in_flight);
+}
+
+std::vector<std::string> RankEngine::InFlight(uint32_t process_set) {
+  std::vector<std::string> names;
+  for (const HandlePtr& handle : queue_.InFlight(process_set)) names.push_back(handle->name());
+  return names;
+}
+
+}  // namespace hvd

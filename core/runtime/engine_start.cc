@@ -1,0 +1,132 @@
+// How a rank's engine comes to life.
+
+#include <algorithm>
+#include <numeric>
+
+#include "base/clock.h"
+#include "base/failpoint.h"
+#include "runtime/rank_engine.h"
+
+namespace hvd {
+
+namespace {
+
+constexpr int64_t kSecond = 1000000;
+constexpr size_t kMostCachedIds = 1 << 20;
+
+int64_t CycleMicros(const Config& config) { return static_cast<int64_t>(config.cycle_time_ms * 1000); }
+
+LoopOptions LoopOptionsFor(const EngineOptions& options, int cores) {
+  LoopOptions loop;
+  // A waiter is its rank's runnable thread; the background thread is one more, beside the program's.
+  loop.waiter_spin_us = cores >= options.local_size ? 100 : 0;
+  loop.background_spin_us = cores > options.local_size ? 20 : 0;
+  loop.collect_us = std::min<int64_t>(loop.collect_us, CycleMicros(options.config));
+  const std::vector<int>& cores_wanted = options.config.thread_affinity;
+  const auto local_rank = static_cast<size_t>(options.local_rank);
+  if (local_rank < cores_wanted.size()) loop.core = cores_wanted[local_rank];
+  return loop;
+}
+
+}  // namespace
+
+Status RankEngine::Start() {
+  HVD_RETURN_IF_ERROR(failpoint::Arm(options_.config.failpoint, options_.rank));
+  HVD_RETURN_IF_ERROR(OpenTimeline());
+  for (const Link& link : options_.links) descriptors_.push_back(link.fd);
+  descriptors_.push_back(waker_.fd());
+  if (options_.launcher_fd >= 0) descriptors_.push_back(options_.launcher_fd);
+  HVD_RETURN_IF_ERROR(Wirer::Make(&options_, waker_, &wirer_));
+  MakeCycle();
+  HVD_RETURN_IF_ERROR(WireFirstSets());
+  loop_ = std::make_unique<Loop>(LoopOptionsFor(options_, wirer_->cores()), cycle_.get(), &queue_, &waker_,
+                                 &counters_);
+  MakeWatcher();
+  return Status::Ok();
+}
+
+Status RankEngine::WireFirstSets() {
+  std::vector<int> everybody(options_.size);
+  std::iota(everybody.begin(), everybody.end(), 0);
+  std::vector<std::vector<int>> first{std::move(everybody)};
+  first.insert(first.end(), options_.process_sets.begin(), options_.process_sets.end());
+  for (const std::vector<int>& members : first) {
+    const uint32_t id = sets_.Add(members);
+    if (!sets_.Has(id, options_.rank)) continue;
+    ProcessSetWires wires;
+    HVD_RETURN_IF_ERROR(wirer_->Prepare(id, members, &wires));
+    wirer_->Finish(id, members, &wires);
+    cycle_->Own(MakeSet(id, members, std::move(wires)));
+  }
+  return Status::Ok();
+}
+
+Status RankEngine::OpenTimeline() {
+  const Config& config = options_.config;
+  if (!Timeline::Wanted(config.timeline, options_.rank)) return Status::Ok();
+  timeline_ = std::make_unique<Timeline>(options_.rank);
+  if (Timeline::IsDynamic(config.timeline)) return Status::Ok();
+  return timeline_->Start(config.timeline, config.timeline_mark_cycles);
+}
+
+ProcessSetOptions RankEngine::SetOptions(uint32_t id, const std::vector<int>& members) const {
+  const Config& config = options_.config;
+  ProcessSetOptions set;
+  set.id = id;
+  set.members = members;
+  set.rank = options_.rank;
+  set.fusion_threshold = config.fusion_threshold;
+  // Every id costs memory for good; a program of ever new names must not grow without bound.
+  set.cache_capacity =
+      config.cache_capacity < 0 ? kMostCachedIds : static_cast<size_t>(config.cache_capacity);
+  set.sequencer.silence = std::min<int64_t>(set.sequencer.silence, CycleMicros(config));
+  set.sequencer.urgent_silence = std::min(set.sequencer.silence, set.sequencer.urgent_silence);
+  if (config.fusion_threshold > 0) {
+    set.sequencer.batch_bytes = std::min(set.sequencer.batch_bytes, config.fusion_threshold);
+  }
+  return set;
+}
+
+std::unique_ptr<ProcessSet> RankEngine::MakeSet(uint32_t id, const std::vector<int>& members,
+                                                ProcessSetWires wires) {
+  return std::make_unique<ProcessSet>(SetOptions(id, members), std::move(wires), &queue_, &counters_,
+                                      timeline_.get());
+}
+
+void RankEngine::MakeCycle() {
+  CycleOptions cycle;
+  const Config& config = options_.config;
+  cycle.stall_warning_us =
+      config.stall_check_disable ? 0 : static_cast<int64_t>(config.stall_check_seconds * kSecond);
+  cycle.stall_failure_us = static_cast<int64_t>(config.stall_shutdown_seconds * kSecond);
+  cycle.deadlock_us =
+      config.stall_check_disable ? 0 : static_cast<int64_t>(config.stall_deadlock_seconds * kSecond);
+  cycle.everybody_blocked_us = [this] { return watcher_->EverybodyBlockedMicros(); };
+  cycle.on_stall = [this] { ShowStacks(); };
+  cycle.on_failure = [this](int culprit, std::string reason) {
+    watcher_->Suspect(culprit, std::move(reason));
+  };
+  cycle_ = std::make_unique<Cycle>(options_.rank, cycle, &queue_, &abort_);
+  for (auto& transport : wirer_->TakeTransports()) cycle_->Own(std::move(transport));
+}
+
+void RankEngine::MakeWatcher() {
+  WatcherOptions watcher;
+  watcher.generation = options_.generation;
+  watcher.rank = options_.rank;
+  watcher.links = std::exchange(options_.links, {});  // what wiring has left
+  watcher.launcher_fd = std::exchange(options_.launcher_fd, -1);
+  watcher.heartbeat_seconds = options_.config.heartbeat_seconds;
+  watcher.timeout_seconds = options_.config.peer_timeout_seconds;
+  watcher.stuck_without = [this](const Departure& departure) { return StuckWithout(departure); };
+  watcher.on_heartbeat = [this] {
+    if (options_.size > 1 && sets_.IsFirst(options_.rank)) loop_->Poke();
+  };
+  watcher.blocked_us = [this] { return blocked_.Micros(NowMicros()); };
+  watcher.on_show_stacks = [this] { stacks_.Ask(); };
+  watcher.on_abort = [this] { loop_->WakeAll(); };
+  watcher_ = std::make_unique<Watcher>(std::move(watcher), &abort_);
+  watcher_->Start();
+}
+
+}  // namespace hvd

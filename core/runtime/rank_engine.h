@@ -1,0 +1,74 @@
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/blocked.h"
+#include "runtime/engine.h"
+#include "runtime/loop.h"
+#include "runtime/set_registry.h"
+#include "runtime/stacks_request.h"
+#include "runtime/watcher.h"
+#include "runtime/wiring.h"
+#include "trace/timeline.h"
+
+namespace hvd {
+
+// The engine of this process: who owns what, and in which order it ends. How it is made is in
+// engine_start.cc, its operations in engine.cc, its process sets in engine_sets.cc.
+class RankEngine : public Engine {
+ public:
+  explicit RankEngine(EngineOptions options) : options_(std::move(options)), sets_(options_.rank) {}
+
+  ~RankEngine() override;
+
+  Status Start();
+
+  Status Submit(Entry entry, HandlePtr* handle) override;
+  Status Wait(const HandlePtr& handle, int64_t timeout_us, bool (*interrupted)()) override;
+  void Shutdown() override;
+  Status AddProcessSet(std::vector<int> members, uint32_t* id) override;
+  Status RemoveProcessSet(uint32_t id) override;
+  std::vector<std::string> InFlight(uint32_t process_set) override;
+  bool AwaitStacksRequest() override { return stacks_.Await(); }
+  void ShowStacks() override;
+  Status StartTimeline(const std::string& path, bool mark_cycles) override;
+  Status StopTimeline() override { return timeline_ == nullptr ? Status::Ok() : timeline_->Stop(); }
+  std::map<std::string, uint64_t> CountersNow() const override;
+  std::vector<int> Descriptors() const override { return descriptors_; }
+
+ private:
+  Status OpenTimeline();
+  void MakeCycle();
+  Status WireFirstSets();
+  std::unique_ptr<ProcessSet> MakeSet(uint32_t id, const std::vector<int>& members, ProcessSetWires wires);
+  ProcessSetOptions SetOptions(uint32_t id, const std::vector<int>& members) const;
+  void MakeWatcher();
+  Status Agree(const std::string& what, ReduceOp op, int64_t mine, int64_t* all);
+  std::string StuckWithout(const Departure& departure);
+  Status Usable(const Entry& entry) const;
+  void Flush();
+  void FailWhatIsLeft();
+
+  EngineOptions options_;
+  SetRegistry sets_;
+  std::vector<int> descriptors_;                 // constant once started
+  std::map<int, uint64_t> rounds_at_departure_;  // by rank; the watcher's thread's
+  AbortCell abort_;
+  Counters counters_;
+  Queue queue_;
+  Waker waker_;
+  Blocked blocked_;
+  StacksRequest stacks_;
+  std::unique_ptr<Timeline> timeline_;  // null unless asked for
+  std::unique_ptr<Wirer> wirer_;
+  std::unique_ptr<Cycle> cycle_;
+  std::unique_ptr<Loop> loop_;
+  std::unique_ptr<Watcher> watcher_;
+  std::atomic<bool> shut_down_{false};
+};
+
+}  // namespace hvd

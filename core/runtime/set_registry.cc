@@ -1,0 +1,63 @@
+#include "runtime/set_registry.h"
+
+#include <algorithm>
+#include <string>
+
+namespace hvd {
+
+uint32_t SetRegistry::Add(std::vector<int> members) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  sets_[next_].members = std::move(members);
+  return next_++;
+}
+
+void SetRegistry::Remove(uint32_t id) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  sets_.erase(id);
+}
+
+bool SetRegistry::SetClosed(uint32_t id, bool closed) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto found = sets_.find(id);
+  if (found == sets_.end()) return false;
+  found->second.closed = closed;
+  return true;
+}
+
+Status SetRegistry::Admits(uint32_t id, size_t* members) const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto found = sets_.find(id);
+  if (found == sets_.end() || found->second.closed) {
+    return Status::Invalid("process set " + std::to_string(id) + " does not exist (any more)");
+  }
+  const std::vector<int>& ranks = found->second.members;
+  *members = ranks.size();
+  if (std::binary_search(ranks.begin(), ranks.end(), rank_)) return Status::Ok();
+  return Status::Invalid("rank " + std::to_string(rank_) + " does not belong to process set " +
+                         std::to_string(id));
+}
+
+bool SetRegistry::Has(uint32_t id, int rank) const {
+  const std::vector<int> members = MembersOf(id);
+  return std::binary_search(members.begin(), members.end(), rank);
+}
+
+bool SetRegistry::Knows(const std::vector<int>& members) const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return std::any_of(sets_.begin(), sets_.end(),
+                     [&](const auto& set) { return set.second.members == members; });
+}
+
+bool SetRegistry::IsFirst(int rank) const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return std::any_of(sets_.begin(), sets_.end(),
+                     [rank](const auto& set) { return set.second.members.front() == rank; });
+}
+
+std::vector<int> SetRegistry::MembersOf(uint32_t id) const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto found = sets_.find(id);
+  return found == sets_.end() ? std::vector<int>{} : found->second.members;
+}
+
+}  // namespace hvd

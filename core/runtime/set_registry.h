@@ -1,0 +1,42 @@
+#pragma once
+
+#include <map>
+#include <mutex>
+#include <vector>
+
+#include "base/status.h"
+
+namespace hvd {
+
+// Which ranks each process set has. Ids are given in the order of adding and never again. Thread safe.
+class SetRegistry {
+ public:
+  explicit SetRegistry(int rank) : rank_(rank) {}
+
+  uint32_t Add(std::vector<int> members);
+  void Remove(uint32_t id);
+
+  // While closed, nothing can be submitted to a set. False when there is none.
+  bool SetClosed(uint32_t id, bool closed);
+
+  // Whether this rank may submit to the set; if so, how many members it has.
+  Status Admits(uint32_t id, size_t* members) const;
+  bool Has(uint32_t id, int rank) const;
+  bool Knows(const std::vector<int>& members) const;
+  // Whether some set has `rank` as its first member, where its sequencer runs.
+  bool IsFirst(int rank) const;
+  std::vector<int> MembersOf(uint32_t id) const;
+
+ private:
+  struct Set {
+    std::vector<int> members;
+    bool closed = false;
+  };
+
+  const int rank_;
+  mutable std::mutex mutex_;  // guards what follows
+  std::map<uint32_t, Set> sets_;
+  uint32_t next_ = 0;
+};
+
+}  // namespace hvd

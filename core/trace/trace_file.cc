@@ -1,0 +1,103 @@
+#include "trace/trace_file.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+namespace hvd {
+
+namespace {
+
+constexpr off_t kPage = 4096;
+constexpr std::string_view kClosing = "]\n";
+
+off_t PageAfter(off_t offset) { return (offset / kPage + 1) * kPage; }
+
+}  // namespace
+
+Status TraceFile::Open(const std::string& path, std::string_view first) {
+  // Not to wait for the reader of a named pipe.
+  fd_ = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NONBLOCK, 0666);
+  if (fd_ < 0) return Status::Errno("cannot write the timeline " + path);
+  path_ = path;
+  std::string page = "[\n";
+  page += first;
+  at_ = static_cast<off_t>(page.size());
+  end_ = kPage;
+  page.resize(static_cast<size_t>(kPage) - kClosing.size(), ' ');
+  page += kClosing;
+  if (Put(page, 0)) Reserve();
+  return Status::Ok();
+}
+
+void TraceFile::Append(std::string_view element) {
+  if (!status_.ok() || element.size() > kLongest) return;
+  const off_t wanted = static_cast<off_t>(pending_.size() + 2 + element.size());
+  if (at_ + wanted > PageAfter(at_)) {
+    const off_t next = PageAfter(at_);
+    Flush();
+    at_ = next;
+  }
+  if (at_ + kPage >= end_) Reserve();
+  if (!status_.ok()) return;
+  pending_ += ",\n";
+  pending_ += element;
+}
+
+void TraceFile::Flush() {
+  if (!status_.ok() || pending_.empty()) return;
+  if (Put(pending_, at_)) {
+    at_ += static_cast<off_t>(pending_.size());
+  } else {  // half an element would spoil the rest
+    (void)Put(std::string(pending_.size(), ' '), at_);
+  }
+  pending_.clear();
+}
+
+void TraceFile::Reserve() {
+  const std::string blanks(kReserved, ' ');
+  const off_t bracket = end_ - static_cast<off_t>(kClosing.size());
+  if (!Put(blanks, end_)) {
+    [[maybe_unused]] const int ignored = ftruncate(fd_, end_);
+    return;
+  }
+  const off_t grown = end_ + kReserved;
+  if (!Put("  ", bracket)) return;
+  if (Put(kClosing, grown - static_cast<off_t>(kClosing.size()))) {
+    end_ = grown;
+  } else {
+    [[maybe_unused]] const ssize_t ignored = pwrite(fd_, kClosing.data(), kClosing.size(), bracket);
+  }
+}
+
+bool TraceFile::Put(std::string_view bytes, off_t at) {
+  while (!bytes.empty()) {
+    const ssize_t written = pwrite(fd_, bytes.data(), bytes.size(), at);
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) {
+      if (written == 0) errno = ENOSPC;
+      if (status_.ok()) status_ = Status::Errno("cannot write the timeline " + path_);
+      return false;
+    }
+    bytes.remove_prefix(static_cast<size_t>(written));
+    at += written;
+  }
+  return true;
+}
+
+void TraceFile::Close() {
+  if (fd_ < 0) return;
+  Flush();
+  // The last page keeps its bracket where something has failed: it may be impossible to write another.
+  constexpr std::string_view kEnd = "\n]\n";
+  const off_t size = static_cast<off_t>(kEnd.size());
+  const off_t last = at_ + size > PageAfter(at_) ? PageAfter(at_) : at_;
+  if (status_.ok() && last + size <= end_ && Put(kEnd, last)) {
+    [[maybe_unused]] const int ignored = ftruncate(fd_, last + size);
+  }
+  close(fd_);
+  fd_ = -1;
+}
+
+}  // namespace hvd

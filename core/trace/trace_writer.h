@@ -1,0 +1,77 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "base/status.h"
+#include "trace/event_ring.h"
+#include "trace/trace_file.h"
+
+namespace hvd {
+
+// Turns records into the elements of a Chrome trace. A named tensor of a process set has a row of its own, in
+// which one operation is shown at a time. Unnamed operations, and names beyond kMostRows, take any row that
+// is free: so memory is bounded however many names there are, and the slices of a row always nest.
+class TraceWriter {
+ public:
+  static constexpr size_t kMostRows = 1 << 14;
+  static constexpr size_t kMostOpen = 1 << 15;  // operations in flight that are followed
+
+  explicit TraceWriter(int rank) : rank_(rank) {}
+
+  Status Open(const std::string& path);
+  void Write(const Record& record, std::string_view name);
+  // `count` events were not recorded; the file shows where.
+  void Lost(uint64_t count);
+  void Flush() { file_.Flush(); }
+  // Ends what is under way.
+  void Close(int64_t now_ns);
+
+  const Status& status() const { return file_.status(); }
+  uint64_t lost() const { return lost_; }
+
+ private:
+  // The free rows of operations without a row of their own.
+  struct Pool {
+    const char* label;
+    size_t made = 0;
+    std::vector<int> free;
+  };
+  struct Row {
+    uint64_t operation = 0;  // that is shown; 0 = none
+    Pool* pool = nullptr;
+  };
+
+  void Begin(const Record& record, std::string_view name);
+  void Next(const Record& record);
+  void End(int row, int64_t time_ns);
+  void Ready(const Record& record, std::string_view name);
+
+  int RowOf(uint32_t process_set, std::string_view name);  // -1: there are too many
+  int RowFrom(Pool* pool);
+  int NewRow(std::string_view label, Pool* pool);
+  void DescribeProcess();
+
+  void StartEvent(char type, int row, int64_t time_ns);
+  void Slice(char type, int row, int64_t time_ns, const char* phase, std::string_view tensor = {});
+  void Instant(int row, int64_t time_ns, std::string_view label, const char* scope);
+  void Metadata(std::string_view kind, int row, std::string_view argument, std::string_view json_value);
+  std::string MetadataText(std::string_view kind, int row, std::string_view argument,
+                           std::string_view json_value) const;
+
+  const int rank_;
+  TraceFile file_;
+  std::string text_;  // the element in the making
+  std::vector<Row> rows_;
+  std::string key_;
+  std::unordered_map<std::string, int> row_of_;     // by name and process set
+  std::unordered_map<uint64_t, int> operation_at_;  // the row of an operation in flight
+  Pool unnamed_{"unnamed", 0, {}};
+  Pool others_{"others", 0, {}};
+  uint64_t lost_ = 0;
+  int64_t latest_ns_ = 0;  // of the records
+};
+
+}  // namespace hvd

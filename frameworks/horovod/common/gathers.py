@@ -1,0 +1,167 @@
+"""Operations in which every rank receives something of each other rank as it is: allgather and alltoall. The
+conventions are explained in ``collectives``.
+"""
+
+from __future__ import annotations
+
+import array
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from horovod import _core
+from horovod.common.grouped_reductions import GroupedReductions
+from horovod.common.placement import Placement, Tensor
+from horovod.common.process_sets import ProcessSet, check_process_set, global_process_set
+from horovod.common.tensor_glue import Result
+
+
+class Gathers(GroupedReductions[Tensor]):
+    """The exchanging operations of one adapter; the bound methods are the functions that users call."""
+
+    def allgather_async(
+        self, tensor: Tensor, name: str | None = None, process_set: ProcessSet = global_process_set
+    ) -> int:
+        """Starts to concatenate the ranks' tensors along the first dimension; returns a handle. Not
+        differentiable.
+        """
+        number = check_process_set(process_set)
+        placements = [self.glue.place(tensor, Result.FROM_CORE)]
+        _check_dimensions(placements, "allgather concatenates")
+        return self.start(_core.ALLGATHER, name, placements, process_set=number)
+
+    def allgather(
+        self, tensor: Tensor, name: str | None = None, process_set: ProcessSet = global_process_set
+    ) -> Tensor:
+        """Concatenates the tensors of all ranks, in rank order, along the first dimension.
+
+        The first dimension may differ between ranks (0 too); the others and the type must be equal.
+        Differentiable: the gradient is the average over all ranks, of which each takes the rows that it
+        contributed.
+        """
+        if self.glue.records_gradient(tensor):
+            check_process_set(process_set)
+            return self.glue.allgather_recorded(tensor, name, process_set)
+        return self.synchronize(self.allgather_async(tensor, name, process_set))
+
+    def grouped_allgather_async(
+        self,
+        tensors: Iterable[Tensor],
+        name: str | None = None,
+        process_set: ProcessSet = global_process_set,
+    ) -> int:
+        """Starts an allgather of each of ``tensors`` as one operation, all or none; returns one handle.
+
+        ``synchronize`` returns the list. All tensors must be on one device. Not differentiable.
+        """
+        number = check_process_set(process_set)
+        placements = self.place_group(list(tensors), Result.FROM_CORE)
+        _check_dimensions(placements, "allgather concatenates")
+        return self.start(_core.ALLGATHER, name, placements, True, process_set=number)
+
+    def grouped_allgather(
+        self,
+        tensors: Iterable[Tensor],
+        name: str | None = None,
+        process_set: ProcessSet = global_process_set,
+    ) -> list[Tensor]:
+        """An allgather of each of ``tensors`` as one operation, all or none. Differentiable. See
+        ``allgather``.
+        """
+        tensors = list(tensors)
+        if any(self.glue.records_gradient(tensor) for tensor in tensors):
+            check_process_set(process_set)
+            return self.glue.grouped_allgather_recorded(tensors, name, process_set)
+        return self.synchronize(self.grouped_allgather_async(tensors, name, process_set))
+
+    def alltoall_async(
+        self,
+        tensor: Tensor,
+        splits: Any = None,
+        name: str | None = None,
+        process_set: ProcessSet = global_process_set,
+    ) -> int:
+        """Starts an ``alltoall``; returns a handle, for which ``synchronize`` returns (tensor, received
+        splits), also when no ``splits`` are given. Not differentiable.
+        """
+        number = check_process_set(process_set)
+        placement = self.glue.place(tensor, Result.FROM_CORE)
+        _check_dimensions([placement], "alltoall distributes")
+        counts = self._splits_of(splits, placement.spec[3][0], process_set)
+
+        def finish(_: Any, outputs: list[_core.Output] | None) -> tuple[Tensor, Tensor]:
+            received, sources = outputs or (None, None)
+            rows = list(memoryview(sources.tobytes()).cast("q")) if sources is not None else []
+            return placement.finish(received), self.glue.integer_tensor(rows, splits)
+
+        return self.start(_core.ALLTOALL, name, [placement], process_set=number, splits=counts, finish=finish)
+
+    def alltoall(
+        self,
+        tensor: Tensor,
+        splits: Any = None,
+        name: str | None = None,
+        process_set: ProcessSet = global_process_set,
+    ) -> Any:
+        """Sends each rank some rows of ``tensor`` and returns the rows received, in the order of the ranks.
+
+        ``splits``, integers of any type as a list or tensor: how many rows go to each rank of the process
+        set, in its order; rows beyond their sum are not sent. None: all get equally many, so the first
+        dimension must be divisible by the size of the set. With ``splits`` the result is (tensor, how many
+        rows came from each rank). All dimensions but the first, and the type, must be equal on all ranks.
+        Differentiable: each rank gets back the gradients of the rows that it sent; rows that were not sent
+        have gradient 0.
+
+        ValueError before anything is sent: as many splits as ranks, a negative split, or more rows than
+        there are.
+        """
+        if self.glue.records_gradient(tensor):
+            check_process_set(process_set)
+            return self.glue.alltoall_recorded(tensor, splits, name, process_set)
+        received, sources = self.synchronize(self.alltoall_async(tensor, splits, name, process_set))
+        return received if splits is None else (received, sources)
+
+    def allgather_number_lists(
+        self,
+        numbers: Sequence[int],
+        name: str | None = None,
+        process_set: ProcessSet = global_process_set,
+    ) -> list[list[int]]:
+        """Every rank's ``numbers`` (signed 64-bit integers, equally many on all ranks), in rank order."""
+        tensor = self.glue.from_bytes(array.array("q", numbers).tobytes())
+        data = self.glue.to_bytes(self.synchronize(self.allgather_async(tensor, name, process_set)))
+        words, count = list(memoryview(data).cast("q")), len(numbers)
+        return [words[start : start + count] for start in range(0, len(words), count)]
+
+    def allgather_numbers(
+        self, number: int, name: str | None = None, process_set: ProcessSet = global_process_set
+    ) -> list[int]:
+        """Every rank's ``number`` (a signed 64-bit integer), in rank order."""
+        return [row[0] for row in self.allgather_number_lists([number], name, process_set)]
+
+    def _splits_of(self, splits: Any, rows: int, process_set: ProcessSet) -> list[int]:
+        size = process_set.size() or 1
+        if splits is None:
+            if rows % size:
+                raise ValueError(
+                    f"alltoall without splits: the first dimension, {rows}, is not divisible by the number "
+                    f"of workers, {size}."
+                )
+            return [rows // size] * size
+        counts = self.glue.integers(splits)
+        if len(counts) != size:
+            raise ValueError(
+                f"Number of entries in splits does not equal number of workers: {len(counts)} and {size}."
+            )
+        if min(counts) < 0:
+            raise ValueError(f"alltoall: the splits {counts} contain a negative number.")
+        if sum(counts) > rows:
+            raise ValueError(
+                "Sum of splits entries is greater than the first dimension of tensor: "
+                f"{sum(counts)} and {rows}."
+            )
+        return counts
+
+
+def _check_dimensions(placements: Sequence[Placement[Any]], what: str) -> None:
+    if any(len(placement.spec[3]) == 0 for placement in placements):
+        raise ValueError(f"{what} along the first dimension and a scalar has none; reshape it to (1,).")

@@ -1,0 +1,72 @@
+"""How the ranks make sure that all of them want the same change of process sets, before any makes it."""
+
+from __future__ import annotations
+
+import array
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from horovod import _core
+
+_NAME = "horovod.process_sets"  # reserved
+_LENGTH_BYTES = 8
+
+
+def agree(caller: str, wish: Any, problem: str | None) -> None:
+    """Returns when every rank of the job has made the same call with the same ``wish`` (made of lists,
+    numbers and text) and none has a ``problem``. Otherwise raises ValueError, with one text on every rank.
+    """
+    proposals = exchange([caller, wish, problem])
+    size = _core.topology()[1]
+    absent = sorted(set(range(size)) - proposals.keys())
+    if absent:
+        raise ValueError(
+            f"{caller}: {_ranks(absent)} cannot take part after hvd.join(), until all have joined"
+        )
+    callers = {rank: called for rank, (called, _, _) in proposals.items()}
+    problems = {rank: told for rank, (_, _, told) in proposals.items() if told is not None}
+    wishes = {rank: wished for rank, (_, wished, _) in proposals.items()}
+    if len(set(callers.values())) > 1:
+        raise ValueError(f"The ranks ask for different changes of process sets: {_listed(callers)}")
+    if problems:
+        raise ValueError(f"{caller}: {_listed(problems)}")
+    if len(_alike(wishes)) > 1:
+        raise ValueError(f"{caller}: the ranks ask for different process sets: {_listed(wishes)}")
+
+
+def exchange(message: Any) -> dict[int, Any]:
+    """Every rank's ``message``, by rank. Those that have joined are missing."""
+    text = json.dumps([_core.topology()[0], message]).encode()
+    data = array.array("B", len(text).to_bytes(_LENGTH_BYTES, "little") + text)
+    address, count = data.buffer_info()
+    tensor = (address, 0, _core.DTYPES["uint8"], (count,))
+    outputs = _core.run(_core.ALLGATHER, _NAME, (tensor,), keep=data)
+    if not outputs:
+        raise RuntimeError("the core gave an allgather no output")
+    return dict(_frames(outputs[0].tobytes()))
+
+
+def _frames(data: bytes) -> Iterator[tuple[int, Any]]:
+    start = 0
+    while start < len(data):
+        begin = start + _LENGTH_BYTES
+        start = begin + int.from_bytes(data[begin - _LENGTH_BYTES : begin], "little")
+        rank, message = json.loads(data[begin:start])
+        yield rank, message
+
+
+def _alike(by_rank: dict[int, Any]) -> dict[str, list[int]]:
+    """The ranks of each different value, in the order of the ranks."""
+    groups: dict[str, list[int]] = {}
+    for rank, value in sorted(by_rank.items()):
+        groups.setdefault(value if isinstance(value, str) else json.dumps(value), []).append(rank)
+    return groups
+
+
+def _listed(by_rank: dict[int, Any]) -> str:
+    return "; ".join(f"{_ranks(ranks)}: {value}" for value, ranks in _alike(by_rank).items())
+
+
+def _ranks(ranks: list[int]) -> str:
+    return ("rank " if len(ranks) == 1 else "ranks ") + ", ".join(map(str, ranks))

@@ -1,0 +1,181 @@
+"""The optimizer for op=Adasum: every rank makes its own step, and the steps are added up adaptively."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import torch
+
+from horovod.common.compression import Compressor
+from horovod.common.process_sets import ProcessSet
+from horovod.common.reduce_ops import Adasum
+from horovod.torch.grouping import group_parameters
+from horovod.torch.operations import ops
+from horovod.torch.wrapping import WrappedOptimizer
+
+_NAME = "DistributedOptimizer.adasum."
+
+
+class DistributedAdasumOptimizer(WrappedOptimizer):
+    """``step`` makes the wrapped optimizer's step on this rank's gradients; the *delta* of each parameter,
+    its new value less its old one, is reduced by Adasum and added to the old value.
+
+    The gradients themselves are never reduced, so they may be clipped and unscaled at any time before
+    ``step``, and several backward passes simply accumulate. The deltas leave together after the local step,
+    because an optimizer may couple its parameters. A parameter without a gradient takes part with the delta
+    that the local step gave it, normally zeros. The optimizer's state stays local.
+    """
+
+    def _distribute(
+        self,
+        optimizer: torch.optim.Optimizer,
+        named_parameters: Iterable[tuple[str, torch.Tensor]] | None,
+        groups: Any,
+        compressor: type[Compressor],
+        sparse_as_dense: bool,
+        process_set: ProcessSet,
+    ) -> None:
+        parameters = self._adopt(optimizer, named_parameters)
+        self._delta_groups = group_parameters(parameters, groups)
+        self._compressor = compressor
+        self._sparse_as_dense = sparse_as_dense
+        self._process_set = process_set
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Adds parameters to train, as the wrapped optimizer does; their deltas are reduced one by one."""
+        self._delta_groups += group_parameters(self._added(param_group), None)
+
+    def set_backward_passes_per_step(self, passes: int) -> None:
+        """Nothing to change: gradients accumulate until ``step``, however many passes are made."""
+        if passes <= 0:
+            raise ValueError("backward_passes_per_step must be > 0")
+
+    def synchronize(self) -> None:
+        """Nothing to wait for: what is reduced are the steps."""
+
+    def skip_synchronize(self) -> contextlib.AbstractContextManager[None]:
+        """AssertionError: a step that is not reduced would leave every rank with another model."""
+        raise AssertionError("Skipping synchronization is not supported when using Adasum optimizer.")
+
+    @contextlib.contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Nothing to hold back: backward passes never communicate."""
+        yield
+
+    # GradScaler leaves it to such an optimizer to unscale, and to leave out the step where a gradient is not
+    # finite; otherwise it would not call step on that rank, and the others would wait for it.
+    @property
+    def _step_supports_amp_scaling(self) -> bool:
+        return True
+
+    @_step_supports_amp_scaling.setter
+    def _step_supports_amp_scaling(self, value: bool) -> None:
+        self.__dict__["_step_supports_amp_scaling"] = value
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """The local step, then the reduction of all deltas; when that fails, the parameters have their old
+        values. A rank whose gradients GradScaler found not to be finite takes part with zeros.
+        """
+        self._check_layouts()
+        moving = [
+            _Deltas(_NAME + name, trained, self._compressor)
+            for name, members in self._delta_groups
+            if (trained := [p for _, p in members if p.requires_grad or p.grad is not None])
+        ]
+        loss = self._local_step(closure)
+        with torch.no_grad():
+            _reduce(moving, self._process_set)
+        self._note_step()
+        return loss
+
+    # The wrapped step runs the hooks registered on step; marked, this one does not run them again.
+    step.hooked = True  # type: ignore[attr-defined]
+
+    def _check_layouts(self) -> None:
+        for name, parameter in (member for _, members in self._delta_groups for member in members):
+            gradient = parameter.grad
+            if gradient is not None and gradient.layout is not torch.strided:
+                if not self._sparse_as_dense:
+                    raise ValueError(
+                        f"The gradient of {name!r} is sparse, which op=hvd.Adasum cannot reduce; give "
+                        "DistributedOptimizer(sparse_as_dense=True), or sparse=False to the layer"
+                    )
+                parameter.grad = gradient.to_dense()
+
+    def _local_step(self, closure: Callable[[], Any] | None) -> Any:
+        own = self.__dict__
+        if "found_inf" not in own or own.get("_step_supports_amp_scaling"):
+            return super().step() if closure is None else super().step(closure)  # type: ignore[misc]
+        # GradScaler has left them for this step, and will delete them. The wrapped step must not see them.
+        found_inf, scale = own["found_inf"], own["grad_scale"]
+        if float(found_inf) != 0:
+            return None
+        self._unscale(scale)
+        self.found_inf = self.grad_scale = None
+        try:
+            return super().step()  # type: ignore[misc]
+        finally:
+            self.found_inf, self.grad_scale = found_inf, scale
+
+    def _unscale(self, scale: torch.Tensor | None) -> None:
+        """``scale`` None: the program has done it."""
+        gradients = [p.grad for group in self.param_groups for p in group["params"]]
+        for gradient in gradients if scale is not None else ():
+            if gradient is not None:
+                gradient.div_(scale)
+
+
+class _Deltas:
+    """What one step changes in the parameters of one group. Made before the step."""
+
+    def __init__(self, name: str, parameters: Sequence[torch.Tensor], compressor: type[Compressor]) -> None:
+        self._name = name
+        self._parameters = parameters
+        self._compressor = compressor
+        self._olds = [parameter.detach().clone() for parameter in parameters]
+        self._sent: list[tuple[torch.Tensor, Any]] = []
+        self._handle = 0
+
+    def send(self, process_set: ProcessSet) -> None:
+        """Starts the reduction."""
+        pairs = zip(self._parameters, self._olds, strict=True)
+        self._sent = [self._compressor.compress(new.detach() - old) for new, old in pairs]
+        tensors = [tensor for tensor, _ in self._sent]
+        if len(tensors) == 1:
+            submitted = ops.allreduce_async_(tensors[0], None, self._name, Adasum, process_set=process_set)
+        else:
+            submitted = ops.grouped_allreduce_async_(
+                tensors, None, self._name, Adasum, process_set=process_set
+            )
+        self._handle = submitted
+
+    def receive(self) -> None:
+        """Waits for the reduction."""
+        ops.synchronize(self._handle)
+
+    def apply(self) -> None:
+        """Makes the parameters their old values and the reduced deltas."""
+        for parameter, old, (tensor, context) in zip(self._parameters, self._olds, self._sent, strict=True):
+            parameter.copy_(old.add_(self._compressor.decompress(tensor, context)))
+
+    def undo(self) -> None:
+        """Makes the parameters their old values."""
+        for parameter, old in zip(self._parameters, self._olds, strict=True):
+            parameter.copy_(old)
+
+
+def _reduce(moving: Sequence[_Deltas], process_set: ProcessSet) -> None:
+    """All or nothing. Raises the first error after all that was started has been waited for."""
+    first_error: Exception | None = None
+    for action in (lambda deltas: deltas.send(process_set), _Deltas.receive):
+        for deltas in moving:
+            try:
+                action(deltas)
+            except Exception as error:
+                first_error = first_error or error
+    for deltas in moving:
+        (deltas.apply if first_error is None else deltas.undo)()
+    if first_error is not None:
+        raise first_error

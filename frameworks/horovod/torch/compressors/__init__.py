@@ -1,0 +1,1 @@
+"""Compressors of gradients that remember what they left out, one per file."""

@@ -1,0 +1,57 @@
+"""Sparse tensors between ranks: indices and values are gathered, and equal indices add up by themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from horovod.common.collectives import Collectives
+from horovod.common.process_sets import ProcessSet, check_process_set, global_process_set
+from horovod.common.reduce_ops import OP_NAMES, Average, Sum, resolve_op
+
+
+class TorchCollectives(Collectives[torch.Tensor]):
+    """The common operations, and the one on sparse tensors."""
+
+    def sparse_allreduce_async(
+        self,
+        tensor: torch.Tensor,
+        name: str | None,
+        op: int | None,
+        process_set: ProcessSet = global_process_set,
+    ) -> Callable[[], torch.Tensor]:
+        """Starts to reduce a sparse COO tensor over all ranks and returns a function, which waits for the
+        result.
+
+        Shapes and types must be equal on all ranks, the number of stored elements need not be. ``op``: Sum
+        or Average. The result holds every rank's elements and is not coalesced, except that an Average of
+        integers is: it divides each total, truncating toward zero. Not differentiable.
+        """
+        op = resolve_op(op)
+        if op not in (Average, Sum):
+            raise ValueError(f"A sparse allreduce supports Average and Sum, not {OP_NAMES[op]}.")
+        if not isinstance(tensor, torch.Tensor) or tensor.layout is not torch.sparse_coo:
+            found = tensor.layout if isinstance(tensor, torch.Tensor) else type(tensor).__name__
+            raise ValueError(f"Expected a sparse COO tensor, not {found}; use hvd.allreduce for a dense one.")
+        check_process_set(process_set)
+        shape, device, size = tensor.shape, tensor.device, process_set.size() or 1
+        tensor = tensor.detach()
+        # An allgather goes along the first dimension, which of the indices is the second.
+        parts = [tensor._indices().t().contiguous(), tensor._values()]
+        handle = self.grouped_allgather_async(parts, name, process_set)
+
+        def finish() -> torch.Tensor:
+            indices, values = self.synchronize(handle)
+            total = torch.sparse_coo_tensor(indices.t(), values, shape, device=device, check_invariants=False)
+            return total if op == Sum else _divided(total, size)
+
+        return finish
+
+
+def _divided(total: torch.Tensor, size: int) -> torch.Tensor:
+    exact = not total.dtype.is_floating_point
+    total = total.coalesce() if exact else total
+    values = torch.div(total._values(), size, rounding_mode="trunc") if exact else total._values() / size
+    averaged = torch.sparse_coo_tensor(total._indices(), values, total.shape, check_invariants=False)
+    return averaged._coalesced_(exact)

@@ -1,0 +1,211 @@
+"""Any operation of horovod.torch with random data, in any form, on any process set, checked by numpy.
+
+A case is made alike by all members of the set: everything about it follows from its fields.
+"""
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import reference
+import torch
+from reference import DTYPES, FLOATS, OPS
+
+import horovod.torch as hvd
+
+FACTORS = [(1.0, 1.0), (1.0, 1.0), (0.5, 3.0)]
+SPLIT_TYPES = [torch.int32, torch.int64, torch.uint8, torch.int16]
+
+
+@dataclass
+class Case:
+    """One operation. The fields from ``name`` on need not be equal on all members."""
+
+    kind: str
+    dtype: str
+    op: str  # of those that reduce
+    number: int  # seed of the data
+    shape: tuple[int, ...]
+    process_set: Any
+    hops: int = 0  # ranks at which a result may be rounded
+    present: list[int] | None = None  # members that take part, when the others have joined
+    name: str | None = None
+    wait: bool = True
+    in_place: bool = False
+
+    @property
+    def ranks(self) -> int:
+        return len(self.process_set.ranks)
+
+    @property
+    def me(self) -> int:
+        return self.process_set.rank()
+
+    @property
+    def here(self) -> list[int]:
+        return list(range(self.ranks)) if self.present is None else self.present
+
+    def inputs(self, rows: Callable[[int], int] | None = None) -> list[np.ndarray]:
+        """The array of each member; ``rows`` says how many rows each has."""
+        shapes = [(rows(member), *self.shape[1:]) if rows else self.shape for member in range(self.ranks)]
+        seed = [self.number, len(self.shape)]
+        return [reference.numbers(member, self.dtype, shape, seed) for member, shape in enumerate(shapes)]
+
+    def of_those_here(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
+        return [arrays[member] for member in self.here]
+
+    def draw(self, *key: int) -> int:
+        """A number of rows, often 0."""
+        scale = max(1, self.shape[0] // 8) if self.shape else 1
+        return max(0, random.Random(f"{self.number} {key}").randrange(-3, 12)) * scale
+
+
+@dataclass
+class Plan:
+    """What a case calls, and what must come out of it."""
+
+    mine: list[torch.Tensor]
+    expected: list[np.ndarray]
+    options: dict[str, Any] = field(default_factory=dict)
+    bound: float = 0.0
+    everywhere: bool = True  # all members get the same
+    received: list[int] | None = None  # splits
+
+
+def _mine(case: Case, arrays: list[np.ndarray]) -> list[torch.Tensor]:
+    return [reference.tensor(arrays[case.me], case.dtype)]
+
+
+def _reduction(case: Case) -> tuple[dict[str, Any], tuple[float, float]]:
+    if case.op == "Adasum":
+        return {"op": hvd.Adasum}, (1.0, 1.0)
+    factors = FACTORS[case.number % len(FACTORS)]
+    return {"op": OPS[case.op], "prescale_factor": factors[0], "postscale_factor": factors[1]}, factors
+
+
+def _allreduce(case: Case) -> Plan:
+    (options, factors), arrays, bound = _reduction(case), case.inputs(), 0.0
+    taking_part = case.of_those_here(arrays)
+    if case.op == "Adasum":
+        taking_part = [a if m in case.here else np.zeros_like(a) for m, a in enumerate(arrays)]
+        bound = 8 * reference.DIGITS[case.dtype] * float(max(np.abs(a).max(initial=0) for a in arrays))
+    expected = reference.allreduce(taking_part, case.dtype, options["op"], *factors, ranks=case.ranks)
+    return Plan(_mine(case, arrays), [expected], options, bound)
+
+
+def _reducescatter(case: Case) -> Plan:
+    (options, factors), arrays = _reduction(case), case.inputs()
+    taking_part = case.of_those_here(arrays)
+    expected = reference.reducescatter(
+        taking_part, case.dtype, options["op"], case.me, *factors, ranks=case.ranks
+    )
+    return Plan(_mine(case, arrays), [expected], options, everywhere=False)
+
+
+def _allgather(case: Case) -> Plan:
+    arrays = case.inputs(case.draw)
+    return Plan(_mine(case, arrays), [reference.allgather(case.of_those_here(arrays))])
+
+
+def _broadcast(case: Case) -> Plan:
+    arrays, root = case.inputs(), case.here[case.number % len(case.here)]
+    return Plan(_mine(case, arrays), [arrays[root]], {"root_rank": case.process_set.ranks[root]})
+
+
+def _alltoall(case: Case) -> Plan:
+    """Half of them with splits, of which some are 0, and perhaps with a row that goes to nobody."""
+    members, equal = range(case.ranks), case.number % 2 == 0
+    splits = [
+        [case.shape[0] if equal else case.draw(sender, receiver) for receiver in members]
+        for sender in members
+    ]
+    arrays = case.inputs(lambda member: sum(splits[member]) + (not equal and case.number % 3 == 0))
+    options = {} if equal else {"splits": _tensor_of_splits(splits[case.me], case.number)}
+    sent = [rows if member in case.here else [0] * case.ranks for member, rows in enumerate(splits)]
+    expected, received = reference.alltoall(arrays, sent, case.me)
+    return Plan(_mine(case, arrays), [expected], options, everywhere=False, received=received)
+
+
+def _tensor_of_splits(splits: list[int], number: int) -> torch.Tensor:
+    dtype = SPLIT_TYPES[number % len(SPLIT_TYPES)]
+    return torch.tensor(splits, dtype=dtype if max(splits) < 256 else torch.int32)
+
+
+def _grouped(plan: Callable[[Case], Plan], case: Case) -> Plan:
+    """Three tensors, of one type or of two."""
+    other = case.dtype if case.op == "Adasum" or case.dtype == "bool" else "float64"
+    cases = [case, replace(case, shape=(3,)), replace(case, shape=(0, 2), dtype=other)]
+    plans = [plan(part) for part in cases]
+    mine, expected = ([getattr(p, name)[0] for p in plans] for name in ("mine", "expected"))
+    bound = max(p.bound for p in plans)
+    return Plan(mine, expected, plans[0].options, bound, plans[0].everywhere)
+
+
+PLANS: dict[str, Callable[[Case], Plan]] = {
+    "allreduce": _allreduce,
+    "grouped_allreduce": lambda case: _grouped(_allreduce, case),
+    "allgather": _allgather,
+    "grouped_allgather": lambda case: _grouped(_allgather, case),
+    "broadcast": _broadcast,
+    "alltoall": _alltoall,
+    "reducescatter": _reducescatter,
+    "grouped_reducescatter": lambda case: _grouped(_reducescatter, case),
+}
+IN_PLACE = ("allreduce", "grouped_allreduce", "broadcast")
+
+
+def table() -> list[tuple[str, str, str]]:
+    """All (kind, dtype, op) that there are."""
+    rows = []
+    for kind in PLANS:
+        for dtype in DTYPES:
+            ops = list(OPS) if "reduce" in kind else [""]
+            ops += ["Adasum"] if "allreduce" in kind and dtype in FLOATS else []
+            rows += [(kind, dtype, op) for op in ops if (dtype, op) != ("bool", "Average")]
+    return rows
+
+
+class Running:
+    """A case under way."""
+
+    def __init__(self, case: Case) -> None:
+        self.case, self.plan = case, PLANS[case.kind](case)
+        self.in_place = case.in_place and case.kind in IN_PLACE
+        self._before = [tensor.clone() for tensor in self.plan.mine]
+        self._result: Any = None
+
+    def start(self) -> "Running":
+        """Calls the operation; one that waits is then complete."""
+        case, mine = self.case, self.plan.mine
+        form = case.kind + ("" if case.wait else "_async") + ("_" if self.in_place else "")
+        tensors = mine if case.kind.startswith("grouped") else mine[0]
+        options = {**self.plan.options, "name": case.name, "process_set": case.process_set}
+        self._result = getattr(hvd, form)(tensors, **options)
+        return self
+
+    def finish(self) -> list[torch.Tensor]:
+        """The results; raises AssertionError when they are wrong."""
+        result = self._result if self.case.wait else hvd.synchronize(self._result)
+        if isinstance(result, tuple):
+            result, received = result
+            assert received.tolist() == self.plan.received, f"{self}: received {received}"
+        results = list(result) if isinstance(result, (list, tuple)) else [result]
+        assert len(results) == len(self.plan.expected), f"{self}: {len(results)} results"
+        for one, expected in zip(results, self.plan.expected, strict=True):
+            dtype = str(one.dtype).removeprefix("torch.")
+            problem = reference.differs(one, expected, dtype, self.case.hops, self.plan.bound)
+            assert not problem, f"{self}: {problem}"
+        for mine, one, before in zip(self.plan.mine, results, self._before, strict=True):
+            if self.in_place:
+                assert one is mine, f"{self} gives another tensor"
+            else:
+                assert torch.equal(mine, before), f"{self} has changed its input"
+        return results
+
+    def __str__(self) -> str:
+        case = self.case
+        form = f"{'sync' if case.wait else 'async'}{' in place' if self.in_place else ''}"
+        where = f"ranks {case.process_set.ranks}, of which take part {case.here}"
+        return f"{case.kind} {case.dtype} {case.op} {case.shape} on {where}, {form}, number {case.number}"

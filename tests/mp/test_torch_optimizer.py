@@ -1,0 +1,247 @@
+"""What programs do with DistributedOptimizer, in real processes, each compared with one process that has the
+data of all ranks.
+"""
+
+import copy
+import time
+import warnings
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+from training import CLASSES, TOKENS, Tagger, loss_of, mean_loss, mlp, same, samples, sgd, train, wrap
+
+import horovod.torch as hvd
+
+
+def sparse_gradients():
+    """Alone, in groups with dense ones, as dense ones, and with an optimizer that takes only sparse ones."""
+    for options in (
+        {},
+        {"groups": 1},
+        {"groups": 2, "gradient_predivide_factor": 2.0},
+        {"sparse_as_dense": True, "groups": 2},
+        {"compression": hvd.Compression.fp16, "sparse_as_dense": True},
+    ):
+        net, reference = Tagger(), Tagger()
+        optimizer = wrap(net, lambda net: torch.optim.SGD(net.parameters(), lr=0.3), **options)
+        alone = torch.optim.SGD(reference.parameters(), lr=0.3)
+        tolerance = 1e-2 if "compression" in options else 1e-6
+        train(net, optimizer, reference, alone, tokens=True, tolerance=tolerance)
+        assert net.words.weight.grad.is_sparse != options.get("sparse_as_dense", False)
+    net, reference = nn.Embedding(TOKENS, CLASSES, sparse=True), nn.Embedding(TOKENS, CLASSES, sparse=True)
+    reference.load_state_dict(hvd.broadcast_object(net.state_dict(), 0))
+    net.load_state_dict(reference.state_dict())
+    adam = lambda net: torch.optim.SparseAdam(net.parameters(), lr=0.1)  # noqa: E731
+    train(net, wrap(net, adam), reference, adam(reference), tokens=True)
+
+
+def sparse_on_some_ranks():
+    """A parameter whose gradient is sparse on one rank, and absent or dense on another, from the first step
+    on.
+    """
+
+    def loss(net, batch):
+        kind = int(batch[1][0])
+        logits = net(batch[0], use_places=kind % 2 == 0)
+        penalty = net.words.weight.pow(2).sum() if kind >= 2 else 0.0  # its gradient is dense
+        return functional.cross_entropy(logits, batch[1]) + penalty
+
+    for options in ({}, {"groups": 1}, {"groups": 2}):
+        net, reference = Tagger(), Tagger()
+        base = lambda net: torch.optim.SGD(net.parameters(), lr=0.1)  # noqa: E731
+        train(net, wrap(net, base, **options), reference, base(reference), 6, tokens=True, loss=loss)
+
+
+def no_sync():
+    net, reference = mlp(), mlp()
+    optimizer, alone = wrap(net), sgd(reference)
+    for step in range(3):
+        optimizer.zero_grad()
+        alone.zero_grad()
+        micro = [samples(100 * step + part, hvd.size()) for part in range(3)]
+        before = hvd.counters()["tensors"]
+        with optimizer.no_sync():
+            for batches in micro[:2]:
+                loss_of(net, batches[hvd.rank()]).backward()
+        assert hvd.counters()["tensors"] == before
+        if step < 2:  # the last time, all three stay local, and step reduces the sum
+            loss_of(net, micro[2][hvd.rank()]).backward()
+        else:
+            with optimizer.no_sync():
+                loss_of(net, micro[2][hvd.rank()]).backward()
+        optimizer.step()
+        sum(mean_loss(reference, batches) for batches in micro).backward()
+        alone.step()
+    same(net, reference)
+
+
+def grad_scaler():
+    """An infinity on one rank leaves out the step on all, and all scales stay equal."""
+    net, reference = mlp(), mlp()
+    optimizer, alone = wrap(net), sgd(reference)
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    for step in range(6):
+        batches = samples(step, hvd.size())
+        optimizer.zero_grad()
+        loss = loss_of(net, batches[hvd.rank()])
+        overflows = step in (1, 4)
+        if overflows and hvd.rank() == hvd.size() - 1:
+            loss = loss * float("inf")
+        scaler.scale(loss).backward()
+        if step < 3:
+            scaler.step(optimizer)
+        else:
+            optimizer.synchronize()
+            scaler.unscale_(optimizer)
+            nn.utils.clip_grad_norm_(net.parameters(), 0.1)
+            with optimizer.skip_synchronize():
+                scaler.step(optimizer)
+        scaler.update()
+        if overflows:
+            continue
+        alone.zero_grad()
+        mean_loss(reference, batches).backward()
+        if step >= 3:
+            nn.utils.clip_grad_norm_(reference.parameters(), 0.1)
+        alone.step()
+    assert set(hvd.allgather_object(scaler.get_scale())) == {256.0}
+    same(net, reference)
+
+
+def compiled():
+    for backend in ("eager", "aot_eager"):
+        net, reference = mlp(), mlp()
+        optimizer = wrap(net, groups=2)
+        train(torch.compile(net, backend=backend), optimizer, reference, sgd(reference))
+
+
+def schedules():
+    """Made on either optimizer, before or after wrapping: no warning, equal rates."""
+    net, reference = mlp(), mlp()
+    plain, alone = sgd(net), sgd(reference)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        before = torch.optim.lr_scheduler.StepLR(plain, 2, 0.5)
+        optimizer = hvd.DistributedOptimizer(plain, named_parameters=net.named_parameters())
+        after = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.3, total_steps=9)
+        both = [
+            torch.optim.lr_scheduler.StepLR(alone, 2, 0.5),
+            torch.optim.lr_scheduler.OneCycleLR(alone, 0.3, total_steps=9),
+        ]
+        for _ in range(4):
+            train(net, optimizer, reference, alone, steps=1)
+            for schedule in (before, after, *both):
+                schedule.step()
+    assert optimizer.param_groups[0]["lr"] == alone.param_groups[0]["lr"]
+    assert optimizer.param_groups[0]["momentum"] == alone.param_groups[0]["momentum"]
+
+
+def several_optimizers():
+    """Two models with equal names whose gradients travel at once; two optimizers that share parameters."""
+    nets, references = (mlp(1), mlp(2)), (mlp(1), mlp(2))
+    optimizers, alone = [wrap(net) for net in nets], [sgd(net) for net in references]
+    for step in range(3):
+        batches = samples(step, hvd.size())
+        for one in (*optimizers, *alone):
+            one.zero_grad()
+        sum(loss_of(net, batches[hvd.rank()]) for net in nets).backward()
+        sum(mean_loss(net, batches) for net in references).backward()
+        for one in (*optimizers, *alone):
+            one.step()
+    for net, reference in zip(nets, references, strict=True):
+        same(net, reference)
+    shared_parameters()
+
+
+def shared_parameters():
+    net, reference = mlp(), mlp()
+    adam = lambda net: torch.optim.Adam(net[2].parameters(), lr=0.01)  # noqa: E731
+    named = [("2." + name, parameter) for name, parameter in net[2].named_parameters()]
+    optimizers = [wrap(net), hvd.DistributedOptimizer(adam(net), named_parameters=named)]
+    alone = [sgd(reference), adam(reference)]
+    for step in range(6):
+        batches = samples(step, hvd.size())
+        optimizers[step % 2].zero_grad()
+        alone[step % 2].zero_grad()
+        loss_of(net, batches[hvd.rank()]).backward()
+        mean_loss(reference, batches).backward()
+        for which in ((0, 1), (1, 0), (0,), (1,), (0, 1), (1,))[step]:
+            optimizers[which].step()
+            alone[which].step()
+        if step in (3, 5):  # the other's own gradients are still on their way
+            optimizers[0].synchronize()
+            net.zero_grad()
+            reference.zero_grad()
+    same(net, reference)
+
+
+def freezing():
+    """A layer is frozen for two steps of six, and another trained from the third on."""
+    nets = mlp(), mlp()
+    for net in nets:
+        net[0].requires_grad_(False)
+    net, reference = nets
+    optimizer, alone = wrap(net, groups=1), sgd(reference)
+    for step in range(6):
+        for each in nets:
+            each[0].requires_grad_(step >= 2)
+            each[2].requires_grad_(not 2 <= step < 4)
+        train(net, optimizer, reference, alone, steps=1)
+
+
+def many_parameters():
+    """2,000 small parameters, alone and in groups."""
+    torch.manual_seed(0)
+    parameters = [nn.Parameter(torch.randn(4)) for _ in range(2000)]
+    for groups in (None, 20):
+        optimizer = hvd.DistributedOptimizer(torch.optim.SGD(parameters, lr=0.0), groups=groups)
+        times = []
+        for _ in range(4):
+            optimizer.zero_grad()
+            start = time.perf_counter()
+            (torch.cat(parameters) * (1.0 + hvd.rank())).sum().backward()
+            optimizer.step()
+            times.append(time.perf_counter() - start)
+        expected = torch.full((4,), (1 + hvd.size()) / 2)
+        assert all(torch.equal(parameter.grad, expected) for parameter in parameters)
+        print(f"2,000 parameters, groups={groups}: {min(times) * 1e3:.1f} ms a step on rank {hvd.rank()}")
+        del optimizer
+
+
+def compressors():
+    """Error feedback makes training with few bytes arrive where training with all of them does."""
+    labelled = [(inputs, (inputs[:, :CLASSES]).argmax(1)) for inputs, _ in samples(7, hvd.size())]
+    for name in ("int8", "topk", "powersgd"):
+        for groups in (None, 2):
+            net = mlp()
+            optimizer = wrap(net, compression=getattr(hvd.Compression, name), groups=groups)
+            for _ in range(60):
+                optimizer.zero_grad()
+                loss = loss_of(net, labelled[hvd.rank()])
+                loss.backward()
+                optimizer.step()
+            assert loss.item() < 0.1, (name, loss.item())
+            same(net, copy.deepcopy(net))
+
+
+AREAS = {
+    "sparse": (sparse_gradients, sparse_on_some_ranks),
+    "habits": (no_sync, grad_scaler, schedules, freezing, many_parameters),
+    "several": (several_optimizers, compiled, compressors),
+}
+
+
+def ranks_check(*areas):
+    hvd.init()
+    for area in areas:
+        for check in AREAS[area]:
+            check()
+            hvd.barrier()
+    return hvd.size()
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_areas(run_ranks, ranks):
+    assert run_ranks(ranks, ranks_check, [*AREAS]) == [ranks] * ranks

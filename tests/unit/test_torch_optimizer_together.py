@@ -1,0 +1,171 @@
+"""DistributedOptimizer over the fake core: several at once, GradScaler, no_sync, and changes in flight."""
+
+import copy
+
+import pytest
+import torch
+from small_models import backward, model, names_of, wrapped
+from torch import nn
+
+import horovod.torch as hvd
+
+
+@pytest.fixture
+def two(core):
+    """A job of two ranks that send the same."""
+    core.size = 2
+    return core
+
+
+def test_equal_names_of_two_models(two):
+    nets = model(0), model(1)
+    optimizers = [wrapped(net) for net in nets]
+    for net in nets:
+        backward(net)  # all eight gradients are in flight at once
+    for optimizer in optimizers:
+        optimizer.step()
+    names = names_of(two)
+    assert names[0] == "DistributedOptimizer.2.bias"
+    assert names[4] == "DistributedOptimizer#2.2.bias"
+    assert len(set(names)) == 8
+    del optimizer, optimizers
+    again = wrapped(nets[1])  # the names are free again
+    backward(nets[1])
+    again.step()
+    assert names_of(two)[8:] == names[:4]
+
+
+def test_shared_parameters_are_reduced_once(two):
+    net, alone = model(), model()
+    whole, head = wrapped(net, op=hvd.Sum), wrapped(net[2], op=hvd.Sum)
+    optimizers = {"whole": whole, "head": head}
+    for order in (("whole", "head"), ("head", "whole")):
+        net.zero_grad()
+        alone.zero_grad()
+        two.requests.clear()
+        backward(net)
+        for name in order:
+            optimizers[name].step()
+        assert len(two.requests) == 4
+    two.requests.clear()
+    net.zero_grad()
+    head.step()  # nothing was computed: zeros travel, as always
+    assert len(two.requests) == 2
+
+
+def test_shared_parameters_outlive_the_first_optimizer(two):
+    net = model()
+    first = wrapped(net, groups=1)
+    second = wrapped(net)
+    del first
+    backward(net)
+    second.step()
+    assert len(two.requests) == 1
+    del second
+    net.zero_grad()
+    backward(net)
+    assert len(two.requests) == 1
+
+
+def test_shared_parameters_need_equal_settings(two):
+    net = model()
+    first = wrapped(net)
+    with pytest.raises(ValueError, match=r"'0\.weight'.*other settings"):
+        wrapped(net, op=hvd.Sum)
+    del first
+    wrapped(net, op=hvd.Sum)
+
+
+def test_no_sync(two):
+    net, alone = model(), model()
+    optimizer = wrapped(net, op=hvd.Sum, backward_passes_per_step=2)
+    with optimizer.no_sync():
+        for _ in range(3):  # do not count
+            backward(net)
+        with optimizer.no_sync():
+            backward(net)
+        backward(net)
+    backward(net)
+    assert two.requests == []
+    backward(net)
+    assert len(two.requests) == 4
+    optimizer.synchronize()
+    for _ in range(7):
+        backward(alone)
+    for mine, theirs in zip(net.parameters(), alone.parameters(), strict=True):
+        assert torch.allclose(mine.grad, 2 * theirs.grad)
+    backward(net)
+    backward(net)
+    with pytest.raises(AssertionError, match="more than"), optimizer.no_sync():
+        backward(net)  # into a gradient that is being reduced
+    with pytest.raises(RuntimeError, match="was changed"):
+        optimizer.step()
+
+
+@pytest.mark.parametrize("options", [{}, {"groups": 1}, {"compression": hvd.Compression.bf16}])
+def test_changing_a_gradient_in_flight(two, options):
+    net = model()
+    optimizer = wrapped(net, **options)
+    backward(net)
+    nn.utils.clip_grad_norm_(net.parameters(), 0.01)
+    with pytest.raises(RuntimeError, match="was changed between"):
+        optimizer.step()
+    optimizer.zero_grad()
+    backward(net)
+    optimizer.synchronize()
+    nn.utils.clip_grad_norm_(net.parameters(), 0.01)
+    with optimizer.skip_synchronize():
+        optimizer.step()
+
+
+def infinite_on_the_peer(request, own):
+    return [own, [torch.full_like(tensor, float("inf")) for tensor in own]]
+
+
+@pytest.mark.parametrize("explicit", [False, True])
+def test_grad_scaler_sees_reduced_gradients(two, explicit, recwarn):
+    net, alone = model(), model()
+    optimizer, reference = wrapped(net), torch.optim.SGD(alone.parameters(), lr=0.1)
+    scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+    for peers in (None, infinite_on_the_peer, None):
+        two.peers = peers
+        optimizer.zero_grad()
+        reference.zero_grad()
+        backward(net, scaler.scale(torch.tensor(1.0)).item())
+        if explicit:
+            optimizer.synchronize()
+            scaler.unscale_(optimizer)
+            with optimizer.skip_synchronize():
+                scaler.step(optimizer)
+        else:
+            scaler.step(optimizer)
+        scaler.update()
+        backward(alone)
+        if peers is None:
+            reference.step()
+        for mine, theirs in zip(net.parameters(), alone.parameters(), strict=True):
+            assert torch.allclose(mine, theirs)
+    assert scaler.get_scale() == 2.0
+    assert len(two.requests) == 12
+    assert not [warning for warning in recwarn if "skip_synchronize" in str(warning.message)]
+
+
+def test_schedules_of_the_wrapped_optimizer_see_the_step(two, recwarn):
+    net = model()
+    plain = torch.optim.SGD(net.parameters(), lr=1.0)
+    schedule = torch.optim.lr_scheduler.StepLR(plain, 1, 0.5)
+    optimizer = hvd.DistributedOptimizer(plain, named_parameters=net.named_parameters())
+    backward(net)
+    optimizer.step()
+    schedule.step()
+    assert not recwarn.list
+
+
+def test_fused_optimizers_tell_grad_scaler(two):
+    parameter = nn.Parameter(torch.ones(3))
+    plain = torch.optim.SGD([parameter], lr=0.1, fused=True)
+    optimizer = hvd.DistributedOptimizer(plain)
+    assert optimizer._step_supports_amp_scaling
+    optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+    assert optimizer._step_supports_amp_scaling
+    assert not wrapped(model())._step_supports_amp_scaling
