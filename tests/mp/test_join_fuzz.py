@@ -2,6 +2,7 @@
 
 import os
 import random
+import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -105,3 +106,37 @@ def test_random_programs(run_ranks, ranks: int, transport: str) -> None:
     results = run_ranks(ranks, ranks_join, arguments, env=env, timeout=60 + PROGRAMS // 5)
     assert all(last == results[0] for last in results)  # all are told the same
     assert len(set(results[0])) == ranks
+
+
+def ranks_meet_a_joined_root() -> str:
+    """Rank 0 joins at once; the others want its tensor. Returns the last to join and the error."""
+    hvd.init()
+    text = ""
+    if hvd.rank() != 0:
+        with pytest.raises(hvd.TensorMismatchError) as caught:
+            hvd.broadcast(torch.ones(3), root_rank=0, name="from rank 0")
+        text = str(caught.value)
+        assert hvd.broadcast(torch.full((3,), hvd.rank()), root_rank=1).tolist() == [1] * 3
+    assert hvd.join() != 0
+    assert hvd.broadcast(torch.full((3,), hvd.rank()), root_rank=0).tolist() == [0] * 3
+    return text
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_a_joined_root_is_named(run_ranks, transport: str) -> None:
+    texts = run_ranks(3, ranks_meet_a_joined_root, env={"HOROVOD_TRANSPORT": transport})
+    assert texts[1] == texts[2]
+    assert "from rank 0" in texts[1] and "joined" in texts[1]
+
+
+def ranks_leave_after_join() -> int:
+    """The first ranks have long ended when the last one does."""
+    hvd.init()
+    hvd.allreduce(torch.ones(3))
+    last = hvd.join()
+    time.sleep(0.3 * hvd.rank())
+    return last
+
+
+def test_ranks_may_end_after_join(run_ranks) -> None:
+    assert len(set(run_ranks(3, ranks_leave_after_join, finalize=True))) == 1

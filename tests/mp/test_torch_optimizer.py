@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional
-from training import CLASSES, TOKENS, Tagger, loss_of, mean_loss, mlp, same, samples, sgd, train, wrap
+from training import CLASSES, TOKENS, WIDTH, Tagger, loss_of, mean_loss, mlp, same, samples, sgd, train, wrap
 
 import horovod.torch as hvd
 
@@ -226,7 +226,56 @@ def compressors():
             same(net, copy.deepcopy(net))
 
 
+OPTIMIZERS = [
+    name for name, base in vars(torch.optim).items() if isinstance(base, type) and name != "Optimizer"
+]
+VARIANTS = {
+    "SGD": [{"momentum": 0.9, "nesterov": True}, {"foreach": True}, {"fused": True}],
+    "Adam": [{"amsgrad": True}, {"fused": True}, {"lr": 0.02}],
+    "RMSprop": [{"momentum": 0.9, "centered": True}],
+    "AdamW": [{"maximize": True}],
+}
+
+
+def matrices(name):
+    """A model whose gradients the optimizer takes: sparse ones, or those of matrices."""
+    torch.manual_seed(0)
+    if name == "SparseAdam":
+        return nn.Embedding(TOKENS, CLASSES, sparse=True)
+    return nn.Sequential(nn.Linear(WIDTH, 16, bias=False), nn.ReLU(), nn.Linear(16, CLASSES, bias=False))
+
+
+def states():
+    """Rank 0 has trained, the others have not; after the broadcasts all go on as one process would that has.
+
+    For every optimizer of torch, with its options.
+    """
+    for name in OPTIMIZERS:
+        base = getattr(torch.optim, name)
+        for options in [{}, *VARIANTS.get(name, [])]:
+            options = {"lr": 0.01, **options}
+            net, reference = matrices(name), matrices(name)
+            plain, alone = (base(each.parameters(), **options) for each in (net, reference))
+            if name == "LBFGS":
+                with pytest.raises(ValueError, match="LBFGS"):
+                    hvd.broadcast_optimizer_state(plain, 0)
+                continue
+            learned = [(reference, alone), *([(net, plain)] if hvd.rank() == 0 else [])]
+            for model, optimizer in learned:
+                for step in range(2):
+                    optimizer.zero_grad()
+                    mean_loss(model, samples(step, 1, name == "SparseAdam")).backward()
+                    optimizer.step()
+            optimizer = hvd.DistributedOptimizer(plain, named_parameters=net.named_parameters())
+            hvd.broadcast_parameters(net.state_dict(), 0)
+            hvd.broadcast_optimizer_state(optimizer, 0)
+            train(net, optimizer, reference, alone, 2, tokens=name == "SparseAdam", tolerance=1e-4)
+            optimizer.load_state_dict(copy.deepcopy(alone.state_dict()))
+            train(net, optimizer, reference, alone, 1, tokens=name == "SparseAdam", tolerance=1e-4)
+
+
 AREAS = {
+    "states": (states,),
     "sparse": (sparse_gradients, sparse_on_some_ranks),
     "habits": (no_sync, grad_scaler, schedules, freezing, many_parameters),
     "several": (several_optimizers, compiled, compressors),

@@ -25,6 +25,7 @@ TORCH = {
     "cross_rank": "",
     "is_master": "",
     "counters": "",
+    "stacks": "",
     "mpi_threads_supported": "",
     "mpi_enabled": "",
     "gloo_enabled": "",
@@ -76,6 +77,7 @@ TORCH = {
         "num_features, eps=1e-05, momentum=0.1, affine=True, track_running_stats=True, process_set=gps, "
         "device=None, dtype=None"
     ),
+    "convert_sync_batchnorm": "module, process_set=gps",
     "ProcessSet": "ranks_or_comm",
     "add_process_set": "process_set",
     "remove_process_set": "process_set",

@@ -165,6 +165,7 @@ class FakeCore:
     requests: list = field(default_factory=list)  # everything ever submitted
     pending: dict = field(default_factory=dict)
     timeline: list = field(default_factory=list)
+    shown: int = 0  # how often the stacks were asked for
     sets: list = field(default_factory=list)  # the ranks of process set 1, 2, ...
 
     def is_initialized(self):
@@ -252,6 +253,12 @@ class FakeCore:
 
     def settings(self):
         return [("HOROVOD_CYCLE_TIME", "float", "1.0", "milliseconds")]
+
+    def show_stacks(self):
+        self.shown += 1
+
+    def await_stacks_request(self):
+        return False
 
     def start_timeline(self, path, mark_cycles=False):
         self.timeline.append((path, mark_cycles))

@@ -178,6 +178,8 @@ def start(job, monkeypatch):
         monkeypatch.setattr(basics, "_shutdown_callbacks", [])
         monkeypatch.setattr(basics.atexit, "register", lambda function: None)
         monkeypatch.setattr(basics, "_owner_pid", None)
+        for name in ("watch", "rest"):
+            monkeypatch.setattr(basics.stacks, name, lambda: None)
         return threads
 
     return make

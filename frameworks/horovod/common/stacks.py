@@ -9,11 +9,13 @@ from __future__ import annotations
 import sys
 import threading
 import traceback
+from pathlib import Path
 from types import FrameType
 
 from horovod import _core
 
 _INNERMOST = 6
+_PACKAGE = str(Path(__file__).parents[1])
 _THREAD = "hvd-stacks"
 
 
@@ -64,7 +66,14 @@ def describe(rank: int, frames: dict[int, FrameType]) -> str:
         name = names.get(ident, "a thread")
         if name == _THREAD:
             continue
-        calls = traceback.extract_stack(frames[ident])[-_INNERMOST:]
+        calls = _until_here(traceback.extract_stack(frames[ident]))[-_INNERMOST:]
         lines.append(f"  {name}:")
         lines += [f"    {call.filename}:{call.lineno} {call.name}: {call.line}" for call in calls]
     return "\n".join(lines) + "\n"
+
+
+def _until_here(calls: traceback.StackSummary) -> list[traceback.FrameSummary]:
+    """The program's own calls, and the one by which it entered this library."""
+    inside = (call.filename.startswith(_PACKAGE) for call in calls)
+    entered = next((index for index, is_inside in enumerate(inside) if is_inside), len(calls))
+    return list(calls)[: entered + 1]

@@ -47,6 +47,7 @@ from horovod.common.process_sets import (
     remove_process_set,
 )
 from horovod.common.reduce_ops import Adasum, Average, Max, Min, Product, Sum
+from horovod.common.stacks import stacks
 from horovod.torch import metric
 from horovod.torch.compression import Compression
 from horovod.torch.functions import (
@@ -87,7 +88,7 @@ from horovod.torch.mpi_ops import (
     wait_async,
 )
 from horovod.torch.optimizer import DistributedOptimizer
-from horovod.torch.sync_batch_norm import SyncBatchNorm
+from horovod.torch.sync_batch_norm import SyncBatchNorm, convert_sync_batchnorm
 from horovod.version import __version__
 
 _MPI_LIB_AVAILABLE = True  # scripts ask it to learn whether the compiled module could be loaded
@@ -123,6 +124,7 @@ __all__ = [
     "broadcast_parameters",
     "ccl_built",
     "Compression",
+    "convert_sync_batchnorm",
     "counters",
     "cross_rank",
     "cross_size",
@@ -165,6 +167,7 @@ __all__ = [
     "shutdown",
     "size",
     "sparse_allreduce_async",
+    "stacks",
     "start_timeline",
     "stop_timeline",
     "Sum",
