@@ -33,6 +33,9 @@ struct CollectiveSpec {
   uint64_t sequence = 0;  // number of this collective in its set; equal on every member
   Reduction reduction;    // allreduce, reducescatter
   int root = 0;           // broadcast
+  // Allreduce: up to so many bytes everybody reads everybody's input whole, larger ones share the work in
+  // phases. Equal on every member. Negative: the algorithm's own choice, which also bounds it.
+  int64_t direct_bytes = -1;
   std::vector<Piece> pieces;
   // By piece, for n ranks; empty for the other kinds:
   // - allgather: n numbers, what each rank contributes. A piece's output holds all, in rank order.

@@ -48,6 +48,15 @@ bool CycleTime(const std::string& text, Config* config) {
   return ParseNumber(text, 0, 60'000, &config->cycle_time_ms);
 }
 
+template <int64_t Config::*member, int64_t lowest>
+bool Samples(const std::string& text, Config* config) {
+  return ParseInteger(text, lowest, 1000, &(config->*member));
+}
+
+bool Noise(const std::string& text, Config* config) {
+  return ParseNumber(text, 0, 1, &config->autotune_noise);
+}
+
 bool Transport(const std::string& text, Config* config) {
   static const std::map<std::string, TransportChoice> choices = {
       {"auto", TransportChoice::kAuto}, {"shm", TransportChoice::kShm}, {"tcp", TransportChoice::kTcp}};
@@ -63,6 +72,7 @@ bool Affinity(const std::string& text, Config* config) { return ParseList(text, 
 constexpr char kFlagValues[] = "0 or 1";
 constexpr char kSecondsValues[] = "seconds from 0 to 86400";
 constexpr char kPeriodValues[] = "seconds from 0.01 to 86400";
+constexpr char kSamplesValues[] = "an integer from 0 to 1000";
 constexpr char kCountValues[] = "an integer from 0 on";
 
 const std::map<std::string, Reader>& Readers() {
@@ -70,6 +80,13 @@ const std::map<std::string, Reader>& Readers() {
       {"HOROVOD_FUSION_THRESHOLD", {kCountValues, Count<&Config::fusion_threshold>}},
       {"HOROVOD_CYCLE_TIME", {"milliseconds from 0 to 60000", CycleTime}},
       {"HOROVOD_CACHE_CAPACITY", {kCountValues, Count<&Config::cache_capacity>}},
+      {"HOROVOD_AUTOTUNE", {kFlagValues, Flag<&Config::autotune>}},
+      {"HOROVOD_AUTOTUNE_LOG", {"a path", Text<&Config::autotune_log>}},
+      {"HOROVOD_AUTOTUNE_WARMUP_SAMPLES", {kSamplesValues, Samples<&Config::autotune_warmup_samples, 0>}},
+      {"HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE",
+       {"an integer from 1 to 1000", Samples<&Config::autotune_steps_per_sample, 1>}},
+      {"HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES", {kSamplesValues, Samples<&Config::autotune_max_samples, 0>}},
+      {"HOROVOD_AUTOTUNE_GAUSSIAN_PROCESS_NOISE", {"a number from 0 to 1", Noise}},
       {"HOROVOD_TRANSPORT", {"auto, shm or tcp", Transport}},
       {"HOROVOD_LOG_LEVEL", {"trace, debug, info, warning, error or fatal", Level}},
       {"HOROVOD_LOG_HIDE_TIME", {kFlagValues, Flag<&Config::log_hide_time>}},

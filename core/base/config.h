@@ -35,6 +35,12 @@ struct Config {
   bool log_hide_time = false;
   std::string timeline;  // path; empty = none
   bool timeline_mark_cycles = false;
+  bool autotune = false;
+  std::string autotune_log;  // path; empty = none
+  int64_t autotune_warmup_samples = 3;
+  int64_t autotune_steps_per_sample = 10;
+  int64_t autotune_max_samples = 20;
+  double autotune_noise = 0.8;
   bool stall_check_disable = false;
   double stall_check_seconds = 10.0;
   double stall_shutdown_seconds = 0.0;  // 0 = never

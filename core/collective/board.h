@@ -49,7 +49,8 @@ class Board {
   int size() const { return size_; }
   // Up to here it is faster that everybody reads everybody's slot once than to share the work in phases. All
   // slots together stay within half a step.
-  int64_t inline_bytes() const { return static_cast<int64_t>(kSlotBytes) * 2 / std::max(size_, 2); }
+  int64_t inline_bytes() const { return InlineBytes(size_); }
+  static int64_t InlineBytes(int size) { return static_cast<int64_t>(kSlotBytes) * 2 / std::max(size, 2); }
 
   uint64_t NextOperation() { return next_operation_++; }
   uint64_t NextChunks(uint64_t count);

@@ -24,7 +24,8 @@ std::vector<int64_t> EvenBlocks(int64_t bytes, int64_t element, int size) {
 
 std::unique_ptr<StepMachine> MakeRingAllreduce(const Group& group, const CollectiveSpec& spec) {
   PieceStream stream(spec.pieces);
-  if (stream.bytes() <= kDirectBytes) return MakeDirectAllreduce(group, spec);
+  const int64_t most = spec.direct_bytes < 0 ? kDirectBytes : std::min(spec.direct_bytes, kMostDirectBytes);
+  if (stream.bytes() <= most) return MakeDirectAllreduce(group, spec);
   const auto element = static_cast<int64_t>(SizeOf(spec.reduction.dtype));
   const std::vector<int64_t> ends = EvenBlocks(stream.bytes(), element, group.size());
   return MakeRingReduce(group, spec, std::move(stream), ends, Finished::kGoesRound);

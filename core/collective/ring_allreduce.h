@@ -13,9 +13,10 @@ namespace hvd {
 //
 // The blocks go round twice. First every rank adds its own part to what arrives, straight from the tensors;
 // the last hop also applies divisor and postscale. Then the finished blocks go round.
-// Up to kDirectBytes everybody sends to everybody instead.
+// Up to kDirectBytes, or what the spec says up to kMostDirectBytes, everybody sends to everybody instead.
 std::unique_ptr<StepMachine> MakeRingAllreduce(const Group& group, const CollectiveSpec& spec);
 
 constexpr int64_t kDirectBytes = 4 << 10;
+constexpr int64_t kMostDirectBytes = 64 << 10;
 
 }  // namespace hvd

@@ -185,7 +185,9 @@ class ChunkedAllreduce : public StepMachine {
 
 std::unique_ptr<StepMachine> MakeWindowAllreduce(Board* board, const CollectiveSpec& spec) {
   PieceStream stream(spec.pieces);
-  if (stream.bytes() <= board->inline_bytes()) {
+  const auto slot = static_cast<int64_t>(kSlotBytes);
+  const int64_t most = spec.direct_bytes < 0 ? board->inline_bytes() : std::min(spec.direct_bytes, slot);
+  if (stream.bytes() <= most) {
     return std::make_unique<InlineAllreduce>(board, spec.reduction, std::move(stream));
   }
   return std::make_unique<ChunkedAllreduce>(board, spec.reduction, std::move(stream));

@@ -22,6 +22,9 @@ class Batch {
 
   Batch(size_t members, Limits limits);
 
+  // From now on, also for the batch that is open.
+  void SetLimits(Limits limits) { limits_ = limits; }
+
   void Add(const Tally& tally, int64_t bytes, Micros now);
 
   // `member` is blocked on its first `urgent` announcements; a lower number than before changes nothing.
@@ -35,7 +38,7 @@ class Batch {
  private:
   void Watch(size_t i);
 
-  const Limits limits_;
+  Limits limits_;
   std::vector<uint64_t> urgent_;  // by member
   std::vector<const Tally*> tallies_;
   std::vector<size_t> not_blocked_;    // by tally: the first member that is not blocked on it

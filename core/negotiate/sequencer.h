@@ -49,6 +49,9 @@ class Sequencer {
   // joining): the link is corrupt or the peer malicious, and the sequencer is of no more use.
   Status Announce(int member, AnnounceMessage message, Micros now);
 
+  // When batches close from now on; see SequencerOptions.
+  void SetLimits(Batch::Limits limits) { batch_.SetLimits(limits); }
+
   // The next response, if a batch is closed by `now`. Call until it returns nothing.
   std::optional<Response> Next(Micros now);
 

@@ -33,7 +33,7 @@ struct State {
   Topology topology;
   std::vector<OpenFile> descriptors;
   std::unordered_map<int64_t, HandlePtr> handles;
-  int64_t next_handle = 0;
+  int64_t next_handle = 1000;  // Python keeps one object for each small integer, so those are never dropped
 };
 
 // Never destroyed: threads may use it while the interpreter ends. Replaced, not cleaned, in a forked child,

@@ -14,6 +14,7 @@ struct Counters {
   std::atomic<uint64_t> cache_misses{0};      // operations announced in full
   std::atomic<uint64_t> responses{0};         // responses carried out
   std::atomic<uint64_t> control_messages{0};  // announcements and responses sent
+  std::atomic<uint64_t> autotune_samples{0};  // taken on this rank
   std::atomic<uint64_t> wakeups{0};           // times a thread of the engine was woken from sleep
 };
 

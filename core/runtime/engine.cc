@@ -138,7 +138,8 @@ std::map<std::string, uint64_t> RankEngine::CountersNow() const {
           {"cache_misses", counters_.cache_misses},
           {"responses", counters_.responses},
           {"wakeups", counters_.wakeups},
-          {"control_messages", counters_.control_messages}};
+          {"control_messages", counters_.control_messages},
+          {"autotune_samples", counters_.autotune_samples}};
 }
 
 Status Engine::Make(EngineOptions options, std::unique_ptr<Engine>* engine) {

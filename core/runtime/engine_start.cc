@@ -28,6 +28,17 @@ LoopOptions LoopOptionsFor(const EngineOptions& options, int cores) {
   return loop;
 }
 
+AutotuneSettings AutotuneSettingsFor(const Config& config) {
+  AutotuneSettings autotune;
+  autotune.warmup_samples = config.autotune_warmup_samples;
+  autotune.steps_per_sample = config.autotune_steps_per_sample;
+  autotune.search_samples = config.autotune_max_samples;
+  autotune.noise = config.autotune_noise;
+  autotune.longest_window_us = CycleMicros(config);
+  autotune.log = config.autotune_log;
+  return autotune;
+}
+
 }  // namespace
 
 Status RankEngine::Start() {
@@ -84,6 +95,7 @@ ProcessSetOptions RankEngine::SetOptions(uint32_t id, const std::vector<int>& me
   if (config.fusion_threshold > 0) {
     set.sequencer.batch_bytes = std::min(set.sequencer.batch_bytes, config.fusion_threshold);
   }
+  if (config.autotune && id == 0) set.autotune = AutotuneSettingsFor(config);
   return set;
 }
 

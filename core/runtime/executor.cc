@@ -72,7 +72,7 @@ Status Numbers(const std::vector<int64_t>& numbers, Output* output) {
 
 }  // namespace
 
-Status Executor::Add(std::vector<Decided> decided, int64_t fusion_threshold) {
+Status Executor::Add(std::vector<Decided> decided, const Policy& policy) {
   std::vector<Part> parts;
   parts.reserve(decided.size());
   for (Decided& one : decided) HVD_RETURN_IF_ERROR(Prepare(std::move(one), &parts));
@@ -81,11 +81,11 @@ Status Executor::Add(std::vector<Decided> decided, int64_t fusion_threshold) {
   for (const Part& part : parts) {
     ready.push_back(Describe(part.handle->entry.request, part.tensor, part.prescale, part.sizes.rank_bytes));
   }
-  for (const std::vector<size_t>& group : fusion::Plan(ready, fusion_threshold)) {
+  for (const std::vector<size_t>& group : fusion::Plan(ready, policy.fusion_threshold)) {
     std::vector<Part> together;
     together.reserve(group.size());
     for (size_t i : group) together.push_back(std::move(parts[i]));
-    waiting_.push_back(MakeJob(std::move(together)));
+    waiting_.push_back(MakeJob(std::move(together), policy));
   }
   return Status::Ok();
 }
@@ -138,7 +138,7 @@ Executor::Job Executor::BarrierJob(const HandlePtr& handle) {
   return job;
 }
 
-Executor::Job Executor::MakeJob(std::vector<Part> parts) const {
+Executor::Job Executor::MakeJob(std::vector<Part> parts, const Policy& policy) const {
   Job job;
   const negotiate::Request& first = parts.front().handle->entry.request;
   job.spec.kind = first.kind;
@@ -146,6 +146,7 @@ Executor::Job Executor::MakeJob(std::vector<Part> parts) const {
                                    static_cast<int64_t>(members_.size()));
   job.spec.root =
       static_cast<int>(std::find(members_.begin(), members_.end(), first.root) - members_.begin());
+  job.spec.direct_bytes = policy.direct_bytes;
   job.spec.pieces.reserve(parts.size());
   for (Part& part : parts) {
     Handle& handle = *part.handle;

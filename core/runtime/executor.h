@@ -13,6 +13,12 @@
 
 namespace hvd {
 
+// How decided operations are carried out: decided on the sequencer's rank, equal on all members.
+struct Policy {
+  int64_t fusion_threshold;
+  int64_t direct_bytes;  // see CollectiveSpec
+};
+
 // Runs the decided operations of one set: plans which tensors travel together, starts one collective after
 // the other in the decided order and completes the handles. Collectives of one set run one at a time
 // (they share the set's board and links); those of different sets interleave.
@@ -28,8 +34,8 @@ class Executor {
         counters_(counters),
         events_(events) {}
 
-  // One response's operations; `fusion_threshold` is the sequencer's, equal on all members.
-  Status Add(std::vector<Decided> decided, int64_t fusion_threshold);
+  // One response's operations.
+  Status Add(std::vector<Decided> decided, const Policy& policy);
 
   // At most a few steps of the current collective. *moved says whether anything happened.
   Status Advance(bool* moved);
@@ -56,7 +62,7 @@ class Executor {
   Status Prepare(Decided decided, std::vector<Part>* parts);
   Status PrepareResult(const HandlePtr& handle, const negotiate::Decision& decision, Part* part);
   static Status PrepareJoin(const HandlePtr& handle, const negotiate::Decision& decision);
-  Job MakeJob(std::vector<Part> parts) const;
+  Job MakeJob(std::vector<Part> parts, const Policy& policy) const;
   static Job BarrierJob(const HandlePtr& handle);
   void Start(Job job);
   void Finish(Job& job);

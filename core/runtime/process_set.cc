@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cstring>
 
+#include "collective/board.h"
+#include "collective/ring_allreduce.h"
+
 namespace hvd {
 
 using negotiate::AnnounceMessage;
@@ -11,23 +14,26 @@ using negotiate::Response;
 
 namespace {
 
-// A response travels behind the sequencer's fusion threshold: plans must be equal on all members
-// whatever their own settings are.
-struct Envelope {
-  int64_t fusion_threshold;
-};
-
-std::string Seal(const Response& response, int64_t fusion_threshold) {
-  const Envelope envelope{fusion_threshold};
-  std::string bytes(reinterpret_cast<const char*>(&envelope), sizeof envelope);
+// A response travels behind the sequencer's policy: what follows from it must be equal on all members,
+// whatever their own settings are, and from the same response on when it changes.
+std::string Seal(const Response& response, const Policy& policy) {
+  std::string bytes(reinterpret_cast<const char*>(&policy), sizeof policy);
   negotiate::Encode(response, &bytes);
   return bytes;
 }
 
-Status Open(std::string_view bytes, Envelope* envelope, Response* response) {
-  if (bytes.size() < sizeof *envelope) return Status::Aborted("a response is too short");
-  std::memcpy(envelope, bytes.data(), sizeof *envelope);
-  return negotiate::Decode(bytes.substr(sizeof *envelope), response);
+Status Open(std::string_view bytes, Policy* policy, Response* response) {
+  if (bytes.size() < sizeof *policy) return Status::Aborted("a response is too short");
+  std::memcpy(policy, bytes.data(), sizeof *policy);
+  return negotiate::Decode(bytes.substr(sizeof *policy), response);
+}
+
+int64_t BytesOf(const negotiate::Request& request) {
+  int64_t bytes = 0;
+  for (const negotiate::TensorMeta& tensor : request.tensors) {
+    bytes += NumElements(tensor.shape) * static_cast<int64_t>(SizeOf(tensor.dtype));
+  }
+  return bytes;
 }
 
 int PositionOf(const ProcessSetOptions& options) {
@@ -44,6 +50,7 @@ ProcessSet::ProcessSet(const ProcessSetOptions& options, ProcessSetWires wires, 
       control_(std::move(wires.control)),
       counters_(counters),
       member_(options.id, queue, counters, events),
+      policy_{options.fusion_threshold, -1},
       executor_(options.members, PositionOf(options), std::move(wires.backend), queue, counters, events) {
   if (options.rank != options.members.front()) return;
   negotiate::SequencerOptions sequencing = options.sequencer;
@@ -51,12 +58,13 @@ ProcessSet::ProcessSet(const ProcessSetOptions& options, ProcessSetWires wires, 
   sequencing.cache = options.cache_capacity > 0;
   sequencing.cache_capacity = options.cache_capacity;
   sequencer_.emplace(std::move(sequencing));
+  if (options.autotune && options.members.size() > 1) StartTuning();
 }
 
 Status ProcessSet::Tick(Micros now, bool* moved) {
   HVD_RETURN_IF_ERROR(Announce(now, moved));
   HVD_RETURN_IF_ERROR(control_->Progress(moved));
-  HVD_RETURN_IF_ERROR(sequencer_ ? Sequence(now, moved) : HearSequencer(moved));
+  HVD_RETURN_IF_ERROR(sequencer_ ? Sequence(now, moved) : HearSequencer(now, moved));
   return executor_.Advance(moved);
 }
 
@@ -76,11 +84,12 @@ Status ProcessSet::Sequence(Micros now, bool* moved) {
   HVD_RETURN_IF_ERROR(HearMembers(now, moved));
   while (std::optional<Response> response = sequencer_->Next(now)) {
     *moved = true;
+    const Policy policy = policy_;  // carrying out the response may change it
     if (options_.members.size() > 1) {
-      control_->Publish(Seal(*response, options_.fusion_threshold));
+      control_->Publish(Seal(*response, policy));
       Count(counters_->control_messages);
     }
-    HVD_RETURN_IF_ERROR(CarryOut(std::move(*response), options_.fusion_threshold));
+    HVD_RETURN_IF_ERROR(CarryOut(std::move(*response), policy, now));
   }
   return Status::Ok();
 }
@@ -98,22 +107,54 @@ Status ProcessSet::HearMembers(Micros now, bool* moved) {
   return Status::Ok();
 }
 
-Status ProcessSet::HearSequencer(bool* moved) {
+Status ProcessSet::HearSequencer(Micros now, bool* moved) {
   while (control_->TakeResponse(&scratch_)) {
     *moved = true;
-    Envelope envelope;
+    Policy policy;
     Response response;
-    HVD_RETURN_IF_ERROR(Open(scratch_, &envelope, &response));
-    HVD_RETURN_IF_ERROR(CarryOut(std::move(response), envelope.fusion_threshold));
+    HVD_RETURN_IF_ERROR(Open(scratch_, &policy, &response));
+    HVD_RETURN_IF_ERROR(CarryOut(std::move(response), policy, now));
   }
   return Status::Ok();
 }
 
-Status ProcessSet::CarryOut(Response response, int64_t fusion_threshold) {
+Status ProcessSet::CarryOut(Response response, const Policy& policy, Micros now) {
   Count(counters_->responses);
   std::vector<Decided> decided;
   HVD_RETURN_IF_ERROR(member_.Match(std::move(response), &decided));
-  return executor_.Add(std::move(decided), fusion_threshold);
+  if (autotune_) Tune(decided, now);
+  return executor_.Add(std::move(decided), policy);
+}
+
+void ProcessSet::StartTuning() {
+  const int size = static_cast<int>(options_.members.size());
+  Tuned start;
+  start.fusion_threshold = options_.fusion_threshold;
+  start.window_us = options_.autotune->longest_window_us;
+  start.direct_bytes = window_ != nullptr ? Board::InlineBytes(size) : kDirectBytes;
+  autotune_.emplace(*options_.autotune, start);
+  UseTuned();
+}
+
+void ProcessSet::Tune(const std::vector<Decided>& decided, Micros now) {
+  bool changed = false;
+  for (const Decided& one : decided) {
+    if (!one.decision.error.empty()) continue;
+    const bool named = one.handle->ordinal == 0;
+    const uint32_t id = named ? one.decision.id : negotiate::kNoId;
+    changed |= autotune_->Add(id, BytesOf(one.handle->entry.request), now);
+  }
+  counters_->autotune_samples.store(static_cast<uint64_t>(autotune_->samples()), std::memory_order_relaxed);
+  if (changed) UseTuned();
+}
+
+// A batch closes when it fills one collective. Whoever is blocked never waits longer than without tuning.
+void ProcessSet::UseTuned() {
+  const Tuned& values = autotune_->values();
+  policy_ = {values.fusion_threshold, values.direct_bytes};
+  const negotiate::SequencerOptions& usual = options_.sequencer;
+  const int64_t bytes = values.fusion_threshold > 0 ? values.fusion_threshold : usual.batch_bytes;
+  sequencer_->SetLimits({bytes, values.window_us, std::min(values.window_us, usual.urgent_silence)});
 }
 
 }  // namespace hvd

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "negotiate/sequencer.h"
+#include "runtime/autotune_run.h"
 #include "runtime/control.h"
 #include "runtime/executor.h"
 #include "runtime/member.h"
@@ -19,6 +20,7 @@ struct ProcessSetOptions {
   int64_t fusion_threshold = 128 << 20;
   size_t cache_capacity = 0;
   negotiate::SequencerOptions sequencer;
+  std::optional<AutotuneSettings> autotune;
 };
 
 // What a process set talks and computes over. `window`: null over links.
@@ -57,8 +59,11 @@ class ProcessSet {
   Status Announce(negotiate::Micros now, bool* moved);
   Status Sequence(negotiate::Micros now, bool* moved);
   Status HearMembers(negotiate::Micros now, bool* moved);
-  Status HearSequencer(bool* moved);
-  Status CarryOut(negotiate::Response response, int64_t fusion_threshold);
+  Status HearSequencer(negotiate::Micros now, bool* moved);
+  Status CarryOut(negotiate::Response response, const Policy& policy, negotiate::Micros now);
+  void StartTuning();
+  void Tune(const std::vector<Decided>& decided, negotiate::Micros now);
+  void UseTuned();
 
   ProcessSetOptions options_;
   std::unique_ptr<Window> window_;  // outlives what lies in it
@@ -66,6 +71,8 @@ class ProcessSet {
   Counters* counters_;
   Member member_;
   std::optional<negotiate::Sequencer> sequencer_;
+  Policy policy_;                        // of the sequencer
+  std::optional<AutotuneRun> autotune_;  // likewise, if asked for
   Executor executor_;
   std::string scratch_;  // message bytes, reused
 };

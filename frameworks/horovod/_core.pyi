@@ -146,7 +146,7 @@ def show_stacks() -> None:
 
 def counters() -> dict[str, int]:
     """Totals since init: collectives, tensors, bytes, cache_hits, cache_misses, wakeups, responses,
-    control_messages.
+    control_messages, autotune_samples (on rank 0).
     """
 
 def settings() -> list[tuple[str, str, str, str]]:

@@ -77,6 +77,25 @@ def no_sync():
     same(net, reference)
 
 
+def several_passes():
+    """backward_passes_per_step with every way of travelling."""
+    for options in ({}, {"groups": 1}, {"sparse_as_dense": True}, {"compression": hvd.Compression.fp16}):
+        for make in (mlp, Tagger):
+            net, reference = make(), make()
+            optimizer = wrap(net, sgd, backward_passes_per_step=2, **options)
+            for step in range(2):
+                micro = [samples(10 * step + part, hvd.size(), make is Tagger) for part in range(2)]
+                for batches in micro:
+                    loss_of(net, batches[hvd.rank()]).backward()
+                optimizer.synchronize()
+                sum(mean_loss(reference, batches) for batches in micro).backward()
+                for mine, theirs in zip(net.parameters(), reference.parameters(), strict=True):
+                    difference = (mine.grad - theirs.grad).to_dense().abs().max()
+                    assert difference < (1e-2 if "compression" in options else 1e-6)
+                net.zero_grad()
+                reference.zero_grad()
+
+
 def grad_scaler():
     """An infinity on one rank leaves out the step on all, and all scales stay equal."""
     net, reference = mlp(), mlp()
@@ -178,17 +197,19 @@ def shared_parameters():
 
 
 def freezing():
-    """A layer is frozen for two steps of six, and another trained from the third on."""
-    nets = mlp(), mlp()
-    for net in nets:
-        net[0].requires_grad_(False)
-    net, reference = nets
-    optimizer, alone = wrap(net, groups=1), sgd(reference)
-    for step in range(6):
+    """One layer is trained from the third step on, another not in the third and fourth of six; in one group
+    when ``late``.
+    """
+    for late in (False, True):
+        nets = net, reference = mlp(), mlp()
         for each in nets:
-            each[0].requires_grad_(step >= 2)
-            each[2].requires_grad_(not 2 <= step < 4)
-        train(net, optimizer, reference, alone, steps=1)
+            each[0].requires_grad_(late)
+        optimizer, alone = wrap(net, groups=1), sgd(reference)
+        for step in range(6):
+            for each in nets:
+                each[0].requires_grad_(step >= 2)
+                each[2].requires_grad_(not 2 <= step < 4)
+            train(net, optimizer, reference, alone, steps=1)
 
 
 def many_parameters():
@@ -277,7 +298,7 @@ def states():
 AREAS = {
     "states": (states,),
     "sparse": (sparse_gradients, sparse_on_some_ranks),
-    "habits": (no_sync, grad_scaler, schedules, freezing, many_parameters),
+    "habits": (no_sync, several_passes, grad_scaler, schedules, freezing, many_parameters),
     "several": (several_optimizers, compiled, compressors),
 }
 
@@ -291,6 +312,6 @@ def ranks_check(*areas):
     return hvd.size()
 
 
-@pytest.mark.parametrize("ranks", [2, 3])
-def test_areas(run_ranks, ranks):
-    assert run_ranks(ranks, ranks_check, [*AREAS]) == [ranks] * ranks
+@pytest.mark.parametrize(("ranks", "areas"), [(2, [*AREAS]), (3, ["sparse", "habits"])])
+def test_areas(run_ranks, ranks, areas):
+    assert run_ranks(ranks, ranks_check, areas) == [ranks] * ranks

@@ -294,6 +294,30 @@ def test_operations_over_a_set(job):
     assert {request.process_set for rank, request in four.log if rank in (0, 2)} == {0}
 
 
+def test_optimizer_state_over_a_set(job):
+    def optimizer(rank, extra):
+        parameter = torch.nn.Parameter(torch.ones(2))
+        made = torch.optim.Adam([parameter, *extra], lr=float(rank))
+        parameter.grad = torch.full((2,), float(rank))
+        made.step()
+        return made, made.state[parameter]["exp_avg"]
+
+    def program(rank):
+        pair = hvd.add_process_set([1, 2])
+        if not pair.included():
+            return None
+        made, average = optimizer(rank, [])
+        hvd.broadcast_optimizer_state(made, 2, process_set=pair)
+        other, _ = optimizer(rank, [torch.nn.Parameter(torch.ones(1))] if rank == 1 else [])
+        with pytest.raises(ValueError, match=r"differs from that of rank 2: rank 1: it has groups of \[2\]"):
+            hvd.broadcast_optimizer_state(other, 2, process_set=pair)
+        return made.param_groups[0]["lr"], average.tolist()
+
+    results = job(3).run_all(program)
+    assert results[1] == results[2]
+    assert results[1][0] == 2.0
+
+
 def test_join_in_all_sets(job):
     three = job(3)
 

@@ -8,6 +8,8 @@ from small_models import backward, model, names_of, wrapped
 from torch import nn
 
 import horovod.torch as hvd
+from horovod.common.exceptions import HorovodInternalError
+from horovod.torch import live_groups
 
 
 @pytest.fixture
@@ -118,6 +120,20 @@ def test_changing_a_gradient_in_flight(two, options):
         optimizer.step()
 
 
+def test_gradients_in_one_flat_tensor(two):
+    net, flat = model(), torch.zeros(26)
+    for parameter, part in zip(
+        net.parameters(), flat.split([p.numel() for p in net.parameters()]), strict=True
+    ):
+        parameter.grad = part.view_as(parameter).detach()  # they share one version
+    optimizer = wrapped(net, op=hvd.Sum)
+    for _ in range(2):
+        optimizer.zero_grad(set_to_none=False)
+        backward(net)
+        optimizer.step()
+    assert flat[0] == net[0].weight.grad[0, 0] != 0
+
+
 def infinite_on_the_peer(request, own):
     return [own, [torch.full_like(tensor, float("inf")) for tensor in own]]
 
@@ -169,3 +185,54 @@ def test_fused_optimizers_tell_grad_scaler(two):
     optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()))
     assert optimizer._step_supports_amp_scaling
     assert not wrapped(model())._step_supports_amp_scaling
+
+
+def test_adasum_reduces_steps(two):
+    """Equal steps of both ranks combine to that step."""
+    net, alone = model(), model()
+    optimizer = wrapped(net, torch.optim.Adam, op=hvd.Adasum, groups=2, backward_passes_per_step=3)
+    reference = torch.optim.Adam(alone.parameters(), lr=0.1)
+    for _ in range(2):
+        for each, one in ((net, optimizer), (alone, reference)):
+            one.zero_grad()
+            backward(each)
+            assert len(two.requests) % 2 == 0
+            one.step()
+    assert {request.op for request in two.requests} == {hvd.Adasum}
+    assert names_of(two)[:2] == [
+        "DistributedOptimizer.adasum.group.0.0",
+        "DistributedOptimizer.adasum.group.1.0",
+    ]
+    for mine, theirs in zip(net.parameters(), alone.parameters(), strict=True):
+        assert torch.allclose(mine, theirs)
+
+
+def test_adasum_keeps_the_parameters_when_it_fails(two):
+    def refuse(request):
+        if request.name.endswith("2.weight"):
+            raise HorovodInternalError("rank 1 is gone")
+
+    net, before = model(), model()
+    optimizer = wrapped(net, op=hvd.Adasum)
+    two.refuse = refuse
+    backward(net)
+    with pytest.raises(HorovodInternalError, match="gone"):
+        optimizer.step()
+    assert all(request.complete for request in two.requests)
+    for mine, old in zip(net.parameters(), before.parameters(), strict=True):
+        assert torch.equal(mine, old)
+
+
+def test_a_layout_is_agreed_on_once_and_forgotten_with_the_job(two):
+    net = nn.Embedding(4, 2, sparse=True)
+    optimizer = wrapped(net)
+    counts = []
+    for step in range(3):
+        if step == 2:
+            live_groups.forget_agreements()
+        two.requests.clear()
+        optimizer.zero_grad()
+        net(torch.tensor([1])).sum().backward()
+        optimizer.step()
+        counts.append(len(two.requests))
+    assert counts == [2, 1, 2]

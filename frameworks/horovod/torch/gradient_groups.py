@@ -94,8 +94,8 @@ class GradientGroup:
         """
         error = self._error
         try:
-            if self.handle is not None:
-                self._wait()
+            if self.handle is not None and self._sent is not None:
+                self._wait(self.handle, self._sent)
             if self._journey is not None and next(self._journey, self) is not self:
                 return False
         except BaseException:
@@ -114,7 +114,8 @@ class GradientGroup:
             self.rounds += 1
         for hook in self.members:
             hook.passes_left = self.reduction.passes
-            hook.filled = False
+            if hook.filled:
+                hook.unfill()
 
     def _submit(self) -> None:
         hook = self.members[0]
@@ -122,7 +123,7 @@ class GradientGroup:
         reduction = self.reduction
         if not self._plain or hook.sparse or (gradient is not None and gradient.layout is not torch.strided):
             self._journey = journey(self.name, self.members, reduction)
-            next(self._journey)
+            next(self._journey, None)
             return
         if gradient is None or not gradient.is_contiguous():
             gradient = hook.dense_gradient()
@@ -138,15 +139,15 @@ class GradientGroup:
             reduction.process_set,
         )
 
-    def _wait(self) -> None:
-        handle, self.handle = self.handle, None
-        changed = self._sent is not None and self._sent._version != self._version
+    def _wait(self, handle: int, gradient: torch.Tensor) -> None:
+        self.handle = None
+        version = gradient._version
         try:
-            ops.synchronize(handle)
+            ops.synchronize(handle)  # which may write to the gradient, when that is on a GPU
         except TensorMismatchError as error:
             self._journey = after_mismatch(self.name, self.members, self.reduction, error)
-        if changed:
-            raise self.members[0].changed_in_flight()
+        if version != self._version:
+            self.members[0].refuse_change(gradient)
 
 
 def complete_all(groups: Iterable[GradientGroup]) -> None:

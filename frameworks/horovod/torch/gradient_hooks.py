@@ -105,6 +105,12 @@ class GradientHook:
             gradient = self.parameter.grad = gradient.contiguous()
         return gradient
 
+    def unfill(self) -> None:
+        """The zeros have travelled. A parameter that is not trained must not be left with a gradient."""
+        self.filled = False
+        if not self.parameter.requires_grad:
+            self.parameter.grad = None
+
     def sparse_gradient(self) -> torch.Tensor:
         """The parameter's gradient, made sparse (rows of the first dimension) where it is dense or absent."""
         gradient = self.parameter.grad
@@ -117,9 +123,11 @@ class GradientHook:
             gradient = gradient.to_sparse(1)
         return gradient.coalesce()
 
-    def changed_in_flight(self) -> RuntimeError:
-        """What to raise when somebody wrote to the gradient while it was being reduced."""
-        return RuntimeError(
+    def refuse_change(self, gradient: torch.Tensor) -> None:
+        """For a gradient whose version has changed while it was being reduced: raises."""
+        if gradient.untyped_storage().nbytes() != gradient.nbytes:
+            return  # part of a larger tensor, of which another part may have changed
+        raise RuntimeError(
             f"The gradient of {self.name!r} was changed between loss.backward() and optimizer.step(), while "
             "it was being reduced. To clip or to unscale gradients, call optimizer.synchronize() first, and "
             "optimizer.step() within optimizer.skip_synchronize()."

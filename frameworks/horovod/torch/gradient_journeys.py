@@ -12,7 +12,7 @@ from collections.abc import Generator, Iterable, Sequence
 
 from horovod.common.compression import NoneCompressor
 from horovod.common.exceptions import TensorMismatchError
-from horovod.common.exchange import CompressedReduction
+from horovod.common.exchange import CompressedReduction, Exchange
 from horovod.torch.gradient_hooks import GradientHook, Reduction
 from horovod.torch.operations import ops
 from horovod.torch.sparse_gradients import agree_on_layouts, exchange_layouts, reduce_sparse
@@ -22,8 +22,9 @@ Journey = Generator[None, None, None]
 
 def journey(name: str, hooks: Sequence[GradientHook], reduction: Reduction) -> Journey:
     """The gradients of one group, ``name``."""
-    if reduction.exchange is not None:
-        yield from _together([_compressed(_own_name(name, hook, hooks), hook, reduction) for hook in hooks])
+    exchange = reduction.exchange
+    if exchange is not None:
+        yield from _together([_compressed(_own_name(name, hook, hooks), hook, exchange) for hook in hooks])
         return
     undecided = [] if reduction.sparse_as_dense else [hook for hook in hooks if hook.sparse is None]
     if any(hook.gradient_is_sparse for hook in undecided):
@@ -63,22 +64,17 @@ def _dense(name: str, hooks: Sequence[GradientHook], reduction: Reduction) -> Jo
     if compressor is not NoneCompressor:
         pairs = [compressor.compress(gradient) for gradient in gradients]
         sent, contexts = [tensor for tensor, _ in pairs], [context for _, context in pairs]
-    submit = ops.allreduce_async_ if len(sent) == 1 else ops.grouped_allreduce_async_
-    handle = submit(
-        sent[0] if len(sent) == 1 else sent,
-        None,
-        name,
-        reduction.op,
-        reduction.prescale,
-        reduction.postscale,
-        reduction.process_set,
+    rest = (None, name, reduction.op, reduction.prescale, reduction.postscale, reduction.process_set)
+    handle = (
+        ops.allreduce_async_(sent[0], *rest) if len(sent) == 1 else ops.grouped_allreduce_async_(sent, *rest)
     )
     versions = [gradient._version for gradient in gradients]
     yield
-    changed = [g._version for g in gradients] != versions
-    ops.synchronize(handle)
-    if changed:
-        raise hooks[0].changed_in_flight()
+    found = [gradient._version for gradient in gradients]
+    ops.synchronize(handle)  # which may write to gradients on a GPU
+    for hook, gradient, before, after in zip(hooks, gradients, versions, found, strict=True):
+        if before != after:
+            hook.refuse_change(gradient)
     if contexts is None:
         return
     for gradient, tensor, context in zip(gradients, sent, contexts, strict=True):
@@ -87,9 +83,9 @@ def _dense(name: str, hooks: Sequence[GradientHook], reduction: Reduction) -> Jo
             gradient.detach().copy_(result)
 
 
-def _compressed(name: str, hook: GradientHook, reduction: Reduction) -> Journey:
+def _compressed(name: str, hook: GradientHook, exchange: Exchange) -> Journey:
     gradient = hook.dense_gradient()
-    under_way = CompressedReduction(hook.compressor, gradient.detach(), name, reduction.exchange)
+    under_way = CompressedReduction(hook.compressor, gradient.detach(), name, exchange)
     while under_way.in_flight:
         yield
         under_way.advance()

@@ -42,6 +42,8 @@ def share(
                 "other."
             )
     for group in found:
+        if group.users == 1:
+            group.rounds = 0
         group.users += 1
         shared.add(group)
     return list(found)
@@ -95,10 +97,11 @@ def _free_name(name: str, process_set: ProcessSet) -> str:
     return free
 
 
-def _forget_agreements() -> None:
+def forget_agreements() -> None:
+    """After shutdown: the ranks of the next job need not be those that agreed."""
     for group in _by_name.values():
         for hook in group.members:
             hook.forget()
 
 
-basics.on_shutdown(_forget_agreements)
+basics.on_shutdown(forget_agreements)

@@ -51,8 +51,9 @@ class _DistributedOptimizer(WrappedOptimizer):
     def _hook(
         self, parameters: NamedParameters, groups: int | Sequence[Sequence[torch.Tensor]] | None
     ) -> None:
-        self._gradient_groups += live_groups.share(parameters, self._reduction, self._gradient_groups)
-        self._note_rounds()
+        found = live_groups.share(parameters, self._reduction, self._gradient_groups)
+        self._rounds_seen.update({group: group.rounds for group in found})
+        self._gradient_groups += found
         own = [(name, p) for name, p in parameters if not live_groups.reduces(p)]
         self._gradient_groups += live_groups.make(group_parameters(own, groups), self._reduction)
 
@@ -94,7 +95,7 @@ class _DistributedOptimizer(WrappedOptimizer):
             try:
                 complete_all(groups)
             finally:
-                if live_groups.shared:
+                if live_groups.shared or self._rounds_seen:
                     self._note_rounds()
         self._synchronized = True
 
@@ -201,6 +202,7 @@ class _DistributedOptimizer(WrappedOptimizer):
                 "optimizer.zero_grad() was called after loss.backward() but before optimizer.step() or "
                 "optimizer.synchronize(). This is prohibited as it can cause a race condition."
             )
+        self._synchronized = self._scaled = False
         super().zero_grad(set_to_none=set_to_none)  # type: ignore[misc]
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:

@@ -39,7 +39,7 @@ class WrappedOptimizer:
 
     def _note_step(self) -> None:
         """Tells schedules of the wrapped optimizer that a step was made."""
-        self._wrapped._opt_called = True  # type: ignore[attr-defined]
+        self._wrapped._opt_called = True
 
     @staticmethod
     def find_duplicates(lst: Iterable[Any]) -> set[Any]:
@@ -70,5 +70,5 @@ def subclass_of(wrapper: type[WrappedOptimizer], optimizer: torch.optim.Optimize
         "__qualname__": base.__qualname__,
         "__doc__": base.__doc__,
     }
-    distributed = type(base.__name__, (wrapper, base), namespace)
+    distributed: Any = type(base.__name__, (wrapper, base), namespace)
     return distributed.__new__(distributed)

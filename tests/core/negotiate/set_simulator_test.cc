@@ -7,7 +7,7 @@
 namespace hvd::negotiate {
 namespace {
 
-// 10,000 take a minute; HVD_TEST_FULL asks for them.
+// HVD_TEST_FULL asks for many.
 uint64_t Seeds() { return std::getenv("HVD_TEST_FULL") != nullptr ? 10000 : 1000; }
 
 bool Holds(uint64_t seed, const SetOutcome& outcome) {

@@ -1,0 +1,77 @@
+#include "runtime/autotune_run.h"
+
+#include <optional>
+#include <sstream>
+#include <utility>
+
+#include "base/log.h"
+#include "runtime/autotune_space.h"
+
+namespace hvd {
+
+namespace {
+
+constexpr double kMebibyte = 1 << 20;
+constexpr char kColumns[] = "sample,fusion_threshold_mb,window_ms,direct_bytes,score_bytes_per_us,best\n";
+
+AutotuneOptions OptionsFrom(const AutotuneSettings& settings, const Tuned& start) {
+  AutotuneOptions options = SearchSpace(start, settings.longest_window_us);
+  options.warmup_samples = settings.warmup_samples;
+  options.search_samples = settings.search_samples;
+  options.noise = settings.noise;
+  return options;
+}
+
+// Without the program's locale, which may have a decimal comma.
+std::string Line(int64_t sample, const Tuned& values, std::optional<double> score, bool best) {
+  std::ostringstream line;
+  line.imbue(std::locale::classic());
+  line << sample << ',' << static_cast<double>(values.fusion_threshold) / kMebibyte << ','
+       << static_cast<double>(values.window_us) / 1000.0 << ',' << values.direct_bytes << ',';
+  if (score) line << *score;
+  line << ',' << best << '\n';
+  return line.str();
+}
+
+}  // namespace
+
+AutotuneRun::AutotuneRun(const AutotuneSettings& settings, const Tuned& start)
+    : search_(OptionsFrom(settings, start)), meter_(settings.steps_per_sample), log_(nullptr, fclose) {
+  if (!settings.log.empty()) Open(settings.log);
+}
+
+bool AutotuneRun::Add(uint32_t id, int64_t bytes, int64_t now_us) {
+  if (search_.done()) return false;
+  const std::optional<double> score = meter_.Add(id, bytes, now_us);
+  if (!score) return false;
+  const Tuned measured = search_.values();
+  search_.Add(*score);
+  Log(measured, *score);
+  if (search_.values() == measured) return false;
+  meter_.Restart();
+  return true;
+}
+
+void AutotuneRun::Open(const std::string& path) {
+  log_.reset(fopen(path.c_str(), "we"));
+  if (log_ == nullptr) {
+    hvd::Log(LogLevel::kWarning, "HOROVOD_AUTOTUNE_LOG: " + path + " cannot be written");
+    return;
+  }
+  Write(kColumns);
+}
+
+// The last line has no score: it holds the values that stay.
+void AutotuneRun::Log(const Tuned& measured, double score) {
+  Write(Line(search_.samples(), measured, score, search_.best() == measured));
+  if (search_.done()) Write(Line(search_.samples(), search_.values(), std::nullopt, true));
+}
+
+void AutotuneRun::Write(const std::string& line) {
+  if (log_ == nullptr) return;
+  if (fputs(line.c_str(), log_.get()) >= 0 && fflush(log_.get()) == 0) return;
+  hvd::Log(LogLevel::kWarning, "HOROVOD_AUTOTUNE_LOG cannot be written any more");
+  log_.reset();
+}
+
+}  // namespace hvd
