@@ -32,7 +32,7 @@ def test_the_first_allreduce_of_a_step_starts_before_the_last_gradient_exists(
     path = tmp_path / "timeline.json"
     run_ranks(2, ranks_train, env={"HOROVOD_TIMELINE": str(path)})
     events = json.loads(path.read_text())
-    names = {e["tid"]: e["args"]["name"] for e in events if e["ph"] == "M"}
+    names = {e["tid"]: e["args"]["name"] for e in events if e.get("name") == "thread_name"}
     submitted: dict[str, list[int]] = {}
     started: dict[str, list[int]] = {}
     for event in events:

@@ -212,6 +212,28 @@ def freezing():
             train(net, optimizer, reference, alone, steps=1)
 
 
+def uneven():
+    """Ranks with less data join; what they would send counts as zeros, and Average divides by all."""
+    for make in (mlp, Tagger):
+        net, reference = make(), make()
+        base = lambda net: torch.optim.SGD(net.parameters(), lr=0.3)  # noqa: E731
+        optimizer, alone = wrap(net, base), base(reference)
+        for step in range(hvd.size() + 1):
+            batches = samples(step, hvd.size(), make is Tagger)
+            active = [rank for rank in range(hvd.size()) if step < 2 + rank]
+            if hvd.rank() in active:
+                optimizer.zero_grad()
+                loss_of(net, batches[hvd.rank()]).backward()
+                optimizer.step()
+            alone.zero_grad()
+            (sum(loss_of(reference, batches[rank]) for rank in active) / hvd.size()).backward()
+            alone.step()
+        last = hvd.join()
+        assert last == hvd.size() - 1
+        hvd.broadcast_parameters(net.state_dict(), root_rank=last)
+        same(net, reference)
+
+
 def many_parameters():
     """2,000 small parameters, alone and in groups."""
     torch.manual_seed(0)
@@ -298,7 +320,7 @@ def states():
 AREAS = {
     "states": (states,),
     "sparse": (sparse_gradients, sparse_on_some_ranks),
-    "habits": (no_sync, several_passes, grad_scaler, schedules, freezing, many_parameters),
+    "habits": (no_sync, several_passes, grad_scaler, schedules, freezing, uneven, many_parameters),
     "several": (several_optimizers, compiled, compressors),
 }
 

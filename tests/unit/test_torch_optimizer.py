@@ -147,6 +147,7 @@ def test_wrong_arguments(two):
         ({"backward_passes_per_step": 0}, "must be > 0"),
         ({"gradient_predivide_factor": 2.0, "op": hvd.Sum}, "op != Average"),
         ({"groups": -1}, "groups"),
+        ({"groups": 0.5}, "groups"),
         ({"groups": [net[0].weight]}, "groups"),
         ({"groups": [[net[0].weight], [net[0].weight]]}, "only appear once"),
         ({"op": 9}, "op=9"),

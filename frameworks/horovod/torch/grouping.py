@@ -74,7 +74,7 @@ def group_parameters(
 def _by_lists(
     parameters: NamedParameters, lists: Sequence[Sequence[torch.Tensor]]
 ) -> tuple[list[NamedParameters], NamedParameters]:
-    if not all(isinstance(members, (list, tuple)) for members in lists):
+    if not isinstance(lists, (list, tuple)) or not all(isinstance(part, (list, tuple)) for part in lists):
         raise ValueError("groups should be a non-negative integer or a list of lists of tensors")
     group_of = {id(parameter): index for index, members in enumerate(lists) for parameter in members}
     if len(group_of) < sum(len(members) for members in lists):

@@ -39,7 +39,7 @@ class WrappedOptimizer:
 
     def _note_step(self) -> None:
         """Tells schedules of the wrapped optimizer that a step was made."""
-        self._wrapped._opt_called = True
+        self._wrapped.__dict__["_opt_called"] = True
 
     @staticmethod
     def find_duplicates(lst: Iterable[Any]) -> set[Any]:
@@ -51,7 +51,7 @@ class WrappedOptimizer:
         """A copy or a pickle is the wrapped optimizer: hooks belong to this process's parameters. Wrap it
         again.
         """
-        return (_bare, (self._base,), self.__getstate__())  # type: ignore[attr-defined]
+        return (_bare, (self._base,), self.__getstate__())
 
 
 def _bare(base: type[torch.optim.Optimizer]) -> torch.optim.Optimizer:
