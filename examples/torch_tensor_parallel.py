@@ -4,14 +4,12 @@ Four processes as 2 x 2:     horovodrun -np 4 python examples/torch_tensor_paral
 Two, one layer over both:    horovodrun -np 2 python examples/torch_tensor_parallel.py
 
 Every rank trains on samples of its own. Of the wide layer it holds a shard: a band of columns of the first
-matrix and the same band of rows of the second. The ranks of a *tensor set* together hold the whole layer; the
-ranks of a *data set* hold the same shard. With four ranks the tensor sets are 0 1 and 2 3, the data sets 0 2
-and 1 3.
+matrix, the same band of rows of the second. The ranks of a *tensor set* together hold the whole layer, those
+of a *data set* the same shard. With four ranks the tensor sets are 0 1 and 2 3, the data sets 0 2 and 1 3.
 """
 
 import copy
 import sys
-from collections.abc import Iterable
 
 import torch
 from torch import nn
@@ -44,8 +42,8 @@ class TensorParallelLayer(WideLayer):
         self.widen.weight = nn.Parameter(whole.widen.weight.detach().chunk(parts)[mine].clone())
         self.widen.bias = nn.Parameter(whole.widen.bias.detach().chunk(parts)[mine].clone())
         self.narrow.weight = nn.Parameter(whole.narrow.weight.detach().chunk(parts, dim=1)[mine].clone())
-        # A shard sees the samples of the whole set. The gradient of reducescatter(Sum) carries one factor of
-        # the set's size (docs/collectives.md); the mean of the ranks' losses, instead of their sum, is another.
+        # One factor of the set's size is part of the gradient of reducescatter(Sum) (docs/collectives.md);
+        # the other averages the losses of the set's ranks, whose samples all meet here.
         for parameter in self.parameters():
             parameter.register_hook(lambda gradient: gradient / parts**2)
 
@@ -62,22 +60,15 @@ def make_set(families: list[list[int]]) -> hvd.ProcessSet:
     return next(process_set for process_set in sets if process_set.included())
 
 
-def make_model() -> nn.Sequential:
-    return nn.Sequential(nn.Linear(FEATURES, WIDTH), WideLayer(), nn.Linear(WIDTH, CLASSES))
-
-
-def sgd(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
-    return torch.optim.SGD(parameters, lr=0.2, momentum=0.9)
+def sgd(*modules: nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.SGD([p for module in modules for p in module.parameters()], lr=0.2, momentum=0.9)
 
 
 def distributed(model: nn.Sequential, data_set: hvd.ProcessSet) -> list[torch.optim.Optimizer]:
     """What every rank has is averaged over all ranks, a shard over the ranks that have the same one."""
-    common = [(name, p) for name, p in model.named_parameters() if not name.startswith("1.")]
-    shard = [(name, p) for name, p in model.named_parameters() if name.startswith("1.")]
-    return [
-        hvd.DistributedOptimizer(sgd(p for _, p in common), common),
-        hvd.DistributedOptimizer(sgd(p for _, p in shard), shard, process_set=data_set),
-    ]
+    common = hvd.DistributedOptimizer(sgd(model[0], model[2]))
+    shard = hvd.DistributedOptimizer(sgd(model[1]), process_set=data_set)
+    return [common, shard]
 
 
 def step(
@@ -104,7 +95,7 @@ def main() -> int:
     whole = nn.Sequential(nn.Linear(FEATURES, WIDTH), WideLayer(), nn.Linear(WIDTH, CLASSES))
     model = copy.deepcopy(whole)
     model[1] = TensorParallelLayer(whole[1], tensor_set)
-    optimizers, alone = distributed(model, data_set), [sgd(whole.parameters())]
+    optimizers, alone = distributed(model, data_set), [sgd(whole)]
     for _ in range(20):
         loss = step(model, optimizers, my_inputs, my_labels)
         step(whole, alone, inputs, labels)  # to compare with: one process, all samples, the whole layer

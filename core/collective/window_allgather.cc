@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "base/failpoint.h"
 #include "collective/piece_stream.h"
+#include "collective/staged_exchange.h"
 
 namespace hvd {
 
@@ -50,86 +50,46 @@ class InlineAllgather : public StepMachine {
 
 constexpr int64_t kChunk = static_cast<int64_t>(kChunkBytes);
 
-uint64_t ChunksOf(const PieceStream& part) {
-  return static_cast<uint64_t>((part.bytes() + kChunk - 1) / kChunk);
+int64_t Largest(const std::vector<PieceStream>& parts, int but) {
+  int64_t largest = 0;
+  for (size_t rank = 0; rank < parts.size(); ++rank) {
+    if (static_cast<int>(rank) != but) largest = std::max(largest, parts[rank].bytes());
+  }
+  return largest;
 }
 
-class ChunkedAllgather : public StepMachine {
+class ChunkedAllgather : public StagedExchange {
  public:
   ChunkedAllgather(Board* board, std::vector<PieceStream> parts)
-      : board_(board), operation_(board->NextOperation()), parts_(std::move(parts)) {
-    for (int rank = 0; rank < board->size(); ++rank) {
-      const uint64_t chunks = ChunksOf(parts_[rank]);
-      uint64_t& most = rank == board->rank() ? own_chunks_ : other_chunks_;
-      most = std::max(most, chunks);
-    }
-    first_ = board->NextChunks(Chunks());
-  }
-
-  Step Advance() override {
-    if (!begun_) {
-      if (!board_->MayBegin(operation_)) return Step::kBlocked;
-      board_->Begin(operation_);
-      begun_ = true;
-    }
-    // Nothing is reduced, and the chunks that only others have are copied as soon as all own ones are.
-    Skip(Phase::kReduced, first_);
-    Skip(Phase::kCopied, first_ + own_chunks_);
-    Skip(Phase::kTaken, first_ + other_chunks_);
-    if (Take() || CopyIn()) {
-      failpoint::Hit("chunk");
-      return Step::kProgressed;
-    }
-    return board_->AllHave(Phase::kTaken, first_ + Chunks()) ? Step::kDone : Step::kBlocked;
-  }
+      : StagedExchange(board, CountChunks(Largest(parts, -1)), CountChunks(parts[board->rank()].bytes()),
+                       CountChunks(Largest(parts, board->rank()))),
+        parts_(std::move(parts)) {}
 
  private:
-  uint64_t Chunks() const { return std::max(own_chunks_, other_chunks_); }
-
-  // Passes the rest of the operation in a phase that has nothing left to do here.
-  void Skip(Phase phase, uint64_t from) {
-    const uint64_t end = first_ + Chunks();
-    if (from != end && board_->Mine(phase) == from) board_->Post(phase, end);
+  const PieceStream& own() const { return parts_[rank()]; }
+  static int64_t Begin(uint64_t chunk) { return static_cast<int64_t>(chunk) * kChunk; }
+  static int64_t End(uint64_t chunk, const PieceStream& part) {
+    return std::min(Begin(chunk) + kChunk, part.bytes());
   }
 
-  bool CopyIn() {
-    if (copied_ == own_chunks_ || board_->Mine(Phase::kCopied) != first_ + copied_) return false;
-    if (!board_->MayStage(first_ + copied_)) return false;
-    const PieceStream& own = parts_[board_->rank()];
-    const int64_t begin = static_cast<int64_t>(copied_) * kChunk;
-    const int64_t end = std::min(begin + kChunk, own.bytes());
-    own.Pack(begin, end, board_->Staging(board_->rank(), first_ + copied_));
-    board_->Post(Phase::kCopied, first_ + ++copied_);
-    own.Keep(begin, end);
-    return true;
+  void Stage(uint64_t chunk, std::byte* staging) override {
+    own().Pack(Begin(chunk), End(chunk, own()), staging);
   }
+  void Given(uint64_t chunk) override { own().Keep(Begin(chunk), End(chunk, own())); }
 
-  // Takes one rank's part of the oldest chunk not yet taken.
-  bool Take() {
-    if (taken_ == other_chunks_ || board_->Mine(Phase::kTaken) != first_ + taken_) return false;
-    const int64_t begin = static_cast<int64_t>(taken_) * kChunk;
+  // One rank's part at a time.
+  Taken Take(uint64_t chunk) override {
     const PieceStream& part = parts_[next_];
-    if (next_ != board_->rank() && begin < part.bytes()) {
-      if (!board_->Has(next_, Phase::kCopied, first_ + taken_ + 1)) return false;
-      part.Unpack(begin, std::min(begin + kChunk, part.bytes()), board_->Staging(next_, first_ + taken_));
+    if (next_ != rank() && Begin(chunk) < part.bytes()) {
+      if (!HasStaged(next_, chunk)) return Taken::kNothing;
+      part.Unpack(Begin(chunk), End(chunk, part), Staging(next_, chunk));
     }
-    if (++next_ == board_->size()) {
-      next_ = 0;
-      board_->Post(Phase::kTaken, first_ + ++taken_);
-    }
-    return true;
+    next_ = (next_ + 1) % size();
+    return next_ == 0 ? Taken::kAll : Taken::kPart;
   }
 
-  Board* const board_;
-  const uint64_t operation_;
   const std::vector<PieceStream> parts_;
-  uint64_t own_chunks_ = 0;
-  uint64_t other_chunks_ = 0;  // of the largest part of another rank
-  uint64_t first_ = 0;         // number of the first chunk on the board
-  bool begun_ = false;
-  uint64_t copied_ = 0;  // own chunks staged
-  uint64_t taken_ = 0;   // chunks of which all parts are taken
-  int next_ = 0;         // whose part of chunk taken_ is the next to take
+  int next_ = 0;  // whose part of the chunk is the next to take
 };
 
 std::unique_ptr<StepMachine> Make(Board* board, std::vector<PieceStream> parts) {

@@ -11,8 +11,8 @@ namespace hvd {
 // Allreduce among the ranks of a host. Every element is combined in rank order, so all ranks get the same
 // bits, on every run.
 //
-// Up to Board::inline_bytes(), or what the spec says as far as a slot holds it: everybody puts its input into its slot and reduces all slots itself; one flag
-// each.
+// Up to Board::inline_bytes(), or what the spec says as far as a slot holds it: everybody puts its input into
+// its slot and reduces all slots itself; one flag each.
 //
 // Larger: the stream of pieces is cut in chunks, each chunk in as many slices as there are ranks. Rank r
 //   copies its input of the others' slices into its staging            (kCopied),

@@ -6,6 +6,7 @@
 #include "base/failpoint.h"
 #include "collective/kernels.h"
 #include "collective/piece_stream.h"
+#include "collective/staged_exchange.h"
 
 namespace hvd {
 
@@ -67,61 +68,37 @@ class InlineReducescatter : public StepMachine {
   int arrived_ = 0;        // the ranks below have begun
 };
 
-class ChunkedReducescatter : public StepMachine {
+int64_t Largest(const Parts& parts, int but) {
+  int64_t largest = 0;
+  for (size_t rank = 0; rank < parts.size(); ++rank) {
+    if (static_cast<int>(rank) != but) largest = std::max(largest, parts[rank].bytes());
+  }
+  return largest;
+}
+
+// Whole cache lines of every type. At least two chunks, so that there is something to overlap.
+int64_t SegmentBytes(const Parts& parts) {
+  const int64_t half = (Largest(parts, -1) / 2 + 63) / 64 * 64;
+  const int64_t room = static_cast<int64_t>(kChunkBytes / parts.size()) / 64 * 64;
+  return std::min(half, room);
+}
+
+// A chunk carries a segment of every part but the giver's own.
+class ChunkedReducescatter : public StagedExchange {
  public:
   ChunkedReducescatter(Board* board, const Reduction& reduction, Parts parts)
-      : board_(board),
-        operation_(board->NextOperation()),
+      : ChunkedReducescatter(board, reduction, SegmentBytes(parts), std::move(parts)) {}
+
+ private:
+  ChunkedReducescatter(Board* board, const Reduction& reduction, int64_t segment_bytes, Parts parts)
+      : StagedExchange(board, CountChunks(Largest(parts, -1), segment_bytes),
+                       CountChunks(Largest(parts, board->rank()), segment_bytes),
+                       CountChunks(parts[board->rank()].bytes(), segment_bytes)),
         reduction_(reduction),
         parts_(std::move(parts)),
         element_(static_cast<int64_t>(SizeOf(reduction.dtype))),
-        segment_bytes_(SegmentBytes(parts_)),
-        sources_(static_cast<size_t>(board->size())) {
-    for (int rank = 0; rank < board->size(); ++rank) {
-      const auto segments =
-          static_cast<uint64_t>((parts_[rank].bytes() + segment_bytes_ - 1) / segment_bytes_);
-      uint64_t& most = rank == board->rank() ? own_chunks_ : other_chunks_;
-      most = std::max(most, segments);
-    }
-    first_ = board->NextChunks(Chunks());
-  }
-
-  Step Advance() override {
-    if (!begun_) {
-      if (!board_->MayBegin(operation_)) return Step::kBlocked;
-      board_->Begin(operation_);
-      begun_ = true;
-    }
-    // Nobody reads a result here; chunks with nothing of the others' are not copied, chunks with nothing of
-    // the own part not taken.
-    Skip(Phase::kReduced, first_);
-    Skip(Phase::kCopied, first_ + other_chunks_);
-    Skip(Phase::kTaken, first_ + own_chunks_);
-    // What gives staging back to others comes first.
-    if (Reduce() || CopyIn()) {
-      failpoint::Hit("chunk");
-      return Step::kProgressed;
-    }
-    return board_->AllHave(Phase::kTaken, first_ + Chunks()) ? Step::kDone : Step::kBlocked;
-  }
-
- private:
-  // Whole cache lines of every type. At least two chunks, so that there is something to overlap.
-  static int64_t SegmentBytes(const Parts& parts) {
-    int64_t largest = 0;
-    for (const PieceStream& part : parts) largest = std::max(largest, part.bytes());
-    const int64_t half = (largest / 2 + 63) / 64 * 64;
-    const int64_t room = static_cast<int64_t>(kChunkBytes / parts.size()) / 64 * 64;
-    return std::min(half, room);
-  }
-
-  uint64_t Chunks() const { return std::max(own_chunks_, other_chunks_); }
-
-  // Passes the rest of the operation in a phase that has nothing left to do here.
-  void Skip(Phase phase, uint64_t from) {
-    const uint64_t end = first_ + Chunks();
-    if (from != end && board_->Mine(phase) == from) board_->Post(phase, end);
-  }
+        segment_bytes_(segment_bytes),
+        sources_(static_cast<size_t>(board->size())) {}
 
   // The bounds of segment `chunk` in a part.
   std::pair<int64_t, int64_t> Segment(const PieceStream& part, uint64_t chunk) const {
@@ -129,52 +106,36 @@ class ChunkedReducescatter : public StepMachine {
     return {std::min(begin, part.bytes()), std::min(begin + segment_bytes_, part.bytes())};
   }
 
-  // Where the segments of `receiver` lie in the staging of `rank`.
-  std::byte* Staging(int rank, uint64_t chunk, int receiver) const {
-    return board_->Staging(rank, first_ + chunk) + segment_bytes_ * receiver;
-  }
-
-  bool CopyIn() {
-    if (copied_ == other_chunks_ || board_->Mine(Phase::kCopied) != first_ + copied_) return false;
-    if (!board_->MayStage(first_ + copied_)) return false;
-    for (int receiver = 0; receiver < board_->size(); ++receiver) {
-      if (receiver == board_->rank()) continue;
-      const auto [begin, end] = Segment(parts_[receiver], copied_);
-      parts_[receiver].Pack(begin, end, Staging(board_->rank(), copied_, receiver));
+  void Stage(uint64_t chunk, std::byte* staging) override {
+    for (int receiver = 0; receiver < size(); ++receiver) {
+      if (receiver == rank()) continue;
+      const auto [begin, end] = Segment(parts_[receiver], chunk);
+      parts_[receiver].Pack(begin, end, staging + segment_bytes_ * receiver);
     }
-    board_->Post(Phase::kCopied, first_ + ++copied_);
-    return true;
   }
 
-  bool Reduce() {
-    if (reduced_ == own_chunks_ || board_->Mine(Phase::kTaken) != first_ + reduced_) return false;
-    if (!board_->AllHave(Phase::kCopied, first_ + reduced_ + 1)) return false;
-    const PieceStream& own = parts_[board_->rank()];
-    const auto [begin, end] = Segment(own, reduced_);
-    own.ForEach(begin, end, [this](const std::byte* input, std::byte* output, int64_t at, int64_t bytes) {
-      for (int rank = 0; rank < board_->size(); ++rank) {
-        sources_[rank] = rank == board_->rank() ? input : Staging(rank, reduced_, board_->rank()) + at;
+  Taken Take(uint64_t chunk) override {
+    for (int giver = 0; giver < size(); ++giver) {
+      if (giver != rank() && !HasStaged(giver, chunk)) return Taken::kNothing;
+    }
+    const PieceStream& own = parts_[rank()];
+    const auto [begin, end] = Segment(own, chunk);
+    const int64_t place = segment_bytes_ * rank();
+    own.ForEach(begin, end, [&](const std::byte* input, std::byte* output, int64_t at, int64_t bytes) {
+      for (int giver = 0; giver < size(); ++giver) {
+        sources_[giver] = giver == rank() ? input : Staging(giver, chunk) + place + at;
       }
       void* destination = output;
-      kernels::Reduce(reduction_, sources_.data(), board_->size(), &destination, 1, bytes / element_);
+      kernels::Reduce(reduction_, sources_.data(), size(), &destination, 1, bytes / element_);
     });
-    board_->Post(Phase::kTaken, first_ + ++reduced_);
-    return true;
+    return Taken::kAll;
   }
 
-  Board* const board_;
-  const uint64_t operation_;
   const Reduction reduction_;
   const Parts parts_;
   const int64_t element_;
   const int64_t segment_bytes_;
   std::vector<const void*> sources_;
-  uint64_t own_chunks_ = 0;
-  uint64_t other_chunks_ = 0;  // of the largest part of another rank
-  uint64_t first_ = 0;         // number of the first chunk on the board
-  bool begun_ = false;
-  uint64_t copied_ = 0;   // chunks with all of the others' segments staged
-  uint64_t reduced_ = 0;  // segments of the own part
 };
 
 }  // namespace

@@ -26,8 +26,8 @@ struct AutotuneOptions {
   std::vector<int64_t> windows_us;
   std::vector<int64_t> direct_bytes;
   int64_t warmup_samples = 3;
-  int64_t search_samples = 20;
-  double noise = 0.8;  // variance of a score, where that of all scores is 1
+  int64_t search_samples = 20;  // those of the contest come on top
+  double noise = 0.8;           // variance of a score, where that of all scores is 1
 };
 
 // The search for the values under which a job moves most bytes in a microsecond. Pure: scores go in, values
@@ -52,7 +52,7 @@ class Autotune {
 
   // Samples taken so far, the warm-up among them.
   int64_t samples() const { return samples_; }
-  // What has the highest mean score so far; the start if nothing has any.
+  // What has the highest mean score so far; the start if nothing has any; when done, what stays.
   const Tuned& best() const;
 
  private:

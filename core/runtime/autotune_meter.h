@@ -12,9 +12,9 @@ namespace hvd {
 //
 // Training repeats itself, and its own computing is part of the time between two operations, so only whole
 // repetitions can be compared. A *step* lasts from one appearance of the *anchor* to the next. The anchor is
-// the largest operation that has come back (of equals the first to do so): a gradient, which comes once a step,
-// and not a metric, which may come often, nor what is broadcast once at the beginning. The first step after a
-// restart is dropped: some of it ran before.
+// the largest operation that has come back (of equals the first to do so): a gradient, which comes once a
+// step, and not a metric, which may come often, nor what is broadcast once at the beginning. The first step
+// after a restart is dropped: some of it ran before.
 //
 // While nothing that comes back has a cached id (unnamed operations, no cache) a step is what comes within
 // kTimedStepUs.

@@ -1,8 +1,8 @@
 #include "runtime/autotune_run.h"
 
+#include <algorithm>
 #include <optional>
 #include <sstream>
-#include <utility>
 
 #include "base/log.h"
 #include "runtime/autotune_space.h"
@@ -12,12 +12,14 @@ namespace hvd {
 namespace {
 
 constexpr double kMebibyte = 1 << 20;
+// One choice takes time by the cube of the samples, and all other operations wait for it.
+constexpr int64_t kMostSearchSamples = 200;
 constexpr char kColumns[] = "sample,fusion_threshold_mb,window_ms,direct_bytes,score_bytes_per_us,best\n";
 
 AutotuneOptions OptionsFrom(const AutotuneSettings& settings, const Tuned& start) {
   AutotuneOptions options = SearchSpace(start, settings.longest_window_us);
   options.warmup_samples = settings.warmup_samples;
-  options.search_samples = settings.search_samples;
+  options.search_samples = std::min(settings.search_samples, kMostSearchSamples);
   options.noise = settings.noise;
   return options;
 }
@@ -46,7 +48,7 @@ bool AutotuneRun::Add(uint32_t id, int64_t bytes, int64_t now_us) {
   if (!score) return false;
   const Tuned measured = search_.values();
   search_.Add(*score);
-  Log(measured, *score);
+  Record(measured, *score);
   if (search_.values() == measured) return false;
   meter_.Restart();
   return true;
@@ -55,14 +57,14 @@ bool AutotuneRun::Add(uint32_t id, int64_t bytes, int64_t now_us) {
 void AutotuneRun::Open(const std::string& path) {
   log_.reset(fopen(path.c_str(), "we"));
   if (log_ == nullptr) {
-    hvd::Log(LogLevel::kWarning, "HOROVOD_AUTOTUNE_LOG: " + path + " cannot be written");
+    Log(LogLevel::kWarning, "HOROVOD_AUTOTUNE_LOG: " + path + " cannot be written");
     return;
   }
   Write(kColumns);
 }
 
 // The last line has no score: it holds the values that stay.
-void AutotuneRun::Log(const Tuned& measured, double score) {
+void AutotuneRun::Record(const Tuned& measured, double score) {
   Write(Line(search_.samples(), measured, score, search_.best() == measured));
   if (search_.done()) Write(Line(search_.samples(), search_.values(), std::nullopt, true));
 }
@@ -70,7 +72,7 @@ void AutotuneRun::Log(const Tuned& measured, double score) {
 void AutotuneRun::Write(const std::string& line) {
   if (log_ == nullptr) return;
   if (fputs(line.c_str(), log_.get()) >= 0 && fflush(log_.get()) == 0) return;
-  hvd::Log(LogLevel::kWarning, "HOROVOD_AUTOTUNE_LOG cannot be written any more");
+  Log(LogLevel::kWarning, "HOROVOD_AUTOTUNE_LOG cannot be written any more");
   log_.reset();
 }
 

@@ -16,17 +16,18 @@ struct AutotuneSettings {
   int64_t search_samples = 20;
   double noise = 0.8;
   int64_t longest_window_us = 1000;  // also where it starts
-  std::string log;  // path; empty = none
+  std::string log;                   // path; empty = none
 };
 
-// Tuning on live traffic, on the rank of the sequencer: the meter's scores go to the search and, with what they
-// are scores of, to a file of comma-separated values.
+// Tuning on live traffic, on the rank of the sequencer: the meter's scores go to the search and, with what
+// they are scores of, to a file of comma-separated values.
 class AutotuneRun {
  public:
   // A log that cannot be written is warned about once and forgotten.
   AutotuneRun(const AutotuneSettings& settings, const Tuned& start);
 
   const Tuned& values() const { return search_.values(); }
+  bool done() const { return search_.done(); }
   int64_t samples() const { return search_.samples(); }
 
   // See AutotuneMeter::Add. True: the values have changed.
@@ -34,7 +35,7 @@ class AutotuneRun {
 
  private:
   void Open(const std::string& path);
-  void Log(const Tuned& measured, double score);
+  void Record(const Tuned& measured, double score);
   void Write(const std::string& line);
 
   Autotune search_;

@@ -7,7 +7,7 @@ namespace hvd {
 
 namespace {
 
-constexpr double kLeastNoise = 1e-9;
+constexpr double kLeastNoise = 1e-6;
 
 }  // namespace
 

@@ -17,8 +17,8 @@ class GaussianProcess {
     double deviation;  // of the value itself, without the noise of measuring it
   };
 
-  // `noise` is the variance of one measurement. It is at least 1e-9, or equal points could not be told apart
-  // from a singular matrix.
+  // `noise` is the variance of one measurement. It is at least 1e-6, or two measurements of one point would
+  // make the matrix singular.
   GaussianProcess(double length_scale, double noise);
 
   void Fit(std::vector<Point> points, const std::vector<double>& values);

@@ -146,6 +146,7 @@ void ProcessSet::Tune(const std::vector<Decided>& decided, Micros now) {
   }
   counters_->autotune_samples.store(static_cast<uint64_t>(autotune_->samples()), std::memory_order_relaxed);
   if (changed) UseTuned();
+  if (autotune_->done()) autotune_.reset();
 }
 
 // A batch closes when it fills one collective. Whoever is blocked never waits longer than without tuning.

@@ -72,7 +72,7 @@ class ProcessSet {
   Member member_;
   std::optional<negotiate::Sequencer> sequencer_;
   Policy policy_;                        // of the sequencer
-  std::optional<AutotuneRun> autotune_;  // likewise, if asked for
+  std::optional<AutotuneRun> autotune_;  // likewise, while it tunes
   Executor executor_;
   std::string scratch_;  // message bytes, reused
 };

@@ -13,6 +13,7 @@ namespace hvd::test {
 struct AllreduceCase {
   Reduction reduction;
   bool in_place = false;
+  int64_t direct_bytes = -1;
   std::vector<std::vector<Bytes>> inputs;   // [rank][piece]
   std::vector<std::vector<Bytes>> outputs;  // [rank][piece]
 
@@ -79,6 +80,7 @@ inline void RunAllreduces(Medium medium, int ranks, std::vector<AllreduceCase>* 
       CollectiveSpec spec;
       spec.sequence = sequence++;
       spec.reduction = c.reduction;
+      spec.direct_bytes = c.direct_bytes;
       spec.pieces = c.Pieces(r);
       ASSERT_OK(rank.Run(backend, spec));
     }

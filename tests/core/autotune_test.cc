@@ -12,15 +12,15 @@
 namespace hvd {
 namespace {
 
-// A training loop as a formula: tensors become ready one after another, batches cost a negotiation, collectives
-// a start, and the last batch of a step waits for the silence after it.
+// A training loop as a formula: tensors become ready one after another, batches cost a negotiation,
+// collectives a start, and the last batch of a step waits for the silence after it.
 struct Landscape {
   double tensors, bytes;           // of a step
   double gap_us;                   // between two tensors
   double batch_us, collective_us;  // for each
   double bytes_per_us;
-  double cache_bytes;    // collectives above fall out of the cache
-  double direct_bytes;   // best crossover
+  double cache_bytes;     // collectives above fall out of the cache
+  double direct_bytes;    // best crossover
   double crossover_loss;  // share of time lost for each factor of two away from it
 
   explicit Landscape(std::mt19937* random) {
@@ -48,7 +48,8 @@ struct Landscape {
     const double collectives = threshold > 0 ? std::max(batches, std::min(tensors, filled)) : tensors;
     const double spill = 1 + 0.3 * std::max(0.0, std::log2(bytes / collectives / cache_bytes)) / 4;
     const double away = std::abs(std::log2(static_cast<double>(values.direct_bytes) / direct_bytes));
-    const double time = window + batches * batch_us + collectives * collective_us + bytes / bytes_per_us * spill;
+    const double time =
+        window + batches * batch_us + collectives * collective_us + bytes / bytes_per_us * spill;
     return bytes / (time * (1 + crossover_loss * away));
   }
 };
@@ -110,6 +111,78 @@ TEST(Autotune, TheDefaultNumberOfSamplesIsAlmostAsGood) {
          static_cast<long long>(samples));
   EXPECT_TRUE(reached >= 95);
   EXPECT_TRUE(samples <= 30);
+}
+
+TEST(Autotune, DropsTheWarmUpAndMeasuresTheStart) {
+  AutotuneOptions options = FromTheWorstStart();
+  options.warmup_samples = 4;
+  options.search_samples = 3;
+  Autotune tuner(options);
+  for (int sample = 0; sample < 4; ++sample) {
+    EXPECT_TRUE(tuner.values() == options.start);
+    tuner.Add(1e9);  // were it counted, the start would win
+  }
+  EXPECT_TRUE(tuner.values() == options.start);
+  tuner.Add(1.0);
+  EXPECT_FALSE(tuner.values() == options.start);
+  while (!tuner.done()) tuner.Add(tuner.values() == options.start ? 1.0 : 2.0);
+  EXPECT_FALSE(tuner.values() == options.start);
+  EXPECT_EQ(tuner.samples(), int64_t{4 + 3 + 3 * 2});
+}
+
+// One lucky score does not win.
+TEST(Autotune, TheBestAreMeasuredAgain) {
+  AutotuneOptions options = FromTheWorstStart();
+  options.warmup_samples = 0;
+  options.search_samples = 6;
+  Autotune tuner(options);
+  std::vector<Tuned> tried;
+  while (!tuner.done()) {
+    const bool again = std::find(tried.begin(), tried.end(), tuner.values()) != tried.end();
+    const bool lucky = tried.size() == 2 && !again;
+    tried.push_back(tuner.values());
+    tuner.Add(tuner.values() == tried[1] ? 1.5 : lucky ? 2.0 : 1.0);
+  }
+  EXPECT_TRUE(tuner.values() == tried[1]);
+}
+
+TEST(Autotune, NoSamplesMeansTheStartStays) {
+  AutotuneOptions options = FromTheWorstStart();
+  options.search_samples = 0;
+  Autotune tuner(options);
+  EXPECT_TRUE(tuner.done());
+  EXPECT_TRUE(tuner.values() == options.start);
+}
+
+TEST(Autotune, EqualScoresGiveEqualValues) {
+  Autotune one(FromTheWorstStart()), other(FromTheWorstStart());
+  std::mt19937 random(3);
+  while (!one.done()) {
+    const double score = 1 + static_cast<double>(random() % 1000);
+    one.Add(score);
+    other.Add(score);
+    EXPECT_TRUE(one.values() == other.values());
+  }
+  EXPECT_TRUE(other.done());
+}
+
+// Whatever is configured: it is a candidate itself, and lists are ascending and within their bounds.
+TEST(Autotune, TheSpaceHoldsTheStart) {
+  for (const int64_t threshold : {int64_t{0}, int64_t{1}, int64_t{70000}, int64_t{128} << 20}) {
+    for (const int64_t window : {0, 3, 50, 1000, 50000, 60000000}) {
+      const AutotuneOptions space = SearchSpace({threshold, window, 21845}, window);
+      const auto holds = [](const std::vector<int64_t>& values, int64_t value) {
+        return std::is_sorted(values.begin(), values.end()) &&
+               std::find(values.begin(), values.end(), value) != values.end();
+      };
+      EXPECT_EQ(space.start.fusion_threshold, std::min(threshold, int64_t{64} << 20));
+      EXPECT_TRUE(holds(space.thresholds, space.start.fusion_threshold));
+      EXPECT_TRUE(holds(space.windows_us, space.start.window_us));
+      EXPECT_TRUE(holds(space.direct_bytes, 21845));
+      EXPECT_TRUE(space.windows_us.back() <= std::min<int64_t>(window, 50000));
+      EXPECT_TRUE(Autotune(space).values() == space.start);
+    }
+  }
 }
 
 }  // namespace

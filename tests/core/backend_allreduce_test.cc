@@ -72,6 +72,24 @@ TEST(Allreduce, PiecesLargerThanTheStaging) {
   }
 }
 
+// Autotune moves the size up to which everybody reads everybody's input, between two operations.
+TEST(Allreduce, EitherAlgorithmAtAnySize) {
+  std::mt19937_64 random(6);
+  for (Medium medium : AllMedia()) {
+    for (int ranks : kRanks) {
+      std::vector<AllreduceCase> cases;
+      const Reduction reduction = MakeReduction(DataType::kFloat32, ReduceOp::kSum, ranks);
+      for (const int64_t elements : {0, 1, 14, 256, 257, 5000, 16384, 16385, 100'000}) {
+        for (const int64_t direct : {0, 1024, 64 << 10, 1 << 30}) {
+          cases.push_back(MakeAllreduce(reduction, ranks, {elements}, ValuesFor(medium), random));
+          cases.back().direct_bytes = direct;
+        }
+      }
+      RunAndCheck(medium, ranks, &cases);
+    }
+  }
+}
+
 // A power of two is exact in any order; what is not, must still be rounded only where the reference rounds.
 TEST(Allreduce, FactorsAreFoldedIn) {
   std::mt19937_64 random(4);

@@ -28,7 +28,10 @@ bool SameConfig(const Config& a, const Config& b) {
          a.stall_check_seconds == b.stall_check_seconds &&
          a.stall_shutdown_seconds == b.stall_shutdown_seconds && a.thread_affinity == b.thread_affinity &&
          a.failpoint == b.failpoint && a.heartbeat_seconds == b.heartbeat_seconds &&
-         a.peer_timeout_seconds == b.peer_timeout_seconds;
+         a.peer_timeout_seconds == b.peer_timeout_seconds && a.autotune == b.autotune &&
+         a.autotune_log == b.autotune_log && a.autotune_warmup_samples == b.autotune_warmup_samples &&
+         a.autotune_steps_per_sample == b.autotune_steps_per_sample &&
+         a.autotune_max_samples == b.autotune_max_samples && a.autotune_noise == b.autotune_noise;
 }
 
 TEST(config, NothingSetGivesTheDefaults) {
@@ -51,6 +54,9 @@ TEST(config, TheTableTellsTheDefaults) {
   config.log_hide_time = config.timeline_mark_cycles = config.stall_check_disable = true;
   config.stall_check_seconds = config.stall_shutdown_seconds = 3;
   config.heartbeat_seconds = config.peer_timeout_seconds = 4;
+  config.autotune = true;
+  config.autotune_warmup_samples = config.autotune_steps_per_sample = config.autotune_max_samples = 5;
+  config.autotune_noise = 0.5;
   ASSERT_OK(Read(shown, &config));
   EXPECT_TRUE(SameConfig(config, Config{}));
 }
@@ -87,6 +93,23 @@ TEST(config, ValuesAreRead) {
   EXPECT_EQ(c.peer_timeout_seconds, 1.0);
 }
 
+TEST(config, AutotuneIsRead) {
+  Config c;
+  ASSERT_OK(Read({{"HOROVOD_AUTOTUNE", "1"},
+                  {"HOROVOD_AUTOTUNE_LOG", "/tune.csv"},
+                  {"HOROVOD_AUTOTUNE_WARMUP_SAMPLES", "0"},
+                  {"HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE", "7"},
+                  {"HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES", "60"},
+                  {"HOROVOD_AUTOTUNE_GAUSSIAN_PROCESS_NOISE", "0.25"}},
+                 &c));
+  EXPECT_TRUE(c.autotune);
+  EXPECT_EQ(c.autotune_log, "/tune.csv");
+  EXPECT_EQ(c.autotune_warmup_samples, 0);
+  EXPECT_EQ(c.autotune_steps_per_sample, 7);
+  EXPECT_EQ(c.autotune_max_samples, 60);
+  EXPECT_EQ(c.autotune_noise, 0.25);
+}
+
 TEST(config, BadValuesNameTheVariableAndWhatIsAllowed) {
   const std::vector<std::array<std::string, 3>> bad = {
       {"HOROVOD_FUSION_THRESHOLD", "64MB", "integer"},
@@ -99,6 +122,11 @@ TEST(config, BadValuesNameTheVariableAndWhatIsAllowed) {
       {"HOROVOD_CYCLE_TIME", "nan", "milliseconds"},
       {"HOROVOD_CYCLE_TIME", "1 ", "milliseconds"},
       {"HOROVOD_TRANSPORT", "rdma", "auto, shm or tcp"},
+      {"HOROVOD_AUTOTUNE", "maybe", "0 or 1"},
+      {"HOROVOD_AUTOTUNE_WARMUP_SAMPLES", "-1", "integer"},
+      {"HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE", "0", "integer"},
+      {"HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES", "1e1", "integer"},
+      {"HOROVOD_AUTOTUNE_GAUSSIAN_PROCESS_NOISE", "1.01", "from 0 to 1"},
       {"HOROVOD_LOG_LEVEL", "loud", "trace, debug"},
       {"HOROVOD_LOG_HIDE_TIME", "2", "0 or 1"},
       {"HOROVOD_STALL_CHECK_TIME_SECONDS", "0", "seconds"},

@@ -1,10 +1,13 @@
 """The examples and the benchmarks as a user starts them: by the installed horovodrun, in real processes."""
 
+import csv
 import json
+import runpy
 import sys
 from pathlib import Path
 
 import pytest
+import torch
 from launch import ROOT, Launcher
 
 HOROVODRUN = Path(sys.executable).with_name("horovodrun")
@@ -46,8 +49,81 @@ def test_tutorial_learns():
     assert accuracies[-1] > 85
 
 
-def test_examples_are_short():
-    lengths = {path.name: len(path.read_text().splitlines()) for path in (ROOT / "examples").glob("*.py")}
+@pytest.mark.parametrize(
+    ("name", "processes", "said"),
+    [
+        ("torch_tensor_parallel.py", 4, "2 x 2 processes"),
+        ("torch_two_stage.py", 2, "2 process(es), 5 tables"),
+        ("torch_multi_task.py", 3, "rank 0 joined last"),
+    ],
+)
+def test_computes_what_one_process_computes(name, processes, said):
+    last = example(name, processes=processes).splitlines()[-1]
+    assert said in last
+    assert last.endswith("parameters equal to one process's")
+
+
+def inference_config(folder: Path, **changes: object) -> Path:
+    """The example's, with the output in ``folder``; a change to None leaves a key out."""
+    values = json.loads((ROOT / "examples" / "inference.json").read_text())
+    values |= {"output": str(folder / "predictions.csv"), **changes}
+    path = folder / "config.json"
+    path.write_text(json.dumps({key: value for key, value in values.items() if value is not None}))
+    return path
+
+
+def test_batch_inference_labels_every_sample_in_order(tmp_path):
+    config = inference_config(tmp_path, samples=100, features=6, classes=3, seed=5, batch=7)
+    assert "100 lines, equal to one process's" in example(
+        "torch_batch_inference.py", str(config), processes=3
+    )
+    with open(tmp_path / "predictions.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    samples = torch.randn(100, 6, generator=torch.Generator().manual_seed(5))
+    torch.manual_seed(5)
+    model = torch.nn.Sequential(torch.nn.Linear(6, 64), torch.nn.ReLU(), torch.nn.Linear(64, 3))
+    probabilities, labels = model(samples).softmax(dim=1).max(dim=1)
+    assert [int(row["sample"]) for row in rows] == list(range(100))
+    assert [int(row["label"]) for row in rows] == labels.tolist()
+    assert [float(row["probability"]) for row in rows] == pytest.approx(probabilities.tolist(), abs=1e-4)
+
+
+def test_batch_inference_refuses_a_config_on_every_rank(tmp_path):
+    config = inference_config(tmp_path, batch="many")
+    script = str(ROOT / "examples" / "torch_batch_inference.py")
+    launcher = Launcher()
+    done = launcher.finish(launcher.start("-np", "2", sys.executable, script, str(config)), 100)
+    assert (done.returncode, done.stdout) == (2, b"")
+    lines = [line for line in done.stderr.decode().splitlines() if line.startswith("[")]
+    complaint = f"{config}: 'batch' must be of type int, not 'many'"
+    assert sorted(lines) == [f"[{rank}]<stderr>:{complaint}" for rank in range(2)]
+    assert not (tmp_path / "predictions.csv").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"seed": None}, "key 'seed' is missing"),
+        ({"samples": True}, "'samples' must be of type int, not True"),
+        ({"samples": 0}, "'samples' must be at least 1, not 0"),
+        ({"sampels": 9}, "unknown key 'sampels'"),
+        ({"output": "/nowhere/at/all.csv"}, "no folder '/nowhere/at'"),
+    ],
+)
+def test_batch_inference_says_what_is_wrong_with_a_config(tmp_path, changes, complaint):
+    read_config = runpy.run_path(str(ROOT / "examples" / "torch_batch_inference.py"))["read_config"]
+    path = inference_config(tmp_path, **changes)
+    said = read_config(str(path))
+    assert said.startswith(f"{path}: ")
+    assert complaint in said
+    assert "\n" not in said
+
+
+def test_examples_are_short_and_listed():
+    paths = list((ROOT / "examples").glob("*.py"))
+    listed = (ROOT / "examples" / "README.md").read_text()
+    assert [path.name for path in paths if path.name not in listed] == []
+    lengths = {path.name: len(path.read_text().splitlines()) for path in paths}
     assert {"torch_digits.py", "torch_tutorial.py"} <= lengths.keys()
     assert max(lengths.values()) < 120
 

@@ -134,3 +134,17 @@ def test_large_everywhere(run_ranks, ranks: int, transport: str) -> None:
         arguments.append([[dtype], ["Sum", "Max"], [count], 1_000_003])
     for each in arguments:
         check_digests(run_ranks(ranks, ranks_large, each, env=env, timeout=300))
+
+
+def ranks_huge(count: int) -> int:
+    """In place, with a count that 32 bits do not hold."""
+    hvd.init()
+    return large_allreduce("int8", "Sum", count).numel()
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_more_than_two_to_the_31_elements(run_ranks, transport: str) -> None:
+    count = 2**31 + 5
+    results = run_ranks(2, ranks_huge, [count], env={"HOROVOD_TRANSPORT": transport}, timeout=300)
+    assert results == [count, count]

@@ -65,6 +65,23 @@ def test_options_become_variables() -> None:
     assert options.environment(parse_args(["-np", "2", "prog"])) == {}
 
 
+def test_autotune_becomes_variables() -> None:
+    line = (
+        "-np 2 --autotune --autotune-log-file tune.csv --autotune-warmup-samples 1 "
+        "--autotune-steps-per-sample 4 --autotune-bayes-opt-max-samples 30 "
+        "--autotune-gaussian-process-noise 0.25 prog"
+    )
+    assert options.environment(parse_args(line.split())) == {
+        "HOROVOD_AUTOTUNE": "1",
+        "HOROVOD_AUTOTUNE_LOG": "tune.csv",
+        "HOROVOD_AUTOTUNE_WARMUP_SAMPLES": "1",
+        "HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE": "4",
+        "HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES": "30",
+        "HOROVOD_AUTOTUNE_GAUSSIAN_PROCESS_NOISE": "0.25",
+    }
+    assert options.environment(parse_args(["-np", "2", "--no-autotune", "prog"])) == {"HOROVOD_AUTOTUNE": "0"}
+
+
 @pytest.mark.parametrize(
     ("line", "hint"),
     [
@@ -81,6 +98,8 @@ def test_options_become_variables() -> None:
         ("-np 2 --fusion-threshold-mb -1 prog", "--fusion-threshold-mb"),
         ("-np 2 --cycle-time-ms nan prog", "--cycle-time-ms"),
         ("-np 2 --log-level LOUD prog", "LOUD"),
+        ("-np 2 --autotune-gaussian-process-noise 1.5 prog", "from 0 to 1"),
+        ("-np 2 --autotune-steps-per-sample -1 prog", "--autotune-steps-per-sample"),
         ("-np 2 --start-timeout 0 prog", "at least 1 second"),
         ("-np 5 -H localhost:2,127.0.0.1:2 prog", "4 slots"),
         ("-np 1 -H far.example:2 prog", "this host only"),

@@ -28,6 +28,13 @@ def _number(text: str) -> str:
     return f"{value:g}"
 
 
+def _share(text: str) -> str:
+    value = float(text)
+    if not 0 <= value <= 1:
+        raise argparse.ArgumentTypeError(f"{text} is not a number from 0 to 1")
+    return f"{value:g}"
+
+
 _LEVELS = ("TRACE", "DEBUG", "INFO", "WARNING", "ERROR", "FATAL")
 
 
@@ -62,6 +69,31 @@ _TUNABLES = {
             "--cycle-time-ms", "HOROVOD_CYCLE_TIME", ("MS", _number), "silence that closes a batch, at most"
         ),
         Tunable("--cache-capacity", "HOROVOD_CACHE_CAPACITY", _COUNT, "tensors remembered (0: none)"),
+    ),
+    "autotune": (
+        Tunable("--autotune", "HOROVOD_AUTOTUNE", "1", "tune how tensors travel while the program runs"),
+        Tunable("--no-autotune", "HOROVOD_AUTOTUNE", "0", "do not (default)"),
+        Tunable(
+            "--autotune-log-file", "HOROVOD_AUTOTUNE_LOG", ("FILE", str), "write each sample to FILE (CSV)"
+        ),
+        Tunable(
+            "--autotune-warmup-samples", "HOROVOD_AUTOTUNE_WARMUP_SAMPLES", _COUNT, "samples dropped first"
+        ),
+        Tunable(
+            "--autotune-steps-per-sample", "HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE", _COUNT, "steps of a sample"
+        ),
+        Tunable(
+            "--autotune-bayes-opt-max-samples",
+            "HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES",
+            _COUNT,
+            "samples of the search",
+        ),
+        Tunable(
+            "--autotune-gaussian-process-noise",
+            "HOROVOD_AUTOTUNE_GAUSSIAN_PROCESS_NOISE",
+            ("SHARE", _share),
+            "how noisy samples are taken to be, from 0 to 1",
+        ),
     ),
     "timeline": (
         Tunable(
@@ -127,7 +159,6 @@ _UNAVAILABLE = {
         ["--mpi"],
         ["--jsrun"],
         ["--tcp"],
-        ["--autotune"],
         ["--hierarchical-allreduce"],
         ["--hierarchical-allgather"],
         ["--torus-allreduce"],
