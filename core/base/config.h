@@ -43,9 +43,9 @@ struct Config {
   double autotune_noise = 0.8;
   bool stall_check_disable = false;
   double stall_check_seconds = 10.0;
-  double stall_shutdown_seconds = 0.0;  // 0 = never
+  double stall_shutdown_seconds = 0.0;   // 0 = never
   double stall_deadlock_seconds = 60.0;  // 0 = never
-  std::vector<int> thread_affinity;     // a core per local rank; empty = anywhere
+  std::vector<int> thread_affinity;      // a core per local rank; empty = anywhere
   std::string failpoint;
   double heartbeat_seconds = 1.0;
   double peer_timeout_seconds = 6.0;

@@ -26,8 +26,8 @@ struct Transfer {
 // Moves bytes between two ranks. Not thread safe: used by whoever holds the progress lock.
 //
 // A frame that arrives before its receive is posted stays in the socket, and what follows it waits
-// (flow control for free). So all ranks must start the operations they share in one order per set,
-// and control and data need a transport each.
+// (flow control for free), unless another set waits for something behind it. So all ranks must start the
+// operations they share in one order per set, and control and data need a transport each.
 class Transport {
  public:
   virtual ~Transport() = default;

@@ -38,17 +38,18 @@ void Hub::Push(int from, int to, Frame frame) {
   Ring(to);
 }
 
-Hub::Result Hub::Pop(int from, int to, PostedRecvs* posted, Frame* frame, PostedRecv* recv) {
+Hub::Result Hub::Pop(int from, int to, Inbox* inbox, Frame* frame, PostedRecv* recv) {
   const std::lock_guard<std::mutex> lock(mutex_);
   Lane& lane = At(from, to);
   if (lane.frames.empty()) return gone_[from] ? Result::kGone : Result::kBlocked;
-  const bool wanted = posted->Take(lane.frames.front().tag, recv);
-  if (!wanted && !posted->Forgotten(lane.frames.front().tag)) return Result::kBlocked;
+  const FrameTag& tag = lane.frames.front().tag;
+  const bool wanted = inbox->Take(tag, recv);
+  if (!wanted && !inbox->Forgotten(tag) && !inbox->MustMakeWay(tag)) return Result::kBlocked;
   *frame = std::move(lane.frames.front());
   lane.frames.pop_front();
   lane.bytes -= frame->payload.size();
   Ring(from);
-  return wanted ? Result::kMoved : Result::kDiscarded;
+  return wanted ? Result::kMoved : Result::kEarly;
 }
 
 void Hub::Ring(int rank) {
@@ -72,11 +73,12 @@ void InprocTransport::Send(int peer, const FrameTag& tag, const void* data, size
 
 void InprocTransport::Recv(int peer, const FrameTag& tag, void* data, size_t capacity, Transfer* transfer) {
   if (!failure_.ok()) return;
-  peers_[peer].recvs.Add({tag, static_cast<std::byte*>(data), capacity, transfer});
+  const Status status = peers_[peer].inbox.Post({tag, static_cast<std::byte*>(data), capacity, transfer});
+  if (!status.ok()) failure_ = Lose(peer, status.message());
 }
 
 void InprocTransport::Forget(uint32_t set) {
-  for (Peer& peer : peers_) peer.recvs.Forget(set);
+  for (Peer& peer : peers_) peer.inbox.Forget(set);
 }
 
 Status InprocTransport::Progress(bool* moved) {
@@ -106,16 +108,21 @@ Status InprocTransport::PushSends(int peer, bool* moved) {
 }
 
 Status InprocTransport::PopRecvs(int peer, bool* moved) {
-  auto& recvs = peers_[peer].recvs;
-  while (!recvs.empty()) {
+  Inbox& inbox = peers_[peer].inbox;
+  while (inbox.waiting()) {
     Frame frame;
     PostedRecv recv;
-    const Hub::Result result = hub_->Pop(peer, rank_, &recvs, &frame, &recv);
+    const Hub::Result result = hub_->Pop(peer, rank_, &inbox, &frame, &recv);
     if (result == Hub::Result::kGone) return Gone(peer);
     if (result == Hub::Result::kBlocked) break;
     *moved = true;
-    if (result == Hub::Result::kDiscarded) continue;
-    if (frame.payload.size() > recv.capacity) return Lose(peer, "a frame is longer than its receive");
+    if (result == Hub::Result::kEarly) {
+      const Status parked = inbox.Park(frame.tag, std::move(frame.payload));
+      if (!parked.ok()) return Lose(peer, parked.message());
+      continue;
+    }
+    const Status fits = CheckFits(frame.payload.size(), recv);
+    if (!fits.ok()) return Lose(peer, fits.message());
     if (!frame.payload.empty()) std::memcpy(recv.data, frame.payload.data(), frame.payload.size());
     recv.transfer->bytes = frame.payload.size();
     recv.transfer->done = true;

@@ -7,7 +7,7 @@
 
 #include "base/waker.h"
 #include "transport/descriptor.h"
-#include "transport/posted.h"
+#include "transport/inbox.h"
 
 namespace hvd::inproc {
 
@@ -26,12 +26,12 @@ class Hub {
   void Join(int rank, const Waker& waker);
   void Leave(int rank);
 
-  enum class Result { kMoved, kDiscarded, kBlocked, kGone };
+  enum class Result { kMoved, kEarly, kBlocked, kGone };
   // Whether the lane takes another `bytes` now; it stays true until `from` pushes.
   Result Room(int from, int to, size_t bytes);
   void Push(int from, int to, Frame frame);
-  // Takes the oldest frame if `posted` waits for it; a frame nobody waits for stays and holds back the rest.
-  Result Pop(int from, int to, PostedRecvs* posted, Frame* frame, PostedRecv* recv);
+  // Takes the oldest frame if the inbox waits for it, or if it must make way (kEarly).
+  Result Pop(int from, int to, Inbox* inbox, Frame* frame, PostedRecv* recv);
 
  private:
   struct Lane {
@@ -66,7 +66,7 @@ class InprocTransport : public Transport {
  private:
   struct Peer {
     std::deque<PostedSend> sends;
-    PostedRecvs recvs;
+    Inbox inbox;
     bool ended = false;
   };
   Status PushSends(int peer, bool* moved);

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <string>
+#include <utility>
 
 namespace hvd::tcp {
 
@@ -45,7 +45,7 @@ Status Reader::Advance(int socket, size_t* budget, bool* more) {
 }
 
 Status Reader::TakeHeader(int socket, size_t* budget, bool* more) {
-  *more = !posted_.empty();
+  *more = inbox_.waiting();
   if (!*more) return Status::Ok();
   HVD_RETURN_IF_ERROR(Fill(socket, kPrefixBytes, budget, more));
   if (!*more) return Status::Ok();
@@ -56,35 +56,33 @@ Status Reader::TakeHeader(int socket, size_t* budget, bool* more) {
 }
 
 Status Reader::Match(bool* more) {
-  *more = posted_.Take(header_.tag, &recv_);
-  if (!*more) {
-    *more = posted_.Forgotten(header_.tag);
+  aside_ = !inbox_.Take(header_.tag, &recv_);
+  if (aside_) {
+    *more = inbox_.Forgotten(header_.tag) || inbox_.MustMakeWay(header_.tag);
     if (!*more) return Status::Ok();
-    Discard(header_.tag, header_.length);
+    SetAside();
   }
-  if (header_.length > recv_.capacity) {
-    return Status::Aborted("a frame of " + std::to_string(header_.length) + " bytes where at most " +
-                           std::to_string(recv_.capacity) + " are expected");
-  }
+  HVD_RETURN_IF_ERROR(CheckFits(header_.length, recv_));
   received_ = 0;
   state_ = State::kPayload;
-  if (header_.length == 0) Complete();
-  return Status::Ok();
+  return header_.length == 0 ? Complete() : Status::Ok();
 }
 
-void Reader::Discard(const FrameTag& tag, size_t bytes) {
-  waste_.resize(bytes);
-  recv_ = {tag, waste_.data(), bytes, &waste_transfer_};
+// The payload goes into memory of the reader's.
+void Reader::SetAside() {
+  aside_ = true;
+  aside_payload_.resize(header_.length);
+  recv_ = {header_.tag, aside_payload_.data(), header_.length, nullptr};
 }
 
 void Reader::Forget(uint32_t set) {
-  posted_.Forget(set);
+  inbox_.Forget(set);
   const bool arriving = state_ == State::kPayload || state_ == State::kSeal;
-  if (!arriving || recv_.tag.set != set) return;
+  if (!arriving || aside_ || recv_.tag.set != set) return;
   // A seal covers bytes where they lie, so what has come moves along.
-  const PostedRecv before = recv_;
-  Discard(before.tag, header_.length);
-  std::memcpy(recv_.data, before.data, received_);
+  const std::byte* before = recv_.data;
+  SetAside();
+  std::memcpy(recv_.data, before, received_);
   guard_.Move(recv_.data);
 }
 
@@ -110,14 +108,15 @@ Status Reader::TakeSeal(int socket, size_t* budget, bool* more) {
   const bool intact = guard_.Accepts(buffer_.get() + begin_);
   begin_ += kSealBytes;
   if (!intact) return Status::Aborted("corrupt frame payload");
-  Complete();
-  return Status::Ok();
+  return Complete();
 }
 
-void Reader::Complete() {
+Status Reader::Complete() {
+  state_ = State::kHeader;
+  if (aside_) return inbox_.Park(header_.tag, std::exchange(aside_payload_, {}));
   recv_.transfer->bytes = header_.length;
   recv_.transfer->done = true;
-  state_ = State::kHeader;
+  return Status::Ok();
 }
 
 Status Reader::Fill(int socket, size_t bytes, size_t* budget, bool* more) {

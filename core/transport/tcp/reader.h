@@ -3,23 +3,24 @@
 #include <memory>
 #include <vector>
 
-#include "transport/posted.h"
+#include "transport/inbox.h"
 #include "transport/tcp/frame.h"
 
 namespace hvd::tcp {
 
 // The receiving half of a connection: payloads go straight into the posted buffers. A frame whose receive
-// is not posted is held: its header is known, its payload and what follows stay in the socket.
+// is not posted is held: its header is known, its payload and what follows stay in the socket, until it must
+// make way (Inbox).
 class Reader {
  public:
   Reader(uint32_t generation, Guard guard);
 
-  void Post(const PostedRecv& recv) { posted_.Add(recv); }
+  Status Post(const PostedRecv& recv) { return inbox_.Post(recv); }
   void Forget(uint32_t set);  // see Transport
 
   // Whether bytes from the socket could be used now. Nothing is read before a receive is posted, so a peer
   // that closes after its last frame is no error to who expects no more of it.
-  bool wants() const { return state_ == State::kHeader ? !posted_.empty() : state_ != State::kHeld; }
+  bool wants() const { return state_ == State::kHeader ? inbox_.waiting() : state_ != State::kHeld; }
 
   // Receives at most about `budget` bytes without waiting.
   Status Progress(int socket, size_t budget, bool* moved);
@@ -31,10 +32,10 @@ class Reader {
   Status Advance(int socket, size_t* budget, bool* more);
   Status TakeHeader(int socket, size_t* budget, bool* more);
   Status Match(bool* more);
-  void Discard(const FrameTag& tag, size_t bytes);
+  void SetAside();
   Status TakePayload(int socket, size_t* budget, bool* more);
   Status TakeSeal(int socket, size_t* budget, bool* more);
-  void Complete();
+  Status Complete();
 
   // Reads into `payload` first and then ahead into the buffer.
   Status Read(int socket, std::byte* payload, size_t bytes, size_t* budget, size_t* got, bool* more);
@@ -43,7 +44,7 @@ class Reader {
 
   const uint32_t generation_;
   Guard guard_;
-  PostedRecvs posted_;
+  Inbox inbox_;
   State state_ = State::kHeader;
 
   // Bytes read ahead: small frames arrive many at a time.
@@ -53,8 +54,9 @@ class Reader {
 
   FrameHeader header_;
   PostedRecv recv_{};
-  std::vector<std::byte> waste_;  // where discarded payloads go
-  Transfer waste_transfer_;
+  // Where a payload goes that has no receive: it is parked, or belongs to a set that is no more.
+  bool aside_ = false;
+  std::vector<std::byte> aside_payload_;
   size_t received_ = 0;  // of the payload
 };
 

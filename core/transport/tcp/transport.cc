@@ -88,7 +88,8 @@ void TcpTransport::Send(int peer, const FrameTag& tag, const void* data, size_t 
 void TcpTransport::Recv(int peer, const FrameTag& tag, void* data, size_t capacity, Transfer* transfer) {
   Connection* connection = Find(peer);
   if (connection == nullptr) return;
-  connection->reader.Post({tag, static_cast<std::byte*>(data), capacity, transfer});
+  const Status status = connection->reader.Post({tag, static_cast<std::byte*>(data), capacity, transfer});
+  if (!status.ok()) Fail(peer, {Code::kAborted, status.message()});
 }
 
 void TcpTransport::Forget(uint32_t set) {

@@ -2,7 +2,7 @@
 
 #include <deque>
 
-#include "transport/posted.h"
+#include "transport/inbox.h"
 #include "transport/tcp/frame.h"
 
 struct msghdr;

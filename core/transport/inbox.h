@@ -1,0 +1,113 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <deque>
+#include <string>
+#include <vector>
+
+#include "transport/transport.h"
+
+namespace hvd {
+
+struct PostedSend {
+  FrameTag tag;
+  const std::byte* data;
+  size_t bytes;
+  Transfer* transfer;
+};
+
+struct PostedRecv {
+  FrameTag tag;
+  std::byte* data;
+  size_t capacity;
+  Transfer* transfer;
+};
+
+inline Status CheckFits(size_t bytes, const PostedRecv& recv) {
+  if (bytes <= recv.capacity) return Status::Ok();
+  return Status::Aborted("a frame of " + std::to_string(bytes) + " bytes where at most " +
+                         std::to_string(recv.capacity) + " are expected");
+}
+
+// What is expected of one peer, and what came before it was.
+//
+// A frame that nothing is posted for stays in the socket, which is flow control for free, unless another set
+// waits for something behind it: then it is parked here. Otherwise sets that share links could wait for each
+// other in a circle. Sets keep their own order, so nothing behind a frame of a set can be missing to that
+// set. All members have submitted an operation before any of its frames is sent, so what is parked is never
+// more than the operations that this rank has in flight.
+class Inbox {
+ public:
+  // Frames mostly arrive in the order of posting, so a scan from the front ends at once.
+  bool waiting() const { return !posted_.empty(); }
+
+  Status Post(const PostedRecv& recv) {
+    const auto early = std::find_if(parked_.begin(), parked_.end(),
+                                    [&](const Parcel& parcel) { return parcel.tag == recv.tag; });
+    if (early == parked_.end()) {
+      posted_.push_back(recv);
+      return Status::Ok();
+    }
+    const Status status = Deliver(early->payload, recv);
+    parked_.erase(early);
+    return status;
+  }
+
+  // Removes the receive that waits for `tag`; false when there is none.
+  bool Take(const FrameTag& tag, PostedRecv* out) {
+    const auto match =
+        std::find_if(posted_.begin(), posted_.end(), [&](const auto& r) { return r.tag == tag; });
+    if (match == posted_.end()) return false;
+    *out = *match;
+    posted_.erase(match);
+    return true;
+  }
+
+  // Whether a frame that nothing is posted for must make way for what comes behind it.
+  bool MustMakeWay(const FrameTag& tag) const {
+    return std::any_of(posted_.begin(), posted_.end(),
+                       [&](const PostedRecv& recv) { return recv.tag.set != tag.set; });
+  }
+
+  // A frame that made way; its receive may have been posted since.
+  Status Park(const FrameTag& tag, std::vector<std::byte> payload) {
+    PostedRecv recv;
+    if (Forgotten(tag)) return Status::Ok();
+    if (Take(tag, &recv)) return Deliver(payload, recv);
+    parked_.push_back({tag, std::move(payload)});
+    return Status::Ok();
+  }
+
+  // Drops what concerns a set, and says from then on that its frames are to be discarded.
+  void Forget(uint32_t set) {
+    const auto of_set = [set](const auto& item) { return item.tag.set == set; };
+    posted_.erase(std::remove_if(posted_.begin(), posted_.end(), of_set), posted_.end());
+    parked_.erase(std::remove_if(parked_.begin(), parked_.end(), of_set), parked_.end());
+    forgotten_.push_back(set);
+  }
+  bool Forgotten(const FrameTag& tag) const {
+    return std::find(forgotten_.begin(), forgotten_.end(), tag.set) != forgotten_.end();
+  }
+
+ private:
+  struct Parcel {
+    FrameTag tag;
+    std::vector<std::byte> payload;
+  };
+
+  static Status Deliver(const std::vector<std::byte>& payload, const PostedRecv& recv) {
+    HVD_RETURN_IF_ERROR(CheckFits(payload.size(), recv));
+    if (!payload.empty()) std::memcpy(recv.data, payload.data(), payload.size());
+    recv.transfer->bytes = payload.size();
+    recv.transfer->done = true;
+    return Status::Ok();
+  }
+
+  std::deque<PostedRecv> posted_;
+  std::deque<Parcel> parked_;
+  std::vector<uint32_t> forgotten_;
+};
+
+}  // namespace hvd
