@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "base/failpoint.h"
 #include "collective/alltoall_parts.h"
 #include "collective/piece_stream.h"
+#include "collective/staged_exchange.h"
 #include "collective/straight_copy.h"
 
 namespace hvd {
@@ -85,89 +85,50 @@ class InlineAlltoall : public StepMachine {
 
 constexpr int64_t kChunk = static_cast<int64_t>(kChunkBytes);
 
-uint64_t ChunksUpTo(int64_t end) { return static_cast<uint64_t>((end + kChunk - 1) / kChunk); }
+// Up to here the chunks of the other ranks have something for this one.
+uint64_t ChunksNeeded(const Streams& streams) {
+  int64_t last = 0;
+  for (const Incoming& part : streams.incoming) {
+    if (part.begin != part.end) last = std::max(last, part.end);
+  }
+  return CountChunks(last);
+}
 
-class ChunkedAlltoall : public StepMachine {
+class ChunkedAlltoall : public StagedExchange {
  public:
-  ChunkedAlltoall(Board* board, Streams streams)
-      : board_(board),
-        operation_(board->NextOperation()),
-        streams_(std::move(streams)),
-        chunks_(ChunksUpTo(*std::max_element(streams_.ends.begin(), streams_.ends.end()))),
-        own_chunks_(ChunksUpTo(streams_.outgoing.bytes())),
-        first_(board->NextChunks(chunks_)) {
-    for (const Incoming& part : streams_.incoming) {
-      if (part.begin != part.end) last_taken_ = std::max(last_taken_, ChunksUpTo(part.end));
-    }
-  }
-
-  Step Advance() override {
-    if (!begun_) {
-      if (!board_->MayBegin(operation_)) return Step::kBlocked;
-      board_->Begin(operation_);
-      begun_ = true;
-    }
-    // Nothing is reduced, nothing copied after the own stream's end, nothing taken after the last own part.
-    Skip(Phase::kReduced, first_);
-    Skip(Phase::kCopied, first_ + own_chunks_);
-    Skip(Phase::kTaken, first_ + last_taken_);
-    if (Take() || CopyIn()) {
-      failpoint::Hit("chunk");
-      return Step::kProgressed;
-    }
-    if (streams_.own.Next()) return Step::kProgressed;
-    return board_->AllHave(Phase::kTaken, first_ + chunks_) ? Step::kDone : Step::kBlocked;
-  }
+  ChunkedAlltoall(Board* board, Streams streams, int64_t longest)
+      : StagedExchange(board, CountChunks(longest), CountChunks(streams.outgoing.bytes()),
+                       ChunksNeeded(streams)),
+        streams_(std::move(streams)) {}
 
  private:
-  // Passes the rest of the operation in a phase that has nothing left to do here.
-  void Skip(Phase phase, uint64_t from) {
-    const uint64_t end = first_ + chunks_;
-    if (from != end && board_->Mine(phase) == from) board_->Post(phase, end);
+  void Stage(uint64_t chunk, std::byte* staging) override {
+    const int64_t begin = static_cast<int64_t>(chunk) * kChunk;
+    streams_.outgoing.Pack(begin, std::min(begin + kChunk, streams_.outgoing.bytes()), staging);
   }
 
-  bool CopyIn() {
-    if (copied_ == own_chunks_ || board_->Mine(Phase::kCopied) != first_ + copied_) return false;
-    if (!board_->MayStage(first_ + copied_)) return false;
-    const int64_t begin = static_cast<int64_t>(copied_) * kChunk;
-    const int64_t end = std::min(begin + kChunk, streams_.outgoing.bytes());
-    streams_.outgoing.Pack(begin, end, board_->Staging(board_->rank(), first_ + copied_));
-    board_->Post(Phase::kCopied, first_ + ++copied_);
-    return true;
-  }
-
-  // Takes what one rank has for this one in the oldest chunk not yet taken.
-  bool Take() {
-    if (taken_ == last_taken_ || board_->Mine(Phase::kTaken) != first_ + taken_) return false;
-    const int64_t chunk_begin = static_cast<int64_t>(taken_) * kChunk;
-    for (bool copied = false; next_ < board_->size() && !copied; ++next_) {
+  // What one rank has for this one.
+  Taken Take(uint64_t chunk) override {
+    const int64_t chunk_begin = static_cast<int64_t>(chunk) * kChunk;
+    for (bool copied = false; next_ < size() && !copied; ++next_) {
       const Incoming& part = streams_.incoming[next_];
       const int64_t begin = std::max(chunk_begin, part.begin);
       const int64_t end = std::min(chunk_begin + kChunk, part.end);
       if (begin >= end) continue;
-      if (!board_->Has(next_, Phase::kCopied, first_ + taken_ + 1)) return false;
+      if (!HasStaged(next_, chunk)) return Taken::kNothing;
       part.outputs.Unpack(begin - part.begin, end - part.begin,
-                          board_->Staging(next_, first_ + taken_) + (begin - chunk_begin));
+                          Staging(next_, chunk) + (begin - chunk_begin));
       copied = true;
     }
-    if (next_ == board_->size()) {
-      next_ = 0;
-      board_->Post(Phase::kTaken, first_ + ++taken_);
-    }
-    return true;
+    if (next_ < size()) return Taken::kPart;
+    next_ = 0;
+    return Taken::kAll;
   }
 
-  Board* const board_;
-  const uint64_t operation_;
+  bool WorkAlone() override { return streams_.own.Next(); }
+
   Streams streams_;
-  const uint64_t chunks_;      // of the longest stream
-  const uint64_t own_chunks_;  // of the own stream
-  const uint64_t first_;       // number of the first chunk on the board
-  uint64_t last_taken_ = 0;    // up to here the others' chunks have something for this rank
-  bool begun_ = false;
-  uint64_t copied_ = 0;  // own chunks staged
-  uint64_t taken_ = 0;   // chunks of which everything is taken
-  int next_ = 0;         // whose chunk taken_ is the next to look at
+  int next_ = 0;  // whose part of the chunk is the next to look at
 };
 
 }  // namespace
@@ -176,7 +137,7 @@ std::unique_ptr<StepMachine> MakeWindowAlltoall(Board* board, const CollectiveSp
   Streams streams(AlltoallParts(spec, board->rank(), board->size()), board->rank());
   const int64_t longest = *std::max_element(streams.ends.begin(), streams.ends.end());
   if (longest <= board->inline_bytes()) return std::make_unique<InlineAlltoall>(board, std::move(streams));
-  return std::make_unique<ChunkedAlltoall>(board, std::move(streams));
+  return std::make_unique<ChunkedAlltoall>(board, std::move(streams), longest);
 }
 
 }  // namespace hvd

@@ -86,10 +86,6 @@ int64_t SegmentBytes(const Parts& parts) {
 // A chunk carries a segment of every part but the giver's own.
 class ChunkedReducescatter : public StagedExchange {
  public:
-  ChunkedReducescatter(Board* board, const Reduction& reduction, Parts parts)
-      : ChunkedReducescatter(board, reduction, SegmentBytes(parts), std::move(parts)) {}
-
- private:
   ChunkedReducescatter(Board* board, const Reduction& reduction, int64_t segment_bytes, Parts parts)
       : StagedExchange(board, CountChunks(Largest(parts, -1), segment_bytes),
                        CountChunks(Largest(parts, board->rank()), segment_bytes),
@@ -100,6 +96,7 @@ class ChunkedReducescatter : public StagedExchange {
         segment_bytes_(segment_bytes),
         sources_(static_cast<size_t>(board->size())) {}
 
+ private:
   // The bounds of segment `chunk` in a part.
   std::pair<int64_t, int64_t> Segment(const PieceStream& part, uint64_t chunk) const {
     const int64_t begin = static_cast<int64_t>(chunk) * segment_bytes_;
@@ -148,7 +145,8 @@ std::unique_ptr<StepMachine> MakeWindowReducescatter(Board* board, const Collect
   if (bytes <= static_cast<int64_t>(kSlotBytes)) {
     return std::make_unique<InlineReducescatter>(board, spec.reduction, std::move(parts), bytes);
   }
-  return std::make_unique<ChunkedReducescatter>(board, spec.reduction, std::move(parts));
+  const int64_t segment_bytes = SegmentBytes(parts);
+  return std::make_unique<ChunkedReducescatter>(board, spec.reduction, segment_bytes, std::move(parts));
 }
 
 }  // namespace hvd

@@ -241,5 +241,57 @@ TEST(Schedule, OverlappingSets) {
   }
 }
 
+// Starts a collective when the one before is done, as the engine does with those of one set.
+class OneAfterTheOther : public StepMachine {
+ public:
+  explicit OneAfterTheOther(Member member, uint64_t seed) : member_(member), seed_(seed) {}
+
+  Step Advance() override {
+    if (machines_.empty() && member_.next == kOperations) return Step::kDone;
+    if (machines_.empty()) member_.Start(seed_, &parts_, &machines_);
+    const Step step = machines_[0]->Advance();
+    if (step != Step::kDone) return step;
+    parts_[0]->Check();
+    machines_.clear();
+    parts_.clear();
+    return Step::kProgressed;
+  }
+
+  Status status() const override { return machines_[0]->status(); }
+
+ private:
+  static constexpr uint64_t kOperations = 25;
+
+  Member member_;
+  const uint64_t seed_;
+  std::vector<std::unique_ptr<Part>> parts_;
+  Machines machines_;
+};
+
+// A rank that is through with a collective sends the next one's frames to ranks that are not, on links that
+// other sets use.
+TEST(Schedule, SetsThatShareLinksDoNotWaitInACircle) {
+  const std::vector<std::vector<int>> sets{{0, 1, 2, 3}, {3, 2, 1, 0}, {0, 2, 1, 3}, {0, 1, 2},
+                                           {3, 1, 2},    {1, 0},       {2, 3}};
+  for (Medium medium : AllMedia()) {
+    for (uint64_t seed = 0; seed < 3; ++seed) {
+      World world(medium, 4);
+      RunRanks(4, [&](int r) {
+        Rank rank(&world, r);
+        Machines machines;
+        for (size_t set = 0; set < sets.size(); ++set) {
+          const auto at = std::find(sets[set].begin(), sets[set].end(), r);
+          if (at == sets[set].end()) continue;
+          Member member{nullptr, static_cast<int>(sets[set].size()), static_cast<int>(at - sets[set].begin()),
+                        0};
+          ASSERT_OK(rank.Join(static_cast<uint32_t>(set), sets[set], &member.backend));
+          machines.push_back(std::make_unique<OneAfterTheOther>(member, seed * 10'000 + set * 1000));
+        }
+        ASSERT_OK(rank.Drive(machines, static_cast<uint32_t>(1 + seed * 4) + static_cast<uint32_t>(r)));
+      });
+    }
+  }
+}
+
 }  // namespace
 }  // namespace hvd::test

@@ -6,6 +6,7 @@ import statistics
 import time
 from pathlib import Path
 
+import pytest
 import torch
 
 import horovod.torch as hvd
@@ -78,6 +79,7 @@ def check_log(log: Path) -> None:
     assert all(float(row["score_bytes_per_us"]) > 0 for row in rows[:-1])
 
 
+@pytest.mark.full
 def test_tuning_from_the_worst_start_nearly_reaches_the_best_fixed_setting(run_ranks, tmp_path: Path) -> None:
     log = tmp_path / "tune.csv"
     seen = []
