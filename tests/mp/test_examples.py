@@ -1,6 +1,10 @@
-"""The examples and the benchmarks as a user starts them: by the installed horovodrun, in real processes."""
+"""The examples and the benchmarks in real processes: some as a user starts them, by the installed horovodrun,
+the others in ranks that need not import torch again.
+"""
 
+import contextlib
 import csv
+import io
 import json
 import runpy
 import sys
@@ -22,17 +26,31 @@ def run(command: list[str], timeout: float = 100) -> str:
     return done.stdout.decode()
 
 
-def example(name: str, *arguments: str, processes: int) -> str:
-    command = [sys.executable, str(ROOT / "examples" / name), *arguments]
-    if processes > 1:
-        command = [str(HOROVODRUN), "-np", str(processes), *command]
-    return run(command)
+def ranks_example(name: str, arguments: list[str]) -> str:
+    """What the example prints on this rank."""
+    path = ROOT / "examples" / name
+    sys.argv = [str(path), *arguments]
+    sys.path.insert(0, str(path.parent))
+    with contextlib.redirect_stdout(io.StringIO()) as output:
+        try:
+            runpy.run_path(str(path), run_name="__main__")
+        except SystemExit as end:
+            assert not end.code, end.code
+    return output.getvalue()
 
 
 @pytest.mark.parametrize("processes", [1, 2])
 def test_digits_learns_and_ends_bit_identical(tmp_path, processes):
     report = tmp_path / "report.jsonl"
-    output = example("torch_digits.py", "--epochs", "5", "--json", str(report), processes=processes)
+    command = [
+        sys.executable,
+        str(ROOT / "examples" / "torch_digits.py"),
+        "--epochs",
+        "5",
+        "--json",
+        str(report),
+    ]
+    output = run(command if processes == 1 else [str(HOROVODRUN), "-np", str(processes), *command])
     lines = [json.loads(line) for line in report.read_text().splitlines()]
     assert [line["epoch"] for line in lines] == [1, 2, 3, 4, 5]
     assert lines[-1]["processes"] == processes
@@ -42,8 +60,8 @@ def test_digits_learns_and_ends_bit_identical(tmp_path, processes):
     assert output.count("samples/s") == 5  # rank 0 alone reports
 
 
-def test_tutorial_learns():
-    output = example("torch_tutorial.py", "--epochs", "3", processes=2)
+def test_tutorial_learns(run_ranks):
+    output = run_ranks(2, ranks_example, ["torch_tutorial.py", ["--epochs", "3"]])[0]
     accuracies = [float(line.split()[-1].rstrip("%")) for line in output.splitlines() if "accuracy" in line]
     assert len(accuracies) == 3
     assert accuracies[-1] > 85
@@ -57,8 +75,8 @@ def test_tutorial_learns():
         ("torch_multi_task.py", 3, "rank 0 joined last"),
     ],
 )
-def test_computes_what_one_process_computes(name, processes, said):
-    last = example(name, processes=processes).splitlines()[-1]
+def test_computes_what_one_process_computes(run_ranks, name, processes, said):
+    last = run_ranks(processes, ranks_example, [name, []])[0].splitlines()[-1]
     assert said in last
     assert last.endswith("parameters equal to one process's")
 
@@ -72,11 +90,10 @@ def inference_config(folder: Path, **changes: object) -> Path:
     return path
 
 
-def test_batch_inference_labels_every_sample_in_order(tmp_path):
+def test_batch_inference_labels_every_sample_in_order(run_ranks, tmp_path):
     config = inference_config(tmp_path, samples=100, features=6, classes=3, seed=5, batch=7)
-    assert "100 lines, equal to one process's" in example(
-        "torch_batch_inference.py", str(config), processes=3
-    )
+    output = run_ranks(3, ranks_example, ["torch_batch_inference.py", [str(config)]])[0]
+    assert "100 lines, equal to one process's" in output
     with open(tmp_path / "predictions.csv", newline="") as file:
         rows = list(csv.DictReader(file))
     samples = torch.randn(100, 6, generator=torch.Generator().manual_seed(5))
