@@ -175,10 +175,13 @@ def test_complete_and_unknown_handles_need_no_thread(core):
 
 
 def test_shutdown_is_told_to_who_awaits(slow):
+    kept = []  # what the fake core writes to; the real one writes nowhere after its shutdown
+
     async def program():
         handle = hvd.allreduce_async(torch.ones(1))
         waiting = asyncio.ensure_future(hvd.wait_async(handle))
         await asyncio.sleep(0.01)
+        kept.extend(ops._handle_map.values())
         ops.reset()
         slow.finish(handle)
         with pytest.raises(HorovodInternalError, match="shut down"):
