@@ -146,6 +146,12 @@ const Request& Sequencer::RequestOf(const Tally::Variant& variant) const {
   return variant.id == kNoId ? variant.request : cache_.At(variant.id);
 }
 
+std::string_view Sequencer::NameIn(const Announcement& announcement) const {
+  if (announcement.id == kNoId) return announcement.request.name;
+  return announcement.id < cache_.size() ? std::string_view(cache_.At(announcement.id).name)
+                                         : std::string_view();
+}
+
 std::vector<Unready> Sequencer::Pending() const {
   std::vector<Unready> pending;
   for (const Tally& tally : tallies_) {

@@ -4,6 +4,7 @@
 #include <deque>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
@@ -60,6 +61,9 @@ class Sequencer {
 
   // Whether this member has joined and waits for the others to join.
   bool joined(int member) const { return members_[static_cast<size_t>(member)].joined; }
+
+  // The name in an announcement that was not taken in yet; empty when it is unnamed, or of an unknown id.
+  std::string_view NameIn(const Announcement& announcement) const;
 
   // Oldest first. Who has joined is not absent.
   std::vector<Unready> Pending() const;

@@ -49,6 +49,7 @@ ProcessSet::ProcessSet(const ProcessSetOptions& options, ProcessSetWires wires, 
       window_(std::move(wires.window)),
       control_(std::move(wires.control)),
       counters_(counters),
+      events_(events),
       member_(options.id, queue, counters, events),
       policy_{options.fusion_threshold, -1},
       executor_(options.members, PositionOf(options), std::move(wires.backend), queue, counters, events) {
@@ -72,6 +73,7 @@ Status ProcessSet::Announce(Micros now, bool* moved) {
   AnnounceMessage message;
   if (!member_.TakeMessage(&message)) return Status::Ok();
   *moved = true;
+  if (sequencer_ && events_ != nullptr) TraceReady(message, 0);
   if (sequencer_) return sequencer_->Announce(0, std::move(message), now);
   scratch_.clear();
   negotiate::Encode(message, &scratch_);
@@ -101,10 +103,18 @@ Status ProcessSet::HearMembers(Micros now, bool* moved) {
       *moved = true;
       AnnounceMessage message;
       HVD_RETURN_IF_ERROR(negotiate::Decode(scratch_, &message));
+      if (events_ != nullptr) TraceReady(message, member);
       HVD_RETURN_IF_ERROR(sequencer_->Announce(member, std::move(message), now));
     }
   }
   return Status::Ok();
+}
+
+void ProcessSet::TraceReady(const AnnounceMessage& message, int member) const {
+  for (const negotiate::Announcement& announcement : message.announcements) {
+    events_->Ready(options_.id, sequencer_->NameIn(announcement),
+                   options_.members[static_cast<size_t>(member)]);
+  }
 }
 
 Status ProcessSet::HearSequencer(Micros now, bool* moved) {

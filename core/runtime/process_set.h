@@ -59,6 +59,7 @@ class ProcessSet {
   Status Announce(negotiate::Micros now, bool* moved);
   Status Sequence(negotiate::Micros now, bool* moved);
   Status HearMembers(negotiate::Micros now, bool* moved);
+  void TraceReady(const negotiate::AnnounceMessage& message, int member) const;
   Status HearSequencer(negotiate::Micros now, bool* moved);
   Status CarryOut(negotiate::Response response, const Policy& policy, negotiate::Micros now);
   void StartTuning();
@@ -69,6 +70,7 @@ class ProcessSet {
   std::unique_ptr<Window> window_;  // outlives what lies in it
   std::unique_ptr<Control> control_;
   Counters* counters_;
+  EventSink* events_;
   Member member_;
   std::optional<negotiate::Sequencer> sequencer_;
   Policy policy_;                        // of the sequencer
