@@ -157,6 +157,7 @@ def test_without_names(run_ranks):
     assert max(run_ranks(2, without_names)) < 1e-6
 
 
+@pytest.mark.full
 def test_training_converges_with_each(run_ranks):
     """To a loss within 0.01 of that of uncompressed gradients, which is 0.08; before training it is 2.3."""
     ranks = run_ranks(2, losses, env=ENV, timeout=150)
