@@ -1,6 +1,8 @@
 # One word per daily task; CI calls these same words. Nothing here needs root.
 PYTHON ?= python3
 JOBS ?= 2
+# The tests that start processes often wait.
+MP_JOBS ?= 3
 WERROR ?= OFF
 # Options of benchmarks/compare.py, for example BENCH='--np 4 --only train'.
 BENCH ?=
@@ -57,7 +59,7 @@ test-unit: build ## Run the Python tests that need one process
 	$(BIN)/python -m pytest tests/unit -n $(JOBS) -q
 
 test-mp: build ## Run the tests that start several processes
-	$(BIN)/python -m pytest tests/mp -n $(JOBS) --dist worksteal -q
+	$(BIN)/python -m pytest tests/mp -n $(MP_JOBS) --dist worksteal -q
 
 test-full: export HVD_TEST_FULL := 1
 test-full: build ## Run everything, the long tests too

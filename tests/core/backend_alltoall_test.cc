@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cstring>
 #include <random>
 
 #include "check.h"
@@ -10,12 +11,14 @@ namespace {
 using Bytes = std::vector<std::byte>;
 using Matrices = std::vector<std::vector<int64_t>>;  // bytes, [piece][sender * ranks + receiver]
 
-// What `from` sends to `to`: every byte depends on its place and on everything that names the message.
+// What `from` sends to `to`: every word depends on its place and on everything that names the message.
 Bytes Message(uint64_t sequence, size_t piece, int from, int to, int64_t bytes) {
-  const uint64_t seed = ((sequence * 16 + piece) * 16 + static_cast<uint64_t>(from)) * 16 + to;
+  const uint64_t seed =
+      ((sequence * 16 + piece) * 16 + static_cast<uint64_t>(from)) * 16 + static_cast<uint64_t>(to);
   Bytes message(static_cast<size_t>(bytes));
-  for (size_t i = 0; i < message.size(); ++i) {
-    message[i] = static_cast<std::byte>((((i << 20) + seed + 1) * 0x9E3779B97F4A7C15u) >> 56);
+  for (size_t i = 0; i < message.size(); i += sizeof(uint64_t)) {
+    const uint64_t word = ((i << 20) + seed + 1) * 0x9E3779B97F4A7C15u;
+    std::memcpy(message.data() + i, &word, std::min(sizeof word, message.size() - i));
   }
   return message;
 }
@@ -51,7 +54,12 @@ class Part {
   }
 
   const CollectiveSpec& spec() const { return spec_; }
-  bool Check() const { return outputs_ == expected_; }
+  bool Check() const {
+    return std::equal(outputs_.begin(), outputs_.end(), expected_.begin(),
+                      [](const Bytes& a, const Bytes& b) {
+                        return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size()) == 0;
+                      });
+  }
 
  private:
   CollectiveSpec spec_;
@@ -193,7 +201,7 @@ TEST(Alltoall, SetsThatShareLinksDoNotWaitInACircle) {
   const std::vector<std::vector<int>> sets{{0, 1, 2, 3}, {3, 2, 1, 0}, {0, 2, 1, 3}, {0, 1, 2},
                                            {3, 1, 2},    {1, 0},       {2, 3}};
   for (Medium medium : AllMedia()) {
-    for (uint64_t seed = 0; seed < 4; ++seed) {
+    for (uint64_t seed = 0; seed < 3; ++seed) {
       World world(medium, 4);
       RunRanks(4, [&](int r) {
         Rank rank(&world, r);

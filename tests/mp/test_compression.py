@@ -137,7 +137,7 @@ def losses():
 ENV = {"PYTHONHASHSEED": "0"}  # checksums that can be compared between ranks
 
 
-@pytest.mark.parametrize("np", [2, 4])
+@pytest.mark.parametrize("np", [2, pytest.param(4, marks=pytest.mark.full)])
 def test_bytes_fall_by_the_promised_ratio(run_ranks, np):
     ranks = run_ranks(np, ratios, env=ENV)
     for case, (_, promised) in CASES.items():

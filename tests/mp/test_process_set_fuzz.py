@@ -11,7 +11,7 @@ from test_matrix import TRANSPORTS
 import horovod.torch as hvd
 
 RANKS = 4
-PROGRAMS = 500 if os.environ.get("HVD_TEST_FULL") else 60
+PROGRAMS = 500 if os.environ.get("HVD_TEST_FULL") else 30
 MOST_SETS = 6
 SHAPES = [(0, 3), (1,), (7, 2), (33,), (5, 0), (130, 3), (2000,)]
 OWN_ORDER = random.Random()  # each rank has another

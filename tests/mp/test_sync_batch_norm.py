@@ -101,7 +101,7 @@ def layers_of_different_width():
     return "no error"
 
 
-@pytest.mark.parametrize("np", [2, 4])
+@pytest.mark.parametrize("np", [2, pytest.param(4, marks=pytest.mark.full)])
 def test_equals_batch_norm_on_the_combined_batch(run_ranks, np):
     assert max(run_ranks(np, on_all_ranks, ["cpu"])) < 1e-12
 

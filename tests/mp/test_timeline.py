@@ -116,7 +116,8 @@ def test_timelines_start_and_stop_while_running(run_ranks, tmp_path: Path) -> No
         of = timeline_schema.rows(events)
         assert {pid for pid, _ in of} == {0}
         assert phases(of[0, f"in.{number}"]) == ["NEGOTIATE_ALLREDUCE", "QUEUE", "ALLREDUCE"]
-        assert (0, "before") not in of and (0, "after") not in of
+        # The other rank may have submitted "after" already.
+        assert not phases(of.get((0, "before"), [])) and not phases(of.get((0, "after"), []))
         assert bool(of[0, "cycles"]) == (number == 1)
 
 
@@ -131,6 +132,7 @@ while True:
 """
 
 
+@pytest.mark.full  # the tests of the core kill writers, too
 def test_a_killed_process_leaves_whole_json(tmp_path: Path) -> None:
     path = tmp_path / "t.json"
     paths = os.pathsep.join(filter(None, [str(ROOT / "frameworks"), os.environ.get("PYTHONPATH", "")]))
