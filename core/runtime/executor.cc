@@ -18,7 +18,7 @@ int64_t BytesOf(const negotiate::TensorMeta& meta) {
 
 // Plans must not depend on this rank's own part.
 fusion::Ready Describe(const negotiate::Request& request, size_t tensor, double prescale,
-                       const std::vector<int64_t>& rank_bytes) {
+                       const ResultSizes* sizes) {
   fusion::Ready ready;
   ready.kind = request.kind;
   ready.op = request.reduce_op;
@@ -27,9 +27,9 @@ fusion::Ready Describe(const negotiate::Request& request, size_t tensor, double 
   ready.root = request.root;
   ready.device = request.device;
   ready.dtype = request.tensors[tensor].dtype;
-  ready.bytes = HasResultSizes(request.kind)
-                    ? std::accumulate(rank_bytes.begin(), rank_bytes.end(), int64_t{0})
-                    : BytesOf(request.tensors[tensor]);
+  ready.bytes = sizes == nullptr
+                    ? BytesOf(request.tensors[tensor])
+                    : std::accumulate(sizes->rank_bytes.begin(), sizes->rank_bytes.end(), int64_t{0});
   return ready;
 }
 
@@ -79,7 +79,7 @@ Status Executor::Add(std::vector<Decided> decided, const Policy& policy) {
   std::vector<fusion::Ready> ready;
   ready.reserve(parts.size());
   for (const Part& part : parts) {
-    ready.push_back(Describe(part.handle->entry.request, part.tensor, part.prescale, part.sizes.rank_bytes));
+    ready.push_back(Describe(part.handle->entry.request, part.tensor, part.prescale, part.sizes.get()));
   }
   for (const std::vector<size_t>& group : fusion::Plan(ready, policy.fusion_threshold)) {
     std::vector<Part> together;
@@ -115,13 +115,14 @@ Status Executor::Prepare(Decided decided, std::vector<Part>* parts) {
 
 Status Executor::PrepareResult(const HandlePtr& handle, const negotiate::Decision& decision, Part* part) {
   const negotiate::Request& request = handle->entry.request;
+  part->sizes = std::make_unique<ResultSizes>();
   HVD_RETURN_IF_ERROR(FindResultSizes(request, part->tensor, decision.sizes,
-                                      static_cast<int>(members_.size()), rank_, &part->sizes));
+                                      static_cast<int>(members_.size()), rank_, part->sizes.get()));
   if (handle->entry.buffers[part->tensor].output != nullptr) return Status::Ok();
   const bool alltoall = request.kind == OpKind::kAlltoall;
   handle->outputs.resize(request.tensors.size() + (alltoall ? 1 : 0));
-  if (alltoall) HVD_RETURN_IF_ERROR(Numbers(part->sizes.received, &handle->outputs.back()));
-  return Output::Allocate(request.tensors[part->tensor].dtype, part->sizes.shape,
+  if (alltoall) HVD_RETURN_IF_ERROR(Numbers(part->sizes->received, &handle->outputs.back()));
+  return Output::Allocate(request.tensors[part->tensor].dtype, part->sizes->shape,
                           &handle->outputs[part->tensor]);
 }
 
@@ -154,10 +155,11 @@ Executor::Job Executor::MakeJob(std::vector<Part> parts, const Policy& policy) c
     // An empty tensor may have no address at all.
     const bool ours = buffer.output == nullptr && !handle.outputs.empty();
     std::byte* output = ours ? handle.outputs[part.tensor].data.get() : buffer.output;
-    const bool sized = HasResultSizes(first.kind);
-    const int64_t bytes = sized ? part.sizes.input_bytes : BytesOf(handle.entry.request.tensors[part.tensor]);
+    const ResultSizes* sizes = part.sizes.get();
+    const int64_t bytes =
+        sizes != nullptr ? sizes->input_bytes : BytesOf(handle.entry.request.tensors[part.tensor]);
     job.spec.pieces.push_back({buffer.input, output, bytes});
-    if (sized) job.spec.rank_bytes.push_back(part.sizes.rank_bytes);
+    if (sizes != nullptr) job.spec.rank_bytes.push_back(sizes->rank_bytes);
   }
   job.parts = std::move(parts);
   return job;

@@ -52,7 +52,7 @@ class Executor {
     HandlePtr handle;
     size_t tensor;
     double prescale;
-    ResultSizes sizes;  // where the kind has any
+    std::unique_ptr<ResultSizes> sizes;  // null where the kind has none
   };
   struct Job {
     CollectiveSpec spec;

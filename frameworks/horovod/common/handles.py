@@ -21,7 +21,7 @@ _BOOL = _core.DTYPES["bool"]
 FLOATING = frozenset(_core.DTYPES[name] for name in ("float16", "bfloat16", "float32", "float64"))
 """The numbers of the floating-point types."""
 
-_FEWEST_TO_SWEEP = 64
+_FEWEST_TO_SWEEP = 1024
 
 # Makes the result of what was kept and of the core's outputs.
 Finish = Callable[[Any, "list[_core.Output] | None"], Any]
