@@ -63,6 +63,9 @@ void Cycle::Dismiss(uint32_t id) {
   const auto found =
       std::find_if(sets_.begin(), sets_.end(), [id](const auto& set) { return set->id() == id; });
   if (found == sets_.end()) return;
+  // What another thread submitted at the very moment of the removal.
+  (*found)->executor().Abandon();
+  for (const HandlePtr& handle : queue_->InFlight(id)) Refuse(handle);
   dismissed_.push_back(std::move(*found));
   sets_.erase(found);
 }
@@ -88,7 +91,11 @@ bool Cycle::Drain(int64_t now_us) {
 
 void Cycle::Route(const HandlePtr& handle) {
   if (ProcessSet* set = Find(handle->entry.process_set)) return set->Add(handle);
-  // Submitted by one thread while another removed the set.
+  Refuse(handle);
+}
+
+// Submitted by one thread while another removed the set.
+void Cycle::Refuse(const HandlePtr& handle) {
   queue_->Forget(*handle);
   handle->status =
       Status::Invalid("'" + handle->name() + "' was submitted to a process set that was removed");
@@ -226,6 +233,10 @@ void Cycle::FailAll(const Status& status) {
 
 void Cycle::Close() {
   for (auto& transport : transports_) transport->Close();
+  {
+    const std::lock_guard<std::mutex> lock(errands_mutex_);
+    errands_.clear();
+  }
   sets_.clear();
   dismissed_.clear();
   transports_.clear();

@@ -69,6 +69,7 @@ class Cycle {
   void RunErrands();
   bool Drain(int64_t now_us);
   void Route(const HandlePtr& handle);
+  void Refuse(const HandlePtr& handle);
   bool Bury(ProcessSet& set);
   Status Tick(int64_t now_us, bool* moved);
   void Broken(const Status& status);

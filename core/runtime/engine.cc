@@ -107,6 +107,7 @@ void RankEngine::Shutdown() {
   watcher_->Stop(queue_.in_flight() > 0);
   // Whoever waits sees this as the cause, fails what is in flight and releases the progress lock.
   abort_.Set(options_.rank, kShutdownReason);
+  wirer_->Interrupt();
   loop_->WakeAll();
   FailWhatIsLeft();
   const std::lock_guard<std::mutex> lock(loop_->progress());

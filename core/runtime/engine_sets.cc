@@ -1,15 +1,18 @@
 // Process sets that come and go while the engine runs.
 
+#include <algorithm>
+#include <functional>
+
 #include "runtime/rank_engine.h"
 
 namespace hvd {
 
-// One number of every rank, combined; blocks until all have come here.
-Status RankEngine::Agree(const std::string& what, ReduceOp op, int64_t mine, int64_t* all) {
+// The sum of one number of every rank; blocks until all have come here. A rank that has joined counts 0.
+Status RankEngine::Agree(const std::string& what, int64_t mine, int64_t* all) {
   *all = mine;
   Entry entry;
   entry.urgent = true;
-  entry.request.reduce_op = op;
+  entry.request.reduce_op = ReduceOp::kSum;
   entry.request.name = what;
   entry.request.tensors.push_back({DataType::kInt64, {1}});
   auto* bytes = reinterpret_cast<std::byte*>(all);
@@ -21,6 +24,10 @@ Status RankEngine::Agree(const std::string& what, ReduceOp op, int64_t mine, int
 
 Status RankEngine::AddProcessSet(std::vector<int> members, uint32_t* id) {
   if (shut_down_.load()) return {Code::kShutdown, "Horovod has been shut down. Call hvd.init() first."};
+  const bool ascending = std::is_sorted(members.begin(), members.end(), std::less_equal<int>());
+  if (members.empty() || !ascending || members.front() < 0 || members.back() >= options_.size) {
+    return Status::Invalid("a process set has one or more ranks of the job, each once, in ascending order");
+  }
   *id = sets_.Add(members);
   sets_.SetClosed(*id, true);
   const std::string name = "process set " + std::to_string(*id);
@@ -33,14 +40,16 @@ Status RankEngine::AddProcessSet(std::vector<int> members, uint32_t* id) {
       cycle_->Own(MakeSet(set, members, std::move(*wires)));
     });
   }
-  int64_t everywhere = 0;
-  const Status agreed = Agree("hvd.add " + name, ReduceOp::kMin, mine.ok() ? 1 : 0, &everywhere);
-  if (agreed.ok() && everywhere == 1) {
+  int64_t successes = 0;
+  const Status agreed = Agree("horovod.add_process_set", mine.ok() ? 1 : 0, &successes);
+  if (agreed.ok() && successes == options_.size) {
     sets_.SetClosed(*id, false);
     return Status::Ok();
   }
   sets_.Remove(*id);
   cycle_->Post([this, set = *id] { cycle_->Dismiss(set); });
+  loop_->Poke();
+  if (abort_.is_set()) return abort_.status();
   if (!mine.ok()) return mine;
   return agreed.ok() ? Status(Code::kUnavailable, name + " could not be set up on another rank") : agreed;
 }
@@ -51,17 +60,18 @@ Status RankEngine::RemoveProcessSet(uint32_t id) {
   if (id == 0) return Status::Invalid("the process set of all ranks cannot be removed");
   if (!sets_.SetClosed(id, true)) return Status::Invalid(name + " does not exist (any more)");
   int64_t in_flight = 0;
-  HVD_RETURN_IF_ERROR(Agree("hvd.remove " + name, ReduceOp::kSum,
-                            static_cast<int64_t>(queue_.InFlight(id).size()), &in_flight));
+  const auto mine = static_cast<int64_t>(queue_.InFlight(id).size());
+  const Status agreed = Agree("horovod.remove_process_set", mine, &in_flight);
+  if (!agreed.ok() || in_flight > 0) sets_.SetClosed(id, false);
+  HVD_RETURN_IF_ERROR(agreed);
   if (in_flight > 0) {
-    sets_.SetClosed(id, false);
     return Status::Invalid(name + " cannot be removed: " + std::to_string(in_flight) +
                            " operations are in flight on it; wait for them first");
   }
   sets_.Remove(id);
   cycle_->Post([this, id] { cycle_->Dismiss(id); });
   // Nobody goes on before everybody has let go of it.
-  return Agree("hvd.removed " + name, ReduceOp::kSum, 0, &in_flight);
+  return Agree("horovod.removed_process_set", 0, &in_flight);
 }
 
 std::vector<std::string> RankEngine::InFlight(uint32_t process_set) {

@@ -136,7 +136,10 @@ void RankEngine::MakeWatcher() {
   };
   watcher.blocked_us = [this] { return blocked_.Micros(NowMicros()); };
   watcher.on_show_stacks = [this] { stacks_.Ask(); };
-  watcher.on_abort = [this] { loop_->WakeAll(); };
+  watcher.on_abort = [this] {
+    wirer_->Interrupt();
+    loop_->WakeAll();
+  };
   watcher_ = std::make_unique<Watcher>(std::move(watcher), &abort_);
   watcher_->Start();
 }

@@ -75,7 +75,11 @@ Status Numbers(const std::vector<int64_t>& numbers, Output* output) {
 Status Executor::Add(std::vector<Decided> decided, const Policy& policy) {
   std::vector<Part> parts;
   parts.reserve(decided.size());
-  for (Decided& one : decided) HVD_RETURN_IF_ERROR(Prepare(std::move(one), &parts));
+  HandlePtr join;
+  for (Decided& one : decided) {
+    if (one.handle->entry.request.kind == OpKind::kJoin) join = one.handle;
+    HVD_RETURN_IF_ERROR(Prepare(std::move(one), &parts));
+  }
   std::vector<fusion::Ready> ready;
   ready.reserve(parts.size());
   for (const Part& part : parts) {
@@ -87,6 +91,8 @@ Status Executor::Add(std::vector<Decided> decided, const Policy& policy) {
     for (size_t i : group) together.push_back(std::move(parts[i]));
     waiting_.push_back(MakeJob(std::move(together), policy));
   }
+  // Last: as long as the join is in flight, this rank drives the stand-ins before it.
+  if (join != nullptr) waiting_.push_back(BarrierJob(join));
   return Status::Ok();
 }
 
@@ -97,7 +103,7 @@ Status Executor::Prepare(Decided decided, std::vector<Part>* parts) {
     Complete(handle, {Code::kMismatch, decided.decision.error});
     return Status::Ok();
   }
-  if (request.kind == OpKind::kJoin) HVD_RETURN_IF_ERROR(PrepareJoin(handle, decided.decision));
+  if (request.kind == OpKind::kJoin) return Numbers(decided.decision.sizes, &handle->outputs.emplace_back());
   if (request.tensors.empty()) {
     waiting_.push_back(BarrierJob(handle));
     return Status::Ok();
@@ -124,10 +130,6 @@ Status Executor::PrepareResult(const HandlePtr& handle, const negotiate::Decisio
   if (alltoall) HVD_RETURN_IF_ERROR(Numbers(part->sizes->received, &handle->outputs.back()));
   return Output::Allocate(request.tensors[part->tensor].dtype, part->sizes->shape,
                           &handle->outputs[part->tensor]);
-}
-
-Status Executor::PrepareJoin(const HandlePtr& handle, const negotiate::Decision& decision) {
-  return Numbers(decision.sizes, &handle->outputs.emplace_back());
 }
 
 // What has no tensor (a barrier, an empty group) still happens on all ranks together.

@@ -61,7 +61,6 @@ class Executor {
 
   Status Prepare(Decided decided, std::vector<Part>* parts);
   Status PrepareResult(const HandlePtr& handle, const negotiate::Decision& decision, Part* part);
-  static Status PrepareJoin(const HandlePtr& handle, const negotiate::Decision& decision);
   Job MakeJob(std::vector<Part> parts, const Policy& policy) const;
   static Job BarrierJob(const HandlePtr& handle);
   void Start(Job job);

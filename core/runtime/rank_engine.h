@@ -47,7 +47,7 @@ class RankEngine : public Engine {
   std::unique_ptr<ProcessSet> MakeSet(uint32_t id, const std::vector<int>& members, ProcessSetWires wires);
   ProcessSetOptions SetOptions(uint32_t id, const std::vector<int>& members) const;
   void MakeWatcher();
-  Status Agree(const std::string& what, ReduceOp op, int64_t mine, int64_t* all);
+  Status Agree(const std::string& what, int64_t mine, int64_t* all);
   std::string StuckWithout(const Departure& departure);
   Status Usable(const Entry& entry) const;
   void Flush();

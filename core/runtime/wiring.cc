@@ -1,5 +1,6 @@
 #include "runtime/wiring.h"
 
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -101,6 +102,10 @@ Status Wirer::Prepare(uint32_t id, const std::vector<int>& members, ProcessSetWi
   HVD_RETURN_IF_ERROR(MakeWindowControl(wires->window.get(), &wires->control));
   HVD_RETURN_IF_ERROR(MakeWindowBackend(wires->window.get(), &wires->backend));
   return id == 0 ? CountCores(wires->window.get(), &cores_) : Status::Ok();
+}
+
+void Wirer::Interrupt() {
+  for (const Link& link : share_) ::shutdown(link.fd, SHUT_RDWR);
 }
 
 void Wirer::Finish(uint32_t id, const std::vector<int>& members, ProcessSetWires* wires) {

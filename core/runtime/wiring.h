@@ -22,6 +22,9 @@ class Wirer {
   // sets in the same order, the one of all ranks first. Callable without the progress lock.
   Status Prepare(uint32_t id, const std::vector<int>& members, ProcessSetWires* wires);
 
+  // Ends a Prepare that waits for a member that will not come. From any thread; for good.
+  void Interrupt();
+
   // The part of it that touches transports in use: with the progress lock, or before there is one.
   void Finish(uint32_t id, const std::vector<int>& members, ProcessSetWires* wires);
 

@@ -1,7 +1,9 @@
+#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <limits>
 #include <random>
+#include <thread>
 
 #include "check.h"
 #include "cluster.h"
@@ -175,6 +177,29 @@ TEST(Join, RefusesWhatIsSubmittedMeanwhile) {
       Join(engine);
     }
   });
+}
+
+// The join is the last to complete: a rank comes back from it only when nobody needs its stand-ins any more,
+// though it may do nothing for long afterwards.
+TEST(Join, ComesBackAfterWhatItStandsInFor) {
+  for (const Wires wires : kAllWires) {
+    Cluster cluster(2, wires);
+    std::atomic<bool> done{false};
+    cluster.Run([&](Engine& engine, int rank) {
+      if (rank == 1) {
+        EXPECT_TRUE(Join(engine) >= 0);
+        while (!done) std::this_thread::yield();  // submits nothing, waits for nothing
+        return;
+      }
+      std::vector<float> data(3000000, 1.0f);
+      HandlePtr handle;
+      ASSERT_OK(Submit(engine, AllreduceEntry("x", &data), &handle));
+      EXPECT_TRUE(Join(engine) >= 0);
+      ASSERT_OK(engine.Wait(handle, kLimit, nullptr));
+      EXPECT_EQ(data.back(), 1.0f);
+      done = true;
+    });
+  }
 }
 
 // Every rank joins each of its sets; what was submitted before and not waited for is completed by then.

@@ -16,6 +16,7 @@ HALVES = ["float16", "bfloat16"]
 FLOATS = ["float32", "float64", *HALVES]
 DTYPES = [*INTEGERS, *FLOATS, "bool"]
 DIGITS = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 2.0**-24, "float64": 2.0**-53}
+SMALLEST = {"float16": 2.0**-24}  # subnormal numbers lie no closer
 
 
 def numbers(rank, dtype, shape, seed=0):
@@ -158,7 +159,7 @@ def differs(result, expected, dtype, hops=0, bound=0.0):
         return f"type {actual.dtype}, expected {expected.dtype}"
     if dtype in DIGITS and (hops or bound):
         scale = np.maximum(np.abs(expected), hops).astype(np.float64)
-        allowed = bound + 4 * hops * DIGITS[dtype] * scale
+        allowed = bound + 4 * hops * (DIGITS[dtype] * scale + SMALLEST.get(dtype, 0.0))
         wrong = ~(np.abs(actual.astype(np.float64) - expected) <= allowed)
     else:
         wrong = ~_same_bits(actual, expected)

@@ -143,3 +143,21 @@ def test_collectives(run_ranks, ranks, transport):
     for name, text in results[0].items():
         assert name in text, text
         assert "rank" in text and "0" in text and "1" in text, text
+
+
+def rank_gathers_while_rank_zero_has_joined():
+    hvd.init()
+    rank = hvd.rank()
+    if rank > 0:
+        leaf = torch.full((rank, 2), 1.0, requires_grad=True)
+        gathered = hvd.allgather(leaf, name="gathered")
+        assert gathered.shape == (3, 2)
+        (gathered * torch.arange(1.0, 4.0).unsqueeze(1)).sum().backward()
+        # The average over three ranks, of which two had the gradient.
+        expected = torch.arange(1.0, 4.0)[1 if rank == 2 else 0 : 3 if rank == 2 else 1] * 2 / 3
+        assert torch.allclose(leaf.grad, expected.unsqueeze(1).expand(rank, 2))
+    hvd.join()
+
+
+def test_gradient_of_an_allgather_while_a_rank_has_joined(run_ranks):
+    run_ranks(3, rank_gathers_while_rank_zero_has_joined)

@@ -61,7 +61,6 @@ def test_alltoall_of_nothing(job):
     [
         (torch.ones(4), [1], "Number of entries in splits does not equal number of workers"),
         (torch.ones(4), [1, 1, 1], "Number of entries in splits does not equal number of workers"),
-        (torch.ones(4), [], "Number of entries in splits does not equal number of workers"),
         (torch.ones(4), [5, -1], "negative"),
         (torch.ones(4), [3, 2], "greater than the first dimension"),
         (torch.ones(4), torch.tensor([2.0, 2.0]), "float32"),
@@ -289,3 +288,20 @@ def test_global_mean_of_numpy(job):
     number, integers, floats = job(2).run_all(program)[1]
     assert (number, integers.tolist(), integers.dtype) == (0.5, [0, 0.5], numpy.float64)
     assert (floats.tolist(), floats.dtype) == ([0.5, 0.5], numpy.float32)
+
+
+def test_results_stay_on_the_cpu_whatever_the_default_device(core):
+    torch.set_default_device("meta")
+    try:
+        ones = torch.ones(2, 3, device="cpu")
+        assert hvd.allreduce(ones).tolist() == [[1, 1, 1], [1, 1, 1]]
+        assert hvd.allreduce(ones.t()).is_cpu
+        assert hvd.metric.get_global_mean(2.0) == 2.0
+        assert hvd.allgather_object({"a": 1}) == [{"a": 1}]
+    finally:
+        torch.set_default_device(None)
+
+
+def test_empty_splits_mean_equal_ones(core):
+    received, splits = hvd.alltoall(torch.arange(3), splits=torch.tensor([], dtype=torch.int32))
+    assert received.tolist() == [0, 1, 2] and splits.tolist() == [3]

@@ -236,3 +236,15 @@ def test_a_layout_is_agreed_on_once_and_forgotten_with_the_job(two):
         optimizer.step()
         counts.append(len(two.requests))
     assert counts == [2, 1, 2]
+
+
+def test_passes_change_for_groups_that_another_optimizer_made(core):
+    core.size = 2
+    model = torch.nn.Linear(2, 1)
+    first = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+    second = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+    second.set_backward_passes_per_step(2)
+    for _ in range(2):
+        model(torch.ones(1, 2)).sum().backward()
+    second.step()
+    del first

@@ -69,7 +69,7 @@ class CompletionWatch:
                     target=_watch, args=(self._added,), name="hvd-awaiting", daemon=True
                 )
                 self._thread.start()
-        self._added.put(_Waiter(done, loop, future))
+            self._added.put(_Waiter(done, loop, future))
         await future
 
     def stop(self) -> None:

@@ -140,14 +140,14 @@ class Gathers(GroupedReductions[Tensor]):
 
     def _splits_of(self, splits: Any, rows: int, process_set: ProcessSet) -> list[int]:
         size = process_set.size() or 1
-        if splits is None:
+        counts = [] if splits is None else self.glue.integers(splits)
+        if not counts:
             if rows % size:
                 raise ValueError(
                     f"alltoall without splits: the first dimension, {rows}, is not divisible by the number "
                     f"of workers, {size}."
                 )
             return [rows // size] * size
-        counts = self.glue.integers(splits)
         if len(counts) != size:
             raise ValueError(
                 f"Number of entries in splits does not equal number of workers: {len(counts)} and {size}."

@@ -80,9 +80,11 @@ def grouped_allgather_gradient(
 ) -> list[Tensor]:
     """As ``allgather_gradient``, for a group and as a group."""
     reduced = ops.grouped_allreduce(gradients, name=_backward_name(name), op=Average, process_set=process_set)
-    counts = ops.allgather_number_lists(rows, _backward_name(name, "rows"), process_set)
-    me = process_set.rank() or 0
-    before = [sum(column[:me]) for column in zip(*counts, strict=True)]
+    # With the rank, because one that has joined contributes nothing.
+    me = rank()
+    counts = ops.allgather_number_lists([me, *rows], _backward_name(name, "rows"), process_set)
+    lower = [numbers[1:] for numbers in counts if numbers[0] < me]
+    before = [sum(numbers[t] for numbers in lower) for t in range(len(rows))]
     return [
         ops.glue.rows(tensor, start, count)
         for tensor, start, count in zip(reduced, before, rows, strict=True)

@@ -68,6 +68,8 @@ class ProcessSet:
         return self
 
     def __reduce__(self) -> tuple[Callable[[list[int] | None], ProcessSet], tuple[list[int] | None]]:
+        if self.ranks is None and self is not global_process_set:
+            raise TypeError("a ProcessSet of a communicator cannot be pickled")
         return _with_ranks, (None if self is global_process_set else self.ranks,)
 
     def __repr__(self) -> str:

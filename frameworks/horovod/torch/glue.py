@@ -23,7 +23,7 @@ class TorchGlue(TensorGlue[torch.Tensor]):
     to_bytes = staticmethod(tensors.to_bytes)
 
     def empty_like(self, tensor: torch.Tensor) -> tuple[torch.Tensor, int]:
-        output = torch.empty(tensor.shape, dtype=tensor.dtype)
+        output = torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu")
         return output, output.data_ptr()
 
     def device(self, tensor: torch.Tensor) -> object:

@@ -20,7 +20,7 @@ def get_global_mean(value: Any, name: str | None = None, process_set: ProcessSet
         wide = value if value.dtype.is_floating_point else value.to(torch.get_default_dtype())
         return _mean(wide.detach(), name, process_set)
     if isinstance(value, numbers.Real):
-        return _mean(torch.tensor(float(value), dtype=torch.float64), name, process_set).item()
+        return _mean(torch.tensor(float(value), dtype=torch.float64, device="cpu"), name, process_set).item()
     import numpy  # late: only who has an array needs it
 
     array = numpy.asarray(value)

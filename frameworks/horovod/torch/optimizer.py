@@ -76,6 +76,8 @@ class _DistributedOptimizer(WrappedOptimizer):
         if passes <= 0:
             raise ValueError("backward_passes_per_step must be > 0")
         self._reduction.passes = passes
+        for group in self._gradient_groups:  # one that another optimizer made has settings of its own
+            group.reduction.passes = passes
         for group in self._gradient_groups:
             if not group.in_flight:
                 group.reset()

@@ -43,7 +43,7 @@ class TorchCollectives(Collectives[torch.Tensor]):
 
         def finish() -> torch.Tensor:
             indices, values = self.synchronize(handle)
-            total = torch.sparse_coo_tensor(indices.t(), values, shape, device=device, check_invariants=False)
+            total = torch.sparse_coo_tensor(indices.t(), values, shape, device=device, check_invariants=True)
             return total if op == Sum else _divided(total, size)
 
         return finish

@@ -61,7 +61,7 @@ def reduce_sparse(name: str, hook: GradientHook, reduction: Reduction) -> Steps:
 
 
 def _layouts(hooks: Sequence[GradientHook]) -> torch.Tensor:
-    return torch.tensor([[_layout(hook) for hook in hooks]], dtype=torch.uint8)
+    return torch.tensor([[_layout(hook) for hook in hooks]], dtype=torch.uint8, device="cpu")
 
 
 def _layout(hook: GradientHook) -> int:

@@ -23,7 +23,7 @@ class BlockingDevice:
 
     def host_buffer(self, tensor: torch.Tensor) -> torch.Tensor:
         """A contiguous CPU tensor of the shape and type of ``tensor``."""
-        return torch.empty(tensor.shape, dtype=tensor.dtype)
+        return torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu")
 
     def record(self, device: torch.device) -> Callable[[], None] | None:
         """What blocks until all that the current stream was given so far is done; None when it already is."""
@@ -38,7 +38,7 @@ class CudaDevice(BlockingDevice):
     non_blocking = True
 
     def host_buffer(self, tensor: torch.Tensor) -> torch.Tensor:
-        return torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+        return torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu", pin_memory=True)
 
     def record(self, device: torch.device) -> Callable[[], None] | None:
         event = torch.cuda.Event(blocking=True)  # the waiting thread sleeps

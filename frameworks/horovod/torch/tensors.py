@@ -45,7 +45,7 @@ def place(tensor: torch.Tensor, result: Result) -> Placement[torch.Tensor]:
     if result is Result.FROM_CORE:
         return Placement((address, 0, dtype, source.shape), source, adopt)
     if result is Result.LIKE_INPUT:
-        output = torch.empty(source.shape, dtype=source.dtype)
+        output = torch.empty(source.shape, dtype=source.dtype, device="cpu")
         return Placement(
             (address, output.data_ptr(), dtype, source.shape), (source, output), lambda _: output
         )
@@ -83,7 +83,9 @@ def adopt(output: Output | None) -> torch.Tensor:
 
 def from_bytes(data: bytes) -> torch.Tensor:
     """See TensorGlue."""
-    return torch.frombuffer(bytearray(data), dtype=torch.uint8) if data else torch.empty(0, dtype=torch.uint8)
+    if not data:
+        return torch.empty(0, dtype=torch.uint8, device="cpu")
+    return torch.frombuffer(bytearray(data), dtype=torch.uint8)
 
 
 def to_bytes(tensor: torch.Tensor) -> bytes:

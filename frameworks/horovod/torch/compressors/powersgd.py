@@ -66,6 +66,7 @@ class PowerSGDCompressor(ErrorFeedback):
     def _starting_point(self, matrix: torch.Tensor) -> torch.Tensor:
         right = self._right
         if right is None or right.shape[0] != matrix.shape[1]:
-            generator = torch.Generator().manual_seed(_SEED)  # the same numbers on all ranks
-            right = torch.randn(matrix.shape[1], self.rank, generator=generator, dtype=matrix.dtype)
+            generator = torch.Generator("cpu").manual_seed(_SEED)  # the same numbers on all ranks
+            shape = (matrix.shape[1], self.rank)
+            right = torch.randn(shape, generator=generator, dtype=matrix.dtype, device="cpu")
         return right.to(matrix.device, matrix.dtype)
