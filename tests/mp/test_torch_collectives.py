@@ -145,19 +145,31 @@ def test_collectives(run_ranks, ranks, transport):
         assert "rank" in text and "0" in text and "1" in text, text
 
 
-def rank_gathers_while_rank_zero_has_joined():
+def rank_differentiates_while_rank_one_has_joined():
+    """Ranks 0 and 2 of three; what rank 1 would get is dropped, what it would give is nothing."""
     hvd.init()
     rank = hvd.rank()
-    if rank > 0:
-        leaf = torch.full((rank, 2), 1.0, requires_grad=True)
+    if rank != 1:
+        leaf = torch.full((rank + 1, 2), 1.0, requires_grad=True)
         gathered = hvd.allgather(leaf, name="gathered")
-        assert gathered.shape == (3, 2)
-        (gathered * torch.arange(1.0, 4.0).unsqueeze(1)).sum().backward()
+        assert gathered.shape == (4, 2)
+        (gathered * torch.arange(1.0, 5.0).unsqueeze(1)).sum().backward()
         # The average over three ranks, of which two had the gradient.
-        expected = torch.arange(1.0, 4.0)[1 if rank == 2 else 0 : 3 if rank == 2 else 1] * 2 / 3
-        assert torch.allclose(leaf.grad, expected.unsqueeze(1).expand(rank, 2))
+        expected = torch.tensor([1.0] if rank == 0 else [2.0, 3.0, 4.0]) * 2 / 3
+        assert torch.allclose(leaf.grad, expected.unsqueeze(1).expand(rank + 1, 2))
+
+        leaf = torch.arange(8.0, requires_grad=True)  # the last row is not sent
+        received, splits = hvd.alltoall(leaf, splits=[2, 2, 3], name="exchanged")
+        assert splits.tolist() == [2 + rank // 2, 0, 2 + rank // 2]
+        received.sum().backward()
+        assert leaf.grad.tolist() == [1, 1, 0, 0, 1, 1, 1, 0]
+
+        leaf = torch.arange(7.0, requires_grad=True)
+        mine = hvd.reducescatter(leaf, op=hvd.Sum, name="scattered")
+        (mine * (rank + 1)).sum().backward()
+        assert leaf.grad.tolist() == [3, 3, 3, 0, 0, 9, 9]
     hvd.join()
 
 
-def test_gradient_of_an_allgather_while_a_rank_has_joined(run_ranks):
-    run_ranks(3, rank_gathers_while_rank_zero_has_joined)
+def test_gradients_while_a_rank_has_joined(run_ranks):
+    run_ranks(3, rank_differentiates_while_rank_one_has_joined)

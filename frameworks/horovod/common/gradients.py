@@ -6,6 +6,7 @@ derives its own from it, so that it too may run in any order; unnamed stays unna
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -104,14 +105,15 @@ def alltoall_gradient(
     gradient: Tensor,
     name: str | None,
     received_splits: Sequence[int],
+    sent_splits: Sequence[int],
     rows: int,
     process_set: ProcessSet,
 ) -> Tensor:
     """The gradients of the received rows go back to where the rows came from; of the ``rows`` of the input
-    those that were not sent had no influence.
+    those that were not sent, or sent to a rank that has joined, had no influence.
     """
-    returned, _ = ops.alltoall(gradient, received_splits, _backward_name(name), process_set)
-    return ops.glue.padded(returned, rows)
+    returned, counts = ops.alltoall(gradient, received_splits, _backward_name(name), process_set)
+    return ops.glue.placed(returned, ops.glue.integers(counts), _starts(sent_splits), rows)
 
 
 def reducescatter_gradient(
@@ -122,12 +124,13 @@ def reducescatter_gradient(
     process_set: ProcessSet,
     prescale: float,
     postscale: float,
+    rows: int,
 ) -> Tensor:
     """The allgather of the ranks' gradients, times what each element was multiplied by (for Sum, in relation
     to Average, the size of the set).
     """
-    scaled = ops.glue.scaled(gradient, _scatter_factor(op, process_set, prescale, postscale))
-    return ops.allgather(scaled, _backward_name(name), process_set)
+    factors = (prescale, postscale)
+    return grouped_reducescatter_gradient(ops, [gradient], name, op, process_set, *factors, [rows])[0]
 
 
 def grouped_reducescatter_gradient(
@@ -138,11 +141,41 @@ def grouped_reducescatter_gradient(
     process_set: ProcessSet,
     prescale: float,
     postscale: float,
+    rows: Sequence[int],
 ) -> list[Tensor]:
     """As ``reducescatter_gradient``, for a group and as a group."""
     factor = _scatter_factor(op, process_set, prescale, postscale)
     scaled = [ops.glue.scaled(gradient, factor) for gradient in gradients]
-    return ops.grouped_allgather(scaled, _backward_name(name), process_set)
+    gathered = ops.grouped_allgather(scaled, _backward_name(name), process_set)
+    if all(ops.glue.row_count(tensor) == count for tensor, count in zip(gathered, rows, strict=True)):
+        return gathered
+    return _with_rows_of_joined(ops, gathered, name, process_set, rows)
+
+
+def _with_rows_of_joined(
+    ops: Collectives[Tensor],
+    gathered: Sequence[Tensor],
+    name: str | None,
+    process_set: ProcessSet,
+    rows: Sequence[int],
+) -> list[Tensor]:
+    """Zeros where the rows of ranks would be that have joined: these have dropped their parts."""
+    here = {
+        numbers[0]
+        for numbers in ops.allgather_number_lists([rank()], _backward_name(name, "ranks"), process_set)
+    }
+    members = process_set.ranks or []
+    whole = []
+    for tensor, count in zip(gathered, rows, strict=True):
+        even, more = divmod(count, len(members))
+        parts = [even + (position < more) for position in range(len(members))]
+        counts = [part if member in here else 0 for part, member in zip(parts, members, strict=True)]
+        whole.append(ops.glue.placed(tensor, counts, _starts(parts), count))
+    return whole
+
+
+def _starts(counts: Sequence[int]) -> list[int]:
+    return [0, *itertools.accumulate(counts)][:-1]
 
 
 def _scatter_factor(op: int, process_set: ProcessSet, prescale: float, postscale: float) -> float:

@@ -47,8 +47,14 @@ class TensorGlue(Generic[Tensor]):
         """``count`` rows of the first dimension, from ``start`` on."""
         raise NotImplementedError
 
-    def padded(self, tensor: Tensor, rows: int) -> Tensor:
-        """``tensor`` with rows of zeros behind its own, ``rows`` in all."""
+    def row_count(self, tensor: Tensor) -> int:
+        """The first dimension."""
+        raise NotImplementedError
+
+    def placed(self, tensor: Tensor, counts: Sequence[int], starts: Sequence[int], rows: int) -> Tensor:
+        """The rows of ``tensor``, ``counts[i]`` of them from ``starts[i]`` on in turn, among ``rows`` rows of
+        zeros.
+        """
         raise NotImplementedError
 
     def scaled(self, tensor: Tensor, factor: float) -> Tensor:

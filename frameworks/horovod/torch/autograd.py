@@ -133,7 +133,10 @@ class HorovodAlltoall(torch.autograd.Function):
     ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
         handle = ops.alltoall_async(tensor, splits, name, process_set)
         received, sources = ops.synchronize(handle)
-        ctx.arguments = (name, sources.tolist(), _rows(tensor), process_set)
+        size = process_set.size() or 1
+        sent = ops.glue.integers(splits) if splits is not None else []
+        sent = sent or [_rows(tensor) // size] * size
+        ctx.arguments = (name, sources.tolist(), sent, _rows(tensor), process_set)
         if splits is None:
             return received
         ctx.mark_non_differentiable(sources)
@@ -158,11 +161,12 @@ class HorovodReducescatter(torch.autograd.Function):
         postscale_factor: float,
     ) -> torch.Tensor:
         ctx.arguments = (name, op, process_set, prescale_factor, postscale_factor)
+        ctx.rows = _rows(tensor)
         return ops.synchronize(ops.reducescatter_async(tensor, *ctx.arguments))
 
     @staticmethod
     def backward(ctx: Any, grad_output: torch.Tensor) -> Gradients:
-        gathered = gradients.reducescatter_gradient(ops, grad_output, *ctx.arguments)
+        gathered = gradients.reducescatter_gradient(ops, grad_output, *ctx.arguments, ctx.rows)
         return (gathered, None, None, None, None, None)
 
 
@@ -180,9 +184,10 @@ class HorovodGroupedReducescatter(torch.autograd.Function):
         *tensors: torch.Tensor,
     ) -> tuple[torch.Tensor, ...]:
         ctx.arguments = (name, op, process_set, prescale_factor, postscale_factor)
+        ctx.rows = [_rows(tensor) for tensor in tensors]
         return tuple(ops.synchronize(ops.grouped_reducescatter_async(tensors, *ctx.arguments)))
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: torch.Tensor) -> Gradients:
-        gathered = gradients.grouped_reducescatter_gradient(ops, grad_outputs, *ctx.arguments)
+        gathered = gradients.grouped_reducescatter_gradient(ops, grad_outputs, *ctx.arguments, ctx.rows)
         return (None, None, None, None, None, *gathered)

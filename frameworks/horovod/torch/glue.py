@@ -32,9 +32,19 @@ class TorchGlue(TensorGlue[torch.Tensor]):
     def rows(self, tensor: torch.Tensor, start: int, count: int) -> torch.Tensor:
         return tensor.narrow(0, start, count)
 
-    def padded(self, tensor: torch.Tensor, rows: int) -> torch.Tensor:
-        missing = rows - tensor.shape[0]
-        return torch.cat([tensor, tensor.new_zeros((missing, *tensor.shape[1:]))]) if missing else tensor
+    def row_count(self, tensor: torch.Tensor) -> int:
+        return tensor.shape[0]
+
+    def placed(
+        self, tensor: torch.Tensor, counts: Sequence[int], starts: Sequence[int], rows: int
+    ) -> torch.Tensor:
+        if tensor.shape[0] == rows:
+            return tensor
+        placed = tensor.new_zeros((rows, *tensor.shape[1:]))
+        parts = tensor.split([int(count) for count in counts])
+        for part, start in zip(parts, starts, strict=True):
+            placed[start : start + part.shape[0]] = part
+        return placed
 
     def scaled(self, tensor: torch.Tensor, factor: float) -> torch.Tensor:
         return tensor * factor
