@@ -312,7 +312,8 @@ def test_allgather_gradient(two):
     two.peers = lambda request, own: sent.append(own) or [rows(own, 1), own]
 
     def rows(own, count):
-        number = torch.tensor(list(count.to_bytes(8, "little")), dtype=torch.uint8)
+        rank_and_rows = bytes(8) + count.to_bytes(8, "little")
+        number = torch.tensor(list(rank_and_rows), dtype=torch.uint8)
         return [number] if own[0].dtype == torch.uint8 else own
 
     (result * torch.tensor([1.0, 2.0, 3.0])).sum().backward()
