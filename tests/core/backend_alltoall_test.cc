@@ -161,66 +161,6 @@ TEST(Alltoall, SeveralAtOnceInAnyOrder) {
   });
 }
 
-// Starts an alltoall when the one before is done, as the engine does with those of one set.
-class OneAfterTheOther : public StepMachine {
- public:
-  OneAfterTheOther(Backend* backend, int ranks, int rank, uint64_t seed)
-      : backend_(backend), ranks_(ranks), rank_(rank), random_(seed) {}
-
-  Step Advance() override {
-    if (!machine_ && done_ == kOperations) return Step::kDone;
-    if (!machine_) {
-      part_ = std::make_unique<Part>(RandomMatrices(random_, ranks_), ranks_, rank_, done_);
-      machine_ = backend_->Start(part_->spec());
-    }
-    const Step step = machine_->Advance();
-    if (step != Step::kDone) return step;
-    EXPECT_TRUE(part_->Check());
-    machine_.reset();
-    ++done_;
-    return Step::kProgressed;
-  }
-
-  Status status() const override { return machine_->status(); }
-
- private:
-  static constexpr uint64_t kOperations = 25;
-
-  Backend* const backend_;
-  const int ranks_;
-  const int rank_;
-  std::mt19937_64 random_;
-  uint64_t done_ = 0;
-  std::unique_ptr<Part> part_;
-  std::unique_ptr<StepMachine> machine_;
-};
-
-// A rank that is through with an alltoall sends the next one's frames to ranks that are not, on links that
-// other sets use.
-TEST(Alltoall, SetsThatShareLinksDoNotWaitInACircle) {
-  const std::vector<std::vector<int>> sets{{0, 1, 2, 3}, {3, 2, 1, 0}, {0, 2, 1, 3}, {0, 1, 2},
-                                           {3, 1, 2},    {1, 0},       {2, 3}};
-  for (Medium medium : AllMedia()) {
-    for (uint64_t seed = 0; seed < 3; ++seed) {
-      World world(medium, 4);
-      RunRanks(4, [&](int r) {
-        Rank rank(&world, r);
-        Machines machines;
-        for (size_t set = 0; set < sets.size(); ++set) {
-          const auto at = std::find(sets[set].begin(), sets[set].end(), r);
-          if (at == sets[set].end()) continue;
-          Backend* backend = nullptr;
-          ASSERT_OK(rank.Join(static_cast<uint32_t>(set), sets[set], &backend));
-          machines.push_back(std::make_unique<OneAfterTheOther>(backend, static_cast<int>(sets[set].size()),
-                                                                static_cast<int>(at - sets[set].begin()),
-                                                                seed * 100 + set));
-        }
-        ASSERT_OK(rank.Drive(machines, static_cast<uint32_t>(1 + seed * 4) + static_cast<uint32_t>(r)));
-      });
-    }
-  }
-}
-
 // Who reports success knows that every member will: one member runs ahead, the other goes a step at a time.
 TEST(Alltoall, ALargeOneEndsWhenEverybodyHasTheResult) {
   for (int ahead : {0, 1}) {
