@@ -1,4 +1,6 @@
-"""Builds the one compiled module, horovod._core, with CMake and Ninja; the rest is in pyproject.toml."""
+"""Builds the compiled files with CMake and Ninja: the module horovod._core, and the library of TensorFlow
+operations, which needs no TensorFlow. The rest is in pyproject.toml.
+"""
 
 import importlib
 import os
@@ -25,8 +27,17 @@ def find_tool(name: str, folder_attribute: str) -> str:
     return found
 
 
+# By extension: the target, and the file that it makes.
+TARGETS = {"horovod._core": ("_core", "_core*.so"), "horovod.tensorflow._ops": ("tensorflow_ops", "_ops.so")}
+
+
 class CMakeBuild(build_ext):
     """Builds in build/<python>, which is kept, so that a second build compiles only what changed."""
+
+    def get_ext_filename(self, fullname: str) -> str:
+        """The operations are no Python module: their file serves every Python, so its name has no tag."""
+        name = super().get_ext_filename(fullname)
+        return name if fullname.endswith("_core") else name.split(".")[0] + ".so"
 
     def build_extension(self, ext: Extension) -> None:
         import pybind11
@@ -50,16 +61,20 @@ class CMakeBuild(build_ext):
         jobs = os.environ.get("CMAKE_BUILD_PARALLEL_LEVEL", "2")
         quiet = [] if self.distribution.verbose else ["--log-level=WARNING"]
         self.spawn([cmake, *quiet, "-S", str(ROOT), "-B", str(build_dir), "-G", "Ninja", *settings])
-        subprocess.run([cmake, "--build", str(build_dir), "--target", "_core", "-j", jobs], check=True)
-        self.deliver(build_dir / "lib", Path(self.get_ext_fullpath(ext.name)))
+        target, pattern = TARGETS[ext.name]
+        subprocess.run([cmake, "--build", str(build_dir), "--target", target, "-j", jobs], check=True)
+        built = max((build_dir / "lib").glob(pattern), key=lambda path: path.stat().st_mtime)
+        self.deliver(built, Path(self.get_ext_fullpath(ext.name)))
 
-    def deliver(self, folder: Path, target: Path) -> None:
-        """Puts the module in place in one step: a process that has the old one mapped keeps it."""
-        built = max(folder.glob("_core*.so"), key=lambda path: path.stat().st_mtime)
+    def deliver(self, built: Path, target: Path) -> None:
+        """Puts a file in place in one step: a process that has the old one mapped keeps it."""
         target.parent.mkdir(parents=True, exist_ok=True)
         fresh = target.with_name(target.name + ".new")
         shutil.copy2(built, fresh)
         os.replace(fresh, target)
 
 
-setup(ext_modules=[Extension("horovod._core", sources=[])], cmdclass={"build_ext": CMakeBuild})
+setup(
+    ext_modules=[Extension(name, sources=[]) for name in TARGETS],
+    cmdclass={"build_ext": CMakeBuild},
+)

@@ -2,9 +2,10 @@
 
 #include <sched.h>
 
+#include "api/process.h"
 #include "python/errors.h"
+#include "python/handles.h"
 #include "python/output.h"
-#include "python/state.h"
 
 namespace py = pybind11;
 
@@ -177,7 +178,7 @@ HandlePtr Start(PyObject* const* args, Py_ssize_t count, PyObject* names, bool u
   if (!arguments.Collect(args, count, names) || !ReadEntry(arguments, &entry)) return nullptr;
   entry.urgent = urgent;
   *keep = arguments.value[kKeep];
-  *engine = CurrentEngine();
+  *engine = api::CurrentEngine();
   HandlePtr handle;
   const Status status = *engine == nullptr ? Status(Code::kNotInitialized, kNotInitialized)
                                            : (*engine)->Submit(std::move(entry), &handle);
@@ -225,7 +226,7 @@ PyObject* Wait(PyObject*, PyObject* const* args, Py_ssize_t count) {
   }
   Status status;
   if (!handle->done.load(std::memory_order_acquire)) {
-    const std::shared_ptr<Engine> engine = CurrentEngine();
+    const std::shared_ptr<Engine> engine = api::CurrentEngine();
     PyThreadState* released = PyEval_SaveThread();
     // Without an engine it was shut down while the operation was in flight, so the operation is about to
     // fail.

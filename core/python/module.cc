@@ -9,12 +9,13 @@
 #include <tuple>
 #include <vector>
 
+#include "api/process.h"
+#include "api/table.h"
 #include "base/config.h"
 #include "base/log.h"
 #include "python/calls.h"
 #include "python/errors.h"
 #include "python/output.h"
-#include "python/state.h"
 
 namespace py = pybind11;
 
@@ -64,7 +65,7 @@ Wiring WiringOf(const std::string& name) {
 void Init(int rank, int size, int local_rank, int local_size, int cross_rank, int cross_size,
           uint64_t generation, const std::string& wiring, const std::vector<PyLink>& links, int launcher_fd) {
   LinkOwner owner(links, launcher_fd);
-  if (CurrentEngine() != nullptr) throw py::value_error("the engine runs already");
+  if (api::CurrentEngine() != nullptr) throw py::value_error("the engine runs already");
   EngineOptions options;
   options.rank = rank;
   options.size = size;
@@ -82,19 +83,20 @@ void Init(int rank, int size, int local_rank, int local_size, int cross_rank, in
   Status status;
   {
     const py::gil_scoped_release release;
-    status = StartEngine({rank, size, local_rank, local_size, cross_rank, cross_size}, std::move(options));
+    status =
+        api::StartEngine({rank, size, local_rank, local_size, cross_rank, cross_size}, std::move(options));
   }
   ThrowIfError(status);
 }
 
 py::tuple GetTopology() {
-  if (CurrentEngine() == nullptr) throw py::value_error(kNotInitialized);
-  const Topology t = CurrentTopology();
+  if (api::CurrentEngine() == nullptr) throw py::value_error(kNotInitialized);
+  const api::Topology t = api::CurrentTopology();
   return py::make_tuple(t.rank, t.size, t.local_rank, t.local_size, t.cross_rank, t.cross_size);
 }
 
 std::shared_ptr<Engine> NeedEngine() {
-  std::shared_ptr<Engine> engine = CurrentEngine();
+  std::shared_ptr<Engine> engine = api::CurrentEngine();
   if (engine == nullptr) throw py::value_error(kNotInitialized);
   return engine;
 }
@@ -124,7 +126,7 @@ void RemoveProcessSet(uint32_t id) {
 }
 
 bool AwaitStacksRequest() {
-  const std::shared_ptr<Engine> engine = CurrentEngine();
+  const std::shared_ptr<Engine> engine = api::CurrentEngine();
   const py::gil_scoped_release release;
   return engine != nullptr && engine->AwaitStacksRequest();
 }
@@ -176,8 +178,8 @@ void BindModule(py::module_& module) {
   module.def("init", &Init, py::kw_only(), arg("rank"), arg("size"), arg("local_rank"), arg("local_size"),
              arg("cross_rank"), arg("cross_size"), arg("generation"), arg("wiring"), arg("links"),
              arg("launcher_fd") = -1);
-  module.def("shutdown", &StopEngine, py::call_guard<py::gil_scoped_release>());
-  module.def("is_initialized", [] { return CurrentEngine() != nullptr; });
+  module.def("shutdown", &api::StopEngine, py::call_guard<py::gil_scoped_release>());
+  module.def("is_initialized", [] { return api::CurrentEngine() != nullptr; });
   module.def("topology", &GetTopology);
   module.def("counters", &GetCounters);
   module.def("add_process_set", &AddProcessSet, arg("ranks"));
@@ -185,6 +187,8 @@ void BindModule(py::module_& module) {
   module.def("await_stacks_request", &AwaitStacksRequest);
   module.def("show_stacks", &ShowStacks);
   module.def("in_flight", &InFlight, arg("process_set"));
+  // The address of the C table (api/c_api.h), with a reference that the receiver owns.
+  module.def("acquire_api", [] { return reinterpret_cast<uintptr_t>(api::AcquireTable()); });
   module.def("settings", &GetSettings);
   module.def("start_timeline", &StartTimeline, arg("path"), arg("mark_cycles") = false);
   module.def("stop_timeline", &StopTimeline);

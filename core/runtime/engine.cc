@@ -55,12 +55,13 @@ Status RankEngine::Usable(const Entry& entry) const {
 Status RankEngine::Submit(Entry entry, HandlePtr* handle) {
   HVD_RETURN_IF_ERROR(Usable(entry));
   const bool urgent = entry.urgent;
+  const bool driven = urgent && !entry.on_complete;  // by its submitter, who is about to wait
   *handle = std::make_shared<Handle>(std::move(entry));
   (*handle)->generation = options_.generation;
   (*handle)->submitted_us = NowMicros();
   blocked_.Touch((*handle)->submitted_us);
   HVD_RETURN_IF_ERROR(queue_.Push(*handle));
-  if (!urgent) loop_->Notify();           // an urgent one is driven by its submitter
+  if (!driven) loop_->Notify(urgent);
   if (abort_.is_set()) FailWhatIsLeft();  // it came in between
   return Status::Ok();
 }
@@ -123,7 +124,7 @@ void RankEngine::FailWhatIsLeft() {
     finished = cycle_->TakeFinished();
   }
   loop_->WakeAll();  // nobody drove, so nobody else tells the waiters
-  for (const HandlePtr& handle : finished) handle->entry.on_complete(handle->status);
+  for (const HandlePtr& handle : finished) handle->entry.on_complete(*handle);
 }
 
 Status RankEngine::StartTimeline(const std::string& path, bool mark_cycles) {

@@ -61,6 +61,11 @@ class Engine {
   // Likewise. An error, on every rank, when some rank has operations in flight on the set.
   virtual Status RemoveProcessSet(uint32_t id) = 0;
 
+  // Those that this rank belongs to, ascending; the first is 0, all ranks.
+  virtual std::vector<uint32_t> ProcessSets() const = 0;
+  // Global ranks, ascending; empty when there is no such set.
+  virtual std::vector<int> MembersOf(uint32_t process_set) const = 0;
+
   // The public names of this rank's operations in flight on a set, oldest first.
   virtual std::vector<std::string> InFlight(uint32_t process_set) = 0;
 

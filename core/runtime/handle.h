@@ -22,6 +22,8 @@ struct Output {
   static Status Allocate(DataType dtype, Shape shape, Output* output);
 };
 
+struct Handle;
+
 // Memory of one tensor. `output` null: the core allocates.
 struct TensorBuffer {
   const std::byte* input = nullptr;
@@ -35,8 +37,9 @@ struct Entry {
   std::vector<TensorBuffer> buffers;  // one per request.tensors; several = a group, all or nothing
   int32_t priority = 0;
   bool urgent = false;  // the submitter is about to wait for it
-  // Called once, from whichever thread completes the operation, without the progress lock.
-  std::function<void(const Status&)> on_complete;
+  // Called once, from whichever thread completes the operation, without the progress lock. Nobody waits for
+  // an operation that has it.
+  std::function<void(const Handle&)> on_complete;
   // Not submitted here: this rank has joined and takes part without data of its own.
   bool stand_in = false;
 };

@@ -68,13 +68,14 @@ Loop::Loop(LoopOptions options, Cycle* cycle, Queue* queue, Waker* waker, Counte
   thread_ = std::thread([this] { Background(); });
 }
 
-void Loop::Notify() {
+void Loop::Notify(bool urgent) {
   const int role = role_.load(std::memory_order_seq_cst);
   if (role == kNobody) {
     WakeBackground();
-  } else if (role == kAsleep || (role == kCollecting && queue_->queued_bytes() >= options_.collect_bytes)) {
-    waker_->Ring();
+    return;
   }
+  const bool enough = urgent || queue_->queued_bytes() >= options_.collect_bytes;
+  if (role == kAsleep || (role == kCollecting && enough)) waker_->Ring();
 }
 
 void Loop::WakeBackground() {
@@ -113,7 +114,7 @@ bool Loop::Round(Lock& lock) {
   if (finished.empty()) return moved;
   lock.unlock();
   PassTurn();
-  for (const HandlePtr& handle : finished) handle->entry.on_complete(handle->status);
+  for (const HandlePtr& handle : finished) handle->entry.on_complete(*handle);
   // Another thread may drive by now, and may sleep with the lock for as long as its own operation takes.
   if (lock.try_lock()) role_.store(kAwake);
   return true;

@@ -32,8 +32,8 @@ class Loop {
   Loop(LoopOptions options, Cycle* cycle, Queue* queue, Waker* waker, Counters* counters);
   ~Loop() { Stop(); }
 
-  // After a submission that nobody is about to wait for. Never takes the progress lock.
-  void Notify();
+  // After a submission that nobody is about to wait for, `urgent` or not. Never takes the progress lock.
+  void Notify(bool urgent = false);
 
   // Drives until `handle` is done. timeout_us < 0 = no limit. kInterrupted: a signal may have arrived.
   Waited Wait(const Handle& handle, int64_t timeout_us);

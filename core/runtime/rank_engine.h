@@ -32,6 +32,8 @@ class RankEngine : public Engine {
   void Shutdown() override;
   Status AddProcessSet(std::vector<int> members, uint32_t* id) override;
   Status RemoveProcessSet(uint32_t id) override;
+  std::vector<uint32_t> ProcessSets() const override { return sets_.Included(); }
+  std::vector<int> MembersOf(uint32_t process_set) const override { return sets_.MembersOf(process_set); }
   std::vector<std::string> InFlight(uint32_t process_set) override;
   bool AwaitStacksRequest() override { return stacks_.Await(); }
   void ShowStacks() override;

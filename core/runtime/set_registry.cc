@@ -60,4 +60,13 @@ std::vector<int> SetRegistry::MembersOf(uint32_t id) const {
   return found == sets_.end() ? std::vector<int>{} : found->second.members;
 }
 
+std::vector<uint32_t> SetRegistry::Included() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  std::vector<uint32_t> ids;
+  for (const auto& [id, set] : sets_) {
+    if (!set.closed && std::binary_search(set.members.begin(), set.members.end(), rank_)) ids.push_back(id);
+  }
+  return ids;
+}
+
 }  // namespace hvd

@@ -26,6 +26,8 @@ class SetRegistry {
   // Whether some set has `rank` as its first member, where its sequencer runs.
   bool IsFirst(int rank) const;
   std::vector<int> MembersOf(uint32_t id) const;
+  // The ids of the sets that this rank may submit to, ascending.
+  std::vector<uint32_t> Included() const;
 
  private:
   struct Set {

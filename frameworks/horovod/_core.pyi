@@ -149,6 +149,11 @@ def counters() -> dict[str, int]:
     control_messages, autotune_samples (on rank 0).
     """
 
+def acquire_api() -> int:
+    """The address of the table of C functions for native code (core/api/c_api.h). Whoever receives it owns a
+    reference to it.
+    """
+
 def settings() -> list[tuple[str, str, str, str]]:
     """The one table of settings: (variable, type, default, help)."""
 

@@ -184,7 +184,7 @@ TEST(Engine, CallsSinksOnceAndServesManyThreads) {
         for (int i = 0; i < kEach; ++i) {
           const int t = thread * kEach + i;
           Entry entry = AllreduceEntry("x" + std::to_string(t), &data[t]);
-          entry.on_complete = [&](const Status& status) { called += status.ok() ? 1 : 1000000; };
+          entry.on_complete = [&](const Handle& handle) { called += handle.status.ok() ? 1 : 1000000; };
           HandlePtr handle;
           ASSERT_OK(Submit(engine, std::move(entry), &handle));
           if (i % 3 == 0) ASSERT_OK(engine.Wait(handle, -1, nullptr));

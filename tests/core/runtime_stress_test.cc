@@ -99,7 +99,7 @@ TEST(Stress, ASinkDoesNotCostItsThreadTheTurn) {
         Entry entry = AllreduceEntry("first", &first);
         entry.urgent = true;
         // While the sink runs, the lock is free and the other waiter takes it.
-        entry.on_complete = [](const Status&) { SleepMs(20); };
+        entry.on_complete = [](const Handle&) { SleepMs(20); };
         ASSERT_OK(Run(engine, std::move(entry)));
       }
       if (rank == 0) EXPECT_TRUE(NowMicros() - start < 900000);

@@ -23,8 +23,11 @@ CORE = {
     "negotiate": {"base"},
     "runtime": BELOW_RUNTIME,
     "api": {ENGINE, "base"},
-    "python": {ENGINE, "base"},
+    "python": {"api", ENGINE, "base"},
 }
+
+# What native code of a framework may include besides itself.
+NATIVE = {"tensorflow_ops": {"api/c_api.h", "base"}}
 
 ADAPTER = {"common", "elastic", "version"}
 
@@ -36,9 +39,10 @@ PYTHON = {
     "common": {"_core", "bootstrap", "version"},
     "elastic": {"common", "bootstrap", "version"},
     "torch": ADAPTER,
-    "tensorflow": ADAPTER,
+    "_keras": {"common", "version"},
+    "tensorflow": ADAPTER | {"_keras"},
     "mxnet": ADAPTER,
-    "keras": ADAPTER | {"torch", "tensorflow"},
+    "keras": ADAPTER | {"_keras", "torch", "tensorflow"},
     "runner": {"elastic", "bootstrap", "version"},
     "ray": {"runner", "elastic", "bootstrap", "common", "version"},
     "spark": {"runner", "elastic", "bootstrap", "common", "version"},
@@ -49,7 +53,7 @@ FRAMEWORKS = {"torch", "tensorflow", "tf_keras", "keras", "mxnet", "jax"}
 USES_FRAMEWORK = {
     "torch": {"torch"},
     "tensorflow": {"tensorflow", "keras", "tf_keras"},
-    "keras": {"keras"},
+    "keras": {"keras", "torch"},
     "mxnet": {"mxnet"},
     "spark": FRAMEWORKS,
 }
@@ -72,6 +76,17 @@ def wrong_includes(core: Path) -> list[str]:
                 found.append(f"{name} includes {header}: this header may include {sorted(allowed)} only")
             elif target != layer and not {target, header} & allowed:
                 found.append(f"{name} includes {header}: {layer} -> {target} is not an arrow of the design")
+    return found
+
+
+def wrong_native_includes(frameworks: Path) -> list[str]:
+    """One line for each include of native code that its table does not have."""
+    found = []
+    for folder, allowed in NATIVE.items():
+        for file in sorted(path for path in (frameworks / folder).rglob("*") if path.suffix in {".h", ".cc"}):
+            for header in INCLUDE.findall(file.read_text(encoding="utf-8")):
+                if not {header, header.split("/")[0]} & {folder, *allowed}:
+                    found.append(f"{file.relative_to(frameworks)} includes {header}")
     return found
 
 
@@ -115,6 +130,18 @@ def test_core_follows_the_table():
 
 def test_python_follows_the_table():
     assert wrong_imports(ROOT / "frameworks" / "horovod") == []
+
+
+def test_native_code_follows_the_table():
+    assert wrong_native_includes(ROOT / "frameworks") == []
+
+
+def test_forbidden_include_of_native_code_is_found(tmp_path):
+    place(tmp_path, "tensorflow_ops/a.cc", '#include "api/c_api.h"\n#include "tensorflow_ops/b.h"\n')
+    place(tmp_path, "tensorflow_ops/b.h", '#include "base/types.h"\n')
+    assert wrong_native_includes(tmp_path) == []
+    place(tmp_path, "tensorflow_ops/a.cc", '#include "runtime/engine.h"\n')
+    assert len(wrong_native_includes(tmp_path)) == 1
 
 
 def test_every_folder_of_the_core_is_a_layer():

@@ -70,7 +70,7 @@ class ProcessSet:
     def __reduce__(self) -> tuple[Callable[[list[int] | None], ProcessSet], tuple[list[int] | None]]:
         if self.ranks is None and self is not global_process_set:
             raise TypeError("a ProcessSet of a communicator cannot be pickled")
-        return _with_ranks, (None if self is global_process_set else self.ranks,)
+        return with_ranks, (None if self is global_process_set else self.ranks,)
 
     def __repr__(self) -> str:
         return (
@@ -93,8 +93,8 @@ _registered: dict[int, ProcessSet] = {}
 _lock = threading.RLock()  # one change at a time
 
 
-def _with_ranks(ranks: list[int] | None) -> ProcessSet:
-    """Unpickles a set: the registered one of these ranks, if there is one. None: the global set."""
+def with_ranks(ranks: list[int] | None) -> ProcessSet:
+    """A set that was saved: the registered one of these ranks, if there is one. None: the global set."""
     if ranks is None:
         return global_process_set
     return next((known for known in _registered.values() if known.ranks == ranks), None) or ProcessSet(ranks)
@@ -125,6 +125,11 @@ def included_sets() -> list[int]:
     """The numbers of all registered sets that this rank is part of, the global set (0) first."""
     mine = [number for number, known in _registered.items() if known._position is not None]
     return [0, *sorted(mine)]
+
+
+def registered(number: int) -> ProcessSet:
+    """The process set of a number that ``check_process_set`` gave."""
+    return global_process_set if number == 0 else _registered[number]
 
 
 def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:

@@ -1,4 +1,4 @@
-#include "python/state.h"
+#include "api/process.h"
 
 #include <pthread.h>
 #include <sys/stat.h>
@@ -6,10 +6,9 @@
 
 #include <cstdlib>
 #include <mutex>
-#include <unordered_map>
 #include <vector>
 
-namespace hvd::python {
+namespace hvd::api {
 
 namespace {
 
@@ -32,8 +31,6 @@ struct State {
   std::shared_ptr<Engine> engine;
   Topology topology;
   std::vector<OpenFile> descriptors;
-  std::unordered_map<int64_t, HandlePtr> handles;
-  int64_t next_handle = 1000;  // Python keeps one object for each small integer, so those are never dropped
 };
 
 // Never destroyed: threads may use it while the interpreter ends. Replaced, not cleaned, in a forked child,
@@ -84,21 +81,4 @@ void StopEngine() {
   if (engine != nullptr) engine->Shutdown();
 }
 
-int64_t Remember(HandlePtr handle) {
-  const std::lock_guard<std::mutex> lock(state->mutex);
-  state->handles.emplace(++state->next_handle, std::move(handle));
-  return state->next_handle;
-}
-
-HandlePtr Recall(int64_t number) {
-  const std::lock_guard<std::mutex> lock(state->mutex);
-  const auto found = state->handles.find(number);
-  return found == state->handles.end() ? nullptr : found->second;
-}
-
-void Forget(int64_t number) {
-  const std::lock_guard<std::mutex> lock(state->mutex);
-  state->handles.erase(number);
-}
-
-}  // namespace hvd::python
+}  // namespace hvd::api

@@ -1,12 +1,10 @@
 #pragma once
 
-#include <cstdint>
 #include <memory>
-#include <string>
 
 #include "runtime/engine.h"
 
-namespace hvd::python {
+namespace hvd::api {
 
 struct Topology {
   int rank = 0;
@@ -24,9 +22,4 @@ Topology CurrentTopology();
 Status StartEngine(const Topology& topology, EngineOptions options);
 void StopEngine();
 
-// Operations in flight by the number that Python holds.
-int64_t Remember(HandlePtr handle);
-HandlePtr Recall(int64_t number);  // null when unknown
-void Forget(int64_t number);
-
-}  // namespace hvd::python
+}  // namespace hvd::api

@@ -1,0 +1,123 @@
+#include "api/submit.h"
+
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace hvd::api {
+
+namespace {
+
+constexpr char kNoEngine[] = "Horovod has not been initialized or has been shut down; use hvd.init().";
+
+struct Caller {
+  hvd_done done;
+  void* context;
+};
+
+void Fail(const Caller& caller, const Status& status) {
+  const hvd_result result{static_cast<int32_t>(status.code()), status.message().c_str(), 0, nullptr};
+  caller.done(caller.context, &result);
+}
+
+void Deliver(const Caller& caller, const std::vector<Output>& given) {
+  std::vector<hvd_output> outputs;
+  for (const Output& output : given) {
+    outputs.push_back({output.data.get(), static_cast<int32_t>(output.dtype),
+                       static_cast<int32_t>(output.shape.size()), output.shape.data(), &output});
+  }
+  const hvd_result result{0, "", static_cast<int32_t>(outputs.size()), outputs.data()};
+  caller.done(caller.context, &result);
+}
+
+Status ReadTensors(const hvd_operation& operation, Entry* entry) {
+  for (int32_t i = 0; i < operation.tensor_count; ++i) {
+    const hvd_tensor& tensor = operation.tensors[i];
+    if (tensor.dtype < 0 || tensor.dtype >= kDataTypes) return Status::Invalid("unknown element type");
+    entry->request.tensors.push_back(
+        {static_cast<DataType>(tensor.dtype), Shape(tensor.shape, tensor.shape + tensor.dims)});
+    entry->buffers.push_back(
+        {static_cast<const std::byte*>(tensor.input), static_cast<std::byte*>(tensor.output)});
+  }
+  return Status::Ok();
+}
+
+Status ReadEntry(const hvd_operation& operation, Entry* entry) {
+  if (operation.kind < 0 || operation.kind > static_cast<int32_t>(OpKind::kJoin) || operation.reduce_op < 0 ||
+      operation.reduce_op > static_cast<int32_t>(ReduceOp::kProduct)) {
+    return Status::Invalid("unknown operation or reduction");
+  }
+  negotiate::Request& request = entry->request;
+  request.kind = static_cast<OpKind>(operation.kind);
+  request.reduce_op = static_cast<ReduceOp>(operation.reduce_op);
+  request.prescale = operation.prescale;
+  request.postscale = operation.postscale;
+  request.root = operation.root;
+  if (operation.name != nullptr) request.name = operation.name;
+  request.splits.assign(operation.splits, operation.splits + operation.split_count);
+  entry->process_set = operation.process_set;
+  entry->urgent = operation.urgent != 0;
+  return ReadTensors(operation, entry);
+}
+
+// The joins of all process sets of this rank, delivered as one: that of all ranks, once the last is complete.
+class Joining {
+ public:
+  Joining(const Caller& caller, size_t joins) : caller_(caller), left_(joins) {}
+
+  void Complete(uint32_t process_set, const Status& status, const Handle* handle) {
+    bool last;
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      if (!status.ok() && failure_.ok()) failure_ = status;
+      if (process_set == 0 && handle != nullptr) outputs_ = handle->outputs;
+      last = --left_ == 0;
+    }
+    if (!last) return;
+    if (!failure_.ok()) return Fail(caller_, failure_);
+    Deliver(caller_, outputs_);
+  }
+
+ private:
+  const Caller caller_;
+  std::mutex mutex_;  // guards what follows
+  size_t left_;
+  Status failure_;
+  std::vector<Output> outputs_;
+};
+
+void SubmitJoins(Engine* engine, const Caller& caller) {
+  const std::vector<uint32_t> sets = engine->ProcessSets();
+  const auto joining = std::make_shared<Joining>(caller, sets.size());
+  for (const uint32_t set : sets) {
+    Entry entry;
+    entry.process_set = set;
+    entry.request.kind = OpKind::kJoin;
+    entry.urgent = true;
+    entry.on_complete = [=](const Handle& handle) { joining->Complete(set, handle.status, &handle); };
+    HandlePtr handle;
+    const Status status = engine->Submit(std::move(entry), &handle);
+    if (!status.ok()) joining->Complete(set, status, nullptr);
+  }
+}
+
+}  // namespace
+
+void Submit(const std::shared_ptr<Engine>& engine, const hvd_operation& operation, hvd_done done,
+            void* context) {
+  const Caller caller{done, context};
+  if (engine == nullptr) return Fail(caller, {Code::kNotInitialized, kNoEngine});
+  Entry entry;
+  Status status = ReadEntry(operation, &entry);
+  if (status.ok() && entry.request.kind == OpKind::kJoin) return SubmitJoins(engine.get(), caller);
+  entry.on_complete = [caller](const Handle& handle) {
+    if (!handle.status.ok()) return Fail(caller, handle.status);
+    Deliver(caller, handle.outputs);
+  };
+  HandlePtr handle;
+  if (status.ok()) status = engine->Submit(std::move(entry), &handle);
+  if (!status.ok()) Fail(caller, status);
+}
+
+}  // namespace hvd::api

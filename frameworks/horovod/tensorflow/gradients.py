@@ -1,0 +1,127 @@
+"""The gradients of the operations, in TensorFlow's terms. The rules are those of
+``horovod.common.gradients``, which cannot be used here: in a graph, sizes are tensors.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from horovod.common.process_sets import ProcessSet, registered
+from horovod.common.reduce_ops import OP_NAMES, Average, Sum
+from horovod.tensorflow.meetings import rank_op
+from horovod.tensorflow.mpi_ops import (
+    _allreduce,
+    _grouped_allreduce,
+    allgather,
+    alltoall,
+    grouped_allgather,
+)
+
+
+def _process_set(op: Any) -> ProcessSet:
+    return registered(op.get_attr("process_set_id"))
+
+
+def _reduction(op: Any) -> dict[str, Any]:
+    names = {"op": "reduce_op", "prescale_factor": "prescale_factor", "postscale_factor": "postscale_factor"}
+    return {argument: op.get_attr(attribute) for argument, attribute in names.items()}
+
+
+def _exclusive_cumsum(counts: Any) -> tf.Tensor:
+    return tf.cumsum(counts, exclusive=True)
+
+
+def _placed(rows: tf.Tensor, counts: Any, starts: Any, shape: Any) -> tf.Tensor:
+    """``counts[i]`` of ``rows`` from ``starts[i]`` on in turn, among zeros."""
+    places = tf.ragged.range(starts, starts + counts).flat_values
+    return tf.scatter_nd(places[:, tf.newaxis], rows, shape)
+
+
+@tf.RegisterGradient("HorovodAllreduce")
+def _allreduce_gradient(op: Any, gradient: tf.Tensor) -> tf.Tensor:
+    """Every rank's input reached every rank's output."""
+    return _allreduce(gradient, process_set=_process_set(op), **_reduction(op))
+
+
+@tf.RegisterGradient("HorovodGroupedAllreduce")
+def _grouped_allreduce_gradient(op: Any, *gradients: tf.Tensor) -> list[tf.Tensor]:
+    return _grouped_allreduce(gradients, process_set=_process_set(op), **_reduction(op))
+
+
+@tf.RegisterGradient("HorovodAllgather")
+def _allgather_gradient(op: Any, gradient: tf.Tensor) -> tf.Tensor:
+    return _grouped_allgather_gradient(op, gradient)[0]
+
+
+@tf.RegisterGradient("HorovodGroupedAllgather")
+def _grouped_allgather_gradient(op: Any, *gradients: tf.Tensor) -> list[tf.Tensor]:
+    """The average of the ranks' gradients, of which this rank takes the rows that it contributed."""
+    process_set = _process_set(op)
+    reduced = _grouped_allreduce(gradients, op=Average, process_set=process_set)
+    counts = [tf.shape(tensor, tf.int64)[0] for tensor in op.inputs]
+    # With the rank, because one that has joined contributes nothing.
+    me = tf.cast(rank_op(), tf.int64)
+    everybody = allgather(tf.stack([me, *counts])[tf.newaxis], process_set=process_set)
+    lower = tf.boolean_mask(everybody, everybody[:, 0] < me)
+    starts = tf.unstack(tf.reduce_sum(lower[:, 1:], axis=0), num=len(counts))
+    return [
+        tensor[start : start + count] for tensor, start, count in zip(reduced, starts, counts, strict=True)
+    ]
+
+
+@tf.RegisterGradient("HorovodBroadcast")
+def _broadcast_gradient(op: Any, gradient: tf.Tensor) -> tf.Tensor:
+    """The average of the ranks' gradients on the root; zeros elsewhere, whose input had no influence."""
+    reduced = _allreduce(gradient, op=Average, process_set=_process_set(op))
+    return tf.where(tf.equal(rank_op(), op.get_attr("root_rank")), reduced, tf.zeros_like(reduced))
+
+
+@tf.RegisterGradient("HorovodAlltoall")
+def _alltoall_gradient(op: Any, gradient: tf.Tensor, _: Any) -> tuple[tf.Tensor, None]:
+    """The gradients of the received rows go back to where the rows came from; rows that were not sent, or
+    sent to a rank that has joined, had no influence.
+    """
+    process_set = _process_set(op)
+    shape = tf.shape(op.inputs[0])
+    size = process_set.size() or 1
+    given = op.inputs[1]
+    sent = tf.cond(tf.size(given) > 0, lambda: given, lambda: tf.fill([size], shape[0] // size))
+    returned, counts = alltoall(gradient, op.outputs[1], process_set=process_set)
+    return _placed(returned, counts, _exclusive_cumsum(sent), shape), None
+
+
+@tf.RegisterGradient("HorovodReducescatter")
+def _reducescatter_gradient(op: Any, gradient: tf.Tensor) -> tf.Tensor:
+    return _grouped_reducescatter_gradient(op, gradient)[0]
+
+
+@tf.RegisterGradient("HorovodGroupedReducescatter")
+def _grouped_reducescatter_gradient(op: Any, *gradients: tf.Tensor) -> list[tf.Tensor]:
+    """The allgather of the ranks' gradients, times what each element was multiplied by (for Sum, in relation
+    to Average, the size of the set).
+    """
+    reduction, process_set = _reduction(op), _process_set(op)
+    if reduction["op"] not in (Average, Sum):
+        name = OP_NAMES[reduction["op"]]
+        raise ValueError(f"reducescatter has a gradient for Average and Sum, not for {name}.")
+    size = process_set.size() or 1
+    factor = reduction["prescale_factor"] * reduction["postscale_factor"]
+    factor *= size if reduction["op"] == Sum else 1
+    scaled = [gradient * tf.cast(factor, gradient.dtype) for gradient in gradients]
+    gathered = grouped_allgather(scaled, process_set=process_set)
+    position = tf.constant([process_set.rank() or 0])
+    here = allgather(position, process_set=process_set)
+    return [
+        _with_rows_of_joined(tensor, here, tf.shape(given), size)
+        for tensor, given in zip(gathered, op.inputs, strict=True)
+    ]
+
+
+def _with_rows_of_joined(gathered: tf.Tensor, here: tf.Tensor, shape: tf.Tensor, size: int) -> tf.Tensor:
+    """Zeros where the rows of ranks would be that have joined: these have dropped their parts."""
+    parts = shape[0] // size + tf.cast(tf.range(size) < shape[0] % size, tf.int32)
+    present = tf.reduce_any(tf.equal(tf.range(size)[:, tf.newaxis], here[tf.newaxis]), axis=1)
+    counts = tf.where(present, parts, tf.zeros_like(parts))
+    return _placed(gathered, counts, _exclusive_cumsum(parts), shape)

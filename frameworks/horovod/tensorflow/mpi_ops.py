@@ -1,0 +1,250 @@
+"""The operations on dense tensors, eagerly and in graphs; all differentiable (``gradients``).
+
+Names: eagerly, an operation without a name is counted, so all ranks run those in one order; a name lets it
+run in any. In a graph the name of the node is what makes the ranks meet, so the operations of one
+``tf.function`` may run in any order, and do; ``name`` and ``ignore_name_scope`` say what the node is called.
+
+Errors appear where TensorFlow reports those of its own operations: FailedPreconditionError when the ranks
+disagree about an operation (on all of them, and the next operation works), UnknownError when the job has
+lost a rank or was shut down, InvalidArgumentError for what this rank did wrong; ValueError for what can be
+seen before.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from horovod.common.collectives import check_root
+from horovod.common.process_sets import ProcessSet, check_process_set, global_process_set
+from horovod.common.reduce_ops import Sum
+from horovod.tensorflow.meetings import (
+    barrier,
+    join,
+    local_rank_op,
+    local_size_op,
+    process_set_included_op,
+    rank_op,
+    size_op,
+)
+from horovod.tensorflow.native import library
+from horovod.tensorflow.nodes import node_names
+
+
+def _bits(factor: float) -> int:
+    """The number itself, where the attribute, of 32 bits, would round it; else 0."""
+    (rounded,) = struct.unpack("f", struct.pack("f", factor))
+    (bits,) = struct.unpack("q", struct.pack("d", factor))
+    return 0 if rounded == factor else bits
+
+
+def _reduction(op: int, prescale: float, postscale: float) -> dict[str, Any]:
+    prescale, postscale = float(prescale), float(postscale)
+    return {
+        "reduce_op": op,
+        "prescale_factor": prescale,
+        "postscale_factor": postscale,
+        "prescale_bits": _bits(prescale),
+        "postscale_bits": _bits(postscale),
+    }
+
+
+def _by_type(
+    tensors: Sequence[Any], run: Callable[[list[tf.Tensor], str], list[tf.Tensor]]
+) -> list[tf.Tensor]:
+    """Runs the tensors of each type as one operation: TensorFlow's lists have one type."""
+    given = [tf.convert_to_tensor(tensor) for tensor in tensors]
+    places: dict[tf.DType, list[int]] = {}
+    for index, tensor in enumerate(given):
+        places.setdefault(tensor.dtype, []).append(index)
+    results: list[Any] = [None] * len(given)
+    for dtype, indices in places.items():
+        part = "" if len(places) == 1 else "_" + dtype.name
+        for index, result in zip(indices, run([given[i] for i in indices], part), strict=True):
+            results[index] = result
+    return results
+
+
+def _part(name: str | None, part: str) -> str | None:
+    return None if name is None else name + part
+
+
+def _allreduce(
+    tensor: Any,
+    name: str | None = None,
+    op: int = Sum,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    ignore_name_scope: bool = False,
+    process_set: ProcessSet = global_process_set,
+) -> tf.Tensor:
+    """The reduction of all ranks' tensors, of equal shape and type, on every rank."""
+    return library.horovod_allreduce(
+        tensor,
+        process_set_id=check_process_set(process_set),
+        **_reduction(op, prescale_factor, postscale_factor),
+        **node_names("HorovodAllreduce", name, ignore_name_scope),
+    )
+
+
+def _grouped_allreduce(
+    tensors: Sequence[Any],
+    name: str | None = None,
+    op: int = Sum,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    ignore_name_scope: bool = False,
+    process_set: ProcessSet = global_process_set,
+) -> list[tf.Tensor]:
+    """An allreduce of each tensor; those of one type are one operation, all or none."""
+    number = check_process_set(process_set)
+    reduction = _reduction(op, prescale_factor, postscale_factor)
+
+    def run(some: list[tf.Tensor], part: str) -> list[tf.Tensor]:
+        node = node_names("HorovodGroupedAllreduce", _part(name, part), ignore_name_scope)
+        return library.horovod_grouped_allreduce(some, process_set_id=number, **reduction, **node)
+
+    return _by_type(tensors, run)
+
+
+def allgather(
+    tensor: Any,
+    name: str | None = None,
+    ignore_name_scope: bool = False,
+    process_set: ProcessSet = global_process_set,
+) -> tf.Tensor:
+    """Concatenates the tensors of all ranks, in rank order, along the first dimension, which may differ."""
+    return library.horovod_allgather(
+        tensor,
+        process_set_id=check_process_set(process_set),
+        **node_names("HorovodAllgather", name, ignore_name_scope),
+    )
+
+
+def grouped_allgather(
+    tensors: Sequence[Any],
+    name: str | None = None,
+    ignore_name_scope: bool = False,
+    process_set: ProcessSet = global_process_set,
+) -> list[tf.Tensor]:
+    """An allgather of each tensor; those of one type are one operation, all or none."""
+    number = check_process_set(process_set)
+
+    def run(some: list[tf.Tensor], part: str) -> list[tf.Tensor]:
+        node = node_names("HorovodGroupedAllgather", _part(name, part), ignore_name_scope)
+        return library.horovod_grouped_allgather(some, process_set_id=number, **node)
+
+    return _by_type(tensors, run)
+
+
+def broadcast(
+    tensor: Any,
+    root_rank: int,
+    name: str | None = None,
+    ignore_name_scope: bool = False,
+    process_set: ProcessSet = global_process_set,
+) -> tf.Tensor:
+    """The tensor of rank ``root_rank`` (a rank of the job) on every rank of the process set."""
+    number = check_process_set(process_set)
+    check_root(root_rank, process_set)
+    node = node_names("HorovodBroadcast", name, ignore_name_scope)
+    return library.horovod_broadcast(tensor, root_rank=root_rank, process_set_id=number, **node)
+
+
+def broadcast_(
+    variables: Sequence[Any],
+    root_rank: int,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> list[Any]:
+    """Gives each variable the value that it has on rank ``root_rank``. Returns the variables; in graphs of
+    TensorFlow 1, the operations that assign them.
+    """
+    results = []
+    for index, variable in enumerate(variables):
+        value = broadcast(
+            tf.convert_to_tensor(variable), root_rank, _part(name, f".{index}"), process_set=process_set
+        )
+        assigned = variable.assign(value)
+        results.append(variable if tf.executing_eagerly() or tf.inside_function() else assigned)
+    return results
+
+
+def alltoall(
+    tensor: Any,
+    splits: Any = None,
+    name: str | None = None,
+    ignore_name_scope: bool = False,
+    process_set: ProcessSet = global_process_set,
+) -> tf.Tensor | tuple[tf.Tensor, tf.Tensor]:
+    """Sends ``splits[i]`` rows of ``tensor``, in turn, to the i-th rank of the process set, and returns the
+    rows received, in rank order. Without ``splits`` (integers) all get equally many; with them the result is
+    (rows, how many came from each rank).
+    """
+    counts = tf.constant([], tf.int32) if splits is None else tf.cast(tf.convert_to_tensor(splits), tf.int32)
+    received, sources = library.horovod_alltoall(
+        tensor,
+        counts,
+        process_set_id=check_process_set(process_set),
+        **node_names("HorovodAlltoall", name, ignore_name_scope),
+    )
+    return received if splits is None else (received, sources)
+
+
+def _reducescatter(
+    tensor: Any,
+    name: str | None = None,
+    op: int = Sum,
+    ignore_name_scope: bool = False,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> tf.Tensor:
+    """This rank's share of the rows of the reduction of all ranks' tensors; the first ranks get one more when
+    the rows cannot be dealt out evenly.
+    """
+    return library.horovod_reducescatter(
+        tensor,
+        process_set_id=check_process_set(process_set),
+        **_reduction(op, prescale_factor, postscale_factor),
+        **node_names("HorovodReducescatter", name, ignore_name_scope),
+    )
+
+
+def _grouped_reducescatter(
+    tensors: Sequence[Any],
+    name: str | None = None,
+    op: int = Sum,
+    ignore_name_scope: bool = False,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> list[tf.Tensor]:
+    """A reducescatter of each tensor; those of one type are one operation, all or none."""
+    number = check_process_set(process_set)
+    reduction = _reduction(op, prescale_factor, postscale_factor)
+
+    def run(some: list[tf.Tensor], part: str) -> list[tf.Tensor]:
+        node = node_names("HorovodGroupedReducescatter", _part(name, part), ignore_name_scope)
+        return library.horovod_grouped_reducescatter(some, process_set_id=number, **reduction, **node)
+
+    return _by_type(tensors, run)
+
+
+__all__ = [
+    "allgather",
+    "alltoall",
+    "barrier",
+    "broadcast",
+    "broadcast_",
+    "grouped_allgather",
+    "join",
+    "local_rank_op",
+    "local_size_op",
+    "process_set_included_op",
+    "rank_op",
+    "size_op",
+]

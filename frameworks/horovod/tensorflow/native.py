@@ -1,0 +1,78 @@
+"""The compiled operations: loading them, and telling TensorFlow how it may order them."""
+
+from __future__ import annotations
+
+import ctypes
+import warnings
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+from packaging.version import Version
+
+from horovod.common.native import acquire_api
+
+OLDEST = "2.13"
+_FILE = Path(__file__).with_name("_ops.so")
+_COLLECTIVES = (
+    "Allreduce",
+    "GroupedAllreduce",
+    "Allgather",
+    "GroupedAllgather",
+    "Broadcast",
+    "Alltoall",
+    "Reducescatter",
+    "GroupedReducescatter",
+)
+_QUESTIONS = ("Rank", "LocalRank", "LocalSize", "Size", "ProcessSetIncluded")
+
+
+def _load() -> Any:
+    if Version(tf.__version__) < Version(OLDEST):
+        raise ImportError(
+            f"horovod.tensorflow needs TensorFlow {OLDEST} or later, this is {tf.__version__}: earlier ones "
+            "have no asynchronous operations for libraries"
+        )
+    if not _FILE.exists():
+        raise ImportError(
+            f"{_FILE} is missing: this horovod was built without the TensorFlow operations "
+            "(HVD_BUILD_TENSORFLOW=OFF); build it with them"
+        )
+    library = tf.load_op_library(str(_FILE))
+    bind = ctypes.CDLL(str(_FILE)).horovod_tensorflow_bind
+    bind.argtypes, bind.restype = [ctypes.c_void_p], ctypes.c_int
+    needed = bind(acquire_api())
+    if needed != 0:
+        raise ImportError(f"{_FILE} and horovod._core are of different builds; install horovod again")
+    return library
+
+
+def _let_run_in_any_order() -> None:
+    """An op with effects outside the graph is stateful, so that TensorFlow neither merges equal ones nor
+    computes those of constants in advance; but stateful ops of one tf.function run one after the other.
+    Collectives need not: their names make them meet, and they must overlap. Without the exemption everything
+    is right and slow.
+    """
+    from tensorflow.python.framework import auto_control_deps
+
+    exemptions = {
+        "MUST_RUN_ORDER_INSENSITIVE_STATEFUL_OPS": _COLLECTIVES,
+        "ASYNC_STATEFUL_OPS": _QUESTIONS,  # nobody misses an answer that nobody reads
+    }
+    for attribute, names in exemptions.items():
+        known = getattr(auto_control_deps, attribute, None)
+        if known is None:
+            warnings.warn(
+                f"TensorFlow {tf.__version__} has no {attribute}: collectives in one tf.function will run "
+                "one after the other",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+            continue
+        ours = {"Horovod" + name for name in names}
+        setattr(auto_control_deps, attribute, frozenset(known) | ours)
+
+
+library: Any = _load()
+"""The ops as Python functions: library.horovod_allreduce and so on."""
+_let_run_in_any_order()

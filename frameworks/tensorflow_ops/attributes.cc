@@ -1,0 +1,98 @@
+#include "tensorflow_ops/attributes.h"
+
+#include <cstring>
+
+#include "tensorflow_ops/owned.h"
+
+namespace hvd::tensorflow {
+
+namespace {
+
+class Reader {
+ public:
+  explicit Reader(TF_OpKernelConstruction* construction) : construction_(construction) {}
+
+  int64_t Integer(const char* attribute) {
+    int64_t value = 0;
+    if (status_.ok()) {
+      TF_OpKernelConstruction_GetAttrInt64(construction_, attribute, &value, status_.get());
+    }
+    return value;
+  }
+
+  bool Flag(const char* attribute) {
+    unsigned char value = 0;
+    if (status_.ok()) {
+      TF_OpKernelConstruction_GetAttrBool(construction_, attribute, &value, status_.get());
+    }
+    return value != 0;
+  }
+
+  // The attribute is of 32 bits. Where that is not enough, `bits` holds the number itself.
+  double Factor(const char* attribute, const char* bits) {
+    const int64_t exact = Integer(bits);
+    double value = 1.0;
+    if (exact != 0) {
+      std::memcpy(&value, &exact, sizeof value);
+      return value;
+    }
+    float rounded = 1.0f;
+    if (status_.ok()) {
+      TF_OpKernelConstruction_GetAttrFloat(construction_, attribute, &rounded, status_.get());
+    }
+    return rounded;
+  }
+
+  std::string Text(const char* attribute) {
+    int32_t items = 0;
+    int32_t bytes = 0;
+    if (status_.ok()) {
+      TF_OpKernelConstruction_GetAttrSize(construction_, attribute, &items, &bytes, status_.get());
+    }
+    std::string text(static_cast<size_t>(bytes > 0 ? bytes : 0), '\0');
+    if (status_.ok() && !text.empty()) {
+      TF_OpKernelConstruction_GetAttrString(construction_, attribute, text.data(), text.size(),
+                                            status_.get());
+    }
+    return text;
+  }
+
+  std::string NodeName(bool without_scope) const {
+    const TF_StringView view = TF_OpKernelConstruction_GetName(construction_);
+    const std::string name(view.data, view.len);
+    return without_scope ? name.substr(name.rfind('/') + 1) : name;
+  }
+
+  bool Finish() {
+    if (!status_.ok()) TF_OpKernelConstruction_Failure(construction_, status_.get());
+    return status_.ok();
+  }
+
+ private:
+  TF_OpKernelConstruction* construction_;
+  OwnedStatus status_;
+};
+
+}  // namespace
+
+bool ReadAttributes(TF_OpKernelConstruction* construction, Has has, Attributes* attributes) {
+  Reader reader(construction);
+  attributes->name = reader.Text("tensor_name");
+  const bool without_scope = reader.Flag("ignore_name_scope");
+  if (attributes->name == kUnnamed) {
+    attributes->name.clear();
+  } else if (attributes->name.empty()) {
+    attributes->name = reader.NodeName(without_scope);
+  }
+  attributes->process_set = reader.Integer("process_set_id");
+  attributes->urgent = reader.Flag("urgent");
+  if (has == Has::kReduction) {
+    attributes->reduce_op = reader.Integer("reduce_op");
+    attributes->prescale = reader.Factor("prescale_factor", "prescale_bits");
+    attributes->postscale = reader.Factor("postscale_factor", "postscale_bits");
+  }
+  if (has == Has::kRoot) attributes->root_rank = reader.Integer("root_rank");
+  return reader.Finish();
+}
+
+}  // namespace hvd::tensorflow

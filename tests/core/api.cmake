@@ -1,0 +1,1 @@
+hvd_test(api SOURCES api_test.cc USES api)
