@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import torch
 import torch.distributed as dist
+from gloo import gloo_group
 from samples import OURS, Row, interleave, load
 from session import Session, session
 
@@ -67,7 +68,7 @@ def title(size: int) -> str:
 
 
 def main() -> None:
-    with session(__doc__.splitlines()[0]) as run:
+    with session(__doc__.splitlines()[0], gloo_group) as run:
         for size in QUICK_SIZES if run.quick else SIZES:
             tensor = torch.zeros(size // 4)
             libraries = {OURS: horovod, "torch gloo": gloo}

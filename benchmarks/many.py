@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import torch
 import torch.distributed as dist
+from gloo import gloo_group
 from samples import OURS, Row, interleave, load
 from session import Session, session
 
@@ -103,7 +104,7 @@ def measure(run: Session, case: str, sizes: list[int], libraries: dict[str, Step
 
 def main() -> None:
     ours: dict[str, Step] = {OURS: horovod_async, "horovod grouped": horovod_grouped}
-    with session(__doc__.splitlines()[0]) as run:
+    with session(__doc__.splitlines()[0], gloo_group) as run:
         small = [256] * (50 if run.quick else 1000)
         measure(
             run,

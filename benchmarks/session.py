@@ -1,26 +1,28 @@
-"""What every benchmark does around its measurement: the ranks, both libraries, the report."""
+"""What every benchmark does around its measurement: the ranks, the libraries, the report."""
 
 import argparse
 import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
-import torch.distributed as dist
 from board import Board
 from samples import Row, table
 
-import horovod.torch as hvd
+from horovod.common import basics as hvd
+from horovod.common.byte_objects import objects
+
+Peer = Callable[[Path, int, int], AbstractContextManager[None]]
+"""Starts the library to compare with, given a folder that all ranks share, the rank and the size."""
 
 
 @dataclass
 class Session:
-    """One run of one benchmark on one rank, with both libraries ready in the same processes."""
+    """One run of one benchmark on one rank, with all libraries ready in the same processes."""
 
     rank: int
     size: int
@@ -48,28 +50,24 @@ def arguments(description: str) -> argparse.Namespace:
 
 
 @contextmanager
-def session(description: str) -> Iterator[Session]:
-    """Starts both libraries, hands over, then rank 0 prints the table and writes the file."""
+def session(description: str, peer: Peer) -> Iterator[Session]:
+    """Starts the libraries, hands over, then rank 0 prints the table and writes the file."""
     args = arguments(description)
     pin()
-    torch.set_num_threads(1)
-    torch.manual_seed(0)
     hvd.init()
     rank, size = hvd.rank(), hvd.size()
-    folder = Path(hvd.broadcast_object(tempfile.mkdtemp() if rank == 0 else None, root_rank=0))
+    folder = Path(objects.broadcast_object(tempfile.mkdtemp() if rank == 0 else None))
     if rank == 0:
         Board.create(folder / "board", size)
-    hvd.broadcast_object(None, root_rank=0)
-    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    dist.init_process_group("gloo", init_method=f"file://{folder}/gloo", rank=rank, world_size=size)
+    objects.broadcast_object(None)
     rounds = 2 if args.quick else args.rounds
-    run = Session(rank, size, args.quick, rounds, Board(folder / "board", rank, size), [])
-    yield run
-    run.board.barrier()
+    with peer(folder, rank, size):
+        run = Session(rank, size, args.quick, rounds, Board(folder / "board", rank, size), [])
+        yield run
+        run.board.barrier()
     if rank == 0:
         print(table(run.rows), flush=True)
         if args.json:
             args.json.write_text(json.dumps([row.as_dict() for row in run.rows]), encoding="utf-8")
         shutil.rmtree(folder)
-    dist.destroy_process_group()
     hvd.shutdown()

@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Callable
 
 import torch
+from gloo import gloo_group
 from models import Task, task
 from samples import OURS, Row, interleave, load
 from session import Session, session
@@ -97,7 +98,7 @@ def measure(run: Session, name: str) -> None:
 
 
 def main() -> None:
-    with session(__doc__.splitlines()[0]) as run:
+    with session(__doc__.splitlines()[0], gloo_group) as run:
         for name in ["mlp"] if run.quick else STEPS_PER_ROUND:
             measure(run, name)
 
