@@ -1,5 +1,5 @@
-"""Builds the compiled files with CMake and Ninja: the module horovod._core, and the library of TensorFlow
-operations, which needs no TensorFlow. The rest is in pyproject.toml.
+"""Builds the compiled files with CMake and Ninja: the module horovod._core, and the operations of TensorFlow
+and of MXNet, which need neither. The rest is in pyproject.toml.
 """
 
 import importlib
@@ -28,7 +28,11 @@ def find_tool(name: str, folder_attribute: str) -> str:
 
 
 # By extension: the target, and the file that it makes.
-TARGETS = {"horovod._core": ("_core", "_core*.so"), "horovod.tensorflow._ops": ("tensorflow_ops", "_ops.so")}
+TARGETS = {
+    "horovod._core": ("_core", "_core*.so"),
+    "horovod.tensorflow._ops": ("tensorflow_ops", "tensorflow_ops.so"),
+    "horovod.mxnet._ops": ("mxnet_ops", "mxnet_ops.so"),
+}
 
 
 class CMakeBuild(build_ext):

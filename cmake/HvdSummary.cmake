@@ -5,5 +5,6 @@ message(STATUS "  compiler .......... ${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPI
 message(STATUS "  sanitizers ........ ${HVD_SANITIZE}")
 message(STATUS "  python module ..... ${HVD_BUILD_PYTHON}")
 message(STATUS "  TensorFlow ops .... ${HVD_BUILD_TENSORFLOW}")
+message(STATUS "  MXNet ops ......... ${HVD_BUILD_MXNET}")
 message(STATUS "  core tests ........ ${HVD_BUILD_TESTS}")
 message(STATUS "")

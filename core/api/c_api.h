@@ -34,7 +34,8 @@ typedef struct hvd_operation {
   int32_t split_count;
   int32_t tensor_count;
   const hvd_tensor* tensors;
-  int32_t urgent; /* the program waits for nothing else: do not wait for company */
+  int32_t urgent;   /* the program waits for nothing else: do not wait for company */
+  int32_t priority; /* of named operations that are submitted about together, the highest goes first */
 } hvd_operation;
 
 /* Memory that the core has allocated. */

@@ -58,6 +58,7 @@ Status ReadEntry(const hvd_operation& operation, Entry* entry) {
   request.splits.assign(operation.splits, operation.splits + operation.split_count);
   entry->process_set = operation.process_set;
   entry->urgent = operation.urgent != 0;
+  entry->priority = operation.priority;
   return ReadTensors(operation, entry);
 }
 

@@ -35,7 +35,7 @@ struct Entry {
   uint32_t process_set = 0;
   negotiate::Request request;         // name empty = unnamed
   std::vector<TensorBuffer> buffers;  // one per request.tensors; several = a group, all or nothing
-  int32_t priority = 0;
+  int32_t priority = 0;  // among named operations that are taken from the queue together: highest first
   bool urgent = false;  // the submitter is about to wait for it
   // Called once, from whichever thread completes the operation, without the progress lock. Nobody waits for
   // an operation that has it.

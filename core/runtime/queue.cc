@@ -50,15 +50,31 @@ void Queue::Urge(const HandlePtr& handle) {
   filled_.store(true, std::memory_order_seq_cst);
 }
 
+// Unnamed operations keep their order, which is their identity, and nothing may pass a join.
+void Queue::SortByPriority(std::vector<HandlePtr>* handles) {
+  const auto priority = [](const HandlePtr& handle) {
+    return handle->ordinal == 0 ? handle->entry.priority : 0;
+  };
+  const auto differs = [&](const HandlePtr& handle) { return priority(handle) != 0; };
+  const auto joins = [](const HandlePtr& handle) { return handle->entry.request.kind == OpKind::kJoin; };
+  if (std::none_of(handles->begin(), handles->end(), differs)) return;
+  if (std::any_of(handles->begin(), handles->end(), joins)) return;
+  std::stable_sort(handles->begin(), handles->end(),
+                   [&](const HandlePtr& a, const HandlePtr& b) { return priority(a) > priority(b); });
+}
+
 bool Queue::Take(std::vector<HandlePtr>* handles, std::vector<HandlePtr>* urged) {
   if (empty()) return false;
   handles->clear();
   urged->clear();
-  const std::lock_guard<std::mutex> lock(mutex_);
-  handles->swap(queued_);
-  urged->swap(urged_);
-  queued_bytes_.store(0, std::memory_order_relaxed);
-  filled_.store(false, std::memory_order_seq_cst);
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    handles->swap(queued_);
+    urged->swap(urged_);
+    queued_bytes_.store(0, std::memory_order_relaxed);
+    filled_.store(false, std::memory_order_seq_cst);
+  }
+  SortByPriority(handles);
   return true;
 }
 

@@ -48,6 +48,8 @@ class Queue {
     std::unordered_map<std::string_view, HandlePtr> names;  // keys lie in the handles
   };
 
+  static void SortByPriority(std::vector<HandlePtr>* handles);
+
   std::mutex mutex_;  // guards what follows
   std::unordered_map<uint32_t, Set> sets_;
   std::unordered_map<uint64_t, HandlePtr> nameless_;  // unnamed operations and joins, by handle id

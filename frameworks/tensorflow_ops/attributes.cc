@@ -1,5 +1,6 @@
 #include "tensorflow_ops/attributes.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "tensorflow_ops/owned.h"
@@ -7,6 +8,23 @@
 namespace hvd::tensorflow {
 
 namespace {
+
+bool IsNumber(const std::string& part) {
+  return part.size() > 1 && part[0] == '_' && part.find_first_not_of("0123456789", 1) == std::string::npos;
+}
+
+// Without the parts that count what TensorFlow has inlined before, as in "cond/then/_24/x": the graphs of
+// other ranks may have more or less of that. Names stay distinct, because "cond" is.
+std::string WithoutNumbers(const std::string& name) {
+  std::string kept;
+  for (size_t start = 0; start <= name.size();) {
+    const size_t end = std::min(name.find('/', start), name.size());
+    const std::string part = name.substr(start, end - start);
+    if (!IsNumber(part)) kept += (kept.empty() ? "" : "/") + part;
+    start = end + 1;
+  }
+  return kept;
+}
 
 class Reader {
  public:
@@ -60,7 +78,7 @@ class Reader {
   std::string NodeName(bool without_scope) const {
     const TF_StringView view = TF_OpKernelConstruction_GetName(construction_);
     const std::string name(view.data, view.len);
-    return without_scope ? name.substr(name.rfind('/') + 1) : name;
+    return without_scope ? name.substr(name.rfind('/') + 1) : WithoutNumbers(name);
   }
 
   bool Finish() {
@@ -86,6 +104,7 @@ bool ReadAttributes(TF_OpKernelConstruction* construction, Has has, Attributes* 
   }
   attributes->process_set = reader.Integer("process_set_id");
   attributes->urgent = reader.Flag("urgent");
+  attributes->company = reader.Text("company");
   if (has == Has::kReduction) {
     attributes->reduce_op = reader.Integer("reduce_op");
     attributes->prescale = reader.Factor("prescale_factor", "prescale_bits");

@@ -118,7 +118,8 @@ void Call::Submit() {
   operation.split_count = static_cast<int32_t>(splits_.size());
   operation.tensors = tensors_.data();
   operation.tensor_count = static_cast<int32_t>(tensors_.size());
-  operation.urgent = attributes.urgent ? 1 : 0;
+  const bool last = kernel_.company != nullptr && kernel_.company->IsLast();
+  operation.urgent = attributes.urgent || last ? 1 : 0;
   Core()->submit(Core(), &operation, &Complete, this);
 }
 

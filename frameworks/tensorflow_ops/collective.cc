@@ -9,7 +9,9 @@ namespace hvd::tensorflow {
 void* CreateKernel(const Collective& collective, TF_OpKernelConstruction* construction) {
   auto kernel = std::make_unique<Kernel>();
   kernel->collective = &collective;
-  return ReadAttributes(construction, collective.has, &kernel->attributes) ? kernel.release() : nullptr;
+  if (!ReadAttributes(construction, collective.has, &kernel->attributes)) return nullptr;
+  kernel->company = Company::Join(kernel->attributes.company);
+  return kernel.release();
 }
 
 void StartKernel(void* kernel, TF_OpKernelContext* context, TF_AsyncOpKernelDoneCallback* done) {

@@ -27,7 +27,7 @@ CORE = {
 }
 
 # What native code of a framework may include besides itself.
-NATIVE = {"tensorflow_ops": {"api/c_api.h", "base"}}
+NATIVE = {"tensorflow_ops": {"api/c_api.h", "base"}, "mxnet_ops": {"api/c_api.h", "base"}}
 
 ADAPTER = {"common", "elastic", "version"}
 

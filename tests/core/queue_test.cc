@@ -1,0 +1,54 @@
+#include "runtime/queue.h"
+
+#include <string>
+#include <vector>
+
+#include "check.h"
+
+namespace hvd::test {
+namespace {
+
+Status Push(Queue* queue, const std::string& name, int32_t priority, OpKind kind = OpKind::kAllreduce) {
+  Entry entry;
+  entry.request.name = name;
+  entry.request.kind = kind;
+  entry.priority = priority;
+  return queue->Push(std::make_shared<Handle>(std::move(entry)));
+}
+
+std::string Taken(Queue* queue) {
+  std::vector<HandlePtr> handles;
+  std::vector<HandlePtr> urged;
+  std::string order;
+  queue->Take(&handles, &urged);
+  for (const HandlePtr& handle : handles) order += handle->name() + " ";
+  return order;
+}
+
+TEST(Queue, HandsOutTheHighestPriorityFirst) {
+  Queue queue;
+  ASSERT_OK(Push(&queue, "a", -1));
+  ASSERT_OK(Push(&queue, "b", 3));
+  ASSERT_OK(Push(&queue, "c", -1));
+  ASSERT_OK(Push(&queue, "d", 0));
+  EXPECT_EQ(Taken(&queue), "b d a c ");
+}
+
+TEST(Queue, KeepsTheOrderOfUnnamedOperations) {
+  Queue queue;
+  ASSERT_OK(Push(&queue, "", 1));
+  ASSERT_OK(Push(&queue, "", 2));
+  ASSERT_OK(Push(&queue, "late", -5));
+  ASSERT_OK(Push(&queue, "soon", 5));
+  EXPECT_EQ(Taken(&queue), "soon allreduce.noname.1 allreduce.noname.2 late ");
+}
+
+TEST(Queue, LetsNothingPassAJoin) {
+  Queue queue;
+  ASSERT_OK(Push(&queue, "before", -9));
+  ASSERT_OK(Push(&queue, "", 0, OpKind::kJoin));
+  EXPECT_EQ(Taken(&queue), "before join ");
+}
+
+}  // namespace
+}  // namespace hvd::test
