@@ -1,33 +1,63 @@
-"""What this installation can do, found out without importing a framework."""
+"""What this installation can do: the table, and the same for scripts."""
 
-import importlib.util
+from __future__ import annotations
 
+import json
+
+from horovod.runner.adapters import adapters, core_location
 from horovod.version import __version__
 
-_FRAMEWORKS = (("TensorFlow", "tensorflow"), ("PyTorch", "torch"), ("Keras", "keras"), ("MXNet", "mxnet"))
+
+def facts() -> dict[str, dict[str, bool]]:
+    """By section, what is there. The controller that scripts know as Gloo, the one without MPI, is ours;
+    under the operations, Gloo is the library of that name.
+    """
+    core = core_location() is not None
+    ours = {"Shared memory": core, "TCP": core}
+    libraries = dict.fromkeys(("NCCL", "DDL", "CCL", "MPI", "Gloo"), False)
+    return {
+        "Frameworks": {adapter.framework: adapter.available for adapter in adapters()},
+        "Controllers": {"MPI": False, "Gloo": core},
+        "Tensor Operations": {**ours, **libraries},
+    }
 
 
 def describe(verbose: bool = False) -> str:
-    """The table of ``horovodrun --check-build``: [X] works here, [ ] does not."""
-    core = _location("horovod._core")
-    lines = [f"Horovod v{__version__}:", "", "Available Frameworks:"]
-    for name, module in _FRAMEWORKS:
-        framework, adapter = _location(module), _location(f"horovod.{module}")
-        lines.append(_row(bool(framework and adapter and core), name, framework if verbose else None))
-    lines += ["", "Available Launchers:", _row(True, "local"), "", "Available Data Planes:"]
-    lines += [_row(bool(core), name, core if verbose else None) for name in ("Shared memory", "TCP")]
-    if not core:
+    """The table of ``horovodrun --check-build``: [X] works here, [ ] does not. ``verbose``: with the versions
+    and places of frameworks, and with what is missing.
+    """
+    lines = [f"Horovod v{__version__}:"]
+    notes = _notes() if verbose else {}
+    for section, rows in facts().items():
+        lines += ["", f"Available {section}:"]
+        lines += [
+            f"    [{'X' if works else ' '}] {name}{notes.get(name, '')}" for name, works in rows.items()
+        ]
+    if core_location() is None:
         lines += ["", "The compiled core is missing: install the package with pip install ."]
     return "\n".join(lines)
 
 
-def _location(module: str) -> str | None:
-    try:
-        spec = importlib.util.find_spec(module)
-    except (ImportError, ValueError):
-        return None
-    return spec.origin if spec is not None else None
+def as_json() -> str:
+    """The same as one JSON object, with the version of each framework and what is missing (null: nothing)."""
+    report: dict[str, object] = {"version": __version__, "core": core_location()}
+    for section, rows in facts().items():
+        report[section.lower().replace(" ", "_")] = rows
+    report["adapters"] = {
+        adapter.framework: {
+            "package": f"horovod.{adapter.package}",
+            "version": adapter.version,
+            "lacks": adapter.lacks,
+        }
+        for adapter in adapters()
+    }
+    return json.dumps(report, indent=2)
 
 
-def _row(works: bool, name: str, location: str | None = None) -> str:
-    return f"    [{'X' if works else ' '}] {name}" + (f" ({location})" if location else "")
+def _notes() -> dict[str, str]:
+    return {
+        adapter.framework: f" {adapter.version or ''} ({adapter.location})"
+        if adapter.available
+        else f" ({adapter.lacks})"
+        for adapter in adapters()
+    }

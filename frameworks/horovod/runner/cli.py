@@ -44,6 +44,8 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         if not command:
             parser.error("--merge-timelines: name the files to merge, too")
     elif not (arguments.version or arguments.check_build):
+        if arguments.json:
+            parser.error("--json goes with --check-build")
         _check(parser, arguments)
     return arguments
 

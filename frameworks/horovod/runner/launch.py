@@ -27,7 +27,9 @@ def run_commandline() -> None:
 
         print(__version__)
     elif arguments.check_build:
-        check_build(arguments.verbose)
+        from . import build_report
+
+        print(build_report.as_json() if arguments.json else build_report.describe(arguments.verbose))
     elif arguments.merge_timelines is not None:
         from . import timeline
 

@@ -137,6 +137,7 @@ def add_general(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("-v", "--version", action="store_true", help="print the version")
     add("-cb", "--check-build", action="store_true", help="print what this installation can do")
+    add("--json", action="store_true", help="with --check-build: as one JSON object")
     add("-np", "--num-proc", type=integer, metavar="N", help="how many ranks to start")
     add("-H", "--hosts", metavar="HOST:SLOTS", help="where, and how many at most (localhost:N)")
     add("--start-timeout", type=integer, metavar="S", help="seconds the ranks have to find each other (30)")
