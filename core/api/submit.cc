@@ -57,7 +57,8 @@ Status ReadEntry(const hvd_operation& operation, Entry* entry) {
   if (operation.name != nullptr) request.name = operation.name;
   request.splits.assign(operation.splits, operation.splits + operation.split_count);
   entry->process_set = operation.process_set;
-  entry->urgent = operation.urgent != 0;
+  entry->urgent = operation.urgent != 0 || operation.awaited != 0;
+  entry->awaited = operation.awaited != 0;
   entry->priority = operation.priority;
   return ReadTensors(operation, entry);
 }

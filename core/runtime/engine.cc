@@ -52,6 +52,15 @@ Status RankEngine::Usable(const Entry& entry) const {
   return CheckEntry(entry, members);
 }
 
+// As in Wait, but the thread waits elsewhere.
+void RankEngine::CountAsBlocked(Entry* entry) {
+  blocked_.Enter(NowMicros());
+  entry->on_complete = [this, deliver = std::move(entry->on_complete)](const Handle& handle) {
+    blocked_.Leave(NowMicros());
+    deliver(handle);
+  };
+}
+
 Status RankEngine::Submit(Entry entry, HandlePtr* handle) {
   HVD_RETURN_IF_ERROR(Usable(entry));
   const bool urgent = entry.urgent;
@@ -60,7 +69,12 @@ Status RankEngine::Submit(Entry entry, HandlePtr* handle) {
   (*handle)->generation = options_.generation;
   (*handle)->submitted_us = NowMicros();
   blocked_.Touch((*handle)->submitted_us);
-  HVD_RETURN_IF_ERROR(queue_.Push(*handle));
+  if ((*handle)->entry.awaited) CountAsBlocked(&(*handle)->entry);
+  const Status pushed = queue_.Push(*handle);
+  if (!pushed.ok()) {
+    if ((*handle)->entry.awaited) blocked_.Leave(NowMicros());
+    return pushed;
+  }
   if (!driven) loop_->Notify(urgent);
   if (abort_.is_set()) FailWhatIsLeft();  // it came in between
   return Status::Ok();

@@ -36,7 +36,8 @@ struct Entry {
   negotiate::Request request;         // name empty = unnamed
   std::vector<TensorBuffer> buffers;  // one per request.tensors; several = a group, all or nothing
   int32_t priority = 0;  // among named operations that are taken from the queue together: highest first
-  bool urgent = false;  // the submitter is about to wait for it
+  bool urgent = false;   // the submitter is about to wait for it
+  bool awaited = false;  // with on_complete: the submitter does nothing before that
   // Called once, from whichever thread completes the operation, without the progress lock. Nobody waits for
   // an operation that has it.
   std::function<void(const Handle&)> on_complete;

@@ -52,6 +52,7 @@ class RankEngine : public Engine {
   Status Agree(const std::string& what, int64_t mine, int64_t* all);
   std::string StuckWithout(const Departure& departure);
   Status Usable(const Entry& entry) const;
+  void CountAsBlocked(Entry* entry);
   void Flush();
   void FailWhatIsLeft();
 

@@ -18,6 +18,7 @@ struct Attributes {
   int64_t root_rank = 0;
   int64_t process_set = 0;
   bool urgent = false;
+  bool awaited = false;  // see hvd_operation
   std::string company;  // see company.h; empty: none
 };
 

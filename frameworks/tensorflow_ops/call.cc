@@ -120,6 +120,7 @@ void Call::Submit() {
   operation.tensor_count = static_cast<int32_t>(tensors_.size());
   const bool last = kernel_.company != nullptr && kernel_.company->IsLast();
   operation.urgent = attributes.urgent || last ? 1 : 0;
+  operation.awaited = attributes.awaited ? 1 : 0;
   Core()->submit(Core(), &operation, &Complete, this);
 }
 

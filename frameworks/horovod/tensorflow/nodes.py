@@ -34,7 +34,7 @@ def node_names(op: str, name: str | None, ignore_name_scope: bool) -> dict[str, 
     others wait for it that are not known, unless it is one of a company.
     """
     if tf.executing_eagerly():
-        return {"tensor_name": name or _UNNAMED, "urgent": True}
+        return {"tensor_name": name or _UNNAMED, "awaited": True}
     company = _company.get()
     return {
         "name": name or op,
