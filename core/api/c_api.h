@@ -6,9 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
 extern "C" {
-#endif
 
 #define HVD_API_VERSION 1
 
@@ -88,6 +86,4 @@ struct hvd_api {
   int32_t (*process_set)(hvd_api* api, uint32_t id, int32_t* size, int32_t* rank);
 };
 
-#ifdef __cplusplus
-}
-#endif
+}  // extern "C"
