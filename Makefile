@@ -3,6 +3,8 @@ PYTHON ?= python3
 JOBS ?= 2
 # The tests that start processes often wait.
 MP_JOBS ?= 3
+# Each of these loads TensorFlow.
+TF_JOBS ?= 2
 WERROR ?= OFF
 # Options of benchmarks/compare.py, for example BENCH='--np 4 --only train'.
 BENCH ?=
@@ -11,16 +13,16 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 CMAKE := $(BIN)/cmake
-CXX_FILES = $(shell find core tests/core -name '*.h' -o -name '*.cc')
+CXX_FILES = $(shell find core frameworks tests/core -name '*.h' -o -name '*.cc')
 SYSTEM_PACKAGES := ccache gdb
 
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(JOBS)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv build demo test test-core test-unit test-mp test-full tsan asan lint format bench test-deps clean
+.PHONY: help venv build demo test test-core test-unit test-mp test-tf test-tf-versions test-full tsan asan lint format bench test-deps clean
 
 help: ## List these words
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
 
 $(VENV)/.tools: requirements/dev.txt scripts/preflight.py
 	@command -v $(PYTHON) >/dev/null || { echo "No '$(PYTHON)' here: install Python 3.10 or later, or name one: make PYTHON=..."; exit 1; }
@@ -33,6 +35,11 @@ $(VENV)/.installed: $(VENV)/.tools pyproject.toml setup.py frameworks/horovod/ve
 	$(PIP) install --quiet --no-build-isolation -e .
 	@touch $@
 
+$(VENV)/.tensorflow: $(VENV)/.tools requirements/tensorflow.txt requirements/tf-keras.txt
+	$(PIP) install --quiet -r requirements/tensorflow.txt
+	$(PIP) install --quiet --no-deps -r requirements/tf-keras.txt
+	@touch $@
+
 venv: $(VENV)/.tools ## Make .venv with the tools and frameworks that the other words use
 
 build: $(VENV)/.installed ## Build horovod and install it, editable, into .venv
@@ -41,7 +48,7 @@ build: $(VENV)/.installed ## Build horovod and install it, editable, into .venv
 demo: build ## Train the digits example with 1 and 2 processes; table and demo/loss.png
 	$(BIN)/python scripts/demo.py
 
-test: test-core test-unit test-mp ## Run the tests
+test: test-core test-unit test-mp test-tf ## Run the tests
 
 # $(1) folder in build/, $(2) sanitizers. Tests of the core need no Python.
 define core_tests
@@ -61,11 +68,21 @@ test-unit: build ## Run the Python tests that need one process
 test-mp: build ## Run the tests that start several processes
 	$(BIN)/python -m pytest tests/mp -n $(MP_JOBS) --dist worksteal -q
 
+# Each file in one process: what it loads before the ranks are forked, and whichever Keras it settles on.
+TF_TESTS = $(BIN)/python -m pytest tests/tf -n $(TF_JOBS) --dist loadfile -q
+
+test-tf: build $(VENV)/.tensorflow ## Run the tests of TensorFlow and Keras
+	$(TF_TESTS)
+
+test-tf-versions: build ## Run the tests of its operations with older TensorFlow, in environments of their own
+	JOBS=$(TF_JOBS) $(BIN)/python scripts/tensorflow_versions.py
+
 test-full: export HVD_TEST_FULL := 1
-test-full: build ## Run everything, the long tests too
+test-full: build $(VENV)/.tensorflow ## Run everything, the long tests too
 	@mkdir -p build
 	$(call core_tests,core-tests,)
-	$(BIN)/python -m pytest tests -m 'full or not full' --timeout 1200 -q
+	$(BIN)/python -m pytest tests/unit tests/mp -m 'full or not full' --timeout 1200 -q
+	$(TF_TESTS) -m 'full or not full' --timeout 1200
 
 tsan: venv ## Run the core's tests under ThreadSanitizer
 	@mkdir -p build
@@ -99,7 +116,7 @@ test-deps: ## Install optional system packages where root; otherwise say which
 	  echo "Optional packages could not be installed, going on without: $(SYSTEM_PACKAGES)"; \
 	else echo "Optional: apt-get install $(SYSTEM_PACKAGES)"; fi
 
-clean: ## Remove what was built (.venv stays)
+clean: ## Remove what was built (.venv and those beside it stay)
 	rm -rf build dist demo .pytest_cache .ruff_cache .mypy_cache .hypothesis frameworks/*.egg-info
-	rm -f frameworks/horovod/_core*.so $(VENV)/.installed
-	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
+	rm -f frameworks/horovod/_core*.so frameworks/horovod/tensorflow/_ops.so $(VENV)/.installed
+	find . -name __pycache__ -not -path './.venv*' -prune -exec rm -rf {} +

@@ -1,110 +1,21 @@
-"""Fixtures of the tests that start several processes."""
+"""Fixtures of the tests that start several processes: ranks with torch."""
 
-import inspect
-import json
-import os
-import socket
-import subprocess
-import sys
-import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-from horovod.runner.launchers.local_rank import rank_environment
-
-ROOT = Path(__file__).resolve().parents[2]
-RANK_MAIN = Path(__file__).with_name("rank_main.py")
-SHOWN_OUTPUT = 20_000  # characters a rank
-
-Environment = Mapping[str, str] | Callable[[int], Mapping[str, str]]
+from rank_server import RankServer, runner, serve
 
 
 @pytest.fixture(scope="session")
-def rank_server() -> Iterator[socket.socket]:
-    """The socket of a process that forks ranks."""
-    mine, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    command = [sys.executable, str(RANK_MAIN), str(its.fileno())]
-    process = subprocess.Popen(command, env=_environment(), pass_fds=[its.fileno()], stdin=subprocess.DEVNULL)
-    its.close()
-    assert mine.recv(16) == b"ready", "the process that forks the ranks did not start"
-    yield mine
-    mine.close()
-    process.wait(30)
+def rank_server() -> Iterator[RankServer]:
+    """The process that the ranks are forked from."""
+    with serve(["torch", "torch.utils.data", "horovod.torch"]) as server:
+        yield server
 
 
 @pytest.fixture
-def run_ranks(tmp_path: Path, rank_server: socket.socket) -> Callable[..., list[Any]]:
-    """``run_ranks(np, function)``: calls a function of a test file in ``np`` ranks and returns their
-    results.
-
-    The function takes ``arguments`` (as JSON) and returns what JSON can express; results are in rank
-    order. It initialises horovod itself. The test fails with the ranks' output when one of them fails,
-    leaves a process behind, or is not done after ``timeout`` seconds; then with the stacks of all that still
-    ran. ``env`` adds variables; it may be a function of the rank. With ``finalize`` the interpreters of
-    the ranks end in full, which takes 0.2 seconds each. May be called from several threads.
-    """
-
-    def run(
-        np: int,
-        function: Callable[..., Any],
-        arguments: Sequence[Any] = (),
-        env: Environment | None = None,
-        timeout: float = 60,
-        finalize: bool = False,
-    ) -> list[Any]:
-        folder = Path(tempfile.mkdtemp(prefix=f"{function.__name__}-", dir=tmp_path))
-        request = {
-            "file": str(inspect.getsourcefile(function)),
-            "function": function.__name__,
-            "arguments": list(arguments),
-            "environments": [_environment_of_rank(rank, np, env) for rank in range(np)],
-            "timeout": timeout,
-            "finalize": finalize,
-        }
-        (folder / "request.json").write_text(json.dumps(request), encoding="utf-8")
-        problem = _problem(_outcome(rank_server, folder))
-        if problem:
-            pytest.fail(f"{problem}\n{_output(folder, np)}", pytrace=False)
-        return [json.loads((folder / f"{rank}.json").read_text(encoding="utf-8")) for rank in range(np)]
-
-    return run
-
-
-def _environment() -> dict[str, str]:
-    """Finds the library in the tree also where it is not installed."""
-    folders = [os.environ.get("PYTHONPATH", ""), str(ROOT / "frameworks")]
-    return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(filter(None, folders))}
-
-
-def _environment_of_rank(rank: int, size: int, env: Environment | None) -> dict[str, str]:
-    own = env(rank) if callable(env) else env or {}
-    environment = {**_environment(), **own}
-    return rank_environment(environment, rank, size) if size > 1 else environment
-
-
-def _outcome(server: socket.socket, folder: Path) -> dict[str, Any]:
-    mine, its = socket.socketpair()
-    with mine:
-        with its:
-            socket.send_fds(server, [str(folder).encode()], [its.fileno()])
-        with mine.makefile() as file:
-            return json.loads(file.read() or '{"crash": true}')
-
-
-def _problem(outcome: Mapping[str, Any]) -> str:
-    if "crash" in outcome:
-        return "the process that supervises the ranks has ended early"
-    if outcome["hanging"]:
-        return f"ranks {outcome['hanging']} did not end in time; their stacks end their output"
-    if any(outcome["statuses"]):
-        return f"the ranks ended with {outcome['statuses']}"
-    return f"processes were left behind: {outcome['left']}" if outcome["left"] else ""
-
-
-def _output(folder: Path, size: int) -> str:
-    texts = [(folder / f"{rank}.out") for rank in range(size)]
-    shown = [path.read_text(errors="replace")[-SHOWN_OUTPUT:] if path.exists() else "" for path in texts]
-    return "\n".join(f"--- rank {rank} ---\n{text}" for rank, text in enumerate(shown))
+def run_ranks(tmp_path: Path, rank_server: RankServer) -> Callable[..., list[Any]]:
+    """See rank_server.runner."""
+    return runner(tmp_path, rank_server)

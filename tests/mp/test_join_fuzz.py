@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 import torch
-from operations import Case, Running, table
-from test_matrix import TRANSPORTS
+from matrix import TRANSPORTS
+from operations import Case, table
+from torch_glue import TorchRunning
 
 import horovod.torch as hvd
 
@@ -64,7 +65,7 @@ def run_program(program: Program, rank: int) -> int:
     own = random.Random(f"{rank} {program.counts} {len(mine)}")
     flying = []
     for case in mine:
-        running = Running(case).start()
+        running = TorchRunning(case).start()
         if case.wait:
             running.finish()
         else:

@@ -2,49 +2,17 @@
 
 import os
 import random
-from typing import Any
 
+import numpy as np
 import pytest
 import reference
 import torch
-from operations import PLANS, Case, Running, table
+from matrix import SHAPES, TRANSPORTS, check_digests, run_window, sets_of, windows
+from operations import PLANS, Case
 from reference import DTYPES, OPS
+from torch_glue import TorchRunning, array, tensor
 
 import horovod.torch as hvd
-
-SHAPES = [(0, 3), (1,), (7, 2), (1023,), (4097, 3), (2, 0), (40, 2, 3), (5,)]
-WINDOW = 16  # rows of the table in flight together
-TRANSPORTS = ["shm", "tcp"]
-
-
-def cases_on(process_set: Any, sizes: int, hops: int) -> list[Case]:
-    """The whole table, each row with some of the shapes in turn, and the forms in turn."""
-    cases = []
-    for row, (kind, dtype, op) in enumerate(table()):
-        for turn in range(sizes):
-            number = row * sizes + turn
-            shape = SHAPES[(row + turn * (len(SHAPES) // sizes)) % len(SHAPES)]
-            case = Case(kind, dtype, op, number, shape, process_set, hops)
-            case.wait, case.in_place = row % 3 == turn % 3, row % 2 == turn % 2
-            # What is waited for at once is in one order everywhere, so it needs no name.
-            case.name = f"{process_set.ranks} {number}" if not case.wait or row % 4 < 2 else None
-            cases.append(case)
-    return cases
-
-
-def run_window(window: list[Running], order: random.Random) -> None:
-    """Starts all; among those that do not wait in an order of this rank."""
-    flying = [running for running in window if not running.case.wait]
-    order.shuffle(flying)
-    half = len(flying) // 2
-    for running in [*flying[:half], *(r for r in window if r.case.wait), *flying[half:]]:
-        running.start()
-
-
-def sets_of(ranks: int) -> list[list[int]]:
-    """Two that overlap, and one of a single rank; of those that differ from all ranks."""
-    sets = [list(range(ranks - 1)), list(range(1, ranks)), [ranks - 1]]
-    return [s for i, s in enumerate(sets) if s and len(s) < ranks and s not in sets[:i]]
 
 
 def ranks_matrix(sizes: int) -> dict[str, str]:
@@ -52,25 +20,16 @@ def ranks_matrix(sizes: int) -> dict[str, str]:
     own_sets = [hvd.ProcessSet(members) for members in sets_of(int(os.environ.get("HOROVOD_SIZE", "1")))]
     hvd.init(process_sets=own_sets)
     mine = [s for s in [hvd.global_process_set, *own_sets] if s.included()]
-    shm = os.environ["HOROVOD_TRANSPORT"] == "shm"
-    columns = [cases_on(s, sizes, hops=0 if shm or s.size() < 3 else s.size()) for s in mine]
     order = random.Random(hvd.rank())
-    results: dict[str, list[torch.Tensor]] = {str(s.ranks): [] for s in mine}
-    for start in range(0, len(columns[0]), WINDOW):  # the same rows everywhere
-        rows = zip(*[column[start : start + WINDOW] for column in columns], strict=True)
-        window = [Running(case) for row in rows for case in row]
+    results: dict[str, list[np.ndarray]] = {str(s.ranks): [] for s in mine}
+    for cases in windows(mine, sizes, os.environ["HOROVOD_TRANSPORT"]):
+        window = [TorchRunning(case) for case in cases]
         run_window(window, order)
         for running in window:
             got = running.finish()
             if running.plan.everywhere:
                 results[str(running.case.process_set.ranks)] += got
-    return {members: reference.digest(tensors) for members, tensors in results.items()}
-
-
-def check_digests(outcomes: list[dict[str, str]]) -> None:
-    for members in {key for outcome in outcomes for key in outcome}:
-        digests = {outcome[members] for outcome in outcomes if members in outcome}
-        assert len(digests) == 1, f"the ranks {members} hold different bits"
+    return {members: reference.digest(arrays) for members, arrays in results.items()}
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
@@ -93,12 +52,12 @@ BLOCK = 1_000_003  # a large tensor repeats a block whose length divides no chun
 
 def large_allreduce(dtype: str, op: str, count: int) -> torch.Tensor:
     blocks = [reference.numbers(rank, dtype, min(count, BLOCK), count) for rank in range(hvd.size())]
-    mine = reference.tensor(blocks[hvd.rank()], dtype).repeat(-(-count // BLOCK))[:count]
+    mine = tensor(blocks[hvd.rank()], dtype).repeat(-(-count // BLOCK))[:count]
     result = hvd.allreduce_(mine, op=OPS[op], name=f"large {dtype} {op} {count}")
     expected = reference.allreduce(blocks, dtype, OPS[op])
     exact = os.environ["HOROVOD_TRANSPORT"] == "shm" or hvd.size() < 3
     for got in result.split(BLOCK):
-        problem = reference.differs(got, expected[: len(got)], dtype, hops=0 if exact else hvd.size())
+        problem = reference.differs(array(got), expected[: len(got)], dtype, hops=0 if exact else hvd.size())
         assert not problem, f"{count} of {dtype} {op}: {problem}"
     return result
 
@@ -107,11 +66,11 @@ def ranks_large(dtypes: list[str], ops: list[str], counts: list[int], rows: int)
     """Large allreduces, then every operation with ``rows``, each alone."""
     hvd.init()
     cases = [(dtype, op, count) for dtype in dtypes for op in ops for count in counts]
-    digests = [reference.digest([large_allreduce(*c)]) for c in cases if c[:2] != ("bool", "Average")]
+    digests = [reference.digest([array(large_allreduce(*c))]) for c in cases if c[:2] != ("bool", "Average")]
     for number, (kind, dtype) in enumerate((kind, dtype) for kind in PLANS for dtype in dtypes):
         hops = hvd.size() * (os.environ["HOROVOD_TRANSPORT"] == "tcp")
         case = Case(kind, dtype, "Sum", number, (rows, 3), hvd.global_process_set, hops)
-        Running(case).start().finish()
+        TorchRunning(case).start().finish()
     return {"all": " ".join(digests)}
 
 

@@ -5,8 +5,9 @@ import random
 from typing import Any
 
 import pytest
+from matrix import TRANSPORTS
 from operations import Case, Running, table
-from test_matrix import TRANSPORTS
+from torch_glue import TorchRunning
 
 import horovod.torch as hvd
 
@@ -73,10 +74,10 @@ class Program:
 def start(cases: list[Case]) -> list[Running]:
     """Starts this rank's operations in an order of its own; returns those in flight, in another order."""
     mine = [case for case in cases if case.process_set.included()]
-    flying = [Running(case).start() for case in in_own_order([case for case in mine if not case.wait])]
+    flying = [TorchRunning(case).start() for case in in_own_order([case for case in mine if not case.wait])]
     for case in mine:
         if case.wait:
-            Running(case).start().finish()
+            TorchRunning(case).start().finish()
     OWN_ORDER.shuffle(flying)
     return flying
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import reference
 import torch
+from torch_glue import array, tensor
 
 import horovod.torch as hvd
 
@@ -18,10 +19,10 @@ def everybodys(dtype, size):
 
 def factors():
     arrays = everybodys("float64", 11)
-    mine = reference.tensor(arrays[hvd.rank()], "float64")
+    mine = tensor(arrays[hvd.rank()], "float64")
     result = hvd.allreduce(mine, prescale_factor=0.5, postscale_factor=3.0)
     expected = reference.allreduce(arrays, "float64", reference.AVERAGE, 0.5, 3.0)
-    assert not reference.differs(result, expected, "float64", hops=hvd.size())
+    assert not reference.differs(array(result), expected, "float64", hops=hvd.size())
     whole = hvd.allreduce(torch.tensor([7, -7]), op=hvd.Average)
     assert whole.tolist() == [7, -7]
     odd = hvd.allreduce(torch.tensor([-hvd.size() - 1 if hvd.rank() == 0 else 0]), op=hvd.Average)

@@ -1,5 +1,7 @@
 """The public functions of the torch adapter: for each its parameters, in order, with their defaults."""
 
+from public_api import COMMON
+
 REDUCE = "average=None, name=None, op=None, prescale_factor=1.0, postscale_factor=1.0, process_set=gps"
 REDUCE_COMPRESSED = (
     "average=None, name=None, compression=none, op=None, "
@@ -12,30 +14,9 @@ SCATTER_COMPRESSED = (
 ROOT = "tensor, root_rank, name=None, process_set=gps"
 
 TORCH = {
-    "init": "comm=None, process_sets=None",
-    "shutdown": "",
-    "is_initialized": "",
-    "start_timeline": "file_path, mark_cycles=False",
-    "stop_timeline": "",
-    "size": "",
-    "local_size": "",
-    "cross_size": "",
-    "rank": "",
-    "local_rank": "",
-    "cross_rank": "",
-    "is_master": "",
+    **COMMON,
     "counters": "",
     "stacks": "",
-    "mpi_threads_supported": "",
-    "mpi_enabled": "",
-    "gloo_enabled": "",
-    "mpi_built": "",
-    "gloo_built": "",
-    "nccl_built": "",
-    "ddl_built": "",
-    "ccl_built": "",
-    "cuda_built": "",
-    "rocm_built": "",
     "allreduce": f"tensor, {REDUCE_COMPRESSED}",
     "allreduce_async": f"tensor, {REDUCE}",
     "allreduce_": f"tensor, {REDUCE}",
@@ -78,12 +59,7 @@ TORCH = {
         "device=None, dtype=None"
     ),
     "convert_sync_batchnorm": "module, process_set=gps",
-    "ProcessSet": "ranks_or_comm",
-    "add_process_set": "process_set",
-    "remove_process_set": "process_set",
 }
-
-TORCH_VALUES = {"Average": 0, "Sum": 1, "Adasum": 2, "Min": 3, "Max": 4, "Product": 5}
 
 # Importable from horovod.torch.mpi_ops besides the operations.
 MPI_OPS = [
@@ -100,8 +76,6 @@ MPI_OPS = [
     "HorovodReducescatter",
     "HorovodGroupedReducescatter",
 ]
-
-METRIC = {"get_global_mean": "value, name=None, process_set=gps"}
 
 # name -> parameters, of horovod.common.util
 UTIL = {

@@ -254,6 +254,9 @@ class FakeCore:
     def settings(self):
         return [("HOROVOD_CYCLE_TIME", "float", "1.0", "milliseconds")]
 
+    def acquire_api(self):
+        raise AssertionError("native code needs the real core")
+
     def show_stacks(self):
         self.shown += 1
 

@@ -10,7 +10,8 @@ from pathlib import Path
 import fake_core
 import pytest
 import torch
-from api_table import METRIC, MPI_OPS, TORCH, TORCH_VALUES, UTIL
+from api_table import MPI_OPS, TORCH, UTIL
+from public_api import METRIC, VALUES, written
 
 import horovod
 import horovod.torch as hvd
@@ -21,21 +22,6 @@ from horovod.torch import mpi_ops
 
 ROOT = Path(__file__).resolve().parents[2]
 FRAMEWORKS = "torch tensorflow keras mxnet numpy cloudpickle"
-
-
-def written(function):
-    """A signature in the notation of the table."""
-    parts = []
-    for parameter in inspect.signature(function).parameters.values():
-        default = parameter.default
-        if default is global_process_set:
-            default = "gps"
-        elif default is NoneCompressor:
-            default = "none"
-        has_default = default is not inspect.Parameter.empty
-        stars = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
-        parts.append(stars.get(parameter.kind, "") + parameter.name + (f"={default}" if has_default else ""))
-    return ", ".join(parts)
 
 
 @pytest.mark.parametrize("name", TORCH)
@@ -62,8 +48,8 @@ def test_every_exported_function_is_in_the_table():
 
 
 def test_values():
-    assert {name: getattr(hvd, name) for name in TORCH_VALUES} == TORCH_VALUES
-    assert all(type(getattr(hvd, name)) is int for name in TORCH_VALUES)
+    assert {name: getattr(hvd, name) for name in VALUES} == VALUES
+    assert all(type(getattr(hvd, name)) is int for name in VALUES)
     assert hvd.__version__ == horovod.__version__
     assert util.is_version_greater_equal_than(horovod.__version__, "0.28.1")
 
@@ -72,7 +58,7 @@ def test_names_that_scripts_import_from_mpi_ops():
     elsewhere = {"is_master", "counters", "DistributedOptimizer", "broadcast_parameters"}
     elsewhere |= {"broadcast_optimizer_state", "broadcast_object", "allgather_object", "SyncBatchNorm"}
     elsewhere |= {"convert_sync_batchnorm", "stacks"}
-    wanted = [*MPI_OPS, *TORCH_VALUES, *(TORCH.keys() - elsewhere)]
+    wanted = [*MPI_OPS, *VALUES, *(TORCH.keys() - elsewhere)]
     assert [name for name in wanted if not hasattr(mpi_ops, name)] == []
     assert mpi_ops.allreduce is hvd.allreduce
 

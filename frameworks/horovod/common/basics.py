@@ -15,7 +15,13 @@ from horovod.common.process_sets import ProcessSet, global_process_set
 
 _lock = threading.RLock()
 _owner_pid: int | None = None  # the process that called init; a forked child is uninitialised
+_callbacks_before_shutdown: list[Callable[[], None]] = []
 _shutdown_callbacks: list[Callable[[], None]] = []
+
+
+def before_shutdown(callback: Callable[[], None]) -> None:
+    """Runs ``callback`` before every ``shutdown``, while operations can still be completed."""
+    _callbacks_before_shutdown.append(callback)
 
 
 def on_shutdown(callback: Callable[[], None]) -> None:
@@ -107,6 +113,8 @@ def shutdown() -> None:
     with _lock:
         if _owner_pid is None:
             return
+        for callback in _callbacks_before_shutdown:
+            callback()
         _owner_pid = None
         from horovod.bootstrap.start import stop
 

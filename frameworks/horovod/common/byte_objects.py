@@ -45,8 +45,8 @@ class ByteGlue(TensorGlue[bytearray]):
         return False
 
 
-_operations = Collectives(ByteGlue())
-objects = ObjectCollectives(_operations)
+operations = Collectives(ByteGlue())
+objects = ObjectCollectives(operations)
 
-basics.on_shutdown(_operations.reset)
-os.register_at_fork(after_in_child=_operations.reset_in_child)
+basics.on_shutdown(operations.reset)
+os.register_at_fork(after_in_child=operations.reset_in_child)

@@ -139,27 +139,32 @@ class Gathers(GroupedReductions[Tensor]):
         return [row[0] for row in self.allgather_number_lists([number], name, process_set)]
 
     def _splits_of(self, splits: Any, rows: int, process_set: ProcessSet) -> list[int]:
-        size = process_set.size() or 1
         counts = [] if splits is None else self.glue.integers(splits)
-        if not counts:
-            if rows % size:
-                raise ValueError(
-                    f"alltoall without splits: the first dimension, {rows}, is not divisible by the number "
-                    f"of workers, {size}."
-                )
-            return [rows // size] * size
-        if len(counts) != size:
+        return resolve_splits(counts, rows, process_set.size() or 1)
+
+
+def resolve_splits(counts: list[int], rows: int, size: int) -> list[int]:
+    """How many of the ``rows`` of an alltoall go to each of ``size`` ranks; no ``counts``: equally many.
+    Raises ValueError when that does not work out.
+    """
+    if not counts:
+        if rows % size:
             raise ValueError(
-                f"Number of entries in splits does not equal number of workers: {len(counts)} and {size}."
+                f"alltoall without splits: the first dimension, {rows}, is not divisible by the number "
+                f"of workers, {size}."
             )
-        if min(counts) < 0:
-            raise ValueError(f"alltoall: the splits {counts} contain a negative number.")
-        if sum(counts) > rows:
-            raise ValueError(
-                "Sum of splits entries is greater than the first dimension of tensor: "
-                f"{sum(counts)} and {rows}."
-            )
-        return counts
+        return [rows // size] * size
+    if len(counts) != size:
+        raise ValueError(
+            f"Number of entries in splits does not equal number of workers: {len(counts)} and {size}."
+        )
+    if min(counts) < 0:
+        raise ValueError(f"alltoall: the splits {counts} contain a negative number.")
+    if sum(counts) > rows:
+        raise ValueError(
+            f"Sum of splits entries is greater than the first dimension of tensor: {sum(counts)} and {rows}."
+        )
+    return counts
 
 
 def _check_dimensions(placements: Sequence[Placement[Any]], what: str) -> None:

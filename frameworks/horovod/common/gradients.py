@@ -144,7 +144,7 @@ def grouped_reducescatter_gradient(
     rows: Sequence[int],
 ) -> list[Tensor]:
     """As ``reducescatter_gradient``, for a group and as a group."""
-    factor = _scatter_factor(op, process_set, prescale, postscale)
+    factor = scatter_factor(op, process_set, prescale, postscale)
     scaled = [ops.glue.scaled(gradient, factor) for gradient in gradients]
     gathered = ops.grouped_allgather(scaled, _backward_name(name), process_set)
     if all(ops.glue.row_count(tensor) == count for tensor, count in zip(gathered, rows, strict=True)):
@@ -178,7 +178,10 @@ def _starts(counts: Sequence[int]) -> list[int]:
     return [0, *itertools.accumulate(counts)][:-1]
 
 
-def _scatter_factor(op: int, process_set: ProcessSet, prescale: float, postscale: float) -> float:
+def scatter_factor(op: int, process_set: ProcessSet, prescale: float, postscale: float) -> float:
+    """What the gathered gradients of a reducescatter are multiplied by. ValueError for a reduction without a
+    gradient.
+    """
     if op not in (Average, Sum):
         raise ValueError(f"reducescatter has a gradient for Average and Sum, not for {OP_NAMES[op]}.")
     return prescale * postscale * ((process_set.size() or 1) if op == Sum else 1)

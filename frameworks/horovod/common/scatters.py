@@ -28,7 +28,7 @@ class Scatters(Gathers[Tensor]):
         postscale_factor: float = 1.0,
     ) -> int:
         """Starts a ``reducescatter``; returns a handle. Not differentiable."""
-        op, number = _scatter_op(op), check_process_set(process_set)
+        op, number = scatter_op(op), check_process_set(process_set)
         placements = [self.glue.place(tensor, Result.FROM_CORE)]
         return self._start_scatter(placements, False, name, op, number, prescale_factor, postscale_factor)
 
@@ -53,7 +53,7 @@ class Scatters(Gathers[Tensor]):
         times both factors: what an input shared by all ranks has as its gradient, so that averaging the
         gradients of parameters afterwards is right. For Sum it is that times the size of the set.
         """
-        op = _scatter_op(op)
+        op = scatter_op(op)
         check_process_set(process_set)
         compressor = resolve_plain_compression(compression, "reducescatter")
         sent, context = compressor.compress(tensor)
@@ -77,7 +77,7 @@ class Scatters(Gathers[Tensor]):
 
         ``synchronize`` returns the list. All tensors must be on one device. Not differentiable.
         """
-        op, number = _scatter_op(op), check_process_set(process_set)
+        op, number = scatter_op(op), check_process_set(process_set)
         placements = self.place_group(list(tensors), Result.FROM_CORE)
         return self._start_scatter(placements, True, name, op, number, prescale_factor, postscale_factor)
 
@@ -94,7 +94,7 @@ class Scatters(Gathers[Tensor]):
         """A reducescatter of each of ``tensors`` as one operation, all or none. Differentiable. See
         ``reducescatter``.
         """
-        op = _scatter_op(op)
+        op = scatter_op(op)
         check_process_set(process_set)
         compressor = resolve_plain_compression(compression, "grouped_reducescatter")
         compressed = [compressor.compress(tensor) for tensor in tensors]
@@ -127,7 +127,8 @@ class Scatters(Gathers[Tensor]):
         )
 
 
-def _scatter_op(op: int | None) -> int:
+def scatter_op(op: int | None) -> int:
+    """The reduction to run. Raises ValueError for one that reducescatter does not have."""
     resolved = resolve_op(op)
     if resolved == Adasum:
         raise ValueError("reducescatter has no Adasum; use op=hvd.Average, Sum, Min, Max or Product.")

@@ -10,6 +10,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from horovod.tensorflow.variables import as_node_name
+
 _UNNAMED = "*"  # see frameworks/tensorflow_ops/attributes.h
 
 _company: ContextVar[str] = ContextVar("company", default="")
@@ -37,7 +39,7 @@ def node_names(op: str, name: str | None, ignore_name_scope: bool) -> dict[str, 
         return {"tensor_name": name or _UNNAMED, "awaited": True}
     company = _company.get()
     return {
-        "name": name or op,
+        "name": as_node_name(name or "") or op,
         "ignore_name_scope": ignore_name_scope,
         "urgent": not company,
         "company": company,

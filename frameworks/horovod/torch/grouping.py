@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from horovod.common.util import split_list
+from horovod.common.gradient_options import cut_into_groups
 
 NamedParameters = list[tuple[str, torch.Tensor]]
 
@@ -54,37 +54,13 @@ def group_parameters(
     """Cuts the parameters into groups with names. ``groups``: None = each alone; a number = so many groups of
     neighbours; lists of parameters = those, and the others each alone. A group holds one type and one device.
     """
-    if groups is None or groups == 0:
-        return [(name, [(name, parameter)]) for name, parameter in parameters]
-    if isinstance(groups, int):
-        if groups < 0:
-            raise ValueError("groups should be a non-negative integer or a list of lists of tensors")
-        wanted = [list(part) for part in split_list(parameters, groups) if part]
-        alone: NamedParameters = []
-    else:
-        wanted, alone = _by_lists(parameters, groups)
+    wanted, alone = cut_into_groups(parameters, groups, identity_of_member=lambda member: id(member[1]))
     named = [
         (f"group.{index}.{part}", members)
         for index, group in enumerate(wanted)
         for part, members in enumerate(_uniform(group))
     ]
     return named + [(name, [(name, parameter)]) for name, parameter in alone]
-
-
-def _by_lists(
-    parameters: NamedParameters, lists: Sequence[Sequence[torch.Tensor]]
-) -> tuple[list[NamedParameters], NamedParameters]:
-    if not isinstance(lists, (list, tuple)) or not all(isinstance(part, (list, tuple)) for part in lists):
-        raise ValueError("groups should be a non-negative integer or a list of lists of tensors")
-    group_of = {id(parameter): index for index, members in enumerate(lists) for parameter in members}
-    if len(group_of) < sum(len(members) for members in lists):
-        raise ValueError("A parameter can only appear once in groups")
-    wanted: list[NamedParameters] = [[] for _ in lists]
-    alone: NamedParameters = []
-    for name, parameter in parameters:
-        index = group_of.get(id(parameter))
-        (alone if index is None else wanted[index]).append((name, parameter))
-    return [members for members in wanted if members], alone
 
 
 def _uniform(members: NamedParameters) -> list[NamedParameters]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -11,9 +10,9 @@ from typing import Any
 
 import torch
 
-from horovod.common.basics import size
 from horovod.common.compression import Compressor, resolve_compression, resolve_plain_compression
-from horovod.common.process_sets import ProcessSet, check_process_set, global_process_set
+from horovod.common.gradient_options import check_passes, check_predivide, resolve_groups, takes_part
+from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.common.reduce_ops import Adasum, Average, resolve_op
 from horovod.torch import live_groups
 from horovod.torch.adasum_optimizer import DistributedAdasumOptimizer
@@ -73,8 +72,7 @@ class _DistributedOptimizer(WrappedOptimizer):
 
     def set_backward_passes_per_step(self, passes: int) -> None:
         """Changes how many backward passes are accumulated before gradients are reduced."""
-        if passes <= 0:
-            raise ValueError("backward_passes_per_step must be > 0")
+        check_passes(passes)
         self._reduction.passes = passes
         for group in self._gradient_groups:  # one that another optimizer made has settings of its own
             group.reduction.passes = passes
@@ -254,19 +252,13 @@ def DistributedOptimizer(
     ``scaler.unscale_(optimizer)`` call ``optimizer.synchronize()``, and make the step within
     ``optimizer.skip_synchronize()``.
     """
-    if gradient_predivide_factor != 1.0 and op != Average:
-        raise ValueError("gradient_predivide_factor not supported with op != Average")
-    if backward_passes_per_step <= 0:
-        raise ValueError("backward_passes_per_step must be > 0")
-    if num_groups != 0:
-        warnings.warn(
-            "Parameter `num_groups` has been replaced by `groups`.", DeprecationWarning, stacklevel=2
-        )
-        groups = num_groups if groups is None else groups
+    check_predivide(op, gradient_predivide_factor)
+    check_passes(backward_passes_per_step)
+    groups = resolve_groups(groups, num_groups)
     if isinstance(optimizer, WrappedOptimizer):
         raise ValueError("The optimizer is a DistributedOptimizer already.")
     op, compressor = resolve_op(op), resolve_compression(compression)
-    active = _takes_part(process_set)
+    active = takes_part(process_set)
     if op == Adasum and active:
         plain = resolve_plain_compression(compression, "the steps of op=hvd.Adasum")
         adaptive = subclass_of(DistributedAdasumOptimizer, optimizer)
@@ -278,14 +270,3 @@ def DistributedOptimizer(
     wrapped = subclass_of(_DistributedOptimizer, optimizer)
     wrapped._distribute(optimizer, reduction, named_parameters, groups, active)
     return wrapped
-
-
-def _takes_part(process_set: ProcessSet) -> bool:
-    """Whether this rank has others to reduce with, or may come to have them."""
-    if process_set is global_process_set:
-        included, members = True, size()
-    else:
-        if not isinstance(process_set, ProcessSet) or process_set.included() is None:
-            check_process_set(process_set)  # raises
-        included, members = bool(process_set.included()), process_set.size() or 0
-    return included and (members > 1 or os.environ.get("HOROVOD_ELASTIC") == "1")

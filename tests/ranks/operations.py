@@ -1,23 +1,21 @@
-"""Any operation of horovod.torch with random data, in any form, on any process set, checked by numpy.
+"""Any operation with random data, in any form, on any process set, checked by numpy. Of no framework: what
+one makes of it is a subclass of ``Running``.
 
 A case is made alike by all members of the set: everything about it follows from its fields.
 """
 
 import os
 import random
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import reference
-import torch
-from reference import DTYPES, FLOATS, OPS
-
-import horovod.torch as hvd
+from reference import ADASUM, DTYPES, FLOATS, OPS
 
 FACTORS = [(1.0, 1.0), (1.0, 1.0), (0.5, 3.0)]
-SPLIT_TYPES = [torch.int32, torch.int64, torch.uint8, torch.int16]
 
 
 @dataclass
@@ -67,21 +65,22 @@ class Case:
 class Plan:
     """What a case calls, and what must come out of it."""
 
-    mine: list[torch.Tensor]
+    mine: list[np.ndarray]
     expected: list[np.ndarray]
     options: dict[str, Any] = field(default_factory=dict)
     bound: float = 0.0
     everywhere: bool = True  # all members get the same
     received: list[int] | None = None  # splits
+    dtypes: list[str] = field(default_factory=list)  # of ``mine``, when they are not all that of the case
 
 
-def _mine(case: Case, arrays: list[np.ndarray]) -> list[torch.Tensor]:
-    return [reference.tensor(arrays[case.me], case.dtype)]
+def _mine(case: Case, arrays: list[np.ndarray]) -> list[np.ndarray]:
+    return [arrays[case.me]]
 
 
 def _reduction(case: Case) -> tuple[dict[str, Any], tuple[float, float]]:
     if case.op == "Adasum":
-        return {"op": hvd.Adasum}, (1.0, 1.0)
+        return {"op": ADASUM}, (1.0, 1.0)
     factors = FACTORS[case.number % len(FACTORS)]
     return {"op": OPS[case.op], "prescale_factor": factors[0], "postscale_factor": factors[1]}, factors
 
@@ -123,15 +122,10 @@ def _alltoall(case: Case) -> Plan:
         for sender in members
     ]
     arrays = case.inputs(lambda member: sum(splits[member]) + (not equal and case.number % 3 == 0))
-    options = {} if equal else {"splits": _tensor_of_splits(splits[case.me], case.number)}
+    options = {} if equal else {"splits": splits[case.me]}
     sent = [rows if member in case.here else [0] * case.ranks for member, rows in enumerate(splits)]
     expected, received = reference.alltoall(arrays, sent, case.me)
     return Plan(_mine(case, arrays), [expected], options, everywhere=False, received=received)
-
-
-def _tensor_of_splits(splits: list[int], number: int) -> torch.Tensor:
-    dtype = SPLIT_TYPES[number % len(SPLIT_TYPES)]
-    return torch.tensor(splits, dtype=dtype if max(splits) < 256 else torch.int32)
 
 
 def _grouped(plan: Callable[[Case], Plan], case: Case) -> Plan:
@@ -141,7 +135,8 @@ def _grouped(plan: Callable[[Case], Plan], case: Case) -> Plan:
     plans = [plan(part) for part in cases]
     mine, expected = ([getattr(p, name)[0] for p in plans] for name in ("mine", "expected"))
     bound = max(p.bound for p in plans)
-    return Plan(mine, expected, plans[0].options, bound, plans[0].everywhere)
+    dtypes = [part.dtype for part in cases]
+    return Plan(mine, expected, plans[0].options, bound, plans[0].everywhere, dtypes=dtypes)
 
 
 PLANS: dict[str, Callable[[Case], Plan]] = {
@@ -154,7 +149,6 @@ PLANS: dict[str, Callable[[Case], Plan]] = {
     "reducescatter": _reducescatter,
     "grouped_reducescatter": lambda case: _grouped(_reducescatter, case),
 }
-IN_PLACE = ("allreduce", "grouped_allreduce", "broadcast")
 
 
 def table() -> list[tuple[str, str, str]]:
@@ -168,50 +162,75 @@ def table() -> list[tuple[str, str, str]]:
     return rows
 
 
-class Running:
+class Running(ABC):
     """A case under way."""
 
     def __init__(self, case: Case) -> None:
         self.case, self.plan = case, PLANS[case.kind](case)
-        self.in_place = case.in_place and case.kind in IN_PLACE
-        self._before = [tensor.clone() for tensor in self.plan.mine]
-        self._result: Any = None
+        self.dtypes = self.plan.dtypes or [case.dtype]
+        self.mine = [self.tensor(a, dtype) for a, dtype in zip(self.plan.mine, self.dtypes, strict=True)]
+        self.called: Any = None  # what ``call`` has returned
+
+    @abstractmethod
+    def tensor(self, array: np.ndarray, dtype: str) -> Any:
+        """The array as a tensor of the named type, with memory of its own."""
+
+    @abstractmethod
+    def array(self, tensor: Any) -> np.ndarray:
+        """What the tensor holds, as ``reference`` shows it."""
+
+    @abstractmethod
+    def dtype(self, tensor: Any) -> str:
+        """The name of its type."""
+
+    @abstractmethod
+    def call(self, tensors: Any, options: dict[str, Any]) -> Any:
+        """Calls the operation with one tensor, or those of a group; returns its result or a handle.
+        ``options`` hold what the case asks for, process set and name too, with splits as a list.
+        """
+
+    def result(self, called: Any) -> Any:
+        """The result of an operation, from what ``call`` has returned."""
+        return called
+
+    def check_kept(self, results: Sequence[Any]) -> None:
+        """Raises AssertionError when the input is not what it should be now."""
+        for mine, array in zip(self.mine, self.plan.mine, strict=True):
+            assert not reference.differs(self.array(mine), array, self.case.dtype), f"{self}: input changed"
 
     def start(self) -> "Running":
         """Calls the operation; one that waits is then complete."""
-        case, mine = self.case, self.plan.mine
-        form = case.kind + ("" if case.wait else "_async") + ("_" if self.in_place else "")
-        tensors = mine if case.kind.startswith("grouped") else mine[0]
-        options = {**self.plan.options, "name": case.name, "process_set": case.process_set}
-        self._result = getattr(hvd, form)(tensors, **options)
+        self.called = self.called_with(self.mine)
         return self
+
+    def called_with(self, tensors: Sequence[Any]) -> Any:
+        """Calls the operation with other tensors than ``mine``."""
+        options = {**self.plan.options, "name": self.case.name, "process_set": self.case.process_set}
+        return self.call(tensors if self.case.kind.startswith("grouped") else tensors[0], options)
+
+    def finish(self) -> list[np.ndarray]:
+        """The results; raises AssertionError when they are wrong."""
+        result = self.result(self.called)
+        if isinstance(result, tuple):
+            result, received = result
+            assert self.array(received).tolist() == self.plan.received, f"{self}: received {received}"
+        results = list(result) if isinstance(result, (list, tuple)) else [result]
+        assert len(results) == len(self.plan.expected), f"{self}: {len(results)} results"
+        assert [self.dtype(one) for one in results] == self.dtypes, f"{self} changes the type"
+        arrays = [self.array(one) for one in results]
+        for actual, expected, dtype in zip(arrays, self.plan.expected, self.dtypes, strict=True):
+            problem = reference.differs(actual, expected, dtype, self._hops(), self.plan.bound)
+            assert not problem, f"{self}: {problem}"
+        self.check_kept(results)
+        return arrays
 
     def _hops(self) -> int:
         """Over links a factor is applied, and a half rounded, before anything is sent."""
         scaled = self.plan.options.get("prescale_factor", 1.0) != 1.0 and self.case.dtype in reference.HALVES
         return self.case.hops or (2 if scaled and os.environ.get("HOROVOD_TRANSPORT") == "tcp" else 0)
 
-    def finish(self) -> list[torch.Tensor]:
-        """The results; raises AssertionError when they are wrong."""
-        result = self._result if self.case.wait else hvd.synchronize(self._result)
-        if isinstance(result, tuple):
-            result, received = result
-            assert received.tolist() == self.plan.received, f"{self}: received {received}"
-        results = list(result) if isinstance(result, (list, tuple)) else [result]
-        assert len(results) == len(self.plan.expected), f"{self}: {len(results)} results"
-        for one, expected in zip(results, self.plan.expected, strict=True):
-            dtype = str(one.dtype).removeprefix("torch.")
-            problem = reference.differs(one, expected, dtype, self._hops(), self.plan.bound)
-            assert not problem, f"{self}: {problem}"
-        for mine, one, before in zip(self.plan.mine, results, self._before, strict=True):
-            if self.in_place:
-                assert one is mine, f"{self} gives another tensor"
-            else:
-                assert torch.equal(mine, before), f"{self} has changed its input"
-        return results
-
     def __str__(self) -> str:
         case = self.case
-        form = f"{'sync' if case.wait else 'async'}{' in place' if self.in_place else ''}"
+        form = f"{'sync' if case.wait else 'async'}{', in place if it can' if case.in_place else ''}"
         where = f"ranks {case.process_set.ranks}, of which take part {case.here}"
         return f"{case.kind} {case.dtype} {case.op} {case.shape} on {where}, {form}, number {case.number}"

@@ -7,7 +7,6 @@ Arrays are those of numpy; bfloat16, which it lacks, is float32 of the same valu
 import hashlib
 
 import numpy as np
-import torch
 
 AVERAGE, SUM, ADASUM, MIN, MAX, PRODUCT = range(6)
 OPS = {"Average": AVERAGE, "Sum": SUM, "Min": MIN, "Max": MAX, "Product": PRODUCT}
@@ -39,22 +38,11 @@ def rounded(values, dtype):
     return ((bits + np.uint32(0x7FFF) + ((bits >> 16) & 1)) & np.uint32(0xFFFF0000)).view(np.float32)
 
 
-def tensor(array, dtype):
-    """The array as a tensor of the named type, with memory of its own."""
-    return torch.from_numpy(np.array(array)).to(getattr(torch, dtype))
-
-
-def array(result):
-    """A tensor as numpy shows it."""
-    result = result.detach()
-    return (result.float() if result.dtype == torch.bfloat16 else result).numpy()
-
-
-def digest(results):
+def digest(arrays):
     """Equal for equal bits."""
     total = hashlib.sha256()
-    for result in results:
-        total.update(result.detach().reshape(-1).view(torch.uint8).numpy().data)
+    for array in arrays:
+        total.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
     return total.hexdigest()
 
 
@@ -146,13 +134,12 @@ def reducescatter(arrays, dtype, op, rank, prescale=1.0, postscale=1.0, ranks=No
     return allreduce([a[part] for a in arrays], dtype, op, prescale, postscale, total)
 
 
-def differs(result, expected, dtype, hops=0, bound=0.0):
-    """Why ``result`` (a tensor) is not ``expected`` (an array); empty when it is.
+def differs(actual, expected, dtype, hops=0, bound=0.0):
+    """Why the array ``actual`` is not ``expected``; empty when it is.
 
     Bit for bit, unless floating-point values may be rounded at every one of ``hops`` ranks, or may be off by
     ``bound``.
     """
-    actual = array(result)
     if actual.shape != expected.shape:
         return f"shape {actual.shape}, expected {expected.shape}"
     if actual.dtype != expected.dtype:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-PROGRAMS = Path(__file__).parent / "programs"
+PROGRAMS = ROOT / "tests" / "mp" / "programs"
 MODULE = (sys.executable, "-m", "horovod.runner.launch")
 _MARKER = "HVD_TEST_MARK"
 _SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)

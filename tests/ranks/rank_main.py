@@ -1,9 +1,10 @@
-"""The process that the ranks of the tests are forked from, so that none of them has to import torch.
+"""The process that the ranks of the tests are forked from, so that none of them has to import a framework.
 
-rank_main.py DESCRIPTOR
+rank_main.py DESCRIPTOR MODULE...
 
-Serves jobs until the other end of the socket DESCRIPTOR is closed. A request is the path of a folder with a
-file ``request.json`` (see conftest.py), and a descriptor: the connection on which the outcome is awaited.
+Imports the modules, then serves jobs until the other end of the socket DESCRIPTOR is closed. A request is the
+path of a folder with a file ``request.json`` (see rank_server.py), and a descriptor: the connection on which
+the outcome is awaited.
 Each job is a child of this process and does what horovodrun does; the ranks are its children. They leave
 ``<rank>.json``, the result, and ``<rank>.out``, what they have written, in the folder.
 
@@ -11,6 +12,7 @@ No thread runs here and no engine: a fork takes neither along.
 """
 
 import atexit
+import contextlib
 import ctypes
 import faulthandler
 import gc
@@ -29,15 +31,6 @@ import time
 import traceback
 from pathlib import Path
 
-PRELOADED = (
-    "numpy",
-    "torch",
-    "torch.utils.data",
-    "psutil",
-    "pytest",
-    "horovod.torch",
-    "horovod.bootstrap.mesh",
-)
 STACKS = signal.SIGUSR1  # makes a rank write its Python stacks
 SECONDS_AFTER_A_FAILURE = 10.0
 SECONDS_FOR_STACKS = 1.0
@@ -58,13 +51,11 @@ def load(file: str):
 
 def main() -> None:
     """See the text of this file."""
-    for name in PRELOADED:
-        importlib.import_module(name)
-    importlib.import_module("torch").set_num_threads(1)
+    preload(sys.argv[2:])
     gc.collect()
     gc.freeze()  # a collection in a rank would copy every page of what was loaded here
     threads = os.listdir("/proc/self/task")
-    assert len(threads) == 1, f"importing {PRELOADED} has started {len(threads) - 1} threads"
+    assert len(threads) == 1, f"importing {sys.argv[2:]} has started {len(threads) - 1} threads"
     server = socket.socket(fileno=int(sys.argv[1]))
     server.send(b"ready")
     while True:
@@ -77,6 +68,16 @@ def main() -> None:
             run_job(Path(message.decode()), connection)
         connection.close()
         reap()
+
+
+def preload(modules: list[str]) -> None:
+    """Imports them, once for all ranks."""
+    for name in modules:
+        # What cannot be imported fails the tests that need it, in a rank, whose output they show.
+        with contextlib.suppress(Exception):
+            importlib.import_module(name)
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(1)
 
 
 def reap() -> None:
@@ -110,7 +111,7 @@ def run_job(folder: Path, connection: socket.socket) -> None:
         ranks[pid] = rank
     if store is not None:
         store.start()
-    outcome = supervise(ranks, connection, request["timeout"])
+    outcome = supervise(ranks, connection, request["timeout"], request["dies"])
     outcome["left"] = end_the_rest()
     if store is not None:
         store.close()
@@ -156,8 +157,10 @@ def end(status: object) -> None:
     os._exit(status if isinstance(status, int) else int(status is not None))
 
 
-def supervise(ranks: dict[int, int], connection: socket.socket, timeout: float) -> dict:
-    """Waits for the ranks; those that do not end are told to show their stacks, then killed."""
+def supervise(ranks: dict[int, int], connection: socket.socket, timeout: float, dies: list[int]) -> dict:
+    """Waits for the ranks; those that do not end are told to show their stacks, then killed. One of ``dies``
+    that ends is no reason to hurry.
+    """
     descriptors = {os.pidfd_open(pid): pid for pid in ranks}
     poller = select.poll()
     for descriptor in [*descriptors, connection.fileno()]:
@@ -170,7 +173,7 @@ def supervise(ranks: dict[int, int], connection: socket.socket, timeout: float) 
             pid = descriptors[descriptor]
             poller.unregister(descriptor)
             statuses[ranks[pid]] = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-            if statuses[ranks[pid]] != 0:
+            if statuses[ranks[pid]] != 0 and ranks[pid] not in dies:
                 deadline = min(deadline, time.monotonic() + SECONDS_AFTER_A_FAILURE)
         alive = {pid: rank for pid, rank in ranks.items() if rank not in statuses}
         if alive and time.monotonic() >= deadline:

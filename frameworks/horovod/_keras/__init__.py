@@ -1,0 +1,1 @@
+"""What ``horovod.keras`` and ``horovod.tensorflow.keras`` share; the module ``keras`` is handed in."""

@@ -1,0 +1,165 @@
+"""Distributed optimizers for Keras 3, on any backend."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from horovod._keras import xla
+from horovod._keras.accumulation import GradientAccumulation
+from horovod._keras.plan import Plan
+from horovod._keras.reduction import GradientReduction
+from horovod._keras.subclassing import carry_over, remade, subclass_of
+
+_FRAMES = 8  # between the loop in LossScaleOptimizer.build and a wrapper's build are at most decorators
+
+
+class PassCounting:
+    """Placed before an optimizer's class: several passes make one iteration.
+
+    The count itself goes on with every pass, for the schedules of the learning rate, as it does when Keras
+    accumulates gradients.
+    """
+
+    _passes = 1
+
+    @property
+    def iterations(self) -> Any:
+        """How often the variables have been updated."""
+        count = super().iterations  # type: ignore[misc]
+        return count if self._passes == 1 else count // self._passes
+
+
+class DistributedKerasOptimizer(PassCounting):
+    """Placed before the wrapped optimizer's class: gradients are reduced before anything else is done with
+    them, such as checking that they are finite, clipping, accumulating or averaging of weights.
+    """
+
+    _plan: Plan
+    _keras: Any
+    _scales_by_itself = False  # not the user, but the dtype policy has asked for loss scaling
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        plan = self._plan
+        self._reduction = GradientReduction(plan, self._var_key)  # type: ignore[attr-defined]
+        self._loss_is_scaled = False
+        self._agg_helper = None
+        if plan.passes > 1:
+            self._agg_helper = GradientAccumulation(self._keras, plan.passes, plan.average_passes)
+
+    def register_local_var(self, var: Any) -> None:
+        """The gradient of ``var`` stays on this rank; it is divided by the number of ranks where
+        ``scale_local_gradients`` says so.
+        """
+        self._reduction.register_local(var)
+
+    def build(self, variables: Sequence[Any]) -> None:
+        """As the wrapped optimizer's. ValueError below a LossScaleOptimizer."""
+        self._refuse_loss_scaling_around()
+        super().build(variables)  # type: ignore[misc]
+        if self._agg_helper is not None:
+            self._agg_helper.build(variables)
+
+    def scale_loss(self, loss: Any) -> Any:
+        """As the wrapped optimizer's."""
+        self._loss_is_scaled = True
+        return super().scale_loss(loss)  # type: ignore[misc]
+
+    def apply(self, grads: Sequence[Any], trainable_variables: Sequence[Any] | None = None) -> None:
+        """Reduces the gradients over all ranks, then does what the wrapped optimizer does."""
+        gradients = list(grads)
+        if trainable_variables is not None and not self.built:  # type: ignore[attr-defined]
+            with self._keras.name_scope(self.name):  # type: ignore[attr-defined]
+                self.build(list(trainable_variables))
+            self.built = True
+        given = self._trainable_variables if trainable_variables is None else trainable_variables  # type: ignore[attr-defined]
+        variables = list(given)
+        update = super().apply  # type: ignore[misc]
+        if self._scales_by_itself and not self._loss_is_scaled:
+            update = self.inner_optimizer.apply  # type: ignore[attr-defined]
+
+        def reduce_and_update(local: Sequence[Any]) -> None:
+            update(self._reduction.reduce(local, variables), variables)
+
+        if len(gradients) != len(variables) or not gradients:
+            update(gradients, trainable_variables)  # nothing to do, or an error of the wrapped optimizer's
+        elif self._agg_helper is None:
+            reduce_and_update(gradients)
+        else:
+            positions = [self._get_variable_index(variable) for variable in variables]  # type: ignore[attr-defined]
+            self._agg_helper.add(positions, gradients, reduce_and_update, self._count_pass)
+
+    def _count_pass(self) -> None:
+        counting: Any = getattr(self, "inner_optimizer", self)
+        counting._iterations.assign_add(1)
+
+    def _refuse_loss_scaling_around(self) -> None:
+        """It would judge by this rank's gradients, so that the ranks would not all go on to reduce them."""
+        frame: Any = sys._getframe(1)
+        for _ in range(_FRAMES):
+            if frame is None:
+                return
+            outer = frame.f_locals.get("self")
+            if outer is not self and getattr(outer, "inner_optimizer", None) is self:
+                raise ValueError(
+                    "A LossScaleOptimizer is around the DistributedOptimizer, but each rank would check its "
+                    "own gradients then, and the ranks would not agree on whether to apply them. Write it "
+                    "the other way round: "
+                    "hvd.DistributedOptimizer(keras.optimizers.LossScaleOptimizer(optimizer)). "
+                    "compile() adds one around any other optimizer of a model of mixed_float16 unless it is "
+                    "given auto_scale_loss=False."
+                )
+            frame = frame.f_back
+
+
+def distribute(optimizer: Any, plan: Plan, keras: Any) -> Any:
+    """A distributed copy of an optimizer of Keras 3; ``keras`` is its package.
+
+    The copy has the class name, configuration and state of ``optimizer``. Under the dtype policy
+    mixed_float16 it has loss scaling around it, as ``compile`` would add, but on reduced gradients; it has no
+    effect in loops that do not call ``scale_loss``.
+    """
+    if isinstance(optimizer, DistributedKerasOptimizer):
+        raise ValueError("The optimizer is a DistributedOptimizer already.")
+    innermost = getattr(optimizer, "inner_optimizer", optimizer)
+    if plan.passes > 1 and getattr(innermost, "gradient_accumulation_steps", None):
+        raise ValueError(
+            "backward_passes_per_step > 1 and the optimizer's gradient_accumulation_steps both accumulate "
+            "gradients; use one of them."
+        )
+    if plan.backend.name == "tensorflow":
+        xla.keep_from_compiling(keras, DistributedKerasOptimizer)
+    scaling = keras.optimizers.LossScaleOptimizer
+    if isinstance(optimizer, scaling):
+        return _distribute_scaling(optimizer, plan, keras, automatic=False)
+    if keras.config.dtype_policy().name == "mixed_float16":
+        return _distribute_scaling(
+            scaling(optimizer, name="loss_scale_optimizer"), plan, keras, automatic=True
+        )
+    made = subclass_of(
+        DistributedKerasOptimizer, optimizer, keras, _plan=plan, _keras=keras, _passes=plan.passes
+    )
+    copy = remade(optimizer, made)
+    carry_over(optimizer, copy)
+    return copy
+
+
+def _distribute_scaling(optimizer: Any, plan: Plan, keras: Any, automatic: bool) -> Any:
+    inner = optimizer.inner_optimizer
+    counting = type(inner)
+    if plan.passes > 1:
+        counting = subclass_of(PassCounting, inner, keras, _passes=plan.passes)
+    made = subclass_of(
+        DistributedKerasOptimizer,
+        optimizer,
+        keras,
+        _plan=plan,
+        _keras=keras,
+        _scales_by_itself=automatic,
+    )
+    config = {key: value for key, value in optimizer.get_config().items() if key != "inner_optimizer"}
+    copy = made(remade(inner, counting), **config)
+    carry_over(optimizer, copy)
+    return copy

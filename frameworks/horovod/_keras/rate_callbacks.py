@@ -1,0 +1,162 @@
+"""What the callbacks do that change the learning rate; the formulas are in ``common.learning_rate``."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from horovod._keras import optimizer_variables
+from horovod._keras.callbacks import CallbackPart
+from horovod.common import learning_rate as rates
+
+_WARMUP_END = "horovod_warmup_end"  # in the parameters of a fit, which all its callbacks share
+_ROUNDING = 1e-7  # of the optimizer's rate, which is a float32
+
+
+class _RateCallback(CallbackPart):
+    """Changes the rate from ``start_epoch`` until before ``end_epoch``."""
+
+    def __init__(
+        self,
+        initial_lr: float | None,
+        start_epoch: float,
+        end_epoch: float | None,
+        momentum_correction: bool,
+        steps_per_epoch: int | None,
+    ) -> None:
+        super().__init__()
+        self.initial_lr = initial_lr
+        self.start_epoch = start_epoch
+        self.end_epoch = end_epoch
+        self.momentum_correction = momentum_correction
+        self.steps_per_epoch = steps_per_epoch
+        self.current_epoch = 0
+        self._base_rate = 0.0
+        self._steps = 0  # unknown
+
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
+        optimizer = self.model.optimizer
+        optimizer_variables.check_rate_is_settable(optimizer)
+        present = optimizer_variables.learning_rate(optimizer)
+        self._base_rate = present if self.initial_lr is None else self.initial_lr
+        self._steps = self.steps_per_epoch or (self.params or {}).get("steps") or 0
+
+    def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        self.current_epoch = epoch
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        if logs is not None:
+            logs["lr"] = logs["learning_rate"] = optimizer_variables.learning_rate(self.model.optimizer)
+
+    def _set(self, rate: float) -> None:
+        optimizer = self.model.optimizer
+        old = optimizer_variables.learning_rate(optimizer)
+        if math.isclose(rate, old, rel_tol=_ROUNDING):
+            return
+        optimizer_variables.set_learning_rate(optimizer, rate)
+        if self.momentum_correction:
+            factor = rates.velocity_factor(old, rate)
+            for velocity in optimizer_variables.velocities(self.model):
+                velocity.assign(velocity * factor)
+
+    def _need_steps(self) -> None:
+        if not self._steps:
+            raise ValueError(
+                f"{type(self).__name__} cannot tell how many batches an epoch has; give it steps_per_epoch, "
+                "the same number on all ranks."
+            )
+
+
+class LearningRateSchedule(_RateCallback):
+    """Multiplies the learning rate by what ``multiplier`` says, from ``start_epoch`` until before
+    ``end_epoch``.
+
+    ``multiplier`` is a function of the epoch, or a number m, which means ``m ** (epoch - start_epoch)``. What
+    it multiplies is ``initial_lr``; None is the rate that the optimizer has when training begins (give a
+    number where the ranks may begin with different ones, such as when only rank 0 has loaded a checkpoint).
+    With ``staircase``, and always for a number, the rate changes when an epoch begins; otherwise with every
+    batch, and the function is given fractions of epochs, for which ``steps_per_epoch`` must be known: None is
+    what Keras knows about the data. While a LearningRateWarmupCallback of the same training is active the
+    rate is left alone.
+
+    ``momentum_correction`` keeps the momentum of SGD and RMSprop what it would be if all earlier steps had
+    been taken at the new rate: their velocities are multiplied by new / old when the rate changes. The logs
+    of every epoch get the rate as ``lr`` and ``learning_rate``.
+
+    Raises ValueError when training begins if the optimizer's rate is a LearningRateSchedule of Keras, or the
+    steps of an epoch are needed and unknown.
+    """
+
+    def __init__(
+        self,
+        initial_lr: float | None = None,
+        multiplier: float | Callable[[float], float] = 1.0,
+        start_epoch: int = 0,
+        end_epoch: int | None = None,
+        staircase: bool = True,
+        momentum_correction: bool = True,
+        steps_per_epoch: int | None = None,
+    ) -> None:
+        super().__init__(initial_lr, start_epoch, end_epoch, momentum_correction, steps_per_epoch)
+        self.staircase = staircase or not callable(multiplier)
+        self.multiplier = (
+            multiplier if callable(multiplier) else rates.power_schedule(multiplier, start_epoch)
+        )
+
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
+        super().on_train_begin(logs)
+        if not self.staircase:
+            self._need_steps()
+
+    def on_batch_begin(self, batch: int, logs: dict[str, Any] | None = None) -> None:
+        epoch = self.current_epoch
+        warming_up = epoch < (self.params or {}).get(_WARMUP_END, 0)
+        if warming_up or not rates.is_active(epoch, self.start_epoch, self.end_epoch):
+            return
+        if not self.staircase:
+            self._set(self._base_rate * self.multiplier(rates.exact_epoch(epoch, batch, self._steps)))
+        elif batch == 0:
+            self._set(self._base_rate * self.multiplier(epoch))
+
+
+class LearningRateWarmup(_RateCallback):
+    """Raises the learning rate with every batch, in equal steps, from ``initial_lr / size`` to ``initial_lr``
+    at the end of ``warmup_epochs`` epochs.
+
+    ``initial_lr`` is the rate for the whole job, commonly that of one process times ``hvd.size()``; None is
+    what the optimizer has when training begins. ``steps_per_epoch`` None is what Keras knows about the data.
+    ``verbose=1`` makes rank 0 print a line at the end of the warm-up. ``momentum_correction``, logs and
+    errors are those of LearningRateScheduleCallback.
+    """
+
+    def __init__(
+        self,
+        initial_lr: float | None = None,
+        warmup_epochs: float = 5,
+        momentum_correction: bool = True,
+        steps_per_epoch: int | None = None,
+        verbose: int = 0,
+    ) -> None:
+        if warmup_epochs < 0:
+            raise ValueError(f"warmup_epochs must not be negative, got {warmup_epochs}")
+        super().__init__(initial_lr, 0, warmup_epochs, momentum_correction, steps_per_epoch)
+        self.warmup_epochs = warmup_epochs
+        self.verbose = verbose
+
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
+        super().on_train_begin(logs)
+        self._need_steps()
+        if self.params is not None:
+            self.params[_WARMUP_END] = self.warmup_epochs
+
+    def on_batch_begin(self, batch: int, logs: dict[str, Any] | None = None) -> None:
+        epoch, size = self.current_epoch, self._backend.size()
+        if rates.is_active(epoch, self.start_epoch, self.end_epoch):
+            self._set(rates.warmup_rate(self._base_rate, epoch, batch, self._steps, size, self.warmup_epochs))
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        super().on_epoch_end(epoch, logs)
+        if self.verbose and epoch == math.ceil(self.warmup_epochs) - 1 and self._backend.rank() == 0:
+            rate = optimizer_variables.learning_rate(self.model.optimizer)
+            print(f"\nEpoch {epoch + 1}: the warm-up is over, the learning rate is {rate:g}.", flush=True)

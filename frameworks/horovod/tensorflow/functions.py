@@ -1,0 +1,129 @@
+"""Giving all ranks the same start: variables and objects of one rank for everybody."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from horovod.common import byte_objects
+from horovod.common.process_sets import ProcessSet, global_process_set
+from horovod.tensorflow import mpi_ops
+from horovod.tensorflow.reductions import on_device
+from horovod.tensorflow.tracing import as_written
+from horovod.tensorflow.variables import tf_variable
+
+_NAME = "broadcast_variables"
+
+
+@as_written
+def broadcast_variables(
+    variables: Sequence[Any],
+    root_rank: int,
+    process_set: ProcessSet = global_process_set,
+    inplace: bool = False,
+) -> Any:
+    """Gives variables, of TensorFlow or Keras, the values that they have on rank ``root_rank``, on all ranks
+    of the process set. In a graph of TensorFlow 1 returns the operation that does it.
+
+    The order of the variables must be equal on all ranks, their names need not be. ``inplace``: all travel as
+    one operation that writes to them directly, without a second copy of each.
+    """
+    targets = [tf_variable(variable) for variable in variables]
+    if not targets:
+        return _done([])
+    if inplace or tf.executing_eagerly():
+        return _done(mpi_ops.broadcast_(targets, root_rank, _NAME, process_set))
+    assigned = []
+    for index, variable in enumerate(targets):
+        name = f"{_NAME}.{index}"
+        value = mpi_ops.broadcast(variable, root_rank, name=name, process_set=process_set)
+        assigned.append(variable.assign(value))
+    return _done(assigned)
+
+
+def broadcast_object(
+    obj: Any,
+    root_rank: int = 0,
+    session: Any = None,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> Any:
+    """Returns the object of rank ``root_rank``: itself there, a copy elsewhere. ``obj`` is ignored elsewhere.
+
+    Runs at once, also where a graph is built; ``session`` is accepted and not needed. Raises ValueError on
+    every rank when the root cannot pickle the object.
+    """
+    return byte_objects.objects.broadcast_object(obj, root_rank, name, process_set)
+
+
+def broadcast_object_fn(
+    root_rank: int = 0,
+    session: Any = None,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> Callable[[Any], Any]:
+    """``broadcast_object`` as a function of the object alone."""
+
+    def broadcast(obj: Any) -> Any:
+        return broadcast_object(obj, root_rank, session, name, process_set)
+
+    return broadcast
+
+
+def allgather_object(
+    obj: Any, session: Any = None, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> list[Any]:
+    """Returns the objects of all ranks of the process set, in rank order.
+
+    Runs at once, also where a graph is built; ``session`` is accepted and not needed. Raises ValueError on
+    every rank when one of them cannot pickle its object.
+    """
+    return byte_objects.objects.allgather_object(obj, name, process_set)
+
+
+def broadcast_global_variables(root_rank: int, process_set: ProcessSet = global_process_set) -> Any:
+    """The operation that gives all global variables of the graph the values that they have on rank
+    ``root_rank``, on all ranks of the process set. RuntimeError where TensorFlow executes eagerly, which
+    knows no global variables.
+    """
+    if tf.executing_eagerly():
+        raise RuntimeError(
+            "hvd.broadcast_global_variables() does not support eager execution. "
+            "Please use `hvd.broadcast_variables(<model/optimizer variables>)` instead."
+        )
+    return broadcast_variables(tf.compat.v1.global_variables(), root_rank, process_set)
+
+
+class BroadcastGlobalVariablesHook(tf.compat.v1.train.SessionRunHook):
+    """Gives all ranks the variables of rank ``root_rank`` when a session has been created, initialised at
+    random or restored from a checkpoint. ``device``: where the operations are placed. ``process_set``: the
+    ranks that take part.
+    """
+
+    def __init__(
+        self, root_rank: int, device: str = "", process_set: ProcessSet = global_process_set
+    ) -> None:
+        super().__init__()
+        self.root_rank = root_rank
+        self.device = device
+        self.process_set = process_set
+        self.bcast_op: Any = None
+
+    def begin(self) -> None:
+        """Adds the operations to the graph."""
+        if self.bcast_op is None or self.bcast_op.graph is not tf.compat.v1.get_default_graph():
+            with on_device(self.device):
+                self.bcast_op = broadcast_global_variables(self.root_rank, self.process_set)
+
+    def after_create_session(self, session: Any, coord: Any) -> None:
+        """Runs them."""
+        session.run(self.bcast_op)
+
+
+def _done(assigned: Sequence[Any]) -> Any:
+    """In a graph of TensorFlow 1 the operation that has run when all of ``assigned`` have. A ``tf.function``
+    runs what assigns variables without being asked to.
+    """
+    return None if tf.executing_eagerly() or tf.inside_function() else tf.group(*assigned)

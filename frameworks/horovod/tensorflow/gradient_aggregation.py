@@ -1,0 +1,211 @@
+"""Adding up the gradients of several backward passes before they are reduced over the ranks.
+
+One *step* is ``backward_passes_per_step`` passes. Each pass adds its gradients to sums in variables; the
+last one of a step reduces the totals, and sets the sums to zero. The totals are computed outside of the
+branch that reduces them, so that each can leave as soon as it is there. Sparse gradients are added to dense
+sums.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from horovod.common.gradient_options import check_passes
+from horovod.common.process_sets import ProcessSet, global_process_set
+from horovod.tensorflow.gradient_reduction import LocalSources, Reducer
+from horovod.tensorflow.tracing import as_written
+from horovod.tensorflow.variables import identity, tf_variable
+
+
+class GradientAggregation:
+    """What both forms of it have in common; they differ in where their variables live.
+
+    ``counter``: a variable, how many passes of the current step have been made; None before the first pass of
+    a graph. After the last pass of a step it is 0.
+    """
+
+    def __init__(
+        self,
+        backward_passes_per_step: int,
+        allreduce_func: Reducer,
+        average_aggregated_gradients: bool,
+        process_set: ProcessSet,
+        scale_local_gradients: bool,
+    ) -> None:
+        check_passes(backward_passes_per_step)
+        self.backward_passes_per_step = backward_passes_per_step
+        self.allreduce_grads = allreduce_func
+        self.average_aggregated_gradients = average_aggregated_gradients
+        self.process_set = process_set
+        self.counter: tf.Variable | None = None
+        self._local = LocalSources(process_set, scale_local_gradients)
+        self._sums: dict[int, tuple[Any, tf.Variable]] = {}  # by variable, which is held along with it
+
+    def register_local_var(self, var: Any) -> None:
+        """Keeps the gradients of the variable ``var`` on their rank."""
+        self._local.register(var)
+
+    @as_written
+    def compute_gradients(self, grads: Sequence[Any], vars: Sequence[Any]) -> list[Any]:
+        """Adds one pass's gradients of the variables ``vars``. Returns in the last pass of a step the reduced
+        gradients, and before it the sums so far, which are not to be applied. None stays None.
+        """
+        if self.backward_passes_per_step == 1:
+            return self._finish(grads, vars)
+        with tf.name_scope("gradient_aggregation"):
+            return self._add(grads, vars)
+
+    def _add(self, grads: Sequence[Any], vars: Sequence[Any]) -> list[Any]:
+        present = [i for i, gradient in enumerate(grads) if gradient is not None]
+        passes, counted = self._count()
+        full = tf.equal(passes, self.backward_passes_per_step)
+        totals, kept = [], []
+        for i in present:
+            total_of = self._sum_of(vars[i], grads[i])
+            total = self._read(total_of) + tf.convert_to_tensor(grads[i])
+            totals.append(total)
+            kept.append(total_of.assign(tf.where(full, tf.zeros_like(total), total), read_value=False))
+        results = list(grads)
+        for i, total in zip(present, self._reduced_when(full, totals, present, grads, vars), strict=True):
+            results[i] = total
+        return _after([counted, *kept], results, present)
+
+    @as_written
+    def apply_gradients(
+        self, apply_grads_closure: Callable[[], Any], optimizer: Any, *args: Any, **kwargs: Any
+    ) -> Any:
+        """Calls ``apply_grads_closure`` after the last pass of a step. After the others it only counts the
+        iteration, if ``optimizer`` has ``iterations``. ``args``: what the closure applies.
+        """
+        if self.backward_passes_per_step == 1:
+            return apply_grads_closure()
+
+        def count_only() -> Any:
+            iterations = getattr(optimizer, "iterations", None)
+            return None if iterations is None else tf_variable(iterations).assign_add(1, read_value=False)
+
+        if tf.executing_eagerly():
+            return apply_grads_closure() if int(self._counted()) == 0 else count_only()
+        given = [each for each in tf.nest.flatten((args, kwargs)) if isinstance(each, tf.Tensor)]
+        with tf.control_dependencies(given):  # which come after the counting
+            return tf.cond(
+                tf.equal(self._counted(), 0), lambda: _op(apply_grads_closure()), lambda: _op(count_only())
+            )
+
+    def _count(self) -> tuple[Any, Any]:
+        """How many passes the step has with this one; and the operation that notes it."""
+        if self.counter is None:
+            self.counter = self._variable("aggregation_counter", (), tf.int64)
+        passes = self._read(self.counter) + 1
+        kept = tf.where(passes >= self.backward_passes_per_step, tf.zeros_like(passes), passes)
+        return passes, self.counter.assign(kept, read_value=False)
+
+    def _counted(self) -> Any:
+        if self.counter is None:
+            raise ValueError("apply_gradients was called before compute_gradients")
+        return self._read(self.counter)
+
+    def _reduced_when(
+        self, full: Any, totals: list[Any], present: list[int], grads: Sequence[Any], vars: Sequence[Any]
+    ) -> list[Any]:
+        def finish() -> list[Any]:
+            positioned: list[Any] = [None] * len(grads)
+            for i, total in zip(present, totals, strict=True):
+                positioned[i] = total
+            reduced = self._finish(positioned, vars)
+            return [tf.convert_to_tensor(reduced[i]) for i in present]
+
+        return list(tf.cond(full, finish, lambda: [tf.identity(total) for total in totals])) if totals else []
+
+    def _finish(self, totals: Sequence[Any], vars: Sequence[Any]) -> list[Any]:
+        reduced = self._local.reduce(self.allreduce_grads, totals, vars)
+        passes = self.backward_passes_per_step
+        if not self.average_aggregated_gradients or passes == 1:
+            return reduced
+        return [None if total is None else total / tf.cast(passes, total.dtype) for total in reduced]
+
+    def _sum_of(self, variable: Any, gradient: Any) -> tf.Variable:
+        key = identity(variable)
+        if key not in self._sums:
+            made = self._variable(f"aggregated_gradient_{len(self._sums)}", variable.shape, gradient.dtype)
+            self._sums[key] = (variable, made)
+        return self._sums[key][1]
+
+    def _variable(self, name: str, shape: Any, dtype: tf.DType) -> tf.Variable:
+        """A new variable, zero."""
+        raise NotImplementedError
+
+    def _read(self, variable: tf.Variable) -> tf.Tensor:
+        """The value of one of those variables."""
+        raise NotImplementedError
+
+
+class LocalGradientAggregationHelper(GradientAggregation):
+    """Aggregation in a graph that a session runs. Its variables are among the local variables of the graph;
+    where these are not initialised, they count as zero.
+
+    ``allreduce_func``: a function of gradients and variables that returns the reduced gradients.
+    ``average_aggregated_gradients``: divides the totals by ``backward_passes_per_step``. ``name``: of the
+    variables. ``sparse_as_dense``, ``rank`` and ``optimizer_type`` are accepted and not needed. ValueError
+    unless ``backward_passes_per_step`` is positive.
+    """
+
+    _OPTIMIZER_TYPE_KERAS = "optimizer_type_keras"
+    _OPTIMIZER_TYPE_LEGACY = "optimizer_type_legacy"
+
+    def __init__(
+        self,
+        backward_passes_per_step: int,
+        allreduce_func: Reducer,
+        sparse_as_dense: bool,
+        average_aggregated_gradients: bool,
+        rank: int,
+        optimizer_type: str,
+        process_set: ProcessSet = global_process_set,
+        scale_local_gradients: bool = True,
+        name: str = "",
+    ) -> None:
+        super().__init__(
+            backward_passes_per_step,
+            allreduce_func,
+            average_aggregated_gradients,
+            process_set,
+            scale_local_gradients,
+        )
+        self._name = name
+
+    def _variable(self, name: str, shape: Any, dtype: tf.DType) -> tf.Variable:
+        return tf.compat.v1.Variable(
+            tf.zeros(shape, dtype),
+            trainable=False,
+            collections=[tf.compat.v1.GraphKeys.LOCAL_VARIABLES],
+            name="_".join(filter(None, [self._name, name])),
+            use_resource=True,
+        )
+
+    def _read(self, variable: tf.Variable) -> tf.Tensor:
+        if tf.executing_eagerly():
+            return variable.read_value()
+        return tf.cond(
+            variable.is_initialized(),
+            variable.read_value,
+            lambda: tf.zeros(variable.shape, variable.dtype),
+        )
+
+
+def _after(done: Sequence[Any], results: list[Any], present: Sequence[int]) -> list[Any]:
+    """The results, in a graph not before what has to be done along with them."""
+    if not tf.executing_eagerly():
+        with tf.control_dependencies([each for each in done if each is not None]):
+            for i in present:
+                results[i] = tf.identity(results[i])
+    return results
+
+
+def _op(result: Any) -> Any:
+    """What a branch returns in a graph: the operation that has run when ``result`` is there."""
+    known = isinstance(result, tf.Operation) or hasattr(result, "op")
+    return tf.group(result) if known else tf.no_op()

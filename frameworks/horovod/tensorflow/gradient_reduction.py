@@ -1,0 +1,177 @@
+"""Reducing the gradients of one step over all ranks: eagerly, in a ``tf.function`` or in a graph.
+
+In a graph every gradient, or every group of them, is an operation of its own that waits for nothing else, so
+that it travels while the rest of the backward pass is computed. Executing eagerly, an operation ends before
+the next one begins, so all gradients that are not in other groups travel together.
+
+A gradient is named by its position. In a graph that is the name of a node, to which TensorFlow adds where the
+node is and whether it is the first of the name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from horovod.common.compression import Compressor, resolve_plain_compression
+from horovod.common.gradient_options import Groups, check_predivide, cut_into_groups, takes_part
+from horovod.common.process_sets import ProcessSet, global_process_set
+from horovod.common.reduce_ops import Average, resolve_op
+from horovod.tensorflow.compression import Compression
+from horovod.tensorflow.nodes import one_company
+from horovod.tensorflow.reductions import allreduce, grouped_allreduce, size_of
+from horovod.tensorflow.tracing import as_written
+from horovod.tensorflow.variables import as_node_name, identity, own_name
+
+Reducer = Callable[[Sequence[Any], Sequence[Any]], list[Any]]
+
+
+def make_reducer(
+    name: str,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: type[Compressor] | None = Compression.none,
+    sparse_as_dense: bool = False,
+    op: int = Average,
+    gradient_predivide_factor: float = 1.0,
+    groups: Groups = None,
+    process_set: ProcessSet = global_process_set,
+) -> GradientReducer:
+    """A function of gradients and of the variables that they belong to, which returns the reduced gradients.
+
+    A gradient that is None stays None. ``name`` begins the names of the operations; the position of a
+    gradient tells it from others. Other arguments as for ``DistributedGradientTape``. On a rank that is not
+    part of ``process_set``, gradients stay what they are.
+    """
+    op = resolve_op(op)
+    check_predivide(op, gradient_predivide_factor)
+    cut_into_groups([], groups, identity)  # raises for what is no description of groups
+    return GradientReducer(
+        name,
+        device_dense,
+        device_sparse,
+        resolve_plain_compression(compression, "the gradients of TensorFlow"),
+        sparse_as_dense,
+        op,
+        gradient_predivide_factor,
+        groups,
+        process_set,
+    )
+
+
+class GradientReducer:
+    """What ``make_reducer`` returns."""
+
+    def __init__(
+        self,
+        name: str,
+        device_dense: str,
+        device_sparse: str,
+        compression: type[Compressor],
+        sparse_as_dense: bool,
+        op: int,
+        gradient_predivide_factor: float,
+        groups: Groups,
+        process_set: ProcessSet,
+    ) -> None:
+        self.name = as_node_name(name)
+        self.op = op
+        self.groups = groups
+        self.process_set = process_set
+        self.sparse_as_dense = sparse_as_dense
+        self._common = {
+            "op": op,
+            "process_set": process_set,
+            "device_dense": device_dense,
+            "device_sparse": device_sparse,
+        }
+        self._dense = {
+            "compression": compression,
+            "prescale_factor": 1.0 / gradient_predivide_factor,
+            "postscale_factor": gradient_predivide_factor,
+        }
+
+    @as_written
+    def __call__(
+        self, gradients: Sequence[Any], variables: Sequence[Any], use_generic_names: bool = False
+    ) -> list[Any]:
+        """The reduced gradients, in the same order. ``use_generic_names``: without the variables' names."""
+        results = [self._prepared(gradient) for gradient in gradients]
+        if takes_part(self.process_set):
+            labels = ["" if use_generic_names else own_name(variable) for variable in variables]
+            names = [f"{self.name}.{index}.{label}".rstrip(".") for index, label in enumerate(labels)]
+            with one_company():
+                self._reduce(results, names, variables)
+        return results
+
+    def _reduce(self, gradients: list[Any], names: Sequence[str], variables: Sequence[Any]) -> None:
+        """Puts the reduced gradients in place of ``gradients``."""
+        dense = []
+        for i, gradient in enumerate(gradients):
+            if isinstance(gradient, tf.IndexedSlices):
+                gradients[i] = allreduce(gradient, name=names[i], **self._common)
+            elif gradient is not None:
+                dense.append(i)
+        together, alone = self._grouped(dense, variables)
+        for i in alone:
+            gradients[i] = allreduce(gradients[i], name=names[i], **self._common, **self._dense)
+        for number, group in enumerate(together):
+            members = [gradients[i] for i in group]
+            name = f"{self.name}.group.{number}"
+            reduced = grouped_allreduce(members, name=name, **self._common, **self._dense)
+            for i, gradient in zip(group, reduced, strict=True):
+                gradients[i] = gradient
+
+    def _prepared(self, gradient: Any) -> Any:
+        if gradient is None or (isinstance(gradient, tf.IndexedSlices) and not self.sparse_as_dense):
+            return gradient
+        return tf.convert_to_tensor(gradient)
+
+    def _grouped(self, dense: list[int], variables: Sequence[Any]) -> tuple[list[list[int]], list[int]]:
+        together, alone = cut_into_groups(
+            dense, self.groups, identity, lambda index: identity(variables[index])
+        )
+        if tf.executing_eagerly() and len(alone) > 1:
+            return [*together, alone], []
+        return together, alone
+
+
+class LocalSources:
+    """The variables that are a rank's own: their gradients are not reduced, but divided by the size of the
+    process set when ``scale_local_gradients``.
+    """
+
+    def __init__(self, process_set: ProcessSet, scale_local_gradients: bool) -> None:
+        self._process_set = process_set
+        self._scale = scale_local_gradients
+        self._sources: dict[int, Any] = {}
+
+    def register(self, source: Any) -> None:
+        """Makes ``source`` a variable of this rank's own."""
+        self._sources[identity(source)] = source
+
+    def __contains__(self, variable: Any) -> bool:
+        return identity(variable) in self._sources
+
+    def reduce(
+        self, reducer: Callable[..., Sequence[Any]], gradients: Sequence[Any], variables: Sequence[Any]
+    ) -> list[Any]:
+        """Reduces the gradients of all other variables by ``reducer``, and scales the local ones."""
+        if not self._sources:
+            return list(reducer(gradients, variables))
+        local = [variable in self for variable in variables]
+        shared = [None if own else each for each, own in zip(gradients, local, strict=True)]
+        reduced = reducer(shared, variables)
+        return [
+            self._scaled(mine) if own else total
+            for mine, total, own in zip(gradients, reduced, local, strict=True)
+        ]
+
+    def _scaled(self, gradient: Any) -> Any:
+        if gradient is None or not self._scale or not takes_part(self._process_set):
+            return gradient
+        if isinstance(gradient, tf.IndexedSlices):
+            return tf.IndexedSlices(self._scaled(gradient.values), gradient.indices, gradient.dense_shape)
+        return gradient / size_of(self._process_set, gradient.dtype)

@@ -1,0 +1,189 @@
+"""Gradient tapes whose ``gradient`` returns the gradients of the whole job."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from horovod.common.compression import Compressor
+from horovod.common.gradient_options import Groups, resolve_groups
+from horovod.common.process_sets import ProcessSet, global_process_set
+from horovod.common.reduce_ops import Average
+from horovod.tensorflow.compression import Compression
+from horovod.tensorflow.gradient_reduction import GradientReducer, LocalSources, make_reducer
+from horovod.tensorflow.tracing import as_written
+
+_NAME = "DistributedGradientTape"
+
+
+class _DistributedTape:
+    """Put before the class of a tape. Shares all state with the tape itself, so it does not matter which of
+    the two recorded, or records more.
+    """
+
+    __slots__ = ("_hvd_local", "_hvd_local_layers", "_hvd_reducer", "_hvd_tape")
+
+    @as_written
+    def gradient(
+        self,
+        target: Any,
+        sources: Any,
+        output_gradients: Any = None,
+        use_generic_names: bool = False,
+        unconnected_gradients: tf.UnconnectedGradients = tf.UnconnectedGradients.NONE,
+    ) -> Any:
+        """The gradients of ``target`` by ``sources``, in the structure of ``sources``, reduced over all
+        ranks. Those of local sources are not reduced.
+
+        ``use_generic_names``: operations are named by the positions of the sources alone. Other arguments as
+        for ``tf.GradientTape.gradient``.
+        """
+        flat = self._reduced(target, sources, output_gradients, use_generic_names, unconnected_gradients)
+        return tf.nest.pack_sequence_as(sources, flat)
+
+    @as_written
+    def get_local_and_global_gradients(
+        self,
+        target: Any,
+        sources: Any,
+        output_gradients: Any = None,
+        use_generic_names: bool = False,
+        unconnected_gradients: tf.UnconnectedGradients = tf.UnconnectedGradients.NONE,
+    ) -> tuple[list[Any], list[Any]]:
+        """As ``gradient``, as two flat lists: the gradients of the local sources, and those of all others,
+        each in the order of ``sources``.
+        """
+        flat = self._reduced(target, sources, output_gradients, use_generic_names, unconnected_gradients)
+        pairs = list(zip(tf.nest.flatten(sources), flat, strict=True))
+        local = [gradient for source, gradient in pairs if source in self._hvd_local]
+        return local, [gradient for source, gradient in pairs if source not in self._hvd_local]
+
+    def register_local_source(self, source: Any) -> None:
+        """Keeps the gradients of the variable ``source`` on their rank."""
+        self._hvd_local.register(source)
+
+    # They differentiate row by row through `gradient`, which must not reduce each row.
+    def jacobian(self, *args: Any, **kwargs: Any) -> Any:
+        """As that of ``tf.GradientTape``: of this rank alone."""
+        return self._hvd_tape.jacobian(*args, **kwargs)
+
+    def batch_jacobian(self, *args: Any, **kwargs: Any) -> Any:
+        """As that of ``tf.GradientTape``: of this rank alone."""
+        return self._hvd_tape.batch_jacobian(*args, **kwargs)
+
+    def _reduced(
+        self, target: Any, sources: Any, output_gradients: Any, generic: bool, unconnected: Any
+    ) -> list[Any]:
+        own = self._hvd_tape.gradient(target, sources, output_gradients, unconnected_gradients=unconnected)
+        for layer in self._hvd_local_layers:  # now, because a layer may have been built in between
+            for weight in layer.trainable_weights:
+                self._hvd_local.register(weight)
+        flat_sources = tf.nest.flatten(sources)
+        flat = tf.nest.flatten(own)
+
+        def reduce(gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
+            return self._hvd_reducer(gradients, variables, generic)
+
+        return self._hvd_local.reduce(reduce, flat, flat_sources)
+
+
+def _wrap(
+    gradtape: tf.GradientTape, reducer: GradientReducer, layers: Iterable[Any], scale_local_gradients: bool
+) -> tf.GradientTape:
+    if not isinstance(gradtape, tf.GradientTape):
+        raise ValueError(f"gradtape must be a tf.GradientTape, not {type(gradtape).__name__}")
+    if isinstance(gradtape, _DistributedTape):
+        raise ValueError("The tape is a DistributedGradientTape already.")
+    base = type(gradtape)
+    tape = object.__new__(type(base.__name__, (_DistributedTape, base), {"__slots__": ()}))
+    tape.__dict__ = gradtape.__dict__
+    tape._hvd_tape = gradtape
+    tape._hvd_reducer = reducer
+    tape._hvd_local = LocalSources(reducer.process_set, scale_local_gradients)
+    tape._hvd_local_layers = list(layers)
+    return tape
+
+
+@as_written
+def DistributedGradientTape(
+    gradtape: tf.GradientTape,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: type[Compressor] | None = Compression.none,
+    sparse_as_dense: bool = False,
+    op: int = Average,
+    gradient_predivide_factor: float = 1.0,
+    num_groups: int = 0,
+    groups: Groups = None,
+    process_set: ProcessSet = global_process_set,
+    scale_local_gradients: bool = True,
+) -> tf.GradientTape:
+    """A tape that goes on with what ``gradtape`` has recorded, and whose ``gradient`` reduces the gradients
+    over all ranks. Jacobians stay local.
+
+    ``device_dense``, ``device_sparse``: where the operations for dense and for sparse gradients are placed.
+    ``compression``: how dense gradients travel. ``sparse_as_dense``: makes ``tf.IndexedSlices`` dense first;
+    otherwise the slices of all ranks are gathered. ``op``: Average, Sum, Adasum, Min, Max or Product.
+    ``gradient_predivide_factor`` f, with Average: gradients are divided by f before they are added up and by
+    size / f afterwards. ``groups``: a number of groups, or lists of variables, whose dense gradients travel
+    as one operation each (``num_groups`` is its deprecated form). ``process_set``: the ranks that train
+    together; other ranks keep their own gradients. ``scale_local_gradients``: divides the gradients of local
+    sources by the number of ranks.
+    """
+    reducer = make_reducer(
+        _NAME,
+        device_dense,
+        device_sparse,
+        compression,
+        sparse_as_dense,
+        op,
+        gradient_predivide_factor,
+        resolve_groups(groups, num_groups),
+        process_set,
+    )
+    return _wrap(gradtape, reducer, [], scale_local_gradients)
+
+
+@as_written
+def PartialDistributedGradientTape(
+    gradtape: tf.GradientTape,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: type[Compressor] | None = Compression.none,
+    sparse_as_dense: bool = False,
+    op: int = Average,
+    gradient_predivide_factor: float = 1.0,
+    num_groups: int = 0,
+    groups: Groups = None,
+    process_set: ProcessSet = global_process_set,
+    local_layers: Any = None,
+    scale_local_gradients: bool = True,
+) -> tf.GradientTape:
+    """As ``DistributedGradientTape``, except that the gradients of ``local_layers``, a Keras layer or
+    several, stay on their rank. ValueError for what has no ``trainable_weights``.
+    """
+    reducer = make_reducer(
+        _NAME,
+        device_dense,
+        device_sparse,
+        compression,
+        sparse_as_dense,
+        op,
+        gradient_predivide_factor,
+        resolve_groups(groups, num_groups),
+        process_set,
+    )
+    return _wrap(gradtape, reducer, check_layers(local_layers), scale_local_gradients)
+
+
+def check_layers(local_layers: Any) -> list[Any]:
+    """The layers as a list. ValueError for what is none."""
+    if local_layers is None:
+        return []
+    layers = list(local_layers) if isinstance(local_layers, (list, tuple, set)) else [local_layers]
+    for layer in layers:
+        if not hasattr(layer, "trainable_weights"):
+            raise ValueError(f"local_layers must be Keras layers, found {type(layer).__name__}")
+    return layers

@@ -1,0 +1,201 @@
+"""Distributed optimizers for Keras 2: those of ``tf_keras.optimizers`` and of ``tf_keras.optimizers.legacy``.
+
+Keras computes gradients, aggregates them and applies them in three calls, which a program may also make
+itself. Gradients are reduced once on that way: where they are computed by the optimizer, otherwise where they
+are aggregated. Loss scaling checks after that whether they are finite, so it may be inside or outside.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from horovod._keras.plan import Plan
+from horovod._keras.subclassing import save_as
+from horovod.common.basics import rank
+from horovod.tensorflow.gradient_aggregation import GradientAggregation, LocalGradientAggregationHelper
+from horovod.tensorflow.gradient_aggregation_eager import LocalGradientAggregationHelperEager
+from horovod.tensorflow.variables import identity
+
+Pairs = list[tuple[Any, Any]]
+
+
+class DistributedKeras2Optimizer:
+    """Placed before the wrapped optimizer's class. What both generations have in common."""
+
+    _HAS_AGGREGATE_GRAD = True  # Keras leaves aggregating to the optimizer
+    _plan: Plan
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        # Its variables are none of the optimizer's, and no part of a checkpoint.
+        self._hvd = _Reduction(self._plan)
+
+    @property
+    def _agg_helper(self) -> GradientAggregation | None:
+        return self._hvd.aggregation if self._plan.passes > 1 else None
+
+    def register_local_var(self, var: Any) -> None:
+        """The gradient of ``var`` stays on this rank; it is divided by the number of ranks where
+        ``scale_local_gradients`` says so.
+        """
+        self._hvd.aggregation.register_local_var(var)
+
+    def _apply(self, pairs: Pairs, apply: Callable[[], Any]) -> Any:
+        """``apply`` after the last of the passes that make a step, with the variables made before."""
+        if self._agg_helper is None or not pairs:
+            return apply()
+        return self._agg_helper.apply_gradients(apply, self, [gradient for gradient, _ in pairs])
+
+
+class DistributedOptimizerV3(DistributedKeras2Optimizer):
+    """For ``tf_keras.optimizers.Optimizer``."""
+
+    def compute_gradients(self, loss: Any, var_list: Any, tape: Any = None) -> Pairs:
+        """The reduced gradients, each with its variable."""
+        return self._hvd.computed(super().compute_gradients(loss, var_list, tape))  # type: ignore[misc]
+
+    def aggregate_gradients(self, grads_and_vars: Any) -> Pairs:
+        """Reduces gradients, unless ``compute_gradients`` has."""
+        return self._hvd.aggregated(grads_and_vars)
+
+    def apply_gradients(
+        self,
+        grads_and_vars: Any,
+        name: str | None = None,
+        skip_gradients_aggregation: bool = False,
+        **kwargs: Any,
+    ) -> Any:
+        """Reduces the gradients, unless told to skip that, and applies them."""
+        pairs = list(grads_and_vars)
+        if kwargs.pop("experimental_aggregate_gradients", True) and not skip_gradients_aggregation:
+            pairs = self.aggregate_gradients(pairs)
+        if self._agg_helper is not None:
+            with tf.init_scope():
+                self.build([variable for _, variable in pairs])  # type: ignore[attr-defined]
+        apply = functools.partial(super().apply_gradients, pairs, name, skip_gradients_aggregation=True)  # type: ignore[misc]
+        return self._apply(pairs, functools.partial(apply, **kwargs))
+
+
+class DistributedOptimizerV2(DistributedKeras2Optimizer):
+    """For ``tf_keras.optimizers.legacy.Optimizer``."""
+
+    def _compute_gradients(self, loss: Any, var_list: Any, grad_loss: Any = None, tape: Any = None) -> Pairs:
+        pairs = super()._compute_gradients(loss, var_list, grad_loss, tape)  # type: ignore[misc]
+        return self._hvd.computed(pairs)
+
+    def get_gradients(self, loss: Any, params: Any) -> list[Any]:
+        """The reduced gradients of ``loss`` by ``params``."""
+        gradients = super().get_gradients(loss, params)  # type: ignore[misc]
+        pairs = self._hvd.computed(list(zip(gradients, tf.nest.flatten(params), strict=True)))
+        return [gradient for gradient, _ in pairs]
+
+    def _aggregate_gradients(self, grads_and_vars: Any) -> Pairs:
+        return self._hvd.aggregated(grads_and_vars)
+
+    def apply_gradients(
+        self, grads_and_vars: Any, name: str | None = None, experimental_aggregate_gradients: bool = True
+    ) -> Any:
+        """Reduces the gradients, unless told not to, and applies them."""
+        pairs = list(grads_and_vars)
+        apply = super().apply_gradients  # type: ignore[misc]
+        if self._agg_helper is None:
+            return apply(pairs, name, experimental_aggregate_gradients)
+        if experimental_aggregate_gradients:
+            pairs = self._hvd.aggregated(pairs)
+        with tf.init_scope():
+            self._create_all_weights([variable for gradient, variable in pairs if gradient is not None])  # type: ignore[attr-defined]
+        return self._apply(pairs, lambda: apply(pairs, name, experimental_aggregate_gradients=False))
+
+
+class _Reduction:
+    """Reduces the gradients of one optimizer, and each of them once."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._layers = plan.local_layers
+        self._done: tuple[Any, list[int]] | None = None
+        reduce = functools.partial(plan.backend.reduce_gradients, settings=plan.settings)
+        common = (plan.passes, reduce, plan.settings.sparse_as_dense, plan.average_passes)
+        more = (plan.settings.process_set, plan.scale_local)
+        self.aggregation: GradientAggregation
+        if tf.compat.v1.executing_eagerly_outside_functions():
+            self.aggregation = LocalGradientAggregationHelperEager(*common, *more)
+        else:
+            kind = LocalGradientAggregationHelper._OPTIMIZER_TYPE_KERAS
+            self.aggregation = LocalGradientAggregationHelper(
+                *common, rank(), kind, *more, name=plan.settings.name
+            )
+
+    def computed(self, pairs: Pairs) -> Pairs:
+        """Reduces what the optimizer has computed, and notes that."""
+        reduced = self._reduce(pairs)
+        self._done = self._what(pairs)
+        return reduced
+
+    def aggregated(self, grads_and_vars: Any) -> Pairs:
+        """Reduces what has not been reduced where it was computed."""
+        pairs = list(grads_and_vars)
+        done, self._done = self._done, None
+        return pairs if done == self._what(pairs) else self._reduce(pairs)
+
+    def _what(self, pairs: Pairs) -> tuple[Any, list[int]]:
+        # By variables: loss scaling has made other tensors of the gradients in between.
+        graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
+        return graph, [identity(variable) for gradient, variable in pairs if gradient is not None]
+
+    def _reduce(self, pairs: Pairs) -> Pairs:
+        if not pairs:
+            return pairs
+        for layer in self._layers:  # may have been built only now
+            for weight in layer.trainable_weights:
+                self.aggregation.register_local_var(weight)
+        gradients, variables = zip(*pairs, strict=True)
+        reduced: Sequence[Any] = self.aggregation.compute_gradients(list(gradients), list(variables))
+        return list(zip(reduced, variables, strict=True))
+
+
+def distribute(optimizer: Any, plan: Plan, keras: Any) -> Any:
+    """A distributed copy of an optimizer of Keras 2, of its class name, configuration and state; ``keras`` is
+    its package.
+    """
+    if isinstance(getattr(optimizer, "inner_optimizer", optimizer), DistributedKeras2Optimizer):
+        raise ValueError("The optimizer is a DistributedOptimizer already.")
+    if isinstance(optimizer, keras.mixed_precision.LossScaleOptimizer):
+        return _distribute_scaling(optimizer, plan, keras)
+    newer = hasattr(optimizer, "aggregate_gradients")
+    part = DistributedOptimizerV3 if newer else DistributedOptimizerV2
+    base = type(optimizer)
+    namespace = {"__module__": base.__module__, "__doc__": base.__doc__, "_plan": plan}
+    made = type(base)(base.__name__, (part, base), namespace)
+    save_as(base, made, keras)
+    copy = made.from_config(optimizer.get_config())
+    return _sharing(optimizer, copy, "_hvd") if _has_state(optimizer) else copy
+
+
+def _distribute_scaling(optimizer: Any, plan: Plan, keras: Any) -> Any:
+    inner = distribute(optimizer.inner_optimizer, plan, keras)
+    config = optimizer.get_config()
+    names = ("dynamic", "initial_scale", "dynamic_growth_steps")
+    if not _has_state(inner):
+        return keras.mixed_precision.LossScaleOptimizer(inner, **{name: config[name] for name in names})
+    copy = object.__new__(type(optimizer))
+    copy.__dict__.update(optimizer.__dict__, _optimizer=inner, _trackable=inner)
+    return copy
+
+
+def _has_state(optimizer: Any) -> bool:
+    """Whether it has been built: later optimizers say so, earlier ones have weights then."""
+    return bool(getattr(optimizer, "_built", False) or getattr(optimizer, "_weights", None))
+
+
+def _sharing(optimizer: Any, copy: Any, own: str) -> Any:
+    """``copy`` with the variables of ``optimizer``, which cannot be made anew: Keras 2 does not say which
+    variables of the model they belong to. ``own``: the attribute that is not shared.
+    """
+    kept = copy.__dict__[own]
+    copy.__dict__.update(optimizer.__dict__)
+    copy.__dict__[own] = kept
+    return copy

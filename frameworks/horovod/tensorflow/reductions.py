@@ -1,0 +1,251 @@
+"""Allreduce and reducescatter in their public forms: with compression, and for ``tf.IndexedSlices``.
+
+``device_dense`` and ``device_sparse`` name the device on which the operations for dense tensors and for
+IndexedSlices are placed; empty: where TensorFlow puts them. ``name`` identifies the operation on all ranks.
+``ignore_name_scope``: the name is used as it is, without the name scope around the call.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from horovod.common.compression import Compressor, resolve_plain_compression
+from horovod.common.process_sets import ProcessSet, check_process_set, global_process_set
+from horovod.common.reduce_ops import OP_NAMES, Average, Sum, resolve_op
+from horovod.tensorflow import mpi_ops
+from horovod.tensorflow.compression import Compression
+from horovod.tensorflow.tracing import as_written
+
+_KIND = "TensorFlow tensors"
+
+
+@as_written
+def allreduce(
+    tensor: Any,
+    average: bool | None = None,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: type[Compressor] | None = Compression.none,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+    ignore_name_scope: bool = False,
+) -> Any:
+    """Reduces ``tensor`` over all ranks into a new tensor of its shape and type. Differentiable.
+
+    ``op``: Average (default), Sum, Min, Max, Product or, for floating-point tensors, Adasum; ``average`` is
+    the deprecated form of it. Every element is multiplied by ``prescale_factor`` before and by
+    ``postscale_factor`` after the reduction; both must be equal on all ranks. ``compression``: how the tensor
+    travels.
+
+    ``tf.IndexedSlices`` are gathered: the result holds the slices of all ranks, an index as often as ranks
+    gave it. They travel uncompressed; NotImplementedError for reductions other than Average and Sum, and for
+    factors.
+    """
+    op = resolve_op(op, average)
+    compressor = resolve_plain_compression(compression, _KIND)
+    if isinstance(tensor, tf.IndexedSlices):
+        _check_slices(op, prescale_factor, postscale_factor)
+        with on_device(device_sparse):
+            return _reduce_slices([tensor], op, name, process_set, ignore_name_scope)[0]
+    with on_device(device_dense):
+        sent, context = compressor.compress(tf.convert_to_tensor(tensor))
+        reduced = mpi_ops._allreduce(
+            sent,
+            name=name,
+            op=op,
+            prescale_factor=prescale_factor,
+            postscale_factor=postscale_factor,
+            ignore_name_scope=ignore_name_scope,
+            process_set=process_set,
+        )
+        return compressor.decompress(reduced, context)
+
+
+@as_written
+def grouped_allreduce(
+    tensors: Sequence[Any],
+    average: bool | None = None,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: type[Compressor] | None = Compression.none,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+    ignore_name_scope: bool = False,
+    name: str | None = None,
+) -> list[Any]:
+    """Reduces ``tensors`` as one operation, all or none, into new tensors; those that are
+    ``tf.IndexedSlices`` as another one. An empty list is returned as it is. See ``allreduce``.
+    """
+    op = resolve_op(op, average)
+    compressor = resolve_plain_compression(compression, _KIND)
+    if not tensors:
+        return tensors  # type: ignore[return-value]
+    results = list(tensors)
+    sparse = [index for index, tensor in enumerate(results) if isinstance(tensor, tf.IndexedSlices)]
+    dense = sorted(set(range(len(results))) - set(sparse))
+    if sparse:
+        _check_slices(op, prescale_factor, postscale_factor)
+        slices_name = name + ".sparse" if name is not None and dense else name
+        with on_device(device_sparse):
+            slices = [results[index] for index in sparse]
+            gathered = _reduce_slices(slices, op, slices_name, process_set, ignore_name_scope)
+        _put(results, sparse, gathered)
+    if dense:
+        with on_device(device_dense):
+            compressed = [compressor.compress(tf.convert_to_tensor(results[index])) for index in dense]
+            reduced = mpi_ops._grouped_allreduce(
+                [sent for sent, _ in compressed],
+                name=name,
+                op=op,
+                prescale_factor=prescale_factor,
+                postscale_factor=postscale_factor,
+                ignore_name_scope=ignore_name_scope,
+                process_set=process_set,
+            )
+            _put(results, dense, _restored(compressor, reduced, compressed))
+    return results
+
+
+@as_written
+def reducescatter(
+    tensor: Any,
+    device_dense: str = "",
+    compression: type[Compressor] | None = Compression.none,
+    op: int = Average,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+    ignore_name_scope: bool = False,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> tf.Tensor:
+    """Reduces ``tensor`` over all ranks and returns this rank's part of the rows: as many for each rank, one
+    more for the first ones when the number of rows is not divisible. Differentiable.
+
+    Shape and type must be equal on all ranks, and there must be a first dimension. ``op``: Average or Sum.
+    NotImplementedError for ``tf.IndexedSlices``. Other arguments as for ``allreduce``.
+    """
+    _refuse_slices([tensor])
+    op = resolve_op(op)
+    compressor = resolve_plain_compression(compression, _KIND)
+    with on_device(device_dense):
+        sent, context = compressor.compress(tf.convert_to_tensor(tensor))
+        reduced = mpi_ops._reducescatter(
+            sent,
+            name=name,
+            op=op,
+            ignore_name_scope=ignore_name_scope,
+            process_set=process_set,
+            prescale_factor=prescale_factor,
+            postscale_factor=postscale_factor,
+        )
+        return compressor.decompress(reduced, context)
+
+
+@as_written
+def grouped_reducescatter(
+    tensors: Sequence[Any],
+    device_dense: str = "",
+    compression: type[Compressor] | None = Compression.none,
+    op: int = Average,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> list[tf.Tensor]:
+    """A ``reducescatter`` of each of ``tensors`` as one operation, all or none. An empty list is returned as
+    it is.
+    """
+    _refuse_slices(tensors)
+    op = resolve_op(op)
+    compressor = resolve_plain_compression(compression, _KIND)
+    if not tensors:
+        return tensors  # type: ignore[return-value]
+    with on_device(device_dense):
+        compressed = [compressor.compress(tf.convert_to_tensor(tensor)) for tensor in tensors]
+        reduced = mpi_ops._grouped_reducescatter(
+            [sent for sent, _ in compressed],
+            op=op,
+            process_set=process_set,
+            prescale_factor=prescale_factor,
+            postscale_factor=postscale_factor,
+        )
+        return _restored(compressor, reduced, compressed)
+
+
+def on_device(device: str) -> Any:
+    """Places operations on ``device``; nothing for the empty string."""
+    return tf.device(device) if device else contextlib.nullcontext()
+
+
+def size_of(process_set: ProcessSet, dtype: tf.DType) -> Any:
+    """How many ranks the set has, for use in a graph: asked for at each run where ranks may come and go."""
+    number = check_process_set(process_set)
+    if os.environ.get("HOROVOD_ELASTIC") == "1":
+        return tf.cast(mpi_ops.size_op(number), dtype)
+    return tf.constant(process_set.size(), dtype)
+
+
+def _put(results: list[Any], places: Sequence[int], values: Sequence[Any]) -> None:
+    for place, value in zip(places, values, strict=True):
+        results[place] = value
+
+
+def _restored(compressor: type[Compressor], reduced: Sequence[Any], compressed: Sequence[Any]) -> list[Any]:
+    return [
+        compressor.decompress(tensor, context)
+        for tensor, (_, context) in zip(reduced, compressed, strict=True)
+    ]
+
+
+def _check_slices(op: int, prescale: float, postscale: float) -> None:
+    if op not in (Average, Sum):
+        raise NotImplementedError(
+            f"An allreduce of tf.IndexedSlices supports Average and Sum, not {OP_NAMES[op]}; "
+            "make it dense by tf.convert_to_tensor, or give sparse_as_dense=True"
+        )
+    if prescale != 1.0 or postscale != 1.0:
+        raise NotImplementedError(
+            "An allreduce of tf.IndexedSlices does not support prescale_factor and postscale_factor; "
+            "make it dense by tf.convert_to_tensor, or give sparse_as_dense=True"
+        )
+
+
+def _refuse_slices(tensors: Sequence[Any]) -> None:
+    if any(isinstance(tensor, tf.IndexedSlices) for tensor in tensors):
+        raise NotImplementedError(
+            "A reducescatter of tf.IndexedSlices is not supported; make it dense by tf.convert_to_tensor"
+        )
+
+
+def _reduce_slices(
+    slices: Sequence[tf.IndexedSlices], op: int, name: str | None, process_set: ProcessSet, as_named: bool
+) -> list[tf.IndexedSlices]:
+    """Gathers values and indices of all ranks, as one operation."""
+    parts = [part for each in slices for part in (each.values, each.indices)]
+    gathered = mpi_ops.grouped_allgather(
+        parts, name=name, ignore_name_scope=as_named, process_set=process_set
+    )
+    totals = [
+        tf.IndexedSlices(values, indices, each.dense_shape)
+        for each, values, indices in zip(slices, gathered[::2], gathered[1::2], strict=True)
+    ]
+    return totals if op == Sum else [_averaged(total, process_set) for total in totals]
+
+
+def _averaged(total: tf.IndexedSlices, process_set: ProcessSet) -> tf.IndexedSlices:
+    size = size_of(process_set, total.values.dtype)
+    if not total.values.dtype.is_integer:
+        return tf.IndexedSlices(total.values / size, total.indices, total.dense_shape)
+    # The total of an index is divided, truncating toward zero, as that of a dense tensor's element is.
+    indices, position = tf.unique(total.indices)
+    values = tf.math.unsorted_segment_sum(total.values, position, tf.size(indices))
+    return tf.IndexedSlices(tf.truncatediv(values, size), indices, total.dense_shape)

@@ -1,0 +1,57 @@
+"""What every adapter offers, and how a signature is written in the tables of public functions."""
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from horovod.common.compression import NoneCompressor
+from horovod.common.process_sets import global_process_set
+
+COMMON = {
+    "init": "comm=None, process_sets=None",
+    "shutdown": "",
+    "is_initialized": "",
+    "start_timeline": "file_path, mark_cycles=False",
+    "stop_timeline": "",
+    "size": "",
+    "local_size": "",
+    "cross_size": "",
+    "rank": "",
+    "local_rank": "",
+    "cross_rank": "",
+    "is_master": "",
+    "mpi_threads_supported": "",
+    "mpi_enabled": "",
+    "gloo_enabled": "",
+    "mpi_built": "",
+    "gloo_built": "",
+    "nccl_built": "",
+    "ddl_built": "",
+    "ccl_built": "",
+    "cuda_built": "",
+    "rocm_built": "",
+    "ProcessSet": "ranks_or_comm",
+    "add_process_set": "process_set",
+    "remove_process_set": "process_set",
+}
+
+VALUES = {"Average": 0, "Sum": 1, "Adasum": 2, "Min": 3, "Max": 4, "Product": 5}
+
+METRIC = {"get_global_mean": "value, name=None, process_set=gps"}
+
+
+def written(function: Callable[..., Any]) -> str:
+    """A signature in the notation of the tables: names in order, with defaults."""
+    parts = []
+    for parameter in inspect.signature(function).parameters.values():
+        default = parameter.default
+        text = f"={default!r}" if isinstance(default, str) else f"={default}"
+        if default is global_process_set:
+            text = "=gps"
+        elif default is NoneCompressor:
+            text = "=none"
+        elif default is inspect.Parameter.empty:
+            text = ""
+        stars = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
+        parts.append(stars.get(parameter.kind, "") + parameter.name + text)
+    return ", ".join(parts)

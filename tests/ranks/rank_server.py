@@ -1,0 +1,134 @@
+"""``run_ranks`` for any framework: the processes that the ranks are forked from, and what asks them.
+
+The folder of tests of a framework has a conftest.py that says what is loaded before the fork.
+"""
+
+import inspect
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from horovod.runner.launchers.local_rank import rank_environment
+
+ROOT = Path(__file__).resolve().parents[2]
+RANK_MAIN = Path(__file__).with_name("rank_main.py")
+SHOWN_OUTPUT = 20_000  # characters a rank
+# Of horovod, beside its framework's part: the engine, and what every start needs.
+PRELOADED = ("numpy", "psutil", "pytest", "horovod.bootstrap.mesh")
+
+Environment = Mapping[str, str] | Callable[[int], Mapping[str, str]]
+
+
+@dataclass
+class RankServer:
+    """A process that forks ranks, and the environment that they share with it."""
+
+    socket: socket.socket
+    environment: dict[str, str]
+
+
+@contextmanager
+def serve(preloaded: Sequence[str], **changes: str) -> Iterator[RankServer]:
+    """Starts a process that has imported the modules ``preloaded``, with ``changes`` to the environment."""
+    environment = _environment(changes)
+    mine, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    command = [sys.executable, str(RANK_MAIN), str(its.fileno()), *PRELOADED, *preloaded]
+    process = subprocess.Popen(command, env=environment, pass_fds=[its.fileno()], stdin=subprocess.DEVNULL)
+    its.close()
+    assert mine.recv(16) == b"ready", "the process that forks the ranks did not start"
+    yield RankServer(mine, environment)
+    mine.close()
+    process.wait(30)
+
+
+def runner(folder: Path, server: RankServer) -> Callable[..., list[Any]]:
+    """``run_ranks(np, function)``: calls a function of a test file in ``np`` ranks and returns their
+    results.
+
+    The function takes ``arguments`` (as JSON) and returns what JSON can express; results are in rank
+    order. It initialises horovod itself. The test fails with the ranks' output when one of them fails,
+    leaves a process behind, or is not done after ``timeout`` seconds; then with the stacks of all that still
+    ran. ``env`` adds variables; it may be a function of the rank. ``dies`` names ranks that are to be killed
+    by SIGKILL; they have the result None. With ``finalize`` the interpreters of the ranks end in full, which
+    takes 0.2 seconds each. May be called from several threads.
+    """
+
+    def run(
+        np: int,
+        function: Callable[..., Any],
+        arguments: Sequence[Any] = (),
+        env: Environment | None = None,
+        timeout: float = 60,
+        finalize: bool = False,
+        dies: Sequence[int] = (),
+    ) -> list[Any]:
+        own = Path(tempfile.mkdtemp(prefix=f"{function.__name__}-", dir=folder))
+        request = {
+            "file": str(inspect.getsourcefile(function)),
+            "function": function.__name__,
+            "arguments": list(arguments),
+            "environments": [_environment_of_rank(server, rank, np, env) for rank in range(np)],
+            "timeout": timeout,
+            "finalize": finalize,
+            "dies": list(dies),
+        }
+        (own / "request.json").write_text(json.dumps(request), encoding="utf-8")
+        problem = _problem(_outcome(server, own), dies)
+        if problem:
+            pytest.fail(f"{problem}\n{_output(own, np)}", pytrace=False)
+        return [None if rank in dies else _result(own, rank) for rank in range(np)]
+
+    return run
+
+
+def _environment(changes: Mapping[str, str]) -> dict[str, str]:
+    """Finds the library in the tree also where it is not installed."""
+    folders = [os.environ.get("PYTHONPATH", ""), str(ROOT / "frameworks")]
+    paths = os.pathsep.join(filter(None, folders))
+    return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": paths, **changes}
+
+
+def _environment_of_rank(server: RankServer, rank: int, size: int, env: Environment | None) -> dict[str, str]:
+    own = env(rank) if callable(env) else env or {}
+    environment = {**server.environment, **own}
+    return rank_environment(environment, rank, size) if size > 1 else environment
+
+
+def _outcome(server: RankServer, folder: Path) -> dict[str, Any]:
+    mine, its = socket.socketpair()
+    with mine:
+        with its:
+            socket.send_fds(server.socket, [str(folder).encode()], [its.fileno()])
+        with mine.makefile() as file:
+            return json.loads(file.read() or '{"crash": true}')
+
+
+def _problem(outcome: Mapping[str, Any], dies: Sequence[int]) -> str:
+    if "crash" in outcome:
+        return "the process that supervises the ranks has ended early"
+    if outcome["hanging"]:
+        return f"ranks {outcome['hanging']} did not end in time; their stacks end their output"
+    expected = [-9 if rank in dies else 0 for rank in range(len(outcome["statuses"]))]
+    if outcome["statuses"] != expected:
+        return f"the ranks ended with {outcome['statuses']}"
+    return f"processes were left behind: {outcome['left']}" if outcome["left"] else ""
+
+
+def _result(folder: Path, rank: int) -> Any:
+    return json.loads((folder / f"{rank}.json").read_text(encoding="utf-8"))
+
+
+def _output(folder: Path, size: int) -> str:
+    texts = [(folder / f"{rank}.out") for rank in range(size)]
+    shown = [path.read_text(errors="replace")[-SHOWN_OUTPUT:] if path.exists() else "" for path in texts]
+    return "\n".join(f"--- rank {rank} ---\n{text}" for rank, text in enumerate(shown))

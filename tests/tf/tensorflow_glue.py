@@ -1,0 +1,64 @@
+"""The cases of ``operations`` in TensorFlow: one after the other eagerly, or many in one ``tf.function``."""
+
+import random
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from operations import Running
+
+import horovod.tensorflow as hvd
+
+
+def tensor(array: np.ndarray, dtype: str) -> tf.Tensor:
+    """The array as a tensor of the named type."""
+    return tf.cast(tf.constant(array), dtype)
+
+
+def array(result: tf.Tensor) -> np.ndarray:
+    """A tensor as numpy shows it; bfloat16 as float32."""
+    return (tf.cast(result, tf.float32) if result.dtype == tf.bfloat16 else result).numpy()
+
+
+class TensorFlowRunning(Running):
+    """Waits when it runs eagerly; nothing is in place."""
+
+    def tensor(self, array: np.ndarray, dtype: str) -> tf.Tensor:
+        return tensor(array, dtype)
+
+    def array(self, tensor: tf.Tensor) -> np.ndarray:
+        return array(tensor)
+
+    def dtype(self, tensor: tf.Tensor) -> str:
+        return tensor.dtype.name
+
+    def call(self, tensors: Any, options: dict[str, Any]) -> Any:
+        if "splits" in options and self.case.number % 3:
+            kind = tf.int32 if self.case.number % 3 == 1 else tf.int64
+            options["splits"] = tf.constant(options["splits"], kind)
+        if self.case.kind == "grouped_reducescatter":
+            del options["name"]  # it takes none
+        return getattr(hvd, self.case.kind)(tensors, **options)
+
+    def scope(self) -> str:
+        """In a graph the name comes from the node."""
+        return f"set{self.case.process_set.process_set_id}/case{self.case.number}"
+
+
+def run_in_graph(window: list[TensorFlowRunning], order: random.Random) -> None:
+    """All as one ``tf.function``, traced in an order of this rank; each is then complete."""
+    places = list(range(len(window)))
+    order.shuffle(places)
+
+    @tf.function(autograph=False)
+    def matrix(inputs: list[list[tf.Tensor]]) -> list[Any]:
+        results: list[Any] = [None] * len(window)
+        for place in places:
+            running = window[place]
+            running.case.name = f"named{running.case.number}" if running.case.name else None
+            with tf.name_scope(running.scope()):
+                results[place] = running.called_with(inputs[place])
+        return results
+
+    for running, result in zip(window, matrix([running.mine for running in window]), strict=True):
+        running.called = result

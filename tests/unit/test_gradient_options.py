@@ -1,0 +1,83 @@
+"""The options of distributed optimizers and tapes that no framework has a part in."""
+
+import warnings
+
+import pytest
+
+from horovod.common.gradient_options import (
+    check_passes,
+    check_predivide,
+    cut_into_groups,
+    resolve_groups,
+    takes_part,
+)
+from horovod.common.process_sets import ProcessSet, global_process_set
+
+
+@pytest.mark.parametrize(
+    ("groups", "together", "alone"),
+    [
+        (None, [], "abcde"),
+        (0, [], "abcde"),
+        (1, ["abcde"], ""),
+        (2, ["abc", "de"], ""),
+        (9, list("abcde"), ""),
+        ([["b", "d"], ["x"], ("a",)], ["bd", "a"], "ce"),
+        ([], [], "abcde"),
+    ],
+)
+def test_groups(groups, together, alone):
+    found = cut_into_groups("abcde", groups, hash, hash)
+    assert ["".join(part) for part in found[0]] == together
+    assert "".join(found[1]) == alone
+
+
+def test_members_may_be_known_by_something_else():
+    members = [("first", 1.5), ("second", 2.5)]
+    found = cut_into_groups(members, [[2.5]], hash, lambda member: hash(member[1]))
+    assert found == ([[("second", 2.5)]], [("first", 1.5)])
+
+
+def test_wrong_groups():
+    for groups in (-1, "ab", [1], 1.5, [["a"], "b"]):
+        with pytest.raises(ValueError, match="non-negative integer or a list of lists"):
+            cut_into_groups("ab", groups, hash, hash)
+    with pytest.raises(ValueError, match="only appear once"):
+        cut_into_groups("ab", [["a"], ["a"]], hash, hash)
+
+
+def test_the_deprecated_number_of_groups():
+    with pytest.warns(DeprecationWarning, match="num_groups"):
+        assert resolve_groups(None, 3) == 3
+    with pytest.warns(DeprecationWarning, match="num_groups"):
+        assert resolve_groups(2, 3) == 2
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert resolve_groups([["a"]], 0) == [["a"]]
+
+
+def test_checks():
+    check_predivide(0, 2.0)
+    check_predivide(1, 1.0)
+    with pytest.raises(ValueError, match="op != Average"):
+        check_predivide(1, 2.0)
+    check_passes(1)
+    for passes in (0, -1):
+        with pytest.raises(ValueError, match="must be > 0"):
+            check_passes(passes)
+
+
+def test_who_takes_part(core, monkeypatch):
+    assert takes_part(global_process_set) is False
+    monkeypatch.setenv("HOROVOD_ELASTIC", "1")
+    assert takes_part(global_process_set) is True
+    monkeypatch.delenv("HOROVOD_ELASTIC")
+    core.size = 2
+    assert takes_part(global_process_set) is True
+    with pytest.raises(ValueError, match="not registered"):
+        takes_part(ProcessSet([0]))
+    with pytest.raises(TypeError, match="ProcessSet"):
+        takes_part([0, 1])
+    core.up = False
+    with pytest.raises(ValueError, match=r"hvd\.init"):
+        takes_part(global_process_set)
