@@ -6,6 +6,8 @@ MP_JOBS ?= 3
 # Each of these loads TensorFlow.
 TF_JOBS ?= 2
 WERROR ?= OFF
+# Of the matrix: names of noxfile.py; all when empty.
+CELLS ?=
 # Options of benchmarks/compare.py, for example BENCH='--np 4 --only train'.
 BENCH ?=
 
@@ -19,10 +21,10 @@ SYSTEM_PACKAGES := ccache gdb
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(JOBS)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv build demo test test-core test-unit test-mp test-tf test-tf-versions test-full tsan asan lint format bench test-deps clean
+.PHONY: help venv build demo test test-core test-unit test-mp test-tf test-mx matrix test-full tsan asan lint format bench test-deps clean
 
 help: ## List these words
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
 
 $(VENV)/.tools: requirements/dev.txt scripts/preflight.py
 	@command -v $(PYTHON) >/dev/null || { echo "No '$(PYTHON)' here: install Python 3.10 or later, or name one: make PYTHON=..."; exit 1; }
@@ -48,7 +50,7 @@ build: $(VENV)/.installed ## Build horovod and install it, editable, into .venv
 demo: build ## Train the digits example with 1 and 2 processes; table and demo/loss.png
 	$(BIN)/python scripts/demo.py
 
-test: test-core test-unit test-mp test-tf ## Run the tests
+test: test-core test-unit test-mp test-tf test-mx ## Run the tests
 
 # $(1) folder in build/, $(2) sanitizers. Tests of the core need no Python.
 define core_tests
@@ -74,8 +76,12 @@ TF_TESTS = $(BIN)/python -m pytest tests/tf -n $(TF_JOBS) --dist loadfile -q
 test-tf: build $(VENV)/.tensorflow ## Run the tests of TensorFlow and Keras
 	$(TF_TESTS)
 
-test-tf-versions: build ## Run the tests of its operations with older TensorFlow, in environments of their own
-	JOBS=$(TF_JOBS) $(BIN)/python scripts/tensorflow_versions.py
+# PyTorch, TensorFlow and MXNet in one environment, which must have numpy 1.
+test-mx: build ## Run the tests of MXNet, beside the other frameworks in one process
+	$(BIN)/nox -s all-numpy1.26
+
+matrix: build ## Run the tests of other versions and Pythons, in environments of their own (CELLS="..." picks some)
+	$(BIN)/nox $(if $(CELLS),-s $(CELLS))
 
 test-full: export HVD_TEST_FULL := 1
 test-full: build $(VENV)/.tensorflow ## Run everything, the long tests too
@@ -116,7 +122,7 @@ test-deps: ## Install optional system packages where root; otherwise say which
 	  echo "Optional packages could not be installed, going on without: $(SYSTEM_PACKAGES)"; \
 	else echo "Optional: apt-get install $(SYSTEM_PACKAGES)"; fi
 
-clean: ## Remove what was built (.venv and those beside it stay)
+clean: ## Remove what was built (.venv and .nox stay)
 	rm -rf build dist demo .pytest_cache .ruff_cache .mypy_cache .hypothesis frameworks/*.egg-info
-	rm -f frameworks/horovod/_core*.so frameworks/horovod/tensorflow/_ops.so $(VENV)/.installed
-	find . -name __pycache__ -not -path './.venv*' -prune -exec rm -rf {} +
+	rm -f frameworks/horovod/_core*.so frameworks/horovod/*/_ops.so $(VENV)/.installed
+	find . -name __pycache__ -not -path './.venv/*' -not -path './.nox/*' -prune -exec rm -rf {} +

@@ -1,12 +1,25 @@
 """Fixtures of the tests that need one process."""
 
+import importlib.util
+
 import pytest
+
+# These test what is common by means of torch's adapter.
+_WITH_TORCH = (
+    "test_torch_*.py",
+    "test_common_api.py",
+    "test_compression_exchange.py",
+    "test_handles.py",
+    "test_process_sets.py",
+)
+collect_ignore_glob = [] if importlib.util.find_spec("torch") else list(_WITH_TORCH)
 
 
 @pytest.fixture
 def core(monkeypatch):
     """The fake core under every module of ``horovod.common``: up, one rank. Set ``core.size`` for more."""
-    import fake_core  # late: it imports torch, which most tests do without
+    pytest.importorskip("torch", reason="the fake core computes by torch")
+    import fake_core
 
     yield from fake_core.play(monkeypatch)
 
