@@ -141,7 +141,8 @@ TEST(Autotune, TheBestAreMeasuredAgain) {
     const bool again = std::find(tried.begin(), tried.end(), tuner.values()) != tried.end();
     const bool lucky = tried.size() == 2 && !again;
     tried.push_back(tuner.values());
-    tuner.Add(tuner.values() == tried[1] ? 1.5 : lucky ? 2.0 : 1.0);
+    const bool good = tried.size() > 1 && tuner.values() == tried[1];
+    tuner.Add(good ? 1.5 : lucky ? 2.0 : 1.0);
   }
   EXPECT_TRUE(tuner.values() == tried[1]);
 }

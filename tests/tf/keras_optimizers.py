@@ -59,7 +59,7 @@ def echoing(optimizer, backend=None, **options):
 
 
 def schedule():
-    return keras.optimizers.schedules.ExponentialDecay(0.1, 2, 0.5)
+    return keras.optimizers.schedules.ExponentialDecay(0.02, 2, 0.5)
 
 
 def scaled(optimizer, **options):
@@ -67,7 +67,7 @@ def scaled(optimizer, **options):
 
 
 OPTIMIZERS = {
-    "sgd": lambda: keras.optimizers.SGD(0.1, momentum=0.9, nesterov=True),
+    "sgd": lambda: keras.optimizers.SGD(0.02, momentum=0.5, nesterov=True),
     "adam": lambda: keras.optimizers.Adam(0.01, amsgrad=True),
     "schedule": lambda: keras.optimizers.RMSprop(schedule(), momentum=0.5),
     "clipnorm": lambda: keras.optimizers.SGD(0.1, clipnorm=1.5),
@@ -80,6 +80,24 @@ OPTIMIZERS = {
     "loss scale": lambda: scaled(keras.optimizers.Adam(0.01, clipnorm=1.0), dynamic_growth_steps=2),
     "muon": lambda: keras.optimizers.Muon(0.01),
 }
+# Those of them that have state of different kinds.
+DIFFERENT = ["sgd", "schedule", "average", "accumulation", "loss scale", "muon"]
+
+
+def by_hand(optimizer):
+    """The plain optimizer, given the sum of the ranks' gradients."""
+    return given_times(optimizer, RANKS)
+
+
+def given_times(optimizer, factor):
+    """The plain optimizer, given the gradients times a factor."""
+    apply = optimizer.apply
+
+    def multiplied(grads, trainable_variables=None):
+        return apply([gradient * factor for gradient in grads], trainable_variables)
+
+    optimizer.apply = multiplied
+    return optimizer
 
 
 def net(seed=0, **options):

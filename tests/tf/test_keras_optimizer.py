@@ -1,4 +1,4 @@
-"""Optimizers of Keras 3 made distributed, in one process: on a backend with made-up ranks, and alone."""
+"""What optimizers of Keras 3 do with gradients, on a backend with made-up ranks."""
 
 import keras
 import numpy as np
@@ -7,10 +7,11 @@ import tensorflow as tf
 from keras_optimizers import (
     OPTIMIZERS,
     RANKS,
-    AllRanks,
     Echo,
+    by_hand,
     echoing,
     fit,
+    given_times,
     net,
     numbers,
     scaled,
@@ -18,7 +19,6 @@ from keras_optimizers import (
     states,
 )
 
-import horovod.keras
 import horovod.tensorflow.keras as hvd
 
 EVERY = pytest.mark.parametrize("kind", OPTIMIZERS)
@@ -31,160 +31,27 @@ def alone():
     keras.config.set_dtype_policy("float32")
 
 
-class Tripling:
-    """The gradients of three equal ranks, computed by hand and given to the plain optimizer."""
-
-    def __init__(self, optimizer):
-        self.apply, optimizer.apply = optimizer.apply, self.triple
-
-    def triple(self, grads, trainable_variables=None):
-        return self.apply([gradient * RANKS for gradient in grads], trainable_variables)
-
-
-def by_hand(optimizer):
-    Tripling(optimizer)
-    return optimizer
-
-
 @EVERY
 def test_gradients_are_reduced_before_anything_else(kind):
     make = OPTIMIZERS[kind]
     plain = fit(net(), by_hand(make()), epochs=2)
-    ours = fit(net(), echoing(make()), epochs=2)
-    np.testing.assert_allclose(states(ours), states(plain), rtol=1e-6, atol=1e-7)
+    ours = fit(net(), echoing(make()), epochs=2, run_eagerly=False)
+    np.testing.assert_allclose(states(ours), states(plain), rtol=1e-5, atol=1e-6)
     assert not np.allclose(states(ours), states(fit(net(), make(), epochs=2)))
-
-
-@EVERY
-def test_alone_it_is_the_plain_optimizer(kind):
-    plain, ours = (fit(net(), wrap(OPTIMIZERS[kind]())) for wrap in (lambda o: o, hvd.DistributedOptimizer))
-    assert (states(ours) == states(plain)).all()
-
-
-@EVERY
-def test_class_and_configuration(kind):
-    plain = OPTIMIZERS[kind]()
-    ours = echoing(plain)
-    assert type(ours).__name__ == type(plain).__name__
-    assert isinstance(ours, type(plain))
-    assert ours.get_config() == plain.get_config()
-    again = ours.from_config(ours.get_config())
-    assert type(again) is type(ours)
-    assert again.get_config() == plain.get_config()
-    assert type(keras.optimizers.deserialize(keras.optimizers.serialize(ours))) is type(plain)
-
-
-def test_what_from_config_makes_reduces_too():
-    first = echoing(keras.optimizers.SGD(0.1))
-    model = fit(net(), first.from_config(first.get_config()))
-    assert (states(model) == states(fit(net(), first))).all()
-
-
-@EVERY
-def test_state_is_carried_over(kind):
-    """Wrapped in the middle of training, it goes on as if it had been wrapped before."""
-    make = OPTIMIZERS[kind]
-    whole, halves = fit(net(), make(), epochs=2), fit(net(), make())
-    middle = halves.optimizer
-    halves.compile(hvd.DistributedOptimizer(middle), "mse")
-    assert (numbers(halves.optimizer.variables) == numbers(middle.variables)).all()
-    assert (states(fit(halves)) == states(whole)).all()
-    assert int(middle.iterations) < int(halves.optimizer.iterations)  # a copy
-
-
-@EVERY
-def test_saved_and_loaded(kind, tmp_path):
-    path = tmp_path / "model.keras"
-    model = fit(net(), hvd.DistributedOptimizer(OPTIMIZERS[kind]()))
-    model.save(path)
-    plain, ours = keras.models.load_model(path), hvd.load_model(path)
-    assert not isinstance(plain.optimizer, type(model.optimizer).__mro__[1])
-    assert isinstance(ours.optimizer, type(model.optimizer).__mro__[1])
-    for loaded in (plain, ours):
-        assert (states(loaded) == states(model)).all()
-    ours.save(tmp_path / "again.keras")
-    again = hvd.load_model(tmp_path / "again.keras")
-    expected = states(fit(model))
-    for loaded in (plain, ours, again):
-        np.testing.assert_array_equal(states(fit(loaded)), expected)
-
-
-def test_load_model_without_optimizer(tmp_path):
-    net().save(tmp_path / "model.keras")
-    assert hvd.load_model(tmp_path / "model.keras").optimizer is None
-
-
-def test_legacy_optimizers_need_keras_2(tmp_path):
-    with pytest.raises(ValueError, match="TF_USE_LEGACY_KERAS=1"):
-        hvd.load_model(tmp_path / "model.keras", legacy_opts=True)
-
-
-@keras.saving.register_keras_serializable("mine")
-class Registered(keras.optimizers.SGD):
-    pass
-
-
-class Unregistered(keras.optimizers.SGD):
-    pass
-
-
-BY_NAME = {"custom_objects": {"Unregistered": Unregistered}}
-
-
-@pytest.mark.parametrize(
-    ("kind", "plain_options", "options"),
-    [
-        (Registered, {}, {}),
-        (Unregistered, BY_NAME, BY_NAME),
-        (Unregistered, BY_NAME, {"custom_optimizers": [Unregistered]}),
-    ],
-)
-def test_own_classes(kind, plain_options, options, tmp_path):
-    model = fit(net(), hvd.DistributedOptimizer(kind(0.1, momentum=0.9)))
-    model.save(tmp_path / "model.keras")
-    plain = keras.models.load_model(tmp_path / "model.keras", **plain_options)
-    ours = hvd.load_model(tmp_path / "model.keras", **options)
-    assert type(plain.optimizer) is kind
-    assert type(ours.optimizer) is not kind
-    assert isinstance(ours.optimizer, kind)
-    expected = states(fit(model))
-    assert (states(fit(plain)) == expected).all()
-    assert (states(fit(ours)) == expected).all()
-
-
-def test_a_rate_that_is_a_function():
-    ours = fit(net(), echoing(keras.optimizers.SGD(lambda: 0.1)))
-    np.testing.assert_allclose(states(ours)[:-1], states(fit(net(), by_hand(keras.optimizers.SGD(0.1))))[:-2])
-
-
-def test_exclusions_from_weight_decay():
-    model, plain = net(), keras.optimizers.AdamW(0.01, weight_decay=0.5)
-    plain.exclude_from_weight_decay(var_names=["bias"])
-    expected = fit(model, by_hand(plain))
-    ours = keras.optimizers.AdamW(0.01, weight_decay=0.5)
-    ours.exclude_from_weight_decay(var_names=["bias"])
-    np.testing.assert_allclose(
-        numbers(fit(net(), echoing(ours)).weights), numbers(expected.weights), rtol=1e-6
-    )
 
 
 @pytest.mark.parametrize("average", [False, True])
 @pytest.mark.parametrize("kind", ["sgd", "adam", "clipnorm", "average", "loss scale", "muon"])
 def test_backward_passes(kind, average):
     """As one step on the rows of both passes, of whose mean loss each pass has half."""
-    backend = Echo()
-    ours = echoing(
-        OPTIMIZERS[kind](), backend, backward_passes_per_step=2, average_aggregated_gradients=average
-    )
-    model = fit(net(), ours, batch_size=3, epochs=2)
+    passes = {"backward_passes_per_step": 2, "average_aggregated_gradients": average}
+    ours = echoing(OPTIMIZERS[kind](), **passes)
+    model = fit(net(), ours, batch_size=3, epochs=2, run_eagerly=False)
     factor = RANKS if average else 2 * RANKS
-    plain = OPTIMIZERS[kind]()
-    apply = plain.apply
-    plain.apply = lambda grads, variables=None: apply([g * factor for g in grads], variables)
+    plain = given_times(OPTIMIZERS[kind](), factor)
     expected = fit(net(), plain, batch_size=6, epochs=2)
     np.testing.assert_allclose(numbers(model.weights), numbers(expected.weights), rtol=1e-5, atol=1e-6)
     assert int(ours.iterations) == int(plain.iterations) == 8
-    assert backend.calls == 1  # traced once, in the branch that ends a step
     assert int(ours._agg_helper.counter) == 0
 
 
@@ -193,13 +60,6 @@ def test_schedules_see_every_pass():
     fit(net(), ours, batch_size=6)
     assert float(ours.learning_rate) == pytest.approx(float(schedule()(4)))
     assert int(ours.iterations) == 2
-
-
-def test_an_unfinished_step_is_not_saved(tmp_path):
-    ours = hvd.DistributedOptimizer(keras.optimizers.Adam(), backward_passes_per_step=3)
-    fit(net(), ours, rows=(0, 6)).save(tmp_path / "model.keras")
-    assert int(ours._agg_helper.counter) == 1
-    assert len(keras.models.load_model(tmp_path / "model.keras").optimizer.variables) == len(ours.variables)
 
 
 def test_one_pass_needs_no_sums():
@@ -307,109 +167,3 @@ def test_loss_scaling_around_is_refused(by_compile):
         model.compile(keras.optimizers.LossScaleOptimizer(ours), "mse")
     with pytest.raises(ValueError, match=r"DistributedOptimizer\(keras.optimizers.LossScaleOptimizer"):
         fit(model)
-
-
-class Gpu:
-    device_type = name = "GPU"
-
-
-def test_auto_does_not_compile_by_xla(monkeypatch, tmp_path):
-    net_with_plain = fit(net(), keras.optimizers.SGD())
-    net_with_plain.save(tmp_path / "model.keras")
-    monkeypatch.setattr(tf.config, "list_physical_devices", lambda device_type=None: [Gpu()])
-    plan = Echo()
-    plan.name = "tensorflow"
-    ours, plain = net(), net()
-    ours.compile(echoing(keras.optimizers.SGD(), plan), "mse")
-    plain.compile(keras.optimizers.SGD(), "mse")
-    assert (ours.jit_compile, plain.jit_compile) == (False, True)
-    assert hvd.load_model(tmp_path / "model.keras").jit_compile is False
-
-
-WRONG = [
-    ({"gradient_predivide_factor": 2.0, "op": hvd.Sum}, "op != Average"),
-    ({"op": hvd.Adasum, "average_aggregated_gradients": True}, "average_aggregated_gradients"),
-    ({"backward_passes_per_step": 0}, "backward_passes_per_step must be > 0"),
-    ({"op": 17}, "is not a reduction"),
-    ({"groups": "all"}, "groups should be"),
-    ({"groups": -1}, "groups should be"),
-    ({"compression": "fp16"}, "hvd.Compression.fp16"),
-]
-
-
-@pytest.mark.parametrize(("options", "message"), WRONG)
-def test_wrong_arguments(options, message):
-    with pytest.raises((ValueError, TypeError), match=message):
-        hvd.DistributedOptimizer(keras.optimizers.SGD(), **options)
-
-
-def test_wrong_optimizers():
-    ours = hvd.DistributedOptimizer(keras.optimizers.SGD())
-    for wrong in ("adam", None, tf.compat.v1.train.AdamOptimizer()):
-        with pytest.raises(ValueError, match="needs an optimizer of Keras"):
-            hvd.DistributedOptimizer(wrong)
-    with pytest.raises(ValueError, match="already"):
-        hvd.DistributedOptimizer(ours)
-    accumulating = keras.optimizers.SGD(gradient_accumulation_steps=2)
-    for optimizer in (accumulating, scaled(accumulating)):
-        with pytest.raises(ValueError, match="use one of them"):
-            hvd.DistributedOptimizer(optimizer, backward_passes_per_step=2)
-    with pytest.raises(ValueError, match="found a int"):
-        hvd.PartialDistributedOptimizer(keras.optimizers.SGD(), local_layers=[3])
-
-
-def test_not_before_init():
-    hvd.shutdown()
-    with pytest.raises(ValueError, match=r"hvd.init\(\)"):
-        hvd.DistributedOptimizer(keras.optimizers.SGD())
-
-
-def test_num_groups_is_deprecated():
-    with pytest.warns(DeprecationWarning, match="groups"):
-        optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(), num_groups=3)
-    assert optimizer._plan.settings.groups == 3
-
-
-@pytest.mark.parametrize("adapter", [hvd, horovod.keras])
-def test_every_argument_arrives(adapter):
-    options = {
-        "name": "mine",
-        "device_dense": "/cpu:0",
-        "device_sparse": "/cpu:1",
-        "compression": hvd.Compression.fp16,
-        "sparse_as_dense": True,
-        "gradient_predivide_factor": 2.0,
-        "op": hvd.Average,
-        "groups": 5,
-    }
-    settings = adapter.DistributedOptimizer(keras.optimizers.SGD(), **options)._plan.settings
-    assert {name: getattr(settings, name) for name in options} == options
-    layer, process_set = keras.layers.Dense(1), AllRanks()
-    plan = adapter.PartialDistributedOptimizer(
-        keras.optimizers.SGD(),
-        **options,
-        backward_passes_per_step=4,
-        average_aggregated_gradients=True,
-        process_set=process_set,
-        local_layers=layer,
-        scale_local_gradients=False,
-    )._plan
-    assert {name: getattr(plan.settings, name) for name in options} == options
-    assert plan.settings.process_set is process_set
-    found = (plan.passes, plan.average_passes, plan.local_layers, plan.scale_local)
-    assert found == (4, True, (layer,), False)
-
-
-@pytest.mark.parametrize("backend", ["jax", "numpy"])
-def test_other_backends(backend, monkeypatch):
-    monkeypatch.setattr(keras.backend, "backend", lambda: backend)
-    for use in (
-        lambda: horovod.keras.DistributedOptimizer(keras.optimizers.SGD()),
-        lambda: horovod.keras.allreduce(1.0),
-        lambda: horovod.keras.Compression,
-        lambda: horovod.keras.broadcast_variables([], 0),
-    ):
-        with pytest.raises(ValueError, match=f"computes by {backend} here.*KERAS_BACKEND"):
-            use()
-    with pytest.raises(ValueError, match=r"import horovod\.keras instead"):
-        hvd.DistributedOptimizer(keras.optimizers.SGD())

@@ -1,4 +1,6 @@
-"""Ranks that wait for each other: eagerly nothing else can go on, so a deadlock is proved and ends the job."""
+"""Ranks that wait for each other: eagerly nothing else can go on, so a deadlock is proved and ends the
+job.
+"""
 
 import tensorflow as tf
 

@@ -12,7 +12,7 @@ from horovod._keras.plan import Plan
 from horovod._keras.reduction import GradientReduction
 from horovod._keras.subclassing import carry_over, remade, subclass_of
 
-_FRAMES = 8  # between the loop in LossScaleOptimizer.build and a wrapper's build are at most decorators
+_FRAMES = 8  # how far up to look for a LossScaleOptimizer; decorators may be between its build and ours
 
 
 class PassCounting:

@@ -20,9 +20,21 @@ from horovod.torch.compression import Compression
 __all__ = ["backend", "barrier", "Compression", "join", "metric"]
 
 
+def _tensor(value: Any) -> Any:
+    """A variable stands for its value, of which the result is no function."""
+    tensor = keras.ops.convert_to_tensor(value)
+    return tensor.detach() if isinstance(value, keras.Variable) else tensor
+
+
 def distribute(optimizer: Any, plan: Plan) -> Any:
-    """A distributed copy of ``optimizer``."""
-    return keras3_optimizer.distribute(optimizer, plan, keras_of(optimizer))
+    """A distributed copy of ``optimizer``. ValueError when it is of a Keras that does not compute by
+    torch.
+    """
+    if keras_of(optimizer) is not keras:
+        raise ValueError(
+            "This is an optimizer of tf_keras, which computes by TensorFlow, and keras by torch."
+        )
+    return keras3_optimizer.distribute(optimizer, plan, keras)
 
 
 def broadcast_global_variables(root_rank: int) -> None:
@@ -48,21 +60,21 @@ def allreduce(
     compression: type[Compressor] | None = NoneCompressor,
 ) -> Any:
     """See ``horovod.keras``."""
-    tensor = keras.ops.convert_to_tensor(value)
+    tensor = _tensor(value)
     return hvd.allreduce(tensor, average, name, compression, op, prescale_factor, postscale_factor)
 
 
 def allgather(value: Any, name: str | None = None) -> Any:
     """See ``horovod.keras``."""
-    tensor = keras.ops.convert_to_tensor(value)
+    tensor = _tensor(value)
     return hvd.allgather(tensor.reshape(1) if tensor.dim() == 0 else tensor, name)
 
 
 def broadcast(value: Any, root_rank: int, name: str | None = None) -> Any:
     """See ``horovod.keras``."""
-    return hvd.broadcast(keras.ops.convert_to_tensor(value), root_rank, name)
+    return hvd.broadcast(_tensor(value), root_rank, name)
 
 
 def reducescatter(value: Any, name: str | None = None, op: int = Average) -> Any:
     """See ``horovod.keras``."""
-    return hvd.reducescatter(keras.ops.convert_to_tensor(value), name, op=op)
+    return hvd.reducescatter(_tensor(value), name, op=op)
