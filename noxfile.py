@@ -59,7 +59,7 @@ CELLS = [
         alone=["tf_keras==2.18.0"],
         select=FEW_RANKS,
     ),
-    *[Cell(f"core-{python}", (python,), ["numpy"], NO_FRAMEWORK) for python in ("3.10", "3.12", "3.13", "3.14")],
+    *[Cell(f"core-{minor}", (minor,), ["numpy"], NO_FRAMEWORK) for minor in ("3.10", "3.12", "3.13", "3.14")],
 ]
 
 
