@@ -15,9 +15,6 @@ TAPE = (
 
 TENSORFLOW = {
     **COMMON,
-    "is_homogeneous": "",
-    "counters": "",
-    "stacks": "",
     "allreduce": (
         f"tensor, average=None, {DEVICES}, compression=none, op=None, {FACTORS}, name=None, process_set=gps, "
         "ignore_name_scope=False"
@@ -115,7 +112,6 @@ REDUCED_VALUE = f"{FACTORS}, op=None, compression=none"
 
 BOTH_KERAS = {
     **COMMON,
-    "is_homogeneous": "",
     "PartialDistributedOptimizer": PARTIAL,
     "allgather": "value, name=None",
     "broadcast": "value, root_rank, name=None",

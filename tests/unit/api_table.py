@@ -15,8 +15,6 @@ ROOT = "tensor, root_rank, name=None, process_set=gps"
 
 TORCH = {
     **COMMON,
-    "counters": "",
-    "stacks": "",
     "allreduce": f"tensor, {REDUCE_COMPRESSED}",
     "allreduce_async": f"tensor, {REDUCE}",
     "allreduce_": f"tensor, {REDUCE}",

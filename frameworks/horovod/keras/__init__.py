@@ -19,44 +19,11 @@ import keras as _keras
 
 from horovod._keras.loading import load_model as _load_model
 from horovod._keras.plan import make_plan
-from horovod.common.basics import (
-    cross_rank,
-    cross_size,
-    init,
-    is_homogeneous,
-    is_initialized,
-    is_master,
-    local_rank,
-    local_size,
-    rank,
-    shutdown,
-    size,
-    start_timeline,
-    stop_timeline,
-)
-from horovod.common.builds import (
-    ccl_built,
-    cuda_built,
-    ddl_built,
-    gloo_built,
-    gloo_enabled,
-    mpi_built,
-    mpi_enabled,
-    mpi_threads_supported,
-    nccl_built,
-    rocm_built,
-)
+from horovod.common import exports as _exports
 from horovod.common.byte_objects import objects as _objects
 from horovod.common.compression import Compressor, NoneCompressor
-from horovod.common.exceptions import HorovodInternalError, TensorMismatchError
+from horovod.common.exports import *
 from horovod.common.gradient_options import Groups
-from horovod.common.process_sets import (
-    ProcessSet,
-    add_process_set,
-    global_process_set,
-    remove_process_set,
-)
-from horovod.common.reduce_ops import Adasum, Average, Max, Min, Product, Sum
 from horovod.keras import callbacks, metric
 from horovod.keras.backend import adapter as _adapter
 from horovod.keras.backend import backend as _backend
@@ -70,7 +37,6 @@ from horovod.keras.values import (
     join,
     reducescatter,
 )
-from horovod.version import __version__
 
 
 def DistributedOptimizer(
@@ -192,56 +158,21 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = [
-    "__version__",
-    "Adasum",
-    "add_process_set",
+    *_exports.__all__,
     "allgather",
     "allgather_object",
     "allreduce",
-    "Average",
     "barrier",
     "broadcast",
     "broadcast_global_variables",
     "broadcast_object",
     "broadcast_variables",
     "callbacks",
-    "ccl_built",
     "Compression",
-    "cross_rank",
-    "cross_size",
-    "cuda_built",
-    "ddl_built",
     "DistributedOptimizer",
-    "global_process_set",
-    "gloo_built",
-    "gloo_enabled",
-    "HorovodInternalError",
-    "init",
-    "is_homogeneous",
-    "is_initialized",
-    "is_master",
     "join",
     "load_model",
-    "local_rank",
-    "local_size",
-    "Max",
     "metric",
-    "Min",
-    "mpi_built",
-    "mpi_enabled",
-    "mpi_threads_supported",
-    "nccl_built",
     "PartialDistributedOptimizer",
-    "ProcessSet",
-    "Product",
-    "rank",
     "reducescatter",
-    "remove_process_set",
-    "rocm_built",
-    "shutdown",
-    "size",
-    "start_timeline",
-    "stop_timeline",
-    "Sum",
-    "TensorMismatchError",
 ]

@@ -21,51 +21,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from horovod.common.basics import (
-    counters,
-    cross_rank,
-    cross_size,
-    init,
-    is_homogeneous,
-    is_initialized,
-    is_master,
-    local_rank,
-    local_size,
-    rank,
-    shutdown,
-    size,
-    start_timeline,
-    stop_timeline,
-)
-from horovod.common.builds import (
-    ccl_built,
-    cuda_built,
-    ddl_built,
-    gloo_built,
-    gloo_enabled,
-    mpi_built,
-    mpi_enabled,
-    mpi_threads_supported,
-    nccl_built,
-    rocm_built,
-)
-from horovod.common.exceptions import HorovodInternalError, TensorMismatchError
-from horovod.common.process_sets import (
-    ProcessSet,
-    add_process_set,
-    global_process_set,
-    remove_process_set,
-)
-from horovod.common.reduce_ops import (
-    Adasum,
-    Average,
-    Max,
-    Min,
-    Product,
-    Sum,
-    handle_average_backwards_compatibility,
-)
-from horovod.common.stacks import stacks
+from horovod.common import exports as _exports
+from horovod.common.exports import *
+from horovod.common.reduce_ops import handle_average_backwards_compatibility
 from horovod.common.util import gpu_available
 from horovod.common.util import num_rank_is_power_2 as check_num_rank_power_of_2
 from horovod.tensorflow import gradients as _gradients  # noqa: F401  # registers those of the operations
@@ -101,7 +59,6 @@ from horovod.tensorflow.reductions import (
     grouped_reducescatter,
     reducescatter,
 )
-from horovod.version import __version__
 
 _MPI_LIB_AVAILABLE = True  # scripts ask it to learn whether the compiled operations could be loaded
 
@@ -121,14 +78,11 @@ def _check_has_gpu() -> bool:
 
 
 __all__ = [
-    "__version__",
-    "Adasum",
-    "add_process_set",
+    *_exports.__all__,
     "allgather",
     "allgather_object",
     "allreduce",
     "alltoall",
-    "Average",
     "barrier",
     "broadcast",
     "broadcast_",
@@ -137,57 +91,23 @@ __all__ = [
     "broadcast_object_fn",
     "broadcast_variables",
     "BroadcastGlobalVariablesHook",
-    "ccl_built",
     "check_num_rank_power_of_2",
     "Compression",
-    "counters",
-    "cross_rank",
-    "cross_size",
-    "cuda_built",
-    "ddl_built",
     "DistributedGradientTape",
     "DistributedOptimizer",
-    "global_process_set",
-    "gloo_built",
-    "gloo_enabled",
     "gpu_available",
     "grouped_allgather",
     "grouped_allreduce",
     "grouped_reducescatter",
     "handle_average_backwards_compatibility",
-    "HorovodInternalError",
-    "init",
-    "is_homogeneous",
-    "is_initialized",
-    "is_master",
     "join",
-    "local_rank",
     "local_rank_op",
-    "local_size",
     "local_size_op",
-    "Max",
     "metric",
-    "Min",
-    "mpi_built",
-    "mpi_enabled",
-    "mpi_threads_supported",
-    "nccl_built",
     "PartialDistributedGradientTape",
     "process_set_included_op",
-    "ProcessSet",
-    "Product",
-    "rank",
     "rank_op",
     "reducescatter",
-    "remove_process_set",
-    "rocm_built",
-    "shutdown",
-    "size",
     "size_op",
-    "stacks",
-    "start_timeline",
-    "stop_timeline",
-    "Sum",
     "SyncBatchNormalization",
-    "TensorMismatchError",
 ]

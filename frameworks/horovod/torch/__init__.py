@@ -12,42 +12,8 @@ in ``horovod.common.collectives``. A tensor over memory that the operating syste
 must not be reduced in place: torch cannot tell, and the process would crash.
 """
 
-from horovod.common.basics import (
-    counters,
-    cross_rank,
-    cross_size,
-    init,
-    is_initialized,
-    is_master,
-    local_rank,
-    local_size,
-    rank,
-    shutdown,
-    size,
-    start_timeline,
-    stop_timeline,
-)
-from horovod.common.builds import (
-    ccl_built,
-    cuda_built,
-    ddl_built,
-    gloo_built,
-    gloo_enabled,
-    mpi_built,
-    mpi_enabled,
-    mpi_threads_supported,
-    nccl_built,
-    rocm_built,
-)
-from horovod.common.exceptions import HorovodInternalError, TensorMismatchError
-from horovod.common.process_sets import (
-    ProcessSet,
-    add_process_set,
-    global_process_set,
-    remove_process_set,
-)
-from horovod.common.reduce_ops import Adasum, Average, Max, Min, Product, Sum
-from horovod.common.stacks import stacks
+from horovod.common import exports as _exports
+from horovod.common.exports import *
 from horovod.torch import metric
 from horovod.torch.compression import Compression
 from horovod.torch.functions import (
@@ -89,7 +55,6 @@ from horovod.torch.mpi_ops import (
 )
 from horovod.torch.optimizer import DistributedOptimizer
 from horovod.torch.sync_batch_norm import SyncBatchNorm, convert_sync_batchnorm
-from horovod.version import __version__
 
 _MPI_LIB_AVAILABLE = True  # scripts ask it to learn whether the compiled module could be loaded
 
@@ -101,9 +66,7 @@ def _check_has_gpu() -> bool:
 
 
 __all__ = [
-    "__version__",
-    "Adasum",
-    "add_process_set",
+    *_exports.__all__,
     "allgather",
     "allgather_async",
     "allgather_object",
@@ -113,7 +76,6 @@ __all__ = [
     "allreduce_async_",
     "alltoall",
     "alltoall_async",
-    "Average",
     "barrier",
     "broadcast",
     "broadcast_",
@@ -122,18 +84,9 @@ __all__ = [
     "broadcast_object",
     "broadcast_optimizer_state",
     "broadcast_parameters",
-    "ccl_built",
     "Compression",
     "convert_sync_batchnorm",
-    "counters",
-    "cross_rank",
-    "cross_size",
-    "cuda_built",
-    "ddl_built",
     "DistributedOptimizer",
-    "global_process_set",
-    "gloo_built",
-    "gloo_enabled",
     "grouped_allgather",
     "grouped_allgather_async",
     "grouped_allreduce",
@@ -142,38 +95,14 @@ __all__ = [
     "grouped_allreduce_async_",
     "grouped_reducescatter",
     "grouped_reducescatter_async",
-    "HorovodInternalError",
-    "init",
-    "is_initialized",
-    "is_master",
     "join",
-    "local_rank",
-    "local_size",
-    "Max",
     "metric",
-    "Min",
-    "mpi_built",
-    "mpi_enabled",
-    "mpi_threads_supported",
-    "nccl_built",
     "poll",
-    "ProcessSet",
-    "Product",
-    "rank",
     "reducescatter",
     "reducescatter_async",
-    "remove_process_set",
-    "rocm_built",
-    "shutdown",
-    "size",
     "sparse_allreduce_async",
-    "stacks",
-    "start_timeline",
-    "stop_timeline",
-    "Sum",
     "SyncBatchNorm",
     "synchronize",
-    "TensorMismatchError",
     "wait",
     "wait_async",
 ]

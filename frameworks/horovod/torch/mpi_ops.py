@@ -1,48 +1,9 @@
 """The operations under the module name that existing scripts import; nothing here depends on MPI."""
 
 from horovod.common import basics as _basics  # noqa: F401  # scripts import it
-from horovod.common.basics import (
-    cross_rank,
-    cross_size,
-    init,
-    is_homogeneous,
-    is_initialized,
-    local_rank,
-    local_size,
-    rank,
-    shutdown,
-    size,
-    start_timeline,
-    stop_timeline,
-)
-from horovod.common.builds import (
-    ccl_built,
-    cuda_built,
-    ddl_built,
-    gloo_built,
-    gloo_enabled,
-    mpi_built,
-    mpi_enabled,
-    mpi_threads_supported,
-    nccl_built,
-    rocm_built,
-)
-from horovod.common.exceptions import HorovodInternalError
-from horovod.common.process_sets import (
-    ProcessSet,
-    add_process_set,
-    global_process_set,
-    remove_process_set,
-)
-from horovod.common.reduce_ops import (
-    Adasum,
-    Average,
-    Max,
-    Min,
-    Product,
-    Sum,
-    handle_average_backwards_compatibility,
-)
+from horovod.common import exports as _exports
+from horovod.common.exports import *
+from horovod.common.reduce_ops import handle_average_backwards_compatibility
 from horovod.torch.autograd import (
     HorovodAllgather,
     HorovodAllreduce,
@@ -87,39 +48,7 @@ wait_async = _ops.wait_async
 _handle_map = _ops._handle_map
 
 __all__ = [
-    "cross_rank",
-    "cross_size",
-    "init",
-    "is_homogeneous",
-    "is_initialized",
-    "local_rank",
-    "local_size",
-    "rank",
-    "shutdown",
-    "size",
-    "start_timeline",
-    "stop_timeline",
-    "ccl_built",
-    "cuda_built",
-    "ddl_built",
-    "gloo_built",
-    "gloo_enabled",
-    "mpi_built",
-    "mpi_enabled",
-    "mpi_threads_supported",
-    "nccl_built",
-    "rocm_built",
-    "HorovodInternalError",
-    "ProcessSet",
-    "add_process_set",
-    "global_process_set",
-    "remove_process_set",
-    "Adasum",
-    "Average",
-    "Max",
-    "Min",
-    "Product",
-    "Sum",
+    *_exports.__all__,
     "handle_average_backwards_compatibility",
     "HorovodAllgather",
     "HorovodAllreduce",

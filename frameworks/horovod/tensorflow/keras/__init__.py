@@ -17,43 +17,10 @@ from typing import Any
 
 from horovod._keras.loading import load_model as _load_model
 from horovod._keras.plan import make_plan
-from horovod.common.basics import (
-    cross_rank,
-    cross_size,
-    init,
-    is_homogeneous,
-    is_initialized,
-    is_master,
-    local_rank,
-    local_size,
-    rank,
-    shutdown,
-    size,
-    start_timeline,
-    stop_timeline,
-)
-from horovod.common.builds import (
-    ccl_built,
-    cuda_built,
-    ddl_built,
-    gloo_built,
-    gloo_enabled,
-    mpi_built,
-    mpi_enabled,
-    mpi_threads_supported,
-    nccl_built,
-    rocm_built,
-)
+from horovod.common import exports as _exports
 from horovod.common.compression import Compressor
-from horovod.common.exceptions import HorovodInternalError, TensorMismatchError
+from horovod.common.exports import *
 from horovod.common.gradient_options import Groups
-from horovod.common.process_sets import (
-    ProcessSet,
-    add_process_set,
-    global_process_set,
-    remove_process_set,
-)
-from horovod.common.reduce_ops import Adasum, Average, Max, Min, Product, Sum
 from horovod.tensorflow import metric
 from horovod.tensorflow.compression import Compression
 from horovod.tensorflow.functions import allgather_object, broadcast_object
@@ -70,7 +37,6 @@ from horovod.tensorflow.keras.values import (
 from horovod.tensorflow.keras.wrapping import distribute as _distribute
 from horovod.tensorflow.keras.wrapping import the_keras as _the_keras
 from horovod.tensorflow.mpi_ops import barrier, join
-from horovod.version import __version__
 
 
 def DistributedOptimizer(
@@ -187,56 +153,21 @@ def load_model(
 
 
 __all__ = [
-    "__version__",
-    "Adasum",
-    "add_process_set",
+    *_exports.__all__,
     "allgather",
     "allgather_object",
     "allreduce",
-    "Average",
     "barrier",
     "broadcast",
     "broadcast_global_variables",
     "broadcast_object",
     "broadcast_variables",
     "callbacks",
-    "ccl_built",
     "Compression",
-    "cross_rank",
-    "cross_size",
-    "cuda_built",
-    "ddl_built",
     "DistributedOptimizer",
-    "global_process_set",
-    "gloo_built",
-    "gloo_enabled",
-    "HorovodInternalError",
-    "init",
-    "is_homogeneous",
-    "is_initialized",
-    "is_master",
     "join",
     "load_model",
-    "local_rank",
-    "local_size",
-    "Max",
     "metric",
-    "Min",
-    "mpi_built",
-    "mpi_enabled",
-    "mpi_threads_supported",
-    "nccl_built",
     "PartialDistributedOptimizer",
-    "ProcessSet",
-    "Product",
-    "rank",
     "reducescatter",
-    "remove_process_set",
-    "rocm_built",
-    "shutdown",
-    "size",
-    "start_timeline",
-    "stop_timeline",
-    "Sum",
-    "TensorMismatchError",
 ]

@@ -1,0 +1,83 @@
+"""What every adapter offers as its own, whatever its framework: ``from horovod.common.exports import *`` and
+``__all__ = [*_exports.__all__, ...]``.
+"""
+
+from horovod.common.basics import (
+    counters,
+    cross_rank,
+    cross_size,
+    init,
+    is_homogeneous,
+    is_initialized,
+    is_master,
+    local_rank,
+    local_size,
+    rank,
+    shutdown,
+    size,
+    start_timeline,
+    stop_timeline,
+)
+from horovod.common.builds import (
+    ccl_built,
+    cuda_built,
+    ddl_built,
+    gloo_built,
+    gloo_enabled,
+    mpi_built,
+    mpi_enabled,
+    mpi_threads_supported,
+    nccl_built,
+    rocm_built,
+)
+from horovod.common.exceptions import HorovodInternalError, TensorMismatchError
+from horovod.common.process_sets import (
+    ProcessSet,
+    add_process_set,
+    global_process_set,
+    remove_process_set,
+)
+from horovod.common.reduce_ops import Adasum, Average, Max, Min, Product, Sum
+from horovod.common.stacks import stacks
+from horovod.version import __version__
+
+__all__ = [
+    "__version__",
+    "Adasum",
+    "add_process_set",
+    "Average",
+    "ccl_built",
+    "counters",
+    "cross_rank",
+    "cross_size",
+    "cuda_built",
+    "ddl_built",
+    "global_process_set",
+    "gloo_built",
+    "gloo_enabled",
+    "HorovodInternalError",
+    "init",
+    "is_homogeneous",
+    "is_initialized",
+    "is_master",
+    "local_rank",
+    "local_size",
+    "Max",
+    "Min",
+    "mpi_built",
+    "mpi_enabled",
+    "mpi_threads_supported",
+    "nccl_built",
+    "ProcessSet",
+    "Product",
+    "rank",
+    "remove_process_set",
+    "rocm_built",
+    "shutdown",
+    "size",
+    "stacks",
+    "start_timeline",
+    "stop_timeline",
+    "Sum",
+    "TensorMismatchError",
+]
