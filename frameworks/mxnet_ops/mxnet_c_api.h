@@ -1,6 +1,6 @@
-// The part of MXNet that is used here, declared by ourselves: nothing of MXNet is needed to compile. Its C
-// functions are handed over by Python, which has the library loaded. Facts: mxnet/c_api.h, mxnet/engine.h and
-// dmlc/logging.h of MXNet 1.9.1.
+// The part of MXNet that is used here, declared by ourselves: nothing of MXNet is needed to compile. Its
+// functions are handed over by Python, which has the library loaded. Facts: mxnet/c_api.h, mxnet/engine.h,
+// mxnet/ndarray.h and dmlc/logging.h of MXNet 1.9.1, the last release.
 #pragma once
 
 #include <cstdint>
@@ -19,6 +19,10 @@ struct Error : public std::runtime_error {
 namespace hvd::mxnet {
 
 using NDArrayHandle = void*;
+
+// What arrays have in common that are views of one memory; the engine orders by it. An array begins with a
+// shared pointer to it.
+inline const void* MemoryOf(NDArrayHandle array) { return *static_cast<void**>(array); }
 
 struct Context {
   int32_t device_type;  // 1: CPU
@@ -52,5 +56,9 @@ struct horovod_mxnet_functions {
   int (*push)(void (*function)(void*, void*, void*), void* parameter, void (*deleter)(void*),
               const void* context, void** inputs, int num_inputs, void** outputs, int num_outputs,
               const void* property, int priority, const char* name, bool wait);
+
+  // Lets the engine turn the layout of oneDNN, if an array will have it by then, into the usual one. Null
+  // where MXNet is built without oneDNN. A C++ method of the array: it has no other argument.
+  void (*to_usual_layout)(const void* array);
 };
 }

@@ -2,12 +2,16 @@
 
 #include <atomic>
 #include <cstring>
+#include <deque>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/types.h"
+#include "mxnet_ops/progress.h"
+#include "mxnet_ops/turns.h"
 
 namespace hvd::mxnet {
 
@@ -15,6 +19,19 @@ namespace {
 
 std::atomic<hvd_api*> core{nullptr};
 horovod_mxnet_functions functions;  // constant once `core` is set
+
+class Call;
+
+// Never destroyed, as what follows: the engine may outlive the destructors of this library.
+Progress& progress() {
+  static auto* const instance = new Progress;
+  return *instance;
+}
+
+Turns<Call>& turns() {
+  static auto* const instance = new Turns<Call>;
+  return *instance;
+}
 
 // A second handle of the caller's array, who may drop its own.
 class Array {
@@ -28,24 +45,34 @@ class Array {
   bool CopyOf(NDArrayHandle handle) { return functions.shallow_copy(handle, &handle_) == 0; }
   NDArrayHandle handle() const { return handle_; }
 
-  void* data() const {
-    static char nothing;  // for the core, no address means "allocate"
+  // Null where MXNet has none for it.
+  char* data() const {
+    static char nothing;  // of an array without elements: for the core, no address means "allocate"
     void* address = nullptr;
-    return functions.get_data(handle_, &address) == 0 && address != nullptr ? address : &nothing;
+    if (functions.get_data(handle_, &address) != 0) return nullptr;
+    return address == nullptr ? &nothing : static_cast<char*>(address);
   }
 
  private:
   NDArrayHandle handle_ = nullptr;
 };
 
-// One operation, from the push until the engine has been told of its end.
+int64_t BytesOf(const hvd_output& output) {
+  auto bytes = static_cast<int64_t>(SizeOf(static_cast<DataType>(output.dtype)));
+  for (int32_t d = 0; d < output.dims; ++d) bytes *= output.shape[d];
+  return bytes;
+}
+
+// One operation, from the push until the engine forgets it.
 class Call {
  public:
-  explicit Call(const hvd_operation& operation)
+  Call(const hvd_operation& operation, const horovod_mxnet_arrays& arrays)
       : operation_(operation),
         name_(operation.name),
         splits_(operation.splits, operation.splits + operation.split_count),
-        tensors_(operation.tensors, operation.tensors + operation.tensor_count) {
+        tensors_(operation.tensors, operation.tensors + operation.tensor_count),
+        output_bytes_(arrays.output_bytes, arrays.output_bytes + operation.tensor_count),
+        sources_(arrays.sources, arrays.sources + operation.split_count) {
     operation_.name = name_.c_str();
     operation_.splits = splits_.data();
     operation_.tensors = tensors_.data();
@@ -54,49 +81,106 @@ class Call {
       shapes_.emplace_back(tensor.shape, tensor.shape + tensor.dims);
       tensor.shape = shapes_.back().data();
     }
+    turns().Enter(turn_, this);
   }
 
-  bool Hold(void** inputs, void** outputs) {
+  // Also of one that the engine never starts.
+  ~Call() {
+    EndTurn();
+    progress().Ended(number_);
+  }
+
+  bool Hold(const horovod_mxnet_arrays& arrays) {
     for (size_t i = 0; i < tensors_.size(); ++i) {
       inputs_.emplace_back();
       outputs_.emplace_back();
-      if (!inputs_.back().CopyOf(inputs[i]) || !outputs_.back().CopyOf(outputs[i])) return false;
-      // The engine takes an array that is read and written for one that is written.
-      if (inputs[i] != outputs[i]) read_.push_back(inputs_.back().handle());
-      written_.push_back(outputs_.back().handle());
+      if (!inputs_.back().CopyOf(arrays.inputs[i])) return false;
+      if (!outputs_.back().CopyOf(arrays.outputs[i])) return false;
     }
     return true;
   }
 
-  // The engine owns this from here on: Start or Delete ends its life.
+  // The engine owns this from here on, unless it returns an error. Ends the life of this also where the
+  // engine cannot start it.
   int Push(int priority) {
     const Context cpu{1, 0};
-    return functions.push(&Start, this, nullptr, &cpu, read_.data(), static_cast<int>(read_.size()),
-                          written_.data(), static_cast<int>(written_.size()), &kAsync, priority, "horovod",
+    std::set<const void*> memory;  // a second view of it would make the operation wait for itself
+    std::vector<NDArrayHandle> written = Distinct(outputs_, &memory);
+    std::vector<NDArrayHandle> read = Distinct(inputs_, &memory);
+    const auto delete_call = [](void* call) { delete static_cast<Call*>(call); };
+    return functions.push(&Start, this, delete_call, &cpu, read.data(), static_cast<int>(read.size()),
+                          written.data(), static_cast<int>(written.size()), &kAsync, priority, "horovod",
                           false);
   }
 
+  void ToUsualLayout() const {
+    if (functions.to_usual_layout == nullptr) return;
+    for (const Array& input : inputs_) functions.to_usual_layout(input.handle());
+  }
+
  private:
+  static std::vector<NDArrayHandle> Distinct(const std::vector<Array>& arrays,
+                                             std::set<const void*>* memory) {
+    std::vector<NDArrayHandle> handles;
+    for (const Array& array : arrays) {
+      if (memory->insert(MemoryOf(array.handle())).second) handles.push_back(array.handle());
+    }
+    return handles;
+  }
+
   static void Start(void*, void* on_complete, void* given) {
     auto* call = static_cast<Call*>(given);
     call->on_complete_ = *static_cast<OnComplete*>(on_complete);  // the engine's, only while this runs
-    for (size_t i = 0; i < call->tensors_.size(); ++i) {
-      hvd_tensor& tensor = call->tensors_[i];
-      tensor.input = call->inputs_[i].data();
-      if (call->WrittenByCore()) tensor.output = call->outputs_[i].data();
+    if (!call->Locate()) return call->Finish("MXNet has no memory for an array of '" + call->name_ + "'.");
+    if (turns().Ready(call->turn_, call)) Submit(call);
+  }
+
+  bool Locate() {
+    for (size_t i = 0; i < tensors_.size(); ++i) {
+      tensors_[i].input = inputs_[i].data();
+      results_.push_back(outputs_[i].data());
+      if (WrittenByCore()) tensors_[i].output = results_.back();
+      if (tensors_[i].input == nullptr || results_.back() == nullptr) return false;
     }
-    core.load()->submit(core.load(), &call->operation_, &Complete, call);
+    return true;
+  }
+
+  // Those whose turn comes while one is submitted on this thread, because that has failed at once, are next;
+  // not nested in each other.
+  static void Submit(Call* call) {
+    thread_local std::deque<Call*> waiting;
+    waiting.push_back(call);
+    if (waiting.size() > 1) return;
+    while (!waiting.empty()) {
+      Call* const next = waiting.front();
+      const uint64_t number = next->number_;  // it may be complete, and gone, before submit returns
+      core.load()->submit(core.load(), &next->operation_, &Complete, next);
+      progress().Submitted(number);
+      waiting.pop_front();
+    }
+  }
+
+  void EndTurn() {
+    if (Call* const next = turns().Leave(turn_, this)) Submit(next);
   }
 
   static void Complete(void* given, const hvd_result* result) {
-    const std::unique_ptr<Call> call(static_cast<Call*>(given));
-    if (result->code == 0) {
-      call->CopyResults(*result);
-      call->on_complete_(nullptr);
-    } else {
-      const dmlc::Error error(result->message);
-      call->on_complete_(&error);
-    }
+    auto* call = static_cast<Call*>(given);
+    call->Finish(result->code == 0 ? call->CopyResults(*result) : call->Problem(result->message));
+  }
+
+  // The error is met where an array is read, so it says of which operation it is.
+  std::string Problem(const std::string& message) const {
+    if (message.find(name_) != std::string::npos) return message;
+    return "'" + name_ + "' was not completed: " + message;
+  }
+
+  // The engine deletes this. No `problem`: success.
+  void Finish(const std::string& problem) {
+    EndTurn();
+    const OnComplete on_complete = on_complete_;
+    const dmlc::Error error(problem);
+    on_complete(problem.empty() ? nullptr : &error);
   }
 
   bool WrittenByCore() const {
@@ -104,34 +188,61 @@ class Call {
     return kind == OpKind::kAllreduce || kind == OpKind::kBroadcast;
   }
 
-  void CopyResults(const hvd_result& result) {
-    if (WrittenByCore()) return;
+  // Why it cannot be done; empty when it is.
+  std::string CopyResults(const hvd_result& result) const {
+    if (WrittenByCore()) return "";
+    if (static_cast<OpKind>(operation_.kind) == OpKind::kAlltoall) return PlaceRows(result);
     for (size_t i = 0; i < tensors_.size(); ++i) {
       const hvd_output& output = result.outputs[i];
-      size_t bytes = SizeOf(static_cast<DataType>(output.dtype));
-      for (int32_t d = 0; d < output.dims; ++d) bytes *= static_cast<size_t>(output.shape[d]);
-      std::memcpy(outputs_[i].data(), output.data, bytes);
+      if (BytesOf(output) != output_bytes_[i]) return WrongSize();
+      std::memcpy(results_[i], output.data, static_cast<size_t>(output_bytes_[i]));
     }
+    return "";
+  }
+
+  std::string PlaceRows(const hvd_result& result) const {
+    const hvd_output& rows = result.outputs[0];
+    const auto* sent = static_cast<const int64_t*>(result.outputs[1].data);
+    const int64_t total = rows.shape[0];
+    const int64_t row_bytes = total == 0 ? 0 : BytesOf(rows) / total;
+    const char* from = static_cast<const char*>(rows.data);
+    char* to = results_[0];
+    std::memset(to, 0, static_cast<size_t>(output_bytes_[0]));
+    for (size_t i = 0; i < sources_.size(); ++i) {
+      if (sent[i] != 0 && sent[i] != sources_[i]) return WrongSize();
+      std::memcpy(to, from, static_cast<size_t>(sent[i] * row_bytes));
+      from += sent[i] * row_bytes;
+      to += sources_[i] * row_bytes;
+    }
+    return "";
+  }
+
+  std::string WrongSize() const {
+    return "The result of '" + name_ + "' has another size than the ranks have told each other before.";
   }
 
   hvd_operation operation_;
   const std::string name_;
+  const Turns<Call>::Name turn_{operation_.process_set, name_};
   const std::vector<int64_t> splits_;
   std::vector<hvd_tensor> tensors_;
+  const std::vector<int64_t> output_bytes_;
+  const std::vector<int64_t> sources_;
   std::vector<std::vector<int64_t>> shapes_;
   std::vector<Array> inputs_;
   std::vector<Array> outputs_;
-  std::vector<NDArrayHandle> read_;
-  std::vector<NDArrayHandle> written_;
+  std::vector<char*> results_;
   OnComplete on_complete_;
+  const uint64_t number_ = progress().Begin();
 };
 
 }  // namespace
 
 }  // namespace hvd::mxnet
 
-int horovod_mxnet_bind(hvd_api* api, const horovod_mxnet_functions* given) {
-  if (api->version < HVD_API_VERSION || api->bytes < sizeof(hvd_api)) {
+int horovod_mxnet_bind(hvd_api* api, const horovod_mxnet_functions* given, uint64_t operation_bytes) {
+  const bool knows_operations = operation_bytes == sizeof(hvd_operation);
+  if (!knows_operations || api->version < HVD_API_VERSION || api->bytes < sizeof(hvd_api)) {
     api->release(api);
     return HVD_API_VERSION;
   }
@@ -140,10 +251,27 @@ int horovod_mxnet_bind(hvd_api* api, const horovod_mxnet_functions* given) {
   return 0;
 }
 
-int horovod_mxnet_push(const hvd_operation* operation, void** inputs, void** outputs, int priority) {
-  auto call = std::make_unique<hvd::mxnet::Call>(*operation);
-  if (!call->Hold(inputs, outputs)) return -1;
+int horovod_mxnet_push(const hvd_operation* operation, const horovod_mxnet_arrays* arrays, int priority) {
+  auto call = std::make_unique<hvd::mxnet::Call>(*operation, *arrays);
+  if (!call->Hold(*arrays)) return -1;
+  call->ToUsualLayout();
   const int status = call->Push(priority);
-  if (status == 0) (void)call.release();
+  (void)call.release();  // the engine's
   return status;
+}
+
+int horovod_mxnet_await_readers(void** arrays, int count) {
+  // As an operation that claims to write them.
+  const auto complete = [](void*, void* on_complete, void*) {
+    (*static_cast<hvd::mxnet::OnComplete*>(on_complete))(nullptr);
+  };
+  const hvd::mxnet::Context cpu{1, 0};
+  return hvd::mxnet::functions.push(complete, nullptr, nullptr, &cpu, nullptr, 0, arrays, count,
+                                    &hvd::mxnet::kAsync, 0, "horovod", false);
+}
+
+uint64_t horovod_mxnet_last() { return hvd::mxnet::progress().last(); }
+
+uint64_t horovod_mxnet_await(uint64_t last, bool ended, double seconds) {
+  return hvd::mxnet::progress().Await(last, ended, seconds);
 }

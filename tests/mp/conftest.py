@@ -7,11 +7,13 @@ from typing import Any
 import pytest
 from rank_server import RankServer, runner, serve
 
+GLUE = str(Path(__file__).with_name("torch_glue.py"))
+
 
 @pytest.fixture(scope="session")
 def rank_server() -> Iterator[RankServer]:
     """The process that the ranks are forked from."""
-    with serve(["torch", "torch.utils.data", "horovod.torch"]) as server:
+    with serve(["torch", "torch.utils.data", "horovod.torch"], HVD_TEST_GLUE=GLUE) as server:
         yield server
 
 

@@ -1,10 +1,11 @@
 """The cases of ``operations`` in torch: every form that horovod.torch has."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import torch
+from framework import Framework
 from operations import Running
 
 import horovod.torch as hvd
@@ -58,3 +59,33 @@ class TorchRunning(Running):
     def _splits(self, splits: list[int]) -> torch.Tensor:
         dtype = SPLIT_TYPES[self.case.number % len(SPLIT_TYPES)]
         return torch.tensor(splits, dtype=dtype if max(splits) < 256 else torch.int32)
+
+
+class Torch(Framework):
+    """What the shared tests need."""
+
+    hvd = hvd
+    running = TorchRunning
+    disagreement = hvd.TensorMismatchError
+    gone = hvd.HorovodInternalError
+    mistake = (ValueError, TypeError)
+
+    def tensor(self, array: np.ndarray) -> torch.Tensor:
+        return torch.from_numpy(np.array(array))
+
+    def array(self, tensor: torch.Tensor) -> np.ndarray:
+        return array(tensor)
+
+    def concatenated(self, tensors: list[torch.Tensor]) -> torch.Tensor:
+        return torch.cat(tensors)
+
+    def gradient(
+        self, call: Callable[[torch.Tensor], torch.Tensor], weights: np.ndarray, array: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        leaf = self.tensor(array).requires_grad_()
+        result = call(leaf)
+        (result * self.tensor(weights)).sum().backward()
+        return result.detach().numpy(), leaf.grad.numpy()
+
+
+framework = Torch()

@@ -225,9 +225,13 @@ class Running(ABC):
         return arrays
 
     def _hops(self) -> int:
-        """Over links a factor is applied, and a half rounded, before anything is sent."""
-        scaled = self.plan.options.get("prescale_factor", 1.0) != 1.0 and self.case.dtype in reference.HALVES
-        return self.case.hops or (2 if scaled and os.environ.get("HOROVOD_TRANSPORT") == "tcp" else 0)
+        """Over links, and where a rank has joined, a factor is applied and a half rounded before anything
+        else.
+        """
+        case = self.case
+        scaled = self.plan.options.get("prescale_factor", 1.0) != 1.0 and case.dtype in reference.HALVES
+        ahead = os.environ.get("HOROVOD_TRANSPORT") == "tcp" or len(case.here) < case.ranks
+        return case.hops or (2 if scaled and ahead else 0)
 
     def __str__(self) -> str:
         case = self.case

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from rank_server import RankServer, runner, serve
 
+GLUE = str(Path(__file__).with_name("tensorflow_glue.py"))
 QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2", "TF_NUM_INTRAOP_THREADS": "1", "TF_NUM_INTEROP_THREADS": "2"}
 RunRanks = Callable[..., list[Any]]
 
@@ -17,7 +18,8 @@ RunRanks = Callable[..., list[Any]]
 @pytest.fixture(scope="session")
 def rank_server() -> Iterator[RankServer]:
     """The process that ranks with TensorFlow are forked from; their ``tf.keras`` is the newest there is."""
-    with serve(["tensorflow", "keras", "horovod.tensorflow"], **QUIET) as server:
+    loaded = ["tensorflow", "keras", "horovod.tensorflow"]
+    with serve(loaded, HVD_TEST_GLUE=GLUE, **QUIET) as server:
         yield server
 
 

@@ -1,10 +1,12 @@
 """The cases of ``operations`` in TensorFlow: one after the other eagerly, or many in one ``tf.function``."""
 
 import random
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from framework import Framework
 from operations import Running
 
 import horovod.tensorflow as hvd
@@ -62,3 +64,35 @@ def run_in_graph(window: list[TensorFlowRunning], order: random.Random) -> None:
 
     for running, result in zip(window, matrix([running.mine for running in window]), strict=True):
         running.called = result
+
+
+class TensorFlow(Framework):
+    """What the shared tests need, eagerly."""
+
+    hvd = hvd
+    running = TensorFlowRunning
+    disagreement = tf.errors.FailedPreconditionError
+    gone = tf.errors.UnknownError
+    mistake = (ValueError, TypeError, tf.errors.InvalidArgumentError)
+
+    def tensor(self, array: np.ndarray) -> tf.Tensor:
+        return tf.constant(array)
+
+    def array(self, tensor: tf.Tensor) -> np.ndarray:
+        return array(tensor)
+
+    def concatenated(self, tensors: list[tf.Tensor]) -> tf.Tensor:
+        return tf.concat(tensors, 0)
+
+    def gradient(
+        self, call: Callable[[tf.Tensor], tf.Tensor], weights: np.ndarray, array: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        given = tf.constant(array)
+        with tf.GradientTape() as tape:
+            tape.watch(given)
+            result = call(given)
+            loss = tf.reduce_sum(result * tf.constant(weights))
+        return result.numpy(), tape.gradient(loss, given).numpy()
+
+
+framework = TensorFlow()

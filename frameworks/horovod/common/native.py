@@ -1,6 +1,9 @@
 """What adapters with native code of their own need of the core."""
 
 from horovod import _core
+from horovod._core import ALLGATHER, ALLREDUCE, ALLTOALL, BROADCAST, REDUCESCATTER
+
+__all__ = ["ALLGATHER", "ALLREDUCE", "ALLTOALL", "BROADCAST", "REDUCESCATTER", "acquire_api"]
 
 
 def acquire_api() -> int:

@@ -1,0 +1,66 @@
+"""Data-parallel training for MXNet::
+
+    import horovod.mxnet as hvd
+
+    hvd.init()
+    trainer = hvd.DistributedTrainer(net.collect_params(), "sgd", {"learning_rate": 0.01 * hvd.size()})
+    hvd.broadcast_parameters(net.collect_params(), root_rank=0)
+
+Import it before MXNet: with numpy 1.24 and later MXNet cannot be imported without it. What an operation does
+and which errors it raises is said in ``horovod.mxnet.mpi_ops``.
+"""
+
+from horovod.common import exports as _exports
+from horovod.common.exports import *
+from horovod.mxnet import metric
+from horovod.mxnet.compression import Compression
+from horovod.mxnet.functions import allgather_object, broadcast_object, broadcast_parameters
+from horovod.mxnet.meetings import remove_process_set  # noqa: F401  # instead of the common one
+from horovod.mxnet.mpi_ops import (
+    allgather,
+    allreduce,
+    allreduce_,
+    alltoall,
+    barrier,
+    broadcast,
+    broadcast_,
+    grouped_allgather,
+    grouped_allreduce,
+    grouped_allreduce_,
+    grouped_reducescatter,
+    join,
+    reducescatter,
+)
+from horovod.mxnet.optimizer import DistributedOptimizer
+from horovod.mxnet.trainer import DistributedTrainer
+
+
+def _check_has_gpu() -> bool:
+    from horovod.mxnet.native import mx
+
+    return mx.context.num_gpus() > 0
+
+
+__all__ = [
+    *_exports.__all__,
+    "allgather",
+    "allgather_object",
+    "allreduce",
+    "allreduce_",
+    "alltoall",
+    "barrier",
+    "broadcast",
+    "broadcast_",
+    "broadcast_object",
+    "broadcast_parameters",
+    "Compression",
+    "DistributedOptimizer",
+    "DistributedTrainer",
+    "grouped_allgather",
+    "grouped_allreduce",
+    "grouped_allreduce_",
+    "grouped_reducescatter",
+    "join",
+    "metric",
+    "reducescatter",
+]

@@ -1,0 +1,37 @@
+"""Compressors for MXNet's arrays; only floating-point arrays are touched. See docs/compression.md.
+
+There is no bfloat16: MXNet 1.9.1 has the type, but no way to convert an array to it from Python.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy
+
+from horovod.common.compression import Compressor, NoneCompressor
+
+__all__ = ["Compression", "Compressor", "FP16Compressor", "NoneCompressor"]
+
+_WIDER = {numpy.dtype("float32"), numpy.dtype("float64")}
+
+
+class FP16Compressor(Compressor):
+    """Sends floating-point arrays as float16."""
+
+    @staticmethod
+    def compress(tensor: Any) -> tuple[Any, Any]:
+        if numpy.dtype(tensor.dtype) not in _WIDER:
+            return tensor, None
+        return tensor.astype("float16"), tensor.dtype
+
+    @staticmethod
+    def decompress(tensor: Any, ctx: Any) -> Any:
+        return tensor if ctx is None else tensor.astype(ctx)
+
+
+class Compression:
+    """The compressors to choose from."""
+
+    none = NoneCompressor
+    fp16 = FP16Compressor

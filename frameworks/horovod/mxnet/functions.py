@@ -1,0 +1,74 @@
+"""Giving all ranks the same start: parameters and objects of one rank for everybody."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Mapping
+from typing import Any
+
+from horovod.common import byte_objects
+from horovod.common.process_sets import ProcessSet, check_process_set, global_process_set
+from horovod.mxnet.mpi_ops import broadcast_
+from horovod.mxnet.names import numbered
+from horovod.mxnet.native import mx
+from horovod.mxnet.tensors import NDArray
+
+broadcast_object = byte_objects.objects.broadcast_object
+allgather_object = byte_objects.objects.allgather_object
+
+
+def broadcast_parameters(
+    params: Mapping[str, Any],
+    root_rank: int = 0,
+    prefix: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> None:
+    """Overwrites arrays with those of rank ``root_rank``, on all ranks of the process set.
+
+    ``params``: arrays by name, such as ``mod.get_params()[0]``, or the parameters of gluon,
+    ``net.collect_params()``. A parameter whose initialisation is deferred is overwritten as soon as it is
+    initialised, so the first forward pass must be made on all ranks. ``prefix``: of the names of the
+    operations, equal on all ranks; calls without one are counted. Returns at once; what uses the arrays
+    waits. ValueError for anything else.
+    """
+    if not isinstance(params, (Mapping, mx.gluon.ParameterDict)):
+        raise ValueError(
+            f"invalid params of type: {type(params)}; give a dict of arrays or net.collect_params()"
+        )
+    # By name, in one order everywhere; one that is not initialised may be so on other ranks.
+    if prefix is None:
+        prefix = numbered("broadcast_parameters", check_process_set(process_set)) + "."
+    named = [(prefix + name, params[name]) for name in sorted(params.keys())]
+    for name, value in named:
+        if not isinstance(value, (NDArray, mx.gluon.Parameter)):
+            raise ValueError(f"{name!r} is a {type(value).__name__}, not an array or a parameter of gluon")
+    for name, value in named:
+        if isinstance(value, NDArray):
+            broadcast_(value, root_rank, name, process_set=process_set)
+        elif value._data is not None:
+            _broadcast_parameter(value, root_rank, name, process_set)
+        elif value._deferred_init:
+            _broadcast_once_initialised(value, root_rank, name, process_set)
+        else:
+            raise ValueError(
+                f"Parameter {value.name!r} has not been initialized; call net.initialize() first"
+            )
+
+
+def _broadcast_parameter(parameter: Any, root_rank: int, name: str, process_set: ProcessSet) -> None:
+    first, *others = parameter.list_data()
+    broadcast_(first, root_rank, name, process_set=process_set)
+    with mx.autograd.pause():
+        for other in others:
+            first.copyto(other)
+
+
+def _broadcast_once_initialised(parameter: Any, root_rank: int, name: str, process_set: ProcessSet) -> None:
+    initialise = parameter._init_impl
+
+    def initialise_and_broadcast(self: Any, *arguments: Any) -> None:
+        self.__dict__.pop("_init_impl", None)  # once
+        initialise(*arguments)
+        _broadcast_parameter(self, root_rank, name, process_set)
+
+    parameter._init_impl = types.MethodType(initialise_and_broadcast, parameter)

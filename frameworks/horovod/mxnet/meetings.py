@@ -1,0 +1,46 @@
+"""Where ranks meet without exchanging arrays.
+
+All first wait until the core knows the operations that the program has called before, so that what was
+called before the meeting comes before it also on the core. That takes as long as MXNet's engine needs to
+compute their inputs; the operations themselves may still be under way.
+"""
+
+from __future__ import annotations
+
+from horovod.common import process_sets
+from horovod.common.byte_objects import operations
+from horovod.common.process_sets import ProcessSet, check_process_set, global_process_set
+from horovod.mxnet.engine import until_submitted
+from horovod.mxnet.names import count_from_the_start
+
+
+def barrier(process_set: ProcessSet = global_process_set) -> None:
+    """Returns when every rank of the process set has called it."""
+    check_process_set(process_set)
+    until_submitted()
+    operations.barrier(process_set)
+
+
+def join() -> int:
+    """Says that this rank has no more data, and returns when every rank has said so: the last to do so.
+
+    Until then it takes part in every operation of every process set that it belongs to: with zeros in a Sum
+    or Average (which still divides by the full size), with the neutral element in a Min, Max or Product, with
+    nothing in an allgather, alltoall or reducescatter. A broadcast from it is an error. Afterwards all
+    operations are available again.
+    """
+    until_submitted()
+    last = operations.join()
+    count_from_the_start()  # of those without a name this rank has called fewer than others
+    return last
+
+
+def remove_process_set(process_set: ProcessSet) -> bool:
+    """Forgets a set; all ranks of the job must call it together. The object may be registered again later.
+
+    False, and nothing done, for the global set and for one that is not registered. Needs the setting that
+    ``add_process_set`` needs. Raises ValueError, with one text on every rank, when a rank still has
+    operations in flight on it.
+    """
+    until_submitted()
+    return process_sets.remove_process_set(process_set)
