@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <limits>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -19,6 +20,9 @@ namespace {
 constexpr int64_t kSecond = 1000000;
 constexpr int64_t kOrphanGrace = 2 * kSecond;  // between SIGTERM and SIGKILL when the launcher is gone
 constexpr int kDepartedRoundMs = 250;
+// A process that is killed closes its links one after the other, and may be held up in between.
+constexpr int64_t kHearOutUs = 150000;
+constexpr int kSuspicionRoundMs = 10;
 
 WatchNews News(WatchKind kind, uint64_t generation) {
   WatchNews news;
@@ -48,7 +52,7 @@ void Watcher::Start() {
 void Watcher::Suspect(int peer, std::string reason) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    suspicions_.push_back({peer, std::move(reason)});
+    suspicions_.push_back({peer, std::move(reason), NowMicros()});
   }
   waker_.Ring();
 }
@@ -83,16 +87,20 @@ void Watcher::Run() {
       next_beat = now + period;
     }
     CheckDeparted();
-    const bool departed =
-        std::any_of(peers_.begin(), peers_.end(), [](const auto& p) { return p->departed; });
     const int64_t wait_ms = (next_beat - now) / 1000 + 1;
-    Wait(static_cast<int>(departed || launcher_gone_us_ != 0 ? std::min<int64_t>(wait_ms, kDepartedRoundMs)
-                                                             : wait_ms));
+    Wait(static_cast<int>(std::min<int64_t>(wait_ms, LongestRoundMs())));
   }
-  HearSuspicions();
+  HearSuspicions(0);
   WatchNews goodbye = News(WatchKind::kGoodbye, options_.generation);
   goodbye.abandons = abandons_;
   for (auto& peer : peers_) peer->Send(goodbye);
+}
+
+int Watcher::LongestRoundMs() {
+  const bool departed = std::any_of(peers_.begin(), peers_.end(), [](const auto& p) { return p->departed; });
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (!suspicions_.empty()) return kSuspicionRoundMs;
+  return departed || launcher_gone_us_ != 0 ? kDepartedRoundMs : std::numeric_limits<int>::max();
 }
 
 void Watcher::Wait(int timeout_ms) {
@@ -106,11 +114,11 @@ void Watcher::Wait(int timeout_ms) {
   }
   if (fds[peers_.size()].revents != 0) {
     waker_.Drain();
-    HearSuspicions();
     if (asks_for_stacks_.exchange(false)) {
       for (auto& peer : peers_) peer->Send(News(WatchKind::kShowStacks, options_.generation));
     }
   }
+  HearSuspicions(kHearOutUs);
   if (fds.back().revents != 0) LauncherGone();
   if (launcher_gone_us_ != 0 && NowMicros() - launcher_gone_us_ > kOrphanGrace) kill(getpid(), SIGKILL);
 }
@@ -166,7 +174,8 @@ void Watcher::CheckDeparted() {
   }
 }
 
-void Watcher::HearSuspicions() {
+// A suspicion becomes the cause when the watch links have told nothing better for so long.
+void Watcher::HearSuspicions(int64_t patience_us) {
   std::vector<Suspicion> suspicions;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -174,9 +183,15 @@ void Watcher::HearSuspicions() {
   }
   if (suspicions.empty()) return;
   for (auto& peer : peers_) HearPeer(*peer);
-  for (const Suspicion& suspicion : suspicions) {
+  for (Suspicion& suspicion : suspicions) {
     // Who has said goodbye may close its links; CheckDeparted knows whether it is missed.
-    if (!Departed(suspicion.peer)) Raise(suspicion.peer, suspicion.reason);
+    if (abort_->is_set() || Departed(suspicion.peer)) continue;
+    if (NowMicros() - suspicion.since_us >= patience_us) {
+      Raise(suspicion.peer, suspicion.reason);
+      continue;
+    }
+    const std::lock_guard<std::mutex> lock(mutex_);
+    suspicions_.push_back(std::move(suspicion));
   }
 }
 

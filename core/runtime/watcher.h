@@ -40,8 +40,8 @@ class Watcher {
 
   void Start();
 
-  // From the engine: a data or control link to `peer` is lost. The watcher first hears out its own links (an
-  // abort that names the true cause may be under way) and then fixes the cause.
+  // From the engine: a data or control link to `peer` is lost. The watcher hears out its own links for a
+  // moment (what names the true cause may be under way) and then fixes the cause.
   void Suspect(int peer, std::string reason);
   // For how long every rank of the job has been Blocked, as far as is known here; those that have left count
   // as blocked. 0 = somebody is not.
@@ -60,6 +60,7 @@ class Watcher {
   struct Suspicion {
     int peer;
     std::string reason;
+    int64_t since_us;
   };
 
   void Run();
@@ -67,7 +68,8 @@ class Watcher {
   void Beat();
   void CheckSilence(int64_t now_us);
   void CheckDeparted();
-  void HearSuspicions();
+  int LongestRoundMs();
+  void HearSuspicions(int64_t patience_us);
   void HearPeer(WatchedPeer& peer);
   bool Departed(int rank) const;
   void LauncherGone();

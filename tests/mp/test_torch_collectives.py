@@ -1,4 +1,4 @@
-"""What the table of test_matrix.py does not hold: layouts, factors, compression, gradients, errors."""
+"""What is torch's own beside the table and the shared tests: layouts, forms of operations, compression."""
 
 import mmap
 import tempfile
@@ -57,25 +57,6 @@ def layouts():
     assert torch.equal(hvd.allreduce(read_only(np.arange(4.0, dtype=np.float32))), torch.arange(4.0))
 
 
-def gradients():
-    rank, size = hvd.rank(), hvd.size()
-    leaf = torch.full((3,), 2.0, requires_grad=True)
-    (hvd.allreduce(leaf, op=hvd.Sum).sum() * (rank + 1)).backward()
-    assert leaf.grad.tolist() == [sum(range(1, size + 1))] * 3
-    leaf = torch.full((rank + 1, 2), 1.0, requires_grad=True)
-    rows = sum(range(1, size + 1))
-    (hvd.allgather(leaf) * torch.arange(float(rows)).reshape(-1, 1)).sum().backward()
-    first = sum(range(1, rank + 1))
-    assert torch.equal(leaf.grad, torch.arange(first, first + rank + 1.0).reshape(-1, 1).expand(-1, 2))
-    leaf = torch.ones(2, requires_grad=True)
-    (hvd.broadcast(leaf, root_rank=1) * (rank + 1)).sum().backward()
-    average = sum(range(1, size + 1)) / size
-    assert leaf.grad.tolist() == [average if rank == 1 else 0.0] * 2
-    leaves = [torch.ones(2, requires_grad=True), torch.ones(3, requires_grad=True)]
-    sum(t.sum() for t in hvd.grouped_allreduce(leaves, op=hvd.Sum)).backward()
-    assert [leaf.grad.tolist() for leaf in leaves] == [[size] * 2, [size] * 3]
-
-
 def duplicate():
     if hvd.rank() == 0:
         first = hvd.allreduce_async_(torch.ones(4), name="twice")
@@ -97,21 +78,10 @@ def refused():
 
 
 def disagreements():
-    """Each disagreement; returns the texts, and checks that the next operation works."""
+    """In the forms that only torch has; returns the texts, and checks that the next operation works."""
     rank = hvd.rank()
-    ones = torch.ones(4)
     cases = {
-        "shape": lambda: hvd.allreduce_(torch.ones(4 + rank), name="shape"),
         "dimensions": lambda: hvd.allreduce_(torch.ones((2, 2) if rank else (4,)), name="dimensions"),
-        "dtype": lambda: hvd.allreduce_(ones.double() if rank else ones, name="dtype"),
-        "operation": lambda: (
-            hvd.broadcast_(ones, 0, name="operation") if rank else hvd.allreduce_(ones, name="operation")
-        ),
-        "reduction": lambda: hvd.allreduce_(ones, op=hvd.Max if rank else hvd.Sum, name="reduction"),
-        "root": lambda: hvd.broadcast(ones, rank % 2, name="root"),
-        "scale": lambda: hvd.allreduce_(ones, prescale_factor=1.0 + rank, name="scale"),
-        "gather": lambda: hvd.allgather(torch.ones(2, 1 + rank), name="gather"),
-        "group": lambda: hvd.grouped_allreduce_([ones] * (1 + rank), name="group"),
         "async": lambda: hvd.synchronize(hvd.allreduce_async_(torch.ones(1 + rank), name="async")),
     }
     texts = {}
@@ -124,7 +94,7 @@ def disagreements():
     return texts
 
 
-CHECKS = (factors, layouts, gradients, duplicate, refused)
+CHECKS = (factors, layouts, duplicate, refused)
 
 
 def ranks_collectives():
@@ -144,33 +114,3 @@ def test_collectives(run_ranks, ranks, transport):
     for name, text in results[0].items():
         assert name in text, text
         assert "rank" in text and "0" in text and "1" in text, text
-
-
-def rank_differentiates_while_rank_one_has_joined():
-    """Ranks 0 and 2 of three; what rank 1 would get is dropped, what it would give is nothing."""
-    hvd.init()
-    rank = hvd.rank()
-    if rank != 1:
-        leaf = torch.full((rank + 1, 2), 1.0, requires_grad=True)
-        gathered = hvd.allgather(leaf, name="gathered")
-        assert gathered.shape == (4, 2)
-        (gathered * torch.arange(1.0, 5.0).unsqueeze(1)).sum().backward()
-        # The average over three ranks, of which two had the gradient.
-        expected = torch.tensor([1.0] if rank == 0 else [2.0, 3.0, 4.0]) * 2 / 3
-        assert torch.allclose(leaf.grad, expected.unsqueeze(1).expand(rank + 1, 2))
-
-        leaf = torch.arange(8.0, requires_grad=True)  # the last row is not sent
-        received, splits = hvd.alltoall(leaf, splits=[2, 2, 3], name="exchanged")
-        assert splits.tolist() == [2 + rank // 2, 0, 2 + rank // 2]
-        received.sum().backward()
-        assert leaf.grad.tolist() == [1, 1, 0, 0, 1, 1, 1, 0]
-
-        leaf = torch.arange(7.0, requires_grad=True)
-        mine = hvd.reducescatter(leaf, op=hvd.Sum, name="scattered")
-        (mine * (rank + 1)).sum().backward()
-        assert leaf.grad.tolist() == [3, 3, 3, 0, 0, 9, 9]
-    hvd.join()
-
-
-def test_gradients_while_a_rank_has_joined(run_ranks):
-    run_ranks(3, rank_differentiates_while_rank_one_has_joined)
