@@ -39,7 +39,8 @@ def ranks_call_everything() -> list[str]:
 
 
 def about_the_job(h: Names) -> None:
-    assert h.is_initialized() and h.is_homogeneous() and h.size() == 2 and h.local_size() == 2 and h.cross_size() == 1
+    assert h.is_initialized() and h.is_homogeneous()
+    assert h.size() == 2 and h.local_size() == 2 and h.cross_size() == 1
     assert h.rank() == h.local_rank() and h.cross_rank() == 0 and h.is_master() == (h.rank() == 0)
     assert h.gloo_built() is True and h.gloo_enabled() is True and h.__version__ > "0.28.1"
     for built in (h.mpi_built, h.ddl_built, h.ccl_built, h.cuda_built, h.rocm_built, h.mpi_enabled):
