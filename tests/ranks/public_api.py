@@ -45,8 +45,11 @@ METRIC = {"get_global_mean": "value, name=None, process_set=gps"}
 
 def written(function: Callable[..., Any]) -> str:
     """A signature in the notation of the tables: names in order, with defaults."""
+    # Of a class its own __init__: some Pythons look at an inherited __new__ first.
+    made = isinstance(function, type)
+    signature = inspect.signature(function.__init__ if made else function)
     parts = []
-    for parameter in inspect.signature(function).parameters.values():
+    for parameter in list(signature.parameters.values())[made:]:
         default = parameter.default
         text = f"={default!r}" if isinstance(default, str) else f"={default}"
         if default is global_process_set:
