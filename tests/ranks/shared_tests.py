@@ -17,7 +17,7 @@ import pytest
 from framework import Framework
 from matrix import TRANSPORTS
 
-PROGRAMS = 500 if os.environ.get("HVD_TEST_FULL") else 100
+PROGRAMS = 500 if os.environ.get("HVD_TEST_FULL") else 50
 SECONDS_UNTIL_NAMED = 2.0
 
 
