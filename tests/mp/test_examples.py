@@ -47,18 +47,18 @@ def test_digits_learns_and_ends_bit_identical(tmp_path, processes):
         sys.executable,
         str(ROOT / "examples" / "torch_digits.py"),
         "--epochs",
-        "5",
+        "3",
         "--json",
         str(report),
     ]
     output = run(command if processes == 1 else [str(HOROVODRUN), "-np", str(processes), *command])
     lines = [json.loads(line) for line in report.read_text().splitlines()]
-    assert [line["epoch"] for line in lines] == [1, 2, 3, 4, 5]
+    assert [line["epoch"] for line in lines] == [1, 2, 3]
     assert lines[-1]["processes"] == processes
     assert all(line["identical"] for line in lines)
     assert lines[-1]["loss"] < lines[0]["loss"] / 4
     assert lines[-1]["accuracy"] > 0.85
-    assert output.count("samples/s") == 5  # rank 0 alone reports
+    assert output.count("samples/s") == 3  # rank 0 alone reports
 
 
 def test_tutorial_learns(run_ranks):

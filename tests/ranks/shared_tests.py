@@ -34,7 +34,7 @@ def ranks_differentiate() -> None:
     differentiation.check_gradients(framework)
 
 
-@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize("ranks", [pytest.param(2, marks=pytest.mark.full), 3])
 def test_gradients(run_ranks, ranks: int) -> None:
     run_ranks(ranks, ranks_differentiate)
 
@@ -60,7 +60,7 @@ def ranks_disagree() -> list[str]:
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
-@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize("ranks", [pytest.param(2, marks=pytest.mark.full), 3])
 def test_a_disagreement_is_the_same_error_on_every_rank(run_ranks, ranks: int, transport: str) -> None:
     disagreements.check_texts(run_ranks(ranks, ranks_disagree, env={"HOROVOD_TRANSPORT": transport}))
 
@@ -100,7 +100,7 @@ def ranks_join(programs: int, hops: int) -> list[int]:
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
-@pytest.mark.parametrize("ranks", [3, 4])
+@pytest.mark.parametrize("ranks", [3, pytest.param(4, marks=pytest.mark.full)])
 def test_random_programs_that_join(run_ranks, ranks: int, transport: str) -> None:
     arguments = [PROGRAMS, 0 if transport == "shm" else ranks]
     env = {"HOROVOD_TRANSPORT": transport}
