@@ -2,7 +2,7 @@
 PYTHON ?= python3
 JOBS ?= 2
 # The tests that start processes often wait.
-MP_JOBS ?= 3
+MP_JOBS ?= 4
 # Each of these loads TensorFlow.
 TF_JOBS ?= 2
 WERROR ?= OFF
