@@ -14,7 +14,7 @@ from packaging.version import Version
 if sys.version_info >= (3, 11):
     import tomllib
 else:
-    tomllib = pytest.importorskip("tomli")
+    tomllib = pytest.importorskip("tomli", reason="Python 3.10 has no parser of TOML")
 
 ROOT = Path(__file__).resolve().parents[2]
 FRAMEWORK = re.compile(r"^(torch|tensorflow|keras|mxnet|numpy)\b")

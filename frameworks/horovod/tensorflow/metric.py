@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import numbers
 from typing import Any
 
-import numpy
 import tensorflow as tf
 
-from horovod.common import byte_objects
+from horovod.common.means import mean_of_plain
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.common.reduce_ops import Average
 from horovod.tensorflow import mpi_ops
@@ -26,14 +24,5 @@ def get_global_mean(value: Any, name: str | None = None, process_set: ProcessSet
         tensor = tf.convert_to_tensor(value)
         wide = tensor if tensor.dtype.is_floating else tf.cast(tensor, tf.float32)
         return mpi_ops._allreduce(tf.stop_gradient(wide), name=name, op=Average, process_set=process_set)
-    array = numpy.asarray(value)
-    # As an object, because there may be no session to run an operation in.
-    gathered = byte_objects.objects.allgather_object(array, name, process_set)
-    shapes = [each.shape for each in gathered]
-    if len(set(shapes)) > 1:
-        raise ValueError(
-            f"get_global_mean: the ranks gave arrays of different shapes, in rank order {shapes}"
-        )
-    mean = numpy.mean(gathered, axis=0, dtype=numpy.result_type(array.dtype, numpy.float32))
-    mean = mean.astype(array.dtype) if numpy.issubdtype(array.dtype, numpy.floating) else mean
-    return float(mean) if isinstance(value, numbers.Real) else mean
+    # Not by an operation: there may be no session to run one in.
+    return mean_of_plain(value, name, process_set)
