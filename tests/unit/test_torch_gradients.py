@@ -29,8 +29,9 @@ def members(job, monkeypatch):
 
 
 def leaf(position, rows, columns=2):
-    torch.manual_seed(10 * position + rows)
-    return torch.randn(rows, columns, dtype=torch.float64, requires_grad=True)
+    # A generator of its own: the ranks are threads, and torch's default one is common to them.
+    generator = torch.Generator().manual_seed(10 * position + rows)
+    return torch.randn(rows, columns, generator=generator, dtype=torch.float64, requires_grad=True)
 
 
 def weight(position, rows, columns=2):
