@@ -50,7 +50,10 @@ build: $(VENV)/.installed ## Build horovod and install it, editable, into .venv
 demo: build ## Train the digits example with 1 and 2 processes; table and demo/loss.png
 	$(BIN)/python scripts/demo.py
 
-test: test-core test-unit test-mp test-tf test-mx ## Run the tests
+TESTS ?= test-core test-unit test-mp test-tf test-mx
+
+test: venv ## Run the tests, every group, and end with one table
+	@$(BIN)/python scripts/test_all.py $(TESTS)
 
 # $(1) folder in build/, $(2) sanitizers. Tests of the core need no Python.
 define core_tests

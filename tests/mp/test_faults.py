@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import psutil
 import pytest
 from launch import Job
+from load import within
 
 VICTIM = 1
 POINT = re.compile(r"failpoint chunk@\d+ on rank 1: stop")
@@ -37,7 +38,7 @@ def assert_nothing_left(job: Job, family: list[psutil.Process]) -> None:
     """``family``: all processes of the job while it ran, its guard too. With them go their sockets,
     descriptors and mappings: none of these has a name in the file system.
     """
-    _, alive = psutil.wait_procs(family, timeout=5)
+    _, alive = psutil.wait_procs(family, timeout=within(5))
     assert alive == []
     assert job.survivors() == []
 
@@ -62,7 +63,7 @@ def test_a_rank_killed_in_an_allreduce_is_named_within_a_second(transport: str, 
     assert set(failed) == {0, 2}, result.output
     for when, text in failed.values():
         assert "rank 1" in text and "'big'" in text
-        assert when - killed < 1.0, result.output
+        assert when - killed < within(1.0), result.output
     assert_nothing_left(job, family)
 
 
@@ -78,7 +79,7 @@ def stay_stopped(transport: str) -> None:
     assert set(failed) == {0, 2}, result.output
     for when, text in failed.values():
         assert "rank 1" in text and "stopped" in text
-        assert when - stopped < 10.0, result.output
+        assert when - stopped < within(10.0), result.output
     assert_nothing_left(job, family)
 
 

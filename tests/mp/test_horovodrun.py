@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from launch import MODULE, Launcher, carries, command_line
+from load import within
 
 from horovod.runner import guard
 
@@ -88,11 +89,12 @@ def test_lines_of_many_ranks_do_not_mix(job: Launcher) -> None:
 
 def test_slow_reader_holds_back_the_ranks_but_not_the_launcher(job: Launcher) -> None:
     process = job.start("-np", "2", *_python("while True: os.write(1, b'y' * 999 + b'\\n')"))
+    process.stdout.read(1)  # both ranks run; from here on nobody reads
     time.sleep(1.0)
     begin = time.monotonic()
     process.send_signal(signal.SIGTERM)
-    assert process.wait(10) == 143
-    assert time.monotonic() - begin < 4
+    assert process.wait(within(10)) == 143
+    assert time.monotonic() - begin < within(4)
     process.communicate()
 
 
@@ -114,7 +116,7 @@ def test_stopped_rank_is_named(job: Launcher) -> None:
     )
     begin = time.monotonic()
     status, _, stderr = job.run("-np", "3", *script)
-    assert status == 4 and time.monotonic() - begin < 6
+    assert status == 4 and time.monotonic() - begin < within(6)
     assert b"rank 1 " in stderr.splitlines()[0] and b"horovodrun: rank 0 stopped (state T)" in stderr
 
 
@@ -148,7 +150,7 @@ def test_status_and_report_name_the_first_failure(job: Launcher) -> None:
     )
     begin = time.monotonic()
     status, stdout, stderr = job.run("-np", "3", *script)
-    assert status == 7 and time.monotonic() - begin < 6
+    assert status == 7 and time.monotonic() - begin < within(6)
     report = [line for line in stderr.decode().splitlines() if not line.startswith("[")]
     assert "rank 1 " in report[0] and "status 7" in report[0] and len(report) <= 12
     assert report[-1] == "  the reason"
@@ -162,7 +164,7 @@ def test_killed_rank_gives_137_and_survivors_may_report(job: Launcher) -> None:
     )
     begin = time.monotonic()
     status, _, stderr = job.run("-np", "3", *script)
-    assert status == 137 and time.monotonic() - begin < 5
+    assert status == 137 and time.monotonic() - begin < within(5)
     assert b"rank 0 " in stderr and b"SIGKILL" in stderr and b"after it failed: ranks 1, 2" in stderr
     assert _lines_of(2, "stderr", stderr) == [b"survivor saw it\n"]
 
@@ -175,7 +177,7 @@ def test_deaf_rank_is_killed_after_the_grace_time(job: Launcher) -> None:
     command = [sys.executable, "-c", hasty + "launch.run_commandline()", "-np", "2", *script]
     begin = time.monotonic()
     assert subprocess.run(command, env=job.environment, stderr=subprocess.DEVNULL).returncode == 9
-    assert 0.9 < time.monotonic() - begin < 6
+    assert 0.9 < time.monotonic() - begin < within(6)
 
 
 def test_rank_may_finish_before_the_others(job: Launcher) -> None:
@@ -195,8 +197,8 @@ def test_signal_reaches_every_rank_and_ends_the_job(job: Launcher, number: int, 
     _read_until(process, b"ready", 2)
     begin = time.monotonic()
     process.send_signal(number)
-    stdout, stderr = process.communicate(timeout=10)
-    assert process.returncode == status and time.monotonic() - begin < 4
+    stdout, stderr = process.communicate(timeout=within(10))
+    assert process.returncode == status and time.monotonic() - begin < within(4)
     assert stdout.count(b"got %d\n" % number) == 2 and b"failed" not in stderr
 
 
@@ -209,8 +211,8 @@ def test_second_interrupt_kills_at_once(job: Launcher) -> None:
     time.sleep(0.3)
     begin = time.monotonic()
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=10)
-    assert process.returncode == 130 and time.monotonic() - begin < 4
+    process.communicate(timeout=within(10))
+    assert process.returncode == 130 and time.monotonic() - begin < within(4)
 
 
 def test_user_signals_are_passed_on(job: Launcher) -> None:
@@ -224,7 +226,7 @@ def test_user_signals_are_passed_on(job: Launcher) -> None:
     process.send_signal(signal.SIGUSR1)
     _read_until(process, b"usr1", 2)
     process.send_signal(signal.SIGUSR2)
-    process.communicate(timeout=10)
+    process.communicate(timeout=within(10))
     assert process.returncode == 0
 
 
@@ -247,7 +249,7 @@ def test_stop_and_continue_reach_the_ranks(job: Launcher) -> None:
         assert time.monotonic() < deadline, states()
         time.sleep(0.02)
     process.send_signal(signal.SIGCONT)
-    process.communicate(timeout=10)
+    process.communicate(timeout=within(10))
     assert process.returncode == 0
 
 
@@ -288,7 +290,7 @@ def test_daemons_of_the_ranks_are_ended(job: Launcher) -> None:
     )
     begin = time.monotonic()
     status, stdout, _ = job.run("-np", "2", *script)
-    assert status == 0 and stdout.count(b"daemon") == 2 and time.monotonic() - begin < 5
+    assert status == 0 and stdout.count(b"daemon") == 2 and time.monotonic() - begin < within(5)
     assert job.census() == []
 
 
@@ -325,5 +327,5 @@ def test_secret_is_in_nocommand_line_and_no_output(job: Launcher) -> None:
     assert len(bytes.fromhex(secret.decode())) == 32
     command_lines = b"".join(map(command_line, folders))
     process.send_signal(signal.SIGTERM)
-    stdout, stderr = process.communicate(timeout=10)
+    stdout, stderr = process.communicate(timeout=within(10))
     assert secret not in command_lines + stdout + stderr

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from load import within
+
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = ROOT / "tests" / "mp" / "programs"
 MODULE = (sys.executable, "-m", "horovod.runner.launch")
@@ -58,7 +60,7 @@ class Launcher:
     def finish(self, process: subprocess.Popen[bytes], timeout: float) -> Result:
         """Waits for the end; a job that does not end fails the test with the stacks of its processes."""
         try:
-            stdout, stderr = process.communicate(timeout=timeout)
+            stdout, stderr = process.communicate(timeout=within(timeout))
         except subprocess.TimeoutExpired:
             stacks = "\n".join(_stack(pid) for pid in self.survivors())
             for pid in self.survivors():
@@ -77,7 +79,7 @@ class Launcher:
 
     def wait_until_gone(self, seconds: float) -> None:
         """Fails when one of them is still there after ``seconds``."""
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + within(seconds)
         while self.census():
             assert time.monotonic() < deadline, self.census()
             time.sleep(0.02)

@@ -31,6 +31,8 @@ import time
 import traceback
 from pathlib import Path
 
+from load import within
+
 STACKS = signal.SIGUSR1  # makes a rank write its Python stacks
 SECONDS_AFTER_A_FAILURE = 10.0
 SECONDS_FOR_STACKS = 1.0
@@ -174,14 +176,14 @@ def supervise(ranks: dict[int, int], connection: socket.socket, timeout: float, 
             poller.unregister(descriptor)
             statuses[ranks[pid]] = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
             if statuses[ranks[pid]] != 0 and ranks[pid] not in dies:
-                deadline = min(deadline, time.monotonic() + SECONDS_AFTER_A_FAILURE)
+                deadline = min(deadline, time.monotonic() + within(SECONDS_AFTER_A_FAILURE))
         alive = {pid: rank for pid, rank in ranks.items() if rank not in statuses}
         if alive and time.monotonic() >= deadline:
             hanging += alive.values()
             signal_all(alive, STACKS)
             time.sleep(SECONDS_FOR_STACKS)
             signal_all(alive, signal.SIGKILL)
-            deadline = time.monotonic() + SECONDS_AFTER_A_FAILURE
+            deadline = time.monotonic() + within(SECONDS_AFTER_A_FAILURE)
     return {"statuses": [statuses[rank] for rank in ranks.values()], "hanging": hanging}
 
 
@@ -195,7 +197,7 @@ def end_the_rest(seconds: float = SECONDS_FOR_HELPERS) -> list[str]:
     """Waits for the descendants that the ranks have left behind, then kills them; their command lines."""
     from horovod.runner import guard
 
-    deadline, names = time.monotonic() + seconds, []
+    deadline, names = time.monotonic() + within(seconds), []
     while rest := guard.descendants(os.getpid()):
         if time.monotonic() >= deadline:
             names += [Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ") for pid in rest]

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from load import within
 
 from horovod.runner.launchers.local_rank import rank_environment
 
@@ -78,7 +79,7 @@ def runner(folder: Path, server: RankServer) -> Callable[..., list[Any]]:
             "function": function.__name__,
             "arguments": list(arguments),
             "environments": [_environment_of_rank(server, rank, np, env) for rank in range(np)],
-            "timeout": timeout,
+            "timeout": within(timeout),
             "finalize": finalize,
             "dies": list(dies),
         }

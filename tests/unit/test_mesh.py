@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from load import within
 
 from horovod.bootstrap import endpoints
 from horovod.bootstrap.errors import AuthenticationError, StartTimeoutError
@@ -134,7 +135,7 @@ def test_garbage_and_crowds_do_not_disturb(server: StoreServer, wiring: str) -> 
         begin = time.monotonic()
         late = pool.submit(_join, server, 2, 3, wiring)
         meshes = [rank.result() for rank in [*early, late]]
-        assert time.monotonic() - begin < 2
+        assert time.monotonic() - begin < within(2)
     attacked.close()
     for connection in crowd:
         connection.close()

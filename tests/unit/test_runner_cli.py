@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from load import within
 
 from horovod.runner import launch, options
 from horovod.runner.hosts import local_slots
@@ -163,7 +164,7 @@ def test_help_is_quick_and_imports_little() -> None:
         times.append(time.monotonic() - begin)
         assert done.returncode == 0 and "--num-proc" in done.stdout
         assert done.stderr == "[]\n"
-    assert min(times) < 0.5
+    assert min(times) < within(0.5)
 
 
 @pytest.mark.parametrize("options", [["-p", "22"], ["--mpi"], ["--hostfile", "hosts"], ["--min-np", "1"]])

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from load import within
 
 from horovod.bootstrap import endpoints, gatekeeper, store, store_messages
 from horovod.bootstrap.auth import LAUNCHER_RANK, Role, Terms, authenticate
@@ -76,7 +77,7 @@ def test_timeout_names_the_ranks_that_never_arrived(server: StoreServer) -> None
         begin = time.monotonic()
         with pytest.raises(StartTimeoutError, match=r"rank 0 .*ranks 0, 2 never arrived.*--start-timeout"):
             client.wait(["1/x/0", "1/x/1", "1/x/2"], 0.2)
-        assert 0.15 < time.monotonic() - begin < 2
+        assert 0.15 < time.monotonic() - begin < within(2)
         client.set("1/x/0", b"late")
         assert client.get("1/x/0") == b"late"
 
@@ -85,7 +86,7 @@ def test_wrong_secret_is_refused_at_once(server: StoreServer) -> None:
     begin = time.monotonic()
     with pytest.raises(AuthenticationError, match=r"rank 3.*secret"):
         StoreClient(server.address, b"w" * 32, 3, 1, 10.0)
-    assert time.monotonic() - begin < 2
+    assert time.monotonic() - begin < within(2)
     _until(lambda: server.dropped == 1)
 
 
@@ -99,7 +100,7 @@ def test_absent_server_is_an_error_after_the_timeout() -> None:
     begin = time.monotonic()
     with pytest.raises(StartTimeoutError, match="horovodrun"):
         StoreClient("unix:@horovod-nobody", _SECRET, 0, 1, 0.3)
-    assert time.monotonic() - begin < 2
+    assert time.monotonic() - begin < within(2)
 
 
 def test_garbage_is_dropped_and_changes_nothing(server: StoreServer, tmp_path: Path) -> None:
@@ -150,7 +151,7 @@ def test_crowd_of_idle_connections_keeps_nobody_out(server: StoreServer) -> None
     begin = time.monotonic()
     with _client(server) as client:
         client.set("1/a/0", b"in")
-    assert time.monotonic() - begin < 1
+    assert time.monotonic() - begin < within(1)
     _until(lambda: server.dropped >= 2 * gatekeeper.UNPROVEN_LIMIT)
     for connection in crowd:
         connection.close()
