@@ -162,7 +162,8 @@ class FakeCore:
     peers: object = None  # callable(request, own inputs) -> for each rank the list of its inputs
     peer_splits: object = None  # for each rank its splits; None: all those of this rank
     refuse: object = None  # callable(request) that may raise at submission
-    requests: list = field(default_factory=list)  # everything ever submitted
+    requests: list = field(default_factory=list)  # everything ever submitted, but for the reserved names
+    reserved: list = field(default_factory=list)  # what the library agrees on by itself
     pending: dict = field(default_factory=dict)
     timeline: list = field(default_factory=list)
     shown: int = 0  # how often the stacks were asked for
@@ -197,8 +198,9 @@ class FakeCore:
             raise ValueError(f"{name} is in flight already")
         if self.refuse is not None:
             self.refuse(request)
-        handle = FIRST_HANDLE + len(self.requests)
-        self.requests.append(request)
+        reserved = name is not None and name.startswith("horovod.")
+        (self.reserved if reserved else self.requests).append(request)
+        handle = FIRST_HANDLE + len(self.requests) + len(self.reserved)
         self.pending[handle] = request
         return int(str(handle))  # an object of its own, as the real core's: nobody else holds it
 

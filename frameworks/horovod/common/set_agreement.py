@@ -11,6 +11,7 @@ from horovod import _core
 
 _NAME = "horovod.process_sets"  # reserved
 _LENGTH_BYTES = 8
+_LONG_SPAN = 5  # of ranks that are written as first-last
 
 
 def agree(caller: str, wish: Any, problem: str | None) -> None:
@@ -22,26 +23,28 @@ def agree(caller: str, wish: Any, problem: str | None) -> None:
     absent = sorted(set(range(size)) - proposals.keys())
     if absent:
         raise ValueError(
-            f"{caller}: {_ranks(absent)} cannot take part after hvd.join(), until all have joined"
+            f"{caller}: {ranks_text(absent)} cannot take part after hvd.join(), until all have joined"
         )
     callers = {rank: called for rank, (called, _, _) in proposals.items()}
     problems = {rank: told for rank, (_, _, told) in proposals.items() if told is not None}
     wishes = {rank: wished for rank, (_, wished, _) in proposals.items()}
     if len(set(callers.values())) > 1:
-        raise ValueError(f"The ranks ask for different changes of process sets: {_listed(callers)}")
+        raise ValueError(f"The ranks ask for different changes of process sets: {listed(callers)}")
     if problems:
-        raise ValueError(f"{caller}: {_listed(problems)}")
+        raise ValueError(f"{caller}: {listed(problems)}")
     if len(_alike(wishes)) > 1:
-        raise ValueError(f"{caller}: the ranks ask for different process sets: {_listed(wishes)}")
+        raise ValueError(f"{caller}: the ranks ask for different process sets: {listed(wishes)}")
 
 
-def exchange(message: Any) -> dict[int, Any]:
-    """Every rank's ``message``, by rank. Those that have joined are missing."""
+def exchange(message: Any, name: str = _NAME, process_set: int = 0) -> dict[int, Any]:
+    """The ``message`` (made of lists, numbers and text) of every rank of a process set, by rank. Those that
+    have joined are missing. ``name`` is that of the collective.
+    """
     text = json.dumps([_core.topology()[0], message]).encode()
     data = array.array("B", len(text).to_bytes(_LENGTH_BYTES, "little") + text)
     address, count = data.buffer_info()
     tensor = (address, 0, _core.DTYPES["uint8"], (count,))
-    outputs = _core.run(_core.ALLGATHER, _NAME, (tensor,), keep=data)
+    outputs = _core.run(_core.ALLGATHER, name, (tensor,), process_set=process_set, keep=data)
     if not outputs:
         raise RuntimeError("the core gave an allgather no output")
     return dict(_frames(outputs[0].tobytes()))
@@ -64,9 +67,20 @@ def _alike(by_rank: dict[int, Any]) -> dict[str, list[int]]:
     return groups
 
 
-def _listed(by_rank: dict[int, Any]) -> str:
-    return "; ".join(f"{_ranks(ranks)}: {value}" for value, ranks in _alike(by_rank).items())
+def listed(by_rank: dict[int, Any]) -> str:
+    """Who says what, each different value once: ``rank 0: x; ranks 1-3: y``."""
+    return "; ".join(f"{ranks_text(ranks)}: {value}" for value, ranks in _alike(by_rank).items())
 
 
-def _ranks(ranks: list[int]) -> str:
-    return ("rank " if len(ranks) == 1 else "ranks ") + ", ".join(map(str, ranks))
+def ranks_text(ranks: list[int]) -> str:
+    """``rank 2`` or ``ranks 0, 2-9``, of ascending numbers."""
+    spans: list[list[int]] = []
+    for rank in ranks:
+        if spans and rank == spans[-1][-1] + 1:
+            spans[-1].append(rank)
+        else:
+            spans.append([rank])
+    texts = [
+        ", ".join(map(str, span)) if len(span) < _LONG_SPAN else f"{span[0]}-{span[-1]}" for span in spans
+    ]
+    return ("rank " if len(ranks) == 1 else "ranks ") + ", ".join(texts)

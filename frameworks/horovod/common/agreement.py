@@ -1,0 +1,145 @@
+"""The ranks of a process set compare, once, the optimizer, gradient tape or trainer that each has made.
+
+Ranks that reduce other gradients than their peers, or reduce them in another way, wait for each other for
+ever or train different models. So whoever wraps an optimizer describes it by *facts*, texts by label::
+
+    agreement = Agreement("DistributedOptimizer", process_set)
+    agreement.reach({"op": "Average", "parameter '0.weight'": "float32 [8, 4]"})
+    prefix = agreement.numbered("DistributedOptimizer")
+
+Facts may be known late, as with a Keras optimizer that learns its variables when it is built: all ranks then
+call ``reach`` there. It is a collective, so all ranks must call it for their objects in one order. When all
+facts are equal it is one small allgather (a digest travels, not the facts), and no later step costs anything:
+``reached`` says whether it was done since ``hvd.init()``.
+
+The objects of one kind are counted per process set, and the number is agreed upon too. It makes names of
+operations unique, and is the same on all ranks whatever each of them has kept or dropped before.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import weakref
+from collections.abc import Mapping
+
+from horovod import _core
+from horovod.common import basics
+from horovod.common.exceptions import TensorMismatchError
+from horovod.common.process_sets import ProcessSet, check_process_set, global_process_set
+from horovod.common.set_agreement import exchange, listed, ranks_text
+
+_NAME = "horovod.agreement"  # reserved
+_MOST_VARIANTS = 4  # of facts that are shown when all ranks differ
+_MOST_DIFFERENCES = 5
+
+Facts = Mapping[str, str]
+
+_job = 0  # changes with every shutdown
+_counts: weakref.WeakKeyDictionary[ProcessSet, dict[str, int]] = weakref.WeakKeyDictionary()
+
+
+class Agreement:
+    """What the ranks of ``process_set`` have agreed on about one object, called ``subject`` in messages.
+
+    ``number``: which of the objects of this kind it is, from 1 on.
+    """
+
+    __slots__ = ("_job", "number", "process_set", "subject")
+
+    def __init__(self, subject: str, process_set: ProcessSet = global_process_set) -> None:
+        self.subject = subject
+        self.process_set = process_set
+        self.number = _counted(process_set).get(subject, 0) + 1
+        _count(process_set, subject, self.number)
+        self._job: int | None = None
+
+    @property
+    def reached(self) -> bool:
+        """Whether the ranks of this job have agreed. False again after ``hvd.shutdown()``: those of the next
+        job need not be the same.
+        """
+        return self._job == _job
+
+    def reach(self, facts: Facts) -> None:
+        """Compares ``facts`` with those of the other ranks; returns when all are equal.
+
+        Raises:
+            TensorMismatchError: the ranks differ. The text is the same on every rank, and says which rank has
+                what. Nothing is left in flight.
+            HorovodInternalError: a rank is gone.
+        """
+        number = check_process_set(self.process_set)
+        digest = hashlib.sha256(json.dumps([self.subject, sorted(facts.items())]).encode()).hexdigest()
+        answers = exchange([self.number, digest], _NAME, number)
+        digests = {rank: theirs for rank, (_, theirs) in answers.items()}
+        if len(set(digests.values())) > 1:
+            raise TensorMismatchError(self._difference(facts, digests, number))
+        self.number = max(theirs for theirs, _ in answers.values())
+        _count(self.process_set, self.subject, self.number)
+        self._job = _job
+
+    def numbered(self, name: str) -> str:
+        """``name`` for the first object of its kind, ``name#2`` for the second."""
+        return name if self.number == 1 else f"{name}#{self.number}"
+
+    def _difference(self, facts: Facts, digests: dict[int, str], process_set: int) -> str:
+        """Why the ranks do not agree. A collective, of all whose ``digests`` were exchanged: one rank of each
+        kind sends its facts.
+        """
+        ranks_of: dict[str, list[int]] = {}
+        for rank, digest in sorted(digests.items()):
+            ranks_of.setdefault(digest, []).append(rank)
+        speakers = [ranks[0] for ranks in ranks_of.values()][:_MOST_VARIANTS]
+        mine = [self.subject, dict(facts)] if _core.topology()[0] in speakers else None
+        answers = exchange(mine, _NAME, process_set)
+        everybodys = {
+            rank: answers[ranks[0]] for ranks in ranks_of.values() for rank in ranks if ranks[0] in speakers
+        }
+        subjects = {rank: subject for rank, (subject, _) in everybodys.items()}
+        if len(set(subjects.values())) > 1:
+            return f"The ranks made different things at the same place of their programs: {listed(subjects)}."
+        unheard = sorted(digests.keys() - everybodys.keys())
+        return _text(self.subject, {rank: theirs for rank, (_, theirs) in everybodys.items()}, unheard)
+
+
+def at_construction() -> bool:
+    """Whether ranks can compare an object when it is made. In an elastic job they cannot: one that has just
+    come makes its objects while the others already have theirs, so they compare at the first use.
+    """
+    return os.environ.get("HOROVOD_ELASTIC") != "1"
+
+
+def _text(subject: str, facts: dict[int, Facts], unheard: list[int]) -> str:
+    labels = dict.fromkeys(label for theirs in facts.values() for label in theirs)
+    differences = []
+    for label in labels:
+        values = {rank: theirs.get(label, "nothing") for rank, theirs in facts.items()}
+        if len(set(values.values())) > 1:
+            differences.append(f"{label} ({listed(values)})")
+    shown = "; ".join(differences[:_MOST_DIFFERENCES]) or "the order of its parts"
+    more = len(differences) - _MOST_DIFFERENCES
+    rest = f"; {more} more" if more > 0 else ""
+    others = f" {ranks_text(unheard).capitalize()} differ from these." if unheard else ""
+    return (
+        f"The ranks made their {subject} in different ways: {shown}{rest}.{others} "
+        f"Make the {subject} on all ranks with equal parameters and arguments."
+    )
+
+
+def _counted(process_set: ProcessSet) -> dict[str, int]:
+    return _counts.setdefault(process_set, {})
+
+
+def _count(process_set: ProcessSet, subject: str, number: int) -> None:
+    counted = _counted(process_set)
+    counted[subject] = max(counted.get(subject, 0), number)
+
+
+def _forget() -> None:
+    global _job
+    _job += 1
+
+
+basics.on_shutdown(_forget)
