@@ -12,6 +12,11 @@ using Key = std::array<uint8_t, 32>;
 // kShare (AF_UNIX, ranks of one host) passes the descriptors of shared memory.
 enum class LinkRole : uint8_t { kWatch = 0, kControl, kData, kShare };
 
+inline const char* Name(LinkRole role) {
+  constexpr const char* kNames[] = {"watch", "control", "data", "share"};
+  return kNames[static_cast<int>(role)];
+}
+
 // An authenticated, connected stream socket handed over by bootstrap. The core never resolves,
 // listens or authenticates; it seals with the keys. Whoever takes the link owns `fd`.
 struct Link {

@@ -92,8 +92,8 @@ std::string Summary(size_t stalled, Micros older_than) {
          " s because not all ranks have submitted " + (stalled == 1 ? "it:" : "them:");
 }
 
-// Who holds up the most, over all that is stalled.
-std::string Culprits(const Pending& pending, size_t stalled) {
+// Who holds up everything that is stalled.
+std::vector<int> AbsentFromFirst(const Pending& pending, size_t stalled) {
   std::map<int, size_t> absences;
   for (size_t i = 0; i < stalled; ++i) {
     for (int rank : pending[i].absent) ++absences[rank];
@@ -102,17 +102,33 @@ std::string Culprits(const Pending& pending, size_t stalled) {
   for (const auto& [rank, count] : absences) {
     if (count == stalled) everywhere.push_back(rank);
   }
+  return everywhere;
+}
+
+std::string Culprits(const Pending& pending, size_t stalled) {
+  const std::vector<int> everywhere = AbsentFromFirst(pending, stalled);
   if (everywhere.empty())
     return "  No single rank is missing from all of them: do the ranks run different steps of the program?";
   return "  All of them lack " + RankList(everywhere) + ".";
 }
 
+// The oldest come first.
+size_t CountStalled(const Pending& pending, Micros now, Micros older_than) {
+  size_t stalled = 0;
+  while (stalled < pending.size() && now - pending[stalled].since >= older_than) ++stalled;
+  return stalled;
+}
+
 }  // namespace
+
+std::vector<int> AbsentFromAll(const Sequencer& sequencer, Micros now, Micros older_than) {
+  const Pending pending = sequencer.Pending();
+  return AbsentFromFirst(pending, CountStalled(pending, now, older_than));
+}
 
 std::string StallReport(const Sequencer& sequencer, Micros now, Micros older_than) {
   const Pending pending = sequencer.Pending();
-  size_t stalled = 0;  // the oldest come first
-  while (stalled < pending.size() && now - pending[stalled].since >= older_than) ++stalled;
+  const size_t stalled = CountStalled(pending, now, older_than);
   if (stalled == 0) return "";
   std::vector<std::string> lines{Summary(stalled, older_than)};
   for (size_t i = 0; i < std::min(stalled, kOperations); ++i) {

@@ -2,9 +2,10 @@
 
 #include <atomic>
 #include <mutex>
-#include <string>
+#include <utility>
 
 #include "base/status.h"
+#include "runtime/cause.h"
 
 namespace hvd {
 
@@ -12,11 +13,10 @@ namespace hvd {
 class AbortCell {
  public:
   // True when this is the first cause.
-  bool Set(int culprit, std::string reason) {
+  bool Set(Cause cause) {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (set_.load(std::memory_order_relaxed)) return false;
-    culprit_ = culprit;
-    reason_ = std::move(reason);
+    cause_ = std::move(cause);
     set_.store(true, std::memory_order_release);
     return true;
   }
@@ -24,15 +24,13 @@ class AbortCell {
   bool is_set() const { return set_.load(std::memory_order_acquire); }
 
   // Call only when is_set().
-  int culprit() const { return culprit_; }
-  const std::string& reason() const { return reason_; }
-  Status status() const { return Status::Aborted(reason_); }
+  const Cause& cause() const { return cause_; }
+  Status status() const { return Status::Aborted(cause_.reason); }
 
  private:
-  std::mutex mutex_;  // guards the writing of culprit_ and reason_
+  std::mutex mutex_;  // guards the writing of cause_
   std::atomic<bool> set_{false};
-  int culprit_ = -1;
-  std::string reason_;
+  Cause cause_;
 };
 
 }  // namespace hvd

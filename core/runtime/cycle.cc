@@ -120,7 +120,7 @@ Status Cycle::Tick(int64_t now_us, bool* moved) {
     HVD_RETURN_IF_ERROR(transport->Progress(&bytes_moved));
     *moved |= bytes_moved;
     for (int peer = transport->TakeEnded(); peer >= 0; peer = transport->TakeEnded()) {
-      options_.on_failure(peer, "rank " + std::to_string(peer) + " closed its control link.");
+      LinkEnded(peer);
     }
   }
   unsent_.store(unsent, std::memory_order_relaxed);
@@ -131,11 +131,25 @@ Status Cycle::Tick(int64_t now_us, bool* moved) {
 void Cycle::Broken(const Status& status) {
   broken_ = true;
   unsent_.store(false);
-  int culprit = rank_;
-  for (auto& transport : transports_) {
-    if (transport->lost_peer() >= 0) culprit = transport->lost_peer();
+  Cause cause;
+  cause.reason = status.message();
+  for (size_t i = 0; i < transports_.size(); ++i) {
+    if (transports_[i]->lost_peer() < 0) continue;
+    cause.kind = CauseKind::kLink;
+    cause.culprit = transports_[i]->lost_peer();
+    cause.link = i == 0 ? LinkRole::kControl : LinkRole::kData;
   }
-  options_.on_failure(culprit, status.message());
+  options_.on_failure(std::move(cause));
+}
+
+// Of a control link: the only one that may end before its peer is missed.
+void Cycle::LinkEnded(int peer) {
+  Cause cause;
+  cause.kind = CauseKind::kLink;
+  cause.culprit = peer;
+  cause.link = LinkRole::kControl;
+  cause.reason = "rank " + std::to_string(rank_) + " saw it end";
+  options_.on_failure(std::move(cause));
 }
 
 void Cycle::CheckStall(int64_t now_us) {
@@ -144,8 +158,7 @@ void Cycle::CheckStall(int64_t now_us) {
   for (auto& set : sets_) {
     if (set->sequencer() == nullptr) continue;
     if (options_.stall_warning_us > 0) stalled |= Warn(*set->sequencer(), now_us);
-    const std::string verdict = Verdict(*set->sequencer(), now_us);
-    if (!verdict.empty()) options_.on_failure(rank_, verdict);
+    Judge(*set->sequencer(), now_us);
   }
   if (!stalled) {
     next_stall_warning_us_ = 0;
@@ -166,16 +179,23 @@ bool Cycle::Warn(const negotiate::Sequencer& sequencer, int64_t now_us) {
   return true;
 }
 
-// Why a stall ends the job by now; empty: it does not.
-std::string Cycle::Verdict(const negotiate::Sequencer& sequencer, int64_t now_us) const {
-  if (options_.stall_failure_us > 0) {
-    const std::string report = negotiate::StallReport(sequencer, now_us, options_.stall_failure_us);
-    if (!report.empty()) return report;
-  }
-  if (options_.deadlock_us == 0 || options_.everybody_blocked_us() < options_.deadlock_us) return "";
-  const std::string report = negotiate::StallReport(sequencer, now_us, options_.deadlock_us);
-  if (report.empty()) return "";
-  return "deadlock: every rank waits in the library, so nobody can submit what is missing.\n" + report;
+// Ends the job when a stall has lasted too long, or is a proved deadlock.
+void Cycle::Judge(const negotiate::Sequencer& sequencer, int64_t now_us) {
+  const auto fail = [&](const std::string& introduction, int64_t limit_us) {
+    Cause cause;
+    cause.kind = CauseKind::kStall;
+    cause.reason = limit_us > 0 ? negotiate::StallReport(sequencer, now_us, limit_us) : "";
+    if (cause.reason.empty()) return false;
+    cause.reason = introduction + cause.reason;
+    const std::vector<int> absent = negotiate::AbsentFromAll(sequencer, now_us, limit_us);
+    if (absent.size() == 1) cause.culprit = absent.front();
+    options_.on_failure(std::move(cause));
+    return true;
+  };
+  if (fail("", options_.stall_failure_us)) return;
+  if (options_.deadlock_us == 0 || options_.everybody_blocked_us() < options_.deadlock_us) return;
+  fail("deadlock: every rank waits in the library, so nobody can submit what is missing.\n",
+       options_.deadlock_us);
 }
 
 void Cycle::Arm(bool sleeping) {

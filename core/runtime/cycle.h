@@ -24,7 +24,7 @@ struct CycleOptions {
   std::function<int64_t()> everybody_blocked_us;
   std::function<void()> on_stall;  // a stall is reported for the first time
   // A link is lost or this rank cannot go on; the cause comes back through the abort cell.
-  std::function<void(int culprit, std::string reason)> on_failure;
+  std::function<void(Cause cause)> on_failure;
 };
 
 // The work of the engine, one round at a time. Belongs to the holder of the progress lock.
@@ -72,10 +72,11 @@ class Cycle {
   void Refuse(const HandlePtr& handle);
   bool Bury(ProcessSet& set);
   Status Tick(int64_t now_us, bool* moved);
+  void LinkEnded(int peer);
   void Broken(const Status& status);
   void CheckStall(int64_t now_us);
   bool Warn(const negotiate::Sequencer& sequencer, int64_t now_us);
-  std::string Verdict(const negotiate::Sequencer& sequencer, int64_t now_us) const;
+  void Judge(const negotiate::Sequencer& sequencer, int64_t now_us);
   ProcessSet* Find(uint32_t id);
 
   int rank_;

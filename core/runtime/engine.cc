@@ -24,7 +24,7 @@ constexpr char kShutdownReason[] =
 RankEngine::~RankEngine() {
   Shutdown();
   for (const Link& link : options_.links) close(link.fd);
-  if (options_.launcher_fd >= 0) close(options_.launcher_fd);
+  if (options_.launcher.fd >= 0) close(options_.launcher.fd);
 }
 
 // Called from the watcher's thread.
@@ -121,7 +121,7 @@ void RankEngine::Shutdown() {
   // The goodbye comes before any link closes: peers must not take the leaver for lost.
   watcher_->Stop(queue_.in_flight() > 0);
   // Whoever waits sees this as the cause, fails what is in flight and releases the progress lock.
-  abort_.Set(options_.rank, kShutdownReason);
+  abort_.Set({CauseKind::kFault, options_.rank, -1, LinkRole::kWatch, kShutdownReason});
   wirer_->Interrupt();
   loop_->WakeAll();
   FailWhatIsLeft();

@@ -27,7 +27,7 @@ struct EngineOptions {
   uint64_t generation = 1;
   Wiring wiring = Wiring::kShm;
   std::vector<Link> links;           // owned by the engine from Make on, also when it fails
-  int launcher_fd = -1;              // likewise
+  Link launcher;                     // likewise; fd -1 = none
   inproc::Fabric* fabric = nullptr;  // kInproc
   bool inproc_transport = false;     // kInproc: links instead of windows
   // Set 0 is everybody; these are 1, 2, ... Each a list of global ranks, ascending.

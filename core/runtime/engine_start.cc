@@ -46,7 +46,7 @@ Status RankEngine::Start() {
   HVD_RETURN_IF_ERROR(OpenTimeline());
   for (const Link& link : options_.links) descriptors_.push_back(link.fd);
   descriptors_.push_back(waker_.fd());
-  if (options_.launcher_fd >= 0) descriptors_.push_back(options_.launcher_fd);
+  if (options_.launcher.fd >= 0) descriptors_.push_back(options_.launcher.fd);
   HVD_RETURN_IF_ERROR(Wirer::Make(&options_, waker_, &wirer_));
   MakeCycle();
   HVD_RETURN_IF_ERROR(WireFirstSets());
@@ -115,9 +115,7 @@ void RankEngine::MakeCycle() {
       config.stall_check_disable ? 0 : static_cast<int64_t>(config.stall_deadlock_seconds * kSecond);
   cycle.everybody_blocked_us = [this] { return watcher_->EverybodyBlockedMicros(); };
   cycle.on_stall = [this] { ShowStacks(); };
-  cycle.on_failure = [this](int culprit, std::string reason) {
-    watcher_->Suspect(culprit, std::move(reason));
-  };
+  cycle.on_failure = [this](Cause cause) { watcher_->Suspect(std::move(cause)); };
   cycle_ = std::make_unique<Cycle>(options_.rank, cycle, &queue_, &abort_);
   for (auto& transport : wirer_->TakeTransports()) cycle_->Own(std::move(transport));
 }
@@ -127,7 +125,7 @@ void RankEngine::MakeWatcher() {
   watcher.generation = options_.generation;
   watcher.rank = options_.rank;
   watcher.links = std::exchange(options_.links, {});  // what wiring has left
-  watcher.launcher_fd = std::exchange(options_.launcher_fd, -1);
+  watcher.launcher = std::exchange(options_.launcher, {});
   watcher.heartbeat_seconds = options_.config.heartbeat_seconds;
   watcher.timeout_seconds = options_.config.peer_timeout_seconds;
   watcher.stuck_without = [this](const Departure& departure) { return StuckWithout(departure); };

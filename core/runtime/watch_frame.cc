@@ -7,19 +7,21 @@ namespace hvd {
 
 namespace {
 
-constexpr uint32_t kMagic = 0x32575648;  // "HVW2", the last digit is the version
+constexpr uint32_t kMagic = 0x33575648;  // "HVW3", the last digit is the version
 
 struct Layout {
   uint32_t magic;
   uint8_t kind;
   uint8_t abandons;
-  uint8_t unused[2];
+  uint8_t cause;
+  uint8_t link;
   uint64_t generation;
   int32_t pid;
   int32_t culprit;
+  int32_t other;
   int64_t blocked_us;
   uint32_t reason_bytes;
-  char reason[kWatchFrameBytes - kSealBytes - 36];
+  char reason[kWatchFrameBytes - kSealBytes - 44];
 };
 constexpr size_t kSealed = kWatchFrameBytes - kSealBytes;
 static_assert(sizeof(Layout) <= kSealed + 4, "a frame is the layout and its seal");
@@ -33,10 +35,13 @@ std::string EncodeWatch(const WatchNews& news, Sealer* sealer) {
   layout.abandons = news.abandons ? 1 : 0;
   layout.generation = news.generation;
   layout.pid = news.pid;
-  layout.culprit = news.culprit;
+  layout.cause = static_cast<uint8_t>(news.cause.kind);
+  layout.link = static_cast<uint8_t>(news.cause.link);
+  layout.culprit = news.cause.culprit;
+  layout.other = news.cause.other;
   layout.blocked_us = news.blocked_us;
-  layout.reason_bytes = static_cast<uint32_t>(std::min(news.reason.size(), sizeof layout.reason));
-  std::memcpy(layout.reason, news.reason.data(), layout.reason_bytes);
+  layout.reason_bytes = static_cast<uint32_t>(std::min(news.cause.reason.size(), sizeof layout.reason));
+  std::memcpy(layout.reason, news.cause.reason.data(), layout.reason_bytes);
   std::string frame(reinterpret_cast<const char*>(&layout), kSealed);
   sealer->Seal(&frame);
   return frame;
@@ -50,16 +55,20 @@ Status DecodeWatch(std::string_view frame, Opener* opener, WatchNews* news) {
   std::memcpy(&layout, body.data(), kSealed);
   if (layout.magic != kMagic || layout.kind < 1 ||
       layout.kind > static_cast<uint8_t>(WatchKind::kShowStacks) ||
-      layout.reason_bytes > sizeof layout.reason) {
+      layout.reason_bytes > sizeof layout.reason || layout.cause < 1 || layout.cause > kCauseKinds ||
+      layout.link > static_cast<uint8_t>(LinkRole::kShare)) {
     return Status::Aborted("a watch frame has a wrong header");
   }
   news->kind = static_cast<WatchKind>(layout.kind);
   news->abandons = layout.abandons != 0;
   news->generation = layout.generation;
   news->pid = layout.pid;
-  news->culprit = layout.culprit;
+  news->cause.kind = static_cast<CauseKind>(layout.cause);
+  news->cause.link = static_cast<LinkRole>(layout.link);
+  news->cause.culprit = layout.culprit;
+  news->cause.other = layout.other;
   news->blocked_us = layout.blocked_us;
-  news->reason.assign(layout.reason, layout.reason_bytes);
+  news->cause.reason.assign(layout.reason, layout.reason_bytes);
   return Status::Ok();
 }
 

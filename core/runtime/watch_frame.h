@@ -6,6 +6,7 @@
 #include "base/link.h"
 #include "base/seal.h"
 #include "base/status.h"
+#include "runtime/cause.h"
 
 namespace hvd {
 
@@ -18,8 +19,7 @@ struct WatchNews {
   int32_t pid = 0;
   bool abandons = false;   // kGoodbye: with operations in flight
   int64_t blocked_us = 0;  // kHeartbeat: how long the rank has done nothing but wait in the library
-  int32_t culprit = -1;    // kAbort
-  std::string reason;      // kAbort; cut to fit
+  Cause cause;             // kAbort; the reason is cut to fit
 };
 
 constexpr size_t kWatchFrameBytes = 2048;  // a whole stall report

@@ -5,12 +5,26 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <fstream>
 
 namespace hvd {
 
 namespace {
+
 constexpr size_t kMostQueued = 16 * kWatchFrameBytes;
+constexpr unsigned kExiting = 0x4;  // PF_EXITING
+
+// Two columns of /proc/<pid>/stat; false when there is no such process.
+bool ReadProcess(int32_t pid, char* state, unsigned* flags) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+  std::string stat;
+  if (pid <= 0 || !std::getline(file, stat)) return false;
+  const size_t name_end = stat.rfind(')');  // the name may hold anything
+  if (name_end == std::string::npos) return false;
+  return std::sscanf(stat.c_str() + name_end, ") %c %*d %*d %*d %*d %*d %u", state, flags) == 2;
+}
+
 }  // namespace
 
 WatchedPeer::WatchedPeer(const Link& link)
@@ -61,12 +75,11 @@ std::string WatchedPeer::Describe() const {
 }
 
 std::string WatchedPeer::ProcessState() const {
-  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
-  std::string stat;
-  if (pid <= 0 || !std::getline(file, stat)) return "";
-  const size_t name_end = stat.rfind(')');  // the name may hold anything
-  if (name_end == std::string::npos || name_end + 2 >= stat.size()) return "";
-  switch (stat[name_end + 2]) {
+  char state = 0;
+  unsigned flags = 0;
+  if (!ReadProcess(pid, &state, &flags)) return "";
+  if ((flags & kExiting) != 0) return "dead";
+  switch (state) {
     case 'T':
     case 't':
       return "stopped";
@@ -78,6 +91,11 @@ std::string WatchedPeer::ProcessState() const {
     default:
       return "alive";
   }
+}
+
+bool WatchedPeer::Lives() const {
+  const std::string state = pid == getpid() ? "" : ProcessState();
+  return !state.empty() && state != "dead";
 }
 
 }  // namespace hvd

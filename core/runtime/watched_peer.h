@@ -48,8 +48,10 @@ class WatchedPeer {
 
   // "rank 1 (pid 4711)"
   std::string Describe() const;
-  // What the kernel says of the process: "stopped", "running", ... or empty when it cannot be seen.
+  // What the kernel says of the process: "stopped", "alive", "dead", ... or empty when it is not known.
   std::string ProcessState() const;
+  // Whether the process is known to run on. One that ends closes its connections at the very end.
+  bool Lives() const;
 
  private:
   int fd_;

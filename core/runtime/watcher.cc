@@ -2,11 +2,9 @@
 
 #include <poll.h>
 #include <signal.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <limits>
 
 #include "base/clock.h"
@@ -32,6 +30,18 @@ WatchNews News(WatchKind kind, uint64_t generation) {
   return news;
 }
 
+Cause About(CauseKind kind, int culprit, std::string reason) {
+  Cause cause;
+  cause.kind = kind;
+  cause.culprit = culprit;
+  cause.reason = std::move(reason);
+  return cause;
+}
+
+std::string Died(const WatchedPeer& peer) {
+  return peer.Describe() + " died: its connection ended without a goodbye.";
+}
+
 std::string Seconds(int64_t us) {
   std::string text = std::to_string(us / kSecond) + "." + std::to_string(us % kSecond / 100000);
   return text + " s";
@@ -39,7 +49,8 @@ std::string Seconds(int64_t us) {
 
 }  // namespace
 
-Watcher::Watcher(WatcherOptions options, AbortCell* abort) : options_(std::move(options)), abort_(abort) {
+Watcher::Watcher(WatcherOptions options, AbortCell* abort)
+    : options_(std::move(options)), abort_(abort), launcher_(options_.launcher) {
   for (const Link& link : options_.links) peers_.push_back(std::make_unique<WatchedPeer>(link));
 }
 
@@ -49,10 +60,10 @@ void Watcher::Start() {
   thread_ = std::thread([this] { Run(); });
 }
 
-void Watcher::Suspect(int peer, std::string reason) {
+void Watcher::Suspect(Cause cause) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    suspicions_.push_back({peer, std::move(reason), NowMicros()});
+    suspicions_.push_back({std::move(cause), NowMicros()});
   }
   waker_.Ring();
 }
@@ -70,8 +81,7 @@ void Watcher::Stop(bool abandons) {
     thread_.join();
   }
   peers_.clear();
-  if (options_.launcher_fd >= 0) close(options_.launcher_fd);
-  options_.launcher_fd = -1;
+  launcher_.Close();
 }
 
 void Watcher::Run() {
@@ -107,7 +117,7 @@ void Watcher::Wait(int timeout_ms) {
   std::vector<pollfd> fds;
   for (const auto& peer : peers_) fds.push_back({peer->fd(), POLLIN, 0});  // a closed one is -1: ignored
   fds.push_back({waker_.fd(), POLLIN, 0});
-  fds.push_back({options_.launcher_fd, POLLIN, 0});
+  fds.push_back({launcher_.fd(), POLLIN, 0});
   if (poll(fds.data(), fds.size(), timeout_ms) < 0) return;
   for (size_t i = 0; i < peers_.size(); ++i) {
     if (fds[i].revents != 0) HearPeer(*peers_[i]);
@@ -153,8 +163,9 @@ void Watcher::CheckSilence(int64_t now_us) {
     // A process that the kernel shows running may only be short of CPU: it gets more time.
     const int64_t limit = state == "alive" ? 3 * timeout / 2 : timeout;
     if (silence > limit) {
-      Raise(peer->rank(),
-            text + ". Look at what that process does (for example with py-spy dump), then restart the job.");
+      Raise(About(
+          CauseKind::kSilent, peer->rank(),
+          text + ". Look at what that process does (for example with py-spy dump), then restart the job."));
     } else if (silence > timeout / 2 && !peer->warned) {
       peer->warned = true;
       Log(LogLevel::kWarning, text);
@@ -167,10 +178,11 @@ void Watcher::CheckDeparted() {
     if (!peer->departed || abort_->is_set()) continue;
     const std::string stuck = options_.stuck_without(peer->departure);
     if (stuck.empty()) continue;
-    Raise(peer->rank(),
-          peer->Describe() + " has left the job (its program ended, failed or called shutdown()), but " +
-              stuck +
-              " Every rank must take part in every operation; look for a rank that leaves its loop early.");
+    Raise(About(
+        CauseKind::kLeft, peer->rank(),
+        peer->Describe() + " has left the job (its program ended, failed or called shutdown()), but " +
+            stuck +
+            " Every rank must take part in every operation; look for a rank that leaves its loop early."));
   }
 }
 
@@ -184,10 +196,9 @@ void Watcher::HearSuspicions(int64_t patience_us) {
   if (suspicions.empty()) return;
   for (auto& peer : peers_) HearPeer(*peer);
   for (Suspicion& suspicion : suspicions) {
-    // Who has said goodbye may close its links; CheckDeparted knows whether it is missed.
-    if (abort_->is_set() || Departed(suspicion.peer)) continue;
+    if (abort_->is_set()) continue;
     if (NowMicros() - suspicion.since_us >= patience_us) {
-      Raise(suspicion.peer, suspicion.reason);
+      Judge(std::move(suspicion.cause));
       continue;
     }
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -195,9 +206,39 @@ void Watcher::HearSuspicions(int64_t patience_us) {
   }
 }
 
-bool Watcher::Departed(int rank) const {
-  return std::any_of(peers_.begin(), peers_.end(),
-                     [rank](const auto& p) { return p->rank() == rank && p->departed; });
+const WatchedPeer* Watcher::Find(int rank) const {
+  const auto found =
+      std::find_if(peers_.begin(), peers_.end(), [rank](const auto& p) { return p->rank() == rank; });
+  return found == peers_.end() ? nullptr : found->get();
+}
+
+// The links have told nothing better than this suspicion.
+void Watcher::Judge(Cause cause) {
+  const WatchedPeer* peer = cause.kind == CauseKind::kLink ? Find(cause.culprit) : nullptr;
+  if (peer == nullptr) return Raise(cause);
+  // Who has said goodbye may close its links; CheckDeparted knows whether it is missed.
+  if (peer->departed) return;
+  const bool dead = peer->open() ? peer->ProcessState() == "dead" : !peer->Lives();
+  if (dead) return Raise(About(CauseKind::kDied, peer->rank(), Died(*peer)));
+  // The same text at both ends.
+  const std::string own = "rank " + std::to_string(options_.rank) + " (pid " + std::to_string(getpid()) + ")";
+  const bool own_first = options_.rank < peer->rank();
+  cause.other = std::max(options_.rank, peer->rank());
+  cause.culprit = std::min(options_.rank, peer->rank());
+  cause.reason = "the " + std::string(Name(cause.link)) + " link between " +
+                 (own_first ? own : peer->Describe()) + " and " + (own_first ? peer->Describe() : own) +
+                 " broke although both are alive (" + cause.reason +
+                 "). Look for what lies between them: a firewall, a proxy, or a program that closes sockets.";
+  Raise(cause);
+}
+
+void Watcher::HearEnd(WatchedPeer& peer) {
+  peer.Close();
+  if (peer.departed) return;
+  if (!peer.Lives()) return Raise(About(CauseKind::kDied, peer.rank(), Died(peer)));
+  Cause cause = About(CauseKind::kLink, peer.rank(), "the connection was closed");
+  cause.link = LinkRole::kWatch;
+  Suspect(std::move(cause));
 }
 
 void Watcher::HearPeer(WatchedPeer& peer) {
@@ -208,13 +249,11 @@ void Watcher::HearPeer(WatchedPeer& peer) {
         return;
       case WatchedPeer::Heard::kCorrupt:
         peer.Close();
-        Raise(peer.rank(), "the watch link to " + peer.Describe() + " carries corrupt or forged frames.");
+        Raise(About(CauseKind::kCorrupt, peer.rank(),
+                    "the watch link to " + peer.Describe() + " carries corrupt or forged frames."));
         return;
       case WatchedPeer::Heard::kEnd:
-        peer.Close();
-        if (!peer.departed)
-          Raise(peer.rank(), peer.Describe() + " died: its connection ended without a goodbye.");
-        return;
+        return HearEnd(peer);
       case WatchedPeer::Heard::kNews:
         break;
     }
@@ -228,30 +267,26 @@ void Watcher::HearPeer(WatchedPeer& peer) {
       peer.departed = true;
       peer.departure = {peer.rank(), peer.heard_us, news.abandons};
     }
-    if (news.kind == WatchKind::kAbort) Raise(news.culprit, news.reason);
+    if (news.kind == WatchKind::kAbort) Raise(news.cause);
   }
 }
 
 void Watcher::LauncherGone() {
-  char bytes[256];
-  const ssize_t got = recv(options_.launcher_fd, bytes, sizeof bytes, MSG_DONTWAIT);
-  if (got > 0 || (got < 0 && (errno == EAGAIN || errno == EINTR))) return;
-  close(options_.launcher_fd);
-  options_.launcher_fd = -1;
+  if (!launcher_.Ended()) return;
   launcher_gone_us_ = NowMicros();
   Log(LogLevel::kError, "the launcher is gone: this rank ends");
   kill(getpid(), SIGTERM);
 }
 
-void Watcher::Raise(int culprit, const std::string& reason) {
+void Watcher::Raise(const Cause& cause) {
   if (abort_->is_set()) return;
   // First tell, then set: whoever sees the cause here closes links, and peers must not blame this rank for
   // that.
   WatchNews news = News(WatchKind::kAbort, options_.generation);
-  news.culprit = culprit;
-  news.reason = reason;
+  news.cause = cause;
   for (auto& peer : peers_) peer->Send(news);
-  if (abort_->Set(culprit, reason)) options_.on_abort();
+  launcher_.Report(cause);
+  if (abort_->Set(cause)) options_.on_abort();
 }
 
 }  // namespace hvd

@@ -11,6 +11,7 @@
 #include "base/link.h"
 #include "base/waker.h"
 #include "runtime/abort_cell.h"
+#include "runtime/launcher_link.h"
 #include "runtime/watched_peer.h"
 
 namespace hvd {
@@ -19,7 +20,7 @@ struct WatcherOptions {
   uint64_t generation = 0;
   int rank = 0;
   std::vector<Link> links;  // one to every peer; owned from the constructor on
-  int launcher_fd = -1;     // owned; end of file = the launcher is gone
+  Link launcher;            // owned; fd -1 = none
   double heartbeat_seconds = 1.0;
   double timeout_seconds = 6.0;
   // Why this rank can no longer make progress without the departed peer; empty: it can.
@@ -40,9 +41,9 @@ class Watcher {
 
   void Start();
 
-  // From the engine: a data or control link to `peer` is lost. The watcher hears out its own links for a
+  // From the engine: a link is lost, or this rank cannot go on. The watcher hears out its own links for a
   // moment (what names the true cause may be under way) and then fixes the cause.
-  void Suspect(int peer, std::string reason);
+  void Suspect(Cause cause);
   // For how long every rank of the job has been Blocked, as far as is known here; those that have left count
   // as blocked. 0 = somebody is not.
   int64_t EverybodyBlockedMicros() const { return everybody_blocked_us_.load(); }
@@ -50,16 +51,12 @@ class Watcher {
   // Asks the others to show their stacks.
   void AskForStacks();
 
-  // From the engine: this rank cannot go on.
-  void Abort(int culprit, std::string reason) { Suspect(culprit, std::move(reason)); }
-
   // Says goodbye, joins the thread, closes everything. `abandons`: operations are in flight.
   void Stop(bool abandons = false);
 
  private:
   struct Suspicion {
-    int peer;
-    std::string reason;
+    Cause cause;
     int64_t since_us;
   };
 
@@ -71,12 +68,15 @@ class Watcher {
   int LongestRoundMs();
   void HearSuspicions(int64_t patience_us);
   void HearPeer(WatchedPeer& peer);
-  bool Departed(int rank) const;
+  void HearEnd(WatchedPeer& peer);
+  const WatchedPeer* Find(int rank) const;
+  void Judge(Cause cause);
   void LauncherGone();
-  void Raise(int culprit, const std::string& reason);
+  void Raise(const Cause& cause);
 
   WatcherOptions options_;
   AbortCell* abort_;
+  LauncherLink launcher_;  // the watcher thread's, once started
   Waker waker_;
   std::vector<std::unique_ptr<WatchedPeer>> peers_;  // the watcher thread's, once started
   std::mutex mutex_;                                 // guards suspicions_

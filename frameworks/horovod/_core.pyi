@@ -51,12 +51,14 @@ def init(
     wiring: str,
     links: Sequence[tuple[int, int, int, bytes, bytes]],
     launcher_fd: int = -1,
+    launcher_key: bytes = ...,
 ) -> None:
     """Starts the engine. ``wiring`` is "shm" (links: one watch link to every peer, AF_UNIX) or "tcp"
     (watch, control and data link to every peer). A link is (fd, peer, role, send_key, recv_key), keys
     of 32 bytes; the core owns the descriptors from the call on, also when it fails. ``launcher_fd``: a
     connected socket whose end of file means that the launcher is gone; -1 = none. Settings (HOROVOD_*)
-    are read from the environment once, here.
+    are read from the environment once, here. ``launcher_key`` (32 bytes) seals what this rank tells the
+    launcher over it: why the engine gave up.
     """
 
 def shutdown() -> None:

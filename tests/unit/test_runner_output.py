@@ -7,7 +7,9 @@ import time
 from hypothesis import given
 from hypothesis import strategies as st
 
+from horovod.bootstrap.verdicts import Kind, Verdict
 from horovod.runner import output, sink
+from horovod.runner.arbitration import Cause
 from horovod.runner.ending import Exit
 from horovod.runner.output import LinePrefixer, Tail
 from horovod.runner.report import Failure, failure_report
@@ -68,13 +70,24 @@ def test_report_is_short_and_names_the_rank() -> None:
     stdout, stderr = Tail(), Tail()
     stdout.feed(b"unrelated\n")
     stderr.feed(b"".join(b"error %d\n" % n for n in range(50)))
-    lines = failure_report(Failure(Exit(2, -11), 4711, [0, 5], [1]), stdout, stderr).decode().splitlines()
+    cause = Cause(2, Exit(2, -11), None, 139)
+    lines = failure_report(Failure(cause, {2: 4711}, [0, 5], [1]), stdout, stderr).decode().splitlines()
     assert len(lines) == 12
     assert "rank 2 " in lines[0] and "4711" in lines[0] and "SIGSEGV" in lines[0] and "139" in lines[0]
     assert "rank 1 stopped (state T)" in lines[0]
     assert "ranks 0, 5" in lines[1] and lines[-1] == "  error 49"
-    text = failure_report(Failure(Exit(0, 3), 1, [], []), stdout, Tail()).decode()
+    text = failure_report(Failure(Cause(0, Exit(0, 3), None, 3), {0: 1}, [], []), stdout, Tail()).decode()
     assert "unrelated" in text and "status 3" in text
+
+
+def test_report_tells_what_the_ranks_hold_for_the_cause_and_no_control_characters() -> None:
+    stderr = Tail()
+    stderr.feed(b"".join(b"error %d\n" % n for n in range(50)))
+    reason = "rank 1 \x1b[31m died\n" * 20 + "long " * 1000
+    verdict = Verdict(0, Kind.STALL, None, reason)
+    lines = failure_report(Failure(Cause(None, None, verdict, 1), {}, [0], []), Tail(), stderr).decode()
+    assert len(lines.splitlines()) == 12 and "\x1b" not in lines and "error 49" in lines
+    assert lines.startswith("horovodrun: the ranks wait for each other; the job's status is 1\n")
 
 
 def test_sink_ends_a_last_line_only_when_more_follows() -> None:

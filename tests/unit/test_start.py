@@ -75,6 +75,7 @@ def test_single_process_opens_nothing(core: Core) -> None:
             "wiring": "shm",
             "links": [],
             "launcher_fd": -1,
+            "launcher_key": bytes(32),
         }
     ]
     stop()
@@ -115,7 +116,7 @@ def test_ranks_start_stop_and_start_again(core: Core, transport: str, wiring: st
         call = core.calls[-1]
         assert (call["generation"], call["wiring"], len(call["links"])) == (generation, wiring, len(roles))
         assert [link[1:3] for link in call["links"]] == [(1, role) for role in roles]
-        assert call["launcher_fd"] >= 0
+        assert call["launcher_fd"] >= 0 and len(set(call["launcher_key"])) > 1
         stop()
     assert os.waitpid(pid, 0)[1] == 0
     server.close()

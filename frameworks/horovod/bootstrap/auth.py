@@ -25,7 +25,6 @@ from typing import Protocol
 from .errors import AuthenticationError, StartTimeoutError
 
 HANDSHAKE_SECONDS = 5.0
-SECRET_BYTES = 32
 LAUNCHER_RANK = -1
 
 _MAGIC = b"HVDLINK\0"

@@ -10,6 +10,7 @@ from .identity import Identity, from_environment
 
 SECRET_VARIABLE = "HOROVOD_SECRET_KEY"
 STORE_VARIABLE = "HOROVOD_STORE_ADDR"
+SECRET_BYTES = 32  # and of every key made from it
 _TRANSPORTS = {"auto": "shm", "shm": "shm", "tcp": "tcp"}
 _DEFAULT_START_TIMEOUT = 30.0
 
@@ -50,7 +51,7 @@ def start(environ: MutableMapping[str, str] | None = None) -> None:
     _process.pid = os.getpid()
     if identity.size == 1:
         environment.pop(SECRET_VARIABLE, None)
-        _init_core(identity, "shm", [], -1)
+        _init_core(identity, "shm", [])
     else:
         _start_among_others(identity, wiring, environment)
     _process.started = True
@@ -87,18 +88,22 @@ def _start_among_others(identity: Identity, wiring: str, environment: MutableMap
         )
     timeout = _start_timeout(environment)
     generation = _process.generation
-    launcher, _ = dial(address, secret, Role.LAUNCHER, identity.rank, generation, timeout)
+    launcher, keys = dial(address, secret, Role.LAUNCHER, identity.rank, generation, timeout)
     try:
         with StoreClient(address, secret, identity.rank, generation, timeout) as store:
             links = connect_mesh(identity, generation, store, secret, wiring, timeout)
     except BaseException:
         launcher.close()
         raise
-    _init_core(identity, wiring, links, launcher.detach())
+    _init_core(identity, wiring, links, launcher.detach(), keys.send)
 
 
 def _init_core(
-    identity: Identity, wiring: str, links: list[tuple[int, int, int, bytes, bytes]], launcher_fd: int
+    identity: Identity,
+    wiring: str,
+    links: list[tuple[int, int, int, bytes, bytes]],
+    launcher_fd: int = -1,
+    launcher_key: bytes = bytes(SECRET_BYTES),
 ) -> None:
     try:
         from horovod import _core
@@ -117,6 +122,7 @@ def _init_core(
         wiring=wiring,
         links=links,
         launcher_fd=launcher_fd,
+        launcher_key=launcher_key,
     )
 
 
@@ -162,8 +168,8 @@ def _take_secret(environment: MutableMapping[str, str]) -> bytes:
             secret = bytes.fromhex(text)
         except ValueError:
             secret = b""
-        if len(secret) != 32:
-            raise ValueError(f"{SECRET_VARIABLE} is not 32 bytes in hexadecimal")
+        if len(secret) != SECRET_BYTES:
+            raise ValueError(f"{SECRET_VARIABLE} is not {SECRET_BYTES} bytes in hexadecimal")
         _process.secret = secret
     if _process.secret is None:
         raise ValueError(

@@ -7,6 +7,7 @@ import selectors
 import socket
 import threading
 import time
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from . import endpoints
@@ -15,6 +16,7 @@ from .errors import AuthenticationError, BootstrapError
 from .frames import MAX_PAYLOAD, Opener, Sealer
 from .gatekeeper import Gatekeeper
 from .store_messages import MAX_KEY, Tag, decode, encode
+from .verdicts import Verdict, from_fields
 
 MEMORY_QUOTA = 64 << 20
 _UNSENT_LIMIT = 16 << 20
@@ -25,11 +27,12 @@ _WAIT_LIMIT_MS = 24 * 3600 * 1000
 
 @dataclass
 class _Client:
-    """One admitted connection. A link to watch the launcher by carries no frames, so it has no keys."""
+    """One admitted connection: to the store, or the link by which a rank watches the launcher."""
 
     connection: socket.socket
-    sealer: Sealer | None = None
-    opener: Opener | None = None
+    terms: Terms
+    sealer: Sealer
+    opener: Opener
     unsent: bytearray = field(default_factory=bytearray)
     waiting: "_Wait | None" = None
 
@@ -52,6 +55,9 @@ class StoreServer:
         self._table: dict[bytes, bytes] = {}
         self._memory = 0
         self._clients: dict[socket.socket, _Client] = {}
+        self._changed = threading.Condition()
+        self._verdicts: dict[int, Verdict] = {}  # by observer; guarded by _changed, like the next
+        self._links: dict[int, int] = {}  # links to the launcher that each rank has open
         self._waits: dict[bytes, list[_Wait]] = {}
         self._deadlines: list[tuple[float, int, _Wait]] = []
         self._order = itertools.count()
@@ -71,6 +77,16 @@ class StoreServer:
     def dropped(self) -> int:
         """Connections turned away so far."""
         return self._gate.dropped
+
+    def verdicts(self, ended: Collection[int], seconds: float) -> list[Verdict]:
+        """What the ranks hold for the cause of the job's end, in the order in which they said so.
+
+        Waits at most ``seconds`` until everything that the ranks in ``ended`` have sent before their end is
+        read.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: not any(self._links.get(rank) for rank in ended), seconds)
+            return list(self._verdicts.values())
 
     def close(self) -> None:
         """Ends the thread and closes every connection; ranks see it as the launcher's end."""
@@ -106,10 +122,10 @@ class StoreServer:
             self._expire_waits()
 
     def _admit(self, connection: socket.socket, terms: Terms, keys: Keys) -> None:
-        client = _Client(connection)
-        if terms.role == Role.STORE:
-            client.sealer, client.opener = Sealer(keys.send), Opener(keys.receive)
+        client = _Client(connection, terms, Sealer(keys.send), Opener(keys.receive))
         self._clients[connection] = client
+        if terms.role == Role.LAUNCHER:
+            self._count_link(terms.connector, 1)
         self._selector.register(connection, selectors.EVENT_READ, lambda: self._on_ready(client))
 
     def _on_ready(self, client: _Client) -> None:
@@ -127,15 +143,17 @@ class StoreServer:
         data = client.connection.recv(_RECEIVE_BYTES)
         if not data:
             raise ConnectionResetError
-        if client.opener is None:
-            return
         for payload in client.opener.feed(data):
             if client.waiting is not None:
                 raise BootstrapError("a request before the answer to the last one")
             self._handle(client, *decode(payload))
 
     def _handle(self, client: _Client, tag: Tag, fields: list[bytes]) -> None:
-        if tag == Tag.SET and len(fields) == 2:
+        if (tag == Tag.VERDICT) != (client.terms.role == Role.LAUNCHER):
+            raise BootstrapError("a message on a connection of another role")
+        if tag == Tag.VERDICT:
+            self._take_verdict(client.terms.connector, fields)
+        elif tag == Tag.SET and len(fields) == 2:
             self._respond(client, *self._put(fields[0], fields[1]))
         elif tag == Tag.ADD and len(fields) == 2:
             total = _integer(self._table.get(fields[0], b"0")) + _integer(fields[1])
@@ -145,6 +163,18 @@ class StoreServer:
             self._wait(client, _integer(fields[0]), fields[1:])
         else:
             raise BootstrapError("not a request")
+
+    def _count_link(self, rank: int, change: int) -> None:
+        with self._changed:
+            if change > 0:  # a new start: what ended the one before is over
+                self._verdicts.pop(rank, None)
+            self._links[rank] = self._links.get(rank, 0) + change
+            self._changed.notify_all()
+
+    def _take_verdict(self, observer: int, fields: list[bytes]) -> None:
+        verdict = from_fields(observer, fields, self._size)
+        with self._changed:
+            self._verdicts.setdefault(observer, verdict)
 
     def _put(self, key: bytes, value: bytes) -> tuple[Tag, list[bytes]]:
         if not 0 < len(key) <= MAX_KEY:
@@ -197,7 +227,6 @@ class StoreServer:
                 self._answer(wait)
 
     def _respond(self, client: _Client, tag: Tag, fields: list[bytes]) -> None:
-        assert client.sealer is not None
         payload = encode(tag, fields)
         if len(payload) > MAX_PAYLOAD:
             payload = encode(Tag.REFUSED, [b"the values are too large for one answer"])
@@ -224,6 +253,8 @@ class StoreServer:
             self._end_wait(client.waiting)
         self._selector.unregister(client.connection)
         client.connection.close()
+        if client.terms.role == Role.LAUNCHER:
+            self._count_link(client.terms.connector, -1)
 
 
 def _integer(text: bytes) -> int:

@@ -1,7 +1,7 @@
 """The payloads of the store's frames: a tag, then fields, each with its length in front.
 
 Requests: SET key value; WAIT milliseconds key...; ADD key delta. Responses: OK field...; ABSENT key...;
-REFUSED reason.
+REFUSED reason. Over the link to the launcher, without a response: VERDICT kind culprit other link reason.
 """
 
 import enum
@@ -23,6 +23,7 @@ class Tag(enum.IntEnum):
     SET = 1
     WAIT = 2
     ADD = 3
+    VERDICT = 4
     OK = 16
     ABSENT = 17
     REFUSED = 18

@@ -35,6 +35,7 @@ class Ending:
     def __init__(self) -> None:
         self.first_failure: Exit | None = None
         self.later_failures: list[Exit] = []
+        self.own_exits: list[Exit] = []  # those that the launcher did not bring about, in their order
         self.ended_by: int | None = None
         self._plan: list[tuple[float, int]] = []
         self._has_signalled = False
@@ -48,6 +49,8 @@ class Ending:
 
     def on_exits(self, exits: Sequence[Exit], now: float) -> None:
         """Takes exits seen at one moment: among them, death by signal counts as the earlier."""
+        if not self._has_signalled:
+            self.own_exits += exits
         failures = sorted((exit for exit in exits if exit.code != 0), key=lambda exit: exit.code > 0)
         if not failures or self.ended_by is not None:
             return

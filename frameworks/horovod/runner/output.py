@@ -71,4 +71,9 @@ class Tail:
         """Its last lines that are not blank, shortened to ``width`` characters."""
         text = self._bytes.decode(errors="replace").replace("\r", "\n")
         lines = [line.rstrip() for line in text.split("\n") if line.strip()]
-        return ["".join(c if c.isprintable() else " " for c in line)[:width] for line in lines[-count:]]
+        return [printable(line)[:width] for line in lines[-count:]] if count > 0 else []
+
+
+def printable(text: str) -> str:
+    """The text without whatever could move the cursor or change the colours of a terminal."""
+    return "".join(c if c.isprintable() else " " for c in text)

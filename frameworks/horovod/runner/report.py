@@ -1,38 +1,41 @@
-"""The report on a failed job: at most 12 lines that name the rank which failed first."""
+"""The report on a failed job: at most 12 lines, of which the first names the cause."""
 
 import signal
-from collections.abc import Sequence
-from dataclasses import dataclass
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
+from horovod.bootstrap.verdicts import Kind, Verdict
+
+from .arbitration import Cause
 from .ending import Exit
-from .output import Tail
+from .output import Tail, printable
 
 _LINES = 12
 _WIDTH = 200
+_REASON_WIDTH = 160
+_REASON_LINES = 6
 _RANKS_NAMED = 16
 
 
 @dataclass(frozen=True)
 class Failure:
-    """What is known about a failed job: who failed first, who after it, and who was stopped then."""
+    """What is known about a failed job: its cause, the processes of its ranks, who failed later, who was
+    stopped when the first rank failed, and what the launcher found out about the cause.
+    """
 
-    first: Exit
-    pid: int
+    cause: Cause
+    pids: Mapping[int, int]
     later: Sequence[int]
     stopped: Sequence[int]
+    notes: Sequence[str] = field(default=())
 
 
 def failure_report(failure: Failure, stdout: Tail, stderr: Tail) -> bytes:
-    """The text for the launcher's stderr, with the last output of the first failed rank."""
-    first = failure.first
-    ended = (
-        f"rank {first.rank} (localhost, pid {failure.pid}) {_how(first)}; the job's status is {first.status}"
-    )
-    # A stopped rank does not end: who gave up waiting for it did, and may not be to blame.
-    stopped = (
-        f"{_names(failure.stopped)} stopped (state T) and not responding when " if failure.stopped else ""
-    )
-    lines = [stopped + ended]
+    """The text for the launcher's stderr, with the last output of the rank that is to blame."""
+    lines = [f"{_headline(failure)}; the job's status is {failure.cause.status}", *failure.notes]
+    if failure.cause.verdict is not None:
+        lines += _reason(failure.cause.verdict)
     if failure.later:
         lines.append(f"after it failed: {_names(failure.later)}")
     room = _LINES - len(lines) - 1
@@ -43,6 +46,56 @@ def failure_report(failure: Failure, stdout: Tail, stderr: Tail) -> bytes:
         lines.append(f"the last lines of its {stream}:")
     text = [f"horovodrun: {line}" for line in lines] + [f"  {line}" for line in output]
     return ("\n".join(text) + "\n").encode(errors="replace")
+
+
+def _headline(failure: Failure) -> str:
+    cause = failure.cause
+    if cause.verdict is not None and cause.verdict.kind == Kind.LINK:
+        return _broken_link(failure, cause.verdict)
+    if cause.rank is None:
+        return "the ranks wait for each other" if _is(cause, Kind.STALL) else "the job cannot go on"
+    who = _process(failure, cause.rank)
+    if cause.exit is not None and cause.exit.code != 0:
+        # A stopped rank that knows nothing of horovod: who gave up waiting for it may not be to blame.
+        others = [rank for rank in failure.stopped if rank != cause.rank]
+        stopped = f"{_names(others)} stopped (state T) and not responding when " if others else ""
+        return f"{stopped}{who} {_how(cause.exit)}"
+    return f"{who} {_misdeed(failure, cause)}"
+
+
+def _misdeed(failure: Failure, cause: Cause) -> str:
+    """What a rank did that has not failed itself."""
+    if cause.exit is not None:
+        unsaid = " and without hvd.shutdown()" if _is(cause, Kind.DIED) else ""
+        return f"ended too early, with exit status 0{unsaid}, while other ranks needed it"
+    if _is(cause, Kind.SILENT):
+        return f"stopped responding{' (state T: stopped)' if cause.rank in failure.stopped else ''}"
+    if _is(cause, Kind.LEFT):
+        return "left the job too early, by hvd.shutdown()"
+    if _is(cause, Kind.STALL):
+        return "did not submit what other ranks wait for"
+    if _is(cause, Kind.CORRUPT):
+        return "sent corrupt data"
+    return "closed its connections although it was alive" if _is(cause, Kind.DIED) else "cannot go on"
+
+
+def _broken_link(failure: Failure, verdict: Verdict) -> str:
+    ends = [_process(failure, rank) for rank in (verdict.culprit, verdict.other) if rank is not None]
+    return f"the {verdict.link.name.lower()} link between {' and '.join(ends)} broke while both were alive"
+
+
+def _is(cause: Cause, kind: Kind) -> bool:
+    return cause.verdict is not None and cause.verdict.kind == kind
+
+
+def _reason(verdict: Verdict) -> list[str]:
+    lines = [printable(line) for line in verdict.reason.splitlines() if line.strip()]
+    wrapped = [part for line in lines for part in textwrap.wrap(line, _REASON_WIDTH, subsequent_indent="  ")]
+    return wrapped[:_REASON_LINES]
+
+
+def _process(failure: Failure, rank: int) -> str:
+    return f"rank {rank} (localhost, pid {failure.pids[rank]})"
 
 
 def _names(ranks: Sequence[int]) -> str:

@@ -4,10 +4,13 @@ import os
 import selectors
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
+from horovod.bootstrap.verdicts import Verdict
+
 from . import guard
+from .arbitration import arbitrate
 from .ending import ENDING_SIGNALS, Ending, Exit
 from .guardian import Guardian
 from .rank_output import RankStream
@@ -20,6 +23,7 @@ _STRAY_TERM_SECONDS = 0.5
 _STRAY_KILL_SECONDS = 1.0
 _STRAY_POLL_SECONDS = 0.01
 _LAST_OUTPUT_SECONDS = 1.0
+_VERDICT_SECONDS = 1.0
 _FORWARDED = (signal.SIGUSR1, signal.SIGUSR2)
 
 
@@ -34,16 +38,26 @@ class Rank:
     is_alive: bool = True
 
 
+# Those that the ranks have sent by now; waits some seconds for the last words of ranks that have ended.
+Verdicts = Callable[[Collection[int], float], list[Verdict]]
+
+
 class Supervisor:
     """Runs until every rank has ended and nothing that they started is left."""
 
     def __init__(
-        self, ranks: Sequence[Rank], signals: SignalQueue, sinks: Sequence[Sink], guardian: Guardian
+        self,
+        ranks: Sequence[Rank],
+        signals: SignalQueue,
+        sinks: Sequence[Sink],
+        guardian: Guardian,
+        verdicts: Verdicts,
     ) -> None:
         self._ranks = {rank.pid: rank for rank in ranks}
         self._signals = signals
         self._sinks = sinks
         self._guardian = guardian
+        self._verdicts = verdicts
         self._ending = Ending()
         self._stopped: list[int] = []
         self._is_draining = False
@@ -63,8 +77,7 @@ class Supervisor:
                 self._broadcast(number)
             self._step(self._ending.next_time())
         self._end_strays()
-        self._drain()
-        return self._ending.status
+        return self._drain()
 
     def _step(self, until: float) -> None:
         """Waits for events, at most until ``until``, and handles them."""
@@ -174,7 +187,7 @@ class Supervisor:
                 has_asked = True
             self._step(time.monotonic() + _STRAY_POLL_SECONDS)
 
-    def _drain(self) -> None:
+    def _drain(self) -> int:
         """Shows the output to its end, however slow the reader is, unless a signal says not to wait."""
         self._is_draining = True
         ended_early = self._ending.ended_by is not None
@@ -183,20 +196,29 @@ class Supervisor:
             self._step(deadline)
         for stream in self._streams:
             stream.close()
-        self._report()
+        status = self._report()
         while not all(sink.is_idle for sink in self._sinks) and self._waits_until(deadline):
             self._step(deadline)
+        return status
 
     def _waits_until(self, deadline: float) -> bool:
         return not self._abandons_output and time.monotonic() < deadline
 
-    def _report(self) -> None:
+    def _report(self) -> int:
+        """Says why the job failed, if it did, and returns its status."""
         failed = self._ending.first_failure
-        if failed is not None:
-            rank = next(rank for rank in self._ranks.values() if rank.number == failed.rank)
-            later = [exit.rank for exit in self._ending.later_failures]
-            failure = Failure(failed, rank.pid, later, self._stopped)
-            self._sinks[1].put(failure_report(failure, rank.stdout.tail, rank.stderr.tail))
+        if failed is None:
+            return self._ending.status
+        verdicts = self._verdicts([rank.number for rank in self._ranks.values()], _VERDICT_SECONDS)
+        cause = arbitrate(failed, self._ending.own_exits, verdicts)
+        by_number = {rank.number: rank for rank in self._ranks.values()}
+        failures = [failed, *self._ending.later_failures]
+        later = [exit.rank for exit in failures if exit.rank != cause.rank]
+        pids = {number: rank.pid for number, rank in by_number.items()}
+        shown = by_number[failed.rank if cause.rank is None else cause.rank]
+        failure = Failure(cause, pids, later, self._stopped)
+        self._sinks[1].put(failure_report(failure, shown.stdout.tail, shown.stderr.tail))
+        return cause.status
 
 
 def _signal_group(group: int, number: int) -> None:

@@ -14,8 +14,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import BinaryIO
 
-from horovod.bootstrap.auth import SECRET_BYTES
-from horovod.bootstrap.start import SECRET_VARIABLE, STORE_VARIABLE
+from horovod.bootstrap.start import SECRET_BYTES, SECRET_VARIABLE, STORE_VARIABLE
 from horovod.bootstrap.store import StoreServer
 
 from .. import guard, options
@@ -97,7 +96,7 @@ def _supervise(
         ranks.append(rank)
         if arguments.verbose:
             sinks[1].put(f"horovodrun: rank {number} of {size}: pid {rank.pid}\n".encode())
-    return Supervisor(ranks, signals, sinks, guardian).run()
+    return Supervisor(ranks, signals, sinks, guardian, store.verdicts).run()
 
 
 def _kill_children(guardian: int) -> None:

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/link.h"
+
+namespace hvd {
+
+// What kind of event ended a generation. The numbers travel to peers and to the launcher.
+enum class CauseKind : uint8_t {
+  kDied = 1,  // the culprit's process has ended without leaving the job
+  kSilent,    // the culprit answers no heartbeat
+  kLeft,      // the culprit has left the job in order, and others need it
+  kLink,      // the connection between culprit and other broke, and both are alive
+  kCorrupt,   // the culprit has sent what it cannot have meant to send
+  kStall,     // an operation waits for the culprit, or for no single rank
+  kFault,     // some rank cannot go on; the reason says which and why
+};
+constexpr uint8_t kCauseKinds = 7;
+
+// Why a generation ended.
+struct Cause {
+  CauseKind kind = CauseKind::kFault;
+  int culprit = -1;                  // global rank; -1 = no single one
+  int other = -1;                    // kLink: the other end
+  LinkRole link = LinkRole::kWatch;  // kLink
+  std::string reason;
+};
+
+}  // namespace hvd

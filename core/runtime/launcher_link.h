@@ -1,0 +1,33 @@
+#pragma once
+
+#include "base/link.h"
+#include "base/sha256.h"
+#include "runtime/cause.h"
+
+namespace hvd {
+
+// The connection to the launcher: its end means that the launcher is gone, and over it this rank says why its
+// generation ended, so that the launcher's report names the cause and not whichever rank ended first.
+class LauncherLink {
+ public:
+  explicit LauncherLink(const Link& link);  // owns the descriptor; -1 = no launcher
+  ~LauncherLink() { Close(); }
+  LauncherLink(const LauncherLink&) = delete;
+  LauncherLink& operator=(const LauncherLink&) = delete;
+
+  int fd() const { return fd_; }
+  void Close();
+
+  // Reads what has come. True: the launcher is gone; the link is closed then.
+  bool Ended();
+
+  // Never waits: a launcher that does not read learns less.
+  void Report(const Cause& cause);
+
+ private:
+  int fd_;
+  HmacSha256 hmac_;
+  uint64_t frames_ = 0;
+};
+
+}  // namespace hvd

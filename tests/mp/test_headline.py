@@ -1,0 +1,72 @@
+"""The first line of the launcher's report names the cause, whichever rank ended first."""
+
+import re
+import signal
+
+import pytest
+from launch import Job, Result
+from load import within
+
+TRANSPORTS = ["shm", "tcp"]
+WHO = r"rank 1 \(localhost, pid \d+\)"
+
+
+def misbehave(misdeed: str, transport: str = "shm", **env: str) -> Result:
+    job = Job(3, "misbehave.py", misdeed, env={"HOROVOD_TRANSPORT": transport, **env})
+    result = job.finish(within(40))
+    assert job.survivors() == []
+    return result
+
+
+def report(result: Result) -> list[str]:
+    """The launcher's own lines: the report, from its first line on."""
+    lines = [line for line in result.output.splitlines() if not line.startswith("[")]
+    first = next(index for index, line in enumerate(lines) if "the job's status is" in line)
+    assert len(lines) - first <= 12, result.output
+    return [line.removeprefix("horovodrun: ") for line in lines[first:]]
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+@pytest.mark.parametrize(
+    ("misdeed", "status", "headline"),
+    [
+        ("leave-at-once", 1, "ended too early, with exit status 0 and without hvd.shutdown()"),
+        ("leave", 1, "ended too early, with exit status 0, while other ranks needed it"),
+        ("leave-with-7", 7, "failed first, with exit status 7"),
+        ("kill", 128 + signal.SIGKILL, "failed first: killed by SIGKILL"),
+        ("raise", 1, "failed first, with exit status 1"),
+        ("shutdown", 1, "left the job too early, by hvd.shutdown()"),
+    ],
+)
+def test_the_culprit_is_named_with_the_true_status(
+    transport: str, misdeed: str, status: int, headline: str
+) -> None:
+    result = misbehave(misdeed, transport)
+    lines = report(result)
+    assert re.match(f"{WHO} {re.escape(headline)}", lines[0]), result.output
+    assert lines[0].endswith(f"the job's status is {status}")
+    assert result.returncode == status
+    assert "after it failed: ranks 0, 2" in lines
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_a_frozen_rank_is_named_and_not_the_one_that_gave_up_first(transport: str) -> None:
+    result = misbehave("freeze", transport, HOROVOD_HEARTBEAT_SECONDS="0.5", HOROVOD_PEER_TIMEOUT_SECONDS="2")
+    lines = report(result)
+    assert re.match(rf"{WHO} stopped responding \(state T: stopped\); the job's status is 1$", lines[0]), (
+        lines
+    )
+    assert "has not responded for" in lines[1] and "rank 1" in lines[1]
+    assert result.returncode == 1
+
+
+@pytest.mark.parametrize(
+    ("transport", "link"), [("shm", "watch"), ("tcp", "watch"), ("tcp", "control"), ("tcp", "data")]
+)
+def test_a_broken_link_names_both_ends_and_kills_nobody(transport: str, link: str) -> None:
+    result = misbehave(f"reset-{link}", transport)
+    lines = report(result)
+    ends = r"rank 0 \(localhost, pid \d+\) and rank 1 \(localhost, pid \d+\)"
+    assert re.match(f"the {link} link between {ends} broke while both were alive; ", lines[0]), result.output
+    assert "died" not in result.output and "failed first" not in result.output
+    assert result.returncode == 1
