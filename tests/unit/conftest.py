@@ -33,3 +33,4 @@ def job(monkeypatch):
 
     yield lambda size: fake_job.play_job(monkeypatch, size)
     ops.reset()
+    ops.reset_in_child()

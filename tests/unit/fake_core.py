@@ -8,6 +8,7 @@ found out.
 
 import ctypes
 import functools
+import itertools
 import sys
 import types
 from dataclasses import dataclass, field
@@ -30,8 +31,13 @@ NAMES = [
 NAMES += ["uint32", "uint64"]
 KINDS = ["ALLREDUCE", "ALLGATHER", "BROADCAST", "BARRIER", "ALLTOALL", "REDUCESCATTER", "JOIN"]
 ALLREDUCE, ALLGATHER, BROADCAST, BARRIER, ALLTOALL, REDUCESCATTER, JOIN = range(7)
-FIRST_HANDLE = 1000
+_handles = itertools.count(1000)  # never given twice, as by the real core
 AVERAGE, SUM, ADASUM, MIN, MAX, PRODUCT = range(6)
+
+
+def next_handle():
+    """The number of one more operation."""
+    return next(_handles)
 
 
 class Output:
@@ -200,9 +206,9 @@ class FakeCore:
             self.refuse(request)
         reserved = name is not None and name.startswith("horovod.")
         (self.reserved if reserved else self.requests).append(request)
-        handle = FIRST_HANDLE + len(self.requests) + len(self.reserved)
+        handle = next_handle()
         self.pending[handle] = request
-        return int(str(handle))  # an object of its own, as the real core's: nobody else holds it
+        return handle
 
     def wait(self, handle, timeout=None):
         request = self.pending.get(handle)
@@ -334,3 +340,4 @@ def play(monkeypatch):
     yield fake
     fake.progress()
     ops.reset()
+    ops.reset_in_child()

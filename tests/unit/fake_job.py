@@ -11,11 +11,11 @@ import torch
 from fake_core import (
     ALLGATHER,
     ALLREDUCE,
-    FIRST_HANDLE,
     JOIN,
     Output,
     Request,
     deliver,
+    next_handle,
     outcome,
     put_under_common,
     view,
@@ -119,7 +119,7 @@ class FakeJob:
         tensors = [(int(a), int(b), int(dtype), tuple(map(int, shape))) for a, b, dtype, shape in tensors]
         request = Request(kind, name, tensors, op, prescale, postscale, root, process_set, splits)
         with self.changed:
-            handle = FIRST_HANDLE + len(self.handles)
+            handle = next_handle()
             self.handles[handle] = (rank, request)
             self.log.append((rank, request))
             if kind == JOIN:

@@ -1,8 +1,8 @@
 """Waiting for handles with a limit and from asyncio, and what becomes of handles that nobody waits for."""
 
+import array
 import asyncio
 import gc
-import sys
 import threading
 import time
 import weakref
@@ -11,12 +11,18 @@ import pytest
 import torch
 
 import horovod.torch as hvd
-from horovod.common import deferred
+from horovod.common import handles
 from horovod.common.awaiting import CompletionWatch
 from horovod.common.exceptions import HorovodInternalError, TensorMismatchError
 from horovod.torch.operations import ops
 
-LIMIT = 1024  # of entries before the first sweep
+LIMIT = 1024  # of dropped handles before the first sweep
+
+
+@pytest.fixture
+def few(monkeypatch):
+    """Few results of dropped handles are kept."""
+    monkeypatch.setattr(handles, "_MOST_DROPPED", 200)
 
 
 @pytest.fixture
@@ -175,19 +181,47 @@ def test_complete_and_unknown_handles_need_no_thread(core):
 
 
 def test_shutdown_is_told_to_who_awaits(slow):
-    kept = []  # what the fake core writes to; the real one writes nowhere after its shutdown
-
     async def program():
         handle = hvd.allreduce_async(torch.ones(1))
         waiting = asyncio.ensure_future(hvd.wait_async(handle))
         await asyncio.sleep(0.01)
-        kept.extend(ops._handle_map.values())
-        ops.reset()
+        end_all(slow)
         slow.finish(handle)
         with pytest.raises(HorovodInternalError, match="shut down"):
             await waiting
 
     asyncio.run(program())
+
+
+def end_all(core):
+    """What a shutdown does to operations in flight."""
+    for request in core.pending.values():
+        request.error, request.complete = HorovodInternalError("Horovod has been shut down."), True
+    ops.reset()
+
+
+def test_handles_of_a_former_job(core):
+    """What was complete has its result, what was in flight its error; nothing is None."""
+    finished = hvd.allreduce_async(torch.ones(2))
+    core.progress()
+    lost = [hvd.allreduce_async_(torch.ones(2)), hvd.grouped_allreduce_async([torch.ones(1)] * 2)]
+    for request in core.requests[1:]:
+        request.error, request.complete = HorovodInternalError("Horovod has been shut down."), True
+    ops.reset()
+    later = hvd.allreduce_async(torch.zeros(2))
+    assert hvd.synchronize(finished).tolist() == [1, 1]
+    for handle in lost:
+        with pytest.raises(HorovodInternalError, match="shut down"):
+            hvd.synchronize(handle)
+    assert hvd.synchronize(later).tolist() == [0, 0]
+
+
+def test_handles_of_a_parent_process(core):
+    handle = hvd.allreduce_async(torch.ones(2))
+    ops.reset_in_child()
+    for _ in range(2):
+        with pytest.raises(HorovodInternalError, match=f"{int(handle)} belongs to the process .* forked"):
+            hvd.synchronize(handle)
 
 
 def test_loop_that_is_closed_early_does_no_harm(slow):
@@ -229,22 +263,63 @@ def test_watch_ends_and_starts_again():
     assert watch._thread is None
 
 
-def test_dropped_handles_are_forgotten(core):
-    tensors = []
-    for _ in range(5000):
-        tensor = torch.ones(3)
-        tensors.append(weakref.ref(tensor))
-        hvd.allreduce_async_(tensor)
+@pytest.mark.parametrize("count", [1500, 5000])
+def test_handles_kept_as_plain_numbers(core, count):
+    numbers = array.array("q")
+    for number in range(count):
+        numbers.append(hvd.allreduce_async(torch.tensor([float(number)])))
         core.progress()
-        del tensor
+    gc.collect()
+    assert [hvd.synchronize(number).item() for number in numbers] == list(range(count))
+    assert ops._handle_map == {}
+
+
+def test_dropped_results_are_released_and_say_so(core, few):
+    tensors, numbers = [], []
+    with pytest.warns(RuntimeWarning, match="nobody has waited for"):
+        for _ in range(5000):
+            tensor = torch.ones(3)
+            tensors.append(weakref.ref(tensor))
+            numbers.append(int(hvd.allreduce_async_(tensor)))
+            core.progress()
+            del tensor
     gc.collect()
     assert len(ops._handle_map) <= LIMIT + 1
     assert sum(alive() is not None for alive in tensors) <= LIMIT + 1
     assert len(core.pending) <= LIMIT + 1
+    with pytest.raises(HorovodInternalError, match=f"operation {numbers[0]} was released.*Keep the handles"):
+        hvd.synchronize(numbers[0])
+    assert hvd.synchronize(numbers[-1]).tolist() == [1, 1, 1]
+    assert hvd.synchronize(numbers[-1]) is None
+
+
+def progressed(core, handle):
+    core.progress()
+    return int(handle)
+
+
+def test_released_handles_are_not_listed_for_ever(core, few, monkeypatch):
+    monkeypatch.setattr(handles, "_MOST_LOST", 100)
+    with pytest.warns(RuntimeWarning):
+        numbers = [progressed(core, hvd.allreduce_async_(torch.ones(1))) for _ in range(3000)]
+    assert len(ops._lost) == 100
+    for number in (numbers[0], numbers[1000]):
+        with pytest.raises(HorovodInternalError, match="was released"):
+            hvd.synchronize(number)
+
+
+def test_large_results_of_dropped_handles(core, monkeypatch):
+    monkeypatch.setattr(handles, "_MOST_DROPPED_BYTES", 4000)
+    with pytest.warns(RuntimeWarning):
+        for _ in range(1100):
+            hvd.allreduce_async(torch.ones(10))
+            core.progress()
+    assert len(ops._handle_map) <= 100 + 1100 - LIMIT
 
 
 @pytest.mark.parametrize("form", ["allreduce_async", "grouped_allreduce_async_", "allgather_async"])
-def test_dropped_handles_of_every_way_to_start(core, form):
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_dropped_handles_of_every_way_to_start(core, few, form):
     tensor = [torch.ones(1)] if "grouped" in form else torch.ones(1)
     for _ in range(3000):
         getattr(hvd, form)(tensor)
@@ -252,17 +327,21 @@ def test_dropped_handles_of_every_way_to_start(core, form):
     assert len(ops._handle_map) <= LIMIT + 1
 
 
-def test_dropped_operation_in_place_is_still_carried_out(core):
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_dropped_operation_in_place_is_still_carried_out(core, monkeypatch):
+    monkeypatch.setattr(handles, "_MOST_DROPPED", 0)
     core.size = 2
     columns = [torch.ones(2, 2) for _ in range(300)]
     for column in columns:
         hvd.allreduce_async_(column[:, 0], op=hvd.Sum)  # comes back through a contiguous copy
         core.progress()
     ops.sweep()
-    assert all(column.tolist() == [[2, 1], [2, 1]] for column in columns[300 - LIMIT - 1 :: -1])
+    assert all(column.tolist() == [[2, 1], [2, 1]] for column in columns)
 
 
-def test_held_handles_and_unfinished_operations_are_kept(slow):
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_held_handles_and_unfinished_operations_are_kept(slow, monkeypatch):
+    monkeypatch.setattr(handles, "_MOST_DROPPED", 0)
     held = [hvd.allreduce_async(torch.tensor([float(number)])) for number in range(200)]
     unfinished = {hvd.allreduce_async(torch.ones(1)) + 0 for _ in range(200)}
     for handle in held:
@@ -272,21 +351,24 @@ def test_held_handles_and_unfinished_operations_are_kept(slow):
     assert [hvd.synchronize(handle).item() for handle in held] == list(range(200))
     for handle in unfinished:
         slow.finish(handle)
-    del handle
-    unfinished.clear()
     ops.sweep()
     assert ops._handle_map == {}
 
 
-def test_failed_operation_that_was_dropped(core):
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_failed_operation_that_was_dropped(core, monkeypatch):
+    monkeypatch.setattr(handles, "_MOST_DROPPED", 0)
     for number in range(300):
         hvd.allreduce_async(torch.ones(1))
         core.requests[number].error = TensorMismatchError("nobody is told")
         core.progress()
-    assert len(ops._handle_map) <= LIMIT + 1
+    ops.sweep()
+    assert ops._handle_map == {}
 
 
-def test_dropped_deferred_handles(core):
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_dropped_deferred_handles(core, monkeypatch):
+    monkeypatch.setattr(handles, "_MOST_DROPPED", 0)
     for number in range(200):
         placement = ops.glue.place(torch.ones(1), hvd_result())
         placement.ready = lambda: None
@@ -299,17 +381,19 @@ def test_dropped_deferred_handles(core):
     ops.sweep()
     assert ops._handle_map == {}
     assert ops._deferred._futures == {}
-    assert sys.getrefcount(deferred._FIRST_HANDLE) > 1
 
 
-def test_sweeping_is_rare_when_handles_are_held(core, monkeypatch):
+def test_sweeping_is_rare(core, monkeypatch):
     sweeps = []
     sweep = ops.sweep
     monkeypatch.setattr(ops, "sweep", lambda: sweeps.append(1) or sweep())
     for _ in range(3):
         for handle in [hvd.allreduce_async_(torch.ones(1)) for _ in range(2000)]:
             hvd.synchronize(handle)
-    assert len(sweeps) <= 7
+    assert not sweeps
+    for _ in range(9000):
+        hvd.allreduce_async_(torch.ones(1))
+    assert len(sweeps) == 4
 
 
 def test_join_lets_deferred_submissions_go_first(core):

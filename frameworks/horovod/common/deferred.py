@@ -17,7 +17,6 @@ from horovod import _core
 
 Ready = Callable[[], None]
 Submit = Callable[[], int]
-_FIRST_HANDLE = -1000  # Python shares the small integers, so nobody could tell who holds one
 _Item = tuple["Future[int]", list[Ready], Submit]
 
 
@@ -27,7 +26,7 @@ class DeferredSubmitter:
     """
 
     def __init__(self) -> None:
-        self._numbers = itertools.count(_FIRST_HANDLE, -1)
+        self._numbers = itertools.count(-1, -1)
         self._futures: dict[int, Future[int]] = {}
         self._queue: queue.SimpleQueue[_Item | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
@@ -66,10 +65,6 @@ class DeferredSubmitter:
         """Waits until all that was deferred has been submitted."""
         wait(list(self._futures.values()))
 
-    def defers(self, handle: int) -> bool:
-        """Whether ``handle`` stands for a submission that was deferred."""
-        return handle in self._futures
-
     def drop(self, handle: int) -> None:
         """Forgets a handle that was waited for; nothing for one that is not deferred."""
         self._futures.pop(handle, None)
@@ -82,13 +77,14 @@ class DeferredSubmitter:
         return future.done() and (future.exception() is not None or _core.poll(future.result()))
 
     def stop(self) -> None:
-        """Ends the thread after what it has. A later ``submit`` starts another."""
+        """Ends the thread after what it has: the handles given out stay valid. A later ``submit`` starts
+        another.
+        """
         with self._lock:
             thread, self._thread = self._thread, None
             if thread is not None:
                 self._queue.put(None)
                 thread.join()
-        self._futures.clear()
 
     def forget(self) -> None:
         """For a forked child: the thread did not come along, and neither must its queue."""

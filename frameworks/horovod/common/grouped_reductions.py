@@ -41,7 +41,7 @@ class GroupedReductions(Reductions[Tensor]):
             factors = (prescale_factor, postscale_factor)
             return self.start(_core.ALLREDUCE, name, placements, True, op, *factors, process_set=number)
         handle = _core.submit(_core.ALLREDUCE, name, specs, op, prescale_factor, postscale_factor, 0, number)
-        return self._keep(handle, None, tensors)
+        return self._keep(handle, None, tensors, specs)
 
     def grouped_allreduce_(
         self,

@@ -1,33 +1,67 @@
 """Operations in flight: what each handle keeps alive, and what becomes of it when the operation is
 complete.
+
+A handle is the number of an operation. Its result is kept until it is waited for, whether the program keeps
+the handle itself or only its number (in an array, say). Handles that were dropped without being waited for
+may exist as numbers somewhere, so their results are kept too, up to a bound; to wait for one beyond it is an
+error, not None.
 """
 
 from __future__ import annotations
 
 import contextlib
-import sys
+import math
 import time
+import warnings
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from horovod import _core
 from horovod.common.awaiting import CompletionWatch
 from horovod.common.deferred import DeferredSubmitter
 from horovod.common.exceptions import HorovodInternalError
-from horovod.common.placement import Placement
+from horovod.common.placement import Placement, Spec
 from horovod.common.reduce_ops import Adasum, Average, Sum
 
 _BOOL = _core.DTYPES["bool"]
+_SIZES = {number: int("".join(filter(str.isdigit, name)) or 8) // 8 for name, number in _core.DTYPES.items()}
 FLOATING = frozenset(_core.DTYPES[name] for name in ("float16", "bfloat16", "float32", "float64"))
 """The numbers of the floating-point types."""
 
+_MOST_DROPPED = 65_536  # results of operations whose handle objects are gone
+_MOST_DROPPED_BYTES = 1 << 30
 _FEWEST_TO_SWEEP = 1024
+_MOST_LOST = 131_072  # handles of which it is known one by one why there is no result
+
+_RELEASED = (
+    "The result of operation {} was released: its handle object had been dropped, and too many results that "
+    "nobody had waited for were kept. Keep the handles themselves until hvd.synchronize, or wait earlier."
+)
+_TOO_MANY = (
+    f"More than {_MOST_DROPPED:,} asynchronous operations, or {_MOST_DROPPED_BYTES >> 20:,} MiB, have "
+    "ended and nobody has waited for them: the oldest results are released. Give all handles to "
+    "hvd.synchronize."
+)
+_OF_PARENT = "Operation {} belongs to the process that this one was forked from, which can wait for it."
 
 # Makes the result of what was kept and of the core's outputs.
 Finish = Callable[[Any, "list[_core.Output] | None"], Any]
 
-# (how to make the result, or None when it is `kept` itself; what must stay alive meanwhile)
-Entry = tuple[Finish | None, Any]
+# (how to make the result, or None when it is `kept` itself; what must stay alive meanwhile; its tensors)
+Entry = tuple[Finish | None, Any, Sequence[Spec]]
+
+
+class Handle(int):
+    """What asynchronous operations return. Notes when the program has dropped it."""
+
+    __slots__ = ()
+    _entries: ClassVar[dict[int, Entry]]
+    _dropped: ClassVar[deque[int]]
+
+    def __del__(self) -> None:
+        if self in self._entries:
+            self._dropped.append(int(self))
 
 
 def first_of(kept: Sequence[Any], outputs: list[_core.Output] | None) -> Any:
@@ -44,28 +78,21 @@ def _finish_all(placements: list[Placement[Any]], outputs: list[_core.Output] | 
     return [placement.finish(output) for placement, output in zip(placements, given, strict=True)]
 
 
-def _references(handles: Iterable[int]) -> list[int]:
-    return [sys.getrefcount(handle) for handle in handles]
-
-
-_sample = {int("123456789"): None}
-_HELD_BY_MAP = _references(list(_sample))[0]  # what it says of an integer that only a dictionary holds
-
-
 class Handles:
-    """The handles of one adapter. A handle is an int: the core's, or negative while the submission is
+    """The handles of one adapter. A handle is the core's number, or a negative one while the submission is
     deferred.
-
-    A handle that the program has dropped without waiting is known by its reference count: only the map of
-    this class still holds the integer. Such entries are swept out when the map has doubled, so they are
-    never many, and submitting costs no more than a comparison.
     """
 
     def __init__(self) -> None:
         self._handle_map: dict[int, Entry] = {}
         self._deferred = DeferredSubmitter()
         self._watch = CompletionWatch()
+        self._dropped: deque[int] = deque()
         self._sweep_above = _FEWEST_TO_SWEEP
+        self._lost: dict[int, str] = {}  # why there is no result, by handle
+        self._lost_to = -1  # up to this handle `_lost` may be incomplete
+        shared = {"__slots__": (), "_entries": self._handle_map, "_dropped": self._dropped}
+        self._handle: type[Handle] = type("Handle", (Handle,), shared)
 
     def start(
         self,
@@ -87,7 +114,7 @@ class Handles:
         """
         finish = finish or (_finish_all if grouped else _finish_one)
         if not placements:
-            return self._keep(self._deferred.new_handle(), finish, placements)
+            return self._keep(self._deferred.new_handle(), finish, placements, ())
         specs = [placement.spec for placement in placements]
         check_types(op, [spec[2] for spec in specs])
         more = {} if splits is None else {"splits": splits}
@@ -97,17 +124,16 @@ class Handles:
 
         ready = [placement.ready for placement in placements if placement.ready is not None]
         if ready and name is not None:
-            return self._keep(self._deferred.submit(ready, submit), finish, placements)
+            return self._keep(self._deferred.submit(ready, submit), finish, placements, specs)
         for wait in ready:
             wait()
-        return self._keep(submit(), finish, placements)
+        return self._keep(submit(), finish, placements, specs)
 
-    def _keep(self, handle: int, finish: Finish | None, kept: Any) -> int:
-        handles = self._handle_map
-        handles[handle] = (finish, kept)
-        if len(handles) > self._sweep_above:
+    def _keep(self, number: int, finish: Finish | None, kept: Any, specs: Sequence[Spec]) -> Handle:
+        self._handle_map[number] = (finish, kept, specs)
+        if len(self._dropped) > self._sweep_above:
             self.sweep()
-        return handle
+        return self._handle(number)
 
     def poll(self, handle: int) -> bool:
         """Whether ``synchronize(handle)`` would return at once."""
@@ -118,19 +144,18 @@ class Handles:
         operation, (tensor, received splits) for an alltoall.
 
         Raises TensorMismatchError when the ranks disagree about it, HorovodInternalError when a rank or the
-        engine is gone. None for a handle that is unknown or was waited for.
+        engine is gone (``hvd.shutdown()`` ends all operations in flight), or when the result was given up.
+        None for a handle that was waited for already.
         """
         entry = self._handle_map.get(handle)
         if entry is None:
-            return None
+            return self._nothing(handle)
         try:
             outputs = _core.wait(handle) if handle >= 0 else self._wait_deferred(handle, None)
         except BaseException as error:
             self._failed(handle, error)
             raise
-        self._handle_map.pop(handle, None)  # a shutdown in another thread may have cleared the map
-        finish, kept = entry
-        return kept if finish is None else finish(kept, outputs)
+        return self._finish(handle, entry, outputs)
 
     def wait(self, handle: int, timeout: float | None = None) -> Any:
         """As ``synchronize``, but raises TimeoutError after ``timeout`` seconds (None: no limit). The handle
@@ -145,9 +170,7 @@ class Handles:
         except BaseException as error:
             self._failed(handle, error)
             raise
-        self._handle_map.pop(handle, None)
-        finish, kept = entry
-        return kept if finish is None else finish(kept, outputs)
+        return self._finish(handle, entry, outputs)
 
     async def wait_async(self, handle: int) -> Any:
         """As ``synchronize``, to be awaited: ``result = await hvd.wait_async(handle)``. The event loop goes
@@ -156,32 +179,77 @@ class Handles:
         if handle in self._handle_map and not self.poll(handle):
             await self._watch.until(lambda: self.poll(handle))
             if handle not in self._handle_map:
-                raise HorovodInternalError(
-                    "Horovod has been shut down, or another task has waited for the operation."
-                )
+                raise HorovodInternalError("Another task has waited for the operation.")
         return self.synchronize(handle)
 
     def sweep(self) -> None:
-        """Forgets the operations that are complete and whose handles the program no longer holds."""
-        handles = list(self._handle_map)
-        for handle, references in zip(handles, _references(handles), strict=True):
-            if references > _HELD_BY_MAP + self._deferred.defers(handle) or not self.poll(handle):
-                continue
-            with contextlib.suppress(Exception):  # nobody is left to be told
-                self.wait(handle, 0.0)
-        self._sweep_above = max(_FEWEST_TO_SWEEP, 2 * len(self._handle_map))
+        """Releases the oldest results of dropped handles, as far as they are more than the bound allows."""
+        dropped = {handle: None for handle in self._dropped_now() if handle in self._handle_map}
+        total = sum(map(self._bytes_kept, dropped))
+        excess = len(dropped) - _MOST_DROPPED
+        if excess > 0 or total > _MOST_DROPPED_BYTES:
+            warnings.warn(_TOO_MANY, RuntimeWarning, stacklevel=4)
+        for handle in list(dropped):
+            if excess <= 0 and total <= _MOST_DROPPED_BYTES:
+                break
+            if self.poll(handle):
+                total -= self._bytes_kept(handle)
+                excess -= 1
+                del dropped[handle]
+                self._release(handle)
+        self._dropped.extendleft(reversed(dropped))
+        self._sweep_above = max(_FEWEST_TO_SWEEP, 2 * len(dropped))
 
     def reset(self) -> None:
-        """After shutdown: forgets all handles. Waiting for one of them returns None from then on."""
+        """After shutdown. All operations have ended by then; their handles say how when they are waited
+        for.
+        """
         self._deferred.stop()
-        self._handle_map.clear()
         self._watch.stop()
 
     def reset_in_child(self) -> None:
         """After fork: the operations of the parent are not the child's."""
         self._deferred.forget()
+        self._lost.update(dict.fromkeys(self._handle_map, _OF_PARENT))
         self._handle_map.clear()
+        self._dropped.clear()
+        self._sweep_above = _FEWEST_TO_SWEEP
         self._watch.forget()
+
+    def _finish(self, handle: int, entry: Entry, outputs: list[_core.Output] | None) -> Any:
+        self._handle_map.pop(handle, None)  # another thread may have waited for it too
+        finish, kept, _ = entry
+        return kept if finish is None else finish(kept, outputs)
+
+    def _nothing(self, handle: int) -> None:
+        if self._lost and handle in self._lost:
+            raise HorovodInternalError(self._lost[handle].format(handle))
+        if 0 <= handle <= self._lost_to:
+            raise HorovodInternalError(
+                f"Operation {handle} was waited for already, or: {_RELEASED}".format(handle)
+            )
+
+    def _dropped_now(self) -> list[int]:
+        taken = []
+        with contextlib.suppress(IndexError):  # while other threads may add
+            while True:
+                taken.append(self._dropped.popleft())
+        return taken
+
+    def _bytes_kept(self, handle: int) -> int:
+        entry = self._handle_map.get(handle)
+        return (
+            0 if entry is None else sum(math.prod(shape) * _SIZES[dtype] for _, _, dtype, shape in entry[2])
+        )
+
+    def _release(self, handle: int) -> None:
+        with contextlib.suppress(Exception):  # nobody is left to be told; what is in place comes to its place
+            self.wait(handle, 0.0)
+        self._lost[handle] = _RELEASED
+        while len(self._lost) > _MOST_LOST:
+            oldest = next(iter(self._lost))
+            self._lost_to = max(self._lost_to, oldest)
+            del self._lost[oldest]
 
     def _failed(self, handle: int, error: BaseException) -> None:
         """Forgets the handle, unless its operation goes on: then the wait was ended by its limit, or by a

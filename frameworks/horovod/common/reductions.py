@@ -55,12 +55,12 @@ class Reductions(Handles, Generic[Tensor]):
             return self._start_one(
                 tensor, Result.IN_PLACE, name, op, prescale_factor, postscale_factor, number
             )
-        handle = _core.submit(_ALLREDUCE, name, (spec,), op, prescale_factor, postscale_factor, 0, number)
-        handles = self._handle_map
-        handles[handle] = (None, tensor)
-        if len(handles) > self._sweep_above:
+        specs = (spec,)
+        submitted = _core.submit(_ALLREDUCE, name, specs, op, prescale_factor, postscale_factor, 0, number)
+        self._handle_map[submitted] = (None, tensor, specs)
+        if len(self._dropped) > self._sweep_above:
             self.sweep()
-        return handle
+        return self._handle(submitted)
 
     def allreduce_(
         self,
@@ -108,8 +108,9 @@ class Reductions(Handles, Generic[Tensor]):
             )
         output, address = self.glue.empty_like(tensor)
         spec = (spec[0], address, spec[2], spec[3])
-        handle = _core.submit(_ALLREDUCE, name, (spec,), op, prescale_factor, postscale_factor, 0, number)
-        return self._keep(handle, first_of, (output, tensor))
+        specs = (spec,)
+        submitted = _core.submit(_ALLREDUCE, name, specs, op, prescale_factor, postscale_factor, 0, number)
+        return self._keep(submitted, first_of, (output, tensor), specs)
 
     def allreduce(
         self,
