@@ -5,6 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/text.h"
+
 namespace hvd::api {
 
 namespace {
@@ -17,7 +19,8 @@ struct Caller {
 };
 
 void Fail(const Caller& caller, const Status& status) {
-  const hvd_result result{static_cast<int32_t>(status.code()), status.message().c_str(), 0, nullptr};
+  const std::string text = Escaped(status.message(), true);
+  const hvd_result result{static_cast<int32_t>(status.code()), text.c_str(), 0, nullptr};
   caller.done(caller.context, &result);
 }
 

@@ -7,6 +7,8 @@
 #include <cstdio>
 #include <ctime>
 
+#include "base/text.h"
+
 namespace hvd {
 
 namespace {
@@ -41,8 +43,7 @@ std::string FormatLogLine(LogLevel level, std::string_view text, long long wall_
   if (own_rank >= 0) line += "[" + std::to_string(own_rank) + "] ";
   line += kNames[static_cast<int>(level)];
   line += ": ";
-  for (char c : text) line += c == '\n' || c == '\r' ? ' ' : c;
-  return line + "\n";
+  return line + Escaped(text) + "\n";
 }
 
 void Log(LogLevel level, std::string_view text) {

@@ -16,7 +16,8 @@ void SetLogHideTime(bool hide);
 bool Logs(LogLevel level);
 
 // One record is one line on stderr, written whole by one system call, so that the lines of several processes
-// never mix: "2026-11-20 09:25:17.123456 [0] warning: text". Line breaks in the text become spaces.
+// never mix: "2026-11-20 09:25:17.123456 [0] warning: text". What the text must not bring to a terminal is
+// escaped (base/text.h), line breaks too.
 void Log(LogLevel level, std::string_view text);
 
 // The line itself, for a given wall-clock time.

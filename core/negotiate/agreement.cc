@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <functional>
 
+#include "base/text.h"
 #include "negotiate/rank_list.h"
 
 namespace hvd::negotiate {
@@ -50,7 +51,7 @@ std::string ShowShape(const Request& request, size_t t) {
 }
 
 std::string Title(const Request& request, uint64_t ordinal) {
-  return "'" + (ordinal == 0 ? request.name : PublicName(request.kind, ordinal)) + "'";
+  return "'" + (ordinal == 0 ? Shown(request.name) : PublicName(request.kind, ordinal)) + "'";
 }
 
 std::string Subject(const Request& request, uint64_t ordinal) {
@@ -132,7 +133,7 @@ std::string DifferentOperations(const std::vector<Sent>& sent, uint64_t ordinal)
       "Mismatched operations", [](const Request& r) { return std::string(Name(r.kind)); },
       ordinal == 0 ? "Every rank must submit the same operation under one name."
                    : "Give the operations names, or submit them in the same order everywhere."};
-  const std::string subject = ordinal == 0 ? "tensor '" + sent[0].request->name + "'"
+  const std::string subject = ordinal == 0 ? "tensor '" + Shown(sent[0].request->name) + "'"
                                            : "unnamed operation " + std::to_string(ordinal);
   return Check(sent, operation, subject, ordinal);
 }

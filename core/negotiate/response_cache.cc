@@ -5,6 +5,8 @@
 #include <string_view>
 #include <utility>
 
+#include "base/text.h"
+
 namespace hvd::negotiate {
 namespace {
 
@@ -40,7 +42,7 @@ Status ResponseCache::Learn(uint32_t id, Request request) {
   const uint32_t known = Lookup(request, hash);
   if (known == id && id != kNoId) return Status::Ok();
   if (known != kNoId || id != entries_.size() || id >= capacity_) {
-    return Status::Aborted("response stream gives id " + std::to_string(id) + " to '" + request.name +
+    return Status::Aborted("response stream gives id " + std::to_string(id) + " to '" + Shown(request.name) +
                            "', but the next free id is " + std::to_string(entries_.size()) + " of " +
                            std::to_string(capacity_));
   }

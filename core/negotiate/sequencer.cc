@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/text.h"
+
 namespace hvd::negotiate {
 
 Sequencer::Sequencer(SequencerOptions options)
@@ -35,7 +37,7 @@ Status Sequencer::AnnounceOne(size_t member, Announcement* announcement, Micros 
   HVD_RETURN_IF_ERROR(Check(member, announcement));
   Tally* tally = TallyOf(*announcement);
   if (tally->index[member] != Tally::kAbsent) {
-    return Corrupt(member, "announced '" + *names_[tally->name].text + "' twice");
+    return Corrupt(member, "announced '" + Shown(*names_[tally->name].text) + "' twice");
   }
   if (!tally->announced()) tally->since = now;
   if (!announcement->sizes.empty()) {

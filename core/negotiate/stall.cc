@@ -4,6 +4,7 @@
 #include <map>
 #include <numeric>
 
+#include "base/text.h"
 #include "negotiate/rank_list.h"
 
 namespace hvd::negotiate {
@@ -20,7 +21,7 @@ bool Has(const std::vector<int>& ranks, int rank) {
 }
 
 std::string Title(const Unready& operation) {
-  return std::string(Name(operation.kind)) + " '" + operation.name + "'";
+  return std::string(Name(operation.kind)) + " '" + Shown(operation.name) + "'";
 }
 
 size_t EditDistance(const std::string& a, const std::string& b) {
@@ -80,7 +81,7 @@ std::string Instead(const Unready& stalled, const Pending& pending) {
 
 std::string Hint(const Unready& stalled, const Pending& pending) {
   if (const Unready* namesake = Namesake(stalled, pending)) {
-    return "    " + RankList(namesake->ready) + " submitted '" + namesake->name +
+    return "    " + RankList(namesake->ready) + " submitted '" + Shown(namesake->name) +
            "' instead: is it the same tensor under another name?";
   }
   return "   " + Instead(stalled, pending);

@@ -2,6 +2,10 @@
 
 #include <pybind11/pybind11.h>
 
+#include <string>
+
+#include "base/text.h"
+
 namespace py = pybind11;
 
 namespace hvd::python {
@@ -31,11 +35,12 @@ py::object ExceptionOf(Code code) {
 void SetError(const Status& status) {
   // A signal handler may have raised while the thread waited: that exception is the one to see.
   if (PyErr_Occurred() != nullptr) return;
+  const std::string text = Escaped(status.message(), true);
   try {
-    PyErr_SetString(ExceptionOf(status.code()).ptr(), status.message().c_str());
+    PyErr_SetString(ExceptionOf(status.code()).ptr(), text.c_str());
   } catch (py::error_already_set&) {
     // The package cannot be imported, as while the interpreter ends. The callers are C functions.
-    PyErr_SetString(PyExc_RuntimeError, status.message().c_str());
+    PyErr_SetString(PyExc_RuntimeError, text.c_str());
   }
 }
 

@@ -1,10 +1,13 @@
 #include "runtime/autotune_run.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <optional>
 #include <sstream>
 
 #include "base/log.h"
+#include "base/output_file.h"
 #include "runtime/autotune_space.h"
 
 namespace hvd {
@@ -55,11 +58,11 @@ bool AutotuneRun::Add(uint32_t id, int64_t bytes, int64_t now_us) {
 }
 
 void AutotuneRun::Open(const std::string& path) {
-  log_.reset(fopen(path.c_str(), "we"));
-  if (log_ == nullptr) {
-    Log(LogLevel::kWarning, "HOROVOD_AUTOTUNE_LOG: " + path + " cannot be written");
-    return;
-  }
+  int fd = -1;
+  const Status status = OpenOutputFile(path, "HOROVOD_AUTOTUNE_LOG", &fd);
+  if (!status.ok()) return Log(LogLevel::kWarning, status.message());
+  log_.reset(fdopen(fd, "w"));
+  if (log_ == nullptr) close(fd);
   Write(kColumns);
 }
 
@@ -72,7 +75,7 @@ void AutotuneRun::Record(const Tuned& measured, double score) {
 void AutotuneRun::Write(const std::string& line) {
   if (log_ == nullptr) return;
   if (fputs(line.c_str(), log_.get()) >= 0 && fflush(log_.get()) == 0) return;
-  Log(LogLevel::kWarning, "HOROVOD_AUTOTUNE_LOG cannot be written any more");
+  Log(LogLevel::kWarning, Status::Errno("HOROVOD_AUTOTUNE_LOG").message() + "; no more is written there");
   log_.reset();
 }
 

@@ -3,6 +3,8 @@
 #include <cmath>
 #include <string>
 
+#include "base/text.h"
+
 namespace hvd {
 
 namespace {
@@ -12,7 +14,7 @@ using negotiate::TensorMeta;
 
 // The text is made only when there is something to say: this runs for every operation.
 Status Refuse(const Request& request, const std::string& why) {
-  return Status::Invalid(std::string(Name(request.kind)) + " of '" + request.name + "': " + why);
+  return Status::Invalid(std::string(Name(request.kind)) + " of '" + Shown(request.name) + "': " + why);
 }
 
 bool Reduces(OpKind kind) { return kind == OpKind::kAllreduce || kind == OpKind::kReducescatter; }
@@ -64,10 +66,6 @@ Status CheckSplits(const Request& request, size_t members) {
 
 Status CheckEntry(const Entry& entry, size_t members) {
   const Request& request = entry.request;
-  if (request.name.size() > negotiate::kMaxNameBytes) {
-    return Status::Invalid("a tensor name has at most " + std::to_string(negotiate::kMaxNameBytes) +
-                           " bytes");
-  }
   if (request.tensors.size() > negotiate::kMaxTensors || request.tensors.size() != entry.buffers.size()) {
     return Refuse(request, "too many tensors");
   }

@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "negotiate/stall.h"
 
 namespace hvd {
@@ -98,7 +99,7 @@ void Cycle::Route(const HandlePtr& handle) {
 void Cycle::Refuse(const HandlePtr& handle) {
   queue_->Forget(*handle);
   handle->status =
-      Status::Invalid("'" + handle->name() + "' was submitted to a process set that was removed");
+      Status::Invalid("'" + Shown(handle->name()) + "' was submitted to a process set that was removed");
   if (handle->entry.on_complete) failed_.push_back(handle);
   handle->done.store(true, std::memory_order_release);
 }
@@ -243,7 +244,8 @@ void Cycle::FailAll(const Status& status) {
   queue_->Take(&taken_, &urged_);
   for (const HandlePtr& handle : queue_->InFlight()) {
     queue_->Forget(*handle);
-    handle->status = Status(status.code(), "'" + handle->name() + "' was not completed: " + status.message());
+    handle->status =
+        Status(status.code(), "'" + Shown(handle->name()) + "' was not completed: " + status.message());
     if (handle->entry.on_complete) failed_.push_back(handle);
     handle->done.store(true, std::memory_order_release);
   }

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/clock.h"
+#include "base/text.h"
 #include "runtime/check.h"
 #include "runtime/rank_engine.h"
 
@@ -39,7 +40,7 @@ std::string RankEngine::StuckWithout(const Departure& departure) {
     const bool needed = departure.abandoned || !handle->decided.load();
     const int64_t since = std::max(handle->submitted_us, departure.since_us);
     if (!concerned || !needed || now - since < kDepartureGraceUs) continue;
-    return "rank " + std::to_string(options_.rank) + " waits for '" + handle->name() + "'.";
+    return "rank " + std::to_string(options_.rank) + " waits for '" + Shown(handle->name()) + "'.";
   }
   return "";
 }
@@ -62,6 +63,7 @@ void RankEngine::CountAsBlocked(Entry* entry) {
 }
 
 Status RankEngine::Submit(Entry entry, HandlePtr* handle) {
+  entry.request.name = Fitted(std::move(entry.request.name), negotiate::kMaxNameBytes);
   HVD_RETURN_IF_ERROR(Usable(entry));
   const bool urgent = entry.urgent;
   const bool driven = urgent && !entry.on_complete;  // by its submitter, who is about to wait
@@ -90,7 +92,7 @@ Status RankEngine::Wait(const HandlePtr& handle, int64_t timeout_us, bool (*inte
     const Waited waited = loop_->Wait(*handle, left);
     if (waited == Waited::kDone) break;
     const bool stop = waited == Waited::kTimeout || (interrupted != nullptr && interrupted());
-    if (stop) status = {Code::kTimeout, "'" + handle->name() + "' is not complete yet"};
+    if (stop) status = {Code::kTimeout, "'" + Shown(handle->name()) + "' is not complete yet"};
     if (stop) break;
     if (!std::exchange(long_wait, true)) blocked_.Enter(NowMicros());
   }

@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/failpoint.h"
+#include "base/log.h"
 #include "runtime/rank_engine.h"
 
 namespace hvd {
@@ -43,7 +44,7 @@ AutotuneSettings AutotuneSettingsFor(const Config& config) {
 
 Status RankEngine::Start() {
   HVD_RETURN_IF_ERROR(failpoint::Arm(options_.config.failpoint, options_.rank));
-  HVD_RETURN_IF_ERROR(OpenTimeline());
+  OpenTimeline();
   for (const Link& link : options_.links) descriptors_.push_back(link.fd);
   descriptors_.push_back(waker_.fd());
   if (options_.launcher.fd >= 0) descriptors_.push_back(options_.launcher.fd);
@@ -72,12 +73,14 @@ Status RankEngine::WireFirstSets() {
   return Status::Ok();
 }
 
-Status RankEngine::OpenTimeline() {
+// A job does not fail for want of its timeline.
+void RankEngine::OpenTimeline() {
   const Config& config = options_.config;
-  if (!Timeline::Wanted(config.timeline, options_.rank)) return Status::Ok();
+  if (!Timeline::Wanted(config.timeline, options_.rank)) return;
   timeline_ = std::make_unique<Timeline>(options_.rank);
-  if (Timeline::IsDynamic(config.timeline)) return Status::Ok();
-  return timeline_->Start(config.timeline, config.timeline_mark_cycles);
+  if (Timeline::IsDynamic(config.timeline)) return;
+  const Status status = timeline_->Start(config.timeline, config.timeline_mark_cycles);
+  if (!status.ok()) Log(LogLevel::kWarning, status.message() + " The job goes on without it.");
 }
 
 ProcessSetOptions RankEngine::SetOptions(uint32_t id, const std::vector<int>& members) const {

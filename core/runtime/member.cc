@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "base/text.h"
 #include "runtime/stand_in.h"
 
 namespace hvd {
@@ -71,7 +72,8 @@ HandlePtr Member::Claim(const Decision& decision) {
 // What this rank has joined instead of submitting: it takes part with a stand-in.
 Status Member::StandIn(const Decision& decision, HandlePtr* handle) const {
   if (join_ == nullptr || !decision.partial) {
-    return Status::Aborted("a response names '" + decision.name + "', which this rank has not announced");
+    return Status::Aborted("a response names '" + Shown(decision.name) +
+                           "', which this rank has not announced");
   }
   if (!decision.error.empty()) return Status::Ok();  // of no concern here
   if (decision.known && decision.id < cache_.size()) {
@@ -84,7 +86,7 @@ Status Member::StandIn(const Decision& decision, HandlePtr* handle) const {
 Status Member::MatchOne(Decision decision, std::vector<Decided>* decided) {
   HandlePtr handle = Claim(decision);
   if (handle != nullptr && handle->decided) {
-    return Status::Aborted("a response names '" + handle->name() + "' a second time");
+    return Status::Aborted("a response names '" + Shown(handle->name()) + "' a second time");
   }
   if (handle == nullptr) HVD_RETURN_IF_ERROR(StandIn(decision, &handle));
   if (handle == nullptr) return Status::Ok();

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/text.h"
+
 namespace hvd {
 
 namespace {
@@ -22,7 +24,7 @@ Status Queue::Push(const HandlePtr& handle) {
   Set& set = sets_[entry.process_set];
   if (set.joined) {
     return Status::Invalid("this rank has joined (hvd.join()) and can submit nothing until all ranks have: " +
-                           std::string(Name(entry.request.kind)) + " of '" + entry.request.name + "'");
+                           std::string(Name(entry.request.kind)) + " of '" + Shown(entry.request.name) + "'");
   }
   handle->id = ++next_id_;
   if (entry.request.kind == OpKind::kJoin) {
@@ -33,7 +35,7 @@ Status Queue::Push(const HandlePtr& handle) {
     nameless_.emplace(handle->id, handle);
   } else if (!set.names.emplace(entry.request.name, handle).second) {
     return {Code::kDuplicate,
-            "Duplicate tensor name '" + entry.request.name +
+            "Duplicate tensor name '" + Shown(entry.request.name) +
                 "': an operation with this name is still in flight on this rank. Wait for it "
                 "(synchronize) or use another name."};
   }

@@ -43,7 +43,7 @@ class RankEngine : public Engine {
   std::vector<int> Descriptors() const override { return descriptors_; }
 
  private:
-  Status OpenTimeline();
+  void OpenTimeline();
   void MakeCycle();
   Status WireFirstSets();
   std::unique_ptr<ProcessSet> MakeSet(uint32_t id, const std::vector<int>& members, ProcessSetWires wires);

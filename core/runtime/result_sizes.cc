@@ -2,12 +2,14 @@
 
 #include <string>
 
+#include "base/text.h"
+
 namespace hvd {
 
 namespace {
 
 Status Impossible(const negotiate::Request& request) {
-  return Status::Aborted("a response carries impossible sizes for '" + request.name + "'");
+  return Status::Aborted("a response carries impossible sizes for '" + Shown(request.name) + "'");
 }
 
 // Rows to bytes, adding up what this rank receives; false on overflow or a negative number.

@@ -1,9 +1,10 @@
 #include "trace/trace_file.h"
 
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <cerrno>
+
+#include "base/output_file.h"
 
 namespace hvd {
 
@@ -17,9 +18,7 @@ off_t PageAfter(off_t offset) { return (offset / kPage + 1) * kPage; }
 }  // namespace
 
 Status TraceFile::Open(const std::string& path, std::string_view first) {
-  // Not to wait for the reader of a named pipe.
-  fd_ = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NONBLOCK, 0666);
-  if (fd_ < 0) return Status::Errno("cannot write the timeline " + path);
+  HVD_RETURN_IF_ERROR(OpenOutputFile(path, "the timeline", &fd_));
   path_ = path;
   std::string page = "[\n";
   page += first;
@@ -77,7 +76,7 @@ bool TraceFile::Put(std::string_view bytes, off_t at) {
     if (written < 0 && errno == EINTR) continue;
     if (written <= 0) {
       if (written == 0) errno = ENOSPC;
-      if (status_.ok()) status_ = Status::Errno("cannot write the timeline " + path_);
+      if (status_.ok()) status_ = Status::Errno("the timeline: cannot write " + path_);
       return false;
     }
     bytes.remove_prefix(static_cast<size_t>(written));

@@ -1,6 +1,8 @@
 hvd_test(sha256 SOURCES sha256_test.cc USES base)
 hvd_test(seal SOURCES seal_test.cc USES base)
 hvd_test(crc32c SOURCES crc32c_test.cc USES base)
+hvd_test(output_file SOURCES output_file_test.cc USES base)
+hvd_test(text SOURCES text_test.cc USES base)
 hvd_test(log SOURCES log_test.cc USES base)
 hvd_test(failpoint SOURCES failpoint_test.cc USES base)
 hvd_test(config SOURCES config_test.cc USES base)

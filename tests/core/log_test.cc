@@ -35,7 +35,7 @@ TEST(log, Line) {
             "2001-09-09 01:46:40.000042 warning: text\n");
   SetLogHideTime(true);
   SetLogRank(3);
-  EXPECT_EQ(FormatLogLine(LogLevel::kFatal, "two\nlines\r", 0), "[3] fatal: two lines \n");
+  EXPECT_EQ(FormatLogLine(LogLevel::kFatal, "two\nlines\r", 0), "[3] fatal: two\\nlines\\r\n");
   SetLogRank(-1);
   EXPECT_EQ(FormatLogLine(LogLevel::kTrace, "", 0), "trace: \n");
 }

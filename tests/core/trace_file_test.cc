@@ -158,13 +158,20 @@ TEST(Timeline, GoesOnWithoutItselfWhenTheDiskIsFull) {
 }
 
 TEST(Timeline, GoesOnWhenNothingAtAllCanBeWritten) {
+  TemporaryFile temporary;
+  rlimit before;
+  getrlimit(RLIMIT_FSIZE, &before);
   Timeline timeline(0);
   const std::string errors = ErrorsOf([&] {
-    EXPECT_TRUE(timeline.Start("/dev/full", false).ok());
+    const rlimit less_than_a_page = {1000, before.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &less_than_a_page);
+    signal(SIGXFSZ, SIG_IGN);  // as in Python
+    EXPECT_TRUE(timeline.Start(temporary.path, false).ok());
     timeline.Begin(1, 0, "a", "ALLREDUCE");
     EXPECT_TRUE(timeline.Stop().ok());
+    setrlimit(RLIMIT_FSIZE, &before);
   });
-  EXPECT_EQ(Count(errors, "No space left"), 1);
+  EXPECT_EQ(Count(errors, "File too large"), 1);
 }
 
 TEST(Timeline, IsWholeWhereverTheProcessIsKilled) {

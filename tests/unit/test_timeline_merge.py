@@ -63,21 +63,54 @@ def test_errors_name_the_file_and_leave_nothing(tmp_path: Path, capsys: pytest.C
     (tmp_path / "empty").write_text("")
     (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
     before = set(tmp_path.iterdir())
-    for files, hint in [
-        (["good", "again"], "both of rank 0"),
-        (["other"], "no timeline"),
-        (["empty"], "no timeline"),
-        (["binary"], "decode"),
-        (["spoilt"], "spoilt, line"),
-        (["missing"], "missing"),
+    for files, hint, wanted in [
+        (["good", "again"], "both of rank 0", 2),
+        (["other"], "no timeline", 2),
+        (["empty"], "no timeline", 2),
+        (["binary"], "decode", 2),
+        (["spoilt"], "spoilt, line", 2),
+        (["missing"], "missing", 1),
     ]:
         status = timeline.merge_command(str(tmp_path / "out"), [str(tmp_path / name) for name in files])
-        assert status == 1
+        assert status == wanted
         assert hint in capsys.readouterr().err
         assert set(tmp_path.iterdir()) == before
-    assert timeline.merge_command(str(good), [str(good), str(again)]) == 1
+    assert timeline.merge_command(str(good), [str(good), str(again)]) == 2
     assert "another file" in capsys.readouterr().err
     assert spoilt.exists()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[" * 100_000,
+        '{"ph":' * 100_000,
+        '{"ph":"B","ts":' + "9" * 5000 + "}",
+        '{"ph":"B","ts":1e999}',
+        '{"ph":"B","ts":NaN}',
+        '{"ph":"B","ts":"1"}',
+        '{"ph":"B","ts":{}}',
+        '{"ph":7}',
+        '{"ph":"i","name":"' + "x" * (3 << 20) + '"}',
+        '{"ph":"M","pid":0,"name":"horovod_clock","args":{"clock":{"name":[],"now_us":1,"wall_minus_now_us":1}}}',
+        '{"ph":"M","pid":0,"name":"horovod_clock","args":{"clock":{"name":"x","now_us":"1","wall_minus_now_us":1}}}',
+        '{"ph":"M","pid":[],"name":"horovod_clock","args":{"clock":{"name":"x","now_us":1,"wall_minus_now_us":1}}}',
+        '{"ph":"M","pid":0,"name":"horovod_clock","args":[]}',
+    ],
+    ids=range(13),
+)
+def test_a_file_that_is_made_to_do_harm_is_one_line_of_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], line: str
+) -> None:
+    end = "\n]\n" if "horovod_clock" in line else ',\n{"ph":"E"}\n]\n'
+    text = f"[\n{line}{end}" if "horovod_clock" in line else ""
+    file = write(tmp_path / "t", 0, Clock("x", 1.0, 0.0), [2.0], f",\n{line}{end}")
+    if text:
+        file.write_text(text)
+    assert timeline.merge_command(str(tmp_path / "out"), [str(file)]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("horovodrun: ") and error.count("\n") == 1 and "no timeline" in error
+    assert [each.name for each in tmp_path.iterdir()] == ["t"]
 
 
 def test_horovodrun_takes_the_files_behind_the_output() -> None:

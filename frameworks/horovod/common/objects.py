@@ -9,6 +9,7 @@ from __future__ import annotations
 import pickle
 from typing import Any, Generic
 
+from horovod.bootstrap.text import escaped
 from horovod.common import basics
 from horovod.common.collectives import Collectives, check_root
 from horovod.common.placement import Tensor
@@ -29,12 +30,12 @@ def _encode(obj: Any) -> tuple[bytes, Exception | None]:
         return _PICKLED + cloudpickle.dumps(obj), None
     except Exception as error:
         text = f"rank {basics.rank()} cannot pickle a {type(obj).__name__}: {error}"
-        return _FAILED + text.encode(), error
+        return _FAILED + text.encode(errors="replace"), error
 
 
 def _decode(data: bytes) -> Any:
     if data[:1] == _FAILED:
-        raise UnpicklableObjectError(data[1:].decode())
+        raise UnpicklableObjectError(escaped(data[1:].decode(errors="replace")))
     return pickle.loads(memoryview(data)[1:])
 
 

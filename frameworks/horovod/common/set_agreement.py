@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from horovod import _core
+from horovod.bootstrap.text import escaped
 
 _NAME = "horovod.process_sets"  # reserved
 _LENGTH_BYTES = 8
@@ -69,7 +70,7 @@ def _alike(by_rank: dict[int, Any]) -> dict[str, list[int]]:
 
 def listed(by_rank: dict[int, Any]) -> str:
     """Who says what, each different value once: ``rank 0: x; ranks 1-3: y``."""
-    return "; ".join(f"{ranks_text(ranks)}: {value}" for value, ranks in _alike(by_rank).items())
+    return "; ".join(f"{ranks_text(ranks)}: {escaped(value)}" for value, ranks in _alike(by_rank).items())
 
 
 def ranks_text(ranks: list[int]) -> str:

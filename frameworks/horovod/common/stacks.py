@@ -13,6 +13,7 @@ from pathlib import Path
 from types import FrameType
 
 from horovod import _core
+from horovod.bootstrap.text import escaped
 
 _INNERMOST = 6
 _PACKAGE = str(Path(__file__).parents[1])
@@ -69,7 +70,7 @@ def describe(rank: int, frames: dict[int, FrameType]) -> str:
         calls = _until_here(traceback.extract_stack(frames[ident]))[-_INNERMOST:]
         lines.append(f"  {name}:")
         lines += [f"    {call.filename}:{call.lineno} {call.name}: {call.line}" for call in calls]
-    return "\n".join(lines) + "\n"
+    return "\n".join(map(escaped, lines)) + "\n"
 
 
 def _until_here(calls: traceback.StackSummary) -> list[traceback.FrameSummary]:

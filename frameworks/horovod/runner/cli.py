@@ -5,6 +5,8 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
+from horovod.bootstrap.text import escaped
+
 from . import hosts, options
 
 USAGE_STATUS = 2
@@ -18,7 +20,7 @@ _DESCRIPTION = (
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        print(f"{self.prog}: error: {message} (see {self.prog} --help)", file=sys.stderr)
+        print(f"{self.prog}: error: {escaped(message)} (see {self.prog} --help)", file=sys.stderr)
         raise SystemExit(USAGE_STATUS)
 
 

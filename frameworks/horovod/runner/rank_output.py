@@ -1,10 +1,15 @@
 """The two output streams of a rank: read, shown behind their prefix, and kept in files when asked."""
 
+import contextlib
 import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+from horovod.bootstrap.text import escaped
+
+from .files import open_file_in, open_folder, open_folder_in
 from .output import LinePrefixer, Tail
 from .sink import Sink
 
@@ -56,26 +61,30 @@ class RankStream:
             self.sink.put(self._prefixer.take_progress())
 
     def _keep(self, file: BinaryIO, data: bytes) -> None:
+        view = memoryview(data)
         try:
-            file.write(data)
+            while view:  # a disk takes part of it before it is full
+                view = view[file.write(view) :]
         except OSError as error:
             self._file = None
-            self.sink.put(
-                f"horovodrun: warning: {file.name}: {error.strerror}; no more is kept there\n".encode()
-            )
+            why = f"{escaped(file.name)}: {error.strerror}"
+            self.sink.put(f"horovodrun: warning: {why}; no more is kept there\n".encode())
 
 
 def open_files(folder: str, size: int) -> list[dict[str, BinaryIO]]:
-    """DIR/rank.<zero padded rank>/stdout and stderr, emptied; symbolic links are refused."""
+    """DIR/rank.<zero padded rank>/stdout and stderr, emptied. Raises OSError; see ``files``."""
     width = len(str(size - 1))
-    files = []
-    for rank in range(size):
-        own = Path(folder) / f"rank.{rank:0{width}d}"
-        own.mkdir(parents=True, exist_ok=True)
-        files.append({name: _open(own / name) for name in ("stdout", "stderr")})
-    return files
+    opened: list[dict[str, BinaryIO]] = []
+    with _closing(open_folder(Path(folder))) as top:
+        for rank in range(size):
+            with _closing(open_folder_in(top, f"rank.{rank:0{width}d}")) as own:
+                opened.append({name: open_file_in(own, name) for name in ("stdout", "stderr")})
+    return opened
 
 
-def _open(path: Path) -> BinaryIO:
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-    return open(path, "wb", buffering=0, opener=lambda name, _: os.open(name, flags, 0o666))
+@contextlib.contextmanager
+def _closing(descriptor: int) -> Iterator[int]:
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)

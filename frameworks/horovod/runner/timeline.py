@@ -6,20 +6,30 @@ python -m horovod.runner.timeline all.json timeline.0.json timeline.1.json
 
 import argparse
 import json
-import os
+import secrets
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from horovod.bootstrap.text import escaped
+
 Event = dict[str, Any]
 
 _HEAD_EVENTS = 16  # the description of the process is among them
+_LONGEST_LINE = 1 << 20  # of characters; blanks are written in hundreds of thousands, events in thousands
+_LATEST_US = 2.0**62
+_USAGE_STATUS = 2
 
 
 class TimelineError(ValueError):
     """A file is no timeline, or the files do not belong together; the text says which and why."""
+
+
+class _NoTimeline(TimelineError):
+    def __init__(self, path: Path, line: int) -> None:
+        super().__init__(f"{path}, line {line}: this is no timeline of Horovod")
 
 
 @dataclass(frozen=True)
@@ -43,31 +53,46 @@ def events(path: Path) -> Iterator[Event]:
 
     A last line that is cut off (the machine went down) is passed over.
     """
-    with path.open(encoding="utf-8") as lines:
+    with path.open(encoding="utf-8") as file:
         broken = 0
-        for number, line in enumerate(lines, 1):
+        for number, line in enumerate(iter(lambda: file.readline(_LONGEST_LINE), ""), 1):
             text = line.strip().rstrip(",").rstrip()
             if text in ("", "[", "]"):
                 continue
             if broken:
-                raise TimelineError(f"{path}, line {broken}: this is no timeline of Horovod")
+                raise _NoTimeline(path, broken)
             try:
                 event = json.loads(text)
-            except ValueError:
+            except (ValueError, RecursionError):
                 broken = number
                 continue
-            if not isinstance(event, dict) or "ph" not in event:
-                raise TimelineError(f"{path}, line {number}: this is no timeline of Horovod")
+            if not _is_event(event):
+                raise _NoTimeline(path, number)
             yield event
+        if broken and len(line) == _LONGEST_LINE:
+            raise _NoTimeline(path, broken)
+
+
+def _is_event(event: Any) -> bool:
+    """Also what ``merge`` computes with is as it must be."""
+    return isinstance(event, dict) and isinstance(event.get("ph"), str) and _is_time(event.get("ts", 0))
+
+
+def _is_time(value: Any) -> bool:
+    return isinstance(value, (int, float)) and abs(value) < _LATEST_US
 
 
 def _source(path: Path) -> _Source:
     for number, event in enumerate(events(path)):
         if event["ph"] == "M" and event.get("name") == "horovod_clock":
             try:
-                return _Source(path, int(event["pid"]), Clock(**event["args"]["clock"]))
+                source = _Source(path, int(event["pid"]), Clock(**event["args"]["clock"]))
             except (KeyError, TypeError, ValueError):
                 break
+            clock = source.clock
+            if isinstance(clock.name, str) and _is_time(clock.now_us) and _is_time(clock.wall_minus_now_us):
+                return source
+            break
         if number == _HEAD_EVENTS:
             break
     raise TimelineError(f"{path}: this is no timeline of Horovod: it does not tell its clock")
@@ -104,9 +129,9 @@ def merge(output: Path, inputs: Sequence[Path]) -> list[int]:
     if any(output.resolve() == path.resolve() for path in inputs):
         raise TimelineError(f"{output} is to be written and read: name another file to write")
     sources = _sources(inputs)
-    partial = output.with_name(f"{output.name}.{os.getpid()}.partial")
+    partial = output.with_name(f"{output.name}.{secrets.token_hex(8)}.partial")
     try:
-        with partial.open("w", encoding="utf-8") as file:
+        with partial.open("x", encoding="utf-8") as file:
             separator = "[\n"
             for source, shift in zip(sources, shifts([s.clock for s in sources]), strict=True):
                 for event in events(source.path):
@@ -126,9 +151,9 @@ def merge_command(output: str, inputs: Sequence[str]) -> int:
     try:
         ranks = merge(Path(output), [Path(name) for name in inputs])
     except (TimelineError, OSError, UnicodeDecodeError) as error:
-        print(f"horovodrun: {error}", file=sys.stderr)
-        return 1
-    print(f"{output}: ranks {', '.join(map(str, ranks))}; open it in https://ui.perfetto.dev")
+        print(f"horovodrun: {escaped(str(error))}", file=sys.stderr)
+        return 1 if isinstance(error, OSError) else _USAGE_STATUS
+    print(f"{escaped(output)}: ranks {', '.join(map(str, ranks))}; open it in https://ui.perfetto.dev")
     return 0
 
 

@@ -16,6 +16,7 @@ from typing import BinaryIO
 
 from horovod.bootstrap.start import SECRET_BYTES, SECRET_VARIABLE, STORE_VARIABLE
 from horovod.bootstrap.store import StoreServer
+from horovod.bootstrap.text import escaped
 
 from .. import guard, options
 from ..guardian import Guardian
@@ -144,4 +145,4 @@ def _limit_of(error: OSError, ranks: int) -> str:
 
 
 def _complain(message: str) -> None:
-    print(f"horovodrun: error: {message}", file=sys.stderr)
+    print(f"horovodrun: error: {escaped(message)}", file=sys.stderr)

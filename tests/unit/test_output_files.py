@@ -1,0 +1,172 @@
+"""Files that horovodrun writes: never through what somebody else may have put in their place."""
+
+import contextlib
+import os
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from launch import MODULE
+
+from horovod.runner.files import RefusedError, open_file_in, open_folder
+from horovod.runner.rank_output import RankStream, open_files
+from horovod.runner.sink import Sink
+
+OTHER = 12345
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs files of another user")
+
+
+def open_in(folder: Path, name: str) -> None:
+    """Opens it and writes a word."""
+    descriptor = open_folder(folder)
+    try:
+        with open_file_in(descriptor, name) as file:
+            file.write(b"new")
+    finally:
+        os.close(descriptor)
+
+
+def test_a_file_is_made_or_emptied(tmp_path: Path) -> None:
+    (tmp_path / "old").write_text("old content")
+    for name in ("old", "fresh"):
+        open_in(tmp_path, name)
+        assert (tmp_path / name).read_text() == "new"
+
+
+def _symbolic(path: Path, victim: Path) -> None:
+    path.symlink_to(victim)
+
+
+def _dangling(path: Path, victim: Path) -> None:
+    path.symlink_to(path.with_name("nowhere"))
+
+
+def _hard(path: Path, victim: Path) -> None:
+    path.hardlink_to(victim)
+
+
+def _pipe(path: Path, victim: Path) -> None:
+    os.mkfifo(path)
+
+
+def _of_another(path: Path, victim: Path) -> None:
+    path.write_text("theirs")
+    os.chown(path, OTHER, OTHER)
+
+
+@pytest.mark.parametrize(
+    ("trap", "said"),
+    [
+        (_symbolic, "symbolic link"),
+        (_dangling, "symbolic link"),
+        (_hard, "hard link"),
+        (_pipe, "no regular file"),
+        pytest.param(_of_another, "another user", marks=as_root),
+    ],
+)
+def test_a_trap_is_refused(tmp_path: Path, trap: Callable[[Path, Path], None], said: str) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    own = tmp_path / "logs" / "rank.0"
+    own.mkdir(parents=True)
+    trap(own / "stdout", victim)
+    with pytest.raises(RefusedError, match=said):
+        open_files(str(tmp_path / "logs"), 1)
+    assert victim.read_text() == "precious"
+    assert not (own / "nowhere").exists()
+    command = [*MODULE, "-np", "1", "--output-filename", str(tmp_path / "logs"), "true"]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert result.returncode == 2
+    assert said in result.stderr and result.stderr.count("\n") == 1
+
+
+def test_a_folder_of_a_rank_is_no_link(tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    target.mkdir()
+    (target / "stdout").write_text("precious")
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "rank.1").symlink_to(target, target_is_directory=True)
+    with pytest.raises(RefusedError, match=r"rank\.1 is a symbolic link"):
+        open_files(str(tmp_path / "logs"), 2)
+    assert (target / "stdout").read_text() == "precious"
+
+
+def test_the_users_own_link_to_a_folder_is_followed(tmp_path: Path) -> None:
+    (tmp_path / "scratch").mkdir()
+    (tmp_path / "logs").symlink_to(tmp_path / "scratch", target_is_directory=True)
+    for files in open_files(str(tmp_path / "logs"), 2):
+        for file in files.values():
+            file.close()
+    assert sorted(path.name for path in (tmp_path / "scratch").iterdir()) == ["rank.0", "rank.1"]
+
+
+@as_root
+def test_links_and_folders_of_another_user_are_not(tmp_path: Path) -> None:
+    (tmp_path / "scratch").mkdir()
+    link = tmp_path / "logs"
+    link.symlink_to(tmp_path / "scratch", target_is_directory=True)
+    os.lchown(link, OTHER, OTHER)
+    with pytest.raises(RefusedError, match="link of another user"):
+        open_files(str(link), 1)
+    theirs = tmp_path / "scratch" / "rank.0"
+    theirs.mkdir()
+    os.chown(theirs, OTHER, OTHER)
+    with pytest.raises(RefusedError, match=r"rank\.0 belongs to another user"):
+        open_files(str(tmp_path / "scratch"), 1)
+
+
+def test_no_descriptor_stays_open(tmp_path: Path) -> None:
+    def count() -> int:
+        return len(os.listdir("/proc/self/fd"))
+
+    before = count()
+    opened = open_files(str(tmp_path), 3)
+    assert count() == before + 6
+    for file in (file for files in opened for file in files.values()):
+        file.close()
+    (tmp_path / "rank.2" / "stderr").unlink()
+    (tmp_path / "rank.2" / "stderr").symlink_to("x")
+    with contextlib.suppress(RefusedError):
+        opened = []
+        open_files(str(tmp_path), 3)
+    assert count() == before
+
+
+class _Full:
+    """A file on a disk that takes half of what is written and then nothing more."""
+
+    name = "log"
+
+    def __init__(self) -> None:
+        self.room = 5
+
+    def write(self, data: bytes) -> int:
+        if self.room == 0:
+            raise OSError(28, "No space left on device")
+        taken, self.room = min(self.room, len(data)), 0
+        return taken
+
+    def close(self) -> None:
+        pass
+
+
+def test_a_full_disk_is_told_once() -> None:
+    read, write = os.pipe()
+    shown, sink_end = os.pipe()
+    sink = Sink(sink_end, lambda: None)
+    stream = RankStream(read, "[0]<stdout>:", sink, _Full(), False)  # type: ignore[arg-type]
+    for _ in range(3):
+        os.write(write, b"0123456789\n")
+        assert stream.read()
+    stream.close()
+    while not sink.is_idle:
+        time.sleep(0.01)
+    sink.close()
+    for descriptor in (write, sink_end):
+        os.close(descriptor)
+    with os.fdopen(shown, "rb") as pipe:
+        text = pipe.read().decode()
+    assert text.count("0123456789") == 3
+    assert text.count("log: No space left on device; no more is kept there") == 1
