@@ -150,7 +150,7 @@ void Cycle::LinkEnded(int peer) {
   cause.culprit = peer;
   cause.link = LinkRole::kControl;
   cause.reason = "rank " + std::to_string(rank_) + " saw it end";
-  options_.on_failure(std::move(cause));
+  options_.on_end(std::move(cause));
 }
 
 void Cycle::CheckStall(int64_t now_us) {
@@ -239,7 +239,7 @@ void Cycle::FailAll(const Status& status) {
   unsent_.store(false);
   if (queue_->in_flight() == 0) return;
   // Nothing may touch user memory once its handle is done.
-  for (auto& transport : transports_) transport->Close();
+  for (auto& transport : transports_) transport->Close(0);
   for (auto& set : sets_) set->executor().Abandon();
   queue_->Take(&taken_, &urged_);
   for (const HandlePtr& handle : queue_->InFlight()) {
@@ -253,8 +253,8 @@ void Cycle::FailAll(const Status& status) {
   urged_.clear();
 }
 
-void Cycle::Close() {
-  for (auto& transport : transports_) transport->Close();
+void Cycle::Close(int64_t linger_us) {
+  for (auto& transport : transports_) transport->Close(linger_us);
   {
     const std::lock_guard<std::mutex> lock(errands_mutex_);
     errands_.clear();

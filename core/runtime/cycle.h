@@ -23,7 +23,9 @@ struct CycleOptions {
   // For how long every rank of the job has been Blocked.
   std::function<int64_t()> everybody_blocked_us;
   std::function<void()> on_stall;  // a stall is reported for the first time
-  // A link is lost or this rank cannot go on; the cause comes back through the abort cell.
+  // A control link has ended: a failure unless its peer has left in good order.
+  std::function<void(Cause cause)> on_end;
+  // This rank cannot go on; the cause comes back through the abort cell.
   std::function<void(Cause cause)> on_failure;
 };
 
@@ -63,7 +65,8 @@ class Cycle {
 
   // Fails everything in flight and lets go of user memory.
   void FailAll(const Status& status);
-  void Close();
+  // What was sent gets up to `linger_us` to arrive.
+  void Close(int64_t linger_us);
 
  private:
   void RunErrands();

@@ -16,7 +16,11 @@ namespace {
 constexpr int64_t kSecond = 1000000;
 // How long an operation may wait for a member that has left, before that counts as a failure.
 constexpr int64_t kDepartureGraceUs = kSecond;
+// How often the watcher asks, four times a second, until an engine that does nothing counts as heard out.
+constexpr int kMostAsked = 20;
 constexpr int64_t kFlushLimitUs = kSecond;
+// How long what was sent last may take to arrive before its link is closed all the same.
+constexpr int64_t kLingerUs = kSecond / 2;
 constexpr char kShutdownReason[] =
     "Horovod has been shut down, by shutdown() or the end of the program, while the operation was in flight.";
 
@@ -29,24 +33,31 @@ RankEngine::~RankEngine() {
 }
 
 // Called from the watcher's thread.
-std::string RankEngine::StuckWithout(const Departure& departure) {
-  const auto [first, _] = rounds_at_departure_.emplace(departure.rank, cycle_->rounds());
-  // Whatever the leaver sent before it left has been looked at since?
-  if (cycle_->rounds() < first->second + 2) return "";
+std::string RankEngine::StuckWithout(const Departure& departure, bool broken) {
+  Hearing& hearing = hearings_.try_emplace(departure.rank, Hearing{cycle_->rounds(), 0}).first->second;
   const int64_t now = NowMicros();
   for (const HandlePtr& handle : queue_.InFlight()) {
     const bool concerned = sets_.Has(handle->entry.process_set, departure.rank);
     // What all have agreed on goes on without a leaver that has completed its own part.
-    const bool needed = departure.abandoned || !handle->decided.load();
+    const bool needed = broken || departure.abandoned || !handle->decided.load();
     const int64_t since = std::max(handle->submitted_us, departure.since_us);
-    if (!concerned || !needed || now - since < kDepartureGraceUs) continue;
+    if (!concerned || !needed || (!broken && now - since < kDepartureGraceUs)) continue;
+    if (!broken && !HeardOut(&hearing)) return "";
     return "rank " + std::to_string(options_.rank) + " waits for '" + Shown(handle->name()) + "'.";
   }
   return "";
 }
 
+// Whether all that the rank sent before it left has been looked at since. To ask wakes the engine, and one
+// that is held up all the same does not put off the verdict for ever.
+bool RankEngine::HeardOut(Hearing* hearing) {
+  if (cycle_->rounds() >= hearing->rounds + 2 || ++hearing->asked > kMostAsked) return true;
+  loop_->Poke();
+  return false;
+}
+
 Status RankEngine::Usable(const Entry& entry) const {
-  if (shut_down_.load()) return {Code::kShutdown, "Horovod has been shut down. Call hvd.init() first."};
+  if (shut_down_.load()) return AlreadyShutDown();
   if (abort_.is_set()) return abort_.status();
   auto members = static_cast<size_t>(options_.size);  // the set of all ranks is the usual one
   if (entry.process_set != 0) HVD_RETURN_IF_ERROR(sets_.Admits(entry.process_set, &members));
@@ -102,11 +113,11 @@ Status RankEngine::Wait(const HandlePtr& handle, int64_t timeout_us, bool (*inte
 
 // The last responses to slower peers may still wait for room.
 void RankEngine::Flush() {
-  const std::unique_lock<std::mutex> lock(loop_->progress(), std::try_to_lock);
-  if (!lock.owns_lock()) return;  // a waiter drives
   const int64_t deadline = NowMicros() + kFlushLimitUs;
   while (cycle_->HasWork() && queue_.in_flight() == 0 && !abort_.is_set() && NowMicros() < deadline) {
-    if (!cycle_->Round()) usleep(50);
+    // Without the lock a waiter drives, which is about to leave: nothing is in flight.
+    const std::unique_lock<std::mutex> lock(loop_->progress(), std::try_to_lock);
+    if (!lock.owns_lock() || !cycle_->Round()) usleep(50);
   }
 }
 
@@ -118,6 +129,7 @@ void RankEngine::ShowStacks() {
 void RankEngine::Shutdown() {
   stacks_.End();
   if (shut_down_.exchange(true) || loop_ == nullptr) return;
+  queue_.Close();  // so that what the goodbye says of operations in flight stays true
   loop_->Stop();
   Flush();
   // The goodbye comes before any link closes: peers must not take the leaver for lost.
@@ -128,7 +140,7 @@ void RankEngine::Shutdown() {
   loop_->WakeAll();
   FailWhatIsLeft();
   const std::lock_guard<std::mutex> lock(loop_->progress());
-  cycle_->Close();
+  cycle_->Close(kLingerUs);
   (void)StopTimeline();
 }
 

@@ -23,7 +23,7 @@ Status RankEngine::Agree(const std::string& what, int64_t mine, int64_t* all) {
 }
 
 Status RankEngine::AddProcessSet(std::vector<int> members, uint32_t* id) {
-  if (shut_down_.load()) return {Code::kShutdown, "Horovod has been shut down. Call hvd.init() first."};
+  if (shut_down_.load()) return AlreadyShutDown();
   const bool ascending = std::is_sorted(members.begin(), members.end(), std::less_equal<int>());
   if (members.empty() || !ascending || members.front() < 0 || members.back() >= options_.size) {
     return Status::Invalid("a process set has one or more ranks of the job, each once, in ascending order");
@@ -55,7 +55,7 @@ Status RankEngine::AddProcessSet(std::vector<int> members, uint32_t* id) {
 }
 
 Status RankEngine::RemoveProcessSet(uint32_t id) {
-  if (shut_down_.load()) return {Code::kShutdown, "Horovod has been shut down. Call hvd.init() first."};
+  if (shut_down_.load()) return AlreadyShutDown();
   const std::string name = "process set " + std::to_string(id);
   if (id == 0) return Status::Invalid("the process set of all ranks cannot be removed");
   if (!sets_.SetClosed(id, true)) return Status::Invalid(name + " does not exist (any more)");

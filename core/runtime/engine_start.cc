@@ -118,7 +118,8 @@ void RankEngine::MakeCycle() {
       config.stall_check_disable ? 0 : static_cast<int64_t>(config.stall_deadlock_seconds * kSecond);
   cycle.everybody_blocked_us = [this] { return watcher_->EverybodyBlockedMicros(); };
   cycle.on_stall = [this] { ShowStacks(); };
-  cycle.on_failure = [this](Cause cause) { watcher_->Suspect(std::move(cause)); };
+  cycle.on_end = [this](Cause cause) { watcher_->Suspect(std::move(cause)); };
+  cycle.on_failure = [this](Cause cause) { watcher_->Abort(std::move(cause)); };
   cycle_ = std::make_unique<Cycle>(options_.rank, cycle, &queue_, &abort_);
   for (auto& transport : wirer_->TakeTransports()) cycle_->Own(std::move(transport));
 }
@@ -131,7 +132,9 @@ void RankEngine::MakeWatcher() {
   watcher.launcher = std::exchange(options_.launcher, {});
   watcher.heartbeat_seconds = options_.config.heartbeat_seconds;
   watcher.timeout_seconds = options_.config.peer_timeout_seconds;
-  watcher.stuck_without = [this](const Departure& departure) { return StuckWithout(departure); };
+  watcher.stuck_without = [this](const Departure& departure, bool broken) {
+    return StuckWithout(departure, broken);
+  };
   watcher.on_heartbeat = [this] {
     if (options_.size > 1 && sets_.IsFirst(options_.rank)) loop_->Poke();
   };

@@ -18,9 +18,12 @@ int64_t BytesOf(const Entry& entry) {
 
 }  // namespace
 
+Status AlreadyShutDown() { return {Code::kShutdown, "Horovod has been shut down. Call hvd.init() first."}; }
+
 Status Queue::Push(const HandlePtr& handle) {
   const Entry& entry = handle->entry;
   const std::lock_guard<std::mutex> lock(mutex_);
+  if (closed_) return AlreadyShutDown();
   Set& set = sets_[entry.process_set];
   if (set.joined) {
     return Status::Invalid("this rank has joined (hvd.join()) and can submit nothing until all ranks have: " +
@@ -44,6 +47,11 @@ Status Queue::Push(const HandlePtr& handle) {
   in_flight_.fetch_add(1);
   filled_.store(true, std::memory_order_seq_cst);
   return Status::Ok();
+}
+
+void Queue::Close() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  closed_ = true;
 }
 
 void Queue::Urge(const HandlePtr& handle) {

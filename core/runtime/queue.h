@@ -12,13 +12,19 @@
 
 namespace hvd {
 
+// Why nothing can be submitted any more.
+Status AlreadyShutDown();
+
 // Between the threads that submit and the one that drives. Submitting takes this lock only, never the
 // progress lock. It also knows the names in flight, so that a duplicate fails before anything is sent.
 class Queue {
  public:
   // Names the operation (ordinal) and queues it. kDuplicate when its name is in flight in its set, kInvalid
-  // when this rank has joined in its set.
+  // when this rank has joined in its set, kShutdown once it is closed.
   Status Push(const HandlePtr& handle);
+
+  // Nothing more is taken in: from now on less and less is in flight.
+  void Close();
 
   // Somebody is blocked on `handle`.
   void Urge(const HandlePtr& handle);
@@ -56,6 +62,7 @@ class Queue {
   std::vector<HandlePtr> queued_;
   std::vector<HandlePtr> urged_;
   uint64_t next_id_ = 0;
+  bool closed_ = false;
 
   std::atomic<bool> filled_{false};
   std::atomic<size_t> in_flight_{0};

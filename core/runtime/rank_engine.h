@@ -50,7 +50,13 @@ class RankEngine : public Engine {
   ProcessSetOptions SetOptions(uint32_t id, const std::vector<int>& members) const;
   void MakeWatcher();
   Status Agree(const std::string& what, int64_t mine, int64_t* all);
-  std::string StuckWithout(const Departure& departure);
+  // How far the engine had come when a rank left.
+  struct Hearing {
+    uint64_t rounds;
+    int asked;  // how often the watcher has asked since something waits for the rank
+  };
+  std::string StuckWithout(const Departure& departure, bool broken);
+  bool HeardOut(Hearing* hearing);
   Status Usable(const Entry& entry) const;
   void CountAsBlocked(Entry* entry);
   void Flush();
@@ -58,8 +64,8 @@ class RankEngine : public Engine {
 
   EngineOptions options_;
   SetRegistry sets_;
-  std::vector<int> descriptors_;                 // constant once started
-  std::map<int, uint64_t> rounds_at_departure_;  // by rank; the watcher's thread's
+  std::vector<int> descriptors_;     // constant once started
+  std::map<int, Hearing> hearings_;  // by rank that has left; the watcher's thread's
   AbortCell abort_;
   Counters counters_;
   Queue queue_;

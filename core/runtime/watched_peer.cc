@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <fstream>
+#include <utility>
 
 namespace hvd {
 
@@ -39,10 +40,13 @@ void WatchedPeer::Close() {
   fd_ = -1;
 }
 
+Descriptor WatchedPeer::Release() { return Descriptor(std::exchange(fd_, -1)); }
+
 void WatchedPeer::Send(const WatchNews& news) {
   if (!open()) return;
   // Sealing counts frames: one that is dropped must be dropped before it is sealed.
-  if (news.kind == WatchKind::kHeartbeat && out_.size() >= kMostQueued) return;
+  const bool may_wait = news.kind == WatchKind::kHeartbeat || news.kind == WatchKind::kShowStacks;
+  if (may_wait && out_.size() >= kMostQueued) return;
   out_ += EncodeWatch(news, &sealer_);
   Flush();
 }

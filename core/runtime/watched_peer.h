@@ -7,6 +7,7 @@
 #include "base/link.h"
 #include "base/seal.h"
 #include "runtime/watch_frame.h"
+#include "transport/descriptor.h"
 
 namespace hvd {
 
@@ -37,7 +38,9 @@ class WatchedPeer {
   int fd() const { return fd_; }
   int rank() const { return rank_; }
   bool open() const { return fd_ >= 0; }
+  bool flushed() const { return !open() || out_.empty(); }
   void Close();
+  Descriptor Release();  // closed here, the caller's from now on
 
   int64_t heard_us = 0;   // when it last said something
   bool departed = false;  // it said goodbye

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "runtime/watched_peer.h"
+#include "transport/farewell.h"
 
 namespace hvd {
 
@@ -21,6 +22,9 @@ constexpr int kDepartedRoundMs = 250;
 // A process that is killed closes its links one after the other, and may be held up in between.
 constexpr int64_t kHearOutUs = 150000;
 constexpr int kSuspicionRoundMs = 10;
+// How long a goodbye may take to arrive before its link is closed all the same.
+constexpr int64_t kGoodbyeUs = kSecond / 2;
+constexpr useconds_t kFlushPauseUs = 500;
 
 WatchNews News(WatchKind kind, uint64_t generation) {
   WatchNews news;
@@ -57,13 +61,17 @@ Watcher::Watcher(WatcherOptions options, AbortCell* abort)
 Watcher::~Watcher() { Stop(); }
 
 void Watcher::Start() {
+  last_round_us_ = NowMicros();
+  for (auto& peer : peers_) peer->heard_us = last_round_us_;
+  Beat();
   thread_ = std::thread([this] { Run(); });
 }
 
-void Watcher::Suspect(Cause cause) {
+void Watcher::Hear(Suspicion suspicion) {
+  suspicion.since_us = NowMicros();
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    suspicions_.push_back({std::move(cause), NowMicros()});
+    suspicions_.push_back(std::move(suspicion));
   }
   waker_.Ring();
 }
@@ -86,9 +94,7 @@ void Watcher::Stop(bool abandons) {
 
 void Watcher::Run() {
   const int64_t period = static_cast<int64_t>(options_.heartbeat_seconds * kSecond);
-  int64_t next_beat = 0;
-  last_round_us_ = NowMicros();
-  for (auto& peer : peers_) peer->heard_us = last_round_us_;
+  int64_t next_beat = last_round_us_ + period;
   while (!stopping_.load()) {
     const int64_t now = NowMicros();
     if (now >= next_beat) {
@@ -101,9 +107,22 @@ void Watcher::Run() {
     Wait(static_cast<int>(std::min<int64_t>(wait_ms, LongestRoundMs())));
   }
   HearSuspicions(0);
+  SayGoodbye();
+}
+
+void Watcher::SayGoodbye() {
   WatchNews goodbye = News(WatchKind::kGoodbye, options_.generation);
   goodbye.abandons = abandons_;
   for (auto& peer : peers_) peer->Send(goodbye);
+  const int64_t deadline = NowMicros() + kGoodbyeUs;
+  const auto flushed = [](const auto& peer) { return peer->flushed(); };
+  while (!std::all_of(peers_.begin(), peers_.end(), flushed) && NowMicros() < deadline) {
+    usleep(kFlushPauseUs);
+    for (auto& peer : peers_) peer->Flush();
+  }
+  std::vector<Descriptor> links;
+  for (auto& peer : peers_) links.push_back(peer->Release());
+  CloseDelivered(std::move(links), kGoodbyeUs);
 }
 
 int Watcher::LongestRoundMs() {
@@ -176,14 +195,16 @@ void Watcher::CheckSilence(int64_t now_us) {
 void Watcher::CheckDeparted() {
   for (auto& peer : peers_) {
     if (!peer->departed || abort_->is_set()) continue;
-    const std::string stuck = options_.stuck_without(peer->departure);
-    if (stuck.empty()) continue;
-    Raise(About(
-        CauseKind::kLeft, peer->rank(),
-        peer->Describe() + " has left the job (its program ended, failed or called shutdown()), but " +
-            stuck +
-            " Every rank must take part in every operation; look for a rank that leaves its loop early."));
+    const std::string stuck = options_.stuck_without(peer->departure, false);
+    if (!stuck.empty()) Missed(*peer, stuck);
   }
+}
+
+void Watcher::Missed(const WatchedPeer& peer, const std::string& why) {
+  Raise(About(
+      CauseKind::kLeft, peer.rank(),
+      peer.Describe() + " has left the job (its program ended, failed or called shutdown()), but " + why +
+          " Every rank must take part in every operation; look for a rank that leaves its loop early."));
 }
 
 // A suspicion becomes the cause when the watch links have told nothing better for so long.
@@ -197,6 +218,11 @@ void Watcher::HearSuspicions(int64_t patience_us) {
   for (auto& peer : peers_) HearPeer(*peer);
   for (Suspicion& suspicion : suspicions) {
     if (abort_->is_set()) continue;
+    const WatchedPeer* peer = Find(suspicion.cause.culprit);
+    if (peer != nullptr && peer->departed) {
+      AfterGoodbye(*peer, suspicion);
+      continue;
+    }
     if (NowMicros() - suspicion.since_us >= patience_us) {
       Judge(std::move(suspicion.cause));
       continue;
@@ -212,12 +238,19 @@ const WatchedPeer* Watcher::Find(int rank) const {
   return found == peers_.end() ? nullptr : found->get();
 }
 
+// Who has said goodbye may close its links, and CheckDeparted knows whether it is missed; unless this rank
+// has stopped for want of it, for then no operation gets any further.
+void Watcher::AfterGoodbye(const WatchedPeer& peer, const Suspicion& suspicion) {
+  if (!suspicion.broken) return;
+  if (suspicion.cause.kind != CauseKind::kLink) return Raise(suspicion.cause);
+  const std::string stuck = options_.stuck_without(peer.departure, true);
+  Missed(peer, stuck.empty() ? suspicion.cause.reason + "." : stuck);
+}
+
 // The links have told nothing better than this suspicion.
 void Watcher::Judge(Cause cause) {
   const WatchedPeer* peer = cause.kind == CauseKind::kLink ? Find(cause.culprit) : nullptr;
   if (peer == nullptr) return Raise(cause);
-  // Who has said goodbye may close its links; CheckDeparted knows whether it is missed.
-  if (peer->departed) return;
   const bool dead = peer->open() ? peer->ProcessState() == "dead" : !peer->Lives();
   if (dead) return Raise(About(CauseKind::kDied, peer->rank(), Died(*peer)));
   // The same text at both ends.

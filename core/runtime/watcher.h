@@ -23,8 +23,9 @@ struct WatcherOptions {
   Link launcher;            // owned; fd -1 = none
   double heartbeat_seconds = 1.0;
   double timeout_seconds = 6.0;
-  // Why this rank can no longer make progress without the departed peer; empty: it can.
-  std::function<std::string(const Departure&)> stuck_without;
+  // Why this rank can no longer make progress without the departed peer; empty: it can. `broken`: a link to
+  // it that is needed has ended, so that nothing more can come.
+  std::function<std::string(const Departure&, bool broken)> stuck_without;
   std::function<void()> on_heartbeat;    // with every heartbeat that is sent
   std::function<int64_t()> blocked_us;   // see Blocked
   std::function<void()> on_show_stacks;  // a rank asks everybody to show where its threads are
@@ -39,11 +40,16 @@ class Watcher {
   Watcher(WatcherOptions options, AbortCell* abort);
   ~Watcher();
 
+  // The first heartbeat is under way when it returns: whoever has worked with this rank can describe it.
   void Start();
 
-  // From the engine: a link is lost, or this rank cannot go on. The watcher hears out its own links for a
-  // moment (what names the true cause may be under way) and then fixes the cause.
-  void Suspect(Cause cause);
+  // From the engine: a link has ended. Unless its peer has said goodbye, that becomes the cause of a failure
+  // once the watcher has heard out its own links for a moment: what names the true cause may be under way.
+  void Suspect(Cause cause) { Hear({std::move(cause), 0, false}); }
+
+  // From the engine: this rank cannot go on. Likewise, but a failure in any case: nobody else knows of it.
+  void Abort(Cause cause) { Hear({std::move(cause), 0, true}); }
+
   // For how long every rank of the job has been Blocked, as far as is known here; those that have left count
   // as blocked. 0 = somebody is not.
   int64_t EverybodyBlockedMicros() const { return everybody_blocked_us_.load(); }
@@ -51,16 +57,20 @@ class Watcher {
   // Asks the others to show their stacks.
   void AskForStacks();
 
-  // Says goodbye, joins the thread, closes everything. `abandons`: operations are in flight.
+  // Says goodbye, joins the thread, closes everything when the goodbye has arrived. `abandons`: operations
+  // are in flight.
   void Stop(bool abandons = false);
 
  private:
   struct Suspicion {
     Cause cause;
     int64_t since_us;
+    bool broken;  // this rank cannot go on
   };
 
+  void Hear(Suspicion suspicion);
   void Run();
+  void SayGoodbye();
   void Wait(int timeout_ms);
   void Beat();
   void CheckSilence(int64_t now_us);
@@ -71,6 +81,8 @@ class Watcher {
   void HearEnd(WatchedPeer& peer);
   const WatchedPeer* Find(int rank) const;
   void Judge(Cause cause);
+  void AfterGoodbye(const WatchedPeer& peer, const Suspicion& suspicion);
+  void Missed(const WatchedPeer& peer, const std::string& why);
   void LauncherGone();
   void Raise(const Cause& cause);
 

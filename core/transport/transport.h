@@ -56,8 +56,9 @@ class Transport {
   // Readable when Progress may have something to do; -1 when the Waker is rung instead.
   virtual int poll_fd() const = 0;
 
-  // Forgets everything posted and closes every socket. No posted buffer is touched afterwards.
-  virtual void Close() = 0;
+  // Forgets everything posted and closes every socket. No posted buffer is touched afterwards. What the
+  // sockets have taken gets up to `linger_us` to arrive.
+  virtual void Close(int64_t linger_us) = 0;
 };
 
 constexpr size_t kMaxFrame = 16 << 20;

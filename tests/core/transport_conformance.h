@@ -252,7 +252,7 @@ inline void ClosedPeer(const MakeTransports& make) {
       rank->Send(0, {0, 1, 0}, &value, sizeof value, &transfer);
       EXPECT_TRUE(rank.Until([&] { return transfer.done; }));
     }
-    if (rank->rank() != 0) return rank->Close();
+    if (rank->rank() != 0) return rank->Close(0);
     value = 0;
     rank.Settle();
     EXPECT_TRUE(rank.status.ok());
@@ -269,7 +269,7 @@ inline void ClosedPeer(const MakeTransports& make) {
     bool moved = true;
     EXPECT_EQ(rank->Progress(&moved).code(), Code::kAborted);  // dead for good
     EXPECT_FALSE(moved);
-    rank->Close();
+    rank->Close(0);
   });
 }
 

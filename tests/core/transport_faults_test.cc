@@ -19,12 +19,12 @@ constexpr size_t kBytes = 20;
 
 // Rank 0 is a transport of ours; rank 1 is a bare socket and what a test writes to it.
 struct Duel {
-  explicit Duel(Integrity integrity, SocketPair (*connect)() = UnixPair)
+  explicit Duel(Integrity integrity, SocketPair (*connect)() = UnixPair, bool peers_may_leave = false)
       : guard(integrity, TestKey(1, 0)), integrity(integrity) {
     const auto [ours, theirs] = connect();
     peer = Descriptor(theirs);
     const Link link{ours, 1, LinkRole::kData, TestKey(0, 1), TestKey(1, 0)};
-    ASSERT_OK(tcp::TcpTransport::Make({kGeneration, 0, 2, integrity}, {link}, &transport));
+    ASSERT_OK(tcp::TcpTransport::Make({kGeneration, 0, 2, integrity, peers_may_leave}, {link}, &transport));
     transport->Recv(1, {1, 2, 3}, received, kBytes, &transfer);
   }
 
@@ -190,6 +190,30 @@ TEST(TcpFaults, ClosedWhileIdle) {
   }
 }
 
+// Sending fails first, because the peer has closed its socket with bytes unread: what it sent before counts.
+TEST(TcpFaults, TheLastWordsOfAPeerThatMayLeaveAreHeard) {
+  for (const auto connect : {UnixPair, TcpPair}) {
+    Duel duel(Integrity::kChecksum, connect, true);
+    Transfer sent[2];
+    std::byte byte{};
+    duel.transport->Send(1, {1, 7, 0}, &byte, 1, &sent[0]);
+    bool moved;
+    ASSERT_OK(duel.transport->Progress(&moved));
+    EXPECT_TRUE(sent[0].done);
+    EXPECT_TRUE(Readable(duel.peer.get()));
+    duel.Write(duel.GoodFrame());
+    duel.peer.Reset();
+    duel.transport->Send(1, {1, 8, 0}, &byte, 1, &sent[1]);
+    ASSERT_OK(duel.Settle());
+    EXPECT_TRUE(duel.transfer.done && sent[1].done);
+    Transfer more;
+    duel.transport->Recv(1, {1, 2, 4}, &byte, 1, &more);
+    ASSERT_OK(duel.Settle());
+    EXPECT_EQ(duel.transport->TakeEnded(), 1);
+    EXPECT_EQ(duel.transport->TakeEnded(), -1);
+  }
+}
+
 TEST(TcpFaults, LinksThatMakeNoSense) {
   const int before = OpenDescriptors();
   for (const std::vector<int>& peers : std::vector<std::vector<int>>{{0}, {2}, {-1}, {1, 1}}) {
@@ -219,7 +243,7 @@ TEST(TcpFaults, WrongUseIsAnError) {
   too_long.transport->Send(1, {}, &byte, kMaxFrame + 1, &transfer);
   EXPECT_EQ(too_long.transport->Progress(&moved).code(), Code::kInternal);
   Duel closed(Integrity::kChecksum);
-  closed.transport->Close();
+  closed.transport->Close(0);
   closed.transport->Recv(1, {}, &byte, 1, &transfer);
   EXPECT_EQ(closed.transport->Progress(&moved).code(), Code::kShutdown);
 }

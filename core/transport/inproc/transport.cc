@@ -151,7 +151,8 @@ Status InprocTransport::Lose(int peer, const std::string& why) {
   return Status::Aborted("rank " + std::to_string(rank_) + " lost rank " + std::to_string(peer) + ": " + why);
 }
 
-void InprocTransport::Close() {
+// What is in a lane has arrived.
+void InprocTransport::Close(int64_t /*linger_us*/) {
   if (closed_) return;
   closed_ = true;
   if (failure_.ok()) failure_ = Status(Code::kShutdown, "the transport is closed");

@@ -50,7 +50,7 @@ class Hub {
 class InprocTransport : public Transport {
  public:
   InprocTransport(std::shared_ptr<Hub> hub, int rank, const Waker& waker, bool peers_may_leave);
-  ~InprocTransport() override { Close(); }
+  ~InprocTransport() override { Close(0); }
 
   int rank() const override { return rank_; }
   int size() const override { return hub_->size(); }
@@ -61,7 +61,7 @@ class InprocTransport : public Transport {
   int lost_peer() const override { return lost_peer_; }
   int TakeEnded() override;
   int poll_fd() const override { return -1; }
-  void Close() override;
+  void Close(int64_t linger_us) override;
 
  private:
   struct Peer {

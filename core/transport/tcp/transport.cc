@@ -5,6 +5,8 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
+#include "transport/farewell.h"
+
 namespace hvd::tcp {
 
 namespace {
@@ -120,7 +122,13 @@ Status TcpTransport::Progress(bool* moved) {
 Status TcpTransport::Move(int peer, bool* moved) {
   Connection& connection = *connections_[peer];
   const int socket = connection.socket.get();
-  if (!connection.writer.idle()) HVD_RETURN_IF_ERROR(connection.writer.Progress(socket, kBudget, moved));
+  if (!connection.writer.idle()) {
+    const Status sent = connection.writer.Progress(socket, kBudget, moved);
+    const bool has_left = sent.code() == Code::kShutdown && options_.peers_may_leave;
+    // Its last words may still lie unread.
+    if (has_left) connection.writer.Discard();
+    if (!has_left) HVD_RETURN_IF_ERROR(sent);
+  }
   return connection.reader.Progress(socket, kBudget, moved);
 }
 
@@ -158,10 +166,15 @@ void TcpTransport::Fail(int peer, const Status& status) {
   }
 }
 
-void TcpTransport::Close() {
+void TcpTransport::Close(int64_t linger_us) {
   if (failure_.ok()) failure_ = Status(Code::kShutdown, "the transport is closed");
-  for (auto& connection : connections_) connection.reset();
+  std::vector<Descriptor> sockets;
+  for (auto& connection : connections_) {
+    if (connection != nullptr) sockets.push_back(std::move(connection->socket));
+    connection.reset();
+  }
   epoll_.Reset();
+  if (linger_us > 0) CloseDelivered(std::move(sockets), linger_us);
 }
 
 }  // namespace hvd::tcp

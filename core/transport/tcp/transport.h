@@ -29,7 +29,7 @@ class TcpTransport : public Transport {
   // Takes the sockets of `links`, whatever it returns. Peers without a link cannot be talked to.
   static Status Make(const Options& options, const std::vector<Link>& links, std::unique_ptr<Transport>* out);
 
-  ~TcpTransport() override { Close(); }
+  ~TcpTransport() override { Close(0); }
   int rank() const override { return options_.rank; }
   int size() const override { return options_.size; }
   void Send(int peer, const FrameTag& tag, const void* data, size_t bytes, Transfer* transfer) override;
@@ -39,7 +39,7 @@ class TcpTransport : public Transport {
   int lost_peer() const override { return lost_peer_; }
   int TakeEnded() override;
   int poll_fd() const override { return epoll_.get(); }
-  void Close() override;
+  void Close(int64_t linger_us) override;
 
  private:
   struct Connection {
