@@ -59,8 +59,10 @@ const std::vector<Setting>& SettingsTable() {
       {"HOROVOD_START_TIMEOUT", "number", "30",
        "Seconds that the processes wait for each other at the start."},
       {"HOROVOD_STORE_ADDR", "text", "", "Address of the rendezvous store."},
+      {"HOROVOD_SECRET_FILE", "path", "",
+       "File with the job's secret, set by the launcher; removed from the environment by init."},
       {"HOROVOD_SECRET_KEY", "secret", "",
-       "The job's secret, set by the launcher; removed from the environment by init."},
+       "The secret itself, where there can be no such file; erased from the environment by init."},
   };
   return table;
 }

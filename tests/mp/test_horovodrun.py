@@ -320,11 +320,12 @@ def test_secret_is_in_nocommand_line_and_no_output(job: Launcher) -> None:
     _read_until(process, b"ready", 2)
     folders = list(Path("/proc").glob("[0-9]*"))
     entries = [(f / "environ").read_bytes().split(b"\0") for f in folders if carries(f, job.marker)]
-    prefix = b"HOROVOD_SECRET_KEY="
-    secrets = {e.removeprefix(prefix) for entry in entries for e in entry if e.startswith(prefix)}
-    assert len(secrets) == 1
-    secret = secrets.pop()
+    prefix = b"HOROVOD_SECRET_FILE="
+    files = {e.removeprefix(prefix) for entry in entries for e in entry if e.startswith(prefix)}
+    assert len(files) == 1
+    secret = Path(files.pop().decode()).read_bytes()
     assert len(bytes.fromhex(secret.decode())) == 32
+    assert secret not in b"".join(e for entry in entries for e in entry)
     command_lines = b"".join(map(command_line, folders))
     process.send_signal(signal.SIGTERM)
     stdout, stderr = process.communicate(timeout=within(10))

@@ -1,16 +1,18 @@
 """Starts and stops the engine of this process: identity, links to the others, link to the launcher."""
 
+import hmac
 import os
+import secrets
 import warnings
 from collections.abc import MutableMapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from . import secret
 from .errors import BootstrapError
 from .identity import Identity, from_environment
+from .secret import SECRET_BYTES
 
-SECRET_VARIABLE = "HOROVOD_SECRET_KEY"
 STORE_VARIABLE = "HOROVOD_STORE_ADDR"
-SECRET_BYTES = 32  # and of every key made from it
 _TRANSPORTS = {"auto": "shm", "shm": "shm", "tcp": "tcp"}
 _DEFAULT_START_TIMEOUT = 30.0
 
@@ -22,6 +24,7 @@ class _Process:
     generation: int = 0
     started: bool = False
     secret: bytes | None = None
+    own: bytes = field(default_factory=lambda: secrets.token_bytes(SECRET_BYTES))  # in a job of one
     pid: int = 0
     forked_from: int = 0
 
@@ -50,7 +53,7 @@ def start(environ: MutableMapping[str, str] | None = None) -> None:
     _process.generation += 1
     _process.pid = os.getpid()
     if identity.size == 1:
-        environment.pop(SECRET_VARIABLE, None)
+        secret.remove(environment)
         _init_core(identity, "shm", [])
     else:
         _start_among_others(identity, wiring, environment)
@@ -71,12 +74,18 @@ def is_started() -> bool:
     return _process.started
 
 
+def key_for(purpose: str) -> bytes:
+    """A key that only the ranks of this job have, in this generation, and use for one purpose."""
+    label = f"horovod {purpose} {_process.generation}".encode()
+    return hmac.digest(_process.secret or _process.own, label, "sha256")
+
+
 def _start_among_others(identity: Identity, wiring: str, environment: MutableMapping[str, str]) -> None:
     from .auth import Role
     from .mesh import connect_mesh
     from .store_client import StoreClient, dial
 
-    secret = _take_secret(environment)
+    own_secret = _take_secret(environment)
     address = environment.get(STORE_VARIABLE)
     if identity.cross_size != 1:
         raise ValueError(
@@ -88,10 +97,10 @@ def _start_among_others(identity: Identity, wiring: str, environment: MutableMap
         )
     timeout = _start_timeout(environment)
     generation = _process.generation
-    launcher, keys = dial(address, secret, Role.LAUNCHER, identity.rank, generation, timeout)
+    launcher, keys = dial(address, own_secret, Role.LAUNCHER, identity.rank, generation, timeout)
     try:
-        with StoreClient(address, secret, identity.rank, generation, timeout) as store:
-            links = connect_mesh(identity, generation, store, secret, wiring, timeout)
+        with StoreClient(address, own_secret, identity.rank, generation, timeout) as store:
+            links = connect_mesh(identity, generation, store, own_secret, wiring, timeout)
     except BaseException:
         launcher.close()
         raise
@@ -162,19 +171,11 @@ def _start_timeout(environment: MutableMapping[str, str]) -> float:
 
 def _take_secret(environment: MutableMapping[str, str]) -> bytes:
     """The job's secret: taken out of the environment, where children would find it, then from memory."""
-    text = environment.pop(SECRET_VARIABLE, None)
-    if text is not None:
-        try:
-            secret = bytes.fromhex(text)
-        except ValueError:
-            secret = b""
-        if len(secret) != SECRET_BYTES:
-            raise ValueError(f"{SECRET_VARIABLE} is not {SECRET_BYTES} bytes in hexadecimal")
-        _process.secret = secret
+    _process.secret = secret.take(environment) or _process.secret
     if _process.secret is None:
         raise ValueError(
-            f"{SECRET_VARIABLE} is not set: only a process that horovodrun started can become a rank, and a "
-            "rank takes the secret out of its environment, so that its children cannot"
+            f"{secret.FILE_VARIABLE} is not set: only a process that horovodrun started can become a rank, "
+            "and a rank takes the way to the secret out of its environment, so that its children cannot"
         )
     return _process.secret
 

@@ -1,22 +1,26 @@
 """Python objects between ranks: pickled by cloudpickle, sent as byte tensors, sizes of 64 bits.
 
-An object travels as one status byte and a payload, so that a rank which cannot pickle its object says so to
-the others instead of leaving them waiting.
+An object travels as a MAC, one status byte and a payload. A rank that cannot pickle its object says so to
+the others instead of leaving them waiting. The MAC is verified before anything is unpickled, because a link
+for data is protected by no more than a checksum.
 """
 
 from __future__ import annotations
 
+import hmac
 import pickle
 from typing import Any, Generic
 
 from horovod.bootstrap.text import escaped
 from horovod.common import basics
 from horovod.common.collectives import Collectives, check_root
+from horovod.common.exceptions import HorovodInternalError
 from horovod.common.placement import Tensor
 from horovod.common.process_sets import ProcessSet, check_process_set, global_process_set
 
 _PICKLED = b"\x00"
 _FAILED = b"\x01"
+_MAC_BYTES = 32
 
 
 class UnpicklableObjectError(ValueError):
@@ -33,10 +37,32 @@ def _encode(obj: Any) -> tuple[bytes, Exception | None]:
         return _FAILED + text.encode(errors="replace"), error
 
 
-def _decode(data: bytes) -> Any:
+def _decode(data: memoryview) -> Any:
     if data[:1] == _FAILED:
-        raise UnpicklableObjectError(escaped(data[1:].decode(errors="replace")))
-    return pickle.loads(memoryview(data)[1:])
+        raise UnpicklableObjectError(escaped(bytes(data[1:]).decode(errors="replace")))
+    return pickle.loads(data[1:])
+
+
+def _mac(data: bytes | memoryview, sender: int, name: str | None, process_set: ProcessSet) -> bytes:
+    """Only a rank of this job can make it, and it holds for this sender and this operation alone."""
+    from horovod.bootstrap.start import key_for
+
+    terms = f"{sender} {process_set.process_set_id} {'' if name is None else name}"
+    mac = hmac.new(key_for("objects"), terms.encode(errors="replace") + b"\0", "sha256")
+    mac.update(data)
+    return mac.digest()
+
+
+def _opened(sealed: memoryview, sender: int, name: str | None, process_set: ProcessSet) -> Any:
+    """The object of rank ``sender``. Nothing is interpreted that this rank did not send."""
+    mac, data = sealed[:_MAC_BYTES], sealed[_MAC_BYTES:]
+    if not hmac.compare_digest(mac, _mac(data, sender, name, process_set)):
+        which = "" if name is None else f" '{escaped(name)}'"
+        raise HorovodInternalError(
+            f"the object{which} of rank {sender} is not what that rank has sent: its MAC is wrong, so it was "
+            "not unpickled. Something between the ranks changes data; look at the network and its proxies."
+        )
+    return _decode(data)
 
 
 def _part(name: str | None, part: str) -> str | None:
@@ -65,12 +91,14 @@ class ObjectCollectives(Generic[Tensor]):
         check_root(root_rank, process_set)
         is_root = basics.rank() == root_rank
         data, failure = _encode(obj) if is_root else (b"", None)
+        if is_root:
+            data = _mac(data, root_rank, name, process_set) + data
         size = self._ops.broadcast_number(len(data), root_rank, _part(name, "size"), process_set)
         tensor = self._ops.glue.from_bytes(data if is_root else bytes(size))
         self._ops.broadcast_(tensor, root_rank, _part(name, "data"), process_set)
         if is_root and failure is None:
             return obj
-        return _decode(self._ops.glue.to_bytes(tensor))
+        return _opened(memoryview(self._ops.glue.to_bytes(tensor)), root_rank, name, process_set)
 
     def allgather_object(
         self, obj: Any, name: str | None = None, process_set: ProcessSet = global_process_set
@@ -80,13 +108,21 @@ class ObjectCollectives(Generic[Tensor]):
         Raises UnpicklableObjectError (a ValueError) on every rank when one of them cannot pickle its object.
         """
         check_process_set(process_set)
+        me = basics.rank()
         data, _ = _encode(obj)
-        sizes = self._ops.allgather_numbers(len(data), _part(name, "size"), process_set)
+        data = _mac(data, me, name, process_set) + data
+        # With the rank, because one that has joined contributes nothing.
+        sizes = self._ops.allgather_number_lists([me, len(data)], _part(name, "size"), process_set)
         tensor = self._ops.glue.from_bytes(data)
         handle = self._ops.allgather_async(tensor, _part(name, "data"), process_set)
-        gathered = self._ops.glue.to_bytes(self._ops.synchronize(handle))
+        gathered = memoryview(self._ops.glue.to_bytes(self._ops.synchronize(handle)))
+        senders = [sender for sender, _ in sizes]
+        if senders != sorted(set(senders)):
+            raise HorovodInternalError(
+                f"the objects of a gathering come from the ranks {senders}, not in order"
+            )
         objects, start = [], 0
-        for size in sizes:
-            objects.append(_decode(gathered[start : start + size]))
+        for sender, size in sizes:
+            objects.append(_opened(gathered[start : start + size], sender, name, process_set))
             start += size
         return objects

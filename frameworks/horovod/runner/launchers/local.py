@@ -14,7 +14,8 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import BinaryIO
 
-from horovod.bootstrap.start import SECRET_BYTES, SECRET_VARIABLE, STORE_VARIABLE
+from horovod.bootstrap import secret
+from horovod.bootstrap.start import STORE_VARIABLE
 from horovod.bootstrap.store import StoreServer
 from horovod.bootstrap.text import escaped
 
@@ -77,15 +78,18 @@ def _supervise(
     sinks: Sequence[Sink],
     stack: contextlib.ExitStack,
 ) -> int:
-    secret, job, size = secrets.token_bytes(SECRET_BYTES), secrets.token_hex(8), arguments.num_proc
+    job_secret, job, size = secrets.token_bytes(secret.SECRET_BYTES), secrets.token_hex(8), arguments.num_proc
     _become_subreaper()
-    store = StoreServer(secret, size)
+    store = StoreServer(job_secret, size)
     stack.callback(store.close)
+    offered = secret.offer(job_secret)
+    stack.callback(offered.close)
     guardian = Guardian(f"{JOB_VARIABLE}={job}")
     stack.callback(guardian.dismiss)
     stack.callback(_kill_children, guardian.pid)
     common = {**os.environ, **options.environment(arguments), JOB_VARIABLE: job}
-    common |= {STORE_VARIABLE: store.address, SECRET_VARIABLE: secret.hex()}
+    secret.remove(common)  # of a job that this one is started in
+    common |= {STORE_VARIABLE: store.address, **offered.variables}
     common.setdefault("MASTER_PORT", str(free_port()))
     store.start()
     ranks = []
