@@ -21,7 +21,7 @@ SYSTEM_PACKAGES := ccache gdb
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(JOBS)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv build demo test test-core test-unit test-mp test-tf test-mx matrix test-full tsan asan lint format bench test-deps clean
+.PHONY: help venv build demo test test-core test-unit test-mp test-tf test-mx matrix faults test-full tsan asan lint format bench test-deps clean
 
 help: ## List these words
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -85,6 +85,9 @@ test-mx: build ## Run the tests of MXNet, beside the other frameworks in one pro
 
 matrix: build ## Run the tests of other versions and Pythons, in environments of their own (CELLS="..." picks some)
 	$(BIN)/nox $(if $(CELLS),-s $(CELLS))
+
+faults: build ## Bring about every fault that one host can show (CASES="1 35" picks some); one table, minutes
+	$(BIN)/python tests/faults/run.py $(CASES)
 
 test-full: export HVD_TEST_FULL := 1
 test-full: build $(VENV)/.tensorflow ## Run everything, the long tests too
