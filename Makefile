@@ -8,6 +8,10 @@ TF_JOBS ?= 2
 WERROR ?= OFF
 # Of the matrix: names of noxfile.py; all when empty.
 CELLS ?=
+# How long make soak goes on.
+SECONDS ?= 1800
+# Of make faults: numbers of cases; all when empty.
+CASES ?=
 # Options of benchmarks/compare.py, for example BENCH='--np 4 --only train'.
 BENCH ?=
 
@@ -21,7 +25,7 @@ SYSTEM_PACKAGES := ccache gdb
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(JOBS)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv build demo test test-core test-unit test-mp test-tf test-mx matrix faults test-full tsan asan lint format bench test-deps clean
+.PHONY: help venv build demo test test-core test-unit test-mp test-tf test-mx matrix faults soak test-full tsan asan lint format bench test-deps clean
 
 help: ## List these words
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -88,6 +92,9 @@ matrix: build ## Run the tests of other versions and Pythons, in environments of
 
 faults: build ## Bring about every fault that one host can show (CASES="1 35" picks some); one table, minutes
 	$(BIN)/python tests/faults/run.py $(CASES)
+
+soak: build ## Jobs with random faults for SECONDS (1800), and counts of what must never happen
+	$(BIN)/python tests/faults/soak.py --seconds $(SECONDS)
 
 test-full: export HVD_TEST_FULL := 1
 test-full: build $(VENV)/.tensorflow ## Run everything, the long tests too

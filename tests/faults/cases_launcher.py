@@ -103,7 +103,7 @@ def _refused(command: list[str]) -> subprocess.CompletedProcess[str]:
         raise AssertionError(f"{command[3:]} was not refused") from None
 
 
-@case(80, "L", "wrong arguments", limit=1.0, quick=True)
+@case(80, "L", "wrong arguments", limit=1.0)
 def wrong_arguments(stage: Stage) -> None:
     for arguments, hint in (
         (["-np", "0", "true"], "-np 0"),

@@ -102,7 +102,7 @@ def bare_surroundings(stage: Stage) -> None:
         "mount -t tmpfs -o size=4k none /mnt && (head -c 8k /dev/zero >/mnt/x 2>/dev/null; true)"
     )
     stage.succeeds(stage.job(2, "resource_use:work", 0.3, env={"TMPDIR": "/mnt"}, wrap=full))
-    stranger = ["setpriv", "--reuid", "54321", "--clear-groups"]
+    stranger = ["unshare", "--user", "--map-user=54321"]
     if can_run([*stranger, sys.executable, "-c", "import horovod"]):
         env = {"TMPDIR": "/tmp", "HOME": "/", "PYTHONDONTWRITEBYTECODE": "1"}
         stage.succeeds(stage.job(2, "resource_use:work", 0.3, env=env, wrap=stranger))

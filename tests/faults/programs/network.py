@@ -28,16 +28,21 @@ def half_close(role: str) -> None:
     steps(LONG, pause=0.001)
 
 
+def break_link(role: str, peer: int = 0) -> None:
+    """Resets a TCP connection, and ends a Unix one."""
+    link = _link(role, peer)
+    if link.family == socket.AF_UNIX:
+        link.shutdown(socket.SHUT_RDWR)
+        return
+    unspecified = ctypes.create_string_buffer(16)  # AF_UNSPEC
+    assert ctypes.CDLL(None).connect(link.fileno(), unspecified, 16) == 0
+
+
 def reset(role: str) -> None:
-    """A link between ranks 0 and 1 is reset, or ended where it is no TCP connection."""
+    """A link between ranks 0 and 1 is reset."""
     if start() == 1:
         fault()
-        link = _link(role)
-        if link.family == socket.AF_UNIX:
-            link.shutdown(socket.SHUT_RDWR)
-            steps(LONG, pause=0.001)
-        unspecified = ctypes.create_string_buffer(16)  # AF_UNSPEC
-        assert ctypes.CDLL(None).connect(link.fileno(), unspecified, 16) == 0
+        break_link(role)
     steps(LONG, pause=0.001)
 
 
