@@ -18,6 +18,7 @@ void Batch::Add(const Tally& tally, int64_t bytes, Micros now) {
   not_blocked_.push_back(0);
   bytes_ = bytes > std::numeric_limits<int64_t>::max() - bytes_ ? std::numeric_limits<int64_t>::max()
                                                                 : bytes_ + bytes;
+  if (tallies_.size() == 1) first_ = now;
   last_ = now;
   if (!all_blocked_) Watch(tallies_.size() - 1);
   if (some_blocked_) return;
@@ -50,7 +51,8 @@ bool Batch::Closed(Micros now) const {
 Micros Batch::Deadline() const {
   if (tallies_.empty()) return -1;
   if (Full() || all_blocked_) return last_;
-  return last_ + (some_blocked_ ? limits_.urgent_silence : limits_.silence);
+  const Micros silence = some_blocked_ ? limits_.urgent_silence : limits_.silence;
+  return std::min(last_ + silence, first_ + limits_.age);
 }
 
 void Batch::Clear() {

@@ -9,7 +9,9 @@ namespace hvd::negotiate {
 
 // When the tensors that became ready one after another stop waiting for company:
 // - at once when they are many bytes, or when every member is blocked on one of them;
-// - when nothing has become ready for a while, a shorter one when some member is blocked on one of them.
+// - when nothing has become ready for a while, a shorter one when some member is blocked on one of them;
+// - when the first of them has waited for `age`, however many more trickle in: what nobody is blocked on would
+//   otherwise be put off for as long as tensors come.
 // A member that has joined is blocked on everything: on what it announced before because it was urged, and on
 // the rest because its index of such a tally is Tally::kAbsent, which is lower than any number.
 class Batch {
@@ -18,6 +20,7 @@ class Batch {
     int64_t bytes;
     Micros silence;
     Micros urgent_silence;
+    Micros age;
   };
 
   Batch(size_t members, Limits limits);
@@ -44,7 +47,8 @@ class Batch {
   std::vector<size_t> not_blocked_;    // by tally: the first member that is not blocked on it
   std::vector<uint64_t> first_index_;  // by member: its earliest announcement of a tensor in here
   int64_t bytes_ = 0;
-  Micros last_ = 0;
+  Micros first_ = 0;  // when the first one became ready,
+  Micros last_ = 0;   // and the last
   bool some_blocked_ = false;
   bool all_blocked_ = false;
 };

@@ -11,7 +11,8 @@ Sequencer::Sequencer(SequencerOptions options)
     : options_(std::move(options)),
       members_(options_.members.size()),
       cache_(options_.cache ? options_.cache_capacity : 0),
-      batch_(members_.size(), {options_.batch_bytes, options_.silence, options_.urgent_silence}) {}
+      batch_(members_.size(),
+             {options_.batch_bytes, options_.silence, options_.urgent_silence, options_.age}) {}
 
 Status Sequencer::Announce(int member, AnnounceMessage message, Micros now) {
   if (member < 0 || static_cast<size_t>(member) >= members_.size()) {

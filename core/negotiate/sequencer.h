@@ -21,6 +21,8 @@ struct SequencerOptions {
   Micros silence = 500;           // ... or when nothing became ready for so long
   Micros urgent_silence = 400;    // ... when some member is blocked on it
                                   // ... at once when every member is blocked on something in it
+  Micros age = 5000;              // ... in any case when its first tensor has been ready for so long: ten
+                                  // pauses, so that only a steady trickle without one comes to this
   bool cache = true;
   // Once so many requests have ids, new ones travel by name: names that never come back must not fill the
   // memory.

@@ -165,7 +165,8 @@ void ProcessSet::UseTuned() {
   policy_ = {values.fusion_threshold, values.direct_bytes};
   const negotiate::SequencerOptions& usual = options_.sequencer;
   const int64_t bytes = values.fusion_threshold > 0 ? values.fusion_threshold : usual.batch_bytes;
-  sequencer_->SetLimits({bytes, values.window_us, std::min(values.window_us, usual.urgent_silence)});
+  sequencer_->SetLimits(
+      {bytes, values.window_us, std::min(values.window_us, usual.urgent_silence), usual.age});
 }
 
 }  // namespace hvd

@@ -18,6 +18,7 @@ struct Desk {
   static SequencerOptions WithRanks(int ranks, SequencerOptions options) {
     options.silence = 300;
     options.urgent_silence = 30;
+    options.age = 2000;
     if (!options.members.empty()) return options;
     options.members.resize(static_cast<size_t>(ranks));
     std::iota(options.members.begin(), options.members.end(), 0);

@@ -184,6 +184,21 @@ TEST(Batch, ClosesAfterSilence) {
   EXPECT_EQ(desk.sequencer.Deadline(), -1);
 }
 
+// A tensor every 200 us leaves no pause, and nobody is blocked on any.
+TEST(Batch, ATrickleDoesNotPutItOffForEver) {
+  Desk desk(2);
+  std::vector<size_t> sizes;
+  for (int i = 0; i <= 25; ++i) {
+    const std::string name = "t" + std::to_string(i);
+    for (const int member : {0, 1}) ASSERT_OK(desk.Say(member, {Full(Allreduce(name))}, 0, 1000 + 200 * i));
+    if (i == 9) EXPECT_EQ(desk.sequencer.Deadline(), 3000);
+    for (const Response& response : desk.Take(1000 + 200 * i)) sizes.push_back(response.decisions.size());
+  }
+  // The first one's age counts; the next batch begins with what comes after it.
+  EXPECT_EQ(sizes.size(), size_t{2});
+  for (const size_t size : sizes) EXPECT_EQ(size, size_t{11});
+}
+
 TEST(Batch, ClosesAfterTheTensorThatCrossesTheBytes) {
   SequencerOptions options;
   options.batch_bytes = 100;
