@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from launch import Job
 from test_stall import QUICK, _standard_error_of
 
 import horovod.torch as hvd
@@ -118,6 +119,17 @@ def test_stall_reports_and_stacks_escape_names(run_ranks, wire: str) -> None:
         assert not re.search(r"^horovodrun: all is well", shown + "\n" + error, re.MULTILINE)
         assert ESCAPED in error and "(10012 bytes, sha256 " in error, error
         assert "Python stacks of rank" in shown and ESCAPED in shown, shown
+
+
+def test_the_output_of_a_failed_job_holds_nothing_hidden() -> None:
+    name = HOSTILE.replace("\0", "")  # no argument can hold one
+    job = Job(2, "hostile_names.py", name, env=QUICK)
+    result = job.finish(120)
+    assert result.returncode == 1
+    assert hidden(result.output) == [], ascii(result.output)
+    assert not re.search(r"^(\[\d\]<\w+>:)?horovodrun: all is well", result.output, re.MULTILINE)
+    report = result.output.partition("horovodrun: ")[2]
+    assert r"w\x1b]0;owned\x07" in report, result.output
 
 
 def rank_lets_a_hostile_name_wait() -> str:

@@ -1,5 +1,7 @@
 """Text from outside (names, paths, what peers say) within a message of ours. The twin of core/base/text.h."""
 
+_LONGEST_SHOWN = 200
+
 
 def escaped(text: str, keeps_lines: bool = False) -> str:
     r"""``text`` with everything that is invisible, steers a terminal or is no character written out.
@@ -16,3 +18,13 @@ def escaped(text: str, keeps_lines: bool = False) -> str:
         c if c.isprintable() or (keeps_lines and c == "\n") else c.encode("unicode_escape").decode()
         for c in text
     )
+
+
+def shown(name: str) -> str:
+    """A name from outside within a message: ``escaped``, and without its middle where it is long."""
+    text = escaped(name)
+    if len(text) <= _LONGEST_SHOWN:
+        return text
+    note = f"...({len(name.encode(errors='replace'))} bytes)..."
+    side = (_LONGEST_SHOWN - len(note)) // 2
+    return text[:side] + note + text[-side:]

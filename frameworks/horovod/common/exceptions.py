@@ -6,7 +6,10 @@
     ├── RuntimeError
     │   ├── HorovodInternalError            a rank or the engine is gone; elastic training recovers
     │   │   └── TensorMismatchError         the ranks disagree about one operation (also a ValueError)
-    │   └── HostsUpdatedInterrupt           the set of hosts changed; nothing is lost
+    │   ├── HostsUpdatedInterrupt           the set of hosts changed; nothing is lost
+    │   └── ParameterDivergenceError        the ranks' models are not equal any more
+    ├── FloatingPointError
+    │   └── NonfiniteGradientError          a gradient has NaN or Inf on some rank
     └── ImportError
         └── HorovodVersionMismatchError     built for another version of a framework
 
@@ -26,6 +29,18 @@ class HorovodInternalError(RuntimeError):
 class TensorMismatchError(HorovodInternalError, ValueError):
     """The ranks asked for different things under one name. The text is the same on every rank; the next
     operation works.
+    """
+
+
+class NonfiniteGradientError(FloatingPointError):
+    """A gradient has NaN or Inf on some rank. Every rank raises it in the same step, with the same text, and
+    none has updated its parameters.
+    """
+
+
+class ParameterDivergenceError(RuntimeError):
+    """The ranks of one training hold different parameters. Every rank raises it in the same step, with the
+    same text.
     """
 
 

@@ -20,6 +20,7 @@ from horovod.torch.compression import Compression
 from horovod.torch.gradient_groups import GradientGroup, complete_all
 from horovod.torch.gradient_hooks import Reduction
 from horovod.torch.grouping import NamedParameters, group_parameters
+from horovod.torch.step_checks import watch_steps
 from horovod.torch.wrapping import WrappedOptimizer, subclass_of
 
 
@@ -259,14 +260,18 @@ def DistributedOptimizer(
         raise ValueError("The optimizer is a DistributedOptimizer already.")
     op, compressor = resolve_op(op), resolve_compression(compression)
     active = takes_part(process_set)
+    named = None if named_parameters is None else list(named_parameters)
     if op == Adasum and active:
         plain = resolve_plain_compression(compression, "the steps of op=hvd.Adasum")
         adaptive = subclass_of(DistributedAdasumOptimizer, optimizer)
-        adaptive._distribute(optimizer, named_parameters, groups, plain, sparse_as_dense, process_set)
+        adaptive._distribute(optimizer, named, groups, plain, sparse_as_dense, process_set)
+        watch_steps(adaptive, optimizer, named, process_set)
         return adaptive
     reduction = Reduction(
         op, gradient_predivide_factor, compressor, sparse_as_dense, backward_passes_per_step, process_set
     )
     wrapped = subclass_of(_DistributedOptimizer, optimizer)
-    wrapped._distribute(optimizer, reduction, named_parameters, groups, active)
+    wrapped._distribute(optimizer, reduction, named, groups, active)
+    if active:
+        watch_steps(wrapped, optimizer, named, process_set)
     return wrapped

@@ -1,0 +1,102 @@
+"""The checks of ``common.step_checks`` in a torch optimizer, by hooks that torch offers to everybody."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+
+from horovod.common.process_sets import ProcessSet
+from horovod.common.step_checks import StepChecks
+from horovod.torch.grouping import check_names
+
+_ATTRIBUTE = "_horovod_step_checks"
+
+
+def watch_steps(
+    optimizer: torch.optim.Optimizer,
+    wrapped: torch.optim.Optimizer,
+    named_parameters: Sequence[tuple[str, torch.Tensor]] | None,
+    process_set: ProcessSet,
+) -> None:
+    """Has ``optimizer`` make the checks that the environment asks for: none, mostly.
+
+    Args:
+        optimizer: one whose step makes the update, after the gradients were reduced.
+        wrapped: the one that it was made of, which may be wrapped again: then the new checks count alone.
+        named_parameters: names for messages.
+        process_set: the ranks that train together.
+    """
+    previous = wrapped.__dict__.pop(_ATTRIBUTE, None)
+    if previous is not None:
+        previous.remove()
+    names = check_names(optimizer.param_groups, named_parameters)
+    watched = [(names[id(p)], p) for group in optimizer.param_groups for p in group["params"]]
+    checks = StepChecks(process_set, lambda: _contents(watched))
+    if checks.wanted:
+        wrapped.__dict__[_ATTRIBUTE] = _Watch(optimizer, watched, checks)
+
+
+class _Watch:
+    """The hooks of one optimizer."""
+
+    def __init__(
+        self,
+        optimizer: torch.optim.Optimizer,
+        parameters: Sequence[tuple[str, torch.Tensor]],
+        checks: StepChecks,
+    ) -> None:
+        self._parameters = [parameter for _, parameter in parameters]
+        self._checks = checks
+        self._handles: list[Any] = [optimizer.register_step_pre_hook(lambda *_: self._before_update())]
+        if checks.nonfinite:
+            own = weakref.ref(checks)  # parameters outlive optimizers
+            looking = [
+                parameter.register_hook(lambda gradient, name=name: _look(own(), name, gradient))
+                for name, parameter in parameters
+                if parameter.requires_grad
+            ]
+            weakref.finalize(self, _remove, looking).atexit = False
+            self._handles += looking
+
+    def remove(self) -> None:
+        """Ends the checks."""
+        _remove(self._handles)
+
+    def _before_update(self) -> None:
+        # A GradScaler leaves out steps whose gradients are not finite; what is finite now is a later step's.
+        if self._checks.noted and all(
+            _kind(parameter.grad) is None for parameter in self._parameters if parameter.grad is not None
+        ):
+            self._checks.forget()
+        self._checks.before_update()
+
+
+def _remove(handles: Sequence[Any]) -> None:
+    for handle in handles:
+        handle.remove()
+
+
+def _look(checks: StepChecks | None, name: str, gradient: torch.Tensor) -> None:
+    if checks is None or checks.noted:
+        return
+    kind = _kind(gradient)
+    if kind is not None:
+        checks.note(name, kind)
+
+
+def _kind(gradient: torch.Tensor) -> str | None:
+    values = gradient.detach()
+    if values.layout is not torch.strided:
+        values = values.coalesce().values()
+    if bool(torch.isfinite(values).all()):
+        return None
+    return "NaN" if bool(torch.isnan(values).any()) else "Inf"
+
+
+def _contents(parameters: Sequence[tuple[str, torch.Tensor]]) -> Iterator[tuple[str, memoryview]]:
+    for name, parameter in parameters:
+        data = parameter.detach().cpu().contiguous().reshape(-1)
+        yield name, memoryview(data.view(torch.uint8).numpy()) if data.numel() else memoryview(b"")

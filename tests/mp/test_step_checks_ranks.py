@@ -1,0 +1,173 @@
+"""The checks of a step: gradients that are no numbers, and models that have drifted apart."""
+
+import os
+
+import pytest
+import torch
+
+import horovod.torch as hvd
+from horovod.common.exceptions import NonfiniteGradientError, ParameterDivergenceError
+
+NONFINITE = {"HOROVOD_CHECK_NONFINITE": "1"}
+WIRES = ["shm", "tcp"]
+
+
+def _model() -> torch.nn.Module:
+    torch.manual_seed(1)
+    return torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Linear(4, 2))
+
+
+def _optimizer(model: torch.nn.Module, **options) -> torch.optim.Optimizer:
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    return hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters(), **options)
+
+
+def _train(
+    model: torch.nn.Module, optimizer: torch.optim.Optimizer, spoil=lambda step: None, steps=5
+) -> list[str]:
+    """The errors, by step; ``spoil`` changes what goes into one."""
+    errors = []
+    for step in range(1, steps + 1):
+        optimizer.zero_grad()
+        loss = model(torch.ones(2, 3) * hvd.rank()).sum()
+        poison = spoil(step)
+        (loss if poison is None else loss * poison).backward()
+        try:
+            optimizer.step()
+        except (NonfiniteGradientError, ParameterDivergenceError) as error:
+            errors.append(f"{step}: {error}")
+    return errors
+
+
+def _flat(model: torch.nn.Module) -> list[float]:
+    return torch.cat([p.detach().reshape(-1) for p in model.parameters()]).tolist()
+
+
+def ranks_meet_nan_and_inf(options: dict) -> list:
+    """Rank 2 in step 2, then the ranks 1 and 2 in step 4."""
+    hvd.init()
+    model = _model()
+    optimizer = _optimizer(model, **{name: getattr(hvd, value) for name, value in options.items()})
+    poisons = {(2, 2): float("nan"), (4, 1): float("inf"), (4, 2): float("nan")}
+    errors = _train(model, optimizer, lambda step: poisons.get((step, hvd.rank())))
+    return [errors, _flat(model)]
+
+
+@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize("options", [{}, {"op": "Adasum"}], ids=["average", "adasum"])
+def test_a_gradient_that_is_no_number_is_an_error_everywhere(run_ranks, wire: str, options: dict) -> None:
+    results = run_ranks(3, ranks_meet_nan_and_inf, [options], env={**NONFINITE, "HOROVOD_TRANSPORT": wire})
+    errors, parameters = results[0]
+    assert all(result == results[0] for result in results)
+    first, second = errors
+    assert first.startswith("2: In step 2 the gradient of '1.") and "on rank 2 has NaN" in first
+    assert "also" not in first and "so have" not in first
+    assert second.startswith("4: In step 4 the gradient of '1.") and "on rank 1 has Inf" in second
+    assert "so have gradients on rank 2 ('1." in second
+    assert all(abs(value) < 10 for value in parameters)  # of the steps that were made
+
+
+def ranks_scale_gradients() -> list:
+    """GradScaler leaves out a step whose gradients are not finite: that is no error of a later one."""
+    hvd.init()
+    model = _model()
+    optimizer = _optimizer(model)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0)
+    for step in range(4):
+        optimizer.zero_grad()
+        poison = float("inf") if step == 1 and hvd.rank() == 1 else 1.0
+        scaler.scale(model(torch.ones(2, 3)).sum() * poison).backward()
+        scaler.step(optimizer)
+        scaler.update()
+    return _flat(model)
+
+
+def test_steps_that_a_grad_scaler_leaves_out_are_no_errors(run_ranks) -> None:
+    one, other = run_ranks(2, ranks_scale_gradients, env=NONFINITE)
+    assert one == other and all(abs(value) < 10 for value in one)
+
+
+def ranks_drift_apart(size: int) -> list:
+    """The last rank changes one parameter by one unit in the last place, from its fourth step on."""
+    hvd.init()
+    model = _model()
+    optimizer = _optimizer(model)
+
+    def drift(step: int) -> None:
+        if step >= 4 and hvd.rank() == size - 1:  # an update may round the difference away
+            weight = model[1].weight.data
+            weight[1, 2] = torch.nextafter(weight[1, 2], torch.tensor(9.0))
+
+    return _train(model, optimizer, drift, steps=6)
+
+
+@pytest.mark.parametrize("size", [2, 4])
+@pytest.mark.parametrize(("every", "found"), [(1, [4, 5, 6]), (2, [5]), (3, [4]), (10, [])])
+def test_a_model_that_drifted_by_one_bit_is_found(run_ranks, size: int, every: int, found: list[int]) -> None:
+    env = {"HOROVOD_CHECK_PARAMETERS_EVERY": str(every)}
+    results = run_ranks(size, ranks_drift_apart, [size], env=env)
+    assert all(result == results[0] for result in results)
+    assert [int(error.partition(":")[0]) for error in results[0]] == found
+    for error in results[0][:1]:
+        assert "the first tensor that differs is '1.weight' (1 of 4 do)" in error
+        assert ("rank 3 differs from ranks 0, 1, 2;" in error) == (size == 4), error
+        assert ("no majority tells which are right" in error) == (size == 2), error
+
+
+def ranks_forget_to_broadcast() -> list:
+    hvd.init()
+    torch.manual_seed(hvd.rank())
+    model = torch.nn.Linear(2, 2)
+    optimizer = _optimizer(model)
+    try:
+        model(torch.ones(1, 2)).sum().backward()
+        optimizer.step()
+    except ParameterDivergenceError as error:
+        return [str(error)]
+    return []
+
+
+def test_a_forgotten_broadcast_is_found_in_the_first_step(run_ranks) -> None:
+    results = run_ranks(3, ranks_forget_to_broadcast, env={"HOROVOD_CHECK_PARAMETERS_EVERY": "100"})
+    assert results[0] == results[1] == results[2]
+    assert "Before step 1" in results[0][0] and "(2 of 2 do)" in results[0][0]
+
+
+def ranks_wrap_an_optimizer_twice() -> int:
+    hvd.init()
+    model = _model()
+    inner = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(3):
+        optimizer = hvd.DistributedOptimizer(inner, named_parameters=model.named_parameters())
+        _train(model, optimizer, steps=1)
+    return len(inner._optimizer_step_pre_hooks)
+
+
+def test_checks_do_not_pile_up(run_ranks) -> None:
+    assert run_ranks(2, ranks_wrap_an_optimizer_twice, env=NONFINITE) == [1, 1]
+
+
+def rank_reads_settings() -> list[str]:
+    hvd.init()
+    errors = []
+    for variable, value in (
+        ("HOROVOD_CHECK_NONFINITE", "maybe\x1b"),
+        ("HOROVOD_CHECK_PARAMETERS_EVERY", "-1"),
+    ):
+        os.environ[variable] = value
+        try:
+            _optimizer(_model())
+        except ValueError as error:
+            errors.append(str(error))
+        del os.environ[variable]
+    optimizer = _optimizer(_model())
+    return [*errors, str(len(optimizer._optimizer_step_pre_hooks))]
+
+
+def test_settings_are_checked_and_off_by_default(run_ranks) -> None:
+    for result in run_ranks(2, rank_reads_settings):
+        assert result == [
+            r"HOROVOD_CHECK_NONFINITE=maybe\x1b: expected 0 or 1",
+            "HOROVOD_CHECK_PARAMETERS_EVERY=-1: expected a number of steps, 0 for never",
+            "0",
+        ]

@@ -1,0 +1,97 @@
+"""What the checks of a step say, without ranks: the others' answers are given."""
+
+from collections.abc import Callable
+
+import pytest
+
+from horovod.bootstrap.text import shown
+from horovod.common import step_checks
+from horovod.common.exceptions import NonfiniteGradientError, ParameterDivergenceError
+from horovod.common.process_sets import global_process_set
+from horovod.common.step_checks import StepChecks
+
+
+@pytest.fixture
+def others(monkeypatch: pytest.MonkeyPatch) -> Callable[[list], None]:
+    """Sets what is exchanged: for each exchange, a function of this rank's message that gives all."""
+
+    def give(answers: list) -> None:
+        queue = iter(answers)
+        monkeypatch.setattr(step_checks, "check_process_set", lambda _: 0)
+        monkeypatch.setattr(step_checks, "exchange", lambda message, *_: next(queue)(message))
+
+    return give
+
+
+def _checks(content: list[tuple[str, bytes]] | None = None) -> StepChecks:
+    return StepChecks(global_process_set, lambda: content or [])
+
+
+def test_nothing_is_exchanged_by_default(others: Callable[[list], None]) -> None:
+    others([])
+    checks = _checks()
+    assert not checks.wanted
+    checks.before_update()
+
+
+def test_the_lowest_rank_is_named_and_the_others_listed(
+    others: Callable[[list], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOROVOD_CHECK_NONFINITE", "1")
+    others(
+        [
+            lambda mine: {0: mine, 1: None},
+            lambda mine: {0: mine, 3: ["w\x1b", "Inf"], 5: ["x" * 5000, "NaN"]},
+            lambda mine: {0: mine, **{rank: ["b", "NaN"] for rank in range(1, 10)}},
+            lambda mine: {0: mine},
+        ]
+    )
+    checks = _checks()
+    checks.before_update()
+    with pytest.raises(NonfiniteGradientError) as caught:
+        checks.before_update()
+    text = str(caught.value)
+    assert text.startswith(
+        r"In step 2 the gradient of 'w\x1b' on rank 3 has Inf; so have gradients on rank 5 ('xxx"
+    )
+    assert "(5000 bytes)" in text and len(text) < 500
+    checks.note("a", "NaN")
+    checks.note("b", "Inf")
+    with pytest.raises(NonfiniteGradientError, match=r"'a' on rank 0 has NaN; .*rank 4 \('b'\), others. No"):
+        checks.before_update()
+    assert not checks.noted
+    checks.before_update()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({2: "c"}, "rank 2 differs from ranks 0, 1, 3, 4; the first tensor that differs is 'b'"),
+        ({0: "c", 4: "d"}, "ranks 0, 4 differ from ranks 1, 2, 3; the first tensor that differs is 'b'"),
+        ({1: "c", 2: "c", 3: "d"}, "and no majority tells which are right; the first tensor"),
+    ],
+)
+def test_the_odd_ranks_are_those_that_differ_from_the_majority(
+    others: Callable[[list], None], monkeypatch: pytest.MonkeyPatch, wrong: dict[int, str], said: str
+) -> None:
+    monkeypatch.setenv("HOROVOD_CHECK_PARAMETERS_EVERY", "7")
+    others(
+        [
+            lambda mine: {rank: wrong.get(rank, mine) for rank in range(5)},
+            lambda mine: {rank: [mine[0], wrong.get(rank, mine[1]), mine[2]] for rank in range(5)},
+        ]
+    )
+    checks = _checks([("a", b"1"), ("b", b"2"), ("c", b"")])
+    with pytest.raises(ParameterDivergenceError) as caught:
+        checks.before_update()
+    assert said in str(caught.value) and "(1 of 3 do)" in str(caught.value)
+    for _ in range(6):
+        checks.before_update()
+    assert checks.step == 7
+
+
+def test_long_names_lose_their_middle() -> None:
+    assert shown("x" * 200) == "x" * 200
+    assert shown("é" * 201) == "é" * 91 + "...(402 bytes)..." + "é" * 91
+    long = shown("a\n" * 5000)
+    assert shown(long) == long and len(long) <= 200 and "(10000 bytes)" in long
