@@ -77,6 +77,24 @@ def awkward(stage: Stage) -> None:
     stage.succeeds(stage.job(2, "with_torch:shapes"))
 
 
+def _check_of_a_step(stage: Stage, what: str, setting: tuple[str, str], found: str) -> None:
+    job = stage.job(3, "with_torch:spoiled_step", what, env=dict([setting]))
+    job.must_end(1, "the job's status is 1")
+    for rank in range(3):
+        assert re.search(rf"\[{rank}\]<stderr>:.*{found}", job.output), job.output
+
+
+@case(57, "C", "a gradient of one rank is not a number")
+def not_a_number(stage: Stage) -> None:
+    found = r"step 4 .*on rank 1 has NaN"
+    _check_of_a_step(stage, "nan", ("HOROVOD_CHECK_NONFINITE", "1"), found)
+
+
+@case(58, "C", "a parameter of one rank differs in its last bit")
+def diverged(stage: Stage) -> None:
+    _check_of_a_step(stage, "parameter", ("HOROVOD_CHECK_PARAMETERS_EVERY", "3"), r".*rank 1\b")
+
+
 @case(59, "C", "uneven batches and join")
 def join(stage: Stage) -> None:
     _on_both(stage, 4, "collective:join")

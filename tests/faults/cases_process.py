@@ -2,8 +2,12 @@
 
 import signal
 import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
-from fault_case import case, elsewhere
+from fault_case import NotHere, case, elsewhere
 from stage import Stage
 
 KILLED = 128 + signal.SIGKILL
@@ -69,6 +73,35 @@ def crash(stage: Stage) -> None:
 def abort(stage: Stage) -> None:
     job = stage.job(3, "process:misdeed", "abort")
     stage.fails(job, 128 + signal.SIGABRT, rf"{WHO_1} .*SIGABRT", r"build [0-9a-f]{6,}|build id")
+
+
+@contextmanager
+def memory_group(limit: int) -> Iterator[Path]:
+    """A control group with a limit of memory; NotHere where this user may make none."""
+    for root, name in (("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max")):
+        group = Path(root) / f"fault-{uuid.uuid4().hex}"
+        try:
+            group.mkdir()
+        except OSError:
+            continue
+        try:
+            (group / name).write_text(str(limit))
+            yield group
+        except PermissionError:
+            continue
+        finally:
+            group.rmdir()
+        return
+    raise NotHere("needs the right to make a memory control group")
+
+
+@case(7, "P", "the kernel ends a rank for its memory", limit=4.0)
+def out_of_memory(stage: Stage) -> None:
+    with memory_group(400 << 20) as group:
+        inside = ["sh", "-c", f'echo $$ >{group}/cgroup.procs && exec "$@"', "sh"]
+        job = stage.job(3, "process:misdeed", "take-memory", wrap=inside)
+        stage.fails(job, KILLED, rf"{WHO_1} .*SIGKILL.*OOM.*400")
+        job.must_be_clean()
 
 
 @case(8, "P", "a rank is stopped for two seconds, and goes on")
@@ -176,5 +209,4 @@ def slow_first_step(stage: Stage) -> None:
     stage.succeeds(stage.job(3, "process:slow_first_step"), "not by rank 1")
 
 
-elsewhere(7, "P", "the kernel kills a rank for its memory", "a memory cgroup that the job may set")
 elsewhere(24, "P", "an error of a GPU", "a GPU")

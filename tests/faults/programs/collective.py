@@ -9,10 +9,8 @@ from plain import Memory, allreduce, fault, right, start, steps
 
 from horovod import _core
 from horovod.common import basics as hvd
-from horovod.common.exceptions import HorovodInternalError, TensorMismatchError
+from horovod.common.exceptions import TensorMismatchError
 from horovod.common.reduce_ops import Adasum, Average, Max, Sum
-
-LONG = 10**9
 
 
 def _mismatch(rank: int, kind: int, memory: Memory, *expected: str, **options: object) -> None:
@@ -195,15 +193,6 @@ def sets() -> None:
     steps(3)
     right()
     hvd.shutdown()
-
-
-def not_a_number() -> None:
-    """One rank has a NaN; the check is on."""
-    rank = start()
-    fault()
-    value = float("nan") if rank == 1 else 1.0
-    allreduce("gradient", Memory(4, value))
-    raise HorovodInternalError("the NaN was not found")
 
 
 if __name__ == "__main__":

@@ -57,7 +57,15 @@ def user_code_that_raises() -> None:
     raise LookupError("the reason of rank 1")
 
 
+def take_memory() -> None:
+    """Until the kernel ends this process."""
+    taken = []
+    while True:
+        taken.append(b"x" * (16 << 20))
+
+
 MISDEEDS = {
+    "take-memory": take_memory,
     "crash": user_code_that_crashes,
     "abort": os.abort,
     "raise": user_code_that_raises,

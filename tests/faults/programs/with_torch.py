@@ -29,6 +29,23 @@ def _raise(gradient: torch.Tensor) -> None:
     raise LookupError("the hook of weight")
 
 
+def spoiled_step(what: str) -> None:
+    """After some steps something is wrong with the model of rank 1, which a check must find."""
+    hvd.init()
+    torch.manual_seed(1)
+    model = torch.nn.Linear(4, 2)
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), 0.1), model.named_parameters())
+    for step in range(1, 20):
+        optimizer.zero_grad()
+        factor = float("nan") if (what, step, hvd.rank()) == ("nan", 4, 1) else 1.0
+        (model(torch.ones(1, 4)).sum() * factor).backward()
+        optimizer.step()
+        if (what, step, hvd.rank()) == ("parameter", 4, 1):
+            with torch.no_grad():
+                model.bias[0] = torch.nextafter(model.bias[0], torch.tensor(1e9))
+    print("nothing was found", flush=True)
+
+
 def data_loader(batches: str) -> None:
     """Workers of a DataLoader, forked after init."""
     hvd.init()
