@@ -11,6 +11,7 @@ Sequencer::Sequencer(SequencerOptions options)
     : options_(std::move(options)),
       members_(options_.members.size()),
       cache_(options_.cache ? options_.cache_capacity : 0),
+      lateness_(members_.size()),
       batch_(members_.size(),
              {options_.batch_bytes, options_.silence, options_.urgent_silence, options_.age}) {}
 
@@ -40,14 +41,17 @@ Status Sequencer::AnnounceOne(size_t member, Announcement* announcement, Micros 
   if (tally->index[member] != Tally::kAbsent) {
     return Corrupt(member, "announced '" + Shown(*names_[tally->name].text) + "' twice");
   }
-  if (!tally->announced()) tally->since = now;
+  if (!tally->announced()) tally->since = tally->latest = now;
+  const Micros since = std::exchange(tally->latest, now);
   if (!announcement->sizes.empty()) {
     tally->sizes.resize(members_.size());
     tally->sizes[member] = std::move(announcement->sizes);
   }
   tally->Add(member, ++members_[member].announced, VariantOf(tally, announcement));
   if (announcement->ordinal != 0) ++members_[member].ordinal;
-  if (tally->ready()) Ready(tally, now);
+  if (!tally->ready()) return Status::Ok();
+  if (std::string* name = lateness_.Note(member, since, now)) *name = NameOf(*tally);
+  Ready(tally, now);
   return Status::Ok();
 }
 
@@ -155,13 +159,23 @@ std::string_view Sequencer::NameIn(const Announcement& announcement) const {
                                          : std::string_view();
 }
 
+std::string Sequencer::NameOf(const Tally& tally) const {
+  if (tally.ordinal == 0) return *names_[tally.name].text;
+  return PublicName(RequestOf(tally.variants[0]).kind, tally.ordinal);
+}
+
+std::string Sequencer::TakeStraggler(Micros now) {
+  const Lateness::Straggler* straggler = lateness_.Take(now);
+  return straggler == nullptr ? "" : Describe(*straggler, options_.members[straggler->member]);
+}
+
 std::vector<Unready> Sequencer::Pending() const {
   std::vector<Unready> pending;
   for (const Tally& tally : tallies_) {
     if (!tally.announced() || tally.ready()) continue;
     Unready& unready = pending.emplace_back();
     unready.kind = RequestOf(tally.variants[0]).kind;
-    unready.name = tally.ordinal == 0 ? *names_[tally.name].text : PublicName(unready.kind, tally.ordinal);
+    unready.name = NameOf(tally);
     unready.since = tally.since;
     for (size_t m = 0; m < members_.size(); ++m) {
       const bool absent = tally.index[m] == Tally::kAbsent;

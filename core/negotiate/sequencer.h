@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "negotiate/batch.h"
+#include "negotiate/lateness.h"
 #include "negotiate/message.h"
 #include "negotiate/response_cache.h"
 #include "negotiate/tally.h"
@@ -67,6 +68,10 @@ class Sequencer {
   // The name in an announcement that was not taken in yet; empty when it is unnamed, or of an unknown id.
   std::string_view NameIn(const Announcement& announcement) const;
 
+  // A line about a rank that the others wait for again and again, at most once a minute; otherwise empty.
+  // Call every few seconds.
+  std::string TakeStraggler(Micros now);
+
   // Oldest first. Who has joined is not absent.
   std::vector<Unready> Pending() const;
 
@@ -96,6 +101,7 @@ class Sequencer {
   uint32_t NameOf(const std::string& text);
   size_t VariantOf(Tally* tally, Announcement* announcement);
   const Request& RequestOf(const Tally::Variant& variant) const;
+  std::string NameOf(const Tally& tally) const;
 
   // join.cc
   void Join(size_t member, Micros now);
@@ -129,6 +135,7 @@ class Sequencer {
   std::deque<Tally> tallies_;  // all, in flight or free
   std::vector<Tally*> free_tallies_;
 
+  Lateness lateness_;
   Batch batch_;
   std::vector<Tally*> decided_;      // of the open batch,
   std::vector<Decision> decisions_;  // in the same order

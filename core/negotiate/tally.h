@@ -20,9 +20,10 @@ struct Tally {
     Request request;
   };
 
-  uint64_t ordinal = 0;   // 0: named
-  uint32_t name = kNoId;  // position in the sequencer's names; kNoId: unnamed
-  Micros since = 0;
+  uint64_t ordinal = 0;         // 0: named
+  uint32_t name = kNoId;        // position in the sequencer's names; kNoId: unnamed
+  Micros since = 0;             // the first announcement
+  Micros latest = 0;            // the latest one
   size_t count = 0;             // members that have announced it or joined
   std::vector<uint64_t> index;  // by member: the how manieth announcement of it this is, from 1; kAbsent
   std::vector<Variant> variants;

@@ -126,10 +126,10 @@ void RemoveProcessSet(uint32_t id) {
   ThrowIfError(status);
 }
 
-bool AwaitStacksRequest() {
+bool AwaitStacksRequest(int signal) {
   const std::shared_ptr<Engine> engine = api::CurrentEngine();
   const py::gil_scoped_release release;
-  return engine != nullptr && engine->AwaitStacksRequest();
+  return engine != nullptr && engine->AwaitStacksRequest(signal);
 }
 
 void ShowStacks() { NeedEngine()->ShowStacks(); }
@@ -185,7 +185,7 @@ void BindModule(py::module_& module) {
   module.def("counters", &GetCounters);
   module.def("add_process_set", &AddProcessSet, arg("ranks"));
   module.def("remove_process_set", &RemoveProcessSet, arg("process_set"));
-  module.def("await_stacks_request", &AwaitStacksRequest);
+  module.def("await_stacks_request", &AwaitStacksRequest, arg("signal") = 0);
   module.def("show_stacks", &ShowStacks);
   module.def("in_flight", &InFlight, arg("process_set"));
   // The address of the C table (api/c_api.h), with a reference that the receiver owns.

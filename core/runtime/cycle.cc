@@ -160,6 +160,8 @@ void Cycle::CheckStall(int64_t now_us) {
     if (set->sequencer() == nullptr) continue;
     if (options_.stall_warning_us > 0) stalled |= Warn(*set->sequencer(), now_us);
     Judge(*set->sequencer(), now_us);
+    const std::string straggler = set->sequencer()->TakeStraggler(now_us);
+    if (!straggler.empty()) Log(LogLevel::kWarning, straggler);
   }
   if (!stalled) {
     next_stall_warning_us_ = 0;

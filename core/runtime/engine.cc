@@ -1,10 +1,12 @@
 #include "runtime/engine.h"
 
+#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/text.h"
 #include "runtime/check.h"
 #include "runtime/rank_engine.h"
@@ -21,6 +23,7 @@ constexpr int kMostAsked = 20;
 constexpr int64_t kFlushLimitUs = kSecond;
 // How long what was sent last may take to arrive before its link is closed all the same.
 constexpr int64_t kLingerUs = kSecond / 2;
+constexpr int64_t kStacksPatienceUs = kSecond;
 constexpr char kShutdownReason[] =
     "Horovod has been shut down, by shutdown() or the end of the program, while the operation was in flight.";
 
@@ -121,8 +124,23 @@ void RankEngine::Flush() {
   }
 }
 
+// On the watcher's thread, which needs no interpreter.
+void RankEngine::OnHeartbeat() {
+  if (options_.size > 1 && sets_.IsFirst(options_.rank)) loop_->Poke();
+  int signal = 0;
+  if (!stacks_.TakeOverdue(NowMicros(), kStacksPatienceUs, &signal)) return;
+  const std::string pid = std::to_string(getpid());
+  Log(LogLevel::kWarning,
+      "the Python threads of this rank (pid " + pid +
+          ") do not answer: native code holds the interpreter lock. Look at it with: py-spy "
+          "dump --native --pid " +
+          pid + ", or: gdb -p " + pid +
+          (signal > 0 ? ". Its Python stacks, seen from outside, innermost call first:" : ""));
+  if (signal > 0) raise(signal);  // this thread alone is interrupted
+}
+
 void RankEngine::ShowStacks() {
-  stacks_.Ask();
+  stacks_.Ask(NowMicros());
   watcher_->AskForStacks();
 }
 

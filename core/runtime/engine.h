@@ -70,8 +70,9 @@ class Engine {
   virtual std::vector<std::string> InFlight(uint32_t process_set) = 0;
 
   // For the thread of the host language that can see its own stacks: blocks until some rank asks that they be
-  // shown. False: shut down.
-  virtual bool AwaitStacksRequest() = 0;
+  // shown; the next call says that they are. False: shut down. `signal`: one at which this process shows them
+  // even while that thread cannot run; 0 = none.
+  virtual bool AwaitStacksRequest(int signal) = 0;
   // Asks all ranks, this one too.
   virtual void ShowStacks() = 0;
 

@@ -113,6 +113,11 @@ void RankEngine::MakeCycle() {
   const Config& config = options_.config;
   cycle.stall_warning_us =
       config.stall_check_disable ? 0 : static_cast<int64_t>(config.stall_check_seconds * kSecond);
+  // Whoever is ended for a stall has been shown before.
+  if (config.stall_shutdown_seconds > 0) {
+    const auto half_us = static_cast<int64_t>(config.stall_shutdown_seconds * kSecond / 2);
+    cycle.stall_warning_us = std::min(cycle.stall_warning_us, half_us);
+  }
   cycle.stall_failure_us = static_cast<int64_t>(config.stall_shutdown_seconds * kSecond);
   cycle.deadlock_us =
       config.stall_check_disable ? 0 : static_cast<int64_t>(config.stall_deadlock_seconds * kSecond);
@@ -135,11 +140,9 @@ void RankEngine::MakeWatcher() {
   watcher.stuck_without = [this](const Departure& departure, bool broken) {
     return StuckWithout(departure, broken);
   };
-  watcher.on_heartbeat = [this] {
-    if (options_.size > 1 && sets_.IsFirst(options_.rank)) loop_->Poke();
-  };
+  watcher.on_heartbeat = [this] { OnHeartbeat(); };
   watcher.blocked_us = [this] { return blocked_.Micros(NowMicros()); };
-  watcher.on_show_stacks = [this] { stacks_.Ask(); };
+  watcher.on_show_stacks = [this] { stacks_.Ask(NowMicros()); };
   watcher.on_abort = [this] {
     wirer_->Interrupt();
     loop_->WakeAll();

@@ -51,7 +51,7 @@ class ProcessSet {
 
   uint32_t id() const { return options_.id; }
   const std::vector<int>& members() const { return options_.members; }
-  const negotiate::Sequencer* sequencer() const { return sequencer_ ? &*sequencer_ : nullptr; }
+  negotiate::Sequencer* sequencer() { return sequencer_ ? &*sequencer_ : nullptr; }
   Executor& executor() { return executor_; }
   Window* window() { return window_.get(); }  // null over links
 

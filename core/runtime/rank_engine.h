@@ -35,7 +35,7 @@ class RankEngine : public Engine {
   std::vector<uint32_t> ProcessSets() const override { return sets_.Included(); }
   std::vector<int> MembersOf(uint32_t process_set) const override { return sets_.MembersOf(process_set); }
   std::vector<std::string> InFlight(uint32_t process_set) override;
-  bool AwaitStacksRequest() override { return stacks_.Await(); }
+  bool AwaitStacksRequest(int signal) override { return stacks_.Await(signal); }
   void ShowStacks() override;
   Status StartTimeline(const std::string& path, bool mark_cycles) override;
   Status StopTimeline() override { return timeline_ == nullptr ? Status::Ok() : timeline_->Stop(); }
@@ -49,6 +49,7 @@ class RankEngine : public Engine {
   std::unique_ptr<ProcessSet> MakeSet(uint32_t id, const std::vector<int>& members, ProcessSetWires wires);
   ProcessSetOptions SetOptions(uint32_t id, const std::vector<int>& members) const;
   void MakeWatcher();
+  void OnHeartbeat();
   Status Agree(const std::string& what, int64_t mine, int64_t* all);
   // How far the engine had come when a rank left.
   struct Hearing {

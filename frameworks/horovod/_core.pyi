@@ -140,8 +140,11 @@ def remove_process_set(process_set: int) -> None:
 def in_flight(process_set: int) -> list[str]:
     """The names of this rank's operations that are in flight on a set."""
 
-def await_stacks_request() -> bool:
-    """Blocks until some rank asks that the stacks of all be shown; False when the engine was shut down."""
+def await_stacks_request(signal: int = 0) -> bool:
+    """Blocks until some rank asks that the stacks of all be shown; the next call says that they are. False
+    when the engine was shut down. ``signal``: one at which this process shows its stacks even while native
+    code holds the interpreter lock; the engine raises it in a thread of its own when nobody answers.
+    """
 
 def show_stacks() -> None:
     """Asks all ranks, this one too, to show their stacks. Returns at once."""

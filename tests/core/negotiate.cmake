@@ -3,6 +3,7 @@ hvd_test(negotiate_response_cache SOURCES negotiate/response_cache_test.cc USES 
 hvd_test(negotiate_sequencer SOURCES negotiate/sequencer_test.cc USES negotiate)
 hvd_test(negotiate_join SOURCES negotiate/join_test.cc USES negotiate)
 hvd_test(negotiate_mismatch SOURCES negotiate/mismatch_test.cc USES negotiate)
+hvd_test(negotiate_lateness SOURCES negotiate/lateness_test.cc USES negotiate)
 hvd_test(negotiate_stall SOURCES negotiate/stall_test.cc USES negotiate)
 hvd_test(negotiate_simulator
   SOURCES negotiate/ledger.cc negotiate/random_request.cc negotiate/sim_client.cc negotiate/sim_member.cc

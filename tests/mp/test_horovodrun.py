@@ -1,5 +1,6 @@
 """horovodrun with real processes. The commands are small scripts that know nothing of horovod."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -96,6 +97,49 @@ def test_slow_reader_holds_back_the_ranks_but_not_the_launcher(job: Launcher) ->
     assert process.wait(within(10)) == 143
     assert time.monotonic() - begin < within(4)
     process.communicate()
+
+
+def test_stopped_reader_does_not_hold_up_the_report_on_a_failure(job: Launcher) -> None:
+    script = _python(
+        "if rank == 0:\n    while True: os.write(1, b'y' * 999 + b'\\n')\n"
+        "time.sleep(2); print('the reason', file=sys.stderr); sys.exit(7)"
+    )
+    read_end, write_end = os.pipe()
+    process = job.popen([*MODULE, "-np", "2", *script], stdout=write_end)
+    os.close(write_end)
+    begin = time.monotonic()
+    _, stderr = process.communicate(timeout=within(30))
+    os.close(read_end)
+    assert process.returncode == 7 and time.monotonic() - begin < within(15)
+    assert b"horovodrun: rank 1 " in stderr and b"  the reason\n" in stderr
+    assert b"nobody reads stdout: at least" in stderr
+
+
+def test_slow_reader_gets_all_output_of_a_failed_job(job: Launcher) -> None:
+    script = _python("for i in range(300): os.write(1, b'%0998d\\n' % i)\nsys.exit(3)")
+    process = job.start("-np", "1", *script)
+    assert process.stdout is not None
+    count = 0
+    while data := process.stdout.read1(20000):  # type: ignore[attr-defined]
+        count += data.count(b"\n")
+        time.sleep(0.2)
+    assert process.wait() == 3 and count == 300
+
+
+@pytest.mark.parametrize("count", ["1000000000", "99999999999999999999"])
+def test_too_many_ranks_are_refused_before_anything_is_allocated(job: Launcher, count: str) -> None:
+    begin = time.monotonic()
+    status, stdout, stderr = job.run("-np", count, "true")
+    assert (status, stdout, stderr.count(b"\n")) == (2, b"", 1)
+    assert b"more than the" in stderr and time.monotonic() - begin < within(1.5)
+
+
+def test_a_limit_on_files_is_named_before_anything_starts(job: Launcher) -> None:
+    command = " ".join(["ulimit -n 256; exec", *MODULE, "-np", "100", "true"])
+    process = job.popen(["bash", "-c", command])
+    _, stderr = process.communicate(timeout=within(10))
+    assert process.returncode == 2 and stderr.count(b"\n") == 1
+    assert b"-np 100 needs 332 open files and the limit is 256: raise it with ulimit -n" in stderr
 
 
 def test_streams_that_lead_to_one_pipe_do_not_mix(job: Launcher) -> None:

@@ -268,7 +268,7 @@ class FakeCore:
     def show_stacks(self):
         self.shown += 1
 
-    def await_stacks_request(self):
+    def await_stacks_request(self, signal=0):
         return False
 
     def start_timeline(self, path, mark_cycles=False):

@@ -1,5 +1,6 @@
 """Links between ranks, which are threads here, and what enemies cannot do to them."""
 
+import errno
 import os
 import random
 import socket
@@ -11,8 +12,13 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from load import within
 
-from horovod.bootstrap import endpoints
-from horovod.bootstrap.errors import AuthenticationError, StartTimeoutError
+from horovod.bootstrap import endpoints, mesh
+from horovod.bootstrap.errors import (
+    AuthenticationError,
+    BootstrapError,
+    SharedMemoryError,
+    StartTimeoutError,
+)
 from horovod.bootstrap.identity import Identity
 from horovod.bootstrap.mesh import Link, connect_mesh
 from horovod.bootstrap.store import StoreServer
@@ -39,7 +45,9 @@ def _join(
     server: StoreServer, rank: int, size: int, wiring: str, timeout: float = 10.0, generation: int = 1
 ) -> list[Link]:
     with StoreClient(server.address, _SECRET, rank, generation, timeout) as store:
-        return connect_mesh(_identity(rank, size), generation, store, _SECRET, wiring, timeout)
+        made, links = connect_mesh(_identity(rank, size), generation, store, _SECRET, wiring, timeout)
+        assert made == wiring or wiring == "auto"
+        return links
 
 
 def _join_all(server: StoreServer, size: int, wiring: str, generation: int = 1) -> list[list[Link]]:
@@ -72,6 +80,35 @@ def test_every_pair_is_linked(server: StoreServer, size: int, wiring: str, roles
             assert view.family == (socket.AF_UNIX if wiring == "shm" else socket.AF_INET)
     assert len({link[3] for link in by_end.values()}) == len(by_end)
     _close(meshes)
+
+
+def test_refused_shared_memory_means_tcp_for_all_and_one_line(
+    server: StoreServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    answers = [None, "memfd_create: not permitted", None]  # of whichever rank asks
+    monkeypatch.setattr(mesh, "shared_memory_refusal", lambda: answers.pop())
+    meshes = _join_all(server, 3, "auto")
+    assert all(sorted({link[2] for link in links}) == [0, 1, 2] for links in meshes)
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert "refuses shared memory to rank" in line and "memfd_create: not permitted" in line and "TCP" in line
+    _close(meshes)
+
+
+def test_shared_memory_that_is_asked_for_and_refused_is_an_error(
+    server: StoreServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mesh, "shared_memory_refusal", lambda: "not permitted")
+    with pytest.raises(SharedMemoryError, match="rank 0: not permitted"):
+        _join_all(server, 2, "shm")
+
+
+def test_exhausted_ports_name_the_range(monkeypatch: pytest.MonkeyPatch) -> None:
+    def taken(_: socket.socket, address: object) -> None:
+        raise OSError(errno.EADDRINUSE, "Address already in use")
+
+    monkeypatch.setattr(endpoints.socket, "socket", type("Taken", (socket.socket,), {"bind": taken}))
+    with pytest.raises(BootstrapError, match=r"all of \d+ to \d+ \(net.ipv4.ip_local_port_range\) are taken"):
+        endpoints.listen("tcp")
 
 
 def test_generations_do_not_meet(server: StoreServer) -> None:

@@ -63,7 +63,7 @@ def test_tail_keeps_the_last_lines() -> None:
     for number in range(5000):
         tail.feed(b"line %d\n" % number)
     tail.feed(b"\n  \nlast \xff\x1b[31m\n" + b"w" * 300)
-    assert tail.lines(3, 20) == ["line 4999", "last � [31m", "w" * 20]
+    assert tail.lines(3, 20) == ["line 4999", "last �\\x1b[31m", "w" * 20]
 
 
 def test_report_is_short_and_names_the_rank() -> None:
@@ -139,3 +139,33 @@ def _wait_idle(writer: Sink) -> None:
     while not writer.is_idle:
         assert time.monotonic() < deadline
         time.sleep(0.001)
+
+
+_CRASH = b"""step 1
+terminate called after throwing an instance of 'std::bad_alloc'
+  what():  std::bad_alloc
+Fatal Python error: Aborted
+
+Thread 0x00007f0 (most recent call first):
+  File "stacks.py", line 67 in _answer
+
+Current thread 0x00007f1 (most recent call first):
+  File "inner.py", line 3 in deep
+  File "train.py", line 9 in <module>
+
+Extension modules: numpy (total: 1)
+"""
+
+
+def test_crash_shows_the_thread_that_it_hit() -> None:
+    stderr = Tail()
+    stderr.feed(_CRASH)
+    lines = output.crash(stderr, 10, 200)
+    assert lines == [
+        "terminate called after throwing an instance of 'std::bad_alloc'",
+        "  what():  std::bad_alloc",
+        "Fatal Python error: Aborted",
+        'File "inner.py", line 3 in deep',
+        'File "train.py", line 9 in <module>',
+    ]
+    assert output.crash(Tail(), 10, 200) == []

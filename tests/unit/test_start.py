@@ -27,6 +27,10 @@ class Core(types.ModuleType):
     def init(self, **arguments: Any) -> None:
         self.calls.append(arguments)
 
+    def settings(self) -> list[tuple[str, ...]]:
+        names = ("HOROVOD_FUSION_THRESHOLD", "HOROVOD_TRANSPORT", *_environment("", 0, 1))
+        return [(name,) for name in names]
+
     def shutdown(self) -> None:
         last = self.calls[-1]
         for fd in [link[0] for link in last["links"]] + [last["launcher_fd"]]:
@@ -120,6 +124,31 @@ def test_ranks_start_stop_and_start_again(core: Core, transport: str, wiring: st
         stop()
     assert os.waitpid(pid, 0)[1] == 0
     server.close()
+
+
+def test_unknown_variables_are_named_once_with_the_nearest_name(core: Core) -> None:
+    environment = {
+        "HOROVOD_FUSION_TRESHOLD": "1",
+        "HOROVOD_XYZZY": "2",
+        "HOROVOD_GPU_ALLREDUCE": "NCCL",
+        "HOROVOD_FUSION_THRESHOLD": "",
+    }
+    with pytest.warns(RuntimeWarning, match=r"HOROVOD_FUSION_TRESHOLD \(did you mean ") as warned:
+        start(environment)
+    (text,) = [str(warning.message) for warning in warned]
+    assert text == (
+        "HOROVOD_FUSION_TRESHOLD (did you mean HOROVOD_FUSION_THRESHOLD?), HOROVOD_XYZZY "
+        "are not settings of Horovod and have no effect"
+    )
+    stop()
+    start(environment)
+
+
+def test_long_values_are_not_echoed(core: Core) -> None:
+    for name in ("HOROVOD_TRANSPORT", "HOROVOD_RANK"):
+        with pytest.raises(ValueError, match=name) as raised:
+            start({**_environment("", 0, 1), name: "x" * 10000})
+        assert len(str(raised.value)) < 300
 
 
 def test_failure_to_meet_leaves_no_descriptor(core: Core) -> None:

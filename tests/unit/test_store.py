@@ -1,5 +1,6 @@
 """The rendezvous store over real sockets, with clients as threads, and with enemies."""
 
+import contextlib
 import os
 import pickle
 import random
@@ -88,6 +89,79 @@ def test_wrong_secret_is_refused_at_once(server: StoreServer) -> None:
         StoreClient(server.address, b"w" * 32, 3, 1, 10.0)
     assert time.monotonic() - begin < within(2)
     _until(lambda: server.dropped == 1)
+
+
+def test_refused_connections_are_told_with_their_origin_and_not_too_often() -> None:
+    said: list[str] = []
+    for kind, origin in (("unix", f"process {os.getpid()} of user {os.geteuid()}"), ("tcp", "127.0.0.1:")):
+        said.clear()
+        server = StoreServer(_SECRET, 8, kind, said.append)
+        server.start()
+        for _ in range(5):
+            with _raw(server) as connection, contextlib.suppress(ConnectionError):
+                connection.sendall(b"GET / HTTP/1.1\r\n" + b"x" * 200)
+                connection.recv(1)
+        _until(lambda server=server: server.dropped == 5)
+        server.close()
+        assert len(said) == 1 and f"refused a connection from {origin}" in said[0], said
+        assert "not a link of this version" in said[0]
+
+
+def test_a_rank_claimed_twice_says_so() -> None:
+    said: list[str] = []
+    server = StoreServer(_SECRET, 2, say=said.append)
+    server.start()
+    first, _ = dial(server.address, _SECRET, Role.LAUNCHER, 1, 1, 5.0)
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            dial(server.address, _SECRET, Role.LAUNCHER, 1, 1, 5.0)
+            with pytest.raises(BootstrapError, match=r"rank 1 is claimed twice: process \d+ has started"):
+                StoreClient(server.address, _SECRET, 1, 1, 5.0).set("1/x", b"")
+            status = 0
+        finally:
+            os._exit(status)
+    assert os.waitpid(pid, 0)[1] == 0
+    with _client(server, 1) as client:  # the first is not disturbed
+        client.set("1/x", b"")
+    assert said and f"process {os.getpid()} has started as rank 1, and process {pid}" in said[0]
+    first.close()
+    server.close()
+
+
+def _verdict(kind: int, culprit: int, reason: bytes) -> bytes:
+    return encode(Tag.VERDICT, [b"%d" % kind, b"%d" % culprit, b"-1", b"0", reason])
+
+
+def test_verdicts_of_ranks_that_have_ended_are_all_there(server: StoreServer) -> None:
+    for rank in range(7):
+        link, keys = dial(server.address, _SECRET, Role.LAUNCHER, rank, 1, 5.0)
+        with link:
+            sealer = Sealer(keys.send)
+            link.sendall(sealer.seal(_verdict(1, 7, b"first")) + sealer.seal(_verdict(2, 0, b"later")))
+    _until(lambda: len(server.verdicts(range(8), 5.0)) == 7)  # a link counts once it is admitted
+    verdicts = server.verdicts(range(8), 5.0)
+    assert {(verdict.culprit, verdict.reason) for verdict in verdicts} == {(7, "first")}
+
+
+def test_a_new_start_forgets_the_verdict_and_a_malformed_one_ends_the_link(server: StoreServer) -> None:
+    link, keys = dial(server.address, _SECRET, Role.LAUNCHER, 1, 1, 5.0)
+    with link:
+        link.sendall(Sealer(keys.send).seal(_verdict(1, 0, b"")))
+    _until(lambda: len(server.verdicts([1], 5.0)) == 1)
+    link, keys = dial(server.address, _SECRET, Role.LAUNCHER, 1, 2, 5.0)
+    with link:
+        _until(lambda: server.verdicts([], 0.0) == [])
+        link.sendall(Sealer(keys.send).seal(_verdict(1, 8, b"")))
+        link.settimeout(5)
+        assert link.recv(1) == b""
+    connection, keys = dial(server.address, _SECRET, Role.STORE, 0, 1, 5.0)
+    with connection:
+        connection.sendall(Sealer(keys.send).seal(_verdict(1, 0, b"")))
+        connection.settimeout(5)
+        assert connection.recv(1) == b""
+    assert server.verdicts(range(8), 5.0) == []
 
 
 def test_rank_outside_the_job_is_refused(server: StoreServer) -> None:

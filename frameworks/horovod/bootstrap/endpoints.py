@@ -4,6 +4,7 @@ An abstract socket has no name in the file system: nothing to guess, to attack b
 network namespace is open to other users, so both ends check the peer's uid by SO_PEERCRED.
 """
 
+import errno
 import os
 import secrets
 import socket
@@ -14,6 +15,7 @@ from .errors import BootstrapError
 _LOOPBACK = "127.0.0.1"
 _CREDENTIALS = struct.Struct("3i")
 _BACKLOG = 1024
+_PORT_RANGE = "/proc/sys/net/ipv4/ip_local_port_range"
 
 
 def listen(kind: str) -> tuple[socket.socket, str]:
@@ -28,16 +30,46 @@ def listen(kind: str) -> tuple[socket.socket, str]:
 
 
 def accept(listener: socket.socket) -> socket.socket | None:
-    """The next connection, non-blocking; None when it was dropped (another user's, or gone already)."""
+    """The next connection, non-blocking; None when it has gone already. Raises PermissionError, whose text is
+    its origin, for another user's, which is closed.
+    """
     try:
         connection, _ = listener.accept()
     except (BlockingIOError, ConnectionError):
         return None
     connection.setblocking(False)
     if not _same_user(connection):
+        whence = origin(connection)
         connection.close()
-        return None
+        raise PermissionError(whence)
     return connection
+
+
+def origin(connection: socket.socket) -> str:
+    """Where a connection comes from, for a log."""
+    if connection.family == socket.AF_UNIX:
+        pid, uid, _ = _credentials(connection)
+        return f"process {pid} of user {uid}"
+    try:
+        host, port = connection.getpeername()[:2]
+    except OSError:
+        return "an unknown address"
+    return f"{host}:{port}"
+
+
+def peer_pid(connection: socket.socket) -> int | None:
+    """The process at the other end, where the kernel tells it."""
+    return _credentials(connection)[0] if connection.family == socket.AF_UNIX else None
+
+
+def port_range() -> str:
+    """The ports that the kernel gives to whoever asks for any."""
+    try:
+        with open(_PORT_RANGE, encoding="ascii") as file:
+            first, last = file.read().split()
+    except (OSError, ValueError):
+        return "the local ports"
+    return f"{first} to {last} (net.ipv4.ip_local_port_range)"
 
 
 def start_connect(address: str) -> socket.socket:
@@ -100,8 +132,12 @@ def _listening(family: socket.AddressFamily, target: str | tuple[str, int]) -> s
         listener.bind(target)
         listener.listen(_BACKLOG)
         listener.setblocking(False)
-    except BaseException:
+    except OSError as error:
         listener.close()
+        if error.errno == errno.EADDRINUSE and family == socket.AF_INET:
+            raise BootstrapError(
+                f"no TCP port is free on {_LOOPBACK}: all of {port_range()} are taken"
+            ) from None
         raise
     return listener
 
@@ -121,5 +157,11 @@ def _parse(address: str) -> tuple[socket.AddressFamily, str | tuple[str, int]]:
 def _same_user(connection: socket.socket) -> bool:
     if connection.family != socket.AF_UNIX:
         return True
+    return _credentials(connection)[1] == os.geteuid()
+
+
+def _credentials(connection: socket.socket) -> tuple[int, int, int]:
+    """(pid, uid, gid) of the other end of a Unix socket."""
     raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    return bool(_CREDENTIALS.unpack(raw)[1] == os.geteuid())
+    pid, uid, gid = _CREDENTIALS.unpack(raw)
+    return pid, uid, gid

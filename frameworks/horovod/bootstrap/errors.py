@@ -2,6 +2,7 @@
 
 BootstrapError (RuntimeError)
 ├── AuthenticationError      the other side does not hold this job's secret
+├── SharedMemoryError        the system refuses it to a rank
 └── StartTimeoutError        somebody did not arrive in time (also a TimeoutError)
 """
 
@@ -12,6 +13,14 @@ class BootstrapError(RuntimeError):
 
 class AuthenticationError(BootstrapError):
     """The other side of a connection could not prove that it belongs to this job."""
+
+
+class SharedMemoryError(BootstrapError):
+    """The system refuses shared memory to ``rank``."""
+
+    def __init__(self, rank: int, reason: str) -> None:
+        super().__init__(f"the system refuses shared memory to rank {rank}: {reason}")
+        self.rank = rank
 
 
 class StartTimeoutError(BootstrapError, TimeoutError):

@@ -17,22 +17,49 @@ from .errors import AuthenticationError
 
 UNPROVEN_LIMIT = 64
 _EXHAUSTED_SECONDS = 0.01
+_QUIET_SECONDS = 10.0
 
 Admit = Callable[[socket.socket, Terms, Keys], None]
+Say = Callable[[str], None]
+
+
+class Refusals:
+    """Counts connections that were turned away. Tells of the first at once, then of all that came meanwhile
+    at most every ten seconds, so that a crowd fills no log.
+    """
+
+    def __init__(self, say: Say) -> None:
+        self.count = 0
+        self._say = say
+        self._untold = 0
+        self._quiet_until = 0.0
+
+    def add(self, origin: str, reason: str) -> None:
+        """A connection from ``origin`` was turned away for ``reason``."""
+        self.count += 1
+        self._untold += 1
+        now = time.monotonic()
+        if now < self._quiet_until:
+            return
+        self._quiet_until = now + _QUIET_SECONDS
+        others = f" and {self._untold - 1} others" if self._untold > 1 else ""
+        self._say(f"refused a connection from {origin}{others}: {reason}")
+        self._untold = 0
 
 
 @dataclass
 class _Unproven:
     acceptor: Acceptor
     deadline: float
+    origin: str
 
 
 class Gatekeeper:
     """One listening socket in a caller's selector, whose registered data are callables to be called when
     ready.
 
-    ``admit`` receives each authenticated connection (non-blocking) and owns it. ``dropped`` counts those
-    turned away.
+    ``admit`` receives each authenticated connection (non-blocking) and owns it. ``refusals`` counts those
+    turned away, and tells ``say`` of them.
     """
 
     def __init__(
@@ -42,8 +69,9 @@ class Gatekeeper:
         secret: bytes,
         policy: Policy,
         admit: Admit,
+        say: Say,
     ) -> None:
-        self.dropped = 0
+        self.refusals = Refusals(say)
         self._listener = listener
         self._selector = selector
         self._secret = secret
@@ -60,7 +88,7 @@ class Gatekeeper:
         """Drops those who did not prove themselves in time."""
         now = time.monotonic()
         for connection in [c for c, peer in self._unproven.items() if peer.deadline <= now]:
-            self._drop(connection)
+            self._drop(connection, f"it did not prove itself within {HANDSHAKE_SECONDS:g} s")
 
     def close(self) -> None:
         """Closes the listener and everybody who is not admitted."""
@@ -73,22 +101,25 @@ class Gatekeeper:
     def _on_connection(self) -> None:
         try:
             connection = endpoints.accept(self._listener)
+        except PermissionError as error:
+            self.refusals.add(str(error), "another user")
+            return
         except OSError:
             self._make_room()
             return
         if connection is None:
-            self.dropped += 1
             return
         if len(self._unproven) >= UNPROVEN_LIMIT:
-            self._drop(next(iter(self._unproven)))
+            self._drop(next(iter(self._unproven)), "too many connections that do not prove themselves")
         acceptor = Acceptor(self._secret, self._policy)
-        self._unproven[connection] = _Unproven(acceptor, time.monotonic() + HANDSHAKE_SECONDS)
+        deadline = time.monotonic() + HANDSHAKE_SECONDS
+        self._unproven[connection] = _Unproven(acceptor, deadline, endpoints.origin(connection))
         self._selector.register(connection, selectors.EVENT_READ, lambda: self._on_bytes(connection))
 
     def _make_room(self) -> None:
         """No descriptor is left: the oldest stranger gives its own up; without one, do not spin."""
         if self._unproven:
-            self._drop(next(iter(self._unproven)))
+            self._drop(next(iter(self._unproven)), "no descriptor is left")
         else:
             time.sleep(_EXHAUSTED_SECONDS)
 
@@ -98,16 +129,16 @@ class Gatekeeper:
             return
         try:
             finished = _advance(connection, peer.acceptor)
-        except (AuthenticationError, OSError):
-            self._drop(connection)
+        except (AuthenticationError, OSError) as error:
+            self._drop(connection, str(error))
             return
         if finished:
             self._forget(connection)
             assert peer.acceptor.terms is not None and peer.acceptor.keys is not None
             self._admit(connection, peer.acceptor.terms, peer.acceptor.keys)
 
-    def _drop(self, connection: socket.socket) -> None:
-        self.dropped += 1
+    def _drop(self, connection: socket.socket, reason: str) -> None:
+        self.refusals.add(self._unproven[connection].origin, reason)
         self._forget(connection)
         connection.close()
 

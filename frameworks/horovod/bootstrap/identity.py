@@ -3,6 +3,8 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from .text import shown
+
 _RANGES = (("RANK", "SIZE"), ("LOCAL_RANK", "LOCAL_SIZE"), ("CROSS_RANK", "CROSS_SIZE"))
 _VARIABLES = tuple(f"HOROVOD_{name}" for pair in _RANGES for name in pair)
 
@@ -52,7 +54,7 @@ def _integer(name: str, text: str) -> int:
     try:
         return int(text)
     except ValueError:
-        raise ValueError(f"{name}={text!r} is not an integer") from None
+        raise ValueError(f"{name}='{shown(text)}' is not an integer") from None
 
 
 def _check_ranges(values: Mapping[str, int]) -> None:

@@ -5,6 +5,9 @@ and accepts every higher one. All handshakes of a rank, in both directions, run 
 that only waits for events.
 """
 
+import logging
+import mmap
+import os
 import random
 import selectors
 import socket
@@ -14,10 +17,12 @@ from dataclasses import dataclass
 
 from . import endpoints
 from .auth import HANDSHAKE_SECONDS, Connector, Keys, Role, Terms
-from .errors import AuthenticationError, BootstrapError, StartTimeoutError
+from .errors import AuthenticationError, BootstrapError, SharedMemoryError, StartTimeoutError
 from .gatekeeper import Gatekeeper
 from .identity import Identity
 from .store_client import StoreClient
+
+_log = logging.getLogger("horovod")
 
 Link = tuple[int, int, int, bytes, bytes]
 
@@ -26,27 +31,56 @@ WIRINGS = {
     "tcp": ("tcp", (Role.WATCH, Role.CONTROL, Role.DATA)),
 }
 _RETRY_SECONDS = 0.02
+_REFUSED = "refused:"
 
 
 def connect_mesh(
     identity: Identity, generation: int, store: StoreClient, secret: bytes, wiring: str, timeout: float
-) -> list[Link]:
-    """Links (descriptor, peer, role, send key, receive key) to every other rank; the caller owns the
-    descriptors.
+) -> tuple[str, list[Link]]:
+    """The wiring that was made, and links (descriptor, peer, role, send key, receive key) to every other
+    rank; the caller owns the descriptors.
 
-    "shm": two links to each peer, over Unix sockets. "tcp": three, over loopback TCP. Sockets are blocking
-    and close-on-exec. Raises BootstrapError when not all are there within ``timeout`` seconds; nothing
-    stays open then.
+    "shm": two links to each peer, over Unix sockets. "tcp": three, over loopback TCP. "auto": "shm", or "tcp"
+    when the system refuses shared memory to any of the ranks, which is logged. Sockets are blocking and
+    close-on-exec. Raises BootstrapError when not all are there within ``timeout`` seconds, or when shared
+    memory is asked for and refused; nothing stays open then.
     """
-    if wiring not in WIRINGS:
-        raise ValueError(f"unknown wiring {wiring!r}: expected one of {', '.join(WIRINGS)}")
-    kind, roles = WIRINGS[wiring]
+    if wiring not in (*WIRINGS, "auto"):
+        raise ValueError(f"unknown wiring {wiring!r}: expected one of {', '.join(WIRINGS)} or auto")
     deadline = time.monotonic() + timeout
+    if wiring == "tcp":
+        return wiring, _connect(identity, generation, store, secret, wiring, deadline, timeout)
+    try:
+        return "shm", _connect(identity, generation, store, secret, "shm", deadline, timeout)
+    except SharedMemoryError as error:
+        if wiring == "shm":
+            raise
+        if identity.rank == error.rank:
+            _log.warning("[%d] warning: %s; the job goes on over TCP, which is slower", error.rank, error)
+        return "tcp", _connect(identity, generation, store, secret, "tcp", deadline, timeout, "mesh-again")
+
+
+def _connect(
+    identity: Identity,
+    generation: int,
+    store: StoreClient,
+    secret: bytes,
+    wiring: str,
+    deadline: float,
+    timeout: float,
+    scope: str = "mesh",
+) -> list[Link]:
+    kind, roles = WIRINGS[wiring]
     listener, address = endpoints.listen(kind)
     try:
-        store.set(_key(generation, identity.rank), address.encode())
-        keys = [_key(generation, rank) for rank in range(identity.size)]
+        refusal = shared_memory_refusal() if wiring == "shm" else None
+        offer = address if refusal is None else f"{_REFUSED}{refusal}"
+        keys = [f"{generation}/{scope}/{rank}" for rank in range(identity.size)]
+        store.set(keys[identity.rank], offer.encode())
         addresses = [value.decode() for value in store.wait(keys, timeout)]
+        for rank, offered in enumerate(addresses):
+            if offered.startswith(_REFUSED):
+                raise SharedMemoryError(rank, offered.removeprefix(_REFUSED))
     except BaseException:
         listener.close()
         raise
@@ -58,8 +92,18 @@ def connect_mesh(
         return mesh.take_links()
 
 
-def _key(generation: int, rank: int) -> str:
-    return f"{generation}/mesh/{rank}"
+def shared_memory_refusal() -> str | None:
+    """Why this process cannot make memory that it could share; None: it can."""
+    try:
+        descriptor = os.memfd_create("horovod", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        try:
+            os.posix_fallocate(descriptor, 0, mmap.PAGESIZE)
+            mmap.mmap(descriptor, mmap.PAGESIZE).close()
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        return str(error)
+    return None
 
 
 @dataclass
@@ -95,7 +139,7 @@ class _Mesh:
             (rank, role) for rank in range(identity.size) if rank != identity.rank for role in roles
         }
         self._selector = selectors.DefaultSelector()
-        self._gate = Gatekeeper(listener, self._selector, secret, self._expects, self._admit)
+        self._gate = Gatekeeper(listener, self._selector, secret, self._expects, self._admit, self._say)
 
     def __enter__(self) -> "_Mesh":
         return self
@@ -137,6 +181,9 @@ class _Mesh:
             (connection.detach(), peer, int(role), keys.send, keys.receive)
             for (peer, role), (connection, keys) in ordered
         ]
+
+    def _say(self, text: str) -> None:
+        _log.warning("[%d] warning: %s", self._rank, text)
 
     def _expects(self, terms: Terms) -> bool:
         return (

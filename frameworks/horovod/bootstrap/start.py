@@ -11,9 +11,11 @@ from . import secret
 from .errors import BootstrapError
 from .identity import Identity, from_environment
 from .secret import SECRET_BYTES
+from .text import shown
+from .variables import warn_of_unknown
 
 STORE_VARIABLE = "HOROVOD_STORE_ADDR"
-_TRANSPORTS = {"auto": "shm", "shm": "shm", "tcp": "tcp"}
+_TRANSPORTS = ("auto", "shm", "tcp")
 _DEFAULT_START_TIMEOUT = 30.0
 
 
@@ -49,6 +51,7 @@ def start(environ: MutableMapping[str, str] | None = None) -> None:
         )
     identity = from_environment(environment)
     _warn_if_alone(identity, environment)
+    _warn_of_unknown(identity, environment)
     wiring = _wiring(environment)
     _process.generation += 1
     _process.pid = os.getpid()
@@ -100,7 +103,7 @@ def _start_among_others(identity: Identity, wiring: str, environment: MutableMap
     launcher, keys = dial(address, own_secret, Role.LAUNCHER, identity.rank, generation, timeout)
     try:
         with StoreClient(address, own_secret, identity.rank, generation, timeout) as store:
-            links = connect_mesh(identity, generation, store, own_secret, wiring, timeout)
+            wiring, links = connect_mesh(identity, generation, store, own_secret, wiring, timeout)
     except BaseException:
         launcher.close()
         raise
@@ -151,11 +154,19 @@ def _warn_if_alone(identity: Identity, environment: MutableMapping[str, str]) ->
             return
 
 
+def _warn_of_unknown(identity: Identity, environment: MutableMapping[str, str]) -> None:
+    """Once in a job, at its first start."""
+    from horovod import _core
+
+    if identity.rank == 0 and _process.generation == 0:
+        warn_of_unknown(environment, [row[0] for row in _core.settings()])
+
+
 def _wiring(environment: MutableMapping[str, str]) -> str:
     name = environment.get("HOROVOD_TRANSPORT") or "auto"
     if name not in _TRANSPORTS:
-        raise ValueError(f"HOROVOD_TRANSPORT={name!r}: expected one of {', '.join(_TRANSPORTS)}")
-    return _TRANSPORTS[name]
+        raise ValueError(f"HOROVOD_TRANSPORT='{shown(name)}': expected one of {', '.join(_TRANSPORTS)}")
+    return name
 
 
 def _start_timeout(environment: MutableMapping[str, str]) -> float:
@@ -165,7 +176,7 @@ def _start_timeout(environment: MutableMapping[str, str]) -> float:
     except ValueError:
         seconds = -1.0
     if not 0 < seconds < 1e7:
-        raise ValueError(f"HOROVOD_START_TIMEOUT={text!r} is not a positive number of seconds")
+        raise ValueError(f"HOROVOD_START_TIMEOUT='{shown(text)}' is not a positive number of seconds")
     return seconds
 
 

@@ -14,7 +14,7 @@ from . import endpoints
 from .auth import LAUNCHER_RANK, Keys, Role, Terms
 from .errors import AuthenticationError, BootstrapError
 from .frames import MAX_PAYLOAD, Opener, Sealer
-from .gatekeeper import Gatekeeper
+from .gatekeeper import Gatekeeper, Say
 from .store_messages import MAX_KEY, Tag, decode, encode
 from .verdicts import Verdict, from_fields
 
@@ -33,6 +33,8 @@ class _Client:
     terms: Terms
     sealer: Sealer
     opener: Opener
+    pid: int | None
+    refusal: str = ""  # what every request of it is answered with
     unsent: bytearray = field(default_factory=bytearray)
     waiting: "_Wait | None" = None
 
@@ -47,11 +49,14 @@ class _Wait:
 class StoreServer:
     """Serves until ``close``; ``address`` is what clients dial. The thread owns all sockets and the table.
 
-    ``dropped`` counts connections that did not prove to belong to the job.
+    ``dropped`` counts connections that did not prove to belong to the job; ``say`` is told of them, on that
+    thread, and of a rank that is claimed twice.
     """
 
-    def __init__(self, secret: bytes, size: int, kind: str = "unix") -> None:
+    def __init__(self, secret: bytes, size: int, kind: str = "unix", say: Say = lambda _: None) -> None:
         self._size = size
+        self._say = say
+        self._claims: dict[int, _Client] = {}  # by rank: its link to the launcher
         self._table: dict[bytes, bytes] = {}
         self._memory = 0
         self._clients: dict[socket.socket, _Client] = {}
@@ -64,7 +69,7 @@ class StoreServer:
         self._selector = selectors.DefaultSelector()
         self._wake_receive, self._wake_send = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         listener, self.address = endpoints.listen(kind)
-        self._gate = Gatekeeper(listener, self._selector, secret, self._expects, self._admit)
+        self._gate = Gatekeeper(listener, self._selector, secret, self._expects, self._admit, say)
         self._selector.register(self._wake_receive, selectors.EVENT_READ, lambda: None)
         self._closing = False
         self._thread = threading.Thread(target=self._serve, name="horovod-store", daemon=True)
@@ -76,7 +81,7 @@ class StoreServer:
     @property
     def dropped(self) -> int:
         """Connections turned away so far."""
-        return self._gate.dropped
+        return self._gate.refusals.count
 
     def verdicts(self, ended: Collection[int], seconds: float) -> list[Verdict]:
         """What the ranks hold for the cause of the job's end, in the order in which they said so.
@@ -122,10 +127,22 @@ class StoreServer:
             self._expire_waits()
 
     def _admit(self, connection: socket.socket, terms: Terms, keys: Keys) -> None:
-        client = _Client(connection, terms, Sealer(keys.send), Opener(keys.receive))
+        pid = endpoints.peer_pid(connection)
+        client = _Client(connection, terms, Sealer(keys.send), Opener(keys.receive), pid)
         self._clients[connection] = client
+        rank = terms.connector
+        claim = self._claims.get(rank)
+        if claim is not None and claim.pid != pid:
+            client.refusal = (
+                f"rank {rank} is claimed twice: process {claim.pid} has started as rank {rank}, and process "
+                f"{pid} does so too. Only one process of a rank may call hvd.init(): does one start another, "
+                "which inherits the variables that say who it is?"
+            )
+            self._say(client.refusal)
+        elif terms.role == Role.LAUNCHER:
+            self._claims[rank] = client
         if terms.role == Role.LAUNCHER:
-            self._count_link(terms.connector, 1)
+            self._count_link(rank, 1)
         self._selector.register(connection, selectors.EVENT_READ, lambda: self._on_ready(client))
 
     def _on_ready(self, client: _Client) -> None:
@@ -149,6 +166,9 @@ class StoreServer:
             self._handle(client, *decode(payload))
 
     def _handle(self, client: _Client, tag: Tag, fields: list[bytes]) -> None:
+        if client.refusal:
+            self._respond(client, Tag.REFUSED, [client.refusal.encode()])
+            return
         if (tag == Tag.VERDICT) != (client.terms.role == Role.LAUNCHER):
             raise BootstrapError("a message on a connection of another role")
         if tag == Tag.VERDICT:
@@ -254,6 +274,8 @@ class StoreServer:
         self._selector.unregister(client.connection)
         client.connection.close()
         if client.terms.role == Role.LAUNCHER:
+            if self._claims.get(client.terms.connector) is client:
+                del self._claims[client.terms.connector]
             self._count_link(client.terms.connector, -1)
 
 

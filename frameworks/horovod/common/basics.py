@@ -53,6 +53,7 @@ def init(
         # Late: `import horovod.torch` has no use for sockets and cryptography.
         from horovod.bootstrap.start import start
 
+        stacks.show_crashes()
         start()
         stacks.watch()
         _owner_pid = os.getpid()

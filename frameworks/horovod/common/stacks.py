@@ -1,11 +1,14 @@
 """Where the Python threads of all ranks are, shown when the engine reports a stall and by ``stacks()``.
 
 The engine never calls into Python, so a thread of this module waits for its request without the interpreter
-lock; it costs nothing until then.
+lock; it costs nothing until then. While native code holds that lock, the thread cannot answer: then the
+engine raises a signal at which faulthandler writes the stacks, which needs no lock.
 """
 
 from __future__ import annotations
 
+import faulthandler
+import signal
 import sys
 import threading
 import traceback
@@ -18,13 +21,14 @@ from horovod.bootstrap.text import escaped
 _INNERMOST = 6
 _PACKAGE = str(Path(__file__).parents[1])
 _THREAD = "hvd-stacks"
+_STDERR = 2
 
 
 def stacks() -> None:
     """Has every rank write the stacks of its Python threads to its standard error.
 
-    Returns at once. A rank whose interpreter is held up by native code answers when it comes back; look at
-    that one with ``py-spy dump --native``.
+    Returns at once. A rank in which native code holds the interpreter lock shows them after a second or two,
+    with a hint how to see the native calls.
     """
     if not _core.is_initialized():
         raise ValueError("Horovod has not been initialized; use hvd.init().")
@@ -33,6 +37,13 @@ def stacks() -> None:
 
 class _Watch:
     thread: threading.Thread | None = None
+    signal = 0  # faulthandler answers it; 0: none
+
+
+def show_crashes() -> None:
+    """A crash shows the Python stacks; a program that has arranged that itself keeps its own way."""
+    if not faulthandler.is_enabled():
+        faulthandler.enable(file=_STDERR)
 
 
 def watch() -> None:
@@ -53,9 +64,29 @@ def _answer() -> None:
         rank = _core.topology()[0]
     except ValueError:  # shut down already
         return
-    while _core.await_stacks_request():
+    number = _signal_without_lock()
+    while _core.await_stacks_request(number):
         sys.stderr.write(describe(rank, sys._current_frames()))
         sys.stderr.flush()
+
+
+def _signal_without_lock() -> int:
+    """The signal at which faulthandler shows all stacks from now on; 0 when none is free.
+
+    A real-time signal: programs have little use for them. The engine raises it in its own thread, so that no
+    call of the program is interrupted.
+    """
+    if _Watch.signal == 0:
+        status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
+        caught = next(line for line in status.splitlines() if line.startswith("SigCgt:"))
+        mask = int(caught.split()[1], 16)
+        free = (
+            number for number in range(signal.SIGRTMAX - 8, signal.SIGRTMIN, -1) if not mask >> number - 1 & 1
+        )
+        _Watch.signal = next(free, 0)
+        if _Watch.signal:
+            faulthandler.register(_Watch.signal, file=_STDERR, all_threads=True)
+    return _Watch.signal
 
 
 def describe(rank: int, frames: dict[int, FrameType]) -> str:

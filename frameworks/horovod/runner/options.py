@@ -125,6 +125,12 @@ _TUNABLES = {
             _SECONDS,
             "time to the end of the job",
         ),
+        Tunable(
+            "--hang-timeout",
+            "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS",
+            _SECONDS,
+            "the same: end the job, and name the rank, when an operation has waited for it so long",
+        ),
     ),
     "logging": (
         Tunable("--log-level", "HOROVOD_LOG_LEVEL", ("LEVEL", _level), f"one of {', '.join(_LEVELS)}"),

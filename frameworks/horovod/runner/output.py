@@ -4,10 +4,16 @@ Terms: a *line* ends in a newline byte; the *rest* is what has come behind the l
 ranks never mix: a rest waits for its newline. Bytes are never decoded.
 """
 
+import re
 import time
 
+from horovod.bootstrap.text import escaped
+
 MAX_LINE = 8 << 20
-_TAIL_BYTES = 8192
+_TAIL_BYTES = 1 << 16
+_CRASH = re.compile(
+    r"((?:terminate called .*\n(?:  what\(\): .*\n)?)?)Fatal Python error: (.*\n)", re.MULTILINE
+)
 
 
 class LinePrefixer:
@@ -67,13 +73,30 @@ class Tail:
         """Takes the stream's next bytes."""
         self._bytes = (self._bytes + data[-_TAIL_BYTES:])[-_TAIL_BYTES:]
 
+    def text(self) -> str:
+        """All that is kept, a progress bar's versions each in a line."""
+        return self._bytes.decode(errors="replace").replace("\r", "\n")
+
     def lines(self, count: int, width: int) -> list[str]:
         """Its last lines that are not blank, shortened to ``width`` characters."""
-        text = self._bytes.decode(errors="replace").replace("\r", "\n")
+        text = self.text()
         lines = [line.rstrip() for line in text.split("\n") if line.strip()]
-        return [printable(line)[:width] for line in lines[-count:]] if count > 0 else []
+        return [escaped(line)[:width] for line in lines[-count:]] if count > 0 else []
 
 
-def printable(text: str) -> str:
-    """The text without whatever could move the cursor or change the colours of a terminal."""
-    return "".join(c if c.isprintable() else " " for c in text)
+def crash(stderr: Tail, count: int, width: int) -> list[str]:
+    """What faulthandler wrote of a crash: the error, and the innermost calls of the thread that it hit."""
+    text = stderr.text()
+    *_, last = [None, *_CRASH.finditer(text)]
+    if last is None:
+        return []
+    lines = [*last[1].splitlines(), f"Fatal Python error: {last[2].strip()}"]
+    threads = text[last.end() :]
+    # A thread that Python does not know is not among them.
+    begin = max(0, threads.find("Current thread "))
+    _, _, calls = threads[begin:].partition("(most recent call first):\n")
+    for line in calls.splitlines():
+        if not line.startswith("  "):
+            break
+        lines.append(line.strip())
+    return [escaped(line)[:width] for line in lines[:count]]

@@ -42,6 +42,20 @@ class RankStream:
             self._keep(self._file, data)
         return True
 
+    def discard(self) -> None:
+        """Ends the stream without showing what is still in it: only the report and the file get that."""
+        if self.descriptor < 0:
+            return
+        os.set_blocking(self.descriptor, False)
+        try:
+            while data := os.read(self.descriptor, _READ_BYTES):
+                self.tail.feed(data)
+                if self._file is not None:
+                    self._keep(self._file, data)
+        except BlockingIOError:
+            pass
+        self.close()
+
     def close(self) -> None:
         """Shows the last line even if it has no newline, and ends the stream."""
         if self.descriptor >= 0:

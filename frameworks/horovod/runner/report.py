@@ -5,11 +5,12 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from horovod.bootstrap.text import escaped
 from horovod.bootstrap.verdicts import Kind, Verdict
 
 from .arbitration import Cause
 from .ending import Exit
-from .output import Tail, printable
+from .output import Tail, crash
 
 _LINES = 12
 _WIDTH = 200
@@ -29,6 +30,7 @@ class Failure:
     later: Sequence[int]
     stopped: Sequence[int]
     notes: Sequence[str] = field(default=())
+    killer: str | None = None  # who sent the signal that ended the culprit
 
 
 def failure_report(failure: Failure, stdout: Tail, stderr: Tail) -> bytes:
@@ -38,14 +40,23 @@ def failure_report(failure: Failure, stdout: Tail, stderr: Tail) -> bytes:
         lines += _reason(failure.cause.verdict)
     if failure.later:
         lines.append(f"after it failed: {_names(failure.later)}")
-    room = _LINES - len(lines) - 1
-    stream, output = "stderr", stderr.lines(room, _WIDTH)
-    if not output:
-        stream, output = "stdout", stdout.lines(room, _WIDTH)
+    title, output = _evidence(_LINES - len(lines) - 1, stdout, stderr)
     if output:
-        lines.append(f"the last lines of its {stream}:")
+        lines.append(title)
     text = [f"horovodrun: {line}" for line in lines] + [f"  {line}" for line in output]
     return ("\n".join(text) + "\n").encode(errors="replace")
+
+
+def _evidence(room: int, stdout: Tail, stderr: Tail) -> tuple[str, list[str]]:
+    """A title, and the most telling lines of what the rank wrote."""
+    for title, lines in (
+        ("it crashed, innermost call first:", crash(stderr, room, _WIDTH)),
+        ("the last lines of its stderr:", stderr.lines(room, _WIDTH)),
+        ("the last lines of its stdout:", stdout.lines(room, _WIDTH)),
+    ):
+        if lines:
+            return title, lines
+    return "", []
 
 
 def _headline(failure: Failure) -> str:
@@ -59,7 +70,8 @@ def _headline(failure: Failure) -> str:
         # A stopped rank that knows nothing of horovod: who gave up waiting for it may not be to blame.
         others = [rank for rank in failure.stopped if rank != cause.rank]
         stopped = f"{_names(others)} stopped (state T) and not responding when " if others else ""
-        return f"{stopped}{who} {_how(cause.exit)}"
+        sender = f" from {failure.killer}" if failure.killer else ""
+        return f"{stopped}{who} {_how(cause.exit)}{sender}"
     return f"{who} {_misdeed(failure, cause)}"
 
 
@@ -89,7 +101,7 @@ def _is(cause: Cause, kind: Kind) -> bool:
 
 
 def _reason(verdict: Verdict) -> list[str]:
-    lines = [printable(line) for line in verdict.reason.splitlines() if line.strip()]
+    lines = [escaped(line) for line in verdict.reason.splitlines() if line.strip()]
     wrapped = [part for line in lines for part in textwrap.wrap(line, _REASON_WIDTH, subsequent_indent="  ")]
     return wrapped[:_REASON_LINES]
 

@@ -9,6 +9,9 @@ import threading
 from collections.abc import Callable
 
 _FULL_BYTES = 1 << 20
+_WRITE_BYTES = (
+    4096  # a blocking pipe takes all or nothing, and ``written`` is to show a slow reader's progress
+)
 
 
 class Sink:
@@ -25,6 +28,7 @@ class Sink:
         self._changed = threading.Condition()
         self._queue: list[bytes] = []  # guarded by _changed, like all below
         self._queued = 0
+        self.written = 0  # bytes so far
         self._is_broken = False
         self._is_closed = False
         self._ends_in_line = False
@@ -49,6 +53,11 @@ class Sink:
     def is_full(self) -> bool:
         """Whether to stop reading from the ranks until ``on_room``."""
         return self._queued >= _FULL_BYTES
+
+    @property
+    def queued(self) -> int:
+        """Bytes that wait to be written."""
+        return self._queued
 
     @property
     def is_idle(self) -> bool:
@@ -80,7 +89,9 @@ class Sink:
         view = memoryview(data)
         try:
             while view:
-                view = view[os.write(self._descriptor, view) :]
+                count = os.write(self._descriptor, view[:_WRITE_BYTES])
+                self.written += count
+                view = view[count:]
         except OSError:
             with self._changed:
                 self._is_broken = True

@@ -5,11 +5,11 @@ import selectors
 import signal
 import time
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from horovod.bootstrap.verdicts import Verdict
 
-from . import guard
+from . import guard, post_mortem
 from .arbitration import arbitrate
 from .ending import ENDING_SIGNALS, Ending, Exit
 from .guardian import Guardian
@@ -23,6 +23,7 @@ _STRAY_TERM_SECONDS = 0.5
 _STRAY_KILL_SECONDS = 1.0
 _STRAY_POLL_SECONDS = 0.01
 _LAST_OUTPUT_SECONDS = 1.0
+_READER_SECONDS = 2.0
 _VERDICT_SECONDS = 1.0
 _FORWARDED = (signal.SIGUSR1, signal.SIGUSR2)
 
@@ -58,6 +59,7 @@ class Supervisor:
         self._sinks = sinks
         self._guardian = guardian
         self._verdicts = verdicts
+        self._memory_kills = post_mortem.MemoryKills()
         self._ending = Ending()
         self._stopped: list[int] = []
         self._is_draining = False
@@ -188,21 +190,42 @@ class Supervisor:
             self._step(time.monotonic() + _STRAY_POLL_SECONDS)
 
     def _drain(self) -> int:
-        """Shows the output to its end, however slow the reader is, unless a signal says not to wait."""
+        """Shows the output to its end and the report; returns the status.
+
+        A reader may be as slow as it likes while the job is well. After a failure it may not stop reading for
+        long, and after a signal everything ends soon.
+        """
         self._is_draining = True
-        ended_early = self._ending.ended_by is not None
-        deadline = time.monotonic() + _LAST_OUTPUT_SECONDS if ended_early else float("inf")
-        while any(stream.descriptor >= 0 for stream in self._streams) and self._waits_until(deadline):
-            self._step(deadline)
+        end = time.monotonic() + _LAST_OUTPUT_SECONDS if self._ending.ended_by is not None else float("inf")
+        patience = float("inf") if self._ending.status == 0 else _READER_SECONDS
+        self._attend(lambda: any(stream.descriptor >= 0 for stream in self._streams), end, patience)
         for stream in self._streams:
-            stream.close()
+            stream.discard()
         status = self._report()
-        while not all(sink.is_idle for sink in self._sinks) and self._waits_until(deadline):
-            self._step(deadline)
+        self._attend(lambda: not all(sink.is_idle for sink in self._sinks), end, patience)
+        if not self._sinks[0].is_idle and patience < end:
+            self._sinks[1].put(
+                b"horovodrun: warning: nobody reads stdout: at least %d bytes of output are lost\n"
+                % self._sinks[0].queued
+            )
+        # What is said last reaches its reader even when another output is stuck.
+        self._attend(lambda: not self._sinks[1].is_idle, time.monotonic() + _LAST_OUTPUT_SECONDS, patience)
         return status
 
-    def _waits_until(self, deadline: float) -> bool:
-        return not self._abandons_output and time.monotonic() < deadline
+    def _attend(self, is_wanted: Callable[[], bool], end: float, patience: float) -> None:
+        """Handles events while ``is_wanted()``, until ``end`` at most; not while nobody has read any output
+        for ``patience`` seconds.
+        """
+        written, since = -1, 0.0
+        while is_wanted() and not self._abandons_output:
+            now = time.monotonic()
+            total = sum(sink.written for sink in self._sinks)
+            if total != written:
+                written, since = total, now
+            until = min(end, since + patience)
+            if now >= until:
+                return
+            self._step(until)
 
     def _report(self) -> int:
         """Says why the job failed, if it did, and returns its status."""
@@ -217,6 +240,9 @@ class Supervisor:
         pids = {number: rank.pid for number, rank in by_number.items()}
         shown = by_number[failed.rank if cause.rank is None else cause.rank]
         failure = Failure(cause, pids, later, self._stopped)
+        if cause.exit is not None:
+            killer = post_mortem.killer(cause.exit, self._memory_kills)
+            failure = replace(failure, notes=post_mortem.notes(cause.exit), killer=killer)
         self._sinks[1].put(failure_report(failure, shown.stdout.tail, shown.stderr.tail))
         return cause.status
 

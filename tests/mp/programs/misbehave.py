@@ -14,6 +14,7 @@ from horovod.common import basics as hvd
 CULPRIT, VICTIM = 1, 0
 STEPS_BEFORE = 20
 ROLES = {"watch": _core.LINK_WATCH, "control": _core.LINK_CONTROL, "data": _core.LINK_DATA}
+delay = 0.0
 links: dict[tuple[int, int], int] = {}
 start_core = _core.init
 
@@ -35,7 +36,7 @@ def reset(role: str) -> None:
 
 
 def native_loop() -> None:
-    ctypes.PyDLL(None).pause()  # holds the interpreter lock
+    ctypes.PyDLL(None).sleep(60)  # holds the interpreter lock
 
 
 def python_loop() -> None:
@@ -50,6 +51,11 @@ def raise_error() -> None:
 def shut_down() -> None:
     hvd.shutdown()
     time.sleep(60)
+
+
+def slow_down() -> None:
+    global delay
+    delay = 0.04
 
 
 def nothing() -> None:
@@ -73,6 +79,7 @@ MISDEEDS: dict[str, Callable[[], None]] = {
     "python-loop": python_loop,
     "native-loop": native_loop,
     "nothing": nothing,
+    "slow": slow_down,
     **{f"reset-{role}": lambda role=role: reset(role) for role in ROLES},
 }
 
@@ -85,6 +92,7 @@ def main() -> None:
     for step in range(int(sys.argv[2]) if len(sys.argv) > 2 else 100000):
         if step == STEPS_BEFORE and hvd.rank() == CULPRIT:
             MISDEEDS[sys.argv[1]]()
+        time.sleep(delay)
         _core.run(_core.ALLREDUCE, "gradient", [tensor])
 
 

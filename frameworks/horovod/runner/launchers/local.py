@@ -3,9 +3,7 @@
 import argparse
 import contextlib
 import ctypes
-import errno
 import os
-import resource
 import secrets
 import shutil
 import signal
@@ -14,12 +12,12 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import BinaryIO
 
-from horovod.bootstrap import secret
+from horovod.bootstrap import endpoints, secret
 from horovod.bootstrap.start import STORE_VARIABLE
 from horovod.bootstrap.store import StoreServer
 from horovod.bootstrap.text import escaped
 
-from .. import guard, options
+from .. import guard, limits, options
 from ..guardian import Guardian
 from ..rank_output import open_files
 from ..signals import SignalQueue
@@ -31,9 +29,6 @@ JOB_VARIABLE = "HOROVOD_JOB_ID"
 _NOT_FOUND_STATUS, _NOT_EXECUTABLE_STATUS, _USAGE_STATUS = 127, 126, 2
 _PR_SET_CHILD_SUBREAPER = 36
 _KILL_SECONDS = 1.0
-# Pipes, and two connections to the store, while the ranks start; and what the launcher needs for itself.
-_DESCRIPTORS_PER_RANK = 4
-_DESCRIPTORS = 32
 
 
 def launch(arguments: argparse.Namespace) -> int:
@@ -44,6 +39,10 @@ def launch(arguments: argparse.Namespace) -> int:
         exists = os.path.exists(program)
         _complain(f"{program}: {'is not executable' if exists else 'command not found'}")
         return _NOT_EXECUTABLE_STATUS if exists else _NOT_FOUND_STATUS
+    refusal = limits.refusal(arguments.num_proc)
+    if refusal is not None:
+        _complain(refusal)
+        return _USAGE_STATUS
     files: list[dict[str, BinaryIO]] = [{} for _ in range(arguments.num_proc)]
     if arguments.output_filename:
         try:
@@ -65,9 +64,8 @@ def _launch_local(arguments: argparse.Namespace, files: Sequence[Mapping[str, Bi
         try:
             return _supervise(arguments, files, signals, sinks, stack)
         except OSError as error:  # a limit on processes or descriptors, mostly
-            _complain(
-                f"cannot start {arguments.num_proc} ranks: {error}{_limit_of(error, arguments.num_proc)}"
-            )
+            behind = limits.limit_behind(error, arguments.num_proc)
+            _complain(f"cannot start {arguments.num_proc} ranks: {error}{behind}")
     return 1
 
 
@@ -80,7 +78,9 @@ def _supervise(
 ) -> int:
     job_secret, job, size = secrets.token_bytes(secret.SECRET_BYTES), secrets.token_hex(8), arguments.num_proc
     _become_subreaper()
-    store = StoreServer(job_secret, size)
+    store = StoreServer(
+        job_secret, size, say=lambda text: sinks[1].put(f"horovodrun: warning: {text}\n".encode())
+    )
     stack.callback(store.close)
     offered = secret.offer(job_secret)
     stack.callback(offered.close)
@@ -90,7 +90,8 @@ def _supervise(
     common = {**os.environ, **options.environment(arguments), JOB_VARIABLE: job}
     secret.remove(common)  # of a job that this one is started in
     common |= {STORE_VARIABLE: store.address, **offered.variables}
-    common.setdefault("MASTER_PORT", str(free_port()))
+    if "MASTER_PORT" not in common:
+        common |= _master_port(sinks[1])
     store.start()
     ranks = []
     for number in range(size):
@@ -102,6 +103,16 @@ def _supervise(
         if arguments.verbose:
             sinks[1].put(f"horovodrun: rank {number} of {size}: pid {rank.pid}\n".encode())
     return Supervisor(ranks, signals, sinks, guardian, store.verdicts).run()
+
+
+def _master_port(sink: Sink) -> dict[str, str]:
+    """A port for programs that make connections of their own; a job that makes none runs without one."""
+    try:
+        return {"MASTER_PORT": str(free_port())}
+    except OSError:
+        taken = f"MASTER_PORT is not set: all ports of {endpoints.port_range()} are taken"
+        sink.put(f"horovodrun: warning: {taken}\n".encode())
+        return {}
 
 
 def _kill_children(guardian: int) -> None:
@@ -135,17 +146,6 @@ def _open_standard_streams() -> None:
 def _are_same(one: int, other: int) -> bool:
     """Whether two descriptors lead to one file, pipe or terminal, where their lines could mix."""
     return os.path.samestat(os.fstat(one), os.fstat(other))
-
-
-def _limit_of(error: OSError, ranks: int) -> str:
-    if error.errno == errno.EMFILE:
-        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        needed = _DESCRIPTORS + _DESCRIPTORS_PER_RANK * ranks
-        return f"; the limit is {limit} open files, {needed} are needed: raise it with ulimit -n {needed}"
-    if error.errno == errno.EAGAIN:
-        limit = resource.getrlimit(resource.RLIMIT_NPROC)[0]
-        return f"; the limit is {limit} processes of this user: raise it with ulimit -u"
-    return ""
 
 
 def _complain(message: str) -> None:

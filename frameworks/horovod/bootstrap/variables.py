@@ -1,0 +1,58 @@
+"""Warns of HOROVOD_ variables that nothing reads: most of them are misspelled."""
+
+import difflib
+import warnings
+from collections.abc import Collection, Mapping
+
+from .text import escaped
+
+_PREFIX = "HOROVOD_"
+
+# Set by the launcher and by init, and read by nobody but them.
+_OWN = ("HOROVOD_JOB_ID", "HOROVOD_DYNAMIC_PROCESS_SETS")
+
+# Variables of Horovod 0.28 that have no effect here: what they ask for is so anyway, or concerns a library
+# that is not used, or the build.
+_WITHOUT_EFFECT = """
+    ADASUM_MPI_CHUNK_SIZE ALLOW_MIXED_GPU_IMPL BATCH_D2D_MEMCOPIES CCL_CACHE CMAKE CONTROLLER CPU_OPERATIONS
+    DEBUG DISABLE_GROUP_FUSION DISABLE_NVTX_RANGES ELASTIC_TIMEOUT ENABLE_ASYNC_COMPLETION ENABLE_XLA_OPS
+    HIERARCHICAL_ALLGATHER HIERARCHICAL_ALLREDUCE LOCAL_VERSION MIXED_INSTALL MPI_THREADS_DISABLE
+    NUM_NCCL_STREAMS SKIP_COMPILE TEST_GPU TORUS_ALLREDUCE
+""".split()
+_FAMILIES_WITHOUT_EFFECT = (
+    "WITH_",
+    "WITHOUT_",
+    "GPU",
+    "GLOO_",
+    "SPARK_",
+    "CUDA_",
+    "ROCM_",
+    "NCCL_",
+    "NVTX_",
+    "BUILD_",
+)
+
+
+def warn_of_unknown(environ: Mapping[str, str], known: Collection[str]) -> None:
+    """One warning that names every unknown variable and, where there is one, the known name nearest to it."""
+    names = {*known, *_OWN}
+    unknown = sorted(name for name in environ if name.startswith(_PREFIX) and not _is_known(name, names))
+    if unknown:
+        warnings.warn(_text(unknown, names), RuntimeWarning, stacklevel=4)
+
+
+def _is_known(name: str, known: Collection[str]) -> bool:
+    rest = name.removeprefix(_PREFIX)
+    return name in known or rest in _WITHOUT_EFFECT or rest.startswith(_FAMILIES_WITHOUT_EFFECT)
+
+
+def _text(unknown: list[str], known: Collection[str]) -> str:
+    parts = []
+    for name in unknown[:8]:
+        nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.8)
+        parts.append(escaped(name[:80]) + (f" (did you mean {nearest[0]}?)" if nearest else ""))
+    more = f" and {len(unknown) - 8} more" if len(unknown) > 8 else ""
+    verb = (
+        "is not a setting of Horovod and has" if len(unknown) == 1 else "are not settings of Horovod and have"
+    )
+    return f"{', '.join(parts)}{more} {verb} no effect"

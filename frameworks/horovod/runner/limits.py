@@ -1,0 +1,50 @@
+"""What this host allows: how many ranks can be started, and the limit behind an error, with the remedy."""
+
+import errno
+import resource
+from pathlib import Path
+
+# Two pipes and the link to the launcher of each rank for as long as it runs, a connection to the store at its
+# start; and what the launcher needs for itself.
+_DESCRIPTORS_OF_A_RANK = 3
+_DESCRIPTORS_TO_START_A_RANK = 4
+_DESCRIPTORS = 32
+
+
+def refusal(ranks: int) -> str | None:
+    """Why so many ranks cannot run here, with the remedy; None: as far as limits tell they can."""
+    processes = _most_processes()
+    if ranks > processes:
+        return f"-np {ranks} is more than the {processes} processes that this host allows: start fewer ranks"
+    needed, files = (
+        _DESCRIPTORS + _DESCRIPTORS_OF_A_RANK * ranks,
+        resource.getrlimit(resource.RLIMIT_NOFILE)[0],
+    )
+    if files != resource.RLIM_INFINITY and needed > files:
+        return f"-np {ranks} needs {needed} open files and the limit is {files}: {_more_files(ranks)}"
+    return None
+
+
+def limit_behind(error: OSError, ranks: int) -> str:
+    """The limit that made ``error``, to be appended to it; empty when it was another reason."""
+    if error.errno == errno.EMFILE:
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        return f"; the limit is {limit} open files: {_more_files(ranks)}"
+    if error.errno == errno.EAGAIN:
+        limit = resource.getrlimit(resource.RLIMIT_NPROC)[0]
+        return f"; the limit is {limit} processes of this user: raise it with ulimit -u"
+    return ""
+
+
+def _more_files(ranks: int) -> str:
+    return f"raise it with ulimit -n {_DESCRIPTORS + _DESCRIPTORS_TO_START_A_RANK * ranks}"
+
+
+def _most_processes() -> int:
+    limits = [resource.getrlimit(resource.RLIMIT_NPROC)[0]]
+    for name in ("pid_max", "threads-max"):
+        try:
+            limits.append(int((Path("/proc/sys/kernel") / name).read_text(encoding="ascii")))
+        except (OSError, ValueError):
+            continue
+    return min((limit for limit in limits if limit != resource.RLIM_INFINITY), default=1 << 22)

@@ -1,0 +1,102 @@
+"""What can be found out about a process that a signal has killed: which build it ran, who sent the signal."""
+
+import importlib.util
+import re
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+from horovod.version import __version__
+
+from .ending import Exit
+
+_CRASHES = {-signal.SIGSEGV, -signal.SIGABRT, -signal.SIGBUS, -signal.SIGFPE, -signal.SIGILL}
+# The note that linkers write: sizes of name and id, type, name, id of 20 bytes.
+_BUILD_ID = re.compile(rb"\x04\0\0\0\x14\0\0\0\x03\0\0\0GNU\0(.{20})", re.DOTALL)
+
+
+def build_id() -> str:
+    """The linker's id of the core's binary, by which its symbols are found; "unknown" without one."""
+    try:
+        spec = importlib.util.find_spec("horovod._core")
+        match = _BUILD_ID.search(Path(spec.origin).read_bytes()) if spec and spec.origin else None
+    except (ImportError, OSError):
+        match = None
+    return match[1].hex() if match else "unknown"
+
+
+class MemoryKills:
+    """Knows whether the kernel has killed for want of memory since this object was made.
+
+    The counters are those of the control groups that this process and its children are in, of version 1 and
+    2, and those of the host. ``root`` is for tests.
+    """
+
+    def __init__(self, root: Path = Path("/")) -> None:
+        self._root = root
+        self._before = dict(self._counters())
+
+    def describe(self) -> str | None:
+        """Who killed, with the limit; None when the counters have not moved or cannot be read."""
+        moved = [folder for folder, count in self._counters() if count > self._before.get(folder, 0)]
+        if not moved:
+            return None
+        limits = (limit for folder in moved if folder is not None and (limit := _limit(folder)) is not None)
+        limit = min(limits, default=None)
+        where = f"limit {limit / (1 << 20):.1f} MiB" if limit is not None else "the host had no memory left"
+        return f"the kernel's OOM killer ({where})"
+
+    def _counters(self) -> Iterator[tuple[Path | None, int]]:
+        """(control group, or None for the host; processes that the kernel has killed in it)."""
+        yield None, _number(self._root / "proc/vmstat", "oom_kill") or 0
+        for folder in self._groups():
+            for name in ("memory.events", "memory.oom_control"):
+                count = _number(folder / name, "oom_kill")
+                if count is not None:
+                    yield folder, count
+
+    def _groups(self) -> Iterator[Path]:
+        """The groups of this process, up to the root of their hierarchy."""
+        try:
+            lines = (self._root / "proc/self/cgroup").read_text(encoding="utf-8").splitlines()
+        except OSError:
+            return
+        for line in lines:
+            _, controllers, path = line.split(":", 2)
+            if controllers not in ("", "memory"):
+                continue
+            top = self._root / "sys/fs/cgroup" / controllers
+            group = top / path.lstrip("/")
+            yield from (folder for folder in (group, *group.parents) if folder.is_relative_to(top))
+
+
+def notes(exit: Exit) -> list[str]:
+    """Lines for the report on a rank that ended in this way."""
+    if exit.code in _CRASHES:
+        return [f"it ran horovod {__version__}, build id of the core {build_id()}"]
+    return []
+
+
+def killer(exit: Exit, kills: MemoryKills) -> str | None:
+    """Who sent the signal that ended a rank, where that can be known."""
+    return kills.describe() if exit.code == -signal.SIGKILL else None
+
+
+def _number(path: Path, key: str) -> int | None:
+    """The number behind ``key`` in a file of such lines."""
+    try:
+        match = re.search(rf"^{key} (\d+)$", path.read_text(encoding="ascii"), re.MULTILINE)
+    except (OSError, ValueError):
+        return None
+    return int(match[1]) if match else None
+
+
+def _limit(group: Path) -> int | None:
+    """The bytes that a control group may use; None: as many as there are."""
+    for name in ("memory.max", "memory.limit_in_bytes"):
+        try:
+            text = (group / name).read_text(encoding="ascii").strip()
+        except OSError:
+            continue
+        return int(text) if text.isdigit() and int(text) < 1 << 60 else None
+    return None

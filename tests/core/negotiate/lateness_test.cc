@@ -1,0 +1,93 @@
+#include "negotiate/lateness.h"
+
+#include "check.h"
+#include "desk.h"
+
+namespace hvd::negotiate {
+namespace {
+
+constexpr Micros kMilli = 1000;
+constexpr Micros kSecond = 1000000;
+
+void Note(Lateness* lateness, size_t member, Micros since, Micros now) {
+  if (std::string* name = lateness->Note(member, since, now)) *name = "w";
+}
+
+// Steps of 100 ms for so many seconds, in each of which `member` is late by `late`; gives the last report.
+const Lateness::Straggler* Run(Lateness* lateness, size_t member, Micros late, int seconds, Micros start) {
+  const Lateness::Straggler* found = nullptr;
+  for (int step = 0; step < 10 * seconds; ++step) {
+    const Micros ready = start + step * 100 * kMilli + 50 * kMilli;
+    Note(lateness, member, ready - late, ready);
+    const Lateness::Straggler* taken = lateness->Take(ready);
+    if (taken != nullptr) found = taken;
+  }
+  return found;
+}
+
+TEST(Lateness, NamesTheStragglerWithItsMedian) {
+  Lateness lateness(3);
+  const Lateness::Straggler* found = Run(&lateness, 2, 40 * kMilli, 11, 0);
+  ASSERT_TRUE(found != nullptr);
+  EXPECT_EQ(found->member, size_t{2});
+  EXPECT_EQ(found->median, 40 * kMilli);
+  EXPECT_EQ(found->percent, 40);
+  const std::string text = Describe(*found, 7);
+  for (const char* part : {"rank 7 is late: p50 40.0 ms", "at most 40.0 ms on 'w'", "40 % of the time"}) {
+    EXPECT_TRUE(text.find(part) != std::string::npos);
+  }
+}
+
+TEST(Lateness, SaysSoAtMostOnceAMinute) {
+  Lateness lateness(2);
+  int reports = 0;
+  for (int window = 0; window < 30; ++window) {
+    reports += Run(&lateness, 0, 60 * kMilli, 10, window * 10 * kSecond) != nullptr ? 1 : 0;
+  }
+  EXPECT_TRUE(reports >= 4 && reports <= 5);
+}
+
+TEST(Lateness, JitterPausesAndTurnsAreNoStraggler) {
+  Lateness little(2);
+  EXPECT_TRUE(Run(&little, 0, 10 * kMilli, 40, 0) == nullptr);
+
+  Lateness turns(2);
+  for (int step = 0; step < 600; ++step) {
+    const Micros ready = (step + 1) * 100 * kMilli;
+    Note(&turns, static_cast<size_t>(step % 2), ready - 50 * kMilli, ready);
+    EXPECT_TRUE(turns.Take(ready) == nullptr);
+  }
+
+  Lateness pause(2);
+  Note(&pause, 0, 0, kMilli);
+  Note(&pause, 0, kSecond, 21 * kSecond);
+  EXPECT_TRUE(pause.Take(22 * kSecond) == nullptr);
+}
+
+TEST(Lateness, OverlappingWaitsCountOnce) {
+  Lateness lateness(2);
+  for (int step = 0; step < 110; ++step) {
+    const Micros ready = (step + 1) * 100 * kMilli;
+    for (int tensor = 0; tensor < 50; ++tensor) Note(&lateness, 1, ready - 30 * kMilli, ready);
+  }
+  const Lateness::Straggler* found = lateness.Take(11 * kSecond);
+  ASSERT_TRUE(found != nullptr);
+  EXPECT_TRUE(found->percent >= 29 && found->percent <= 31);
+}
+
+TEST(Lateness, TheSequencerKnowsWhoAnnouncedLast) {
+  Desk desk(3);
+  for (int step = 0; step < 110; ++step) {
+    const Micros start = step * 100 * kMilli;
+    const std::string name = "w" + std::to_string(step);
+    ASSERT_OK(desk.Say(0, {Full(Allreduce(name))}, 0, start));
+    ASSERT_OK(desk.Say(2, {Full(Allreduce(name))}, 0, start + 10 * kMilli));
+    ASSERT_OK(desk.Say(1, {Full(Allreduce(name))}, 0, start + 60 * kMilli));
+  }
+  const std::string text = desk.sequencer.TakeStraggler(11 * kSecond);
+  EXPECT_TRUE(text.find("rank 1 is late: p50 50.0 ms") == 0);
+  EXPECT_EQ(desk.sequencer.TakeStraggler(22 * kSecond), "");
+}
+
+}  // namespace
+}  // namespace hvd::negotiate

@@ -1,0 +1,54 @@
+"""What is found out about a rank that a signal has killed, on made-up control groups."""
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from horovod.runner.ending import Exit
+from horovod.runner.post_mortem import MemoryKills, build_id, killer, notes
+
+_GROUPS = {
+    2: ("0::/job/rank\n", "sys/fs/cgroup", "memory.events", "memory.max"),
+    1: ("4:memory:/job/rank\n0::/\n", "sys/fs/cgroup/memory", "memory.oom_control", "memory.limit_in_bytes"),
+}
+
+
+def _host(root: Path, version: int, kills: int, limit: str, own: bool = True) -> None:
+    """A host with one control group, which the process is in, or one whose parent is mounted as the root."""
+    cgroup, top, counter, maximum = _GROUPS[version]
+    group = root / top / "job" / "rank" if own else root / top
+    group.mkdir(parents=True, exist_ok=True)
+    (root / "proc/self").mkdir(parents=True, exist_ok=True)
+    (root / "proc/self/cgroup").write_text(cgroup)
+    (root / "proc/vmstat").write_text(f"pgfault 12\noom_kill {kills}\n")
+    (group / counter).write_text(f"low 0\noom 3\noom_kill {kills}\n")
+    (group / maximum).write_text(f"{limit}\n")
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("own", [True, False])
+def test_the_oom_killer_is_named_with_the_limit(tmp_path: Path, version: int, own: bool) -> None:
+    _host(tmp_path, version, 4, str(512 << 20), own)
+    kills = MemoryKills(tmp_path)
+    assert killer(Exit(0, -signal.SIGKILL), kills) is None
+    _host(tmp_path, version, 5, str(512 << 20), own)
+    assert killer(Exit(0, -signal.SIGKILL), kills) == "the kernel's OOM killer (limit 512.0 MiB)"
+    assert killer(Exit(0, 1), kills) is None
+
+
+@pytest.mark.parametrize(("version", "limit"), [(1, str((1 << 63) - 4096)), (2, "max")])
+def test_without_a_limit_it_was_the_host(tmp_path: Path, version: int, limit: str) -> None:
+    _host(tmp_path, version, 0, limit)
+    kills = MemoryKills(tmp_path)
+    _host(tmp_path, version, 1, limit)
+    assert kills.describe() == "the kernel's OOM killer (the host had no memory left)"
+
+
+def test_nothing_to_read_is_nothing_to_say(tmp_path: Path) -> None:
+    assert MemoryKills(tmp_path).describe() is None
+
+
+def test_a_crash_tells_the_build() -> None:
+    (line,) = notes(Exit(1, -signal.SIGSEGV))
+    assert build_id() in line and len(build_id()) == 40
