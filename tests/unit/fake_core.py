@@ -11,6 +11,7 @@ import functools
 import itertools
 import sys
 import types
+import weakref
 from dataclasses import dataclass, field
 
 import torch
@@ -322,7 +323,9 @@ install()
 def put_under_common(monkeypatch, fake):
     """Makes ``fake`` the core of every module of ``horovod.common``."""
     import horovod.torch  # noqa: F401
+    from horovod.common import agreement
 
+    monkeypatch.setattr(agreement, "_counts", weakref.WeakKeyDictionary())
     fake.DTYPES = {name: number for number, name in enumerate(NAMES)}
     for number, name in enumerate(KINDS):
         setattr(fake, name, number)

@@ -9,11 +9,6 @@ from horovod.common.process_sets import global_process_set
 from horovod.common.set_agreement import ranks_text
 
 
-@pytest.fixture(autouse=True)
-def nothing_counted(monkeypatch):
-    monkeypatch.setattr(agreement, "_counts", agreement.weakref.WeakKeyDictionary())
-
-
 def refusals(job, ranks, facts_of, subject_of=lambda rank: "DistributedOptimizer"):
     """The errors of a job whose ranks disagree: the same text for all of them."""
 

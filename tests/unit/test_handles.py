@@ -218,6 +218,7 @@ def test_handles_of_a_former_job(core):
 
 def test_handles_of_a_parent_process(core):
     handle = hvd.allreduce_async(torch.ones(2))
+    core.progress()
     ops.reset_in_child()
     for _ in range(2):
         with pytest.raises(HorovodInternalError, match=f"{int(handle)} belongs to the process .* forked"):

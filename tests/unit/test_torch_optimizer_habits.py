@@ -7,7 +7,7 @@ import warnings
 
 import pytest
 import torch
-from small_models import backward, model, wrapped
+from small_models import backward, model, names_of, wrapped
 from torch import nn
 
 import horovod.torch as hvd
@@ -174,9 +174,10 @@ def test_state_dict_and_copies(two):
     backward(net)
     optimizer.step()
     state = copy.deepcopy(optimizer.state_dict())
-    for plain in (copy.deepcopy(optimizer), pickle.loads(pickle.dumps(optimizer))):
-        assert type(plain) is torch.optim.Adam
-        assert str(plain.state_dict()) == str(state)
+    with pytest.warns(UserWarning, match="pickled as the Adam that it wraps.*wrap it again"):
+        plain = pickle.loads(pickle.dumps(optimizer))
+    assert type(plain) is torch.optim.Adam
+    assert str(plain.state_dict()) == str(state)
     backward(net)
     optimizer.load_state_dict(state)  # waits for what is in flight
     assert all(request.complete for request in two.requests)
@@ -222,3 +223,172 @@ def test_step_hooks_run_once(two):
     backward(net)
     optimizer.step()
     assert calls == ["pre", "post"]
+
+
+@pytest.mark.parametrize("options", [{}, {"groups": 2}, {"op": hvd.Adasum}, {"groups": "lists"}])
+def test_a_copy_of_model_and_optimizer_is_distributed(two, options):
+    net = model()
+    if options.get("groups") == "lists":
+        options = {"groups": [[net[0].weight, net[2].bias]]}
+    optimizer = wrapped(net, torch.optim.Adam, **options)
+    backward(net)
+    optimizer.step()
+    other, copied = copy.deepcopy((net, optimizer))
+    assert str(copied.state_dict()) == str(optimizer.state_dict())
+    for each, one in ((net, optimizer), (other, copied)):
+        two.requests.clear()
+        one.zero_grad()
+        backward(each)
+        one.step()
+        sent = [request.name.rsplit(".", 2)[-2:] for request in two.requests]
+        assert sum(len(request.tensors) for request in two.requests) == 4
+    assert two.requests[0].name.startswith("DistributedOptimizer#2.")
+    assert sent
+    for mine, theirs in zip(net.parameters(), other.parameters(), strict=True):
+        assert torch.equal(mine, theirs)
+
+
+def test_loaded_state_is_shared_with_the_wrapped_optimizer(two):
+    net = model()
+    plain = torch.optim.SGD(net.parameters(), lr=1.0)
+    schedule = torch.optim.lr_scheduler.StepLR(plain, 1, 0.1)
+    optimizer = hvd.DistributedOptimizer(plain, named_parameters=net.named_parameters())
+    for one in (optimizer, plain):
+        one.load_state_dict(copy.deepcopy(one.state_dict()))
+        assert optimizer.param_groups is plain.param_groups
+        assert optimizer.state is plain.state
+    backward(net)
+    optimizer.step()
+    schedule.step()
+    assert optimizer.param_groups[0]["lr"] == pytest.approx(0.1)
+
+
+def test_asking_for_amp_support_has_no_effect(two):
+    net = model()
+    optimizer = wrapped(net)
+    backward(net)
+    assert hasattr(optimizer, "_step_supports_amp_scaling")
+    assert not optimizer._step_supports_amp_scaling
+    assert not any(request.complete for request in two.requests)
+    assert not optimizer._synchronized
+
+
+def test_names_that_other_projects_look_for(two):
+    net = model()
+    optimizer = wrapped(net)
+    assert optimizer._parameter_names[net[0].weight] == "0.weight"
+    net[0].weight.grad = torch.ones(4, 3)
+    handle, context = optimizer._allreduce_grad_async(net[0].weight)
+    assert (names_of(two), context) == (["DistributedOptimizer.0.weight"], None)
+    assert hvd.synchronize(handle).tolist() == net[0].weight.grad.tolist()
+    assert len(optimizer._gradient_groups) == 4
+
+
+class Unlucky(torch.autograd.Function):
+    @staticmethod
+    def forward(context, tensor):
+        return tensor.clone()
+
+    @staticmethod
+    def backward(context, gradient):
+        raise MemoryError("unlucky")
+
+
+def test_a_failed_backward_pass_is_forgotten_by_zero_grad(two):
+    net = model()
+    optimizer = wrapped(net)
+    with pytest.raises(MemoryError):
+        net[2](Unlucky.apply(net[1](net[0](torch.ones(1, 3))))).sum().backward()
+    assert len(two.requests) == 2  # of the last layer
+    with pytest.raises(AssertionError, match=r"more than.*call optimizer\.zero_grad"):
+        backward(net)
+    optimizer.zero_grad()
+    assert all(request.complete for request in two.requests)
+    before = len(two.requests)
+    backward(net)
+    optimizer.step()
+    assert len(two.requests) == before + 4
+
+
+def test_zero_grad_between_passes_begins_again(two):
+    net = model()
+    optimizer = wrapped(net, backward_passes_per_step=2)
+    backward(net)
+    optimizer.zero_grad()
+    backward(net)
+    assert two.requests == []
+    backward(net)
+    assert len(two.requests) == 4
+    optimizer.step()
+
+
+@pytest.mark.parametrize("options", [{}, {"groups": 1}, {"backward_passes_per_step": 2}])
+def test_synchronizing_in_the_backward_pass(two, options):
+    """Clipping, unscaling and replacing gradients need no ceremony."""
+    net, unused = model(), nn.Linear(2, 2)
+    optimizer = wrapped(nn.ModuleList([net, unused]), op=hvd.Sum, synchronize_in_backward=True, **options)
+    passes = options.get("backward_passes_per_step", 1)
+    for _ in range(2):
+        optimizer.zero_grad()
+        two.requests.clear()
+        for _ in range(passes):
+            assert two.requests == []
+            backward(net)
+        assert two.requests
+        assert all(request.complete for request in two.requests)
+        alone = copy.deepcopy(net)
+        alone.zero_grad()
+        for _ in range(passes):
+            backward(alone)
+        assert torch.allclose(net[0].weight.grad, 2 * alone[0].weight.grad)
+        net[0].weight.grad = net[0].weight.grad / 2
+        nn.utils.clip_grad_norm_(net.parameters(), 0.5)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            optimizer.step()
+
+
+def test_synchronizing_in_the_backward_pass_with_checkpoints(two):
+    net = nn.Sequential(*[nn.Linear(3, 3) for _ in range(3)])
+    optimizer = wrapped(net, synchronize_in_backward=True)
+    hidden = torch.utils.checkpoint.checkpoint(net[1], net[0](torch.ones(1, 3)), use_reentrant=True)
+    hidden.sum().backward()  # the first gradients are those of the inner pass
+    assert len(two.requests) == 6 or not all(request.complete for request in two.requests)
+    optimizer.step()
+    assert len(two.requests) == 6
+
+
+def test_sparse_adam_with_sparse_as_dense(two):
+    net = nn.Embedding(4, 2, sparse=True)
+    optimizer = wrapped(net, torch.optim.SparseAdam, sparse_as_dense=True)
+    for words in ([1, 1], [2]):
+        optimizer.zero_grad()
+        net(torch.tensor(words)).sum().backward()
+        optimizer.step()
+        assert net.weight.grad.is_sparse
+        assert net.weight.grad.indices().tolist() == [[words[0]]]
+    assert {request.tensors[0][3] for request in two.requests} == {(4, 2)}
+
+
+def test_replaced_gradients_are_refused(two):
+    for options in ({}, {"groups": 1}, {"compression": hvd.Compression.fp16}):
+        net = model()
+        optimizer = wrapped(net, **options)
+        backward(net)
+        for parameter in net.parameters():
+            parameter.grad = parameter.grad / 2
+        with pytest.raises(RuntimeError, match=r"was changed between.*synchronize_in_backward"):
+            optimizer.step()
+
+
+def test_common_loss_of_lbfgs(two):
+    net = model()
+    optimizer = wrapped(net, torch.optim.LBFGS, op=hvd.Sum)
+
+    def closure():
+        optimizer.zero_grad()
+        backward(net)
+        return torch.tensor(3.0)
+
+    assert optimizer.step(closure).item() == 6
+    assert "DistributedOptimizer.loss" in names_of(two)

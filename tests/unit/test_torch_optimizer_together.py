@@ -8,8 +8,8 @@ from small_models import backward, model, names_of, wrapped
 from torch import nn
 
 import horovod.torch as hvd
+from horovod.common import agreement
 from horovod.common.exceptions import HorovodInternalError
-from horovod.torch import live_groups
 
 
 @pytest.fixture
@@ -31,10 +31,11 @@ def test_equal_names_of_two_models(two):
     assert names[4] == "DistributedOptimizer#2.2.bias"
     assert len(set(names)) == 8
     del optimizer, optimizers
-    again = wrapped(nets[1])  # the names are free again
+    again = wrapped(nets[1])  # whoever is gone has been counted
+    nets[1].zero_grad()
     backward(nets[1])
     again.step()
-    assert names_of(two)[8:] == names[:4]
+    assert names_of(two)[8] == "DistributedOptimizer#3.2.bias"
 
 
 def test_shared_parameters_are_reduced_once(two):
@@ -57,25 +58,60 @@ def test_shared_parameters_are_reduced_once(two):
 
 def test_shared_parameters_outlive_the_first_optimizer(two):
     net = model()
-    first = wrapped(net, groups=1)
-    second = wrapped(net)
+    first = wrapped(net)
+    second = wrapped(net, groups=1)
     del first
     backward(net)
     second.step()
-    assert len(two.requests) == 1
+    assert names_of(two) == ["DistributedOptimizer#2.group.0.0"]
     del second
     net.zero_grad()
     backward(net)
     assert len(two.requests) == 1
 
 
-def test_shared_parameters_need_equal_settings(two):
+def test_shared_parameters_outlive_the_last_optimizer(two):
     net = model()
     first = wrapped(net)
-    with pytest.raises(ValueError, match=r"'0\.weight'.*other settings"):
-        wrapped(net, op=hvd.Sum)
+    second = wrapped(net, groups=1)
+    del second
+    backward(net)
+    first.step()
+    assert names_of(two) == ["DistributedOptimizer#2.group.0.0"]
     del first
-    wrapped(net, op=hvd.Sum)
+    net.zero_grad()
+    backward(net)
+    assert len(two.requests) == 1
+
+
+def test_newest_optimizer_takes_over_what_another_reduces_otherwise(two):
+    net = model()
+    whole, head = wrapped(net), wrapped(net[2], op=hvd.Sum)
+    backward(net)
+    assert len(two.requests) == 2  # of the head alone
+    head.step()
+    with pytest.raises(RuntimeError, match="made later, with other settings"):
+        whole.step()
+    again = wrapped(net)
+    net.zero_grad()
+    backward(net)
+    again.step()
+    assert len(two.requests) == 6
+    with pytest.raises(RuntimeError, match="made later"):
+        head.step()
+
+
+def test_rewrapping_in_the_middle_of_a_step(two):
+    net = model()
+    old = wrapped(net)
+    backward(net)
+    new = wrapped(net, compression=hvd.Compression.fp16)
+    assert all(request.complete for request in two.requests)
+    new.zero_grad()
+    backward(net)
+    new.step()
+    assert len(two.requests) == 8
+    del old
 
 
 def test_no_sync(two):
@@ -229,7 +265,7 @@ def test_a_layout_is_agreed_on_once_and_forgotten_with_the_job(two):
     counts = []
     for step in range(3):
         if step == 2:
-            live_groups.forget_agreements()
+            agreement._forget()
         two.requests.clear()
         optimizer.zero_grad()
         net(torch.tensor([1])).sum().backward()

@@ -8,14 +8,15 @@ from typing import Any
 
 import torch
 
+from horovod.common.agreement import Agreement, Facts, at_construction
 from horovod.common.compression import Compressor
 from horovod.common.process_sets import ProcessSet
 from horovod.common.reduce_ops import Adasum
-from horovod.torch.grouping import group_parameters
+from horovod.torch.grouping import described, group_parameters
 from horovod.torch.operations import ops
 from horovod.torch.wrapping import WrappedOptimizer
 
-_NAME = "DistributedOptimizer.adasum."
+_SUBJECT = "DistributedOptimizer"
 
 
 class DistributedAdasumOptimizer(WrappedOptimizer):
@@ -36,8 +37,15 @@ class DistributedAdasumOptimizer(WrappedOptimizer):
         compressor: type[Compressor],
         sparse_as_dense: bool,
         process_set: ProcessSet,
+        facts: Facts,
+        copied: bool,
     ) -> None:
         parameters = self._adopt(optimizer, named_parameters)
+        self._facts = facts
+        self._parameters = parameters
+        self._agreement = Agreement(_SUBJECT, process_set)
+        if at_construction() and not copied:
+            self._agree()
         self._delta_groups = group_parameters(parameters, groups)
         self._compressor = compressor
         self._sparse_as_dense = sparse_as_dense
@@ -45,7 +53,9 @@ class DistributedAdasumOptimizer(WrappedOptimizer):
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Adds parameters to train, as the wrapped optimizer does; their deltas are reduced one by one."""
-        self._delta_groups += group_parameters(self._added(param_group), None)
+        added = self._added(param_group)
+        self._parameters += added
+        self._delta_groups += group_parameters(added, None)
 
     def set_backward_passes_per_step(self, passes: int) -> None:
         """Nothing to change: gradients accumulate until ``step``, however many passes are made."""
@@ -78,9 +88,12 @@ class DistributedAdasumOptimizer(WrappedOptimizer):
         """The local step, then the reduction of all deltas; when that fails, the parameters have their old
         values. A rank whose gradients GradScaler found not to be finite takes part with zeros.
         """
+        if not self._agreement.reached:
+            self._agree()
         self._check_layouts()
+        prefix = self._agreement.numbered(_SUBJECT) + ".adasum."
         moving = [
-            _Deltas(_NAME + name, trained, self._compressor)
+            _Deltas(prefix + name, trained, self._compressor)
             for name, members in self._delta_groups
             if (trained := [p for _, p in members if p.requires_grad or p.grad is not None])
         ]
@@ -92,6 +105,9 @@ class DistributedAdasumOptimizer(WrappedOptimizer):
 
     # The wrapped step runs the hooks registered on step; marked, this one does not run them again.
     step.hooked = True  # type: ignore[attr-defined]
+
+    def _agree(self) -> None:
+        self._agreement.reach({**self._facts, **described(self._parameters)})
 
     def _check_layouts(self) -> None:
         for name, parameter in (member for _, members in self._delta_groups for member in members):

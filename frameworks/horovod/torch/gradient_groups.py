@@ -1,14 +1,15 @@
-"""Gradients on their way: which travel together, when they leave and how they come back.
+"""Gradients that are reduced: which travel together, when they leave and how they come back.
 
 A *pass* is one backward pass over a parameter. A gradient is *due* when the expected number of passes has
 been made; a *group* is one or more parameters whose gradients are submitted as one operation, when all of
 them are due. Names and memberships are made once, so that from the second step on the core knows every
-submission. A dense gradient alone is handled here; whatever takes more is a *journey*
-(``gradient_journeys``).
+submission. A dense gradient alone is handled here; whatever takes more, by the generators of
+``group_reduction``.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator, Sequence
 
 import torch
@@ -16,57 +17,73 @@ import torch
 from horovod.common.compression import NoneCompressor
 from horovod.common.exceptions import TensorMismatchError
 from horovod.torch.gradient_hooks import GradientHook, Reduction
-from horovod.torch.gradient_journeys import after_mismatch, journey
+from horovod.torch.gradient_status import agree
+from horovod.torch.group_reduction import after_mismatch, reduce_group
 from horovod.torch.operations import ops
 
 
 class GradientGroup:
-    """Parameters whose gradients travel together. ``users``: how many optimizers step with them; ``rounds``:
-    how often they were reduced since there were several.
+    """Parameters whose gradients travel together. ``label``: the name, without the optimizer's prefix.
+    ``users``: how many optimizers step with them; ``rounds``: how often they were reduced since there were
+    several.
     """
 
     __slots__ = (
         "_due",
         "_error",
-        "_journey",
         "_plain",
+        "_prefix",
         "_sent",
+        "_steps",
         "_version",
         "handle",
+        "label",
         "members",
         "name",
         "reduction",
-        "registrations",
         "rounds",
         "users",
     )
 
     def __init__(
-        self, name: str, parameters: Sequence[tuple[str, torch.Tensor]], reduction: Reduction
+        self, label: str, parameters: Sequence[tuple[str, torch.Tensor]], reduction: Reduction
     ) -> None:
-        self.name = name
+        self.label = label
+        self._prefix = reduction.prefix
+        self.name = f"{self._prefix}.{label}"
         self.reduction = reduction
-        self.members = [GradientHook(label, p, reduction, self.one_more_due) for label, p in parameters]
+        self.members = [GradientHook(name, p, reduction, self.one_more_due) for name, p in parameters]
         self.handle: int | None = None
-        self.registrations: list[torch.utils.hooks.RemovableHandle] = []  # of the members' hooks
         self.users = 1
         self.rounds = 0
         self._due = 0
-        self._journey: Iterator[None] | None = None
+        self._steps: Iterator[None] | None = None
         self._sent: torch.Tensor | None = None
         self._version = 0
         self._error: Exception | None = None
-        self._plain = len(parameters) == 1 and reduction.compressor is NoneCompressor
+        self._plain = False
+        self._note_members()
 
     @property
     def in_flight(self) -> bool:
         """Whether a reduction was started, or tried, that ``advance`` has not brought to its end."""
-        return self.handle is not None or self._journey is not None or self._error is not None
+        return self.handle is not None or self._steps is not None or self._error is not None
 
     @property
     def touched(self) -> bool:
         """Whether a backward pass has reached a member since the last reduction."""
         return self.in_flight or any(hook.passes_left < self.reduction.passes for hook in self.members)
+
+    @property
+    def trained(self) -> bool:
+        """Whether some member requires a gradient, or did so when the ranks last agreed on it."""
+        return any(hook.trained or hook.parameter.requires_grad for hook in self.members)
+
+    def drop(self, parameter: torch.Tensor) -> None:
+        """Takes a member out."""
+        self.members = [hook for hook in self.members if hook.parameter is not parameter]
+        self._note_members()
+        self.reset()
 
     def one_more_due(self) -> None:
         """A member's gradient is due; the last one sends the group off. A failure waits for ``advance``,
@@ -78,15 +95,23 @@ class GradientGroup:
                 self._submit()
             except Exception as error:
                 self._error = _named(error, self.members)
+        elif self.reduction.begin_early and not self.reduction.begun:
+            with contextlib.suppress(Exception):  # every submission raises it again
+                self.reduction.begin()
 
     def submit_incomplete(self) -> None:
         """Sends off a group of which some gradients never became due: parameters that this step did not use
         take part with zeros, so that all ranks submit the same.
         """
-        if self.in_flight or not any(hook.parameter.requires_grad for hook in self.members):
+        if self.in_flight or not self.trained:
             return
         self._due = len(self.members) - 1
         self.one_more_due()
+
+    def tell(self) -> None:
+        """Tells the other ranks what is out of the ordinary, in place of the gradients."""
+        self._steps = agree(self.name, self.members, self.reduction)
+        next(self._steps, None)
 
     def advance(self) -> bool:
         """Waits for the operation in flight. True when the result is in the gradients, and the group ready
@@ -96,7 +121,7 @@ class GradientGroup:
         try:
             if self.handle is not None and self._sent is not None:
                 self._wait(self.handle, self._sent)
-            if self._journey is not None and next(self._journey, self) is not self:
+            if self._steps is not None and next(self._steps, self) is not self:
                 return False
         except BaseException:
             self.reset()
@@ -104,11 +129,15 @@ class GradientGroup:
         self.reset()
         if error is not None:
             raise error
+        if self.reduction.sparse_again:
+            for hook in self.members:
+                if hook.parameter.grad is not None:
+                    hook.parameter.grad = hook.sparse_gradient()
         return True
 
     def reset(self) -> None:
         """Forgets the reduction in flight and expects the full number of passes again."""
-        self.handle = self._error = self._journey = self._sent = None
+        self.handle = self._error = self._steps = self._sent = None
         self._due = 0
         if self.users > 1:
             self.rounds += 1
@@ -117,13 +146,24 @@ class GradientGroup:
             if hook.filled:
                 hook.unfill()
 
+    def _note_members(self) -> None:
+        self._plain = len(self.members) == 1 and self.reduction.compressor is NoneCompressor
+
     def _submit(self) -> None:
         hook = self.members[0]
-        gradient = hook.parameter.grad
         reduction = self.reduction
-        if not self._plain or hook.sparse or (gradient is not None and gradient.layout is not torch.strided):
-            self._journey = journey(self.name, self.members, reduction)
-            next(self._journey, None)
+        if not reduction.begun:
+            reduction.begin()
+        elif reduction.refusal is not None:
+            raise reduction.refusal
+        if self._prefix is not reduction.prefix:
+            self._prefix = reduction.prefix
+            self.name = f"{self._prefix}.{self.label}"
+        gradient = hook.parameter.grad
+        simple = self._plain and hook.parameter.requires_grad and hook.trained and not hook.sparse
+        if not simple or reduction.thawed or (gradient is not None and gradient.layout is not torch.strided):
+            self._steps = reduce_group(self.name, self.members, reduction)
+            next(self._steps, None)
             return
         if gradient is None or not gradient.is_contiguous():
             gradient = hook.dense_gradient()
@@ -141,13 +181,11 @@ class GradientGroup:
 
     def _wait(self, handle: int, gradient: torch.Tensor) -> None:
         self.handle = None
-        version = gradient._version
+        self.members[0].note_change(gradient, self._version)
         try:
             ops.synchronize(handle)  # which may write to the gradient, when that is on a GPU
         except TensorMismatchError as error:
-            self._journey = after_mismatch(self.name, self.members, self.reduction, error)
-        if version != self._version:
-            self.members[0].refuse_change(gradient)
+            self._steps = after_mismatch(self.name, self.members, self.reduction, error)
 
 
 def complete_all(groups: Iterable[GradientGroup]) -> None:

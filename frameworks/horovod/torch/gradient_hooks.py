@@ -15,7 +15,15 @@ from horovod.torch.tensors import overlaps
 
 
 class Reduction:
-    """How the gradients of one optimizer are reduced. While ``paused``, backward passes accumulate only."""
+    """How the gradients of one optimizer are reduced, and the state of the present step.
+
+    While ``paused``, backward passes accumulate only. ``begin`` is to be called before the first gradient of
+    a step is submitted (``begin_early``: as soon as it is due); ``begun`` says whether it was, ``refusal``
+    why nothing may be submitted. ``thawed``: parameters that were frozen and no longer are, of which
+    ``take_news`` tells once a step; ``froze``: the ranks have agreed that some are frozen now.
+    ``changed``: the gradients that the program has changed while they were being reduced; ``failed``: this
+    rank's backward pass has failed.
+    """
 
     def __init__(
         self,
@@ -25,6 +33,7 @@ class Reduction:
         sparse_as_dense: bool,
         passes: int,
         process_set: ProcessSet,
+        sparse_again: bool = False,
     ) -> None:
         self.op = op
         self.prescale = 1.0 / predivide
@@ -32,25 +41,64 @@ class Reduction:
         self.compressor = compressor
         self.exchange = Exchange(ops, op, process_set) if is_stateful(compressor) else None
         self.sparse_as_dense = sparse_as_dense or self.exchange is not None
+        self.sparse_again = sparse_again and self.sparse_as_dense
         self.passes = passes
         self.process_set = process_set
         self.paused = False
+        self.prefix = "DistributedOptimizer"
+        self.begin: Callable[[], None] = lambda: None
+        self.begun = False
+        self.begin_early = False
+        self.refusal: Exception | None = None
+        self.froze = False
+        self.changed: list[str] = []
+        self.failed = False
+        self.thawed: list[str] = []
+        self._has_news = False
 
     def same_as(self, other: Reduction) -> bool:
         """Whether gradients reduced in the ``other`` way come out as in this one."""
         names = ("op", "prescale", "compressor", "sparse_as_dense", "passes", "process_set")
         return all(getattr(self, name) == getattr(other, name) for name in names)
 
+    def note_thawed(self, names: list[str]) -> None:
+        """Parameters are trained from this step on: the next group that is submitted tells the others."""
+        self.thawed = names
+        self._has_news = bool(names)
+
+    def end(self) -> None:
+        """The step is over."""
+        self.begun = self.failed = False
+        self.changed = []
+        self.note_thawed([])
+
+    def take_news(self) -> bool:
+        """Whether the other ranks must be told of ``thawed``; True once."""
+        news, self._has_news = self._has_news, False
+        return news
+
 
 class GradientHook:
     """Called by autograd after each accumulation of the gradient of ``parameter``; calls ``due`` when it is
     due.
 
-    ``sparse``: what the ranks agreed on for this gradient, None while they never had to. ``filled``: the
-    gradient is zeros in place of one that this step did not make.
+    ``sparse``: what the ranks agreed on for this gradient, None while they never had to. ``trained``: whether
+    it requires a gradient, as the ranks know. ``filled``: the gradient is zeros in place of one that this
+    step did not make.
     """
 
-    __slots__ = ("_compressor", "_due", "filled", "name", "parameter", "passes_left", "reduction", "sparse")
+    __slots__ = (
+        "_compressor",
+        "_due",
+        "filled",
+        "name",
+        "parameter",
+        "passes_left",
+        "reduction",
+        "registration",
+        "sparse",
+        "trained",
+    )
 
     def __init__(
         self, name: str, parameter: torch.Tensor, reduction: Reduction, due: Callable[[], None]
@@ -60,7 +108,9 @@ class GradientHook:
         self.reduction = reduction
         self.passes_left = reduction.passes
         self.sparse: bool | None = None
+        self.trained = True
         self.filled = False
+        self.registration: torch.utils.hooks.RemovableHandle | None = None
         self._compressor: Any = None
         self._due = due
 
@@ -70,7 +120,7 @@ class GradientHook:
             raise AssertionError(
                 f"The gradient of {self.name!r} was computed more than backward_passes_per_step times before "
                 "optimizer.step() or optimizer.synchronize(). Increase backward_passes_per_step to "
-                "accumulate gradients locally."
+                "accumulate gradients locally. After a backward pass that failed, call optimizer.zero_grad()."
             )
         if self.reduction.paused:
             return
@@ -123,15 +173,14 @@ class GradientHook:
             gradient = gradient.to_sparse(1)
         return gradient.coalesce()
 
-    def refuse_change(self, gradient: torch.Tensor) -> None:
-        """For a gradient whose version has changed while it was being reduced: raises."""
-        if gradient.untyped_storage().nbytes() != gradient.nbytes:
-            return  # part of a larger tensor, of which another part may have changed
-        raise RuntimeError(
-            f"The gradient of {self.name!r} was changed between loss.backward() and optimizer.step(), while "
-            "it was being reduced. To clip or to unscale gradients, call optimizer.synchronize() first, and "
-            "optimizer.step() within optimizer.skip_synchronize()."
-        )
+    def note_change(self, sent: torch.Tensor, version: int) -> None:
+        """Notes whether the program has changed the gradient ``sent``, then of ``version``, while it was
+        being reduced: in place, or by giving the parameter another one.
+        """
+        replaced = self.parameter.grad is not sent
+        # A part of a larger tensor has a version in common with the other parts.
+        if replaced or (sent._version != version and sent.untyped_storage().nbytes() == sent.nbytes):
+            self.reduction.changed.append(self.name)
 
     def forget(self) -> None:
         """For a new job, whose other ranks know nothing of what was agreed on or left out."""

@@ -63,6 +63,15 @@ def group_parameters(
     return named + [(name, [(name, parameter)]) for name, parameter in alone]
 
 
+def described(parameters: NamedParameters) -> dict[str, str]:
+    """What the ranks compare of parameters, by label."""
+    return {
+        f"parameter {name!r}": f"{str(p.dtype).removeprefix('torch.')} {list(p.shape)}, "
+        + f"requires_grad={p.requires_grad}"
+        for name, p in parameters
+    }
+
+
 def _uniform(members: NamedParameters) -> list[NamedParameters]:
     """Cuts a group by type and device, in the order of first appearance."""
     parts: dict[tuple[torch.dtype, torch.device], NamedParameters] = {}

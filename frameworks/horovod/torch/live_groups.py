@@ -1,107 +1,113 @@
-"""The gradient groups of all optimizers that are alive: their names are unique within a process set, and a
-parameter that several optimizers train is reduced once for all of them.
+"""Which gradient group each parameter belongs to, over all optimizers that are alive.
+
+The optimizer that was made last reduces the gradients of its parameters. An older one that trains some of
+them too goes on with the groups of the newer, so that each gradient is reduced once for both, if both reduce
+in the same way; otherwise it is *detached*: it reduces nothing any more, and its next step says so.
 """
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Collection, Iterable, Sequence
+import contextlib
+from typing import Protocol
 
-import torch
-
-from horovod.common import basics
-from horovod.common.process_sets import ProcessSet
-from horovod.torch.gradient_groups import GradientGroup
+from horovod.torch.gradient_groups import GradientGroup, complete_all
 from horovod.torch.gradient_hooks import Reduction
-from horovod.torch.grouping import NamedParameters
 
-_PREFIX = "DistributedOptimizer"
 
-_by_name: dict[tuple[ProcessSet, str], GradientGroup] = {}
+class Owner(Protocol):
+    """What an optimizer has to do with its groups."""
+
+    reduction: Reduction
+    groups: list[GradientGroup]
+    detached: bool
+
+
 _by_parameter: dict[int, GradientGroup] = {}
+_owners: list[Owner] = []
 
 shared: set[GradientGroup] = set()
 """The groups that several optimizers step with."""
 
 
-def share(
-    parameters: NamedParameters, reduction: Reduction, present: Collection[GradientGroup]
-) -> list[GradientGroup]:
-    """The groups of other optimizers that reduce some of ``parameters`` already, but for those ``present``;
-    one more uses them from now on. ValueError when they are reduced in another way than ``reduction``.
-    """
-    found = _groups_of(parameters, present)
-    if found:
-        gc.collect()  # what is left of optimizers that the program no longer has
-        found = _groups_of(parameters, present)
-    for group, name in found.items():
-        if not group.reduction.same_as(reduction):
-            raise ValueError(
-                f"The gradient of {name!r} is reduced by another DistributedOptimizer, with other settings "
-                "(op, predivide factor, compression, passes, process set). Give both the same, or delete the "
-                "other."
-            )
-    for group in found:
-        if group.users == 1:
-            group.rounds = 0
+def register(owner: Owner) -> None:
+    """For an optimizer that has just been made."""
+    _owners.append(owner)
+
+
+def adopt(owner: Owner, groups: list[GradientGroup]) -> None:
+    """Gives ``owner`` new groups, and their parameters to them, whichever groups those belonged to before."""
+    former = {before for new in groups for hook in new.members if (before := group_of(hook.parameter))}
+    with contextlib.suppress(Exception):  # what is in flight is of a step that its optimizer will not make
+        complete_all(former)
+    losers = [(other, found) for other in _owners if (found := _taken_from(other, groups))]
+    owner.groups += groups
+    for group in groups:
+        for hook in group.members:
+            _take_over(hook.parameter)
+            _by_parameter[id(hook.parameter)] = group
+            hook.registration = hook.parameter.register_post_accumulate_grad_hook(hook)
+    for other, found in losers:
+        if other is not owner:
+            _follow(other, owner, found)
+
+
+def release(owner: Owner) -> None:
+    """For an optimizer that is gone: otherwise the parameters would go on reporting to it."""
+    if owner in _owners:
+        _owners.remove(owner)
+    for group in owner.groups:
+        _leave(group)
+    owner.groups.clear()
+
+
+def retire(owner: Owner, group: GradientGroup) -> None:
+    """Takes a group from ``owner``, because its parameters are no longer trained."""
+    owner.groups.remove(group)
+    _leave(group)
+
+
+def group_of(parameter: object) -> GradientGroup | None:
+    """The group that reduces the gradient of ``parameter``."""
+    return _by_parameter.get(id(parameter))
+
+
+def _taken_from(older: Owner, groups: list[GradientGroup]) -> list[GradientGroup]:
+    """Those of the new ``groups`` that take parameters from ``older``."""
+    own = set(older.groups)
+    return [group for group in groups if any(group_of(hook.parameter) in own for hook in group.members)]
+
+
+def _take_over(parameter: object) -> None:
+    before = group_of(parameter)
+    if before is None:
+        return
+    for hook in before.members:
+        if hook.parameter is parameter and hook.registration is not None:
+            hook.registration.remove()
+    before.drop(parameter)
+
+
+def _follow(older: Owner, newer: Owner, groups: list[GradientGroup]) -> None:
+    """``older`` has lost parameters to ``groups``."""
+    if not older.reduction.same_as(newer.reduction):
+        older.detached = True
+        release(older)
+        return
+    for empty in [group for group in older.groups if not group.members]:
+        older.groups.remove(empty)
+        shared.discard(empty)
+    for group in groups:
+        older.groups.append(group)
         group.users += 1
         shared.add(group)
-    return list(found)
 
 
-def make(wanted: Sequence[tuple[str, NamedParameters]], reduction: Reduction) -> list[GradientGroup]:
-    """New groups; their hooks are on the parameters until the last optimizer that uses them releases them."""
-    if any((reduction.process_set, f"{_PREFIX}.{name}") in _by_name for name, _ in wanted):
-        gc.collect()
-    return [_make(name, parameters, reduction) for name, parameters in wanted]
-
-
-def release(groups: Iterable[GradientGroup]) -> None:
-    """For an optimizer that is gone: otherwise the parameters would go on reporting to it."""
-    for group in groups:
-        group.users -= 1
-        if group.users <= 1:
-            shared.discard(group)
-        if group.users == 0:
-            del _by_name[group.reduction.process_set, group.name]
-            for hook, registration in zip(group.members, group.registrations, strict=True):
-                del _by_parameter[id(hook.parameter)]
-                registration.remove()
-
-
-def reduces(parameter: torch.Tensor) -> bool:
-    """Whether an optimizer that is alive reduces the gradient of ``parameter``."""
-    return id(parameter) in _by_parameter
-
-
-def _make(name: str, parameters: NamedParameters, reduction: Reduction) -> GradientGroup:
-    group = GradientGroup(_free_name(name, reduction.process_set), parameters, reduction)
-    _by_name[reduction.process_set, group.name] = group
-    for hook in group.members:
-        _by_parameter[id(hook.parameter)] = group
-        group.registrations.append(hook.parameter.register_post_accumulate_grad_hook(hook))
-    return group
-
-
-def _groups_of(parameters: NamedParameters, present: Collection[GradientGroup]) -> dict[GradientGroup, str]:
-    found = {_by_parameter[id(parameter)]: name for name, parameter in parameters if reduces(parameter)}
-    return {group: name for group, name in found.items() if group not in present}
-
-
-def _free_name(name: str, process_set: ProcessSet) -> str:
-    """Equal on all ranks of the set as long as all make their optimizers in one order."""
-    number, free = 1, f"{_PREFIX}.{name}"
-    while (process_set, free) in _by_name:
-        number += 1
-        free = f"{_PREFIX}#{number}.{name}"
-    return free
-
-
-def forget_agreements() -> None:
-    """After shutdown: the ranks of the next job need not be those that agreed."""
-    for group in _by_name.values():
+def _leave(group: GradientGroup) -> None:
+    group.users -= 1
+    if group.users <= 1:
+        shared.discard(group)
+    if group.users == 0:
         for hook in group.members:
-            hook.forget()
-
-
-basics.on_shutdown(forget_agreements)
+            del _by_parameter[id(hook.parameter)]
+            if hook.registration is not None:
+                hook.registration.remove()

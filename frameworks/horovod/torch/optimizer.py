@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -13,13 +15,15 @@ import torch
 from horovod.common.compression import Compressor, resolve_compression, resolve_plain_compression
 from horovod.common.gradient_options import check_passes, check_predivide, resolve_groups, takes_part
 from horovod.common.process_sets import ProcessSet, global_process_set
-from horovod.common.reduce_ops import Adasum, Average, resolve_op
+from horovod.common.reduce_ops import OP_NAMES, Adasum, Average, Sum, resolve_op
 from horovod.torch import live_groups
 from horovod.torch.adasum_optimizer import DistributedAdasumOptimizer
 from horovod.torch.compression import Compression
-from horovod.torch.gradient_groups import GradientGroup, complete_all
+from horovod.torch.gradient_groups import GradientGroup
 from horovod.torch.gradient_hooks import Reduction
-from horovod.torch.grouping import NamedParameters, group_parameters
+from horovod.torch.gradient_reducer import GradientReducer
+from horovod.torch.grouping import NamedParameters
+from horovod.torch.operations import ops
 from horovod.torch.step_checks import watch_steps
 from horovod.torch.wrapping import WrappedOptimizer, subclass_of
 
@@ -27,110 +31,78 @@ from horovod.torch.wrapping import WrappedOptimizer, subclass_of
 class _DistributedOptimizer(WrappedOptimizer):
     """Reduces gradients while the backward pass makes them; ``step`` waits for them."""
 
+    _reducer: GradientReducer | None  # None on a rank that has nobody to reduce gradients with
+
     def _distribute(
         self,
         optimizer: torch.optim.Optimizer,
         reduction: Reduction,
         named_parameters: Iterable[tuple[str, torch.Tensor]] | None,
-        groups: int | Sequence[Sequence[torch.Tensor]] | None,
-        active: bool,
+        options: _Options,
     ) -> None:
         parameters = self._adopt(optimizer, named_parameters)
-        self._reduction = reduction
         self._synchronized = False
-        self._scaled = False  # synchronized on behalf of GradScaler
+        self._finished = False  # synchronized on behalf of GradScaler, or by the backward pass itself
         self._should_synchronize = True
-        self._gradient_groups: list[GradientGroup] = []
-        self._rounds_seen: dict[GradientGroup, int] = {}  # of the groups shared with other optimizers
-        self._active = active
-        self._frozen = [(name, p) for name, p in parameters if not p.requires_grad] if active else []
-        if active:
-            weakref.finalize(self, live_groups.release, self._gradient_groups).atexit = False
-            self._hook([(name, p) for name, p in parameters if p.requires_grad], groups)
+        self._reducer = None
+        if not options.active:
+            return
+        facts = {"the optimizer": self._base.__name__, **options.facts()}
+        reducer = self._reducer = GradientReducer(
+            reduction, parameters, options.groups, facts, options.copied
+        )
+        weakref.finalize(self, live_groups.release, reducer).atexit = False
+        if options.synchronize_in_backward:
+            this = weakref.ref(self)
+            reducer.finish_in_backward(lambda: _finish_in_backward(this()))
 
-    def _hook(
-        self, parameters: NamedParameters, groups: int | Sequence[Sequence[torch.Tensor]] | None
-    ) -> None:
-        found = live_groups.share(parameters, self._reduction, self._gradient_groups)
-        self._rounds_seen.update({group: group.rounds for group in found})
-        self._gradient_groups += found
-        own = [(name, p) for name, p in parameters if not live_groups.reduces(p)]
-        self._gradient_groups += live_groups.make(group_parameters(own, groups), self._reduction)
+    @property
+    def _gradient_groups(self) -> list[GradientGroup]:
+        return [] if self._reducer is None else self._reducer.groups
 
-    def _hook_thawed(self) -> None:
-        """Parameters that were frozen when the optimizer was made and are trained by now."""
-        thawed = [(name, p) for name, p in self._frozen if p.requires_grad]
-        if thawed:
-            self._frozen = [(name, p) for name, p in self._frozen if not p.requires_grad]
-            self._hook(thawed, None)
+    def _allreduce_grad_async(self, p: torch.Tensor) -> tuple[int | None, Any]:
+        """Submits the gradient of ``p`` now, with those that travel together with it. Returns the handle
+        (None when there is not just one) and a context, which is None.
+        """
+        group = live_groups.group_of(p)
+        if group is None:
+            return None, None
+        group.submit_incomplete()
+        return group.handle, None
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Adds parameters to train, as the wrapped optimizer does; their gradients are reduced one by one."""
         added = self._added(param_group)
-        if self._active:
-            self._frozen += added
-            self._hook_thawed()
+        if self._reducer is not None:
+            self._reducer.add(added)
 
     def set_backward_passes_per_step(self, passes: int) -> None:
         """Changes how many backward passes are accumulated before gradients are reduced."""
         check_passes(passes)
-        self._reduction.passes = passes
-        for group in self._gradient_groups:  # one that another optimizer made has settings of its own
-            group.reduction.passes = passes
-        for group in self._gradient_groups:
-            if not group.in_flight:
-                group.reset()
+        if self._reducer is not None:
+            self._reducer.set_passes(passes)
 
     def synchronize(self) -> None:
         """Waits until all gradients are reduced; ``step`` calls it, unless within ``skip_synchronize()``.
 
-        Parameters that have no gradient take part with zeros. Raises the first error after all have been
-        waited for.
+        Parameters that have no gradient take part with zeros.
+
+        Raises:
+            TensorMismatchError: the ranks do not train the same parameters, or their gradients differ in
+                shape or type; on all ranks.
+            HorovodInternalError: a rank is gone, or Horovod was shut down since the backward pass.
+            RuntimeError: the program has changed gradients while they were being reduced, a rank has given
+                the step up, or a newer optimizer has taken over the parameters.
         """
-        if self._active:
-            if self._frozen:
-                self._hook_thawed()
-            groups = self._not_yet_reduced() if live_groups.shared else self._gradient_groups
-            for group in groups:
-                group.submit_incomplete()
-            try:
-                complete_all(groups)
-            finally:
-                if live_groups.shared or self._rounds_seen:
-                    self._note_rounds()
+        if self._reducer is not None:
+            self._reducer.synchronize()
         self._synchronized = True
 
-    def _not_yet_reduced(self) -> list[GradientGroup]:
-        """All groups, less those that another optimizer has reduced since this one's last step: all that both
-        use, or none, because a backward pass makes all of their gradients.
-        """
-        shared = [group for group in self._gradient_groups if group in live_groups.shared]
-        touched = {id(group.reduction) for group in shared if group.touched}
-        done = {
-            group
-            for group in shared
-            if id(group.reduction) not in touched and group.rounds != self._rounds_seen.get(group, 0)
-        }
-        return [group for group in self._gradient_groups if group not in done]
-
-    def _note_rounds(self) -> None:
-        shared = live_groups.shared.intersection(self._gradient_groups)
-        self._rounds_seen = {group: group.rounds for group in shared}
-
-    @contextlib.contextmanager
-    def no_sync(self) -> Iterator[None]:
+    def no_sync(self) -> contextlib.AbstractContextManager[None]:
         """Within it, backward passes accumulate gradients locally, and do not count for
         ``backward_passes_per_step``. The next backward pass outside, or ``step``, reduces the sum.
         """
-        reductions = {id(group.reduction): group.reduction for group in self._gradient_groups}.values()
-        before = [reduction.paused for reduction in reductions]
-        for reduction in reductions:
-            reduction.paused = True
-        try:
-            yield
-        finally:
-            for reduction, paused in zip(reductions, before, strict=True):
-                reduction.paused = paused
+        return contextlib.nullcontext() if self._reducer is None else self._reducer.paused()
 
     @contextlib.contextmanager
     def skip_synchronize(self) -> Iterator[None]:
@@ -144,16 +116,17 @@ class _DistributedOptimizer(WrappedOptimizer):
             self._should_synchronize = True
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Reduces the gradients, then makes the wrapped optimizer's step.
+        """Reduces the gradients, then makes the wrapped optimizer's step. Raises as ``synchronize``.
 
         With a ``closure`` that recomputes loss and gradients, they are reduced each time after it has run.
+        So is the loss for LBFGS, whose steps depend on it.
         """
         if closure is not None:
             loss = super().step(self._reducing(closure))  # type: ignore[misc]
         else:
             if self._should_synchronize:
                 self._synchronize_once()
-            self._synchronized = self._scaled = False
+            self._synchronized = self._finished = False
             loss = super().step()  # type: ignore[misc]
         self._note_step()
         return loss
@@ -164,9 +137,10 @@ class _DistributedOptimizer(WrappedOptimizer):
     # GradScaler.step asks for it before it looks at the gradients, so that is when they must be reduced.
     @property
     def _step_supports_amp_scaling(self) -> bool:
-        if self._should_synchronize and not (self._synchronized and not self._in_flight()):
-            self.synchronize()
-            self._scaled = True
+        if _asked_by_grad_scaler() and self._should_synchronize:
+            if not self._synchronized or self._in_flight():
+                self.synchronize()
+                self._finished = True
         return self.__dict__.get("_step_supports_amp_scaling", False)
 
     @_step_supports_amp_scaling.setter
@@ -174,12 +148,12 @@ class _DistributedOptimizer(WrappedOptimizer):
         self.__dict__["_step_supports_amp_scaling"] = value
 
     def _in_flight(self) -> bool:
-        return any(group.in_flight for group in self._gradient_groups)
+        return self._reducer is not None and self._reducer.in_flight
 
     def _synchronize_once(self) -> None:
         if not self._synchronized or self._in_flight():
             self.synchronize()
-        elif not self._scaled:
+        elif not self._finished:
             warnings.warn(
                 "optimizer.step() called without optimizer.skip_synchronize() context after "
                 "optimizer.synchronize(). The gradients are not reduced again; use the context to say so.",
@@ -189,34 +163,97 @@ class _DistributedOptimizer(WrappedOptimizer):
     def _reducing(self, closure: Callable[[], Any]) -> Callable[[], Any]:
         def reduce_after() -> Any:
             loss = closure()
-            if self._should_synchronize:
+            if self._should_synchronize and not (self._synchronized and self._finished):
                 self.synchronize()
-            self._synchronized = False
-            return loss
+            self._synchronized = self._finished = False
+            return self._common_loss(loss) if isinstance(self, torch.optim.LBFGS) else loss
 
         return reduce_after
 
+    def _common_loss(self, loss: Any) -> Any:
+        """The loss of all ranks, so that all of them search along the line in the same way."""
+        if self._reducer is None or loss is None:
+            return loss
+        reduction = self._reducer.reduction
+        op = Sum if reduction.op == Sum else Average
+        value = loss.detach().clone() if isinstance(loss, torch.Tensor) else torch.tensor(float(loss))
+        return ops.allreduce_(value, None, f"{reduction.prefix}.loss", op, process_set=reduction.process_set)
+
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """As the wrapped optimizer's. AssertionError while gradients are being reduced."""
-        if self._in_flight():
-            raise AssertionError(
-                "optimizer.zero_grad() was called after loss.backward() but before optimizer.step() or "
-                "optimizer.synchronize(). This is prohibited as it can cause a race condition."
-            )
-        self._synchronized = self._scaled = False
+        """As the wrapped optimizer's. After a backward pass that has failed it also forgets its gradients, so
+        that training can go on; the step of the other ranks then raises.
+
+        Raises:
+            AssertionError: gradients are being reduced.
+        """
+        if self._reducer is not None:
+            if not self._reducer.in_flight:
+                self._reducer.reset()
+            elif not (self._reducer.pass_failed and self._reducer.give_up()):
+                raise AssertionError(
+                    "optimizer.zero_grad() was called after loss.backward() but before optimizer.step() or "
+                    "optimizer.synchronize(). This is prohibited as it can cause a race condition. (After a "
+                    "backward pass that failed when all gradients had been sent, call optimizer.step(), as "
+                    "the other ranks do.)"
+                )
+        self._synchronized = self._finished = False
         super().zero_grad(set_to_none=set_to_none)  # type: ignore[misc]
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """As the wrapped optimizer's. Waits for gradients being reduced, and expects a full step's passes
         again.
         """
-        with contextlib.suppress(Exception):  # of a step that the loaded state makes pointless
-            complete_all(self._gradient_groups)
-        for group in self._gradient_groups:
-            group.reset()
-        self._synchronized = False
+        if self._reducer is not None:
+            self._reducer.abandon()
+        self._synchronized = self._finished = False
         self._should_synchronize = True
         super().load_state_dict(state_dict)  # type: ignore[misc]
+
+
+def _finish_in_backward(optimizer: _DistributedOptimizer | None) -> None:
+    if optimizer is not None and optimizer._should_synchronize:
+        optimizer.synchronize()
+        optimizer._finished = True
+
+
+def _asked_by_grad_scaler() -> bool:
+    """Whether the property that calls this is read by GradScaler: for everybody else it has no effect."""
+    return sys._getframe(2).f_globals.get("__name__", "").endswith("grad_scaler")
+
+
+@dataclass(frozen=True)
+class _Options:
+    """The arguments of DistributedOptimizer, checked. ``copied``: those of a copy."""
+
+    op: int
+    predivide: float
+    compressor: Any
+    sparse_as_dense: bool
+    passes: int
+    groups: int | Sequence[Sequence[Any]] | None
+    process_set: ProcessSet
+    synchronize_in_backward: bool
+    active: bool
+    copied: bool = False
+
+    def facts(self) -> dict[str, str]:
+        """What all ranks must have given alike."""
+        return {
+            "op": OP_NAMES.get(self.op, str(self.op)),
+            "gradient_predivide_factor": f"{self.predivide:g}",
+            "compression": self.compressor.__qualname__,
+            "sparse_as_dense": str(self.sparse_as_dense),
+            "backward_passes_per_step": str(self.passes),
+            "synchronize_in_backward": str(self.synchronize_in_backward),
+        }
+
+    def of_copy(self, names: dict[torch.Tensor, str], copies: NamedParameters) -> _Options:
+        """The options for a copied optimizer: its groups are those of the copied parameters."""
+        groups = self.groups
+        if not isinstance(groups, int) and groups is not None:
+            by_name = dict(copies)
+            groups = [[by_name[names[p]] for p in group if p in names] for group in groups]
+        return replace(self, groups=groups, copied=True, active=takes_part(self.process_set))
 
 
 def DistributedOptimizer(
@@ -230,48 +267,103 @@ def DistributedOptimizer(
     groups: int | Sequence[Sequence[torch.Tensor]] | None = None,
     sparse_as_dense: bool = False,
     process_set: ProcessSet = global_process_set,
+    synchronize_in_backward: bool = False,
 ) -> torch.optim.Optimizer:
     """Wraps ``optimizer`` so that gradients are reduced over all ranks before each step.
 
     Each gradient leaves as soon as the backward pass has made it, so communication and computation overlap.
     The result is an optimizer of the same class, which shares parameter groups and state with ``optimizer``.
-
-    ``named_parameters``: what ``model.named_parameters()`` gives; the names must be equal on all ranks.
-    Without it the order of the parameters is their name. ``compression``: how gradients travel; sparse ones
-    travel as they are. ``backward_passes_per_step``: how many gradients are summed up locally before they
-    travel. ``gradient_predivide_factor`` f: gradients are divided by f before they are added up and by
-    size / f afterwards. ``groups``: a number of groups, or lists of parameters, that travel as one operation
-    each (``num_groups`` is its deprecated form). ``sparse_as_dense``: makes sparse gradients dense first.
-    ``process_set``: the ranks that train together; on every other rank the optimizer does what ``optimizer``
-    would.
+    All ranks of the process set must make it together, with equal parameters and arguments.
 
     With ``op=hvd.Adasum`` the ranks' steps are combined instead of their gradients
     (``DistributedAdasumOptimizer``).
 
-    A parameter that several such optimizers train is reduced once after each backward pass, for all of them;
-    they need equal settings. With GradScaler, ``scaler.step(optimizer)`` works as it is; before
-    ``scaler.unscale_(optimizer)`` call ``optimizer.synchronize()``, and make the step within
-    ``optimizer.skip_synchronize()``.
+    A parameter that several such optimizers train is reduced once after each backward pass, for all of them,
+    in the way of the one made last; one that has other settings can no longer step. With GradScaler,
+    ``scaler.step(optimizer)`` works as it is; before ``scaler.unscale_(optimizer)`` call
+    ``optimizer.synchronize()``, and make the step within ``optimizer.skip_synchronize()``; neither is needed
+    with ``synchronize_in_backward``.
+
+    Args:
+        optimizer: the optimizer to wrap; it shares its parameter groups and its state with the result.
+        named_parameters: what ``model.named_parameters()`` gives; the names must be equal on all ranks.
+            Without it the order of the parameters is their name.
+        compression: how gradients travel; sparse ones travel as they are.
+        backward_passes_per_step: how many gradients are summed up locally before they travel.
+        op: Average, Sum, Adasum, Min, Max or Product.
+        gradient_predivide_factor: f, when gradients are to be divided by f before they are added up and by
+            size / f afterwards.
+        num_groups: the deprecated form of ``groups``.
+        groups: a number of groups, or lists of parameters, that travel as one operation each.
+        sparse_as_dense: sparse gradients travel as dense ones, which they are afterwards, except for an
+            optimizer that takes only sparse ones (SparseAdam).
+        process_set: the ranks that train together; on every other rank the optimizer does what ``optimizer``
+            would.
+        synchronize_in_backward: ``loss.backward()`` returns when all gradients are reduced, so that they may
+            be clipped, unscaled or replaced before ``step`` as in a program of one process. Every backward
+            pass that makes gradients due must then be made by all ranks.
+
+    Returns:
+        The distributed optimizer.
+
+    Raises:
+        ValueError: wrong arguments, or ``optimizer`` is distributed already.
+        TensorMismatchError: the ranks' parameters or arguments differ; on all ranks, with the same text.
     """
     check_predivide(op, gradient_predivide_factor)
     check_passes(backward_passes_per_step)
     groups = resolve_groups(groups, num_groups)
     if isinstance(optimizer, WrappedOptimizer):
         raise ValueError("The optimizer is a DistributedOptimizer already.")
-    op, compressor = resolve_op(op), resolve_compression(compression)
-    active = takes_part(process_set)
-    named = None if named_parameters is None else list(named_parameters)
+    op, compressor, active = resolve_op(op), resolve_compression(compression), takes_part(process_set)
     if op == Adasum and active:
-        plain = resolve_plain_compression(compression, "the steps of op=hvd.Adasum")
-        adaptive = subclass_of(DistributedAdasumOptimizer, optimizer)
-        adaptive._distribute(optimizer, named, groups, plain, sparse_as_dense, process_set)
-        watch_steps(adaptive, optimizer, named, process_set)
-        return adaptive
-    reduction = Reduction(
-        op, gradient_predivide_factor, compressor, sparse_as_dense, backward_passes_per_step, process_set
+        compressor = resolve_plain_compression(compression, "the steps of op=hvd.Adasum")
+    options = _Options(
+        op,
+        gradient_predivide_factor,
+        compressor,
+        sparse_as_dense,
+        backward_passes_per_step,
+        groups,
+        process_set,
+        synchronize_in_backward,
+        active,
     )
-    wrapped = subclass_of(_DistributedOptimizer, optimizer)
-    wrapped._distribute(optimizer, reduction, named, groups, active)
-    if active:
-        watch_steps(wrapped, optimizer, named, process_set)
+    return _wrap(optimizer, named_parameters, options)
+
+
+def _wrap(
+    optimizer: torch.optim.Optimizer,
+    named_parameters: Iterable[tuple[str, torch.Tensor]] | None,
+    options: _Options,
+) -> torch.optim.Optimizer:
+    named = None if named_parameters is None else list(named_parameters)
+    adaptive = options.op == Adasum and options.active
+    wrapped = subclass_of(DistributedAdasumOptimizer if adaptive else _DistributedOptimizer, optimizer)
+    if adaptive:
+        wrapped._distribute(
+            optimizer,
+            named,
+            options.groups,
+            options.compressor,
+            options.sparse_as_dense,
+            options.process_set,
+            options.facts(),
+            options.copied,
+        )
+    else:
+        reduction = Reduction(
+            options.op,
+            options.predivide,
+            options.compressor,
+            options.sparse_as_dense,
+            options.passes,
+            options.process_set,
+            sparse_again=isinstance(optimizer, torch.optim.SparseAdam),
+        )
+        wrapped._distribute(optimizer, reduction, named, options)
+    if options.active:
+        watch_steps(wrapped, optimizer, named, options.process_set)
+    names = wrapped._parameter_names
+    wrapped._wrap_again = lambda plain, copies: _wrap(plain, copies, options.of_copy(names, copies))
     return wrapped

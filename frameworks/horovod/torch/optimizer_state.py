@@ -20,11 +20,13 @@ class TensorOutline(NamedTuple):
 
 class OptimizerOutline(NamedTuple):
     """``groups``: the options of each parameter group, with its number of parameters; ``states``: for each
-    parameter, in the order of the groups, its state, or None where there is none.
+    parameter, in the order of the groups, its state, or None where there is none; ``others``: the state that
+    belongs to no parameter.
     """
 
     groups: list[tuple[int, dict[str, Any]]]
     states: list[dict[Any, Any] | None]
+    others: dict[Any, Any]
 
 
 def outline(optimizer: torch.optim.Optimizer) -> OptimizerOutline:
@@ -37,7 +39,7 @@ def outline(optimizer: torch.optim.Optimizer) -> OptimizerOutline:
         _map(optimizer.state[parameter], parameter, _outline_of) if parameter in optimizer.state else None
         for parameter in _parameters(optimizer)
     ]
-    return OptimizerOutline(groups, states)
+    return OptimizerOutline(groups, states, _map(_others(optimizer), None, _outline_of))
 
 
 def problems_with(optimizer: torch.optim.Optimizer, described: OptimizerOutline) -> str | None:
@@ -62,7 +64,15 @@ def assign(optimizer: torch.optim.Optimizer, described: OptimizerOutline) -> lis
             optimizer.state.pop(parameter, None)
         else:
             optimizer.state[parameter] = _build(state, optimizer.state.get(parameter), parameter, tensors)
+    others = _others(optimizer)
+    for key in others.keys() - described.others.keys():
+        del optimizer.state[key]
+    optimizer.state.update(_build(described.others, others, None, tensors))
     return tensors
+
+
+def _others(optimizer: torch.optim.Optimizer) -> dict[Any, Any]:
+    return {key: value for key, value in optimizer.state.items() if not isinstance(key, torch.Tensor)}
 
 
 def _parameters(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:

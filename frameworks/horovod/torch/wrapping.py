@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import warnings
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 
 from horovod.torch.grouping import NamedParameters, check_names
 
+_SHARED = ("param_groups", "state")
+
 
 class WrappedOptimizer:
-    """Placed before the wrapped optimizer's class. The instance shares the wrapped one's groups and state."""
+    """Placed before the wrapped optimizer's class. The instance has the wrapped one's groups and state."""
 
     _base: type[torch.optim.Optimizer]
     _wrapped: torch.optim.Optimizer
-    param_groups: list[dict[str, Any]]
+    _wrap_again: Callable[[torch.optim.Optimizer, NamedParameters], torch.optim.Optimizer]
+    _parameter_names: dict[torch.Tensor, str]
 
     def _adopt(
         self,
@@ -24,18 +28,49 @@ class WrappedOptimizer:
     ) -> NamedParameters:
         """Takes over the groups and state of ``optimizer``; returns its parameters with their names."""
         names = check_names(optimizer.param_groups, named_parameters)
-        self.__dict__.update(optimizer.__dict__)
+        own = {key: value for key, value in optimizer.__dict__.items() if key not in _SHARED}
         # A learning rate schedule has put its counter around the step of the wrapped optimizer.
-        self.__dict__.pop("step", None)
+        own.pop("step", None)
+        self.__dict__.update(own)
         self._wrapped = optimizer
-        return [(names[id(p)], p) for group in self.param_groups for p in group["params"]]
+        parameters = [(names[id(p)], p) for group in self.param_groups for p in group["params"]]
+        self._parameter_names = {parameter: name for name, parameter in parameters}
+        return parameters
+
+    # Not copies: loading a state gives an optimizer new ones, and schedules may belong to the wrapped one.
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:
+        """The wrapped optimizer's groups of parameters."""
+        return self._wrapped.param_groups
+
+    @param_groups.setter
+    def param_groups(self, groups: list[dict[str, Any]]) -> None:
+        self._wrapped.param_groups = groups
+
+    @property
+    def state(self) -> Any:
+        """The wrapped optimizer's state."""
+        return self._wrapped.state
+
+    @state.setter
+    def state(self, state: Any) -> None:
+        self._wrapped.state = state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        for key in _SHARED:
+            if key in state:
+                setattr(self._wrapped, key, state[key])
+        rest = {key: value for key, value in state.items() if key not in _SHARED}
+        super().__setstate__(rest)  # type: ignore[misc]
 
     def _added(self, param_group: dict[str, Any]) -> NamedParameters:
         """Adds a group to the wrapped optimizer's; returns its parameters with names."""
         super().add_param_group(param_group)  # type: ignore[misc]
         index = len(self.param_groups) - 1
         parameters = self.param_groups[index]["params"]
-        return [(f"added.{index}.{position}", parameter) for position, parameter in enumerate(parameters)]
+        added = [(f"added.{index}.{position}", parameter) for position, parameter in enumerate(parameters)]
+        self._parameter_names.update({parameter: name for name, parameter in added})
+        return added
 
     def _note_step(self) -> None:
         """Tells schedules of the wrapped optimizer that a step was made."""
@@ -47,10 +82,28 @@ class WrappedOptimizer:
         seen: set[Any] = set()
         return {item for item in lst if item in seen or seen.add(item)}  # type: ignore[func-returns-value]
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        """A copy or a pickle is the wrapped optimizer: hooks belong to this process's parameters. Wrap it
-        again.
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        """A copy of the wrapped optimizer that is distributed too. Copy it together with its model, as in
+        ``copy.deepcopy((model, optimizer))``, so that it trains the copied parameters.
         """
+        import copy
+
+        plain = _bare(self._base)
+        memo[id(self._wrapped)] = plain
+        plain.__setstate__(copy.deepcopy(self.__getstate__(), memo))
+        before = [p for group in self.param_groups for p in group["params"]]
+        after = [p for group in plain.param_groups for p in group["params"]]
+        names = [(self._parameter_names[old], new) for old, new in zip(before, after, strict=True)]
+        copied = memo[id(self)] = self._wrap_again(plain, names)
+        return copied
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        warnings.warn(
+            f"A DistributedOptimizer is pickled as the {self._base.__name__} that it wraps: hooks on "
+            "parameters belong to a process. Save optimizer.state_dict() instead, or wrap it again after "
+            "loading.",
+            stacklevel=3,
+        )
         return (_bare, (self._base,), self.__getstate__())
 
 

@@ -1,0 +1,165 @@
+"""What ranks tell each other about the gradients of a group when something is out of the ordinary.
+
+A rank learns things that the others do not know: a backward pass shows it a sparse gradient, the program has
+frozen a parameter, or has changed a gradient while it was being reduced. No step has a message for that, so
+such a rank sends its *status* under the group's name where the usual operation of the group would be, or
+after it. The others do the same when they have met the same; otherwise their operation does not match, and
+they send theirs then. Afterwards all know the status of all, and decide alike.
+
+Whether a gradient is sparse is decided once: one that is sparse somewhere and dense nowhere travels as a
+sparse one from then on, every other as a dense one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator, Sequence
+
+import torch
+
+from horovod.common import basics
+from horovod.common.exceptions import TensorMismatchError
+from horovod.common.set_agreement import listed, ranks_text
+from horovod.torch.gradient_hooks import GradientHook, Reduction
+from horovod.torch.operations import ops
+from horovod.torch.tensors import from_bytes, to_bytes
+
+_ABSENT, _DENSE, _SPARSE, _FROZEN = range(4)
+
+Steps = Generator[None, None, None]
+"""Starts an operation, pauses, and waits for it when resumed."""
+
+_LENGTH_BYTES = 4
+
+_MOST_NAMES = 5
+
+# The codes of the members; of the whole optimizer: what is thawed and changed, and whether it has failed.
+Status = tuple[list[int], list[str], list[str], bool]
+
+
+def agree(name: str, hooks: Sequence[GradientHook], reduction: Reduction) -> Steps:
+    """For a rank that has something to tell.
+
+    Afterwards ``sparse`` and ``trained`` of every hook are set.
+
+    Raises:
+        TensorMismatchError: some ranks train a parameter that others do not; on all ranks.
+        RuntimeError: a rank has changed a gradient in flight, or given the step up; on all ranks.
+    """
+    if reduction.exchange is not None:  # whose operations have names that the compressor chooses
+        yield from _exchange(name, hooks, reduction)
+        return
+    message = _message(hooks, reduction)
+    handle = ops.allgather_async(message, name, reduction.process_set)
+    yield
+    try:
+        everybodys = ops.synchronize(handle)
+    except TensorMismatchError:
+        yield from _exchange(name, hooks, reduction)
+    else:
+        _decide(hooks, reduction, _read(everybodys))
+
+
+def learn(
+    name: str, hooks: Sequence[GradientHook], reduction: Reduction, mismatch: TensorMismatchError
+) -> Steps:
+    """For a rank whose operation has met a ``mismatch``. Raises it when no rank has anything to tell."""
+    yield from _exchange(name, hooks, reduction, mismatch)
+
+
+def _exchange(
+    name: str,
+    hooks: Sequence[GradientHook],
+    reduction: Reduction,
+    mismatch: TensorMismatchError | None = None,
+) -> Steps:
+    message = _message(hooks, reduction)
+    handle = ops.allgather_async(message, name + ".status", reduction.process_set)
+    yield
+    table = _read(ops.synchronize(handle))
+    if mismatch is not None and not any(map(_tells, table.values())):
+        raise mismatch
+    _decide(hooks, reduction, table)
+
+
+def _tells(status: Status) -> bool:
+    codes, *rest = status
+    return any(rest) or any(code >= _SPARSE for code in codes)
+
+
+def _code(hook: GradientHook) -> int:
+    if not hook.parameter.requires_grad:
+        return _FROZEN
+    if hook.parameter.grad is None or hook.filled:
+        return _ABSENT
+    return _SPARSE if hook.gradient_is_sparse else _DENSE
+
+
+def _message(hooks: Sequence[GradientHook], reduction: Reduction) -> torch.Tensor:
+    status = [_code(hook) for hook in hooks], sorted(reduction.thawed), reduction.changed, reduction.failed
+    text = json.dumps([basics.rank(), *status]).encode()
+    return from_bytes(len(text).to_bytes(_LENGTH_BYTES, "little") + text)
+
+
+def _read(gathered: torch.Tensor) -> dict[int, Status]:
+    data, start, table = to_bytes(gathered), 0, {}
+    while start < len(data):
+        begin = start + _LENGTH_BYTES
+        start = begin + int.from_bytes(data[begin - _LENGTH_BYTES : begin], "little")
+        rank, codes, thawed, changed, failed = json.loads(data[begin:start])
+        table[rank] = (codes, thawed, changed, failed)
+    return table
+
+
+def _decide(hooks: Sequence[GradientHook], reduction: Reduction, table: dict[int, Status]) -> None:
+    _check_failed([rank for rank, (_, _, _, failed) in sorted(table.items()) if failed])
+    _check_changed({rank: changed for rank, (_, _, changed, _) in sorted(table.items()) if changed})
+    _check_thawed({rank: thawed for rank, (_, thawed, _, _) in table.items()})
+    sparse = not reduction.sparse_as_dense and any(_SPARSE in codes for codes, *_ in table.values())
+    for position, hook in enumerate(hooks):
+        codes = {rank: codes[position] for rank, (codes, *_) in table.items()}
+        _check_frozen(hook.name, codes)
+        found = set(codes.values())
+        hook.trained = _FROZEN not in found
+        reduction.froze |= not hook.trained
+        if sparse:
+            hook.sparse = _SPARSE in found and _DENSE not in found
+
+
+def _check_failed(ranks: list[int]) -> None:
+    if ranks:
+        raise RuntimeError(
+            f"The backward pass failed on {ranks_text(ranks)}, so all ranks give this step up. Call "
+            "optimizer.zero_grad() and go on with the next batch."
+        )
+
+
+def _check_changed(changed: dict[int, list[str]]) -> None:
+    if changed:
+        names = list(dict.fromkeys(name for theirs in changed.values() for name in theirs))
+        shown = ", ".join(map(repr, names[:_MOST_NAMES])) + (", ..." if len(names) > _MOST_NAMES else "")
+        raise RuntimeError(
+            f"The gradient of {shown} was changed between loss.backward() and optimizer.step(), while it was "
+            f"being reduced (on {ranks_text(list(changed))}). To clip, unscale or replace gradients, call "
+            "optimizer.synchronize() first and optimizer.step() within optimizer.skip_synchronize(), or make "
+            "the optimizer with synchronize_in_backward=True."
+        )
+
+
+def _check_thawed(thawed: dict[int, list[str]]) -> None:
+    if len({tuple(names) for names in thawed.values()}) > 1:
+        texts = {rank: ", ".join(map(repr, names)) or "none" for rank, names in thawed.items()}
+        raise TensorMismatchError(
+            f"The ranks have begun to train different parameters: {listed(texts)}. Set requires_grad of a "
+            "parameter in the same step on all ranks."
+        )
+
+
+def _check_frozen(name: str, codes: dict[int, int]) -> None:
+    frozen = [code == _FROZEN for code in codes.values()]
+    if any(frozen) and not all(frozen):
+        texts = {rank: f"requires_grad={code != _FROZEN}" for rank, code in codes.items()}
+        raise TensorMismatchError(
+            f"The ranks do not train the same parameters: {name!r} has {listed(texts)}. Freeze a parameter "
+            "in the same step on all ranks."
+        )
