@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -13,6 +14,7 @@ from horovod.common import basics as hvd
 from horovod.common.reduce_ops import Sum
 
 TYPES = {"float32": ctypes.c_float, "float64": ctypes.c_double, "int32": ctypes.c_int32}
+LIFETIME = 600  # seconds: should whoever plays the case be gone, so is this rank at last
 links: dict[tuple[int, int], int] = {}  # by role and peer: the descriptors that the core was given
 
 
@@ -82,6 +84,7 @@ def right() -> None:
 
 def main(scenes: dict[str, Callable[..., None]]) -> None:
     """Runs the scene that the first argument names, with the others."""
+    signal.alarm(LIFETIME)
     start_core = _core.init
 
     def note_links(**arguments) -> None:
