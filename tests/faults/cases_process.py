@@ -63,7 +63,7 @@ def several_killed(stage: Stage) -> None:
         )
 
 
-@case(5, "P", "user code crashes (SIGSEGV)", limit=2.0)
+@case(5, "P", "user code crashes (SIGSEGV)", limit=2.0, quick=True)
 def crash(stage: Stage) -> None:
     job = stage.job(3, "process:misdeed", "crash")
     stage.fails(job, 128 + signal.SIGSEGV, rf"{WHO_1} .*SIGSEGV", "in user_code_that_crashes")
