@@ -21,6 +21,16 @@ inline const char* OperationPhase(OpKind kind) {
   return kNames[static_cast<int>(kind)];
 }
 
+// What an operation is about.
+struct OperationInfo {
+  OpKind kind = OpKind::kAllreduce;
+  std::string_view name;  // empty: an unnamed operation
+  uint32_t tensors = 0;
+  DataType dtype = DataType::kUint8;  // of the first tensor
+  int64_t bytes = 0;                  // of all of them, on this rank
+  const Shape* shape = nullptr;       // of the only tensor; null when there are several, or none
+};
+
 constexpr const char* kQueuePhase = "QUEUE";  // decided, waits for its turn
 
 // Where the engine reports the phases of an operation's life: one after the other, from Begin to End. One
@@ -30,13 +40,13 @@ constexpr const char* kQueuePhase = "QUEUE";  // decided, waits for its turn
 class EventSink {
  public:
   virtual ~EventSink() = default;
-  // `name` empty: an unnamed operation.
-  virtual void Begin(uint64_t operation, uint32_t process_set, std::string_view name, const char* phase) = 0;
+  // Its first phase: it is announced.
+  virtual void Begin(uint64_t operation, uint32_t process_set, const OperationInfo& info) = 0;
   // The end of the phase before, too.
   virtual void Phase(uint64_t operation, const char* phase) = 0;
   virtual void End(uint64_t operation) = 0;
   // The sequencer has heard that a rank has submitted the tensor.
-  virtual void Ready(uint32_t process_set, std::string_view name, int rank) = 0;
+  virtual void Ready(uint32_t process_set, OpKind kind, std::string_view name, int rank) = 0;
   // A batch is carried out from here on.
   virtual void MarkCycle() = 0;
 };

@@ -153,10 +153,8 @@ const Request& Sequencer::RequestOf(const Tally::Variant& variant) const {
   return variant.id == kNoId ? variant.request : cache_.At(variant.id);
 }
 
-std::string_view Sequencer::NameIn(const Announcement& announcement) const {
-  if (announcement.id == kNoId) return announcement.request.name;
-  return announcement.id < cache_.size() ? std::string_view(cache_.At(announcement.id).name)
-                                         : std::string_view();
+const Request& Sequencer::RequestIn(const Announcement& announcement) const {
+  return announcement.id < cache_.size() ? cache_.At(announcement.id) : announcement.request;
 }
 
 std::string Sequencer::NameOf(const Tally& tally) const {

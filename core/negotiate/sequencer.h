@@ -65,8 +65,9 @@ class Sequencer {
   // Whether this member has joined and waits for the others to join.
   bool joined(int member) const { return members_[static_cast<size_t>(member)].joined; }
 
-  // The name in an announcement that was not taken in yet; empty when it is unnamed, or of an unknown id.
-  std::string_view NameIn(const Announcement& announcement) const;
+  // What an announcement that was not taken in yet is about; without a name when it is unnamed, or of an
+  // unknown id.
+  const Request& RequestIn(const Announcement& announcement) const;
 
   // A line about a rank that the others wait for again and again, at most once a minute; otherwise empty.
   // Call every few seconds.

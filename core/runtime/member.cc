@@ -13,9 +13,26 @@ using negotiate::Announcement;
 using negotiate::Decision;
 using negotiate::kNoId;
 
+namespace {
+
+OperationInfo InfoOf(const negotiate::Request& request) {
+  OperationInfo info;
+  info.kind = request.kind;
+  info.name = request.name;
+  info.tensors = static_cast<uint32_t>(request.tensors.size());
+  for (const negotiate::TensorMeta& tensor : request.tensors) {
+    info.bytes += NumElements(tensor.shape) * static_cast<int64_t>(SizeOf(tensor.dtype));
+  }
+  if (!request.tensors.empty()) info.dtype = request.tensors.front().dtype;
+  if (request.tensors.size() == 1) info.shape = &request.tensors.front().shape;
+  return info;
+}
+
+}  // namespace
+
 void Member::Add(const HandlePtr& handle) {
   const negotiate::Request& request = handle->entry.request;
-  if (events_ != nullptr) events_->Begin(handle->id, set_, request.name, NegotiatePhase(request.kind));
+  if (events_ != nullptr) events_->Begin(handle->id, set_, InfoOf(request));
   if (request.kind == OpKind::kJoin) {
     join_ = handle;
     message_.joins = true;

@@ -112,8 +112,8 @@ Status ProcessSet::HearMembers(Micros now, bool* moved) {
 
 void ProcessSet::TraceReady(const AnnounceMessage& message, int member) const {
   for (const negotiate::Announcement& announcement : message.announcements) {
-    events_->Ready(options_.id, sequencer_->NameIn(announcement),
-                   options_.members[static_cast<size_t>(member)]);
+    const negotiate::Request& request = sequencer_->RequestIn(announcement);
+    events_->Ready(options_.id, request.kind, request.name, options_.members[static_cast<size_t>(member)]);
   }
 }
 

@@ -7,17 +7,39 @@
 #include <memory>
 #include <string_view>
 
+#include "base/types.h"
+
 namespace hvd {
 
-// An event as it is recorded: nothing is formatted or looked up. Its name, if any, lies behind it.
+// An event as it is recorded: nothing is formatted or looked up. Behind that of a beginning lie what it is
+// about (Contents) and its name, behind that of a rank's readiness the name.
 struct Record {
   enum Type : uint8_t { kSkip, kBegin, kPhase, kEnd, kReady, kCycle };
   int64_t time_ns = 0;
   uint64_t operation = 0;       // of kReady: the rank
-  const char* phase = nullptr;  // a literal
+  const char* phase = nullptr;  // a literal; of kReady: the kind of operation
   uint32_t process_set = 0;
   uint16_t name_length = 0;
+  uint8_t contents_length = 0;
   Type type = kSkip;
+};
+
+// Of an operation: what is recorded of its tensors.
+struct Contents {
+  static constexpr uint8_t kMostDims = 8;
+  static constexpr uint8_t kNoShape = 0xFF;  // several tensors, none, or one of more dimensions
+
+  int64_t bytes = 0;
+  uint32_t tensors = 0;
+  DataType dtype = DataType::kUint8;
+  OpKind kind = OpKind::kAllreduce;
+  uint8_t dims = kNoShape;
+  int64_t shape[kMostDims];
+
+  uint8_t length() const {
+    const size_t dimensions = dims == kNoShape ? 0 : dims;
+    return static_cast<uint8_t>(offsetof(Contents, shape) + dimensions * sizeof shape[0]);
+  }
 };
 
 // Records on their way from one thread to another, without lock and allocation. When the reader is late, new
@@ -34,9 +56,11 @@ class EventRing {
     if (data_ == nullptr) data_.reset(new std::byte[kBytes]);
   }
 
-  // By one thread at a time. False when there is no room; `free` bytes must be left.
-  bool Push(Record record, std::string_view name, size_t free) {
+  // By one thread at a time. False when there is no room; `free` bytes must be left. `contents`: null if
+  // none.
+  bool Push(Record record, const Contents* contents, std::string_view name, size_t free) {
     record.name_length = static_cast<uint16_t>(name.size());
+    record.contents_length = contents == nullptr ? 0 : contents->length();
     uint64_t head = head_.load(std::memory_order_relaxed);
     const size_t needed = Extent(record);
     const size_t to_end = kBytes - (head & kMask);
@@ -49,7 +73,9 @@ class EventRing {
     }
     std::byte* place = data_.get() + (head & kMask);
     std::memcpy(place, &record, sizeof record);
-    if (!name.empty()) std::memcpy(place + sizeof record, name.data(), name.size());
+    place += sizeof record;
+    if (contents != nullptr) std::memcpy(place, contents, record.contents_length);
+    if (!name.empty()) std::memcpy(place + record.contents_length, name.data(), name.size());
     // Sequentially consistent: the reader announces that it sleeps and then looks at the head; the recorder
     // moves the head and then looks whether the reader sleeps.
     head_.store(head + needed, std::memory_order_seq_cst);
@@ -61,7 +87,7 @@ class EventRing {
 
   bool empty() const { return tail_.load() == head_.load(); }
 
-  // By the reader. visit(const Record&, std::string_view name)
+  // By the reader. visit(const Record&, const Contents&, std::string_view name)
   template <typename Visit>
   void Drain(Visit&& visit) {
     const uint64_t head = head_.load(std::memory_order_acquire);
@@ -70,7 +96,11 @@ class EventRing {
       Record record;
       std::memcpy(&record, place, sizeof record);
       if (record.type != Record::kSkip) {
-        visit(record, {reinterpret_cast<const char*>(place + sizeof record), record.name_length});
+        Contents contents;
+        place += sizeof record;
+        std::memcpy(&contents, place, record.contents_length);
+        place += record.contents_length;
+        visit(record, contents, {reinterpret_cast<const char*>(place), record.name_length});
       }
       tail += record.type == Record::kSkip ? kBytes - (tail & kMask) : Extent(record);
       tail_.store(tail, std::memory_order_release);
@@ -82,7 +112,8 @@ class EventRing {
 
   // Multiples of a record, so that a skip always fits before the end.
   static size_t Extent(const Record& record) {
-    return (sizeof record + record.name_length + sizeof record - 1) / sizeof record * sizeof record;
+    const size_t behind = size_t{record.contents_length} + record.name_length;
+    return (sizeof record + behind + sizeof record - 1) / sizeof record * sizeof record;
   }
 
   bool HasRoom(uint64_t head, size_t bytes) {

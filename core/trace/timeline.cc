@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <strings.h>
 
+#include <algorithm>
 #include <csignal>
 
 #include "base/clock.h"
@@ -25,6 +26,19 @@ std::thread ThreadWithoutSignals(void (*body)(void*), void* argument) {
   std::thread thread(body, argument);
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   return thread;
+}
+
+Contents ContentsOf(const OperationInfo& info) {
+  Contents contents;
+  contents.bytes = info.bytes;
+  contents.tensors = info.tensors;
+  contents.dtype = info.dtype;
+  contents.kind = info.kind;
+  if (info.shape != nullptr && info.shape->size() <= Contents::kMostDims) {
+    contents.dims = static_cast<uint8_t>(info.shape->size());
+    std::copy(info.shape->begin(), info.shape->end(), contents.shape);
+  }
+  return contents;
 }
 
 }  // namespace
@@ -54,7 +68,8 @@ Status Timeline::Start(const std::string& path, bool mark_cycles) {
   HVD_RETURN_IF_ERROR(writer->Open(file));
   writer_ = std::move(writer);
   ring_.Allocate();
-  ring_.Drain([](const Record&, std::string_view) {});  // of a recorder that was late for the last one
+  ring_.Drain([](const Record&, const Contents&, std::string_view) {
+  });  // of a recorder that was late for the last one
   stopping_.store(false);
   reported_ = refused_.load();
   warned_ = false;
@@ -74,32 +89,36 @@ Status Timeline::Stop() {
   return Status::Ok();
 }
 
-void Timeline::Begin(uint64_t operation, uint32_t process_set, std::string_view name, const char* phase) {
-  Add({0, operation, phase, process_set, 0, Record::kBegin}, name.substr(0, EventRing::kLongestName),
-      EventRing::kReserve);
+void Timeline::Begin(uint64_t operation, uint32_t process_set, const OperationInfo& info) {
+  if (!recording_.load(std::memory_order_relaxed)) return;
+  const Contents contents = ContentsOf(info);
+  Add({0, operation, NegotiatePhase(info.kind), process_set, 0, 0, Record::kBegin}, &contents,
+      info.name.substr(0, EventRing::kLongestName), EventRing::kReserve);
 }
 
 void Timeline::Phase(uint64_t operation, const char* phase) {
-  Add({0, operation, phase, 0, 0, Record::kPhase}, {}, 0);
+  Add({0, operation, phase, 0, 0, 0, Record::kPhase}, nullptr, {}, 0);
 }
 
-void Timeline::End(uint64_t operation) { Add({0, operation, nullptr, 0, 0, Record::kEnd}, {}, 0); }
+void Timeline::End(uint64_t operation) {
+  Add({0, operation, nullptr, 0, 0, 0, Record::kEnd}, nullptr, {}, 0);
+}
 
-void Timeline::Ready(uint32_t process_set, std::string_view name, int rank) {
+void Timeline::Ready(uint32_t process_set, OpKind kind, std::string_view name, int rank) {
   if (name.empty()) return;
-  Add({0, static_cast<uint64_t>(rank), nullptr, process_set, 0, Record::kReady},
+  Add({0, static_cast<uint64_t>(rank), Name(kind), process_set, 0, 0, Record::kReady}, nullptr,
       name.substr(0, EventRing::kLongestName), EventRing::kReserve);
 }
 
 void Timeline::MarkCycle() {
   if (!marking_.load(std::memory_order_relaxed)) return;
-  Add({0, 0, nullptr, 0, 0, Record::kCycle}, {}, EventRing::kReserve);
+  Add({0, 0, nullptr, 0, 0, 0, Record::kCycle}, nullptr, {}, EventRing::kReserve);
 }
 
-void Timeline::Add(Record record, std::string_view name, size_t free) {
+void Timeline::Add(Record record, const Contents* contents, std::string_view name, size_t free) {
   if (!recording_.load(std::memory_order_acquire)) return;
   record.time_ns = NowNanos();
-  if (!ring_.Push(record, name, free)) refused_.fetch_add(1, std::memory_order_relaxed);
+  if (!ring_.Push(record, contents, name, free)) refused_.fetch_add(1, std::memory_order_relaxed);
   const uint32_t state = state_.load(std::memory_order_seq_cst);
   if (state == kIdle || (state == kGathering && ring_.Crowded())) Wake();
 }
@@ -131,7 +150,9 @@ void Timeline::Sleep(State state, int64_t limit_us) {
 }
 
 void Timeline::WritePending() {
-  ring_.Drain([this](const Record& record, std::string_view name) { writer_->Write(record, name); });
+  ring_.Drain([this](const Record& record, const Contents& contents, std::string_view name) {
+    writer_->Write(record, contents, name);
+  });
   const uint64_t refused = refused_.load(std::memory_order_relaxed);
   if (refused != reported_) writer_->Lost(refused - reported_);
   reported_ = refused;

@@ -35,10 +35,10 @@ class Timeline : public EventSink {
   // What went wrong while writing has been logged: it is no error of the program that stops.
   Status Stop();
 
-  void Begin(uint64_t operation, uint32_t process_set, std::string_view name, const char* phase) override;
+  void Begin(uint64_t operation, uint32_t process_set, const OperationInfo& info) override;
   void Phase(uint64_t operation, const char* phase) override;
   void End(uint64_t operation) override;
-  void Ready(uint32_t process_set, std::string_view name, int rank) override;
+  void Ready(uint32_t process_set, OpKind kind, std::string_view name, int rank) override;
   void MarkCycle() override;
 
  private:
@@ -46,7 +46,7 @@ class Timeline : public EventSink {
   // fills.
   enum State : uint32_t { kWorking, kGathering, kIdle };
 
-  void Add(Record record, std::string_view name, size_t free);
+  void Add(Record record, const Contents* contents, std::string_view name, size_t free);
   void Wake();
   void WriteLoop();
   void Sleep(State state, int64_t limit_us);

@@ -8,6 +8,7 @@
 #include <ctime>
 
 #include "base/clock.h"
+#include "base/event_sink.h"
 #include "trace/trace_text.h"
 
 namespace hvd {
@@ -57,6 +58,32 @@ int64_t WallMinusMonotonic() {
   return offset;
 }
 
+// What a slice says when it is clicked on; `name` only where the row does not say it.
+void AppendArguments(const Contents& contents, std::string_view name, std::string* json) {
+  *json += "{\"bytes\":";
+  AppendNumber(contents.bytes, json);
+  if (contents.tensors > 0) {
+    *json += ",\"dtype\":";
+    AppendQuoted(Name(contents.dtype), json);
+  }
+  if (contents.dims != Contents::kNoShape) {
+    *json += ",\"shape\":[";
+    for (int i = 0; i < contents.dims; ++i) {
+      if (i > 0) *json += ',';
+      AppendNumber(contents.shape[i], json);
+    }
+    *json += ']';
+  } else if (contents.tensors > 0) {
+    *json += ",\"tensors\":";
+    AppendNumber(contents.tensors, json);
+  }
+  if (!name.empty()) {
+    *json += ",\"tensor\":";
+    AppendQuoted(name, json);
+  }
+  *json += '}';
+}
+
 }  // namespace
 
 Status TraceWriter::Open(const std::string& path) {
@@ -79,11 +106,11 @@ void TraceWriter::DescribeProcess() {
   Metadata("thread_name", kCyclesRow, "name", Quoted("cycles"));
 }
 
-void TraceWriter::Write(const Record& record, std::string_view name) {
+void TraceWriter::Write(const Record& record, const Contents& contents, std::string_view name) {
   latest_ns_ = record.time_ns;
   switch (record.type) {
     case Record::kBegin:
-      return Begin(record, name);
+      return Begin(record, contents, name);
     case Record::kPhase:
     case Record::kEnd:
       return Next(record);
@@ -101,16 +128,18 @@ void TraceWriter::Lost(uint64_t count) {
   Instant(kCyclesRow, latest_ns_, "LOST_EVENTS " + std::to_string(count), "p");
 }
 
-void TraceWriter::Begin(const Record& record, std::string_view name) {
+void TraceWriter::Begin(const Record& record, const Contents& contents, std::string_view name) {
   if (operation_at_.size() >= kMostOpen) return Lost(1);
-  int row = name.empty() ? RowFrom(&unnamed_) : RowOf(record.process_set, name);
+  int row = name.empty() ? RowFrom(&unnamed_) : RowOf(record.process_set, Name(contents.kind), name);
   const bool shared = row < 0;
   if (shared) row = RowFrom(&others_);
   // The end of the operation before has been lost.
   if (rows_[row].operation != 0) End(row, record.time_ns);
   rows_[row].operation = record.operation;
   operation_at_[record.operation] = row;
-  Slice('B', row, record.time_ns, record.phase, shared ? name : std::string_view{});
+  rows_[row].arguments.clear();
+  AppendArguments(contents, shared ? name : std::string_view{}, &rows_[row].arguments);
+  Slice('B', row, record.time_ns, record.phase);
 }
 
 void TraceWriter::Next(const Record& record) {
@@ -130,17 +159,20 @@ void TraceWriter::End(int row, int64_t time_ns) {
 }
 
 void TraceWriter::Ready(const Record& record, std::string_view name) {
-  const int row = RowOf(record.process_set, name);
+  const int row = RowOf(record.process_set, record.phase, name);
   if (row >= 0) Instant(row, record.time_ns, "rank " + std::to_string(record.operation) + " ready", "t");
 }
 
-int TraceWriter::RowOf(uint32_t process_set, std::string_view name) {
-  key_ = name;
+int TraceWriter::RowOf(uint32_t process_set, const char* kind, std::string_view name) {
+  key_ = kind;
+  key_ += '.';
+  key_ += name;
+  const size_t label_length = key_.size();
   key_.append(reinterpret_cast<const char*>(&process_set), sizeof process_set);
   const auto found = row_of_.find(key_);
   if (found != row_of_.end()) return found->second;
   if (row_of_.size() >= kMostRows) return -1;
-  std::string label(name);
+  std::string label = key_.substr(0, label_length);
   if (process_set != 0) label += " [process set " + std::to_string(process_set) + "]";
   const int row = NewRow(label, nullptr);
   row_of_.emplace(key_, row);
@@ -159,7 +191,7 @@ int TraceWriter::RowFrom(Pool* pool) {
 
 int TraceWriter::NewRow(std::string_view label, Pool* pool) {
   const int row = static_cast<int>(rows_.size());
-  rows_.push_back({0, pool});
+  rows_.push_back({0, pool, {}});
   Metadata("thread_name", row, "name", Quoted(label));
   return row;
 }
@@ -182,16 +214,12 @@ void TraceWriter::StartEvent(char type, int row, int64_t time_ns) {
   AppendNumber(row, &text_);
 }
 
-void TraceWriter::Slice(char type, int row, int64_t time_ns, const char* phase, std::string_view tensor) {
+void TraceWriter::Slice(char type, int row, int64_t time_ns, const char* phase) {
   StartEvent(type, row, time_ns);
   if (phase != nullptr) {
     text_ += ",\"name\":";
     AppendQuoted(phase, &text_);
-  }
-  if (!tensor.empty()) {
-    text_ += ",\"args\":{\"tensor\":";
-    AppendQuoted(tensor, &text_);
-    text_ += '}';
+    if (std::string_view(phase) != kQueuePhase) text_ += ",\"args\":" + rows_[row].arguments;
   }
   text_ += '}';
   file_.Append(text_);

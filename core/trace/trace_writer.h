@@ -11,9 +11,10 @@
 
 namespace hvd {
 
-// Turns records into the elements of a Chrome trace. A named tensor of a process set has a row of its own, in
-// which one operation is shown at a time. Unnamed operations, and names beyond kMostRows, take any row that
-// is free: so memory is bounded however many names there are, and the slices of a row always nest.
+// Turns records into the elements of a Chrome trace. The operations of one kind, name and process set have a
+// row of their own, "allreduce.NAME", in which one is shown at a time. Unnamed operations, and names beyond
+// kMostRows, take any row that is free: so memory is bounded however many names there are, and the slices of
+// a row always nest.
 class TraceWriter {
  public:
   static constexpr size_t kMostRows = 1 << 14;
@@ -22,7 +23,7 @@ class TraceWriter {
   explicit TraceWriter(int rank) : rank_(rank) {}
 
   Status Open(const std::string& path);
-  void Write(const Record& record, std::string_view name);
+  void Write(const Record& record, const Contents& contents, std::string_view name);
   // `count` events were not recorded; the file shows where.
   void Lost(uint64_t count);
   void Flush() { file_.Flush(); }
@@ -42,20 +43,21 @@ class TraceWriter {
   struct Row {
     uint64_t operation = 0;  // that is shown; 0 = none
     Pool* pool = nullptr;
+    std::string arguments;  // of that operation's slices
   };
 
-  void Begin(const Record& record, std::string_view name);
+  void Begin(const Record& record, const Contents& contents, std::string_view name);
   void Next(const Record& record);
   void End(int row, int64_t time_ns);
   void Ready(const Record& record, std::string_view name);
 
-  int RowOf(uint32_t process_set, std::string_view name);  // -1: there are too many
+  int RowOf(uint32_t process_set, const char* kind, std::string_view name);  // -1: there are too many
   int RowFrom(Pool* pool);
   int NewRow(std::string_view label, Pool* pool);
   void DescribeProcess();
 
   void StartEvent(char type, int row, int64_t time_ns);
-  void Slice(char type, int row, int64_t time_ns, const char* phase, std::string_view tensor = {});
+  void Slice(char type, int row, int64_t time_ns, const char* phase);
   void Instant(int row, int64_t time_ns, std::string_view label, const char* scope);
   void Metadata(std::string_view kind, int row, std::string_view argument, std::string_view json_value);
   std::string MetadataText(std::string_view kind, int row, std::string_view argument,
@@ -66,7 +68,7 @@ class TraceWriter {
   std::string text_;  // the element in the making
   std::vector<Row> rows_;
   std::string key_;
-  std::unordered_map<std::string, int> row_of_;     // by name and process set
+  std::unordered_map<std::string, int> row_of_;     // by kind, name and process set
   std::unordered_map<uint64_t, int> operation_at_;  // the row of an operation in flight
   Pool unnamed_{"unnamed", 0, {}};
   Pool others_{"others", 0, {}};

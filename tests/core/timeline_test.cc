@@ -32,7 +32,7 @@ std::string TakeFile(const std::string& path) {
 // What a timeline holds after `record` has run on it.
 std::string Recorded(bool mark_cycles, void (*record)(Timeline&)) {
   Timeline timeline(0);
-  timeline.Begin(1, 0, "before the start", "NEGOTIATE_ALLREDUCE");
+  timeline.Begin(1, 0, {OpKind::kAllreduce, "before the start"});
   EXPECT_TRUE(timeline.Start(TestPath(), mark_cycles).ok());
   record(timeline);
   EXPECT_TRUE(timeline.Stop().ok());
@@ -68,8 +68,8 @@ std::map<std::string, std::string> Slices(const std::string& text) {
 TEST(Timeline, ShowsThePhasesOfEachTensorInItsRow) {
   const std::string text = Recorded(false, [](Timeline& timeline) {
     for (uint64_t i = 1; i <= 2; ++i) {
-      timeline.Begin(2 * i, 0, "a \"quoted\" name", "NEGOTIATE_ALLREDUCE");
-      timeline.Begin(2 * i + 1, 0, "b", "NEGOTIATE_BARRIER");
+      timeline.Begin(2 * i, 0, {OpKind::kAllreduce, "a \"quoted\" name"});
+      timeline.Begin(2 * i + 1, 0, {OpKind::kBarrier, "b"});
       timeline.Phase(2 * i, kQueuePhase);
       timeline.Phase(2 * i, "ALLREDUCE");
       timeline.End(2 * i + 1);
@@ -80,29 +80,60 @@ TEST(Timeline, ShowsThePhasesOfEachTensorInItsRow) {
   const auto slices = Slices(text);
   EXPECT_EQ(slices.size(), 2u);
   const std::string once = "(NEGOTIATE_ALLREDUCE)(QUEUE)(ALLREDUCE)";
-  EXPECT_EQ(slices.at(R"(a \"quoted\" name)"), once + once);
-  EXPECT_EQ(slices.at("b"), "(NEGOTIATE_BARRIER)(NEGOTIATE_BARRIER)");
+  EXPECT_EQ(slices.at(R"(allreduce.a \"quoted\" name)"), once + once);
+  EXPECT_EQ(slices.at("barrier.b"), "(NEGOTIATE_BARRIER)(NEGOTIATE_BARRIER)");
   EXPECT_EQ(Count(text, "CYCLE_START"), 0);
   EXPECT_EQ(Count(text, "before the start"), 0);
 }
 
 TEST(Timeline, RowsAreOfAProcessSet) {
   const auto slices = Slices(Recorded(false, [](Timeline& timeline) {
-    timeline.Begin(1, 0, "x", "NEGOTIATE_ALLREDUCE");
-    timeline.Begin(2, 3, "x", "NEGOTIATE_ALLGATHER");
+    timeline.Begin(1, 0, {OpKind::kAllreduce, "x"});
+    timeline.Begin(2, 3, {OpKind::kAllgather, "x"});
     timeline.End(1);
     timeline.End(2);
   }));
-  EXPECT_EQ(slices.at("x"), "(NEGOTIATE_ALLREDUCE)");
-  EXPECT_EQ(slices.at("x [process set 3]"), "(NEGOTIATE_ALLGATHER)");
+  EXPECT_EQ(slices.at("allreduce.x"), "(NEGOTIATE_ALLREDUCE)");
+  EXPECT_EQ(slices.at("allgather.x [process set 3]"), "(NEGOTIATE_ALLGATHER)");
+}
+
+TEST(Timeline, ARowIsOfOneKindOfOperation) {
+  const auto slices = Slices(Recorded(false, [](Timeline& timeline) {
+    timeline.Begin(1, 0, {OpKind::kAllreduce, "x"});
+    timeline.Begin(2, 0, {OpKind::kAllgather, "x"});
+    timeline.Ready(0, OpKind::kAllgather, "x", 3);
+  }));
+  EXPECT_EQ(slices.size(), 2u);
+  EXPECT_EQ(slices.at("allreduce.x"), "(NEGOTIATE_ALLREDUCE)");
+  EXPECT_EQ(slices.at("allgather.x"), "(NEGOTIATE_ALLGATHER)");
+}
+
+TEST(Timeline, SlicesTellBytesTypeAndShape) {
+  const std::string text = Recorded(false, [](Timeline& timeline) {
+    const Shape shape = {2, 0, 7};
+    const Shape scalar;
+    const Shape deep(9, 1);
+    timeline.Begin(1, 0, {OpKind::kAllgather, "one", 1, DataType::kFloat16, 0, &shape});
+    timeline.Begin(2, 0, {OpKind::kAllreduce, "scalar", 1, DataType::kInt64, 8, &scalar});
+    timeline.Begin(3, 0, {OpKind::kAllreduce, "deep", 1, DataType::kBool, 1, &deep});
+    timeline.Begin(4, 0, {OpKind::kAllreduce, "group", 161, DataType::kFloat32, int64_t{5} << 32, nullptr});
+    timeline.Begin(5, 0, {OpKind::kBarrier, "none", 0, DataType::kUint8, 0, nullptr});
+    timeline.Phase(1, kQueuePhase);
+    timeline.Phase(1, "ALLGATHER");
+  });
+  EXPECT_EQ(Count(text, R"({"bytes":0,"dtype":"float16","shape":[2,0,7]})"), 2);  // not while it only waits
+  EXPECT_EQ(Count(text, R"({"bytes":8,"dtype":"int64","shape":[]})"), 1);
+  EXPECT_EQ(Count(text, R"({"bytes":1,"dtype":"bool","tensors":1})"), 1);
+  EXPECT_EQ(Count(text, R"({"bytes":21474836480,"dtype":"float32","tensors":161})"), 1);
+  EXPECT_EQ(Count(text, R"({"bytes":0})"), 1);
 }
 
 TEST(Timeline, UnnamedOperationsShareRowsOneAtATime) {
   const auto slices = Slices(Recorded(false, [](Timeline& timeline) {
-    timeline.Begin(1, 0, "", "NEGOTIATE_ALLREDUCE");
-    timeline.Begin(2, 0, "", "NEGOTIATE_BROADCAST");
+    timeline.Begin(1, 0, {OpKind::kAllreduce, ""});
+    timeline.Begin(2, 0, {OpKind::kBroadcast, ""});
     timeline.End(1);
-    timeline.Begin(3, 0, "", "NEGOTIATE_ALLGATHER");
+    timeline.Begin(3, 0, {OpKind::kAllgather, ""});
     timeline.End(3);
     timeline.End(2);
   }));
@@ -114,20 +145,20 @@ TEST(Timeline, WhatIsUnderWayEndsWithIt) {
   const auto slices = Slices(Recorded(false, [](Timeline& timeline) {
     timeline.Phase(9, "ALLREDUCE");  // began before the timeline did
     timeline.End(9);
-    timeline.Begin(1, 0, "x", "NEGOTIATE_ALLREDUCE");
-    timeline.Begin(2, 0, "x", "NEGOTIATE_ALLREDUCE");  // the end of 1 was lost
+    timeline.Begin(1, 0, {OpKind::kAllreduce, "x"});
+    timeline.Begin(2, 0, {OpKind::kAllreduce, "x"});  // the end of 1 was lost
     timeline.Phase(1, "ALLREDUCE");
     timeline.Phase(2, "ALLREDUCE");
   }));
   EXPECT_EQ(slices.size(), 1u);
-  EXPECT_EQ(slices.at("x"), "(NEGOTIATE_ALLREDUCE)(NEGOTIATE_ALLREDUCE)(ALLREDUCE)");
+  EXPECT_EQ(slices.at("allreduce.x"), "(NEGOTIATE_ALLREDUCE)(NEGOTIATE_ALLREDUCE)(ALLREDUCE)");
 }
 
 TEST(Timeline, MarksCyclesAndReadinessWhenAsked) {
   const std::string text = Recorded(true, [](Timeline& timeline) {
     timeline.MarkCycle();
-    timeline.Ready(0, "x", 11);
-    timeline.Ready(0, "", 12);
+    timeline.Ready(0, OpKind::kAllreduce, "x", 11);
+    timeline.Ready(0, OpKind::kAllreduce, "", 12);
     timeline.MarkCycle();
   });
   EXPECT_EQ(Count(text, "CYCLE_START"), 2);
@@ -141,8 +172,8 @@ TEST(TraceWriter, EndlessNewNamesShareRows) {
   ASSERT_OK(writer.Open(TestPath()));
   for (int i = 1; i <= kNames; ++i) {
     const auto operation = static_cast<uint64_t>(i);
-    writer.Write({i, operation, "BARRIER", 0, 0, Record::kBegin}, "name." + std::to_string(i));
-    writer.Write({i, operation, nullptr, 0, 0, Record::kEnd}, {});
+    writer.Write({i, operation, "BARRIER", 0, 0, 0, Record::kBegin}, {}, "name." + std::to_string(i));
+    writer.Write({i, operation, nullptr, 0, 0, 0, Record::kEnd}, {}, {});
   }
   writer.Close(kNames);
   EXPECT_EQ(writer.lost(), 0u);
@@ -150,7 +181,7 @@ TEST(TraceWriter, EndlessNewNamesShareRows) {
   EXPECT_TRUE(check::JsonCheck(text).Whole());
   constexpr int kMostRows = static_cast<int>(TraceWriter::kMostRows);
   EXPECT_EQ(Count(text, "thread_name"), kMostRows + 2);  // the cycles and the others
-  EXPECT_EQ(Count(text, R"("args":{"tensor":"name.)"), kNames - kMostRows);
+  EXPECT_EQ(Count(text, R"("tensor":"name.)"), kNames - kMostRows);
   EXPECT_EQ(Count(text, R"("ph":"E")"), kNames);
 }
 
@@ -159,7 +190,7 @@ TEST(TraceWriter, FollowsABoundedNumberOfOperationsAtATime) {
   TraceWriter writer(0);
   ASSERT_OK(writer.Open(TestPath()));
   for (int i = 1; i <= kMost + 5; ++i) {
-    writer.Write({i, static_cast<uint64_t>(i), "BARRIER", 0, 0, Record::kBegin}, {});
+    writer.Write({i, static_cast<uint64_t>(i), "BARRIER", 0, 0, 0, Record::kBegin}, {}, {});
   }
   EXPECT_EQ(writer.lost(), 5u);
   writer.Close(kMost + 6);
@@ -174,7 +205,7 @@ TEST(Timeline, DropsAndCountsWhatComesTooFast) {
   const std::string text = Recorded(false, [](Timeline& timeline) {
     const std::string name(200, 'n');
     for (uint64_t i = 1; i <= 400'000; ++i) {
-      timeline.Begin(i, 0, name, "NEGOTIATE_ALLREDUCE");
+      timeline.Begin(i, 0, {OpKind::kAllreduce, name});
       timeline.Phase(i, "ALLREDUCE");
       timeline.End(i);
     }
@@ -192,7 +223,7 @@ TEST(Timeline, TheFirstOfTwoGoesOn) {
   ASSERT_OK(timeline.Stop());
   ASSERT_OK(timeline.Stop());
   ASSERT_OK(timeline.Start(second, false));
-  timeline.Begin(1, 0, "x", "NEGOTIATE_ALLREDUCE");
+  timeline.Begin(1, 0, {OpKind::kAllreduce, "x"});
   ASSERT_OK(timeline.Stop());
   EXPECT_EQ(Slices(TakeFile(TestPath())).size(), 0u);
   EXPECT_EQ(Slices(TakeFile(second)).size(), 1u);
@@ -221,13 +252,15 @@ TEST(Timeline, RecordingIsCheap) {
   constexpr int kTensors = 161;
   std::vector<std::string> names;
   for (int t = 0; t < kTensors; ++t) names.push_back("layer4.2.conv3.weight." + std::to_string(t));
+  const Shape shape = {512, 2048, 1, 1};
   Timeline timeline(0);
   ASSERT_OK(timeline.Start(TestPath(), true));
   double best = 1e9;
   for (uint64_t step = 0; step < 50; ++step) {
     const int64_t start = NowNanos();
     for (uint64_t t = 0; t < kTensors; ++t)
-      timeline.Begin(step * kTensors + t + 1, 0, names[t], "NEGOTIATE_ALLREDUCE");
+      timeline.Begin(step * kTensors + t + 1, 0,
+                     {OpKind::kAllreduce, names[t], 1, DataType::kFloat32, 4 << 20, &shape});
     for (uint64_t t = 0; t < kTensors; ++t) timeline.Phase(step * kTensors + t + 1, kQueuePhase);
     for (uint64_t t = 0; t < kTensors; ++t) timeline.Phase(step * kTensors + t + 1, "ALLREDUCE");
     for (uint64_t t = 0; t < kTensors; ++t) timeline.End(step * kTensors + t + 1);

@@ -129,7 +129,7 @@ std::string ErrorsOf(const std::function<void()>& body) {
 void RecordMany(Timeline* timeline, int rounds) {
   for (int i = 0; i < rounds; ++i) {
     const auto operation = static_cast<uint64_t>(i + 1);
-    timeline->Begin(operation, 0, "layer." + std::to_string(i % 100), "NEGOTIATE_ALLREDUCE");
+    timeline->Begin(operation, 0, {OpKind::kAllreduce, "layer." + std::to_string(i % 100)});
     timeline->Phase(operation, "ALLREDUCE");
     timeline->End(operation);
     if (i % 5000 == 4999) usleep(120'000);
@@ -167,7 +167,7 @@ TEST(Timeline, GoesOnWhenNothingAtAllCanBeWritten) {
     setrlimit(RLIMIT_FSIZE, &less_than_a_page);
     signal(SIGXFSZ, SIG_IGN);  // as in Python
     EXPECT_TRUE(timeline.Start(temporary.path, false).ok());
-    timeline.Begin(1, 0, "a", "ALLREDUCE");
+    timeline.Begin(1, 0, {OpKind::kAllreduce, "a"});
     EXPECT_TRUE(timeline.Stop().ok());
     setrlimit(RLIMIT_FSIZE, &before);
   });

@@ -37,6 +37,10 @@ def rank_train() -> None:
     hvd.shutdown()
 
 
+def row_of(name: str) -> str:
+    return "allreduce." + name[:512]
+
+
 def phases(events: list[timeline.Event]) -> list[str]:
     return [event["name"] for event in events if event["ph"] == "B"]
 
@@ -49,10 +53,13 @@ def test_every_rank_writes_its_own_and_they_merge_on_one_clock(run_ranks, tmp_pa
         of = timeline_schema.rows(timeline_schema.load(file))
         for name in NAMES:
             once = ["NEGOTIATE_ALLREDUCE", "QUEUE", "ALLREDUCE"]
-            assert phases(of[rank, name[:512]]) == once * STEPS, name
-        assert phases(of[rank, "group"]) == ["NEGOTIATE_ALLREDUCE", "QUEUE", "ALLREDUCE"] * STEPS
+            assert phases(of[rank, row_of(name)]) == once * STEPS, name
+            shown = [e["args"] for e in of[rank, row_of(name)] if "args" in e]
+            assert shown == [{"bytes": 400, "dtype": "float32", "shape": [100]}] * (2 * STEPS)
+        assert of[rank, "allreduce.group"][0]["args"] == {"bytes": 28, "dtype": "float32", "tensors": 2}
+        assert phases(of[rank, "allreduce.group"]) == ["NEGOTIATE_ALLREDUCE", "QUEUE", "ALLREDUCE"] * STEPS
         assert phases(of[rank, "unnamed"]).count("BROADCAST") == STEPS
-        assert phases(of[rank, "mismatched"]) == ["NEGOTIATE_ALLREDUCE", "QUEUE"]
+        assert phases(of[rank, "allreduce.mismatched"]) == ["NEGOTIATE_ALLREDUCE", "QUEUE"]
         assert len([e for e in of[rank, "cycles"] if e["name"] == "CYCLE_START"]) >= STEPS
 
     merged = tmp_path / "merged.json"
@@ -77,7 +84,7 @@ def test_every_rank_writes_its_own_and_they_merge_on_one_clock(run_ranks, tmp_pa
     of = timeline_schema.rows(events)
     for name in NAMES:
         submitted, ended = (
-            [[e["ts"] for e in of[rank, name[:512]] if e["ph"] == ph][at::3] for rank in range(2)]
+            [[e["ts"] for e in of[rank, row_of(name)] if e["ph"] == ph][at::3] for rank in range(2)]
             for ph, at in (("B", 0), ("E", 2))
         )
         for step in range(STEPS):  # nobody's sum is complete before everybody has brought a summand
@@ -115,9 +122,10 @@ def test_timelines_start_and_stop_while_running(run_ranks, tmp_path: Path) -> No
         events = timeline_schema.load(folder / f"{number}.json")
         of = timeline_schema.rows(events)
         assert {pid for pid, _ in of} == {0}
-        assert phases(of[0, f"in.{number}"]) == ["NEGOTIATE_ALLREDUCE", "QUEUE", "ALLREDUCE"]
+        assert phases(of[0, f"allreduce.in.{number}"]) == ["NEGOTIATE_ALLREDUCE", "QUEUE", "ALLREDUCE"]
         # The other rank may have submitted "after" already.
-        assert not phases(of.get((0, "before"), [])) and not phases(of.get((0, "after"), []))
+        assert not phases(of.get((0, "allreduce.before"), []))
+        assert not phases(of.get((0, "allreduce.after"), []))
         assert bool(of[0, "cycles"]) == (number == 1)
 
 
@@ -144,7 +152,7 @@ def test_a_killed_process_leaves_whole_json(tmp_path: Path) -> None:
     process.wait()
     events = json.loads(path.read_text())
     timeline_schema.check(events, complete=False)
-    assert len(phases(timeline_schema.rows(events)[0, "layer.299"])) > 3
+    assert len(phases(timeline_schema.rows(events)[0, "allreduce.layer.299"])) > 3
 
 
 NAMED = {"ph": "M", "pid": 0, "tid": 2, "name": "thread_name", "args": {"name": "a"}}
