@@ -69,7 +69,8 @@ class MXNet(Framework):
     hvd = hvd
     running = MXNetRunning
     dtypes = DTYPES
-    disagreement = gone = mx.base.MXNetError
+    disagreement = (mx.base.MXNetError, hvd.TensorMismatchError)
+    gone = mx.base.MXNetError
     mistake = (ValueError, TypeError)
 
     def tensor(self, array: np.ndarray) -> Any:

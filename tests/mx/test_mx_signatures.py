@@ -5,10 +5,11 @@ import inspect
 import check_mxnet
 import mx_api_table as table
 import pytest
-from public_api import METRIC, VALUES, written
+from public_api import METRIC, VALUES, check_mpi_ops, written
 
 import horovod
 import horovod.mxnet as hvd
+from horovod.mxnet import mpi_ops
 
 
 @pytest.mark.parametrize("name", table.MXNET)
@@ -32,3 +33,9 @@ def test_values() -> None:
     for name, signature in table.TRAINER_METHODS.items():
         assert written(getattr(hvd.DistributedTrainer, name)) == signature
     assert issubclass(hvd.DistributedTrainer, check_mxnet.mx.gluon.Trainer)
+
+
+def test_names_that_scripts_import_from_mpi_ops() -> None:
+    elsewhere = {"broadcast_parameters", "broadcast_object", "allgather_object"}
+    elsewhere |= {"DistributedOptimizer", "DistributedTrainer"}
+    check_mpi_ops(hvd, mpi_ops, table.MXNET.keys() - elsewhere)

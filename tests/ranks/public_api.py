@@ -1,7 +1,8 @@
 """What every adapter offers, and how a signature is written in the tables of public functions."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from types import ModuleType
 from typing import Any
 
 from horovod.common.compression import NoneCompressor
@@ -40,6 +41,9 @@ COMMON = {
 
 VALUES = {"Average": 0, "Sum": 1, "Adasum": 2, "Min": 3, "Max": 4, "Product": 5}
 
+# Importable from mpi_ops of every adapter besides its operations and what all adapters have.
+MPI_OPS = ["is_homogeneous", "handle_average_backwards_compatibility", "_basics"]
+
 METRIC = {"get_global_mean": "value, name=None, process_set=gps"}
 
 
@@ -61,3 +65,10 @@ def written(function: Callable[..., Any]) -> str:
         stars = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
         parts.append(stars.get(parameter.kind, "") + parameter.name + text)
     return ", ".join(parts)
+
+
+def check_mpi_ops(adapter: ModuleType, mpi_ops: ModuleType, operations: Iterable[str]) -> None:
+    """Scripts import from ``mpi_ops`` what they find in the adapter."""
+    names = [*COMMON, *VALUES, *operations, "HorovodInternalError", "__version__"]
+    assert [name for name in names if getattr(mpi_ops, name, None) is not getattr(adapter, name)] == []
+    assert [name for name in MPI_OPS if not hasattr(mpi_ops, name)] == []

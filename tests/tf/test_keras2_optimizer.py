@@ -202,5 +202,39 @@ def rank_carries_over(folder):
             raise AssertionError("wrapped twice")
 
 
+def rank_takes_up_passes(folder):
+    import horovod.tensorflow.keras as hvd
+
+    hvd.init()
+    import tensorflow as tf
+
+    keras = tf.keras
+    passes = {"backward_passes_per_step": 2}
+
+    def fit(made, epochs):
+        made.fit(np.ones((4, 2)), np.zeros((4, 1)), epochs=epochs, verbose=0)
+        return made
+
+    newer, legacy = keras.optimizers.Adam, keras.optimizers.legacy.Adam
+    # Keras itself loses the state of a legacy optimizer in a file of the other kind.
+    for optimizer, kinds in ((newer, (".keras", ".h5")), (legacy, (".h5",))):
+        for kind in kinds:
+            model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+            model.compile(hvd.DistributedOptimizer(optimizer(0.1), **passes), "mse")
+            fit(model, 4).save(folder + "/model" + kind)
+            loaded = hvd.load_model(folder + "/model" + kind, legacy_opts=optimizer is legacy, **passes)
+            assert int(loaded.optimizer.iterations) == int(model.optimizer.iterations) == 4
+            before = [weight.copy() for weight in loaded.get_weights()]
+            half, whole = fit(loaded, 1).get_weights(), fit(loaded, 1).get_weights()
+            assert all((old == new).all() for old, new in zip(before, half, strict=True))
+            assert any((old != new).any() for old, new in zip(before, whole, strict=True))
+            for mine, theirs in zip(whole, fit(model, 2).get_weights(), strict=True):
+                np.testing.assert_allclose(mine, theirs, rtol=1e-6)
+
+
+def test_passes_are_taken_up_again(run_legacy_keras_ranks, tmp_path):
+    run_legacy_keras_ranks(1, rank_takes_up_passes, [str(tmp_path)], timeout=180)
+
+
 def test_state(run_legacy_keras_ranks, tmp_path):
     run_legacy_keras_ranks(1, rank_carries_over, [str(tmp_path)], timeout=180)

@@ -69,6 +69,31 @@ def test_saved_and_loaded(kind, tmp_path):
         np.testing.assert_array_equal(states(fit(loaded)), expected)
 
 
+@pytest.mark.parametrize("kind", [".keras", ".h5"])
+@pytest.mark.parametrize("make", ["adam", "schedule", "loss scale"])
+def test_passes_are_taken_up_again(make, kind, tmp_path):
+    """A file counts updates, so that whatever loads it goes on with the right number of them."""
+    passes = {"backward_passes_per_step": 2, "average_aggregated_gradients": True}
+    model = net()
+    loss = keras.losses.MeanSquaredError()  # Keras cannot load one by name from a file of this kind
+    model.compile(hvd.DistributedOptimizer(OPTIMIZERS[make](), **passes), loss, run_eagerly=True)
+    fit(model).save(tmp_path / f"model{kind}")
+    assert int(model.optimizer.iterations) == 2
+    if kind == ".keras":  # from the other Keras itself takes no state for variables in layers
+        assert int(keras.models.load_model(tmp_path / "model.keras").optimizer.iterations) == 2
+    ours = hvd.load_model(tmp_path / f"model{kind}", **passes)
+    assert int(ours.optimizer.iterations) == 2
+    assert float(ours.optimizer.learning_rate) == float(model.optimizer.learning_rate)
+    assert (states(fit(ours)) == states(fit(model))).all()
+    assert int(ours.optimizer.iterations) == int(model.optimizer.iterations) == 4
+
+
+def test_wrapped_with_passes_in_the_middle_of_training():
+    plain = fit(net(), keras.optimizers.Adam())
+    ours = hvd.DistributedOptimizer(plain.optimizer, backward_passes_per_step=2)
+    assert int(ours.iterations) == int(plain.optimizer.iterations) == 4
+
+
 def test_load_model_without_optimizer(tmp_path):
     net().save(tmp_path / "model.keras")
     assert getattr(hvd.load_model(tmp_path / "model.keras"), "optimizer", None) is None

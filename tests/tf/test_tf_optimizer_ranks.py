@@ -171,6 +171,35 @@ def test_in_a_monitored_session(run_ranks):
     run_ranks(2, in_a_monitored_session)
 
 
+class KnowsItsLoss(v1.train.GradientDescentOptimizer):
+    """Its gradients need no argument."""
+
+    def __init__(self, parameters, data):
+        super().__init__(RATE)
+        self.parameters, self.data = parameters, data
+
+    def compute_gradients(self, *, scale):
+        loss = scale * loss_of(self.parameters, self.data)
+        return super().compute_gradients(loss, self.parameters)
+
+
+def without_a_loss():
+    hvd.init()
+    data = [tensor.numpy() for tensor in tensors(hvd.rank())]
+    with tf.Graph().as_default():
+        parameters = graph_variables(True)
+        optimizer = hvd.DistributedOptimizer(KnowsItsLoss(parameters, data), sparse_as_dense=True)
+        train = optimizer.apply_gradients(optimizer.compute_gradients(scale=1.0))
+        with v1.Session() as session:
+            session.run(v1.global_variables_initializer())
+            session.run(train)
+            close(session.run(parameters), descended(1))
+
+
+def test_a_subclass_that_needs_no_loss(run_ranks):
+    run_ranks(2, without_a_loss)
+
+
 def of_version_1_in_version_2(in_graph):
     """An optimizer of tf.compat.v1 without a session, aggregating two passes."""
     hvd.init()

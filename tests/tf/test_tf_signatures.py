@@ -6,7 +6,7 @@ import inspect
 import pytest
 import tensorflow as tf
 import tf_api_table as table
-from public_api import METRIC, VALUES, written
+from public_api import METRIC, VALUES, check_mpi_ops, written
 
 import horovod
 import horovod.keras
@@ -48,6 +48,11 @@ def test_values(adapter):
     assert module.__version__ == horovod.__version__
     assert {"none", "fp16", "bf16"} <= set(vars(module.Compression))
     assert {name: written(getattr(module.metric, name)) for name in METRIC} == METRIC
+
+
+def test_names_that_scripts_import_from_mpi_ops():
+    operations = ["allgather", "alltoall", "barrier", "broadcast", "broadcast_", "join", "rank_op", "size_op"]
+    check_mpi_ops(hvd, importlib.import_module("horovod.tensorflow.mpi_ops"), operations)
 
 
 @pytest.mark.parametrize("adapter", KERAS)

@@ -157,8 +157,10 @@ def local_sources():
         expected = [own[0] / factor, average[1], own[2] / factor]
         close(tape.gradient(loss, parameters), expected)
         local, shared = tape.get_local_and_global_gradients(loss, parameters)
-        close(local, [expected[0], expected[2]])
-        close(shared, [average[1]])
+        assert [variable for variable, _ in local] == [parameters[0], parameters[2]]
+        assert [variable for variable, _ in shared] == [parameters[1]]
+        close([gradient for _, gradient in local], [expected[0], expected[2]])
+        close([gradient for _, gradient in shared], [average[1]])
 
 
 def test_local_sources(run_ranks):

@@ -74,10 +74,7 @@ TAPE_METHODS = {
 }
 
 V1_OPTIMIZER_METHODS = {
-    "compute_gradients": (
-        "self, loss, var_list=None, gate_gradients=1, aggregation_method=None, "
-        "colocate_gradients_with_ops=False, grad_loss=None"
-    ),
+    "compute_gradients": "self, *args, **kwargs",
     "apply_gradients": "self, grads_and_vars, global_step=None, name=None",
     "register_local_var": "self, var",
 }
@@ -117,7 +114,8 @@ BOTH_KERAS = {
     "broadcast": "value, root_rank, name=None",
     "reducescatter": "value, name=None, op=0",
     "load_model": (
-        "filepath, custom_optimizers=None, custom_objects=None, compression=none, legacy_opts=False"
+        "filepath, custom_optimizers=None, custom_objects=None, compression=none, legacy_opts=False, "
+        f"{AGGREGATED}"
     ),
     "broadcast_global_variables": "root_rank",
     "broadcast_variables": "variables, root_rank, process_set=gps",

@@ -29,23 +29,28 @@ class GradientAccumulation:
             for index, v in enumerate(variables)
         ]
 
+    def passes_before(self, updates: Any) -> Any:
+        """How many passes came before this one; the variable ``updates`` says how many steps were made."""
+        passes = updates * self._passes
+        return passes if self.counter is None else passes + self._keras.ops.cast(self.counter, updates.dtype)
+
     def add(
         self,
         positions: Sequence[int],
         gradients: Sequence[Any],
         take: Callable[[list[Any]], None],
-        skip: Callable[[], None],
     ) -> None:
         """Adds gradients to the sums at ``positions``. Calls ``take`` with the sums, or with the averages,
-        after the last of the passes, and ``skip`` after the others. None stays None.
+        in the last of the passes. None stays None.
         """
         ops = self._keras.ops
         given = [None if g is None else self._sums[p] for p, g in zip(positions, gradients, strict=True)]
         for total, gradient in zip(given, gradients, strict=True):
             if total is not None:
                 total.assign_add(ops.cast(ops.convert_to_tensor(gradient), total.dtype))
+        last = ops.equal(self.counter, self._passes - 1)
+        ops.cond(last, lambda: self._hand_over(given, take), lambda: None)
         self.counter.assign((self.counter + 1) % self._passes)
-        ops.cond(ops.equal(self.counter, 0), lambda: self._hand_over(given, take), skip)
 
     def _hand_over(self, given: Sequence[Any], take: Callable[[list[Any]], None]) -> None:
         divisor = self._passes if self._average else 1

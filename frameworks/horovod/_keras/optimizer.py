@@ -15,29 +15,28 @@ from horovod._keras.subclassing import carry_over, remade, subclass_of
 _FRAMES = 8  # how far up to look for a LossScaleOptimizer; decorators may be between its build and ours
 
 
-class PassCounting:
-    """Placed before an optimizer's class: several passes make one iteration.
-
-    The count itself goes on with every pass, for the schedules of the learning rate, as it does when Keras
-    accumulates gradients.
+class SchedulesByPass:
+    """Placed before an optimizer's class. Several passes make one iteration, but schedules of the learning
+    rate go on with every pass, as they do when Keras accumulates gradients.
     """
 
-    _passes = 1
+    _keras: Any
+    _accumulation: GradientAccumulation | None = None
 
-    @property
-    def iterations(self) -> Any:
-        """How often the variables have been updated."""
-        count = super().iterations  # type: ignore[misc]
-        return count if self._passes == 1 else count // self._passes
+    def _get_current_learning_rate(self) -> Any:
+        rate = self._learning_rate  # type: ignore[attr-defined]
+        by_pass = isinstance(rate, self._keras.optimizers.schedules.LearningRateSchedule)
+        if self._accumulation is None or not by_pass:
+            return super()._get_current_learning_rate()  # type: ignore[misc]
+        return rate(self._accumulation.passes_before(self._iterations))  # type: ignore[attr-defined]
 
 
-class DistributedKerasOptimizer(PassCounting):
+class DistributedKerasOptimizer(SchedulesByPass):
     """Placed before the wrapped optimizer's class: gradients are reduced before anything else is done with
     them, such as checking that they are finite, clipping, accumulating or averaging of weights.
     """
 
     _plan: Plan
-    _keras: Any
     _scales_by_itself = False  # not the user, but the dtype policy has asked for loss scaling
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -48,6 +47,7 @@ class DistributedKerasOptimizer(PassCounting):
         self._agg_helper = None
         if plan.passes > 1:
             self._agg_helper = GradientAccumulation(self._keras, plan.passes, plan.average_passes)
+            getattr(self, "inner_optimizer", self)._accumulation = self._agg_helper
 
     def register_local_var(self, var: Any) -> None:
         """The gradient of ``var`` stays on this rank; it is divided by the number of ranks where
@@ -89,11 +89,7 @@ class DistributedKerasOptimizer(PassCounting):
             reduce_and_update(gradients)
         else:
             positions = [self._get_variable_index(variable) for variable in variables]  # type: ignore[attr-defined]
-            self._agg_helper.add(positions, gradients, reduce_and_update, self._count_pass)
-
-    def _count_pass(self) -> None:
-        counting: Any = getattr(self, "inner_optimizer", self)
-        counting._iterations.assign_add(1)
+            self._agg_helper.add(positions, gradients, reduce_and_update)
 
     def _refuse_loss_scaling_around(self) -> None:
         """It would judge by this rank's gradients, so that the ranks would not all go on to reduce them."""
@@ -138,9 +134,7 @@ def distribute(optimizer: Any, plan: Plan, keras: Any) -> Any:
         return _distribute_scaling(
             scaling(optimizer, name="loss_scale_optimizer"), plan, keras, automatic=True
         )
-    made = subclass_of(
-        DistributedKerasOptimizer, optimizer, keras, _plan=plan, _keras=keras, _passes=plan.passes
-    )
+    made = subclass_of(DistributedKerasOptimizer, optimizer, keras, _plan=plan, _keras=keras)
     copy = remade(optimizer, made)
     carry_over(optimizer, copy)
     return copy
@@ -148,9 +142,9 @@ def distribute(optimizer: Any, plan: Plan, keras: Any) -> Any:
 
 def _distribute_scaling(optimizer: Any, plan: Plan, keras: Any, automatic: bool) -> Any:
     inner = optimizer.inner_optimizer
-    counting = type(inner)
+    inner_class = type(inner)
     if plan.passes > 1:
-        counting = subclass_of(PassCounting, inner, keras, _passes=plan.passes)
+        inner_class = subclass_of(SchedulesByPass, inner, keras, _keras=keras)
     made = subclass_of(
         DistributedKerasOptimizer,
         optimizer,
@@ -160,6 +154,6 @@ def _distribute_scaling(optimizer: Any, plan: Plan, keras: Any, automatic: bool)
         _scales_by_itself=automatic,
     )
     config = {key: value for key, value in optimizer.get_config().items() if key != "inner_optimizer"}
-    copy = made(remade(inner, counting), **config)
+    copy = made(remade(inner, inner_class), **config)
     carry_over(optimizer, copy)
     return copy

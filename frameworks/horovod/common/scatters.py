@@ -128,8 +128,10 @@ class Scatters(Gathers[Tensor]):
 
 
 def scatter_op(op: int | None) -> int:
-    """The reduction to run. Raises ValueError for one that reducescatter does not have."""
+    """The reduction to run. NotImplementedError for Adasum, ValueError for what is no reduction."""
     resolved = resolve_op(op)
     if resolved == Adasum:
-        raise ValueError("reducescatter has no Adasum; use op=hvd.Average, Sum, Min, Max or Product.")
+        raise NotImplementedError(
+            "reducescatter has no Adasum; use op=hvd.Average, Sum, Min, Max or Product."
+        )
     return resolved

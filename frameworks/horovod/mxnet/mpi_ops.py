@@ -1,4 +1,5 @@
-"""The operations on arrays (``mxnet.nd`` or ``mxnet.np``).
+"""The operations on arrays (``mxnet.nd`` or ``mxnet.np``). Existing scripts import them, and what every
+adapter offers, under this module's name; nothing here depends on MPI.
 
 They are asynchronous operations of MXNet's engine: a call returns at once, the operation starts when its
 input has been computed, and whatever reads the result waits for it, as with every other array. Only allgather
@@ -10,7 +11,7 @@ operations that are ready at the same time those with the highest go first, in M
 
 Errors: ValueError or TypeError at once for what this caller did wrong; an MXNetError, where the result is
 first waited for, when the ranks disagree about shape, type, reduction, root or factors, or when a rank is
-gone.
+gone. Allgather and alltoall, which have waited for the other ranks, raise TensorMismatchError at once.
 """
 
 from __future__ import annotations
@@ -18,15 +19,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from horovod.common import basics
+from horovod.common import basics as _basics
+from horovod.common import exports as _exports
 from horovod.common.collectives import check_root
+from horovod.common.exports import *
 from horovod.common.native import BROADCAST
-from horovod.common.process_sets import ProcessSet, check_process_set, global_process_set
-from horovod.common.reduce_ops import Average
+from horovod.common.process_sets import check_process_set
+from horovod.common.reduce_ops import handle_average_backwards_compatibility
 from horovod.mxnet.autograd import differentiable
 from horovod.mxnet.engine import Options, push
 from horovod.mxnet.gathers import allgather, alltoall, grouped_allgather
-from horovod.mxnet.meetings import barrier, join
+from horovod.mxnet.meetings import barrier, join, remove_process_set  # noqa: F401  # not the common one
 from horovod.mxnet.names import numbered
 from horovod.mxnet.reductions import (
     allreduce,
@@ -62,7 +65,7 @@ def broadcast(
 
     def backward(gradients: list[Any], name: str) -> list[Any]:
         averages = reduced(gradients, options.named(name)._replace(op=Average))
-        is_root = basics.rank() == root_rank
+        is_root = _basics.rank() == root_rank
         return averages if is_root else [zeros(each.shape, each) for each in averages]
 
     return differentiable(forward, [tensor], options.name, backward)[0]
@@ -92,6 +95,8 @@ def _checked(
 
 
 __all__ = [
+    *_exports.__all__,
+    "handle_average_backwards_compatibility",
     "allgather",
     "allreduce",
     "allreduce_",

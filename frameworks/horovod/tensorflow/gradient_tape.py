@@ -51,14 +51,14 @@ class _DistributedTape:
         output_gradients: Any = None,
         use_generic_names: bool = False,
         unconnected_gradients: tf.UnconnectedGradients = tf.UnconnectedGradients.NONE,
-    ) -> tuple[list[Any], list[Any]]:
-        """As ``gradient``, as two flat lists: the gradients of the local sources, and those of all others,
-        each in the order of ``sources``.
+    ) -> tuple[list[tuple[Any, Any]], list[tuple[Any, Any]]]:
+        """As ``gradient``, as two flat lists of pairs (variable, gradient): of the local sources, and of all
+        others, each in the order of ``sources``.
         """
         flat = self._reduced(target, sources, output_gradients, use_generic_names, unconnected_gradients)
         pairs = list(zip(tf.nest.flatten(sources), flat, strict=True))
-        local = [gradient for source, gradient in pairs if source in self._hvd_local]
-        return local, [gradient for source, gradient in pairs if source not in self._hvd_local]
+        local = [pair for pair in pairs if pair[0] in self._hvd_local]
+        return local, [pair for pair in pairs if pair[0] not in self._hvd_local]
 
     def register_local_source(self, source: Any) -> None:
         """Keeps the gradients of the variable ``source`` on their rank."""

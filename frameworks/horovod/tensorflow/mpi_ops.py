@@ -1,4 +1,5 @@
-"""The operations on dense tensors, eagerly and in graphs; all differentiable (``gradients``).
+"""The operations on dense tensors, eagerly and in graphs; all differentiable (``gradients``). Existing
+scripts import them, and what every adapter offers, under this module's name; nothing here depends on MPI.
 
 Names: eagerly, an operation without a name is counted, so all ranks run those in one order; a name lets it
 run in any. In a graph the name of the node is what makes the ranks meet, so the operations of one
@@ -18,9 +19,12 @@ from typing import Any
 
 import tensorflow as tf
 
+from horovod.common import basics as _basics  # noqa: F401  # scripts import it
+from horovod.common import exports as _exports
 from horovod.common.collectives import check_root
-from horovod.common.process_sets import ProcessSet, check_process_set, global_process_set
-from horovod.common.reduce_ops import Sum
+from horovod.common.exports import *
+from horovod.common.process_sets import check_process_set
+from horovod.common.reduce_ops import handle_average_backwards_compatibility
 from horovod.tensorflow.meetings import (
     barrier,
     join,
@@ -235,6 +239,8 @@ def _grouped_reducescatter(
 
 
 __all__ = [
+    *_exports.__all__,
+    "handle_average_backwards_compatibility",
     "allgather",
     "alltoall",
     "barrier",

@@ -36,19 +36,11 @@ class _DistributedOptimizer(_V1Optimizer):
         # None where each pass makes a step, as with Keras optimizers.
         self._agg_helper = aggregation if aggregation.backward_passes_per_step > 1 else None
 
-    def compute_gradients(
-        self,
-        loss: Any,
-        var_list: Any = None,
-        gate_gradients: int = _V1Optimizer.GATE_OP,
-        aggregation_method: Any = None,
-        colocate_gradients_with_ops: bool = False,
-        grad_loss: Any = None,
-    ) -> list[tuple[Any, Any]]:
-        """The reduced gradients, each with its variable. Arguments as for the wrapped optimizer's."""
-        pairs = self._optimizer.compute_gradients(
-            loss, var_list, gate_gradients, aggregation_method, colocate_gradients_with_ops, grad_loss
-        )
+    def compute_gradients(self, *args: Any, **kwargs: Any) -> list[tuple[Any, Any]]:
+        """The reduced gradients, each with its variable. Arguments are those of the wrapped optimizer's,
+        which may need no loss.
+        """
+        pairs = self._optimizer.compute_gradients(*args, **kwargs)
         if not pairs:
             return pairs
         gradients, variables = zip(*pairs, strict=True)

@@ -17,6 +17,7 @@ import tensorflow as tf
 from horovod.common.compression import Compressor, resolve_plain_compression
 from horovod.common.process_sets import ProcessSet, check_process_set, global_process_set
 from horovod.common.reduce_ops import OP_NAMES, Average, Sum, resolve_op
+from horovod.common.scatters import scatter_op
 from horovod.tensorflow import mpi_ops
 from horovod.tensorflow.compression import Compression
 from horovod.tensorflow.tracing import as_written
@@ -135,7 +136,7 @@ def reducescatter(
     NotImplementedError for ``tf.IndexedSlices``. Other arguments as for ``allreduce``.
     """
     _refuse_slices([tensor])
-    op = resolve_op(op)
+    op = scatter_op(op)
     compressor = resolve_plain_compression(compression, _KIND)
     with on_device(device_dense):
         sent, context = compressor.compress(tf.convert_to_tensor(tensor))
@@ -165,7 +166,7 @@ def grouped_reducescatter(
     it is.
     """
     _refuse_slices(tensors)
-    op = resolve_op(op)
+    op = scatter_op(op)
     compressor = resolve_plain_compression(compression, _KIND)
     if not tensors:
         return tensors  # type: ignore[return-value]

@@ -137,6 +137,8 @@ def load_model(
     custom_objects: Mapping[str, Any] | None = None,
     compression: type[Compressor] | None = Compression.none,
     legacy_opts: bool = False,
+    backward_passes_per_step: int = 1,
+    average_aggregated_gradients: bool = False,
 ) -> Any:
     """Loads a model that ``model.save`` has saved, with its optimizer as a DistributedOptimizer that goes on
     where the saved one stopped.
@@ -144,10 +146,17 @@ def load_model(
     ``custom_optimizers``: classes of optimizers that Keras does not know. ``custom_objects``: whatever else
     it does not know, by name. ``compression``: how gradients travel. ``legacy_opts``: the optimizer is one of
     ``tf.keras.optimizers.legacy``; ValueError for Keras 3, which has none.
+    ``backward_passes_per_step``, ``average_aggregated_gradients``: as for the optimizer that was saved. The
+    file does not say them, so that it can be loaded without this library.
     """
 
     def wrap(optimizer: Any) -> Any:
-        return DistributedOptimizer(optimizer, compression=compression)
+        return DistributedOptimizer(
+            optimizer,
+            compression=compression,
+            backward_passes_per_step=backward_passes_per_step,
+            average_aggregated_gradients=average_aggregated_gradients,
+        )
 
     return _load_model(_the_keras(), wrap, filepath, custom_optimizers, custom_objects, legacy_opts)
 
