@@ -4,8 +4,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cstdlib>
 #include <mutex>
+#include <string>
 #include <vector>
 
 namespace hvd::api {
@@ -29,7 +29,8 @@ OpenFile Identify(int fd) {
 struct State {
   std::mutex mutex;  // guards everything
   std::shared_ptr<Engine> engine;
-  Topology topology;
+  std::optional<Topology> topology;
+  pid_t rank_pid = 0;  // of the rank that this process was forked from; 0 = of none
   std::vector<OpenFile> descriptors;
 };
 
@@ -43,7 +44,10 @@ void InForkedChild() {
     const OpenFile now = Identify(known.fd);
     if (now.fd >= 0 && now.device == known.device && now.inode == known.inode) close(known.fd);
   }
-  state = new State;
+  auto* const fresh = new State;
+  fresh->topology = state->topology;
+  if (state->topology) fresh->rank_pid = state->rank_pid != 0 ? state->rank_pid : getppid();
+  state = fresh;
 }
 
 }  // namespace
@@ -53,9 +57,20 @@ std::shared_ptr<Engine> CurrentEngine() {
   return state->engine;
 }
 
-Topology CurrentTopology() {
+std::optional<Topology> KnownTopology() {
   const std::lock_guard<std::mutex> lock(state->mutex);
   return state->topology;
+}
+
+Status NotRunning() {
+  const std::lock_guard<std::mutex> lock(state->mutex);
+  if (state->rank_pid == 0)
+    return {Code::kNotInitialized, "Horovod has not been initialized; use hvd.init()."};
+  return {Code::kNotInitialized,
+          "This process was forked from rank " + std::to_string(state->topology->rank) + " (process " +
+              std::to_string(state->rank_pid) +
+              ") and is no rank itself: it can ask for rank and size, but not run collectives. Call them in "
+              "the parent; let a DataLoader's workers only load data."};
 }
 
 Status StartEngine(const Topology& topology, EngineOptions options) {
@@ -77,6 +92,7 @@ void StopEngine() {
     engine = std::move(state->engine);
     state->engine = nullptr;
     state->descriptors.clear();
+    if (state->rank_pid == 0) state->topology.reset();
   }
   if (engine != nullptr) engine->Shutdown();
 }

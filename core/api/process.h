@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include "runtime/engine.h"
 
@@ -17,7 +18,12 @@ struct Topology {
 
 // The one engine of this process. A call keeps the engine alive while it uses it.
 std::shared_ptr<Engine> CurrentEngine();  // null before init, after shutdown and in a forked child
-Topology CurrentTopology();
+// Of the engine; in a child that was forked from a rank, that rank's: a worker that prepares data may ask who
+// it does so for. Nothing before init and after shutdown.
+std::optional<Topology> KnownTopology();
+
+// Why there is no engine, and what to do.
+Status NotRunning();
 
 Status StartEngine(const Topology& topology, EngineOptions options);
 void StopEngine();

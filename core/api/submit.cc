@@ -5,13 +5,12 @@
 #include <utility>
 #include <vector>
 
+#include "api/process.h"
 #include "base/text.h"
 
 namespace hvd::api {
 
 namespace {
-
-constexpr char kNoEngine[] = "Horovod has not been initialized or has been shut down; use hvd.init().";
 
 struct Caller {
   hvd_done done;
@@ -112,7 +111,7 @@ void SubmitJoins(Engine* engine, const Caller& caller) {
 void Submit(const std::shared_ptr<Engine>& engine, const hvd_operation& operation, hvd_done done,
             void* context) {
   const Caller caller{done, context};
-  if (engine == nullptr) return Fail(caller, {Code::kNotInitialized, kNoEngine});
+  if (engine == nullptr) return Fail(caller, NotRunning());
   Entry entry;
   Status status = ReadEntry(operation, &entry);
   if (status.ok() && entry.request.kind == OpKind::kJoin) return SubmitJoins(engine.get(), caller);

@@ -180,8 +180,7 @@ HandlePtr Start(PyObject* const* args, Py_ssize_t count, PyObject* names, bool u
   *keep = arguments.value[kKeep];
   *engine = api::CurrentEngine();
   HandlePtr handle;
-  const Status status = *engine == nullptr ? Status(Code::kNotInitialized, kNotInitialized)
-                                           : (*engine)->Submit(std::move(entry), &handle);
+  const Status status = *engine == nullptr ? api::NotRunning() : (*engine)->Submit(std::move(entry), &handle);
   if (status.ok()) return handle;
   SetError(status);
   return nullptr;

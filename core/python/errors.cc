@@ -10,8 +10,6 @@ namespace py = pybind11;
 
 namespace hvd::python {
 
-const char kNotInitialized[] = "Horovod has not been initialized; use hvd.init().";
-
 namespace {
 
 // Looked up when needed: an exception is rare, and the module must import without its package.

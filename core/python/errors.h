@@ -10,6 +10,4 @@ void SetError(const Status& status);
 // Throws it through pybind11.
 void ThrowIfError(const Status& status);
 
-extern const char kNotInitialized[];
-
 }  // namespace hvd::python

@@ -91,14 +91,14 @@ void Init(int rank, int size, int local_rank, int local_size, int cross_rank, in
 }
 
 py::tuple GetTopology() {
-  if (api::CurrentEngine() == nullptr) throw py::value_error(kNotInitialized);
-  const api::Topology t = api::CurrentTopology();
-  return py::make_tuple(t.rank, t.size, t.local_rank, t.local_size, t.cross_rank, t.cross_size);
+  const std::optional<api::Topology> t = api::KnownTopology();
+  if (!t) ThrowIfError(api::NotRunning());
+  return py::make_tuple(t->rank, t->size, t->local_rank, t->local_size, t->cross_rank, t->cross_size);
 }
 
 std::shared_ptr<Engine> NeedEngine() {
   std::shared_ptr<Engine> engine = api::CurrentEngine();
-  if (engine == nullptr) throw py::value_error(kNotInitialized);
+  if (engine == nullptr) ThrowIfError(api::NotRunning());
   return engine;
 }
 
@@ -181,7 +181,9 @@ void BindModule(py::module_& module) {
              arg("launcher_fd") = -1, arg("launcher_key") = py::bytes(std::string(32, '\0')));
   module.def("shutdown", &api::StopEngine, py::call_guard<py::gil_scoped_release>());
   module.def("is_initialized", [] { return api::CurrentEngine() != nullptr; });
+  module.def("has_topology", [] { return api::KnownTopology().has_value(); });
   module.def("topology", &GetTopology);
+  module.def("check_running", [] { NeedEngine(); });
   module.def("counters", &GetCounters);
   module.def("add_process_set", &AddProcessSet, arg("ranks"));
   module.def("remove_process_set", &RemoveProcessSet, arg("process_set"));

@@ -67,6 +67,12 @@ def shutdown() -> None:
     """
 
 def is_initialized() -> bool: ...
+def has_topology() -> bool:
+    """Whether ``topology`` has an answer: in a rank, and in a child that was forked from one."""
+
+def check_running() -> None:
+    """Raises ValueError, which says why and what to do, unless this process is a rank."""
+
 def topology() -> tuple[int, int, int, int, int, int]:
     """(rank, size, local_rank, local_size, cross_rank, cross_size); ValueError before init."""
 

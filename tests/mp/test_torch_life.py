@@ -34,6 +34,16 @@ class Squares(Dataset):
         return torch.tensor([index * index, int(hvd.is_initialized())])
 
 
+class OfItsRank(Dataset):
+    """Each rank has rows of its own."""
+
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, index):
+        return torch.tensor([index, hvd.rank(), hvd.size(), hvd.local_rank(), hvd.global_process_set.rank()])
+
+
 def loads_data():
     for method in ("fork", "spawn"):
         loader = DataLoader(Squares(), batch_size=2, num_workers=2, multiprocessing_context=method)
@@ -44,9 +54,16 @@ def loads_data():
             assert hvd.synchronize(handle).eq(hvd.size()).all()
 
 
+def forked_workers_know_their_rank():
+    loader = DataLoader(OfItsRank(), num_workers=2, multiprocessing_context="fork")
+    who = [hvd.rank(), hvd.size(), hvd.local_rank(), hvd.rank()]
+    assert torch.cat(list(loader)).tolist() == [[index, *who] for index in range(4)]
+
+
 def child_is_no_rank():
-    """A forked child cannot ask for its rank, and does not disturb its parent by ending in any way."""
+    """A forked child may ask whose it is, runs no collectives, and ends without disturbing its parent."""
     handle = hvd.allreduce_async_(torch.ones(10), name="over the fork")
+    mine = hvd.rank(), hvd.size()
     pid = os.fork()
     if pid == 0:
         status = 2 if hvd.is_initialized() else 0
@@ -55,12 +72,16 @@ def child_is_no_rank():
             status = 5
         except hvd.HorovodInternalError as error:
             status = status if "forked" in str(error) else 6
-        for call in (hvd.rank, hvd.size, lambda: hvd.allreduce_(torch.ones(1))):
+        if (hvd.rank(), hvd.size()) != mine or hvd.global_process_set.size() != hvd.size():
+            status = 7
+        told = f"forked from rank {hvd.rank()} (process {os.getppid()})"
+        calls = [lambda: hvd.allreduce_(torch.ones(1)), hvd.barrier, lambda: hvd.add_process_set([0])]
+        for call in [*calls, hvd.counters]:
             try:
                 call()
                 status = 3
             except ValueError as error:
-                status = status if "not been initialized" in str(error) else 4
+                status = status if told in str(error) and "parent" in str(error) else 4
         hvd.shutdown()
         os._exit(status)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
@@ -71,6 +92,7 @@ def child_is_no_rank():
 def ranks_with_children():
     hvd.init()
     child_is_no_rank()
+    forked_workers_know_their_rank()
     loads_data()
     assert hvd.allreduce(torch.ones(1), op=hvd.Sum).item() == hvd.size()
     return multiprocessing.active_children() == []

@@ -179,9 +179,15 @@ class FakeCore:
     def is_initialized(self):
         return self.up
 
-    def topology(self):
+    def has_topology(self):
+        return self.up
+
+    def check_running(self):
         if not self.up:
             raise ValueError("Horovod has not been initialized; use hvd.init().")
+
+    def topology(self):
+        self.check_running()
         return (self.rank, self.size, self.rank, self.size, 0, 1)
 
     def submit(
@@ -302,6 +308,8 @@ def install():
         idle = FakeCore()
         for function in (
             "is_initialized",
+            "has_topology",
+            "check_running",
             "topology",
             "submit",
             "wait",

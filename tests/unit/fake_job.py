@@ -97,7 +97,15 @@ class FakeJob:
     def is_initialized(self):
         return True
 
+    def has_topology(self):
+        return self.is_initialized()
+
+    def check_running(self):
+        if not self.is_initialized():
+            raise ValueError("Horovod has not been initialized; use hvd.init().")
+
     def topology(self):
+        self.check_running()
         return (self.local.rank, self.size, self.local.rank, self.size, 0, 1)
 
     def submit(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from horovod import _core
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.common.reduce_ops import OP_NAMES, Average, Sum
 
@@ -37,7 +38,8 @@ class Exchange:
         """How many ranks take part."""
         size = self.process_set.size()
         if size is None:
-            raise ValueError("Horovod has not been initialized; use hvd.init().")
+            _core.check_running()  # says why
+            raise ValueError(f"{self.process_set} is not registered with this job")
         return size
 
     def allreduce_async(self, tensor: Any, name: str | None, op: int | None = None) -> int:

@@ -40,7 +40,7 @@ class ProcessSet:
             self.ranks = sorted(operator.index(rank) for rank in ranks)
 
     def _active(self) -> bool:
-        return self.process_set_id is not None and _core.is_initialized()
+        return self.process_set_id is not None and _core.has_topology()
 
     def size(self) -> int | None:
         """How many ranks the set has."""
@@ -240,8 +240,7 @@ def _not_dynamic() -> str | None:
 
 
 def _need_engine() -> None:
-    if not _core.is_initialized():
-        raise ValueError("Horovod has not been initialized; use hvd.init().")
+    _core.check_running()
 
 
 def _invalidate(process_set: ProcessSet) -> None:
