@@ -1,10 +1,12 @@
 // How far the operations are that were handed to MXNet's engine.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <iterator>
+#include <map>
 #include <mutex>
 #include <set>
 
@@ -14,10 +16,11 @@ namespace hvd::mxnet {
 // some never: those whose inputs could not be computed.
 class Progress {
  public:
-  uint64_t Begin() {
+  uint64_t Begin(uint32_t process_set) {
     const std::lock_guard<std::mutex> lock(mutex_);
     unsubmitted_.insert(++last_);
-    unended_.insert(last_);
+    unended_.emplace(last_, process_set);
+    ++begun_[process_set];
     return last_;
   }
 
@@ -39,21 +42,44 @@ class Progress {
     return last_;
   }
 
-  // How many of those up to `last` are missing after `seconds`, or as soon as none is.
-  uint64_t Await(uint64_t last, bool ended, double seconds) {
-    const std::set<uint64_t>& missing = ended ? unended_ : unsubmitted_;
-    std::unique_lock<std::mutex> lock(mutex_);
-    changed_.wait_for(lock, std::chrono::duration<double>(seconds),
-                      [&] { return missing.empty() || *missing.begin() > last; });
-    return static_cast<uint64_t>(std::distance(missing.begin(), missing.upper_bound(last)));
+  // How many a process set has ever had.
+  uint64_t begun(uint32_t process_set) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto found = begun_.find(process_set);
+    return found == begun_.end() ? 0 : found->second;
+  }
+
+  // How many of those up to `last` the core does not know after `seconds`, or as soon as it knows all.
+  uint64_t AwaitSubmitted(uint64_t last, double seconds) {
+    return Await(seconds, [&] {
+      return static_cast<uint64_t>(std::distance(unsubmitted_.begin(), unsubmitted_.upper_bound(last)));
+    });
+  }
+
+  // The same of those that have not ended; of one process set, or of all (-1).
+  uint64_t AwaitEnded(uint64_t last, int64_t process_set, double seconds) {
+    return Await(seconds, [&] {
+      return static_cast<uint64_t>(
+          std::count_if(unended_.begin(), unended_.upper_bound(last), [&](const auto& operation) {
+            return process_set < 0 || operation.second == static_cast<uint32_t>(process_set);
+          }));
+    });
   }
 
  private:
+  template <typename Count>
+  uint64_t Await(double seconds, Count&& missing) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    changed_.wait_for(lock, std::chrono::duration<double>(seconds), [&] { return missing() == 0; });
+    return missing();
+  }
+
   std::mutex mutex_;
   std::condition_variable changed_;
-  uint64_t last_ = 0;               // guarded by mutex_, as are those that follow
-  std::set<uint64_t> unsubmitted_;  // the core does not know them yet
-  std::set<uint64_t> unended_;
+  uint64_t last_ = 0;                     // guarded by mutex_, as are those that follow
+  std::set<uint64_t> unsubmitted_;        // the core does not know them yet
+  std::map<uint64_t, uint32_t> unended_;  // the process set of each
+  std::map<uint32_t, uint64_t> begun_;    // by process set
 };
 
 }  // namespace hvd::mxnet

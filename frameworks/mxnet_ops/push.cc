@@ -233,7 +233,7 @@ class Call {
   std::vector<Array> outputs_;
   std::vector<char*> results_;
   OnComplete on_complete_;
-  const uint64_t number_ = progress().Begin();
+  const uint64_t number_ = progress().Begin(operation_.process_set);
 };
 
 }  // namespace
@@ -272,6 +272,12 @@ int horovod_mxnet_await_readers(void** arrays, int count) {
 
 uint64_t horovod_mxnet_last() { return hvd::mxnet::progress().last(); }
 
-uint64_t horovod_mxnet_await(uint64_t last, bool ended, double seconds) {
-  return hvd::mxnet::progress().Await(last, ended, seconds);
+uint64_t horovod_mxnet_begun(uint32_t process_set) { return hvd::mxnet::progress().begun(process_set); }
+
+uint64_t horovod_mxnet_await_submitted(uint64_t last, double seconds) {
+  return hvd::mxnet::progress().AwaitSubmitted(last, seconds);
+}
+
+uint64_t horovod_mxnet_await_ended(uint64_t last, int64_t process_set, double seconds) {
+  return hvd::mxnet::progress().AwaitEnded(last, process_set, seconds);
 }

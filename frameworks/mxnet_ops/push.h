@@ -39,8 +39,14 @@ __attribute__((visibility("default"))) int horovod_mxnet_await_readers(void** ar
 // The number of the operation that was pushed last.
 __attribute__((visibility("default"))) uint64_t horovod_mxnet_last();
 
-// Waits until the core knows all operations up to `last`, or (`ended`) until they have ended; for `seconds`
-// at most. How many are missing.
-__attribute__((visibility("default"))) uint64_t horovod_mxnet_await(uint64_t last, bool ended,
-                                                                    double seconds);
+// How many operations were pushed on a process set.
+__attribute__((visibility("default"))) uint64_t horovod_mxnet_begun(uint32_t process_set);
+
+// Waits until the core knows all operations up to `last`; for `seconds` at most. How many are missing.
+__attribute__((visibility("default"))) uint64_t horovod_mxnet_await_submitted(uint64_t last, double seconds);
+
+// Waits until the operations up to `last` of one process set, or of all (-1), have ended; for `seconds` at
+// most. How many are missing.
+__attribute__((visibility("default"))) uint64_t horovod_mxnet_await_ended(uint64_t last, int64_t process_set,
+                                                                          double seconds);
 }

@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -184,6 +184,37 @@ def ranks_convolve() -> None:
 
 def test_arrays_in_the_layout_of_onednn(run_ranks) -> None:
     run_ranks(2, ranks_convolve)
+
+
+def ranks_gather_what_does_not_fit() -> list[str]:
+    """The calls themselves raise, before MXNet has an array that could only be read to learn of it."""
+    hvd.init()
+    rank = hvd.rank()
+    of_type = mx.nd.ones((2, 3), dtype="float64" if rank else "float32")
+    calls: list[Callable[[], Any]] = [
+        lambda: hvd.allgather(mx.nd.ones((2, 1 + rank)), name="shape"),
+        lambda: hvd.allgather(mx.nd.ones((2,) * (1 + rank)), name="dims"),
+        lambda: hvd.allgather(of_type, name="type"),
+        lambda: hvd.grouped_allgather([of_type] * (1 + rank), name="group"),
+        lambda: hvd.alltoall(of_type, name="rows"),
+    ]
+    texts = []
+    for call in calls:
+        with pytest.raises(hvd.TensorMismatchError) as caught:
+            call()
+        texts.append(str(caught.value))
+    assert hvd.allgather(mx.nd.ones((1 + rank, 3))).shape == (3, 3)
+    return texts
+
+
+def test_a_gather_that_does_not_fit_is_an_error_of_the_call(run_ranks) -> None:
+    texts, others = run_ranks(2, ranks_gather_what_does_not_fit)
+    assert texts == others
+    assert "'shape'" in texts[0] and "rank 0: float32 [*, 1]; rank 1: float32 [*, 2]" in texts[0]
+    assert "rank 0: float32 [*]; rank 1: float32 [*, 2]" in texts[1]
+    assert "rank 0: float32 [*, 3]; rank 1: float64 [*, 3]" in texts[2]
+    assert "rank 1: float64 [*, 3], float64 [*, 3]" in texts[3]
+    assert "alltoall" in texts[4]
 
 
 def ranks_share_memory() -> None:

@@ -33,6 +33,27 @@ def test_sets_come_and_go(run_ranks) -> None:
     assert numbers == [numbers[0]] * 3
 
 
+def ranks_remove_a_set_in_flight() -> list[float]:
+    """MXNet's engine is still busy with what they have called on it, and on another set."""
+    hvd.init(process_sets="dynamic")
+    members = hvd.add_process_set([0, 1])
+    results = []
+    if members.included():
+        large = mx.nd.ones((1024, 1024)) * (hvd.rank() + 1)
+        for _ in range(20):
+            large = hvd.allreduce(large, op=hvd.Average, process_set=members)
+        results.append(large)
+    others = None if hvd.rank() == 1 else hvd.allreduce(mx.nd.ones(2), name="later", op=hvd.Sum)
+    assert hvd.remove_process_set(members)
+    others = hvd.allreduce(mx.nd.ones(2), name="later", op=hvd.Sum) if others is None else others
+    assert others.asnumpy().tolist() == [hvd.size()] * 2
+    return [float(result[0, 0].asscalar()) for result in results]
+
+
+def test_a_set_goes_when_its_operations_have_ended(run_ranks) -> None:
+    assert run_ranks(3, ranks_remove_a_set_in_flight) == [[1.5], [1.5], []]
+
+
 def ranks_remove_a_busy_set() -> str:
     """Rank 0 has called an operation on it that rank 1 has not. Returns the error."""
     hvd.init(process_sets="dynamic")

@@ -22,6 +22,7 @@ from horovod.mxnet.tensors import dtype_number
 
 _LONGEST_WAIT = 0.2  # seconds until Python's signal handlers run
 _SECONDS_AT_THE_END = 30.0
+_ALL_SETS = -1
 
 _Int64s = ctypes.POINTER(ctypes.c_int64)
 
@@ -106,7 +107,19 @@ def until_submitted() -> None:
     after them.
     """
     last = library.horovod_mxnet_last()
-    while library.horovod_mxnet_await(last, False, _LONGEST_WAIT):
+    while library.horovod_mxnet_await_submitted(last, _LONGEST_WAIT):
+        pass
+
+
+def called_on(process_set: int) -> int:
+    """How many operations this rank has called on a process set."""
+    return library.horovod_mxnet_begun(process_set)
+
+
+def until_ended(process_set: int) -> None:
+    """Returns when all operations on a process set that were called before have ended."""
+    last = library.horovod_mxnet_last()
+    while library.horovod_mxnet_await_ended(last, process_set, _LONGEST_WAIT):
         pass
 
 
@@ -118,7 +131,7 @@ def _finish() -> None:
     left = 0
     with contextlib.suppress(KeyboardInterrupt):
         while waited < _SECONDS_AT_THE_END and (
-            left := library.horovod_mxnet_await(last, True, _LONGEST_WAIT)
+            left := library.horovod_mxnet_await_ended(last, _ALL_SETS, _LONGEST_WAIT)
         ):
             waited += _LONGEST_WAIT
     if left:

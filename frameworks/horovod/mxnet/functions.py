@@ -18,14 +18,14 @@ allgather_object = byte_objects.objects.allgather_object
 
 
 def broadcast_parameters(
-    params: Mapping[str, Any],
+    params: Mapping[Any, Any],
     root_rank: int = 0,
     prefix: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> None:
     """Overwrites arrays with those of rank ``root_rank``, on all ranks of the process set.
 
-    ``params``: arrays by name, such as ``mod.get_params()[0]``, or the parameters of gluon,
+    ``params``: arrays by name or number, such as ``mod.get_params()[0]``, or the parameters of gluon,
     ``net.collect_params()``. A parameter whose initialisation is deferred is overwritten as soon as it is
     initialised, so the first forward pass must be made on all ranks. ``prefix``: of the names of the
     operations, equal on all ranks; calls without one are counted. Returns at once; what uses the arrays
@@ -38,7 +38,7 @@ def broadcast_parameters(
     # By name, in one order everywhere; one that is not initialised may be so on other ranks.
     if prefix is None:
         prefix = numbered("broadcast_parameters", check_process_set(process_set)) + "."
-    named = [(prefix + name, params[name]) for name in sorted(params.keys())]
+    named = [(f"{prefix}{key}", params[key]) for key in sorted(params.keys(), key=_in_one_order)]
     for name, value in named:
         if not isinstance(value, (NDArray, mx.gluon.Parameter)):
             raise ValueError(f"{name!r} is a {type(value).__name__}, not an array or a parameter of gluon")
@@ -53,6 +53,10 @@ def broadcast_parameters(
             raise ValueError(
                 f"Parameter {value.name!r} has not been initialized; call net.initialize() first"
             )
+
+
+def _in_one_order(key: Any) -> tuple[str, str]:
+    return str(key), type(key).__name__  # 1 and "1" are different keys
 
 
 def _broadcast_parameter(parameter: Any, root_rank: int, name: str, process_set: ProcessSet) -> None:

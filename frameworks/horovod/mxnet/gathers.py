@@ -2,7 +2,8 @@
 
 MXNet needs to know how large an array is before an operation on it is handed to the engine. So the ranks tell
 each other how many rows they have while the function is called, which waits for the other ranks to call it
-too, but not for MXNet's engine; the rows themselves follow asynchronously.
+too, but not for MXNet's engine; the rows themselves follow asynchronously. What the ranks disagree about is
+raised by the call, too.
 """
 
 from __future__ import annotations
@@ -13,11 +14,12 @@ from typing import Any
 import numpy
 
 from horovod.common import basics
-from horovod.common.byte_objects import operations
+from horovod.common.exceptions import TensorMismatchError
 from horovod.common.gathers import resolve_splits
 from horovod.common.native import ALLGATHER, ALLTOALL
 from horovod.common.process_sets import ProcessSet, check_process_set, global_process_set
 from horovod.common.reduce_ops import Average
+from horovod.common.set_agreement import exchange, listed
 from horovod.mxnet.autograd import differentiable
 from horovod.mxnet.engine import Options, push
 from horovod.mxnet.names import numbered
@@ -37,19 +39,33 @@ def _checked(tensors: Iterable[Any], process_set: ProcessSet, what: str) -> list
     return tensors
 
 
-def _everybodys(numbers: Sequence[int], options: Options) -> dict[int, list[int]]:
-    """The numbers of all ranks that have not joined, by rank."""
-    told = operations.allgather_number_lists(
-        [basics.rank(), *numbers], f"{options.name}.rows", options.process_set
-    )
-    return {of_rank[0]: of_rank[1:] for of_rank in told}
+def _everybodys(
+    kind: str, tensors: Sequence[Any], numbers: Sequence[int], options: Options
+) -> dict[int, list[int]]:
+    """The numbers of all ranks that have not joined, by rank. Raises TensorMismatchError, with one text on
+    every rank, when the ranks' arrays differ in number, in type or in the shape of a row.
+    """
+    wanted = ", ".join(_without_rows(tensor) for tensor in tensors)
+    number = check_process_set(options.process_set)
+    told = exchange([wanted, list(numbers)], f"{options.name}.rows", number)
+    everybodys = {rank: theirs for rank, (theirs, _) in told.items()}
+    if len(set(everybodys.values())) > 1:
+        raise TensorMismatchError(
+            f"Mismatched {kind} arrays of {options.name!r} (type, and shape without the first dimension): "
+            f"{listed(everybodys)}. They must be equal on all ranks."
+        )
+    return {rank: theirs for rank, (_, theirs) in told.items()}
+
+
+def _without_rows(tensor: Any) -> str:
+    return f"{numpy.dtype(tensor.dtype).name} [{', '.join(['*', *map(str, tensor.shape[1:])])}]"
 
 
 def _gather(kind: str, tensors: list[Any], name: str | None, options: Options) -> list[Any]:
     if not tensors:
         return []
     options = options.named(name or numbered(kind, options.process_set.process_set_id or 0))
-    counts = _everybodys([tensor.shape[0] for tensor in tensors], options)
+    counts = _everybodys("allgather", tensors, [tensor.shape[0] for tensor in tensors], options)
     totals = [sum(column) for column in zip(*counts.values(), strict=True)]
     lower = [counts[rank] for rank in counts if rank < basics.rank()]
     starts = [sum(of_rank[t] for of_rank in lower) for t in range(len(tensors))]
@@ -76,9 +92,10 @@ def allgather(
 ) -> Any:
     """Concatenates the arrays of all ranks, in rank order, along the first dimension.
 
-    The first dimension may differ between ranks (0 too); the others and the type must be equal. Waits until
-    all ranks have called it; see the text of this file. Differentiable: the gradient is the average over all
-    ranks, of which each takes the rows that it contributed.
+    The first dimension may differ between ranks (0 too); the others and the type must be equal, or
+    TensorMismatchError is raised at once. Waits until all ranks have called it; see the text of this file.
+    Differentiable: the gradient is the average over all ranks, of which each takes the rows that it
+    contributed.
     """
     tensors = _checked([tensor], process_set, "allgather concatenates")
     return _gather("allgather", tensors, name, Options("", process_set, priority))[0]
@@ -127,14 +144,14 @@ def alltoall(
     its order; rows beyond their sum are not sent. None: all get equally many, so the first dimension must be
     divisible by the size of the set. With ``splits`` the result is (rows, how many came from each rank).
     Waits until all ranks have called it, see the text of this file, and for ``splits`` when these are an
-    array of MXNet. Differentiable: each rank gets back the gradients of the rows that it sent; rows that were
-    not sent have gradient 0.
+    array of MXNet; TensorMismatchError at once where type or shape of the rows differ. Differentiable: each
+    rank gets back the gradients of the rows that it sent; rows that were not sent have gradient 0.
     """
     _checked([tensor], process_set, "alltoall distributes")
     total, members = tensor.shape[0], process_set.ranks or [0]
     sent = resolve_splits([] if splits is None else _integers(splits), total, len(members))
     options = Options(name or numbered("alltoall", process_set.process_set_id or 0), process_set, priority)
-    counts, position = _everybodys(sent, options), members.index(basics.rank())
+    counts, position = _everybodys("alltoall", [tensor], sent, options), members.index(basics.rank())
     received = [counts[member][position] if member in counts else 0 for member in members]
 
     def forward(given: Sequence[Any]) -> list[Any]:

@@ -10,8 +10,11 @@ from __future__ import annotations
 from horovod.common import process_sets
 from horovod.common.byte_objects import operations
 from horovod.common.process_sets import ProcessSet, check_process_set, global_process_set
-from horovod.mxnet.engine import until_submitted
+from horovod.common.set_agreement import exchange
+from horovod.mxnet.engine import called_on, until_ended, until_submitted
 from horovod.mxnet.names import count_from_the_start
+
+_REMOVAL = "horovod.mxnet.remove_process_set"  # reserved
 
 
 def barrier(process_set: ProcessSet = global_process_set) -> None:
@@ -38,9 +41,19 @@ def join() -> int:
 def remove_process_set(process_set: ProcessSet) -> bool:
     """Forgets a set; all ranks of the job must call it together. The object may be registered again later.
 
+    Waits for the operations on the set that all its ranks have called and that MXNet's engine still runs.
     False, and nothing done, for the global set and for one that is not registered. Needs the setting that
-    ``add_process_set`` needs. Raises ValueError, with one text on every rank, when a rank still has
-    operations in flight on it.
+    ``add_process_set`` needs. Raises ValueError, with one text on every rank, when a rank has called an
+    operation on it that another one has not.
     """
     until_submitted()
+    if process_set is not global_process_set and process_set.included():
+        _until_complete(check_process_set(process_set))
     return process_sets.remove_process_set(process_set)
+
+
+def _until_complete(number: int) -> None:
+    """Where the ranks have not called equally many operations, some cannot end, and nobody waits."""
+    called = exchange(called_on(number), _REMOVAL, number)
+    if len(set(called.values())) == 1:
+        until_ended(number)

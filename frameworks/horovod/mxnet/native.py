@@ -25,7 +25,7 @@ def _import_mxnet() -> Any:
             "pip install 'numpy<2' (TensorFlow 2.21 and torch 2.13 work with numpy 1.26.4 too)"
         )
     if version >= Version("1.24"):
-        numpy.bool = numpy.bool_  # type: ignore[attr-defined, assignment]
+        vars(numpy)["bool"] = numpy.bool_
     import mxnet
 
     return mxnet
@@ -124,8 +124,12 @@ def _declare(library: ctypes.CDLL) -> None:
     library.horovod_mxnet_await_readers.restype = ctypes.c_int
     library.horovod_mxnet_last.argtypes = []
     library.horovod_mxnet_last.restype = ctypes.c_uint64
-    library.horovod_mxnet_await.argtypes = [ctypes.c_uint64, ctypes.c_bool, ctypes.c_double]
-    library.horovod_mxnet_await.restype = ctypes.c_uint64
+    library.horovod_mxnet_begun.argtypes = [ctypes.c_uint32]
+    library.horovod_mxnet_begun.restype = ctypes.c_uint64
+    library.horovod_mxnet_await_submitted.argtypes = [ctypes.c_uint64, ctypes.c_double]
+    library.horovod_mxnet_await_submitted.restype = ctypes.c_uint64
+    library.horovod_mxnet_await_ended.argtypes = [ctypes.c_uint64, ctypes.c_int64, ctypes.c_double]
+    library.horovod_mxnet_await_ended.restype = ctypes.c_uint64
 
 
 library = _load()
