@@ -58,6 +58,10 @@ class StatefulCompressor:
         raise NotImplementedError
 
 
+AnyCompressor = type[Compressor] | type[StatefulCompressor]
+"""What a ``compression=`` argument takes that is not for plain compressors only."""
+
+
 def is_stateful(compression: Any) -> bool:
     """Whether it is a class of stateful compressors."""
     return isinstance(compression, type) and issubclass(compression, StatefulCompressor)

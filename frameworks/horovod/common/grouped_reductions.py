@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from horovod import _core
-from horovod.common.compression import Compressor, NoneCompressor, is_stateful, resolve_compression
+from horovod.common.compression import AnyCompressor, NoneCompressor, is_stateful, resolve_compression
 from horovod.common.placement import Placement, Tensor
 from horovod.common.process_sets import ProcessSet, check_process_set, global_process_set
 from horovod.common.reduce_ops import resolve_op
@@ -87,7 +87,7 @@ class GroupedReductions(Reductions[Tensor]):
         tensors: Iterable[Tensor],
         average: bool | None = None,
         name: str | None = None,
-        compression: type[Compressor] | None = NoneCompressor,
+        compression: AnyCompressor | None = NoneCompressor,
         op: int | None = None,
         prescale_factor: float = 1.0,
         postscale_factor: float = 1.0,

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any, Generic
 
 from horovod import _core
-from horovod.common.compression import Compressor, NoneCompressor, is_stateful, resolve_compression
+from horovod.common.compression import AnyCompressor, NoneCompressor, is_stateful, resolve_compression
 from horovod.common.exchange import Exchange, reduce_once
 from horovod.common.handles import Handles, check_types, first_of
 from horovod.common.placement import Tensor
@@ -117,7 +117,7 @@ class Reductions(Handles, Generic[Tensor]):
         tensor: Tensor,
         average: bool | None = None,
         name: str | None = None,
-        compression: type[Compressor] | None = NoneCompressor,
+        compression: AnyCompressor | None = NoneCompressor,
         op: int | None = None,
         prescale_factor: float = 1.0,
         postscale_factor: float = 1.0,

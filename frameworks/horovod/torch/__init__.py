@@ -15,6 +15,7 @@ must not be reduced in place: torch cannot tell, and the process would crash.
 from horovod.common import exports as _exports
 from horovod.common.exports import *
 from horovod.torch import metric
+from horovod.torch.compiling import mark_functions as _mark_functions_outside_of_graphs
 from horovod.torch.compression import Compression
 from horovod.torch.functions import (
     allgather_object,
@@ -55,6 +56,8 @@ from horovod.torch.mpi_ops import (
 )
 from horovod.torch.optimizer import DistributedOptimizer
 from horovod.torch.sync_batch_norm import SyncBatchNorm, convert_sync_batchnorm
+
+_mark_functions_outside_of_graphs(globals(), __name__.partition(".")[0])
 
 _MPI_LIB_AVAILABLE = True  # scripts ask it to learn whether the compiled module could be loaded
 

@@ -166,7 +166,8 @@ class HorovodReducescatter(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad_output: torch.Tensor) -> Gradients:
-        gathered = gradients.reducescatter_gradient(ops, grad_output, *ctx.arguments, ctx.rows)
+        arguments = (*ctx.arguments, ctx.rows)
+        gathered = gradients.reducescatter_gradient(ops, grad_output, *arguments)
         return (gathered, None, None, None, None, None)
 
 
@@ -189,5 +190,6 @@ class HorovodGroupedReducescatter(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: torch.Tensor) -> Gradients:
-        gathered = gradients.grouped_reducescatter_gradient(ops, grad_outputs, *ctx.arguments, ctx.rows)
+        arguments = (*ctx.arguments, ctx.rows)
+        gathered = gradients.grouped_reducescatter_gradient(ops, grad_outputs, *arguments)
         return (None, None, None, None, None, *gathered)

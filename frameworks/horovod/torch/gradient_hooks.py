@@ -10,6 +10,7 @@ import torch
 from horovod.common.compression import is_stateful
 from horovod.common.exchange import Exchange
 from horovod.common.process_sets import ProcessSet
+from horovod.torch.compiling import methods_outside_of_graphs
 from horovod.torch.operations import ops
 from horovod.torch.tensors import overlaps
 
@@ -78,6 +79,7 @@ class Reduction:
         return news
 
 
+@methods_outside_of_graphs
 class GradientHook:
     """Called by autograd after each accumulation of the gradient of ``parameter``; calls ``due`` when it is
     due.

@@ -14,6 +14,7 @@ from horovod.common import basics
 from horovod.common.objects import ObjectCollectives
 from horovod.common.process_sets import ProcessSet
 from horovod.torch import autograd
+from horovod.torch.compiling import methods_outside_of_graphs
 from horovod.torch.glue import TorchGlue
 from horovod.torch.sparse import TorchCollectives
 
@@ -87,6 +88,9 @@ class RecordingGlue(TorchGlue):
         arguments = (name, op, process_set, prescale, postscale)
         return list(autograd.HorovodGroupedReducescatter.apply(*arguments, *tensors))
 
+
+for _operations in (*TorchCollectives.__mro__[:-1], ObjectCollectives, ProcessSet):
+    methods_outside_of_graphs(_operations)
 
 ops = TorchCollectives(RecordingGlue())
 autograd.bind(ops)

@@ -8,16 +8,17 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from horovod.common.compression import Compressor, resolve_compression, resolve_plain_compression
+from horovod.common.compression import AnyCompressor, resolve_compression, resolve_plain_compression
 from horovod.common.gradient_options import check_passes, check_predivide, resolve_groups, takes_part
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.common.reduce_ops import OP_NAMES, Adasum, Average, Sum, resolve_op
 from horovod.torch import live_groups
 from horovod.torch.adasum_optimizer import DistributedAdasumOptimizer
+from horovod.torch.compiling import methods_outside_of_graphs, outside_of_graphs
 from horovod.torch.compression import Compression
 from horovod.torch.gradient_groups import GradientGroup
 from horovod.torch.gradient_hooks import Reduction
@@ -28,6 +29,7 @@ from horovod.torch.step_checks import watch_steps
 from horovod.torch.wrapping import WrappedOptimizer, subclass_of
 
 
+@methods_outside_of_graphs
 class _DistributedOptimizer(WrappedOptimizer):
     """Reduces gradients while the backward pass makes them; ``step`` waits for them."""
 
@@ -210,6 +212,7 @@ class _DistributedOptimizer(WrappedOptimizer):
         super().load_state_dict(state_dict)  # type: ignore[misc]
 
 
+@outside_of_graphs
 def _finish_in_backward(optimizer: _DistributedOptimizer | None) -> None:
     if optimizer is not None and optimizer._should_synchronize:
         optimizer.synchronize()
@@ -256,10 +259,16 @@ class _Options:
         return replace(self, groups=groups, copied=True, active=takes_part(self.process_set))
 
 
+if TYPE_CHECKING:  # what type checkers know of an instance that ``subclass_of`` has made
+
+    class _Distributed(_DistributedOptimizer, torch.optim.Optimizer):
+        pass
+
+
 def DistributedOptimizer(
     optimizer: torch.optim.Optimizer,
     named_parameters: Iterable[tuple[str, torch.Tensor]] | None = None,
-    compression: type[Compressor] | None = Compression.none,
+    compression: AnyCompressor | None = Compression.none,
     backward_passes_per_step: int = 1,
     op: int = Average,
     gradient_predivide_factor: float = 1.0,
@@ -268,7 +277,7 @@ def DistributedOptimizer(
     sparse_as_dense: bool = False,
     process_set: ProcessSet = global_process_set,
     synchronize_in_backward: bool = False,
-) -> torch.optim.Optimizer:
+) -> _Distributed:
     """Wraps ``optimizer`` so that gradients are reduced over all ranks before each step.
 
     Each gradient leaves as soon as the backward pass has made it, so communication and computation overlap.

@@ -23,6 +23,7 @@ from torch.nn.parameter import is_lazy
 
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.common.reduce_ops import Sum
+from horovod.torch.compiling import outside_of_graphs
 from horovod.torch.operations import ops
 
 __all__ = ["SyncBatchNorm", "convert_sync_batchnorm"]
@@ -56,7 +57,11 @@ class SyncBatchNorm(_BatchNorm):
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """Normalises ``input``; in training, over all ranks."""
         self._check_input_dim(input)
-        if not self.training or self.process_set.size() == 1:
+        return self._normalized(input) if self.training else super().forward(input)
+
+    @outside_of_graphs
+    def _normalized(self, input: torch.Tensor) -> torch.Tensor:
+        if self.process_set.size() == 1:
             return super().forward(input)
         output, mean, unbiased_variance = _Normalize.apply(
             input, self.weight, self.bias, self.eps, self.process_set
@@ -110,7 +115,7 @@ class SyncBatchNorm(_BatchNorm):
                 raise ValueError("a lazy BatchNorm layer has no channels yet; convert it after a first batch")
             known[module] = result = cls.__new__(cls)
             result.__dict__.update(module.__dict__)
-            result.process_set = process_set  # type: ignore[assignment]
+            result.process_set = process_set
         for name, child in list(module._modules.items()):
             if child is not None:
                 result.add_module(name, cls._converted(child, process_set, known))
@@ -125,7 +130,7 @@ def convert_sync_batchnorm(module: nn.Module, process_set: ProcessSet = global_p
 class _Moments(NamedTuple):
     """Of one batch or of several together."""
 
-    count: torch.Tensor
+    number: torch.Tensor  # of values
     mean: torch.Tensor
     squares: torch.Tensor  # the sum of squared distances from the mean
 

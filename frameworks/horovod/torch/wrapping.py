@@ -8,11 +8,13 @@ from typing import Any
 
 import torch
 
+from horovod.torch.compiling import methods_outside_of_graphs
 from horovod.torch.grouping import NamedParameters, check_names
 
 _SHARED = ("param_groups", "state")
 
 
+@methods_outside_of_graphs
 class WrappedOptimizer:
     """Placed before the wrapped optimizer's class. The instance has the wrapped one's groups and state."""
 
@@ -109,7 +111,8 @@ class WrappedOptimizer:
 
 def _bare(base: type[torch.optim.Optimizer]) -> torch.optim.Optimizer:
     """An instance that unpickling then gives its state."""
-    return base.__new__(base)
+    made: Any = base
+    return made.__new__(made)
 
 
 def subclass_of(wrapper: type[WrappedOptimizer], optimizer: torch.optim.Optimizer) -> Any:
