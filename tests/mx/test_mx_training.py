@@ -170,6 +170,10 @@ def ranks_broadcast_parameters() -> None:
     arrays = {name: mx.nd.array([rank, number]) for number, name in enumerate("ab")}
     hvd.broadcast_parameters(arrays, root_rank=1)
     assert [arrays[name].asnumpy().tolist() for name in "ab"] == [[1, 0], [1, 1]]
+    keys = [10, 2, "2", 30]
+    numbers = {key: mx.nd.array([rank, keys.index(key)]) for key in (keys if rank else reversed(keys))}
+    hvd.broadcast_parameters(numbers, root_rank=0)
+    assert [numbers[key].asnumpy().tolist() for key in keys] == [[0, place] for place in range(4)]
     other = net_of(0)
     for wrong in ([1, 2], "text", {"a": 1}, {"a": None}):
         with pytest.raises(ValueError):
@@ -182,6 +186,44 @@ def ranks_broadcast_parameters() -> None:
 
 def test_broadcast_parameters(run_ranks) -> None:
     run_ranks(2, ranks_broadcast_parameters)
+
+
+def ranks_train_differently(kind: str) -> str:
+    """Returns the error; then both make the same trainer, of which rank 0 has made more."""
+    hvd.init()
+    rank = hvd.rank()
+    net = mx.gluon.nn.Dense(2 + rank if kind == "shape" else 2, in_units=3)
+    net.initialize()
+    if kind == "frozen" and rank:
+        net.bias.grad_req = "null"
+    options = {"num_groups": rank} if kind == "num_groups" else {}
+    trainer = hvd.DistributedTrainer(net.collect_params(), "sgd", **options)
+    with mx.autograd.record():
+        loss = net(mx.nd.ones((1, 3))).sum()
+    loss.backward()
+    with pytest.raises(hvd.TensorMismatchError) as caught:
+        trainer.step(1)
+    for _ in range(1 if rank else 3):
+        net = mx.gluon.nn.Dense(2, in_units=3)
+        net.initialize(mx.init.Zero())
+        trainer = hvd.DistributedTrainer(net.collect_params(), "sgd", {"learning_rate": 1.0})
+    with mx.autograd.record():
+        loss = net(mx.nd.ones((1, 3)) * rank).sum()
+    loss.backward()
+    trainer.step(1)
+    assert net.weight.data().asnumpy().tolist() == [[-0.5] * 3] * 2
+    return str(caught.value)
+
+
+def test_trainers_that_differ(run_ranks) -> None:
+    for kind, said in (
+        ("shape", "gradient 1 (rank 0: float32 (2, 3); rank 1: float32 (3, 3))"),
+        ("frozen", "rank 1: nothing"),
+        ("num_groups", "num_groups (rank 0: 0; rank 1: 1)"),
+    ):
+        texts = run_ranks(2, ranks_train_differently, [kind])
+        assert texts[0] == texts[1]
+        assert "DistributedTrainer" in texts[0] and said in texts[0]
 
 
 def ranks_use_an_optimizer(num_groups: int) -> None:

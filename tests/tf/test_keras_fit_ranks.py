@@ -232,3 +232,24 @@ def test_an_overflow_on_one_rank(request, ranks):
     assert name.startswith("LossScaleOptimizer")
     assert (finite, states) == (True, 1)
     assert scale < 2.0**15  # it has been halved
+
+
+def torch_ranks_differ():
+    """The ranks compare before the first step what they reduce."""
+    import keras
+
+    import horovod.keras as hvd
+
+    hvd.init()
+    keras.utils.set_random_seed(0)
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1 + hvd.rank())])
+    model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)), "mse")
+    with pytest.raises(hvd.TensorMismatchError) as caught:
+        model.fit(np.ones((2, 2)), np.ones((2, 1)), verbose=0)
+    return str(caught.value)
+
+
+def test_optimizers_on_torch_that_differ(run_torch_keras_ranks):
+    texts = run_torch_keras_ranks(2, torch_ranks_differ, timeout=120)
+    assert texts[0] == texts[1]
+    assert "variable 0 'kernel' (rank 0: float32 (2, 1); rank 1: float32 (2, 2))" in texts[0]

@@ -209,7 +209,7 @@ def test_process_set(run_ranks):
 
 
 def mismatch():
-    """The error names the gradient, on all ranks; the next step works."""
+    """The error names the variable, on all ranks; the next step works."""
     hvd.init()
     weight = tf.Variable(tf.ones((3 + hvd.rank(), 2)), name="model/dense_3/weight")
     fitting = tf.Variable([1.0 + hvd.rank()])
@@ -220,7 +220,9 @@ def mismatch():
             loss = tf.reduce_sum(variable**2)
         return hvd.DistributedGradientTape(tape).gradient(loss, [variable])
 
-    with pytest.raises(tf.errors.FailedPreconditionError, match=r"DistributedGradientTape\.0\.weight"):
+    with pytest.raises(
+        hvd.TensorMismatchError, match=r"DistributedGradientTape.* variable 0 'weight' \(rank 0"
+    ):
         step(weight)
     close(step(fitting), [np.array([3.0])])
 

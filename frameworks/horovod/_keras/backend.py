@@ -25,12 +25,18 @@ class GradientSettings:
     gradient_predivide_factor: float = 1.0
     groups: Groups = None
     process_set: ProcessSet = global_process_set
+    # On which the ranks must agree, too, and which others carry out.
+    passes: int = 1
+    average_passes: bool = False
 
 
 class Backend(Protocol):
     """One instance for each framework; all state is the job's."""
 
-    name: str  # what keras.backend.backend() says: "tensorflow" or "torch"
+    @property
+    def name(self) -> str:
+        """What ``keras.backend.backend()`` says: "tensorflow" or "torch"."""
+        ...
 
     def reduce_gradients(
         self, gradients: Sequence[Any], variables: Sequence[Any], settings: GradientSettings

@@ -36,6 +36,7 @@ class DistributedKerasOptimizer(SchedulesByPass):
     them, such as checking that they are finite, clipping, accumulating or averaging of weights.
     """
 
+    built: bool
     _plan: Plan
     _scales_by_itself = False  # not the user, but the dtype policy has asked for loss scaling
 
@@ -70,7 +71,7 @@ class DistributedKerasOptimizer(SchedulesByPass):
     def apply(self, grads: Sequence[Any], trainable_variables: Sequence[Any] | None = None) -> None:
         """Reduces the gradients over all ranks, then does what the wrapped optimizer does."""
         gradients = list(grads)
-        if trainable_variables is not None and not self.built:  # type: ignore[attr-defined]
+        if trainable_variables is not None and not self.built:
             with self._keras.name_scope(self.name):  # type: ignore[attr-defined]
                 self.build(list(trainable_variables))
             self.built = True

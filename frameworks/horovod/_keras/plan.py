@@ -68,6 +68,8 @@ def make_plan(
         gradient_predivide_factor=gradient_predivide_factor,
         groups=groups,
         process_set=process_set,
+        passes=backward_passes_per_step,
+        average_passes=average_aggregated_gradients,
     )
     return Plan(
         backend,

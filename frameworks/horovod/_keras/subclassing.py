@@ -16,7 +16,8 @@ def subclass_of(part: type, optimizer: Any, keras: Any, **namespace: Any) -> Any
         "__qualname__": base.__qualname__,
         "__doc__": base.__doc__,
     }
-    made = type(base)(base.__name__, (part, base), {**own, **namespace})
+    metaclass: Any = type(base)
+    made = metaclass(base.__name__, (part, base), {**own, **namespace})
     save_as(base, made, keras)
     return made
 

@@ -22,7 +22,8 @@ import hashlib
 import json
 import os
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import NamedTuple
 
 from horovod import _core
 from horovod.common import basics
@@ -102,6 +103,68 @@ class Agreement:
             return f"The ranks made different things at the same place of their programs: {listed(subjects)}."
         unheard = sorted(digests.keys() - everybodys.keys())
         return _text(self.subject, {rank: theirs for rank, (_, theirs) in everybodys.items()}, unheard)
+
+
+class StepAgreement:
+    """What the ranks have agreed on about something that each step describes anew, as a gradient tape does.
+
+    A description that was not there before is compared before the step goes on, so all ranks must come to it
+    in the same step. Descriptions are told apart by *keys*: values, equal where the facts are.
+    """
+
+    __slots__ = ("_agreement", "_known")
+
+    def __init__(self, subject: str, process_set: ProcessSet = global_process_set) -> None:
+        self._agreement = Agreement(subject, process_set)
+        self._known: set[Hashable] = set()
+
+    def __reduce__(self) -> tuple[type[StepAgreement], tuple[str, ProcessSet]]:
+        return StepAgreement, (self._agreement.subject, self._agreement.process_set)  # of a copy: anew
+
+    def numbered(self, name: str) -> str:
+        """See ``Agreement``; the number is agreed once ``once`` has returned."""
+        return self._agreement.numbered(name)
+
+    def once(self, key: Hashable, facts: Callable[[], Facts]) -> None:
+        """Compares ``facts()`` with those of the other ranks, if this job has not yet for ``key``. Raises as
+        ``Agreement.reach``.
+        """
+        if not self._agreement.reached:
+            self._known.clear()
+        if key not in self._known:
+            self._agreement.reach(facts())
+            self._known.add(key)
+
+
+class Reduced(NamedTuple):
+    """A variable whose gradient is reduced. ``label``: what it is called on all ranks; may be empty."""
+
+    label: str
+    dtype: str
+    shape: tuple[int | None, ...] | None
+
+
+DENSE, SPARSE, MISSING = "", ", a sparse gradient", ", no gradient"
+"""What a variable has for a gradient."""
+
+
+def variable_facts(variables: Sequence[Reduced], gradients: Sequence[str]) -> dict[str, str]:
+    """Facts: each variable, by place, with its gradient (one of the above)."""
+    return {
+        f"variable {place} {variable.label!r}": f"{variable.dtype} {variable.shape}{gradient}"
+        for place, (variable, gradient) in enumerate(zip(variables, gradients, strict=True))
+    }
+
+
+_of_steps: weakref.WeakKeyDictionary[ProcessSet, dict[str, StepAgreement]] = weakref.WeakKeyDictionary()
+
+
+def of_steps(subject: str, process_set: ProcessSet) -> StepAgreement:
+    """The one of that name on the process set, for what is made anew in each step."""
+    known = _of_steps.setdefault(process_set, {})
+    if subject not in known:
+        known[subject] = StepAgreement(subject, process_set)
+    return known[subject]
 
 
 def at_construction() -> bool:

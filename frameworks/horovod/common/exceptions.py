@@ -31,6 +31,10 @@ class TensorMismatchError(HorovodInternalError, ValueError):
     operation works.
     """
 
+    # AutoGraph of TensorFlow adds where an error comes from by making one anew, of the same class only where
+    # that is made as an Exception is.
+    __init__ = Exception.__init__
+
 
 class NonfiniteGradientError(FloatingPointError):
     """A gradient has NaN or Inf on some rank. Every rank raises it in the same step, with the same text, and

@@ -11,8 +11,17 @@ import horovod.torch as hvd
 from horovod._keras.backend import GradientSettings
 from horovod._keras.means import mean
 from horovod.common import basics
+from horovod.common.agreement import (
+    DENSE,
+    MISSING,
+    SPARSE,
+    Facts,
+    Reduced,
+    of_steps,
+    variable_facts,
+)
 from horovod.common.compression import Compressor, resolve_plain_compression
-from horovod.common.gradient_options import cut_into_groups, takes_part
+from horovod.common.gradient_options import cut_into_groups, groups_text, settings_facts, takes_part
 from horovod.common.process_sets import ProcessSet, global_process_set
 
 
@@ -28,6 +37,7 @@ class TorchBackend:
         """All travel at once. Where torch keeps them as gradients of parameters, they are overwritten."""
         if not takes_part(settings.process_set):
             return list(gradients)
+        _agree(gradients, variables, settings)
         return _Exchange(gradients, variables, settings).results()
 
     def scale(self, gradient: Any, factor: float) -> Any:
@@ -55,7 +65,7 @@ class _Exchange:
         self._settings = settings
         self._results = list(gradients)
         self._variables = variables
-        self._factors = {
+        self._factors: dict[str, Any] = {
             "prescale_factor": 1.0 / settings.gradient_predivide_factor,
             "postscale_factor": settings.gradient_predivide_factor,
         }
@@ -121,6 +131,32 @@ class _Exchange:
                 self._results[index] = compression.decompress(tensor, context)
 
         return wait
+
+
+def _agree(gradients: Sequence[Any], variables: Sequence[Any], settings: GradientSettings) -> None:
+    """Before the first step: the ranks reduce the same, in the same way."""
+    reduced = tuple(Reduced(v.name, str(v.dtype), tuple(v.shape)) for v in variables)
+    how = settings_facts(
+        settings.op,
+        settings.compression,
+        settings.gradient_predivide_factor,
+        sparse_as_dense=settings.sparse_as_dense,
+        backward_passes_per_step=settings.passes,
+        average_aggregated_gradients=settings.average_passes,
+    )
+
+    def facts() -> Facts:
+        positions = {_identity(variable): place for place, variable in enumerate(variables)}
+        groups = {"groups": groups_text(settings.groups, positions, _identity)}
+        return {**how, **groups, **variable_facts(reduced, [_kind(gradient) for gradient in gradients])}
+
+    of_steps(settings.name, settings.process_set).once((reduced, tuple(how.values())), facts)
+
+
+def _kind(gradient: Any) -> str:
+    if gradient is None:
+        return MISSING
+    return DENSE if _is_dense(gradient) else SPARSE
 
 
 def _uniform(groups: Sequence[Sequence[int]], tensors: Sequence[Any]) -> list[list[int]]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from horovod.common.compression import NoneCompressor
 from horovod.common.process_sets import ProcessSet, global_process_set
-from horovod.mxnet.gradients import GradientAverage, own_prefix
+from horovod.mxnet.gradients import GradientAverage
 from horovod.mxnet.native import mx
 
 _OWN = ("_optimizer", "_average")
@@ -35,7 +35,7 @@ class DistributedOptimizer(mx.optimizer.Optimizer):
             )
         self._optimizer = optimizer
         self._average = GradientAverage(
-            own_prefix(), gradient_predivide_factor, num_groups, process_set, NoneCompressor
+            "DistributedOptimizer", None, gradient_predivide_factor, num_groups, process_set, NoneCompressor
         )
 
     def __getattr__(self, name: str) -> Any:

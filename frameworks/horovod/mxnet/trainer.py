@@ -8,7 +8,7 @@ from typing import Any
 from horovod.common.compression import Compressor, NoneCompressor, resolve_plain_compression
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.mxnet import functions
-from horovod.mxnet.gradients import GradientAverage, own_prefix
+from horovod.mxnet.gradients import GradientAverage
 from horovod.mxnet.native import mx
 from horovod.mxnet.optimizer import DistributedOptimizer
 
@@ -23,7 +23,9 @@ class DistributedTrainer(mx.gluon.Trainer):
     without one are numbered. ``num_groups``: gradients travel in so many groups; 0 = each alone.
     ``process_set``: which ranks average; on others it is a usual trainer.
 
-    ValueError for sparse gradients, and for parameters on several devices: one process works with one.
+    ValueError for sparse gradients, and for parameters on several devices: one process works with one. In the
+    first ``step`` the ranks compare types and shapes of the gradients, by place, and these arguments:
+    TensorMismatchError on every rank where they differ.
     """
 
     def __init__(
@@ -50,9 +52,8 @@ class DistributedTrainer(mx.gluon.Trainer):
         super().__init__(params, optimizer, optimizer_params=optimizer_params, kvstore=None)
         for parameter in self._params:
             _check(parameter)
-        prefix = own_prefix() if prefix is None else prefix
         self._average = GradientAverage(
-            prefix, gradient_predivide_factor, num_groups, process_set, compressor
+            "DistributedTrainer", prefix, gradient_predivide_factor, num_groups, process_set, compressor
         )
 
     def broadcast_parameters(self, params: Any = None, root_rank: int = 0) -> None:

@@ -10,13 +10,30 @@ node is and whether it is the first of the name.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
+from horovod.common.agreement import (
+    DENSE,
+    MISSING,
+    SPARSE,
+    Facts,
+    Reduced,
+    at_construction,
+    of_steps,
+    variable_facts,
+)
 from horovod.common.compression import Compressor, resolve_plain_compression
-from horovod.common.gradient_options import Groups, check_predivide, cut_into_groups, takes_part
+from horovod.common.gradient_options import (
+    Groups,
+    check_predivide,
+    cut_into_groups,
+    groups_text,
+    settings_facts,
+    takes_part,
+)
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.common.reduce_ops import Average, resolve_op
 from horovod.tensorflow.compression import Compression
@@ -38,12 +55,14 @@ def make_reducer(
     gradient_predivide_factor: float = 1.0,
     groups: Groups = None,
     process_set: ProcessSet = global_process_set,
+    settings: Mapping[str, Any] | None = None,
 ) -> GradientReducer:
     """A function of gradients and of the variables that they belong to, which returns the reduced gradients.
 
     A gradient that is None stays None. ``name`` begins the names of the operations; the position of a
     gradient tells it from others. Other arguments as for ``DistributedGradientTape``. On a rank that is not
-    part of ``process_set``, gradients stay what they are.
+    part of ``process_set``, gradients stay what they are. Before the first step the ranks compare what they
+    reduce and how: TensorMismatchError when they differ. ``settings``: more that they compare, by name.
     """
     op = resolve_op(op)
     check_predivide(op, gradient_predivide_factor)
@@ -58,6 +77,7 @@ def make_reducer(
         gradient_predivide_factor,
         groups,
         process_set,
+        settings or {},
     )
 
 
@@ -75,19 +95,23 @@ class GradientReducer:
         gradient_predivide_factor: float,
         groups: Groups,
         process_set: ProcessSet,
+        settings: Mapping[str, Any],
     ) -> None:
         self.name = as_node_name(name)
+        self._settings = settings_facts(
+            op, compression, gradient_predivide_factor, sparse_as_dense=bool(sparse_as_dense), **settings
+        )
         self.op = op
         self.groups = groups
         self.process_set = process_set
         self.sparse_as_dense = sparse_as_dense
-        self._common = {
+        self._common: dict[str, Any] = {
             "op": op,
             "process_set": process_set,
             "device_dense": device_dense,
             "device_sparse": device_sparse,
         }
-        self._dense = {
+        self._dense: dict[str, Any] = {
             "compression": compression,
             "prescale_factor": 1.0 / gradient_predivide_factor,
             "postscale_factor": gradient_predivide_factor,
@@ -101,10 +125,27 @@ class GradientReducer:
         results = [self._prepared(gradient) for gradient in gradients]
         if takes_part(self.process_set):
             labels = ["" if use_generic_names else own_name(variable) for variable in variables]
+            self._agree(results, labels, variables)
             names = [f"{self.name}.{index}.{label}".rstrip(".") for index, label in enumerate(labels)]
             with one_company():
                 self._reduce(results, names, variables)
         return results
+
+    def _agree(self, gradients: Sequence[Any], labels: Sequence[str], variables: Sequence[Any]) -> None:
+        """In a graph, while it is made. In an elastic job a rank that stays does not make its graphs anew."""
+        if not at_construction() and not tf.executing_eagerly():
+            return
+        reduced = tuple(
+            Reduced(label, _dtype(variable), _shape(variable))
+            for label, variable in zip(labels, variables, strict=True)
+        )
+
+        def facts() -> Facts:
+            positions = {identity(variable): place for place, variable in enumerate(variables)}
+            groups = {"groups": groups_text(self.groups, positions, identity)}
+            return {**self._settings, **groups, **variable_facts(reduced, [_kind(g) for g in gradients])}
+
+        of_steps(self.name, self.process_set).once((reduced, tuple(self._settings.values())), facts)
 
     def _reduce(self, gradients: list[Any], names: Sequence[str], variables: Sequence[Any]) -> None:
         """Puts the reduced gradients in place of ``gradients``."""
@@ -136,6 +177,24 @@ class GradientReducer:
         if tf.executing_eagerly() and len(alone) > 1:
             return [*together, alone], []
         return together, alone
+
+
+def _kind(gradient: Any) -> str:
+    if gradient is None:
+        return MISSING
+    return SPARSE if isinstance(gradient, tf.IndexedSlices) else DENSE
+
+
+def _dtype(variable: Any) -> str:
+    dtype = getattr(variable, "dtype", "")
+    return dtype if isinstance(dtype, str) else dtype.name
+
+
+def _shape(variable: Any) -> tuple[int | None, ...] | None:
+    shape = variable.shape
+    if isinstance(shape, tuple):
+        return shape
+    return None if shape.rank is None else tuple(shape.as_list())
 
 
 class LocalSources:

@@ -24,6 +24,10 @@ class _DistributedTape:
     """
 
     __slots__ = ("_hvd_local", "_hvd_local_layers", "_hvd_reducer", "_hvd_tape")
+    _hvd_local: LocalSources
+    _hvd_local_layers: list[Any]
+    _hvd_reducer: GradientReducer
+    _hvd_tape: tf.GradientTape
 
     @as_written
     def gradient(
@@ -97,7 +101,7 @@ def _wrap(
     if isinstance(gradtape, _DistributedTape):
         raise ValueError("The tape is a DistributedGradientTape already.")
     base = type(gradtape)
-    tape = object.__new__(type(base.__name__, (_DistributedTape, base), {"__slots__": ()}))
+    tape: Any = object.__new__(type(base.__name__, (_DistributedTape, base), {"__slots__": ()}))
     tape.__dict__ = gradtape.__dict__
     tape._hvd_tape = gradtape
     tape._hvd_reducer = reducer

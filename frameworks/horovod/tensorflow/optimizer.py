@@ -19,7 +19,7 @@ from horovod.tensorflow.gradient_aggregation import GradientAggregation, LocalGr
 from horovod.tensorflow.gradient_aggregation_eager import LocalGradientAggregationHelperEager
 from horovod.tensorflow.gradient_reduction import GradientReducer, make_reducer
 
-_V1Optimizer = tf.compat.v1.train.Optimizer
+_V1Optimizer: Any = tf.compat.v1.train.Optimizer
 
 
 class _DistributedOptimizer(_V1Optimizer):
@@ -116,6 +116,10 @@ def DistributedOptimizer(
             gradient_predivide_factor,
             groups,
             process_set,
+            {
+                "backward_passes_per_step": backward_passes_per_step,
+                "average_aggregated_gradients": average_aggregated_gradients,
+            },
         )
         aggregation = _aggregation(
             reducer, backward_passes_per_step, average_aggregated_gradients, scale_local_gradients

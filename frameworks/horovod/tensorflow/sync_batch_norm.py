@@ -115,7 +115,7 @@ def _layer_class() -> type:
 
 
 def _for_keras_3(base: type) -> type:
-    class SyncBatchNormalization(_OverAllRanks, base):  # type: ignore[misc, valid-type]
+    class SyncBatchNormalization(_OverAllRanks, base):
         def _moments(self, inputs: tf.Tensor, mask: tf.Tensor | None) -> tuple[tf.Tensor, tf.Tensor]:
             if self.process_set.size() == 1:
                 return super()._moments(inputs, mask)
@@ -125,7 +125,7 @@ def _for_keras_3(base: type) -> type:
 
 
 def _for_keras_2(base: type) -> type:
-    class SyncBatchNormalization(_OverAllRanks, base):  # type: ignore[misc, valid-type]
+    class SyncBatchNormalization(_OverAllRanks, base):
         _unfused: ClassVar[dict[str, bool]] = {"fused": False}
 
         def _moments(

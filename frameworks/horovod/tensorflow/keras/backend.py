@@ -62,6 +62,10 @@ def _reducer(settings: GradientSettings) -> GradientReducer:
         settings.gradient_predivide_factor,
         settings.groups,
         settings.process_set,
+        {
+            "backward_passes_per_step": settings.passes,
+            "average_aggregated_gradients": settings.average_passes,
+        },
     )
 
 

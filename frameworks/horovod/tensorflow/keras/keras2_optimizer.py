@@ -169,7 +169,8 @@ def distribute(optimizer: Any, plan: Plan, keras: Any) -> Any:
     part = DistributedOptimizerV3 if newer else DistributedOptimizerV2
     base = type(optimizer)
     namespace = {"__module__": base.__module__, "__doc__": base.__doc__, "_plan": plan}
-    made = type(base)(base.__name__, (part, base), namespace)
+    metaclass: Any = type(base)
+    made = metaclass(base.__name__, (part, base), namespace)
     save_as(base, made, keras)
     copy = made.from_config(optimizer.get_config())
     return _sharing(optimizer, copy, "_hvd") if _has_state(optimizer) else copy
