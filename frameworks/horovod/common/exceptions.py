@@ -31,9 +31,7 @@ class TensorMismatchError(HorovodInternalError, ValueError):
     operation works.
     """
 
-    # AutoGraph of TensorFlow adds where an error comes from by making one anew, of the same class only where
-    # that is made as an Exception is.
-    __init__ = Exception.__init__
+    ag_pass_through = True  # AutoGraph of TensorFlow makes another error of one that does not say so
 
 
 class NonfiniteGradientError(FloatingPointError):
