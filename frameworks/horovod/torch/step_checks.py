@@ -99,4 +99,5 @@ def _kind(gradient: torch.Tensor) -> str | None:
 def _contents(parameters: Sequence[tuple[str, torch.Tensor]]) -> Iterator[tuple[str, memoryview]]:
     for name, parameter in parameters:
         data = parameter.detach().cpu().contiguous().reshape(-1)
-        yield name, memoryview(data.view(torch.uint8).numpy()) if data.numel() else memoryview(b"")
+        array: Any = data.view(torch.uint8).numpy() if data.numel() else b""
+        yield name, memoryview(array)
