@@ -9,25 +9,28 @@ import horovod.tensorflow as hvd
 import horovod.tensorflow.keras as hvd_keras
 
 
-def tape_of(**options):
-    """The gradients of two variables, of which the second has ``columns`` columns, as the options say."""
-    columns, frozen = options.pop("columns", 2), options.pop("frozen", False)
+def step_of(in_graph=False, columns=2, frozen=False, **options):
+    """A step: the gradients of two variables, of which the second has ``columns`` columns and may be frozen, by
+    a tape with the other options.
+    """
     first = tf.Variable(tf.ones((3, 2)), name="first")
-    second = tf.Variable(tf.ones((2, columns)), name="second", trainable=not frozen)
-    with tf.GradientTape() as plain:
-        loss = tf.reduce_sum(first @ second)
-    sources = [first] if frozen else [first, second]
-    return hvd.DistributedGradientTape(plain, **options).gradient(loss, sources)
+    second = tf.Variable(tf.ones((2, columns)), name="second")
+
+    def step():
+        with tf.GradientTape() as plain:
+            loss = tf.reduce_sum(first @ second)
+        sources = [first] if frozen else [first, second]
+        return hvd.DistributedGradientTape(plain, **options).gradient(loss, sources)
+
+    return tf.function(step) if in_graph else step
 
 
 def ranks_differ(mine, in_graph):
     """``mine``: the options of each rank. Returns the error; then both take the same step."""
     hvd.init()
-    options = dict(mine[hvd.rank()])
-    run = tf.function(tape_of) if in_graph else tape_of
     with pytest.raises(hvd.TensorMismatchError) as caught:
-        run(**options)
-    assert [gradient.shape for gradient in run()] == [(3, 2), (2, 2)]
+        step_of(in_graph, **mine[hvd.rank()])()
+    assert [gradient.shape for gradient in step_of(in_graph)()] == [(3, 2), (2, 2)]
     return str(caught.value)
 
 
@@ -54,7 +57,7 @@ def ranks_compare_once():
     counts = []
     for step in range(4):
         before = hvd.counters()["tensors"]
-        gradients = tape_of()
+        gradients = step_of()()
         if hvd.rank() == step % 2:
             kept.append(gradients)
         counts.append(hvd.counters()["tensors"] - before)
