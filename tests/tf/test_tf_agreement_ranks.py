@@ -10,7 +10,7 @@ import horovod.tensorflow.keras as hvd_keras
 
 
 def step_of(in_graph=False, columns=2, frozen=False, **options):
-    """A step: the gradients of two variables, of which the second has ``columns`` columns and may be frozen, by
+    """A step: the gradients of two variables, of which the second has ``columns`` columns or is frozen, by
     a tape with the other options.
     """
     first = tf.Variable(tf.ones((3, 2)), name="first")
