@@ -8,7 +8,7 @@ in the same way; otherwise it is *detached*: it reduces nothing any more, and it
 from __future__ import annotations
 
 import contextlib
-from typing import Protocol
+from typing import Any, Protocol
 
 from horovod.torch.gradient_groups import GradientGroup, complete_all
 from horovod.torch.gradient_hooks import Reduction
@@ -77,7 +77,7 @@ def _taken_from(older: Owner, groups: list[GradientGroup]) -> list[GradientGroup
     return [group for group in groups if any(group_of(hook.parameter) in own for hook in group.members)]
 
 
-def _take_over(parameter: object) -> None:
+def _take_over(parameter: Any) -> None:
     before = group_of(parameter)
     if before is None:
         return

@@ -345,7 +345,7 @@ def _wrap(
     optimizer: torch.optim.Optimizer,
     named_parameters: Iterable[tuple[str, torch.Tensor]] | None,
     options: _Options,
-) -> torch.optim.Optimizer:
+) -> Any:
     named = None if named_parameters is None else list(named_parameters)
     adaptive = options.op == Adasum and options.active
     wrapped = subclass_of(DistributedAdasumOptimizer if adaptive else _DistributedOptimizer, optimizer)

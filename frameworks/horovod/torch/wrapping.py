@@ -92,7 +92,8 @@ class WrappedOptimizer:
 
         plain = _bare(self._base)
         memo[id(self._wrapped)] = plain
-        plain.__setstate__(copy.deepcopy(self.__getstate__(), memo))
+        state: Any = self.__getstate__()
+        plain.__setstate__(copy.deepcopy(state, memo))
         before = [p for group in self.param_groups for p in group["params"]]
         after = [p for group in plain.param_groups for p in group["params"]]
         names = [(self._parameter_names[old], new) for old, new in zip(before, after, strict=True)]
