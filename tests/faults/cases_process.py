@@ -164,7 +164,7 @@ def leaves_with_7(stage: Stage) -> None:
 @case(17, "P", "a hook raises during backward", limit=2.0)
 def hook_raises(stage: Stage) -> None:
     job = stage.job(2, "with_torch:hook_that_raises")
-    stage.fails(job, 1, rf"{WHO_1} failed first", "LookupError: the hook of weight")
+    stage.fails(job, 1, rf"{WHO_1} failed first", "LookupError: the hook of weight", r"\[0\]<stdout>:told at")
 
 
 @case(18, "P", "the interpreter ends with operations in flight", limit=5.0)

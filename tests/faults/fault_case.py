@@ -28,8 +28,8 @@ class NotHere(Exception):
 class Case:
     """One fault. ``play`` brings it about and raises an AssertionError when the job falls short.
 
-    ``limit`` is in seconds from the fault to the end of the job, None where nothing has to end. ``quick``
-    cases are part of every test run.
+    ``limit`` is in seconds from the fault to the end of the job (see Trial.end), None where nothing has to
+    end. ``quick`` cases are part of every test run.
     """
 
     number: int

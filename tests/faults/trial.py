@@ -117,16 +117,20 @@ class Trial:
         return psutil.Process(self.process.pid).children(recursive=True)
 
     def end(self, timeout: float = 30) -> int:
-        """Waits for the end of the job and returns its status; a job that hangs falls short."""
+        """Waits for the end of the job and returns its status; a job that hangs falls short. The clock of
+        the fault stops here, or where the last rank said that it was told: after that a rank ends at the pace
+        of its interpreter, which with torch takes seconds.
+        """
         try:
             status = self.process.wait(within(timeout))
         except subprocess.TimeoutExpired:
             raise AssertionError(f"the job hangs:\n{self.output}") from None
         ended = time.time()
+        self._reader.join(within(5))
         said = re.findall(r"fault at ([\d.]+)", self.output)
         begin = self.fault_at if self.fault_at is not None else float(said[0]) if said else ended
-        self.seconds = ended - begin
-        self._reader.join(within(5))
+        told = re.findall(r"told at ([\d.]+)", self.output)
+        self.seconds = max(map(float, told), default=ended) - begin
         return status
 
     def report(self) -> list[str]:

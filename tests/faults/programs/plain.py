@@ -77,6 +77,11 @@ def fault() -> None:
     print(f"fault at {time.time():.3f}", flush=True)
 
 
+def told() -> None:
+    """Notes the time at which this rank has heard of the fault."""
+    print(f"told at {time.time():.3f}", flush=True)
+
+
 def right() -> None:
     """This rank has checked all its results."""
     print(f"all results are right on rank {os.environ.get('HOROVOD_RANK', 0)}", flush=True)

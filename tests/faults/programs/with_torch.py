@@ -4,7 +4,7 @@ import time
 
 import plain
 import torch
-from plain import fault, right
+from plain import fault, right, told
 
 import horovod.torch as hvd
 
@@ -21,7 +21,11 @@ def hook_that_raises() -> None:
             fault()
             model.weight.register_hook(_raise)
         loss.backward()
-        optimizer.step()
+        try:
+            optimizer.step()
+        except hvd.HorovodInternalError:
+            told()
+            raise
     time.sleep(60)
 
 
