@@ -56,6 +56,19 @@ def test_shared_parameters_are_reduced_once(two):
     assert len(two.requests) == 2
 
 
+def test_a_rank_without_a_batch_sends_zeros_for_shared_parameters(two):
+    net = model()
+    optimizers = [wrapped(net), wrapped(net)]
+    for _ in range(2):
+        optimizers[1].zero_grad()
+        backward(net)
+        optimizers[1].step()
+    two.requests.clear()
+    optimizers[1].zero_grad()
+    optimizers[1].step()  # as the other rank does, which has made a backward pass
+    assert len(two.requests) == 4
+
+
 def test_shared_parameters_outlive_the_first_optimizer(two):
     net = model()
     first = wrapped(net)

@@ -124,9 +124,9 @@ class GradientGroup:
             if self._steps is not None and next(self._steps, self) is not self:
                 return False
         except BaseException:
-            self.reset()
+            self._end_round()
             raise
-        self.reset()
+        self._end_round()
         if error is not None:
             raise error
         if self.reduction.sparse_again:
@@ -139,12 +139,16 @@ class GradientGroup:
         """Forgets the reduction in flight and expects the full number of passes again."""
         self.handle = self._error = self._steps = self._sent = None
         self._due = 0
-        if self.users > 1:
-            self.rounds += 1
         for hook in self.members:
             hook.passes_left = self.reduction.passes
             if hook.filled:
                 hook.unfill()
+
+    def _end_round(self) -> None:
+        # What is merely forgotten, as by zero_grad, was not reduced: a step must still send something for it.
+        if self.users > 1:
+            self.rounds += 1
+        self.reset()
 
     def _note_members(self) -> None:
         self._plain = len(self.members) == 1 and self.reduction.compressor is NoneCompressor
