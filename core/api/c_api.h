@@ -8,11 +8,13 @@
 
 extern "C" {
 
-#define HVD_API_VERSION 1
+#define HVD_API_VERSION 2
 
 typedef struct hvd_tensor {
   const void* input;
-  void* output; /* null: the core allocates */
+  int64_t input_bytes; /* this and output_bytes must be what dtype and shape take */
+  void* output;        /* null: the core allocates, as it must for an allgather, alltoall or reducescatter */
+  int64_t output_bytes;
   int32_t dtype;
   int32_t dims;
   const int64_t* shape;
@@ -39,7 +41,8 @@ typedef struct hvd_operation {
 
 /* Memory that the core has allocated. */
 typedef struct hvd_output {
-  void* data; /* aligned to 64 bytes */
+  void* data; /* aligned to 64 bytes; null where the caller gave an output */
+  int64_t bytes;
   int32_t dtype;
   int32_t dims;
   const int64_t* shape;

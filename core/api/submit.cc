@@ -26,7 +26,7 @@ void Fail(const Caller& caller, const Status& status) {
 void Deliver(const Caller& caller, const std::vector<Output>& given) {
   std::vector<hvd_output> outputs;
   for (const Output& output : given) {
-    outputs.push_back({output.data.get(), static_cast<int32_t>(output.dtype),
+    outputs.push_back({output.data.get(), output.bytes, static_cast<int32_t>(output.dtype),
                        static_cast<int32_t>(output.shape.size()), output.shape.data(), &output});
   }
   const hvd_result result{0, "", static_cast<int32_t>(outputs.size()), outputs.data()};
@@ -39,8 +39,8 @@ Status ReadTensors(const hvd_operation& operation, Entry* entry) {
     if (tensor.dtype < 0 || tensor.dtype >= kDataTypes) return Status::Invalid("unknown element type");
     entry->request.tensors.push_back(
         {static_cast<DataType>(tensor.dtype), Shape(tensor.shape, tensor.shape + tensor.dims)});
-    entry->buffers.push_back(
-        {static_cast<const std::byte*>(tensor.input), static_cast<std::byte*>(tensor.output)});
+    entry->buffers.push_back({static_cast<const std::byte*>(tensor.input), tensor.input_bytes,
+                              static_cast<std::byte*>(tensor.output), tensor.output_bytes});
   }
   return Status::Ok();
 }

@@ -12,8 +12,9 @@ namespace hvd {
 // A process set that speaks over a Transport. Whoever advances its machines also calls
 // transport->Progress(); the machines only post and look.
 //
-// Every machine posts its receives without waiting for anything but the arrival of earlier ones, so no
-// frame stays at the head of a link for long and overlapping sets may share links.
+// Every machine posts its receives without waiting for anything but the arrival of earlier ones and, where
+// its memory is bounded, their being sent on. So no frame stays at the head of a link for long, and
+// overlapping sets may share links (transport/inbox).
 struct Group {
   Transport* transport = nullptr;
   uint32_t set = 0;

@@ -18,6 +18,16 @@ class PieceStream {
   // The one non-empty piece, or null when there are several or none.
   const Piece* Single() const { return pieces_.size() == 1 ? &pieces_[0] : nullptr; }
 
+  // Where [begin, end) lies in one piece: its memory, else null. begin < end.
+  const std::byte* Input(int64_t begin, int64_t end) const {
+    const Piece* piece = Holder(begin, end);
+    return piece == nullptr || piece->input == nullptr ? nullptr : piece->input + Inside(piece, begin);
+  }
+  std::byte* Output(int64_t begin, int64_t end) const {
+    const Piece* piece = Holder(begin, end);
+    return piece == nullptr || piece->output == nullptr ? nullptr : piece->output + Inside(piece, begin);
+  }
+
   // Calls visit(input, output, at, bytes) for each part of a piece in [begin, end); `at` is its distance
   // from `begin`.
   template <typename Visit>
@@ -45,6 +55,14 @@ class PieceStream {
 
  private:
   static constexpr int64_t kSmallPiece = 16 << 10;
+
+  const Piece* Holder(int64_t begin, int64_t end) const {
+    const size_t i = std::upper_bound(ends_.begin(), ends_.end(), begin) - ends_.begin();
+    return end <= ends_[i] ? &pieces_[i] : nullptr;
+  }
+  int64_t Inside(const Piece* piece, int64_t at) const {
+    return at - (ends_[static_cast<size_t>(piece - pieces_.data())] - piece->bytes);
+  }
 
   std::vector<Piece> pieces_;  // without the empty ones
   std::vector<int64_t> ends_;  // where each ends in the stream

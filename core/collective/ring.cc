@@ -9,28 +9,50 @@ namespace hvd {
 
 namespace {
 
-void Cut(const std::vector<int64_t>& ends, int block, int step, std::vector<RingFrame>* frames) {
-  int64_t begin = block == 0 ? 0 : ends[static_cast<size_t>(block) - 1];
-  const int64_t end = ends[static_cast<size_t>(block)];
-  while (begin < end) {
-    const int64_t next = std::min(begin + kFrameBytes, end);
-    frames->push_back({begin, next, step});
-    begin = next;
-  }
+std::vector<RingFrame> Cut(int64_t begin, int64_t end) {
+  std::vector<RingFrame> frames;
+  for (; begin < end; begin += kFrameBytes) frames.push_back({begin, std::min(begin + kFrameBytes, end), 0});
+  return frames;
 }
 
 size_t Bytes(const RingFrame& frame) { return static_cast<size_t>(frame.end - frame.begin); }
 
 }  // namespace
 
+// Nobody waits for a slot for ever. Every link carries frames in the order of (segment, step, place in the
+// segment). Take the rank whose next frame to send comes first in that order. What it sends on has come over
+// the link before in an earlier place, so its predecessor has sent it, and everything that this rank has on
+// hold would come later: so it has a free slot, receives the frame and posts it. Its successor's next send
+// comes no earlier, so what that one holds are frames received before this one and to be sent on after it:
+// those of one block of one segment at most, which is fewer than kRingSlots. So it reads the frame.
 Ring::Ring(const Group& group, uint64_t sequence, const std::vector<int64_t>& ends, int steps)
     : group_(group), sequence_(sequence) {
-  const int size = group_.size();
-  Cut(ends, group_.rank, -1, &sends_);
-  own_ = sends_.size();
+  static_assert(kRingSlots > kSegmentFrames);
+  std::vector<std::vector<RingFrame>> blocks;
+  size_t longest = 0;
+  for (size_t block = 0; block < ends.size(); ++block) {
+    blocks.push_back(Cut(block == 0 ? 0 : ends[block - 1], ends[block]));
+    longest = std::max(longest, blocks.back().size());
+  }
+  for (size_t first = 0; first < longest; first += kSegmentFrames) AddSegment(blocks, first, steps);
+}
+
+void Ring::AddSegment(const std::vector<std::vector<RingFrame>>& blocks, size_t first, int steps) {
+  const auto frames_of = [&](int block, auto add) {
+    const std::vector<RingFrame>& frames = blocks[static_cast<size_t>(block)];
+    for (size_t i = first; i < std::min(first + kSegmentFrames, frames.size()); ++i) add(frames[i]);
+  };
+  frames_of(group_.rank, [&](RingFrame frame) {
+    frame.step = -1;
+    sends_.push_back({frame, kNone});
+  });
   for (int step = 0; step < steps; ++step) {
-    Cut(ends, RingBlock(group_.rank, step, size), step, &receives_);
-    if (step + 1 < steps) Cut(ends, RingBlock(group_.rank, step, size), step, &sends_);
+    const bool goes_on = step + 1 < steps;
+    frames_of(RingBlock(group_.rank, step, group_.size()), [&](RingFrame frame) {
+      frame.step = step;
+      if (goes_on) sends_.push_back({frame, receives_.size()});
+      receives_.push_back({frame, goes_on ? sends_.size() - 1 : kNone});
+    });
   }
 }
 
@@ -43,13 +65,21 @@ Step Ring::Advance() {
   return done ? Step::kDone : Step::kBlocked;
 }
 
+bool Ring::HasSlot(size_t receive) const {
+  if (receive < kRingSlots) return true;
+  const size_t before = receive - kRingSlots;  // that had the slot
+  const size_t sent_as = receives_[before].sent_as;
+  return before < consumed_ && (sent_as == kNone || sent_as < send_done_);
+}
+
 bool Ring::PostReceives() {
   bool posted = false;
-  for (; receive_posted_ < std::min(consumed_ + kInFlight, receives_.size()); ++receive_posted_) {
-    const RingFrame& frame = receives_[receive_posted_];
+  while (receive_posted_ < std::min(consumed_ + kInFlight, receives_.size()) && HasSlot(receive_posted_)) {
+    const RingFrame& frame = receives_[receive_posted_].frame;
     Transfer& transfer = receiving_[receive_posted_ % kInFlight] = {};
     group_.Recv(group_.rank - 1, sequence_, static_cast<uint32_t>(receive_posted_),
                 Target(receive_posted_, frame), Bytes(frame), &transfer);
+    ++receive_posted_;
     posted = true;
   }
   return posted;
@@ -58,22 +88,23 @@ bool Ring::PostReceives() {
 bool Ring::PostSend() {
   while (send_done_ < sent_ && sending_[send_done_ % kInFlight].done) ++send_done_;
   if (sent_ == sends_.size() || sent_ - send_done_ == kInFlight) return false;
-  const bool own = sent_ < own_;
-  if (!own && sent_ - own_ >= consumed_) return false;
+  const auto& [frame, source] = sends_[sent_];
+  const bool own = source == kNone;
+  if (!own && source >= consumed_) return false;
   Transfer& transfer = sending_[sent_ % kInFlight] = {};
-  const RingFrame& frame = sends_[sent_];
-  group_.Send(group_.rank + 1, sequence_, static_cast<uint32_t>(sent_), Source(frame, own), Bytes(frame),
-              &transfer);
+  group_.Send(group_.rank + 1, sequence_, static_cast<uint32_t>(sent_),
+              own ? SourceOfOwn(sent_, frame) : Source(source, frame), Bytes(frame), &transfer);
   ++sent_;
   return true;
 }
 
 Step Ring::ConsumeNext() {
-  const RingFrame& frame = receives_[consumed_];
+  const RingFrame& frame = receives_[consumed_].frame;
   status_ = group_.Check(receiving_[consumed_ % kInFlight], Bytes(frame), group_.rank - 1);
   if (!status_.ok()) return Step::kFailed;
   failpoint::Hit("chunk");
-  Consume(consumed_++, frame);
+  Consume(consumed_, frame);
+  ++consumed_;
   return Step::kProgressed;
 }
 

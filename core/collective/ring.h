@@ -12,8 +12,15 @@ namespace hvd {
 struct RingFrame {
   int64_t begin = 0;
   int64_t end = 0;
-  int step = 0;  // number of the block it belongs to, in the order of arrival
+  int step = 0;  // number of the block it belongs to, in the order of arrival; -1 = the own block
 };
+
+// So many frames of every block go round before the next ones do, so that what is on hold is bounded whatever
+// the size of the stream.
+constexpr size_t kSegmentFrames = 8;
+// Received frames that may wait until they have been sent on. With more than a segment's frames a rank always
+// has a slot for the frame that the slowest rank waits for (proof in ring.cc).
+constexpr size_t kRingSlots = 2 * kSegmentFrames;
 
 // What all ring algorithms have in common: blocks go round, cut in frames; every rank sends its own block,
 // and then what it receives, in the order in which it receives it. Several frames are under way at once, so
@@ -30,26 +37,40 @@ class Ring : public StepMachine {
   Ring(const Group& group, uint64_t sequence, const std::vector<int64_t>& ends, int steps);
 
   const Group& group() const { return group_; }
-  // Scratch for the whole ring could not be had: every Advance fails.
+  // Scratch for the ring could not be had: every Advance fails.
   void Fail(Status status) { status_ = std::move(status); }
 
-  // Where a received frame is put; valid until it is consumed.
+  // Where received frame `index` goes. A frame takes slot `index` % kRingSlots if any: it is not given again
+  // before the frame has been consumed and, where it is sent on, sent.
   virtual std::byte* Target(size_t index, const RingFrame& frame) = 0;
-  // Works on the frame that has arrived at Target; afterwards it can be sent on.
+  // A frame lies in its Target; afterwards it can be sent on.
   virtual void Consume(size_t index, const RingFrame& frame) = 0;
-  // The memory to send a frame from; stays untouched until the ring is done. `own`: it is of the own block.
-  virtual const std::byte* Source(const RingFrame& frame, bool own) = 0;
+  // The memory to send from: of received frame `index`, or (SourceOfOwn) of the own block, where `index`
+  // numbers the sends, of which kInFlight are under way at most. Stays untouched until then.
+  virtual const std::byte* Source(size_t index, const RingFrame& frame) = 0;
+  virtual const std::byte* SourceOfOwn(size_t index, const RingFrame& frame) = 0;
 
  private:
+  static constexpr size_t kNone = ~size_t{0};
+  struct Sending {
+    RingFrame frame;
+    size_t source;  // the received frame that is sent on; kNone = of the own block
+  };
+  struct Receiving {
+    RingFrame frame;
+    size_t sent_as;  // its place among the sends; kNone = it stays here
+  };
+
+  void AddSegment(const std::vector<std::vector<RingFrame>>& blocks, size_t first, int steps);
+  bool HasSlot(size_t receive) const;
   bool PostReceives();
   bool PostSend();
   Step ConsumeNext();
 
   const Group group_;
   const uint64_t sequence_;
-  std::vector<RingFrame> sends_;
-  std::vector<RingFrame> receives_;
-  size_t own_ = 0;  // how many of sends_ are of the own block; the others are a prefix of receives_
+  std::vector<Sending> sends_;
+  std::vector<Receiving> receives_;
   size_t receive_posted_ = 0;
   size_t consumed_ = 0;
   size_t sent_ = 0;  // sends posted

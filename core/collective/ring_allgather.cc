@@ -16,7 +16,7 @@ std::vector<int64_t> Ends(const std::vector<PieceStream>& parts) {
 }
 
 // One piece's output is the parts end to end, so they go round in it; several pieces interleave the parts,
-// which then go round in scratch memory.
+// so frames of them go round in scratch memory.
 class RingAllgather : public Ring {
  public:
   RingAllgather(const Group& group, const CollectiveSpec& spec, std::vector<PieceStream> parts)
@@ -24,38 +24,42 @@ class RingAllgather : public Ring {
         parts_(std::move(parts)),
         ends_(Ends(parts_)),
         in_place_(spec.pieces.size() == 1),
-        work_(in_place_ ? spec.pieces[0].output : nullptr) {
+        output_(in_place_ ? spec.pieces[0].output : nullptr) {
     if (in_place_) return;
-    const Status status = group.scratch->Borrow(static_cast<size_t>(ends_.back()), &scratch_);
+    const Status status = group.scratch->Borrow((kRingSlots + kInFlight) * kFrameBytes, &scratch_);
     if (!status.ok()) Fail(status);
-    work_ = scratch_.data();
   }
 
  private:
   int64_t Begin(int rank) const { return ends_[rank] - parts_[rank].bytes(); }
+  std::byte* Place(size_t place) const { return scratch_.data() + place * kFrameBytes; }
 
-  std::byte* Target(size_t, const RingFrame& frame) override { return work_ + frame.begin; }
-
-  const std::byte* Source(const RingFrame& frame, bool own) override {
-    if (own) {
-      const int64_t begin = Begin(group().rank);
-      const PieceStream& part = parts_[group().rank];
-      part.Keep(frame.begin - begin, frame.end - begin);
-      if (!in_place_) part.Pack(frame.begin - begin, frame.end - begin, work_ + frame.begin);
-    }
-    return work_ + frame.begin;
+  std::byte* Target(size_t index, const RingFrame& frame) override {
+    return in_place_ ? output_ + frame.begin : Place(index % kRingSlots);
   }
 
-  void Consume(size_t, const RingFrame& frame) override {
+  const std::byte* Source(size_t index, const RingFrame& frame) override { return Target(index, frame); }
+
+  const std::byte* SourceOfOwn(size_t index, const RingFrame& frame) override {
+    const int64_t begin = Begin(group().rank);
+    const PieceStream& part = parts_[group().rank];
+    part.Keep(frame.begin - begin, frame.end - begin);
+    if (in_place_) return output_ + frame.begin;
+    std::byte* to = Place(kRingSlots + index % kInFlight);
+    part.Pack(frame.begin - begin, frame.end - begin, to);
+    return to;
+  }
+
+  void Consume(size_t index, const RingFrame& frame) override {
     if (in_place_) return;
     const int from = RingBlock(group().rank, frame.step, group().size());
-    parts_[from].Unpack(frame.begin - Begin(from), frame.end - Begin(from), work_ + frame.begin);
+    parts_[from].Unpack(frame.begin - Begin(from), frame.end - Begin(from), Target(index, frame));
   }
 
   const std::vector<PieceStream> parts_;  // by rank
   const std::vector<int64_t> ends_;       // where each part ends in the stream that goes round
   const bool in_place_;
-  std::byte* work_;
+  std::byte* const output_;
   ScratchPool::Lease scratch_;
 };
 

@@ -21,55 +21,72 @@ class RingReduce : public Ring {
     combine_ = {spec.reduction.dtype, op, 1.0, 1.0, 1};
     finish_ = spec.reduction;
     finish_.prescale = 1.0;
-    const Status status = group.scratch->Borrow(kBounce + static_cast<size_t>(stream_.bytes()), &scratch_);
+    const Status status = group.scratch->Borrow(kScratchBytes, &scratch_);
     if (!status.ok()) Fail(status);
   }
 
  private:
-  // Frames to be combined land in a few buffers of their own, in front of the stream's copy.
-  static constexpr size_t kBounce = kInFlight * kFrameBytes;
+  // Scratch: the slots of received frames, places for own frames on their way, and one for a scaled input.
+  static constexpr size_t kScratchBytes = (kRingSlots + kInFlight + 1) * kFrameBytes;
 
-  std::byte* Work(int64_t at) const { return scratch_.data() + kBounce + at; }
+  std::byte* Place(size_t place) const { return scratch_.data() + place * kFrameBytes; }
+  std::byte* Slot(size_t index) const { return Place(index % kRingSlots); }
 
-  std::byte* Target(size_t index, const RingFrame& frame) override {
-    if (frame.step > last_combining_) return Work(frame.begin);
-    return scratch_.data() + index % kInFlight * kFrameBytes;
+  // Of a finished block, which is received and sent on where it belongs if it lies there in one.
+  std::byte* Finished(size_t index, const RingFrame& frame) const {
+    std::byte* output = stream_.Output(frame.begin, frame.end);
+    return output != nullptr ? output : Slot(index);
   }
 
-  const std::byte* Source(const RingFrame& frame, bool own) override {
-    if (own) CopyOwn(frame.begin, frame.end);
-    return Work(frame.begin);
+  std::byte* Target(size_t index, const RingFrame& frame) override {
+    return frame.step > last_combining_ ? Finished(index, frame) : Slot(index);
+  }
+
+  const std::byte* Source(size_t index, const RingFrame& frame) override {
+    return frame.step >= last_combining_ ? Finished(index, frame) : Slot(index);
+  }
+
+  // Straight from the input, also when the output is the same memory: it is written when the finished block
+  // arrives, which has this frame in it.
+  const std::byte* SourceOfOwn(size_t index, const RingFrame& frame) override {
+    const std::byte* input = prescales_ ? nullptr : stream_.Input(frame.begin, frame.end);
+    if (input != nullptr) return input;
+    std::byte* to = Place(kRingSlots + index % kInFlight);
+    if (prescales_) {
+      Scale(frame, to);
+    } else {
+      stream_.Pack(frame.begin, frame.end, to);
+    }
+    return to;
   }
 
   void Consume(size_t index, const RingFrame& frame) override {
     if (frame.step > last_combining_) {
-      stream_.Unpack(frame.begin, frame.end, Work(frame.begin));
+      if (Finished(index, frame) == Slot(index)) stream_.Unpack(frame.begin, frame.end, Slot(index));
       return;
     }
-    if (prescales_) CopyOwn(frame.begin, frame.end);
-    const std::byte* arrived = Target(index, frame);
+    std::byte* arrived = Slot(index);
+    std::byte* scaled = Place(kRingSlots + kInFlight);
+    if (prescales_) Scale(frame, scaled);
     const bool last = frame.step == last_combining_;
+    const bool sent_from_slot = last && goes_round_ && Finished(index, frame) == arrived;
     stream_.ForEach(frame.begin, frame.end,
                     [&](const std::byte* input, std::byte* output, int64_t at, int64_t bytes) {
-                      std::byte* work = Work(frame.begin + at);
-                      const void* const sources[] = {arrived + at, prescales_ ? work : input};
-                      void* const destinations[] = {last ? output : work, work};
+                      const void* const sources[] = {arrived + at, prescales_ ? scaled + at : input};
+                      void* const destinations[] = {last ? output : arrived + at, arrived + at};
                       kernels::Reduce(last ? finish_ : combine_, sources, 2, destinations,
-                                      last && goes_round_ ? 2 : 1, bytes / element_);
+                                      sent_from_slot ? 2 : 1, bytes / element_);
                     });
   }
 
-  // The prescaled inputs of [begin, end) into the stream's copy.
-  void CopyOwn(int64_t begin, int64_t end) const {
-    if (!prescales_) {
-      stream_.Pack(begin, end, Work(begin));
-      return;
-    }
-    stream_.ForEach(begin, end, [&](const std::byte* input, std::byte*, int64_t at, int64_t bytes) {
-      const void* source = input;
-      void* destination = Work(begin + at);
-      kernels::Reduce(scale_, &source, 1, &destination, 1, bytes / element_);
-    });
+  // The prescaled inputs of a frame.
+  void Scale(const RingFrame& frame, std::byte* to) const {
+    stream_.ForEach(frame.begin, frame.end,
+                    [&](const std::byte* input, std::byte*, int64_t at, int64_t bytes) {
+                      const void* source = input;
+                      void* destination = to + at;
+                      kernels::Reduce(scale_, &source, 1, &destination, 1, bytes / element_);
+                    });
   }
 
   const PieceStream stream_;

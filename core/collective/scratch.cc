@@ -1,6 +1,7 @@
 #include "collective/scratch.h"
 
 #include <algorithm>
+#include <numeric>
 
 namespace hvd {
 
@@ -8,6 +9,8 @@ namespace {
 
 // Buffers that wait for a borrower. More than this many have never been in use at once lately.
 constexpr size_t kKept = 8;
+// And so many bytes; what is larger is given back to the system.
+constexpr size_t kKeptBytes = 64 << 20;
 
 size_t RoundUp(size_t bytes) {
   size_t rounded = kPageBytes;
@@ -23,10 +26,12 @@ ScratchPool::Lease::~Lease() {
   if (!pool_) return;
   auto& free = pool_->free_;
   free.push_back(std::move(mapping_));
-  if (free.size() <= kKept) return;
-  const auto smallest = std::min_element(
-      free.begin(), free.end(), [](const Mapping& a, const Mapping& b) { return a.bytes() < b.bytes(); });
-  free.erase(smallest);
+  const auto smaller = [](const Mapping& a, const Mapping& b) { return a.bytes() < b.bytes(); };
+  if (free.size() > kKept) free.erase(std::min_element(free.begin(), free.end(), smaller));
+  const auto add = [](size_t sum, const Mapping& mapping) { return sum + mapping.bytes(); };
+  while (std::accumulate(free.begin(), free.end(), size_t{0}, add) > kKeptBytes) {
+    free.erase(std::max_element(free.begin(), free.end(), smaller));
+  }
 }
 
 Status ScratchPool::Borrow(size_t bytes, Lease* lease) {

@@ -24,13 +24,8 @@ class TreeBroadcast : public StepMachine {
     for (int child : TreeChildren(node, group_.size())) {
       children_.push_back({(child + spec.root) % group_.size(), 0, 0, {}});
     }
-    // One tensor is received and passed on where it lies; several are put together first.
-    if (const Piece* piece = stream_.Single()) {
-      work_ = piece->output;
-    } else {
-      status_ = group_.scratch->Borrow(static_cast<size_t>(stream_.bytes()), &scratch_);
-      work_ = scratch_.data();
-    }
+    // One tensor is received and passed on where it lies; frames of several are put together first.
+    if (stream_.Single() == nullptr) status_ = group_.scratch->Borrow(kSlots * kFrameBytes, &scratch_);
   }
 
   Status status() const override { return status_; }
@@ -57,6 +52,21 @@ class TreeBroadcast : public StepMachine {
     std::array<Transfer, kInFlight> sending;
   };
 
+  // Frames of several tensors that may be on hold here until all children have them.
+  static constexpr size_t kSlots = 4 * kInFlight;
+
+  // Where a frame is received and sent from.
+  std::byte* Place(size_t frame) const {
+    const Piece* piece = stream_.Single();
+    return piece != nullptr ? piece->output + Begin(frame) : scratch_.data() + frame % kSlots * kFrameBytes;
+  }
+
+  // Whether its slot is free: every child has the frame that had it before.
+  bool HasSlot(size_t frame) const {
+    return frame < kSlots || std::all_of(children_.begin(), children_.end(),
+                                         [&](const Child& child) { return child.done > frame - kSlots; });
+  }
+
   int64_t Begin(size_t frame) const { return static_cast<int64_t>(frame) * kFrameBytes; }
   int64_t End(size_t frame) const { return std::min(Begin(frame) + kFrameBytes, stream_.bytes()); }
   size_t Bytes(size_t frame) const { return static_cast<size_t>(End(frame) - Begin(frame)); }
@@ -64,10 +74,11 @@ class TreeBroadcast : public StepMachine {
   bool PostReceives() {
     if (is_root_) return false;
     bool posted = false;
-    for (; receive_posted_ < std::min(ready_ + kInFlight, frames_); ++receive_posted_) {
+    while (receive_posted_ < std::min(ready_ + kInFlight, frames_) && HasSlot(receive_posted_)) {
       Transfer& transfer = receiving_[receive_posted_ % kInFlight] = {};
-      group_.Recv(parent_, sequence_, static_cast<uint32_t>(receive_posted_), work_ + Begin(receive_posted_),
+      group_.Recv(parent_, sequence_, static_cast<uint32_t>(receive_posted_), Place(receive_posted_),
                   Bytes(receive_posted_), &transfer);
+      ++receive_posted_;
       posted = true;
     }
     return posted;
@@ -75,7 +86,10 @@ class TreeBroadcast : public StepMachine {
 
   // Makes the next frame ready to be passed on (or fails); false when it is not here yet.
   bool TakeNext() {
-    if (ready_ == frames_ || !(is_root_ || receiving_[ready_ % kInFlight].done)) return false;
+    if (ready_ == frames_) return false;
+    const bool here =
+        is_root_ ? HasSlot(ready_) : ready_ < receive_posted_ && receiving_[ready_ % kInFlight].done;
+    if (!here) return false;
     if (!is_root_) {
       status_ = group_.Check(receiving_[ready_ % kInFlight], Bytes(ready_), parent_);
       if (!status_.ok()) return true;
@@ -92,9 +106,9 @@ class TreeBroadcast : public StepMachine {
     if (is_root_) stream_.Keep(begin, end);
     if (stream_.Single() != nullptr) return;
     if (is_root_) {
-      stream_.Pack(begin, end, work_ + begin);
+      stream_.Pack(begin, end, Place(ready_));
     } else {
-      stream_.Unpack(begin, end, work_ + begin);
+      stream_.Unpack(begin, end, Place(ready_));
     }
   }
 
@@ -103,7 +117,7 @@ class TreeBroadcast : public StepMachine {
     bool posted = false;
     for (; child->sent < std::min(ready_, child->done + kInFlight); ++child->sent) {
       Transfer& transfer = child->sending[child->sent % kInFlight] = {};
-      group_.Send(child->position, sequence_, static_cast<uint32_t>(child->sent), work_ + Begin(child->sent),
+      group_.Send(child->position, sequence_, static_cast<uint32_t>(child->sent), Place(child->sent),
                   Bytes(child->sent), &transfer);
       posted = true;
     }
@@ -118,7 +132,6 @@ class TreeBroadcast : public StepMachine {
   int parent_ = 0;
   std::vector<Child> children_;
   ScratchPool::Lease scratch_;
-  std::byte* work_ = nullptr;  // the whole stream, contiguous
   Status status_;
   size_t ready_ = 0;  // frames that may be passed on
   size_t receive_posted_ = 0;

@@ -1,5 +1,6 @@
 #include "negotiate/message.h"
 
+#include <algorithm>
 #include <limits>
 
 #include "negotiate/wire.h"
@@ -23,6 +24,8 @@ enum DecisionTag : uint8_t {
   kHasRequest = 128
 };
 
+// Room that is made for a list before its elements are read: a count alone must not claim memory.
+constexpr size_t kReserved = 1024;
 constexpr uint64_t kMaxDim = std::numeric_limits<int64_t>::max();
 
 void Put(const std::vector<int64_t>& dims, Writer* out) {
@@ -99,9 +102,10 @@ void Take(Reader* in, Request* request) {
   if (tag & kOnDevice) request->device = static_cast<int32_t>(in->Signed("device", 0, kMaxInt));
   if (TagOf(*request) != tag) in->Fail("request tag");
   request->name = in->Text("name", kMaxNameBytes);
-  request->tensors.resize(in->Count("number of tensors", 2, kMaxTensors));
-  for (TensorMeta& tensor : request->tensors) {
-    if (!in->ok()) return;
+  const size_t count = in->Count("number of tensors", 2, kMaxTensors);
+  request->tensors.reserve(std::min(count, kReserved));
+  while (in->ok() && request->tensors.size() < count) {
+    TensorMeta& tensor = request->tensors.emplace_back();
     tensor.dtype = static_cast<DataType>(in->Byte("data type", kDataTypes - 1));
     Take(in, "shape", kMaxDims, &tensor.shape);
   }
@@ -173,11 +177,9 @@ Status TakeAll(std::string_view bytes, const char* message, uint64_t max_join, H
   head->number = in.Varint("number");
   head->join = in.Varint("join", max_join);
   list->clear();
-  list->resize(in.Count("count", 2, std::numeric_limits<size_t>::max()));
-  for (T& element : *list) {
-    Take(&in, &element);
-    if (!in.ok()) break;
-  }
+  const size_t count = in.Count("count", 2, std::numeric_limits<size_t>::max());
+  list->reserve(std::min(count, kReserved));
+  while (in.ok() && list->size() < count) Take(&in, &list->emplace_back());
   return in.status(message);
 }
 

@@ -17,6 +17,8 @@ constexpr size_t kMaxNameBytes = 1024;
 constexpr size_t kMaxDims = 16;
 constexpr size_t kMaxTensors = 1 << 20;  // in one request
 constexpr size_t kMaxErrorBytes = 8192;
+// One rank's tensor takes at most so much (256 TiB), so that the sum over all ranks of a job cannot overflow.
+constexpr int64_t kMaxTensorBytes = int64_t{1} << 48;
 
 struct TensorMeta {
   DataType dtype = DataType::kFloat32;
@@ -63,6 +65,11 @@ struct Announcement {
   uint64_t ordinal = 0;
   Shape sizes;  // see SizesOf
 };
+
+// What a row (an index of the first dimension) of a tensor takes, and the whole of it. -1: more than
+// kMaxTensorBytes.
+int64_t BytesPerRow(const TensorMeta& tensor);
+int64_t BytesOf(const TensorMeta& tensor);
 
 // Member -> sequencer. `urgent` = how many of this member's announcements so far (since the beginning,
 // these included) it is blocked on or has been: their batches need not wait for company.

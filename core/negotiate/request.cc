@@ -6,6 +6,15 @@
 namespace hvd::negotiate {
 namespace {
 
+// -1: more than any tensor may take.
+int64_t Bytes(const Shape& shape, DataType dtype) {
+  int64_t bytes;
+  const int64_t elements = NumElements(shape);
+  const auto size = static_cast<int64_t>(SizeOf(dtype));
+  const bool fits = elements >= 0 && !__builtin_mul_overflow(elements, size, &bytes);
+  return fits && bytes <= kMaxTensorBytes ? bytes : -1;
+}
+
 bool SameBits(double a, double b) { return std::memcmp(&a, &b, sizeof a) == 0; }
 
 bool SameParameters(const Request& a, const Request& b) {
@@ -49,6 +58,13 @@ Shape SizesOf(const Request& request) {
   for (const TensorMeta& tensor : request.tensors) dims.push_back(tensor.shape.empty() ? 0 : tensor.shape[0]);
   return dims;
 }
+
+int64_t BytesPerRow(const TensorMeta& tensor) {
+  const size_t first = tensor.shape.empty() ? 0 : 1;
+  return Bytes(Shape(tensor.shape.begin() + static_cast<int64_t>(first), tensor.shape.end()), tensor.dtype);
+}
+
+int64_t BytesOf(const TensorMeta& tensor) { return Bytes(tensor.shape, tensor.dtype); }
 
 std::string PublicName(OpKind kind, uint64_t ordinal) {
   return std::string(Name(kind)) + ".noname." + std::to_string(ordinal);

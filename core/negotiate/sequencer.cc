@@ -7,6 +7,32 @@
 
 namespace hvd::negotiate {
 
+namespace {
+
+// What no sound rank announces: every rank has refused a tensor that is too large before. Empty: all is well.
+// `request`: what the announcement means.
+std::string Impossible(const Announcement& announcement, const Request& request) {
+  for (const TensorMeta& tensor : announcement.request.tensors) {
+    if (BytesOf(tensor) < 0) return "announced a tensor of the impossible shape " + ToString(tensor.shape);
+  }
+  const bool alltoall = request.kind == OpKind::kAlltoall;
+  int64_t left = kMaxTensorBytes;
+  for (size_t i = 0; i < announcement.sizes.size(); ++i) {
+    if (!alltoall) left = kMaxTensorBytes;
+    // How many tensors an alltoall has is answered later.
+    const size_t tensor = alltoall ? 0 : i;
+    const int64_t row = tensor < request.tensors.size() ? BytesPerRow(request.tensors[tensor]) : 0;
+    if (row < 0) return "announced a tensor whose rows are impossibly large";
+    if (row > 0 && announcement.sizes[i] > left / row) {
+      return "announced " + std::to_string(announcement.sizes[i]) + " rows, more than any memory holds";
+    }
+    left -= row * announcement.sizes[i];
+  }
+  return "";
+}
+
+}  // namespace
+
 Sequencer::Sequencer(SequencerOptions options)
     : options_(std::move(options)),
       members_(options_.members.size()),
@@ -77,9 +103,12 @@ Status Sequencer::Check(size_t member, Announcement* announcement) const {
   const size_t sizes = request.kind == OpKind::kAllgather  ? request.tensors.size()
                        : request.kind == OpKind::kAlltoall ? members_.size()
                                                            : 0;
-  if (announcement->sizes.size() == sizes) return Status::Ok();
-  return Corrupt(member, "announced " + std::to_string(announcement->sizes.size()) + " sizes instead of " +
-                             std::to_string(sizes) + " with an " + hvd::Name(request.kind));
+  if (announcement->sizes.size() != sizes) {
+    return Corrupt(member, "announced " + std::to_string(announcement->sizes.size()) + " sizes instead of " +
+                               std::to_string(sizes) + " with an " + hvd::Name(request.kind));
+  }
+  const std::string impossible = Impossible(*announcement, request);
+  return impossible.empty() ? Status::Ok() : Corrupt(member, impossible);
 }
 
 Status Sequencer::Corrupt(size_t member, const std::string& what) const {

@@ -95,16 +95,21 @@ bool ReadNumbers(PyObject* object, const char* what, std::vector<int64_t>* numbe
 }
 
 bool ReadTensor(PyObject* object, Entry* entry) {
-  if (!PyTuple_Check(object) || PyTuple_GET_SIZE(object) != 4) {
-    PyErr_SetString(PyExc_TypeError, "a tensor is a tuple (input address, output address, dtype, shape)");
+  if (!PyTuple_Check(object) || PyTuple_GET_SIZE(object) != 6) {
+    PyErr_SetString(
+        PyExc_TypeError,
+        "a tensor is a tuple (input address, output address, dtype, shape, input bytes, output bytes)");
     return false;
   }
   void* input;
   void* output;
   int64_t dtype = -1;
+  int64_t input_bytes = 0;
+  int64_t output_bytes = 0;
   negotiate::TensorMeta meta;
   if (!ReadAddress(PyTuple_GET_ITEM(object, 0), &input) ||
       !ReadAddress(PyTuple_GET_ITEM(object, 1), &output) || !Read(PyTuple_GET_ITEM(object, 2), &dtype) ||
+      !Read(PyTuple_GET_ITEM(object, 4), &input_bytes) || !Read(PyTuple_GET_ITEM(object, 5), &output_bytes) ||
       !ReadNumbers(PyTuple_GET_ITEM(object, 3), "a shape is a sequence of integers", &meta.shape)) {
     return false;
   }
@@ -114,7 +119,8 @@ bool ReadTensor(PyObject* object, Entry* entry) {
   }
   meta.dtype = static_cast<DataType>(dtype);
   entry->request.tensors.push_back(std::move(meta));
-  entry->buffers.push_back({static_cast<const std::byte*>(input), static_cast<std::byte*>(output)});
+  entry->buffers.push_back(
+      {static_cast<const std::byte*>(input), input_bytes, static_cast<std::byte*>(output), output_bytes});
   return true;
 }
 

@@ -59,8 +59,7 @@ py::capsule MakeCapsule(const Output& output) {
 }
 
 py::bytes BytesOf(const Output& output) {
-  const int64_t bytes = NumElements(output.shape) * static_cast<int64_t>(SizeOf(output.dtype));
-  return {reinterpret_cast<const char*>(output.data.get()), static_cast<size_t>(bytes)};
+  return {reinterpret_cast<const char*>(output.data.get()), static_cast<size_t>(output.bytes)};
 }
 
 }  // namespace

@@ -1,5 +1,7 @@
 #include "runtime/check.h"
 
+#include "runtime/result_sizes.h"
+
 #include <cmath>
 #include <string>
 
@@ -34,12 +36,28 @@ Status CheckTensor(const Request& request, const TensorMeta& meta) {
   if (meta.shape.size() > negotiate::kMaxDims) {
     return Refuse(request, "a tensor has at most " + std::to_string(negotiate::kMaxDims) + " dimensions");
   }
-  int64_t bytes;
-  const int64_t elements = NumElements(meta.shape);
-  if (elements < 0 || __builtin_mul_overflow(elements, static_cast<int64_t>(SizeOf(meta.dtype)), &bytes)) {
+  if (negotiate::BytesOf(meta) < 0) {
     return Refuse(request, "the shape " + ToString(meta.shape) + " is negative or too large");
   }
   return Reduces(request.kind) ? CheckReduction(request, meta) : Status::Ok();
+}
+
+Status CheckMemory(const Request& request, const TensorMeta& meta, const char* what, const void* data,
+                   int64_t bytes) {
+  const int64_t needed = negotiate::BytesOf(meta);
+  if (bytes == needed && (data != nullptr || needed == 0)) return Status::Ok();
+  const std::string given = data == nullptr ? "no memory" : std::to_string(bytes) + " bytes";
+  return Refuse(request, std::string("the ") + what + " has " + given + ", but " + Name(meta.dtype) + " " +
+                             ToString(meta.shape) + " takes " + std::to_string(needed));
+}
+
+Status CheckBuffer(const Request& request, const TensorMeta& meta, const TensorBuffer& buffer) {
+  HVD_RETURN_IF_ERROR(CheckMemory(request, meta, "input", buffer.input, buffer.input_bytes));
+  if (buffer.output == nullptr) return Status::Ok();
+  if (!HasResultSizes(request.kind)) {
+    return CheckMemory(request, meta, "output", buffer.output, buffer.output_bytes);
+  }
+  return Refuse(request, "its result has a size of its own, so it takes no output: the core allocates it");
 }
 
 Status CheckSplits(const Request& request, size_t members) {
@@ -74,7 +92,10 @@ Status CheckEntry(const Entry& entry, size_t members) {
   if (!std::isfinite(request.prescale) || !std::isfinite(request.postscale)) {
     return Refuse(request, "prescale_factor and postscale_factor must be finite");
   }
-  for (const TensorMeta& meta : request.tensors) HVD_RETURN_IF_ERROR(CheckTensor(request, meta));
+  for (size_t t = 0; t < request.tensors.size(); ++t) {
+    HVD_RETURN_IF_ERROR(CheckTensor(request, request.tensors[t]));
+    HVD_RETURN_IF_ERROR(CheckBuffer(request, request.tensors[t], entry.buffers[t]));
+  }
   return Status::Ok();
 }
 

@@ -2,8 +2,6 @@
 
 #include <string>
 
-#include "base/status.h"
-
 namespace hvd {
 
 // The messages of one process set's negotiation: members announce to the sequencer (position 0 of the
@@ -21,7 +19,9 @@ class Control {
   virtual void Publish(const std::string& message) = 0;
   virtual bool TakeAnnouncement(int member, std::string* message) = 0;
 
-  virtual Status Progress(bool* moved) = 0;
+  virtual void Progress(bool* moved) = 0;
+  // The position of the member whose stream cannot be cut into messages; -1 = none.
+  virtual int corrupt() const = 0;
   virtual bool idle() const = 0;  // nothing waits to be sent
 };
 

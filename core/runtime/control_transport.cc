@@ -84,14 +84,14 @@ class TransportControl : public Control {
   bool TakeResponse(std::string* message) override { return Take(0, message); }
   bool TakeAnnouncement(int member, std::string* message) override { return Take(member, message); }
 
-  Status Progress(bool* moved) override {
+  int corrupt() const override { return corrupt_; }
+  void Progress(bool* moved) override {
     for (int m = first_; m < last_; ++m) {
       *moved |= out_[m].Reap();
       if (!in_[m].Collect()) continue;
       *moved = true;
       in_[m].Post(transport_, members_[m], set_);
     }
-    return status_;
   }
 
   bool idle() const override {
@@ -108,10 +108,7 @@ class TransportControl : public Control {
 
   bool Take(int member, std::string* message) {
     const MessageAssembler::Next next = in_[member].Take(message);
-    if (next == MessageAssembler::Next::kCorrupt) {
-      status_ =
-          Status::Aborted("the control stream of rank " + std::to_string(members_[member]) + " is corrupt");
-    }
+    if (next == MessageAssembler::Next::kCorrupt) corrupt_ = member;
     return next == MessageAssembler::Next::kMessage;
   }
 
@@ -122,7 +119,7 @@ class TransportControl : public Control {
   std::vector<Incoming> in_;
   int first_;  // peers of the star: positions [first_, last_)
   int last_;
-  Status status_;
+  int corrupt_ = -1;
 };
 
 }  // namespace

@@ -39,9 +39,9 @@ class WindowControl : public Control {
   bool TakeAnnouncement(int member, std::string* message) override { return Take(member, message); }
   bool idle() const override { return writer_.idle(); }
 
-  Status Progress(bool* moved) override {
+  int corrupt() const override { return corrupt_; }
+  void Progress(bool* moved) override {
     if (!writer_.idle()) *moved |= Flush();
-    return status_;
   }
 
  private:
@@ -96,7 +96,7 @@ class WindowControl : public Control {
   }
 
   bool Broken(int member) {
-    status_ = Status::Aborted("the control stream of member " + std::to_string(member) + " is corrupt");
+    corrupt_ = member;
     return false;
   }
 
@@ -105,7 +105,7 @@ class WindowControl : public Control {
   std::vector<RingReader> readers_;
   std::vector<uint64_t> rung_;  // by member: the head at which it was last rung
   RingWriter writer_;
-  Status status_;
+  int corrupt_ = -1;
 };
 
 }  // namespace

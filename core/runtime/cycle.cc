@@ -112,7 +112,7 @@ Status Cycle::Tick(int64_t now_us, bool* moved) {
   }
   for (size_t i = dismissed_.size(); i-- > 0;) {
     unsent |= !dismissed_[i]->idle();
-    HVD_RETURN_IF_ERROR(dismissed_[i]->Flush(moved));
+    dismissed_[i]->Flush(moved);
     if (Bury(*dismissed_[i])) dismissed_.erase(dismissed_.begin() + static_cast<int64_t>(i));
   }
   // Last, so that everything that was just posted is known before anybody sleeps.
@@ -134,6 +134,11 @@ void Cycle::Broken(const Status& status) {
   unsent_.store(false);
   Cause cause;
   cause.reason = status.message();
+  for (const auto& set : sets_) {
+    if (!set->culprit()) continue;
+    cause.culprit = *set->culprit();
+    if (cause.culprit >= 0) cause.kind = CauseKind::kCorrupt;
+  }
   for (size_t i = 0; i < transports_.size(); ++i) {
     if (transports_[i]->lost_peer() < 0) continue;
     cause.kind = CauseKind::kLink;

@@ -15,8 +15,7 @@ Status RankEngine::Agree(const std::string& what, int64_t mine, int64_t* all) {
   entry.request.reduce_op = ReduceOp::kSum;
   entry.request.name = what;
   entry.request.tensors.push_back({DataType::kInt64, {1}});
-  auto* bytes = reinterpret_cast<std::byte*>(all);
-  entry.buffers.push_back({bytes, bytes});
+  entry.buffers.push_back(TensorBuffer::InPlace(all, sizeof *all));
   HandlePtr handle;
   HVD_RETURN_IF_ERROR(Submit(std::move(entry), &handle));
   return Wait(handle, -1, nullptr);

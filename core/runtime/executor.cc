@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <numeric>
 #include <string>
 
 #include "collective/kernels.h"
@@ -11,10 +10,6 @@
 namespace hvd {
 
 namespace {
-
-int64_t BytesOf(const negotiate::TensorMeta& meta) {
-  return NumElements(meta.shape) * static_cast<int64_t>(SizeOf(meta.dtype));
-}
 
 // Plans must not depend on this rank's own part.
 fusion::Ready Describe(const negotiate::Request& request, size_t tensor, double prescale,
@@ -27,9 +22,7 @@ fusion::Ready Describe(const negotiate::Request& request, size_t tensor, double 
   ready.root = request.root;
   ready.device = request.device;
   ready.dtype = request.tensors[tensor].dtype;
-  ready.bytes = sizes == nullptr
-                    ? BytesOf(request.tensors[tensor])
-                    : std::accumulate(sizes->rank_bytes.begin(), sizes->rank_bytes.end(), int64_t{0});
+  ready.bytes = sizes == nullptr ? negotiate::BytesOf(request.tensors[tensor]) : sizes->all_bytes;
   return ready;
 }
 
@@ -59,7 +52,7 @@ Status PrescaleAhead(Handle* handle, double* prescale) {
     const void* source = handle->entry.buffers[t].input;
     void* destination = copy.data.get();
     kernels::Reduce(reduction, &source, 1, &destination, 1, NumElements(copy.shape));
-    handle->entry.buffers[t].input = copy.data.get();
+    handle->entry.buffers[t].input = copy.data.get();  // as long as before
   }
   return Status::Ok();
 }
@@ -113,7 +106,7 @@ Status Executor::Prepare(Decided decided, std::vector<Part>* parts) {
   handle->running = request.tensors.size();
   for (size_t t = 0; t < request.tensors.size(); ++t) {
     Part part{handle, t, prescale, {}};
-    if (HasResultSizes(request.kind)) HVD_RETURN_IF_ERROR(PrepareResult(handle, decided.decision, &part));
+    HVD_RETURN_IF_ERROR(PrepareResult(handle, decided.decision, &part));
     parts->push_back(std::move(part));
   }
   return Status::Ok();
@@ -121,14 +114,17 @@ Status Executor::Prepare(Decided decided, std::vector<Part>* parts) {
 
 Status Executor::PrepareResult(const HandlePtr& handle, const negotiate::Decision& decision, Part* part) {
   const negotiate::Request& request = handle->entry.request;
-  part->sizes = std::make_unique<ResultSizes>();
-  HVD_RETURN_IF_ERROR(FindResultSizes(request, part->tensor, decision.sizes,
-                                      static_cast<int>(members_.size()), rank_, part->sizes.get()));
+  const negotiate::TensorMeta& meta = request.tensors[part->tensor];
+  if (HasResultSizes(request.kind)) {
+    part->sizes = std::make_unique<ResultSizes>();
+    HVD_RETURN_IF_ERROR(FindResultSizes(request, handle->name(), part->tensor, decision.sizes,
+                                        static_cast<int>(members_.size()), rank_, part->sizes.get()));
+  }
   if (handle->entry.buffers[part->tensor].output != nullptr) return Status::Ok();
   const bool alltoall = request.kind == OpKind::kAlltoall;
   handle->outputs.resize(request.tensors.size() + (alltoall ? 1 : 0));
   if (alltoall) HVD_RETURN_IF_ERROR(Numbers(part->sizes->received, &handle->outputs.back()));
-  return Output::Allocate(request.tensors[part->tensor].dtype, part->sizes->shape,
+  return Output::Allocate(meta.dtype, part->sizes == nullptr ? meta.shape : part->sizes->shape,
                           &handle->outputs[part->tensor]);
 }
 
@@ -154,12 +150,10 @@ Executor::Job Executor::MakeJob(std::vector<Part> parts, const Policy& policy) c
   for (Part& part : parts) {
     Handle& handle = *part.handle;
     const TensorBuffer& buffer = handle.entry.buffers[part.tensor];
-    // An empty tensor may have no address at all.
-    const bool ours = buffer.output == nullptr && !handle.outputs.empty();
+    const bool ours = buffer.output == nullptr;
     std::byte* output = ours ? handle.outputs[part.tensor].data.get() : buffer.output;
     const ResultSizes* sizes = part.sizes.get();
-    const int64_t bytes =
-        sizes != nullptr ? sizes->input_bytes : BytesOf(handle.entry.request.tensors[part.tensor]);
+    const int64_t bytes = sizes != nullptr ? sizes->input_bytes : buffer.input_bytes;
     job.spec.pieces.push_back({buffer.input, output, bytes});
     if (sizes != nullptr) job.spec.rank_bytes.push_back(sizes->rank_bytes);
   }

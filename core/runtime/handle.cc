@@ -9,20 +9,18 @@ constexpr size_t kAlignment = 64;
 }  // namespace
 
 Status Output::Allocate(DataType dtype, Shape shape, Output* output) {
-  const int64_t elements = NumElements(shape);
-  int64_t bytes = 0;
-  if (elements < 0 || __builtin_mul_overflow(elements, static_cast<int64_t>(SizeOf(dtype)), &bytes)) {
-    return Status::Invalid("the gathered shape " + ToString(shape) + " does not fit memory");
-  }
+  const int64_t bytes = negotiate::BytesOf({dtype, shape});
+  if (bytes < 0) return Status::Invalid("a result of shape " + ToString(shape) + " does not fit memory");
   const size_t rounded = (static_cast<size_t>(bytes) / kAlignment + 1) * kAlignment;
   void* memory = std::aligned_alloc(kAlignment, rounded);
   if (memory == nullptr) {
-    return {Code::kUnavailable, "no memory for the gathered tensor " + ToString(shape) + " of " +
-                                    Name(dtype) + " (" + std::to_string(bytes) + " bytes)"};
+    return {Code::kUnavailable, "no memory for a result of shape " + ToString(shape) + " of " + Name(dtype) +
+                                    " (" + std::to_string(bytes) + " bytes)"};
   }
   output->dtype = dtype;
   output->shape = std::move(shape);
   output->data = std::shared_ptr<std::byte>(static_cast<std::byte*>(memory), std::free);
+  output->bytes = bytes;
   return Status::Ok();
 }
 

@@ -12,11 +12,13 @@
 
 namespace hvd {
 
-// A tensor that the core allocated because its size was known only after negotiation. Adapters adopt it.
+// A tensor that the core allocated: its size was known only after negotiation, or the caller gave no output.
+// Adapters adopt it.
 struct Output {
   DataType dtype = DataType::kFloat32;
   Shape shape;
   std::shared_ptr<std::byte> data;
+  int64_t bytes = 0;  // of data
 
   // Fails when `shape` does not fit memory.
   static Status Allocate(DataType dtype, Shape shape, Output* output);
@@ -24,10 +26,17 @@ struct Output {
 
 struct Handle;
 
-// Memory of one tensor. `output` null: the core allocates.
+// Memory of one tensor: every address with its length, which must be that of dtype and shape. `output` null:
+// the core allocates. So it must be where the result has another size than the input (HasResultSizes).
 struct TensorBuffer {
   const std::byte* input = nullptr;
+  int64_t input_bytes = 0;
   std::byte* output = nullptr;
+  int64_t output_bytes = 0;
+
+  static TensorBuffer InPlace(void* data, int64_t bytes) {
+    return {static_cast<std::byte*>(data), bytes, static_cast<std::byte*>(data), bytes};
+  }
 };
 
 // What an adapter submits. The caller keeps the memory alive until the operation is complete.
@@ -59,8 +68,8 @@ struct Handle {
   std::atomic<bool> decided{false};  // a response has named it
   size_t running = 0;                // collectives of this operation that are not complete
   Status status;
-  // By tensor; empty when the core allocated none. Behind that of an alltoall, the rows received from each
-  // member (int64); of a join, the last rank to join (int64).
+  // By tensor; empty when the core allocated none, without data where only others were. Behind that of an
+  // alltoall, the rows received from each member (int64); of a join, the last rank to join (int64).
   std::vector<Output> outputs;
   std::vector<Output> kept;  // memory that the buffers of the entry point into, where it is the core's
   std::atomic<bool> done{false};

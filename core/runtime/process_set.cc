@@ -14,6 +14,8 @@ using negotiate::Response;
 
 namespace {
 
+constexpr int kSequencer = 0;  // its position
+
 // A response travels behind the sequencer's policy: what follows from it must be equal on all members,
 // whatever their own settings are, and from the same response on when it changes.
 std::string Seal(const Response& response, const Policy& policy) {
@@ -64,8 +66,11 @@ ProcessSet::ProcessSet(const ProcessSetOptions& options, ProcessSetWires wires, 
 
 Status ProcessSet::Tick(Micros now, bool* moved) {
   HVD_RETURN_IF_ERROR(Announce(now, moved));
-  HVD_RETURN_IF_ERROR(control_->Progress(moved));
+  control_->Progress(moved);
   HVD_RETURN_IF_ERROR(sequencer_ ? Sequence(now, moved) : HearSequencer(now, moved));
+  if (control_->corrupt() >= 0) {
+    return Refuse(control_->corrupt(), Status::Aborted("its stream of control messages is out of step"));
+  }
   return executor_.Advance(moved);
 }
 
@@ -102,12 +107,32 @@ Status ProcessSet::HearMembers(Micros now, bool* moved) {
     while (control_->TakeAnnouncement(member, &scratch_)) {
       *moved = true;
       AnnounceMessage message;
-      HVD_RETURN_IF_ERROR(negotiate::Decode(scratch_, &message));
-      if (events_ != nullptr) TraceReady(message, member);
-      HVD_RETURN_IF_ERROR(sequencer_->Announce(member, std::move(message), now));
+      Status status = negotiate::Decode(scratch_, &message);
+      if (status.ok() && events_ != nullptr) TraceReady(message, member);
+      if (status.ok()) status = sequencer_->Announce(member, std::move(message), now);
+      HVD_RETURN_IF_ERROR(Refuse(member, status));
     }
   }
   return Status::Ok();
+}
+
+// Adds to an error whose cause is what a member has sent (kAborted) who that was and what to do.
+Status ProcessSet::Refuse(int position, const Status& why) {
+  if (why.code() != Code::kAborted) return why;
+  const std::string sender = "rank " + std::to_string(options_.members[static_cast<size_t>(position)]);
+  const std::string reader = "rank " + std::to_string(options_.rank);
+  if (window_ != nullptr) {
+    culprit_ = kUnknownRank;
+    return Status::Aborted(
+        "the memory that the ranks of this host share is corrupt: what " + sender + " wrote there for " +
+        reader + " cannot be right (" + why.message() +
+        "). Any rank of the host may have overwritten it: look for native code that writes "
+        "out of bounds, check the machine's memory, then restart the job.");
+  }
+  culprit_ = options_.members[static_cast<size_t>(position)];
+  return Status::Aborted(sender + " sent a message to " + reader + " that cannot be right: " + why.message() +
+                         ". Check that all ranks run the same version of horovod and that the machine of " +
+                         sender + " is sound, then restart the job.");
 }
 
 void ProcessSet::TraceReady(const AnnounceMessage& message, int member) const {
@@ -122,8 +147,9 @@ Status ProcessSet::HearSequencer(Micros now, bool* moved) {
     *moved = true;
     Policy policy;
     Response response;
-    HVD_RETURN_IF_ERROR(Open(scratch_, &policy, &response));
-    HVD_RETURN_IF_ERROR(CarryOut(std::move(response), policy, now));
+    Status status = Open(scratch_, &policy, &response);
+    if (status.ok()) status = CarryOut(std::move(response), policy, now);
+    HVD_RETURN_IF_ERROR(Refuse(kSequencer, status));
   }
   return Status::Ok();
 }

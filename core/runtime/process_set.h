@@ -47,15 +47,20 @@ class ProcessSet {
   negotiate::Micros Deadline() const { return sequencer_ ? sequencer_->Deadline() : -1; }
   bool idle() const { return control_->idle(); }
   // Sends what is left to send, and does nothing else.
-  Status Flush(bool* moved) { return control_->Progress(moved); }
+  void Flush(bool* moved) { control_->Progress(moved); }
 
   uint32_t id() const { return options_.id; }
   const std::vector<int>& members() const { return options_.members; }
   negotiate::Sequencer* sequencer() { return sequencer_ ? &*sequencer_ : nullptr; }
   Executor& executor() { return executor_; }
   Window* window() { return window_.get(); }  // null over links
+  // Once Tick has failed because of what a member had sent: its global rank, or kUnknownRank where anybody
+  // may have written it.
+  static constexpr int kUnknownRank = -1;
+  std::optional<int> culprit() const { return culprit_; }
 
  private:
+  Status Refuse(int position, const Status& why);
   Status Announce(negotiate::Micros now, bool* moved);
   Status Sequence(negotiate::Micros now, bool* moved);
   Status HearMembers(negotiate::Micros now, bool* moved);
@@ -77,6 +82,7 @@ class ProcessSet {
   std::optional<AutotuneRun> autotune_;  // likewise, while it tunes
   Executor executor_;
   std::string scratch_;  // message bytes, reused
+  std::optional<int> culprit_;
 };
 
 }  // namespace hvd

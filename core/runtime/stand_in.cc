@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "base/half.h"
+#include "runtime/result_sizes.h"
 
 namespace hvd {
 
@@ -70,6 +71,7 @@ Status MakeStandIn(uint32_t process_set, const negotiate::Request& request, uint
   Entry entry;
   entry.process_set = process_set;
   entry.request = request;
+  entry.request.splits.clear();  // somebody else's: a stand-in sends no rows
   entry.stand_in = true;
   std::vector<Output> memory;
   const bool brings_rows = Reduces(request.kind) || request.kind == OpKind::kBroadcast;
@@ -79,8 +81,9 @@ Status MakeStandIn(uint32_t process_set, const negotiate::Request& request, uint
     HVD_RETURN_IF_ERROR(Output::Allocate(tensor.dtype, tensor.shape, &own));
     if (Reduces(request.kind)) FillIdentity(request.reduce_op, own);
     // Of the other kinds the executor allocates the output, whose size is another.
-    const bool in_place = request.kind == OpKind::kAllreduce || request.kind == OpKind::kBroadcast;
-    entry.buffers.push_back({own.data.get(), in_place ? own.data.get() : nullptr});
+    TensorBuffer& buffer = entry.buffers.emplace_back();
+    buffer = TensorBuffer::InPlace(own.data.get(), negotiate::BytesOf(tensor));
+    if (HasResultSizes(request.kind)) buffer.output = nullptr;
   }
   *handle = std::make_shared<Handle>(std::move(entry));
   (*handle)->ordinal = ordinal;

@@ -79,7 +79,7 @@ def topology() -> tuple[int, int, int, int, int, int]:
 def submit(
     kind: int,
     name: str | None,
-    tensors: Sequence[tuple[int, int, int, Sequence[int]]],
+    tensors: Sequence[tuple[int, int, int, Sequence[int], int, int]],
     op: int = 1,
     prescale: float = 1.0,
     postscale: float = 1.0,
@@ -91,9 +91,9 @@ def submit(
     """Starts one operation over one or more tensors (several = a group, all or nothing) and returns its
     handle.
 
-    A tensor is (input address, output address, dtype, shape) of its contiguous input. Output address 0
-    = the core allocates (allgather, alltoall, reducescatter). In place: both addresses equal. Memory must
-    stay valid until the operation is complete; the caller keeps the references (``keep`` is ignored here).
+    A tensor is (input address, output address, dtype, shape, input bytes, output bytes) of its contiguous
+    input. Output address 0 = the core allocates, as it must for allgather, alltoall and reducescatter. In
+    place: both addresses equal. The lengths must be what dtype and shape take. Memory must stay valid until the operation is complete; the caller keeps the references (``keep`` is ignored here).
     ``name`` None = unnamed: all ranks must start their unnamed operations (of all kinds, per process set)
     in one order. ``root`` is a global rank. ``splits``, for ALLTOALL: how many rows of the one tensor go to
     each member of the set, at most its first dimension in all.
@@ -121,7 +121,7 @@ def poll(handle: int) -> bool:
 def run(
     kind: int,
     name: str | None,
-    tensors: Sequence[tuple[int, int, int, Sequence[int]]],
+    tensors: Sequence[tuple[int, int, int, Sequence[int], int, int]],
     op: int = 1,
     prescale: float = 1.0,
     postscale: float = 1.0,

@@ -57,9 +57,9 @@ class Array {
   NDArrayHandle handle_ = nullptr;
 };
 
-int64_t BytesOf(const hvd_output& output) {
-  auto bytes = static_cast<int64_t>(SizeOf(static_cast<DataType>(output.dtype)));
-  for (int32_t d = 0; d < output.dims; ++d) bytes *= output.shape[d];
+int64_t BytesOf(const hvd_tensor& tensor) {
+  auto bytes = static_cast<int64_t>(SizeOf(static_cast<DataType>(tensor.dtype)));
+  for (int32_t d = 0; d < tensor.dims; ++d) bytes *= tensor.shape[d];
   return bytes;
 }
 
@@ -138,8 +138,10 @@ class Call {
   bool Locate() {
     for (size_t i = 0; i < tensors_.size(); ++i) {
       tensors_[i].input = inputs_[i].data();
+      tensors_[i].input_bytes = BytesOf(tensors_[i]);
       results_.push_back(outputs_[i].data());
       if (WrittenByCore()) tensors_[i].output = results_.back();
+      if (WrittenByCore()) tensors_[i].output_bytes = output_bytes_[i];
       if (tensors_[i].input == nullptr || results_.back() == nullptr) return false;
     }
     return true;
@@ -194,7 +196,7 @@ class Call {
     if (static_cast<OpKind>(operation_.kind) == OpKind::kAlltoall) return PlaceRows(result);
     for (size_t i = 0; i < tensors_.size(); ++i) {
       const hvd_output& output = result.outputs[i];
-      if (BytesOf(output) != output_bytes_[i]) return WrongSize();
+      if (output.bytes != output_bytes_[i]) return WrongSize();
       std::memcpy(results_[i], output.data, static_cast<size_t>(output_bytes_[i]));
     }
     return "";
@@ -204,7 +206,7 @@ class Call {
     const hvd_output& rows = result.outputs[0];
     const auto* sent = static_cast<const int64_t*>(result.outputs[1].data);
     const int64_t total = rows.shape[0];
-    const int64_t row_bytes = total == 0 ? 0 : BytesOf(rows) / total;
+    const int64_t row_bytes = total == 0 ? 0 : rows.bytes / total;
     const char* from = static_cast<const char*>(rows.data);
     char* to = results_[0];
     std::memset(to, 0, static_cast<size_t>(output_bytes_[0]));
@@ -241,7 +243,7 @@ class Call {
 }  // namespace hvd::mxnet
 
 int horovod_mxnet_bind(hvd_api* api, const horovod_mxnet_functions* given, uint64_t operation_bytes) {
-  const bool knows_operations = operation_bytes == sizeof(hvd_operation);
+  const bool knows_operations = operation_bytes == sizeof(hvd_operation) + sizeof(hvd_tensor);
   if (!knows_operations || api->version < HVD_API_VERSION || api->bytes < sizeof(hvd_api)) {
     api->release(api);
     return HVD_API_VERSION;

@@ -21,8 +21,8 @@ struct horovod_mxnet_arrays {
   const int64_t* sources;
 };
 
-// Takes over the caller's reference to `api`. `operation_bytes`: how large the caller takes hvd_operation to
-// be. 0, or the version of the table that this library needs.
+// Takes over the caller's reference to `api`. `operation_bytes`: how large the caller takes hvd_operation
+// and hvd_tensor to be, together. 0, or the version of the table that this library needs.
 __attribute__((visibility("default"))) int horovod_mxnet_bind(hvd_api* api,
                                                               const horovod_mxnet_functions* functions,
                                                               uint64_t operation_bytes);

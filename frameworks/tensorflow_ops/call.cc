@@ -16,6 +16,8 @@ const void* DataOf(const TensorPtr& tensor) {
   return data == nullptr ? &nothing : data;
 }
 
+int64_t BytesOf(const TensorPtr& tensor) { return static_cast<int64_t>(TF_TensorByteSize(tensor.get())); }
+
 std::vector<int64_t> ShapeOf(const TensorPtr& tensor) {
   std::vector<int64_t> shape(static_cast<size_t>(TF_NumDims(tensor.get())));
   for (size_t i = 0; i < shape.size(); ++i) shape[i] = TF_Dim(tensor.get(), static_cast<int>(i));
@@ -59,6 +61,7 @@ bool Call::AddTensor(int index) {
   const std::vector<int64_t>& shape = shapes_.back();
   const auto dims = static_cast<int>(shape.size());
   void* output = nullptr;
+  int64_t output_bytes = 0;
   if (kernel_.collective->results == Results::kLikeInputs) {
     input.reset();  // memory is reused only when nobody holds it, this function included
     int forwarded = -1;
@@ -66,16 +69,17 @@ bool Call::AddTensor(int index) {
                                                      &forwarded, status_.get()));
     if (!status_.ok()) return false;
     output = const_cast<void*>(DataOf(result));
+    output_bytes = BytesOf(result);
     held_.push_back(std::move(result));
     if (forwarded >= 0) {
-      tensors_.push_back({output, output, type, dims, shape.data()});
+      tensors_.push_back({output, output_bytes, output, output_bytes, type, dims, shape.data()});
       return true;
     }
     TF_GetInput(context_, index, &tensor, status_.get());
     if (!status_.ok()) return false;
     input.reset(tensor);
   }
-  tensors_.push_back({DataOf(input), output, type, dims, shape.data()});
+  tensors_.push_back({DataOf(input), BytesOf(input), output, output_bytes, type, dims, shape.data()});
   held_.push_back(std::move(input));
   return true;
 }
@@ -144,11 +148,9 @@ void Call::Deliver(const hvd_result& result) {
 
 // The tensor shares the core's memory: nothing is copied.
 void Call::Adopt(int output, const hvd_output& given) {
-  size_t bytes = SizeOfType(given.dtype);
-  for (int32_t i = 0; i < given.dims; ++i) bytes *= static_cast<size_t>(given.shape[i]);
   const auto drop = [](void*, size_t, void* share) { Core()->drop(share); };
-  const TensorPtr tensor(TF_NewTensor(TensorFlowType(given.dtype), given.shape, given.dims, given.data, bytes,
-                                      drop, Core()->keep(&given)));
+  const TensorPtr tensor(TF_NewTensor(TensorFlowType(given.dtype), given.shape, given.dims, given.data,
+                                      static_cast<size_t>(given.bytes), drop, Core()->keep(&given)));
   TF_SetOutput(context_, output, tensor.get(), status_.get());
 }
 

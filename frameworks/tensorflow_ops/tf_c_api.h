@@ -57,6 +57,7 @@ TF_Tensor* TF_NewTensor(TF_DataType, const int64_t* dims, int num_dims, void* da
                         void (*deallocator)(void* data, size_t bytes, void* arg), void* arg);
 void TF_DeleteTensor(TF_Tensor*);
 void* TF_TensorData(const TF_Tensor*);
+size_t TF_TensorByteSize(const TF_Tensor*);
 int TF_NumDims(const TF_Tensor*);
 int64_t TF_Dim(const TF_Tensor*, int);
 TF_DataType TF_TensorType(const TF_Tensor*);

@@ -27,8 +27,6 @@ int32_t CoreType(TF_DataType type) {
 
 TF_DataType TensorFlowType(int32_t type) { return kByCoreType[type]; }
 
-size_t SizeOfType(int32_t type) { return SizeOf(static_cast<DataType>(type)); }
-
 // UNKNOWN is what elastic training takes for a lost generation. UNAVAILABLE would say it better, but
 // tf.function turns that into INTERNAL.
 TF_Code CodeOf(int32_t code) {

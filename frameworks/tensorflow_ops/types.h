@@ -12,7 +12,6 @@ extern const char kTypes[];
 
 int32_t CoreType(TF_DataType type);  // -1: unknown to the core
 TF_DataType TensorFlowType(int32_t type);
-size_t SizeOfType(int32_t type);
 
 // The error that a user sees, for an error code of the core.
 TF_Code CodeOf(int32_t code);

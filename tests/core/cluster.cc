@@ -85,8 +85,8 @@ Entry AllreduceEntry(const std::string& name, std::vector<float>* data, ReduceOp
   entry.request.reduce_op = op;
   entry.request.name = name;
   entry.request.tensors.push_back({DataType::kFloat32, {static_cast<int64_t>(data->size())}});
-  auto* bytes = reinterpret_cast<std::byte*>(data->data());
-  entry.buffers.push_back({bytes, bytes});
+  const auto bytes = static_cast<int64_t>(data->size() * sizeof(float));
+  entry.buffers.push_back(TensorBuffer::InPlace(data->data(), bytes));
   return entry;
 }
 

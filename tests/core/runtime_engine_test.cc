@@ -84,7 +84,8 @@ TEST(Engine, GathersRaggedAndBroadcasts) {
       Entry gather;
       gather.request.kind = OpKind::kAllgather;
       gather.request.tensors.push_back({DataType::kInt32, {rank, 2}});
-      gather.buffers.push_back({reinterpret_cast<std::byte*>(rows.data()), nullptr});
+      const auto rows_bytes = static_cast<int64_t>(rows.size() * sizeof(int32_t));
+      gather.buffers.push_back({reinterpret_cast<std::byte*>(rows.data()), rows_bytes, nullptr, 0});
       HandlePtr handle;
       ASSERT_OK(Run(engine, gather, &handle));
       const Output& output = handle->outputs.at(0);
@@ -99,12 +100,76 @@ TEST(Engine, GathersRaggedAndBroadcasts) {
       broadcast.request.name = "weights";
       broadcast.request.root = 2;
       broadcast.request.tensors.push_back({DataType::kFloat64, {5000}});
-      auto* bytes = reinterpret_cast<std::byte*>(data.data());
-      broadcast.buffers.push_back({bytes, bytes});
+      broadcast.buffers.push_back(TensorBuffer::InPlace(data.data(), 5000 * sizeof(double)));
       ASSERT_OK(Run(engine, broadcast));
       EXPECT_TRUE(data == std::vector<double>(5000, 2.0));
     });
   }
+}
+
+// Without an output the core allocates one, for every kind and also for empty tensors and parts of a group.
+TEST(Engine, AllocatesTheOutputsThatTheCallerDoesNotGive) {
+  for (const Wires wires : kAllWires) {
+    Cluster cluster(2, wires);
+    cluster.Run([&](Engine& engine, int rank) {
+      std::vector<float> data(1000, static_cast<float>(rank + 1));
+      for (const OpKind kind : {OpKind::kAllreduce, OpKind::kBroadcast}) {
+        for (const int64_t count : {int64_t{0}, int64_t{10}, int64_t{1000}}) {
+          Entry entry;
+          entry.request.kind = kind;
+          entry.request.root = 1;
+          entry.request.tensors = {{DataType::kFloat32, {count}}, {DataType::kFloat32, {2}}};
+          std::vector<float> given(2, 5.0f);
+          auto* input = reinterpret_cast<const std::byte*>(data.data());
+          entry.buffers.push_back({input, count * 4, nullptr, 0});
+          entry.buffers.push_back(TensorBuffer::InPlace(given.data(), 8));
+          HandlePtr handle;
+          ASSERT_OK(Run(engine, std::move(entry), &handle));
+          ASSERT_EQ(handle->outputs.size(), size_t{2});
+          const Output& output = handle->outputs[0];
+          EXPECT_EQ(output.bytes, count * 4);
+          EXPECT_EQ(ToString(output.shape), "[" + std::to_string(count) + "]");
+          const auto* got = reinterpret_cast<const float*>(output.data.get());
+          const float expected = kind == OpKind::kAllreduce ? 3.0f : 2.0f;
+          EXPECT_TRUE(std::vector<float>(got, got + count) ==
+                      std::vector<float>(static_cast<size_t>(count), expected));
+          EXPECT_TRUE(handle->outputs[1].data == nullptr);
+          EXPECT_EQ(given[1], kind == OpKind::kAllreduce ? 10.0f : 5.0f);
+        }
+      }
+      EXPECT_EQ(data[999], static_cast<float>(rank + 1));
+    });
+  }
+}
+
+TEST(Engine, RefusesMemoryOfAnotherLengthThanTheTensor) {
+  Cluster cluster(1, Wires::kInprocWindow);
+  cluster.Run([&](Engine& engine, int) {
+    std::vector<float> data(10, 1.0f);
+    auto* bytes = reinterpret_cast<std::byte*>(data.data());
+    const auto code_of = [&](OpKind kind, TensorBuffer buffer) {
+      Entry entry;
+      entry.request.kind = kind;
+      entry.request.name = "w";
+      entry.request.tensors = {{DataType::kFloat32, {10}}};
+      if (kind == OpKind::kAlltoall) entry.request.splits = {10};
+      entry.buffers = {buffer};
+      return Run(engine, std::move(entry)).code();
+    };
+    EXPECT_TRUE(code_of(OpKind::kAllreduce, {bytes, 40, bytes, 40}) == Code::kOk);
+    for (const TensorBuffer& wrong :
+         {TensorBuffer{bytes, 39, bytes, 40}, TensorBuffer{bytes, 40, bytes, 36},
+          TensorBuffer{bytes, 44, nullptr, 0}, TensorBuffer{nullptr, 40, bytes, 40},
+          TensorBuffer{nullptr, 0, nullptr, 0}}) {
+      EXPECT_TRUE(code_of(OpKind::kAllreduce, wrong) == Code::kInvalidArgument);
+      EXPECT_TRUE(code_of(OpKind::kBroadcast, wrong) == Code::kInvalidArgument);
+    }
+    for (const OpKind kind : {OpKind::kAllgather, OpKind::kAlltoall, OpKind::kReducescatter}) {
+      EXPECT_TRUE(code_of(kind, {bytes, 40, nullptr, 0}) == Code::kOk);
+      EXPECT_TRUE(code_of(kind, {bytes, 40, bytes, 40}) == Code::kInvalidArgument);
+      EXPECT_TRUE(code_of(kind, {bytes, 36, nullptr, 0}) == Code::kInvalidArgument);
+    }
+  });
 }
 
 TEST(Engine, TellsEveryRankOfAMismatchInTheSameWords) {

@@ -19,7 +19,8 @@ Entry FloatEntry(OpKind kind, const std::string& name, const std::vector<float>&
   entry.request.name = name;
   const auto rows = static_cast<int64_t>(data.size()) / columns;
   entry.request.tensors.push_back({DataType::kFloat32, {rows, columns}});
-  entry.buffers.push_back({reinterpret_cast<const std::byte*>(data.data()), nullptr});
+  const auto bytes = static_cast<int64_t>(data.size() * sizeof(float));
+  entry.buffers.push_back({reinterpret_cast<const std::byte*>(data.data()), bytes, nullptr, 0});
   return entry;
 }
 

@@ -9,6 +9,7 @@ found out.
 import ctypes
 import functools
 import itertools
+import math
 import sys
 import types
 import weakref
@@ -81,6 +82,15 @@ class Request:
     complete: bool = False
     outputs: list | None = None
     error: Exception | None = None
+
+
+def described(given, wanted, dtype, shape, given_bytes, wanted_bytes):
+    """A tensor of a request; its lengths must be what the real core demands."""
+    shape = tuple(map(int, shape))
+    size = getattr(torch, NAMES[dtype]).itemsize * math.prod(shape)
+    if given_bytes != size or (wanted and wanted_bytes != size):
+        raise ValueError(f"{shape} takes {size} bytes, not {given_bytes} and {wanted_bytes}")
+    return int(given), int(wanted), int(dtype), shape
 
 
 def view(address, dtype, shape):
@@ -205,7 +215,7 @@ class FakeCore:
     ):
         if not self.up:
             raise ValueError("Horovod has not been initialized; use hvd.init().")
-        tensors = [(int(a), int(b), int(dtype), tuple(map(int, shape))) for a, b, dtype, shape in tensors]
+        tensors = [described(*tensor) for tensor in tensors]
         request = Request(kind, name, tensors, op, prescale, postscale, root, process_set, splits)
         if name is not None and any(r.name == name and not r.complete for r in self.pending.values()):
             raise ValueError(f"{name} is in flight already")

@@ -21,7 +21,8 @@ class ByteGlue(TensorGlue[bytearray]):
 
     def describe(self, tensor: bytearray) -> Spec | None:
         address = _address(tensor)
-        return (address, address, DTYPES["uint8"], (len(tensor),)) if tensor else None
+        size = len(tensor)
+        return (address, address, DTYPES["uint8"], (size,), size, size) if tensor else None
 
     def place(self, tensor: bytearray, result: Result) -> Placement[bytearray]:
         address = _address(tensor)
@@ -29,8 +30,9 @@ class ByteGlue(TensorGlue[bytearray]):
         def finish(output: Output | None) -> bytearray:
             return tensor if output is None else bytearray(output.tobytes())
 
-        to = address if result is Result.IN_PLACE else 0
-        return Placement((address, to, DTYPES["uint8"], (len(tensor),)), tensor, finish)
+        size = len(tensor)
+        to, room = (address, size) if result is Result.IN_PLACE else (0, 0)
+        return Placement((address, to, DTYPES["uint8"], (size,), size, room), tensor, finish)
 
     def device(self, tensor: bytearray) -> object:
         return "cpu"

@@ -10,7 +10,6 @@ error, not None.
 from __future__ import annotations
 
 import contextlib
-import math
 import time
 import warnings
 from collections import deque
@@ -25,7 +24,6 @@ from horovod.common.placement import Placement, Spec
 from horovod.common.reduce_ops import Adasum, Average, Sum
 
 _BOOL = _core.DTYPES["bool"]
-_SIZES = {number: int("".join(filter(str.isdigit, name)) or 8) // 8 for name, number in _core.DTYPES.items()}
 FLOATING = frozenset(_core.DTYPES[name] for name in ("float16", "bfloat16", "float32", "float64"))
 """The numbers of the floating-point types."""
 
@@ -238,9 +236,7 @@ class Handles:
 
     def _bytes_kept(self, handle: int) -> int:
         entry = self._handle_map.get(handle)
-        return (
-            0 if entry is None else sum(math.prod(shape) * _SIZES[dtype] for _, _, dtype, shape in entry[2])
-        )
+        return 0 if entry is None else sum(spec[4] for spec in entry[2])
 
     def _release(self, handle: int) -> None:
         with contextlib.suppress(Exception):  # nobody is left to be told; what is in place comes to its place

@@ -15,9 +15,9 @@ Output = _core.Output
 DTYPES = _core.DTYPES
 """The numbers of the element types, by the names that numpy uses."""
 
-# (input address, output address, dtype number, shape), as _core.submit takes it. Output address 0: the core
-# allocates.
-Spec = tuple[int, int, int, Sequence[int]]
+# (input address, output address, dtype number, shape, input bytes, output bytes), as _core.submit takes it.
+# Output address 0: the core allocates.
+Spec = tuple[int, int, int, Sequence[int], int, int]
 
 
 class Placement(Generic[Tensor]):

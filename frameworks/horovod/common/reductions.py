@@ -107,7 +107,7 @@ class Reductions(Handles, Generic[Tensor]):
                 tensor, Result.LIKE_INPUT, name, op, prescale_factor, postscale_factor, number
             )
         output, address = self.glue.empty_like(tensor)
-        spec = (spec[0], address, spec[2], spec[3])
+        spec = (spec[0], address, *spec[2:])  # as long as the input
         specs = (spec,)
         submitted = _core.submit(_ALLREDUCE, name, specs, op, prescale_factor, postscale_factor, 0, number)
         return self._keep(submitted, first_of, (output, tensor), specs)

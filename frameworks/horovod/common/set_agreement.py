@@ -44,7 +44,7 @@ def exchange(message: Any, name: str = _NAME, process_set: int = 0) -> dict[int,
     text = json.dumps([_core.topology()[0], message]).encode()
     data = array.array("B", len(text).to_bytes(_LENGTH_BYTES, "little") + text)
     address, count = data.buffer_info()
-    tensor = (address, 0, _core.DTYPES["uint8"], (count,))
+    tensor = (address, 0, _core.DTYPES["uint8"], (count,), count, 0)
     outputs = _core.run(_core.ALLGATHER, name, (tensor,), process_set=process_set, keep=data)
     if not outputs:
         raise RuntimeError("the core gave an allgather no output")

@@ -39,7 +39,9 @@ class Tensor(ctypes.Structure):
 
     _fields_ = (
         ("input", ctypes.c_void_p),
+        ("input_bytes", ctypes.c_int64),
         ("output", ctypes.c_void_p),
+        ("output_bytes", ctypes.c_int64),
         ("dtype", ctypes.c_int32),
         ("dims", ctypes.c_int32),
         ("shape", ctypes.POINTER(ctypes.c_int64)),
@@ -107,7 +109,7 @@ def _load() -> ctypes.CDLL:
     library = ctypes.CDLL(str(_FILE))
     try:
         _declare(library)
-        mismatch = library.horovod_mxnet_bind(acquire_api(), _functions(), ctypes.sizeof(Operation))
+        mismatch = library.horovod_mxnet_bind(acquire_api(), _functions(), ctypes.sizeof(Operation) + ctypes.sizeof(Tensor))
     except AttributeError as missing:
         mismatch = missing
     if mismatch:

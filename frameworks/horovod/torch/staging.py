@@ -71,7 +71,7 @@ def place(
         return tensor if result is Result.IN_PLACE else target
 
     address = buffer.data_ptr()
-    output_address = 0 if result is Result.FROM_CORE else address
-    return Placement(
-        (address, output_address, DTYPES[buffer.dtype], buffer.shape), (buffer, data), finish, ready
-    )
+    size = buffer.nbytes
+    output_address, room = (0, 0) if result is Result.FROM_CORE else (address, size)
+    spec = (address, output_address, DTYPES[buffer.dtype], buffer.shape, size, room)
+    return Placement(spec, (buffer, data), finish, ready)

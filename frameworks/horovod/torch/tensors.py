@@ -25,7 +25,8 @@ def describe(tensor: torch.Tensor) -> Spec | None:
             dtype = _PLAIN_DTYPES.get(tensor.dtype)
             if dtype is not None and not tensor.is_neg():
                 address = tensor.data_ptr()
-                return (address, address, dtype, tensor.shape)
+                size = tensor.nbytes
+                return (address, address, dtype, tensor.shape, size, size)
     except (AttributeError, RuntimeError):
         pass  # no tensor, or one without memory: `place` says which
     return None
@@ -43,19 +44,19 @@ def place(tensor: torch.Tensor, result: Result) -> Placement[torch.Tensor]:
     address = source.data_ptr()
     dtype = DTYPES[source.dtype]
     if result is Result.FROM_CORE:
-        return Placement((address, 0, dtype, source.shape), source, adopt)
+        return Placement((address, 0, dtype, source.shape, source.nbytes, 0), source, adopt)
     if result is Result.LIKE_INPUT:
         output = torch.empty(source.shape, dtype=source.dtype, device="cpu")
-        return Placement(
-            (address, output.data_ptr(), dtype, source.shape), (source, output), lambda _: output
-        )
+        spec = (address, output.data_ptr(), dtype, source.shape, source.nbytes, output.nbytes)
+        return Placement(spec, (source, output), lambda _: output)
 
     def finish(output: Output | None) -> torch.Tensor:
         if source is not data:
             data.copy_(source)
         return tensor
 
-    return Placement((address, address, dtype, source.shape), source, finish)
+    spec = (address, address, dtype, source.shape, source.nbytes, source.nbytes)
+    return Placement(spec, source, finish)
 
 
 def check(tensor: Any) -> None:

@@ -13,7 +13,7 @@ number = int(sys.argv[1])
 basics.init()
 memory = (ctypes.c_float * 4096)()
 address = ctypes.addressof(memory)
-tensor = (address, address, _core.DTYPES["float32"], (4096,))
+tensor = (address, address, _core.DTYPES["float32"], (4096,), 4 * 4096, 4 * 4096)
 for index in range(20):
     _core.submit(_core.ALLREDUCE, f"in flight {index}", [tensor])
 

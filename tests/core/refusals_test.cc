@@ -1,0 +1,285 @@
+// What another rank sends is checked against what this rank knows before anything is sized by it, and every
+// refusal names the sender and says what to do.
+
+#include <deque>
+#include <functional>
+#include <numeric>
+
+#include "backend/host/host_backend.h"
+#include "check.h"
+#include "negotiate/wire.h"
+#include "runtime/process_set.h"
+#include "runtime/result_sizes.h"
+#include "transport/inproc/fabric.h"
+
+namespace hvd::test {
+namespace {
+
+using negotiate::Request;
+using Sizes = std::vector<int64_t>;
+
+bool Contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+Request RequestOf(OpKind kind, Shape shape, Shape splits = {}) {
+  Request request;
+  request.kind = kind;
+  request.name = "w";
+  request.tensors.push_back({DataType::kFloat32, std::move(shape)});
+  request.splits = std::move(splits);
+  return request;
+}
+
+// What a table means for position 1 of 3.
+Status Find(const Request& request, const Sizes& sizes, ResultSizes* result) {
+  *result = {};
+  return FindResultSizes(request, "w", 0, sizes, 3, 1, result);
+}
+
+TEST(ResultSizes, TakesATableThatHoldsThisRanksOwnRows) {
+  ResultSizes result;
+  ASSERT_OK(Find(RequestOf(OpKind::kAllgather, {4, 2}), {1, 4, 0}, &result));
+  EXPECT_EQ(result.input_bytes, 32);
+  EXPECT_EQ(result.all_bytes, 40);
+  EXPECT_EQ(ToString(result.shape), "[5, 2]");
+  ASSERT_OK(Find(RequestOf(OpKind::kAlltoall, {9}, {1, 2, 3}), {7, 5, 0, 1, 2, 3, 0, 1, 0}, &result));
+  EXPECT_EQ(result.input_bytes, 24);
+  EXPECT_TRUE(result.received == (Sizes{5, 2, 1}));
+  ASSERT_OK(Find(RequestOf(OpKind::kReducescatter, {8}), {}, &result));
+  EXPECT_EQ(result.input_bytes, 32);
+  EXPECT_EQ(ToString(result.shape), "[3]");
+}
+
+TEST(ResultSizes, RefusesATableThatDisagreesWithThisRanksOwnTensor) {
+  constexpr int64_t kHuge = int64_t{1} << 60;
+  const Request gather = RequestOf(OpKind::kAllgather, {4, 2});
+  const Request exchange = RequestOf(OpKind::kAlltoall, {9}, {1, 2, 3});
+  const Request joined = RequestOf(OpKind::kAlltoall, {0});
+  const std::vector<std::pair<Request, Sizes>> forged = {
+      {gather, {1, 16384, 0}},                      // more than it has: foreign memory would leave
+      {gather, {1, 3, 0}},                          // less
+      {gather, {1, -4, 0}},                         //
+      {gather, {1, 4}},                             // too few
+      {gather, {1, 4, 0, 0}},                       // too many
+      {gather, {-1, 4, 0}},                         // another rank's
+      {gather, {kHuge, 4, 0}},                      // bytes that overflow
+      {gather, {kHuge / 8, 4, kHuge}},              // a sum that overflows
+      {exchange, {0, 0, 0, 1, 2, 16384, 0, 0, 0}},  //
+      {exchange, {0, 0, 0, 3, 2, 1, 0, 0, 0}},      // the same sum
+      {exchange, {0, 0, 0, 1, 2, 3}},               //
+      {exchange, {0, kHuge, 0, 1, 2, 3, 0, 0, 0}},  //
+      {exchange, {0, -1, 0, 1, 2, 3, 0, 0, 0}},     //
+      {joined, {0, 0, 0, 0, 1, 0, 0, 0, 0}},        // a rank that has joined sends nothing
+      {RequestOf(OpKind::kReducescatter, {8}), {8}},
+      {RequestOf(OpKind::kAllgather, {}), {1, 1, 1}},
+      {RequestOf(OpKind::kReducescatter, {}), {}},
+  };
+  for (const auto& [request, sizes] : forged) {
+    ResultSizes result;
+    const Status status = Find(request, sizes, &result);
+    if (!EXPECT_TRUE(status.code() == Code::kAborted)) std::printf("  %s\n", ToString(sizes).c_str());
+    EXPECT_TRUE(Contains(status.message(), "'w'"));
+  }
+}
+
+// Messages that a test puts there.
+class ForgedControl : public Control {
+ public:
+  void Announce(const std::string&) override {}
+  void Publish(const std::string&) override {}
+  bool TakeResponse(std::string* message) override { return Take(message); }
+  bool TakeAnnouncement(int member, std::string* message) override {
+    return member == kSender && Take(message);
+  }
+  void Progress(bool*) override {}
+  int corrupt() const override { return stream_is_corrupt ? kSender : -1; }
+  bool idle() const override { return true; }
+
+  static constexpr int kSender = 2;  // position of the member that announces
+  std::deque<std::string> messages;
+  bool stream_is_corrupt = false;
+
+ private:
+  bool Take(std::string* message) {
+    if (messages.empty()) return false;
+    *message = std::move(messages.front());
+    messages.pop_front();
+    return true;
+  }
+};
+
+// One rank of a set of ranks 3, 5 and 7, with an allgather of 4 rows named "w" in flight.
+class Victim {
+ public:
+  explicit Victim(int rank, OpKind kind = OpKind::kAllgather) : fabric_(8) {
+    transport_ = fabric_.MakeTransport(0, rank, waker_, false);
+    ProcessSetOptions options;
+    options.members = {3, 5, 7};
+    options.rank = rank;
+    options.cache_capacity = 16;
+    ProcessSetWires wires;
+    auto control = std::make_unique<ForgedControl>();
+    control_ = control.get();
+    wires.control = std::move(control);
+    wires.backend = MakeTransportBackend(transport_.get(), 0, options.members, rank == 3 ? 0 : 1);
+    set_ = std::make_unique<ProcessSet>(options, std::move(wires), &queue_, &counters_, nullptr);
+    Entry entry;
+    entry.request = RequestOf(kind, {4}, kind == OpKind::kAlltoall ? Shape{1, 2, 1} : Shape{});
+    entry.buffers.push_back({reinterpret_cast<const std::byte*>(data_.data()), 16, nullptr, 0});
+    auto handle = std::make_shared<Handle>(std::move(entry));
+    ASSERT_OK(queue_.Push(handle));
+    set_->Add(handle);
+  }
+  ~Victim() { transport_->Close(); }
+
+  Status Hear(const std::string& message) {
+    control_->messages.push_back(message);
+    return Tick();
+  }
+  Status HearCorruptStream() {
+    control_->stream_is_corrupt = true;
+    return Tick();
+  }
+  std::optional<int> culprit() const { return set_->culprit(); }
+
+ private:
+  Status Tick() {
+    bool moved = false;
+    return set_->Tick(1000, &moved);
+  }
+
+  inproc::Fabric fabric_;
+  Waker waker_;
+  std::unique_ptr<Transport> transport_;
+  Queue queue_;
+  Counters counters_;
+  std::vector<float> data_ = std::vector<float>(4, 1.0f);
+  ForgedControl* control_ = nullptr;
+  std::unique_ptr<ProcessSet> set_;
+};
+
+std::string ResponseWith(const std::function<void(negotiate::Response*)>& change) {
+  negotiate::Response response;
+  response.number = 1;
+  negotiate::Decision& decision = response.decisions.emplace_back();
+  decision.id = 0;
+  decision.name = "w";
+  decision.sizes = {1, 4, 2};
+  change(&response);
+  const Policy policy{128 << 20, -1};
+  std::string bytes(reinterpret_cast<const char*>(&policy), sizeof policy);
+  negotiate::Encode(response, &bytes);
+  return bytes;
+}
+
+std::string AnnouncementWith(const std::function<void(negotiate::AnnounceMessage*)>& change) {
+  negotiate::AnnounceMessage message;
+  negotiate::Announcement& announcement = message.announcements.emplace_back();
+  announcement.request = RequestOf(OpKind::kAllgather, {4});
+  announcement.sizes = {4};
+  change(&message);
+  std::string bytes;
+  negotiate::Encode(message, &bytes);
+  return bytes;
+}
+
+void ExpectRefusal(const Status& status, const Victim& victim, int sender, const char* what) {
+  const std::string rank = "rank " + std::to_string(sender);
+  const bool fine = status.code() == Code::kAborted && Contains(status.message(), rank + " sent") &&
+                    Contains(status.message(), "machine of " + rank) &&
+                    Contains(status.message(), "restart the job") && victim.culprit() == sender;
+  if (!EXPECT_TRUE(fine)) std::printf("  %s: %s\n", what, status.message().c_str());
+}
+
+TEST(Refusals, OfAResponseNameTheSequencersRank) {
+  using negotiate::Response;
+  const std::vector<std::pair<const char*, std::string>> forged = {
+      {"nothing", ""},
+      {"short", "abc"},
+      {"no version", std::string(sizeof(Policy), '\0')},
+      {"version", std::string(sizeof(Policy), '\0') + "\x09\x01\x00\x00"},
+      {"trailing", ResponseWith([](Response*) {}) + "x"},
+      {"number", ResponseWith([](Response* r) { r->number = 2; })},
+      {"own row larger", ResponseWith([](Response* r) {
+         r->decisions[0].sizes = {1, 16384, 2};
+       })},
+      {"own row smaller", ResponseWith([](Response* r) {
+         r->decisions[0].sizes = {1, 3, 2};
+       })},
+      {"sum", ResponseWith([](Response* r) {
+         r->decisions[0].sizes = {INT64_MAX / 4, 4, INT64_MAX / 4};
+       })},
+      {"short table", ResponseWith([](Response* r) { r->decisions[0].sizes = {4}; })},
+      {"no table", ResponseWith([](Response* r) { r->decisions[0].sizes.clear(); })},
+      {"unknown name", ResponseWith([](Response* r) { r->decisions[0].name = "v"; })},
+      {"unknown id", ResponseWith([](Response* r) {
+         r->decisions[0].name.clear();
+         r->decisions[0].known = true;
+         r->decisions[0].id = 7;
+       })},
+      {"id out of order", ResponseWith([](Response* r) { r->decisions[0].id = 7; })},
+      {"unknown ordinal", ResponseWith([](Response* r) {
+         r->decisions[0].name.clear();
+         r->decisions[0].ordinal = 3;
+       })},
+      {"twice", ResponseWith([](Response* r) { r->decisions.push_back(r->decisions[0]); })},
+      {"end of no join", ResponseWith([](Response* r) { r->last_joined = 3; })},
+  };
+  for (const auto& [what, bytes] : forged) {
+    Victim victim(5);
+    ExpectRefusal(victim.Hear(bytes), victim, 3, what);
+  }
+  Victim sound(5);
+  ASSERT_OK(sound.Hear(ResponseWith([](Response*) {})));
+}
+
+TEST(Refusals, OfAnAnnouncementNameTheMembersRank) {
+  using negotiate::AnnounceMessage;
+  const auto first = [](AnnounceMessage* m) -> negotiate::Announcement& { return m->announcements[0]; };
+  const std::vector<std::pair<const char*, std::string>> forged = {
+      {"nothing", ""},
+      {"version", "\x09\x01"},
+      {"count", std::string("\x01\x00\x00\xff\xff\xff\xff\x0f", 8)},
+      {"trailing", AnnouncementWith([](AnnounceMessage*) {}) + "x"},
+      {"unknown id", AnnouncementWith([&](AnnounceMessage* m) { first(m).id = 3; })},
+      {"both keys", AnnouncementWith([&](AnnounceMessage* m) { first(m).ordinal = 1; })},
+      {"no key", AnnouncementWith([&](AnnounceMessage* m) { first(m).request.name.clear(); })},
+      {"ordinal", AnnouncementWith([&](AnnounceMessage* m) {
+         first(m).request.name.clear();
+         first(m).ordinal = 5;
+       })},
+      {"no sizes", AnnouncementWith([&](AnnounceMessage* m) { first(m).sizes.clear(); })},
+      {"huge rows", AnnouncementWith([&](AnnounceMessage* m) { first(m).sizes = {INT64_MAX}; })},
+      {"huge tensor", AnnouncementWith([&](AnnounceMessage* m) {
+         first(m).request.tensors[0].shape = {4, INT64_MAX};
+       })},
+      {"huge splits", AnnouncementWith([&](AnnounceMessage* m) {
+         first(m).request = RequestOf(OpKind::kAlltoall, {4});
+         first(m).sizes = {int64_t{1} << 45, int64_t{1} << 45, int64_t{1} << 45};
+       })},
+      {"twice",
+       AnnouncementWith([](AnnounceMessage* m) { m->announcements.push_back(m->announcements[0]); })},
+      {"urgent", AnnouncementWith([](AnnounceMessage* m) { m->urgent = 9; })},
+  };
+  for (const auto& [what, bytes] : forged) {
+    Victim victim(3);
+    ExpectRefusal(victim.Hear(bytes), victim, 7, what);
+  }
+  Victim joined(3);
+  ASSERT_OK(joined.Hear(AnnouncementWith([](AnnounceMessage* m) {
+    m->announcements.clear();
+    m->joins = true;
+  })));
+  ExpectRefusal(joined.Hear(AnnouncementWith([](AnnounceMessage*) {})), joined, 7, "after joining");
+  Victim sound(3);
+  ASSERT_OK(sound.Hear(AnnouncementWith([](AnnounceMessage*) {})));
+}
+
+TEST(Refusals, OfAStreamNameItsWriter) {
+  Victim victim(3);
+  ExpectRefusal(victim.HearCorruptStream(), victim, 7, "stream");
+}
+
+}  // namespace
+}  // namespace hvd::test
