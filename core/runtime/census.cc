@@ -12,7 +12,8 @@ namespace hvd {
 
 namespace {
 
-constexpr int64_t kPatienceUs = 30000000;
+constexpr useconds_t kShortestUs = 50;
+constexpr useconds_t kLongestUs = 2000;
 
 struct Card {
   alignas(64) Flag written;
@@ -25,19 +26,19 @@ Card& CardOf(Window* window, int rank, SegmentId id) {
 
 }  // namespace
 
-Status CountCores(Window* window, int* cores) {
+Status CountCores(Window* window, int64_t deadline_us, int* cores) {
   SegmentId id;
   HVD_RETURN_IF_ERROR(window->Allocate(sizeof(Card), &id));
   Card& mine = CardOf(window, window->rank(), id);
   ReadAffinity(mine.mask);
   window->Post(mine.written, 1);
   uint64_t all[kMaskWords] = {};
-  const int64_t deadline = NowMicros() + kPatienceUs;
   for (int r = 0; r < window->size(); ++r) {
     Card& card = CardOf(window, r, id);
-    while (Window::Try(card.written) == 0) {
-      if (NowMicros() > deadline) return Status::Aborted("a rank of this host did not finish its start");
-      usleep(50);
+    for (useconds_t pause = kShortestUs; Window::Try(card.written) == 0;
+         pause = std::min(2 * pause, kLongestUs)) {
+      if (NowMicros() > deadline_us) return Status::Aborted("a rank of this host did not finish its start");
+      usleep(pause);
     }
     for (int w = 0; w < kMaskWords; ++w) all[w] |= card.mask[w];
   }

@@ -7,6 +7,6 @@ namespace hvd {
 
 // Cores that the ranks of this window may use together: the union of their affinities (ranks pinned to a
 // core each have a core each), limited by the cgroup's quota. Collective and blocking.
-Status CountCores(Window* window, int* cores);
+Status CountCores(Window* window, int64_t deadline_us, int* cores);
 
 }  // namespace hvd

@@ -62,15 +62,20 @@ Status RankEngine::WireFirstSets() {
   std::iota(everybody.begin(), everybody.end(), 0);
   std::vector<std::vector<int>> first{std::move(everybody)};
   first.insert(first.end(), options_.process_sets.begin(), options_.process_sets.end());
+  const int64_t deadline = StartDeadline();
   for (const std::vector<int>& members : first) {
     const uint32_t id = sets_.Add(members);
     if (!sets_.Has(id, options_.rank)) continue;
     ProcessSetWires wires;
-    HVD_RETURN_IF_ERROR(wirer_->Prepare(id, members, &wires));
+    HVD_RETURN_IF_ERROR(wirer_->Prepare(id, members, deadline, &wires));
     wirer_->Finish(id, members, &wires);
     cycle_->Own(MakeSet(id, members, std::move(wires)));
   }
   return Status::Ok();
+}
+
+int64_t RankEngine::StartDeadline() const {
+  return NowMicros() + static_cast<int64_t>(options_.config.start_timeout_seconds * kSecond);
 }
 
 // A job does not fail for want of its timeline.

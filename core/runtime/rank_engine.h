@@ -46,6 +46,7 @@ class RankEngine : public Engine {
   void OpenTimeline();
   void MakeCycle();
   Status WireFirstSets();
+  int64_t StartDeadline() const;
   std::unique_ptr<ProcessSet> MakeSet(uint32_t id, const std::vector<int>& members, ProcessSetWires wires);
   ProcessSetOptions SetOptions(uint32_t id, const std::vector<int>& members) const;
   void MakeWatcher();

@@ -83,7 +83,8 @@ Status Wirer::MakeTransports(EngineOptions* options) {
   return Status::Ok();
 }
 
-Status Wirer::MakeWindow(uint32_t id, const std::vector<int>& members, std::unique_ptr<Window>* window) {
+Status Wirer::MakeWindow(uint32_t id, const std::vector<int>& members, int64_t deadline_us,
+                         std::unique_ptr<Window>* window) {
   if (wiring_ == Wiring::kInproc) {
     *window = fabric_->MakeWindow(id, members, rank_, waker_);
     return Status::Ok();
@@ -93,15 +94,16 @@ Status Wirer::MakeWindow(uint32_t id, const std::vector<int>& members, std::uniq
     const int position = PositionOf(link.peer, members);
     if (position >= 0) sockets[static_cast<size_t>(position)] = link.fd;
   }
-  return shm::ShmWindow::Make(generation_, id, members, rank_, sockets, waker_, window);
+  return shm::ShmWindow::Make(generation_, id, members, rank_, sockets, waker_, deadline_us, window);
 }
 
-Status Wirer::Prepare(uint32_t id, const std::vector<int>& members, ProcessSetWires* wires) {
+Status Wirer::Prepare(uint32_t id, const std::vector<int>& members, int64_t deadline_us,
+                      ProcessSetWires* wires) {
   if (over_links_) return Status::Ok();
-  HVD_RETURN_IF_ERROR(MakeWindow(id, members, &wires->window));
+  HVD_RETURN_IF_ERROR(MakeWindow(id, members, deadline_us, &wires->window));
   HVD_RETURN_IF_ERROR(MakeWindowControl(wires->window.get(), &wires->control));
   HVD_RETURN_IF_ERROR(MakeWindowBackend(wires->window.get(), &wires->backend));
-  return id == 0 ? CountCores(wires->window.get(), &cores_) : Status::Ok();
+  return id == 0 ? CountCores(wires->window.get(), deadline_us, &cores_) : Status::Ok();
 }
 
 void Wirer::Interrupt() {

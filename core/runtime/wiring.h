@@ -20,7 +20,8 @@ class Wirer {
 
   // Collective and blocking among `members`, of which this rank is one; every member calls it for the same
   // sets in the same order, the one of all ranks first. Callable without the progress lock.
-  Status Prepare(uint32_t id, const std::vector<int>& members, ProcessSetWires* wires);
+  // Gives up at `deadline_us`, on the clock of NowMicros.
+  Status Prepare(uint32_t id, const std::vector<int>& members, int64_t deadline_us, ProcessSetWires* wires);
 
   // Ends a Prepare that waits for a member that will not come. From any thread; for good.
   void Interrupt();
@@ -38,7 +39,8 @@ class Wirer {
   Wirer(const EngineOptions& options, const Waker& waker);
   Status MakeTransports(EngineOptions* options);
   Status MakeTcp(EngineOptions* options, LinkRole role);
-  Status MakeWindow(uint32_t id, const std::vector<int>& members, std::unique_ptr<Window>* window);
+  Status MakeWindow(uint32_t id, const std::vector<int>& members, int64_t deadline_us,
+                    std::unique_ptr<Window>* window);
 
   const Wiring wiring_;
   const bool over_links_;

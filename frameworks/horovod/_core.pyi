@@ -93,7 +93,8 @@ def submit(
 
     A tensor is (input address, output address, dtype, shape, input bytes, output bytes) of its contiguous
     input. Output address 0 = the core allocates, as it must for allgather, alltoall and reducescatter. In
-    place: both addresses equal. The lengths must be what dtype and shape take. Memory must stay valid until the operation is complete; the caller keeps the references (``keep`` is ignored here).
+    place: both addresses equal. The lengths must be what dtype and shape take. Memory must stay valid until
+    the operation is complete; the caller keeps the references (``keep`` is ignored here).
     ``name`` None = unnamed: all ranks must start their unnamed operations (of all kinds, per process set)
     in one order. ``root`` is a global rank. ``splits``, for ALLTOALL: how many rows of the one tensor go to
     each member of the set, at most its first dimension in all.

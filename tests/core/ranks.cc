@@ -6,6 +6,7 @@
 #include <numeric>
 #include <thread>
 
+#include "base/clock.h"
 #include "transport/shm/window.h"
 #include "transport/tcp/transport.h"
 #include "transport_sockets.h"
@@ -67,7 +68,8 @@ Status Rank::Join(uint32_t set, const std::vector<int>& members, Backend** backe
   } else {
     std::vector<int> sockets;
     for (int member : members) sockets.push_back(world_->sockets_[rank_][member].get());
-    HVD_RETURN_IF_ERROR(shm::ShmWindow::Make(1, set, members, rank_, sockets, waker_, &window));
+    HVD_RETURN_IF_ERROR(
+        shm::ShmWindow::Make(1, set, members, rank_, sockets, waker_, NowMicros() + 60000000, &window));
   }
   windows_.push_back(std::move(window));
   backends_.emplace_back();

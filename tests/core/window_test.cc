@@ -9,11 +9,16 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <numeric>
+#include <tuple>
 
+#include "base/clock.h"
 #include "transport/descriptor.h"
 #include "transport/inproc/fabric.h"
 #include "transport/shm/available.h"
 #include "transport/shm/window.h"
+#include "transport_ranks.h"
+#include "transport_sockets.h"
 #include "window_conformance.h"
 
 namespace hvd::test {
@@ -59,8 +64,11 @@ class ShmGroup : public WindowGroup {
   Status Try(int rank, uint64_t generation, const Waker& waker, std::unique_ptr<Window>* window) {
     std::vector<int> fds;
     for (const Descriptor& socket : sockets_[rank]) fds.push_back(socket.get());
-    return shm::ShmWindow::Make(generation, 3, members_, members_[rank], fds, waker, window);
+    return shm::ShmWindow::Make(generation, 3, members_, members_[rank], fds, waker,
+                                NowMicros() + patience_us, window);
   }
+
+  int64_t patience_us = 30000000;
 
   Descriptor& Socket(int rank, int peer) { return sockets_[rank][peer]; }
 
@@ -97,7 +105,7 @@ Status AgainstImpostor(const std::function<void(ShmGroup&, int socket)>& imposto
   return status;
 }
 
-shm::Deadline Soon() { return std::chrono::steady_clock::now() + std::chrono::seconds(5); }
+shm::Deadline Soon() { return NowMicros() + 5000000; }
 
 TEST(ShmWindow, ClosedPeerIsNamed) {
   const Status status = AgainstImpostor([](ShmGroup& group, int) { group.Socket(1, 0).Reset(); });
@@ -114,6 +122,63 @@ TEST(ShmWindow, OtherGenerationIsRefused) {
   });
   EXPECT_TRUE(Mentions(status, "rank 20"));
   EXPECT_TRUE(Mentions(theirs, "rank 10"));
+}
+
+// Descriptors that are under way count for all processes of a user together, against one process's limit of
+// open files. Root is exempt, so the ranks are processes of somebody else.
+TEST(ShmWindow, ManyRanksNeedFewDescriptorsUnderWay) {
+  constexpr int kRanks = 40;
+  constexpr rlim_t kOpenFiles = 128;  // less than the pairs of ranks, let alone twice that
+  constexpr uid_t kNobody = 65534;
+  std::vector<std::vector<int>> sockets(kRanks, std::vector<int>(kRanks, -1));
+  for (int a = 0; a < kRanks; ++a) {
+    for (int b = 0; b < a; ++b) std::tie(sockets[a][b], sockets[b][a]) = UnixPair();
+  }
+  std::vector<int> members(kRanks);
+  std::iota(members.begin(), members.end(), 0);
+  for (int rank = 0; rank < kRanks; ++rank) {
+    if (fork() != 0) continue;
+    for (int other = 0; other < kRanks; ++other) {
+      for (const int fd : sockets[other]) {
+        if (other != rank && fd >= 0) close(fd);
+      }
+    }
+    if (getuid() == 0 && setuid(kNobody) != 0) _exit(2);
+    const rlimit limit{kOpenFiles, kOpenFiles};
+    if (setrlimit(RLIMIT_NOFILE, &limit) != 0) _exit(3);
+    const Waker waker;
+    std::unique_ptr<Window> window;
+    Status status =
+        shm::ShmWindow::Make(1, 0, members, rank, sockets[rank], waker, Soon() + 25000000, &window);
+    SegmentId id;
+    if (status.ok()) status = window->Allocate(100, &id);
+    if (!status.ok()) std::fprintf(stderr, "rank %d: %s\n", rank, status.message().c_str());
+    _exit(status.ok() ? 0 : 1);
+  }
+  for (const auto& row : sockets) {
+    for (const int fd : row) close(fd);
+  }
+  int status = 0;
+  for (int rank = 0; rank < kRanks; ++rank) {
+    ASSERT_TRUE(wait(&status) > 0);
+    EXPECT_EQ(status, 0);
+  }
+}
+
+// A rank that says nothing holds up the others no longer than they were given, whatever there are to wait
+// for.
+TEST(ShmWindow, OneDeadlineHoldsForAllPeers) {
+  ShmGroup group(6);
+  group.patience_us = 500000;
+  const int64_t start = NowMicros();
+  RunRanks(6, [&](int rank) {
+    if (rank == 2 || rank == 4) return;
+    const Waker waker;
+    std::unique_ptr<Window> window;
+    const Status status = group.Try(rank, 5, waker, &window);
+    EXPECT_TRUE(Mentions(status, "start timeout"));
+  });
+  EXPECT_TRUE(NowMicros() - start < 2500000);
 }
 
 // What an impostor announces, changed by `spoil`, must be refused and the reason must hold `text`.

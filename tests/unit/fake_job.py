@@ -15,6 +15,7 @@ from fake_core import (
     Output,
     Request,
     deliver,
+    described,
     next_handle,
     outcome,
     put_under_common,
@@ -124,7 +125,7 @@ class FakeJob:
         rank = self.local.rank
         if rank not in self.members[process_set]:
             raise ValueError(f"rank {rank} is not part of process set {process_set}")
-        tensors = [(int(a), int(b), int(dtype), tuple(map(int, shape))) for a, b, dtype, shape in tensors]
+        tensors = [described(*tensor) for tensor in tensors]
         request = Request(kind, name, tensors, op, prescale, postscale, root, process_set, splits)
         with self.changed:
             handle = next_handle()

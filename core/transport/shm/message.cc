@@ -2,27 +2,31 @@
 
 #include <poll.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+
+#include "base/clock.h"
 
 namespace hvd::shm {
 
 namespace {
 
 constexpr size_t kMaxDescriptors = 4;
+constexpr useconds_t kCrowdedUs = 1000;  // until others have taken descriptors that are under way
 
 struct Control {
   alignas(cmsghdr) char bytes[CMSG_SPACE(sizeof(int) * kMaxDescriptors)];
 };
 
 Status Await(int socket, short events, Deadline deadline) {
-  using std::chrono::milliseconds;
-  const auto left = std::chrono::duration_cast<milliseconds>(deadline - std::chrono::steady_clock::now());
+  constexpr int64_t kLongestMs = 1 << 30;
+  const int64_t left_ms = (deadline - NowMicros() + 999) / 1000;
   pollfd entry{socket, events, 0};
-  const int ready = poll(&entry, 1, std::max<int>(0, static_cast<int>(left.count())));
-  if (ready == 0) return Status::Aborted("no answer while sharing memory");
+  const int ready = poll(&entry, 1, static_cast<int>(std::clamp<int64_t>(left_ms, 0, kLongestMs)));
+  if (ready == 0) return Status::Aborted("no answer while sharing memory until the start timeout");
   if (ready < 0 && errno != EINTR) return Status::Errno("poll");
   return Status::Ok();
 }
@@ -66,6 +70,10 @@ Status Send(int socket, const Message& message, const std::vector<int>& descript
     // The descriptors travel with the first byte.
     if (left == sizeof message && !descriptors.empty()) Attach(&header, &control, descriptors);
     const ssize_t sent = sendmsg(socket, &header, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent < 0 && errno == ETOOMANYREFS && NowMicros() < deadline) {
+      usleep(kCrowdedUs);
+      continue;
+    }
     if (sent < 0 && !WouldBlock(errno)) return Status::Aborted(Status::Errno("sendmsg").message());
     if (sent < 0) {
       HVD_RETURN_IF_ERROR(Await(socket, POLLOUT, deadline));
@@ -96,7 +104,9 @@ Status Receive(int socket, Message* message, std::vector<Descriptor>* descriptor
     }
     Collect(&header, descriptors);
     if (got == 0) return Status::Aborted("the connection was closed");
-    if ((header.msg_flags & MSG_CTRUNC) != 0) return Status::Aborted("descriptors were lost");
+    if ((header.msg_flags & MSG_CTRUNC) != 0) {
+      return Status::Aborted("descriptors were lost: this process has too many files open (ulimit -n)");
+    }
     have += static_cast<size_t>(got);
   }
   std::memcpy(message, bytes, sizeof bytes);

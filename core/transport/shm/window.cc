@@ -8,8 +8,6 @@ namespace hvd::shm {
 
 namespace {
 
-constexpr auto kPatience = std::chrono::seconds(30);
-
 // All members reserve at the same moment, so the memory must do for all of them.
 Status CheckMemory(size_t bytes, size_t members) {
   const uint64_t available = AvailableMemory();
@@ -31,7 +29,8 @@ Status From(const std::string& who, const Status& status) {
 }  // namespace
 
 Status ShmWindow::Make(uint64_t generation, uint32_t set, const std::vector<int>& members, int rank,
-                       const std::vector<int>& sockets, const Waker& waker, std::unique_ptr<Window>* out) {
+                       const std::vector<int>& sockets, const Waker& waker, Deadline deadline,
+                       std::unique_ptr<Window>* out) {
   const auto self = std::find(members.begin(), members.end(), rank);
   if (self == members.end() || sockets.size() != members.size()) {
     return Status::Internal("a window needs its own rank and one socket for each member");
@@ -42,6 +41,7 @@ Status ShmWindow::Make(uint64_t generation, uint32_t set, const std::vector<int>
   window->members_ = members;
   window->position_ = static_cast<int>(self - members.begin());
   window->sockets_ = sockets;
+  window->deadline_ = deadline;
   Shared shared;
   HVD_RETURN_IF_ERROR(window->Share(0, waker.fd(), &shared));
   for (int peer = 0; peer < window->size(); ++peer) {
@@ -65,7 +65,9 @@ Status ShmWindow::Allocate(size_t bytes, SegmentId* id) {
   return Status::Ok();
 }
 
-// Everybody sends before anybody receives: a message is smaller than any socket buffer, so no send waits.
+// Pairs of members exchange in rounds that everybody goes through in one order: so a member has the
+// descriptors of one message under way at most, and the kernel allows all users' processes together only as
+// many as one may have open.
 Status ShmWindow::Share(size_t bytes, int waker, Shared* shared) {
   shared->segments.resize(members_.size());
   shared->wakers.resize(members_.size());
@@ -83,29 +85,29 @@ Status ShmWindow::Share(size_t bytes, int waker, Shared* shared) {
   std::vector<int> descriptors;
   if (status.ok()) descriptors.push_back(memfd.get());
   if (status.ok() && waker >= 0) descriptors.push_back(waker);
-  Keep(&status, Announce(own, descriptors));
-  for (int peer = 0; peer < size(); ++peer) {
-    if (peer != position_) Keep(&status, Accept(peer, own, waker >= 0, shared));
+  for (int round = 0; round < size(); ++round) {
+    const int peer = (round - position_ + size()) % size();
+    if (peer == position_) continue;
+    HVD_RETURN_IF_ERROR(Offer(peer, own, descriptors));
+    Keep(&status, Accept(peer, own, waker >= 0, shared));
   }
   return Agree(own, status);
 }
 
-Status ShmWindow::Announce(const Message& message, const std::vector<int>& descriptors) {
-  const Deadline deadline = std::chrono::steady_clock::now() + kPatience;
-  Status status;
-  for (int peer = 0; peer < size(); ++peer) {
-    if (peer == position_) continue;
-    Keep(&status, From(Who(peer), Send(sockets_[peer], message, descriptors, deadline)));
-  }
+// Without its descriptors if these cannot be sent: the peer learns at once that this rank cannot share.
+Status ShmWindow::Offer(int peer, Message message, const std::vector<int>& descriptors) {
+  Status status = From(Who(peer), Send(sockets_[peer], message, descriptors, deadline_));
+  if (status.ok() || descriptors.empty()) return status;
+  message.failed = 1;
+  (void)Send(sockets_[peer], message, {}, deadline_);
   return status;
 }
 
 // Maps the segment that `peer` announces.
 Status ShmWindow::Accept(int peer, const Message& own, bool with_waker, Shared* shared) {
-  const Deadline deadline = std::chrono::steady_clock::now() + kPatience;
   Message message;
   std::vector<Descriptor> descriptors;
-  HVD_RETURN_IF_ERROR(Hear(peer, own, &message, &descriptors, deadline));
+  HVD_RETURN_IF_ERROR(Hear(peer, own, &message, &descriptors));
   if (message.failed != 0) return {Code::kUnavailable, Who(peer) + " could not reserve shared memory"};
   if (message.identity.bytes != own.identity.bytes) {
     return Status::Internal(Who(peer) + " allocates " + std::to_string(message.identity.bytes) +
@@ -120,29 +122,48 @@ Status ShmWindow::Accept(int peer, const Message& own, bool with_waker, Shared* 
   return Status::Ok();
 }
 
-// Tells everybody how it went here. A segment counts only when every member maps it.
+// A segment counts only when every member maps it: the first one hears how it went everywhere and tells
+// everybody.
 Status ShmWindow::Agree(Message verdict, const Status& mine) {
-  Status status = mine;
+  constexpr int kFirst = 0;
   verdict.kind = Message::kVerdict;
   verdict.failed = mine.ok() ? 0 : 1;
-  Keep(&status, Announce(verdict, {}));
-  const Deadline deadline = std::chrono::steady_clock::now() + kPatience;
-  for (int peer = 0; peer < size(); ++peer) {
-    if (peer == position_) continue;
-    Message message;
+  verdict.failed_rank = verdict.identity.rank;
+  Status status = mine;
+  if (position_ != kFirst) {
+    Message all;
+    HVD_RETURN_IF_ERROR(From(Who(kFirst), Send(sockets_[kFirst], verdict, {}, deadline_)));
     std::vector<Descriptor> none;
-    Status heard = Hear(peer, verdict, &message, &none, deadline);
-    if (heard.ok() && message.failed != 0)
-      heard = {Code::kUnavailable, Who(peer) + " could not share memory"};
+    Keep(&status, Hear(kFirst, verdict, &all, &none));
+    Keep(&status, Failed(all));
+    return status;
+  }
+  for (int peer = 1; peer < size(); ++peer) {
+    Message theirs;
+    std::vector<Descriptor> none;
+    Status heard = Hear(peer, verdict, &theirs, &none);
+    if (heard.ok()) heard = Failed(theirs);
+    if (!heard.ok() && verdict.failed == 0) {
+      verdict.failed = 1;
+      verdict.failed_rank = static_cast<uint32_t>(members_[peer]);
+    }
     Keep(&status, std::move(heard));
+  }
+  for (int peer = 1; peer < size(); ++peer) {
+    Keep(&status, From(Who(peer), Send(sockets_[peer], verdict, {}, deadline_)));
   }
   return status;
 }
 
+Status ShmWindow::Failed(const Message& verdict) {
+  if (verdict.failed == 0) return Status::Ok();
+  return {Code::kUnavailable,
+          "rank " + std::to_string(verdict.failed_rank) + " could not share memory; its own error says why"};
+}
+
 // Reads one message of the same kind about the same segment as `own`.
-Status ShmWindow::Hear(int peer, const Message& own, Message* message, std::vector<Descriptor>* descriptors,
-                       Deadline deadline) {
-  HVD_RETURN_IF_ERROR(From(Who(peer), Receive(sockets_[peer], message, descriptors, deadline)));
+Status ShmWindow::Hear(int peer, const Message& own, Message* message, std::vector<Descriptor>* descriptors) {
+  HVD_RETURN_IF_ERROR(From(Who(peer), Receive(sockets_[peer], message, descriptors, deadline_)));
   const Identity& theirs = message->identity;
   const bool agrees = message->magic == own.magic && message->kind == own.kind &&
                       theirs.generation == generation_ && theirs.set == set_ &&

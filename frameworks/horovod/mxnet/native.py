@@ -109,7 +109,9 @@ def _load() -> ctypes.CDLL:
     library = ctypes.CDLL(str(_FILE))
     try:
         _declare(library)
-        mismatch = library.horovod_mxnet_bind(acquire_api(), _functions(), ctypes.sizeof(Operation) + ctypes.sizeof(Tensor))
+        mismatch = library.horovod_mxnet_bind(
+            acquire_api(), _functions(), ctypes.sizeof(Operation) + ctypes.sizeof(Tensor)
+        )
     except AttributeError as missing:
         mismatch = missing
     if mismatch:

@@ -14,7 +14,14 @@ def main() -> None:
     start()
     rank = _core.topology()[0]
     data = np.ones(16 << 20, np.float32)
-    tensor = (data.ctypes.data, data.ctypes.data, _core.DTYPES["float32"], data.shape, data.nbytes, data.nbytes)
+    tensor = (
+        data.ctypes.data,
+        data.ctypes.data,
+        _core.DTYPES["float32"],
+        data.shape,
+        data.nbytes,
+        data.nbytes,
+    )
     try:
         for _ in range(200):
             _core.run(_core.ALLREDUCE, "big", [tensor])
