@@ -1,3 +1,6 @@
+#include <atomic>
+#include <fstream>
+
 #include "allreduce_cases.h"
 
 namespace hvd::test {
@@ -106,6 +109,50 @@ TEST(Allreduce, FactorsAreFoldedIn) {
       RunAndCheck(medium, ranks, &cases);
     }
   }
+}
+
+int64_t ResidentBytes() {
+  int64_t size = 0;
+  int64_t resident = 0;
+  std::ifstream("/proc/self/statm") >> size >> resident;
+  return resident * 4096;
+}
+
+// Many times what a ring holds at once: several pieces that meet within frames, scaled or not.
+TEST(Allreduce, StreamsOfManySegmentsOverLinks) {
+  std::mt19937_64 random(6);
+  for (Medium medium : {Medium::kInprocTransport, Medium::kTcp}) {
+    for (int ranks : {2, 3}) {
+      std::vector<AllreduceCase> cases;
+      Reduction reduction = MakeReduction(DataType::kFloat32, ReduceOp::kSum, ranks);
+      cases.push_back(MakeAllreduce(reduction, ranks, {1'600'003}, Values::kExact, random));
+      cases.push_back(MakeAllreduce(reduction, ranks, {900'001, 7, 800'001}, Values::kExact, random));
+      reduction.prescale = 0.5;
+      cases.push_back(MakeAllreduce(reduction, ranks, {900'001, 7, 800'001}, Values::kExact, random));
+      RunAndCheck(medium, ranks, &cases);
+    }
+  }
+}
+
+// What a large operation has borrowed is small, and does not grow with the tensor.
+TEST(Allreduce, LinksKeepLittleMemory) {
+  constexpr int64_t kElements = 16 << 20;  // 64 MiB
+  World world(Medium::kTcp, 2);
+  std::vector<std::vector<float>> data(2, std::vector<float>(kElements, 1.0f));
+  const int64_t before = ResidentBytes();
+  std::atomic<int64_t> after{0};
+  RunRanks(2, [&](int r) {
+    Rank rank(&world, r);
+    Backend* backend = nullptr;
+    ASSERT_OK(rank.Join(0, world.Everybody(), &backend));
+    CollectiveSpec spec;
+    auto* bytes = reinterpret_cast<std::byte*>(data[static_cast<size_t>(r)].data());
+    spec.pieces.push_back({bytes, bytes, kElements * 4});
+    ASSERT_OK(rank.Run(backend, spec));
+    EXPECT_EQ(data[static_cast<size_t>(r)].back(), 2.0f);
+    after = std::max<int64_t>(after, ResidentBytes());
+  });
+  EXPECT_TRUE(after - before < 48 << 20);
 }
 
 // Over links the order of the sum depends on the place in the tensor, never on the rank that looks.

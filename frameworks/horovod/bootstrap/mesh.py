@@ -5,6 +5,7 @@ and accepts every higher one. All handshakes of a rank, in both directions, run 
 that only waits for events.
 """
 
+import collections
 import logging
 import mmap
 import os
@@ -32,6 +33,7 @@ WIRINGS = {
 }
 _RETRY_SECONDS = 0.02
 _REFUSED = "refused:"
+_MOST_DIALS = 16  # of one rank at a time: many at once would displace each other at a busy acceptor
 
 
 def connect_mesh(
@@ -85,7 +87,8 @@ def _connect(
         listener.close()
         raise
     with _Mesh(identity, generation, secret, roles, listener) as mesh:
-        for rank in range(identity.rank):
+        # The nearest first, so that the ranks do not all knock at rank 0.
+        for rank in reversed(range(identity.rank)):
             for role in roles:
                 mesh.dial(addresses[rank], rank, role)
         mesh.run(deadline, timeout)
@@ -133,7 +136,8 @@ class _Mesh:
         self._generation = generation
         self._secret = secret
         self._roles = roles
-        self._dials: list[_Dial] = []
+        self._queued: collections.deque[_Dial] = collections.deque()
+        self._dials: list[_Dial] = []  # begun and not done
         self._links: dict[tuple[int, Role], tuple[socket.socket, Keys]] = {}
         self._wanted = {
             (rank, role) for rank in range(identity.size) if rank != identity.rank for role in roles
@@ -153,15 +157,16 @@ class _Mesh:
         self._selector.close()
 
     def dial(self, address: str, rank: int, role: Role) -> None:
-        """Begins to reach ``rank``; ``run`` carries it on."""
+        """Queues a call to ``rank``; ``run`` carries it out."""
         terms = Terms(role, self._rank, rank, self._generation)
-        dial = _Dial(address, terms, time.monotonic())
-        self._dials.append(dial)
-        self._start(dial)
+        self._queued.append(_Dial(address, terms, time.monotonic()))
 
     def run(self, deadline: float, timeout: float) -> None:
         """Until every link is there."""
         while len(self._links) < len(self._wanted):
+            while self._queued and len(self._dials) < _MOST_DIALS:
+                self._dials.append(self._queued.popleft())
+                self._start(self._dials[-1])
             now = time.monotonic()
             if now >= deadline:
                 raise StartTimeoutError(self._missing(timeout))
@@ -247,7 +252,8 @@ class _Mesh:
             _send_whole(connection, answer)
         if connector.keys is not None:
             self._selector.unregister(connection)
-            dial.connection, dial.gives_up_at, dial.retry_at = None, float("inf"), float("inf")
+            dial.connection = None
+            self._dials.remove(dial)
             self._keep(dial.terms.acceptor, dial.terms.role, connection, connector.keys)
 
     def _try_again(self, dial: _Dial) -> None:
