@@ -131,7 +131,7 @@ class Victim {
     ASSERT_OK(queue_.Push(handle));
     set_->Add(handle);
   }
-  ~Victim() { transport_->Close(); }
+  ~Victim() { transport_->Close(0); }
 
   Status Hear(const std::string& message) {
     control_->messages.push_back(message);

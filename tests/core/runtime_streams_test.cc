@@ -51,15 +51,21 @@ TEST(WatchFrame, RoundTripsAndRefusesForgery) {
   news.kind = WatchKind::kAbort;
   news.generation = 5;
   news.pid = 4711;
-  news.culprit = 3;
-  news.reason = std::string(1000, 'x');  // longer than a frame: cut
+  news.cause.kind = CauseKind::kLink;
+  news.cause.culprit = 3;
+  news.cause.other = 5;
+  news.cause.link = LinkRole::kData;
+  news.cause.reason = std::string(3000, 'x');  // longer than a frame: cut
   std::string frame = EncodeWatch(news, &sealer);
   EXPECT_EQ(frame.size(), kWatchFrameBytes);
   WatchNews heard;
   Opener opener(key);
   ASSERT_OK(DecodeWatch(frame, &opener, &heard));
-  EXPECT_TRUE(heard.kind == news.kind && heard.generation == 5 && heard.pid == 4711 && heard.culprit == 3);
-  EXPECT_TRUE(heard.reason.size() > 400 && heard.reason == news.reason.substr(0, heard.reason.size()));
+  EXPECT_TRUE(heard.kind == news.kind && heard.generation == 5 && heard.pid == 4711);
+  EXPECT_TRUE(heard.cause.kind == CauseKind::kLink && heard.cause.culprit == 3 && heard.cause.other == 5);
+  EXPECT_TRUE(heard.cause.link == LinkRole::kData);
+  const std::string& reason = heard.cause.reason;
+  EXPECT_TRUE(reason.size() > 1000 && reason == news.cause.reason.substr(0, reason.size()));
   EXPECT_FALSE(DecodeWatch(frame, &opener, &heard).ok());  // replayed
   std::mt19937 random(3);
   for (int i = 0; i < 200; ++i) {

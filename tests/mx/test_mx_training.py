@@ -355,3 +355,26 @@ def test_a_trainer_takes_what_it_is_given() -> None:
     assert trainer._optimizer is inner
     assert [parameter.name for parameter in trainer._params] == ["aweight", "bweight"]
     assert hvd.DistributedTrainer(given, "sgd", compression=None).learning_rate == 0.01
+
+
+class Squares(mx.gluon.data.Dataset):
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, index: int) -> Any:
+        return np.array([index * index, int(hvd.is_initialized())], np.float32)
+
+
+def ranks_load_data() -> None:
+    """Worker processes are forked while operations are in flight, and are no ranks."""
+    hvd.init()
+    for number in range(2):
+        result = hvd.allreduce(mx.nd.ones(100_000), op=hvd.Sum, name=f"beside {number}")
+        loader = mx.gluon.data.DataLoader(Squares(), batch_size=2, num_workers=2)
+        rows = np.concatenate([batch.asnumpy() for batch in loader])
+        assert rows.tolist() == [[index * index, 0] for index in range(8)]
+        assert (result.asnumpy() == hvd.size()).all()
+
+
+def test_worker_processes_beside_operations(run_ranks) -> None:
+    run_ranks(2, ranks_load_data)

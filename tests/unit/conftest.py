@@ -10,6 +10,7 @@ _WITH_TORCH = (
     "test_common_api.py",
     "test_compression_exchange.py",
     "test_handles.py",
+    "test_dropped_handles.py",
     "test_process_sets.py",
 )
 collect_ignore_glob = [] if importlib.util.find_spec("torch") else list(_WITH_TORCH)
@@ -34,3 +35,20 @@ def job(monkeypatch):
     yield lambda size: fake_job.play_job(monkeypatch, size)
     ops.reset()
     ops.reset_in_child()
+
+
+@pytest.fixture
+def slow(core, monkeypatch):
+    """Operations that are complete when ``slow.finish(handle)`` was called."""
+    wait, complete = core.wait, set()
+
+    def limited(handle, timeout=None):
+        if handle in core.pending and handle not in complete:
+            assert timeout is not None, "nobody would ever complete it"
+            raise TimeoutError(f"not complete after {timeout} seconds")
+        return wait(handle)
+
+    core.wait = limited
+    core.poll = lambda handle: handle not in core.pending or handle in complete
+    core.finish = complete.add
+    return core

@@ -7,9 +7,25 @@ import torch
 from torch import nn
 
 import horovod.torch as hvd
+from horovod.common import objects
 from horovod.torch import optimizer_state
 
 BROADCAST = 2
+MAC_BYTES = 32
+
+
+def as_sent_by(rank, request, own):
+    """What that rank sends when it has the object that this one sends: every sender seals its own."""
+    name, _, part = (request.name or "").rpartition(".")
+    if part == "size":
+        words = own[0].clone().view(torch.int64)
+        words[0] = rank
+        return [words.view(torch.uint8)]
+    if part != "data" or request.kind == BROADCAST:
+        return own
+    data = bytes(own[0][MAC_BYTES:].tolist())
+    sealed = objects._mac(data, rank, name, hvd.global_process_set) + data
+    return [torch.frombuffer(bytearray(sealed), dtype=torch.uint8)]
 
 
 class Recorder:
@@ -34,7 +50,7 @@ class Recorder:
 
     def _keep(self, request, own):
         self.sent.append((request.kind, request.name, own))
-        return [own, own]
+        return [own, as_sent_by(1, request, own)]
 
     def _play(self, request, own):
         kind, name, theirs = self.sent.pop(0)
@@ -208,7 +224,10 @@ def test_unpicklable_object_is_an_error_everywhere(ranks):
         def __reduce__(self):
             raise RuntimeError("cannot be sent")
 
-    for function in (lambda obj: hvd.broadcast_object(obj, 0), hvd.allgather_object):
+    for function in (
+        lambda obj: hvd.broadcast_object(obj, 0),
+        lambda obj: hvd.allgather_object(obj, name="a"),
+    ):
         texts = []
         for play, obj in ((ranks.record, Unpicklable()), (ranks.replay, 1)):
             with pytest.raises(ValueError, match=r"rank 0 .*Unpicklable.*cannot be sent") as caught:

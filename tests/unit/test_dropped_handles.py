@@ -1,0 +1,156 @@
+"""What becomes of handles that nobody waits for, and of those that are kept as plain numbers."""
+
+import array
+import gc
+import time
+import weakref
+
+import pytest
+import torch
+
+import horovod.torch as hvd
+from horovod.common import handles
+from horovod.common.exceptions import HorovodInternalError, TensorMismatchError
+from horovod.common.tensor_glue import Result
+from horovod.torch.operations import ops
+
+LIMIT = 1024  # of dropped handles before the first sweep
+
+
+@pytest.fixture
+def few(monkeypatch):
+    """Few results of dropped handles are kept."""
+    monkeypatch.setattr(handles, "_MOST_DROPPED", 200)
+
+
+@pytest.mark.parametrize("count", [1500, 5000])
+def test_handles_kept_as_plain_numbers(core, count):
+    numbers = array.array("q")
+    for number in range(count):
+        numbers.append(hvd.allreduce_async(torch.tensor([float(number)])))
+        core.progress()
+    gc.collect()
+    assert [hvd.synchronize(number).item() for number in numbers] == list(range(count))
+    assert ops._handle_map == {}
+
+
+def test_dropped_results_are_released_and_say_so(core, few):
+    tensors, numbers = [], []
+    with pytest.warns(RuntimeWarning, match="nobody has waited for"):
+        for _ in range(5000):
+            tensor = torch.ones(3)
+            tensors.append(weakref.ref(tensor))
+            numbers.append(int(hvd.allreduce_async_(tensor)))
+            core.progress()
+            del tensor
+    gc.collect()
+    assert len(ops._handle_map) <= LIMIT + 1
+    assert sum(alive() is not None for alive in tensors) <= LIMIT + 1
+    assert len(core.pending) <= LIMIT + 1
+    with pytest.raises(HorovodInternalError, match=f"operation {numbers[0]} was released.*Keep the handles"):
+        hvd.synchronize(numbers[0])
+    assert hvd.synchronize(numbers[-1]).tolist() == [1, 1, 1]
+    assert hvd.synchronize(numbers[-1]) is None
+
+
+def progressed(core, handle):
+    core.progress()
+    return int(handle)
+
+
+def test_released_handles_are_not_listed_for_ever(core, few, monkeypatch):
+    monkeypatch.setattr(handles, "_MOST_LOST", 100)
+    with pytest.warns(RuntimeWarning):
+        numbers = [progressed(core, hvd.allreduce_async_(torch.ones(1))) for _ in range(3000)]
+    assert len(ops._lost) == 100
+    for number in (numbers[0], numbers[1000]):
+        with pytest.raises(HorovodInternalError, match="was released"):
+            hvd.synchronize(number)
+
+
+def test_large_results_of_dropped_handles(core, monkeypatch):
+    monkeypatch.setattr(handles, "_MOST_DROPPED_BYTES", 4000)
+    with pytest.warns(RuntimeWarning):
+        for _ in range(1100):
+            hvd.allreduce_async(torch.ones(10))
+            core.progress()
+    assert len(ops._handle_map) <= 100 + 1100 - LIMIT
+
+
+@pytest.mark.parametrize("form", ["allreduce_async", "grouped_allreduce_async_", "allgather_async"])
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_dropped_handles_of_every_way_to_start(core, few, form):
+    tensor = [torch.ones(1)] if "grouped" in form else torch.ones(1)
+    for _ in range(3000):
+        getattr(hvd, form)(tensor)
+        core.progress()
+    assert len(ops._handle_map) <= LIMIT + 1
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_dropped_operation_in_place_is_still_carried_out(core, monkeypatch):
+    monkeypatch.setattr(handles, "_MOST_DROPPED", 0)
+    core.size = 2
+    columns = [torch.ones(2, 2) for _ in range(300)]
+    for column in columns:
+        hvd.allreduce_async_(column[:, 0], op=hvd.Sum)  # comes back through a contiguous copy
+        core.progress()
+    ops.sweep()
+    assert all(column.tolist() == [[2, 1], [2, 1]] for column in columns)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_held_handles_and_unfinished_operations_are_kept(slow, monkeypatch):
+    monkeypatch.setattr(handles, "_MOST_DROPPED", 0)
+    held = [hvd.allreduce_async(torch.tensor([float(number)])) for number in range(200)]
+    unfinished = {hvd.allreduce_async(torch.ones(1)) + 0 for _ in range(200)}
+    for handle in held:
+        slow.finish(handle)
+    ops.sweep()
+    assert unfinished | set(held) <= ops._handle_map.keys()
+    assert [hvd.synchronize(handle).item() for handle in held] == list(range(200))
+    for handle in unfinished:
+        slow.finish(handle)
+    ops.sweep()
+    assert ops._handle_map == {}
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_failed_operation_that_was_dropped(core, monkeypatch):
+    monkeypatch.setattr(handles, "_MOST_DROPPED", 0)
+    for number in range(300):
+        hvd.allreduce_async(torch.ones(1))
+        core.requests[number].error = TensorMismatchError("nobody is told")
+        core.progress()
+    ops.sweep()
+    assert ops._handle_map == {}
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_dropped_deferred_handles(core, monkeypatch):
+    monkeypatch.setattr(handles, "_MOST_DROPPED", 0)
+    for number in range(200):
+        placement = ops.glue.place(torch.ones(1), Result.IN_PLACE)
+        placement.ready = lambda: None
+        ops.start(core.ALLREDUCE, f"deferred {number}", [placement])
+    limit = time.monotonic() + 20
+    while any(not future.done() for future in list(ops._deferred._futures.values())):
+        assert time.monotonic() < limit
+        time.sleep(0.001)
+    core.progress()
+    ops.sweep()
+    assert ops._handle_map == {}
+    assert ops._deferred._futures == {}
+
+
+def test_sweeping_is_rare(core, monkeypatch):
+    sweeps = []
+    sweep = ops.sweep
+    monkeypatch.setattr(ops, "sweep", lambda: sweeps.append(1) or sweep())
+    for _ in range(3):
+        for handle in [hvd.allreduce_async_(torch.ones(1)) for _ in range(2000)]:
+            hvd.synchronize(handle)
+    assert not sweeps
+    for _ in range(9000):
+        hvd.allreduce_async_(torch.ones(1))
+    assert len(sweeps) == 4
