@@ -109,6 +109,8 @@ void Loop::Stop() {
 
 bool Loop::Round(Lock& lock) {
   const bool moved = cycle_->Round();
+  // Between what the round has completed and the look at who sleeps; AwaitTurn has the other half.
+  if (moved) std::atomic_thread_fence(std::memory_order_seq_cst);
   if (moved && turn_sleepers_.load(std::memory_order_relaxed) > 0) PassTurn();
   const std::vector<HandlePtr> finished = cycle_->TakeFinished();
   if (finished.empty()) return moved;
@@ -277,6 +279,7 @@ Waited Loop::Due(int64_t deadline_us, int64_t check_us) {
 // Another thread drives. Here too kDone means: look again.
 Waited Loop::AwaitTurn(uint32_t turn, const Handle& handle, int64_t deadline_us) {
   turn_sleepers_.fetch_add(1);
+  std::atomic_thread_fence(std::memory_order_seq_cst);  // before the look at the handle; see Round
   // A driver that sleeps knows nothing of an operation whose submitter meant to drive it.
   if (!queue_->empty()) Notify();
   // The driver may sit asleep in the background holding nothing; a running one sees waiters_ and leaves.

@@ -21,7 +21,8 @@ static_assert(std::atomic<uint32_t>::is_always_lock_free, "sleep words are share
 // Publishes flags and rings the members that sleep; what is common to every Window.
 //
 // A poster stores its flag, then reads the sleep words; a sleeper stores its word, then reads the flags.
-// Both stores are sequentially consistent, so one of the two sees the other and no wake-up is lost.
+// Each has a full fence in between, so one of the two sees the other and no wake-up is lost. Sequentially
+// consistent stores would not do: the flags are read with acquire alone, which may pass such a store.
 class Doorbell {
  public:
   void SetOwn(SleepWord* word) { own_ = word; }
@@ -30,14 +31,18 @@ class Doorbell {
   }
 
   void Post(Flag& flag, uint64_t value, int reader) const {
-    flag.store(value, std::memory_order_seq_cst);
+    flag.store(value, std::memory_order_release);
+    std::atomic_thread_fence(std::memory_order_seq_cst);
     for (const Peer& peer : peers_) {
       if (reader != Window::kEverybody && reader != peer.rank) continue;
-      if (peer.word->sleeping.load(std::memory_order_seq_cst) != 0) Waker::Ring(peer.waker.get());
+      if (peer.word->sleeping.load(std::memory_order_relaxed) != 0) Waker::Ring(peer.waker.get());
     }
   }
 
-  void Arm(bool sleeping) { own_->sleeping.store(sleeping ? 1 : 0, std::memory_order_seq_cst); }
+  void Arm(bool sleeping) {
+    own_->sleeping.store(sleeping ? 1 : 0, std::memory_order_relaxed);
+    if (sleeping) std::atomic_thread_fence(std::memory_order_seq_cst);
+  }
 
  private:
   struct Peer {
