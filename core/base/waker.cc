@@ -3,11 +3,18 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdint>
 
 namespace hvd {
 
-Waker::Waker() : fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+Waker::Waker() : fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  if (fd_ >= 0) return;
+  const bool limited = errno == EMFILE || errno == ENFILE;
+  const Status reason = Status::Errno("cannot make an event descriptor");
+  status_ = {reason.code(),
+             reason.message() + (limited ? ". Raise the limit of open files (ulimit -n)." : "")};
+}
 
 Waker::~Waker() {
   if (fd_ >= 0) close(fd_);

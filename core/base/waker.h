@@ -14,6 +14,8 @@ class Waker {
   Waker(const Waker&) = delete;
   Waker& operator=(const Waker&) = delete;
 
+  // Why there is no descriptor; whoever starts something that sleeps on a Waker checks it first.
+  const Status& status() const { return status_; }
   int fd() const { return fd_; }
   void Ring() const { Ring(fd_); }
   void Drain() const;
@@ -21,6 +23,7 @@ class Waker {
 
  private:
   int fd_;
+  Status status_;
 };
 
 }  // namespace hvd

@@ -43,6 +43,7 @@ AutotuneSettings AutotuneSettingsFor(const Config& config) {
 }  // namespace
 
 Status RankEngine::Start() {
+  HVD_RETURN_IF_ERROR(waker_.status());
   HVD_RETURN_IF_ERROR(failpoint::Arm(options_.config.failpoint, options_.rank));
   OpenTimeline();
   for (const Link& link : options_.links) descriptors_.push_back(link.fd);
@@ -53,8 +54,7 @@ Status RankEngine::Start() {
   HVD_RETURN_IF_ERROR(WireFirstSets());
   loop_ = std::make_unique<Loop>(LoopOptionsFor(options_, wirer_->cores()), cycle_.get(), &queue_, &waker_,
                                  &counters_);
-  MakeWatcher();
-  return Status::Ok();
+  return MakeWatcher();
 }
 
 Status RankEngine::WireFirstSets() {
@@ -134,7 +134,7 @@ void RankEngine::MakeCycle() {
   for (auto& transport : wirer_->TakeTransports()) cycle_->Own(std::move(transport));
 }
 
-void RankEngine::MakeWatcher() {
+Status RankEngine::MakeWatcher() {
   WatcherOptions watcher;
   watcher.generation = options_.generation;
   watcher.rank = options_.rank;
@@ -153,7 +153,7 @@ void RankEngine::MakeWatcher() {
     loop_->WakeAll();
   };
   watcher_ = std::make_unique<Watcher>(std::move(watcher), &abort_);
-  watcher_->Start();
+  return watcher_->Start();
 }
 
 }  // namespace hvd

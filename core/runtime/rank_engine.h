@@ -49,7 +49,7 @@ class RankEngine : public Engine {
   int64_t StartDeadline() const;
   std::unique_ptr<ProcessSet> MakeSet(uint32_t id, const std::vector<int>& members, ProcessSetWires wires);
   ProcessSetOptions SetOptions(uint32_t id, const std::vector<int>& members) const;
-  void MakeWatcher();
+  Status MakeWatcher();
   void OnHeartbeat();
   Status Agree(const std::string& what, int64_t mine, int64_t* all);
   // How far the engine had come when a rank left.

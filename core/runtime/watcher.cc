@@ -60,11 +60,13 @@ Watcher::Watcher(WatcherOptions options, AbortCell* abort)
 
 Watcher::~Watcher() { Stop(); }
 
-void Watcher::Start() {
+Status Watcher::Start() {
+  HVD_RETURN_IF_ERROR(waker_.status());
   last_round_us_ = NowMicros();
   for (auto& peer : peers_) peer->heard_us = last_round_us_;
   Beat();
   thread_ = std::thread([this] { Run(); });
+  return Status::Ok();
 }
 
 void Watcher::Hear(Suspicion suspicion) {

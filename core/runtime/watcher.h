@@ -41,7 +41,7 @@ class Watcher {
   ~Watcher();
 
   // The first heartbeat is under way when it returns: whoever has worked with this rank can describe it.
-  void Start();
+  Status Start();
 
   // From the engine: a link has ended. Unless its peer has said goodbye, that becomes the cause of a failure
   // once the watcher has heard out its own links for a moment: what names the true cause may be under way.

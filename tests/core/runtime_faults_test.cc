@@ -1,15 +1,58 @@
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include <chrono>
 #include <thread>
 
 #include "base/clock.h"
 #include "check.h"
 #include "cluster.h"
+#include "runtime/watcher.h"
 
 namespace hvd::test {
 namespace {
 
 bool Contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
+}
+
+// As long as it lives, this process can open nothing.
+class NoMoreDescriptors {
+ public:
+  NoMoreDescriptors() {
+    getrlimit(RLIMIT_NOFILE, &before_);
+    const int lowest_free = dup(STDERR_FILENO);
+    close(lowest_free);
+    rlimit limit = before_;
+    limit.rlim_cur = static_cast<rlim_t>(lowest_free);
+    setrlimit(RLIMIT_NOFILE, &limit);
+  }
+  ~NoMoreDescriptors() { setrlimit(RLIMIT_NOFILE, &before_); }
+
+ private:
+  rlimit before_;
+};
+
+// Nobody would ever wake them.
+TEST(Faults, EnginesAndWatchersDoNotStartWithoutADescriptorToSleepOn) {
+  inproc::Fabric fabric(1);
+  EngineOptions options;
+  options.wiring = Wiring::kInproc;
+  options.fabric = &fabric;
+  AbortCell abort;
+  std::unique_ptr<Engine> engine;
+  Status of_engine;
+  Status of_watcher;
+  {
+    const NoMoreDescriptors limit;
+    of_engine = Engine::Make(std::move(options), &engine);
+    of_watcher = Watcher(WatcherOptions(), &abort).Start();
+  }
+  EXPECT_TRUE(engine == nullptr);
+  for (const Status& status : {of_engine, of_watcher}) {
+    EXPECT_TRUE(status.code() == Code::kUnavailable);
+    EXPECT_TRUE(Contains(status.message(), "ulimit -n"));
+  }
 }
 
 // Rank 2 stops in the middle of its work (it submits no more) and is then lost: whoever waits for it learns
