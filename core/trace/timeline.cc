@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <exception>
 
 #include "base/clock.h"
 #include "base/futex.h"
@@ -129,6 +130,25 @@ void Timeline::Wake() {
 
 void Timeline::WriteLoop() {
   pthread_setname_np(pthread_self(), "hvd-timeline");
+  // The library throws when memory runs out. Outside the thread that would end the whole process.
+  try {
+    WriteUntilStopped();
+  } catch (const std::exception& error) {
+    GiveUp(error);
+  }
+}
+
+void Timeline::GiveUp(const std::exception& error) {
+  recording_.store(false);
+  try {
+    Log(LogLevel::kWarning,
+        std::string("the timeline: ") + error.what() + "; it ends here, the job goes on without it");
+  } catch (const std::exception&) {
+    return;  // not even for the warning is there memory
+  }
+}
+
+void Timeline::WriteUntilStopped() {
   while (!stopping_.load()) {
     Sleep(kIdle, -1);
     Sleep(kGathering, kGatherMicros);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <exception>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -49,6 +50,8 @@ class Timeline : public EventSink {
   void Add(Record record, const Contents* contents, std::string_view name, size_t free);
   void Wake();
   void WriteLoop();
+  void WriteUntilStopped();
+  void GiveUp(const std::exception& error);
   void Sleep(State state, int64_t limit_us);
   void WritePending();
   void WarnOnce();

@@ -40,6 +40,7 @@ void TraceFile::Append(std::string_view element) {
   }
   if (at_ + kPage >= end_) Reserve();
   if (!status_.ok()) return;
+  pending_.reserve(pending_.size() + 2 + element.size());  // all of it or, for want of memory, nothing
   pending_ += ",\n";
   pending_ += element;
 }
