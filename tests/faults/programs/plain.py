@@ -33,10 +33,10 @@ class Memory:
         self.dtype = dtype
         self.count = count
 
-    def spec(self, shape: Sequence[int] | None = None) -> tuple[int, int, int, Sequence[int]]:
+    def spec(self, shape: Sequence[int] | None = None) -> tuple[int, int, int, Sequence[int], int, int]:
         """For the core: reduced in place."""
-        address = ctypes.addressof(self.data)
-        return address, address, _core.DTYPES[self.dtype], shape or (self.count,)
+        address, size = ctypes.addressof(self.data), ctypes.sizeof(self.data)
+        return address, address, _core.DTYPES[self.dtype], shape or (self.count,), size, size
 
     def is_all(self, value: float) -> bool:
         """Whether every element has this value."""

@@ -88,7 +88,8 @@ def main() -> None:
     _core.init = init_and_note_links
     hvd.init()
     memory = (ctypes.c_float * 4096)()
-    tensor = (ctypes.addressof(memory), ctypes.addressof(memory), _core.DTYPES["float32"], (4096,))
+    address, size = ctypes.addressof(memory), ctypes.sizeof(memory)
+    tensor = (address, address, _core.DTYPES["float32"], (4096,), size, size)
     for step in range(int(sys.argv[2]) if len(sys.argv) > 2 else 100000):
         if step == STEPS_BEFORE and hvd.rank() == CULPRIT:
             MISDEEDS[sys.argv[1]]()
