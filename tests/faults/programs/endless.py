@@ -52,7 +52,7 @@ def _collective(kind: str, memory: Memory) -> None:
         options["op"] = Adasum
     spec = memory.spec((rows, 8))
     if kind in ("allgather", "alltoall", "reducescatter"):
-        spec = (spec[0], 0, *spec[2:])
+        spec = (spec[0], 0, *spec[2:5], 0)
     if kind == "alltoall":
         options["splits"] = [rows // hvd.size()] * hvd.size()
     _core.run(number, "large", [spec], **options)
