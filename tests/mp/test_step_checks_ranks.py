@@ -67,11 +67,13 @@ def test_a_gradient_that_is_no_number_is_an_error_everywhere(run_ranks, wire: st
     assert all(abs(value) < 10 for value in parameters)  # of the steps that were made
 
 
-def ranks_scale_gradients() -> list:
-    """GradScaler leaves out a step whose gradients are not finite: that is no error of a later one."""
+def ranks_scale_gradients(options: dict) -> list:
+    """GradScaler leaves out a step whose gradients are not finite: that is no error of a later one. With
+    Adasum each rank leaves out its own.
+    """
     hvd.init()
     model = _model()
-    optimizer = _optimizer(model)
+    optimizer = _optimizer(model, **{name: getattr(hvd, value) for name, value in options.items()})
     scaler = torch.amp.GradScaler("cpu", init_scale=2.0)
     for step in range(4):
         optimizer.zero_grad()
@@ -82,9 +84,47 @@ def ranks_scale_gradients() -> list:
     return _flat(model)
 
 
-def test_steps_that_a_grad_scaler_leaves_out_are_no_errors(run_ranks) -> None:
-    one, other = run_ranks(2, ranks_scale_gradients, env=NONFINITE)
+@pytest.mark.parametrize("options", [{}, {"op": "Adasum"}], ids=["average", "adasum"])
+def test_steps_that_a_grad_scaler_leaves_out_are_no_errors(run_ranks, options: dict) -> None:
+    env = {**NONFINITE, "HOROVOD_CHECK_PARAMETERS_EVERY": "1", "HOROVOD_STALL_DEADLOCK_TIME_SECONDS": "5"}
+    one, other = run_ranks(2, ranks_scale_gradients, [options], env=env)
     assert one == other and all(abs(value) < 10 for value in one)
+
+
+def ranks_step_with_a_closure(optimizers: list[str], options: dict) -> list:
+    """The last rank meets NaN in the second of three steps."""
+    hvd.init()
+    results = []
+    for name in optimizers:
+        model = _model()
+        plain = getattr(torch.optim, name)(model.parameters(), lr=0.01)
+        chosen = {option: getattr(hvd, value) for option, value in options.items()}
+        optimizer = hvd.DistributedOptimizer(plain, model.named_parameters(), **chosen)
+        for step in range(1, 4):
+            poison = float("nan") if step == 2 and hvd.rank() == 1 else 1.0
+
+            def closure(poison: float = poison, model=model, optimizer=optimizer) -> torch.Tensor:
+                optimizer.zero_grad()
+                loss = model(torch.ones(2, 3) * (1 + hvd.rank())).square().sum() * poison
+                loss.backward()
+                return loss
+
+            try:
+                optimizer.step(closure)
+            except NonfiniteGradientError as error:
+                results.append(f"{step}: {error}")
+        results.append(all(torch.isfinite(p).all().item() for p in model.parameters()))
+    return results
+
+
+@pytest.mark.parametrize("options", [{}, {"op": "Adasum"}], ids=["average", "adasum"])
+def test_gradients_that_a_closure_makes_are_looked_at_in_their_step(run_ranks, options: dict) -> None:
+    env = {**NONFINITE, "HOROVOD_STALL_DEADLOCK_TIME_SECONDS": "5"}
+    one, other = run_ranks(2, ranks_step_with_a_closure, [["SGD", "LBFGS"], options], env=env)
+    assert one == other
+    for error, finite in (one[:2], one[2:]):
+        assert error.startswith("2: In step 2 the gradient of '1.") and "on rank 1 has NaN" in error
+        assert finite
 
 
 def ranks_drift_apart(size: int) -> list:

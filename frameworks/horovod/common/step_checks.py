@@ -68,10 +68,20 @@ class StepChecks:
             NonfiniteGradientError: some rank has noted a gradient.
                 Both on all ranks, with one text, before any parameter has changed.
         """
-        self.step += 1
         first, self._first = self._first, None
+        self.begin_step()
+        self._first = first
+        self.check_gradients()
+
+    def begin_step(self) -> None:
+        """The first half of ``before_update``, where a step makes its gradients itself."""
+        self.step += 1
         if self.every > 0 and (self.step - 1) % self.every == 0:
             self._compare_parameters()
+
+    def check_gradients(self) -> None:
+        """The second half, once the gradients are there."""
+        first, self._first = self._first, None
         if self.nonfinite:
             self._compare_notes(first)
 

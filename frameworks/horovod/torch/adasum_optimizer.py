@@ -14,6 +14,7 @@ from horovod.common.process_sets import ProcessSet
 from horovod.common.reduce_ops import Adasum
 from horovod.torch.grouping import described, group_parameters
 from horovod.torch.operations import ops
+from horovod.torch.step_checks import take_part_without_update
 from horovod.torch.wrapping import WrappedOptimizer
 
 _SUBJECT = "DistributedOptimizer"
@@ -127,6 +128,7 @@ class DistributedAdasumOptimizer(WrappedOptimizer):
         # GradScaler has left them for this step, and will delete them. The wrapped step must not see them.
         found_inf, scale = own["found_inf"], own["grad_scale"]
         if float(found_inf) != 0:
+            take_part_without_update(self._wrapped)
             return None
         self._unscale(scale)
         self.found_inf = self.grad_scale = None

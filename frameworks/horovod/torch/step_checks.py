@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -39,6 +39,17 @@ def watch_steps(
         wrapped.__dict__[_ATTRIBUTE] = _Watch(optimizer, watched, checks)
 
 
+def take_part_without_update(wrapped: torch.optim.Optimizer) -> None:
+    """For a rank that leaves the update out while others make theirs: they wait for it in their checks.
+
+    Args:
+        wrapped: as for ``watch_steps``.
+    """
+    watch = wrapped.__dict__.get(_ATTRIBUTE)
+    if watch is not None:
+        watch.leave_out()
+
+
 class _Watch:
     """The hooks of one optimizer."""
 
@@ -50,7 +61,7 @@ class _Watch:
     ) -> None:
         self._parameters = [parameter for _, parameter in parameters]
         self._checks = checks
-        self._handles: list[Any] = [optimizer.register_step_pre_hook(lambda *_: self._before_update())]
+        self._handles: list[Any] = [optimizer.register_step_pre_hook(self._before_step)]
         if checks.nonfinite:
             own = weakref.ref(checks)  # parameters outlive optimizers
             looking = [
@@ -64,6 +75,37 @@ class _Watch:
     def remove(self) -> None:
         """Ends the checks."""
         _remove(self._handles)
+
+    def leave_out(self) -> None:
+        """Takes part in the checks of a step; the reason to leave the update out is no complaint."""
+        self._checks.forget()
+        self._checks.before_update()
+
+    def _before_step(self, _: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        """The hook; ``arguments`` begin with the optimizer. Returns others in their place, or None."""
+        closure = arguments[1] if len(arguments) > 1 else options.get("closure")
+        if closure is None:
+            self._before_update()
+            return None
+        self._checks.forget()  # of evaluations that a step before was left with
+        self._checks.begin_step()
+        return (arguments[0], self._checked(closure)), {}
+
+    def _checked(self, closure: Callable[[], Any]) -> Callable[[], Any]:
+        """``closure``, whose gradients are looked at when they are there: the first that it makes in a step,
+        because the ranks need not evaluate it equally often.
+        """
+        first = True
+
+        def evaluate() -> Any:
+            nonlocal first
+            loss = closure()
+            if first:
+                first = False
+                self._checks.check_gradients()
+            return loss
+
+        return evaluate
 
     def _before_update(self) -> None:
         # A GradScaler leaves out steps whose gradients are not finite; what is finite now is a later step's.
