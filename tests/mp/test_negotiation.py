@@ -78,12 +78,12 @@ def test_the_timeline_shows_every_phase_of_every_tensor(run_ranks, tmp_path: Pat
     run_ranks(2, ranks_many_small, env=env)
     events = json.loads(path.read_text())
     rows = {e["args"]["name"]: e["tid"] for e in events if e.get("name") == "thread_name"}
-    assert {f"small.{t}" for t in range(SMALL)} <= set(rows)
-    of_one = [e for e in events if e["ph"] in "BE" and e["tid"] == rows["small.7"]]
+    assert {f"allreduce.small.{t}" for t in range(SMALL)} <= set(rows)
+    of_one = [e for e in events if e["ph"] in "BE" and e["tid"] == rows["allreduce.small.7"]]
     phases = [(e["ph"], e.get("name")) for e in of_one]
     names = ["NEGOTIATE_ALLREDUCE", "QUEUE", "ALLREDUCE"] * STEPS
     assert phases == [event for name in names for event in (("B", name), ("E", None))]
-    marks = [e["name"] for e in events if e["ph"] == "i" and e["tid"] == rows["small.7"]]
+    marks = [e["name"] for e in events if e["ph"] == "i" and e["tid"] == rows["allreduce.small.7"]]
     assert sorted(marks) == sorted(["rank 0 ready", "rank 1 ready"] * STEPS)
     assert sum(e.get("name") == "CYCLE_START" for e in events) >= STEPS
     assert [e["ts"] for e in of_one] == sorted(e["ts"] for e in of_one)
