@@ -17,6 +17,13 @@ from horovod.torch.operations import ops
 LIMIT = 1024  # of dropped handles before the first sweep
 
 
+@pytest.fixture(autouse=True)
+def own_losses(monkeypatch):
+    """What is known of lost results is this test's own."""
+    monkeypatch.setattr(ops, "_lost", {})
+    monkeypatch.setattr(ops, "_lost_to", -1)
+
+
 @pytest.fixture
 def few(monkeypatch):
     """Few results of dropped handles are kept."""
