@@ -17,8 +17,8 @@ namespace fs = std::filesystem;
 
 struct TemporaryFolder {
   TemporaryFolder() {
-    char name[] = "/tmp/hvd_output_XXXXXX";
-    path = mkdtemp(name);
+    std::string name = fs::temp_directory_path() / "hvd_output_XXXXXX";
+    path = mkdtemp(name.data());
   }
   ~TemporaryFolder() { fs::remove_all(path); }
   std::string File(const std::string& name, const std::string& content) const {
