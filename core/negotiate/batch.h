@@ -11,8 +11,7 @@ namespace hvd::negotiate {
 // - at once when they are many bytes, or when every member is blocked on one of them;
 // - when nothing has become ready for a while, a shorter one when some member is blocked on one of them;
 // - when the first of them has waited for `age`, however many more trickle in: what nobody is blocked on
-// would
-//   otherwise be put off for as long as tensors come.
+//   would otherwise be put off for as long as tensors come.
 // A member that has joined is blocked on everything: on what it announced before because it was urged, and on
 // the rest because its index of such a tally is Tally::kAbsent, which is lower than any number.
 class Batch {
