@@ -43,10 +43,9 @@ const std::vector<Setting>& SettingsTable() {
       {"HOROVOD_STALL_DEADLOCK_TIME_SECONDS", "number", "60",
        "Seconds after which a stalled tensor fails the job if every rank waits in the library; 0 = never."},
       {"HOROVOD_CHECK_NONFINITE", "flag", "0",
-       "Look for NaN and Inf in each gradient before it is reduced; all ranks raise in the same step "
-       "(torch)."},
+       "Look for NaN and Inf in each gradient before it is reduced; all ranks raise in the same step."},
       {"HOROVOD_CHECK_PARAMETERS_EVERY", "integer", "0",
-       "Compare the parameters of all ranks before the first and every so many steps; 0 = never (torch)."},
+       "Compare the parameters of all ranks before the first and every so many steps; 0 = never."},
       {"HOROVOD_HEARTBEAT_SECONDS", "number", "1.0", "Seconds between two signs of life to a peer."},
       {"HOROVOD_PEER_TIMEOUT_SECONDS", "number", "6.0",
        "Seconds of silence after which a peer counts as lost."},

@@ -1,5 +1,6 @@
 """What the checks of a step say, without ranks: the others' answers are given."""
 
+import weakref
 from collections.abc import Callable
 
 import pytest
@@ -78,7 +79,9 @@ def test_the_odd_ranks_are_those_that_differ_from_the_majority(
     others(
         [
             lambda mine: {rank: wrong.get(rank, mine) for rank in range(5)},
-            lambda mine: {rank: [mine[0], wrong.get(rank, mine[1]), mine[2]] for rank in range(5)},
+            lambda mine: {
+                rank: [mine[0], [mine[1][0], wrong.get(rank, mine[1][1]), mine[1][2]]] for rank in range(5)
+            },
         ]
     )
     checks = _checks([("a", b"1"), ("b", b"2"), ("c", b"")])
@@ -95,3 +98,30 @@ def test_long_names_lose_their_middle() -> None:
     assert shown("é" * 201) == "é" * 91 + "...(402 bytes)..." + "é" * 91
     long = shown("a\n" * 5000)
     assert shown(long) == long and len(long) <= 200 and "(10000 bytes)" in long
+
+
+def test_a_training_that_describes_itself_keeps_its_count(
+    others: Callable[[list], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same description is the same training until the job ends, for all ranks count from 1 then."""
+    assert step_checks.of_steps(global_process_set, "tape", ("w",)) is None
+    monkeypatch.setenv("HOROVOD_CHECK_PARAMETERS_EVERY", "2")
+    monkeypatch.setattr(step_checks, "_of_steps", weakref.WeakKeyDictionary())
+
+    def due(*key: str) -> bool:
+        checks = step_checks.of_steps(global_process_set, "tape", key)
+        assert checks is not None
+        return checks.count_step()
+
+    assert [due("w"), due("w"), due("x"), due("w"), due("x")] == [True, False, True, True, False]
+    monkeypatch.setattr(step_checks, "job", lambda: -1)  # another one
+    assert [due("w"), due("w")] == [True, False]
+
+
+def test_all_ranks_say_the_same_of_tensors_that_they_call_differently(
+    others: Callable[[list], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOROVOD_CHECK_PARAMETERS_EVERY", "1")
+    others([lambda _: {1: "a", 2: "b"}, lambda _: {1: [["dense0"], ["a"]], 2: [["dense7"], ["b"]]}])
+    with pytest.raises(ParameterDivergenceError, match="differs is 'dense0'"):
+        _checks([("dense7", b"1")]).before_update()

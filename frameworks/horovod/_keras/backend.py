@@ -28,6 +28,8 @@ class GradientSettings:
     # On which the ranks must agree, too, and which others carry out.
     passes: int = 1
     average_passes: bool = False
+    # Whether the optimizer scales the loss, and so copes with gradients that are not finite.
+    loss_is_scaled: bool = False
 
 
 class Backend(Protocol):

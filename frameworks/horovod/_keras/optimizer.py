@@ -150,7 +150,7 @@ def _distribute_scaling(optimizer: Any, plan: Plan, keras: Any, automatic: bool)
         DistributedKerasOptimizer,
         optimizer,
         keras,
-        _plan=plan,
+        _plan=plan.with_scaled_loss(),
         _keras=keras,
         _scales_by_itself=automatic,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from horovod._keras.backend import Backend, GradientSettings
@@ -29,6 +29,10 @@ class Plan:
     average_passes: bool = False
     scale_local: bool = True
     local_layers: tuple[Any, ...] = ()
+
+    def with_scaled_loss(self) -> Plan:
+        """The same for an optimizer that scales the loss."""
+        return replace(self, settings=replace(self.settings, loss_is_scaled=True))
 
 
 def make_plan(

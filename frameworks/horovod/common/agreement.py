@@ -174,6 +174,11 @@ def at_construction() -> bool:
     return os.environ.get("HOROVOD_ELASTIC") != "1"
 
 
+def job() -> int:
+    """Which of the jobs of this process it is in: another one after every shutdown."""
+    return _job
+
+
 def _text(subject: str, facts: dict[int, Facts], unheard: list[int]) -> str:
     labels = dict.fromkeys(label for theirs in facts.values() for label in theirs)
     differences = []

@@ -36,7 +36,7 @@ class TensorMismatchError(HorovodInternalError, ValueError):
 
 class NonfiniteGradientError(FloatingPointError):
     """A gradient has NaN or Inf on some rank. Every rank raises it in the same step, with the same text, and
-    none has updated its parameters.
+    none has applied the gradient.
     """
 
 

@@ -2,7 +2,8 @@
 have drifted apart. All ranks of the process set come to the same verdict in the same step.
 
 An adapter tells what it sees: ``note`` for each gradient of this rank that is not finite, before the ranks'
-gradients are combined, and ``before_update`` before each update of the parameters.
+gradients are combined, and ``before_update`` before each update of the parameters. One that has all gradients
+of a step before it combines any of them asks ``of_steps`` for the checks, and makes both then.
 """
 
 from __future__ import annotations
@@ -10,9 +11,12 @@ from __future__ import annotations
 import collections
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Sequence
+import weakref
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import Any
 
 from horovod.bootstrap.text import shown
+from horovod.common.agreement import job
 from horovod.common.exceptions import NonfiniteGradientError, ParameterDivergenceError
 from horovod.common.process_sets import ProcessSet, check_process_set
 from horovod.common.set_agreement import exchange, ranks_text
@@ -26,21 +30,26 @@ _DIGEST_BYTES = 8
 _RANKS_SHOWN = 4
 
 # Names of parameters with what of each is hashed.
-Parameters = Callable[[], Iterable[tuple[str, bytes | memoryview]]]
+Contents = Iterable[tuple[str, bytes | memoryview]]
 
 
 class StepChecks:
     """The checks of one optimizer. ``nonfinite``: whether gradients are looked at; ``every``: every how many
-    steps, from the first on, the parameters are compared (0: never).
+    steps, from the first on, the parameters are compared (0: never). ``parameters``: what is compared, where
+    it is always the same. ``label``: told apart from the checks that may be made at the same time.
     """
 
-    def __init__(self, process_set: ProcessSet, parameters: Parameters) -> None:
+    def __init__(
+        self, process_set: ProcessSet, parameters: Callable[[], Contents] | None = None, label: str = ""
+    ) -> None:
         self.nonfinite = _flag(NONFINITE_VARIABLE)
         self.every = _count(PARAMETERS_VARIABLE)
         self.step = 0
         self._process_set = process_set
         self._parameters = parameters
+        self._label = f".{label}" if label else ""
         self._first: tuple[str, str] | None = None
+        self._job = job()
 
     @property
     def wanted(self) -> bool:
@@ -56,12 +65,21 @@ class StepChecks:
         """The gradient ``name`` of this rank has ``what``, "NaN" or "Inf". The first of a step counts."""
         self._first = self._first or (name, what)
 
+    def note_first(self, kinds: Iterable[tuple[str, str | None]]) -> None:
+        """The gradients of this rank, by name, with what each has: "NaN", "Inf" or nothing. Those behind the
+        first that counts are not asked for.
+        """
+        for name, kind in kinds:
+            if kind is not None:
+                self.note(name, kind)
+                break
+
     def forget(self) -> None:
         """What was noted belongs to a step that was left out."""
         self._first = None
 
-    def before_update(self) -> None:
-        """Begins a step. At most two small collectives.
+    def before_update(self, parameters: Contents = ()) -> None:
+        """A whole step. At most two small collectives. ``parameters``: where they were not given before.
 
         Raises:
             ParameterDivergenceError: the ranks' parameters differ.
@@ -69,15 +87,23 @@ class StepChecks:
                 Both on all ranks, with one text, before any parameter has changed.
         """
         first, self._first = self._first, None
-        self.begin_step()
+        self.begin_step(parameters)
         self._first = first
         self.check_gradients()
 
-    def begin_step(self) -> None:
+    def begin_step(self, parameters: Contents = ()) -> None:
         """The first half of ``before_update``, where a step makes its gradients itself."""
+        if self.count_step():
+            self.compare(parameters if self._parameters is None else self._parameters())
+
+    def count_step(self) -> bool:
+        """The first half of ``begin_step``: whether this is a step in which parameters are compared. The
+        steps of a job are counted, so that all ranks count the same.
+        """
+        if self._job != job():
+            self._job, self.step = job(), 0
         self.step += 1
-        if self.every > 0 and (self.step - 1) % self.every == 0:
-            self._compare_parameters()
+        return self.every > 0 and (self.step - 1) % self.every == 0
 
     def check_gradients(self) -> None:
         """The second half, once the gradients are there."""
@@ -85,24 +111,48 @@ class StepChecks:
         if self.nonfinite:
             self._compare_notes(first)
 
-    def _compare_notes(self, first: tuple[str, str] | None) -> None:
-        number = check_process_set(self._process_set)
-        found = {rank: told for rank, told in exchange(first, _NONFINITE_NAME, number).items() if told}
-        if found:
-            raise NonfiniteGradientError(_nonfinite_text(self.step, found))
-
-    def _compare_parameters(self) -> None:
-        number = check_process_set(self._process_set)
+    def compare(self, parameters: Contents) -> None:
+        """The second half of ``begin_step``. Raises ParameterDivergenceError."""
         names, digests, total = [], [], hashlib.sha256()
-        for name, content in self._parameters():
+        for name, content in parameters:
             digest = hashlib.sha256(content).digest()
             total.update(digest)
             names.append(name)
             digests.append(digest[:_DIGEST_BYTES].hex())
-        if len(set(exchange(total.hexdigest(), _DIGEST_NAME, number).values())) > 1:
-            raise ParameterDivergenceError(
-                _divergence_text(self.step, names, exchange(digests, _DIGEST_NAME, number))
-            )
+        if len(set(self._exchange(total.hexdigest(), _DIGEST_NAME).values())) > 1:
+            described = self._exchange([names, digests], _DIGEST_NAME)
+            names, _ = described[min(described)]  # the same text everywhere, whatever a rank calls its own
+            by_rank = {rank: theirs for rank, (_, theirs) in described.items()}
+            raise ParameterDivergenceError(_divergence_text(self.step, names, by_rank))
+
+    def _compare_notes(self, first: tuple[str, str] | None) -> None:
+        found = {rank: told for rank, told in self._exchange(first, _NONFINITE_NAME).items() if told}
+        if found:
+            raise NonfiniteGradientError(_nonfinite_text(self.step, found))
+
+    def _exchange(self, message: Any, name: str) -> dict[int, Any]:
+        return exchange(message, name + self._label, check_process_set(self._process_set))
+
+
+_of_steps: weakref.WeakKeyDictionary[ProcessSet, dict[Hashable, StepChecks]] = weakref.WeakKeyDictionary()
+
+
+def asked_for() -> bool:
+    """Whether the environment says anything about these checks."""
+    return NONFINITE_VARIABLE in os.environ or PARAMETERS_VARIABLE in os.environ
+
+
+def of_steps(process_set: ProcessSet, subject: str, key: Hashable) -> StepChecks | None:
+    """The checks of a training that describes itself anew in each step, by ``subject`` and ``key``, which are
+    equal on all ranks. None where the environment asks for none.
+    """
+    if not asked_for():
+        return None
+    known = _of_steps.setdefault(process_set, {})
+    if (subject, key) not in known:
+        known[subject, key] = StepChecks(process_set, label=subject)
+    found = known[subject, key]
+    return found if found.wanted else None
 
 
 def _nonfinite_text(step: int, found: dict[int, tuple[str, str]]) -> str:
@@ -112,7 +162,7 @@ def _nonfinite_text(step: int, found: dict[int, tuple[str, str]]) -> str:
     listed = [f"rank {other} ('{shown(found[other][0])}')" for other in others[:_RANKS_SHOWN]]
     more = ["others"] if len(others) > _RANKS_SHOWN else []
     also = f"; so have gradients on {', '.join(listed + more)}" if others else ""
-    return f"{text}{also}. No rank has updated its parameters. Look at that rank's input and learning rate."
+    return f"{text}{also}. No rank has applied it. Look at that rank's input and learning rate."
 
 
 def _divergence_text(step: int, names: Sequence[str], by_rank: dict[int, list[str]]) -> str:

@@ -10,7 +10,7 @@ import torch
 import horovod.torch as hvd
 from horovod._keras.backend import GradientSettings
 from horovod._keras.means import mean
-from horovod.common import basics
+from horovod.common import basics, step_checks
 from horovod.common.agreement import (
     DENSE,
     MISSING,
@@ -23,6 +23,7 @@ from horovod.common.agreement import (
 from horovod.common.compression import Compressor, resolve_plain_compression
 from horovod.common.gradient_options import cut_into_groups, groups_text, settings_facts, takes_part
 from horovod.common.process_sets import ProcessSet, global_process_set
+from horovod.torch.step_checks import contents_of, kind_of
 
 
 class TorchBackend:
@@ -38,6 +39,7 @@ class TorchBackend:
         if not takes_part(settings.process_set):
             return list(gradients)
         _agree(gradients, variables, settings)
+        _check(gradients, variables, settings)
         return _Exchange(gradients, variables, settings).results()
 
     def scale(self, gradient: Any, factor: float) -> Any:
@@ -135,7 +137,7 @@ class _Exchange:
 
 def _agree(gradients: Sequence[Any], variables: Sequence[Any], settings: GradientSettings) -> None:
     """Before the first step: the ranks reduce the same, in the same way."""
-    reduced = tuple(Reduced(v.name, str(v.dtype), tuple(v.shape)) for v in variables)
+    reduced = _described(variables)
     how = settings_facts(
         settings.op,
         settings.compression,
@@ -151,6 +153,28 @@ def _agree(gradients: Sequence[Any], variables: Sequence[Any], settings: Gradien
         return {**how, **groups, **variable_facts(reduced, [_kind(gradient) for gradient in gradients])}
 
     of_steps(settings.name, settings.process_set).once((reduced, tuple(how.values())), facts)
+
+
+def _described(variables: Sequence[Any]) -> tuple[Reduced, ...]:
+    return tuple(Reduced(v.name, str(v.dtype), tuple(v.shape)) for v in variables)
+
+
+def _check(gradients: Sequence[Any], variables: Sequence[Any], settings: GradientSettings) -> None:
+    """The checks of a step that the environment asks for: none, mostly."""
+    if not step_checks.asked_for():
+        return
+    checks = step_checks.of_steps(settings.process_set, settings.name, _described(variables))
+    if checks is None:
+        return
+    named = [
+        (v.path, gradient, _tensor(v))
+        for v, gradient in zip(variables, gradients, strict=True)
+        if gradient is not None
+    ]
+    if checks.nonfinite and not settings.loss_is_scaled:
+        kinds = ((name, kind_of(gradient)) for name, gradient, _ in named)
+        checks.note_first(kinds)
+    checks.before_update(contents_of([(name, tensor) for name, _, tensor in named]))
 
 
 def _kind(gradient: Any) -> str:

@@ -12,9 +12,12 @@ from horovod.common.gradient_options import settings_facts, takes_part
 from horovod.common.native import ALLREDUCE
 from horovod.common.process_sets import ProcessSet
 from horovod.common.reduce_ops import Average
+from horovod.common.step_checks import of_steps
 from horovod.common.util import split_list
 from horovod.mxnet.engine import Options
 from horovod.mxnet.reductions import overwrite
+
+_Described = tuple[tuple[int | str, str, tuple[int, ...]], ...]
 
 
 class GradientAverage:
@@ -48,23 +51,28 @@ class GradientAverage:
         self._agreement = StepAgreement(subject, process_set)
         self._settings = settings_facts(Average, compressor, predivide_factor, num_groups=num_groups)
 
-    def average(self, gradients: Sequence[tuple[int | str, Any]]) -> None:
+    def average(self, gradients: Sequence[tuple[int | str, Any]], weights: Sequence[tuple[str, Any]]) -> None:
         """Overwrites numbered gradients with their averages over the ranks. Low numbers go first: the next
         forward pass needs them first. What was not averaged before is compared first, so all ranks must come
-        to it together: TensorMismatchError where they differ.
+        to it together: TensorMismatchError where they differ. ``weights``: what the gradients belong to, with
+        the names that messages give them.
+
+        Raises NonfiniteGradientError and ParameterDivergenceError where the environment asks for it; see
+        ``common.step_checks``.
         """
         if not gradients or not takes_part(self.process_set):
             return
-        self._agree(gradients)
+        described = tuple(
+            (number, numpy.dtype(gradient.dtype).name, gradient.shape) for number, gradient in gradients
+        )
+        self._agree(described)
+        self._check(described, [gradient for _, gradient in gradients], weights)
         parts = split_list(gradients, self._num_groups) if self._num_groups else [[one] for one in gradients]
         for part in parts:
             if part:
                 self._average_together(part)
 
-    def _agree(self, gradients: Sequence[tuple[int | str, Any]]) -> None:
-        described = tuple(
-            (number, numpy.dtype(gradient.dtype).name, gradient.shape) for number, gradient in gradients
-        )
+    def _agree(self, described: _Described) -> None:
         self._agreement.once(
             described,
             lambda: {
@@ -72,6 +80,17 @@ class GradientAverage:
                 **{f"gradient {number!r}": f"{dtype} {shape}" for number, dtype, shape in described},
             },
         )
+
+    def _check(
+        self, described: _Described, gradients: Sequence[Any], weights: Sequence[tuple[str, Any]]
+    ) -> None:
+        checks = of_steps(self.process_set, self._agreement.numbered(self._subject), described)
+        if checks is None:
+            return
+        if checks.nonfinite:
+            named = zip((name for name, _ in weights), gradients, strict=True)
+            checks.note_first((name, _kind(gradient.asnumpy())) for name, gradient in named)
+        checks.before_update((name, weight.asnumpy().tobytes()) for name, weight in weights)
 
     def _names(self) -> str:
         if self._prefix is not None:
@@ -89,3 +108,9 @@ class GradientAverage:
         for (_, gradient), (tensor, context) in zip(part, sent, strict=True):
             if tensor is not gradient:
                 gradient[:] = self._compressor.decompress(tensor, context)
+
+
+def _kind(values: Any) -> str | None:
+    if numpy.isfinite(values).all():
+        return None
+    return "NaN" if numpy.isnan(values).any() else "Inf"

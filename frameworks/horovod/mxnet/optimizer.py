@@ -56,20 +56,20 @@ class DistributedOptimizer(mx.optimizer.Optimizer):
         for name in _OWN:
             setattr(self, name, state[name])
 
-    def _reduce(self, index: Any, grad: Any) -> None:
-        if isinstance(index, (tuple, list)):
-            self._average.average(list(zip(index, grad, strict=True)))
-        else:
-            self._average.average([(index, grad)])
+    def _reduce(self, index: Any, weight: Any, grad: Any) -> None:
+        if not isinstance(index, (tuple, list)):
+            index, weight, grad = [index], [weight], [grad]
+        names = [str(self._optimizer.idx2name.get(number, number)) for number in index]
+        self._average.average(list(zip(index, grad, strict=True)), list(zip(names, weight, strict=True)))
 
     def update(self, index: Any, weight: Any, grad: Any, state: Any) -> None:
         """Averages ``grad`` and updates ``weight``; or lists of them."""
-        self._reduce(index, grad)
+        self._reduce(index, weight, grad)
         self._optimizer.update(index, weight, grad, state)
 
     def update_multi_precision(self, index: Any, weight: Any, grad: Any, state: Any) -> None:
         """As ``update``, with a copy of the weights in float32 where the optimizer keeps one."""
-        self._reduce(index, grad)
+        self._reduce(index, weight, grad)
         self._optimizer.update_multi_precision(index, weight, grad, state)
 
     def create_state(self, index: Any, weight: Any) -> Any:

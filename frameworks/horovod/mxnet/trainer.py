@@ -66,11 +66,11 @@ class DistributedTrainer(mx.gluon.Trainer):
         functions.broadcast_parameters(params, root_rank, process_set=self._average.process_set)
 
     def _allreduce_grads(self) -> None:
-        gradients = []
-        for place, parameter in enumerate(self._params):
-            if parameter.grad_req != "null":
-                gradients.append((place, parameter.list_grad()[0]))
-        self._average.average(gradients)
+        trained = [(place, one) for place, one in enumerate(self._params) if one.grad_req != "null"]
+        self._average.average(
+            [(place, parameter.list_grad()[0]) for place, parameter in trained],
+            [(parameter.name, parameter.list_data()[0]) for _, parameter in trained],
+        )
 
 
 def _check(parameter: Any) -> None:

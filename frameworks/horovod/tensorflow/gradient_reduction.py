@@ -39,6 +39,7 @@ from horovod.common.reduce_ops import Average, resolve_op
 from horovod.tensorflow.compression import Compression
 from horovod.tensorflow.nodes import one_company
 from horovod.tensorflow.reductions import allreduce, grouped_allreduce, size_of
+from horovod.tensorflow.step_checks import checked
 from horovod.tensorflow.tracing import as_written
 from horovod.tensorflow.variables import as_node_name, identity, own_name
 
@@ -56,6 +57,7 @@ def make_reducer(
     groups: Groups = None,
     process_set: ProcessSet = global_process_set,
     settings: Mapping[str, Any] | None = None,
+    loss_is_scaled: bool = False,
 ) -> GradientReducer:
     """A function of gradients and of the variables that they belong to, which returns the reduced gradients.
 
@@ -63,6 +65,7 @@ def make_reducer(
     gradient tells it from others. Other arguments as for ``DistributedGradientTape``. On a rank that is not
     part of ``process_set``, gradients stay what they are. Before the first step the ranks compare what they
     reduce and how: TensorMismatchError when they differ. ``settings``: more that they compare, by name.
+    ``loss_is_scaled``: gradients may be infinite, because loss scaling copes with that.
     """
     op = resolve_op(op)
     check_predivide(op, gradient_predivide_factor)
@@ -78,6 +81,7 @@ def make_reducer(
         groups,
         process_set,
         settings or {},
+        loss_is_scaled,
     )
 
 
@@ -96,8 +100,10 @@ class GradientReducer:
         groups: Groups,
         process_set: ProcessSet,
         settings: Mapping[str, Any],
+        loss_is_scaled: bool,
     ) -> None:
         self.name = as_node_name(name)
+        self._loss_is_scaled = loss_is_scaled
         self._settings = settings_facts(
             op, compression, gradient_predivide_factor, sparse_as_dense=bool(sparse_as_dense), **settings
         )
@@ -125,20 +131,22 @@ class GradientReducer:
         results = [self._prepared(gradient) for gradient in gradients]
         if takes_part(self.process_set):
             labels = ["" if use_generic_names else own_name(variable) for variable in variables]
-            self._agree(results, labels, variables)
+            reduced = tuple(map(_described, labels, variables))
+            self._agree(results, reduced, variables)
+            results = checked(
+                results, variables, self.process_set, self.name, reduced, finite=not self._loss_is_scaled
+            )
             names = [f"{self.name}.{index}.{label}".rstrip(".") for index, label in enumerate(labels)]
             with one_company():
                 self._reduce(results, names, variables)
         return results
 
-    def _agree(self, gradients: Sequence[Any], labels: Sequence[str], variables: Sequence[Any]) -> None:
+    def _agree(
+        self, gradients: Sequence[Any], reduced: tuple[Reduced, ...], variables: Sequence[Any]
+    ) -> None:
         """In a graph, while it is made. In an elastic job a rank that stays does not make its graphs anew."""
         if not at_construction() and not tf.executing_eagerly():
             return
-        reduced = tuple(
-            Reduced(label, _dtype(variable), _shape(variable))
-            for label, variable in zip(labels, variables, strict=True)
-        )
 
         def facts() -> Facts:
             positions = {identity(variable): place for place, variable in enumerate(variables)}
@@ -183,6 +191,10 @@ def _kind(gradient: Any) -> str:
     if gradient is None:
         return MISSING
     return SPARSE if isinstance(gradient, tf.IndexedSlices) else DENSE
+
+
+def _described(label: str, variable: Any) -> Reduced:
+    return Reduced(label, _dtype(variable), _shape(variable))
 
 
 def _dtype(variable: Any) -> str:

@@ -34,7 +34,7 @@ def watch_steps(
         previous.remove()
     names = check_names(optimizer.param_groups, named_parameters)
     watched = [(names[id(p)], p) for group in optimizer.param_groups for p in group["params"]]
-    checks = StepChecks(process_set, lambda: _contents(watched))
+    checks = StepChecks(process_set, lambda: contents_of(watched))
     if checks.wanted:
         wrapped.__dict__[_ATTRIBUTE] = _Watch(optimizer, watched, checks)
 
@@ -110,7 +110,7 @@ class _Watch:
     def _before_update(self) -> None:
         # A GradScaler leaves out steps whose gradients are not finite; what is finite now is a later step's.
         if self._checks.noted and all(
-            _kind(parameter.grad) is None for parameter in self._parameters if parameter.grad is not None
+            kind_of(parameter.grad) is None for parameter in self._parameters if parameter.grad is not None
         ):
             self._checks.forget()
         self._checks.before_update()
@@ -124,12 +124,13 @@ def _remove(handles: Sequence[Any]) -> None:
 def _look(checks: StepChecks | None, name: str, gradient: torch.Tensor) -> None:
     if checks is None or checks.noted:
         return
-    kind = _kind(gradient)
+    kind = kind_of(gradient)
     if kind is not None:
         checks.note(name, kind)
 
 
-def _kind(gradient: torch.Tensor) -> str | None:
+def kind_of(gradient: torch.Tensor) -> str | None:
+    """What of it is not finite: "NaN", "Inf" or, if nothing, None."""
     values = gradient.detach()
     if values.layout is not torch.strided:
         values = values.coalesce().values()
@@ -138,7 +139,8 @@ def _kind(gradient: torch.Tensor) -> str | None:
     return "NaN" if bool(torch.isnan(values).any()) else "Inf"
 
 
-def _contents(parameters: Sequence[tuple[str, torch.Tensor]]) -> Iterator[tuple[str, memoryview]]:
+def contents_of(parameters: Sequence[tuple[str, torch.Tensor]]) -> Iterator[tuple[str, memoryview]]:
+    """The bytes of tensors, by name."""
     for name, parameter in parameters:
         data = parameter.detach().cpu().contiguous().reshape(-1)
         array: Any = data.view(torch.uint8).numpy() if data.numel() else b""

@@ -66,6 +66,7 @@ def _reducer(settings: GradientSettings) -> GradientReducer:
             "backward_passes_per_step": settings.passes,
             "average_aggregated_gradients": settings.average_passes,
         },
+        settings.loss_is_scaled,
     )
 
 

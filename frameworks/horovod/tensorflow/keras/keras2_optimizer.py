@@ -177,7 +177,7 @@ def distribute(optimizer: Any, plan: Plan, keras: Any) -> Any:
 
 
 def _distribute_scaling(optimizer: Any, plan: Plan, keras: Any) -> Any:
-    inner = distribute(optimizer.inner_optimizer, plan, keras)
+    inner = distribute(optimizer.inner_optimizer, plan.with_scaled_loss(), keras)
     config = optimizer.get_config()
     names = ("dynamic", "initial_scale", "dynamic_growth_steps")
     if not _has_state(inner):
