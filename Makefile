@@ -107,9 +107,10 @@ tsan: venv ## Run the core's tests under ThreadSanitizer
 	@mkdir -p build
 	$(call core_tests,tsan,thread)
 
-asan: venv ## Run the core's tests under AddressSanitizer and UBSan
+asan: build ## Run the core's tests, then a training, under AddressSanitizer and UBSan
 	@mkdir -p build
 	$(call core_tests,asan,address$(comma)undefined)
+	$(BIN)/python scripts/sanitized_training.py address,undefined
 
 comma := ,
 

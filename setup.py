@@ -47,7 +47,9 @@ class CMakeBuild(build_ext):
         import pybind11
 
         cmake = find_tool("cmake", "CMAKE_BIN_DIR")
-        build_dir = ROOT / "build" / sys.implementation.cache_tag
+        sanitizers = os.environ.get("HVD_SANITIZE", "")
+        name = "-".join([sys.implementation.cache_tag, *sanitizers.split(",")])
+        build_dir = ROOT / "build" / name.rstrip("-")
         # Tools and headers of an isolated build are gone by the next one: name them all every time.
         definitions = {
             "CMAKE_BUILD_TYPE": "Release",
@@ -55,6 +57,7 @@ class CMakeBuild(build_ext):
             "CMAKE_LIBRARY_OUTPUT_DIRECTORY": str(build_dir / "lib"),
             "HVD_BUILD_PYTHON": "ON",
             "HVD_BUILD_TESTS": "OFF",
+            "HVD_SANITIZE": sanitizers,
             "HVD_WERROR": os.environ.get("WERROR", "OFF"),
             "HVD_VERSION": self.distribution.get_version(),
             "Python_EXECUTABLE": sys.executable,

@@ -21,6 +21,9 @@ class Backend {
   virtual BackendTraits traits() const = 0;
   // Never waits and never fails: what cannot be done is a machine whose first step says so.
   virtual std::unique_ptr<StepMachine> Start(CollectiveSpec spec) = 0;
+  // What the machines run on can be relied on no more, though none of them has failed: they would wait for
+  // ever.
+  virtual bool broken() const { return false; }
 };
 
 }  // namespace hvd

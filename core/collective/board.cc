@@ -57,8 +57,8 @@ void Board::BeginInline(uint64_t operation) {
   Begin(operation);
 }
 
-bool Board::HasBegun(int rank, uint64_t operation) const {
-  return Window::Try(segments_[rank]->start[operation & 1].flag) > operation;
+bool Board::HasBegun(int rank, uint64_t operation) {
+  return Read(segments_[rank]->start[operation & 1].flag, next_operation_) > operation;
 }
 
 std::byte* Board::Slot(int rank, uint64_t operation, size_t bytes) const {
@@ -66,9 +66,16 @@ std::byte* Board::Slot(int rank, uint64_t operation, size_t bytes) const {
   return bytes <= kTinyBytes ? segment->start[operation & 1].tiny : segment->small[operation & 1];
 }
 
+uint64_t Board::Read(const Flag& flag, uint64_t next) {
+  const uint64_t value = Window::Try(flag);
+  if (value <= next + kImpossibleLead) return value;
+  overwritten_ = true;
+  return 0;
+}
+
 bool Board::Has(int rank, Phase phase, uint64_t count) {
   uint64_t& seen = seen_[rank][Index(phase)];
-  if (seen < count) seen = Window::Try(segments_[rank]->phase[Index(phase)].flag);
+  if (seen < count) seen = Read(segments_[rank]->phase[Index(phase)].flag, next_chunk_);
   return seen >= count;
 }
 

@@ -16,6 +16,9 @@ constexpr size_t kSlotBytes = 64 << 10;    // largest payload of one rank that t
 constexpr size_t kChunkBytes = 128 << 10;  // largest part of a stream that is staged at once
 constexpr uint64_t kStagingSlots = 4;      // chunks of one rank that may be staged at once
 
+// Members advance together, so a counter that is so far ahead was written by no member.
+constexpr uint64_t kImpossibleLead = uint64_t{1} << 32;
+
 // What a rank has done with a chunk. Every large operation numbers its chunks from the same counter of the
 // set, so "count" below is the number of chunks done since the board was made.
 enum class Phase : uint8_t {
@@ -63,7 +66,7 @@ class Board {
   void BeginInline(uint64_t operation);
   // The slots of the inline operation in progress have all been read here.
   void EndInline() { inline_open_ = false; }
-  bool HasBegun(int rank, uint64_t operation) const;
+  bool HasBegun(int rank, uint64_t operation);
   std::byte* Slot(int rank, uint64_t operation, size_t bytes) const;
 
   // How many chunks this rank, `rank`, or everybody has brought through a phase.
@@ -76,11 +79,16 @@ class Board {
   void Post(Phase phase, uint64_t count);
   std::byte* Staging(int rank, uint64_t chunk) const;
 
+  // Something else than a member has written into a segment: what waits for its flags waits for ever.
+  bool overwritten() const { return overwritten_; }
+
  private:
   struct Segment;
 
   explicit Board(Window* window);
   static int Index(Phase phase) { return static_cast<int>(phase); }
+  // A peer's counter, or 0 when it cannot be one.
+  uint64_t Read(const Flag& flag, uint64_t next);
 
   Window* const window_;
   const int rank_;
@@ -93,6 +101,7 @@ class Board {
   std::array<uint64_t, kPhases> mine_{};
   // What was last seen of the peers' flags: a counter that only grows need not be read again.
   std::vector<std::array<uint64_t, kPhases>> seen_;
+  bool overwritten_ = false;
 };
 
 }  // namespace hvd

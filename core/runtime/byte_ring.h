@@ -17,6 +17,8 @@ class RingWriter {
   void Append(const std::string& message);
   // Copies as much as fits, given the slowest reader's head, and returns the new tail.
   uint64_t Write(uint64_t slowest_head);
+  // False: no reader can have come so far.
+  bool Possible(uint64_t head) const { return tail_ - head <= capacity_; }
   bool idle() const { return sent_ == pending_.size(); }
   uint64_t tail() const { return tail_; }
 

@@ -62,13 +62,17 @@ class WindowControl : public Control {
   }
 
   // How far everybody who reads this rank's stream has come.
-  uint64_t SlowestReader() const {
-    if (!sequencing()) return Window::Try(segments_[kSequencer]->consumed[window_->rank()]);
+  uint64_t SlowestReader() {
+    if (!sequencing()) return HeadOf(kSequencer);
     uint64_t slowest = writer_.tail();
-    for (int m = 1; m < window_->size(); ++m) {
-      slowest = std::min(slowest, Window::Try(segments_[m]->consumed[kSequencer]));
-    }
+    for (int m = 1; m < window_->size(); ++m) slowest = std::min(slowest, HeadOf(m));
     return slowest;
+  }
+
+  uint64_t HeadOf(int reader) {
+    const uint64_t head = Window::Try(segments_[reader]->consumed[window_->rank()]);
+    if (!writer_.Possible(head)) corrupt_ = reader;
+    return head;
   }
 
   bool Take(int member, std::string* message) {

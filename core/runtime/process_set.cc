@@ -54,6 +54,7 @@ ProcessSet::ProcessSet(const ProcessSetOptions& options, ProcessSetWires wires, 
       events_(events),
       member_(options.id, queue, counters, events),
       policy_{options.fusion_threshold, -1},
+      backend_(wires.backend.get()),
       executor_(options.members, PositionOf(options), std::move(wires.backend), queue, counters, events) {
   if (options.rank != options.members.front()) return;
   negotiate::SequencerOptions sequencing = options.sequencer;
@@ -71,7 +72,9 @@ Status ProcessSet::Tick(Micros now, bool* moved) {
   if (control_->corrupt() >= 0) {
     return Refuse(control_->corrupt(), Status::Aborted("its stream of control messages is out of step"));
   }
-  return executor_.Advance(moved);
+  HVD_RETURN_IF_ERROR(executor_.Advance(moved));
+  return backend_->broken() ? SharedMemoryIsCorrupt("a counter of an operation cannot be right")
+                            : Status::Ok();
 }
 
 Status ProcessSet::Announce(Micros now, bool* moved) {
@@ -122,17 +125,21 @@ Status ProcessSet::Refuse(int position, const Status& why) {
   const std::string sender = "rank " + std::to_string(options_.members[static_cast<size_t>(position)]);
   const std::string reader = "rank " + std::to_string(options_.rank);
   if (window_ != nullptr) {
-    culprit_ = kUnknownRank;
-    return Status::Aborted(
-        "the memory that the ranks of this host share is corrupt: what " + sender + " wrote there for " +
-        reader + " cannot be right (" + why.message() +
-        "). Any rank of the host may have overwritten it: look for native code that writes "
-        "out of bounds, check the machine's memory, then restart the job.");
+    return SharedMemoryIsCorrupt("what " + sender + " wrote there for " + reader + " cannot be right (" +
+                                 why.message() + ")");
   }
   culprit_ = options_.members[static_cast<size_t>(position)];
   return Status::Aborted(sender + " sent a message to " + reader + " that cannot be right: " + why.message() +
                          ". Check that all ranks run the same version of horovod and that the machine of " +
                          sender + " is sound, then restart the job.");
+}
+
+// Names no culprit: whichever rank wrote out of bounds, the others find it in somebody else's segment.
+Status ProcessSet::SharedMemoryIsCorrupt(const std::string& detail) {
+  culprit_ = kUnknownRank;
+  return Status::Aborted("the memory that the ranks of this host share is corrupt: " + detail +
+                         ". Any rank of the host may have overwritten it: look for native code that writes "
+                         "out of bounds, check the machine's memory, then restart the job.");
 }
 
 void ProcessSet::TraceReady(const AnnounceMessage& message, int member) const {

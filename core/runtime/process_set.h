@@ -61,6 +61,7 @@ class ProcessSet {
 
  private:
   Status Refuse(int position, const Status& why);
+  Status SharedMemoryIsCorrupt(const std::string& detail);
   Status Announce(negotiate::Micros now, bool* moved);
   Status Sequence(negotiate::Micros now, bool* moved);
   Status HearMembers(negotiate::Micros now, bool* moved);
@@ -80,6 +81,7 @@ class ProcessSet {
   std::optional<negotiate::Sequencer> sequencer_;
   Policy policy_;                        // of the sequencer
   std::optional<AutotuneRun> autotune_;  // likewise, while it tunes
+  const Backend* const backend_;         // the executor's
   Executor executor_;
   std::string scratch_;  // message bytes, reused
   std::optional<int> culprit_;

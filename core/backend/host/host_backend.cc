@@ -25,6 +25,7 @@ class WindowBackend : public HostBackend {
  public:
   explicit WindowBackend(std::unique_ptr<Board> board)
       : HostBackend(board->rank(), board->size(), ScratchPool::Make()), board_(std::move(board)) {}
+  bool broken() const override { return board_->overwritten(); }
 
  private:
   std::unique_ptr<StepMachine> StartAmongMany(const CollectiveSpec& spec) override {
