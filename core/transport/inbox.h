@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "transport/id_ranges.h"
 #include "transport/transport.h"
 
 namespace hvd {
@@ -37,9 +38,18 @@ inline Status CheckFits(size_t bytes, const PostedRecv& recv) {
 // waits for something behind it: then it is parked here. Otherwise sets that share links could wait for each
 // other in a circle. Sets keep their own order, so nothing behind a frame of a set can be missing to that
 // set. All members have submitted an operation before any of its frames is sent, so what is parked is never
-// more than the operations that this rank has in flight.
+// more than the operations that this rank has in flight. That is for the peer to keep to; what goes beyond
+// any use is refused.
 class Inbox {
  public:
+  struct Limits {
+    size_t parked_frames = 1 << 16;
+    size_t parked_bytes = size_t{4} << 30;
+  };
+
+  Inbox() : Inbox(Limits()) {}
+  explicit Inbox(const Limits& limits) : limits_(limits) {}
+
   // Frames mostly arrive in the order of posting, so a scan from the front ends at once.
   bool waiting() const { return !posted_.empty(); }
 
@@ -51,6 +61,7 @@ class Inbox {
       return Status::Ok();
     }
     const Status status = Deliver(early->payload, recv);
+    parked_bytes_ -= early->payload.size();
     parked_.erase(early);
     return status;
   }
@@ -76,26 +87,43 @@ class Inbox {
     PostedRecv recv;
     if (Forgotten(tag)) return Status::Ok();
     if (Take(tag, &recv)) return Deliver(payload, recv);
+    HVD_RETURN_IF_ERROR(CheckRoom(tag, payload.size()));
+    parked_bytes_ += payload.size();
     parked_.push_back({tag, std::move(payload)});
     return Status::Ok();
   }
 
-  // Drops what concerns a set, and says from then on that its frames are to be discarded.
+  // Drops what concerns a set, and says from then on that its frames are to be discarded. Of sets that this
+  // rank does not belong to it is told too: ids are given in order and never again, so what is forgotten
+  // falls into at most one range more than there are sets.
   void Forget(uint32_t set) {
     const auto of_set = [set](const auto& item) { return item.tag.set == set; };
     posted_.erase(std::remove_if(posted_.begin(), posted_.end(), of_set), posted_.end());
+    for (const Parcel& parcel : parked_) parked_bytes_ -= of_set(parcel) ? parcel.payload.size() : 0;
     parked_.erase(std::remove_if(parked_.begin(), parked_.end(), of_set), parked_.end());
-    forgotten_.push_back(set);
+    forgotten_.Add(set);
   }
-  bool Forgotten(const FrameTag& tag) const {
-    return std::find(forgotten_.begin(), forgotten_.end(), tag.set) != forgotten_.end();
-  }
+  bool Forgotten(const FrameTag& tag) const { return forgotten_.Has(tag.set); }
+  size_t forgotten_ranges() const { return forgotten_.ranges(); }
 
  private:
   struct Parcel {
     FrameTag tag;
     std::vector<std::byte> payload;
   };
+
+  Status CheckRoom(const FrameTag& tag, size_t bytes) const {
+    if (parked_.size() < limits_.parked_frames && bytes <= limits_.parked_bytes - parked_bytes_)
+      return Status::Ok();
+    return Status::Aborted(
+        "it has sent " + std::to_string(parked_.size() + 1) + " frames with " +
+        std::to_string(parked_bytes_ + bytes) +
+        " bytes that nothing here waits for, the last one for process set " + std::to_string(tag.set) +
+        ", where " + std::to_string(limits_.parked_frames) + " frames and " +
+        std::to_string(limits_.parked_bytes) +
+        " bytes are allowed. Check that all ranks run the same version of horovod; if they "
+        "do, let fewer operations be in flight at once.");
+  }
 
   static Status Deliver(const std::vector<std::byte>& payload, const PostedRecv& recv) {
     HVD_RETURN_IF_ERROR(CheckFits(payload.size(), recv));
@@ -105,9 +133,11 @@ class Inbox {
     return Status::Ok();
   }
 
+  const Limits limits_;
   std::deque<PostedRecv> posted_;
   std::deque<Parcel> parked_;
-  std::vector<uint32_t> forgotten_;
+  size_t parked_bytes_ = 0;  // at most limits_.parked_bytes
+  IdRanges forgotten_;
 };
 
 }  // namespace hvd

@@ -39,7 +39,7 @@ class Transport {
   virtual void Recv(int peer, const FrameTag& tag, void* data, size_t capacity, Transfer* transfer) = 0;
 
   // The set is no more: its posted receives are dropped, and its frames that still arrive are discarded. None
-  // of its sends may be under way.
+  // of its sends may be under way. Called for every set of the job that goes, this rank's or not.
   virtual void Forget(uint32_t set) = 0;
 
   // Moves what can be moved now. *moved says whether anything did. An error names the peer whose link is
@@ -53,7 +53,8 @@ class Transport {
   // expected of it.
   virtual int TakeEnded() = 0;
 
-  // Readable when Progress may have something to do; -1 when the Waker is rung instead.
+  // Readable when Progress may have something to do; -1 when nothing that arrives would be of use, or when
+  // the Waker is rung instead. Asked again before each sleep.
   virtual int poll_fd() const = 0;
 
   // Forgets everything posted and closes every socket. No posted buffer is touched afterwards. What the

@@ -2,6 +2,7 @@
 
 #include "check.h"
 #include "cluster.h"
+#include "runtime/cycle.h"
 
 namespace hvd::test {
 namespace {
@@ -118,6 +119,36 @@ TEST(Sets, InUseIsNotRemoved) {
     ASSERT_OK(Barrier(engine));
     ASSERT_OK(engine.RemoveProcessSet(id));
   });
+}
+
+// Only says which sets it was told to forget.
+class ForgettingTransport : public Transport {
+ public:
+  explicit ForgettingTransport(std::vector<uint32_t>* forgotten) : forgotten_(forgotten) {}
+  int rank() const override { return 0; }
+  int size() const override { return 1; }
+  void Send(int, const FrameTag&, const void*, size_t, Transfer*) override {}
+  void Recv(int, const FrameTag&, void*, size_t, Transfer*) override {}
+  void Forget(uint32_t set) override { forgotten_->push_back(set); }
+  Status Progress(bool*) override { return Status::Ok(); }
+  int lost_peer() const override { return -1; }
+  int TakeEnded() override { return -1; }
+  int poll_fd() const override { return -1; }
+  void Close(int64_t) override {}
+
+ private:
+  std::vector<uint32_t>* forgotten_;
+};
+
+// Otherwise the ids that a transport keeps would have a gap for each.
+TEST(Sets, OneOfOtherRanksIsForgottenTooWhenItGoes) {
+  std::vector<uint32_t> forgotten;
+  Queue queue;
+  AbortCell abort;
+  Cycle cycle(0, {}, &queue, &abort);
+  for (int i = 0; i < 2; ++i) cycle.Own(std::make_unique<ForgettingTransport>(&forgotten));
+  cycle.Dismiss(7);
+  EXPECT_TRUE((forgotten == std::vector<uint32_t>{7, 7}));
 }
 
 }  // namespace

@@ -28,6 +28,7 @@ Status Reader::Progress(int socket, size_t budget, bool* moved) {
     *moved = *moved || state_ != before;
   }
   *moved = *moved || budget != start;
+  tried_ = !more;
   return status;
 }
 
@@ -76,6 +77,7 @@ void Reader::SetAside() {
 }
 
 void Reader::Forget(uint32_t set) {
+  tried_ = false;
   inbox_.Forget(set);
   const bool arriving = state_ == State::kPayload || state_ == State::kSeal;
   if (!arriving || aside_ || recv_.tag.set != set) return;
@@ -129,6 +131,9 @@ Status Reader::Fill(int socket, size_t bytes, size_t* budget, bool* more) {
 }
 
 Status Reader::Read(int socket, std::byte* payload, size_t bytes, size_t* budget, size_t* got, bool* more) {
+  *got = 0;
+  *more = readable_;
+  if (!readable_) return Status::Ok();
   std::memmove(buffer_.get(), buffer_.get() + begin_, end_ - begin_);
   end_ -= begin_;
   begin_ = 0;
@@ -138,12 +143,14 @@ Status Reader::Read(int socket, std::byte* payload, size_t bytes, size_t* budget
     result = readv(socket, parts, 2);
   } while (result < 0 && errno == EINTR);
   *more = result > 0;
-  *got = 0;
   if (result == 0 || (result < 0 && errno == ECONNRESET)) {
     const bool between_frames = state_ == State::kHeader && begin_ == end_;
     return {between_frames ? Code::kShutdown : Code::kAborted, "the connection was closed"};
   }
-  if (result < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return Status::Ok();
+  if (result < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
+    readable_ = false;
+    return Status::Ok();
+  }
   if (result < 0) return Status::Aborted(Status::Errno("receive").message());
   const auto read = static_cast<size_t>(result);
   *got = std::min(read, bytes);

@@ -15,12 +15,24 @@ class Reader {
  public:
   Reader(uint32_t generation, Guard guard);
 
-  Status Post(const PostedRecv& recv) { return inbox_.Post(recv); }
+  Status Post(const PostedRecv& recv) {
+    tried_ = false;
+    return inbox_.Post(recv);
+  }
   void Forget(uint32_t set);  // see Transport
 
   // Whether bytes from the socket could be used now. Nothing is read before a receive is posted, so a peer
   // that closes after its last frame is no error to who expects no more of it.
   bool wants() const { return state_ == State::kHeader ? inbox_.waiting() : state_ != State::kHeld; }
+
+  // The socket has bytes, or is at its end. It is not asked again after it had none, until this is called.
+  void SetReadable() {
+    readable_ = true;
+    tried_ = false;
+  }
+
+  // Whether Progress may do something: it stopped at its budget, or something has changed since.
+  bool movable() const { return !tried_; }
 
   // Receives at most about `budget` bytes without waiting.
   Status Progress(int socket, size_t budget, bool* moved);
@@ -46,6 +58,8 @@ class Reader {
   Guard guard_;
   Inbox inbox_;
   State state_ = State::kHeader;
+  bool readable_ = false;
+  bool tried_ = true;  // Progress went as far as it could
 
   // Bytes read ahead: small frames arrive many at a time.
   std::unique_ptr<std::byte[]> buffer_;

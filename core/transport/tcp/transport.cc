@@ -2,7 +2,6 @@
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <sys/epoll.h>
 #include <sys/socket.h>
 
 #include "transport/farewell.h"
@@ -36,18 +35,12 @@ TcpTransport::Connection::Connection(const Options& options, const Link& link, D
       writer(options.generation, Guard(options.integrity, link.send_key)),
       reader(options.generation, Guard(options.integrity, link.recv_key)) {}
 
-uint32_t TcpTransport::Connection::Wanted() const {
-  if (ended) return 0;
-  return (reader.wants() ? uint32_t{EPOLLIN} : 0) | (writer.blocked() ? uint32_t{EPOLLOUT} : 0);
-}
-
 Status TcpTransport::Make(const Options& options, const std::vector<Link>& links,
                           std::unique_ptr<Transport>* out) {
   std::vector<Descriptor> sockets;
   for (const Link& link : links) sockets.emplace_back(link.fd);
   std::unique_ptr<TcpTransport> transport(new TcpTransport(options));
-  transport->epoll_ = Descriptor(epoll_create1(EPOLL_CLOEXEC));
-  if (!transport->epoll_.valid()) return Status::Errno("epoll_create1");
+  HVD_RETURN_IF_ERROR(transport->poller_.Open());
   for (size_t i = 0; i < links.size(); ++i) {
     HVD_RETURN_IF_ERROR(transport->Connect(links[i], std::move(sockets[i])));
   }
@@ -62,6 +55,7 @@ Status TcpTransport::Connect(const Link& link, Descriptor socket) {
   }
   HVD_RETURN_IF_ERROR(SetNonBlocking(socket.get()));
   Tune(socket.get());
+  HVD_RETURN_IF_ERROR(poller_.Add(socket.get(), link.peer));
   connections_[link.peer] = std::make_unique<Connection>(options_, link, std::move(socket));
   return Status::Ok();
 }
@@ -85,68 +79,107 @@ void TcpTransport::Send(int peer, const FrameTag& tag, const void* data, size_t 
     return;
   }
   connection->writer.Post({tag, static_cast<const std::byte*>(data), bytes, transfer});
+  Note(peer);
 }
 
 void TcpTransport::Recv(int peer, const FrameTag& tag, void* data, size_t capacity, Transfer* transfer) {
   Connection* connection = Find(peer);
   if (connection == nullptr) return;
   const Status status = connection->reader.Post({tag, static_cast<std::byte*>(data), capacity, transfer});
-  if (!status.ok()) Fail(peer, {Code::kAborted, status.message()});
+  if (!status.ok()) return Fail(peer, {Code::kAborted, status.message()});
+  Note(peer);
 }
 
 void TcpTransport::Forget(uint32_t set) {
-  for (const auto& connection : connections_) {
-    if (connection != nullptr) connection->reader.Forget(set);
+  for (int peer = 0; peer < size(); ++peer) {
+    if (connections_[peer] == nullptr) continue;
+    connections_[peer]->reader.Forget(set);
+    Note(peer);
   }
+}
+
+// After a change of what a connection waits for, or has to do.
+void TcpTransport::Note(int peer) {
+  Connection& connection = *connections_[peer];
+  if (connection.movable() && !connection.listed) {
+    connection.listed = true;
+    movable_.push_back(peer);
+  }
+  const bool expecting = connection.expects();
+  expecting_ += static_cast<int>(expecting) - static_cast<int>(connection.expecting);
+  connection.expecting = expecting;
 }
 
 Status TcpTransport::Progress(bool* moved) {
   *moved = false;
-  for (int peer = 0; peer < size() && failure_.ok(); ++peer) {
-    if (connections_[peer] == nullptr || connections_[peer]->ended) continue;
-    const Status status = Move(peer, moved);
-    if (status.code() == Code::kShutdown && options_.peers_may_leave) {
-      End(peer);
-    } else if (!status.ok()) {
-      Fail(peer, {Code::kAborted, status.message()});
-    }
-  }
-  // While something moves nobody sleeps, so epoll is told only when it may be waited for.
-  if (*moved || !failure_.ok()) return failure_;
-  for (const auto& connection : connections_) {
-    if (connection != nullptr) Await(connection.get(), connection->Wanted());
-  }
-  return Status::Ok();
+  MoveListed(moved);
+  MoveChanged(moved);
+  return failure_;
 }
 
-Status TcpTransport::Move(int peer, bool* moved) {
+void TcpTransport::MoveListed(bool* moved) {
+  turn_.swap(movable_);
+  for (const int peer : turn_) {
+    if (!failure_.ok()) break;
+    connections_[peer]->listed = false;
+    Serve(peer, moved);
+  }
+  turn_.clear();
+}
+
+// A link that has had its turn and is still on the list has the next one.
+void TcpTransport::MoveChanged(bool* moved) {
+  if (!failure_.ok() || expecting_ == 0) return;
+  Poller::Event events[Poller::kMostEvents];
+  int count;
+  failure_ = poller_.Take(events, &count);
+  for (int i = 0; i < count && failure_.ok(); ++i) {
+    Connection& connection = *connections_[events[i].id];
+    if (connection.ended) continue;
+    if (events[i].readable) connection.reader.SetReadable();
+    if (events[i].writable) connection.writer.SetWritable();
+    // Over AF_UNIX there would be an event whenever the peer has read something.
+    if (connection.tells_of_room && connection.writer.idle()) TellOfRoom(events[i].id, false);
+    if (!connection.listed) Serve(events[i].id, moved);
+  }
+}
+
+void TcpTransport::Serve(int peer, bool* moved) {
   Connection& connection = *connections_[peer];
-  const int socket = connection.socket.get();
-  if (!connection.writer.idle()) {
-    const Status sent = connection.writer.Progress(socket, kBudget, moved);
+  const Status status = Move(&connection, moved);
+  if (status.code() == Code::kShutdown && options_.peers_may_leave) {
+    End(peer);
+  } else if (!status.ok()) {
+    return Fail(peer, {Code::kAborted, status.message()});
+  }
+  if (connection.writer.blocked() && !connection.tells_of_room) TellOfRoom(peer, true);
+  Note(peer);
+}
+
+Status TcpTransport::Move(Connection* connection, bool* moved) {
+  const int socket = connection->socket.get();
+  if (connection->writer.movable()) {
+    const Status sent = connection->writer.Progress(socket, kBudget, moved);
     const bool has_left = sent.code() == Code::kShutdown && options_.peers_may_leave;
     // Its last words may still lie unread.
-    if (has_left) connection.writer.Discard();
+    if (has_left) connection->writer.Discard();
     if (!has_left) HVD_RETURN_IF_ERROR(sent);
   }
-  return connection.reader.Progress(socket, kBudget, moved);
+  return connection->reader.Progress(socket, kBudget, moved);
 }
 
-// A socket that nothing is awaited of leaves the epoll set: it would report a hang-up even so, for ever.
-void TcpTransport::Await(Connection* connection, uint32_t events) {
-  if (connection->awaited == events) return;
-  const int change = events == 0 ? EPOLL_CTL_DEL : connection->awaited == 0 ? EPOLL_CTL_ADD : EPOLL_CTL_MOD;
-  epoll_event event{};
-  event.events = events;
-  if (epoll_ctl(epoll_.get(), change, connection->socket.get(), &event) != 0) {
-    failure_ = Status::Errno("epoll_ctl");
-  }
-  connection->awaited = events;
+void TcpTransport::TellOfRoom(int peer, bool room) {
+  Connection& connection = *connections_[peer];
+  connection.tells_of_room = room;
+  const Status status = poller_.TellOfRoom(connection.socket.get(), peer, room);
+  if (failure_.ok()) failure_ = status;
 }
 
 void TcpTransport::End(int peer) {
-  connections_[peer]->ended = true;
-  connections_[peer]->writer.Discard();
+  Connection& connection = *connections_[peer];
+  connection.ended = true;
+  connection.writer.Discard();
+  failure_ = poller_.Remove(connection.socket.get());
   ended_.push_back(peer);
 }
 
@@ -161,9 +194,6 @@ void TcpTransport::Fail(int peer, const Status& status) {
   lost_peer_ = peer;
   failure_ = {status.code(), "rank " + std::to_string(rank()) + " lost its link to rank " +
                                  std::to_string(peer) + ": " + status.message()};
-  for (const auto& connection : connections_) {
-    if (connection != nullptr) Await(connection.get(), 0);
-  }
 }
 
 void TcpTransport::Close(int64_t linger_us) {
@@ -173,7 +203,9 @@ void TcpTransport::Close(int64_t linger_us) {
     if (connection != nullptr) sockets.push_back(std::move(connection->socket));
     connection.reset();
   }
-  epoll_.Reset();
+  movable_.clear();
+  expecting_ = 0;
+  poller_.Close();
   if (linger_us > 0) CloseDelivered(std::move(sockets), linger_us);
 }
 

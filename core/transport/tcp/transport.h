@@ -6,6 +6,7 @@
 
 #include "base/link.h"
 #include "transport/descriptor.h"
+#include "transport/tcp/poller.h"
 #include "transport/tcp/reader.h"
 #include "transport/tcp/writer.h"
 
@@ -13,9 +14,10 @@ namespace hvd::tcp {
 
 // Transport over connected stream sockets (TCP, or AF_UNIX on one host), one for each peer.
 //
-// Whoever sleeps on poll_fd first calls Progress until it moves nothing, with nothing posted since: only
-// then the descriptor is set to what is awaited. A peer that closes is an error as soon as something is
-// expected from it or sent to it.
+// What can be moved is on a list: a link gets there when something is posted or when the poller tells of it,
+// and stays until it can go no further. So idle links cost nothing, however many there are. Whoever sleeps on
+// poll_fd first calls Progress until it moves nothing, with nothing posted since: then the list is empty. A
+// peer that closes is an error as soon as something is expected from it or sent to it.
 class TcpTransport : public Transport {
  public:
   struct Options {
@@ -38,32 +40,42 @@ class TcpTransport : public Transport {
   Status Progress(bool* moved) override;
   int lost_peer() const override { return lost_peer_; }
   int TakeEnded() override;
-  int poll_fd() const override { return epoll_.get(); }
+  int poll_fd() const override { return failure_.ok() && expecting_ > 0 ? poller_.fd() : -1; }
   void Close(int64_t linger_us) override;
 
  private:
   struct Connection {
     Connection(const Options& options, const Link& link, Descriptor fd);
-    uint32_t Wanted() const;
+    bool movable() const { return !ended && (writer.movable() || reader.movable()); }
+    bool expects() const { return !ended && (writer.blocked() || reader.wants()); }
 
     Descriptor socket;
     Writer writer;
     Reader reader;
-    uint32_t awaited = 0;  // what epoll waits for
-    bool ended = false;    // the peer has left
+    bool ended = false;          // the peer has left
+    bool listed = false;         // in movable_
+    bool expecting = false;      // counted in expecting_
+    bool tells_of_room = false;  // the poller does
   };
 
   explicit TcpTransport(const Options& options) : options_(options), connections_(options.size) {}
   Status Connect(const Link& link, Descriptor socket);
   Connection* Find(int peer);
-  Status Move(int peer, bool* moved);
-  void Await(Connection* connection, uint32_t events);
+  void Note(int peer);
+  void MoveListed(bool* moved);
+  void MoveChanged(bool* moved);
+  void Serve(int peer, bool* moved);
+  Status Move(Connection* connection, bool* moved);
+  void TellOfRoom(int peer, bool room);
   void End(int peer);
   void Fail(int peer, const Status& status);
 
   const Options options_;
-  Descriptor epoll_;
+  Poller poller_;
   std::vector<std::unique_ptr<Connection>> connections_;  // by global rank; null without a link
+  std::vector<int> movable_;                              // peers for the next Progress
+  std::vector<int> turn_;                                 // those of this one; empty between two
+  int expecting_ = 0;                                     // links of which an event may be worth something
   Status failure_;
   int lost_peer_ = -1;
   std::vector<int> ended_;  // not yet taken

@@ -34,9 +34,8 @@ struct Writer::Rest {
 };
 
 Status Writer::Progress(int socket, size_t budget, bool* moved) {
-  blocked_ = false;
   size_t total = 0;
-  while (!queue_.empty() && total < budget) {
+  while (movable() && total < budget) {
     if (!begun_) Begin();
     Rest rest = Gather();
     msghdr message{};
@@ -46,7 +45,7 @@ Status Writer::Progress(int socket, size_t budget, bool* moved) {
     if (sent < 0 && errno == EINTR) continue;
     if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
       blocked_ = true;
-      break;
+      continue;
     }
     if (sent < 0 && (errno == EPIPE || errno == ECONNRESET))
       return {Code::kShutdown, "the connection was closed"};

@@ -17,6 +17,8 @@ class Writer {
   void Post(const PostedSend& send) { queue_.push_back(send); }
   bool idle() const { return queue_.empty(); }
   bool blocked() const { return blocked_; }  // the socket took no more
+  bool movable() const { return !queue_.empty() && !blocked_; }
+  void SetWritable() { blocked_ = false; }
 
   // Drops what is posted, as done: nobody will read it.
   void Discard();
