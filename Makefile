@@ -12,6 +12,11 @@ CELLS ?=
 SECONDS ?= 1800
 # Of make faults: numbers of cases; all when empty.
 CASES ?=
+# Of make fuzz: names of targets (all when empty), inputs for each, and KEEP=1 to keep those that reach new code.
+# SECONDS=60 limits each by time instead.
+TARGETS ?=
+RUNS ?= 10000000
+KEEP ?=
 # Options of benchmarks/compare.py, for example BENCH='--np 4 --only train'.
 BENCH ?=
 
@@ -19,13 +24,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 CMAKE := $(BIN)/cmake
-CXX_FILES = $(shell find core frameworks tests/core -name '*.h' -o -name '*.cc')
+CXX_FILES = $(shell find core frameworks tests/core tests/fuzz -name '*.h' -o -name '*.cc')
 SYSTEM_PACKAGES := ccache gdb
 
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(JOBS)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv build demo test test-core test-unit test-mp test-tf test-mx matrix faults soak test-full tsan asan lint format bench test-deps clean
+.PHONY: help venv build demo test test-core test-unit test-mp test-tf test-mx matrix faults soak fuzz test-full tsan asan lint format bench test-deps clean
 
 help: ## List these words
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -95,6 +100,11 @@ faults: build ## Bring about every fault that one host can show (CASES="1 35" pi
 
 soak: build ## Jobs with random faults for SECONDS (1800), and counts of what must never happen
 	$(BIN)/python tests/faults/soak.py --seconds $(SECONDS)
+
+FUZZ_LIMIT = $(if $(filter command environment,$(origin SECONDS)),--seconds $(SECONDS),--runs $(RUNS))
+
+fuzz: venv ## Fuzz every parser of the core: RUNS inputs for each target (TARGETS="..." picks some); needs clang
+	$(BIN)/python scripts/fuzz.py $(FUZZ_LIMIT) --jobs $(JOBS) $(if $(KEEP),--keep) $(TARGETS)
 
 test-full: export HVD_TEST_FULL := 1
 test-full: build $(VENV)/.tensorflow ## Run everything, the long tests too

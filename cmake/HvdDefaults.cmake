@@ -30,3 +30,8 @@ if(HVD_SANITIZE)
     add_compile_options(-Wno-tsan)
   endif()
 endif()
+if(HVD_BUILD_FUZZERS)
+  # Every finding ends the program, so that libFuzzer keeps the input.
+  add_compile_options(-fsanitize=fuzzer-no-link -fno-sanitize-recover=all)
+  add_link_options(-fno-sanitize-recover=all)
+endif()

@@ -3,6 +3,7 @@
 #include <map>
 
 #include "base/config_parse.h"
+#include "base/text.h"
 
 namespace hvd {
 
@@ -106,7 +107,7 @@ const std::map<std::string, Reader>& Readers() {
 }
 
 Status BadValue(const char* variable, const std::string& value, const std::string& allowed) {
-  return Status::Invalid(std::string(variable) + "=" + value.substr(0, 64) + ": expected " + allowed);
+  return Status::Invalid(std::string(variable) + "=" + Shown(value) + ": expected " + allowed);
 }
 
 Status CheckTogether(const Config& config) {

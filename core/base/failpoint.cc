@@ -7,6 +7,8 @@
 #include <cstdio>
 #include <cstring>
 
+#include "base/text.h"
+
 namespace hvd::failpoint {
 
 namespace internal {
@@ -31,7 +33,7 @@ Point& ThePoint() {
 std::atomic<uint64_t> hits{0};
 
 Status BadSpec(const std::string& spec) {
-  return Status::Invalid("HOROVOD_FAILPOINT=" + spec +
+  return Status::Invalid("HOROVOD_FAILPOINT=" + Shown(spec) +
                          ": expected name@count:rankR:action, action one of stop, kill");
 }
 

@@ -27,7 +27,8 @@ void Sealer::Seal(std::string* frame) {
 
 Status Opener::Open(const void* frame, size_t bytes, const void* mac) {
   const Digest digest = FrameMac(hmac_, number_, frame, bytes);
-  if (!ConstantTimeEqual(digest.data(), mac, kSealBytes)) {
+  lost_ = lost_ || !ConstantTimeEqual(digest.data(), mac, kSealBytes);
+  if (lost_) {
     return Status::Aborted("frame " + std::to_string(number_) +
                            " of this link has a wrong seal: it was corrupted, forged, repeated or reordered");
   }
@@ -36,7 +37,10 @@ Status Opener::Open(const void* frame, size_t bytes, const void* mac) {
 }
 
 Status Opener::Open(std::string_view sealed, std::string_view* frame) {
-  if (sealed.size() < kSealBytes) return Status::Aborted("a sealed frame is shorter than its seal");
+  if (sealed.size() < kSealBytes) {
+    lost_ = true;
+    return Status::Aborted("a sealed frame is shorter than its seal");
+  }
   const size_t bytes = sealed.size() - kSealBytes;
   HVD_RETURN_IF_ERROR(Open(sealed.data(), bytes, sealed.data() + bytes));
   *frame = sealed.substr(0, bytes);

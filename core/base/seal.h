@@ -37,6 +37,7 @@ class Opener {
  private:
   HmacSha256 hmac_;
   uint64_t number_ = 0;
+  bool lost_ = false;
 };
 
 }  // namespace hvd

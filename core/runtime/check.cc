@@ -39,6 +39,10 @@ Status CheckTensor(const Request& request, const TensorMeta& meta) {
   if (negotiate::BytesOf(meta) < 0) {
     return Refuse(request, "the shape " + ToString(meta.shape) + " is negative or too large");
   }
+  // An empty tensor takes no memory, but its rows may: those of other ranks.
+  if (HasResultSizes(request.kind) && negotiate::BytesPerRow(meta) < 0) {
+    return Refuse(request, "the rows of the shape " + ToString(meta.shape) + " are too large");
+  }
   return Reduces(request.kind) ? CheckReduction(request, meta) : Status::Ok();
 }
 
@@ -82,18 +86,22 @@ Status CheckSplits(const Request& request, size_t members) {
 
 }  // namespace
 
-Status CheckEntry(const Entry& entry, size_t members) {
-  const Request& request = entry.request;
-  if (request.tensors.size() > negotiate::kMaxTensors || request.tensors.size() != entry.buffers.size()) {
-    return Refuse(request, "too many tensors");
-  }
+Status CheckRequest(const Request& request) {
+  if (request.tensors.size() > negotiate::kMaxTensors) return Refuse(request, "too many tensors");
   if (request.kind == OpKind::kJoin && !request.tensors.empty()) return Refuse(request, "it has no tensors");
-  if (request.kind == OpKind::kAlltoall) HVD_RETURN_IF_ERROR(CheckSplits(request, members));
   if (!std::isfinite(request.prescale) || !std::isfinite(request.postscale)) {
     return Refuse(request, "prescale_factor and postscale_factor must be finite");
   }
+  for (const TensorMeta& meta : request.tensors) HVD_RETURN_IF_ERROR(CheckTensor(request, meta));
+  return Status::Ok();
+}
+
+Status CheckEntry(const Entry& entry, size_t members) {
+  const Request& request = entry.request;
+  if (request.tensors.size() != entry.buffers.size()) return Refuse(request, "too many tensors");
+  if (request.kind == OpKind::kAlltoall) HVD_RETURN_IF_ERROR(CheckSplits(request, members));
+  HVD_RETURN_IF_ERROR(CheckRequest(request));
   for (size_t t = 0; t < request.tensors.size(); ++t) {
-    HVD_RETURN_IF_ERROR(CheckTensor(request, request.tensors[t]));
     HVD_RETURN_IF_ERROR(CheckBuffer(request, request.tensors[t], entry.buffers[t]));
   }
   return Status::Ok();

@@ -5,6 +5,8 @@
 #include <utility>
 
 #include "base/text.h"
+#include "negotiate/agreement.h"
+#include "runtime/check.h"
 #include "runtime/stand_in.h"
 
 namespace hvd {
@@ -86,6 +88,14 @@ HandlePtr Member::Claim(const Decision& decision) {
   return handle;
 }
 
+// A sound sequencer lets nothing run that cannot. What runs under an id was looked at when it got the id.
+Status Member::CheckNew(const negotiate::Request& request, uint64_t ordinal) const {
+  const Status status = CheckRequest(request);
+  const std::string objection = status.ok() ? Objection(request, ordinal, members_) : status.message();
+  if (objection.empty()) return Status::Ok();
+  return Status::Aborted("a response lets an operation run that cannot: " + objection);
+}
+
 // What this rank has joined instead of submitting: it takes part with a stand-in.
 Status Member::StandIn(const Decision& decision, HandlePtr* handle) const {
   if (join_ == nullptr || !decision.partial) {
@@ -96,7 +106,10 @@ Status Member::StandIn(const Decision& decision, HandlePtr* handle) const {
   if (decision.known && decision.id < cache_.size()) {
     return MakeStandIn(set_, cache_.At(decision.id), decision.ordinal, handle);
   }
-  if (decision.request) return MakeStandIn(set_, *decision.request, decision.ordinal, handle);
+  if (decision.request) {
+    HVD_RETURN_IF_ERROR(CheckNew(*decision.request, decision.ordinal));
+    return MakeStandIn(set_, *decision.request, decision.ordinal, handle);
+  }
   return Status::Aborted("a response names an operation without describing it to a rank that has joined");
 }
 
@@ -105,7 +118,11 @@ Status Member::MatchOne(Decision decision, std::vector<Decided>* decided) {
   if (handle != nullptr && handle->decided) {
     return Status::Aborted("a response names '" + Shown(handle->name()) + "' a second time");
   }
-  if (handle == nullptr) HVD_RETURN_IF_ERROR(StandIn(decision, &handle));
+  if (handle == nullptr) {
+    HVD_RETURN_IF_ERROR(StandIn(decision, &handle));
+  } else if (!decision.known && decision.error.empty()) {
+    HVD_RETURN_IF_ERROR(CheckNew(handle->entry.request, handle->ordinal));
+  }
   if (handle == nullptr) return Status::Ok();
   handle->decided = true;
   if (!decision.known && decision.id != kNoId) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "base/event_sink.h"
@@ -20,9 +21,14 @@ struct Decided {
 // This rank's side of one set's negotiation: what it has announced and not yet heard of.
 class Member {
  public:
-  // Only the sequencer limits how many ids there are.
-  Member(uint32_t set, Queue* queue, Counters* counters, EventSink* events)
-      : set_(set), cache_(negotiate::kNoId), queue_(queue), counters_(counters), events_(events) {}
+  // `members` are the set's global ranks. Only the sequencer limits how many ids there are.
+  Member(uint32_t set, std::vector<int> members, Queue* queue, Counters* counters, EventSink* events)
+      : set_(set),
+        members_(std::move(members)),
+        cache_(negotiate::kNoId),
+        queue_(queue),
+        counters_(counters),
+        events_(events) {}
 
   void Add(const HandlePtr& handle);
   void Urge(const HandlePtr& handle);
@@ -36,9 +42,11 @@ class Member {
  private:
   HandlePtr Claim(const negotiate::Decision& decision);
   Status MatchOne(negotiate::Decision decision, std::vector<Decided>* decided);
+  Status CheckNew(const negotiate::Request& request, uint64_t ordinal) const;
   Status StandIn(const negotiate::Decision& decision, HandlePtr* handle) const;
 
   uint32_t set_;
+  std::vector<int> members_;
   negotiate::ResponseCache cache_;
   Queue* queue_;
   Counters* counters_;

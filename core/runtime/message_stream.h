@@ -23,8 +23,9 @@ class MessageAssembler {
 
   // Room for `bytes` more of the stream, to be written by the caller.
   char* Extend(size_t bytes) {
-    if (taken_ == buffer_.size()) {
-      buffer_.clear();
+    // Also where pieces never end with a message: what is kept is at most twice what is not yet taken.
+    if (taken_ > buffer_.size() / 2) {
+      buffer_.erase(0, taken_);
       taken_ = 0;
     }
     buffer_.resize(buffer_.size() + bytes);

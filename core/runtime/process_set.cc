@@ -52,7 +52,7 @@ ProcessSet::ProcessSet(const ProcessSetOptions& options, ProcessSetWires wires, 
       control_(std::move(wires.control)),
       counters_(counters),
       events_(events),
-      member_(options.id, queue, counters, events),
+      member_(options.id, options.members, queue, counters, events),
       policy_{options.fusion_threshold, -1},
       backend_(wires.backend.get()),
       executor_(options.members, PositionOf(options), std::move(wires.backend), queue, counters, events) {

@@ -76,7 +76,8 @@ Status FindResultSizes(const Request& request, const std::string& name, size_t t
           "that this rank sends " + ToString(theirs) + " rows, but it has announced " + ToString(mine));
     }
   }
-  if (!ToBytes(rows, negotiate::BytesPerRow(meta), result)) {
+  const int64_t row_bytes = negotiate::BytesPerRow(meta);
+  if (row_bytes < 0 || !ToBytes(rows, row_bytes, result)) {
     return Impossible(request, name, "sizes that no memory holds");
   }
   result->shape = meta.shape;

@@ -43,8 +43,10 @@ void AppendNumber(int64_t number, std::string* json) {
 }
 
 void AppendMicros(int64_t nanos, std::string* json) {
-  AppendNumber(nanos / 1000, json);
-  const auto rest = static_cast<int>(nanos % 1000);
+  if (nanos < 0) *json += '-';  // also of less than one
+  const uint64_t size = nanos < 0 ? -static_cast<uint64_t>(nanos) : static_cast<uint64_t>(nanos);
+  AppendNumber(static_cast<int64_t>(size / 1000), json);
+  const auto rest = static_cast<int>(size % 1000);
   const char fraction[] = {'.', static_cast<char>('0' + rest / 100), static_cast<char>('0' + rest / 10 % 10),
                            static_cast<char>('0' + rest % 10)};
   json->append(fraction, sizeof fraction);

@@ -110,6 +110,13 @@ TEST(config, AutotuneIsRead) {
   EXPECT_EQ(c.autotune_noise, 0.25);
 }
 
+TEST(config, ABadValueIsShownInShort) {
+  Config config;
+  const Status status = Read({{"HOROVOD_CYCLE_TIME", "\x1b[2J\n" + std::string(5000, 'x')}}, &config);
+  EXPECT_TRUE(status.message().size() < 400);
+  EXPECT_TRUE(status.message().find_first_of("\x1b\n") == std::string::npos);
+}
+
 TEST(config, BadValuesNameTheVariableAndWhatIsAllowed) {
   const std::vector<std::array<std::string, 3>> bad = {
       {"HOROVOD_FUSION_THRESHOLD", "64MB", "integer"},

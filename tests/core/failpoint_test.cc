@@ -66,6 +66,12 @@ TEST(failpoint, LeavesOthersAlone) {
   EXPECT_TRUE(Lived(Run("chunks@3:rank1:kill", 1)));
 }
 
+TEST(failpoint, ABadSpecIsShownInShort) {
+  const Status status = failpoint::Arm("\x1b[2J" + std::string(5000, 'x'), 1);
+  EXPECT_TRUE(status.message().size() < 400);
+  EXPECT_TRUE(status.message().find('\x1b') == std::string::npos);
+}
+
 TEST(failpoint, BadSpecs) {
   for (const char* spec :
        {"chunk", "chunk@0:rank1:kill", "chunk@3:rank1:explode", "chunk@3:1:kill", "@3:rank1:kill",

@@ -1,6 +1,7 @@
 // What another rank sends is checked against what this rank knows before anything is sized by it, and every
 // refusal names the sender and says what to do.
 
+#include <cmath>
 #include <deque>
 #include <functional>
 #include <numeric>
@@ -74,6 +75,8 @@ TEST(ResultSizes, RefusesATableThatDisagreesWithThisRanksOwnTensor) {
       {RequestOf(OpKind::kReducescatter, {8}), {8}},
       {RequestOf(OpKind::kAllgather, {}), {1, 1, 1}},
       {RequestOf(OpKind::kReducescatter, {}), {}},
+      // Nothing here takes no memory, but a row would take more than there is.
+      {RequestOf(OpKind::kAllgather, {0, int64_t{1} << 50}), {5, 0, 5}},
   };
   for (const auto& [request, sizes] : forged) {
     ResultSizes result;
@@ -140,6 +143,13 @@ class Victim {
   Status HearCorruptStream() {
     control_->stream_is_corrupt = true;
     return Tick();
+  }
+  void Join() {
+    Entry entry;
+    entry.request.kind = OpKind::kJoin;
+    auto handle = std::make_shared<Handle>(std::move(entry));
+    ASSERT_OK(queue_.Push(handle));
+    set_->Add(handle);
   }
   std::optional<int> culprit() const { return set_->culprit(); }
 
@@ -232,6 +242,46 @@ TEST(Refusals, OfAResponseNameTheSequencersRank) {
   }
   Victim sound(5);
   ASSERT_OK(sound.Hear(ResponseWith([](Response*) {})));
+}
+
+// A rank that has joined runs what others describe.
+TEST(Refusals, OfAnOperationThatNoRankMayAskForNameTheSequencersRank) {
+  const auto told = [](const std::function<void(Request*)>& change) {
+    return ResponseWith([&](negotiate::Response* r) {
+      negotiate::Decision& decision = r->decisions[0];
+      decision.name = "other";
+      decision.partial = true;
+      decision.sizes.clear();
+      decision.request = RequestOf(OpKind::kAllreduce, {4});
+      decision.request->name = "other";
+      change(&*decision.request);
+    });
+  };
+  const std::vector<std::pair<const char*, std::string>> forged = {
+      {"root", told([](Request* r) {
+         r->kind = OpKind::kBroadcast;
+         r->root = 4;
+       })},
+      {"average of bool", told([](Request* r) {
+         r->reduce_op = ReduceOp::kAverage;
+         r->tensors[0].dtype = DataType::kBool;
+       })},
+      {"adasum of integers", told([](Request* r) {
+         r->reduce_op = ReduceOp::kAdasum;
+         r->tensors[0].dtype = DataType::kInt32;
+       })},
+      {"factor", told([](Request* r) { r->prescale = NAN; })},
+      {"no tensors", told([](Request* r) { r->tensors.clear(); })},
+      {"too large", told([](Request* r) { r->tensors[0].shape = {int64_t{1} << 60}; })},
+  };
+  for (const auto& [what, bytes] : forged) {
+    Victim victim(5);
+    victim.Join();
+    ExpectRefusal(victim.Hear(bytes), victim, 3, what);
+  }
+  Victim sound(5);
+  sound.Join();
+  ASSERT_OK(sound.Hear(told([](Request*) {})));
 }
 
 TEST(Refusals, OfAnAnnouncementNameTheMembersRank) {

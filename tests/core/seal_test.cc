@@ -70,6 +70,17 @@ TEST(seal, ReplayLossReorderAndWrongKeyAreErrors) {
   EXPECT_FALSE(stranger.Open(sealed[0], &frame).ok());
 }
 
+TEST(seal, NothingOpensAfterAnError) {
+  Sealer sealer(MakeKey(1));
+  const std::string first = Sealed(&sealer, "first");
+  std::string_view frame;
+  for (const std::string& odd : {first + "x", first.substr(0, 5), std::string()}) {
+    Opener opener(MakeKey(1));
+    EXPECT_FALSE(opener.Open(odd, &frame).ok());
+    EXPECT_TRUE(opener.Open(first, &frame).code() == Code::kAborted);
+  }
+}
+
 TEST(seal, TooShortIsAnError) {
   Opener opener(MakeKey(1));
   std::string_view frame;

@@ -50,6 +50,19 @@ TEST(JsonCheck, TellsWholeFromBroken) {
   }
 }
 
+// The wall clock of a machine may be set before the monotonic one began.
+TEST(TraceText, MicrosecondsMayBeNegative) {
+  const auto micros = [](int64_t nanos) {
+    std::string json;
+    AppendMicros(nanos, &json);
+    return json;
+  };
+  EXPECT_EQ(micros(1234567), "1234.567");
+  EXPECT_EQ(micros(-1234567), "-1234.567");
+  EXPECT_EQ(micros(-7), "-0.007");
+  EXPECT_EQ(micros(INT64_MIN), "-9223372036854775.808");
+}
+
 TEST(TraceText, EscapesEverythingButAscii) {
   const auto quoted = [](std::string_view text) {
     std::string json;

@@ -1,0 +1,138 @@
+#include "random_messages.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace hvd::fuzz {
+namespace {
+
+using namespace negotiate;
+
+int64_t AnyDim(Input* input) { return static_cast<int64_t>(input->Number() >> 1); }
+
+std::string AnyName(Input* input) {
+  constexpr const char* kNames[] = {"w", "b", "conv/kernel:0", "v"};
+  const size_t which = input->Below(6);
+  return which < 4 ? kNames[which] : std::string(input->Text(kMaxNameBytes - 1));
+}
+
+Shape AnyShape(Input* input) {
+  const Shape usual[] = {{4}, {4, 2}, {}, {0}, {3, 0, 5}};
+  const size_t which = input->Below(7);
+  if (which < std::size(usual)) return usual[which];
+  Shape shape(input->Below(kMaxDims + 1));
+  for (int64_t& dim : shape) dim = AnyDim(input);
+  return shape;
+}
+
+double AnyFactor(Input* input) {
+  const uint64_t bits = input->Number();
+  if (bits < 0xE0) return static_cast<double>(bits) / 2;
+  double value;
+  std::memcpy(&value, &bits, sizeof value);
+  return value;
+}
+
+bool SameBits(double a, double b) { return std::memcmp(&a, &b, sizeof a) == 0; }
+
+bool SameRequest(const Request& a, const Request& b) {
+  return a.kind == b.kind && a.reduce_op == b.reduce_op && SameBits(a.prescale, b.prescale) &&
+         SameBits(a.postscale, b.postscale) && a.root == b.root && a.device == b.device && a.name == b.name &&
+         a.tensors == b.tensors;
+}
+
+bool SameAnnouncement(const Announcement& a, const Announcement& b) {
+  return a.id == b.id && a.ordinal == b.ordinal && a.sizes == b.sizes && SameRequest(a.request, b.request);
+}
+
+bool SameDecision(const Decision& a, const Decision& b) {
+  return a.id == b.id && a.known == b.known && a.name == b.name && a.ordinal == b.ordinal &&
+         a.error == b.error && a.sizes == b.sizes && a.partial == b.partial &&
+         a.request.has_value() == b.request.has_value() &&
+         (!a.request || SameRequest(*a.request, *b.request));
+}
+
+Shape AnySizes(Input* input) {
+  Shape sizes(input->Below(12));
+  for (int64_t& size : sizes) size = AnyDim(input);
+  return sizes;
+}
+
+Decision AnyDecision(Input* input) {
+  Decision decision;
+  const uint8_t what = input->Byte();
+  decision.known = (what & 1) != 0;
+  decision.partial = (what & 2) != 0;
+  if ((what & 4) != 0 || decision.known) decision.id = static_cast<uint32_t>(input->Number() % kNoId);
+  if ((what & 8) != 0) decision.ordinal = std::max<uint64_t>(input->Number(), 1);
+  if ((what & 16) != 0) decision.error = "e" + std::string(input->Text(kMaxErrorBytes - 1));
+  if (!decision.known && decision.ordinal == 0) decision.name = "n" + AnyName(input);
+  decision.sizes = AnySizes(input);
+  if (decision.partial && !decision.known && decision.error.empty()) decision.request = AnyRequest(input);
+  return decision;
+}
+
+}  // namespace
+
+Request AnyRequest(Input* input) {
+  Request request;
+  const uint8_t what = input->Byte();
+  request.kind = static_cast<OpKind>(input->Below(static_cast<size_t>(OpKind::kReducescatter) + 1));
+  if ((what & 1) != 0) request.reduce_op = static_cast<ReduceOp>(input->Below(6));
+  if ((what & 2) != 0) request.prescale = AnyFactor(input);
+  if ((what & 4) != 0) request.postscale = AnyFactor(input);
+  if ((what & 8) != 0) request.root = static_cast<int32_t>(input->Number());
+  if ((what & 16) != 0) request.device = static_cast<int32_t>(input->Number() & 0x7fffffff);
+  if ((what & 32) == 0) request.name = AnyName(input);
+  for (size_t count = (what & 64) != 0 ? input->Below(5) : 1; count > 0; --count) {
+    TensorMeta& tensor = request.tensors.emplace_back();
+    tensor.dtype = static_cast<DataType>(input->Below(kDataTypes));
+    tensor.shape = AnyShape(input);
+  }
+  return request;
+}
+
+Announcement AnyAnnouncement(Input* input) {
+  Announcement announcement;
+  const uint8_t what = input->Byte();
+  if ((what & 1) != 0) {
+    announcement.id = static_cast<uint32_t>(input->Number() % kNoId);
+  } else {
+    announcement.request = AnyRequest(input);
+  }
+  if ((what & 2) != 0) announcement.ordinal = std::max<uint64_t>(input->Number(), 1);
+  if ((what & 4) != 0) announcement.sizes = AnySizes(input);
+  return announcement;
+}
+
+AnnounceMessage AnyAnnouncements(Input* input) {
+  AnnounceMessage message;
+  message.urgent = input->Number();
+  message.joins = (input->Byte() & 1) != 0;
+  for (size_t count = input->Below(6); count > 0; --count) {
+    message.announcements.push_back(AnyAnnouncement(input));
+  }
+  return message;
+}
+
+Response AnyResponse(Input* input) {
+  Response response;
+  response.number = input->Number();
+  response.last_joined = static_cast<int32_t>(input->Number() & 0x7fffffff) - 1;
+  for (size_t count = input->Below(6); count > 0; --count) response.decisions.push_back(AnyDecision(input));
+  return response;
+}
+
+bool Same(const AnnounceMessage& a, const AnnounceMessage& b) {
+  return a.urgent == b.urgent && a.joins == b.joins &&
+         std::equal(a.announcements.begin(), a.announcements.end(), b.announcements.begin(),
+                    b.announcements.end(), SameAnnouncement);
+}
+
+bool Same(const Response& a, const Response& b) {
+  return a.number == b.number && a.last_joined == b.last_joined &&
+         std::equal(a.decisions.begin(), a.decisions.end(), b.decisions.begin(), b.decisions.end(),
+                    SameDecision);
+}
+
+}  // namespace hvd::fuzz
