@@ -14,10 +14,11 @@ namespace hvd::python {
 namespace {
 
 constexpr double kMostSeconds = 1e9;  // longer (or not a number) is no limit
-constexpr int kParameters = 10;
+constexpr int kParameters = 12;
 constexpr int kKeep = 8;
-constexpr const char* kNames[kParameters] = {"kind",      "name", "tensors",     "op",   "prescale",
-                                             "postscale", "root", "process_set", "keep", "splits"};
+constexpr const char* kNames[kParameters] = {"kind",     "name",      "tensors", "op",
+                                             "prescale", "postscale", "root",    "process_set",
+                                             "keep",     "splits",    "sampled", "on_device"};
 
 // Positional and keyword arguments by the order of kNames; null where left out.
 struct Arguments {
@@ -148,6 +149,12 @@ bool ReadEntry(const Arguments& arguments, Entry* entry) {
       !Read(arguments.value[6], &root) || !Read(arguments.value[7], &set)) {
     return false;
   }
+  int64_t sampled = 0;
+  int64_t on_device = 0;
+  if (!Read(arguments.value[10], &sampled) || !Read(arguments.value[11], &on_device)) return false;
+  entry->sampled = sampled != 0;
+  // Of a device only the kind: its number is this rank's own, and every rank must make the same plans.
+  request.device = on_device != 0 ? 0 : -1;
   PyObject* splits = arguments.value[9];
   if (splits != nullptr && splits != Py_None &&
       !ReadNumbers(splits, "splits are a sequence of integers", &request.splits))
@@ -256,6 +263,13 @@ PyObject* Poll(PyObject*, PyObject* number) {
   return PyBool_FromLong(handle == nullptr || handle->done.load(std::memory_order_acquire));
 }
 
+PyObject* Changed(PyObject*, PyObject* number) {
+  int64_t value = 0;
+  if (!Read(number, &value)) return nullptr;
+  const HandlePtr handle = Recall(value);
+  return PyBool_FromLong(handle != nullptr && handle->Changed());
+}
+
 template <typename Function>
 PyCFunction AsMethod(Function function) {
   return reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(function));
@@ -267,6 +281,7 @@ PyMethodDef kMethods[] = {
     {"run", AsMethod(&Run), METH_FASTCALL | METH_KEYWORDS, "Starts an operation and waits for it."},
     {"wait", AsMethod(&Wait), METH_FASTCALL, "Waits for a handle."},
     {"poll", &Poll, METH_O, "Whether a handle is complete."},
+    {"changed", &Changed, METH_O, "Whether the result of a complete operation was changed since."},
     {nullptr, nullptr, 0, nullptr},
 };
 

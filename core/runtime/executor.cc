@@ -6,6 +6,7 @@
 
 #include "collective/kernels.h"
 #include "fusion/plan.h"
+#include "runtime/sample.h"
 
 namespace hvd {
 
@@ -207,6 +208,7 @@ void Executor::Complete(const HandlePtr& handle, Status status) {
   if (events_ != nullptr) events_->End(handle->id);
   handle->kept.clear();
   handle->status = std::move(status);
+  if (handle->entry.sampled && handle->status.ok()) handle->sample = Sample(handle->entry);
   if (handle->entry.on_complete) finished_.push_back(handle);
   handle->done.store(true, std::memory_order_release);
 }

@@ -2,6 +2,8 @@
 
 #include <cstdlib>
 
+#include "runtime/sample.h"
+
 namespace hvd {
 
 namespace {
@@ -28,6 +30,10 @@ std::string Handle::name() const {
   if (entry.request.kind == OpKind::kJoin) return Name(OpKind::kJoin);
   if (ordinal == 0) return entry.request.name;
   return std::string(Name(entry.request.kind)) + ".noname." + std::to_string(ordinal);
+}
+
+bool Handle::Changed() const {
+  return entry.sampled && done.load(std::memory_order_acquire) && status.ok() && Sample(entry) != sample;
 }
 
 }  // namespace hvd

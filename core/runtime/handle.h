@@ -47,6 +47,7 @@ struct Entry {
   int32_t priority = 0;  // among named operations that are taken from the queue together: highest first
   bool urgent = false;   // the submitter is about to wait for it
   bool awaited = false;  // with on_complete: the submitter does nothing before that
+  bool sampled = false;  // the submitter will ask whether the outputs have been changed since
   // Called once, from whichever thread completes the operation, without the progress lock. Nobody waits for
   // an operation that has it.
   std::function<void(const Handle&)> on_complete;
@@ -72,9 +73,12 @@ struct Handle {
   // alltoall, the rows received from each member (int64); of a join, the last rank to join (int64).
   std::vector<Output> outputs;
   std::vector<Output> kept;  // memory that the buffers of the entry point into, where it is the core's
+  uint64_t sample = 0;       // of the outputs as the operation left them, where the entry asks for it
   std::atomic<bool> done{false};
 
   std::string name() const;  // the public name, for messages
+  // Once done: whether somebody has written to the outputs since, as far as a sample tells.
+  bool Changed() const;
 };
 
 using HandlePtr = std::shared_ptr<Handle>;

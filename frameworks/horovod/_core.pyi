@@ -87,6 +87,8 @@ def submit(
     process_set: int = 0,
     keep: Any = None,
     splits: Sequence[int] | None = None,
+    sampled: bool | int = False,
+    on_device: bool | int = False,
 ) -> int:
     """Starts one operation over one or more tensors (several = a group, all or nothing) and returns its
     handle.
@@ -97,7 +99,9 @@ def submit(
     the operation is complete; the caller keeps the references (``keep`` is ignored here).
     ``name`` None = unnamed: all ranks must start their unnamed operations (of all kinds, per process set)
     in one order. ``root`` is a global rank. ``splits``, for ALLTOALL: how many rows of the one tensor go to
-    each member of the set, at most its first dimension in all.
+    each member of the set, at most its first dimension in all. ``sampled``: ``changed`` will be asked.
+    ``on_device``: the tensors are copies of tensors in the memory of an accelerator, which all ranks' must be
+    or none's.
 
     JOIN takes no name and no tensors: from here on this rank takes part in all operations of the set without
     data of its own, until every member has joined.
@@ -119,6 +123,11 @@ def wait(handle: int, timeout: float | None = None) -> list[Output] | None:
 def poll(handle: int) -> bool:
     """True when complete (or unknown, because it was waited for)."""
 
+def changed(handle: int) -> bool:
+    """Whether somebody has written to the outputs of a ``sampled`` operation since it was complete: of small
+    ones all bytes are compared, of large ones 1 KiB. False before that, and for other handles.
+    """
+
 def run(
     kind: int,
     name: str | None,
@@ -130,6 +139,8 @@ def run(
     process_set: int = 0,
     keep: Any = None,
     splits: Sequence[int] | None = None,
+    sampled: bool | int = False,
+    on_device: bool | int = False,
 ) -> list[Output] | None:
     """submit and wait in one call: the fast path of blocking operations. ``keep`` owns the memory: when
     a signal handler raises during the wait, the operation is still in flight and ``keep`` is kept alive

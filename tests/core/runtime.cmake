@@ -2,6 +2,7 @@ add_library(hvd_cluster STATIC cluster.cc)
 target_link_libraries(hvd_cluster PUBLIC hvd_runtime hvd_check)
 
 hvd_test(queue SOURCES queue_test.cc USES runtime)
+hvd_test(sample SOURCES sample_test.cc USES runtime)
 hvd_test(refusals SOURCES refusals_test.cc USES runtime)
 hvd_test(runtime_streams SOURCES runtime_streams_test.cc USES runtime)
 hvd_test(gaussian_process SOURCES gaussian_process_test.cc USES runtime)

@@ -3,6 +3,7 @@ ranks, or training that goes on in step; never a hang and never different models
 """
 
 import copy
+import time
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from torch import nn
 from training import Tagger, loss_of, mlp, same, samples, sgd, train, wrap
 
 import horovod.torch as hvd
+from horovod import _core
 
 
 def batch(step=0):
@@ -100,6 +102,34 @@ def changed_gradients():
         net[0].weight.grad = net[0].weight.grad / 2
         with optimizer.skip_synchronize():
             optimizer.step()
+        same(net, copy.deepcopy(net))
+
+
+def changed_behind_torchs_back():
+    """Through ``.data`` and NumPy, after they were reduced: small gradients and large ones, in which only the
+    largest elements are clipped.
+    """
+    torch.manual_seed(3)
+    changes = [
+        lambda gradient: gradient.data.clamp_(-1e-3, 1e-3),
+        lambda gradient: gradient.data.mul_(0.999),
+        lambda gradient: gradient.numpy().fill(0),
+    ]
+    for options in ({}, {"groups": 1}):
+        net = torch.nn.Sequential(torch.nn.Linear(5, 300), torch.nn.Linear(300, 300))
+        hvd.broadcast_parameters(net.state_dict(), root_rank=0)
+        optimizer = wrap(net, **options)
+        for change in changes:
+            before = copy.deepcopy(net)
+            net(torch.randn(4, 5)).square().sum().backward()
+            while any(name.startswith("DistributedOptimizer") for name in _core.in_flight(0)):
+                time.sleep(0.001)
+            change(net[1].weight.grad)
+            told_alike(RuntimeError, r"'1.weight'.* was changed between", optimizer.step)
+            same(net, before, 1e-9)
+            optimizer.zero_grad()
+        net(torch.randn(4, 5)).square().sum().backward()
+        optimizer.step()
         same(net, copy.deepcopy(net))
 
 
@@ -319,7 +349,7 @@ def state_of_no_parameter():
 
 CHECKS = {
     "agree": (different_at_construction, kept_on_one_rank, wrapped_again, thawed_and_frozen),
-    "change": (changed_gradients, changed_on_one_rank, failed_backward_passes),
+    "change": (changed_gradients, changed_behind_torchs_back, changed_on_one_rank, failed_backward_passes),
     "life": (copies, next_job, state_of_no_parameter),
     "ways": (line_search, in_backward, in_backward_with_grad_scaler, sparse_adam),
 }

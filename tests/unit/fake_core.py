@@ -82,6 +82,8 @@ class Request:
     complete: bool = False
     outputs: list | None = None
     error: Exception | None = None
+    left: list | None = None  # what the outputs were when the operation was complete
+    on_device: bool = False
 
 
 def described(given, wanted, dtype, shape, given_bytes, wanted_bytes):
@@ -91,6 +93,12 @@ def described(given, wanted, dtype, shape, given_bytes, wanted_bytes):
     if given_bytes != size or (wanted and wanted_bytes != size):
         raise ValueError(f"{shape} takes {size} bytes, not {given_bytes} and {wanted_bytes}")
     return int(given), int(wanted), int(dtype), shape
+
+
+def contents(request):
+    """The bytes of all outputs that the caller has given."""
+    outputs = [view(output, dtype, shape) for _, output, dtype, shape in request.tensors if output]
+    return [bytes(tensor.contiguous().reshape(-1).view(torch.uint8).tolist()) for tensor in outputs]
 
 
 def view(address, dtype, shape):
@@ -212,6 +220,8 @@ class FakeCore:
         process_set=0,
         keep=None,
         splits=None,
+        sampled=False,
+        on_device=False,
     ):
         if not self.up:
             raise ValueError("Horovod has not been initialized; use hvd.init().")
@@ -225,6 +235,7 @@ class FakeCore:
         (self.reserved if reserved else self.requests).append(request)
         handle = next_handle()
         self.pending[handle] = request
+        request.on_device = bool(on_device)
         return handle
 
     def wait(self, handle, timeout=None):
@@ -240,6 +251,10 @@ class FakeCore:
     def poll(self, handle):
         request = self.pending.get(handle)
         return request is None or request.complete
+
+    def changed(self, handle):
+        request = self.pending.get(handle)
+        return request is not None and request.complete and request.left != contents(request)
 
     def run(
         self,
@@ -305,6 +320,7 @@ class FakeCore:
             return
         splits = self.peer_splits or [request.splits] * self.size
         deliver(request, outcome(request, self.rank, ranks, splits, request.root))
+        request.left = contents(request)
 
 
 def install():
@@ -324,6 +340,7 @@ def install():
             "submit",
             "wait",
             "poll",
+            "changed",
             "run",
             "counters",
             "settings",

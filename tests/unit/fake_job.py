@@ -64,7 +64,7 @@ class FakeJob:
     def __init__(self, size):
         self.size = size
         self.local = threading.local()
-        self.changed = threading.Condition()
+        self.news = threading.Condition()
         self.members = {0: list(range(size))}
         self.handles = {}  # handle -> (rank, request)
         self.waiting = {}  # (set, name) -> {rank: request}
@@ -121,13 +121,15 @@ class FakeJob:
         process_set=0,
         keep=None,
         splits=None,
+        sampled=False,
+        on_device=False,
     ):
         rank = self.local.rank
         if rank not in self.members[process_set]:
             raise ValueError(f"rank {rank} is not part of process set {process_set}")
         tensors = [described(*tensor) for tensor in tensors]
         request = Request(kind, name, tensors, op, prescale, postscale, root, process_set, splits)
-        with self.changed:
+        with self.news:
             handle = next_handle()
             self.handles[handle] = (rank, request)
             self.log.append((rank, request))
@@ -135,14 +137,14 @@ class FakeJob:
                 self._join(rank, request)
             else:
                 self._announce(rank, request)
-            self.changed.notify_all()
+            self.news.notify_all()
         return handle
 
     def wait(self, handle, timeout=None):
         rank, request = self.handles[handle]
         assert rank == self.local.rank, "a handle of another rank"
-        with self.changed:
-            if not self.changed.wait_for(lambda: request.complete, PATIENCE if timeout is None else timeout):
+        with self.news:
+            if not self.news.wait_for(lambda: request.complete, PATIENCE if timeout is None else timeout):
                 assert timeout is not None, f"{request} never becomes complete"
                 raise TimeoutError("not complete")
         if request.error is not None:
@@ -151,6 +153,9 @@ class FakeJob:
 
     def poll(self, handle):
         return handle not in self.handles or self.handles[handle][1].complete
+
+    def changed(self, handle):
+        return False
 
     def run_(self, *arguments, **more):
         return self.wait(self.submit(*arguments, **more))
@@ -173,12 +178,12 @@ class FakeJob:
     @contextmanager
     def _met(self, what):
         """Yields, once all ranks are here, whether this is the first to go on."""
-        with self.changed:
+        with self.news:
             barrier = self.meetings.setdefault(what, threading.Barrier(self.size, timeout=PATIENCE))
         index = barrier.wait()
         yield index == 0
         barrier.wait()
-        with self.changed:
+        with self.news:
             self.meetings.pop(what, None)
 
     def _join(self, rank, request):

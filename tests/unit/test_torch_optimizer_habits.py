@@ -370,17 +370,6 @@ def test_sparse_adam_with_sparse_as_dense(two):
     assert {request.tensors[0][3] for request in two.requests} == {(4, 2)}
 
 
-def test_replaced_gradients_are_refused(two):
-    for options in ({}, {"groups": 1}, {"compression": hvd.Compression.fp16}):
-        net = model()
-        optimizer = wrapped(net, **options)
-        backward(net)
-        for parameter in net.parameters():
-            parameter.grad = parameter.grad / 2
-        with pytest.raises(RuntimeError, match=r"was changed between.*synchronize_in_backward"):
-            optimizer.step()
-
-
 def test_common_loss_of_lbfgs(two):
     net = model()
     optimizer = wrapped(net, torch.optim.LBFGS, op=hvd.Sum)

@@ -115,10 +115,9 @@ class Handles:
             return self._keep(self._deferred.new_handle(), finish, placements, ())
         specs = [placement.spec for placement in placements]
         check_types(op, [spec[2] for spec in specs])
-        more = {} if splits is None else {"splits": splits}
 
         def submit() -> int:
-            return _core.submit(kind, name, specs, op, prescale, postscale, root, process_set, **more)
+            return _core.submit(kind, name, specs, op, prescale, postscale, root, process_set, None, splits)
 
         ready = [placement.ready for placement in placements if placement.ready is not None]
         if ready and name is not None:
@@ -179,6 +178,10 @@ class Handles:
             if handle not in self._handle_map:
                 raise HorovodInternalError("Another task has waited for the operation.")
         return self.synchronize(handle)
+
+    def drop(self, handle: int) -> None:
+        """For one whose result nobody will wait for."""
+        self._dropped.append(handle)
 
     def sweep(self) -> None:
         """Releases the oldest results of dropped handles, as far as they are more than the bound allows."""

@@ -173,9 +173,8 @@ class GradientGroup:
             gradient = hook.dense_gradient()
         self._sent = gradient
         self._version = gradient._version
-        self.handle = ops.allreduce_async_(
+        self.handle = ops.reduce_gradient_(
             gradient,
-            None,
             self.name,
             reduction.op,
             reduction.prescale,
@@ -185,7 +184,7 @@ class GradientGroup:
 
     def _wait(self, handle: int, gradient: torch.Tensor) -> None:
         self.handle = None
-        self.members[0].note_change(gradient, self._version)
+        self.members[0].note_change(gradient, self._version, ops.changed(handle))
         try:
             ops.synchronize(handle)  # which may write to the gradient, when that is on a GPU
         except TensorMismatchError as error:

@@ -175,13 +175,18 @@ class GradientHook:
             gradient = gradient.to_sparse(1)
         return gradient.coalesce()
 
-    def note_change(self, sent: torch.Tensor, version: int) -> None:
+    def note_change(self, sent: torch.Tensor, version: int, changed: bool = False) -> None:
         """Notes whether the program has changed the gradient ``sent``, then of ``version``, while it was
-        being reduced: in place, or by giving the parameter another one.
+        being reduced: in place, or by giving the parameter another one. ``changed``: it is known to have, in
+        a way that torch does not count, such as ``sent.data.clamp_()``.
         """
         replaced = self.parameter.grad is not sent
         # A part of a larger tensor has a version in common with the other parts.
-        if replaced or (sent._version != version and sent.untyped_storage().nbytes() == sent.nbytes):
+        if (
+            replaced
+            or changed
+            or (sent._version != version and sent.untyped_storage().nbytes() == sent.nbytes)
+        ):
             self.reduction.changed.append(self.name)
 
     def forget(self) -> None:

@@ -68,14 +68,13 @@ def _dense(name: str, hooks: Sequence[GradientHook], reduction: Reduction) -> St
     if compressor is not NoneCompressor:
         pairs = [compressor.compress(gradient) for gradient in gradients]
         sent, contexts = [tensor for tensor, _ in pairs], [context for _, context in pairs]
-    rest = (None, name, reduction.op, reduction.prescale, reduction.postscale, reduction.process_set)
-    handle = (
-        ops.allreduce_async_(sent[0], *rest) if len(sent) == 1 else ops.grouped_allreduce_async_(sent, *rest)
-    )
+    rest = (name, reduction.op, reduction.prescale, reduction.postscale, reduction.process_set)
+    handle = ops.reduce_gradient_(sent[0], *rest) if len(sent) == 1 else ops.reduce_gradients_(sent, *rest)
     versions = [gradient._version for gradient in gradients]
     yield
+    changed = sent is gradients and ops.changed(handle)  # what was compressed is overwritten anyway
     for hook, gradient, version in zip(hooks, gradients, versions, strict=True):
-        hook.note_change(gradient, version)
+        hook.note_change(gradient, version, changed)
     ops.synchronize(handle)  # which may write to gradients on a GPU
     if contexts is None:
         return

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from horovod.torch.gradient_groups import GradientGroup, complete_all
 from horovod.torch.gradient_hooks import Reduction
+from horovod.torch.operations import ops
 
 
 class Owner(Protocol):
@@ -107,6 +108,8 @@ def _leave(group: GradientGroup) -> None:
     if group.users <= 1:
         shared.discard(group)
     if group.users == 0:
+        if group.handle is not None:  # of a step that will not be made
+            ops.drop(group.handle)
         for hook in group.members:
             del _by_parameter[id(hook.parameter)]
             if hook.registration is not None:

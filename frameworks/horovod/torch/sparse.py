@@ -7,11 +7,12 @@ from collections.abc import Callable
 import torch
 
 from horovod.common.collectives import Collectives
+from horovod.common.gradient_reductions import GradientReductions
 from horovod.common.process_sets import ProcessSet, check_process_set, global_process_set
 from horovod.common.reduce_ops import OP_NAMES, Average, Sum, resolve_op
 
 
-class TorchCollectives(Collectives[torch.Tensor]):
+class TorchCollectives(GradientReductions[torch.Tensor], Collectives[torch.Tensor]):
     """The common operations, and the one on sparse tensors."""
 
     def sparse_allreduce_async(
