@@ -19,6 +19,8 @@ struct Board::Segment {
   alignas(4096) std::byte staging[kStagingSlots][kChunkBytes];
 };
 
+size_t Board::Bytes() { return sizeof(Segment); }
+
 Status Board::Make(Window* window, std::unique_ptr<Board>* board) {
   SegmentId id;
   HVD_RETURN_IF_ERROR(window->Allocate(sizeof(Segment), &id));

@@ -45,7 +45,8 @@ constexpr int kPhases = 3;
 // After an operation that did not complete everywhere the board is dead, with its generation.
 class Board {
  public:
-  // Collective and blocking, as Window::Allocate.
+  // As Window::Allocate, which it needs so many bytes of.
+  static size_t Bytes();
   static Status Make(Window* window, std::unique_ptr<Board>* board);
 
   int rank() const { return rank_; }

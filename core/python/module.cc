@@ -64,7 +64,7 @@ Wiring WiringOf(const std::string& name) {
 
 void Init(int rank, int size, int local_rank, int local_size, int cross_rank, int cross_size,
           uint64_t generation, const std::string& wiring, const std::vector<PyLink>& links, int launcher_fd,
-          const py::bytes& launcher_key) {
+          const py::bytes& launcher_key, uint64_t launcher_frames, double start_seconds) {
   LinkOwner owner(links, launcher_fd);
   if (api::CurrentEngine() != nullptr) throw py::value_error("the engine runs already");
   EngineOptions options;
@@ -75,6 +75,8 @@ void Init(int rank, int size, int local_rank, int local_size, int cross_rank, in
   options.generation = generation;
   options.wiring = WiringOf(wiring);
   options.launcher = LinkOf({launcher_fd, -1, 0, launcher_key, launcher_key});
+  options.launcher_frames = launcher_frames;
+  options.start_us = static_cast<int64_t>(start_seconds * 1e6);
   for (const PyLink& link : links) options.links.push_back(LinkOf(link));
   ThrowIfError(ReadConfig(&std::getenv, &options.config));
   owner.Release();  // the engine owns them from here on
@@ -178,7 +180,8 @@ void BindModule(py::module_& module) {
   BindCalls(module);
   module.def("init", &Init, py::kw_only(), arg("rank"), arg("size"), arg("local_rank"), arg("local_size"),
              arg("cross_rank"), arg("cross_size"), arg("generation"), arg("wiring"), arg("links"),
-             arg("launcher_fd") = -1, arg("launcher_key") = py::bytes(std::string(32, '\0')));
+             arg("launcher_fd") = -1, arg("launcher_key") = py::bytes(std::string(32, '\0')),
+             arg("launcher_frames") = 0, arg("start_seconds") = 0.0);
   module.def("shutdown", &api::StopEngine, py::call_guard<py::gil_scoped_release>());
   module.def("is_initialized", [] { return api::CurrentEngine() != nullptr; });
   module.def("has_topology", [] { return api::KnownTopology().has_value(); });

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <vector>
 
 namespace hvd {
 
@@ -30,5 +31,24 @@ class Blocked {
   std::atomic<int> waiting_{0};
   std::atomic<int64_t> quiet_since_us_{0};
 };
+
+// What a rank tells of being blocked, in microseconds; each a lower bound.
+struct BlockedNews {
+  int64_t own = 0;    // the rank itself
+  int64_t below = 0;  // it and all ranks below it in the tree of ranks (transport/tree.h)
+  int64_t all = 0;    // everybody, as far as it knows
+};
+
+// What one rank knows of another that it has a link to.
+struct BlockedPeer {
+  int rank;
+  bool departed;  // which counts as blocked
+  BlockedNews news;
+};
+
+// What a rank tells in turn. With a link to everybody it knows all itself. Otherwise the tree says it: the
+// least goes up to the root and from there down, and never round in a circle, where it would keep itself
+// alive. Beyond a rank that has left and had others below it nothing is known: then nobody counts as blocked.
+BlockedNews Combine(int rank, int size, int64_t own_us, const std::vector<BlockedPeer>& peers);
 
 }  // namespace hvd

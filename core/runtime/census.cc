@@ -26,6 +26,8 @@ Card& CardOf(Window* window, int rank, SegmentId id) {
 
 }  // namespace
 
+size_t CensusBytes() { return sizeof(Card); }
+
 Status CountCores(Window* window, int64_t deadline_us, int* cores) {
   SegmentId id;
   HVD_RETURN_IF_ERROR(window->Allocate(sizeof(Card), &id));

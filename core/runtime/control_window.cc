@@ -114,6 +114,8 @@ class WindowControl : public Control {
 
 }  // namespace
 
+size_t WindowControlBytes() { return sizeof(Segment); }
+
 Status MakeWindowControl(Window* window, std::unique_ptr<Control>* control) {
   if (window->size() > static_cast<int>(kMaxMembers)) {
     return Status::Invalid("a process set of one host holds at most " + std::to_string(kMaxMembers) +

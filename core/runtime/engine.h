@@ -28,6 +28,8 @@ struct EngineOptions {
   Wiring wiring = Wiring::kShm;
   std::vector<Link> links;           // owned by the engine from Make on, also when it fails
   Link launcher;                     // likewise; fd -1 = none
+  uint64_t launcher_frames = 0;      // that were sealed for it before
+  int64_t start_us = 0;              // after which the start is given up; 0 = the configured time
   inproc::Fabric* fabric = nullptr;  // kInproc
   bool inproc_transport = false;     // kInproc: links instead of windows
   // Set 0 is everybody; these are 1, 2, ... Each a list of global ranks, ascending.

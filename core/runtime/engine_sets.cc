@@ -32,7 +32,7 @@ Status RankEngine::AddProcessSet(std::vector<int> members, uint32_t* id) {
   const std::string name = "process set " + std::to_string(*id);
   const bool member = sets_.Has(*id, options_.rank);
   auto wires = std::make_shared<ProcessSetWires>();
-  const Status mine = member ? wirer_->Prepare(*id, members, StartDeadline(), wires.get()) : Status::Ok();
+  const Status mine = wirer_->Prepare(*id, members, StartDeadline(), wires.get());
   if (member && mine.ok()) {
     cycle_->Post([this, set = *id, members, wires] {
       wirer_->Finish(set, members, wires.get());

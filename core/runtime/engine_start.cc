@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/failpoint.h"
+#include "base/host_identity.h"
 #include "base/log.h"
 #include "runtime/rank_engine.h"
 
@@ -62,12 +63,13 @@ Status RankEngine::WireFirstSets() {
   std::iota(everybody.begin(), everybody.end(), 0);
   std::vector<std::vector<int>> first{std::move(everybody)};
   first.insert(first.end(), options_.process_sets.begin(), options_.process_sets.end());
-  const int64_t deadline = StartDeadline();
+  // What brought the links here has taken its part of the time.
+  const int64_t deadline = options_.start_us > 0 ? NowMicros() + options_.start_us : StartDeadline();
   for (const std::vector<int>& members : first) {
     const uint32_t id = sets_.Add(members);
-    if (!sets_.Has(id, options_.rank)) continue;
     ProcessSetWires wires;
     HVD_RETURN_IF_ERROR(wirer_->Prepare(id, members, deadline, &wires));
+    if (!sets_.Has(id, options_.rank)) continue;
     wirer_->Finish(id, members, &wires);
     cycle_->Own(MakeSet(id, members, std::move(wires)));
   }
@@ -138,8 +140,11 @@ Status RankEngine::MakeWatcher() {
   WatcherOptions watcher;
   watcher.generation = options_.generation;
   watcher.rank = options_.rank;
+  watcher.size = options_.size;
+  watcher.home = HostIdentity();
   watcher.links = std::exchange(options_.links, {});  // what wiring has left
   watcher.launcher = std::exchange(options_.launcher, {});
+  watcher.launcher_frames = options_.launcher_frames;
   watcher.heartbeat_seconds = options_.config.heartbeat_seconds;
   watcher.timeout_seconds = options_.config.peer_timeout_seconds;
   watcher.stuck_without = [this](const Departure& departure, bool broken) {

@@ -39,8 +39,8 @@ std::string Payload(const Cause& cause) {
 
 }  // namespace
 
-LauncherLink::LauncherLink(const Link& link)
-    : fd_(link.fd), hmac_(link.send_key.data(), link.send_key.size()) {}
+LauncherLink::LauncherLink(const Link& link, uint64_t frames)
+    : fd_(link.fd), hmac_(link.send_key.data(), link.send_key.size()), frames_(frames) {}
 
 void LauncherLink::Close() {
   if (fd_ >= 0) close(fd_);

@@ -10,7 +10,8 @@ namespace hvd {
 // generation ended, so that the launcher's report names the cause and not whichever rank ended first.
 class LauncherLink {
  public:
-  explicit LauncherLink(const Link& link);  // owns the descriptor; -1 = no launcher
+  // Owns the link's descriptor; -1 = no launcher. `frames` went over it before.
+  LauncherLink(const Link& link, uint64_t frames);
   ~LauncherLink() { Close(); }
   LauncherLink(const LauncherLink&) = delete;
   LauncherLink& operator=(const LauncherLink&) = delete;
@@ -27,7 +28,7 @@ class LauncherLink {
  private:
   int fd_;
   HmacSha256 hmac_;
-  uint64_t frames_ = 0;
+  uint64_t frames_;
 };
 
 }  // namespace hvd

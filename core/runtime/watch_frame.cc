@@ -7,7 +7,7 @@ namespace hvd {
 
 namespace {
 
-constexpr uint32_t kMagic = 0x33575648;  // "HVW3", the last digit is the version
+constexpr uint32_t kMagic = 0x34575648;  // "HVW4", the last digit is the version
 
 struct Layout {
   uint32_t magic;
@@ -16,15 +16,17 @@ struct Layout {
   uint8_t cause;
   uint8_t link;
   uint64_t generation;
+  uint64_t home;
+  BlockedNews blocked;
   int32_t pid;
   int32_t culprit;
   int32_t other;
-  int64_t blocked_us;
-  uint32_t reason_bytes;
-  char reason[kWatchFrameBytes - kSealBytes - 44];
+  uint32_t stacks;
+  uint32_t text_bytes;  // of an abort's reason, or else of the departures
+  char text[kWatchFrameBytes - kSealBytes - 68];
 };
 constexpr size_t kSealed = kWatchFrameBytes - kSealBytes;
-static_assert(sizeof(Layout) <= kSealed + 4, "a frame is the layout and its seal");
+static_assert(sizeof(Layout) == kSealed, "a frame is the layout and its seal");
 
 }  // namespace
 
@@ -34,14 +36,17 @@ std::string EncodeWatch(const WatchNews& news, Sealer* sealer) {
   layout.kind = static_cast<uint8_t>(news.kind);
   layout.abandons = news.abandons ? 1 : 0;
   layout.generation = news.generation;
+  layout.home = news.home;
+  layout.blocked = news.blocked;
   layout.pid = news.pid;
   layout.cause = static_cast<uint8_t>(news.cause.kind);
   layout.link = static_cast<uint8_t>(news.cause.link);
   layout.culprit = news.cause.culprit;
   layout.other = news.cause.other;
-  layout.blocked_us = news.blocked_us;
-  layout.reason_bytes = static_cast<uint32_t>(std::min(news.cause.reason.size(), sizeof layout.reason));
-  std::memcpy(layout.reason, news.cause.reason.data(), layout.reason_bytes);
+  layout.stacks = news.stacks;
+  const std::string& text = news.kind == WatchKind::kAbort ? news.cause.reason : news.departures;
+  layout.text_bytes = static_cast<uint32_t>(std::min(text.size(), sizeof layout.text));
+  std::memcpy(layout.text, text.data(), layout.text_bytes);
   std::string frame(reinterpret_cast<const char*>(&layout), kSealed);
   sealer->Seal(&frame);
   return frame;
@@ -54,21 +59,24 @@ Status DecodeWatch(std::string_view frame, Opener* opener, WatchNews* news) {
   if (body.size() != kSealed) return Status::Aborted("a watch frame has the wrong length");
   std::memcpy(&layout, body.data(), kSealed);
   if (layout.magic != kMagic || layout.kind < 1 ||
-      layout.kind > static_cast<uint8_t>(WatchKind::kShowStacks) ||
-      layout.reason_bytes > sizeof layout.reason || layout.cause < 1 || layout.cause > kCauseKinds ||
+      layout.kind > static_cast<uint8_t>(WatchKind::kShowStacks) || layout.text_bytes > sizeof layout.text ||
+      layout.cause < 1 || layout.cause > kCauseKinds ||
       layout.link > static_cast<uint8_t>(LinkRole::kShare)) {
     return Status::Aborted("a watch frame has a wrong header");
   }
   news->kind = static_cast<WatchKind>(layout.kind);
   news->abandons = layout.abandons != 0;
   news->generation = layout.generation;
+  news->home = layout.home;
+  news->blocked = layout.blocked;
   news->pid = layout.pid;
   news->cause.kind = static_cast<CauseKind>(layout.cause);
   news->cause.link = static_cast<LinkRole>(layout.link);
   news->cause.culprit = layout.culprit;
   news->cause.other = layout.other;
-  news->blocked_us = layout.blocked_us;
-  news->cause.reason.assign(layout.reason, layout.reason_bytes);
+  news->stacks = layout.stacks;
+  std::string& text = news->kind == WatchKind::kAbort ? news->cause.reason : news->departures;
+  text.assign(layout.text, layout.text_bytes);
   return Status::Ok();
 }
 

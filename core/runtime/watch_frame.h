@@ -6,6 +6,7 @@
 #include "base/link.h"
 #include "base/seal.h"
 #include "base/status.h"
+#include "runtime/blocked.h"
 #include "runtime/cause.h"
 
 namespace hvd {
@@ -17,8 +18,11 @@ struct WatchNews {
   WatchKind kind = WatchKind::kHeartbeat;
   uint64_t generation = 0;
   int32_t pid = 0;
+  uint64_t home = 0;       // where the pid means something: see HostIdentity
   bool abandons = false;   // kGoodbye: with operations in flight
-  int64_t blocked_us = 0;  // kHeartbeat: how long the rank has done nothing but wait in the library
+  BlockedNews blocked;     // kHeartbeat
+  std::string departures;  // kHeartbeat, kGoodbye: see Departures; what does not fit is not passed on
+  uint32_t stacks = 0;     // kShowStacks: how often it was asked for
   Cause cause;             // kAbort; the reason is cut to fit
 };
 

@@ -28,8 +28,8 @@ bool ReadProcess(int32_t pid, char* state, unsigned* flags) {
 
 }  // namespace
 
-WatchedPeer::WatchedPeer(const Link& link)
-    : fd_(link.fd), rank_(link.peer), sealer_(link.send_key), opener_(link.recv_key) {
+WatchedPeer::WatchedPeer(const Link& link, uint64_t home)
+    : fd_(link.fd), rank_(link.peer), own_home_(home), sealer_(link.send_key), opener_(link.recv_key) {
   fcntl(fd_, F_SETFL, fcntl(fd_, F_GETFL) | O_NONBLOCK);
 }
 
@@ -81,7 +81,7 @@ std::string WatchedPeer::Describe() const {
 std::string WatchedPeer::ProcessState() const {
   char state = 0;
   unsigned flags = 0;
-  if (!ReadProcess(pid, &state, &flags)) return "";
+  if (home == 0 || home != own_home_ || !ReadProcess(pid, &state, &flags)) return "";
   if ((flags & kExiting) != 0) return "dead";
   switch (state) {
     case 'T':

@@ -11,19 +11,13 @@
 
 namespace hvd {
 
-// How a peer left.
-struct Departure {
-  int rank = -1;
-  int64_t since_us = 0;
-  bool abandoned = false;  // with operations in flight
-};
-
 // One watch link: frames out without waiting, frames in as they come, and what is known of the peer.
 class WatchedPeer {
  public:
   enum class Heard { kNothing, kNews, kEnd, kCorrupt };
 
-  explicit WatchedPeer(const Link& link);
+  // `home`: this process's HostIdentity.
+  WatchedPeer(const Link& link, uint64_t home);
   ~WatchedPeer();
   WatchedPeer(const WatchedPeer&) = delete;
   WatchedPeer& operator=(const WatchedPeer&) = delete;
@@ -44,14 +38,15 @@ class WatchedPeer {
 
   int64_t heard_us = 0;   // when it last said something
   bool departed = false;  // it said goodbye
-  Departure departure;    // when departed
   bool warned = false;    // its silence was logged
   int32_t pid = 0;
-  int64_t blocked_us = 0;  // see Blocked; as of heard_us
+  uint64_t home = 0;    // where its pid means something
+  BlockedNews blocked;  // as of heard_us
 
   // "rank 1 (pid 4711)"
   std::string Describe() const;
-  // What the kernel says of the process: "stopped", "alive", "dead", ... or empty when it is not known.
+  // What the kernel says of the process: "stopped", "alive", "dead", ... or empty when it is not known, as of
+  // one on another host or in another process namespace, where its pid is somebody else's.
   std::string ProcessState() const;
   // Whether the process is known to run on. One that ends closes its connections at the very end.
   bool Lives() const;
@@ -59,6 +54,7 @@ class WatchedPeer {
  private:
   int fd_;
   int rank_;
+  uint64_t own_home_;
   Sealer sealer_;
   Opener opener_;
   std::string out_;

@@ -26,14 +26,6 @@ constexpr int kSuspicionRoundMs = 10;
 constexpr int64_t kGoodbyeUs = kSecond / 2;
 constexpr useconds_t kFlushPauseUs = 500;
 
-WatchNews News(WatchKind kind, uint64_t generation) {
-  WatchNews news;
-  news.kind = kind;
-  news.generation = generation;
-  news.pid = getpid();
-  return news;
-}
-
 Cause About(CauseKind kind, int culprit, std::string reason) {
   Cause cause;
   cause.kind = kind;
@@ -54,11 +46,30 @@ std::string Seconds(int64_t us) {
 }  // namespace
 
 Watcher::Watcher(WatcherOptions options, AbortCell* abort)
-    : options_(std::move(options)), abort_(abort), launcher_(options_.launcher) {
-  for (const Link& link : options_.links) peers_.push_back(std::make_unique<WatchedPeer>(link));
+    : options_(std::move(options)),
+      abort_(abort),
+      launcher_(options_.launcher, options_.launcher_frames),
+      departures_(options_.size) {
+  for (const Link& link : options_.links)
+    peers_.push_back(std::make_unique<WatchedPeer>(link, options_.home));
 }
 
 Watcher::~Watcher() { Stop(); }
+
+WatchNews Watcher::News(WatchKind kind) const {
+  WatchNews news;
+  news.kind = kind;
+  news.generation = options_.generation;
+  news.pid = getpid();
+  news.home = options_.home;
+  news.blocked = blocked_;
+  if (PassesOn()) news.departures = departures_.Encode();
+  return news;
+}
+
+void Watcher::Send(const WatchNews& news) {
+  for (auto& peer : peers_) peer->Send(news);
+}
 
 Status Watcher::Start() {
   HVD_RETURN_IF_ERROR(waker_.status());
@@ -97,12 +108,18 @@ void Watcher::Stop(bool abandons) {
 void Watcher::Run() {
   const int64_t period = static_cast<int64_t>(options_.heartbeat_seconds * kSecond);
   int64_t next_beat = last_round_us_ + period;
+  int64_t next_telling = 0;
   while (!stopping_.load()) {
     const int64_t now = NowMicros();
     if (now >= next_beat) {
       Beat();
       CheckSilence(now);
       next_beat = now + period;
+    }
+    if (untold_ && now >= next_telling) {
+      Send(News(WatchKind::kHeartbeat));
+      untold_ = false;
+      next_telling = now + kDepartedRoundMs * 1000;
     }
     CheckDeparted();
     const int64_t wait_ms = (next_beat - now) / 1000 + 1;
@@ -113,9 +130,9 @@ void Watcher::Run() {
 }
 
 void Watcher::SayGoodbye() {
-  WatchNews goodbye = News(WatchKind::kGoodbye, options_.generation);
+  WatchNews goodbye = News(WatchKind::kGoodbye);
   goodbye.abandons = abandons_;
-  for (auto& peer : peers_) peer->Send(goodbye);
+  Send(goodbye);
   const int64_t deadline = NowMicros() + kGoodbyeUs;
   const auto flushed = [](const auto& peer) { return peer->flushed(); };
   while (!std::all_of(peers_.begin(), peers_.end(), flushed) && NowMicros() < deadline) {
@@ -128,7 +145,7 @@ void Watcher::SayGoodbye() {
 }
 
 int Watcher::LongestRoundMs() {
-  const bool departed = std::any_of(peers_.begin(), peers_.end(), [](const auto& p) { return p->departed; });
+  const bool departed = !departures_.all().empty();
   const std::lock_guard<std::mutex> lock(mutex_);
   if (!suspicions_.empty()) return kSuspicionRoundMs;
   return departed || launcher_gone_us_ != 0 ? kDepartedRoundMs : std::numeric_limits<int>::max();
@@ -145,9 +162,7 @@ void Watcher::Wait(int timeout_ms) {
   }
   if (fds[peers_.size()].revents != 0) {
     waker_.Drain();
-    if (asks_for_stacks_.exchange(false)) {
-      for (auto& peer : peers_) peer->Send(News(WatchKind::kShowStacks, options_.generation));
-    }
+    if (asks_for_stacks_.exchange(false)) PassOnStacks(stacks_asked_ + 1);
   }
   HearSuspicions(kHearOutUs);
   if (fds.back().revents != 0) LauncherGone();
@@ -155,14 +170,11 @@ void Watcher::Wait(int timeout_ms) {
 }
 
 void Watcher::Beat() {
-  WatchNews news = News(WatchKind::kHeartbeat, options_.generation);
-  news.blocked_us = options_.blocked_us();
-  int64_t least = news.blocked_us;
-  for (auto& peer : peers_) {
-    peer->Send(news);
-    if (!peer->departed) least = std::min(least, peer->blocked_us);
-  }
-  everybody_blocked_us_.store(least);
+  std::vector<BlockedPeer> known;
+  for (const auto& peer : peers_) known.push_back({peer->rank(), peer->departed, peer->blocked});
+  blocked_ = Combine(options_.rank, options_.size, options_.blocked_us(), known);
+  everybody_blocked_us_.store(blocked_.all);
+  Send(News(WatchKind::kHeartbeat));
   options_.on_heartbeat();
 }
 
@@ -195,18 +207,24 @@ void Watcher::CheckSilence(int64_t now_us) {
 }
 
 void Watcher::CheckDeparted() {
-  for (auto& peer : peers_) {
-    if (!peer->departed || abort_->is_set()) continue;
-    const std::string stuck = options_.stuck_without(peer->departure, false);
-    if (!stuck.empty()) Missed(*peer, stuck);
+  for (const Departure& departure : departures_.all()) {
+    if (abort_->is_set()) return;
+    const std::string stuck = options_.stuck_without(departure, false);
+    if (!stuck.empty()) Missed(departure, stuck);
   }
 }
 
-void Watcher::Missed(const WatchedPeer& peer, const std::string& why) {
-  Raise(About(
-      CauseKind::kLeft, peer.rank(),
-      peer.Describe() + " has left the job (its program ended, failed or called shutdown()), but " + why +
-          " Every rank must take part in every operation; look for a rank that leaves its loop early."));
+void Watcher::Missed(const Departure& departure, const std::string& why) {
+  Raise(About(CauseKind::kLeft, departure.rank,
+              Describe(departure.rank) +
+                  " has left the job (its program ended, failed or called shutdown()), but " + why +
+                  " Every rank must take part in every operation; look for a rank that leaves its loop "
+                  "early."));
+}
+
+std::string Watcher::Describe(int rank) const {
+  const WatchedPeer* peer = Find(rank);
+  return peer != nullptr ? peer->Describe() : "rank " + std::to_string(rank);
 }
 
 // A suspicion becomes the cause when the watch links have told nothing better for so long.
@@ -220,9 +238,9 @@ void Watcher::HearSuspicions(int64_t patience_us) {
   for (auto& peer : peers_) HearPeer(*peer);
   for (Suspicion& suspicion : suspicions) {
     if (abort_->is_set()) continue;
-    const WatchedPeer* peer = Find(suspicion.cause.culprit);
-    if (peer != nullptr && peer->departed) {
-      AfterGoodbye(*peer, suspicion);
+    const Departure* departure = departures_.Find(suspicion.cause.culprit);
+    if (departure != nullptr) {
+      AfterGoodbye(*departure, suspicion);
       continue;
     }
     if (NowMicros() - suspicion.since_us >= patience_us) {
@@ -242,11 +260,11 @@ const WatchedPeer* Watcher::Find(int rank) const {
 
 // Who has said goodbye may close its links, and CheckDeparted knows whether it is missed; unless this rank
 // has stopped for want of it, for then no operation gets any further.
-void Watcher::AfterGoodbye(const WatchedPeer& peer, const Suspicion& suspicion) {
+void Watcher::AfterGoodbye(const Departure& departure, const Suspicion& suspicion) {
   if (!suspicion.broken) return;
   if (suspicion.cause.kind != CauseKind::kLink) return Raise(suspicion.cause);
-  const std::string stuck = options_.stuck_without(peer.departure, true);
-  Missed(peer, stuck.empty() ? suspicion.cause.reason + "." : stuck);
+  const std::string stuck = options_.stuck_without(departure, true);
+  Missed(departure, stuck.empty() ? suspicion.cause.reason + "." : stuck);
 }
 
 // The links have told nothing better than this suspicion.
@@ -269,7 +287,7 @@ void Watcher::Judge(Cause cause) {
 
 void Watcher::HearEnd(WatchedPeer& peer) {
   peer.Close();
-  if (peer.departed) return;
+  if (departures_.Has(peer.rank())) return;
   if (!peer.Lives()) return Raise(About(CauseKind::kDied, peer.rank(), Died(peer)));
   Cause cause = About(CauseKind::kLink, peer.rank(), "the connection was closed");
   cause.link = LinkRole::kWatch;
@@ -292,18 +310,37 @@ void Watcher::HearPeer(WatchedPeer& peer) {
       case WatchedPeer::Heard::kNews:
         break;
     }
-    if (news.generation != options_.generation) continue;
-    peer.heard_us = NowMicros();
-    peer.warned = false;
-    peer.pid = news.pid;
-    if (news.kind == WatchKind::kHeartbeat) peer.blocked_us = news.blocked_us;
-    if (news.kind == WatchKind::kShowStacks) options_.on_show_stacks();
-    if (news.kind == WatchKind::kGoodbye) {
-      peer.departed = true;
-      peer.departure = {peer.rank(), peer.heard_us, news.abandons};
-    }
-    if (news.kind == WatchKind::kAbort) Raise(news.cause);
+    if (news.generation == options_.generation) HearNews(peer, news);
   }
+}
+
+void Watcher::HearNews(WatchedPeer& peer, const WatchNews& news) {
+  peer.heard_us = NowMicros();
+  peer.warned = false;
+  peer.pid = news.pid;
+  peer.home = news.home;
+  if (news.kind == WatchKind::kAbort) return Raise(news.cause);
+  bool is_new = departures_.Merge(news.departures, peer.heard_us);
+  if (news.kind == WatchKind::kHeartbeat) peer.blocked = news.blocked;
+  if (news.kind == WatchKind::kShowStacks && news.stacks > stacks_asked_) {
+    options_.on_show_stacks();
+    PassOnStacks(news.stacks);
+  }
+  if (news.kind == WatchKind::kGoodbye) {
+    peer.departed = true;
+    is_new |= departures_.Add({peer.rank(), peer.heard_us, news.abandons});
+  }
+  untold_ |= is_new && PassesOn();
+}
+
+// Whether a peer may not know what this rank knows.
+bool Watcher::PassesOn() const { return static_cast<int>(peers_.size()) < options_.size - 1; }
+
+void Watcher::PassOnStacks(uint32_t asked) {
+  stacks_asked_ = asked;
+  WatchNews news = News(WatchKind::kShowStacks);
+  news.stacks = asked;
+  Send(news);
 }
 
 void Watcher::LauncherGone() {
@@ -317,9 +354,9 @@ void Watcher::Raise(const Cause& cause) {
   if (abort_->is_set()) return;
   // First tell, then set: whoever sees the cause here closes links, and peers must not blame this rank for
   // that.
-  WatchNews news = News(WatchKind::kAbort, options_.generation);
+  WatchNews news = News(WatchKind::kAbort);
   news.cause = cause;
-  for (auto& peer : peers_) peer->Send(news);
+  Send(news);
   launcher_.Report(cause);
   if (abort_->Set(cause)) options_.on_abort();
 }

@@ -11,6 +11,7 @@
 #include "base/link.h"
 #include "base/waker.h"
 #include "runtime/abort_cell.h"
+#include "runtime/departures.h"
 #include "runtime/launcher_link.h"
 #include "runtime/watched_peer.h"
 
@@ -19,11 +20,16 @@ namespace hvd {
 struct WatcherOptions {
   uint64_t generation = 0;
   int rank = 0;
-  std::vector<Link> links;  // one to every peer; owned from the constructor on
-  Link launcher;            // owned; fd -1 = none
+  int size = 1;
+  uint64_t home = 0;  // see HostIdentity
+  // Owned from the constructor on. To every peer, or to so many that news reach everybody over them, among
+  // them the rank's parent and children in the tree of ranks.
+  std::vector<Link> links;
+  Link launcher;                 // owned; fd -1 = none
+  uint64_t launcher_frames = 0;  // that went over it before
   double heartbeat_seconds = 1.0;
   double timeout_seconds = 6.0;
-  // Why this rank can no longer make progress without the departed peer; empty: it can. `broken`: a link to
+  // Why this rank can no longer make progress without the departed rank; empty: it can. `broken`: a link to
   // it that is needed has ended, so that nothing more can come.
   std::function<std::string(const Departure&, bool broken)> stuck_without;
   std::function<void()> on_heartbeat;    // with every heartbeat that is sent
@@ -34,7 +40,8 @@ struct WatcherOptions {
 
 // The always-on thread that knows who is alive. It takes neither the GIL nor the progress lock, so it works
 // whatever the program does. On the end of a link without a goodbye, or on silence, it fixes the first
-// cause, wakes this rank and tells everybody before anyone closes.
+// cause, wakes this rank and tells its peers before anyone closes; they tell theirs. Departures are passed on
+// likewise, with the next heartbeat or soon.
 class Watcher {
  public:
   Watcher(WatcherOptions options, AbortCell* abort);
@@ -79,10 +86,16 @@ class Watcher {
   void HearSuspicions(int64_t patience_us);
   void HearPeer(WatchedPeer& peer);
   void HearEnd(WatchedPeer& peer);
+  void HearNews(WatchedPeer& peer, const WatchNews& news);
+  bool PassesOn() const;
+  void PassOnStacks(uint32_t asked);
   const WatchedPeer* Find(int rank) const;
+  std::string Describe(int rank) const;
+  WatchNews News(WatchKind kind) const;
+  void Send(const WatchNews& news);
   void Judge(Cause cause);
-  void AfterGoodbye(const WatchedPeer& peer, const Suspicion& suspicion);
-  void Missed(const WatchedPeer& peer, const std::string& why);
+  void AfterGoodbye(const Departure& departure, const Suspicion& suspicion);
+  void Missed(const Departure& departure, const std::string& why);
   void LauncherGone();
   void Raise(const Cause& cause);
 
@@ -91,7 +104,11 @@ class Watcher {
   LauncherLink launcher_;  // the watcher thread's, once started
   Waker waker_;
   std::vector<std::unique_ptr<WatchedPeer>> peers_;  // the watcher thread's, once started
-  std::mutex mutex_;                                 // guards suspicions_
+  Departures departures_;                            // likewise, and what follows
+  bool untold_ = false;                              // something of them is to be passed on soon
+  BlockedNews blocked_;
+  uint32_t stacks_asked_ = 0;  // how often, by anybody
+  std::mutex mutex_;           // guards suspicions_
   std::vector<Suspicion> suspicions_;
   std::atomic<bool> asks_for_stacks_{false};
   std::atomic<int64_t> everybody_blocked_us_{0};

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "backend/host/host_backend.h"
 #include "runtime/census.h"
@@ -83,24 +84,38 @@ Status Wirer::MakeTransports(EngineOptions* options) {
   return Status::Ok();
 }
 
+// All ranks of the host, and so far all of the job.
+Status Wirer::PlantTree(int64_t deadline_us) {
+  std::vector<int> ranks(static_cast<size_t>(size_));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  std::vector<int> sockets(ranks.size(), -1);
+  for (const Link& link : share_) sockets[static_cast<size_t>(link.peer)] = link.fd;
+  return shm::ShareTree::Make(generation_, std::move(ranks), rank_, std::move(sockets), waker_, deadline_us,
+                              &tree_);
+}
+
 Status Wirer::MakeWindow(uint32_t id, const std::vector<int>& members, int64_t deadline_us,
                          std::unique_ptr<Window>* window) {
   if (wiring_ == Wiring::kInproc) {
-    *window = fabric_->MakeWindow(id, members, rank_, waker_);
+    if (PositionOf(rank_, members) >= 0) *window = fabric_->MakeWindow(id, members, rank_, waker_);
     return Status::Ok();
   }
-  std::vector<int> sockets(members.size(), -1);
-  for (const Link& link : share_) {
-    const int position = PositionOf(link.peer, members);
-    if (position >= 0) sockets[static_cast<size_t>(position)] = link.fd;
+  if (tree_ == nullptr) HVD_RETURN_IF_ERROR(PlantTree(deadline_us));
+  shm::WindowOptions options;
+  options.set = id;
+  options.members = members;
+  options.deadline = deadline_us;
+  for (const size_t bytes : {WindowControlBytes(), WindowBackendBytes(), CensusBytes()}) {
+    options.bytes += WholePages(bytes);
   }
-  return shm::ShmWindow::Make(generation_, id, members, rank_, sockets, waker_, deadline_us, window);
+  return shm::ShmWindow::Make(options, tree_.get(), window);
 }
 
 Status Wirer::Prepare(uint32_t id, const std::vector<int>& members, int64_t deadline_us,
                       ProcessSetWires* wires) {
   if (over_links_) return Status::Ok();
   HVD_RETURN_IF_ERROR(MakeWindow(id, members, deadline_us, &wires->window));
+  if (wires->window == nullptr) return Status::Ok();  // not a member
   HVD_RETURN_IF_ERROR(MakeWindowControl(wires->window.get(), &wires->control));
   HVD_RETURN_IF_ERROR(MakeWindowBackend(wires->window.get(), &wires->backend));
   return id == 0 ? CountCores(wires->window.get(), deadline_us, &cores_) : Status::Ok();

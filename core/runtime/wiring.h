@@ -6,6 +6,7 @@
 #include "base/waker.h"
 #include "runtime/engine.h"
 #include "runtime/process_set.h"
+#include "transport/shm/share_tree.h"
 #include "transport/transport.h"
 
 namespace hvd {
@@ -18,9 +19,9 @@ class Wirer {
 
   ~Wirer();
 
-  // Collective and blocking among `members`, of which this rank is one; every member calls it for the same
-  // sets in the same order, the one of all ranks first. Callable without the progress lock.
-  // Gives up at `deadline_us`, on the clock of NowMicros.
+  // Collective and blocking: every rank calls it for the same sets in the same order, the one of all ranks
+  // first, also for sets that it does not belong to. Callable without the progress lock. Gives up at
+  // `deadline_us`, on the clock of NowMicros.
   Status Prepare(uint32_t id, const std::vector<int>& members, int64_t deadline_us, ProcessSetWires* wires);
 
   // Ends a Prepare that waits for a member that will not come. From any thread; for good.
@@ -41,6 +42,7 @@ class Wirer {
   Status MakeTcp(EngineOptions* options, LinkRole role);
   Status MakeWindow(uint32_t id, const std::vector<int>& members, int64_t deadline_us,
                     std::unique_ptr<Window>* window);
+  Status PlantTree(int64_t deadline_us);
 
   const Wiring wiring_;
   const bool over_links_;
@@ -50,6 +52,7 @@ class Wirer {
   inproc::Fabric* const fabric_;
   const Waker& waker_;
   std::vector<Link> share_;  // owned; for as long as sets may be added
+  std::unique_ptr<shm::ShareTree> tree_;
   std::vector<std::unique_ptr<Transport>> transports_;
   Transport* control_ = nullptr;
   Transport* data_ = nullptr;

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -26,7 +27,8 @@ static_assert(std::atomic<uint32_t>::is_always_lock_free, "sleep words are share
 class Doorbell {
  public:
   void SetOwn(SleepWord* word) { own_ = word; }
-  void AddPeer(int rank, const SleepWord* word, Descriptor waker) {
+  // The waker may serve several windows; it is valid after its owner has gone.
+  void AddPeer(int rank, const SleepWord* word, std::shared_ptr<const Descriptor> waker) {
     peers_.push_back({rank, word, std::move(waker)});
   }
 
@@ -35,7 +37,7 @@ class Doorbell {
     std::atomic_thread_fence(std::memory_order_seq_cst);
     for (const Peer& peer : peers_) {
       if (reader != Window::kEverybody && reader != peer.rank) continue;
-      if (peer.word->sleeping.load(std::memory_order_relaxed) != 0) Waker::Ring(peer.waker.get());
+      if (peer.word->sleeping.load(std::memory_order_relaxed) != 0) Waker::Ring(peer.waker->get());
     }
   }
 
@@ -48,7 +50,7 @@ class Doorbell {
   struct Peer {
     int rank;
     const SleepWord* word;
-    Descriptor waker;  // a duplicate: valid after its owner has gone
+    std::shared_ptr<const Descriptor> waker;
   };
   SleepWord* own_ = nullptr;
   std::vector<Peer> peers_;

@@ -7,7 +7,7 @@
 
 namespace hvd {
 
-// Owns one mapped range of pages, all of them present (no page fault on the hot path).
+// Owns one mapped range of pages.
 class Mapping {
  public:
   Mapping() = default;
@@ -20,8 +20,11 @@ class Mapping {
   }
   ~Mapping();
 
-  static Status Anonymous(size_t bytes, Mapping* out);
+  static Status Anonymous(size_t bytes, Mapping* out);  // all pages present
   static Status Shared(int fd, size_t bytes, Mapping* out);
+
+  // Makes pages that exist present here, so that there is no page fault on the hot path.
+  void Touch() const;
 
   std::byte* data() const { return data_; }
   size_t bytes() const { return bytes_; }

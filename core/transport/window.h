@@ -25,8 +25,8 @@ class Window {
   virtual int rank() const = 0;  // position in the set
   virtual int size() const = 0;
 
-  // Every member adds a zeroed, pre-faulted segment of `bytes` and maps everybody's. Collective and
-  // blocking: called while the engine is made, never from a step.
+  // Every member adds a zeroed, pre-faulted segment of `bytes`, all in the same order. May block until
+  // everybody has: called while a process set is made, never from a step.
   virtual Status Allocate(size_t bytes, SegmentId* id) = 0;
 
   // Where `rank`'s segment is mapped here, page aligned.

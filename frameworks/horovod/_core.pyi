@@ -52,13 +52,17 @@ def init(
     links: Sequence[tuple[int, int, int, bytes, bytes]],
     launcher_fd: int = -1,
     launcher_key: bytes = ...,
+    launcher_frames: int = 0,
+    start_seconds: float = 0.0,
 ) -> None:
-    """Starts the engine. ``wiring`` is "shm" (links: one watch link to every peer, AF_UNIX) or "tcp"
-    (watch, control and data link to every peer). A link is (fd, peer, role, send_key, recv_key), keys
+    """Starts the engine. ``wiring`` is "shm" (AF_UNIX: watch links, to every peer or so many that news
+    reach all over them, and share links along a binomial tree) or "tcp" (watch, control and data link to
+    every peer). A link is (fd, peer, role, send_key, recv_key), keys
     of 32 bytes; the core owns the descriptors from the call on, also when it fails. ``launcher_fd``: a
     connected socket whose end of file means that the launcher is gone; -1 = none. Settings (HOROVOD_*)
     are read from the environment once, here. ``launcher_key`` (32 bytes) seals what this rank tells the
-    launcher over it: why the engine gave up.
+    launcher over it, why the engine gave up; ``launcher_frames`` were sealed so before. After
+    ``start_seconds`` the start is given up (0: after HOROVOD_START_TIMEOUT).
     """
 
 def shutdown() -> None:

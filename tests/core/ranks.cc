@@ -68,8 +68,11 @@ Status Rank::Join(uint32_t set, const std::vector<int>& members, Backend** backe
   } else {
     std::vector<int> sockets;
     for (int member : members) sockets.push_back(world_->sockets_[rank_][member].get());
+    const int64_t deadline = NowMicros() + 60000000;
+    std::unique_ptr<shm::ShareTree> tree;  // of the members alone
+    HVD_RETURN_IF_ERROR(shm::ShareTree::Make(1, members, rank_, sockets, waker_, deadline, &tree));
     HVD_RETURN_IF_ERROR(
-        shm::ShmWindow::Make(1, set, members, rank_, sockets, waker_, NowMicros() + 60000000, &window));
+        shm::ShmWindow::Make({set, members, WindowBackendBytes(), deadline}, tree.get(), &window));
   }
   windows_.push_back(std::move(window));
   backends_.emplace_back();

@@ -44,6 +44,22 @@ TEST(ByteRing, RefusesAnImpossibleTailAndLength) {
   EXPECT_TRUE(reader.Next(&message) == MessageAssembler::Next::kCorrupt);
 }
 
+TEST(WatchFrame, HeartbeatsTellOfOthers) {
+  const Key key{1, 2, 3};
+  Sealer sealer(key);
+  Opener opener(key);
+  WatchNews news;
+  news.blocked = {3, 2, 1};
+  news.departures = std::string("\0\x01\0", 3);
+  news.stacks = 9;
+  WatchNews heard;
+  ASSERT_OK(DecodeWatch(EncodeWatch(news, &sealer), &opener, &heard));
+  EXPECT_TRUE(heard.blocked.own == 3 && heard.blocked.below == 2 && heard.blocked.all == 1);
+  EXPECT_EQ(heard.departures, news.departures);
+  EXPECT_EQ(heard.stacks, 9u);
+  EXPECT_EQ(heard.cause.reason, "");
+}
+
 TEST(WatchFrame, RoundTripsAndRefusesForgery) {
   const Key key{1, 2, 3};
   Sealer sealer(key);
@@ -51,6 +67,7 @@ TEST(WatchFrame, RoundTripsAndRefusesForgery) {
   news.kind = WatchKind::kAbort;
   news.generation = 5;
   news.pid = 4711;
+  news.home = 1ull << 63;
   news.cause.kind = CauseKind::kLink;
   news.cause.culprit = 3;
   news.cause.other = 5;
@@ -62,6 +79,7 @@ TEST(WatchFrame, RoundTripsAndRefusesForgery) {
   Opener opener(key);
   ASSERT_OK(DecodeWatch(frame, &opener, &heard));
   EXPECT_TRUE(heard.kind == news.kind && heard.generation == 5 && heard.pid == 4711);
+  EXPECT_EQ(heard.home, news.home);
   EXPECT_TRUE(heard.cause.kind == CauseKind::kLink && heard.cause.culprit == 3 && heard.cause.other == 5);
   EXPECT_TRUE(heard.cause.link == LinkRole::kData);
   const std::string& reason = heard.cause.reason;

@@ -15,19 +15,21 @@
 
 namespace hvd::test {
 
-// The common ground of the ranks of one window.
+// The common ground of the ranks of one window, which may allocate `bytes` each.
 class WindowGroup {
  public:
   virtual ~WindowGroup() = default;
   virtual std::unique_ptr<Window> Make(int rank, const Waker& waker) = 0;
 };
-using MakeWindowGroup = std::function<std::unique_ptr<WindowGroup>(int size)>;
+using MakeWindowGroup = std::function<std::unique_ptr<WindowGroup>(int size, size_t bytes)>;
+constexpr size_t kWindowBytes = 1 << 20;  // enough for most tests
 
 // Runs one body per rank, each with its window and waker; a thread that ends unmaps only what is its own.
 using WindowBody = std::function<void(Window&, const Waker&)>;
 
-inline void OnWindows(const MakeWindowGroup& make, int size, const WindowBody& body) {
-  const auto group = make(size);
+inline void OnWindows(const MakeWindowGroup& make, int size, const WindowBody& body,
+                      size_t bytes = kWindowBytes) {
+  const auto group = make(size, bytes);
   RunRanks(size, [&](int rank) {
     const Waker waker;
     const auto window = group->Make(rank, waker);
@@ -43,6 +45,12 @@ inline Flag& FlagAt(std::byte* span, int index) { return *reinterpret_cast<Flag*
 
 inline void AwaitFlag(const Flag& flag, uint64_t value) {
   while (Window::Try(flag) < value) std::this_thread::yield();
+}
+
+// Waits until every member has come here for the `round`th time, each time with one of its flags.
+inline void Meet(Window& window, SegmentId flags, int flag, uint64_t round) {
+  window.Post(FlagAt(window.Span(window.rank(), flags), flag), round);
+  for (int peer = 0; peer < window.size(); ++peer) AwaitFlag(FlagAt(window.Span(peer, flags), flag), round);
 }
 
 inline std::byte Pattern(int rank, uint64_t round, size_t i) {
@@ -104,29 +112,28 @@ inline void ManyFlags(const MakeWindowGroup& make) {
 // Segments of any size are zeroed, page aligned, distinct, and stay valid while more are allocated.
 inline void Sizes(const MakeWindowGroup& make) {
   const std::vector<size_t> sizes = {1, 63, 4095, 4096, 4097, 100'000, 1 << 20, 8 << 20};
-  for (int size = 1; size <= 4; ++size) {
-    OnWindows(make, size, [&](Window& window, const Waker&) {
-      const int rank = window.rank();
-      SegmentId flags;
-      ASSERT_OK(window.Allocate(64, &flags));
-      std::vector<SegmentId> ids(sizes.size());
+  const auto check = [&](Window& window, const Waker&) {
+    const int rank = window.rank();
+    SegmentId flags;
+    ASSERT_OK(window.Allocate(64, &flags));
+    std::vector<SegmentId> ids(sizes.size());
+    for (size_t s = 0; s < sizes.size(); ++s) {
+      ASSERT_OK(window.Allocate(sizes[s], &ids[s]));
+      std::byte* own = window.Span(rank, ids[s]);
+      EXPECT_EQ(reinterpret_cast<uintptr_t>(own) % 4096, 0u);
+      EXPECT_TRUE(std::all_of(own, own + sizes[s], [](std::byte b) { return b == std::byte{0}; }));
+      own[0] = own[sizes[s] - 1] = Pattern(rank, s + 1, 0);
+    }
+    window.Post(FlagAt(window.Span(rank, flags), 0), 1);
+    for (int peer = 0; peer < window.size(); ++peer) {
+      AwaitFlag(FlagAt(window.Span(peer, flags), 0), 1);
       for (size_t s = 0; s < sizes.size(); ++s) {
-        ASSERT_OK(window.Allocate(sizes[s], &ids[s]));
-        std::byte* own = window.Span(rank, ids[s]);
-        EXPECT_EQ(reinterpret_cast<uintptr_t>(own) % 4096, 0u);
-        EXPECT_TRUE(std::all_of(own, own + sizes[s], [](std::byte b) { return b == std::byte{0}; }));
-        own[0] = own[sizes[s] - 1] = Pattern(rank, s + 1, 0);
+        const std::byte* span = window.Span(peer, ids[s]);
+        EXPECT_TRUE(span[0] == Pattern(peer, s + 1, 0) && span[sizes[s] - 1] == Pattern(peer, s + 1, 0));
       }
-      window.Post(FlagAt(window.Span(rank, flags), 0), 1);
-      for (int peer = 0; peer < window.size(); ++peer) {
-        AwaitFlag(FlagAt(window.Span(peer, flags), 0), 1);
-        for (size_t s = 0; s < sizes.size(); ++s) {
-          const std::byte* span = window.Span(peer, ids[s]);
-          EXPECT_TRUE(span[0] == Pattern(peer, s + 1, 0) && span[sizes[s] - 1] == Pattern(peer, s + 1, 0));
-        }
-      }
-    });
-  }
+    }
+  };
+  for (int size = 1; size <= 4; ++size) OnWindows(make, size, check, 16 << 20);
 }
 
 // A token goes round; whoever waits for it sleeps. A lost wake-up would end in a time-out.
@@ -153,22 +160,26 @@ inline void SleepAndWake(const MakeWindowGroup& make) {
   }
 }
 
-// A Post rings a member that has armed itself, and no other. Allocate serves as the barrier.
+// A Post rings a member that has armed itself, and no other.
 inline void RingsOnlySleepers(const MakeWindowGroup& make) {
   OnWindows(make, 3, [](Window& window, const Waker& waker) {
-    SegmentId id, barrier;
-    ASSERT_OK(window.Allocate(64, &id));
+    SegmentId id;
+    ASSERT_OK(window.Allocate(3 * 64, &id));
     Flag& own = FlagAt(window.Span(window.rank(), id), 0);
     window.Arm(true);
     window.Arm(false);
-    ASSERT_OK(window.Allocate(1, &barrier));
+    Meet(window, id, 1, 1);
+    waker.Drain();  // rung there by whoever came before this rank was awake
+    Meet(window, id, 1, 2);
     window.Post(own, 1);
-    ASSERT_OK(window.Allocate(1, &barrier));
+    Meet(window, id, 1, 3);
     EXPECT_FALSE(Readable(waker.fd(), 0));
     window.Arm(window.rank() == 1);
-    ASSERT_OK(window.Allocate(1, &barrier));
+    FlagAt(window.Span(window.rank(), id), 2).store(1);  // a Meet that rings nobody
+    for (int peer = 0; peer < 3; ++peer) AwaitFlag(FlagAt(window.Span(peer, id), 2), 1);
     if (window.rank() == 0) window.Post(own, 2);
-    ASSERT_OK(window.Allocate(1, &barrier));
+    FlagAt(window.Span(window.rank(), id), 2).store(2);
+    for (int peer = 0; peer < 3; ++peer) AwaitFlag(FlagAt(window.Span(peer, id), 2), 2);
     EXPECT_EQ(Readable(waker.fd(), 0), window.rank() == 1);
   });
 }

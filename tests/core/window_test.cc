@@ -13,6 +13,7 @@
 #include <tuple>
 
 #include "base/clock.h"
+#include "base/crc32c.h"
 #include "transport/descriptor.h"
 #include "transport/inproc/fabric.h"
 #include "transport/shm/available.h"
@@ -44,7 +45,7 @@ class InprocGroup : public WindowGroup {
 // A socket pair between every two members, whose global ranks are 10, 20, 30, ...
 class ShmGroup : public WindowGroup {
  public:
-  explicit ShmGroup(int size) : sockets_(size) {
+  explicit ShmGroup(int size, size_t bytes = kWindowBytes) : bytes_(bytes), sockets_(size) {
     for (int a = 0; a < size; ++a) {
       members_.push_back(10 * (a + 1));
       sockets_[a].resize(size);
@@ -62,29 +63,36 @@ class ShmGroup : public WindowGroup {
   }
 
   Status Try(int rank, uint64_t generation, const Waker& waker, std::unique_ptr<Window>* window) {
+    std::unique_ptr<shm::ShareTree> tree;
+    HVD_RETURN_IF_ERROR(Plant(rank, generation, waker, &tree));
+    return shm::ShmWindow::Make({3, members_, bytes_, NowMicros() + patience_us}, tree.get(), window);
+  }
+
+  Status Plant(int rank, uint64_t generation, const Waker& waker, std::unique_ptr<shm::ShareTree>* tree) {
     std::vector<int> fds;
     for (const Descriptor& socket : sockets_[rank]) fds.push_back(socket.get());
-    return shm::ShmWindow::Make(generation, 3, members_, members_[rank], fds, waker,
-                                NowMicros() + patience_us, window);
+    return shm::ShareTree::Make(generation, members_, members_[rank], fds, waker, NowMicros() + patience_us,
+                                tree);
   }
 
   int64_t patience_us = 30000000;
 
+  const std::vector<int>& members() const { return members_; }
   Descriptor& Socket(int rank, int peer) { return sockets_[rank][peer]; }
 
  private:
   static void Connect(Descriptor* a, Descriptor* b) {
-    int pair[2] = {-1, -1};
-    EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
-    *a = Descriptor(pair[0]);
-    *b = Descriptor(pair[1]);
+    const auto [of_a, of_b] = UnixPair();
+    *a = Descriptor(of_a);
+    *b = Descriptor(of_b);
   }
+  const size_t bytes_;
   std::vector<int> members_;
   std::vector<std::vector<Descriptor>> sockets_;
 };
 
-const MakeWindowGroup kInproc = [](int size) { return std::make_unique<InprocGroup>(size); };
-const MakeWindowGroup kShm = [](int size) { return std::make_unique<ShmGroup>(size); };
+const MakeWindowGroup kInproc = [](int size, size_t) { return std::make_unique<InprocGroup>(size); };
+const MakeWindowGroup kShm = [](int size, size_t bytes) { return std::make_unique<ShmGroup>(size, bytes); };
 
 WINDOW_CONFORMANCE(InprocWindow, kInproc)
 WINDOW_CONFORMANCE(ShmWindow, kShm)
@@ -93,13 +101,14 @@ bool Mentions(const Status& status, const std::string& text) {
   return status.message().find(text) != std::string::npos;
 }
 
-// Rank 0 makes a window; what rank 1 does instead is `impostor`.
-Status AgainstImpostor(const std::function<void(ShmGroup&, int socket)>& impostor) {
+// One member makes a window; what the other does instead, from the beginning, is `impostor`.
+Status AgainstImpostor(int honest, const std::function<void(ShmGroup&, int socket)>& impostor) {
   ShmGroup group(2);
-  std::thread thread([&] { impostor(group, group.Socket(1, 0).get()); });
+  const int other = 1 - honest;
+  std::thread thread([&] { impostor(group, group.Socket(other, honest).get()); });
   const Waker waker;
   std::unique_ptr<Window> window;
-  const Status status = group.Try(0, 5, waker, &window);
+  const Status status = group.Try(honest, 5, waker, &window);
   thread.join();
   EXPECT_TRUE(window == nullptr);
   return status;
@@ -108,14 +117,18 @@ Status AgainstImpostor(const std::function<void(ShmGroup&, int socket)>& imposto
 shm::Deadline Soon() { return NowMicros() + 5000000; }
 
 TEST(ShmWindow, ClosedPeerIsNamed) {
-  const Status status = AgainstImpostor([](ShmGroup& group, int) { group.Socket(1, 0).Reset(); });
-  EXPECT_EQ(status.code(), Code::kAborted);
-  EXPECT_TRUE(Mentions(status, "rank 20"));
+  for (const int honest : {0, 1}) {
+    const int other = 1 - honest;
+    const Status status =
+        AgainstImpostor(honest, [&](ShmGroup& group, int) { group.Socket(other, honest).Reset(); });
+    EXPECT_EQ(status.code(), Code::kAborted);
+    EXPECT_TRUE(Mentions(status, "rank " + std::to_string(10 * (other + 1))));
+  }
 }
 
 TEST(ShmWindow, OtherGenerationIsRefused) {
   Status theirs;
-  const Status status = AgainstImpostor([&](ShmGroup& group, int) {
+  const Status status = AgainstImpostor(0, [&](ShmGroup& group, int) {
     const Waker waker;
     std::unique_ptr<Window> window;
     theirs = group.Try(1, 6, waker, &window);
@@ -147,11 +160,11 @@ TEST(ShmWindow, ManyRanksNeedFewDescriptorsUnderWay) {
     const rlimit limit{kOpenFiles, kOpenFiles};
     if (setrlimit(RLIMIT_NOFILE, &limit) != 0) _exit(3);
     const Waker waker;
+    std::unique_ptr<shm::ShareTree> tree;
     std::unique_ptr<Window> window;
-    Status status =
-        shm::ShmWindow::Make(1, 0, members, rank, sockets[rank], waker, Soon() + 25000000, &window);
-    SegmentId id;
-    if (status.ok()) status = window->Allocate(100, &id);
+    const shm::Deadline deadline = Soon() + 25000000;
+    Status status = shm::ShareTree::Make(1, members, rank, sockets[rank], waker, deadline, &tree);
+    if (status.ok()) status = shm::ShmWindow::Make({0, members, 100, deadline}, tree.get(), &window);
     if (!status.ok()) std::fprintf(stderr, "rank %d: %s\n", rank, status.message().c_str());
     _exit(status.ok() ? 0 : 1);
   }
@@ -165,70 +178,115 @@ TEST(ShmWindow, ManyRanksNeedFewDescriptorsUnderWay) {
   }
 }
 
-// A rank that says nothing holds up the others no longer than they were given, whatever there are to wait
-// for.
-TEST(ShmWindow, OneDeadlineHoldsForAllPeers) {
-  ShmGroup group(6);
-  group.patience_us = 500000;
-  const int64_t start = NowMicros();
-  RunRanks(6, [&](int rank) {
-    if (rank == 2 || rank == 4) return;
-    const Waker waker;
-    std::unique_ptr<Window> window;
-    const Status status = group.Try(rank, 5, waker, &window);
-    EXPECT_TRUE(Mentions(status, "start timeout"));
-  });
-  EXPECT_TRUE(NowMicros() - start < 2500000);
+// A rank that says nothing holds up the others no longer than they were given, and all of them name it,
+// wherever in the tree it is.
+TEST(ShmWindow, OneDeadlineHoldsAndTheSilentRankIsNamed) {
+  constexpr int kSize = 8;
+  for (const int silent : {0, 1, 4, 6, 7}) {
+    ShmGroup group(kSize);
+    group.patience_us = 1000000;
+    const int64_t start = NowMicros();
+    RunRanks(kSize, [&](int rank) {
+      if (rank == silent) return;
+      const Waker waker;
+      std::unique_ptr<Window> window;
+      const Status status = group.Try(rank, 5, waker, &window);
+      EXPECT_TRUE(Mentions(status, "rank " + std::to_string(10 * (silent + 1))));
+    });
+    EXPECT_TRUE(NowMicros() - start < 2500000);
+  }
 }
 
-// What an impostor announces, changed by `spoil`, must be refused and the reason must hold `text`.
+// What an impostor at the root announces once it has exchanged wakers, changed by `spoil`, must be refused
+// and the reason must hold `text`.
 void Refused(const std::string& text, const std::function<void(shm::Message*, Descriptor*)>& spoil) {
-  const Status status = AgainstImpostor([&](ShmGroup&, int socket) {
+  const Status status = AgainstImpostor(1, [&](ShmGroup& group, int socket) {
     const Waker waker;
+    std::unique_ptr<shm::ShareTree> tree;
+    ASSERT_OK(group.Plant(0, 5, waker, &tree));
     shm::Message message;
-    message.identity = {5, 0, 3, 20, 0, 0, {}};
-    shm::Segment segment;
+    const uint32_t digest = Crc32c(group.members().data(), 2 * sizeof(int));
+    message.identity = {5, kWindowBytes, 3, 2, digest, 0, {}};
     Descriptor memfd;
-    ASSERT_OK(shm::Segment::Create(&message.identity, &segment, &memfd));
+    ASSERT_OK(shm::Segment::Create(&message.identity, &memfd));
     spoil(&message, &memfd);
-    std::vector<int> descriptors = {memfd.get(), waker.fd()};
-    if (!memfd.valid()) descriptors.erase(descriptors.begin());
+    std::vector<int> descriptors;
+    if (memfd.valid()) descriptors.push_back(memfd.get());
     ASSERT_OK(shm::Send(socket, message, descriptors, Soon()));
     message.kind = shm::Message::kVerdict;
     ASSERT_OK(shm::Send(socket, message, {}, Soon()));
   });
-  EXPECT_TRUE(Mentions(status, "rank 20"));
   if (!Mentions(status, text)) check::Fail(__FILE__, __LINE__, text + " in: " + status.message());
 }
 
 TEST(ShmWindow, ForgedSegmentsAreRefused) {
   Refused("not the one", [](shm::Message* message, Descriptor*) { message->identity.nonce[3] ^= 1; });
-  Refused("sent 1 descriptors", [](shm::Message*, Descriptor* memfd) { memfd->Reset(); });
+  Refused("sent 0 descriptors", [](shm::Message*, Descriptor* memfd) { memfd->Reset(); });
   Refused("another protocol", [](shm::Message* message, Descriptor*) { message->magic ^= 1; });
+  Refused("another segment", [](shm::Message* message, Descriptor*) { message->identity.digest ^= 1; });
   Refused("another size", [](shm::Message*, Descriptor* memfd) {
-    shm::Identity other{5, 9000, 3, 20, 0, 0, {}};
-    shm::Segment segment;
-    ASSERT_OK(shm::Segment::Create(&other, &segment, memfd));
+    shm::Identity other{5, 9000, 3, 2, 0, 0, {}};
+    ASSERT_OK(shm::Segment::Create(&other, memfd));
   });
   Refused("not sealed", [](shm::Message*, Descriptor* memfd) {
     *memfd = Descriptor(memfd_create("unsealed", MFD_CLOEXEC));
-    EXPECT_EQ(ftruncate(memfd->get(), 2 * kPageBytes), 0);
+    EXPECT_EQ(ftruncate(memfd->get(), kPageBytes + 2 * (kPageBytes + kWindowBytes)), 0);
   });
-  Refused("could not reserve", [](shm::Message* message, Descriptor*) { message->failed = 1; });
+  Refused("rank 10 could not share", [](shm::Message* message, Descriptor*) {
+    message->outcome = shm::Outcome::kCannot;
+    message->failed_rank = 10;
+  });
 }
 
 TEST(ShmWindow, RandomBytesAreRefused) {
   uint32_t state = 12345;
   for (int round = 0; round < 200; ++round) {
-    const Status status = AgainstImpostor([&](ShmGroup& group, int socket) {
+    const int honest = round % 2;
+    const Status status = AgainstImpostor(honest, [&](ShmGroup& group, int socket) {
       std::vector<uint8_t> garbage(1 + (state = state * 1664525 + 1013904223) % 300);
       for (uint8_t& byte : garbage) byte = (state = state * 1664525 + 1013904223) >> 24;
       EXPECT_EQ(send(socket, garbage.data(), garbage.size(), MSG_NOSIGNAL),
                 static_cast<ssize_t>(garbage.size()));
-      group.Socket(1, 0).Reset();
+      group.Socket(1 - honest, honest).Reset();
     });
     EXPECT_EQ(status.code(), Code::kAborted);
   }
+}
+
+// Sets of any ranks, the root among them or not, are made and used while the others pass the memory on.
+TEST(ShmWindow, AnySetOfTheTreeSharesMemory) {
+  constexpr int kSize = 9;
+  const std::vector<std::vector<int>> sets = {{10, 90}, {30, 40, 70}, {80}, {60, 70, 80, 90}};
+  ShmGroup group(kSize);
+  const int descriptors = OpenDescriptors();
+  RunRanks(kSize, [&](int rank) {
+    const Waker waker;
+    std::unique_ptr<shm::ShareTree> tree;
+    ASSERT_OK(group.Plant(rank, 5, waker, &tree));
+    for (uint32_t set = 0; set < sets.size(); ++set) {
+      std::unique_ptr<Window> window;
+      ASSERT_OK(shm::ShmWindow::Make({set, sets[set], 4096, Soon() + 20000000}, tree.get(), &window));
+      const bool is_member = std::count(sets[set].begin(), sets[set].end(), group.members()[rank]) != 0;
+      EXPECT_EQ(window != nullptr, is_member);
+      SegmentId id;
+      if (!is_member || !EXPECT_TRUE(window->Allocate(64, &id).ok())) continue;
+      EXPECT_EQ(sets[set][window->rank()], group.members()[rank]);
+      window->Post(FlagAt(window->Span(window->rank(), id), 0), 7 + set);
+      for (int peer = 0; peer < window->size(); ++peer) AwaitFlag(FlagAt(window->Span(peer, id), 0), 7 + set);
+    }
+  });
+  EXPECT_EQ(OpenDescriptors(), descriptors);
+}
+
+TEST(ShmWindow, WhatIsAllocatedEndsWithTheWindow) {
+  OnWindows(kShm, 2, [](Window& window, const Waker&) {
+    SegmentId id;
+    ASSERT_OK(window.Allocate(kWindowBytes - kPageBytes, &id));
+    EXPECT_EQ(window.Allocate(kPageBytes + 1, &id).code(), Code::kInternal);
+    ASSERT_OK(window.Allocate(1, &id));
+    EXPECT_EQ(window.Allocate(1, &id).code(), Code::kInternal);
+    EXPECT_EQ(window.Allocate(~size_t{0}, &id).code(), Code::kInternal);
+  });
 }
 
 TEST(ShmWindow, TooMuchMemoryIsAClearError) {
@@ -238,12 +296,17 @@ TEST(ShmWindow, TooMuchMemoryIsAClearError) {
   getrlimit(RLIMIT_FSIZE, &before);
   const rlimit safe{std::min<rlim_t>(64 << 20, before.rlim_max), before.rlim_max};
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &safe), 0);
-  OnWindows(kShm, 2, [](Window& window, const Waker&) {
-    SegmentId id;
-    const Status status = window.Allocate(size_t{1} << 60, &id);
+  ShmGroup group(2);
+  RunRanks(2, [&](int rank) {
+    const Waker waker;
+    std::unique_ptr<shm::ShareTree> tree;
+    ASSERT_OK(group.Plant(rank, 5, waker, &tree));
+    std::unique_ptr<Window> window;
+    const Status status = shm::ShmWindow::Make({3, {10, 20}, size_t{1} << 59, Soon()}, tree.get(), &window);
     EXPECT_EQ(status.code(), Code::kUnavailable);
-    EXPECT_TRUE(Mentions(status, "2 ranks need 1152921504606846976 bytes each"));
-    ASSERT_OK(window.Allocate(100, &id));  // all members failed alike, so they go on alike
+    EXPECT_TRUE(Mentions(status, "2 ranks need 576460752303423488 bytes each"));
+    // All members failed alike, so they go on alike.
+    ASSERT_OK(shm::ShmWindow::Make({4, {10, 20}, 100, Soon()}, tree.get(), &window));
   });
   setrlimit(RLIMIT_FSIZE, &before);
   signal(SIGXFSZ, handler);
@@ -283,7 +346,7 @@ TEST(ShmWindow, KilledProcessLeavesNothing) {
   constexpr size_t kBytes = 64 << 20;
   const int descriptors = OpenDescriptors();
   {
-    ShmGroup group(2);
+    ShmGroup group(2, kBytes);
     const pid_t child = fork();
     const int rank = child == 0 ? 1 : 0;
     if (child == 0) prctl(PR_SET_PDEATHSIG, SIGKILL);

@@ -31,8 +31,8 @@ def test_limits_are_named_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(limits.resource, "getrlimit", lambda _: (1024, 4096))
     assert limits.refusal(256) is None
     text = limits.refusal(1000)
-    assert text is not None and "the limit is 1024: raise it with ulimit -n 4032" in text
+    assert text is not None and "the limit is 1024: raise it with ulimit -n 3032" in text
     files = limits.limit_behind(OSError(errno.EMFILE, ""), 4)
-    assert files == "; the limit is 1024 open files: raise it with ulimit -n 48"
+    assert files == "; the limit is 1024 open files: raise it with ulimit -n 44"
     assert "ulimit -u" in limits.limit_behind(OSError(errno.EAGAIN, ""), 4)
     assert limits.limit_behind(OSError(errno.ENOENT, ""), 4) == ""

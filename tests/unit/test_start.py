@@ -80,6 +80,8 @@ def test_single_process_opens_nothing(core: Core) -> None:
             "links": [],
             "launcher_fd": -1,
             "launcher_key": bytes(32),
+            "launcher_frames": 0,
+            "start_seconds": 0.0,
         }
     ]
     stop()
@@ -121,6 +123,7 @@ def test_ranks_start_stop_and_start_again(core: Core, transport: str, wiring: st
         assert (call["generation"], call["wiring"], len(call["links"])) == (generation, wiring, len(roles))
         assert [link[1:3] for link in call["links"]] == [(1, role) for role in roles]
         assert call["launcher_fd"] >= 0 and len(set(call["launcher_key"])) > 1
+        assert call["launcher_frames"] > 0 and 0 < call["start_seconds"] <= 5
         stop()
     assert os.waitpid(pid, 0)[1] == 0
     server.close()

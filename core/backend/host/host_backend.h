@@ -29,8 +29,9 @@ class HostBackend : public Backend {
   const std::shared_ptr<ScratchPool> scratch_;
 };
 
-// All members share the window. Collective and blocking: allocates the set's segment. `window` outlives the
-// backend; no machine outlives either.
+// All members share the window, of which each allocates so many bytes. `window` outlives the backend; no
+// machine outlives either.
+inline size_t WindowBackendBytes() { return Board::Bytes(); }
 Status MakeWindowBackend(Window* window, std::unique_ptr<Backend>* backend);
 
 // `members` are global ranks in the order of the set, `rank` is the own position among them. `transport`

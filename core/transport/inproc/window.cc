@@ -13,7 +13,7 @@ Board::Board(int size) : members_(size) {}
 
 void Board::Join(int rank, const Waker& waker) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  members_[rank].waker = Descriptor::Duplicate(waker.fd());
+  members_[rank].waker = std::make_shared<const Descriptor>(Descriptor::Duplicate(waker.fd()));
 }
 
 void Board::Leave() {
@@ -53,7 +53,7 @@ void Board::Connect(int rank, Doorbell* bell) {
   const std::lock_guard<std::mutex> lock(mutex_);
   for (int peer = 0; peer < size(); ++peer) {
     Member& member = members_[peer];
-    if (peer != rank) bell->AddPeer(peer, &member.word, Descriptor::Duplicate(member.waker.get()));
+    if (peer != rank) bell->AddPeer(peer, &member.word, member.waker);
   }
 }
 

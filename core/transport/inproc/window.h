@@ -30,7 +30,7 @@ class Board {
  private:
   struct Member {
     SleepWord word;
-    Descriptor waker;
+    std::shared_ptr<const Descriptor> waker;
     std::vector<Mapping> segments;
   };
   bool Complete(SegmentId id) const;

@@ -14,11 +14,10 @@ namespace hvd::shm {
 
 namespace {
 
-constexpr size_t kMaxDescriptors = 4;
 constexpr useconds_t kCrowdedUs = 1000;  // until others have taken descriptors that are under way
 
 struct Control {
-  alignas(cmsghdr) char bytes[CMSG_SPACE(sizeof(int) * kMaxDescriptors)];
+  alignas(cmsghdr) char bytes[CMSG_SPACE(sizeof(int) * kMostDescriptors)];
 };
 
 Status Await(int socket, short events, Deadline deadline) {

@@ -12,14 +12,23 @@ namespace hvd::shm {
 
 using Deadline = int64_t;  // on the clock of NowMicros
 
-// What the members of a window tell each other while they share a segment, over an authenticated AF_UNIX
-// stream socket: first the segment with its descriptors, then whether all of it could be mapped.
+constexpr uint32_t kMagic = 0x68766d32;   // the last byte is the version
+constexpr size_t kMostDescriptors = 253;  // that one message carries (SCM_MAX_FD)
+
+// How an exchange has gone so far.
+enum class Outcome : uint32_t {
+  kDone = 0,
+  kCannot,  // a rank could not do its part
+  kAbsent,  // a rank did not answer
+};
+
+// What ranks tell each other while they share memory, over an authenticated AF_UNIX stream socket.
 struct Message {
-  enum Kind : uint32_t { kSegment = 1, kVerdict = 2 };
-  uint32_t magic = 0x68766d31;
+  enum Kind : uint32_t { kWakers = 1, kSegment, kVerdict };
+  uint32_t magic = kMagic;
   Kind kind = kSegment;
-  uint32_t failed = 0;       // the sender could not do its part; no descriptor comes with the message
-  uint32_t failed_rank = 0;  // kVerdict with failed: who could not
+  Outcome outcome = Outcome::kDone;  // otherwise no descriptor comes with the message
+  uint32_t failed_rank = 0;          // whose outcome it is
   Identity identity;
 };
 static_assert(std::is_trivially_copyable_v<Message> && sizeof(Message) == 64,

@@ -11,36 +11,41 @@
 
 namespace hvd::shm {
 
-// Whose segment it is. The nonce is random and travels over the socket as well as in the segment's own
-// header: only who reads both from the same memory shares a host with the owner.
+// What is shared. The nonce is random and travels over the sockets as well as in the segment's own header:
+// only who reads both from the same memory shares a host with the ranks that the segment comes from.
 struct Identity {
   uint64_t generation = 0;
-  uint64_t bytes = 0;  // given to the user
+  uint64_t bytes = 0;  // each member's, given to the user
   uint32_t set = 0;
-  uint32_t rank = 0;  // global
-  uint32_t id = 0;
-  uint32_t unused = 0;  // no padding: the struct is sent as it lies
+  uint32_t members = 0;  // how many
+  uint32_t digest = 0;   // of who they are
+  uint32_t unused = 0;   // no padding: the struct is sent as it lies
   std::array<uint8_t, 16> nonce{};
 };
 
-// One memfd, mapped: a page of our own, then the user's bytes. A memfd has no name, so nothing remains of
-// it when the last process that maps it is gone, however it went.
+// One memfd for all members, mapped once: a page of our own, then each member's part, which begins with a
+// page for its sleep word. A memfd has no name, so nothing remains of it when the last process that maps it
+// is gone, however it went.
 class Segment {
  public:
-  // Makes a zeroed segment whose memory is reserved, draws its nonce, and seals its size.
-  static Status Create(Identity* identity, Segment* out, Descriptor* memfd);
+  // Makes a zeroed memfd of a size that is sealed, and draws its nonce. Its pages are still to be reserved.
+  static Status Create(Identity* identity, Descriptor* memfd);
 
-  // Maps a peer's segment after checking that it is what `identity` says and cannot shrink under us.
-  static Status Attach(const Identity& identity, const Descriptor& memfd, Segment* out);
+  // Maps it after checking that it is what `identity` says and cannot shrink under us, and reserves the part
+  // of `member`: each its own, so that the pages lie in memory near to it.
+  static Status Attach(const Identity& identity, const Descriptor& memfd, int member, Segment* out);
 
-  std::byte* data() const { return mapping_.data() + kPageBytes; }
-  SleepWord* sleep_word() const;
+  // Makes all pages present; once every member has reserved its part.
+  void Touch() const { mapping_.Touch(); }
+
+  SleepWord* SleepWordOf(int member) const;
+  std::byte* Part(int member) const;
 
  private:
-  struct Header;
-  Header* header() const;
+  static Status Check(const Identity& identity, int memfd);
 
   Mapping mapping_;
+  size_t part_bytes_ = 0;
 };
 
 }  // namespace hvd::shm

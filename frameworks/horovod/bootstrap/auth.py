@@ -41,8 +41,7 @@ class Role(enum.IntEnum):
     CONTROL = 1
     DATA = 2
     SHARE = 3
-    STORE = 4
-    LAUNCHER = 5
+    LAUNCHER = 4  # requests to the store, verdicts; its end is the launcher's
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,11 @@ class Sealer:
         self._key = key
         self._counter = 0
 
+    @property
+    def count(self) -> int:
+        """How many frames were made."""
+        return self._counter
+
     def seal(self, payload: bytes) -> bytes:
         """The frame that carries ``payload``. Raises ValueError above MAX_PAYLOAD."""
         if len(payload) > MAX_PAYLOAD:

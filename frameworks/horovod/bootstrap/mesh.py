@@ -1,8 +1,8 @@
-"""Authenticated links between all ranks of a host.
+"""Authenticated links between the ranks of a host.
 
-Every rank listens at an address of its own, tells it the others through the store, dials every lower rank
-and accepts every higher one. All handshakes of a rank, in both directions, run side by side in one loop
-that only waits for events.
+Every rank listens at an address of its own, tells it the others through the store, dials those of its
+neighbours that have a lower rank and accepts the higher ones. All handshakes of a rank, in both directions,
+run side by side in one loop that only waits for events.
 """
 
 import collections
@@ -21,15 +21,16 @@ from .auth import HANDSHAKE_SECONDS, Connector, Keys, Role, Terms
 from .errors import AuthenticationError, BootstrapError, SharedMemoryError, StartTimeoutError
 from .gatekeeper import Gatekeeper
 from .identity import Identity
+from .neighbours import Neighbours, everybody, sharing, watched
 from .store_client import StoreClient
 
 _log = logging.getLogger("horovod")
 
 Link = tuple[int, int, int, bytes, bytes]
 
-WIRINGS = {
-    "shm": ("unix", (Role.WATCH, Role.SHARE)),
-    "tcp": ("tcp", (Role.WATCH, Role.CONTROL, Role.DATA)),
+WIRINGS: dict[str, tuple[str, dict[Role, Neighbours]]] = {
+    "shm": ("unix", {Role.WATCH: watched, Role.SHARE: sharing}),
+    "tcp": ("tcp", {Role.WATCH: everybody, Role.CONTROL: everybody, Role.DATA: everybody}),
 }
 _RETRY_SECONDS = 0.02
 _REFUSED = "refused:"
@@ -39,13 +40,13 @@ _MOST_DIALS = 16  # of one rank at a time: many at once would displace each othe
 def connect_mesh(
     identity: Identity, generation: int, store: StoreClient, secret: bytes, wiring: str, timeout: float
 ) -> tuple[str, list[Link]]:
-    """The wiring that was made, and links (descriptor, peer, role, send key, receive key) to every other
-    rank; the caller owns the descriptors.
+    """The wiring that was made, and its links (descriptor, peer, role, send key, receive key); the caller
+    owns the descriptors.
 
-    "shm": two links to each peer, over Unix sockets. "tcp": three, over loopback TCP. "auto": "shm", or "tcp"
-    when the system refuses shared memory to any of the ranks, which is logged. Sockets are blocking and
-    close-on-exec. Raises BootstrapError when not all are there within ``timeout`` seconds, or when shared
-    memory is asked for and refused; nothing stays open then.
+    "shm": Unix sockets, to a few ranks only, one for each role that needs it. "tcp": loopback TCP, three to
+    every other rank. "auto": "shm", or "tcp" when the system refuses shared memory to any of the ranks, which
+    is logged. Sockets are blocking and close-on-exec. Raises BootstrapError when not all ranks are there
+    within ``timeout`` seconds, or when shared memory is asked for and refused; nothing stays open then.
     """
     if wiring not in (*WIRINGS, "auto"):
         raise ValueError(f"unknown wiring {wiring!r}: expected one of {', '.join(WIRINGS)} or auto")
@@ -73,24 +74,28 @@ def _connect(
     scope: str = "mesh",
 ) -> list[Link]:
     kind, roles = WIRINGS[wiring]
+    rank, size = identity.rank, identity.size
+    wanted = {(peer, role) for role, linked in roles.items() for peer in linked(rank, size)}
     listener, address = endpoints.listen(kind)
     try:
         refusal = shared_memory_refusal() if wiring == "shm" else None
         offer = address if refusal is None else f"{_REFUSED}{refusal}"
-        keys = [f"{generation}/{scope}/{rank}" for rank in range(identity.size)]
-        store.set(keys[identity.rank], offer.encode())
-        addresses = [value.decode() for value in store.wait(keys, timeout)]
-        for rank, offered in enumerate(addresses):
+        keys = [f"{generation}/{scope}/{peer}" for peer in range(size)]
+        store.set(keys[rank], offer.encode())
+        # Of all, although a few are dialled: so every rank knows who is missing.
+        left = max(0.0, deadline - time.monotonic())
+        addresses = [value.decode() for value in store.wait(keys, left)]
+        for peer, offered in enumerate(addresses):
             if offered.startswith(_REFUSED):
-                raise SharedMemoryError(rank, offered.removeprefix(_REFUSED))
+                raise SharedMemoryError(peer, offered.removeprefix(_REFUSED))
     except BaseException:
         listener.close()
         raise
-    with _Mesh(identity, generation, secret, roles, listener) as mesh:
+    with _Mesh(rank, generation, secret, wanted, listener) as mesh:
         # The nearest first, so that the ranks do not all knock at rank 0.
-        for rank in reversed(range(identity.rank)):
-            for role in roles:
-                mesh.dial(addresses[rank], rank, role)
+        for peer, role in sorted(wanted, reverse=True):
+            if peer < rank:
+                mesh.dial(addresses[peer], peer, role)
         mesh.run(deadline, timeout)
         return mesh.take_links()
 
@@ -126,22 +131,19 @@ class _Mesh:
 
     def __init__(
         self,
-        identity: Identity,
+        rank: int,
         generation: int,
         secret: bytes,
-        roles: tuple[Role, ...],
+        wanted: set[tuple[int, Role]],
         listener: socket.socket,
     ) -> None:
-        self._rank = identity.rank
+        self._rank = rank
         self._generation = generation
         self._secret = secret
-        self._roles = roles
+        self._wanted = wanted
         self._queued: collections.deque[_Dial] = collections.deque()
         self._dials: list[_Dial] = []  # begun and not done
         self._links: dict[tuple[int, Role], tuple[socket.socket, Keys]] = {}
-        self._wanted = {
-            (rank, role) for rank in range(identity.size) if rank != identity.rank for role in roles
-        }
         self._selector = selectors.DefaultSelector()
         self._gate = Gatekeeper(listener, self._selector, secret, self._expects, self._admit, self._say)
 

@@ -3,9 +3,11 @@
 import hmac
 import os
 import secrets
+import time
 import warnings
 from collections.abc import MutableMapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from . import secret
 from .errors import BootstrapError
@@ -13,6 +15,10 @@ from .identity import Identity, from_environment
 from .secret import SECRET_BYTES
 from .text import shown
 from .variables import warn_of_unknown
+
+if TYPE_CHECKING:
+    from .mesh import Link
+    from .store_client import LauncherLink
 
 STORE_VARIABLE = "HOROVOD_STORE_ADDR"
 _TRANSPORTS = ("auto", "shm", "tcp")
@@ -84,9 +90,8 @@ def key_for(purpose: str) -> bytes:
 
 
 def _start_among_others(identity: Identity, wiring: str, environment: MutableMapping[str, str]) -> None:
-    from .auth import Role
     from .mesh import connect_mesh
-    from .store_client import StoreClient, dial
+    from .store_client import StoreClient
 
     own_secret = _take_secret(environment)
     address = environment.get(STORE_VARIABLE)
@@ -99,29 +104,32 @@ def _start_among_others(identity: Identity, wiring: str, environment: MutableMap
             f"HOROVOD_SIZE={identity.size} but {STORE_VARIABLE} is not set: start the job with horovodrun"
         )
     timeout = _start_timeout(environment)
+    deadline = time.monotonic() + timeout
     generation = _process.generation
-    launcher, keys = dial(address, own_secret, Role.LAUNCHER, identity.rank, generation, timeout)
+    store = StoreClient(address, own_secret, identity.rank, generation, timeout)
     try:
-        with StoreClient(address, own_secret, identity.rank, generation, timeout) as store:
-            wiring, links = connect_mesh(identity, generation, store, own_secret, wiring, timeout)
+        left = max(0.0, deadline - time.monotonic())
+        wiring, links = connect_mesh(identity, generation, store, own_secret, wiring, left)
     except BaseException:
-        launcher.close()
+        store.close()
         raise
-    _init_core(identity, wiring, links, launcher.detach(), keys.send)
+    _init_core(identity, wiring, links, store.detach(), max(0.1, deadline - time.monotonic()))
 
 
 def _init_core(
     identity: Identity,
     wiring: str,
-    links: list[tuple[int, int, int, bytes, bytes]],
-    launcher_fd: int = -1,
-    launcher_key: bytes = bytes(SECRET_BYTES),
+    links: "list[Link]",
+    launcher: "LauncherLink | None" = None,
+    start_seconds: float = 0.0,
 ) -> None:
+    descriptor, key, frames = launcher or (-1, bytes(SECRET_BYTES), 0)
     try:
         from horovod import _core
     except BaseException:
-        for descriptor in [link[0] for link in links] + [launcher_fd] * (launcher_fd >= 0):
-            os.close(descriptor)
+        for opened in [*(link[0] for link in links), descriptor]:
+            if opened >= 0:
+                os.close(opened)
         raise
     _core.init(
         rank=identity.rank,
@@ -133,8 +141,10 @@ def _init_core(
         generation=_process.generation,
         wiring=wiring,
         links=links,
-        launcher_fd=launcher_fd,
-        launcher_key=launcher_key,
+        launcher_fd=descriptor,
+        launcher_key=key,
+        launcher_frames=frames,
+        start_seconds=start_seconds,
     )
 
 

@@ -27,7 +27,7 @@ _WAIT_LIMIT_MS = 24 * 3600 * 1000
 
 @dataclass
 class _Client:
-    """One admitted connection: to the store, or the link by which a rank watches the launcher."""
+    """One admitted connection: for requests to the store, and by which a rank watches the launcher."""
 
     connection: socket.socket
     terms: Terms
@@ -110,7 +110,7 @@ class StoreServer:
 
     def _expects(self, terms: Terms) -> bool:
         return (
-            terms.role in (Role.STORE, Role.LAUNCHER)
+            terms.role == Role.LAUNCHER
             and terms.acceptor == LAUNCHER_RANK
             and 0 <= terms.connector < self._size
         )
@@ -139,10 +139,9 @@ class StoreServer:
                 "which inherits the variables that say who it is?"
             )
             self._say(client.refusal)
-        elif terms.role == Role.LAUNCHER:
+        else:
             self._claims[rank] = client
-        if terms.role == Role.LAUNCHER:
-            self._count_link(rank, 1)
+        self._count_link(rank, 1)
         self._selector.register(connection, selectors.EVENT_READ, lambda: self._on_ready(client))
 
     def _on_ready(self, client: _Client) -> None:
@@ -169,8 +168,6 @@ class StoreServer:
         if client.refusal:
             self._respond(client, Tag.REFUSED, [client.refusal.encode()])
             return
-        if (tag == Tag.VERDICT) != (client.terms.role == Role.LAUNCHER):
-            raise BootstrapError("a message on a connection of another role")
         if tag == Tag.VERDICT:
             self._take_verdict(client.terms.connector, fields)
         elif tag == Tag.SET and len(fields) == 2:
@@ -273,10 +270,9 @@ class StoreServer:
             self._end_wait(client.waiting)
         self._selector.unregister(client.connection)
         client.connection.close()
-        if client.terms.role == Role.LAUNCHER:
-            if self._claims.get(client.terms.connector) is client:
-                del self._claims[client.terms.connector]
-            self._count_link(client.terms.connector, -1)
+        if self._claims.get(client.terms.connector) is client:
+            del self._claims[client.terms.connector]
+        self._count_link(client.terms.connector, -1)
 
 
 def _integer(text: bytes) -> int:

@@ -5,6 +5,7 @@ import re
 import socket
 import time
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from . import endpoints
 from .auth import LAUNCHER_RANK, Keys, Role, Terms, authenticate
@@ -18,7 +19,7 @@ _RETRY_LIMIT = 1.0
 
 
 def dial(
-    address: str, secret: bytes, role: Role, rank: int, generation: int, timeout: float
+    address: str, secret: bytes, rank: int, generation: int, timeout: float
 ) -> tuple[socket.socket, Keys]:
     """An authenticated blocking connection to the launcher at ``address``.
 
@@ -29,7 +30,9 @@ def dial(
     pause = _RETRY_SECONDS
     while True:
         try:
-            return _dial_once(address, secret, Terms(role, rank, LAUNCHER_RANK, generation), deadline)
+            return _dial_once(
+                address, secret, Terms(Role.LAUNCHER, rank, LAUNCHER_RANK, generation), deadline
+            )
         except AuthenticationError as error:
             raise AuthenticationError(f"rank {rank}: the store at {address}: {error}") from None
         except PermissionError as error:
@@ -53,14 +56,26 @@ def _dial_once(address: str, secret: bytes, terms: Terms, deadline: float) -> tu
         raise
 
 
+class LauncherLink(NamedTuple):
+    """A rank's connection to the launcher, as the core goes on with it: ``frames`` are sealed already."""
+
+    descriptor: int
+    key: bytes
+    frames: int
+
+
 class StoreClient:
-    """Set, wait and add in the store. Use as a context manager, on one thread."""
+    """Set, wait and add in the store. Use as a context manager, on one thread.
+
+    A rank has this one connection to the launcher: ``detach`` takes it from here when the rank has started.
+    """
 
     def __init__(self, address: str, secret: bytes, rank: int, generation: int, timeout: float) -> None:
         self._rank = rank
         self._timeout = timeout
-        self._connection, keys = dial(address, secret, Role.STORE, rank, generation, timeout)
+        self._connection, keys = dial(address, secret, rank, generation, timeout)
         self._sealer, self._opener = Sealer(keys.send), Opener(keys.receive)
+        self._key = keys.send
 
     def __enter__(self) -> "StoreClient":
         return self
@@ -71,6 +86,11 @@ class StoreClient:
     def close(self) -> None:
         """Closes the connection; what was set stays."""
         self._connection.close()
+
+    def detach(self) -> LauncherLink:
+        """The connection, which the caller owns from now on."""
+        self._connection.settimeout(None)
+        return LauncherLink(self._connection.detach(), self._key, self._sealer.count)
 
     def set(self, key: str, value: bytes) -> None:
         """Stores ``value``, replacing what was there."""

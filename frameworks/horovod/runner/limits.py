@@ -4,10 +4,8 @@ import errno
 import resource
 from pathlib import Path
 
-# Two pipes and the link to the launcher of each rank for as long as it runs, a connection to the store at its
-# start; and what the launcher needs for itself.
+# Two pipes and the connection of each rank; and what the launcher needs for itself.
 _DESCRIPTORS_OF_A_RANK = 3
-_DESCRIPTORS_TO_START_A_RANK = 4
 _DESCRIPTORS = 32
 
 
@@ -37,7 +35,7 @@ def limit_behind(error: OSError, ranks: int) -> str:
 
 
 def _more_files(ranks: int) -> str:
-    return f"raise it with ulimit -n {_DESCRIPTORS + _DESCRIPTORS_TO_START_A_RANK * ranks}"
+    return f"raise it with ulimit -n {_DESCRIPTORS + _DESCRIPTORS_OF_A_RANK * ranks}"
 
 
 def _most_processes() -> int:

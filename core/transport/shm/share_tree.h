@@ -1,0 +1,74 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/waker.h"
+#include "transport/shm/message.h"
+#include "transport/tree.h"
+
+namespace hvd::shm {
+
+// What went wrong first in one exchange, as far as this rank knows, and on which rank.
+struct Fault {
+  Status status;
+  Outcome outcome = Outcome::kDone;
+  int rank = -1;
+
+  // Later ones follow from the first.
+  void Keep(Status next, Outcome kind, int where) {
+    if (next.ok() || !status.ok()) return;
+    status = std::move(next);
+    outcome = kind;
+    rank = where;
+  }
+};
+
+// The way by which descriptors reach all ranks of a host: a tree of AF_UNIX links, so that a rank needs few
+// of these however many ranks there are. Every exchange takes all ranks of the tree, which call for the same
+// ones in the same order; it blocks until its deadline at most.
+class ShareTree {
+ public:
+  // `ranks` are the global ranks of the tree, `rank` the caller's own; `sockets` holds a connected AF_UNIX
+  // stream socket by position for the caller's parent and children, and stays the caller's. Exchanges the
+  // wakers: every rank has a duplicate of every other's from then on, for all windows.
+  static Status Make(uint64_t generation, std::vector<int> ranks, int rank, std::vector<int> sockets,
+                     const Waker& waker, Deadline deadline, std::unique_ptr<ShareTree>* out);
+
+  const Tree& tree() const { return tree_; }
+  int rank() const { return ranks_[static_cast<size_t>(tree_.position())]; }
+  uint64_t generation() const { return generation_; }
+  // Position of a global rank; -1: it is not in the tree.
+  int PositionOf(int rank) const;
+  // Null for the own position. Ranks keep them beyond the life of the tree.
+  std::shared_ptr<const Descriptor> WakerOf(int position) const { return wakers_[position]; }
+
+  // Takes the root's memfd and what identifies it to everybody. A fault of the root goes along in its place.
+  void Spread(Identity* identity, Descriptor* memfd, Deadline deadline, Fault* fault);
+
+  // Everybody's success or, everywhere, an error: the own one or another rank's.
+  Status Agree(const Identity& identity, Fault fault, Deadline deadline);
+
+ private:
+  ShareTree(uint64_t generation, std::vector<int> ranks, std::vector<int> sockets, int position);
+
+  Status ShareWakers(int waker, Deadline deadline);
+  void CollectWakers(int from, int first, int end, Deadline limit, Fault* fault);
+  void SendWakers(int to, int first, int end, Deadline limit, Fault* fault);
+  Status Tell(int to, Message::Kind kind, const Identity& identity, const Fault& fault,
+              const std::vector<int>& descriptors, Deadline limit);
+  Status Hear(int from, Message::Kind kind, const Identity& about, Deadline limit, Message* message,
+              std::vector<Descriptor>* descriptors, Fault* fault);
+  int RankAt(int position) const { return ranks_[static_cast<size_t>(position)]; }
+  std::string Who(int position) const { return "rank " + std::to_string(RankAt(position)); }
+
+  const uint64_t generation_;
+  const std::vector<int> ranks_;
+  const std::vector<int> sockets_;  // by position
+  const Tree tree_;
+  std::vector<std::shared_ptr<const Descriptor>> wakers_;  // by position
+};
+
+}  // namespace hvd::shm
