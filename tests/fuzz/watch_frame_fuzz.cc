@@ -15,8 +15,10 @@ constexpr Key kKey{4, 5, 6};
 constexpr size_t kBody = kWatchFrameBytes - kSealBytes;
 
 bool Same(const WatchNews& a, const WatchNews& b) {
-  return a.kind == b.kind && a.generation == b.generation && a.pid == b.pid && a.abandons == b.abandons &&
-         a.blocked_us == b.blocked_us && a.cause.kind == b.cause.kind && a.cause.culprit == b.cause.culprit &&
+  return a.kind == b.kind && a.generation == b.generation && a.pid == b.pid && a.home == b.home &&
+         a.abandons == b.abandons && a.blocked.own == b.blocked.own && a.blocked.below == b.blocked.below &&
+         a.blocked.all == b.blocked.all && a.departures == b.departures && a.stacks == b.stacks &&
+         a.cause.kind == b.cause.kind && a.cause.culprit == b.cause.culprit &&
          a.cause.other == b.cause.other && a.cause.link == b.cause.link && a.cause.reason == b.cause.reason;
 }
 
@@ -39,17 +41,21 @@ void CheckValue(Input* input) {
   news.generation = input->Number();
   news.pid = static_cast<int32_t>(input->Number());
   news.abandons = (input->Byte() & 1) != 0;
-  news.blocked_us = input->Signed();
+  news.home = input->Number();
+  news.blocked = {input->Signed(), input->Signed(), input->Signed()};
+  news.stacks = static_cast<uint32_t>(input->Number());
   news.cause.kind = static_cast<CauseKind>(1 + input->Below(kCauseKinds));
   news.cause.link = static_cast<LinkRole>(input->Below(4));
   news.cause.culprit = static_cast<int32_t>(input->Number());
   news.cause.other = static_cast<int32_t>(input->Number());
-  news.cause.reason = std::string(input->Text(255)) + std::string(input->Byte() & 1 ? 2000 : 0, 'r');
+  std::string& text = news.kind == WatchKind::kAbort ? news.cause.reason : news.departures;
+  text = std::string(input->Text(255)) + std::string(input->Byte() & 1 ? 2000 : 0, 'r');
   const std::string frame = Encoded(news);
   REQUIRE(frame.size() == kWatchFrameBytes);
   const WatchNews got = Decoded(frame);
-  REQUIRE(news.cause.reason.compare(0, got.cause.reason.size(), got.cause.reason) == 0);
-  news.cause.reason.resize(got.cause.reason.size());
+  const std::string& came = news.kind == WatchKind::kAbort ? got.cause.reason : got.departures;
+  REQUIRE(text.compare(0, came.size(), came) == 0);
+  text.resize(came.size());
   REQUIRE(Same(news, got));
 }
 
