@@ -130,4 +130,11 @@ Status ReadConfig(const Lookup& lookup, Config* config) {
   return CheckTogether(*config);
 }
 
+Status CheckSetting(const std::string& variable, const std::string& value) {
+  Config config;
+  const auto reader = Readers().find(variable);
+  if (reader == Readers().end() || value.empty() || reader->second.parse(value, &config)) return Status::Ok();
+  return BadValue(variable.c_str(), value, reader->second.allowed);
+}
+
 }  // namespace hvd

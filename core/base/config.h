@@ -59,4 +59,8 @@ using Lookup = std::function<const char*(const char* variable)>;
 // what is allowed; *config is then unspecified.
 Status ReadConfig(const Lookup& lookup, Config* config);
 
+// The error that ReadConfig gives for this value alone, for whoever needs the variable before there is an
+// engine.
+Status CheckSetting(const std::string& variable, const std::string& value);
+
 }  // namespace hvd

@@ -196,6 +196,12 @@ void BindModule(py::module_& module) {
   // The address of the C table (api/c_api.h), with a reference that the receiver owns.
   module.def("acquire_api", [] { return reinterpret_cast<uintptr_t>(api::AcquireTable()); });
   module.def("settings", &GetSettings);
+  module.def(
+      "check_setting",
+      [](const std::string& variable, const std::string& value) {
+        ThrowIfError(CheckSetting(variable, value));
+      },
+      arg("variable"), arg("value"));
   module.def("start_timeline", &StartTimeline, arg("path"), arg("mark_cycles") = false);
   module.def("stop_timeline", &StopTimeline);
 }

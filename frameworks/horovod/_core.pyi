@@ -184,5 +184,8 @@ def acquire_api() -> int:
 def settings() -> list[tuple[str, str, str, str]]:
     """The one table of settings: (variable, type, default, help)."""
 
+def check_setting(variable: str, value: str) -> None:
+    """Raises ValueError, which names what is allowed, for a value that ``init`` would refuse."""
+
 def start_timeline(path: str, mark_cycles: bool = False) -> None: ...
 def stop_timeline() -> None: ...

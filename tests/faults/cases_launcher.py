@@ -9,6 +9,7 @@ from fault_case import case, elsewhere
 from launch import MODULE
 from load import within
 from stage import Stage
+from trial import Trial
 
 
 @case(70, "L", "Ctrl-C once", limit=7.0, quick=True)
@@ -40,11 +41,14 @@ def terminate(stage: Stage) -> None:
 @case(73, "L", "SIGKILL to the launcher", limit=3.0, quick=True)
 def launcher_killed(stage: Stage) -> None:
     for scene in ("process:train", "signals:deaf"):
-        job = stage.job(3, scene)
-        job.running()
-        family = job.family()
-        job.kill(job.process.pid)
-        stage.gone(job, family)
+        _ends_with_its_launcher(stage, stage.job(3, scene))
+
+
+def _ends_with_its_launcher(stage: Stage, job: Trial) -> None:
+    job.running()
+    family = job.family()
+    job.kill(job.process.pid)
+    stage.gone(job, family)
 
 
 @case(74, "L", "SIGHUP, no terminal, no standard input", limit=7.0)
@@ -70,11 +74,7 @@ def daemons(stage: Stage) -> None:
     job.signal_launcher(signal.SIGINT)
     stage.fails(job, 130, "")
     stage.gone(job, family)
-    job = stage.job(2, "signals:children", "silent")
-    job.running()
-    family = job.family()
-    job.kill(job.process.pid)
-    stage.gone(job, family)
+    _ends_with_its_launcher(stage, stage.job(2, "signals:children", "silent"))
 
 
 @case(76, "L", "SIGUSR1, SIGUSR2, stop and continue", limit=1.0)

@@ -7,6 +7,7 @@ import time
 
 import pytest
 import torch
+from failing import Unlucky
 from torch import nn
 from training import Tagger, loss_of, mlp, same, samples, sgd, train, wrap
 
@@ -176,16 +177,6 @@ def thawed_and_frozen():
             net[0].bias.requires_grad_(True)
         loss_of(net, batch()).backward()
         told_alike(hvd.TensorMismatchError, r"begun to train.*rank 0: '0\.bias'", optimizer.step)
-
-
-class Unlucky(torch.autograd.Function):
-    @staticmethod
-    def forward(context, tensor):
-        return tensor.clone()
-
-    @staticmethod
-    def backward(context, gradient):
-        raise MemoryError("unlucky")
 
 
 def fail_in_backward(net):

@@ -294,6 +294,9 @@ class FakeCore:
     def settings(self):
         return [("HOROVOD_CYCLE_TIME", "float", "1.0", "milliseconds")]
 
+    def check_setting(self, variable, value):
+        pass
+
     def acquire_api(self):
         raise AssertionError("native code needs the real core")
 

@@ -1,5 +1,8 @@
 """What ranks compare when they make an optimizer, a tape or a trainer; ranks are threads."""
 
+import time
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from horovod.common import agreement
@@ -101,3 +104,20 @@ def test_ranks_are_listed_shortly():
     assert ranks_text([3]) == "rank 3"
     assert ranks_text([0, 1, 2, 5]) == "ranks 0, 1, 2, 5"
     assert ranks_text([0, *range(7, 300)]) == "ranks 0, 7-299"
+
+
+def test_objects_made_by_several_threads_have_numbers_of_their_own(job, monkeypatch):
+    """They are counted under a lock, however slow it is."""
+
+    class Slow(dict):
+        def get(self, *arguments):
+            found = super().get(*arguments)
+            time.sleep(0.002)
+            return found
+
+    job(1)
+    slow = Slow()
+    monkeypatch.setattr(agreement, "_counted", lambda _: slow)
+    with ThreadPoolExecutor(8) as threads:
+        made = list(threads.map(lambda _: Agreement("DistributedOptimizer"), range(24)))
+    assert sorted(one.number for one in made) == list(range(1, 25))

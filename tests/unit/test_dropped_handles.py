@@ -4,6 +4,7 @@ import array
 import gc
 import time
 import weakref
+from concurrent.futures import wait
 
 import pytest
 import torch
@@ -22,6 +23,7 @@ def own_losses(monkeypatch):
     """What is known of lost results is this test's own."""
     monkeypatch.setattr(ops, "_lost", {})
     monkeypatch.setattr(ops, "_lost_to", -1)
+    monkeypatch.setattr(ops, "_lost_down_to", 0)
 
 
 @pytest.fixture
@@ -148,6 +150,23 @@ def test_dropped_deferred_handles(core, monkeypatch):
     ops.sweep()
     assert ops._handle_map == {}
     assert ops._deferred._futures == {}
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_deferred_handles_whose_loss_is_no_longer_listed_are_errors(core, monkeypatch):
+    monkeypatch.setattr(handles, "_MOST_DROPPED", 0)
+    monkeypatch.setattr(handles, "_MOST_LOST", 3)
+    numbers = []
+    for number in range(10):
+        placement = ops.glue.place(torch.ones(1), Result.IN_PLACE)
+        placement.ready = lambda: None
+        numbers.append(ops.start(core.ALLREDUCE, f"deferred {number}", [placement]) + 0)
+    wait([ops._deferred._futures[number] for number in numbers])
+    core.progress()
+    ops.sweep()
+    for number in numbers:
+        with pytest.raises(HorovodInternalError, match=r"was released|was waited for already"):
+            hvd.synchronize(number)
 
 
 def test_sweeping_is_rare(core, monkeypatch):

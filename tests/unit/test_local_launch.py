@@ -32,6 +32,8 @@ def test_limits_are_named_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> No
     assert limits.refusal(256) is None
     text = limits.refusal(1000)
     assert text is not None and "the limit is 1024: raise it with ulimit -n 3032" in text
+    text = limits.refusal(256, 2)  # with files for their output
+    assert text is not None and "-np 256 needs 1312 open files" in text and "ulimit -n 1312" in text
     files = limits.limit_behind(OSError(errno.EMFILE, ""), 4)
     assert files == "; the limit is 1024 open files: raise it with ulimit -n 44"
     assert "ulimit -u" in limits.limit_behind(OSError(errno.EAGAIN, ""), 4)

@@ -31,6 +31,10 @@ class Core(types.ModuleType):
         names = ("HOROVOD_FUSION_THRESHOLD", "HOROVOD_TRANSPORT", *_environment("", 0, 1))
         return [(name,) for name in names]
 
+    def check_setting(self, variable: str, value: str) -> None:
+        if value and not value.replace(".", "").isdigit():
+            raise ValueError(f"{variable}={value}")
+
     def shutdown(self) -> None:
         last = self.calls[-1]
         for fd in [link[0] for link in last["links"]] + [last["launcher_fd"]]:
@@ -209,3 +213,12 @@ def test_a_process_of_another_launcher_is_warned(core: Core, monkeypatch: pytest
     with pytest.warns(RuntimeWarning, match=r"WORLD_SIZE=4.*horovodrun -np 4"):
         start({"WORLD_SIZE": "4"})
     stop()
+
+
+@pytest.mark.parametrize("text", ["0.001", "86401", "9e6", "nan", "-1", "0x10"])
+def test_the_start_timeout_has_the_range_of_the_table(text: str) -> None:
+    """What the engine would refuse is refused before anything is connected, in its words."""
+    with pytest.raises(ValueError, match=r"HOROVOD_START_TIMEOUT=.*seconds from 0\.01 to 86400"):
+        start_module._start_timeout({"HOROVOD_START_TIMEOUT": text})
+    assert start_module._start_timeout({"HOROVOD_START_TIMEOUT": "86400"}) == 86400
+    assert start_module._start_timeout({}) == 30

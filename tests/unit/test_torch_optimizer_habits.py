@@ -7,6 +7,7 @@ import warnings
 
 import pytest
 import torch
+from failing import Unlucky
 from small_models import backward, model, names_of, wrapped
 from torch import nn
 
@@ -282,16 +283,6 @@ def test_names_that_other_projects_look_for(two):
     assert (names_of(two), context) == (["DistributedOptimizer.0.weight"], None)
     assert hvd.synchronize(handle).tolist() == net[0].weight.grad.tolist()
     assert len(optimizer._gradient_groups) == 4
-
-
-class Unlucky(torch.autograd.Function):
-    @staticmethod
-    def forward(context, tensor):
-        return tensor.clone()
-
-    @staticmethod
-    def backward(context, gradient):
-        raise MemoryError("unlucky")
 
 
 def test_a_failed_backward_pass_is_forgotten_by_zero_grad(two):

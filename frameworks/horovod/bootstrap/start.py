@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 STORE_VARIABLE = "HOROVOD_STORE_ADDR"
 _TRANSPORTS = ("auto", "shm", "tcp")
+_START_TIMEOUT = "HOROVOD_START_TIMEOUT"
 _DEFAULT_START_TIMEOUT = 30.0
 
 
@@ -180,14 +181,11 @@ def _wiring(environment: MutableMapping[str, str]) -> str:
 
 
 def _start_timeout(environment: MutableMapping[str, str]) -> float:
-    text = environment.get("HOROVOD_START_TIMEOUT", "")
-    try:
-        seconds = float(text) if text else _DEFAULT_START_TIMEOUT
-    except ValueError:
-        seconds = -1.0
-    if not 0 < seconds < 1e7:
-        raise ValueError(f"HOROVOD_START_TIMEOUT='{shown(text)}' is not a positive number of seconds")
-    return seconds
+    from horovod import _core
+
+    text = environment.get(_START_TIMEOUT, "")
+    _core.check_setting(_START_TIMEOUT, text)
+    return float(text or _DEFAULT_START_TIMEOUT)
 
 
 def _take_secret(environment: MutableMapping[str, str]) -> bytes:

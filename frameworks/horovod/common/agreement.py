@@ -21,6 +21,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import threading
 import weakref
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import NamedTuple
@@ -38,6 +39,7 @@ _MOST_DIFFERENCES = 5
 Facts = Mapping[str, str]
 
 _job = 0  # changes with every shutdown
+_lock = threading.Lock()  # guards the counts
 _counts: weakref.WeakKeyDictionary[ProcessSet, dict[str, int]] = weakref.WeakKeyDictionary()
 
 
@@ -52,8 +54,9 @@ class Agreement:
     def __init__(self, subject: str, process_set: ProcessSet = global_process_set) -> None:
         self.subject = subject
         self.process_set = process_set
-        self.number = _counted(process_set).get(subject, 0) + 1
-        _count(process_set, subject, self.number)
+        with _lock:
+            self.number = _counted(process_set).get(subject, 0) + 1
+            _counted(process_set)[subject] = self.number
         self._job: int | None = None
 
     @property
@@ -201,8 +204,9 @@ def _counted(process_set: ProcessSet) -> dict[str, int]:
 
 
 def _count(process_set: ProcessSet, subject: str, number: int) -> None:
-    counted = _counted(process_set)
-    counted[subject] = max(counted.get(subject, 0), number)
+    with _lock:
+        counted = _counted(process_set)
+        counted[subject] = max(counted.get(subject, 0), number)
 
 
 def _forget() -> None:

@@ -89,6 +89,7 @@ class Handles:
         self._sweep_above = _FEWEST_TO_SWEEP
         self._lost: dict[int, str] = {}  # why there is no result, by handle
         self._lost_to = -1  # up to this handle `_lost` may be incomplete
+        self._lost_down_to = 0  # the same of deferred ones
         shared = {"__slots__": (), "_entries": self._handle_map, "_dropped": self._dropped}
         self._handle: type[Handle] = type("Handle", (Handle,), shared)
 
@@ -225,7 +226,7 @@ class Handles:
     def _nothing(self, handle: int) -> None:
         if self._lost and handle in self._lost:
             raise HorovodInternalError(self._lost[handle].format(handle))
-        if 0 <= handle <= self._lost_to:
+        if 0 <= handle <= self._lost_to or self._lost_down_to <= handle < 0:
             raise HorovodInternalError(
                 f"Operation {handle} was waited for already, or: {_RELEASED}".format(handle)
             )
@@ -248,6 +249,7 @@ class Handles:
         while len(self._lost) > _MOST_LOST:
             oldest = next(iter(self._lost))
             self._lost_to = max(self._lost_to, oldest)
+            self._lost_down_to = min(self._lost_down_to, oldest)
             del self._lost[oldest]
 
     def _failed(self, handle: int, error: BaseException) -> None:

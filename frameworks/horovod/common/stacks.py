@@ -7,6 +7,7 @@ engine raises a signal at which faulthandler writes the stacks, which needs no l
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import signal
 import sys
@@ -75,9 +76,7 @@ def _signal_without_lock() -> int:
     call of the program is interrupted.
     """
     if _Watch.signal == 0:
-        status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
-        caught = next(line for line in status.splitlines() if line.startswith("SigCgt:"))
-        mask = int(caught.split()[1], 16)
+        mask = _caught_signals()
         free = (
             number for number in range(signal.SIGRTMAX - 8, signal.SIGRTMIN, -1) if not mask >> number - 1 & 1
         )
@@ -85,6 +84,15 @@ def _signal_without_lock() -> int:
         if _Watch.signal:
             faulthandler.register(_Watch.signal, file=_STDERR, all_threads=True)
     return _Watch.signal
+
+
+def _caught_signals() -> int:
+    """A bit for each signal that has a handler, also one of native code; all, where nobody tells."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        for line in Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines():
+            if line.startswith("SigCgt:"):
+                return int(line.split()[1], 16)
+    return -1
 
 
 def describe(rank: int, frames: dict[int, FrameType]) -> str:

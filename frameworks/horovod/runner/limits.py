@@ -9,17 +9,21 @@ _DESCRIPTORS_OF_A_RANK = 3
 _DESCRIPTORS = 32
 
 
-def refusal(ranks: int) -> str | None:
-    """Why so many ranks cannot run here, with the remedy; None: as far as limits tell they can."""
+def refusal(ranks: int, files_of_a_rank: int = 0) -> str | None:
+    """Why so many ranks cannot run here, with the remedy; None: as far as limits tell they can.
+
+    ``files_of_a_rank``: what is kept open for each besides, as for its output.
+    """
     processes = _most_processes()
     if ranks > processes:
         return f"-np {ranks} is more than the {processes} processes that this host allows: start fewer ranks"
     needed, files = (
-        _DESCRIPTORS + _DESCRIPTORS_OF_A_RANK * ranks,
+        _DESCRIPTORS + (_DESCRIPTORS_OF_A_RANK + files_of_a_rank) * ranks,
         resource.getrlimit(resource.RLIMIT_NOFILE)[0],
     )
     if files != resource.RLIM_INFINITY and needed > files:
-        return f"-np {ranks} needs {needed} open files and the limit is {files}: {_more_files(ranks)}"
+        remedy = _more_files(ranks, files_of_a_rank)
+        return f"-np {ranks} needs {needed} open files and the limit is {files}: {remedy}"
     return None
 
 
@@ -34,8 +38,9 @@ def limit_behind(error: OSError, ranks: int) -> str:
     return ""
 
 
-def _more_files(ranks: int) -> str:
-    return f"raise it with ulimit -n {_DESCRIPTORS + _DESCRIPTORS_OF_A_RANK * ranks}"
+def _more_files(ranks: int, files_of_a_rank: int = 0) -> str:
+    needed = _DESCRIPTORS + (_DESCRIPTORS_OF_A_RANK + files_of_a_rank) * ranks
+    return f"raise it with ulimit -n {needed}"
 
 
 def _most_processes() -> int:

@@ -13,6 +13,9 @@ from .files import open_file_in, open_folder, open_folder_in
 from .output import LinePrefixer, Tail
 from .sink import Sink
 
+FILES_OF_A_RANK = 2
+"""How many of them stay open while a rank runs."""
+
 _READ_BYTES = 1 << 16
 _PROGRESS_SECONDS = 0.5
 

@@ -19,7 +19,7 @@ from horovod.bootstrap.text import escaped
 
 from .. import guard, limits, options
 from ..guardian import Guardian
-from ..rank_output import open_files
+from ..rank_output import FILES_OF_A_RANK, open_files
 from ..signals import SignalQueue
 from ..sink import Sink
 from ..supervisor import Supervisor
@@ -39,7 +39,7 @@ def launch(arguments: argparse.Namespace) -> int:
         exists = os.path.exists(program)
         _complain(f"{program}: {'is not executable' if exists else 'command not found'}")
         return _NOT_EXECUTABLE_STATUS if exists else _NOT_FOUND_STATUS
-    refusal = limits.refusal(arguments.num_proc)
+    refusal = limits.refusal(arguments.num_proc, FILES_OF_A_RANK if arguments.output_filename else 0)
     if refusal is not None:
         _complain(refusal)
         return _USAGE_STATUS
