@@ -117,8 +117,12 @@ class Handles:
         specs = [placement.spec for placement in placements]
         check_types(op, [spec[2] for spec in specs])
 
+        on_device = any(placement.on_device for placement in placements)
+
         def submit() -> int:
-            return _core.submit(kind, name, specs, op, prescale, postscale, root, process_set, None, splits)
+            return _core.submit(
+                kind, name, specs, op, prescale, postscale, root, process_set, None, splits, 0, on_device
+            )
 
         ready = [placement.ready for placement in placements if placement.ready is not None]
         if ready and name is not None:

@@ -24,10 +24,11 @@ class Placement(Generic[Tensor]):
     """A tensor described to the core. It keeps alive whatever the addresses of ``spec`` point into.
 
     ``ready``, when not None, blocks until the bytes may be read (a copy from a GPU is under way until then).
-    ``finish`` runs once, after the operation, and returns the result.
+    ``finish`` runs once, after the operation, and returns the result. ``on_device``: the tensor itself is in
+    the memory of an accelerator, as those of the other ranks must be then.
     """
 
-    __slots__ = ("_finish", "_kept", "ready", "spec")
+    __slots__ = ("_finish", "_kept", "on_device", "ready", "spec")
 
     def __init__(
         self,
@@ -35,9 +36,11 @@ class Placement(Generic[Tensor]):
         kept: Any,
         finish: Callable[[Output | None], Tensor],
         ready: Callable[[], None] | None = None,
+        on_device: bool = False,
     ) -> None:
         self.spec = spec
         self.ready = ready
+        self.on_device = on_device
         self._kept = kept
         self._finish = finish
 

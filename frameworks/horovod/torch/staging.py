@@ -74,4 +74,4 @@ def place(
     size = buffer.nbytes
     output_address, room = (0, 0) if result is Result.FROM_CORE else (address, size)
     spec = (address, output_address, DTYPES[buffer.dtype], buffer.shape, size, room)
-    return Placement(spec, (buffer, data), finish, ready)
+    return Placement(spec, (buffer, data), finish, ready, on_device=True)
