@@ -33,7 +33,7 @@ uint64_t Hash(const Request& request) {
 }  // namespace
 
 ResponseCache::ResponseCache(size_t capacity)
-    : capacity_(std::min<size_t>(capacity, kNoId)), buckets_(16, kNoId) {}
+    : capacity_(std::min(capacity, kMostIds)), buckets_(16, kNoId) {}
 
 uint32_t ResponseCache::Find(const Request& request) const { return Lookup(request, Hash(request)); }
 

@@ -12,6 +12,10 @@ namespace hvd::negotiate {
 // good.
 class ResponseCache {
  public:
+  // Every id costs memory for good, and a program of ever new names must not grow without bound: no capacity
+  // is larger than this.
+  static constexpr size_t kMostIds = 1 << 20;
+
   explicit ResponseCache(size_t capacity);
 
   // The id of a request that SameAs this one; kNoId when unknown. Constant time.

@@ -70,6 +70,7 @@ void Cycle::Dismiss(uint32_t id) {
   // What another thread submitted at the very moment of the removal.
   (*found)->executor().Abandon();
   for (const HandlePtr& handle : queue_->InFlight(id)) Refuse(handle);
+  queue_->DropSet(id);
   dismissed_.push_back(std::move(*found));
   sets_.erase(found);
 }
@@ -101,6 +102,7 @@ void Cycle::Route(const HandlePtr& handle) {
 // Submitted by one thread while another removed the set.
 void Cycle::Refuse(const HandlePtr& handle) {
   queue_->Forget(*handle);
+  queue_->DropSet(handle->entry.process_set);
   handle->status =
       Status::Invalid("'" + Shown(handle->name()) + "' was submitted to a process set that was removed");
   if (handle->entry.on_complete) failed_.push_back(handle);

@@ -27,7 +27,7 @@ Status RankEngine::AddProcessSet(std::vector<int> members, uint32_t* id) {
   if (members.empty() || !ascending || members.front() < 0 || members.back() >= options_.size) {
     return Status::Invalid("a process set has one or more ranks of the job, each once, in ascending order");
   }
-  *id = sets_.Add(members);
+  HVD_RETURN_IF_ERROR(sets_.Add(members, id));
   sets_.SetClosed(*id, true);
   const std::string name = "process set " + std::to_string(*id);
   const bool member = sets_.Has(*id, options_.rank);

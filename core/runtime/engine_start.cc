@@ -14,7 +14,6 @@ namespace hvd {
 namespace {
 
 constexpr int64_t kSecond = 1000000;
-constexpr size_t kMostCachedIds = 1 << 20;
 
 int64_t CycleMicros(const Config& config) { return static_cast<int64_t>(config.cycle_time_ms * 1000); }
 
@@ -66,7 +65,8 @@ Status RankEngine::WireFirstSets() {
   // What brought the links here has taken its part of the time.
   const int64_t deadline = options_.start_us > 0 ? NowMicros() + options_.start_us : StartDeadline();
   for (const std::vector<int>& members : first) {
-    const uint32_t id = sets_.Add(members);
+    uint32_t id = 0;
+    HVD_RETURN_IF_ERROR(sets_.Add(members, &id));
     ProcessSetWires wires;
     HVD_RETURN_IF_ERROR(wirer_->Prepare(id, members, deadline, &wires));
     if (!sets_.Has(id, options_.rank)) continue;
@@ -97,9 +97,8 @@ ProcessSetOptions RankEngine::SetOptions(uint32_t id, const std::vector<int>& me
   set.members = members;
   set.rank = options_.rank;
   set.fusion_threshold = config.fusion_threshold;
-  // Every id costs memory for good; a program of ever new names must not grow without bound.
-  set.cache_capacity =
-      config.cache_capacity < 0 ? kMostCachedIds : static_cast<size_t>(config.cache_capacity);
+  set.cache_capacity = config.cache_capacity < 0 ? negotiate::ResponseCache::kMostIds
+                                                 : static_cast<size_t>(config.cache_capacity);
   set.sequencer.silence = std::min<int64_t>(set.sequencer.silence, CycleMicros(config));
   set.sequencer.urgent_silence = std::min(set.sequencer.silence, set.sequencer.urgent_silence);
   if (config.fusion_threshold > 0) {

@@ -21,11 +21,11 @@ struct Decided {
 // This rank's side of one set's negotiation: what it has announced and not yet heard of.
 class Member {
  public:
-  // `members` are the set's global ranks. Only the sequencer limits how many ids there are.
+  // `members` are the set's global ranks. The sequencer may give as many ids as there can be.
   Member(uint32_t set, std::vector<int> members, Queue* queue, Counters* counters, EventSink* events)
       : set_(set),
         members_(std::move(members)),
-        cache_(negotiate::kNoId),
+        cache_(negotiate::ResponseCache::kMostIds),
         queue_(queue),
         counters_(counters),
         events_(events) {}
@@ -57,8 +57,8 @@ class Member {
   uint64_t urgent_ = 0;
   uint64_t urgent_sent_ = 0;
   uint64_t responses_ = 0;
-  std::vector<HandlePtr> by_id_;                     // announced by cached id
-  std::unordered_map<uint64_t, HandlePtr> unnamed_;  // by ordinal
+  std::vector<HandlePtr> by_id_;                     // announced by cached id: no more than the cache has
+  std::unordered_map<uint64_t, HandlePtr> unnamed_;  // by ordinal; operations in flight
   HandlePtr join_;                                   // this rank has joined until it completes
 };
 

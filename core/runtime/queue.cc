@@ -90,9 +90,10 @@ bool Queue::Take(std::vector<HandlePtr>* handles, std::vector<HandlePtr>* urged)
 
 HandlePtr Queue::Find(uint32_t process_set, const std::string& name) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  const auto& names = sets_[process_set].names;
-  const auto found = names.find(name);
-  return found == names.end() ? nullptr : found->second;
+  const auto set = sets_.find(process_set);
+  if (set == sets_.end()) return nullptr;
+  const auto found = set->second.names.find(name);
+  return found == set->second.names.end() ? nullptr : found->second;
 }
 
 void Queue::Forget(const Handle& handle) {
@@ -109,6 +110,17 @@ void Queue::Forget(const Handle& handle) {
     set.unnamed = 0;
   }
   in_flight_.fetch_sub(1);
+}
+
+void Queue::DropSet(uint32_t process_set) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto found = sets_.find(process_set);
+  if (found != sets_.end() && found->second.names.empty()) sets_.erase(found);
+}
+
+size_t Queue::sets() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return sets_.size();
 }
 
 std::vector<HandlePtr> Queue::InFlight() {

@@ -38,6 +38,10 @@ class Queue {
   // Completed: the name may be used again. After a join, unnamed operations are counted from 1 again.
   void Forget(const Handle& handle);
 
+  // A set that is removed: nothing is kept of it once nothing of it is in flight.
+  void DropSet(uint32_t process_set);
+  size_t sets();
+
   bool empty() const { return !filled_.load(std::memory_order_seq_cst); }
   size_t in_flight() const { return in_flight_.load(std::memory_order_seq_cst); }
   // Bytes queued since the last Take.
@@ -56,8 +60,8 @@ class Queue {
 
   static void SortByPriority(std::vector<HandlePtr>* handles);
 
-  std::mutex mutex_;  // guards what follows
-  std::unordered_map<uint32_t, Set> sets_;
+  std::mutex mutex_;                                  // guards what follows
+  std::unordered_map<uint32_t, Set> sets_;            // those of the registry, at most
   std::unordered_map<uint64_t, HandlePtr> nameless_;  // unnamed operations and joins, by handle id
   std::vector<HandlePtr> queued_;
   std::vector<HandlePtr> urged_;

@@ -67,7 +67,7 @@ class RankEngine : public Engine {
   EngineOptions options_;
   SetRegistry sets_;
   std::vector<int> descriptors_;     // constant once started
-  std::map<int, Hearing> hearings_;  // by rank that has left; the watcher's thread's
+  std::map<int, Hearing> hearings_;  // by rank that has left, so at most as many; the watcher's thread's
   AbortCell abort_;
   Counters counters_;
   Queue queue_;

@@ -1,14 +1,20 @@
 #include "runtime/set_registry.h"
 
 #include <algorithm>
+#include <limits>
 #include <string>
 
 namespace hvd {
 
-uint32_t SetRegistry::Add(std::vector<int> members) {
+Status SetRegistry::Add(std::vector<int> members, uint32_t* id) {
   const std::lock_guard<std::mutex> lock(mutex_);
+  if (sets_.size() >= kMostSets || next_ == std::numeric_limits<uint32_t>::max()) {
+    return Status::Invalid("a job has at most " + std::to_string(kMostSets) +
+                           " process sets at a time: remove some that are not needed any more");
+  }
   sets_[next_].members = std::move(members);
-  return next_++;
+  *id = next_++;
+  return Status::Ok();
 }
 
 void SetRegistry::Remove(uint32_t id) {

@@ -13,7 +13,10 @@ class SetRegistry {
  public:
   explicit SetRegistry(int rank) : rank_(rank) {}
 
-  uint32_t Add(std::vector<int> members);
+  // How many there are at a time. Each has mappings of its own, of which the kernel allows a process 65,530.
+  static constexpr size_t kMostSets = 1 << 14;
+
+  Status Add(std::vector<int> members, uint32_t* id);
   void Remove(uint32_t id);
 
   // While closed, nothing can be submitted to a set. False when there is none.

@@ -50,5 +50,23 @@ TEST(Queue, LetsNothingPassAJoin) {
   EXPECT_EQ(Taken(&queue), "before join ");
 }
 
+// A program that adds and removes sets for ever keeps nothing of those that are gone.
+TEST(Queue, KeepsNothingOfSetsThatAreRemoved) {
+  Queue queue;
+  for (uint32_t set = 1; set <= 1000; ++set) {
+    Entry entry;
+    entry.process_set = set;
+    entry.request.name = "a";
+    const auto handle = std::make_shared<Handle>(std::move(entry));
+    ASSERT_OK(queue.Push(handle));
+    queue.DropSet(set);
+    EXPECT_TRUE(queue.Find(set, "a") == handle);  // still in flight
+    queue.Forget(*handle);
+    queue.DropSet(set);
+    EXPECT_TRUE(queue.Find(set, "a") == nullptr);
+    EXPECT_EQ(queue.sets(), 0u);
+  }
+}
+
 }  // namespace
 }  // namespace hvd::test

@@ -76,5 +76,11 @@ TEST(ResponseCache, RefusesAStreamThatDoesNotFit) {
   EXPECT_EQ(cache.Find(Allreduce("b")), 1u);
 }
 
+TEST(ResponseCache, HasABoundWhateverIsAskedFor) {
+  for (const size_t asked : {ResponseCache::kMostIds, ResponseCache::kMostIds + 1, ~size_t{0}}) {
+    EXPECT_EQ(ResponseCache(asked).capacity(), ResponseCache::kMostIds);
+  }
+}
+
 }  // namespace
 }  // namespace hvd::negotiate
