@@ -147,6 +147,8 @@ void Take(Reader* in, Decision* decision) {
   const bool by_name = (tag & kHasName) != 0;
   if (by_name == ((tag & (kKnown | kHasOrdinal)) != 0)) in->Fail("decision tag");
   if (decision->known && !(tag & kHasId)) in->Fail("decision tag");
+  // What fails is nothing to run: it has no sizes, and gets no id.
+  if ((tag & kHasError) && (tag & (kHasId | kHasSizes))) in->Fail("decision tag");
   const bool described = decision->partial && !decision->known && !(tag & kHasError);
   if (described != ((tag & kHasRequest) != 0)) in->Fail("decision tag");
   if (tag & kHasId) decision->id = static_cast<uint32_t>(in->Varint("id", kNoId - 1));

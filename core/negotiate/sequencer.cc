@@ -13,7 +13,10 @@ namespace {
 // `request`: what the announcement means.
 std::string Impossible(const Announcement& announcement, const Request& request) {
   for (const TensorMeta& tensor : announcement.request.tensors) {
-    if (BytesOf(tensor) < 0) return "announced a tensor of the impossible shape " + ToString(tensor.shape);
+    const bool scattered = request.kind == OpKind::kReducescatter && BytesPerRow(tensor) < 0;
+    if (scattered || BytesOf(tensor) < 0) {
+      return "announced a tensor of the impossible shape " + ToString(tensor.shape);
+    }
   }
   const bool alltoall = request.kind == OpKind::kAlltoall;
   int64_t left = kMaxTensorBytes;
@@ -23,10 +26,12 @@ std::string Impossible(const Announcement& announcement, const Request& request)
     const size_t tensor = alltoall ? 0 : i;
     const int64_t row = tensor < request.tensors.size() ? BytesPerRow(request.tensors[tensor]) : 0;
     if (row < 0) return "announced a tensor whose rows are impossibly large";
-    if (row > 0 && announcement.sizes[i] > left / row) {
+    // Rows without bytes are bounded, too: those of all members are added up.
+    const int64_t least = std::max<int64_t>(row, 1);
+    if (announcement.sizes[i] > left / least) {
       return "announced " + std::to_string(announcement.sizes[i]) + " rows, more than any memory holds";
     }
-    left -= row * announcement.sizes[i];
+    left -= least * announcement.sizes[i];
   }
   return "";
 }

@@ -40,8 +40,9 @@ Status CheckTensor(const Request& request, const TensorMeta& meta) {
     return Refuse(request, "the shape " + ToString(meta.shape) + " is negative or too large");
   }
   // An empty tensor takes no memory, but its rows may: those of other ranks.
-  if (HasResultSizes(request.kind) && negotiate::BytesPerRow(meta) < 0) {
-    return Refuse(request, "the rows of the shape " + ToString(meta.shape) + " are too large");
+  const bool has_rows = HasResultSizes(request.kind) && !meta.shape.empty();
+  if (has_rows && (negotiate::BytesPerRow(meta) < 0 || meta.shape[0] > negotiate::kMaxTensorBytes)) {
+    return Refuse(request, "the rows of the shape " + ToString(meta.shape) + " are too large or too many");
   }
   return Reduces(request.kind) ? CheckReduction(request, meta) : Status::Ok();
 }

@@ -12,7 +12,7 @@ constexpr size_t kAlignment = 64;
 
 Status Output::Allocate(DataType dtype, Shape shape, Output* output) {
   const int64_t bytes = negotiate::BytesOf({dtype, shape});
-  if (bytes < 0) return Status::Invalid("a result of shape " + ToString(shape) + " does not fit memory");
+  if (bytes < 0) return {Code::kUnavailable, "a result of shape " + ToString(shape) + " does not fit memory"};
   const size_t rounded = (static_cast<size_t>(bytes) / kAlignment + 1) * kAlignment;
   void* memory = std::aligned_alloc(kAlignment, rounded);
   if (memory == nullptr) {

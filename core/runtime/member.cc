@@ -96,6 +96,17 @@ Status Member::CheckNew(const negotiate::Request& request, uint64_t ordinal) con
   return Status::Aborted("a response lets an operation run that cannot: " + objection);
 }
 
+// Whether this rank's own operation can be what the decision lets run.
+Status Member::CheckMeant(const Decision& decision, const Handle& handle) const {
+  const negotiate::Request& request = handle.entry.request;
+  if (!decision.known) return CheckNew(request, handle.ordinal);
+  // A named one was found by its id.
+  const bool fits =
+      handle.ordinal == 0 || (decision.id < cache_.size() && cache_.At(decision.id).SameAs(request));
+  if (fits) return Status::Ok();
+  return Status::Aborted("a response takes '" + handle.name() + "' for another operation");
+}
+
 // What this rank has joined instead of submitting: it takes part with a stand-in.
 Status Member::StandIn(const Decision& decision, HandlePtr* handle) const {
   if (join_ == nullptr || !decision.partial) {
@@ -120,8 +131,8 @@ Status Member::MatchOne(Decision decision, std::vector<Decided>* decided) {
   }
   if (handle == nullptr) {
     HVD_RETURN_IF_ERROR(StandIn(decision, &handle));
-  } else if (!decision.known && decision.error.empty()) {
-    HVD_RETURN_IF_ERROR(CheckNew(handle->entry.request, handle->ordinal));
+  } else if (decision.error.empty()) {
+    HVD_RETURN_IF_ERROR(CheckMeant(decision, *handle));
   }
   if (handle == nullptr) return Status::Ok();
   handle->decided = true;

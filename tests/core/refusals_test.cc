@@ -144,6 +144,17 @@ class Victim {
     control_->stream_is_corrupt = true;
     return Tick();
   }
+  // An unnamed operation; a broadcast has a root that is no member, so no rank can run it.
+  void Submit(OpKind kind) {
+    Entry entry;
+    entry.request = RequestOf(kind, {4});
+    entry.request.name.clear();
+    if (kind == OpKind::kBroadcast) entry.request.root = 4;
+    entry.buffers.push_back({reinterpret_cast<const std::byte*>(data_.data()), 16, nullptr, 0});
+    auto handle = std::make_shared<Handle>(std::move(entry));
+    ASSERT_OK(queue_.Push(handle));
+    set_->Add(handle);
+  }
   void Join() {
     Entry entry;
     entry.request.kind = OpKind::kJoin;
@@ -228,6 +239,10 @@ TEST(Refusals, OfAResponseNameTheSequencersRank) {
          r->decisions[0].known = true;
          r->decisions[0].id = 7;
        })},
+      {"an id for what fails", ResponseWith([](Response* r) {
+         r->decisions[0].sizes.clear();
+         r->decisions[0].error = "it failed";
+       })},
       {"id out of order", ResponseWith([](Response* r) { r->decisions[0].id = 7; })},
       {"unknown ordinal", ResponseWith([](Response* r) {
          r->decisions[0].name.clear();
@@ -301,6 +316,14 @@ TEST(Refusals, OfAnAnnouncementNameTheMembersRank) {
        })},
       {"no sizes", AnnouncementWith([&](AnnounceMessage* m) { first(m).sizes.clear(); })},
       {"huge rows", AnnouncementWith([&](AnnounceMessage* m) { first(m).sizes = {INT64_MAX}; })},
+      {"rows without bytes", AnnouncementWith([&](AnnounceMessage* m) {
+         first(m).request.tensors[0].shape = {4, 0};
+         first(m).sizes = {INT64_MAX};
+       })},
+      {"huge rows of nothing", AnnouncementWith([&](AnnounceMessage* m) {
+         first(m).request = RequestOf(OpKind::kReducescatter, {0, int64_t{1} << 50});
+         first(m).sizes.clear();
+       })},
       {"huge tensor", AnnouncementWith([&](AnnounceMessage* m) {
          first(m).request.tensors[0].shape = {4, INT64_MAX};
        })},
@@ -324,6 +347,28 @@ TEST(Refusals, OfAnAnnouncementNameTheMembersRank) {
   ExpectRefusal(joined.Hear(AnnouncementWith([](AnnounceMessage*) {})), joined, 7, "after joining");
   Victim sound(3);
   ASSERT_OK(sound.Hear(AnnouncementWith([](AnnounceMessage*) {})));
+}
+
+// An unnamed operation is found by its number, whatever the id says.
+TEST(Refusals, OfAnIdThatMeansAnotherOperation) {
+  const auto told = [](uint64_t number, uint32_t id, bool known) {
+    return ResponseWith([&](negotiate::Response* r) {
+      r->number = number;
+      r->decisions[0].name.clear();
+      r->decisions[0].ordinal = number;
+      r->decisions[0].id = id;
+      r->decisions[0].known = known;
+      r->decisions[0].sizes.clear();
+    });
+  };
+  Victim victim(5);
+  victim.Submit(OpKind::kAllreduce);
+  victim.Submit(OpKind::kBroadcast);
+  ASSERT_OK(victim.Hear(told(1, 0, false)));
+  ExpectRefusal(victim.Hear(told(2, 0, true)), victim, 3, "id of another");
+  Victim unknown(5);
+  unknown.Submit(OpKind::kAllreduce);
+  ExpectRefusal(unknown.Hear(told(1, 0, true)), unknown, 3, "unknown id");
 }
 
 TEST(Refusals, OfAStreamNameItsWriter) {

@@ -215,6 +215,13 @@ TEST(Engine, RefusesWhatOneCallerGotWrong) {
     EXPECT_TRUE(Submit(engine, entry, &first).code() == Code::kInvalidArgument);
     entry.request.tensors[0].shape = {int64_t{1} << 62, 4};
     EXPECT_TRUE(Submit(engine, entry, &first).code() == Code::kInvalidArgument);
+    // Nothing here takes memory, but the result of all ranks would.
+    entry.request.kind = OpKind::kAllgather;
+    entry.buffers[0] = {};
+    for (const Shape& shape : {Shape{0, int64_t{1} << 50}, Shape{int64_t{1} << 50, 0}}) {
+      entry.request.tensors[0].shape = shape;
+      EXPECT_TRUE(Submit(engine, entry, &first).code() == Code::kInvalidArgument);
+    }
     entry.process_set = 7;
     EXPECT_TRUE(Submit(engine, entry, &first).code() == Code::kInvalidArgument);
   });

@@ -205,7 +205,7 @@ class Rank {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   hvd::fuzz::Input input(data, size);
   hvd::Rank rank(&input);
-  while (!input.empty() && rank.Step()) {
+  for (int steps = 0; steps < 12 && !input.empty() && rank.Step(); ++steps) {
   }
   return 0;
 }

@@ -66,8 +66,9 @@ Decision AnyDecision(Input* input) {
   if ((what & 4) != 0 || decision.known) decision.id = static_cast<uint32_t>(input->Number() % kNoId);
   if ((what & 8) != 0) decision.ordinal = std::max<uint64_t>(input->Number(), 1);
   if ((what & 16) != 0) decision.error = "e" + std::string(input->Text(kMaxErrorBytes - 1));
+  if (!decision.error.empty()) decision.known = false, decision.id = kNoId;
   if (!decision.known && decision.ordinal == 0) decision.name = "n" + AnyName(input);
-  decision.sizes = AnySizes(input);
+  if (decision.error.empty()) decision.sizes = AnySizes(input);
   if (decision.partial && !decision.known && decision.error.empty()) decision.request = AnyRequest(input);
   return decision;
 }

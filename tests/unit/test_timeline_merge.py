@@ -67,7 +67,7 @@ def test_errors_name_the_file_and_leave_nothing(tmp_path: Path, capsys: pytest.C
         (["good", "again"], "both of rank 0", 2),
         (["other"], "no timeline", 2),
         (["empty"], "no timeline", 2),
-        (["binary"], "decode", 2),
+        (["binary"], "no timeline", 2),
         (["spoilt"], "spoilt, line", 2),
         (["missing"], "missing", 1),
     ]:

@@ -6,15 +6,19 @@ network namespace is open to other users, so both ends check the peer's uid by S
 
 import errno
 import os
+import re
 import secrets
 import socket
 import struct
 
 from .errors import BootstrapError
+from .text import shown
 
 _LOOPBACK = "127.0.0.1"
 _CREDENTIALS = struct.Struct("3i")
 _BACKLOG = 1024
+_PORT = re.compile("[0-9]{1,5}", re.ASCII)
+_LONGEST_NAME = 107  # of an abstract socket, for the kernel
 _PORT_RANGE = "/proc/sys/net/ipv4/ip_local_port_range"
 
 
@@ -144,13 +148,13 @@ def _listening(family: socket.AddressFamily, target: str | tuple[str, int]) -> s
 
 def _parse(address: str) -> tuple[socket.AddressFamily, str | tuple[str, int]]:
     kind, _, rest = address.partition(":")
-    if kind == "unix" and rest.startswith("@") and len(rest) > 1:
+    if kind == "unix" and rest[:1] == "@" and rest.isascii() and 1 < len(rest) <= _LONGEST_NAME:
         return socket.AF_UNIX, "\0" + rest[1:]
     host, _, port = rest.rpartition(":")
-    if kind == "tcp" and host == _LOOPBACK and port.isdecimal() and 0 < int(port) < 65536:
+    if kind == "tcp" and host == _LOOPBACK and _PORT.fullmatch(port) and 0 < int(port) < 65536:
         return socket.AF_INET, (host, int(port))
     raise BootstrapError(
-        f"{address!r} is not an address of this version (unix:@name or tcp:{_LOOPBACK}:port)"
+        f"'{shown(address)}' is not an address of this version (unix:@name or tcp:{_LOOPBACK}:port)"
     )
 
 

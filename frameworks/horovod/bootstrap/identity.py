@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from .text import shown
 
 _RANGES = (("RANK", "SIZE"), ("LOCAL_RANK", "LOCAL_SIZE"), ("CROSS_RANK", "CROSS_SIZE"))
+_MOST_DIGITS = 20
 _VARIABLES = tuple(f"HOROVOD_{name}" for pair in _RANGES for name in pair)
 
 
@@ -52,6 +53,8 @@ def _from_horovodrun(environ: Mapping[str, str]) -> Identity | None:
 
 def _integer(name: str, text: str) -> int:
     try:
+        if len(text) > _MOST_DIGITS:
+            raise ValueError
         return int(text)
     except ValueError:
         raise ValueError(f"{name}='{shown(text)}' is not an integer") from None

@@ -84,7 +84,7 @@ def _connect(
         store.set(keys[rank], offer.encode())
         # Of all, although a few are dialled: so every rank knows who is missing.
         left = max(0.0, deadline - time.monotonic())
-        addresses = [value.decode() for value in store.wait(keys, left)]
+        addresses = [value.decode(errors="replace") for value in store.wait(keys, left)]
         for peer, offered in enumerate(addresses):
             if offered.startswith(_REFUSED):
                 raise SharedMemoryError(peer, offered.removeprefix(_REFUSED))

@@ -13,6 +13,8 @@ import stat
 from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
 
+from .text import shown
+
 SECRET_VARIABLE = "HOROVOD_SECRET_KEY"
 FILE_VARIABLE = "HOROVOD_SECRET_FILE"
 SECRET_BYTES = 32  # and of every key made from it
@@ -65,7 +67,7 @@ def take(environment: MutableMapping[str, str]) -> bytes | None:
     text, path = remove(environment)
     if text is not None:
         return _parse(text, SECRET_VARIABLE)
-    return None if path is None else _parse(_read(path), f"{FILE_VARIABLE}={path}")
+    return None if path is None else _parse(_read(path), f"{FILE_VARIABLE}={shown(path)}")
 
 
 def remove(environment: MutableMapping[str, str]) -> tuple[str | None, str | None]:
@@ -91,13 +93,13 @@ def _read(path: str) -> str:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError as error:
         raise ValueError(
-            f"{FILE_VARIABLE}={path} cannot be opened: {error.strerror}. Ranks run as the user who started "
-            "horovodrun, see its /proc, and end when it does"
+            f"{FILE_VARIABLE}={shown(path)} cannot be opened: {error.strerror}. Ranks run as the user "
+            "who started horovodrun, see its /proc, and end when it does"
         ) from None
     try:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
-            raise ValueError(f"{FILE_VARIABLE}={path} is not a file that this user alone can read")
+            raise ValueError(f"{FILE_VARIABLE}={shown(path)} is not a file that this user alone can read")
         return os.read(descriptor, _MOST_TEXT).decode("ascii", errors="replace").strip()
     finally:
         os.close(descriptor)

@@ -114,7 +114,9 @@ class StoreClient:
         encoded = [key.encode() for key in keys]
         tag, fields = self._exchange(Tag.WAIT, [b"%d" % max(1, int(limit * 1000)), *encoded], limit)
         if tag == Tag.ABSENT:
-            raise StartTimeoutError(_absence([field.decode() for field in fields], self._rank, limit))
+            raise StartTimeoutError(
+                _absence([field.decode(errors="replace") for field in fields], self._rank, limit)
+            )
         return self._values(tag, fields)
 
     def _request(self, tag: Tag, fields: Sequence[bytes]) -> list[bytes]:

@@ -21,6 +21,7 @@ _HEAD_EVENTS = 16  # the description of the process is among them
 _LONGEST_LINE = 1 << 20  # of characters; blanks are written in hundreds of thousands, events in thousands
 _LATEST_US = 2.0**62
 _USAGE_STATUS = 2
+_UNWRITABLE = "it holds what JSON cannot hold"
 
 
 class TimelineError(ValueError):
@@ -53,7 +54,7 @@ def events(path: Path) -> Iterator[Event]:
 
     A last line that is cut off (the machine went down) is passed over.
     """
-    with path.open(encoding="utf-8") as file:
+    with path.open(encoding="utf-8", errors="replace") as file:
         broken = 0
         for number, line in enumerate(iter(lambda: file.readline(_LONGEST_LINE), ""), 1):
             text = line.strip().rstrip(",").rstrip()
@@ -87,7 +88,7 @@ def _source(path: Path) -> _Source:
         if event["ph"] == "M" and event.get("name") == "horovod_clock":
             try:
                 source = _Source(path, int(event["pid"]), Clock(**event["args"]["clock"]))
-            except (KeyError, TypeError, ValueError):
+            except (KeyError, TypeError, ValueError, OverflowError):
                 break
             clock = source.clock
             if isinstance(clock.name, str) and _is_time(clock.now_us) and _is_time(clock.wall_minus_now_us):
@@ -137,7 +138,7 @@ def merge(output: Path, inputs: Sequence[Path]) -> list[int]:
                 for event in events(source.path):
                     if "ts" in event:
                         event["ts"] = round(event["ts"] + shift, 3)
-                    file.write(separator + json.dumps(event, separators=(",", ":")))
+                    file.write(separator + _written(event, source.path))
                     separator = ",\n"
             file.write("\n]\n")
         partial.replace(output)
@@ -146,11 +147,19 @@ def merge(output: Path, inputs: Sequence[Path]) -> list[int]:
     return [source.rank for source in sources]
 
 
+def _written(event: Event, path: Path) -> str:
+    """Numbers that JSON does not have, and what is nested too deep to be written again, are not Horovod's."""
+    try:
+        return json.dumps(event, separators=(",", ":"), allow_nan=False)
+    except (ValueError, RecursionError):
+        raise TimelineError(f"{path}: this is no timeline of Horovod: {_UNWRITABLE}") from None
+
+
 def merge_command(output: str, inputs: Sequence[str]) -> int:
     """``merge`` for the command line: says what was done or what is wrong; returns the status."""
     try:
         ranks = merge(Path(output), [Path(name) for name in inputs])
-    except (TimelineError, OSError, UnicodeDecodeError) as error:
+    except (TimelineError, OSError) as error:
         print(f"horovodrun: {escaped(str(error))}", file=sys.stderr)
         return 1 if isinstance(error, OSError) else _USAGE_STATUS
     print(f"{escaped(output)}: ranks {', '.join(map(str, ranks))}; open it in https://ui.perfetto.dev")

@@ -79,13 +79,14 @@ Response RandomResponse(Random* random) {
   }
   response.decisions.resize(random->Below(8));
   for (Decision& decision : response.decisions) {
-    if (random->OneIn(2)) decision.id = static_cast<uint32_t>(RandomNumber(random, kNoId - 1));
+    const bool fails = random->OneIn(3);
+    if (!fails && random->OneIn(2)) decision.id = static_cast<uint32_t>(RandomNumber(random, kNoId - 1));
     decision.known = decision.id != kNoId && random->OneIn(2);
     const bool unnamed = random->OneIn(3);
     if (unnamed) decision.ordinal = std::max<uint64_t>(1, RandomNumber(random, ~uint64_t{0}));
     if (!unnamed && !decision.known) decision.name = "n" + RandomText(random, kMaxNameBytes - 1);
-    if (random->OneIn(3)) decision.error = RandomText(random, kMaxErrorBytes);
-    if (random->OneIn(3)) decision.sizes = RandomShape(random, 100);
+    if (fails) decision.error = "e" + RandomText(random, kMaxErrorBytes - 1);
+    if (!fails && random->OneIn(3)) decision.sizes = RandomShape(random, 100);
     decision.partial = random->OneIn(3);
     const bool described = decision.partial && !decision.known && decision.error.empty();
     if (described) decision.request = RandomRequest(random);
@@ -270,6 +271,12 @@ TEST(Message, APartialDecisionOfAnUnknownOperationIsDescribed) {
   EXPECT_EQ(DecodeError(decision), "corrupt response: bad decision tag");
   decision.request.reset();
   EXPECT_EQ(DecodeError(decision), "");
+  // What fails gets no id and has no sizes.
+  decision.sizes = {1};
+  EXPECT_EQ(DecodeError(decision), "corrupt response: bad decision tag");
+  decision.sizes.clear();
+  decision.id = 3;
+  EXPECT_EQ(DecodeError(decision), "corrupt response: bad decision tag");
 }
 
 // They travel as the sizes of the announcement instead.
