@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from horovod import _core
 from horovod.common.grouped_reductions import GroupedReductions
-from horovod.common.placement import Tensor
+from horovod.common.placement import Spec, Tensor
 from horovod.common.process_sets import ProcessSet, check_process_set, global_process_set
 from horovod.common.tensor_glue import Result
 
@@ -24,10 +24,24 @@ class GradientReductions(GroupedReductions[Tensor]):
         """Starts to reduce ``gradient`` over all ranks into itself; returns a handle. ``op``: any but None
         and Adasum.
         """
-        number = 0 if process_set is global_process_set else check_process_set(process_set)
         spec = self._describe(gradient)
         if spec is None:
+            number = check_process_set(process_set)
             return self._start_one(gradient, Result.IN_PLACE, name, op, prescale, postscale, number)
+        return self.reduce_described_(gradient, spec, name, op, prescale, postscale, process_set)
+
+    def reduce_described_(
+        self,
+        gradient: Tensor,
+        spec: Spec,
+        name: str,
+        op: int,
+        prescale: float,
+        postscale: float,
+        process_set: ProcessSet,
+    ) -> int:
+        """As ``reduce_gradient_``, of one whose description is at hand."""
+        number = 0 if process_set is global_process_set else check_process_set(process_set)
         specs = (spec,)
         handle = _core.submit(_ALLREDUCE, name, specs, op, prescale, postscale, 0, number, None, None, 1)
         self._handle_map[handle] = (None, gradient, specs)
@@ -56,3 +70,20 @@ class GradientReductions(GroupedReductions[Tensor]):
         elements tells. False while they are being reduced.
         """
         return handle >= 0 and _core.changed(handle)
+
+    def finish_gradient(self, handle: int) -> bool:
+        """Waits for what ``reduce_gradient_`` has started, as ``synchronize``; returns what ``changed`` said
+        before.
+        """
+        changed = handle >= 0 and _core.changed(handle)
+        entry = self._handle_map.get(handle)
+        if entry is None or entry[0] is not None or handle < 0:
+            self.synchronize(handle)
+            return changed
+        try:
+            _core.wait(handle)
+        except BaseException as error:
+            self._failed(handle, error)
+            raise
+        self._handle_map.pop(handle, None)
+        return changed

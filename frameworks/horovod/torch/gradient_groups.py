@@ -20,6 +20,7 @@ from horovod.torch.gradient_hooks import GradientHook, Reduction
 from horovod.torch.gradient_status import agree
 from horovod.torch.group_reduction import after_mismatch, reduce_group
 from horovod.torch.operations import ops
+from horovod.torch.tensors import describe
 
 
 class GradientGroup:
@@ -34,6 +35,7 @@ class GradientGroup:
         "_plain",
         "_prefix",
         "_sent",
+        "_size",
         "_steps",
         "_version",
         "handle",
@@ -60,6 +62,7 @@ class GradientGroup:
         self._steps: Iterator[None] | None = None
         self._sent: torch.Tensor | None = None
         self._version = 0
+        self._size = 0
         self._error: Exception | None = None
         self._plain = False
         self._note_members()
@@ -90,7 +93,7 @@ class GradientGroup:
         because an exception in a hook would end the backward pass halfway.
         """
         self._due += 1
-        if self._due == len(self.members):
+        if self._due == self._size:
             try:
                 self._submit()
             except Exception as error:
@@ -105,7 +108,7 @@ class GradientGroup:
         """
         if self.in_flight or not self.trained:
             return
-        self._due = len(self.members) - 1
+        self._due = self._size - 1
         self.one_more_due()
 
     def tell(self) -> None:
@@ -151,7 +154,8 @@ class GradientGroup:
         self.reset()
 
     def _note_members(self) -> None:
-        self._plain = len(self.members) == 1 and self.reduction.compressor is NoneCompressor
+        self._size = len(self.members)
+        self._plain = self._size == 1 and self.reduction.compressor is NoneCompressor
 
     def _submit(self) -> None:
         hook = self.members[0]
@@ -163,30 +167,32 @@ class GradientGroup:
         if self._prefix is not reduction.prefix:
             self._prefix = reduction.prefix
             self.name = f"{self._prefix}.{self.label}"
-        gradient = hook.parameter.grad
-        simple = self._plain and hook.parameter.requires_grad and hook.trained and not hook.sparse
-        if not simple or reduction.thawed or (gradient is not None and gradient.layout is not torch.strided):
+        parameter = hook.parameter
+        gradient = parameter.grad
+        simple = self._plain and parameter.requires_grad and hook.trained and not hook.sparse
+        simple = simple and not reduction.thawed
+        spec = describe(gradient) if simple and gradient is not None else None
+        if spec is not None and gradient is not None:
+            self.handle = ops.reduce_described_(gradient, spec, self.name, *reduction.how)
+        elif simple and (gradient is None or gradient.layout is torch.strided):
+            gradient = hook.dense_gradient()
+            self.handle = ops.reduce_gradient_(gradient, self.name, *reduction.how)
+        else:
             self._steps = reduce_group(self.name, self.members, reduction)
             next(self._steps, None)
             return
-        if gradient is None or not gradient.is_contiguous():
-            gradient = hook.dense_gradient()
         self._sent = gradient
         self._version = gradient._version
-        self.handle = ops.reduce_gradient_(
-            gradient,
-            self.name,
-            reduction.op,
-            reduction.prescale,
-            reduction.postscale,
-            reduction.process_set,
-        )
 
     def _wait(self, handle: int, gradient: torch.Tensor) -> None:
         self.handle = None
-        self.members[0].note_change(gradient, self._version, ops.changed(handle))
+        hook = self.members[0]
+        # Before it is waited for, which may write to the gradient, when that is on a GPU.
+        if hook.parameter.grad is not gradient or gradient._version != self._version:
+            hook.note_change(gradient, self._version)
         try:
-            ops.synchronize(handle)  # which may write to the gradient, when that is on a GPU
+            if ops.finish_gradient(handle):
+                hook.note_change(gradient, gradient._version, True)
         except TensorMismatchError as error:
             self._steps = after_mismatch(self.name, self.members, self.reduction, error)
 
@@ -196,7 +202,7 @@ def complete_all(groups: Iterable[GradientGroup]) -> None:
     together. Raises the first error after all have been waited for.
     """
     first_error: Exception | None = None
-    pending = [group for group in groups if group.in_flight]
+    pending = [group for group in groups if group.handle is not None or group.in_flight]
     while pending:
         unfinished = []
         for group in pending:

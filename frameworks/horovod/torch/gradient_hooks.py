@@ -45,6 +45,7 @@ class Reduction:
         self.sparse_again = sparse_again and self.sparse_as_dense
         self.passes = passes
         self.process_set = process_set
+        self.how = (op, self.prescale, self.postscale, process_set)  # the last arguments of an operation
         self.paused = False
         self.prefix = "DistributedOptimizer"
         self.begin: Callable[[], None] = lambda: None

@@ -81,7 +81,8 @@ class GradientReducer:
         try:
             groups = self._not_yet_reduced() if live_groups.shared else list(self.groups)
             for group in groups:
-                group.submit_incomplete()
+                if group.handle is None:
+                    group.submit_incomplete()
             complete_all(groups)
             if self.reduction.changed or live_groups.shared:
                 self._tell_changes(groups)

@@ -68,8 +68,8 @@ def _dense(name: str, hooks: Sequence[GradientHook], reduction: Reduction) -> St
     if compressor is not NoneCompressor:
         pairs = [compressor.compress(gradient) for gradient in gradients]
         sent, contexts = [tensor for tensor, _ in pairs], [context for _, context in pairs]
-    rest = (name, reduction.op, reduction.prescale, reduction.postscale, reduction.process_set)
-    handle = ops.reduce_gradient_(sent[0], *rest) if len(sent) == 1 else ops.reduce_gradients_(sent, *rest)
+    how = (name, *reduction.how)
+    handle = ops.reduce_gradient_(sent[0], *how) if len(sent) == 1 else ops.reduce_gradients_(sent, *how)
     versions = [gradient._version for gradient in gradients]
     yield
     changed = sent is gradients and ops.changed(handle)  # what was compressed is overwritten anyway
