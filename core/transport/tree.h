@@ -17,8 +17,9 @@ class Tree {
   int parent() const { return ParentOf(position_); }  // not of the root
   bool IsParentOf(int other) const { return other > 0 && ParentOf(other) == position_; }
 
-  // How far it is to the root.
+  // How far it is to the root, and how many such distances there are at most.
   int depth() const { return __builtin_popcount(static_cast<unsigned>(position_)); }
+  int levels() const { return 33 - __builtin_clz(static_cast<unsigned>(size_)); }
 
   // One behind the last position of the subtree below `root`.
   int End(int root) const { return root == 0 ? size_ : std::min(size_, root + (root & -root)); }

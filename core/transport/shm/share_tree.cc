@@ -50,15 +50,14 @@ int ShareTree::PositionOf(int rank) const {
 // Those of a subtree travel to its root; then everybody's travel from the root to all.
 Status ShareTree::ShareWakers(int waker, Deadline deadline) {
   const int64_t now = NowMicros();
-  const int depth = tree_.depth();
   const int own = tree_.position();
   Fault fault;
   wakers_[own] = std::make_shared<const Descriptor>(Descriptor::Duplicate(waker));
   if (!wakers_[own]->valid()) fault.Keep(Status::Errno("dup"), Outcome::kCannot, rank());
   for (const int child : tree_.Children()) {
-    CollectWakers(child, child, tree_.End(child), GiveUpAt(Stage::kWakersUp, depth, now, deadline), &fault);
+    CollectWakers(child, child, tree_.End(child), GiveUpAt(Stage::kWakersUp, tree_, now, deadline), &fault);
   }
-  const Deadline down = GiveUpAt(Stage::kDown, depth, now, deadline);
+  const Deadline down = GiveUpAt(Stage::kDown, tree_, now, deadline);
   if (!tree_.is_root()) {
     SendWakers(tree_.parent(), own, tree_.End(own), down, &fault);
     CollectWakers(tree_.parent(), 0, tree_.size(), down, &fault);
@@ -103,7 +102,7 @@ void ShareTree::SendWakers(int to, int first, int end, Deadline limit, Fault* fa
 }
 
 void ShareTree::Spread(Identity* identity, Descriptor* memfd, Deadline deadline, Fault* fault) {
-  const Deadline limit = GiveUpAt(Stage::kDown, tree_.depth(), NowMicros(), deadline);
+  const Deadline limit = GiveUpAt(Stage::kDown, tree_, NowMicros(), deadline);
   if (!tree_.is_root()) {
     Message message;
     std::vector<Descriptor> descriptors;
@@ -128,8 +127,8 @@ void ShareTree::Spread(Identity* identity, Descriptor* memfd, Deadline deadline,
 
 Status ShareTree::Agree(const Identity& identity, Fault fault, Deadline deadline) {
   const int64_t now = NowMicros();
-  const Deadline up = GiveUpAt(Stage::kVerdictUp, tree_.depth(), now, deadline);
-  const Deadline down = GiveUpAt(Stage::kVerdictDown, tree_.depth(), now, deadline);
+  const Deadline up = GiveUpAt(Stage::kVerdictUp, tree_, now, deadline);
+  const Deadline down = GiveUpAt(Stage::kVerdictDown, tree_, now, deadline);
   Message message;
   std::vector<Descriptor> none;
   for (const int child : tree_.Children()) {
