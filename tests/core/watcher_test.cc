@@ -49,12 +49,12 @@ Pairs Circle(int size) {
 
 struct Watched {
   AbortCell abort;
-  std::unique_ptr<Watcher> watcher;
   std::atomic<int64_t> blocked_us{0};
   std::atomic<int> shown{0};
   std::mutex mutex;
-  std::set<int> departed;   // that it was asked about; guarded by mutex
-  std::set<int> abandoned;  // likewise
+  std::set<int> departed;            // that it was asked about; guarded by mutex
+  std::set<int> abandoned;           // likewise
+  std::unique_ptr<Watcher> watcher;  // last: its thread calls back until it is destroyed
 
   void Ask(const Departure& departure) {
     const std::lock_guard<std::mutex> lock(mutex);
