@@ -5,8 +5,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <csignal>
 #include <numeric>
+#include <thread>
 #include <tuple>
 
 #include "base/clock.h"
@@ -218,6 +220,25 @@ TEST(ShmWindow, StagesAndLevelsGiveUpInOrder) {
       EXPECT_TRUE(at(Stage::kVerdictUp, parent) < at(Stage::kVerdictDown, parent));
       EXPECT_TRUE(at(Stage::kVerdictDown, tree) <= 401000);
     }
+  }
+}
+
+// A rank that came too late to one window, and so spoiled it for all, is in step again for the next.
+TEST(ShmWindow, AfterALateRankTheNextWindowIsShared) {
+  constexpr int kSize = 8;
+  for (const int late : {0, 1, 4, 7}) {
+    ShmGroup group(kSize);
+    RunRanks(kSize, [&](int rank) {
+      const Waker waker;
+      std::unique_ptr<shm::ShareTree> tree;
+      ASSERT_OK(group.Plant(rank, 5, waker, &tree));
+      std::unique_ptr<Window> window;
+      if (rank == late) std::this_thread::sleep_for(std::chrono::milliseconds(600));
+      const shm::Deadline deadline = rank == late ? Soon() : NowMicros() + 300000;
+      const Status status = shm::ShmWindow::Make({3, group.members(), 100, deadline}, tree.get(), &window);
+      EXPECT_TRUE(Mentions(status, "rank "));
+      ASSERT_OK(shm::ShmWindow::Make({4, group.members(), 100, Soon() + 20000000}, tree.get(), &window));
+    });
   }
 }
 

@@ -13,6 +13,12 @@ Status From(const std::string& who, const Status& status) {
   return status.ok() ? status : Status(status.code(), who + ": " + status.message());
 }
 
+// Of an exchange that this rank gave up before the message came.
+bool IsOfEarlier(const Message& message, const Identity& about) {
+  return message.magic == kMagic && message.identity.generation == about.generation &&
+         message.identity.set < about.set;
+}
+
 }  // namespace
 
 ShareTree::ShareTree(uint64_t generation, std::vector<int> ranks, std::vector<int> sockets, int position)
@@ -165,7 +171,11 @@ Status ShareTree::Tell(int to, Message::Kind kind, const Identity& identity, con
 // Reads one message about what is being shared; another rank's fault that it tells of is kept.
 Status ShareTree::Hear(int from, Message::Kind kind, const Identity& about, Deadline limit, Message* message,
                        std::vector<Descriptor>* descriptors, Fault* fault) {
-  Status status = From(Who(from), Receive(sockets_[from], message, descriptors, limit));
+  Status status;
+  do {
+    descriptors->clear();
+    status = From(Who(from), Receive(sockets_[from], message, descriptors, limit));
+  } while (status.ok() && IsOfEarlier(*message, about));
   fault->Keep(status, Outcome::kAbsent, RankAt(from));
   HVD_RETURN_IF_ERROR(status);
   const Identity& theirs = message->identity;

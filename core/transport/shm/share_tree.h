@@ -28,7 +28,8 @@ struct Fault {
 
 // The way by which descriptors reach all ranks of a host: a tree of AF_UNIX links, so that a rank needs few
 // of these however many ranks there are. Every exchange takes all ranks of the tree, which call for the same
-// ones in the same order; it blocks until its deadline at most.
+// ones in the same order, that of ascending ids of sets; it blocks until its deadline at most. One that
+// failed leaves the tree in step.
 class ShareTree {
  public:
   // `ranks` are the global ranks of the tree, `rank` the caller's own; `sockets` holds a connected AF_UNIX
