@@ -14,8 +14,8 @@ class Blocked {
  public:
   // Around a wait that has lasted for a while already; cheap ones need not be told.
   void Enter(int64_t now_us) {
+    Touch(now_us);  // first: whoever sees that this rank waits must see since when
     waiting_.fetch_add(1);
-    Touch(now_us);
   }
   void Leave(int64_t now_us) {
     Touch(now_us);

@@ -44,6 +44,7 @@ Descriptor WatchedPeer::Release() { return Descriptor(std::exchange(fd_, -1)); }
 
 void WatchedPeer::Send(const WatchNews& news) {
   if (!open()) return;
+  Flush();  // it may read again
   // Sealing counts frames: one that is dropped must be dropped before it is sealed.
   const bool may_wait = news.kind == WatchKind::kHeartbeat || news.kind == WatchKind::kShowStacks;
   if (may_wait && out_.size() >= kMostQueued) return;

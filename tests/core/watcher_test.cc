@@ -231,6 +231,45 @@ TEST(Departures, HaveNoMoreRanksThanTheJob) {
   EXPECT_FALSE(departures.Merge("", 1));
 }
 
+// A process that was stopped for long enough to fill its links hears from its peers again when it goes on.
+TEST(WatchedPeer, IsHeardAgainWhenThePeerReadsAgain) {
+  const auto [fd, other] = UnixPair();
+  WatchedPeer speaker({fd, 1, LinkRole::kWatch, TestKey(0, 1), TestKey(1, 0)}, 0);
+  WatchedPeer stopped({other, 0, LinkRole::kWatch, TestKey(1, 0), TestKey(0, 1)}, 0);
+  WatchNews news;
+  for (int i = 0; i < 2000; ++i) speaker.Send(news);
+  EXPECT_FALSE(speaker.flushed());
+  WatchNews heard;
+  while (stopped.Receive(&heard) == WatchedPeer::Heard::kNews) continue;
+  news.pid = 4711;
+  speaker.Send(news);
+  EXPECT_TRUE(speaker.flushed());
+  WatchedPeer::Heard last = WatchedPeer::Heard::kNews;
+  while ((last = stopped.Receive(&heard)) == WatchedPeer::Heard::kNews) continue;
+  EXPECT_TRUE(last == WatchedPeer::Heard::kNothing);
+  EXPECT_EQ(heard.pid, 4711);
+}
+
+// A rank that has computed until now and begins to wait has not been blocked before, whenever it is asked.
+TEST(Blocked, BeginsWithTheWait) {
+  constexpr int64_t kComputesUs = 1000;
+  Blocked blocked;
+  std::atomic<int64_t> clock{kComputesUs};
+  std::atomic<bool> ends{false};
+  std::thread program([&] {
+    for (int i = 0; i < 2000000; ++i) {
+      clock += kComputesUs;
+      blocked.Enter(clock);
+      blocked.Leave(clock);
+    }
+    ends = true;
+  });
+  int64_t longest = 0;
+  while (!ends) longest = std::max(longest, blocked.Micros(clock));
+  program.join();
+  EXPECT_EQ(longest, 0);
+}
+
 // A pid of another host, or of another process namespace, is some other process here, or none.
 TEST(WatchedPeer, AsksTheKernelOnlyAboutProcessesOfItsOwnNamespace) {
   const pid_t child = fork();
