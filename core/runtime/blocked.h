@@ -7,9 +7,10 @@
 
 namespace hvd {
 
-// Since when this rank has done nothing but wait in the library: some thread of it waits, and none has
-// submitted anything or come back from a wait. A deadlock is proved when this holds for every rank of the
-// job, for then nobody is left who could submit what is missing. A rank that computes is never blocked.
+// Since when this rank has done nothing but wait in the library: some thread of it waits, none has submitted
+// anything or come back from a wait, and no operation was under way. A deadlock is proved when this holds for
+// every rank of the job, for then nobody is left who could submit what is missing. A rank that computes is
+// never blocked.
 class Blocked {
  public:
   // Around a wait that has lasted for a while already; cheap ones need not be told.

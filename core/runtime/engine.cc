@@ -139,6 +139,15 @@ void RankEngine::OnHeartbeat() {
   if (signal > 0) raise(signal);  // this thread alone is interrupted
 }
 
+// What all have submitted completes by itself and lets its waiter go on: until then nobody is blocked.
+int64_t RankEngine::BlockedMicros() {
+  const std::vector<HandlePtr> all = queue_.InFlight();
+  const auto runs = [](const HandlePtr& handle) { return handle->decided.load(); };
+  const int64_t now = NowMicros();
+  if (std::any_of(all.begin(), all.end(), runs)) blocked_.Touch(now);
+  return blocked_.Micros(now);
+}
+
 void RankEngine::ShowStacks() {
   stacks_.Ask(NowMicros());
   watcher_->AskForStacks();

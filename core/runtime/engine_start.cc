@@ -150,7 +150,7 @@ Status RankEngine::MakeWatcher() {
     return StuckWithout(departure, broken);
   };
   watcher.on_heartbeat = [this] { OnHeartbeat(); };
-  watcher.blocked_us = [this] { return blocked_.Micros(NowMicros()); };
+  watcher.blocked_us = [this] { return BlockedMicros(); };
   watcher.on_show_stacks = [this] { stacks_.Ask(NowMicros()); };
   watcher.on_abort = [this] {
     wirer_->Interrupt();

@@ -51,6 +51,7 @@ class RankEngine : public Engine {
   ProcessSetOptions SetOptions(uint32_t id, const std::vector<int>& members) const;
   Status MakeWatcher();
   void OnHeartbeat();
+  int64_t BlockedMicros();
   Status Agree(const std::string& what, int64_t mine, int64_t* all);
   // How far the engine had come when a rank left.
   struct Hearing {

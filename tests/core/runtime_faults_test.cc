@@ -1,6 +1,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <thread>
 
@@ -153,6 +154,40 @@ TEST(Faults, AStalledOperationFailsAtTheLimitThatWasSet) {
         }
       });
     }
+  }
+}
+
+// All wait in the library for longer than a deadlock is given, one of them for what the others have not
+// submitted: but an operation is under way, whose end lets them go on.
+TEST(Faults, ASlowOperationIsNoDeadlock) {
+  Config config;
+  config.heartbeat_seconds = 0.05;
+  config.stall_deadlock_seconds = 0.4;
+  for (const Wires wires : {Wires::kShm, Wires::kTcp}) {
+    Cluster cluster(2, wires, {{0, 1}}, config);
+    cluster.Run([&](Engine& engine, int rank) {
+      std::vector<float> early(1, 1.0f);
+      std::vector<float> slow(16 << 20, 1.0f);
+      std::vector<float> quick(1, 1.0f);
+      HandlePtr handles[3];
+      if (rank == 0) ASSERT_OK(Submit(engine, AllreduceEntry("early", &early), &handles[0]));
+      Entry entry = AllreduceEntry("slow", &slow, ReduceOp::kSum, 1);
+      entry.awaited = true;
+      std::atomic<bool> completed{false};
+      entry.on_complete = [&](const Handle&) { completed = true; };
+      ASSERT_OK(Submit(engine, std::move(entry), &handles[1]));
+      entry = AllreduceEntry("quick", &quick);
+      // Meanwhile nobody drives this rank.
+      entry.on_complete = [&](const Handle&) {
+        if (rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+      };
+      ASSERT_OK(Submit(engine, std::move(entry), &handles[2]));
+      while (!completed) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      EXPECT_EQ(handles[1]->status.message(), "");
+      if (rank == 1) ASSERT_OK(Submit(engine, AllreduceEntry("early", &early), &handles[0]));
+      ASSERT_OK(engine.Wait(handles[0], int64_t{60} * 1000000, nullptr));
+      EXPECT_EQ(early[0], 2.0f);
+    });
   }
 }
 
