@@ -77,7 +77,8 @@ struct hvd_api {
      and may submit. A join is one for all process sets of this rank. */
   void (*submit)(hvd_api* api, const hvd_operation* operation, hvd_done done, void* context);
 
-  /* Shares the memory of an output beyond the callback; `drop` gives the share back. */
+  /* Shares the memory of an output beyond the callback; `drop` gives the share back. Null: no memory for it.
+   */
   void* (*keep)(const hvd_output* output);
   void (*drop)(void* share);
 

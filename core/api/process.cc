@@ -77,11 +77,13 @@ Status StartEngine(const Topology& topology, EngineOptions options) {
   [[maybe_unused]] static const int registered = pthread_atfork(nullptr, nullptr, InForkedChild);
   std::unique_ptr<Engine> engine;
   HVD_RETURN_IF_ERROR(Engine::Make(std::move(options), &engine));
+  std::vector<OpenFile> descriptors;
+  for (const int fd : engine->Descriptors()) descriptors.push_back(Identify(fd));
+  std::shared_ptr<Engine> shared = std::move(engine);
   const std::lock_guard<std::mutex> lock(state->mutex);
   state->topology = topology;
-  state->descriptors.clear();
-  for (const int fd : engine->Descriptors()) state->descriptors.push_back(Identify(fd));
-  state->engine = std::move(engine);
+  state->descriptors = std::move(descriptors);
+  state->engine = std::move(shared);
   return Status::Ok();
 }
 

@@ -1,6 +1,7 @@
 #include "api/submit.h"
 
 #include <mutex>
+#include <new>
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,14 +18,31 @@ struct Caller {
   void* context;
 };
 
-void Fail(const Caller& caller, const Status& status) {
-  const std::string text = Escaped(status.message(), true);
-  const hvd_result result{static_cast<int32_t>(status.code()), text.c_str(), 0, nullptr};
+// Said where there is no memory for more.
+constexpr char kNoMemory[] = "this rank ran out of memory while it started or ended an operation";
+
+void Tell(const Caller& caller, Code code, const char* text) noexcept {
+  const hvd_result result{static_cast<int32_t>(code), text, 0, nullptr};
   caller.done(caller.context, &result);
 }
 
-void Deliver(const Caller& caller, const std::vector<Output>& given) {
+void Fail(const Caller& caller, const Status& status) noexcept {
+  std::string text;
+  try {
+    text = Escaped(status.message(), true);
+  } catch (const std::bad_alloc&) {
+    return Tell(caller, status.code(), kNoMemory);
+  }
+  Tell(caller, status.code(), text.c_str());
+}
+
+void Deliver(const Caller& caller, const std::vector<Output>& given) noexcept {
   std::vector<hvd_output> outputs;
+  try {
+    outputs.reserve(given.size());
+  } catch (const std::bad_alloc&) {
+    return Tell(caller, Code::kUnavailable, kNoMemory);
+  }
   for (const Output& output : given) {
     outputs.push_back({output.data.get(), output.bytes, static_cast<int32_t>(output.dtype),
                        static_cast<int32_t>(output.shape.size()), output.shape.data(), &output});
@@ -68,14 +86,15 @@ Status ReadEntry(const hvd_operation& operation, Entry* entry) {
 // The joins of all process sets of this rank, delivered as one: that of all ranks, once the last is complete.
 class Joining {
  public:
-  Joining(const Caller& caller, size_t joins) : caller_(caller), left_(joins) {}
+  Joining(const Caller& caller, size_t joins)
+      : caller_(caller), left_(joins), no_memory_(Code::kUnavailable, kNoMemory) {}
 
-  void Complete(uint32_t process_set, const Status& status, const Handle* handle) {
+  void Complete(uint32_t process_set, const Status& status, const Handle* handle) noexcept {
     bool last;
     {
       const std::lock_guard<std::mutex> lock(mutex_);
       if (!status.ok() && failure_.ok()) failure_ = status;
-      if (process_set == 0 && handle != nullptr) outputs_ = handle->outputs;
+      if (process_set == 0 && handle != nullptr) Keep(handle->outputs);
       last = --left_ == 0;
     }
     if (!last) return;
@@ -84,13 +103,23 @@ class Joining {
   }
 
  private:
+  void Keep(const std::vector<Output>& outputs) noexcept {
+    try {
+      outputs_ = outputs;
+    } catch (const std::bad_alloc&) {
+      if (failure_.ok()) failure_ = no_memory_;
+    }
+  }
+
   const Caller caller_;
   std::mutex mutex_;  // guards what follows
   size_t left_;
+  const Status no_memory_;
   Status failure_;
   std::vector<Output> outputs_;
 };
 
+// Where it throws, nothing has been delivered, nor will be.
 void SubmitJoins(Engine* engine, const Caller& caller) {
   const std::vector<uint32_t> sets = engine->ProcessSets();
   const auto joining = std::make_shared<Joining>(caller, sets.size());
@@ -106,21 +135,34 @@ void SubmitJoins(Engine* engine, const Caller& caller) {
   }
 }
 
-}  // namespace
-
-void Submit(const std::shared_ptr<Engine>& engine, const hvd_operation& operation, hvd_done done,
-            void* context) {
-  const Caller caller{done, context};
-  if (engine == nullptr) return Fail(caller, NotRunning());
+// An error, or an exception, means that `caller` has not been told anything, nor will be.
+Status Start(Engine* engine, const hvd_operation& operation, const Caller& caller) {
+  if (engine == nullptr) return NotRunning();
   Entry entry;
-  Status status = ReadEntry(operation, &entry);
-  if (status.ok() && entry.request.kind == OpKind::kJoin) return SubmitJoins(engine.get(), caller);
+  HVD_RETURN_IF_ERROR(ReadEntry(operation, &entry));
+  if (entry.request.kind == OpKind::kJoin) {
+    SubmitJoins(engine, caller);
+    return Status::Ok();
+  }
   entry.on_complete = [caller](const Handle& handle) {
     if (!handle.status.ok()) return Fail(caller, handle.status);
     Deliver(caller, handle.outputs);
   };
   HandlePtr handle;
-  if (status.ok()) status = engine->Submit(std::move(entry), &handle);
+  return engine->Submit(std::move(entry), &handle);
+}
+
+}  // namespace
+
+void Submit(const std::shared_ptr<Engine>& engine, const hvd_operation& operation, hvd_done done,
+            void* context) noexcept {
+  const Caller caller{done, context};
+  Status status;
+  try {
+    status = Start(engine.get(), operation, caller);
+  } catch (const std::bad_alloc&) {
+    return Tell(caller, Code::kUnavailable, kNoMemory);
+  }
   if (!status.ok()) Fail(caller, status);
 }
 

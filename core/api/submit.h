@@ -7,8 +7,8 @@
 
 namespace hvd::api {
 
-// Starts an operation of native code. `done` is called exactly once, whatever happens.
+// Starts an operation of native code. `done` is called exactly once, whatever happens, also without memory.
 void Submit(const std::shared_ptr<Engine>& engine, const hvd_operation& operation, hvd_done done,
-            void* context);
+            void* context) noexcept;
 
 }  // namespace hvd::api

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <new>
 
 #include "api/process.h"
 #include "api/submit.h"
@@ -22,7 +23,7 @@ void Release(hvd_api* api) {
 }
 
 void* Keep(const hvd_output* output) {
-  return new std::shared_ptr<std::byte>(static_cast<const Output*>(output->owner)->data);
+  return new (std::nothrow) std::shared_ptr<std::byte>(static_cast<const Output*>(output->owner)->data);
 }
 
 void Drop(void* share) { delete static_cast<std::shared_ptr<std::byte>*>(share); }
@@ -34,7 +35,7 @@ int32_t GetTopology(hvd_api*, hvd_topology* topology) {
   return 0;
 }
 
-int32_t GetProcessSet(hvd_api*, uint32_t id, int32_t* size, int32_t* rank) {
+int32_t GetProcessSet(hvd_api*, uint32_t id, int32_t* size, int32_t* rank) noexcept try {
   const std::shared_ptr<Engine> engine = CurrentEngine();
   if (engine == nullptr) return static_cast<int32_t>(Code::kNotInitialized);
   const std::vector<int> members = engine->MembersOf(id);
@@ -43,6 +44,8 @@ int32_t GetProcessSet(hvd_api*, uint32_t id, int32_t* size, int32_t* rank) {
   *size = static_cast<int32_t>(members.size());
   *rank = place == members.end() ? -1 : static_cast<int32_t>(place - members.begin());
   return 0;
+} catch (const std::bad_alloc&) {
+  return static_cast<int32_t>(Code::kUnavailable);
 }
 
 void SubmitToEngine(hvd_api*, const hvd_operation* operation, hvd_done done, void* context) {

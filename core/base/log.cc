@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstdio>
 #include <ctime>
+#include <new>
 
 #include "base/text.h"
 
@@ -46,12 +47,14 @@ std::string FormatLogLine(LogLevel level, std::string_view text, long long wall_
   return line + Escaped(text) + "\n";
 }
 
-void Log(LogLevel level, std::string_view text) {
+void Log(LogLevel level, std::string_view text) noexcept try {
   if (!Logs(level)) return;
   timespec now;
   clock_gettime(CLOCK_REALTIME, &now);
   const std::string line = FormatLogLine(level, text, now.tv_sec * 1'000'000LL + now.tv_nsec / 1000);
   [[maybe_unused]] const ssize_t ignored = write(STDERR_FILENO, line.data(), line.size());
+} catch (const std::bad_alloc&) {
+  // The program that is told less goes on.
 }
 
 bool ParseLogLevel(std::string_view text, LogLevel* level) {

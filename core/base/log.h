@@ -17,8 +17,8 @@ bool Logs(LogLevel level);
 
 // One record is one line on stderr, written whole by one system call, so that the lines of several processes
 // never mix: "2026-11-20 09:25:17.123456 [0] warning: text". What the text must not bring to a terminal is
-// escaped (base/text.h), line breaks too.
-void Log(LogLevel level, std::string_view text);
+// escaped (base/text.h), line breaks too. Without memory for it there is no line.
+void Log(LogLevel level, std::string_view text) noexcept;
 
 // The line itself, for a given wall-clock time.
 std::string FormatLogLine(LogLevel level, std::string_view text, long long wall_micros);

@@ -4,6 +4,8 @@
 #include <string>
 #include <utility>
 
+#include "base/shared_text.h"
+
 namespace hvd {
 
 // Why an operation failed. Each code becomes one exception type at the Python edge.
@@ -20,26 +22,28 @@ enum class Code : uint8_t {
   kInternal,         // a broken invariant of ours
 };
 
-// A copyable error value. Inside the core errors are values; they become exceptions at the edge.
+// A copyable error value; a copy needs no memory. Inside the core errors are values; they become exceptions
+// at the edge.
 class [[nodiscard]] Status {
  public:
   Status() = default;
-  Status(Code code, std::string message) : code_(code), message_(std::move(message)) {}
+  Status(Code code, SharedText message) : code_(code), message_(std::move(message)) {}
 
   static Status Ok() { return {}; }
-  static Status Invalid(std::string m) { return {Code::kInvalidArgument, std::move(m)}; }
-  static Status Aborted(std::string m) { return {Code::kAborted, std::move(m)}; }
-  static Status Internal(std::string m) { return {Code::kInternal, std::move(m)}; }
+  static Status Invalid(SharedText m) { return {Code::kInvalidArgument, std::move(m)}; }
+  static Status Aborted(SharedText m) { return {Code::kAborted, std::move(m)}; }
+  static Status Internal(SharedText m) { return {Code::kInternal, std::move(m)}; }
   // `what` failed with the current errno, whose text is appended.
   static Status Errno(const std::string& what);
 
   bool ok() const { return code_ == Code::kOk; }
   Code code() const { return code_; }
-  const std::string& message() const { return message_; }
+  const std::string& message() const { return message_.str(); }
+  const SharedText& text() const { return message_; }
 
  private:
   Code code_ = Code::kOk;
-  std::string message_;
+  SharedText message_;
 };
 
 }  // namespace hvd

@@ -22,6 +22,9 @@ size_t RoundUp(size_t bytes) {
 
 }  // namespace
 
+// What is given back needs no memory: one more than is kept, for a moment.
+ScratchPool::ScratchPool() { free_.reserve(kKept + 1); }
+
 ScratchPool::Lease::~Lease() {
   if (!pool_) return;
   auto& free = pool_->free_;

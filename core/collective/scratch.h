@@ -37,7 +37,7 @@ class ScratchPool : public std::enable_shared_from_this<ScratchPool> {
   Status Borrow(size_t bytes, Lease* lease);
 
  private:
-  ScratchPool() = default;
+  ScratchPool();
   std::vector<Mapping> free_;
 };
 

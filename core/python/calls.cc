@@ -2,6 +2,9 @@
 
 #include <sched.h>
 
+#include <exception>
+#include <new>
+
 #include "api/process.h"
 #include "python/errors.h"
 #include "python/handles.h"
@@ -202,8 +205,13 @@ HandlePtr Start(PyObject* const* args, Py_ssize_t count, PyObject* names, bool u
 PyObject* Submit(PyObject*, PyObject* const* args, Py_ssize_t count, PyObject* names) {
   PyObject* keep;
   std::shared_ptr<Engine> engine;
+  NumberedPlace place;
+  py::object number = py::reinterpret_steal<py::object>(PyLong_FromLongLong(place.number()));
+  if (!number) return nullptr;
   HandlePtr handle = Start(args, count, names, false, &keep, &engine);
-  return handle == nullptr ? nullptr : PyLong_FromLongLong(Remember(std::move(handle)));
+  if (handle == nullptr) return nullptr;
+  place.Take(std::move(handle));
+  return number.release().ptr();
 }
 
 PyObject* Run(PyObject*, PyObject* const* args, Py_ssize_t count, PyObject* names) {
@@ -275,11 +283,32 @@ PyCFunction AsMethod(Function function) {
   return reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(function));
 }
 
+// What the interpreter calls are C functions: nothing may be thrown through them.
+template <auto kFunction>
+struct Edge;
+
+template <typename... Arguments, PyObject* (*kFunction)(Arguments...)>
+struct Edge<kFunction> {
+  static PyObject* Call(Arguments... arguments) noexcept {
+    try {
+      return kFunction(arguments...);
+    } catch (py::error_already_set& error) {
+      error.restore();
+    } catch (const std::bad_alloc&) {
+      PyErr_NoMemory();
+    } catch (const std::exception& error) {
+      PyErr_SetString(PyExc_RuntimeError, error.what());
+    }
+    return nullptr;
+  }
+};
+
 PyMethodDef kMethods[] = {
-    {"submit", AsMethod(&Submit), METH_FASTCALL | METH_KEYWORDS,
+    {"submit", AsMethod(&Edge<&Submit>::Call), METH_FASTCALL | METH_KEYWORDS,
      "Starts an operation and returns its handle."},
-    {"run", AsMethod(&Run), METH_FASTCALL | METH_KEYWORDS, "Starts an operation and waits for it."},
-    {"wait", AsMethod(&Wait), METH_FASTCALL, "Waits for a handle."},
+    {"run", AsMethod(&Edge<&Run>::Call), METH_FASTCALL | METH_KEYWORDS,
+     "Starts an operation and waits for it."},
+    {"wait", AsMethod(&Edge<&Wait>::Call), METH_FASTCALL, "Waits for a handle."},
     {"poll", &Poll, METH_O, "Whether a handle is complete."},
     {"changed", &Changed, METH_O, "Whether the result of a complete operation was changed since."},
     {nullptr, nullptr, 0, nullptr},

@@ -4,6 +4,7 @@
 
 #include <mutex>
 #include <unordered_map>
+#include <utility>
 
 namespace hvd::python {
 
@@ -21,12 +22,23 @@ Handles* handles = new Handles;
 
 }  // namespace
 
-int64_t Remember(HandlePtr handle) {
+NumberedPlace::NumberedPlace() {
   [[maybe_unused]] static const int registered =
       pthread_atfork(nullptr, nullptr, [] { handles = new Handles; });
   const std::lock_guard<std::mutex> lock(handles->mutex);
-  handles->by_number.emplace(++handles->last, std::move(handle));
-  return handles->last;
+  handles->by_number.emplace(handles->last + 1, nullptr);
+  number_ = ++handles->last;
+}
+
+NumberedPlace::~NumberedPlace() {
+  if (!taken_) Forget(number_);
+}
+
+void NumberedPlace::Take(HandlePtr handle) noexcept {
+  taken_ = true;
+  const std::lock_guard<std::mutex> lock(handles->mutex);
+  const auto place = handles->by_number.find(number_);
+  if (place != handles->by_number.end()) place->second = std::move(handle);  // else: forked in between
 }
 
 HandlePtr Recall(int64_t number) {

@@ -9,7 +9,7 @@
 
 namespace hvd {
 
-// Why a generation ended. The first cause is kept; later ones never replace it.
+// Why a generation ended. The first cause is kept; later ones never replace it. Nothing here needs memory.
 class AbortCell {
  public:
   // True when this is the first cause.

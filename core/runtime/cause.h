@@ -2,8 +2,10 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 
 #include "base/link.h"
+#include "base/shared_text.h"
 
 namespace hvd {
 
@@ -19,13 +21,25 @@ enum class CauseKind : uint8_t {
 };
 constexpr uint8_t kCauseKinds = 7;
 
-// Why a generation ended.
+// Why a generation ended. A copy needs no memory.
 struct Cause {
   CauseKind kind = CauseKind::kFault;
   int culprit = -1;                  // global rank; -1 = no single one
   int other = -1;                    // kLink: the other end
   LinkRole link = LinkRole::kWatch;  // kLink
-  std::string reason;
+  SharedText reason;
 };
+
+inline Cause About(CauseKind kind, int culprit, SharedText reason) {
+  Cause cause;
+  cause.kind = kind;
+  cause.culprit = culprit;
+  cause.reason = std::move(reason);
+  return cause;
+}
+
+// `rank` is this one, which has no memory left. Whoever may have to say so makes it in advance: afterwards
+// there may be none for the whole text. `doing`: "submitted an operation".
+Cause OutOfMemory(int rank, const char* doing) noexcept;
 
 }  // namespace hvd

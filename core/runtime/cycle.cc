@@ -1,6 +1,7 @@
 #include "runtime/cycle.h"
 
 #include <algorithm>
+#include <new>
 #include <sstream>
 
 #include "base/clock.h"
@@ -14,6 +15,15 @@ namespace {
 
 constexpr int kMostBackOff = 5;
 
+// "'x' was not completed: ..."; the reason alone where there is no memory for more.
+Status NotCompleted(const Handle& handle, const Status& why) noexcept {
+  try {
+    return {why.code(), "'" + Shown(handle.name()) + "' was not completed: " + why.message()};
+  } catch (const std::bad_alloc&) {
+    return why;
+  }
+}
+
 void LogLines(const std::string& report) {
   std::istringstream lines(report);
   for (std::string line; std::getline(lines, line);) Log(LogLevel::kWarning, line);
@@ -22,19 +32,32 @@ void LogLines(const std::string& report) {
 }  // namespace
 
 Cycle::Cycle(int rank, CycleOptions options, Queue* queue, AbortCell* abort)
-    : rank_(rank), options_(std::move(options)), queue_(queue), abort_(abort) {
+    : rank_(rank),
+      options_(std::move(options)),
+      queue_(queue),
+      abort_(abort),
+      out_of_memory_(OutOfMemory(rank, "negotiated and carried out operations")) {
   // Often enough that neither limit is overrun by more than a fifth.
   for (const int64_t limit : {options_.stall_warning_us, options_.stall_failure_us, options_.deadlock_us}) {
     if (limit > 0 && (stall_period_us_ == 0 || limit / 5 < stall_period_us_)) stall_period_us_ = limit / 5;
   }
 }
 
-bool Cycle::Round() {
+bool Cycle::Round() noexcept {
   if (abort_->is_set()) {
     FailAll(abort_->status());
     return false;
   }
   if (broken_) return false;
+  try {
+    return Work();
+  } catch (const std::bad_alloc&) {
+    RanOutOfMemory();
+    return false;
+  }
+}
+
+bool Cycle::Work() {
   if (has_errands_.load(std::memory_order_acquire)) RunErrands();
   const int64_t now = NowMicros();
   bool moved = Drain(now);
@@ -101,11 +124,17 @@ void Cycle::Route(const HandlePtr& handle) {
 
 // Submitted by one thread while another removed the set.
 void Cycle::Refuse(const HandlePtr& handle) {
-  queue_->Forget(*handle);
-  queue_->DropSet(handle->entry.process_set);
-  handle->status =
+  Status status =
       Status::Invalid("'" + Shown(handle->name()) + "' was submitted to a process set that was removed");
-  if (handle->entry.on_complete) failed_.push_back(handle);
+  queue_->Forget(handle.get());
+  queue_->DropSet(handle->entry.process_set);
+  Fail(handle, std::move(status));
+}
+
+// What the queue has forgotten.
+void Cycle::Fail(const HandlePtr& handle, Status status) noexcept {
+  handle->status = std::move(status);
+  if (handle->entry.on_complete) failed_.Append(handle);
   handle->done.store(true, std::memory_order_release);
 }
 
@@ -138,7 +167,11 @@ void Cycle::Broken(const Status& status) {
   broken_ = true;
   unsent_.store(false);
   Cause cause;
-  cause.reason = status.message();
+  cause.reason = status.text();
+  if (status.code() == Code::kUnavailable) {
+    cause.culprit = rank_;
+    cause.reason = "rank " + std::to_string(rank_) + " cannot go on: " + status.message();
+  }
   for (const auto& set : sets_) {
     if (!set->culprit()) continue;
     cause.culprit = *set->culprit();
@@ -151,6 +184,27 @@ void Cycle::Broken(const Status& status) {
     cause.link = i == 0 ? LinkRole::kControl : LinkRole::kData;
   }
   options_.on_failure(std::move(cause));
+}
+
+// The watcher tells everybody; until then this rank does nothing more.
+void Cycle::RanOutOfMemory() noexcept {
+  broken_ = true;
+  unsent_.store(false);
+  Cause cause = out_of_memory_;
+  try {
+    cause = OutOfMemoryNow();
+  } catch (const std::bad_alloc&) {
+    // It says less then.
+  }
+  options_.on_failure(std::move(cause));
+}
+
+Cause Cycle::OutOfMemoryNow() const {
+  for (const auto& set : sets_) {
+    const std::string running = set->executor().Running();
+    if (!running.empty()) return OutOfMemory(rank_, ("carried out the " + running).c_str());
+  }
+  return out_of_memory_;
 }
 
 // Of a control link: the only one that may end before its peer is missed.
@@ -197,9 +251,9 @@ void Cycle::Judge(const negotiate::Sequencer& sequencer, int64_t now_us) {
   const auto fail = [&](const std::string& introduction, int64_t limit_us) {
     Cause cause;
     cause.kind = CauseKind::kStall;
-    cause.reason = limit_us > 0 ? negotiate::StallReport(sequencer, now_us, limit_us) : "";
-    if (cause.reason.empty()) return false;
-    cause.reason = introduction + cause.reason;
+    const std::string report = limit_us > 0 ? negotiate::StallReport(sequencer, now_us, limit_us) : "";
+    if (report.empty()) return false;
+    cause.reason = introduction + report;
     const std::vector<int> absent = negotiate::AbsentFromAll(sequencer, now_us, limit_us);
     if (absent.size() == 1) cause.culprit = absent.front();
     options_.on_failure(std::move(cause));
@@ -217,10 +271,10 @@ void Cycle::Arm(bool sleeping) {
   }
 }
 
-void Cycle::AddPollFds(std::vector<pollfd>* fds) const {
+void Cycle::AddPollFds(PollSet* fds) const noexcept {
   if (broken_) return;  // nothing will read them: only the waker says more
   for (const auto& transport : transports_) {
-    if (transport->poll_fd() >= 0) fds->push_back({transport->poll_fd(), POLLIN, 0});
+    if (transport->poll_fd() >= 0) fds->Add(transport->poll_fd());
   }
 }
 
@@ -237,30 +291,20 @@ int64_t Cycle::Deadline() const {
   return earliest;
 }
 
-std::vector<HandlePtr> Cycle::TakeFinished() {
-  std::vector<HandlePtr> finished;
-  finished.swap(failed_);
-  for (auto& set : sets_) {
-    if (!set->executor().finished()) continue;
-    for (HandlePtr& handle : set->executor().TakeFinished()) finished.push_back(std::move(handle));
-  }
+HandleChain Cycle::TakeFinished() noexcept {
+  HandleChain finished = std::move(failed_);
+  for (auto& set : sets_) finished.Append(set->executor().TakeFinished());
   return finished;
 }
 
-void Cycle::FailAll(const Status& status) {
+void Cycle::FailAll(const Status& status) noexcept {
   unsent_.store(false);
   if (queue_->in_flight() == 0) return;
   // Nothing may touch user memory once its handle is done.
   for (auto& transport : transports_) transport->Close(0);
   for (auto& set : sets_) set->executor().Abandon();
   queue_->Take(&taken_, &urged_);
-  for (const HandlePtr& handle : queue_->InFlight()) {
-    queue_->Forget(*handle);
-    handle->status =
-        Status(status.code(), "'" + Shown(handle->name()) + "' was not completed: " + status.message());
-    if (handle->entry.on_complete) failed_.push_back(handle);
-    handle->done.store(true, std::memory_order_release);
-  }
+  while (const HandlePtr handle = queue_->ForgetOldest()) Fail(handle, NotCompleted(*handle, status));
   taken_.clear();
   urged_.clear();
 }

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <poll.h>
-
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -9,6 +7,7 @@
 #include <vector>
 
 #include "runtime/abort_cell.h"
+#include "runtime/poll_set.h"
 #include "runtime/process_set.h"
 #include "runtime/queue.h"
 #include "transport/transport.h"
@@ -25,7 +24,7 @@ struct CycleOptions {
   std::function<void()> on_stall;  // a stall is reported for the first time
   // A control link has ended: a failure unless its peer has left in good order.
   std::function<void(Cause cause)> on_end;
-  // This rank cannot go on; the cause comes back through the abort cell.
+  // This rank cannot go on; the cause comes back through the abort cell. It needs no memory.
   std::function<void(Cause cause)> on_failure;
 };
 
@@ -43,8 +42,9 @@ class Cycle {
   // Has `errand` run at the start of the next round, before submissions are taken. Callable without the lock.
   void Post(std::function<void()> errand);
 
-  // True when anything moved: another round may find more.
-  bool Round();
+  // True when anything moved: another round may find more. A round that memory runs out in ends the
+  // generation.
+  bool Round() noexcept;
 
   // There is something that a round may move, now or when a peer acts. Callable without the lock.
   bool HasWork() const { return queue_->in_flight() > 0 || unsent_.load(); }
@@ -53,7 +53,7 @@ class Cycle {
   // See Window::Arm.
   void Arm(bool sleeping);
   // What to sleep on besides the waker.
-  void AddPollFds(std::vector<pollfd>* fds) const;
+  void AddPollFds(PollSet* fds) const noexcept;
   // Until when, on the clock of NowMicros; -1 = no limit.
   int64_t Deadline() const;
   // How many rounds there have been. Callable without the lock.
@@ -62,22 +62,26 @@ class Cycle {
   int64_t drained_us() const { return drained_us_; }
 
   // Completed operations with a sink to call once the lock is released.
-  std::vector<HandlePtr> TakeFinished();
+  HandleChain TakeFinished() noexcept;
 
   // Fails everything in flight and lets go of user memory.
-  void FailAll(const Status& status);
+  void FailAll(const Status& status) noexcept;
   // What was sent gets up to `linger_us` to arrive.
   void Close(int64_t linger_us);
 
  private:
+  bool Work();
   void RunErrands();
   bool Drain(int64_t now_us);
   void Route(const HandlePtr& handle);
   void Refuse(const HandlePtr& handle);
+  void Fail(const HandlePtr& handle, Status status) noexcept;
   bool Bury(ProcessSet& set);
   Status Tick(int64_t now_us, bool* moved);
   void LinkEnded(int peer);
   void Broken(const Status& status);
+  void RanOutOfMemory() noexcept;
+  Cause OutOfMemoryNow() const;
   void CheckStall(int64_t now_us);
   bool Warn(const negotiate::Sequencer& sequencer, int64_t now_us);
   void Judge(const negotiate::Sequencer& sequencer, int64_t now_us);
@@ -93,12 +97,13 @@ class Cycle {
   std::vector<std::unique_ptr<ProcessSet>> dismissed_;  // bytes of theirs are still to be sent
   std::vector<HandlePtr> taken_;
   std::vector<HandlePtr> urged_;
-  std::vector<HandlePtr> failed_;
+  HandleChain failed_;
   std::mutex errands_mutex_;  // guards errands_
   std::vector<std::function<void()>> errands_;
   std::atomic<bool> has_errands_{false};
   std::atomic<bool> unsent_{false};  // control bytes wait for room
   std::atomic<uint64_t> rounds_{0};
+  const Cause out_of_memory_;
   bool broken_ = false;  // reported; the cause has not come back yet
   int64_t drained_us_ = 0;
   int64_t stall_period_us_ = 0;  // 0 = no check

@@ -18,7 +18,7 @@ struct Departure {
 // never come back, so two such sets unite in any order, and each rank is in it at most once.
 class Departures {
  public:
-  explicit Departures(int size) : by_rank_(static_cast<size_t>(size)) {}
+  explicit Departures(int size) : by_rank_(static_cast<size_t>(size)) { in_order_.reserve(by_rank_.size()); }
 
   // False when it is known already, or there is no such rank.
   bool Add(const Departure& departure);

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <new>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -24,15 +25,25 @@ constexpr int64_t kFlushLimitUs = kSecond;
 // How long what was sent last may take to arrive before its link is closed all the same.
 constexpr int64_t kLingerUs = kSecond / 2;
 constexpr int64_t kStacksPatienceUs = kSecond;
-constexpr char kShutdownReason[] =
-    "Horovod has been shut down, by shutdown() or the end of the program, while the operation was in flight.";
+// Of a wait that ends before the operation; `without_name` where there is no memory to name it.
+Status NotComplete(const Handle& handle, const Status& without_name) noexcept {
+  try {
+    return {Code::kTimeout, "'" + Shown(handle.name()) + "' is not complete yet"};
+  } catch (const std::bad_alloc&) {
+    return without_name;
+  }
+}
+
+void CloseLinks(const EngineOptions& options) {
+  for (const Link& link : options.links) close(link.fd);
+  if (options.launcher.fd >= 0) close(options.launcher.fd);
+}
 
 }  // namespace
 
 RankEngine::~RankEngine() {
   Shutdown();
-  for (const Link& link : options_.links) close(link.fd);
-  if (options_.launcher.fd >= 0) close(options_.launcher.fd);
+  CloseLinks(options_);
 }
 
 // Called from the watcher's thread.
@@ -67,16 +78,24 @@ Status RankEngine::Usable(const Entry& entry) const {
   return CheckEntry(entry, members);
 }
 
-// As in Wait, but the thread waits elsewhere.
+// As in Wait, but the thread waits elsewhere; from when the operation is queued.
 void RankEngine::CountAsBlocked(Entry* entry) {
-  blocked_.Enter(NowMicros());
   entry->on_complete = [this, deliver = std::move(entry->on_complete)](const Handle& handle) {
     blocked_.Leave(NowMicros());
     deliver(handle);
   };
 }
 
+// An operation that there is no memory for has not begun: only its submitter hears of that.
 Status RankEngine::Submit(Entry entry, HandlePtr* handle) {
+  try {
+    return TrySubmit(std::move(entry), handle);
+  } catch (const std::bad_alloc&) {
+    return {Code::kUnavailable, prepared_.no_memory_to_submit.reason};
+  }
+}
+
+Status RankEngine::TrySubmit(Entry entry, HandlePtr* handle) {
   entry.request.name = Fitted(std::move(entry.request.name), negotiate::kMaxNameBytes);
   HVD_RETURN_IF_ERROR(Usable(entry));
   const bool urgent = entry.urgent;
@@ -86,11 +105,8 @@ Status RankEngine::Submit(Entry entry, HandlePtr* handle) {
   (*handle)->submitted_us = NowMicros();
   blocked_.Touch((*handle)->submitted_us);
   if ((*handle)->entry.awaited) CountAsBlocked(&(*handle)->entry);
-  const Status pushed = queue_.Push(*handle);
-  if (!pushed.ok()) {
-    if ((*handle)->entry.awaited) blocked_.Leave(NowMicros());
-    return pushed;
-  }
+  HVD_RETURN_IF_ERROR(queue_.Push(*handle));
+  if ((*handle)->entry.awaited) blocked_.Enter(NowMicros());  // perhaps after its end: then both cancel out
   if (!driven) loop_->Notify(urgent);
   if (abort_.is_set()) FailWhatIsLeft();  // it came in between
   return Status::Ok();
@@ -100,22 +116,21 @@ Status RankEngine::Wait(const HandlePtr& handle, int64_t timeout_us, bool (*inte
   const int64_t deadline = timeout_us < 0 ? -1 : NowMicros() + timeout_us;
   if (!handle->done.load(std::memory_order_acquire) && !handle->entry.urgent) queue_.Urge(handle);
   bool long_wait = false;
-  Status status;
+  bool stop = false;
   while (!handle->done.load(std::memory_order_acquire)) {
     const int64_t left = deadline < 0 ? -1 : std::max<int64_t>(0, deadline - NowMicros());
     const Waited waited = loop_->Wait(*handle, left);
     if (waited == Waited::kDone) break;
-    const bool stop = waited == Waited::kTimeout || (interrupted != nullptr && interrupted());
-    if (stop) status = {Code::kTimeout, "'" + Shown(handle->name()) + "' is not complete yet"};
+    stop = waited == Waited::kTimeout || (interrupted != nullptr && interrupted());
     if (stop) break;
     if (!std::exchange(long_wait, true)) blocked_.Enter(NowMicros());
   }
   if (long_wait) blocked_.Leave(NowMicros());
-  return status.ok() ? handle->status : status;
+  return stop ? NotComplete(*handle, prepared_.not_complete) : handle->status;
 }
 
 // The last responses to slower peers may still wait for room.
-void RankEngine::Flush() {
+void RankEngine::Flush() noexcept {
   const int64_t deadline = NowMicros() + kFlushLimitUs;
   while (cycle_->HasWork() && queue_.in_flight() == 0 && !abort_.is_set() && NowMicros() < deadline) {
     // Without the lock a waiter drives, which is about to leave: nothing is in flight.
@@ -160,9 +175,9 @@ void RankEngine::Shutdown() {
   loop_->Stop();
   Flush();
   // The goodbye comes before any link closes: peers must not take the leaver for lost.
-  watcher_->Stop(queue_.in_flight() > 0);
+  if (watcher_) watcher_->Stop(queue_.in_flight() > 0);
   // Whoever waits sees this as the cause, fails what is in flight and releases the progress lock.
-  abort_.Set({CauseKind::kFault, options_.rank, -1, LinkRole::kWatch, kShutdownReason});
+  abort_.Set(prepared_.shut_down);
   wirer_->Interrupt();
   loop_->WakeAll();
   FailWhatIsLeft();
@@ -171,15 +186,13 @@ void RankEngine::Shutdown() {
   (void)StopTimeline();
 }
 
-void RankEngine::FailWhatIsLeft() {
-  std::vector<HandlePtr> finished;
-  {
-    const std::lock_guard<std::mutex> lock(loop_->progress());
-    cycle_->FailAll(abort_.status());
-    finished = cycle_->TakeFinished();
-  }
+void RankEngine::FailWhatIsLeft() noexcept {
+  std::unique_lock<std::mutex> lock(loop_->progress());
+  cycle_->FailAll(abort_.status());
+  HandleChain finished = cycle_->TakeFinished();
+  lock.unlock();
   loop_->WakeAll();  // nobody drove, so nobody else tells the waiters
-  for (const HandlePtr& handle : finished) handle->entry.on_complete(*handle);
+  while (const HandlePtr handle = finished.PopFront()) handle->entry.on_complete(*handle);
 }
 
 Status RankEngine::StartTimeline(const std::string& path, bool mark_cycles) {
@@ -200,7 +213,10 @@ std::map<std::string, uint64_t> RankEngine::CountersNow() const {
 }
 
 Status Engine::Make(EngineOptions options, std::unique_ptr<Engine>* engine) {
-  auto made = std::make_unique<RankEngine>(std::move(options));
+  const int rank = options.rank;
+  std::unique_ptr<RankEngine> made(new (std::nothrow) RankEngine(std::move(options)));
+  if (made == nullptr) CloseLinks(options);  // which nobody has taken
+  if (made == nullptr) return {Code::kUnavailable, OutOfMemory(rank, "started").reason};
   HVD_RETURN_IF_ERROR(made->Start());
   *engine = std::move(made);
   return Status::Ok();

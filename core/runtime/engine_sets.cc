@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <new>
 
 #include "runtime/rank_engine.h"
 
@@ -17,11 +18,31 @@ Status RankEngine::Agree(const std::string& what, int64_t mine, int64_t* all) {
   entry.request.tensors.push_back({DataType::kInt64, {1}});
   entry.buffers.push_back(TensorBuffer::InPlace(all, sizeof *all));
   HandlePtr handle;
-  HVD_RETURN_IF_ERROR(Submit(std::move(entry), &handle));
+  HVD_RETURN_IF_ERROR(TrySubmit(std::move(entry), &handle));
   return Wait(handle, -1, nullptr);
 }
 
+// What all ranks do together cannot be given up by one of them: where there is no memory for it, all learn
+// that.
+template <typename Work>
+Status RankEngine::Together(Work work) {
+  try {
+    return work();
+  } catch (const std::bad_alloc&) {
+    watcher_->Abort(prepared_.no_memory_for_sets);
+    return Status::Aborted(prepared_.no_memory_for_sets.reason);
+  }
+}
+
 Status RankEngine::AddProcessSet(std::vector<int> members, uint32_t* id) {
+  return Together([&] { return TryAddProcessSet(std::move(members), id); });
+}
+
+Status RankEngine::RemoveProcessSet(uint32_t id) {
+  return Together([&] { return TryRemoveProcessSet(id); });
+}
+
+Status RankEngine::TryAddProcessSet(std::vector<int> members, uint32_t* id) {
   if (shut_down_.load()) return AlreadyShutDown();
   const bool ascending = std::is_sorted(members.begin(), members.end(), std::less_equal<int>());
   if (members.empty() || !ascending || members.front() < 0 || members.back() >= options_.size) {
@@ -53,7 +74,7 @@ Status RankEngine::AddProcessSet(std::vector<int> members, uint32_t* id) {
   return agreed.ok() ? Status(Code::kUnavailable, name + " could not be set up on another rank") : agreed;
 }
 
-Status RankEngine::RemoveProcessSet(uint32_t id) {
+Status RankEngine::TryRemoveProcessSet(uint32_t id) {
   if (shut_down_.load()) return AlreadyShutDown();
   const std::string name = "process set " + std::to_string(id);
   if (id == 0) return Status::Invalid("the process set of all ranks cannot be removed");

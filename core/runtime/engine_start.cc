@@ -1,7 +1,10 @@
 // How a rank's engine comes to life.
 
 #include <algorithm>
+#include <new>
 #include <numeric>
+#include <string>
+#include <system_error>
 
 #include "base/clock.h"
 #include "base/failpoint.h"
@@ -14,6 +17,8 @@ namespace hvd {
 namespace {
 
 constexpr int64_t kSecond = 1000000;
+constexpr char kShutdownReason[] =
+    "Horovod has been shut down, by shutdown() or the end of the program, while the operation was in flight.";
 
 int64_t CycleMicros(const Config& config) { return static_cast<int64_t>(config.cycle_time_ms * 1000); }
 
@@ -43,6 +48,20 @@ AutotuneSettings AutotuneSettingsFor(const Config& config) {
 }  // namespace
 
 Status RankEngine::Start() {
+  try {
+    PrepareErrors();
+    return TryStart();
+  } catch (const std::bad_alloc&) {
+    const SharedText& prepared = prepared_.no_memory_to_start.reason;
+    return {Code::kUnavailable, prepared.empty() ? OutOfMemory(options_.rank, "started").reason : prepared};
+  } catch (const std::system_error& error) {
+    return {Code::kUnavailable, "rank " + std::to_string(options_.rank) +
+                                    " cannot start a thread: " + error.what() +
+                                    ". Raise the limit of processes (ulimit -u, or the container's)."};
+  }
+}
+
+Status RankEngine::TryStart() {
   HVD_RETURN_IF_ERROR(waker_.status());
   HVD_RETURN_IF_ERROR(failpoint::Arm(options_.config.failpoint, options_.rank));
   OpenTimeline();
@@ -55,6 +74,15 @@ Status RankEngine::Start() {
   loop_ = std::make_unique<Loop>(LoopOptionsFor(options_, wirer_->cores()), cycle_.get(), &queue_, &waker_,
                                  &counters_);
   return MakeWatcher();
+}
+
+void RankEngine::PrepareErrors() {
+  prepared_.no_memory_to_start = OutOfMemory(options_.rank, "started");
+  prepared_.no_memory_to_submit = OutOfMemory(options_.rank, "submitted an operation");
+  prepared_.no_memory_for_sets = OutOfMemory(options_.rank, "added or removed a process set");
+  prepared_.shut_down.culprit = options_.rank;
+  prepared_.shut_down.reason = kShutdownReason;
+  prepared_.not_complete = {Code::kTimeout, "the operation is not complete yet"};
 }
 
 Status RankEngine::WireFirstSets() {
@@ -156,7 +184,7 @@ Status RankEngine::MakeWatcher() {
     wirer_->Interrupt();
     loop_->WakeAll();
   };
-  watcher_ = std::make_unique<Watcher>(std::move(watcher), &abort_);
+  watcher_.emplace(std::move(watcher), &abort_);
   return watcher_->Start();
 }
 

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <string>
 
+#include "base/text.h"
 #include "collective/kernels.h"
 #include "fusion/plan.h"
 #include "runtime/sample.h"
@@ -203,13 +204,13 @@ void Executor::Finish(Job& job) {
   job = {};
 }
 
-void Executor::Complete(const HandlePtr& handle, Status status) {
-  if (!handle->entry.stand_in) queue_->Forget(*handle);
+void Executor::Complete(const HandlePtr& handle, Status status) noexcept {
+  if (!handle->entry.stand_in) queue_->Forget(handle.get());
   if (events_ != nullptr) events_->End(handle->id);
   handle->kept.clear();
   handle->status = std::move(status);
   if (handle->entry.sampled && handle->status.ok()) handle->sample = Sample(handle->entry);
-  if (handle->entry.on_complete) finished_.push_back(handle);
+  if (handle->entry.on_complete) finished_.Append(handle);
   handle->done.store(true, std::memory_order_release);
 }
 
@@ -223,7 +224,16 @@ void Executor::Trace(const Job& job) {
   }
 }
 
-void Executor::Abandon() {
+std::string Executor::Running() const {
+  const Job& job = current_.parts.empty() && !waiting_.empty() ? waiting_.front() : current_;
+  if (job.parts.empty()) return "";
+  const Handle& first = *job.parts.front().handle;
+  const size_t more = job.parts.size() - 1;
+  return std::string(Name(first.entry.request.kind)) + " of '" + Shown(first.name()) + "'" +
+         (more == 0 ? "" : " and " + std::to_string(more) + " more");
+}
+
+void Executor::Abandon() noexcept {
   machine_.reset();
   current_ = {};
   waiting_.clear();

@@ -2,11 +2,13 @@
 
 #include <deque>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "backend/backend.h"
 #include "base/event_sink.h"
 #include "runtime/counters.h"
+#include "runtime/handle_chain.h"
 #include "runtime/member.h"
 #include "runtime/queue.h"
 #include "runtime/result_sizes.h"
@@ -41,11 +43,13 @@ class Executor {
   Status Advance(bool* moved);
 
   // Handles completed since the last call, whose sinks are to be called without the progress lock.
-  std::vector<HandlePtr> TakeFinished() { return std::move(finished_); }
-  bool finished() const { return !finished_.empty(); }
+  HandleChain TakeFinished() noexcept { return std::move(finished_); }
 
   // Forgets the machines; user memory is not touched afterwards.
-  void Abandon();
+  void Abandon() noexcept;
+
+  // For messages: the collective that runs, "allreduce of 'a' and 2 more"; empty when none does.
+  std::string Running() const;
 
  private:
   struct Part {
@@ -65,7 +69,7 @@ class Executor {
   static Job BarrierJob(const HandlePtr& handle);
   void Start(Job job);
   void Finish(Job& job);
-  void Complete(const HandlePtr& handle, Status status);
+  void Complete(const HandlePtr& handle, Status status) noexcept;
   void Trace(const Job& job);
 
   std::vector<int> members_;
@@ -79,7 +83,7 @@ class Executor {
   Job current_;
   std::unique_ptr<StepMachine> machine_;  // of current_
   uint64_t sequence_ = 0;
-  std::vector<HandlePtr> finished_;
+  HandleChain finished_;
 };
 
 }  // namespace hvd

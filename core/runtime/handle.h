@@ -25,6 +25,7 @@ struct Output {
 };
 
 struct Handle;
+using HandlePtr = std::shared_ptr<Handle>;
 
 // Memory of one tensor: every address with its length, which must be that of dtype and shape. `output` null:
 // the core allocates. So it must be where the result has another size than the input (HasResultSizes).
@@ -49,7 +50,7 @@ struct Entry {
   bool awaited = false;  // with on_complete: the submitter does nothing before that
   bool sampled = false;  // the submitter will ask whether the outputs have been changed since
   // Called once, from whichever thread completes the operation, without the progress lock. Nobody waits for
-  // an operation that has it.
+  // an operation that has it. It throws nothing.
   std::function<void(const Handle&)> on_complete;
   // Not submitted here: this rank has joined and takes part without data of its own.
   bool stand_in = false;
@@ -76,11 +77,13 @@ struct Handle {
   uint64_t sample = 0;       // of the outputs as the operation left them, where the entry asks for it
   std::atomic<bool> done{false};
 
+  // The neighbours in a HandleChain, of whoever owns that.
+  HandlePtr next;
+  Handle* previous = nullptr;
+
   std::string name() const;  // the public name, for messages
   // Once done: whether somebody has written to the outputs since, as far as a sample tells.
   bool Changed() const;
 };
-
-using HandlePtr = std::shared_ptr<Handle>;
 
 }  // namespace hvd

@@ -3,9 +3,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
-#include <initializer_list>
-#include <string>
+#include <cstdio>
+#include <cstring>
 #include <string_view>
 
 namespace hvd {
@@ -17,24 +18,50 @@ namespace {
 constexpr char kVerdictTag = 4;
 constexpr size_t kMostReason = 4096;
 
-template <typename Integer>
-std::string BigEndian(Integer value) {
-  std::string bytes(sizeof value, '\0');
-  for (size_t i = 0; i < sizeof value; ++i) {
-    bytes[i] = static_cast<char>(value >> 8 * (sizeof value - 1 - i));
-  }
-  return bytes;
-}
+constexpr size_t kMostPayload = kMostReason + 128;
 
-std::string Payload(const Cause& cause) {
-  const std::string numbers[] = {std::to_string(static_cast<int>(cause.kind)), std::to_string(cause.culprit),
-                                 std::to_string(cause.other), std::to_string(static_cast<int>(cause.link))};
-  std::string payload = kVerdictTag + BigEndian(uint32_t{5});
-  for (const std::string& number : numbers) {
-    payload += BigEndian(static_cast<uint32_t>(number.size())) + number;
+// Grows up to its size, without memory of its own: the launcher is told also when there is none left.
+class Bytes {
+ public:
+  void Add(std::string_view bytes) noexcept {
+    const size_t fits = std::min(bytes.size(), sizeof bytes_ - size_);
+    std::memcpy(bytes_ + size_, bytes.data(), fits);
+    size_ += fits;
   }
-  const std::string reason = cause.reason.substr(0, kMostReason);
-  return payload + BigEndian(static_cast<uint32_t>(reason.size())) + reason;
+  void AddNumber(uint64_t value, size_t bytes) noexcept {
+    while (bytes-- > 0) {
+      const char byte = static_cast<char>(value >> 8 * bytes);
+      Add({&byte, 1});
+    }
+  }
+  void AddField(std::string_view field) noexcept {
+    AddNumber(field.size(), sizeof(uint32_t));
+    Add(field);
+  }
+  void AddDecimal(int value) noexcept {
+    char text[16];
+    AddField({text, static_cast<size_t>(std::snprintf(text, sizeof text, "%d", value))});
+  }
+
+  const char* data() const noexcept { return bytes_; }
+  size_t size() const noexcept { return size_; }
+  std::string_view view() const noexcept { return {bytes_, size_}; }
+
+ private:
+  char bytes_[kMostPayload + sizeof(uint32_t) + sizeof(Digest)];
+  size_t size_ = 0;
+};
+
+Bytes Payload(const Cause& cause) noexcept {
+  Bytes payload;
+  payload.AddNumber(kVerdictTag, 1);
+  payload.AddNumber(5, sizeof(uint32_t));
+  payload.AddDecimal(static_cast<int>(cause.kind));
+  payload.AddDecimal(cause.culprit);
+  payload.AddDecimal(cause.other);
+  payload.AddDecimal(static_cast<int>(cause.link));
+  payload.AddField(std::string_view(cause.reason.str()).substr(0, kMostReason));
+  return payload;
 }
 
 }  // namespace
@@ -55,14 +82,16 @@ bool LauncherLink::Ended() {
   return true;
 }
 
-void LauncherLink::Report(const Cause& cause) {
+void LauncherLink::Report(const Cause& cause) noexcept {
   if (fd_ < 0) return;
-  const std::string payload = Payload(cause);
-  const std::string number = BigEndian(frames_);
+  const Bytes payload = Payload(cause);
+  Bytes number;
+  number.AddNumber(frames_, sizeof frames_);
   const Digest mac = hmac_.Mac(number.data(), number.size(), payload.data(), payload.size());
-  std::string frame = BigEndian(static_cast<uint32_t>(payload.size()));
-  frame.append(reinterpret_cast<const char*>(mac.data()), mac.size());
-  frame += payload;
+  Bytes frame;
+  frame.AddNumber(payload.size(), sizeof(uint32_t));
+  frame.Add({reinterpret_cast<const char*>(mac.data()), mac.size()});
+  frame.Add(payload.view());
   const ssize_t sent = send(fd_, frame.data(), frame.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
   // What follows half a frame would not open.
   if (sent == static_cast<ssize_t>(frame.size())) ++frames_;

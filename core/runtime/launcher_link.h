@@ -23,7 +23,7 @@ class LauncherLink {
   bool Ended();
 
   // Never waits: a launcher that does not read learns less.
-  void Report(const Cause& cause);
+  void Report(const Cause& cause) noexcept;
 
  private:
   int fd_;

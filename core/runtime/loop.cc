@@ -5,7 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <string>
+#include <cstdio>
 
 #include "base/clock.h"
 #include "base/futex.h"
@@ -14,6 +14,17 @@
 namespace hvd {
 
 namespace {
+
+// Of the calling thread.
+void PinTo(int core) noexcept {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  CPU_SET(core, &set);
+  if (pthread_setaffinity_np(pthread_self(), sizeof set, &set) == 0) return;
+  char text[80];
+  std::snprintf(text, sizeof text, "HOROVOD_THREAD_AFFINITY: core %d cannot be used", core);
+  Log(LogLevel::kWarning, text);
+}
 
 // A waiter comes back this often although nothing happened: a signal that arrives just before it sleeps
 // interrupts nothing, and Python's handlers must run.
@@ -107,46 +118,32 @@ void Loop::Stop() {
   thread_.join();
 }
 
-bool Loop::Round(Lock& lock) {
+bool Loop::Round(Lock& lock) noexcept {
   const bool moved = cycle_->Round();
   // Between what the round has completed and the look at who sleeps; AwaitTurn has the other half.
   if (moved) std::atomic_thread_fence(std::memory_order_seq_cst);
   if (moved && turn_sleepers_.load(std::memory_order_relaxed) > 0) PassTurn();
-  const std::vector<HandlePtr> finished = cycle_->TakeFinished();
+  HandleChain finished = cycle_->TakeFinished();
   if (finished.empty()) return moved;
   lock.unlock();
   PassTurn();
-  for (const HandlePtr& handle : finished) handle->entry.on_complete(*handle);
+  while (const HandlePtr handle = finished.PopFront()) handle->entry.on_complete(*handle);
   // Another thread may drive by now, and may sleep with the lock for as long as its own operation takes.
   if (lock.try_lock()) role_.store(kAwake);
   return true;
 }
 
-std::vector<pollfd> Loop::PollFds() const {
-  std::vector<pollfd> fds;
-  fds.push_back({waker_->fd(), POLLIN, 0});
+PollSet Loop::SleepOn() const noexcept {
+  PollSet fds;
+  fds.Add(waker_->fd());
   cycle_->AddPollFds(&fds);
   return fds;
 }
 
-int Loop::Poll(std::vector<pollfd> fds, int64_t until_us) {
-  const int64_t left = until_us < 0 ? 0 : std::max<int64_t>(0, until_us - NowMicros());
-  const timespec timeout{static_cast<time_t>(left / 1000000), static_cast<long>(left % 1000000 * 1000)};
-  return ppoll(fds.data(), fds.size(), until_us < 0 ? nullptr : &timeout, nullptr);
-}
-
-void Loop::Background() {
+void Loop::Background() noexcept {
   pthread_setname_np(pthread_self(), "hvd-engine");
   prctl(PR_SET_TIMERSLACK, 1000);  // batches close after tens of microseconds
-  if (options_.core >= 0) {
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    CPU_SET(options_.core, &set);
-    if (pthread_setaffinity_np(pthread_self(), sizeof set, &set) != 0) {
-      Log(LogLevel::kWarning,
-          "HOROVOD_THREAD_AFFINITY: core " + std::to_string(options_.core) + " cannot be used");
-    }
-  }
+  if (options_.core >= 0) PinTo(options_.core);
   while (!stopping_.load()) {
     Park();
     Lock lock(progress_, std::try_to_lock);
@@ -195,11 +192,11 @@ void Loop::SleepInBackground(Lock& lock) {
   role_.store(collected > now ? kCollecting : kAsleep);
   if (!Round(lock)) {
     const int64_t until = Earlier(cycle_->Deadline(), collected > now ? collected : -1);
-    std::vector<pollfd> fds = PollFds();  // the cycle's, so before the lock goes
+    PollSet fds = SleepOn();  // the cycle's, so before the lock goes
     background_polling_.store(true);
     lock.unlock();
     PassTurn();
-    if (waiters_.load() == 0 && !stopping_.load()) Poll(std::move(fds), until);
+    if (waiters_.load() == 0 && !stopping_.load()) fds.Wait(until);
     background_polling_.store(false);
     Count(counters_->wakeups);
     if (!lock.try_lock()) return;
@@ -210,7 +207,7 @@ void Loop::SleepInBackground(Lock& lock) {
   role_.store(kAwake);
 }
 
-Waited Loop::Wait(const Handle& handle, int64_t timeout_us) {
+Waited Loop::Wait(const Handle& handle, int64_t timeout_us) noexcept {
   const int64_t deadline = timeout_us < 0 ? -1 : NowMicros() + timeout_us;
   Waited result = Waited::kDone;
   waiters_.fetch_add(1);
@@ -257,7 +254,7 @@ Waited Loop::SleepAsWaiter(Lock& lock, const Handle& handle, int64_t deadline_us
   cycle_->Arm(true);
   role_.store(kAsleep);
   if (!Round(lock) && !handle.done.load(std::memory_order_acquire)) {
-    const int ready = Poll(PollFds(), Earlier(Earlier(cycle_->Deadline(), deadline_us), check_us));
+    const int ready = SleepOn().Wait(Earlier(Earlier(cycle_->Deadline(), deadline_us), check_us));
     Count(counters_->wakeups);
     waker_->Drain();
     result = Due(deadline_us, check_us);

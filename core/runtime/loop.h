@@ -3,12 +3,12 @@
 #include <atomic>
 #include <mutex>
 #include <thread>
-#include <vector>
 
 #include "base/waker.h"
 #include "runtime/counters.h"
 #include "runtime/cycle.h"
 #include "runtime/patience.h"
+#include "runtime/poll_set.h"
 
 namespace hvd {
 
@@ -36,7 +36,7 @@ class Loop {
   void Notify(bool urgent = false);
 
   // Drives until `handle` is done. timeout_us < 0 = no limit. kInterrupted: a signal may have arrived.
-  Waited Wait(const Handle& handle, int64_t timeout_us);
+  Waited Wait(const Handle& handle, int64_t timeout_us) noexcept;
 
   // One round even if nothing is in flight here: a sequencer whose own program submits nothing must still
   // see who waits for it.
@@ -55,7 +55,7 @@ class Loop {
   // What the driver does, for Notify. kCollecting: asleep for a moment, to let submissions gather.
   enum Role : int { kNobody, kAwake, kCollecting, kAsleep };
 
-  void Background();
+  void Background() noexcept;
   void Park();
   void DriveInBackground(Lock& lock);
   void SleepInBackground(Lock& lock);
@@ -68,9 +68,8 @@ class Loop {
   void PassTurn();
 
   // Without the lock afterwards: it ran sinks, and another thread drives now.
-  bool Round(Lock& lock);
-  std::vector<pollfd> PollFds() const;
-  static int Poll(std::vector<pollfd> fds, int64_t until_us);
+  bool Round(Lock& lock) noexcept;
+  PollSet SleepOn() const noexcept;
 
   LoopOptions options_;
   Cycle* cycle_;

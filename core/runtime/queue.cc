@@ -1,12 +1,15 @@
 #include "runtime/queue.h"
 
 #include <algorithm>
+#include <new>
 
 #include "base/text.h"
 
 namespace hvd {
 
 namespace {
+
+constexpr size_t kRoom = 16;  // for operations, before the first
 
 int64_t BytesOf(const Entry& entry) {
   int64_t bytes = 0;
@@ -20,28 +23,31 @@ int64_t BytesOf(const Entry& entry) {
 
 Status AlreadyShutDown() { return {Code::kShutdown, "Horovod has been shut down. Call hvd.init() first."}; }
 
-Status Queue::Push(const HandlePtr& handle) {
-  const Entry& entry = handle->entry;
-  const std::lock_guard<std::mutex> lock(mutex_);
-  if (closed_) return AlreadyShutDown();
-  Set& set = sets_[entry.process_set];
+Status Queue::Refusal(const Set& set, const Entry& entry) {
   if (set.joined) {
     return Status::Invalid("this rank has joined (hvd.join()) and can submit nothing until all ranks have: " +
                            std::string(Name(entry.request.kind)) + " of '" + Shown(entry.request.name) + "'");
   }
+  return {Code::kDuplicate, "Duplicate tensor name '" + Shown(entry.request.name) +
+                                "': an operation with this name is still in flight on this rank. Wait for it "
+                                "(synchronize) or use another name."};
+}
+
+// All that needs memory comes before anything is changed.
+Status Queue::Push(const HandlePtr& handle) {
+  const Entry& entry = handle->entry;
+  const bool join = entry.request.kind == OpKind::kJoin;
+  const bool named = !join && !entry.request.name.empty();
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (closed_) return AlreadyShutDown();
+  Set& set = sets_[entry.process_set];
+  if (set.joined) return Refusal(set, entry);
+  if (queued_.size() == queued_.capacity()) queued_.reserve(2 * queued_.size() + kRoom);
+  if (named && !set.names.emplace(entry.request.name, handle).second) return Refusal(set, entry);
   handle->id = ++next_id_;
-  if (entry.request.kind == OpKind::kJoin) {
-    set.joined = true;
-    nameless_.emplace(handle->id, handle);
-  } else if (entry.request.name.empty()) {
-    handle->ordinal = ++set.unnamed;
-    nameless_.emplace(handle->id, handle);
-  } else if (!set.names.emplace(entry.request.name, handle).second) {
-    return {Code::kDuplicate,
-            "Duplicate tensor name '" + Shown(entry.request.name) +
-                "': an operation with this name is still in flight on this rank. Wait for it "
-                "(synchronize) or use another name."};
-  }
+  if (join) set.joined = true;
+  if (!join && !named) handle->ordinal = ++set.unnamed;
+  in_flight_handles_.Append(handle);
   queued_.push_back(handle);
   queued_bytes_.fetch_add(BytesOf(entry), std::memory_order_relaxed);
   in_flight_.fetch_add(1);
@@ -54,9 +60,13 @@ void Queue::Close() {
   closed_ = true;
 }
 
-void Queue::Urge(const HandlePtr& handle) {
+void Queue::Urge(const HandlePtr& handle) noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
-  urged_.push_back(handle);
+  try {
+    urged_.push_back(handle);
+  } catch (const std::bad_alloc&) {
+    return;
+  }
   filled_.store(true, std::memory_order_seq_cst);
 }
 
@@ -96,20 +106,27 @@ HandlePtr Queue::Find(uint32_t process_set, const std::string& name) {
   return found == set->second.names.end() ? nullptr : found->second;
 }
 
-void Queue::Forget(const Handle& handle) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  Set& set = sets_[handle.entry.process_set];
-  const bool join = handle.entry.request.kind == OpKind::kJoin;
-  if (join || handle.ordinal != 0) {
-    nameless_.erase(handle.id);
-  } else {
-    set.names.erase(handle.entry.request.name);
-  }
-  if (join) {
-    set.joined = false;
-    set.unnamed = 0;
+HandlePtr Queue::Remove(Handle* handle) noexcept {
+  const bool join = handle->entry.request.kind == OpKind::kJoin;
+  const auto found = sets_.find(handle->entry.process_set);  // unless the set is removed
+  if (found != sets_.end()) {
+    Set& set = found->second;
+    if (!join && handle->ordinal == 0) set.names.erase(handle->entry.request.name);
+    if (join) set.joined = false;
+    if (join) set.unnamed = 0;
   }
   in_flight_.fetch_sub(1);
+  return in_flight_handles_.Remove(handle);
+}
+
+void Queue::Forget(Handle* handle) noexcept {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  (void)Remove(handle);
+}
+
+HandlePtr Queue::ForgetOldest() noexcept {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return in_flight_handles_.empty() ? nullptr : Remove(in_flight_handles_.first().get());
 }
 
 void Queue::DropSet(uint32_t process_set) {
@@ -125,14 +142,11 @@ size_t Queue::sets() {
 
 std::vector<HandlePtr> Queue::InFlight() {
   std::vector<HandlePtr> all;
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    for (const auto& [id, handle] : nameless_) all.push_back(handle);
-    for (const auto& [id, set] : sets_) {
-      for (const auto& [name, handle] : set.names) all.push_back(handle);
-    }
+  const std::lock_guard<std::mutex> lock(mutex_);
+  all.reserve(in_flight_.load());
+  for (const HandlePtr* at = &in_flight_handles_.first(); *at != nullptr; at = &(*at)->next) {
+    all.push_back(*at);
   }
-  std::sort(all.begin(), all.end(), [](const HandlePtr& a, const HandlePtr& b) { return a->id < b->id; });
   return all;
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "runtime/handle.h"
+#include "runtime/handle_chain.h"
 
 namespace hvd {
 
@@ -20,14 +21,15 @@ Status AlreadyShutDown();
 class Queue {
  public:
   // Names the operation (ordinal) and queues it. kDuplicate when its name is in flight in its set, kInvalid
-  // when this rank has joined in its set, kShutdown once it is closed.
+  // when this rank has joined in its set, kShutdown once it is closed. Where it throws (std::bad_alloc),
+  // nothing is queued.
   Status Push(const HandlePtr& handle);
 
   // Nothing more is taken in: from now on less and less is in flight.
   void Close();
 
-  // Somebody is blocked on `handle`.
-  void Urge(const HandlePtr& handle);
+  // Somebody is blocked on `handle`. Without memory it is not hurried, which costs time only.
+  void Urge(const HandlePtr& handle) noexcept;
 
   // Moves everything queued to the driver. False when there was nothing.
   bool Take(std::vector<HandlePtr>* handles, std::vector<HandlePtr>* urged);
@@ -36,7 +38,9 @@ class Queue {
   HandlePtr Find(uint32_t process_set, const std::string& name);
 
   // Completed: the name may be used again. After a join, unnamed operations are counted from 1 again.
-  void Forget(const Handle& handle);
+  void Forget(Handle* handle) noexcept;
+  // Likewise, of the oldest that is not completed yet; null if none.
+  HandlePtr ForgetOldest() noexcept;
 
   // A set that is removed: nothing is kept of it once nothing of it is in flight.
   void DropSet(uint32_t process_set);
@@ -59,10 +63,12 @@ class Queue {
   };
 
   static void SortByPriority(std::vector<HandlePtr>* handles);
+  static Status Refusal(const Set& set, const Entry& entry);
+  HandlePtr Remove(Handle* handle) noexcept;
 
-  std::mutex mutex_;                                  // guards what follows
-  std::unordered_map<uint32_t, Set> sets_;            // those of the registry, at most
-  std::unordered_map<uint64_t, HandlePtr> nameless_;  // unnamed operations and joins, by handle id
+  std::mutex mutex_;                        // guards what follows
+  std::unordered_map<uint32_t, Set> sets_;  // those of the registry, at most
+  HandleChain in_flight_handles_;           // oldest first
   std::vector<HandlePtr> queued_;
   std::vector<HandlePtr> urged_;
   uint64_t next_id_ = 0;

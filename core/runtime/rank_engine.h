@@ -3,6 +3,7 @@
 #include <atomic>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,7 +22,8 @@ namespace hvd {
 // engine_start.cc, its operations in engine.cc, its process sets in engine_sets.cc.
 class RankEngine : public Engine {
  public:
-  explicit RankEngine(EngineOptions options) : options_(std::move(options)), sets_(options_.rank) {}
+  // Owns the links of the options from here on. Throws nothing.
+  explicit RankEngine(EngineOptions options) noexcept : options_(std::move(options)), sets_(options_.rank) {}
 
   ~RankEngine() override;
 
@@ -43,6 +45,7 @@ class RankEngine : public Engine {
   std::vector<int> Descriptors() const override { return descriptors_; }
 
  private:
+  void PrepareErrors();
   void OpenTimeline();
   void MakeCycle();
   Status WireFirstSets();
@@ -53,6 +56,12 @@ class RankEngine : public Engine {
   void OnHeartbeat();
   int64_t BlockedMicros();
   Status Agree(const std::string& what, int64_t mine, int64_t* all);
+  Status TryStart();
+  Status TrySubmit(Entry entry, HandlePtr* handle);
+  Status TryAddProcessSet(std::vector<int> members, uint32_t* id);
+  Status TryRemoveProcessSet(uint32_t id);
+  template <typename Work>
+  Status Together(Work work);
   // How far the engine had come when a rank left.
   struct Hearing {
     uint64_t rounds;
@@ -62,13 +71,22 @@ class RankEngine : public Engine {
   bool HeardOut(Hearing* hearing);
   Status Usable(const Entry& entry) const;
   void CountAsBlocked(Entry* entry);
-  void Flush();
-  void FailWhatIsLeft();
+  void Flush() noexcept;
+  void FailWhatIsLeft() noexcept;
 
   EngineOptions options_;
   SetRegistry sets_;
   std::vector<int> descriptors_;     // constant once started
   std::map<int, Hearing> hearings_;  // by rank that has left, so at most as many; the watcher's thread's
+  // What has to be said when there may be no memory for it.
+  struct Prepared {
+    Cause no_memory_to_start;
+    Cause no_memory_to_submit;
+    Cause no_memory_for_sets;
+    Cause shut_down;
+    Status not_complete;
+  };
+  Prepared prepared_;
   AbortCell abort_;
   Counters counters_;
   Queue queue_;
@@ -79,7 +97,7 @@ class RankEngine : public Engine {
   std::unique_ptr<Wirer> wirer_;
   std::unique_ptr<Cycle> cycle_;
   std::unique_ptr<Loop> loop_;
-  std::unique_ptr<Watcher> watcher_;
+  std::optional<Watcher> watcher_;
   std::atomic<bool> shut_down_{false};
 };
 

@@ -30,7 +30,7 @@ static_assert(sizeof(Layout) == kSealed, "a frame is the layout and its seal");
 
 }  // namespace
 
-std::string EncodeWatch(const WatchNews& news, Sealer* sealer) {
+WatchFrame EncodeWatch(const WatchNews& news, Sealer* sealer) noexcept {
   Layout layout{};
   layout.magic = kMagic;
   layout.kind = static_cast<uint8_t>(news.kind);
@@ -44,11 +44,12 @@ std::string EncodeWatch(const WatchNews& news, Sealer* sealer) {
   layout.culprit = news.cause.culprit;
   layout.other = news.cause.other;
   layout.stacks = news.stacks;
-  const std::string& text = news.kind == WatchKind::kAbort ? news.cause.reason : news.departures;
+  const std::string& text = news.kind == WatchKind::kAbort ? news.cause.reason.str() : news.departures;
   layout.text_bytes = static_cast<uint32_t>(std::min(text.size(), sizeof layout.text));
   std::memcpy(layout.text, text.data(), layout.text_bytes);
-  std::string frame(reinterpret_cast<const char*>(&layout), kSealed);
-  sealer->Seal(&frame);
+  WatchFrame frame;
+  std::memcpy(frame.data(), &layout, kSealed);
+  sealer->Seal(frame.data(), kSealed, frame.data() + kSealed);
   return frame;
 }
 
@@ -75,8 +76,12 @@ Status DecodeWatch(std::string_view frame, Opener* opener, WatchNews* news) {
   news->cause.culprit = layout.culprit;
   news->cause.other = layout.other;
   news->stacks = layout.stacks;
-  std::string& text = news->kind == WatchKind::kAbort ? news->cause.reason : news->departures;
-  text.assign(layout.text, layout.text_bytes);
+  std::string text(layout.text, layout.text_bytes);
+  if (news->kind == WatchKind::kAbort) {
+    news->cause.reason = std::move(text);
+  } else {
+    news->departures = std::move(text);
+  }
   return Status::Ok();
 }
 

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "base/link.h"
 #include "base/seal.h"
@@ -28,7 +30,10 @@ struct WatchNews {
 
 constexpr size_t kWatchFrameBytes = 2048;  // a whole stall report
 
-std::string EncodeWatch(const WatchNews& news, Sealer* sealer);
+using WatchFrame = std::array<char, kWatchFrameBytes>;
+
+// Without memory: that there is none left must be told, too.
+WatchFrame EncodeWatch(const WatchNews& news, Sealer* sealer) noexcept;
 Status DecodeWatch(std::string_view frame, Opener* opener, WatchNews* news);
 
 }  // namespace hvd

@@ -14,6 +14,8 @@ namespace hvd {
 namespace {
 
 constexpr size_t kMostQueued = 16 * kWatchFrameBytes;
+// Beyond them: a heartbeat that was begun with room, an end of the generation and a goodbye.
+constexpr size_t kRoom = kMostQueued + 3 * kWatchFrameBytes;
 constexpr unsigned kExiting = 0x4;  // PF_EXITING
 
 // Two columns of /proc/<pid>/stat; false when there is no such process.
@@ -28,8 +30,10 @@ bool ReadProcess(int32_t pid, char* state, unsigned* flags) {
 
 }  // namespace
 
-WatchedPeer::WatchedPeer(const Link& link, uint64_t home)
-    : fd_(link.fd), rank_(link.peer), own_home_(home), sealer_(link.send_key), opener_(link.recv_key) {
+WatchedPeer::WatchedPeer(const Link& link, Descriptor socket, uint64_t home)
+    : rank_(link.peer), own_home_(home), sealer_(link.send_key), opener_(link.recv_key) {
+  out_.reserve(kRoom);
+  fd_ = socket.Release();
   fcntl(fd_, F_SETFL, fcntl(fd_, F_GETFL) | O_NONBLOCK);
 }
 
@@ -42,13 +46,15 @@ void WatchedPeer::Close() {
 
 Descriptor WatchedPeer::Release() { return Descriptor(std::exchange(fd_, -1)); }
 
-void WatchedPeer::Send(const WatchNews& news) {
+void WatchedPeer::Send(const WatchNews& news) noexcept {
   if (!open()) return;
   Flush();  // it may read again
   // Sealing counts frames: one that is dropped must be dropped before it is sealed.
   const bool may_wait = news.kind == WatchKind::kHeartbeat || news.kind == WatchKind::kShowStacks;
   if (may_wait && out_.size() >= kMostQueued) return;
-  out_ += EncodeWatch(news, &sealer_);
+  if (out_.size() + kWatchFrameBytes > kRoom) return;
+  const WatchFrame frame = EncodeWatch(news, &sealer_);
+  out_.append(frame.data(), frame.size());
   Flush();
 }
 
@@ -61,16 +67,15 @@ void WatchedPeer::Flush() {
 }
 
 WatchedPeer::Heard WatchedPeer::Receive(WatchNews* news) {
-  char bytes[kWatchFrameBytes];
-  while (in_.size() < kWatchFrameBytes) {
-    const ssize_t got = recv(fd_, bytes, kWatchFrameBytes - in_.size(), MSG_DONTWAIT);
+  while (received_ < kWatchFrameBytes) {
+    const ssize_t got = recv(fd_, in_.data() + received_, kWatchFrameBytes - received_, MSG_DONTWAIT);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return Heard::kNothing;
     if (got <= 0) return Heard::kEnd;
-    in_.append(bytes, static_cast<size_t>(got));
+    received_ += static_cast<size_t>(got);
   }
-  const Status status = DecodeWatch(in_, &opener_, news);
-  in_.clear();
+  received_ = 0;
+  const Status status = DecodeWatch({in_.data(), in_.size()}, &opener_, news);
   return status.ok() ? Heard::kNews : Heard::kCorrupt;
 }
 

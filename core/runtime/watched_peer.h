@@ -16,14 +16,15 @@ class WatchedPeer {
  public:
   enum class Heard { kNothing, kNews, kEnd, kCorrupt };
 
-  // `home`: this process's HostIdentity.
-  WatchedPeer(const Link& link, uint64_t home);
+  // `socket`: that of the link. `home`: this process's HostIdentity.
+  WatchedPeer(const Link& link, Descriptor socket, uint64_t home);
   ~WatchedPeer();
   WatchedPeer(const WatchedPeer&) = delete;
   WatchedPeer& operator=(const WatchedPeer&) = delete;
 
-  // Queues and sends what the socket takes; a peer that does not read gets no more than a few frames queued.
-  void Send(const WatchNews& news);
+  // Queues and sends what the socket takes; a peer that does not read gets no more than a few frames queued,
+  // for which there is room from the start.
+  void Send(const WatchNews& news) noexcept;
   void Flush();
 
   // The next frame, if one is complete.
@@ -52,13 +53,14 @@ class WatchedPeer {
   bool Lives() const;
 
  private:
-  int fd_;
+  int fd_ = -1;
   int rank_;
   uint64_t own_home_;
   Sealer sealer_;
   Opener opener_;
   std::string out_;
-  std::string in_;
+  WatchFrame in_;
+  size_t received_ = 0;  // of in_
 };
 
 }  // namespace hvd

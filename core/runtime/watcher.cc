@@ -1,11 +1,12 @@
 #include "runtime/watcher.h"
 
-#include <poll.h>
 #include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <limits>
+#include <new>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -22,17 +23,10 @@ constexpr int kDepartedRoundMs = 250;
 // A process that is killed closes its links one after the other, and may be held up in between.
 constexpr int64_t kHearOutUs = 150000;
 constexpr int kSuspicionRoundMs = 10;
+constexpr size_t kSpareSuspicions = 8;
 // How long a goodbye may take to arrive before its link is closed all the same.
 constexpr int64_t kGoodbyeUs = kSecond / 2;
 constexpr useconds_t kFlushPauseUs = 500;
-
-Cause About(CauseKind kind, int culprit, std::string reason) {
-  Cause cause;
-  cause.kind = kind;
-  cause.culprit = culprit;
-  cause.reason = std::move(reason);
-  return cause;
-}
 
 std::string Died(const WatchedPeer& peer) {
   return peer.Describe() + " died: its connection ended without a goodbye.";
@@ -45,29 +39,43 @@ std::string Seconds(int64_t us) {
 
 }  // namespace
 
+// All that the failure of a job needs is made here, while there is memory.
 Watcher::Watcher(WatcherOptions options, AbortCell* abort)
     : options_(std::move(options)),
-      abort_(abort),
       launcher_(options_.launcher, options_.launcher_frames),
-      departures_(options_.size) {
-  for (const Link& link : options_.links)
-    peers_.push_back(std::make_unique<WatchedPeer>(link, options_.home));
+      links_(Adopt(options_.links)),
+      abort_(abort),
+      departures_(options_.size),
+      out_of_memory_(OutOfMemory(options_.rank, "watched the other ranks")) {
+  for (size_t i = 0; i < links_.size(); ++i) {
+    peers_.push_back(std::make_unique<WatchedPeer>(options_.links[i], std::move(links_[i]), options_.home));
+  }
+  fds_.reserve(peers_.size() + 2);
+  const size_t suspicions = 2 * peers_.size() + kSpareSuspicions;  // of each peer's links of two roles
+  suspicions_.reserve(suspicions);
+  heard_.reserve(suspicions);
 }
 
 Watcher::~Watcher() { Stop(); }
 
 WatchNews Watcher::News(WatchKind kind) const {
+  WatchNews news = NewsOfItself(kind);
+  if (PassesOn()) news.departures = departures_.Encode();
+  return news;
+}
+
+// Without memory.
+WatchNews Watcher::NewsOfItself(WatchKind kind) const noexcept {
   WatchNews news;
   news.kind = kind;
   news.generation = options_.generation;
   news.pid = getpid();
   news.home = options_.home;
   news.blocked = blocked_;
-  if (PassesOn()) news.departures = departures_.Encode();
   return news;
 }
 
-void Watcher::Send(const WatchNews& news) {
+void Watcher::Send(const WatchNews& news) noexcept {
   for (auto& peer : peers_) peer->Send(news);
 }
 
@@ -80,11 +88,18 @@ Status Watcher::Start() {
   return Status::Ok();
 }
 
-void Watcher::Hear(Suspicion suspicion) {
-  suspicion.since_us = NowMicros();
+void Watcher::Suspect(Cause cause) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    suspicions_.push_back(std::move(suspicion));
+    suspicions_.push_back({std::move(cause), NowMicros(), false});
+  }
+  waker_.Ring();
+}
+
+void Watcher::Abort(Cause cause) noexcept {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (!failure_) failure_.emplace(std::move(cause));
   }
   waker_.Ring();
 }
@@ -105,32 +120,47 @@ void Watcher::Stop(bool abandons) {
   launcher_.Close();
 }
 
-void Watcher::Run() {
+// What there is no memory for ends the generation. The thread goes on: it has to say goodbye.
+template <typename Work>
+void Watcher::Attempt(Work work) noexcept {
+  try {
+    work();
+  } catch (const std::bad_alloc&) {
+    Raise(out_of_memory_);
+  }
+}
+
+void Watcher::Run() noexcept {
   const int64_t period = static_cast<int64_t>(options_.heartbeat_seconds * kSecond);
   int64_t next_beat = last_round_us_ + period;
   int64_t next_telling = 0;
   while (!stopping_.load()) {
     const int64_t now = NowMicros();
     if (now >= next_beat) {
-      Beat();
-      CheckSilence(now);
       next_beat = now + period;
+      Attempt([this] { Beat(); });
+      Attempt([this, now] { CheckSilence(now); });
     }
     if (untold_ && now >= next_telling) {
-      Send(News(WatchKind::kHeartbeat));
+      Attempt([this] { Send(News(WatchKind::kHeartbeat)); });
       untold_ = false;
       next_telling = now + kDepartedRoundMs * 1000;
     }
-    CheckDeparted();
+    Attempt([this] { CheckDeparted(); });
     const int64_t wait_ms = (next_beat - now) / 1000 + 1;
-    Wait(static_cast<int>(std::min<int64_t>(wait_ms, LongestRoundMs())));
+    Attempt([this, wait_ms] { Wait(static_cast<int>(std::min<int64_t>(wait_ms, LongestRoundMs()))); });
   }
-  HearSuspicions(0);
+  Attempt([this] { HearSuspicions(0); });
   SayGoodbye();
 }
 
-void Watcher::SayGoodbye() {
-  WatchNews goodbye = News(WatchKind::kGoodbye);
+void Watcher::SayGoodbye() noexcept {
+  WatchNews goodbye = NewsOfItself(WatchKind::kGoodbye);
+  try {
+    goodbye = News(WatchKind::kGoodbye);
+  } catch (const std::bad_alloc&) {
+    // Who else has left the peers learn from others.
+  }
   goodbye.abandons = abandons_;
   Send(goodbye);
   const int64_t deadline = NowMicros() + kGoodbyeUs;
@@ -139,33 +169,32 @@ void Watcher::SayGoodbye() {
     usleep(kFlushPauseUs);
     for (auto& peer : peers_) peer->Flush();
   }
-  std::vector<Descriptor> links;
-  for (auto& peer : peers_) links.push_back(peer->Release());
-  CloseDelivered(std::move(links), kGoodbyeUs);
+  for (size_t i = 0; i < peers_.size(); ++i) links_[i] = peers_[i]->Release();
+  CloseDelivered(std::move(links_), kGoodbyeUs);
 }
 
 int Watcher::LongestRoundMs() {
   const bool departed = !departures_.all().empty();
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (!suspicions_.empty()) return kSuspicionRoundMs;
+  if (!suspicions_.empty() || failure_) return kSuspicionRoundMs;
   return departed || launcher_gone_us_ != 0 ? kDepartedRoundMs : std::numeric_limits<int>::max();
 }
 
 void Watcher::Wait(int timeout_ms) {
-  std::vector<pollfd> fds;
-  for (const auto& peer : peers_) fds.push_back({peer->fd(), POLLIN, 0});  // a closed one is -1: ignored
-  fds.push_back({waker_.fd(), POLLIN, 0});
-  fds.push_back({launcher_.fd(), POLLIN, 0});
-  if (poll(fds.data(), fds.size(), timeout_ms) < 0) return;
+  fds_.clear();
+  for (const auto& peer : peers_) fds_.push_back({peer->fd(), POLLIN, 0});  // a closed one is -1: ignored
+  fds_.push_back({waker_.fd(), POLLIN, 0});
+  fds_.push_back({launcher_.fd(), POLLIN, 0});
+  if (poll(fds_.data(), fds_.size(), timeout_ms) < 0) return;
   for (size_t i = 0; i < peers_.size(); ++i) {
-    if (fds[i].revents != 0) HearPeer(*peers_[i]);
+    if (fds_[i].revents != 0) HearPeer(*peers_[i]);
   }
-  if (fds[peers_.size()].revents != 0) {
+  if (fds_[peers_.size()].revents != 0) {
     waker_.Drain();
     if (asks_for_stacks_.exchange(false)) PassOnStacks(stacks_asked_ + 1);
   }
   HearSuspicions(kHearOutUs);
-  if (fds.back().revents != 0) LauncherGone();
+  if (fds_.back().revents != 0) LauncherGone();
   if (launcher_gone_us_ != 0 && NowMicros() - launcher_gone_us_ > kOrphanGrace) kill(getpid(), SIGKILL);
 }
 
@@ -227,29 +256,35 @@ std::string Watcher::Describe(int rank) const {
   return peer != nullptr ? peer->Describe() : "rank " + std::to_string(rank);
 }
 
-// A suspicion becomes the cause when the watch links have told nothing better for so long.
 void Watcher::HearSuspicions(int64_t patience_us) {
-  std::vector<Suspicion> suspicions;
+  heard_.clear();
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    suspicions.swap(suspicions_);
+    heard_.swap(suspicions_);
+    if (failure_) heard_.push_back({*std::exchange(failure_, std::nullopt), NowMicros(), true});
   }
-  if (suspicions.empty()) return;
+  if (heard_.empty()) return;
   for (auto& peer : peers_) HearPeer(*peer);
-  for (Suspicion& suspicion : suspicions) {
-    if (abort_->is_set()) continue;
-    const Departure* departure = departures_.Find(suspicion.cause.culprit);
-    if (departure != nullptr) {
-      AfterGoodbye(*departure, suspicion);
-      continue;
-    }
-    if (NowMicros() - suspicion.since_us >= patience_us) {
-      Judge(std::move(suspicion.cause));
-      continue;
-    }
+  for (Suspicion& suspicion : heard_) {
+    if (Settle(&suspicion, patience_us)) continue;
     const std::lock_guard<std::mutex> lock(mutex_);
     suspicions_.push_back(std::move(suspicion));
   }
+}
+
+// A suspicion becomes the cause when the watch links have told nothing better for so long. False: it has to
+// wait.
+bool Watcher::Settle(Suspicion* suspicion, int64_t patience_us) {
+  if (abort_->is_set()) return true;
+  if (const Departure* departure = departures_.Find(suspicion->cause.culprit)) {
+    AfterGoodbye(*departure, *suspicion);
+    return true;
+  }
+  // Of itself a rank knows best.
+  const bool own = suspicion->cause.culprit == options_.rank;
+  if (!own && NowMicros() - suspicion->since_us < patience_us) return false;
+  Judge(std::move(suspicion->cause));
+  return true;
 }
 
 const WatchedPeer* Watcher::Find(int rank) const {
@@ -264,7 +299,7 @@ void Watcher::AfterGoodbye(const Departure& departure, const Suspicion& suspicio
   if (!suspicion.broken) return;
   if (suspicion.cause.kind != CauseKind::kLink) return Raise(suspicion.cause);
   const std::string stuck = options_.stuck_without(departure, true);
-  Missed(departure, stuck.empty() ? suspicion.cause.reason + "." : stuck);
+  Missed(departure, stuck.empty() ? suspicion.cause.reason.str() + "." : stuck);
 }
 
 // The links have told nothing better than this suspicion.
@@ -280,7 +315,7 @@ void Watcher::Judge(Cause cause) {
   cause.culprit = std::min(options_.rank, peer->rank());
   cause.reason = "the " + std::string(Name(cause.link)) + " link between " +
                  (own_first ? own : peer->Describe()) + " and " + (own_first ? peer->Describe() : own) +
-                 " broke although both are alive (" + cause.reason +
+                 " broke although both are alive (" + cause.reason.str() +
                  "). Look for what lies between them: a firewall, a proxy, or a program that closes sockets.";
   Raise(cause);
 }
@@ -350,11 +385,11 @@ void Watcher::LauncherGone() {
   kill(getpid(), SIGTERM);
 }
 
-void Watcher::Raise(const Cause& cause) {
+void Watcher::Raise(const Cause& cause) noexcept {
   if (abort_->is_set()) return;
   // First tell, then set: whoever sees the cause here closes links, and peers must not blame this rank for
   // that.
-  WatchNews news = News(WatchKind::kAbort);
+  WatchNews news = NewsOfItself(WatchKind::kAbort);
   news.cause = cause;
   Send(news);
   launcher_.Report(cause);

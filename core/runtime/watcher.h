@@ -1,9 +1,12 @@
 #pragma once
 
+#include <poll.h>
+
 #include <atomic>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -52,10 +55,11 @@ class Watcher {
 
   // From the engine: a link has ended. Unless its peer has said goodbye, that becomes the cause of a failure
   // once the watcher has heard out its own links for a moment: what names the true cause may be under way.
-  void Suspect(Cause cause) { Hear({std::move(cause), 0, false}); }
+  void Suspect(Cause cause);
 
   // From the engine: this rank cannot go on. Likewise, but a failure in any case: nobody else knows of it.
-  void Abort(Cause cause) { Hear({std::move(cause), 0, true}); }
+  // Only the first one counts. Needs no memory.
+  void Abort(Cause cause) noexcept;
 
   // For how long every rank of the job has been Blocked, as far as is known here; those that have left count
   // as blocked. 0 = somebody is not.
@@ -75,15 +79,17 @@ class Watcher {
     bool broken;  // this rank cannot go on
   };
 
-  void Hear(Suspicion suspicion);
-  void Run();
-  void SayGoodbye();
+  template <typename Work>
+  void Attempt(Work work) noexcept;
+  void Run() noexcept;
+  void SayGoodbye() noexcept;
   void Wait(int timeout_ms);
   void Beat();
   void CheckSilence(int64_t now_us);
   void CheckDeparted();
   int LongestRoundMs();
   void HearSuspicions(int64_t patience_us);
+  bool Settle(Suspicion* suspicion, int64_t patience_us);
   void HearPeer(WatchedPeer& peer);
   void HearEnd(WatchedPeer& peer);
   void HearNews(WatchedPeer& peer, const WatchNews& news);
@@ -92,24 +98,30 @@ class Watcher {
   const WatchedPeer* Find(int rank) const;
   std::string Describe(int rank) const;
   WatchNews News(WatchKind kind) const;
-  void Send(const WatchNews& news);
+  WatchNews NewsOfItself(WatchKind kind) const noexcept;
+  void Send(const WatchNews& news) noexcept;
   void Judge(Cause cause);
   void AfterGoodbye(const Departure& departure, const Suspicion& suspicion);
   void Missed(const Departure& departure, const std::string& why);
   void LauncherGone();
-  void Raise(const Cause& cause);
+  void Raise(const Cause& cause) noexcept;
 
   WatcherOptions options_;
+  LauncherLink launcher_;          // the watcher thread's, once started
+  std::vector<Descriptor> links_;  // on their way to the peers, at the start, and from them at the end
   AbortCell* abort_;
-  LauncherLink launcher_;  // the watcher thread's, once started
   Waker waker_;
   std::vector<std::unique_ptr<WatchedPeer>> peers_;  // the watcher thread's, once started
   Departures departures_;                            // likewise, and what follows
   bool untold_ = false;                              // something of them is to be passed on soon
   BlockedNews blocked_;
-  uint32_t stacks_asked_ = 0;  // how often, by anybody
-  std::mutex mutex_;           // guards suspicions_
+  uint32_t stacks_asked_ = 0;     // how often, by anybody
+  std::vector<pollfd> fds_;       // to wait on
+  std::vector<Suspicion> heard_;  // those that are looked at
+  std::mutex mutex_;              // guards the two lines below
   std::vector<Suspicion> suspicions_;
+  std::optional<Cause> failure_;  // of this rank's engine; not yet a suspicion
+  const Cause out_of_memory_;
   std::atomic<bool> asks_for_stacks_{false};
   std::atomic<int64_t> everybody_blocked_us_{0};
   std::atomic<bool> stopping_{false};

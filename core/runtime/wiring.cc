@@ -66,7 +66,8 @@ Status Wirer::MakeTcp(EngineOptions* options, LinkRole role) {
   const bool control = role == LinkRole::kControl;
   tcp.integrity = control ? tcp::Integrity::kSealed : tcp::Integrity::kChecksum;
   tcp.peers_may_leave = control;
-  return tcp::TcpTransport::Make(tcp, TakeLinks(options, role), &transports_.emplace_back());
+  std::unique_ptr<Transport>& made = transports_.emplace_back();  // before anything owns the links
+  return tcp::TcpTransport::Make(tcp, TakeLinks(options, role), &made);
 }
 
 Status Wirer::MakeTransports(EngineOptions* options) {

@@ -24,7 +24,13 @@ std::thread ThreadWithoutSignals(void (*body)(void*), void* argument) {
   sigset_t before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
-  std::thread thread(body, argument);
+  std::thread thread;
+  try {
+    thread = std::thread(body, argument);
+  } catch (...) {
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    throw;
+  }
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   return thread;
 }

@@ -3,7 +3,11 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <new>
 #include <utility>
+#include <vector>
+
+#include "base/link.h"
 
 namespace hvd {
 
@@ -24,6 +28,7 @@ class Descriptor {
 
   int get() const { return fd_; }
   bool valid() const { return fd_ >= 0; }
+  int Release() { return std::exchange(fd_, -1); }  // the caller's from now on
   void Reset() {
     if (fd_ >= 0) close(fd_);
     fd_ = -1;
@@ -32,5 +37,18 @@ class Descriptor {
  private:
   int fd_ = -1;
 };
+
+// The sockets of links, owned from here on, also when there is no memory for that.
+inline std::vector<Descriptor> Adopt(const std::vector<Link>& links) {
+  std::vector<Descriptor> sockets;
+  try {
+    sockets.reserve(links.size());
+  } catch (const std::bad_alloc&) {
+    for (const Link& link : links) close(link.fd);
+    throw;
+  }
+  for (const Link& link : links) sockets.emplace_back(link.fd);
+  return sockets;
+}
 
 }  // namespace hvd

@@ -58,7 +58,7 @@ class Transport {
   virtual int poll_fd() const = 0;
 
   // Forgets everything posted and closes every socket. No posted buffer is touched afterwards. What the
-  // sockets have taken gets up to `linger_us` to arrive.
+  // sockets have taken gets up to `linger_us` to arrive. Needs no memory.
   virtual void Close(int64_t linger_us) = 0;
 };
 

@@ -2,8 +2,9 @@
 
 #include <atomic>
 #include <cstring>
-#include <deque>
 #include <memory>
+#include <new>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -31,6 +32,13 @@ Progress& progress() {
 Turns<Call>& turns() {
   static auto* const instance = new Turns<Call>;
   return *instance;
+}
+
+// Made when the library is bound: for when there is no memory for a better one.
+const dmlc::Error& no_memory() {
+  static auto* const error =
+      new dmlc::Error("this rank ran out of memory when an operation of horovod ended");
+  return *error;
 }
 
 // A second handle of the caller's array, who may drop its own.
@@ -150,25 +158,36 @@ class Call {
   // Those whose turn comes while one is submitted on this thread, because that has failed at once, are next;
   // not nested in each other.
   static void Submit(Call* call) {
-    thread_local std::deque<Call*> waiting;
-    waiting.push_back(call);
-    if (waiting.size() > 1) return;
-    while (!waiting.empty()) {
-      Call* const next = waiting.front();
+    thread_local bool submits = false;
+    thread_local Call* first = nullptr;  // of those that wait, linked by `behind_`
+    thread_local Call* last = nullptr;
+    (first == nullptr ? first : last->behind_) = call;
+    last = call;
+    if (submits) return;
+    submits = true;
+    while (first != nullptr) {
+      Call* const next = std::exchange(first, first->behind_);
       const uint64_t number = next->number_;  // it may be complete, and gone, before submit returns
       core.load()->submit(core.load(), &next->operation_, &Complete, next);
       progress().Submitted(number);
-      waiting.pop_front();
     }
+    submits = false;
   }
 
   void EndTurn() {
     if (Call* const next = turns().Leave(turn_, this)) Submit(next);
   }
 
-  static void Complete(void* given, const hvd_result* result) {
+  // Called by the core, through which nothing may be thrown.
+  static void Complete(void* given, const hvd_result* result) noexcept {
     auto* call = static_cast<Call*>(given);
-    call->Finish(result->code == 0 ? call->CopyResults(*result) : call->Problem(result->message));
+    std::string problem;
+    try {
+      problem = result->code == 0 ? call->CopyResults(*result) : call->Problem(result->message);
+    } catch (const std::bad_alloc&) {
+      return call->End(&no_memory());
+    }
+    call->Finish(problem);
   }
 
   // The error is met where an array is read, so it says of which operation it is.
@@ -177,12 +196,23 @@ class Call {
     return "'" + name_ + "' was not completed: " + message;
   }
 
-  // The engine deletes this. No `problem`: success.
-  void Finish(const std::string& problem) {
+  // No `problem`: success.
+  void Finish(const std::string& problem) noexcept {
+    if (problem.empty()) return End(nullptr);
+    std::optional<dmlc::Error> error;
+    try {
+      error.emplace(problem);
+    } catch (const std::bad_alloc&) {
+      return End(&no_memory());
+    }
+    End(&*error);
+  }
+
+  // The engine deletes this. No `error`: success.
+  void End(const dmlc::Error* error) noexcept {
     EndTurn();
     const OnComplete on_complete = on_complete_;
-    const dmlc::Error error(problem);
-    on_complete(problem.empty() ? nullptr : &error);
+    on_complete(error);
   }
 
   bool WrittenByCore() const {
@@ -235,6 +265,7 @@ class Call {
   std::vector<Array> outputs_;
   std::vector<char*> results_;
   OnComplete on_complete_;
+  Call* behind_ = nullptr;  // that is submitted next on the same thread
   const uint64_t number_ = progress().Begin(operation_.process_set);
 };
 
@@ -248,6 +279,7 @@ int horovod_mxnet_bind(hvd_api* api, const horovod_mxnet_functions* given, uint6
     api->release(api);
     return HVD_API_VERSION;
   }
+  (void)hvd::mxnet::no_memory();
   hvd::mxnet::functions = *given;
   hvd::mxnet::core.store(api);
   return 0;

@@ -1,5 +1,6 @@
 #include "tensorflow_ops/call.h"
 
+#include <new>
 #include <string>
 #include <utility>
 
@@ -128,12 +129,17 @@ void Call::Submit() {
   Core()->submit(Core(), &operation, &Complete, this);
 }
 
-void Call::Complete(void* given, const hvd_result* result) {
+// Called by the core, through which nothing may be thrown.
+void Call::Complete(void* given, const hvd_result* result) noexcept {
   auto* call = static_cast<Call*>(given);
-  if (result->code == 0) {
-    call->Deliver(*result);
-  } else {
-    call->Fail(CodeOf(result->code), result->message);
+  try {
+    if (result->code == 0) {
+      call->Deliver(*result);
+    } else {
+      call->Fail(CodeOf(result->code), result->message);
+    }
+  } catch (const std::bad_alloc&) {
+    call->status_.Set(TF_RESOURCE_EXHAUSTED, call->kernel_.collective->op);
   }
   call->Finish();
 }
@@ -149,8 +155,10 @@ void Call::Deliver(const hvd_result& result) {
 // The tensor shares the core's memory: nothing is copied.
 void Call::Adopt(int output, const hvd_output& given) {
   const auto drop = [](void*, size_t, void* share) { Core()->drop(share); };
+  void* const share = Core()->keep(&given);
+  if (share == nullptr) throw std::bad_alloc();
   const TensorPtr tensor(TF_NewTensor(TensorFlowType(given.dtype), given.shape, given.dims, given.data,
-                                      static_cast<size_t>(given.bytes), drop, Core()->keep(&given)));
+                                      static_cast<size_t>(given.bytes), drop, share));
   TF_SetOutput(context_, output, tensor.get(), status_.get());
 }
 

@@ -25,7 +25,7 @@ class Call {
   void Start();
 
  private:
-  static void Complete(void* call, const hvd_result* result);
+  static void Complete(void* call, const hvd_result* result) noexcept;
 
   bool TakeInputs();
   bool AddTensor(int input);

@@ -69,10 +69,15 @@ EngineOptions Cluster::OptionsFor(int rank) {
   return options;
 }
 
+Status Cluster::Make(int rank, std::unique_ptr<Engine>* engine) {
+  return Engine::Make(OptionsFor(rank), engine);
+}
+
 void Cluster::Run(const std::function<void(Engine&, int)>& body) {
   std::vector<std::unique_ptr<Engine>> engines(size_);
   RunRanks(size_, [&](int rank) {
-    ASSERT_OK(Engine::Make(OptionsFor(rank), &engines[rank]));
+    if (begin_) begin_(rank);
+    ASSERT_OK(Make(rank, &engines[rank]));
     body(*engines[rank], rank);
   });
   engines.clear();

@@ -26,6 +26,12 @@ class Cluster {
   // bodies have returned.
   void Run(const std::function<void(Engine&, int rank)>& body);
 
+  // To run on each rank's thread before its engine is made.
+  void BeginWith(std::function<void(int rank)> begin) { begin_ = std::move(begin); }
+
+  // One rank's engine alone.
+  Status Make(int rank, std::unique_ptr<Engine>* engine);
+
   // As if `rank` were killed: its watch links end without a goodbye.
   void CutLinks(int rank);
 
@@ -36,6 +42,7 @@ class Cluster {
   const Wires wires_;
   const std::vector<std::vector<int>> process_sets_;
   const Config config_;
+  std::function<void(int)> begin_;
   inproc::Fabric fabric_;
   std::vector<std::vector<Link>> links_;      // by rank
   std::vector<std::vector<int>> duplicates_;  // of the watch links, by rank

@@ -61,7 +61,7 @@ TEST(Queue, KeepsNothingOfSetsThatAreRemoved) {
     ASSERT_OK(queue.Push(handle));
     queue.DropSet(set);
     EXPECT_TRUE(queue.Find(set, "a") == handle);  // still in flight
-    queue.Forget(*handle);
+    queue.Forget(handle.get());
     queue.DropSet(set);
     EXPECT_TRUE(queue.Find(set, "a") == nullptr);
     EXPECT_EQ(queue.sets(), 0u);

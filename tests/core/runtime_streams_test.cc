@@ -53,11 +53,12 @@ TEST(WatchFrame, HeartbeatsTellOfOthers) {
   news.departures = std::string("\0\x01\0", 3);
   news.stacks = 9;
   WatchNews heard;
-  ASSERT_OK(DecodeWatch(EncodeWatch(news, &sealer), &opener, &heard));
+  const WatchFrame frame = EncodeWatch(news, &sealer);
+  ASSERT_OK(DecodeWatch({frame.data(), frame.size()}, &opener, &heard));
   EXPECT_TRUE(heard.blocked.own == 3 && heard.blocked.below == 2 && heard.blocked.all == 1);
   EXPECT_EQ(heard.departures, news.departures);
   EXPECT_EQ(heard.stacks, 9u);
-  EXPECT_EQ(heard.cause.reason, "");
+  EXPECT_TRUE(heard.cause.reason.empty());
 }
 
 TEST(WatchFrame, RoundTripsAndRefusesForgery) {
@@ -73,7 +74,8 @@ TEST(WatchFrame, RoundTripsAndRefusesForgery) {
   news.cause.other = 5;
   news.cause.link = LinkRole::kData;
   news.cause.reason = std::string(3000, 'x');  // longer than a frame: cut
-  std::string frame = EncodeWatch(news, &sealer);
+  const WatchFrame encoded = EncodeWatch(news, &sealer);
+  const std::string frame(encoded.data(), encoded.size());
   EXPECT_EQ(frame.size(), kWatchFrameBytes);
   WatchNews heard;
   Opener opener(key);
@@ -82,8 +84,8 @@ TEST(WatchFrame, RoundTripsAndRefusesForgery) {
   EXPECT_EQ(heard.home, news.home);
   EXPECT_TRUE(heard.cause.kind == CauseKind::kLink && heard.cause.culprit == 3 && heard.cause.other == 5);
   EXPECT_TRUE(heard.cause.link == LinkRole::kData);
-  const std::string& reason = heard.cause.reason;
-  EXPECT_TRUE(reason.size() > 1000 && reason == news.cause.reason.substr(0, reason.size()));
+  const std::string& reason = heard.cause.reason.str();
+  EXPECT_TRUE(reason.size() > 1000 && reason == news.cause.reason.str().substr(0, reason.size()));
   EXPECT_FALSE(DecodeWatch(frame, &opener, &heard).ok());  // replayed
   std::mt19937 random(3);
   for (int i = 0; i < 200; ++i) {
@@ -111,7 +113,7 @@ TEST(Queue, NamesAreFreeAgainOnceForgotten) {
   EXPECT_TRUE(queue.Find(1, "a") == nullptr);
   EXPECT_EQ(queue.in_flight(), 2u);
   EXPECT_EQ(queue.InFlight().size(), 2u);
-  queue.Forget(*first);
+  queue.Forget(first.get());
   ASSERT_OK(queue.Push(make("a")));
 }
 

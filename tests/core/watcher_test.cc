@@ -234,8 +234,8 @@ TEST(Departures, HaveNoMoreRanksThanTheJob) {
 // A process that was stopped for long enough to fill its links hears from its peers again when it goes on.
 TEST(WatchedPeer, IsHeardAgainWhenThePeerReadsAgain) {
   const auto [fd, other] = UnixPair();
-  WatchedPeer speaker({fd, 1, LinkRole::kWatch, TestKey(0, 1), TestKey(1, 0)}, 0);
-  WatchedPeer stopped({other, 0, LinkRole::kWatch, TestKey(1, 0), TestKey(0, 1)}, 0);
+  WatchedPeer speaker({fd, 1, LinkRole::kWatch, TestKey(0, 1), TestKey(1, 0)}, Descriptor(fd), 0);
+  WatchedPeer stopped({other, 0, LinkRole::kWatch, TestKey(1, 0), TestKey(0, 1)}, Descriptor(other), 0);
   WatchNews news;
   for (int i = 0; i < 2000; ++i) speaker.Send(news);
   EXPECT_FALSE(speaker.flushed());
@@ -277,7 +277,7 @@ TEST(WatchedPeer, AsksTheKernelOnlyAboutProcessesOfItsOwnNamespace) {
     while (true) pause();
   }
   const auto [fd, other] = UnixPair();
-  WatchedPeer peer({fd, 1, LinkRole::kWatch, {}, {}}, 77);
+  WatchedPeer peer({fd, 1, LinkRole::kWatch, {}, {}}, Descriptor(fd), 77);
   peer.pid = child;
   peer.home = 77;
   EXPECT_TRUE(peer.Lives());
@@ -286,7 +286,8 @@ TEST(WatchedPeer, AsksTheKernelOnlyAboutProcessesOfItsOwnNamespace) {
     EXPECT_FALSE(peer.Lives());
     EXPECT_EQ(peer.ProcessState(), "");
   }
-  WatchedPeer of_nowhere({dup(fd), 1, LinkRole::kWatch, {}, {}}, 0);
+  const int again = dup(fd);
+  WatchedPeer of_nowhere({again, 1, LinkRole::kWatch, {}, {}}, Descriptor(again), 0);
   of_nowhere.pid = child;
   EXPECT_EQ(of_nowhere.ProcessState(), "");
   kill(child, SIGKILL);

@@ -77,7 +77,7 @@ void CheckFrame(int fd, uint64_t number, const Cause& cause) {
   REQUIRE(fields[0] == std::to_string(static_cast<int>(cause.kind)));
   REQUIRE(fields[1] == std::to_string(cause.culprit) && fields[2] == std::to_string(cause.other));
   REQUIRE(fields[3] == std::to_string(static_cast<int>(cause.link)));
-  REQUIRE(fields[4] == cause.reason.substr(0, 4096));
+  REQUIRE(fields[4] == cause.reason.str().substr(0, 4096));
 }
 
 }  // namespace
@@ -97,8 +97,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     cause.culprit = static_cast<int>(input.Number());
     cause.other = static_cast<int>(input.Number());
     cause.link = static_cast<LinkRole>(input.Below(4));
-    if ((input.Byte() & 7) == 7) cause.reason.assign(4000, 'r');
-    cause.reason += input.Text(300);
+    const bool is_long = (input.Byte() & 7) == 7;
+    cause.reason = std::string(is_long ? 4000 : 0, 'r') + std::string(input.Text(300));
     launcher.Report(cause);
     CheckFrame(pair.ends[1], number, cause);
     const std::string_view noise = input.Text(16);

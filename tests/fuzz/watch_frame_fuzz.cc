@@ -32,7 +32,8 @@ WatchNews Decoded(const std::string& frame) {
 
 std::string Encoded(const WatchNews& news) {
   Sealer sealer(kKey);
-  return EncodeWatch(news, &sealer);
+  const WatchFrame frame = EncodeWatch(news, &sealer);
+  return {frame.data(), frame.size()};
 }
 
 void CheckValue(Input* input) {
@@ -48,14 +49,18 @@ void CheckValue(Input* input) {
   news.cause.link = static_cast<LinkRole>(input->Below(4));
   news.cause.culprit = static_cast<int32_t>(input->Number());
   news.cause.other = static_cast<int32_t>(input->Number());
-  std::string& text = news.kind == WatchKind::kAbort ? news.cause.reason : news.departures;
-  text = std::string(input->Text(255)) + std::string(input->Byte() & 1 ? 2000 : 0, 'r');
+  const bool abort = news.kind == WatchKind::kAbort;
+  std::string text(input->Text(255));
+  text += std::string(input->Byte() & 1 ? 2000 : 0, 'r');
+  if (abort) news.cause.reason = text;
+  if (!abort) news.departures = text;
   const std::string frame = Encoded(news);
   REQUIRE(frame.size() == kWatchFrameBytes);
   const WatchNews got = Decoded(frame);
-  const std::string& came = news.kind == WatchKind::kAbort ? got.cause.reason : got.departures;
+  const std::string& came = abort ? got.cause.reason.str() : got.departures;
   REQUIRE(text.compare(0, came.size(), came) == 0);
-  text.resize(came.size());
+  if (abort) news.cause.reason = came;
+  if (!abort) news.departures = came;
   REQUIRE(Same(news, got));
 }
 

@@ -155,7 +155,7 @@ Status InprocTransport::Lose(int peer, const std::string& why) {
 void InprocTransport::Close(int64_t /*linger_us*/) {
   if (closed_) return;
   closed_ = true;
-  if (failure_.ok()) failure_ = Status(Code::kShutdown, "the transport is closed");
+  if (failure_.ok()) failure_ = shut_;
   peers_.clear();
   hub_->Leave(rank_);
 }

@@ -80,6 +80,7 @@ class InprocTransport : public Transport {
   std::vector<Peer> peers_;
   std::vector<int> ended_;  // not yet taken
   Status failure_;
+  const Status shut_{Code::kShutdown, "the transport is closed"};  // made while there is memory
   int lost_peer_ = -1;
   bool closed_ = false;
 };

@@ -88,6 +88,7 @@ Status Receive(int socket, Message* message, std::vector<Descriptor>* descriptor
   char bytes[sizeof(Message)];
   size_t have = 0;
   while (have < sizeof bytes) {
+    descriptors->reserve(descriptors->size() + kMostDescriptors);  // what comes is owned at once
     iovec part{bytes + have, sizeof bytes - have};
     msghdr header{};
     Control control{};

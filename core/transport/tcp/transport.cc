@@ -37,10 +37,10 @@ TcpTransport::Connection::Connection(const Options& options, const Link& link, D
 
 Status TcpTransport::Make(const Options& options, const std::vector<Link>& links,
                           std::unique_ptr<Transport>* out) {
-  std::vector<Descriptor> sockets;
-  for (const Link& link : links) sockets.emplace_back(link.fd);
+  std::vector<Descriptor> sockets = Adopt(links);
   std::unique_ptr<TcpTransport> transport(new TcpTransport(options));
   HVD_RETURN_IF_ERROR(transport->poller_.Open());
+  transport->leaving_.reserve(links.size());
   for (size_t i = 0; i < links.size(); ++i) {
     HVD_RETURN_IF_ERROR(transport->Connect(links[i], std::move(sockets[i])));
   }
@@ -197,15 +197,15 @@ void TcpTransport::Fail(int peer, const Status& status) {
 }
 
 void TcpTransport::Close(int64_t linger_us) {
-  if (failure_.ok()) failure_ = Status(Code::kShutdown, "the transport is closed");
-  std::vector<Descriptor> sockets;
+  if (failure_.ok()) failure_ = closed_;
   for (auto& connection : connections_) {
-    if (connection != nullptr) sockets.push_back(std::move(connection->socket));
+    if (connection != nullptr) leaving_.push_back(std::move(connection->socket));
     connection.reset();
   }
   movable_.clear();
   expecting_ = 0;
   poller_.Close();
+  std::vector<Descriptor> sockets = std::move(leaving_);
   if (linger_us > 0) CloseDelivered(std::move(sockets), linger_us);
 }
 

@@ -79,6 +79,9 @@ class TcpTransport : public Transport {
   Status failure_;
   int lost_peer_ = -1;
   std::vector<int> ended_;  // not yet taken
+  // For Close, which must succeed when there is no memory: its error, and room for all sockets.
+  const Status closed_{Code::kShutdown, "the transport is closed"};
+  std::vector<Descriptor> leaving_;
 };
 
 }  // namespace hvd::tcp
