@@ -283,13 +283,14 @@ PyCFunction AsMethod(Function function) {
   return reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(function));
 }
 
-// What the interpreter calls are C functions: nothing may be thrown through them.
+// What the interpreter calls are C functions: nothing may be thrown through them. But one thing must: when
+// the interpreter ends while a daemon thread waits here, it unwinds that thread's stack; so no noexcept.
 template <auto kFunction>
 struct Edge;
 
 template <typename... Arguments, PyObject* (*kFunction)(Arguments...)>
 struct Edge<kFunction> {
-  static PyObject* Call(Arguments... arguments) noexcept {
+  static PyObject* Call(Arguments... arguments) {
     try {
       return kFunction(arguments...);
     } catch (py::error_already_set& error) {
