@@ -73,7 +73,7 @@ Status ReadEntry(const hvd_operation& operation, Entry* entry) {
   request.reduce_op = static_cast<ReduceOp>(operation.reduce_op);
   request.prescale = operation.prescale;
   request.postscale = operation.postscale;
-  request.root = operation.root;
+  request.root = GlobalRank(operation.root);
   if (operation.name != nullptr) request.name = operation.name;
   request.splits.assign(operation.splits, operation.splits + operation.split_count);
   entry->process_set = operation.process_set;

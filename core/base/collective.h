@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/rank.h"
 #include "base/types.h"
 
 namespace hvd {
@@ -32,7 +33,7 @@ struct CollectiveSpec {
   OpKind kind = OpKind::kAllreduce;
   uint64_t sequence = 0;  // number of this collective in its set; equal on every member
   Reduction reduction;    // allreduce, reducescatter
-  int root = 0;           // broadcast
+  Position root{0};       // broadcast
   // Allreduce: up to so many bytes everybody reads everybody's input whole, larger ones share the work in
   // phases. Equal on every member. Negative: the algorithm's own choice, which also bounds it.
   int64_t direct_bytes = -1;

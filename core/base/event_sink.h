@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <string_view>
 
+#include "base/rank.h"
 #include "base/types.h"
 
 namespace hvd {
@@ -46,7 +47,7 @@ class EventSink {
   virtual void Phase(uint64_t operation, const char* phase) = 0;
   virtual void End(uint64_t operation) = 0;
   // The sequencer has heard that a rank has submitted the tensor.
-  virtual void Ready(uint32_t process_set, OpKind kind, std::string_view name, int rank) = 0;
+  virtual void Ready(uint32_t process_set, OpKind kind, std::string_view name, GlobalRank rank) = 0;
   // A batch is carried out from here on.
   virtual void MarkCycle() = 0;
 };

@@ -3,6 +3,8 @@
 #include <array>
 #include <cstdint>
 
+#include "base/rank.h"
+
 namespace hvd {
 
 using Key = std::array<uint8_t, 32>;
@@ -21,7 +23,7 @@ inline const char* Name(LinkRole role) {
 // listens or authenticates; it seals with the keys. Whoever takes the link owns `fd`.
 struct Link {
   int fd = -1;
-  int peer = -1;  // global rank
+  GlobalRank peer;
   LinkRole role = LinkRole::kWatch;
   Key send_key{};
   Key recv_key{};

@@ -26,13 +26,16 @@ Status Board::Make(Window* window, std::unique_ptr<Board>* board) {
   HVD_RETURN_IF_ERROR(window->Allocate(sizeof(Segment), &id));
   board->reset(new Board(window));
   for (int rank = 0; rank < window->size(); ++rank) {
-    (*board)->segments_.push_back(reinterpret_cast<Segment*>(window->Span(rank, id)));
+    (*board)->segments_.push_back(reinterpret_cast<Segment*>(window->Span(Position(rank), id)));
   }
   return Status::Ok();
 }
 
 Board::Board(Window* window)
-    : window_(window), rank_(window->rank()), size_(window->size()), seen_(static_cast<size_t>(size_)) {}
+    : window_(window),
+      rank_(window->position().value()),
+      size_(window->size()),
+      seen_(static_cast<size_t>(size_)) {}
 
 uint64_t Board::NextChunks(uint64_t count) {
   const uint64_t first = next_chunk_;

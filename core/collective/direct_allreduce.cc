@@ -14,9 +14,9 @@ class DirectAllreduce : public StepMachine {
         sequence_(spec.sequence),
         reduction_(spec.reduction),
         stream_(spec.pieces),
-        receiving_(group.members.size()),
-        sending_(group.members.size()) {
-    const size_t bytes = static_cast<size_t>(stream_.bytes()) * group_.members.size();
+        receiving_(static_cast<size_t>(group.size())),
+        sending_(static_cast<size_t>(group.size())) {
+    const size_t bytes = static_cast<size_t>(stream_.bytes()) * static_cast<size_t>(group_.size());
     status_ = group_.scratch->Borrow(bytes, &scratch_);
   }
 
@@ -39,19 +39,19 @@ class DirectAllreduce : public StepMachine {
 
   void Post() {
     const auto bytes = static_cast<size_t>(stream_.bytes());
-    stream_.Pack(0, stream_.bytes(), Part(group_.rank));
+    stream_.Pack(0, stream_.bytes(), Part(group_.rank()));
     for (int step = 1; step < group_.size(); ++step) {
-      const int from = (group_.rank - step + group_.size()) % group_.size();
-      const int to = (group_.rank + step) % group_.size();
+      const int from = (group_.rank() - step + group_.size()) % group_.size();
+      const int to = (group_.rank() + step) % group_.size();
       group_.Recv(from, sequence_, 0, Part(from), bytes, &receiving_[from]);
-      group_.Send(to, sequence_, 0, Part(group_.rank), bytes, &sending_[to]);
+      group_.Send(to, sequence_, 0, Part(group_.rank()), bytes, &sending_[to]);
     }
     posted_ = true;
   }
 
   // Both ways: the own part may not be given back while it is being sent.
   bool Arrived(int rank) {
-    if (rank == group_.rank) return true;
+    if (rank == group_.rank()) return true;
     if (!receiving_[rank].done || !sending_[rank].done) return false;
     status_ = group_.Check(receiving_[rank], static_cast<size_t>(stream_.bytes()), rank);
     return status_.ok();
@@ -59,7 +59,7 @@ class DirectAllreduce : public StepMachine {
 
   Step Finish() {
     const auto element = static_cast<int64_t>(SizeOf(reduction_.dtype));
-    std::vector<const void*> sources(group_.members.size());
+    std::vector<const void*> sources(static_cast<size_t>(group_.size()));
     stream_.ForEach(0, stream_.bytes(), [&](const std::byte*, std::byte* output, int64_t at, int64_t bytes) {
       for (int rank = 0; rank < group_.size(); ++rank) sources[rank] = Part(rank) + at;
       void* destination = output;

@@ -14,8 +14,8 @@ class DirectReducescatter : public StepMachine {
         sequence_(spec.sequence),
         reduction_(spec.reduction),
         parts_(std::move(parts)),
-        receiving_(group.members.size()),
-        sending_(group.members.size()) {
+        receiving_(static_cast<size_t>(group.size())),
+        sending_(static_cast<size_t>(group.size())) {
     int64_t bytes = Own().bytes() * group_.size();
     for (const PieceStream& part : parts_) {
       outgoing_.push_back(bytes);
@@ -38,14 +38,14 @@ class DirectReducescatter : public StepMachine {
   }
 
  private:
-  const PieceStream& Own() const { return parts_[static_cast<size_t>(group_.rank)]; }
+  const PieceStream& Own() const { return parts_[static_cast<size_t>(group_.rank())]; }
   // What has come from `rank`; the parts to be sent lie behind.
   std::byte* Arrival(int rank) const { return scratch_.data() + Own().bytes() * rank; }
 
   void Post() {
     for (int step = 1; step < group_.size(); ++step) {
-      Receive((group_.rank - step + group_.size()) % group_.size());
-      Send((group_.rank + step) % group_.size());
+      Receive((group_.rank() - step + group_.size()) % group_.size());
+      Send((group_.rank() + step) % group_.size());
     }
     posted_ = true;
   }
@@ -68,7 +68,7 @@ class DirectReducescatter : public StepMachine {
 
   // Both ways: what is being sent may not be given back.
   bool Arrived(int rank) {
-    if (rank == group_.rank) return true;
+    if (rank == group_.rank()) return true;
     if (!receiving_[rank].done || !sending_[rank].done) return false;
     status_ = group_.Check(receiving_[rank], static_cast<size_t>(Own().bytes()), rank);
     return status_.ok();
@@ -76,11 +76,11 @@ class DirectReducescatter : public StepMachine {
 
   Step Finish() {
     const auto element = static_cast<int64_t>(SizeOf(reduction_.dtype));
-    std::vector<const void*> sources(group_.members.size());
+    std::vector<const void*> sources(static_cast<size_t>(group_.size()));
     Own().ForEach(
         0, Own().bytes(), [&](const std::byte* input, std::byte* output, int64_t at, int64_t bytes) {
           for (int rank = 0; rank < group_.size(); ++rank) {
-            sources[rank] = rank == group_.rank ? input : Arrival(rank) + at;
+            sources[rank] = rank == group_.rank() ? input : Arrival(rank) + at;
           }
           void* destination = output;
           kernels::Reduce(reduction_, sources.data(), group_.size(), &destination, 1, bytes / element);
@@ -104,7 +104,7 @@ class DirectReducescatter : public StepMachine {
 }  // namespace
 
 std::unique_ptr<StepMachine> MakeDirectReducescatter(const Group& group, const CollectiveSpec& spec) {
-  const auto parts = ScatterParts(spec, group.rank, group.size());
+  const auto parts = ScatterParts(spec, group.rank(), group.size());
   return std::make_unique<DirectReducescatter>(group, spec,
                                                std::vector<PieceStream>(parts.begin(), parts.end()));
 }

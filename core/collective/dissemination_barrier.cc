@@ -15,8 +15,8 @@ class DisseminationBarrier : public StepMachine {
     const int distance = 1 << round_;
     if (distance < group_.size()) {
       const auto tag = static_cast<uint32_t>(round_);
-      group_.Recv(group_.rank - distance, sequence_, tag, nullptr, 0, &receiving_[round_]);
-      group_.Send(group_.rank + distance, sequence_, tag, nullptr, 0, &sending_[round_]);
+      group_.Recv(group_.rank() - distance, sequence_, tag, nullptr, 0, &receiving_[round_]);
+      group_.Send(group_.rank() + distance, sequence_, tag, nullptr, 0, &sending_[round_]);
       ++round_;
       return Step::kProgressed;
     }

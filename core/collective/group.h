@@ -4,12 +4,16 @@
 #include <string>
 #include <vector>
 
+#include "base/rank.h"
 #include "collective/scratch.h"
 #include "transport/transport.h"
 
 namespace hvd {
 
-// A process set that speaks over a Transport. Whoever advances its machines also calls
+// A process set that speaks over a Transport. Inside this layer there are no ranks but positions in the set,
+// plain numbers because schedules calculate with them; here they become ranks of the job.
+//
+// Whoever advances its machines also calls
 // transport->Progress(); the machines only post and look.
 //
 // Every machine posts its receives without waiting for anything but the arrival of earlier ones and, where
@@ -18,29 +22,29 @@ namespace hvd {
 struct Group {
   Transport* transport = nullptr;
   uint32_t set = 0;
-  std::vector<int> members;  // global ranks, by position
-  int rank = 0;              // own position
+  Members members;
+  Position position;  // of this rank
   std::shared_ptr<ScratchPool> scratch;
 
-  int size() const { return static_cast<int>(members.size()); }
+  int size() const { return members.size(); }
+  int rank() const { return position.value(); }
   // Positions wrap around.
-  int Global(int position) const { return members[static_cast<size_t>((position + size()) % size())]; }
+  GlobalRank Global(int place) const { return members[Position((place + size()) % size())]; }
 
-  void Send(int position, uint64_t sequence, uint32_t chunk, const void* data, size_t bytes,
+  void Send(int place, uint64_t sequence, uint32_t chunk, const void* data, size_t bytes,
             Transfer* transfer) const {
-    transport->Send(Global(position), {set, sequence, chunk}, data, bytes, transfer);
+    transport->Send(Global(place), {set, sequence, chunk}, data, bytes, transfer);
   }
-  void Recv(int position, uint64_t sequence, uint32_t chunk, void* data, size_t bytes,
+  void Recv(int place, uint64_t sequence, uint32_t chunk, void* data, size_t bytes,
             Transfer* transfer) const {
-    transport->Recv(Global(position), {set, sequence, chunk}, data, bytes, transfer);
+    transport->Recv(Global(place), {set, sequence, chunk}, data, bytes, transfer);
   }
 
   // A peer decides how many bytes arrive; anything but the agreed number is an error.
-  Status Check(const Transfer& received, size_t agreed, int position) const {
+  Status Check(const Transfer& received, size_t agreed, int place) const {
     if (received.bytes == agreed) return Status::Ok();
-    return Status::Aborted("rank " + std::to_string(Global(position)) + " sent " +
-                           std::to_string(received.bytes) + " bytes where the operation has " +
-                           std::to_string(agreed));
+    return Status::Aborted(Name(Global(place)) + " sent " + std::to_string(received.bytes) +
+                           " bytes where the operation has " + std::to_string(agreed));
   }
 };
 

@@ -67,10 +67,10 @@ class PairwiseAlltoall : public StepMachine {
       bounce += lane.BounceBytes();
       lanes->push_back(std::move(lane));
     };
-    const bool brief = IsBrief(parts, group_.rank);
+    const bool brief = IsBrief(parts, group_.rank());
     for (int step = 1; step < group_.size(); ++step) {
-      const int to = (group_.rank + step) % group_.size();
-      const int from = (group_.rank - step + group_.size()) % group_.size();
+      const int to = (group_.rank() + step) % group_.size();
+      const int from = (group_.rank() - step + group_.size()) % group_.size();
       add(&sends_, to, parts.to[to], brief);
       add(&receives_, from, parts.from[from], IsBrief(parts, from));
     }
@@ -186,7 +186,7 @@ class PairwiseAlltoall : public StepMachine {
 
 std::unique_ptr<StepMachine> MakePairwiseAlltoall(const Group& group, const CollectiveSpec& spec) {
   return std::make_unique<PairwiseAlltoall>(group, spec.sequence,
-                                            AlltoallParts(spec, group.rank, group.size()));
+                                            AlltoallParts(spec, group.rank(), group.size()));
 }
 
 }  // namespace hvd

@@ -62,7 +62,7 @@ std::vector<std::vector<Piece>> ScatterParts(const CollectiveSpec& spec, int ran
 
 std::vector<PieceStream> BroadcastParts(const CollectiveSpec& spec, int size) {
   std::vector<PieceStream> parts(static_cast<size_t>(size));
-  parts[spec.root] = PieceStream(spec.pieces);
+  parts[spec.root.index()] = PieceStream(spec.pieces);
   return parts;
 }
 

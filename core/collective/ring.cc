@@ -42,13 +42,13 @@ void Ring::AddSegment(const std::vector<std::vector<RingFrame>>& blocks, size_t 
     const std::vector<RingFrame>& frames = blocks[static_cast<size_t>(block)];
     for (size_t i = first; i < std::min(first + kSegmentFrames, frames.size()); ++i) add(frames[i]);
   };
-  frames_of(group_.rank, [&](RingFrame frame) {
+  frames_of(group_.rank(), [&](RingFrame frame) {
     frame.step = -1;
     sends_.push_back({frame, kNone});
   });
   for (int step = 0; step < steps; ++step) {
     const bool goes_on = step + 1 < steps;
-    frames_of(RingBlock(group_.rank, step, group_.size()), [&](RingFrame frame) {
+    frames_of(RingBlock(group_.rank(), step, group_.size()), [&](RingFrame frame) {
       frame.step = step;
       if (goes_on) sends_.push_back({frame, receives_.size()});
       receives_.push_back({frame, goes_on ? sends_.size() - 1 : kNone});
@@ -77,7 +77,7 @@ bool Ring::PostReceives() {
   while (receive_posted_ < std::min(consumed_ + kInFlight, receives_.size()) && HasSlot(receive_posted_)) {
     const RingFrame& frame = receives_[receive_posted_].frame;
     Transfer& transfer = receiving_[receive_posted_ % kInFlight] = {};
-    group_.Recv(group_.rank - 1, sequence_, static_cast<uint32_t>(receive_posted_),
+    group_.Recv(group_.rank() - 1, sequence_, static_cast<uint32_t>(receive_posted_),
                 Target(receive_posted_, frame), Bytes(frame), &transfer);
     ++receive_posted_;
     posted = true;
@@ -92,7 +92,7 @@ bool Ring::PostSend() {
   const bool own = source == kNone;
   if (!own && source >= consumed_) return false;
   Transfer& transfer = sending_[sent_ % kInFlight] = {};
-  group_.Send(group_.rank + 1, sequence_, static_cast<uint32_t>(sent_),
+  group_.Send(group_.rank() + 1, sequence_, static_cast<uint32_t>(sent_),
               own ? SourceOfOwn(sent_, frame) : Source(source, frame), Bytes(frame), &transfer);
   ++sent_;
   return true;
@@ -100,7 +100,7 @@ bool Ring::PostSend() {
 
 Step Ring::ConsumeNext() {
   const RingFrame& frame = receives_[consumed_].frame;
-  status_ = group_.Check(receiving_[consumed_ % kInFlight], Bytes(frame), group_.rank - 1);
+  status_ = group_.Check(receiving_[consumed_ % kInFlight], Bytes(frame), group_.rank() - 1);
   if (!status_.ok()) return Step::kFailed;
   failpoint::Hit("chunk");
   Consume(consumed_, frame);

@@ -41,8 +41,8 @@ class RingAllgather : public Ring {
   const std::byte* Source(size_t index, const RingFrame& frame) override { return Target(index, frame); }
 
   const std::byte* SourceOfOwn(size_t index, const RingFrame& frame) override {
-    const int64_t begin = Begin(group().rank);
-    const PieceStream& part = parts_[group().rank];
+    const int64_t begin = Begin(group().rank());
+    const PieceStream& part = parts_[group().rank()];
     part.Keep(frame.begin - begin, frame.end - begin);
     if (in_place_) return output_ + frame.begin;
     std::byte* to = Place(kRingSlots + index % kInFlight);
@@ -52,7 +52,7 @@ class RingAllgather : public Ring {
 
   void Consume(size_t index, const RingFrame& frame) override {
     if (in_place_) return;
-    const int from = RingBlock(group().rank, frame.step, group().size());
+    const int from = RingBlock(group().rank(), frame.step, group().size());
     parts_[from].Unpack(frame.begin - Begin(from), frame.end - Begin(from), Target(index, frame));
   }
 
@@ -66,7 +66,7 @@ class RingAllgather : public Ring {
 }  // namespace
 
 std::unique_ptr<StepMachine> MakeRingAllgather(const Group& group, const CollectiveSpec& spec) {
-  return std::make_unique<RingAllgather>(group, spec, GatherParts(spec, group.rank, group.size()));
+  return std::make_unique<RingAllgather>(group, spec, GatherParts(spec, group.rank(), group.size()));
 }
 
 }  // namespace hvd

@@ -23,7 +23,7 @@ bool IsSmall(const std::vector<Piece>& part) { return Bytes(part) <= kDirectByte
 
 std::unique_ptr<StepMachine> MakeRingReducescatter(const Group& group, const CollectiveSpec& spec) {
   const int size = group.size();
-  const std::vector<std::vector<Piece>> parts = ScatterParts(spec, group.rank, size);
+  const std::vector<std::vector<Piece>> parts = ScatterParts(spec, group.rank(), size);
   if (std::all_of(parts.begin(), parts.end(), IsSmall)) return MakeDirectReducescatter(group, spec);
   // Block b is finished on position b - 1, so that one's part it is.
   std::vector<Piece> stream;

@@ -16,13 +16,13 @@ class TreeBroadcast : public StepMachine {
   TreeBroadcast(const Group& group, const CollectiveSpec& spec)
       : group_(group),
         sequence_(spec.sequence),
-        is_root_(group.rank == spec.root),
+        is_root_(group.position == spec.root),
         stream_(spec.pieces),
         frames_(static_cast<size_t>((stream_.bytes() + kFrameBytes - 1) / kFrameBytes)) {
-    const int node = (group_.rank - spec.root + group_.size()) % group_.size();
-    parent_ = (TreeParent(node) + spec.root) % group_.size();
+    const int node = (group_.rank() - spec.root.value() + group_.size()) % group_.size();
+    parent_ = (TreeParent(node) + spec.root.value()) % group_.size();
     for (int child : TreeChildren(node, group_.size())) {
-      children_.push_back({(child + spec.root) % group_.size(), 0, 0, {}});
+      children_.push_back({(child + spec.root.value()) % group_.size(), 0, 0, {}});
     }
     // One tensor is received and passed on where it lies; frames of several are put together first.
     if (stream_.Single() == nullptr) status_ = group_.scratch->Borrow(kSlots * kFrameBytes, &scratch_);

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/rank.h"
 #include "base/types.h"
 
 namespace hvd::fusion {
@@ -15,7 +16,7 @@ struct Ready {
   ReduceOp op = ReduceOp::kSum;  // allreduce and reducescatter, with the factors
   double prescale = 1.0;
   double postscale = 1.0;
-  int root = 0;  // broadcast
+  GlobalRank root{0};  // broadcast
   int device = -1;
   int64_t bytes = 0;  // an allgather counts the parts of all ranks; equal on every rank
 };

@@ -66,7 +66,7 @@ std::string Subject(const Request& request, uint64_t ordinal, size_t t) {
 // "ranks 0, 2 sent [4], rank 1 sent [3]", or nothing if all sent the same.
 std::string Differences(const std::vector<Sent>& sent, const Show& show) {
   constexpr size_t kShown = 8;
-  std::vector<std::pair<std::string, std::vector<int>>> groups;
+  std::vector<std::pair<std::string, std::vector<GlobalRank>>> groups;
   for (const Sent& one : sent) {
     const std::string value = show(*one.request);
     auto group = std::find_if(groups.begin(), groups.end(), [&](const auto& g) { return g.first == value; });
@@ -110,7 +110,7 @@ std::vector<Property> PropertiesOf(OpKind kind) {
   }
   if (kind == OpKind::kBroadcast) {
     all.push_back({"Mismatched " + Upper(kind) + " root ranks",
-                   [](const Request& r) { return "root rank " + std::to_string(r.root); },
+                   [](const Request& r) { return "root " + Name(r.root); },
                    "Every rank must name the same root rank."});
   }
   all.push_back({"Mismatched " + Upper(kind) + " CPU/GPU device selection",
@@ -192,15 +192,14 @@ std::string Disagreement(std::vector<Sent> sent, uint64_t ordinal) {
   return error;
 }
 
-std::string Objection(const Request& request, uint64_t ordinal, const std::vector<int>& members) {
+std::string Objection(const Request& request, uint64_t ordinal, const Members& members) {
   if (request.kind == OpKind::kBarrier) return "";
   const std::string subject = Subject(request, ordinal);
   if (request.tensors.empty())
     return "The " + std::string(Name(request.kind)) + " " + subject + " has no tensors.";
-  if (request.kind == OpKind::kBroadcast &&
-      std::find(members.begin(), members.end(), request.root) == members.end()) {
-    return "Root rank " + std::to_string(request.root) + " of " + subject +
-           " is not in the process set, which has " + RankList(members) + ".";
+  if (request.kind == OpKind::kBroadcast && !members.Has(request.root)) {
+    return "Root " + Name(request.root) + " of " + subject + " is not in the process set, which has " +
+           RankList(members.ranks()) + ".";
   }
   if (request.kind == OpKind::kReducescatter && request.reduce_op == ReduceOp::kAdasum) {
     return "The reducescatter of " + subject +
@@ -214,9 +213,9 @@ std::string Objection(const Request& request, uint64_t ordinal, const std::vecto
 }
 
 std::string RootHasJoined(const Request& request, uint64_t ordinal) {
-  return "Root rank " + std::to_string(request.root) + " of " + Subject(request, ordinal) +
-         " has joined and has nothing to broadcast. Use a root rank that has not joined, or let rank " +
-         std::to_string(request.root) + " submit this broadcast before it joins.";
+  return "Root " + Name(request.root) + " of " + Subject(request, ordinal) +
+         " has joined and has nothing to broadcast. Use a root rank that has not joined, or let " +
+         Name(request.root) + " submit this broadcast before it joins.";
 }
 
 }  // namespace hvd::negotiate

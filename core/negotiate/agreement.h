@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "base/rank.h"
 #include "negotiate/message.h"
 
 namespace hvd::negotiate {
@@ -11,7 +12,7 @@ namespace hvd::negotiate {
 // One description of an operation and the members that sent it.
 struct Sent {
   const Request* request;
-  std::vector<int> ranks;  // global
+  std::vector<GlobalRank> ranks;
 };
 
 // Why members that sent these different descriptions of one operation cannot run it: in what they disagree
@@ -19,7 +20,7 @@ struct Sent {
 std::string Disagreement(std::vector<Sent> sent, uint64_t ordinal);
 
 // Why an operation that all members describe alike can run on none of them; empty when it can.
-std::string Objection(const Request& request, uint64_t ordinal, const std::vector<int>& members);
+std::string Objection(const Request& request, uint64_t ordinal, const Members& members);
 
 // Why a broadcast cannot run although its root is a member: the root has joined instead of announcing it.
 std::string RootHasJoined(const Request& request, uint64_t ordinal);

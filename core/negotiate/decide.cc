@@ -81,7 +81,7 @@ std::string Sequencer::Disagree(const Tally& tally) const {
   for (const Tally::Variant& variant : tally.variants) sent.push_back({&RequestOf(variant), {}});
   for (size_t m = 0; m < members_.size(); ++m) {
     if (tally.index[m] == Tally::kAbsent) continue;
-    sent[tally.variant_of[m]].ranks.push_back(options_.members[m]);
+    sent[tally.variant_of[m]].ranks.push_back(RankOf(m));
   }
   return Disagreement(std::move(sent), tally.ordinal);
 }
@@ -141,7 +141,7 @@ void Sequencer::Close() {
   for (Tally* tally : decided_) Release(tally);
   decided_.clear();
   usual_decisions_ = decisions_.size();
-  closed_.push_back({++number_, std::move(decisions_), -1});
+  closed_.push_back({++number_, std::move(decisions_), {}});
   decisions_.clear();
 }
 

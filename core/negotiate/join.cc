@@ -31,7 +31,7 @@ void Sequencer::Join(size_t member, Micros now) {
 // Nothing is pending: whatever was announced lacked none but joined members.
 void Sequencer::EndJoin(size_t last) {
   Close();
-  closed_.back().last_joined = options_.members[last];
+  closed_.back().last_joined = RankOf(last);
   joined_ = 0;
   unnamed_base_ = 1;
   for (Member& member : members_) {
@@ -49,9 +49,7 @@ bool Sequencer::Partial(const Tally& tally) const {
 std::string Sequencer::JoinedRoot(const Tally& tally) const {
   const Request& request = RequestOf(tally.variants[0]);
   if (request.kind != OpKind::kBroadcast) return "";
-  const auto root = std::find(options_.members.begin(), options_.members.end(), request.root);
-  const auto position = static_cast<size_t>(root - options_.members.begin());
-  if (tally.index[position] != Tally::kAbsent) return "";
+  if (tally.index[options_.members.Find(request.root).index()] != Tally::kAbsent) return "";
   return RootHasJoined(request, tally.ordinal);
 }
 

@@ -73,10 +73,10 @@ void Lateness::Judge(Micros window) {
                 latest->name};
 }
 
-std::string Describe(const Lateness::Straggler& straggler, int rank) {
-  return "rank " + std::to_string(rank) + " is late: p50 " + Millis(straggler.median) + ", " +
-         std::to_string(straggler.waits) + " times, at most " + Millis(straggler.longest) + " on '" +
-         Shown(straggler.name) + "'; the other ranks waited for it " + std::to_string(straggler.percent) +
+std::string Describe(const Lateness::Straggler& straggler, GlobalRank rank) {
+  return Name(rank) + " is late: p50 " + Millis(straggler.median) + ", " + std::to_string(straggler.waits) +
+         " times, at most " + Millis(straggler.longest) + " on '" + Shown(straggler.name) +
+         "'; the other ranks waited for it " + std::to_string(straggler.percent) +
          " % of the time. Look for what slows it: other programs on its cores, its input, its device.";
 }
 

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "base/rank.h"
 #include "negotiate/tally.h"
 
 namespace hvd::negotiate {
@@ -51,6 +52,6 @@ class Lateness {
 };
 
 // For a log: who is late, by how much and with what.
-std::string Describe(const Lateness::Straggler& straggler, int rank);
+std::string Describe(const Lateness::Straggler& straggler, GlobalRank rank);
 
 }  // namespace hvd::negotiate

@@ -40,7 +40,8 @@ void Take(Reader* in, const char* field, size_t max, std::vector<int64_t>* dims)
 
 uint8_t TagOf(const Request& request) {
   const bool scaled = request.prescale != 1.0 || request.postscale != 1.0;
-  return (scaled ? kScaled : 0) | (request.root != 0 ? kRooted : 0) | (request.device >= 0 ? kOnDevice : 0);
+  return (scaled ? kScaled : 0) | (request.root != GlobalRank(0) ? kRooted : 0) |
+         (request.device >= 0 ? kOnDevice : 0);
 }
 
 uint8_t TagOf(const Announcement& announcement) {
@@ -80,7 +81,7 @@ void Put(const Request& request, Writer* out) {
   out->Byte(static_cast<uint8_t>(request.reduce_op));
   if (tag & kScaled) out->Double(request.prescale);
   if (tag & kScaled) out->Double(request.postscale);
-  if (tag & kRooted) out->Signed(request.root);
+  if (tag & kRooted) out->Signed(request.root.value());
   if (tag & kOnDevice) out->Signed(request.device);
   out->Text(request.name);
   out->Varint(request.tensors.size());
@@ -98,7 +99,8 @@ void Take(Reader* in, Request* request) {
   if (tag & kScaled) request->prescale = in->Double("prescale factor");
   if (tag & kScaled) request->postscale = in->Double("postscale factor");
   // A negative root is a mistake of the caller, not of the link: the sequencer answers it.
-  if (tag & kRooted) request->root = static_cast<int32_t>(in->Signed("root", -kMaxInt - 1, kMaxInt));
+  if (tag & kRooted)
+    request->root = GlobalRank(static_cast<int32_t>(in->Signed("root", -kMaxInt - 1, kMaxInt)));
   if (tag & kOnDevice) request->device = static_cast<int32_t>(in->Signed("device", 0, kMaxInt));
   if (TagOf(*request) != tag) in->Fail("request tag");
   request->name = in->Text("name", kMaxNameBytes);
@@ -212,8 +214,8 @@ Status Decode(std::string_view bytes, AnnounceMessage* message) {
 
 // The last rank to join is counted from 1; 0 is none.
 void Encode(const Response& response, std::string* out) {
-  PutAll({response.number, static_cast<uint64_t>(response.last_joined + int64_t{1})}, response.decisions,
-         out);
+  PutAll({response.number, static_cast<uint64_t>(response.last_joined.value() + int64_t{1})},
+         response.decisions, out);
 }
 
 Status Decode(std::string_view bytes, Response* response) {
@@ -221,7 +223,7 @@ Status Decode(std::string_view bytes, Response* response) {
   Head head{};
   const Status status = TakeAll(bytes, "response", kMaxRank + 1, &head, &response->decisions);
   response->number = head.number;
-  response->last_joined = static_cast<int32_t>(static_cast<int64_t>(head.join) - 1);
+  response->last_joined = GlobalRank(static_cast<int32_t>(static_cast<int64_t>(head.join) - 1));
   return status;
 }
 

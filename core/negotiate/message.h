@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/rank.h"
 #include "base/status.h"
 #include "base/types.h"
 
@@ -33,7 +34,7 @@ struct Request {
   ReduceOp reduce_op = ReduceOp::kSum;  // allreduce, reducescatter
   double prescale = 1.0;
   double postscale = 1.0;
-  int32_t root = 0;     // broadcast; global rank
+  GlobalRank root{0};   // broadcast
   int32_t device = -1;  // -1 = CPU
   std::string name;     // empty for an unnamed operation
   std::vector<TensorMeta> tensors;
@@ -102,9 +103,9 @@ struct Decision {
 struct Response {
   uint64_t number = 0;
   std::vector<Decision> decisions;  // one closed batch: they may travel together
-  // Not -1: after these decisions all members have joined, this one (a global rank) the last. Then nobody is
-  // joined any more, and the members count their unnamed operations from 1 again.
-  int32_t last_joined = -1;
+  // Somebody: after these decisions all members have joined, this one the last. Then nobody is joined any
+  // more, and the members count their unnamed operations from 1 again.
+  GlobalRank last_joined;
 };
 
 // Bytes are little endian, lengths are checked before use, anything odd is an error (kAborted) naming the

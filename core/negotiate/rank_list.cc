@@ -5,14 +5,15 @@ namespace {
 
 constexpr size_t kListed = 16;
 
-std::string Run(int first, int last) {
-  if (first == last) return std::to_string(first);
-  return std::to_string(first) + (last == first + 1 ? ", " : "-") + std::to_string(last);
+std::string Run(GlobalRank first, GlobalRank last) {
+  const std::string from = std::to_string(first.value());
+  if (first == last) return from;
+  return from + (last.value() == first.value() + 1 ? ", " : "-") + std::to_string(last.value());
 }
 
 }  // namespace
 
-std::string RankList(const std::vector<int>& ranks) {
+std::string RankList(const std::vector<GlobalRank>& ranks) {
   if (ranks.empty()) return "no rank";
   std::string text = ranks.size() == 1 ? "rank " : "ranks ";
   size_t runs = 0;
@@ -20,7 +21,7 @@ std::string RankList(const std::vector<int>& ranks) {
     if (runs++ == kListed) return text + " and " + std::to_string(ranks.size() - begin) + " more";
     end = begin + 1;
     const bool in_runs = ranks.size() > kListed;
-    while (in_runs && end < ranks.size() && ranks[end] == ranks[end - 1] + 1) ++end;
+    while (in_runs && end < ranks.size() && ranks[end].value() == ranks[end - 1].value() + 1) ++end;
     if (begin > 0) text += ", ";
     text += Run(ranks[begin], ranks[end - 1]);
   }

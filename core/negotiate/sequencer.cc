@@ -40,17 +40,17 @@ std::string Impossible(const Announcement& announcement, const Request& request)
 
 Sequencer::Sequencer(SequencerOptions options)
     : options_(std::move(options)),
-      members_(options_.members.size()),
+      members_(options_.members.ranks().size()),
       cache_(options_.cache ? options_.cache_capacity : 0),
       lateness_(members_.size()),
       batch_(members_.size(),
              {options_.batch_bytes, options_.silence, options_.urgent_silence, options_.age}) {}
 
-Status Sequencer::Announce(int member, AnnounceMessage message, Micros now) {
-  if (member < 0 || static_cast<size_t>(member) >= members_.size()) {
-    return Status::Internal("no member " + std::to_string(member) + " in this process set");
+Status Sequencer::Announce(Position member, AnnounceMessage message, Micros now) {
+  if (!member.known() || member.index() >= members_.size()) {
+    return Status::Internal("no member " + std::to_string(member.value()) + " in this process set");
   }
-  const auto m = static_cast<size_t>(member);
+  const size_t m = member.index();
   now_ = now;
   if (message.urgent > members_[m].announced + message.announcements.size()) {
     return Corrupt(m, "is blocked on more operations than it has announced");
@@ -117,8 +117,7 @@ Status Sequencer::Check(size_t member, Announcement* announcement) const {
 }
 
 Status Sequencer::Corrupt(size_t member, const std::string& what) const {
-  return Status::Aborted("corrupt announcement: rank " + std::to_string(options_.members[member]) + " " +
-                         what);
+  return Status::Aborted("corrupt announcement: " + hvd::Name(RankOf(member)) + " " + what);
 }
 
 Tally* Sequencer::TallyOf(const Announcement& announcement) {
@@ -198,7 +197,7 @@ std::string Sequencer::NameOf(const Tally& tally) const {
 
 std::string Sequencer::TakeStraggler(Micros now) {
   const Lateness::Straggler* straggler = lateness_.Take(now);
-  return straggler == nullptr ? "" : Describe(*straggler, options_.members[straggler->member]);
+  return straggler == nullptr ? "" : Describe(*straggler, RankOf(straggler->member));
 }
 
 std::vector<Unready> Sequencer::Pending() const {
@@ -212,7 +211,7 @@ std::vector<Unready> Sequencer::Pending() const {
     for (size_t m = 0; m < members_.size(); ++m) {
       const bool absent = tally.index[m] == Tally::kAbsent;
       if (absent && members_[m].joined) continue;
-      (absent ? unready.absent : unready.ready).push_back(options_.members[m]);
+      (absent ? unready.absent : unready.ready).push_back(RankOf(m));
     }
   }
   std::sort(pending.begin(), pending.end(), [](const Unready& a, const Unready& b) {

@@ -8,6 +8,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/rank.h"
 #include "negotiate/batch.h"
 #include "negotiate/lateness.h"
 #include "negotiate/message.h"
@@ -17,7 +18,7 @@
 namespace hvd::negotiate {
 
 struct SequencerOptions {
-  std::vector<int> members;       // global ranks, for messages; sorted
+  Members members;                // for messages
   int64_t batch_bytes = 8 << 20;  // a batch closes when this much is ready
   Micros silence = 500;           // ... or when nothing became ready for so long
   Micros urgent_silence = 400;    // ... when some member is blocked on it
@@ -35,8 +36,8 @@ struct Unready {
   std::string name;
   OpKind kind;
   Micros since;
-  std::vector<int> ready;  // global ranks
-  std::vector<int> absent;
+  std::vector<GlobalRank> ready;
+  std::vector<GlobalRank> absent;
 };
 
 // The one place of a process set that orders, checks and batches. Pure: announcements and the time go in,
@@ -47,11 +48,11 @@ class Sequencer {
   Sequencer(const Sequencer&) = delete;
   Sequencer& operator=(const Sequencer&) = delete;
 
-  // `member` is a position in the set. An operation is ready when every member has announced it or joined.
+  // An operation is ready when every member has announced it or joined.
   // When the last member joins, all that is pending is ready; it is published with the end of the join. An
   // error (kAborted) concerns that member's bytes (unknown id, ordinal out of order, an announcement after
   // joining): the link is corrupt or the peer malicious, and the sequencer is of no more use.
-  Status Announce(int member, AnnounceMessage message, Micros now);
+  Status Announce(Position member, AnnounceMessage message, Micros now);
 
   // When batches close from now on; see SequencerOptions.
   void SetLimits(Batch::Limits limits) { batch_.SetLimits(limits); }
@@ -63,7 +64,7 @@ class Sequencer {
   Micros Deadline() const;
 
   // Whether this member has joined and waits for the others to join.
-  bool joined(int member) const { return members_[static_cast<size_t>(member)].joined; }
+  bool joined(Position member) const { return members_[member.index()].joined; }
 
   // What an announcement that was not taken in yet is about; without a name when it is unnamed, or of an
   // unknown id.
@@ -92,6 +93,7 @@ class Sequencer {
     int64_t bytes;  // of one member's tensors
   };
 
+  GlobalRank RankOf(size_t member) const { return options_.members[Position(static_cast<int>(member))]; }
   Status AnnounceOne(size_t member, Announcement* announcement, Micros now);
   Status Check(size_t member, Announcement* announcement) const;
   Status Corrupt(size_t member, const std::string& what) const;

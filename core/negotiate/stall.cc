@@ -16,7 +16,7 @@ constexpr size_t kLines = 12;
 
 using Pending = std::vector<Unready>;
 
-bool Has(const std::vector<int>& ranks, int rank) {
+bool Has(const std::vector<GlobalRank>& ranks, GlobalRank rank) {
   return std::binary_search(ranks.begin(), ranks.end(), rank);
 }
 
@@ -63,8 +63,8 @@ std::string Stalled(const Unready& operation, Micros now) {
 
 // What each absent rank has submitted that others have not: first by first, so that the ranks in step group.
 std::string Instead(const Unready& stalled, const Pending& pending) {
-  std::map<std::string, std::vector<int>> groups;
-  for (int rank : stalled.absent) {
+  std::map<std::string, std::vector<GlobalRank>> groups;
+  for (const GlobalRank rank : stalled.absent) {
     const auto other =
         std::find_if(pending.begin(), pending.end(), [&](const Unready& u) { return Has(u.ready, rank); });
     groups[other == pending.end() ? "" : Title(*other)].push_back(rank);
@@ -94,12 +94,12 @@ std::string Summary(size_t stalled, Micros older_than) {
 }
 
 // Who holds up everything that is stalled.
-std::vector<int> AbsentFromFirst(const Pending& pending, size_t stalled) {
-  std::map<int, size_t> absences;
+std::vector<GlobalRank> AbsentFromFirst(const Pending& pending, size_t stalled) {
+  std::map<GlobalRank, size_t> absences;
   for (size_t i = 0; i < stalled; ++i) {
-    for (int rank : pending[i].absent) ++absences[rank];
+    for (const GlobalRank rank : pending[i].absent) ++absences[rank];
   }
-  std::vector<int> everywhere;
+  std::vector<GlobalRank> everywhere;
   for (const auto& [rank, count] : absences) {
     if (count == stalled) everywhere.push_back(rank);
   }
@@ -107,7 +107,7 @@ std::vector<int> AbsentFromFirst(const Pending& pending, size_t stalled) {
 }
 
 std::string Culprits(const Pending& pending, size_t stalled) {
-  const std::vector<int> everywhere = AbsentFromFirst(pending, stalled);
+  const std::vector<GlobalRank> everywhere = AbsentFromFirst(pending, stalled);
   if (everywhere.empty())
     return "  No single rank is missing from all of them: do the ranks run different steps of the program?";
   return "  All of them lack " + RankList(everywhere) + ".";
@@ -122,7 +122,7 @@ size_t CountStalled(const Pending& pending, Micros now, Micros older_than) {
 
 }  // namespace
 
-std::vector<int> AbsentFromAll(const Sequencer& sequencer, Micros now, Micros older_than) {
+std::vector<GlobalRank> AbsentFromAll(const Sequencer& sequencer, Micros now, Micros older_than) {
   const Pending pending = sequencer.Pending();
   return AbsentFromFirst(pending, CountStalled(pending, now, older_than));
 }

@@ -11,7 +11,7 @@ namespace hvd::negotiate {
 // Empty when nothing has; at most 12 lines.
 std::string StallReport(const Sequencer& sequencer, Micros now, Micros older_than);
 
-// The global ranks that are absent from everything that has waited so long; empty when none is.
-std::vector<int> AbsentFromAll(const Sequencer& sequencer, Micros now, Micros older_than);
+// The ranks that are absent from everything that has waited so long; empty when none is.
+std::vector<GlobalRank> AbsentFromAll(const Sequencer& sequencer, Micros now, Micros older_than);
 
 }  // namespace hvd::negotiate

@@ -173,7 +173,7 @@ bool ReadEntry(const Arguments& arguments, Entry* entry) {
   }
   request.kind = static_cast<OpKind>(kind);
   request.reduce_op = static_cast<ReduceOp>(op);
-  request.root = static_cast<int32_t>(root);
+  request.root = GlobalRank(static_cast<int32_t>(root));
   entry->process_set = static_cast<uint32_t>(set);
   return true;
 }

@@ -27,7 +27,7 @@ using PyLink = std::tuple<int, int, int, py::bytes, py::bytes>;
 Link LinkOf(const PyLink& given) {
   Link link;
   link.fd = std::get<0>(given);
-  link.peer = std::get<1>(given);
+  link.peer = GlobalRank(std::get<1>(given));
   link.role = static_cast<LinkRole>(std::get<2>(given));
   const std::string send = std::get<3>(given);
   const std::string receive = std::get<4>(given);

@@ -20,7 +20,7 @@ constexpr double kLeastScore = 1e-12;
 const GaussianProcess::Point kSpread[] = {
     {0.9, 0.2, 0.5}, {0.5, 0.5, 1.0}, {0.9, 0.9, 0.5}, {0.2, 0.1, 0.0}, {0.6, 0.0, 0.8}};
 
-double Position(size_t index, size_t count) {
+double Share(size_t index, size_t count) {
   return count < 2 ? 0.5 : static_cast<double>(index) / static_cast<double>(count - 1);
 }
 
@@ -56,10 +56,9 @@ void Autotune::AddCandidates() {
   for (size_t t = 0; t < thresholds.size(); ++t) {
     for (size_t w = 0; w < windows.size(); ++w) {
       for (size_t d = 0; d < direct.size(); ++d) {
-        Candidate candidate{
-            {thresholds[t], windows[w], direct[d]},
-            {Position(t, thresholds.size()), Position(w, windows.size()), Position(d, direct.size())},
-            {}};
+        Candidate candidate{{thresholds[t], windows[w], direct[d]},
+                            {Share(t, thresholds.size()), Share(w, windows.size()), Share(d, direct.size())},
+                            {}};
         if (candidate.values == start) current_ = candidates_.size();
         candidates_.push_back(std::move(candidate));
       }

@@ -8,11 +8,11 @@ namespace {
 const SharedText kNoMemory("a rank ran out of memory, also for saying which and where");
 }  // namespace
 
-Cause OutOfMemory(int rank, const char* doing) noexcept {
+Cause OutOfMemory(GlobalRank rank, const char* doing) noexcept {
   Cause cause;
   cause.culprit = rank;
   try {
-    cause.reason = "rank " + std::to_string(rank) + " ran out of memory while it " + doing +
+    cause.reason = Name(rank) + " ran out of memory while it " + doing +
                    ". Give it more (see the limit of its container and ulimit -v) or let it use less: "
                    "smaller tensors, smaller batches, fewer workers.";
   } catch (const std::bad_alloc&) {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/link.h"
+#include "base/rank.h"
 #include "base/shared_text.h"
 
 namespace hvd {
@@ -24,13 +25,13 @@ constexpr uint8_t kCauseKinds = 7;
 // Why a generation ended. A copy needs no memory.
 struct Cause {
   CauseKind kind = CauseKind::kFault;
-  int culprit = -1;                  // global rank; -1 = no single one
-  int other = -1;                    // kLink: the other end
+  GlobalRank culprit;                // nobody: no single one
+  GlobalRank other;                  // kLink: the other end
   LinkRole link = LinkRole::kWatch;  // kLink
   SharedText reason;
 };
 
-inline Cause About(CauseKind kind, int culprit, SharedText reason) {
+inline Cause About(CauseKind kind, GlobalRank culprit, SharedText reason) {
   Cause cause;
   cause.kind = kind;
   cause.culprit = culprit;
@@ -40,6 +41,6 @@ inline Cause About(CauseKind kind, int culprit, SharedText reason) {
 
 // `rank` is this one, which has no memory left. Whoever may have to say so makes it in advance: afterwards
 // there may be none for the whole text. `doing`: "submitted an operation".
-Cause OutOfMemory(int rank, const char* doing) noexcept;
+Cause OutOfMemory(GlobalRank rank, const char* doing) noexcept;
 
 }  // namespace hvd

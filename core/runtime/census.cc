@@ -20,8 +20,8 @@ struct Card {
   uint64_t mask[kMaskWords];
 };
 
-Card& CardOf(Window* window, int rank, SegmentId id) {
-  return *reinterpret_cast<Card*>(window->Span(rank, id));
+Card& CardOf(Window* window, Position member, SegmentId id) {
+  return *reinterpret_cast<Card*>(window->Span(member, id));
 }
 
 }  // namespace
@@ -31,12 +31,12 @@ size_t CensusBytes() { return sizeof(Card); }
 Status CountCores(Window* window, int64_t deadline_us, int* cores) {
   SegmentId id;
   HVD_RETURN_IF_ERROR(window->Allocate(sizeof(Card), &id));
-  Card& mine = CardOf(window, window->rank(), id);
+  Card& mine = CardOf(window, window->position(), id);
   ReadAffinity(mine.mask);
   window->Post(mine.written, 1);
   uint64_t all[kMaskWords] = {};
-  for (int r = 0; r < window->size(); ++r) {
-    Card& card = CardOf(window, r, id);
+  for (Position member(0); member.value() < window->size(); member = Next(member)) {
+    Card& card = CardOf(window, member, id);
     for (useconds_t pause = kShortestUs; Window::Try(card.written) == 0;
          pause = std::min(2 * pause, kLongestUs)) {
       if (NowMicros() > deadline_us) return Status::Aborted("a rank of this host did not finish its start");

@@ -2,6 +2,8 @@
 
 #include <string>
 
+#include "base/rank.h"
+
 namespace hvd {
 
 // The messages of one process set's negotiation: members announce to the sequencer (position 0 of the
@@ -17,11 +19,11 @@ class Control {
 
   // On the sequencer; members are positions 1..size-1.
   virtual void Publish(const std::string& message) = 0;
-  virtual bool TakeAnnouncement(int member, std::string* message) = 0;
+  virtual bool TakeAnnouncement(Position member, std::string* message) = 0;
 
   virtual void Progress(bool* moved) = 0;
-  // The position of the member whose stream cannot be cut into messages; -1 = none.
-  virtual int corrupt() const = 0;
+  // The member whose stream cannot be cut into messages; nobody's while all is well.
+  virtual Position corrupt() const = 0;
   virtual bool idle() const = 0;  // nothing waits to be sent
 };
 

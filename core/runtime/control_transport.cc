@@ -11,11 +11,12 @@ namespace hvd {
 namespace {
 
 constexpr size_t kFrameBytes = 64 << 10;
+constexpr Position kSequencer(0);
 
 // The stream to one peer: frames that are on their way keep their bytes here.
 class Outgoing {
  public:
-  void Send(Transport* transport, int peer, uint32_t set, const std::string& stream) {
+  void Send(Transport* transport, GlobalRank peer, uint32_t set, const std::string& stream) {
     for (size_t at = 0; at < stream.size(); at += kFrameBytes) {
       frames_.emplace_back();
       Frame& frame = frames_.back();
@@ -44,7 +45,7 @@ class Outgoing {
 // The stream from one peer: one receive is always posted.
 class Incoming {
  public:
-  void Post(Transport* transport, int peer, uint32_t set) {
+  void Post(Transport* transport, GlobalRank peer, uint32_t set) {
     transfer_ = {};
     buffer_.resize(kFrameBytes);
     transport->Recv(peer, {set, ++received_, 0}, buffer_.data(), buffer_.size(), &transfer_);
@@ -67,30 +68,30 @@ class Incoming {
 
 class TransportControl : public Control {
  public:
-  TransportControl(Transport* transport, uint32_t set, std::vector<int> members)
+  TransportControl(Transport* transport, uint32_t set, Members members)
       : transport_(transport),
         set_(set),
         members_(std::move(members)),
-        out_(members_.size()),
-        in_(members_.size()) {
-    const auto me = std::find(members_.begin(), members_.end(), transport->rank()) - members_.begin();
-    first_ = me == 0 ? 1 : 0;
-    last_ = me == 0 ? static_cast<int>(members_.size()) : 1;
-    for (int m = first_; m < last_; ++m) in_[m].Post(transport_, members_[m], set_);
+        out_(members_.ranks().size()),
+        in_(members_.ranks().size()) {
+    const bool sequences = members_.Find(transport->rank()) == kSequencer;
+    first_ = sequences ? Next(kSequencer) : kSequencer;
+    last_ = sequences ? Position(members_.size()) : Next(kSequencer);
+    for (Position m = first_; m < last_; m = Next(m)) in_[m.index()].Post(transport_, members_[m], set_);
   }
 
   void Announce(const std::string& message) override { SendAll(message); }
   void Publish(const std::string& message) override { SendAll(message); }
-  bool TakeResponse(std::string* message) override { return Take(0, message); }
-  bool TakeAnnouncement(int member, std::string* message) override { return Take(member, message); }
+  bool TakeResponse(std::string* message) override { return Take(kSequencer, message); }
+  bool TakeAnnouncement(Position member, std::string* message) override { return Take(member, message); }
 
-  int corrupt() const override { return corrupt_; }
+  Position corrupt() const override { return corrupt_; }
   void Progress(bool* moved) override {
-    for (int m = first_; m < last_; ++m) {
-      *moved |= out_[m].Reap();
-      if (!in_[m].Collect()) continue;
+    for (Position m = first_; m < last_; m = Next(m)) {
+      *moved |= out_[m.index()].Reap();
+      if (!in_[m.index()].Collect()) continue;
       *moved = true;
-      in_[m].Post(transport_, members_[m], set_);
+      in_[m.index()].Post(transport_, members_[m], set_);
     }
   }
 
@@ -103,28 +104,29 @@ class TransportControl : public Control {
   void SendAll(const std::string& message) {
     std::string stream;
     AppendMessage(message, &stream);
-    for (int m = first_; m < last_; ++m) out_[m].Send(transport_, members_[m], set_, stream);
+    for (Position m = first_; m < last_; m = Next(m))
+      out_[m.index()].Send(transport_, members_[m], set_, stream);
   }
 
-  bool Take(int member, std::string* message) {
-    const MessageAssembler::Next next = in_[member].Take(message);
+  bool Take(Position member, std::string* message) {
+    const MessageAssembler::Next next = in_[member.index()].Take(message);
     if (next == MessageAssembler::Next::kCorrupt) corrupt_ = member;
     return next == MessageAssembler::Next::kMessage;
   }
 
   Transport* transport_;
   uint32_t set_;
-  std::vector<int> members_;
+  Members members_;
   std::vector<Outgoing> out_;  // by position in the set
   std::vector<Incoming> in_;
-  int first_;  // peers of the star: positions [first_, last_)
-  int last_;
-  int corrupt_ = -1;
+  Position first_;  // peers of the star: positions [first_, last_)
+  Position last_;
+  Position corrupt_;
 };
 
 }  // namespace
 
-std::unique_ptr<Control> MakeTransportControl(Transport* transport, uint32_t set, std::vector<int> members) {
+std::unique_ptr<Control> MakeTransportControl(Transport* transport, uint32_t set, Members members) {
   return std::make_unique<TransportControl>(transport, set, std::move(members));
 }
 

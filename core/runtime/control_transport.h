@@ -1,14 +1,14 @@
 #pragma once
 
 #include <memory>
-#include <vector>
 
+#include "base/rank.h"
 #include "runtime/control.h"
 #include "transport/transport.h"
 
 namespace hvd {
 
-// Control over point-to-point links: a star around the sequencer. `members` are global ranks.
-std::unique_ptr<Control> MakeTransportControl(Transport* transport, uint32_t set, std::vector<int> members);
+// Control over point-to-point links: a star around the sequencer.
+std::unique_ptr<Control> MakeTransportControl(Transport* transport, uint32_t set, Members members);
 
 }  // namespace hvd

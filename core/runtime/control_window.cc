@@ -12,7 +12,7 @@ namespace {
 constexpr size_t kLine = 64;
 constexpr size_t kRingBytes = 256 << 10;
 constexpr size_t kMaxMembers = 1024;
-constexpr int kSequencer = 0;
+constexpr Position kSequencer(0);
 
 // One member's segment. A member other than the sequencer streams announcements to it; the sequencer
 // streams responses to everybody. `consumed[m]` counts what this member has read of m's stream.
@@ -27,7 +27,7 @@ class WindowControl : public Control {
   WindowControl(Window* window, SegmentId id)
       : window_(window), readers_(window->size()), rung_(window->size()) {
     for (int m = 0; m < window->size(); ++m) {
-      segments_.push_back(reinterpret_cast<Segment*>(window->Span(m, id)));
+      segments_.push_back(reinterpret_cast<Segment*>(window->Span(Position(m), id)));
       readers_[m].Attach(segments_[m]->ring, kRingBytes);
     }
     writer_.Attach(mine().ring, kRingBytes);
@@ -36,17 +36,17 @@ class WindowControl : public Control {
   void Announce(const std::string& message) override { Send(message); }
   void Publish(const std::string& message) override { Send(message); }
   bool TakeResponse(std::string* message) override { return Take(kSequencer, message); }
-  bool TakeAnnouncement(int member, std::string* message) override { return Take(member, message); }
+  bool TakeAnnouncement(Position member, std::string* message) override { return Take(member, message); }
   bool idle() const override { return writer_.idle(); }
 
-  int corrupt() const override { return corrupt_; }
+  Position corrupt() const override { return corrupt_; }
   void Progress(bool* moved) override {
     if (!writer_.idle()) *moved |= Flush();
   }
 
  private:
-  Segment& mine() { return *segments_[window_->rank()]; }
-  bool sequencing() const { return window_->rank() == kSequencer; }
+  Segment& mine() { return *segments_[window_->position().index()]; }
+  bool sequencing() const { return window_->position() == kSequencer; }
 
   void Send(const std::string& message) {
     writer_.Append(message);
@@ -65,19 +65,19 @@ class WindowControl : public Control {
   uint64_t SlowestReader() {
     if (!sequencing()) return HeadOf(kSequencer);
     uint64_t slowest = writer_.tail();
-    for (int m = 1; m < window_->size(); ++m) slowest = std::min(slowest, HeadOf(m));
+    for (Position m(1); m.value() < window_->size(); m = Next(m)) slowest = std::min(slowest, HeadOf(m));
     return slowest;
   }
 
-  uint64_t HeadOf(int reader) {
-    const uint64_t head = Window::Try(segments_[reader]->consumed[window_->rank()]);
+  uint64_t HeadOf(Position reader) {
+    const uint64_t head = Window::Try(segments_[reader.index()]->consumed[window_->position().index()]);
     if (!writer_.Possible(head)) corrupt_ = reader;
     return head;
   }
 
-  bool Take(int member, std::string* message) {
-    RingReader& reader = readers_[member];
-    const uint64_t tail = Window::Try(segments_[member]->written);
+  bool Take(Position member, std::string* message) {
+    RingReader& reader = readers_[member.index()];
+    const uint64_t tail = Window::Try(segments_[member.index()]->written);
     if (tail != reader.head()) {
       if (!reader.Read(tail)) return Broken(member);
       Acknowledge(member, tail);
@@ -89,17 +89,17 @@ class WindowControl : public Control {
 
   // A writer can only sleep for room when the ring is full, and then more than half of it is read at
   // once: smaller steps need not ring it.
-  void Acknowledge(int member, uint64_t head) {
-    Flag& consumed = mine().consumed[member];
-    if (head - rung_[member] < kRingBytes / 2) {
+  void Acknowledge(Position member, uint64_t head) {
+    Flag& consumed = mine().consumed[member.index()];
+    if (head - rung_[member.index()] < kRingBytes / 2) {
       consumed.store(head, std::memory_order_release);
       return;
     }
-    rung_[member] = head;
+    rung_[member.index()] = head;
     window_->Post(consumed, head, member);
   }
 
-  bool Broken(int member) {
+  bool Broken(Position member) {
     corrupt_ = member;
     return false;
   }
@@ -109,7 +109,7 @@ class WindowControl : public Control {
   std::vector<RingReader> readers_;
   std::vector<uint64_t> rung_;  // by member: the head at which it was last rung
   RingWriter writer_;
-  int corrupt_ = -1;
+  Position corrupt_;
 };
 
 }  // namespace

@@ -31,7 +31,7 @@ void LogLines(const std::string& report) {
 
 }  // namespace
 
-Cycle::Cycle(int rank, CycleOptions options, Queue* queue, AbortCell* abort)
+Cycle::Cycle(GlobalRank rank, CycleOptions options, Queue* queue, AbortCell* abort)
     : rank_(rank),
       options_(std::move(options)),
       queue_(queue),
@@ -154,7 +154,7 @@ Status Cycle::Tick(int64_t now_us, bool* moved) {
     bool bytes_moved = false;
     HVD_RETURN_IF_ERROR(transport->Progress(&bytes_moved));
     *moved |= bytes_moved;
-    for (int peer = transport->TakeEnded(); peer >= 0; peer = transport->TakeEnded()) {
+    for (GlobalRank peer = transport->TakeEnded(); peer.known(); peer = transport->TakeEnded()) {
       LinkEnded(peer);
     }
   }
@@ -170,15 +170,15 @@ void Cycle::Broken(const Status& status) {
   cause.reason = status.text();
   if (status.code() == Code::kUnavailable) {
     cause.culprit = rank_;
-    cause.reason = "rank " + std::to_string(rank_) + " cannot go on: " + status.message();
+    cause.reason = Name(rank_) + " cannot go on: " + status.message();
   }
   for (const auto& set : sets_) {
     if (!set->culprit()) continue;
     cause.culprit = *set->culprit();
-    if (cause.culprit >= 0) cause.kind = CauseKind::kCorrupt;
+    if (cause.culprit.known()) cause.kind = CauseKind::kCorrupt;
   }
   for (size_t i = 0; i < transports_.size(); ++i) {
-    if (transports_[i]->lost_peer() < 0) continue;
+    if (!transports_[i]->lost_peer().known()) continue;
     cause.kind = CauseKind::kLink;
     cause.culprit = transports_[i]->lost_peer();
     cause.link = i == 0 ? LinkRole::kControl : LinkRole::kData;
@@ -208,12 +208,12 @@ Cause Cycle::OutOfMemoryNow() const {
 }
 
 // Of a control link: the only one that may end before its peer is missed.
-void Cycle::LinkEnded(int peer) {
+void Cycle::LinkEnded(GlobalRank peer) {
   Cause cause;
   cause.kind = CauseKind::kLink;
   cause.culprit = peer;
   cause.link = LinkRole::kControl;
-  cause.reason = "rank " + std::to_string(rank_) + " saw it end";
+  cause.reason = Name(rank_) + " saw it end";
   options_.on_end(std::move(cause));
 }
 
@@ -254,7 +254,7 @@ void Cycle::Judge(const negotiate::Sequencer& sequencer, int64_t now_us) {
     const std::string report = limit_us > 0 ? negotiate::StallReport(sequencer, now_us, limit_us) : "";
     if (report.empty()) return false;
     cause.reason = introduction + report;
-    const std::vector<int> absent = negotiate::AbsentFromAll(sequencer, now_us, limit_us);
+    const std::vector<GlobalRank> absent = negotiate::AbsentFromAll(sequencer, now_us, limit_us);
     if (absent.size() == 1) cause.culprit = absent.front();
     options_.on_failure(std::move(cause));
     return true;

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/rank.h"
 #include "runtime/abort_cell.h"
 #include "runtime/poll_set.h"
 #include "runtime/process_set.h"
@@ -31,7 +32,7 @@ struct CycleOptions {
 // The work of the engine, one round at a time. Belongs to the holder of the progress lock.
 class Cycle {
  public:
-  Cycle(int rank, CycleOptions options, Queue* queue, AbortCell* abort);
+  Cycle(GlobalRank rank, CycleOptions options, Queue* queue, AbortCell* abort);
 
   void Own(std::unique_ptr<Transport> transport) { transports_.push_back(std::move(transport)); }
   void Own(std::unique_ptr<ProcessSet> set) { sets_.push_back(std::move(set)); }
@@ -78,7 +79,7 @@ class Cycle {
   void Fail(const HandlePtr& handle, Status status) noexcept;
   bool Bury(ProcessSet& set);
   Status Tick(int64_t now_us, bool* moved);
-  void LinkEnded(int peer);
+  void LinkEnded(GlobalRank peer);
   void Broken(const Status& status);
   void RanOutOfMemory() noexcept;
   Cause OutOfMemoryNow() const;
@@ -87,7 +88,7 @@ class Cycle {
   void Judge(const negotiate::Sequencer& sequencer, int64_t now_us);
   ProcessSet* Find(uint32_t id);
 
-  int rank_;
+  GlobalRank rank_;
   CycleOptions options_;
   Queue* queue_;
   AbortCell* abort_;

@@ -5,11 +5,13 @@
 #include <string_view>
 #include <vector>
 
+#include "base/rank.h"
+
 namespace hvd {
 
 // How a rank left.
 struct Departure {
-  int rank = -1;
+  GlobalRank rank;
   int64_t since_us = 0;    // when this rank learned of it
   bool abandoned = false;  // with operations in flight
 };
@@ -23,8 +25,8 @@ class Departures {
   // False when it is known already, or there is no such rank.
   bool Add(const Departure& departure);
 
-  const Departure* Find(int rank) const;  // null: it is still here
-  bool Has(int rank) const { return Find(rank) != nullptr; }
+  const Departure* Find(GlobalRank rank) const;  // null: it is still here
+  bool Has(GlobalRank rank) const { return Find(rank) != nullptr; }
   const std::vector<Departure>& all() const { return in_order_; }
 
   // Two bits for each rank.
@@ -33,7 +35,7 @@ class Departures {
   bool Merge(std::string_view encoded, int64_t now_us);
 
  private:
-  std::vector<Departure> by_rank_;  // rank -1: still here
+  std::vector<Departure> by_rank_;  // nobody: still here
   std::vector<Departure> in_order_;
 };
 

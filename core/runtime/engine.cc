@@ -57,7 +57,7 @@ std::string RankEngine::StuckWithout(const Departure& departure, bool broken) {
     const int64_t since = std::max(handle->submitted_us, departure.since_us);
     if (!concerned || !needed || (!broken && now - since < kDepartureGraceUs)) continue;
     if (!broken && !HeardOut(&hearing)) return "";
-    return "rank " + std::to_string(options_.rank) + " waits for '" + Shown(handle->name()) + "'.";
+    return Name(rank()) + " waits for '" + Shown(handle->name()) + "'.";
   }
   return "";
 }
@@ -141,7 +141,7 @@ void RankEngine::Flush() noexcept {
 
 // On the watcher's thread, which needs no interpreter.
 void RankEngine::OnHeartbeat() {
-  if (options_.size > 1 && sets_.IsFirst(options_.rank)) loop_->Poke();
+  if (options_.size > 1 && sets_.IsFirst(rank())) loop_->Poke();
   int signal = 0;
   if (!stacks_.TakeOverdue(NowMicros(), kStacksPatienceUs, &signal)) return;
   const std::string pid = std::to_string(getpid());
@@ -213,7 +213,7 @@ std::map<std::string, uint64_t> RankEngine::CountersNow() const {
 }
 
 Status Engine::Make(EngineOptions options, std::unique_ptr<Engine>* engine) {
-  const int rank = options.rank;
+  const GlobalRank rank(options.rank);
   std::unique_ptr<RankEngine> made(new (std::nothrow) RankEngine(std::move(options)));
   if (made == nullptr) CloseLinks(options);  // which nobody has taken
   if (made == nullptr) return {Code::kUnavailable, OutOfMemory(rank, "started").reason};

@@ -58,7 +58,7 @@ class Engine {
 
   // Adds a process set of these ranks (ascending), and gives its id. Collective and blocking: every rank of
   // the job calls it with equal members, also those outside, and all get an error if one does.
-  virtual Status AddProcessSet(std::vector<int> members, uint32_t* id) = 0;
+  virtual Status AddProcessSet(std::vector<int> ranks, uint32_t* id) = 0;
 
   // Likewise. An error, on every rank, when some rank has operations in flight on the set.
   virtual Status RemoveProcessSet(uint32_t id) = 0;

@@ -34,24 +34,25 @@ Status RankEngine::Together(Work work) {
   }
 }
 
-Status RankEngine::AddProcessSet(std::vector<int> members, uint32_t* id) {
-  return Together([&] { return TryAddProcessSet(std::move(members), id); });
+Status RankEngine::AddProcessSet(std::vector<int> ranks, uint32_t* id) {
+  return Together([&] { return TryAddProcessSet(ranks, id); });
 }
 
 Status RankEngine::RemoveProcessSet(uint32_t id) {
   return Together([&] { return TryRemoveProcessSet(id); });
 }
 
-Status RankEngine::TryAddProcessSet(std::vector<int> members, uint32_t* id) {
+Status RankEngine::TryAddProcessSet(const std::vector<int>& ranks, uint32_t* id) {
   if (shut_down_.load()) return AlreadyShutDown();
-  const bool ascending = std::is_sorted(members.begin(), members.end(), std::less_equal<int>());
-  if (members.empty() || !ascending || members.front() < 0 || members.back() >= options_.size) {
+  const bool ascending = std::is_sorted(ranks.begin(), ranks.end(), std::less_equal<int>());
+  if (ranks.empty() || !ascending || ranks.front() < 0 || ranks.back() >= options_.size) {
     return Status::Invalid("a process set has one or more ranks of the job, each once, in ascending order");
   }
+  const Members members(ranks);
   HVD_RETURN_IF_ERROR(sets_.Add(members, id));
   sets_.SetClosed(*id, true);
   const std::string name = "process set " + std::to_string(*id);
-  const bool member = sets_.Has(*id, options_.rank);
+  const bool member = sets_.Has(*id, rank());
   auto wires = std::make_shared<ProcessSetWires>();
   const Status mine = wirer_->Prepare(*id, members, StartDeadline(), wires.get());
   if (member && mine.ok()) {
@@ -92,6 +93,13 @@ Status RankEngine::TryRemoveProcessSet(uint32_t id) {
   cycle_->Post([this, id] { cycle_->Dismiss(id); });
   // Nobody goes on before everybody has let go of it.
   return Agree("horovod.removed_process_set", 0, &in_flight);
+}
+
+std::vector<int> RankEngine::MembersOf(uint32_t process_set) const {
+  std::vector<int> ranks;
+  const Members members = sets_.MembersOf(process_set);
+  for (const GlobalRank rank : members.ranks()) ranks.push_back(rank.value());
+  return ranks;
 }
 
 std::vector<std::string> RankEngine::InFlight(uint32_t process_set) {

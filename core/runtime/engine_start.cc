@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <new>
-#include <numeric>
 #include <string>
 #include <system_error>
 
@@ -53,7 +52,7 @@ Status RankEngine::Start() {
     return TryStart();
   } catch (const std::bad_alloc&) {
     const SharedText& prepared = prepared_.no_memory_to_start.reason;
-    return {Code::kUnavailable, prepared.empty() ? OutOfMemory(options_.rank, "started").reason : prepared};
+    return {Code::kUnavailable, prepared.empty() ? OutOfMemory(rank(), "started").reason : prepared};
   } catch (const std::system_error& error) {
     return {Code::kUnavailable, "rank " + std::to_string(options_.rank) +
                                     " cannot start a thread: " + error.what() +
@@ -77,27 +76,25 @@ Status RankEngine::TryStart() {
 }
 
 void RankEngine::PrepareErrors() {
-  prepared_.no_memory_to_start = OutOfMemory(options_.rank, "started");
-  prepared_.no_memory_to_submit = OutOfMemory(options_.rank, "submitted an operation");
-  prepared_.no_memory_for_sets = OutOfMemory(options_.rank, "added or removed a process set");
-  prepared_.shut_down.culprit = options_.rank;
+  prepared_.no_memory_to_start = OutOfMemory(rank(), "started");
+  prepared_.no_memory_to_submit = OutOfMemory(rank(), "submitted an operation");
+  prepared_.no_memory_for_sets = OutOfMemory(rank(), "added or removed a process set");
+  prepared_.shut_down.culprit = rank();
   prepared_.shut_down.reason = kShutdownReason;
   prepared_.not_complete = {Code::kTimeout, "the operation is not complete yet"};
 }
 
 Status RankEngine::WireFirstSets() {
-  std::vector<int> everybody(options_.size);
-  std::iota(everybody.begin(), everybody.end(), 0);
-  std::vector<std::vector<int>> first{std::move(everybody)};
-  first.insert(first.end(), options_.process_sets.begin(), options_.process_sets.end());
+  std::vector<Members> first{Members::Everybody(options_.size)};
+  for (const std::vector<int>& ranks : options_.process_sets) first.emplace_back(ranks);
   // What brought the links here has taken its part of the time.
   const int64_t deadline = options_.start_us > 0 ? NowMicros() + options_.start_us : StartDeadline();
-  for (const std::vector<int>& members : first) {
+  for (const Members& members : first) {
     uint32_t id = 0;
     HVD_RETURN_IF_ERROR(sets_.Add(members, &id));
     ProcessSetWires wires;
     HVD_RETURN_IF_ERROR(wirer_->Prepare(id, members, deadline, &wires));
-    if (!sets_.Has(id, options_.rank)) continue;
+    if (!sets_.Has(id, rank())) continue;
     wirer_->Finish(id, members, &wires);
     cycle_->Own(MakeSet(id, members, std::move(wires)));
   }
@@ -118,12 +115,12 @@ void RankEngine::OpenTimeline() {
   if (!status.ok()) Log(LogLevel::kWarning, status.message() + " The job goes on without it.");
 }
 
-ProcessSetOptions RankEngine::SetOptions(uint32_t id, const std::vector<int>& members) const {
+ProcessSetOptions RankEngine::SetOptions(uint32_t id, const Members& members) const {
   const Config& config = options_.config;
   ProcessSetOptions set;
   set.id = id;
   set.members = members;
-  set.rank = options_.rank;
+  set.rank = rank();
   set.fusion_threshold = config.fusion_threshold;
   set.cache_capacity = config.cache_capacity < 0 ? negotiate::ResponseCache::kMostIds
                                                  : static_cast<size_t>(config.cache_capacity);
@@ -136,8 +133,7 @@ ProcessSetOptions RankEngine::SetOptions(uint32_t id, const std::vector<int>& me
   return set;
 }
 
-std::unique_ptr<ProcessSet> RankEngine::MakeSet(uint32_t id, const std::vector<int>& members,
-                                                ProcessSetWires wires) {
+std::unique_ptr<ProcessSet> RankEngine::MakeSet(uint32_t id, const Members& members, ProcessSetWires wires) {
   return std::make_unique<ProcessSet>(SetOptions(id, members), std::move(wires), &queue_, &counters_,
                                       timeline_.get());
 }
@@ -159,14 +155,14 @@ void RankEngine::MakeCycle() {
   cycle.on_stall = [this] { ShowStacks(); };
   cycle.on_end = [this](Cause cause) { watcher_->Suspect(std::move(cause)); };
   cycle.on_failure = [this](Cause cause) { watcher_->Abort(std::move(cause)); };
-  cycle_ = std::make_unique<Cycle>(options_.rank, cycle, &queue_, &abort_);
+  cycle_ = std::make_unique<Cycle>(rank(), cycle, &queue_, &abort_);
   for (auto& transport : wirer_->TakeTransports()) cycle_->Own(std::move(transport));
 }
 
 Status RankEngine::MakeWatcher() {
   WatcherOptions watcher;
   watcher.generation = options_.generation;
-  watcher.rank = options_.rank;
+  watcher.rank = rank();
   watcher.size = options_.size;
   watcher.home = HostIdentity();
   watcher.links = std::exchange(options_.links, {});  // what wiring has left

@@ -120,7 +120,7 @@ Status Executor::PrepareResult(const HandlePtr& handle, const negotiate::Decisio
   if (HasResultSizes(request.kind)) {
     part->sizes = std::make_unique<ResultSizes>();
     HVD_RETURN_IF_ERROR(FindResultSizes(request, handle->name(), part->tensor, decision.sizes,
-                                        static_cast<int>(members_.size()), rank_, part->sizes.get()));
+                                        members_.size(), position_.value(), part->sizes.get()));
   }
   if (handle->entry.buffers[part->tensor].output != nullptr) return Status::Ok();
   const bool alltoall = request.kind == OpKind::kAlltoall;
@@ -143,10 +143,9 @@ Executor::Job Executor::MakeJob(std::vector<Part> parts, const Policy& policy) c
   Job job;
   const negotiate::Request& first = parts.front().handle->entry.request;
   job.spec.kind = first.kind;
-  job.spec.reduction = ReductionOf(first, parts.front().prescale, first.tensors[parts.front().tensor].dtype,
-                                   static_cast<int64_t>(members_.size()));
-  job.spec.root =
-      static_cast<int>(std::find(members_.begin(), members_.end(), first.root) - members_.begin());
+  job.spec.reduction =
+      ReductionOf(first, parts.front().prescale, first.tensors[parts.front().tensor].dtype, members_.size());
+  job.spec.root = members_.Find(first.root);
   job.spec.direct_bytes = policy.direct_bytes;
   job.spec.pieces.reserve(parts.size());
   for (Part& part : parts) {

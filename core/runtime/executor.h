@@ -7,6 +7,7 @@
 
 #include "backend/backend.h"
 #include "base/event_sink.h"
+#include "base/rank.h"
 #include "runtime/counters.h"
 #include "runtime/handle_chain.h"
 #include "runtime/member.h"
@@ -26,11 +27,11 @@ struct Policy {
 // (they share the set's board and links); those of different sets interleave.
 class Executor {
  public:
-  // `members` are global ranks, `rank` is this rank's position among them.
-  Executor(std::vector<int> members, int rank, std::unique_ptr<Backend> backend, Queue* queue,
+  // `position` is this rank's own.
+  Executor(Members members, Position position, std::unique_ptr<Backend> backend, Queue* queue,
            Counters* counters, EventSink* events)
       : members_(std::move(members)),
-        rank_(rank),
+        position_(position),
         backend_(std::move(backend)),
         queue_(queue),
         counters_(counters),
@@ -72,8 +73,8 @@ class Executor {
   void Complete(const HandlePtr& handle, Status status) noexcept;
   void Trace(const Job& job);
 
-  std::vector<int> members_;
-  int rank_;
+  Members members_;
+  Position position_;
   std::unique_ptr<Backend> backend_;
   Queue* queue_;
   Counters* counters_;

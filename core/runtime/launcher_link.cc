@@ -57,8 +57,8 @@ Bytes Payload(const Cause& cause) noexcept {
   payload.AddNumber(kVerdictTag, 1);
   payload.AddNumber(5, sizeof(uint32_t));
   payload.AddDecimal(static_cast<int>(cause.kind));
-  payload.AddDecimal(cause.culprit);
-  payload.AddDecimal(cause.other);
+  payload.AddDecimal(cause.culprit.value());
+  payload.AddDecimal(cause.other.value());
   payload.AddDecimal(static_cast<int>(cause.link));
   payload.AddField(std::string_view(cause.reason.str()).substr(0, kMostReason));
   return payload;

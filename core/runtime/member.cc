@@ -154,13 +154,13 @@ Status Member::Match(negotiate::Response response, std::vector<Decided>* decided
   for (Decision& decision : response.decisions) {
     HVD_RETURN_IF_ERROR(MatchOne(std::move(decision), decided));
   }
-  if (response.last_joined < 0) return Status::Ok();
+  if (!response.last_joined.known()) return Status::Ok();
   if (join_ == nullptr) return Status::Aborted("a response ends a join that this rank has not begun");
   Decided& joined = decided->emplace_back();
   joined.handle = std::exchange(join_, nullptr);
   joined.handle->decided = true;
   if (events_ != nullptr) events_->Phase(joined.handle->id, kQueuePhase);
-  joined.decision.sizes = {response.last_joined};
+  joined.decision.sizes = {response.last_joined.value()};
   return Status::Ok();
 }
 

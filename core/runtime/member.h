@@ -21,8 +21,8 @@ struct Decided {
 // This rank's side of one set's negotiation: what it has announced and not yet heard of.
 class Member {
  public:
-  // `members` are the set's global ranks. The sequencer may give as many ids as there can be.
-  Member(uint32_t set, std::vector<int> members, Queue* queue, Counters* counters, EventSink* events)
+  // The sequencer may give as many ids as there can be.
+  Member(uint32_t set, Members members, Queue* queue, Counters* counters, EventSink* events)
       : set_(set),
         members_(std::move(members)),
         cache_(negotiate::ResponseCache::kMostIds),
@@ -47,7 +47,7 @@ class Member {
   Status StandIn(const negotiate::Decision& decision, HandlePtr* handle) const;
 
   uint32_t set_;
-  std::vector<int> members_;
+  Members members_;
   negotiate::ResponseCache cache_;
   Queue* queue_;
   Counters* counters_;

@@ -14,7 +14,7 @@ using negotiate::Response;
 
 namespace {
 
-constexpr int kSequencer = 0;  // its position
+constexpr Position kSequencer(0);
 
 // A response travels behind the sequencer's policy: what follows from it must be equal on all members,
 // whatever their own settings are, and from the same response on when it changes.
@@ -38,11 +38,6 @@ int64_t BytesOf(const negotiate::Request& request) {
   return bytes;
 }
 
-int PositionOf(const ProcessSetOptions& options) {
-  const auto found = std::find(options.members.begin(), options.members.end(), options.rank);
-  return static_cast<int>(found - options.members.begin());
-}
-
 }  // namespace
 
 ProcessSet::ProcessSet(const ProcessSetOptions& options, ProcessSetWires wires, Queue* queue,
@@ -55,8 +50,9 @@ ProcessSet::ProcessSet(const ProcessSetOptions& options, ProcessSetWires wires, 
       member_(options.id, options.members, queue, counters, events),
       policy_{options.fusion_threshold, -1},
       backend_(wires.backend.get()),
-      executor_(options.members, PositionOf(options), std::move(wires.backend), queue, counters, events) {
-  if (options.rank != options.members.front()) return;
+      executor_(options.members, options.members.Find(options.rank), std::move(wires.backend), queue,
+                counters, events) {
+  if (options.rank != options.members[kSequencer]) return;
   negotiate::SequencerOptions sequencing = options.sequencer;
   sequencing.members = options.members;
   sequencing.cache = options.cache_capacity > 0;
@@ -69,7 +65,7 @@ Status ProcessSet::Tick(Micros now, bool* moved) {
   HVD_RETURN_IF_ERROR(Announce(now, moved));
   control_->Progress(moved);
   HVD_RETURN_IF_ERROR(sequencer_ ? Sequence(now, moved) : HearSequencer(now, moved));
-  if (control_->corrupt() >= 0) {
+  if (control_->corrupt().known()) {
     return Refuse(control_->corrupt(), Status::Aborted("its stream of control messages is out of step"));
   }
   HVD_RETURN_IF_ERROR(executor_.Advance(moved));
@@ -81,8 +77,8 @@ Status ProcessSet::Announce(Micros now, bool* moved) {
   AnnounceMessage message;
   if (!member_.TakeMessage(&message)) return Status::Ok();
   *moved = true;
-  if (sequencer_ && events_ != nullptr) TraceReady(message, 0);
-  if (sequencer_) return sequencer_->Announce(0, std::move(message), now);
+  if (sequencer_ && events_ != nullptr) TraceReady(message, kSequencer);
+  if (sequencer_) return sequencer_->Announce(kSequencer, std::move(message), now);
   scratch_.clear();
   negotiate::Encode(message, &scratch_);
   control_->Announce(scratch_);
@@ -105,8 +101,8 @@ Status ProcessSet::Sequence(Micros now, bool* moved) {
 }
 
 Status ProcessSet::HearMembers(Micros now, bool* moved) {
-  const int size = static_cast<int>(options_.members.size());
-  for (int member = 1; member < size; ++member) {
+  const int size = options_.members.size();
+  for (Position member = Next(kSequencer); member.value() < size; member = Next(member)) {
     while (control_->TakeAnnouncement(member, &scratch_)) {
       *moved = true;
       AnnounceMessage message;
@@ -120,15 +116,15 @@ Status ProcessSet::HearMembers(Micros now, bool* moved) {
 }
 
 // Adds to an error whose cause is what a member has sent (kAborted) who that was and what to do.
-Status ProcessSet::Refuse(int position, const Status& why) {
+Status ProcessSet::Refuse(Position member, const Status& why) {
   if (why.code() != Code::kAborted) return why;
-  const std::string sender = "rank " + std::to_string(options_.members[static_cast<size_t>(position)]);
-  const std::string reader = "rank " + std::to_string(options_.rank);
+  const std::string sender = Name(options_.members[member]);
+  const std::string reader = Name(options_.rank);
   if (window_ != nullptr) {
     return SharedMemoryIsCorrupt("what " + sender + " wrote there for " + reader + " cannot be right (" +
                                  why.message() + ")");
   }
-  culprit_ = options_.members[static_cast<size_t>(position)];
+  culprit_ = options_.members[member];
   return Status::Aborted(sender + " sent a message to " + reader + " that cannot be right: " + why.message() +
                          ". Check that all ranks run the same version of horovod and that the machine of " +
                          sender + " is sound, then restart the job.");
@@ -142,10 +138,10 @@ Status ProcessSet::SharedMemoryIsCorrupt(const std::string& detail) {
                          "out of bounds, check the machine's memory, then restart the job.");
 }
 
-void ProcessSet::TraceReady(const AnnounceMessage& message, int member) const {
+void ProcessSet::TraceReady(const AnnounceMessage& message, Position member) const {
   for (const negotiate::Announcement& announcement : message.announcements) {
     const negotiate::Request& request = sequencer_->RequestIn(announcement);
-    events_->Ready(options_.id, request.kind, request.name, options_.members[static_cast<size_t>(member)]);
+    events_->Ready(options_.id, request.kind, request.name, options_.members[member]);
   }
 }
 
@@ -170,7 +166,7 @@ Status ProcessSet::CarryOut(Response response, const Policy& policy, Micros now)
 }
 
 void ProcessSet::StartTuning() {
-  const int size = static_cast<int>(options_.members.size());
+  const int size = options_.members.size();
   Tuned start;
   start.fusion_threshold = options_.fusion_threshold;
   start.window_us = options_.autotune->longest_window_us;

@@ -4,6 +4,7 @@
 #include <optional>
 #include <vector>
 
+#include "base/rank.h"
 #include "negotiate/sequencer.h"
 #include "runtime/autotune_run.h"
 #include "runtime/control.h"
@@ -15,8 +16,8 @@ namespace hvd {
 
 struct ProcessSetOptions {
   uint32_t id = 0;
-  std::vector<int> members;  // global ranks, ascending
-  int rank = 0;              // this process, global
+  Members members;
+  GlobalRank rank;  // this process
   int64_t fusion_threshold = 128 << 20;
   size_t cache_capacity = 0;
   negotiate::SequencerOptions sequencer;
@@ -50,22 +51,22 @@ class ProcessSet {
   void Flush(bool* moved) { control_->Progress(moved); }
 
   uint32_t id() const { return options_.id; }
-  const std::vector<int>& members() const { return options_.members; }
+  const Members& members() const { return options_.members; }
   negotiate::Sequencer* sequencer() { return sequencer_ ? &*sequencer_ : nullptr; }
   Executor& executor() { return executor_; }
   Window* window() { return window_.get(); }  // null over links
   // Once Tick has failed because of what a member had sent: its global rank, or kUnknownRank where anybody
   // may have written it.
-  static constexpr int kUnknownRank = -1;
-  std::optional<int> culprit() const { return culprit_; }
+  static constexpr GlobalRank kUnknownRank{};
+  std::optional<GlobalRank> culprit() const { return culprit_; }
 
  private:
-  Status Refuse(int position, const Status& why);
+  Status Refuse(Position member, const Status& why);
   Status SharedMemoryIsCorrupt(const std::string& detail);
   Status Announce(negotiate::Micros now, bool* moved);
   Status Sequence(negotiate::Micros now, bool* moved);
   Status HearMembers(negotiate::Micros now, bool* moved);
-  void TraceReady(const negotiate::AnnounceMessage& message, int member) const;
+  void TraceReady(const negotiate::AnnounceMessage& message, Position member) const;
   Status HearSequencer(negotiate::Micros now, bool* moved);
   Status CarryOut(negotiate::Response response, const Policy& policy, negotiate::Micros now);
   void StartTuning();
@@ -84,7 +85,7 @@ class ProcessSet {
   const Backend* const backend_;         // the executor's
   Executor executor_;
   std::string scratch_;  // message bytes, reused
-  std::optional<int> culprit_;
+  std::optional<GlobalRank> culprit_;
 };
 
 }  // namespace hvd

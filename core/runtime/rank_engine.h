@@ -23,7 +23,7 @@ namespace hvd {
 class RankEngine : public Engine {
  public:
   // Owns the links of the options from here on. Throws nothing.
-  explicit RankEngine(EngineOptions options) noexcept : options_(std::move(options)), sets_(options_.rank) {}
+  explicit RankEngine(EngineOptions options) noexcept : options_(std::move(options)), sets_(rank()) {}
 
   ~RankEngine() override;
 
@@ -32,10 +32,10 @@ class RankEngine : public Engine {
   Status Submit(Entry entry, HandlePtr* handle) override;
   Status Wait(const HandlePtr& handle, int64_t timeout_us, bool (*interrupted)()) override;
   void Shutdown() override;
-  Status AddProcessSet(std::vector<int> members, uint32_t* id) override;
+  Status AddProcessSet(std::vector<int> ranks, uint32_t* id) override;
   Status RemoveProcessSet(uint32_t id) override;
   std::vector<uint32_t> ProcessSets() const override { return sets_.Included(); }
-  std::vector<int> MembersOf(uint32_t process_set) const override { return sets_.MembersOf(process_set); }
+  std::vector<int> MembersOf(uint32_t process_set) const override;
   std::vector<std::string> InFlight(uint32_t process_set) override;
   bool AwaitStacksRequest(int signal) override { return stacks_.Await(signal); }
   void ShowStacks() override;
@@ -45,20 +45,21 @@ class RankEngine : public Engine {
   std::vector<int> Descriptors() const override { return descriptors_; }
 
  private:
+  GlobalRank rank() const { return GlobalRank(options_.rank); }
   void PrepareErrors();
   void OpenTimeline();
   void MakeCycle();
   Status WireFirstSets();
   int64_t StartDeadline() const;
-  std::unique_ptr<ProcessSet> MakeSet(uint32_t id, const std::vector<int>& members, ProcessSetWires wires);
-  ProcessSetOptions SetOptions(uint32_t id, const std::vector<int>& members) const;
+  std::unique_ptr<ProcessSet> MakeSet(uint32_t id, const Members& members, ProcessSetWires wires);
+  ProcessSetOptions SetOptions(uint32_t id, const Members& members) const;
   Status MakeWatcher();
   void OnHeartbeat();
   int64_t BlockedMicros();
   Status Agree(const std::string& what, int64_t mine, int64_t* all);
   Status TryStart();
   Status TrySubmit(Entry entry, HandlePtr* handle);
-  Status TryAddProcessSet(std::vector<int> members, uint32_t* id);
+  Status TryAddProcessSet(const std::vector<int>& ranks, uint32_t* id);
   Status TryRemoveProcessSet(uint32_t id);
   template <typename Work>
   Status Together(Work work);
@@ -76,8 +77,9 @@ class RankEngine : public Engine {
 
   EngineOptions options_;
   SetRegistry sets_;
-  std::vector<int> descriptors_;     // constant once started
-  std::map<int, Hearing> hearings_;  // by rank that has left, so at most as many; the watcher's thread's
+  std::vector<int> descriptors_;  // constant once started
+  // By rank that has left, so at most as many; the watcher's thread's.
+  std::map<GlobalRank, Hearing> hearings_;
   // What has to be said when there may be no memory for it.
   struct Prepared {
     Cause no_memory_to_start;

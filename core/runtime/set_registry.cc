@@ -6,7 +6,7 @@
 
 namespace hvd {
 
-Status SetRegistry::Add(std::vector<int> members, uint32_t* id) {
+Status SetRegistry::Add(Members members, uint32_t* id) {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (sets_.size() >= kMostSets || next_ == std::numeric_limits<uint32_t>::max()) {
     return Status::Invalid("a job has at most " + std::to_string(kMostSets) +
@@ -36,41 +36,37 @@ Status SetRegistry::Admits(uint32_t id, size_t* members) const {
   if (found == sets_.end() || found->second.closed) {
     return Status::Invalid("process set " + std::to_string(id) + " does not exist (any more)");
   }
-  const std::vector<int>& ranks = found->second.members;
+  const std::vector<GlobalRank>& ranks = found->second.members.ranks();
   *members = ranks.size();
   if (std::binary_search(ranks.begin(), ranks.end(), rank_)) return Status::Ok();
-  return Status::Invalid("rank " + std::to_string(rank_) + " does not belong to process set " +
-                         std::to_string(id));
+  return Status::Invalid(Name(rank_) + " does not belong to process set " + std::to_string(id));
 }
 
-bool SetRegistry::Has(uint32_t id, int rank) const {
-  const std::vector<int> members = MembersOf(id);
-  return std::binary_search(members.begin(), members.end(), rank);
-}
+bool SetRegistry::Has(uint32_t id, GlobalRank rank) const { return MembersOf(id).Has(rank); }
 
-bool SetRegistry::Knows(const std::vector<int>& members) const {
+bool SetRegistry::Knows(const Members& members) const {
   const std::lock_guard<std::mutex> lock(mutex_);
   return std::any_of(sets_.begin(), sets_.end(),
-                     [&](const auto& set) { return set.second.members == members; });
+                     [&](const auto& set) { return set.second.members.ranks() == members.ranks(); });
 }
 
-bool SetRegistry::IsFirst(int rank) const {
+bool SetRegistry::IsFirst(GlobalRank rank) const {
   const std::lock_guard<std::mutex> lock(mutex_);
   return std::any_of(sets_.begin(), sets_.end(),
-                     [rank](const auto& set) { return set.second.members.front() == rank; });
+                     [rank](const auto& set) { return set.second.members.ranks().front() == rank; });
 }
 
-std::vector<int> SetRegistry::MembersOf(uint32_t id) const {
+Members SetRegistry::MembersOf(uint32_t id) const {
   const std::lock_guard<std::mutex> lock(mutex_);
   const auto found = sets_.find(id);
-  return found == sets_.end() ? std::vector<int>{} : found->second.members;
+  return found == sets_.end() ? Members() : found->second.members;
 }
 
 std::vector<uint32_t> SetRegistry::Included() const {
   const std::lock_guard<std::mutex> lock(mutex_);
   std::vector<uint32_t> ids;
   for (const auto& [id, set] : sets_) {
-    if (!set.closed && std::binary_search(set.members.begin(), set.members.end(), rank_)) ids.push_back(id);
+    if (!set.closed && set.members.Has(rank_)) ids.push_back(id);
   }
   return ids;
 }

@@ -4,6 +4,7 @@
 #include <mutex>
 #include <vector>
 
+#include "base/rank.h"
 #include "base/status.h"
 
 namespace hvd {
@@ -11,12 +12,12 @@ namespace hvd {
 // Which ranks each process set has. Ids are given in the order of adding and never again. Thread safe.
 class SetRegistry {
  public:
-  explicit SetRegistry(int rank) : rank_(rank) {}
+  explicit SetRegistry(GlobalRank rank) : rank_(rank) {}
 
   // How many there are at a time. Each has mappings of its own, of which the kernel allows a process 65,530.
   static constexpr size_t kMostSets = 1 << 14;
 
-  Status Add(std::vector<int> members, uint32_t* id);
+  Status Add(Members members, uint32_t* id);
   void Remove(uint32_t id);
 
   // While closed, nothing can be submitted to a set. False when there is none.
@@ -24,21 +25,21 @@ class SetRegistry {
 
   // Whether this rank may submit to the set; if so, how many members it has.
   Status Admits(uint32_t id, size_t* members) const;
-  bool Has(uint32_t id, int rank) const;
-  bool Knows(const std::vector<int>& members) const;
+  bool Has(uint32_t id, GlobalRank rank) const;
+  bool Knows(const Members& members) const;
   // Whether some set has `rank` as its first member, where its sequencer runs.
-  bool IsFirst(int rank) const;
-  std::vector<int> MembersOf(uint32_t id) const;
+  bool IsFirst(GlobalRank rank) const;
+  Members MembersOf(uint32_t id) const;
   // The ids of the sets that this rank may submit to, ascending.
   std::vector<uint32_t> Included() const;
 
  private:
   struct Set {
-    std::vector<int> members;
+    Members members;
     bool closed = false;
   };
 
-  const int rank_;
+  const GlobalRank rank_;
   mutable std::mutex mutex_;  // guards what follows
   std::map<uint32_t, Set> sets_;
   uint32_t next_ = 0;

@@ -41,8 +41,8 @@ WatchFrame EncodeWatch(const WatchNews& news, Sealer* sealer) noexcept {
   layout.pid = news.pid;
   layout.cause = static_cast<uint8_t>(news.cause.kind);
   layout.link = static_cast<uint8_t>(news.cause.link);
-  layout.culprit = news.cause.culprit;
-  layout.other = news.cause.other;
+  layout.culprit = news.cause.culprit.value();
+  layout.other = news.cause.other.value();
   layout.stacks = news.stacks;
   const std::string& text = news.kind == WatchKind::kAbort ? news.cause.reason.str() : news.departures;
   layout.text_bytes = static_cast<uint32_t>(std::min(text.size(), sizeof layout.text));
@@ -73,8 +73,8 @@ Status DecodeWatch(std::string_view frame, Opener* opener, WatchNews* news) {
   news->pid = layout.pid;
   news->cause.kind = static_cast<CauseKind>(layout.cause);
   news->cause.link = static_cast<LinkRole>(layout.link);
-  news->cause.culprit = layout.culprit;
-  news->cause.other = layout.other;
+  news->cause.culprit = GlobalRank(layout.culprit);
+  news->cause.other = GlobalRank(layout.other);
   news->stacks = layout.stacks;
   std::string text(layout.text, layout.text_bytes);
   if (news->kind == WatchKind::kAbort) {

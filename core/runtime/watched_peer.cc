@@ -80,7 +80,7 @@ WatchedPeer::Heard WatchedPeer::Receive(WatchNews* news) {
 }
 
 std::string WatchedPeer::Describe() const {
-  std::string text = "rank " + std::to_string(rank_);
+  const std::string text = Name(rank_);
   return pid > 0 ? text + " (pid " + std::to_string(pid) + ")" : text;
 }
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/link.h"
+#include "base/rank.h"
 #include "base/seal.h"
 #include "runtime/watch_frame.h"
 #include "transport/descriptor.h"
@@ -31,7 +32,7 @@ class WatchedPeer {
   Heard Receive(WatchNews* news);
 
   int fd() const { return fd_; }
-  int rank() const { return rank_; }
+  GlobalRank rank() const { return rank_; }
   bool open() const { return fd_ >= 0; }
   bool flushed() const { return !open() || out_.empty(); }
   void Close();
@@ -54,7 +55,7 @@ class WatchedPeer {
 
  private:
   int fd_ = -1;
-  int rank_;
+  GlobalRank rank_;
   uint64_t own_home_;
   Sealer sealer_;
   Opener opener_;

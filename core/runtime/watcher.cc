@@ -200,8 +200,8 @@ void Watcher::Wait(int timeout_ms) {
 
 void Watcher::Beat() {
   std::vector<BlockedPeer> known;
-  for (const auto& peer : peers_) known.push_back({peer->rank(), peer->departed, peer->blocked});
-  blocked_ = Combine(options_.rank, options_.size, options_.blocked_us(), known);
+  for (const auto& peer : peers_) known.push_back({peer->rank().value(), peer->departed, peer->blocked});
+  blocked_ = Combine(options_.rank.value(), options_.size, options_.blocked_us(), known);
   everybody_blocked_us_.store(blocked_.all);
   Send(News(WatchKind::kHeartbeat));
   options_.on_heartbeat();
@@ -251,9 +251,9 @@ void Watcher::Missed(const Departure& departure, const std::string& why) {
                   "early."));
 }
 
-std::string Watcher::Describe(int rank) const {
+std::string Watcher::Describe(GlobalRank rank) const {
   const WatchedPeer* peer = Find(rank);
-  return peer != nullptr ? peer->Describe() : "rank " + std::to_string(rank);
+  return peer != nullptr ? peer->Describe() : Name(rank);
 }
 
 void Watcher::HearSuspicions(int64_t patience_us) {
@@ -287,7 +287,7 @@ bool Watcher::Settle(Suspicion* suspicion, int64_t patience_us) {
   return true;
 }
 
-const WatchedPeer* Watcher::Find(int rank) const {
+const WatchedPeer* Watcher::Find(GlobalRank rank) const {
   const auto found =
       std::find_if(peers_.begin(), peers_.end(), [rank](const auto& p) { return p->rank() == rank; });
   return found == peers_.end() ? nullptr : found->get();
@@ -309,7 +309,7 @@ void Watcher::Judge(Cause cause) {
   const bool dead = peer->open() ? peer->ProcessState() == "dead" : !peer->Lives();
   if (dead) return Raise(About(CauseKind::kDied, peer->rank(), Died(*peer)));
   // The same text at both ends.
-  const std::string own = "rank " + std::to_string(options_.rank) + " (pid " + std::to_string(getpid()) + ")";
+  const std::string own = Name(options_.rank) + " (pid " + std::to_string(getpid()) + ")";
   const bool own_first = options_.rank < peer->rank();
   cause.other = std::max(options_.rank, peer->rank());
   cause.culprit = std::min(options_.rank, peer->rank());

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/link.h"
+#include "base/rank.h"
 #include "base/waker.h"
 #include "runtime/abort_cell.h"
 #include "runtime/departures.h"
@@ -22,7 +23,7 @@ namespace hvd {
 
 struct WatcherOptions {
   uint64_t generation = 0;
-  int rank = 0;
+  GlobalRank rank;
   int size = 1;
   uint64_t home = 0;  // see HostIdentity
   // Owned from the constructor on. To every peer, or to so many that news reach everybody over them, among
@@ -95,8 +96,8 @@ class Watcher {
   void HearNews(WatchedPeer& peer, const WatchNews& news);
   bool PassesOn() const;
   void PassOnStacks(uint32_t asked);
-  const WatchedPeer* Find(int rank) const;
-  std::string Describe(int rank) const;
+  const WatchedPeer* Find(GlobalRank rank) const;
+  std::string Describe(GlobalRank rank) const;
   WatchNews News(WatchKind kind) const;
   WatchNews NewsOfItself(WatchKind kind) const noexcept;
   void Send(const WatchNews& news) noexcept;

@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <numeric>
 
 #include "backend/host/host_backend.h"
 #include "runtime/census.h"
@@ -22,11 +21,6 @@ namespace {
 constexpr uint32_t kControlChannel = 0;
 constexpr uint32_t kDataChannel = 1;
 
-int PositionOf(int rank, const std::vector<int>& members) {
-  const auto found = std::find(members.begin(), members.end(), rank);
-  return found == members.end() ? -1 : static_cast<int>(found - members.begin());
-}
-
 std::vector<Link> TakeLinks(EngineOptions* options, LinkRole role) {
   std::vector<Link>& links = options->links;
   const auto first =
@@ -42,7 +36,7 @@ Wirer::Wirer(const EngineOptions& options, const Waker& waker)
     : wiring_(options.wiring),
       over_links_(options.wiring == Wiring::kTcp || options.inproc_transport),
       generation_(options.generation),
-      rank_(options.rank),
+      rank_(GlobalRank(options.rank)),
       size_(options.size),
       fabric_(options.fabric),
       waker_(waker),
@@ -87,18 +81,16 @@ Status Wirer::MakeTransports(EngineOptions* options) {
 
 // All ranks of the host, and so far all of the job.
 Status Wirer::PlantTree(int64_t deadline_us) {
-  std::vector<int> ranks(static_cast<size_t>(size_));
-  std::iota(ranks.begin(), ranks.end(), 0);
-  std::vector<int> sockets(ranks.size(), -1);
-  for (const Link& link : share_) sockets[static_cast<size_t>(link.peer)] = link.fd;
-  return shm::ShareTree::Make(generation_, std::move(ranks), rank_, std::move(sockets), waker_, deadline_us,
-                              &tree_);
+  std::vector<int> sockets(static_cast<size_t>(size_), -1);
+  for (const Link& link : share_) sockets[link.peer.index()] = link.fd;
+  return shm::ShareTree::Make(generation_, Members::Everybody(size_), rank_, std::move(sockets), waker_,
+                              deadline_us, &tree_);
 }
 
-Status Wirer::MakeWindow(uint32_t id, const std::vector<int>& members, int64_t deadline_us,
+Status Wirer::MakeWindow(uint32_t id, const Members& members, int64_t deadline_us,
                          std::unique_ptr<Window>* window) {
   if (wiring_ == Wiring::kInproc) {
-    if (PositionOf(rank_, members) >= 0) *window = fabric_->MakeWindow(id, members, rank_, waker_);
+    if (members.Has(rank_)) *window = fabric_->MakeWindow(id, members, rank_, waker_);
     return Status::Ok();
   }
   if (tree_ == nullptr) HVD_RETURN_IF_ERROR(PlantTree(deadline_us));
@@ -112,8 +104,7 @@ Status Wirer::MakeWindow(uint32_t id, const std::vector<int>& members, int64_t d
   return shm::ShmWindow::Make(options, tree_.get(), window);
 }
 
-Status Wirer::Prepare(uint32_t id, const std::vector<int>& members, int64_t deadline_us,
-                      ProcessSetWires* wires) {
+Status Wirer::Prepare(uint32_t id, const Members& members, int64_t deadline_us, ProcessSetWires* wires) {
   if (over_links_) return Status::Ok();
   HVD_RETURN_IF_ERROR(MakeWindow(id, members, deadline_us, &wires->window));
   if (wires->window == nullptr) return Status::Ok();  // not a member
@@ -126,10 +117,10 @@ void Wirer::Interrupt() {
   for (const Link& link : share_) ::shutdown(link.fd, SHUT_RDWR);
 }
 
-void Wirer::Finish(uint32_t id, const std::vector<int>& members, ProcessSetWires* wires) {
+void Wirer::Finish(uint32_t id, const Members& members, ProcessSetWires* wires) {
   if (!over_links_) return;
   wires->control = MakeTransportControl(control_, id, members);
-  wires->backend = MakeTransportBackend(data_, id, members, PositionOf(rank_, members));
+  wires->backend = MakeTransportBackend(data_, id, members, members.Find(rank_));
 }
 
 }  // namespace hvd

@@ -3,6 +3,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/rank.h"
 #include "base/waker.h"
 #include "runtime/engine.h"
 #include "runtime/process_set.h"
@@ -22,13 +23,13 @@ class Wirer {
   // Collective and blocking: every rank calls it for the same sets in the same order, the one of all ranks
   // first, also for sets that it does not belong to. Callable without the progress lock. Gives up at
   // `deadline_us`, on the clock of NowMicros.
-  Status Prepare(uint32_t id, const std::vector<int>& members, int64_t deadline_us, ProcessSetWires* wires);
+  Status Prepare(uint32_t id, const Members& members, int64_t deadline_us, ProcessSetWires* wires);
 
   // Ends a Prepare that waits for a member that will not come. From any thread; for good.
   void Interrupt();
 
   // The part of it that touches transports in use: with the progress lock, or before there is one.
-  void Finish(uint32_t id, const std::vector<int>& members, ProcessSetWires* wires);
+  void Finish(uint32_t id, const Members& members, ProcessSetWires* wires);
 
   // For whoever drives them. Called once.
   std::vector<std::unique_ptr<Transport>> TakeTransports() { return std::move(transports_); }
@@ -40,14 +41,14 @@ class Wirer {
   Wirer(const EngineOptions& options, const Waker& waker);
   Status MakeTransports(EngineOptions* options);
   Status MakeTcp(EngineOptions* options, LinkRole role);
-  Status MakeWindow(uint32_t id, const std::vector<int>& members, int64_t deadline_us,
+  Status MakeWindow(uint32_t id, const Members& members, int64_t deadline_us,
                     std::unique_ptr<Window>* window);
   Status PlantTree(int64_t deadline_us);
 
   const Wiring wiring_;
   const bool over_links_;
   const uint64_t generation_;
-  const int rank_;
+  const GlobalRank rank_;
   const int size_;
   inproc::Fabric* const fabric_;
   const Waker& waker_;

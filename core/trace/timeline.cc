@@ -111,9 +111,9 @@ void Timeline::End(uint64_t operation) {
   Add({0, operation, nullptr, 0, 0, 0, Record::kEnd}, nullptr, {}, 0);
 }
 
-void Timeline::Ready(uint32_t process_set, OpKind kind, std::string_view name, int rank) {
+void Timeline::Ready(uint32_t process_set, OpKind kind, std::string_view name, GlobalRank rank) {
   if (name.empty()) return;
-  Add({0, static_cast<uint64_t>(rank), Name(kind), process_set, 0, 0, Record::kReady}, nullptr,
+  Add({0, static_cast<uint64_t>(rank.value()), Name(kind), process_set, 0, 0, Record::kReady}, nullptr,
       name.substr(0, EventRing::kLongestName), EventRing::kReserve);
 }
 

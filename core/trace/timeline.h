@@ -39,7 +39,7 @@ class Timeline : public EventSink {
   void Begin(uint64_t operation, uint32_t process_set, const OperationInfo& info) override;
   void Phase(uint64_t operation, const char* phase) override;
   void End(uint64_t operation) override;
-  void Ready(uint32_t process_set, OpKind kind, std::string_view name, int rank) override;
+  void Ready(uint32_t process_set, OpKind kind, std::string_view name, GlobalRank rank) override;
   void MarkCycle() override;
 
  private:

@@ -28,15 +28,15 @@ class Doorbell {
  public:
   void SetOwn(SleepWord* word) { own_ = word; }
   // The waker may serve several windows; it is valid after its owner has gone.
-  void AddPeer(int rank, const SleepWord* word, std::shared_ptr<const Descriptor> waker) {
-    peers_.push_back({rank, word, std::move(waker)});
+  void AddPeer(Position position, const SleepWord* word, std::shared_ptr<const Descriptor> waker) {
+    peers_.push_back({position, word, std::move(waker)});
   }
 
-  void Post(Flag& flag, uint64_t value, int reader) const {
+  void Post(Flag& flag, uint64_t value, Position reader) const {
     flag.store(value, std::memory_order_release);
     std::atomic_thread_fence(std::memory_order_seq_cst);
     for (const Peer& peer : peers_) {
-      if (reader != Window::kEverybody && reader != peer.rank) continue;
+      if (reader != Window::kEverybody && reader != peer.position) continue;
       if (peer.word->sleeping.load(std::memory_order_relaxed) != 0) Waker::Ring(peer.waker->get());
     }
   }
@@ -48,7 +48,7 @@ class Doorbell {
 
  private:
   struct Peer {
-    int rank;
+    Position position;
     const SleepWord* word;
     std::shared_ptr<const Descriptor> waker;
   };

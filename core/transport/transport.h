@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/rank.h"
 #include "base/status.h"
 
 namespace hvd {
@@ -31,12 +32,14 @@ struct Transfer {
 class Transport {
  public:
   virtual ~Transport() = default;
-  virtual int rank() const = 0;  // global ranks
-  virtual int size() const = 0;
+  virtual GlobalRank rank() const = 0;
+  virtual int size() const = 0;  // of the job
 
   // Posts; never waits. Buffers stay untouched until `transfer->done`. At most kMaxFrame bytes.
-  virtual void Send(int peer, const FrameTag& tag, const void* data, size_t bytes, Transfer* transfer) = 0;
-  virtual void Recv(int peer, const FrameTag& tag, void* data, size_t capacity, Transfer* transfer) = 0;
+  virtual void Send(GlobalRank peer, const FrameTag& tag, const void* data, size_t bytes,
+                    Transfer* transfer) = 0;
+  virtual void Recv(GlobalRank peer, const FrameTag& tag, void* data, size_t capacity,
+                    Transfer* transfer) = 0;
 
   // The set is no more: its posted receives are dropped, and its frames that still arrive are discarded. None
   // of its sends may be under way. Called for every set of the job that goes, this rank's or not.
@@ -45,13 +48,13 @@ class Transport {
   // Moves what can be moved now. *moved says whether anything did. An error names the peer whose link is
   // lost or corrupt (`lost_peer`); the transport is then dead.
   virtual Status Progress(bool* moved) = 0;
-  virtual int lost_peer() const = 0;  // -1 while healthy
+  virtual GlobalRank lost_peer() const = 0;  // nobody while healthy
 
-  // The next peer whose stream has ended between two frames since the last call; -1 = none. Only of a
-  // transport that was told that peers may leave (control): what is posted with it stays posted, and whether
-  // that is a failure is for others to say. Otherwise a missing peer is an error as soon as something is
-  // expected of it.
-  virtual int TakeEnded() = 0;
+  // The next peer whose stream has ended between two frames since the last call; nobody if there is none.
+  // Only of a transport that was told that peers may leave (control): what is posted with it stays posted,
+  // and whether that is a failure is for others to say. Otherwise a missing peer is an error as soon as
+  // something is expected of it.
+  virtual GlobalRank TakeEnded() = 0;
 
   // Readable when Progress may have something to do; -1 when nothing that arrives would be of use, or when
   // the Waker is rung instead. Asked again before each sleep.

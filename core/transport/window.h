@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/rank.h"
 #include "base/status.h"
 
 namespace hvd {
@@ -19,23 +20,23 @@ using SegmentId = int;
 // Sizes are never read from shared memory. A segment belongs to one generation and dies with it.
 class Window {
  public:
-  static constexpr int kEverybody = -1;
+  static constexpr Position kEverybody{};
 
   virtual ~Window() = default;
-  virtual int rank() const = 0;  // position in the set
+  virtual Position position() const = 0;  // of this rank
   virtual int size() const = 0;
 
   // Every member adds a zeroed, pre-faulted segment of `bytes`, all in the same order. May block until
   // everybody has: called while a process set is made, never from a step.
   virtual Status Allocate(size_t bytes, SegmentId* id) = 0;
 
-  // Where `rank`'s segment is mapped here, page aligned.
-  virtual std::byte* Span(int rank, SegmentId id) = 0;
+  // Where a member's segment is mapped here, page aligned.
+  virtual std::byte* Span(Position member, SegmentId id) = 0;
 
   // Publishes `value` (everything written before is visible to whoever reads it) and rings the
   // sleeping members that wait for it: `reader`, or everybody. The check for sleepers is sequentially
   // consistent with Arm.
-  virtual void Post(Flag& flag, uint64_t value, int reader = kEverybody) = 0;
+  virtual void Post(Flag& flag, uint64_t value, Position reader = kEverybody) = 0;
 
   // What the flag's writer last published, with acquire order.
   static uint64_t Try(const Flag& flag) { return flag.load(std::memory_order_acquire); }

@@ -106,7 +106,7 @@ void Broadcast(Rank* rank, Backend* backend, int root, const std::vector<int64_t
   CollectiveSpec spec;
   spec.kind = OpKind::kBroadcast;
   spec.sequence = sequence;
-  spec.root = root;
+  spec.root = Position(root);
   for (size_t piece = 0; piece < sizes.size(); ++piece) {
     inputs.push_back(Part(piece, rank->rank(), sizes[piece]));
     outputs.push_back(in_place ? inputs.back() : Bytes(inputs.back().size()));
@@ -155,7 +155,7 @@ TEST(Broadcast, RootOutsideTheSetFails) {
   ASSERT_OK(rank.Join(1, {0}, &backend));
   CollectiveSpec spec;
   spec.kind = OpKind::kBroadcast;
-  spec.root = 1;
+  spec.root = Position(1);
   EXPECT_EQ(rank.Run(backend, spec).code(), Code::kInternal);
 }
 

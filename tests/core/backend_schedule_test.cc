@@ -106,7 +106,7 @@ class Part {
     spec.kind = operation_.kind;
     spec.sequence = sequence;
     spec.reduction = operation_.reduction;
-    spec.root = operation_.root;
+    spec.root = Position(operation_.root);
     const auto element = static_cast<int64_t>(SizeOf(operation_.reduction.dtype));
     for (size_t piece = 0; piece < inputs_.size(); ++piece) {
       spec.pieces.push_back(

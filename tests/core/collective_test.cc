@@ -129,7 +129,7 @@ TEST(Board, InlineSlotsComeBackWhenEverybodyHasBegunTheNext) {
   std::unique_ptr<Window> windows[2];
   std::unique_ptr<Board> boards[2];
   RunRanks(2, [&](int r) {
-    windows[r] = fabric.MakeWindow(1, {0, 1}, r, wakers[r]);
+    windows[r] = fabric.MakeWindow(1, {0, 1}, GlobalRank(r), wakers[r]);
     ASSERT_OK(Board::Make(windows[r].get(), &boards[r]));
   });
   Board& a = *boards[0];
@@ -158,7 +158,7 @@ TEST(Board, StagingComesBackWhenEverybodyHasTaken) {
   std::unique_ptr<Window> windows[2];
   std::unique_ptr<Board> boards[2];
   RunRanks(2, [&](int r) {
-    windows[r] = fabric.MakeWindow(1, {0, 1}, r, wakers[r]);
+    windows[r] = fabric.MakeWindow(1, {0, 1}, GlobalRank(r), wakers[r]);
     ASSERT_OK(Board::Make(windows[r].get(), &boards[r]));
   });
   Board& a = *boards[0];

@@ -25,7 +25,7 @@ Ready RandomTensor(std::mt19937& random) {
   tensor.op = static_cast<ReduceOp>(random() % 6);
   tensor.prescale = random() % 4 == 0 ? 0.5 : 1.0;
   tensor.postscale = random() % 4 == 0 ? 2.0 : 1.0;
-  tensor.root = static_cast<int>(random() % 2);
+  tensor.root = GlobalRank(static_cast<int>(random() % 2));
   tensor.device = static_cast<int>(random() % 2) - 1;
   tensor.bytes = random() % 5 == 0 ? 0 : random() % 200;
   return tensor;
@@ -73,7 +73,7 @@ TEST(Plan, OtherTypesMayLieBetween) {
 TEST(Plan, BroadcastsOfOneRootTravelTogetherWhateverTheirType) {
   std::vector<Ready> tensors{Allreduce(1), Allreduce(1, DataType::kInt8), Allreduce(1)};
   for (Ready& tensor : tensors) tensor.kind = OpKind::kBroadcast;
-  tensors[2].root = 1;
+  tensors[2].root = GlobalRank(1);
   EXPECT_TRUE(Plan(tensors, 100) == Groups({{0, 1}, {2}}));
 }
 

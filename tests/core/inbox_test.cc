@@ -68,20 +68,21 @@ TEST(Inbox, AFloodNamesItsSender) {
   const auto links = Mesh(2, UnixPair);
   std::unique_ptr<Transport> ranks[2];
   for (int rank = 0; rank < 2; ++rank) {
-    ASSERT_OK(tcp::TcpTransport::Make({1, rank, 2, tcp::Integrity::kChecksum}, links[rank], &ranks[rank]));
+    ASSERT_OK(tcp::TcpTransport::Make({1, GlobalRank(rank), 2, tcp::Integrity::kChecksum}, links[rank],
+                                      &ranks[rank]));
   }
   Transfer awaited;
   std::byte byte;
-  ranks[0]->Recv(1, {2, 1, 0}, &byte, 1, &awaited);
+  ranks[0]->Recv(GlobalRank(1), {2, 1, 0}, &byte, 1, &awaited);
   std::vector<Transfer> sent(kMost + 1);
-  for (uint32_t i = 0; i <= kMost; ++i) ranks[1]->Send(0, {7, 1, i}, nullptr, 0, &sent[i]);
+  for (uint32_t i = 0; i <= kMost; ++i) ranks[1]->Send(GlobalRank(0), {7, 1, i}, nullptr, 0, &sent[i]);
   Status status;
   for (bool sends = true, receives = true; status.ok() && (sends || receives);) {
     ASSERT_OK(ranks[1]->Progress(&sends));
     status = ranks[0]->Progress(&receives);
   }
   EXPECT_EQ(status.code(), Code::kAborted);
-  EXPECT_EQ(ranks[0]->lost_peer(), 1);
+  EXPECT_EQ(ranks[0]->lost_peer(), GlobalRank(1));
   EXPECT_TRUE(Contains(status.message(), "to rank 1: it has sent 65537 frames"));
   EXPECT_TRUE(Contains(status.message(), "process set 7"));
 }

@@ -45,34 +45,34 @@ std::vector<int> World::Everybody() const {
 
 Rank::Rank(World* world, int rank) : world_(world), rank_(rank) {
   if (world_->medium_ == Medium::kInprocTransport) {
-    transport_ = world_->fabric_.MakeTransport(0, rank, waker_);
+    transport_ = world_->fabric_.MakeTransport(0, GlobalRank(rank), waker_);
   }
   if (world_->medium_ != Medium::kTcp) return;
   tcp::TcpTransport::Options options;
-  options.rank = rank;
+  options.rank = GlobalRank(rank);
   options.size = world_->size();
   const Status status = tcp::TcpTransport::Make(options, world_->links_[rank], &transport_);
   if (!status.ok()) check::Fail(__FILE__, __LINE__, "links: " + status.message());
 }
 
 Status Rank::Join(uint32_t set, const std::vector<int>& members, Backend** backend) {
+  const Members ranks(members);
   if (transport_) {
-    const auto position = std::find(members.begin(), members.end(), rank_) - members.begin();
-    backends_.push_back(MakeTransportBackend(transport_.get(), set, members, static_cast<int>(position)));
+    backends_.push_back(MakeTransportBackend(transport_.get(), set, ranks, ranks.Find(GlobalRank(rank_))));
     *backend = backends_.back().get();
     return Status::Ok();
   }
   std::unique_ptr<Window> window;
   if (world_->medium_ == Medium::kInprocWindow) {
-    window = world_->fabric_.MakeWindow(set, members, rank_, waker_);
+    window = world_->fabric_.MakeWindow(set, ranks, GlobalRank(rank_), waker_);
   } else {
     std::vector<int> sockets;
     for (int member : members) sockets.push_back(world_->sockets_[rank_][member].get());
     const int64_t deadline = NowMicros() + 60000000;
     std::unique_ptr<shm::ShareTree> tree;  // of the members alone
-    HVD_RETURN_IF_ERROR(shm::ShareTree::Make(1, members, rank_, sockets, waker_, deadline, &tree));
+    HVD_RETURN_IF_ERROR(shm::ShareTree::Make(1, ranks, GlobalRank(rank_), sockets, waker_, deadline, &tree));
     HVD_RETURN_IF_ERROR(
-        shm::ShmWindow::Make({set, members, WindowBackendBytes(), deadline}, tree.get(), &window));
+        shm::ShmWindow::Make({set, ranks, WindowBackendBytes(), deadline}, tree.get(), &window));
   }
   windows_.push_back(std::move(window));
   backends_.emplace_back();

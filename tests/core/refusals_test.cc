@@ -92,14 +92,14 @@ class ForgedControl : public Control {
   void Announce(const std::string&) override {}
   void Publish(const std::string&) override {}
   bool TakeResponse(std::string* message) override { return Take(message); }
-  bool TakeAnnouncement(int member, std::string* message) override {
+  bool TakeAnnouncement(Position member, std::string* message) override {
     return member == kSender && Take(message);
   }
   void Progress(bool*) override {}
-  int corrupt() const override { return stream_is_corrupt ? kSender : -1; }
+  Position corrupt() const override { return stream_is_corrupt ? kSender : Position(); }
   bool idle() const override { return true; }
 
-  static constexpr int kSender = 2;  // position of the member that announces
+  static constexpr Position kSender{2};  // announces
   std::deque<std::string> messages;
   bool stream_is_corrupt = false;
 
@@ -116,16 +116,16 @@ class ForgedControl : public Control {
 class Victim {
  public:
   explicit Victim(int rank, OpKind kind = OpKind::kAllgather) : fabric_(8) {
-    transport_ = fabric_.MakeTransport(0, rank, waker_, false);
+    transport_ = fabric_.MakeTransport(0, GlobalRank(rank), waker_, false);
     ProcessSetOptions options;
     options.members = {3, 5, 7};
-    options.rank = rank;
+    options.rank = GlobalRank(rank);
     options.cache_capacity = 16;
     ProcessSetWires wires;
     auto control = std::make_unique<ForgedControl>();
     control_ = control.get();
     wires.control = std::move(control);
-    wires.backend = MakeTransportBackend(transport_.get(), 0, options.members, rank == 3 ? 0 : 1);
+    wires.backend = MakeTransportBackend(transport_.get(), 0, options.members, Position(rank == 3 ? 0 : 1));
     set_ = std::make_unique<ProcessSet>(options, std::move(wires), &queue_, &counters_, nullptr);
     Entry entry;
     entry.request = RequestOf(kind, {4}, kind == OpKind::kAlltoall ? Shape{1, 2, 1} : Shape{});
@@ -149,7 +149,7 @@ class Victim {
     Entry entry;
     entry.request = RequestOf(kind, {4});
     entry.request.name.clear();
-    if (kind == OpKind::kBroadcast) entry.request.root = 4;
+    if (kind == OpKind::kBroadcast) entry.request.root = GlobalRank(4);
     entry.buffers.push_back({reinterpret_cast<const std::byte*>(data_.data()), 16, nullptr, 0});
     auto handle = std::make_shared<Handle>(std::move(entry));
     ASSERT_OK(queue_.Push(handle));
@@ -162,7 +162,7 @@ class Victim {
     ASSERT_OK(queue_.Push(handle));
     set_->Add(handle);
   }
-  std::optional<int> culprit() const { return set_->culprit(); }
+  std::optional<GlobalRank> culprit() const { return set_->culprit(); }
 
  private:
   Status Tick() {
@@ -209,7 +209,7 @@ void ExpectRefusal(const Status& status, const Victim& victim, int sender, const
   const std::string rank = "rank " + std::to_string(sender);
   const bool fine = status.code() == Code::kAborted && Contains(status.message(), rank + " sent") &&
                     Contains(status.message(), "machine of " + rank) &&
-                    Contains(status.message(), "restart the job") && victim.culprit() == sender;
+                    Contains(status.message(), "restart the job") && victim.culprit() == GlobalRank(sender);
   if (!EXPECT_TRUE(fine)) std::printf("  %s: %s\n", what, status.message().c_str());
 }
 
@@ -249,7 +249,7 @@ TEST(Refusals, OfAResponseNameTheSequencersRank) {
          r->decisions[0].ordinal = 3;
        })},
       {"twice", ResponseWith([](Response* r) { r->decisions.push_back(r->decisions[0]); })},
-      {"end of no join", ResponseWith([](Response* r) { r->last_joined = 3; })},
+      {"end of no join", ResponseWith([](Response* r) { r->last_joined = GlobalRank(3); })},
   };
   for (const auto& [what, bytes] : forged) {
     Victim victim(5);
@@ -275,7 +275,7 @@ TEST(Refusals, OfAnOperationThatNoRankMayAskForNameTheSequencersRank) {
   const std::vector<std::pair<const char*, std::string>> forged = {
       {"root", told([](Request* r) {
          r->kind = OpKind::kBroadcast;
-         r->root = 4;
+         r->root = GlobalRank(4);
        })},
       {"average of bool", told([](Request* r) {
          r->reduce_op = ReduceOp::kAverage;

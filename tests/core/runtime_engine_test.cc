@@ -98,7 +98,7 @@ TEST(Engine, GathersRaggedAndBroadcasts) {
       Entry broadcast;
       broadcast.request.kind = OpKind::kBroadcast;
       broadcast.request.name = "weights";
-      broadcast.request.root = 2;
+      broadcast.request.root = GlobalRank(2);
       broadcast.request.tensors.push_back({DataType::kFloat64, {5000}});
       broadcast.buffers.push_back(TensorBuffer::InPlace(data.data(), 5000 * sizeof(double)));
       ASSERT_OK(Run(engine, broadcast));
@@ -117,7 +117,7 @@ TEST(Engine, AllocatesTheOutputsThatTheCallerDoesNotGive) {
         for (const int64_t count : {int64_t{0}, int64_t{10}, int64_t{1000}}) {
           Entry entry;
           entry.request.kind = kind;
-          entry.request.root = 1;
+          entry.request.root = GlobalRank(1);
           entry.request.tensors = {{DataType::kFloat32, {count}}, {DataType::kFloat32, {2}}};
           std::vector<float> given(2, 5.0f);
           auto* input = reinterpret_cast<const std::byte*>(data.data());

@@ -125,14 +125,14 @@ TEST(Sets, InUseIsNotRemoved) {
 class ForgettingTransport : public Transport {
  public:
   explicit ForgettingTransport(std::vector<uint32_t>* forgotten) : forgotten_(forgotten) {}
-  int rank() const override { return 0; }
+  GlobalRank rank() const override { return GlobalRank(0); }
   int size() const override { return 1; }
-  void Send(int, const FrameTag&, const void*, size_t, Transfer*) override {}
-  void Recv(int, const FrameTag&, void*, size_t, Transfer*) override {}
+  void Send(GlobalRank, const FrameTag&, const void*, size_t, Transfer*) override {}
+  void Recv(GlobalRank, const FrameTag&, void*, size_t, Transfer*) override {}
   void Forget(uint32_t set) override { forgotten_->push_back(set); }
   Status Progress(bool*) override { return Status::Ok(); }
-  int lost_peer() const override { return -1; }
-  int TakeEnded() override { return -1; }
+  GlobalRank lost_peer() const override { return {}; }
+  GlobalRank TakeEnded() override { return {}; }
   int poll_fd() const override { return -1; }
   void Close(int64_t) override {}
 
@@ -145,7 +145,7 @@ TEST(Sets, OneOfOtherRanksIsForgottenTooWhenItGoes) {
   std::vector<uint32_t> forgotten;
   Queue queue;
   AbortCell abort;
-  Cycle cycle(0, {}, &queue, &abort);
+  Cycle cycle(GlobalRank(0), {}, &queue, &abort);
   for (int i = 0; i < 2; ++i) cycle.Own(std::make_unique<ForgettingTransport>(&forgotten));
   cycle.Dismiss(7);
   EXPECT_TRUE((forgotten == std::vector<uint32_t>{7, 7}));

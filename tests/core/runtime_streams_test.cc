@@ -70,8 +70,8 @@ TEST(WatchFrame, RoundTripsAndRefusesForgery) {
   news.pid = 4711;
   news.home = 1ull << 63;
   news.cause.kind = CauseKind::kLink;
-  news.cause.culprit = 3;
-  news.cause.other = 5;
+  news.cause.culprit = GlobalRank(3);
+  news.cause.other = GlobalRank(5);
   news.cause.link = LinkRole::kData;
   news.cause.reason = std::string(3000, 'x');  // longer than a frame: cut
   const WatchFrame encoded = EncodeWatch(news, &sealer);
@@ -82,7 +82,8 @@ TEST(WatchFrame, RoundTripsAndRefusesForgery) {
   ASSERT_OK(DecodeWatch(frame, &opener, &heard));
   EXPECT_TRUE(heard.kind == news.kind && heard.generation == 5 && heard.pid == 4711);
   EXPECT_EQ(heard.home, news.home);
-  EXPECT_TRUE(heard.cause.kind == CauseKind::kLink && heard.cause.culprit == 3 && heard.cause.other == 5);
+  EXPECT_TRUE(heard.cause.kind == CauseKind::kLink && heard.cause.culprit == GlobalRank(3) &&
+              heard.cause.other == GlobalRank(5));
   EXPECT_TRUE(heard.cause.link == LinkRole::kData);
   const std::string& reason = heard.cause.reason.str();
   EXPECT_TRUE(reason.size() > 1000 && reason == news.cause.reason.str().substr(0, reason.size()));

@@ -136,7 +136,7 @@ TEST(Timeline, ARowIsOfOneKindOfOperation) {
   const auto slices = Slices(Recorded(false, [](Timeline& timeline) {
     timeline.Begin(1, 0, {OpKind::kAllreduce, "x"});
     timeline.Begin(2, 0, {OpKind::kAllgather, "x"});
-    timeline.Ready(0, OpKind::kAllgather, "x", 3);
+    timeline.Ready(0, OpKind::kAllgather, "x", GlobalRank(3));
   }));
   EXPECT_EQ(slices.size(), 2u);
   EXPECT_EQ(slices.at("allreduce.x"), "(NEGOTIATE_ALLREDUCE)");
@@ -192,8 +192,8 @@ TEST(Timeline, WhatIsUnderWayEndsWithIt) {
 TEST(Timeline, MarksCyclesAndReadinessWhenAsked) {
   const std::string text = Recorded(true, [](Timeline& timeline) {
     timeline.MarkCycle();
-    timeline.Ready(0, OpKind::kAllreduce, "x", 11);
-    timeline.Ready(0, OpKind::kAllreduce, "", 12);
+    timeline.Ready(0, OpKind::kAllreduce, "x", GlobalRank(11));
+    timeline.Ready(0, OpKind::kAllreduce, "", GlobalRank(12));
     timeline.MarkCycle();
   });
   EXPECT_EQ(Count(text, "CYCLE_START"), 2);

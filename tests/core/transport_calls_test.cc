@@ -75,22 +75,23 @@ class Star {
     std::vector<Link> near;
     for (int peer = 1; peer <= peers; ++peer) {
       const auto [ours, theirs] = connect();
-      near.push_back({ours, peer, LinkRole::kData, TestKey(0, peer), TestKey(peer, 0)});
-      const Link link{theirs, 0, LinkRole::kData, TestKey(peer, 0), TestKey(0, peer)};
-      ASSERT_OK(
-          tcp::TcpTransport::Make({1, peer, peers + 1, tcp::Integrity::kChecksum}, {link}, &far_[peer]));
+      near.push_back({ours, GlobalRank(peer), LinkRole::kData, TestKey(0, peer), TestKey(peer, 0)});
+      const Link link{theirs, GlobalRank(0), LinkRole::kData, TestKey(peer, 0), TestKey(0, peer)};
+      ASSERT_OK(tcp::TcpTransport::Make({1, GlobalRank(peer), peers + 1, tcp::Integrity::kChecksum}, {link},
+                                        &far_[peer]));
     }
-    ASSERT_OK(tcp::TcpTransport::Make({1, 0, peers + 1, tcp::Integrity::kChecksum}, near, &transport));
+    ASSERT_OK(
+        tcp::TcpTransport::Make({1, GlobalRank(0), peers + 1, tcp::Integrity::kChecksum}, near, &transport));
     for (int peer = 1; peer <= peers; ++peer) Post(peer, 0);
   }
 
   void Post(int peer, uint32_t number) {
     received_[peer] = {};
-    transport->Recv(peer, {1, number, 0}, buffer_, kBytes, &received_[peer]);
+    transport->Recv(GlobalRank(peer), {1, number, 0}, buffer_, kBytes, &received_[peer]);
   }
   void Tell(int peer, uint32_t number) {
     Transfer sent;
-    far_[peer]->Send(0, {1, number, 0}, payload_, kBytes, &sent);
+    far_[peer]->Send(GlobalRank(0), {1, number, 0}, payload_, kBytes, &sent);
     ASSERT_OK(Settle(*far_[peer]));
     EXPECT_TRUE(sent.done);
   }
@@ -157,13 +158,13 @@ TEST(TransportCalls, ABlockedSendIsNotTriedInVain) {
       while (recv(peer.get(), sink.data(), sink.size(), MSG_DONTWAIT) > 0) continue;
     };
     std::unique_ptr<Transport> transport;
-    const Link link{ours, 1, LinkRole::kData, TestKey(0, 1), TestKey(1, 0)};
-    ASSERT_OK(tcp::TcpTransport::Make({1, 0, 2, tcp::Integrity::kChecksum}, {link}, &transport));
+    const Link link{ours, GlobalRank(1), LinkRole::kData, TestKey(0, 1), TestKey(1, 0)};
+    ASSERT_OK(tcp::TcpTransport::Make({1, GlobalRank(0), 2, tcp::Integrity::kChecksum}, {link}, &transport));
     const std::vector<std::byte> large(kMaxFrame);
     Transfer sent, never;
     std::byte byte;
-    transport->Recv(1, {1, 2, 0}, &byte, 1, &never);
-    transport->Send(1, {1, 1, 0}, large.data(), large.size(), &sent);
+    transport->Recv(GlobalRank(1), {1, 2, 0}, &byte, 1, &never);
+    transport->Send(GlobalRank(1), {1, 1, 0}, large.data(), large.size(), &sent);
     ASSERT_OK(Settle(*transport));
     EXPECT_FALSE(Readable(transport->poll_fd(), 20));
     EXPECT_TRUE(Calls(*transport, 10) <= 10);
@@ -176,7 +177,7 @@ TEST(TransportCalls, ABlockedSendIsNotTriedInVain) {
     drain();
     ASSERT_OK(Settle(*transport));
     Transfer small;
-    transport->Send(1, {1, 2, 0}, &byte, 1, &small);
+    transport->Send(GlobalRank(1), {1, 2, 0}, &byte, 1, &small);
     ASSERT_OK(Settle(*transport));
     drain();
     EXPECT_FALSE(Readable(transport->poll_fd(), 20));
@@ -230,7 +231,7 @@ TEST(TransportCalls, AnEndIsTakenOnceAndRemembered) {
     EXPECT_TRUE(star.received(2));
     star.Post(1, 1);
     EXPECT_EQ(Settle(*star.transport).code(), Code::kAborted);
-    EXPECT_EQ(star.transport->lost_peer(), 1);
+    EXPECT_EQ(star.transport->lost_peer(), GlobalRank(1));
   }
 }
 

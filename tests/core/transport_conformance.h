@@ -67,12 +67,14 @@ inline void OnTransports(const MakeTransports& make, int size, const std::functi
   const Transports transports = make(wakers);
   RunRanks(size, [&](int rank) {
     ASSERT_TRUE(transports[rank] != nullptr);
-    EXPECT_EQ(transports[rank]->rank(), rank);
+    EXPECT_EQ(transports[rank]->rank(), GlobalRank(rank));
     EXPECT_EQ(transports[rank]->size(), size);
     Driver driver(*transports[rank], wakers[rank]);
     body(driver);
   });
 }
+
+inline int Self(Driver& rank) { return rank->rank().value(); }
 
 inline std::vector<uint8_t> Payload(uint64_t seed, size_t bytes) {
   std::vector<uint8_t> data(bytes);
@@ -91,13 +93,13 @@ inline void RandomSizes(const MakeTransports& make) {
   };
   for (int size = 1; size <= 4; ++size) {
     OnTransports(make, size, [&](Driver& rank) {
-      const int self = rank->rank();
+      const int self = Self(rank);
       std::deque<Transfer> transfers;
       std::vector<std::vector<uint8_t>> sent, received;
       for (int peer = 0; peer < size; ++peer) {
         for (int i = 0; i < kMessages && peer != self; ++i) {
           sent.push_back(Payload(self * 1000 + peer * 100 + i, bytes_of(self, peer, i)));
-          rank->Send(peer, {1, 7, uint32_t(i)}, sent.back().data(), sent.back().size(),
+          rank->Send(GlobalRank(peer), {1, 7, uint32_t(i)}, sent.back().data(), sent.back().size(),
                      &transfers.emplace_back());
         }
       }
@@ -110,7 +112,8 @@ inline void RandomSizes(const MakeTransports& make) {
       for (const auto& [peer, i] : order) {
         received.emplace_back(bytes_of(peer, self, i) + 3, 0xEE);
         auto& buffer = received.back();
-        rank->Recv(peer, {1, 7, uint32_t(i)}, buffer.data(), buffer.size(), &transfers.emplace_back());
+        rank->Recv(GlobalRank(peer), {1, 7, uint32_t(i)}, buffer.data(), buffer.size(),
+                   &transfers.emplace_back());
       }
       EXPECT_TRUE(rank.All(transfers));
       for (size_t m = 0; m < order.size(); ++m) {
@@ -129,28 +132,28 @@ inline void RandomSizes(const MakeTransports& make) {
 inline void HeldBack(const MakeTransports& make) {
   std::atomic<bool> arrived{false};
   OnTransports(make, 2, [&](Driver& rank) {
-    const int peer = 1 - rank->rank();
+    const int peer = 1 - Self(rank);
     std::deque<Transfer> transfers;
     const auto first = Payload(1, 40'000), second = Payload(2, 10);
     std::vector<uint8_t> a(40'000), b(10), hello(1);
-    if (rank->rank() == 0) {
-      rank->Send(peer, {1, 1, 0}, first.data(), first.size(), &transfers.emplace_back());
-      rank->Send(peer, {1, 2, 0}, second.data(), second.size(), &transfers.emplace_back());
+    if (Self(rank) == 0) {
+      rank->Send(GlobalRank(peer), {1, 1, 0}, first.data(), first.size(), &transfers.emplace_back());
+      rank->Send(GlobalRank(peer), {1, 2, 0}, second.data(), second.size(), &transfers.emplace_back());
       EXPECT_TRUE(rank.All(transfers));
       arrived = true;
-      rank->Recv(peer, {3, 0, 0}, hello.data(), 1, &transfers.emplace_back());
+      rank->Recv(GlobalRank(peer), {3, 0, 0}, hello.data(), 1, &transfers.emplace_back());
       EXPECT_TRUE(rank.All(transfers));
       return;
     }
     Transfer& of_second = transfers.emplace_back();
-    rank->Recv(peer, {1, 2, 0}, b.data(), b.size(), &of_second);
+    rank->Recv(GlobalRank(peer), {1, 2, 0}, b.data(), b.size(), &of_second);
     while (!arrived) std::this_thread::yield();
     rank.Settle();
     EXPECT_TRUE(rank.status.ok());
     EXPECT_FALSE(of_second.done);
     EXPECT_FALSE(rank.Awaken(20));
-    rank->Recv(peer, {1, 1, 0}, a.data(), a.size(), &transfers.emplace_back());
-    rank->Send(peer, {3, 0, 0}, hello.data(), 1, &transfers.emplace_back());
+    rank->Recv(GlobalRank(peer), {1, 1, 0}, a.data(), a.size(), &transfers.emplace_back());
+    rank->Send(GlobalRank(peer), {3, 0, 0}, hello.data(), 1, &transfers.emplace_back());
     EXPECT_TRUE(rank.All(transfers));
     EXPECT_TRUE(a == first && b == second);
   });
@@ -167,25 +170,25 @@ inline void OtherSetsPass(const MakeTransports& make) {
     std::deque<Transfer> transfers;
     std::vector<std::vector<uint8_t>> frames(kFrames);
     std::vector<uint8_t> other(7);
-    if (rank->rank() == 0) {
+    if (Self(rank) == 0) {
       for (uint32_t i = 0; i < kFrames; ++i) {
         frames[i] = Payload(i, i % 5 == 0 ? i % 2 : kBytes);
         const uint32_t set = i % 7 == 3 ? kGone : 1;
-        rank->Send(1, {set, 1, i}, frames[i].data(), frames[i].size(), &transfers.emplace_back());
+        rank->Send(GlobalRank(1), {set, 1, i}, frames[i].data(), frames[i].size(), &transfers.emplace_back());
       }
       other = Payload(99, 7);
-      rank->Send(1, {2, 1, 0}, other.data(), other.size(), &transfers.emplace_back());
+      rank->Send(GlobalRank(1), {2, 1, 0}, other.data(), other.size(), &transfers.emplace_back());
       EXPECT_TRUE(rank.All(transfers));
       return;
     }
     rank->Forget(kGone);
-    rank->Recv(0, {2, 1, 0}, other.data(), other.size(), &transfers.emplace_back());
+    rank->Recv(GlobalRank(0), {2, 1, 0}, other.data(), other.size(), &transfers.emplace_back());
     EXPECT_TRUE(rank.All(transfers));
     EXPECT_TRUE(other == Payload(99, 7));
     for (uint32_t i = 0; i < kFrames; ++i) {
       if (i % 7 == 3) continue;
       frames[i].resize(kBytes + 1);
-      rank->Recv(0, {1, 1, i}, frames[i].data(), frames[i].size(), &transfers.emplace_back());
+      rank->Recv(GlobalRank(0), {1, 1, i}, frames[i].data(), frames[i].size(), &transfers.emplace_back());
     }
     EXPECT_TRUE(rank.All(transfers));
     for (uint32_t i = 0, t = 1; i < kFrames; ++i) {
@@ -200,26 +203,27 @@ inline void BothWays(const MakeTransports& make) {
   OnTransports(make, 3, [](Driver& rank) {
     constexpr size_t kBytes = 3 << 20;
     std::deque<Transfer> transfers;
-    const auto mine = Payload(rank->rank(), kBytes);
+    const auto mine = Payload(Self(rank), kBytes);
     std::vector<std::vector<uint8_t>> received(3 * 8);
     for (uint32_t i = 0; i < 8; ++i) {
       for (int peer = 0; peer < 3; ++peer) {
-        if (peer != rank->rank()) rank->Send(peer, {0, 9, i}, mine.data(), kBytes, &transfers.emplace_back());
+        if (peer != Self(rank))
+          rank->Send(GlobalRank(peer), {0, 9, i}, mine.data(), kBytes, &transfers.emplace_back());
       }
     }
     rank.Settle();  // until the buffers are full
     for (uint32_t i = 0; i < 8; ++i) {
       for (int peer = 0; peer < 3; ++peer) {
         auto& buffer = received[peer * 8 + i];
-        if (peer == rank->rank()) continue;
+        if (peer == Self(rank)) continue;
         buffer.resize(kBytes);
-        rank->Recv(peer, {0, 9, i}, buffer.data(), kBytes, &transfers.emplace_back());
+        rank->Recv(GlobalRank(peer), {0, 9, i}, buffer.data(), kBytes, &transfers.emplace_back());
       }
     }
     EXPECT_TRUE(rank.All(transfers));
     for (int peer = 0; peer < 3; ++peer) {
       const auto expected = Payload(peer, kBytes);
-      for (int i = 0; i < 8 && peer != rank->rank(); ++i) EXPECT_TRUE(received[peer * 8 + i] == expected);
+      for (int i = 0; i < 8 && peer != Self(rank); ++i) EXPECT_TRUE(received[peer * 8 + i] == expected);
     }
   });
 }
@@ -227,18 +231,18 @@ inline void BothWays(const MakeTransports& make) {
 // A small message goes to and fro between two ranks that sleep while they wait.
 inline void PingPong(const MakeTransports& make) {
   OnTransports(make, 2, [](Driver& rank) {
-    const int peer = 1 - rank->rank();
+    const int peer = 1 - Self(rank);
     for (uint64_t round = 0; round < 2000; ++round) {
       Transfer sent, got;
       uint64_t value = round * 3, answer = 0;
-      rank->Recv(peer, {0, round, 0}, &answer, sizeof answer, &got);
-      if (rank->rank() == 1) {
+      rank->Recv(GlobalRank(peer), {0, round, 0}, &answer, sizeof answer, &got);
+      if (Self(rank) == 1) {
         ASSERT_TRUE(rank.Until([&] { return got.done; }));
         value = answer + 1;
       }
-      rank->Send(peer, {0, round, 0}, &value, sizeof value, &sent);
+      rank->Send(GlobalRank(peer), {0, round, 0}, &value, sizeof value, &sent);
       ASSERT_TRUE(rank.Until([&] { return sent.done && got.done; }));
-      ASSERT_EQ(answer, round * 3 + 1 - rank->rank());
+      ASSERT_EQ(answer, round * 3 + 1 - Self(rank));
     }
   });
 }
@@ -248,24 +252,24 @@ inline void ClosedPeer(const MakeTransports& make) {
   OnTransports(make, 3, [](Driver& rank) {
     uint32_t value = 77;
     Transfer transfer;
-    if (rank->rank() == 1) {
-      rank->Send(0, {0, 1, 0}, &value, sizeof value, &transfer);
+    if (Self(rank) == 1) {
+      rank->Send(GlobalRank(0), {0, 1, 0}, &value, sizeof value, &transfer);
       EXPECT_TRUE(rank.Until([&] { return transfer.done; }));
     }
-    if (rank->rank() != 0) return rank->Close(0);
+    if (Self(rank) != 0) return rank->Close(0);
     value = 0;
     rank.Settle();
     EXPECT_TRUE(rank.status.ok());
-    rank->Recv(1, {0, 1, 0}, &value, sizeof value, &transfer);
+    rank->Recv(GlobalRank(1), {0, 1, 0}, &value, sizeof value, &transfer);
     EXPECT_TRUE(rank.Until([&] { return transfer.done; }));
     EXPECT_EQ(value, 77u);
-    EXPECT_EQ(rank->lost_peer(), -1);
+    EXPECT_EQ(rank->lost_peer(), GlobalRank());
     Transfer never;
-    rank->Recv(1, {0, 2, 0}, &value, sizeof value, &never);
+    rank->Recv(GlobalRank(1), {0, 2, 0}, &value, sizeof value, &never);
     EXPECT_FALSE(rank.Until([&] { return never.done; }));
     EXPECT_EQ(rank.status.code(), Code::kAborted);
     EXPECT_TRUE(rank.status.message().find("rank 1") != std::string::npos);
-    EXPECT_EQ(rank->lost_peer(), 1);
+    EXPECT_EQ(rank->lost_peer(), GlobalRank(1));
     bool moved = true;
     EXPECT_EQ(rank->Progress(&moved).code(), Code::kAborted);  // dead for good
     EXPECT_FALSE(moved);
@@ -277,14 +281,14 @@ inline void LongerThanItsReceive(const MakeTransports& make) {
   OnTransports(make, 2, [](Driver& rank) {
     std::vector<uint8_t> data(100, 5);
     Transfer transfer;
-    if (rank->rank() == 0) {
-      rank->Send(1, {0, 1, 0}, data.data(), data.size(), &transfer);
+    if (Self(rank) == 0) {
+      rank->Send(GlobalRank(1), {0, 1, 0}, data.data(), data.size(), &transfer);
       EXPECT_TRUE(rank.Until([&] { return transfer.done; }));
     } else {
-      rank->Recv(0, {0, 1, 0}, data.data(), 99, &transfer);
+      rank->Recv(GlobalRank(0), {0, 1, 0}, data.data(), 99, &transfer);
       EXPECT_FALSE(rank.Until([&] { return transfer.done; }));
       EXPECT_EQ(rank.status.code(), Code::kAborted);
-      EXPECT_EQ(rank->lost_peer(), 0);
+      EXPECT_EQ(rank->lost_peer(), GlobalRank(0));
     }
   });
 }
@@ -294,8 +298,8 @@ inline void NothingRemains(const MakeTransports& make) {
     OnTransports(make, 3, [](Driver& rank) {
       Transfer sent, got;
       int value = 1, other = 0;
-      rank->Send((rank->rank() + 1) % 3, {0, 1, 0}, &value, sizeof value, &sent);
-      rank->Recv((rank->rank() + 2) % 3, {0, 1, 0}, &other, sizeof other, &got);
+      rank->Send(GlobalRank((Self(rank) + 1) % 3), {0, 1, 0}, &value, sizeof value, &sent);
+      rank->Recv(GlobalRank((Self(rank) + 2) % 3), {0, 1, 0}, &other, sizeof other, &got);
       EXPECT_TRUE(rank.Until([&] { return sent.done && got.done; }));
     });
   };

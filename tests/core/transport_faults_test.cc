@@ -23,9 +23,10 @@ struct Duel {
       : guard(integrity, TestKey(1, 0)), integrity(integrity) {
     const auto [ours, theirs] = connect();
     peer = Descriptor(theirs);
-    const Link link{ours, 1, LinkRole::kData, TestKey(0, 1), TestKey(1, 0)};
-    ASSERT_OK(tcp::TcpTransport::Make({kGeneration, 0, 2, integrity, peers_may_leave}, {link}, &transport));
-    transport->Recv(1, {1, 2, 3}, received, kBytes, &transfer);
+    const Link link{ours, GlobalRank(1), LinkRole::kData, TestKey(0, 1), TestKey(1, 0)};
+    ASSERT_OK(tcp::TcpTransport::Make({kGeneration, GlobalRank(0), 2, integrity, peers_may_leave}, {link},
+                                      &transport));
+    transport->Recv(GlobalRank(1), {1, 2, 3}, received, kBytes, &transfer);
   }
 
   void Write(const std::vector<std::byte>& bytes) {
@@ -44,7 +45,7 @@ struct Duel {
     const Status status = Settle();
     EXPECT_EQ(status.code(), Code::kAborted);
     EXPECT_TRUE(status.message().find("rank 1") != std::string::npos);
-    EXPECT_EQ(transport->lost_peer(), 1);
+    EXPECT_EQ(transport->lost_peer(), GlobalRank(1));
     EXPECT_FALSE(transfer.done);
     EXPECT_FALSE(Readable(transport->poll_fd(), 0));
   }
@@ -138,7 +139,7 @@ TEST(TcpFaults, RepeatedOrMissingSealedFramesAreRefused) {
   ASSERT_OK(repeated.Settle());
   EXPECT_TRUE(repeated.transfer.done);
   repeated.transfer = {};
-  repeated.transport->Recv(1, {1, 2, 3}, repeated.received, kBytes, &repeated.transfer);
+  repeated.transport->Recv(GlobalRank(1), {1, 2, 3}, repeated.received, kBytes, &repeated.transfer);
   repeated.Write(frame);
   repeated.ExpectLost();
 
@@ -181,8 +182,8 @@ TEST(TcpFaults, ClosedWhileIdle) {
       EXPECT_FALSE(Readable(duel.transport->poll_fd(), 10));
       duel.transfer = {};
       const std::vector<std::byte> large(kMaxFrame);
-      if (sends) duel.transport->Send(1, {}, large.data(), large.size(), &duel.transfer);
-      if (!sends) duel.transport->Recv(1, {}, duel.received, kBytes, &duel.transfer);
+      if (sends) duel.transport->Send(GlobalRank(1), {}, large.data(), large.size(), &duel.transfer);
+      if (!sends) duel.transport->Recv(GlobalRank(1), {}, duel.received, kBytes, &duel.transfer);
       Status status = duel.Settle();
       while (status.ok() && Readable(duel.transport->poll_fd(), 1000)) status = duel.Settle();
       duel.ExpectLost();
@@ -196,21 +197,21 @@ TEST(TcpFaults, TheLastWordsOfAPeerThatMayLeaveAreHeard) {
     Duel duel(Integrity::kChecksum, connect, true);
     Transfer sent[2];
     std::byte byte{};
-    duel.transport->Send(1, {1, 7, 0}, &byte, 1, &sent[0]);
+    duel.transport->Send(GlobalRank(1), {1, 7, 0}, &byte, 1, &sent[0]);
     bool moved;
     ASSERT_OK(duel.transport->Progress(&moved));
     EXPECT_TRUE(sent[0].done);
     EXPECT_TRUE(Readable(duel.peer.get()));
     duel.Write(duel.GoodFrame());
     duel.peer.Reset();
-    duel.transport->Send(1, {1, 8, 0}, &byte, 1, &sent[1]);
+    duel.transport->Send(GlobalRank(1), {1, 8, 0}, &byte, 1, &sent[1]);
     ASSERT_OK(duel.Settle());
     EXPECT_TRUE(duel.transfer.done && sent[1].done);
     Transfer more;
-    duel.transport->Recv(1, {1, 2, 4}, &byte, 1, &more);
+    duel.transport->Recv(GlobalRank(1), {1, 2, 4}, &byte, 1, &more);
     ASSERT_OK(duel.Settle());
-    EXPECT_EQ(duel.transport->TakeEnded(), 1);
-    EXPECT_EQ(duel.transport->TakeEnded(), -1);
+    EXPECT_EQ(duel.transport->TakeEnded(), GlobalRank(1));
+    EXPECT_EQ(duel.transport->TakeEnded(), GlobalRank());
   }
 }
 
@@ -222,11 +223,13 @@ TEST(TcpFaults, LinksThatMakeNoSense) {
     for (const int peer : peers) {
       const auto [ours, theirs] = UnixPair();
       others.emplace_back(theirs);
-      links.push_back({ours, peer, LinkRole::kData, {}, {}});
+      links.push_back({ours, GlobalRank(peer), LinkRole::kData, {}, {}});
     }
     std::unique_ptr<Transport> transport;
-    EXPECT_EQ(tcp::TcpTransport::Make({kGeneration, 0, 2, Integrity::kChecksum}, links, &transport).code(),
-              Code::kInternal);
+    EXPECT_EQ(
+        tcp::TcpTransport::Make({kGeneration, GlobalRank(0), 2, Integrity::kChecksum}, links, &transport)
+            .code(),
+        Code::kInternal);
     EXPECT_TRUE(transport == nullptr);
   }
   EXPECT_EQ(OpenDescriptors(), before);
@@ -237,14 +240,14 @@ TEST(TcpFaults, WrongUseIsAnError) {
   std::byte byte{};
   bool moved;
   Duel nobody(Integrity::kChecksum);
-  nobody.transport->Send(0, {}, &byte, 1, &transfer);
+  nobody.transport->Send(GlobalRank(0), {}, &byte, 1, &transfer);
   EXPECT_EQ(nobody.transport->Progress(&moved).code(), Code::kInternal);
   Duel too_long(Integrity::kChecksum);
-  too_long.transport->Send(1, {}, &byte, kMaxFrame + 1, &transfer);
+  too_long.transport->Send(GlobalRank(1), {}, &byte, kMaxFrame + 1, &transfer);
   EXPECT_EQ(too_long.transport->Progress(&moved).code(), Code::kInternal);
   Duel closed(Integrity::kChecksum);
   closed.transport->Close(0);
-  closed.transport->Recv(1, {}, &byte, 1, &transfer);
+  closed.transport->Recv(GlobalRank(1), {}, &byte, 1, &transfer);
   EXPECT_EQ(closed.transport->Progress(&moved).code(), Code::kShutdown);
 }
 

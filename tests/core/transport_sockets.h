@@ -55,8 +55,8 @@ inline std::vector<std::vector<Link>> Mesh(int size, const std::function<SocketP
   for (int a = 0; a < size; ++a) {
     for (int b = 0; b < a; ++b) {
       const auto [of_a, of_b] = connect();
-      links[a].push_back({of_a, b, LinkRole::kData, TestKey(a, b), TestKey(b, a)});
-      links[b].push_back({of_b, a, LinkRole::kData, TestKey(b, a), TestKey(a, b)});
+      links[a].push_back({of_a, GlobalRank(b), LinkRole::kData, TestKey(a, b), TestKey(b, a)});
+      links[b].push_back({of_b, GlobalRank(a), LinkRole::kData, TestKey(b, a), TestKey(a, b)});
     }
   }
   return links;

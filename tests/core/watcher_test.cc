@@ -58,8 +58,8 @@ struct Watched {
 
   void Ask(const Departure& departure) {
     const std::lock_guard<std::mutex> lock(mutex);
-    departed.insert(departure.rank);
-    if (departure.abandoned) abandoned.insert(departure.rank);
+    departed.insert(departure.rank.value());
+    if (departure.abandoned) abandoned.insert(departure.rank.value());
   }
   size_t Departed() {
     const std::lock_guard<std::mutex> lock(mutex);
@@ -73,8 +73,8 @@ class Round {
     std::vector<std::vector<Link>> links(size);
     for (const auto& [a, b] : pairs) {
       const auto [of_a, of_b] = UnixPair();
-      links[a].push_back({of_a, b, LinkRole::kWatch, TestKey(a, b), TestKey(b, a)});
-      links[b].push_back({of_b, a, LinkRole::kWatch, TestKey(b, a), TestKey(a, b)});
+      links[a].push_back({of_a, GlobalRank(b), LinkRole::kWatch, TestKey(a, b), TestKey(b, a)});
+      links[b].push_back({of_b, GlobalRank(a), LinkRole::kWatch, TestKey(b, a), TestKey(a, b)});
       duplicates_[a].emplace_back(dup(of_a));
       duplicates_[b].emplace_back(dup(of_b));
     }
@@ -92,7 +92,7 @@ class Round {
   void Start(int rank, int size, std::vector<Link> links) {
     Watched& own = ranks_[rank];
     WatcherOptions options;
-    options.rank = rank;
+    options.rank = GlobalRank(rank);
     options.size = size;
     options.links = std::move(links);
     options.heartbeat_seconds = 0.05;
@@ -122,7 +122,7 @@ TEST(Watcher, ADeathIsKnownToAllWithinASecond) {
     for (int rank = 0; rank < size; ++rank) {
       if (rank == victim) continue;
       EXPECT_TRUE(Becomes([&] { return circle[rank].abort.is_set(); }));
-      EXPECT_EQ(circle[rank].abort.cause().culprit, victim);
+      EXPECT_EQ(circle[rank].abort.cause().culprit, GlobalRank(victim));
     }
     EXPECT_TRUE(NowMicros() - begin < 1000000);
   }
@@ -208,17 +208,18 @@ TEST(Watcher, BlockedRanksAreNeverOverrated) {
 TEST(Departures, UniteInAnyOrder) {
   Departures one(100);
   Departures other(100);
-  EXPECT_TRUE(one.Add({3, 10, true}));
-  EXPECT_FALSE(one.Add({3, 20, false}));
-  EXPECT_FALSE(one.Add({100, 20, false}));
-  EXPECT_FALSE(one.Add({-1, 20, false}));
-  EXPECT_TRUE(other.Add({99, 10, false}));
+  EXPECT_TRUE(one.Add({GlobalRank(3), 10, true}));
+  EXPECT_FALSE(one.Add({GlobalRank(3), 20, false}));
+  EXPECT_FALSE(one.Add({GlobalRank(100), 20, false}));
+  EXPECT_FALSE(one.Add({GlobalRank(-1), 20, false}));
+  EXPECT_TRUE(other.Add({GlobalRank(99), 10, false}));
   EXPECT_TRUE(other.Merge(one.Encode(), 30));
   EXPECT_FALSE(other.Merge(one.Encode(), 40));
   EXPECT_TRUE(one.Merge(other.Encode(), 50));
   EXPECT_EQ(one.Encode(), other.Encode());
-  EXPECT_TRUE(other.Has(3) && other.Find(3)->abandoned && other.Find(3)->since_us == 30);
-  EXPECT_TRUE(one.Has(99) && !one.Find(99)->abandoned);
+  EXPECT_TRUE(other.Has(GlobalRank(3)) && other.Find(GlobalRank(3))->abandoned &&
+              other.Find(GlobalRank(3))->since_us == 30);
+  EXPECT_TRUE(one.Has(GlobalRank(99)) && !one.Find(GlobalRank(99))->abandoned);
   EXPECT_EQ(one.all().size(), 2u);
 }
 
@@ -234,8 +235,9 @@ TEST(Departures, HaveNoMoreRanksThanTheJob) {
 // A process that was stopped for long enough to fill its links hears from its peers again when it goes on.
 TEST(WatchedPeer, IsHeardAgainWhenThePeerReadsAgain) {
   const auto [fd, other] = UnixPair();
-  WatchedPeer speaker({fd, 1, LinkRole::kWatch, TestKey(0, 1), TestKey(1, 0)}, Descriptor(fd), 0);
-  WatchedPeer stopped({other, 0, LinkRole::kWatch, TestKey(1, 0), TestKey(0, 1)}, Descriptor(other), 0);
+  WatchedPeer speaker({fd, GlobalRank(1), LinkRole::kWatch, TestKey(0, 1), TestKey(1, 0)}, Descriptor(fd), 0);
+  WatchedPeer stopped({other, GlobalRank(0), LinkRole::kWatch, TestKey(1, 0), TestKey(0, 1)},
+                      Descriptor(other), 0);
   WatchNews news;
   for (int i = 0; i < 2000; ++i) speaker.Send(news);
   EXPECT_FALSE(speaker.flushed());
@@ -277,7 +279,7 @@ TEST(WatchedPeer, AsksTheKernelOnlyAboutProcessesOfItsOwnNamespace) {
     while (true) pause();
   }
   const auto [fd, other] = UnixPair();
-  WatchedPeer peer({fd, 1, LinkRole::kWatch, {}, {}}, Descriptor(fd), 77);
+  WatchedPeer peer({fd, GlobalRank(1), LinkRole::kWatch, {}, {}}, Descriptor(fd), 77);
   peer.pid = child;
   peer.home = 77;
   EXPECT_TRUE(peer.Lives());
@@ -287,7 +289,7 @@ TEST(WatchedPeer, AsksTheKernelOnlyAboutProcessesOfItsOwnNamespace) {
     EXPECT_EQ(peer.ProcessState(), "");
   }
   const int again = dup(fd);
-  WatchedPeer of_nowhere({again, 1, LinkRole::kWatch, {}, {}}, Descriptor(again), 0);
+  WatchedPeer of_nowhere({again, GlobalRank(1), LinkRole::kWatch, {}, {}}, Descriptor(again), 0);
   of_nowhere.pid = child;
   EXPECT_EQ(of_nowhere.ProcessState(), "");
   kill(child, SIGKILL);

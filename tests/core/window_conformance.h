@@ -34,7 +34,7 @@ inline void OnWindows(const MakeWindowGroup& make, int size, const WindowBody& b
     const Waker waker;
     const auto window = group->Make(rank, waker);
     ASSERT_TRUE(window != nullptr);
-    EXPECT_EQ(window->rank(), rank);
+    EXPECT_EQ(window->position(), Position(rank));
     EXPECT_EQ(window->size(), size);
     body(*window, waker);
   });
@@ -49,8 +49,9 @@ inline void AwaitFlag(const Flag& flag, uint64_t value) {
 
 // Waits until every member has come here for the `round`th time, each time with one of its flags.
 inline void Meet(Window& window, SegmentId flags, int flag, uint64_t round) {
-  window.Post(FlagAt(window.Span(window.rank(), flags), flag), round);
-  for (int peer = 0; peer < window.size(); ++peer) AwaitFlag(FlagAt(window.Span(peer, flags), flag), round);
+  window.Post(FlagAt(window.Span(window.position(), flags), flag), round);
+  for (int peer = 0; peer < window.size(); ++peer)
+    AwaitFlag(FlagAt(window.Span(Position(peer), flags), flag), round);
 }
 
 inline std::byte Pattern(int rank, uint64_t round, size_t i) {
@@ -66,17 +67,19 @@ inline void Visibility(const MakeWindowGroup& make) {
       SegmentId flags, data;
       ASSERT_OK(window.Allocate(2 * 64, &flags));
       ASSERT_OK(window.Allocate(kBytes, &data));
-      const int rank = window.rank();
+      const int rank = window.position().value();
       long wrong = 0;
       for (uint64_t round = 1; round <= 200; ++round) {
-        for (size_t i = 0; i < kBytes; ++i) window.Span(rank, data)[i] = Pattern(rank, round, i);
-        window.Post(FlagAt(window.Span(rank, flags), 0), round);
+        for (size_t i = 0; i < kBytes; ++i) window.Span(Position(rank), data)[i] = Pattern(rank, round, i);
+        window.Post(FlagAt(window.Span(Position(rank), flags), 0), round);
         for (int peer = 0; peer < size; ++peer) {
-          AwaitFlag(FlagAt(window.Span(peer, flags), 0), round);
-          for (size_t i = 0; i < kBytes; ++i) wrong += window.Span(peer, data)[i] != Pattern(peer, round, i);
+          AwaitFlag(FlagAt(window.Span(Position(peer), flags), 0), round);
+          for (size_t i = 0; i < kBytes; ++i)
+            wrong += window.Span(Position(peer), data)[i] != Pattern(peer, round, i);
         }
-        window.Post(FlagAt(window.Span(rank, flags), 1), round);
-        for (int peer = 0; peer < size; ++peer) AwaitFlag(FlagAt(window.Span(peer, flags), 1), round);
+        window.Post(FlagAt(window.Span(Position(rank), flags), 1), round);
+        for (int peer = 0; peer < size; ++peer)
+          AwaitFlag(FlagAt(window.Span(Position(peer), flags), 1), round);
       }
       EXPECT_EQ(wrong, 0);
     });
@@ -90,7 +93,7 @@ inline void ManyFlags(const MakeWindowGroup& make) {
   OnWindows(make, 3, [](Window& window, const Waker&) {
     SegmentId flags;
     ASSERT_OK(window.Allocate(64 * kFlags, &flags));
-    std::byte* own = window.Span(window.rank(), flags);
+    std::byte* own = window.Span(window.position(), flags);
     for (uint64_t value = 1; value <= kLast; ++value) {
       for (int i = 0; i < kFlags; ++i) window.Post(FlagAt(own, i), value * 1000 + i);
     }
@@ -99,7 +102,7 @@ inline void ManyFlags(const MakeWindowGroup& make) {
       bool grows = true;
       for (int i = kFlags - 1; i >= 0; --i) {
         while (seen[i] < kLast * 1000 + i) {
-          const uint64_t now = Window::Try(FlagAt(window.Span(peer, flags), i));
+          const uint64_t now = Window::Try(FlagAt(window.Span(Position(peer), flags), i));
           grows = grows && now >= seen[i] && (now == 0 || now % 1000 == static_cast<uint64_t>(i));
           seen[i] = now;
         }
@@ -113,22 +116,22 @@ inline void ManyFlags(const MakeWindowGroup& make) {
 inline void Sizes(const MakeWindowGroup& make) {
   const std::vector<size_t> sizes = {1, 63, 4095, 4096, 4097, 100'000, 1 << 20, 8 << 20};
   const auto check = [&](Window& window, const Waker&) {
-    const int rank = window.rank();
+    const int rank = window.position().value();
     SegmentId flags;
     ASSERT_OK(window.Allocate(64, &flags));
     std::vector<SegmentId> ids(sizes.size());
     for (size_t s = 0; s < sizes.size(); ++s) {
       ASSERT_OK(window.Allocate(sizes[s], &ids[s]));
-      std::byte* own = window.Span(rank, ids[s]);
+      std::byte* own = window.Span(Position(rank), ids[s]);
       EXPECT_EQ(reinterpret_cast<uintptr_t>(own) % 4096, 0u);
       EXPECT_TRUE(std::all_of(own, own + sizes[s], [](std::byte b) { return b == std::byte{0}; }));
       own[0] = own[sizes[s] - 1] = Pattern(rank, s + 1, 0);
     }
-    window.Post(FlagAt(window.Span(rank, flags), 0), 1);
+    window.Post(FlagAt(window.Span(Position(rank), flags), 0), 1);
     for (int peer = 0; peer < window.size(); ++peer) {
-      AwaitFlag(FlagAt(window.Span(peer, flags), 0), 1);
+      AwaitFlag(FlagAt(window.Span(Position(peer), flags), 0), 1);
       for (size_t s = 0; s < sizes.size(); ++s) {
-        const std::byte* span = window.Span(peer, ids[s]);
+        const std::byte* span = window.Span(Position(peer), ids[s]);
         EXPECT_TRUE(span[0] == Pattern(peer, s + 1, 0) && span[sizes[s] - 1] == Pattern(peer, s + 1, 0));
       }
     }
@@ -142,9 +145,9 @@ inline void SleepAndWake(const MakeWindowGroup& make) {
     OnWindows(make, size, [size](Window& window, const Waker& waker) {
       SegmentId id;
       ASSERT_OK(window.Allocate(64, &id));
-      const int rank = window.rank();
-      const Flag& before = FlagAt(window.Span((rank + size - 1) % size, id), 0);
-      Flag& own = FlagAt(window.Span(rank, id), 0);
+      const int rank = window.position().value();
+      const Flag& before = FlagAt(window.Span(Position((rank + size - 1) % size), id), 0);
+      Flag& own = FlagAt(window.Span(Position(rank), id), 0);
       for (uint64_t round = 1; round <= 10'000; ++round) {
         const uint64_t wanted = rank == 0 ? round - 1 : round;
         while (Window::Try(before) < wanted) {
@@ -165,7 +168,7 @@ inline void RingsOnlySleepers(const MakeWindowGroup& make) {
   OnWindows(make, 3, [](Window& window, const Waker& waker) {
     SegmentId id;
     ASSERT_OK(window.Allocate(3 * 64, &id));
-    Flag& own = FlagAt(window.Span(window.rank(), id), 0);
+    Flag& own = FlagAt(window.Span(window.position(), id), 0);
     window.Arm(true);
     window.Arm(false);
     Meet(window, id, 1, 1);
@@ -174,13 +177,13 @@ inline void RingsOnlySleepers(const MakeWindowGroup& make) {
     window.Post(own, 1);
     Meet(window, id, 1, 3);
     EXPECT_FALSE(Readable(waker.fd(), 0));
-    window.Arm(window.rank() == 1);
-    FlagAt(window.Span(window.rank(), id), 2).store(1);  // a Meet that rings nobody
-    for (int peer = 0; peer < 3; ++peer) AwaitFlag(FlagAt(window.Span(peer, id), 2), 1);
-    if (window.rank() == 0) window.Post(own, 2);
-    FlagAt(window.Span(window.rank(), id), 2).store(2);
-    for (int peer = 0; peer < 3; ++peer) AwaitFlag(FlagAt(window.Span(peer, id), 2), 2);
-    EXPECT_EQ(Readable(waker.fd(), 0), window.rank() == 1);
+    window.Arm(window.position().value() == 1);
+    FlagAt(window.Span(window.position(), id), 2).store(1);  // a Meet that rings nobody
+    for (int peer = 0; peer < 3; ++peer) AwaitFlag(FlagAt(window.Span(Position(peer), id), 2), 1);
+    if (window.position().value() == 0) window.Post(own, 2);
+    FlagAt(window.Span(window.position(), id), 2).store(2);
+    for (int peer = 0; peer < 3; ++peer) AwaitFlag(FlagAt(window.Span(Position(peer), id), 2), 2);
+    EXPECT_EQ(Readable(waker.fd(), 0), window.position().value() == 1);
   });
 }
 

@@ -28,7 +28,7 @@ class InprocGroup : public WindowGroup {
  public:
   explicit InprocGroup(int size) : fabric_(size), members_(Ranks(size)) {}
   std::unique_ptr<Window> Make(int rank, const Waker& waker) override {
-    return fabric_.MakeWindow(7, members_, rank, waker);
+    return fabric_.MakeWindow(7, Members(members_), GlobalRank(rank), waker);
   }
 
  private:
@@ -64,14 +64,15 @@ class ShmGroup : public WindowGroup {
   Status Try(int rank, uint64_t generation, const Waker& waker, std::unique_ptr<Window>* window) {
     std::unique_ptr<shm::ShareTree> tree;
     HVD_RETURN_IF_ERROR(Plant(rank, generation, waker, &tree));
-    return shm::ShmWindow::Make({3, members_, bytes_, NowMicros() + patience_us}, tree.get(), window);
+    return shm::ShmWindow::Make({3, Members(members_), bytes_, NowMicros() + patience_us}, tree.get(),
+                                window);
   }
 
   Status Plant(int rank, uint64_t generation, const Waker& waker, std::unique_ptr<shm::ShareTree>* tree) {
     std::vector<int> fds;
     for (const Descriptor& socket : sockets_[rank]) fds.push_back(socket.get());
-    return shm::ShareTree::Make(generation, members_, members_[rank], fds, waker, NowMicros() + patience_us,
-                                tree);
+    return shm::ShareTree::Make(generation, Members(members_), GlobalRank(members_[rank]), fds, waker,
+                                NowMicros() + patience_us, tree);
   }
 
   int64_t patience_us = 30000000;
@@ -162,8 +163,9 @@ TEST(ShmWindow, ManyRanksNeedFewDescriptorsUnderWay) {
     std::unique_ptr<shm::ShareTree> tree;
     std::unique_ptr<Window> window;
     const shm::Deadline deadline = Soon() + 25000000;
-    Status status = shm::ShareTree::Make(1, members, rank, sockets[rank], waker, deadline, &tree);
-    if (status.ok()) status = shm::ShmWindow::Make({0, members, 100, deadline}, tree.get(), &window);
+    Status status =
+        shm::ShareTree::Make(1, Members(members), GlobalRank(rank), sockets[rank], waker, deadline, &tree);
+    if (status.ok()) status = shm::ShmWindow::Make({0, Members(members), 100, deadline}, tree.get(), &window);
     if (!status.ok()) std::fprintf(stderr, "rank %d: %s\n", rank, status.message().c_str());
     _exit(status.ok() ? 0 : 1);
   }
@@ -228,6 +230,7 @@ TEST(ShmWindow, AfterALateRankTheNextWindowIsShared) {
   constexpr int kSize = 8;
   for (const int late : {0, 1, 4, 7}) {
     ShmGroup group(kSize);
+    const Members members(group.members());
     RunRanks(kSize, [&](int rank) {
       const Waker waker;
       std::unique_ptr<shm::ShareTree> tree;
@@ -235,9 +238,9 @@ TEST(ShmWindow, AfterALateRankTheNextWindowIsShared) {
       std::unique_ptr<Window> window;
       if (rank == late) std::this_thread::sleep_for(std::chrono::milliseconds(600));
       const shm::Deadline deadline = rank == late ? Soon() : NowMicros() + 300000;
-      const Status status = shm::ShmWindow::Make({3, group.members(), 100, deadline}, tree.get(), &window);
+      const Status status = shm::ShmWindow::Make({3, members, 100, deadline}, tree.get(), &window);
       EXPECT_TRUE(Mentions(status, "rank "));
-      ASSERT_OK(shm::ShmWindow::Make({4, group.members(), 100, Soon() + 20000000}, tree.get(), &window));
+      ASSERT_OK(shm::ShmWindow::Make({4, members, 100, Soon() + 20000000}, tree.get(), &window));
     });
   }
 }
@@ -310,14 +313,16 @@ TEST(ShmWindow, AnySetOfTheTreeSharesMemory) {
     ASSERT_OK(group.Plant(rank, 5, waker, &tree));
     for (uint32_t set = 0; set < sets.size(); ++set) {
       std::unique_ptr<Window> window;
-      ASSERT_OK(shm::ShmWindow::Make({set, sets[set], 4096, Soon() + 20000000}, tree.get(), &window));
+      ASSERT_OK(
+          shm::ShmWindow::Make({set, Members(sets[set]), 4096, Soon() + 20000000}, tree.get(), &window));
       const bool is_member = std::count(sets[set].begin(), sets[set].end(), group.members()[rank]) != 0;
       EXPECT_EQ(window != nullptr, is_member);
       SegmentId id;
       if (!is_member || !EXPECT_TRUE(window->Allocate(64, &id).ok())) continue;
-      EXPECT_EQ(sets[set][window->rank()], group.members()[rank]);
-      window->Post(FlagAt(window->Span(window->rank(), id), 0), 7 + set);
-      for (int peer = 0; peer < window->size(); ++peer) AwaitFlag(FlagAt(window->Span(peer, id), 0), 7 + set);
+      EXPECT_EQ(sets[set][window->position().value()], group.members()[rank]);
+      window->Post(FlagAt(window->Span(window->position(), id), 0), 7 + set);
+      for (int peer = 0; peer < window->size(); ++peer)
+        AwaitFlag(FlagAt(window->Span(Position(peer), id), 0), 7 + set);
     }
   });
   EXPECT_EQ(OpenDescriptors(), descriptors);
@@ -375,17 +380,17 @@ TEST(ShmWindow, KilledProcessLeavesNothing) {
       return check::Fail(__FILE__, __LINE__, "a window between processes");
     }
     if (child == 0) {
-      AwaitFlag(FlagAt(window->Span(0, id), 0), 41);
-      window->Post(FlagAt(window->Span(1, id), 0), 42);
+      AwaitFlag(FlagAt(window->Span(Position(0), id), 0), 41);
+      window->Post(FlagAt(window->Span(Position(1), id), 0), 42);
       while (true) pause();
     }
-    window->Post(FlagAt(window->Span(0, id), 0), 41);
-    AwaitFlag(FlagAt(window->Span(1, id), 0), 42);
+    window->Post(FlagAt(window->Span(Position(0), id), 0), 41);
+    AwaitFlag(FlagAt(window->Span(Position(1), id), 0), 42);
     EXPECT_EQ(kill(child, SIGKILL), 0);
     int status = 0;
     EXPECT_EQ(waitpid(child, &status, 0), child);
     EXPECT_TRUE(WIFSIGNALED(status));
-    window->Span(1, id)[kBytes - 1] = std::byte{1};  // the orphan's memory is still safe to touch
+    window->Span(Position(1), id)[kBytes - 1] = std::byte{1};  // the orphan's memory is still safe to touch
   }
   EXPECT_EQ(OpenDescriptors(), descriptors);
   EXPECT_EQ(SharedMappings(), 0);

@@ -75,7 +75,8 @@ void CheckFrame(int fd, uint64_t number, const Cause& cause) {
   const std::vector<std::string> fields = Fields(payload);
   REQUIRE(fields.size() == 5);
   REQUIRE(fields[0] == std::to_string(static_cast<int>(cause.kind)));
-  REQUIRE(fields[1] == std::to_string(cause.culprit) && fields[2] == std::to_string(cause.other));
+  REQUIRE(fields[1] == std::to_string(cause.culprit.value()) &&
+          fields[2] == std::to_string(cause.other.value()));
   REQUIRE(fields[3] == std::to_string(static_cast<int>(cause.link)));
   REQUIRE(fields[4] == cause.reason.str().substr(0, 4096));
 }
@@ -94,8 +95,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   for (uint64_t number = 0; !input.empty() && number < 4; ++number) {
     Cause cause;
     cause.kind = static_cast<CauseKind>(1 + input.Below(kCauseKinds));
-    cause.culprit = static_cast<int>(input.Number());
-    cause.other = static_cast<int>(input.Number());
+    cause.culprit = GlobalRank(static_cast<int>(input.Number()));
+    cause.other = GlobalRank(static_cast<int>(input.Number()));
     cause.link = static_cast<LinkRole>(input.Below(4));
     const bool is_long = (input.Byte() & 7) == 7;
     cause.reason = std::string(is_long ? 4000 : 0, 'r') + std::string(input.Text(300));

@@ -27,19 +27,19 @@ constexpr int kMembers = 3;
 // Takes everything and brings nothing: no operation of others gets any further.
 class SilentTransport : public Transport {
  public:
-  int rank() const override { return 5; }
+  GlobalRank rank() const override { return GlobalRank(5); }
   int size() const override { return 8; }
-  void Send(int, const FrameTag&, const void* data, size_t bytes, Transfer* transfer) override {
+  void Send(GlobalRank, const FrameTag&, const void* data, size_t bytes, Transfer* transfer) override {
     // What is sent must be memory that may be read.
     volatile uint8_t sum = 0;
     for (size_t i = 0; i < bytes; ++i) sum = sum + static_cast<const uint8_t*>(data)[i];
     transfer->done = true;
   }
-  void Recv(int, const FrameTag&, void*, size_t, Transfer*) override {}
+  void Recv(GlobalRank, const FrameTag&, void*, size_t, Transfer*) override {}
   void Forget(uint32_t) override {}
   Status Progress(bool* moved) override { return *moved = false, Status::Ok(); }
-  int lost_peer() const override { return -1; }
-  int TakeEnded() override { return -1; }
+  GlobalRank lost_peer() const override { return {}; }
+  GlobalRank TakeEnded() override { return {}; }
   int poll_fd() const override { return -1; }
   void Close(int64_t) override {}
 };
@@ -53,9 +53,9 @@ class Messages : public Control {
     *message = std::move(waiting.front());
     return waiting.pop_front(), true;
   }
-  bool TakeAnnouncement(int, std::string*) override { return false; }
+  bool TakeAnnouncement(Position, std::string*) override { return false; }
   void Progress(bool*) override {}
-  int corrupt() const override { return -1; }
+  Position corrupt() const override { return {}; }
   bool idle() const override { return true; }
 
   std::deque<std::string> waiting;
@@ -66,13 +66,13 @@ class Rank {
   explicit Rank(Input* input) : input_(input) {
     ProcessSetOptions options;
     options.members = {3, 5, 7};
-    options.rank = 5;
+    options.rank = GlobalRank(5);
     options.cache_capacity = 16;
     ProcessSetWires wires;
     auto control = std::make_unique<Messages>();
     control_ = control.get();
     wires.control = std::move(control);
-    wires.backend = MakeTransportBackend(&transport_, 0, options.members, 1);
+    wires.backend = MakeTransportBackend(&transport_, 0, options.members, Position(1));
     set_ = std::make_unique<ProcessSet>(options, std::move(wires), &queue_, &counters_, nullptr);
   }
 
@@ -157,7 +157,7 @@ class Rank {
     decision.partial = input_->Below(2) != 0;
     if (decision.partial) decision.request = AnyRequest(input_);
     if (input_->Below(3) == 0) decision.id = static_cast<uint32_t>(input_->Below(3));
-    if (input_->Below(8) == 0) response.last_joined = 3;
+    if (input_->Below(8) == 0) response.last_joined = GlobalRank(3);
     return response;
   }
 
@@ -183,7 +183,8 @@ class Rank {
     if (status.ok()) return true;
     if (status.code() == Code::kUnavailable) return false;  // no memory for what the others send
     REQUIRE_THAT(status.code() == Code::kAborted, status.message());
-    REQUIRE_THAT(Contains(status.message(), "rank 3 sent") && set_->culprit() == 3, status.message());
+    REQUIRE_THAT(Contains(status.message(), "rank 3 sent") && set_->culprit() == GlobalRank(3),
+                 status.message());
     REQUIRE_THAT(IsHarmless(status.message()) && status.message().size() < 2048, status.message());
     return false;
   }

@@ -82,7 +82,7 @@ Request AnyRequest(Input* input) {
   if ((what & 1) != 0) request.reduce_op = static_cast<ReduceOp>(input->Below(6));
   if ((what & 2) != 0) request.prescale = AnyFactor(input);
   if ((what & 4) != 0) request.postscale = AnyFactor(input);
-  if ((what & 8) != 0) request.root = static_cast<int32_t>(input->Number());
+  if ((what & 8) != 0) request.root = GlobalRank(static_cast<int32_t>(input->Number()));
   if ((what & 16) != 0) request.device = static_cast<int32_t>(input->Number() & 0x7fffffff);
   if ((what & 32) == 0) request.name = AnyName(input);
   for (size_t count = (what & 64) != 0 ? input->Below(5) : 1; count > 0; --count) {
@@ -119,7 +119,7 @@ AnnounceMessage AnyAnnouncements(Input* input) {
 Response AnyResponse(Input* input) {
   Response response;
   response.number = input->Number();
-  response.last_joined = static_cast<int32_t>(input->Number() & 0x7fffffff) - 1;
+  response.last_joined = GlobalRank(static_cast<int32_t>(input->Number() & 0x7fffffff) - 1);
   for (size_t count = input->Below(6); count > 0; --count) response.decisions.push_back(AnyDecision(input));
   return response;
 }

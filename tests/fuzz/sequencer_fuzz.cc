@@ -128,7 +128,7 @@ class Table {
       Meet(what, &message);
     }
     const AnnounceMessage sent = message;
-    const Status status = sequencer_.Announce(static_cast<int>(member), std::move(message), now_);
+    const Status status = sequencer_.Announce(Position(static_cast<int>(member)), std::move(message), now_);
     if (!status.ok()) return Refused(status, member), false;
     mirrors_[member].Announced(sent, sequencer_);
     Hear();
@@ -149,7 +149,7 @@ class Table {
   }
   static SequencerOptions Options(Input* input, const std::vector<int>& members) {
     SequencerOptions options;
-    options.members = members;
+    options.members = hvd::Members(members);
     options.cache_capacity = input->Below(4);
     options.cache = options.cache_capacity > 0;
     return options;
@@ -200,7 +200,7 @@ class Table {
         for (const Decision& decision : response->decisions) mirror.Decided(decision);
       }
       for (const Decision& decision : response->decisions) REQUIRE(IsHarmless(decision.error));
-      if (response->last_joined < 0) continue;
+      if (!response->last_joined.known()) continue;
       for (Mirror& mirror : mirrors_) mirror.EndJoin();
     }
   }

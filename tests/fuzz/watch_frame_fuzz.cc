@@ -47,8 +47,8 @@ void CheckValue(Input* input) {
   news.stacks = static_cast<uint32_t>(input->Number());
   news.cause.kind = static_cast<CauseKind>(1 + input->Below(kCauseKinds));
   news.cause.link = static_cast<LinkRole>(input->Below(4));
-  news.cause.culprit = static_cast<int32_t>(input->Number());
-  news.cause.other = static_cast<int32_t>(input->Number());
+  news.cause.culprit = GlobalRank(static_cast<int32_t>(input->Number()));
+  news.cause.other = GlobalRank(static_cast<int32_t>(input->Number()));
   const bool abort = news.kind == WatchKind::kAbort;
   std::string text(input->Text(255));
   text += std::string(input->Byte() & 1 ? 2000 : 0, 'r');

@@ -54,7 +54,7 @@ class WindowBackend : public HostBackend {
 class TransportBackend : public HostBackend {
  public:
   explicit TransportBackend(Group group)
-      : HostBackend(group.rank, group.size(), group.scratch), group_(std::move(group)) {}
+      : HostBackend(group.rank(), group.size(), group.scratch), group_(std::move(group)) {}
 
  private:
   std::unique_ptr<StepMachine> StartAmongMany(const CollectiveSpec& spec) override {
@@ -94,8 +94,8 @@ std::unique_ptr<StepMachine> HostBackend::Start(CollectiveSpec spec) {
 // Every member must fail alike, or the counters of the set part: so this looks at nothing that may differ
 // between members but for a broken invariant.
 Status HostBackend::Check(const CollectiveSpec& spec) const {
-  if (spec.kind == OpKind::kBroadcast && (spec.root < 0 || spec.root >= size_)) {
-    return Status::Internal("broadcast from root " + std::to_string(spec.root) + " of " +
+  if (spec.kind == OpKind::kBroadcast && (!spec.root.known() || spec.root.value() >= size_)) {
+    return Status::Internal("broadcast from root " + std::to_string(spec.root.value()) + " of " +
                             std::to_string(size_));
   }
   for (size_t i = 0; i < spec.pieces.size(); ++i) {
@@ -125,10 +125,10 @@ Status MakeWindowBackend(Window* window, std::unique_ptr<Backend>* backend) {
   return Status::Ok();
 }
 
-std::unique_ptr<Backend> MakeTransportBackend(Transport* transport, uint32_t set, std::vector<int> members,
-                                              int rank) {
+std::unique_ptr<Backend> MakeTransportBackend(Transport* transport, uint32_t set, Members members,
+                                              Position position) {
   return std::make_unique<TransportBackend>(
-      Group{transport, set, std::move(members), rank, ScratchPool::Make()});
+      Group{transport, set, std::move(members), position, ScratchPool::Make()});
 }
 
 }  // namespace hvd

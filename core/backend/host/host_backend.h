@@ -34,9 +34,9 @@ class HostBackend : public Backend {
 inline size_t WindowBackendBytes() { return Board::Bytes(); }
 Status MakeWindowBackend(Window* window, std::unique_ptr<Backend>* backend);
 
-// `members` are global ranks in the order of the set, `rank` is the own position among them. `transport`
+// `position` is this rank's own. `transport`
 // outlives the backend; it is closed before an unfinished machine is destroyed.
-std::unique_ptr<Backend> MakeTransportBackend(Transport* transport, uint32_t set, std::vector<int> members,
-                                              int rank);
+std::unique_ptr<Backend> MakeTransportBackend(Transport* transport, uint32_t set, Members members,
+                                              Position position);
 
 }  // namespace hvd

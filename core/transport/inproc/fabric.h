@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/rank.h"
 #include "transport/inproc/transport.h"
 #include "transport/inproc/window.h"
 
@@ -22,10 +23,10 @@ class Fabric {
   explicit Fabric(int size) : size_(size) {}
   int size() const { return size_; }
 
-  // `members` are global ranks; `rank` is the caller's global rank and one of them.
-  std::unique_ptr<Window> MakeWindow(uint32_t set, const std::vector<int>& members, int rank,
+  // `rank` is the caller, one of the members.
+  std::unique_ptr<Window> MakeWindow(uint32_t set, const Members& members, GlobalRank rank,
                                      const Waker& waker);
-  std::unique_ptr<Transport> MakeTransport(uint32_t channel, int rank, const Waker& waker,
+  std::unique_ptr<Transport> MakeTransport(uint32_t channel, GlobalRank rank, const Waker& waker,
                                            bool peers_may_leave = false);
 
  private:
@@ -41,8 +42,8 @@ class Fabric {
     std::map<Key, int> generation;  // by (name, rank)
     std::map<Key, Entry> entries;   // by (name, generation)
 
-    std::shared_ptr<T> Get(uint32_t name, int rank, int members) {
-      const Key key{name, generation[{name, rank}]++};
+    std::shared_ptr<T> Get(uint32_t name, GlobalRank rank, int members) {
+      const Key key{name, generation[{name, rank.value()}]++};
       Entry& entry = entries[key];
       if (!entry.object) entry.object = std::make_shared<T>(members);
       const std::shared_ptr<T> object = entry.object;

@@ -61,20 +61,22 @@ InprocTransport::InprocTransport(std::shared_ptr<Hub> hub, int rank, const Waker
   hub_->Join(rank, waker);
 }
 
-void InprocTransport::Send(int peer, const FrameTag& tag, const void* data, size_t bytes,
+void InprocTransport::Send(GlobalRank peer, const FrameTag& tag, const void* data, size_t bytes,
                            Transfer* transfer) {
   if (!failure_.ok()) return;
   if (bytes > kMaxFrame) {
     failure_ = Status::Internal("a frame of " + std::to_string(bytes) + " bytes exceeds kMaxFrame");
     return;
   }
-  peers_[peer].sends.push_back({tag, static_cast<const std::byte*>(data), bytes, transfer});
+  peers_[peer.index()].sends.push_back({tag, static_cast<const std::byte*>(data), bytes, transfer});
 }
 
-void InprocTransport::Recv(int peer, const FrameTag& tag, void* data, size_t capacity, Transfer* transfer) {
+void InprocTransport::Recv(GlobalRank peer, const FrameTag& tag, void* data, size_t capacity,
+                           Transfer* transfer) {
   if (!failure_.ok()) return;
-  const Status status = peers_[peer].inbox.Post({tag, static_cast<std::byte*>(data), capacity, transfer});
-  if (!status.ok()) failure_ = Lose(peer, status.message());
+  const Status status =
+      peers_[peer.index()].inbox.Post({tag, static_cast<std::byte*>(data), capacity, transfer});
+  if (!status.ok()) failure_ = Lose(peer.value(), status.message());
 }
 
 void InprocTransport::Forget(uint32_t set) {
@@ -135,20 +137,20 @@ Status InprocTransport::Gone(int peer) {
   peers_[peer].ended = true;
   for (const PostedSend& send : peers_[peer].sends) send.transfer->done = true;
   peers_[peer].sends.clear();
-  ended_.push_back(peer);
+  ended_.push_back(GlobalRank(peer));
   return Status::Ok();
 }
 
-int InprocTransport::TakeEnded() {
-  if (ended_.empty()) return -1;
-  const int peer = ended_.back();
+GlobalRank InprocTransport::TakeEnded() {
+  if (ended_.empty()) return {};
+  const GlobalRank peer = ended_.back();
   ended_.pop_back();
   return peer;
 }
 
 Status InprocTransport::Lose(int peer, const std::string& why) {
-  lost_peer_ = peer;
-  return Status::Aborted("rank " + std::to_string(rank_) + " lost rank " + std::to_string(peer) + ": " + why);
+  lost_peer_ = GlobalRank(peer);
+  return Status::Aborted(Name(rank()) + " lost " + Name(lost_peer_) + ": " + why);
 }
 
 // What is in a lane has arrived.

@@ -52,14 +52,15 @@ class InprocTransport : public Transport {
   InprocTransport(std::shared_ptr<Hub> hub, int rank, const Waker& waker, bool peers_may_leave);
   ~InprocTransport() override { Close(0); }
 
-  int rank() const override { return rank_; }
+  GlobalRank rank() const override { return GlobalRank(rank_); }
   int size() const override { return hub_->size(); }
-  void Send(int peer, const FrameTag& tag, const void* data, size_t bytes, Transfer* transfer) override;
-  void Recv(int peer, const FrameTag& tag, void* data, size_t capacity, Transfer* transfer) override;
+  void Send(GlobalRank peer, const FrameTag& tag, const void* data, size_t bytes,
+            Transfer* transfer) override;
+  void Recv(GlobalRank peer, const FrameTag& tag, void* data, size_t capacity, Transfer* transfer) override;
   void Forget(uint32_t set) override;
   Status Progress(bool* moved) override;
-  int lost_peer() const override { return lost_peer_; }
-  int TakeEnded() override;
+  GlobalRank lost_peer() const override { return lost_peer_; }
+  GlobalRank TakeEnded() override;
   int poll_fd() const override { return -1; }
   void Close(int64_t linger_us) override;
 
@@ -78,10 +79,10 @@ class InprocTransport : public Transport {
   int rank_;
   const bool peers_may_leave_;
   std::vector<Peer> peers_;
-  std::vector<int> ended_;  // not yet taken
+  std::vector<GlobalRank> ended_;  // not yet taken
   Status failure_;
   const Status shut_{Code::kShutdown, "the transport is closed"};  // made while there is memory
-  int lost_peer_ = -1;
+  GlobalRank lost_peer_;
   bool closed_ = false;
 };
 

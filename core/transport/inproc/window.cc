@@ -11,9 +11,9 @@ constexpr auto kPatience = std::chrono::seconds(30);
 
 Board::Board(int size) : members_(size) {}
 
-void Board::Join(int rank, const Waker& waker) {
+void Board::Join(Position member, const Waker& waker) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  members_[rank].waker = std::make_shared<const Descriptor>(Descriptor::Duplicate(waker.fd()));
+  members_[member.index()].waker = std::make_shared<const Descriptor>(Descriptor::Duplicate(waker.fd()));
 }
 
 void Board::Leave() {
@@ -22,17 +22,17 @@ void Board::Leave() {
   changed_.notify_all();
 }
 
-Status Board::Add(int rank, SegmentId id, Mapping segment) {
+Status Board::Add(Position member, SegmentId id, Mapping segment) {
   std::unique_lock<std::mutex> lock(mutex_);
-  members_[rank].segments.push_back(std::move(segment));
+  members_[member.index()].segments.push_back(std::move(segment));
   changed_.notify_all();
   const auto deadline = std::chrono::system_clock::now() + kPatience;
   const bool met = changed_.wait_until(lock, deadline, [&] { return Complete(id) || left_; });
   if (!met) return Status::Aborted("not every member allocated segment " + std::to_string(id));
   if (!Complete(id)) return Status::Aborted("a member left before segment " + std::to_string(id));
-  const size_t bytes = members_[rank].segments[id].bytes();
-  for (const Member& member : members_) {
-    if (member.segments[id].bytes() != bytes) return Status::Internal("members allocate different sizes");
+  const size_t bytes = members_[member.index()].segments[id].bytes();
+  for (const Member& other : members_) {
+    if (other.segments[id].bytes() != bytes) return Status::Internal("members allocate different sizes");
   }
   return Status::Ok();
 }
@@ -44,23 +44,23 @@ bool Board::Complete(SegmentId id) const {
   return true;
 }
 
-std::byte* Board::Span(int rank, SegmentId id) {
+std::byte* Board::Span(Position member, SegmentId id) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  return members_[rank].segments[id].data();
+  return members_[member.index()].segments[id].data();
 }
 
-void Board::Connect(int rank, Doorbell* bell) {
+void Board::Connect(Position member, Doorbell* bell) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  for (int peer = 0; peer < size(); ++peer) {
-    Member& member = members_[peer];
-    if (peer != rank) bell->AddPeer(peer, &member.word, member.waker);
+  for (Position peer(0); peer.value() < size(); peer = Next(peer)) {
+    Member& other = members_[peer.index()];
+    if (peer != member) bell->AddPeer(peer, &other.word, other.waker);
   }
 }
 
-InprocWindow::InprocWindow(std::shared_ptr<Board> board, int rank, const Waker& waker)
-    : board_(std::move(board)), rank_(rank) {
-  board_->Join(rank, waker);
-  bell_.SetOwn(board_->Word(rank));
+InprocWindow::InprocWindow(std::shared_ptr<Board> board, Position position, const Waker& waker)
+    : board_(std::move(board)), position_(position) {
+  board_->Join(position, waker);
+  bell_.SetOwn(board_->Word(position));
 }
 
 InprocWindow::~InprocWindow() { board_->Leave(); }
@@ -69,10 +69,10 @@ Status InprocWindow::Allocate(size_t bytes, SegmentId* id) {
   const auto next = static_cast<SegmentId>(spans_.size());
   Mapping segment;
   HVD_RETURN_IF_ERROR(Mapping::Anonymous(WholePages(bytes), &segment));
-  HVD_RETURN_IF_ERROR(board_->Add(rank_, next, std::move(segment)));
-  if (next == 0) board_->Connect(rank_, &bell_);
+  HVD_RETURN_IF_ERROR(board_->Add(position_, next, std::move(segment)));
+  if (next == 0) board_->Connect(position_, &bell_);
   std::vector<std::byte*> spans;
-  for (int peer = 0; peer < size(); ++peer) spans.push_back(board_->Span(peer, next));
+  for (Position peer(0); peer.value() < size(); peer = Next(peer)) spans.push_back(board_->Span(peer, next));
   spans_.push_back(std::move(spans));
   *id = next;
   return Status::Ok();

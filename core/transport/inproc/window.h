@@ -17,15 +17,15 @@ class Board {
   explicit Board(int size);
 
   int size() const { return static_cast<int>(members_.size()); }
-  void Join(int rank, const Waker& waker);
+  void Join(Position member, const Waker& waker);
   void Leave();
 
-  // Adds `rank`'s next segment and waits until every member has added its own of the same size.
-  Status Add(int rank, SegmentId id, Mapping segment);
+  // Adds a member's next segment and waits until every member has added its own of the same size.
+  Status Add(Position member, SegmentId id, Mapping segment);
 
-  SleepWord* Word(int rank) { return &members_[rank].word; }
-  std::byte* Span(int rank, SegmentId id);
-  void Connect(int rank, Doorbell* bell);
+  SleepWord* Word(Position member) { return &members_[member.index()].word; }
+  std::byte* Span(Position member, SegmentId id);
+  void Connect(Position member, Doorbell* bell);
 
  private:
   struct Member {
@@ -43,21 +43,23 @@ class Board {
 
 class InprocWindow : public Window {
  public:
-  InprocWindow(std::shared_ptr<Board> board, int rank, const Waker& waker);
+  InprocWindow(std::shared_ptr<Board> board, Position position, const Waker& waker);
   ~InprocWindow() override;
 
-  int rank() const override { return rank_; }
+  Position position() const override { return position_; }
   int size() const override { return board_->size(); }
   Status Allocate(size_t bytes, SegmentId* id) override;
-  std::byte* Span(int rank, SegmentId id) override { return spans_[id][rank]; }
-  void Post(Flag& flag, uint64_t value, int reader = kEverybody) override { bell_.Post(flag, value, reader); }
+  std::byte* Span(Position member, SegmentId id) override { return spans_[id][member.index()]; }
+  void Post(Flag& flag, uint64_t value, Position reader = kEverybody) override {
+    bell_.Post(flag, value, reader);
+  }
   void Arm(bool sleeping) override { bell_.Arm(sleeping); }
 
  private:
   std::shared_ptr<Board> board_;
-  int rank_;
+  Position position_;
   Doorbell bell_;
-  std::vector<std::vector<std::byte*>> spans_;  // [segment][rank]
+  std::vector<std::vector<std::byte*>> spans_;  // [segment][position]
 };
 
 }  // namespace hvd::inproc

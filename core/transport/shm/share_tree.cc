@@ -21,36 +21,30 @@ bool IsOfEarlier(const Message& message, const Identity& about) {
 
 }  // namespace
 
-ShareTree::ShareTree(uint64_t generation, std::vector<int> ranks, std::vector<int> sockets, int position)
+ShareTree::ShareTree(uint64_t generation, Members ranks, std::vector<int> sockets, int place)
     : generation_(generation),
       ranks_(std::move(ranks)),
       sockets_(std::move(sockets)),
-      tree_(position, static_cast<int>(ranks_.size())),
-      wakers_(ranks_.size()) {}
+      tree_(place, ranks_.size()),
+      wakers_(ranks_.ranks().size()) {}
 
-Status ShareTree::Make(uint64_t generation, std::vector<int> ranks, int rank, std::vector<int> sockets,
+Status ShareTree::Make(uint64_t generation, Members ranks, GlobalRank rank, std::vector<int> sockets,
                        const Waker& waker, Deadline deadline, std::unique_ptr<ShareTree>* out) {
-  const auto self = std::find(ranks.begin(), ranks.end(), rank);
-  if (self == ranks.end() || sockets.size() != ranks.size()) {
+  const Position self = ranks.Find(rank);
+  if (!self.known() || sockets.size() != ranks.ranks().size()) {
     return Status::Internal("ranks that share memory need their own rank and a place for each socket");
   }
-  const auto position = static_cast<int>(self - ranks.begin());
-  std::unique_ptr<ShareTree> made(new ShareTree(generation, std::move(ranks), std::move(sockets), position));
+  std::unique_ptr<ShareTree> made(
+      new ShareTree(generation, std::move(ranks), std::move(sockets), self.value()));
   std::vector<int> neighbours = made->tree_.Children();
   if (!made->tree_.is_root()) neighbours.push_back(made->tree_.parent());
   for (const int neighbour : neighbours) {
     if (made->sockets_[static_cast<size_t>(neighbour)] >= 0) continue;
-    return Status::Internal("rank " + std::to_string(rank) + " has no link to " + made->Who(neighbour) +
-                            " to share memory over");
+    return Status::Internal(Name(rank) + " has no link to " + made->Who(neighbour) + " to share memory over");
   }
   HVD_RETURN_IF_ERROR(made->ShareWakers(waker.fd(), deadline));
   *out = std::move(made);
   return Status::Ok();
-}
-
-int ShareTree::PositionOf(int rank) const {
-  const auto found = std::find(ranks_.begin(), ranks_.end(), rank);
-  return found == ranks_.end() ? -1 : static_cast<int>(found - ranks_.begin());
 }
 
 // Those of a subtree travel to its root; then everybody's travel from the root to all.
@@ -159,11 +153,11 @@ Status ShareTree::Tell(int to, Message::Kind kind, const Identity& identity, con
   message.kind = kind;
   message.identity = identity;
   message.outcome = fault.outcome;
-  message.failed_rank = static_cast<uint32_t>(fault.rank);
+  message.failed_rank = static_cast<uint32_t>(fault.rank.value());
   const Status status = From(Who(to), Send(sockets_[to], message, descriptors, limit));
   if (status.ok() || descriptors.empty()) return status;
   message.outcome = Outcome::kCannot;
-  message.failed_rank = static_cast<uint32_t>(rank());
+  message.failed_rank = static_cast<uint32_t>(rank().value());
   (void)Send(sockets_[to], message, {}, limit);
   return status;
 }
@@ -188,11 +182,11 @@ Status ShareTree::Hear(int from, Message::Kind kind, const Identity& about, Dead
   fault->Keep(status, Outcome::kCannot, RankAt(from));
   HVD_RETURN_IF_ERROR(status);
   if (message->outcome == Outcome::kDone) return status;
-  const std::string culprit = "rank " + std::to_string(static_cast<int32_t>(message->failed_rank));
-  status = {Code::kUnavailable, culprit + (message->outcome == Outcome::kCannot
-                                               ? " could not share memory; its own error says why"
-                                               : " did not answer while memory was shared")};
-  fault->Keep(status, message->outcome, static_cast<int32_t>(message->failed_rank));
+  const GlobalRank culprit(static_cast<int32_t>(message->failed_rank));
+  status = {Code::kUnavailable, Name(culprit) + (message->outcome == Outcome::kCannot
+                                                     ? " could not share memory; its own error says why"
+                                                     : " did not answer while memory was shared")};
+  fault->Keep(status, message->outcome, culprit);
   return status;
 }
 

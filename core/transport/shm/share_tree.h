@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/rank.h"
 #include "base/waker.h"
 #include "transport/shm/message.h"
 #include "transport/tree.h"
@@ -15,10 +16,10 @@ namespace hvd::shm {
 struct Fault {
   Status status;
   Outcome outcome = Outcome::kDone;
-  int rank = -1;
+  GlobalRank rank;
 
   // Later ones follow from the first.
-  void Keep(Status next, Outcome kind, int where) {
+  void Keep(Status next, Outcome kind, GlobalRank where) {
     if (next.ok() || !status.ok()) return;
     status = std::move(next);
     outcome = kind;
@@ -32,19 +33,19 @@ struct Fault {
 // failed leaves the tree in step.
 class ShareTree {
  public:
-  // `ranks` are the global ranks of the tree, `rank` the caller's own; `sockets` holds a connected AF_UNIX
-  // stream socket by position for the caller's parent and children, and stays the caller's. Exchanges the
+  // `rank` is the caller's own; `sockets` holds a connected AF_UNIX
+  // stream socket by place in it for the caller's parent and children, and stays the caller's. Exchanges the
   // wakers: every rank has a duplicate of every other's from then on, for all windows.
-  static Status Make(uint64_t generation, std::vector<int> ranks, int rank, std::vector<int> sockets,
+  static Status Make(uint64_t generation, Members ranks, GlobalRank rank, std::vector<int> sockets,
                      const Waker& waker, Deadline deadline, std::unique_ptr<ShareTree>* out);
 
   const Tree& tree() const { return tree_; }
-  int rank() const { return ranks_[static_cast<size_t>(tree_.position())]; }
+  GlobalRank rank() const { return RankAt(tree_.position()); }
   uint64_t generation() const { return generation_; }
-  // Position of a global rank; -1: it is not in the tree.
-  int PositionOf(int rank) const;
-  // Null for the own position. Ranks keep them beyond the life of the tree.
-  std::shared_ptr<const Descriptor> WakerOf(int position) const { return wakers_[position]; }
+  // Of a rank of the tree; null for the own one. Ranks keep them beyond the life of the tree.
+  std::shared_ptr<const Descriptor> WakerOf(GlobalRank rank) const {
+    return wakers_[ranks_.Find(rank).index()];
+  }
 
   // Takes the root's memfd and what identifies it to everybody. A fault of the root goes along in its place.
   void Spread(Identity* identity, Descriptor* memfd, Deadline deadline, Fault* fault);
@@ -53,7 +54,7 @@ class ShareTree {
   Status Agree(const Identity& identity, Fault fault, Deadline deadline);
 
  private:
-  ShareTree(uint64_t generation, std::vector<int> ranks, std::vector<int> sockets, int position);
+  ShareTree(uint64_t generation, Members ranks, std::vector<int> sockets, int position);
 
   Status ShareWakers(int waker, Deadline deadline);
   void CollectWakers(int from, int first, int end, Deadline limit, Fault* fault);
@@ -62,14 +63,15 @@ class ShareTree {
               const std::vector<int>& descriptors, Deadline limit);
   Status Hear(int from, Message::Kind kind, const Identity& about, Deadline limit, Message* message,
               std::vector<Descriptor>* descriptors, Fault* fault);
-  int RankAt(int position) const { return ranks_[static_cast<size_t>(position)]; }
-  std::string Who(int position) const { return "rank " + std::to_string(RankAt(position)); }
+  // Places in the tree are no positions in a set: plain numbers, of this class alone.
+  GlobalRank RankAt(int place) const { return ranks_.ranks()[static_cast<size_t>(place)]; }
+  std::string Who(int place) const { return Name(RankAt(place)); }
 
   const uint64_t generation_;
-  const std::vector<int> ranks_;
-  const std::vector<int> sockets_;  // by position
+  const Members ranks_;
+  const std::vector<int> sockets_;  // by place
   const Tree tree_;
-  std::vector<std::shared_ptr<const Descriptor>> wakers_;  // by position
+  std::vector<std::shared_ptr<const Descriptor>> wakers_;  // by place
 };
 
 }  // namespace hvd::shm

@@ -19,12 +19,13 @@ Status CheckMemory(size_t bytes, size_t members) {
 }
 
 Identity IdentityOf(const WindowOptions& options, uint64_t generation) {
+  const std::vector<GlobalRank>& ranks = options.members.ranks();
   Identity identity;
   identity.generation = generation;
   identity.bytes = options.bytes;
   identity.set = options.set;
-  identity.members = static_cast<uint32_t>(options.members.size());
-  identity.digest = Crc32c(options.members.data(), options.members.size() * sizeof(int));
+  identity.members = static_cast<uint32_t>(ranks.size());
+  identity.digest = Crc32c(ranks.data(), ranks.size() * sizeof ranks[0]);
   return identity;
 }
 
@@ -32,9 +33,8 @@ Identity IdentityOf(const WindowOptions& options, uint64_t generation) {
 
 Status ShmWindow::Make(const WindowOptions& options, ShareTree* tree, std::unique_ptr<Window>* out) {
   Identity identity = IdentityOf(options, tree->generation());
-  const auto self = std::find(options.members.begin(), options.members.end(), tree->rank());
-  const bool is_member = self != options.members.end();
-  const auto position = static_cast<int>(self - options.members.begin());
+  const Position position = options.members.Find(tree->rank());
+  const bool is_member = position.known();
   std::unique_ptr<ShmWindow> window(is_member ? new ShmWindow(options, position) : nullptr);
 
   Fault fault;
@@ -45,7 +45,8 @@ Status ShmWindow::Make(const WindowOptions& options, ShareTree* tree, std::uniqu
   }
   tree->Spread(&identity, &memfd, options.deadline, &fault);
   if (is_member && fault.status.ok()) {
-    fault.Keep(Segment::Attach(identity, memfd, position, &window->segment_), Outcome::kCannot, tree->rank());
+    fault.Keep(Segment::Attach(identity, memfd, position.value(), &window->segment_), Outcome::kCannot,
+               tree->rank());
   }
   HVD_RETURN_IF_ERROR(tree->Agree(identity, std::move(fault), options.deadline));
   if (!is_member) return Status::Ok();
@@ -55,11 +56,11 @@ Status ShmWindow::Make(const WindowOptions& options, ShareTree* tree, std::uniqu
   return Status::Ok();
 }
 
-void ShmWindow::Connect(const std::vector<int>& members, const ShareTree& tree) {
-  bell_.SetOwn(segment_.SleepWordOf(position_));
-  for (int peer = 0; peer < size_; ++peer) {
+void ShmWindow::Connect(const Members& members, const ShareTree& tree) {
+  bell_.SetOwn(segment_.SleepWordOf(position_.value()));
+  for (Position peer(0); peer.value() < size_; peer = Next(peer)) {
     if (peer == position_) continue;
-    bell_.AddPeer(peer, segment_.SleepWordOf(peer), tree.WakerOf(tree.PositionOf(members[peer])));
+    bell_.AddPeer(peer, segment_.SleepWordOf(peer.value()), tree.WakerOf(members[peer]));
   }
 }
 

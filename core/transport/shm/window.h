@@ -14,8 +14,8 @@ namespace hvd::shm {
 
 struct WindowOptions {
   uint32_t set = 0;
-  std::vector<int> members;  // global ranks, all of them in the tree
-  size_t bytes = 0;          // for all that each member will allocate, each rounded up to whole pages
+  Members members;   // all of them in the tree
+  size_t bytes = 0;  // for all that each member will allocate, each rounded up to whole pages
   Deadline deadline = 0;
 };
 
@@ -27,22 +27,24 @@ class ShmWindow : public Window {
   // pass the memory on; for them *out stays null.
   static Status Make(const WindowOptions& options, ShareTree* tree, std::unique_ptr<Window>* out);
 
-  int rank() const override { return position_; }
+  Position position() const override { return position_; }
   int size() const override { return size_; }
   // A part of what is shared already: waits for nobody.
   Status Allocate(size_t bytes, SegmentId* id) override;
-  std::byte* Span(int rank, SegmentId id) override { return segment_.Part(rank) + offsets_[id]; }
-  void Post(Flag& flag, uint64_t value, int reader = kEverybody) override { bell_.Post(flag, value, reader); }
+  std::byte* Span(Position member, SegmentId id) override {
+    return segment_.Part(member.value()) + offsets_[id];
+  }
+  void Post(Flag& flag, uint64_t value, Position reader = kEverybody) override {
+    bell_.Post(flag, value, reader);
+  }
   void Arm(bool sleeping) override { bell_.Arm(sleeping); }
 
  private:
-  ShmWindow(const WindowOptions& options, int position)
-      : position_(position),
-        size_(static_cast<int>(options.members.size())),
-        bytes_(WholePages(options.bytes)) {}
-  void Connect(const std::vector<int>& members, const ShareTree& tree);
+  ShmWindow(const WindowOptions& options, Position position)
+      : position_(position), size_(options.members.size()), bytes_(WholePages(options.bytes)) {}
+  void Connect(const Members& members, const ShareTree& tree);
 
-  const int position_;
+  const Position position_;
   const int size_;
   const size_t bytes_;
   size_t used_ = 0;

@@ -11,11 +11,11 @@ Status Poller::Open() {
   return epoll_.valid() ? Status::Ok() : Status::Errno("epoll_create1");
 }
 
-Status Poller::Control(Change change, int socket, int id, bool room) const {
+Status Poller::Control(Change change, int socket, GlobalRank peer, bool room) const {
   constexpr int kOperations[] = {EPOLL_CTL_ADD, EPOLL_CTL_MOD, EPOLL_CTL_DEL};
   epoll_event event{};
   event.events = EPOLLET | EPOLLIN | EPOLLRDHUP | (room ? uint32_t{EPOLLOUT} : 0);
-  event.data.fd = id;
+  event.data.fd = peer.value();
   if (epoll_ctl(epoll_.get(), kOperations[change], socket, &event) == 0) return Status::Ok();
   return Status::Errno("epoll_ctl");
 }
@@ -29,7 +29,7 @@ Status Poller::Take(Event (&events)[kMostEvents], int* count) const {
   }
   for (int i = 0; i < *count; ++i) {
     const bool broken = (raw[i].events & (EPOLLERR | EPOLLHUP)) != 0;
-    events[i].id = raw[i].data.fd;
+    events[i].peer = GlobalRank(raw[i].data.fd);
     events[i].readable = broken || (raw[i].events & (EPOLLIN | EPOLLRDHUP)) != 0;
     events[i].writable = broken || (raw[i].events & EPOLLOUT) != 0;
   }

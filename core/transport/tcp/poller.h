@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "base/rank.h"
 #include "base/status.h"
 #include "transport/descriptor.h"
 
@@ -15,7 +16,7 @@ namespace hvd::tcp {
 class Poller {
  public:
   struct Event {
-    int id;
+    GlobalRank peer;
     bool readable;  // or at its end, or broken
     bool writable;  // or broken
   };
@@ -25,10 +26,12 @@ class Poller {
   void Close() { epoll_.Reset(); }
 
   // Tells from now on of data and of the end, and what there is already.
-  Status Add(int socket, int id) const { return Control(kAdd, socket, id, false); }
+  Status Add(int socket, GlobalRank peer) const { return Control(kAdd, socket, peer, false); }
   // Whether it tells of room to send too: at once if there is some.
-  Status TellOfRoom(int socket, int id, bool room) const { return Control(kModify, socket, id, room); }
-  Status Remove(int socket) const { return Control(kRemove, socket, 0, false); }
+  Status TellOfRoom(int socket, GlobalRank peer, bool room) const {
+    return Control(kModify, socket, peer, room);
+  }
+  Status Remove(int socket) const { return Control(kRemove, socket, {}, false); }
 
   // What has changed since the last call; never waits.
   Status Take(Event (&events)[kMostEvents], int* count) const;
@@ -37,7 +40,7 @@ class Poller {
 
  private:
   enum Change : uint8_t { kAdd, kModify, kRemove };
-  Status Control(Change change, int socket, int id, bool room) const;
+  Status Control(Change change, int socket, GlobalRank peer, bool room) const;
 
   Descriptor epoll_;
 };

@@ -49,29 +49,29 @@ Status TcpTransport::Make(const Options& options, const std::vector<Link>& links
 }
 
 Status TcpTransport::Connect(const Link& link, Descriptor socket) {
-  const bool known = link.peer >= 0 && link.peer < size() && link.peer != rank();
-  if (!known || connections_[link.peer] != nullptr) {
-    return Status::Internal("a second or impossible link to rank " + std::to_string(link.peer));
+  const bool known = link.peer.known() && link.peer.value() < size() && link.peer != rank();
+  if (!known || connections_[link.peer.index()] != nullptr) {
+    return Status::Internal("a second or impossible link to " + Name(link.peer));
   }
   HVD_RETURN_IF_ERROR(SetNonBlocking(socket.get()));
   Tune(socket.get());
   HVD_RETURN_IF_ERROR(poller_.Add(socket.get(), link.peer));
-  connections_[link.peer] = std::make_unique<Connection>(options_, link, std::move(socket));
+  connections_[link.peer.index()] = std::make_unique<Connection>(options_, link, std::move(socket));
   return Status::Ok();
 }
 
 // The connection to `peer` while the transport is healthy.
-TcpTransport::Connection* TcpTransport::Find(int peer) {
+TcpTransport::Connection* TcpTransport::Find(GlobalRank peer) {
   if (!failure_.ok()) return nullptr;
-  if (peer < 0 || peer >= size() || connections_[peer] == nullptr) {
-    failure_ =
-        Status::Internal("rank " + std::to_string(rank()) + " has no link to rank " + std::to_string(peer));
+  if (!peer.known() || peer.value() >= size() || connections_[peer.index()] == nullptr) {
+    failure_ = Status::Internal(Name(rank()) + " has no link to " + Name(peer));
     return nullptr;
   }
-  return connections_[peer].get();
+  return connections_[peer.index()].get();
 }
 
-void TcpTransport::Send(int peer, const FrameTag& tag, const void* data, size_t bytes, Transfer* transfer) {
+void TcpTransport::Send(GlobalRank peer, const FrameTag& tag, const void* data, size_t bytes,
+                        Transfer* transfer) {
   Connection* connection = Find(peer);
   if (connection == nullptr) return;
   if (bytes > kMaxFrame) {
@@ -82,7 +82,8 @@ void TcpTransport::Send(int peer, const FrameTag& tag, const void* data, size_t 
   Note(peer);
 }
 
-void TcpTransport::Recv(int peer, const FrameTag& tag, void* data, size_t capacity, Transfer* transfer) {
+void TcpTransport::Recv(GlobalRank peer, const FrameTag& tag, void* data, size_t capacity,
+                        Transfer* transfer) {
   Connection* connection = Find(peer);
   if (connection == nullptr) return;
   const Status status = connection->reader.Post({tag, static_cast<std::byte*>(data), capacity, transfer});
@@ -91,16 +92,17 @@ void TcpTransport::Recv(int peer, const FrameTag& tag, void* data, size_t capaci
 }
 
 void TcpTransport::Forget(uint32_t set) {
-  for (int peer = 0; peer < size(); ++peer) {
-    if (connections_[peer] == nullptr) continue;
-    connections_[peer]->reader.Forget(set);
+  for (int rank = 0; rank < size(); ++rank) {
+    const GlobalRank peer(rank);
+    if (connections_[peer.index()] == nullptr) continue;
+    connections_[peer.index()]->reader.Forget(set);
     Note(peer);
   }
 }
 
 // After a change of what a connection waits for, or has to do.
-void TcpTransport::Note(int peer) {
-  Connection& connection = *connections_[peer];
+void TcpTransport::Note(GlobalRank peer) {
+  Connection& connection = *connections_[peer.index()];
   if (connection.movable() && !connection.listed) {
     connection.listed = true;
     movable_.push_back(peer);
@@ -119,9 +121,9 @@ Status TcpTransport::Progress(bool* moved) {
 
 void TcpTransport::MoveListed(bool* moved) {
   turn_.swap(movable_);
-  for (const int peer : turn_) {
+  for (const GlobalRank peer : turn_) {
     if (!failure_.ok()) break;
-    connections_[peer]->listed = false;
+    connections_[peer.index()]->listed = false;
     Serve(peer, moved);
   }
   turn_.clear();
@@ -134,18 +136,18 @@ void TcpTransport::MoveChanged(bool* moved) {
   int count;
   failure_ = poller_.Take(events, &count);
   for (int i = 0; i < count && failure_.ok(); ++i) {
-    Connection& connection = *connections_[events[i].id];
+    Connection& connection = *connections_[events[i].peer.index()];
     if (connection.ended) continue;
     if (events[i].readable) connection.reader.SetReadable();
     if (events[i].writable) connection.writer.SetWritable();
     // Over AF_UNIX there would be an event whenever the peer has read something.
-    if (connection.tells_of_room && connection.writer.idle()) TellOfRoom(events[i].id, false);
-    if (!connection.listed) Serve(events[i].id, moved);
+    if (connection.tells_of_room && connection.writer.idle()) TellOfRoom(events[i].peer, false);
+    if (!connection.listed) Serve(events[i].peer, moved);
   }
 }
 
-void TcpTransport::Serve(int peer, bool* moved) {
-  Connection& connection = *connections_[peer];
+void TcpTransport::Serve(GlobalRank peer, bool* moved) {
+  Connection& connection = *connections_[peer.index()];
   const Status status = Move(&connection, moved);
   if (status.code() == Code::kShutdown && options_.peers_may_leave) {
     End(peer);
@@ -168,32 +170,31 @@ Status TcpTransport::Move(Connection* connection, bool* moved) {
   return connection->reader.Progress(socket, kBudget, moved);
 }
 
-void TcpTransport::TellOfRoom(int peer, bool room) {
-  Connection& connection = *connections_[peer];
+void TcpTransport::TellOfRoom(GlobalRank peer, bool room) {
+  Connection& connection = *connections_[peer.index()];
   connection.tells_of_room = room;
   const Status status = poller_.TellOfRoom(connection.socket.get(), peer, room);
   if (failure_.ok()) failure_ = status;
 }
 
-void TcpTransport::End(int peer) {
-  Connection& connection = *connections_[peer];
+void TcpTransport::End(GlobalRank peer) {
+  Connection& connection = *connections_[peer.index()];
   connection.ended = true;
   connection.writer.Discard();
   failure_ = poller_.Remove(connection.socket.get());
   ended_.push_back(peer);
 }
 
-int TcpTransport::TakeEnded() {
-  if (ended_.empty()) return -1;
-  const int peer = ended_.back();
+GlobalRank TcpTransport::TakeEnded() {
+  if (ended_.empty()) return {};
+  const GlobalRank peer = ended_.back();
   ended_.pop_back();
   return peer;
 }
 
-void TcpTransport::Fail(int peer, const Status& status) {
+void TcpTransport::Fail(GlobalRank peer, const Status& status) {
   lost_peer_ = peer;
-  failure_ = {status.code(), "rank " + std::to_string(rank()) + " lost its link to rank " +
-                                 std::to_string(peer) + ": " + status.message()};
+  failure_ = {status.code(), Name(rank()) + " lost its link to " + Name(peer) + ": " + status.message()};
 }
 
 void TcpTransport::Close(int64_t linger_us) {

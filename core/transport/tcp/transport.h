@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/link.h"
+#include "base/rank.h"
 #include "transport/descriptor.h"
 #include "transport/tcp/poller.h"
 #include "transport/tcp/reader.h"
@@ -22,7 +23,7 @@ class TcpTransport : public Transport {
  public:
   struct Options {
     uint32_t generation = 0;
-    int rank = 0;  // global
+    GlobalRank rank{0};
     int size = 1;
     Integrity integrity = Integrity::kChecksum;
     bool peers_may_leave = false;  // see TakeEnded
@@ -32,14 +33,15 @@ class TcpTransport : public Transport {
   static Status Make(const Options& options, const std::vector<Link>& links, std::unique_ptr<Transport>* out);
 
   ~TcpTransport() override { Close(0); }
-  int rank() const override { return options_.rank; }
+  GlobalRank rank() const override { return options_.rank; }
   int size() const override { return options_.size; }
-  void Send(int peer, const FrameTag& tag, const void* data, size_t bytes, Transfer* transfer) override;
-  void Recv(int peer, const FrameTag& tag, void* data, size_t capacity, Transfer* transfer) override;
+  void Send(GlobalRank peer, const FrameTag& tag, const void* data, size_t bytes,
+            Transfer* transfer) override;
+  void Recv(GlobalRank peer, const FrameTag& tag, void* data, size_t capacity, Transfer* transfer) override;
   void Forget(uint32_t set) override;
   Status Progress(bool* moved) override;
-  int lost_peer() const override { return lost_peer_; }
-  int TakeEnded() override;
+  GlobalRank lost_peer() const override { return lost_peer_; }
+  GlobalRank TakeEnded() override;
   int poll_fd() const override { return failure_.ok() && expecting_ > 0 ? poller_.fd() : -1; }
   void Close(int64_t linger_us) override;
 
@@ -60,25 +62,25 @@ class TcpTransport : public Transport {
 
   explicit TcpTransport(const Options& options) : options_(options), connections_(options.size) {}
   Status Connect(const Link& link, Descriptor socket);
-  Connection* Find(int peer);
-  void Note(int peer);
+  Connection* Find(GlobalRank peer);
+  void Note(GlobalRank peer);
   void MoveListed(bool* moved);
   void MoveChanged(bool* moved);
-  void Serve(int peer, bool* moved);
+  void Serve(GlobalRank peer, bool* moved);
   Status Move(Connection* connection, bool* moved);
-  void TellOfRoom(int peer, bool room);
-  void End(int peer);
-  void Fail(int peer, const Status& status);
+  void TellOfRoom(GlobalRank peer, bool room);
+  void End(GlobalRank peer);
+  void Fail(GlobalRank peer, const Status& status);
 
   const Options options_;
   Poller poller_;
   std::vector<std::unique_ptr<Connection>> connections_;  // by global rank; null without a link
-  std::vector<int> movable_;                              // peers for the next Progress
-  std::vector<int> turn_;                                 // those of this one; empty between two
+  std::vector<GlobalRank> movable_;                       // peers for the next Progress
+  std::vector<GlobalRank> turn_;                          // those of this one; empty between two
   int expecting_ = 0;                                     // links of which an event may be worth something
   Status failure_;
-  int lost_peer_ = -1;
-  std::vector<int> ended_;  // not yet taken
+  GlobalRank lost_peer_;
+  std::vector<GlobalRank> ended_;  // not yet taken
   // For Close, which must succeed when there is no memory: its error, and room for all sockets.
   const Status closed_{Code::kShutdown, "the transport is closed"};
   std::vector<Descriptor> leaving_;

@@ -19,18 +19,16 @@ struct Desk {
     options.silence = 300;
     options.urgent_silence = 30;
     options.age = 2000;
-    if (!options.members.empty()) return options;
-    options.members.resize(static_cast<size_t>(ranks));
-    std::iota(options.members.begin(), options.members.end(), 0);
+    if (options.members.size() == 0) options.members = Members::Everybody(ranks);
     return options;
   }
 
   Status Say(int member, std::vector<Announcement> announcements, uint64_t urgent = 0, Micros now = 0) {
-    return sequencer.Announce(member, {urgent, std::move(announcements)}, now);
+    return sequencer.Announce(Position(member), {urgent, std::move(announcements)}, now);
   }
 
   Status Join(int member, std::vector<Announcement> announcements = {}, Micros now = 0) {
-    return sequencer.Announce(member, {0, std::move(announcements), true}, now);
+    return sequencer.Announce(Position(member), {0, std::move(announcements), true}, now);
   }
 
   // What is published by `now`; by default long after everything.

@@ -8,16 +8,16 @@ namespace {
 // The end of a join, and whether it came in the last of these responses and in no other.
 int EndOf(const std::vector<Response>& responses) {
   for (size_t i = 0; i + 1 < responses.size(); ++i) {
-    if (responses[i].last_joined != -1) return -2;
+    if (responses[i].last_joined.known()) return -2;
   }
-  return responses.empty() ? -1 : responses.back().last_joined;
+  return responses.empty() ? -1 : responses.back().last_joined.value();
 }
 
 TEST(Join, TheOthersGoOn) {
   Desk desk(3);
   ASSERT_OK(desk.Join(1));
-  EXPECT_TRUE(desk.sequencer.joined(1));
-  EXPECT_FALSE(desk.sequencer.joined(0));
+  EXPECT_TRUE(desk.sequencer.joined(Position(1)));
+  EXPECT_FALSE(desk.sequencer.joined(Position(0)));
   EXPECT_TRUE(desk.Take().empty());
   for (bool known : {false, true}) {
     ASSERT_OK(desk.Say(0, {Full(Allreduce("w"))}));
@@ -40,7 +40,7 @@ TEST(Join, MakesReadyWhatLacksOnlyTheJoined) {
   ASSERT_OK(desk.Join(2, {}, 40));
   const auto responses = desk.Take();
   ASSERT_EQ(responses.size(), size_t{1});
-  EXPECT_EQ(responses[0].last_joined, -1);
+  EXPECT_EQ(responses[0].last_joined, GlobalRank());
   ASSERT_EQ(responses[0].decisions.size(), size_t{2});
   EXPECT_EQ(responses[0].decisions[0].ordinal, 1u);  // the oldest first
   EXPECT_EQ(responses[0].decisions[1].name, "b");
@@ -86,8 +86,8 @@ TEST(Join, EndsWhenAllHaveJoined) {
   ASSERT_EQ(responses.size(), size_t{1});
   EXPECT_EQ(responses[0].number, 1u);
   EXPECT_TRUE(responses[0].decisions.empty());
-  EXPECT_EQ(responses[0].last_joined, 5);
-  for (int member : {0, 1, 2}) EXPECT_FALSE(desk.sequencer.joined(member));
+  EXPECT_EQ(responses[0].last_joined, GlobalRank(5));
+  for (int member : {0, 1, 2}) EXPECT_FALSE(desk.sequencer.joined(Position(member)));
   EXPECT_EQ(desk.sequencer.Deadline(), -1);
   // Nobody is taken for joined now.
   ASSERT_OK(desk.Say(0, {Full(Allreduce("w"))}));
@@ -104,7 +104,7 @@ TEST(Join, OfOneMemberEndsAtOnce) {
     const auto responses = desk.Take(0);
     ASSERT_EQ(responses.size(), size_t{1});
     EXPECT_EQ(responses[0].decisions.size(), size_t{1});
-    EXPECT_EQ(responses[0].last_joined, 0);
+    EXPECT_EQ(responses[0].last_joined, GlobalRank(0));
   }
 }
 
@@ -240,8 +240,8 @@ TEST(Join, TheJoinedAreNotAbsent) {
   ASSERT_OK(desk.Join(2, {Full(Allreduce("w"))}));
   const auto pending = desk.sequencer.Pending();
   ASSERT_EQ(pending.size(), size_t{1});
-  EXPECT_TRUE(pending[0].ready == (std::vector<int>{0, 2}));
-  EXPECT_TRUE(pending[0].absent == std::vector<int>{3});
+  EXPECT_TRUE(pending[0].ready == (Members{0, 2}.ranks()));
+  EXPECT_TRUE(pending[0].absent == Members{3}.ranks());
   EXPECT_TRUE(StallReport(desk.sequencer, 20000000, 10000000).find("not by rank 3.") != std::string::npos);
 }
 

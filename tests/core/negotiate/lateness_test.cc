@@ -32,7 +32,7 @@ TEST(Lateness, NamesTheStragglerWithItsMedian) {
   EXPECT_EQ(found->member, size_t{2});
   EXPECT_EQ(found->median, 40 * kMilli);
   EXPECT_EQ(found->percent, 40);
-  const std::string text = Describe(*found, 7);
+  const std::string text = Describe(*found, GlobalRank(7));
   for (const char* part : {"rank 7 is late: p50 40.0 ms", "at most 40.0 ms on 'w'", "40 % of the time"}) {
     EXPECT_TRUE(text.find(part) != std::string::npos);
   }

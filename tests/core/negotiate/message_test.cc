@@ -43,7 +43,7 @@ Request RandomRequest(Random* random) {
   request.reduce_op = static_cast<ReduceOp>(random->Below(6));
   request.prescale = RandomFactor(random);
   request.postscale = RandomFactor(random);
-  request.root = random->OneIn(2) ? 0 : static_cast<int32_t>(random->Next());
+  request.root = GlobalRank(random->OneIn(2) ? 0 : static_cast<int32_t>(random->Next()));
   request.device = random->OneIn(2) ? -1 : static_cast<int32_t>(random->Next() >> 33);
   request.name = RandomText(random, kMaxNameBytes);
   request.tensors.resize(random->Below(5));
@@ -75,7 +75,8 @@ Response RandomResponse(Random* random) {
   Response response;
   response.number = RandomNumber(random, ~uint64_t{0});
   if (random->OneIn(2)) {
-    response.last_joined = static_cast<int32_t>(RandomNumber(random, std::numeric_limits<int32_t>::max()));
+    response.last_joined =
+        GlobalRank(static_cast<int32_t>(RandomNumber(random, std::numeric_limits<int32_t>::max())));
   }
   response.decisions.resize(random->Below(8));
   for (Decision& decision : response.decisions) {

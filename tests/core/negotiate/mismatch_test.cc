@@ -193,15 +193,16 @@ TEST(Mismatch, TextIsBoundedWhenEveryRankDiffers) {
 }
 
 TEST(RankList, Abbreviates) {
-  EXPECT_EQ(RankList({3}), "rank 3");
-  EXPECT_EQ(RankList({0, 1, 5}), "ranks 0, 1, 5");
+  EXPECT_EQ(RankList(Members{3}.ranks()), "rank 3");
+  EXPECT_EQ(RankList(Members{0, 1, 5}.ranks()), "ranks 0, 1, 5");
   std::vector<int> many;
   for (int rank = 0; rank < 128; ++rank) many.push_back(rank);
   many.insert(many.end(), {130, 132, 133});
-  EXPECT_EQ(RankList(many), "ranks 0-127, 130, 132, 133");
+  EXPECT_EQ(RankList(Members(many).ranks()), "ranks 0-127, 130, 132, 133");
   std::vector<int> even;
   for (int rank = 0; rank < 40; rank += 2) even.push_back(rank);
-  EXPECT_EQ(RankList(even), "ranks 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30 and 4 more");
+  EXPECT_EQ(RankList(Members(even).ranks()),
+            "ranks 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30 and 4 more");
 }
 
 }  // namespace

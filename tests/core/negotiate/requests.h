@@ -37,7 +37,7 @@ inline Request Reducescatter(std::string name, Shape shape = {4}) {
 inline Request Broadcast(std::string name, int root, Shape shape = {4}) {
   Request request = Allreduce(std::move(name), std::move(shape));
   request.kind = OpKind::kBroadcast;
-  request.root = root;
+  request.root = GlobalRank(root);
   return request;
 }
 

@@ -50,7 +50,7 @@ TEST(ResponseCache, WhatMayDifferDoesNot) {
   gpu.device = 0;
   ASSERT_OK(cache.Learn(1, gpu));
   gpu.device = 3;
-  gpu.root = 5;
+  gpu.root = GlobalRank(5);
   EXPECT_EQ(cache.Find(gpu), 1u);
 }
 

@@ -330,8 +330,8 @@ TEST(Sequencer, PendingNamesTheAbsent) {
   ASSERT_EQ(pending.size(), size_t{2});
   EXPECT_EQ(pending[0].name, "w");
   EXPECT_EQ(pending[0].since, 10);
-  EXPECT_TRUE(pending[0].ready == (std::vector<int>{3, 8}));
-  EXPECT_TRUE(pending[0].absent == std::vector<int>{5});
+  EXPECT_TRUE(pending[0].ready == (Members{3, 8}.ranks()));
+  EXPECT_TRUE(pending[0].absent == Members{5}.ranks());
   EXPECT_EQ(pending[1].name, "barrier.noname.1");
   EXPECT_EQ(pending[1].kind, OpKind::kBarrier);
 }

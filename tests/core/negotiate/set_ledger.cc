@@ -40,7 +40,7 @@ void SetLedger::Joined(int set, int rank) {
 void SetLedger::Published(int set, const Response& response) {
   Account& account = accounts_.at(set);
   for (const Decision& decision : response.decisions) Judge(decision, &account);
-  if (response.last_joined != -1) return EndEpoch(set, response, &account);
+  if (response.last_joined.known()) return EndEpoch(set, response, &account);
   if (response.decisions.empty()) Violation("an empty response");
 }
 
@@ -82,7 +82,8 @@ void SetLedger::JudgeContent(const Decision& decision, size_t operation, const A
 void SetLedger::EndEpoch(int set, const Response& response, Account* account) {
   ++joins_;
   if (account->joined.size() != account->members.size()) Violation("a join ended before all had joined");
-  if (response.last_joined != account->last_joined) Violation("a join named the wrong rank as the last");
+  if (response.last_joined.value() != account->last_joined)
+    Violation("a join named the wrong rank as the last");
   if (!account->awaited.empty()) Violation("a join ended before all was decided");
   ++account->epoch;
   BeginEpoch(set, account);

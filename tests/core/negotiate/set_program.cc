@@ -68,7 +68,7 @@ Request Author::FromPool(int set, uint64_t k) {
   Request request = RandomRequest(&pool, {OpKind::kAllreduce, OpKind::kAllgather, OpKind::kBroadcast,
                                           OpKind::kBarrier, OpKind::kAlltoall, OpKind::kReducescatter});
   const std::vector<int>& members = sets_[set];
-  if (request.kind == OpKind::kBroadcast) request.root = members[pool.Below(members.size())];
+  if (request.kind == OpKind::kBroadcast) request.root = GlobalRank(members[pool.Below(members.size())]);
   return request;
 }
 
@@ -184,8 +184,8 @@ std::string ErrorOf(const SetOperation& operation) {
   const Request& request = operation.request;
   const std::vector<int>& ranks = operation.ranks;
   const bool rootless = request.kind == OpKind::kBroadcast &&
-                        std::find(ranks.begin(), ranks.end(), request.root) == ranks.end();
-  return rootless ? "Root rank " + std::to_string(request.root) : "";
+                        std::find(ranks.begin(), ranks.end(), request.root.value()) == ranks.end();
+  return rootless ? "Root " + Name(request.root) : "";
 }
 
 }  // namespace hvd::negotiate

@@ -32,7 +32,9 @@ struct Event {
 
 // The sequencer of a set with its links.
 struct Desk {
-  explicit Desk(SequencerOptions options) : members(options.members), sequencer(std::move(options)) {}
+  explicit Desk(const SequencerOptions& options) : sequencer(options) {
+    for (const GlobalRank rank : options.members.ranks()) members.push_back(rank.value());
+  }
 
   std::vector<int> members;
   Sequencer sequencer;
@@ -80,7 +82,7 @@ World::World(const SetProgram& program)
     Plan(static_cast<Micros>(random_.Below(500)), Happens::kGo, rank);
   }
   SequencerOptions options = program.options;
-  options.members = program.epochs[0].sets.at(0);
+  options.members = Members(program.epochs[0].sets.at(0));
   desks_.emplace(0, std::move(options));
   ledger_.Formed(0, 0);
 }
@@ -119,7 +121,7 @@ void World::OnAnnounced(const Event& event) {
   const std::vector<int>& members = desk->second.members;
   const auto member = std::lower_bound(members.begin(), members.end(), event.rank) - members.begin();
   const Status announced =
-      desk->second.sequencer.Announce(static_cast<int>(member), std::move(message), now_);
+      desk->second.sequencer.Announce(Position(static_cast<int>(member)), std::move(message), now_);
   if (!announced.ok()) Violation(announced.message());
   Publish(event.set);
 }
@@ -161,7 +163,7 @@ void World::Form(size_t epoch) {
   for (const auto& [set, members] : sets) {
     if (desks_.count(set) > 0) continue;
     SequencerOptions options = program_.options;
-    options.members = members;
+    options.members = Members(members);
     desks_.emplace(set, std::move(options));
     ledger_.Formed(set, epoch);
   }
@@ -170,7 +172,7 @@ void World::Form(size_t epoch) {
 void World::CheckIdle(const Sequencer& sequencer, const std::vector<int>& members) {
   if (!sequencer.Pending().empty() || sequencer.Deadline() != -1) Violation("a sequencer is not idle");
   for (size_t m = 0; m < members.size(); ++m) {
-    if (sequencer.joined(static_cast<int>(m))) Violation("a member is still joined");
+    if (sequencer.joined(Position(static_cast<int>(m)))) Violation("a member is still joined");
   }
 }
 

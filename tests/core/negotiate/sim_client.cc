@@ -44,7 +44,7 @@ std::vector<SimClient::Done> SimClient::Receive(const std::string& bytes,
   check(Decode(bytes, &response).message());
   if (response.number != ++number_) check("response numbers have a gap");
   for (Decision& decision : response.decisions) check(CarryOut(std::move(decision), &done));
-  if (response.last_joined != -1) check(EndJoin());
+  if (response.last_joined.known()) check(EndJoin());
   return done;
 }
 

@@ -69,8 +69,7 @@ class World {
 };
 
 SequencerOptions WithMembers(SequencerOptions options, int ranks) {
-  options.members.resize(static_cast<size_t>(ranks));
-  std::iota(options.members.begin(), options.members.end(), 0);
+  options.members = Members::Everybody(ranks);
   return options;
 }
 
@@ -143,7 +142,7 @@ void World::OnAnnounced(const Event& event) {
   const Status decoded = Decode(*event.bytes, &message);
   if (!decoded.ok()) Violation(decoded.message());
   ledger_.Arrived(event.rank, event.step, event.operations);
-  const Status announced = sequencer_.Announce(event.rank, std::move(message), now_);
+  const Status announced = sequencer_.Announce(Position(event.rank), std::move(message), now_);
   if (!announced.ok()) Violation(announced.message());
 }
 

@@ -93,7 +93,7 @@ TEST(Simulator, DeathLeavesItsOperationsPending) {
     std::set<std::string> pending;
     for (const Unready& unready : outcome.pending) {
       pending.insert(unready.name);
-      EXPECT_TRUE(unready.absent == std::vector<int>{scenario.victim});
+      EXPECT_TRUE(unready.absent == Members{scenario.victim}.ranks());
       EXPECT_EQ(unready.ready.size(), static_cast<size_t>(scenario.ranks - 1));
     }
     EXPECT_FALSE(pending.empty());

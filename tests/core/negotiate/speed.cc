@@ -66,7 +66,7 @@ void Cache() {
 void Sequence(bool named, int members) {
   SequencerOptions options;
   options.batch_bytes = int64_t{1} << 40;
-  for (int member = 0; member < members; ++member) options.members.push_back(member);
+  options.members = Members::Everybody(members);
   Sequencer sequencer(options);
   const std::vector<Request> model = Model();
   AnnounceMessage message;
@@ -75,7 +75,8 @@ void Sequence(bool named, int members) {
     const auto at = static_cast<size_t>(i);
     message.announcements.push_back(named ? Full(model[at]) : Full(Allreduce("", {4}), ++ordinal));
   }
-  for (int member = 0; member < members; ++member) (void)sequencer.Announce(member, message, 0).ok();
+  for (int member = 0; member < members; ++member)
+    (void)sequencer.Announce(Position(member), message, 0).ok();
   while (sequencer.Next(1 << 20)) continue;
   uint64_t announced = kTensors;
   std::vector<AnnounceMessage> messages;
@@ -94,7 +95,8 @@ void Sequence(bool named, int members) {
     ordinal += kTensors;
     const auto begin = std::chrono::steady_clock::now();
     for (int member = 0; member < members; ++member) {
-      (void)sequencer.Announce(member, std::move(messages[static_cast<size_t>(member)]), 1 << 21).ok();
+      (void)sequencer.Announce(Position(member), std::move(messages[static_cast<size_t>(member)]), 1 << 21)
+          .ok();
     }
     const auto response = sequencer.Next(1 << 21);
     const std::chrono::duration<double, std::nano> took = std::chrono::steady_clock::now() - begin;
