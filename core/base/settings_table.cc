@@ -33,6 +33,10 @@ const std::vector<Setting>& SettingsTable() {
        "File that rank 0 writes the timeline to; with {rank} in it, every rank one. DYNAMIC: see "
        "hvd.start_timeline()."},
       {"HOROVOD_TIMELINE_MARK_CYCLES", "flag", "0", "Mark each batch that is carried out in the timeline."},
+      // What the program may do.
+      {"HOROVOD_DYNAMIC_PROCESS_SETS", "flag", "0",
+       "Allow hvd.add_process_set() and hvd.remove_process_set(), as hvd.init(process_sets=\"dynamic\") "
+       "does."},
       // Failures.
       {"HOROVOD_STALL_CHECK_DISABLE", "flag", "0",
        "Do not report tensors that some ranks have not submitted."},

@@ -358,6 +358,15 @@ def test_missing_program(job: Launcher) -> None:
     assert status == 127 and b"no-such-program" in stderr and stderr.count(b"\n") == 1
 
 
+def test_a_script_without_its_interpreter(job: Launcher, tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("print('never')\n")
+    status, stdout, stderr = job.run("-np", "2", str(script))
+    remedy = f"horovodrun ... python {script}\n"
+    assert (status, stdout, stderr.count(b"\n")) == (126, b"", 1)
+    assert stderr.endswith(remedy.encode()), stderr
+
+
 def test_secret_is_in_nocommand_line_and_no_output(job: Launcher) -> None:
     script = _python("print('ready'); time.sleep(60)")
     process = job.start("-np", "2", "--verbose", *script)

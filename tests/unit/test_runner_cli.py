@@ -173,7 +173,7 @@ def test_options_of_other_versions_are_refused_by_name(options, capsys):
         parse_args(["-np", "2", *options, "python", "train.py"])
     assert ended.value.code == 2
     message = capsys.readouterr().err
-    assert options[0] in message and "not available in this version" in message
+    assert options[0] in message and "not available in this version" in message and "leave it out" in message
 
 
 def test_options_that_ask_for_what_is_so_anyway_are_accepted():

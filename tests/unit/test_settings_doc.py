@@ -32,6 +32,14 @@ def test_every_setting_is_named_and_explained():
     assert [variable for variable, kind, _, meaning in _core.settings() if not kind or not meaning] == []
 
 
+def test_every_variable_that_python_reads_is_in_the_table():
+    text = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "frameworks/horovod").rglob("*.py"))
+    read = set(re.findall(r"\bHOROVOD_[A-Z_]*[A-Z]\b", text))
+    assert "HOROVOD_START_TIMEOUT" in read
+    names = {variable for variable, *_ in _core.settings()}
+    assert read - names == {"HOROVOD_JOB_ID"}  # the launcher's own
+
+
 def test_a_bar_in_a_text_does_not_end_its_cell(settings_doc):
     page = settings_doc.page([("HOROVOD_X", "string", "", "one|two\nthree")])
     assert page.splitlines()[-1] == "| `HOROVOD_X` | string | (not set) | one\\|two three |"

@@ -1,8 +1,12 @@
-"""How a rank finds the signal at which it shows its stacks."""
+"""How a rank finds the signal at which it shows its stacks, and the calls that it shows."""
 
 import faulthandler
 import signal
+import sys
+import threading
+from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 
 import pytest
 
@@ -45,3 +49,21 @@ def test_none_is_taken_without_proc(fresh: list[int], monkeypatch: pytest.Monkey
     monkeypatch.setattr(Path, "read_text", refuse)
     assert stacks._signal_without_lock() == 0
     assert fresh == []
+
+
+def _called_from(file: str, depth: int) -> Callable[..., FrameType]:
+    """A function of that file, which calls itself ``depth`` times then the one it is handed."""
+    source = "def descend(depth, then):\n    return then() if depth == 0 else descend(depth - 1, then)\n"
+    scope: dict[str, Callable[..., FrameType]] = {}
+    exec(compile(source, file, "exec"), scope)
+    return lambda then: scope["descend"](depth, then)
+
+
+@pytest.mark.parametrize("depth", [1, 20])
+def test_the_call_of_the_program_is_shown_above_those_of_a_library(depth: int) -> None:
+    library = _called_from("/venv/lib/python3/site-packages/keras/trainer.py", depth)
+    frame = library(sys._getframe)
+    lines = stacks.describe(1, {threading.main_thread().ident or 0: frame}).splitlines()
+    of_library = ["keras/trainer.py" in line for line in lines]
+    first = of_library.index(True)
+    assert __file__ in lines[first - 1] and of_library[first:] == [True] * min(depth + 1, stacks._INNERMOST)

@@ -1,6 +1,7 @@
 """Start and stop of a process as a rank, with a core that only records what it is given."""
 
 import os
+import subprocess
 import sys
 import types
 from collections.abc import Iterator
@@ -149,6 +150,16 @@ def test_unknown_variables_are_named_once_with_the_nearest_name(core: Core) -> N
     )
     stop()
     start(environment)
+
+
+def test_a_warning_points_at_the_call_of_init() -> None:
+    program = "from horovod.common import basics as hvd\n\nhvd.init()"
+    for variable in ("HOROVOD_FUSION_TRESHOLD", "WORLD_SIZE"):
+        environment = {**os.environ, variable: "2"}
+        done = subprocess.run(
+            [sys.executable, "-c", program], env=environment, capture_output=True, check=True
+        )
+        assert done.stderr.startswith(b"<string>:3: RuntimeWarning: " + variable.encode()), done.stderr
 
 
 def test_long_values_are_not_echoed(core: Core) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = {".cc", ".h", ".c", ".py", ".pyi", ".md", ".txt", ".toml", ".yaml", ".cmake", ".in", ""}
-NOT_OURS = {"build", "demo", "dist", "LICENSE", "__pycache__"}
+NOT_OURS = {".git", "build", "demo", "dist", "LICENSE", "__pycache__"}
 LONGEST = 400
 
 # One bracketed letter in each word keeps a pattern from finding itself.

@@ -8,8 +8,8 @@ from .text import escaped
 
 _PREFIX = "HOROVOD_"
 
-# Set by the launcher and by init, and read by nobody but them.
-_OWN = ("HOROVOD_JOB_ID", "HOROVOD_DYNAMIC_PROCESS_SETS")
+# Set by the launcher, and read by nobody but it.
+_OWN = ("HOROVOD_JOB_ID",)
 
 # Variables of Horovod 0.28 that have no effect here: what they ask for is so anyway, or concerns a library
 # that is not used, or the build.
@@ -38,7 +38,7 @@ def warn_of_unknown(environ: Mapping[str, str], known: Collection[str]) -> None:
     names = {*known, *_OWN}
     unknown = sorted(name for name in environ if name.startswith(_PREFIX) and not _is_known(name, names))
     if unknown:
-        warnings.warn(_text(unknown, names), RuntimeWarning, stacklevel=4)
+        warnings.warn(_text(unknown, names), RuntimeWarning, stacklevel=5)  # who calls init
 
 
 def _is_known(name: str, known: Collection[str]) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 def mpi_threads_supported() -> bool:
     """Whether MPI may be called from several threads; ValueError where MPI is not enabled."""
-    raise ValueError("Horovod MPI is not enabled; run with a build that has MPI, under mpirun.")
+    raise ValueError("Horovod MPI is not enabled: this version has none. Ask hvd.mpi_enabled() first.")
 
 
 def mpi_enabled() -> bool:

@@ -11,6 +11,7 @@ import contextlib
 import faulthandler
 import signal
 import sys
+import sysconfig
 import threading
 import traceback
 from pathlib import Path
@@ -23,6 +24,8 @@ _INNERMOST = 6
 _PACKAGE = str(Path(__file__).parents[1])
 _THREAD = "hvd-stacks"
 _STDERR = 2
+_LIBRARIES = (sysconfig.get_path("stdlib"), "<frozen ")
+_INSTALLED = ("/site-packages/", "/dist-packages/")
 
 
 def stacks() -> None:
@@ -96,7 +99,7 @@ def _caught_signals() -> int:
 
 
 def describe(rank: int, frames: dict[int, FrameType]) -> str:
-    """The innermost calls of each thread, the main thread first, in few lines."""
+    """The innermost calls of each thread and the program's own call, the main thread first, in few lines."""
     names = {thread.ident or 0: thread.name for thread in threading.enumerate()}
     main = threading.main_thread().ident
     lines = [f"Python stacks of rank {rank}, innermost call last:"]
@@ -104,7 +107,7 @@ def describe(rank: int, frames: dict[int, FrameType]) -> str:
         name = names.get(ident, "a thread")
         if name == _THREAD:
             continue
-        calls = _until_here(traceback.extract_stack(frames[ident]))[-_INNERMOST:]
+        calls = _shown(_until_here(traceback.extract_stack(frames[ident])))
         lines.append(f"  {name}:")
         lines += [f"    {call.filename}:{call.lineno} {call.name}: {call.line}" for call in calls]
     return "\n".join(map(escaped, lines)) + "\n"
@@ -115,3 +118,16 @@ def _until_here(calls: traceback.StackSummary) -> list[traceback.FrameSummary]:
     inside = (call.filename.startswith(_PACKAGE) for call in calls)
     entered = next((index for index, is_inside in enumerate(inside) if is_inside), len(calls))
     return list(calls)[: entered + 1]
+
+
+def _shown(calls: list[traceback.FrameSummary]) -> list[traceback.FrameSummary]:
+    """The innermost calls; where all of those are of libraries, such as Keras, below the program's own."""
+    inner = calls[-_INNERMOST:]
+    own = [] if any(map(_is_own, inner)) else [call for call in calls if _is_own(call)]
+    return own[-1:] + inner
+
+
+def _is_own(call: traceback.FrameSummary) -> bool:
+    """Whether a file of the program, and of no library, makes the call."""
+    name = call.filename
+    return not (name.startswith((*_LIBRARIES, _PACKAGE)) or any(part in name for part in _INSTALLED))

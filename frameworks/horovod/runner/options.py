@@ -158,7 +158,9 @@ class _Unavailable(argparse.Action):
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
         flags = "/".join(self.option_strings)
-        parser.error(f"{flags} is not available in this version, which starts ranks on this host only")
+        parser.error(
+            f"{flags} is not available in this version, which starts ranks on this host only: leave it out"
+        )
 
 
 _UNAVAILABLE = {

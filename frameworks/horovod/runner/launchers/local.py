@@ -37,7 +37,7 @@ def launch(arguments: argparse.Namespace) -> int:
     program: str = arguments.command[0]
     if shutil.which(program) is None:
         exists = os.path.exists(program)
-        _complain(f"{program}: {'is not executable' if exists else 'command not found'}")
+        _complain(f"{program}: {'not executable' if exists else 'command not found'}{_hint(program, exists)}")
         return _NOT_EXECUTABLE_STATUS if exists else _NOT_FOUND_STATUS
     refusal = limits.refusal(arguments.num_proc, FILES_OF_A_RANK if arguments.output_filename else 0)
     if refusal is not None:
@@ -51,6 +51,13 @@ def launch(arguments: argparse.Namespace) -> int:
             _complain(f"--output-filename: {error}")
             return _USAGE_STATUS
     return _launch_local(arguments, files)
+
+
+def _hint(program: str, exists: bool) -> str:
+    """What to type where a script was given without its interpreter."""
+    if exists and program.endswith(".py"):
+        return f"; start a script with its interpreter: horovodrun ... python {program}"
+    return ""
 
 
 def _launch_local(arguments: argparse.Namespace, files: Sequence[Mapping[str, BinaryIO]]) -> int:
