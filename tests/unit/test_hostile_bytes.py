@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from horovod.bootstrap import endpoints, identity, secret, store_messages, verdicts
@@ -147,6 +147,7 @@ def test_an_identity_is_sound_or_a_value_error(values: list[str]) -> None:
 
 @many
 @given(any_text.filter(lambda text: "\0" not in text), st.booleans())
+@example("/proc/self/mem", True)  # opens and cannot be read
 def test_a_secret_is_32_bytes_or_a_value_error(text: str, as_path: bool) -> None:
     name = secret.FILE_VARIABLE if as_path else secret.SECRET_VARIABLE
     with contextlib.suppress(UnicodeEncodeError):

@@ -101,6 +101,8 @@ def _read(path: str) -> str:
         if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
             raise ValueError(f"{FILE_VARIABLE}={shown(path)} is not a file that this user alone can read")
         return os.read(descriptor, _MOST_TEXT).decode("ascii", errors="replace").strip()
+    except OSError as error:
+        raise ValueError(f"{FILE_VARIABLE}={shown(path)} cannot be read: {error.strerror}") from None
     finally:
         os.close(descriptor)
 
