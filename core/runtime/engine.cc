@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/prepare_to_throw.h"
 #include "base/text.h"
 #include "runtime/check.h"
 #include "runtime/rank_engine.h"
@@ -88,6 +89,7 @@ void RankEngine::CountAsBlocked(Entry* entry) {
 
 // An operation that there is no memory for has not begun: only its submitter hears of that.
 Status RankEngine::Submit(Entry entry, HandlePtr* handle) {
+  PrepareToThrow();
   try {
     return TrySubmit(std::move(entry), handle);
   } catch (const std::bad_alloc&) {

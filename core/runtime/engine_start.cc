@@ -4,11 +4,13 @@
 #include <new>
 #include <string>
 #include <system_error>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/failpoint.h"
 #include "base/host_identity.h"
 #include "base/log.h"
+#include "base/prepare_to_throw.h"
 #include "runtime/rank_engine.h"
 
 namespace hvd {
@@ -48,8 +50,11 @@ AutotuneSettings AutotuneSettingsFor(const Config& config) {
 
 Status RankEngine::Start() {
   try {
+    PrepareToThrow();
     PrepareErrors();
-    return TryStart();
+    Status status = TryStart();
+    if (!status.ok()) TellLauncher(status);
+    return status;
   } catch (const std::bad_alloc&) {
     const SharedText& prepared = prepared_.no_memory_to_start.reason;
     return {Code::kUnavailable, prepared.empty() ? OutOfMemory(rank(), "started").reason : prepared};
@@ -58,6 +63,14 @@ Status RankEngine::Start() {
                                     " cannot start a thread: " + error.what() +
                                     ". Raise the limit of processes (ulimit -u, or the container's)."};
   }
+}
+
+// Which other rank is why this one does not start: it may be slower than this one to end.
+void RankEngine::TellLauncher(const Status& status) noexcept {
+  const GlobalRank culprit = wirer_ == nullptr ? GlobalRank() : wirer_->failed_rank();
+  if (!culprit.known() || culprit.value() == options_.rank || options_.launcher.fd < 0) return;
+  LauncherLink launcher(std::exchange(options_.launcher, {}), options_.launcher_frames);
+  launcher.Report(About(CauseKind::kFault, culprit, status.text()));
 }
 
 Status RankEngine::TryStart() {

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/futex.h"
 #include "base/log.h"
+#include "base/prepare_to_throw.h"
 
 namespace hvd {
 
@@ -141,6 +142,7 @@ PollSet Loop::SleepOn() const noexcept {
 }
 
 void Loop::Background() noexcept {
+  PrepareToThrow();
   pthread_setname_np(pthread_self(), "hvd-engine");
   prctl(PR_SET_TIMERSLACK, 1000);  // batches close after tens of microseconds
   if (options_.core >= 0) PinTo(options_.core);

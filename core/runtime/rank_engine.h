@@ -58,6 +58,7 @@ class RankEngine : public Engine {
   int64_t BlockedMicros();
   Status Agree(const std::string& what, int64_t mine, int64_t* all);
   Status TryStart();
+  void TellLauncher(const Status& status) noexcept;
   Status TrySubmit(Entry entry, HandlePtr* handle);
   Status TryAddProcessSet(const std::vector<int>& ranks, uint32_t* id);
   Status TryRemoveProcessSet(uint32_t id);

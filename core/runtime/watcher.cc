@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/prepare_to_throw.h"
 #include "runtime/watched_peer.h"
 #include "transport/farewell.h"
 
@@ -84,7 +85,7 @@ Status Watcher::Start() {
   last_round_us_ = NowMicros();
   for (auto& peer : peers_) peer->heard_us = last_round_us_;
   Beat();
-  thread_ = std::thread([this] { Run(); });
+  thread_ = std::thread([this] { PrepareToThrow(), Run(); });
   return Status::Ok();
 }
 

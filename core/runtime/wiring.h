@@ -34,6 +34,9 @@ class Wirer {
   // For whoever drives them. Called once.
   std::vector<std::unique_ptr<Transport>> TakeTransports() { return std::move(transports_); }
 
+  // The rank for which the last Prepare failed; unknown: none, or nobody knows.
+  GlobalRank failed_rank() const { return tree_ == nullptr ? GlobalRank() : tree_->failed_rank(); }
+
   // The cores that the ranks of this host may use.
   int cores() const { return cores_; }
 

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/futex.h"
 #include "base/log.h"
+#include "base/prepare_to_throw.h"
 
 namespace hvd {
 
@@ -135,6 +136,7 @@ void Timeline::Wake() {
 }
 
 void Timeline::WriteLoop() {
+  PrepareToThrow();
   pthread_setname_np(pthread_self(), "hvd-timeline");
   // The library throws when memory runs out. Outside the thread that would end the whole process.
   try {

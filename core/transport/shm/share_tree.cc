@@ -42,9 +42,8 @@ Status ShareTree::Make(uint64_t generation, Members ranks, GlobalRank rank, std:
     if (made->sockets_[static_cast<size_t>(neighbour)] >= 0) continue;
     return Status::Internal(Name(rank) + " has no link to " + made->Who(neighbour) + " to share memory over");
   }
-  HVD_RETURN_IF_ERROR(made->ShareWakers(waker.fd(), deadline));
   *out = std::move(made);
-  return Status::Ok();
+  return (*out)->ShareWakers(waker.fd(), deadline);
 }
 
 // Those of a subtree travel to its root; then everybody's travel from the root to all.
@@ -143,6 +142,7 @@ Status ShareTree::Agree(const Identity& identity, Fault fault, Deadline deadline
     const Status told = Tell(child, Message::kVerdict, identity, fault, {}, down);
     fault.Keep(told, Outcome::kAbsent, RankAt(child));
   }
+  failed_rank_ = fault.rank;
   return fault.status;
 }
 

@@ -35,7 +35,8 @@ class ShareTree {
  public:
   // `rank` is the caller's own; `sockets` holds a connected AF_UNIX
   // stream socket by place in it for the caller's parent and children, and stays the caller's. Exchanges the
-  // wakers: every rank has a duplicate of every other's from then on, for all windows.
+  // wakers: every rank has a duplicate of every other's from then on, for all windows. After an error the
+  // tree is of no use but to tell who failed.
   static Status Make(uint64_t generation, Members ranks, GlobalRank rank, std::vector<int> sockets,
                      const Waker& waker, Deadline deadline, std::unique_ptr<ShareTree>* out);
 
@@ -52,6 +53,8 @@ class ShareTree {
 
   // Everybody's success or, everywhere, an error: the own one or another rank's.
   Status Agree(const Identity& identity, Fault fault, Deadline deadline);
+  // On which rank the last exchange failed, as far as this one knows; unknown: on none.
+  GlobalRank failed_rank() const { return failed_rank_; }
 
  private:
   ShareTree(uint64_t generation, Members ranks, std::vector<int> sockets, int position);
@@ -71,6 +74,7 @@ class ShareTree {
   const Members ranks_;
   const std::vector<int> sockets_;  // by place
   const Tree tree_;
+  GlobalRank failed_rank_;
   std::vector<std::shared_ptr<const Descriptor>> wakers_;  // by place
 };
 
