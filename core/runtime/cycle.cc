@@ -179,7 +179,7 @@ void Cycle::Broken(const Status& status) {
   }
   for (size_t i = 0; i < transports_.size(); ++i) {
     if (!transports_[i]->lost_peer().known()) continue;
-    cause.kind = CauseKind::kLink;
+    cause.kind = transports_[i]->lost_to_corruption() ? CauseKind::kCorrupt : CauseKind::kLink;
     cause.culprit = transports_[i]->lost_peer();
     cause.link = i == 0 ? LinkRole::kControl : LinkRole::kData;
   }

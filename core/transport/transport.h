@@ -49,6 +49,7 @@ class Transport {
   // lost or corrupt (`lost_peer`); the transport is then dead.
   virtual Status Progress(bool* moved) = 0;
   virtual GlobalRank lost_peer() const = 0;  // nobody while healthy
+  virtual bool lost_to_corruption() const { return false; }
 
   // The next peer whose stream has ended between two frames since the last call; nobody if there is none.
   // Only of a transport that was told that peers may leave (control): what is posted with it stays posted,

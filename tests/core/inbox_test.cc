@@ -83,7 +83,7 @@ TEST(Inbox, AFloodNamesItsSender) {
   }
   EXPECT_EQ(status.code(), Code::kAborted);
   EXPECT_EQ(ranks[0]->lost_peer(), GlobalRank(1));
-  EXPECT_TRUE(Contains(status.message(), "to rank 1: it has sent 65537 frames"));
+  EXPECT_TRUE(Contains(status.message(), "from rank 1: it has sent 65537 frames"));
   EXPECT_TRUE(Contains(status.message(), "process set 7"));
 }
 

@@ -50,6 +50,15 @@ struct Duel {
     EXPECT_FALSE(Readable(transport->poll_fd(), 0));
   }
 
+  void ExpectCorrupt() {
+    ExpectLost();
+    EXPECT_TRUE(transport->lost_to_corruption());
+  }
+  void ExpectCut() {
+    ExpectLost();
+    EXPECT_FALSE(transport->lost_to_corruption());
+  }
+
   std::vector<std::byte> Frame(tcp::FrameHeader header) {
     const tcp::Prefix prefix = tcp::Encode(header, &guard);
     std::vector<std::byte> frame(prefix.begin(), prefix.end());
@@ -94,7 +103,7 @@ TEST(TcpFaults, EveryFlippedBitIsFound) {
       auto frame = duel.GoodFrame();
       frame[bit / 8] ^= std::byte{1} << static_cast<int>(bit % 8);
       duel.Write(frame);
-      duel.ExpectLost();
+      duel.ExpectCorrupt();
     }
   }
 }
@@ -111,7 +120,7 @@ TEST(TcpFaults, EveryCutIsFound) {
       if (cut % 2 == 0) shutdown(duel.peer.get(), SHUT_WR);  // half closed
       if (cut % 2 == 1) duel.peer.Reset();
       EXPECT_TRUE(Readable(duel.transport->poll_fd()));
-      duel.ExpectLost();
+      duel.ExpectCut();
     }
   }
 }
@@ -127,7 +136,7 @@ TEST(TcpFaults, ForeignFramesAreRefused) {
     for (const auto& header : strange) {
       Duel duel(integrity);
       duel.Write(duel.Frame(header));
-      duel.ExpectLost();
+      duel.ExpectCorrupt();
     }
   }
 }
@@ -141,17 +150,17 @@ TEST(TcpFaults, RepeatedOrMissingSealedFramesAreRefused) {
   repeated.transfer = {};
   repeated.transport->Recv(GlobalRank(1), {1, 2, 3}, repeated.received, kBytes, &repeated.transfer);
   repeated.Write(frame);
-  repeated.ExpectLost();
+  repeated.ExpectCorrupt();
 
   Duel missing(Integrity::kSealed);
   missing.GoodFrame();
   missing.Write(missing.GoodFrame());
-  missing.ExpectLost();
+  missing.ExpectCorrupt();
 
   Duel stranger(Integrity::kSealed);
   stranger.guard = tcp::Guard(Integrity::kSealed, TestKey(2, 0));
   stranger.Write(stranger.GoodFrame());
-  stranger.ExpectLost();
+  stranger.ExpectCorrupt();
 }
 
 // Any bytes: a clean error or more bytes awaited, never a transfer that counts as done.
@@ -186,7 +195,7 @@ TEST(TcpFaults, ClosedWhileIdle) {
       if (!sends) duel.transport->Recv(GlobalRank(1), {}, duel.received, kBytes, &duel.transfer);
       Status status = duel.Settle();
       while (status.ok() && Readable(duel.transport->poll_fd(), 1000)) status = duel.Settle();
-      duel.ExpectLost();
+      duel.ExpectCut();
     }
   }
 }

@@ -63,6 +63,18 @@ def test_a_frozen_rank_is_named_and_not_the_one_that_gave_up_first(transport: st
 @pytest.mark.parametrize(
     ("transport", "link"), [("shm", "watch"), ("tcp", "watch"), ("tcp", "control"), ("tcp", "data")]
 )
+def test_corrupt_bytes_are_no_broken_link(transport: str, link: str) -> None:
+    result = misbehave(f"garble-{link}", transport)
+    lines = report(result)
+    assert re.match(f"{WHO} sent corrupt data; the job's status is 1$", lines[0]), result.output
+    assert "rank 1" in lines[1] and re.search("corrupt|another protocol", lines[1]), lines
+    assert "broke" not in result.output and "lost its link" not in result.output
+    assert result.returncode == 1
+
+
+@pytest.mark.parametrize(
+    ("transport", "link"), [("shm", "watch"), ("tcp", "watch"), ("tcp", "control"), ("tcp", "data")]
+)
 def test_a_broken_link_names_both_ends_and_kills_nobody(transport: str, link: str) -> None:
     result = misbehave(f"reset-{link}", transport)
     lines = report(result)

@@ -145,13 +145,13 @@ Status Reader::Read(int socket, std::byte* payload, size_t bytes, size_t* budget
   *more = result > 0;
   if (result == 0 || (result < 0 && errno == ECONNRESET)) {
     const bool between_frames = state_ == State::kHeader && begin_ == end_;
-    return {between_frames ? Code::kShutdown : Code::kAborted, "the connection was closed"};
+    return {between_frames ? Code::kShutdown : Code::kUnavailable, "the connection was closed"};
   }
   if (result < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
     readable_ = false;
     return Status::Ok();
   }
-  if (result < 0) return Status::Aborted(Status::Errno("receive").message());
+  if (result < 0) return {Code::kUnavailable, Status::Errno("receive").message()};
   const auto read = static_cast<size_t>(result);
   *got = std::min(read, bytes);
   end_ += read - *got;

@@ -87,7 +87,7 @@ void TcpTransport::Recv(GlobalRank peer, const FrameTag& tag, void* data, size_t
   Connection* connection = Find(peer);
   if (connection == nullptr) return;
   const Status status = connection->reader.Post({tag, static_cast<std::byte*>(data), capacity, transfer});
-  if (!status.ok()) return Fail(peer, {Code::kAborted, status.message()});
+  if (!status.ok()) return Fail(peer, status);
   Note(peer);
 }
 
@@ -152,7 +152,7 @@ void TcpTransport::Serve(GlobalRank peer, bool* moved) {
   if (status.code() == Code::kShutdown && options_.peers_may_leave) {
     End(peer);
   } else if (!status.ok()) {
-    return Fail(peer, {Code::kAborted, status.message()});
+    return Fail(peer, status);
   }
   if (connection.writer.blocked() && !connection.tells_of_room) TellOfRoom(peer, true);
   Note(peer);
@@ -192,9 +192,12 @@ GlobalRank TcpTransport::TakeEnded() {
   return peer;
 }
 
+// kAborted: the bytes that arrived are none that a sound peer sends.
 void TcpTransport::Fail(GlobalRank peer, const Status& status) {
   lost_peer_ = peer;
-  failure_ = {status.code(), Name(rank()) + " lost its link to " + Name(peer) + ": " + status.message()};
+  lost_to_corruption_ = status.code() == Code::kAborted;
+  const std::string what = lost_to_corruption_ ? " cannot use what arrives from " : " lost its link to ";
+  failure_ = {Code::kAborted, Name(rank()) + what + Name(peer) + ": " + status.message()};
 }
 
 void TcpTransport::Close(int64_t linger_us) {

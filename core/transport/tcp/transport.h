@@ -41,6 +41,7 @@ class TcpTransport : public Transport {
   void Forget(uint32_t set) override;
   Status Progress(bool* moved) override;
   GlobalRank lost_peer() const override { return lost_peer_; }
+  bool lost_to_corruption() const override { return lost_to_corruption_; }
   GlobalRank TakeEnded() override;
   int poll_fd() const override { return failure_.ok() && expecting_ > 0 ? poller_.fd() : -1; }
   void Close(int64_t linger_us) override;
@@ -80,6 +81,7 @@ class TcpTransport : public Transport {
   int expecting_ = 0;                                     // links of which an event may be worth something
   Status failure_;
   GlobalRank lost_peer_;
+  bool lost_to_corruption_ = false;
   std::vector<GlobalRank> ended_;  // not yet taken
   // For Close, which must succeed when there is no memory: its error, and room for all sockets.
   const Status closed_{Code::kShutdown, "the transport is closed"};

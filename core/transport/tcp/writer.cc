@@ -49,7 +49,7 @@ Status Writer::Progress(int socket, size_t budget, bool* moved) {
     }
     if (sent < 0 && (errno == EPIPE || errno == ECONNRESET))
       return {Code::kShutdown, "the connection was closed"};
-    if (sent < 0) return Status::Aborted(Status::Errno("send").message());
+    if (sent < 0) return {Code::kUnavailable, Status::Errno("send").message()};
     total += static_cast<size_t>(sent);
     *moved = true;
     Advance(static_cast<size_t>(sent));

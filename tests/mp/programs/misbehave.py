@@ -35,6 +35,14 @@ def reset(role: str) -> None:
             assert ctypes.CDLL(None).connect(fd, unspecified, 16) == 0
 
 
+def garble(role: str) -> None:
+    """Writes what no sound rank sends to all that this rank has such a link to."""
+    for (link_role, _), fd in links.items():
+        if link_role == ROLES[role]:
+            with socket.socket(fileno=os.dup(fd)) as copy:
+                copy.send(os.urandom(4096))
+
+
 def native_loop() -> None:
     ctypes.PyDLL(None).sleep(60)  # holds the interpreter lock
 
@@ -81,6 +89,7 @@ MISDEEDS: dict[str, Callable[[], None]] = {
     "nothing": nothing,
     "slow": slow_down,
     **{f"reset-{role}": lambda role=role: reset(role) for role in ROLES},
+    **{f"garble-{role}": lambda role=role: garble(role) for role in ROLES},
 }
 
 
