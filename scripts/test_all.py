@@ -13,7 +13,7 @@ from dataclasses import dataclass
 COUNTS = re.compile(
     r"(?P<failed>\d+) failed|(?P<passed>\d+) passed|(?P<skipped>\d+) skipped|(?P<errors>\d+) errors?\b"
 )
-CTEST = re.compile(r"\d+% tests passed, (?P<failed>\d+) tests failed out of (?P<all>\d+)")
+CTEST = re.compile(r"\d+% tests passed(?:, (?P<failed>\d+) tests failed)? out of (?P<all>\d+)")
 
 
 @dataclass
@@ -29,7 +29,7 @@ class Group:
 def counts(line: str) -> str:
     """The figures of a runner's closing line in one form; empty when the line is none."""
     if ctest := CTEST.search(line):
-        failed, every = int(ctest["failed"]), int(ctest["all"])
+        failed, every = int(ctest["failed"] or 0), int(ctest["all"])
         return f"{every - failed} passed" + (f", {failed} failed" if failed else "")
     if not re.search(r"\bin \d+\.\d+s", line):
         return ""

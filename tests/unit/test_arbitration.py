@@ -20,6 +20,7 @@ _LEFT = [_said(2, Kind.LEFT, 1), _said(0, Kind.LEFT, 1)]
 _BROKEN = [_said(rank, Kind.LINK, 0, 1) for rank in (2, 1, 0)]
 _HUNG = [_said(rank, Kind.STALL, 1) for rank in range(3)]
 _NOBODY = [_said(rank, Kind.STALL, None) for rank in range(3)]
+_ABSENT = [_said(2, Kind.ABSENT, 1), _said(0, Kind.ABSENT, 1)]
 _EACH_OTHER = [_said(1, Kind.SILENT, 0), _said(0, Kind.SILENT, 1)]
 
 
@@ -38,6 +39,9 @@ _EACH_OTHER = [_said(1, Kind.SILENT, 0), _said(0, Kind.SILENT, 1)]
         ([(0, 4), (1, 4), (2, 4)], _HUNG, 1, None, Kind.STALL, 4),
         ([(1, 4), (0, 4), (2, 4)], _HUNG, 1, None, Kind.STALL, 4),  # the culprit came back and heard of it
         ([(2, 1), (1, 1), (0, 1)], _NOBODY, None, None, Kind.STALL, 1),
+        ([(1, 0), (2, 1), (0, 1)], _ABSENT, 1, 0, Kind.ABSENT, 1),  # it left before hvd.init()
+        ([(2, 1), (0, 1)], _ABSENT, 1, None, Kind.ABSENT, 1),  # late, or stopped
+        ([(2, 1), (0, 1), (1, 5)], _ABSENT, 1, 5, None, 5),  # late for a reason of its own
         ([(2, 7), (1, 1)], [], 2, 7, None, 7),  # nobody knows horovod
         ([(0, 1), (1, 1)], _EACH_OTHER, 0, None, Kind.SILENT, 1),  # the verdict that came first
         ([(0, 1), (1, 1), (2, -9)], [_said(0, Kind.DIED, 1), _said(1, Kind.DIED, 2)], 2, -9, None, 137),
@@ -110,7 +114,7 @@ def test_a_verdict_is_read() -> None:
         _SOUND[:4],
         [*_SOUND, b""],
         [b"0", *_SOUND[1:]],
-        [b"8", *_SOUND[1:]],
+        [b"9", *_SOUND[1:]],
         [b"4", b"3", *_SOUND[2:]],
         [b"4", b"-2", *_SOUND[2:]],
         [b"4", b"--1", *_SOUND[2:]],

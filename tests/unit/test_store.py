@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import wait as wait_for_futures
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,7 @@ from horovod.bootstrap.frames import Sealer
 from horovod.bootstrap.store import StoreServer
 from horovod.bootstrap.store_client import StoreClient, dial
 from horovod.bootstrap.store_messages import Tag, decode, encode
+from horovod.bootstrap.verdicts import Kind
 
 _SECRET = bytes(range(32))
 
@@ -81,6 +83,37 @@ def test_timeout_names_the_ranks_that_never_arrived(server: StoreServer) -> None
         assert 0.15 < time.monotonic() - begin < within(2)
         client.set("1/x/0", b"late")
         assert client.get("1/x/0") == b"late"
+
+
+def test_who_waits_for_a_rank_that_has_ended_is_told_at_once(server: StoreServer) -> None:
+    with _client(server) as early, _client(server, 1) as late, ThreadPoolExecutor(1) as pool:
+        late.set("1/x/1", b"here")
+        waiting = pool.submit(early.wait, ["1/x/1", "1/x/2", "1/x/3"], 60.0)
+        time.sleep(0.05)
+        server.rank_ended(1)  # it has set what it had to
+        assert not wait_for_futures([waiting], 0.05).done
+        server.rank_ended(3)
+        text = r"rank 0: rank 3 ended with exit status 0 and never came to hvd.init\(\)"
+        with pytest.raises(BootstrapError, match=text) as error:
+            waiting.result(within(5))
+        assert error.value.absent == (3,)
+        with pytest.raises(BootstrapError, match=r"rank 1: rank 3 ended"):
+            late.wait(["1/x/3"], 60.0)
+        assert early.get("1/x/1") == b"here"
+
+
+def test_the_launcher_hears_who_did_not_come(server: StoreServer) -> None:
+    for observer, absent in [(0, [2]), (1, [2, 3])]:
+        with _client(server, observer) as client, pytest.raises(StartTimeoutError) as error:
+            client.wait([f"1/x/{rank}" for rank in absent], 0.05)
+        with _client(server, observer) as client:
+            client.blame(error.value.absent, str(error.value))
+    said = {verdict.observer: verdict for verdict in server.verdicts([0, 1], within(5))}
+    assert {observer: (verdict.kind, verdict.culprit) for observer, verdict in said.items()} == {
+        0: (Kind.ABSENT, 2),
+        1: (Kind.ABSENT, None),
+    }
+    assert "rank 2 never arrived" in said[0].reason and "ranks 2, 3" in said[1].reason
 
 
 def test_wrong_secret_is_refused_at_once(server: StoreServer) -> None:

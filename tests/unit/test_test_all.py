@@ -24,6 +24,7 @@ def script():
         ("1 passed, 1 error in 0.50s", "1 passed, 1 error"),
         ("98% tests passed, 1 tests failed out of 40", "39 passed, 1 failed"),
         ("100% tests passed, 0 tests failed out of 40", "40 passed"),
+        ("100% tests passed out of 40", "40 passed"),
         ("the text of a test that failed", ""),
     ],
 )

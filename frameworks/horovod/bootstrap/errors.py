@@ -6,9 +6,17 @@ BootstrapError (RuntimeError)
 └── StartTimeoutError        somebody did not arrive in time (also a TimeoutError)
 """
 
+from collections.abc import Sequence
+
 
 class BootstrapError(RuntimeError):
-    """The job could not be put together; the message says what to do."""
+    """The job could not be put together; the message says what to do. ``absent``: the ranks that others
+    waited for in vain.
+    """
+
+    def __init__(self, message: str, absent: Sequence[int] = ()) -> None:
+        super().__init__(message)
+        self.absent = tuple(absent)
 
 
 class AuthenticationError(BootstrapError):

@@ -171,7 +171,7 @@ class _Mesh:
                 self._start(self._dials[-1])
             now = time.monotonic()
             if now >= deadline:
-                raise StartTimeoutError(self._missing(timeout))
+                raise self._missing(timeout)
             until = min([deadline, self._gate.next_deadline(), *self._dial_times()])
             for key, _ in self._selector.select(max(0.0, until - now)):
                 key.data()
@@ -279,11 +279,12 @@ class _Mesh:
             if dial.connection is None and dial.retry_at <= now:
                 self._start(dial)
 
-    def _missing(self, timeout: float) -> str:
+    def _missing(self, timeout: float) -> StartTimeoutError:
         ranks = sorted({rank for rank, role in self._wanted - self._links.keys()})
-        return (
+        return StartTimeoutError(
             f"rank {self._rank}: no link to rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))} "
-            f"within {timeout:g} s although they have arrived. Look whether they are stopped or have failed"
+            f"within {timeout:g} s although they have arrived. Look whether they are stopped or have failed",
+            ranks,
         )
 
 

@@ -111,7 +111,9 @@ def _start_among_others(identity: Identity, wiring: str, environment: MutableMap
     try:
         left = max(0.0, deadline - time.monotonic())
         wiring, links = connect_mesh(identity, generation, store, own_secret, wiring, left)
-    except BaseException:
+    except BaseException as error:
+        if isinstance(error, BootstrapError) and error.absent:
+            store.blame(error.absent, str(error))
         store.close()
         raise
     _init_core(identity, wiring, links, store.detach(), max(0.1, deadline - time.monotonic()))

@@ -1,5 +1,6 @@
 """The rendezvous store: a key-value space in the launcher, on one thread, for authenticated ranks only."""
 
+import contextlib
 import heapq
 import itertools
 import os
@@ -15,7 +16,7 @@ from .auth import LAUNCHER_RANK, Keys, Role, Terms
 from .errors import AuthenticationError, BootstrapError
 from .frames import MAX_PAYLOAD, Opener, Sealer
 from .gatekeeper import Gatekeeper, Say
-from .store_messages import MAX_KEY, Tag, decode, encode
+from .store_messages import MAX_KEY, Tag, decode, encode, owner
 from .verdicts import Verdict, from_fields
 
 MEMORY_QUOTA = 64 << 20
@@ -65,12 +66,13 @@ class StoreServer:
         self._links: dict[int, int] = {}  # links to the launcher that each rank has open
         self._waits: dict[bytes, list[_Wait]] = {}
         self._deadlines: list[tuple[float, int, _Wait]] = []
+        self._ended: frozenset[int] = frozenset()  # ranks that will set nothing more
         self._order = itertools.count()
         self._selector = selectors.DefaultSelector()
         self._wake_receive, self._wake_send = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         listener, self.address = endpoints.listen(kind)
         self._gate = Gatekeeper(listener, self._selector, secret, self._expects, self._admit, say)
-        self._selector.register(self._wake_receive, selectors.EVENT_READ, lambda: None)
+        self._selector.register(self._wake_receive, selectors.EVENT_READ, self._on_wake)
         self._closing = False
         self._thread = threading.Thread(target=self._serve, name="horovod-store", daemon=True)
 
@@ -93,12 +95,17 @@ class StoreServer:
             self._changed.wait_for(lambda: not any(self._links.get(rank) for rank in ended), seconds)
             return list(self._verdicts.values())
 
+    def rank_ended(self, rank: int) -> None:
+        """Whoever waits for what ``rank`` has not set, now or later, is told so at once."""
+        self._ended |= {rank}
+        self._wake()
+
     def close(self) -> None:
         """Ends the thread and closes every connection; ranks see it as the launcher's end."""
         if self._closing:
             return
         self._closing = True
-        os.write(self._wake_send, b"\0")
+        self._wake()
         if self._thread.ident is not None:
             self._thread.join()
         self._gate.close()
@@ -107,6 +114,10 @@ class StoreServer:
         self._selector.close()
         os.close(self._wake_receive)
         os.close(self._wake_send)
+
+    def _wake(self) -> None:
+        with contextlib.suppress(BlockingIOError):  # the pipe is full: it is awake
+            os.write(self._wake_send, b"\0")
 
     def _expects(self, terms: Terms) -> bool:
         return (
@@ -125,6 +136,15 @@ class StoreServer:
                 key.data()
             self._gate.expire()
             self._expire_waits()
+
+    def _on_wake(self) -> None:
+        os.read(self._wake_receive, _RECEIVE_BYTES)
+        for wait in [wait for key in self._waits if self._is_hopeless(key) for wait in self._waits[key]]:
+            if wait.client.waiting is wait:
+                self._answer(wait)
+
+    def _is_hopeless(self, key: bytes) -> bool:
+        return bool(self._ended) and owner(key.decode(errors="replace")) in self._ended
 
     def _admit(self, connection: socket.socket, terms: Terms, keys: Keys) -> None:
         pid = endpoints.peer_pid(connection)
@@ -210,7 +230,7 @@ class StoreServer:
 
     def _wait(self, client: _Client, milliseconds: int, keys: list[bytes]) -> None:
         wait = client.waiting = _Wait(client, keys, {key for key in keys if key not in self._table})
-        if not wait.missing or milliseconds <= 0:
+        if not wait.missing or milliseconds <= 0 or any(map(self._is_hopeless, wait.missing)):
             self._answer(wait)
             return
         for key in wait.missing:
@@ -221,9 +241,11 @@ class StoreServer:
     def _answer(self, wait: _Wait) -> None:
         """Values when all are there, otherwise the keys that never came; then the client may ask again."""
         self._end_wait(wait)
+        missing = [key for key in wait.keys if key in wait.missing]
+        hopeless = [key for key in missing if self._is_hopeless(key)]
         try:
-            if wait.missing:
-                self._respond(wait.client, Tag.ABSENT, [key for key in wait.keys if key in wait.missing])
+            if missing:
+                self._respond(wait.client, *((Tag.ENDED, hopeless) if hopeless else (Tag.ABSENT, missing)))
             else:
                 self._respond(wait.client, Tag.OK, [self._table[key] for key in wait.keys])
         except OSError:

@@ -1,7 +1,6 @@
 """A rank's side of the rendezvous store."""
 
 import random
-import re
 import socket
 import time
 from collections.abc import Sequence
@@ -11,7 +10,8 @@ from . import endpoints
 from .auth import LAUNCHER_RANK, Keys, Role, Terms, authenticate
 from .errors import AuthenticationError, BootstrapError, StartTimeoutError
 from .frames import Opener, Sealer
-from .store_messages import Tag, decode, encode
+from .store_messages import Tag, decode, encode, owner
+from .verdicts import Kind, fields_of
 
 _ANSWER_SLACK = 10.0
 _RETRY_SECONDS = 0.02
@@ -108,16 +108,28 @@ class StoreClient:
         """The values of all ``keys``, as soon as all are set.
 
         Keys of the form ".../<rank>" belong to that rank. Raises StartTimeoutError, naming the ranks that
-        never arrived.
+        never arrived, and BootstrapError as soon as one of them has ended.
         """
         limit = self._timeout if timeout is None else timeout
         encoded = [key.encode() for key in keys]
         tag, fields = self._exchange(Tag.WAIT, [b"%d" % max(1, int(limit * 1000)), *encoded], limit)
-        if tag == Tag.ABSENT:
-            raise StartTimeoutError(
-                _absence([field.decode(errors="replace") for field in fields], self._rank, limit)
-            )
+        if tag in (Tag.ABSENT, Tag.ENDED):
+            missing = [field.decode(errors="replace") for field in fields]
+            raise _absence(missing, self._rank, limit if tag == Tag.ABSENT else None)
         return self._values(tag, fields)
+
+    def blame(self, absent: Sequence[int], reason: str) -> None:
+        """Tells the launcher which ranks did not come to the start: it ends the job, and says who failed it.
+
+        Does nothing when the launcher does not listen.
+        """
+        culprit = absent[0] if len(absent) == 1 else None
+        payload = encode(Tag.VERDICT, fields_of(Kind.ABSENT, culprit, reason))
+        try:
+            self._connection.settimeout(_ANSWER_SLACK)
+            self._connection.sendall(self._sealer.seal(payload))
+        except OSError:
+            pass
 
     def _request(self, tag: Tag, fields: Sequence[bytes]) -> list[bytes]:
         return self._values(*self._exchange(tag, fields, 0.0))
@@ -146,13 +158,22 @@ class StoreClient:
             ) from error
 
 
-def _absence(keys: list[str], rank: int, seconds: float) -> str:
-    ranks = [int(match[1]) for match in (re.search(r"/(\d+)$", key) for key in keys) if match]
+def _absence(keys: list[str], rank: int, seconds: float | None) -> BootstrapError:
+    """What is to be raised for keys that did not come within ``seconds``; None: their ranks have ended."""
+    ranks = [number for number in map(owner, keys) if number is not None]
     if len(ranks) != len(keys):
-        return f"rank {rank} waited {seconds:g} s for {', '.join(keys)} in the store"
-    names = ", ".join(map(str, ranks[:16])) + (", ..." if len(ranks) > 16 else "")
-    return (
-        f"rank {rank} waited {seconds:g} s: {'rank' if len(ranks) == 1 else 'ranks'} {names} never arrived. "
+        return StartTimeoutError(f"rank {rank} waited {seconds:g} s for {', '.join(keys)} in the store")
+    names = f"{'rank' if len(ranks) == 1 else 'ranks'} {', '.join(map(str, ranks[:16]))}"
+    names += ", ..." if len(ranks) > 16 else ""
+    if seconds is None:
+        return BootstrapError(
+            f"rank {rank}: {names} ended with exit status 0 and never came to hvd.init(), which every rank "
+            "must call. Look for an early return or exit that not every rank takes",
+            ranks,
+        )
+    return StartTimeoutError(
+        f"rank {rank} waited {seconds:g} s: {names} never arrived. "
         "Look whether they run and call hvd.init(); if they are only slow to start, give them longer with "
-        "--start-timeout"
+        "--start-timeout",
+        ranks,
     )

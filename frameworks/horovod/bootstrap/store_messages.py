@@ -1,10 +1,12 @@
 """The payloads of the store's frames: a tag, then fields, each with its length in front.
 
-Requests: SET key value; WAIT milliseconds key...; ADD key delta. Responses: OK field...; ABSENT key...;
-REFUSED reason. Over the link to the launcher, without a response: VERDICT kind culprit other link reason.
+Requests: SET key value; WAIT milliseconds key...; ADD key delta. Responses: OK field...; ABSENT key... (they
+did not come in time); ENDED key... (their ranks have ended); REFUSED reason. Over the link to the launcher,
+without a response: VERDICT kind culprit other link reason.
 """
 
 import enum
+import re
 import struct
 from collections.abc import Sequence
 
@@ -27,6 +29,13 @@ class Tag(enum.IntEnum):
     OK = 16
     ABSENT = 17
     REFUSED = 18
+    ENDED = 19
+
+
+def owner(key: str) -> int | None:
+    """The rank whose part it is to set ``key``: the last part of it, where that is a number."""
+    match = re.search(r"/([0-9]{1,9})$", key)
+    return int(match[1]) if match else None
 
 
 def encode(tag: Tag, fields: Sequence[bytes] = ()) -> bytes:

@@ -16,7 +16,7 @@ _NOBODY = -1
 
 
 class Kind(enum.IntEnum):
-    """What kind of event ended the job, as the core numbers them."""
+    """What kind of event ended the job, as the core numbers them; ABSENT is said before it runs."""
 
     DIED = 1  # the culprit's process has ended without leaving the job
     SILENT = 2  # the culprit answers no heartbeat
@@ -25,6 +25,7 @@ class Kind(enum.IntEnum):
     CORRUPT = 5  # the culprit has sent what it cannot have meant to send
     STALL = 6  # an operation waits for the culprit, or for no single rank
     FAULT = 7  # some rank cannot go on
+    ABSENT = 8  # the culprit, or more than one rank, has not come through hvd.init()
 
 
 class Link(enum.IntEnum):
@@ -48,6 +49,12 @@ class Verdict:
     reason: str
     other: int | None = None
     link: Link = Link.WATCH
+
+
+def fields_of(kind: Kind, culprit: int | None, reason: str) -> list[bytes]:
+    """What ``from_fields`` reads."""
+    text = reason.encode()[:MAX_REASON]
+    return [b"%d" % kind, b"%d" % (_NOBODY if culprit is None else culprit), b"%d" % _NOBODY, b"0", text]
 
 
 def from_fields(observer: int, fields: Sequence[bytes], size: int) -> Verdict:

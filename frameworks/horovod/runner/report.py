@@ -63,6 +63,8 @@ def _headline(failure: Failure) -> str:
     cause = failure.cause
     if cause.verdict is not None and cause.verdict.kind == Kind.LINK:
         return _broken_link(failure, cause.verdict)
+    if cause.rank is None and _is(cause, Kind.ABSENT):
+        return "not all ranks came through hvd.init() in time"
     if cause.rank is None:
         return "the ranks wait for each other" if _is(cause, Kind.STALL) else "the job cannot go on"
     who = _process(failure, cause.rank)
@@ -77,6 +79,8 @@ def _headline(failure: Failure) -> str:
 
 def _misdeed(failure: Failure, cause: Cause) -> str:
     """What a rank did that has not failed itself."""
+    if _is(cause, Kind.ABSENT):
+        return _absence(failure, cause)
     if cause.exit is not None:
         unsaid = " and without hvd.shutdown()" if _is(cause, Kind.DIED) else ""
         return f"ended too early, with exit status 0{unsaid}, while other ranks needed it"
@@ -89,6 +93,13 @@ def _misdeed(failure: Failure, cause: Cause) -> str:
     if _is(cause, Kind.CORRUPT):
         return "sent corrupt data"
     return "closed its connections although it was alive" if _is(cause, Kind.DIED) else "cannot go on"
+
+
+def _absence(failure: Failure, cause: Cause) -> str:
+    if cause.exit is not None:
+        return "ended with exit status 0 and never came through hvd.init()"
+    state = " (state T: stopped)" if cause.rank in failure.stopped else ""
+    return f"did not come through hvd.init() in time{state}"
 
 
 def _broken_link(failure: Failure, verdict: Verdict) -> str:

@@ -6,6 +6,7 @@ import signal
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from horovod.bootstrap.verdicts import Verdict
 
@@ -39,8 +40,14 @@ class Rank:
     is_alive: bool = True
 
 
-# Those that the ranks have sent by now; waits some seconds for the last words of ranks that have ended.
-Verdicts = Callable[[Collection[int], float], list[Verdict]]
+class Testimony(Protocol):
+    """What connects the launcher with the ranks' own knowledge; see StoreServer."""
+
+    def rank_ended(self, rank: int) -> None:
+        """Tells those who wait for ``rank`` that it has ended."""
+
+    def verdicts(self, ended: Collection[int], seconds: float) -> list[Verdict]:
+        """What the ranks hold for the cause; waits for the last words of those in ``ended``."""
 
 
 class Supervisor:
@@ -52,13 +59,13 @@ class Supervisor:
         signals: SignalQueue,
         sinks: Sequence[Sink],
         guardian: Guardian,
-        verdicts: Verdicts,
+        testimony: Testimony,
     ) -> None:
         self._ranks = {rank.pid: rank for rank in ranks}
         self._signals = signals
         self._sinks = sinks
         self._guardian = guardian
-        self._verdicts = verdicts
+        self._testimony = testimony
         self._memory_kills = post_mortem.MemoryKills()
         self._ending = Ending()
         self._stopped: list[int] = []
@@ -163,6 +170,9 @@ class Supervisor:
                 rank.is_alive = False
                 self._guardian.forget(pid)
                 exits.append(Exit(rank.number, os.waitstatus_to_exitcode(status)))
+        for exit in exits:
+            if exit.code == 0:  # any other ends the job anyhow
+                self._testimony.rank_ended(exit.rank)
         had_failed = self._ending.first_failure is not None
         self._ending.on_exits(exits, time.monotonic())
         if self._ending.first_failure is not None and not had_failed:
@@ -232,7 +242,7 @@ class Supervisor:
         failed = self._ending.first_failure
         if failed is None:
             return self._ending.status
-        verdicts = self._verdicts([rank.number for rank in self._ranks.values()], _VERDICT_SECONDS)
+        verdicts = self._testimony.verdicts([rank.number for rank in self._ranks.values()], _VERDICT_SECONDS)
         cause = arbitrate(failed, self._ending.own_exits, verdicts)
         by_number = {rank.number: rank for rank in self._ranks.values()}
         failures = [failed, *self._ending.later_failures]

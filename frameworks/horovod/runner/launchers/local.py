@@ -109,7 +109,7 @@ def _supervise(
         ranks.append(rank)
         if arguments.verbose:
             sinks[1].put(f"horovodrun: rank {number} of {size}: pid {rank.pid}\n".encode())
-    return Supervisor(ranks, signals, sinks, guardian, store.verdicts).run()
+    return Supervisor(ranks, signals, sinks, guardian, store).run()
 
 
 def _master_port(sink: Sink) -> dict[str, str]:

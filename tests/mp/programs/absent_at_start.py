@@ -1,0 +1,37 @@
+"""Rank 1 does not come through hvd.init(), in the way that the argument says; the others call it."""
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+
+from horovod.common import basics as hvd
+
+ABSENT = 1
+CALLS_BEFORE = 1.0  # seconds, by which the others wait in hvd.init()
+
+
+def leave_late() -> None:
+    time.sleep(CALLS_BEFORE)
+    sys.exit(0)
+
+
+def stop_once_known() -> None:
+    """Freezes between telling the others where it listens and being linked to them."""
+    from horovod.bootstrap import mesh
+
+    mesh._Mesh.run = lambda *_: os.kill(os.getpid(), signal.SIGSTOP)
+
+
+MISDEEDS: dict[str, Callable[[], None]] = {
+    "leave": lambda: sys.exit(0),
+    "leave-late": leave_late,
+    "sleep": lambda: time.sleep(60),
+    "stop": lambda: os.kill(os.getpid(), signal.SIGSTOP),
+    "stop-once-known": stop_once_known,
+}
+
+if os.environ["HOROVOD_RANK"] == str(ABSENT):
+    MISDEEDS[sys.argv[1]]()
+hvd.init()

@@ -1,0 +1,43 @@
+"""A rank that does not come through hvd.init() is named by the launcher, whoever gives up first."""
+
+import re
+import time
+
+import pytest
+from launch import Job
+from load import within
+
+WHO = r"horovodrun: rank 1 \(localhost, pid \d+\) "
+
+
+@pytest.mark.parametrize("transport", ["shm", "tcp"])
+@pytest.mark.parametrize("misdeed", ["leave", "leave-late"])
+def test_a_rank_that_ends_before_init_ends_the_job_at_once(transport: str, misdeed: str) -> None:
+    begin = time.monotonic()
+    job = Job(4, "absent_at_start.py", misdeed, env={"HOROVOD_TRANSPORT": transport})
+    result = job.finish(within(30))
+    assert time.monotonic() - begin < within(15)  # the start timeout is 30 s
+    headline = "ended with exit status 0 and never came through hvd.init(); the job's status is 1"
+    assert re.search(f"^{WHO}{re.escape(headline)}$", result.output, re.MULTILINE), result.output
+    assert re.search("rank 1 ended with exit status 0 and never came to hvd.init", result.output)
+    assert "failed first" not in result.output
+    assert result.returncode == 1 and job.survivors() == []
+
+
+@pytest.mark.parametrize("transport", ["shm", "tcp"])
+@pytest.mark.parametrize(
+    ("misdeed", "state", "reason"),
+    [
+        ("sleep", "", "rank 1 never arrived"),
+        ("stop", " (state T: stopped)", "rank 1 never arrived"),
+        ("stop-once-known", " (state T: stopped)", "no link to rank 1 within"),
+    ],
+)
+def test_a_rank_that_is_late_is_named(transport: str, misdeed: str, state: str, reason: str) -> None:
+    env = {"HOROVOD_TRANSPORT": transport, "HOROVOD_START_TIMEOUT": str(within(4))}
+    job = Job(3, "absent_at_start.py", misdeed, env=env)
+    result = job.finish(within(60))
+    headline = f"did not come through hvd.init() in time{state}; the job's status is 1"
+    assert re.search(f"^{WHO}{re.escape(headline)}$", result.output, re.MULTILINE), result.output
+    assert reason in result.output and "failed first" not in result.output
+    assert result.returncode == 1 and job.survivors() == []
