@@ -104,9 +104,9 @@ def test_who_waits_for_a_rank_that_has_ended_is_told_at_once(server: StoreServer
 
 def test_the_launcher_hears_who_did_not_come(server: StoreServer) -> None:
     for observer, absent in [(0, [2]), (1, [2, 3])]:
-        with _client(server, observer) as client, pytest.raises(StartTimeoutError) as error:
-            client.wait([f"1/x/{rank}" for rank in absent], 0.05)
         with _client(server, observer) as client:
+            with pytest.raises(StartTimeoutError) as error:
+                client.wait([f"1/x/{rank}" for rank in absent], 0.05)
             client.blame(error.value.absent, str(error.value))
     said = {verdict.observer: verdict for verdict in server.verdicts([0, 1], within(5))}
     assert {observer: (verdict.kind, verdict.culprit) for observer, verdict in said.items()} == {
