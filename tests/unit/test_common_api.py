@@ -17,6 +17,7 @@ import horovod
 import horovod.torch as hvd
 from horovod.common import builds, exceptions, reduce_ops, settings, util
 from horovod.common.compression import NoneCompressor, resolve_compression
+from horovod.common.operations import FUNCTIONS, OPERATIONS, REQUIRED
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.torch import mpi_ops
 
@@ -45,6 +46,29 @@ def test_every_exported_function_is_in_the_table():
     functions = {name for name in hvd.__all__ if callable(getattr(hvd, name))}
     classes = {"Compression", "HorovodInternalError", "TensorMismatchError"}
     assert functions - classes == set(TORCH)
+
+
+def test_dir_shows_the_api_and_nothing_else():
+    others = {"Compression", "HorovodInternalError", "TensorMismatchError"}
+    others |= {"global_process_set", "metric", "__version__"}
+    assert set(dir(hvd)) == {*TORCH, *VALUES, *others}
+    assert len(set(hvd.__all__)) == len(hvd.__all__)
+
+
+@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.name)
+def test_the_list_of_operations_says_what_the_functions_take(operation):
+    for name in operation.functions:
+        parameters = inspect.signature(getattr(hvd, name)).parameters
+        first, *rest = parameters.values()
+        assert first.name == ("tensors" if operation.grouped else "tensor")
+        taken = {each.name: each.default for each in rest if each.name != "compression"}
+        assert list(taken.items()) == list(operation.arguments.items())
+        assert ("compression" in parameters) == (name == operation.name and "reduce" in name)
+    assert (REQUIRED in operation.arguments.values()) == (operation.name == "broadcast")
+
+
+def test_mpi_ops_has_every_operation_of_the_list():
+    assert [name for name in FUNCTIONS if getattr(mpi_ops, name, None) != getattr(mpi_ops._ops, name)] == []
 
 
 def test_values():

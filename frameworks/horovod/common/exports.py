@@ -1,6 +1,13 @@
-"""What every adapter offers as its own, whatever its framework: ``from horovod.common.exports import *`` and
-``__all__ = [*_exports.__all__, ...]``.
+"""What every adapter offers as its own, whatever its framework, and how its ``__all__`` is made::
+
+from horovod.common.exports import *
+from horovod.torch.mpi_ops import *
+
+__all__ = [*public_names(globals()), "DistributedOptimizer"]
 """
+
+from collections.abc import Mapping
+from typing import Any
 
 from horovod.common.basics import (
     counters,
@@ -31,6 +38,7 @@ from horovod.common.builds import (
     rocm_built,
 )
 from horovod.common.exceptions import HorovodInternalError, TensorMismatchError
+from horovod.common.operations import FUNCTIONS
 from horovod.common.process_sets import (
     ProcessSet,
     add_process_set,
@@ -81,3 +89,15 @@ __all__ = [
     "Sum",
     "TensorMismatchError",
 ]
+
+
+def public_names(namespace: Mapping[str, Any]) -> list[str]:
+    """The names for the ``__all__`` of a module that users import.
+
+    Args:
+        namespace: the ``globals()`` of the module, when all is imported.
+
+    Returns:
+        What every adapter offers, then the operations that this one has.
+    """
+    return [name for name in (*__all__, *FUNCTIONS) if name in namespace]

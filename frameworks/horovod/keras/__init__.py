@@ -185,3 +185,7 @@ __all__ = [
     "PartialDistributedOptimizer",
     "reducescatter",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -15,22 +15,7 @@ from horovod.common.exports import *
 from horovod.mxnet import metric
 from horovod.mxnet.compression import Compression
 from horovod.mxnet.functions import allgather_object, broadcast_object, broadcast_parameters
-from horovod.mxnet.meetings import remove_process_set  # noqa: F401  # instead of the common one
-from horovod.mxnet.mpi_ops import (
-    allgather,
-    allreduce,
-    allreduce_,
-    alltoall,
-    barrier,
-    broadcast,
-    broadcast_,
-    grouped_allgather,
-    grouped_allreduce,
-    grouped_allreduce_,
-    grouped_reducescatter,
-    join,
-    reducescatter,
-)
+from horovod.mxnet.mpi_ops import *
 from horovod.mxnet.optimizer import DistributedOptimizer
 from horovod.mxnet.trainer import DistributedTrainer
 
@@ -42,25 +27,16 @@ def _check_has_gpu() -> bool:
 
 
 __all__ = [
-    *_exports.__all__,
-    "allgather",
+    *_exports.public_names(globals()),
     "allgather_object",
-    "allreduce",
-    "allreduce_",
-    "alltoall",
-    "barrier",
-    "broadcast",
-    "broadcast_",
     "broadcast_object",
     "broadcast_parameters",
     "Compression",
     "DistributedOptimizer",
     "DistributedTrainer",
-    "grouped_allgather",
-    "grouped_allreduce",
-    "grouped_allreduce_",
-    "grouped_reducescatter",
-    "join",
     "metric",
-    "reducescatter",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -23,7 +23,6 @@ from typing import Any
 
 from horovod.common import exports as _exports
 from horovod.common.exports import *
-from horovod.common.reduce_ops import handle_average_backwards_compatibility
 from horovod.common.util import gpu_available
 from horovod.common.util import num_rank_is_power_2 as check_num_rank_power_of_2
 from horovod.tensorflow import gradients as _gradients  # noqa: F401  # registers those of the operations
@@ -38,27 +37,9 @@ from horovod.tensorflow.functions import (
     broadcast_variables,
 )
 from horovod.tensorflow.gradient_tape import DistributedGradientTape, PartialDistributedGradientTape
-from horovod.tensorflow.mpi_ops import (
-    allgather,
-    alltoall,
-    barrier,
-    broadcast,
-    broadcast_,
-    grouped_allgather,
-    join,
-    local_rank_op,
-    local_size_op,
-    process_set_included_op,
-    rank_op,
-    size_op,
-)
+from horovod.tensorflow.mpi_ops import *
 from horovod.tensorflow.optimizer import DistributedOptimizer
-from horovod.tensorflow.reductions import (
-    allreduce,
-    grouped_allreduce,
-    grouped_reducescatter,
-    reducescatter,
-)
+from horovod.tensorflow.reductions import *
 
 _MPI_LIB_AVAILABLE = True  # scripts ask it to learn whether the compiled operations could be loaded
 
@@ -78,14 +59,8 @@ def _check_has_gpu() -> bool:
 
 
 __all__ = [
-    *_exports.__all__,
-    "allgather",
+    *_exports.public_names(globals()),
     "allgather_object",
-    "allreduce",
-    "alltoall",
-    "barrier",
-    "broadcast",
-    "broadcast_",
     "broadcast_global_variables",
     "broadcast_object",
     "broadcast_object_fn",
@@ -96,18 +71,17 @@ __all__ = [
     "DistributedGradientTape",
     "DistributedOptimizer",
     "gpu_available",
-    "grouped_allgather",
-    "grouped_allreduce",
-    "grouped_reducescatter",
     "handle_average_backwards_compatibility",
-    "join",
     "local_rank_op",
     "local_size_op",
     "metric",
     "PartialDistributedGradientTape",
     "process_set_included_op",
     "rank_op",
-    "reducescatter",
     "size_op",
     "SyncBatchNormalization",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -22,6 +22,8 @@ from horovod.tensorflow import mpi_ops
 from horovod.tensorflow.compression import Compression
 from horovod.tensorflow.tracing import as_written
 
+__all__ = ["allreduce", "grouped_allreduce", "grouped_reducescatter", "reducescatter"]
+
 _KIND = "TensorFlow tensors"
 
 

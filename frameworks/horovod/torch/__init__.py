@@ -23,37 +23,7 @@ from horovod.torch.functions import (
     broadcast_optimizer_state,
     broadcast_parameters,
 )
-from horovod.torch.mpi_ops import (
-    allgather,
-    allgather_async,
-    allreduce,
-    allreduce_,
-    allreduce_async,
-    allreduce_async_,
-    alltoall,
-    alltoall_async,
-    barrier,
-    broadcast,
-    broadcast_,
-    broadcast_async,
-    broadcast_async_,
-    grouped_allgather,
-    grouped_allgather_async,
-    grouped_allreduce,
-    grouped_allreduce_,
-    grouped_allreduce_async,
-    grouped_allreduce_async_,
-    grouped_reducescatter,
-    grouped_reducescatter_async,
-    join,
-    poll,
-    reducescatter,
-    reducescatter_async,
-    sparse_allreduce_async,
-    synchronize,
-    wait,
-    wait_async,
-)
+from horovod.torch.mpi_ops import *
 from horovod.torch.optimizer import DistributedOptimizer
 from horovod.torch.sync_batch_norm import SyncBatchNorm, convert_sync_batchnorm
 
@@ -69,43 +39,19 @@ def _check_has_gpu() -> bool:
 
 
 __all__ = [
-    *_exports.__all__,
-    "allgather",
-    "allgather_async",
+    *_exports.public_names(globals()),
     "allgather_object",
-    "allreduce",
-    "allreduce_",
-    "allreduce_async",
-    "allreduce_async_",
-    "alltoall",
-    "alltoall_async",
-    "barrier",
-    "broadcast",
-    "broadcast_",
-    "broadcast_async",
-    "broadcast_async_",
     "broadcast_object",
     "broadcast_optimizer_state",
     "broadcast_parameters",
     "Compression",
     "convert_sync_batchnorm",
     "DistributedOptimizer",
-    "grouped_allgather",
-    "grouped_allgather_async",
-    "grouped_allreduce",
-    "grouped_allreduce_",
-    "grouped_allreduce_async",
-    "grouped_allreduce_async_",
-    "grouped_reducescatter",
-    "grouped_reducescatter_async",
-    "join",
     "metric",
-    "poll",
-    "reducescatter",
-    "reducescatter_async",
     "sparse_allreduce_async",
     "SyncBatchNorm",
-    "synchronize",
-    "wait",
-    "wait_async",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,7 +1,10 @@
-"""The operations under the module name that existing scripts import; nothing here depends on MPI."""
+"""The operations under the module name that existing scripts import; nothing here depends on MPI.
 
-from horovod.common import basics as _basics  # noqa: F401  # scripts import it
-from horovod.common import exports as _exports
+All names without an underscore are public. There is no ``__all__``: type checkers, which cannot evaluate one
+that is made of a list, then see every name.
+"""
+
+from horovod.common import basics as _basics  # scripts import it
 from horovod.common.exports import *
 from horovod.common.reduce_ops import handle_average_backwards_compatibility
 from horovod.torch.autograd import (
@@ -46,45 +49,3 @@ synchronize = _ops.synchronize
 wait = _ops.wait
 wait_async = _ops.wait_async
 _handle_map = _ops._handle_map
-
-__all__ = [
-    *_exports.__all__,
-    "handle_average_backwards_compatibility",
-    "HorovodAllgather",
-    "HorovodAllreduce",
-    "HorovodAlltoall",
-    "HorovodBroadcast",
-    "HorovodGroupedAllgather",
-    "HorovodGroupedAllreduce",
-    "HorovodGroupedReducescatter",
-    "HorovodReducescatter",
-    "allreduce",
-    "allreduce_",
-    "allreduce_async",
-    "allreduce_async_",
-    "grouped_allreduce",
-    "grouped_allreduce_",
-    "grouped_allreduce_async",
-    "grouped_allreduce_async_",
-    "allgather",
-    "allgather_async",
-    "grouped_allgather",
-    "grouped_allgather_async",
-    "broadcast",
-    "broadcast_",
-    "broadcast_async",
-    "broadcast_async_",
-    "alltoall",
-    "alltoall_async",
-    "reducescatter",
-    "reducescatter_async",
-    "grouped_reducescatter",
-    "grouped_reducescatter_async",
-    "sparse_allreduce_async",
-    "barrier",
-    "join",
-    "poll",
-    "synchronize",
-    "wait",
-    "wait_async",
-]
