@@ -6,10 +6,10 @@
 
 #include "base/rank.h"
 #include "negotiate/sequencer.h"
-#include "runtime/autotune_run.h"
 #include "runtime/control.h"
 #include "runtime/executor.h"
 #include "runtime/member.h"
+#include "runtime/tune/run.h"
 #include "transport/window.h"
 
 namespace hvd {

@@ -22,7 +22,8 @@ CORE = {
     "backend/backend.h": {"base"},
     "fusion": {"backend/backend.h", "base"},
     "negotiate": {"base"},
-    "runtime": BELOW_RUNTIME,
+    "runtime/tune": {"negotiate", "base"},
+    "runtime": BELOW_RUNTIME | {"runtime/tune"},
     "api": {ENGINE, "base"},
     "python": {"api", ENGINE, "base"},
 }

@@ -1,13 +1,13 @@
 // The search alone, against landscapes whose optimum is known.
 
-#include "runtime/autotune.h"
+#include "runtime/tune/autotune.h"
 
 #include <algorithm>
 #include <cmath>
 #include <random>
 
 #include "check.h"
-#include "runtime/autotune_space.h"
+#include "runtime/tune/space.h"
 
 namespace hvd {
 namespace {

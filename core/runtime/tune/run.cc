@@ -1,4 +1,4 @@
-#include "runtime/autotune_run.h"
+#include "runtime/tune/run.h"
 
 #include <unistd.h>
 
@@ -8,7 +8,7 @@
 
 #include "base/log.h"
 #include "base/output_file.h"
-#include "runtime/autotune_space.h"
+#include "runtime/tune/space.h"
 
 namespace hvd {
 

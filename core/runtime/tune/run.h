@@ -5,8 +5,8 @@
 #include <memory>
 #include <string>
 
-#include "runtime/autotune.h"
-#include "runtime/autotune_meter.h"
+#include "runtime/tune/autotune.h"
+#include "runtime/tune/meter.h"
 
 namespace hvd {
 

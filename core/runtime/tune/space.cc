@@ -1,4 +1,4 @@
-#include "runtime/autotune_space.h"
+#include "runtime/tune/space.h"
 
 #include <algorithm>
 

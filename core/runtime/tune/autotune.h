@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "runtime/gaussian_process.h"
+#include "runtime/tune/gaussian_process.h"
 
 namespace hvd {
 

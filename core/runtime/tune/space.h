@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "runtime/autotune.h"
+#include "runtime/tune/autotune.h"
 
 namespace hvd {
 

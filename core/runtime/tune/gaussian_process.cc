@@ -1,4 +1,4 @@
-#include "runtime/gaussian_process.h"
+#include "runtime/tune/gaussian_process.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "runtime/autotune_meter.h"
+#include "runtime/tune/meter.h"
 
 #include <cmath>
 #include <vector>

@@ -1,4 +1,4 @@
-#include "runtime/autotune.h"
+#include "runtime/tune/autotune.h"
 
 #include <algorithm>
 #include <cmath>
