@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/rank.h"
-#include "runtime/abort_cell.h"
+#include "runtime/liveness/abort_cell.h"
 #include "runtime/poll_set.h"
 #include "runtime/process_set.h"
 #include "runtime/queue.h"

@@ -7,12 +7,12 @@
 #include <string>
 #include <vector>
 
-#include "runtime/blocked.h"
 #include "runtime/engine.h"
+#include "runtime/liveness/blocked.h"
+#include "runtime/liveness/stacks.h"
+#include "runtime/liveness/watcher.h"
 #include "runtime/loop.h"
 #include "runtime/set_registry.h"
-#include "runtime/stacks_request.h"
-#include "runtime/watcher.h"
 #include "runtime/wiring.h"
 #include "trace/timeline.h"
 

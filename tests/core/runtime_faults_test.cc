@@ -8,7 +8,7 @@
 #include "base/clock.h"
 #include "check.h"
 #include "cluster.h"
-#include "runtime/watcher.h"
+#include "runtime/liveness/watcher.h"
 
 namespace hvd::test {
 namespace {

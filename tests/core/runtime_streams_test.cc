@@ -2,8 +2,8 @@
 
 #include "check.h"
 #include "runtime/byte_ring.h"
+#include "runtime/liveness/frame.h"
 #include "runtime/queue.h"
-#include "runtime/watch_frame.h"
 
 namespace hvd {
 namespace {

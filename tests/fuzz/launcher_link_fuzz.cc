@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/launcher_link.h"
+#include "runtime/liveness/launcher_link.h"
 #include "target.h"
 
 namespace hvd {

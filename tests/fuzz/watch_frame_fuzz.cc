@@ -3,7 +3,7 @@
 
 #include <cstring>
 
-#include "runtime/watch_frame.h"
+#include "runtime/liveness/frame.h"
 #include "target.h"
 
 namespace hvd {

@@ -23,7 +23,8 @@ CORE = {
     "fusion": {"backend/backend.h", "base"},
     "negotiate": {"base"},
     "runtime/tune": {"negotiate", "base"},
-    "runtime": BELOW_RUNTIME | {"runtime/tune"},
+    "runtime/liveness": {"transport", "base"},
+    "runtime": BELOW_RUNTIME | {"runtime/tune", "runtime/liveness"},
     "api": {ENGINE, "base"},
     "python": {"api", ENGINE, "base"},
 }

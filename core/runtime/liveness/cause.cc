@@ -1,4 +1,4 @@
-#include "runtime/cause.h"
+#include "runtime/liveness/cause.h"
 
 #include <new>
 

@@ -1,4 +1,4 @@
-#include "runtime/watched_peer.h"
+#include "runtime/liveness/peer.h"
 
 #include <fcntl.h>
 #include <sys/socket.h>

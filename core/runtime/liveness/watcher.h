@@ -14,10 +14,10 @@
 #include "base/link.h"
 #include "base/rank.h"
 #include "base/waker.h"
-#include "runtime/abort_cell.h"
-#include "runtime/departures.h"
-#include "runtime/launcher_link.h"
-#include "runtime/watched_peer.h"
+#include "runtime/liveness/abort_cell.h"
+#include "runtime/liveness/departures.h"
+#include "runtime/liveness/launcher_link.h"
+#include "runtime/liveness/peer.h"
 
 namespace hvd {
 

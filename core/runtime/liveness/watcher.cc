@@ -1,4 +1,4 @@
-#include "runtime/watcher.h"
+#include "runtime/liveness/watcher.h"
 
 #include <signal.h>
 #include <unistd.h>
@@ -11,7 +11,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/prepare_to_throw.h"
-#include "runtime/watched_peer.h"
+#include "runtime/liveness/peer.h"
 #include "transport/farewell.h"
 
 namespace hvd {

@@ -8,8 +8,8 @@
 #include "base/link.h"
 #include "base/seal.h"
 #include "base/status.h"
-#include "runtime/blocked.h"
-#include "runtime/cause.h"
+#include "runtime/liveness/blocked.h"
+#include "runtime/liveness/cause.h"
 
 namespace hvd {
 

@@ -1,4 +1,4 @@
-#include "runtime/watch_frame.h"
+#include "runtime/liveness/frame.h"
 
 #include <algorithm>
 #include <cstring>

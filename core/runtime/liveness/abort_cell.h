@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "base/status.h"
-#include "runtime/cause.h"
+#include "runtime/liveness/cause.h"
 
 namespace hvd {
 

@@ -2,7 +2,7 @@
 
 #include "base/link.h"
 #include "base/sha256.h"
-#include "runtime/cause.h"
+#include "runtime/liveness/cause.h"
 
 namespace hvd {
 

@@ -1,4 +1,4 @@
-#include "runtime/departures.h"
+#include "runtime/liveness/departures.h"
 
 namespace hvd {
 

@@ -1,6 +1,6 @@
 // Watchers that have links to a few ranks only, and what they know of the others all the same.
 
-#include "runtime/watcher.h"
+#include "runtime/liveness/watcher.h"
 
 #include <signal.h>
 #include <sys/wait.h>
@@ -16,8 +16,8 @@
 #include "base/clock.h"
 #include "base/host_identity.h"
 #include "check.h"
-#include "runtime/blocked.h"
-#include "runtime/departures.h"
+#include "runtime/liveness/blocked.h"
+#include "runtime/liveness/departures.h"
 #include "transport/tree.h"
 #include "transport_sockets.h"
 

@@ -1,4 +1,4 @@
-#include "runtime/launcher_link.h"
+#include "runtime/liveness/launcher_link.h"
 
 #include <sys/socket.h>
 #include <unistd.h>

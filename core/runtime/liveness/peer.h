@@ -7,7 +7,7 @@
 #include "base/link.h"
 #include "base/rank.h"
 #include "base/seal.h"
-#include "runtime/watch_frame.h"
+#include "runtime/liveness/frame.h"
 #include "transport/descriptor.h"
 
 namespace hvd {

@@ -1,4 +1,4 @@
-#include "runtime/blocked.h"
+#include "runtime/liveness/blocked.h"
 
 #include "transport/tree.h"
 
