@@ -10,7 +10,7 @@
 #include "base/log.h"
 #include "base/prepare_to_throw.h"
 #include "base/text.h"
-#include "runtime/check.h"
+#include "runtime/operation/check.h"
 #include "runtime/rank_engine.h"
 
 namespace hvd {

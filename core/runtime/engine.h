@@ -9,7 +9,7 @@
 #include "base/config.h"
 #include "base/link.h"
 #include "base/status.h"
-#include "runtime/handle.h"
+#include "runtime/operation/handle.h"
 
 namespace hvd {
 

@@ -7,7 +7,7 @@
 #include "base/text.h"
 #include "collective/kernels.h"
 #include "fusion/plan.h"
-#include "runtime/sample.h"
+#include "runtime/operation/sample.h"
 
 namespace hvd {
 

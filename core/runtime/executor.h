@@ -8,11 +8,11 @@
 #include "backend/backend.h"
 #include "base/event_sink.h"
 #include "base/rank.h"
-#include "runtime/counters.h"
-#include "runtime/handle_chain.h"
 #include "runtime/member.h"
-#include "runtime/queue.h"
-#include "runtime/result_sizes.h"
+#include "runtime/operation/counters.h"
+#include "runtime/operation/handle_chain.h"
+#include "runtime/operation/queue.h"
+#include "runtime/operation/result_sizes.h"
 
 namespace hvd {
 

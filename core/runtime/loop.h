@@ -5,8 +5,8 @@
 #include <thread>
 
 #include "base/waker.h"
-#include "runtime/counters.h"
 #include "runtime/cycle.h"
+#include "runtime/operation/counters.h"
 #include "runtime/patience.h"
 #include "runtime/poll_set.h"
 

@@ -6,8 +6,8 @@
 
 #include "base/text.h"
 #include "negotiate/agreement.h"
-#include "runtime/check.h"
-#include "runtime/stand_in.h"
+#include "runtime/operation/check.h"
+#include "runtime/operation/stand_in.h"
 
 namespace hvd {
 

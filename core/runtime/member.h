@@ -7,8 +7,8 @@
 #include "base/event_sink.h"
 #include "negotiate/message.h"
 #include "negotiate/response_cache.h"
-#include "runtime/counters.h"
-#include "runtime/queue.h"
+#include "runtime/operation/counters.h"
+#include "runtime/operation/queue.h"
 
 namespace hvd {
 

@@ -9,8 +9,8 @@
 #include "backend/host/host_backend.h"
 #include "check.h"
 #include "negotiate/wire.h"
+#include "runtime/operation/result_sizes.h"
 #include "runtime/process_set.h"
-#include "runtime/result_sizes.h"
 #include "transport/inproc/fabric.h"
 
 namespace hvd::test {

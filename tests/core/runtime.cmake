@@ -1,8 +1,8 @@
 add_library(hvd_cluster STATIC cluster.cc)
 target_link_libraries(hvd_cluster PUBLIC hvd_runtime hvd_check)
 
-hvd_test(queue SOURCES queue_test.cc USES runtime)
-hvd_test(sample SOURCES sample_test.cc USES runtime)
+hvd_test(queue SOURCES runtime/operation/queue_test.cc USES runtime/operation)
+hvd_test(sample SOURCES runtime/operation/handle_test.cc USES runtime/operation)
 hvd_test(refusals SOURCES refusals_test.cc USES runtime)
 hvd_test(runtime_streams SOURCES runtime_streams_test.cc USES runtime/liveness runtime)
 hvd_test(gaussian_process SOURCES runtime/tune/gaussian_process_test.cc USES runtime/tune)

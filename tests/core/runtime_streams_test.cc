@@ -3,7 +3,7 @@
 #include "check.h"
 #include "runtime/byte_ring.h"
 #include "runtime/liveness/frame.h"
-#include "runtime/queue.h"
+#include "runtime/operation/queue.h"
 
 namespace hvd {
 namespace {

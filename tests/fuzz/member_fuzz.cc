@@ -8,7 +8,7 @@
 
 #include "backend/host/host_backend.h"
 #include "random_messages.h"
-#include "runtime/check.h"
+#include "runtime/operation/check.h"
 #include "runtime/process_set.h"
 #include "target.h"
 #include "utf8.h"

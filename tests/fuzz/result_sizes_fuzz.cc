@@ -4,8 +4,8 @@
 #include <numeric>
 
 #include "random_messages.h"
-#include "runtime/check.h"
-#include "runtime/result_sizes.h"
+#include "runtime/operation/check.h"
+#include "runtime/operation/result_sizes.h"
 #include "target.h"
 
 namespace hvd {

@@ -10,7 +10,7 @@
 #include "negotiate/response_cache.h"
 #include "negotiate/sequencer.h"
 #include "random_messages.h"
-#include "runtime/result_sizes.h"
+#include "runtime/operation/result_sizes.h"
 #include "target.h"
 #include "utf8.h"
 

@@ -24,7 +24,8 @@ CORE = {
     "negotiate": {"base"},
     "runtime/tune": {"negotiate", "base"},
     "runtime/liveness": {"transport", "base"},
-    "runtime": BELOW_RUNTIME | {"runtime/tune", "runtime/liveness"},
+    "runtime/operation": {"negotiate", "base"},
+    "runtime": BELOW_RUNTIME | {"runtime/tune", "runtime/liveness", "runtime/operation"},
     "api": {ENGINE, "base"},
     "python": {"api", ENGINE, "base"},
 }

@@ -1,4 +1,4 @@
-#include "runtime/queue.h"
+#include "runtime/operation/queue.h"
 
 #include <algorithm>
 #include <new>

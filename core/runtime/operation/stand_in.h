@@ -1,6 +1,6 @@
 #pragma once
 
-#include "runtime/handle.h"
+#include "runtime/operation/handle.h"
 
 namespace hvd {
 

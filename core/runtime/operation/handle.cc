@@ -1,8 +1,8 @@
-#include "runtime/handle.h"
+#include "runtime/operation/handle.h"
 
 #include <cstdlib>
 
-#include "runtime/sample.h"
+#include "runtime/operation/sample.h"
 
 namespace hvd {
 

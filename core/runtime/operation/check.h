@@ -1,7 +1,7 @@
 #pragma once
 
 #include "base/status.h"
-#include "runtime/handle.h"
+#include "runtime/operation/handle.h"
 
 namespace hvd {
 

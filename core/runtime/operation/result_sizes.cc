@@ -1,4 +1,4 @@
-#include "runtime/result_sizes.h"
+#include "runtime/operation/result_sizes.h"
 
 #include <string>
 

@@ -1,6 +1,6 @@
-#include "runtime/check.h"
+#include "runtime/operation/check.h"
 
-#include "runtime/result_sizes.h"
+#include "runtime/operation/result_sizes.h"
 
 #include <cmath>
 #include <string>

@@ -1,11 +1,11 @@
-#include "runtime/stand_in.h"
+#include "runtime/operation/stand_in.h"
 
 #include <algorithm>
 #include <cstring>
 #include <limits>
 
 #include "base/half.h"
-#include "runtime/result_sizes.h"
+#include "runtime/operation/result_sizes.h"
 
 namespace hvd {
 

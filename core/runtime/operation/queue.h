@@ -8,8 +8,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "runtime/handle.h"
-#include "runtime/handle_chain.h"
+#include "runtime/operation/handle.h"
+#include "runtime/operation/handle_chain.h"
 
 namespace hvd {
 

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "runtime/handle.h"
+#include "runtime/operation/handle.h"
 
 namespace hvd {
 

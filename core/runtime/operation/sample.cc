@@ -1,4 +1,4 @@
-#include "runtime/sample.h"
+#include "runtime/operation/sample.h"
 
 #include <cstddef>
 #include <cstring>
