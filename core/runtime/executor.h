@@ -8,7 +8,7 @@
 #include "backend/backend.h"
 #include "base/event_sink.h"
 #include "base/rank.h"
-#include "runtime/member.h"
+#include "runtime/control/member.h"
 #include "runtime/operation/counters.h"
 #include "runtime/operation/handle_chain.h"
 #include "runtime/operation/queue.h"

@@ -6,9 +6,9 @@
 
 #include "base/rank.h"
 #include "negotiate/sequencer.h"
-#include "runtime/control.h"
+#include "runtime/control/control.h"
+#include "runtime/control/member.h"
 #include "runtime/executor.h"
-#include "runtime/member.h"
 #include "runtime/tune/run.h"
 #include "transport/window.h"
 

@@ -7,8 +7,8 @@
 
 #include "backend/host/host_backend.h"
 #include "runtime/census.h"
-#include "runtime/control_transport.h"
-#include "runtime/control_window.h"
+#include "runtime/control/transport_control.h"
+#include "runtime/control/window_control.h"
 #include "runtime/patience.h"
 #include "transport/inproc/fabric.h"
 #include "transport/shm/window.h"

@@ -6,7 +6,7 @@
 #include <deque>
 #include <vector>
 
-#include "runtime/byte_ring.h"
+#include "runtime/control/byte_ring.h"
 #include "target.h"
 
 namespace hvd {

@@ -25,7 +25,8 @@ CORE = {
     "runtime/tune": {"negotiate", "base"},
     "runtime/liveness": {"transport", "base"},
     "runtime/operation": {"negotiate", "base"},
-    "runtime": BELOW_RUNTIME | {"runtime/tune", "runtime/liveness", "runtime/operation"},
+    "runtime/control": {"runtime/operation", "negotiate", "transport", "base"},
+    "runtime": BELOW_RUNTIME | {"runtime/tune", "runtime/liveness", "runtime/operation", "runtime/control"},
     "api": {ENGINE, "base"},
     "python": {"api", ENGINE, "base"},
 }

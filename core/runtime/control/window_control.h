@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <memory>
 
-#include "runtime/control.h"
+#include "runtime/control/control.h"
 #include "transport/window.h"
 
 namespace hvd {

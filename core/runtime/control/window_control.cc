@@ -1,9 +1,9 @@
-#include "runtime/control_window.h"
+#include "runtime/control/window_control.h"
 
 #include <algorithm>
 #include <vector>
 
-#include "runtime/byte_ring.h"
+#include "runtime/control/byte_ring.h"
 
 namespace hvd {
 

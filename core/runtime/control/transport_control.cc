@@ -1,10 +1,10 @@
-#include "runtime/control_transport.h"
+#include "runtime/control/transport_control.h"
 
 #include <algorithm>
 #include <cstring>
 #include <deque>
 
-#include "runtime/message_stream.h"
+#include "runtime/control/message_stream.h"
 
 namespace hvd {
 

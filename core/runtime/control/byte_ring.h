@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "runtime/message_stream.h"
+#include "runtime/control/message_stream.h"
 
 namespace hvd {
 

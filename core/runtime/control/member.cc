@@ -1,4 +1,4 @@
-#include "runtime/member.h"
+#include "runtime/control/member.h"
 
 #include <algorithm>
 #include <string>

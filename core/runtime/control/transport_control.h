@@ -3,7 +3,7 @@
 #include <memory>
 
 #include "base/rank.h"
-#include "runtime/control.h"
+#include "runtime/control/control.h"
 #include "transport/transport.h"
 
 namespace hvd {

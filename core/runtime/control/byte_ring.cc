@@ -1,4 +1,4 @@
-#include "runtime/byte_ring.h"
+#include "runtime/control/byte_ring.h"
 
 #include <algorithm>
 #include <cstring>
