@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "base/clock.h"
-#include "runtime/patience.h"
+#include "runtime/progress/patience.h"
 
 namespace hvd {
 

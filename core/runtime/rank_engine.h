@@ -11,7 +11,7 @@
 #include "runtime/liveness/blocked.h"
 #include "runtime/liveness/stacks.h"
 #include "runtime/liveness/watcher.h"
-#include "runtime/loop.h"
+#include "runtime/progress/loop.h"
 #include "runtime/set_registry.h"
 #include "runtime/wiring.h"
 #include "trace/timeline.h"

@@ -9,7 +9,7 @@
 #include "runtime/census.h"
 #include "runtime/control/transport_control.h"
 #include "runtime/control/window_control.h"
-#include "runtime/patience.h"
+#include "runtime/progress/patience.h"
 #include "transport/inproc/fabric.h"
 #include "transport/shm/window.h"
 #include "transport/tcp/transport.h"

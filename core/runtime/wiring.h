@@ -6,7 +6,7 @@
 #include "base/rank.h"
 #include "base/waker.h"
 #include "runtime/engine.h"
-#include "runtime/process_set.h"
+#include "runtime/progress/process_set.h"
 #include "transport/shm/share_tree.h"
 #include "transport/transport.h"
 

@@ -3,7 +3,7 @@ target_link_libraries(hvd_cluster PUBLIC hvd_runtime hvd_check)
 
 hvd_test(queue SOURCES runtime/operation/queue_test.cc USES runtime/operation)
 hvd_test(sample SOURCES runtime/operation/handle_test.cc USES runtime/operation)
-hvd_test(refusals SOURCES refusals_test.cc USES runtime)
+hvd_test(refusals SOURCES runtime/progress/refusals_test.cc USES runtime/progress)
 hvd_test(runtime_streams SOURCES runtime/control/stream_test.cc USES runtime/control runtime/liveness)
 hvd_test(gaussian_process SOURCES runtime/tune/gaussian_process_test.cc USES runtime/tune)
 hvd_test(autotune SOURCES runtime/tune/autotune_test.cc USES runtime/tune)

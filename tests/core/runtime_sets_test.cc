@@ -2,7 +2,7 @@
 
 #include "check.h"
 #include "cluster.h"
-#include "runtime/cycle.h"
+#include "runtime/progress/cycle.h"
 
 namespace hvd::test {
 namespace {

@@ -9,7 +9,7 @@
 #include "backend/host/host_backend.h"
 #include "random_messages.h"
 #include "runtime/operation/check.h"
-#include "runtime/process_set.h"
+#include "runtime/progress/process_set.h"
 #include "target.h"
 #include "utf8.h"
 

@@ -10,6 +10,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 ENGINE = "runtime/engine.h"
 BELOW_RUNTIME = {"base", "trace", "transport", "collective", "backend", "fusion", "negotiate"}
+BELOW_PROGRESS = BELOW_RUNTIME - {"trace"} | {f"runtime/{r}" for r in ("operation", "control", "tune", "liveness")}
 
 # What a folder of core/ may include besides itself: a layer, or one header of a layer. A folder of folders has a
 # row for each of them and none for itself.
@@ -26,7 +27,8 @@ CORE = {
     "runtime/liveness": {"transport", "base"},
     "runtime/operation": {"negotiate", "base"},
     "runtime/control": {"runtime/operation", "negotiate", "transport", "base"},
-    "runtime": BELOW_RUNTIME | {"runtime/tune", "runtime/liveness", "runtime/operation", "runtime/control"},
+    "runtime/progress": BELOW_PROGRESS,
+    "runtime": BELOW_RUNTIME | {"runtime/tune", "runtime/liveness", "runtime/operation", "runtime/control", "runtime/progress"},
     "api": {ENGINE, "base"},
     "python": {"api", ENGINE, "base"},
 }

@@ -1,4 +1,4 @@
-#include "runtime/executor.h"
+#include "runtime/progress/executor.h"
 
 #include <algorithm>
 #include <cstring>

@@ -1,4 +1,4 @@
-#include "runtime/cycle.h"
+#include "runtime/progress/cycle.h"
 
 #include <algorithm>
 #include <new>

@@ -9,8 +9,8 @@
 #include "base/rank.h"
 #include "runtime/liveness/abort_cell.h"
 #include "runtime/operation/queue.h"
-#include "runtime/poll_set.h"
-#include "runtime/process_set.h"
+#include "runtime/progress/poll_set.h"
+#include "runtime/progress/process_set.h"
 #include "transport/transport.h"
 #include "transport/window.h"
 

@@ -8,7 +8,7 @@
 #include "negotiate/sequencer.h"
 #include "runtime/control/control.h"
 #include "runtime/control/member.h"
-#include "runtime/executor.h"
+#include "runtime/progress/executor.h"
 #include "runtime/tune/run.h"
 #include "transport/window.h"
 

@@ -5,10 +5,10 @@
 #include <thread>
 
 #include "base/waker.h"
-#include "runtime/cycle.h"
 #include "runtime/operation/counters.h"
-#include "runtime/patience.h"
-#include "runtime/poll_set.h"
+#include "runtime/progress/cycle.h"
+#include "runtime/progress/patience.h"
+#include "runtime/progress/poll_set.h"
 
 namespace hvd {
 

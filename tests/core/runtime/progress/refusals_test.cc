@@ -10,7 +10,7 @@
 #include "check.h"
 #include "negotiate/wire.h"
 #include "runtime/operation/result_sizes.h"
-#include "runtime/process_set.h"
+#include "runtime/progress/process_set.h"
 #include "transport/inproc/fabric.h"
 
 namespace hvd::test {

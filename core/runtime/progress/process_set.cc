@@ -1,4 +1,4 @@
-#include "runtime/process_set.h"
+#include "runtime/progress/process_set.h"
 
 #include <algorithm>
 #include <cstring>

@@ -1,4 +1,4 @@
-#include "runtime/loop.h"
+#include "runtime/progress/loop.h"
 
 #include <pthread.h>
 #include <sys/prctl.h>

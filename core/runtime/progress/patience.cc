@@ -1,4 +1,4 @@
-#include "runtime/patience.h"
+#include "runtime/progress/patience.h"
 
 #include <sched.h>
 
