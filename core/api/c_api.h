@@ -54,7 +54,7 @@ typedef struct hvd_result {
   int32_t code;        /* 0: success */
   const char* message; /* of an error, for people */
   int32_t output_count;
-  const hvd_output* outputs; /* by tensor; see runtime/handle.h for what follows them */
+  const hvd_output* outputs; /* by tensor; see runtime/operation/handle.h for what follows them */
 } hvd_result;
 
 typedef void (*hvd_done)(void* context, const hvd_result* result);

@@ -3,7 +3,7 @@
 #include <memory>
 #include <optional>
 
-#include "runtime/engine.h"
+#include "runtime/engine/engine.h"
 
 namespace hvd::api {
 

@@ -3,7 +3,7 @@
 #include <memory>
 
 #include "api/c_api.h"
-#include "runtime/engine.h"
+#include "runtime/engine/engine.h"
 
 namespace hvd::api {
 

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "runtime/engine.h"
+#include "runtime/engine/engine.h"
 
 namespace hvd::python {
 

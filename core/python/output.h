@@ -2,7 +2,7 @@
 
 #include <pybind11/pybind11.h>
 
-#include "runtime/engine.h"
+#include "runtime/engine/engine.h"
 
 namespace hvd::python {
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/engine.h"
+#include "runtime/engine/engine.h"
 #include "transport/inproc/fabric.h"
 #include "transport_ranks.h"
 

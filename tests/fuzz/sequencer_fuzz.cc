@@ -41,7 +41,7 @@ class Mirror {
     joined_ |= message.joins;
   }
 
-  // Carries out a decision as runtime/member and runtime/executor do.
+  // Carries out a decision as runtime/control/member and runtime/progress/executor do.
   void Decided(const Decision& decision) {
     Request own;
     const bool known = decision.known && decision.id < cache_.size();

@@ -1,4 +1,4 @@
-#include "runtime/census.h"
+#include "runtime/engine/cores.h"
 
 #include <unistd.h>
 

@@ -4,7 +4,7 @@
 #include <functional>
 #include <new>
 
-#include "runtime/rank_engine.h"
+#include "runtime/engine/rank_engine.h"
 
 namespace hvd {
 

@@ -5,7 +5,7 @@
 
 #include "base/rank.h"
 #include "base/waker.h"
-#include "runtime/engine.h"
+#include "runtime/engine/engine.h"
 #include "runtime/progress/process_set.h"
 #include "transport/shm/share_tree.h"
 #include "transport/transport.h"

@@ -1,4 +1,4 @@
-#include "runtime/engine.h"
+#include "runtime/engine/engine.h"
 
 #include <signal.h>
 #include <unistd.h>
@@ -10,8 +10,8 @@
 #include "base/log.h"
 #include "base/prepare_to_throw.h"
 #include "base/text.h"
+#include "runtime/engine/rank_engine.h"
 #include "runtime/operation/check.h"
-#include "runtime/rank_engine.h"
 
 namespace hvd {
 

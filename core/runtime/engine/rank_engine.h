@@ -7,13 +7,13 @@
 #include <string>
 #include <vector>
 
-#include "runtime/engine.h"
+#include "runtime/engine/engine.h"
+#include "runtime/engine/set_registry.h"
+#include "runtime/engine/wiring.h"
 #include "runtime/liveness/blocked.h"
 #include "runtime/liveness/stacks.h"
 #include "runtime/liveness/watcher.h"
 #include "runtime/progress/loop.h"
-#include "runtime/set_registry.h"
-#include "runtime/wiring.h"
 #include "trace/timeline.h"
 
 namespace hvd {

@@ -1,4 +1,4 @@
-#include "runtime/set_registry.h"
+#include "runtime/engine/set_registry.h"
 
 #include <algorithm>
 #include <limits>

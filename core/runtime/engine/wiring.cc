@@ -1,4 +1,4 @@
-#include "runtime/wiring.h"
+#include "runtime/engine/wiring.h"
 
 #include <sys/socket.h>
 #include <unistd.h>
@@ -6,9 +6,9 @@
 #include <algorithm>
 
 #include "backend/host/host_backend.h"
-#include "runtime/census.h"
 #include "runtime/control/transport_control.h"
 #include "runtime/control/window_control.h"
+#include "runtime/engine/cores.h"
 #include "runtime/progress/patience.h"
 #include "transport/inproc/fabric.h"
 #include "transport/shm/window.h"

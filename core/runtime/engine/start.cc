@@ -11,7 +11,7 @@
 #include "base/host_identity.h"
 #include "base/log.h"
 #include "base/prepare_to_throw.h"
-#include "runtime/rank_engine.h"
+#include "runtime/engine/rank_engine.h"
 
 namespace hvd {
 
