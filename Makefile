@@ -1,6 +1,9 @@
 # One word per daily task; CI calls these same words. Nothing here needs root.
 PYTHON ?= python3
-JOBS ?= 2
+# What is compiled at a time: as much as there are cores.
+JOBS ?= $(shell nproc)
+# Unit tests at a time; each process loads PyTorch.
+TEST_JOBS ?= 2
 # The tests that start processes often wait.
 MP_JOBS ?= 4
 # Each of these loads TensorFlow.
@@ -30,10 +33,10 @@ SYSTEM_PACKAGES := ccache gdb
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(JOBS)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv build demo test test-core test-unit test-mp test-tf test-mx matrix faults soak fuzz test-full tsan asan lint format bench test-deps clean
+.PHONY: help venv build sdist wheel demo test test-core test-unit test-mp test-tf test-mx test-package matrix faults soak fuzz test-full tsan asan lint format bench test-deps clean
 
 help: ## List these words
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
 $(VENV)/.tools: requirements/dev.txt scripts/preflight.py
 	@command -v $(PYTHON) >/dev/null || { echo "No '$(PYTHON)' here: install Python 3.10 or later, or name one: make PYTHON=..."; exit 1; }
@@ -56,6 +59,12 @@ venv: $(VENV)/.tools ## Make .venv with the tools and frameworks that the other 
 build: $(VENV)/.installed ## Build horovod and install it, editable, into .venv
 	@$(BIN)/python setup.py --quiet build_ext --inplace
 
+sdist: venv ## Pack the sources: dist/horovod-VERSION.tar.gz
+	@$(BIN)/python scripts/package.py sdist
+
+wheel: venv ## Build a manylinux wheel for each Python of this machine, into dist/
+	@$(BIN)/python scripts/package.py wheels
+
 demo: build ## Train the digits example with 1 and 2 processes; table and demo/loss.png
 	$(BIN)/python scripts/demo.py
 
@@ -77,7 +86,7 @@ test-core: venv ## Run the core's tests (C++, ranks are threads)
 	$(call core_tests,core-tests,)
 
 test-unit: build ## Run the Python tests that need one process
-	$(BIN)/python -m pytest tests/unit -n $(JOBS) -q
+	$(BIN)/python -m pytest tests/unit -n $(TEST_JOBS) -q
 
 test-mp: build ## Run the tests that start several processes
 	$(BIN)/python -m pytest tests/mp -n $(MP_JOBS) --dist worksteal -q
@@ -91,6 +100,9 @@ test-tf: build $(VENV)/.tensorflow ## Run the tests of TensorFlow and Keras
 # PyTorch, TensorFlow and MXNet in one environment, which must have numpy 1.
 test-mx: build ## Run the tests of MXNet, beside the other frameworks in one process
 	$(BIN)/nox -s all-numpy1.26
+
+test-package: venv ## Install the sources and a wheel, each in a bare environment, and run two ranks
+	@$(BIN)/python scripts/package.py test
 
 matrix: build ## Run the tests of other versions and Pythons, in environments of their own (CELLS="..." picks some)
 	$(BIN)/nox $(if $(CELLS),-s $(CELLS))

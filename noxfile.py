@@ -9,8 +9,6 @@ the operations of TensorFlow and MXNet are the same files everywhere.
 """
 
 import hashlib
-import shutil
-import subprocess
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +16,10 @@ from pathlib import Path
 import nox
 
 ROOT = Path(__file__).resolve().parent
+sys.path.insert(0, str(ROOT / "scripts"))
+
+from pythons import interpreter  # noqa: E402 - found by the line above
+
 TOOLS = ("pybind11>=3.0,<4", "cmake>=3.26,<5", "ninja>=1.11,<2", "setuptools>=77", "wheel")
 OLDER_TENSORFLOW = [
     f"tests/tf/test_tf_{name}.py"
@@ -61,23 +63,6 @@ CELLS = [
     ),
     *[Cell(f"core-{minor}", (minor,), ["numpy"], NO_FRAMEWORK) for minor in ("3.10", "3.12", "3.13", "3.14")],
 ]
-
-
-def interpreter(python: str) -> str | None:
-    """That Python on this machine: this one, one on the path, or one that pyenv has."""
-    if python == f"{sys.version_info[0]}.{sys.version_info[1]}":
-        return sys.executable
-    found = shutil.which(f"python{python}")
-    if found and subprocess.run([found, "-V"], capture_output=True).returncode == 0:
-        return found
-    if shutil.which("pyenv") is None:
-        return None
-    versions = subprocess.run(["pyenv", "versions", "--bare"], capture_output=True, text=True).stdout.split()
-    for version in versions:
-        if version.startswith(f"{python}."):
-            prefix = subprocess.run(["pyenv", "prefix", version], capture_output=True, text=True).stdout
-            return str(Path(prefix.strip()) / "bin" / "python")
-    return None
 
 
 def run(session: nox.Session, cell: Cell) -> None:

@@ -4,6 +4,7 @@ and of MXNet, which need neither. The rest is in pyproject.toml.
 
 import importlib
 import os
+import runpy
 import shutil
 import subprocess
 import sys
@@ -13,6 +14,20 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 ROOT = Path(__file__).resolve().parent
+
+# Commands that compile, as setuptools is asked for them by pip and by hand.
+COMPILES = {"bdist_wheel", "editable_wheel", "build", "build_ext", "install", "develop"}
+
+
+def check_machine() -> None:
+    """Ends the build in three lines where it cannot succeed, before anything else is said."""
+    missing = runpy.run_path(str(ROOT / "scripts" / "preflight.py"))["missing_to_compile"]()
+    if missing:
+        raise SystemExit(
+            "Installing horovod from its sources compiles it, and this machine lacks:\n"
+            + "".join(f"  {thing}\n" for thing in missing)
+            + "Install it and try again, or install a wheel, which needs none of it (make wheel)."
+        )
 
 
 def find_tool(name: str, folder_attribute: str) -> str:
@@ -65,7 +80,7 @@ class CMakeBuild(build_ext):
             "pybind11_DIR": pybind11.get_cmake_dir(),
         }
         settings = [f"-D{name}={value}" for name, value in definitions.items()]
-        jobs = os.environ.get("CMAKE_BUILD_PARALLEL_LEVEL", "2")
+        jobs = os.environ.get("CMAKE_BUILD_PARALLEL_LEVEL") or str(len(os.sched_getaffinity(0)))
         quiet = [] if self.distribution.verbose else ["--log-level=WARNING"]
         self.spawn([cmake, *quiet, "-S", str(ROOT), "-B", str(build_dir), "-G", "Ninja", *settings])
         target, pattern = TARGETS[ext.name]
@@ -80,6 +95,9 @@ class CMakeBuild(build_ext):
         shutil.copy2(built, fresh)
         os.replace(fresh, target)
 
+
+if COMPILES.intersection(sys.argv):
+    check_machine()
 
 setup(
     ext_modules=[Extension(name, sources=[]) for name in TARGETS],

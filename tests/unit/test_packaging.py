@@ -1,10 +1,11 @@
 """What the distribution says of itself and what it puts on a machine."""
 
 import ast
+import os
 import re
 import subprocess
 import sys
-import zipfile
+import tarfile
 from importlib import metadata
 from pathlib import Path
 
@@ -81,21 +82,39 @@ def test_tools_that_shape_the_source_are_pinned():
     assert {"torch", "ruff", "mypy", "clang-format"} <= pinned
 
 
-@pytest.mark.full
-def test_wheel_holds_the_module_and_the_types(tmp_path):
-    build = [
-        sys.executable,
-        "-m",
-        "pip",
-        "wheel",
-        "--no-deps",
-        "--no-build-isolation",
-        "-w",
-        str(tmp_path),
-        str(ROOT),
-    ]
-    subprocess.run(build, check=True, capture_output=True)
-    names = zipfile.ZipFile(next(tmp_path.glob("horovod-*.whl"))).namelist()
-    assert {"horovod/py.typed", "horovod/_core.pyi", "horovod/torch/__init__.py"} <= set(names)
-    assert [name for name in names if re.fullmatch(r"horovod/_core\..*\.so", name)]
-    assert all(name.startswith("horovod") for name in names)
+def build_without(part: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """What pip starts for a wheel, where one part of a compiling machine is missing."""
+    preamble = "" if part != "headers" else "import sysconfig; sysconfig.get_path = lambda *_: '/nowhere'; "
+    code = f"{preamble}import runpy; runpy.run_path('setup.py', run_name='__main__')"
+    command = [sys.executable, "-c", code, "bdist_wheel"]
+    return subprocess.run(
+        command, cwd=ROOT, env={**os.environ, **variables}, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.mark.parametrize(
+    ("part", "variables", "named"),
+    [
+        ("compiler", {"PATH": "/nowhere"}, "a C++17 compiler"),
+        ("compiler", {"CXX": "c++-of-nobody"}, "the compiler of CXX=c++-of-nobody"),
+        ("headers", {}, "Python.h"),
+    ],
+)
+def test_a_machine_that_cannot_compile_is_told_in_three_lines(part, variables, named):
+    done = build_without(part, **variables)
+    lines = (done.stdout + done.stderr).splitlines()
+    assert done.returncode == 1 and len(lines) == 3, lines
+    assert named in lines[1] and "apt-get install" in lines[1]
+
+
+def test_the_sources_are_packed_whole(tmp_path):
+    """What git has of these folders is in the archive; `make test-package` installs it."""
+    pack = [sys.executable, "setup.py", "--quiet", "sdist", "--dist-dir", str(tmp_path)]
+    subprocess.run(pack, cwd=ROOT, check=True, capture_output=True)
+    with tarfile.open(next(tmp_path.glob("horovod-*.tar.gz"))) as archive:
+        packed = {name.partition("/")[2] for name in archive.getnames()}
+    needed = {"CMakeLists.txt", "setup.py", "pyproject.toml", "scripts/preflight.py", "LICENSE"}
+    for folder in ("core", "cmake", "frameworks/tensorflow_ops", "frameworks/mxnet_ops"):
+        needed |= {str(path.relative_to(ROOT)) for path in (ROOT / folder).rglob("*") if path.is_file()}
+    assert needed - packed == set()
+    assert not any(name.endswith((".so", ".pyc")) for name in packed)
