@@ -1,10 +1,13 @@
 """The options of distributed optimizers and tapes that no framework has a part in."""
 
+import dataclasses
 import warnings
 
 import pytest
 
+from horovod.common.compression import NoneCompressor, StatefulCompressor
 from horovod.common.gradient_options import (
+    GradientSettings,
     check_passes,
     check_predivide,
     cut_into_groups,
@@ -54,6 +57,37 @@ def test_the_deprecated_number_of_groups():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert resolve_groups([["a"]], 0) == [["a"]]
+
+
+def test_settings_are_checked_when_they_are_made():
+    settings = GradientSettings(op=0, gradient_predivide_factor=4.0, compression=None)
+    assert (settings.compression, settings.groups) == (NoneCompressor, None)
+    assert (settings.prescale, settings.postscale) == (0.25, 4.0)
+    for wrong in ({"op": 7}, {"op": 1, "gradient_predivide_factor": 2.0}, {"backward_passes_per_step": 0}):
+        with pytest.raises(ValueError):
+            GradientSettings(**wrong)
+    with pytest.raises(TypeError, match="compressor class"):
+        GradientSettings(compression="fp16")
+
+
+def test_settings_cannot_be_changed_and_copies_keep_what_was_resolved():
+    with pytest.warns(DeprecationWarning, match="num_groups") as told:
+        settings = GradientSettings(num_groups=3)
+    assert told[0].filename == __file__
+    assert dataclasses.replace(settings, op=1).groups == 3
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        settings.op = 1
+
+
+def test_settings_that_differ_are_different_facts():
+    alike = GradientSettings(groups=2, device_dense="/cpu:0")
+    assert alike.facts() == GradientSettings().facts()
+    others = [{"op": 1}, {"compression": StatefulCompressor}, {"gradient_predivide_factor": 2.0}]
+    others += [{"sparse_as_dense": True}, {"backward_passes_per_step": 2}, {"synchronize_in_backward": True}]
+    for other in others:
+        (label,) = other
+        facts = GradientSettings(**other).facts()
+        assert [name for name, fact in facts.items() if fact != alike.facts()[name]] == [label]
 
 
 def test_checks():

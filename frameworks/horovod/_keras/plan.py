@@ -60,7 +60,7 @@ def make_plan(
     check_passes(backward_passes_per_step)
     if op == Adasum and average_aggregated_gradients:
         raise ValueError("Adasum does not support average_aggregated_gradients=True")
-    groups = resolve_groups(groups, num_groups, stacklevel=4)
+    groups = resolve_groups(groups, num_groups)
     cut_into_groups([], groups)  # raises for what is no description of groups
     settings = GradientSettings(
         name=name or f"Distributed{type(optimizer).__name__}",

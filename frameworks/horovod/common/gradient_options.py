@@ -1,21 +1,100 @@
-"""The options of distributed optimizers and gradient tapes, as every adapter takes them."""
+"""How gradients are reduced, as every distributed optimizer, gradient tape and trainer is told by its keyword
+arguments.
+"""
 
 from __future__ import annotations
 
 import os
+import sys
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import InitVar, dataclass, fields
 from typing import Any, TypeVar
 
 from horovod.common.basics import size
-from horovod.common.compression import Compressor
+from horovod.common.compression import Compressor, NoneCompressor, resolve_compression
 from horovod.common.process_sets import ProcessSet, check_process_set, global_process_set
-from horovod.common.reduce_ops import OP_NAMES, Average
+from horovod.common.reduce_ops import OP_NAMES, Average, resolve_op
 from horovod.common.util import split_list
 
 _T = TypeVar("_T")
 
 Groups = int | Sequence[Sequence[Any]] | None
+
+
+@dataclass(frozen=True, eq=False)
+class GradientSettings:
+    """How the gradients of one optimizer, gradient tape or trainer are reduced: the keyword arguments that a
+    user gives, checked here once and passed on as one value.
+
+    Attributes:
+        op: the reduction.
+        compression: the compressor class, plain or stateful; None means none.
+        gradient_predivide_factor: by what gradients are divided before they are added up; only for Average.
+        sparse_as_dense: sparse gradients travel as dense ones.
+        groups: what travels together: a number of groups, or lists of parameters.
+        process_set: the ranks that train together.
+        backward_passes_per_step: how many gradients are summed up locally before they travel.
+        average_aggregated_gradients: divides that sum by their number.
+        scale_local_gradients: divides gradients that stay on their rank by the number of ranks.
+        synchronize_in_backward: a backward pass ends when its gradients are reduced.
+        device_dense: where TensorFlow places the operations on dense gradients; empty: where it likes.
+        device_sparse: the same of sparse ones.
+        num_groups: the deprecated form of ``groups``.
+
+    Raises:
+        ValueError: an argument is wrong, or does not go with another one.
+        TypeError: ``compression`` is no class of compressors.
+    """
+
+    op: int = Average
+    compression: Any = NoneCompressor
+    gradient_predivide_factor: float = 1.0
+    sparse_as_dense: bool = False
+    groups: Groups = None
+    process_set: ProcessSet = global_process_set
+    backward_passes_per_step: int = 1
+    average_aggregated_gradients: bool = False
+    scale_local_gradients: bool = True
+    synchronize_in_backward: bool = False
+    device_dense: str = ""
+    device_sparse: str = ""
+    num_groups: InitVar[int] = 0
+
+    def __post_init__(self, num_groups: int) -> None:
+        check_predivide(self.op, self.gradient_predivide_factor)
+        check_passes(self.backward_passes_per_step)
+        resolved = {
+            "op": resolve_op(self.op),
+            "compression": resolve_compression(self.compression),
+            "groups": resolve_groups(self.groups, num_groups),
+        }
+        for name, value in resolved.items():
+            object.__setattr__(self, name, value)
+
+    @property
+    def prescale(self) -> float:
+        """What each gradient is multiplied by before the reduction."""
+        return 1.0 / self.gradient_predivide_factor
+
+    @property
+    def postscale(self) -> float:
+        """What each gradient is multiplied by after the reduction."""
+        return self.gradient_predivide_factor
+
+    def facts(self) -> dict[str, str]:
+        """What all ranks must have given alike, for ``horovod.common.agreement``. Of the groups it says
+        nothing: their members have other names in every framework (``groups_text``).
+        """
+        told = {field.name: str(getattr(self, field.name)) for field in fields(self)}
+        for name in ("groups", "process_set", "device_dense", "device_sparse"):
+            del told[name]
+        return {
+            **told,
+            "op": OP_NAMES[self.op],
+            "compression": self.compression.__qualname__,
+            "gradient_predivide_factor": f"{self.gradient_predivide_factor:g}",
+        }
 
 
 def check_predivide(op: int, gradient_predivide_factor: float) -> None:
@@ -30,14 +109,24 @@ def check_passes(backward_passes_per_step: int) -> None:
         raise ValueError("backward_passes_per_step must be > 0")
 
 
-def resolve_groups(groups: Groups, num_groups: int, stacklevel: int = 3) -> Groups:
+def resolve_groups(groups: Groups, num_groups: int) -> Groups:
     """``groups``, or the deprecated ``num_groups`` when only that was given."""
     if num_groups == 0:
         return groups
     warnings.warn(
-        "Parameter `num_groups` has been replaced by `groups`.", DeprecationWarning, stacklevel=stacklevel
+        "Parameter `num_groups` has been replaced by `groups`.",
+        DeprecationWarning,
+        stacklevel=_level_of_the_program(),
     )
     return num_groups if groups is None else groups
+
+
+def _level_of_the_program() -> int:
+    """The ``stacklevel`` of a warning by the caller that is to point at the program, not at this library."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("horovod."):
+        level, frame = level + 1, frame.f_back
+    return level
 
 
 def takes_part(process_set: ProcessSet) -> bool:

@@ -8,8 +8,9 @@ from typing import Any
 
 import torch
 
-from horovod.common.agreement import Agreement, Facts, at_construction
+from horovod.common.agreement import Agreement, at_construction
 from horovod.common.compression import Compressor
+from horovod.common.gradient_options import GradientSettings
 from horovod.common.process_sets import ProcessSet
 from horovod.common.reduce_ops import Adasum
 from horovod.torch.grouping import described, group_parameters
@@ -34,23 +35,19 @@ class DistributedAdasumOptimizer(WrappedOptimizer):
         self,
         optimizer: torch.optim.Optimizer,
         named_parameters: Iterable[tuple[str, torch.Tensor]] | None,
-        groups: Any,
-        compressor: type[Compressor],
-        sparse_as_dense: bool,
-        process_set: ProcessSet,
-        facts: Facts,
+        settings: GradientSettings,
         copied: bool,
     ) -> None:
         parameters = self._adopt(optimizer, named_parameters)
-        self._facts = facts
+        self._facts = settings.facts()
         self._parameters = parameters
-        self._agreement = Agreement(_SUBJECT, process_set)
+        self._agreement = Agreement(_SUBJECT, settings.process_set)
         if at_construction() and not copied:
             self._agree()
-        self._delta_groups = group_parameters(parameters, groups)
-        self._compressor = compressor
-        self._sparse_as_dense = sparse_as_dense
-        self._process_set = process_set
+        self._delta_groups = group_parameters(parameters, settings.groups)
+        self._compressor: type[Compressor] = settings.compression
+        self._sparse_as_dense = settings.sparse_as_dense
+        self._process_set = settings.process_set
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Adds parameters to train, as the wrapped optimizer does; their deltas are reduced one by one."""

@@ -9,7 +9,7 @@ import torch
 
 from horovod.common.compression import is_stateful
 from horovod.common.exchange import Exchange
-from horovod.common.process_sets import ProcessSet
+from horovod.common.gradient_options import GradientSettings
 from horovod.torch.compiling import methods_outside_of_graphs
 from horovod.torch.operations import ops
 from horovod.torch.tensors import overlaps
@@ -26,26 +26,18 @@ class Reduction:
     rank's backward pass has failed.
     """
 
-    def __init__(
-        self,
-        op: int,
-        predivide: float,
-        compressor: Any,
-        sparse_as_dense: bool,
-        passes: int,
-        process_set: ProcessSet,
-        sparse_again: bool = False,
-    ) -> None:
-        self.op = op
-        self.prescale = 1.0 / predivide
-        self.postscale = predivide
-        self.compressor = compressor
-        self.exchange = Exchange(ops, op, process_set) if is_stateful(compressor) else None
-        self.sparse_as_dense = sparse_as_dense or self.exchange is not None
+    def __init__(self, settings: GradientSettings, sparse_again: bool = False) -> None:
+        self.op = settings.op
+        self.prescale = settings.prescale
+        self.compressor = settings.compression
+        self.process_set = settings.process_set
+        stateful = is_stateful(self.compressor)
+        self.exchange = Exchange(ops, self.op, self.process_set) if stateful else None
+        self.sparse_as_dense = settings.sparse_as_dense or stateful
         self.sparse_again = sparse_again and self.sparse_as_dense
-        self.passes = passes
-        self.process_set = process_set
-        self.how = (op, self.prescale, self.postscale, process_set)  # the last arguments of an operation
+        self.passes = settings.backward_passes_per_step
+        # The last arguments of an operation.
+        self.how = (self.op, settings.prescale, settings.postscale, self.process_set)
         self.paused = False
         self.prefix = "DistributedOptimizer"
         self.begin: Callable[[], None] = lambda: None

@@ -7,15 +7,15 @@ import sys
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from horovod.common.compression import AnyCompressor, resolve_compression, resolve_plain_compression
-from horovod.common.gradient_options import check_passes, check_predivide, resolve_groups, takes_part
+from horovod.common.compression import AnyCompressor, resolve_plain_compression
+from horovod.common.gradient_options import GradientSettings, check_passes, takes_part
 from horovod.common.process_sets import ProcessSet, global_process_set
-from horovod.common.reduce_ops import OP_NAMES, Adasum, Average, Sum, resolve_op
+from horovod.common.reduce_ops import Adasum, Average, Sum
 from horovod.torch import live_groups
 from horovod.torch.adasum_optimizer import DistributedAdasumOptimizer
 from horovod.torch.compiling import methods_outside_of_graphs, outside_of_graphs
@@ -38,23 +38,22 @@ class _DistributedOptimizer(WrappedOptimizer):
     def _distribute(
         self,
         optimizer: torch.optim.Optimizer,
-        reduction: Reduction,
         named_parameters: Iterable[tuple[str, torch.Tensor]] | None,
-        options: _Options,
+        settings: GradientSettings,
+        copied: bool,
     ) -> None:
         parameters = self._adopt(optimizer, named_parameters)
         self._synchronized = False
         self._finished = False  # synchronized on behalf of GradScaler, or by the backward pass itself
         self._should_synchronize = True
         self._reducer = None
-        if not options.active:
+        reduction = Reduction(settings, sparse_again=isinstance(optimizer, torch.optim.SparseAdam))
+        if not takes_part(settings.process_set):
             return
-        facts = {"the optimizer": self._base.__name__, **options.facts()}
-        reducer = self._reducer = GradientReducer(
-            reduction, parameters, options.groups, facts, options.copied
-        )
+        facts = {"the optimizer": self._base.__name__, **settings.facts()}
+        reducer = self._reducer = GradientReducer(reduction, parameters, settings.groups, facts, copied)
         weakref.finalize(self, live_groups.release, reducer).atexit = False
-        if options.synchronize_in_backward:
+        if settings.synchronize_in_backward:
             this = weakref.ref(self)
             reducer.finish_in_backward(lambda: _finish_in_backward(this()))
 
@@ -224,41 +223,6 @@ def _asked_by_grad_scaler() -> bool:
     return sys._getframe(2).f_globals.get("__name__", "").endswith("grad_scaler")
 
 
-@dataclass(frozen=True)
-class _Options:
-    """The arguments of DistributedOptimizer, checked. ``copied``: those of a copy."""
-
-    op: int
-    predivide: float
-    compressor: Any
-    sparse_as_dense: bool
-    passes: int
-    groups: int | Sequence[Sequence[Any]] | None
-    process_set: ProcessSet
-    synchronize_in_backward: bool
-    active: bool
-    copied: bool = False
-
-    def facts(self) -> dict[str, str]:
-        """What all ranks must have given alike."""
-        return {
-            "op": OP_NAMES.get(self.op, str(self.op)),
-            "gradient_predivide_factor": f"{self.predivide:g}",
-            "compression": self.compressor.__qualname__,
-            "sparse_as_dense": str(self.sparse_as_dense),
-            "backward_passes_per_step": str(self.passes),
-            "synchronize_in_backward": str(self.synchronize_in_backward),
-        }
-
-    def of_copy(self, names: dict[torch.Tensor, str], copies: NamedParameters) -> _Options:
-        """The options for a copied optimizer: its groups are those of the copied parameters."""
-        groups = self.groups
-        if not isinstance(groups, int) and groups is not None:
-            by_name = dict(copies)
-            groups = [[by_name[names[p]] for p in group if p in names] for group in groups]
-        return replace(self, groups=groups, copied=True, active=takes_part(self.process_set))
-
-
 if TYPE_CHECKING:  # what type checkers know of an instance that ``subclass_of`` has made
 
     class _Distributed(_DistributedOptimizer, torch.optim.Optimizer):
@@ -319,60 +283,52 @@ def DistributedOptimizer(
         ValueError: wrong arguments, or ``optimizer`` is distributed already.
         TensorMismatchError: the ranks' parameters or arguments differ; on all ranks, with the same text.
     """
-    check_predivide(op, gradient_predivide_factor)
-    check_passes(backward_passes_per_step)
-    groups = resolve_groups(groups, num_groups)
+    settings = GradientSettings(
+        op=op,
+        compression=compression,
+        gradient_predivide_factor=gradient_predivide_factor,
+        sparse_as_dense=sparse_as_dense,
+        groups=groups,
+        process_set=process_set,
+        backward_passes_per_step=backward_passes_per_step,
+        synchronize_in_backward=synchronize_in_backward,
+        num_groups=num_groups,
+    )
     if isinstance(optimizer, WrappedOptimizer):
         raise ValueError("The optimizer is a DistributedOptimizer already.")
-    op, compressor, active = resolve_op(op), resolve_compression(compression), takes_part(process_set)
-    if op == Adasum and active:
-        compressor = resolve_plain_compression(compression, "the steps of op=hvd.Adasum")
-    options = _Options(
-        op,
-        gradient_predivide_factor,
-        compressor,
-        sparse_as_dense,
-        backward_passes_per_step,
-        groups,
-        process_set,
-        synchronize_in_backward,
-        active,
-    )
-    return _wrap(optimizer, named_parameters, options)
+    return _wrap(optimizer, named_parameters, settings)
 
 
 def _wrap(
     optimizer: torch.optim.Optimizer,
     named_parameters: Iterable[tuple[str, torch.Tensor]] | None,
-    options: _Options,
+    settings: GradientSettings,
+    copied: bool = False,
 ) -> Any:
     named = None if named_parameters is None else list(named_parameters)
-    adaptive = options.op == Adasum and options.active
-    wrapped = subclass_of(DistributedAdasumOptimizer if adaptive else _DistributedOptimizer, optimizer)
+    active = takes_part(settings.process_set)
+    adaptive = settings.op == Adasum and active
     if adaptive:
-        wrapped._distribute(
-            optimizer,
-            named,
-            options.groups,
-            options.compressor,
-            options.sparse_as_dense,
-            options.process_set,
-            options.facts(),
-            options.copied,
-        )
-    else:
-        reduction = Reduction(
-            options.op,
-            options.predivide,
-            options.compressor,
-            options.sparse_as_dense,
-            options.passes,
-            options.process_set,
-            sparse_again=isinstance(optimizer, torch.optim.SparseAdam),
-        )
-        wrapped._distribute(optimizer, reduction, named, options)
-    if options.active:
-        watch_steps(wrapped, optimizer, named, options.process_set)
+        resolve_plain_compression(settings.compression, "the steps of op=hvd.Adasum")
+    wrapped = subclass_of(DistributedAdasumOptimizer if adaptive else _DistributedOptimizer, optimizer)
+    wrapped._distribute(optimizer, named, settings, copied)
+    if active:
+        watch_steps(wrapped, optimizer, named, settings.process_set)
     names = wrapped._parameter_names
-    wrapped._wrap_again = lambda plain, copies: _wrap(plain, copies, options.of_copy(names, copies))
+
+    def wrap_again(plain: torch.optim.Optimizer, copies: NamedParameters) -> Any:
+        return _wrap(plain, copies, _of_copy(settings, names, copies), copied=True)
+
+    wrapped._wrap_again = wrap_again
     return wrapped
+
+
+def _of_copy(
+    settings: GradientSettings, names: dict[torch.Tensor, str], copies: NamedParameters
+) -> GradientSettings:
+    """The settings of a copied optimizer: its groups are those of the copied parameters."""
+    if settings.groups is None or isinstance(settings.groups, int):
+        return settings
+    by_name = dict(copies)
+    groups = [[by_name[names[p]] for p in group if p in names] for group in settings.groups]
+    return replace(settings, groups=groups)
