@@ -282,7 +282,7 @@ def test_names_that_other_projects_look_for(two):
     handle, context = optimizer._allreduce_grad_async(net[0].weight)
     assert (names_of(two), context) == (["DistributedOptimizer.0.weight"], None)
     assert hvd.synchronize(handle).tolist() == net[0].weight.grad.tolist()
-    assert len(optimizer._gradient_groups) == 4
+    assert len(optimizer._buckets) == 4
 
 
 def test_a_failed_backward_pass_is_forgotten_by_zero_grad(two):

@@ -13,10 +13,10 @@ from horovod.common.compression import Compressor
 from horovod.common.gradient_options import GradientSettings
 from horovod.common.process_sets import ProcessSet
 from horovod.common.reduce_ops import Adasum
-from horovod.torch.grouping import described, group_parameters
+from horovod.torch.buckets import cut_into_buckets
 from horovod.torch.operations import ops
 from horovod.torch.step_checks import take_part_without_update
-from horovod.torch.wrapping import WrappedOptimizer
+from horovod.torch.wrapping import WrappedOptimizer, described
 
 _SUBJECT = "DistributedOptimizer"
 
@@ -44,7 +44,7 @@ class DistributedAdasumOptimizer(WrappedOptimizer):
         self._agreement = Agreement(_SUBJECT, settings.process_set)
         if at_construction() and not copied:
             self._agree()
-        self._delta_groups = group_parameters(parameters, settings.groups)
+        self._buckets = cut_into_buckets(parameters, settings.groups)
         self._compressor: type[Compressor] = settings.compression
         self._sparse_as_dense = settings.sparse_as_dense
         self._process_set = settings.process_set
@@ -53,7 +53,7 @@ class DistributedAdasumOptimizer(WrappedOptimizer):
         """Adds parameters to train, as the wrapped optimizer does; their deltas are reduced one by one."""
         added = self._added(param_group)
         self._parameters += added
-        self._delta_groups += group_parameters(added, None)
+        self._buckets += cut_into_buckets(added, None)
 
     def set_backward_passes_per_step(self, passes: int) -> None:
         """Nothing to change: gradients accumulate until ``step``, however many passes are made."""
@@ -92,7 +92,7 @@ class DistributedAdasumOptimizer(WrappedOptimizer):
         prefix = self._agreement.numbered(_SUBJECT) + ".adasum."
         moving = [
             _Deltas(prefix + name, trained, self._compressor)
-            for name, members in self._delta_groups
+            for name, members in self._buckets
             if (trained := [p for _, p in members if p.requires_grad or p.grad is not None])
         ]
         loss = self._local_step(closure)
@@ -108,7 +108,7 @@ class DistributedAdasumOptimizer(WrappedOptimizer):
         self._agreement.reach({**self._facts, **described(self._parameters)})
 
     def _check_layouts(self) -> None:
-        for name, parameter in (member for _, members in self._delta_groups for member in members):
+        for name, parameter in (member for _, members in self._buckets for member in members):
             gradient = parameter.grad
             if gradient is not None and gradient.layout is not torch.strided:
                 if not self._sparse_as_dense:

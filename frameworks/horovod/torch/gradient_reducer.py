@@ -1,18 +1,25 @@
-"""The gradients of one optimizer: its groups, what its ranks have agreed on, and one reduction of all."""
+"""The gradients of one optimizer: its buckets, what its ranks have agreed on, and one reduction of all; and
+which bucket each parameter belongs to, over all optimizers that are alive.
+
+The optimizer that was made last reduces the gradients of its parameters. An older one that trains some of
+them too goes on with the buckets of the newer, so that each gradient is reduced once for both, if both reduce
+in the same way; otherwise it is *detached*: it reduces nothing any more, and its next step says so.
+"""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 
 from horovod.common.agreement import Agreement, Facts, at_construction
 from horovod.common.gradient_options import Groups
-from horovod.torch import live_groups
-from horovod.torch.gradient_groups import GradientGroup, complete_all
-from horovod.torch.gradient_hooks import Reduction
-from horovod.torch.grouping import NamedParameters, described, group_parameters
+from horovod.torch.bucket_reductions import Reduction
+from horovod.torch.buckets import Bucket, complete_all, cut_into_buckets
+from horovod.torch.operations import ops
+from horovod.torch.wrapping import NamedParameters, described
 
 _SUBJECT = "DistributedOptimizer"
 
@@ -27,29 +34,29 @@ class GradientReducer:
         self, reduction: Reduction, parameters: NamedParameters, groups: Groups, facts: Facts, copied: bool
     ) -> None:
         self.reduction = reduction
-        self.groups: list[GradientGroup] = []
+        self.buckets: list[Bucket] = []
         self.detached = False
         self._finish: Callable[[], None] | None = None
         self._settings = dict(facts)
         self._parameters = list(parameters)
         self._agreement = Agreement(_SUBJECT, reduction.process_set)
         self._frozen = [(name, p) for name, p in parameters if not p.requires_grad]
-        self._rounds_seen: dict[GradientGroup, int] = {}  # of the groups shared with other optimizers
+        self._rounds_seen: dict[Bucket, int] = {}  # of the buckets shared with other optimizers
         self._in_pass = False
         trained = [(name, p) for name, p in parameters if p.requires_grad]
-        wanted = group_parameters(trained, groups)
+        wanted = cut_into_buckets(trained, groups)
         self._settings.update(_memberships(wanted))
         if at_construction() and not copied:
             self._agree()
         reduction.prefix = self._agreement.numbered(_SUBJECT)
         reduction.begin = self._begin
-        live_groups.register(self)
-        live_groups.adopt(self, [GradientGroup(name, members, reduction) for name, members in wanted])
+        _owners.append(self)
+        _adopt(self, [Bucket(name, members, reduction) for name, members in wanted])
 
     @property
     def in_flight(self) -> bool:
         """Whether a gradient is being reduced."""
-        return any(group.in_flight for group in self.groups)
+        return any(bucket.in_flight for bucket in self.buckets)
 
     @property
     def pass_failed(self) -> bool:
@@ -79,17 +86,17 @@ class GradientReducer:
             with contextlib.suppress(Exception):  # it is raised below
                 self._begin()
         try:
-            groups = self._not_yet_reduced() if live_groups.shared else list(self.groups)
-            for group in groups:
-                if group.handle is None:
-                    group.submit_incomplete()
-            complete_all(groups)
-            if self.reduction.changed or live_groups.shared:
-                self._tell_changes(groups)
+            buckets = self._not_yet_reduced() if _shared else list(self.buckets)
+            for bucket in buckets:
+                if bucket.handle is None:
+                    bucket.submit_incomplete()
+            complete_all(buckets)
+            if self.reduction.changed or _shared:
+                self._tell_changes(buckets)
             self._follow_freezing()
         finally:
             self.reduction.end()
-            if live_groups.shared or self._rounds_seen:
+            if _shared or self._rounds_seen:
                 self._note_rounds()
         refusal, self.reduction.refusal = self.reduction.refusal, None
         if refusal is not None:
@@ -99,14 +106,14 @@ class GradientReducer:
         """After a backward pass that failed: forgets its gradients, on all ranks. False, and nothing done,
         when all of them have been sent to the other ranks already.
         """
-        waiting = [group for group in self.groups if group.trained and not group.in_flight]
+        waiting = [bucket for bucket in self.buckets if bucket.trained and not bucket.in_flight]
         if not waiting:
             return False
         self.reduction.failed = True
-        for group in waiting:
-            group.tell()
+        for bucket in waiting:
+            bucket.tell()
         with contextlib.suppress(Exception):  # that the step was given up
-            complete_all(self.groups)
+            complete_all(self.buckets)
         self.reset()
         return True
 
@@ -114,29 +121,29 @@ class GradientReducer:
         """Expects a full step's backward passes again. Nothing may be in flight."""
         self._in_pass = False
         self.reduction.end()
-        for group in self.groups:
-            if not group.in_flight:
-                group.reset()
+        for bucket in self.buckets:
+            if not bucket.in_flight:
+                bucket.reset()
 
     def abandon(self) -> None:
         """Waits for what is in flight, whatever comes of it."""
         with contextlib.suppress(Exception):  # of a step that will not be made
-            complete_all(self.groups)
+            complete_all(self.buckets)
         self.reset()
 
     def set_passes(self, passes: int) -> None:
         """Changes how many backward passes make a gradient due."""
         self.reduction.passes = passes
-        for group in self.groups:  # one that another optimizer made has settings of its own
-            group.reduction.passes = passes
-        for group in self.groups:
-            if not group.in_flight:
-                group.reset()
+        for bucket in self.buckets:  # one that another optimizer made has settings of its own
+            bucket.reduction.passes = passes
+        for bucket in self.buckets:
+            if not bucket.in_flight:
+                bucket.reset()
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
         """Within it, backward passes accumulate only."""
-        reductions = {id(group.reduction): group.reduction for group in self.groups}.values()
+        reductions = {id(bucket.reduction): bucket.reduction for bucket in self.buckets}.values()
         before = [reduction.paused for reduction in reductions]
         for reduction in reductions:
             reduction.paused = True
@@ -157,7 +164,7 @@ class GradientReducer:
         try:
             if not self._agreement.reached:
                 self._agree()
-                for hook in (hook for group in self.groups for hook in group.members):
+                for hook in (hook for bucket in self.buckets for hook in bucket.members):
                     hook.forget()
                 reduction.prefix = self._agreement.numbered(_SUBJECT)
         except Exception as error:
@@ -178,19 +185,19 @@ class GradientReducer:
         self._agreement.reach({**self._settings, **described(self._parameters)})
 
     def _train(self, parameters: NamedParameters) -> None:
-        wanted = group_parameters(parameters, None)
-        live_groups.adopt(self, [GradientGroup(name, members, self.reduction) for name, members in wanted])
+        wanted = cut_into_buckets(parameters, None)
+        _adopt(self, [Bucket(name, members, self.reduction) for name, members in wanted])
 
-    def _tell_changes(self, groups: list[GradientGroup]) -> None:
-        """When the program has changed gradients in flight: raises, on all ranks. Every group tells it,
+    def _tell_changes(self, buckets: list[Bucket]) -> None:
+        """When the program has changed gradients in flight: raises, on all ranks. Every bucket tells it,
         because a rank that has changed nothing may be one step ahead, with all of them.
         """
-        reductions = {id(group.reduction): group.reduction for group in groups}.values()
+        reductions = {id(bucket.reduction): bucket.reduction for bucket in buckets}.values()
         if any(reduction.changed for reduction in reductions):
-            for group in groups:
-                group.tell()
+            for bucket in buckets:
+                bucket.tell()
             try:
-                complete_all(groups)
+                complete_all(buckets)
             finally:
                 for reduction in reductions:
                     reduction.changed = []
@@ -199,35 +206,34 @@ class GradientReducer:
         """After the ranks have agreed on it: parameters that are trained no longer, or are trained again."""
         if self.reduction.froze:
             self.reduction.froze = False
-            for group in [group for group in self.groups if not group.trained]:
-                self._frozen += [(hook.name, hook.parameter) for hook in group.members]
-                live_groups.retire(self, group)
+            for bucket in [bucket for bucket in self.buckets if not bucket.trained]:
+                self._frozen += [(hook.name, hook.parameter) for hook in bucket.members]
+                _retire(self, bucket)
         thawed = set(self.reduction.thawed)
         if thawed:
-            before = len(self.groups)
+            before = len(self.buckets)
             self._train([(name, p) for name, p in self._frozen if name in thawed])
             self._frozen = [(name, p) for name, p in self._frozen if name not in thawed]
             self.reduction.note_thawed([])
-            for group in self.groups[before:]:
-                group.submit_incomplete()
-            complete_all(self.groups)
+            for bucket in self.buckets[before:]:
+                bucket.submit_incomplete()
+            complete_all(self.buckets)
 
-    def _not_yet_reduced(self) -> list[GradientGroup]:
-        """All groups, less those that another optimizer has reduced since this one's last step: all that both
-        use, or none, because a backward pass makes all of their gradients.
+    def _not_yet_reduced(self) -> list[Bucket]:
+        """All buckets, less those that another optimizer has reduced since this one's last step: all that
+        both use, or none, because a backward pass makes all of their gradients.
         """
-        shared = [group for group in self.groups if group in live_groups.shared]
-        touched = {id(group.reduction) for group in shared if group.touched}
+        common = [bucket for bucket in self.buckets if bucket in _shared]
+        touched = {id(bucket.reduction) for bucket in common if bucket.touched}
         done = {
-            group
-            for group in shared
-            if id(group.reduction) not in touched and group.rounds != self._rounds_seen.get(group, 0)
+            bucket
+            for bucket in common
+            if id(bucket.reduction) not in touched and bucket.rounds != self._rounds_seen.get(bucket, 0)
         }
-        return [group for group in self.groups if group not in done]
+        return [bucket for bucket in self.buckets if bucket not in done]
 
     def _note_rounds(self) -> None:
-        shared = live_groups.shared.intersection(self.groups)
-        self._rounds_seen = {group: group.rounds for group in shared}
+        self._rounds_seen = {bucket: bucket.rounds for bucket in _shared.intersection(self.buckets)}
 
 
 def _memberships(wanted: list[tuple[str, NamedParameters]]) -> dict[str, str]:
@@ -236,3 +242,91 @@ def _memberships(wanted: list[tuple[str, NamedParameters]]) -> dict[str, str]:
         for name, members in wanted
         if len(members) > 1
     }
+
+
+_by_parameter: dict[int, Bucket] = {}
+_owners: list[GradientReducer] = []
+
+_shared: set[Bucket] = set()
+"""The buckets that several optimizers step with."""
+
+
+def _adopt(owner: GradientReducer, buckets: list[Bucket]) -> None:
+    """Gives ``owner`` new buckets, and them their parameters, whichever buckets they belonged to before."""
+    former = {before for new in buckets for hook in new.members if (before := bucket_of(hook.parameter))}
+    with contextlib.suppress(Exception):  # what is in flight is of a step that its optimizer will not make
+        complete_all(former)
+    older = [(other, found) for other in _owners if (found := _taken_from(other, buckets))]
+    owner.buckets += buckets
+    for bucket in buckets:
+        for hook in bucket.members:
+            _take_over(hook.parameter)
+            _by_parameter[id(hook.parameter)] = bucket
+            hook.registration = hook.parameter.register_post_accumulate_grad_hook(hook)
+    for other, found in older:
+        if other is not owner:
+            _follow(other, owner, found)
+
+
+def release(owner: GradientReducer) -> None:
+    """For an optimizer that is gone: otherwise the parameters would go on reporting to it."""
+    if owner in _owners:
+        _owners.remove(owner)
+    for bucket in owner.buckets:
+        _leave(bucket)
+    owner.buckets.clear()
+
+
+def _retire(owner: GradientReducer, bucket: Bucket) -> None:
+    """Takes a bucket from ``owner``, because its parameters are no longer trained."""
+    owner.buckets.remove(bucket)
+    _leave(bucket)
+
+
+def bucket_of(parameter: object) -> Bucket | None:
+    """The bucket that reduces the gradient of ``parameter``."""
+    return _by_parameter.get(id(parameter))
+
+
+def _taken_from(older: GradientReducer, buckets: list[Bucket]) -> list[Bucket]:
+    """Those of the new ``buckets`` that take parameters from ``older``."""
+    own = set(older.buckets)
+    return [bucket for bucket in buckets if any(bucket_of(hook.parameter) in own for hook in bucket.members)]
+
+
+def _take_over(parameter: Any) -> None:
+    before = bucket_of(parameter)
+    if before is None:
+        return
+    for hook in before.members:
+        if hook.parameter is parameter and hook.registration is not None:
+            hook.registration.remove()
+    before.drop(parameter)
+
+
+def _follow(older: GradientReducer, newer: GradientReducer, buckets: list[Bucket]) -> None:
+    """``older`` has lost parameters to ``buckets``."""
+    if not older.reduction.same_as(newer.reduction):
+        older.detached = True
+        release(older)
+        return
+    for empty in [bucket for bucket in older.buckets if not bucket.members]:
+        older.buckets.remove(empty)
+        _shared.discard(empty)
+    for bucket in buckets:
+        older.buckets.append(bucket)
+        bucket.users += 1
+        _shared.add(bucket)
+
+
+def _leave(bucket: Bucket) -> None:
+    bucket.users -= 1
+    if bucket.users <= 1:
+        _shared.discard(bucket)
+    if bucket.users == 0:
+        if bucket.handle is not None:  # of a step that will not be made
+            ops.drop(bucket.handle)
+        for hook in bucket.members:
+            del _by_parameter[id(hook.parameter)]
+            if hook.registration is not None:
+                hook.registration.remove()

@@ -16,17 +16,15 @@ from horovod.common.compression import AnyCompressor, resolve_plain_compression
 from horovod.common.gradient_options import GradientSettings, check_passes, takes_part
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.common.reduce_ops import Adasum, Average, Sum
-from horovod.torch import live_groups
 from horovod.torch.adasum_optimizer import DistributedAdasumOptimizer
+from horovod.torch.bucket_reductions import Reduction
+from horovod.torch.buckets import Bucket
 from horovod.torch.compiling import methods_outside_of_graphs, outside_of_graphs
 from horovod.torch.compression import Compression
-from horovod.torch.gradient_groups import GradientGroup
-from horovod.torch.gradient_hooks import Reduction
-from horovod.torch.gradient_reducer import GradientReducer
-from horovod.torch.grouping import NamedParameters
+from horovod.torch.gradient_reducer import GradientReducer, bucket_of, release
 from horovod.torch.operations import ops
 from horovod.torch.step_checks import watch_steps
-from horovod.torch.wrapping import WrappedOptimizer, subclass_of
+from horovod.torch.wrapping import NamedParameters, WrappedOptimizer, subclass_of
 
 
 @methods_outside_of_graphs
@@ -52,24 +50,24 @@ class _DistributedOptimizer(WrappedOptimizer):
             return
         facts = {"the optimizer": self._base.__name__, **settings.facts()}
         reducer = self._reducer = GradientReducer(reduction, parameters, settings.groups, facts, copied)
-        weakref.finalize(self, live_groups.release, reducer).atexit = False
+        weakref.finalize(self, release, reducer).atexit = False
         if settings.synchronize_in_backward:
             this = weakref.ref(self)
             reducer.finish_in_backward(lambda: _finish_in_backward(this()))
 
     @property
-    def _gradient_groups(self) -> list[GradientGroup]:
-        return [] if self._reducer is None else self._reducer.groups
+    def _buckets(self) -> list[Bucket]:
+        return [] if self._reducer is None else self._reducer.buckets
 
     def _allreduce_grad_async(self, p: torch.Tensor) -> tuple[int | None, Any]:
         """Submits the gradient of ``p`` now, with those that travel together with it. Returns the handle
         (None when there is not just one) and a context, which is None.
         """
-        group = live_groups.group_of(p)
-        if group is None:
+        bucket = bucket_of(p)
+        if bucket is None:
             return None, None
-        group.submit_incomplete()
-        return group.handle, None
+        bucket.submit_incomplete()
+        return bucket.handle, None
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Adds parameters to train, as the wrapped optimizer does; their gradients are reduced one by one."""

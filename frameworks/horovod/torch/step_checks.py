@@ -10,7 +10,7 @@ import torch
 
 from horovod.common.process_sets import ProcessSet
 from horovod.common.step_checks import StepChecks
-from horovod.torch.grouping import check_names
+from horovod.torch.wrapping import check_names
 
 _ATTRIBUTE = "_horovod_step_checks"
 

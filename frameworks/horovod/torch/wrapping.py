@@ -1,4 +1,4 @@
-"""What all optimizers that wrap another one have in common."""
+"""What all optimizers that wrap another one have in common, and the names of their parameters."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Any
 import torch
 
 from horovod.torch.compiling import methods_outside_of_graphs
-from horovod.torch.grouping import NamedParameters, check_names
+
+NamedParameters = list[tuple[str, torch.Tensor]]
 
 _SHARED = ("param_groups", "state")
 
@@ -129,3 +130,48 @@ def subclass_of(wrapper: type[WrappedOptimizer], optimizer: torch.optim.Optimize
     }
     distributed: Any = type(base.__name__, (wrapper, base), namespace)
     return distributed.__new__(distributed)
+
+
+def check_names(
+    param_groups: Iterable[dict[str, Any]], named_parameters: Iterable[tuple[str, torch.Tensor]] | None
+) -> dict[int, str]:
+    """The name of every parameter, by ``id``. Raises ValueError when names are missing or not unique."""
+    positions = {
+        id(parameter): f"noname.{group_index}.{index}"
+        for group_index, group in enumerate(param_groups)
+        for index, parameter in enumerate(group["params"])
+    }
+    if named_parameters is None:
+        return positions
+    named = list(named_parameters)
+    if any(not isinstance(item, tuple) for item in named):
+        raise ValueError(
+            "named_parameters should be a sequence of tuples (name, parameter), usually produced by "
+            "model.named_parameters()."
+        )
+    labels = [name for name, _ in named]
+    duplicates = (
+        sorted({name for name in labels if labels.count(name) > 1}) if len(set(labels)) < len(labels) else []
+    )
+    if duplicates:
+        raise ValueError(
+            f"Parameter names in named_parameters must be unique. Found duplicates: {', '.join(duplicates)}"
+        )
+    names = {id(parameter): name for name, parameter in named}
+    unnamed = [place for key, place in positions.items() if key not in names]
+    if unnamed:
+        places = ", ".join(place.removeprefix("noname.") for place in unnamed)
+        raise ValueError(
+            "named_parameters was specified, but one or more model parameters were not named. "
+            f"Their positions (group.parameter): {places}"
+        )
+    return names
+
+
+def described(parameters: NamedParameters) -> dict[str, str]:
+    """What the ranks compare of parameters, by label."""
+    return {
+        f"parameter {name!r}": f"{str(p.dtype).removeprefix('torch.')} {list(p.shape)}, "
+        + f"requires_grad={p.requires_grad}"
+        for name, p in parameters
+    }

@@ -1,29 +1,147 @@
 """Gradients that are reduced: which travel together, when they leave and how they come back.
 
 A *pass* is one backward pass over a parameter. A gradient is *due* when the expected number of passes has
-been made; a *group* is one or more parameters whose gradients are submitted as one operation, when all of
+been made; a *bucket* is one or more parameters whose gradients are submitted as one operation, when all of
 them are due. Names and memberships are made once, so that from the second step on the core knows every
 submission. A dense gradient alone is handled here; whatever takes more, by the generators of
-``group_reduction``.
+``bucket_reductions``.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 import torch
 
 from horovod.common.compression import NoneCompressor
 from horovod.common.exceptions import TensorMismatchError
-from horovod.torch.gradient_hooks import GradientHook, Reduction
-from horovod.torch.gradient_status import agree
-from horovod.torch.group_reduction import after_mismatch, reduce_group
+from horovod.common.gradient_options import Groups, cut_into_groups
+from horovod.torch.bucket_reductions import Reduction, after_mismatch, agree, reduce_bucket
+from horovod.torch.compiling import methods_outside_of_graphs
 from horovod.torch.operations import ops
-from horovod.torch.tensors import describe
+from horovod.torch.tensors import describe, overlaps
+from horovod.torch.wrapping import NamedParameters
 
 
-class GradientGroup:
+@methods_outside_of_graphs
+class GradientHook:
+    """Called by autograd after each accumulation of the gradient of ``parameter``; calls ``due`` when it is
+    due.
+
+    ``sparse``: what the ranks agreed on for this gradient, None while they never had to. ``trained``: whether
+    it requires a gradient, as the ranks know. ``filled``: the gradient is zeros in place of one that this
+    step did not make.
+    """
+
+    __slots__ = (
+        "_compressor",
+        "_due",
+        "filled",
+        "name",
+        "parameter",
+        "passes_left",
+        "reduction",
+        "registration",
+        "sparse",
+        "trained",
+    )
+
+    def __init__(
+        self, name: str, parameter: torch.Tensor, reduction: Reduction, due: Callable[[], None]
+    ) -> None:
+        self.name = name
+        self.parameter = parameter
+        self.reduction = reduction
+        self.passes_left = reduction.passes
+        self.sparse: bool | None = None
+        self.trained = True
+        self.filled = False
+        self.registration: torch.utils.hooks.RemovableHandle | None = None
+        self._compressor: Any = None
+        self._due = due
+
+    def __call__(self, parameter: torch.Tensor) -> None:
+        left = self.passes_left - 1
+        if left < 0:
+            raise AssertionError(
+                f"The gradient of {self.name!r} was computed more than backward_passes_per_step times before "
+                "optimizer.step() or optimizer.synchronize(). Increase backward_passes_per_step to "
+                "accumulate gradients locally. After a backward pass that failed, call optimizer.zero_grad()."
+            )
+        if self.reduction.paused:
+            return
+        self.passes_left = left
+        if left == 0:
+            self._due()
+
+    @property
+    def gradient_is_sparse(self) -> bool:
+        """Whether the present gradient has a layout that cannot be sent as it is."""
+        gradient = self.parameter.grad
+        return gradient is not None and gradient.layout is not torch.strided
+
+    @property
+    def compressor(self) -> Any:
+        """The stateful compressor that belongs to this gradient."""
+        if self._compressor is None:
+            self._compressor = self.reduction.compressor()
+        return self._compressor
+
+    def dense_gradient(self) -> torch.Tensor:
+        """The parameter's gradient, made dense where it is sparse, with memory of its own where it is an
+        expanded view, zeros where there is none; the parameter holds what is returned.
+        """
+        gradient = self.parameter.grad
+        if gradient is None:
+            self.filled = True
+            gradient = self.parameter.grad = torch.zeros_like(self.parameter)
+        elif gradient.layout is not torch.strided:
+            gradient = self.parameter.grad = gradient.to_dense()
+        elif overlaps(gradient):
+            gradient = self.parameter.grad = gradient.contiguous()
+        return gradient
+
+    def unfill(self) -> None:
+        """The zeros have travelled. A parameter that is not trained must not be left with a gradient."""
+        self.filled = False
+        if not self.parameter.requires_grad:
+            self.parameter.grad = None
+
+    def sparse_gradient(self) -> torch.Tensor:
+        """The parameter's gradient, made sparse (rows of the first dimension) where it is dense or absent."""
+        gradient = self.parameter.grad
+        if gradient is None or self.filled:
+            parameter = self.parameter
+            indices = torch.empty((1, 0), dtype=torch.int64, device=parameter.device)
+            values = parameter.detach().new_empty((0, *parameter.shape[1:]))
+            gradient = torch.sparse_coo_tensor(indices, values, parameter.shape, check_invariants=False)
+        elif gradient.layout is torch.strided:
+            gradient = gradient.to_sparse(1)
+        return gradient.coalesce()
+
+    def note_change(self, sent: torch.Tensor, version: int, changed: bool = False) -> None:
+        """Notes whether the program has changed the gradient ``sent``, then of ``version``, while it was
+        being reduced: in place, or by giving the parameter another one. ``changed``: it is known to have, in
+        a way that torch does not count, such as ``sent.data.clamp_()``.
+        """
+        replaced = self.parameter.grad is not sent
+        # A part of a larger tensor has a version in common with the other parts.
+        if (
+            replaced
+            or changed
+            or (sent._version != version and sent.untyped_storage().nbytes() == sent.nbytes)
+        ):
+            self.reduction.changed.append(self.name)
+
+    def forget(self) -> None:
+        """For a new job, whose other ranks know nothing of what was agreed on or left out."""
+        self.sparse = None
+        self._compressor = None
+
+
+class Bucket:
     """Parameters whose gradients travel together. ``label``: the name, without the optimizer's prefix.
     ``users``: how many optimizers step with them; ``rounds``: how often they were reduced since there were
     several.
@@ -89,7 +207,7 @@ class GradientGroup:
         self.reset()
 
     def one_more_due(self) -> None:
-        """A member's gradient is due; the last one sends the group off. A failure waits for ``advance``,
+        """A member's gradient is due; the last one sends the bucket off. A failure waits for ``advance``,
         because an exception in a hook would end the backward pass halfway.
         """
         self._due += 1
@@ -103,7 +221,7 @@ class GradientGroup:
                 self.reduction.begin()
 
     def submit_incomplete(self) -> None:
-        """Sends off a group of which some gradients never became due: parameters that this step did not use
+        """Sends off a bucket of which some gradients never became due: parameters that this step did not use
         take part with zeros, so that all ranks submit the same.
         """
         if self.in_flight or not self.trained:
@@ -117,7 +235,7 @@ class GradientGroup:
         next(self._steps, None)
 
     def advance(self) -> bool:
-        """Waits for the operation in flight. True when the result is in the gradients, and the group ready
+        """Waits for the operation in flight. True when the result is in the gradients, and the bucket ready
         for the next step; False when another operation was started. Raises what went wrong.
         """
         error = self._error
@@ -178,7 +296,7 @@ class GradientGroup:
             gradient = hook.dense_gradient()
             self.handle = ops.reduce_gradient_(gradient, self.name, *reduction.how)
         else:
-            self._steps = reduce_group(self.name, self.members, reduction)
+            self._steps = reduce_bucket(self.name, self.members, reduction)
             next(self._steps, None)
             return
         self._sent = gradient
@@ -197,18 +315,18 @@ class GradientGroup:
             self._steps = after_mismatch(self.name, self.members, self.reduction, error)
 
 
-def complete_all(groups: Iterable[GradientGroup]) -> None:
+def complete_all(buckets: Iterable[Bucket]) -> None:
     """Brings all that is in flight to its end, in rounds, so that the second operations of all travel
     together. Raises the first error after all have been waited for.
     """
     first_error: Exception | None = None
-    pending = [group for group in groups if group.handle is not None or group.in_flight]
+    pending = [bucket for bucket in buckets if bucket.handle is not None or bucket.in_flight]
     while pending:
         unfinished = []
-        for group in pending:
+        for bucket in pending:
             try:
-                if not group.advance():
-                    unfinished.append(group)
+                if not bucket.advance():
+                    unfinished.append(bucket)
             except Exception as error:
                 first_error = first_error or error
         pending = unfinished
@@ -225,3 +343,31 @@ def _named(error: Exception, members: Sequence[GradientHook]) -> Exception:
         named = RuntimeError(text)
     named.__cause__ = error
     return named
+
+
+def cut_into_buckets(parameters: NamedParameters, groups: Groups) -> list[tuple[str, NamedParameters]]:
+    """Cuts the parameters into buckets, each of one type and one device.
+
+    Args:
+        parameters: what is to be cut, with names.
+        groups: None = each alone; a number = so many buckets of neighbours; lists of parameters = those, and
+            the others each alone.
+
+    Returns:
+        Each bucket's name and members.
+    """
+    wanted, alone = cut_into_groups(parameters, groups, identity_of_member=lambda member: id(member[1]))
+    named = [
+        (f"group.{index}.{part}", members)
+        for index, group in enumerate(wanted)
+        for part, members in enumerate(_uniform(group))
+    ]
+    return named + [(name, [(name, parameter)]) for name, parameter in alone]
+
+
+def _uniform(members: NamedParameters) -> list[NamedParameters]:
+    """Cuts members by type and device, in the order of first appearance."""
+    parts: dict[tuple[torch.dtype, torch.device], NamedParameters] = {}
+    for name, parameter in members:
+        parts.setdefault((parameter.dtype, parameter.device), []).append((name, parameter))
+    return list(parts.values())

@@ -1,0 +1,350 @@
+"""The reductions of buckets that take more than one operation, or more than memory to send: generators that
+start an operation, pause, and when resumed wait for it. They end with the results in the gradients.
+
+Dense gradients of a bucket travel as one operation, compressed or not. With a stateful compressor each member
+goes on its own, in as many operations as its compressor needs. Sparse ones go each on its own, as two
+allgathers and uncompressed, once the ranks have agreed on which those are.
+
+A rank learns things that the others do not know: a backward pass shows it a sparse gradient, the program has
+frozen a parameter, or has changed a gradient while it was being reduced. No step has a message for that, so
+such a rank sends its *status* under the bucket's name where the usual operation of the bucket would be, or
+after it. The others do the same when they have met the same; otherwise their operation does not match, and
+they send theirs then. Afterwards all know the status of all, and decide alike.
+
+Whether a gradient is sparse is decided once: one that is sparse somewhere and dense nowhere travels as a
+sparse one from then on, every other as a dense one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Generator, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+import torch
+
+from horovod.common import basics
+from horovod.common.compression import NoneCompressor, is_stateful
+from horovod.common.exceptions import TensorMismatchError
+from horovod.common.exchange import CompressedReduction, Exchange
+from horovod.common.gradient_options import GradientSettings
+from horovod.common.reduce_ops import OP_NAMES, Average, Sum
+from horovod.common.set_agreement import listed, ranks_text
+from horovod.torch.operations import ops
+from horovod.torch.tensors import from_bytes, to_bytes
+
+if TYPE_CHECKING:
+    from horovod.torch.buckets import GradientHook
+
+Steps = Generator[None, None, None]
+"""Starts an operation, pauses, and waits for it when resumed."""
+
+_ABSENT, _DENSE, _SPARSE, _FROZEN = range(4)
+
+_LENGTH_BYTES = 4
+_MOST_NAMES = 5
+
+# The codes of the members; of the whole optimizer: what is thawed and changed, and whether it has failed.
+Status = tuple[list[int], list[str], list[str], bool]
+
+
+class Reduction:
+    """How the gradients of one optimizer are reduced, and the state of the present step.
+
+    While ``paused``, backward passes accumulate only. ``begin`` is to be called before the first gradient of
+    a step is submitted (``begin_early``: as soon as it is due); ``begun`` says whether it was, ``refusal``
+    why nothing may be submitted. ``thawed``: parameters that were frozen and no longer are, of which
+    ``take_news`` tells once a step; ``froze``: the ranks have agreed that some are frozen now.
+    ``changed``: the gradients that the program has changed while they were being reduced; ``failed``: this
+    rank's backward pass has failed.
+    """
+
+    def __init__(self, settings: GradientSettings, sparse_again: bool = False) -> None:
+        self.op = settings.op
+        self.prescale = settings.prescale
+        self.compressor = settings.compression
+        self.process_set = settings.process_set
+        stateful = is_stateful(self.compressor)
+        self.exchange = Exchange(ops, self.op, self.process_set) if stateful else None
+        self.sparse_as_dense = settings.sparse_as_dense or stateful
+        self.sparse_again = sparse_again and self.sparse_as_dense
+        self.passes = settings.backward_passes_per_step
+        # The last arguments of an operation.
+        self.how = (self.op, settings.prescale, settings.postscale, self.process_set)
+        self.paused = False
+        self.prefix = "DistributedOptimizer"
+        self.begin: Callable[[], None] = lambda: None
+        self.begun = False
+        self.begin_early = False
+        self.refusal: Exception | None = None
+        self.froze = False
+        self.changed: list[str] = []
+        self.failed = False
+        self.thawed: list[str] = []
+        self._has_news = False
+
+    def same_as(self, other: Reduction) -> bool:
+        """Whether gradients reduced in the ``other`` way come out as in this one."""
+        names = ("op", "prescale", "compressor", "sparse_as_dense", "passes", "process_set")
+        return all(getattr(self, name) == getattr(other, name) for name in names)
+
+    def note_thawed(self, names: list[str]) -> None:
+        """Parameters are trained from this step on: the next bucket that is submitted tells the others."""
+        self.thawed = names
+        self._has_news = bool(names)
+
+    def end(self) -> None:
+        """The step is over."""
+        self.begun = self.failed = False
+        self.changed = []
+        self.note_thawed([])
+
+    def take_news(self) -> bool:
+        """Whether the other ranks must be told of ``thawed``; True once."""
+        news, self._has_news = self._has_news, False
+        return news
+
+
+def reduce_bucket(name: str, hooks: Sequence[GradientHook], reduction: Reduction) -> Steps:
+    """Reduces the gradients of one bucket, ``name``."""
+    undecided = [] if reduction.sparse_as_dense else [hook for hook in hooks if hook.sparse is None]
+    if (
+        reduction.take_news()
+        or any(hook.trained != hook.parameter.requires_grad for hook in hooks)
+        or any(hook.gradient_is_sparse for hook in undecided)
+    ):
+        yield from agree(name, hooks, reduction)
+        if not any(hook.trained for hook in hooks):
+            return
+    try:
+        yield from _send(name, hooks, reduction)
+    except TensorMismatchError as error:
+        yield from after_mismatch(name, hooks, reduction, error)
+
+
+def after_mismatch(
+    name: str, hooks: Sequence[GradientHook], reduction: Reduction, mismatch: TensorMismatchError
+) -> Steps:
+    """Goes on after the ranks' operations did not match: because some rank had something to tell, as that its
+    gradient is sparse, or for a reason that the caller must hear of.
+    """
+    if reduction.exchange is not None:
+        raise mismatch
+    yield from learn(name, hooks, reduction, mismatch)
+    yield from _send(name, hooks, reduction)
+
+
+def _send(name: str, hooks: Sequence[GradientHook], reduction: Reduction) -> Steps:
+    exchange = reduction.exchange
+    if exchange is not None:
+        reductions = [_compressed(_own_name(name, hook, hooks), hook, exchange) for hook in hooks]
+    else:
+        sparse = [hook for hook in hooks if hook.sparse]
+        dense = [hook for hook in hooks if not hook.sparse]
+        reductions = [_sparse(_own_name(name, hook, hooks), hook, reduction) for hook in sparse]
+        if dense:
+            reductions.append(_dense(name, dense, reduction))
+    yield from _together(reductions)
+
+
+def _dense(name: str, hooks: Sequence[GradientHook], reduction: Reduction) -> Steps:
+    gradients = [hook.dense_gradient() for hook in hooks]
+    sent, contexts = gradients, None
+    compressor = reduction.compressor
+    if compressor is not NoneCompressor:
+        pairs = [compressor.compress(gradient) for gradient in gradients]
+        sent, contexts = [tensor for tensor, _ in pairs], [context for _, context in pairs]
+    how = (name, *reduction.how)
+    handle = ops.reduce_gradient_(sent[0], *how) if len(sent) == 1 else ops.reduce_gradients_(sent, *how)
+    versions = [gradient._version for gradient in gradients]
+    yield
+    changed = sent is gradients and ops.changed(handle)  # what was compressed is overwritten anyway
+    for hook, gradient, version in zip(hooks, gradients, versions, strict=True):
+        hook.note_change(gradient, version, changed)
+    ops.synchronize(handle)  # which may write to gradients on a GPU
+    if contexts is None:
+        return
+    for gradient, tensor, context in zip(gradients, sent, contexts, strict=True):
+        result = compressor.decompress(tensor, context)
+        if result is not gradient:
+            gradient.detach().copy_(result)
+
+
+def _compressed(name: str, hook: GradientHook, exchange: Exchange) -> Steps:
+    gradient = hook.dense_gradient()
+    version = gradient._version
+    under_way = CompressedReduction(hook.compressor, gradient.detach(), name, exchange)
+    while under_way.in_flight:
+        yield
+        under_way.advance()
+    hook.note_change(gradient, version)
+    gradient.detach().copy_(under_way.result())
+
+
+def _sparse(name: str, hook: GradientHook, reduction: Reduction) -> Steps:
+    """One gradient as two allgathers, of the indices and of the values."""
+    if reduction.op not in (Average, Sum):
+        raise ValueError(
+            f"The gradient of parameter {hook.name!r} is sparse, which op=hvd.{OP_NAMES[reduction.op]} "
+            "cannot reduce; give DistributedOptimizer(sparse_as_dense=True), or sparse=False to the layer"
+        )
+    before = hook.parameter.grad
+    gradient = hook.sparse_gradient()
+    finish = ops.sparse_allreduce_async(gradient, name, reduction.op, reduction.process_set)
+    yield
+    if hook.parameter.grad is not before:
+        reduction.changed.append(hook.name)
+    hook.parameter.grad = finish().coalesce()
+
+
+def _own_name(name: str, hook: GradientHook, hooks: Sequence[GradientHook]) -> str:
+    return name if len(hooks) == 1 else f"{name}.{hook.name}"
+
+
+def _together(reductions: Iterable[Steps]) -> Steps:
+    """Several at once: all are started before any is waited for. Raises the first error when all are done."""
+    first_error: Exception | None = None
+    pending = list(reductions)
+    while pending:
+        unfinished = []
+        for each in pending:
+            try:
+                next(each)
+                unfinished.append(each)
+            except StopIteration:
+                continue
+            except Exception as error:
+                first_error = first_error or error
+        pending = unfinished
+        if pending:
+            yield
+    if first_error is not None:
+        raise first_error
+
+
+def agree(name: str, hooks: Sequence[GradientHook], reduction: Reduction) -> Steps:
+    """For a rank that has something to tell.
+
+    Afterwards ``sparse`` and ``trained`` of every hook are set.
+
+    Raises:
+        TensorMismatchError: some ranks train a parameter that others do not; on all ranks.
+        RuntimeError: a rank has changed a gradient in flight, or given the step up; on all ranks.
+    """
+    if reduction.exchange is not None:  # whose operations have names that the compressor chooses
+        yield from _exchange(name, hooks, reduction)
+        return
+    message = _message(hooks, reduction)
+    handle = ops.allgather_async(message, name, reduction.process_set)
+    yield
+    try:
+        everybodys = ops.synchronize(handle)
+    except TensorMismatchError:
+        yield from _exchange(name, hooks, reduction)
+    else:
+        _decide(hooks, reduction, _read(everybodys))
+
+
+def learn(
+    name: str, hooks: Sequence[GradientHook], reduction: Reduction, mismatch: TensorMismatchError
+) -> Steps:
+    """For a rank whose operation has met a ``mismatch``. Raises it when no rank has anything to tell."""
+    yield from _exchange(name, hooks, reduction, mismatch)
+
+
+def _exchange(
+    name: str,
+    hooks: Sequence[GradientHook],
+    reduction: Reduction,
+    mismatch: TensorMismatchError | None = None,
+) -> Steps:
+    message = _message(hooks, reduction)
+    handle = ops.allgather_async(message, name + ".status", reduction.process_set)
+    yield
+    table = _read(ops.synchronize(handle))
+    if mismatch is not None and not any(map(_tells, table.values())):
+        raise mismatch
+    _decide(hooks, reduction, table)
+
+
+def _tells(status: Status) -> bool:
+    codes, *rest = status
+    return any(rest) or any(code >= _SPARSE for code in codes)
+
+
+def _code(hook: GradientHook) -> int:
+    if not hook.parameter.requires_grad:
+        return _FROZEN
+    if hook.parameter.grad is None or hook.filled:
+        return _ABSENT
+    return _SPARSE if hook.gradient_is_sparse else _DENSE
+
+
+def _message(hooks: Sequence[GradientHook], reduction: Reduction) -> torch.Tensor:
+    status = [_code(hook) for hook in hooks], sorted(reduction.thawed), reduction.changed, reduction.failed
+    text = json.dumps([basics.rank(), *status]).encode()
+    return from_bytes(len(text).to_bytes(_LENGTH_BYTES, "little") + text)
+
+
+def _read(gathered: torch.Tensor) -> dict[int, Status]:
+    data, start, table = to_bytes(gathered), 0, {}
+    while start < len(data):
+        begin = start + _LENGTH_BYTES
+        start = begin + int.from_bytes(data[begin - _LENGTH_BYTES : begin], "little")
+        rank, codes, thawed, changed, failed = json.loads(data[begin:start])
+        table[rank] = (codes, thawed, changed, failed)
+    return table
+
+
+def _decide(hooks: Sequence[GradientHook], reduction: Reduction, table: dict[int, Status]) -> None:
+    _check_failed([rank for rank, (_, _, _, failed) in sorted(table.items()) if failed])
+    _check_changed({rank: changed for rank, (_, _, changed, _) in sorted(table.items()) if changed})
+    _check_thawed({rank: thawed for rank, (_, thawed, _, _) in table.items()})
+    sparse = not reduction.sparse_as_dense and any(_SPARSE in codes for codes, *_ in table.values())
+    for position, hook in enumerate(hooks):
+        codes = {rank: codes[position] for rank, (codes, *_) in table.items()}
+        _check_frozen(hook.name, codes)
+        found = set(codes.values())
+        hook.trained = _FROZEN not in found
+        reduction.froze |= not hook.trained
+        if sparse:
+            hook.sparse = _SPARSE in found and _DENSE not in found
+
+
+def _check_failed(ranks: list[int]) -> None:
+    if ranks:
+        raise RuntimeError(
+            f"The backward pass failed on {ranks_text(ranks)}, so all ranks give this step up. Call "
+            "optimizer.zero_grad() and go on with the next batch."
+        )
+
+
+def _check_changed(changed: dict[int, list[str]]) -> None:
+    if changed:
+        names = list(dict.fromkeys(name for theirs in changed.values() for name in theirs))
+        shown = ", ".join(map(repr, names[:_MOST_NAMES])) + (", ..." if len(names) > _MOST_NAMES else "")
+        raise RuntimeError(
+            f"The gradient of {shown} was changed between loss.backward() and optimizer.step(), while it was "
+            f"being reduced (on {ranks_text(list(changed))}). To clip, unscale or replace gradients, call "
+            "optimizer.synchronize() first and optimizer.step() within optimizer.skip_synchronize(), or make "
+            "the optimizer with synchronize_in_backward=True."
+        )
+
+
+def _check_thawed(thawed: dict[int, list[str]]) -> None:
+    if len({tuple(names) for names in thawed.values()}) > 1:
+        texts = {rank: ", ".join(map(repr, names)) or "none" for rank, names in thawed.items()}
+        raise TensorMismatchError(
+            f"The ranks have begun to train different parameters: {listed(texts)}. Set requires_grad of a "
+            "parameter in the same step on all ranks."
+        )
+
+
+def _check_frozen(name: str, codes: dict[int, int]) -> None:
+    frozen = [code == _FROZEN for code in codes.values()]
+    if any(frozen) and not all(frozen):
+        texts = {rank: f"requires_grad={code != _FROZEN}" for rank, code in codes.items()}
+        raise TensorMismatchError(
+            f"The ranks do not train the same parameters: {name!r} has {listed(texts)}. Freeze a parameter "
+            "in the same step on all ranks."
+        )
