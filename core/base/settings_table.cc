@@ -6,7 +6,8 @@ const std::vector<Setting>& SettingsTable() {
   static const std::vector<Setting> table = {
       // How tensors travel.
       {"HOROVOD_FUSION_THRESHOLD", "bytes", "134217728",
-       "Most bytes of tensors that travel in one collective; 0 = each alone."},
+       "Most bytes of tensors that travel in one collective; 0 = each alone. A batch closes at 8 MiB, or at "
+       "this if it is less."},
       {"HOROVOD_CYCLE_TIME", "number", "1.0",
        "Most milliseconds of silence after which a batch of tensors closes."},
       {"HOROVOD_CACHE_CAPACITY", "integer", "",

@@ -1,0 +1,29 @@
+"""The Python code in README.md and docs/ that uses PyTorch runs, on all ranks; all of it is Python."""
+
+import pytest
+import snippets
+
+PROGRAMS = snippets.programs_with("torch")
+
+
+def ranks_snippet(page: str, number: int, folder: str) -> None:
+    snippets.run(page, number, folder)
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.title)
+def test_snippets_of_pytorch_run(run_ranks, tmp_path, program):
+    run_ranks(program.ranks, ranks_snippet, [program.page, program.number, str(tmp_path)])
+
+
+def test_every_snippet_has_a_framework_that_runs_it():
+    assert {"README.md", "docs/torch.md", "docs/howto.md"} <= {program.page for program in PROGRAMS}
+    assert [program.title for program in snippets.programs_with("none")] == []
+
+
+def test_a_snippet_that_fails_names_its_line(tmp_path, monkeypatch):
+    page = tmp_path / "page.md"
+    page.write_text("text\n\n```python\nimport torch\n\nundefined\n```\n", encoding="utf-8")
+    monkeypatch.setattr(snippets, "ROOT", tmp_path)
+    with pytest.raises(NameError) as caught:
+        snippets.run("page.md", 0, str(tmp_path))
+    assert caught.traceback[-1].lineno + 1 == 6

@@ -1,0 +1,92 @@
+"""The Python code in README.md and docs/, as programs that ranks can run.
+
+Blocks of a page share one namespace, so a page reads like one program. A block that begins with the import of
+a framework or of horovod begins a new one. Comments of HTML, which no reader sees, add what a block needs:
+
+    <!-- setup:                        code that runs before the next block
+    model = ...
+    -->
+    <!-- not run: why -->              the next block is only compiled
+    <!-- ranks: 4 -->                  so many ranks run the page's programs from here on; without it, 2
+"""
+
+import os
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+FRAMEWORKS = ("torch", "tensorflow", "keras", "mxnet")
+
+_PART = re.compile(
+    r"^```python[^\n]*\n(?P<block>.*?)^```$"
+    r"|^<!-- setup:\n(?P<setup>.*?)^-->$"
+    r"|^<!-- not run: (?P<reason>[^\n]+) -->$"
+    r"|^<!-- ranks: (?P<ranks>\d+) -->$",
+    re.MULTILINE | re.DOTALL,
+)
+_BEGIN = re.compile(r"import (horovod|torch|tensorflow|keras|mxnet)\b")
+
+
+@dataclass
+class Program:
+    """``pieces``: (line of the page, code), to be executed in turn in one namespace."""
+
+    page: str
+    number: int  # of the page's programs
+    ranks: int
+    pieces: list[tuple[int, str]] = field(default_factory=list)
+
+    @property
+    def framework(self) -> str:
+        """Of which the ranks must have loaded the adapter."""
+        code = "".join(code for _, code in self.pieces)
+        imported = re.findall(r"^\s*import (?:horovod\.)?(\w+)", code, re.MULTILINE)
+        return next((name for name in FRAMEWORKS if name in imported), "none")
+
+    @property
+    def title(self) -> str:
+        """The page, and the line where the program begins."""
+        return f"{self.page}:{self.pieces[0][0]}"
+
+    def compiled(self) -> list:
+        """The code of each piece; an error in it has the line of the page."""
+        return [
+            compile("\n" * (line - 1) + code, str(ROOT / self.page), "exec") for line, code in self.pieces
+        ]
+
+
+def programs(path: Path) -> list[Program]:
+    """All programs of a page. SyntaxError for a block that is no Python, also for one that is not run."""
+    text, found, ranks, skip = path.read_text(encoding="utf-8"), [], 2, False
+    page = path.relative_to(ROOT).as_posix()
+    for part in _PART.finditer(text):
+        code = part["block"] or part["setup"]
+        if part["ranks"]:
+            ranks = int(part["ranks"])
+        elif part["reason"]:
+            skip = True
+        else:
+            piece = (text.count("\n", 0, part.start()) + 2, code)
+            if skip:
+                Program(page, 0, 0, [piece]).compiled()
+            else:
+                if not found or _BEGIN.match(code):
+                    found.append(Program(page, len(found), ranks))
+                found[-1].pieces.append(piece)
+            skip = False
+    return found
+
+
+def programs_with(*frameworks: str) -> list[Program]:
+    """Those of all pages that need one of these."""
+    return [program for path in PAGES for program in programs(path) if program.framework in frameworks]
+
+
+def run(page: str, number: int, folder: str) -> None:
+    """On a rank: the program of that number of a page; what it writes lies in ``folder``."""
+    os.chdir(folder)
+    namespace = {"__name__": "__main__"}
+    for code in programs(ROOT / page)[number].compiled():
+        exec(code, namespace)

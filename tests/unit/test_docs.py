@@ -1,0 +1,98 @@
+"""README.md and docs/ are true where a test can tell: links, names of settings, words of make, commands."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from horovod import _core
+from horovod.bootstrap.variables import warn_of_unknown
+from horovod.runner import cli
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), ROOT / "examples" / "README.md"]
+IDS = [page.relative_to(ROOT).as_posix() for page in PAGES]
+COLUMNS = 100
+
+CODE = re.compile(r"^```.*?^```$|^<!--.*?-->$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\(([^)\s]+)\)|^\[[^\]]+\]: (\S+)$", re.MULTILINE)
+each_page = pytest.mark.parametrize("page", PAGES, ids=IDS)
+
+
+def prose(page: Path) -> str:
+    """The text without blocks of code, which keep their lines."""
+    return CODE.sub(lambda code: "\n" * code[0].count("\n"), page.read_text(encoding="utf-8"))
+
+
+def anchors(page: Path) -> set[str]:
+    """What a link may name behind the #: the headings, in small letters, with - for blanks."""
+    headings = re.findall(r"^#+ (.+)$", prose(page), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def broken_links(page: Path) -> list[str]:
+    found = []
+    for link in (first or second for first, second in LINK.findall(prose(page))):
+        if "://" in link:
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        known = target.exists() and (not anchor or anchor in anchors(target))
+        if not known:
+            found.append(link)
+    return found
+
+
+def commands(page: Path) -> list[str]:
+    """The lines of code that start horovodrun, without what a shell would do with the rest of the line."""
+    lines = re.findall(r"^(?: {4}|\$ )(?:\w+=\S+ )*(horovodrun .*)$", page.read_text("utf-8"), re.MULTILINE)
+    return [line.partition("  #")[0].partition(" && ")[0].strip() for line in lines]
+
+
+@each_page
+def test_links_lead_somewhere(page):
+    assert broken_links(page) == []
+
+
+@each_page
+def test_lines_of_prose_are_short(page):
+    lines = enumerate(prose(page).splitlines(), 1)
+    assert [number for number, line in lines if len(line) > COLUMNS and line[0] not in "| !"] == []
+
+
+@each_page
+def test_settings_exist(page, recwarn):
+    named = set(re.findall(r"\bHOROVOD_[A-Z_]*[A-Z]\b", page.read_text(encoding="utf-8")))
+    warn_of_unknown(dict.fromkeys(named, "1"), [name for name, *_ in _core.settings()])
+    assert [str(warning.message) for warning in recwarn] == []
+
+
+@each_page
+def test_words_of_make_exist(page):
+    words = set(re.findall(r"`make ([a-z-]+)|^ {4}make ([a-z-]+)", page.read_text("utf-8"), re.MULTILINE))
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    known = set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
+    assert {first or second for first, second in words} - known == set()
+
+
+@each_page
+def test_commands_are_understood(page):
+    for command in commands(page):
+        words = [word for word in shlex.split(command)[1:] if word not in ("[...]", "...")]
+        cli.parse([word.replace("SECONDS", "60") for word in words])
+
+
+def test_the_readme_shows_the_examples():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    for name in ("torch_before.py", "torch_after.py"):
+        code = (ROOT / "examples" / name).read_text(encoding="utf-8").split('"""')[2].lstrip()
+        assert f"```python\n{code}```" in text, f"README.md does not show examples/{name} as it is"
+
+
+def test_what_is_wrong_is_found(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("# A heading\n[a](none.md) [b](#a-heading) [c](page.md#nothing)\n", encoding="utf-8")
+    assert broken_links(page) == ["none.md", "page.md#nothing"]
+    page.write_text("    A=1 horovodrun -np 2 python train.py   # two ranks\n", encoding="utf-8")
+    assert commands(page) == ["horovodrun -np 2 python train.py"]
