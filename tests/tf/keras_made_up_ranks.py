@@ -7,15 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from horovod._keras import callbacks, rate_callbacks
+from horovod._keras.adapter import KerasAdapter
 
 GENERATIONS = ["keras", "tf_keras", "tf_keras legacy"]
-PARTS = {
-    "Broadcast": callbacks.BroadcastGlobalVariables,
-    "Average": callbacks.MetricAverage,
-    "Schedule": rate_callbacks.LearningRateSchedule,
-    "Warmup": rate_callbacks.LearningRateWarmup,
-}
 
 
 class MadeUpRanks:
@@ -47,13 +41,19 @@ class MadeUpRanks:
 
 
 def generation(name: str, backend: MadeUpRanks) -> SimpleNamespace:
-    """``keras``, ``optimizers`` and the callbacks named in PARTS, computing on ``backend``."""
+    """``keras``, ``optimizers`` and the callbacks, computing on ``backend``."""
     package, _, legacy = name.partition(" ")
     keras = importlib.import_module(package)
-    base = keras.callbacks.Callback
-    made = {name: type(name, (part, base), {"_backend": backend}) for name, part in PARTS.items()}
-    optimizers = keras.optimizers.legacy if legacy else keras.optimizers
-    return SimpleNamespace(keras=keras, optimizers=optimizers, **made)
+    adapter = KerasAdapter(keras, backend, "made_up")
+    return SimpleNamespace(
+        keras=keras,
+        optimizers=keras.optimizers.legacy if legacy else keras.optimizers,
+        Broadcast=adapter.BroadcastGlobalVariablesCallback,
+        Average=adapter.MetricAverageCallback,
+        Schedule=adapter.LearningRateScheduleCallback,
+        Warmup=adapter.LearningRateWarmupCallback,
+        BestModel=adapter.BestModelCheckpoint,
+    )
 
 
 def recorder(keras: Any) -> Any:

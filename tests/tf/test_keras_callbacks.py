@@ -6,8 +6,6 @@ import pytest
 import tensorflow as tf
 from keras_made_up_ranks import GENERATIONS, MadeUpRanks, generation, recorder
 
-from horovod._keras import callbacks
-
 BATCH, STEPS = 4, 6
 INPUTS = np.random.default_rng(7).normal(size=(BATCH * STEPS, 3)).astype("float32")
 TARGETS = INPUTS @ np.array([[1.0], [-2.0], [0.5]], "float32")
@@ -216,11 +214,7 @@ def test_averages_keep_the_kind_of_number():
 @pytest.mark.parametrize(("own", "saves"), [(0, True), (1, False)])
 def test_rank_0_alone_saves_the_best_model(tmp_path, monkeypatch, own, saves):
     monkeypatch.chdir(tmp_path)
-
-    class Best(callbacks.BestModel, keras.callbacks.ModelCheckpoint):
-        _backend = MadeUpRanks(2, own)
-
-    best = Best(callbacks.best_model_path(False), "loss", save_best_only=True, mode="min")
+    best = generation("keras", MadeUpRanks(2, own)).BestModel("loss", mode="min")
     kept, losses = [], iter([3.0, 1.0, 2.0])
     keep = keras.callbacks.LambdaCallback(on_epoch_end=lambda *_: kept.append(model.get_weights()[0]))
     judge = keras.callbacks.LambdaCallback(on_epoch_end=lambda _, logs: logs.update(loss=next(losses)))

@@ -69,10 +69,12 @@ def test_not_before_init():
         hvd.DistributedOptimizer(keras.optimizers.SGD())
 
 
-def test_num_groups_is_deprecated():
-    with pytest.warns(DeprecationWarning, match="groups"):
-        optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(), num_groups=3)
+@pytest.mark.parametrize("adapter", [hvd, horovod.keras])
+def test_num_groups_is_deprecated(adapter):
+    with pytest.warns(DeprecationWarning, match="groups") as caught:
+        optimizer = adapter.DistributedOptimizer(keras.optimizers.SGD(), num_groups=3)
     assert optimizer._plan.settings.groups == 3
+    assert [warning.filename for warning in caught] == [__file__]  # where the program is at fault
 
 
 @pytest.mark.parametrize("adapter", [hvd, horovod.keras])

@@ -1,15 +1,21 @@
-"""What the Keras parts need from the framework that computes: a handful of operations on its tensors."""
+"""What the Keras parts need from the framework that computes, and the settings that they hand to it."""
 
 from __future__ import annotations
 
+import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
+from horovod.common import basics, byte_objects
 from horovod.common.compression import Compressor, NoneCompressor
 from horovod.common.gradient_options import Groups
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.common.reduce_ops import Average
+
+if TYPE_CHECKING:
+    from horovod._keras.plan import Plan
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,14 +38,20 @@ class GradientSettings:
     loss_is_scaled: bool = False
 
 
-class Backend(Protocol):
+class Backend(ABC):
     """One instance for each framework; all state is the job's."""
 
-    @property
-    def name(self) -> str:
-        """What ``keras.backend.backend()`` says: "tensorflow" or "torch"."""
-        ...
+    name: str
+    """What ``keras.backend.backend()`` says: "tensorflow" or "torch"."""
 
+    hvd: Any
+    """The framework's own adapter: its operations, ``Compression`` and ``metric``."""
+
+    @abstractmethod
+    def distribute(self, optimizer: Any, plan: Plan) -> Any:
+        """A distributed copy of ``optimizer``. ValueError when this framework does not compute for it."""
+
+    @abstractmethod
     def reduce_gradients(
         self, gradients: Sequence[Any], variables: Sequence[Any], settings: GradientSettings
     ) -> list[Any]:
@@ -47,28 +59,51 @@ class Backend(Protocol):
         the gradients belong to. Runs wherever the framework calls the optimizer: eagerly or in a graph. On a
         rank that has nobody to reduce with, the gradients are returned as they are.
         """
-        ...
 
+    @abstractmethod
     def scale(self, gradient: Any, factor: float) -> Any:
         """The gradient, which may be sparse, times ``factor``."""
-        ...
 
+    @abstractmethod
     def broadcast_variables(
         self, variables: Sequence[Any], root_rank: int, process_set: ProcessSet = global_process_set
     ) -> None:
         """Gives all variables, those of models and of optimizers, the values that they have on
         ``root_rank``. Names do not matter, the order does; call it outside of graphs.
         """
-        ...
+
+    @abstractmethod
+    def broadcast_global_variables(self, root_rank: int) -> None:
+        """The same for all variables of the default graph. RuntimeError where there is none."""
+
+    @abstractmethod
+    def tensor(self, value: Any) -> Any:
+        """A number, array, variable or tensor as a tensor of the framework."""
+
+    def result(self, tensor: Any) -> Any:
+        """What the caller of an operation outside of graphs gets: what ``hvd`` has returned, evaluated."""
+        return tensor
 
     def mean(self, values: Mapping[str, float]) -> dict[str, float]:
-        """The average of each number over the ranks. All ranks give the same keys; they travel sorted."""
-        ...
+        """The average of each number over the ranks, sorted by name, for logs. ValueError on every rank when
+        the ranks do not have the same names.
+        """
+        mine = {name: float(values[name]) for name in sorted(values)}
+        if basics.size() == 1:
+            return mine
+        gathered = byte_objects.objects.allgather_object(mine, "keras.mean")
+        for rank, theirs in enumerate(gathered):
+            if theirs.keys() != gathered[0].keys():
+                raise ValueError(
+                    f"The ranks average different numbers: rank 0 has {list(gathered[0])}, rank {rank} has "
+                    f"{list(theirs)}. Give all ranks the same metrics and validation data."
+                )
+        return {name: math.fsum(theirs[name] for theirs in gathered) / len(gathered) for name in mine}
 
     def rank(self) -> int:
         """This process's number in the job."""
-        ...
+        return basics.rank()
 
     def size(self) -> int:
         """How many processes the job has."""
-        ...
+        return basics.size()

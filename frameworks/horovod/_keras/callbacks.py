@@ -1,6 +1,6 @@
 """What the callbacks do, without the class of Keras that makes them callbacks.
 
-A module of an adapter derives each of these and ``keras.callbacks.Callback`` together, and says which
+``KerasAdapter`` derives classes of each of these and ``keras.callbacks.Callback`` together, and says which
 ``Backend`` computes. None of them adds a hook at the end of a batch: Keras 3 could not run the others' in the
 background then, and would wait for the device after every batch.
 """
@@ -35,9 +35,11 @@ class BroadcastGlobalVariables(CallbackPart):
     (also those that are not trained), slots, counts, learning rate. The states of random generators and
     metrics stay each rank's own, and so do gradients that are being accumulated.
 
-    ``local_variables`` (such as the part of an embedding table that only this rank has) and what the
-    optimizer keeps for them stay each rank's own, too. ``device`` has no effect: the framework knows where
-    variables are.
+    Args:
+        root_rank: The rank whose values all get.
+        device: Has no effect: the framework knows where variables are.
+        local_variables: Such as the part of an embedding table that only this rank has; they, and what the
+            optimizer keeps for them, stay each rank's own, too.
     """
 
     def __init__(
@@ -106,7 +108,9 @@ class MetricAverage(CallbackPart):
     Place it before the callbacks that use the logs (EarlyStopping, ReduceLROnPlateau, ModelCheckpoint,
     TensorBoard): in the list, later ones see the averages, and so does the history that ``fit`` returns. All
     ranks must have the same names in their logs, so what one rank alone adds must come after it.
-    ``device`` has no effect.
+
+    Args:
+        device: Has no effect: the numbers are on the host.
     """
 
     def __init__(self, device: str = "") -> None:
@@ -142,10 +146,35 @@ class BestModel:
     training, to a name that may contain ``{epoch}`` and the names of logs. It is ``best_model.keras`` at
     first (``best_model.weights.h5`` when only weights are saved), in the working directory. Place it after
     MetricAverageCallback, otherwise rank 0 judges by its own part of the data.
+
+    Args:
+        monitor: The name in the logs that is compared.
+        verbose: 1 prints a line for each model that is saved.
+        save_weights_only: Whether the file gets the weights alone.
+        mode: What is better: "min", "max", or "auto" by the name of ``monitor``.
+        save_freq: "epoch", or how many batches are between two looks.
     """
 
     _backend: Backend
     filepath: str
+
+    def __init__(
+        self,
+        monitor: str = "val_loss",
+        verbose: int = 0,
+        save_weights_only: bool = False,
+        mode: str = "auto",
+        save_freq: str | int = "epoch",
+    ) -> None:
+        super().__init__(
+            filepath="best_model.weights.h5" if save_weights_only else "best_model.keras",
+            monitor=monitor,
+            verbose=verbose,
+            save_best_only=True,
+            save_weights_only=save_weights_only,
+            mode=mode,
+            save_freq=save_freq,
+        )  # type: ignore[call-arg]
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         if self._backend.rank() == 0:
@@ -154,8 +183,3 @@ class BestModel:
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         if self._backend.rank() == 0:
             super().on_train_batch_end(batch, logs)  # type: ignore[misc]
-
-
-def best_model_path(save_weights_only: bool) -> str:
-    """Where a BestModel saves until it is told."""
-    return "best_model.weights.h5" if save_weights_only else "best_model.keras"

@@ -6,12 +6,11 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from horovod._keras import xla
-from horovod._keras.accumulation import GradientAccumulation
+from horovod._keras.gradients import GradientAccumulation, GradientReduction
 from horovod._keras.plan import Plan
-from horovod._keras.reduction import GradientReduction
 from horovod._keras.subclassing import carry_over, remade, subclass_of
 
+_PACKAGES = ("keras", "tf_keras")
 _FRAMES = 8  # how far up to look for a LossScaleOptimizer; decorators may be between its build and ours
 
 
@@ -127,7 +126,7 @@ def distribute(optimizer: Any, plan: Plan, keras: Any) -> Any:
             "gradients; use one of them."
         )
     if plan.backend.name == "tensorflow":
-        xla.keep_from_compiling(keras, DistributedKerasOptimizer)
+        _keep_from_compiling(keras)
     scaling = keras.optimizers.LossScaleOptimizer
     if isinstance(optimizer, scaling):
         return _distribute_scaling(optimizer, plan, keras, automatic=False)
@@ -158,3 +157,41 @@ def _distribute_scaling(optimizer: Any, plan: Plan, keras: Any, automatic: bool)
     copy = made(remade(inner, inner_class), **config)
     carry_over(optimizer, copy)
     return copy
+
+
+def package_of(kind: type) -> Any:
+    """The Keras that a class belongs to: keras, which may be Keras 2, or tf_keras. None: to neither."""
+    names = [base.__module__.partition(".")[0] for base in kind.__mro__]
+    return next((sys.modules[name] for name in names if name in _PACKAGES), None)
+
+
+def keras_of(optimizer: Any) -> Any:
+    """The package of the optimizer. Raises ValueError when it is no optimizer of Keras."""
+    keras = package_of(type(optimizer))
+    if keras is None or not hasattr(optimizer, "apply_gradients"):
+        raise ValueError(
+            "DistributedOptimizer needs an optimizer of Keras such as keras.optimizers.Adam(), "
+            f"found {optimizer!r}."
+        )
+    return keras
+
+
+def is_keras_3(keras: Any) -> bool:
+    """Whether it is Keras 3 or later."""
+    return int(keras.__version__.partition(".")[0]) >= 3
+
+
+def _keep_from_compiling(keras: Any) -> None:
+    """Makes ``jit_compile="auto"``, which Keras takes for True where there is a GPU, mean False for models
+    with a distributed optimizer: XLA knows none of our operations. Keras asks the optimizer nothing about it.
+    """
+    resolve = getattr(keras.Model, "_resolve_auto_jit_compile", None)
+    if resolve is None or hasattr(resolve, "keeps_from_compiling"):
+        return
+
+    def resolve_auto(model: Any) -> bool:
+        distributed = isinstance(getattr(model, "optimizer", None), DistributedKerasOptimizer)
+        return not distributed and resolve(model)
+
+    resolve_auto.keeps_from_compiling = True  # type: ignore[attr-defined]
+    keras.Model._resolve_auto_jit_compile = resolve_auto

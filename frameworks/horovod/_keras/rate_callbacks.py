@@ -72,20 +72,26 @@ class LearningRateSchedule(_RateCallback):
     """Multiplies the learning rate by what ``multiplier`` says, from ``start_epoch`` until before
     ``end_epoch``.
 
-    ``multiplier`` is a function of the epoch, or a number m, which means ``m ** (epoch - start_epoch)``. What
-    it multiplies is ``initial_lr``; None is the rate that the optimizer has when training begins (give a
-    number where the ranks may begin with different ones, such as when only rank 0 has loaded a checkpoint).
-    With ``staircase``, and always for a number, the rate changes when an epoch begins; otherwise with every
-    batch, and the function is given fractions of epochs, for which ``steps_per_epoch`` must be known: None is
-    what Keras knows about the data. While a LearningRateWarmupCallback of the same training is active the
-    rate is left alone.
+    While a LearningRateWarmupCallback of the same training is active the rate is left alone. The logs of
+    every epoch get the rate as ``lr`` and ``learning_rate``.
 
-    ``momentum_correction`` keeps the momentum of SGD and RMSprop what it would be if all earlier steps had
-    been taken at the new rate: their velocities are multiplied by new / old when the rate changes. The logs
-    of every epoch get the rate as ``lr`` and ``learning_rate``.
+    Args:
+        initial_lr: What is multiplied. None is the rate that the optimizer has when training begins; give a
+            number where the ranks may begin with different ones, such as when only rank 0 has loaded a
+            checkpoint.
+        multiplier: A function of the epoch, or a number m, which means ``m ** (epoch - start_epoch)``.
+        start_epoch: The first epoch.
+        end_epoch: The first epoch that is left alone again; None: the rate is changed to the end.
+        staircase: The rate changes when an epoch begins, as always for a number; otherwise with every batch,
+            and the function is given fractions of epochs.
+        momentum_correction: Keeps the momentum of SGD and RMSprop what it would be if all earlier steps had
+            been taken at the new rate: their velocities are multiplied by new / old when the rate changes.
+        steps_per_epoch: How many batches an epoch has, where ``staircase`` is False. None is what Keras knows
+            about the data.
 
-    Raises ValueError when training begins if the optimizer's rate is a LearningRateSchedule of Keras, or the
-    steps of an epoch are needed and unknown.
+    Raises:
+        ValueError: When training begins, if the optimizer's rate is a LearningRateSchedule of Keras, or the
+            steps of an epoch are needed and unknown.
     """
 
     def __init__(
@@ -122,12 +128,19 @@ class LearningRateSchedule(_RateCallback):
 
 class LearningRateWarmup(_RateCallback):
     """Raises the learning rate with every batch, in equal steps, from ``initial_lr / size`` to ``initial_lr``
-    at the end of ``warmup_epochs`` epochs.
+    at the end of ``warmup_epochs`` epochs. The logs of every epoch get the rate as ``lr`` and
+    ``learning_rate``.
 
-    ``initial_lr`` is the rate for the whole job, commonly that of one process times ``hvd.size()``; None is
-    what the optimizer has when training begins. ``steps_per_epoch`` None is what Keras knows about the data.
-    ``verbose=1`` makes rank 0 print a line at the end of the warm-up. ``momentum_correction``, logs and
-    errors are those of LearningRateScheduleCallback.
+    Args:
+        initial_lr: The rate for the whole job, commonly that of one process times ``hvd.size()``. None is
+            what the optimizer has when training begins.
+        warmup_epochs: How long it takes; not negative.
+        momentum_correction: As for LearningRateScheduleCallback.
+        steps_per_epoch: How many batches an epoch has. None is what Keras knows about the data.
+        verbose: 1 makes rank 0 print a line at the end of the warm-up.
+
+    Raises:
+        ValueError: For negative ``warmup_epochs``; otherwise as LearningRateScheduleCallback.
     """
 
     def __init__(

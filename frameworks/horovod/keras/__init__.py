@@ -12,13 +12,8 @@ See docs/keras.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from typing import Any
 
-import keras as _keras
-
-from horovod._keras.loading import load_model as _load_model
-from horovod._keras.plan import make_plan
 from horovod.common import exports as _exports
 from horovod.common.byte_objects import objects as _objects
 from horovod.common.compression import Compressor, NoneCompressor
@@ -27,16 +22,16 @@ from horovod.common.gradient_options import Groups
 from horovod.keras import callbacks, metric
 from horovod.keras.backend import adapter as _adapter
 from horovod.keras.backend import backend as _backend
-from horovod.keras.values import (
-    allgather,
-    allreduce,
-    barrier,
-    broadcast,
-    broadcast_global_variables,
-    broadcast_variables,
-    join,
-    reducescatter,
-)
+
+PartialDistributedOptimizer = _adapter.PartialDistributedOptimizer
+load_model = _adapter.load_model
+broadcast_global_variables = _adapter.broadcast_global_variables
+broadcast_variables = _adapter.broadcast_variables
+allgather = _adapter.allgather
+broadcast = _adapter.broadcast
+reducescatter = _adapter.reducescatter
+broadcast_object = _objects.broadcast_object
+allgather_object = _objects.allgather_object
 
 
 def DistributedOptimizer(
@@ -53,20 +48,30 @@ def DistributedOptimizer(
 ) -> Any:
     """Makes an optimizer of Keras one that reduces gradients over all ranks before it does anything else.
 
-    Returns a new optimizer of the same class name, with the configuration and the state of ``optimizer``;
-    give it to ``compile``. A model that is saved with it can be loaded without this library, by
+    Give the result to ``compile``. A model that is saved with it can be loaded without this library, by
     ``keras.models.load_model``, then with the plain optimizer; ``hvd.load_model`` makes it distributed again.
+    For more options see ``PartialDistributedOptimizer``.
 
-    ``optimizer``: also a LossScaleOptimizer; ValueError for what is no optimizer of Keras. ``name`` begins
-    the names of the operations. ``device_dense``, ``device_sparse``: where TensorFlow places the operations.
-    ``compression``: how gradients travel. ``sparse_as_dense``: makes sparse gradients dense first.
-    ``gradient_predivide_factor`` f: gradients are divided by f before they are added up and by size / f
-    afterwards; only with ``op=hvd.Average``. ``groups``: a number of groups, or lists of variables, whose
-    gradients travel as one operation each (``num_groups`` is its deprecated form). For more options see
-    ``PartialDistributedOptimizer``.
+    Args:
+        optimizer: Also a LossScaleOptimizer.
+        name: Begins the names of the operations.
+        device_dense: Where TensorFlow places the operations for dense gradients.
+        device_sparse: Where TensorFlow places those for sparse gradients.
+        compression: How gradients travel.
+        sparse_as_dense: Makes sparse gradients dense first.
+        gradient_predivide_factor: Gradients are divided by it before they are added up, and by size / factor
+            afterwards; only with ``op=hvd.Average``.
+        op: The reduction.
+        num_groups: The deprecated form of ``groups``.
+        groups: A number of groups, or lists of variables, whose gradients travel as one operation each.
+
+    Returns:
+        A new optimizer of the same class name, with the configuration and the state of ``optimizer``.
+
+    Raises:
+        ValueError: For what is no optimizer of Keras, and for options that exclude each other.
     """
-    plan = make_plan(
-        _backend,
+    return _adapter.distributed(
         optimizer,
         name=name,
         device_dense=device_dense,
@@ -78,91 +83,57 @@ def DistributedOptimizer(
         num_groups=num_groups,
         groups=groups,
     )
-    return _adapter().distribute(optimizer, plan)
 
 
-def PartialDistributedOptimizer(
-    optimizer: Any,
+def allreduce(
+    value: Any,
     name: str | None = None,
-    device_dense: str = "",
-    device_sparse: str = "",
+    average: bool = True,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    op: int | None = None,
     compression: type[Compressor] | None = NoneCompressor,
-    sparse_as_dense: bool = False,
-    gradient_predivide_factor: float = 1.0,
-    op: int = Average,
-    backward_passes_per_step: int = 1,
-    average_aggregated_gradients: bool = False,
-    groups: Groups = None,
-    process_set: ProcessSet = global_process_set,
-    local_layers: Any = None,
-    scale_local_gradients: bool = True,
 ) -> Any:
-    """As ``DistributedOptimizer``, but the gradients of ``local_layers``, one layer or several, stay on their
-    rank. ValueError for what is no layer.
+    """Reduces a value over all ranks.
 
-    ``scale_local_gradients`` divides them by the number of ranks, and so those of variables that were given
-    to the optimizer's ``register_local_var``. ``backward_passes_per_step``: how many gradients are added up
-    locally before they travel and are applied; ``average_aggregated_gradients`` divides them by that number.
-    ``process_set``: the ranks that train together; on every other rank the optimizer does what ``optimizer``
-    would.
+    Args:
+        value: A number, a numpy array or a tensor.
+        name: Of the operation, equal on all ranks.
+        average: False is the deprecated form of ``op=hvd.Sum``.
+        prescale_factor: Each element is multiplied by it before the reduction.
+        postscale_factor: Each element is multiplied by it afterwards.
+        op: The reduction; Average by default.
+        compression: How the value travels.
+
+    Returns:
+        The reduction, as a tensor of the framework by which Keras computes.
     """
-    plan = make_plan(
-        _backend,
-        optimizer,
-        name=name,
-        device_dense=device_dense,
-        device_sparse=device_sparse,
-        compression=compression,
-        sparse_as_dense=sparse_as_dense,
-        gradient_predivide_factor=gradient_predivide_factor,
-        op=op,
-        backward_passes_per_step=backward_passes_per_step,
-        average_aggregated_gradients=average_aggregated_gradients,
-        groups=groups,
-        process_set=process_set,
-        local_layers=local_layers,
-        scale_local_gradients=scale_local_gradients,
-    )
-    return _adapter().distribute(optimizer, plan)
+    given = None if average else False  # True is what everybody gives, knowingly or not
+    return _adapter.allreduce(value, name, given, prescale_factor, postscale_factor, op, compression)
 
 
-def load_model(
-    filepath: Any,
-    custom_optimizers: Iterable[type] | None = None,
-    custom_objects: Mapping[str, Any] | None = None,
-    compression: type[Compressor] | None = NoneCompressor,
-    legacy_opts: bool = False,
-    backward_passes_per_step: int = 1,
-    average_aggregated_gradients: bool = False,
-) -> Any:
-    """Loads a model that ``model.save`` has saved, with its optimizer as a DistributedOptimizer that goes on
-    where the saved one stopped.
+def join() -> int:
+    """Says that this rank has no more data, and waits until every rank has said so. Until then it takes part
+    in every operation with data that changes nothing.
 
-    ``custom_optimizers``: classes of optimizers that Keras does not know. ``custom_objects``: whatever else
-    it does not know, by name. ``compression``: how gradients travel. ``legacy_opts``: the optimizer is one of
-    ``keras.optimizers.legacy``; ValueError for Keras 3, which has none.
-    ``backward_passes_per_step``, ``average_aggregated_gradients``: as for the optimizer that was saved. The
-    file does not say them, so that it can be loaded without this library.
+    Returns:
+        The last rank to do so.
     """
-
-    def wrap(optimizer: Any) -> Any:
-        return PartialDistributedOptimizer(
-            optimizer,
-            compression=compression,
-            backward_passes_per_step=backward_passes_per_step,
-            average_aggregated_gradients=average_aggregated_gradients,
-        )
-
-    return _load_model(_keras, wrap, filepath, custom_optimizers, custom_objects, legacy_opts)
+    return int(_backend.hvd.join())
 
 
-broadcast_object = _objects.broadcast_object
-allgather_object = _objects.allgather_object
+def barrier(process_set: ProcessSet = global_process_set) -> None:
+    """Waits until every rank of a process set has called it.
+
+    Args:
+        process_set: These ranks.
+    """
+    _backend.hvd.barrier(process_set=process_set)
 
 
 def __getattr__(name: str) -> Any:
     if name == "Compression":  # of the framework by which Keras computes
-        return _adapter().Compression
+        return _backend.hvd.Compression
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

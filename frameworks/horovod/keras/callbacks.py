@@ -4,37 +4,19 @@ All ranks must give ``fit`` the same ones, in the same order. BroadcastGlobalVar
 MetricAverageCallback before all callbacks that use metrics.
 """
 
-from __future__ import annotations
+from typing import Any
 
-import keras
+from horovod.keras.backend import adapter as _adapter
 
-from horovod._keras import callbacks, rate_callbacks
-from horovod.keras.backend import backend
-
-
-class BroadcastGlobalVariablesCallback(callbacks.BroadcastGlobalVariables, keras.callbacks.Callback):
-    __doc__ = callbacks.BroadcastGlobalVariables.__doc__
-    _backend = backend
+BroadcastGlobalVariablesCallback = _adapter.BroadcastGlobalVariablesCallback
+MetricAverageCallback = _adapter.MetricAverageCallback
+LearningRateScheduleCallback = _adapter.LearningRateScheduleCallback
+LearningRateWarmupCallback = _adapter.LearningRateWarmupCallback
+_Checkpoint: Any = _adapter.BestModelCheckpoint
 
 
-class MetricAverageCallback(callbacks.MetricAverage, keras.callbacks.Callback):
-    __doc__ = callbacks.MetricAverage.__doc__
-    _backend = backend
-
-
-class LearningRateScheduleCallback(rate_callbacks.LearningRateSchedule, keras.callbacks.Callback):
-    __doc__ = rate_callbacks.LearningRateSchedule.__doc__
-    _backend = backend
-
-
-class LearningRateWarmupCallback(rate_callbacks.LearningRateWarmup, keras.callbacks.Callback):
-    __doc__ = rate_callbacks.LearningRateWarmup.__doc__
-    _backend = backend
-
-
-class BestModelCheckpoint(callbacks.BestModel, keras.callbacks.ModelCheckpoint):
-    __doc__ = callbacks.BestModel.__doc__
-    _backend = backend
+class BestModelCheckpoint(_Checkpoint):
+    __doc__ = _Checkpoint.__doc__
 
     def __init__(
         self,
@@ -43,15 +25,7 @@ class BestModelCheckpoint(callbacks.BestModel, keras.callbacks.ModelCheckpoint):
         mode: str = "auto",
         save_freq: str | int = "epoch",
     ) -> None:
-        super().__init__(
-            filepath=callbacks.best_model_path(save_weights_only=False),
-            monitor=monitor,
-            verbose=verbose,
-            save_best_only=True,
-            save_weights_only=False,
-            mode=mode,
-            save_freq=save_freq,
-        )
+        super().__init__(monitor, verbose, save_weights_only=False, mode=mode, save_freq=save_freq)
 
 
 LRScheduleCallback = LearningRateScheduleCallback

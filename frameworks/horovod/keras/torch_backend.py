@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import keras
 import torch
 
 import horovod.torch as hvd
-from horovod._keras.backend import GradientSettings
-from horovod._keras.means import mean
-from horovod.common import basics, step_checks
+from horovod._keras import optimizer as keras3_optimizer
+from horovod._keras.backend import Backend, GradientSettings
+from horovod._keras.plan import Plan
+from horovod.common import step_checks
 from horovod.common.agreement import (
     DENSE,
     MISSING,
@@ -26,10 +28,19 @@ from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.torch.step_checks import contents_of, kind_of
 
 
-class TorchBackend:
+class TorchBackend(Backend):
     """See ``horovod._keras.backend.Backend``."""
 
     name = "torch"
+    hvd = hvd
+
+    def distribute(self, optimizer: Any, plan: Plan) -> Any:
+        """See ``Backend``."""
+        if keras3_optimizer.keras_of(optimizer) is not keras:
+            raise ValueError(
+                "This is an optimizer of tf_keras, which computes by TensorFlow, and keras by torch."
+            )
+        return keras3_optimizer.distribute(optimizer, plan, keras)
 
     @torch.compiler.disable
     def reduce_gradients(
@@ -53,9 +64,17 @@ class TorchBackend:
         tensors = [_tensor(variable).detach() for variable in variables]
         hvd.broadcast_parameters(tensors, root_rank, process_set)
 
-    mean = staticmethod(mean)
-    rank = staticmethod(basics.rank)
-    size = staticmethod(basics.size)
+    def broadcast_global_variables(self, root_rank: int) -> None:
+        """RuntimeError: torch has no global variables."""
+        raise RuntimeError(
+            "hvd.broadcast_global_variables() is for graphs of TensorFlow. Use hvd.broadcast_variables(), or "
+            "hvd.callbacks.BroadcastGlobalVariablesCallback(0) instead."
+        )
+
+    def tensor(self, value: Any) -> Any:
+        """A variable stands for its value, of which the result is no function."""
+        tensor = keras.ops.convert_to_tensor(value)
+        return tensor.detach() if isinstance(value, keras.Variable) else tensor
 
 
 class _Exchange:

@@ -8,18 +8,35 @@ from typing import Any
 
 import tensorflow as tf
 
-from horovod._keras.backend import GradientSettings
-from horovod._keras.means import mean
+import horovod.tensorflow as hvd
+from horovod._keras import optimizer as keras3_optimizer
+from horovod._keras.adapter import KerasAdapter
+from horovod._keras.backend import Backend, GradientSettings
+from horovod._keras.optimizer import is_keras_3, keras_of, package_of
+from horovod._keras.plan import Plan
 from horovod.common import basics
 from horovod.common.process_sets import ProcessSet, global_process_set
-from horovod.tensorflow import functions
 from horovod.tensorflow.gradient_reduction import GradientReducer, make_reducer
+from horovod.tensorflow.keras import keras2_optimizer
 
 
-class TensorFlowBackend:
+class TensorFlowBackend(Backend):
     """See ``horovod._keras.backend.Backend``."""
 
     name = "tensorflow"
+    hvd = hvd
+
+    def distribute(self, optimizer: Any, plan: Plan) -> Any:
+        """Of any Keras on TensorFlow."""
+        keras = keras_of(optimizer)
+        if not is_keras_3(keras):
+            return keras2_optimizer.distribute(optimizer, plan, keras)
+        if keras.backend.backend() != "tensorflow":
+            raise ValueError(
+                f"Keras computes by {keras.backend.backend()} here: import horovod.keras instead, or set "
+                "KERAS_BACKEND=tensorflow."
+            )
+        return keras3_optimizer.distribute(optimizer, plan, keras)
 
     def reduce_gradients(
         self, gradients: Sequence[Any], variables: Sequence[Any], settings: GradientSettings
@@ -43,11 +60,21 @@ class TensorFlowBackend:
         self, variables: Sequence[Any], root_rank: int, process_set: ProcessSet = global_process_set
     ) -> None:
         """See ``Backend``."""
-        functions.broadcast_variables(variables, root_rank, process_set)
+        hvd.broadcast_variables(variables, root_rank, process_set)
 
-    mean = staticmethod(mean)
-    rank = staticmethod(basics.rank)
-    size = staticmethod(basics.size)
+    def broadcast_global_variables(self, root_rank: int) -> None:
+        """See ``Backend``."""
+        self.result(hvd.broadcast_global_variables(root_rank))
+
+    def tensor(self, value: Any) -> Any:
+        """See ``Backend``."""
+        return tf.convert_to_tensor(value)
+
+    def result(self, tensor: Any) -> Any:
+        """In a program of TensorFlow 1, what the operation gives when Keras' session runs it."""
+        if tf.compat.v1.executing_eagerly_outside_functions():
+            return tensor
+        return tf.compat.v1.keras.backend.get_session().run(tensor)
 
 
 @functools.lru_cache(maxsize=64)  # of the optimizers that still run; an evicted one makes its own anew
@@ -84,3 +111,4 @@ def _is_compiled_by_xla() -> bool:
 
 
 backend = TensorFlowBackend()
+adapter = KerasAdapter(package_of(tf.keras.optimizers.SGD), backend, "horovod.tensorflow.keras")

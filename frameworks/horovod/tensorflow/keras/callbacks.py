@@ -5,55 +5,12 @@ All ranks must give ``fit`` the same ones, in the same order. BroadcastGlobalVar
 MetricAverageCallback before all callbacks that use metrics.
 """
 
-from __future__ import annotations
+from horovod.tensorflow.keras.backend import adapter as _adapter
 
-import tensorflow as tf
-
-from horovod._keras import callbacks, rate_callbacks
-from horovod.tensorflow.keras.backend import backend
-
-
-class BroadcastGlobalVariablesCallback(callbacks.BroadcastGlobalVariables, tf.keras.callbacks.Callback):
-    __doc__ = callbacks.BroadcastGlobalVariables.__doc__
-    _backend = backend
-
-
-class MetricAverageCallback(callbacks.MetricAverage, tf.keras.callbacks.Callback):
-    __doc__ = callbacks.MetricAverage.__doc__
-    _backend = backend
-
-
-class LearningRateScheduleCallback(rate_callbacks.LearningRateSchedule, tf.keras.callbacks.Callback):
-    __doc__ = rate_callbacks.LearningRateSchedule.__doc__
-    _backend = backend
-
-
-class LearningRateWarmupCallback(rate_callbacks.LearningRateWarmup, tf.keras.callbacks.Callback):
-    __doc__ = rate_callbacks.LearningRateWarmup.__doc__
-    _backend = backend
-
-
-class BestModelCheckpoint(callbacks.BestModel, tf.keras.callbacks.ModelCheckpoint):
-    __doc__ = callbacks.BestModel.__doc__
-    _backend = backend
-
-    def __init__(
-        self,
-        monitor: str = "val_loss",
-        verbose: int = 0,
-        save_weights_only: bool = False,
-        mode: str = "auto",
-        save_freq: str | int = "epoch",
-    ) -> None:
-        super().__init__(
-            filepath=callbacks.best_model_path(save_weights_only),
-            monitor=monitor,
-            verbose=verbose,
-            save_best_only=True,
-            save_weights_only=save_weights_only,
-            mode=mode,
-            save_freq=save_freq,
-        )
-
+BroadcastGlobalVariablesCallback = _adapter.BroadcastGlobalVariablesCallback
+MetricAverageCallback = _adapter.MetricAverageCallback
+LearningRateScheduleCallback = _adapter.LearningRateScheduleCallback
+LearningRateWarmupCallback = _adapter.LearningRateWarmupCallback
+BestModelCheckpoint = _adapter.BestModelCheckpoint
 
 LRScheduleCallback = LearningRateScheduleCallback

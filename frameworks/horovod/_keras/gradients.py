@@ -1,0 +1,109 @@
+"""The gradients of one optimizer of Keras 3: adding up several backward passes, and which are reduced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+from horovod._keras.plan import Plan
+
+
+class GradientReduction:
+    """Reduces gradients by a plan. Variables that are registered as local keep this rank's own gradients."""
+
+    def __init__(self, plan: Plan, key: Callable[[Any], Hashable]) -> None:
+        """``key`` identifies a variable, however it is wrapped."""
+        self._plan = plan
+        self._key = key
+        self._local: set[Hashable] = set()
+
+    def register_local(self, variable: Any) -> None:
+        """From now on the gradient of ``variable`` stays on this rank."""
+        self._local.add(self._key(variable))
+
+    def reduce(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
+        """The gradients to apply, in the same order. None stays None."""
+        plan = self._plan
+        local = self._local_positions(variables)
+        shared = [index for index in range(len(variables)) if index not in local]
+        result = list(gradients)
+        if shared:
+            reduced = plan.backend.reduce_gradients(
+                [gradients[index] for index in shared], [variables[index] for index in shared], plan.settings
+            )
+            for index, gradient in zip(shared, reduced, strict=True):
+                result[index] = gradient
+        factor = self._local_factor() if local else 1.0
+        for index in local:
+            if factor != 1.0 and result[index] is not None:
+                result[index] = plan.backend.scale(result[index], factor)
+        return result
+
+    def _local_positions(self, variables: Sequence[Any]) -> set[int]:
+        # Layers are asked each time, because they may have been built only after they were given.
+        layers = self._plan.local_layers
+        keys = self._local | {self._key(weight) for layer in layers for weight in layer.trainable_weights}
+        if not keys:
+            return set()
+        return {index for index, variable in enumerate(variables) if self._key(variable) in keys}
+
+    def _local_factor(self) -> float:
+        process_set = self._plan.settings.process_set
+        if not self._plan.scale_local or not process_set.included():
+            return 1.0
+        return 1.0 / (process_set.size() or 1)
+
+
+class GradientAccumulation:
+    """Gradients of several backward passes, added up on this rank before they are reduced: sums, and a
+    counter of the passes since they were last taken.
+
+    They belong to no optimizer's ``variables``: a saved optimizer can be loaded with any number of passes,
+    and what waits in the sums when it is saved is left out.
+    """
+
+    def __init__(self, keras: Any, passes: int, average: bool) -> None:
+        self._keras = keras
+        self._passes = passes
+        self._average = average
+        self._sums: list[Any] = []
+        self.counter: Any = None
+
+    def build(self, variables: Sequence[Any]) -> None:
+        """Makes the sums, one for each variable."""
+        make = self._keras.Variable
+        self.counter = make(0, dtype="int32", trainable=False, name="backward_passes")
+        self._sums = [
+            make("zeros", shape=v.shape, dtype=v.dtype, trainable=False, name=f"gradient_sum_{index}")
+            for index, v in enumerate(variables)
+        ]
+
+    def passes_before(self, updates: Any) -> Any:
+        """How many passes came before this one; the variable ``updates`` says how many steps were made."""
+        passes = updates * self._passes
+        return passes if self.counter is None else passes + self._keras.ops.cast(self.counter, updates.dtype)
+
+    def add(
+        self,
+        positions: Sequence[int],
+        gradients: Sequence[Any],
+        take: Callable[[list[Any]], None],
+    ) -> None:
+        """Adds gradients to the sums at ``positions``. Calls ``take`` with the sums, or with the averages,
+        in the last of the passes. None stays None.
+        """
+        ops = self._keras.ops
+        given = [None if g is None else self._sums[p] for p, g in zip(positions, gradients, strict=True)]
+        for total, gradient in zip(given, gradients, strict=True):
+            if total is not None:
+                total.assign_add(ops.cast(ops.convert_to_tensor(gradient), total.dtype))
+        last = ops.equal(self.counter, self._passes - 1)
+        ops.cond(last, lambda: self._hand_over(given, take), lambda: None)
+        self.counter.assign((self.counter + 1) % self._passes)
+
+    def _hand_over(self, given: Sequence[Any], take: Callable[[list[Any]], None]) -> None:
+        divisor = self._passes if self._average else 1
+        take([None if total is None else total / divisor for total in given])
+        for total in given:
+            if total is not None:
+                total.assign(self._keras.ops.zeros_like(total))
