@@ -16,8 +16,7 @@ from horovod.mxnet import metric
 from horovod.mxnet.compression import Compression
 from horovod.mxnet.functions import allgather_object, broadcast_object, broadcast_parameters
 from horovod.mxnet.mpi_ops import *
-from horovod.mxnet.optimizer import DistributedOptimizer
-from horovod.mxnet.trainer import DistributedTrainer
+from horovod.mxnet.optimizer import DistributedOptimizer, DistributedTrainer
 
 
 def _check_has_gpu() -> bool:

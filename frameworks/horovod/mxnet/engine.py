@@ -1,5 +1,8 @@
 """Handing operations to MXNet's engine, which starts each when its inputs have been computed and lets
 whatever reads the outputs wait. No thread waits meanwhile.
+
+The engine starts operations in an order of its own, so the core cannot count those that the program has not
+named; they are counted here, where the program calls them.
 """
 
 from __future__ import annotations
@@ -8,6 +11,8 @@ import contextlib
 import ctypes
 import logging
 import sys
+import threading
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -25,6 +30,9 @@ _SECONDS_AT_THE_END = 30.0
 _ALL_SETS = -1
 
 _Int64s = ctypes.POINTER(ctypes.c_int64)
+
+_lock = threading.Lock()
+_counts: Counter[tuple[str, int]] = Counter()  # guarded by _lock; by kind and process set
 
 
 class Options(NamedTuple):
@@ -102,6 +110,19 @@ def _bytes(arrays: Sequence[Any]) -> list[int]:
     return [array.size * numpy.dtype(array.dtype).itemsize for array in arrays]
 
 
+def numbered(kind: str, process_set: int = 0) -> str:
+    """The next name of this kind on a process set: the same on all ranks that call in one order."""
+    with _lock:
+        _counts[kind, process_set] += 1
+        return f"mxnet.{kind}.{_counts[kind, process_set]}"
+
+
+def count_from_the_start() -> None:
+    """When the ranks have counted differently, or will not go on together."""
+    with _lock:
+        _counts.clear()
+
+
 def until_submitted() -> None:
     """Returns when the core knows all operations that were called before: those that follow on the core come
     after them.
@@ -141,3 +162,4 @@ def _finish() -> None:
 
 
 basics.before_shutdown(_finish)
+basics.on_shutdown(count_from_the_start)

@@ -8,8 +8,8 @@ from typing import Any
 
 from horovod.common import byte_objects
 from horovod.common.process_sets import ProcessSet, check_process_set, global_process_set
+from horovod.mxnet.engine import numbered
 from horovod.mxnet.mpi_ops import broadcast_
-from horovod.mxnet.names import numbered
 from horovod.mxnet.native import mx
 from horovod.mxnet.tensors import NDArray
 
@@ -23,13 +23,20 @@ def broadcast_parameters(
     prefix: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> None:
-    """Overwrites arrays with those of rank ``root_rank``, on all ranks of the process set.
+    """Overwrites arrays with those of one rank. Returns at once; what uses the arrays waits.
 
-    ``params``: arrays by name or number, such as ``mod.get_params()[0]``, or the parameters of gluon,
-    ``net.collect_params()``. A parameter whose initialisation is deferred is overwritten as soon as it is
-    initialised, so the first forward pass must be made on all ranks. ``prefix``: of the names of the
-    operations, equal on all ranks; calls without one are counted. Returns at once; what uses the arrays
-    waits. ValueError for anything else.
+    A parameter whose initialisation is deferred is overwritten as soon as it is initialised, so the first
+    forward pass must be made on all ranks.
+
+    Args:
+        params: Arrays by name or number, such as ``mod.get_params()[0]``, or the parameters of gluon,
+            ``net.collect_params()``.
+        root_rank: The rank whose arrays all get.
+        prefix: Of the names of the operations, equal on all ranks; calls without one are counted.
+        process_set: The ranks that take part.
+
+    Raises:
+        ValueError: For other ``params``, and for a parameter that is not initialised.
     """
     if not isinstance(params, (Mapping, mx.gluon.ParameterDict)):
         raise ValueError(

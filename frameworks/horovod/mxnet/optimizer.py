@@ -1,24 +1,141 @@
-"""An optimizer that averages gradients over the ranks before it uses them."""
+"""An optimizer and a trainer that average gradients over the ranks before they use them."""
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Sequence
 from typing import Any
 
-from horovod.common.compression import NoneCompressor
+import numpy
+
+from horovod.common.agreement import StepAgreement
+from horovod.common.compression import Compressor, NoneCompressor, resolve_plain_compression
+from horovod.common.gradient_options import settings_facts, takes_part
+from horovod.common.native import ALLREDUCE
 from horovod.common.process_sets import ProcessSet, global_process_set
-from horovod.mxnet.gradients import GradientAverage
+from horovod.common.reduce_ops import Average
+from horovod.common.step_checks import of_steps
+from horovod.common.util import split_list
+from horovod.mxnet.engine import Options
+from horovod.mxnet.functions import broadcast_parameters
 from horovod.mxnet.native import mx
+from horovod.mxnet.operations import overwrite
 
 _OWN = ("_optimizer", "_average")
+_Described = tuple[tuple[int | str, str, tuple[int, ...]], ...]
+
+
+class GradientAverage:
+    """How the gradients of one optimizer are averaged.
+
+    ``predivide_factor``: what part of the division comes before the sum. ``num_groups``: how many groups of
+    neighbours travel as one operation each; 0 = each gradient alone. ``prefix``: of the names of operations;
+    None: a number that all ranks share tells the gradients of several optimizers apart, which all number
+    theirs from 0 and whose operations may be under way at once. ``subject``: of what it is, for errors.
+    """
+
+    def __init__(
+        self,
+        subject: str,
+        prefix: str | None,
+        predivide_factor: float,
+        num_groups: int,
+        process_set: ProcessSet,
+        compressor: Any,
+    ) -> None:
+        if predivide_factor <= 0:
+            raise ValueError(f"gradient_predivide_factor must be positive, not {predivide_factor}")
+        if num_groups < 0:
+            raise ValueError(f"num_groups must not be negative, but is {num_groups}")
+        self.process_set = process_set
+        self._prefix = prefix
+        self._num_groups = num_groups
+        self._compressor = compressor
+        self._factors = (1.0 / predivide_factor, predivide_factor)
+        self._subject = subject
+        self._agreement = StepAgreement(subject, process_set)
+        self._settings = settings_facts(Average, compressor, predivide_factor, num_groups=num_groups)
+
+    def average(self, gradients: Sequence[tuple[int | str, Any]], weights: Sequence[tuple[str, Any]]) -> None:
+        """Overwrites numbered gradients with their averages over the ranks. Low numbers go first: the next
+        forward pass needs them first. What was not averaged before is compared first, so all ranks must come
+        to it together: TensorMismatchError where they differ. ``weights``: what the gradients belong to, with
+        the names that messages give them.
+
+        Raises NonfiniteGradientError and ParameterDivergenceError where the environment asks for it; see
+        ``common.step_checks``.
+        """
+        if not gradients or not takes_part(self.process_set):
+            return
+        described = tuple(
+            (number, numpy.dtype(gradient.dtype).name, gradient.shape) for number, gradient in gradients
+        )
+        self._agree(described)
+        self._check(described, [gradient for _, gradient in gradients], weights)
+        parts = split_list(gradients, self._num_groups) if self._num_groups else [[one] for one in gradients]
+        for part in parts:
+            if part:
+                self._average_together(part)
+
+    def _agree(self, described: _Described) -> None:
+        self._agreement.once(
+            described,
+            lambda: {
+                **self._settings,
+                **{f"gradient {number!r}": f"{dtype} {shape}" for number, dtype, shape in described},
+            },
+        )
+
+    def _check(
+        self, described: _Described, gradients: Sequence[Any], weights: Sequence[tuple[str, Any]]
+    ) -> None:
+        checks = of_steps(self.process_set, self._agreement.numbered(self._subject), described)
+        if checks is None:
+            return
+        if checks.nonfinite:
+            named = zip((name for name, _ in weights), gradients, strict=True)
+            checks.note_first((name, _kind(gradient.asnumpy())) for name, gradient in named)
+        checks.before_update((name, weight.asnumpy().tobytes()) for name, weight in weights)
+
+    def _names(self) -> str:
+        if self._prefix is not None:
+            return self._prefix
+        return self._agreement.numbered(self._subject) + "."
+
+    def _average_together(self, part: Sequence[tuple[int | str, Any]]) -> None:
+        numbers = [number for number, _ in part]
+        priority = -numbers[0] if isinstance(numbers[0], int) else 0
+        last = f"to{numbers[-1]}" if len(numbers) > 1 else ""
+        name = f"{self._names()}{numbers[0]}{last}"
+        sent = [self._compressor.compress(gradient) for _, gradient in part]
+        options = Options(name, self.process_set, priority, Average, *self._factors, urgent=False)
+        overwrite(ALLREDUCE, [tensor for tensor, _ in sent], options)
+        for (_, gradient), (tensor, context) in zip(part, sent, strict=True):
+            if tensor is not gradient:
+                gradient[:] = self._compressor.decompress(tensor, context)
+
+
+def _kind(values: Any) -> str | None:
+    if numpy.isfinite(values).all():
+        return None
+    return "NaN" if numpy.isnan(values).any() else "Inf"
 
 
 class DistributedOptimizer(mx.optimizer.Optimizer):
     """Any ``mxnet.optimizer.Optimizer``, for ``mxnet.mod.Module`` (with ``kvstore=None``) and updaters; for
     gluon use ``DistributedTrainer``. Attributes are those of the wrapped optimizer.
 
-    Averages gradients in place. ``gradient_predivide_factor``: divides by it before the sum, and by the rest
-    of the number of ranks afterwards. ``num_groups``: gradients that the optimizer updates together travel in
-    so many groups; 0 = each alone.
+    Averages gradients in place.
+
+    Args:
+        optimizer: The optimizer that is wrapped.
+        gradient_predivide_factor: Divides by it before the sum, and by the rest of the number of ranks
+            afterwards.
+        num_groups: Gradients that the optimizer updates together travel in so many groups; 0: each alone.
+        process_set: Which ranks average; on others it does what ``optimizer`` would.
+
+    Raises:
+        ValueError: For what is no optimizer.
     """
 
     def __init__(
@@ -96,3 +213,84 @@ class DistributedOptimizer(mx.optimizer.Optimizer):
     def set_wd_mult(self, args_wd_mult: dict[Any, float]) -> None:
         """Sets factors of the weight decay by parameter."""
         self._optimizer.set_wd_mult(args_wd_mult)
+
+
+class DistributedTrainer(mx.gluon.Trainer):
+    """A ``gluon.Trainer`` whose ``step(batch_size)`` first averages the gradients of all ranks, in place;
+    ``batch_size`` is that of one rank.
+
+    In the first ``step`` the ranks compare types and shapes of the gradients, by place, and these arguments:
+    TensorMismatchError on every rank where they differ.
+
+    Args:
+        params: ``net.collect_params()``, or a list of parameters, which is sorted by name.
+        optimizer: By name, or an ``mxnet.optimizer.Optimizer``.
+        optimizer_params: Its arguments, where it is given by name.
+        compression: How gradients travel.
+        gradient_predivide_factor: Divides by it before the sum, and by the rest of the number of ranks
+            afterwards.
+        prefix: Of the names of the operations, equal on all ranks; trainers without one are numbered.
+        num_groups: Gradients travel in so many groups; 0: each alone.
+        process_set: Which ranks average; on others it is a usual trainer.
+
+    Raises:
+        ValueError: For sparse gradients, and for parameters on several devices: one process works with one.
+    """
+
+    def __init__(
+        self,
+        params: Any,
+        optimizer: str | mx.optimizer.Optimizer,
+        optimizer_params: dict[str, Any] | None = None,
+        compression: type[Compressor] | None = NoneCompressor,
+        gradient_predivide_factor: float = 1.0,
+        prefix: str | None = None,
+        num_groups: int = 0,
+        process_set: ProcessSet = global_process_set,
+    ) -> None:
+        compressor = resolve_plain_compression(compression, "the gradients of a DistributedTrainer")
+        if isinstance(optimizer, DistributedOptimizer):
+            warnings.warn(
+                "DistributedTrainer averages gradients itself: the DistributedOptimizer that it was given is "
+                "unwrapped; give it the optimizer",
+                stacklevel=2,
+            )
+            optimizer = optimizer._optimizer
+        if isinstance(params, (list, tuple)) and all(isinstance(one, mx.gluon.Parameter) for one in params):
+            params = sorted(params, key=lambda parameter: parameter.name)
+        super().__init__(params, optimizer, optimizer_params=optimizer_params, kvstore=None)
+        for parameter in self._params:
+            _check_parameter(parameter)
+        self._average = GradientAverage(
+            "DistributedTrainer", prefix, gradient_predivide_factor, num_groups, process_set, compressor
+        )
+
+    def broadcast_parameters(self, params: Any = None, root_rank: int = 0) -> None:
+        """Overwrites ``params``, by default those of this trainer, with those of rank ``root_rank``, on all
+        ranks that average. See ``hvd.broadcast_parameters``.
+        """
+        if params is None:
+            # Of this trainer by place: names may differ between ranks.
+            params = {f"{place:06}": parameter for place, parameter in enumerate(self._params)}
+        broadcast_parameters(params, root_rank, process_set=self._average.process_set)
+
+    def _allreduce_grads(self) -> None:
+        trained = [(place, one) for place, one in enumerate(self._params) if one.grad_req != "null"]
+        self._average.average(
+            [(place, parameter.list_grad()[0]) for place, parameter in trained],
+            [(parameter.name, parameter.list_data()[0]) for _, parameter in trained],
+        )
+
+
+def _check_parameter(parameter: Any) -> None:
+    if parameter._grad_stype != "default" or parameter._stype != "default":
+        raise ValueError(
+            f"Parameter {parameter.name!r} has sparse gradients or values, which cannot be averaged over "
+            "ranks; make it without sparse_grad=True and with the default stype"
+        )
+    devices = parameter.list_ctx()
+    if len(devices) > 1:
+        raise ValueError(
+            f"Parameter {parameter.name!r} is on {len(devices)} devices: one process works with one "
+            "device; start a process for each and use ctx=mx.gpu(hvd.local_rank())"
+        )
