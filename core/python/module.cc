@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "python/calls.h"
 #include "python/errors.h"
+#include "python/handle_type.h"
 #include "python/output.h"
 
 namespace py = pybind11;
@@ -195,6 +196,14 @@ void BindModule(py::module_& module) {
   module.def("in_flight", &InFlight, arg("process_set"));
   // The address of the C table (api/c_api.h), with a reference that the receiver owns.
   module.def("acquire_api", [] { return reinterpret_cast<uintptr_t>(api::AcquireTable()); });
+  module.def(
+      "handle_type",
+      [](const py::dict& entries, const py::object& dropped) {
+        PyObject* type = MakeHandleType(entries.ptr(), dropped.ptr());
+        if (type == nullptr) throw py::error_already_set();
+        return py::reinterpret_steal<py::object>(type);
+      },
+      arg("entries"), arg("dropped"));
   module.def("settings", &GetSettings);
   module.def(
       "check_setting",

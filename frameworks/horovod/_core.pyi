@@ -2,6 +2,7 @@
 it waits.
 """
 
+from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
@@ -126,6 +127,11 @@ def wait(handle: int, timeout: float | None = None) -> list[Output] | None:
 
 def poll(handle: int) -> bool:
     """True when complete (or unknown, because it was waited for)."""
+
+def handle_type(entries: dict[int, Any], dropped: deque[int]) -> type[int]:
+    """A type of integers. One that goes is appended to ``dropped`` if it is a key of ``entries``. The garbage
+    collector does not know its instances.
+    """
 
 def changed(handle: int) -> bool:
     """Whether somebody has written to the outputs of a ``sampled`` operation since it was complete: of small

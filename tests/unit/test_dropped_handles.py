@@ -1,15 +1,19 @@
 """What becomes of handles that nobody waits for, and of those that are kept as plain numbers."""
 
 import array
+import contextlib
 import gc
+import threading
 import time
 import weakref
+from collections import deque
 from concurrent.futures import wait
 
 import pytest
 import torch
 
 import horovod.torch as hvd
+from horovod import _core
 from horovod.common import handles
 from horovod.common.exceptions import HorovodInternalError, TensorMismatchError
 from horovod.common.tensor_glue import Result
@@ -180,3 +184,27 @@ def test_sweeping_is_rare(core, monkeypatch):
     for _ in range(9000):
         hvd.allreduce_async_(torch.ones(1))
     assert len(sweeps) == 4
+
+
+def test_a_handle_is_a_number_that_the_garbage_collector_does_not_count():
+    entries, dropped = {7: None, -3: None}, deque()
+    make = _core.handle_type(entries, dropped)
+    other, unused = _core.handle_type({8: None}, deque()), gc.get_count()[0]
+    kept = [make(7) for _ in range(100)]
+    assert gc.get_count()[0] <= unused + 10 and not gc.is_tracked(kept[0])
+    assert all(isinstance(handle, int) and handle == 7 and hash(handle) == 7 for handle in kept)
+    assert make(8) + other(7) == 15 and not dropped  # neither is a key there
+    kept.clear()
+    assert list(dropped) == [7] * 100 and {type(number) for number in dropped} == {int}
+
+    def fail():
+        handle = make(-3)
+        raise KeyError(str(handle))
+
+    dropped.clear()
+    with contextlib.suppress(KeyError):
+        fail()
+    thread = threading.Thread(target=lambda: make(7) and None)
+    thread.start()
+    thread.join()
+    assert list(dropped) == [-3, 7]

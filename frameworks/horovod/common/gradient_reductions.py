@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from horovod import _core
 from horovod.common.grouped_reductions import GroupedReductions
+from horovod.common.handles import bytes_of
 from horovod.common.placement import Spec, Tensor
 from horovod.common.process_sets import ProcessSet, check_process_set, global_process_set
 from horovod.common.tensor_glue import Result
@@ -42,9 +43,8 @@ class GradientReductions(GroupedReductions[Tensor]):
     ) -> int:
         """As ``reduce_gradient_``, of one whose description is at hand."""
         number = 0 if process_set is global_process_set else check_process_set(process_set)
-        specs = (spec,)
-        handle = _core.submit(_ALLREDUCE, name, specs, op, prescale, postscale, 0, number, None, None, 1)
-        self._handle_map[handle] = (None, gradient, specs)
+        handle = _core.submit(_ALLREDUCE, name, (spec,), op, prescale, postscale, 0, number, None, None, 1)
+        self._handle_map[handle] = (None, gradient, spec[4])
         return handle
 
     def reduce_gradients_(
@@ -62,7 +62,7 @@ class GradientReductions(GroupedReductions[Tensor]):
             return self.grouped_allreduce_async_(gradients, None, name, op, prescale, postscale, process_set)
         number = check_process_set(process_set)
         handle = _core.submit(_ALLREDUCE, name, specs, op, prescale, postscale, 0, number, None, None, 1)
-        self._handle_map[handle] = (None, gradients, specs)
+        self._handle_map[handle] = (None, gradients, bytes_of(specs))
         return handle
 
     def changed(self, handle: int) -> bool:

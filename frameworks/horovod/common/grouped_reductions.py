@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 from horovod import _core
 from horovod.common.compression import AnyCompressor, NoneCompressor, is_stateful, resolve_compression
+from horovod.common.handles import bytes_of
 from horovod.common.placement import Placement, Tensor
 from horovod.common.process_sets import ProcessSet, check_process_set, global_process_set
 from horovod.common.reduce_ops import resolve_op
@@ -41,7 +42,7 @@ class GroupedReductions(Reductions[Tensor]):
             factors = (prescale_factor, postscale_factor)
             return self.start(_core.ALLREDUCE, name, placements, True, op, *factors, process_set=number)
         handle = _core.submit(_core.ALLREDUCE, name, specs, op, prescale_factor, postscale_factor, 0, number)
-        return self._keep(handle, None, tensors, specs)
+        return self._keep(handle, None, tensors, bytes_of(specs))
 
     def grouped_allreduce_(
         self,

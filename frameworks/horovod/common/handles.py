@@ -10,11 +10,12 @@ error, not None.
 from __future__ import annotations
 
 import contextlib
+import operator
 import time
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 from horovod import _core
 from horovod.common.awaiting import CompletionWatch
@@ -26,6 +27,8 @@ from horovod.common.reduce_ops import Adasum, Average, Sum
 _BOOL = _core.DTYPES["bool"]
 FLOATING = frozenset(_core.DTYPES[name] for name in ("float16", "bfloat16", "float32", "float64"))
 """The numbers of the floating-point types."""
+
+_INPUT_BYTES = operator.itemgetter(4)
 
 _MOST_DROPPED = 65_536  # results of operations whose handle objects are gone
 _MOST_DROPPED_BYTES = 1 << 30
@@ -46,20 +49,10 @@ _OF_PARENT = "Operation {} belongs to the process that this one was forked from,
 # Makes the result of what was kept and of the core's outputs.
 Finish = Callable[[Any, "list[_core.Output] | None"], Any]
 
-# (how to make the result, or None when it is `kept` itself; what must stay alive meanwhile; its tensors)
-Entry = tuple[Finish | None, Any, Sequence[Spec]]
-
-
-class Handle(int):
-    """What asynchronous operations return. Notes when the program has dropped it."""
-
-    __slots__ = ()
-    _entries: ClassVar[dict[int, Entry]]
-    _dropped: ClassVar[deque[int]]
-
-    def __del__(self) -> None:
-        if self in self._entries:
-            self._dropped.append(int(self))
+# (how to make the result, or None when it is `kept` itself; what must stay alive meanwhile; bytes of its
+# tensors). As few containers as can be: thousands may be in flight, and each makes Python collect garbage
+# sooner, which goes through all of them.
+Entry = tuple[Finish | None, Any, int]
 
 
 def first_of(kept: Sequence[Any], outputs: list[_core.Output] | None) -> Any:
@@ -90,8 +83,7 @@ class Handles:
         self._lost: dict[int, str] = {}  # why there is no result, by handle
         self._lost_to = -1  # up to this handle `_lost` may be incomplete
         self._lost_down_to = 0  # the same of deferred ones
-        shared = {"__slots__": (), "_entries": self._handle_map, "_dropped": self._dropped}
-        self._handle: type[Handle] = type("Handle", (Handle,), shared)
+        self._handle = _core.handle_type(self._handle_map, self._dropped)
 
     def start(
         self,
@@ -113,7 +105,7 @@ class Handles:
         """
         finish = finish or (_finish_all if grouped else _finish_one)
         if not placements:
-            return self._keep(self._deferred.new_handle(), finish, placements, ())
+            return self._keep(self._deferred.new_handle(), finish, placements, 0)
         specs = [placement.spec for placement in placements]
         check_types(op, [spec[2] for spec in specs])
 
@@ -126,13 +118,13 @@ class Handles:
 
         ready = [placement.ready for placement in placements if placement.ready is not None]
         if ready and name is not None:
-            return self._keep(self._deferred.submit(ready, submit), finish, placements, specs)
+            return self._keep(self._deferred.submit(ready, submit), finish, placements, bytes_of(specs))
         for wait in ready:
             wait()
-        return self._keep(submit(), finish, placements, specs)
+        return self._keep(submit(), finish, placements, bytes_of(specs))
 
-    def _keep(self, number: int, finish: Finish | None, kept: Any, specs: Sequence[Spec]) -> Handle:
-        self._handle_map[number] = (finish, kept, specs)
+    def _keep(self, number: int, finish: Finish | None, kept: Any, size: int) -> int:
+        self._handle_map[number] = (finish, kept, size)
         if len(self._dropped) > self._sweep_above:
             self.sweep()
         return self._handle(number)
@@ -244,7 +236,7 @@ class Handles:
 
     def _bytes_kept(self, handle: int) -> int:
         entry = self._handle_map.get(handle)
-        return 0 if entry is None else sum(spec[4] for spec in entry[2])
+        return 0 if entry is None else entry[2]
 
     def _release(self, handle: int) -> None:
         with contextlib.suppress(Exception):  # nobody is left to be told; what is in place comes to its place
@@ -271,6 +263,11 @@ class Handles:
         outputs = None if core_handle is None else _core.wait(core_handle, rest)
         self._deferred.drop(handle)
         return outputs
+
+
+def bytes_of(specs: Iterable[Spec]) -> int:
+    """Of the inputs."""
+    return sum(map(_INPUT_BYTES, specs))
 
 
 def check_types(op: int, dtypes: Iterable[int]) -> None:

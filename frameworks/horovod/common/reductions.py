@@ -55,9 +55,8 @@ class Reductions(Handles, Generic[Tensor]):
             return self._start_one(
                 tensor, Result.IN_PLACE, name, op, prescale_factor, postscale_factor, number
             )
-        specs = (spec,)
-        submitted = _core.submit(_ALLREDUCE, name, specs, op, prescale_factor, postscale_factor, 0, number)
-        self._handle_map[submitted] = (None, tensor, specs)
+        submitted = _core.submit(_ALLREDUCE, name, (spec,), op, prescale_factor, postscale_factor, 0, number)
+        self._handle_map[submitted] = (None, tensor, spec[4])
         if len(self._dropped) > self._sweep_above:
             self.sweep()
         return self._handle(submitted)
@@ -108,9 +107,8 @@ class Reductions(Handles, Generic[Tensor]):
             )
         output, address = self.glue.empty_like(tensor)
         spec = (spec[0], address, *spec[2:])  # as long as the input
-        specs = (spec,)
-        submitted = _core.submit(_ALLREDUCE, name, specs, op, prescale_factor, postscale_factor, 0, number)
-        return self._keep(submitted, first_of, (output, tensor), specs)
+        submitted = _core.submit(_ALLREDUCE, name, (spec,), op, prescale_factor, postscale_factor, 0, number)
+        return self._keep(submitted, first_of, (output, tensor), spec[4])
 
     def allreduce(
         self,
