@@ -8,7 +8,7 @@
 
 #include "backend/host/host_backend.h"
 #include "random_messages.h"
-#include "runtime/operation/check.h"
+#include "runtime/operation/entry.h"
 #include "runtime/progress/process_set.h"
 #include "target.h"
 #include "utf8.h"

@@ -4,7 +4,7 @@
 #include <numeric>
 
 #include "random_messages.h"
-#include "runtime/operation/check.h"
+#include "runtime/operation/entry.h"
 #include "runtime/operation/result_sizes.h"
 #include "target.h"
 

@@ -6,7 +6,7 @@
 #include <deque>
 #include <vector>
 
-#include "runtime/control/byte_ring.h"
+#include "runtime/control/stream.h"
 #include "target.h"
 
 namespace hvd {

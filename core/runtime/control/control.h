@@ -1,8 +1,13 @@
 #pragma once
 
+#include <cstddef>
+#include <memory>
 #include <string>
 
 #include "base/rank.h"
+#include "base/status.h"
+#include "transport/transport.h"
+#include "transport/window.h"
 
 namespace hvd {
 
@@ -26,5 +31,13 @@ class Control {
   virtual Position corrupt() const = 0;
   virtual bool idle() const = 0;  // nothing waits to be sent
 };
+
+// Control over point-to-point links: a star around the sequencer.
+std::unique_ptr<Control> MakeTransportControl(Transport* transport, uint32_t set, Members members);
+
+// Control through shared memory: every member owns a block with the stream it writes and the counts of
+// what it has read. It takes so many bytes.
+size_t WindowControlBytes();
+Status MakeWindowControl(Window* window, std::unique_ptr<Control>* control);
 
 }  // namespace hvd

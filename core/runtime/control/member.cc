@@ -6,8 +6,6 @@
 
 #include "base/text.h"
 #include "negotiate/agreement.h"
-#include "runtime/operation/check.h"
-#include "runtime/operation/stand_in.h"
 
 namespace hvd {
 
@@ -22,12 +20,21 @@ OperationInfo InfoOf(const negotiate::Request& request) {
   info.kind = request.kind;
   info.name = request.name;
   info.tensors = static_cast<uint32_t>(request.tensors.size());
-  for (const negotiate::TensorMeta& tensor : request.tensors) {
-    info.bytes += NumElements(tensor.shape) * static_cast<int64_t>(SizeOf(tensor.dtype));
-  }
+  info.bytes = PayloadBytes(request);
   if (!request.tensors.empty()) info.dtype = request.tensors.front().dtype;
   if (request.tensors.size() == 1) info.shape = &request.tensors.front().shape;
   return info;
+}
+
+Status MakeNeutralHandle(uint32_t set, const negotiate::Request& request, uint64_t ordinal,
+                         HandlePtr* handle) {
+  Entry entry;
+  std::vector<Output> memory;
+  HVD_RETURN_IF_ERROR(MakeNeutral(set, request, &entry, &memory));
+  *handle = std::make_shared<Handle>(std::move(entry));
+  (*handle)->ordinal = ordinal;
+  (*handle)->kept = std::move(memory);
+  return Status::Ok();
 }
 
 }  // namespace
@@ -107,19 +114,19 @@ Status Member::CheckMeant(const Decision& decision, const Handle& handle) const 
   return Status::Aborted("a response takes '" + handle.name() + "' for another operation");
 }
 
-// What this rank has joined instead of submitting: it takes part with a stand-in.
-Status Member::StandIn(const Decision& decision, HandlePtr* handle) const {
+// What this rank has joined instead of submitting: it takes part without data of its own.
+Status Member::TakePart(const Decision& decision, HandlePtr* handle) const {
   if (join_ == nullptr || !decision.partial) {
     return Status::Aborted("a response names '" + Shown(decision.name) +
                            "', which this rank has not announced");
   }
   if (!decision.error.empty()) return Status::Ok();  // of no concern here
   if (decision.known && decision.id < cache_.size()) {
-    return MakeStandIn(set_, cache_.At(decision.id), decision.ordinal, handle);
+    return MakeNeutralHandle(set_, cache_.At(decision.id), decision.ordinal, handle);
   }
   if (decision.request) {
     HVD_RETURN_IF_ERROR(CheckNew(*decision.request, decision.ordinal));
-    return MakeStandIn(set_, *decision.request, decision.ordinal, handle);
+    return MakeNeutralHandle(set_, *decision.request, decision.ordinal, handle);
   }
   return Status::Aborted("a response names an operation without describing it to a rank that has joined");
 }
@@ -130,7 +137,7 @@ Status Member::MatchOne(Decision decision, std::vector<Decided>* decided) {
     return Status::Aborted("a response names '" + Shown(handle->name()) + "' a second time");
   }
   if (handle == nullptr) {
-    HVD_RETURN_IF_ERROR(StandIn(decision, &handle));
+    HVD_RETURN_IF_ERROR(TakePart(decision, &handle));
   } else if (decision.error.empty()) {
     HVD_RETURN_IF_ERROR(CheckMeant(decision, *handle));
   }

@@ -44,7 +44,7 @@ class Member {
   Status MatchOne(negotiate::Decision decision, std::vector<Decided>* decided);
   Status CheckNew(const negotiate::Request& request, uint64_t ordinal) const;
   Status CheckMeant(const negotiate::Decision& decision, const Handle& handle) const;
-  Status StandIn(const negotiate::Decision& decision, HandlePtr* handle) const;
+  Status TakePart(const negotiate::Decision& decision, HandlePtr* handle) const;
 
   uint32_t set_;
   Members members_;

@@ -1,10 +1,10 @@
-#include "runtime/control/transport_control.h"
+#include "runtime/control/control.h"
 
 #include <algorithm>
 #include <cstring>
 #include <deque>
 
-#include "runtime/control/message_stream.h"
+#include "runtime/control/stream.h"
 
 namespace hvd {
 

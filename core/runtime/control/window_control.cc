@@ -1,9 +1,9 @@
-#include "runtime/control/window_control.h"
+#include "runtime/control/control.h"
 
 #include <algorithm>
 #include <vector>
 
-#include "runtime/control/byte_ring.h"
+#include "runtime/control/stream.h"
 
 namespace hvd {
 
@@ -14,9 +14,9 @@ constexpr size_t kRingBytes = 256 << 10;
 constexpr size_t kMaxMembers = 1024;
 constexpr Position kSequencer(0);
 
-// One member's segment. A member other than the sequencer streams announcements to it; the sequencer
+// What one member writes. A member other than the sequencer streams announcements to it; the sequencer
 // streams responses to everybody. `consumed[m]` counts what this member has read of m's stream.
-struct Segment {
+struct ControlBlock {
   alignas(kLine) Flag written;
   alignas(kLine) Flag consumed[kMaxMembers];
   alignas(kLine) std::byte ring[kRingBytes];
@@ -27,8 +27,8 @@ class WindowControl : public Control {
   WindowControl(Window* window, SegmentId id)
       : window_(window), readers_(window->size()), rung_(window->size()) {
     for (int m = 0; m < window->size(); ++m) {
-      segments_.push_back(reinterpret_cast<Segment*>(window->Span(Position(m), id)));
-      readers_[m].Attach(segments_[m]->ring, kRingBytes);
+      blocks_.push_back(reinterpret_cast<ControlBlock*>(window->Span(Position(m), id)));
+      readers_[m].Attach(blocks_[m]->ring, kRingBytes);
     }
     writer_.Attach(mine().ring, kRingBytes);
   }
@@ -45,7 +45,7 @@ class WindowControl : public Control {
   }
 
  private:
-  Segment& mine() { return *segments_[window_->position().index()]; }
+  ControlBlock& mine() { return *blocks_[window_->position().index()]; }
   bool sequencing() const { return window_->position() == kSequencer; }
 
   void Send(const std::string& message) {
@@ -70,14 +70,14 @@ class WindowControl : public Control {
   }
 
   uint64_t HeadOf(Position reader) {
-    const uint64_t head = Window::Try(segments_[reader.index()]->consumed[window_->position().index()]);
+    const uint64_t head = Window::Try(blocks_[reader.index()]->consumed[window_->position().index()]);
     if (!writer_.Possible(head)) corrupt_ = reader;
     return head;
   }
 
   bool Take(Position member, std::string* message) {
     RingReader& reader = readers_[member.index()];
-    const uint64_t tail = Window::Try(segments_[member.index()]->written);
+    const uint64_t tail = Window::Try(blocks_[member.index()]->written);
     if (tail != reader.head()) {
       if (!reader.Read(tail)) return Broken(member);
       Acknowledge(member, tail);
@@ -105,7 +105,7 @@ class WindowControl : public Control {
   }
 
   Window* window_;
-  std::vector<Segment*> segments_;
+  std::vector<ControlBlock*> blocks_;
   std::vector<RingReader> readers_;
   std::vector<uint64_t> rung_;  // by member: the head at which it was last rung
   RingWriter writer_;
@@ -114,7 +114,7 @@ class WindowControl : public Control {
 
 }  // namespace
 
-size_t WindowControlBytes() { return sizeof(Segment); }
+size_t WindowControlBytes() { return sizeof(ControlBlock); }
 
 Status MakeWindowControl(Window* window, std::unique_ptr<Control>* control) {
   if (window->size() > static_cast<int>(kMaxMembers)) {
@@ -122,7 +122,7 @@ Status MakeWindowControl(Window* window, std::unique_ptr<Control>* control) {
                            " ranks");
   }
   SegmentId id;
-  HVD_RETURN_IF_ERROR(window->Allocate(sizeof(Segment), &id));
+  HVD_RETURN_IF_ERROR(window->Allocate(sizeof(ControlBlock), &id));
   *control = std::make_unique<WindowControl>(window, id);
   return Status::Ok();
 }

@@ -1,16 +1,20 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 #include "base/status.h"
 #include "transport/window.h"
 
 namespace hvd {
 
-// Cores that the ranks of this window may use together: the union of their affinities (ranks pinned to a
-// core each have a core each), limited by the cgroup's quota. Collective and blocking;
-// takes so many bytes of the window.
-size_t CensusBytes();
+// Cores that this process may use: affinity and cgroup quota, not the core count.
+int UsableCores();
+
+// Those that the ranks of this window may use together: the union of their affinities (ranks pinned to a core
+// each have a core each), limited by the cgroup's quota. Collective and blocking; takes CoreCountBytes of the
+// window.
 Status CountCores(Window* window, int64_t deadline_us, int* cores);
+size_t CoreCountBytes();
 
 }  // namespace hvd

@@ -11,7 +11,6 @@
 #include "base/prepare_to_throw.h"
 #include "base/text.h"
 #include "runtime/engine/rank_engine.h"
-#include "runtime/operation/check.h"
 
 namespace hvd {
 
@@ -26,6 +25,7 @@ constexpr int64_t kFlushLimitUs = kSecond;
 // How long what was sent last may take to arrive before its link is closed all the same.
 constexpr int64_t kLingerUs = kSecond / 2;
 constexpr int64_t kStacksPatienceUs = kSecond;
+
 // Of a wait that ends before the operation; `without_name` where there is no memory to name it.
 Status NotComplete(const Handle& handle, const Status& without_name) noexcept {
   try {
@@ -200,18 +200,6 @@ void RankEngine::FailWhatIsLeft() noexcept {
 Status RankEngine::StartTimeline(const std::string& path, bool mark_cycles) {
   if (timeline_ != nullptr) return timeline_->Start(path, mark_cycles);
   return Status::Invalid("Set HOROVOD_TIMELINE=DYNAMIC before hvd.init() to start a timeline later.");
-}
-
-std::map<std::string, uint64_t> RankEngine::CountersNow() const {
-  return {{"collectives", counters_.collectives},
-          {"tensors", counters_.tensors},
-          {"bytes", counters_.bytes},
-          {"cache_hits", counters_.cache_hits},
-          {"cache_misses", counters_.cache_misses},
-          {"responses", counters_.responses},
-          {"wakeups", counters_.wakeups},
-          {"control_messages", counters_.control_messages},
-          {"autotune_samples", counters_.autotune_samples}};
 }
 
 Status Engine::Make(EngineOptions options, std::unique_ptr<Engine>* engine) {

@@ -41,7 +41,7 @@ class RankEngine : public Engine {
   void ShowStacks() override;
   Status StartTimeline(const std::string& path, bool mark_cycles) override;
   Status StopTimeline() override { return timeline_ == nullptr ? Status::Ok() : timeline_->Stop(); }
-  std::map<std::string, uint64_t> CountersNow() const override;
+  std::map<std::string, uint64_t> CountersNow() const override { return counters_.Now(); }
   std::vector<int> Descriptors() const override { return descriptors_; }
 
  private:

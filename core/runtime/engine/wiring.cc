@@ -6,10 +6,8 @@
 #include <algorithm>
 
 #include "backend/host/host_backend.h"
-#include "runtime/control/transport_control.h"
-#include "runtime/control/window_control.h"
+#include "runtime/control/control.h"
 #include "runtime/engine/cores.h"
-#include "runtime/progress/patience.h"
 #include "transport/inproc/fabric.h"
 #include "transport/shm/window.h"
 #include "transport/tcp/transport.h"
@@ -98,7 +96,7 @@ Status Wirer::MakeWindow(uint32_t id, const Members& members, int64_t deadline_u
   options.set = id;
   options.members = members;
   options.deadline = deadline_us;
-  for (const size_t bytes : {WindowControlBytes(), WindowBackendBytes(), CensusBytes()}) {
+  for (const size_t bytes : {WindowControlBytes(), WindowBackendBytes(), CoreCountBytes()}) {
     options.bytes += WholePages(bytes);
   }
   return shm::ShmWindow::Make(options, tree_.get(), window);

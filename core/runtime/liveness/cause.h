@@ -1,12 +1,14 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
-#include <string>
+#include <mutex>
 #include <utility>
 
 #include "base/link.h"
 #include "base/rank.h"
 #include "base/shared_text.h"
+#include "base/status.h"
 
 namespace hvd {
 
@@ -42,5 +44,30 @@ inline Cause About(CauseKind kind, GlobalRank culprit, SharedText reason) {
 // `rank` is this one, which has no memory left. Whoever may have to say so makes it in advance: afterwards
 // there may be none for the whole text. `doing`: "submitted an operation".
 Cause OutOfMemory(GlobalRank rank, const char* doing) noexcept;
+
+// The cause of this generation's end: the first is kept; later ones never replace it. Nothing here needs
+// memory.
+class AbortCell {
+ public:
+  // True when this is the first cause.
+  bool Set(Cause cause) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (set_.load(std::memory_order_relaxed)) return false;
+    cause_ = std::move(cause);
+    set_.store(true, std::memory_order_release);
+    return true;
+  }
+
+  bool is_set() const { return set_.load(std::memory_order_acquire); }
+
+  // Call only when is_set().
+  const Cause& cause() const { return cause_; }
+  Status status() const { return Status::Aborted(cause_.reason); }
+
+ private:
+  std::mutex mutex_;  // guards the writing of cause_
+  std::atomic<bool> set_{false};
+  Cause cause_;
+};
 
 }  // namespace hvd

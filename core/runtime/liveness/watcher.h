@@ -14,7 +14,7 @@
 #include "base/link.h"
 #include "base/rank.h"
 #include "base/waker.h"
-#include "runtime/liveness/abort_cell.h"
+#include "runtime/liveness/cause.h"
 #include "runtime/liveness/departures.h"
 #include "runtime/liveness/launcher_link.h"
 #include "runtime/liveness/peer.h"

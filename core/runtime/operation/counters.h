@@ -2,6 +2,8 @@
 
 #include <atomic>
 #include <cstdint>
+#include <map>
+#include <string>
 
 namespace hvd {
 
@@ -16,6 +18,19 @@ struct Counters {
   std::atomic<uint64_t> control_messages{0};  // announcements and responses sent
   std::atomic<uint64_t> autotune_samples{0};  // taken on this rank
   std::atomic<uint64_t> wakeups{0};           // times a thread of the engine was woken from sleep
+
+  // Under the names that the program sees.
+  std::map<std::string, uint64_t> Now() const {
+    return {{"collectives", collectives},
+            {"tensors", tensors},
+            {"bytes", bytes},
+            {"cache_hits", cache_hits},
+            {"cache_misses", cache_misses},
+            {"responses", responses},
+            {"control_messages", control_messages},
+            {"autotune_samples", autotune_samples},
+            {"wakeups", wakeups}};
+  }
 };
 
 inline void Count(std::atomic<uint64_t>& counter, uint64_t n = 1) {

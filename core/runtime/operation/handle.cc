@@ -1,30 +1,45 @@
 #include "runtime/operation/handle.h"
 
-#include <cstdlib>
-
-#include "runtime/operation/sample.h"
+#include <cstddef>
+#include <cstring>
 
 namespace hvd {
 
 namespace {
-constexpr size_t kAlignment = 64;
-}  // namespace
 
-Status Output::Allocate(DataType dtype, Shape shape, Output* output) {
-  const int64_t bytes = negotiate::BytesOf({dtype, shape});
-  if (bytes < 0) return {Code::kUnavailable, "a result of shape " + ToString(shape) + " does not fit memory"};
-  const size_t rounded = (static_cast<size_t>(bytes) / kAlignment + 1) * kAlignment;
-  void* memory = std::aligned_alloc(kAlignment, rounded);
-  if (memory == nullptr) {
-    return {Code::kUnavailable, "no memory for a result of shape " + ToString(shape) + " of " + Name(dtype) +
-                                    " (" + std::to_string(bytes) + " bytes)"};
-  }
-  output->dtype = dtype;
-  output->shape = std::move(shape);
-  output->data = std::shared_ptr<std::byte>(static_cast<std::byte*>(memory), std::free);
-  output->bytes = bytes;
-  return Status::Ok();
+// A few spots and not many single lines: each spot costs a walk through the page tables.
+constexpr int64_t kSpot = 128;
+constexpr int64_t kSpots = 8;
+constexpr uint64_t kMultiplier = 0x9E3779B97F4A7C15u;  // odd, so that every bit of a word counts
+constexpr int64_t kLanes = 4;                          // independent sums, which a core computes at once
+constexpr int64_t kBlock = kLanes * static_cast<int64_t>(sizeof(uint64_t));
+
+uint64_t Step(uint64_t sum, uint64_t word) {
+  sum = (sum ^ word) * kMultiplier;
+  return sum ^ (sum >> 32);
 }
+
+uint64_t Mix(uint64_t sum, const std::byte* data, int64_t bytes) {
+  uint64_t lanes[kLanes] = {sum, 1, 2, 3};
+  uint64_t words[kLanes];
+  for (; bytes >= kBlock; bytes -= kBlock, data += kBlock) {
+    std::memcpy(words, data, kBlock);
+    for (int64_t i = 0; i < kLanes; ++i) lanes[i] = Step(lanes[i], words[i]);
+  }
+  std::memset(words, 0, kBlock);
+  std::memcpy(words, data, static_cast<size_t>(bytes));
+  for (int64_t i = 0; i < kLanes; ++i) lanes[i] = Step(lanes[i], words[i]);
+  return Step(Step(Step(lanes[0], lanes[1]), lanes[2]), lanes[3]);
+}
+
+uint64_t MixTensor(uint64_t sum, const std::byte* data, int64_t bytes) {
+  if (bytes <= kSpot * kSpots) return Mix(sum, data, bytes);
+  const int64_t distance = (bytes - kSpot) / (kSpots - 1);
+  for (int64_t i = 0; i < kSpots; ++i) sum = Mix(sum, data + distance * i, kSpot);
+  return sum;
+}
+
+}  // namespace
 
 std::string Handle::name() const {
   if (entry.request.kind == OpKind::kJoin) return Name(OpKind::kJoin);
@@ -34,6 +49,14 @@ std::string Handle::name() const {
 
 bool Handle::Changed() const {
   return entry.sampled && done.load(std::memory_order_acquire) && status.ok() && Sample(entry) != sample;
+}
+
+uint64_t Sample(const Entry& entry) {
+  uint64_t sum = 0;
+  for (const TensorBuffer& buffer : entry.buffers) {
+    if (buffer.output != nullptr) sum = MixTensor(sum, buffer.output, buffer.output_bytes);
+  }
+  return sum;
 }
 
 }  // namespace hvd

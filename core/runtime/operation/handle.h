@@ -1,60 +1,18 @@
 #pragma once
 
 #include <atomic>
-#include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "base/status.h"
-#include "negotiate/message.h"
+#include "runtime/operation/entry.h"
 
 namespace hvd {
 
-// A tensor that the core allocated: its size was known only after negotiation, or the caller gave no output.
-// Adapters adopt it.
-struct Output {
-  DataType dtype = DataType::kFloat32;
-  Shape shape;
-  std::shared_ptr<std::byte> data;
-  int64_t bytes = 0;  // of data
-
-  // Fails when `shape` does not fit memory.
-  static Status Allocate(DataType dtype, Shape shape, Output* output);
-};
-
-struct Handle;
 using HandlePtr = std::shared_ptr<Handle>;
-
-// Memory of one tensor: every address with its length, which must be that of dtype and shape. `output` null:
-// the core allocates. So it must be where the result has another size than the input (HasResultSizes).
-struct TensorBuffer {
-  const std::byte* input = nullptr;
-  int64_t input_bytes = 0;
-  std::byte* output = nullptr;
-  int64_t output_bytes = 0;
-
-  static TensorBuffer InPlace(void* data, int64_t bytes) {
-    return {static_cast<std::byte*>(data), bytes, static_cast<std::byte*>(data), bytes};
-  }
-};
-
-// What an adapter submits. The caller keeps the memory alive until the operation is complete.
-struct Entry {
-  uint32_t process_set = 0;
-  negotiate::Request request;         // name empty = unnamed
-  std::vector<TensorBuffer> buffers;  // one per request.tensors; several = a group, all or nothing
-  int32_t priority = 0;  // among named operations that are taken from the queue together: highest first
-  bool urgent = false;   // the submitter is about to wait for it
-  bool awaited = false;  // with on_complete: the submitter does nothing before that
-  bool sampled = false;  // the submitter will ask whether the outputs have been changed since
-  // Called once, from whichever thread completes the operation, without the progress lock. Nobody waits for
-  // an operation that has it. It throws nothing.
-  std::function<void(const Handle&)> on_complete;
-  // Not submitted here: this rank has joined and takes part without data of its own.
-  bool stand_in = false;
-};
 
 // The life of one operation: queued -> announced -> decided -> running -> done.
 // Fields but `done` belong to the holder of the progress lock until `done` is set, to the waiter afterwards.
@@ -85,5 +43,56 @@ struct Handle {
   // Once done: whether somebody has written to the outputs since, as far as a sample tells.
   bool Changed() const;
 };
+
+// Operations in an order, linked through themselves: to add, remove and hand over needs no memory, so that
+// operations can be ended when there is none. An operation is in one chain at a time. Not thread safe.
+class HandleChain {
+ public:
+  HandleChain() = default;
+  HandleChain(HandleChain&& other) noexcept
+      : first_(std::move(other.first_)), last_(std::exchange(other.last_, nullptr)) {}
+  HandleChain& operator=(HandleChain&&) = delete;
+  ~HandleChain() {
+    while (PopFront() != nullptr) {
+    }
+  }
+
+  bool empty() const noexcept { return first_ == nullptr; }
+  // Null when empty; its `next` leads on.
+  const HandlePtr& first() const noexcept { return first_; }
+
+  void Append(HandlePtr handle) noexcept {
+    Handle* const added = handle.get();
+    added->previous = last_;
+    (last_ == nullptr ? first_ : last_->next) = std::move(handle);
+    last_ = added;
+  }
+
+  void Append(HandleChain other) noexcept {
+    while (HandlePtr handle = other.PopFront()) Append(std::move(handle));
+  }
+
+  HandlePtr PopFront() noexcept { return empty() ? nullptr : Remove(first_.get()); }
+
+  // Of this chain.
+  HandlePtr Remove(Handle* handle) noexcept {
+    HandlePtr& link = handle->previous == nullptr ? first_ : handle->previous->next;
+    HandlePtr removed = std::move(link);
+    link = std::move(removed->next);
+    (link == nullptr ? last_ : link->previous) = removed->previous;
+    removed->previous = nullptr;
+    return removed;
+  }
+
+ private:
+  HandlePtr first_;
+  Handle* last_ = nullptr;
+};
+
+// A number made of the contents of the entry's outputs: of tensors of up to 1 KiB of all, of larger ones of
+// 8 spots of 128 bytes spread evenly, so that it costs no more than as many reads of memory. Equal contents
+// make equal numbers; what changes many elements, such as clipping, scaling or zeroing, changes it almost
+// surely.
+uint64_t Sample(const Entry& entry);
 
 }  // namespace hvd

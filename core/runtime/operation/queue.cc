@@ -11,14 +11,6 @@ namespace {
 
 constexpr size_t kRoom = 16;  // for operations, before the first
 
-int64_t BytesOf(const Entry& entry) {
-  int64_t bytes = 0;
-  for (const auto& tensor : entry.request.tensors) {
-    bytes += NumElements(tensor.shape) * static_cast<int64_t>(SizeOf(tensor.dtype));
-  }
-  return bytes;
-}
-
 }  // namespace
 
 Status AlreadyShutDown() { return {Code::kShutdown, "Horovod has been shut down. Call hvd.init() first."}; }
@@ -49,7 +41,7 @@ Status Queue::Push(const HandlePtr& handle) {
   if (!join && !named) handle->ordinal = ++set.unnamed;
   in_flight_handles_.Append(handle);
   queued_.push_back(handle);
-  queued_bytes_.fetch_add(BytesOf(entry), std::memory_order_relaxed);
+  queued_bytes_.fetch_add(PayloadBytes(entry.request), std::memory_order_relaxed);
   in_flight_.fetch_add(1);
   filled_.store(true, std::memory_order_seq_cst);
   return Status::Ok();

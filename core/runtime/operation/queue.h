@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "runtime/operation/handle.h"
-#include "runtime/operation/handle_chain.h"
 
 namespace hvd {
 

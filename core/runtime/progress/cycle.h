@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "base/rank.h"
-#include "runtime/liveness/abort_cell.h"
+#include "runtime/liveness/cause.h"
 #include "runtime/operation/queue.h"
-#include "runtime/progress/poll_set.h"
 #include "runtime/progress/process_set.h"
+#include "runtime/progress/waiting.h"
 #include "transport/transport.h"
 #include "transport/window.h"
 

@@ -7,7 +7,6 @@
 #include "base/text.h"
 #include "collective/kernels.h"
 #include "fusion/plan.h"
-#include "runtime/operation/sample.h"
 
 namespace hvd {
 
@@ -45,7 +44,7 @@ Status PrescaleAhead(Handle* handle, double* prescale) {
   if (!reduces || linear || *prescale == 1.0) return Status::Ok();
   const Reduction scaling{DataType::kFloat32, ReduceOp::kSum, *prescale, 1.0, 1};
   *prescale = 1.0;
-  if (handle->entry.stand_in) return Status::Ok();
+  if (handle->entry.neutral) return Status::Ok();
   for (size_t t = 0; t < request.tensors.size(); ++t) {
     Output& copy = handle->kept.emplace_back();
     HVD_RETURN_IF_ERROR(Output::Allocate(request.tensors[t].dtype, request.tensors[t].shape, &copy));
@@ -86,7 +85,7 @@ Status Executor::Add(std::vector<Decided> decided, const Policy& policy) {
     for (size_t i : group) together.push_back(std::move(parts[i]));
     waiting_.push_back(MakeJob(std::move(together), policy));
   }
-  // Last: as long as the join is in flight, this rank drives the stand-ins before it.
+  // Last: as long as the join is in flight, this rank drives the operations before it.
   if (join != nullptr) waiting_.push_back(BarrierJob(join));
   return Status::Ok();
 }
@@ -204,7 +203,7 @@ void Executor::Finish(Job& job) {
 }
 
 void Executor::Complete(const HandlePtr& handle, Status status) noexcept {
-  if (!handle->entry.stand_in) queue_->Forget(handle.get());
+  if (!handle->entry.neutral) queue_->Forget(handle.get());
   if (events_ != nullptr) events_->End(handle->id);
   handle->kept.clear();
   handle->status = std::move(status);

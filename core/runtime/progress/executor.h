@@ -10,7 +10,7 @@
 #include "base/rank.h"
 #include "runtime/control/member.h"
 #include "runtime/operation/counters.h"
-#include "runtime/operation/handle_chain.h"
+#include "runtime/operation/handle.h"
 #include "runtime/operation/queue.h"
 #include "runtime/operation/result_sizes.h"
 

@@ -35,38 +35,6 @@ constexpr uint32_t kRoundsPerCheck = 256;
 // Of two times, -1 being "never".
 int64_t Earlier(int64_t a, int64_t b) { return a < 0 ? b : (b < 0 ? a : std::min(a, b)); }
 
-// One wait for work: first spinning, then asleep.
-class Spell {
- public:
-  explicit Spell(Patience* patience) : patience_(patience) {}
-
-  // Nothing moved. True: look again. False: time to sleep.
-  bool Spin() {
-    const int64_t now = NowMicros();
-    if (since_ == 0) {
-      since_ = now;
-      limit_ = patience_->Begin();
-    }
-    if (now - since_ < limit_) {
-      PauseCpu();
-      return true;
-    }
-    if (limit_ > 0) patience_->Missed();
-    limit_ = 0;  // once asleep, every look that finds nothing leads back to sleep
-    return false;
-  }
-
-  void Met() {
-    if (since_ != 0 && limit_ > 0) patience_->Found(NowMicros() - since_);
-    since_ = 0;
-  }
-
- private:
-  Patience* patience_;
-  int64_t since_ = 0;  // 0: work is at hand
-  int64_t limit_ = 0;
-};
-
 }  // namespace
 
 Loop::Loop(LoopOptions options, Cycle* cycle, Queue* queue, Waker* waker, Counters* counters)
@@ -75,8 +43,8 @@ Loop::Loop(LoopOptions options, Cycle* cycle, Queue* queue, Waker* waker, Counte
       queue_(queue),
       waker_(waker),
       counters_(counters),
-      waiter_patience_(options.waiter_spin_us),
-      background_patience_(options.background_spin_us) {
+      waiter_spin_(options.waiter_spin_us),
+      background_spin_(options.background_spin_us) {
   thread_ = std::thread([this] { Background(); });
 }
 
@@ -167,18 +135,18 @@ void Loop::Park() {
 }
 
 void Loop::DriveInBackground(Lock& lock) {
-  Spell spell(&background_patience_);
+  SpinWait spin(&background_spin_);
   cycle_->Arm(false);
   role_.store(kAwake);
   poked_.store(false);
   while (!stopping_.load(std::memory_order_relaxed) && waiters_.load() == 0) {
     if (Round(lock)) {
       if (!lock.owns_lock()) return;  // a waiter drives; the role is its own
-      spell.Met();
+      spin.Found();
       continue;
     }
     if (!cycle_->HasWork()) break;
-    if (spell.Spin()) continue;
+    if (spin.Spin()) continue;
     SleepInBackground(lock);
     if (!lock.owns_lock()) return;
   }
@@ -231,15 +199,15 @@ Waited Loop::Wait(const Handle& handle, int64_t timeout_us) noexcept {
 
 Waited Loop::Drive(Lock& lock, const Handle& handle, int64_t deadline_us) {
   Waited result = Waited::kDone;
-  Spell spell(&waiter_patience_);
+  SpinWait spin(&waiter_spin_);
   const int64_t check = NowMicros() + kSignalCheckUs;
   cycle_->Arm(false);
   role_.store(kAwake);
   for (uint32_t round = 1; result == Waited::kDone && !handle.done.load(std::memory_order_acquire); ++round) {
     const bool moved = Round(lock);
     if (lock.owns_lock() && moved) {
-      spell.Met();
-    } else if (lock.owns_lock() && !spell.Spin()) {
+      spin.Found();
+    } else if (lock.owns_lock() && !spin.Spin()) {
       result = SleepAsWaiter(lock, handle, deadline_us, check);
     }
     if (!lock.owns_lock()) return result;  // another waiter drives; the role is its own

@@ -7,8 +7,7 @@
 #include "base/waker.h"
 #include "runtime/operation/counters.h"
 #include "runtime/progress/cycle.h"
-#include "runtime/progress/patience.h"
-#include "runtime/progress/poll_set.h"
+#include "runtime/progress/waiting.h"
 
 namespace hvd {
 
@@ -78,8 +77,8 @@ class Loop {
   Counters* counters_;
 
   std::mutex progress_;  // the progress lock: guards *cycle_ and the two lines below
-  Patience waiter_patience_;
-  Patience background_patience_;
+  SpinLimit waiter_spin_;
+  SpinLimit background_spin_;
 
   std::atomic<int> role_{kNobody};
   std::atomic<int> waiters_{0};

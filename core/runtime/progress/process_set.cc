@@ -18,24 +18,16 @@ constexpr Position kSequencer(0);
 
 // A response travels behind the sequencer's policy: what follows from it must be equal on all members,
 // whatever their own settings are, and from the same response on when it changes.
-std::string Seal(const Response& response, const Policy& policy) {
+std::string Encode(const Response& response, const Policy& policy) {
   std::string bytes(reinterpret_cast<const char*>(&policy), sizeof policy);
   negotiate::Encode(response, &bytes);
   return bytes;
 }
 
-Status Open(std::string_view bytes, Policy* policy, Response* response) {
+Status Decode(std::string_view bytes, Policy* policy, Response* response) {
   if (bytes.size() < sizeof *policy) return Status::Aborted("a response is too short");
   std::memcpy(policy, bytes.data(), sizeof *policy);
   return negotiate::Decode(bytes.substr(sizeof *policy), response);
-}
-
-int64_t BytesOf(const negotiate::Request& request) {
-  int64_t bytes = 0;
-  for (const negotiate::TensorMeta& tensor : request.tensors) {
-    bytes += NumElements(tensor.shape) * static_cast<int64_t>(SizeOf(tensor.dtype));
-  }
-  return bytes;
 }
 
 }  // namespace
@@ -92,7 +84,7 @@ Status ProcessSet::Sequence(Micros now, bool* moved) {
     *moved = true;
     const Policy policy = policy_;  // carrying out the response may change it
     if (options_.members.size() > 1) {
-      control_->Publish(Seal(*response, policy));
+      control_->Publish(Encode(*response, policy));
       Count(counters_->control_messages);
     }
     HVD_RETURN_IF_ERROR(CarryOut(std::move(*response), policy, now));
@@ -119,18 +111,19 @@ Status ProcessSet::HearMembers(Micros now, bool* moved) {
 Status ProcessSet::Refuse(Position member, const Status& why) {
   if (why.code() != Code::kAborted) return why;
   const std::string sender = Name(options_.members[member]);
-  const std::string reader = Name(options_.rank);
+  const std::string receiver = Name(options_.rank);
   if (window_ != nullptr) {
-    return SharedMemoryIsCorrupt("what " + sender + " wrote there for " + reader + " cannot be right (" +
+    return SharedMemoryIsCorrupt("what " + sender + " wrote there for " + receiver + " cannot be right (" +
                                  why.message() + ")");
   }
   culprit_ = options_.members[member];
-  return Status::Aborted(sender + " sent a message to " + reader + " that cannot be right: " + why.message() +
+  return Status::Aborted(sender + " sent a message to " + receiver +
+                         " that cannot be right: " + why.message() +
                          ". Check that all ranks run the same version of horovod and that the machine of " +
                          sender + " is sound, then restart the job.");
 }
 
-// Names no culprit: whichever rank wrote out of bounds, the others find it in somebody else's segment.
+// Names no culprit: whichever rank wrote out of bounds, the others find it in somebody else's part of it.
 Status ProcessSet::SharedMemoryIsCorrupt(const std::string& detail) {
   culprit_ = kUnknownRank;
   return Status::Aborted("the memory that the ranks of this host share is corrupt: " + detail +
@@ -150,7 +143,7 @@ Status ProcessSet::HearSequencer(Micros now, bool* moved) {
     *moved = true;
     Policy policy;
     Response response;
-    Status status = Open(scratch_, &policy, &response);
+    Status status = Decode(scratch_, &policy, &response);
     if (status.ok()) status = CarryOut(std::move(response), policy, now);
     HVD_RETURN_IF_ERROR(Refuse(kSequencer, status));
   }
@@ -181,7 +174,7 @@ void ProcessSet::Tune(const std::vector<Decided>& decided, Micros now) {
     if (!one.decision.error.empty()) continue;
     const bool named = one.handle->ordinal == 0;
     const uint32_t id = named ? one.decision.id : negotiate::kNoId;
-    changed |= autotune_->Add(id, BytesOf(one.handle->entry.request), now);
+    changed |= autotune_->Add(id, PayloadBytes(one.handle->entry.request), now);
   }
   counters_->autotune_samples.store(static_cast<uint64_t>(autotune_->samples()), std::memory_order_relaxed);
   if (changed) UseTuned();

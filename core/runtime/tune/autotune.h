@@ -30,6 +30,10 @@ struct AutotuneOptions {
   double noise = 0.8;           // variance of a score, where that of all scores is 1
 };
 
+// Every value worth trying, and `start`, which is tried first: thresholds of 0 and from 64 KiB to 64 MiB,
+// windows from what still gathers tensors up to the longest, crossovers from 1 to 64 KiB.
+AutotuneOptions SearchSpace(const Tuned& start, int64_t longest_window_us);
+
 // The search for the values under which a job moves most bytes in a microsecond. Pure: scores go in, values
 // come out; no clock, thread or file inside, and equal scores give equal values.
 //

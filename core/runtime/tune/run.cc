@@ -8,7 +8,6 @@
 
 #include "base/log.h"
 #include "base/output_file.h"
-#include "runtime/tune/space.h"
 
 namespace hvd {
 

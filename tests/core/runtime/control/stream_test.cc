@@ -1,7 +1,7 @@
 #include <random>
 
 #include "check.h"
-#include "runtime/control/byte_ring.h"
+#include "runtime/control/stream.h"
 #include "runtime/liveness/frame.h"
 #include "runtime/operation/queue.h"
 

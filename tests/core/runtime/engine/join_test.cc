@@ -180,7 +180,7 @@ TEST(Join, RefusesWhatIsSubmittedMeanwhile) {
   });
 }
 
-// The join is the last to complete: a rank comes back from it only when nobody needs its stand-ins any more,
+// The join is the last to complete: a rank comes back from it only when nobody needs its part any more,
 // though it may do nothing for long afterwards.
 TEST(Join, ComesBackAfterWhatItStandsInFor) {
   for (const Wires wires : kAllWires) {

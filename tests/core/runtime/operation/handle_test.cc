@@ -1,4 +1,4 @@
-#include "runtime/operation/sample.h"
+#include "runtime/operation/handle.h"
 
 #include <cstring>
 #include <vector>

@@ -7,7 +7,6 @@
 #include <random>
 
 #include "check.h"
-#include "runtime/tune/space.h"
 
 namespace hvd {
 namespace {

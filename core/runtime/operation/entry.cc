@@ -1,15 +1,20 @@
-#include "runtime/operation/check.h"
-
-#include "runtime/operation/result_sizes.h"
+#include "runtime/operation/entry.h"
 
 #include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
 #include <string>
 
+#include "base/half.h"
 #include "base/text.h"
+#include "runtime/operation/result_sizes.h"
 
 namespace hvd {
 
 namespace {
+
+constexpr size_t kAlignment = 64;
 
 using negotiate::Request;
 using negotiate::TensorMeta;
@@ -85,7 +90,80 @@ Status CheckSplits(const Request& request, size_t members) {
                              std::to_string(request.tensors[0].shape[0]));
 }
 
+template <typename T>
+T Identity(ReduceOp op) {
+  using Limits = std::numeric_limits<T>;
+  if (op == ReduceOp::kProduct) return 1;
+  if (op == ReduceOp::kMin) return Limits::has_infinity ? Limits::infinity() : Limits::max();
+  if (op == ReduceOp::kMax) return Limits::has_infinity ? -Limits::infinity() : Limits::lowest();
+  return 0;
+}
+
+template <typename T>
+void FillWith(T value, const Output& output) {
+  const int64_t count = NumElements(output.shape);
+  for (int64_t i = 0; i < count; ++i) {
+    std::memcpy(output.data.get() + i * static_cast<int64_t>(sizeof(T)), &value, sizeof(T));
+  }
+}
+
+// bool: Sum and Max are "or", Product and Min are "and".
+uint8_t BoolIdentity(ReduceOp op) { return op == ReduceOp::kMin || op == ReduceOp::kProduct ? 1 : 0; }
+
+void FillIdentity(ReduceOp op, const Output& output) {
+  switch (output.dtype) {
+    case DataType::kUint8:
+      return FillWith(Identity<uint8_t>(op), output);
+    case DataType::kInt8:
+      return FillWith(Identity<int8_t>(op), output);
+    case DataType::kUint16:
+      return FillWith(Identity<uint16_t>(op), output);
+    case DataType::kInt16:
+      return FillWith(Identity<int16_t>(op), output);
+    case DataType::kUint32:
+      return FillWith(Identity<uint32_t>(op), output);
+    case DataType::kInt32:
+      return FillWith(Identity<int32_t>(op), output);
+    case DataType::kUint64:
+      return FillWith(Identity<uint64_t>(op), output);
+    case DataType::kInt64:
+      return FillWith(Identity<int64_t>(op), output);
+    case DataType::kFloat16:
+      return FillWith(ToFloat16(Identity<float>(op)), output);
+    case DataType::kBfloat16:
+      return FillWith(ToBfloat16(Identity<float>(op)), output);
+    case DataType::kFloat32:
+      return FillWith(Identity<float>(op), output);
+    case DataType::kFloat64:
+      return FillWith(Identity<double>(op), output);
+    case DataType::kBool:
+      return FillWith(BoolIdentity(op), output);
+  }
+}
+
 }  // namespace
+
+Status Output::Allocate(DataType dtype, Shape shape, Output* output) {
+  const int64_t bytes = negotiate::BytesOf({dtype, shape});
+  if (bytes < 0) return {Code::kUnavailable, "a result of shape " + ToString(shape) + " does not fit memory"};
+  const size_t rounded = (static_cast<size_t>(bytes) / kAlignment + 1) * kAlignment;
+  void* memory = std::aligned_alloc(kAlignment, rounded);
+  if (memory == nullptr) {
+    return {Code::kUnavailable, "no memory for a result of shape " + ToString(shape) + " of " + Name(dtype) +
+                                    " (" + std::to_string(bytes) + " bytes)"};
+  }
+  output->dtype = dtype;
+  output->shape = std::move(shape);
+  output->data = std::shared_ptr<std::byte>(static_cast<std::byte*>(memory), std::free);
+  output->bytes = bytes;
+  return Status::Ok();
+}
+
+int64_t PayloadBytes(const Request& request) {
+  int64_t bytes = 0;
+  for (const TensorMeta& tensor : request.tensors) bytes += negotiate::BytesOf(tensor);
+  return bytes;
+}
 
 Status CheckRequest(const Request& request) {
   if (request.tensors.size() > negotiate::kMaxTensors) return Refuse(request, "too many tensors");
@@ -104,6 +182,25 @@ Status CheckEntry(const Entry& entry, size_t members) {
   HVD_RETURN_IF_ERROR(CheckRequest(request));
   for (size_t t = 0; t < request.tensors.size(); ++t) {
     HVD_RETURN_IF_ERROR(CheckBuffer(request, request.tensors[t], entry.buffers[t]));
+  }
+  return Status::Ok();
+}
+
+Status MakeNeutral(uint32_t process_set, const Request& request, Entry* entry, std::vector<Output>* memory) {
+  entry->process_set = process_set;
+  entry->request = request;
+  entry->request.splits.clear();  // somebody else's: it sends no rows
+  entry->neutral = true;
+  const bool brings_rows = Reduces(request.kind) || request.kind == OpKind::kBroadcast;
+  for (TensorMeta& tensor : entry->request.tensors) {
+    if (!brings_rows && !tensor.shape.empty()) tensor.shape[0] = 0;
+    Output& own = memory->emplace_back();
+    HVD_RETURN_IF_ERROR(Output::Allocate(tensor.dtype, tensor.shape, &own));
+    if (Reduces(request.kind)) FillIdentity(request.reduce_op, own);
+    // Of the other kinds the executor allocates the output, whose size is another.
+    TensorBuffer& buffer = entry->buffers.emplace_back();
+    buffer = TensorBuffer::InPlace(own.data.get(), negotiate::BytesOf(tensor));
+    if (HasResultSizes(request.kind)) buffer.output = nullptr;
   }
   return Status::Ok();
 }

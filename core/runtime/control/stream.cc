@@ -1,4 +1,4 @@
-#include "runtime/control/byte_ring.h"
+#include "runtime/control/stream.h"
 
 #include <algorithm>
 #include <cstring>
