@@ -17,6 +17,7 @@ import horovod
 import horovod.torch as hvd
 from horovod.common import builds, exceptions, reduce_ops, settings, util
 from horovod.common.compression import NoneCompressor, resolve_compression
+from horovod.common.gradients import RULES
 from horovod.common.operations import FUNCTIONS, OPERATIONS, REQUIRED
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.torch import mpi_ops
@@ -69,6 +70,13 @@ def test_the_list_of_operations_says_what_the_functions_take(operation):
 
 def test_mpi_ops_has_every_operation_of_the_list():
     assert [name for name in FUNCTIONS if getattr(mpi_ops, name, None) != getattr(mpi_ops._ops, name)] == []
+
+
+def test_every_operation_has_a_rule_of_its_gradient_and_a_function_of_autograd():
+    assert list(RULES) == [operation.name for operation in OPERATIONS]
+    for name, function in mpi_ops._ops.functions.items():
+        assert getattr(mpi_ops, function.__name__) is function
+        assert function.__name__.lower() == "horovod" + name.replace("_", "")
 
 
 def test_values():

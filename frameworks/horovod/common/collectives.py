@@ -73,7 +73,7 @@ class Collectives(Scatters[Tensor], Meetings):
         if self.glue.records_gradient(tensor):
             check_process_set(process_set)
             check_root(root_rank, process_set)
-            return self.glue.broadcast_recorded(tensor, root_rank, name, process_set)
+            return self.recorded("broadcast", [tensor], root_rank, name, process_set)[0]
         return self.synchronize(
             self._start_broadcast(tensor, Result.LIKE_INPUT, root_rank, name, process_set)
         )

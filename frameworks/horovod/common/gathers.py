@@ -40,7 +40,7 @@ class Gathers(GroupedReductions[Tensor]):
         """
         if self.glue.records_gradient(tensor):
             check_process_set(process_set)
-            return self.glue.allgather_recorded(tensor, name, process_set)
+            return self.recorded("allgather", [tensor], name, process_set)[0]
         return self.synchronize(self.allgather_async(tensor, name, process_set))
 
     def grouped_allgather_async(
@@ -70,7 +70,7 @@ class Gathers(GroupedReductions[Tensor]):
         tensors = list(tensors)
         if any(self.glue.records_gradient(tensor) for tensor in tensors):
             check_process_set(process_set)
-            return self.glue.grouped_allgather_recorded(tensors, name, process_set)
+            return self.recorded("grouped_allgather", tensors, name, process_set)
         return self.synchronize(self.grouped_allgather_async(tensors, name, process_set))
 
     def alltoall_async(
@@ -116,7 +116,8 @@ class Gathers(GroupedReductions[Tensor]):
         """
         if self.glue.records_gradient(tensor):
             check_process_set(process_set)
-            return self.glue.alltoall_recorded(tensor, splits, name, process_set)
+            results = self.recorded("alltoall", [tensor], splits, name, process_set)
+            return results[0] if splits is None else tuple(results)
         received, sources = self.synchronize(self.alltoall_async(tensor, splits, name, process_set))
         return received if splits is None else (received, sources)
 

@@ -1,172 +1,177 @@
 """The gradient of each operation, once for all adapters, in terms of the operations themselves.
 
-``ops`` is the adapter's collection of operations. Where the forward operation had a name the backward one
-derives its own from it, so that it too may run in any order; unnamed stays unnamed.
+``RULES`` has a rule for each row of ``operations.OPERATIONS``. An adapter whose framework differentiates runs
+operations as ``RecordedOperation``. Where the forward operation had a name the backward one derives its own
+from it, so that it too may run in any order; unnamed stays unnamed.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Generic
 
 from horovod.common.basics import rank
+from horovod.common.operations import Operation
 from horovod.common.placement import Tensor
 from horovod.common.process_sets import ProcessSet
-from horovod.common.reduce_ops import OP_NAMES, Average, Sum
+from horovod.common.reduce_ops import OP_NAMES, Average, Sum, resolve_op
 
 if TYPE_CHECKING:
     from horovod.common.collectives import Collectives
 
 
-def _backward_name(name: str | None, part: str = "gradient") -> str | None:
-    return None if name is None else name + "." + part
+class RecordedOperation(Generic[Tensor]):
+    """An operation that has been carried out, with what its gradient needs to know.
+
+    Attributes:
+        results: what it returned, for each tensor.
+        arguments: as in the list of operations, by name; the reduction is resolved.
+        rows: the first dimension of each tensor; 0 for a scalar.
+        sent: of an alltoall, how many rows went to each rank.
+        received: how many came from each, as the tensor that the operation returned beside its result.
+    """
+
+    def __init__(
+        self,
+        ops: Collectives[Tensor],
+        operation: Operation,
+        tensors: Sequence[Tensor],
+        arguments: Sequence[Any],
+    ) -> None:
+        """Starts the operation and waits for it.
+
+        Args:
+            ops: the adapter's operations.
+            operation: which one.
+            tensors: one, or those of a group.
+            arguments: in the order of the list of operations.
+        """
+        self._ops = ops
+        self._rule: Rule = RULES[operation.name]
+        self.grouped = operation.grouped
+        self.arguments = dict(zip(operation.arguments, arguments, strict=True))
+        if "average" in self.arguments:
+            self.arguments["op"] = resolve_op(self.arguments["op"], self.arguments["average"])
+            self.arguments["average"] = None
+        self.rows = [ops.glue.row_count(tensor) for tensor in tensors]
+        start = getattr(ops, operation.name + "_async")
+        result = ops.synchronize(start(tensors if self.grouped else tensors[0], **self.arguments))
+        self.sent: list[int] = []
+        self.received: Any = None
+        if "splits" in self.arguments:
+            self.sent = self._sent(self.arguments["splits"])
+            result, self.received = result
+        self.results: Sequence[Tensor] = result if self.grouped else [result]
+
+    def gradients(self, gradients: Sequence[Tensor]) -> list[Tensor]:
+        """The gradients of the tensors, given those of the results."""
+        return self._rule(self._ops, gradients, self)
+
+    @property
+    def process_set(self) -> ProcessSet:
+        """The ranks that took part."""
+        return self.arguments["process_set"]
+
+    def backward_name(self, part: str = "gradient") -> str | None:
+        """The name of an operation of the backward pass."""
+        name = self.arguments["name"]
+        return None if name is None else f"{name}.{part}"
+
+    def _sent(self, splits: Any) -> list[int]:
+        size = self.process_set.size() or 1
+        given = [] if splits is None else self._ops.glue.integers(splits)
+        return given or [self.rows[0] // size] * size
 
 
-def allreduce_gradient(
-    ops: Collectives[Tensor],
-    gradient: Tensor,
-    name: str | None,
-    op: int,
-    prescale: float,
-    postscale: float,
-    process_set: ProcessSet,
-) -> Tensor:
+Rule = Callable[["Collectives[Any]", Sequence[Any], RecordedOperation[Any]], list[Any]]
+
+
+def _allreduce(
+    ops: Collectives[Tensor], gradients: Sequence[Tensor], done: RecordedOperation[Tensor]
+) -> list[Tensor]:
     """Every rank's input reached every rank's output, so the gradients are reduced the way the inputs
     were.
     """
-    return ops.allreduce(
-        gradient,
-        name=_backward_name(name),
-        op=op,
-        prescale_factor=prescale,
-        postscale_factor=postscale,
-        process_set=process_set,
-    )
+    arguments = {**done.arguments, "name": done.backward_name()}
+    if done.grouped:
+        return ops.grouped_allreduce(gradients, **arguments)
+    return [ops.allreduce(gradients[0], **arguments)]
 
 
-def grouped_allreduce_gradient(
-    ops: Collectives[Tensor],
-    gradients: Sequence[Tensor],
-    name: str | None,
-    op: int,
-    prescale: float,
-    postscale: float,
-    process_set: ProcessSet,
+def _allgather(
+    ops: Collectives[Tensor], gradients: Sequence[Tensor], done: RecordedOperation[Tensor]
 ) -> list[Tensor]:
-    """As ``allreduce_gradient``, for a group and as a group."""
-    return ops.grouped_allreduce(
-        gradients,
-        name=_backward_name(name),
-        op=op,
-        prescale_factor=prescale,
-        postscale_factor=postscale,
-        process_set=process_set,
-    )
-
-
-def allgather_gradient(
-    ops: Collectives[Tensor], gradient: Tensor, name: str | None, rows: int, process_set: ProcessSet
-) -> Tensor:
-    """The average of the ranks' gradients, of which this rank takes the ``rows`` that it contributed."""
-    return grouped_allgather_gradient(ops, [gradient], name, [rows], process_set)[0]
-
-
-def grouped_allgather_gradient(
-    ops: Collectives[Tensor],
-    gradients: Sequence[Tensor],
-    name: str | None,
-    rows: Sequence[int],
-    process_set: ProcessSet,
-) -> list[Tensor]:
-    """As ``allgather_gradient``, for a group and as a group."""
-    reduced = ops.grouped_allreduce(gradients, name=_backward_name(name), op=Average, process_set=process_set)
+    """The average of the ranks' gradients, of which this rank takes the rows that it contributed."""
+    name = done.backward_name()
+    reduced = ops.grouped_allreduce(gradients, name=name, op=Average, process_set=done.process_set)
     # With the rank, because one that has joined contributes nothing.
     me = rank()
-    counts = ops.allgather_number_lists([me, *rows], _backward_name(name, "rows"), process_set)
+    counts = ops.allgather_number_lists([me, *done.rows], done.backward_name("rows"), done.process_set)
     lower = [numbers[1:] for numbers in counts if numbers[0] < me]
-    before = [sum(numbers[t] for numbers in lower) for t in range(len(rows))]
+    before = [sum(numbers[t] for numbers in lower) for t in range(len(done.rows))]
     return [
         ops.glue.rows(tensor, start, count)
-        for tensor, start, count in zip(reduced, before, rows, strict=True)
+        for tensor, start, count in zip(reduced, before, done.rows, strict=True)
     ]
 
 
-def broadcast_gradient(
-    ops: Collectives[Tensor], gradient: Tensor, name: str | None, root_rank: int, process_set: ProcessSet
-) -> Tensor:
+def _broadcast(
+    ops: Collectives[Tensor], gradients: Sequence[Tensor], done: RecordedOperation[Tensor]
+) -> list[Tensor]:
     """The average of the ranks' gradients on the root; zeros elsewhere, whose input had no influence."""
-    reduced = ops.allreduce(gradient, name=_backward_name(name), op=Average, process_set=process_set)
-    return reduced if rank() == root_rank else ops.glue.zeros_like(reduced)
+    name = done.backward_name()
+    reduced = ops.allreduce(gradients[0], name=name, op=Average, process_set=done.process_set)
+    return [reduced if rank() == done.arguments["root_rank"] else ops.glue.zeros_like(reduced)]
 
 
-def alltoall_gradient(
-    ops: Collectives[Tensor],
-    gradient: Tensor,
-    name: str | None,
-    received_splits: Sequence[int],
-    sent_splits: Sequence[int],
-    rows: int,
-    process_set: ProcessSet,
-) -> Tensor:
-    """The gradients of the received rows go back to where the rows came from; of the ``rows`` of the input
-    those that were not sent, or sent to a rank that has joined, had no influence.
+def _alltoall(
+    ops: Collectives[Tensor], gradients: Sequence[Tensor], done: RecordedOperation[Tensor]
+) -> list[Tensor]:
+    """The gradients of the received rows go back to where the rows came from; of the rows of the input those
+    that were not sent, or sent to a rank that has joined, had no influence.
     """
-    returned, counts = ops.alltoall(gradient, received_splits, _backward_name(name), process_set)
-    return ops.glue.placed(returned, ops.glue.integers(counts), _starts(sent_splits), rows)
+    received = ops.glue.integers(done.received)
+    returned, counts = ops.alltoall(gradients[0], received, done.backward_name(), done.process_set)
+    return [ops.glue.placed(returned, ops.glue.integers(counts), _starts(done.sent), done.rows[0])]
 
 
-def reducescatter_gradient(
-    ops: Collectives[Tensor],
-    gradient: Tensor,
-    name: str | None,
-    op: int,
-    process_set: ProcessSet,
-    prescale: float,
-    postscale: float,
-    rows: int,
-) -> Tensor:
+def _reducescatter(
+    ops: Collectives[Tensor], gradients: Sequence[Tensor], done: RecordedOperation[Tensor]
+) -> list[Tensor]:
     """The allgather of the ranks' gradients, times what each element was multiplied by (for Sum, in relation
     to Average, the size of the set).
     """
-    factors = (prescale, postscale)
-    return grouped_reducescatter_gradient(ops, [gradient], name, op, process_set, *factors, [rows])[0]
-
-
-def grouped_reducescatter_gradient(
-    ops: Collectives[Tensor],
-    gradients: Sequence[Tensor],
-    name: str | None,
-    op: int,
-    process_set: ProcessSet,
-    prescale: float,
-    postscale: float,
-    rows: Sequence[int],
-) -> list[Tensor]:
-    """As ``reducescatter_gradient``, for a group and as a group."""
-    factor = scatter_factor(op, process_set, prescale, postscale)
+    factors = done.arguments["prescale_factor"], done.arguments["postscale_factor"]
+    factor = scatter_factor(done.arguments["op"], done.process_set, *factors)
     scaled = [ops.glue.scaled(gradient, factor) for gradient in gradients]
-    gathered = ops.grouped_allgather(scaled, _backward_name(name), process_set)
-    if all(ops.glue.row_count(tensor) == count for tensor, count in zip(gathered, rows, strict=True)):
+    gathered = ops.grouped_allgather(scaled, done.backward_name(), done.process_set)
+    if all(ops.glue.row_count(tensor) == count for tensor, count in zip(gathered, done.rows, strict=True)):
         return gathered
-    return _with_rows_of_joined(ops, gathered, name, process_set, rows)
+    return _with_rows_of_joined(ops, gathered, done)
+
+
+RULES: dict[str, Rule] = {
+    "allreduce": _allreduce,
+    "grouped_allreduce": _allreduce,
+    "allgather": _allgather,
+    "grouped_allgather": _allgather,
+    "broadcast": _broadcast,
+    "alltoall": _alltoall,
+    "reducescatter": _reducescatter,
+    "grouped_reducescatter": _reducescatter,
+}
+"""By operation: the gradients of its tensors, given those of its results."""
 
 
 def _with_rows_of_joined(
-    ops: Collectives[Tensor],
-    gathered: Sequence[Tensor],
-    name: str | None,
-    process_set: ProcessSet,
-    rows: Sequence[int],
+    ops: Collectives[Tensor], gathered: Sequence[Tensor], done: RecordedOperation[Tensor]
 ) -> list[Tensor]:
     """Zeros where the rows of ranks would be that have joined: these have dropped their parts."""
-    here = {
-        numbers[0]
-        for numbers in ops.allgather_number_lists([rank()], _backward_name(name, "ranks"), process_set)
-    }
-    members = process_set.ranks or []
+    here = set(ops.allgather_numbers(rank(), done.backward_name("ranks"), done.process_set))
+    members = done.process_set.ranks or []
     whole = []
-    for tensor, count in zip(gathered, rows, strict=True):
+    for tensor, count in zip(gathered, done.rows, strict=True):
         even, more = divmod(count, len(members))
         parts = [even + (position < more) for position in range(len(members))]
         counts = [part if member in here else 0 for part, member in zip(parts, members, strict=True)]

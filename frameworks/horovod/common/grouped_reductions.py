@@ -108,7 +108,7 @@ class GroupedReductions(Reductions[Tensor]):
         compressed = [compressor.compress(tensor) for tensor in tensors]
         sent = [tensor for tensor, _ in compressed]
         if any(self.glue.records_gradient(tensor) for tensor in sent):
-            reduced = self.glue.grouped_allreduce_recorded(sent, name, op, *factors, process_set)
+            reduced = self.recorded("grouped_allreduce", sent, None, name, op, *factors, process_set)
         else:
             reduced = self.synchronize(
                 self.grouped_allreduce_async(sent, None, name, op, *factors, process_set)

@@ -32,6 +32,19 @@ class Reductions(Handles, Generic[Tensor]):
         self.glue = glue
         self._describe = glue.describe
 
+    def recorded(self, operation: str, tensors: Sequence[Tensor], *arguments: Any) -> list[Tensor]:
+        """An operation by which the framework can differentiate; for adapters of one that does.
+
+        Args:
+            operation: its name in ``operations.OPERATIONS``.
+            tensors: one, or those of a group.
+            arguments: in the order of that list.
+
+        Returns:
+            The results of the tensors; after that of an alltoall with splits, the received splits.
+        """
+        raise NotImplementedError
+
     def allreduce_async_(
         self,
         tensor: Tensor,
@@ -136,9 +149,8 @@ class Reductions(Handles, Generic[Tensor]):
             return self._reduce_statefully(compressor, [tensor], [name], op, process_set, *factors)[0]
         sent, context = compressor.compress(tensor)
         if self.glue.records_gradient(sent):
-            reduced = self.glue.allreduce_recorded(
-                sent, name, op, prescale_factor, postscale_factor, process_set
-            )
+            factors = (prescale_factor, postscale_factor)
+            reduced = self.recorded("allreduce", [sent], None, name, op, *factors, process_set)[0]
         else:
             reduced = self.synchronize(
                 self.allreduce_async(sent, None, name, op, prescale_factor, postscale_factor, process_set)

@@ -59,7 +59,7 @@ class Scatters(Gathers[Tensor]):
         sent, context = compressor.compress(tensor)
         arguments = (name, op, process_set, prescale_factor, postscale_factor)
         if self.glue.records_gradient(sent):
-            reduced = self.glue.reducescatter_recorded(sent, *arguments)
+            reduced = self.recorded("reducescatter", [sent], *arguments)[0]
         else:
             reduced = self.synchronize(self.reducescatter_async(sent, *arguments))
         return compressor.decompress(reduced, context)
@@ -101,7 +101,7 @@ class Scatters(Gathers[Tensor]):
         sent = [tensor for tensor, _ in compressed]
         arguments = (name, op, process_set, prescale_factor, postscale_factor)
         if any(self.glue.records_gradient(tensor) for tensor in sent):
-            reduced = self.glue.grouped_reducescatter_recorded(sent, *arguments)
+            reduced = self.recorded("grouped_reducescatter", sent, *arguments)
         else:
             reduced = self.synchronize(self.grouped_reducescatter_async(sent, *arguments))
         contexts = [context for _, context in compressed]

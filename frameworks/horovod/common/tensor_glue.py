@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from typing import Any, Generic
 
 from horovod.common.placement import Placement, Spec, Tensor
-from horovod.common.process_sets import ProcessSet
 
 
 class Result(enum.Enum):
@@ -48,7 +47,7 @@ class TensorGlue(Generic[Tensor]):
         raise NotImplementedError
 
     def row_count(self, tensor: Tensor) -> int:
-        """The first dimension."""
+        """The first dimension; 0 for a scalar."""
         raise NotImplementedError
 
     def placed(self, tensor: Tensor, counts: Sequence[int], starts: Sequence[int], rows: int) -> Tensor:
@@ -87,74 +86,4 @@ class TensorGlue(Generic[Tensor]):
 
     def records_gradient(self, tensor: Tensor) -> bool:
         """Whether an operation on the tensor must be recorded for a backward pass."""
-        raise NotImplementedError
-
-    def allreduce_recorded(
-        self,
-        tensor: Tensor,
-        name: str | None,
-        op: int,
-        prescale: float,
-        postscale: float,
-        process_set: ProcessSet,
-    ) -> Tensor:
-        """The allreduce as an operation of the framework's differentiation. So are those that follow."""
-        raise NotImplementedError
-
-    def grouped_allreduce_recorded(
-        self,
-        tensors: Sequence[Tensor],
-        name: str | None,
-        op: int,
-        prescale: float,
-        postscale: float,
-        process_set: ProcessSet,
-    ) -> list[Tensor]:
-        """See ``allreduce_recorded``."""
-        raise NotImplementedError
-
-    def allgather_recorded(self, tensor: Tensor, name: str | None, process_set: ProcessSet) -> Tensor:
-        """See ``allreduce_recorded``."""
-        raise NotImplementedError
-
-    def grouped_allgather_recorded(
-        self, tensors: Sequence[Tensor], name: str | None, process_set: ProcessSet
-    ) -> list[Tensor]:
-        """See ``allreduce_recorded``."""
-        raise NotImplementedError
-
-    def broadcast_recorded(
-        self, tensor: Tensor, root_rank: int, name: str | None, process_set: ProcessSet
-    ) -> Tensor:
-        """See ``allreduce_recorded``."""
-        raise NotImplementedError
-
-    def alltoall_recorded(
-        self, tensor: Tensor, splits: Any, name: str | None, process_set: ProcessSet
-    ) -> Tensor | tuple[Tensor, Tensor]:
-        """See ``allreduce_recorded``. The pair when ``splits`` is not None."""
-        raise NotImplementedError
-
-    def reducescatter_recorded(
-        self,
-        tensor: Tensor,
-        name: str | None,
-        op: int,
-        process_set: ProcessSet,
-        prescale: float,
-        postscale: float,
-    ) -> Tensor:
-        """See ``allreduce_recorded``."""
-        raise NotImplementedError
-
-    def grouped_reducescatter_recorded(
-        self,
-        tensors: Sequence[Tensor],
-        name: str | None,
-        op: int,
-        process_set: ProcessSet,
-        prescale: float,
-        postscale: float,
-    ) -> list[Tensor]:
-        """See ``allreduce_recorded``."""
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""torch behind the verbs of TensorGlue, but for the recording of gradients (``operations``)."""
+"""torch behind the verbs of TensorGlue."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class TorchGlue(TensorGlue[torch.Tensor]):
         return tensor.narrow(0, start, count)
 
     def row_count(self, tensor: torch.Tensor) -> int:
-        return tensor.shape[0]
+        return tensor.shape[0] if tensor.dim() > 0 else 0
 
     def placed(
         self, tensor: torch.Tensor, counts: Sequence[int], starts: Sequence[int], rows: int

@@ -7,16 +7,6 @@ that is made of a list, then see every name.
 from horovod.common import basics as _basics  # scripts import it
 from horovod.common.exports import *
 from horovod.common.reduce_ops import handle_average_backwards_compatibility
-from horovod.torch.autograd import (
-    HorovodAllgather,
-    HorovodAllreduce,
-    HorovodAlltoall,
-    HorovodBroadcast,
-    HorovodGroupedAllgather,
-    HorovodGroupedAllreduce,
-    HorovodGroupedReducescatter,
-    HorovodReducescatter,
-)
 from horovod.torch.operations import ops as _ops
 
 allreduce = _ops.allreduce
@@ -49,3 +39,13 @@ synchronize = _ops.synchronize
 wait = _ops.wait
 wait_async = _ops.wait_async
 _handle_map = _ops._handle_map
+
+# As functions of autograd.
+HorovodAllreduce = _ops.functions["allreduce"]
+HorovodGroupedAllreduce = _ops.functions["grouped_allreduce"]
+HorovodAllgather = _ops.functions["allgather"]
+HorovodGroupedAllgather = _ops.functions["grouped_allgather"]
+HorovodBroadcast = _ops.functions["broadcast"]
+HorovodAlltoall = _ops.functions["alltoall"]
+HorovodReducescatter = _ops.functions["reducescatter"]
+HorovodGroupedReducescatter = _ops.functions["grouped_reducescatter"]

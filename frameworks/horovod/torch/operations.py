@@ -1,99 +1,92 @@
-"""The operations on torch tensors: the common ones over torch's glue, and how autograd leads to its forms of
-them (``autograd``).
+"""The operations on torch tensors: the common ones over torch's glue, with autograd, and the one on sparse
+tensors.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
 from horovod.common import basics
+from horovod.common.collectives import Collectives
+from horovod.common.gradient_reductions import GradientReductions
 from horovod.common.objects import ObjectCollectives
-from horovod.common.process_sets import ProcessSet
-from horovod.torch import autograd
+from horovod.common.operations import OPERATIONS
+from horovod.common.process_sets import ProcessSet, check_process_set, global_process_set
+from horovod.common.reduce_ops import OP_NAMES, Average, Sum, resolve_op
+from horovod.torch.autograd import apply, function_of
 from horovod.torch.compiling import methods_outside_of_graphs
 from horovod.torch.glue import TorchGlue
-from horovod.torch.sparse import TorchCollectives
 
 
-class RecordingGlue(TorchGlue):
-    """Leads operations on tensors that require a gradient through autograd."""
+class TorchCollectives(GradientReductions[torch.Tensor], Collectives[torch.Tensor]):
+    """The common operations, and the one on sparse tensors.
 
-    def allreduce_recorded(
+    Attributes:
+        functions: the operations as functions of autograd, by name.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(TorchGlue())
+        self._differentiable = {each.name: (function_of(self, each), each) for each in OPERATIONS}
+        self.functions = {name: function for name, (function, _) in self._differentiable.items()}
+
+    def recorded(
+        self, operation: str, tensors: Sequence[torch.Tensor], *arguments: Any
+    ) -> list[torch.Tensor]:
+        """See Reductions."""
+        return apply(*self._differentiable[operation], tensors, arguments)
+
+    def sparse_allreduce_async(
         self,
         tensor: torch.Tensor,
         name: str | None,
-        op: int,
-        prescale: float,
-        postscale: float,
-        process_set: ProcessSet,
-    ) -> torch.Tensor:
-        return autograd.HorovodAllreduce.apply(tensor, None, name, op, prescale, postscale, process_set)
+        op: int | None,
+        process_set: ProcessSet = global_process_set,
+    ) -> Callable[[], torch.Tensor]:
+        """Starts to reduce a sparse COO tensor over all ranks and returns a function, which waits for the
+        result.
 
-    def grouped_allreduce_recorded(
-        self,
-        tensors: Sequence[torch.Tensor],
-        name: str | None,
-        op: int,
-        prescale: float,
-        postscale: float,
-        process_set: ProcessSet,
-    ) -> list[torch.Tensor]:
-        arguments = (None, name, op, prescale, postscale, process_set)
-        return list(autograd.HorovodGroupedAllreduce.apply(*arguments, *tensors))
+        Shapes and types must be equal on all ranks, the number of stored elements need not be. ``op``: Sum
+        or Average. The result holds every rank's elements and is not coalesced, except that an Average of
+        integers is: it divides each total, truncating toward zero. Not differentiable.
+        """
+        op = resolve_op(op)
+        if op not in (Average, Sum):
+            raise ValueError(f"A sparse allreduce supports Average and Sum, not {OP_NAMES[op]}.")
+        if not isinstance(tensor, torch.Tensor) or tensor.layout is not torch.sparse_coo:
+            found = tensor.layout if isinstance(tensor, torch.Tensor) else type(tensor).__name__
+            raise ValueError(f"Expected a sparse COO tensor, not {found}; use hvd.allreduce for a dense one.")
+        check_process_set(process_set)
+        shape, device, size = tensor.shape, tensor.device, process_set.size() or 1
+        tensor = tensor.detach()
+        # An allgather goes along the first dimension, which of the indices is the second.
+        parts = [tensor._indices().t().contiguous(), tensor._values()]
+        handle = self.grouped_allgather_async(parts, name, process_set)
 
-    def allgather_recorded(
-        self, tensor: torch.Tensor, name: str | None, process_set: ProcessSet
-    ) -> torch.Tensor:
-        return autograd.HorovodAllgather.apply(tensor, name, process_set)
+        def finish() -> torch.Tensor:
+            indices, values = self.synchronize(handle)
+            total = torch.sparse_coo_tensor(indices.t(), values, shape, device=device, check_invariants=True)
+            return total if op == Sum else _divided(total, size)
 
-    def grouped_allgather_recorded(
-        self, tensors: Sequence[torch.Tensor], name: str | None, process_set: ProcessSet
-    ) -> list[torch.Tensor]:
-        return list(autograd.HorovodGroupedAllgather.apply(name, process_set, *tensors))
+        return finish
 
-    def broadcast_recorded(
-        self, tensor: torch.Tensor, root_rank: int, name: str | None, process_set: ProcessSet
-    ) -> torch.Tensor:
-        return autograd.HorovodBroadcast.apply(tensor, root_rank, name, process_set)
 
-    def alltoall_recorded(
-        self, tensor: torch.Tensor, splits: Any, name: str | None, process_set: ProcessSet
-    ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
-        return autograd.HorovodAlltoall.apply(tensor, splits, name, process_set)
-
-    def reducescatter_recorded(
-        self,
-        tensor: torch.Tensor,
-        name: str | None,
-        op: int,
-        process_set: ProcessSet,
-        prescale: float,
-        postscale: float,
-    ) -> torch.Tensor:
-        return autograd.HorovodReducescatter.apply(tensor, name, op, process_set, prescale, postscale)
-
-    def grouped_reducescatter_recorded(
-        self,
-        tensors: Sequence[torch.Tensor],
-        name: str | None,
-        op: int,
-        process_set: ProcessSet,
-        prescale: float,
-        postscale: float,
-    ) -> list[torch.Tensor]:
-        arguments = (name, op, process_set, prescale, postscale)
-        return list(autograd.HorovodGroupedReducescatter.apply(*arguments, *tensors))
+def _divided(total: torch.Tensor, size: int) -> torch.Tensor:
+    exact = not total.dtype.is_floating_point
+    total = total.coalesce() if exact else total
+    values = torch.div(total._values(), size, rounding_mode="trunc") if exact else total._values() / size
+    averaged = torch.sparse_coo_tensor(total._indices(), values, total.shape, check_invariants=False)
+    return averaged._coalesced_(exact)
 
 
 for _operations in (*TorchCollectives.__mro__[:-1], ObjectCollectives, ProcessSet):
     methods_outside_of_graphs(_operations)
 
-ops = TorchCollectives(RecordingGlue())
-autograd.bind(ops)
+ops = TorchCollectives()
 objects = ObjectCollectives(ops)
 
 basics.on_shutdown(ops.reset)
