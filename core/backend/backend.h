@@ -3,7 +3,6 @@
 #include <memory>
 
 #include "base/collective.h"
-#include "base/step.h"
 
 namespace hvd {
 

@@ -2,9 +2,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <utility>
 #include <vector>
 
 #include "base/rank.h"
+#include "base/status.h"
 #include "base/types.h"
 
 namespace hvd {
@@ -14,17 +17,6 @@ struct Piece {
   const std::byte* input = nullptr;
   std::byte* output = nullptr;
   int64_t bytes = 0;  // of `input`; a multiple of the element size
-};
-
-// What arithmetic an allreduce applies: prescale each input, combine in rank order, scale the result.
-// Average is a Sum whose result is divided by `divisor` (floating: folded into postscale; integer: exact
-// division of the wrapped sum, truncating toward zero).
-struct Reduction {
-  DataType dtype = DataType::kFloat32;
-  ReduceOp op = ReduceOp::kSum;
-  double prescale = 1.0;
-  double postscale = 1.0;
-  int64_t divisor = 1;
 };
 
 // A whole collective as the backend sees it: several fused tensors, one kind.
@@ -47,5 +39,35 @@ struct CollectiveSpec {
   //   in rank order. A piece's output holds this rank's part only.
   std::vector<std::vector<int64_t>> rank_bytes;
 };
+
+enum class Step : uint8_t { kProgressed, kBlocked, kDone, kFailed };
+
+// A collective in progress. The engine interleaves all started machines on one thread, so a step
+// does a bounded piece of work (at most kStepBytes of memory traffic) and never waits: a machine
+// that waited could deadlock two overlapping process sets.
+class StepMachine {
+ public:
+  virtual ~StepMachine() = default;
+  virtual Step Advance() = 0;
+  // Why Advance() returned kFailed.
+  virtual Status status() const { return Status::Ok(); }
+};
+
+constexpr size_t kStepBytes = 256 << 10;
+
+// A machine whose first step says why it could not be started.
+class FailedMachine : public StepMachine {
+ public:
+  explicit FailedMachine(Status status) : status_(std::move(status)) {}
+  Step Advance() override { return Step::kFailed; }
+  Status status() const override { return status_; }
+
+ private:
+  const Status status_;
+};
+
+inline std::unique_ptr<StepMachine> MakeFailed(Status status) {
+  return std::make_unique<FailedMachine>(std::move(status));
+}
 
 }  // namespace hvd

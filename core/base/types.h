@@ -40,6 +40,20 @@ enum class OpKind : uint8_t {
   kJoin,
 };
 
+// What arithmetic a reduction applies: prescale each input, combine in rank order, scale the result.
+// Average is a Sum whose result is divided by `divisor` (floating: folded into postscale; integer: exact
+// division of the wrapped sum, truncating toward zero).
+struct Reduction {
+  DataType dtype = DataType::kFloat32;
+  ReduceOp op = ReduceOp::kSum;
+  double prescale = 1.0;
+  double postscale = 1.0;
+  int64_t divisor = 1;
+};
+
+// Whether an operation does arithmetic with a ReduceOp.
+inline bool Reduces(OpKind kind) { return kind == OpKind::kAllreduce || kind == OpKind::kReducescatter; }
+
 using Shape = std::vector<int64_t>;
 
 size_t SizeOf(DataType dtype);

@@ -3,10 +3,8 @@
 #include <algorithm>
 
 #include "base/failpoint.h"
-#include "collective/adasum_kernels.h"
-#include "collective/local.h"
-#include "collective/patterns.h"
-#include "collective/ring_allreduce.h"
+#include "collective/kernels/adasum.h"
+#include "collective/transport_collectives.h"
 
 namespace hvd {
 
@@ -15,7 +13,7 @@ namespace {
 using Round = std::vector<TreePair>;
 
 // Over links, dots go directly from everybody to everybody: nobody is through before all have sent all,
-// which is what lets the next collective of the set follow at once (see pairwise_alltoall.h).
+// which is what lets the next collective of the set follow at once (see MakePairwiseAlltoall).
 constexpr size_t kPairsAtOnce = 128;
 static_assert(kPairsAtOnce * sizeof(Dots) <= static_cast<size_t>(kDirectBytes));
 
@@ -200,6 +198,19 @@ class Adasum : public StepMachine {
 };
 
 }  // namespace
+
+std::vector<std::vector<TreePair>> AdasumTree(int size) {
+  int power = 1;
+  while (power * 2 <= size) power *= 2;
+  std::vector<std::vector<TreePair>> levels;
+  if (power < size) levels.emplace_back();
+  for (int rank = power; rank < size; ++rank) levels.back().push_back({rank - power, rank});
+  for (int distance = 1; distance < power; distance *= 2) {
+    levels.emplace_back();
+    for (int rank = 0; rank < power; rank += 2 * distance) levels.back().push_back({rank, rank + distance});
+  }
+  return levels;
+}
 
 std::unique_ptr<StepMachine> MakeAdasum(const CollectiveSpec& spec, int rank, int size,
                                         std::shared_ptr<ScratchPool> scratch, StartCollective start) {

@@ -2,12 +2,21 @@
 
 #include <functional>
 #include <memory>
+#include <vector>
 
 #include "base/collective.h"
-#include "base/step.h"
 #include "collective/scratch.h"
 
 namespace hvd {
+
+// In a tree of combinations, rank `into` goes on with the combination of its own and rank `from`'s.
+struct TreePair {
+  int into;
+  int from;
+};
+
+// The levels of the tree, see below; rank 0 has the result.
+std::vector<std::vector<TreePair>> AdasumTree(int size);
 
 // Starts another collective of the same set; how Adasum is composed of the others, over any seam. What is
 // started touches no tensor before it is advanced.

@@ -1,12 +1,9 @@
-#include "collective/pairwise_alltoall.h"
-
 #include <algorithm>
 #include <array>
 
 #include "base/failpoint.h"
-#include "collective/alltoall_parts.h"
 #include "collective/piece_stream.h"
-#include "collective/straight_copy.h"
+#include "collective/transport_collectives.h"
 
 namespace hvd {
 
@@ -56,8 +53,8 @@ size_t FramesOf(int64_t bytes, bool brief) {
 
 class PairwiseAlltoall : public StepMachine {
  public:
-  PairwiseAlltoall(const Group& group, uint64_t sequence, const AlltoallParts& parts)
-      : group_(group), sequence_(sequence), own_(PieceStream(parts.own)) {
+  PairwiseAlltoall(const Communicator& comm, uint64_t sequence, const AlltoallParts& parts)
+      : comm_(comm), sequence_(sequence), own_(PieceStream(parts.own)) {
     size_t bounce = 0;
     const auto add = [&](std::vector<Lane>* lanes, int peer, const std::vector<Piece>& pieces, bool brief) {
       Lane lane;
@@ -67,10 +64,10 @@ class PairwiseAlltoall : public StepMachine {
       bounce += lane.BounceBytes();
       lanes->push_back(std::move(lane));
     };
-    const bool brief = IsBrief(parts, group_.rank());
-    for (int step = 1; step < group_.size(); ++step) {
-      const int to = (group_.rank() + step) % group_.size();
-      const int from = (group_.rank() - step + group_.size()) % group_.size();
+    const bool brief = IsBrief(parts, comm_.rank());
+    for (int step = 1; step < comm_.size(); ++step) {
+      const int to = (comm_.rank() + step) % comm_.size();
+      const int from = (comm_.rank() - step + comm_.size()) % comm_.size();
       add(&sends_, to, parts.to[to], brief);
       add(&receives_, from, parts.from[from], IsBrief(parts, from));
     }
@@ -94,7 +91,7 @@ class PairwiseAlltoall : public StepMachine {
 
  private:
   void Borrow(size_t bytes) {
-    status_ = group_.scratch->Borrow(bytes, &scratch_);
+    status_ = comm_.scratch->Borrow(bytes, &scratch_);
     std::byte* at = scratch_.data();
     for (std::vector<Lane>* lanes : {&sends_, &receives_}) {
       for (Lane& lane : *lanes) {
@@ -116,8 +113,8 @@ class PairwiseAlltoall : public StepMachine {
           target = piece != nullptr ? piece->output + lane.Begin(frame) : lane.Bounce(frame);
         }
         lane.At(frame) = {};
-        group_.Recv(lane.peer, sequence_, static_cast<uint32_t>(frame), target, lane.Bytes(frame),
-                    &lane.At(frame));
+        comm_.Recv(lane.peer, sequence_, static_cast<uint32_t>(frame), target, lane.Bytes(frame),
+                   &lane.At(frame));
         posted = true;
       }
     }
@@ -128,7 +125,7 @@ class PairwiseAlltoall : public StepMachine {
   bool TakeNext() {
     for (Lane& lane : receives_) {
       if (lane.done == lane.posted || !lane.At(lane.done).done) continue;
-      status_ = group_.Check(lane.At(lane.done), lane.Bytes(lane.done), lane.peer);
+      status_ = comm_.Check(lane.At(lane.done), lane.Bytes(lane.done), lane.peer);
       if (!status_.ok()) return true;
       failpoint::Hit("chunk");
       if (lane.stream.Single() == nullptr) {
@@ -168,11 +165,11 @@ class PairwiseAlltoall : public StepMachine {
       if (piece == nullptr) lane->stream.Pack(lane->Begin(frame), lane->End(frame), lane->Bounce(frame));
     }
     lane->At(frame) = {};
-    group_.Send(lane->peer, sequence_, static_cast<uint32_t>(frame), source, lane->Bytes(frame),
-                &lane->At(frame));
+    comm_.Send(lane->peer, sequence_, static_cast<uint32_t>(frame), source, lane->Bytes(frame),
+               &lane->At(frame));
   }
 
-  const Group group_;
+  const Communicator comm_;
   const uint64_t sequence_;
   std::vector<Lane> sends_;     // to the ranks after this one
   std::vector<Lane> receives_;  // from the ranks before this one
@@ -184,9 +181,9 @@ class PairwiseAlltoall : public StepMachine {
 
 }  // namespace
 
-std::unique_ptr<StepMachine> MakePairwiseAlltoall(const Group& group, const CollectiveSpec& spec) {
-  return std::make_unique<PairwiseAlltoall>(group, spec.sequence,
-                                            AlltoallParts(spec, group.rank(), group.size()));
+std::unique_ptr<StepMachine> MakePairwiseAlltoall(const Communicator& comm, const CollectiveSpec& spec) {
+  return std::make_unique<PairwiseAlltoall>(comm, spec.sequence,
+                                            AlltoallParts(spec, comm.rank(), comm.size()));
 }
 
 }  // namespace hvd

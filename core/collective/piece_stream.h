@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "base/collective.h"
@@ -68,6 +69,9 @@ class PieceStream {
   std::vector<int64_t> ends_;  // where each ends in the stream
 };
 
+// The largest of some parts, not counting that of rank `but`.
+int64_t LargestBytes(const std::vector<PieceStream>& parts, int but = -1);
+
 // The stream of each rank's part of an allgather, with the places in this rank's outputs where it goes.
 // Only the part of `rank` has inputs.
 std::vector<PieceStream> GatherParts(const CollectiveSpec& spec, int rank, int size);
@@ -78,5 +82,39 @@ std::vector<std::vector<Piece>> ScatterParts(const CollectiveSpec& spec, int ran
 
 // A broadcast is an allgather to which only the root contributes.
 std::vector<PieceStream> BroadcastParts(const CollectiveSpec& spec, int size);
+
+// An alltoall as one rank sees it: what goes to each rank, what comes from each, all tensors together.
+struct AlltoallParts {
+  AlltoallParts(const CollectiveSpec& spec, int rank, int size);
+
+  int64_t Bytes(int from, int to) const { return bytes[static_cast<size_t>(from * size + to)]; }
+
+  const int size;
+  std::vector<int64_t> bytes;            // of all pieces, as CollectiveSpec::rank_bytes
+  std::vector<std::vector<Piece>> to;    // by receiver, without outputs
+  std::vector<std::vector<Piece>> from;  // by sender, without inputs
+  std::vector<Piece> own;                // from the own inputs to the own outputs
+};
+
+// What stays on this rank, copied from inputs to outputs a step at a time.
+class StraightCopy {
+ public:
+  explicit StraightCopy(PieceStream stream) : stream_(std::move(stream)) {}
+
+  // Copies the next stretch; false when there is none.
+  bool Next() {
+    if (at_ == stream_.bytes()) return false;
+    const int64_t end = std::min(at_ + kStretch, stream_.bytes());
+    stream_.Keep(at_, end);
+    at_ = end;
+    return true;
+  }
+
+ private:
+  static constexpr int64_t kStretch = kStepBytes / 2;  // read once, written once
+
+  PieceStream stream_;
+  int64_t at_ = 0;  // copied so far
+};
 
 }  // namespace hvd

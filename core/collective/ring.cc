@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "base/failpoint.h"
-#include "collective/patterns.h"
 
 namespace hvd {
 
@@ -19,36 +18,36 @@ size_t Bytes(const RingFrame& frame) { return static_cast<size_t>(frame.end - fr
 
 }  // namespace
 
-// Nobody waits for a slot for ever. Every link carries frames in the order of (segment, step, place in the
-// segment). Take the rank whose next frame to send comes first in that order. What it sends on has come over
+// Nobody waits for a slot for ever. Every link carries frames in the order of (round, step, place in the
+// round). Take the rank whose next frame to send comes first in that order. What it sends on has come over
 // the link before in an earlier place, so its predecessor has sent it, and everything that this rank has on
 // hold would come later: so it has a free slot, receives the frame and posts it. Its successor's next send
 // comes no earlier, so what that one holds are frames received before this one and to be sent on after it:
-// those of one block of one segment at most, which is fewer than kRingSlots. So it reads the frame.
-Ring::Ring(const Group& group, uint64_t sequence, const std::vector<int64_t>& ends, int steps)
-    : group_(group), sequence_(sequence) {
-  static_assert(kRingSlots > kSegmentFrames);
+// those of one block of one round at most, which is fewer than kRingSlots. So it reads the frame.
+Ring::Ring(const Communicator& comm, uint64_t sequence, const std::vector<int64_t>& ends, int steps)
+    : comm_(comm), sequence_(sequence) {
+  static_assert(kRingSlots > kRoundFrames);
   std::vector<std::vector<RingFrame>> blocks;
   size_t longest = 0;
   for (size_t block = 0; block < ends.size(); ++block) {
     blocks.push_back(Cut(block == 0 ? 0 : ends[block - 1], ends[block]));
     longest = std::max(longest, blocks.back().size());
   }
-  for (size_t first = 0; first < longest; first += kSegmentFrames) AddSegment(blocks, first, steps);
+  for (size_t first = 0; first < longest; first += kRoundFrames) AddRound(blocks, first, steps);
 }
 
-void Ring::AddSegment(const std::vector<std::vector<RingFrame>>& blocks, size_t first, int steps) {
+void Ring::AddRound(const std::vector<std::vector<RingFrame>>& blocks, size_t first, int steps) {
   const auto frames_of = [&](int block, auto add) {
     const std::vector<RingFrame>& frames = blocks[static_cast<size_t>(block)];
-    for (size_t i = first; i < std::min(first + kSegmentFrames, frames.size()); ++i) add(frames[i]);
+    for (size_t i = first; i < std::min(first + kRoundFrames, frames.size()); ++i) add(frames[i]);
   };
-  frames_of(group_.rank(), [&](RingFrame frame) {
+  frames_of(comm_.rank(), [&](RingFrame frame) {
     frame.step = -1;
     sends_.push_back({frame, kNone});
   });
   for (int step = 0; step < steps; ++step) {
     const bool goes_on = step + 1 < steps;
-    frames_of(RingBlock(group_.rank(), step, group_.size()), [&](RingFrame frame) {
+    frames_of(RingBlock(comm_.rank(), step, comm_.size()), [&](RingFrame frame) {
       frame.step = step;
       if (goes_on) sends_.push_back({frame, receives_.size()});
       receives_.push_back({frame, goes_on ? sends_.size() - 1 : kNone});
@@ -77,8 +76,8 @@ bool Ring::PostReceives() {
   while (receive_posted_ < std::min(consumed_ + kInFlight, receives_.size()) && HasSlot(receive_posted_)) {
     const RingFrame& frame = receives_[receive_posted_].frame;
     Transfer& transfer = receiving_[receive_posted_ % kInFlight] = {};
-    group_.Recv(group_.rank() - 1, sequence_, static_cast<uint32_t>(receive_posted_),
-                Target(receive_posted_, frame), Bytes(frame), &transfer);
+    comm_.Recv(comm_.rank() - 1, sequence_, static_cast<uint32_t>(receive_posted_),
+               Target(receive_posted_, frame), Bytes(frame), &transfer);
     ++receive_posted_;
     posted = true;
   }
@@ -92,15 +91,15 @@ bool Ring::PostSend() {
   const bool own = source == kNone;
   if (!own && source >= consumed_) return false;
   Transfer& transfer = sending_[sent_ % kInFlight] = {};
-  group_.Send(group_.rank() + 1, sequence_, static_cast<uint32_t>(sent_),
-              own ? SourceOfOwn(sent_, frame) : Source(source, frame), Bytes(frame), &transfer);
+  comm_.Send(comm_.rank() + 1, sequence_, static_cast<uint32_t>(sent_),
+             own ? SourceOfOwn(sent_, frame) : Source(source, frame), Bytes(frame), &transfer);
   ++sent_;
   return true;
 }
 
 Step Ring::ConsumeNext() {
   const RingFrame& frame = receives_[consumed_].frame;
-  status_ = group_.Check(receiving_[consumed_ % kInFlight], Bytes(frame), group_.rank() - 1);
+  status_ = comm_.Check(receiving_[consumed_ % kInFlight], Bytes(frame), comm_.rank() - 1);
   if (!status_.ok()) return Step::kFailed;
   failpoint::Hit("chunk");
   Consume(consumed_, frame);

@@ -3,8 +3,8 @@
 #include <array>
 #include <vector>
 
-#include "base/step.h"
-#include "collective/group.h"
+#include "base/collective.h"
+#include "collective/communicator.h"
 
 namespace hvd {
 
@@ -17,10 +17,14 @@ struct RingFrame {
 
 // So many frames of every block go round before the next ones do, so that what is on hold is bounded whatever
 // the size of the stream.
-constexpr size_t kSegmentFrames = 8;
-// Received frames that may wait until they have been sent on. With more than a segment's frames a rank always
+constexpr size_t kRoundFrames = 8;
+// Received frames that may wait until they have been sent on. With more than a round's frames a rank always
 // has a slot for the frame that the slowest rank waits for (proof in ring.cc).
-constexpr size_t kRingSlots = 2 * kSegmentFrames;
+constexpr size_t kRingSlots = 2 * kRoundFrames;
+
+// The block that position `rank` receives from its predecessor in step `step` of a ring; it sends in step s
+// what it received in step s-1, and its own block first.
+inline int RingBlock(int rank, int step, int size) { return ((rank - 1 - step) % size + size) % size; }
 
 // What all ring algorithms have in common: blocks go round, cut in frames; every rank sends its own block,
 // and then what it receives, in the order in which it receives it. Several frames are under way at once, so
@@ -34,9 +38,9 @@ class Ring : public StepMachine {
 
  protected:
   // A ring of `steps` steps over blocks [ends[b-1], ends[b]) of a stream.
-  Ring(const Group& group, uint64_t sequence, const std::vector<int64_t>& ends, int steps);
+  Ring(const Communicator& comm, uint64_t sequence, const std::vector<int64_t>& ends, int steps);
 
-  const Group& group() const { return group_; }
+  const Communicator& comm() const { return comm_; }
   // Scratch for the ring could not be had: every Advance fails.
   void Fail(Status status) { status_ = std::move(status); }
 
@@ -61,13 +65,13 @@ class Ring : public StepMachine {
     size_t sent_as;  // its place among the sends; kNone = it stays here
   };
 
-  void AddSegment(const std::vector<std::vector<RingFrame>>& blocks, size_t first, int steps);
+  void AddRound(const std::vector<std::vector<RingFrame>>& blocks, size_t first, int steps);
   bool HasSlot(size_t receive) const;
   bool PostReceives();
   bool PostSend();
   Step ConsumeNext();
 
-  const Group group_;
+  const Communicator comm_;
   const uint64_t sequence_;
   std::vector<Sending> sends_;
   std::vector<Receiving> receives_;

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "base/step.h"
+#include "base/collective.h"
 #include "collective/board.h"
 
 namespace hvd {

@@ -1,11 +1,10 @@
-#include "collective/tree_broadcast.h"
-
 #include <algorithm>
 #include <array>
 
 #include "base/failpoint.h"
-#include "collective/patterns.h"
 #include "collective/piece_stream.h"
+#include "collective/transport_collectives.h"
+#include "transport/tree.h"
 
 namespace hvd {
 
@@ -13,19 +12,22 @@ namespace {
 
 class TreeBroadcast : public StepMachine {
  public:
-  TreeBroadcast(const Group& group, const CollectiveSpec& spec)
-      : group_(group),
+  TreeBroadcast(const Communicator& comm, const CollectiveSpec& spec)
+      : comm_(comm),
         sequence_(spec.sequence),
-        is_root_(group.position == spec.root),
+        is_root_(comm.position == spec.root),
         stream_(spec.pieces),
         frames_(static_cast<size_t>((stream_.bytes() + kFrameBytes - 1) / kFrameBytes)) {
-    const int node = (group_.rank() - spec.root.value() + group_.size()) % group_.size();
-    parent_ = (TreeParent(node) + spec.root.value()) % group_.size();
-    for (int child : TreeChildren(node, group_.size())) {
-      children_.push_back({(child + spec.root.value()) % group_.size(), 0, 0, {}});
+    const int node = (comm_.rank() - spec.root.value() + comm_.size()) % comm_.size();
+    const Tree tree(node, comm_.size());  // around the root
+    parent_ = (tree.parent() + spec.root.value()) % comm_.size();
+    // The child with the largest subtree first, because its way is the longest.
+    const std::vector<int> children = tree.Children();
+    for (auto child = children.rbegin(); child != children.rend(); ++child) {
+      children_.push_back({(*child + spec.root.value()) % comm_.size(), 0, 0, {}});
     }
     // One tensor is received and passed on where it lies; frames of several are put together first.
-    if (stream_.Single() == nullptr) status_ = group_.scratch->Borrow(kSlots * kFrameBytes, &scratch_);
+    if (stream_.Single() == nullptr) status_ = comm_.scratch->Borrow(kSlots * kFrameBytes, &scratch_);
   }
 
   Status status() const override { return status_; }
@@ -76,8 +78,8 @@ class TreeBroadcast : public StepMachine {
     bool posted = false;
     while (receive_posted_ < std::min(ready_ + kInFlight, frames_) && HasSlot(receive_posted_)) {
       Transfer& transfer = receiving_[receive_posted_ % kInFlight] = {};
-      group_.Recv(parent_, sequence_, static_cast<uint32_t>(receive_posted_), Place(receive_posted_),
-                  Bytes(receive_posted_), &transfer);
+      comm_.Recv(parent_, sequence_, static_cast<uint32_t>(receive_posted_), Place(receive_posted_),
+                 Bytes(receive_posted_), &transfer);
       ++receive_posted_;
       posted = true;
     }
@@ -91,7 +93,7 @@ class TreeBroadcast : public StepMachine {
         is_root_ ? HasSlot(ready_) : ready_ < receive_posted_ && receiving_[ready_ % kInFlight].done;
     if (!here) return false;
     if (!is_root_) {
-      status_ = group_.Check(receiving_[ready_ % kInFlight], Bytes(ready_), parent_);
+      status_ = comm_.Check(receiving_[ready_ % kInFlight], Bytes(ready_), parent_);
       if (!status_.ok()) return true;
     }
     failpoint::Hit("chunk");
@@ -117,14 +119,14 @@ class TreeBroadcast : public StepMachine {
     bool posted = false;
     for (; child->sent < std::min(ready_, child->done + kInFlight); ++child->sent) {
       Transfer& transfer = child->sending[child->sent % kInFlight] = {};
-      group_.Send(child->position, sequence_, static_cast<uint32_t>(child->sent), Place(child->sent),
-                  Bytes(child->sent), &transfer);
+      comm_.Send(child->position, sequence_, static_cast<uint32_t>(child->sent), Place(child->sent),
+                 Bytes(child->sent), &transfer);
       posted = true;
     }
     return posted;
   }
 
-  const Group group_;
+  const Communicator comm_;
   const uint64_t sequence_;
   const bool is_root_;
   const PieceStream stream_;
@@ -140,8 +142,8 @@ class TreeBroadcast : public StepMachine {
 
 }  // namespace
 
-std::unique_ptr<StepMachine> MakeTreeBroadcast(const Group& group, const CollectiveSpec& spec) {
-  return std::make_unique<TreeBroadcast>(group, spec);
+std::unique_ptr<StepMachine> MakeTreeBroadcast(const Communicator& comm, const CollectiveSpec& spec) {
+  return std::make_unique<TreeBroadcast>(comm, spec);
 }
 
 }  // namespace hvd

@@ -1,10 +1,9 @@
-#include "collective/window_allreduce.h"
-
 #include <algorithm>
 
 #include "base/failpoint.h"
-#include "collective/kernels.h"
+#include "collective/kernels/kernels.h"
 #include "collective/piece_stream.h"
+#include "collective/window_collectives.h"
 
 namespace hvd {
 

@@ -1,12 +1,11 @@
-#include "collective/window_reducescatter.h"
-
 #include <algorithm>
 #include <utility>
 
 #include "base/failpoint.h"
-#include "collective/kernels.h"
+#include "collective/kernels/kernels.h"
 #include "collective/piece_stream.h"
 #include "collective/staged_exchange.h"
+#include "collective/window_collectives.h"
 
 namespace hvd {
 
@@ -68,46 +67,38 @@ class InlineReducescatter : public StepMachine {
   int arrived_ = 0;        // the ranks below have begun
 };
 
-int64_t Largest(const Parts& parts, int but) {
-  int64_t largest = 0;
-  for (size_t rank = 0; rank < parts.size(); ++rank) {
-    if (static_cast<int>(rank) != but) largest = std::max(largest, parts[rank].bytes());
-  }
-  return largest;
-}
-
 // Whole cache lines of every type. At least two chunks, so that there is something to overlap.
-int64_t SegmentBytes(const Parts& parts) {
-  const int64_t half = (Largest(parts, -1) / 2 + 63) / 64 * 64;
+int64_t BlockBytes(const Parts& parts) {
+  const int64_t half = (LargestBytes(parts) / 2 + 63) / 64 * 64;
   const int64_t room = static_cast<int64_t>(kChunkBytes / parts.size()) / 64 * 64;
   return std::min(half, room);
 }
 
-// A chunk carries a segment of every part but the giver's own.
+// A chunk carries a block of every part but the giver's own.
 class ChunkedReducescatter : public StagedExchange {
  public:
-  ChunkedReducescatter(Board* board, const Reduction& reduction, int64_t segment_bytes, Parts parts)
-      : StagedExchange(board, CountChunks(Largest(parts, -1), segment_bytes),
-                       CountChunks(Largest(parts, board->rank()), segment_bytes),
-                       CountChunks(parts[board->rank()].bytes(), segment_bytes)),
+  ChunkedReducescatter(Board* board, const Reduction& reduction, int64_t block_bytes, Parts parts)
+      : StagedExchange(board, CountChunks(LargestBytes(parts), block_bytes),
+                       CountChunks(LargestBytes(parts, board->rank()), block_bytes),
+                       CountChunks(parts[board->rank()].bytes(), block_bytes)),
         reduction_(reduction),
         parts_(std::move(parts)),
         element_(static_cast<int64_t>(SizeOf(reduction.dtype))),
-        segment_bytes_(segment_bytes),
+        block_bytes_(block_bytes),
         sources_(static_cast<size_t>(board->size())) {}
 
  private:
-  // The bounds of segment `chunk` in a part.
-  std::pair<int64_t, int64_t> Segment(const PieceStream& part, uint64_t chunk) const {
-    const int64_t begin = static_cast<int64_t>(chunk) * segment_bytes_;
-    return {std::min(begin, part.bytes()), std::min(begin + segment_bytes_, part.bytes())};
+  // The bounds of block `chunk` in a part.
+  std::pair<int64_t, int64_t> Block(const PieceStream& part, uint64_t chunk) const {
+    const int64_t begin = static_cast<int64_t>(chunk) * block_bytes_;
+    return {std::min(begin, part.bytes()), std::min(begin + block_bytes_, part.bytes())};
   }
 
   void Stage(uint64_t chunk, std::byte* staging) override {
     for (int receiver = 0; receiver < size(); ++receiver) {
       if (receiver == rank()) continue;
-      const auto [begin, end] = Segment(parts_[receiver], chunk);
-      parts_[receiver].Pack(begin, end, staging + segment_bytes_ * receiver);
+      const auto [begin, end] = Block(parts_[receiver], chunk);
+      parts_[receiver].Pack(begin, end, staging + block_bytes_ * receiver);
     }
   }
 
@@ -116,8 +107,8 @@ class ChunkedReducescatter : public StagedExchange {
       if (giver != rank() && !HasStaged(giver, chunk)) return Taken::kNothing;
     }
     const PieceStream& own = parts_[rank()];
-    const auto [begin, end] = Segment(own, chunk);
-    const int64_t place = segment_bytes_ * rank();
+    const auto [begin, end] = Block(own, chunk);
+    const int64_t place = block_bytes_ * rank();
     own.ForEach(begin, end, [&](const std::byte* input, std::byte* output, int64_t at, int64_t bytes) {
       for (int giver = 0; giver < size(); ++giver) {
         sources_[giver] = giver == rank() ? input : Staging(giver, chunk) + place + at;
@@ -131,7 +122,7 @@ class ChunkedReducescatter : public StagedExchange {
   const Reduction reduction_;
   const Parts parts_;
   const int64_t element_;
-  const int64_t segment_bytes_;
+  const int64_t block_bytes_;
   std::vector<const void*> sources_;
 };
 
@@ -145,8 +136,8 @@ std::unique_ptr<StepMachine> MakeWindowReducescatter(Board* board, const Collect
   if (bytes <= static_cast<int64_t>(kSlotBytes)) {
     return std::make_unique<InlineReducescatter>(board, spec.reduction, std::move(parts), bytes);
   }
-  const int64_t segment_bytes = SegmentBytes(parts);
-  return std::make_unique<ChunkedReducescatter>(board, spec.reduction, segment_bytes, std::move(parts));
+  const int64_t block_bytes = BlockBytes(parts);
+  return std::make_unique<ChunkedReducescatter>(board, spec.reduction, block_bytes, std::move(parts));
 }
 
 }  // namespace hvd

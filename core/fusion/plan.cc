@@ -6,8 +6,6 @@ namespace hvd::fusion {
 
 namespace {
 
-bool Reduces(OpKind kind) { return kind == OpKind::kAllreduce || kind == OpKind::kReducescatter; }
-
 bool GoesAlone(const Ready& tensor, int64_t threshold) {
   // Adasum combines by the dot products of one tensor; a barrier has no data.
   const bool adasum = Reduces(tensor.kind) && tensor.op == ReduceOp::kAdasum;
@@ -43,24 +41,24 @@ struct Open {
 
 std::vector<std::vector<size_t>> Plan(const std::vector<Ready>& ready, int64_t threshold) {
   std::vector<std::vector<size_t>> groups;
-  std::vector<Open> open;  // one for each kind of company
+  std::vector<Open> open;  // one for each set of parameters that travel together
   for (size_t i = 0; i < ready.size(); ++i) {
     const Ready& tensor = ready[i];
     if (GoesAlone(tensor, threshold)) {
       groups.push_back({i});
       continue;
     }
-    auto company = std::find_if(open.begin(), open.end(),
-                                [&](const Open& other) { return MayTravelTogether(*other.first, tensor); });
-    if (company == open.end()) {
-      company = open.insert(open.end(), {groups.size(), &tensor, 0});
+    auto group = std::find_if(open.begin(), open.end(),
+                              [&](const Open& other) { return MayTravelTogether(*other.first, tensor); });
+    if (group == open.end()) {
+      group = open.insert(open.end(), {groups.size(), &tensor, 0});
       groups.emplace_back();
-    } else if (company->bytes + tensor.bytes > threshold) {
-      *company = {groups.size(), &tensor, 0};
+    } else if (group->bytes + tensor.bytes > threshold) {
+      *group = {groups.size(), &tensor, 0};
       groups.emplace_back();
     }
-    groups[company->group].push_back(i);
-    company->bytes += tensor.bytes;
+    groups[group->group].push_back(i);
+    group->bytes += tensor.bytes;
   }
   return groups;
 }

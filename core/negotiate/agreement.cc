@@ -41,8 +41,6 @@ std::string Show17(double value) {
 // Whether the first dimensions may differ between ranks.
 bool IsRagged(OpKind kind) { return kind == OpKind::kAllgather || kind == OpKind::kAlltoall; }
 
-bool Reduces(OpKind kind) { return kind == OpKind::kAllreduce || kind == OpKind::kReducescatter; }
-
 std::string ShowShape(const Request& request, size_t t) {
   const Shape& shape = request.tensors[t].shape;
   if (!IsRagged(request.kind) || shape.empty()) return ToString(shape);

@@ -7,7 +7,7 @@
 
 namespace hvd::negotiate {
 
-// When the tensors that became ready one after another stop waiting for company:
+// When the tensors that became ready one after another stop waiting for more:
 // - at once when they are many bytes, or when every member is blocked on one of them;
 // - when nothing has become ready for a while, a shorter one when some member is blocked on one of them;
 // - when the first of them has waited for `age`, however many more trickle in: what nobody is blocked on

@@ -15,22 +15,6 @@ constexpr int64_t kHuge = std::numeric_limits<int64_t>::max();
 int64_t SaturatingAdd(int64_t a, int64_t b) { return a > kHuge - b ? kHuge : a + b; }
 int64_t SaturatingMul(int64_t a, int64_t b) { return b != 0 && a > kHuge / b ? kHuge : a * b; }
 
-int64_t Bytes(const Shape& shape, DataType dtype) {
-  const int64_t elements = NumElements(shape);
-  return elements < 0 ? kHuge : SaturatingMul(elements, static_cast<int64_t>(SizeOf(dtype)));
-}
-
-int64_t Bytes(const Request& request) {
-  int64_t bytes = 0;
-  for (const TensorMeta& tensor : request.tensors)
-    bytes = SaturatingAdd(bytes, Bytes(tensor.shape, tensor.dtype));
-  return bytes;
-}
-
-int64_t RowBytes(const TensorMeta& tensor) {
-  return Bytes(Shape(tensor.shape.begin() + 1, tensor.shape.end()), tensor.dtype);
-}
-
 }  // namespace
 
 std::optional<Response> Sequencer::Next(Micros now) {
@@ -54,7 +38,7 @@ void Sequencer::Ready(Tally* tally, Micros now) {
   if (!decision.known && tally->ordinal == 0) decision.name = *names_[tally->name].text;
   const bool failed = !decision.error.empty();
   if (decision.partial && !decision.known && !failed) decision.request = RequestOf(tally->variants[0]);
-  batch_.Add(*tally, failed ? 0 : BytesOf(*tally, decision), now);
+  batch_.Add(*tally, failed ? 0 : ResultBytes(*tally, decision), now);
   if (failed || batch_.Full()) Close();
 }
 
@@ -94,7 +78,7 @@ void Sequencer::GiveId(Tally* tally, Decision* decision) {
   decision->known = decision->id != kNoId;
   if (decision->known || known_.size() >= cache_.capacity()) return;
   decision->id = static_cast<uint32_t>(known_.size());
-  known_.push_back({tally->name, Bytes(only.request)});
+  known_.push_back({tally->name, BytesOf(only.request)});
   // Cannot fail: unknown, the next id, and below the capacity.
   (void)cache_.Learn(decision->id, std::move(only.request));
   only.id = decision->id;
@@ -115,20 +99,21 @@ void Sequencer::GatherSizes(const Tally& tally, Decision* decision) const {
 }
 
 // What one member's result takes; of an alltoall the largest member's.
-int64_t Sequencer::BytesOf(const Tally& tally, const Decision& decision) const {
+int64_t Sequencer::ResultBytes(const Tally& tally, const Decision& decision) const {
   if (decision.sizes.empty()) {
-    return decision.id == kNoId ? Bytes(tally.variants[0].request) : known_[decision.id].bytes;
+    return decision.id == kNoId ? BytesOf(tally.variants[0].request) : known_[decision.id].bytes;
   }
   const Request& request = RequestOf(tally.variants[0]);
   const size_t n = members_.size();
   if (request.kind == OpKind::kAlltoall) {
     std::vector<int64_t> received(n, 0);
     for (size_t i = 0; i < n * n; ++i) received[i % n] = SaturatingAdd(received[i % n], decision.sizes[i]);
-    return SaturatingMul(RowBytes(request.tensors[0]), *std::max_element(received.begin(), received.end()));
+    return SaturatingMul(BytesPerRow(request.tensors[0]),
+                         *std::max_element(received.begin(), received.end()));
   }
   int64_t bytes = 0;
   for (size_t t = 0; t < request.tensors.size(); ++t) {
-    const int64_t row = RowBytes(request.tensors[t]);
+    const int64_t row = BytesPerRow(request.tensors[t]);
     for (size_t m = 0; m < n; ++m) {
       bytes = SaturatingAdd(bytes, SaturatingMul(row, decision.sizes[t * n + m]));
     }

@@ -71,9 +71,11 @@ struct Announcement {
 // kMaxTensorBytes.
 int64_t BytesPerRow(const TensorMeta& tensor);
 int64_t BytesOf(const TensorMeta& tensor);
+// What all tensors of a request take; the largest number where it is more.
+int64_t BytesOf(const Request& request);
 
 // Member -> sequencer. `urgent` = how many of this member's announcements so far (since the beginning,
-// these included) it is blocked on or has been: their batches need not wait for company.
+// these included) it is blocked on or has been: their batches need not wait for more.
 struct AnnounceMessage {
   uint64_t urgent = 0;
   std::vector<Announcement> announcements;

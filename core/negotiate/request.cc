@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cstring>
+#include <limits>
 
 #include "negotiate/message.h"
 
@@ -65,6 +66,16 @@ int64_t BytesPerRow(const TensorMeta& tensor) {
 }
 
 int64_t BytesOf(const TensorMeta& tensor) { return Bytes(tensor.shape, tensor.dtype); }
+
+int64_t BytesOf(const Request& request) {
+  int64_t sum = 0;
+  for (const TensorMeta& tensor : request.tensors) {
+    const int64_t bytes = BytesOf(tensor);
+    const bool fits = bytes >= 0 && !__builtin_add_overflow(sum, bytes, &sum);
+    if (!fits) return std::numeric_limits<int64_t>::max();
+  }
+  return sum;
+}
 
 std::string PublicName(OpKind kind, uint64_t ordinal) {
   return std::string(Name(kind)) + ".noname." + std::to_string(ordinal);

@@ -118,7 +118,7 @@ class Sequencer {
   std::string Disagree(const Tally& tally) const;
   void GiveId(Tally* tally, Decision* decision);
   void GatherSizes(const Tally& tally, Decision* decision) const;
-  int64_t BytesOf(const Tally& tally, const Decision& decision) const;
+  int64_t ResultBytes(const Tally& tally, const Decision& decision) const;
   void Close();
   void Release(Tally* tally);
 

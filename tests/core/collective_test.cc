@@ -6,10 +6,11 @@
 
 #include "check.h"
 #include "collective/board.h"
-#include "collective/patterns.h"
 #include "collective/piece_stream.h"
+#include "collective/ring.h"
 #include "collective/scratch.h"
 #include "transport/inproc/fabric.h"
+#include "transport/tree.h"
 #include "transport_ranks.h"
 
 namespace hvd::test {
@@ -61,13 +62,13 @@ TEST(PieceStream, PartsOfAnAllgatherLieInRankOrder) {
 }
 
 // Every node but the root has one parent, which counts it among its children.
-TEST(Patterns, TreeReachesEverybodyOnce) {
+TEST(Tree, ReachesEverybodyOnce) {
   for (int size = 1; size <= 40; ++size) {
     std::set<int> reached{0};
     for (int node = 0; node < size; ++node) {
-      for (int child : TreeChildren(node, size)) {
+      for (const int child : Tree(node, size).Children()) {
         EXPECT_TRUE(child < size);
-        EXPECT_EQ(TreeParent(child), node);
+        EXPECT_EQ(Tree(child, size).parent(), node);
         EXPECT_TRUE(reached.insert(child).second);
       }
     }
@@ -75,7 +76,7 @@ TEST(Patterns, TreeReachesEverybodyOnce) {
   }
 }
 
-TEST(Patterns, RingBringsEveryBlockFromThePredecessor) {
+TEST(Ring, BringsEveryBlockFromThePredecessor) {
   for (int size = 2; size <= 9; ++size) {
     for (int rank = 0; rank < size; ++rank) {
       const int previous = (rank - 1 + size) % size;

@@ -107,7 +107,7 @@ TEST(Plan, EveryPlanIsAPartitionOfCompatibleGroupsWithinTheThreshold) {
   }
 }
 
-// Two neighbouring groups of one company could not have been one.
+// Two neighbouring groups that may travel together could not have been one.
 TEST(Plan, GroupsAreNotSplitWithoutNeed) {
   std::mt19937 random(8);
   for (int round = 0; round < 200; ++round) {

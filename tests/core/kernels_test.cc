@@ -1,11 +1,10 @@
-#include "collective/kernels.h"
+#include "collective/kernels/kernels.h"
 
 #include <algorithm>
 #include <random>
 
 #include "base/half.h"
 #include "check.h"
-#include "collective/kernels_table.h"
 #include "kernels_reference.h"
 
 namespace hvd {

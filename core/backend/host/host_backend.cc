@@ -1,25 +1,53 @@
 #include "backend/host/host_backend.h"
 
+#include <algorithm>
 #include <numeric>
 #include <string>
 
 #include "collective/adasum.h"
-#include "collective/dissemination_barrier.h"
-#include "collective/local.h"
-#include "collective/pairwise_alltoall.h"
-#include "collective/ring_allgather.h"
-#include "collective/ring_allreduce.h"
-#include "collective/ring_reducescatter.h"
-#include "collective/tree_broadcast.h"
-#include "collective/window_allgather.h"
-#include "collective/window_allreduce.h"
-#include "collective/window_alltoall.h"
-#include "collective/window_barrier.h"
-#include "collective/window_reducescatter.h"
+#include "collective/kernels/kernels.h"
+#include "collective/piece_stream.h"
+#include "collective/transport_collectives.h"
+#include "collective/window_collectives.h"
 
 namespace hvd {
 
 namespace {
+
+constexpr int64_t kStride = kStepBytes / 2;  // read once, written once
+
+// Any collective in a set of one: an allreduce or reducescatter still scales, the others copy.
+class Local : public StepMachine {
+ public:
+  explicit Local(const CollectiveSpec& spec)
+      : reduces_(Reduces(spec.kind)), reduction_(spec.reduction), stream_(spec.pieces) {}
+
+  Step Advance() override {
+    const int64_t end = std::min(at_ + kStride, stream_.bytes());
+    if (reduces_) {
+      Reduce(end);
+    } else {
+      stream_.Keep(at_, end);
+    }
+    at_ = end;
+    return at_ == stream_.bytes() ? Step::kDone : Step::kProgressed;
+  }
+
+ private:
+  void Reduce(int64_t end) {
+    const auto element = static_cast<int64_t>(SizeOf(reduction_.dtype));
+    stream_.ForEach(at_, end, [&](const std::byte* input, std::byte* output, int64_t, int64_t bytes) {
+      const void* source = input;
+      void* destination = output;
+      kernels::Reduce(reduction_, &source, 1, &destination, 1, bytes / element);
+    });
+  }
+
+  const bool reduces_;
+  const Reduction reduction_;
+  const PieceStream stream_;
+  int64_t at_ = 0;
+};
 
 class WindowBackend : public HostBackend {
  public:
@@ -37,7 +65,7 @@ class WindowBackend : public HostBackend {
       case OpKind::kBroadcast:
         return MakeWindowBroadcast(board_.get(), spec);
       case OpKind::kBarrier:
-        return std::make_unique<WindowBarrier>(board_.get());
+        return MakeWindowBarrier(board_.get());
       case OpKind::kAlltoall:
         return MakeWindowAlltoall(board_.get(), spec);
       case OpKind::kReducescatter:
@@ -53,31 +81,31 @@ class WindowBackend : public HostBackend {
 
 class TransportBackend : public HostBackend {
  public:
-  explicit TransportBackend(Group group)
-      : HostBackend(group.rank(), group.size(), group.scratch), group_(std::move(group)) {}
+  explicit TransportBackend(Communicator comm)
+      : HostBackend(comm.rank(), comm.size(), comm.scratch), comm_(std::move(comm)) {}
 
  private:
   std::unique_ptr<StepMachine> StartAmongMany(const CollectiveSpec& spec) override {
     switch (spec.kind) {
       case OpKind::kAllreduce:
-        return MakeRingAllreduce(group_, spec);
+        return MakeRingAllreduce(comm_, spec);
       case OpKind::kAllgather:
-        return MakeRingAllgather(group_, spec);
+        return MakeRingAllgather(comm_, spec);
       case OpKind::kBroadcast:
-        return MakeTreeBroadcast(group_, spec);
+        return MakeTreeBroadcast(comm_, spec);
       case OpKind::kBarrier:
-        return MakeDisseminationBarrier(group_, spec.sequence);
+        return MakeDisseminationBarrier(comm_, spec.sequence);
       case OpKind::kAlltoall:
-        return MakePairwiseAlltoall(group_, spec);
+        return MakePairwiseAlltoall(comm_, spec);
       case OpKind::kReducescatter:
-        return MakeRingReducescatter(group_, spec);
+        return MakeRingReducescatter(comm_, spec);
       case OpKind::kJoin:
         break;
     }
     return MakeFailed(Status::Internal("unknown collective"));
   }
 
-  const Group group_;
+  const Communicator comm_;
 };
 
 }  // namespace
@@ -85,7 +113,7 @@ class TransportBackend : public HostBackend {
 std::unique_ptr<StepMachine> HostBackend::Start(CollectiveSpec spec) {
   const Status status = Check(spec);
   if (!status.ok()) return MakeFailed(status);
-  if (size_ == 1) return MakeLocal(spec);
+  if (size_ == 1) return std::make_unique<Local>(spec);
   if (spec.kind != OpKind::kAllreduce || spec.reduction.op != ReduceOp::kAdasum) return StartAmongMany(spec);
   return MakeAdasum(spec, rank_, size_, scratch_,
                     [this](const CollectiveSpec& part) { return StartAmongMany(part); });
@@ -128,7 +156,7 @@ Status MakeWindowBackend(Window* window, std::unique_ptr<Backend>* backend) {
 std::unique_ptr<Backend> MakeTransportBackend(Transport* transport, uint32_t set, Members members,
                                               Position position) {
   return std::make_unique<TransportBackend>(
-      Group{transport, set, std::move(members), position, ScratchPool::Make()});
+      Communicator{transport, set, std::move(members), position, ScratchPool::Make()});
 }
 
 }  // namespace hvd

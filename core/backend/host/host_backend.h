@@ -5,7 +5,7 @@
 
 #include "backend/backend.h"
 #include "collective/board.h"
-#include "collective/group.h"
+#include "collective/communicator.h"
 
 namespace hvd {
 
@@ -34,8 +34,8 @@ class HostBackend : public Backend {
 inline size_t WindowBackendBytes() { return Board::Bytes(); }
 Status MakeWindowBackend(Window* window, std::unique_ptr<Backend>* backend);
 
-// `position` is this rank's own. `transport`
-// outlives the backend; it is closed before an unfinished machine is destroyed.
+// `position` is this rank's own. `transport` outlives the backend; it is closed before an unfinished machine
+// is destroyed.
 std::unique_ptr<Backend> MakeTransportBackend(Transport* transport, uint32_t set, Members members,
                                               Position position);
 

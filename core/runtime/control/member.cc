@@ -20,7 +20,7 @@ OperationInfo InfoOf(const negotiate::Request& request) {
   info.kind = request.kind;
   info.name = request.name;
   info.tensors = static_cast<uint32_t>(request.tensors.size());
-  info.bytes = PayloadBytes(request);
+  info.bytes = negotiate::BytesOf(request);
   if (!request.tensors.empty()) info.dtype = request.tensors.front().dtype;
   if (request.tensors.size() == 1) info.shape = &request.tensors.front().shape;
   return info;

@@ -24,8 +24,6 @@ Status Refuse(const Request& request, const std::string& why) {
   return Status::Invalid(std::string(Name(request.kind)) + " of '" + Shown(request.name) + "': " + why);
 }
 
-bool Reduces(OpKind kind) { return kind == OpKind::kAllreduce || kind == OpKind::kReducescatter; }
-
 Status CheckReduction(const Request& request, const TensorMeta& meta) {
   if (request.reduce_op == ReduceOp::kAverage && meta.dtype == DataType::kBool) {
     return Refuse(request, "Average is not defined for bool; use Sum (or) or Min (and)");
@@ -157,12 +155,6 @@ Status Output::Allocate(DataType dtype, Shape shape, Output* output) {
   output->data = std::shared_ptr<std::byte>(static_cast<std::byte*>(memory), std::free);
   output->bytes = bytes;
   return Status::Ok();
-}
-
-int64_t PayloadBytes(const Request& request) {
-  int64_t bytes = 0;
-  for (const TensorMeta& tensor : request.tensors) bytes += negotiate::BytesOf(tensor);
-  return bytes;
 }
 
 Status CheckRequest(const Request& request) {

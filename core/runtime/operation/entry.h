@@ -54,9 +54,6 @@ struct Entry {
   bool neutral = false;
 };
 
-// What the tensors of a request that was checked take together.
-int64_t PayloadBytes(const negotiate::Request& request);
-
 // What no rank may ask for, whichever it is: of the description alone.
 Status CheckRequest(const negotiate::Request& request);
 

@@ -41,7 +41,7 @@ Status Queue::Push(const HandlePtr& handle) {
   if (!join && !named) handle->ordinal = ++set.unnamed;
   in_flight_handles_.Append(handle);
   queued_.push_back(handle);
-  queued_bytes_.fetch_add(PayloadBytes(entry.request), std::memory_order_relaxed);
+  queued_bytes_.fetch_add(negotiate::BytesOf(entry.request), std::memory_order_relaxed);
   in_flight_.fetch_add(1);
   filled_.store(true, std::memory_order_seq_cst);
   return Status::Ok();

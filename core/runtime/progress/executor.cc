@@ -5,7 +5,7 @@
 #include <string>
 
 #include "base/text.h"
-#include "collective/kernels.h"
+#include "collective/kernels/kernels.h"
 #include "fusion/plan.h"
 
 namespace hvd {
@@ -40,8 +40,7 @@ Status PrescaleAhead(Handle* handle, double* prescale) {
   const negotiate::Request& request = handle->entry.request;
   const bool linear = request.reduce_op == ReduceOp::kSum || request.reduce_op == ReduceOp::kAverage ||
                       request.reduce_op == ReduceOp::kAdasum;
-  const bool reduces = request.kind == OpKind::kAllreduce || request.kind == OpKind::kReducescatter;
-  if (!reduces || linear || *prescale == 1.0) return Status::Ok();
+  if (!Reduces(request.kind) || linear || *prescale == 1.0) return Status::Ok();
   const Reduction scaling{DataType::kFloat32, ReduceOp::kSum, *prescale, 1.0, 1};
   *prescale = 1.0;
   if (handle->entry.neutral) return Status::Ok();

@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "collective/board.h"
-#include "collective/ring_allreduce.h"
+#include "collective/transport_collectives.h"
 
 namespace hvd {
 
@@ -174,7 +174,7 @@ void ProcessSet::Tune(const std::vector<Decided>& decided, Micros now) {
     if (!one.decision.error.empty()) continue;
     const bool named = one.handle->ordinal == 0;
     const uint32_t id = named ? one.decision.id : negotiate::kNoId;
-    changed |= autotune_->Add(id, PayloadBytes(one.handle->entry.request), now);
+    changed |= autotune_->Add(id, negotiate::BytesOf(one.handle->entry.request), now);
   }
   counters_->autotune_samples.store(static_cast<uint64_t>(autotune_->samples()), std::memory_order_relaxed);
   if (changed) UseTuned();

@@ -1,8 +1,6 @@
-#include "collective/kernels.h"
+#include "collective/kernels/kernels.h"
 
 #include <cstring>
-
-#include "collective/kernels_table.h"
 
 namespace hvd::kernels {
 

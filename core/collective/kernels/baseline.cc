@@ -1,4 +1,4 @@
-#include "collective/kernels_loops.h"
+#include "collective/kernels/loops.h"
 
 namespace hvd::kernels {
 

@@ -6,7 +6,7 @@
 
 #include "base/half.h"
 
-// The arithmetic of one element (or of one vector register of them). Included only by kernels_loops.h; the
+// The arithmetic of one element (or of one vector register of them). Included only by loops.h; the
 // unnamed namespace gives every instruction set its own copy.
 namespace hvd::kernels {
 namespace {

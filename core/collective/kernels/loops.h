@@ -1,8 +1,8 @@
 #pragma once
 
-#include "collective/kernels_lanes.h"
-#include "collective/kernels_ops.h"
-#include "collective/kernels_table.h"
+#include "collective/kernels/kernels.h"
+#include "collective/kernels/lanes.h"
+#include "collective/kernels/ops.h"
 
 // The loops, as templates over lane and operation. "omp simd" states what the contract of Reduce gives: a
 // destination is a source's very address or does not overlap, so no iteration depends on another.

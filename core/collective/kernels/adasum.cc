@@ -1,4 +1,4 @@
-#include "collective/adasum_kernels.h"
+#include "collective/kernels/adasum.h"
 
 #include <cstring>
 

@@ -1,4 +1,4 @@
-#include "collective/kernels_table.h"
+#include "collective/kernels/kernels.h"
 
 namespace hvd::kernels {
 

@@ -1,6 +1,6 @@
 #include <cpuid.h>
 
-#include "collective/kernels_table.h"
+#include "collective/kernels/kernels.h"
 
 namespace hvd::kernels {
 
