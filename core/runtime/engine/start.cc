@@ -46,6 +46,19 @@ AutotuneSettings AutotuneSettingsFor(const Config& config) {
   return autotune;
 }
 
+StallOptions StallOptionsFor(const Config& config) {
+  const auto micros = [](double seconds) { return static_cast<int64_t>(seconds * kSecond); };
+  StallOptions stall;
+  stall.warning_us = config.stall_check_disable ? 0 : micros(config.stall_check_seconds);
+  // Whoever is ended for a stall has been shown before.
+  if (config.stall_shutdown_seconds > 0) {
+    stall.warning_us = std::min(stall.warning_us, micros(config.stall_shutdown_seconds / 2));
+  }
+  stall.failure_us = micros(config.stall_shutdown_seconds);
+  stall.deadlock_us = config.stall_check_disable ? 0 : micros(config.stall_deadlock_seconds);
+  return stall;
+}
+
 }  // namespace
 
 Status RankEngine::Start() {
@@ -153,19 +166,10 @@ std::unique_ptr<ProcessSet> RankEngine::MakeSet(uint32_t id, const Members& memb
 
 void RankEngine::MakeCycle() {
   CycleOptions cycle;
-  const Config& config = options_.config;
-  cycle.stall_warning_us =
-      config.stall_check_disable ? 0 : static_cast<int64_t>(config.stall_check_seconds * kSecond);
-  // Whoever is ended for a stall has been shown before.
-  if (config.stall_shutdown_seconds > 0) {
-    const auto half_us = static_cast<int64_t>(config.stall_shutdown_seconds * kSecond / 2);
-    cycle.stall_warning_us = std::min(cycle.stall_warning_us, half_us);
-  }
-  cycle.stall_failure_us = static_cast<int64_t>(config.stall_shutdown_seconds * kSecond);
-  cycle.deadlock_us =
-      config.stall_check_disable ? 0 : static_cast<int64_t>(config.stall_deadlock_seconds * kSecond);
-  cycle.everybody_blocked_us = [this] { return watcher_->EverybodyBlockedMicros(); };
-  cycle.on_stall = [this] { ShowStacks(); };
+  cycle.stall = StallOptionsFor(options_.config);
+  cycle.stall.everybody_blocked_us = [this] { return watcher_->EverybodyBlockedMicros(); };
+  cycle.stall.on_stall = [this] { ShowStacks(); };
+  cycle.stall.on_failure = [this](Cause cause) { watcher_->Abort(std::move(cause)); };
   cycle.on_end = [this](Cause cause) { watcher_->Suspect(std::move(cause)); };
   cycle.on_failure = [this](Cause cause) { watcher_->Abort(std::move(cause)); };
   cycle_ = std::make_unique<Cycle>(rank(), cycle, &queue_, &abort_);

@@ -2,18 +2,14 @@
 
 #include <algorithm>
 #include <new>
-#include <sstream>
+#include <string>
 
 #include "base/clock.h"
-#include "base/log.h"
 #include "base/text.h"
-#include "negotiate/stall.h"
 
 namespace hvd {
 
 namespace {
-
-constexpr int kMostBackOff = 5;
 
 // "'x' was not completed: ..."; the reason alone where there is no memory for more.
 Status NotCompleted(const Handle& handle, const Status& why) noexcept {
@@ -24,11 +20,6 @@ Status NotCompleted(const Handle& handle, const Status& why) noexcept {
   }
 }
 
-void LogLines(const std::string& report) {
-  std::istringstream lines(report);
-  for (std::string line; std::getline(lines, line);) Log(LogLevel::kWarning, line);
-}
-
 }  // namespace
 
 Cycle::Cycle(GlobalRank rank, CycleOptions options, Queue* queue, AbortCell* abort)
@@ -36,12 +27,8 @@ Cycle::Cycle(GlobalRank rank, CycleOptions options, Queue* queue, AbortCell* abo
       options_(std::move(options)),
       queue_(queue),
       abort_(abort),
-      out_of_memory_(OutOfMemory(rank, "negotiated and carried out operations")) {
-  // Often enough that neither limit is overrun by more than a fifth.
-  for (const int64_t limit : {options_.stall_warning_us, options_.stall_failure_us, options_.deadlock_us}) {
-    if (limit > 0 && (stall_period_us_ == 0 || limit / 5 < stall_period_us_)) stall_period_us_ = limit / 5;
-  }
-}
+      stalls_(options_.stall),
+      out_of_memory_(OutOfMemory(rank, "negotiated and carried out operations")) {}
 
 bool Cycle::Round() noexcept {
   if (abort_->is_set()) {
@@ -58,7 +45,7 @@ bool Cycle::Round() noexcept {
 }
 
 bool Cycle::Work() {
-  if (has_errands_.load(std::memory_order_acquire)) RunErrands();
+  if (has_tasks_.load(std::memory_order_acquire)) RunTasks();
   const int64_t now = NowMicros();
   bool moved = Drain(now);
   const Status status = Tick(now, &moved);
@@ -67,20 +54,20 @@ bool Cycle::Work() {
   return moved;
 }
 
-void Cycle::Post(std::function<void()> errand) {
-  const std::lock_guard<std::mutex> lock(errands_mutex_);
-  errands_.push_back(std::move(errand));
-  has_errands_.store(true, std::memory_order_release);
+void Cycle::Post(std::function<void()> task) {
+  const std::lock_guard<std::mutex> lock(tasks_mutex_);
+  tasks_.push_back(std::move(task));
+  has_tasks_.store(true, std::memory_order_release);
 }
 
-void Cycle::RunErrands() {
-  std::vector<std::function<void()>> errands;
+void Cycle::RunTasks() {
+  std::vector<std::function<void()>> tasks;
   {
-    const std::lock_guard<std::mutex> lock(errands_mutex_);
-    errands.swap(errands_);
-    has_errands_.store(false, std::memory_order_relaxed);
+    const std::lock_guard<std::mutex> lock(tasks_mutex_);
+    tasks.swap(tasks_);
+    has_tasks_.store(false, std::memory_order_relaxed);
   }
-  for (const auto& errand : errands) errand();
+  for (const auto& task : tasks) task();
 }
 
 void Cycle::Dismiss(uint32_t id) {
@@ -159,7 +146,7 @@ Status Cycle::Tick(int64_t now_us, bool* moved) {
     }
   }
   unsent_.store(unsent, std::memory_order_relaxed);
-  if (stall_period_us_ > 0 && now_us >= next_stall_check_us_) CheckStall(now_us);
+  stalls_.Look(sets_, now_us);
   return Status::Ok();
 }
 
@@ -217,54 +204,6 @@ void Cycle::LinkEnded(GlobalRank peer) {
   options_.on_end(std::move(cause));
 }
 
-void Cycle::CheckStall(int64_t now_us) {
-  next_stall_check_us_ = now_us + stall_period_us_;
-  bool stalled = false;
-  for (auto& set : sets_) {
-    if (set->sequencer() == nullptr) continue;
-    if (options_.stall_warning_us > 0) stalled |= Warn(*set->sequencer(), now_us);
-    Judge(*set->sequencer(), now_us);
-    const std::string straggler = set->sequencer()->TakeStraggler(now_us);
-    if (!straggler.empty()) Log(LogLevel::kWarning, straggler);
-  }
-  if (!stalled) {
-    next_stall_warning_us_ = 0;
-    stall_warnings_ = 0;
-  } else if (now_us >= next_stall_warning_us_) {
-    // What goes on for long is said less and less often.
-    stall_warnings_ = std::min(stall_warnings_ + 1, kMostBackOff);
-    next_stall_warning_us_ = now_us + (options_.stall_warning_us << (stall_warnings_ - 1));
-  }
-}
-
-// Whether something is stalled; says so when it is time to.
-bool Cycle::Warn(const negotiate::Sequencer& sequencer, int64_t now_us) {
-  const std::string report = negotiate::StallReport(sequencer, now_us, options_.stall_warning_us);
-  if (report.empty() || now_us < next_stall_warning_us_) return !report.empty();
-  LogLines(report);
-  if (stall_warnings_ == 0) options_.on_stall();
-  return true;
-}
-
-// Ends the job when a stall has lasted too long, or is a proved deadlock.
-void Cycle::Judge(const negotiate::Sequencer& sequencer, int64_t now_us) {
-  const auto fail = [&](const std::string& introduction, int64_t limit_us) {
-    Cause cause;
-    cause.kind = CauseKind::kStall;
-    const std::string report = limit_us > 0 ? negotiate::StallReport(sequencer, now_us, limit_us) : "";
-    if (report.empty()) return false;
-    cause.reason = introduction + report;
-    const std::vector<GlobalRank> absent = negotiate::AbsentFromAll(sequencer, now_us, limit_us);
-    if (absent.size() == 1) cause.culprit = absent.front();
-    options_.on_failure(std::move(cause));
-    return true;
-  };
-  if (fail("", options_.stall_failure_us)) return;
-  if (options_.deadlock_us == 0 || options_.everybody_blocked_us() < options_.deadlock_us) return;
-  fail("deadlock: every rank waits in the library, so nobody can submit what is missing.\n",
-       options_.deadlock_us);
-}
-
 void Cycle::Arm(bool sleeping) {
   for (auto& set : sets_) {
     if (set->window() != nullptr) set->window()->Arm(sleeping);
@@ -286,7 +225,7 @@ int64_t Cycle::Deadline() const {
   };
   for (const auto& set : sets_) {
     consider(set->Deadline());
-    if (set->sequencer() != nullptr && stall_period_us_ > 0) consider(next_stall_check_us_);
+    if (set->sequencer() != nullptr) consider(stalls_.Deadline());
   }
   return earliest;
 }
@@ -312,8 +251,8 @@ void Cycle::FailAll(const Status& status) noexcept {
 void Cycle::Close(int64_t linger_us) {
   for (auto& transport : transports_) transport->Close(linger_us);
   {
-    const std::lock_guard<std::mutex> lock(errands_mutex_);
-    errands_.clear();
+    const std::lock_guard<std::mutex> lock(tasks_mutex_);
+    tasks_.clear();
   }
   sets_.clear();
   dismissed_.clear();

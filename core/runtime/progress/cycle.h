@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -10,6 +11,7 @@
 #include "runtime/liveness/cause.h"
 #include "runtime/operation/queue.h"
 #include "runtime/progress/process_set.h"
+#include "runtime/progress/stall_check.h"
 #include "runtime/progress/waiting.h"
 #include "transport/transport.h"
 #include "transport/window.h"
@@ -17,12 +19,7 @@
 namespace hvd {
 
 struct CycleOptions {
-  int64_t stall_warning_us = 10000000;  // 0 = never
-  int64_t stall_failure_us = 0;         // 0 = never
-  int64_t deadlock_us = 0;              // the failure of a proved deadlock; 0 = never
-  // For how long every rank of the job has been Blocked.
-  std::function<int64_t()> everybody_blocked_us;
-  std::function<void()> on_stall;  // a stall is reported for the first time
+  StallOptions stall;
   // A control link has ended: a failure unless its peer has left in good order.
   std::function<void(Cause cause)> on_end;
   // This rank cannot go on; the cause comes back through the abort cell. It needs no memory.
@@ -40,8 +37,8 @@ class Cycle {
   // sets too that this rank does not belong to: the transports count on every id.
   void Dismiss(uint32_t id);
 
-  // Has `errand` run at the start of the next round, before submissions are taken. Callable without the lock.
-  void Post(std::function<void()> errand);
+  // Has `task` run at the start of the next round, before submissions are taken. Callable without the lock.
+  void Post(std::function<void()> task);
 
   // True when anything moved: another round may find more. A round that memory runs out in ends the
   // generation.
@@ -72,7 +69,7 @@ class Cycle {
 
  private:
   bool Work();
-  void RunErrands();
+  void RunTasks();
   bool Drain(int64_t now_us);
   void Route(const HandlePtr& handle);
   void Refuse(const HandlePtr& handle);
@@ -83,15 +80,13 @@ class Cycle {
   void Broken(const Status& status);
   void RanOutOfMemory() noexcept;
   Cause OutOfMemoryNow() const;
-  void CheckStall(int64_t now_us);
-  bool Warn(const negotiate::Sequencer& sequencer, int64_t now_us);
-  void Judge(const negotiate::Sequencer& sequencer, int64_t now_us);
   ProcessSet* Find(uint32_t id);
 
   GlobalRank rank_;
   CycleOptions options_;
   Queue* queue_;
   AbortCell* abort_;
+  StallCheck stalls_;
   // Destroyed in reverse: sets let go of transports first.
   std::vector<std::unique_ptr<Transport>> transports_;
   std::vector<std::unique_ptr<ProcessSet>> sets_;
@@ -99,18 +94,14 @@ class Cycle {
   std::vector<HandlePtr> taken_;
   std::vector<HandlePtr> urged_;
   HandleChain failed_;
-  std::mutex errands_mutex_;  // guards errands_
-  std::vector<std::function<void()>> errands_;
-  std::atomic<bool> has_errands_{false};
+  std::mutex tasks_mutex_;  // guards tasks_
+  std::vector<std::function<void()>> tasks_;
+  std::atomic<bool> has_tasks_{false};
   std::atomic<bool> unsent_{false};  // control bytes wait for room
   std::atomic<uint64_t> rounds_{0};
   const Cause out_of_memory_;
   bool broken_ = false;  // reported; the cause has not come back yet
   int64_t drained_us_ = 0;
-  int64_t stall_period_us_ = 0;  // 0 = no check
-  int64_t next_stall_check_us_ = 0;
-  int64_t next_stall_warning_us_ = 0;
-  int stall_warnings_ = 0;  // since something stalls
 };
 
 }  // namespace hvd

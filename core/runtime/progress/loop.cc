@@ -49,13 +49,15 @@ Loop::Loop(LoopOptions options, Cycle* cycle, Queue* queue, Waker* waker, Counte
 }
 
 void Loop::Notify(bool urgent) {
-  const int role = role_.load(std::memory_order_seq_cst);
-  if (role == kNobody) {
-    WakeBackground();
-    return;
-  }
   const bool enough = urgent || queue_->queued_bytes() >= options_.collect_bytes;
-  if (role == kAsleep || (role == kCollecting && enough)) waker_->Ring();
+  switch (NudgeFor(role_.now(), enough)) {
+    case Nudge::kNone:
+      return;
+    case Nudge::kWakeDriver:
+      return waker_->Ring();
+    case Nudge::kStartBackground:
+      return WakeBackground();
+  }
 }
 
 void Loop::WakeBackground() {
@@ -87,18 +89,19 @@ void Loop::Stop() {
   thread_.join();
 }
 
-bool Loop::Round(Lock& lock) noexcept {
+bool Loop::Round(Lock& lock, Role awake) noexcept {
   const bool moved = cycle_->Round();
   // Between what the round has completed and the look at who sleeps; AwaitTurn has the other half.
   if (moved) std::atomic_thread_fence(std::memory_order_seq_cst);
   if (moved && turn_sleepers_.load(std::memory_order_relaxed) > 0) PassTurn();
   HandleChain finished = cycle_->TakeFinished();
   if (finished.empty()) return moved;
+  role_.Become(Role::kCallbacks);
   lock.unlock();
   PassTurn();
   while (const HandlePtr handle = finished.PopFront()) handle->entry.on_complete(*handle);
   // Another thread may drive by now, and may sleep with the lock for as long as its own operation takes.
-  if (lock.try_lock()) role_.store(kAwake);
+  if (lock.try_lock()) role_.Become(awake);
   return true;
 }
 
@@ -137,10 +140,10 @@ void Loop::Park() {
 void Loop::DriveInBackground(Lock& lock) {
   SpinWait spin(&background_spin_);
   cycle_->Arm(false);
-  role_.store(kAwake);
+  role_.Become(Role::kBackgroundAwake);
   poked_.store(false);
   while (!stopping_.load(std::memory_order_relaxed) && waiters_.load() == 0) {
-    if (Round(lock)) {
+    if (Round(lock, Role::kBackgroundAwake)) {
       if (!lock.owns_lock()) return;  // a waiter drives; the role is its own
       spin.Found();
       continue;
@@ -150,7 +153,7 @@ void Loop::DriveInBackground(Lock& lock) {
     SleepInBackground(lock);
     if (!lock.owns_lock()) return;
   }
-  role_.store(kNobody);
+  role_.Become(Role::kNobody);
   lock.unlock();
   PassTurn();
 }
@@ -159,8 +162,8 @@ void Loop::SleepInBackground(Lock& lock) {
   const int64_t now = NowMicros();
   const int64_t collected = cycle_->drained_us() + options_.collect_us;
   cycle_->Arm(true);
-  role_.store(collected > now ? kCollecting : kAsleep);
-  if (!Round(lock)) {
+  role_.Become(collected > now ? Role::kBackgroundCollecting : Role::kBackgroundAsleep);
+  if (!Round(lock, Role::kBackgroundAwake)) {
     const int64_t until = Earlier(cycle_->Deadline(), collected > now ? collected : -1);
     PollSet fds = SleepOn();  // the cycle's, so before the lock goes
     background_polling_.store(true);
@@ -174,7 +177,7 @@ void Loop::SleepInBackground(Lock& lock) {
   }
   if (!lock.owns_lock()) return;
   cycle_->Arm(false);
-  role_.store(kAwake);
+  role_.Become(Role::kBackgroundAwake);
 }
 
 Waited Loop::Wait(const Handle& handle, int64_t timeout_us) noexcept {
@@ -202,9 +205,9 @@ Waited Loop::Drive(Lock& lock, const Handle& handle, int64_t deadline_us) {
   SpinWait spin(&waiter_spin_);
   const int64_t check = NowMicros() + kSignalCheckUs;
   cycle_->Arm(false);
-  role_.store(kAwake);
+  role_.Become(Role::kWaiterAwake);
   for (uint32_t round = 1; result == Waited::kDone && !handle.done.load(std::memory_order_acquire); ++round) {
-    const bool moved = Round(lock);
+    const bool moved = Round(lock, Role::kWaiterAwake);
     if (lock.owns_lock() && moved) {
       spin.Found();
     } else if (lock.owns_lock() && !spin.Spin()) {
@@ -214,7 +217,7 @@ Waited Loop::Drive(Lock& lock, const Handle& handle, int64_t deadline_us) {
     // The traffic of others may leave no pause.
     if (result == Waited::kDone && round % kRoundsPerCheck == 0) result = Due(deadline_us, check);
   }
-  role_.store(kNobody);
+  role_.Become(Role::kNobody);
   return result;
 }
 
@@ -222,8 +225,8 @@ Waited Loop::Drive(Lock& lock, const Handle& handle, int64_t deadline_us) {
 Waited Loop::SleepAsWaiter(Lock& lock, const Handle& handle, int64_t deadline_us, int64_t check_us) {
   Waited result = Waited::kDone;
   cycle_->Arm(true);
-  role_.store(kAsleep);
-  if (!Round(lock) && !handle.done.load(std::memory_order_acquire)) {
+  role_.Become(Role::kWaiterAsleep);
+  if (!Round(lock, Role::kWaiterAwake) && !handle.done.load(std::memory_order_acquire)) {
     const int ready = SleepOn().Wait(Earlier(Earlier(cycle_->Deadline(), deadline_us), check_us));
     Count(counters_->wakeups);
     waker_->Drain();
@@ -232,7 +235,7 @@ Waited Loop::SleepAsWaiter(Lock& lock, const Handle& handle, int64_t deadline_us
   }
   if (!lock.owns_lock()) return result;
   cycle_->Arm(false);
-  role_.store(kAwake);
+  role_.Become(Role::kWaiterAwake);
   return result;
 }
 

@@ -7,6 +7,7 @@
 #include "base/waker.h"
 #include "runtime/operation/counters.h"
 #include "runtime/progress/cycle.h"
+#include "runtime/progress/role.h"
 #include "runtime/progress/waiting.h"
 
 namespace hvd {
@@ -25,7 +26,7 @@ struct LoopOptions {
 // thread drives when work is in flight and nobody waits; with no work everybody sleeps and no CPU is used.
 //
 // Who holds the progress lock drives. A waiter keeps it while it sleeps; the background thread releases it
-// before it sleeps, so that a waiter takes over at once.
+// before it sleeps, so that a waiter takes over at once. Role says who follows whom.
 class Loop {
  public:
   Loop(LoopOptions options, Cycle* cycle, Queue* queue, Waker* waker, Counters* counters);
@@ -48,11 +49,10 @@ class Loop {
   void Stop();
 
   std::mutex& progress() { return progress_; }
+  Role role() const { return role_.now(); }
 
  private:
   using Lock = std::unique_lock<std::mutex>;
-  // What the driver does, for Notify. kCollecting: asleep for a moment, to let submissions gather.
-  enum Role : int { kNobody, kAwake, kCollecting, kAsleep };
 
   void Background() noexcept;
   void Park();
@@ -66,8 +66,9 @@ class Loop {
   Waited AwaitTurn(uint32_t turn, const Handle& handle, int64_t deadline_us);
   void PassTurn();
 
-  // Without the lock afterwards: it ran sinks, and another thread drives now.
-  bool Round(Lock& lock) noexcept;
+  // `awake`: which driver's round it is. Without the lock afterwards: it called back, and another thread
+  // drives.
+  bool Round(Lock& lock, Role awake) noexcept;
   PollSet SleepOn() const noexcept;
 
   LoopOptions options_;
@@ -80,7 +81,7 @@ class Loop {
   SpinLimit waiter_spin_;
   SpinLimit background_spin_;
 
-  std::atomic<int> role_{kNobody};
+  RoleCell role_;
   std::atomic<int> waiters_{0};
   std::atomic<uint32_t> turn_{0};  // futex: waiters that do not drive
   std::atomic<int> turn_sleepers_{0};

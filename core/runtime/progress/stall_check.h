@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "runtime/liveness/cause.h"
+#include "runtime/progress/process_set.h"
+
+namespace hvd {
+
+struct StallOptions {
+  int64_t warning_us = 10000000;  // 0 = never
+  int64_t failure_us = 0;         // 0 = never
+  int64_t deadlock_us = 0;        // the failure of a proved deadlock; 0 = never
+  // For how long every rank of the job has been Blocked.
+  std::function<int64_t()> everybody_blocked_us;
+  std::function<void()> on_stall;               // a stall is reported for the first time
+  std::function<void(Cause cause)> on_failure;  // it ends the generation
+};
+
+// Operations that some ranks have submitted and others have not: says so on the sequencer's rank, less and
+// less often, and ends the job by an explicit limit or a proved deadlock. Belongs to the holder of the
+// progress lock.
+class StallCheck {
+ public:
+  explicit StallCheck(StallOptions options);
+
+  // When the next look is due, on the clock of NowMicros; -1 = never.
+  int64_t Deadline() const { return period_us_ > 0 ? next_look_us_ : -1; }
+
+  // Looks at the sets that are sequenced here, when it is time to.
+  void Look(const std::vector<std::unique_ptr<ProcessSet>>& sets, int64_t now_us);
+
+ private:
+  bool Warn(const negotiate::Sequencer& sequencer, int64_t now_us);
+  void Judge(const negotiate::Sequencer& sequencer, int64_t now_us);
+  bool Fail(const negotiate::Sequencer& sequencer, int64_t now_us, int64_t limit_us,
+            const char* introduction);
+
+  StallOptions options_;
+  int64_t period_us_ = 0;  // 0 = no check
+  int64_t next_look_us_ = 0;
+  int64_t next_warning_us_ = 0;
+  int warnings_ = 0;  // since something stalls
+};
+
+}  // namespace hvd

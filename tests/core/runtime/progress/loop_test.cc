@@ -1,0 +1,157 @@
+// Who drives: the table of roles, and the roles that a loop really takes.
+
+#include "runtime/progress/loop.h"
+
+#include <chrono>
+#include <optional>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include "backend/host/host_backend.h"
+#include "base/clock.h"
+#include "check.h"
+#include "transport/inproc/fabric.h"
+
+namespace hvd::test {
+namespace {
+
+constexpr int64_t kLimitUs = 20000000;
+
+std::vector<Role> AllRoles() {
+  std::vector<Role> roles;
+  for (int role = 0; role < kRoles; ++role) roles.push_back(static_cast<Role>(role));
+  return roles;
+}
+
+// The roles that may come sooner or later after this one.
+std::set<Role> Reachable(Role start) {
+  std::set<Role> reached;
+  std::vector<Role> open{start};
+  while (!open.empty()) {
+    const Role from = open.back();
+    open.pop_back();
+    for (const Role to : AllRoles()) {
+      if (to != from && MayFollow(from, to) && reached.insert(to).second) open.push_back(to);
+    }
+  }
+  return reached;
+}
+
+TEST(Role, EveryOneIsReachedAndEndsWithNobody) {
+  for (const Role role : AllRoles()) {
+    EXPECT_TRUE(role == Role::kNobody || Reachable(Role::kNobody).count(role) == 1);
+    EXPECT_TRUE(Reachable(role).count(Role::kNobody) == 1);
+  }
+}
+
+// A waiter sleeps with the lock; the background thread without it, so that a waiter takes over.
+TEST(Role, OnlyTheSleepingBackgroundThreadIsOvertaken) {
+  EXPECT_TRUE(MayFollow(Role::kBackgroundAsleep, Role::kWaiterAwake));
+  EXPECT_TRUE(MayFollow(Role::kBackgroundCollecting, Role::kWaiterAwake));
+  EXPECT_FALSE(MayFollow(Role::kWaiterAsleep, Role::kBackgroundAwake));
+  EXPECT_FALSE(MayFollow(Role::kWaiterAwake, Role::kBackgroundAwake));
+  EXPECT_FALSE(MayFollow(Role::kBackgroundAwake, Role::kWaiterAwake));
+  for (const Role role : AllRoles()) {
+    const bool sleeps_at_once = IsAsleep(role) && MayFollow(Role::kNobody, role);
+    const bool leaves_asleep = IsAsleep(role) && MayFollow(role, Role::kNobody);
+    EXPECT_FALSE(sleeps_at_once || leaves_asleep);
+  }
+}
+
+TEST(Role, ASubmissionWakesWhoeverSleepsAndNobodyElse) {
+  for (const bool enough : {false, true}) {
+    EXPECT_TRUE(NudgeFor(Role::kNobody, enough) == Nudge::kStartBackground);
+    EXPECT_TRUE(NudgeFor(Role::kWaiterAsleep, enough) == Nudge::kWakeDriver);
+    EXPECT_TRUE(NudgeFor(Role::kBackgroundAsleep, enough) == Nudge::kWakeDriver);
+    for (const Role role : {Role::kWaiterAwake, Role::kBackgroundAwake, Role::kCallbacks}) {
+      EXPECT_TRUE(NudgeFor(role, enough) == Nudge::kNone);
+    }
+  }
+  EXPECT_TRUE(NudgeFor(Role::kBackgroundCollecting, true) == Nudge::kWakeDriver);
+  EXPECT_TRUE(NudgeFor(Role::kBackgroundCollecting, false) == Nudge::kNone);
+}
+
+// Rank 1 of two, over links; rank 0 never says anything, so that what is submitted stays in flight.
+class Driven {
+ public:
+  Driven() {
+    auto transport = fabric_.MakeTransport(0, GlobalRank(1), waker_, false);
+    ProcessSetOptions options;
+    options.members = Members::Everybody(2);
+    options.rank = GlobalRank(1);
+    ProcessSetWires wires;
+    wires.control = MakeTransportControl(transport.get(), 0, options.members);
+    wires.backend = MakeTransportBackend(transport.get(), 0, options.members, Position(1));
+    cycle_.Own(std::move(transport));
+    cycle_.Own(std::make_unique<ProcessSet>(options, std::move(wires), &queue_, &counters_, nullptr));
+    loop_.emplace(LoopOptions{}, &cycle_, &queue_, &waker_, &counters_);
+  }
+  ~Driven() {
+    loop_->Stop();
+    abort_.Set(About(CauseKind::kFault, {}, "the test ends"));
+    (void)cycle_.Round();
+    cycle_.Close(0);
+  }
+
+  HandlePtr Submit(uint32_t set = 0) {
+    Entry entry;
+    entry.process_set = set;
+    entry.request.kind = OpKind::kBarrier;
+    auto handle = std::make_shared<Handle>(std::move(entry));
+    EXPECT_TRUE(queue_.Push(handle).ok());
+    return handle;
+  }
+
+  bool Becomes(Role role) {
+    const int64_t deadline = NowMicros() + kLimitUs;
+    while (loop_->role() != role && NowMicros() < deadline) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return loop_->role() == role;
+  }
+
+  Loop& loop() { return *loop_; }
+
+ private:
+  inproc::Fabric fabric_{2};
+  Waker waker_;
+  Queue queue_;
+  AbortCell abort_;
+  Counters counters_;
+  Cycle cycle_{GlobalRank(1), {}, &queue_, &abort_};
+  std::optional<Loop> loop_;
+};
+
+TEST(Loop, NobodyDrivesWithoutWork) {
+  Driven driven;
+  EXPECT_TRUE(driven.loop().role() == Role::kNobody);
+  const HandlePtr refused = driven.Submit(7);  // there is no such set
+  EXPECT_TRUE(driven.loop().Wait(*refused, kLimitUs) == Waited::kDone);
+  EXPECT_TRUE(driven.Becomes(Role::kNobody));
+}
+
+TEST(Loop, TheBackgroundThreadDrivesWhatNobodyWaitsForUntilAWaiterTakesOver) {
+  Driven driven;
+  const HandlePtr handle = driven.Submit();
+  driven.loop().Notify();
+  EXPECT_TRUE(driven.Becomes(Role::kBackgroundAsleep));
+  std::thread waiter([&] {
+    while (!handle->done.load()) (void)driven.loop().Wait(*handle, kLimitUs);
+  });
+  EXPECT_TRUE(driven.Becomes(Role::kWaiterAsleep));
+  handle->done.store(true);
+  driven.loop().WakeAll();
+  waiter.join();
+  EXPECT_TRUE(driven.Becomes(Role::kBackgroundAsleep));  // it is still in flight
+}
+
+TEST(Loop, AWaiterWhoseTimeIsUpLeavesTheWorkToTheBackgroundThread) {
+  Driven driven;
+  const HandlePtr handle = driven.Submit();
+  EXPECT_TRUE(driven.loop().Wait(*handle, 1000) == Waited::kTimeout);
+  EXPECT_TRUE(driven.Becomes(Role::kBackgroundAsleep));
+}
+
+}  // namespace
+}  // namespace hvd::test
