@@ -66,7 +66,7 @@ const std::vector<Setting>& SettingsTable() {
       {"HOROVOD_HOSTNAME", "text", "", "Name of this host, set by the launcher."},
       {"HOROVOD_ELASTIC", "flag", "0", "Hook gradients even in a job of one process, which may grow."},
       {"HOROVOD_START_TIMEOUT", "number", "30",
-       "Seconds that the processes wait for each other at the start."},
+       "Seconds that the processes wait for each other at the start, and then at most for their links."},
       {"HOROVOD_STORE_ADDR", "text", "", "Address of the rendezvous store."},
       {"HOROVOD_SECRET_FILE", "path", "",
        "File with the job's secret, set by the launcher; removed from the environment by init."},

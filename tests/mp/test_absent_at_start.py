@@ -17,9 +17,9 @@ def test_a_rank_that_ends_before_init_ends_the_job_at_once(transport: str, misde
     job = Job(4, "absent_at_start.py", misdeed, env={"HOROVOD_TRANSPORT": transport})
     result = job.finish(within(30))
     assert time.monotonic() - begin < within(15)  # the start timeout is 30 s
-    headline = "ended with exit status 0 and never came through hvd.init(); the job's status is 1"
+    headline = "ended with exit status 0 and did not come to hvd.init(); the job's status is 1"
     assert re.search(f"^{WHO}{re.escape(headline)}$", result.output, re.MULTILINE), result.output
-    assert re.search("rank 1 ended with exit status 0 and never came to hvd.init", result.output)
+    assert re.search("rank 1 ended with exit status 0 and did not come to hvd.init", result.output)
     assert "failed first" not in result.output
     assert result.returncode == 1 and job.survivors() == []
 

@@ -45,9 +45,10 @@ def _join(
     server: StoreServer, rank: int, size: int, wiring: str, timeout: float = 10.0, generation: int = 1
 ) -> list[Link]:
     with StoreClient(server.address, _SECRET, rank, generation, timeout) as store:
-        made, links = connect_mesh(_identity(rank, size), generation, store, _SECRET, wiring, timeout)
-        assert made == wiring or wiring == "auto"
-        return links
+        deadline = time.monotonic() + timeout
+        made = connect_mesh(_identity(rank, size), generation, store, _SECRET, wiring, deadline, timeout)
+        assert made.wiring == wiring or wiring == "auto"
+        return made.links
 
 
 def _join_all(server: StoreServer, size: int, wiring: str, generation: int = 1) -> list[list[Link]]:

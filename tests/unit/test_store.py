@@ -90,10 +90,10 @@ def test_who_waits_for_a_rank_that_has_ended_is_told_at_once(server: StoreServer
         late.set("1/x/1", b"here")
         waiting = pool.submit(early.wait, ["1/x/1", "1/x/2", "1/x/3"], 60.0)
         time.sleep(0.05)
-        server.rank_ended(1)  # it has set what it had to
+        server.ranks_ended([1])  # it has set what it had to
         assert not wait_for_futures([waiting], 0.05).done
-        server.rank_ended(3)
-        text = r"rank 0: rank 3 ended with exit status 0 and never came to hvd.init\(\)"
+        server.ranks_ended([3])
+        text = r"rank 0: rank 3 ended with exit status 0 and did not come to hvd.init\(\)"
         with pytest.raises(BootstrapError, match=text) as error:
             waiting.result(within(5))
         assert error.value.absent == (3,)

@@ -337,9 +337,9 @@ void Watcher::HearPeer(WatchedPeer& peer) {
       case WatchedPeer::Heard::kNothing:
         return;
       case WatchedPeer::Heard::kCorrupt:
-        peer.Close();
         Raise(About(CauseKind::kCorrupt, peer.rank(),
                     "the watch link to " + peer.Describe() + " carries corrupt or forged frames."));
+        peer.Close();  // after the peer has been told: else it sees a broken link
         return;
       case WatchedPeer::Heard::kEnd:
         return HearEnd(peer);

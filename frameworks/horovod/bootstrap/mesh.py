@@ -15,6 +15,7 @@ import socket
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from . import endpoints
 from .auth import HANDSHAKE_SECONDS, Connector, Keys, Role, Terms
@@ -34,33 +35,53 @@ WIRINGS: dict[str, tuple[str, dict[Role, Neighbours]]] = {
 }
 _RETRY_SECONDS = 0.02
 _REFUSED = "refused:"
+# Of the start timeout, for the links. Who waits for a neighbour behind them, in the core, waits longer: so
+# the rank that cannot be reached is named by those who see it.
+_LINKING_SHARE = 0.5
 _MOST_DIALS = 16  # of one rank at a time: many at once would displace each other at a busy acceptor
 
 
+class Mesh(NamedTuple):
+    """The wiring that was made; its links (descriptor, peer, role, send key, receive key), whose descriptors
+    are the caller's; and when all ranks had arrived, on the clock of time.monotonic: about the same moment
+    for all.
+    """
+
+    wiring: str
+    links: list[Link]
+    arrived: float
+
+
 def connect_mesh(
-    identity: Identity, generation: int, store: StoreClient, secret: bytes, wiring: str, timeout: float
-) -> tuple[str, list[Link]]:
-    """The wiring that was made, and its links (descriptor, peer, role, send key, receive key); the caller
-    owns the descriptors.
+    identity: Identity,
+    generation: int,
+    store: StoreClient,
+    secret: bytes,
+    wiring: str,
+    deadline: float,
+    timeout: float,
+) -> Mesh:
+    """Waits for all ranks and makes the links to this rank's neighbours.
 
     "shm": Unix sockets, to a few ranks only, one for each role that needs it. "tcp": loopback TCP, three to
     every other rank. "auto": "shm", or "tcp" when the system refuses shared memory to any of the ranks, which
-    is logged. Sockets are blocking and close-on-exec. Raises BootstrapError when not all ranks are there
-    within ``timeout`` seconds, or when shared memory is asked for and refused; nothing stays open then.
+    is logged. Sockets are blocking and close-on-exec. Raises BootstrapError when not all ranks have arrived
+    by ``deadline``, when the links are not made within half of ``timeout`` seconds after that, or when shared
+    memory is asked for and refused; nothing stays open then.
     """
     if wiring not in (*WIRINGS, "auto"):
         raise ValueError(f"unknown wiring {wiring!r}: expected one of {', '.join(WIRINGS)} or auto")
-    deadline = time.monotonic() + timeout
     if wiring == "tcp":
-        return wiring, _connect(identity, generation, store, secret, wiring, deadline, timeout)
+        return _connect(identity, generation, store, secret, wiring, deadline, timeout)
     try:
-        return "shm", _connect(identity, generation, store, secret, "shm", deadline, timeout)
+        return _connect(identity, generation, store, secret, "shm", deadline, timeout)
     except SharedMemoryError as error:
         if wiring == "shm":
             raise
         if identity.rank == error.rank:
             _log.warning("[%d] warning: %s; the job goes on over TCP, which is slower", error.rank, error)
-        return "tcp", _connect(identity, generation, store, secret, "tcp", deadline, timeout, "mesh-again")
+        deadline = time.monotonic() + _LINKING_SHARE * timeout
+        return _connect(identity, generation, store, secret, "tcp", deadline, timeout, "mesh-again")
 
 
 def _connect(
@@ -72,7 +93,7 @@ def _connect(
     deadline: float,
     timeout: float,
     scope: str = "mesh",
-) -> list[Link]:
+) -> Mesh:
     kind, roles = WIRINGS[wiring]
     rank, size = identity.rank, identity.size
     wanted = {(peer, role) for role, linked in roles.items() for peer in linked(rank, size)}
@@ -85,19 +106,20 @@ def _connect(
         # Of all, although a few are dialled: so every rank knows who is missing.
         left = max(0.0, deadline - time.monotonic())
         addresses = [value.decode(errors="replace") for value in store.wait(keys, left)]
+        arrived = time.monotonic()
         for peer, offered in enumerate(addresses):
             if offered.startswith(_REFUSED):
                 raise SharedMemoryError(peer, offered.removeprefix(_REFUSED))
     except BaseException:
         listener.close()
         raise
-    with _Mesh(rank, generation, secret, wanted, listener) as mesh:
+    with _Linker(rank, generation, secret, wanted, listener) as mesh:
         # The nearest first, so that the ranks do not all knock at rank 0.
         for peer, role in sorted(wanted, reverse=True):
             if peer < rank:
                 mesh.dial(addresses[peer], peer, role)
-        mesh.run(deadline, timeout)
-        return mesh.take_links()
+        mesh.run(arrived, _LINKING_SHARE * timeout)
+        return Mesh(wiring, mesh.take_links(), arrived)
 
 
 def shared_memory_refusal() -> str | None:
@@ -126,7 +148,7 @@ class _Dial:
     connector: Connector | None = None
 
 
-class _Mesh:
+class _Linker:
     """The loop. Sockets belong to it until ``take_links``; leaving the context closes whatever is left."""
 
     def __init__(
@@ -147,7 +169,7 @@ class _Mesh:
         self._selector = selectors.DefaultSelector()
         self._gate = Gatekeeper(listener, self._selector, secret, self._expects, self._admit, self._say)
 
-    def __enter__(self) -> "_Mesh":
+    def __enter__(self) -> "_Linker":
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -163,8 +185,9 @@ class _Mesh:
         terms = Terms(role, self._rank, rank, self._generation)
         self._queued.append(_Dial(address, terms, time.monotonic()))
 
-    def run(self, deadline: float, timeout: float) -> None:
-        """Until every link is there."""
+    def run(self, begin: float, timeout: float) -> None:
+        """Until every link is there, at most ``timeout`` seconds from ``begin``."""
+        deadline = begin + timeout
         while len(self._links) < len(self._wanted):
             while self._queued and len(self._dials) < _MOST_DIALS:
                 self._dials.append(self._queued.popleft())

@@ -109,14 +109,14 @@ def _start_among_others(identity: Identity, wiring: str, environment: MutableMap
     generation = _process.generation
     store = StoreClient(address, own_secret, identity.rank, generation, timeout)
     try:
-        left = max(0.0, deadline - time.monotonic())
-        wiring, links = connect_mesh(identity, generation, store, own_secret, wiring, left)
+        mesh = connect_mesh(identity, generation, store, own_secret, wiring, deadline, timeout)
     except BaseException as error:
         if isinstance(error, BootstrapError) and error.absent:
             store.blame(error.absent, str(error))
         store.close()
         raise
-    _init_core(identity, wiring, links, store.detach(), max(0.1, deadline - time.monotonic()))
+    left = max(0.1, mesh.arrived + timeout - time.monotonic())
+    _init_core(identity, mesh.wiring, mesh.links, store.detach(), left)
 
 
 def _init_core(

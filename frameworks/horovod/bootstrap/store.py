@@ -95,10 +95,11 @@ class StoreServer:
             self._changed.wait_for(lambda: not any(self._links.get(rank) for rank in ended), seconds)
             return list(self._verdicts.values())
 
-    def rank_ended(self, rank: int) -> None:
-        """Whoever waits for what ``rank`` has not set, now or later, is told so at once."""
-        self._ended |= {rank}
-        self._wake()
+    def ranks_ended(self, ranks: Collection[int]) -> None:
+        """Whoever waits for what these ranks have not set, now or later, is told so at once."""
+        if ranks:
+            self._ended |= set(ranks)
+            self._wake()
 
     def close(self) -> None:
         """Ends the thread and closes every connection; ranks see it as the launcher's end."""

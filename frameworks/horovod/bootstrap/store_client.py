@@ -167,8 +167,8 @@ def _absence(keys: list[str], rank: int, seconds: float | None) -> BootstrapErro
     names += ", ..." if len(ranks) > 16 else ""
     if seconds is None:
         return BootstrapError(
-            f"rank {rank}: {names} ended with exit status 0 and never came to hvd.init(), which every rank "
-            "must call. Look for an early return or exit that not every rank takes",
+            f"rank {rank}: {names} ended with exit status 0 and did not come to hvd.init(), which every "
+            "rank must call. Look for an early return or exit that not every rank takes",
             ranks,
         )
     return StartTimeoutError(

@@ -64,7 +64,7 @@ def _headline(failure: Failure) -> str:
     if cause.verdict is not None and cause.verdict.kind == Kind.LINK:
         return _broken_link(failure, cause.verdict)
     if cause.rank is None and _is(cause, Kind.ABSENT):
-        return "not all ranks came through hvd.init() in time"
+        return "not all ranks came through hvd.init()"
     if cause.rank is None:
         return "the ranks wait for each other" if _is(cause, Kind.STALL) else "the job cannot go on"
     who = _process(failure, cause.rank)
@@ -97,7 +97,7 @@ def _misdeed(failure: Failure, cause: Cause) -> str:
 
 def _absence(failure: Failure, cause: Cause) -> str:
     if cause.exit is not None:
-        return "ended with exit status 0 and never came through hvd.init()"
+        return "ended with exit status 0 and did not come to hvd.init()"
     state = " (state T: stopped)" if cause.rank in failure.stopped else ""
     return f"did not come through hvd.init() in time{state}"
 

@@ -43,8 +43,8 @@ class Rank:
 class Testimony(Protocol):
     """What connects the launcher with the ranks' own knowledge; see StoreServer."""
 
-    def rank_ended(self, rank: int) -> None:
-        """Tells those who wait for ``rank`` that it has ended."""
+    def ranks_ended(self, ranks: Collection[int]) -> None:
+        """Tells those who wait for one of ``ranks`` that it has ended."""
 
     def verdicts(self, ended: Collection[int], seconds: float) -> list[Verdict]:
         """What the ranks hold for the cause; waits for the last words of those in ``ended``."""
@@ -170,9 +170,8 @@ class Supervisor:
                 rank.is_alive = False
                 self._guardian.forget(pid)
                 exits.append(Exit(rank.number, os.waitstatus_to_exitcode(status)))
-        for exit in exits:
-            if exit.code == 0:  # any other ends the job anyhow
-                self._testimony.rank_ended(exit.rank)
+        # Any other status ends the job anyhow.
+        self._testimony.ranks_ended([exit.rank for exit in exits if exit.code == 0])
         had_failed = self._ending.first_failure is not None
         self._ending.on_exits(exits, time.monotonic())
         if self._ending.first_failure is not None and not had_failed:

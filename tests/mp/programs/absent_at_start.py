@@ -21,13 +21,13 @@ def stop_once_known() -> None:
     """Freezes between telling the others where it listens and being linked to them."""
     from horovod.bootstrap import mesh
 
-    mesh._Mesh.run = lambda *_: os.kill(os.getpid(), signal.SIGSTOP)
+    mesh._Linker.run = lambda *_: os.kill(os.getpid(), signal.SIGSTOP)
 
 
 MISDEEDS: dict[str, Callable[[], None]] = {
     "leave": lambda: sys.exit(0),
     "leave-late": leave_late,
-    "sleep": lambda: time.sleep(60),
+    "sleep": lambda: time.sleep(3600),
     "stop": lambda: os.kill(os.getpid(), signal.SIGSTOP),
     "stop-once-known": stop_once_known,
 }

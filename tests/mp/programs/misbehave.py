@@ -13,6 +13,7 @@ from horovod.common import basics as hvd
 
 CULPRIT, VICTIM = 1, 0
 STEPS_BEFORE = 20
+LINGERS = float(os.environ.get("TEST_LINGER_SECONDS", "0"))  # who has failed
 ROLES = {"watch": _core.LINK_WATCH, "control": _core.LINK_CONTROL, "data": _core.LINK_DATA}
 delay = 0.0
 links: dict[tuple[int, int], int] = {}
@@ -103,7 +104,11 @@ def main() -> None:
         if step == STEPS_BEFORE and hvd.rank() == CULPRIT:
             MISDEEDS[sys.argv[1]]()
         time.sleep(delay)
-        _core.run(_core.ALLREDUCE, "gradient", [tensor])
+        try:
+            _core.run(_core.ALLREDUCE, "gradient", [tensor])
+        except RuntimeError:
+            time.sleep(LINGERS)
+            raise
 
 
 main()
