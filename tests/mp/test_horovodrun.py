@@ -12,7 +12,7 @@ import pytest
 from launch import MODULE, Launcher, carries, command_line
 from load import within
 
-from horovod.runner import guard
+from horovod.runner import guard, limits
 
 
 @pytest.fixture
@@ -358,13 +358,26 @@ def test_missing_program(job: Launcher) -> None:
     assert status == 127 and b"no-such-program" in stderr and stderr.count(b"\n") == 1
 
 
-def test_a_script_without_its_interpreter(job: Launcher, tmp_path: Path) -> None:
+def test_a_script_needs_no_interpreter(job: Launcher, tmp_path: Path) -> None:
     script = tmp_path / "train.py"
-    script.write_text("print('never')\n")
-    status, stdout, stderr = job.run("-np", "2", str(script))
-    remedy = f"horovodrun ... python {script}\n"
-    assert (status, stdout, stderr.count(b"\n")) == (126, b"", 1)
-    assert stderr.endswith(remedy.encode()), stderr
+    script.write_text("import sys; print(sys.executable, *sys.argv[1:])\n")
+    status, stdout, stderr = job.run("-n", "2", str(script), "--lr", "1")
+    assert (status, stderr) == (0, b"")
+    assert _lines_of(1, "stdout", stdout) == [f"{sys.executable} --lr 1\n".encode()]
+
+
+def test_many_ranks_for_each_core_are_warned_of(job: Launcher) -> None:
+    cores = limits.usable_cores()
+    status, _, stderr = job.run("-np", str(8 * cores + 1), "true")
+    assert status == 0 and stderr.startswith(b"horovodrun: warning: %d ranks share " % (8 * cores + 1))
+
+
+def test_only_some_ranks_are_shown_and_all_are_kept(job: Launcher, tmp_path: Path) -> None:
+    script = _python("print('rank', rank); sys.exit(3 if rank == 2 else 0)")
+    status, stdout, stderr = job.run("-np", "3", "--ranks", "0", "--output-filename", str(tmp_path), *script)
+    assert status == 3 and stdout == b"[0]<stdout>:rank 0\n"
+    assert (tmp_path / "rank.1" / "stdout").read_bytes() == b"rank 1\n"
+    assert stderr.startswith(b"horovodrun: rank 2 ") and stderr.endswith(b"  rank 2\n")
 
 
 def test_secret_is_in_nocommand_line_and_no_output(job: Launcher) -> None:

@@ -43,6 +43,7 @@ ADAPTER = {"common", "elastic", "version"}
 # What a package of horovod may import of horovod besides itself. "" is horovod/__init__.py.
 PYTHON = {
     "": {"version", "runner"},
+    "__main__": {"runner"},
     "version": set(),
     "bootstrap": {"_core", "version"},
     "common": {"_core", "bootstrap", "version"},

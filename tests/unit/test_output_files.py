@@ -11,6 +11,7 @@ import pytest
 from launch import MODULE
 
 from horovod.runner.files import RefusedError, open_file_in, open_folder
+from horovod.runner.output import LinePrefixer
 from horovod.runner.rank_output import RankStream, open_files
 from horovod.runner.sink import Sink
 
@@ -156,7 +157,7 @@ def test_a_full_disk_is_told_once() -> None:
     read, write = os.pipe()
     shown, sink_end = os.pipe()
     sink = Sink(sink_end, lambda: None)
-    stream = RankStream(read, "[0]<stdout>:", sink, _Full(), False)  # type: ignore[arg-type]
+    stream = RankStream(read, sink, LinePrefixer("[0]<stdout>:"), _Full())  # type: ignore[arg-type]
     for _ in range(3):
         os.write(write, b"0123456789\n")
         assert stream.read()

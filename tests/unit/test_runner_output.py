@@ -11,7 +11,7 @@ from horovod.bootstrap.verdicts import Kind, Verdict
 from horovod.runner import output, sink
 from horovod.runner.arbitration import Cause
 from horovod.runner.ending import Exit
-from horovod.runner.output import LinePrefixer, Tail
+from horovod.runner.output import ERASE_LINE, LinePrefixer, Tail, TerminalPrefixer
 from horovod.runner.report import Failure, failure_report
 from horovod.runner.sink import Sink
 
@@ -58,6 +58,18 @@ def test_progress_bar_is_shown_before_its_line_ends() -> None:
     assert prefixer.feed(b" done\n") == _LABEL.encode() + b"20% done\n"
 
 
+def test_a_terminal_shows_the_last_version_within_its_width() -> None:
+    prefixer = TerminalPrefixer("\x1b[36m[3]:\x1b[0m", False, lambda: 14)
+    assert prefixer.feed(b"start\n\r10%\r20%") == b"\x1b[36m[3]:\x1b[0mstart\n"
+    bar = ERASE_LINE + b"\x1b[36m[3]:\x1b[0m"
+    assert prefixer.take_progress() == bar + b"20%"
+    assert not prefixer.has_progress and prefixer.take_progress() == b""
+    assert prefixer.feed("█".encode() * 20) == b""
+    assert prefixer.take_progress().decode() == bar.decode() + "20%" + "█" * 6
+    assert prefixer.feed(b"\r100%\r\nend\n") == bar + b"100%\n\x1b[36m[3]:\x1b[0mend\n"
+    assert prefixer.take_rest() == b""
+
+
 def test_tail_keeps_the_last_lines() -> None:
     tail = Tail()
     for number in range(5000):
@@ -99,6 +111,19 @@ def test_sink_ends_a_last_line_only_when_more_follows() -> None:
     writer.close()
     os.close(write_end)
     assert os.read(read_end, 1000) == b"[0]:a\n[0]:half\n[1]:b\n[1]:last"
+    os.close(read_end)
+
+
+def test_only_its_owner_goes_on_with_a_line() -> None:
+    read_end, write_end = os.pipe()
+    writer = Sink(write_end, lambda: None)
+    one, other = object(), object()
+    for data, owner in ((b"> ", one), (b"5\n", one), (b"> ", one), (b"x\n", other)):
+        writer.put(data, owner)
+    _wait_idle(writer)
+    writer.close()
+    os.close(write_end)
+    assert os.read(read_end, 1000) == b"> 5\n> \nx\n"
     os.close(read_end)
 
 

@@ -7,20 +7,27 @@ from typing import NoReturn
 
 from horovod.bootstrap.text import escaped
 
-from . import hosts, options
+from . import compatible, hosts, limits, options
 
 USAGE_STATUS = 2
 
+_USAGE = """horovodrun -np N [options] [--] command [argument ...]
+       horovodrun --check-build [--verbose] [--json]
+       horovodrun --merge-timelines OUT FILE [FILE ...]"""
+
 _DESCRIPTION = (
-    "Starts N ranks of a command on this host, shows their output line by line behind [rank]<stream>:, and "
-    "ends all of them when one fails. Its status is the status of the rank that failed first. The standard "
-    "input of the ranks is /dev/null."
+    "Starts N ranks of a command on this host and shows their output, each line behind [rank]<stream>:. A "
+    "script (train.py) is run by the Python of horovodrun. When a rank fails, horovodrun ends the others, "
+    "says why, and exits with the status of the rank that failed first."
 )
 
 
 class _Parser(argparse.ArgumentParser):
+    where = ""  # what is being read, when it is not the command line
+
     def error(self, message: str) -> NoReturn:
-        print(f"{self.prog}: error: {escaped(message)} (see {self.prog} --help)", file=sys.stderr)
+        text = escaped(f"{self.where}{message}")
+        print(f"{self.prog}: error: {text} (see {self.prog} --help)", file=sys.stderr)
         raise SystemExit(USAGE_STATUS)
 
 
@@ -29,18 +36,15 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
 
     Wrong usage ends the program with status 2 and one line that says how to correct it.
     """
-    parser = _Parser(
-        prog="horovodrun",
-        usage="horovodrun -np N [options] [--] command [argument ...]\n"
-        "       horovodrun --merge-timelines OUT FILE [FILE ...]",
-        description=_DESCRIPTION,
-        allow_abbrev=False,
-    )
+    parser = _Parser(prog="horovodrun", usage=_USAGE, description=_DESCRIPTION, allow_abbrev=False)
     options.add_general(parser)
+    options.add_output(parser)
     options.add_tunables(parser)
-    options.add_compatible(parser)
+    compatible.add_compatible(parser)
     own, command = _split(parser, list(argv))
     arguments = parser.parse_args(own)
+    if arguments.config_file is not None:
+        arguments = parser.parse_args(own, _from_file(parser, arguments.config_file))
     arguments.command = command
     if arguments.merge_timelines is not None:
         if not command:
@@ -52,9 +56,23 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     return arguments
 
 
+def _from_file(parser: _Parser, path: str) -> argparse.Namespace:
+    """What a file says, for the command line to say otherwise."""
+    from . import config_file
+
+    try:
+        words = config_file.read_options(path)
+    except config_file.ConfigFileError as error:
+        parser.error(str(error))
+    parser.where = f"{path}: "
+    arguments = parser.parse_args(words)
+    parser.where = ""
+    return arguments
+
+
 def _split(parser: argparse.ArgumentParser, argv: list[str]) -> tuple[list[str], list[str]]:
     """(own options, command). The command begins at the first word that is no option nor its value."""
-    takes_value = {flag: action.nargs != 0 for action in parser._actions for flag in action.option_strings}
+    values = {flag: action.nargs for action in parser._actions for flag in action.option_strings}
     position = 0
     while position < len(argv):
         word = argv[position]
@@ -62,28 +80,48 @@ def _split(parser: argparse.ArgumentParser, argv: list[str]) -> tuple[list[str],
             return argv[:position], argv[position + 1 :]
         if not word.startswith("-"):
             break
-        position += 2 if takes_value.get(word) else 1
+        count = values.get(word, 0)
+        position += 1 + (count if isinstance(count, int) else 1)
     return argv[:position], argv[position:]
 
 
 def _check(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> None:
+    """Completes ``num_proc``, and refuses what cannot be."""
+    if arguments.num_proc is None:
+        parser.error("-np is missing: say how many ranks to start, for example -np 2, or -np auto")
+    slots = _slots(parser, arguments)
+    if arguments.num_proc == options.AUTO:
+        arguments.num_proc = limits.usable_cores() if slots is None else slots
     count = arguments.num_proc
-    if count is None:
-        parser.error("-np is missing: say how many ranks to start, for example -np 2")
     if count < 1:
         parser.error(f"-np {count}: at least 1 rank is needed, for example -np 2")
+    if slots is not None and count > slots:
+        where = f"-H {arguments.hosts}" if arguments.hosts else arguments.hostfile
+        parser.error(f"-np {count} is more than the {slots} slots of {where}: raise one or lower the other")
     if arguments.start_timeout == 0:
         parser.error("--start-timeout 0: give at least 1 second")
     if not arguments.command:
         parser.error("the command is missing, for example: horovodrun -np 2 python train.py")
-    if arguments.hosts is not None:
-        _check_slots(parser, count, arguments.hosts)
+    _check_ranks(parser, arguments)
 
 
-def _check_slots(parser: argparse.ArgumentParser, count: int, text: str) -> None:
+def _check_ranks(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> None:
+    last = arguments.num_proc - 1
+    if arguments.stdin_rank is not None and arguments.stdin_rank > last:
+        parser.error(f"--stdin-rank {arguments.stdin_rank}: the last rank is {last}")
+    if arguments.ranks is not None and arguments.ranks[-1] > last:
+        parser.error(f"--ranks: there is no rank {arguments.ranks[-1]}, the last one is {last}")
+
+
+def _slots(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int | None:
+    """How many ranks the user allows; None: he has not said."""
+    if arguments.hosts is not None and arguments.hostfile is not None:
+        parser.error("-H and --hostfile both say where to start: give one of them")
     try:
-        slots = hosts.local_slots(text)
+        if arguments.hosts is not None:
+            return hosts.local_slots(arguments.hosts)
+        if arguments.hostfile is not None:
+            return hosts.slots_in_file(arguments.hostfile)
     except ValueError as error:
         parser.error(str(error))
-    if count > slots:
-        parser.error(f"-np {count} is more than the {slots} slots of -H {text}: raise one or lower the other")
+    return None

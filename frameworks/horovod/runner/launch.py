@@ -1,10 +1,14 @@
 """Entry point of the console script ``horovodrun``. What a launch needs is imported for a launch only."""
 
 import argparse
+import contextlib
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from . import cli
+
+_BROKEN_PIPE_STATUS = 128 + 13  # SIGPIPE, as a shell reports it
 
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -21,7 +25,11 @@ def check_build(verbose: bool = False) -> None:
 
 def run_commandline() -> None:
     """Runs horovodrun and exits with its status."""
-    arguments = parse_args()
+    with _reader_may_leave():
+        sys.exit(_run(parse_args()))
+
+
+def _run(arguments: argparse.Namespace) -> int:
     if arguments.version:
         from horovod.version import __version__
 
@@ -33,11 +41,26 @@ def run_commandline() -> None:
     elif arguments.merge_timelines is not None:
         from . import timeline
 
-        sys.exit(timeline.merge_command(arguments.merge_timelines, arguments.command))
+        return timeline.merge_command(arguments.merge_timelines, arguments.command)
     else:
         from .launchers import local
 
-        sys.exit(local.launch(arguments))
+        return local.launch(arguments)
+    return 0
+
+
+@contextlib.contextmanager
+def _reader_may_leave() -> Iterator[None]:
+    """Ends quietly when the reader of what is printed has gone, as in ``horovodrun --help | head -1``."""
+    try:
+        try:
+            yield
+        finally:
+            if sys.stdout is not None:
+                sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # for the last flush of the interpreter
+        sys.exit(_BROKEN_PIPE_STATUS)
 
 
 if __name__ == "__main__":

@@ -1,12 +1,36 @@
 """What this host allows: how many ranks can be started, and the limit behind an error, with the remedy."""
 
 import errno
+import os
 import resource
 from pathlib import Path
 
 # Two pipes and the connection of each rank; and what the launcher needs for itself.
 _DESCRIPTORS_OF_A_RANK = 3
 _DESCRIPTORS = 32
+_CROWDED = 8  # ranks for each core, above which most of the time goes into waiting for a turn
+
+
+def usable_cores() -> int:
+    """Cores that this process may use: its affinity, and the quota of its control group."""
+    cores = len(os.sched_getaffinity(0))
+    try:
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text(encoding="ascii").split()
+        return max(1, min(cores, int(quota) // int(period)))
+    except (OSError, ValueError):  # no such file, or the quota is "max"
+        return cores
+
+
+def crowding(ranks: int) -> str | None:
+    """What to expect of so many ranks on the cores of this host; None: nothing special."""
+    cores = usable_cores()
+    if ranks <= _CROWDED * cores:
+        return None
+    shared = "1 core" if cores == 1 else f"{cores} cores"
+    return (
+        f"{ranks} ranks share {shared}: everything takes {ranks // cores} times as long as with -np {cores}; "
+        "if they do not find each other in time, raise --start-timeout"
+    )
 
 
 def refusal(ranks: int, files_of_a_rank: int = 0) -> str | None:

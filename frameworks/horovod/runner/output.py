@@ -1,16 +1,21 @@
 """Puts the rank in front of each line of its output and changes nothing else.
 
-Terms: a *line* ends in a newline byte; the *rest* is what has come behind the last one. Lines of different
-ranks never mix: a rest waits for its newline. Bytes are never decoded.
+Terms: a *line* ends in a newline byte; the *rest* is what has come behind the last one. A *progress bar* is a
+line that is written over and over: its *versions* have carriage returns between them. Lines of different
+ranks never mix: a rest waits for its newline, unless it is a progress bar, or a prompt that somebody is to
+answer. Bytes are never decoded, except for a bar that must fit into the width of a terminal.
 """
 
 import re
 import time
+from collections.abc import Callable
 
 from horovod.bootstrap.text import escaped
 
 MAX_LINE = 8 << 20
+ERASE_LINE = b"\r\x1b[K"
 _TAIL_BYTES = 1 << 16
+_STEERING = re.compile(rb"\x1b\[[0-9;]*m")
 _CRASH = re.compile(
     r"((?:terminate called .*\n(?:  what\(\): .*\n)?)?)Fatal Python error: (.*\n)", re.MULTILINE
 )
@@ -34,10 +39,10 @@ class LinePrefixer:
         if end == 0:
             self._rest += data
             return self.take_rest() + b"\n" if len(self._rest) > MAX_LINE else b""
-        prefix = self._prefix()
         lines = bytes(self._rest) + data[: end - 1]
         self._rest = bytearray(data[end:])
-        return prefix + lines.replace(b"\n", b"\n" + prefix) + b"\n"
+        prefix = self._prefix()
+        return b"\n".join(self._shown(prefix, line) for line in lines.split(b"\n")) + b"\n"
 
     def take_progress(self) -> bytes:
         """The rest up to its last carriage return: a progress bar, whose line does not end while it grows."""
@@ -49,18 +54,64 @@ class LinePrefixer:
         return progress
 
     def take_rest(self) -> bytes:
-        """The last line, when the stream ended without a newline."""
-        rest = self._prefix() + self._rest if self._rest else b""
+        """The last line, when the stream ended without a newline, or a prompt."""
+        rest = self._shown(self._prefix(), bytes(self._rest)) if self._rest else b""
         self._rest.clear()
         return rest
+
+    @property
+    def has_rest(self) -> bool:
+        """Whether ``take_rest`` has something."""
+        return bool(self._rest)
 
     @property
     def has_progress(self) -> bool:
         """Whether ``take_progress`` has something."""
         return b"\r" in self._rest
 
+    def _shown(self, prefix: bytes, line: bytes) -> bytes:
+        return prefix + line
+
     def _prefix(self) -> bytes:
         return time.asctime().encode() + self._label if self._timestamps else self._label
+
+
+class TerminalPrefixer(LinePrefixer):
+    """The same for a terminal, which shows the last version of a progress bar only, within its width."""
+
+    def __init__(self, label: str, timestamps: bool, width: Callable[[], int]) -> None:
+        super().__init__(label, timestamps)
+        self._width = width
+        self._is_shown = False  # the bar, as it is now
+
+    def feed(self, data: bytes) -> bytes:
+        """The lines that ``data`` completes."""
+        self._is_shown = False
+        return super().feed(data)
+
+    def take_progress(self) -> bytes:
+        """The bar as it is now. It stays in the rest, because more of this version may come."""
+        if not self.has_progress:
+            return b""
+        self._is_shown = True
+        version = _last_version(bytes(self._rest))
+        self._rest = bytearray(b"\r" + version)
+        prefix = self._prefix()
+        room = max(1, self._width() - len(_STEERING.sub(b"", prefix)) - 1)
+        return ERASE_LINE + prefix + version.decode(errors="replace")[:room].encode()
+
+    @property
+    def has_progress(self) -> bool:
+        """Whether the bar has changed since it was taken."""
+        return not self._is_shown and b"\r" in self._rest
+
+    def _shown(self, prefix: bytes, line: bytes) -> bytes:
+        return ERASE_LINE + prefix + _last_version(line) if b"\r" in line else prefix + line
+
+
+def _last_version(line: bytes) -> bytes:
+    """What a terminal shows of a line that was written over."""
+    return next((version for version in reversed(line.split(b"\r")) if version.strip()), b"")
 
 
 class Tail:

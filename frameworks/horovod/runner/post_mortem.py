@@ -11,6 +11,8 @@ from horovod.version import __version__
 from .ending import Exit
 
 _CRASHES = {-signal.SIGSEGV, -signal.SIGABRT, -signal.SIGBUS, -signal.SIGFPE, -signal.SIGILL}
+# What breakpoint() and input() raise when they read from /dev/null.
+_NOBODY_ANSWERS = re.compile(r"^(?:bdb\.BdbQuit|EOFError: EOF when reading a line)", re.MULTILINE)
 # The note that linkers write: sizes of name and id, type, name, id of 20 bytes.
 _BUILD_ID = re.compile(rb"\x04\0\0\0\x14\0\0\0\x03\0\0\0GNU\0(.{20})", re.DOTALL)
 
@@ -75,6 +77,13 @@ def notes(exit: Exit) -> list[str]:
     if exit.code in _CRASHES:
         return [f"it ran horovod {__version__}, build id of the core {build_id()}"]
     return []
+
+
+def hint(rank: int, stderr: str) -> str | None:
+    """What to do about an error that comes of the launcher, and not of the program."""
+    if _NOBODY_ANSWERS.search(stderr):
+        return f"nobody could answer it: to use breakpoint() or input() there, add --stdin-rank {rank}"
+    return None
 
 
 def killer(exit: Exit, kills: MemoryKills) -> str | None:

@@ -17,21 +17,37 @@ FILES_OF_A_RANK = 2
 """How many of them stay open while a rank runs."""
 
 _READ_BYTES = 1 << 16
-_PROGRESS_SECONDS = 0.5
+_NEVER = float("inf")
+_PROGRESS_SECONDS = 0.2
+_PROMPT_SECONDS = 0.05
 
 
 class RankStream:
-    """The launcher's end of one pipe. ``descriptor`` is -1 once the stream has ended."""
+    """The launcher's end of one pipe. ``descriptor`` is -1 once the stream has ended.
+
+    Args:
+        descriptor: the end to read from.
+        sink: where its lines go.
+        prefixer: what puts the prefix in front of them; None: they are not shown.
+        file: where its bytes are kept, too.
+        has_prompts: somebody may be asked something in a line that has not ended.
+    """
 
     def __init__(
-        self, descriptor: int, label: str, sink: Sink, file: BinaryIO | None, timestamps: bool
+        self,
+        descriptor: int,
+        sink: Sink,
+        prefixer: LinePrefixer | None,
+        file: BinaryIO | None = None,
+        has_prompts: bool = False,
     ) -> None:
         self.descriptor = descriptor
         self.sink = sink
         self.tail = Tail()
-        self._prefixer = LinePrefixer(label, timestamps)
+        self._prefixer = prefixer
+        self._has_prompts = has_prompts
         self._file = file
-        self._changed_at = 0.0
+        self._unfinished_since = _NEVER
 
     def read(self) -> bool:
         """Takes what is there, once the descriptor is readable; False at the end of the stream."""
@@ -39,11 +55,18 @@ class RankStream:
         if not data:
             return False
         self.tail.feed(data)
-        self.sink.put(self._prefixer.feed(data))
-        self._changed_at = time.monotonic()
+        if self._prefixer is not None:
+            self._show(self._prefixer, data)
         if self._file is not None:
             self._keep(self._file, data)
         return True
+
+    def _show(self, prefixer: LinePrefixer, data: bytes) -> None:
+        self.sink.put(prefixer.feed(data), self)
+        if not (prefixer.has_progress or (self._has_prompts and prefixer.has_rest)):
+            self._unfinished_since = _NEVER
+        elif self._has_prompts or self._unfinished_since == _NEVER:
+            self._unfinished_since = time.monotonic()
 
     def discard(self) -> None:
         """Ends the stream without showing what is still in it: only the report and the file get that."""
@@ -62,20 +85,26 @@ class RankStream:
     def close(self) -> None:
         """Shows the last line even if it has no newline, and ends the stream."""
         if self.descriptor >= 0:
-            self.sink.put(self._prefixer.take_rest())
+            if self._prefixer is not None:
+                self.sink.put(self._prefixer.take_rest(), self)
+            self._unfinished_since = _NEVER
             os.close(self.descriptor)
             self.descriptor = -1
             if self._file is not None:
                 self._file.close()
 
     def progress_time(self) -> float:
-        """When ``show_progress`` has something to show (infinity: no progress bar is pending)."""
-        return self._changed_at + _PROGRESS_SECONDS if self._prefixer.has_progress else float("inf")
+        """When ``show_progress`` has something to show (infinity: every line has ended)."""
+        return self._unfinished_since + (_PROMPT_SECONDS if self._has_prompts else _PROGRESS_SECONDS)
 
     def show_progress(self, now: float) -> None:
-        """Shows a progress bar that has not changed for a moment, although its line has not ended."""
-        if now >= self.progress_time():
-            self.sink.put(self._prefixer.take_progress())
+        """Shows a progress bar or a prompt, although its line has not ended."""
+        if now < self.progress_time() or self._prefixer is None:
+            return
+        self._unfinished_since = _NEVER
+        is_bar = self._prefixer.has_progress
+        take = self._prefixer.take_progress if is_bar else self._prefixer.take_rest
+        self.sink.put(take(), self)
 
     def _keep(self, file: BinaryIO, data: bytes) -> None:
         view = memoryview(data)

@@ -8,6 +8,8 @@ import os
 import threading
 from collections.abc import Callable
 
+from .output import ERASE_LINE
+
 _FULL_BYTES = 1 << 20
 _WRITE_BYTES = (
     4096  # a blocking pipe takes all or nothing, and ``written`` is to show a slow reader's progress
@@ -31,20 +33,26 @@ class Sink:
         self.written = 0  # bytes so far
         self._is_broken = False
         self._is_closed = False
-        self._ends_in_line = False
+        self._line_of: object | None = None  # whose line has not ended
+        self._is_bar = False
+        self.is_terminal = os.isatty(descriptor)
         self._thread = threading.Thread(
             target=self._write_queue, name=f"horovod-sink-{descriptor}", daemon=True
         )
         self._thread.start()
 
-    def put(self, data: bytes) -> None:
-        """Queues whole lines, or a last line without its newline; such a line is ended when more follows."""
+    def put(self, data: bytes, owner: object | None = None) -> None:
+        """Queues whole lines, or a line without its newline, which only its ``owner`` may go on with: when
+        somebody else comes before, that line is ended, or taken off a terminal, where a bar comes again.
+        """
         with self._changed:
             if not data or self._is_broken:
                 return
-            if self._ends_in_line:
-                data = b"\n" + data
-            self._ends_in_line = data[-1:] not in (b"\n", b"\r")
+            if self._line_of is not None and self._line_of is not owner:
+                data = (ERASE_LINE if self._is_bar and self.is_terminal else b"\n") + data
+            ended = data[-1:] in (b"\n", b"\r")
+            self._line_of = None if ended else owner or object()
+            self._is_bar = data.startswith(ERASE_LINE)
             self._queue.append(data)
             self._queued += len(data)
             self._changed.notify()

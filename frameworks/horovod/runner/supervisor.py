@@ -251,7 +251,10 @@ class Supervisor:
         failure = Failure(cause, pids, later, self._stopped)
         if cause.exit is not None:
             killer = post_mortem.killer(cause.exit, self._memory_kills)
-            failure = replace(failure, notes=post_mortem.notes(cause.exit), killer=killer)
+            notes = post_mortem.notes(cause.exit)
+            if hint := post_mortem.hint(shown.number, shown.stderr.tail.text()):
+                notes.append(hint)
+            failure = replace(failure, notes=notes, killer=killer)
         self._sinks[1].put(failure_report(failure, shown.stdout.tail, shown.stderr.tail))
         return cause.status
 

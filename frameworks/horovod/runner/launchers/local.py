@@ -5,7 +5,6 @@ import contextlib
 import ctypes
 import os
 import secrets
-import shutil
 import signal
 import sys
 import time
@@ -13,11 +12,14 @@ from collections.abc import Mapping, Sequence
 from typing import BinaryIO
 
 from horovod.bootstrap import endpoints, secret
+from horovod.bootstrap.mesh import shared_memory_refusal
 from horovod.bootstrap.start import STORE_VARIABLE
 from horovod.bootstrap.store import StoreServer
 from horovod.bootstrap.text import escaped
 
 from .. import guard, limits, options
+from ..command import CommandError, runnable
+from ..display import Display
 from ..guardian import Guardian
 from ..rank_output import FILES_OF_A_RANK, open_files
 from ..signals import SignalQueue
@@ -26,7 +28,8 @@ from ..supervisor import Supervisor
 from .local_rank import free_port, rank_environment, start_rank
 
 JOB_VARIABLE = "HOROVOD_JOB_ID"
-_NOT_FOUND_STATUS, _NOT_EXECUTABLE_STATUS, _USAGE_STATUS = 127, 126, 2
+_USAGE_STATUS = 2
+_TRANSPORTS = {"auto": "shared memory", "shm": "shared memory", "tcp": "TCP"}
 _PR_SET_CHILD_SUBREAPER = 36
 _KILL_SECONDS = 1.0
 
@@ -34,11 +37,11 @@ _KILL_SECONDS = 1.0
 def launch(arguments: argparse.Namespace) -> int:
     """Runs ``arguments.command`` as ``arguments.num_proc`` ranks and returns the status of the job."""
     _open_standard_streams()
-    program: str = arguments.command[0]
-    if shutil.which(program) is None:
-        exists = os.path.exists(program)
-        _complain(f"{program}: {'not executable' if exists else 'command not found'}{_hint(program, exists)}")
-        return _NOT_EXECUTABLE_STATUS if exists else _NOT_FOUND_STATUS
+    try:
+        arguments.command = runnable(arguments.command)
+    except CommandError as error:
+        _complain(str(error))
+        return error.status
     refusal = limits.refusal(arguments.num_proc, FILES_OF_A_RANK if arguments.output_filename else 0)
     if refusal is not None:
         _complain(refusal)
@@ -51,13 +54,6 @@ def launch(arguments: argparse.Namespace) -> int:
             _complain(f"--output-filename: {error}")
             return _USAGE_STATUS
     return _launch_local(arguments, files)
-
-
-def _hint(program: str, exists: bool) -> str:
-    """What to type where a script was given without its interpreter."""
-    if exists and program.endswith(".py"):
-        return f"; start a script with its interpreter: horovodrun ... python {program}"
-    return ""
 
 
 def _launch_local(arguments: argparse.Namespace, files: Sequence[Mapping[str, BinaryIO]]) -> int:
@@ -100,16 +96,37 @@ def _supervise(
     if "MASTER_PORT" not in common:
         common |= _master_port(sinks[1])
     store.start()
+    if arguments.verbose or sinks[1].is_terminal:
+        sinks[1].put(f"horovodrun: {_outline(size, common)}\n".encode())
+    if crowding := limits.crowding(size):
+        sinks[1].put(f"horovodrun: warning: {crowding}\n".encode())
+    display = Display(arguments.prefix_output_with_timestamp, arguments.ranks, arguments.stdin_rank)
     ranks = []
     for number in range(size):
         environment = rank_environment(common, number, size)
-        timestamps = arguments.prefix_output_with_timestamp
-        rank = start_rank(number, arguments.command, environment, sinks, files[number], timestamps)
+        rank = start_rank(number, arguments.command, environment, sinks, files[number], display)
         guardian.watch(rank.pid)
         ranks.append(rank)
         if arguments.verbose:
             sinks[1].put(f"horovodrun: rank {number} of {size}: pid {rank.pid}\n".encode())
     return Supervisor(ranks, signals, sinks, guardian, store).run()
+
+
+def _outline(size: int, common: Mapping[str, str]) -> str:
+    """The job in one line: ranks, host, transport, threads."""
+    cores = limits.usable_cores()
+    wanted = common.get("HOROVOD_TRANSPORT") or "auto"
+    refusal = shared_memory_refusal() if wanted == "auto" else None
+    transport = f"TCP (no shared memory: {refusal})" if refusal else _TRANSPORTS.get(wanted, wanted)
+    threads = rank_environment(common, 0, size)["OMP_NUM_THREADS"]
+    return (
+        f"{_many(size, 'rank')} on {os.uname().nodename} ({_many(cores, 'core')}), over {transport}, "
+        f"{_many(threads, 'thread')} each"
+    )
+
+
+def _many(count: int | str, noun: str) -> str:
+    return f"{count} {noun}{'' if str(count) == '1' else 's'}"
 
 
 def _master_port(sink: Sink) -> dict[str, str]:

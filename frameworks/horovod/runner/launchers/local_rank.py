@@ -6,6 +6,8 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from typing import BinaryIO
 
+from ..display import Display
+from ..limits import usable_cores
 from ..rank_output import RankStream
 from ..sink import Sink
 from ..supervisor import Rank
@@ -34,17 +36,6 @@ def rank_environment(common: Mapping[str, str], rank: int, size: int) -> dict[st
     return {**defaults, **common, **{name: str(value) for name, value in identity.items()}}
 
 
-def usable_cores() -> int:
-    """Cores that this process may use: its affinity, and the quota of its control group."""
-    cores = len(os.sched_getaffinity(0))
-    try:
-        with open("/sys/fs/cgroup/cpu.max", encoding="ascii") as file:
-            quota, period = file.read().split()
-        return max(1, min(cores, int(quota) // int(period)))
-    except (OSError, ValueError):  # no such file, or the quota is "max"
-        return cores
-
-
 def free_port() -> int:
     """A TCP port that is free now."""
     with socket.socket() as probe:
@@ -58,14 +49,16 @@ def start_rank(
     environment: Mapping[str, str],
     sinks: Sequence[Sink],
     files: Mapping[str, BinaryIO],
-    timestamps: bool,
+    display: Display,
 ) -> Rank:
-    """Starts the command in a session of its own, with its output in pipes and nothing to read."""
+    """Starts the command in a session of its own, with its output in pipes. Only the rank that the user has
+    chosen has something to read.
+    """
     pipes = [os.pipe2(os.O_CLOEXEC) for _ in sinks]
     try:
         process = subprocess.Popen(
             command,
-            stdin=subprocess.DEVNULL,
+            stdin=None if number == display.stdin_rank else subprocess.DEVNULL,
             stdout=pipes[0][1],
             stderr=pipes[1][1],
             env=environment,
@@ -79,8 +72,9 @@ def start_rank(
         for _, write_end in pipes:
             os.close(write_end)
     process.returncode = 0  # the supervisor waits for it, among all other children
-    streams = [
-        RankStream(pipe[0], f"[{number}]<{name}>:", sink, files.get(name), timestamps)
-        for name, pipe, sink in zip(("stdout", "stderr"), pipes, sinks, strict=True)
-    ]
+    streams = []
+    for (read_end, _), name, sink in zip(pipes, ("stdout", "stderr"), sinks, strict=True):
+        prefixer = display.prefixer(number, name, sink) if display.shows(number) else None
+        has_prompts = number == display.stdin_rank
+        streams.append(RankStream(read_end, sink, prefixer, files.get(name), has_prompts))
     return Rank(number, process.pid, streams[0], streams[1])

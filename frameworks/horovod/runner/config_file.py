@@ -1,0 +1,129 @@
+"""Options of horovodrun from a YAML file, under the keys of Horovod 0.28."""
+
+import difflib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+# A key, its section in front, and the option that it stands for; two options where it is true or false.
+_Flags = str | tuple[str, str]
+_SECTIONS: dict[str, dict[str, _Flags]] = {
+    "params": {
+        "fusion_threshold_mb": "--fusion-threshold-mb",
+        "cycle_time_ms": "--cycle-time-ms",
+        "cache_capacity": "--cache-capacity",
+        "hierarchical_allreduce": ("--hierarchical-allreduce", "--no-hierarchical-allreduce"),
+        "hierarchical_allgather": ("--hierarchical-allgather", "--no-hierarchical-allgather"),
+        "torus_allreduce": ("--torus-allreduce", "--no-torus-allreduce"),
+    },
+    "autotune": {
+        "enabled": ("--autotune", "--no-autotune"),
+        "log_file": "--autotune-log-file",
+        "warmup_samples": "--autotune-warmup-samples",
+        "steps_per_sample": "--autotune-steps-per-sample",
+        "bayes_opt_max_samples": "--autotune-bayes-opt-max-samples",
+        "gaussian_process_noise": "--autotune-gaussian-process-noise",
+    },
+    "timeline": {
+        "filename": "--timeline-filename",
+        "mark_cycles": ("--timeline-mark-cycles", "--no-timeline-mark-cycles"),
+    },
+    "stall_check": {
+        "enabled": ("--stall-check", "--no-stall-check"),
+        "warning_time_seconds": "--stall-check-warning-time-seconds",
+        "shutdown_time_seconds": "--stall-check-shutdown-time-seconds",
+    },
+    "library_options": {
+        "mpi_threads_disable": ("--mpi-threads-disable", "--no-mpi-threads-disable"),
+        "mpi_args": "--mpi-args",
+        "binding_args": "--binding-args",
+        "tcp": ("--tcp", ""),
+        "num_nccl_streams": "--num-nccl-streams",
+        "thread_affinity": "--thread-affinity",
+        "gloo_timeout_seconds": "--gloo-timeout-seconds",
+    },
+    "logging": {
+        "level": "--log-level",
+        "with_timestamp": ("--log-with-timestamp", "--log-without-timestamp"),
+        "hide_timestamp": ("--log-hide-timestamp", "--no-log-hide-timestamp"),
+    },
+}
+_TOP: dict[str, _Flags] = {
+    "controller": "",  # its value is the option
+    "num_proc": "--num-proc",
+    "hosts": "--hosts",
+    "hostfile": "--hostfile",
+    "start_timeout": "--start-timeout",
+    "output_filename": "--output-filename",
+    "prefix_output_with_timestamp": ("--prefix-output-with-timestamp", ""),
+    "ranks": "--ranks",
+    "stdin_rank": "--stdin-rank",
+    "network_interfaces": "--network-interfaces",
+    "ssh_port": "--ssh-port",
+    "ssh_identity_file": "--ssh-identity-file",
+    "disable_cache": ("--disable-cache", ""),
+    "verbose": ("--verbose", ""),
+}
+_KEYS = _TOP | {f"{name}.{key}": flags for name, keys in _SECTIONS.items() for key, flags in keys.items()}
+
+
+class ConfigFileError(ValueError):
+    """The file cannot be used; the text says where and what to do."""
+
+
+def read_options(path: str) -> list[str]:
+    """The options of a file, as one would type them.
+
+    Raises:
+        ConfigFileError: it cannot be read, is no YAML, or has a key that stands for no option.
+    """
+    import yaml
+
+    try:
+        content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigFileError(f"--config-file {path}: {error.strerror}") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigFileError(f"{path}: no YAML: {' '.join(str(error).split())}") from None
+    if content is None:
+        return []
+    if not isinstance(content, Mapping):
+        raise ConfigFileError(f"{path}: expected keys and values, such as num_proc: 2")
+    return [word for key, value in _flat(content) for word in _words(path, key, value)]
+
+
+def _flat(content: Mapping[object, object]) -> Iterator[tuple[str, object]]:
+    for name, value in content.items():
+        key = str(name).replace("-", "_")
+        if isinstance(value, Mapping):
+            yield from ((f"{key}.{inner}", each) for inner, each in _flat(value))
+        elif not (key in _SECTIONS and value is None):  # a section without keys
+            yield key, value
+
+
+def _words(path: str, key: str, value: object) -> list[str]:
+    if key not in _KEYS:
+        raise ConfigFileError(f"{path}: {key} is no option of horovodrun{_nearest(key)}")
+    flags = _KEYS[key]
+    if value is None:
+        return []
+    if key == "controller":
+        return [_controller(path, value)]
+    if isinstance(flags, tuple):
+        if not isinstance(value, bool):
+            raise ConfigFileError(f"{path}: {key}: {value!r} is neither true nor false")
+        return [flag] if (flag := flags[0] if value else flags[1]) else []
+    text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
+    return [f"{flags}={text}"]
+
+
+def _controller(path: str, value: object) -> str:
+    if value not in ("gloo", "mpi"):
+        raise ConfigFileError(f"{path}: controller: {value!r} is neither gloo nor mpi")
+    return f"--{value}"
+
+
+def _nearest(key: str) -> str:
+    """The key that was meant, as far as one can tell, also when only its section is missing."""
+    found = difflib.get_close_matches(key, _KEYS, n=1, cutoff=0.6)
+    found = found or [known for known in _KEYS if known.rpartition(".")[2] == key.rpartition(".")[2]][:1]
+    return f"; did you mean {found[0]}?" if found else ""

@@ -1,0 +1,81 @@
+"""Every option of Horovod 0.28 is known by name: it works, is so anyway, or is refused with the reason."""
+
+import pytest
+
+from horovod.runner import options
+from horovod.runner.launch import parse_args
+
+# With a value where they take one.
+WORK = """
+-np=2 --num-proc=2 -n=2 --disable-cache --start-timeout=9 --output-filename=logs --verbose -H=localhost:2
+--hosts=localhost:2 --fusion-threshold-mb=1 --cycle-time-ms=1 --cache-capacity=1 --autotune --no-autotune
+--autotune-log-file=a.csv --autotune-warmup-samples=1 --autotune-steps-per-sample=1
+--autotune-bayes-opt-max-samples=1 --autotune-gaussian-process-noise=0.5 --timeline-filename=t.json
+--timeline-mark-cycles --no-timeline-mark-cycles --stall-check --no-stall-check
+--stall-check-warning-time-seconds=1 --stall-check-shutdown-time-seconds=1 --thread-affinity=0
+--log-level=INFO --log-with-timestamp --log-without-timestamp --log-hide-timestamp --no-log-hide-timestamp
+-prefix-timestamp --prefix-output-with-timestamp --gloo
+""".split()
+SO_ANYWAY = """
+--tcp --mpi-threads-disable --no-mpi-threads-disable --hierarchical-allreduce --no-hierarchical-allreduce
+--hierarchical-allgather --no-hierarchical-allgather --no-torus-allreduce -p=22 --ssh-port=22 -i=key
+--ssh-identity-file=key --network-interfaces=lo --network-interface=lo
+""".split()
+REFUSED = {
+    "NCCL is not supported": ["--torus-allreduce", "--num-nccl-streams 2"],
+    "MPI is not supported": ["--mpi", "--mpi-args=--oversubscribe"],
+    "jsrun is not supported": ["--jsrun", "--binding-args x"],
+    "--start-timeout": ["--gloo-timeout-seconds 9"],
+    "no network interface": ["--network-interfaces eth0,eth1", "--network-interface eth0"],
+    "elastic jobs are not supported": [
+        "--host-discovery-script x.sh",
+        *(f"--{end}-{name} 2" for end in ("min", "max") for name in ("np", "num-proc")),
+        "--slots-per-host 2",
+        "--elastic-timeout 9",
+        "--reset-limit 1",
+        "--blacklist-cooldown-range 1 2",
+    ],
+}
+REFUSALS = [(why, line) for why, lines in REFUSED.items() for line in lines]
+
+
+@pytest.mark.parametrize("option", WORK + SO_ANYWAY)
+@pytest.mark.parametrize("separator", ["=", " "])
+def test_it_is_accepted_and_the_command_stays_whole(option: str, separator: str) -> None:
+    command = ["python", "train.py", "--mpi", "-p", "2"]
+    arguments = parse_args(["-np", "1", *option.split("=" if separator == " " else None), *command])
+    assert arguments.command == command
+
+
+@pytest.mark.parametrize(("reason", "line"), REFUSALS)
+def test_it_is_refused_with_the_reason(reason: str, line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        parse_args(["-np", "2", *line.split(), "python", "train.py"])
+    message = capsys.readouterr().err
+    assert ended.value.code == 2 and message.count("\n") == 1
+    flag = line.split()[0].partition("=")[0]
+    assert message.startswith(f"horovodrun: error: {flag}: ") and f"leave {flag} out" in message
+    assert reason in message
+
+
+def test_what_is_so_anyway_sets_nothing() -> None:
+    assert options.environment(parse_args(["-np", "2", *SO_ANYWAY, "prog"])) == {}
+
+
+def test_files_of_hosts(tmp_path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "hosts"
+    file.write_text("# ours\nlocalhost slots=2  # two\n\n127.0.0.1\n")
+    for flag in ("-hostfile", "--hostfile"):
+        assert parse_args(["-np", "auto", flag, str(file), "prog"]).num_proc == 3
+    for content, said in (
+        ("far.example slots=4", ":1: far.example is another host"),
+        ("localhost slots=x", "localhost slots=2"),
+        ("", "has no slots"),
+    ):
+        file.write_text(content)
+        with pytest.raises(SystemExit):
+            parse_args(["-np", "1", "--hostfile", str(file), "prog"])
+        assert said in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        parse_args(["-np", "1", "--hostfile", str(file), "-H", "localhost:1", "prog"])
+    assert "give one of them" in capsys.readouterr().err

@@ -1,0 +1,120 @@
+"""Options from a YAML file: the keys of Horovod 0.28, the command line first, and no key misread."""
+
+from pathlib import Path
+
+import pytest
+
+from horovod.runner import options
+from horovod.runner.launch import parse_args
+
+EVERYTHING = """
+num_proc: 3
+verbose: true
+controller: gloo
+params:
+    fusion_threshold_mb: 32
+    cycle_time_ms: 2.5
+    cache_capacity: 64
+    hierarchical_allreduce: true
+autotune:
+    enabled: yes
+    log_file: tune.csv
+    warmup_samples: 1
+    steps_per_sample: 2
+    bayes_opt_max_samples: 3
+    gaussian_process_noise: 0.5
+timeline:
+    filename: t.json
+    mark-cycles: true
+stall_check:
+    enabled: false
+    warning_time_seconds: 7
+    shutdown_time_seconds: 8
+library_options:
+    thread_affinity: 0
+    mpi_threads_disable: true
+logging:
+    level: INFO
+    with_timestamp: false
+"""
+AS_VARIABLES = {
+    "HOROVOD_FUSION_THRESHOLD": str(32 << 20),
+    "HOROVOD_CYCLE_TIME": "2.5",
+    "HOROVOD_CACHE_CAPACITY": "64",
+    "HOROVOD_AUTOTUNE": "1",
+    "HOROVOD_AUTOTUNE_LOG": "tune.csv",
+    "HOROVOD_AUTOTUNE_WARMUP_SAMPLES": "1",
+    "HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE": "2",
+    "HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES": "3",
+    "HOROVOD_AUTOTUNE_GAUSSIAN_PROCESS_NOISE": "0.5",
+    "HOROVOD_TIMELINE": "t.json",
+    "HOROVOD_TIMELINE_MARK_CYCLES": "1",
+    "HOROVOD_STALL_CHECK_DISABLE": "1",
+    "HOROVOD_STALL_CHECK_TIME_SECONDS": "7",
+    "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "8",
+    "HOROVOD_THREAD_AFFINITY": "0",
+    "HOROVOD_LOG_LEVEL": "info",
+    "HOROVOD_LOG_HIDE_TIME": "1",
+}
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "job.yaml"
+
+
+def test_every_section_is_read(file: Path) -> None:
+    file.write_text(EVERYTHING)
+    arguments = parse_args(["--config-file", str(file), "python", "train.py"])
+    assert (arguments.num_proc, arguments.verbose, arguments.command) == (3, True, ["python", "train.py"])
+    assert options.environment(arguments) == AS_VARIABLES
+
+
+def test_the_command_line_comes_first(file: Path) -> None:
+    file.write_text("params: {fusion_threshold_mb: 1, cycle_time_ms: 9}\nautotune: {enabled: true}\n")
+    line = ["--fusion-threshold-mb", "2", "--config-file", str(file), "--no-autotune", "-np", "2", "prog"]
+    variables = options.environment(parse_args(line))
+    assert variables == {
+        "HOROVOD_FUSION_THRESHOLD": str(2 << 20),
+        "HOROVOD_CYCLE_TIME": "9",
+        "HOROVOD_AUTOTUNE": "0",
+    }
+
+
+@pytest.mark.parametrize("content", ["", "params:\n", "params: {cycle_time_ms: null}"])
+def test_what_is_empty_says_nothing(file: Path, content: str) -> None:
+    file.write_text(content)
+    assert options.environment(parse_args(["--config-file", str(file), "-np", "2", "prog"])) == {}
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("params: {fusion_treshold_mb: 1}", "did you mean params.fusion_threshold_mb?"),
+        ("params: {cycle_tme_ms: 1}", "params.cycle_tme_ms is no option of horovodrun; did you mean"),
+        ("fusion_threshold_mb: 1", "did you mean params.fusion_threshold_mb?"),
+        ("xyzzy: 1", "xyzzy is no option of horovodrun (see"),
+        ("params: {cycle_time_ms: fast}", "argument --cycle-time-ms: "),
+        ("autotune: {enabled: 7}", "autotune.enabled: 7 is neither true nor false"),
+        ("controller: mpi", "--mpi: MPI is not supported"),
+        ("controller: carrier", "neither gloo nor mpi"),
+        ("library_options: {num_nccl_streams: 2}", "NCCL is not supported"),
+        ("- a list", "expected keys and values"),
+        ("a: [", "no YAML"),
+    ],
+)
+def test_what_cannot_be_read_is_named(
+    file: Path, content: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file.write_text(content)
+    with pytest.raises(SystemExit) as ended:
+        parse_args(["--config-file", str(file), "-np", "2", "prog"])
+    message = capsys.readouterr().err
+    assert ended.value.code == 2 and message.count("\n") == 1
+    assert message.startswith(f"horovodrun: error: {file}: ") and said in message
+
+
+def test_a_missing_file_is_named(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parse_args(["--config-file", str(file), "-np", "2", "prog"])
+    assert f"--config-file {file}: No such file" in capsys.readouterr().err
