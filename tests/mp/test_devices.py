@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import horovod.torch as hvd
-from horovod.torch import staging
+from horovod.torch import tensors
 from horovod.torch.operations import ops
 
 
@@ -12,7 +12,7 @@ def on_an_accelerator(function, *arguments, **options):
     """Calls ``function`` as if its tensors were in the memory of an accelerator."""
     describe, place = ops._describe, ops.glue.place
     ops._describe = lambda tensor: None
-    ops.glue.place = lambda tensor, result: staging.place(tensor, tensor.detach(), result)
+    ops.glue.place = lambda tensor, result: tensors.stage(tensor, tensor.detach(), result)
     try:
         return function(*arguments, **options)
     finally:

@@ -297,6 +297,13 @@ class FakeCore:
     def check_setting(self, variable, value):
         pass
 
+    def handle_type(self, entries, dropped):
+        def note(handle):
+            if handle in entries:
+                dropped.append(int(handle))
+
+        return type("Handle", (int,), {"__slots__": (), "__del__": note})
+
     def acquire_api(self):
         raise AssertionError("native code needs the real core")
 
@@ -347,6 +354,7 @@ def install():
             "run",
             "counters",
             "settings",
+            "handle_type",
         ):
             setattr(fake, function, getattr(idle, function))
         sys.modules["horovod._core"] = fake

@@ -15,7 +15,7 @@ from public_api import METRIC, VALUES, check_mpi_ops, written
 
 import horovod
 import horovod.torch as hvd
-from horovod.common import builds, exceptions, reduce_ops, settings, util
+from horovod.common import builds, exceptions, reduce_ops, util
 from horovod.common.compression import NoneCompressor, resolve_compression
 from horovod.common.gradients import RULES
 from horovod.common.operations import FUNCTIONS, OPERATIONS, REQUIRED
@@ -194,14 +194,6 @@ def test_builds(core):
     assert (builds.mpi_built(), builds.mpi_enabled(), builds.nccl_built()) == (False, False, 0)
     with pytest.raises(ValueError, match=r"Ask hvd.mpi_enabled\(\)"):
         builds.mpi_threads_supported()
-
-
-def test_settings(core, monkeypatch):
-    monkeypatch.setenv("HOROVOD_CYCLE_TIME", "2.5")
-    row = settings.setting("HOROVOD_CYCLE_TIME")
-    assert (row.type, row.default, row.current()) == ("float", "1.0", "2.5")
-    with pytest.raises(KeyError):
-        settings.setting("HOROVOD_ABSENT")
 
 
 def test_util():

@@ -8,11 +8,11 @@ import torch
 import horovod.torch as hvd
 from horovod.common.deferred import DeferredSubmitter
 from horovod.common.tensor_glue import Result
-from horovod.torch import staging
+from horovod.torch import tensors
 from horovod.torch.operations import ops
 
 
-class PlayedDevice(staging.BlockingDevice):
+class PlayedDevice(tensors.BlockingDevice):
     """Copies to the host end when ``done`` is set."""
 
     non_blocking = True
@@ -38,7 +38,7 @@ def device(core):
 
 
 def start(tensor, result, device, name="x", kind=0):
-    return ops.start(kind, name, [staging.place(tensor, tensor.detach(), result, device)])
+    return ops.start(kind, name, [tensors.stage(tensor, tensor.detach(), result, device)])
 
 
 def test_named_operation_is_submitted_when_the_copy_is_done(core, device):

@@ -1,15 +1,19 @@
-"""Objects between ranks for adapters whose tensors are no good for it: over plain bytes of Python."""
+"""Objects between ranks, and means of what is no tensor, for adapters whose tensors are no good for it: over
+plain bytes of Python.
+"""
 
 from __future__ import annotations
 
 import ctypes
+import numbers
 import os
+from typing import Any
 
 from horovod.common import basics
 from horovod.common.collectives import Collectives
 from horovod.common.objects import ObjectCollectives
-from horovod.common.placement import DTYPES, Output, Placement, Spec
-from horovod.common.tensor_glue import Result, TensorGlue
+from horovod.common.process_sets import ProcessSet, global_process_set
+from horovod.common.tensor_glue import DTYPES, Output, Placement, Result, Spec, TensorGlue
 
 
 def _address(data: bytearray) -> int:
@@ -49,6 +53,27 @@ class ByteGlue(TensorGlue[bytearray]):
 
 operations = Collectives(ByteGlue())
 objects = ObjectCollectives(operations)
+
+
+def mean_of_plain(value: Any, name: str | None = None, process_set: ProcessSet = global_process_set) -> Any:
+    """The mean of ``value`` over all ranks: a float for a number, an array for an array of numpy or for what
+    numpy makes one of. Integers have a mean in floating point. Waits for the other ranks.
+
+    ValueError on every rank when the shapes differ.
+    """
+    import numpy  # late: nothing else here needs it
+
+    array = numpy.asarray(value)
+    gathered = objects.allgather_object(array, name, process_set)
+    shapes = [each.shape for each in gathered]
+    if len(set(shapes)) > 1:
+        raise ValueError(
+            f"get_global_mean: the ranks gave arrays of different shapes, in rank order {shapes}"
+        )
+    mean = numpy.mean(gathered, axis=0, dtype=numpy.result_type(array.dtype, numpy.float32))
+    mean = mean.astype(array.dtype) if numpy.issubdtype(array.dtype, numpy.floating) else mean
+    return float(mean) if isinstance(value, numbers.Real) else mean
+
 
 basics.on_shutdown(operations.reset)
 os.register_at_fork(after_in_child=operations.reset_in_child)

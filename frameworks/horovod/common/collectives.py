@@ -1,6 +1,6 @@
 """Every public operation once: names, defaults, checks and documentation. An adapter adds its tensors by
-TensorGlue. The operations are spread over a chain of classes, one subject each: ``handles``, ``reductions``,
-``grouped_reductions``, ``gathers``, ``scatters``, and ``joining`` beside them; this one adds broadcast.
+TensorGlue. ``reductions`` has the allreduces, ``gathers`` what deals with rows; here are broadcast, barrier
+and join.
 
 Common to all operations: ``name`` identifies the operation on all ranks, which may then start it in any
 order; without one, all ranks must start their unnamed operations in one order. ``process_set`` is the ranks
@@ -14,16 +14,14 @@ from __future__ import annotations
 
 from horovod import _core
 from horovod.common import basics
-from horovod.common.joining import Meetings
-from horovod.common.placement import Tensor
-from horovod.common.process_sets import ProcessSet, check_process_set, global_process_set
-from horovod.common.scatters import Scatters
-from horovod.common.tensor_glue import Result
+from horovod.common.gathers import Gathers
+from horovod.common.process_sets import ProcessSet, check_process_set, global_process_set, included_sets
+from horovod.common.tensor_glue import Result, Tensor
 
 _NUMBER_BYTES = 8
 
 
-class Collectives(Scatters[Tensor], Meetings):
+class Collectives(Gathers[Tensor]):
     """All operations of one adapter; the bound methods are the functions that users call."""
 
     def broadcast_async_(
@@ -90,6 +88,26 @@ class Collectives(Scatters[Tensor], Meetings):
         return int.from_bytes(
             self.glue.to_bytes(self.broadcast_(tensor, root_rank, name, process_set)), "little", signed=True
         )
+
+    def barrier(self, process_set: ProcessSet = global_process_set) -> None:
+        """Returns when every rank of the process set has called it."""
+        _core.run(_core.BARRIER, None, (), process_set=check_process_set(process_set))
+
+    def join(self, device: int = -1) -> int:
+        """Says that this rank has no more data, and returns when every rank has said so: the last to do so.
+
+        Until then it takes part in every operation of every process set that it belongs to: with zeros in a
+        Sum or Average (which still divides by the full size), with the neutral element in a Min, Max or
+        Product, with nothing in an allgather, alltoall or reducescatter. A broadcast from it is an error.
+        Afterwards all operations are available again. ``device`` is accepted and not needed.
+        """
+        self._deferred.flush()  # what was started before must not come after
+        handles = [_core.submit(_core.JOIN, None, (), process_set=number) for number in included_sets()]
+        outputs = [_core.wait(handle) for handle in handles]
+        everybody = outputs[0]
+        if not everybody:
+            raise RuntimeError("the core gave a join no output")
+        return int(memoryview(everybody[0].tobytes()).cast("q")[0])
 
     def _start_broadcast(
         self, tensor: Tensor, result: Result, root_rank: int, name: str | None, process_set: ProcessSet

@@ -5,61 +5,66 @@ resolved beforehand, and able to tell whether the program has changed a result t
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Generic, NamedTuple
 
 from horovod import _core
-from horovod.common.grouped_reductions import GroupedReductions
 from horovod.common.handles import bytes_of
-from horovod.common.placement import Spec, Tensor
 from horovod.common.process_sets import ProcessSet, check_process_set, global_process_set
-from horovod.common.tensor_glue import Result
+from horovod.common.reductions import Reductions
+from horovod.common.tensor_glue import Result, Spec, Tensor
 
 _ALLREDUCE = _core.ALLREDUCE
 
 
-class GradientReductions(GroupedReductions[Tensor]):
-    """The handles are plain numbers: the optimizer waits for each of them, or resets all."""
+class GradientReduction(NamedTuple):
+    """How gradients are reduced. ``op``: any but Adasum."""
 
-    def reduce_gradient_(
-        self, gradient: Tensor, name: str, op: int, prescale: float, postscale: float, process_set: ProcessSet
-    ) -> int:
-        """Starts to reduce ``gradient`` over all ranks into itself; returns a handle. ``op``: any but None
-        and Adasum.
+    op: int
+    prescale: float
+    postscale: float
+    process_set: ProcessSet
+
+
+class GradientReductions(Generic[Tensor]):
+    """The reductions of gradients by the operations of one adapter."""
+
+    def __init__(self, ops: Reductions[Tensor]) -> None:
+        self._ops = ops
+        self._describe = ops.glue.describe
+        self._handle_map = ops._handle_map
+
+    def start(self, gradient: Tensor, name: str, how: GradientReduction) -> int:
+        """Starts to reduce ``gradient`` over all ranks into itself.
+
+        Args:
+            gradient: what is reduced.
+            name: of the operation.
+            how: the reduction.
+
+        Returns:
+            A handle, which is a plain number: the optimizer waits for each of them, or resets all.
         """
         spec = self._describe(gradient)
-        if spec is None:
-            number = check_process_set(process_set)
-            return self._start_one(gradient, Result.IN_PLACE, name, op, prescale, postscale, number)
-        return self.reduce_described_(gradient, spec, name, op, prescale, postscale, process_set)
+        if spec is not None:
+            return self.start_described(gradient, spec, name, how)
+        number = check_process_set(how.process_set)
+        factors = (how.prescale, how.postscale)
+        return self._ops._start_one(gradient, Result.IN_PLACE, name, how.op, *factors, number)
 
-    def reduce_described_(
-        self,
-        gradient: Tensor,
-        spec: Spec,
-        name: str,
-        op: int,
-        prescale: float,
-        postscale: float,
-        process_set: ProcessSet,
-    ) -> int:
-        """As ``reduce_gradient_``, of one whose description is at hand."""
+    def start_described(self, gradient: Tensor, spec: Spec, name: str, how: GradientReduction) -> int:
+        """As ``start``, of one whose description is at hand."""
+        op, prescale, postscale, process_set = how
         number = 0 if process_set is global_process_set else check_process_set(process_set)
         handle = _core.submit(_ALLREDUCE, name, (spec,), op, prescale, postscale, 0, number, None, None, 1)
         self._handle_map[handle] = (None, gradient, spec[4])
         return handle
 
-    def reduce_gradients_(
-        self,
-        gradients: Sequence[Tensor],
-        name: str,
-        op: int,
-        prescale: float,
-        postscale: float,
-        process_set: ProcessSet,
-    ) -> int:
-        """As ``reduce_gradient_``, several as one operation."""
+    def start_group(self, gradients: Sequence[Tensor], name: str, how: GradientReduction) -> int:
+        """As ``start``, several as one operation."""
         specs = [spec for gradient in gradients if (spec := self._describe(gradient)) is not None]
         if len(specs) < len(gradients):
-            return self.grouped_allreduce_async_(gradients, None, name, op, prescale, postscale, process_set)
+            return self._ops.grouped_allreduce_async_(gradients, None, name, *how)
+        op, prescale, postscale, process_set = how
         number = check_process_set(process_set)
         handle = _core.submit(_ALLREDUCE, name, specs, op, prescale, postscale, 0, number, None, None, 1)
         self._handle_map[handle] = (None, gradients, bytes_of(specs))
@@ -71,19 +76,17 @@ class GradientReductions(GroupedReductions[Tensor]):
         """
         return handle >= 0 and _core.changed(handle)
 
-    def finish_gradient(self, handle: int) -> bool:
-        """Waits for what ``reduce_gradient_`` has started, as ``synchronize``; returns what ``changed`` said
-        before.
-        """
+    def finish(self, handle: int) -> bool:
+        """Waits for what ``start`` has started, as ``synchronize``; returns what ``changed`` said before."""
         changed = handle >= 0 and _core.changed(handle)
         entry = self._handle_map.get(handle)
         if entry is None or entry[0] is not None or handle < 0:
-            self.synchronize(handle)
+            self._ops.synchronize(handle)
             return changed
         try:
             _core.wait(handle)
         except BaseException as error:
-            self._failed(handle, error)
+            self._ops._failed(handle, error)
             raise
         self._handle_map.pop(handle, None)
         return changed

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Generic
 
 from horovod.common.basics import rank
 from horovod.common.operations import Operation
-from horovod.common.placement import Tensor
 from horovod.common.process_sets import ProcessSet
 from horovod.common.reduce_ops import OP_NAMES, Average, Sum, resolve_op
+from horovod.common.tensor_glue import Tensor
 
 if TYPE_CHECKING:
     from horovod.common.collectives import Collectives

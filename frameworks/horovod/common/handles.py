@@ -21,8 +21,8 @@ from horovod import _core
 from horovod.common.awaiting import CompletionWatch
 from horovod.common.deferred import DeferredSubmitter
 from horovod.common.exceptions import HorovodInternalError
-from horovod.common.placement import Placement, Spec
 from horovod.common.reduce_ops import Adasum, Average, Sum
+from horovod.common.tensor_glue import Placement, Spec
 
 _BOOL = _core.DTYPES["bool"]
 FLOATING = frozenset(_core.DTYPES[name] for name in ("float16", "bfloat16", "float32", "float64"))

@@ -12,8 +12,13 @@ import inspect
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from horovod import _core
+from horovod._core import ALLGATHER, ALLREDUCE, ALLTOALL, BROADCAST, REDUCESCATTER
 from horovod.common.process_sets import global_process_set
 from horovod.common.reduce_ops import Average
+
+__all__ = ["ALLGATHER", "ALLREDUCE", "ALLTOALL", "BROADCAST", "REDUCESCATTER"]
+__all__ += ["FUNCTIONS", "OPERATIONS", "REQUIRED", "Operation", "acquire_api"]
 
 REQUIRED = inspect.Parameter.empty
 """The default of an argument that must be given."""
@@ -68,3 +73,12 @@ FUNCTIONS = (*(name for operation in OPERATIONS for name in operation.functions)
 """All public functions of operations, in the order of the documentation. An adapter has those that make sense
 in its framework.
 """
+
+
+def acquire_api() -> int:
+    """The address of the core's table of C functions (core/api/c_api.h), for adapters with native code.
+
+    Returns:
+        The address. The caller owns a reference to the table.
+    """
+    return _core.acquire_api()

@@ -25,11 +25,10 @@ from horovod.common import basics as _basics  # noqa: F401  # scripts import it
 from horovod.common import exports as _exports
 from horovod.common.collectives import check_root
 from horovod.common.exports import *
-from horovod.common.gathers import resolve_splits
-from horovod.common.native import ALLREDUCE, BROADCAST
+from horovod.common.gathers import resolve_splits, scatter_op
+from horovod.common.operations import ALLREDUCE, BROADCAST
 from horovod.common.process_sets import check_process_set
 from horovod.common.reduce_ops import handle_average_backwards_compatibility, resolve_op
-from horovod.common.scatters import scatter_op
 from horovod.mxnet import operations
 from horovod.mxnet.barriers import barrier, join, remove_process_set  # noqa: F401  # not the common one
 from horovod.mxnet.engine import Options, numbered

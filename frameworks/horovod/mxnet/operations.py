@@ -16,7 +16,7 @@ import numpy
 from horovod.common import basics
 from horovod.common.exceptions import TensorMismatchError
 from horovod.common.gradients import scatter_factor
-from horovod.common.native import ALLGATHER, ALLREDUCE, ALLTOALL, BROADCAST, REDUCESCATTER
+from horovod.common.operations import ALLGATHER, ALLREDUCE, ALLTOALL, BROADCAST, REDUCESCATTER
 from horovod.common.process_sets import ProcessSet, check_process_set
 from horovod.common.reduce_ops import Average, Sum
 from horovod.common.set_agreement import exchange, listed

@@ -11,7 +11,7 @@ import numpy
 from horovod.common.agreement import StepAgreement
 from horovod.common.compression import Compressor, NoneCompressor, resolve_plain_compression
 from horovod.common.gradient_options import settings_facts, takes_part
-from horovod.common.native import ALLREDUCE
+from horovod.common.operations import ALLREDUCE
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.common.reduce_ops import Average
 from horovod.common.step_checks import of_steps

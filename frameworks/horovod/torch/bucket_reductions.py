@@ -28,9 +28,10 @@ from horovod.common.compression import NoneCompressor, is_stateful
 from horovod.common.exceptions import TensorMismatchError
 from horovod.common.exchange import CompressedReduction, Exchange
 from horovod.common.gradient_options import GradientSettings
+from horovod.common.gradient_reductions import GradientReduction
 from horovod.common.reduce_ops import OP_NAMES, Average, Sum
 from horovod.common.set_agreement import listed, ranks_text
-from horovod.torch.operations import ops
+from horovod.torch.operations import gradient_reductions, ops
 from horovod.torch.tensors import from_bytes, to_bytes
 
 if TYPE_CHECKING:
@@ -69,8 +70,7 @@ class Reduction:
         self.sparse_as_dense = settings.sparse_as_dense or stateful
         self.sparse_again = sparse_again and self.sparse_as_dense
         self.passes = settings.backward_passes_per_step
-        # The last arguments of an operation.
-        self.how = (self.op, settings.prescale, settings.postscale, self.process_set)
+        self.how = GradientReduction(self.op, settings.prescale, settings.postscale, self.process_set)
         self.paused = False
         self.prefix = "DistributedOptimizer"
         self.begin: Callable[[], None] = lambda: None
@@ -154,11 +154,15 @@ def _dense(name: str, hooks: Sequence[GradientHook], reduction: Reduction) -> St
     if compressor is not NoneCompressor:
         pairs = [compressor.compress(gradient) for gradient in gradients]
         sent, contexts = [tensor for tensor, _ in pairs], [context for _, context in pairs]
-    how = (name, *reduction.how)
-    handle = ops.reduce_gradient_(sent[0], *how) if len(sent) == 1 else ops.reduce_gradients_(sent, *how)
+    if len(sent) == 1:
+        handle = gradient_reductions.start(sent[0], name, reduction.how)
+    else:
+        handle = gradient_reductions.start_group(sent, name, reduction.how)
     versions = [gradient._version for gradient in gradients]
     yield
-    changed = sent is gradients and ops.changed(handle)  # what was compressed is overwritten anyway
+    changed = sent is gradients and gradient_reductions.changed(
+        handle
+    )  # what was compressed is overwritten anyway
     for hook, gradient, version in zip(hooks, gradients, versions, strict=True):
         hook.note_change(gradient, version, changed)
     ops.synchronize(handle)  # which may write to gradients on a GPU

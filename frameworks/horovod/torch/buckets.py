@@ -20,7 +20,7 @@ from horovod.common.exceptions import TensorMismatchError
 from horovod.common.gradient_options import Groups, cut_into_groups
 from horovod.torch.bucket_reductions import Reduction, after_mismatch, agree, reduce_bucket
 from horovod.torch.compiling import methods_outside_of_graphs
-from horovod.torch.operations import ops
+from horovod.torch.operations import gradient_reductions
 from horovod.torch.tensors import describe, overlaps
 from horovod.torch.wrapping import NamedParameters
 
@@ -291,10 +291,10 @@ class Bucket:
         simple = simple and not reduction.thawed
         spec = describe(gradient) if simple and gradient is not None else None
         if spec is not None and gradient is not None:
-            self.handle = ops.reduce_described_(gradient, spec, self.name, *reduction.how)
+            self.handle = gradient_reductions.start_described(gradient, spec, self.name, reduction.how)
         elif simple and (gradient is None or gradient.layout is torch.strided):
             gradient = hook.dense_gradient()
-            self.handle = ops.reduce_gradient_(gradient, self.name, *reduction.how)
+            self.handle = gradient_reductions.start(gradient, self.name, reduction.how)
         else:
             self._steps = reduce_bucket(self.name, self.members, reduction)
             next(self._steps, None)
@@ -309,7 +309,7 @@ class Bucket:
         if hook.parameter.grad is not gradient or gradient._version != self._version:
             hook.note_change(gradient, self._version)
         try:
-            if ops.finish_gradient(handle):
+            if gradient_reductions.finish(handle):
                 hook.note_change(gradient, gradient._version, True)
         except TensorMismatchError as error:
             self._steps = after_mismatch(self.name, self.members, self.reduction, error)

@@ -19,10 +19,10 @@ from horovod.common.process_sets import ProcessSet, check_process_set, global_pr
 from horovod.common.reduce_ops import OP_NAMES, Average, Sum, resolve_op
 from horovod.torch.autograd import apply, function_of
 from horovod.torch.compiling import methods_outside_of_graphs
-from horovod.torch.glue import TorchGlue
+from horovod.torch.tensors import TorchGlue
 
 
-class TorchCollectives(GradientReductions[torch.Tensor], Collectives[torch.Tensor]):
+class TorchCollectives(Collectives[torch.Tensor]):
     """The common operations, and the one on sparse tensors.
 
     Attributes:
@@ -83,10 +83,11 @@ def _divided(total: torch.Tensor, size: int) -> torch.Tensor:
     return averaged._coalesced_(exact)
 
 
-for _operations in (*TorchCollectives.__mro__[:-1], ObjectCollectives, ProcessSet):
+for _operations in (*TorchCollectives.__mro__[:-1], GradientReductions, ObjectCollectives, ProcessSet):
     methods_outside_of_graphs(_operations)
 
 ops = TorchCollectives()
+gradient_reductions = GradientReductions(ops)
 objects = ObjectCollectives(ops)
 
 basics.on_shutdown(ops.reset)
