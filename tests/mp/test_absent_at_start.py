@@ -41,3 +41,14 @@ def test_a_rank_that_is_late_is_named(transport: str, misdeed: str, state: str, 
     assert re.search(f"^{WHO}{re.escape(headline)}$", result.output, re.MULTILINE), result.output
     assert reason in result.output and "failed first" not in result.output
     assert result.returncode == 1 and job.survivors() == []
+
+
+@pytest.mark.full
+def test_who_waits_behind_the_neighbours_of_a_frozen_rank_is_not_blamed() -> None:
+    """Rank 4 has no link to rank 1, and less time left than those who have."""
+    env = {"HOROVOD_TRANSPORT": "shm", "HOROVOD_START_TIMEOUT": str(within(10))}
+    job = Job(12, "absent_at_start.py", "stop-once-known", str(within(5)), env=env)
+    result = job.finish(within(120))
+    headline = "did not come through hvd.init() in time (state T: stopped); the job's status is 1"
+    assert re.search(f"^{WHO}{re.escape(headline)}$", result.output, re.MULTILINE), result.output
+    assert result.returncode == 1 and job.survivors() == []
