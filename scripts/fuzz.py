@@ -12,6 +12,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -117,17 +118,20 @@ def fuzz(target: str, limits: list[str]) -> Outcome:
         str(folder),
     ]
     log_file = BUILD / f"{target}.log"
+    begin = time.monotonic()
     with log_file.open("w", encoding="utf-8") as log:
         status = subprocess.run(command, stderr=log, stdout=log, env=environment(), check=False).returncode
+    seconds = time.monotonic() - begin
     text = log_file.read_text(encoding="utf-8", errors="replace")
+    inputs = last_number(r"stat::number_of_executed_units:\s+(\d+)", text)
     reproducer = re.findall(r"Test unit written to (\S+)", text)
     result = "nothing found" if status == 0 else f"FOUND {reproducer[-1] if reproducer else log_file}"
     return Outcome(
         target,
-        last_number(r"stat::number_of_executed_units:\s+(\d+)", text),
+        inputs,
         last_number(r" ft: (\d+)", text),
         sum(1 for _ in folder.iterdir()),
-        last_number(r"stat::average_exec_per_sec:\s+(\d+)", text),
+        round(inputs / seconds),
         result,
     )
 

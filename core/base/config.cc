@@ -74,11 +74,12 @@ constexpr char kFlagValues[] = "0 or 1";
 constexpr char kSecondsValues[] = "seconds from 0 to 86400";
 constexpr char kPeriodValues[] = "seconds from 0.01 to 86400";
 constexpr char kSamplesValues[] = "an integer from 0 to 1000";
+constexpr char kBytesValues[] = "bytes, as an integer from 0 on";
 constexpr char kCountValues[] = "an integer from 0 on";
 
 const std::map<std::string, Reader>& Readers() {
   static const std::map<std::string, Reader> readers = {
-      {"HOROVOD_FUSION_THRESHOLD", {kCountValues, Count<&Config::fusion_threshold>}},
+      {"HOROVOD_FUSION_THRESHOLD", {kBytesValues, Count<&Config::fusion_threshold>}},
       {"HOROVOD_CYCLE_TIME", {"milliseconds from 0 to 60000", CycleTime}},
       {"HOROVOD_CACHE_CAPACITY", {kCountValues, Count<&Config::cache_capacity>}},
       {"HOROVOD_AUTOTUNE", {kFlagValues, Flag<&Config::autotune>}},

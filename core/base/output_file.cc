@@ -47,7 +47,7 @@ const char* Objection(int folder, int fd) {
 }
 
 Status Refused(const std::string& what, const std::string& path, const std::string& why) {
-  return {Code::kUnavailable, what + ": " + path + " is not written: " + why + ". Name another file."};
+  return {Code::kUnavailable, what + ": " + path + " is not written: " + why + ". Name another file"};
 }
 
 }  // namespace

@@ -119,7 +119,7 @@ TEST(config, ABadValueIsShownInShort) {
 
 TEST(config, BadValuesNameTheVariableAndWhatIsAllowed) {
   const std::vector<std::array<std::string, 3>> bad = {
-      {"HOROVOD_FUSION_THRESHOLD", "64MB", "integer"},
+      {"HOROVOD_FUSION_THRESHOLD", "64MB", "bytes"},
       {"HOROVOD_FUSION_THRESHOLD", "-1", "integer"},
       {"HOROVOD_FUSION_THRESHOLD", "1e6", "integer"},
       {"HOROVOD_FUSION_THRESHOLD", " 1", "integer"},

@@ -50,7 +50,8 @@ def test_traps_are_refused_with_one_line_each(run_ranks, tmp_path: Path) -> None
     (tmp_path / "timeline.json").symlink_to(victim)
     os.mkfifo(tmp_path / "tune.csv")
     timeline, log = sorted(run(run_ranks, tmp_path), key=lambda line: "AUTOTUNE" in line)
-    assert f"the timeline: {tmp_path}/timeline.json is not written: it is a symbolic link." in timeline
+    assert f"the timeline: {tmp_path}/timeline.json is not written: it is a symbolic link. " in timeline
+    assert timeline.endswith("Name another file. The job goes on without it.")
     assert f"HOROVOD_AUTOTUNE_LOG: {tmp_path}/tune.csv is not written: it is no regular file." in log
     assert victim.read_text() == "precious"
 

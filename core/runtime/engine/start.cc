@@ -138,7 +138,7 @@ void RankEngine::OpenTimeline() {
   timeline_ = std::make_unique<Timeline>(options_.rank);
   if (Timeline::IsDynamic(config.timeline)) return;
   const Status status = timeline_->Start(config.timeline, config.timeline_mark_cycles);
-  if (!status.ok()) Log(LogLevel::kWarning, status.message() + " The job goes on without it.");
+  if (!status.ok()) Log(LogLevel::kWarning, status.message() + ". The job goes on without it.");
 }
 
 ProcessSetOptions RankEngine::SetOptions(uint32_t id, const Members& members) const {

@@ -26,12 +26,14 @@ class Identity:
 def from_environment(environ: Mapping[str, str]) -> Identity:
     """The identity that the launcher set; a single process when there is none.
 
-    Raises ValueError, naming the variables, when they are incomplete or contradict each other.
+    Raises ValueError, naming the variables, when they are incomplete or contradict each other, or when
+    another launcher has started several processes: each of them would be rank 0 of a job of its own.
     """
     for source in _SOURCES:
         identity = source(environ)
         if identity is not None:
             return identity
+    _refuse_other_launchers(environ)
     return Identity(0, 1, 0, 1, 0, 1, environ.get("HOROVOD_HOSTNAME", "localhost"))
 
 
@@ -69,6 +71,28 @@ def _check_ranges(values: Mapping[str, int]) -> None:
         if values[extent] > values["HOROVOD_SIZE"]:
             raise ValueError(
                 f"{extent}={values[extent]} is larger than HOROVOD_SIZE={values['HOROVOD_SIZE']}"
+            )
+
+
+# Variables that a launcher sets together, and that nobody else does: its name, how many processes it has
+# started, and what stands beside that. Slurm sets SLURM_NTASKS also for a script that starts one process.
+_OTHER_LAUNCHERS = (
+    ("torchrun", "WORLD_SIZE", "RANK"),
+    ("mpirun", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"),
+    ("mpirun", "PMI_SIZE", "PMI_RANK"),
+    ("srun", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID"),
+    ("jsrun", "JSM_NAMESPACE_SIZE", "JSM_NAMESPACE_RANK"),
+)
+
+
+def _refuse_other_launchers(environ: Mapping[str, str]) -> None:
+    for launcher, extent, position in _OTHER_LAUNCHERS:
+        text = environ.get(extent, "")
+        if position in environ and text.isdecimal() and len(text) <= _MOST_DIGITS and int(text) > 1:
+            raise ValueError(
+                f"{launcher} started this process ({extent}={text}), which this version does not support: "
+                f"start the job with horovodrun -np {text} ... If each process is to be a job of its own, "
+                f"unset {extent}"
             )
 
 

@@ -4,7 +4,6 @@ import hmac
 import os
 import secrets
 import time
-import warnings
 from collections.abc import MutableMapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -57,7 +56,6 @@ def start(environ: MutableMapping[str, str] | None = None) -> None:
             "forked child is not a rank and cannot become one. Use horovod in the parent only"
         )
     identity = from_environment(environment)
-    _warn_if_alone(identity, environment)
     _warn_of_unknown(identity, environment)
     wiring = _wiring(environment)
     _process.generation += 1
@@ -149,22 +147,6 @@ def _init_core(
         launcher_frames=frames,
         start_seconds=start_seconds,
     )
-
-
-def _warn_if_alone(identity: Identity, environment: MutableMapping[str, str]) -> None:
-    """Another launcher's processes would each be a job of one, and all of them rank 0."""
-    if identity.size > 1 or "HOROVOD_SIZE" in environment:
-        return
-    for variable in ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS"):
-        text = environment.get(variable, "")
-        if text.isdigit() and int(text) > 1:
-            warnings.warn(
-                f"{variable}={text}, but horovodrun did not start this process: it is a job of one, rank 0. "
-                f"Start it with: horovodrun -np {text} ...",
-                RuntimeWarning,
-                stacklevel=4,
-            )
-            return
 
 
 def _warn_of_unknown(identity: Identity, environment: MutableMapping[str, str]) -> None:
