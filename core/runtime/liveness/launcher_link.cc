@@ -1,5 +1,6 @@
 #include "runtime/liveness/launcher_link.h"
 
+#include <signal.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -9,6 +10,9 @@
 #include <cstring>
 #include <string_view>
 
+#include "base/clock.h"
+#include "base/log.h"
+
 namespace hvd {
 
 namespace {
@@ -17,8 +21,9 @@ namespace {
 // payload; a payload is a tag, a count, and fields with their lengths. All integers are big-endian.
 constexpr char kVerdictTag = 4;
 constexpr size_t kMostReason = 4096;
-
 constexpr size_t kMostPayload = kMostReason + 128;
+
+constexpr int64_t kOrphanGraceUs = 2000000;  // between SIGTERM and SIGKILL
 
 // Grows up to its size, without memory of its own: the launcher is told also when there is none left.
 class Bytes {
@@ -80,6 +85,17 @@ bool LauncherLink::Ended() {
   if (got > 0 || (got < 0 && (errno == EAGAIN || errno == EINTR))) return false;
   Close();
   return true;
+}
+
+void LauncherLink::Hear() {
+  if (!Ended()) return;
+  gone_us_ = NowMicros();
+  Log(LogLevel::kError, "the launcher is gone: this rank ends");
+  kill(getpid(), SIGTERM);
+}
+
+void LauncherLink::EndOrphan() const {
+  if (gone() && NowMicros() - gone_us_ > kOrphanGraceUs) kill(getpid(), SIGKILL);
 }
 
 void LauncherLink::Report(const Cause& cause) noexcept {

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstdint>
+
 #include "base/link.h"
 #include "base/sha256.h"
 #include "runtime/liveness/cause.h"
@@ -22,6 +24,12 @@ class LauncherLink {
   // Reads what has come. True: the launcher is gone; the link is closed then.
   bool Ended();
 
+  // For when the descriptor is readable. Without its launcher a rank ends: it is sent SIGTERM here, and if it
+  // is still there some seconds later, SIGKILL by EndOrphan.
+  void Hear();
+  void EndOrphan() const;
+  bool gone() const { return gone_us_ != 0; }
+
   // Never waits: a launcher that does not read learns less.
   void Report(const Cause& cause) noexcept;
 
@@ -29,6 +37,7 @@ class LauncherLink {
   int fd_;
   HmacSha256 hmac_;
   uint64_t frames_;
+  int64_t gone_us_ = 0;  // since when; 0 = it is there
 };
 
 }  // namespace hvd

@@ -1,6 +1,5 @@
 #include "runtime/liveness/watcher.h"
 
-#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,7 +10,6 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/prepare_to_throw.h"
-#include "runtime/liveness/peer.h"
 #include "transport/farewell.h"
 
 namespace hvd {
@@ -19,19 +17,13 @@ namespace hvd {
 namespace {
 
 constexpr int64_t kSecond = 1000000;
-constexpr int64_t kOrphanGrace = 2 * kSecond;  // between SIGTERM and SIGKILL when the launcher is gone
 constexpr int kDepartedRoundMs = 250;
 // A process that is killed closes its links one after the other, and may be held up in between.
 constexpr int64_t kHearOutUs = 150000;
 constexpr int kSuspicionRoundMs = 10;
-constexpr size_t kSpareSuspicions = 8;
 // How long a goodbye may take to arrive before its link is closed all the same.
 constexpr int64_t kGoodbyeUs = kSecond / 2;
 constexpr useconds_t kFlushPauseUs = 500;
-
-std::string Died(const WatchedPeer& peer) {
-  return peer.Describe() + " died: its connection ended without a goodbye.";
-}
 
 std::string Seconds(int64_t us) {
   std::string text = std::to_string(us / kSecond) + "." + std::to_string(us % kSecond / 100000);
@@ -47,14 +39,13 @@ Watcher::Watcher(WatcherOptions options, AbortCell* abort)
       links_(Adopt(options_.links)),
       abort_(abort),
       departures_(options_.size),
+      diagnosis_(options_.rank, &peers_, &departures_, options_.stuck_without),
+      suspicions_(options_.links.size()),
       out_of_memory_(OutOfMemory(options_.rank, "watched the other ranks")) {
   for (size_t i = 0; i < links_.size(); ++i) {
     peers_.push_back(std::make_unique<WatchedPeer>(options_.links[i], std::move(links_[i]), options_.home));
   }
   fds_.reserve(peers_.size() + 2);
-  const size_t suspicions = 2 * peers_.size() + kSpareSuspicions;  // of each peer's links of two roles
-  suspicions_.reserve(suspicions);
-  heard_.reserve(suspicions);
 }
 
 Watcher::~Watcher() { Stop(); }
@@ -90,18 +81,12 @@ Status Watcher::Start() {
 }
 
 void Watcher::Suspect(Cause cause) {
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    suspicions_.push_back({std::move(cause), NowMicros(), false});
-  }
+  suspicions_.Add(std::move(cause));
   waker_.Ring();
 }
 
 void Watcher::Abort(Cause cause) noexcept {
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    if (!failure_) failure_.emplace(std::move(cause));
-  }
+  suspicions_.AddFailure(std::move(cause));
   waker_.Ring();
 }
 
@@ -175,10 +160,9 @@ void Watcher::SayGoodbye() noexcept {
 }
 
 int Watcher::LongestRoundMs() {
+  if (suspicions_.any()) return kSuspicionRoundMs;
   const bool departed = !departures_.all().empty();
-  const std::lock_guard<std::mutex> lock(mutex_);
-  if (!suspicions_.empty() || failure_) return kSuspicionRoundMs;
-  return departed || launcher_gone_us_ != 0 ? kDepartedRoundMs : std::numeric_limits<int>::max();
+  return departed || launcher_.gone() ? kDepartedRoundMs : std::numeric_limits<int>::max();
 }
 
 void Watcher::Wait(int timeout_ms) {
@@ -195,8 +179,8 @@ void Watcher::Wait(int timeout_ms) {
     if (asks_for_stacks_.exchange(false)) PassOnStacks(stacks_asked_ + 1);
   }
   HearSuspicions(kHearOutUs);
-  if (fds_.back().revents != 0) LauncherGone();
-  if (launcher_gone_us_ != 0 && NowMicros() - launcher_gone_us_ > kOrphanGrace) kill(getpid(), SIGKILL);
+  if (fds_.back().revents != 0) launcher_.Hear();
+  launcher_.EndOrphan();
 }
 
 void Watcher::Beat() {
@@ -226,9 +210,7 @@ void Watcher::CheckSilence(int64_t now_us) {
     // A process that the kernel shows running may only be short of CPU: it gets more time.
     const int64_t limit = state == "alive" ? 3 * timeout / 2 : timeout;
     if (silence > limit) {
-      Raise(About(
-          CauseKind::kSilent, peer->rank(),
-          text + ". Look at what that process does (for example with py-spy dump), then restart the job."));
+      Raise(diagnosis_.OfSilence(*peer, text));
     } else if (silence > timeout / 2 && !peer->warned) {
       peer->warned = true;
       Log(LogLevel::kWarning, text);
@@ -237,96 +219,27 @@ void Watcher::CheckSilence(int64_t now_us) {
 }
 
 void Watcher::CheckDeparted() {
-  for (const Departure& departure : departures_.all()) {
-    if (abort_->is_set()) return;
-    const std::string stuck = options_.stuck_without(departure, false);
-    if (!stuck.empty()) Missed(departure, stuck);
-  }
+  if (abort_->is_set()) return;
+  if (const std::optional<Cause> cause = diagnosis_.OfDepartures()) Raise(*cause);
 }
 
-void Watcher::Missed(const Departure& departure, const std::string& why) {
-  Raise(About(CauseKind::kLeft, departure.rank,
-              Describe(departure.rank) +
-                  " has left the job (its program ended, failed or called shutdown()), but " + why +
-                  " Every rank must take part in every operation; look for a rank that leaves its loop "
-                  "early."));
-}
-
-std::string Watcher::Describe(GlobalRank rank) const {
-  const WatchedPeer* peer = Find(rank);
-  return peer != nullptr ? peer->Describe() : Name(rank);
-}
-
-void Watcher::HearSuspicions(int64_t patience_us) {
-  heard_.clear();
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    heard_.swap(suspicions_);
-    if (failure_) heard_.push_back({*std::exchange(failure_, std::nullopt), NowMicros(), true});
-  }
-  if (heard_.empty()) return;
+void Watcher::HearSuspicions(int64_t hear_out_us) {
+  std::vector<Suspicion>& suspicions = suspicions_.Take();
+  if (suspicions.empty()) return;
   for (auto& peer : peers_) HearPeer(*peer);
-  for (Suspicion& suspicion : heard_) {
-    if (Settle(&suspicion, patience_us)) continue;
-    const std::lock_guard<std::mutex> lock(mutex_);
-    suspicions_.push_back(std::move(suspicion));
+  for (Suspicion& suspicion : suspicions) {
+    if (abort_->is_set()) return;
+    const Diagnosis::Verdict verdict = diagnosis_.Settle(suspicion, hear_out_us);
+    if (verdict.cause) Raise(*verdict.cause);
+    if (!verdict.settled) suspicions_.PutBack(std::move(suspicion));
   }
-}
-
-// A suspicion becomes the cause when the watch links have told nothing better for so long. False: it has to
-// wait.
-bool Watcher::Settle(Suspicion* suspicion, int64_t patience_us) {
-  if (abort_->is_set()) return true;
-  if (const Departure* departure = departures_.Find(suspicion->cause.culprit)) {
-    AfterGoodbye(*departure, *suspicion);
-    return true;
-  }
-  // Of itself a rank knows best.
-  const bool own = suspicion->cause.culprit == options_.rank;
-  if (!own && NowMicros() - suspicion->since_us < patience_us) return false;
-  Judge(std::move(suspicion->cause));
-  return true;
-}
-
-const WatchedPeer* Watcher::Find(GlobalRank rank) const {
-  const auto found =
-      std::find_if(peers_.begin(), peers_.end(), [rank](const auto& p) { return p->rank() == rank; });
-  return found == peers_.end() ? nullptr : found->get();
-}
-
-// Who has said goodbye may close its links, and CheckDeparted knows whether it is missed; unless this rank
-// has stopped for want of it, for then no operation gets any further.
-void Watcher::AfterGoodbye(const Departure& departure, const Suspicion& suspicion) {
-  if (!suspicion.broken) return;
-  if (suspicion.cause.kind != CauseKind::kLink) return Raise(suspicion.cause);
-  const std::string stuck = options_.stuck_without(departure, true);
-  Missed(departure, stuck.empty() ? suspicion.cause.reason.str() + "." : stuck);
-}
-
-// The links have told nothing better than this suspicion.
-void Watcher::Judge(Cause cause) {
-  const WatchedPeer* peer = cause.kind == CauseKind::kLink ? Find(cause.culprit) : nullptr;
-  if (peer == nullptr) return Raise(cause);
-  const bool dead = peer->open() ? peer->ProcessState() == "dead" : !peer->Lives();
-  if (dead) return Raise(About(CauseKind::kDied, peer->rank(), Died(*peer)));
-  // The same text at both ends.
-  const std::string own = Name(options_.rank) + " (pid " + std::to_string(getpid()) + ")";
-  const bool own_first = options_.rank < peer->rank();
-  cause.other = std::max(options_.rank, peer->rank());
-  cause.culprit = std::min(options_.rank, peer->rank());
-  cause.reason = "the " + std::string(Name(cause.link)) + " link between " +
-                 (own_first ? own : peer->Describe()) + " and " + (own_first ? peer->Describe() : own) +
-                 " broke although both are alive (" + cause.reason.str() +
-                 "). Look for what lies between them: a firewall, a proxy, or a program that closes sockets.";
-  Raise(cause);
 }
 
 void Watcher::HearEnd(WatchedPeer& peer) {
   peer.Close();
   if (departures_.Has(peer.rank())) return;
-  if (!peer.Lives()) return Raise(About(CauseKind::kDied, peer.rank(), Died(peer)));
-  Cause cause = About(CauseKind::kLink, peer.rank(), "the connection was closed");
-  cause.link = LinkRole::kWatch;
+  Cause cause = diagnosis_.OfEnd(peer);
+  if (cause.kind != CauseKind::kLink) return Raise(cause);
   Suspect(std::move(cause));
 }
 
@@ -337,8 +250,7 @@ void Watcher::HearPeer(WatchedPeer& peer) {
       case WatchedPeer::Heard::kNothing:
         return;
       case WatchedPeer::Heard::kCorrupt:
-        Raise(About(CauseKind::kCorrupt, peer.rank(),
-                    "the watch link to " + peer.Describe() + " carries corrupt or forged frames."));
+        Raise(diagnosis_.OfCorruptFrame(peer));
         peer.Close();  // after the peer has been told: else it sees a broken link
         return;
       case WatchedPeer::Heard::kEnd:
@@ -377,13 +289,6 @@ void Watcher::PassOnStacks(uint32_t asked) {
   WatchNews news = News(WatchKind::kShowStacks);
   news.stacks = asked;
   Send(news);
-}
-
-void Watcher::LauncherGone() {
-  if (!launcher_.Ended()) return;
-  launcher_gone_us_ = NowMicros();
-  Log(LogLevel::kError, "the launcher is gone: this rank ends");
-  kill(getpid(), SIGTERM);
 }
 
 void Watcher::Raise(const Cause& cause) noexcept {

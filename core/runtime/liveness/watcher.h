@@ -5,8 +5,6 @@
 #include <atomic>
 #include <functional>
 #include <memory>
-#include <mutex>
-#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -16,8 +14,10 @@
 #include "base/waker.h"
 #include "runtime/liveness/cause.h"
 #include "runtime/liveness/departures.h"
+#include "runtime/liveness/diagnosis.h"
 #include "runtime/liveness/launcher_link.h"
 #include "runtime/liveness/peer.h"
+#include "runtime/liveness/suspicions.h"
 
 namespace hvd {
 
@@ -33,9 +33,7 @@ struct WatcherOptions {
   uint64_t launcher_frames = 0;  // that went over it before
   double heartbeat_seconds = 1.0;
   double timeout_seconds = 6.0;
-  // Why this rank can no longer make progress without the departed rank; empty: it can. `broken`: a link to
-  // it that is needed has ended, so that nothing more can come.
-  std::function<std::string(const Departure&, bool broken)> stuck_without;
+  StuckWithout stuck_without;
   std::function<void()> on_heartbeat;    // with every heartbeat that is sent
   std::function<int64_t()> blocked_us;   // see Blocked
   std::function<void()> on_show_stacks;  // a rank asks everybody to show where its threads are
@@ -74,12 +72,6 @@ class Watcher {
   void Stop(bool abandons = false);
 
  private:
-  struct Suspicion {
-    Cause cause;
-    int64_t since_us;
-    bool broken;  // this rank cannot go on
-  };
-
   template <typename Work>
   void Attempt(Work work) noexcept;
   void Run() noexcept;
@@ -89,22 +81,15 @@ class Watcher {
   void CheckSilence(int64_t now_us);
   void CheckDeparted();
   int LongestRoundMs();
-  void HearSuspicions(int64_t patience_us);
-  bool Settle(Suspicion* suspicion, int64_t patience_us);
+  void HearSuspicions(int64_t hear_out_us);
   void HearPeer(WatchedPeer& peer);
   void HearEnd(WatchedPeer& peer);
   void HearNews(WatchedPeer& peer, const WatchNews& news);
   bool PassesOn() const;
   void PassOnStacks(uint32_t asked);
-  const WatchedPeer* Find(GlobalRank rank) const;
-  std::string Describe(GlobalRank rank) const;
   WatchNews News(WatchKind kind) const;
   WatchNews NewsOfItself(WatchKind kind) const noexcept;
   void Send(const WatchNews& news) noexcept;
-  void Judge(Cause cause);
-  void AfterGoodbye(const Departure& departure, const Suspicion& suspicion);
-  void Missed(const Departure& departure, const std::string& why);
-  void LauncherGone();
   void Raise(const Cause& cause) noexcept;
 
   WatcherOptions options_;
@@ -112,22 +97,19 @@ class Watcher {
   std::vector<Descriptor> links_;  // on their way to the peers, at the start, and from them at the end
   AbortCell* abort_;
   Waker waker_;
-  std::vector<std::unique_ptr<WatchedPeer>> peers_;  // the watcher thread's, once started
-  Departures departures_;                            // likewise, and what follows
-  bool untold_ = false;                              // something of them is to be passed on soon
+  Peers peers_;            // the watcher thread's, once started
+  Departures departures_;  // likewise, and what follows
+  const Diagnosis diagnosis_;
+  bool untold_ = false;  // something of them is to be passed on soon
   BlockedNews blocked_;
-  uint32_t stacks_asked_ = 0;     // how often, by anybody
-  std::vector<pollfd> fds_;       // to wait on
-  std::vector<Suspicion> heard_;  // those that are looked at
-  std::mutex mutex_;              // guards the two lines below
-  std::vector<Suspicion> suspicions_;
-  std::optional<Cause> failure_;  // of this rank's engine; not yet a suspicion
+  uint32_t stacks_asked_ = 0;  // how often, by anybody
+  std::vector<pollfd> fds_;    // to wait on
+  Suspicions suspicions_;      // not the thread's alone, and what follows
   const Cause out_of_memory_;
   std::atomic<bool> asks_for_stacks_{false};
   std::atomic<int64_t> everybody_blocked_us_{0};
   std::atomic<bool> stopping_{false};
   bool abandons_ = false;  // written before stopping_
-  int64_t launcher_gone_us_ = 0;
   int64_t last_round_us_ = 0;
   std::thread thread_;
 };

@@ -50,6 +50,27 @@ TEST(Queue, LetsNothingPassAJoin) {
   EXPECT_EQ(Taken(&queue), "before join ");
 }
 
+TEST(Queue, NamesAreFreeAgainOnceForgotten) {
+  Queue queue;
+  const auto make = [](const std::string& name) {
+    Entry entry;
+    entry.request.name = name;
+    return std::make_shared<Handle>(std::move(entry));
+  };
+  const HandlePtr first = make("a");
+  ASSERT_OK(queue.Push(first));
+  EXPECT_TRUE(queue.Push(make("a")).code() == Code::kDuplicate);
+  const HandlePtr unnamed = make("");
+  ASSERT_OK(queue.Push(unnamed));
+  EXPECT_EQ(unnamed->name(), "allreduce.noname.1");
+  EXPECT_TRUE(queue.Find(0, "a") == first);
+  EXPECT_TRUE(queue.Find(1, "a") == nullptr);
+  EXPECT_EQ(queue.in_flight(), 2u);
+  EXPECT_EQ(queue.InFlight().size(), 2u);
+  queue.Forget(first.get());
+  ASSERT_OK(queue.Push(make("a")));
+}
+
 // A program that adds and removes sets for ever keeps nothing of those that are gone.
 TEST(Queue, KeepsNothingOfSetsThatAreRemoved) {
   Queue queue;

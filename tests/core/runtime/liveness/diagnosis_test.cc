@@ -1,0 +1,61 @@
+#include "runtime/liveness/diagnosis.h"
+
+#include "check.h"
+
+namespace hvd::test {
+namespace {
+
+constexpr int64_t kHearOutUs = 1000000;
+constexpr GlobalRank kOwn(1);
+
+// Of rank 1 in a job of 4, which has no watch link to anybody.
+struct Known {
+  Peers peers;
+  Departures departures{4};
+  std::string stuck;  // what this rank waits for, whoever has left
+  Diagnosis diagnosis{kOwn, &peers, &departures, [this](const Departure&, bool) { return stuck; }};
+};
+
+Suspicion Of(GlobalRank culprit, CauseKind kind, bool broken, int64_t age_us = 0) {
+  return {About(kind, culprit, "rank 1 saw it end"), NowMicros() - age_us, broken};
+}
+
+TEST(Diagnosis, ASuspicionWaitsUntilTheWatchLinksAreHeardOut) {
+  const Known known;
+  EXPECT_FALSE(known.diagnosis.Settle(Of(GlobalRank(2), CauseKind::kLink, false), kHearOutUs).settled);
+  const auto old =
+      known.diagnosis.Settle(Of(GlobalRank(2), CauseKind::kLink, false, 2 * kHearOutUs), kHearOutUs);
+  ASSERT_TRUE(old.settled && old.cause);
+  EXPECT_EQ(old.cause->culprit, GlobalRank(2));
+}
+
+TEST(Diagnosis, OfItselfARankKnowsBest) {
+  const Known known;
+  const auto own = known.diagnosis.Settle(Of(kOwn, CauseKind::kFault, true), kHearOutUs);
+  EXPECT_TRUE(own.settled && own.cause && own.cause->kind == CauseKind::kFault);
+}
+
+TEST(Diagnosis, WhoHasSaidGoodbyeMayCloseItsLinks) {
+  Known known;
+  known.departures.Add({GlobalRank(3), 1, false});
+  const auto closed = known.diagnosis.Settle(Of(GlobalRank(3), CauseKind::kLink, false), kHearOutUs);
+  EXPECT_TRUE(closed.settled && !closed.cause);
+  // Unless this rank has stopped for want of it.
+  const auto needed = known.diagnosis.Settle(Of(GlobalRank(3), CauseKind::kLink, true), kHearOutUs);
+  ASSERT_TRUE(needed.settled && needed.cause);
+  EXPECT_TRUE(needed.cause->kind == CauseKind::kLeft && needed.cause->culprit == GlobalRank(3));
+}
+
+TEST(Diagnosis, ADepartureIsACauseOnceSomethingWaitsForIt) {
+  Known known;
+  known.departures.Add({GlobalRank(0), 1, false});
+  EXPECT_FALSE(known.diagnosis.OfDepartures());
+  known.stuck = "rank 1 waits for 'x'.";
+  const auto cause = known.diagnosis.OfDepartures();
+  ASSERT_TRUE(cause);
+  EXPECT_EQ(cause->culprit, GlobalRank(0));
+  EXPECT_TRUE(cause->reason.str().find("rank 1 waits for 'x'.") != std::string::npos);
+}
+
+}  // namespace
+}  // namespace hvd::test
