@@ -33,7 +33,7 @@ SYSTEM_PACKAGES := ccache gdb
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(JOBS)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv build sdist wheel demo test test-core test-unit test-mp test-tf test-mx test-package matrix faults soak fuzz test-full tsan asan lint format bench test-deps clean
+.PHONY: help venv build sdist wheel demo test test-core test-unit test-mp test-tf test-mx test-package matrix faults soak fuzz test-full tsan asan lint format bench docs test-deps clean
 
 help: ## List these words
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -150,6 +150,16 @@ format: venv ## Format everything
 
 bench: build ## Compare with torch.distributed (gloo, DDP), interleaved; one table, about 3 minutes
 	$(BIN)/python benchmarks/compare.py $(BENCH)
+
+$(VENV)/.docs: $(VENV)/.tools requirements/docs.txt
+	$(PIP) install --quiet -r requirements/docs.txt
+	@touch $@
+
+docs: build $(VENV)/.docs $(VENV)/.tensorflow ## Build the site of docs/ in build/site; check its links, run its code
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	$(BIN)/python -m pytest tests/unit/test_docs.py tests/unit/test_pictures.py tests/mp/test_doc_snippets.py -q
+	$(BIN)/python -m pytest tests/tf/test_tf_doc_snippets.py -q
+	@echo "Open build/site/index.html"
 
 test-deps: ## Install optional system packages where root; otherwise say which
 	@if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \

@@ -28,7 +28,7 @@ def test_picture_is_an_image_with_a_title_inside_its_paper(name):
     for box in root.iter(f"{name_space}rect"):
         right = float(box.get("x", 0)) + float(box.get("width"))
         bottom = float(box.get("y", 0)) + float(box.get("height"))
-        assert (right, bottom) <= drawing.size and bottom <= drawing.size[1]
+        assert right <= drawing.size[0] and bottom <= drawing.size[1]
 
 
 def test_every_picture_is_shown():

@@ -1,0 +1,168 @@
+"""Writes the reference of an adapter as a page: every public name, with its signature and docstring.
+
+python scripts/api_reference.py horovod.torch
+"""
+
+import importlib
+import inspect
+import re
+import sys
+import types
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+# Headings, in the order of the page; the first whose pattern fits a name takes it.
+SECTIONS = {
+    "Training": r"Distributed|Partial|broadcast_(parameters|optimizer|variables|global)|Broadcast|load_model"
+    r"|SyncBatch|convert_|Compression|callbacks",
+    "Starting and asking": r"init|shutdown|is_|(local_|cross_)?(rank|size)$|\w+_op$|counters|stacks",
+    "Collectives": r"(grouped_|sparse_)?(allreduce|allgather|broadcast|alltoall|reducescatter)|barrier|join",
+    "Handles": r"poll|synchronize|wait",
+    "Process sets": r"ProcessSet|\w*process_set",
+    "Timeline": r"\w+_timeline",
+    "Reductions": r"Average|Sum|Adasum|Min|Max|Product",
+    "Errors": r"\w+(Error|Interrupt)$",
+    "What can be used": r"\w+_(built|enabled|supported|available)",
+    "More": r"",
+}
+FIELDS = ("Args:", "Returns:", "Raises:", "Yields:")
+
+
+class Absent(type):
+    """Its classes pass for whatever a framework has that is not installed, as far as looking at functions
+    needs it: each attribute is another one.
+    """
+
+    def __getattr__(cls, name: str) -> "Absent":
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return Absent(name, (), {"__init__": lambda *_, **__: None})
+
+
+def load(name: str) -> types.ModuleType:
+    """The adapter. That of MXNet also where there is no MXNet, so that one environment makes all pages."""
+    if name == "horovod.mxnet":
+        try:
+            return importlib.import_module(name)
+        except ImportError:
+            for part in [key for key in sys.modules if key.startswith("horovod.mxnet")]:
+                del sys.modules[part]
+            native = types.ModuleType("horovod.mxnet.native")
+            vars(native)["__getattr__"] = partial(getattr, Absent("mxnet", (), {}))
+            sys.modules["horovod.mxnet.native"] = native
+    return importlib.import_module(name)
+
+
+def section_of(name: str) -> str:
+    return next(title for title, pattern in SECTIONS.items() if re.match(pattern, name))
+
+
+def markdown(text: str) -> str:
+    """A docstring as Markdown: its code in single backquotes, its sections as lists."""
+    lines, field = [], ""
+    for line in text.replace("``", "`").splitlines():
+        if line.strip() in FIELDS:
+            field = line.strip()
+            lines += ["", f"**{field[:-1]}**", ""]
+        elif not field or not line.strip():
+            lines.append(line.replace("::", ":") if line.endswith("::") else line)
+        elif re.match(r" {4}\S", line):
+            lines.append(item(field, line.strip()))
+        else:
+            lines.append(f"  {line.strip()}")
+    return "\n".join(lines)
+
+
+def item(field: str, line: str) -> str:
+    """One line of a section: the name that it explains, if it explains one, is code."""
+    name, colon, rest = line.partition(": ")
+    named = field in ("Args:", "Raises:") and colon and re.fullmatch(r"[\w*., ]+", name)
+    return f"* `{name}`: {rest}" if named else f"* {line}" if field == "Raises:" else line
+
+
+def signature(name: str, value: Any) -> str:
+    """As a program calls it, one argument a line where it is long; without types, which the text tells."""
+    try:
+        parameters = inspect.signature(value).parameters.values()
+    except (TypeError, ValueError):
+        return name
+    words = [shown(parameter) for parameter in parameters]
+    short = f"{name}({', '.join(words)})"
+    return short if len(short) <= 88 else f"{name}(\n" + "".join(f"    {word},\n" for word in words) + ")"
+
+
+def shown(parameter: inspect.Parameter) -> str:
+    star = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
+    text = star.get(parameter.kind, "") + parameter.name
+    if parameter.default is inspect.Parameter.empty:
+        return text
+    return f"{text}={constant(parameter.name, parameter.default)}"
+
+
+def constant(parameter: str, value: Any) -> str:
+    """A default value as a program would write it."""
+    if parameter == "process_set":
+        return "global_process_set"
+    if parameter == "compression":
+        return "Compression.none"
+    if parameter == "op" and value == 0:
+        return "Average"
+    return value.__name__ if inspect.isclass(value) else repr(value)
+
+
+def entries(module: types.ModuleType) -> Iterator[tuple[str, Any]]:
+    """(name, value) of what the page shows: callbacks and metrics one by one."""
+    for name in sorted(set(module.__all__), key=str.lower):
+        value = getattr(module, name)
+        if inspect.ismodule(value):
+            inner = [part for part in vars(value) if not part.startswith("_")]
+            for part in sorted(getattr(value, "__all__", inner), key=str.lower):
+                own = getattr(value, part)
+                if callable(own) and getattr(own, "__module__", "").startswith("horovod"):
+                    yield f"{name}.{part}", own
+        elif not name.startswith("__"):
+            yield name, value
+
+
+def entry(name: str, value: Any) -> str:
+    if not callable(value):
+        return f"### {name}\n\n"
+    parts = [f"### {name}"]
+    if not inspect.isclass(value) or value.__init__ is not object.__init__:
+        parts.append(f"```python\n{signature(f'hvd.{name}', value)}\n```")
+    parts.append(markdown(inspect.getdoc(value) or ""))
+    if inspect.isclass(value):
+        parts += [*choices(value), *methods(value)]
+    return "\n\n".join(parts) + "\n\n"
+
+
+def choices(value: type) -> Iterator[str]:
+    """The classes that a class such as Compression offers."""
+    own = {name: inner for name, inner in vars(value).items() if inspect.isclass(inner)}
+    if own and not any(name.startswith("_") for name in own):
+        rows = (f"* `{name}`: {(inspect.getdoc(inner) or '').splitlines()[0]}" for name, inner in own.items())
+        yield "\n".join(rows)
+
+
+def methods(value: type) -> Iterator[str]:
+    """Its own public ones that say something."""
+    for name, method in vars(value).items():
+        if inspect.isfunction(method) and not name.startswith("_") and method.__doc__:
+            call = signature(name, method).replace("(self, ", "(").replace("(self)", "()")
+            yield f"`{' '.join(call.split())}`\n\n{markdown(inspect.getdoc(method) or '')}"
+
+
+def page(module: types.ModuleType) -> str:
+    """The whole page."""
+    name = module.__name__
+    summary = (module.__doc__ or "").partition("\n")[0].rstrip(":.")
+    intro = f"# {name}\n\n`import {name} as hvd`. {summary}.\n\n"
+    by_section: dict[str, list[str]] = {title: [] for title in SECTIONS}
+    for shown_as, value in entries(module):
+        by_section[section_of(shown_as)].append(entry(shown_as, value))
+    return intro + "".join(f"## {title}\n\n{''.join(own)}" for title, own in by_section.items() if own)
+
+
+if __name__ == "__main__":
+    print(page(load(sys.argv[1])))

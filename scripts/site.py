@@ -1,0 +1,97 @@
+"""What mkdocs asks while it builds the site: pages from outside of docs/, and links that lead to them.
+
+The pages are written for a reader of the repository. On the site README.md is the first page, each example is
+a page of its own, and the reference of functions is made of their docstrings.
+"""
+
+import os
+import posixpath
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+LINK = re.compile(r"(?P<before>\]\(|^\[[^\]]+\]: )(?P<link>[^)\s#]+)(?P<anchor>#[^)\s]*)?", re.MULTILINE)
+CODE = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
+
+# File of the repository -> page of the site.
+PAGES = {
+    "README.md": "index.md",
+    "ARCHITECTURE.md": "architecture.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "CHANGELOG.md": "changelog.md",
+    "LICENSE": "license.md",
+    "benchmarks/README.md": "benchmarks.md",
+    "tests/fuzz/README.md": "fuzz.md",
+    "examples/README.md": "examples/index.md",
+}
+PAGES |= {
+    f"examples/{path.name}": f"examples/{path.stem}.md"
+    for path in sorted((ROOT / "examples").iterdir())
+    if path.suffix in (".py", ".json")
+}
+ADAPTERS = ("torch", "tensorflow", "keras", "tensorflow.keras", "mxnet")
+
+
+def source_of(page: str) -> str:
+    """The file of the repository that a page of the site shows."""
+    return next((source for source, own in PAGES.items() if own == page), f"docs/{page}")
+
+
+def page_of(source: str) -> str | None:
+    """The page of the site, or the picture, that shows a file of the repository; None if there is none."""
+    return PAGES.get(source) or (source.removeprefix("docs/") if source.startswith("docs/") else None)
+
+
+def relinked(markdown: str, page: str) -> str:
+    """The text of a page with links between pages of the site instead of files of the repository."""
+    folder = posixpath.dirname(source_of(page))
+
+    def relink(match: re.Match[str]) -> str:
+        link = match["link"]
+        target = page_of(posixpath.normpath(posixpath.join(folder, link)))
+        if "://" not in link and target is not None:
+            link = posixpath.relpath(target, posixpath.dirname(page) or ".")
+        return match["before"] + link + (match["anchor"] or "")
+
+    parts = CODE.split(markdown)
+    return "".join(part if part.startswith("```") else LINK.sub(relink, part) for part in parts)
+
+
+def content(source: str) -> str:
+    """A file of the repository as a page: text as it is, code in a frame."""
+    text = (ROOT / source).read_text(encoding="utf-8")
+    path = Path(source)
+    if path.suffix == ".md":
+        return text
+    language = {".py": "python", ".json": "json"}.get(path.suffix, "text")
+    return f"# {path.name}\n\n```{language}\n{text}```\n"
+
+
+def reference(adapter: str) -> str:
+    """The page of an adapter's functions, made by a process that imports its framework."""
+    command = [sys.executable, str(Path(__file__).with_name("api_reference.py")), f"horovod.{adapter}"]
+    quiet = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
+    done = subprocess.run(command, capture_output=True, text=True, env=quiet)
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(command)} failed:\n{done.stderr}")
+    return done.stdout
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Adds the pages from outside of docs/."""
+    from mkdocs.structure.files import File
+
+    for source, page in PAGES.items():
+        files.append(File.generated(config, page, content=content(source)))
+    for adapter in ADAPTERS:
+        page = f"api/{adapter.replace('.', '_')}.md"
+        files.append(File.generated(config, page, content=reference(adapter)))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
+    """Makes the links of a page lead to pages of the site."""
+    return relinked(markdown, page.file.src_uri)

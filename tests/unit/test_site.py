@@ -1,0 +1,74 @@
+"""What scripts/site.py and scripts/api_reference.py make of the repository, without building the site."""
+
+import importlib
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+CODE = re.compile(r"```.*?```", re.DOTALL)
+
+
+def script(name: str):
+    spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+site, api_reference = script("site"), script("api_reference")
+
+
+@pytest.mark.parametrize(
+    ("page", "link", "on_the_site"),
+    [
+        ("index.md", "[a](docs/torch.md#gpus)", "[a](torch.md#gpus)"),
+        ("index.md", "[PyTorch]: docs/torch.md", "[PyTorch]: torch.md"),
+        ("torch.md", "[a](../examples/torch_digits.py)", "[a](examples/torch_digits.md)"),
+        ("torch.md", "[a](concepts.md#process-sets)", "[a](concepts.md#process-sets)"),
+        ("examples/index.md", "[a](torch_digits.py)", "[a](torch_digits.md)"),
+        ("migrating.md", "[a](../README.md#what-works)", "[a](index.md#what-works)"),
+        ("torch.md", "[a](https://example.org/docs/torch.md)", "[a](https://example.org/docs/torch.md)"),
+        ("torch.md", "[a](#gpus)", "[a](#gpus)"),
+    ],
+)
+def test_links_lead_to_pages_of_the_site(page, link, on_the_site):
+    assert site.relinked(f"text\n\n{link}\n", page) == f"text\n\n{on_the_site}\n"
+
+
+def test_links_in_code_stay():
+    code = "```python\nrow = rows[0](docs/torch.md)\n```\n"
+    assert site.relinked(code, "index.md") == code
+
+
+def test_every_page_is_in_the_navigation():
+    text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    listed = set(re.findall(r"^ +- (?:[\w. ]+: )?(\S+\.md)$", text, re.MULTILINE))
+    pages = {path.name for path in (ROOT / "docs").glob("*.md")} | {"index.md"}
+    assert pages - listed == set()
+    made = {f"api/{adapter.replace('.', '_')}.md" for adapter in site.ADAPTERS}
+    assert listed - pages - made - set(site.PAGES.values()) == set()
+
+
+def test_the_reference_of_pytorch_has_every_public_name_with_a_text():
+    page = api_reference.page(importlib.import_module("horovod.torch"))
+    parts = dict(re.findall(r"^### (\S+)\n(.*?)(?=^##|\Z)", page, re.MULTILINE | re.DOTALL))
+    hvd = importlib.import_module("horovod.torch")
+    names = {name for name in hvd.__all__ if not name.startswith("__")} - {"metric"}
+    assert names - parts.keys() == set()
+    silent = {
+        name for name in names if callable(getattr(hvd, name)) and not CODE.sub("", parts[name]).strip()
+    }
+    assert silent == set()
+
+
+def test_a_docstring_becomes_markdown():
+    text = (
+        "Does ``x``.\n\nArgs:\n    a: one thing\n        in two lines.\n    b: another.\n\nReturns:\n    It."
+    )
+    assert api_reference.markdown(text).split("\n") == [
+        *("Does `x`.", "", "", "**Args**", "", "* `a`: one thing", "  in two lines.", "* `b`: another.", ""),
+        *("", "**Returns**", "", "It."),
+    ]
