@@ -2,6 +2,7 @@
 
 import inspect
 import os
+import re
 import subprocess
 import sys
 import warnings
@@ -31,6 +32,19 @@ def test_signature(name):
     function = getattr(hvd, name)
     assert written(function) == TORCH[name]
     assert inspect.getdoc(function)
+
+
+@pytest.mark.parametrize("name", [name for name, parameters in TORCH.items() if parameters])
+def test_every_argument_and_result_is_documented(name):
+    function = getattr(hvd, name)
+    _, found, rest = inspect.getdoc(function).partition("\nArgs:\n")
+    arguments = re.split(r"\n(?=\S)", rest)[0]
+    documented = re.findall(r"^ {4}(\w[\w, ]*):", arguments, re.MULTILINE)
+    assert found
+    assert ", ".join(documented).split(", ") == [part.split("=")[0] for part in TORCH[name].split(", ")]
+    made = isinstance(function, type)
+    returns = not made and inspect.signature(function).return_annotation not in {"None", None}
+    assert ("\nReturns:\n" in rest) == returns
 
 
 @pytest.mark.parametrize("name", METRIC)

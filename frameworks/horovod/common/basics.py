@@ -35,11 +35,16 @@ def init(
     """Joins the job described by the environment; alone (rank 0 of 1) when there is none. Does nothing when
     initialised.
 
-    ``process_sets``: a list of ProcessSet to register, equal on all ranks, or "dynamic" to allow
-    ``add_process_set`` and ``remove_process_set`` while the job runs. Raises ValueError, with one text on
-    every rank and with nothing left running, when a set is wrong or the ranks differ; ValueError for a
-    ``comm`` (sub-communicators need MPI); NotImplementedError for a list of ranks as ``comm`` beside sets
-    that are communicators.
+    Args:
+        comm: None or empty; sub-communicators need MPI.
+        process_sets: a list of ProcessSet to register, equal on all ranks, or "dynamic" to allow
+            ``add_process_set`` and ``remove_process_set`` while the job runs.
+
+    Raises:
+        ValueError: a set is wrong or the ranks differ, with one text on every rank and with nothing left
+            running; or ``comm`` needs MPI.
+        NotImplementedError: ``comm`` is a list of ranks and a set is a communicator.
+        HorovodInternalError: the job could not be joined.
     """
     global _owner_pid
     given = _check_sets(process_sets)
@@ -178,8 +183,14 @@ def is_homogeneous() -> bool:
 
 
 def start_timeline(file_path: str, mark_cycles: bool = False) -> None:
-    """Begins to write a timeline to ``file_path``; needs HOROVOD_TIMELINE=DYNAMIC at start. Nothing if one is
-    active.
+    """Begins to write a timeline; does nothing when one is active.
+
+    Args:
+        file_path: where to.
+        mark_cycles: notes each round of the engine, too.
+
+    Raises:
+        ValueError: the job was not started with HOROVOD_TIMELINE=DYNAMIC, or not at all.
     """
     _topology()
     if os.environ.get("HOROVOD_TIMELINE", "").upper() != "DYNAMIC":

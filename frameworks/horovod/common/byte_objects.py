@@ -56,10 +56,18 @@ objects = ObjectCollectives(operations)
 
 
 def mean_of_plain(value: Any, name: str | None = None, process_set: ProcessSet = global_process_set) -> Any:
-    """The mean of ``value`` over all ranks: a float for a number, an array for an array of numpy or for what
-    numpy makes one of. Integers have a mean in floating point. Waits for the other ranks.
+    """The mean of ``value`` over all ranks. Waits for them.
 
-    ValueError on every rank when the shapes differ.
+    Args:
+        value: a number, an array of numpy or what numpy makes one of. Integers have a mean in floating point.
+        name: identifies the operation on all ranks.
+        process_set: the ranks that take part.
+
+    Returns:
+        A float for a number, else an array.
+
+    Raises:
+        ValueError: the shapes differ; on every rank.
     """
     import numpy  # late: nothing else here needs it
 

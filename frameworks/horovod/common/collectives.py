@@ -31,7 +31,14 @@ class Collectives(Gathers[Tensor]):
         name: str | None = None,
         process_set: ProcessSet = global_process_set,
     ) -> int:
-        """Starts to overwrite ``tensor`` with that of rank ``root_rank``; returns a handle."""
+        """Starts to overwrite ``tensor`` with that of rank ``root_rank``.
+
+        Args:
+            tensor, root_rank, name, process_set: as for ``broadcast``.
+
+        Returns:
+            A handle for ``synchronize``.
+        """
         return self._start_broadcast(tensor, Result.IN_PLACE, root_rank, name, process_set)
 
     def broadcast_(
@@ -41,7 +48,14 @@ class Collectives(Gathers[Tensor]):
         name: str | None = None,
         process_set: ProcessSet = global_process_set,
     ) -> Tensor:
-        """Overwrites ``tensor`` with that of rank ``root_rank`` and returns it. See ``broadcast``."""
+        """Overwrites ``tensor`` with that of rank ``root_rank``.
+
+        Args:
+            tensor, root_rank, name, process_set: as for ``broadcast``.
+
+        Returns:
+            ``tensor``.
+        """
         return self.synchronize(self._start_broadcast(tensor, Result.IN_PLACE, root_rank, name, process_set))
 
     def broadcast_async(
@@ -51,8 +65,13 @@ class Collectives(Gathers[Tensor]):
         name: str | None = None,
         process_set: ProcessSet = global_process_set,
     ) -> int:
-        """Starts to copy the tensor of rank ``root_rank`` into a new tensor; returns a handle. Not
-        differentiable.
+        """Starts to copy the tensor of rank ``root_rank`` into a new tensor. Not differentiable.
+
+        Args:
+            tensor, root_rank, name, process_set: as for ``broadcast``.
+
+        Returns:
+            A handle for ``synchronize``.
         """
         return self._start_broadcast(tensor, Result.LIKE_INPUT, root_rank, name, process_set)
 
@@ -63,10 +82,22 @@ class Collectives(Gathers[Tensor]):
         name: str | None = None,
         process_set: ProcessSet = global_process_set,
     ) -> Tensor:
-        """Returns a copy of the tensor of rank ``root_rank``; all ranks give one of its shape and type.
+        """Copies the tensor of rank ``root_rank`` into a new tensor on all ranks. Differentiable: the
+        gradient is the average over all ranks on the root, and zero elsewhere.
 
-        ``root_rank`` is a rank of the job, not a position in ``process_set``, but must be one of its members.
-        Differentiable: the gradient is the average over all ranks on the root, and zero elsewhere.
+        Args:
+            tensor: of one shape and type on all ranks.
+            root_rank: a rank of the job, not a position in ``process_set``; one of its members.
+            name: identifies the operation on all ranks, which may then start it in any order.
+            process_set: the ranks that take part.
+
+        Returns:
+            The copy.
+
+        Raises:
+            ValueError, TypeError: this caller did something wrong; nothing was sent.
+            TensorMismatchError: the ranks disagree; the same on every rank.
+            HorovodInternalError: a rank is gone.
         """
         if self.glue.records_gradient(tensor):
             check_process_set(process_set)
@@ -90,16 +121,32 @@ class Collectives(Gathers[Tensor]):
         )
 
     def barrier(self, process_set: ProcessSet = global_process_set) -> None:
-        """Returns when every rank of the process set has called it."""
+        """Returns when every rank of the process set has called it.
+
+        Args:
+            process_set: the ranks that take part.
+
+        Raises:
+            HorovodInternalError: a rank is gone.
+        """
         _core.run(_core.BARRIER, None, (), process_set=check_process_set(process_set))
 
     def join(self, device: int = -1) -> int:
-        """Says that this rank has no more data, and returns when every rank has said so: the last to do so.
+        """Says that this rank has no more data, and returns when every rank has said so.
 
         Until then it takes part in every operation of every process set that it belongs to: with zeros in a
         Sum or Average (which still divides by the full size), with the neutral element in a Min, Max or
         Product, with nothing in an allgather, alltoall or reducescatter. A broadcast from it is an error.
-        Afterwards all operations are available again. ``device`` is accepted and not needed.
+        Afterwards all operations are available again.
+
+        Args:
+            device: accepted and not needed.
+
+        Returns:
+            The rank that joined last.
+
+        Raises:
+            HorovodInternalError: a rank is gone.
         """
         self._deferred.flush()  # what was started before must not come after
         handles = [_core.submit(_core.JOIN, None, (), process_set=number) for number in included_sets()]

@@ -22,8 +22,13 @@ class Gathers(Reductions[Tensor]):
     def allgather_async(
         self, tensor: Tensor, name: str | None = None, process_set: ProcessSet = global_process_set
     ) -> int:
-        """Starts to concatenate the ranks' tensors along the first dimension; returns a handle. Not
-        differentiable.
+        """Starts an ``allgather``. Not differentiable.
+
+        Args:
+            tensor, name, process_set: as for ``allgather``.
+
+        Returns:
+            A handle for ``synchronize``.
         """
         number = check_process_set(process_set)
         placements = [self.glue.place(tensor, Result.FROM_CORE)]
@@ -33,11 +38,21 @@ class Gathers(Reductions[Tensor]):
     def allgather(
         self, tensor: Tensor, name: str | None = None, process_set: ProcessSet = global_process_set
     ) -> Tensor:
-        """Concatenates the tensors of all ranks, in rank order, along the first dimension.
+        """Concatenates the tensors of all ranks, in rank order, along the first dimension. Differentiable:
+        the gradient is the average over all ranks, of which each takes the rows that it contributed.
 
-        The first dimension may differ between ranks (0 too); the others and the type must be equal.
-        Differentiable: the gradient is the average over all ranks, of which each takes the rows that it
-        contributed.
+        Args:
+            tensor: its first dimension may differ between ranks, and be 0; the others and the type are equal.
+            name: identifies the operation on all ranks, which may then start it in any order.
+            process_set: the ranks that take part.
+
+        Returns:
+            The rows of all ranks.
+
+        Raises:
+            ValueError, TypeError: this caller did something wrong; nothing was sent.
+            TensorMismatchError: the ranks disagree; the same on every rank.
+            HorovodInternalError: a rank is gone.
         """
         if self.glue.records_gradient(tensor):
             check_process_set(process_set)
@@ -50,9 +65,14 @@ class Gathers(Reductions[Tensor]):
         name: str | None = None,
         process_set: ProcessSet = global_process_set,
     ) -> int:
-        """Starts an allgather of each of ``tensors`` as one operation, all or none; returns one handle.
+        """Starts an allgather of each of ``tensors`` as one operation, all or none. Not differentiable.
 
-        ``synchronize`` returns the list. All tensors must be on one device. Not differentiable.
+        Args:
+            tensors: all on one device.
+            name, process_set: as for ``allgather``.
+
+        Returns:
+            One handle, for which ``synchronize`` returns the list.
         """
         number = check_process_set(process_set)
         placements = self.place_group(list(tensors), Result.FROM_CORE)
@@ -65,8 +85,14 @@ class Gathers(Reductions[Tensor]):
         name: str | None = None,
         process_set: ProcessSet = global_process_set,
     ) -> list[Tensor]:
-        """An allgather of each of ``tensors`` as one operation, all or none. Differentiable. See
-        ``allgather``.
+        """An allgather of each of ``tensors`` as one operation, all or none. Differentiable.
+
+        Args:
+            tensors: all on one device.
+            name, process_set: as for ``allgather``.
+
+        Returns:
+            For each tensor, the rows of all ranks.
         """
         tensors = list(tensors)
         if any(self.glue.records_gradient(tensor) for tensor in tensors):
@@ -81,8 +107,14 @@ class Gathers(Reductions[Tensor]):
         name: str | None = None,
         process_set: ProcessSet = global_process_set,
     ) -> int:
-        """Starts an ``alltoall``; returns a handle, for which ``synchronize`` returns (tensor, received
-        splits), also when no ``splits`` are given. Not differentiable.
+        """Starts an ``alltoall``. Not differentiable.
+
+        Args:
+            tensor, splits, name, process_set: as for ``alltoall``.
+
+        Returns:
+            A handle, for which ``synchronize`` returns (tensor, received splits), also when no ``splits`` are
+            given.
         """
         number = check_process_set(process_set)
         placement = self.glue.place(tensor, Result.FROM_CORE)
@@ -103,17 +135,25 @@ class Gathers(Reductions[Tensor]):
         name: str | None = None,
         process_set: ProcessSet = global_process_set,
     ) -> Any:
-        """Sends each rank some rows of ``tensor`` and returns the rows received, in the order of the ranks.
+        """Sends each rank some rows of ``tensor``. Differentiable: each rank gets back the gradients of the
+        rows that it sent; rows that were not sent have gradient 0.
 
-        ``splits``, integers of any type as a list or tensor: how many rows go to each rank of the process
-        set, in its order; rows beyond their sum are not sent. None: all get equally many, so the first
-        dimension must be divisible by the size of the set. With ``splits`` the result is (tensor, how many
-        rows came from each rank). All dimensions but the first, and the type, must be equal on all ranks.
-        Differentiable: each rank gets back the gradients of the rows that it sent; rows that were not sent
-        have gradient 0.
+        Args:
+            tensor: all dimensions but the first, and the type, are equal on all ranks.
+            splits: integers of any type, a list or a tensor: how many rows go to each rank of the process
+                set, in its order. Rows beyond their sum are not sent. None: all get equally many.
+            name: identifies the operation on all ranks, which may then start it in any order.
+            process_set: the ranks that take part.
 
-        ValueError before anything is sent: as many splits as ranks, a negative split, or more rows than
-        there are.
+        Returns:
+            The rows received, in the order of the ranks; with ``splits``, (these, how many came from each
+            rank).
+
+        Raises:
+            ValueError: not as many splits as ranks, a negative one, or more rows than there are; without
+                splits, a first dimension that the ranks cannot share equally. Nothing was sent.
+            TensorMismatchError: the ranks disagree; the same on every rank.
+            HorovodInternalError: a rank is gone.
         """
         if self.glue.records_gradient(tensor):
             check_process_set(process_set)
@@ -131,7 +171,14 @@ class Gathers(Reductions[Tensor]):
         prescale_factor: float = 1.0,
         postscale_factor: float = 1.0,
     ) -> int:
-        """Starts a ``reducescatter``; returns a handle. Not differentiable."""
+        """Starts a ``reducescatter``. Not differentiable.
+
+        Args:
+            tensor, name, op, process_set, prescale_factor, postscale_factor: as for ``reducescatter``.
+
+        Returns:
+            A handle for ``synchronize``.
+        """
         op, number = scatter_op(op), check_process_set(process_set)
         placements = [self.glue.place(tensor, Result.FROM_CORE)]
         return self._start_scatter(placements, False, name, op, number, prescale_factor, postscale_factor)
@@ -146,16 +193,31 @@ class Gathers(Reductions[Tensor]):
         prescale_factor: float = 1.0,
         postscale_factor: float = 1.0,
     ) -> Tensor:
-        """Reduces ``tensor`` over all ranks and returns this rank's rows of the result.
+        """Reduces ``tensor`` over all ranks and gives each rank its rows of the result.
 
         The first dimension d is dealt out in rank order as evenly as possible: the first d % size ranks get
-        one row more. ``op``: Average, Sum, Min, Max or Product. Every element is multiplied by
-        ``prescale_factor`` before and by ``postscale_factor`` after the reduction. ``compression``: how the
-        tensor travels.
+        one row more. Differentiable for Average and Sum. For Average the gradient is the allgather of the
+        ranks' gradients, times both factors: what an input shared by all ranks has as its gradient, so that
+        averaging the gradients of parameters afterwards is right. For Sum it is that times the size of the
+        set.
 
-        Differentiable for Average and Sum. For Average the gradient is the allgather of the ranks' gradients,
-        times both factors: what an input shared by all ranks has as its gradient, so that averaging the
-        gradients of parameters afterwards is right. For Sum it is that times the size of the set.
+        Args:
+            tensor: of one shape and type on all ranks.
+            name: identifies the operation on all ranks, which may then start it in any order.
+            compression: how the tensor travels.
+            op: Average, Sum, Min, Max or Product.
+            process_set: the ranks that take part.
+            prescale_factor: multiplies every element before the reduction; equal on all ranks.
+            postscale_factor: multiplies every element after it; equal on all ranks.
+
+        Returns:
+            The rows of this rank.
+
+        Raises:
+            ValueError, TypeError: this caller did something wrong; nothing was sent.
+            NotImplementedError: ``op`` is Adasum.
+            TensorMismatchError: the ranks disagree; the same on every rank.
+            HorovodInternalError: a rank is gone.
         """
         op = scatter_op(op)
         check_process_set(process_set)
@@ -177,9 +239,14 @@ class Gathers(Reductions[Tensor]):
         prescale_factor: float = 1.0,
         postscale_factor: float = 1.0,
     ) -> int:
-        """Starts a reducescatter of each of ``tensors`` as one operation, all or none; returns one handle.
+        """Starts a reducescatter of each of ``tensors`` as one operation, all or none. Not differentiable.
 
-        ``synchronize`` returns the list. All tensors must be on one device. Not differentiable.
+        Args:
+            tensors: all on one device.
+            name, op, process_set, prescale_factor, postscale_factor: as for ``reducescatter``.
+
+        Returns:
+            One handle, for which ``synchronize`` returns the list.
         """
         op, number = scatter_op(op), check_process_set(process_set)
         placements = self.place_group(list(tensors), Result.FROM_CORE)
@@ -195,8 +262,14 @@ class Gathers(Reductions[Tensor]):
         prescale_factor: float = 1.0,
         postscale_factor: float = 1.0,
     ) -> list[Tensor]:
-        """A reducescatter of each of ``tensors`` as one operation, all or none. Differentiable. See
-        ``reducescatter``.
+        """A reducescatter of each of ``tensors`` as one operation, all or none. Differentiable.
+
+        Args:
+            tensors: all on one device.
+            name, compression, op, process_set, prescale_factor, postscale_factor: as for ``reducescatter``.
+
+        Returns:
+            For each tensor, the rows of this rank.
         """
         op = scatter_op(op)
         check_process_set(process_set)

@@ -130,16 +130,30 @@ class Handles:
         return self._handle(number)
 
     def poll(self, handle: int) -> bool:
-        """Whether ``synchronize(handle)`` would return at once."""
+        """Whether ``synchronize(handle)`` would return at once.
+
+        Args:
+            handle: of an asynchronous operation.
+
+        Returns:
+            True when the operation is complete, or has failed.
+        """
         return _core.poll(handle) if handle >= 0 else self._deferred.poll(handle)
 
     def synchronize(self, handle: int) -> Any:
-        """Waits for an asynchronous operation and returns its result: a tensor, a list for a grouped
-        operation, (tensor, received splits) for an alltoall.
+        """Waits for an asynchronous operation.
 
-        Raises TensorMismatchError when the ranks disagree about it, HorovodInternalError when a rank or the
-        engine is gone (``hvd.shutdown()`` ends all operations in flight), or when the result was given up.
-        None for a handle that was waited for already.
+        Args:
+            handle: what started it returned this.
+
+        Returns:
+            Its result: a tensor, a list for a grouped operation, (tensor, received splits) for an alltoall.
+            None for a handle that was waited for already.
+
+        Raises:
+            TensorMismatchError: the ranks disagree about the operation; the same on every rank.
+            HorovodInternalError: a rank or the engine is gone (``hvd.shutdown()`` ends all operations in
+                flight), or the result was given up.
         """
         entry = self._handle_map.get(handle)
         if entry is None:
@@ -152,8 +166,17 @@ class Handles:
         return self._finish(handle, entry, outputs)
 
     def wait(self, handle: int, timeout: float | None = None) -> Any:
-        """As ``synchronize``, but raises TimeoutError after ``timeout`` seconds (None: no limit). The handle
-        then stays valid, and the tensors stay in use.
+        """As ``synchronize``, with a limit.
+
+        Args:
+            handle: of an asynchronous operation.
+            timeout: seconds to wait at most; None: no limit.
+
+        Returns:
+            The result, as ``synchronize``.
+
+        Raises:
+            TimeoutError: the operation is not complete. The handle stays valid, and the tensors stay in use.
         """
         entry = self._handle_map.get(handle)
         if entry is None or timeout is None:
@@ -169,6 +192,15 @@ class Handles:
     async def wait_async(self, handle: int) -> Any:
         """As ``synchronize``, to be awaited: ``result = await hvd.wait_async(handle)``. The event loop goes
         on meanwhile; cancelling leaves the handle valid.
+
+        Args:
+            handle: of an asynchronous operation.
+
+        Returns:
+            The result, as ``synchronize``.
+
+        Raises:
+            HorovodInternalError: as for ``synchronize``, or another task has waited for the operation.
         """
         if handle in self._handle_map and not self.poll(handle):
             await self._watch.until(lambda: self.poll(handle))

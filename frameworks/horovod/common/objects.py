@@ -82,10 +82,20 @@ class ObjectCollectives(Generic[Tensor]):
         name: str | None = None,
         process_set: ProcessSet = global_process_set,
     ) -> Any:
-        """Returns the object of rank ``root_rank``: itself there, a copy elsewhere. ``obj`` is ignored
-        elsewhere.
+        """Gives every rank the object of rank ``root_rank``.
 
-        Raises UnpicklableObjectError (a ValueError) on every rank when the root cannot pickle it.
+        Args:
+            obj: what can be pickled; ignored elsewhere than on the root.
+            root_rank: a rank of the job that is one of ``process_set``.
+            name: identifies the operation on all ranks.
+            process_set: the ranks that take part.
+
+        Returns:
+            The object: itself on the root, a copy elsewhere.
+
+        Raises:
+            UnpicklableObjectError: a ValueError, on every rank: the root cannot pickle it.
+            HorovodInternalError: a rank is gone, or what came is not what the root has sent.
         """
         check_process_set(process_set)
         check_root(root_rank, process_set)
@@ -103,9 +113,19 @@ class ObjectCollectives(Generic[Tensor]):
     def allgather_object(
         self, obj: Any, name: str | None = None, process_set: ProcessSet = global_process_set
     ) -> list[Any]:
-        """Returns the objects of all ranks of the process set, in rank order.
+        """Gives every rank the objects of all ranks.
 
-        Raises UnpicklableObjectError (a ValueError) on every rank when one of them cannot pickle its object.
+        Args:
+            obj: what can be pickled.
+            name: identifies the operation on all ranks.
+            process_set: the ranks that take part.
+
+        Returns:
+            The objects, in rank order.
+
+        Raises:
+            UnpicklableObjectError: a ValueError, on every rank: one of them cannot pickle its object.
+            HorovodInternalError: a rank is gone, or what came is not what its rank has sent.
         """
         check_process_set(process_set)
         me = basics.rank()

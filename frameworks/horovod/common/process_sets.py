@@ -24,6 +24,9 @@ class ProcessSet:
 
     ``process_set_id`` is None until the set is known to the engine, and again when it no longer is;
     ``size()``, ``rank()`` and ``included()`` return None meanwhile.
+
+    Args:
+        ranks_or_comm: ranks of the job, in any order; or a communicator.
     """
 
     process_set_id: int | None = None
@@ -133,11 +136,19 @@ def registered(number: int) -> ProcessSet:
 
 
 def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
-    """Registers a set of ranks while the job runs and returns it; all ranks of the job must call it together.
+    """Registers a set of ranks while the job runs; all ranks of the job must call it together.
 
-    Needs ``init(process_sets="dynamic")`` or HOROVOD_DYNAMIC_PROCESS_SETS=1. Raises ValueError, with one text
-    on every rank, when a rank lacks that, when the ranks ask for different sets, or when the set is empty,
-    names a rank that does not exist or equals a registered one.
+    Needs ``init(process_sets="dynamic")`` or HOROVOD_DYNAMIC_PROCESS_SETS=1.
+
+    Args:
+        process_set: a ProcessSet, or its ranks.
+
+    Returns:
+        The registered set.
+
+    Raises:
+        ValueError: a rank lacks that setting, the ranks ask for different sets, or the set is empty, names a
+            rank that does not exist or equals a registered one; with one text on every rank.
     """
     _need_engine()
     wanted, problem = _candidate(process_set)
@@ -149,9 +160,17 @@ def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
 def remove_process_set(process_set: ProcessSet) -> bool:
     """Forgets a set; all ranks of the job must call it together. The object may be registered again later.
 
-    False, and nothing done, for the global set and for one that is not registered. Needs the setting that
-    ``add_process_set`` needs. Raises ValueError, with one text on every rank, when a rank still has
-    operations in flight on it.
+    Needs the setting that ``add_process_set`` needs.
+
+    Args:
+        process_set: one that is registered.
+
+    Returns:
+        False, and nothing done, for the global set and for one that is not registered.
+
+    Raises:
+        ValueError: a rank lacks that setting, or still has operations in flight on the set; with one text on
+            every rank.
     """
     if process_set is global_process_set or not _core.is_initialized():
         return False

@@ -15,8 +15,17 @@ OP_NAMES = {Average: "Average", Sum: "Sum", Adasum: "Adasum", Min: "Min", Max: "
 
 
 def handle_average_backwards_compatibility(op: int | None, average: bool | None) -> int:
-    """The reduction that the pair ``op`` and (deprecated) ``average`` asks for; Average when neither is
-    given.
+    """The reduction that the pair ``op`` and (deprecated) ``average`` asks for.
+
+    Args:
+        op: a reduction, or None.
+        average: True for Average, False for Sum, or None.
+
+    Returns:
+        The reduction; Average when neither is given.
+
+    Raises:
+        ValueError: both are given.
     """
     if op is not None:
         if average is not None:
@@ -33,7 +42,18 @@ def handle_average_backwards_compatibility(op: int | None, average: bool | None)
 
 
 def resolve_op(op: int | None, average: bool | None = None) -> int:
-    """The reduction to run. Raises ValueError for a number that is none."""
+    """The reduction to run.
+
+    Args:
+        op: a reduction, or None.
+        average: the deprecated form.
+
+    Returns:
+        The reduction; Average when neither is given.
+
+    Raises:
+        ValueError: ``op`` is none, or both are given.
+    """
     resolved = handle_average_backwards_compatibility(op, average)
     if resolved in OP_NAMES:
         return resolved

@@ -54,10 +54,14 @@ class Reductions(Handles, Generic[Tensor]):
         postscale_factor: float = 1.0,
         process_set: ProcessSet = global_process_set,
     ) -> int:
-        """Starts to reduce ``tensor`` over all ranks into itself; returns a handle for ``poll`` and
-        ``synchronize``.
+        """Starts to reduce ``tensor`` over all ranks into itself.
 
-        The tensor must not be read or written until then. Arguments as for ``allreduce``.
+        Args:
+            tensor: must be neither read nor written until it was waited for.
+            average, name, op, prescale_factor, postscale_factor, process_set: as for ``allreduce``.
+
+        Returns:
+            A handle for ``poll``, ``synchronize`` and ``wait``.
         """
         plain = average is None and op in _PLAIN_OPS
         op = _PLAIN_OPS[op] if plain else self._other_op(op, average, (tensor,))
@@ -83,7 +87,15 @@ class Reductions(Handles, Generic[Tensor]):
         postscale_factor: float = 1.0,
         process_set: ProcessSet = global_process_set,
     ) -> Tensor:
-        """Reduces ``tensor`` over all ranks into itself and returns it. Arguments as for ``allreduce``."""
+        """Reduces ``tensor`` over all ranks into itself.
+
+        Args:
+            tensor: what to reduce and to overwrite.
+            average, name, op, prescale_factor, postscale_factor, process_set: as for ``allreduce``.
+
+        Returns:
+            ``tensor``.
+        """
         plain = average is None and op in _PLAIN_OPS
         op = _PLAIN_OPS[op] if plain else self._other_op(op, average, (tensor,))
         number = 0 if process_set is global_process_set else check_process_set(process_set)
@@ -105,9 +117,14 @@ class Reductions(Handles, Generic[Tensor]):
         postscale_factor: float = 1.0,
         process_set: ProcessSet = global_process_set,
     ) -> int:
-        """Starts to reduce ``tensor`` over all ranks into a new tensor; returns a handle. Not differentiable.
+        """Starts to reduce ``tensor`` over all ranks into a new tensor. Not differentiable.
 
-        Arguments as for ``allreduce``.
+        Args:
+            tensor: must not be written until it was waited for.
+            average, name, op, prescale_factor, postscale_factor, process_set: as for ``allreduce``.
+
+        Returns:
+            A handle for ``poll``, ``synchronize`` and ``wait``.
         """
         plain = average is None and op in _PLAIN_OPS
         op = _PLAIN_OPS[op] if plain else self._other_op(op, average, (tensor,))
@@ -133,12 +150,26 @@ class Reductions(Handles, Generic[Tensor]):
         postscale_factor: float = 1.0,
         process_set: ProcessSet = global_process_set,
     ) -> Tensor:
-        """Reduces ``tensor`` over all ranks into a new tensor of its shape and type. Differentiable.
+        """Reduces ``tensor`` over all ranks into a new tensor. Differentiable: the gradient is an allreduce
+        with the same arguments.
 
-        ``op``: Average (default), Sum, Min, Max, Product or, for floating-point tensors, Adasum; ``average``
-        is the deprecated form of it. Every element is multiplied by ``prescale_factor`` before and by
-        ``postscale_factor`` after the reduction; both must be equal on all ranks. ``compression``: how the
-        tensor travels. The gradient is an allreduce with the same arguments.
+        Args:
+            tensor: of one shape and type on all ranks.
+            average: the deprecated form of ``op``.
+            name: identifies the operation on all ranks, which may then start it in any order.
+            compression: how the tensor travels.
+            op: Average (default), Sum, Min, Max, Product or, for floating-point tensors, Adasum.
+            prescale_factor: multiplies every element before the reduction; equal on all ranks.
+            postscale_factor: multiplies every element after it; equal on all ranks.
+            process_set: the ranks that take part.
+
+        Returns:
+            The reduction, of the shape and type of ``tensor``.
+
+        Raises:
+            ValueError, TypeError: this caller did something wrong; nothing was sent.
+            TensorMismatchError: the ranks disagree; the same on every rank.
+            HorovodInternalError: a rank is gone.
         """
         op = resolve_op(op, average)
         check_process_set(process_set)
@@ -166,9 +197,14 @@ class Reductions(Handles, Generic[Tensor]):
         postscale_factor: float = 1.0,
         process_set: ProcessSet = global_process_set,
     ) -> int:
-        """Starts to reduce ``tensors`` as one operation, all or none, each into itself; returns one handle.
+        """Starts to reduce ``tensors`` as one operation, all or none, each into itself.
 
-        ``synchronize`` returns the list. All tensors must be on one device. Arguments as for ``allreduce``.
+        Args:
+            tensors: all on one device.
+            average, name, op, prescale_factor, postscale_factor, process_set: as for ``allreduce``.
+
+        Returns:
+            One handle, for which ``synchronize`` returns the list.
         """
         tensors = list(tensors)
         op = self._other_op(op, average, tensors)
@@ -191,8 +227,14 @@ class Reductions(Handles, Generic[Tensor]):
         postscale_factor: float = 1.0,
         process_set: ProcessSet = global_process_set,
     ) -> list[Tensor]:
-        """Reduces ``tensors`` as one operation, all or none, each into itself. Arguments as for
-        ``allreduce``.
+        """Reduces ``tensors`` as one operation, all or none, each into itself.
+
+        Args:
+            tensors: all on one device.
+            average, name, op, prescale_factor, postscale_factor, process_set: as for ``allreduce``.
+
+        Returns:
+            The list of them.
         """
         return self.synchronize(
             self.grouped_allreduce_async_(
@@ -210,9 +252,14 @@ class Reductions(Handles, Generic[Tensor]):
         postscale_factor: float = 1.0,
         process_set: ProcessSet = global_process_set,
     ) -> int:
-        """Starts to reduce ``tensors`` as one operation, all or none, into new tensors; returns one handle.
+        """Starts to reduce ``tensors`` as one operation, all or none, into new tensors. Not differentiable.
 
-        ``synchronize`` returns the list. Not differentiable. Arguments as for ``allreduce``.
+        Args:
+            tensors: all on one device.
+            average, name, op, prescale_factor, postscale_factor, process_set: as for ``allreduce``.
+
+        Returns:
+            One handle, for which ``synchronize`` returns the list.
         """
         op = resolve_op(op, average)
         number = check_process_set(process_set)
@@ -231,8 +278,15 @@ class Reductions(Handles, Generic[Tensor]):
         postscale_factor: float = 1.0,
         process_set: ProcessSet = global_process_set,
     ) -> list[Tensor]:
-        """Reduces ``tensors`` as one operation, all or none, into new tensors. Differentiable. See
-        ``allreduce``.
+        """Reduces ``tensors`` as one operation, all or none, into new tensors. Differentiable.
+
+        Args:
+            tensors: all on one device.
+            average, name, compression, op, prescale_factor, postscale_factor, process_set: as for
+                ``allreduce``.
+
+        Returns:
+            The list of reductions.
         """
         op = resolve_op(op, average)
         check_process_set(process_set)

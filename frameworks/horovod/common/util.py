@@ -25,8 +25,14 @@ def _cache(function: Callable[..., _T]) -> Callable[..., _T]:
 
 
 def extension_available(ext_base_name: str, verbose: bool = False) -> bool:
-    """Whether ``import horovod.<ext_base_name>`` can work: the adapter exists and its framework is
-    installed.
+    """Whether an adapter exists and its framework is installed.
+
+    Args:
+        ext_base_name: of the adapter, as in ``import horovod.<ext_base_name>``.
+        verbose: prints the answer, too.
+
+    Returns:
+        Whether the import can work.
     """
     framework = {"keras": "keras", "mxnet": "mxnet"}.get(ext_base_name, ext_base_name.partition(".")[0])
     try:
@@ -41,7 +47,15 @@ def extension_available(ext_base_name: str, verbose: bool = False) -> bool:
 
 
 def gpu_available(ext_base_name: str, verbose: bool = False) -> bool:
-    """Whether the framework of the adapter ``ext_base_name`` sees a GPU."""
+    """Whether the framework of an adapter sees a GPU.
+
+    Args:
+        ext_base_name: of the adapter, as in ``import horovod.<ext_base_name>``.
+        verbose: prints the answer, too.
+
+    Returns:
+        Whether it does; False where the adapter cannot be imported.
+    """
     available = False
     if extension_available(ext_base_name):
         available = importlib.import_module(f"horovod.{ext_base_name}")._check_has_gpu()
@@ -113,8 +127,16 @@ def split_list(l: Sequence[_T], n: int) -> list[Sequence[_T]]:  # noqa: E741  # 
 
 
 def check_installed_version(name: str, version: str, exception: BaseException | None = None) -> None:
-    """Raises HorovodVersionMismatchError (or warns of it, when there is no ``exception`` to explain) if the
-    installed framework ``name`` is not the ``version`` that this library was installed for.
+    """Compares the installed version of a framework with the one that this library was installed for.
+
+    Args:
+        name: of the framework's distribution.
+        version: the one expected.
+        exception: what went wrong, if the difference is to explain that; without one a difference is a
+            warning.
+
+    Raises:
+        HorovodVersionMismatchError: the versions differ and there is an ``exception``.
     """
     try:
         installed = importlib.metadata.version(name)
@@ -138,9 +160,17 @@ def is_iterable(x: Any) -> bool:
 
 
 def is_version_greater_equal_than(ver: str, target: str) -> bool:
-    """Whether version ``ver`` is ``target`` or later, by the rules of PEP 440.
+    """Compares versions by the rules of PEP 440.
 
-    ValueError when ``target`` is not of the form major.minor.patch.
+    Args:
+        ver: a version.
+        target: another one, of the form major.minor.patch.
+
+    Returns:
+        Whether ``ver`` is ``target`` or later.
+
+    Raises:
+        ValueError: ``target`` is not of that form.
     """
     from packaging import version
 

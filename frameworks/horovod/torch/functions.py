@@ -22,8 +22,16 @@ def broadcast_parameters(
 ) -> None:
     """Overwrites tensors with those of rank ``root_rank``, on all ranks of the process set.
 
-    ``params``: a ``state_dict()``, a list of tensors, or a list of (name, tensor) such as
-    ``list(model.named_parameters())``. ValueError for anything else.
+    Args:
+        params: a ``state_dict()``, a list of tensors, or a list of (name, tensor) such as
+            ``list(model.named_parameters())``.
+        root_rank: whose tensors.
+        process_set: the ranks that take part.
+
+    Raises:
+        ValueError: ``params`` is something else.
+        TensorMismatchError: the ranks' tensors differ in shape or type; on all ranks.
+        HorovodInternalError: a rank is gone.
     """
     _broadcast_all("broadcast_parameters.", _named_tensors(params), root_rank, process_set)
 
@@ -38,8 +46,17 @@ def broadcast_optimizer_state(
 
     The root decides which state there is: ranks that have none, because only the root has loaded a
     checkpoint, receive it, and what only they have is dropped. Tensors that exist with the right shape and
-    type are overwritten in place. Works for every optimizer but LBFGS (ValueError), wrapped or not. ``model``
-    is accepted and not needed.
+    type are overwritten in place.
+
+    Args:
+        optimizer: any but LBFGS, wrapped or not.
+        root_rank: whose state.
+        model: accepted and not needed.
+        process_set: the ranks that take part.
+
+    Raises:
+        ValueError: the optimizer is an LBFGS, or has other parameter groups than that of the root.
+        HorovodInternalError: a rank is gone.
     """
     if isinstance(optimizer, torch.optim.LBFGS):
         # Its state is the history of one flat vector, which is only meaningful along with the closure's

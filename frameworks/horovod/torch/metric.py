@@ -13,8 +13,20 @@ from horovod.torch.operations import ops
 
 
 def get_global_mean(value: Any, name: str | None = None, process_set: ProcessSet = global_process_set) -> Any:
-    """The mean of ``value`` over all ranks: a float for a number, a numpy array for an array, a tensor for a
-    tensor. Integers have a mean in floating point. Not differentiable.
+    """The mean of a value over all ranks. Not differentiable.
+
+    Args:
+        value: a number, an array of numpy or a tensor, of one shape on all ranks. Integers have a mean in
+            floating point.
+        name: identifies the operation on all ranks.
+        process_set: the ranks that take part.
+
+    Returns:
+        A float for a number, a numpy array for an array, a tensor for a tensor.
+
+    Raises:
+        TensorMismatchError: the shapes or types differ; on all ranks.
+        HorovodInternalError: a rank is gone.
     """
     if isinstance(value, torch.Tensor):
         wide = value if value.dtype.is_floating_point else value.to(torch.get_default_dtype())

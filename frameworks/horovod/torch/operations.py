@@ -47,12 +47,20 @@ class TorchCollectives(Collectives[torch.Tensor]):
         op: int | None,
         process_set: ProcessSet = global_process_set,
     ) -> Callable[[], torch.Tensor]:
-        """Starts to reduce a sparse COO tensor over all ranks and returns a function, which waits for the
-        result.
+        """Starts to reduce a sparse COO tensor over all ranks. Not differentiable.
 
-        Shapes and types must be equal on all ranks, the number of stored elements need not be. ``op``: Sum
-        or Average. The result holds every rank's elements and is not coalesced, except that an Average of
-        integers is: it divides each total, truncating toward zero. Not differentiable.
+        Args:
+            tensor: of one shape and type on all ranks; the number of stored elements may differ.
+            name: identifies the operation on all ranks.
+            op: Sum or Average.
+            process_set: the ranks that take part.
+
+        Returns:
+            A function that waits and returns the result: every rank's elements, not coalesced, except that an
+            Average of integers is: it divides each total, truncating toward zero.
+
+        Raises:
+            ValueError: another ``op``, or ``tensor`` is not sparse.
         """
         op = resolve_op(op)
         if op not in (Average, Sum):

@@ -70,13 +70,24 @@ class _DistributedOptimizer(WrappedOptimizer):
         return bucket.handle, None
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Adds parameters to train, as the wrapped optimizer does; their gradients are reduced one by one."""
+        """Adds parameters to train, as the wrapped optimizer does; their gradients are reduced one by one.
+
+        Args:
+            param_group: as for the wrapped optimizer.
+        """
         added = self._added(param_group)
         if self._reducer is not None:
             self._reducer.add(added)
 
     def set_backward_passes_per_step(self, passes: int) -> None:
-        """Changes how many backward passes are accumulated before gradients are reduced."""
+        """Changes how many backward passes are accumulated before gradients are reduced.
+
+        Args:
+            passes: how many, from the next step on.
+
+        Raises:
+            ValueError: not at least one.
+        """
         check_passes(passes)
         if self._reducer is not None:
             self._reducer.set_passes(passes)
@@ -115,10 +126,17 @@ class _DistributedOptimizer(WrappedOptimizer):
             self._should_synchronize = True
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Reduces the gradients, then makes the wrapped optimizer's step. Raises as ``synchronize``.
+        """Reduces the gradients, then makes the wrapped optimizer's step.
 
-        With a ``closure`` that recomputes loss and gradients, they are reduced each time after it has run.
-        So is the loss for LBFGS, whose steps depend on it.
+        Args:
+            closure: recomputes loss and gradients, which are reduced each time after it has run. So is the
+                loss for LBFGS, whose steps depend on it.
+
+        Returns:
+            What the wrapped optimizer's step returns.
+
+        Raises:
+            As ``synchronize``.
         """
         if closure is not None:
             loss = super().step(self._reducing(closure))  # type: ignore[misc]

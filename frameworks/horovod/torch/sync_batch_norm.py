@@ -37,7 +37,20 @@ class SyncBatchNorm(_BatchNorm):
     Output and gradient of the input are those that ``BatchNorm`` has for the combined batch, and so are the
     running statistics, on every rank. The gradients of weight and bias are those of this rank's rows; the
     DistributedOptimizer averages them like all others. In evaluation, and in a set of one rank, it does
-    nothing but ``BatchNorm``. ValueError when all batches together have one value per channel, or none.
+    nothing but ``BatchNorm``.
+
+    Args:
+        num_features: C, the number of channels.
+        eps: added to the variance.
+        momentum: the share of a batch in the running statistics; None: all batches count alike.
+        affine: with weight and bias.
+        track_running_stats: with running statistics, which evaluation uses.
+        process_set: the ranks whose batches are one.
+        device: where the parameters are made.
+        dtype: their type.
+
+    Raises:
+        ValueError: all batches together have one value per channel, or none.
     """
 
     def __init__(
@@ -98,8 +111,18 @@ class SyncBatchNorm(_BatchNorm):
     def convert_sync_batchnorm(
         cls, module: nn.Module, process_set: ProcessSet = global_process_set
     ) -> nn.Module:
-        """Replaces every BatchNorm layer in ``module``, or ``module`` itself, by a SyncBatchNorm with the
-        same parameters, buffers, hooks and mode. Returns the module to use from then on.
+        """Replaces every BatchNorm layer in a module by a SyncBatchNorm with the same parameters, buffers,
+        hooks and mode.
+
+        Args:
+            module: a model, or a BatchNorm layer itself.
+            process_set: the ranks whose batches are one.
+
+        Returns:
+            The module to use from then on.
+
+        Raises:
+            ValueError: a lazy BatchNorm layer has no channels yet.
         """
         return cls._converted(module, process_set, {})
 
@@ -123,7 +146,15 @@ class SyncBatchNorm(_BatchNorm):
 
 
 def convert_sync_batchnorm(module: nn.Module, process_set: ProcessSet = global_process_set) -> nn.Module:
-    """As ``SyncBatchNorm.convert_sync_batchnorm``."""
+    """As ``SyncBatchNorm.convert_sync_batchnorm``.
+
+    Args:
+        module: a model, or a BatchNorm layer itself.
+        process_set: the ranks whose batches are one.
+
+    Returns:
+        The module to use from then on.
+    """
     return SyncBatchNorm.convert_sync_batchnorm(module, process_set)
 
 
