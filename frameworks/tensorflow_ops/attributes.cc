@@ -105,7 +105,7 @@ bool ReadAttributes(TF_OpKernelConstruction* construction, Has has, Attributes* 
   attributes->process_set = reader.Integer("process_set_id");
   attributes->urgent = reader.Flag("urgent");
   attributes->awaited = reader.Flag("awaited");
-  attributes->company = reader.Text("company");
+  attributes->step = reader.Text("step");
   if (has == Has::kReduction) {
     attributes->reduce_op = reader.Integer("reduce_op");
     attributes->prescale = reader.Factor("prescale_factor", "prescale_bits");

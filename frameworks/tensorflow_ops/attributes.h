@@ -19,7 +19,7 @@ struct Attributes {
   int64_t process_set = 0;
   bool urgent = false;
   bool awaited = false;  // see hvd_operation
-  std::string company;   // see company.h; empty: none
+  std::string step;      // see step.h; empty: none
 };
 
 // Which of the attributes an op has besides the common ones.

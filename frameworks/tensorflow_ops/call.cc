@@ -123,7 +123,7 @@ void Call::Submit() {
   operation.split_count = static_cast<int32_t>(splits_.size());
   operation.tensors = tensors_.data();
   operation.tensor_count = static_cast<int32_t>(tensors_.size());
-  const bool last = kernel_.company != nullptr && kernel_.company->IsLast();
+  const bool last = kernel_.step != nullptr && kernel_.step->IsLast();
   operation.urgent = attributes.urgent || last ? 1 : 0;
   operation.awaited = attributes.awaited ? 1 : 0;
   Core()->submit(Core(), &operation, &Complete, this);

@@ -5,16 +5,16 @@
 #include <vector>
 
 #include "tensorflow_ops/collective.h"
-#include "tensorflow_ops/company.h"
 #include "tensorflow_ops/core_link.h"
 #include "tensorflow_ops/owned.h"
+#include "tensorflow_ops/step.h"
 
 namespace hvd::tensorflow {
 
 struct Kernel {
   const Collective* collective;
   Attributes attributes;
-  std::unique_ptr<Company::Member> company;  // may be null
+  std::unique_ptr<Step::Member> step;  // may be null
 };
 
 // Owns itself: Start ends its life, at once or from another thread.

@@ -10,7 +10,7 @@ void* CreateKernel(const Collective& collective, TF_OpKernelConstruction* constr
   auto kernel = std::make_unique<Kernel>();
   kernel->collective = &collective;
   if (!ReadAttributes(construction, collective.has, &kernel->attributes)) return nullptr;
-  kernel->company = Company::Join(kernel->attributes.company);
+  kernel->step = Step::MemberOf(kernel->attributes.step);
   return kernel.release();
 }
 

@@ -100,7 +100,7 @@ constexpr TopologyOp kIncluded{"HorovodProcessSetIncluded", Question::kIncluded}
 template <const Collective& collective>
 void RegisterCollective(Op op, ShapeFunction shapes) {
   op.Attributes({"ignore_name_scope: bool = false", "process_set_id: int = 0", "tensor_name: string = ''",
-                 "urgent: bool = false", "awaited: bool = false", "company: string = ''"});
+                 "urgent: bool = false", "awaited: bool = false", "step: string = ''"});
   op.Register(shapes, [](const char* device) {
     return TF_NewAsyncKernelBuilder(collective.op, device, &Create<collective>, &StartKernel, &DeleteKernel);
   });

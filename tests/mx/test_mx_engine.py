@@ -262,7 +262,7 @@ def ranks_meet_behind_slow_inputs() -> int:
     return last
 
 
-def test_meetings_come_after_what_was_called_before(run_ranks) -> None:
+def test_barriers_come_after_what_was_called_before(run_ranks) -> None:
     assert run_ranks(2, ranks_meet_behind_slow_inputs) == [1, 1]
 
 

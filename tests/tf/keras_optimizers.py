@@ -5,8 +5,9 @@ from typing import Any
 import keras
 import numpy as np
 
+from horovod._keras.backend import make_plan
 from horovod._keras.optimizer import distribute
-from horovod._keras.plan import make_plan
+from horovod.common.gradient_options import GradientSettings
 from horovod.common.process_sets import ProcessSet
 
 RANKS = 3
@@ -25,11 +26,11 @@ class Echo:
         self.calls = 0
         self.seen: list[Any] = []
 
-    def reduce_gradients(self, gradients, variables, settings):
+    def reduce_gradients(self, gradients, variables, plan):
         assert len(gradients) == len(variables)
         self.calls += 1
         self.seen.append([variable.path for variable in variables])
-        factor = 1 if settings.op == 0 else RANKS
+        factor = 1 if plan.settings.op == 0 else RANKS
         return [None if gradient is None else self.scale(gradient, factor) for gradient in gradients]
 
     def scale(self, gradient, factor):
@@ -52,9 +53,10 @@ class AllRanks(ProcessSet):
         return True
 
 
-def echoing(optimizer, backend=None, **options):
+def echoing(optimizer, backend=None, name=None, local_layers=None, **options):
     """A distributed optimizer on ``Echo``; sums by default."""
-    plan = make_plan(backend or Echo(), optimizer, **{"op": 1, "process_set": AllRanks(), **options})
+    settings = GradientSettings(**{"op": 1, "process_set": AllRanks(), **options})
+    plan = make_plan(backend or Echo(), optimizer, settings, name, local_layers)
     return distribute(optimizer, plan, keras)
 
 

@@ -12,20 +12,23 @@ class Multiplying:
 
     name = "tensorflow"
 
-    def reduce_gradients(self, gradients, variables, settings):
+    def reduce_gradients(self, gradients, variables, plan):
         return [None if gradient is None else gradient * float(RANKS) for gradient in gradients]
 
     def size(self):
         return RANKS
 
 
-def distributed(optimizer, **options):
+def distributed(optimizer, local_layers=None, **options):
     import tensorflow as tf
 
-    from horovod._keras.plan import make_plan
+    from horovod._keras.backend import make_plan
+    from horovod.common.gradient_options import GradientSettings
     from horovod.tensorflow.keras.keras2_optimizer import distribute
 
-    return distribute(optimizer, make_plan(Multiplying(), optimizer, op=1, **options), tf.keras)
+    settings = GradientSettings(op=1, **options)
+    plan = make_plan(Multiplying(), optimizer, settings, local_layers=local_layers)
+    return distribute(optimizer, plan, tf.keras)
 
 
 def steps(optimizer, way, count=1):

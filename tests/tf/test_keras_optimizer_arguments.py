@@ -80,7 +80,6 @@ def test_num_groups_is_deprecated(adapter):
 @pytest.mark.parametrize("adapter", [hvd, horovod.keras])
 def test_every_argument_arrives(adapter):
     options = {
-        "name": "mine",
         "device_dense": "/cpu:0",
         "device_sparse": "/cpu:1",
         "compression": hvd.Compression.fp16,
@@ -89,22 +88,19 @@ def test_every_argument_arrives(adapter):
         "op": hvd.Average,
         "groups": 5,
     }
-    settings = adapter.DistributedOptimizer(keras.optimizers.SGD(), **options)._plan.settings
-    assert {name: getattr(settings, name) for name in options} == options
-    layer, process_set = keras.layers.Dense(1), AllRanks()
-    plan = adapter.PartialDistributedOptimizer(
-        keras.optimizers.SGD(),
-        **options,
-        backward_passes_per_step=4,
-        average_aggregated_gradients=True,
-        process_set=process_set,
-        local_layers=layer,
-        scale_local_gradients=False,
-    )._plan
+    plan = adapter.DistributedOptimizer(keras.optimizers.SGD(), name="mine", **options)._plan
     assert {name: getattr(plan.settings, name) for name in options} == options
-    assert plan.settings.process_set is process_set
-    found = (plan.passes, plan.average_passes, plan.local_layers, plan.scale_local)
-    assert found == (4, True, (layer,), False)
+    assert plan.name == "mine"
+    layer = keras.layers.Dense(1)
+    options |= {
+        "backward_passes_per_step": 4,
+        "average_aggregated_gradients": True,
+        "process_set": AllRanks(),
+        "scale_local_gradients": False,
+    }
+    plan = adapter.PartialDistributedOptimizer(keras.optimizers.SGD(), local_layers=layer, **options)._plan
+    assert {name: getattr(plan.settings, name) for name in options} == options
+    assert plan.local_layers == (layer,)
 
 
 @pytest.mark.parametrize("backend", ["jax", "numpy"])

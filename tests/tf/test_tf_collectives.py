@@ -1,5 +1,5 @@
 """What the table of test_tf_matrix.py does not hold: other inputs, shapes known in advance, variables,
-questions, meetings, sessions.
+questions, barriers, sessions.
 """
 
 import time
@@ -115,7 +115,7 @@ def names() -> None:
     assert scoped().numpy() == hvd.size()
 
 
-def meetings() -> None:
+def barriers() -> None:
     """A barrier lets nobody pass before the last has come; join tells who that was."""
 
     @tf.function
@@ -145,7 +145,7 @@ def sessions() -> None:
             assert got[0].tolist() == [run * hvd.size()] * 2 and got[1].shape == (2 * hvd.size(),)
 
 
-CHECKS = (other_inputs, arithmetic, shapes, variables, questions, names, sessions, meetings)
+CHECKS = (other_inputs, arithmetic, shapes, variables, questions, names, sessions, barriers)
 
 
 def ranks_collectives() -> None:

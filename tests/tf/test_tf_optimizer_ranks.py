@@ -5,8 +5,9 @@ import tensorflow as tf
 from least_squares import close, initial, loss_of, numpy_average, numpy_gradients, tensors, variables
 
 import horovod.tensorflow as hvd
+from horovod.common.gradient_options import GradientSettings
 from horovod.tensorflow.gradient_aggregation_eager import LocalGradientAggregationHelperEager
-from horovod.tensorflow.gradient_reduction import make_reducer
+from horovod.tensorflow.gradient_reduction import GradientReducer
 
 v1 = tf.compat.v1
 RATE = 0.01
@@ -34,7 +35,7 @@ def aggregation(in_graph, average):
     gradient of the last one is sparse, and one has none. Only the third pass communicates.
     """
     hvd.init()
-    reducer = make_reducer("Aggregated")
+    reducer = GradientReducer("Aggregated", GradientSettings())
     helper = LocalGradientAggregationHelperEager(3, reducer, False, average)
     parameters, unused = variables(), tf.Variable(0.0)
     helper.register_local_var(parameters[0])
@@ -74,7 +75,8 @@ def test_aggregation(run_ranks):
 def aggregation_in_unequal_graphs():
     """One rank's function has more branches than the others', also before the gradients are reduced."""
     hvd.init()
-    helper = LocalGradientAggregationHelperEager(2, make_reducer("Aggregated"), False, False)
+    reducer = GradientReducer("Aggregated", GradientSettings())
+    helper = LocalGradientAggregationHelperEager(2, reducer, False, False)
     parameters, noted = variables(), tf.Variable(0.0)
 
     @tf.function

@@ -7,9 +7,14 @@ import pytest
 import tensorflow as tf
 
 import horovod.tensorflow as hvd
+from horovod.common.gradient_options import GradientSettings
 from horovod.tensorflow import gradient_reduction, mpi_ops, reductions
-from horovod.tensorflow.gradient_reduction import LocalSources, make_reducer
-from horovod.tensorflow.variables import as_node_name, identity, own_name
+from horovod.tensorflow.gradient_reduction import GradientReducer, LocalSources
+from horovod.tensorflow.graph import as_node_name, identity, own_name
+
+
+def reducer_of(name, **options):
+    return GradientReducer(name, GradientSettings(**options))
 
 
 @pytest.fixture
@@ -64,15 +69,15 @@ def names_of(sent):
 
 def test_names_tell_position_and_variable(sent):
     gradients, variables = parts()
-    in_graph(make_reducer("My optimizer"), gradients, variables)
+    in_graph(reducer_of("My optimizer"), gradients, variables)
     expected = ["3.words_embeddings", "0.net_dense_1_kernel", "1.net_dense_1_bias", "4.a_b"]
     assert names_of(sent) == [f"My_optimizer.{name}" for name in expected] * 2
 
 
 def test_generic_names(sent):
     gradients, variables = parts()
-    make_reducer("tape")(gradients, variables, use_generic_names=True)
-    in_graph(lambda *given: make_reducer("tape")(*given, use_generic_names=True), gradients, variables)
+    reducer_of("tape")(gradients, variables, use_generic_names=True)
+    in_graph(lambda *given: reducer_of("tape")(*given, use_generic_names=True), gradients, variables)
     assert names_of(sent)[-4:] == ["tape.3", "tape.0", "tape.1", "tape.4"]
 
 
@@ -97,7 +102,7 @@ def test_own_name(name, expected):
 
 def test_eagerly_all_travel_together(sent):
     gradients, variables = parts()
-    results = make_reducer("tape")(gradients, variables)
+    results = reducer_of("tape")(gradients, variables)
     assert [(name, types) for name, types, _ in sent] == [
         ("tape.3.words_embeddings", ["float32", "int32"]),
         ("tape.group.0", ["float32", "float32", "float64"]),
@@ -117,20 +122,20 @@ def test_groups(sent):
         (lists, [("tape.1.net_dense_1_bias", 1), ("tape.group.0", 1), ("tape.group.1", 1)]),
     ):
         sent.clear()
-        in_graph(make_reducer("tape", groups=groups), gradients, variables)
+        in_graph(reducer_of("tape", groups=groups), gradients, variables)
         assert [(name, len(types)) for name, types, _ in sent] == [slices, *expected] * 2
 
 
 def test_sparse_as_dense_travels_as_the_others(sent):
     gradients, variables = parts()
-    results = make_reducer("tape", sparse_as_dense=True, groups=1)(gradients, variables)
+    results = reducer_of("tape", sparse_as_dense=True, groups=1)(gradients, variables)
     assert [(name, len(types)) for name, types, _ in sent] == [("tape.group.0", 4)]
     np.testing.assert_array_equal(results[3].numpy()[:, 0], [2, 2, 0, 0])
 
 
 def test_compression_and_factors(sent):
     gradients, variables = parts()
-    reducer = make_reducer(
+    reducer = reducer_of(
         "tape", compression=hvd.Compression.fp16, op=hvd.Average, gradient_predivide_factor=4.0
     )
     results = reducer(gradients, variables)
@@ -161,7 +166,7 @@ def test_local_sources(sent):
         for variable in (variables[0], variables[2], variables[3]):
             sources.register(variable)
         sent.clear()
-        results = sources.reduce(make_reducer("tape"), gradients, variables)
+        results = sources.reduce(reducer_of("tape"), gradients, variables)
         assert [(name, len(types)) for name, types, _ in sent] == [("tape.group.0", 2)]
         assert results[0].numpy() == 1 / factor
         assert results[2] is None
@@ -183,10 +188,10 @@ def test_alone_nothing_travels():
     hvd.init()
     gradients, variables = parts()
     before = hvd.counters()["tensors"]
-    results = make_reducer("tape", compression=hvd.Compression.fp16, groups=2)(gradients, variables)
+    results = reducer_of("tape", compression=hvd.Compression.fp16, groups=2)(gradients, variables)
     assert hvd.counters()["tensors"] == before
     assert results[3] is gradients[3]
-    dense = make_reducer("tape", sparse_as_dense=True)(gradients, variables)
+    dense = reducer_of("tape", sparse_as_dense=True)(gradients, variables)
     assert isinstance(dense[3], tf.Tensor)
 
 

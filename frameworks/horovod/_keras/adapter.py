@@ -8,11 +8,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from horovod._keras import callbacks, rate_callbacks
-from horovod._keras.backend import Backend
+from horovod._keras.backend import Backend, make_plan
 from horovod._keras.loading import load_model
-from horovod._keras.plan import make_plan
 from horovod.common.compression import Compressor, NoneCompressor
-from horovod.common.gradient_options import Groups
+from horovod.common.gradient_options import GradientSettings, Groups
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.common.reduce_ops import Average
 
@@ -44,9 +43,12 @@ class KerasAdapter:
         named = {"__module__": self._callbacks_module, "__doc__": part.__doc__}
         return type(name or f"{part.__name__}Callback", (part, base), {**named, "_backend": self._backend})
 
-    def distributed(self, optimizer: Any, **options: Any) -> Any:
-        """A distributed copy of ``optimizer``; for ``options`` see ``make_plan``."""
-        return self._backend.distribute(optimizer, make_plan(self._backend, optimizer, **options))
+    def distributed(
+        self, optimizer: Any, settings: GradientSettings, name: str | None = None, local_layers: Any = None
+    ) -> Any:
+        """A distributed copy of ``optimizer``. ``name``, ``local_layers``: see the public functions."""
+        plan = make_plan(self._backend, optimizer, settings, name, local_layers)
+        return self._backend.distribute(optimizer, plan)
 
     def DistributedOptimizer(
         self,
@@ -97,22 +99,21 @@ class KerasAdapter:
         Raises:
             ValueError: For what is no optimizer of Keras, and for options that exclude each other.
         """
-        return self.distributed(
-            optimizer,
-            name=name,
-            device_dense=device_dense,
-            device_sparse=device_sparse,
-            compression=compression,
-            sparse_as_dense=sparse_as_dense,
-            gradient_predivide_factor=gradient_predivide_factor,
+        settings = GradientSettings(
             op=op,
-            backward_passes_per_step=backward_passes_per_step,
-            average_aggregated_gradients=average_aggregated_gradients,
-            num_groups=num_groups,
+            compression=compression,
+            gradient_predivide_factor=gradient_predivide_factor,
+            sparse_as_dense=sparse_as_dense,
             groups=groups,
             process_set=process_set,
+            backward_passes_per_step=backward_passes_per_step,
+            average_aggregated_gradients=average_aggregated_gradients,
             scale_local_gradients=scale_local_gradients,
+            device_dense=device_dense,
+            device_sparse=device_sparse,
+            num_groups=num_groups,
         )
+        return self.distributed(optimizer, settings, name)
 
     def PartialDistributedOptimizer(
         self,
@@ -158,22 +159,20 @@ class KerasAdapter:
         Raises:
             ValueError: As for ``DistributedOptimizer``, and for what is no layer.
         """
-        return self.distributed(
-            optimizer,
-            name=name,
-            device_dense=device_dense,
-            device_sparse=device_sparse,
-            compression=compression,
-            sparse_as_dense=sparse_as_dense,
-            gradient_predivide_factor=gradient_predivide_factor,
+        settings = GradientSettings(
             op=op,
-            backward_passes_per_step=backward_passes_per_step,
-            average_aggregated_gradients=average_aggregated_gradients,
+            compression=compression,
+            gradient_predivide_factor=gradient_predivide_factor,
+            sparse_as_dense=sparse_as_dense,
             groups=groups,
             process_set=process_set,
-            local_layers=local_layers,
+            backward_passes_per_step=backward_passes_per_step,
+            average_aggregated_gradients=average_aggregated_gradients,
             scale_local_gradients=scale_local_gradients,
+            device_dense=device_dense,
+            device_sparse=device_sparse,
         )
+        return self.distributed(optimizer, settings, name, local_layers)
 
     def load_model(
         self,
@@ -205,13 +204,14 @@ class KerasAdapter:
             ValueError: For ``legacy_opts`` with Keras 3, which has no such optimizers.
         """
 
+        settings = GradientSettings(
+            compression=compression,
+            backward_passes_per_step=backward_passes_per_step,
+            average_aggregated_gradients=average_aggregated_gradients,
+        )
+
         def wrap(optimizer: Any) -> Any:
-            return self.distributed(
-                optimizer,
-                compression=compression,
-                backward_passes_per_step=backward_passes_per_step,
-                average_aggregated_gradients=average_aggregated_gradients,
-            )
+            return self.distributed(optimizer, settings)
 
         return load_model(self._keras, wrap, filepath, custom_optimizers, custom_objects, legacy_opts)
 

@@ -1,41 +1,59 @@
-"""What the Keras parts need from the framework that computes, and the settings that they hand to it."""
+"""What the Keras parts need from the framework that computes, and the plan that they hand to it."""
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 from horovod.common import basics, byte_objects
-from horovod.common.compression import Compressor, NoneCompressor
-from horovod.common.gradient_options import Groups
+from horovod.common.gradient_options import GradientSettings, cut_into_groups
 from horovod.common.process_sets import ProcessSet, global_process_set
-from horovod.common.reduce_ops import Average
-
-if TYPE_CHECKING:
-    from horovod._keras.plan import Plan
 
 
 @dataclass(frozen=True, eq=False)
-class GradientSettings:
-    """How the gradients of one optimizer are reduced; the arguments of ``DistributedOptimizer``."""
+class Plan:
+    """What a distributed optimizer does with gradients before it applies them."""
 
-    name: str = "DistributedOptimizer"
-    device_dense: str = ""
-    device_sparse: str = ""
-    compression: type[Compressor] | None = NoneCompressor
-    sparse_as_dense: bool = False
-    op: int = Average
-    gradient_predivide_factor: float = 1.0
-    groups: Groups = None
-    process_set: ProcessSet = global_process_set
-    # On which the ranks must agree, too, and which others carry out.
-    passes: int = 1
-    average_passes: bool = False
-    # Whether the optimizer scales the loss, and so copes with gradients that are not finite.
+    backend: Backend
+    name: str
+    """Begins the names of the operations."""
+    settings: GradientSettings
+    local_layers: tuple[Any, ...] = ()
     loss_is_scaled: bool = False
+    """Whether the optimizer scales the loss, and so copes with gradients that are not finite."""
+
+    def with_scaled_loss(self) -> Plan:
+        """The same for an optimizer that scales the loss."""
+        return replace(self, loss_is_scaled=True)
+
+
+def make_plan(
+    backend: Backend,
+    optimizer: Any,
+    settings: GradientSettings,
+    name: str | None = None,
+    local_layers: Any = None,
+) -> Plan:
+    """The plan for an optimizer. ValueError before ``hvd.init()``, for groups that are none, and for what is
+    no layer.
+    """
+    backend.size()  # raises before hvd.init()
+    cut_into_groups([], settings.groups)  # raises for what is no description of groups
+    name = name or f"Distributed{type(optimizer).__name__}"
+    return Plan(backend, name, settings, _checked_layers(local_layers))
+
+
+def _checked_layers(layers: Any) -> tuple[Any, ...]:
+    if layers is None:
+        return ()
+    given = tuple(layers) if isinstance(layers, Iterable) else (layers,)
+    for layer in given:
+        if not hasattr(layer, "trainable_weights"):
+            raise ValueError(f"All local layers must be layers of Keras, found a {type(layer).__name__}")
+    return given
 
 
 class Backend(ABC):
@@ -52,9 +70,7 @@ class Backend(ABC):
         """A distributed copy of ``optimizer``. ValueError when this framework does not compute for it."""
 
     @abstractmethod
-    def reduce_gradients(
-        self, gradients: Sequence[Any], variables: Sequence[Any], settings: GradientSettings
-    ) -> list[Any]:
+    def reduce_gradients(self, gradients: Sequence[Any], variables: Sequence[Any], plan: Plan) -> list[Any]:
         """The gradients of the whole job, in the same order; None stays None. ``variables`` are those that
         the gradients belong to. Runs wherever the framework calls the optimizer: eagerly or in a graph. On a
         rank that has nobody to reduce with, the gradients are returned as they are.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
-from horovod._keras.plan import Plan
+from horovod._keras.backend import Plan
 
 
 class GradientReduction:
@@ -29,7 +29,7 @@ class GradientReduction:
         result = list(gradients)
         if shared:
             reduced = plan.backend.reduce_gradients(
-                [gradients[index] for index in shared], [variables[index] for index in shared], plan.settings
+                [gradients[index] for index in shared], [variables[index] for index in shared], plan
             )
             for index, gradient in zip(shared, reduced, strict=True):
                 result[index] = gradient
@@ -48,8 +48,9 @@ class GradientReduction:
         return {index for index, variable in enumerate(variables) if self._key(variable) in keys}
 
     def _local_factor(self) -> float:
-        process_set = self._plan.settings.process_set
-        if not self._plan.scale_local or not process_set.included():
+        settings = self._plan.settings
+        process_set = settings.process_set
+        if not settings.scale_local_gradients or not process_set.included():
             return 1.0
         return 1.0 / (process_set.size() or 1)
 

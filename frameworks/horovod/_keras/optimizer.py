@@ -6,8 +6,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from horovod._keras.backend import Plan
 from horovod._keras.gradients import GradientAccumulation, GradientReduction
-from horovod._keras.plan import Plan
 from horovod._keras.subclassing import carry_over, remade, subclass_of
 
 _PACKAGES = ("keras", "tf_keras")
@@ -41,12 +41,13 @@ class DistributedKerasOptimizer(SchedulesByPass):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        plan = self._plan
-        self._reduction = GradientReduction(plan, self._var_key)  # type: ignore[attr-defined]
+        settings = self._plan.settings
+        self._reduction = GradientReduction(self._plan, self._var_key)  # type: ignore[attr-defined]
         self._loss_is_scaled = False
         self._agg_helper = None
-        if plan.passes > 1:
-            self._agg_helper = GradientAccumulation(self._keras, plan.passes, plan.average_passes)
+        if (passes := settings.backward_passes_per_step) > 1:
+            average = settings.average_aggregated_gradients
+            self._agg_helper = GradientAccumulation(self._keras, passes, average)
             getattr(self, "inner_optimizer", self)._accumulation = self._agg_helper
 
     def register_local_var(self, var: Any) -> None:
@@ -120,7 +121,7 @@ def distribute(optimizer: Any, plan: Plan, keras: Any) -> Any:
     if isinstance(optimizer, DistributedKerasOptimizer):
         raise ValueError("The optimizer is a DistributedOptimizer already.")
     innermost = getattr(optimizer, "inner_optimizer", optimizer)
-    if plan.passes > 1 and getattr(innermost, "gradient_accumulation_steps", None):
+    if plan.settings.backward_passes_per_step > 1 and getattr(innermost, "gradient_accumulation_steps", None):
         raise ValueError(
             "backward_passes_per_step > 1 and the optimizer's gradient_accumulation_steps both accumulate "
             "gradients; use one of them."
@@ -143,7 +144,7 @@ def distribute(optimizer: Any, plan: Plan, keras: Any) -> Any:
 def _distribute_scaling(optimizer: Any, plan: Plan, keras: Any, automatic: bool) -> Any:
     inner = optimizer.inner_optimizer
     inner_class = type(inner)
-    if plan.passes > 1:
+    if plan.settings.backward_passes_per_step > 1:
         inner_class = subclass_of(SchedulesByPass, inner, keras, _keras=keras)
     made = subclass_of(
         DistributedKerasOptimizer,

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from horovod.common.basics import size
 from horovod.common.compression import Compressor, NoneCompressor, resolve_compression
 from horovod.common.process_sets import ProcessSet, check_process_set, global_process_set
-from horovod.common.reduce_ops import OP_NAMES, Average, resolve_op
+from horovod.common.reduce_ops import OP_NAMES, Adasum, Average, resolve_op
 from horovod.common.util import split_list
 
 _T = TypeVar("_T")
@@ -64,6 +64,8 @@ class GradientSettings:
     def __post_init__(self, num_groups: int) -> None:
         check_predivide(self.op, self.gradient_predivide_factor)
         check_passes(self.backward_passes_per_step)
+        if self.op == Adasum and self.average_aggregated_gradients:
+            raise ValueError("Adasum does not support average_aggregated_gradients=True")
         resolved = {
             "op": resolve_op(self.op),
             "compression": resolve_compression(self.compression),
@@ -87,7 +89,8 @@ class GradientSettings:
         nothing: their members have other names in every framework (``groups_text``).
         """
         told = {field.name: str(getattr(self, field.name)) for field in fields(self)}
-        for name in ("groups", "process_set", "device_dense", "device_sparse"):
+        of_this_rank = ("device_dense", "device_sparse", "scale_local_gradients")
+        for name in ("groups", "process_set", *of_this_rank):
             del told[name]
         return {
             **told,

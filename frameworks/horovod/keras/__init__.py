@@ -18,7 +18,7 @@ from horovod.common import exports as _exports
 from horovod.common.byte_objects import objects as _objects
 from horovod.common.compression import Compressor, NoneCompressor
 from horovod.common.exports import *
-from horovod.common.gradient_options import Groups
+from horovod.common.gradient_options import GradientSettings, Groups
 from horovod.keras import callbacks, metric
 from horovod.keras.backend import adapter as _adapter
 from horovod.keras.backend import backend as _backend
@@ -71,18 +71,17 @@ def DistributedOptimizer(
     Raises:
         ValueError: For what is no optimizer of Keras, and for options that exclude each other.
     """
-    return _adapter.distributed(
-        optimizer,
-        name=name,
+    settings = GradientSettings(
+        op=op,
+        compression=compression,
+        gradient_predivide_factor=gradient_predivide_factor,
+        sparse_as_dense=sparse_as_dense,
+        groups=groups,
         device_dense=device_dense,
         device_sparse=device_sparse,
-        compression=compression,
-        sparse_as_dense=sparse_as_dense,
-        gradient_predivide_factor=gradient_predivide_factor,
-        op=op,
         num_groups=num_groups,
-        groups=groups,
     )
+    return _adapter.distributed(optimizer, settings, name)
 
 
 def allreduce(
@@ -138,23 +137,17 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = [
-    *_exports.__all__,
-    "allgather",
+    *_exports.public_names(globals()),
     "allgather_object",
-    "allreduce",
-    "barrier",
-    "broadcast",
     "broadcast_global_variables",
     "broadcast_object",
     "broadcast_variables",
     "callbacks",
     "Compression",
     "DistributedOptimizer",
-    "join",
     "load_model",
     "metric",
     "PartialDistributedOptimizer",
-    "reducescatter",
 ]
 
 

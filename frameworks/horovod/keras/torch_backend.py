@@ -10,8 +10,7 @@ import torch
 
 import horovod.torch as hvd
 from horovod._keras import optimizer as keras3_optimizer
-from horovod._keras.backend import Backend, GradientSettings
-from horovod._keras.plan import Plan
+from horovod._keras.backend import Backend, Plan
 from horovod.common import step_checks
 from horovod.common.agreement import (
     DENSE,
@@ -23,7 +22,7 @@ from horovod.common.agreement import (
     variable_facts,
 )
 from horovod.common.compression import Compressor, resolve_plain_compression
-from horovod.common.gradient_options import cut_into_groups, groups_text, settings_facts, takes_part
+from horovod.common.gradient_options import cut_into_groups, groups_text, takes_part
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.torch.step_checks import contents_of, kind_of
 
@@ -43,15 +42,13 @@ class TorchBackend(Backend):
         return keras3_optimizer.distribute(optimizer, plan, keras)
 
     @torch.compiler.disable
-    def reduce_gradients(
-        self, gradients: Sequence[Any], variables: Sequence[Any], settings: GradientSettings
-    ) -> list[Any]:
+    def reduce_gradients(self, gradients: Sequence[Any], variables: Sequence[Any], plan: Plan) -> list[Any]:
         """All travel at once. Where torch keeps them as gradients of parameters, they are overwritten."""
-        if not takes_part(settings.process_set):
+        if not takes_part(plan.settings.process_set):
             return list(gradients)
-        _agree(gradients, variables, settings)
-        _check(gradients, variables, settings)
-        return _Exchange(gradients, variables, settings).results()
+        _agree(gradients, variables, plan)
+        _check(gradients, variables, plan)
+        return _Exchange(gradients, variables, plan).results()
 
     def scale(self, gradient: Any, factor: float) -> Any:
         """See ``Backend``."""
@@ -80,15 +77,14 @@ class TorchBackend(Backend):
 class _Exchange:
     """The gradients of one step on their way."""
 
-    def __init__(
-        self, gradients: Sequence[Any], variables: Sequence[Any], settings: GradientSettings
-    ) -> None:
-        self._settings = settings
+    def __init__(self, gradients: Sequence[Any], variables: Sequence[Any], plan: Plan) -> None:
+        settings = self._settings = plan.settings
+        self._name = plan.name
         self._results = list(gradients)
         self._variables = variables
         self._factors: dict[str, Any] = {
-            "prescale_factor": 1.0 / settings.gradient_predivide_factor,
-            "postscale_factor": settings.gradient_predivide_factor,
+            "prescale_factor": settings.prescale,
+            "postscale_factor": settings.postscale,
         }
         compression = resolve_plain_compression(settings.compression, "the gradients of Keras")
         self._waits = [self._start_sparse(index) for index in self._sparse()]
@@ -120,7 +116,7 @@ class _Exchange:
 
     def _start_sparse(self, index: int) -> Callable[[], None]:
         settings = self._settings
-        name = f"{settings.name}.{index}"
+        name = f"{self._name}.{index}"
         finish = hvd.sparse_allreduce_async(self._results[index], name, settings.op, settings.process_set)
 
         def wait() -> None:
@@ -140,7 +136,7 @@ class _Exchange:
         start = hvd.grouped_allreduce_async_ if in_place else hvd.grouped_allreduce_async
         handle = start(
             sent,
-            name=f"{settings.name}.{name}",
+            name=f"{self._name}.{name}",
             op=settings.op,
             process_set=settings.process_set,
             **self._factors,
@@ -154,35 +150,28 @@ class _Exchange:
         return wait
 
 
-def _agree(gradients: Sequence[Any], variables: Sequence[Any], settings: GradientSettings) -> None:
+def _agree(gradients: Sequence[Any], variables: Sequence[Any], plan: Plan) -> None:
     """Before the first step: the ranks reduce the same, in the same way."""
     reduced = _described(variables)
-    how = settings_facts(
-        settings.op,
-        settings.compression,
-        settings.gradient_predivide_factor,
-        sparse_as_dense=settings.sparse_as_dense,
-        backward_passes_per_step=settings.passes,
-        average_aggregated_gradients=settings.average_passes,
-    )
+    how = plan.settings.facts()
 
     def facts() -> Facts:
         positions = {_identity(variable): place for place, variable in enumerate(variables)}
-        groups = {"groups": groups_text(settings.groups, positions, _identity)}
+        groups = {"groups": groups_text(plan.settings.groups, positions, _identity)}
         return {**how, **groups, **variable_facts(reduced, [_kind(gradient) for gradient in gradients])}
 
-    of_steps(settings.name, settings.process_set).once((reduced, tuple(how.values())), facts)
+    of_steps(plan.name, plan.settings.process_set).once((reduced, tuple(how.values())), facts)
 
 
 def _described(variables: Sequence[Any]) -> tuple[Reduced, ...]:
     return tuple(Reduced(v.name, str(v.dtype), tuple(v.shape)) for v in variables)
 
 
-def _check(gradients: Sequence[Any], variables: Sequence[Any], settings: GradientSettings) -> None:
+def _check(gradients: Sequence[Any], variables: Sequence[Any], plan: Plan) -> None:
     """The checks of a step that the environment asks for: none, mostly."""
     if not step_checks.asked_for():
         return
-    checks = step_checks.of_steps(settings.process_set, settings.name, _described(variables))
+    checks = step_checks.of_steps(plan.settings.process_set, plan.name, _described(variables))
     if checks is None:
         return
     named = [
@@ -190,7 +179,7 @@ def _check(gradients: Sequence[Any], variables: Sequence[Any], settings: Gradien
         for v, gradient in zip(variables, gradients, strict=True)
         if gradient is not None
     ]
-    if checks.nonfinite and not settings.loss_is_scaled:
+    if checks.nonfinite and not plan.loss_is_scaled:
         kinds = ((name, kind_of(gradient)) for name, gradient, _ in named)
         checks.note_first(kinds)
     checks.before_update(contents_of([(name, tensor) for name, _, tensor in named]))

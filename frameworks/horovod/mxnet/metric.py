@@ -15,9 +15,16 @@ from horovod.mxnet.tensors import NDArray
 
 
 def get_global_mean(value: Any, name: str | None = None, process_set: ProcessSet = global_process_set) -> Any:
-    """The mean of ``value`` over all ranks: a float for a number, a numpy array for an array of numpy, an
-    array of MXNet for one of MXNet, which alone does not wait. Integers have a mean in floating point. Not
-    differentiable.
+    """The mean of a value over all ranks. Not differentiable.
+
+    Args:
+        value: A number, or an array of numpy or MXNet of equal shape on all ranks.
+        name: Of the operation, equal on all ranks.
+        process_set: The ranks that take part.
+
+    Returns:
+        A float for a number, a numpy array for an array of numpy, an array of MXNet for one of MXNet, which
+        alone does not wait. Integers have a mean in floating point.
     """
     if not isinstance(value, NDArray):
         return mean_of_plain(value, name, process_set)

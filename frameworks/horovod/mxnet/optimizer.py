@@ -10,7 +10,7 @@ import numpy
 
 from horovod.common.agreement import StepAgreement
 from horovod.common.compression import Compressor, NoneCompressor, resolve_plain_compression
-from horovod.common.gradient_options import settings_facts, takes_part
+from horovod.common.gradient_options import GradientSettings, takes_part
 from horovod.common.operations import ALLREDUCE
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.common.reduce_ops import Average
@@ -26,35 +26,30 @@ _Described = tuple[tuple[int | str, str, tuple[int, ...]], ...]
 
 
 class GradientAverage:
-    """How the gradients of one optimizer are averaged.
+    """How the gradients of one optimizer are averaged."""
 
-    ``predivide_factor``: what part of the division comes before the sum. ``num_groups``: how many groups of
-    neighbours travel as one operation each; 0 = each gradient alone. ``prefix``: of the names of operations;
-    None: a number that all ranks share tells the gradients of several optimizers apart, which all number
-    theirs from 0 and whose operations may be under way at once. ``subject``: of what it is, for errors.
-    """
-
-    def __init__(
-        self,
-        subject: str,
-        prefix: str | None,
-        predivide_factor: float,
-        num_groups: int,
-        process_set: ProcessSet,
-        compressor: Any,
-    ) -> None:
-        if predivide_factor <= 0:
-            raise ValueError(f"gradient_predivide_factor must be positive, not {predivide_factor}")
-        if num_groups < 0:
-            raise ValueError(f"num_groups must not be negative, but is {num_groups}")
-        self.process_set = process_set
+    def __init__(self, subject: str, prefix: str | None, settings: GradientSettings) -> None:
+        """Args:
+        subject: What it is, for errors.
+        prefix: Of the names of operations. None: a number that all ranks share tells the gradients of several
+            optimizers apart, which all number theirs from 0 and whose operations may be under way at once.
+        settings: Of them the groups, a number, of neighbours that travel as one operation each; 0: each
+            gradient alone.
+        """
+        if settings.gradient_predivide_factor <= 0:
+            raise ValueError(
+                f"gradient_predivide_factor must be positive, not {settings.gradient_predivide_factor}"
+            )
+        if not isinstance(settings.groups, int) or settings.groups < 0:
+            raise ValueError(f"num_groups must not be negative, but is {settings.groups}")
+        self.process_set = settings.process_set
         self._prefix = prefix
-        self._num_groups = num_groups
-        self._compressor = compressor
-        self._factors = (1.0 / predivide_factor, predivide_factor)
+        self._num_groups = settings.groups
+        self._compressor = resolve_plain_compression(settings.compression, f"the gradients of a {subject}")
+        self._factors = (settings.prescale, settings.postscale)
         self._subject = subject
-        self._agreement = StepAgreement(subject, process_set)
-        self._settings = settings_facts(Average, compressor, predivide_factor, num_groups=num_groups)
+        self._agreement = StepAgreement(subject, settings.process_set)
+        self._facts = {**settings.facts(), "num_groups": str(settings.groups)}
 
     def average(self, gradients: Sequence[tuple[int | str, Any]], weights: Sequence[tuple[str, Any]]) -> None:
         """Overwrites numbered gradients with their averages over the ranks. Low numbers go first: the next
@@ -81,7 +76,7 @@ class GradientAverage:
         self._agreement.once(
             described,
             lambda: {
-                **self._settings,
+                **self._facts,
                 **{f"gradient {number!r}": f"{dtype} {shape}" for number, dtype, shape in described},
             },
         )
@@ -151,9 +146,10 @@ class DistributedOptimizer(mx.optimizer.Optimizer):
                 "mx.optimizer.create('sgd') makes one of a name"
             )
         self._optimizer = optimizer
-        self._average = GradientAverage(
-            "DistributedOptimizer", None, gradient_predivide_factor, num_groups, process_set, NoneCompressor
+        settings = GradientSettings(
+            gradient_predivide_factor=gradient_predivide_factor, groups=num_groups, process_set=process_set
         )
+        self._average = GradientAverage("DistributedOptimizer", None, settings)
 
     def __getattr__(self, name: str) -> Any:
         if name in _OWN:  # while it is unpickled
@@ -248,7 +244,12 @@ class DistributedTrainer(mx.gluon.Trainer):
         num_groups: int = 0,
         process_set: ProcessSet = global_process_set,
     ) -> None:
-        compressor = resolve_plain_compression(compression, "the gradients of a DistributedTrainer")
+        settings = GradientSettings(
+            compression=compression,
+            gradient_predivide_factor=gradient_predivide_factor,
+            groups=num_groups,
+            process_set=process_set,
+        )
         if isinstance(optimizer, DistributedOptimizer):
             warnings.warn(
                 "DistributedTrainer averages gradients itself: the DistributedOptimizer that it was given is "
@@ -261,13 +262,14 @@ class DistributedTrainer(mx.gluon.Trainer):
         super().__init__(params, optimizer, optimizer_params=optimizer_params, kvstore=None)
         for parameter in self._params:
             _check_parameter(parameter)
-        self._average = GradientAverage(
-            "DistributedTrainer", prefix, gradient_predivide_factor, num_groups, process_set, compressor
-        )
+        self._average = GradientAverage("DistributedTrainer", prefix, settings)
 
     def broadcast_parameters(self, params: Any = None, root_rank: int = 0) -> None:
-        """Overwrites ``params``, by default those of this trainer, with those of rank ``root_rank``, on all
-        ranks that average. See ``hvd.broadcast_parameters``.
+        """Overwrites arrays with those of one rank, on all ranks that average.
+
+        Args:
+            params: As for ``hvd.broadcast_parameters``; by default those of this trainer.
+            root_rank: That rank.
         """
         if params is None:
             # Of this trainer by place: names may differ between ranks.

@@ -25,7 +25,7 @@ from horovod.common import exports as _exports
 from horovod.common.exports import *
 from horovod.common.util import gpu_available
 from horovod.common.util import num_rank_is_power_2 as check_num_rank_power_of_2
-from horovod.tensorflow import gradients as _gradients  # noqa: F401  # registers those of the operations
+from horovod.tensorflow import autograd as _autograd  # noqa: F401  # registers those of the operations
 from horovod.tensorflow import metric
 from horovod.tensorflow.compression import Compression
 from horovod.tensorflow.functions import (

@@ -10,9 +10,8 @@ import tensorflow as tf
 from horovod.common import byte_objects
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.tensorflow import mpi_ops
+from horovod.tensorflow.graph import as_written, tf_variable
 from horovod.tensorflow.reductions import on_device
-from horovod.tensorflow.tracing import as_written
-from horovod.tensorflow.variables import tf_variable
 
 _NAME = "broadcast_variables"
 
@@ -24,11 +23,16 @@ def broadcast_variables(
     process_set: ProcessSet = global_process_set,
     inplace: bool = False,
 ) -> Any:
-    """Gives variables, of TensorFlow or Keras, the values that they have on rank ``root_rank``, on all ranks
-    of the process set. In a graph of TensorFlow 1 returns the operation that does it.
+    """Gives variables the values that they have on one rank.
 
-    The order of the variables must be equal on all ranks, their names need not be. ``inplace``: all travel as
-    one operation that writes to them directly, without a second copy of each.
+    Args:
+        variables: Of TensorFlow or Keras, in an order that is equal on all ranks; their names need not be.
+        root_rank: That rank.
+        process_set: The ranks that take part.
+        inplace: All travel as one operation that writes to them directly, without a second copy of each.
+
+    Returns:
+        In a graph of TensorFlow 1 the operation that does it, otherwise None.
     """
     targets = [tf_variable(variable) for variable in variables]
     if not targets:
@@ -50,10 +54,20 @@ def broadcast_object(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> Any:
-    """Returns the object of rank ``root_rank``: itself there, a copy elsewhere. ``obj`` is ignored elsewhere.
+    """Gives all ranks an object of one. Runs at once, also where a graph is built.
 
-    Runs at once, also where a graph is built; ``session`` is accepted and not needed. Raises ValueError on
-    every rank when the root cannot pickle the object.
+    Args:
+        obj: Ignored on all other ranks.
+        root_rank: The rank whose object it is.
+        session: Accepted and not needed.
+        name: Of the operations, equal on all ranks.
+        process_set: The ranks that take part.
+
+    Returns:
+        The object of ``root_rank``: itself there, a copy elsewhere.
+
+    Raises:
+        ValueError: On every rank, when the root cannot pickle the object.
     """
     return byte_objects.objects.broadcast_object(obj, root_rank, name, process_set)
 
@@ -64,7 +78,14 @@ def broadcast_object_fn(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> Callable[[Any], Any]:
-    """``broadcast_object`` as a function of the object alone."""
+    """Makes ``broadcast_object`` a function of the object alone.
+
+    Args:
+        root_rank, session, name, process_set: As for ``broadcast_object``.
+
+    Returns:
+        The function.
+    """
 
     def broadcast(obj: Any) -> Any:
         return broadcast_object(obj, root_rank, session, name, process_set)
@@ -75,18 +96,35 @@ def broadcast_object_fn(
 def allgather_object(
     obj: Any, session: Any = None, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> list[Any]:
-    """Returns the objects of all ranks of the process set, in rank order.
+    """Gives all ranks the objects of all. Runs at once, also where a graph is built.
 
-    Runs at once, also where a graph is built; ``session`` is accepted and not needed. Raises ValueError on
-    every rank when one of them cannot pickle its object.
+    Args:
+        obj: This rank's.
+        session: Accepted and not needed.
+        name: Of the operations, equal on all ranks.
+        process_set: The ranks that take part.
+
+    Returns:
+        The objects, in rank order.
+
+    Raises:
+        ValueError: On every rank, when one of them cannot pickle its object.
     """
     return byte_objects.objects.allgather_object(obj, name, process_set)
 
 
 def broadcast_global_variables(root_rank: int, process_set: ProcessSet = global_process_set) -> Any:
-    """The operation that gives all global variables of the graph the values that they have on rank
-    ``root_rank``, on all ranks of the process set. RuntimeError where TensorFlow executes eagerly, which
-    knows no global variables.
+    """Gives all global variables of the graph the values that they have on one rank.
+
+    Args:
+        root_rank: That rank.
+        process_set: The ranks that take part.
+
+    Returns:
+        The operation that does it.
+
+    Raises:
+        RuntimeError: Where TensorFlow executes eagerly, which knows no global variables.
     """
     if tf.executing_eagerly():
         raise RuntimeError(
@@ -97,9 +135,13 @@ def broadcast_global_variables(root_rank: int, process_set: ProcessSet = global_
 
 
 class BroadcastGlobalVariablesHook(tf.compat.v1.train.SessionRunHook):
-    """Gives all ranks the variables of rank ``root_rank`` when a session has been created, initialised at
-    random or restored from a checkpoint. ``device``: where the operations are placed. ``process_set``: the
-    ranks that take part.
+    """Gives all ranks the variables of one when a session has been created, initialised at random or restored
+    from a checkpoint.
+
+    Args:
+        root_rank: That rank.
+        device: Where the operations are placed.
+        process_set: The ranks that take part.
     """
 
     def __init__(

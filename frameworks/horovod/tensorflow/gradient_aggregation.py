@@ -13,11 +13,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from horovod.common.gradient_options import check_passes
+from horovod.common.basics import rank
+from horovod.common.gradient_options import GradientSettings, check_passes
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.tensorflow.gradient_reduction import LocalSources, Reducer
-from horovod.tensorflow.tracing import as_written
-from horovod.tensorflow.variables import identity, tf_variable
+from horovod.tensorflow.graph import as_written, identity, tf_variable
 
 
 class GradientAggregation:
@@ -194,6 +194,61 @@ class LocalGradientAggregationHelper(GradientAggregation):
             variable.read_value,
             lambda: tf.zeros(variable.shape, variable.dtype),
         )
+
+
+class LocalGradientAggregationHelperEager(GradientAggregation):
+    """Aggregation in steps that run eagerly or are traced; its variables outlive the traces.
+
+    ``allreduce_func``: a function of gradients and variables that returns the reduced gradients.
+    ``average_aggregated_gradients``: divides the totals by ``backward_passes_per_step``. ``sparse_as_dense``
+    is accepted and not needed. ValueError unless ``backward_passes_per_step`` is positive.
+    """
+
+    def __init__(
+        self,
+        backward_passes_per_step: int,
+        allreduce_func: Reducer,
+        sparse_as_dense: bool,
+        average_aggregated_gradients: bool,
+        process_set: ProcessSet = global_process_set,
+        scale_local_gradients: bool = True,
+    ) -> None:
+        super().__init__(
+            backward_passes_per_step,
+            allreduce_func,
+            average_aggregated_gradients,
+            process_set,
+            scale_local_gradients,
+        )
+        self.counter = self._variable("aggregation_counter", (), tf.int64)
+
+    def _variable(self, name: str, shape: Any, dtype: tf.DType) -> tf.Variable:
+        with tf.init_scope():
+            return tf.Variable(tf.zeros(shape, dtype), trainable=False, name=name)
+
+    def _read(self, variable: tf.Variable) -> tf.Tensor:
+        return variable.read_value()
+
+
+def make_aggregation(
+    reducer: Reducer, settings: GradientSettings, name: str, in_session: bool
+) -> GradientAggregation:
+    """The aggregation of the passes of one optimizer, whose steps a session runs or not.
+
+    Args:
+        reducer: Reduces the sums.
+        settings: How many passes are added up, and what becomes of the sums.
+        name: Begins the names of the variables in a graph that a session runs.
+        in_session: Whether that is where the steps run.
+    """
+    passes, average = settings.backward_passes_per_step, settings.average_aggregated_gradients
+    where = (settings.process_set, settings.scale_local_gradients)
+    if not in_session:
+        return LocalGradientAggregationHelperEager(passes, reducer, settings.sparse_as_dense, average, *where)
+    kind = LocalGradientAggregationHelper._OPTIMIZER_TYPE_LEGACY
+    return LocalGradientAggregationHelper(
+        passes, reducer, settings.sparse_as_dense, average, rank(), kind, *where, name
+    )
 
 
 def _after(done: Sequence[Any], results: list[Any], present: Sequence[int]) -> list[Any]:

@@ -10,7 +10,7 @@ node is and whether it is the first of the name.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -25,119 +25,69 @@ from horovod.common.agreement import (
     of_steps,
     variable_facts,
 )
-from horovod.common.compression import Compressor, resolve_plain_compression
-from horovod.common.gradient_options import (
-    Groups,
-    check_predivide,
-    cut_into_groups,
-    groups_text,
-    settings_facts,
-    takes_part,
-)
-from horovod.common.process_sets import ProcessSet, global_process_set
-from horovod.common.reduce_ops import Average, resolve_op
-from horovod.tensorflow.compression import Compression
-from horovod.tensorflow.nodes import one_company
+from horovod.common.compression import resolve_plain_compression
+from horovod.common.gradient_options import GradientSettings, cut_into_groups, groups_text, takes_part
+from horovod.common.process_sets import ProcessSet
+from horovod.tensorflow.graph import as_node_name, as_written, identity, one_step, own_name
 from horovod.tensorflow.reductions import allreduce, grouped_allreduce, size_of
 from horovod.tensorflow.step_checks import checked
-from horovod.tensorflow.tracing import as_written
-from horovod.tensorflow.variables import as_node_name, identity, own_name
 
 Reducer = Callable[[Sequence[Any], Sequence[Any]], list[Any]]
 
 
-def make_reducer(
-    name: str,
-    device_dense: str = "",
-    device_sparse: str = "",
-    compression: type[Compressor] | None = Compression.none,
-    sparse_as_dense: bool = False,
-    op: int = Average,
-    gradient_predivide_factor: float = 1.0,
-    groups: Groups = None,
-    process_set: ProcessSet = global_process_set,
-    settings: Mapping[str, Any] | None = None,
-    loss_is_scaled: bool = False,
-) -> GradientReducer:
+class GradientReducer:
     """A function of gradients and of the variables that they belong to, which returns the reduced gradients.
 
-    A gradient that is None stays None. ``name`` begins the names of the operations; the position of a
-    gradient tells it from others. Other arguments as for ``DistributedGradientTape``. On a rank that is not
-    part of ``process_set``, gradients stay what they are. Before the first step the ranks compare what they
-    reduce and how: TensorMismatchError when they differ. ``settings``: more that they compare, by name.
-    ``loss_is_scaled``: gradients may be infinite, because loss scaling copes with that.
+    On a rank that is not part of the process set, gradients stay what they are. Before the first step the
+    ranks compare what they reduce and how: TensorMismatchError when they differ.
     """
-    op = resolve_op(op)
-    check_predivide(op, gradient_predivide_factor)
-    cut_into_groups([], groups, identity)  # raises for what is no description of groups
-    return GradientReducer(
-        name,
-        device_dense,
-        device_sparse,
-        resolve_plain_compression(compression, "the gradients of TensorFlow"),
-        sparse_as_dense,
-        op,
-        gradient_predivide_factor,
-        groups,
-        process_set,
-        settings or {},
-        loss_is_scaled,
-    )
 
-
-class GradientReducer:
-    """What ``make_reducer`` returns."""
-
-    def __init__(
-        self,
-        name: str,
-        device_dense: str,
-        device_sparse: str,
-        compression: type[Compressor],
-        sparse_as_dense: bool,
-        op: int,
-        gradient_predivide_factor: float,
-        groups: Groups,
-        process_set: ProcessSet,
-        settings: Mapping[str, Any],
-        loss_is_scaled: bool,
-    ) -> None:
+    def __init__(self, name: str, settings: GradientSettings, loss_is_scaled: bool = False) -> None:
+        """Args:
+        name: Begins the names of the operations; the position of a gradient tells it from others.
+        settings: How the gradients are reduced. Passes are added up before, see ``gradient_aggregation``.
+        loss_is_scaled: Gradients may be infinite, because loss scaling copes with that.
+        """
         self.name = as_node_name(name)
+        self.settings = settings
         self._loss_is_scaled = loss_is_scaled
-        self._settings = settings_facts(
-            op, compression, gradient_predivide_factor, sparse_as_dense=bool(sparse_as_dense), **settings
-        )
-        self.op = op
-        self.groups = groups
-        self.process_set = process_set
-        self.sparse_as_dense = sparse_as_dense
+        self._facts = settings.facts()
+        compression = resolve_plain_compression(settings.compression, "the gradients of TensorFlow")
+        cut_into_groups([], settings.groups, identity)  # raises for what is no description of groups
         self._common: dict[str, Any] = {
-            "op": op,
-            "process_set": process_set,
-            "device_dense": device_dense,
-            "device_sparse": device_sparse,
+            "op": settings.op,
+            "process_set": settings.process_set,
+            "device_dense": settings.device_dense,
+            "device_sparse": settings.device_sparse,
         }
         self._dense: dict[str, Any] = {
             "compression": compression,
-            "prescale_factor": 1.0 / gradient_predivide_factor,
-            "postscale_factor": gradient_predivide_factor,
+            "prescale_factor": settings.prescale,
+            "postscale_factor": settings.postscale,
         }
 
     @as_written
     def __call__(
         self, gradients: Sequence[Any], variables: Sequence[Any], use_generic_names: bool = False
     ) -> list[Any]:
-        """The reduced gradients, in the same order. ``use_generic_names``: without the variables' names."""
+        """The reduced gradients, in the same order; None stays None. ``use_generic_names``: without the
+        variables' names.
+        """
         results = [self._prepared(gradient) for gradient in gradients]
-        if takes_part(self.process_set):
+        if takes_part(self.settings.process_set):
             labels = ["" if use_generic_names else own_name(variable) for variable in variables]
             reduced = tuple(map(_described, labels, variables))
             self._agree(results, reduced, variables)
             results = checked(
-                results, variables, self.process_set, self.name, reduced, finite=not self._loss_is_scaled
+                results,
+                variables,
+                self.settings.process_set,
+                self.name,
+                reduced,
+                finite=not self._loss_is_scaled,
             )
             names = [f"{self.name}.{index}.{label}".rstrip(".") for index, label in enumerate(labels)]
-            with one_company():
+            with one_step():
                 self._reduce(results, names, variables)
         return results
 
@@ -150,10 +100,11 @@ class GradientReducer:
 
         def facts() -> Facts:
             positions = {identity(variable): place for place, variable in enumerate(variables)}
-            groups = {"groups": groups_text(self.groups, positions, identity)}
-            return {**self._settings, **groups, **variable_facts(reduced, [_kind(g) for g in gradients])}
+            groups = {"groups": groups_text(self.settings.groups, positions, identity)}
+            return {**self._facts, **groups, **variable_facts(reduced, [_kind(g) for g in gradients])}
 
-        of_steps(self.name, self.process_set).once((reduced, tuple(self._settings.values())), facts)
+        agreement = of_steps(self.name, self.settings.process_set)
+        agreement.once((reduced, tuple(self._facts.values())), facts)
 
     def _reduce(self, gradients: list[Any], names: Sequence[str], variables: Sequence[Any]) -> None:
         """Puts the reduced gradients in place of ``gradients``."""
@@ -174,13 +125,13 @@ class GradientReducer:
                 gradients[i] = gradient
 
     def _prepared(self, gradient: Any) -> Any:
-        if gradient is None or (isinstance(gradient, tf.IndexedSlices) and not self.sparse_as_dense):
+        if gradient is None or (isinstance(gradient, tf.IndexedSlices) and not self.settings.sparse_as_dense):
             return gradient
         return tf.convert_to_tensor(gradient)
 
     def _grouped(self, dense: list[int], variables: Sequence[Any]) -> tuple[list[list[int]], list[int]]:
         together, alone = cut_into_groups(
-            dense, self.groups, identity, lambda index: identity(variables[index])
+            dense, self.settings.groups, identity, lambda index: identity(variables[index])
         )
         if tf.executing_eagerly() and len(alone) > 1:
             return [*together, alone], []

@@ -8,12 +8,12 @@ from typing import Any
 import tensorflow as tf
 
 from horovod.common.compression import Compressor
-from horovod.common.gradient_options import Groups, resolve_groups
+from horovod.common.gradient_options import GradientSettings, Groups
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.common.reduce_ops import Average
 from horovod.tensorflow.compression import Compression
-from horovod.tensorflow.gradient_reduction import GradientReducer, LocalSources, make_reducer
-from horovod.tensorflow.tracing import as_written
+from horovod.tensorflow.gradient_reduction import GradientReducer, LocalSources
+from horovod.tensorflow.graph import as_written
 
 _NAME = "DistributedGradientTape"
 
@@ -38,11 +38,14 @@ class _DistributedTape:
         use_generic_names: bool = False,
         unconnected_gradients: tf.UnconnectedGradients = tf.UnconnectedGradients.NONE,
     ) -> Any:
-        """The gradients of ``target`` by ``sources``, in the structure of ``sources``, reduced over all
-        ranks. Those of local sources are not reduced.
+        """Differentiates, and reduces the gradients over all ranks. Those of local sources are not reduced.
 
-        ``use_generic_names``: operations are named by the positions of the sources alone. Other arguments as
-        for ``tf.GradientTape.gradient``.
+        Args:
+            target, sources, output_gradients, unconnected_gradients: As for ``tf.GradientTape.gradient``.
+            use_generic_names: Operations are named by the positions of the sources alone.
+
+        Returns:
+            The gradients, in the structure of ``sources``.
         """
         flat = self._reduced(target, sources, output_gradients, use_generic_names, unconnected_gradients)
         return tf.nest.pack_sequence_as(sources, flat)
@@ -56,8 +59,14 @@ class _DistributedTape:
         use_generic_names: bool = False,
         unconnected_gradients: tf.UnconnectedGradients = tf.UnconnectedGradients.NONE,
     ) -> tuple[list[tuple[Any, Any]], list[tuple[Any, Any]]]:
-        """As ``gradient``, as two flat lists of pairs (variable, gradient): of the local sources, and of all
-        others, each in the order of ``sources``.
+        """As ``gradient``, with the local sources apart.
+
+        Args:
+            target, sources, output_gradients, use_generic_names, unconnected_gradients: As for ``gradient``.
+
+        Returns:
+            Two flat lists of pairs (variable, gradient): of the local sources, and of all others, each in the
+            order of ``sources``.
         """
         flat = self._reduced(target, sources, output_gradients, use_generic_names, unconnected_gradients)
         pairs = list(zip(tf.nest.flatten(sources), flat, strict=True))
@@ -65,7 +74,11 @@ class _DistributedTape:
         return local, [pair for pair in pairs if pair[0] not in self._hvd_local]
 
     def register_local_source(self, source: Any) -> None:
-        """Keeps the gradients of the variable ``source`` on their rank."""
+        """Keeps the gradients of a variable on their rank.
+
+        Args:
+            source: The variable.
+        """
         self._hvd_local.register(source)
 
     # They differentiate row by row through `gradient`, which must not reduce each row.
@@ -93,9 +106,7 @@ class _DistributedTape:
         return self._hvd_local.reduce(reduce, flat, flat_sources)
 
 
-def _wrap(
-    gradtape: tf.GradientTape, reducer: GradientReducer, layers: Iterable[Any], scale_local_gradients: bool
-) -> tf.GradientTape:
+def _wrap(gradtape: tf.GradientTape, settings: GradientSettings, layers: Iterable[Any]) -> tf.GradientTape:
     if not isinstance(gradtape, tf.GradientTape):
         raise ValueError(f"gradtape must be a tf.GradientTape, not {type(gradtape).__name__}")
     if isinstance(gradtape, _DistributedTape):
@@ -104,8 +115,8 @@ def _wrap(
     tape: Any = object.__new__(type(base.__name__, (_DistributedTape, base), {"__slots__": ()}))
     tape.__dict__ = gradtape.__dict__
     tape._hvd_tape = gradtape
-    tape._hvd_reducer = reducer
-    tape._hvd_local = LocalSources(reducer.process_set, scale_local_gradients)
+    tape._hvd_reducer = GradientReducer(_NAME, settings)
+    tape._hvd_local = LocalSources(settings.process_set, settings.scale_local_gradients)
     tape._hvd_local_layers = list(layers)
     return tape
 
@@ -124,30 +135,43 @@ def DistributedGradientTape(
     process_set: ProcessSet = global_process_set,
     scale_local_gradients: bool = True,
 ) -> tf.GradientTape:
-    """A tape that goes on with what ``gradtape`` has recorded, and whose ``gradient`` reduces the gradients
-    over all ranks. Jacobians stay local.
+    """Wraps a tape so that its ``gradient`` reduces the gradients over all ranks. Jacobians stay local.
 
-    ``device_dense``, ``device_sparse``: where the operations for dense and for sparse gradients are placed.
-    ``compression``: how dense gradients travel. ``sparse_as_dense``: makes ``tf.IndexedSlices`` dense first;
-    otherwise the slices of all ranks are gathered. ``op``: Average, Sum, Adasum, Min, Max or Product.
-    ``gradient_predivide_factor`` f, with Average: gradients are divided by f before they are added up and by
-    size / f afterwards. ``groups``: a number of groups, or lists of variables, whose dense gradients travel
-    as one operation each (``num_groups`` is its deprecated form). ``process_set``: the ranks that train
-    together; other ranks keep their own gradients. ``scale_local_gradients``: divides the gradients of local
-    sources by the number of ranks.
+    Args:
+        gradtape: The tape; the result goes on with what it has recorded.
+        device_dense: Where the operations for dense gradients are placed.
+        device_sparse: Where those for sparse gradients are placed.
+        compression: How dense gradients travel.
+        sparse_as_dense: Makes ``tf.IndexedSlices`` dense first; otherwise the slices of all ranks are
+            gathered.
+        op: Average, Sum, Adasum, Min, Max or Product.
+        gradient_predivide_factor: With Average, gradients are divided by it before they are added up, and by
+            size / factor afterwards.
+        num_groups: The deprecated form of ``groups``.
+        groups: A number of groups, or lists of variables, whose dense gradients travel as one operation each.
+        process_set: The ranks that train together; other ranks keep their own gradients.
+        scale_local_gradients: Divides the gradients of local sources by the number of ranks.
+
+    Returns:
+        A ``tf.GradientTape`` with the methods ``register_local_source`` and
+        ``get_local_and_global_gradients``.
+
+    Raises:
+        ValueError: For what is no tape, and for options that exclude each other.
     """
-    reducer = make_reducer(
-        _NAME,
-        device_dense,
-        device_sparse,
-        compression,
-        sparse_as_dense,
-        op,
-        gradient_predivide_factor,
-        resolve_groups(groups, num_groups),
-        process_set,
+    settings = GradientSettings(
+        op=op,
+        compression=compression,
+        gradient_predivide_factor=gradient_predivide_factor,
+        sparse_as_dense=sparse_as_dense,
+        groups=groups,
+        process_set=process_set,
+        scale_local_gradients=scale_local_gradients,
+        device_dense=device_dense,
+        device_sparse=device_sparse,
+        num_groups=num_groups,
     )
-    return _wrap(gradtape, reducer, [], scale_local_gradients)
+    return _wrap(gradtape, settings, [])
 
 
 @as_written
@@ -165,24 +189,36 @@ def PartialDistributedGradientTape(
     local_layers: Any = None,
     scale_local_gradients: bool = True,
 ) -> tf.GradientTape:
-    """As ``DistributedGradientTape``, except that the gradients of ``local_layers``, a Keras layer or
-    several, stay on their rank. ValueError for what has no ``trainable_weights``.
+    """As ``DistributedGradientTape``, except that the gradients of some layers stay on their rank.
+
+    Args:
+        gradtape, device_dense, device_sparse, compression, sparse_as_dense, op, gradient_predivide_factor,
+        num_groups, groups, process_set: As for ``DistributedGradientTape``.
+        local_layers: A Keras layer or several, whose gradients are not reduced.
+        scale_local_gradients: Divides these gradients by the number of ranks.
+
+    Returns:
+        As ``DistributedGradientTape``.
+
+    Raises:
+        ValueError: As ``DistributedGradientTape``, and for what has no ``trainable_weights``.
     """
-    reducer = make_reducer(
-        _NAME,
-        device_dense,
-        device_sparse,
-        compression,
-        sparse_as_dense,
-        op,
-        gradient_predivide_factor,
-        resolve_groups(groups, num_groups),
-        process_set,
+    settings = GradientSettings(
+        op=op,
+        compression=compression,
+        gradient_predivide_factor=gradient_predivide_factor,
+        sparse_as_dense=sparse_as_dense,
+        groups=groups,
+        process_set=process_set,
+        scale_local_gradients=scale_local_gradients,
+        device_dense=device_dense,
+        device_sparse=device_sparse,
+        num_groups=num_groups,
     )
-    return _wrap(gradtape, reducer, check_layers(local_layers), scale_local_gradients)
+    return _wrap(gradtape, settings, _checked_layers(local_layers))
 
 
-def check_layers(local_layers: Any) -> list[Any]:
+def _checked_layers(local_layers: Any) -> list[Any]:
     """The layers as a list. ValueError for what is none."""
     if local_layers is None:
         return []

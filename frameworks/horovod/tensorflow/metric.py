@@ -10,15 +10,24 @@ from horovod.common.byte_objects import mean_of_plain
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.common.reduce_ops import Average
 from horovod.tensorflow import mpi_ops
-from horovod.tensorflow.tracing import as_written
+from horovod.tensorflow.graph import as_written
 
 
 @as_written
 def get_global_mean(value: Any, name: str | None = None, process_set: ProcessSet = global_process_set) -> Any:
-    """The mean of ``value`` over all ranks: a float for a number, a numpy array for an array, a tensor for a
-    tensor or variable. Integers have a mean in floating point. Not differentiable.
+    """The mean of a value over all ranks. Not differentiable.
 
-    Shapes must be equal on all ranks; for arrays ValueError on every rank when they are not.
+    Args:
+        value: A number, or a numpy array, tensor or variable of equal shape on all ranks.
+        name: Of the operation, equal on all ranks.
+        process_set: The ranks that take part.
+
+    Returns:
+        A float for a number, a numpy array for an array, a tensor for a tensor or variable. Integers have a
+        mean in floating point.
+
+    Raises:
+        ValueError: On every rank, for arrays whose shapes differ.
     """
     if tf.is_tensor(value):
         tensor = tf.convert_to_tensor(value)

@@ -25,17 +25,15 @@ from horovod.common.collectives import check_root
 from horovod.common.exports import *
 from horovod.common.process_sets import check_process_set
 from horovod.common.reduce_ops import handle_average_backwards_compatibility
-from horovod.tensorflow.meetings import (
-    barrier,
-    join,
+from horovod.tensorflow.graph import node_names
+from horovod.tensorflow.native import library
+from horovod.tensorflow.topology import (
     local_rank_op,
     local_size_op,
     process_set_included_op,
     rank_op,
     size_op,
 )
-from horovod.tensorflow.native import library
-from horovod.tensorflow.nodes import node_names
 
 
 def _bits(factor: float) -> int:
@@ -120,7 +118,18 @@ def allgather(
     ignore_name_scope: bool = False,
     process_set: ProcessSet = global_process_set,
 ) -> tf.Tensor:
-    """Concatenates the tensors of all ranks, in rank order, along the first dimension, which may differ."""
+    """Concatenates the tensors of all ranks along the first dimension. Differentiable: the gradient is the
+    average over all ranks, of which each takes the rows that it contributed.
+
+    Args:
+        tensor: The first dimension may differ between ranks, the others and the type not.
+        name: See the text of this file.
+        ignore_name_scope: The name is used as it is, without the name scope around the call.
+        process_set: The ranks that take part.
+
+    Returns:
+        The rows of all ranks, in rank order.
+    """
     return library.horovod_allgather(
         tensor,
         process_set_id=check_process_set(process_set),
@@ -134,7 +143,15 @@ def grouped_allgather(
     ignore_name_scope: bool = False,
     process_set: ProcessSet = global_process_set,
 ) -> list[tf.Tensor]:
-    """An allgather of each tensor; those of one type are one operation, all or none."""
+    """An allgather of each of several tensors; those of one type are one operation, all or none.
+
+    Args:
+        tensors: The tensors.
+        name, ignore_name_scope, process_set: As for ``allgather``.
+
+    Returns:
+        For each of ``tensors`` the rows of all ranks.
+    """
     number = check_process_set(process_set)
 
     def run(some: list[tf.Tensor], part: str) -> list[tf.Tensor]:
@@ -151,7 +168,19 @@ def broadcast(
     ignore_name_scope: bool = False,
     process_set: ProcessSet = global_process_set,
 ) -> tf.Tensor:
-    """The tensor of rank ``root_rank`` (a rank of the job) on every rank of the process set."""
+    """Copies the tensor of one rank. Differentiable: the gradient is the average over all ranks on the root,
+    and zero elsewhere.
+
+    Args:
+        tensor: Of equal shape and type on all ranks.
+        root_rank: A rank of the job, not a position in ``process_set``, but one of its members.
+        name: See the text of this file.
+        ignore_name_scope: The name is used as it is, without the name scope around the call.
+        process_set: The ranks that take part.
+
+    Returns:
+        The tensor of ``root_rank``.
+    """
     number = check_process_set(process_set)
     check_root(root_rank, process_set)
     node = node_names("HorovodBroadcast", name, ignore_name_scope)
@@ -164,8 +193,16 @@ def broadcast_(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> list[Any]:
-    """Gives each variable the value that it has on rank ``root_rank``. Returns the variables; in graphs of
-    TensorFlow 1, the operations that assign them.
+    """Gives variables the values that they have on one rank.
+
+    Args:
+        variables: In an order that is equal on all ranks.
+        root_rank: That rank.
+        name: Begins the names of the operations.
+        process_set: The ranks that take part.
+
+    Returns:
+        The variables; in graphs of TensorFlow 1, the operations that assign them.
     """
     results = []
     for index, variable in enumerate(variables):
@@ -184,9 +221,18 @@ def alltoall(
     ignore_name_scope: bool = False,
     process_set: ProcessSet = global_process_set,
 ) -> tf.Tensor | tuple[tf.Tensor, tf.Tensor]:
-    """Sends ``splits[i]`` rows of ``tensor``, in turn, to the i-th rank of the process set, and returns the
-    rows received, in rank order. Without ``splits`` (integers) all get equally many; with them the result is
-    (rows, how many came from each rank).
+    """Sends each rank some rows of a tensor. Differentiable: each rank gets back the gradients of its rows.
+
+    Args:
+        tensor: Type and shape of its rows are equal on all ranks.
+        splits: How many rows go, in turn, to each rank of the process set: integers. None: all get equally
+            many.
+        name: See the text of this file.
+        ignore_name_scope: The name is used as it is, without the name scope around the call.
+        process_set: The ranks that take part.
+
+    Returns:
+        The rows received, in rank order. With ``splits`` (rows, how many came from each rank).
     """
     counts = tf.constant([], tf.int32) if splits is None else tf.cast(tf.convert_to_tensor(splits), tf.int32)
     received, sources = library.horovod_alltoall(
@@ -196,6 +242,39 @@ def alltoall(
         **node_names("HorovodAlltoall", name, ignore_name_scope),
     )
     return received if splits is None else (received, sources)
+
+
+def join() -> tf.Tensor:
+    """Says that this rank has no more data, and waits until every rank has said so. Until then it takes part
+    in every operation with data that changes nothing (zeros in a sum, no rows in an allgather).
+
+    Returns:
+        The last rank to say so.
+    """
+    with _after_all_collectives():
+        return library.horovod_join()
+
+
+def barrier(process_set: ProcessSet = global_process_set) -> Any:
+    """Waits until every rank of a process set has called it.
+
+    Args:
+        process_set: These ranks.
+
+    Returns:
+        In a graph the operation.
+    """
+    with _after_all_collectives():
+        node = node_names("HorovodBarrier", None, False)
+        return library.horovod_barrier(process_set_id=check_process_set(process_set), **node)
+
+
+def _after_all_collectives() -> Any:
+    """In a graph the operations run in any order; a barrier comes after those that stand before it."""
+    if tf.executing_eagerly():
+        return tf.control_dependencies(None)
+    graph = tf.compat.v1.get_default_graph()
+    return tf.control_dependencies([op for op in graph.get_operations() if op.type.startswith("Horovod")])
 
 
 def _reducescatter(
@@ -239,15 +318,8 @@ def _grouped_reducescatter(
 
 
 __all__ = [
-    *_exports.__all__,
+    *_exports.public_names(globals()),
     "handle_average_backwards_compatibility",
-    "allgather",
-    "alltoall",
-    "barrier",
-    "broadcast",
-    "broadcast_",
-    "grouped_allgather",
-    "join",
     "local_rank_op",
     "local_size_op",
     "process_set_included_op",

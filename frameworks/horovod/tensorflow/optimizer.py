@@ -9,15 +9,13 @@ from typing import Any
 
 import tensorflow as tf
 
-from horovod.common.basics import rank
 from horovod.common.compression import Compressor
-from horovod.common.gradient_options import Groups, check_passes, resolve_groups
+from horovod.common.gradient_options import GradientSettings, Groups
 from horovod.common.process_sets import ProcessSet, global_process_set
-from horovod.common.reduce_ops import Adasum, Average
+from horovod.common.reduce_ops import Average
 from horovod.tensorflow.compression import Compression
-from horovod.tensorflow.gradient_aggregation import GradientAggregation, LocalGradientAggregationHelper
-from horovod.tensorflow.gradient_aggregation_eager import LocalGradientAggregationHelperEager
-from horovod.tensorflow.gradient_reduction import GradientReducer, make_reducer
+from horovod.tensorflow.gradient_aggregation import GradientAggregation, make_aggregation
+from horovod.tensorflow.gradient_reduction import GradientReducer
 
 _V1Optimizer: Any = tf.compat.v1.train.Optimizer
 
@@ -88,85 +86,54 @@ def DistributedOptimizer(
     process_set: ProcessSet = global_process_set,
     scale_local_gradients: bool = True,
 ) -> Any:
-    """Wraps ``optimizer`` so that gradients are reduced over all ranks before each step.
+    """Makes an optimizer one that reduces gradients over all ranks before each step.
 
-    ``optimizer``: one of ``tf.compat.v1.train``, or of Keras, which ``horovod.tensorflow.keras`` wraps;
-    ValueError for anything else. ``name``: of the optimizer, and the beginning of the names of its
-    operations; by default Distributed before that of its class. ``use_locking``: as for
-    ``tf.compat.v1.train`` optimizers. ``backward_passes_per_step``: how many gradients are added up locally
-    before they travel; ``average_aggregated_gradients`` divides them by that number. Other arguments as for
-    ``DistributedGradientTape``. ``op=hvd.Adasum`` combines the gradients; ValueError along with
-    ``average_aggregated_gradients``.
+    Args:
+        optimizer: One of ``tf.compat.v1.train``, or of Keras, which ``horovod.tensorflow.keras`` wraps.
+        name: Of the optimizer, and the beginning of the names of its operations; by default Distributed
+            before that of its class.
+        use_locking: As for optimizers of ``tf.compat.v1.train``.
+        backward_passes_per_step: How many gradients are added up locally before they travel.
+        op: The reduction; Adasum combines the gradients.
+        average_aggregated_gradients: Divides the sums by ``backward_passes_per_step``; not with Adasum.
+        device_dense, device_sparse, compression, sparse_as_dense, gradient_predivide_factor, num_groups,
+        groups, process_set, scale_local_gradients: As for ``DistributedGradientTape``.
+
+    Returns:
+        A wrapper of ``optimizer``, or for Keras a new optimizer of its class name.
+
+    Raises:
+        ValueError: For what is no optimizer, and for options that exclude each other.
     """
-    groups = resolve_groups(groups, num_groups)
-    check_passes(backward_passes_per_step)
-    if op == Adasum and average_aggregated_gradients:
-        raise ValueError("Adasum does not support average_aggregated_gradients == True")
+    settings = GradientSettings(
+        op=op,
+        compression=compression,
+        gradient_predivide_factor=gradient_predivide_factor,
+        sparse_as_dense=sparse_as_dense,
+        groups=groups,
+        process_set=process_set,
+        backward_passes_per_step=backward_passes_per_step,
+        average_aggregated_gradients=average_aggregated_gradients,
+        scale_local_gradients=scale_local_gradients,
+        device_dense=device_dense,
+        device_sparse=device_sparse,
+        num_groups=num_groups,
+    )
     if isinstance(optimizer, _DistributedOptimizer):
         raise ValueError("The optimizer is a DistributedOptimizer already.")
     if isinstance(optimizer, _V1Optimizer):
         name = name or f"Distributed{type(optimizer).__name__}"
-        reducer = make_reducer(
-            name,
-            device_dense,
-            device_sparse,
-            compression,
-            sparse_as_dense,
-            op,
-            gradient_predivide_factor,
-            groups,
-            process_set,
-            {
-                "backward_passes_per_step": backward_passes_per_step,
-                "average_aggregated_gradients": average_aggregated_gradients,
-            },
-        )
-        aggregation = _aggregation(
-            reducer, backward_passes_per_step, average_aggregated_gradients, scale_local_gradients
-        )
+        reducer = GradientReducer(name, settings)
+        aggregation = make_aggregation(reducer, settings, reducer.name, not tf.executing_eagerly())
         return _DistributedOptimizer(optimizer, name, use_locking, aggregation)
     if not _is_keras(optimizer):
         raise ValueError(
             "Provided optimizer doesn't inherit from either legacy TensorFlow or Keras optimizer: "
             f"{type(optimizer).__name__}"
         )
-    from horovod.tensorflow import keras  # late: who has an optimizer of tf.compat.v1 needs no Keras
+    from horovod.tensorflow.keras import backend  # late: an optimizer of tf.compat.v1 needs no Keras
 
-    return keras.DistributedOptimizer(
-        optimizer,
-        name=name,
-        device_dense=device_dense,
-        device_sparse=device_sparse,
-        compression=compression,
-        sparse_as_dense=sparse_as_dense,
-        gradient_predivide_factor=gradient_predivide_factor,
-        op=op,
-        backward_passes_per_step=backward_passes_per_step,
-        average_aggregated_gradients=average_aggregated_gradients,
-        groups=groups,
-        process_set=process_set,
-        scale_local_gradients=scale_local_gradients,
-    )
-
-
-def _aggregation(
-    reducer: GradientReducer, passes: int, average: bool, scale_local_gradients: bool
-) -> GradientAggregation:
-    if tf.executing_eagerly():
-        return LocalGradientAggregationHelperEager(
-            passes, reducer, reducer.sparse_as_dense, average, reducer.process_set, scale_local_gradients
-        )
-    return LocalGradientAggregationHelper(
-        passes,
-        reducer,
-        reducer.sparse_as_dense,
-        average,
-        rank(),
-        LocalGradientAggregationHelper._OPTIMIZER_TYPE_LEGACY,
-        reducer.process_set,
-        scale_local_gradients,
-        reducer.name,
-    )
+    return backend.adapter.distributed(optimizer, settings, name)
 
 
 def _is_keras(optimizer: Any) -> bool:

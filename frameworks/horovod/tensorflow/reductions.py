@@ -1,9 +1,4 @@
-"""Allreduce and reducescatter in their public forms: with compression, and for ``tf.IndexedSlices``.
-
-``device_dense`` and ``device_sparse`` name the device on which the operations for dense tensors and for
-IndexedSlices are placed; empty: where TensorFlow puts them. ``name`` identifies the operation on all ranks.
-``ignore_name_scope``: the name is used as it is, without the name scope around the call.
-"""
+"""Allreduce and reducescatter in their public forms: with compression, and for ``tf.IndexedSlices``."""
 
 from __future__ import annotations
 
@@ -20,7 +15,7 @@ from horovod.common.process_sets import ProcessSet, check_process_set, global_pr
 from horovod.common.reduce_ops import OP_NAMES, Average, Sum, resolve_op
 from horovod.tensorflow import mpi_ops
 from horovod.tensorflow.compression import Compression
-from horovod.tensorflow.tracing import as_written
+from horovod.tensorflow.graph import as_written
 
 __all__ = ["allreduce", "grouped_allreduce", "grouped_reducescatter", "reducescatter"]
 
@@ -41,16 +36,29 @@ def allreduce(
     process_set: ProcessSet = global_process_set,
     ignore_name_scope: bool = False,
 ) -> Any:
-    """Reduces ``tensor`` over all ranks into a new tensor of its shape and type. Differentiable.
+    """Reduces a tensor over all ranks. Differentiable.
 
-    ``op``: Average (default), Sum, Min, Max, Product or, for floating-point tensors, Adasum; ``average`` is
-    the deprecated form of it. Every element is multiplied by ``prescale_factor`` before and by
-    ``postscale_factor`` after the reduction; both must be equal on all ranks. ``compression``: how the tensor
-    travels.
+    ``tf.IndexedSlices`` are gathered, uncompressed: the result holds the slices of all ranks, an index as
+    often as ranks gave it.
 
-    ``tf.IndexedSlices`` are gathered: the result holds the slices of all ranks, an index as often as ranks
-    gave it. They travel uncompressed; NotImplementedError for reductions other than Average and Sum, and for
-    factors.
+    Args:
+        tensor: A tensor of equal shape and type on all ranks, or ``tf.IndexedSlices``.
+        average: The deprecated form of ``op``.
+        device_dense: Where the operation is placed for a dense tensor; empty: where TensorFlow puts it.
+        device_sparse: Where it is placed for ``tf.IndexedSlices``.
+        compression: How the tensor travels.
+        op: Average (default), Sum, Min, Max, Product or, for floating-point tensors, Adasum.
+        prescale_factor: Each element is multiplied by it before the reduction; equal on all ranks.
+        postscale_factor: Each element is multiplied by it afterwards; equal on all ranks.
+        name: Identifies the operation on all ranks.
+        process_set: The ranks that take part.
+        ignore_name_scope: The name is used as it is, without the name scope around the call.
+
+    Returns:
+        A new tensor of the shape and type of ``tensor``.
+
+    Raises:
+        NotImplementedError: For ``tf.IndexedSlices`` with factors or another reduction than Average and Sum.
     """
     op = resolve_op(op, average)
     compressor = resolve_plain_compression(compression, _KIND)
@@ -86,8 +94,18 @@ def grouped_allreduce(
     ignore_name_scope: bool = False,
     name: str | None = None,
 ) -> list[Any]:
-    """Reduces ``tensors`` as one operation, all or none, into new tensors; those that are
-    ``tf.IndexedSlices`` as another one. An empty list is returned as it is. See ``allreduce``.
+    """Reduces tensors as one operation, all or none; those that are ``tf.IndexedSlices`` as another one.
+
+    Args:
+        tensors: The tensors.
+        average, device_dense, device_sparse, compression, op, prescale_factor, postscale_factor, process_set,
+        ignore_name_scope, name: As for ``allreduce``.
+
+    Returns:
+        New tensors; an empty list as it is.
+
+    Raises:
+        NotImplementedError: As ``allreduce``.
     """
     op = resolve_op(op, average)
     compressor = resolve_plain_compression(compression, _KIND)
@@ -131,11 +149,20 @@ def reducescatter(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> tf.Tensor:
-    """Reduces ``tensor`` over all ranks and returns this rank's part of the rows: as many for each rank, one
-    more for the first ones when the number of rows is not divisible. Differentiable.
+    """Reduces a tensor over all ranks and deals out its rows: as many for each rank, one more for the first
+    ones when the number of rows is not divisible. Differentiable.
 
-    Shape and type must be equal on all ranks, and there must be a first dimension. ``op``: Average or Sum.
-    NotImplementedError for ``tf.IndexedSlices``. Other arguments as for ``allreduce``.
+    Args:
+        tensor: Of equal shape and type on all ranks; it has a first dimension.
+        op: Average or Sum.
+        device_dense, compression, name, process_set, ignore_name_scope, prescale_factor, postscale_factor: As
+            for ``allreduce``.
+
+    Returns:
+        This rank's rows of the reduction.
+
+    Raises:
+        NotImplementedError: For ``tf.IndexedSlices``.
     """
     _refuse_slices([tensor])
     op = scatter_op(op)
@@ -164,8 +191,18 @@ def grouped_reducescatter(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> list[tf.Tensor]:
-    """A ``reducescatter`` of each of ``tensors`` as one operation, all or none. An empty list is returned as
-    it is.
+    """A ``reducescatter`` of each of several tensors as one operation, all or none.
+
+    Args:
+        tensors: The tensors.
+        device_dense, compression, op, process_set, prescale_factor, postscale_factor: As for
+            ``reducescatter``.
+
+    Returns:
+        This rank's rows of each; an empty list as it is.
+
+    Raises:
+        NotImplementedError: For ``tf.IndexedSlices``.
     """
     _refuse_slices(tensors)
     op = scatter_op(op)

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from horovod.common.process_sets import ProcessSet
 from horovod.common.step_checks import StepChecks, asked_for, of_steps
-from horovod.tensorflow.variables import tf_variable
+from horovod.tensorflow.graph import tf_variable
 
 _FINITE, _NAN, _INF = range(3)
 _KINDS = {_NAN: "NaN", _INF: "Inf"}

@@ -14,8 +14,8 @@ import tensorflow as tf
 
 from horovod.common.process_sets import ProcessSet, global_process_set, with_ranks
 from horovod.common.reduce_ops import Sum
-from horovod.tensorflow.meetings import rank_op
 from horovod.tensorflow.mpi_ops import _allreduce, allgather
+from horovod.tensorflow.topology import rank_op
 
 
 def __getattr__(name: str) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from horovod.tensorflow.variables import tf_variable
+from horovod.tensorflow.graph import tf_variable
 
 
 def _executing_eagerly() -> bool:

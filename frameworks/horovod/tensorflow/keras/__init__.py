@@ -13,11 +13,11 @@ See docs/keras.md.
 from horovod.common import exports as _exports
 from horovod.common.exports import *
 from horovod.tensorflow import metric
+from horovod.tensorflow import mpi_ops as _mpi_ops
 from horovod.tensorflow.compression import Compression
 from horovod.tensorflow.functions import allgather_object, broadcast_object
 from horovod.tensorflow.keras import callbacks
 from horovod.tensorflow.keras.backend import adapter as _adapter
-from horovod.tensorflow.mpi_ops import barrier, join
 
 DistributedOptimizer = _adapter.DistributedOptimizer
 PartialDistributedOptimizer = _adapter.PartialDistributedOptimizer
@@ -28,25 +28,21 @@ allreduce = _adapter.allreduce
 allgather = _adapter.allgather
 broadcast = _adapter.broadcast
 reducescatter = _adapter.reducescatter
+barrier = _mpi_ops.barrier
+join = _mpi_ops.join
 
 __all__ = [
-    *_exports.__all__,
-    "allgather",
+    *_exports.public_names(globals()),
     "allgather_object",
-    "allreduce",
-    "barrier",
-    "broadcast",
     "broadcast_global_variables",
     "broadcast_object",
     "broadcast_variables",
     "callbacks",
     "Compression",
     "DistributedOptimizer",
-    "join",
     "load_model",
     "metric",
     "PartialDistributedOptimizer",
-    "reducescatter",
 ]
 
 

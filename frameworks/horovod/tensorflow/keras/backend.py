@@ -11,12 +11,11 @@ import tensorflow as tf
 import horovod.tensorflow as hvd
 from horovod._keras import optimizer as keras3_optimizer
 from horovod._keras.adapter import KerasAdapter
-from horovod._keras.backend import Backend, GradientSettings
+from horovod._keras.backend import Backend, Plan
 from horovod._keras.optimizer import is_keras_3, keras_of, package_of
-from horovod._keras.plan import Plan
 from horovod.common import basics
 from horovod.common.process_sets import ProcessSet, global_process_set
-from horovod.tensorflow.gradient_reduction import GradientReducer, make_reducer
+from horovod.tensorflow.gradient_reduction import GradientReducer
 from horovod.tensorflow.keras import keras2_optimizer
 
 
@@ -38,9 +37,7 @@ class TensorFlowBackend(Backend):
             )
         return keras3_optimizer.distribute(optimizer, plan, keras)
 
-    def reduce_gradients(
-        self, gradients: Sequence[Any], variables: Sequence[Any], settings: GradientSettings
-    ) -> list[Any]:
+    def reduce_gradients(self, gradients: Sequence[Any], variables: Sequence[Any], plan: Plan) -> list[Any]:
         """Also ValueError in a function that XLA is to compile."""
         if basics.size() > 1 and _is_compiled_by_xla():
             raise ValueError(
@@ -48,7 +45,7 @@ class TensorFlowBackend(Backend):
                 "away or give compile() jit_compile=False; in a loop of your own, "
                 "tf.function(jit_compile=False)."
             )
-        return _reducer(settings)(gradients, variables)
+        return _reducer(plan)(gradients, variables)
 
     def scale(self, gradient: Any, factor: float) -> Any:
         """See ``Backend``."""
@@ -78,23 +75,8 @@ class TensorFlowBackend(Backend):
 
 
 @functools.lru_cache(maxsize=64)  # of the optimizers that still run; an evicted one makes its own anew
-def _reducer(settings: GradientSettings) -> GradientReducer:
-    return make_reducer(
-        settings.name,
-        settings.device_dense,
-        settings.device_sparse,
-        settings.compression,
-        settings.sparse_as_dense,
-        settings.op,
-        settings.gradient_predivide_factor,
-        settings.groups,
-        settings.process_set,
-        {
-            "backward_passes_per_step": settings.passes,
-            "average_aggregated_gradients": settings.average_passes,
-        },
-        settings.loss_is_scaled,
-    )
+def _reducer(plan: Plan) -> GradientReducer:
+    return GradientReducer(plan.name, plan.settings, plan.loss_is_scaled)
 
 
 def _is_compiled_by_xla() -> bool:

@@ -13,12 +13,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from horovod._keras.plan import Plan
+from horovod._keras.backend import Plan
 from horovod._keras.subclassing import save_as
-from horovod.common.basics import rank
-from horovod.tensorflow.gradient_aggregation import GradientAggregation, LocalGradientAggregationHelper
-from horovod.tensorflow.gradient_aggregation_eager import LocalGradientAggregationHelperEager
-from horovod.tensorflow.variables import identity
+from horovod.tensorflow.gradient_aggregation import GradientAggregation, make_aggregation
+from horovod.tensorflow.graph import identity
 
 Pairs = list[tuple[Any, Any]]
 
@@ -36,7 +34,8 @@ class DistributedKeras2Optimizer:
 
     @property
     def _agg_helper(self) -> GradientAggregation | None:
-        return self._hvd.aggregation if self._plan.passes > 1 else None
+        passes = self._plan.settings.backward_passes_per_step
+        return self._hvd.aggregation if passes > 1 else None
 
     def register_local_var(self, var: Any) -> None:
         """The gradient of ``var`` stays on this rank; it is divided by the number of ranks where
@@ -117,17 +116,9 @@ class _Reduction:
     def __init__(self, plan: Plan) -> None:
         self._layers = plan.local_layers
         self._done: tuple[Any, list[int]] | None = None
-        reduce = functools.partial(plan.backend.reduce_gradients, settings=plan.settings)
-        common = (plan.passes, reduce, plan.settings.sparse_as_dense, plan.average_passes)
-        more = (plan.settings.process_set, plan.scale_local)
-        self.aggregation: GradientAggregation
-        if tf.compat.v1.executing_eagerly_outside_functions():
-            self.aggregation = LocalGradientAggregationHelperEager(*common, *more)
-        else:
-            kind = LocalGradientAggregationHelper._OPTIMIZER_TYPE_KERAS
-            self.aggregation = LocalGradientAggregationHelper(
-                *common, rank(), kind, *more, name=plan.settings.name
-            )
+        reduce = functools.partial(plan.backend.reduce_gradients, plan=plan)
+        in_session = not tf.compat.v1.executing_eagerly_outside_functions()
+        self.aggregation = make_aggregation(reduce, plan.settings, plan.name, in_session)
 
     def computed(self, pairs: Pairs) -> Pairs:
         """Reduces what the optimizer has computed, and notes that."""

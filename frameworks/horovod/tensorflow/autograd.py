@@ -10,7 +10,6 @@ import tensorflow as tf
 
 from horovod.common.process_sets import ProcessSet, registered
 from horovod.common.reduce_ops import OP_NAMES, Average, Sum
-from horovod.tensorflow.meetings import rank_op
 from horovod.tensorflow.mpi_ops import (
     _allreduce,
     _grouped_allreduce,
@@ -18,6 +17,7 @@ from horovod.tensorflow.mpi_ops import (
     alltoall,
     grouped_allgather,
 )
+from horovod.tensorflow.topology import rank_op
 
 
 def _process_set(op: Any) -> ProcessSet:

@@ -1,4 +1,4 @@
-// Operations that are best sent together, such as the gradients of one training step.
+// The operations of one training step, which reduce its gradients and are best sent together.
 #pragma once
 
 #include <atomic>
@@ -7,24 +7,24 @@
 
 namespace hvd::tensorflow {
 
-// Of the kernels of one company each starts once per step. Whichever starts last knows that nothing more will
+// Each of its kernels starts once whenever the step runs. Whichever starts last knows that nothing more will
 // come, so nobody need wait to see whether it does.
-class Company {
+class Step {
  public:
   class Member {
    public:
-    explicit Member(std::shared_ptr<Company> company);
+    explicit Member(std::shared_ptr<Step> step);
     ~Member();
 
     // To be called at each start. Whether all others have started as often.
     bool IsLast() const;
 
    private:
-    std::shared_ptr<Company> company_;
+    std::shared_ptr<Step> step_;
   };
 
-  // A member of the company of this name; null for no name.
-  static std::unique_ptr<Member> Join(const std::string& name);
+  // A member of the step of this name; null for no name.
+  static std::unique_ptr<Member> MemberOf(const std::string& name);
 
  private:
   std::atomic<int64_t> members_{0};
