@@ -12,7 +12,7 @@ from dataclasses import InitVar, dataclass, fields
 from typing import Any, TypeVar
 
 from horovod.common.basics import size
-from horovod.common.compression import Compressor, NoneCompressor, resolve_compression
+from horovod.common.compression import NoneCompressor, resolve_compression
 from horovod.common.process_sets import ProcessSet, check_process_set, global_process_set
 from horovod.common.reduce_ops import OP_NAMES, Adasum, Average, resolve_op
 from horovod.common.util import split_list
@@ -172,21 +172,6 @@ def cut_into_groups(
         index = group_of.get(identity_of_member(member))
         (alone if index is None else wanted[index]).append(member)
     return [part for part in wanted if part], alone
-
-
-def settings_facts(
-    op: int,
-    compression: type[Compressor] | None,
-    gradient_predivide_factor: float,
-    **more: Any,
-) -> dict[str, str]:
-    """How gradients are reduced, as facts for ``horovod.common.agreement``."""
-    return {
-        "op": OP_NAMES[op],
-        "compression": "none" if compression is None else compression.__name__,
-        "gradient_predivide_factor": str(float(gradient_predivide_factor)),
-        **{label: str(value) for label, value in more.items()},
-    }
 
 
 def groups_text(groups: Groups, positions: dict[int, int], identity: Callable[[Any], int] = id) -> str:
