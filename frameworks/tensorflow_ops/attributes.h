@@ -7,7 +7,7 @@
 
 namespace hvd::tensorflow {
 
-// Of a node that several ranks run at different times in any order, the name is what makes them meet.
+// Of a node that several ranks run at different times in any order, the name is what matches them.
 constexpr char kUnnamed[] = "*";  // tensor_name of an eager operation that is only counted
 
 struct Attributes {

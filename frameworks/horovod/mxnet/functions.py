@@ -1,4 +1,4 @@
-"""Giving all ranks the same start: parameters and objects of one rank for everybody."""
+"""Parameters and objects of one rank, given to all ranks, and objects of all ranks."""
 
 from __future__ import annotations
 

@@ -63,8 +63,8 @@ def _grouped_allgather_gradient(op: Any, *gradients: tf.Tensor) -> list[tf.Tenso
     counts = [tf.shape(tensor, tf.int64)[0] for tensor in op.inputs]
     # With the rank, because one that has joined contributes nothing.
     me = tf.cast(rank_op(), tf.int64)
-    everybody = allgather(tf.stack([me, *counts])[tf.newaxis], process_set=process_set)
-    lower = tf.boolean_mask(everybody, everybody[:, 0] < me)
+    rows_of_all = allgather(tf.stack([me, *counts])[tf.newaxis], process_set=process_set)
+    lower = tf.boolean_mask(rows_of_all, rows_of_all[:, 0] < me)
     starts = tf.unstack(tf.reduce_sum(lower[:, 1:], axis=0), num=len(counts))
     return [
         tensor[start : start + count] for tensor, start, count in zip(reduced, starts, counts, strict=True)

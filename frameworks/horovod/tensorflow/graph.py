@@ -72,7 +72,7 @@ def one_step() -> Iterator[None]:
 
 
 def node_names(op: str, name: str | None, ignore_name_scope: bool) -> dict[str, Any]:
-    """The arguments of an op that say under which name the ranks meet: in a graph its node's, eagerly
+    """The arguments of an op that say by which name the ranks match it: in a graph its node's, eagerly
     ``name``, or none at all, so that it is counted. Whoever runs one eagerly waits for it, and in a graph
     others wait for it that are not known, unless it is one of the gradients of a step.
     """

@@ -1,8 +1,8 @@
-"""The operations on dense tensors, eagerly and in graphs; all differentiable (``gradients``). Existing
+"""The operations on dense tensors, eagerly and in graphs; all differentiable (``autograd``). Existing
 scripts import them, and what every adapter offers, under this module's name; nothing here depends on MPI.
 
 Names: eagerly, an operation without a name is counted, so all ranks run those in one order; a name lets it
-run in any. In a graph the name of the node is what makes the ranks meet, so the operations of one
+run in any. In a graph the name of the node matches it across ranks, so the operations of one
 ``tf.function`` may run in any order, and do; ``name`` and ``ignore_name_scope`` say what the node is called.
 
 Errors appear where TensorFlow reports those of its own operations: FailedPreconditionError when the ranks

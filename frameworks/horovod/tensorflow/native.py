@@ -50,8 +50,8 @@ def _load() -> Any:
 def _let_run_in_any_order() -> None:
     """An op with effects outside the graph is stateful, so that TensorFlow neither merges equal ones nor
     computes those of constants in advance; but stateful ops of one tf.function run one after the other.
-    Collectives need not: their names make them meet, and they must overlap. Without the exemption everything
-    is right and slow.
+    Collectives need not: their names match them across ranks, and they must overlap. Without the exemption
+    everything is right and slow.
     """
     from tensorflow.python.framework import auto_control_deps
 
