@@ -1,7 +1,7 @@
 """The ranks of a process set compare, once, the optimizer, gradient tape or trainer that each has made.
 
 Ranks that reduce other gradients than their peers, or reduce them in another way, wait for each other for
-ever or train different models. So whoever wraps an optimizer describes it by *facts*, texts by label::
+ever or train different models. So what wraps an optimizer describes it by *facts*, texts by label::
 
     agreement = Agreement("DistributedOptimizer", process_set)
     agreement.reach({"op": "Average", "parameter '0.weight'": "float32 [8, 4]"})
@@ -95,17 +95,20 @@ class Agreement:
         ranks_of: dict[str, list[int]] = {}
         for rank, digest in sorted(digests.items()):
             ranks_of.setdefault(digest, []).append(rank)
-        speakers = [ranks[0] for ranks in ranks_of.values()][:_MOST_VARIANTS]
-        mine = [self.subject, dict(facts)] if _core.topology()[0] in speakers else None
+        representatives = [ranks[0] for ranks in ranks_of.values()][:_MOST_VARIANTS]
+        mine = [self.subject, dict(facts)] if _core.topology()[0] in representatives else None
         answers = exchange(mine, _NAME, process_set)
-        everybodys = {
-            rank: answers[ranks[0]] for ranks in ranks_of.values() for rank in ranks if ranks[0] in speakers
+        described = {
+            rank: answers[ranks[0]]
+            for ranks in ranks_of.values()
+            for rank in ranks
+            if ranks[0] in representatives
         }
-        subjects = {rank: subject for rank, (subject, _) in everybodys.items()}
+        subjects = {rank: subject for rank, (subject, _) in described.items()}
         if len(set(subjects.values())) > 1:
             return f"The ranks made different things at the same place of their programs: {listed(subjects)}."
-        unheard = sorted(digests.keys() - everybodys.keys())
-        return _text(self.subject, {rank: theirs for rank, (_, theirs) in everybodys.items()}, unheard)
+        others = sorted(digests.keys() - described.keys())
+        return _text(self.subject, {rank: theirs for rank, (_, theirs) in described.items()}, others)
 
 
 class StepAgreement:
@@ -182,7 +185,7 @@ def job() -> int:
     return _job
 
 
-def _text(subject: str, facts: dict[int, Facts], unheard: list[int]) -> str:
+def _text(subject: str, facts: dict[int, Facts], others: list[int]) -> str:
     labels = dict.fromkeys(label for theirs in facts.values() for label in theirs)
     differences = []
     for label in labels:
@@ -192,9 +195,9 @@ def _text(subject: str, facts: dict[int, Facts], unheard: list[int]) -> str:
     shown = "; ".join(differences[:_MOST_DIFFERENCES]) or "the order of its parts"
     more = len(differences) - _MOST_DIFFERENCES
     rest = f"; {more} more" if more > 0 else ""
-    others = f" {ranks_text(unheard).capitalize()} differ from these." if unheard else ""
+    rest_differ = f" {ranks_text(others).capitalize()} differ from these." if others else ""
     return (
-        f"The ranks made their {subject} in different ways: {shown}{rest}.{others} "
+        f"The ranks made their {subject} in different ways: {shown}{rest}.{rest_differ} "
         f"Make the {subject} on all ranks with equal parameters and arguments."
     )
 

@@ -16,12 +16,13 @@ from horovod import _core
 from horovod.common import basics
 from horovod.common.gathers import Gathers
 from horovod.common.process_sets import ProcessSet, check_process_set, global_process_set, included_sets
+from horovod.common.reductions import Reductions
 from horovod.common.tensor_glue import Result, Tensor
 
 _NUMBER_BYTES = 8
 
 
-class Collectives(Gathers[Tensor]):
+class Collectives(Reductions[Tensor], Gathers[Tensor]):
     """All operations of one adapter; the bound methods are the functions that users call."""
 
     def broadcast_async_(
@@ -151,10 +152,10 @@ class Collectives(Gathers[Tensor]):
         self._deferred.flush()  # what was started before must not come after
         handles = [_core.submit(_core.JOIN, None, (), process_set=number) for number in included_sets()]
         outputs = [_core.wait(handle) for handle in handles]
-        everybody = outputs[0]
-        if not everybody:
+        last = outputs[0]
+        if not last:
             raise RuntimeError("the core gave a join no output")
-        return int(memoryview(everybody[0].tobytes()).cast("q")[0])
+        return int(memoryview(last[0].tobytes()).cast("q")[0])
 
     def _start_broadcast(
         self, tensor: Tensor, result: Result, root_rank: int, name: str | None, process_set: ProcessSet

@@ -101,5 +101,5 @@ def _work(items: queue.SimpleQueue[_Item | None]) -> None:
             for wait in ready:
                 wait()
             future.set_result(submit())
-        except Exception as error:  # belongs to whoever synchronizes the handle
+        except Exception as error:  # is raised where the handle is waited for
             future.set_exception(error)

@@ -10,13 +10,13 @@ from typing import Any
 
 from horovod import _core
 from horovod.common.compression import Compressor, NoneCompressor, resolve_plain_compression
+from horovod.common.handles import Submission
 from horovod.common.process_sets import ProcessSet, check_process_set, global_process_set
 from horovod.common.reduce_ops import Adasum, Average, resolve_op
-from horovod.common.reductions import Reductions
 from horovod.common.tensor_glue import Placement, Result, Tensor
 
 
-class Gathers(Reductions[Tensor]):
+class Gathers(Submission[Tensor]):
     """The operations of one adapter on rows; the bound methods are the functions that users call."""
 
     def allgather_async(

@@ -15,14 +15,14 @@ import time
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, Generic
 
 from horovod import _core
 from horovod.common.awaiting import CompletionWatch
 from horovod.common.deferred import DeferredSubmitter
 from horovod.common.exceptions import HorovodInternalError
 from horovod.common.reduce_ops import Adasum, Average, Sum
-from horovod.common.tensor_glue import Placement, Spec
+from horovod.common.tensor_glue import Placement, Result, Spec, Tensor, TensorGlue
 
 _BOOL = _core.DTYPES["bool"]
 FLOATING = frozenset(_core.DTYPES[name] for name in ("float16", "bfloat16", "float32", "float64"))
@@ -295,6 +295,39 @@ class Handles:
         outputs = None if core_handle is None else _core.wait(core_handle, rest)
         self._deferred.drop(handle)
         return outputs
+
+
+class Submission(Handles, Generic[Tensor]):
+    """What the operations of one adapter are made of: handles, the glue to its tensors, and how the framework
+    records an operation by which it is to differentiate.
+    """
+
+    def __init__(self, glue: TensorGlue[Tensor]) -> None:
+        super().__init__()
+        self.glue = glue
+        self._describe = glue.describe
+
+    def recorded(self, operation: str, tensors: Sequence[Tensor], *arguments: Any) -> list[Tensor]:
+        """An operation by which the framework can differentiate; for adapters of one that does.
+
+        Args:
+            operation: its name in ``operations.OPERATIONS``.
+            tensors: one, or those of a group.
+            arguments: in the order of that list.
+
+        Returns:
+            The results of the tensors; after that of an alltoall with splits, the received splits.
+        """
+        raise NotImplementedError
+
+    def place_group(self, tensors: list[Tensor], result: Result) -> list[Placement[Tensor]]:
+        """The placements of tensors that travel as one operation, which must be on one device."""
+        placements = [self.glue.place(tensor, result) for tensor in tensors]
+        devices = {self.glue.device(tensor) for tensor in tensors}
+        if len(devices) > 1:
+            found = ", ".join(sorted(str(device) for device in devices))
+            raise ValueError(f"The tensors of a group must be on one device, found {found}.")
+        return placements
 
 
 def bytes_of(specs: Iterable[Spec]) -> int:

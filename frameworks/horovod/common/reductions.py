@@ -8,41 +8,23 @@ goes by a Placement.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Generic
+from typing import Any
 
 from horovod import _core
 from horovod.common.compression import AnyCompressor, NoneCompressor, is_stateful, resolve_compression
 from horovod.common.exchange import Exchange, reduce_once
-from horovod.common.handles import Handles, bytes_of, check_types, first_of
+from horovod.common.handles import Submission, bytes_of, check_types, first_of
 from horovod.common.process_sets import ProcessSet, check_process_set, global_process_set
 from horovod.common.reduce_ops import OP_NAMES, Adasum, Average, resolve_op
-from horovod.common.tensor_glue import Placement, Result, Tensor, TensorGlue
+from horovod.common.tensor_glue import Result, Tensor
 
 _ALLREDUCE = _core.ALLREDUCE
 # The reductions that every type has, or that the core refuses by type itself.
 _PLAIN_OPS: dict[int | None, int] = {None: Average, **{op: op for op in OP_NAMES if op != Adasum}}
 
 
-class Reductions(Handles, Generic[Tensor]):
+class Reductions(Submission[Tensor]):
     """The reducing operations of one adapter; the bound methods are the functions that users call."""
-
-    def __init__(self, glue: TensorGlue[Tensor]) -> None:
-        super().__init__()
-        self.glue = glue
-        self._describe = glue.describe
-
-    def recorded(self, operation: str, tensors: Sequence[Tensor], *arguments: Any) -> list[Tensor]:
-        """An operation by which the framework can differentiate; for adapters of one that does.
-
-        Args:
-            operation: its name in ``operations.OPERATIONS``.
-            tensors: one, or those of a group.
-            arguments: in the order of that list.
-
-        Returns:
-            The results of the tensors; after that of an alltoall with splits, the received splits.
-        """
-        raise NotImplementedError
 
     def allreduce_async_(
         self,
@@ -306,15 +288,6 @@ class Reductions(Handles, Generic[Tensor]):
             )
         contexts = [context for _, context in compressed]
         return [compressor.decompress(tensor, ctx) for tensor, ctx in zip(reduced, contexts, strict=True)]
-
-    def place_group(self, tensors: list[Tensor], result: Result) -> list[Placement[Tensor]]:
-        """The placements of tensors that travel as one operation, which must be on one device."""
-        placements = [self.glue.place(tensor, result) for tensor in tensors]
-        devices = {self.glue.device(tensor) for tensor in tensors}
-        if len(devices) > 1:
-            found = ", ".join(sorted(str(device) for device in devices))
-            raise ValueError(f"The tensors of a group must be on one device, found {found}.")
-        return placements
 
     def _start_one(
         self,

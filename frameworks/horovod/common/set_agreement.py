@@ -15,11 +15,11 @@ _LENGTH_BYTES = 8
 _LONG_SPAN = 5  # of ranks that are written as first-last
 
 
-def agree(caller: str, wish: Any, problem: str | None) -> None:
-    """Returns when every rank of the job has made the same call with the same ``wish`` (made of lists,
+def agree(caller: str, change: Any, problem: str | None) -> None:
+    """Returns when every rank of the job has made the same call with the same ``change`` (made of lists,
     numbers and text) and none has a ``problem``. Otherwise raises ValueError, with one text on every rank.
     """
-    proposals = exchange([caller, wish, problem])
+    proposals = exchange([caller, change, problem])
     size = _core.topology()[1]
     absent = sorted(set(range(size)) - proposals.keys())
     if absent:
@@ -28,13 +28,13 @@ def agree(caller: str, wish: Any, problem: str | None) -> None:
         )
     callers = {rank: called for rank, (called, _, _) in proposals.items()}
     problems = {rank: told for rank, (_, _, told) in proposals.items() if told is not None}
-    wishes = {rank: wished for rank, (_, wished, _) in proposals.items()}
+    changes = {rank: wanted for rank, (_, wanted, _) in proposals.items()}
     if len(set(callers.values())) > 1:
         raise ValueError(f"The ranks ask for different changes of process sets: {listed(callers)}")
     if problems:
         raise ValueError(f"{caller}: {listed(problems)}")
-    if len(_alike(wishes)) > 1:
-        raise ValueError(f"{caller}: the ranks ask for different process sets: {listed(wishes)}")
+    if len(_alike(changes)) > 1:
+        raise ValueError(f"{caller}: the ranks ask for different process sets: {listed(changes)}")
 
 
 def exchange(message: Any, name: str = _NAME, process_set: int = 0) -> dict[int, Any]:

@@ -242,11 +242,11 @@ def agree(name: str, hooks: Sequence[GradientHook], reduction: Reduction) -> Ste
     handle = ops.allgather_async(message, name, reduction.process_set)
     yield
     try:
-        everybodys = ops.synchronize(handle)
+        gathered = ops.synchronize(handle)
     except TensorMismatchError:
         yield from _exchange(name, hooks, reduction)
     else:
-        _decide(hooks, reduction, _read(everybodys))
+        _decide(hooks, reduction, _read(gathered))
 
 
 def learn(

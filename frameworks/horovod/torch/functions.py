@@ -1,4 +1,4 @@
-"""Giving all ranks the same start: parameters, optimizer state and objects of one rank for everybody."""
+"""Giving all ranks the same start: parameters, optimizer state and objects of one rank, on all."""
 
 from __future__ import annotations
 
@@ -64,9 +64,9 @@ def broadcast_optimizer_state(
         raise ValueError("cannot broadcast torch.optim.LBFGS state")
     described = broadcast_object(outline(optimizer), root_rank, "broadcast_optimizer_state", process_set)
     mine = problems_with(optimizer, described)
-    everybodys = allgather_object(mine, "broadcast_optimizer_state.check", process_set)
-    ranks = process_set.ranks or range(len(everybodys))
-    wrong = [f"rank {rank}: {problem}" for rank, problem in zip(ranks, everybodys, strict=True) if problem]
+    problems = allgather_object(mine, "broadcast_optimizer_state.check", process_set)
+    ranks = process_set.ranks or range(len(problems))
+    wrong = [f"rank {rank}: {problem}" for rank, problem in zip(ranks, problems, strict=True) if problem]
     if wrong:
         raise ValueError(f"The optimizer differs from that of rank {root_rank}: {'; '.join(wrong)}")
     tensors = assign(optimizer, described)

@@ -235,7 +235,7 @@ def _finish_in_backward(optimizer: _DistributedOptimizer | None) -> None:
 
 
 def _asked_by_grad_scaler() -> bool:
-    """Whether the property that calls this is read by GradScaler: for everybody else it has no effect."""
+    """Whether the property that calls this is read by GradScaler: read by others it has no effect."""
     return sys._getframe(2).f_globals.get("__name__", "").endswith("grad_scaler")
 
 

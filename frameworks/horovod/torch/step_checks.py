@@ -1,4 +1,4 @@
-"""The checks of ``common.step_checks`` in a torch optimizer, by hooks that torch offers to everybody."""
+"""The checks of ``common.step_checks`` in a torch optimizer, by public hooks of torch."""
 
 from __future__ import annotations
 
