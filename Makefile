@@ -65,7 +65,7 @@ sdist: venv ## Pack the sources: dist/horovod-VERSION.tar.gz
 wheel: venv ## Build a manylinux wheel for each Python of this machine, into dist/
 	@$(BIN)/python scripts/package.py wheels
 
-demo: build ## Train the digits example with 1 and 2 processes; table and demo/loss.png
+demo: build ## Train the digits example with 1 and 2 processes; draw loss against seconds in demo/loss.png
 	$(BIN)/python scripts/demo.py
 
 TESTS ?= test-core test-unit test-mp test-tf test-mx
@@ -148,8 +148,8 @@ format: venv ## Format everything
 	$(BIN)/ruff format .
 	@$(BIN)/clang-format -i $(CXX_FILES)
 
-bench: build ## Compare with torch.distributed (gloo, DDP), interleaved; one table, about 3 minutes
-	$(BIN)/python benchmarks/compare.py $(BENCH)
+bench: build ## Compare with torch.distributed (gloo, DDP), interleaved; a table and build/bench.png, about 3 minutes
+	$(BIN)/python benchmarks/compare.py --plot build/bench.png $(BENCH)
 
 $(VENV)/.docs: $(VENV)/.tools requirements/docs.txt
 	$(PIP) install --quiet -r requirements/docs.txt

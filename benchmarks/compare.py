@@ -1,6 +1,7 @@
 """Runs the benchmarks under horovodrun, both libraries interleaved in each, and prints one table.
 
 python benchmarks/compare.py [--np 2] [--rounds 10] [--only allreduce,many,train] [--quick] [--json FILE]
+                             [--plot FILE]
 """
 
 import argparse
@@ -12,6 +13,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from plots import draw
 from samples import OURS, Row, table
 
 FOLDER = Path(__file__).resolve().parent
@@ -65,6 +67,7 @@ def main() -> None:
     parser.add_argument("--only", default=",".join(BENCHMARKS), help="comma-separated")
     parser.add_argument("--quick", action="store_true", help="correctness only, a few seconds")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all samples")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the table")
     args = parser.parse_args()
 
     start, rows = time.monotonic(), []
@@ -74,6 +77,9 @@ def main() -> None:
     print(table(rows))
     rounds, spent = len(rows[0].rounds[OURS]), time.monotonic() - start
     print(f"\n{placement(args.np)}; {rounds} interleaved rounds; {spent:.0f} s in all")
+    if args.plot:
+        draw(rows, args.plot)
+        print(f"drawn in {args.plot}")
     if args.json:
         args.json.write_text(json.dumps([row.as_dict() for row in rows]), encoding="utf-8")
 

@@ -87,7 +87,7 @@ def main() -> int:
     hvd.broadcast_optimizer_state(optimizer, root_rank=0)
 
     images, labels = (part[hvd.rank() :: hvd.size()] for part in test.tensors)
-    lines = []
+    lines, start = [], time.perf_counter()
     for epoch in range(1, args.epochs + 1):
         sampler.set_epoch(epoch)
         loss, rate = train_epoch(model, loader, optimizer)
@@ -97,12 +97,10 @@ def main() -> int:
         with torch.no_grad():
             correct = (model.eval()(images).argmax(1) == labels).sum()
         accuracy = hvd.allreduce(correct, name="correct", op=hvd.Sum).item() / len(test)
-        lines.append({"epoch": epoch, "loss": loss, "accuracy": accuracy, "samples_per_s": rate})
+        line = {"epoch": epoch, "loss": loss, "accuracy": accuracy, "samples_per_s": rate}
+        lines.append({**line, "seconds": time.perf_counter() - start})
         if hvd.rank() == 0:
-            print(
-                f"epoch {epoch:2}  loss {loss:.4f}  accuracy {accuracy:.1%}  {rate:,.0f} samples/s",
-                flush=True,
-            )
+            print(f"epoch {epoch:2}  loss {loss:.4f}  accuracy {accuracy:.1%}  {rate:,.0f} samples/s")
 
     identical = len(set(hvd.allgather_object(digest(model)))) == 1
     if hvd.rank() == 0:

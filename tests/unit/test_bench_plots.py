@@ -1,0 +1,45 @@
+"""The picture of a comparison shows every case, whatever was measured."""
+
+import importlib
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("matplotlib")
+FOLDER = str(Path(__file__).resolve().parents[2] / "benchmarks")
+
+
+@pytest.fixture
+def modules(monkeypatch):
+    monkeypatch.syspath_prepend(FOLDER)
+    yield importlib.import_module("plots"), importlib.import_module("samples")
+    for name in ("plots", "samples"):
+        del sys.modules[name]
+
+
+def rows(samples, *benchmarks):
+    times = {
+        "horovod": [[1.0], [1.0]],
+        "horovod grouped": [[1.0]] * 2,
+        "ddp gloo": [[2.0], [4.0]],
+        "alone": [[0.5]] * 2,
+    }
+    return [samples.Row(name, "16 KiB", 2, times, 0.0) for name in benchmarks]
+
+
+def test_ratios_are_of_the_other_libraries(modules):
+    plots, samples = modules
+    assert plots.ratios(rows(samples, "allreduce", "train")) == [("16 KiB\nover ddp gloo", 3.0)]
+
+
+@pytest.mark.parametrize("benchmarks", [["allreduce"], ["train"], ["allreduce", "many", "train"]])
+def test_draws_what_was_measured(modules, tmp_path, benchmarks):
+    plots, samples = modules
+    plots.draw(rows(samples, *benchmarks), tmp_path / "new" / "bench.png")
+    assert (tmp_path / "new" / "bench.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_sizes_are_read_from_the_cases(modules):
+    plots, _ = modules
+    assert [plots.bytes_of(case) for case in ("4 B", "16 KiB", "256 MiB")] == [4, 16 << 10, 256 << 20]
