@@ -45,8 +45,9 @@ bool Text(const std::string& text, Config* config) {
   return true;
 }
 
-bool CycleTime(const std::string& text, Config* config) {
-  return ParseNumber(text, 0, 60'000, &config->cycle_time_ms);
+template <double Config::*member>
+bool Milliseconds(const std::string& text, Config* config) {
+  return ParseNumber(text, 0, 60'000, &(config->*member));
 }
 
 template <int64_t Config::*member, int64_t lowest>
@@ -71,6 +72,7 @@ bool Level(const std::string& text, Config* config) { return ParseLogLevel(text,
 bool Affinity(const std::string& text, Config* config) { return ParseList(text, &config->thread_affinity); }
 
 constexpr char kFlagValues[] = "0 or 1";
+constexpr char kMillisecondsValues[] = "milliseconds from 0 to 60000";
 constexpr char kSecondsValues[] = "seconds from 0 to 86400";
 constexpr char kPeriodValues[] = "seconds from 0.01 to 86400";
 constexpr char kSamplesValues[] = "an integer from 0 to 1000";
@@ -80,7 +82,10 @@ constexpr char kCountValues[] = "an integer from 0 on";
 const std::map<std::string, Reader>& Readers() {
   static const std::map<std::string, Reader> readers = {
       {"HOROVOD_FUSION_THRESHOLD", {kBytesValues, Count<&Config::fusion_threshold>}},
-      {"HOROVOD_CYCLE_TIME", {"milliseconds from 0 to 60000", CycleTime}},
+      {"HOROVOD_CYCLE_TIME", {kMillisecondsValues, Milliseconds<&Config::cycle_time_ms>}},
+      {"HOROVOD_BATCH_BYTES", {kBytesValues, Count<&Config::batch_bytes>}},
+      {"HOROVOD_BATCH_WINDOW_MS", {kMillisecondsValues, Milliseconds<&Config::batch_window_ms>}},
+      {"HOROVOD_DIRECT_BYTES", {kBytesValues, Count<&Config::direct_bytes>}},
       {"HOROVOD_CACHE_CAPACITY", {kCountValues, Count<&Config::cache_capacity>}},
       {"HOROVOD_AUTOTUNE", {kFlagValues, Flag<&Config::autotune>}},
       {"HOROVOD_AUTOTUNE_LOG", {"a path", Text<&Config::autotune_log>}},

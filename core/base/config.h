@@ -24,11 +24,15 @@ const std::vector<Setting>& SettingsTable();
 enum class TransportChoice : uint8_t { kAuto, kShm, kTcp };
 
 constexpr int64_t kUnbounded = -1;
+constexpr int64_t kUnset = -1;  // the library chooses
 
 // The settings that the core reads. The initial values are the defaults of the table.
 struct Config {
   int64_t fusion_threshold = 128 << 20;  // bytes
   double cycle_time_ms = 1.0;
+  int64_t batch_bytes = kUnset;
+  double batch_window_ms = kUnset;
+  int64_t direct_bytes = kUnset;
   int64_t cache_capacity = kUnbounded;  // 0 = no cache
   TransportChoice transport = TransportChoice::kAuto;
   LogLevel log_level = LogLevel::kWarning;

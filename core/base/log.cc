@@ -31,6 +31,15 @@ std::string FormatTime(long long wall_micros) {
   return std::string(date, length) + fraction;
 }
 
+void Write(LogLevel level, std::string_view text) noexcept try {
+  timespec now;
+  clock_gettime(CLOCK_REALTIME, &now);
+  const std::string line = FormatLogLine(level, text, now.tv_sec * 1'000'000LL + now.tv_nsec / 1000);
+  [[maybe_unused]] const ssize_t ignored = write(STDERR_FILENO, line.data(), line.size());
+} catch (const std::bad_alloc&) {
+  // The program that is told less goes on.
+}
+
 }  // namespace
 
 void SetLogLevel(LogLevel level) { lowest = level; }
@@ -47,15 +56,11 @@ std::string FormatLogLine(LogLevel level, std::string_view text, long long wall_
   return line + Escaped(text) + "\n";
 }
 
-void Log(LogLevel level, std::string_view text) noexcept try {
-  if (!Logs(level)) return;
-  timespec now;
-  clock_gettime(CLOCK_REALTIME, &now);
-  const std::string line = FormatLogLine(level, text, now.tv_sec * 1'000'000LL + now.tv_nsec / 1000);
-  [[maybe_unused]] const ssize_t ignored = write(STDERR_FILENO, line.data(), line.size());
-} catch (const std::bad_alloc&) {
-  // The program that is told less goes on.
+void Log(LogLevel level, std::string_view text) noexcept {
+  if (Logs(level)) Write(level, text);
 }
+
+void Tell(std::string_view text) noexcept { Write(LogLevel::kInfo, text); }
 
 bool ParseLogLevel(std::string_view text, LogLevel* level) {
   for (size_t i = 0; i < std::size(kNames); ++i) {

@@ -20,6 +20,9 @@ bool Logs(LogLevel level);
 // escaped (base/text.h), line breaks too. Without memory for it there is no line.
 void Log(LogLevel level, std::string_view text) noexcept;
 
+// The same for what the user has asked for, at any level: "2026-11-20 09:25:17.123456 [0] info: text".
+void Tell(std::string_view text) noexcept;
+
 // The line itself, for a given wall-clock time.
 std::string FormatLogLine(LogLevel level, std::string_view text, long long wall_micros);
 

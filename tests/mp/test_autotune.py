@@ -2,14 +2,17 @@
 
 import csv
 import os
+import re
 import statistics
 import time
 from pathlib import Path
 
 import pytest
 import torch
+from launch import Job
 
 import horovod.torch as hvd
+from horovod import _core
 
 TENSORS = [torch.zeros(1024) for _ in range(60)]
 SAMPLES = 3 + 20 + 6  # warm-up, search, contest: the defaults
@@ -77,6 +80,32 @@ def check_log(log: Path) -> None:
     assert (first["sample"], first["fusion_threshold_mb"], first["window_ms"]) == ("1", "0", "50")
     assert float(final["window_ms"]) < 10 and final["score_bytes_per_us"] == "" and final["best"] == "1"
     assert all(float(row["score_bytes_per_us"]) > 0 for row in rows[:-1])
+
+
+FEW_SAMPLES = {
+    "HOROVOD_AUTOTUNE": "1",
+    "HOROVOD_AUTOTUNE_WARMUP_SAMPLES": "0",
+    "HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE": "1",
+    "HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES": "2",
+}
+
+
+def test_what_was_found_is_said_with_the_settings_that_keep_it() -> None:
+    output = Job(2, "tuned.py", env=FEW_SAMPLES).finish(60).output
+    said = re.findall(r"\[0\] info: autotune: found .* in \d+ samples .* HOROVOD_AUTOTUNE: (.*)", output)
+    assert len(said) == 1, output
+    settings = dict(word.split("=") for word in said[0].split())
+    known = {row[0] for row in _core.settings()}
+    assert {"HOROVOD_FUSION_THRESHOLD", "HOROVOD_BATCH_WINDOW_MS", "HOROVOD_DIRECT_BYTES"} <= set(settings)
+    assert set(settings) <= known
+    kept = Job(2, "tuned.py", env=settings).finish(60)
+    assert kept.returncode == 0 and "warning" not in kept.output, kept.output
+
+
+def test_a_window_that_is_kept_counts_in_full() -> None:
+    """Nobody is blocked on an operation that is polled: its batch closes after the window, or after 5 ms."""
+    output = Job(2, "tuned.py", env={"HOROVOD_BATCH_WINDOW_MS": "50"}).finish(60).output
+    assert min(map(float, re.findall(r"median (\S+)", output))) > 0.0045, output
 
 
 @pytest.mark.full

@@ -59,6 +59,16 @@ StallOptions StallOptionsFor(const Config& config) {
   return stall;
 }
 
+// What autotune has found in an earlier run, as the user sets it for this one.
+void KeepTuned(const Config& config, ProcessSetOptions* set) {
+  negotiate::SequencerOptions* sequencer = &set->sequencer;
+  if (config.batch_bytes != kUnset) sequencer->batch_bytes = config.batch_bytes;
+  set->direct_bytes = config.direct_bytes;
+  if (config.batch_window_ms < 0) return;
+  sequencer->silence = static_cast<int64_t>(config.batch_window_ms * 1000);
+  sequencer->urgent_silence = std::min(sequencer->silence, negotiate::SequencerOptions().urgent_silence);
+}
+
 }  // namespace
 
 Status RankEngine::Start() {
@@ -155,6 +165,7 @@ ProcessSetOptions RankEngine::SetOptions(uint32_t id, const Members& members) co
   if (config.fusion_threshold > 0) {
     set.sequencer.batch_bytes = std::min(set.sequencer.batch_bytes, config.fusion_threshold);
   }
+  KeepTuned(config, &set);
   if (config.autotune && id == 0) set.autotune = AutotuneSettingsFor(config);
   return set;
 }

@@ -40,7 +40,7 @@ ProcessSet::ProcessSet(const ProcessSetOptions& options, ProcessSetWires wires, 
       counters_(counters),
       events_(events),
       member_(options.id, options.members, queue, counters, events),
-      policy_{options.fusion_threshold, -1},
+      policy_{options.fusion_threshold, options.direct_bytes},
       backend_(wires.backend.get()),
       executor_(options.members, options.members.Find(options.rank), std::move(wires.backend), queue,
                 counters, events) {

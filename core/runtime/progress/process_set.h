@@ -19,6 +19,7 @@ struct ProcessSetOptions {
   Members members;
   GlobalRank rank;  // this process
   int64_t fusion_threshold = 128 << 20;
+  int64_t direct_bytes = -1;  // see CollectiveSpec
   size_t cache_capacity = 0;
   negotiate::SequencerOptions sequencer;
   std::optional<AutotuneSettings> autotune;

@@ -39,9 +39,26 @@ std::string Line(int64_t sample, const Tuned& values, std::optional<double> scor
 
 }  // namespace
 
+// As when they are tuned, a batch closes when it fills one collective.
+std::string SettingsFor(const Tuned& values) {
+  std::ostringstream text;
+  text.imbue(std::locale::classic());
+  text << "HOROVOD_FUSION_THRESHOLD=" << values.fusion_threshold;
+  if (values.fusion_threshold > 0) text << " HOROVOD_BATCH_BYTES=" << values.fusion_threshold;
+  text << " HOROVOD_BATCH_WINDOW_MS=" << static_cast<double>(values.window_us) / 1000.0
+       << " HOROVOD_DIRECT_BYTES=" << values.direct_bytes;
+  return text.str();
+}
+
 AutotuneRun::AutotuneRun(const AutotuneSettings& settings, const Tuned& start)
     : search_(OptionsFrom(settings, start)), meter_(settings.steps_per_sample), log_(nullptr, fclose) {
   if (!settings.log.empty()) Open(settings.log);
+}
+
+AutotuneRun::~AutotuneRun() {
+  if (search_.done()) return;
+  Tell("autotune: the job has ended before the search, after " + std::to_string(search_.samples()) +
+       " samples; the best so far: " + SettingsFor(search_.best()));
 }
 
 bool AutotuneRun::Add(uint32_t id, int64_t bytes, int64_t now_us) {
@@ -68,7 +85,11 @@ void AutotuneRun::Open(const std::string& path) {
 // The last line has no score: it holds the values that stay.
 void AutotuneRun::Record(const Tuned& measured, double score) {
   Write(Line(search_.samples(), measured, score, search_.best() == measured));
-  if (search_.done()) Write(Line(search_.samples(), search_.values(), std::nullopt, true));
+  if (!search_.done()) return;
+  Write(Line(search_.samples(), search_.values(), std::nullopt, true));
+  Tell("autotune: found the fastest values in " + std::to_string(search_.samples()) +
+       " samples and uses them from here on. To keep them, set instead of HOROVOD_AUTOTUNE: " +
+       SettingsFor(search_.values()));
 }
 
 void AutotuneRun::Write(const std::string& line) {

@@ -19,12 +19,17 @@ struct AutotuneSettings {
   std::string log;                   // path; empty = none
 };
 
+// The settings by which a job has these values from its start, as one writes them in a shell.
+std::string SettingsFor(const Tuned& values);
+
 // Tuning on live traffic, on the rank of the sequencer: the meter's scores go to the search and, with what
 // they are scores of, to a file of comma-separated values.
 class AutotuneRun {
  public:
   // A log that cannot be written is warned about once and forgotten.
   AutotuneRun(const AutotuneSettings& settings, const Tuned& start);
+  // Says so when the job has ended before the search.
+  ~AutotuneRun();
 
   const Tuned& values() const { return search_.values(); }
   bool done() const { return search_.done(); }
