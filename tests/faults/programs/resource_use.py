@@ -38,6 +38,7 @@ def in_a_deleted_folder(folder: str) -> None:
     """The working folder goes while the job runs."""
     start()
     os.chdir(folder)
+    steps(1)  # now all are there
     if hvd.rank() == 0:
         os.rmdir(folder)
     steps(50)
