@@ -11,6 +11,7 @@
 #include "base/host_identity.h"
 #include "base/log.h"
 #include "base/prepare_to_throw.h"
+#include "negotiate/rank_list.h"
 #include "runtime/engine/rank_engine.h"
 
 namespace hvd {
@@ -33,6 +34,19 @@ LoopOptions LoopOptionsFor(const EngineOptions& options, int cores) {
   const auto local_rank = static_cast<size_t>(options.local_rank);
   if (local_rank < cores_wanted.size()) loop.core = cores_wanted[local_rank];
   return loop;
+}
+
+// How a batch closes and what waiting costs, in one line.
+std::string Outline(const ProcessSetOptions& set, const LoopOptions& loop, int cores) {
+  const bool spins = loop.waiter_spin_us > 0;
+  return std::to_string(cores) + (cores == 1 ? " core" : " cores") +
+         " for the ranks of this host: who waits " +
+         (spins ? "spins for at most " + std::to_string(loop.waiter_spin_us) + " us, then sleeps"
+                : "sleeps") +
+         "; a batch closes at " + std::to_string(set.sequencer.batch_bytes) + " bytes or after " +
+         std::to_string(set.sequencer.silence) + " us of silence, a collective takes at most " +
+         std::to_string(set.fusion_threshold) + " bytes" +
+         (set.autotune ? " (until autotune changes it)" : "");
 }
 
 AutotuneSettings AutotuneSettingsFor(const Config& config) {
@@ -106,8 +120,11 @@ Status RankEngine::TryStart() {
   HVD_RETURN_IF_ERROR(Wirer::Make(&options_, waker_, &wirer_));
   MakeCycle();
   HVD_RETURN_IF_ERROR(WireFirstSets());
-  loop_ = std::make_unique<Loop>(LoopOptionsFor(options_, wirer_->cores()), cycle_.get(), &queue_, &waker_,
-                                 &counters_);
+  const LoopOptions loop = LoopOptionsFor(options_, wirer_->cores());
+  loop_ = std::make_unique<Loop>(loop, cycle_.get(), &queue_, &waker_, &counters_);
+  if (options_.rank == 0 && Logs(LogLevel::kInfo)) {
+    Log(LogLevel::kInfo, Outline(SetOptions(0, Members::Everybody(options_.size)), loop, wirer_->cores()));
+  }
   return MakeWatcher();
 }
 
@@ -171,6 +188,10 @@ ProcessSetOptions RankEngine::SetOptions(uint32_t id, const Members& members) co
 }
 
 std::unique_ptr<ProcessSet> RankEngine::MakeSet(uint32_t id, const Members& members, ProcessSetWires wires) {
+  if (Logs(LogLevel::kDebug)) {
+    Log(LogLevel::kDebug, "process set " + std::to_string(id) + ": " + negotiate::RankList(members.ranks()) +
+                              (wires.window != nullptr ? ", over shared memory" : ", over links"));
+  }
   return std::make_unique<ProcessSet>(SetOptions(id, members), std::move(wires), &queue_, &counters_,
                                       timeline_.get());
 }

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/log.h"
+#include "base/text.h"
 #include "collective/board.h"
 #include "collective/transport_collectives.h"
 
@@ -28,6 +30,17 @@ Status Decode(std::string_view bytes, Policy* policy, Response* response) {
   if (bytes.size() < sizeof *policy) return Status::Aborted("a response is too short");
   std::memcpy(policy, bytes.data(), sizeof *policy);
   return negotiate::Decode(bytes.substr(sizeof *policy), response);
+}
+
+void Trace(uint32_t set, const std::vector<Decided>& decided) {
+  for (const Decided& one : decided) {
+    const negotiate::Request& request = one.handle->entry.request;
+    const std::string name = request.name.empty() ? "unnamed" : "'" + Shown(request.name) + "'";
+    Log(LogLevel::kTrace, std::string("process set ") + std::to_string(set) + ": " + Name(request.kind) +
+                              ' ' + name + ", " + std::to_string(negotiate::BytesOf(request)) +
+                              " bytes, in a batch of " + std::to_string(decided.size()) +
+                              (one.decision.error.empty() ? "" : ": the ranks disagree"));
+  }
 }
 
 }  // namespace
@@ -154,6 +167,7 @@ Status ProcessSet::CarryOut(Response response, const Policy& policy, Micros now)
   Count(counters_->responses);
   std::vector<Decided> decided;
   HVD_RETURN_IF_ERROR(member_.Match(std::move(response), &decided));
+  if (Logs(LogLevel::kTrace)) Trace(options_.id, decided);
   if (autotune_) Tune(decided, now);
   return executor_.Add(std::move(decided), policy);
 }

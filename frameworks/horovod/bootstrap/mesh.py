@@ -22,8 +22,10 @@ from .auth import HANDSHAKE_SECONDS, Connector, Keys, Role, Terms
 from .errors import AuthenticationError, BootstrapError, SharedMemoryError, StartTimeoutError
 from .gatekeeper import Gatekeeper
 from .identity import Identity
+from .log import log
 from .neighbours import Neighbours, everybody, sharing, watched
 from .store_client import StoreClient
+from .text import escaped
 
 _log = logging.getLogger("horovod")
 
@@ -98,6 +100,7 @@ def _connect(
     rank, size = identity.rank, identity.size
     wanted = {(peer, role) for role, linked in roles.items() for peer in linked(rank, size)}
     listener, address = endpoints.listen(kind)
+    log("debug", rank, f"listens for other ranks at {escaped(address)}")
     try:
         refusal = shared_memory_refusal() if wiring == "shm" else None
         offer = address if refusal is None else f"{_REFUSED}{refusal}"

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 from . import secret
 from .errors import BootstrapError
 from .identity import Identity, from_environment
+from .log import log
 from .secret import SECRET_BYTES
-from .text import shown
+from .text import escaped, shown
 from .variables import warn_of_unknown
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ def start(environ: MutableMapping[str, str] | None = None) -> None:
             f"this process was forked from process {_process.forked_from}, which is a rank of the job: a "
             "forked child is not a rank and cannot become one. Use horovod in the parent only"
         )
+    began = time.monotonic()
     identity = from_environment(environment)
     _warn_of_unknown(identity, environment)
     wiring = _wiring(environment)
@@ -63,8 +65,11 @@ def start(environ: MutableMapping[str, str] | None = None) -> None:
     if identity.size == 1:
         secret.remove(environment)
         _init_core(identity, "shm", [])
+        made = "alone"
     else:
-        _start_among_others(identity, wiring, environment)
+        made = _start_among_others(identity, wiring, environment)
+    if identity.rank == 0:
+        _tell(identity, made, time.monotonic() - began)
     _process.started = True
 
 
@@ -88,7 +93,15 @@ def key_for(purpose: str) -> bytes:
     return hmac.digest(_process.secret or _process.own, label, "sha256")
 
 
-def _start_among_others(identity: Identity, wiring: str, environment: MutableMapping[str, str]) -> None:
+def _tell(identity: Identity, made: str, seconds: float) -> None:
+    ranks = "1 rank" if identity.size == 1 else f"{identity.size} ranks"
+    host = escaped(os.uname().nodename)
+    generation = f", start {_process.generation} of this process" if _process.generation > 1 else ""
+    log("info", 0, f"{ranks} on 1 host ({host}), {made}, started in {seconds:.2f} s{generation}")
+
+
+def _start_among_others(identity: Identity, wiring: str, environment: MutableMapping[str, str]) -> str:
+    """Returns how the ranks reach each other, and why so."""
     from .mesh import connect_mesh
     from .store_client import StoreClient
 
@@ -113,8 +126,28 @@ def _start_among_others(identity: Identity, wiring: str, environment: MutableMap
             store.blame(error.absent, str(error))
         store.close()
         raise
+    _tell_links(identity, mesh.links, address)
     left = max(0.1, mesh.arrived + timeout - time.monotonic())
     _init_core(identity, mesh.wiring, mesh.links, store.detach(), left)
+    ways = {"shm": "over shared memory", "tcp": "over TCP on the loopback interface"}
+    return f"{ways[mesh.wiring]} ({_reason(wiring, mesh.wiring)})"
+
+
+def _reason(asked: str, made: str) -> str:
+    if asked != "auto":
+        return f"HOROVOD_TRANSPORT={asked}"
+    return "all ranks can share it" if made == "shm" else "the system refuses shared memory"
+
+
+def _tell_links(identity: Identity, links: "list[Link]", address: str) -> None:
+    from .auth import Role
+
+    peers: dict[str, list[str]] = {}
+    for link in links:
+        peers.setdefault(Role(link[2]).name.lower(), []).append(str(link[1]))
+    made = "; ".join(f"{role} to rank {', '.join(ranks)}" for role, ranks in peers.items())
+    where = f"local rank {identity.local_rank} of {identity.local_size}, pid {os.getpid()}"
+    log("debug", identity.rank, f"{where}; launcher at {escaped(address)}; links: {made}")
 
 
 def _init_core(
