@@ -156,7 +156,7 @@ $(VENV)/.docs: $(VENV)/.tools requirements/docs.txt
 	@touch $@
 
 docs: build $(VENV)/.docs $(VENV)/.tensorflow ## Build the site of docs/ in build/site; check its links, run its code
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	$(BIN)/python -m pytest tests/unit/test_docs.py tests/unit/test_pictures.py tests/mp/test_doc_snippets.py -q
 	$(BIN)/python -m pytest tests/tf/test_tf_doc_snippets.py -q
 	@echo "Open build/site/index.html"

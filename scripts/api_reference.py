@@ -112,8 +112,12 @@ def constant(parameter: str, value: Any) -> str:
 
 
 def entries(module: types.ModuleType) -> Iterator[tuple[str, Any]]:
-    """(name, value) of what the page shows: callbacks and metrics one by one."""
-    for name in sorted(set(module.__all__), key=str.lower):
+    """(name, value) of what the page shows: distributed optimizers first, callbacks and metrics one by
+    one.
+    """
+    for name in sorted(
+        set(module.__all__), key=lambda name: (not name.startswith("Distributed"), name.lower())
+    ):
         value = getattr(module, name)
         if inspect.ismodule(value):
             inner = [part for part in vars(value) if not part.startswith("_")]
