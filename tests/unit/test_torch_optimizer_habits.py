@@ -283,6 +283,11 @@ def test_names_that_other_projects_look_for(two):
     assert (names_of(two), context) == (["DistributedOptimizer.0.weight"], None)
     assert hvd.synchronize(handle).tolist() == net[0].weight.grad.tolist()
     assert len(optimizer._buckets) == 4
+    assert optimizer.backward_passes_per_step == 1
+    optimizer.set_backward_passes_per_step(3)
+    assert optimizer.backward_passes_per_step == 3
+    adaptive = wrapped(model(), op=hvd.Adasum, backward_passes_per_step=2)
+    assert adaptive.backward_passes_per_step == 2
 
 
 def test_a_failed_backward_pass_is_forgotten_by_zero_grad(two):

@@ -59,6 +59,7 @@ class DistributedAdasumOptimizer(WrappedOptimizer):
         """Nothing to change: gradients accumulate until ``step``, however many passes are made."""
         if passes <= 0:
             raise ValueError("backward_passes_per_step must be > 0")
+        self.backward_passes_per_step = passes
 
     def synchronize(self) -> None:
         """Nothing to wait for: what is reduced are the steps."""

@@ -89,6 +89,7 @@ class _DistributedOptimizer(WrappedOptimizer):
             ValueError: not at least one.
         """
         check_passes(passes)
+        self.backward_passes_per_step = passes
         if self._reducer is not None:
             self._reducer.set_passes(passes)
 
@@ -328,6 +329,7 @@ def _wrap(
         resolve_plain_compression(settings.compression, "the steps of op=hvd.Adasum")
     wrapped = subclass_of(DistributedAdasumOptimizer if adaptive else _DistributedOptimizer, optimizer)
     wrapped._distribute(optimizer, named, settings, copied)
+    wrapped.backward_passes_per_step = settings.backward_passes_per_step
     if active:
         watch_steps(wrapped, optimizer, named, settings.process_set)
     names = wrapped._parameter_names
