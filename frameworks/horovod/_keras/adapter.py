@@ -19,14 +19,14 @@ from horovod.common.reduce_ops import Average
 class KerasAdapter:
     """The public functions and classes for one Keras; ``horovod.keras`` and ``horovod.tensorflow.keras`` each
     have one instance, and offer its methods as their functions.
+
+    Args:
+        keras: The package: keras, or tf_keras.
+        backend: The framework by which it computes.
+        package: The name of the package of horovod that offers all this.
     """
 
     def __init__(self, keras: Any, backend: Backend, package: str) -> None:
-        """Args:
-        keras: the package: keras, or tf_keras.
-        backend: the framework by which it computes.
-        package: the name of the package of horovod that offers all this.
-        """
         self._keras = keras
         self._backend = backend
         self._callbacks_module = f"{package}.callbacks"

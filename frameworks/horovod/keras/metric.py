@@ -7,6 +7,8 @@ from typing import Any
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.keras.backend import backend
 
+__all__ = ["get_global_mean"]
+
 
 def get_global_mean(value: Any, name: str | None = None, process_set: ProcessSet = global_process_set) -> Any:
     """The mean of a value over all ranks. Not differentiable.

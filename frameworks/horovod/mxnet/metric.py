@@ -13,6 +13,8 @@ from horovod.mxnet.mpi_ops import allreduce
 from horovod.mxnet.native import mx
 from horovod.mxnet.tensors import NDArray
 
+__all__ = ["get_global_mean"]
+
 
 def get_global_mean(value: Any, name: str | None = None, process_set: ProcessSet = global_process_set) -> Any:
     """The mean of a value over all ranks. Not differentiable.

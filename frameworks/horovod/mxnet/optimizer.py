@@ -26,16 +26,17 @@ _Described = tuple[tuple[int | str, str, tuple[int, ...]], ...]
 
 
 class GradientAverage:
-    """How the gradients of one optimizer are averaged."""
+    """How the gradients of one optimizer are averaged.
 
-    def __init__(self, subject: str, prefix: str | None, settings: GradientSettings) -> None:
-        """Args:
+    Args:
         subject: What it is, for errors.
         prefix: Of the names of operations. None: a number that all ranks share tells the gradients of several
             optimizers apart, which all number theirs from 0 and whose operations may be under way at once.
-        settings: Of them the groups, a number, of neighbours that travel as one operation each; 0: each
-            gradient alone.
-        """
+        settings: How. The groups are a number, of groups of neighbours that travel as one operation each; 0:
+            each gradient alone.
+    """
+
+    def __init__(self, subject: str, prefix: str | None, settings: GradientSettings) -> None:
         if settings.gradient_predivide_factor <= 0:
             raise ValueError(
                 f"gradient_predivide_factor must be positive, not {settings.gradient_predivide_factor}"

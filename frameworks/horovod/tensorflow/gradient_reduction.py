@@ -40,14 +40,14 @@ class GradientReducer:
 
     On a rank that is not part of the process set, gradients stay what they are. Before the first step the
     ranks compare what they reduce and how: TensorMismatchError when they differ.
-    """
 
-    def __init__(self, name: str, settings: GradientSettings, loss_is_scaled: bool = False) -> None:
-        """Args:
+    Args:
         name: Begins the names of the operations; the position of a gradient tells it from others.
         settings: How the gradients are reduced. Passes are added up before, see ``gradient_aggregation``.
         loss_is_scaled: Gradients may be infinite, because loss scaling copes with that.
-        """
+    """
+
+    def __init__(self, name: str, settings: GradientSettings, loss_is_scaled: bool = False) -> None:
         self.name = as_node_name(name)
         self.settings = settings
         self._loss_is_scaled = loss_is_scaled

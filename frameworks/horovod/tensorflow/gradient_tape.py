@@ -189,11 +189,11 @@ def PartialDistributedGradientTape(
     local_layers: Any = None,
     scale_local_gradients: bool = True,
 ) -> tf.GradientTape:
-    """As ``DistributedGradientTape``, except that the gradients of some layers stay on their rank.
+    """As ``DistributedGradientTape``, except that the gradients of some layers stay on their rank. All other
+    arguments are those of ``DistributedGradientTape``.
 
     Args:
-        gradtape, device_dense, device_sparse, compression, sparse_as_dense, op, gradient_predivide_factor,
-        num_groups, groups, process_set: As for ``DistributedGradientTape``.
+        gradtape: The tape; the result goes on with what it has recorded.
         local_layers: A Keras layer or several, whose gradients are not reduced.
         scale_local_gradients: Divides these gradients by the number of ranks.
 

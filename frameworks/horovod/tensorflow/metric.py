@@ -12,6 +12,8 @@ from horovod.common.reduce_ops import Average
 from horovod.tensorflow import mpi_ops
 from horovod.tensorflow.graph import as_written
 
+__all__ = ["get_global_mean"]
+
 
 @as_written
 def get_global_mean(value: Any, name: str | None = None, process_set: ProcessSet = global_process_set) -> Any:

@@ -86,7 +86,8 @@ def DistributedOptimizer(
     process_set: ProcessSet = global_process_set,
     scale_local_gradients: bool = True,
 ) -> Any:
-    """Makes an optimizer one that reduces gradients over all ranks before each step.
+    """Makes an optimizer one that reduces gradients over all ranks before each step. All other arguments are
+    those of ``DistributedGradientTape``.
 
     Args:
         optimizer: One of ``tf.compat.v1.train``, or of Keras, which ``horovod.tensorflow.keras`` wraps.
@@ -96,8 +97,6 @@ def DistributedOptimizer(
         backward_passes_per_step: How many gradients are added up locally before they travel.
         op: The reduction; Adasum combines the gradients.
         average_aggregated_gradients: Divides the sums by ``backward_passes_per_step``; not with Adasum.
-        device_dense, device_sparse, compression, sparse_as_dense, gradient_predivide_factor, num_groups,
-        groups, process_set, scale_local_gradients: As for ``DistributedGradientTape``.
 
     Returns:
         A wrapper of ``optimizer``, or for Keras a new optimizer of its class name.

@@ -94,12 +94,11 @@ def grouped_allreduce(
     ignore_name_scope: bool = False,
     name: str | None = None,
 ) -> list[Any]:
-    """Reduces tensors as one operation, all or none; those that are ``tf.IndexedSlices`` as another one.
+    """Reduces tensors as one operation, all or none; those that are ``tf.IndexedSlices`` as another one. All
+    other arguments are those of ``allreduce``.
 
     Args:
         tensors: The tensors.
-        average, device_dense, device_sparse, compression, op, prescale_factor, postscale_factor, process_set,
-        ignore_name_scope, name: As for ``allreduce``.
 
     Returns:
         New tensors; an empty list as it is.
@@ -150,13 +149,12 @@ def reducescatter(
     postscale_factor: float = 1.0,
 ) -> tf.Tensor:
     """Reduces a tensor over all ranks and deals out its rows: as many for each rank, one more for the first
-    ones when the number of rows is not divisible. Differentiable.
+    ones when the number of rows is not divisible. Differentiable. All other arguments are those of
+    ``allreduce``.
 
     Args:
         tensor: Of equal shape and type on all ranks; it has a first dimension.
         op: Average or Sum.
-        device_dense, compression, name, process_set, ignore_name_scope, prescale_factor, postscale_factor: As
-            for ``allreduce``.
 
     Returns:
         This rank's rows of the reduction.
@@ -191,12 +189,11 @@ def grouped_reducescatter(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> list[tf.Tensor]:
-    """A ``reducescatter`` of each of several tensors as one operation, all or none.
+    """A ``reducescatter`` of each of several tensors as one operation, all or none. All other arguments are
+    those of ``reducescatter``.
 
     Args:
         tensors: The tensors.
-        device_dense, compression, op, process_set, prescale_factor, postscale_factor: As for
-            ``reducescatter``.
 
     Returns:
         This rank's rows of each; an empty list as it is.
