@@ -24,11 +24,12 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from horovod import _core
 from horovod.common import basics
 from horovod.common.exceptions import TensorMismatchError
+from horovod.common.gradient_options import GradientSettings, groups_text
 from horovod.common.process_sets import ProcessSet, check_process_set, global_process_set
 from horovod.common.set_agreement import exchange, listed, ranks_text
 
@@ -154,23 +155,49 @@ DENSE, SPARSE, MISSING = "", ", a sparse gradient", ", no gradient"
 """What a variable has for a gradient."""
 
 
-def variable_facts(variables: Sequence[Reduced], gradients: Sequence[str]) -> dict[str, str]:
-    """Facts: each variable, by place, with its gradient (one of the above)."""
+_of_steps: weakref.WeakKeyDictionary[ProcessSet, dict[str, StepAgreement]] = weakref.WeakKeyDictionary()
+
+
+def agree_on_gradients(
+    name: str,
+    settings: GradientSettings,
+    reduced: tuple[Reduced, ...],
+    variables: Sequence[Any],
+    identity: Callable[[Any], int],
+    gradients: Callable[[], Sequence[str]],
+) -> None:
+    """Before the first step of what is called in each step: the ranks reduce the same, in the same way.
+
+    Args:
+        name: Of what reduces gradients; it tells several of a process set apart.
+        settings: How they are reduced.
+        reduced: What is reduced.
+        variables: The variables that the gradients belong to, as the groups of ``settings`` may name them.
+        identity: What two objects that stand for one variable have in common.
+        gradients: Says of each variable which gradient it has (one of the above).
+
+    Raises:
+        TensorMismatchError: On every rank, when they differ.
+    """
+    how = settings.facts()
+
+    def facts() -> Facts:
+        positions = {identity(variable): place for place, variable in enumerate(variables)}
+        groups = {"groups": groups_text(settings.groups, positions, identity)}
+        return {**how, **groups, **_variable_facts(reduced, gradients())}
+
+    known = _of_steps.setdefault(settings.process_set, {})
+    if name not in known:
+        known[name] = StepAgreement(name, settings.process_set)
+    known[name].once((reduced, tuple(how.values())), facts)
+
+
+def _variable_facts(variables: Sequence[Reduced], gradients: Sequence[str]) -> dict[str, str]:
+    """Facts: each variable, by place, with its gradient."""
     return {
         f"variable {place} {variable.label!r}": f"{variable.dtype} {variable.shape}{gradient}"
         for place, (variable, gradient) in enumerate(zip(variables, gradients, strict=True))
     }
-
-
-_of_steps: weakref.WeakKeyDictionary[ProcessSet, dict[str, StepAgreement]] = weakref.WeakKeyDictionary()
-
-
-def of_steps(subject: str, process_set: ProcessSet) -> StepAgreement:
-    """The one of that name on the process set, for what is made anew in each step."""
-    known = _of_steps.setdefault(process_set, {})
-    if subject not in known:
-        known[subject] = StepAgreement(subject, process_set)
-    return known[subject]
 
 
 def at_construction() -> bool:

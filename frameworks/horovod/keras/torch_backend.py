@@ -12,17 +12,9 @@ import horovod.torch as hvd
 from horovod._keras import optimizer as keras3_optimizer
 from horovod._keras.backend import Backend, Plan
 from horovod.common import step_checks
-from horovod.common.agreement import (
-    DENSE,
-    MISSING,
-    SPARSE,
-    Facts,
-    Reduced,
-    of_steps,
-    variable_facts,
-)
+from horovod.common.agreement import DENSE, MISSING, SPARSE, Reduced, agree_on_gradients
 from horovod.common.compression import Compressor, resolve_plain_compression
-from horovod.common.gradient_options import cut_into_groups, groups_text, takes_part
+from horovod.common.gradient_options import cut_into_groups, takes_part
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.torch.step_checks import contents_of, kind_of
 
@@ -46,8 +38,11 @@ class TorchBackend(Backend):
         """All travel at once. Where torch keeps them as gradients of parameters, they are overwritten."""
         if not takes_part(plan.settings.process_set):
             return list(gradients)
-        _agree(gradients, variables, plan)
-        _check(gradients, variables, plan)
+        reduced = _described(variables)
+        agree_on_gradients(
+            plan.name, plan.settings, reduced, variables, _identity, lambda: [_kind(g) for g in gradients]
+        )
+        _check(gradients, variables, reduced, plan)
         return _Exchange(gradients, variables, plan).results()
 
     def scale(self, gradient: Any, factor: float) -> Any:
@@ -150,28 +145,17 @@ class _Exchange:
         return wait
 
 
-def _agree(gradients: Sequence[Any], variables: Sequence[Any], plan: Plan) -> None:
-    """Before the first step: the ranks reduce the same, in the same way."""
-    reduced = _described(variables)
-    how = plan.settings.facts()
-
-    def facts() -> Facts:
-        positions = {_identity(variable): place for place, variable in enumerate(variables)}
-        groups = {"groups": groups_text(plan.settings.groups, positions, _identity)}
-        return {**how, **groups, **variable_facts(reduced, [_kind(gradient) for gradient in gradients])}
-
-    of_steps(plan.name, plan.settings.process_set).once((reduced, tuple(how.values())), facts)
-
-
 def _described(variables: Sequence[Any]) -> tuple[Reduced, ...]:
     return tuple(Reduced(v.name, str(v.dtype), tuple(v.shape)) for v in variables)
 
 
-def _check(gradients: Sequence[Any], variables: Sequence[Any], plan: Plan) -> None:
+def _check(
+    gradients: Sequence[Any], variables: Sequence[Any], reduced: tuple[Reduced, ...], plan: Plan
+) -> None:
     """The checks of a step that the environment asks for: none, mostly."""
     if not step_checks.asked_for():
         return
-    checks = step_checks.of_steps(plan.settings.process_set, plan.name, _described(variables))
+    checks = step_checks.of_steps(plan.settings.process_set, plan.name, reduced)
     if checks is None:
         return
     named = [

@@ -15,18 +15,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from horovod.common.agreement import (
-    DENSE,
-    MISSING,
-    SPARSE,
-    Facts,
-    Reduced,
-    at_construction,
-    of_steps,
-    variable_facts,
-)
+from horovod.common.agreement import DENSE, MISSING, SPARSE, Reduced, agree_on_gradients, at_construction
 from horovod.common.compression import resolve_plain_compression
-from horovod.common.gradient_options import GradientSettings, cut_into_groups, groups_text, takes_part
+from horovod.common.gradient_options import GradientSettings, cut_into_groups, takes_part
 from horovod.common.process_sets import ProcessSet
 from horovod.tensorflow.graph import as_node_name, as_written, identity, one_step, own_name
 from horovod.tensorflow.reductions import allreduce, grouped_allreduce, size_of
@@ -51,7 +42,6 @@ class GradientReducer:
         self.name = as_node_name(name)
         self.settings = settings
         self._loss_is_scaled = loss_is_scaled
-        self._facts = settings.facts()
         compression = resolve_plain_compression(settings.compression, "the gradients of TensorFlow")
         cut_into_groups([], settings.groups, identity)  # raises for what is no description of groups
         self._common: dict[str, Any] = {
@@ -97,14 +87,9 @@ class GradientReducer:
         """In a graph, while it is made. In an elastic job a rank that stays does not make its graphs anew."""
         if not at_construction() and not tf.executing_eagerly():
             return
-
-        def facts() -> Facts:
-            positions = {identity(variable): place for place, variable in enumerate(variables)}
-            groups = {"groups": groups_text(self.settings.groups, positions, identity)}
-            return {**self._facts, **groups, **variable_facts(reduced, [_kind(g) for g in gradients])}
-
-        agreement = of_steps(self.name, self.settings.process_set)
-        agreement.once((reduced, tuple(self._facts.values())), facts)
+        agree_on_gradients(
+            self.name, self.settings, reduced, variables, identity, lambda: [_kind(g) for g in gradients]
+        )
 
     def _reduce(self, gradients: list[Any], names: Sequence[str], variables: Sequence[Any]) -> None:
         """Puts the reduced gradients in place of ``gradients``."""
