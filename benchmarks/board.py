@@ -1,4 +1,4 @@
-"""A meeting point of the ranks that belongs to none of the libraries under test.
+"""A rendezvous of the ranks that belongs to none of the libraries under test.
 
 One 64-byte line per rank in a shared file: how many times it arrived, and one number. A rank that waits
 spins, then yields, so that all leave within about a microsecond where each has a core.

@@ -34,7 +34,7 @@ typedef struct hvd_operation {
   int32_t split_count;
   int32_t tensor_count;
   const hvd_tensor* tensors;
-  int32_t urgent;   /* the program waits for nothing else: do not wait for company */
+  int32_t urgent;   /* the program waits for nothing else: do not wait for others to travel with */
   int32_t awaited;  /* the submitting thread waits until `done`: it can do nothing about a deadlock */
   int32_t priority; /* of named operations that are submitted about together, the highest goes first */
 } hvd_operation;

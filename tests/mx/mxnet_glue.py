@@ -12,7 +12,7 @@ import horovod.mxnet as hvd
 
 DTYPES = ["uint8", "int8", "int32", "int64", "float16", "float32", "float64", "bool"]
 IN_PLACE = ("allreduce", "grouped_allreduce", "broadcast")
-MEETING = ("allgather", "grouped_allgather", "alltoall")  # the ranks call them in one order
+RAGGED = ("allgather", "grouped_allgather", "alltoall")  # the ranks call them in one order
 
 
 def tensor(array: np.ndarray, dtype: str) -> Any:
@@ -31,7 +31,7 @@ class MXNetRunning(Running):
 
     def __init__(self, case: Any) -> None:
         super().__init__(case)
-        case.wait = case.wait or case.kind in MEETING
+        case.wait = case.wait or case.kind in RAGGED
 
     def tensor(self, array: np.ndarray, dtype: str) -> Any:
         made = tensor(array, dtype)

@@ -243,7 +243,7 @@ def slow(value: Any) -> Any:
 
 
 def ranks_meet_behind_slow_inputs() -> int:
-    """Operations called before a meeting come before it, although their inputs are not there yet."""
+    """Operations called before a barrier come before it, although their inputs are not there yet."""
     hvd.init()
     mine = slow(array([hvd.rank() + 1.0])) if hvd.rank() == 0 else array([hvd.rank() + 1.0])
     reduced = hvd.allreduce(mine, op=hvd.Sum, name="before the barrier")

@@ -70,7 +70,7 @@ class FakeJob:
         self.waiting = {}  # (set, name) -> {rank: request}
         self.unnamed = {}  # (set, rank) -> count
         self.joined = {}  # set -> {rank: request}, in the order of joining
-        self.meetings = {}  # what add_process_set and remove_process_set wait for
+        self.barriers = {}  # what add_process_set and remove_process_set wait for
         self.log = []  # (rank, request) of all operations
 
     def run(self, function):
@@ -179,12 +179,12 @@ class FakeJob:
     def _met(self, what):
         """Yields, once all ranks are here, whether this is the first to go on."""
         with self.news:
-            barrier = self.meetings.setdefault(what, threading.Barrier(self.size, timeout=PATIENCE))
+            barrier = self.barriers.setdefault(what, threading.Barrier(self.size, timeout=PATIENCE))
         index = barrier.wait()
         yield index == 0
         barrier.wait()
         with self.news:
-            self.meetings.pop(what, None)
+            self.barriers.pop(what, None)
 
     def _join(self, rank, request):
         number = request.process_set
