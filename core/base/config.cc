@@ -1,11 +1,57 @@
 #include "base/config.h"
 
+#include <cctype>
+#include <charconv>
+#include <climits>
+#include <cmath>
 #include <map>
+#include <sstream>
 
-#include "base/config_parse.h"
 #include "base/text.h"
 
 namespace hvd {
+
+bool ParseInteger(const std::string& text, int64_t lowest, int64_t highest, int64_t* value) {
+  int64_t parsed;
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, parsed);
+  if (error != std::errc() || stop != end || parsed < lowest || parsed > highest) return false;
+  *value = parsed;
+  return true;
+}
+
+// A stream in the classic locale and not strtod: a program may have set a locale with a decimal comma.
+bool ParseNumber(const std::string& text, double lowest, double highest, double* value) {
+  std::istringstream stream(text);
+  stream.imbue(std::locale::classic());
+  double parsed;
+  if (!(stream >> std::noskipws >> parsed) || stream.peek() != EOF) return false;
+  if (!(parsed >= lowest && parsed <= highest)) return false;
+  *value = parsed;
+  return true;
+}
+
+bool ParseFlag(const std::string& text, bool* value) {
+  std::string lower;
+  for (unsigned char c : text) lower += static_cast<char>(std::tolower(c));
+  const bool yes = lower == "1" || lower == "true" || lower == "yes" || lower == "on";
+  const bool no = lower == "0" || lower == "false" || lower == "no" || lower == "off";
+  if (yes || no) *value = yes;
+  return yes || no;
+}
+
+bool ParseList(const std::string& text, std::vector<int>* values) {
+  std::vector<int> parsed;
+  for (size_t start = 0; start <= text.size();) {
+    const size_t end = std::min(text.find(',', start), text.size());
+    int64_t value;
+    if (!ParseInteger(text.substr(start, end - start), 0, INT_MAX, &value)) return false;
+    parsed.push_back(static_cast<int>(value));
+    start = end + 1;
+  }
+  *values = std::move(parsed);
+  return true;
+}
 
 namespace {
 
@@ -14,7 +60,7 @@ constexpr double kDay = 86400;
 using Parse = bool (*)(const std::string& text, Config* config);
 
 // How a row's value gets into Config. Rows without a reader are read by Python alone.
-struct Reader {
+struct ValueReader {
   const char* allowed;
   Parse parse;
 };
@@ -79,8 +125,8 @@ constexpr char kSamplesValues[] = "an integer from 0 to 1000";
 constexpr char kBytesValues[] = "bytes, as an integer from 0 on";
 constexpr char kCountValues[] = "an integer from 0 on";
 
-const std::map<std::string, Reader>& Readers() {
-  static const std::map<std::string, Reader> readers = {
+const std::map<std::string, ValueReader>& ValueReaders() {
+  static const std::map<std::string, ValueReader> readers = {
       {"HOROVOD_FUSION_THRESHOLD", {kBytesValues, Count<&Config::fusion_threshold>}},
       {"HOROVOD_CYCLE_TIME", {kMillisecondsValues, Milliseconds<&Config::cycle_time_ms>}},
       {"HOROVOD_BATCH_BYTES", {kBytesValues, Count<&Config::batch_bytes>}},
@@ -126,8 +172,8 @@ Status CheckTogether(const Config& config) {
 
 Status ReadConfig(const Lookup& lookup, Config* config) {
   for (const Setting& setting : SettingsTable()) {
-    const auto reader = Readers().find(setting.variable);
-    if (reader == Readers().end()) continue;
+    const auto reader = ValueReaders().find(setting.variable);
+    if (reader == ValueReaders().end()) continue;
     const char* value = lookup(setting.variable);
     if (value == nullptr || *value == '\0') continue;
     if (!reader->second.parse(value, config))
@@ -138,8 +184,9 @@ Status ReadConfig(const Lookup& lookup, Config* config) {
 
 Status CheckSetting(const std::string& variable, const std::string& value) {
   Config config;
-  const auto reader = Readers().find(variable);
-  if (reader == Readers().end() || value.empty() || reader->second.parse(value, &config)) return Status::Ok();
+  const auto reader = ValueReaders().find(variable);
+  if (reader == ValueReaders().end() || value.empty() || reader->second.parse(value, &config))
+    return Status::Ok();
   return BadValue(variable.c_str(), value, reader->second.allowed);
 }
 

@@ -1,12 +1,34 @@
 #pragma once
 
+#include <cerrno>
 #include <cstdint>
+#include <cstring>
+#include <exception>
+#include <memory>
 #include <string>
 #include <utility>
 
-#include "base/shared_text.h"
-
 namespace hvd {
+
+// A text that never changes. Its copies share it: to copy one needs no memory and cannot fail, which is what
+// an error needs that many operations end with when there is no memory left.
+class SharedText {
+ public:
+  SharedText() = default;
+  SharedText(std::string text)  // NOLINT: a text is one
+      : text_(text.empty() ? nullptr : std::make_shared<const std::string>(std::move(text))) {}
+  SharedText(const char* text) : SharedText(std::string(text)) {}  // NOLINT
+
+  const std::string& str() const noexcept {
+    static const std::string none;
+    return text_ == nullptr ? none : *text_;
+  }
+  bool empty() const noexcept { return text_ == nullptr; }
+  bool operator==(const SharedText& other) const noexcept { return str() == other.str(); }
+
+ private:
+  std::shared_ptr<const std::string> text_;  // null: empty
+};
 
 // Why an operation failed. Each code becomes one exception type at the Python edge.
 enum class Code : uint8_t {
@@ -34,7 +56,10 @@ class [[nodiscard]] Status {
   static Status Aborted(SharedText m) { return {Code::kAborted, std::move(m)}; }
   static Status Internal(SharedText m) { return {Code::kInternal, std::move(m)}; }
   // `what` failed with the current errno, whose text is appended.
-  static Status Errno(const std::string& what);
+  static Status Errno(const std::string& what) {
+    const int error = errno;
+    return {Code::kUnavailable, what + ": " + std::strerror(error)};
+  }
 
   bool ok() const { return code_ == Code::kOk; }
   Code code() const { return code_; }
@@ -45,6 +70,14 @@ class [[nodiscard]] Status {
   Code code_ = Code::kOk;
   SharedText message_;
 };
+
+// Makes the calling thread's record of exceptions. In a libstdc++ that was loaded with this library it is
+// made at the thread's first exception otherwise, and where there is no memory for it, as with the first
+// std::bad_alloc, the C library ends the process.
+inline void PrepareToThrow() noexcept {
+  // Volatile: the compiler may leave out the call where nobody wants its result.
+  [[maybe_unused]] const volatile int record = std::uncaught_exceptions();
+}
 
 }  // namespace hvd
 

@@ -12,21 +12,21 @@ struct alignas(128) PhaseLine {
   Flag flag;
 };
 
-struct Board::Segment {
+struct Board::Layout {
   StartLine start[2];
   PhaseLine phase[kPhases];
   alignas(4096) std::byte small[2][kSlotBytes];
   alignas(4096) std::byte staging[kStagingSlots][kChunkBytes];
 };
 
-size_t Board::Bytes() { return sizeof(Segment); }
+size_t Board::Bytes() { return sizeof(Layout); }
 
 Status Board::Make(Window* window, std::unique_ptr<Board>* board) {
   SegmentId id;
-  HVD_RETURN_IF_ERROR(window->Allocate(sizeof(Segment), &id));
+  HVD_RETURN_IF_ERROR(window->Allocate(sizeof(Layout), &id));
   board->reset(new Board(window));
   for (int rank = 0; rank < window->size(); ++rank) {
-    (*board)->segments_.push_back(reinterpret_cast<Segment*>(window->Span(Position(rank), id)));
+    (*board)->segments_.push_back(reinterpret_cast<Layout*>(window->Span(Position(rank), id)));
   }
   return Status::Ok();
 }
@@ -67,7 +67,7 @@ bool Board::HasBegun(int rank, uint64_t operation) {
 }
 
 std::byte* Board::Slot(int rank, uint64_t operation, size_t bytes) const {
-  Segment* segment = segments_[rank];
+  Layout* segment = segments_[rank];
   return bytes <= kTinyBytes ? segment->start[operation & 1].tiny : segment->small[operation & 1];
 }
 

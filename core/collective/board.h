@@ -84,7 +84,7 @@ class Board {
   bool overwritten() const { return overwritten_; }
 
  private:
-  struct Segment;
+  struct Layout;
 
   explicit Board(Window* window);
   static int Index(Phase phase) { return static_cast<int>(phase); }
@@ -94,7 +94,7 @@ class Board {
   Window* const window_;
   const int rank_;
   const int size_;
-  std::vector<Segment*> segments_;
+  std::vector<Layout*> segments_;
   uint64_t next_operation_ = 0;
   uint64_t next_chunk_ = 0;
   uint64_t begun_ = 0;        // operations begun here

@@ -10,7 +10,7 @@ namespace hvd {
 namespace {
 
 // One direction of a link: a part cut in frames.
-struct Lane {
+struct Flow {
   int peer = 0;  // position
   PieceStream stream;
   size_t frames = 0;
@@ -56,13 +56,13 @@ class PairwiseAlltoall : public StepMachine {
   PairwiseAlltoall(const Communicator& comm, uint64_t sequence, const AlltoallParts& parts)
       : comm_(comm), sequence_(sequence), own_(PieceStream(parts.own)) {
     size_t bounce = 0;
-    const auto add = [&](std::vector<Lane>* lanes, int peer, const std::vector<Piece>& pieces, bool brief) {
-      Lane lane;
-      lane.peer = peer;
-      lane.stream = PieceStream(pieces);
-      lane.frames = FramesOf(lane.stream.bytes(), brief);
-      bounce += lane.BounceBytes();
-      lanes->push_back(std::move(lane));
+    const auto add = [&](std::vector<Flow>* flows, int peer, const std::vector<Piece>& pieces, bool brief) {
+      Flow flow;
+      flow.peer = peer;
+      flow.stream = PieceStream(pieces);
+      flow.frames = FramesOf(flow.stream.bytes(), brief);
+      bounce += flow.BounceBytes();
+      flows->push_back(std::move(flow));
     };
     const bool brief = IsBrief(parts, comm_.rank());
     for (int step = 1; step < comm_.size(); ++step) {
@@ -81,7 +81,7 @@ class PairwiseAlltoall : public StepMachine {
     bool moved = PostReceives();
     if (TakeNext()) return status_.ok() ? Step::kProgressed : Step::kFailed;
     if (PostSends() || own_.Next()) return Step::kProgressed;
-    const auto done = [](const Lane& lane) { return lane.done == lane.frames; };
+    const auto done = [](const Flow& flow) { return flow.done == flow.frames; };
     if (std::all_of(receives_.begin(), receives_.end(), done) &&
         std::all_of(sends_.begin(), sends_.end(), done)) {
       return Step::kDone;
@@ -93,28 +93,28 @@ class PairwiseAlltoall : public StepMachine {
   void Borrow(size_t bytes) {
     status_ = comm_.scratch->Borrow(bytes, &scratch_);
     std::byte* at = scratch_.data();
-    for (std::vector<Lane>* lanes : {&sends_, &receives_}) {
-      for (Lane& lane : *lanes) {
-        if (lane.BounceBytes() == 0 || !status_.ok()) continue;
-        lane.bounce = at;
-        at += lane.BounceBytes();
+    for (std::vector<Flow>* flows : {&sends_, &receives_}) {
+      for (Flow& flow : *flows) {
+        if (flow.BounceBytes() == 0 || !status_.ok()) continue;
+        flow.bounce = at;
+        at += flow.BounceBytes();
       }
     }
   }
 
   bool PostReceives() {
     bool posted = false;
-    for (Lane& lane : receives_) {
-      for (; lane.MayPost(); ++lane.posted) {
-        const size_t frame = lane.posted;
+    for (Flow& flow : receives_) {
+      for (; flow.MayPost(); ++flow.posted) {
+        const size_t frame = flow.posted;
         std::byte* target = nullptr;
-        if (lane.Bytes(frame) > 0) {
-          const Piece* piece = lane.stream.Single();
-          target = piece != nullptr ? piece->output + lane.Begin(frame) : lane.Bounce(frame);
+        if (flow.Bytes(frame) > 0) {
+          const Piece* piece = flow.stream.Single();
+          target = piece != nullptr ? piece->output + flow.Begin(frame) : flow.Bounce(frame);
         }
-        lane.At(frame) = {};
-        comm_.Recv(lane.peer, sequence_, static_cast<uint32_t>(frame), target, lane.Bytes(frame),
-                   &lane.At(frame));
+        flow.At(frame) = {};
+        comm_.Recv(flow.peer, sequence_, static_cast<uint32_t>(frame), target, flow.Bytes(frame),
+                   &flow.At(frame));
         posted = true;
       }
     }
@@ -123,15 +123,15 @@ class PairwiseAlltoall : public StepMachine {
 
   // Puts the next frame that has arrived in place (or fails); false when there is none.
   bool TakeNext() {
-    for (Lane& lane : receives_) {
-      if (lane.done == lane.posted || !lane.At(lane.done).done) continue;
-      status_ = comm_.Check(lane.At(lane.done), lane.Bytes(lane.done), lane.peer);
+    for (Flow& flow : receives_) {
+      if (flow.done == flow.posted || !flow.At(flow.done).done) continue;
+      status_ = comm_.Check(flow.At(flow.done), flow.Bytes(flow.done), flow.peer);
       if (!status_.ok()) return true;
       failpoint::Hit("chunk");
-      if (lane.stream.Single() == nullptr) {
-        lane.stream.Unpack(lane.Begin(lane.done), lane.End(lane.done), lane.Bounce(lane.done));
+      if (flow.stream.Single() == nullptr) {
+        flow.stream.Unpack(flow.Begin(flow.done), flow.End(flow.done), flow.Bounce(flow.done));
       }
-      ++lane.done;
+      ++flow.done;
       return true;
     }
     return false;
@@ -140,39 +140,39 @@ class PairwiseAlltoall : public StepMachine {
   // Posts one frame, or the last frame to everybody.
   bool PostSends() {
     bool only_last = true;
-    for (Lane& lane : sends_) {
-      while (lane.done < lane.posted && lane.At(lane.done).done) ++lane.done;
-      if (lane.posted + 1 >= lane.frames) continue;
+    for (Flow& flow : sends_) {
+      while (flow.done < flow.posted && flow.At(flow.done).done) ++flow.done;
+      if (flow.posted + 1 >= flow.frames) continue;
       only_last = false;
-      if (!lane.MayPost()) continue;
-      PostSend(&lane);
+      if (!flow.MayPost()) continue;
+      PostSend(&flow);
       return true;
     }
     if (!only_last || last_posted_) return false;
-    const auto may_post = [](const Lane& lane) { return lane.MayPost(); };
+    const auto may_post = [](const Flow& flow) { return flow.MayPost(); };
     if (!std::all_of(sends_.begin(), sends_.end(), may_post)) return false;
-    for (Lane& lane : sends_) PostSend(&lane);
+    for (Flow& flow : sends_) PostSend(&flow);
     last_posted_ = true;
     return true;
   }
 
-  void PostSend(Lane* lane) const {
-    const size_t frame = lane->posted++;
+  void PostSend(Flow* flow) const {
+    const size_t frame = flow->posted++;
     const std::byte* source = nullptr;
-    if (lane->Bytes(frame) > 0) {
-      const Piece* piece = lane->stream.Single();
-      source = piece != nullptr ? piece->input + lane->Begin(frame) : lane->Bounce(frame);
-      if (piece == nullptr) lane->stream.Pack(lane->Begin(frame), lane->End(frame), lane->Bounce(frame));
+    if (flow->Bytes(frame) > 0) {
+      const Piece* piece = flow->stream.Single();
+      source = piece != nullptr ? piece->input + flow->Begin(frame) : flow->Bounce(frame);
+      if (piece == nullptr) flow->stream.Pack(flow->Begin(frame), flow->End(frame), flow->Bounce(frame));
     }
-    lane->At(frame) = {};
-    comm_.Send(lane->peer, sequence_, static_cast<uint32_t>(frame), source, lane->Bytes(frame),
-               &lane->At(frame));
+    flow->At(frame) = {};
+    comm_.Send(flow->peer, sequence_, static_cast<uint32_t>(frame), source, flow->Bytes(frame),
+               &flow->At(frame));
   }
 
   const Communicator comm_;
   const uint64_t sequence_;
-  std::vector<Lane> sends_;     // to the ranks after this one
-  std::vector<Lane> receives_;  // from the ranks before this one
+  std::vector<Flow> sends_;     // to the ranks after this one
+  std::vector<Flow> receives_;  // from the ranks before this one
   StraightCopy own_;
   ScratchPool::Lease scratch_;
   Status status_;

@@ -25,4 +25,8 @@ std::string Objection(const Request& request, uint64_t ordinal, const Members& m
 // Why a broadcast cannot run although its root is a member: the root has joined instead of announcing it.
 std::string RootHasJoined(const Request& request, uint64_t ordinal);
 
+// "rank 3", "ranks 0, 2", and of more than 16 the runs: "ranks 0-127, 130". Sorted ranks in; bounded text
+// out.
+std::string RankList(const std::vector<GlobalRank>& ranks);
+
 }  // namespace hvd::negotiate

@@ -10,6 +10,24 @@ constexpr uint64_t kNothing = std::numeric_limits<uint64_t>::max();
 
 }  // namespace
 
+void Tally::Add(size_t member, uint64_t at, size_t variant) {
+  index[member] = at;
+  ++count;
+  if (variant == 0) return;
+  variant_of.resize(index.size(), 0);
+  variant_of[member] = static_cast<uint32_t>(variant);
+}
+
+void Tally::Reset() {
+  std::fill(index.begin(), index.end(), kAbsent);
+  ordinal = 0;
+  name = kNoId;
+  count = 0;
+  variants.clear();
+  variant_of.clear();
+  sizes.clear();
+}
+
 Batch::Batch(size_t members, Limits limits)
     : limits_(limits), urgent_(members, 0), first_index_(members, kNothing) {}
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "base/rank.h"
-#include "negotiate/tally.h"
+#include "negotiate/message.h"
 
 namespace hvd::negotiate {
 

@@ -28,12 +28,12 @@ enum DecisionTag : uint8_t {
 constexpr size_t kReserved = 1024;
 constexpr uint64_t kMaxDim = std::numeric_limits<int64_t>::max();
 
-void Put(const std::vector<int64_t>& dims, Writer* out) {
+void Put(const std::vector<int64_t>& dims, Encoder* out) {
   out->Varint(dims.size());
   for (int64_t dim : dims) out->Varint(static_cast<uint64_t>(dim));
 }
 
-void Take(Reader* in, const char* field, size_t max, std::vector<int64_t>* dims) {
+void Take(Decoder* in, const char* field, size_t max, std::vector<int64_t>* dims) {
   dims->resize(in->Count(field, 1, max));
   for (int64_t& dim : *dims) dim = static_cast<int64_t>(in->Varint(field, kMaxDim));
 }
@@ -58,23 +58,23 @@ uint8_t TagOf(const Decision& decision) {
 
 // What is as by default is not sent: so one message has one encoding, and the parts of which a tag tells are
 // not empty.
-void TakeSizes(Reader* in, size_t max, Shape* sizes) {
+void TakeSizes(Decoder* in, size_t max, Shape* sizes) {
   Take(in, "sizes", max, sizes);
   if (sizes->empty()) in->Fail("sizes");
 }
 
-uint64_t TakeOrdinal(Reader* in) {
+uint64_t TakeOrdinal(Decoder* in) {
   const uint64_t ordinal = in->Varint("ordinal");
   return ordinal != 0 ? ordinal : in->Fail("ordinal");
 }
 
-std::string_view TakeText(Reader* in, const char* field, size_t max) {
+std::string_view TakeText(Decoder* in, const char* field, size_t max) {
   const std::string_view text = in->Text(field, max);
   if (text.empty()) in->Fail(field);
   return text;
 }
 
-void Put(const Request& request, Writer* out) {
+void Put(const Request& request, Encoder* out) {
   const uint8_t tag = TagOf(request);
   out->Byte(tag);
   out->Byte(static_cast<uint8_t>(request.kind));
@@ -91,7 +91,7 @@ void Put(const Request& request, Writer* out) {
   }
 }
 
-void Take(Reader* in, Request* request) {
+void Take(Decoder* in, Request* request) {
   constexpr int64_t kMaxInt = std::numeric_limits<int32_t>::max();
   const uint8_t tag = in->Byte("request tag", kRequestTags);
   request->kind = static_cast<OpKind>(in->Byte("operation", static_cast<uint8_t>(OpKind::kReducescatter)));
@@ -113,7 +113,7 @@ void Take(Reader* in, Request* request) {
   }
 }
 
-void Put(const Announcement& announcement, Writer* out) {
+void Put(const Announcement& announcement, Encoder* out) {
   const uint8_t tag = TagOf(announcement);
   out->Byte(tag);
   if (!(tag & kFull)) out->Varint(announcement.id);
@@ -122,7 +122,7 @@ void Put(const Announcement& announcement, Writer* out) {
   if (tag & kSized) Put(announcement.sizes, out);
 }
 
-void Take(Reader* in, Announcement* announcement) {
+void Take(Decoder* in, Announcement* announcement) {
   const uint8_t tag = in->Byte("announcement tag", kAnnouncementTags);
   if (!(tag & kFull)) announcement->id = static_cast<uint32_t>(in->Varint("id", kNoId - 1));
   if (tag & kUnnamed) announcement->ordinal = TakeOrdinal(in);
@@ -130,7 +130,7 @@ void Take(Reader* in, Announcement* announcement) {
   if (tag & kSized) TakeSizes(in, kMaxTensors, &announcement->sizes);
 }
 
-void Put(const Decision& decision, Writer* out) {
+void Put(const Decision& decision, Encoder* out) {
   const uint8_t tag = TagOf(decision);
   out->Byte(tag);
   if (tag & kHasId) out->Varint(decision.id);
@@ -141,7 +141,7 @@ void Put(const Decision& decision, Writer* out) {
   if (tag & kHasRequest) Put(*decision.request, out);
 }
 
-void Take(Reader* in, Decision* decision) {
+void Take(Decoder* in, Decision* decision) {
   const uint8_t tag = in->Byte("decision tag");
   decision->known = (tag & kKnown) != 0;
   decision->partial = (tag & kPartial) != 0;
@@ -171,7 +171,7 @@ struct Head {
 template <typename T>
 Status TakeAll(std::string_view bytes, const char* message, uint64_t max_join, Head* head,
                std::vector<T>* list) {
-  Reader in(bytes);
+  Decoder in(bytes);
   const uint8_t version = in.Byte("version");
   if (in.ok() && version != kMessageVersion) {
     return Status::Aborted(std::string("corrupt ") + message + ": version " + std::to_string(version) +
@@ -190,7 +190,7 @@ Status TakeAll(std::string_view bytes, const char* message, uint64_t max_join, H
 template <typename T>
 void PutAll(Head head, const std::vector<T>& list, std::string* out) {
   out->reserve(out->size() + 16 + 4 * list.size());
-  Writer writer(out);
+  Encoder writer(out);
   writer.Byte(kMessageVersion);
   writer.Varint(head.number);
   writer.Varint(head.join);

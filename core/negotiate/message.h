@@ -12,6 +12,8 @@
 
 namespace hvd::negotiate {
 
+using Micros = int64_t;  // any monotonic clock
+
 constexpr uint8_t kMessageVersion = 1;
 constexpr uint32_t kNoId = 0xffffffff;
 constexpr size_t kMaxNameBytes = 1024;

@@ -13,7 +13,6 @@
 #include "negotiate/lateness.h"
 #include "negotiate/message.h"
 #include "negotiate/response_cache.h"
-#include "negotiate/tally.h"
 
 namespace hvd::negotiate {
 

@@ -5,7 +5,7 @@
 #include <numeric>
 
 #include "base/text.h"
-#include "negotiate/rank_list.h"
+#include "negotiate/agreement.h"
 
 namespace hvd::negotiate {
 namespace {

@@ -10,9 +10,9 @@
 namespace hvd::negotiate {
 
 // Appends little-endian bytes and LEB128 varints.
-class Writer {
+class Encoder {
  public:
-  explicit Writer(std::string* out) : out_(out) {}
+  explicit Encoder(std::string* out) : out_(out) {}
 
   void Byte(uint8_t value) { out_->push_back(static_cast<char>(value)); }
 
@@ -43,11 +43,11 @@ class Writer {
   std::string* out_;
 };
 
-// Reads what Writer wrote. The first odd byte makes it fail for good: every later read returns zero, so a
+// Reads what Encoder wrote. The first odd byte makes it fail for good: every later read returns zero, so a
 // decoder reads on without checks, tests ok() where it loops, and asks for status() once.
-class Reader {
+class Decoder {
  public:
-  explicit Reader(std::string_view bytes) : next_(bytes.data()), end_(bytes.data() + bytes.size()) {}
+  explicit Decoder(std::string_view bytes) : next_(bytes.data()), end_(bytes.data() + bytes.size()) {}
 
   bool ok() const { return field_ == nullptr; }
   size_t left() const { return static_cast<size_t>(end_ - next_); }

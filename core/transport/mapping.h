@@ -1,11 +1,21 @@
 #pragma once
 
+#include <sys/mman.h>
+
 #include <cstddef>
+#include <string>
 #include <utility>
 
 #include "base/status.h"
 
 namespace hvd {
+
+constexpr size_t kPageBytes = 4096;
+
+// `bytes` rounded up to whole pages, at least one.
+constexpr size_t WholePages(size_t bytes) {
+  return bytes == 0 ? kPageBytes : (bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
+}
 
 // Owns one mapped range of pages.
 class Mapping {
@@ -18,29 +28,39 @@ class Mapping {
     std::swap(bytes_, other.bytes_);
     return *this;
   }
-  ~Mapping();
+  ~Mapping() {
+    if (data_ != nullptr) munmap(data_, bytes_);
+  }
 
-  static Status Anonymous(size_t bytes, Mapping* out);  // all pages present
-  static Status Shared(int fd, size_t bytes, Mapping* out);
+  static Status Anonymous(size_t bytes, Mapping* out) {  // all pages present
+    return Map(MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, bytes, out);
+  }
+  static Status Shared(int fd, size_t bytes, Mapping* out) { return Map(MAP_SHARED, fd, bytes, out); }
 
-  // Makes pages that exist present here, so that there is no page fault on the hot path.
-  void Touch() const;
+  // Makes pages that exist present here, so that there is no page fault on the hot path. Reads, because
+  // for a read the kernel brings in what lies around it too, writable where the mapping is.
+  void Touch() const {
+    for (size_t at = 0; at < bytes_; at += kPageBytes) {
+      [[maybe_unused]] const std::byte byte = static_cast<const volatile std::byte*>(data_)[at];
+    }
+  }
 
   std::byte* data() const { return data_; }
   size_t bytes() const { return bytes_; }
 
  private:
-  static Status Map(int flags, int fd, size_t bytes, Mapping* out);
+  static Status Map(int flags, int fd, size_t bytes, Mapping* out) {
+    void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, flags, fd, 0);
+    if (data == MAP_FAILED) return Status::Errno("cannot map " + std::to_string(bytes) + " bytes");
+    Mapping mapping;
+    mapping.data_ = static_cast<std::byte*>(data);
+    mapping.bytes_ = bytes;
+    *out = std::move(mapping);
+    return Status::Ok();
+  }
 
   std::byte* data_ = nullptr;
   size_t bytes_ = 0;
 };
-
-constexpr size_t kPageBytes = 4096;
-
-// `bytes` rounded up to whole pages, at least one.
-constexpr size_t WholePages(size_t bytes) {
-  return bytes == 0 ? kPageBytes : (bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
-}
 
 }  // namespace hvd

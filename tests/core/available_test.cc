@@ -1,4 +1,4 @@
-#include "transport/shm/available.h"
+#include "transport/shm/shared_memory.h"
 
 #include <cstdlib>
 #include <filesystem>

@@ -1,4 +1,4 @@
-#include "base/seal.h"
+#include "base/link.h"
 
 #include <vector>
 

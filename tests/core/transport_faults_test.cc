@@ -65,8 +65,8 @@ struct Duel {
     std::vector<std::byte> payload(kBytes, std::byte{0x5A});
     frame.insert(frame.end(), payload.begin(), payload.end());
     guard.Add(payload.data(), payload.size());
-    const tcp::Seal seal = guard.Finish();
-    frame.insert(frame.end(), seal.begin(), seal.end());
+    const tcp::Trailer trailer = guard.Finish();
+    frame.insert(frame.end(), trailer.begin(), trailer.end());
     return frame;
   }
   std::vector<std::byte> GoodFrame() { return Frame({kGeneration, {1, 2, 3}, kBytes}); }

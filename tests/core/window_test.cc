@@ -15,7 +15,7 @@
 #include "base/crc32c.h"
 #include "transport/descriptor.h"
 #include "transport/inproc/fabric.h"
-#include "transport/shm/stage.h"
+#include "transport/shm/share_tree.h"
 #include "transport/shm/window.h"
 #include "transport_ranks.h"
 #include "transport_sockets.h"
@@ -256,7 +256,7 @@ void Refused(const std::string& text, const std::function<void(shm::Message*, De
     const uint32_t digest = Crc32c(group.members().data(), 2 * sizeof(int));
     message.identity = {5, kWindowBytes, 3, 2, digest, 0, {}};
     Descriptor memfd;
-    ASSERT_OK(shm::Segment::Create(&message.identity, &memfd));
+    ASSERT_OK(shm::SharedMemory::Create(&message.identity, &memfd));
     spoil(&message, &memfd);
     std::vector<int> descriptors;
     if (memfd.valid()) descriptors.push_back(memfd.get());
@@ -274,7 +274,7 @@ TEST(ShmWindow, ForgedSegmentsAreRefused) {
   Refused("another segment", [](shm::Message* message, Descriptor*) { message->identity.digest ^= 1; });
   Refused("another size", [](shm::Message*, Descriptor* memfd) {
     shm::Identity other{5, 9000, 3, 2, 0, 0, {}};
-    ASSERT_OK(shm::Segment::Create(&other, memfd));
+    ASSERT_OK(shm::SharedMemory::Create(&other, memfd));
   });
   Refused("not sealed", [](shm::Message*, Descriptor* memfd) {
     *memfd = Descriptor(memfd_create("unsealed", MFD_CLOEXEC));

@@ -3,7 +3,7 @@
 #include <cstring>
 #include <vector>
 
-#include "base/seal.h"
+#include "base/link.h"
 #include "base/sha256.h"
 #include "target.h"
 #include "transport/tcp/frame.h"
@@ -91,8 +91,8 @@ void CheckBytes(Input* input) {
   if (!bytes.empty()) std::memcpy(prefix.data(), bytes.data(), bytes.size());
   tcp::Guard writer(tcp::Integrity::kChecksum, kKey);
   writer.Add(prefix.data(), tcp::kHeaderBytes);
-  const tcp::Seal seal = writer.Finish();
-  std::memcpy(prefix.data() + tcp::kHeaderBytes, seal.data(), seal.size());
+  const tcp::Trailer trailer = writer.Finish();
+  std::memcpy(prefix.data() + tcp::kHeaderBytes, trailer.data(), trailer.size());
   tcp::Guard reader(tcp::Integrity::kChecksum, kKey);
   tcp::FrameHeader header;
   const Status status = tcp::Decode(prefix.data(), 7, &reader, &header);

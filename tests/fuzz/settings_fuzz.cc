@@ -5,7 +5,6 @@
 #include <map>
 
 #include "base/config.h"
-#include "base/config_parse.h"
 #include "base/failpoint.h"
 #include "target.h"
 #include "utf8.h"

@@ -106,9 +106,9 @@ class Peer {
     std::string bytes(reinterpret_cast<const char*>(prefix.data()), prefix.size());
     if (!payload.empty()) {
       guard_.Add(reinterpret_cast<const std::byte*>(payload.data()), payload.size());
-      const tcp::Seal seal = guard_.Finish();
+      const tcp::Trailer trailer = guard_.Finish();
       bytes += payload;
-      bytes.append(reinterpret_cast<const char*>(seal.data()), seal.size());
+      bytes.append(reinterpret_cast<const char*>(trailer.data()), trailer.size());
     }
     if ((wrong & 0xE0) == 0x60) bytes[input_->Number() % bytes.size()] ^= static_cast<char>(1 << (wrong & 7));
     if ((wrong & 0xE0) == 0x80) bytes = input_->Text(64);
@@ -165,7 +165,7 @@ class Peer {
 
   Input* input_;
   Guard guard_;
-  tcp::Reader reader_;
+  tcp::FrameReader reader_;
   std::deque<std::pair<FrameTag, std::string>> sent_;
   std::vector<std::unique_ptr<Posted>> posted_;
   bool sound_ = true;  // so far, everything sent

@@ -8,7 +8,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "base/prepare_to_throw.h"
+#include "base/status.h"
 #include "base/text.h"
 #include "runtime/engine/rank_engine.h"
 

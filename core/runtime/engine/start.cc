@@ -10,8 +10,8 @@
 #include "base/failpoint.h"
 #include "base/host_identity.h"
 #include "base/log.h"
-#include "base/prepare_to_throw.h"
-#include "negotiate/rank_list.h"
+#include "base/status.h"
+#include "negotiate/agreement.h"
 #include "runtime/engine/rank_engine.h"
 
 namespace hvd {

@@ -7,7 +7,6 @@
 
 #include "base/link.h"
 #include "base/rank.h"
-#include "base/shared_text.h"
 #include "base/status.h"
 
 namespace hvd {

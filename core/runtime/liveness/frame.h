@@ -6,7 +6,6 @@
 #include <string_view>
 
 #include "base/link.h"
-#include "base/seal.h"
 #include "base/status.h"
 #include "runtime/liveness/blocked.h"
 #include "runtime/liveness/cause.h"

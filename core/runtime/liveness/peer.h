@@ -6,7 +6,6 @@
 
 #include "base/link.h"
 #include "base/rank.h"
-#include "base/seal.h"
 #include "runtime/liveness/frame.h"
 #include "transport/descriptor.h"
 

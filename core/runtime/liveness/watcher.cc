@@ -9,8 +9,8 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "base/prepare_to_throw.h"
-#include "transport/farewell.h"
+#include "base/status.h"
+#include "transport/descriptor.h"
 
 namespace hvd {
 

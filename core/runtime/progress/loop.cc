@@ -8,9 +8,9 @@
 #include <cstdio>
 
 #include "base/clock.h"
-#include "base/futex.h"
 #include "base/log.h"
-#include "base/prepare_to_throw.h"
+#include "base/status.h"
+#include "base/waker.h"
 
 namespace hvd {
 

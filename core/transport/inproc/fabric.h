@@ -25,9 +25,17 @@ class Fabric {
 
   // `rank` is the caller, one of the members.
   std::unique_ptr<Window> MakeWindow(uint32_t set, const Members& members, GlobalRank rank,
-                                     const Waker& waker);
+                                     const Waker& waker) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    auto window = windows_.Get(set, rank, members.size());
+    return std::make_unique<InprocWindow>(std::move(window), members.Find(rank), waker);
+  }
   std::unique_ptr<Transport> MakeTransport(uint32_t channel, GlobalRank rank, const Waker& waker,
-                                           bool peers_may_leave = false);
+                                           bool peers_may_leave = false) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return std::make_unique<InprocTransport>(hubs_.Get(channel, rank, size_), rank.value(), waker,
+                                             peers_may_leave);
+  }
 
  private:
   using Key = std::pair<uint32_t, int>;
@@ -54,7 +62,7 @@ class Fabric {
 
   const int size_;
   std::mutex mutex_;  // guards the registries
-  Registry<Board> boards_;
+  Registry<SharedWindow> windows_;
   Registry<Hub> hubs_;
 };
 

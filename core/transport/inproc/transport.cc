@@ -6,10 +6,10 @@
 namespace hvd::inproc {
 
 namespace {
-constexpr size_t kLaneBytes = 1 << 20;
+constexpr size_t kPipeBytes = 1 << 20;
 }  // namespace
 
-Hub::Hub(int size) : lanes_(size * size), wakers_(size), gone_(size, false) {}
+Hub::Hub(int size) : pipes_(size * size), wakers_(size), gone_(size, false) {}
 
 void Hub::Join(int rank, const Waker& waker) {
   const std::lock_guard<std::mutex> lock(mutex_);
@@ -25,29 +25,29 @@ void Hub::Leave(int rank) {
 Hub::Result Hub::Room(int from, int to, size_t bytes) {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (gone_[to]) return Result::kGone;
-  const Lane& lane = At(from, to);
-  // A frame larger than the lane passes alone.
-  return lane.frames.empty() || lane.bytes + bytes <= kLaneBytes ? Result::kMoved : Result::kBlocked;
+  const Pipe& pipe = At(from, to);
+  // A frame larger than the pipe passes alone.
+  return pipe.frames.empty() || pipe.bytes + bytes <= kPipeBytes ? Result::kMoved : Result::kBlocked;
 }
 
 void Hub::Push(int from, int to, Frame frame) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  Lane& lane = At(from, to);
-  lane.bytes += frame.payload.size();
-  lane.frames.push_back(std::move(frame));
+  Pipe& pipe = At(from, to);
+  pipe.bytes += frame.payload.size();
+  pipe.frames.push_back(std::move(frame));
   Ring(to);
 }
 
 Hub::Result Hub::Pop(int from, int to, Inbox* inbox, Frame* frame, PostedRecv* recv) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  Lane& lane = At(from, to);
-  if (lane.frames.empty()) return gone_[from] ? Result::kGone : Result::kBlocked;
-  const FrameTag& tag = lane.frames.front().tag;
+  Pipe& pipe = At(from, to);
+  if (pipe.frames.empty()) return gone_[from] ? Result::kGone : Result::kBlocked;
+  const FrameTag& tag = pipe.frames.front().tag;
   const bool wanted = inbox->Take(tag, recv);
   if (!wanted && !inbox->Forgotten(tag) && !inbox->MustMakeWay(tag)) return Result::kBlocked;
-  *frame = std::move(lane.frames.front());
-  lane.frames.pop_front();
-  lane.bytes -= frame->payload.size();
+  *frame = std::move(pipe.frames.front());
+  pipe.frames.pop_front();
+  pipe.bytes -= frame->payload.size();
   Ring(from);
   return wanted ? Result::kMoved : Result::kEarly;
 }
@@ -153,7 +153,7 @@ Status InprocTransport::Lose(int peer, const std::string& why) {
   return Status::Aborted(Name(rank()) + " lost " + Name(lost_peer_) + ": " + why);
 }
 
-// What is in a lane has arrived.
+// What is in a pipe has arrived.
 void InprocTransport::Close(int64_t /*linger_us*/) {
   if (closed_) return;
   closed_ = true;

@@ -27,22 +27,22 @@ class Hub {
   void Leave(int rank);
 
   enum class Result { kMoved, kEarly, kBlocked, kGone };
-  // Whether the lane takes another `bytes` now; it stays true until `from` pushes.
+  // Whether the pipe takes another `bytes` now; it stays true until `from` pushes.
   Result Room(int from, int to, size_t bytes);
   void Push(int from, int to, Frame frame);
   // Takes the oldest frame if the inbox waits for it, or if it must make way (kEarly).
   Result Pop(int from, int to, Inbox* inbox, Frame* frame, PostedRecv* recv);
 
  private:
-  struct Lane {
+  struct Pipe {
     std::deque<Frame> frames;
     size_t bytes = 0;
   };
-  Lane& At(int from, int to) { return lanes_[from * size() + to]; }
+  Pipe& At(int from, int to) { return pipes_[from * size() + to]; }
   void Ring(int rank);
 
   std::mutex mutex_;  // guards everything below
-  std::vector<Lane> lanes_;
+  std::vector<Pipe> pipes_;
   std::vector<Descriptor> wakers_;
   std::vector<bool> gone_;
 };

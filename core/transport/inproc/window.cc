@@ -9,20 +9,20 @@ namespace {
 constexpr auto kPatience = std::chrono::seconds(30);
 }  // namespace
 
-Board::Board(int size) : members_(size) {}
+SharedWindow::SharedWindow(int size) : members_(size) {}
 
-void Board::Join(Position member, const Waker& waker) {
+void SharedWindow::Join(Position member, const Waker& waker) {
   const std::lock_guard<std::mutex> lock(mutex_);
   members_[member.index()].waker = std::make_shared<const Descriptor>(Descriptor::Duplicate(waker.fd()));
 }
 
-void Board::Leave() {
+void SharedWindow::Leave() {
   const std::lock_guard<std::mutex> lock(mutex_);
   left_ = true;
   changed_.notify_all();
 }
 
-Status Board::Add(Position member, SegmentId id, Mapping segment) {
+Status SharedWindow::Add(Position member, SegmentId id, Mapping segment) {
   std::unique_lock<std::mutex> lock(mutex_);
   members_[member.index()].segments.push_back(std::move(segment));
   changed_.notify_all();
@@ -37,19 +37,19 @@ Status Board::Add(Position member, SegmentId id, Mapping segment) {
   return Status::Ok();
 }
 
-bool Board::Complete(SegmentId id) const {
+bool SharedWindow::Complete(SegmentId id) const {
   for (const Member& member : members_) {
     if (static_cast<int>(member.segments.size()) <= id) return false;
   }
   return true;
 }
 
-std::byte* Board::Span(Position member, SegmentId id) {
+std::byte* SharedWindow::Span(Position member, SegmentId id) {
   const std::lock_guard<std::mutex> lock(mutex_);
   return members_[member.index()].segments[id].data();
 }
 
-void Board::Connect(Position member, Doorbell* bell) {
+void SharedWindow::Connect(Position member, Doorbell* bell) {
   const std::lock_guard<std::mutex> lock(mutex_);
   for (Position peer(0); peer.value() < size(); peer = Next(peer)) {
     Member& other = members_[peer.index()];
@@ -57,22 +57,22 @@ void Board::Connect(Position member, Doorbell* bell) {
   }
 }
 
-InprocWindow::InprocWindow(std::shared_ptr<Board> board, Position position, const Waker& waker)
-    : board_(std::move(board)), position_(position) {
-  board_->Join(position, waker);
-  bell_.SetOwn(board_->Word(position));
+InprocWindow::InprocWindow(std::shared_ptr<SharedWindow> shared, Position position, const Waker& waker)
+    : shared_(std::move(shared)), position_(position) {
+  shared_->Join(position, waker);
+  bell_.SetOwn(shared_->Word(position));
 }
 
-InprocWindow::~InprocWindow() { board_->Leave(); }
+InprocWindow::~InprocWindow() { shared_->Leave(); }
 
 Status InprocWindow::Allocate(size_t bytes, SegmentId* id) {
   const auto next = static_cast<SegmentId>(spans_.size());
   Mapping segment;
   HVD_RETURN_IF_ERROR(Mapping::Anonymous(WholePages(bytes), &segment));
-  HVD_RETURN_IF_ERROR(board_->Add(position_, next, std::move(segment)));
-  if (next == 0) board_->Connect(position_, &bell_);
+  HVD_RETURN_IF_ERROR(shared_->Add(position_, next, std::move(segment)));
+  if (next == 0) shared_->Connect(position_, &bell_);
   std::vector<std::byte*> spans;
-  for (Position peer(0); peer.value() < size(); peer = Next(peer)) spans.push_back(board_->Span(peer, next));
+  for (Position peer(0); peer.value() < size(); peer = Next(peer)) spans.push_back(shared_->Span(peer, next));
   spans_.push_back(std::move(spans));
   *id = next;
   return Status::Ok();

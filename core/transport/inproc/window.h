@@ -12,9 +12,9 @@
 namespace hvd::inproc {
 
 // What the members of one window share. They are threads, so a segment is a mapping like any other.
-class Board {
+class SharedWindow {
  public:
-  explicit Board(int size);
+  explicit SharedWindow(int size);
 
   int size() const { return static_cast<int>(members_.size()); }
   void Join(Position member, const Waker& waker);
@@ -43,11 +43,11 @@ class Board {
 
 class InprocWindow : public Window {
  public:
-  InprocWindow(std::shared_ptr<Board> board, Position position, const Waker& waker);
+  InprocWindow(std::shared_ptr<SharedWindow> shared, Position position, const Waker& waker);
   ~InprocWindow() override;
 
   Position position() const override { return position_; }
-  int size() const override { return board_->size(); }
+  int size() const override { return shared_->size(); }
   Status Allocate(size_t bytes, SegmentId* id) override;
   std::byte* Span(Position member, SegmentId id) override { return spans_[id][member.index()]; }
   void Post(Flag& flag, uint64_t value, Position reader = kEverybody) override {
@@ -56,7 +56,7 @@ class InprocWindow : public Window {
   void Arm(bool sleeping) override { bell_.Arm(sleeping); }
 
  private:
-  std::shared_ptr<Board> board_;
+  std::shared_ptr<SharedWindow> shared_;
   Position position_;
   Doorbell bell_;
   std::vector<std::vector<std::byte*>> spans_;  // [segment][position]

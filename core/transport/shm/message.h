@@ -6,7 +6,7 @@
 
 #include "base/status.h"
 #include "transport/descriptor.h"
-#include "transport/shm/segment.h"
+#include "transport/shm/shared_memory.h"
 
 namespace hvd::shm {
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "base/clock.h"
-#include "transport/shm/stage.h"
 
 namespace hvd::shm {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/crc32c.h"
-#include "transport/shm/available.h"
+#include "transport/shm/shared_memory.h"
 
 namespace hvd::shm {
 
@@ -41,11 +41,11 @@ Status ShmWindow::Make(const WindowOptions& options, ShareTree* tree, std::uniqu
   Descriptor memfd;
   if (is_member) fault.Keep(CheckMemory(options.bytes, identity.members), Outcome::kCannot, tree->rank());
   if (tree->tree().is_root() && fault.status.ok()) {
-    fault.Keep(Segment::Create(&identity, &memfd), Outcome::kCannot, tree->rank());
+    fault.Keep(SharedMemory::Create(&identity, &memfd), Outcome::kCannot, tree->rank());
   }
   tree->Spread(&identity, &memfd, options.deadline, &fault);
   if (is_member && fault.status.ok()) {
-    fault.Keep(Segment::Attach(identity, memfd, position.value(), &window->segment_), Outcome::kCannot,
+    fault.Keep(SharedMemory::Attach(identity, memfd, position.value(), &window->segment_), Outcome::kCannot,
                tree->rank());
   }
   HVD_RETURN_IF_ERROR(tree->Agree(identity, std::move(fault), options.deadline));

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "transport/doorbell.h"
-#include "transport/shm/segment.h"
 #include "transport/shm/share_tree.h"
+#include "transport/shm/shared_memory.h"
 #include "transport/window.h"
 
 namespace hvd::shm {
@@ -49,7 +49,7 @@ class ShmWindow : public Window {
   const size_t bytes_;
   size_t used_ = 0;
   Doorbell bell_;
-  Segment segment_;
+  SharedMemory segment_;
   std::vector<size_t> offsets_;  // by SegmentId, in everybody's part
 };
 

@@ -3,6 +3,8 @@
 #include <cstring>
 #include <string>
 
+#include "base/crc32c.h"
+
 namespace hvd::tcp {
 
 namespace {
@@ -25,6 +27,28 @@ const std::byte* Get(const std::byte* at, T* value) {
 
 }  // namespace
 
+void Guard::Add(const std::byte* data, size_t bytes) {
+  if (bytes_ == 0) begin_ = data;
+  bytes_ += bytes;
+  if (integrity_ == Integrity::kChecksum) checksum_ = Crc32c(data, bytes, checksum_);
+}
+
+Trailer Guard::Finish() {
+  Trailer trailer{};
+  if (integrity_ == Integrity::kChecksum) {
+    for (int i = 0; i < 4; ++i) trailer[i] = static_cast<std::byte>(checksum_ >> (8 * i));
+  } else {
+    sealer_.Seal(begin_, bytes_, trailer.data());
+  }
+  checksum_ = 0;
+  bytes_ = 0;
+  return trailer;
+}
+
+bool Guard::Accepts(const std::byte* received) {
+  return ConstantTimeEqual(Finish().data(), received, kSealBytes);
+}
+
 Prefix Encode(const FrameHeader& header, Guard* guard) {
   Prefix prefix{};
   std::byte* at = Put(prefix.data(), kMagic);
@@ -34,8 +58,8 @@ Prefix Encode(const FrameHeader& header, Guard* guard) {
   at = Put(at, header.tag.sequence);
   Put(at, header.length);
   guard->Add(prefix.data(), kHeaderBytes);
-  const Seal seal = guard->Finish();
-  std::memcpy(prefix.data() + kHeaderBytes, seal.data(), seal.size());
+  const Trailer trailer = guard->Finish();
+  std::memcpy(prefix.data() + kHeaderBytes, trailer.data(), trailer.size());
   return prefix;
 }
 

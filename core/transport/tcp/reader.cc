@@ -15,10 +15,10 @@ constexpr size_t kReadAhead = 16 << 10;
 constexpr size_t kSlice = 256 << 10;  // guarded while still in the cache
 }  // namespace
 
-Reader::Reader(uint32_t generation, Guard guard)
+FrameReader::FrameReader(uint32_t generation, Guard guard)
     : generation_(generation), guard_(std::move(guard)), buffer_(new std::byte[kReadAhead]) {}
 
-Status Reader::Progress(int socket, size_t budget, bool* moved) {
+Status FrameReader::Progress(int socket, size_t budget, bool* moved) {
   const size_t start = budget;
   bool more = true;
   Status status;
@@ -32,7 +32,7 @@ Status Reader::Progress(int socket, size_t budget, bool* moved) {
   return status;
 }
 
-Status Reader::Advance(int socket, size_t* budget, bool* more) {
+Status FrameReader::Advance(int socket, size_t* budget, bool* more) {
   switch (state_) {
     case State::kHeader:
       return TakeHeader(socket, budget, more);
@@ -41,11 +41,11 @@ Status Reader::Advance(int socket, size_t* budget, bool* more) {
     case State::kPayload:
       return TakePayload(socket, budget, more);
     default:
-      return TakeSeal(socket, budget, more);
+      return TakeTrailer(socket, budget, more);
   }
 }
 
-Status Reader::TakeHeader(int socket, size_t* budget, bool* more) {
+Status FrameReader::TakeHeader(int socket, size_t* budget, bool* more) {
   *more = inbox_.waiting();
   if (!*more) return Status::Ok();
   HVD_RETURN_IF_ERROR(Fill(socket, kPrefixBytes, budget, more));
@@ -56,7 +56,7 @@ Status Reader::TakeHeader(int socket, size_t* budget, bool* more) {
   return Status::Ok();
 }
 
-Status Reader::Match(bool* more) {
+Status FrameReader::Match(bool* more) {
   aside_ = !inbox_.Take(header_.tag, &recv_);
   if (aside_) {
     *more = inbox_.Forgotten(header_.tag) || inbox_.MustMakeWay(header_.tag);
@@ -70,16 +70,16 @@ Status Reader::Match(bool* more) {
 }
 
 // The payload goes into memory of the reader's.
-void Reader::SetAside() {
+void FrameReader::SetAside() {
   aside_ = true;
   aside_payload_.resize(header_.length);
   recv_ = {header_.tag, aside_payload_.data(), header_.length, nullptr};
 }
 
-void Reader::Forget(uint32_t set) {
+void FrameReader::Forget(uint32_t set) {
   tried_ = false;
   inbox_.Forget(set);
-  const bool arriving = state_ == State::kPayload || state_ == State::kSeal;
+  const bool arriving = state_ == State::kPayload || state_ == State::kTrailer;
   if (!arriving || aside_ || recv_.tag.set != set) return;
   // A seal covers bytes where they lie, so what has come moves along.
   const std::byte* before = recv_.data;
@@ -88,7 +88,7 @@ void Reader::Forget(uint32_t set) {
   guard_.Move(recv_.data);
 }
 
-Status Reader::TakePayload(int socket, size_t* budget, bool* more) {
+Status FrameReader::TakePayload(int socket, size_t* budget, bool* more) {
   std::byte* at = recv_.data + received_;
   const size_t wanted = std::min<size_t>(header_.length - received_, kSlice);
   size_t got = std::min(wanted, end_ - begin_);
@@ -100,11 +100,11 @@ Status Reader::TakePayload(int socket, size_t* budget, bool* more) {
   }
   guard_.Add(at, got);
   received_ += got;
-  if (received_ == header_.length) state_ = State::kSeal;
+  if (received_ == header_.length) state_ = State::kTrailer;
   return Status::Ok();
 }
 
-Status Reader::TakeSeal(int socket, size_t* budget, bool* more) {
+Status FrameReader::TakeTrailer(int socket, size_t* budget, bool* more) {
   HVD_RETURN_IF_ERROR(Fill(socket, kSealBytes, budget, more));
   if (!*more) return Status::Ok();
   const bool intact = guard_.Accepts(buffer_.get() + begin_);
@@ -113,7 +113,7 @@ Status Reader::TakeSeal(int socket, size_t* budget, bool* more) {
   return Complete();
 }
 
-Status Reader::Complete() {
+Status FrameReader::Complete() {
   state_ = State::kHeader;
   if (aside_) return inbox_.Park(header_.tag, std::exchange(aside_payload_, {}));
   recv_.transfer->bytes = header_.length;
@@ -121,7 +121,7 @@ Status Reader::Complete() {
   return Status::Ok();
 }
 
-Status Reader::Fill(int socket, size_t bytes, size_t* budget, bool* more) {
+Status FrameReader::Fill(int socket, size_t bytes, size_t* budget, bool* more) {
   *more = true;
   while (end_ - begin_ < bytes && *more) {
     size_t none;
@@ -130,7 +130,8 @@ Status Reader::Fill(int socket, size_t bytes, size_t* budget, bool* more) {
   return Status::Ok();
 }
 
-Status Reader::Read(int socket, std::byte* payload, size_t bytes, size_t* budget, size_t* got, bool* more) {
+Status FrameReader::Read(int socket, std::byte* payload, size_t bytes, size_t* budget, size_t* got,
+                         bool* more) {
   *got = 0;
   *more = readable_;
   if (!readable_) return Status::Ok();

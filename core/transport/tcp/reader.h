@@ -11,9 +11,9 @@ namespace hvd::tcp {
 // The receiving half of a connection: payloads go straight into the posted buffers. A frame whose receive
 // is not posted is held: its header is known, its payload and what follows stay in the socket, until it must
 // make way (Inbox).
-class Reader {
+class FrameReader {
  public:
-  Reader(uint32_t generation, Guard guard);
+  FrameReader(uint32_t generation, Guard guard);
 
   Status Post(const PostedRecv& recv) {
     tried_ = false;
@@ -38,7 +38,7 @@ class Reader {
   Status Progress(int socket, size_t budget, bool* moved);
 
  private:
-  enum class State { kHeader, kHeld, kPayload, kSeal };
+  enum class State { kHeader, kHeld, kPayload, kTrailer };
 
   // One move of the state machine. *more is false when it can go no further now.
   Status Advance(int socket, size_t* budget, bool* more);
@@ -46,7 +46,7 @@ class Reader {
   Status Match(bool* more);
   void SetAside();
   Status TakePayload(int socket, size_t* budget, bool* more);
-  Status TakeSeal(int socket, size_t* budget, bool* more);
+  Status TakeTrailer(int socket, size_t* budget, bool* more);
   Status Complete();
 
   // Reads into `payload` first and then ahead into the buffer.

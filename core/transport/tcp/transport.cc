@@ -4,7 +4,7 @@
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 
-#include "transport/farewell.h"
+#include "transport/descriptor.h"
 
 namespace hvd::tcp {
 

@@ -53,8 +53,8 @@ class TcpTransport : public Transport {
     bool expects() const { return !ended && (writer.blocked() || reader.wants()); }
 
     Descriptor socket;
-    Writer writer;
-    Reader reader;
+    FrameWriter writer;
+    FrameReader reader;
     bool ended = false;          // the peer has left
     bool listed = false;         // in movable_
     bool expecting = false;      // counted in expecting_

@@ -20,7 +20,7 @@ size_t FrameBytes(const PostedSend& send) {
 }  // namespace
 
 // What can be sent of the frame now: of prefix, payload and seal whatever is left.
-struct Writer::Rest {
+struct FrameWriter::Rest {
   iovec parts[3];
   int count = 0;
 
@@ -33,7 +33,7 @@ struct Writer::Rest {
   }
 };
 
-Status Writer::Progress(int socket, size_t budget, bool* moved) {
+Status FrameWriter::Progress(int socket, size_t budget, bool* moved) {
   size_t total = 0;
   while (movable() && total < budget) {
     if (!begun_) Begin();
@@ -57,13 +57,13 @@ Status Writer::Progress(int socket, size_t budget, bool* moved) {
   return Status::Ok();
 }
 
-void Writer::Discard() {
+void FrameWriter::Discard() {
   for (const PostedSend& send : queue_) send.transfer->done = true;
   queue_.clear();
   blocked_ = false;
 }
 
-void Writer::Begin() {
+void FrameWriter::Begin() {
   const PostedSend& send = queue_.front();
   prefix_ = Encode({generation_, send.tag, static_cast<uint32_t>(send.bytes)}, &guard_);
   begun_ = true;
@@ -71,24 +71,24 @@ void Writer::Begin() {
   guarded_ = 0;
 }
 
-Writer::Rest Writer::Gather() {
+FrameWriter::Rest FrameWriter::Gather() {
   const PostedSend& send = queue_.front();
   const size_t payload_sent = sent_ > kPrefixBytes ? sent_ - kPrefixBytes : 0;
   if (guarded_ < send.bytes && payload_sent >= guarded_) {
     const size_t slice = std::min(kSlice, send.bytes - guarded_);
     guard_.Add(send.data + guarded_, slice);
     guarded_ += slice;
-    if (guarded_ == send.bytes) seal_ = guard_.Finish();
+    if (guarded_ == send.bytes) trailer_ = guard_.Finish();
   }
   Rest rest;
   size_t skip = sent_;
   rest.Add(prefix_.data(), prefix_.size(), &skip);
   rest.Add(send.data, guarded_, &skip);
-  if (send.bytes > 0 && guarded_ == send.bytes) rest.Add(seal_.data(), seal_.size(), &skip);
+  if (send.bytes > 0 && guarded_ == send.bytes) rest.Add(trailer_.data(), trailer_.size(), &skip);
   return rest;
 }
 
-void Writer::Advance(size_t sent) {
+void FrameWriter::Advance(size_t sent) {
   sent_ += sent;
   const PostedSend& send = queue_.front();
   if (sent_ < FrameBytes(send)) return;

@@ -10,9 +10,9 @@ struct msghdr;
 namespace hvd::tcp {
 
 // The sending half of a connection: frames leave in the order of posting.
-class Writer {
+class FrameWriter {
  public:
-  Writer(uint32_t generation, Guard guard) : generation_(generation), guard_(std::move(guard)) {}
+  FrameWriter(uint32_t generation, Guard guard) : generation_(generation), guard_(std::move(guard)) {}
 
   void Post(const PostedSend& send) { queue_.push_back(send); }
   bool idle() const { return queue_.empty(); }
@@ -42,7 +42,7 @@ class Writer {
   size_t sent_ = 0;     // of prefix, payload and seal together
   size_t guarded_ = 0;  // of the payload
   Prefix prefix_;
-  Seal seal_;
+  Trailer trailer_;
 };
 
 }  // namespace hvd::tcp

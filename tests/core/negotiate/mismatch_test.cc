@@ -3,7 +3,6 @@
 #include "check.h"
 #include "desk.h"
 #include "negotiate/agreement.h"
-#include "negotiate/rank_list.h"
 
 namespace hvd::negotiate {
 namespace {

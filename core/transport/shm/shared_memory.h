@@ -3,6 +3,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 #include "base/status.h"
 #include "transport/descriptor.h"
@@ -26,14 +27,14 @@ struct Identity {
 // One memfd for all members, mapped once: a page of our own, then each member's part, which begins with a
 // page for its sleep word. A memfd has no name, so nothing remains of it when the last process that maps it
 // is gone, however it went.
-class Segment {
+class SharedMemory {
  public:
   // Makes a zeroed memfd of a size that is sealed, and draws its nonce. Its pages are still to be reserved.
   static Status Create(Identity* identity, Descriptor* memfd);
 
   // Maps it after checking that it is what `identity` says and cannot shrink under us, and reserves the part
   // of `member`: each its own, so that the pages lie in memory near to it.
-  static Status Attach(const Identity& identity, const Descriptor& memfd, int member, Segment* out);
+  static Status Attach(const Identity& identity, const Descriptor& memfd, int member, SharedMemory* out);
 
   // Makes all pages present; once every member has reserved its part.
   void Touch() const { mapping_.Touch(); }
@@ -47,5 +48,10 @@ class Segment {
   Mapping mapping_;
   size_t part_bytes_ = 0;
 };
+
+// How many bytes of memory this process may still take without another being killed for it: what the kernel
+// calls available, or what the memory cgroup leaves when that is less. A memfd is bounded by nothing else:
+// to reserve too much would summon the OOM killer instead of failing. `root` is put before every path.
+uint64_t AvailableMemory(const std::string& root = "");
 
 }  // namespace hvd::shm

@@ -1,4 +1,4 @@
-#include "transport/farewell.h"
+#include "transport/descriptor.h"
 
 #include <linux/sockios.h>
 #include <netinet/in.h>

@@ -1,4 +1,4 @@
-#include "transport/shm/segment.h"
+#include "transport/shm/shared_memory.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -6,8 +6,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <fstream>
 #include <limits>
 #include <new>
 #include <string>
@@ -47,7 +49,7 @@ Status Draw(std::array<uint8_t, 16>* nonce) {
 
 }  // namespace
 
-Status Segment::Create(Identity* identity, Descriptor* memfd) {
+Status SharedMemory::Create(Identity* identity, Descriptor* memfd) {
   if (identity->members == 0 || identity->bytes > kMostBytes / identity->members) {
     return {Code::kUnavailable, "no file can hold so much shared memory"};
   }
@@ -66,7 +68,7 @@ Status Segment::Create(Identity* identity, Descriptor* memfd) {
   return Status::Ok();
 }
 
-Status Segment::Check(const Identity& identity, int memfd) {
+Status SharedMemory::Check(const Identity& identity, int memfd) {
   struct stat info {};
   if (fstat(memfd, &info) != 0) return Status::Errno("fstat of the shared segment");
   if (static_cast<size_t>(info.st_size) != FileBytes(identity)) {
@@ -77,9 +79,10 @@ Status Segment::Check(const Identity& identity, int memfd) {
   return Status::Ok();
 }
 
-Status Segment::Attach(const Identity& identity, const Descriptor& memfd, int member, Segment* out) {
+Status SharedMemory::Attach(const Identity& identity, const Descriptor& memfd, int member,
+                            SharedMemory* out) {
   HVD_RETURN_IF_ERROR(Check(identity, memfd.get()));
-  Segment segment;
+  SharedMemory segment;
   segment.part_bytes_ = PartBytes(identity);
   HVD_RETURN_IF_ERROR(Mapping::Shared(memfd.get(), FileBytes(identity), &segment.mapping_));
   const auto* header = reinterpret_cast<const Header*>(segment.mapping_.data());
@@ -93,12 +96,81 @@ Status Segment::Attach(const Identity& identity, const Descriptor& memfd, int me
   return Status::Ok();
 }
 
-SleepWord* Segment::SleepWordOf(int member) const {
+SleepWord* SharedMemory::SleepWordOf(int member) const {
   return std::launder(reinterpret_cast<SleepWord*>(Part(member) - kPageBytes));
 }
 
-std::byte* Segment::Part(int member) const {
+std::byte* SharedMemory::Part(int member) const {
   return mapping_.data() + 2 * kPageBytes + static_cast<size_t>(member) * part_bytes_;
+}
+
+namespace {
+
+constexpr uint64_t kUnlimited = std::numeric_limits<uint64_t>::max();
+
+// The number after `key` in a file of "key value" lines; `missing` without one.
+uint64_t Lookup(const std::string& path, const std::string& key, uint64_t missing) {
+  std::ifstream file(path);
+  for (std::string name; file >> name; file.ignore(1 << 12, '\n')) {
+    uint64_t value;
+    if (name == key && file >> value) return value;
+    file.clear();
+  }
+  return missing;
+}
+
+// A file that holds one number; `missing` when it is absent or holds the word "max".
+uint64_t Number(const std::string& path, uint64_t missing) {
+  std::ifstream file(path);
+  uint64_t value;
+  return file >> value ? value : missing;
+}
+
+// What one cgroup leaves; the page cache that it can drop counts as free.
+uint64_t Headroom(const std::string& folder, const char* limit_file, const char* usage_file,
+                  const char* cache_key) {
+  const uint64_t limit = Number(folder + limit_file, kUnlimited);
+  if (limit == kUnlimited) return kUnlimited;
+  const uint64_t usage = Number(folder + usage_file, 0);
+  const uint64_t cache = Lookup(folder + "/memory.stat", cache_key, 0);
+  const uint64_t used = usage - std::min(cache, usage);
+  return limit - std::min(used, limit);
+}
+
+// The cgroup's folder below its mount, from a line "0::/a/b" (version 2) or "5:memory:/a/b" (version 1).
+std::string CgroupPath(const std::string& root, const std::string& controller) {
+  std::ifstream file(root + "/proc/self/cgroup");
+  for (std::string line; std::getline(file, line);) {
+    const size_t mark = line.find(":" + controller + ":/");
+    if (mark != std::string::npos) return line.substr(mark + controller.size() + 2);
+  }
+  return "/";
+}
+
+// The least that any cgroup from `path` up to the mount leaves.
+template <typename Leaves>
+uint64_t LeastUpwards(std::string path, const Leaves& leaves) {
+  uint64_t least = leaves("");
+  while (path.size() > 1) {
+    least = std::min(least, leaves(path));
+    path.resize(path.rfind('/'));
+  }
+  return least;
+}
+
+}  // namespace
+
+uint64_t AvailableMemory(const std::string& root) {
+  const uint64_t kib = Lookup(root + "/proc/meminfo", "MemAvailable:", kUnlimited);
+  const uint64_t machine = kib == kUnlimited ? kUnlimited : kib * 1024;
+  const uint64_t v2 = LeastUpwards(CgroupPath(root, ""), [&](const std::string& path) {
+    return Headroom(root + "/sys/fs/cgroup" + path, "/memory.max", "/memory.current", "inactive_file");
+  });
+  const uint64_t v1 = LeastUpwards(CgroupPath(root, "memory"), [&](const std::string& path) {
+    return Headroom(root + "/sys/fs/cgroup/memory" + path, "/memory.limit_in_bytes", "/memory.usage_in_bytes",
+                    "total_inactive_file");
+  });
+  return std::min({machine, v2, v1});
 }
 
 }  // namespace hvd::shm
