@@ -1,8 +1,8 @@
 #pragma once
 
-#include <ctime>
-
+#include <algorithm>
 #include <cstdint>
+#include <ctime>
 
 namespace hvd {
 
@@ -14,5 +14,8 @@ inline int64_t NowNanos() {
 }
 
 inline int64_t NowMicros() { return NowNanos() / 1000; }
+
+// The first of two times, of which -1 means "never".
+inline int64_t Earlier(int64_t a, int64_t b) { return a < 0 ? b : (b < 0 ? a : std::min(a, b)); }
 
 }  // namespace hvd

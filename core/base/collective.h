@@ -19,7 +19,14 @@ struct Piece {
   int64_t bytes = 0;  // of `input`; a multiple of the element size
 };
 
-// A whole collective as the backend sees it: several fused tensors, one kind.
+// When one tensor of a device may be touched: its input is written once `ready_event` has happened (null: it
+// is), and what is put on `stream` after the collective finds the result. Both are the framework's.
+struct DeviceOrder {
+  void* stream = nullptr;
+  void* ready_event = nullptr;
+};
+
+// A whole collective as the backend sees it: several fused tensors, one kind, one device.
 // Ranks are positions in the process set.
 struct CollectiveSpec {
   OpKind kind = OpKind::kAllreduce;
@@ -29,7 +36,9 @@ struct CollectiveSpec {
   // Allreduce: up to so many bytes everybody reads everybody's input whole, larger ones share the work in
   // phases. Equal on every member. Negative: the algorithm's own choice, which also bounds it.
   int64_t direct_bytes = -1;
+  int32_t device = kHostDevice;  // that the tensors are of: this rank's own number
   std::vector<Piece> pieces;
+  std::vector<DeviceOrder> order;  // by piece; empty on the host, whose memory may be touched at once
   // By piece, for n ranks; empty for the other kinds:
   // - allgather: n numbers, what each rank contributes. A piece's output holds all, in rank order.
   // - alltoall: n * n numbers, what rank s sends to rank r at [s * n + r]. A piece's input holds this rank's
@@ -51,6 +60,9 @@ class StepMachine {
   virtual Step Advance() = 0;
   // Why Advance() returned kFailed.
   virtual Status status() const { return Status::Ok(); }
+  // While it is blocked: when to advance it though nothing has woken the rank, on the clock of NowMicros;
+  // -1 = never. For what can only be looked at again.
+  virtual int64_t deadline_us() const { return -1; }
 };
 
 constexpr size_t kStepBytes = 256 << 10;

@@ -54,6 +54,9 @@ struct Reduction {
 // Whether an operation does arithmetic with a ReduceOp.
 inline bool Reduces(OpKind kind) { return kind == OpKind::kAllreduce || kind == OpKind::kReducescatter; }
 
+// Of a GPU a rank knows a number of its own, from 0 on; ranks agree on no more than whether it is one.
+constexpr int32_t kHostDevice = -1;
+
 using Shape = std::vector<int64_t>;
 
 size_t SizeOf(DataType dtype);

@@ -36,9 +36,9 @@ struct Request {
   ReduceOp reduce_op = ReduceOp::kSum;  // allreduce, reducescatter
   double prescale = 1.0;
   double postscale = 1.0;
-  GlobalRank root{0};   // broadcast
-  int32_t device = -1;  // -1 = CPU
-  std::string name;     // empty for an unnamed operation
+  GlobalRank root{0};  // broadcast
+  int32_t device = kHostDevice;
+  std::string name;  // empty for an unnamed operation
   std::vector<TensorMeta> tensors;
   Shape splits;  // alltoall: how many rows go to each member of the set
 

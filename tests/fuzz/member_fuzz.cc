@@ -72,8 +72,8 @@ class Rank {
     auto control = std::make_unique<Messages>();
     control_ = control.get();
     wires.control = std::move(control);
-    wires.backend = MakeTransportBackend(&transport_, 0, options.members, Position(1));
-    set_ = std::make_unique<ProcessSet>(options, std::move(wires), &queue_, &counters_, nullptr);
+    wires.backends.push_back(MakeTransportBackend(&transport_, 0, options.members, Position(1)));
+    set_ = std::make_unique<ProcessSet>(options, std::move(wires), waker_, &queue_, &counters_, nullptr);
   }
 
   bool Step() {
@@ -191,6 +191,7 @@ class Rank {
 
   Input* input_;
   SilentTransport transport_;
+  Waker waker_;
   Queue queue_;
   Counters counters_;
   std::vector<std::shared_ptr<std::vector<std::vector<std::byte>>>> memory_;

@@ -192,7 +192,7 @@ std::unique_ptr<ProcessSet> RankEngine::MakeSet(uint32_t id, const Members& memb
     Log(LogLevel::kDebug, "process set " + std::to_string(id) + ": " + negotiate::RankList(members.ranks()) +
                               (wires.window != nullptr ? ", over shared memory" : ", over links"));
   }
-  return std::make_unique<ProcessSet>(SetOptions(id, members), std::move(wires), &queue_, &counters_,
+  return std::make_unique<ProcessSet>(SetOptions(id, members), std::move(wires), waker_, &queue_, &counters_,
                                       timeline_.get());
 }
 

@@ -107,7 +107,7 @@ Status Wirer::Prepare(uint32_t id, const Members& members, int64_t deadline_us, 
   HVD_RETURN_IF_ERROR(MakeWindow(id, members, deadline_us, &wires->window));
   if (wires->window == nullptr) return Status::Ok();  // not a member
   HVD_RETURN_IF_ERROR(MakeWindowControl(wires->window.get(), &wires->control));
-  HVD_RETURN_IF_ERROR(MakeWindowBackend(wires->window.get(), &wires->backend));
+  HVD_RETURN_IF_ERROR(MakeWindowBackend(wires->window.get(), &wires->backends.emplace_back()));
   return id == 0 ? CountCores(wires->window.get(), deadline_us, &cores_) : Status::Ok();
 }
 
@@ -118,7 +118,7 @@ void Wirer::Interrupt() {
 void Wirer::Finish(uint32_t id, const Members& members, ProcessSetWires* wires) {
   if (!over_links_) return;
   wires->control = MakeTransportControl(control_, id, members);
-  wires->backend = MakeTransportBackend(data_, id, members, members.Find(rank_));
+  wires->backends.push_back(MakeTransportBackend(data_, id, members, members.Find(rank_)));
 }
 
 }  // namespace hvd

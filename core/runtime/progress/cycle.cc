@@ -220,12 +220,9 @@ void Cycle::AddPollFds(PollSet* fds) const noexcept {
 int64_t Cycle::Deadline() const {
   if (broken_) return -1;
   int64_t earliest = -1;
-  const auto consider = [&earliest](int64_t deadline) {
-    if (deadline >= 0 && (earliest < 0 || deadline < earliest)) earliest = deadline;
-  };
   for (const auto& set : sets_) {
-    consider(set->Deadline());
-    if (set->sequencer() != nullptr) consider(stalls_.Deadline());
+    earliest = Earlier(earliest, set->Deadline());
+    if (set->sequencer() != nullptr) earliest = Earlier(earliest, stalls_.Deadline());
   }
   return earliest;
 }

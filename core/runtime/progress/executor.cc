@@ -21,7 +21,7 @@ fusion::Ready Describe(const negotiate::Request& request, size_t tensor, double 
   ready.prescale = prescale;
   ready.postscale = request.postscale;
   ready.root = request.root;
-  ready.device = request.device;
+  ready.on_gpu = request.device != kHostDevice;
   ready.dtype = request.tensors[tensor].dtype;
   ready.bytes = sizes == nullptr ? negotiate::BytesOf(request.tensors[tensor]) : sizes->all_bytes;
   return ready;
@@ -145,6 +145,7 @@ Executor::Job Executor::MakeJob(std::vector<Part> parts, const Policy& policy) c
       ReductionOf(first, parts.front().prescale, first.tensors[parts.front().tensor].dtype, members_.size());
   job.spec.root = members_.Find(first.root);
   job.spec.direct_bytes = policy.direct_bytes;
+  job.spec.device = first.device;
   job.spec.pieces.reserve(parts.size());
   for (Part& part : parts) {
     Handle& handle = *part.handle;
@@ -155,6 +156,7 @@ Executor::Job Executor::MakeJob(std::vector<Part> parts, const Policy& policy) c
     const int64_t bytes = sizes != nullptr ? sizes->input_bytes : buffer.input_bytes;
     job.spec.pieces.push_back({buffer.input, output, bytes});
     if (sizes != nullptr) job.spec.rank_bytes.push_back(sizes->rank_bytes);
+    if (first.device != kHostDevice) job.spec.order.push_back(handle.entry.order);
   }
   job.parts = std::move(parts);
   return job;
@@ -163,7 +165,7 @@ Executor::Job Executor::MakeJob(std::vector<Part> parts, const Policy& policy) c
 Status Executor::Advance(bool* moved) {
   if (machine_ == nullptr) {
     if (waiting_.empty()) return Status::Ok();
-    Start(std::move(waiting_.front()));
+    Begin(std::move(waiting_.front()));
     waiting_.pop_front();
     *moved = true;
   }
@@ -176,7 +178,11 @@ Status Executor::Advance(bool* moved) {
     case Step::kDone:
       *moved = true;
       machine_.reset();
-      Finish(current_);
+      if (setting_up_) {
+        StartCollective();
+      } else {
+        Finish(current_);
+      }
       return Status::Ok();
     case Step::kFailed:
       break;
@@ -184,14 +190,37 @@ Status Executor::Advance(bool* moved) {
   return machine_->status();
 }
 
-void Executor::Start(Job job) {
+Backend* Executor::BackendOf(int32_t device) {
+  const auto serves = [device](const auto& backend) { return backend->Serves(device); };
+  const auto found = std::find_if(backends_.begin(), backends_.end(), serves);
+  return found == backends_.end() ? nullptr : found->get();
+}
+
+void Executor::Begin(Job job) {
   job.spec.sequence = ++sequence_;
   Count(counters_->collectives);
   Count(counters_->tensors, job.parts.size());
   for (const Piece& piece : job.spec.pieces) Count(counters_->bytes, static_cast<uint64_t>(piece.bytes));
   if (events_ != nullptr) Trace(job);
-  machine_ = backend_->Start(std::move(job.spec));
   current_ = std::move(job);
+  backend_ = BackendOf(current_.spec.device);
+  if (backend_ != nullptr && std::find(set_up_.begin(), set_up_.end(), backend_) == set_up_.end()) {
+    set_up_.push_back(backend_);
+    machine_ = backend_->SetUp(waker_);
+    setting_up_ = machine_ != nullptr;
+  }
+  if (!setting_up_) StartCollective();
+}
+
+void Executor::StartCollective() {
+  setting_up_ = false;
+  machine_ = backend_ != nullptr ? backend_->Start(std::move(current_.spec))
+                                 : MakeFailed(Status::Internal("no backend runs what is of this device"));
+}
+
+bool Executor::broken() const {
+  return std::any_of(backends_.begin(), backends_.end(),
+                     [](const auto& backend) { return backend->broken(); });
 }
 
 void Executor::Finish(Job& job) {
@@ -231,7 +260,9 @@ std::string Executor::Running() const {
 }
 
 void Executor::Abandon() noexcept {
+  for (const auto& backend : backends_) backend->Abort();
   machine_.reset();
+  setting_up_ = false;
   current_ = {};
   waiting_.clear();
 }

@@ -23,16 +23,18 @@ struct Policy {
 };
 
 // Runs the decided operations of one set: plans which tensors travel together, starts one collective after
-// the other in the decided order and completes the handles. Collectives of one set run one at a time
-// (they share the set's board and links); those of different sets interleave.
+// the other in the decided order, on the backend of its device, and completes the handles. Collectives of one
+// set run one at a time (they share the set's board and links); those of different sets interleave.
 class Executor {
  public:
-  // `position` is this rank's own.
-  Executor(Members members, Position position, std::unique_ptr<Backend> backend, Queue* queue,
-           Counters* counters, EventSink* events)
+  // `position` is this rank's own. Of the backends the first that serves a device runs what is of it; they
+  // ring `waker`, on which the driver sleeps.
+  Executor(Members members, Position position, std::vector<std::unique_ptr<Backend>> backends,
+           const Waker& waker, Queue* queue, Counters* counters, EventSink* events)
       : members_(std::move(members)),
         position_(position),
-        backend_(std::move(backend)),
+        backends_(std::move(backends)),
+        waker_(waker),
         queue_(queue),
         counters_(counters),
         events_(events) {}
@@ -43,10 +45,16 @@ class Executor {
   // At most a few steps of the current collective. *moved says whether anything happened.
   Status Advance(bool* moved);
 
+  // When Advance may find something though nothing wakes this rank; -1 = never.
+  int64_t Deadline() const { return machine_ == nullptr ? -1 : machine_->deadline_us(); }
+
+  // Whether a backend can be relied on no more.
+  bool broken() const;
+
   // Handles completed since the last call, whose sinks are to be called without the progress lock.
   HandleChain TakeFinished() noexcept { return std::move(finished_); }
 
-  // Forgets the machines; user memory is not touched afterwards.
+  // Aborts the backends and forgets the machines; user memory is not touched afterwards.
   void Abandon() noexcept;
 
   // For messages: the collective that runs, "allreduce of 'a' and 2 more"; empty when none does.
@@ -68,21 +76,27 @@ class Executor {
   Status PrepareResult(const HandlePtr& handle, const negotiate::Decision& decision, Part* part);
   Job MakeJob(std::vector<Part> parts, const Policy& policy) const;
   static Job BarrierJob(const HandlePtr& handle);
-  void Start(Job job);
+  Backend* BackendOf(int32_t device);
+  void Begin(Job job);
+  void StartCollective();
   void Finish(Job& job);
   void Complete(const HandlePtr& handle, Status status) noexcept;
   void Trace(const Job& job);
 
   Members members_;
   Position position_;
-  std::unique_ptr<Backend> backend_;
+  std::vector<std::unique_ptr<Backend>> backends_;
+  const Waker& waker_;
   Queue* queue_;
   Counters* counters_;
   EventSink* events_;
 
   std::deque<Job> waiting_;
   Job current_;
-  std::unique_ptr<StepMachine> machine_;  // of current_
+  Backend* backend_ = nullptr;            // that runs current_
+  std::unique_ptr<StepMachine> machine_;  // of current_, or what sets up its backend first
+  bool setting_up_ = false;
+  std::vector<const Backend*> set_up_;  // those that are
   uint64_t sequence_ = 0;
   HandleChain finished_;
 };

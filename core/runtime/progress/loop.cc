@@ -32,9 +32,6 @@ void PinTo(int core) noexcept {
 constexpr int64_t kSignalCheckUs = 200000;
 constexpr uint32_t kRoundsPerCheck = 256;
 
-// Of two times, -1 being "never".
-int64_t Earlier(int64_t a, int64_t b) { return a < 0 ? b : (b < 0 ? a : std::min(a, b)); }
-
 }  // namespace
 
 Loop::Loop(LoopOptions options, Cycle* cycle, Queue* queue, Waker* waker, Counters* counters)

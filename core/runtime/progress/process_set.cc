@@ -45,8 +45,8 @@ void Trace(uint32_t set, const std::vector<Decided>& decided) {
 
 }  // namespace
 
-ProcessSet::ProcessSet(const ProcessSetOptions& options, ProcessSetWires wires, Queue* queue,
-                       Counters* counters, EventSink* events)
+ProcessSet::ProcessSet(const ProcessSetOptions& options, ProcessSetWires wires, const Waker& waker,
+                       Queue* queue, Counters* counters, EventSink* events)
     : options_(options),
       window_(std::move(wires.window)),
       control_(std::move(wires.control)),
@@ -54,8 +54,7 @@ ProcessSet::ProcessSet(const ProcessSetOptions& options, ProcessSetWires wires, 
       events_(events),
       member_(options.id, options.members, queue, counters, events),
       policy_{options.fusion_threshold, options.direct_bytes},
-      backend_(wires.backend.get()),
-      executor_(options.members, options.members.Find(options.rank), std::move(wires.backend), queue,
+      executor_(options.members, options.members.Find(options.rank), std::move(wires.backends), waker, queue,
                 counters, events) {
   if (options.rank != options.members[kSequencer]) return;
   negotiate::SequencerOptions sequencing = options.sequencer;
@@ -74,7 +73,7 @@ Status ProcessSet::Tick(Micros now, bool* moved) {
     return Refuse(control_->corrupt(), Status::Aborted("its stream of control messages is out of step"));
   }
   HVD_RETURN_IF_ERROR(executor_.Advance(moved));
-  return backend_->broken() ? SharedMemoryIsCorrupt("a counter of an operation cannot be right")
+  return executor_.broken() ? SharedMemoryIsCorrupt("a counter of an operation cannot be right")
                             : Status::Ok();
 }
 

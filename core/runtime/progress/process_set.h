@@ -4,6 +4,7 @@
 #include <optional>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/rank.h"
 #include "negotiate/sequencer.h"
 #include "runtime/control/control.h"
@@ -29,15 +30,15 @@ struct ProcessSetOptions {
 struct ProcessSetWires {
   std::unique_ptr<Window> window;
   std::unique_ptr<Control> control;
-  std::unique_ptr<Backend> backend;
+  std::vector<std::unique_ptr<Backend>> backends;  // see Executor
 };
 
 // Everything that one process set needs on one rank: its member, its sequencer (on the set's first rank),
 // the control messages between them and the executor. Belongs to the holder of the progress lock.
 class ProcessSet {
  public:
-  ProcessSet(const ProcessSetOptions& options, ProcessSetWires wires, Queue* queue, Counters* counters,
-             EventSink* events);
+  ProcessSet(const ProcessSetOptions& options, ProcessSetWires wires, const Waker& waker, Queue* queue,
+             Counters* counters, EventSink* events);
 
   void Add(const HandlePtr& handle) { member_.Add(handle); }
   void Urge(const HandlePtr& handle) { member_.Urge(handle); }
@@ -46,7 +47,9 @@ class ProcessSet {
   Status Tick(negotiate::Micros now, bool* moved);
 
   // When Tick has something to do though nothing arrives; -1 = never.
-  negotiate::Micros Deadline() const { return sequencer_ ? sequencer_->Deadline() : -1; }
+  negotiate::Micros Deadline() const {
+    return Earlier(sequencer_ ? sequencer_->Deadline() : -1, executor_.Deadline());
+  }
   bool idle() const { return control_->idle(); }
   // Sends what is left to send, and does nothing else.
   void Flush(bool* moved) { control_->Progress(moved); }
@@ -83,7 +86,6 @@ class ProcessSet {
   std::optional<negotiate::Sequencer> sequencer_;
   Policy policy_;                        // of the sequencer
   std::optional<AutotuneRun> autotune_;  // likewise, while it tunes
-  const Backend* const backend_;         // the executor's
   Executor executor_;
   std::string scratch_;  // message bytes, reused
   std::optional<GlobalRank> culprit_;

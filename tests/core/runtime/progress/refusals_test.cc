@@ -125,8 +125,9 @@ class Victim {
     auto control = std::make_unique<ForgedControl>();
     control_ = control.get();
     wires.control = std::move(control);
-    wires.backend = MakeTransportBackend(transport_.get(), 0, options.members, Position(rank == 3 ? 0 : 1));
-    set_ = std::make_unique<ProcessSet>(options, std::move(wires), &queue_, &counters_, nullptr);
+    const Position position(rank == 3 ? 0 : 1);
+    wires.backends.push_back(MakeTransportBackend(transport_.get(), 0, options.members, position));
+    set_ = std::make_unique<ProcessSet>(options, std::move(wires), waker_, &queue_, &counters_, nullptr);
     Entry entry;
     entry.request = RequestOf(kind, {4}, kind == OpKind::kAlltoall ? Shape{1, 2, 1} : Shape{});
     entry.buffers.push_back({reinterpret_cast<const std::byte*>(data_.data()), 16, nullptr, 0});
