@@ -29,7 +29,7 @@ OpenFile Identify(int fd) {
 struct State {
   std::mutex mutex;  // guards everything
   std::shared_ptr<Engine> engine;
-  std::optional<Topology> topology;
+  std::optional<RankIdentity> identity;
   pid_t rank_pid = 0;  // of the rank that this process was forked from; 0 = of none
   std::vector<OpenFile> descriptors;
 };
@@ -45,8 +45,8 @@ void InForkedChild() {
     if (now.fd >= 0 && now.device == known.device && now.inode == known.inode) close(known.fd);
   }
   auto* const fresh = new State;
-  fresh->topology = state->topology;
-  if (state->topology) fresh->rank_pid = state->rank_pid != 0 ? state->rank_pid : getppid();
+  fresh->identity = state->identity;
+  if (state->identity) fresh->rank_pid = state->rank_pid != 0 ? state->rank_pid : getppid();
   state = fresh;
 }
 
@@ -57,9 +57,9 @@ std::shared_ptr<Engine> CurrentEngine() {
   return state->engine;
 }
 
-std::optional<Topology> KnownTopology() {
+std::optional<RankIdentity> KnownIdentity() {
   const std::lock_guard<std::mutex> lock(state->mutex);
-  return state->topology;
+  return state->identity;
 }
 
 Status NotRunning() {
@@ -67,13 +67,13 @@ Status NotRunning() {
   if (state->rank_pid == 0)
     return {Code::kNotInitialized, "Horovod has not been initialized; use hvd.init()."};
   return {Code::kNotInitialized,
-          "This process was forked from rank " + std::to_string(state->topology->rank) + " (process " +
+          "This process was forked from rank " + std::to_string(state->identity->rank) + " (process " +
               std::to_string(state->rank_pid) +
               ") and is no rank itself: it can ask for rank and size, but not run collectives. Call them in "
               "the parent; let a DataLoader's workers only load data."};
 }
 
-Status StartEngine(const Topology& topology, EngineOptions options) {
+Status StartEngine(const RankIdentity& identity, EngineOptions options) {
   [[maybe_unused]] static const int registered = pthread_atfork(nullptr, nullptr, InForkedChild);
   std::unique_ptr<Engine> engine;
   HVD_RETURN_IF_ERROR(Engine::Make(std::move(options), &engine));
@@ -81,7 +81,7 @@ Status StartEngine(const Topology& topology, EngineOptions options) {
   for (const int fd : engine->Descriptors()) descriptors.push_back(Identify(fd));
   std::shared_ptr<Engine> shared = std::move(engine);
   const std::lock_guard<std::mutex> lock(state->mutex);
-  state->topology = topology;
+  state->identity = identity;
   state->descriptors = std::move(descriptors);
   state->engine = std::move(shared);
   return Status::Ok();
@@ -94,7 +94,7 @@ void StopEngine() {
     engine = std::move(state->engine);
     state->engine = nullptr;
     state->descriptors.clear();
-    if (state->rank_pid == 0) state->topology.reset();
+    if (state->rank_pid == 0) state->identity.reset();
   }
   if (engine != nullptr) engine->Shutdown();
 }

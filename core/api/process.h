@@ -7,7 +7,7 @@
 
 namespace hvd::api {
 
-struct Topology {
+struct RankIdentity {
   int rank = 0;
   int size = 1;
   int local_rank = 0;
@@ -20,12 +20,12 @@ struct Topology {
 std::shared_ptr<Engine> CurrentEngine();  // null before init, after shutdown and in a forked child
 // Of the engine; in a child that was forked from a rank, that rank's: a worker that prepares data may ask who
 // it does so for. Nothing before init and after shutdown.
-std::optional<Topology> KnownTopology();
+std::optional<RankIdentity> KnownIdentity();
 
 // Why there is no engine, and what to do.
 Status NotRunning();
 
-Status StartEngine(const Topology& topology, EngineOptions options);
+Status StartEngine(const RankIdentity& identity, EngineOptions options);
 void StopEngine();
 
 }  // namespace hvd::api

@@ -29,7 +29,7 @@ void* Keep(const hvd_output* output) {
 void Drop(void* share) { delete static_cast<std::shared_ptr<std::byte>*>(share); }
 
 int32_t GetTopology(hvd_api*, hvd_topology* topology) {
-  const std::optional<Topology> t = KnownTopology();
+  const std::optional<RankIdentity> t = KnownIdentity();
   if (!t) return static_cast<int32_t>(Code::kNotInitialized);
   *topology = {t->rank, t->size, t->local_rank, t->local_size, t->cross_rank, t->cross_size};
   return 0;
@@ -40,7 +40,7 @@ int32_t GetProcessSet(hvd_api*, uint32_t id, int32_t* size, int32_t* rank) noexc
   if (engine == nullptr) return static_cast<int32_t>(Code::kNotInitialized);
   const std::vector<int> members = engine->MembersOf(id);
   if (members.empty()) return static_cast<int32_t>(Code::kInvalidArgument);
-  const auto place = std::find(members.begin(), members.end(), KnownTopology()->rank);
+  const auto place = std::find(members.begin(), members.end(), KnownIdentity()->rank);
   *size = static_cast<int32_t>(members.size());
   *rank = place == members.end() ? -1 : static_cast<int32_t>(place - members.begin());
   return 0;

@@ -72,7 +72,6 @@ void Init(int rank, int size, int local_rank, int local_size, int cross_rank, in
   options.rank = rank;
   options.size = size;
   options.local_rank = local_rank;
-  options.local_size = local_size;
   options.generation = generation;
   options.wiring = WiringOf(wiring);
   options.launcher = LinkOf({launcher_fd, -1, 0, launcher_key, launcher_key});
@@ -94,7 +93,7 @@ void Init(int rank, int size, int local_rank, int local_size, int cross_rank, in
 }
 
 py::tuple GetTopology() {
-  const std::optional<api::Topology> t = api::KnownTopology();
+  const std::optional<api::RankIdentity> t = api::KnownIdentity();
   if (!t) ThrowIfError(api::NotRunning());
   return py::make_tuple(t->rank, t->size, t->local_rank, t->local_size, t->cross_rank, t->cross_size);
 }
@@ -185,7 +184,7 @@ void BindModule(py::module_& module) {
              arg("launcher_frames") = 0, arg("start_seconds") = 0.0);
   module.def("shutdown", &api::StopEngine, py::call_guard<py::gil_scoped_release>());
   module.def("is_initialized", [] { return api::CurrentEngine() != nullptr; });
-  module.def("has_topology", [] { return api::KnownTopology().has_value(); });
+  module.def("has_topology", [] { return api::KnownIdentity().has_value(); });
   module.def("topology", &GetTopology);
   module.def("check_running", [] { NeedEngine(); });
   module.def("counters", &GetCounters);

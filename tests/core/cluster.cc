@@ -55,7 +55,7 @@ void Cluster::CutLinks(int rank) {
 EngineOptions Cluster::OptionsFor(int rank) {
   EngineOptions options;
   options.rank = rank;
-  options.size = options.local_size = size_;
+  options.size = size_;
   options.process_sets = process_sets_;
   options.config = config_;
   options.links = std::move(links_[rank]);

@@ -23,7 +23,6 @@ struct EngineOptions {
   int rank = 0;
   int size = 1;
   int local_rank = 0;
-  int local_size = 1;
   uint64_t generation = 1;
   Wiring wiring = Wiring::kShm;
   std::vector<Link> links;           // owned by the engine from Make on, also when it fails

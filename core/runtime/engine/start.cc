@@ -8,9 +8,9 @@
 
 #include "base/clock.h"
 #include "base/failpoint.h"
-#include "base/host_identity.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "base/topology.h"
 #include "negotiate/agreement.h"
 #include "runtime/engine/rank_engine.h"
 
@@ -24,11 +24,11 @@ constexpr char kShutdownReason[] =
 
 int64_t CycleMicros(const Config& config) { return static_cast<int64_t>(config.cycle_time_ms * 1000); }
 
-LoopOptions LoopOptionsFor(const EngineOptions& options, int cores) {
+LoopOptions LoopOptionsFor(const EngineOptions& options, int cores, int local_size) {
   LoopOptions loop;
   // A waiter is its rank's runnable thread; the background thread is one more, beside the program's.
-  loop.waiter_spin_us = cores >= options.local_size ? 100 : 0;
-  loop.background_spin_us = cores > options.local_size ? 20 : 0;
+  loop.waiter_spin_us = cores >= local_size ? 100 : 0;
+  loop.background_spin_us = cores > local_size ? 20 : 0;
   loop.collect_us = std::min<int64_t>(loop.collect_us, CycleMicros(options.config));
   const std::vector<int>& cores_wanted = options.config.thread_affinity;
   const auto local_rank = static_cast<size_t>(options.local_rank);
@@ -120,7 +120,8 @@ Status RankEngine::TryStart() {
   HVD_RETURN_IF_ERROR(Wirer::Make(&options_, waker_, &wirer_));
   MakeCycle();
   HVD_RETURN_IF_ERROR(WireFirstSets());
-  const LoopOptions loop = LoopOptionsFor(options_, wirer_->cores());
+  const int local_size = wirer_->job().LocalSize(Position(options_.rank));
+  const LoopOptions loop = LoopOptionsFor(options_, wirer_->cores(), local_size);
   loop_ = std::make_unique<Loop>(loop, cycle_.get(), &queue_, &waker_, &counters_);
   if (options_.rank == 0 && Logs(LogLevel::kInfo)) {
     Log(LogLevel::kInfo, Outline(SetOptions(0, Members::Everybody(options_.size)), loop, wirer_->cores()));
@@ -190,7 +191,7 @@ ProcessSetOptions RankEngine::SetOptions(uint32_t id, const Members& members) co
 std::unique_ptr<ProcessSet> RankEngine::MakeSet(uint32_t id, const Members& members, ProcessSetWires wires) {
   if (Logs(LogLevel::kDebug)) {
     Log(LogLevel::kDebug, "process set " + std::to_string(id) + ": " + negotiate::RankList(members.ranks()) +
-                              (wires.window != nullptr ? ", over shared memory" : ", over links"));
+                              (wires.topology.AllShareMemory() ? ", over shared memory" : ", over links"));
   }
   return std::make_unique<ProcessSet>(SetOptions(id, members), std::move(wires), waker_, &queue_, &counters_,
                                       timeline_.get());

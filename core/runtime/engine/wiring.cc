@@ -28,11 +28,17 @@ std::vector<Link> TakeLinks(EngineOptions* options, LinkRole role) {
   return taken;
 }
 
+// A job has one host. Over TCP its ranks use links as those of several hosts would.
+Topology JobOf(const EngineOptions& options) {
+  const bool links = options.wiring == Wiring::kTcp || options.inproc_transport;
+  return Topology::OneHost(options.size, !links);
+}
+
 }  // namespace
 
 Wirer::Wirer(const EngineOptions& options, const Waker& waker)
     : wiring_(options.wiring),
-      over_links_(options.wiring == Wiring::kTcp || options.inproc_transport),
+      job_(JobOf(options)),
       generation_(options.generation),
       rank_(GlobalRank(options.rank)),
       size_(options.size),
@@ -47,7 +53,7 @@ Wirer::~Wirer() {
 Status Wirer::Make(EngineOptions* options, const Waker& waker, std::unique_ptr<Wirer>* wirer) {
   wirer->reset(new Wirer(*options, waker));
   (*wirer)->share_ = TakeLinks(options, LinkRole::kShare);
-  return (*wirer)->over_links_ ? (*wirer)->MakeTransports(options) : Status::Ok();
+  return (*wirer)->job_.AllShareMemory() ? Status::Ok() : (*wirer)->MakeTransports(options);
 }
 
 Status Wirer::MakeTcp(EngineOptions* options, LinkRole role) {
@@ -77,12 +83,14 @@ Status Wirer::MakeTransports(EngineOptions* options) {
   return Status::Ok();
 }
 
-// All ranks of the host, and so far all of the job.
+// All ranks of the host.
 Status Wirer::PlantTree(int64_t deadline_us) {
+  std::vector<int> ranks;
+  for (const Position rank : job_.OnHost(job_.HostOf(Position(rank_.value())))) ranks.push_back(rank.value());
   std::vector<int> sockets(static_cast<size_t>(size_), -1);
   for (const Link& link : share_) sockets[link.peer.index()] = link.fd;
-  return shm::ShareTree::Make(generation_, Members::Everybody(size_), rank_, std::move(sockets), waker_,
-                              deadline_us, &tree_);
+  return shm::ShareTree::Make(generation_, Members(ranks), rank_, std::move(sockets), waker_, deadline_us,
+                              &tree_);
 }
 
 Status Wirer::MakeWindow(uint32_t id, const Members& members, int64_t deadline_us,
@@ -103,7 +111,8 @@ Status Wirer::MakeWindow(uint32_t id, const Members& members, int64_t deadline_u
 }
 
 Status Wirer::Prepare(uint32_t id, const Members& members, int64_t deadline_us, ProcessSetWires* wires) {
-  if (over_links_) return Status::Ok();
+  wires->topology = job_.Of(members);
+  if (!wires->topology.AllShareMemory()) return Status::Ok();
   HVD_RETURN_IF_ERROR(MakeWindow(id, members, deadline_us, &wires->window));
   if (wires->window == nullptr) return Status::Ok();  // not a member
   HVD_RETURN_IF_ERROR(MakeWindowControl(wires->window.get(), &wires->control));
@@ -116,7 +125,7 @@ void Wirer::Interrupt() {
 }
 
 void Wirer::Finish(uint32_t id, const Members& members, ProcessSetWires* wires) {
-  if (!over_links_) return;
+  if (wires->topology.AllShareMemory()) return;
   wires->control = MakeTransportControl(control_, id, members);
   wires->backends.push_back(MakeTransportBackend(data_, id, members, members.Find(rank_)));
 }

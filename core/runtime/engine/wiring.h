@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "base/rank.h"
+#include "base/topology.h"
 #include "base/waker.h"
 #include "runtime/engine/engine.h"
 #include "runtime/progress/process_set.h"
@@ -34,6 +35,9 @@ class Wirer {
   // For whoever drives them. Called once.
   std::vector<std::unique_ptr<Transport>> TakeTransports() { return std::move(transports_); }
 
+  // Where the ranks of the job run.
+  const Topology& job() const { return job_; }
+
   // The rank for which the last Prepare failed; unknown: none, or nobody knows.
   GlobalRank failed_rank() const { return tree_ == nullptr ? GlobalRank() : tree_->failed_rank(); }
 
@@ -49,7 +53,7 @@ class Wirer {
   Status PlantTree(int64_t deadline_us);
 
   const Wiring wiring_;
-  const bool over_links_;
+  const Topology job_;
   const uint64_t generation_;
   const GlobalRank rank_;
   const int size_;

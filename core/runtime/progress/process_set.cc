@@ -48,6 +48,7 @@ void Trace(uint32_t set, const std::vector<Decided>& decided) {
 ProcessSet::ProcessSet(const ProcessSetOptions& options, ProcessSetWires wires, const Waker& waker,
                        Queue* queue, Counters* counters, EventSink* events)
     : options_(options),
+      topology_(std::move(wires.topology)),
       window_(std::move(wires.window)),
       control_(std::move(wires.control)),
       counters_(counters),
@@ -124,7 +125,7 @@ Status ProcessSet::Refuse(Position member, const Status& why) {
   if (why.code() != Code::kAborted) return why;
   const std::string sender = Name(options_.members[member]);
   const std::string receiver = Name(options_.rank);
-  if (window_ != nullptr) {
+  if (topology_.AllShareMemory()) {
     return SharedMemoryIsCorrupt("what " + sender + " wrote there for " + receiver + " cannot be right (" +
                                  why.message() + ")");
   }
@@ -176,7 +177,7 @@ void ProcessSet::StartTuning() {
   Tuned start;
   start.fusion_threshold = options_.fusion_threshold;
   start.window_us = options_.autotune->longest_window_us;
-  start.direct_bytes = window_ != nullptr ? Board::InlineBytes(size) : kDirectBytes;
+  start.direct_bytes = topology_.AllShareMemory() ? Board::InlineBytes(size) : kDirectBytes;
   autotune_.emplace(*options_.autotune, start);
   UseTuned();
 }

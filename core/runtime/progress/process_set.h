@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/rank.h"
+#include "base/topology.h"
 #include "negotiate/sequencer.h"
 #include "runtime/control/control.h"
 #include "runtime/control/member.h"
@@ -28,6 +29,7 @@ struct ProcessSetOptions {
 
 // What a process set talks and computes over. `window`: null over links.
 struct ProcessSetWires {
+  Topology topology;
   std::unique_ptr<Window> window;
   std::unique_ptr<Control> control;
   std::vector<std::unique_ptr<Backend>> backends;  // see Executor
@@ -78,6 +80,7 @@ class ProcessSet {
   void UseTuned();
 
   ProcessSetOptions options_;
+  const Topology topology_;
   std::unique_ptr<Window> window_;  // outlives what lies in it
   std::unique_ptr<Control> control_;
   Counters* counters_;

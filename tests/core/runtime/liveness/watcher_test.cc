@@ -14,7 +14,7 @@
 #include <thread>
 
 #include "base/clock.h"
-#include "base/host_identity.h"
+#include "base/topology.h"
 #include "check.h"
 #include "runtime/liveness/blocked.h"
 #include "runtime/liveness/departures.h"

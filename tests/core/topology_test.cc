@@ -1,0 +1,116 @@
+#include "base/topology.h"
+
+#include <algorithm>
+#include <random>
+#include <set>
+
+#include "check.h"
+
+namespace hvd::test {
+namespace {
+
+// Counts over all members, as the definitions say.
+struct Reference {
+  std::vector<int> hosts;
+
+  bool Together(int a, int b) const { return hosts[a] == hosts[b]; }
+  int LocalRank(int member) const {
+    int before = 0;
+    for (int other = 0; other < member; ++other) before += Together(other, member);
+    return before;
+  }
+  int LocalSize(int member) const {
+    return static_cast<int>(std::count(hosts.begin(), hosts.end(), hosts[member]));
+  }
+  // Hosts are ordered by their first members.
+  int FirstOf(int member) const {
+    return static_cast<int>(std::find(hosts.begin(), hosts.end(), hosts[member]) - hosts.begin());
+  }
+  int CrossRank(int member) const {
+    int before = 0;
+    for (int other = 0; other < static_cast<int>(hosts.size()); ++other) {
+      before += LocalRank(other) == LocalRank(member) && FirstOf(other) < FirstOf(member);
+    }
+    return before;
+  }
+  int CrossSize(int member) const {
+    int all = 0;
+    for (int other = 0; other < static_cast<int>(hosts.size()); ++other) {
+      all += LocalRank(other) == LocalRank(member);
+    }
+    return all;
+  }
+};
+
+std::vector<int> AnyHosts(std::mt19937* random, int size) {
+  std::vector<int> hosts;
+  const int different = 1 + static_cast<int>((*random)() % 6);
+  const bool in_runs = (*random)() % 2 == 0;
+  for (int i = 0; i < size; ++i) {
+    // Numbers with gaps, in any order.
+    const int host = in_runs ? i * different / size : static_cast<int>((*random)() % different);
+    hosts.push_back((7 * host + 3) % 101);
+  }
+  return hosts;
+}
+
+void ExpectLike(const Reference& reference, const Topology& topology, bool shares) {
+  const int size = static_cast<int>(reference.hosts.size());
+  ASSERT_EQ(topology.size(), size);
+  EXPECT_EQ(topology.hosts(),
+            static_cast<int>(std::set<int>(reference.hosts.begin(), reference.hosts.end()).size()));
+  for (int member = 0; member < size; ++member) {
+    const Position position(member);
+    EXPECT_EQ(topology.LocalRank(position), reference.LocalRank(member));
+    EXPECT_EQ(topology.LocalSize(position), reference.LocalSize(member));
+    EXPECT_EQ(topology.CrossRank(position), reference.CrossRank(member));
+    EXPECT_EQ(topology.CrossSize(position), reference.CrossSize(member));
+    const std::vector<Position>& locals = topology.OnHost(topology.HostOf(position));
+    EXPECT_EQ(locals[static_cast<size_t>(topology.LocalRank(position))], position);
+    for (int other = 0; other < size; ++other) {
+      EXPECT_EQ(topology.ShareMemory(position, Position(other)), shares && reference.Together(member, other));
+      EXPECT_EQ(topology.HostOf(position) < topology.HostOf(Position(other)),
+                reference.FirstOf(member) < reference.FirstOf(other));
+    }
+  }
+  EXPECT_EQ(topology.AllShareMemory(), shares && topology.hosts() <= 1);
+}
+
+TEST(Topology, OfAnyLayoutIsWhatCountingGives) {
+  std::mt19937 random(11);
+  for (int run = 0; run < 300; ++run) {
+    const Reference reference{AnyHosts(&random, 1 + static_cast<int>(random() % 24))};
+    const bool shares = random() % 2 == 0;
+    ExpectLike(reference, Topology(reference.hosts, shares), shares);
+  }
+}
+
+TEST(Topology, OfAProcessSetIsThatOfItsMembersAlone) {
+  std::mt19937 random(12);
+  for (int run = 0; run < 300; ++run) {
+    const int size = 1 + static_cast<int>(random() % 24);
+    const std::vector<int> hosts = AnyHosts(&random, size);
+    std::vector<int> ranks;
+    Reference reference;
+    for (int rank = 0; rank < size; ++rank) {
+      if (random() % 3 == 0) continue;
+      ranks.push_back(rank);
+      reference.hosts.push_back(hosts[rank]);
+    }
+    ExpectLike(reference, Topology(hosts, true).Of(Members(ranks)), true);
+  }
+}
+
+TEST(Topology, OfOneHost) {
+  const Topology alone = Topology::OneHost(1, true);
+  EXPECT_TRUE(alone.AllShareMemory());
+  EXPECT_EQ(alone.CrossSize(Position(0)), 1);
+  const Topology links = Topology::OneHost(4, false);
+  EXPECT_EQ(links.hosts(), 1);
+  EXPECT_EQ(links.LocalSize(Position(3)), 4);
+  EXPECT_FALSE(links.AllShareMemory());
+  EXPECT_FALSE(links.ShareMemory(Position(0), Position(1)));
+}
+
+}  // namespace
+}  // namespace hvd::test
