@@ -320,6 +320,20 @@ def test_allgather_gradient(two):
     assert tensor.grad.tolist() == [2, 3]
 
 
+def test_a_result_that_is_dropped_is_freed_at_once(two):
+    two.peers = lambda request, own: [own, own]
+    tensor = torch.ones(2, requires_grad=True)
+    gc.disable()
+    try:
+        for function in (hvd.allreduce, hvd.allgather, lambda t: hvd.alltoall(t, [1, 1])[0]):
+            result = function(tensor)
+            alive = weakref.ref(result)
+            del result
+            assert alive() is None
+    finally:
+        gc.enable()
+
+
 @pytest.mark.parametrize(("rank", "expected"), [(0, [1, 1]), (1, [0, 0])])
 def test_broadcast_gradient(two, rank, expected):
     two.rank = rank

@@ -22,51 +22,59 @@ if TYPE_CHECKING:
 
 
 class RecordedOperation(Generic[Tensor]):
-    """An operation that has been carried out, with what its gradient needs to know.
+    """One run of an operation, with what its gradient needs to know. It keeps no tensor alive.
 
     Attributes:
-        results: what it returned, for each tensor.
         arguments: as in the list of operations, by name; the reduction is resolved.
-        rows: the first dimension of each tensor; 0 for a scalar.
+        rows: the first dimension of each tensor, where operation or gradient go by rows.
         sent: of an alltoall, how many rows went to each rank.
-        received: how many came from each, as the tensor that the operation returned beside its result.
+        received: how many came from each.
     """
 
-    def __init__(
-        self,
-        ops: Collectives[Tensor],
-        operation: Operation,
-        tensors: Sequence[Tensor],
-        arguments: Sequence[Any],
-    ) -> None:
-        """Starts the operation and waits for it.
+    __slots__ = ("_operation", "_ops", "arguments", "received", "rows", "sent")
+
+    def __init__(self, ops: Collectives[Tensor], operation: Operation, arguments: Sequence[Any]) -> None:
+        """Describes the operation.
 
         Args:
             ops: the adapter's operations.
             operation: which one.
-            tensors: one, or those of a group.
             arguments: in the order of the list of operations.
         """
         self._ops = ops
-        self._rule: Rule = RULES[operation.name]
-        self.grouped = operation.grouped
+        self._operation = operation
         self.arguments = dict(zip(operation.arguments, arguments, strict=True))
         if "average" in self.arguments:
             self.arguments["op"] = resolve_op(self.arguments["op"], self.arguments["average"])
             self.arguments["average"] = None
-        self.rows = [ops.glue.row_count(tensor) for tensor in tensors]
-        start = getattr(ops, operation.name + "_async")
-        result = ops.synchronize(start(tensors if self.grouped else tensors[0], **self.arguments))
-        self.sent: list[int] = []
-        self.received: Any = None
+        self.rows: Sequence[int] = ()
+        self.sent: Sequence[int] = ()
+        self.received: Sequence[int] = ()
+
+    def run(self, tensors: Sequence[Tensor]) -> Any:
+        """Starts the operation on one tensor, or on those of a group, and waits for it.
+
+        Returns:
+            What ``synchronize`` returns for it.
+        """
+        if self._operation.name not in _WITHOUT_ROWS:
+            self.rows = [self._ops.glue.row_count(tensor) for tensor in tensors]
+        start = getattr(self._ops, self._operation.name + "_async")
+        handle = start(tensors if self.grouped else tensors[0], **self.arguments)
+        result = self._ops.synchronize(handle)
         if "splits" in self.arguments:
             self.sent = self._sent(self.arguments["splits"])
-            result, self.received = result
-        self.results: Sequence[Tensor] = result if self.grouped else [result]
+            self.received = self._ops.glue.integers(result[1])
+        return result
 
     def gradients(self, gradients: Sequence[Tensor]) -> list[Tensor]:
         """The gradients of the tensors, given those of the results."""
-        return self._rule(self._ops, gradients, self)
+        return RULES[self._operation.name](self._ops, gradients, self)
+
+    @property
+    def grouped(self) -> bool:
+        """Whether it takes several tensors."""
+        return self._operation.grouped
 
     @property
     def process_set(self) -> ProcessSet:
@@ -83,6 +91,9 @@ class RecordedOperation(Generic[Tensor]):
         given = [] if splits is None else self._ops.glue.integers(splits)
         return given or [self.rows[0] // size] * size
 
+
+# Operations that treat all elements alike.
+_WITHOUT_ROWS = frozenset({"allreduce", "grouped_allreduce", "broadcast"})
 
 Rule = Callable[["Collectives[Any]", Sequence[Any], RecordedOperation[Any]], list[Any]]
 
@@ -131,8 +142,7 @@ def _alltoall(
     """The gradients of the received rows go back to where the rows came from; of the rows of the input those
     that were not sent, or sent to a rank that has joined, had no influence.
     """
-    received = ops.glue.integers(done.received)
-    returned, counts = ops.alltoall(gradients[0], received, done.backward_name(), done.process_set)
+    returned, counts = ops.alltoall(gradients[0], done.received, done.backward_name(), done.process_set)
     return [ops.glue.placed(returned, ops.glue.integers(counts), _starts(done.sent), done.rows[0])]
 
 

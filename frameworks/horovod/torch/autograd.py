@@ -28,16 +28,21 @@ def function_of(ops: Collectives[torch.Tensor], operation: Operation) -> Functio
         gives them: the tensor comes first, those of a group last.
     """
     count = len(operation.arguments)
+    has_splits = "splits" in operation.arguments
 
     def forward(ctx: Any, *given: Any) -> Any:
         tensors, arguments = (given[count:], given[:count]) if operation.grouped else (given[:1], given[1:])
-        ctx.done = done = RecordedOperation(ops, operation, tensors, arguments)
+        ctx.done = RecordedOperation(ops, operation, arguments)
+        result = ctx.done.run(tensors)
         if operation.grouped:
-            return tuple(done.results)
-        if done.arguments.get("splits") is None:
-            return done.results[0]
-        ctx.mark_non_differentiable(done.received)
-        return done.results[0], done.received
+            return tuple(result)
+        if not has_splits:
+            return result
+        received, sources = result
+        if ctx.done.arguments["splits"] is None:
+            return received
+        ctx.mark_non_differentiable(sources)
+        return received, sources
 
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         of_tensors = ctx.done.gradients(gradients if operation.grouped else gradients[:1])
