@@ -1,6 +1,6 @@
 #pragma once
 
-// Ranks as threads, sleeping as the engine sleeps, and a census of what a test leaves behind.
+// Ranks as threads, sleeping as the engine sleeps, and a count of what a test leaves behind.
 
 #include <dirent.h>
 #include <poll.h>

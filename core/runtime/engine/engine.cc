@@ -19,7 +19,7 @@ namespace {
 constexpr int64_t kSecond = 1000000;
 // How long an operation may wait for a member that has left, before that counts as a failure.
 constexpr int64_t kDepartureGraceUs = kSecond;
-// How often the watcher asks, four times a second, until an engine that does nothing counts as heard out.
+// How often the watcher asks, four times a second, until an engine that does nothing counts as caught up.
 constexpr int kMostAsked = 20;
 constexpr int64_t kFlushLimitUs = kSecond;
 // How long what was sent last may take to arrive before its link is closed all the same.
@@ -49,7 +49,7 @@ RankEngine::~RankEngine() {
 
 // Called from the watcher's thread.
 std::string RankEngine::StuckWithout(const Departure& departure, bool broken) {
-  Hearing& hearing = hearings_.try_emplace(departure.rank, Hearing{cycle_->rounds(), 0}).first->second;
+  AtDeparture& then = departed_.try_emplace(departure.rank, AtDeparture{cycle_->rounds(), 0}).first->second;
   const int64_t now = NowMicros();
   for (const HandlePtr& handle : queue_.InFlight()) {
     const bool concerned = sets_.Has(handle->entry.process_set, departure.rank);
@@ -57,7 +57,7 @@ std::string RankEngine::StuckWithout(const Departure& departure, bool broken) {
     const bool needed = broken || departure.abandoned || !handle->decided.load();
     const int64_t since = std::max(handle->submitted_us, departure.since_us);
     if (!concerned || !needed || (!broken && now - since < kDepartureGraceUs)) continue;
-    if (!broken && !HeardOut(&hearing)) return "";
+    if (!broken && !CaughtUp(&then)) return "";
     return Name(rank()) + " waits for '" + Shown(handle->name()) + "'.";
   }
   return "";
@@ -65,8 +65,8 @@ std::string RankEngine::StuckWithout(const Departure& departure, bool broken) {
 
 // Whether all that the rank sent before it left has been looked at since. To ask wakes the engine, and one
 // that is held up all the same does not put off the verdict for ever.
-bool RankEngine::HeardOut(Hearing* hearing) {
-  if (cycle_->rounds() >= hearing->rounds + 2 || ++hearing->asked > kMostAsked) return true;
+bool RankEngine::CaughtUp(AtDeparture* then) {
+  if (cycle_->rounds() >= then->rounds + 2 || ++then->asked > kMostAsked) return true;
   loop_->Poke();
   return false;
 }

@@ -65,12 +65,12 @@ class RankEngine : public Engine {
   template <typename Work>
   Status Together(Work work);
   // How far the engine had come when a rank left.
-  struct Hearing {
+  struct AtDeparture {
     uint64_t rounds;
     int asked;  // how often the watcher has asked since something waits for the rank
   };
   std::string StuckWithout(const Departure& departure, bool broken);
-  bool HeardOut(Hearing* hearing);
+  bool CaughtUp(AtDeparture* then);
   Status Usable(const Entry& entry) const;
   void CountAsBlocked(Entry* entry);
   void Flush() noexcept;
@@ -80,7 +80,7 @@ class RankEngine : public Engine {
   SetRegistry sets_;
   std::vector<int> descriptors_;  // constant once started
   // By rank that has left, so at most as many; the watcher's thread's.
-  std::map<GlobalRank, Hearing> hearings_;
+  std::map<GlobalRank, AtDeparture> departed_;
   // What has to be said when there may be no memory for it.
   struct Prepared {
     Cause no_memory_to_start;

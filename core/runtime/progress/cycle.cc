@@ -85,8 +85,8 @@ void Cycle::Dismiss(uint32_t id) {
   sets_.erase(found);
 }
 
-// Whether a dismissed set has said its last word; what comes for it from now on is dropped.
-bool Cycle::Bury(ProcessSet& set) {
+// Whether a dismissed set has nothing left to send; what comes for it from now on is dropped.
+bool Cycle::ForgetIfIdle(ProcessSet& set) {
   if (!set.idle()) return false;
   for (auto& transport : transports_) transport->Forget(set.id());
   return true;
@@ -134,7 +134,7 @@ Status Cycle::Tick(int64_t now_us, bool* moved) {
   for (size_t i = dismissed_.size(); i-- > 0;) {
     unsent |= !dismissed_[i]->idle();
     dismissed_[i]->Flush(moved);
-    if (Bury(*dismissed_[i])) dismissed_.erase(dismissed_.begin() + static_cast<int64_t>(i));
+    if (ForgetIfIdle(*dismissed_[i])) dismissed_.erase(dismissed_.begin() + static_cast<int64_t>(i));
   }
   // Last, so that everything that was just posted is known before anybody sleeps.
   for (auto& transport : transports_) {

@@ -74,7 +74,7 @@ class Cycle {
   void Route(const HandlePtr& handle);
   void Refuse(const HandlePtr& handle);
   void Fail(const HandlePtr& handle, Status status) noexcept;
-  bool Bury(ProcessSet& set);
+  bool ForgetIfIdle(ProcessSet& set);
   Status Tick(int64_t now_us, bool* moved);
   void LinkEnded(GlobalRank peer);
   void Broken(const Status& status);

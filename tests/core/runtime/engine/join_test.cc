@@ -182,7 +182,7 @@ TEST(Join, RefusesWhatIsSubmittedMeanwhile) {
 
 // The join is the last to complete: a rank comes back from it only when nobody needs its part any more,
 // though it may do nothing for long afterwards.
-TEST(Join, ComesBackAfterWhatItStandsInFor) {
+TEST(Join, ComesBackAfterWhatItTakesPartIn) {
   for (const Wires wires : kAllWires) {
     Cluster cluster(2, wires);
     std::atomic<bool> done{false};
