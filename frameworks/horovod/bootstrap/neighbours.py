@@ -28,7 +28,7 @@ def watched(rank: int, size: int) -> set[int]:
 
 def sharing(rank: int, size: int) -> set[int]:
     """The parent and the children of a rank in the binomial tree over which descriptors travel, as in the
-    core's ``shm::Tree``.
+    core's ``Tree``.
     """
     parent = {rank & (rank - 1)} if rank else set()
     reach = rank & -rank if rank else size
