@@ -18,24 +18,19 @@ sparse one from then on, every other as a dense one.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Generator, Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Generator, Iterable, Sequence
 
 import torch
 
 from horovod.common import basics
-from horovod.common.compression import NoneCompressor, is_stateful
+from horovod.common.compression import NoneCompressor
 from horovod.common.exceptions import TensorMismatchError
 from horovod.common.exchange import CompressedReduction, Exchange
-from horovod.common.gradient_options import GradientSettings
-from horovod.common.gradient_reductions import GradientReduction
 from horovod.common.reduce_ops import OP_NAMES, Average, Sum
 from horovod.common.set_agreement import listed, ranks_text
+from horovod.torch.gradient_hooks import GradientHook, Reduction
 from horovod.torch.operations import gradient_reductions, ops
 from horovod.torch.tensors import from_bytes, to_bytes
-
-if TYPE_CHECKING:
-    from horovod.torch.buckets import GradientHook
 
 Steps = Generator[None, None, None]
 """Starts an operation, pauses, and waits for it when resumed."""
@@ -47,62 +42,6 @@ _MOST_NAMES = 5
 
 # The codes of the members; of the whole optimizer: what is thawed and changed, and whether it has failed.
 Status = tuple[list[int], list[str], list[str], bool]
-
-
-class Reduction:
-    """How the gradients of one optimizer are reduced, and the state of the present step.
-
-    While ``paused``, backward passes accumulate only. ``begin`` is to be called before the first gradient of
-    a step is submitted (``begin_early``: as soon as it is due); ``begun`` says whether it was, ``refusal``
-    why nothing may be submitted. ``thawed``: parameters that were frozen and no longer are, of which
-    ``take_news`` tells once a step; ``froze``: the ranks have agreed that some are frozen now.
-    ``changed``: the gradients that the program has changed while they were being reduced; ``failed``: this
-    rank's backward pass has failed.
-    """
-
-    def __init__(self, settings: GradientSettings, sparse_again: bool = False) -> None:
-        self.op = settings.op
-        self.prescale = settings.prescale
-        self.compressor = settings.compression
-        self.process_set = settings.process_set
-        stateful = is_stateful(self.compressor)
-        self.exchange = Exchange(ops, self.op, self.process_set) if stateful else None
-        self.sparse_as_dense = settings.sparse_as_dense or stateful
-        self.sparse_again = sparse_again and self.sparse_as_dense
-        self.passes = settings.backward_passes_per_step
-        self.how = GradientReduction(self.op, settings.prescale, settings.postscale, self.process_set)
-        self.paused = False
-        self.prefix = "DistributedOptimizer"
-        self.begin: Callable[[], None] = lambda: None
-        self.begun = False
-        self.begin_early = False
-        self.refusal: Exception | None = None
-        self.froze = False
-        self.changed: list[str] = []
-        self.failed = False
-        self.thawed: list[str] = []
-        self._has_news = False
-
-    def same_as(self, other: Reduction) -> bool:
-        """Whether gradients reduced in the ``other`` way come out as in this one."""
-        names = ("op", "prescale", "compressor", "sparse_as_dense", "passes", "process_set")
-        return all(getattr(self, name) == getattr(other, name) for name in names)
-
-    def note_thawed(self, names: list[str]) -> None:
-        """Parameters are trained from this step on: the next bucket that is submitted tells the others."""
-        self.thawed = names
-        self._has_news = bool(names)
-
-    def end(self) -> None:
-        """The step is over."""
-        self.begun = self.failed = False
-        self.changed = []
-        self.note_thawed([])
-
-    def take_news(self) -> bool:
-        """Whether the other ranks must be told of ``thawed``; True once."""
-        news, self._has_news = self._has_news, False
-        return news
 
 
 def reduce_bucket(name: str, hooks: Sequence[GradientHook], reduction: Reduction) -> Steps:

@@ -10,135 +10,18 @@ submission. A dense gradient alone is handled here; whatever takes more, by the 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
 
 import torch
 
 from horovod.common.compression import NoneCompressor
 from horovod.common.exceptions import TensorMismatchError
 from horovod.common.gradient_options import Groups, cut_into_groups
-from horovod.torch.bucket_reductions import Reduction, after_mismatch, agree, reduce_bucket
-from horovod.torch.compiling import methods_outside_of_graphs
+from horovod.torch.bucket_reductions import after_mismatch, agree, reduce_bucket
+from horovod.torch.gradient_hooks import GradientHook, Reduction
 from horovod.torch.operations import gradient_reductions
-from horovod.torch.tensors import describe, overlaps
+from horovod.torch.tensors import describe
 from horovod.torch.wrapping import NamedParameters
-
-
-@methods_outside_of_graphs
-class GradientHook:
-    """Called by autograd after each accumulation of the gradient of ``parameter``; calls ``due`` when it is
-    due.
-
-    ``sparse``: what the ranks agreed on for this gradient, None while they never had to. ``trained``: whether
-    it requires a gradient, as the ranks know. ``filled``: the gradient is zeros in place of one that this
-    step did not make.
-    """
-
-    __slots__ = (
-        "_compressor",
-        "_due",
-        "filled",
-        "name",
-        "parameter",
-        "passes_left",
-        "reduction",
-        "registration",
-        "sparse",
-        "trained",
-    )
-
-    def __init__(
-        self, name: str, parameter: torch.Tensor, reduction: Reduction, due: Callable[[], None]
-    ) -> None:
-        self.name = name
-        self.parameter = parameter
-        self.reduction = reduction
-        self.passes_left = reduction.passes
-        self.sparse: bool | None = None
-        self.trained = True
-        self.filled = False
-        self.registration: torch.utils.hooks.RemovableHandle | None = None
-        self._compressor: Any = None
-        self._due = due
-
-    def __call__(self, parameter: torch.Tensor) -> None:
-        left = self.passes_left - 1
-        if left < 0:
-            raise AssertionError(
-                f"The gradient of {self.name!r} was computed more than backward_passes_per_step times before "
-                "optimizer.step() or optimizer.synchronize(). Increase backward_passes_per_step to "
-                "accumulate gradients locally. After a backward pass that failed, call optimizer.zero_grad()."
-            )
-        if self.reduction.paused:
-            return
-        self.passes_left = left
-        if left == 0:
-            self._due()
-
-    @property
-    def gradient_is_sparse(self) -> bool:
-        """Whether the present gradient has a layout that cannot be sent as it is."""
-        gradient = self.parameter.grad
-        return gradient is not None and gradient.layout is not torch.strided
-
-    @property
-    def compressor(self) -> Any:
-        """The stateful compressor that belongs to this gradient."""
-        if self._compressor is None:
-            self._compressor = self.reduction.compressor()
-        return self._compressor
-
-    def dense_gradient(self) -> torch.Tensor:
-        """The parameter's gradient, made dense where it is sparse, with memory of its own where it is an
-        expanded view, zeros where there is none; the parameter holds what is returned.
-        """
-        gradient = self.parameter.grad
-        if gradient is None:
-            self.filled = True
-            gradient = self.parameter.grad = torch.zeros_like(self.parameter)
-        elif gradient.layout is not torch.strided:
-            gradient = self.parameter.grad = gradient.to_dense()
-        elif overlaps(gradient):
-            gradient = self.parameter.grad = gradient.contiguous()
-        return gradient
-
-    def unfill(self) -> None:
-        """The zeros have travelled. A parameter that is not trained must not be left with a gradient."""
-        self.filled = False
-        if not self.parameter.requires_grad:
-            self.parameter.grad = None
-
-    def sparse_gradient(self) -> torch.Tensor:
-        """The parameter's gradient, made sparse (rows of the first dimension) where it is dense or absent."""
-        gradient = self.parameter.grad
-        if gradient is None or self.filled:
-            parameter = self.parameter
-            indices = torch.empty((1, 0), dtype=torch.int64, device=parameter.device)
-            values = parameter.detach().new_empty((0, *parameter.shape[1:]))
-            gradient = torch.sparse_coo_tensor(indices, values, parameter.shape, check_invariants=False)
-        elif gradient.layout is torch.strided:
-            gradient = gradient.to_sparse(1)
-        return gradient.coalesce()
-
-    def note_change(self, sent: torch.Tensor, version: int, changed: bool = False) -> None:
-        """Notes whether the program has changed the gradient ``sent``, then of ``version``, while it was
-        being reduced: in place, or by giving the parameter another one. ``changed``: it is known to have, in
-        a way that torch does not count, such as ``sent.data.clamp_()``.
-        """
-        replaced = self.parameter.grad is not sent
-        # A part of a larger tensor has a version in common with the other parts.
-        if (
-            replaced
-            or changed
-            or (sent._version != version and sent.untyped_storage().nbytes() == sent.nbytes)
-        ):
-            self.reduction.changed.append(self.name)
-
-    def forget(self) -> None:
-        """For a new job, whose other ranks know nothing of what was agreed on or left out."""
-        self.sparse = None
-        self._compressor = None
 
 
 class Bucket:

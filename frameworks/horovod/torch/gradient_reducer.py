@@ -16,8 +16,8 @@ import torch
 
 from horovod.common.agreement import Agreement, Facts, at_construction
 from horovod.common.gradient_options import Groups
-from horovod.torch.bucket_reductions import Reduction
 from horovod.torch.buckets import Bucket, complete_all, cut_into_buckets
+from horovod.torch.gradient_hooks import Reduction
 from horovod.torch.operations import ops
 from horovod.torch.wrapping import NamedParameters, described
 

@@ -17,10 +17,10 @@ from horovod.common.gradient_options import GradientSettings, check_passes, take
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.common.reduce_ops import Adasum, Average, Sum
 from horovod.torch.adasum_optimizer import DistributedAdasumOptimizer
-from horovod.torch.bucket_reductions import Reduction
 from horovod.torch.buckets import Bucket
 from horovod.torch.compiling import methods_outside_of_graphs, outside_of_graphs
 from horovod.torch.compression import Compression
+from horovod.torch.gradient_hooks import Reduction
 from horovod.torch.gradient_reducer import GradientReducer, bucket_of, release
 from horovod.torch.operations import ops
 from horovod.torch.step_checks import watch_steps
