@@ -12,12 +12,20 @@ from horovod.runner import cli
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), ROOT / "examples" / "README.md"]
-IDS = [page.relative_to(ROOT).as_posix() for page in PAGES]
+CONTRIBUTORS = [ROOT / name for name in ("ARCHITECTURE.md", "CONTRIBUTING.md", "docs/internals.md")]
+LINKED = [*PAGES, *CONTRIBUTORS[:2], *(ROOT / name / "README.md" for name in ("benchmarks", "tests/fuzz"))]
 COLUMNS = 100
 
 CODE = re.compile(r"^```.*?^```$|^<!--.*?-->$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)\s]+)\)|^\[[^\]]+\]: (\S+)$", re.MULTILINE)
-each_page = pytest.mark.parametrize("page", PAGES, ids=IDS)
+NAMED = re.compile(r"`(\.?\w+(?:/[\w.]+)*/[\w.]*)`")
+
+
+def each(pages: list[Path]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("page", pages, ids=[page.relative_to(ROOT).as_posix() for page in pages])
+
+
+each_page = each(PAGES)
 
 
 def prose(page: Path) -> str:
@@ -44,18 +52,36 @@ def broken_links(page: Path) -> list[str]:
     return found
 
 
+def missing_files(page: Path) -> list[str]:
+    """Files and folders that the text names and that are not there. Names begin at the root, in core/ or in
+    frameworks/horovod/, and may lack their ending.
+    """
+    folders = (ROOT, ROOT / "core", ROOT / "frameworks" / "horovod")
+    endings = ("", ".h", ".cc", ".py")
+    return [
+        name
+        for name in NAMED.findall(prose(page))
+        if not any((folder / (name + ending)).exists() for folder in folders for ending in endings)
+    ]
+
+
 def commands(page: Path) -> list[str]:
     """The lines of code that start horovodrun, without what a shell would do with the rest of the line."""
     lines = re.findall(r"^(?: {4}|\$ )(?:\w+=\S+ )*(horovodrun .*)$", page.read_text("utf-8"), re.MULTILINE)
     return [line.partition("  #")[0].partition(" && ")[0].strip() for line in lines]
 
 
-@each_page
+@each(LINKED)
 def test_links_lead_somewhere(page):
     assert broken_links(page) == []
 
 
-@each_page
+@each(CONTRIBUTORS)
+def test_named_files_exist(page):
+    assert missing_files(page) == []
+
+
+@each(LINKED)
 def test_lines_of_prose_are_short(page):
     lines = enumerate(prose(page).splitlines(), 1)
     assert [number for number, line in lines if len(line) > COLUMNS and line[0] not in "| !"] == []
@@ -94,5 +120,7 @@ def test_what_is_wrong_is_found(tmp_path):
     page = tmp_path / "page.md"
     page.write_text("# A heading\n[a](none.md) [b](#a-heading) [c](page.md#nothing)\n", encoding="utf-8")
     assert broken_links(page) == ["none.md", "page.md#nothing"]
+    page.write_text("`core/base/log.h` `runtime/progress/loop` `core/base/nothing.h`\n", encoding="utf-8")
+    assert missing_files(page) == ["core/base/nothing.h"]
     page.write_text("    A=1 horovodrun -np 2 python train.py   # two ranks\n", encoding="utf-8")
     assert commands(page) == ["horovodrun -np 2 python train.py"]
