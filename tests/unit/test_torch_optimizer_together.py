@@ -1,5 +1,6 @@
 """DistributedOptimizer over the fake core: several at once, GradScaler, no_sync, and changes in flight."""
 
+import contextlib
 import copy
 
 import pytest
@@ -213,6 +214,30 @@ def test_grad_scaler_sees_reduced_gradients(two, explicit, recwarn):
     assert scaler.get_scale() == 2.0
     assert len(two.requests) == 12
     assert not [warning for warning in recwarn if "skip_synchronize" in str(warning.message)]
+
+
+@pytest.mark.parametrize("way", ["a group that is not full", "no_sync", "no pass on this rank"])
+def test_a_step_that_grad_scaler_leaves_out_does_not_count_for_the_next(two, way):
+    """Also where the program has the model, and not the optimizer, forget its gradients."""
+    net, unused = model(), nn.Parameter(torch.ones(2))
+    plain = torch.optim.SGD([*net.parameters(), unused], lr=0.1)
+    optimizer = hvd.DistributedOptimizer(plain, groups=1)
+    scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+    two.peers = infinite_on_the_peer
+    backward(net, scaler.scale(torch.tensor(1.0)).item())
+    scaler.step(optimizer)
+    scaler.update()
+    net.zero_grad()
+    unused.grad = None
+    alone, shares = model(), (0, 4) if way == "no pass on this rank" else (1, 3)
+    backward(alone, 2.0)
+    theirs = [shares[1] * parameter.grad for parameter in alone.parameters()]
+    two.peers = lambda request, own: [own, [*theirs, torch.zeros(2)]]
+    with optimizer.no_sync() if way == "no_sync" else contextlib.nullcontext():
+        if shares[0]:
+            backward(net, scaler.scale(torch.tensor(1.0)).item())
+    scaler.step(optimizer)
+    assert torch.allclose(net[0].weight.grad, alone[0].weight.grad)
 
 
 def test_schedules_of_the_wrapped_optimizer_see_the_step(two, recwarn):

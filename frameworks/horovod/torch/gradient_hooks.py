@@ -21,12 +21,12 @@ from horovod.torch.tensors import overlaps
 class Reduction:
     """How the gradients of one optimizer are reduced, and the state of the present step.
 
-    While ``paused``, backward passes accumulate only. ``begin`` is to be called before the first gradient of
-    a step is submitted (``begin_early``: as soon as it is due); ``begun`` says whether it was, ``refusal``
-    why nothing may be submitted. ``thawed``: parameters that were frozen and no longer are, of which
-    ``take_news`` tells once a step; ``froze``: the ranks have agreed that some are frozen now.
-    ``changed``: the gradients that the program has changed while they were being reduced; ``failed``: this
-    rank's backward pass has failed.
+    While ``paused``, backward passes accumulate only; ``held_back``: one has done so. ``begin`` is to be
+    called before the first gradient of a step is submitted (``begin_early``: as soon as it is due); ``begun``
+    says whether it was, ``refusal`` why nothing may be submitted. ``thawed``: parameters that were frozen and
+    no longer are, of which ``take_news`` tells once a step; ``froze``: the ranks have agreed that some are
+    frozen now. ``changed``: the gradients that the program has changed while they were being reduced;
+    ``failed``: this rank's backward pass has failed.
     """
 
     def __init__(self, settings: GradientSettings, sparse_again: bool = False) -> None:
@@ -41,6 +41,7 @@ class Reduction:
         self.passes = settings.backward_passes_per_step
         self.how = GradientReduction(self.op, settings.prescale, settings.postscale, self.process_set)
         self.paused = False
+        self.held_back = False
         self.prefix = "DistributedOptimizer"
         self.begin: Callable[[], None] = lambda: None
         self.begun = False
@@ -64,7 +65,7 @@ class Reduction:
 
     def end(self) -> None:
         """The step is over."""
-        self.begun = self.failed = False
+        self.begun = self.failed = self.held_back = False
         self.changed = []
         self.note_thawed([])
 
@@ -120,6 +121,7 @@ class GradientHook:
                 "accumulate gradients locally. After a backward pass that failed, call optimizer.zero_grad()."
             )
         if self.reduction.paused:
+            self.reduction.held_back = True
             return
         self.passes_left = left
         if left == 0:

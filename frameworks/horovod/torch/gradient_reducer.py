@@ -59,6 +59,11 @@ class GradientReducer:
         return any(bucket.in_flight for bucket in self.buckets)
 
     @property
+    def touched(self) -> bool:
+        """Whether a backward pass has made a gradient since they were last reduced."""
+        return any(bucket.touched or bucket.reduction.held_back for bucket in self.buckets)
+
+    @property
     def pass_failed(self) -> bool:
         """Whether a backward pass has begun to make gradients that are due, and has not come to its end."""
         return self._in_pass

@@ -41,8 +41,7 @@ class _DistributedOptimizer(WrappedOptimizer):
         copied: bool,
     ) -> None:
         parameters = self._adopt(optimizer, named_parameters)
-        self._synchronized = False
-        self._finished = False  # synchronized on behalf of GradScaler, or by the backward pass itself
+        self._begin_step()
         self._should_synchronize = True
         self._reducer = None
         reduction = Reduction(settings, sparse_again=isinstance(optimizer, torch.optim.SparseAdam))
@@ -54,6 +53,11 @@ class _DistributedOptimizer(WrappedOptimizer):
         if settings.synchronize_in_backward:
             this = weakref.ref(self)
             reducer.finish_in_backward(lambda: _finish_in_backward(this()))
+
+    def _begin_step(self) -> None:
+        self._synchronized = False
+        self._finished = False  # synchronized on behalf of GradScaler, or by the backward pass itself
+        self._asked = False  # by GradScaler, after which it makes the step or leaves it out
 
     @property
     def _buckets(self) -> list[Bucket]:
@@ -107,7 +111,7 @@ class _DistributedOptimizer(WrappedOptimizer):
         """
         if self._reducer is not None:
             self._reducer.synchronize()
-        self._synchronized = True
+        self._synchronized, self._asked = True, False
 
     def no_sync(self) -> contextlib.AbstractContextManager[None]:
         """Within it, backward passes accumulate gradients locally, and do not count for
@@ -144,7 +148,7 @@ class _DistributedOptimizer(WrappedOptimizer):
         else:
             if self._should_synchronize:
                 self._synchronize_once()
-            self._synchronized = self._finished = False
+            self._begin_step()
             loss = super().step()  # type: ignore[misc]
         self._note_step()
         return loss
@@ -156,20 +160,24 @@ class _DistributedOptimizer(WrappedOptimizer):
     @property
     def _step_supports_amp_scaling(self) -> bool:
         if _asked_by_grad_scaler() and self._should_synchronize:
-            if not self._synchronized or self._in_flight():
+            if self._asked or self._is_due():  # asked again: the step before was left out
                 self.synchronize()
                 self._finished = True
+            self._asked = True
         return self.__dict__.get("_step_supports_amp_scaling", False)
 
     @_step_supports_amp_scaling.setter
     def _step_supports_amp_scaling(self, value: bool) -> None:
         self.__dict__["_step_supports_amp_scaling"] = value
 
-    def _in_flight(self) -> bool:
-        return self._reducer is not None and self._reducer.in_flight
+    def _is_due(self) -> bool:
+        """Whether there are gradients that were not reduced: also after ``synchronize``, where the program
+        has left the step out and made another backward pass.
+        """
+        return not self._synchronized or (self._reducer is not None and self._reducer.touched)
 
     def _synchronize_once(self) -> None:
-        if not self._synchronized or self._in_flight():
+        if self._is_due():
             self.synchronize()
         elif not self._finished:
             warnings.warn(
@@ -181,9 +189,9 @@ class _DistributedOptimizer(WrappedOptimizer):
     def _reducing(self, closure: Callable[[], Any]) -> Callable[[], Any]:
         def reduce_after() -> Any:
             loss = closure()
-            if self._should_synchronize and not (self._synchronized and self._finished):
+            if self._should_synchronize and (self._is_due() or not self._finished):
                 self.synchronize()
-            self._synchronized = self._finished = False
+            self._begin_step()
             return self._common_loss(loss) if isinstance(self, torch.optim.LBFGS) else loss
 
         return reduce_after
@@ -214,7 +222,7 @@ class _DistributedOptimizer(WrappedOptimizer):
                     "backward pass that failed when all gradients had been sent, call optimizer.step(), as "
                     "the other ranks do.)"
                 )
-        self._synchronized = self._finished = False
+        self._begin_step()
         super().zero_grad(set_to_none=set_to_none)  # type: ignore[misc]
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -223,7 +231,7 @@ class _DistributedOptimizer(WrappedOptimizer):
         """
         if self._reducer is not None:
             self._reducer.abandon()
-        self._synchronized = self._finished = False
+        self._begin_step()
         self._should_synchronize = True
         super().load_state_dict(state_dict)  # type: ignore[misc]
 
