@@ -109,6 +109,18 @@ def test_missing_gradients_stay_missing():
     assert (before[1] == model.get_weights()[1]).all()
 
 
+@pytest.mark.parametrize("missing", [0, 1], ids=["in the first pass", "in the last pass"])
+def test_a_gradient_that_one_pass_lacks(missing):
+    """The other pass has one, which neither gets lost nor is part of the next step."""
+    variables = [keras.Variable([1.0, 2.0], name="always"), keras.Variable([3.0], name="once")]
+    ours = echoing(keras.optimizers.SGD(1.0), backward_passes_per_step=2)
+    for number in (1, 2):
+        for current in range(2):
+            gradients_of_ones(ours, variables, **({"once": None} if current == missing else {}))
+        np.testing.assert_allclose(variables[0], np.array([1, 2]) - 2 * RANKS * number)
+        np.testing.assert_allclose(variables[1], [3.0 - RANKS * number])
+
+
 def test_apply_without_variables():
     variable = keras.Variable([1.0, 2.0])
     ours = echoing(keras.optimizers.SGD(1.0))

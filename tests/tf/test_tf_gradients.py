@@ -18,7 +18,7 @@ from reference import AVERAGE, SUM
 import horovod.tensorflow as hvd
 
 STEP = 0.5  # of the differences, which are exact in any size: the operations are linear
-FACTORS = (0.5, 3.0)
+FACTORS = (0.1, 3.0)  # of which a float32 holds one
 Arrays = list[np.ndarray]  # one a rank
 
 

@@ -52,6 +52,17 @@ def test_only_the_last_pass_reduces(in_graph):
     assert [f[1] for f in found] == [None] * 4
 
 
+@pytest.mark.parametrize("missing", [0, 1], ids=["in the first pass", "in the last pass"])
+def test_a_gradient_that_one_pass_lacks(missing):
+    """The other pass has one, which neither gets lost nor is part of the next step."""
+    helper, variables = eager_helper(), [tf.Variable(0.0), tf.Variable(0.0)]
+    for _ in range(2):
+        for current in range(2):
+            second = None if current == missing else tf.constant(5.0)
+            found = helper.compute_gradients([tf.constant(1.0), second], variables)
+        assert [float(gradient) for gradient in found] == [6.0, 15.0]
+
+
 def test_sparse_gradients_are_added_to_a_dense_sum():
     helper, table = eager_helper(average=True), tf.Variable(tf.zeros((3, 1)))
     for rows, expected in (([0, 0], [[2], [0], [0]]), ([2], [[3], [0], [1.5]])):

@@ -68,6 +68,7 @@ class GradientAccumulation:
         self._passes = passes
         self._average = average
         self._sums: list[Any] = []
+        self._given: set[int] = set()  # the positions that have ever had a gradient
         self.counter: Any = None
 
     def build(self, variables: Sequence[Any]) -> None:
@@ -91,13 +92,15 @@ class GradientAccumulation:
         take: Callable[[list[Any]], None],
     ) -> None:
         """Adds gradients to the sums at ``positions``. Calls ``take`` with the sums, or with the averages,
-        in the last of the passes. None stays None.
+        in the last of the passes. None stays None, unless the variable has had a gradient in another pass.
         """
         ops = self._keras.ops
-        given = [None if g is None else self._sums[p] for p, g in zip(positions, gradients, strict=True)]
-        for total, gradient in zip(given, gradients, strict=True):
-            if total is not None:
+        for position, gradient in zip(positions, gradients, strict=True):
+            if gradient is not None:
+                self._given.add(position)
+                total = self._sums[position]
                 total.assign_add(ops.cast(ops.convert_to_tensor(gradient), total.dtype))
+        given = [self._sums[position] if position in self._given else None for position in positions]
         last = ops.equal(self.counter, self._passes - 1)
         ops.cond(last, lambda: self._hand_over(given, take), lambda: None)
         self.counter.assign((self.counter + 1) % self._passes)

@@ -15,6 +15,7 @@ from horovod.tensorflow.mpi_ops import (
     _grouped_allreduce,
     allgather,
     alltoall,
+    factor_of,
     grouped_allgather,
 )
 from horovod.tensorflow.topology import rank_op
@@ -25,8 +26,8 @@ def _process_set(op: Any) -> ProcessSet:
 
 
 def _reduction(op: Any) -> dict[str, Any]:
-    names = {"op": "reduce_op", "prescale_factor": "prescale_factor", "postscale_factor": "postscale_factor"}
-    return {argument: op.get_attr(attribute) for argument, attribute in names.items()}
+    factors = {f"{which}_factor": factor_of(op, which) for which in ("prescale", "postscale")}
+    return {"op": op.get_attr("reduce_op"), **factors}
 
 
 def _exclusive_cumsum(counts: Any) -> tf.Tensor:
@@ -109,7 +110,7 @@ def _grouped_reducescatter_gradient(op: Any, *gradients: tf.Tensor) -> list[tf.T
     size = process_set.size() or 1
     factor = reduction["prescale_factor"] * reduction["postscale_factor"]
     factor *= size if reduction["op"] == Sum else 1
-    scaled = [gradient * tf.cast(factor, gradient.dtype) for gradient in gradients]
+    scaled = [gradient * tf.constant(factor, gradient.dtype) for gradient in gradients]
     gathered = grouped_allgather(scaled, process_set=process_set)
     position = tf.constant([process_set.rank() or 0])
     here = allgather(position, process_set=process_set)

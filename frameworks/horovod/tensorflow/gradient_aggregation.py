@@ -51,7 +51,8 @@ class GradientAggregation:
     @as_written
     def compute_gradients(self, grads: Sequence[Any], vars: Sequence[Any]) -> list[Any]:
         """Adds one pass's gradients of the variables ``vars``. Returns in the last pass of a step the reduced
-        gradients, and before it the sums so far, which are not to be applied. None stays None.
+        gradients, and before it the sums so far, which are not to be applied. None stays None, unless the
+        variable has had a gradient in another pass.
         """
         if self.backward_passes_per_step == 1:
             return self._finish(grads, vars)
@@ -59,13 +60,15 @@ class GradientAggregation:
             return self._add(grads, vars)
 
     def _add(self, grads: Sequence[Any], vars: Sequence[Any]) -> list[Any]:
-        present = [i for i, gradient in enumerate(grads) if gradient is not None]
+        present = [i for i, g in enumerate(grads) if g is not None or identity(vars[i]) in self._sums]
         passes, counted = self._count()
         full = tf.equal(passes, self.backward_passes_per_step)
         totals, kept = [], []
         for i in present:
             total_of = self._sum_of(vars[i], grads[i])
-            total = self._read(total_of) + tf.convert_to_tensor(grads[i])
+            total = self._read(total_of)
+            if grads[i] is not None:
+                total += tf.convert_to_tensor(grads[i])
             totals.append(total)
             kept.append(total_of.assign(tf.where(full, tf.zeros_like(total), total), read_value=False))
         results = list(grads)

@@ -43,6 +43,12 @@ def _bits(factor: float) -> int:
     return 0 if rounded == factor else bits
 
 
+def factor_of(op: Any, which: str) -> float:
+    """The factor, prescale or postscale, of an operation that ``_reduction`` has described."""
+    bits = op.get_attr(f"{which}_bits")
+    return struct.unpack("d", struct.pack("q", bits))[0] if bits else op.get_attr(f"{which}_factor")
+
+
 def _reduction(op: int, prescale: float, postscale: float) -> dict[str, Any]:
     prescale, postscale = float(prescale), float(postscale)
     return {

@@ -123,7 +123,7 @@ class _Reduction:
     def computed(self, pairs: Pairs) -> Pairs:
         """Reduces what the optimizer has computed, and notes that."""
         reduced = self._reduce(pairs)
-        self._done = self._what(pairs)
+        self._done = self._what(reduced)
         return reduced
 
     def aggregated(self, grads_and_vars: Any) -> Pairs:
