@@ -81,6 +81,19 @@ def test_the_command_line_comes_first(file: Path) -> None:
     }
 
 
+@pytest.mark.parametrize("own", [["-H", "localhost:3"], ["--hostfile", "own"]])
+@pytest.mark.parametrize("key", ["hosts: localhost:2", "hostfile: other"])
+def test_hosts_of_the_command_line_replace_those_of_the_file(
+    file: Path, monkeypatch: pytest.MonkeyPatch, own: list[str], key: str
+) -> None:
+    monkeypatch.chdir(file.parent)
+    for name, slots in (("own", 3), ("other", 2)):
+        Path(name).write_text(f"localhost slots={slots}\n")
+    file.write_text(key)
+    assert parse_args(["--config-file", str(file), *own, "-np", "auto", "prog"]).num_proc == 3
+    assert parse_args(["--config-file", str(file), "-np", "auto", "prog"]).num_proc == 2
+
+
 @pytest.mark.parametrize("content", ["", "params:\n", "params: {cycle_time_ms: null}"])
 def test_what_is_empty_says_nothing(file: Path, content: str) -> None:
     file.write_text(content)
@@ -101,6 +114,8 @@ def test_what_is_empty_says_nothing(file: Path, content: str) -> None:
         ("library_options: {num_nccl_streams: 2}", "NCCL is not supported"),
         ("- a list", "expected keys and values"),
         ("a: [", "no YAML"),
+        ("num_proc: 2026-13-45", "no YAML: month must be in 1..12"),
+        ("[" * 9999, "no YAML"),
     ],
 )
 def test_what_cannot_be_read_is_named(

@@ -38,3 +38,9 @@ def test_limits_are_named_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> No
     assert files == "; the limit is 1024 open files: raise it with ulimit -n 44"
     assert "ulimit -u" in limits.limit_behind(OSError(errno.EAGAIN, ""), 4)
     assert limits.limit_behind(OSError(errno.ENOENT, ""), 4) == ""
+
+
+@pytest.mark.parametrize("name", ["HOROVOD_TRANSPORT", "OMP_NUM_THREADS"])
+def test_what_stands_in_the_environment_is_escaped(name: str) -> None:
+    line = local._outline(2, {"HOROVOD_TRANSPORT": "tcp", name: "\x1b[2J\udcff"})
+    assert line.isprintable() and line.encode().startswith(b"2 ranks on ")

@@ -44,7 +44,10 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     own, command = _split(parser, list(argv))
     arguments = parser.parse_args(own)
     if arguments.config_file is not None:
+        where = (arguments.hosts, arguments.hostfile)
         arguments = parser.parse_args(own, _from_file(parser, arguments.config_file))
+        if any(where):  # the file's may be the other of the two
+            arguments.hosts, arguments.hostfile = where
     arguments.command = command
     if arguments.merge_timelines is not None:
         if not command:

@@ -82,7 +82,7 @@ def read_options(path: str) -> list[str]:
         content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigFileError(f"--config-file {path}: {error.strerror}") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # the second: no UTF-8, no such date
         raise ConfigFileError(f"{path}: no YAML: {' '.join(str(error).split())}") from None
     if content is None:
         return []

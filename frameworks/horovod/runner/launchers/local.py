@@ -113,13 +113,13 @@ def _supervise(
 
 
 def _outline(size: int, common: Mapping[str, str]) -> str:
-    """The job in one line: ranks, host, transport, threads."""
+    """The job in one line: ranks, host, transport, threads, the last two as the environment has them."""
     cores = limits.usable_cores()
     wanted = common.get("HOROVOD_TRANSPORT") or "auto"
     refusal = shared_memory_refusal() if wanted == "auto" else None
     transport = f"TCP (no shared memory: {refusal})" if refusal else _TRANSPORTS.get(wanted, wanted)
     threads = rank_environment(common, 0, size)["OMP_NUM_THREADS"]
-    return (
+    return escaped(
         f"{_many(size, 'rank')} on {os.uname().nodename} ({_many(cores, 'core')}), over {transport}, "
         f"{_many(threads, 'thread')} each"
     )
