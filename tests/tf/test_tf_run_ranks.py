@@ -43,5 +43,5 @@ def rank_trains_on_torch() -> list[object]:
 
 
 def test_keras_on_torch(run_torch_keras_ranks) -> None:
-    pytest.importorskip("keras")
+    pytest.importorskip("keras", reason="horovod.keras is for the package keras")
     assert run_torch_keras_ranks(2, rank_trains_on_torch) == [["torch", 2, False]] * 2

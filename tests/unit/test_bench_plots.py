@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("matplotlib")
+pytest.importorskip("matplotlib", reason="the plots of make bench are drawn by matplotlib")
 FOLDER = str(Path(__file__).resolve().parents[2] / "benchmarks")
 
 

@@ -2,6 +2,7 @@
 
 import inspect
 import os
+import pickle
 import re
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from public_api import METRIC, VALUES, check_mpi_ops, written
 
 import horovod
 import horovod.torch as hvd
+from horovod.bootstrap.errors import SharedMemoryError, StartTimeoutError
 from horovod.common import builds, exceptions, reduce_ops, util
 from horovod.common.compression import NoneCompressor, resolve_compression
 from horovod.common.gradients import RULES
@@ -127,6 +129,22 @@ def test_exception_tree():
 
 
 @pytest.mark.parametrize(
+    "error",
+    [
+        exceptions.TensorMismatchError("the ranks disagree"),
+        exceptions.HostsUpdatedInterrupt(True),
+        exceptions.HorovodVersionMismatchError("torch", "2.1", "2.2"),
+        SharedMemoryError(3, "no memory"),
+        StartTimeoutError("rank 1 never arrived", [1]),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_an_error_reaches_another_process(error):
+    arrived = pickle.loads(pickle.dumps(error))
+    assert (type(arrived), str(arrived), vars(arrived)) == (type(error), str(error), vars(error))
+
+
+@pytest.mark.parametrize(
     ("op", "average", "expected"),
     [(None, None, 0), (1, None, 1), (0, None, 0), (2, None, 2), (5, None, 5)],
 )
@@ -138,6 +156,14 @@ def test_op(op, average, expected):
 def test_average_is_deprecated(average, expected):
     with pytest.warns(DeprecationWarning):
         assert reduce_ops.resolve_op(None, average) == expected
+
+
+@pytest.mark.parametrize("name", ["allreduce", "allreduce_", "allreduce_async", "grouped_allreduce"])
+def test_what_is_deprecated_is_shown_where_the_program_uses_it(core, name):
+    tensor = [torch.ones(2)] if "grouped" in name else torch.ones(2)
+    with pytest.warns(DeprecationWarning) as caught:
+        getattr(hvd, name)(tensor, average=True)
+    assert [warning.filename for warning in caught] == [__file__]
 
 
 def test_wrong_op():

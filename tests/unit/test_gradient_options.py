@@ -15,6 +15,7 @@ from horovod.common.gradient_options import (
     takes_part,
 )
 from horovod.common.process_sets import ProcessSet, global_process_set
+from horovod.common.reduce_ops import Average
 
 
 @pytest.mark.parametrize(
@@ -47,6 +48,13 @@ def test_wrong_groups():
             cut_into_groups("ab", groups, hash, hash)
     with pytest.raises(ValueError, match="only appear once"):
         cut_into_groups("ab", [["a"], ["a"]], hash, hash)
+
+
+def test_no_op_is_an_average():
+    settings = GradientSettings(op=None, gradient_predivide_factor=4.0)
+    assert (settings.op, settings.prescale, settings.postscale) == (Average, 0.25, 4.0)
+    with pytest.raises(ValueError, match="op=7"):
+        GradientSettings(op=7, gradient_predivide_factor=4.0)
 
 
 def test_the_deprecated_number_of_groups():

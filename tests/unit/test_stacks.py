@@ -1,12 +1,14 @@
 """How a rank finds the signal at which it shows its stacks, and the calls that it shows."""
 
 import faulthandler
+import io
 import signal
 import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import pytest
 
@@ -67,3 +69,17 @@ def test_the_call_of_the_program_is_shown_above_those_of_a_library(depth: int) -
     of_library = ["keras/trainer.py" in line for line in lines]
     first = of_library.index(True)
     assert __file__ in lines[first - 1] and of_library[first:] == [True] * min(depth + 1, stacks._INNERMOST)
+
+
+@pytest.mark.parametrize("stream", [None, "closed"])
+def test_a_program_without_stderr_goes_on_answering(
+    core: Any, monkeypatch: pytest.MonkeyPatch, stream: str | None
+) -> None:
+    closed = io.StringIO()
+    closed.close()
+    requests = iter([True, True, False])
+    monkeypatch.setattr(stacks, "_signal_without_lock", lambda: 0)
+    monkeypatch.setattr(core, "await_stacks_request", lambda _: next(requests), raising=False)
+    monkeypatch.setattr(sys, "stderr", None if stream is None else closed)
+    stacks._answer()
+    assert list(requests) == []

@@ -233,6 +233,7 @@ def test_unpicklable_object_is_an_error_everywhere(ranks):
             with pytest.raises(ValueError, match=r"rank 0 .*Unpicklable.*cannot be sent") as caught:
                 play(lambda function=function, obj=obj: function(obj))
             texts.append(str(caught.value))
+            assert isinstance(caught.value.__cause__, RuntimeError) == isinstance(obj, Unpicklable)
         assert texts[0] == texts[1]
     assert ranks.sent == []
 

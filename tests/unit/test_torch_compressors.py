@@ -6,6 +6,7 @@ import torch
 from compression_ranks import reduce_together
 from hypothesis import strategies
 
+import horovod.torch as hvd
 from horovod.common.reduce_ops import Average, Sum
 from horovod.torch.compression import Compression
 
@@ -239,6 +240,17 @@ def test_a_gradient_of_another_shape_starts_afresh(compression):
     reduce_together(compressors, gradients(1, (24, 24)))
     (result,), _ = reduce_together(compressors, gradients(1, (30, 20)))
     assert result.shape == (30, 20) and compressors[0].residual.shape == (30, 20)
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int8, torch.float16])
+def test_factors_keep_the_type(core, dtype):
+    core.size = 2
+    tensor = torch.tensor([8, -7, 5], dtype=dtype)
+    factors = {"prescale_factor": 0.5, "postscale_factor": 3.0}
+    found = hvd.allreduce(tensor, op=Sum, compression=Compression.int8, **factors)
+    assert found.dtype == dtype
+    halves = [4, -3, 2] if not dtype.is_floating_point else [4, -3.5, 2.5]
+    assert found.tolist() == [6 * half for half in halves]
 
 
 @pytest.mark.parametrize("ratio", [0, -1, 1.5, float("nan")])

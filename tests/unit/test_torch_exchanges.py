@@ -279,7 +279,7 @@ def test_global_mean(job, give, kind):
 
 
 def test_global_mean_of_numpy(job):
-    numpy = pytest.importorskip("numpy")
+    numpy = pytest.importorskip("numpy", reason="arrays of numpy are not given where there is no numpy")
 
     def program(rank):
         results = [numpy.float32(rank), numpy.arange(2) * rank, numpy.ones((2, 2), "float32")[:, 1] * rank]

@@ -109,6 +109,33 @@ def test_submissions_keep_their_order():
     submitter.stop()
 
 
+class SlowQueue:
+    """A queue into which something is put only after somebody has had time to stop the thread."""
+
+    def __init__(self, queue, meanwhile):
+        self._queue, self._meanwhile = queue, meanwhile
+        self.get = queue.get
+
+    def put(self, item):
+        if item is not None:
+            self._meanwhile()
+        self._queue.put(item)
+
+
+def test_what_is_submitted_during_a_stop_is_not_forgotten():
+    submitter = DeferredSubmitter()
+    stopping = threading.Thread(target=submitter.stop, daemon=True)
+
+    def stop():
+        stopping.start()
+        stopping.join(0.2)
+
+    submitter._queue = SlowQueue(submitter._queue, stop)
+    handle = submitter.submit([], lambda: 7)
+    assert submitter.resolve(handle, timeout=5) == 7
+    stopping.join()
+
+
 def test_a_forked_child_starts_anew():
     submitter = DeferredSubmitter()
     submitter.submit([], lambda: 1)

@@ -29,6 +29,10 @@ class SharedMemoryError(BootstrapError):
     def __init__(self, rank: int, reason: str) -> None:
         super().__init__(f"the system refuses shared memory to rank {rank}: {reason}")
         self.rank = rank
+        self.reason = reason
+
+    def __reduce__(self) -> "tuple[type[SharedMemoryError], tuple[int, str]]":
+        return type(self), (self.rank, self.reason)
 
 
 class StartTimeoutError(BootstrapError, TimeoutError):

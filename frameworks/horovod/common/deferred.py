@@ -47,7 +47,7 @@ class DeferredSubmitter:
                     target=_work, args=(self._queue,), name="hvd-deferred", daemon=True
                 )
                 self._thread.start()
-        self._queue.put((future, ready, submit))
+            self._queue.put((future, ready, submit))  # before ``stop`` may tell the thread to end
         return handle
 
     def resolve(self, handle: int, timeout: float | None = None) -> int | None:

@@ -74,3 +74,6 @@ class HorovodVersionMismatchError(ImportError):
         self.name = name
         self.version = version
         self.installed_version = installed_version
+
+    def __reduce__(self) -> tuple[type[HorovodVersionMismatchError], tuple[str | None, str, str]]:
+        return type(self), (self.name, self.version, self.installed_version)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import operator
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from horovod import _core
@@ -131,13 +132,16 @@ def reduce_once(
     exchange: Exchange,
     prescale: float = 1.0,
     postscale: float = 1.0,
+    multiply: Callable[[Any, float], Any] = operator.mul,
 ) -> list[Any]:
-    """Reduces ``tensors`` with fresh compressors of the class ``compression``: no memory of earlier calls."""
-    scaled = tensors if prescale == 1.0 else [tensor * prescale for tensor in tensors]
+    """Reduces ``tensors`` with fresh compressors of the class ``compression``: no memory of earlier calls.
+    ``multiply``: applies the factors.
+    """
+    scaled = tensors if prescale == 1.0 else [multiply(tensor, prescale) for tensor in tensors]
     reductions = [
         CompressedReduction(compression(), tensor, name, exchange)
         for tensor, name in zip(scaled, names, strict=True)
     ]
     advance_all(reductions)
     results = [reduction.result() for reduction in reductions]
-    return results if postscale == 1.0 else [result * postscale for result in results]
+    return results if postscale == 1.0 else [multiply(result, postscale) for result in results]

@@ -5,7 +5,6 @@ arguments.
 from __future__ import annotations
 
 import os
-import sys
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import InitVar, dataclass, fields
@@ -15,7 +14,7 @@ from horovod.common.basics import size
 from horovod.common.compression import NoneCompressor, resolve_compression
 from horovod.common.process_sets import ProcessSet, check_process_set, global_process_set
 from horovod.common.reduce_ops import OP_NAMES, Adasum, Average, resolve_op
-from horovod.common.util import split_list
+from horovod.common.util import level_of_the_program, split_list
 
 _T = TypeVar("_T")
 
@@ -62,12 +61,13 @@ class GradientSettings:
     num_groups: InitVar[int] = 0
 
     def __post_init__(self, num_groups: int) -> None:
-        check_predivide(self.op, self.gradient_predivide_factor)
+        op = resolve_op(self.op)
+        check_predivide(op, self.gradient_predivide_factor)
         check_passes(self.backward_passes_per_step)
-        if self.op == Adasum and self.average_aggregated_gradients:
+        if op == Adasum and self.average_aggregated_gradients:
             raise ValueError("Adasum does not support average_aggregated_gradients=True")
         resolved = {
-            "op": resolve_op(self.op),
+            "op": op,
             "compression": resolve_compression(self.compression),
             "groups": resolve_groups(self.groups, num_groups),
         }
@@ -119,17 +119,9 @@ def resolve_groups(groups: Groups, num_groups: int) -> Groups:
     warnings.warn(
         "Parameter `num_groups` has been replaced by `groups`.",
         DeprecationWarning,
-        stacklevel=_level_of_the_program(),
+        stacklevel=level_of_the_program(),
     )
     return num_groups if groups is None else groups
-
-
-def _level_of_the_program() -> int:
-    """The ``stacklevel`` of a warning by the caller that is to point at the program, not at this library."""
-    level, frame = 1, sys._getframe(1)
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("horovod."):
-        level, frame = level + 1, frame.f_back
-    return level
 
 
 def takes_part(process_set: ProcessSet) -> bool:

@@ -37,9 +37,9 @@ def _encode(obj: Any) -> tuple[bytes, Exception | None]:
         return _FAILED + text.encode(errors="replace"), error
 
 
-def _decode(data: memoryview) -> Any:
+def _decode(data: memoryview, failure: Exception | None) -> Any:
     if data[:1] == _FAILED:
-        raise UnpicklableObjectError(escaped(bytes(data[1:]).decode(errors="replace")))
+        raise UnpicklableObjectError(escaped(bytes(data[1:]).decode(errors="replace"))) from failure
     return pickle.loads(data[1:])
 
 
@@ -53,8 +53,16 @@ def _mac(data: bytes | memoryview, sender: int, name: str | None, process_set: P
     return mac.digest()
 
 
-def _opened(sealed: memoryview, sender: int, name: str | None, process_set: ProcessSet) -> Any:
-    """The object of rank ``sender``. Nothing is interpreted that this rank did not send."""
+def _opened(
+    sealed: memoryview,
+    sender: int,
+    name: str | None,
+    process_set: ProcessSet,
+    failure: Exception | None = None,
+) -> Any:
+    """The object of rank ``sender``. Nothing is interpreted that this rank did not send. ``failure``: why the
+    sender could not pickle it, where that is known.
+    """
     mac, data = sealed[:_MAC_BYTES], sealed[_MAC_BYTES:]
     if not hmac.compare_digest(mac, _mac(data, sender, name, process_set)):
         which = "" if name is None else f" '{escaped(name)}'"
@@ -62,7 +70,7 @@ def _opened(sealed: memoryview, sender: int, name: str | None, process_set: Proc
             f"the object{which} of rank {sender} is not what that rank has sent: its MAC is wrong, so it was "
             "not unpickled. Something between the ranks changes data; look at the network and its proxies."
         )
-    return _decode(data)
+    return _decode(data, failure)
 
 
 def _part(name: str | None, part: str) -> str | None:
@@ -108,7 +116,8 @@ class ObjectCollectives(Generic[Tensor]):
         self._ops.broadcast_(tensor, root_rank, _part(name, "data"), process_set)
         if is_root and failure is None:
             return obj
-        return _opened(memoryview(self._ops.glue.to_bytes(tensor)), root_rank, name, process_set)
+        received = memoryview(self._ops.glue.to_bytes(tensor))
+        return _opened(received, root_rank, name, process_set, failure)
 
     def allgather_object(
         self, obj: Any, name: str | None = None, process_set: ProcessSet = global_process_set
@@ -129,7 +138,7 @@ class ObjectCollectives(Generic[Tensor]):
         """
         check_process_set(process_set)
         me = basics.rank()
-        data, _ = _encode(obj)
+        data, failure = _encode(obj)
         data = _mac(data, me, name, process_set) + data
         # With the rank, because one that has joined contributes nothing.
         sizes = self._ops.allgather_number_lists([me, len(data)], _part(name, "size"), process_set)
@@ -143,6 +152,7 @@ class ObjectCollectives(Generic[Tensor]):
             )
         objects, start = [], 0
         for sender, size in sizes:
-            objects.append(_opened(gathered[start : start + size], sender, name, process_set))
+            why = failure if sender == me else None
+            objects.append(_opened(gathered[start : start + size], sender, name, process_set, why))
             start += size
         return objects

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import warnings
 
+from horovod.common.util import level_of_the_program
+
 Average = 0
 Sum = 1
 Adasum = 2
@@ -36,7 +38,7 @@ def handle_average_backwards_compatibility(op: int | None, average: bool | None)
     warnings.warn(
         "Parameter `average` has been replaced with `op` and will be removed; use op=hvd.Average or hvd.Sum",
         DeprecationWarning,
-        stacklevel=3,
+        stacklevel=level_of_the_program(),
     )
     return Average if average else Sum
 

@@ -328,4 +328,5 @@ class Reductions(Submission[Tensor]):
                 f"An allreduce compressed by {compressor.__name__} has no gradient; detach the tensor, or "
                 "use hvd.Compression.none, fp16 or bf16."
             )
-        return reduce_once(compressor, tensors, names, Exchange(self, op, process_set), prescale, postscale)
+        exchange = Exchange(self, op, process_set)
+        return reduce_once(compressor, tensors, names, exchange, prescale, postscale, self.glue.scaled)

@@ -68,8 +68,10 @@ def _answer() -> None:
         return
     number = _signal_without_lock()
     while _core.await_stacks_request(number):
-        sys.stderr.write(describe(rank, sys._current_frames()))
-        sys.stderr.flush()
+        # The program may have closed its stderr, or have none.
+        with contextlib.suppress(AttributeError, OSError, ValueError):
+            sys.stderr.write(describe(rank, sys._current_frames()))
+            sys.stderr.flush()
 
 
 def _signal_without_lock() -> int:

@@ -96,7 +96,9 @@ class TensorGlue(Generic[Tensor]):
         raise NotImplementedError
 
     def scaled(self, tensor: Tensor, factor: float) -> Tensor:
-        """A new tensor with every element multiplied by ``factor``."""
+        """A new tensor of the same type with every element multiplied by ``factor``; integers are truncated
+        toward zero.
+        """
         raise NotImplementedError
 
     def zeros_like(self, tensor: Tensor) -> Tensor:

@@ -203,7 +203,7 @@ class TorchGlue(TensorGlue[torch.Tensor]):
         return placed
 
     def scaled(self, tensor: torch.Tensor, factor: float) -> torch.Tensor:
-        return tensor * factor
+        return tensor * factor if tensor.is_floating_point() else (tensor.double() * factor).to(tensor.dtype)
 
     def integers(self, values: Any) -> list[int]:
         given = values.tolist() if isinstance(values, torch.Tensor) else values
