@@ -4,6 +4,8 @@
 #include <limits>
 #include <string>
 
+#include "runtime/operation/queue.h"
+
 namespace hvd {
 
 Status SetRegistry::Add(Members members, uint32_t* id) {
@@ -34,7 +36,7 @@ Status SetRegistry::Admits(uint32_t id, size_t* members) const {
   const std::lock_guard<std::mutex> lock(mutex_);
   const auto found = sets_.find(id);
   if (found == sets_.end() || found->second.closed) {
-    return Status::Invalid("process set " + std::to_string(id) + " does not exist (any more)");
+    return NoSuchSet(id);
   }
   const std::vector<GlobalRank>& ranks = found->second.members.ranks();
   *members = ranks.size();

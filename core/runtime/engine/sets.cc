@@ -77,16 +77,20 @@ Status RankEngine::TryAddProcessSet(const std::vector<int>& ranks, uint32_t* id)
 
 Status RankEngine::TryRemoveProcessSet(uint32_t id) {
   if (shut_down_.load()) return AlreadyShutDown();
-  const std::string name = "process set " + std::to_string(id);
   if (id == 0) return Status::Invalid("the process set of all ranks cannot be removed");
-  if (!sets_.SetClosed(id, true)) return Status::Invalid(name + " does not exist (any more)");
+  if (!sets_.SetClosed(id, true)) return NoSuchSet(id);
   int64_t in_flight = 0;
-  const auto mine = static_cast<int64_t>(queue_.InFlight(id).size());
+  // Where it is queued, too: another thread may have asked the registry before.
+  const auto mine = static_cast<int64_t>(queue_.CloseSet(id));
   const Status agreed = Agree("horovod.remove_process_set", mine, &in_flight);
-  if (!agreed.ok() || in_flight > 0) sets_.SetClosed(id, false);
+  if (!agreed.ok() || in_flight > 0) {
+    queue_.OpenSet(id);
+    sets_.SetClosed(id, false);
+  }
   HVD_RETURN_IF_ERROR(agreed);
   if (in_flight > 0) {
-    return Status::Invalid(name + " cannot be removed: " + std::to_string(in_flight) +
+    return Status::Invalid("process set " + std::to_string(id) +
+                           " cannot be removed: " + std::to_string(in_flight) +
                            " operations are in flight on it; wait for them first");
   }
   sets_.Remove(id);

@@ -15,7 +15,12 @@ constexpr size_t kRoom = 16;  // for operations, before the first
 
 Status AlreadyShutDown() { return {Code::kShutdown, "Horovod has been shut down. Call hvd.init() first."}; }
 
+Status NoSuchSet(uint32_t process_set) {
+  return Status::Invalid("process set " + std::to_string(process_set) + " does not exist (any more)");
+}
+
 Status Queue::Refusal(const Set& set, const Entry& entry) {
+  if (set.closed) return NoSuchSet(entry.process_set);
   if (set.joined) {
     return Status::Invalid("this rank has joined (hvd.join()) and can submit nothing until all ranks have: " +
                            std::string(Name(entry.request.kind)) + " of '" + Shown(entry.request.name) + "'");
@@ -33,7 +38,7 @@ Status Queue::Push(const HandlePtr& handle) {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (closed_) return AlreadyShutDown();
   Set& set = sets_[entry.process_set];
-  if (set.joined) return Refusal(set, entry);
+  if (set.closed || set.joined) return Refusal(set, entry);
   if (queued_.size() == queued_.capacity()) queued_.reserve(2 * queued_.size() + kRoom);
   if (named && !set.names.emplace(entry.request.name, handle).second) return Refusal(set, entry);
   handle->id = ++next_id_;
@@ -119,6 +124,21 @@ void Queue::Forget(Handle* handle) noexcept {
 HandlePtr Queue::ForgetOldest() noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
   return in_flight_handles_.empty() ? nullptr : Remove(in_flight_handles_.first().get());
+}
+
+size_t Queue::CloseSet(uint32_t process_set) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  sets_[process_set].closed = true;
+  size_t in_flight = 0;
+  for (const Handle* at = in_flight_handles_.first().get(); at != nullptr; at = at->next.get()) {
+    if (at->entry.process_set == process_set) ++in_flight;
+  }
+  return in_flight;
+}
+
+void Queue::OpenSet(uint32_t process_set) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  sets_[process_set].closed = false;
 }
 
 void Queue::DropSet(uint32_t process_set) {

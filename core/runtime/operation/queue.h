@@ -14,14 +14,16 @@ namespace hvd {
 
 // Why nothing can be submitted any more.
 Status AlreadyShutDown();
+// Why nothing can be submitted to a set.
+Status NoSuchSet(uint32_t process_set);
 
 // Between the threads that submit and the one that drives. Submitting takes this lock only, never the
 // progress lock. It also knows the names in flight, so that a duplicate fails before anything is sent.
 class Queue {
  public:
   // Names the operation (ordinal) and queues it. kDuplicate when its name is in flight in its set, kInvalid
-  // when this rank has joined in its set, kShutdown once it is closed. Where it throws (std::bad_alloc),
-  // nothing is queued.
+  // when this rank has joined in its set or the set is closed, kShutdown once everything is. Where it throws
+  // (std::bad_alloc), nothing is queued.
   Status Push(const HandlePtr& handle);
 
   // Nothing more is taken in: from now on less and less is in flight.
@@ -41,6 +43,11 @@ class Queue {
   // Likewise, of the oldest that is not completed yet; null if none.
   HandlePtr ForgetOldest() noexcept;
 
+  // Nothing more is taken in for a set, so that what is in flight on it only becomes less: so many
+  // operations.
+  size_t CloseSet(uint32_t process_set);
+  void OpenSet(uint32_t process_set);
+
   // A set that is removed: nothing is kept of it once nothing of it is in flight.
   void DropSet(uint32_t process_set);
   size_t sets();
@@ -58,6 +65,7 @@ class Queue {
   struct Set {
     uint64_t unnamed = 0;
     bool joined = false;
+    bool closed = false;
     std::unordered_map<std::string_view, HandlePtr> names;  // keys lie in the handles
   };
 

@@ -71,16 +71,13 @@ void Cycle::RunTasks() {
 }
 
 void Cycle::Dismiss(uint32_t id) {
+  queue_->DropSet(id);
   const auto found =
       std::find_if(sets_.begin(), sets_.end(), [id](const auto& set) { return set->id() == id; });
   if (found == sets_.end()) {
     for (auto& transport : transports_) transport->Forget(id);
     return;
   }
-  // What another thread submitted at the very moment of the removal.
-  (*found)->executor().Abandon();
-  for (const HandlePtr& handle : queue_->InFlight(id)) Refuse(handle);
-  queue_->DropSet(id);
   dismissed_.push_back(std::move(*found));
   sets_.erase(found);
 }

@@ -1,4 +1,6 @@
+#include <atomic>
 #include <random>
+#include <thread>
 
 #include "check.h"
 #include "cluster.h"
@@ -119,6 +121,44 @@ TEST(Sets, InUseIsNotRemoved) {
     ASSERT_OK(Barrier(engine));
     ASSERT_OK(engine.RemoveProcessSet(id));
   });
+}
+
+// Whatever another thread submits meanwhile, a set goes when nothing is in flight on it, and each operation
+// ends once: it is carried out, or refused.
+TEST(Sets, GoWhileAnotherThreadSubmits) {
+  for (const Wires wires : {Wires::kInprocWindow, Wires::kInprocLinks}) {
+    Cluster cluster(2, wires);
+    cluster.Run([&](Engine& engine, int rank) {
+      for (int round = 0; round < 40; ++round) {
+        uint32_t ids[2];
+        for (const int owner : {0, 1}) ASSERT_OK(engine.AddProcessSet({owner}, &ids[owner]));
+        std::atomic<int> begun{0};
+        std::atomic<int> ended{0};
+        std::thread other([&] {
+          for (Status status; status.ok() || begun == 0;) {
+            Entry entry;
+            entry.process_set = ids[rank];
+            entry.request.kind = OpKind::kBarrier;
+            entry.on_complete = [&](const Handle&) { ++ended; };
+            HandlePtr handle;
+            status = engine.Submit(std::move(entry), &handle);
+            begun += status.ok() ? 1 : 0;
+            while (ended < begun) std::this_thread::yield();
+          }
+        });
+        while (begun == 0) std::this_thread::yield();
+        for (const uint32_t id : ids) {
+          Status removed;
+          do {
+            removed = engine.RemoveProcessSet(id);
+          } while (removed.message().find("in flight") != std::string::npos);
+          EXPECT_EQ(removed.message(), "");
+        }
+        other.join();
+        EXPECT_EQ(begun.load(), ended.load());
+      }
+    });
+  }
 }
 
 // Only says which sets it was told to forget.

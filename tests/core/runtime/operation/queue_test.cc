@@ -71,6 +71,32 @@ TEST(Queue, NamesAreFreeAgainOnceForgotten) {
   ASSERT_OK(queue.Push(make("a")));
 }
 
+// Before a set is removed: what is counted then is all that there will be.
+TEST(Queue, TakesNothingInForASetThatIsClosed) {
+  Queue queue;
+  const auto push = [&queue](uint32_t set, const std::string& name) {
+    Entry entry;
+    entry.process_set = set;
+    entry.request.name = name;
+    return queue.Push(std::make_shared<Handle>(std::move(entry)));
+  };
+  ASSERT_OK(push(1, "a"));
+  ASSERT_OK(push(1, ""));
+  ASSERT_OK(push(2, "a"));
+  EXPECT_EQ(queue.CloseSet(1), 2u);
+  for (const char* name : {"b", ""}) {
+    const Status refused = push(1, name);
+    EXPECT_EQ(refused.code(), Code::kInvalidArgument);
+    EXPECT_EQ(refused.message(), "process set 1 does not exist (any more)");
+  }
+  ASSERT_OK(push(2, "b"));
+  EXPECT_EQ(queue.in_flight(), 4u);
+  queue.OpenSet(1);
+  ASSERT_OK(push(1, "b"));
+  EXPECT_EQ(queue.CloseSet(1), 3u);
+  EXPECT_EQ(queue.CloseSet(3), 0u);
+}
+
 // A program that adds and removes sets for ever keeps nothing of those that are gone.
 TEST(Queue, KeepsNothingOfSetsThatAreRemoved) {
   Queue queue;

@@ -2,7 +2,9 @@
 
 #include "runtime/progress/loop.h"
 
+#include <atomic>
 #include <chrono>
+#include <functional>
 #include <optional>
 #include <set>
 #include <thread>
@@ -94,9 +96,10 @@ class Driven {
     cycle_.Close(0);
   }
 
-  HandlePtr Submit(uint32_t set = 0) {
+  HandlePtr Submit(uint32_t set = 0, std::function<void(const Handle&)> on_complete = {}) {
     Entry entry;
     entry.process_set = set;
+    entry.on_complete = std::move(on_complete);
     entry.request.kind = OpKind::kBarrier;
     auto handle = std::make_shared<Handle>(std::move(entry));
     EXPECT_TRUE(queue_.Push(handle).ok());
@@ -111,6 +114,11 @@ class Driven {
     return loop_->role() == role;
   }
 
+  void RemoveTheSet() {
+    cycle_.Post([this] { cycle_.Dismiss(0); });
+  }
+
+  Queue& queue() { return queue_; }
   Loop& loop() { return *loop_; }
 
  private:
@@ -151,6 +159,19 @@ TEST(Loop, AWaiterWhoseTimeIsUpLeavesTheWorkToTheBackgroundThread) {
   const HandlePtr handle = driven.Submit();
   EXPECT_TRUE(driven.loop().Wait(*handle, 1000) == Waited::kTimeout);
   EXPECT_TRUE(driven.Becomes(Role::kBackgroundAsleep));
+}
+
+// By a thread that had asked for the set before it was removed.
+TEST(Loop, WhatIsSubmittedWhileItsSetGoesEndsOnce) {
+  Driven driven;
+  std::atomic<int> ends{0};
+  const HandlePtr late = driven.Submit(0, [&](const Handle&) { ++ends; });
+  driven.RemoveTheSet();
+  EXPECT_TRUE(driven.loop().Wait(*late, kLimitUs) == Waited::kDone);
+  EXPECT_EQ(late->status.code(), Code::kInvalidArgument);
+  EXPECT_TRUE(driven.Becomes(Role::kNobody));
+  EXPECT_EQ(driven.queue().in_flight(), size_t{0});
+  EXPECT_EQ(ends.load(), 1);
 }
 
 }  // namespace
