@@ -37,10 +37,11 @@ int32_t GetTopology(hvd_api*, hvd_topology* topology) {
 
 int32_t GetProcessSet(hvd_api*, uint32_t id, int32_t* size, int32_t* rank) noexcept try {
   const std::shared_ptr<Engine> engine = CurrentEngine();
-  if (engine == nullptr) return static_cast<int32_t>(Code::kNotInitialized);
+  const std::optional<RankIdentity> own = KnownIdentity();  // none where the engine is just shut down
+  if (engine == nullptr || !own) return static_cast<int32_t>(Code::kNotInitialized);
   const std::vector<int> members = engine->MembersOf(id);
   if (members.empty()) return static_cast<int32_t>(Code::kInvalidArgument);
-  const auto place = std::find(members.begin(), members.end(), KnownIdentity()->rank);
+  const auto place = std::find(members.begin(), members.end(), own->rank);
   *size = static_cast<int32_t>(members.size());
   *rank = place == members.end() ? -1 : static_cast<int32_t>(place - members.begin());
   return 0;

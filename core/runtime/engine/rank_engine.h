@@ -18,8 +18,8 @@
 
 namespace hvd {
 
-// The engine of this process: who owns what, and in which order it ends. How it is made is in
-// engine_start.cc, its operations in engine.cc, its process sets in engine_sets.cc.
+// The engine of this process: who owns what, and in which order it ends. How it is made is in start.cc, its
+// operations are in engine.cc, its process sets in sets.cc.
 class RankEngine : public Engine {
  public:
   // Owns the links of the options from here on. Throws nothing.
