@@ -90,9 +90,10 @@ class ChunkedAllreduce : public StepMachine {
     int64_t begin, end;
   };
 
-  // At least two chunks, so that there is something to overlap; whole cache lines of every type.
+  // At least two chunks where there is enough for that, so that there is something to overlap; whole cache
+  // lines of every type. Half of a single byte is rounded up.
   static int64_t ChunkBytes(int64_t bytes) {
-    const int64_t half = (bytes / 2 + 127) / 128 * 128;
+    const int64_t half = ((bytes + 1) / 2 + 127) / 128 * 128;
     return std::min(half, static_cast<int64_t>(kChunkBytes));
   }
 

@@ -75,17 +75,20 @@ TEST(Allreduce, PiecesLargerThanTheStaging) {
   }
 }
 
-// Autotune moves the size up to which everybody reads everybody's input, between two operations.
+// Autotune moves the size up to which everybody reads everybody's input, between two operations; a user may
+// set it to nothing.
 TEST(Allreduce, EitherAlgorithmAtAnySize) {
   std::mt19937_64 random(6);
   for (Medium medium : AllMedia()) {
     for (int ranks : kRanks) {
       std::vector<AllreduceCase> cases;
-      const Reduction reduction = MakeReduction(DataType::kFloat32, ReduceOp::kSum, ranks);
-      for (const int64_t elements : {0, 1, 14, 256, 257, 5000, 16384, 16385, 100'000}) {
-        for (const int64_t direct : {0, 1024, 64 << 10, 1 << 30}) {
-          cases.push_back(MakeAllreduce(reduction, ranks, {elements}, ValuesFor(medium), random));
-          cases.back().direct_bytes = direct;
+      for (const DataType dtype : {DataType::kFloat32, DataType::kUint8}) {
+        const Reduction reduction = MakeReduction(dtype, ReduceOp::kSum, ranks);
+        for (const int64_t elements : {0, 1, 14, 256, 257, 5000, 16384, 16385, 100'000}) {
+          for (const int64_t direct : {0, 1, 1024, 64 << 10, 1 << 30}) {
+            cases.push_back(MakeAllreduce(reduction, ranks, {elements}, ValuesFor(medium), random));
+            cases.back().direct_bytes = direct;
+          }
         }
       }
       RunAndCheck(medium, ranks, &cases);
