@@ -30,7 +30,7 @@ def test_a_crash_is_reported_with_signal_build_and_python_stack(
         rf"horovodrun: rank 1 \(localhost, pid \d+\) failed first: killed by {number.name}; ", report[0]
     ), result.output
     assert re.match(r"horovodrun: it ran horovod [\d.a-z]+, build id of the core [0-9a-f]{40}$", report[1])
-    start = report.index("horovodrun: it crashed, innermost call first:")
+    start = report.index("horovodrun: rank 1 crashed, innermost call first:")
     assert report[start + 1] == f"  Fatal Python error: {error}"
     assert re.match(rf"  File \".*\", line \d+ in {function}$", report[start + 2]), report
     assert any(line.endswith("in main") for line in report) and len(report) <= 12

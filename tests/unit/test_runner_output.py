@@ -87,7 +87,8 @@ def test_report_is_short_and_names_the_rank() -> None:
     assert len(lines) == 12
     assert "rank 2 " in lines[0] and "4711" in lines[0] and "SIGSEGV" in lines[0] and "139" in lines[0]
     assert "rank 1 stopped (state T)" in lines[0]
-    assert "ranks 0, 5" in lines[1] and lines[-1] == "  error 49"
+    assert lines[1] == "horovodrun: after it failed: ranks 0, 5" and lines[-1] == "  error 49"
+    assert lines[2] == "horovodrun: the last lines of rank 2 on stderr:"
     text = failure_report(Failure(Cause(0, Exit(0, 3), None, 3), {0: 1}, [], []), stdout, Tail()).decode()
     assert "unrelated" in text and "status 3" in text
 
@@ -96,10 +97,21 @@ def test_report_tells_what_the_ranks_hold_for_the_cause_and_no_control_character
     stderr = Tail()
     stderr.feed(b"".join(b"error %d\n" % n for n in range(50)))
     reason = "rank 1 \x1b[31m died\n" * 20 + "long " * 1000
-    verdict = Verdict(0, Kind.STALL, None, reason)
-    lines = failure_report(Failure(Cause(None, None, verdict, 1), {}, [0], []), Tail(), stderr).decode()
+    verdict = Verdict(0, Kind.STALL, 1, reason)
+    lines = failure_report(Failure(Cause(1, None, verdict, 1), {1: 5}, [0], []), Tail(), stderr).decode()
     assert len(lines.splitlines()) == 12 and "\x1b" not in lines and "error 49" in lines
-    assert lines.startswith("horovodrun: the ranks wait for each other; the job's status is 1\n")
+
+
+def test_report_where_nobody_is_to_blame_is_the_reason_alone() -> None:
+    stderr = Tail()
+    stderr.feed(b"the reason, as this rank raised it\n")
+    reason = "\n".join(f"operation {n}" for n in range(8))
+    failure = Failure(Cause(None, None, Verdict(0, Kind.STALL, None, reason), 1), {0: 5, 1: 6}, [0, 1], [])
+    assert failure_report(failure, Tail(), stderr).decode().splitlines() == [
+        "horovodrun: the ranks wait for each other; the job's status is 1",
+        *(f"horovodrun: operation {n}" for n in range(8)),
+        "horovodrun: ended with an error: ranks 0, 1",
+    ]
 
 
 def test_sink_ends_a_last_line_only_when_more_follows() -> None:

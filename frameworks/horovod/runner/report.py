@@ -35,24 +35,28 @@ class Failure:
 
 def failure_report(failure: Failure, stdout: Tail, stderr: Tail) -> bytes:
     """The text for the launcher's stderr, with the last output of the rank that is to blame."""
-    lines = [f"{_headline(failure)}; the job's status is {failure.cause.status}", *failure.notes]
-    if failure.cause.verdict is not None:
-        lines += _reason(failure.cause.verdict)
+    cause = failure.cause
+    output: list[str] = []
+    lines = [f"{_headline(failure)}; the job's status is {cause.status}", *failure.notes]
+    if cause.verdict is not None:
+        # Where nobody is to blame, a rank's output would only say the same again.
+        lines += _reason(cause.verdict)[: _LINES - 2 if cause.rank is None else _REASON_LINES]
     if failure.later:
-        lines.append(f"after it failed: {_names(failure.later)}")
-    title, output = _evidence(_LINES - len(lines) - 1, stdout, stderr)
-    if output:
-        lines.append(title)
+        title = "ended with an error" if cause.rank is None else "after it failed"
+        lines.append(f"{title}: {_names(failure.later)}")
+    if cause.rank is not None:
+        title, output = _evidence(cause.rank, _LINES - len(lines) - 1, stdout, stderr)
+        lines += [title] if output else []
     text = [f"horovodrun: {line}" for line in lines] + [f"  {line}" for line in output]
     return ("\n".join(text) + "\n").encode(errors="replace")
 
 
-def _evidence(room: int, stdout: Tail, stderr: Tail) -> tuple[str, list[str]]:
+def _evidence(rank: int, room: int, stdout: Tail, stderr: Tail) -> tuple[str, list[str]]:
     """A title, and the most telling lines of what the rank wrote."""
     for title, lines in (
-        ("it crashed, innermost call first:", crash(stderr, room, _WIDTH)),
-        ("the last lines of its stderr:", stderr.lines(room, _WIDTH)),
-        ("the last lines of its stdout:", stdout.lines(room, _WIDTH)),
+        (f"rank {rank} crashed, innermost call first:", crash(stderr, room, _WIDTH)),
+        (f"the last lines of rank {rank} on stderr:", stderr.lines(room, _WIDTH)),
+        (f"the last lines of rank {rank} on stdout:", stdout.lines(room, _WIDTH)),
     ):
         if lines:
             return title, lines
@@ -113,8 +117,7 @@ def _is(cause: Cause, kind: Kind) -> bool:
 
 def _reason(verdict: Verdict) -> list[str]:
     lines = [escaped(line) for line in verdict.reason.splitlines() if line.strip()]
-    wrapped = [part for line in lines for part in textwrap.wrap(line, _REASON_WIDTH, subsequent_indent="  ")]
-    return wrapped[:_REASON_LINES]
+    return [part for line in lines for part in textwrap.wrap(line, _REASON_WIDTH, subsequent_indent="  ")]
 
 
 def _process(failure: Failure, rank: int) -> str:
