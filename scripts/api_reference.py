@@ -26,7 +26,19 @@ SECTIONS = {
     "What can be used": r"\w+_(built|enabled|supported|available)",
     "More": r"",
 }
-FIELDS = ("Args:", "Returns:", "Raises:", "Yields:")
+FIELDS = {"Args:": "Arguments", "Returns:": "Returns", "Raises:": "Raises", "Yields:": "Yields"}
+# Names that are no functions and no classes.
+CONSTANTS = {
+    "Average": "The sum of all inputs, divided by the number of ranks. This is the default.",
+    "Sum": "The sum of all inputs.",
+    "Min": "The least of all inputs, element by element.",
+    "Max": "The greatest of all inputs, element by element.",
+    "Product": "The product of all inputs.",
+    "Adasum": "Adaptive summation, see [collectives](../collectives.md#reductions-and-types).",
+    "global_process_set": "The set of all ranks of the job.",
+}
+# Functions whose result is an object of a class that users do not name, with that class.
+RESULTS = {"horovod.torch.optimizer.DistributedOptimizer": "_DistributedOptimizer"}
 
 
 class Absent(type):
@@ -64,7 +76,7 @@ def markdown(text: str) -> str:
     for line in text.replace("``", "`").splitlines():
         if line.strip() in FIELDS:
             field = line.strip()
-            lines += ["", f"**{field[:-1]}**", ""]
+            lines += ["", f"**{FIELDS[field]}**", ""]
         elif not field or not line.strip():
             lines.append(line.replace("::", ":") if line.endswith("::") else line)
         elif re.match(r" {4}\S", line):
@@ -120,24 +132,44 @@ def entries(module: types.ModuleType) -> Iterator[tuple[str, Any]]:
     ):
         value = getattr(module, name)
         if inspect.ismodule(value):
-            inner = [part for part in vars(value) if not part.startswith("_")]
-            for part in sorted(getattr(value, "__all__", inner), key=str.lower):
+            for part in sorted(getattr(value, "__all__", vars(value)), key=str.lower):
                 own = getattr(value, part)
-                if callable(own) and getattr(own, "__module__", "").startswith("horovod"):
+                listed = hasattr(value, "__all__") or getattr(own, "__module__", "") == value.__name__
+                if callable(own) and listed and not part.startswith("_"):
                     yield f"{name}.{part}", own
         elif not name.startswith("__"):
             yield name, value
 
 
+def row(name: str, value: Any) -> str | None:
+    """An entry that one line of a table can hold: a constant, or a function that takes nothing."""
+    if name in CONSTANTS:
+        return f"| <span id='hvd.{name}'></span>`hvd.{name}` | {CONSTANTS[name]} |\n"
+    text = markdown(inspect.getdoc(value) or "")
+    if inspect.isclass(value) or signature(name, value) != f"{name}()" or "\n\n" in text:
+        return None
+    return f"| <span id='hvd.{name}'></span>`hvd.{name}()` | {' '.join(text.split())} |\n"
+
+
+def section(title: str, members: list[tuple[str, Any]]) -> str:
+    """A table of the short entries, then the others one by one."""
+    rows = [row(name, value) for name, value in members]
+    short = [text for text in rows if text]
+    table = "| | |\n|---|---|\n" + "".join(short) + "\n" if short else ""
+    others = [entry(name, value) for (name, value), text in zip(members, rows, strict=True) if not text]
+    return f"## {title}\n\n{table}{''.join(others)}"
+
+
 def entry(name: str, value: Any) -> str:
-    if not callable(value):
-        return f"### {name}\n\n"
     parts = [f"### {name}"]
     if not inspect.isclass(value) or value.__init__ is not object.__init__:
         parts.append(f"```python\n{signature(f'hvd.{name}', value)}\n```")
     parts.append(markdown(inspect.getdoc(value) or ""))
     if inspect.isclass(value):
         parts += [*choices(value), *methods(value)]
+    if result := RESULTS.get(f"{value.__module__}.{value.__qualname__}"):
+        parts.append("**Methods of the result**, besides those of your optimizer:")
+        parts += methods(getattr(sys.modules[value.__module__], result))
     return "\n\n".join(parts) + "\n\n"
 
 
@@ -145,8 +177,14 @@ def choices(value: type) -> Iterator[str]:
     """The classes that a class such as Compression offers."""
     own = {name: inner for name, inner in vars(value).items() if inspect.isclass(inner)}
     if own and not any(name.startswith("_") for name in own):
-        rows = (f"* `{name}`: {(inspect.getdoc(inner) or '').splitlines()[0]}" for name, inner in own.items())
-        yield "\n".join(rows)
+        yield "| | |\n|---|---|\n" + "\n".join(
+            f"| `{name}` | {first(inner)} |" for name, inner in own.items()
+        )
+
+
+def first(value: Any) -> str:
+    """The first paragraph of a docstring, in one line."""
+    return " ".join(markdown(inspect.getdoc(value) or "").partition("\n\n")[0].split()).replace("|", "\\|")
 
 
 def methods(value: type) -> Iterator[str]:
@@ -154,7 +192,7 @@ def methods(value: type) -> Iterator[str]:
     for name, method in vars(value).items():
         if inspect.isfunction(method) and not name.startswith("_") and method.__doc__:
             call = signature(name, method).replace("(self, ", "(").replace("(self)", "()")
-            yield f"`{' '.join(call.split())}`\n\n{markdown(inspect.getdoc(method) or '')}"
+            yield f"#### {name}\n\n```python\n{call}\n```\n\n{markdown(inspect.getdoc(method) or '')}"
 
 
 def page(module: types.ModuleType) -> str:
@@ -162,10 +200,10 @@ def page(module: types.ModuleType) -> str:
     name = module.__name__
     summary = (module.__doc__ or "").partition("\n")[0].rstrip(":.")
     intro = f"# {name}\n\n`import {name} as hvd`. {summary}.\n\n"
-    by_section: dict[str, list[str]] = {title: [] for title in SECTIONS}
+    by_section: dict[str, list[tuple[str, Any]]] = {title: [] for title in SECTIONS}
     for shown_as, value in entries(module):
-        by_section[section_of(shown_as)].append(entry(shown_as, value))
-    return intro + "".join(f"## {title}\n\n{''.join(own)}" for title, own in by_section.items() if own)
+        by_section[section_of(shown_as)].append((shown_as, value))
+    return intro + "".join(section(title, own) for title, own in by_section.items() if own)
 
 
 if __name__ == "__main__":

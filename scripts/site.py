@@ -15,6 +15,10 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 LINK = re.compile(r"(?P<before>\]\(|^\[[^\]]+\]: )(?P<link>[^)\s#]+)(?P<anchor>#[^)\s]*)?", re.MULTILINE)
 CODE = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
+TABLE = re.compile(r"<table>.*?</table>", re.DOTALL)
+TITLE = re.compile(r"<th\b[^>]*>(.*?)</th>", re.DOTALL)
+ROW = re.compile(r"<tr>\s*<td.*?</tr>", re.DOTALL)
+TAG = re.compile(r"<[^>]+>")
 
 # File of the repository -> page of the site.
 PAGES = {
@@ -60,6 +64,19 @@ def relinked(markdown: str, page: str) -> str:
     return "".join(part if part.startswith("```") else LINK.sub(relink, part) for part in parts)
 
 
+def labelled(table: str) -> str:
+    """A table in HTML whose cells say what their columns are called: on a narrow screen, where a row is shown
+    as lines, site.css puts it in front of each.
+    """
+    titles = [TAG.sub("", title).strip().replace('"', "&quot;") for title in TITLE.findall(table)]
+
+    def label(row: re.Match[str]) -> str:
+        left = iter(titles)
+        return re.sub(r"<td\b", lambda _: f'<td data-label="{next(left, "")}"', row[0])
+
+    return ROW.sub(label, table)
+
+
 def content(source: str) -> str:
     """A file of the repository as a page: text as it is, code in a frame."""
     text = (ROOT / source).read_text(encoding="utf-8")
@@ -95,3 +112,8 @@ def on_files(files: Any, config: Any) -> Any:
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
     """Makes the links of a page lead to pages of the site."""
     return relinked(markdown, page.file.src_uri)
+
+
+def on_page_content(html: str, page: Any, config: Any, files: Any) -> str:
+    """Prepares the tables of a page for narrow screens."""
+    return TABLE.sub(lambda table: labelled(table[0]), html)
