@@ -91,8 +91,16 @@ HandlePtr Member::Claim(const Decision& decision) {
     if (decision.id < by_id_.size()) handle = std::move(by_id_[decision.id]);
   } else {
     handle = queue_->Find(set_, decision.name);
+    if (handle != nullptr && !decision.error.empty()) ForgetId(*handle);
   }
   return handle;
+}
+
+// This rank may have announced by an id what the ranks disagree about: the next operation of that id is
+// another.
+void Member::ForgetId(const Handle& handle) {
+  const uint32_t id = cache_.Find(handle.entry.request);
+  if (id < by_id_.size()) by_id_[id] = nullptr;
 }
 
 // A sound sequencer lets nothing run that cannot. What runs under an id was looked at when it got the id.

@@ -41,6 +41,7 @@ class Member {
 
  private:
   HandlePtr Claim(const negotiate::Decision& decision);
+  void ForgetId(const Handle& handle);
   Status MatchOne(negotiate::Decision decision, std::vector<Decided>* decided);
   Status CheckNew(const negotiate::Request& request, uint64_t ordinal) const;
   Status CheckMeant(const negotiate::Decision& decision, const Handle& handle) const;

@@ -121,6 +121,26 @@ TEST(Join, ContributesNothingToAnyCollective) {
   }
 }
 
+// What a rank announced by its id when the others disagreed is over, and no hindrance once it has joined.
+TEST(Join, TakesPartUnderAnIdOfWhichTheRanksDisagreedBefore) {
+  for (const Wires wires : {Wires::kInprocWindow, Wires::kInprocLinks}) {
+    for (const int joiner : {0, 1}) {
+      Cluster cluster(2, wires);
+      cluster.Run([&](Engine& engine, int rank) {
+        std::vector<float> data(4, 1.0f);
+        ASSERT_OK(Allreduce(engine, "a", &data));
+        std::vector<float> other(rank == joiner ? 4 : 3, 1.0f);
+        EXPECT_EQ(Allreduce(engine, "a", &other).code(), Code::kMismatch);
+        if (rank != joiner) {
+          ASSERT_OK(Allreduce(engine, "a", &data));
+          EXPECT_EQ(data[3], 2.0f);
+        }
+        EXPECT_EQ(Join(engine), 1 - joiner);
+      });
+    }
+  }
+}
+
 // A factor would turn the identity of Min, Max and Product into something else.
 TEST(Join, FactorsLeaveTheIdentityAlone) {
   Cluster cluster(2, Wires::kShm);
