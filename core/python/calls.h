@@ -4,7 +4,8 @@
 
 namespace hvd::python {
 
-// submit, wait, poll and run: plain CPython functions, because a training step calls them hundreds of times.
+// submit, run, wait, poll and changed: plain CPython functions, because a training step calls them hundreds
+// of times.
 void BindCalls(pybind11::module_& module);
 
 }  // namespace hvd::python

@@ -21,9 +21,9 @@ Status NoSuchSet(uint32_t process_set);
 // progress lock. It also knows the names in flight, so that a duplicate fails before anything is sent.
 class Queue {
  public:
-  // Names the operation (ordinal) and queues it. kDuplicate when its name is in flight in its set, kInvalid
-  // when this rank has joined in its set or the set is closed, kShutdown once everything is. Where it throws
-  // (std::bad_alloc), nothing is queued.
+  // Names the operation (ordinal) and queues it. kDuplicate when its name is in flight in its set,
+  // kInvalidArgument when this rank has joined in its set or the set is closed, kShutdown once everything is.
+  // Where it throws (std::bad_alloc), nothing is queued.
   Status Push(const HandlePtr& handle);
 
   // Nothing more is taken in: from now on less and less is in flight.

@@ -42,7 +42,8 @@ class Executor {
   // One response's operations.
   Status Add(std::vector<Decided> decided, const Policy& policy);
 
-  // At most a few steps of the current collective. *moved says whether anything happened.
+  // Begins the next collective when none runs, and takes one step of it. *moved says whether anything
+  // happened.
   Status Advance(bool* moved);
 
   // When Advance may find something though nothing wakes this rank; -1 = never.
