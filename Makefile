@@ -65,7 +65,7 @@ sdist: venv ## Pack the sources: dist/horovod-VERSION.tar.gz
 wheel: venv ## Build a manylinux wheel for each Python of this machine, into dist/
 	@$(BIN)/python scripts/package.py wheels
 
-demo: build ## Train the digits example with 1 and 2 processes; draw loss against seconds in demo/loss.png
+demo: build ## Train the digits example with 1 and 2 processes, and draw demo/loss.png
 	$(BIN)/python scripts/demo.py
 
 TESTS ?= test-core test-unit test-mp test-tf test-mx
@@ -104,18 +104,18 @@ test-mx: build ## Run the tests of MXNet, beside the other frameworks in one pro
 test-package: venv ## Install the sources and a wheel, each in a bare environment, and run two ranks
 	@$(BIN)/python scripts/package.py test
 
-matrix: build ## Run the tests of other versions and Pythons, in environments of their own (CELLS="..." picks some)
+matrix: build ## Run the tests of other versions and Pythons (CELLS="..." picks some)
 	$(BIN)/nox $(if $(CELLS),-s $(CELLS))
 
-faults: build ## Bring about every fault that one host can show (CASES="1 35" picks some); one table, minutes
+faults: build ## Bring about every fault that one host can show (CASES="1 35" picks some)
 	$(BIN)/python tests/faults/run.py $(CASES)
 
-soak: build ## Jobs with random faults for SECONDS (1800), and counts of what must never happen
+soak: build ## Jobs with random faults for SECONDS (1800); counts what must never happen
 	$(BIN)/python tests/faults/soak.py --seconds $(SECONDS)
 
 FUZZ_LIMIT = $(if $(filter command environment,$(origin SECONDS)),--seconds $(SECONDS),--runs $(RUNS))
 
-fuzz: venv ## Fuzz every parser of the core: RUNS inputs for each target (TARGETS="..." picks some); needs clang
+fuzz: venv ## Fuzz every parser of the core, RUNS inputs each (TARGETS="..." picks some)
 	$(BIN)/python scripts/fuzz.py $(FUZZ_LIMIT) --jobs $(JOBS) $(if $(KEEP),--keep) $(TARGETS)
 
 test-full: export HVD_TEST_FULL := 1
@@ -148,7 +148,7 @@ format: venv ## Format everything
 	$(BIN)/ruff format .
 	@$(BIN)/clang-format -i $(CXX_FILES)
 
-bench: build ## Compare with torch.distributed (gloo, DDP), interleaved; a table and build/bench.png, about 3 minutes
+bench: build ## Compare with torch.distributed; a table and build/bench.png, about 3 minutes
 	$(BIN)/python benchmarks/compare.py --plot build/bench.png $(BENCH)
 
 $(VENV)/.docs: $(VENV)/.tools requirements/docs.txt

@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -100,6 +101,11 @@ def test_words_of_make_exist(page):
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     known = set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
     assert {first or second for first, second in words} - known == set()
+
+
+def test_make_lists_its_words_in_a_line_each():
+    done = subprocess.run(["make", "-C", ROOT, "help"], capture_output=True, text=True, check=True)
+    assert [line for line in done.stdout.splitlines() if len(line) > 100] == []
 
 
 @each_page

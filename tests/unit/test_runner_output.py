@@ -1,9 +1,12 @@
 """Prefixing of output, tails, reports and the sink that writes."""
 
 import os
+import pty
 import threading
 import time
+from collections.abc import Iterator
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,6 +15,7 @@ from horovod.runner import output, sink
 from horovod.runner.arbitration import Cause
 from horovod.runner.ending import Exit
 from horovod.runner.output import ERASE_LINE, LinePrefixer, Tail, TerminalPrefixer
+from horovod.runner.rank_output import RankStream
 from horovod.runner.report import Failure, failure_report
 from horovod.runner.sink import Sink
 
@@ -68,6 +72,68 @@ def test_a_terminal_shows_the_last_version_within_its_width() -> None:
     assert prefixer.take_progress().decode() == bar.decode() + "20%" + "█" * 6
     assert prefixer.feed(b"\r100%\r\nend\n") == bar + b"100%\n\x1b[36m[3]:\x1b[0mend\n"
     assert prefixer.take_rest() == b""
+
+
+def test_colours_take_no_room_and_are_ended_behind_what_is_cut() -> None:
+    prefixer = TerminalPrefixer("[3]:", False, lambda: 10)
+    prefixer.feed(b"\r50%|\x1b[32m######\x1b[0m| 5/10")
+    assert prefixer.take_progress() == ERASE_LINE + b"[3]:50%|\x1b[32m#\x1b[0m"
+
+
+class Bars:
+    """Two ranks that write progress bars, and a terminal."""
+
+    def __init__(self) -> None:
+        self._now = time.monotonic()
+        self._master, self._slave = pty.openpty()
+        os.set_blocking(self._master, False)
+        self.sink = Sink(self._slave, lambda: None)
+        pipes = [os.pipe() for _ in range(2)]
+        self._inputs = [write_end for _, write_end in pipes]
+        self._streams = [
+            RankStream(read_end, self.sink, TerminalPrefixer(f"[{rank}]:", False, lambda: 80))
+            for rank, (read_end, _) in enumerate(pipes)
+        ]
+
+    def write(self, rank: int, data: bytes) -> str:
+        """What the terminal shows after it, once the time has come to show bars."""
+        os.write(self._inputs[rank], data)
+        self._streams[rank].read()
+        self._now += 10
+        for stream in self._streams:
+            stream.show_progress(self._now)
+        _wait_idle(self.sink)
+        try:
+            return os.read(self._master, 1000).decode().replace("\r\x1b[K", "<")
+        except BlockingIOError:
+            return ""
+
+    def close(self) -> None:
+        for stream in self._streams:
+            stream.close()
+        self.sink.close()
+        for descriptor in (*self._inputs, self._master, self._slave):
+            os.close(descriptor)
+
+
+@pytest.fixture
+def bars() -> Iterator[Bars]:
+    bars = Bars()
+    yield bars
+    bars.close()
+
+
+def test_a_terminal_shows_the_bar_of_one_rank_until_it_ends(bars: Bars) -> None:
+    assert bars.write(0, b"\r10%") == "<[0]:10%"
+    assert bars.write(1, b"\r10%") == ""
+    assert bars.write(0, b"\r20%") == "<[0]:20%"
+    assert bars.write(0, b"\r100%\n") == "<[0]:100%\r\n<[1]:10%"
+
+
+def test_a_bar_that_stands_still_makes_way(bars: Bars, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert bars.write(0, b"\r10%") == "<[0]:10%"
+    monkeypatch.setattr(sink, "_BAR_SECONDS", 0.0)
+    assert bars.write(1, b"\r10%") == "<<[1]:10%"
 
 
 def test_tail_keeps_the_last_lines() -> None:

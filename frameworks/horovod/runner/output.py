@@ -16,6 +16,7 @@ MAX_LINE = 8 << 20
 ERASE_LINE = b"\r\x1b[K"
 _TAIL_BYTES = 1 << 16
 _STEERING = re.compile(rb"\x1b\[[0-9;]*m")
+_STEERED = re.compile(rb"(%s)" % _STEERING.pattern)
 _CRASH = re.compile(
     r"((?:terminate called .*\n(?:  what\(\): .*\n)?)?)Fatal Python error: (.*\n)", re.MULTILINE
 )
@@ -98,7 +99,7 @@ class TerminalPrefixer(LinePrefixer):
         self._rest = bytearray(b"\r" + version)
         prefix = self._prefix()
         room = max(1, self._width() - len(_STEERING.sub(b"", prefix)) - 1)
-        return ERASE_LINE + prefix + version.decode(errors="replace")[:room].encode()
+        return ERASE_LINE + prefix + _cut(version, room)
 
     @property
     def has_progress(self) -> bool:
@@ -112,6 +113,18 @@ class TerminalPrefixer(LinePrefixer):
 def _last_version(line: bytes) -> bytes:
     """What a terminal shows of a line that was written over."""
     return next((version for version in reversed(line.split(b"\r")) if version.strip()), b"")
+
+
+def _cut(version: bytes, room: int) -> bytes:
+    """The first ``room`` characters, and all colours: the last one ends the colours of the bar."""
+    kept = b""
+    for piece in _STEERED.split(version):
+        if not _STEERING.fullmatch(piece):
+            text = piece.decode(errors="replace")[:room]
+            room -= len(text)
+            piece = text.encode()
+        kept += piece
+    return kept
 
 
 class Tail:

@@ -98,11 +98,18 @@ class RankStream:
         return self._unfinished_since + (_PROMPT_SECONDS if self._has_prompts else _PROGRESS_SECONDS)
 
     def show_progress(self, now: float) -> None:
-        """Shows a progress bar or a prompt, although its line has not ended."""
+        """Shows a progress bar or a prompt, although its line has not ended.
+
+        A terminal shows one bar at a time, that of one rank until it ends or stands still: two that took
+        turns several times a second could not be read.
+        """
         if now < self.progress_time() or self._prefixer is None:
             return
-        self._unfinished_since = _NEVER
         is_bar = self._prefixer.has_progress
+        if is_bar and self.sink.shows_bar_beside(self):
+            self._unfinished_since = now
+            return
+        self._unfinished_since = _NEVER
         take = self._prefixer.take_progress if is_bar else self._prefixer.take_rest
         self.sink.put(take(), self)
 

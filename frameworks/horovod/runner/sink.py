@@ -6,11 +6,13 @@ loop, which has to see signals and deaths all the time.
 
 import os
 import threading
+import time
 from collections.abc import Callable
 
 from .output import ERASE_LINE
 
 _FULL_BYTES = 1 << 20
+_BAR_SECONDS = 1.0
 _WRITE_BYTES = (
     4096  # a blocking pipe takes all or nothing, and ``written`` is to show a slow reader's progress
 )
@@ -35,6 +37,7 @@ class Sink:
         self._is_closed = False
         self._line_of: object | None = None  # whose line has not ended
         self._is_bar = False
+        self._bar_time = 0.0
         self.is_terminal = os.isatty(descriptor)
         self._thread = threading.Thread(
             target=self._write_queue, name=f"horovod-sink-{descriptor}", daemon=True
@@ -53,9 +56,16 @@ class Sink:
             ended = data[-1:] in (b"\n", b"\r")
             self._line_of = None if ended else owner or object()
             self._is_bar = data.startswith(ERASE_LINE)
+            self._bar_time = time.monotonic()
             self._queue.append(data)
             self._queued += len(data)
             self._changed.notify()
+
+    def shows_bar_beside(self, owner: object) -> bool:
+        """Whether another's progress bar is on the last line of a terminal, and has just moved."""
+        with self._changed:
+            is_other = self._is_bar and self._line_of is not None and self._line_of is not owner
+            return is_other and self.is_terminal and time.monotonic() < self._bar_time + _BAR_SECONDS
 
     @property
     def is_full(self) -> bool:
