@@ -64,8 +64,8 @@ Status ReadTensors(const hvd_operation& operation, Entry* entry) {
 }
 
 Status ReadEntry(const hvd_operation& operation, Entry* entry) {
-  if (operation.kind < 0 || operation.kind > static_cast<int32_t>(OpKind::kJoin) || operation.reduce_op < 0 ||
-      operation.reduce_op > static_cast<int32_t>(ReduceOp::kProduct)) {
+  if (operation.kind < 0 || operation.kind >= kOpKinds || operation.reduce_op < 0 ||
+      operation.reduce_op >= kReduceOps) {
     return Status::Invalid("unknown operation or reduction");
   }
   negotiate::Request& request = entry->request;

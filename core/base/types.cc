@@ -25,13 +25,13 @@ bool IsFloating(DataType dtype) { return kTypes[static_cast<int>(dtype)].floatin
 const char* Name(DataType dtype) { return kTypes[static_cast<int>(dtype)].name; }
 
 const char* Name(ReduceOp op) {
-  constexpr const char* kNames[] = {"Average", "Sum", "Adasum", "Min", "Max", "Product"};
+  constexpr const char* kNames[kReduceOps] = {"Average", "Sum", "Adasum", "Min", "Max", "Product"};
   return kNames[static_cast<int>(op)];
 }
 
 const char* Name(OpKind kind) {
-  constexpr const char* kNames[] = {"allreduce", "allgather",     "broadcast", "barrier",
-                                    "alltoall",  "reducescatter", "join"};
+  constexpr const char* kNames[kOpKinds] = {"allreduce", "allgather",     "broadcast", "barrier",
+                                            "alltoall",  "reducescatter", "join"};
   return kNames[static_cast<int>(kind)];
 }
 

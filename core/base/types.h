@@ -27,6 +27,7 @@ constexpr int kDataTypes = 13;
 
 // Public numbers (API: Average=0 ... Product=5).
 enum class ReduceOp : uint8_t { kAverage = 0, kSum, kAdasum, kMin, kMax, kProduct };
+constexpr int kReduceOps = 6;
 
 // Every operation that is negotiated. Numbers travel in messages: append only.
 // kJoin is no collective: it travels as a mark of its own, never in a request.
@@ -39,6 +40,7 @@ enum class OpKind : uint8_t {
   kReducescatter,
   kJoin,
 };
+constexpr int kOpKinds = 7;
 
 // What arithmetic a reduction applies: prescale each input, combine in rank order, scale the result.
 // Average is a Sum whose result is divided by `divisor` (floating: folded into postscale; integer: exact

@@ -14,20 +14,10 @@ bool GoesAlone(const Ready& tensor, int64_t threshold) {
 
 bool MayTravelTogether(const Ready& a, const Ready& b) {
   if (a.kind != b.kind || a.on_gpu != b.on_gpu) return false;
-  switch (a.kind) {
-    case OpKind::kAllreduce:
-    case OpKind::kReducescatter:
-      return a.dtype == b.dtype && a.op == b.op && a.prescale == b.prescale && a.postscale == b.postscale;
-    case OpKind::kBroadcast:
-      return a.root == b.root;
-    case OpKind::kAllgather:
-    case OpKind::kAlltoall:
-      return true;
-    case OpKind::kBarrier:
-    case OpKind::kJoin:
-      return false;
+  if (Reduces(a.kind)) {
+    return a.dtype == b.dtype && a.op == b.op && a.prescale == b.prescale && a.postscale == b.postscale;
   }
-  return false;
+  return a.kind != OpKind::kBroadcast || a.root == b.root;
 }
 
 // A group that may still take members.

@@ -94,8 +94,9 @@ void Put(const Request& request, Encoder* out) {
 void Take(Decoder* in, Request* request) {
   constexpr int64_t kMaxInt = std::numeric_limits<int32_t>::max();
   const uint8_t tag = in->Byte("request tag", kRequestTags);
-  request->kind = static_cast<OpKind>(in->Byte("operation", static_cast<uint8_t>(OpKind::kReducescatter)));
-  request->reduce_op = static_cast<ReduceOp>(in->Byte("reduce op", static_cast<uint8_t>(ReduceOp::kProduct)));
+  request->kind = static_cast<OpKind>(in->Byte("operation", kOpKinds - 1));
+  if (request->kind == OpKind::kJoin) in->Fail("operation");
+  request->reduce_op = static_cast<ReduceOp>(in->Byte("reduce op", kReduceOps - 1));
   if (tag & kScaled) request->prescale = in->Double("prescale factor");
   if (tag & kScaled) request->postscale = in->Double("postscale factor");
   // A negative root is a mistake of the caller, not of the link: the sequencer answers it.

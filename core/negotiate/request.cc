@@ -19,20 +19,11 @@ int64_t Bytes(const Shape& shape, DataType dtype) {
 bool SameBits(double a, double b) { return std::memcmp(&a, &b, sizeof a) == 0; }
 
 bool SameParameters(const Request& a, const Request& b) {
-  switch (a.kind) {
-    case OpKind::kAllreduce:
-    case OpKind::kReducescatter:
-      return a.reduce_op == b.reduce_op && SameBits(a.prescale, b.prescale) &&
-             SameBits(a.postscale, b.postscale);
-    case OpKind::kBroadcast:
-      return a.root == b.root;
-    case OpKind::kAllgather:
-    case OpKind::kAlltoall:
-    case OpKind::kBarrier:
-    case OpKind::kJoin:
-      return true;
+  if (Reduces(a.kind)) {
+    return a.reduce_op == b.reduce_op && SameBits(a.prescale, b.prescale) &&
+           SameBits(a.postscale, b.postscale);
   }
-  return false;
+  return a.kind != OpKind::kBroadcast || a.root == b.root;
 }
 
 bool SameButFirstDim(const TensorMeta& a, const TensorMeta& b) {

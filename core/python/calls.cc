@@ -162,8 +162,7 @@ bool ReadEntry(const Arguments& arguments, Entry* entry) {
   if (splits != nullptr && splits != Py_None &&
       !ReadNumbers(splits, "splits are a sequence of integers", &request.splits))
     return false;
-  if (kind < 0 || kind > static_cast<int64_t>(OpKind::kJoin) || op < 0 ||
-      op > static_cast<int64_t>(ReduceOp::kProduct)) {
+  if (kind < 0 || kind >= kOpKinds || op < 0 || op >= kReduceOps) {
     PyErr_SetString(PyExc_ValueError, "unknown operation or reduction");
     return false;
   }

@@ -249,6 +249,11 @@ TEST(Message, LimitsNameTheField) {
   EXPECT_TRUE(DecodeError(Encoded(message)).find("bad shape") != std::string::npos);
   message.announcements = {Full(Allreduce("x", {1}, static_cast<DataType>(kDataTypes)))};
   EXPECT_TRUE(DecodeError(Encoded(message)).find("bad data type") != std::string::npos);
+  for (const int kind : {static_cast<int>(OpKind::kJoin), kOpKinds}) {
+    message.announcements = {Full(Allreduce("x", {1}))};
+    message.announcements[0].request.kind = static_cast<OpKind>(kind);
+    EXPECT_TRUE(DecodeError(Encoded(message)).find("bad operation") != std::string::npos);
+  }
 }
 
 std::string DecodeError(Decision decision) {
