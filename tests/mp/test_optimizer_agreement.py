@@ -207,6 +207,51 @@ def failed_backward_passes():
     train(net, optimizer, reference, sgd(reference), steps=2)
 
 
+class TwoTables(nn.Module):
+    """A gradient that is made first, and two of tables, sparse or not, behind which a backward pass fails."""
+
+    def __init__(self, sparse):
+        super().__init__()
+        torch.manual_seed(3)
+        self.tables = nn.ModuleList(nn.Embedding(40, 16, sparse=sparse) for _ in range(2))
+        self.bias = nn.Parameter(torch.zeros(16))
+        self.head = nn.Linear(16, 32)
+
+    def forward(self, fails=False):
+        hidden = sum(table(torch.tensor([hvd.rank(), 5])).sum(0) for table in self.tables) + self.bias
+        return self.head(Unlucky.apply(hidden) if fails else hidden).sum()
+
+
+def failures_are_told(sparse=False, together=(), **options):
+    """Also where a bucket takes more than one operation: the others hear of it, and nobody waits."""
+    net = TwoTables(sparse)
+    groups = [[net.get_parameter(name) for name in together]] if together else None
+    optimizer = wrap(net, groups=groups, **options)
+    for fails in (False, False, True, False):
+        optimizer.zero_grad()
+        if fails and hvd.rank() == 0:
+            with pytest.raises(MemoryError):
+                net(fails=True).backward()
+            optimizer.zero_grad()
+            continue
+        net().backward()
+        if fails:
+            with pytest.raises(RuntimeError, match="backward pass failed on rank 0"):
+                optimizer.step()
+        else:
+            optimizer.step()
+    assert len({*hvd.allgather_object(tuple(net.tables[1].weight.flatten().tolist()))}) == 1
+
+
+def failures_of_several_operations():
+    tables = ("tables.0.weight", "tables.1.weight")
+    failures_are_told(sparse=True, together=tables)
+    failures_are_told(sparse=True, together=(*tables, "bias"))
+    for compression in (hvd.Compression.int8, hvd.Compression.topk, hvd.Compression.powersgd):
+        failures_are_told(compression=compression)
+        failures_are_told(compression=compression, together=tables)
+
+
 def next_job():
     """A step whose gradients were in flight at a shutdown is refused; the next job goes on with it."""
     net, reference = mlp(), mlp()
@@ -341,6 +386,7 @@ def state_of_no_parameter():
 CHECKS = {
     "agree": (different_at_construction, kept_on_one_rank, wrapped_again, thawed_and_frozen),
     "change": (changed_gradients, changed_behind_torchs_back, changed_on_one_rank, failed_backward_passes),
+    "failures": (failures_of_several_operations,),
     "life": (copies, next_job, state_of_no_parameter),
     "ways": (line_search, in_backward, in_backward_with_grad_scaler, sparse_adam),
 }

@@ -51,9 +51,10 @@ class StatefulCompressor:
         A generator: it starts operations, yields their handles one by one, is sent the result of each, and
         returns the reduced gradient, of the shape and type of ``gradient``, which it must not change. Between
         two yields of one generator those of other gradients run, so that the rounds of all travel together.
-        All ranks must start the same operations in one order. ``name`` is the gradient's, or None; several
-        operations get their names from ``part``. When an operation fails, its exception is raised at the
-        yield: change the state after the last one.
+        All ranks must start the same operations in one order. ``name`` is the gradient's, or None: the first
+        operation has it, so that a rank which has failed can say so in its place, and further ones get theirs
+        from ``part``. When an operation fails, its exception is raised at the yield: change the state after
+        the last one, because ``reduce`` may be called again with the same gradient.
         """
         raise NotImplementedError
 

@@ -3,7 +3,8 @@ start an operation, pause, and when resumed wait for it. They end with the resul
 
 Dense gradients of a bucket travel as one operation, compressed or not. With a stateful compressor each member
 goes on its own, in as many operations as its compressor needs. Sparse ones go each on its own, as two
-allgathers and uncompressed, once the ranks have agreed on which those are.
+allgathers and uncompressed, once the ranks have agreed on which those are. What goes first has the bucket's
+name; the rest follows when that has succeeded.
 
 A rank learns things that the others do not know: a backward pass shows it a sparse gradient, the program has
 frozen a parameter, or has changed a gradient while it was being reduced. No step has a message for that, so
@@ -38,6 +39,7 @@ Steps = Generator[None, None, None]
 _ABSENT, _DENSE, _SPARSE, _FROZEN = range(4)
 
 _LENGTH_BYTES = 4
+_LIKE_NO_GRADIENT = (1, 1, 1)  # rows of a shape that nothing has which compressors send
 _MOST_NAMES = 5
 
 # The codes of the members; of the whole optimizer: what is thawed and changed, and whether it has failed.
@@ -67,23 +69,25 @@ def after_mismatch(
     """Goes on after the ranks' operations did not match: because some rank had something to tell, as that its
     gradient is sparse, or for a reason that the caller must hear of.
     """
-    if reduction.exchange is not None:
-        raise mismatch
     yield from learn(name, hooks, reduction, mismatch)
     yield from _send(name, hooks, reduction)
 
 
 def _send(name: str, hooks: Sequence[GradientHook], reduction: Reduction) -> Steps:
-    exchange = reduction.exchange
-    if exchange is not None:
-        reductions = [_compressed(_own_name(name, hook, hooks), hook, exchange) for hook in hooks]
+    sparse = [hook for hook in hooks if hook.sparse]
+    dense = [hook for hook in hooks if not hook.sparse]
+    if dense and reduction.exchange is None:
+        yield from _dense(name, dense, reduction)
+        alone = sparse
     else:
-        sparse = [hook for hook in hooks if hook.sparse]
-        dense = [hook for hook in hooks if not hook.sparse]
-        reductions = [_sparse(_own_name(name, hook, hooks), hook, reduction) for hook in sparse]
-        if dense:
-            reductions.append(_dense(name, dense, reduction))
-    yield from _together(reductions)
+        yield from _alone(name, hooks[0], reduction)
+        alone = list(hooks[1:])
+    yield from _together([_alone(f"{name}.{hook.name}", hook, reduction) for hook in alone])
+
+
+def _alone(name: str, hook: GradientHook, reduction: Reduction) -> Steps:
+    exchange = reduction.exchange
+    return _sparse(name, hook, reduction) if exchange is None else _compressed(name, hook, exchange)
 
 
 def _dense(name: str, hooks: Sequence[GradientHook], reduction: Reduction) -> Steps:
@@ -140,10 +144,6 @@ def _sparse(name: str, hook: GradientHook, reduction: Reduction) -> Steps:
     hook.parameter.grad = finish().coalesce()
 
 
-def _own_name(name: str, hook: GradientHook, hooks: Sequence[GradientHook]) -> str:
-    return name if len(hooks) == 1 else f"{name}.{hook.name}"
-
-
 def _together(reductions: Iterable[Steps]) -> Steps:
     """Several at once: all are started before any is waited for. Raises the first error when all are done."""
     first_error: Exception | None = None
@@ -174,10 +174,7 @@ def agree(name: str, hooks: Sequence[GradientHook], reduction: Reduction) -> Ste
         TensorMismatchError: some ranks train a parameter that others do not; on all ranks.
         RuntimeError: a rank has changed a gradient in flight, or given the step up; on all ranks.
     """
-    if reduction.exchange is not None:  # whose operations have names that the compressor chooses
-        yield from _exchange(name, hooks, reduction)
-        return
-    message = _message(hooks, reduction)
+    message = _message(hooks, reduction).view(-1, *_LIKE_NO_GRADIENT)
     handle = ops.allgather_async(message, name, reduction.process_set)
     yield
     try:

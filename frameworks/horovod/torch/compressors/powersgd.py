@@ -55,7 +55,7 @@ class PowerSGDCompressor(ErrorFeedback):
         matrix = total.flatten(1)
         # Only the span of the left factor counts; the average overflows later than the sum.
         left = matrix @ self._starting_point(matrix)
-        left = yield exchange.allreduce_async(left, part(name, "left"), Average)
+        left = yield exchange.allreduce_async(left, name, Average)
         left = torch.linalg.qr(left).Q
         own_right = matrix.T @ left
         right = yield exchange.allreduce_async(own_right, part(name, "right"))
