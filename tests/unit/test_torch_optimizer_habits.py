@@ -344,6 +344,35 @@ def test_synchronizing_in_the_backward_pass(two, options):
             optimizer.step()
 
 
+def test_synchronizing_again_after_the_backward_pass(two):
+    """A program that did it before may go on doing it: a sum is not added up once more."""
+    net, alone = model(), model()
+    optimizer = wrapped(net, op=hvd.Sum, synchronize_in_backward=True)
+    backward(alone)
+    for number in (1, 2):
+        optimizer.zero_grad()
+        net.load_state_dict(alone.state_dict())
+        backward(net)
+        optimizer.synchronize()
+        assert torch.allclose(net[0].weight.grad, 2 * alone[0].weight.grad)
+        with optimizer.skip_synchronize():
+            optimizer.step()
+        assert len(two.requests) == 4 * number
+
+
+def test_a_copy_expects_the_passes_that_were_set_later(two):
+    net = model()
+    optimizer = wrapped(net)
+    optimizer.set_backward_passes_per_step(2)
+    net, optimizer = copy.deepcopy((net, optimizer))
+    backward(net)
+    assert two.requests == []
+    backward(net)
+    assert len(two.requests) >= 4
+    optimizer.step()
+    assert optimizer.backward_passes_per_step == 2
+
+
 def test_synchronizing_in_the_backward_pass_with_checkpoints(two):
     net = nn.Sequential(*[nn.Linear(3, 3) for _ in range(3)])
     optimizer = wrapped(net, synchronize_in_backward=True)

@@ -100,7 +100,8 @@ class _DistributedOptimizer(WrappedOptimizer):
     def synchronize(self) -> None:
         """Waits until all gradients are reduced; ``step`` calls it, unless within ``skip_synchronize()``.
 
-        Parameters that have no gradient take part with zeros.
+        Parameters that have no gradient take part with zeros. Does nothing when the backward pass has waited
+        (``synchronize_in_backward``).
 
         Raises:
             TensorMismatchError: the ranks do not train the same parameters, or their gradients differ in
@@ -109,6 +110,8 @@ class _DistributedOptimizer(WrappedOptimizer):
             RuntimeError: the program has changed gradients while they were being reduced, a rank has given
                 the step up, or a newer optimizer has taken over the parameters.
         """
+        if self._finished and not self._asked and not self._is_due():  # a second sum would be twice the sum
+            return
         if self._reducer is not None:
             self._reducer.synchronize()
         self._synchronized, self._asked = True, False
@@ -342,8 +345,9 @@ def _wrap(
         watch_steps(wrapped, optimizer, named, settings.process_set)
     names = wrapped._parameter_names
 
-    def wrap_again(plain: torch.optim.Optimizer, copies: NamedParameters) -> Any:
-        return _wrap(plain, copies, _of_copy(settings, names, copies), copied=True)
+    def wrap_again(plain: torch.optim.Optimizer, copies: NamedParameters, passes: int) -> Any:
+        of_copy = replace(_of_copy(settings, names, copies), backward_passes_per_step=passes)
+        return _wrap(plain, copies, of_copy, copied=True)
 
     wrapped._wrap_again = wrap_again
     return wrapped

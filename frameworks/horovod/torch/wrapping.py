@@ -22,7 +22,7 @@ class WrappedOptimizer:
     backward_passes_per_step: int
     _base: type[torch.optim.Optimizer]
     _wrapped: torch.optim.Optimizer
-    _wrap_again: Callable[[torch.optim.Optimizer, NamedParameters], torch.optim.Optimizer]
+    _wrap_again: Callable[[torch.optim.Optimizer, NamedParameters, int], torch.optim.Optimizer]
     _parameter_names: dict[torch.Tensor, str]
 
     def _adopt(
@@ -99,7 +99,7 @@ class WrappedOptimizer:
         before = [p for group in self.param_groups for p in group["params"]]
         after = [p for group in plain.param_groups for p in group["params"]]
         names = [(self._parameter_names[old], new) for old, new in zip(before, after, strict=True)]
-        copied = memo[id(self)] = self._wrap_again(plain, names)
+        copied = memo[id(self)] = self._wrap_again(plain, names, self.backward_passes_per_step)
         return copied
 
     def __reduce_ex__(self, protocol: Any) -> Any:
