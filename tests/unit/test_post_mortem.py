@@ -1,12 +1,14 @@
 """What is found out about a rank that a signal has killed, on made-up control groups."""
 
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from horovod.runner.ending import Exit
-from horovod.runner.post_mortem import MemoryKills, build_id, killer, notes
+from horovod.runner.post_mortem import MemoryKills, build_id, hint, killer, notes
 
 _GROUPS = {
     2: ("0::/job/rank\n", "sys/fs/cgroup", "memory.events", "memory.max"),
@@ -52,3 +54,28 @@ def test_nothing_to_read_is_nothing_to_say(tmp_path: Path) -> None:
 def test_a_crash_tells_the_build() -> None:
     (line,) = notes(Exit(1, -signal.SIGSEGV))
     assert build_id() in line and len(build_id()) == 40
+
+
+@pytest.mark.parametrize(
+    ("code", "advice"),
+    [
+        ("input()", "add --stdin-rank 3"),
+        ("import horovod", "horovodrun -np N train.py, without python,"),
+        ("import horovod.torch as hvd; hvd.elastic", "elastic training, Ray, Spark and horovod.run are not"),
+        ("import horovod; horovod.run(print)", "horovod.run are not there yet"),
+        ("from horovod import run", "horovod.run are not there yet"),
+        ("import horovod.spark", "Spark and horovod.run are not there yet"),
+        ("import numpy; numpy.bool", "import horovod.mxnet before mxnet, or install numpy<1.24"),
+        ("import horovod.nothing", None),
+        ("raise ValueError('elastic')", None),
+    ],
+)
+def test_an_error_of_the_start_tells_what_to_do(code: str, advice: str | None, tmp_path: Path) -> None:
+    if "numpy" in code:  # of the versions in which the name is missing
+        (tmp_path / "numpy.py").write_text("")
+    isolated = ["-I", "-S"] if code == "import horovod" else []
+    command = [sys.executable, *isolated, "-c", code]
+    done = subprocess.run(command, cwd=tmp_path, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    assert done.returncode == 1
+    given = hint(3, done.stderr)
+    assert given is None if advice is None else given is not None and advice in given, done.stderr

@@ -203,6 +203,9 @@ def test_a_script_is_run_by_this_interpreter(tmp_path: Path, monkeypatch: pytest
         with pytest.raises(CommandError, match=program) as raised:
             runnable([program])
         assert raised.value.status == status
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(CommandError, match=r"^python3: .*; without it, a script runs with the Python of"):
+        runnable(["python3", "train.py"])
     (tmp_path / "train.py").chmod(0o755)  # with a first line of its own
     assert runnable(["./train.py"]) == ["./train.py"]
 

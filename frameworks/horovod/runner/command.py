@@ -1,10 +1,12 @@
 """The user's command: found before anything is started, and a script of Python given its interpreter."""
 
 import os
+import re
 import shutil
 import sys
 from collections.abc import Sequence
 
+_PYTHON = re.compile(r"python[\d.]*")
 _NOT_FOUND_STATUS, _NOT_EXECUTABLE_STATUS = 127, 126
 
 
@@ -29,4 +31,5 @@ def runnable(command: Sequence[str]) -> list[str]:
         return [sys.executable, *command]
     if os.path.exists(program):
         raise CommandError(f"{program}: not executable", _NOT_EXECUTABLE_STATUS)
-    raise CommandError(f"{program}: command not found", _NOT_FOUND_STATUS)
+    advice = "; without it, a script runs with the Python of horovodrun" if _PYTHON.fullmatch(program) else ""
+    raise CommandError(f"{program}: command not found{advice}", _NOT_FOUND_STATUS)

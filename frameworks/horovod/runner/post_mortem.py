@@ -11,8 +11,27 @@ from horovod.version import __version__
 from .ending import Exit
 
 _CRASHES = {-signal.SIGSEGV, -signal.SIGABRT, -signal.SIGBUS, -signal.SIGFPE, -signal.SIGILL}
-# What breakpoint() and input() raise when they read from /dev/null.
-_NOBODY_ANSWERS = re.compile(r"^(?:bdb\.BdbQuit|EOFError: EOF when reading a line)", re.MULTILINE)
+# What programs write of errors that come of how they are started, and what to do about them.
+_HINTS = (
+    (
+        r"^(?:bdb\.BdbQuit|EOFError: EOF when reading a line)",
+        "nobody could answer it: to use breakpoint() or input() there, add --stdin-rank {rank}",
+    ),
+    (
+        r"^ModuleNotFoundError: No module named 'horovod'",
+        "its Python has no horovod: horovodrun -np N train.py, without python, takes that of horovodrun",
+    ),
+    (
+        r"^AttributeError: module 'horovod[\w.]*' has no attribute '(?:elastic|run)'"
+        r"|^ModuleNotFoundError: No module named 'horovod[\w.]*\.(?:elastic|ray|spark)"
+        r"|^ImportError: cannot import name '(?:elastic|ray|run|spark)' from 'horovod[\w.]*'",
+        "elastic training, Ray, Spark and horovod.run are not there yet",
+    ),
+    (
+        r"^AttributeError: module 'numpy' has no attribute 'bool'",
+        "if MXNet asked for it: import horovod.mxnet before mxnet, or install numpy<1.24",
+    ),
+)
 # The note that linkers write: sizes of name and id, type, name, id of 20 bytes.
 _BUILD_ID = re.compile(rb"\x04\0\0\0\x14\0\0\0\x03\0\0\0GNU\0(.{20})", re.DOTALL)
 
@@ -80,10 +99,9 @@ def notes(exit: Exit) -> list[str]:
 
 
 def hint(rank: int, stderr: str) -> str | None:
-    """What to do about an error that comes of the launcher, and not of the program."""
-    if _NOBODY_ANSWERS.search(stderr):
-        return f"nobody could answer it: to use breakpoint() or input() there, add --stdin-rank {rank}"
-    return None
+    """What to do about an error that comes of how the program is started."""
+    found = (text for pattern, text in _HINTS if re.search(pattern, stderr, re.MULTILINE))
+    return next((text.format(rank=rank) for text in found), None)
 
 
 def killer(exit: Exit, kills: MemoryKills) -> str | None:
