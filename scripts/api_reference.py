@@ -37,6 +37,14 @@ CONSTANTS = {
     "Adasum": "Adaptive summation, see [collectives](../collectives.md#reductions-and-types).",
     "global_process_set": "The set of all ranks of the job.",
 }
+# The page that a reader of an adapter's reference reads first, and what it is called.
+GUIDES = {
+    "horovod.torch": ("torch.md", "PyTorch"),
+    "horovod.tensorflow": ("tensorflow.md", "TensorFlow"),
+    "horovod.keras": ("keras.md", "Keras"),
+    "horovod.tensorflow.keras": ("keras.md", "Keras"),
+    "horovod.mxnet": ("mxnet.md", "MXNet"),
+}
 # Functions whose result is an object of a class that users do not name, with that class.
 RESULTS = {"horovod.torch.optimizer.DistributedOptimizer": "_DistributedOptimizer"}
 
@@ -199,7 +207,8 @@ def page(module: types.ModuleType) -> str:
     """The whole page."""
     name = module.__name__
     summary = (module.__doc__ or "").partition("\n")[0].rstrip(":.")
-    intro = f"# {name}\n\n`import {name} as hvd`. {summary}.\n\n"
+    guide, title = GUIDES[name]
+    intro = f"# {name}\n\n`import {name} as hvd`. {summary}. [{title}](../{guide}) shows how to use it.\n\n"
     by_section: dict[str, list[tuple[str, Any]]] = {title: [] for title in SECTIONS}
     for shown_as, value in entries(module):
         by_section[section_of(shown_as)].append((shown_as, value))

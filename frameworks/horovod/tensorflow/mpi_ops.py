@@ -129,7 +129,8 @@ def allgather(
 
     Args:
         tensor: The first dimension may differ between ranks, the others and the type not.
-        name: See the text of this file.
+        name: Identifies the operation on all ranks. Without it, eager operations of one kind are counted,
+            and in a graph the name of the node counts.
         ignore_name_scope: The name is used as it is, without the name scope around the call.
         process_set: The ranks that take part.
 
@@ -180,7 +181,8 @@ def broadcast(
     Args:
         tensor: Of equal shape and type on all ranks.
         root_rank: A rank of the job, not a position in ``process_set``, but one of its members.
-        name: See the text of this file.
+        name: Identifies the operation on all ranks. Without it, eager operations of one kind are counted,
+            and in a graph the name of the node counts.
         ignore_name_scope: The name is used as it is, without the name scope around the call.
         process_set: The ranks that take part.
 
@@ -233,7 +235,8 @@ def alltoall(
         tensor: Type and shape of its rows are equal on all ranks.
         splits: How many rows go, in turn, to each rank of the process set: integers. None: all get equally
             many.
-        name: See the text of this file.
+        name: Identifies the operation on all ranks. Without it, eager operations of one kind are counted,
+            and in a graph the name of the node counts.
         ignore_name_scope: The name is used as it is, without the name scope around the call.
         process_set: The ranks that take part.
 

@@ -276,8 +276,7 @@ def DistributedOptimizer(
     The result is an optimizer of the same class, which shares parameter groups and state with ``optimizer``.
     All ranks of the process set must make it together, with equal parameters and arguments.
 
-    With ``op=hvd.Adasum`` the ranks' steps are combined instead of their gradients
-    (``DistributedAdasumOptimizer``).
+    With ``op=hvd.Adasum`` the ranks' steps are combined instead of their gradients.
 
     A parameter that several such optimizers train is reduced once after each backward pass, for all of them,
     in the way of the one made last; one that has other settings can no longer step. With GradScaler,

@@ -146,7 +146,8 @@ class SyncBatchNorm(_BatchNorm):
 
 
 def convert_sync_batchnorm(module: nn.Module, process_set: ProcessSet = global_process_set) -> nn.Module:
-    """As ``SyncBatchNorm.convert_sync_batchnorm``.
+    """Replaces every BatchNorm layer in a module by a SyncBatchNorm with the same parameters, buffers, hooks
+    and mode.
 
     Args:
         module: a model, or a BatchNorm layer itself.
