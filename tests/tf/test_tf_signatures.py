@@ -12,6 +12,7 @@ import horovod
 import horovod.keras
 import horovod.tensorflow as hvd
 import horovod.tensorflow.keras
+from horovod.common.gradient_options import GradientSettings
 
 ADAPTERS = {
     "tensorflow": table.TENSORFLOW,
@@ -64,6 +65,28 @@ def test_callback(adapter, name):
 @pytest.mark.parametrize("adapter", KERAS)
 def test_best_model_checkpoint(adapter):
     assert written(adapter_of(adapter).callbacks.BestModelCheckpoint) == table.BEST_MODEL[adapter]
+
+
+@pytest.mark.parametrize("adapter", KERAS)
+def test_dir_shows_the_callbacks_and_nothing_else(adapter):
+    shown = {name for name in dir(adapter_of(adapter).callbacks) if not name.startswith("_")}
+    assert shown == {*table.CALLBACKS, "BestModelCheckpoint"}
+
+
+SETTINGS = set(inspect.signature(GradientSettings).parameters)
+TAPES = ["DistributedGradientTape", "PartialDistributedGradientTape"]
+OPTIMIZERS = ["DistributedOptimizer", "PartialDistributedOptimizer"]
+REDUCING = [("tensorflow", name) for name in [*TAPES, OPTIMIZERS[0]]] + [
+    (a, o) for a in KERAS for o in OPTIMIZERS
+]
+
+
+@pytest.mark.parametrize(("adapter", "name"), REDUCING)
+def test_every_argument_is_a_setting_or_used_otherwise(adapter, name):
+    """Settings are found by name (``GradientSettings.among``), so a misspelled one would have no effect."""
+    others = {"optimizer", "gradtape", "name", "use_locking", "local_layers"}
+    taken = set(inspect.signature(getattr(adapter_of(adapter), name)).parameters)
+    assert taken - others <= SETTINGS
 
 
 @pytest.mark.parametrize("name", table.TENSORFLOW_UTIL)

@@ -20,6 +20,7 @@ import horovod.torch as hvd
 from horovod.bootstrap.errors import SharedMemoryError, StartTimeoutError
 from horovod.common import builds, exceptions, reduce_ops, util
 from horovod.common.compression import NoneCompressor, resolve_compression
+from horovod.common.gradient_options import GradientSettings
 from horovod.common.gradients import RULES
 from horovod.common.operations import FUNCTIONS, OPERATIONS, REQUIRED
 from horovod.common.process_sets import ProcessSet, global_process_set
@@ -82,6 +83,12 @@ def test_the_list_of_operations_says_what_the_functions_take(operation):
         assert list(taken.items()) == list(operation.arguments.items())
         assert ("compression" in parameters) == (name == operation.name and "reduce" in name)
     assert (REQUIRED in operation.arguments.values()) == (operation.name == "broadcast")
+
+
+def test_every_argument_of_the_optimizer_is_a_setting_or_used_otherwise():
+    """Settings are found by name (``GradientSettings.among``), so a misspelled one would have no effect."""
+    taken = set(inspect.signature(hvd.DistributedOptimizer).parameters)
+    assert taken - {"optimizer", "named_parameters"} <= set(inspect.signature(GradientSettings).parameters)
 
 
 def test_mpi_ops_has_every_operation_of_the_list():

@@ -87,6 +87,19 @@ def test_settings_cannot_be_changed_and_copies_keep_what_was_resolved():
         settings.op = 1
 
 
+def test_settings_are_taken_from_the_arguments_of_a_function():
+    def function(optimizer, op=1, gradient_predivide_factor=1.0, groups=None, num_groups=0, **others):
+        return GradientSettings.among(locals())
+
+    with pytest.warns(DeprecationWarning, match="num_groups") as caught:
+        settings = function("an optimizer", num_groups=3, prescale=7.0)
+    assert caught[0].filename == __file__
+    assert (settings.op, settings.groups) == (1, 3)
+    assert (settings.backward_passes_per_step, settings.prescale) == (1, 1.0)
+    with pytest.raises(ValueError, match="predivide"):
+        function("an optimizer", gradient_predivide_factor=2.0)
+
+
 def test_settings_that_differ_are_different_facts():
     alike = GradientSettings(groups=2, device_dense="/cpu:0")
     assert alike.facts() == GradientSettings().facts()

@@ -99,20 +99,7 @@ class KerasAdapter:
         Raises:
             ValueError: For what is no optimizer of Keras, and for options that exclude each other.
         """
-        settings = GradientSettings(
-            op=op,
-            compression=compression,
-            gradient_predivide_factor=gradient_predivide_factor,
-            sparse_as_dense=sparse_as_dense,
-            groups=groups,
-            process_set=process_set,
-            backward_passes_per_step=backward_passes_per_step,
-            average_aggregated_gradients=average_aggregated_gradients,
-            scale_local_gradients=scale_local_gradients,
-            device_dense=device_dense,
-            device_sparse=device_sparse,
-            num_groups=num_groups,
-        )
+        settings = GradientSettings.among(locals())
         return self.distributed(optimizer, settings, name)
 
     def PartialDistributedOptimizer(
@@ -159,19 +146,7 @@ class KerasAdapter:
         Raises:
             ValueError: As for ``DistributedOptimizer``, and for what is no layer.
         """
-        settings = GradientSettings(
-            op=op,
-            compression=compression,
-            gradient_predivide_factor=gradient_predivide_factor,
-            sparse_as_dense=sparse_as_dense,
-            groups=groups,
-            process_set=process_set,
-            backward_passes_per_step=backward_passes_per_step,
-            average_aggregated_gradients=average_aggregated_gradients,
-            scale_local_gradients=scale_local_gradients,
-            device_dense=device_dense,
-            device_sparse=device_sparse,
-        )
+        settings = GradientSettings.among(locals())
         return self.distributed(optimizer, settings, name, local_layers)
 
     def load_model(
@@ -204,11 +179,7 @@ class KerasAdapter:
             ValueError: For ``legacy_opts`` with Keras 3, which has no such optimizers.
         """
 
-        settings = GradientSettings(
-            compression=compression,
-            backward_passes_per_step=backward_passes_per_step,
-            average_aggregated_gradients=average_aggregated_gradients,
-        )
+        settings = GradientSettings.among(locals())
 
         def wrap(optimizer: Any) -> Any:
             return self.distributed(optimizer, settings)

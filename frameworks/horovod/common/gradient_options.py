@@ -4,9 +4,10 @@ arguments.
 
 from __future__ import annotations
 
+import inspect
 import os
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import InitVar, dataclass, fields
 from typing import Any, TypeVar
 
@@ -74,6 +75,22 @@ class GradientSettings:
         for name, value in resolved.items():
             object.__setattr__(self, name, value)
 
+    @classmethod
+    def among(cls, arguments: Mapping[str, Any]) -> GradientSettings:
+        """The settings among the arguments of a public function.
+
+        Args:
+            arguments: its ``locals()`` when it begins. Those that are no settings are passed over; a setting
+                that the function does not take has its default.
+
+        Returns:
+            The settings.
+
+        Raises:
+            As the class.
+        """
+        return cls(**{name: arguments[name] for name in _SETTINGS if name in arguments})
+
     @property
     def prescale(self) -> float:
         """What each gradient is multiplied by before the reduction."""
@@ -98,6 +115,9 @@ class GradientSettings:
             "compression": self.compression.__qualname__,
             "gradient_predivide_factor": f"{self.gradient_predivide_factor:g}",
         }
+
+
+_SETTINGS = tuple(inspect.signature(GradientSettings).parameters)
 
 
 def check_predivide(op: int, gradient_predivide_factor: float) -> None:

@@ -50,20 +50,11 @@ def DistributedOptimizer(
 
     Give the result to ``compile``. A model that is saved with it can be loaded without this library, by
     ``keras.models.load_model``, then with the plain optimizer; ``hvd.load_model`` makes it distributed again.
-    For more options see ``PartialDistributedOptimizer``.
+    All other arguments are those of ``PartialDistributedOptimizer``, which has more of them.
 
     Args:
-        optimizer: Also a LossScaleOptimizer.
-        name: Begins the names of the operations.
-        device_dense: Where TensorFlow places the operations for dense gradients.
-        device_sparse: Where TensorFlow places those for sparse gradients.
-        compression: How gradients travel.
-        sparse_as_dense: Makes sparse gradients dense first.
-        gradient_predivide_factor: Gradients are divided by it before they are added up, and by size / factor
-            afterwards; only with ``op=hvd.Average``.
-        op: The reduction.
+        optimizer: Of Keras 3, also a LossScaleOptimizer.
         num_groups: The deprecated form of ``groups``.
-        groups: A number of groups, or lists of variables, whose gradients travel as one operation each.
 
     Returns:
         A new optimizer of the same class name, with the configuration and the state of ``optimizer``.
@@ -71,16 +62,7 @@ def DistributedOptimizer(
     Raises:
         ValueError: For what is no optimizer of Keras, and for options that exclude each other.
     """
-    settings = GradientSettings(
-        op=op,
-        compression=compression,
-        gradient_predivide_factor=gradient_predivide_factor,
-        sparse_as_dense=sparse_as_dense,
-        groups=groups,
-        device_dense=device_dense,
-        device_sparse=device_sparse,
-        num_groups=num_groups,
-    )
+    settings = GradientSettings.among(locals())
     return _adapter.distributed(optimizer, settings, name)
 
 

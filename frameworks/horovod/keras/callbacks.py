@@ -4,7 +4,7 @@ All ranks must give ``fit`` the same ones, in the same order. BroadcastGlobalVar
 MetricAverageCallback before all callbacks that use metrics.
 """
 
-from typing import Any
+from typing import Any as _Any
 
 from horovod.keras.backend import adapter as _adapter
 
@@ -12,7 +12,7 @@ BroadcastGlobalVariablesCallback = _adapter.BroadcastGlobalVariablesCallback
 MetricAverageCallback = _adapter.MetricAverageCallback
 LearningRateScheduleCallback = _adapter.LearningRateScheduleCallback
 LearningRateWarmupCallback = _adapter.LearningRateWarmupCallback
-_Checkpoint: Any = _adapter.BestModelCheckpoint
+_Checkpoint: _Any = _adapter.BestModelCheckpoint
 
 
 class BestModelCheckpoint(_Checkpoint):

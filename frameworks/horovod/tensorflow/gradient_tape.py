@@ -159,18 +159,7 @@ def DistributedGradientTape(
     Raises:
         ValueError: For what is no tape, and for options that exclude each other.
     """
-    settings = GradientSettings(
-        op=op,
-        compression=compression,
-        gradient_predivide_factor=gradient_predivide_factor,
-        sparse_as_dense=sparse_as_dense,
-        groups=groups,
-        process_set=process_set,
-        scale_local_gradients=scale_local_gradients,
-        device_dense=device_dense,
-        device_sparse=device_sparse,
-        num_groups=num_groups,
-    )
+    settings = GradientSettings.among(locals())
     return _wrap(gradtape, settings, [])
 
 
@@ -203,18 +192,7 @@ def PartialDistributedGradientTape(
     Raises:
         ValueError: As ``DistributedGradientTape``, and for what has no ``trainable_weights``.
     """
-    settings = GradientSettings(
-        op=op,
-        compression=compression,
-        gradient_predivide_factor=gradient_predivide_factor,
-        sparse_as_dense=sparse_as_dense,
-        groups=groups,
-        process_set=process_set,
-        scale_local_gradients=scale_local_gradients,
-        device_dense=device_dense,
-        device_sparse=device_sparse,
-        num_groups=num_groups,
-    )
+    settings = GradientSettings.among(locals())
     return _wrap(gradtape, settings, _checked_layers(local_layers))
 
 

@@ -104,20 +104,7 @@ def DistributedOptimizer(
     Raises:
         ValueError: For what is no optimizer, and for options that exclude each other.
     """
-    settings = GradientSettings(
-        op=op,
-        compression=compression,
-        gradient_predivide_factor=gradient_predivide_factor,
-        sparse_as_dense=sparse_as_dense,
-        groups=groups,
-        process_set=process_set,
-        backward_passes_per_step=backward_passes_per_step,
-        average_aggregated_gradients=average_aggregated_gradients,
-        scale_local_gradients=scale_local_gradients,
-        device_dense=device_dense,
-        device_sparse=device_sparse,
-        num_groups=num_groups,
-    )
+    settings = GradientSettings.among(locals())
     if isinstance(optimizer, _DistributedOptimizer):
         raise ValueError("The optimizer is a DistributedOptimizer already.")
     if isinstance(optimizer, _V1Optimizer):

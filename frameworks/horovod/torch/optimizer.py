@@ -310,17 +310,7 @@ def DistributedOptimizer(
         ValueError: wrong arguments, or ``optimizer`` is distributed already.
         TensorMismatchError: the ranks' parameters or arguments differ; on all ranks, with the same text.
     """
-    settings = GradientSettings(
-        op=op,
-        compression=compression,
-        gradient_predivide_factor=gradient_predivide_factor,
-        sparse_as_dense=sparse_as_dense,
-        groups=groups,
-        process_set=process_set,
-        backward_passes_per_step=backward_passes_per_step,
-        synchronize_in_backward=synchronize_in_backward,
-        num_groups=num_groups,
-    )
+    settings = GradientSettings.among(locals())
     if isinstance(optimizer, WrappedOptimizer):
         raise ValueError("The optimizer is a DistributedOptimizer already.")
     return _wrap(optimizer, named_parameters, settings)
