@@ -55,6 +55,7 @@ Status ReadTensors(const hvd_operation& operation, Entry* entry) {
   for (int32_t i = 0; i < operation.tensor_count; ++i) {
     const hvd_tensor& tensor = operation.tensors[i];
     if (tensor.dtype < 0 || tensor.dtype >= kDataTypes) return Status::Invalid("unknown element type");
+    if (tensor.dims < 0) return Status::Invalid("a negative number of dimensions");
     entry->request.tensors.push_back(
         {static_cast<DataType>(tensor.dtype), Shape(tensor.shape, tensor.shape + tensor.dims)});
     entry->buffers.push_back({static_cast<const std::byte*>(tensor.input), tensor.input_bytes,

@@ -46,12 +46,14 @@ std::string ToString(const Shape& shape) {
 
 int64_t NumElements(const Shape& shape) {
   int64_t product = 1;
+  bool empty = false;
   bool overflow = false;
   for (int64_t dim : shape) {
     if (dim < 0) return -1;
-    if (dim == 0) return 0;
+    empty |= dim == 0;
     overflow |= __builtin_mul_overflow(product, dim, &product);
   }
+  if (empty) return 0;
   return overflow ? -1 : product;
 }
 

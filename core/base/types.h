@@ -68,7 +68,7 @@ const char* Name(ReduceOp op);             // "Sum"
 const char* Name(OpKind kind);             // "allreduce"
 std::string ToString(const Shape& shape);  // "[2, 3]"
 
-// Product of the dimensions; 1 for a 0-dim tensor; -1 when it does not fit 63 bits or a dim is negative.
+// Product of the dimensions; 1 for a 0-dim tensor; -1 when it does not fit 63 bits or any dim is negative.
 int64_t NumElements(const Shape& shape);
 
 }  // namespace hvd

@@ -131,6 +131,11 @@ TEST(Api, CallsBackOnceWhateverIsWrong) {
   const hvd_tensor tensor{&number, 4, &number, 4, static_cast<int32_t>(DataType::kFloat32), 1, &shape};
   const hvd_tensor strange{&number, 4, &number, 4, 99, 1, &shape};
   const hvd_tensor longer{&number, 4, &number, 8, static_cast<int32_t>(DataType::kFloat32), 1, &shape};
+  // Negative numbers that an empty dimension hides, and of dimensions.
+  const std::array<int64_t, 2> less_than_nothing{0, -1};
+  const hvd_tensor negative{
+      &number, 0, &number, 0, static_cast<int32_t>(DataType::kFloat32), 2, less_than_nothing.data()};
+  const hvd_tensor flat{&number, 4, &number, 4, static_cast<int32_t>(DataType::kFloat32), -1, &shape};
   const auto code_of = [&](const hvd_operation& operation) {
     Seen seen;
     api->submit(api, &operation, &Done, &seen);
@@ -144,6 +149,8 @@ TEST(Api, CallsBackOnceWhateverIsWrong) {
   ASSERT_OK(job.status);
   EXPECT_TRUE(code_of(Operation(OpKind::kAllreduce, "type", &strange)) == Code::kInvalidArgument);
   EXPECT_TRUE(code_of(Operation(OpKind::kAllreduce, "length", &longer)) == Code::kInvalidArgument);
+  EXPECT_TRUE(code_of(Operation(OpKind::kAllreduce, "shape", &negative)) == Code::kInvalidArgument);
+  EXPECT_TRUE(code_of(Operation(OpKind::kAllreduce, "dims", &flat)) == Code::kInvalidArgument);
   EXPECT_TRUE(code_of(Operation(static_cast<OpKind>(77), "kind", &tensor)) == Code::kInvalidArgument);
   hvd_operation elsewhere = Operation(OpKind::kAllreduce, "set", &tensor);
   elsewhere.process_set = 5;
