@@ -27,7 +27,8 @@ class Backend {
   virtual std::unique_ptr<StepMachine> Start(CollectiveSpec spec) = 0;
 
   // The generation is lost: ends what is under way, so that the machines can be destroyed and no memory of
-  // the user's is touched afterwards. Nothing is started any more. Needs no memory.
+  // the user's is touched afterwards. Nothing is started any more. Needs no memory. Perhaps more than once,
+  // and perhaps of a backend that was never set up.
   virtual void Abort() noexcept = 0;
 
   // What the machines run on can be relied on no more, though none of them has failed: they would wait for

@@ -24,9 +24,12 @@ struct Piece {
 struct DeviceOrder {
   void* stream = nullptr;
   void* ready_event = nullptr;
+  // Where it lies, by this rank's own numbers: the tensors of one collective may lie on several GPUs, which
+  // other ranks cannot know. The host's of a rank that has joined, which brings no tensor of its own.
+  int32_t device = kHostDevice;
 };
 
-// A whole collective as the backend sees it: several fused tensors, one kind, one device.
+// A whole collective as the backend sees it: several fused tensors, one kind, all of the host or all of GPUs.
 // Ranks are positions in the process set.
 struct CollectiveSpec {
   OpKind kind = OpKind::kAllreduce;
@@ -36,7 +39,7 @@ struct CollectiveSpec {
   // Allreduce: up to so many bytes everybody reads everybody's input whole, larger ones share the work in
   // phases. Equal on every member. Negative: the algorithm's own choice, which also bounds it.
   int64_t direct_bytes = -1;
-  int32_t device = kHostDevice;  // that the tensors are of: this rank's own number
+  int32_t device = kHostDevice;  // what chose the backend; of a GPU only that it is one
   std::vector<Piece> pieces;
   std::vector<DeviceOrder> order;  // by piece; empty on the host, whose memory may be touched at once
   // By piece, for n ranks; empty for the other kinds:

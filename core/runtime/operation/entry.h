@@ -44,7 +44,7 @@ struct Entry {
   uint32_t process_set = 0;
   negotiate::Request request;         // name empty = unnamed
   std::vector<TensorBuffer> buffers;  // one per request.tensors; several = a group, all or nothing
-  DeviceOrder order;                  // of all of them; for memory of a device alone
+  DeviceOrder order;                  // of all of them; of a device alone, which is that of the request
   int32_t priority = 0;  // among named operations that are taken from the queue together: highest first
   bool urgent = false;   // the submitter is about to wait for it
   bool awaited = false;  // with on_complete: the submitter does nothing before that

@@ -34,6 +34,13 @@ Reduction ReductionOf(const negotiate::Request& request, double prescale, DataTy
           average ? members : 1};
 }
 
+// A rank that has joined knows a device only from another rank's request; what it brings lies on the host.
+DeviceOrder OrderOf(const Entry& entry) {
+  DeviceOrder order = entry.order;
+  order.device = entry.neutral ? kHostDevice : entry.request.device;
+  return order;
+}
+
 // A rank that has joined brings the identity of Min, Max and Product, which a factor would spoil: so with one
 // of those absent the others apply the factor to copies of their tensors first.
 Status PrescaleAhead(Handle* handle, double* prescale) {
@@ -156,7 +163,7 @@ Executor::Job Executor::MakeJob(std::vector<Part> parts, const Policy& policy) c
     const int64_t bytes = sizes != nullptr ? sizes->input_bytes : buffer.input_bytes;
     job.spec.pieces.push_back({buffer.input, output, bytes});
     if (sizes != nullptr) job.spec.rank_bytes.push_back(sizes->rank_bytes);
-    if (first.device != kHostDevice) job.spec.order.push_back(handle.entry.order);
+    if (first.device != kHostDevice) job.spec.order.push_back(OrderOf(handle.entry));
   }
   job.parts = std::move(parts);
   return job;

@@ -115,7 +115,7 @@ TEST(Executor, HandsOverStreamsAndEventsOfEachTensor) {
   std::vector<float> a(4);
   std::vector<float> b(6);
   ASSERT_OK(rank.Decide({rank.Submit("a", &a, kGpu, {&streams[0], &events[0]}),
-                         rank.Submit("b", &b, kGpu, {&streams[1], &events[1]})}));
+                         rank.Submit("b", &b, kGpu + 1, {&streams[1], &events[1]})}));
   ASSERT_OK(rank.Advance());
   ASSERT_EQ(rank.record()->specs.size(), size_t{1});  // they travel together
   const CollectiveSpec& spec = rank.record()->specs[0];
@@ -123,7 +123,24 @@ TEST(Executor, HandsOverStreamsAndEventsOfEachTensor) {
   for (int i : {0, 1}) {
     EXPECT_EQ(spec.order[i].stream, static_cast<void*>(&streams[i]));
     EXPECT_EQ(spec.order[i].ready_event, static_cast<void*>(&events[i]));
+    EXPECT_EQ(spec.order[i].device, kGpu + i);  // other ranks need not know of two
   }
+}
+
+// The device in its request is a number of another rank's.
+TEST(Executor, ARankThatHasJoinedTakesPartFromTheHost) {
+  Lone rank;
+  negotiate::Request request;
+  request.device = kGpu;
+  request.tensors.push_back({DataType::kFloat32, {4}});
+  auto handle = std::make_shared<Handle>(Entry());
+  ASSERT_OK(MakeNeutral(0, request, &handle->entry, &handle->kept));
+  ASSERT_OK(rank.Decide({handle}));
+  ASSERT_OK(rank.Advance());
+  EXPECT_TRUE(handle->done.load());
+  ASSERT_EQ(rank.record()->specs.size(), size_t{1});
+  ASSERT_EQ(rank.record()->specs[0].order.size(), size_t{1});
+  EXPECT_EQ(rank.record()->specs[0].order[0].device, kHostDevice);
 }
 
 TEST(Executor, ATensorOfTheHostAndOneOfAGpuDoNotTravelTogether) {
