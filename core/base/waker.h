@@ -9,8 +9,8 @@
 
 namespace hvd {
 
-// The doorbell of one rank: an eventfd, so that one epoll_wait sleeps on shared memory, sockets and
-// local submissions alike. Peers on the host hold a duplicate and ring it only when the rank has
+// The doorbell of one rank: an eventfd, so that one poll sleeps on shared memory, sockets and local
+// submissions alike. Peers on the host hold a duplicate and ring it only when the rank has
 // armed itself, so a ring costs a system call only when somebody sleeps.
 class Waker {
  public:

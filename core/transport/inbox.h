@@ -50,7 +50,6 @@ class Inbox {
   Inbox() : Inbox(Limits()) {}
   explicit Inbox(const Limits& limits) : limits_(limits) {}
 
-  // Frames mostly arrive in the order of posting, so a scan from the front ends at once.
   bool waiting() const { return !posted_.empty(); }
 
   Status Post(const PostedRecv& recv) {
@@ -66,7 +65,8 @@ class Inbox {
     return status;
   }
 
-  // Removes the receive that waits for `tag`; false when there is none.
+  // Removes the receive that waits for `tag`; false when there is none. Frames mostly arrive in the order of
+  // posting, so a scan from the front ends at once.
   bool Take(const FrameTag& tag, PostedRecv* out) {
     const auto match =
         std::find_if(posted_.begin(), posted_.end(), [&](const auto& r) { return r.tag == tag; });

@@ -71,7 +71,6 @@ TF_KernelBuilder* TF_NewAsyncKernelBuilder(
     void (*compute)(void*, TF_OpKernelContext*, TF_AsyncOpKernelDoneCallback*), void (*destroy)(void*));
 void TF_KernelBuilder_HostMemory(TF_KernelBuilder*, const char* argument);
 void TF_RegisterKernelBuilder(const char* name, TF_KernelBuilder*, TF_Status*);
-void TF_RunAsyncOpKernelDoneCallback(TF_AsyncOpKernelDoneCallback*);
 
 TF_StringView TF_OpKernelConstruction_GetName(TF_OpKernelConstruction*);
 void TF_OpKernelConstruction_GetAttrSize(TF_OpKernelConstruction*, const char*, int32_t* list_size,

@@ -159,7 +159,6 @@ inline void HeldBack(const MakeTransports& make) {
   });
 }
 
-// Everybody sends much more than any buffer holds before anybody receives.
 // Frames of one set, many more than a socket holds, make way for what another set waits for behind them; they
 // are whole when their receives are posted at last. Frames of a set that is no more are dropped.
 inline void OtherSetsPass(const MakeTransports& make) {
@@ -199,6 +198,7 @@ inline void OtherSetsPass(const MakeTransports& make) {
   });
 }
 
+// Everybody sends much more than any buffer holds before anybody receives.
 inline void BothWays(const MakeTransports& make) {
   OnTransports(make, 3, [](Driver& rank) {
     constexpr size_t kBytes = 3 << 20;

@@ -48,10 +48,10 @@ inline Deadline GiveUpAt(Stage stage, const Tree& tree, int64_t now, Deadline de
 // failed leaves the tree in step.
 class ShareTree {
  public:
-  // `rank` is the caller's own; `sockets` holds a connected AF_UNIX
-  // stream socket by place in it for the caller's parent and children, and stays the caller's. Exchanges the
-  // wakers: every rank has a duplicate of every other's from then on, for all windows. After an error the
-  // tree is of no use but to tell who failed.
+  // `rank` is the caller's own; `sockets` holds, by place in `ranks`, a connected AF_UNIX stream socket for
+  // the caller's parent and children, and stays the caller's. Exchanges the wakers: every rank has a
+  // duplicate of every other's from then on, for all windows. After an error the tree is of no use but to
+  // tell who failed.
   static Status Make(uint64_t generation, Members ranks, GlobalRank rank, std::vector<int> sockets,
                      const Waker& waker, Deadline deadline, std::unique_ptr<ShareTree>* out);
 

@@ -60,6 +60,7 @@ Status FrameWriter::Progress(int socket, size_t budget, bool* moved) {
 void FrameWriter::Discard() {
   for (const PostedSend& send : queue_) send.transfer->done = true;
   queue_.clear();
+  begun_ = false;
   blocked_ = false;
 }
 
