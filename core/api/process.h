@@ -3,6 +3,7 @@
 #include <memory>
 #include <optional>
 
+#include "api/c_api.h"
 #include "runtime/engine/engine.h"
 
 namespace hvd::api {
@@ -27,5 +28,8 @@ Status NotRunning();
 
 Status StartEngine(const RankIdentity& identity, EngineOptions options);
 void StopEngine();
+
+// The table of api/c_api.h, with a reference that the caller releases. It works on whatever engine there is.
+hvd_api* AcquireTable();
 
 }  // namespace hvd::api

@@ -1,6 +1,4 @@
-#include "python/errors.h"
-
-#include <pybind11/pybind11.h>
+#include "python/bindings.h"
 
 #include <string>
 

@@ -10,13 +10,9 @@
 #include <vector>
 
 #include "api/process.h"
-#include "api/table.h"
 #include "base/config.h"
 #include "base/log.h"
-#include "python/calls.h"
-#include "python/errors.h"
-#include "python/handle_type.h"
-#include "python/output.h"
+#include "python/bindings.h"
 
 namespace py = pybind11;
 

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "api/process.h"
-#include "api/table.h"
 #include "check.h"
 
 namespace hvd::test {
