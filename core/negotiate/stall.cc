@@ -1,4 +1,4 @@
-#include "negotiate/stall.h"
+// What has waited for too long, told to people: which ranks are absent, and what they wait for instead.
 
 #include <algorithm>
 #include <map>
@@ -6,6 +6,7 @@
 
 #include "base/text.h"
 #include "negotiate/agreement.h"
+#include "negotiate/sequencer.h"
 
 namespace hvd::negotiate {
 namespace {

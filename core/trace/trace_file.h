@@ -2,6 +2,7 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -53,5 +54,15 @@ class TraceFile {
   off_t end_ = 0;        // of the file; "]\n" stands before it, alone on its page but for the first
   Status status_;
 };
+
+// The text of its elements.
+
+// A JSON string of plain ASCII, at most six characters per byte. What is no UTF-8 becomes U+FFFD.
+void AppendQuoted(std::string_view text, std::string* json);
+
+void AppendNumber(int64_t number, std::string* json);
+
+// Microseconds, to the nanosecond: "1234.567".
+void AppendMicros(int64_t nanos, std::string* json);
 
 }  // namespace hvd

@@ -9,7 +9,6 @@
 
 #include "base/clock.h"
 #include "base/event_sink.h"
-#include "trace/trace_text.h"
 
 namespace hvd {
 

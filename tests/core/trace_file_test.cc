@@ -15,7 +15,6 @@
 #include "check.h"
 #include "json_check.h"
 #include "trace/timeline.h"
-#include "trace/trace_text.h"
 
 namespace hvd {
 namespace {

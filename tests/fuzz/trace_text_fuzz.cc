@@ -7,7 +7,7 @@
 #include "json_check.h"
 #include "target.h"
 #include "trace/event_ring.h"
-#include "trace/trace_text.h"
+#include "trace/trace_file.h"
 #include "utf8.h"
 
 namespace hvd {

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "transport/tree.h"
+
 namespace hvd {
 
 // Since when this rank has done nothing but wait in the library: some thread of it waits, none has submitted
@@ -50,6 +52,22 @@ struct BlockedPeer {
 // What a rank tells in turn. With a link to everybody it knows all itself. Otherwise the tree says it: the
 // least goes up to the root and from there down, and never round in a circle, where it would keep itself
 // alive. Beyond a rank that has left and had others below it nothing is known: then nobody counts as blocked.
-BlockedNews Combine(int rank, int size, int64_t own_us, const std::vector<BlockedPeer>& peers);
+inline BlockedNews Combine(int rank, int size, int64_t own_us, const std::vector<BlockedPeer>& peers) {
+  const bool knows_all = static_cast<int>(peers.size()) == size - 1;
+  const Tree tree(rank, size);
+  BlockedNews news{own_us, own_us, 0};
+  int64_t told = 0;
+  for (const BlockedPeer& peer : peers) {
+    const bool is_child = tree.IsParentOf(peer.rank);
+    const bool is_parent = rank > 0 && peer.rank == tree.parent();
+    if (knows_all && !peer.departed) news.below = std::min(news.below, peer.news.own);
+    if (knows_all || !(is_child || is_parent)) continue;
+    if (is_parent && !peer.departed) told = peer.news.all;
+    if (is_child && !peer.departed) news.below = std::min(news.below, peer.news.below);
+    if (is_child && peer.departed && !Tree(peer.rank, size).Children().empty()) news.below = 0;
+  }
+  news.all = knows_all || tree.is_root() ? news.below : told;
+  return news;
+}
 
 }  // namespace hvd

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "base/log.h"
-#include "negotiate/stall.h"
+#include "negotiate/sequencer.h"
 
 namespace hvd {
 

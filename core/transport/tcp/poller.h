@@ -1,5 +1,8 @@
 #pragma once
 
+#include <sys/epoll.h>
+
+#include <cerrno>
 #include <cstdint>
 
 #include "base/rank.h"
@@ -22,7 +25,10 @@ class Poller {
   };
   static constexpr int kMostEvents = 64;  // of one Take; the others are told by the next
 
-  Status Open();
+  Status Open() {
+    epoll_ = Descriptor(epoll_create1(EPOLL_CLOEXEC));
+    return epoll_.valid() ? Status::Ok() : Status::Errno("epoll_create1");
+  }
   void Close() { epoll_.Reset(); }
 
   // Tells from now on of data and of the end, and what there is already.
@@ -34,13 +40,32 @@ class Poller {
   Status Remove(int socket) const { return Control(kRemove, socket, {}, false); }
 
   // What has changed since the last call; never waits.
-  Status Take(Event (&events)[kMostEvents], int* count) const;
+  Status Take(Event (&events)[kMostEvents], int* count) const {
+    epoll_event raw[kMostEvents];
+    *count = epoll_wait(epoll_.get(), raw, kMostEvents, 0);
+    if (*count < 0) {
+      *count = 0;
+      return errno == EINTR ? Status::Ok() : Status::Errno("epoll_wait");
+    }
+    for (int i = 0; i < *count; ++i) {
+      const bool broken = (raw[i].events & (EPOLLERR | EPOLLHUP)) != 0;
+      events[i].peer = GlobalRank(raw[i].data.fd);
+      events[i].readable = broken || (raw[i].events & (EPOLLIN | EPOLLRDHUP)) != 0;
+      events[i].writable = broken || (raw[i].events & EPOLLOUT) != 0;
+    }
+    return Status::Ok();
+  }
 
   int fd() const { return epoll_.get(); }  // readable while there is something to take
 
  private:
-  enum Change : uint8_t { kAdd, kModify, kRemove };
-  Status Control(Change change, int socket, GlobalRank peer, bool room) const;
+  enum Change : int { kAdd = EPOLL_CTL_ADD, kModify = EPOLL_CTL_MOD, kRemove = EPOLL_CTL_DEL };
+  Status Control(Change change, int socket, GlobalRank peer, bool room) const {
+    epoll_event event{};
+    event.events = EPOLLET | EPOLLIN | EPOLLRDHUP | (room ? uint32_t{EPOLLOUT} : 0);
+    event.data.fd = peer.value();
+    return epoll_ctl(epoll_.get(), change, socket, &event) == 0 ? Status::Ok() : Status::Errno("epoll_ctl");
+  }
 
   Descriptor epoll_;
 };

@@ -1,6 +1,5 @@
 #include "check.h"
 #include "desk.h"
-#include "negotiate/stall.h"
 
 namespace hvd::negotiate {
 namespace {

@@ -1,9 +1,8 @@
-#include "negotiate/stall.h"
-
 #include <algorithm>
 
 #include "check.h"
 #include "desk.h"
+#include "negotiate/sequencer.h"
 
 namespace hvd::negotiate {
 namespace {
