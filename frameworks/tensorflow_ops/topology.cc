@@ -1,10 +1,7 @@
-#include "tensorflow_ops/topology.h"
-
 #include <string>
 
-#include "tensorflow_ops/core_link.h"
-#include "tensorflow_ops/owned.h"
-#include "tensorflow_ops/types.h"
+#include "tensorflow_ops/core.h"
+#include "tensorflow_ops/kernels.h"
 
 namespace hvd::tensorflow {
 

@@ -17,7 +17,7 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9.-]")
 _TRAILING_NUMBER = re.compile(r"_*\d*(:\d+)?$")
-_UNNAMED = "*"  # see frameworks/tensorflow_ops/attributes.h
+_UNNAMED = "*"  # see frameworks/tensorflow_ops/node.h
 
 _step: ContextVar[str] = ContextVar("step", default="")
 _steps = itertools.count(1)

@@ -1,6 +1,6 @@
-#include "tensorflow_ops/types.h"
+#include "tensorflow_ops/core.h"
 
-#include <iterator>
+#include <atomic>
 
 #include "base/status.h"
 #include "base/types.h"
@@ -12,11 +12,17 @@ const char kTypes[] =
     "uint64}";
 
 namespace {
+
+std::atomic<hvd_api*> core{nullptr};
+
 constexpr TF_DataType kByCoreType[kDataTypes] = {
     TF_UINT8, TF_INT8,   TF_UINT16, TF_INT16,    TF_INT32,  TF_INT64,  TF_HALF,
     TF_FLOAT, TF_DOUBLE, TF_BOOL,   TF_BFLOAT16, TF_UINT32, TF_UINT64,
 };
+
 }  // namespace
+
+hvd_api* Core() { return core.load(std::memory_order_acquire); }
 
 int32_t CoreType(TF_DataType type) {
   for (int32_t i = 0; i < kDataTypes; ++i) {
@@ -48,3 +54,13 @@ TF_Code CodeOf(int32_t code) {
 }
 
 }  // namespace hvd::tensorflow
+
+int horovod_tensorflow_bind(hvd_api* api) {
+  if (api->version < HVD_API_VERSION || api->bytes < sizeof(hvd_api)) {
+    api->release(api);
+    return HVD_API_VERSION;
+  }
+  // An operation may be using the old table at this moment: its reference is never given back.
+  hvd::tensorflow::core.store(api, std::memory_order_release);
+  return 0;
+}
