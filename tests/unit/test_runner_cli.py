@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 from load import within
 
 from horovod.runner import compatible, launch, limits, options
-from horovod.runner.command import CommandError, runnable
 from horovod.runner.hosts import local_slots
 from horovod.runner.launch import parse_args
-from horovod.runner.launchers.local_rank import rank_environment
+from horovod.runner.launchers.local_rank import CommandError, rank_environment, runnable
 
 _FRAMEWORKS = Path(__file__).resolve().parents[2] / "frameworks"
 

@@ -22,10 +22,9 @@ from .auth import HANDSHAKE_SECONDS, Connector, Keys, Role, Terms
 from .errors import AuthenticationError, BootstrapError, SharedMemoryError, StartTimeoutError
 from .gatekeeper import Gatekeeper
 from .identity import Identity
-from .log import log
 from .neighbours import Neighbours, everybody, sharing, watched
 from .store_client import StoreClient
-from .text import escaped
+from .text import escaped, log
 
 _log = logging.getLogger("horovod")
 

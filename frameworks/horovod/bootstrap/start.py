@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 from . import secret
 from .errors import BootstrapError
 from .identity import Identity, from_environment
-from .log import log
 from .secret import SECRET_BYTES
-from .text import escaped, shown
+from .text import escaped, log, shown
 from .variables import warn_of_unknown
 
 if TYPE_CHECKING:

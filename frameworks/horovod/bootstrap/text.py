@@ -1,6 +1,13 @@
-"""Text from outside (names, paths, what peers say) within a message of ours. The twin of core/base/text.h."""
+"""Texts for people, written as the core does: text from outside (names, paths, what peers say) within a
+message of ours, and the lines that HOROVOD_LOG_LEVEL asks for.
+"""
+
+import os
+import time
 
 _LONGEST_SHOWN = 200
+_LEVELS = ("trace", "debug", "info", "warning", "error", "fatal")
+_YES = ("1", "true", "yes", "on")
 
 
 def escaped(text: str, keeps_lines: bool = False) -> str:
@@ -28,3 +35,15 @@ def shown(name: str) -> str:
     note = f"...({len(name.encode(errors='replace'))} bytes)..."
     side = (_LONGEST_SHOWN - len(note)) // 2
     return text[:side] + note + text[-side:]
+
+
+def log(level: str, rank: int, text: str) -> None:
+    """Writes one line to stderr, unless the level is below the one that is set (warning)."""
+    wanted = os.environ.get("HOROVOD_LOG_LEVEL", "").lower() or "warning"
+    if wanted not in _LEVELS or _LEVELS.index(level) < _LEVELS.index(wanted):
+        return  # the core refuses what is no level
+    stamp = ""
+    if os.environ.get("HOROVOD_LOG_HIDE_TIME", "").lower() not in _YES:
+        now = time.time_ns() // 1000
+        stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(now // 10**6)) + f".{now % 10**6:06} "
+    os.write(2, f"{stamp}[{rank}] {level}: {text}\n".encode(errors="backslashreplace"))

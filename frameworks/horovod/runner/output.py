@@ -1,4 +1,4 @@
-"""Puts the rank in front of each line of its output and changes nothing else.
+"""How the output of the ranks is shown: each line with its rank in front, and otherwise unchanged.
 
 Terms: a *line* ends in a newline byte; the *rest* is what has come behind the last one. A *progress bar* is a
 line that is written over and over: its *versions* have carriage returns between them. Lines of different
@@ -6,9 +6,12 @@ ranks never mix: a rest waits for its newline, unless it is a progress bar, or a
 answer. Bytes are never decoded, except for a bar that must fit into the width of a terminal.
 """
 
+import os
 import re
+import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
 
 from horovod.bootstrap.text import escaped
 
@@ -17,6 +20,8 @@ ERASE_LINE = b"\r\x1b[K"
 _TAIL_BYTES = 1 << 16
 _STEERING = re.compile(rb"\x1b\[[0-9;]*m")
 _STEERED = re.compile(rb"(%s)" % _STEERING.pattern)
+# Of the eight that every terminal has: readable on light and on dark, and no red, which looks like an error.
+_COLOURS = (36, 33, 32, 35, 34, 96, 93, 92, 95, 94)
 _CRASH = re.compile(
     r"((?:terminate called .*\n(?:  what\(\): .*\n)?)?)Fatal Python error: (.*\n)", re.MULTILINE
 )
@@ -125,6 +130,37 @@ def _cut(version: bytes, room: int) -> bytes:
             piece = text.encode()
         kept += piece
     return kept
+
+
+@dataclass(frozen=True)
+class Display:
+    """What the user has asked to see.
+
+    ``ranks``: those whose output is shown; None: all. ``stdin_rank``: the one that reads the standard input
+    of the launcher, whose prompts are shown although their line has not ended.
+    """
+
+    timestamps: bool = False
+    ranks: Collection[int] | None = None
+    stdin_rank: int | None = None
+
+    def shows(self, rank: int) -> bool:
+        """Whether the output of this rank is shown."""
+        return self.ranks is None or rank in self.ranks
+
+    def prefixer(self, rank: int, stream: str, on_terminal: bool) -> LinePrefixer:
+        """What puts the prefix in front of the lines of one stream of a rank."""
+        label = f"[{rank}]<{stream}>:"
+        if not on_terminal:
+            return LinePrefixer(label, self.timestamps)
+        if _is_coloured():
+            label = f"\x1b[{_COLOURS[rank % len(_COLOURS)]}m{label}\x1b[0m"
+        return TerminalPrefixer(label, self.timestamps, lambda: shutil.get_terminal_size().columns)
+
+
+def _is_coloured() -> bool:
+    """As users ask for it of every program (no-color.org)."""
+    return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 class Tail:

@@ -18,14 +18,13 @@ from horovod.bootstrap.store import StoreServer
 from horovod.bootstrap.text import escaped
 
 from .. import guard, limits, options
-from ..command import CommandError, runnable
-from ..display import Display
 from ..guardian import Guardian
+from ..output import Display
 from ..rank_output import FILES_OF_A_RANK, open_files
 from ..signals import SignalQueue
 from ..sink import Sink
 from ..supervisor import Supervisor
-from .local_rank import free_port, rank_environment, start_rank
+from .local_rank import CommandError, free_port, rank_environment, runnable, start_rank
 
 JOB_VARIABLE = "HOROVOD_JOB_ID"
 _USAGE_STATUS = 2

@@ -1,16 +1,47 @@
-"""One rank on this host: its environment and its process."""
+"""One rank on this host: its command, its environment and its process."""
 
 import os
+import re
+import shutil
 import socket
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from typing import BinaryIO
 
-from ..display import Display
 from ..limits import usable_cores
+from ..output import Display
 from ..rank_output import RankStream
 from ..sink import Sink
 from ..supervisor import Rank
+
+_PYTHON = re.compile(r"python[\d.]*")
+_NOT_FOUND_STATUS, _NOT_EXECUTABLE_STATUS = 127, 126
+
+
+class CommandError(ValueError):
+    """There is no such program. ``status`` is what a shell would exit with."""
+
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+def runnable(command: Sequence[str]) -> list[str]:
+    """The user's command as it is started: ``train.py`` is run by the Python that runs this.
+
+    Raises:
+        CommandError: its first word is no program.
+    """
+    program = command[0]
+    if shutil.which(program) is not None:
+        return list(command)
+    if os.path.isfile(program) and program.endswith(".py"):
+        return [sys.executable, *command]
+    if os.path.exists(program):
+        raise CommandError(f"{program}: not executable", _NOT_EXECUTABLE_STATUS)
+    advice = "; without it, a script runs with the Python of horovodrun" if _PYTHON.fullmatch(program) else ""
+    raise CommandError(f"{program}: command not found{advice}", _NOT_FOUND_STATUS)
 
 
 def rank_environment(common: Mapping[str, str], rank: int, size: int) -> dict[str, str]:
@@ -74,7 +105,7 @@ def start_rank(
     process.returncode = 0  # the supervisor waits for it, among all other children
     streams = []
     for (read_end, _), name, sink in zip(pipes, ("stdout", "stderr"), sinks, strict=True):
-        prefixer = display.prefixer(number, name, sink) if display.shows(number) else None
+        prefixer = display.prefixer(number, name, sink.is_terminal) if display.shows(number) else None
         has_prompts = number == display.stdin_rank
         streams.append(RankStream(read_end, sink, prefixer, files.get(name), has_prompts))
     return Rank(number, process.pid, streams[0], streams[1])
