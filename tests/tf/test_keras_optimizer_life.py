@@ -1,5 +1,8 @@
 """Optimizers of Keras 3 are made, saved and loaded with their configuration and state."""
 
+import copy
+import pickle
+
 import keras
 import numpy as np
 import pytest
@@ -67,6 +70,16 @@ def test_saved_and_loaded(kind, tmp_path):
     expected = states(fit(model))
     for loaded in (plain, ours, again):
         np.testing.assert_array_equal(states(fit(loaded)), expected)
+
+
+@pytest.mark.parametrize("how", ["deepcopy", "pickle"])
+@THE_DIFFERENT
+def test_a_copy_is_the_plain_optimizer_and_says_so(kind, how):
+    ours = fit(net(), hvd.DistributedOptimizer(OPTIMIZERS[kind]())).optimizer
+    with pytest.warns(UserWarning, match="which reduces nothing"):
+        plain = copy.deepcopy(ours) if how == "deepcopy" else pickle.loads(pickle.dumps(ours))
+    assert type(plain) is type(OPTIMIZERS[kind]())
+    assert plain.get_config() == ours.get_config()
 
 
 @pytest.mark.parametrize("kind", [".keras", ".h5"])

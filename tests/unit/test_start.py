@@ -231,3 +231,12 @@ def test_the_start_timeout_has_the_range_of_the_table(text: str) -> None:
         start_module._start_timeout({"HOROVOD_START_TIMEOUT": text})
     assert start_module._start_timeout({"HOROVOD_START_TIMEOUT": "86400"}) == 86400
     assert start_module._start_timeout({}) == 30
+
+
+def test_a_rank_without_stderr_starts() -> None:
+    code = (
+        "import os; os.close(2); from horovod.bootstrap.text import log; log('error', 0, 'lost'); print('on')"
+    )
+    path = os.path.dirname(os.path.dirname(horovod.__file__))
+    environment = {**os.environ, "PYTHONPATH": path}
+    assert subprocess.check_output([sys.executable, "-c", code], env=environment, text=True) == "on\n"

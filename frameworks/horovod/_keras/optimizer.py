@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
 from horovod._keras.backend import Plan
 from horovod._keras.gradients import GradientAccumulation, GradientReduction
 from horovod._keras.subclassing import carry_over, remade, subclass_of
+from horovod.common.util import level_of_the_program
 
 _PACKAGES = ("keras", "tf_keras")
 _FRAMES = 8  # how far up to look for a LossScaleOptimizer; decorators may be between its build and ours
@@ -55,6 +57,18 @@ class DistributedKerasOptimizer(SchedulesByPass):
         ``scale_local_gradients`` says so.
         """
         self._reduction.register_local(var)
+
+    def __reduce__(self) -> Any:
+        base: Any = type(self).__bases__[1]
+        warnings.warn(
+            f"A DistributedOptimizer is copied and pickled as the {base.__name__} that it wraps, which "
+            "reduces nothing: give the copy to hvd.DistributedOptimizer.",
+            stacklevel=level_of_the_program(),
+        )
+        made: Any = super().__reduce__()
+        if not isinstance(made, tuple) or not hasattr(base, "_unpickle_model"):
+            return made  # of a Keras that does not save optimizers in this way
+        return base._unpickle_model, *made[1:]
 
     def build(self, variables: Sequence[Any]) -> None:
         """As the wrapped optimizer's. ValueError below a LossScaleOptimizer."""

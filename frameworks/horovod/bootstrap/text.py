@@ -2,6 +2,7 @@
 message of ours, and the lines that HOROVOD_LOG_LEVEL asks for.
 """
 
+import contextlib
 import os
 import time
 
@@ -46,4 +47,5 @@ def log(level: str, rank: int, text: str) -> None:
     if os.environ.get("HOROVOD_LOG_HIDE_TIME", "").lower() not in _YES:
         now = time.time_ns() // 1000
         stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(now // 10**6)) + f".{now % 10**6:06} "
-    os.write(2, f"{stamp}[{rank}] {level}: {text}\n".encode(errors="backslashreplace"))
+    with contextlib.suppress(OSError):  # closed, or full: no reason not to start
+        os.write(2, f"{stamp}[{rank}] {level}: {text}\n".encode(errors="backslashreplace"))
