@@ -81,8 +81,9 @@ class CMakeBuild(build_ext):
         }
         settings = [f"-D{name}={value}" for name, value in definitions.items()]
         jobs = os.environ.get("CMAKE_BUILD_PARALLEL_LEVEL") or str(len(os.sched_getaffinity(0)))
-        quiet = [] if self.distribution.verbose else ["--log-level=WARNING"]
-        self.spawn([cmake, *quiet, "-S", str(ROOT), "-B", str(build_dir), "-G", "Ninja", *settings])
+        configure = [cmake, "-S", str(ROOT), "-B", str(build_dir), "-G", "Ninja", *settings]
+        # Some lines of CMake come at every level of its log; warnings and errors go to stderr.
+        subprocess.run(configure, check=True, stdout=None if self.distribution.verbose else subprocess.DEVNULL)
         target, pattern = TARGETS[ext.name]
         subprocess.run([cmake, "--build", str(build_dir), "--target", target, "-j", jobs], check=True)
         built = max((build_dir / "lib").glob(pattern), key=lambda path: path.stat().st_mtime)
