@@ -83,7 +83,8 @@ class CMakeBuild(build_ext):
         jobs = os.environ.get("CMAKE_BUILD_PARALLEL_LEVEL") or str(len(os.sched_getaffinity(0)))
         configure = [cmake, "-S", str(ROOT), "-B", str(build_dir), "-G", "Ninja", *settings]
         # Some lines of CMake come at every level of its log; warnings and errors go to stderr.
-        subprocess.run(configure, check=True, stdout=None if self.distribution.verbose else subprocess.DEVNULL)
+        told = None if self.distribution.verbose else subprocess.DEVNULL
+        subprocess.run(configure, check=True, stdout=told)
         target, pattern = TARGETS[ext.name]
         subprocess.run([cmake, "--build", str(build_dir), "--target", target, "-j", jobs], check=True)
         built = max((build_dir / "lib").glob(pattern), key=lambda path: path.stat().st_mtime)
