@@ -184,5 +184,14 @@ def rank_asks_too_much() -> None:
     assert wrong_splits(tf.constant([2, 2])).numpy().tolist() == [1.0] * 4
 
 
+@pytest.mark.parametrize("splits", [[4.0], tf.constant([3.5]), [True]])
+def test_splits_are_integers(splits) -> None:
+    hvd.init()
+    with pytest.raises(ValueError, match="splits must be integers, not "):
+        hvd.alltoall(tf.range(4), splits=splits)
+    for given in ([4], tf.constant([4], tf.int64), []):
+        assert hvd.alltoall(tf.range(4), splits=given)[0].numpy().tolist() == [0, 1, 2, 3]
+
+
 def test_a_callers_own_mistake_concerns_nobody_else(run_ranks) -> None:
     run_ranks(2, rank_asks_too_much)

@@ -29,7 +29,7 @@ def broadcast_variables(
         variables: Of TensorFlow or Keras, in an order that is equal on all ranks; their names need not be.
         root_rank: That rank.
         process_set: The ranks that take part.
-        inplace: All travel as one operation that writes to them directly, without a second copy of each.
+        inplace: Accepted and not needed: a value is assigned as it comes.
 
     Returns:
         In a graph of TensorFlow 1 the operation that does it, otherwise None.

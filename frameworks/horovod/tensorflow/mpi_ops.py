@@ -242,15 +242,26 @@ def alltoall(
 
     Returns:
         The rows received, in rank order. With ``splits`` (rows, how many came from each rank).
+
+    Raises:
+        ValueError: ``splits`` are no integers.
     """
-    counts = tf.constant([], tf.int32) if splits is None else tf.cast(tf.convert_to_tensor(splits), tf.int32)
     received, sources = library.horovod_alltoall(
         tensor,
-        counts,
+        _counts(splits),
         process_set_id=check_process_set(process_set),
         **node_names("HorovodAlltoall", name, ignore_name_scope),
     )
     return received if splits is None else (received, sources)
+
+
+def _counts(splits: Any) -> tf.Tensor:
+    if splits is None:
+        return tf.constant([], tf.int32)
+    counts = tf.convert_to_tensor(splits)
+    if not counts.dtype.is_integer and counts.shape.num_elements() != 0:
+        raise ValueError(f"splits must be integers, not {counts.dtype.name}")
+    return tf.cast(counts, tf.int32)
 
 
 def join() -> tf.Tensor:
