@@ -12,14 +12,11 @@ from .ending import Exit
 
 _CRASHES = {-signal.SIGSEGV, -signal.SIGABRT, -signal.SIGBUS, -signal.SIGFPE, -signal.SIGILL}
 # What programs write of errors that come of how they are started, and what to do about them.
+_NO_MODULE = re.compile(r"^ModuleNotFoundError: No module named '([a-zA-Z]\w*)'", re.MULTILINE)
 _HINTS = (
     (
         r"^(?:bdb\.BdbQuit|EOFError: EOF when reading a line)",
         "nobody could answer it: to use breakpoint() or input() there, add --stdin-rank {rank}",
-    ),
-    (
-        r"^ModuleNotFoundError: No module named 'horovod'",
-        "its Python has no horovod: horovodrun -np N train.py, without python, takes that of horovodrun",
     ),
     (
         r"^AttributeError: module 'horovod[\w.]*' has no attribute '(?:elastic|run)'"
@@ -100,6 +97,10 @@ def notes(exit: Exit) -> list[str]:
 
 def hint(rank: int, stderr: str) -> str | None:
     """What to do about an error that comes of how the program is started."""
+    absent = _NO_MODULE.search(stderr)
+    if absent is not None and importlib.util.find_spec(absent[1]) is not None:
+        have = f"its Python has no {absent[1]}, but that of horovodrun has"
+        return f"{have}: horovodrun -np N train.py, without python, takes the latter"
     found = (text for pattern, text in _HINTS if re.search(pattern, stderr, re.MULTILINE))
     return next((text.format(rank=rank) for text in found), None)
 
