@@ -2,6 +2,6 @@
 
 namespace hvd::kernels {
 
-extern const Table kBaselineTable = {"baseline", HVD_KERNEL_ROWS};
+extern const Table kBaselineTable = {"baseline", HVD_KERNEL_ROWS(HalfLane, BfloatLane)};
 
 }  // namespace hvd::kernels

@@ -4,10 +4,6 @@
 #include <cstdint>
 #include <cstring>
 
-#if defined(__F16C__)
-#include <immintrin.h>
-#endif
-
 #include "base/half.h"
 
 // How elements get from memory into the type they are computed in, and back. A lane handles kWidth elements
@@ -72,84 +68,46 @@ struct HalfLane {
   }
 };
 
-// The packs convert with instructions that compilers do not find by themselves.
-#if defined(__AVX512F__)
-struct FloatPack {
+// Registers of float16 or bfloat16, converted by instructions that compilers do not find by themselves. The
+// file of an instruction set describes them as a `Set`:
+// - Floats and Words are registers of kWidth floats and of kWidth words of 32 bits, Packed is one of kWidth
+//   elements; Load and Store move it from and to memory of any alignment;
+// - FromHalf and ToHalf convert float16; Widen and Narrow convert words whose upper halves are 0.
+template <typename Set>
+struct PackLane {
   using Compute = float;
-  using Value = __m512;
-  static constexpr int64_t kWidth = 16;
-  static constexpr int64_t kBytes = 2;
-  HVD_INLINE static __m256i LoadBits(const std::byte* at, int64_t i) {
-    return _mm256_loadu_si256(reinterpret_cast<const __m256i_u*>(at + i * kBytes));
-  }
-  HVD_INLINE static void StoreBits(std::byte* at, int64_t i, __m256i bits) {
-    _mm256_storeu_si256(reinterpret_cast<__m256i_u*>(at + i * kBytes), bits);
-  }
+  using Value = typename Set::Floats;
+  static constexpr int64_t kWidth = Set::kWidth;
+  static constexpr int64_t kBytes = 2;  // of one element
 };
 
-struct HalfPackLane : FloatPack {
-  HVD_INLINE static Value Load(const std::byte* at, int64_t i) { return _mm512_cvtph_ps(LoadBits(at, i)); }
-  HVD_INLINE static void Store(std::byte* at, int64_t i, Value value) {
-    StoreBits(at, i, _mm512_cvtps_ph(value, _MM_FROUND_TO_NEAREST_INT));
-  }
-};
-
-struct BfloatPackLane : FloatPack {
+template <typename Set>
+struct HalfPackLane : PackLane<Set> {
+  using Value = typename Set::Floats;
   HVD_INLINE static Value Load(const std::byte* at, int64_t i) {
-    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(LoadBits(at, i)), 16));
+    return Set::FromHalf(Set::Load(at + 2 * i));
   }
   HVD_INLINE static void Store(std::byte* at, int64_t i, Value value) {
-    const __m512i bits = _mm512_castps_si512(value);
-    const __m512i high = _mm512_srli_epi32(bits, 16);
-    const __m512i odd = _mm512_and_si512(high, _mm512_set1_epi32(1));
-    const __m512i bias = _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff));
-    const __m512i rounded = _mm512_srli_epi32(_mm512_add_epi32(bits, bias), 16);
-    const __mmask16 nan = _mm512_cmp_ps_mask(value, value, _CMP_UNORD_Q);
-    const __m512i result = _mm512_mask_or_epi32(rounded, nan, high, _mm512_set1_epi32(0x40));
-    StoreBits(at, i, _mm512_cvtepi32_epi16(result));
-  }
-};
-#elif defined(__F16C__) && defined(__AVX2__)
-struct FloatPack {
-  using Compute = float;
-  using Value = __m256;
-  static constexpr int64_t kWidth = 8;
-  static constexpr int64_t kBytes = 2;
-  HVD_INLINE static __m128i LoadBits(const std::byte* at, int64_t i) {
-    return _mm_loadu_si128(reinterpret_cast<const __m128i_u*>(at + i * kBytes));
-  }
-  HVD_INLINE static void StoreBits(std::byte* at, int64_t i, __m128i bits) {
-    _mm_storeu_si128(reinterpret_cast<__m128i_u*>(at + i * kBytes), bits);
+    Set::Store(at + 2 * i, Set::ToHalf(value));
   }
 };
 
-struct HalfPackLane : FloatPack {
-  HVD_INLINE static Value Load(const std::byte* at, int64_t i) { return _mm256_cvtph_ps(LoadBits(at, i)); }
-  HVD_INLINE static void Store(std::byte* at, int64_t i, Value value) {
-    StoreBits(at, i, _mm256_cvtps_ph(value, _MM_FROUND_TO_NEAREST_INT));
-  }
-};
-
-struct BfloatPackLane : FloatPack {
+// Rounds as ToBfloat16 does.
+template <typename Set>
+struct BfloatPackLane : PackLane<Set> {
+  using Value = typename Set::Floats;
+  using Words = typename Set::Words;
   HVD_INLINE static Value Load(const std::byte* at, int64_t i) {
-    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(LoadBits(at, i)), 16));
+    return reinterpret_cast<Value>(Set::Widen(Set::Load(at + 2 * i)) << 16);
   }
   HVD_INLINE static void Store(std::byte* at, int64_t i, Value value) {
-    const __m256i bits = _mm256_castps_si256(value);
-    const __m256i high = _mm256_srli_epi32(bits, 16);
-    const __m256i odd = _mm256_and_si256(high, _mm256_set1_epi32(1));
-    const __m256i bias = _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff));
-    const __m256i rounded = _mm256_srli_epi32(_mm256_add_epi32(bits, bias), 16);
-    const __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(value, value, _CMP_UNORD_Q));
-    const __m256i quiet = _mm256_or_si256(high, _mm256_set1_epi32(0x40));
-    const __m256i result = _mm256_blendv_epi8(rounded, quiet, nan);
-    StoreBits(at, i, _mm_packus_epi32(_mm256_castsi256_si128(result), _mm256_extracti128_si256(result, 1)));
+    const Words bits = reinterpret_cast<Words>(value);
+    const Words high = bits >> 16;
+    const Words rounded = (bits + (high & 1) + 0x7fff) >> 16;
+    const Words result = value != value ? high | 0x40 : rounded;
+    Set::Store(at + 2 * i, Set::Narrow(result));
   }
 };
-#else
-using HalfPackLane = HalfLane;
-using BfloatPackLane = BfloatLane;
-#endif
 
 // The scratch of a block, in the compute type.
 template <typename Lane>

@@ -161,13 +161,14 @@ struct Loops {
   }
 #define HVD_NUMBER_ROW(T) HVD_KERNEL_ROW(NumberLane<T>, NumberLane<T>)
 
-// In the order of DataType. A bool's sum is "or" and its product "and".
-#define HVD_KERNEL_ROWS                                                                                 \
+// In the order of DataType, with the wide lanes of float16 and bfloat16. A bool's sum is "or" and its product
+// "and".
+#define HVD_KERNEL_ROWS(WideHalf, WideBfloat)                                                           \
   {                                                                                                     \
     HVD_NUMBER_ROW(uint8_t), HVD_NUMBER_ROW(int8_t), HVD_NUMBER_ROW(uint16_t), HVD_NUMBER_ROW(int16_t), \
-        HVD_NUMBER_ROW(int32_t), HVD_NUMBER_ROW(int64_t), HVD_KERNEL_ROW(HalfPackLane, HalfLane),       \
+        HVD_NUMBER_ROW(int32_t), HVD_NUMBER_ROW(int64_t), HVD_KERNEL_ROW(WideHalf, HalfLane),           \
         HVD_NUMBER_ROW(float), HVD_NUMBER_ROW(double),                                                  \
         {Loops<BoolLane, BoolLane, Max>::Run, Loops<BoolLane, BoolLane, Min>::Run,                      \
          Loops<BoolLane, BoolLane, Max>::Run, Loops<BoolLane, BoolLane, Min>::Run},                     \
-        HVD_KERNEL_ROW(BfloatPackLane, BfloatLane), HVD_NUMBER_ROW(uint32_t), HVD_NUMBER_ROW(uint64_t), \
+        HVD_KERNEL_ROW(WideBfloat, BfloatLane), HVD_NUMBER_ROW(uint32_t), HVD_NUMBER_ROW(uint64_t),     \
   }
