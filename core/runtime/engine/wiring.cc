@@ -4,11 +4,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "backend/host/host_backend.h"
 #include "runtime/control/control.h"
 #include "runtime/engine/cores.h"
 #include "transport/inproc/fabric.h"
+#include "transport/mapping.h"
+#include "transport/shm/share_tree.h"
 #include "transport/shm/window.h"
 #include "transport/tcp/transport.h"
 
@@ -16,8 +19,8 @@ namespace hvd {
 
 namespace {
 
-constexpr uint32_t kControlChannel = 0;
-constexpr uint32_t kDataChannel = 1;
+// Every link has a transport for control and one for data.
+enum Channel : uint32_t { kControlChannel, kDataChannel };
 
 std::vector<Link> TakeLinks(EngineOptions* options, LinkRole role) {
   std::vector<Link>& links = options->links;
@@ -34,94 +37,127 @@ Topology JobOf(const EngineOptions& options) {
   return Topology::OneHost(options.size, !links);
 }
 
-}  // namespace
-
-Wirer::Wirer(const EngineOptions& options, const Waker& waker)
-    : wiring_(options.wiring),
-      job_(JobOf(options)),
-      generation_(options.generation),
-      rank_(GlobalRank(options.rank)),
-      size_(options.size),
-      fabric_(options.fabric),
-      waker_(waker),
-      cores_(UsableCores()) {}
-
-Wirer::~Wirer() {
-  for (const Link& link : share_) close(link.fd);
-}
-
-Status Wirer::Make(EngineOptions* options, const Waker& waker, std::unique_ptr<Wirer>* wirer) {
-  wirer->reset(new Wirer(*options, waker));
-  (*wirer)->share_ = TakeLinks(options, LinkRole::kShare);
-  return (*wirer)->job_.AllShareMemory() ? Status::Ok() : (*wirer)->MakeTransports(options);
-}
-
-Status Wirer::MakeTcp(EngineOptions* options, LinkRole role) {
-  tcp::TcpTransport::Options tcp;
-  tcp.generation = static_cast<uint32_t>(generation_);
-  tcp.rank = rank_;
-  tcp.size = size_;
-  const bool control = role == LinkRole::kControl;
-  tcp.integrity = control ? tcp::Integrity::kSealed : tcp::Integrity::kChecksum;
-  tcp.peers_may_leave = control;
-  std::unique_ptr<Transport>& made = transports_.emplace_back();  // before anything owns the links
-  return tcp::TcpTransport::Make(tcp, TakeLinks(options, role), &made);
-}
-
-Status Wirer::MakeTransports(EngineOptions* options) {
-  if (wiring_ == Wiring::kInproc) {
-    for (const uint32_t channel : {kControlChannel, kDataChannel}) {
-      const bool peers_may_leave = channel == kControlChannel;
-      transports_.push_back(fabric_->MakeTransport(channel, rank_, waker_, peers_may_leave));
-    }
-  } else {
-    HVD_RETURN_IF_ERROR(MakeTcp(options, LinkRole::kControl));
-    HVD_RETURN_IF_ERROR(MakeTcp(options, LinkRole::kData));
+// Among processes: over a tree of links among the ranks of the host, which is made with the first window.
+class SharedWindows : public WindowSource {
+ public:
+  SharedWindows(EngineOptions* options, const Topology& job, const Waker& waker)
+      : generation_(options->generation), rank_(options->rank), waker_(waker) {
+    const Position self(options->rank);
+    for (const Position rank : job.OnHost(job.HostOf(self))) ranks_.push_back(rank.value());
+    sockets_.resize(static_cast<size_t>(options->size), -1);
+    links_ = TakeLinks(options, LinkRole::kShare);  // from here on nothing may fail
+    for (const Link& link : links_) sockets_[link.peer.index()] = link.fd;
   }
-  control_ = transports_[kControlChannel].get();
-  data_ = transports_[kDataChannel].get();
-  return Status::Ok();
-}
 
-// All ranks of the host.
-Status Wirer::PlantTree(int64_t deadline_us) {
-  std::vector<int> ranks;
-  for (const Position rank : job_.OnHost(job_.HostOf(Position(rank_.value())))) ranks.push_back(rank.value());
-  std::vector<int> sockets(static_cast<size_t>(size_), -1);
-  for (const Link& link : share_) sockets[link.peer.index()] = link.fd;
-  return shm::ShareTree::Make(generation_, Members(ranks), rank_, std::move(sockets), waker_, deadline_us,
-                              &tree_);
-}
+  ~SharedWindows() override {
+    for (const Link& link : links_) close(link.fd);
+  }
 
-Status Wirer::MakeWindow(uint32_t id, const Members& members, int64_t deadline_us,
-                         std::unique_ptr<Window>* window) {
-  if (wiring_ == Wiring::kInproc) {
+  Status Make(uint32_t id, const Members& members, int64_t deadline_us,
+              std::unique_ptr<Window>* window) override {
+    if (tree_ == nullptr) {
+      HVD_RETURN_IF_ERROR(
+          shm::ShareTree::Make(generation_, Members(ranks_), rank_, sockets_, waker_, deadline_us, &tree_));
+    }
+    shm::WindowOptions options;
+    options.set = id;
+    options.members = members;
+    options.deadline = deadline_us;
+    for (const size_t bytes : {WindowControlBytes(), WindowBackendBytes(), CoreCountBytes()}) {
+      options.bytes += WholePages(bytes);
+    }
+    return shm::ShmWindow::Make(options, tree_.get(), window);
+  }
+
+  void Interrupt() override {
+    for (const Link& link : links_) ::shutdown(link.fd, SHUT_RDWR);
+  }
+
+  GlobalRank failed_rank() const override { return tree_ == nullptr ? GlobalRank() : tree_->failed_rank(); }
+
+ private:
+  const uint64_t generation_;
+  const GlobalRank rank_;
+  const Waker& waker_;
+  std::vector<int> ranks_;    // of the host
+  std::vector<int> sockets_;  // by rank; -1: no link
+  std::vector<Link> links_;   // owned; for as long as sets may be added
+  std::unique_ptr<shm::ShareTree> tree_;
+};
+
+// Among the threads of a test.
+class FabricWindows : public WindowSource {
+ public:
+  FabricWindows(const EngineOptions& options, const Waker& waker)
+      : fabric_(options.fabric), rank_(options.rank), waker_(waker) {}
+
+  Status Make(uint32_t id, const Members& members, int64_t /*deadline_us*/,
+              std::unique_ptr<Window>* window) override {
     if (members.Has(rank_)) *window = fabric_->MakeWindow(id, members, rank_, waker_);
     return Status::Ok();
   }
-  if (tree_ == nullptr) HVD_RETURN_IF_ERROR(PlantTree(deadline_us));
-  shm::WindowOptions options;
-  options.set = id;
-  options.members = members;
-  options.deadline = deadline_us;
-  for (const size_t bytes : {WindowControlBytes(), WindowBackendBytes(), CoreCountBytes()}) {
-    options.bytes += WholePages(bytes);
+
+ private:
+  inproc::Fabric* const fabric_;
+  const GlobalRank rank_;
+  const Waker& waker_;
+};
+
+Status MakeTcp(EngineOptions* options, LinkRole role, std::unique_ptr<Transport>* transport) {
+  tcp::TcpTransport::Options tcp;
+  tcp.generation = static_cast<uint32_t>(options->generation);
+  tcp.rank = GlobalRank(options->rank);
+  tcp.size = options->size;
+  const bool control = role == LinkRole::kControl;
+  tcp.integrity = control ? tcp::Integrity::kSealed : tcp::Integrity::kChecksum;
+  tcp.peers_may_leave = control;
+  return tcp::TcpTransport::Make(tcp, TakeLinks(options, role), transport);
+}
+
+// By channel.
+Status MakeTransports(EngineOptions* options, const Waker& waker,
+                      std::vector<std::unique_ptr<Transport>>* transports) {
+  transports->resize(2);  // before anything owns the links
+  std::unique_ptr<Transport>& control = (*transports)[kControlChannel];
+  std::unique_ptr<Transport>& data = (*transports)[kDataChannel];
+  if (options->wiring == Wiring::kInproc) {
+    const GlobalRank rank(options->rank);
+    control = options->fabric->MakeTransport(kControlChannel, rank, waker, /*peers_may_leave=*/true);
+    data = options->fabric->MakeTransport(kDataChannel, rank, waker);
+    return Status::Ok();
   }
-  return shm::ShmWindow::Make(options, tree_.get(), window);
+  HVD_RETURN_IF_ERROR(MakeTcp(options, LinkRole::kControl, &control));
+  return MakeTcp(options, LinkRole::kData, &data);
+}
+
+}  // namespace
+
+Wirer::Wirer(const EngineOptions& options)
+    : rank_(options.rank), job_(JobOf(options)), cores_(UsableCores()) {}
+
+Status Wirer::Make(EngineOptions* options, const Waker& waker, std::unique_ptr<Wirer>* wirer) {
+  std::unique_ptr<Wirer> made(new Wirer(*options));
+  if (!made->job_.AllShareMemory()) {
+    HVD_RETURN_IF_ERROR(MakeTransports(options, waker, &made->transports_));
+    made->control_ = made->transports_[kControlChannel].get();
+    made->data_ = made->transports_[kDataChannel].get();
+  } else if (options->wiring == Wiring::kInproc) {
+    made->windows_ = std::make_unique<FabricWindows>(*options, waker);
+  } else {
+    made->windows_ = std::make_unique<SharedWindows>(options, made->job_, waker);
+  }
+  *wirer = std::move(made);
+  return Status::Ok();
 }
 
 Status Wirer::Prepare(uint32_t id, const Members& members, int64_t deadline_us, ProcessSetWires* wires) {
   wires->topology = job_.Of(members);
   if (!wires->topology.AllShareMemory()) return Status::Ok();
-  HVD_RETURN_IF_ERROR(MakeWindow(id, members, deadline_us, &wires->window));
+  HVD_RETURN_IF_ERROR(windows_->Make(id, members, deadline_us, &wires->window));
   if (wires->window == nullptr) return Status::Ok();  // not a member
   HVD_RETURN_IF_ERROR(MakeWindowControl(wires->window.get(), &wires->control));
   HVD_RETURN_IF_ERROR(MakeWindowBackend(wires->window.get(), &wires->backends.emplace_back()));
   return id == 0 ? CountCores(wires->window.get(), deadline_us, &cores_) : Status::Ok();
-}
-
-void Wirer::Interrupt() {
-  for (const Link& link : share_) ::shutdown(link.fd, SHUT_RDWR);
 }
 
 void Wirer::Finish(uint32_t id, const Members& members, ProcessSetWires* wires) {

@@ -8,10 +8,21 @@
 #include "base/waker.h"
 #include "runtime/engine/engine.h"
 #include "runtime/progress/process_set.h"
-#include "transport/shm/share_tree.h"
 #include "transport/transport.h"
+#include "transport/window.h"
 
 namespace hvd {
+
+// Where the windows of process sets come from.
+class WindowSource {
+ public:
+  virtual ~WindowSource() = default;
+  // As Wirer::Prepare; *window stays null on a rank that is no member.
+  virtual Status Make(uint32_t id, const Members& members, int64_t deadline_us,
+                      std::unique_ptr<Window>* window) = 0;
+  virtual void Interrupt() {}
+  virtual GlobalRank failed_rank() const { return {}; }
+};
 
 // Turns links (or a test's fabric) into what process sets talk and compute over. Takes the links that it
 // needs out of the options of its making.
@@ -19,15 +30,15 @@ class Wirer {
  public:
   static Status Make(EngineOptions* options, const Waker& waker, std::unique_ptr<Wirer>* wirer);
 
-  ~Wirer();
-
   // Collective and blocking: every rank calls it for the same sets in the same order, the one of all ranks
   // first, also for sets that it does not belong to. Callable without the progress lock. Gives up at
   // `deadline_us`, on the clock of NowMicros.
   Status Prepare(uint32_t id, const Members& members, int64_t deadline_us, ProcessSetWires* wires);
 
   // Ends a Prepare that waits for a member that will not come. From any thread; for good.
-  void Interrupt();
+  void Interrupt() {
+    if (windows_ != nullptr) windows_->Interrupt();
+  }
 
   // The part of it that touches transports in use: with the progress lock, or before there is one.
   void Finish(uint32_t id, const Members& members, ProcessSetWires* wires);
@@ -39,28 +50,18 @@ class Wirer {
   const Topology& job() const { return job_; }
 
   // The rank for which the last Prepare failed; unknown: none, or nobody knows.
-  GlobalRank failed_rank() const { return tree_ == nullptr ? GlobalRank() : tree_->failed_rank(); }
+  GlobalRank failed_rank() const { return windows_ == nullptr ? GlobalRank() : windows_->failed_rank(); }
 
   // The cores that the ranks of this host may use.
   int cores() const { return cores_; }
 
  private:
-  Wirer(const EngineOptions& options, const Waker& waker);
-  Status MakeTransports(EngineOptions* options);
-  Status MakeTcp(EngineOptions* options, LinkRole role);
-  Status MakeWindow(uint32_t id, const Members& members, int64_t deadline_us,
-                    std::unique_ptr<Window>* window);
-  Status PlantTree(int64_t deadline_us);
+  explicit Wirer(const EngineOptions& options);
 
-  const Wiring wiring_;
-  const Topology job_;
-  const uint64_t generation_;
   const GlobalRank rank_;
-  const int size_;
-  inproc::Fabric* const fabric_;
-  const Waker& waker_;
-  std::vector<Link> share_;  // owned; for as long as sets may be added
-  std::unique_ptr<shm::ShareTree> tree_;
+  const Topology job_;
+  // Over shared memory the one, over links the others.
+  std::unique_ptr<WindowSource> windows_;
   std::vector<std::unique_ptr<Transport>> transports_;
   Transport* control_ = nullptr;
   Transport* data_ = nullptr;
