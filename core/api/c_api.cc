@@ -57,7 +57,8 @@ void Deliver(const Caller& caller, const std::vector<Output>& given) noexcept {
 Status ReadTensors(const hvd_operation& operation, Entry* entry) {
   for (int32_t i = 0; i < operation.tensor_count; ++i) {
     const hvd_tensor& tensor = operation.tensors[i];
-    if (tensor.dtype < 0 || tensor.dtype >= kDataTypes) return Status::Invalid("unknown element type");
+    if (tensor.dtype < 0 || tensor.dtype >= kDataTypes)
+      return Status::Invalid("unknown element type");
     if (tensor.dims < 0) return Status::Invalid("a negative number of dimensions");
     entry->request.tensors.push_back(
         {static_cast<DataType>(tensor.dtype), Shape(tensor.shape, tensor.shape + tensor.dims)});
@@ -87,7 +88,8 @@ Status ReadEntry(const hvd_operation& operation, Entry* entry) {
   return ReadTensors(operation, entry);
 }
 
-// The joins of all process sets of this rank, delivered as one: that of all ranks, once the last is complete.
+// The joins of all process sets of this rank, delivered as one: that of all ranks, once the last is
+// complete.
 class Joining {
  public:
   Joining(const Caller& caller, size_t joins)
@@ -132,7 +134,9 @@ void SubmitJoins(Engine* engine, const Caller& caller) {
     entry.process_set = set;
     entry.request.kind = OpKind::kJoin;
     entry.urgent = true;
-    entry.on_complete = [=](const Handle& handle) { joining->Complete(set, handle.status, &handle); };
+    entry.on_complete = [=](const Handle& handle) {
+      joining->Complete(set, handle.status, &handle);
+    };
     HandlePtr handle;
     const Status status = engine->Submit(std::move(entry), &handle);
     if (!status.ok()) joining->Complete(set, status, nullptr);
@@ -173,7 +177,9 @@ struct Table : hvd_api {
   std::atomic<int64_t> references{1};
 };
 
-void Retain(hvd_api* api) { static_cast<Table*>(api)->references.fetch_add(1, std::memory_order_relaxed); }
+void Retain(hvd_api* api) {
+  static_cast<Table*>(api)->references.fetch_add(1, std::memory_order_relaxed);
+}
 
 void Release(hvd_api* api) {
   auto* table = static_cast<Table*>(api);
@@ -181,7 +187,8 @@ void Release(hvd_api* api) {
 }
 
 void* Keep(const hvd_output* output) {
-  return new (std::nothrow) std::shared_ptr<std::byte>(static_cast<const Output*>(output->owner)->data);
+  return new (std::nothrow)
+      std::shared_ptr<std::byte>(static_cast<const Output*>(output->owner)->data);
 }
 
 void Drop(void* share) { delete static_cast<std::shared_ptr<std::byte>*>(share); }
@@ -195,7 +202,8 @@ int32_t GetTopology(hvd_api*, hvd_topology* topology) {
 
 int32_t GetProcessSet(hvd_api*, uint32_t id, int32_t* size, int32_t* rank) noexcept try {
   const std::shared_ptr<Engine> engine = CurrentEngine();
-  const std::optional<RankIdentity> own = KnownIdentity();  // none where the engine is just shut down
+  const std::optional<RankIdentity> own =
+      KnownIdentity();  // none where the engine is just shut down
   if (engine == nullptr || !own) return static_cast<int32_t>(Code::kNotInitialized);
   const std::vector<int> members = engine->MembersOf(id);
   if (members.empty()) return static_cast<int32_t>(Code::kInvalidArgument);

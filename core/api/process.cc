@@ -12,8 +12,8 @@ namespace hvd::api {
 
 namespace {
 
-// The engine closes a link that ends and the program may open something else under its number, which a
-// forked child must keep: so a descriptor is known by what it was opened for.
+// The engine closes a link that ends and the program may open something else under its number,
+// which a forked child must keep: so a descriptor is known by what it was opened for.
 struct OpenFile {
   int fd = -1;
   dev_t device = 0;
@@ -34,8 +34,8 @@ struct State {
   std::vector<OpenFile> descriptors;
 };
 
-// Never destroyed: threads may use it while the interpreter ends. Replaced, not cleaned, in a forked child,
-// where the engine's threads do not exist and its locks may be held for ever.
+// Never destroyed: threads may use it while the interpreter ends. Replaced, not cleaned, in a
+// forked child, where the engine's threads do not exist and its locks may be held for ever.
 State* state = new State;
 
 void InForkedChild() {
@@ -66,11 +66,12 @@ Status NotRunning() {
   const std::lock_guard<std::mutex> lock(state->mutex);
   if (state->rank_pid == 0)
     return {Code::kNotInitialized, "Horovod has not been initialized; use hvd.init()."};
-  return {Code::kNotInitialized,
-          "This process was forked from rank " + std::to_string(state->identity->rank) + " (process " +
-              std::to_string(state->rank_pid) +
-              ") and is no rank itself: it can ask for rank and size, but not run collectives. Call them in "
-              "the parent; let a DataLoader's workers only load data."};
+  return {Code::kNotInitialized, "This process was forked from rank " +
+                                     std::to_string(state->identity->rank) + " (process " +
+                                     std::to_string(state->rank_pid) +
+                                     ") and is no rank itself: it can ask for rank and size, but "
+                                     "not run collectives. Call them in "
+                                     "the parent; let a DataLoader's workers only load data."};
 }
 
 Status StartEngine(const RankIdentity& identity, EngineOptions options) {

@@ -19,8 +19,8 @@ struct RankIdentity {
 
 // The one engine of this process. A call keeps the engine alive while it uses it.
 std::shared_ptr<Engine> CurrentEngine();  // null before init, after shutdown and in a forked child
-// Of the engine; in a child that was forked from a rank, that rank's: a worker that prepares data may ask who
-// it does so for. Nothing before init and after shutdown.
+// Of the engine; in a child that was forked from a rank, that rank's: a worker that prepares data
+// may ask who it does so for. Nothing before init and after shutdown.
 std::optional<RankIdentity> KnownIdentity();
 
 // Why there is no engine, and what to do.
@@ -29,7 +29,8 @@ Status NotRunning();
 Status StartEngine(const RankIdentity& identity, EngineOptions options);
 void StopEngine();
 
-// The table of api/c_api.h, with a reference that the caller releases. It works on whatever engine there is.
+// The table of api/c_api.h, with a reference that the caller releases. It works on whatever engine
+// there is.
 hvd_api* AcquireTable();
 
 }  // namespace hvd::api

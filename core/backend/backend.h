@@ -7,32 +7,34 @@
 
 namespace hvd {
 
-// Runs whole collectives on one kind of device's memory, for one process set. All calls come from whoever
-// holds the progress lock.
+// Runs whole collectives on one kind of device's memory, for one process set. All calls come from
+// whoever holds the progress lock.
 class Backend {
  public:
   virtual ~Backend() = default;
 
-  // Whether it runs what is of this device. Equal on every member: of a GPU only that it is one may matter.
+  // Whether it runs what is of this device. Equal on every member: of a GPU only that it is one may
+  // matter.
   virtual bool Serves(int32_t device) const = 0;
 
-  // What the members make together before the first collective, such as a communicator, as a machine, so that
-  // it holds up no other set; null when there is nothing to make. Called once, at the same place in the order
-  // of the set's collectives on every member. From here on the backend rings `waker` when one of its machines
-  // that is blocked may go on for a reason that no transport and no flag of a window tells.
+  // What the members make together before the first collective, such as a communicator, as a
+  // machine, so that it holds up no other set; null when there is nothing to make. Called once, at
+  // the same place in the order of the set's collectives on every member. From here on the backend
+  // rings `waker` when one of its machines that is blocked may go on for a reason that no transport
+  // and no flag of a window tells.
   virtual std::unique_ptr<StepMachine> SetUp(const Waker& waker) = 0;
 
-  // Every member calls it with equal specs (but for its own pieces, device and order) in the same order.
-  // Never waits and never fails: what cannot be done is a machine whose first step says so.
+  // Every member calls it with equal specs (but for its own pieces, device and order) in the same
+  // order. Never waits and never fails: what cannot be done is a machine whose first step says so.
   virtual std::unique_ptr<StepMachine> Start(CollectiveSpec spec) = 0;
 
-  // The generation is lost: ends what is under way, so that the machines can be destroyed and no memory of
-  // the user's is touched afterwards. Nothing is started any more. Needs no memory. Perhaps more than once,
-  // and perhaps of a backend that was never set up.
+  // The generation is lost: ends what is under way, so that the machines can be destroyed and no
+  // memory of the user's is touched afterwards. Nothing is started any more. Needs no memory.
+  // Perhaps more than once, and perhaps of a backend that was never set up.
   virtual void Abort() noexcept = 0;
 
-  // What the machines run on can be relied on no more, though none of them has failed: they would wait for
-  // ever.
+  // What the machines run on can be relied on no more, though none of them has failed: they would
+  // wait for ever.
   virtual bool broken() const { return false; }
 };
 

@@ -19,35 +19,41 @@ struct Piece {
   int64_t bytes = 0;  // of `input`; a multiple of the element size
 };
 
-// When one tensor of a device may be touched: its input is written once `ready_event` has happened (null: it
-// is), and what is put on `stream` after the collective finds the result. Both are the framework's.
+// When one tensor of a device may be touched: its input is written once `ready_event` has happened
+// (null: it is), and what is put on `stream` after the collective finds the result. Both are the
+// framework's.
 struct DeviceOrder {
   void* stream = nullptr;
   void* ready_event = nullptr;
-  // Where it lies, by this rank's own numbers: the tensors of one collective may lie on several GPUs, which
-  // other ranks cannot know. The host's of a rank that has joined, which brings no tensor of its own.
+  // Where it lies, by this rank's own numbers: the tensors of one collective may lie on several
+  // GPUs, which other ranks cannot know. The host's of a rank that has joined, which brings no
+  // tensor of its own.
   int32_t device = kHostDevice;
 };
 
-// A whole collective as the backend sees it: several fused tensors, one kind, all of the host or all of GPUs.
-// Ranks are positions in the process set.
+// A whole collective as the backend sees it: several fused tensors, one kind, all of the host or
+// all of GPUs. Ranks are positions in the process set.
 struct CollectiveSpec {
   OpKind kind = OpKind::kAllreduce;
   uint64_t sequence = 0;  // number of this collective in its set; equal on every member
   Reduction reduction;    // allreduce, reducescatter
   Position root{0};       // broadcast
-  // Allreduce: up to so many bytes everybody reads everybody's input whole, larger ones share the work in
-  // phases. Equal on every member. Negative: the algorithm's own choice, which also bounds it.
+  // Allreduce: up to so many bytes everybody reads everybody's input whole, larger ones share the
+  // work in phases. Equal on every member. Negative: the algorithm's own choice, which also bounds
+  // it.
   int64_t direct_bytes = -1;
   int32_t device = kHostDevice;  // what chose the backend; of a GPU only that it is one
   std::vector<Piece> pieces;
-  std::vector<DeviceOrder> order;  // by piece; empty on the host, whose memory may be touched at once
+  std::vector<DeviceOrder>
+      order;  // by piece; empty on the host, whose memory may be touched at once
   // By piece, for n ranks; empty for the other kinds:
   // - allgather: n numbers, what each rank contributes. A piece's output holds all, in rank order.
-  // - alltoall: n * n numbers, what rank s sends to rank r at [s * n + r]. A piece's input holds this rank's
-  //   parts in the order of the receivers (and then perhaps bytes that are not sent), its output what
-  //   arrives in the order of the senders.
-  // - reducescatter: n numbers, the part of the input that each rank gets reduced; they add up to the input,
+  // - alltoall: n * n numbers, what rank s sends to rank r at [s * n + r]. A piece's input holds
+  // this rank's
+  //   parts in the order of the receivers (and then perhaps bytes that are not sent), its output
+  //   what arrives in the order of the senders.
+  // - reducescatter: n numbers, the part of the input that each rank gets reduced; they add up to
+  // the input,
   //   in rank order. A piece's output holds this rank's part only.
   std::vector<std::vector<int64_t>> rank_bytes;
 };
@@ -63,8 +69,8 @@ class StepMachine {
   virtual Step Advance() = 0;
   // Why Advance() returned kFailed.
   virtual Status status() const { return Status::Ok(); }
-  // While it is blocked: when to advance it though nothing has woken the rank, on the clock of NowMicros;
-  // -1 = never. For what can only be looked at again.
+  // While it is blocked: when to advance it though nothing has woken the rank, on the clock of
+  // NowMicros; -1 = never. For what can only be looked at again.
   virtual int64_t deadline_us() const { return -1; }
 };
 

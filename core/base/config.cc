@@ -20,7 +20,8 @@ bool ParseInteger(const std::string& text, int64_t lowest, int64_t highest, int6
   return true;
 }
 
-// A stream in the classic locale and not strtod: a program may have set a locale with a decimal comma.
+// A stream in the classic locale and not strtod: a program may have set a locale with a decimal
+// comma.
 bool ParseNumber(const std::string& text, double lowest, double highest, double* value) {
   std::istringstream stream(text);
   stream.imbue(std::locale::classic());
@@ -106,16 +107,21 @@ bool Noise(const std::string& text, Config* config) {
 }
 
 bool Transport(const std::string& text, Config* config) {
-  static const std::map<std::string, TransportChoice> choices = {
-      {"auto", TransportChoice::kAuto}, {"shm", TransportChoice::kShm}, {"tcp", TransportChoice::kTcp}};
+  static const std::map<std::string, TransportChoice> choices = {{"auto", TransportChoice::kAuto},
+                                                                 {"shm", TransportChoice::kShm},
+                                                                 {"tcp", TransportChoice::kTcp}};
   const auto found = choices.find(text);
   if (found == choices.end()) return false;
   config->transport = found->second;
   return true;
 }
 
-bool Level(const std::string& text, Config* config) { return ParseLogLevel(text, &config->log_level); }
-bool Affinity(const std::string& text, Config* config) { return ParseList(text, &config->thread_affinity); }
+bool Level(const std::string& text, Config* config) {
+  return ParseLogLevel(text, &config->log_level);
+}
+bool Affinity(const std::string& text, Config* config) {
+  return ParseList(text, &config->thread_affinity);
+}
 
 constexpr char kFlagValues[] = "0 or 1";
 constexpr char kMillisecondsValues[] = "milliseconds from 0 to 60000";
@@ -135,10 +141,12 @@ const std::map<std::string, ValueReader>& ValueReaders() {
       {"HOROVOD_CACHE_CAPACITY", {kCountValues, Count<&Config::cache_capacity>}},
       {"HOROVOD_AUTOTUNE", {kFlagValues, Flag<&Config::autotune>}},
       {"HOROVOD_AUTOTUNE_LOG", {"a path", Text<&Config::autotune_log>}},
-      {"HOROVOD_AUTOTUNE_WARMUP_SAMPLES", {kSamplesValues, Samples<&Config::autotune_warmup_samples, 0>}},
+      {"HOROVOD_AUTOTUNE_WARMUP_SAMPLES",
+       {kSamplesValues, Samples<&Config::autotune_warmup_samples, 0>}},
       {"HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE",
        {"an integer from 1 to 1000", Samples<&Config::autotune_steps_per_sample, 1>}},
-      {"HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES", {kSamplesValues, Samples<&Config::autotune_max_samples, 0>}},
+      {"HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES",
+       {kSamplesValues, Samples<&Config::autotune_max_samples, 0>}},
       {"HOROVOD_AUTOTUNE_GAUSSIAN_PROCESS_NOISE", {"a number from 0 to 1", Noise}},
       {"HOROVOD_TRANSPORT", {"auto, shm or tcp", Transport}},
       {"HOROVOD_LOG_LEVEL", {"trace, debug, info, warning, error or fatal", Level}},
@@ -147,8 +155,10 @@ const std::map<std::string, ValueReader>& ValueReaders() {
       {"HOROVOD_TIMELINE_MARK_CYCLES", {kFlagValues, Flag<&Config::timeline_mark_cycles>}},
       {"HOROVOD_STALL_CHECK_DISABLE", {kFlagValues, Flag<&Config::stall_check_disable>}},
       {"HOROVOD_STALL_CHECK_TIME_SECONDS", {kPeriodValues, Period<&Config::stall_check_seconds>}},
-      {"HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", {kSecondsValues, Seconds<&Config::stall_shutdown_seconds>}},
-      {"HOROVOD_STALL_DEADLOCK_TIME_SECONDS", {kSecondsValues, Seconds<&Config::stall_deadlock_seconds>}},
+      {"HOROVOD_STALL_SHUTDOWN_TIME_SECONDS",
+       {kSecondsValues, Seconds<&Config::stall_shutdown_seconds>}},
+      {"HOROVOD_STALL_DEADLOCK_TIME_SECONDS",
+       {kSecondsValues, Seconds<&Config::stall_deadlock_seconds>}},
       {"HOROVOD_THREAD_AFFINITY", {"core numbers with commas between", Affinity}},
       {"HOROVOD_FAILPOINT", {"name@count:rankR:action", Text<&Config::failpoint>}},
       {"HOROVOD_HEARTBEAT_SECONDS", {kPeriodValues, Period<&Config::heartbeat_seconds>}},
@@ -164,8 +174,9 @@ Status BadValue(const char* variable, const std::string& value, const std::strin
 
 Status CheckTogether(const Config& config) {
   if (config.peer_timeout_seconds >= 2 * config.heartbeat_seconds) return Status::Ok();
-  return BadValue("HOROVOD_PEER_TIMEOUT_SECONDS", std::to_string(config.peer_timeout_seconds),
-                  "at least twice HOROVOD_HEARTBEAT_SECONDS, " + std::to_string(config.heartbeat_seconds));
+  return BadValue(
+      "HOROVOD_PEER_TIMEOUT_SECONDS", std::to_string(config.peer_timeout_seconds),
+      "at least twice HOROVOD_HEARTBEAT_SECONDS, " + std::to_string(config.heartbeat_seconds));
 }
 
 }  // namespace

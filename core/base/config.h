@@ -10,8 +10,9 @@
 
 namespace hvd {
 
-// One row of the one table of settings; the documentation and the launcher's checks come from it too.
-// `type` is what a value looks like: integer, bytes, number, flag, choice, path, text, list, secret.
+// One row of the one table of settings; the documentation and the launcher's checks come from it
+// too. `type` is what a value looks like: integer, bytes, number, flag, choice, path, text, list,
+// secret.
 struct Setting {
   const char* variable;
   const char* type;
@@ -59,18 +60,18 @@ struct Config {
 // The value of a variable or null, as getenv.
 using Lookup = std::function<const char*(const char* variable)>;
 
-// Reads each variable once. Unset or empty = the default. A bad value is an error that names the variable and
-// what is allowed; *config is then unspecified.
+// Reads each variable once. Unset or empty = the default. A bad value is an error that names the
+// variable and what is allowed; *config is then unspecified.
 Status ReadConfig(const Lookup& lookup, Config* config);
 
-// The error that ReadConfig gives for this value alone, for whoever needs the variable before there is an
-// engine.
+// The error that ReadConfig gives for this value alone, for whoever needs the variable before there
+// is an engine.
 Status CheckSetting(const std::string& variable, const std::string& value);
 
 // The whole text is one value of the kind, within the bounds; else false and *value is untouched.
 bool ParseInteger(const std::string& text, int64_t lowest, int64_t highest, int64_t* value);
 bool ParseNumber(const std::string& text, double lowest, double highest, double* value);
-bool ParseFlag(const std::string& text, bool* value);               // 1/0, true/false, yes/no, on/off
+bool ParseFlag(const std::string& text, bool* value);  // 1/0, true/false, yes/no, on/off
 bool ParseList(const std::string& text, std::vector<int>* values);  // "0,2,4"
 
 }  // namespace hvd

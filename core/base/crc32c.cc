@@ -8,7 +8,8 @@ namespace {
 
 constexpr uint32_t kPolynomial = 0x82f63b78;  // reflected
 
-// Row k advances a byte by k further bytes of zeros, so that eight look-ups take eight bytes at once.
+// Row k advances a byte by k further bytes of zeros, so that eight look-ups take eight bytes at
+// once.
 using Tables = std::array<std::array<uint32_t, 256>, 8>;
 
 constexpr Tables MakeTables() {
@@ -51,7 +52,8 @@ uint32_t crc32c::Portable(const void* data, size_t bytes, uint32_t before) {
 }
 
 uint32_t Crc32c(const void* data, size_t bytes, uint32_t before) {
-  static const crc32c::Function best = crc32c::Hardware() != nullptr ? crc32c::Hardware() : crc32c::Portable;
+  static const crc32c::Function best =
+      crc32c::Hardware() != nullptr ? crc32c::Hardware() : crc32c::Portable;
   return best(data, bytes, before);
 }
 

@@ -10,9 +10,9 @@ namespace hvd {
 
 // Names of the phases of an operation's life.
 inline const char* NegotiatePhase(OpKind kind) {
-  constexpr const char* kNames[] = {"NEGOTIATE_ALLREDUCE", "NEGOTIATE_ALLGATHER", "NEGOTIATE_BROADCAST",
-                                    "NEGOTIATE_BARRIER",   "NEGOTIATE_ALLTOALL",  "NEGOTIATE_REDUCESCATTER",
-                                    "NEGOTIATE_JOIN"};
+  constexpr const char* kNames[] = {
+      "NEGOTIATE_ALLREDUCE", "NEGOTIATE_ALLGATHER",     "NEGOTIATE_BROADCAST", "NEGOTIATE_BARRIER",
+      "NEGOTIATE_ALLTOALL",  "NEGOTIATE_REDUCESCATTER", "NEGOTIATE_JOIN"};
   return kNames[static_cast<int>(kind)];
 }
 
@@ -34,10 +34,11 @@ struct OperationInfo {
 
 constexpr const char* kQueuePhase = "QUEUE";  // decided, waits for its turn
 
-// Where the engine reports the phases of an operation's life: one after the other, from Begin to End. One
-// interface, so that the layers below the timeline need not know it and a job without a timeline pays one
-// null check. An operation is known by its number on this rank, so that only Begin needs its name; a number
-// without Begin is passed over. Phases are string literals. For the holder of the progress lock.
+// Where the engine reports the phases of an operation's life: one after the other, from Begin to
+// End. One interface, so that the layers below the timeline need not know it and a job without a
+// timeline pays one null check. An operation is known by its number on this rank, so that only
+// Begin needs its name; a number without Begin is passed over. Phases are string literals. For the
+// holder of the progress lock.
 class EventSink {
  public:
   virtual ~EventSink() = default;

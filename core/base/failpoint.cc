@@ -47,8 +47,8 @@ Status Arm(const std::string& spec, int rank) {
   int victim = -1;
   char action[8];
   int used = 0;
-  const int fields =
-      std::sscanf(spec.c_str(), "%64[^@:]@%18llu:rank%9d:%7[a-z]%n", name, &count, &victim, action, &used);
+  const int fields = std::sscanf(spec.c_str(), "%64[^@:]@%18llu:rank%9d:%7[a-z]%n", name, &count,
+                                 &victim, action, &used);
   const bool stop = fields == 4 && std::strcmp(action, "stop") == 0;
   const bool kill = fields == 4 && std::strcmp(action, "kill") == 0;
   if ((!stop && !kill) || count == 0 || victim < 0 || spec[used] != '\0') return BadSpec(spec);

@@ -34,7 +34,9 @@ HVD_INLINE uint32_t Less(uint32_t a, uint32_t b) {
   return static_cast<uint32_t>(static_cast<int32_t>(a - b) >> 31);
 }
 
-HVD_INLINE uint32_t Select(uint32_t mask, uint32_t a, uint32_t b) { return (a & mask) | (b & ~mask); }
+HVD_INLINE uint32_t Select(uint32_t mask, uint32_t a, uint32_t b) {
+  return (a & mask) | (b & ~mask);
+}
 
 // Exact. A signalling NaN becomes quiet, as the conversion instructions do.
 HVD_INLINE float ToFloat(Float16 half) {
@@ -53,9 +55,11 @@ HVD_INLINE float ToFloat(Float16 half) {
 // Rounds to nearest, ties to even; NaN stays NaN with the top of its payload.
 HVD_INLINE Float16 ToFloat16(float value) {
   constexpr uint32_t kInfinity = 255u << 23;
-  constexpr uint32_t kOverflow = (127 + 16) << 23;    // 2^16: larger than whatever rounds to a finite half
-  constexpr uint32_t kSmallestNormal = 113u << 23;    // 2^-14
-  constexpr uint32_t kShift = (127 - 15 + 14) << 23;  // 0.5: its last bit is worth the smallest subnormal
+  constexpr uint32_t kOverflow = (127 + 16)
+                                 << 23;  // 2^16: larger than whatever rounds to a finite half
+  constexpr uint32_t kSmallestNormal = 113u << 23;  // 2^-14
+  constexpr uint32_t kShift = (127 - 15 + 14)
+                              << 23;  // 0.5: its last bit is worth the smallest subnormal
   const uint32_t bits = FloatBits(value);
   const uint32_t magnitude = bits & 0x7fffffff;
   const uint32_t rounded = magnitude - ((127u - 15) << 23) + 0xfff + ((magnitude >> 13) & 1);
@@ -68,7 +72,9 @@ HVD_INLINE Float16 ToFloat16(float value) {
   return {static_cast<uint16_t>(half | (bits >> 16 & 0x8000))};
 }
 
-HVD_INLINE float ToFloat(Bfloat16 value) { return BitsToFloat(static_cast<uint32_t>(value.bits) << 16); }
+HVD_INLINE float ToFloat(Bfloat16 value) {
+  return BitsToFloat(static_cast<uint32_t>(value.bits) << 16);
+}
 
 // Rounds to nearest, ties to even; NaN stays NaN with the top of its payload.
 HVD_INLINE Bfloat16 ToBfloat16(float value) {

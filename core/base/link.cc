@@ -29,8 +29,9 @@ Status Opener::Open(const void* frame, size_t bytes, const void* mac) {
   const Digest digest = FrameMac(hmac_, number_, frame, bytes);
   lost_ = lost_ || !ConstantTimeEqual(digest.data(), mac, kSealBytes);
   if (lost_) {
-    return Status::Aborted("frame " + std::to_string(number_) +
-                           " of this link has a wrong seal: it was corrupted, forged, repeated or reordered");
+    return Status::Aborted(
+        "frame " + std::to_string(number_) +
+        " of this link has a wrong seal: it was corrupted, forged, repeated or reordered");
   }
   ++number_;
   return Status::Ok();

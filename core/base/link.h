@@ -33,8 +33,9 @@ struct Link {
   Key recv_key{};
 };
 
-// A sealed frame is the frame and a truncated MAC over (number of the frame on this link, frame). The number
-// is not sent: both sides count, so a frame that is forged, repeated, lost or out of order does not open.
+// A sealed frame is the frame and a truncated MAC over (number of the frame on this link, frame).
+// The number is not sent: both sides count, so a frame that is forged, repeated, lost or out of
+// order does not open.
 constexpr size_t kSealBytes = 16;
 
 class Sealer {

@@ -34,7 +34,8 @@ std::string FormatTime(long long wall_micros) {
 void Write(LogLevel level, std::string_view text) noexcept try {
   timespec now;
   clock_gettime(CLOCK_REALTIME, &now);
-  const std::string line = FormatLogLine(level, text, now.tv_sec * 1'000'000LL + now.tv_nsec / 1000);
+  const std::string line =
+      FormatLogLine(level, text, now.tv_sec * 1'000'000LL + now.tv_nsec / 1000);
   [[maybe_unused]] const ssize_t ignored = write(STDERR_FILENO, line.data(), line.size());
 } catch (const std::bad_alloc&) {
   // The program that is told less goes on.

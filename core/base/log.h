@@ -15,12 +15,13 @@ void SetLogHideTime(bool hide);
 // Whether a record of that level is written; ask before building a costly text.
 bool Logs(LogLevel level);
 
-// One record is one line on stderr, written whole by one system call, so that the lines of several processes
-// never mix: "2026-11-20 09:25:17.123456 [0] warning: text". What the text must not bring to a terminal is
-// escaped (base/text.h), line breaks too. Without memory for it there is no line.
+// One record is one line on stderr, written whole by one system call, so that the lines of several
+// processes never mix: "2026-11-20 09:25:17.123456 [0] warning: text". What the text must not bring
+// to a terminal is escaped (base/text.h), line breaks too. Without memory for it there is no line.
 void Log(LogLevel level, std::string_view text) noexcept;
 
-// The same for what the user has asked for, at any level: "2026-11-20 09:25:17.123456 [0] info: text".
+// The same for what the user has asked for, at any level: "2026-11-20 09:25:17.123456 [0] info:
+// text".
 void Tell(std::string_view text) noexcept;
 
 // The line itself, for a given wall-clock time.

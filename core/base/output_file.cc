@@ -22,7 +22,8 @@ struct Folder {
   }
 };
 
-// The file made by this call, or an existing one. Somebody may make or remove it between the two attempts.
+// The file made by this call, or an existing one. Somebody may make or remove it between the two
+// attempts.
 int OpenOrMake(int folder, const char* name, bool* made) {
   int fd = -1;
   for (int i = 0; i < kTries && fd < 0; ++i) {
@@ -47,7 +48,8 @@ const char* Objection(int folder, int fd) {
 }
 
 Status Refused(const std::string& what, const std::string& path, const std::string& why) {
-  return {Code::kUnavailable, what + ": " + path + " is not written: " + why + ". Name another file"};
+  return {Code::kUnavailable,
+          what + ": " + path + " is not written: " + why + ". Name another file"};
 }
 
 }  // namespace
@@ -68,8 +70,8 @@ Status OpenOutputFile(const std::string& path, const std::string& what, int* fd)
     *fd = opened;
     return Status::Ok();
   }
-  const Status status =
-      objection != nullptr ? Refused(what, path, objection) : Status::Errno(what + ": cannot empty " + path);
+  const Status status = objection != nullptr ? Refused(what, path, objection)
+                                             : Status::Errno(what + ": cannot empty " + path);
   close(opened);
   return status;
 }

@@ -32,15 +32,16 @@ class Numbered {
 // A rank of the job: what users know, what links lead to, and the only one that a message names.
 using GlobalRank = Numbered<struct OfTheJob>;
 
-// A member's place in its process set, from 0 on. It has no name: a message about it needs the set's members.
+// A member's place in its process set, from 0 on. It has no name: a message about it needs the
+// set's members.
 using Position = Numbered<struct OfASet>;
 
 constexpr Position Next(Position position) { return Position(position.value() + 1); }
 
 inline std::string Name(GlobalRank rank) { return "rank " + std::to_string(rank.value()); }
 
-// Who belongs to a process set, ascending. The one place where a position becomes a rank and a rank a
-// position.
+// Who belongs to a process set, ascending. The one place where a position becomes a rank and a rank
+// a position.
 class Members {
  public:
   Members() = default;

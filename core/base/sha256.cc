@@ -100,7 +100,8 @@ HmacSha256::HmacSha256(const void* key, size_t bytes) {
   outer_.Update(block, kBlock);
 }
 
-Digest HmacSha256::Mac(const void* first, size_t first_bytes, const void* second, size_t second_bytes) const {
+Digest HmacSha256::Mac(const void* first, size_t first_bytes, const void* second,
+                       size_t second_bytes) const {
   Sha256 inner = inner_;
   inner.Update(first, first_bytes);
   inner.Update(second, second_bytes);

@@ -10,8 +10,8 @@
 
 namespace hvd {
 
-// A text that never changes. Its copies share it: to copy one needs no memory and cannot fail, which is what
-// an error needs that many operations end with when there is no memory left.
+// A text that never changes. Its copies share it: to copy one needs no memory and cannot fail,
+// which is what an error needs that many operations end with when there is no memory left.
 class SharedText {
  public:
   SharedText() = default;
@@ -36,16 +36,16 @@ enum class Code : uint8_t {
   kInvalidArgument,  // this caller did something wrong (ValueError)
   kMismatch,         // ranks disagree about one operation (TensorMismatchError)
   kDuplicate,        // a name is already in flight on this rank (ValueError)
-  kAborted,          // the generation is lost: a peer died, stalled or corrupted (HorovodInternalError)
-  kShutdown,         // the engine was shut down before the operation completed
-  kNotInitialized,   // no engine
-  kUnavailable,      // the system refused a resource (descriptor, mapping, socket)
-  kTimeout,          // a wait with a time limit ended first; the operation goes on
-  kInternal,         // a broken invariant of ours
+  kAborted,   // the generation is lost: a peer died, stalled or corrupted (HorovodInternalError)
+  kShutdown,  // the engine was shut down before the operation completed
+  kNotInitialized,  // no engine
+  kUnavailable,     // the system refused a resource (descriptor, mapping, socket)
+  kTimeout,         // a wait with a time limit ended first; the operation goes on
+  kInternal,        // a broken invariant of ours
 };
 
-// A copyable error value; a copy needs no memory. Inside the core errors are values; they become exceptions
-// at the edge.
+// A copyable error value; a copy needs no memory. Inside the core errors are values; they become
+// exceptions at the edge.
 class [[nodiscard]] Status {
  public:
   Status() = default;
@@ -71,9 +71,9 @@ class [[nodiscard]] Status {
   SharedText message_;
 };
 
-// Makes the calling thread's record of exceptions. In a libstdc++ that was loaded with this library it is
-// made at the thread's first exception otherwise, and where there is no memory for it, as with the first
-// std::bad_alloc, the C library ends the process.
+// Makes the calling thread's record of exceptions. In a libstdc++ that was loaded with this library
+// it is made at the thread's first exception otherwise, and where there is no memory for it, as
+// with the first std::bad_alloc, the C library ends the process.
 inline void PrepareToThrow() noexcept {
   // Volatile: the compiler may leave out the call where nobody wants its result.
   [[maybe_unused]] const volatile int record = std::uncaught_exceptions();

@@ -18,14 +18,16 @@ struct Range {
   uint32_t last;
 };
 
-// Control and format characters, line and paragraph separators, and noncharacters (Unicode's categories Cc,
-// Cf, Zl, Zp and in part Cn), in ascending order. They show nothing, or change how what follows is shown.
-constexpr Range kHidden[] = {{0x00, 0x1F},       {0x7F, 0x9F},       {0xAD, 0xAD},       {0x600, 0x605},
-                             {0x61C, 0x61C},     {0x6DD, 0x6DD},     {0x70F, 0x70F},     {0x890, 0x891},
-                             {0x8E2, 0x8E2},     {0x180E, 0x180E},   {0x200B, 0x200F},   {0x2028, 0x202E},
-                             {0x2060, 0x206F},   {0xFDD0, 0xFDEF},   {0xFEFF, 0xFEFF},   {0xFFF0, 0xFFFB},
-                             {0xFFFE, 0xFFFF},   {0x110BD, 0x110BD}, {0x110CD, 0x110CD}, {0x13430, 0x1343F},
-                             {0x1BCA0, 0x1BCA3}, {0x1D173, 0x1D17A}, {0xE0000, 0xE0FFF}, {0xF0000, 0x10FFFF}};
+// Control and format characters, line and paragraph separators, and noncharacters (Unicode's
+// categories Cc, Cf, Zl, Zp and in part Cn), in ascending order. They show nothing, or change how
+// what follows is shown.
+constexpr Range kHidden[] = {
+    {0x00, 0x1F},       {0x7F, 0x9F},       {0xAD, 0xAD},       {0x600, 0x605},
+    {0x61C, 0x61C},     {0x6DD, 0x6DD},     {0x70F, 0x70F},     {0x890, 0x891},
+    {0x8E2, 0x8E2},     {0x180E, 0x180E},   {0x200B, 0x200F},   {0x2028, 0x202E},
+    {0x2060, 0x206F},   {0xFDD0, 0xFDEF},   {0xFEFF, 0xFEFF},   {0xFFF0, 0xFFFB},
+    {0xFFFE, 0xFFFF},   {0x110BD, 0x110BD}, {0x110CD, 0x110CD}, {0x13430, 0x1343F},
+    {0x1BCA0, 0x1BCA3}, {0x1D173, 0x1D17A}, {0xE0000, 0xE0FFF}, {0xF0000, 0x10FFFF}};
 
 bool IsHidden(uint32_t value) {
   const Range* range = std::lower_bound(std::begin(kHidden), std::end(kHidden), value,
@@ -56,12 +58,13 @@ std::string Hex(const Digest& digest) {
 // Where the characters of an escaped text begin, and its end.
 std::vector<size_t> Borders(std::string_view text) {
   std::vector<size_t> borders{0};
-  for (size_t at = 0; at < text.size(); borders.push_back(at)) at += FirstCodePoint(text.substr(at)).bytes;
+  for (size_t at = 0; at < text.size(); borders.push_back(at))
+    at += FirstCodePoint(text.substr(at)).bytes;
   return borders;
 }
 
-// Both ends of `name`, escaped, with `note` in between, in kLongestShown characters. Only the ends are
-// escaped, so that the length of the name costs nothing.
+// Both ends of `name`, escaped, with `note` in between, in kLongestShown characters. Only the ends
+// are escaped, so that the length of the name costs nothing.
 std::string WithoutMiddle(std::string_view name, const std::string& note) {
   const size_t side = (kLongestShown - note.size()) / 2;
   // A character is at most 4 bytes.

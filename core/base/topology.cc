@@ -39,7 +39,8 @@ uint64_t HostIdentity(const std::string& root) {
   std::string text;
   struct stat space {};
   std::ifstream file(root + "/proc/sys/kernel/random/boot_id");
-  const bool known = std::getline(file, text) && stat((root + "/proc/self/ns/pid").c_str(), &space) == 0;
+  const bool known =
+      std::getline(file, text) && stat((root + "/proc/self/ns/pid").c_str(), &space) == 0;
   if (!known) return 0;
   text += " " + std::to_string(space.st_dev) + " " + std::to_string(space.st_ino);
   Sha256 hash;

@@ -8,15 +8,15 @@
 
 namespace hvd {
 
-// Where the members of a process set run: one value, made once for each set and generation, equal on all of
-// them. Whoever asks "are we all on one host" asks it. Hosts are numbered in the order of their first
-// members, the members of a host, its local ranks, in the order of their positions.
+// Where the members of a process set run: one value, made once for each set and generation, equal
+// on all of them. Whoever asks "are we all on one host" asks it. Hosts are numbered in the order of
+// their first members, the members of a host, its local ranks, in the order of their positions.
 class Topology {
  public:
   // A set without members.
   Topology() = default;
-  // `hosts` holds for each member a number that those of one host have in common, and nobody else has.
-  // `hosts_share_memory`: whether the members of a host share memory, or have links only.
+  // `hosts` holds for each member a number that those of one host have in common, and nobody else
+  // has. `hosts_share_memory`: whether the members of a host share memory, or have links only.
   Topology(const std::vector<int>& hosts, bool hosts_share_memory);
   static Topology OneHost(int size, bool shares_memory) {
     return {std::vector<int>(static_cast<size_t>(size), 0), shares_memory};
@@ -29,16 +29,22 @@ class Topology {
   int hosts() const { return static_cast<int>(members_.size()); }
   int HostOf(Position member) const { return places_[member.index()].host; }
   // The members of a host, ascending.
-  const std::vector<Position>& OnHost(int host) const { return members_[static_cast<size_t>(host)]; }
+  const std::vector<Position>& OnHost(int host) const {
+    return members_[static_cast<size_t>(host)];
+  }
 
   // The place of a member among those of its host.
   int LocalRank(Position member) const { return places_[member.index()].local_rank; }
   int LocalSize(Position member) const { return static_cast<int>(OnHost(HostOf(member)).size()); }
   // The place of its host among those that have a member of its local rank.
   int CrossRank(Position member) const { return places_[member.index()].cross_rank; }
-  int CrossSize(Position member) const { return cross_sizes_[static_cast<size_t>(LocalRank(member))]; }
+  int CrossSize(Position member) const {
+    return cross_sizes_[static_cast<size_t>(LocalRank(member))];
+  }
 
-  bool ShareMemory(Position a, Position b) const { return hosts_share_memory_ && HostOf(a) == HostOf(b); }
+  bool ShareMemory(Position a, Position b) const {
+    return hosts_share_memory_ && HostOf(a) == HostOf(b);
+  }
   bool AllShareMemory() const { return hosts_share_memory_ && hosts() <= 1; }
 
  private:
@@ -54,8 +60,9 @@ class Topology {
   bool hosts_share_memory_ = false;
 };
 
-// Names the running kernel and the process namespace on it: a process id means the same to two processes only
-// if this is equal for both. 0: not known, and equal to nothing. `root` is put before every path.
+// Names the running kernel and the process namespace on it: a process id means the same to two
+// processes only if this is equal for both. 0: not known, and equal to nothing. `root` is put
+// before every path.
 uint64_t HostIdentity(const std::string& root = "");
 
 }  // namespace hvd

@@ -42,9 +42,9 @@ enum class OpKind : uint8_t {
 };
 constexpr int kOpKinds = 7;
 
-// What arithmetic a reduction applies: prescale each input, combine in rank order, scale the result.
-// Average is a Sum whose result is divided by `divisor` (floating: folded into postscale; integer: exact
-// division of the wrapped sum, truncating toward zero).
+// What arithmetic a reduction applies: prescale each input, combine in rank order, scale the
+// result. Average is a Sum whose result is divided by `divisor` (floating: folded into postscale;
+// integer: exact division of the wrapped sum, truncating toward zero).
 struct Reduction {
   DataType dtype = DataType::kFloat32;
   ReduceOp op = ReduceOp::kSum;
@@ -54,9 +54,12 @@ struct Reduction {
 };
 
 // Whether an operation does arithmetic with a ReduceOp.
-inline bool Reduces(OpKind kind) { return kind == OpKind::kAllreduce || kind == OpKind::kReducescatter; }
+inline bool Reduces(OpKind kind) {
+  return kind == OpKind::kAllreduce || kind == OpKind::kReducescatter;
+}
 
-// Of a GPU a rank knows a number of its own, from 0 on; ranks agree on no more than whether it is one.
+// Of a GPU a rank knows a number of its own, from 0 on; ranks agree on no more than whether it is
+// one.
 constexpr int32_t kHostDevice = -1;
 
 using Shape = std::vector<int64_t>;
@@ -68,7 +71,8 @@ const char* Name(ReduceOp op);             // "Sum"
 const char* Name(OpKind kind);             // "allreduce"
 std::string ToString(const Shape& shape);  // "[2, 3]"
 
-// Product of the dimensions; 1 for a 0-dim tensor; -1 when it does not fit 63 bits or any dim is negative.
+// Product of the dimensions; 1 for a 0-dim tensor; -1 when it does not fit 63 bits or any dim is
+// negative.
 int64_t NumElements(const Shape& shape);
 
 }  // namespace hvd

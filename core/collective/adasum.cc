@@ -12,8 +12,8 @@ namespace {
 
 using Round = std::vector<TreePair>;
 
-// Over links, dots go directly from everybody to everybody: nobody is through before all have sent all,
-// which is what lets the next collective of the set follow at once (see MakePairwiseAlltoall).
+// Over links, dots go directly from everybody to everybody: nobody is through before all have sent
+// all, which is what lets the next collective of the set follow at once (see MakePairwiseAlltoall).
 constexpr size_t kPairsAtOnce = 128;
 static_assert(kPairsAtOnce * sizeof(Dots) <= static_cast<size_t>(kDirectBytes));
 
@@ -38,13 +38,16 @@ struct Slice {
 };
 
 Slice SliceOf(int64_t elements, int rank, int size) {
-  const auto cut = [&](int r) { return elements / size * r + std::min<int64_t>(r, elements % size); };
+  const auto cut = [&](int r) {
+    return elements / size * r + std::min<int64_t>(r, elements % size);
+  };
   return {cut(rank), cut(rank + 1)};
 }
 
 class Adasum : public StepMachine {
  public:
-  Adasum(const CollectiveSpec& spec, int rank, int size, ScratchPool* scratch, const StartCollective& start)
+  Adasum(const CollectiveSpec& spec, int rank, int size, ScratchPool* scratch,
+         const StartCollective& start)
       : size_(size),
         element_(static_cast<int64_t>(SizeOf(spec.reduction.dtype))),
         reduction_(spec.reduction),
@@ -55,7 +58,8 @@ class Adasum : public StepMachine {
     const size_t elements = static_cast<size_t>(slice_.length() * size);
     const size_t work = elements * kernels_.work_bytes;
     const bool converts = kernels_.work_bytes != static_cast<size_t>(element_);
-    status_ = scratch->Borrow(work + (converts ? elements * static_cast<size_t>(element_) : 0), &scratch_);
+    status_ = scratch->Borrow(work + (converts ? elements * static_cast<size_t>(element_) : 0),
+                              &scratch_);
     if (!status_.ok()) return;
     work_ = scratch_.data();
     raw_ = converts ? work_ + work : work_;
@@ -76,7 +80,8 @@ class Adasum : public StepMachine {
       case Stage::kShare:
         return Carry(Stage::kCombine);
       case Stage::kCombine:
-        return Work(rounds_[round_].size(), round_ + 1 < rounds_.size() ? Stage::kMeasure : Stage::kStore);
+        return Work(rounds_[round_].size(),
+                    round_ + 1 < rounds_.size() ? Stage::kMeasure : Stage::kStore);
       case Stage::kStore:
         return Work(1, Stage::kGather);
       default:
@@ -87,11 +92,11 @@ class Adasum : public StepMachine {
  private:
   enum class Stage { kExchange, kLoad, kMeasure, kShare, kCombine, kStore, kGather, kDone };
 
-  // All parts are started with the operation, because the collectives of a set must be started in one order
-  // on every member, whatever else it starts in the meantime.
+  // All parts are started with the operation, because the collectives of a set must be started in
+  // one order on every member, whatever else it starts in the meantime.
   //
-  // Over links a frame names its collective by set and sequence. The parts have the operation's number with
-  // their own above 48 bits, which no count of operations reaches.
+  // Over links a frame names its collective by set and sequence. The parts have the operation's
+  // number with their own above 48 bits, which no count of operations reaches.
   void StartParts(uint64_t sequence, const StartCollective& start) {
     CollectiveSpec part;
     const auto add = [&](OpKind kind, const Piece& piece, std::vector<int64_t> rank_bytes) {
@@ -107,7 +112,8 @@ class Adasum : public StepMachine {
       slices.push_back(SliceOf(piece_.bytes / element_, rank, size_).length() * element_);
     }
     std::vector<int64_t> matrix;
-    for (int rank = 0; rank < size_; ++rank) matrix.insert(matrix.end(), slices.begin(), slices.end());
+    for (int rank = 0; rank < size_; ++rank)
+      matrix.insert(matrix.end(), slices.begin(), slices.end());
     add(OpKind::kAlltoall, {piece_.input, raw_, piece_.bytes}, std::move(matrix));
     size_t most = 0;
     for (const Round& round : rounds_) most = std::max(most, round.size());
@@ -117,7 +123,8 @@ class Adasum : public StepMachine {
     for (const Round& round : rounds_) {
       add(OpKind::kAllreduce, {dots, dots, static_cast<int64_t>(round.size() * sizeof(Dots))}, {});
     }
-    add(OpKind::kAllgather, {Result(), piece_.output, slice_.length() * element_}, std::move(slices));
+    add(OpKind::kAllgather, {Result(), piece_.output, slice_.length() * element_},
+        std::move(slices));
   }
 
   // Advances the current part; after it comes `next`.
@@ -188,7 +195,8 @@ class Adasum : public StepMachine {
   std::byte* work_ = nullptr;  // this rank's slice of every rank's vector, in the work type
   std::byte* raw_ = nullptr;   // the same as it arrives
   std::vector<Dots> dots_;     // of the round's pairs
-  std::vector<std::unique_ptr<StepMachine>> parts_;  // alltoall, an allreduce for every round, allgather
+  std::vector<std::unique_ptr<StepMachine>>
+      parts_;  // alltoall, an allreduce for every round, allgather
   Status status_;
   Stage stage_ = Stage::kExchange;
   size_t part_ = 0;
@@ -207,14 +215,17 @@ std::vector<std::vector<TreePair>> AdasumTree(int size) {
   for (int rank = power; rank < size; ++rank) levels.back().push_back({rank - power, rank});
   for (int distance = 1; distance < power; distance *= 2) {
     levels.emplace_back();
-    for (int rank = 0; rank < power; rank += 2 * distance) levels.back().push_back({rank, rank + distance});
+    for (int rank = 0; rank < power; rank += 2 * distance)
+      levels.back().push_back({rank, rank + distance});
   }
   return levels;
 }
 
 std::unique_ptr<StepMachine> MakeAdasum(const CollectiveSpec& spec, int rank, int size,
-                                        std::shared_ptr<ScratchPool> scratch, StartCollective start) {
-  if (spec.pieces.size() != 1) return MakeFailed(Status::Internal("Adasum takes one tensor at a time"));
+                                        std::shared_ptr<ScratchPool> scratch,
+                                        StartCollective start) {
+  if (spec.pieces.size() != 1)
+    return MakeFailed(Status::Internal("Adasum takes one tensor at a time"));
   if (!IsFloating(spec.reduction.dtype)) {
     return MakeFailed(Status::Internal(std::string("Adasum of ") + Name(spec.reduction.dtype)));
   }

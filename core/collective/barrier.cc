@@ -30,7 +30,8 @@ class WindowBarrier : public StepMachine {
 
 class DisseminationBarrier : public StepMachine {
  public:
-  DisseminationBarrier(const Communicator& comm, uint64_t sequence) : comm_(comm), sequence_(sequence) {}
+  DisseminationBarrier(const Communicator& comm, uint64_t sequence)
+      : comm_(comm), sequence_(sequence) {}
 
   Step Advance() override {
     if (round_ > 0 && !receiving_[round_ - 1].done) return Step::kBlocked;

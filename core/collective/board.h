@@ -19,28 +19,32 @@ constexpr uint64_t kStagingSlots = 4;      // chunks of one rank that may be sta
 // Members advance together, so a counter that is so far ahead was written by no member.
 constexpr uint64_t kImpossibleLead = uint64_t{1} << 32;
 
-// What a rank has done with a chunk. Every large operation numbers its chunks from the same counter of the
-// set, so "count" below is the number of chunks done since the board was made.
+// What a rank has done with a chunk. Every large operation numbers its chunks from the same counter
+// of the set, so "count" below is the number of chunks done since the board was made.
 enum class Phase : uint8_t {
   kCopied = 0,  // my part of the chunk lies in my staging
-  kReduced,     // my slice of the result lies in my staging, and I read nobody's input of this chunk any more
-  kTaken,       // I read nobody's staging of this chunk any more
+  kReduced,  // my slice of the result lies in my staging, and I read nobody's input of this chunk
+             // any more
+  kTaken,    // I read nobody's staging of this chunk any more
 };
 constexpr int kPhases = 3;
 
-// The segment that the members of a set share: who writes which line, and when a place may be written again.
+// The segment that the members of a set share: who writes which line, and when a place may be
+// written again.
 //
-// Operations and chunks are numbered from the same counters on every member, because every member starts
-// the same collectives in the same order. A member begins operations in order, and does each phase of the
-// chunks in order; machines that are advanced early find that it is not their turn.
+// Operations and chunks are numbered from the same counters on every member, because every member
+// starts the same collectives in the same order. A member begins operations in order, and does each
+// phase of the chunks in order; machines that are advanced early find that it is not their turn.
 //
-// Reuse of an inline slot. Operation s uses slot s & 1, which operation s-2 used before it. Begin(s) waits
-// for start >= s of every member, that is, until all have begun operation s-1. A member begins s-1 only
-// when it has finished reading every earlier inline operation, s-2 among them. So nobody reads the slot.
+// Reuse of an inline slot. Operation s uses slot s & 1, which operation s-2 used before it.
+// Begin(s) waits for start >= s of every member, that is, until all have begun operation s-1. A
+// member begins s-1 only when it has finished reading every earlier inline operation, s-2 among
+// them. So nobody reads the slot.
 //
-// Reuse of a staging slot. Chunk k uses slot k % kStagingSlots, which chunk j = k - kStagingSlots used
-// before it. A member writes it when every member's kTaken > j. Who has taken j reads no result of j, and
-// has itself reduced j before (it takes only what all have reduced), so it reads no input of j either.
+// Reuse of a staging slot. Chunk k uses slot k % kStagingSlots, which chunk j = k - kStagingSlots
+// used before it. A member writes it when every member's kTaken > j. Who has taken j reads no
+// result of j, and has itself reduced j before (it takes only what all have reduced), so it reads
+// no input of j either.
 //
 // After an operation that did not complete everywhere the board is dead, with its generation.
 class Board {
@@ -51,15 +55,18 @@ class Board {
 
   int rank() const { return rank_; }
   int size() const { return size_; }
-  // Up to here it is faster that everybody reads everybody's slot once than to share the work in phases. All
-  // slots together stay within half a step.
+  // Up to here it is faster that everybody reads everybody's slot once than to share the work in
+  // phases. All slots together stay within half a step.
   int64_t inline_bytes() const { return InlineBytes(size_); }
-  static int64_t InlineBytes(int size) { return static_cast<int64_t>(kSlotBytes) * 2 / std::max(size, 2); }
+  static int64_t InlineBytes(int size) {
+    return static_cast<int64_t>(kSlotBytes) * 2 / std::max(size, 2);
+  }
 
   uint64_t NextOperation() { return next_operation_++; }
   uint64_t NextChunks(uint64_t count);
 
-  // Whether `operation` is the next to begin here; an inline one also needs its slot back from everybody.
+  // Whether `operation` is the next to begin here; an inline one also needs its slot back from
+  // everybody.
   bool MayBegin(uint64_t operation) const { return begun_ == operation && !inline_open_; }
   bool MayBeginInline(uint64_t operation);
   // Publishes that the operation has begun, with the payload written to Slot(rank(), ...) before.
@@ -80,7 +87,8 @@ class Board {
   void Post(Phase phase, uint64_t count);
   std::byte* Staging(int rank, uint64_t chunk) const;
 
-  // Something else than a member has written into a segment: what waits for its flags waits for ever.
+  // Something else than a member has written into a segment: what waits for its flags waits for
+  // ever.
   bool overwritten() const { return overwritten_; }
 
  private:

@@ -62,11 +62,14 @@ class DirectAllreduce : public StepMachine {
   Step Finish() {
     const auto element = static_cast<int64_t>(SizeOf(reduction_.dtype));
     std::vector<const void*> sources(static_cast<size_t>(comm_.size()));
-    stream_.ForEach(0, stream_.bytes(), [&](const std::byte*, std::byte* output, int64_t at, int64_t bytes) {
-      for (int rank = 0; rank < comm_.size(); ++rank) sources[rank] = Part(rank) + at;
-      void* destination = output;
-      kernels::Reduce(reduction_, sources.data(), comm_.size(), &destination, 1, bytes / element);
-    });
+    stream_.ForEach(0, stream_.bytes(),
+                    [&](const std::byte*, std::byte* output, int64_t at, int64_t bytes) {
+                      for (int rank = 0; rank < comm_.size(); ++rank)
+                        sources[rank] = Part(rank) + at;
+                      void* destination = output;
+                      kernels::Reduce(reduction_, sources.data(), comm_.size(), &destination, 1,
+                                      bytes / element);
+                    });
     return Step::kDone;
   }
 
@@ -84,7 +87,8 @@ class DirectAllreduce : public StepMachine {
 
 }  // namespace
 
-std::unique_ptr<StepMachine> MakeDirectAllreduce(const Communicator& comm, const CollectiveSpec& spec) {
+std::unique_ptr<StepMachine> MakeDirectAllreduce(const Communicator& comm,
+                                                 const CollectiveSpec& spec) {
   return std::make_unique<DirectAllreduce>(comm, spec);
 }
 
@@ -92,7 +96,8 @@ namespace {
 
 class DirectReducescatter : public StepMachine {
  public:
-  DirectReducescatter(const Communicator& comm, const CollectiveSpec& spec, std::vector<PieceStream> parts)
+  DirectReducescatter(const Communicator& comm, const CollectiveSpec& spec,
+                      std::vector<PieceStream> parts)
       : comm_(comm),
         sequence_(spec.sequence),
         reduction_(spec.reduction),
@@ -137,7 +142,8 @@ class DirectReducescatter : public StepMachine {
   void Receive(int from) {
     receiving_[from].done = Own().bytes() == 0;
     if (receiving_[from].done) return;
-    comm_.Recv(from, sequence_, 0, Arrival(from), static_cast<size_t>(Own().bytes()), &receiving_[from]);
+    comm_.Recv(from, sequence_, 0, Arrival(from), static_cast<size_t>(Own().bytes()),
+               &receiving_[from]);
   }
 
   void Send(int to) {
@@ -160,14 +166,15 @@ class DirectReducescatter : public StepMachine {
   Step Finish() {
     const auto element = static_cast<int64_t>(SizeOf(reduction_.dtype));
     std::vector<const void*> sources(static_cast<size_t>(comm_.size()));
-    Own().ForEach(
-        0, Own().bytes(), [&](const std::byte* input, std::byte* output, int64_t at, int64_t bytes) {
-          for (int rank = 0; rank < comm_.size(); ++rank) {
-            sources[rank] = rank == comm_.rank() ? input : Arrival(rank) + at;
-          }
-          void* destination = output;
-          kernels::Reduce(reduction_, sources.data(), comm_.size(), &destination, 1, bytes / element);
-        });
+    Own().ForEach(0, Own().bytes(),
+                  [&](const std::byte* input, std::byte* output, int64_t at, int64_t bytes) {
+                    for (int rank = 0; rank < comm_.size(); ++rank) {
+                      sources[rank] = rank == comm_.rank() ? input : Arrival(rank) + at;
+                    }
+                    void* destination = output;
+                    kernels::Reduce(reduction_, sources.data(), comm_.size(), &destination, 1,
+                                    bytes / element);
+                  });
     return Step::kDone;
   }
 
@@ -186,10 +193,11 @@ class DirectReducescatter : public StepMachine {
 
 }  // namespace
 
-std::unique_ptr<StepMachine> MakeDirectReducescatter(const Communicator& comm, const CollectiveSpec& spec) {
+std::unique_ptr<StepMachine> MakeDirectReducescatter(const Communicator& comm,
+                                                     const CollectiveSpec& spec) {
   const auto parts = ScatterParts(spec, comm.rank(), comm.size());
-  return std::make_unique<DirectReducescatter>(comm, spec,
-                                               std::vector<PieceStream>(parts.begin(), parts.end()));
+  return std::make_unique<DirectReducescatter>(
+      comm, spec, std::vector<PieceStream>(parts.begin(), parts.end()));
 }
 
 }  // namespace hvd

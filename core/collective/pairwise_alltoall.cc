@@ -26,8 +26,9 @@ struct Flow {
   size_t Bytes(size_t frame) const { return static_cast<size_t>(End(frame) - Begin(frame)); }
   std::byte* Bounce(size_t frame) const { return bounce + frame % kInFlight * kFrameBytes; }
   size_t BounceBytes() const {
-    return stream.Single() != nullptr ? 0
-                                      : static_cast<size_t>(std::min<int64_t>(stream.bytes(), kBounceBytes));
+    return stream.Single() != nullptr
+               ? 0
+               : static_cast<size_t>(std::min<int64_t>(stream.bytes(), kBounceBytes));
   }
   Transfer& At(size_t frame) { return transfers[frame % kInFlight]; }
   bool MayPost() const { return posted < frames && posted < done + kInFlight; }
@@ -35,7 +36,8 @@ struct Flow {
   static constexpr int64_t kBounceBytes = static_cast<int64_t>(kInFlight) * kFrameBytes;
 };
 
-// A rank that sends little can post all of it at once; then the only frame to each peer is its last.
+// A rank that sends little can post all of it at once; then the only frame to each peer is its
+// last.
 constexpr int64_t kBriefBytes = kFrameBytes;
 static_assert(kBriefBytes * 2 <= static_cast<int64_t>(kStepBytes), "packing it is one step");
 
@@ -56,7 +58,8 @@ class PairwiseAlltoall : public StepMachine {
   PairwiseAlltoall(const Communicator& comm, uint64_t sequence, const AlltoallParts& parts)
       : comm_(comm), sequence_(sequence), own_(PieceStream(parts.own)) {
     size_t bounce = 0;
-    const auto add = [&](std::vector<Flow>* flows, int peer, const std::vector<Piece>& pieces, bool brief) {
+    const auto add = [&](std::vector<Flow>* flows, int peer, const std::vector<Piece>& pieces,
+                         bool brief) {
       Flow flow;
       flow.peer = peer;
       flow.stream = PieceStream(pieces);
@@ -162,7 +165,8 @@ class PairwiseAlltoall : public StepMachine {
     if (flow->Bytes(frame) > 0) {
       const Piece* piece = flow->stream.Single();
       source = piece != nullptr ? piece->input + flow->Begin(frame) : flow->Bounce(frame);
-      if (piece == nullptr) flow->stream.Pack(flow->Begin(frame), flow->End(frame), flow->Bounce(frame));
+      if (piece == nullptr)
+        flow->stream.Pack(flow->Begin(frame), flow->End(frame), flow->Bounce(frame));
     }
     flow->At(frame) = {};
     comm_.Send(flow->peer, sequence_, static_cast<uint32_t>(frame), source, flow->Bytes(frame),
@@ -181,7 +185,8 @@ class PairwiseAlltoall : public StepMachine {
 
 }  // namespace
 
-std::unique_ptr<StepMachine> MakePairwiseAlltoall(const Communicator& comm, const CollectiveSpec& spec) {
+std::unique_ptr<StepMachine> MakePairwiseAlltoall(const Communicator& comm,
+                                                  const CollectiveSpec& spec) {
   return std::make_unique<PairwiseAlltoall>(comm, spec.sequence,
                                             AlltoallParts(spec, comm.rank(), comm.size()));
 }

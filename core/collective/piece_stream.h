@@ -8,8 +8,8 @@
 
 namespace hvd {
 
-// The pieces of a collective laid end to end, so that algorithms cut chunks without regard to tensors
-// and nothing is copied together first.
+// The pieces of a collective laid end to end, so that algorithms cut chunks without regard to
+// tensors and nothing is copied together first.
 class PieceStream {
  public:
   PieceStream() = default;
@@ -22,15 +22,17 @@ class PieceStream {
   // Where [begin, end) lies in one piece: its memory, else null. begin < end.
   const std::byte* Input(int64_t begin, int64_t end) const {
     const Piece* piece = Holder(begin, end);
-    return piece == nullptr || piece->input == nullptr ? nullptr : piece->input + Inside(piece, begin);
+    return piece == nullptr || piece->input == nullptr ? nullptr
+                                                       : piece->input + Inside(piece, begin);
   }
   std::byte* Output(int64_t begin, int64_t end) const {
     const Piece* piece = Holder(begin, end);
-    return piece == nullptr || piece->output == nullptr ? nullptr : piece->output + Inside(piece, begin);
+    return piece == nullptr || piece->output == nullptr ? nullptr
+                                                        : piece->output + Inside(piece, begin);
   }
 
-  // Calls visit(input, output, at, bytes) for each part of a piece in [begin, end); `at` is its distance
-  // from `begin`.
+  // Calls visit(input, output, at, bytes) for each part of a piece in [begin, end); `at` is its
+  // distance from `begin`.
   template <typename Visit>
   void ForEach(int64_t begin, int64_t end, Visit visit) const {
     size_t i = std::upper_bound(ends_.begin(), ends_.end(), begin) - ends_.begin();
@@ -72,18 +74,19 @@ class PieceStream {
 // The largest of some parts, not counting that of rank `but`.
 int64_t LargestBytes(const std::vector<PieceStream>& parts, int but = -1);
 
-// The stream of each rank's part of an allgather, with the places in this rank's outputs where it goes.
-// Only the part of `rank` has inputs.
+// The stream of each rank's part of an allgather, with the places in this rank's outputs where it
+// goes. Only the part of `rank` has inputs.
 std::vector<PieceStream> GatherParts(const CollectiveSpec& spec, int rank, int size);
 
-// The pieces of each rank's part of a reducescatter, with their places in this rank's inputs. Only the part
-// of `rank` has outputs.
+// The pieces of each rank's part of a reducescatter, with their places in this rank's inputs. Only
+// the part of `rank` has outputs.
 std::vector<std::vector<Piece>> ScatterParts(const CollectiveSpec& spec, int rank, int size);
 
 // A broadcast is an allgather to which only the root contributes.
 std::vector<PieceStream> BroadcastParts(const CollectiveSpec& spec, int size);
 
-// An alltoall as one rank sees it: what goes to each rank, what comes from each, all tensors together.
+// An alltoall as one rank sees it: what goes to each rank, what comes from each, all tensors
+// together.
 struct AlltoallParts {
   AlltoallParts(const CollectiveSpec& spec, int rank, int size);
 

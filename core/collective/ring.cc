@@ -10,7 +10,8 @@ namespace {
 
 std::vector<RingFrame> Cut(int64_t begin, int64_t end) {
   std::vector<RingFrame> frames;
-  for (; begin < end; begin += kFrameBytes) frames.push_back({begin, std::min(begin + kFrameBytes, end), 0});
+  for (; begin < end; begin += kFrameBytes)
+    frames.push_back({begin, std::min(begin + kFrameBytes, end), 0});
   return frames;
 }
 
@@ -18,12 +19,13 @@ size_t Bytes(const RingFrame& frame) { return static_cast<size_t>(frame.end - fr
 
 }  // namespace
 
-// Nobody waits for a slot for ever. Every link carries frames in the order of (round, step, place in the
-// round). Take the rank whose next frame to send comes first in that order. What it sends on has come over
-// the link before in an earlier place, so its predecessor has sent it, and everything that this rank has on
-// hold would come later: so it has a free slot, receives the frame and posts it. Its successor's next send
-// comes no earlier, so what that one holds are frames received before this one and to be sent on after it:
-// those of one block of one round at most, which is fewer than kRingSlots. So it reads the frame.
+// Nobody waits for a slot for ever. Every link carries frames in the order of (round, step, place
+// in the round). Take the rank whose next frame to send comes first in that order. What it sends on
+// has come over the link before in an earlier place, so its predecessor has sent it, and everything
+// that this rank has on hold would come later: so it has a free slot, receives the frame and posts
+// it. Its successor's next send comes no earlier, so what that one holds are frames received before
+// this one and to be sent on after it: those of one block of one round at most, which is fewer than
+// kRingSlots. So it reads the frame.
 Ring::Ring(const Communicator& comm, uint64_t sequence, const std::vector<int64_t>& ends, int steps)
     : comm_(comm), sequence_(sequence) {
   static_assert(kRingSlots > kRoundFrames);
@@ -73,7 +75,8 @@ bool Ring::HasSlot(size_t receive) const {
 
 bool Ring::PostReceives() {
   bool posted = false;
-  while (receive_posted_ < std::min(consumed_ + kInFlight, receives_.size()) && HasSlot(receive_posted_)) {
+  while (receive_posted_ < std::min(consumed_ + kInFlight, receives_.size()) &&
+         HasSlot(receive_posted_)) {
     const RingFrame& frame = receives_[receive_posted_].frame;
     Transfer& transfer = receiving_[receive_posted_ % kInFlight] = {};
     comm_.Recv(comm_.rank() - 1, sequence_, static_cast<uint32_t>(receive_posted_),

@@ -18,11 +18,12 @@ std::vector<int64_t> Ends(const std::vector<PieceStream>& parts) {
   return ends;
 }
 
-// One piece's output is the parts end to end, so they go round in it; several pieces interleave the parts,
-// so frames of them go round in scratch memory.
+// One piece's output is the parts end to end, so they go round in it; several pieces interleave the
+// parts, so frames of them go round in scratch memory.
 class RingAllgather : public Ring {
  public:
-  RingAllgather(const Communicator& comm, const CollectiveSpec& spec, std::vector<PieceStream> parts)
+  RingAllgather(const Communicator& comm, const CollectiveSpec& spec,
+                std::vector<PieceStream> parts)
       : Ring(comm, spec.sequence, Ends(parts), comm.size() - 1),
         parts_(std::move(parts)),
         ends_(Ends(parts_)),
@@ -41,7 +42,9 @@ class RingAllgather : public Ring {
     return in_place_ ? output_ + frame.begin : Place(index % kRingSlots);
   }
 
-  const std::byte* Source(size_t index, const RingFrame& frame) override { return Target(index, frame); }
+  const std::byte* Source(size_t index, const RingFrame& frame) override {
+    return Target(index, frame);
+  }
 
   const std::byte* SourceOfOwn(size_t index, const RingFrame& frame) override {
     const int64_t begin = Begin(comm().rank());
@@ -68,7 +71,8 @@ class RingAllgather : public Ring {
 
 }  // namespace
 
-std::unique_ptr<StepMachine> MakeRingAllgather(const Communicator& comm, const CollectiveSpec& spec) {
+std::unique_ptr<StepMachine> MakeRingAllgather(const Communicator& comm,
+                                               const CollectiveSpec& spec) {
   return std::make_unique<RingAllgather>(comm, spec, GatherParts(spec, comm.rank(), comm.size()));
 }
 
@@ -77,23 +81,25 @@ namespace {
 // Whether a block stays with the rank that finishes it or is then handed round to everybody.
 enum class Finished { kStays, kGoesRound };
 
-// The ring with arithmetic. The blocks [ends[b-1], ends[b]) of `stream` go round, and every rank adds its own
-// input to what arrives, straight from the tensors. Position r finishes block r + 1 (modulo the size): this
-// last hop also applies divisor and postscale, and writes the outputs. float16 and bfloat16 are rounded once
-// per hop.
+// The ring with arithmetic. The blocks [ends[b-1], ends[b]) of `stream` go round, and every rank
+// adds its own input to what arrives, straight from the tensors. Position r finishes block r + 1
+// (modulo the size): this last hop also applies divisor and postscale, and writes the outputs.
+// float16 and bfloat16 are rounded once per hop.
 //
 // An output may be the very memory of its input.
 class RingReduce : public Ring {
  public:
   RingReduce(const Communicator& comm, const CollectiveSpec& spec, PieceStream stream,
              const std::vector<int64_t>& ends, Finished finished)
-      : Ring(comm, spec.sequence, ends, (comm.size() - 1) * (finished == Finished::kGoesRound ? 2 : 1)),
+      : Ring(comm, spec.sequence, ends,
+             (comm.size() - 1) * (finished == Finished::kGoesRound ? 2 : 1)),
         stream_(std::move(stream)),
         element_(static_cast<int64_t>(SizeOf(spec.reduction.dtype))),
         last_combining_(comm.size() - 2),
         goes_round_(finished == Finished::kGoesRound),
         prescales_(spec.reduction.prescale != 1.0) {
-    const ReduceOp op = spec.reduction.op == ReduceOp::kAverage ? ReduceOp::kSum : spec.reduction.op;
+    const ReduceOp op =
+        spec.reduction.op == ReduceOp::kAverage ? ReduceOp::kSum : spec.reduction.op;
     scale_ = {spec.reduction.dtype, ReduceOp::kSum, spec.reduction.prescale, 1.0, 1};
     combine_ = {spec.reduction.dtype, op, 1.0, 1.0, 1};
     finish_ = spec.reduction;
@@ -103,7 +109,8 @@ class RingReduce : public Ring {
   }
 
  private:
-  // Scratch: the slots of received frames, places for own frames on their way, and one for a scaled input.
+  // Scratch: the slots of received frames, places for own frames on their way, and one for a scaled
+  // input.
   static constexpr size_t kScratchBytes = (kRingSlots + kInFlight + 1) * kFrameBytes;
 
   std::byte* Place(size_t place) const { return scratch_.data() + place * kFrameBytes; }
@@ -123,8 +130,8 @@ class RingReduce : public Ring {
     return frame.step >= last_combining_ ? Finished(index, frame) : Slot(index);
   }
 
-  // Straight from the input, also when the output is the same memory: it is written when the finished block
-  // arrives, which has this frame in it.
+  // Straight from the input, also when the output is the same memory: it is written when the
+  // finished block arrives, which has this frame in it.
   const std::byte* SourceOfOwn(size_t index, const RingFrame& frame) override {
     const std::byte* input = prescales_ ? nullptr : stream_.Input(frame.begin, frame.end);
     if (input != nullptr) return input;
@@ -139,7 +146,8 @@ class RingReduce : public Ring {
 
   void Consume(size_t index, const RingFrame& frame) override {
     if (frame.step > last_combining_) {
-      if (Finished(index, frame) == Slot(index)) stream_.Unpack(frame.begin, frame.end, Slot(index));
+      if (Finished(index, frame) == Slot(index))
+        stream_.Unpack(frame.begin, frame.end, Slot(index));
       return;
     }
     std::byte* arrived = Slot(index);
@@ -147,13 +155,14 @@ class RingReduce : public Ring {
     if (prescales_) Scale(frame, scaled);
     const bool last = frame.step == last_combining_;
     const bool sent_from_slot = last && goes_round_ && Finished(index, frame) == arrived;
-    stream_.ForEach(frame.begin, frame.end,
-                    [&](const std::byte* input, std::byte* output, int64_t at, int64_t bytes) {
-                      const void* const sources[] = {arrived + at, prescales_ ? scaled + at : input};
-                      void* const destinations[] = {last ? output : arrived + at, arrived + at};
-                      kernels::Reduce(last ? finish_ : combine_, sources, 2, destinations,
-                                      sent_from_slot ? 2 : 1, bytes / element_);
-                    });
+    stream_.ForEach(
+        frame.begin, frame.end,
+        [&](const std::byte* input, std::byte* output, int64_t at, int64_t bytes) {
+          const void* const sources[] = {arrived + at, prescales_ ? scaled + at : input};
+          void* const destinations[] = {last ? output : arrived + at, arrived + at};
+          kernels::Reduce(last ? finish_ : combine_, sources, 2, destinations,
+                          sent_from_slot ? 2 : 1, bytes / element_);
+        });
   }
 
   // The prescaled inputs of a frame.
@@ -198,16 +207,19 @@ bool IsSmall(const std::vector<Piece>& part) { return Bytes(part) <= kDirectByte
 
 }  // namespace
 
-std::unique_ptr<StepMachine> MakeRingAllreduce(const Communicator& comm, const CollectiveSpec& spec) {
+std::unique_ptr<StepMachine> MakeRingAllreduce(const Communicator& comm,
+                                               const CollectiveSpec& spec) {
   PieceStream stream(spec.pieces);
-  const int64_t most = spec.direct_bytes < 0 ? kDirectBytes : std::min(spec.direct_bytes, kMostDirectBytes);
+  const int64_t most =
+      spec.direct_bytes < 0 ? kDirectBytes : std::min(spec.direct_bytes, kMostDirectBytes);
   if (stream.bytes() <= most) return MakeDirectAllreduce(comm, spec);
   const auto element = static_cast<int64_t>(SizeOf(spec.reduction.dtype));
   const std::vector<int64_t> ends = EvenBlocks(stream.bytes(), element, comm.size());
   return std::make_unique<RingReduce>(comm, spec, std::move(stream), ends, Finished::kGoesRound);
 }
 
-std::unique_ptr<StepMachine> MakeRingReducescatter(const Communicator& comm, const CollectiveSpec& spec) {
+std::unique_ptr<StepMachine> MakeRingReducescatter(const Communicator& comm,
+                                                   const CollectiveSpec& spec) {
   const int size = comm.size();
   const std::vector<std::vector<Piece>> parts = ScatterParts(spec, comm.rank(), size);
   if (std::all_of(parts.begin(), parts.end(), IsSmall)) return MakeDirectReducescatter(comm, spec);

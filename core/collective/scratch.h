@@ -7,8 +7,8 @@
 
 namespace hvd {
 
-// Pre-faulted memory that collectives borrow. First touch of a page costs more than reducing it, so a
-// returned buffer is kept for the next borrower. Not thread safe: used under the progress lock.
+// Pre-faulted memory that collectives borrow. First touch of a page costs more than reducing it, so
+// a returned buffer is kept for the next borrower. Not thread safe: used under the progress lock.
 class ScratchPool : public std::enable_shared_from_this<ScratchPool> {
  public:
   // A borrowed buffer; goes back when it is destroyed.
@@ -33,7 +33,9 @@ class ScratchPool : public std::enable_shared_from_this<ScratchPool> {
     Mapping mapping_;
   };
 
-  static std::shared_ptr<ScratchPool> Make() { return std::shared_ptr<ScratchPool>(new ScratchPool); }
+  static std::shared_ptr<ScratchPool> Make() {
+    return std::shared_ptr<ScratchPool>(new ScratchPool);
+  }
   Status Borrow(size_t bytes, Lease* lease);
 
  private:

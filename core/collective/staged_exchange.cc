@@ -18,8 +18,8 @@ Step StagedExchange::Advance() {
     board_->Begin(operation_);
     begun_ = true;
   }
-  // Nothing is reduced for others; and what has nothing for anybody, or nothing for this rank, is passed
-  // over.
+  // Nothing is reduced for others; and what has nothing for anybody, or nothing for this rank, is
+  // passed over.
   Skip(Phase::kReduced, first_);
   Skip(Phase::kCopied, first_ + given_);
   Skip(Phase::kTaken, first_ + needed_);

@@ -5,22 +5,26 @@
 
 namespace hvd {
 
-// What the large operations over a window have in common in which nobody works for others: every rank streams
-// what it gives through its staging in chunks, and takes what it needs of the others' chunks.
+// What the large operations over a window have in common in which nobody works for others: every
+// rank streams what it gives through its staging in chunks, and takes what it needs of the others'
+// chunks.
 //
-// It is complete only when every member has taken the last chunk: who reports success knows that all will.
+// It is complete only when every member has taken the last chunk: who reports success knows that
+// all will.
 class StagedExchange : public StepMachine {
  public:
   Step Advance() final;
 
  protected:
-  // Of `chunks` chunks, a number equal on all members, this rank gives the first `given` and needs something
-  // of the first `needed` of the others.
+  // Of `chunks` chunks, a number equal on all members, this rank gives the first `given` and needs
+  // something of the first `needed` of the others.
   StagedExchange(Board* board, uint64_t chunks, uint64_t given, uint64_t needed);
 
   int rank() const { return board_->rank(); }
   int size() const { return board_->size(); }
-  std::byte* Staging(int rank, uint64_t chunk) const { return board_->Staging(rank, first_ + chunk); }
+  std::byte* Staging(int rank, uint64_t chunk) const {
+    return board_->Staging(rank, first_ + chunk);
+  }
   bool HasStaged(int rank, uint64_t chunk) const {
     return board_->Has(rank, Phase::kCopied, first_ + chunk + 1);
   }

@@ -27,7 +27,8 @@ class TreeBroadcast : public StepMachine {
       children_.push_back({(*child + spec.root.value()) % comm_.size(), 0, 0, {}});
     }
     // One tensor is received and passed on where it lies; frames of several are put together first.
-    if (stream_.Single() == nullptr) status_ = comm_.scratch->Borrow(kSlots * kFrameBytes, &scratch_);
+    if (stream_.Single() == nullptr)
+      status_ = comm_.scratch->Borrow(kSlots * kFrameBytes, &scratch_);
   }
 
   Status status() const override { return status_; }
@@ -60,13 +61,15 @@ class TreeBroadcast : public StepMachine {
   // Where a frame is received and sent from.
   std::byte* Place(size_t frame) const {
     const Piece* piece = stream_.Single();
-    return piece != nullptr ? piece->output + Begin(frame) : scratch_.data() + frame % kSlots * kFrameBytes;
+    return piece != nullptr ? piece->output + Begin(frame)
+                            : scratch_.data() + frame % kSlots * kFrameBytes;
   }
 
   // Whether its slot is free: every child has the frame that had it before.
   bool HasSlot(size_t frame) const {
-    return frame < kSlots || std::all_of(children_.begin(), children_.end(),
-                                         [&](const Child& child) { return child.done > frame - kSlots; });
+    return frame < kSlots ||
+           std::all_of(children_.begin(), children_.end(),
+                       [&](const Child& child) { return child.done > frame - kSlots; });
   }
 
   int64_t Begin(size_t frame) const { return static_cast<int64_t>(frame) * kFrameBytes; }
@@ -89,8 +92,8 @@ class TreeBroadcast : public StepMachine {
   // Makes the next frame ready to be passed on (or fails); false when it is not here yet.
   bool TakeNext() {
     if (ready_ == frames_) return false;
-    const bool here =
-        is_root_ ? HasSlot(ready_) : ready_ < receive_posted_ && receiving_[ready_ % kInFlight].done;
+    const bool here = is_root_ ? HasSlot(ready_)
+                               : ready_ < receive_posted_ && receiving_[ready_ % kInFlight].done;
     if (!here) return false;
     if (!is_root_) {
       status_ = comm_.Check(receiving_[ready_ % kInFlight], Bytes(ready_), parent_);
@@ -142,7 +145,8 @@ class TreeBroadcast : public StepMachine {
 
 }  // namespace
 
-std::unique_ptr<StepMachine> MakeTreeBroadcast(const Communicator& comm, const CollectiveSpec& spec) {
+std::unique_ptr<StepMachine> MakeTreeBroadcast(const Communicator& comm,
+                                               const CollectiveSpec& spec) {
   return std::make_unique<TreeBroadcast>(comm, spec);
 }
 

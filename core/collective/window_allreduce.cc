@@ -23,12 +23,14 @@ class InlineAllreduce : public StepMachine {
     if (!begun_ && !Begin()) return Step::kBlocked;
     while (arrived_ < board_->size() && board_->HasBegun(arrived_, operation_)) ++arrived_;
     if (arrived_ < board_->size()) return Step::kBlocked;
-    stream_.ForEach(
-        0, stream_.bytes(), [this](const std::byte*, std::byte* output, int64_t at, int64_t bytes) {
-          for (int rank = 0; rank < board_->size(); ++rank) sources_[rank] = Slot(rank) + at;
-          void* destination = output;
-          kernels::Reduce(reduction_, sources_.data(), board_->size(), &destination, 1, bytes / element_);
-        });
+    stream_.ForEach(0, stream_.bytes(),
+                    [this](const std::byte*, std::byte* output, int64_t at, int64_t bytes) {
+                      for (int rank = 0; rank < board_->size(); ++rank)
+                        sources_[rank] = Slot(rank) + at;
+                      void* destination = output;
+                      kernels::Reduce(reduction_, sources_.data(), board_->size(), &destination, 1,
+                                      bytes / element_);
+                    });
     board_->EndInline();
     return Step::kDone;
   }
@@ -90,8 +92,8 @@ class ChunkedAllreduce : public StepMachine {
     int64_t begin, end;
   };
 
-  // At least two chunks where there is enough for that, so that there is something to overlap; whole cache
-  // lines of every type. Half of a single byte is rounded up.
+  // At least two chunks where there is enough for that, so that there is something to overlap;
+  // whole cache lines of every type. Half of a single byte is rounded up.
   static int64_t ChunkBytes(int64_t bytes) {
     const int64_t half = ((bytes + 1) / 2 + 127) / 128 * 128;
     return std::min(half, static_cast<int64_t>(kChunkBytes));
@@ -110,7 +112,9 @@ class ChunkedAllreduce : public StepMachine {
     return {std::min(slice * rank, bytes), std::min(slice * (rank + 1), bytes)};
   }
 
-  std::byte* Staging(int rank, uint64_t chunk) const { return board_->Staging(rank, first_ + chunk); }
+  std::byte* Staging(int rank, uint64_t chunk) const {
+    return board_->Staging(rank, first_ + chunk);
+  }
 
   bool CopyIn() {
     if (copied_ == chunks_ || board_->Mine(Phase::kCopied) != first_ + copied_) return false;
@@ -147,7 +151,8 @@ class ChunkedAllreduce : public StepMachine {
       sources_[rank] = rank == board_->rank() ? input : Staging(rank, reduced_) + offset;
     }
     void* const destinations[] = {Staging(board_->rank(), reduced_) + offset, output};
-    kernels::Reduce(reduction_, sources_.data(), board_->size(), destinations, gathered_ ? 1 : 2, elements);
+    kernels::Reduce(reduction_, sources_.data(), board_->size(), destinations, gathered_ ? 1 : 2,
+                    elements);
   }
 
   bool Take() {
@@ -167,8 +172,8 @@ class ChunkedAllreduce : public StepMachine {
   const uint64_t operation_;
   const Reduction reduction_;
   const PieceStream stream_;
-  // Small pieces are computed on in the staging, where they lie in one row: own slices are copied in and
-  // out too. Large ones are read and written where they are.
+  // Small pieces are computed on in the staging, where they lie in one row: own slices are copied
+  // in and out too. Large ones are read and written where they are.
   const bool gathered_;
   const int64_t element_;
   const int64_t chunk_bytes_;
@@ -186,7 +191,8 @@ class ChunkedAllreduce : public StepMachine {
 std::unique_ptr<StepMachine> MakeWindowAllreduce(Board* board, const CollectiveSpec& spec) {
   PieceStream stream(spec.pieces);
   const auto slot = static_cast<int64_t>(kSlotBytes);
-  const int64_t most = spec.direct_bytes < 0 ? board->inline_bytes() : std::min(spec.direct_bytes, slot);
+  const int64_t most =
+      spec.direct_bytes < 0 ? board->inline_bytes() : std::min(spec.direct_bytes, slot);
   if (stream.bytes() <= most) {
     return std::make_unique<InlineAllreduce>(board, spec.reduction, std::move(stream));
   }

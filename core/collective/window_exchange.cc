@@ -54,7 +54,8 @@ constexpr int64_t kChunk = static_cast<int64_t>(kChunkBytes);
 class ChunkedAllgather : public StagedExchange {
  public:
   ChunkedAllgather(Board* board, std::vector<PieceStream> parts)
-      : StagedExchange(board, CountChunks(LargestBytes(parts)), CountChunks(parts[board->rank()].bytes()),
+      : StagedExchange(board, CountChunks(LargestBytes(parts)),
+                       CountChunks(parts[board->rank()].bytes()),
                        CountChunks(LargestBytes(parts, board->rank()))),
         parts_(std::move(parts)) {}
 
@@ -228,7 +229,8 @@ class ChunkedAlltoall : public StagedExchange {
 std::unique_ptr<StepMachine> MakeWindowAlltoall(Board* board, const CollectiveSpec& spec) {
   Streams streams(AlltoallParts(spec, board->rank(), board->size()), board->rank());
   const int64_t longest = *std::max_element(streams.ends.begin(), streams.ends.end());
-  if (longest <= board->inline_bytes()) return std::make_unique<InlineAlltoall>(board, std::move(streams));
+  if (longest <= board->inline_bytes())
+    return std::make_unique<InlineAlltoall>(board, std::move(streams));
   return std::make_unique<ChunkedAlltoall>(board, std::move(streams), longest);
 }
 

@@ -29,11 +29,14 @@ class InlineReducescatter : public StepMachine {
     while (arrived_ < board_->size() && board_->HasBegun(arrived_, operation_)) ++arrived_;
     if (arrived_ < board_->size()) return Step::kBlocked;
     const PieceStream& own = parts_[board_->rank()];
-    own.ForEach(0, own.bytes(), [this](const std::byte*, std::byte* output, int64_t at, int64_t bytes) {
-      for (int rank = 0; rank < board_->size(); ++rank) sources_[rank] = Slot(rank) + own_begin_ + at;
-      void* destination = output;
-      kernels::Reduce(reduction_, sources_.data(), board_->size(), &destination, 1, bytes / element_);
-    });
+    own.ForEach(0, own.bytes(),
+                [this](const std::byte*, std::byte* output, int64_t at, int64_t bytes) {
+                  for (int rank = 0; rank < board_->size(); ++rank)
+                    sources_[rank] = Slot(rank) + own_begin_ + at;
+                  void* destination = output;
+                  kernels::Reduce(reduction_, sources_.data(), board_->size(), &destination, 1,
+                                  bytes / element_);
+                });
     board_->EndInline();
     return Step::kDone;
   }
@@ -109,13 +112,14 @@ class ChunkedReducescatter : public StagedExchange {
     const PieceStream& own = parts_[rank()];
     const auto [begin, end] = Block(own, chunk);
     const int64_t place = block_bytes_ * rank();
-    own.ForEach(begin, end, [&](const std::byte* input, std::byte* output, int64_t at, int64_t bytes) {
-      for (int giver = 0; giver < size(); ++giver) {
-        sources_[giver] = giver == rank() ? input : Staging(giver, chunk) + place + at;
-      }
-      void* destination = output;
-      kernels::Reduce(reduction_, sources_.data(), size(), &destination, 1, bytes / element_);
-    });
+    own.ForEach(
+        begin, end, [&](const std::byte* input, std::byte* output, int64_t at, int64_t bytes) {
+          for (int giver = 0; giver < size(); ++giver) {
+            sources_[giver] = giver == rank() ? input : Staging(giver, chunk) + place + at;
+          }
+          void* destination = output;
+          kernels::Reduce(reduction_, sources_.data(), size(), &destination, 1, bytes / element_);
+        });
     return Taken::kAll;
   }
 
@@ -137,7 +141,8 @@ std::unique_ptr<StepMachine> MakeWindowReducescatter(Board* board, const Collect
     return std::make_unique<InlineReducescatter>(board, spec.reduction, std::move(parts), bytes);
   }
   const int64_t block_bytes = BlockBytes(parts);
-  return std::make_unique<ChunkedReducescatter>(board, spec.reduction, block_bytes, std::move(parts));
+  return std::make_unique<ChunkedReducescatter>(board, spec.reduction, block_bytes,
+                                                std::move(parts));
 }
 
 }  // namespace hvd

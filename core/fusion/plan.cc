@@ -15,7 +15,8 @@ bool GoesAlone(const Ready& tensor, int64_t threshold) {
 bool MayTravelTogether(const Ready& a, const Ready& b) {
   if (a.kind != b.kind || a.on_gpu != b.on_gpu) return false;
   if (Reduces(a.kind)) {
-    return a.dtype == b.dtype && a.op == b.op && a.prescale == b.prescale && a.postscale == b.postscale;
+    return a.dtype == b.dtype && a.op == b.op && a.prescale == b.prescale &&
+           a.postscale == b.postscale;
   }
   return a.kind != OpKind::kBroadcast || a.root == b.root;
 }
@@ -38,8 +39,9 @@ std::vector<std::vector<size_t>> Plan(const std::vector<Ready>& ready, int64_t t
       groups.push_back({i});
       continue;
     }
-    auto group = std::find_if(open.begin(), open.end(),
-                              [&](const Open& other) { return MayTravelTogether(*other.first, tensor); });
+    auto group = std::find_if(open.begin(), open.end(), [&](const Open& other) {
+      return MayTravelTogether(*other.first, tensor);
+    });
     if (group == open.end()) {
       group = open.insert(open.end(), {groups.size(), &tensor, 0});
       groups.emplace_back();

@@ -21,11 +21,11 @@ struct Ready {
   int64_t bytes = 0;  // an allgather counts the parts of all ranks; equal on every rank
 };
 
-// Which tensors travel together: groups of indices into `ready`, in the order of their first members, each
-// in the order of `ready`. Together go allreduces, or reducescatters, of one dtype, op and factors;
-// broadcasts of one root; allgathers; alltoalls; always of one kind of device. A group has at most
-// `threshold` bytes, unless one tensor alone has more; 0 means that every tensor goes alone. Pure: equal on
-// every rank that asks with equal arguments.
+// Which tensors travel together: groups of indices into `ready`, in the order of their first
+// members, each in the order of `ready`. Together go allreduces, or reducescatters, of one dtype,
+// op and factors; broadcasts of one root; allgathers; alltoalls; always of one kind of device. A
+// group has at most `threshold` bytes, unless one tensor alone has more; 0 means that every tensor
+// goes alone. Pure: equal on every rank that asks with equal arguments.
 std::vector<std::vector<size_t>> Plan(const std::vector<Ready>& ready, int64_t threshold);
 
 }  // namespace hvd::fusion

@@ -13,8 +13,8 @@ namespace {
 
 using Show = std::function<std::string(const Request&)>;
 
-// Something on which all members must agree: what it is called in a message, how it is written (two are equal
-// if they are written alike), and what to do.
+// Something on which all members must agree: what it is called in a message, how it is written (two
+// are equal if they are written alike), and what to do.
 struct Property {
   std::string mismatch;
   Show show;
@@ -66,7 +66,8 @@ std::string Differences(const std::vector<Sent>& sent, const Show& show) {
   std::vector<std::pair<std::string, std::vector<GlobalRank>>> groups;
   for (const Sent& one : sent) {
     const std::string value = show(*one.request);
-    auto group = std::find_if(groups.begin(), groups.end(), [&](const auto& g) { return g.first == value; });
+    auto group =
+        std::find_if(groups.begin(), groups.end(), [&](const auto& g) { return g.first == value; });
     if (group == groups.end()) group = groups.insert(groups.end(), {value, {}});
     group->second.insert(group->second.end(), one.ranks.begin(), one.ranks.end());
   }
@@ -76,18 +77,21 @@ std::string Differences(const std::vector<Sent>& sent, const Show& show) {
     std::sort(groups[g].second.begin(), groups[g].second.end());
     text += (g > 0 ? ", " : "") + RankList(groups[g].second) + " sent " + groups[g].first;
   }
-  if (groups.size() > kShown) text += ", and others sent " + std::to_string(groups.size() - kShown) + " more";
+  if (groups.size() > kShown)
+    text += ", and others sent " + std::to_string(groups.size() - kShown) + " more";
   return text;
 }
 
-std::string Check(const std::vector<Sent>& sent, const Property& property, const std::string& subject,
-                  uint64_t ordinal) {
+std::string Check(const std::vector<Sent>& sent, const Property& property,
+                  const std::string& subject, uint64_t ordinal) {
   const std::string differences = Differences(sent, property.show);
   if (differences.empty()) return "";
-  std::string text = property.mismatch + " for " + subject + ": " + differences + ". " + property.advice;
+  std::string text =
+      property.mismatch + " for " + subject + ": " + differences + ". " + property.advice;
   if (ordinal != 0) {
     text +=
-        " The operation has no name, so it was matched by its order among the unnamed operations of each "
+        " The operation has no name, so it was matched by its order among the unnamed operations "
+        "of each "
         "rank.";
   }
   return text;
@@ -110,17 +114,20 @@ std::vector<Property> PropertiesOf(OpKind kind) {
                    [](const Request& r) { return "root " + Name(r.root); },
                    "Every rank must name the same root rank."});
   }
-  all.push_back({"Mismatched " + Upper(kind) + " CPU/GPU device selection",
-                 [](const Request& r) { return std::string(r.device < 0 ? "a CPU tensor" : "a GPU tensor"); },
-                 "The tensor must be on the CPU on every rank, or on a GPU on every rank."});
+  all.push_back(
+      {"Mismatched " + Upper(kind) + " CPU/GPU device selection",
+       [](const Request& r) { return std::string(r.device < 0 ? "a CPU tensor" : "a GPU tensor"); },
+       "The tensor must be on the CPU on every rank, or on a GPU on every rank."});
   return all;
 }
 
 std::vector<Property> PropertiesOf(OpKind kind, size_t t) {
   const bool ragged = IsRagged(kind);
-  return {{"Mismatched data types", [t](const Request& r) { return std::string(Name(r.tensors[t].dtype)); },
+  return {{"Mismatched data types",
+           [t](const Request& r) { return std::string(Name(r.tensors[t].dtype)); },
            "Every rank must submit the same data type."},
-          {"Mismatched " + Upper(kind) + " tensor shapes", [t](const Request& r) { return ShowShape(r, t); },
+          {"Mismatched " + Upper(kind) + " tensor shapes",
+           [t](const Request& r) { return ShowShape(r, t); },
            ragged ? "Only the first dimension may differ between ranks."
                   : "Every rank must submit the same shape."}};
 }
@@ -149,7 +156,8 @@ std::string DifferentTensors(const std::vector<Sent>& sent, uint64_t ordinal) {
   return error;
 }
 
-// What a kind does along the first dimension, so that a 0-dim tensor cannot take part; else nothing.
+// What a kind does along the first dimension, so that a 0-dim tensor cannot take part; else
+// nothing.
 const char* AlongFirstDim(OpKind kind) {
   switch (kind) {
     case OpKind::kAllgather:
@@ -168,7 +176,8 @@ std::string ZeroDim(const Request& request, uint64_t ordinal) {
   for (size_t t = 0; verb != nullptr && t < request.tensors.size(); ++t) {
     if (!request.tensors[t].shape.empty()) continue;
     return "The " + std::string(Name(request.kind)) + " of " + Subject(request, ordinal, t) +
-           " has a 0-dim tensor, and there is no first dimension to " + verb + " along. Reshape it to [1].";
+           " has a 0-dim tensor, and there is no first dimension to " + verb +
+           " along. Reshape it to [1].";
   }
   return "";
 }
@@ -176,7 +185,8 @@ std::string ZeroDim(const Request& request, uint64_t ordinal) {
 }  // namespace
 
 std::string Disagreement(std::vector<Sent> sent, uint64_t ordinal) {
-  std::sort(sent.begin(), sent.end(), [](const Sent& a, const Sent& b) { return a.ranks < b.ranks; });
+  std::sort(sent.begin(), sent.end(),
+            [](const Sent& a, const Sent& b) { return a.ranks < b.ranks; });
   std::string error = DifferentOperations(sent, ordinal);
   if (!error.empty()) return error;
   const Request& first = *sent[0].request;
@@ -195,12 +205,13 @@ std::string Objection(const Request& request, uint64_t ordinal, const Members& m
   if (request.tensors.empty())
     return "The " + std::string(Name(request.kind)) + " " + subject + " has no tensors.";
   if (request.kind == OpKind::kBroadcast && !members.Has(request.root)) {
-    return "Root " + Name(request.root) + " of " + subject + " is not in the process set, which has " +
-           RankList(members.ranks()) + ".";
+    return "Root " + Name(request.root) + " of " + subject +
+           " is not in the process set, which has " + RankList(members.ranks()) + ".";
   }
   if (request.kind == OpKind::kReducescatter && request.reduce_op == ReduceOp::kAdasum) {
     return "The reducescatter of " + subject +
-           " cannot use Adasum, which combines whole tensors. Use an allreduce with Adasum, or another op.";
+           " cannot use Adasum, which combines whole tensors. Use an allreduce with Adasum, or "
+           "another op.";
   }
   if (request.kind == OpKind::kAlltoall && request.tensors.size() != 1) {
     return "The alltoall of " + subject + " has " + std::to_string(request.tensors.size()) +

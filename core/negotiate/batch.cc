@@ -34,8 +34,9 @@ Batch::Batch(size_t members, Limits limits)
 void Batch::Add(const Tally& tally, int64_t bytes, Micros now) {
   tallies_.push_back(&tally);
   not_blocked_.push_back(0);
-  bytes_ = bytes > std::numeric_limits<int64_t>::max() - bytes_ ? std::numeric_limits<int64_t>::max()
-                                                                : bytes_ + bytes;
+  bytes_ = bytes > std::numeric_limits<int64_t>::max() - bytes_
+               ? std::numeric_limits<int64_t>::max()
+               : bytes_ + bytes;
   if (tallies_.size() == 1) first_ = now;
   last_ = now;
   if (!all_blocked_) Watch(tallies_.size() - 1);

@@ -18,15 +18,16 @@ struct Tally {
     Request request;
   };
 
-  uint64_t ordinal = 0;         // 0: named
-  uint32_t name = kNoId;        // position in the sequencer's names; kNoId: unnamed
-  Micros since = 0;             // the first announcement
-  Micros latest = 0;            // the latest one
-  size_t count = 0;             // members that have announced it or joined
-  std::vector<uint64_t> index;  // by member: the how manieth announcement of it this is, from 1; kAbsent
+  uint64_t ordinal = 0;   // 0: named
+  uint32_t name = kNoId;  // position in the sequencer's names; kNoId: unnamed
+  Micros since = 0;       // the first announcement
+  Micros latest = 0;      // the latest one
+  size_t count = 0;       // members that have announced it or joined
+  std::vector<uint64_t>
+      index;  // by member: the how manieth announcement of it this is, from 1; kAbsent
   std::vector<Variant> variants;
   std::vector<uint32_t> variant_of;  // by member; empty while there is one variant
-  std::vector<Shape> sizes;          // by member; empty unless somebody announced an operation with sizes
+  std::vector<Shape> sizes;  // by member; empty unless somebody announced an operation with sizes
 
   explicit Tally(size_t members) : index(members, kAbsent) {}
 
@@ -38,11 +39,14 @@ struct Tally {
 
 // When the tensors that became ready one after another stop waiting for more:
 // - at once when they are many bytes, or when every member is blocked on one of them;
-// - when nothing has become ready for a while, a shorter one when some member is blocked on one of them;
-// - when the first of them has waited for `age`, however many more trickle in: what nobody is blocked on
+// - when nothing has become ready for a while, a shorter one when some member is blocked on one of
+// them;
+// - when the first of them has waited for `age`, however many more trickle in: what nobody is
+// blocked on
 //   would otherwise be put off for as long as tensors come.
-// A member that has joined is blocked on everything: on what it announced before because it was urged, and on
-// the rest because its index of such a tally is Tally::kAbsent, which is lower than any number.
+// A member that has joined is blocked on everything: on what it announced before because it was
+// urged, and on the rest because its index of such a tally is Tally::kAbsent, which is lower than
+// any number.
 class Batch {
  public:
   struct Limits {
@@ -59,7 +63,8 @@ class Batch {
 
   void Add(const Tally& tally, int64_t bytes, Micros now);
 
-  // `member` is blocked on its first `urgent` announcements; a lower number than before changes nothing.
+  // `member` is blocked on its first `urgent` announcements; a lower number than before changes
+  // nothing.
   void Urge(size_t member, uint64_t urgent);
 
   bool Full() const { return bytes_ >= limits_.bytes; }

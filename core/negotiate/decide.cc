@@ -37,7 +37,8 @@ void Sequencer::Ready(Tally* tally, Micros now) {
   Agree(tally, &decision);
   if (!decision.known && tally->ordinal == 0) decision.name = *names_[tally->name].text;
   const bool failed = !decision.error.empty();
-  if (decision.partial && !decision.known && !failed) decision.request = RequestOf(tally->variants[0]);
+  if (decision.partial && !decision.known && !failed)
+    decision.request = RequestOf(tally->variants[0]);
   batch_.Add(*tally, failed ? 0 : ResultBytes(*tally, decision), now);
   if (failed || batch_.Full()) Close();
 }
@@ -72,8 +73,8 @@ std::string Sequencer::Disagree(const Tally& tally) const {
 
 void Sequencer::GiveId(Tally* tally, Decision* decision) {
   Tally::Variant& only = tally->variants[0];
-  // Of several unnamed operations of one description, announced before any was decided, the first gets the
-  // id.
+  // Of several unnamed operations of one description, announced before any was decided, the first
+  // gets the id.
   decision->id = cache_.Find(only.request);
   decision->known = decision->id != kNoId;
   if (decision->known || known_.size() >= cache_.capacity()) return;
@@ -94,7 +95,8 @@ void Sequencer::GatherSizes(const Tally& tally, Decision* decision) const {
   decision->sizes.resize(n * each);
   for (size_t m = 0; m < n; ++m) {
     const Shape& sizes = tally.sizes[m];  // empty if it has joined
-    for (size_t i = 0; i < sizes.size(); ++i) decision->sizes[by_sender ? m * n + i : i * n + m] = sizes[i];
+    for (size_t i = 0; i < sizes.size(); ++i)
+      decision->sizes[by_sender ? m * n + i : i * n + m] = sizes[i];
   }
 }
 
@@ -107,7 +109,8 @@ int64_t Sequencer::ResultBytes(const Tally& tally, const Decision& decision) con
   const size_t n = members_.size();
   if (request.kind == OpKind::kAlltoall) {
     std::vector<int64_t> received(n, 0);
-    for (size_t i = 0; i < n * n; ++i) received[i % n] = SaturatingAdd(received[i % n], decision.sizes[i]);
+    for (size_t i = 0; i < n * n; ++i)
+      received[i % n] = SaturatingAdd(received[i % n], decision.sizes[i]);
     return SaturatingMul(BytesPerRow(request.tensors[0]),
                          *std::max_element(received.begin(), received.end()));
   }

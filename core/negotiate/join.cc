@@ -1,5 +1,5 @@
-// The part of the sequencer that knows of members which have joined: they have no more data, take part in
-// what the others go on with, and wait until these have joined, too.
+// The part of the sequencer that knows of members which have joined: they have no more data, take
+// part in what the others go on with, and wait until these have joined, too.
 
 #include <algorithm>
 

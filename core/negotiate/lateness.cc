@@ -60,7 +60,8 @@ void Lateness::Judge(Micros window) {
   for (const Member& member : members_) waited += member.waited;
   const auto percent = static_cast<int>(100 * latest->waited / window);
   // Ranks that are late by turns are no stragglers.
-  found_ = latest->waits >= kFewestWaits && percent >= kLeastPercent && 3 * latest->waited > 2 * waited;
+  found_ =
+      latest->waits >= kFewestWaits && percent >= kLeastPercent && 3 * latest->waited > 2 * waited;
   if (!found_) return;
   std::vector<Micros>& waits = latest->latest;
   const auto middle = waits.begin() + static_cast<std::ptrdiff_t>(waits.size() / 2);
@@ -74,10 +75,12 @@ void Lateness::Judge(Micros window) {
 }
 
 std::string Describe(const Lateness::Straggler& straggler, GlobalRank rank) {
-  return Name(rank) + " is late: p50 " + Millis(straggler.median) + ", " + std::to_string(straggler.waits) +
-         " times, at most " + Millis(straggler.longest) + " on '" + Shown(straggler.name) +
-         "'; the other ranks waited for it " + std::to_string(straggler.percent) +
-         " % of the time. Look for what slows it: other programs on its cores, its input, its device.";
+  return Name(rank) + " is late: p50 " + Millis(straggler.median) + ", " +
+         std::to_string(straggler.waits) + " times, at most " + Millis(straggler.longest) +
+         " on '" + Shown(straggler.name) + "'; the other ranks waited for it " +
+         std::to_string(straggler.percent) +
+         " % of the time. Look for what slows it: other programs on its cores, its input, its "
+         "device.";
 }
 
 }  // namespace hvd::negotiate

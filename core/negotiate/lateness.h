@@ -16,12 +16,12 @@ class Lateness {
  public:
   explicit Lateness(size_t members) : members_(members) {}
 
-  // `member` was the last to announce an operation that the others had all announced at `since`. Null, or
-  // where to put the name of the operation, because it is the one that waited longest.
+  // `member` was the last to announce an operation that the others had all announced at `since`.
+  // Null, or where to put the name of the operation, because it is the one that waited longest.
   std::string* Note(size_t member, Micros since, Micros now);
 
-  // The member to speak of, at most once a minute. Call every few seconds: time is looked at in windows of
-  // ten seconds. Nobody: null.
+  // The member to speak of, at most once a minute. Call every few seconds: time is looked at in
+  // windows of ten seconds. Nobody: null.
   struct Straggler {
     size_t member = 0;
     size_t waits = 0;    // separate times in the window

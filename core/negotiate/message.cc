@@ -56,8 +56,8 @@ uint8_t TagOf(const Decision& decision) {
          (decision.partial ? kPartial : 0) | (decision.request ? kHasRequest : 0);
 }
 
-// What is as by default is not sent: so one message has one encoding, and the parts of which a tag tells are
-// not empty.
+// What is as by default is not sent: so one message has one encoding, and the parts of which a tag
+// tells are not empty.
 void TakeSizes(Decoder* in, size_t max, Shape* sizes) {
   Take(in, "sizes", max, sizes);
   if (sizes->empty()) in->Fail("sizes");
@@ -175,9 +175,9 @@ Status TakeAll(std::string_view bytes, const char* message, uint64_t max_join, H
   Decoder in(bytes);
   const uint8_t version = in.Byte("version");
   if (in.ok() && version != kMessageVersion) {
-    return Status::Aborted(std::string("corrupt ") + message + ": version " + std::to_string(version) +
-                           " instead of " + std::to_string(kMessageVersion) +
-                           "; do all ranks run the same horovod?");
+    return Status::Aborted(
+        std::string("corrupt ") + message + ": version " + std::to_string(version) +
+        " instead of " + std::to_string(kMessageVersion) + "; do all ranks run the same horovod?");
   }
   head->number = in.Varint("number");
   head->join = in.Varint("join", max_join);

@@ -20,7 +20,8 @@ constexpr size_t kMaxNameBytes = 1024;
 constexpr size_t kMaxDims = 16;
 constexpr size_t kMaxTensors = 1 << 20;  // in one request
 constexpr size_t kMaxErrorBytes = 8192;
-// One rank's tensor takes at most so much (256 TiB), so that the sum over all ranks of a job cannot overflow.
+// One rank's tensor takes at most so much (256 TiB), so that the sum over all ranks of a job cannot
+// overflow.
 constexpr int64_t kMaxTensorBytes = int64_t{1} << 48;
 
 struct TensorMeta {
@@ -43,16 +44,17 @@ struct Request {
   Shape splits;  // alltoall: how many rows go to each member of the set
 
   // Equal requests share a cached id: everything on which the members must agree, so
-  // - of an allgather or alltoall not the first dimensions nor the splits: they may differ between ranks and
+  // - of an allgather or alltoall not the first dimensions nor the splits: they may differ between
+  // ranks and
   //   from step to step, and travel with each announcement (SizesOf);
   // - of the device only CPU or GPU: every rank has a number of its own;
   // - nothing that `kind` does not use (the root of an allreduce).
   bool SameAs(const Request& other) const;
 };
 
-// What travels with each announcement, for n members: of an allgather the first dimension of each tensor (of
-// a 0-dim tensor, which is an error, 0), of an alltoall its splits (n numbers, one tensor). Empty for the
-// other kinds.
+// What travels with each announcement, for n members: of an allgather the first dimension of each
+// tensor (of a 0-dim tensor, which is an error, 0), of an alltoall its splits (n numbers, one
+// tensor). Empty for the other kinds.
 Shape SizesOf(const Request& request);
 
 // An unnamed operation in messages to people: "allreduce.noname.7".
@@ -62,36 +64,38 @@ std::string PublicName(OpKind kind, uint64_t ordinal);
 struct Announcement {
   uint32_t id = kNoId;  // kNoId: `request` is set
   Request request;
-  // 0: named; else this is the member's n-th unnamed operation in this set, from 1, without a gap. One count
-  // for all kinds, so that an unnamed allreduce here and an unnamed barrier there meet and are found to
-  // differ.
+  // 0: named; else this is the member's n-th unnamed operation in this set, from 1, without a gap.
+  // One count for all kinds, so that an unnamed allreduce here and an unnamed barrier there meet
+  // and are found to differ.
   uint64_t ordinal = 0;
   Shape sizes;  // see SizesOf
 };
 
-// What a row (an index of the first dimension) of a tensor takes, and the whole of it. -1: more than
-// kMaxTensorBytes.
+// What a row (an index of the first dimension) of a tensor takes, and the whole of it. -1: more
+// than kMaxTensorBytes.
 int64_t BytesPerRow(const TensorMeta& tensor);
 int64_t BytesOf(const TensorMeta& tensor);
 // What all tensors of a request take; the largest number where it is more.
 int64_t BytesOf(const Request& request);
 
-// Member -> sequencer. `urgent` = how many of this member's announcements so far (since the beginning,
-// these included) it is blocked on or has been: their batches need not wait for more.
+// Member -> sequencer. `urgent` = how many of this member's announcements so far (since the
+// beginning, these included) it is blocked on or has been: their batches need not wait for more.
 struct AnnounceMessage {
   uint64_t urgent = 0;
   std::vector<Announcement> announcements;
-  // After these announcements the member takes part in everything without data of its own, until all members
-  // have joined; it announces nothing in the meantime.
+  // After these announcements the member takes part in everything without data of its own, until
+  // all members have joined; it announces nothing in the meantime.
   bool joins = false;
 };
 
-// One decided operation: run it, or fail it with the same words everywhere. A member finds its entry by
-// `ordinal` if that is not 0, else by `name`, which is that of `id` when `known`.
+// One decided operation: run it, or fail it with the same words everywhere. A member finds its
+// entry by `ordinal` if that is not 0, else by `name`, which is that of `id` when `known`.
 struct Decision {
-  uint32_t id = kNoId;  // cached id from now on; kNoId when the cache is off or full, or on an error
-  bool known = false;   // the members learned `id` before; if not, each learns it now with its own request
-  std::string name;     // empty when known or unnamed
+  uint32_t id =
+      kNoId;  // cached id from now on; kNoId when the cache is off or full, or on an error
+  bool known =
+      false;  // the members learned `id` before; if not, each learns it now with its own request
+  std::string name;  // empty when known or unnamed
   uint64_t ordinal = 0;
   std::string error;  // empty: execute
   // What the members announced as SizesOf; 0 for those that have joined. For n members:
@@ -103,19 +107,20 @@ struct Decision {
   std::optional<Request> request;
 };
 
-// Sequencer -> members. Every member carries out every response of its set in the order of the numbers.
+// Sequencer -> members. Every member carries out every response of its set in the order of the
+// numbers.
 struct Response {
   uint64_t number = 0;
   std::vector<Decision> decisions;  // one closed batch: they may travel together
-  // Somebody: after these decisions all members have joined, this one the last. Then nobody is joined any
-  // more, and the members count their unnamed operations from 1 again.
+  // Somebody: after these decisions all members have joined, this one the last. Then nobody is
+  // joined any more, and the members count their unnamed operations from 1 again.
   GlobalRank last_joined;
 };
 
-// Bytes are little endian, lengths are checked before use, anything odd is an error (kAborted) naming the
-// field. Compact: a cached announcement or decision is a few bytes (varints). Encode appends to `out`. Names
-// longer than kMaxNameBytes, shapes of more than kMaxDims or with negative dimensions must be refused before
-// they come here.
+// Bytes are little endian, lengths are checked before use, anything odd is an error (kAborted)
+// naming the field. Compact: a cached announcement or decision is a few bytes (varints). Encode
+// appends to `out`. Names longer than kMaxNameBytes, shapes of more than kMaxDims or with negative
+// dimensions must be refused before they come here.
 void Encode(const AnnounceMessage& message, std::string* out);
 Status Decode(std::string_view bytes, AnnounceMessage* message);
 void Encode(const Response& response, std::string* out);

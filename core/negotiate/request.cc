@@ -34,7 +34,8 @@ bool SameButFirstDim(const TensorMeta& a, const TensorMeta& b) {
 }  // namespace
 
 bool Request::SameAs(const Request& other) const {
-  if (kind != other.kind || name != other.name || tensors.size() != other.tensors.size()) return false;
+  if (kind != other.kind || name != other.name || tensors.size() != other.tensors.size())
+    return false;
   if (kind == OpKind::kBarrier) return true;
   if ((device < 0) != (other.device < 0) || !SameParameters(*this, other)) return false;
   const bool ragged = kind == OpKind::kAllgather || kind == OpKind::kAlltoall;
@@ -47,13 +48,15 @@ Shape SizesOf(const Request& request) {
   Shape dims;
   if (request.kind != OpKind::kAllgather) return dims;
   dims.reserve(request.tensors.size());
-  for (const TensorMeta& tensor : request.tensors) dims.push_back(tensor.shape.empty() ? 0 : tensor.shape[0]);
+  for (const TensorMeta& tensor : request.tensors)
+    dims.push_back(tensor.shape.empty() ? 0 : tensor.shape[0]);
   return dims;
 }
 
 int64_t BytesPerRow(const TensorMeta& tensor) {
   const size_t first = tensor.shape.empty() ? 0 : 1;
-  return Bytes(Shape(tensor.shape.begin() + static_cast<int64_t>(first), tensor.shape.end()), tensor.dtype);
+  return Bytes(Shape(tensor.shape.begin() + static_cast<int64_t>(first), tensor.shape.end()),
+               tensor.dtype);
 }
 
 int64_t BytesOf(const TensorMeta& tensor) { return Bytes(tensor.shape, tensor.dtype); }

@@ -15,12 +15,14 @@ uint64_t Mix(uint64_t hash, uint64_t value) {
   return hash ^ (hash >> 29);
 }
 
-// Equal for requests that SameAs. The few shapes of one name differ early, so the first tensors are enough.
+// Equal for requests that SameAs. The few shapes of one name differ early, so the first tensors are
+// enough.
 uint64_t Hash(const Request& request) {
   constexpr size_t kHashedTensors = 4;
   uint64_t hash = std::hash<std::string_view>{}(request.name);
   hash = Mix(hash, static_cast<uint64_t>(request.kind) | request.tensors.size() << 8);
-  const size_t first = request.kind == OpKind::kAllgather || request.kind == OpKind::kAlltoall ? 1 : 0;
+  const size_t first =
+      request.kind == OpKind::kAllgather || request.kind == OpKind::kAlltoall ? 1 : 0;
   for (size_t t = 0; t < std::min(request.tensors.size(), kHashedTensors); ++t) {
     const TensorMeta& tensor = request.tensors[t];
     hash = Mix(hash, static_cast<uint64_t>(tensor.dtype) | tensor.shape.size() << 8);
@@ -35,16 +37,18 @@ uint64_t Hash(const Request& request) {
 ResponseCache::ResponseCache(size_t capacity)
     : capacity_(std::min(capacity, kMostIds)), buckets_(16, kNoId) {}
 
-uint32_t ResponseCache::Find(const Request& request) const { return Lookup(request, Hash(request)); }
+uint32_t ResponseCache::Find(const Request& request) const {
+  return Lookup(request, Hash(request));
+}
 
 Status ResponseCache::Learn(uint32_t id, Request request) {
   const uint64_t hash = Hash(request);
   const uint32_t known = Lookup(request, hash);
   if (known == id && id != kNoId) return Status::Ok();
   if (known != kNoId || id != entries_.size() || id >= capacity_) {
-    return Status::Aborted("response stream gives id " + std::to_string(id) + " to '" + Shown(request.name) +
-                           "', but the next free id is " + std::to_string(entries_.size()) + " of " +
-                           std::to_string(capacity_));
+    return Status::Aborted("response stream gives id " + std::to_string(id) + " to '" +
+                           Shown(request.name) + "', but the next free id is " +
+                           std::to_string(entries_.size()) + " of " + std::to_string(capacity_));
   }
   entries_.push_back({hash, std::move(request)});
   if (2 * entries_.size() > buckets_.size()) Grow();

@@ -7,13 +7,13 @@
 
 namespace hvd::negotiate {
 
-// Which request has which id: the sequencer gives the ids, each member mirrors them with its own requests, so
-// that a known operation is announced in a few bytes. Nothing is ever evicted: an id means one request for
-// good.
+// Which request has which id: the sequencer gives the ids, each member mirrors them with its own
+// requests, so that a known operation is announced in a few bytes. Nothing is ever evicted: an id
+// means one request for good.
 class ResponseCache {
  public:
-  // Every id costs memory for good, and a program of ever new names must not grow without bound: no capacity
-  // is larger than this.
+  // Every id costs memory for good, and a program of ever new names must not grow without bound: no
+  // capacity is larger than this.
   static constexpr size_t kMostIds = 1 << 20;
 
   explicit ResponseCache(size_t capacity);
@@ -24,7 +24,8 @@ class ResponseCache {
   // Ids are dense from 0. An error means that the stream and this mirror do not fit together.
   Status Learn(uint32_t id, Request request);
 
-  // id < size(). What SameAs leaves out (device number, first dimensions) is that of the first time.
+  // id < size(). What SameAs leaves out (device number, first dimensions) is that of the first
+  // time.
   const Request& At(uint32_t id) const { return entries_[id].request; }
 
   size_t size() const { return entries_.size(); }

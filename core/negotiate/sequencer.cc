@@ -9,8 +9,8 @@ namespace hvd::negotiate {
 
 namespace {
 
-// What no sound rank announces: every rank has refused a tensor that is too large before. Empty: all is well.
-// `request`: what the announcement means.
+// What no sound rank announces: every rank has refused a tensor that is too large before. Empty:
+// all is well. `request`: what the announcement means.
 std::string Impossible(const Announcement& announcement, const Request& request) {
   for (const TensorMeta& tensor : announcement.request.tensors) {
     const bool scattered = request.kind == OpKind::kReducescatter && BytesPerRow(tensor) < 0;
@@ -29,7 +29,8 @@ std::string Impossible(const Announcement& announcement, const Request& request)
     // Rows without bytes are bounded, too: those of all members are added up.
     const int64_t least = std::max<int64_t>(row, 1);
     if (announcement.sizes[i] > left / least) {
-      return "announced " + std::to_string(announcement.sizes[i]) + " rows, more than any memory holds";
+      return "announced " + std::to_string(announcement.sizes[i]) +
+             " rows, more than any memory holds";
     }
     left -= least * announcement.sizes[i];
   }
@@ -86,7 +87,8 @@ Status Sequencer::AnnounceOne(size_t member, Announcement* announcement, Micros 
   return Status::Ok();
 }
 
-// Whether these can be the bytes of a sound member; turns a full announcement of a known request into its id.
+// Whether these can be the bytes of a sound member; turns a full announcement of a known request
+// into its id.
 Status Sequencer::Check(size_t member, Announcement* announcement) const {
   const bool unnamed = announcement->ordinal != 0;
   if (announcement->id == kNoId) {
@@ -97,20 +99,22 @@ Status Sequencer::Check(size_t member, Announcement* announcement) const {
   } else if (announcement->id >= known_.size()) {
     return Corrupt(member, "announced the unknown id " + std::to_string(announcement->id));
   } else if (unnamed != (known_[announcement->id].name == kNoId)) {
-    return Corrupt(member,
-                   "announced id " + std::to_string(announcement->id) + " with the wrong kind of key");
+    return Corrupt(
+        member, "announced id " + std::to_string(announcement->id) + " with the wrong kind of key");
   }
   if (unnamed && announcement->ordinal != members_[member].ordinal + 1) {
     return Corrupt(member, "announced unnamed operation " + std::to_string(announcement->ordinal) +
                                " after " + std::to_string(members_[member].ordinal));
   }
-  const Request& request = announcement->id == kNoId ? announcement->request : cache_.At(announcement->id);
+  const Request& request =
+      announcement->id == kNoId ? announcement->request : cache_.At(announcement->id);
   const size_t sizes = request.kind == OpKind::kAllgather  ? request.tensors.size()
                        : request.kind == OpKind::kAlltoall ? members_.size()
                                                            : 0;
   if (announcement->sizes.size() != sizes) {
-    return Corrupt(member, "announced " + std::to_string(announcement->sizes.size()) + " sizes instead of " +
-                               std::to_string(sizes) + " with an " + hvd::Name(request.kind));
+    return Corrupt(member, "announced " + std::to_string(announcement->sizes.size()) +
+                               " sizes instead of " + std::to_string(sizes) + " with an " +
+                               hvd::Name(request.kind));
   }
   const std::string impossible = Impossible(*announcement, request);
   return impossible.empty() ? Status::Ok() : Corrupt(member, impossible);
@@ -134,8 +138,8 @@ Tally* Sequencer::NamedTally(uint32_t name) {
   return tally;
 }
 
-// Check saw that this member has counted up to here without a gap, so the tally exists or is the next one,
-// and cannot have been decided.
+// Check saw that this member has counted up to here without a gap, so the tally exists or is the
+// next one, and cannot have been decided.
 Tally* Sequencer::UnnamedTally(uint64_t ordinal) {
   const uint64_t position = ordinal - unnamed_base_;
   if (position < unnamed_.size()) return unnamed_[position];

@@ -22,11 +22,11 @@ struct SequencerOptions {
   Micros silence = 500;           // ... or when nothing became ready for so long
   Micros urgent_silence = 400;    // ... when some member is blocked on it
                                   // ... at once when every member is blocked on something in it
-  Micros age = 5000;              // ... in any case when its first tensor has been ready for so long: ten
-                                  // pauses, so that only a steady trickle without one comes to this
+  Micros age = 5000;  // ... in any case when its first tensor has been ready for so long: ten
+                      // pauses, so that only a steady trickle without one comes to this
   bool cache = true;
-  // Once so many requests have ids, new ones travel by name: names that never come back must not fill the
-  // memory.
+  // Once so many requests have ids, new ones travel by name: names that never come back must not
+  // fill the memory.
   size_t cache_capacity = 1 << 16;
 };
 
@@ -39,8 +39,9 @@ struct Unready {
   std::vector<GlobalRank> absent;
 };
 
-// The one place of a process set that orders, checks and batches. Pure: announcements and the time go in,
-// numbered responses come out; no socket, thread or clock inside, so thousands of members can be simulated.
+// The one place of a process set that orders, checks and batches. Pure: announcements and the time
+// go in, numbered responses come out; no socket, thread or clock inside, so thousands of members
+// can be simulated.
 class Sequencer {
  public:
   explicit Sequencer(SequencerOptions options);
@@ -48,9 +49,10 @@ class Sequencer {
   Sequencer& operator=(const Sequencer&) = delete;
 
   // An operation is ready when every member has announced it or joined.
-  // When the last member joins, all that is pending is ready; it is published with the end of the join. An
-  // error (kAborted) concerns that member's bytes (unknown id, ordinal out of order, an announcement after
-  // joining): the link is corrupt or the peer malicious, and the sequencer is of no more use.
+  // When the last member joins, all that is pending is ready; it is published with the end of the
+  // join. An error (kAborted) concerns that member's bytes (unknown id, ordinal out of order, an
+  // announcement after joining): the link is corrupt or the peer malicious, and the sequencer is of
+  // no more use.
   Status Announce(Position member, AnnounceMessage message, Micros now);
 
   // When batches close from now on; see SequencerOptions.
@@ -65,12 +67,12 @@ class Sequencer {
   // Whether this member has joined and waits for the others to join.
   bool joined(Position member) const { return members_[member.index()].joined; }
 
-  // What an announcement that was not taken in yet is about; without a name when it is unnamed, or of an
-  // unknown id.
+  // What an announcement that was not taken in yet is about; without a name when it is unnamed, or
+  // of an unknown id.
   const Request& RequestIn(const Announcement& announcement) const;
 
-  // A line about a rank that the others wait for again and again, at most once a minute; otherwise empty.
-  // Call every few seconds.
+  // A line about a rank that the others wait for again and again, at most once a minute; otherwise
+  // empty. Call every few seconds.
   std::string TakeStraggler(Micros now);
 
   // Oldest first. Who has joined is not absent.
@@ -79,7 +81,8 @@ class Sequencer {
  private:
   struct Member {
     uint64_t announced = 0;
-    uint64_t ordinal = 0;  // of its latest unnamed operation, since all members joined if they ever did
+    uint64_t ordinal =
+        0;  // of its latest unnamed operation, since all members joined if they ever did
     bool joined = false;
   };
   struct Name {
@@ -92,7 +95,9 @@ class Sequencer {
     int64_t bytes;  // of one member's tensors
   };
 
-  GlobalRank RankOf(size_t member) const { return options_.members[Position(static_cast<int>(member))]; }
+  GlobalRank RankOf(size_t member) const {
+    return options_.members[Position(static_cast<int>(member))];
+  }
   Status AnnounceOne(size_t member, Announcement* announcement, Micros now);
   Status Check(size_t member, Announcement* announcement) const;
   Status Corrupt(size_t member, const std::string& what) const;
@@ -147,8 +152,8 @@ class Sequencer {
 
 // stall.cc
 
-// What has waited for at least `older_than`, which ranks are absent, and what those wait for instead.
-// Empty when nothing has; at most 12 lines.
+// What has waited for at least `older_than`, which ranks are absent, and what those wait for
+// instead. Empty when nothing has; at most 12 lines.
 std::string StallReport(const Sequencer& sequencer, Micros now, Micros older_than);
 
 // The ranks that are absent from everything that has waited so long; empty when none is.

@@ -1,4 +1,5 @@
-// What has waited for too long, told to people: which ranks are absent, and what they wait for instead.
+// What has waited for too long, told to people: which ranks are absent, and what they wait for
+// instead.
 
 #include <algorithm>
 #include <map>
@@ -40,14 +41,15 @@ size_t EditDistance(const std::string& a, const std::string& b) {
   return row[b.size()];
 }
 
-// The operation that only absent ranks of `stalled` have submitted and whose name is the most alike: probably
-// the same tensor under another name.
+// The operation that only absent ranks of `stalled` have submitted and whose name is the most
+// alike: probably the same tensor under another name.
 const Unready* Namesake(const Unready& stalled, const Pending& pending) {
   const Unready* nearest = nullptr;
   size_t least = std::max<size_t>(2, stalled.name.size() / 4) + 1;
   for (size_t i = 0; i < pending.size() && i < kCandidates; ++i) {
     const Unready& other = pending[i];
-    if (!std::includes(stalled.absent.begin(), stalled.absent.end(), other.ready.begin(), other.ready.end()))
+    if (!std::includes(stalled.absent.begin(), stalled.absent.end(), other.ready.begin(),
+                       other.ready.end()))
       continue;
     const size_t distance = EditDistance(stalled.name, other.name);
     if (distance >= least) continue;
@@ -59,15 +61,17 @@ const Unready* Namesake(const Unready& stalled, const Pending& pending) {
 
 std::string Stalled(const Unready& operation, Micros now) {
   return "  " + Title(operation) + ", " + std::to_string((now - operation.since) / 1000000) +
-         " s: submitted by " + RankList(operation.ready) + ", not by " + RankList(operation.absent) + ".";
+         " s: submitted by " + RankList(operation.ready) + ", not by " +
+         RankList(operation.absent) + ".";
 }
 
-// What each absent rank has submitted that others have not: first by first, so that the ranks in step group.
+// What each absent rank has submitted that others have not: first by first, so that the ranks in
+// step group.
 std::string Instead(const Unready& stalled, const Pending& pending) {
   std::map<std::string, std::vector<GlobalRank>> groups;
   for (const GlobalRank rank : stalled.absent) {
-    const auto other =
-        std::find_if(pending.begin(), pending.end(), [&](const Unready& u) { return Has(u.ready, rank); });
+    const auto other = std::find_if(pending.begin(), pending.end(),
+                                    [&](const Unready& u) { return Has(u.ready, rank); });
     groups[other == pending.end() ? "" : Title(*other)].push_back(rank);
   }
   std::string text;
@@ -110,7 +114,8 @@ std::vector<GlobalRank> AbsentFromFirst(const Pending& pending, size_t stalled) 
 std::string Culprits(const Pending& pending, size_t stalled) {
   const std::vector<GlobalRank> everywhere = AbsentFromFirst(pending, stalled);
   if (everywhere.empty())
-    return "  No single rank is missing from all of them: do the ranks run different steps of the program?";
+    return "  No single rank is missing from all of them: do the ranks run different steps of the "
+           "program?";
   return "  All of them lack " + RankList(everywhere) + ".";
 }
 
@@ -137,7 +142,8 @@ std::string StallReport(const Sequencer& sequencer, Micros now, Micros older_tha
     lines.push_back(Stalled(pending[i], now));
     lines.push_back(Hint(pending[i], pending));
   }
-  if (stalled > kOperations) lines.push_back("  ... and " + std::to_string(stalled - kOperations) + " more.");
+  if (stalled > kOperations)
+    lines.push_back("  ... and " + std::to_string(stalled - kOperations) + " more.");
   if (stalled > 1) lines.push_back(Culprits(pending, stalled));
   static_assert(1 + 2 * kOperations + 2 <= kLines);
   std::string text;

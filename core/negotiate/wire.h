@@ -43,11 +43,13 @@ class Encoder {
   std::string* out_;
 };
 
-// Reads what Encoder wrote. The first odd byte makes it fail for good: every later read returns zero, so a
-// decoder reads on without checks, tests ok() where it loops, and asks for status() once.
+// Reads what Encoder wrote. The first odd byte makes it fail for good: every later read returns
+// zero, so a decoder reads on without checks, tests ok() where it loops, and asks for status()
+// once.
 class Decoder {
  public:
-  explicit Decoder(std::string_view bytes) : next_(bytes.data()), end_(bytes.data() + bytes.size()) {}
+  explicit Decoder(std::string_view bytes)
+      : next_(bytes.data()), end_(bytes.data() + bytes.size()) {}
 
   bool ok() const { return field_ == nullptr; }
   size_t left() const { return static_cast<size_t>(end_ - next_); }
@@ -66,8 +68,8 @@ class Decoder {
     return LongVarint(field, max);
   }
 
-  // How many elements follow, each of which takes at least `least` bytes: so nothing is allocated that the
-  // bytes at hand could not fill.
+  // How many elements follow, each of which takes at least `least` bytes: so nothing is allocated
+  // that the bytes at hand could not fill.
   size_t Count(const char* field, size_t least, size_t max) {
     const uint64_t count = Varint(field, max);
     return count <= left() / least ? static_cast<size_t>(count) : Fail(field);
@@ -82,7 +84,8 @@ class Decoder {
   double Double(const char* field) {
     if (left() < 8) return Fail(field);
     uint64_t bits = 0;
-    for (int shift = 0; shift < 64; shift += 8) bits |= uint64_t{static_cast<uint8_t>(*next_++)} << shift;
+    for (int shift = 0; shift < 64; shift += 8)
+      bits |= uint64_t{static_cast<uint8_t>(*next_++)} << shift;
     double value;
     std::memcpy(&value, &bits, sizeof value);
     return value;
@@ -103,7 +106,8 @@ class Decoder {
 
   Status status(const char* message) const {
     if (!ok()) return Status::Aborted(std::string("corrupt ") + message + ": bad " + field_);
-    if (next_ != end_) return Status::Aborted(std::string("corrupt ") + message + ": trailing bytes");
+    if (next_ != end_)
+      return Status::Aborted(std::string("corrupt ") + message + ": trailing bytes");
     return Status::Ok();
   }
 

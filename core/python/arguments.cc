@@ -62,7 +62,8 @@ struct Arguments {
 bool ReadName(PyObject* object, std::string* name) {
   if (object == Py_None) return true;
   if (!PyUnicode_Check(object)) {
-    PyErr_Format(PyExc_TypeError, "a tensor name is a string or None, not %.100s", Py_TYPE(object)->tp_name);
+    PyErr_Format(PyExc_TypeError, "a tensor name is a string or None, not %.100s",
+                 Py_TYPE(object)->tp_name);
     return false;
   }
   Py_ssize_t length;
@@ -70,7 +71,8 @@ bool ReadName(PyObject* object, std::string* name) {
   if (text == nullptr) return false;
   name->assign(text, static_cast<size_t>(length));
   if (length == 0)
-    PyErr_SetString(PyExc_ValueError, "a tensor name is not empty; pass None for an unnamed operation");
+    PyErr_SetString(PyExc_ValueError,
+                    "a tensor name is not empty; pass None for an unnamed operation");
   return length != 0;
 }
 
@@ -85,16 +87,17 @@ bool ReadNumbers(PyObject* object, const char* what, std::vector<int64_t>* numbe
   const Py_ssize_t count = PySequence_Fast_GET_SIZE(items);
   numbers->resize(static_cast<size_t>(count));
   bool ok = true;
-  for (Py_ssize_t i = 0; ok && i < count; ++i) ok = Read(PySequence_Fast_GET_ITEM(items, i), &(*numbers)[i]);
+  for (Py_ssize_t i = 0; ok && i < count; ++i)
+    ok = Read(PySequence_Fast_GET_ITEM(items, i), &(*numbers)[i]);
   Py_DECREF(items);
   return ok;
 }
 
 bool ReadTensor(PyObject* object, Entry* entry) {
   if (!PyTuple_Check(object) || PyTuple_GET_SIZE(object) != 6) {
-    PyErr_SetString(
-        PyExc_TypeError,
-        "a tensor is a tuple (input address, output address, dtype, shape, input bytes, output bytes)");
+    PyErr_SetString(PyExc_TypeError,
+                    "a tensor is a tuple (input address, output address, dtype, shape, input "
+                    "bytes, output bytes)");
     return false;
   }
   void* input;
@@ -104,8 +107,10 @@ bool ReadTensor(PyObject* object, Entry* entry) {
   int64_t output_bytes = 0;
   negotiate::TensorMeta meta;
   if (!ReadAddress(PyTuple_GET_ITEM(object, 0), &input) ||
-      !ReadAddress(PyTuple_GET_ITEM(object, 1), &output) || !Read(PyTuple_GET_ITEM(object, 2), &dtype) ||
-      !Read(PyTuple_GET_ITEM(object, 4), &input_bytes) || !Read(PyTuple_GET_ITEM(object, 5), &output_bytes) ||
+      !ReadAddress(PyTuple_GET_ITEM(object, 1), &output) ||
+      !Read(PyTuple_GET_ITEM(object, 2), &dtype) ||
+      !Read(PyTuple_GET_ITEM(object, 4), &input_bytes) ||
+      !Read(PyTuple_GET_ITEM(object, 5), &output_bytes) ||
       !ReadNumbers(PyTuple_GET_ITEM(object, 3), "a shape is a sequence of integers", &meta.shape)) {
     return false;
   }
@@ -115,8 +120,8 @@ bool ReadTensor(PyObject* object, Entry* entry) {
   }
   meta.dtype = static_cast<DataType>(dtype);
   entry->request.tensors.push_back(std::move(meta));
-  entry->buffers.push_back(
-      {static_cast<const std::byte*>(input), input_bytes, static_cast<std::byte*>(output), output_bytes});
+  entry->buffers.push_back({static_cast<const std::byte*>(input), input_bytes,
+                            static_cast<std::byte*>(output), output_bytes});
   return true;
 }
 
@@ -127,7 +132,8 @@ bool ReadTensors(PyObject* object, Entry* entry) {
   entry->request.tensors.reserve(static_cast<size_t>(count));
   entry->buffers.reserve(static_cast<size_t>(count));
   bool ok = true;
-  for (Py_ssize_t i = 0; ok && i < count; ++i) ok = ReadTensor(PySequence_Fast_GET_ITEM(tensors, i), entry);
+  for (Py_ssize_t i = 0; ok && i < count; ++i)
+    ok = ReadTensor(PySequence_Fast_GET_ITEM(tensors, i), entry);
   Py_DECREF(tensors);
   return ok;
 }
@@ -140,15 +146,17 @@ bool ReadEntry(const Arguments& arguments, Entry* entry) {
   int64_t set = 0;
   if (!Read(arguments.value[0], &kind) || !ReadName(arguments.value[1], &request.name) ||
       !ReadTensors(arguments.value[2], entry) || !Read(arguments.value[3], &op) ||
-      !Read(arguments.value[4], &request.prescale) || !Read(arguments.value[5], &request.postscale) ||
-      !Read(arguments.value[6], &root) || !Read(arguments.value[7], &set)) {
+      !Read(arguments.value[4], &request.prescale) ||
+      !Read(arguments.value[5], &request.postscale) || !Read(arguments.value[6], &root) ||
+      !Read(arguments.value[7], &set)) {
     return false;
   }
   int64_t sampled = 0;
   int64_t on_device = 0;
   if (!Read(arguments.value[10], &sampled) || !Read(arguments.value[11], &on_device)) return false;
   entry->sampled = sampled != 0;
-  // Of a device only the kind: its number is this rank's own, and every rank must make the same plans.
+  // Of a device only the kind: its number is this rank's own, and every rank must make the same
+  // plans.
   request.device = on_device != 0 ? 0 : -1;
   PyObject* splits = arguments.value[9];
   if (splits != nullptr && splits != Py_None &&
@@ -171,7 +179,8 @@ bool ReadEntry(const Arguments& arguments, Entry* entry) {
 
 }  // namespace
 
-bool ReadOperation(PyObject* const* args, Py_ssize_t count, PyObject* names, Entry* entry, PyObject** keep) {
+bool ReadOperation(PyObject* const* args, Py_ssize_t count, PyObject* names, Entry* entry,
+                   PyObject** keep) {
   Arguments arguments;
   if (!arguments.Collect(args, count, names) || !ReadEntry(arguments, entry)) return false;
   *keep = arguments.value[kKeep];

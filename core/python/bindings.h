@@ -7,8 +7,8 @@
 #include "base/status.h"
 #include "runtime/engine/engine.h"
 
-// What the files of this folder have for each other. All of it needs the interpreter lock, unless it says
-// otherwise.
+// What the files of this folder have for each other. All of it needs the interpreter lock, unless
+// it says otherwise.
 namespace hvd::python {
 
 // Parts of the module.
@@ -21,9 +21,10 @@ void SetError(const Status& status);
 // Throws it through pybind11.
 void ThrowIfError(const Status& status);
 
-// Reads the arguments of submit and run, as CPython hands them over; `keep` is what must outlive the
-// operation (borrowed; may be null). False: the Python error is set.
-bool ReadOperation(PyObject* const* args, Py_ssize_t count, PyObject* names, Entry* entry, PyObject** keep);
+// Reads the arguments of submit and run, as CPython hands them over; `keep` is what must outlive
+// the operation (borrowed; may be null). False: the Python error is set.
+bool ReadOperation(PyObject* const* args, Py_ssize_t count, PyObject* names, Entry* entry,
+                   PyObject** keep);
 
 // Likewise of one argument, which keeps its value where `object` is null.
 bool Read(PyObject* object, int64_t* value);
@@ -31,8 +32,9 @@ bool Read(PyObject* object, double* value);
 
 // Operations in flight by the number that Python holds. Needs no interpreter lock.
 //
-// A number for an operation that is about to start: once it has started, nothing may fail for want of memory,
-// for its tensors must outlive it. Given back when it is destroyed before an operation has taken it.
+// A number for an operation that is about to start: once it has started, nothing may fail for want
+// of memory, for its tensors must outlive it. Given back when it is destroyed before an operation
+// has taken it.
 class NumberedPlace {
  public:
   NumberedPlace();
@@ -51,11 +53,12 @@ class NumberedPlace {
 HandlePtr Recall(int64_t number);  // null when unknown
 void Forget(int64_t number);
 
-// A new type of integers whose instances, when they go, are appended to `dropped` if they are keys of
-// `entries`. What `entries` keeps for an operation then shows whether the program can still ask for it.
+// A new type of integers whose instances, when they go, are appended to `dropped` if they are keys
+// of `entries`. What `entries` keeps for an operation then shows whether the program can still ask
+// for it.
 //
-// In C++, for a class of Python's is one that the garbage collector counts and goes through: with a thousand
-// handles in flight that was a fifth of the time of their operations.
+// In C++, for a class of Python's is one that the garbage collector counts and goes through: with a
+// thousand handles in flight that was a fifth of the time of their operations.
 PyObject* MakeHandleType(PyObject* entries, PyObject* dropped);
 
 // A list of the core's outputs, or None when it allocated none.

@@ -10,8 +10,8 @@
 
 namespace py = pybind11;
 
-// submit, run, wait, poll and changed: plain CPython functions, because a training step calls them hundreds
-// of times.
+// submit, run, wait, poll and changed: plain CPython functions, because a training step calls them
+// hundreds of times.
 namespace hvd::python {
 
 namespace {
@@ -27,14 +27,15 @@ bool Interrupted() {
 }
 
 // Null with an error set when there is no engine or the submission fails.
-HandlePtr Start(PyObject* const* args, Py_ssize_t count, PyObject* names, bool urgent, PyObject** keep,
-                std::shared_ptr<Engine>* engine) {
+HandlePtr Start(PyObject* const* args, Py_ssize_t count, PyObject* names, bool urgent,
+                PyObject** keep, std::shared_ptr<Engine>* engine) {
   Entry entry;
   if (!ReadOperation(args, count, names, &entry, keep)) return nullptr;
   entry.urgent = urgent;
   *engine = api::CurrentEngine();
   HandlePtr handle;
-  const Status status = *engine == nullptr ? api::NotRunning() : (*engine)->Submit(std::move(entry), &handle);
+  const Status status =
+      *engine == nullptr ? api::NotRunning() : (*engine)->Submit(std::move(entry), &handle);
   if (status.ok()) return handle;
   SetError(status);
   return nullptr;
@@ -61,7 +62,8 @@ PyObject* Run(PyObject*, PyObject* const* args, Py_ssize_t count, PyObject* name
   const Status status = engine->Wait(handle, -1, Interrupted);
   PyEval_RestoreThread(released);
   if (status.ok()) return OutputsOf(*handle).release().ptr();
-  // An exception of a signal handler leaves the operation in flight: its memory must outlive the caller.
+  // An exception of a signal handler leaves the operation in flight: its memory must outlive the
+  // caller.
   if (status.code() == Code::kTimeout) Py_XINCREF(keep);
   SetError(status);
   return nullptr;
@@ -86,8 +88,8 @@ PyObject* Wait(PyObject*, PyObject* const* args, Py_ssize_t count) {
   if (!handle->done.load(std::memory_order_acquire)) {
     const std::shared_ptr<Engine> engine = api::CurrentEngine();
     PyThreadState* released = PyEval_SaveThread();
-    // Without an engine it was shut down while the operation was in flight, so the operation is about to
-    // fail.
+    // Without an engine it was shut down while the operation was in flight, so the operation is
+    // about to fail.
     while (engine == nullptr && !handle->done.load(std::memory_order_acquire)) sched_yield();
     const bool limited = seconds >= 0 && seconds < kMostSeconds;
     const int64_t timeout_us = limited ? static_cast<int64_t>(seconds * 1e6) : -1;
@@ -121,8 +123,9 @@ PyCFunction AsMethod(Function function) {
   return reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(function));
 }
 
-// What the interpreter calls are C functions: nothing may be thrown through them. But one thing must: when
-// the interpreter ends while a daemon thread waits here, it unwinds that thread's stack; so no noexcept.
+// What the interpreter calls are C functions: nothing may be thrown through them. But one thing
+// must: when the interpreter ends while a daemon thread waits here, it unwinds that thread's stack;
+// so no noexcept.
 template <auto kFunction>
 struct Edge;
 

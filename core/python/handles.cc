@@ -14,11 +14,12 @@ namespace {
 struct Handles {
   std::mutex mutex;  // guards what follows
   std::unordered_map<int64_t, HandlePtr> by_number;
-  int64_t last = 1000;  // Python keeps one object for each small integer, so those are never dropped
+  int64_t last =
+      1000;  // Python keeps one object for each small integer, so those are never dropped
 };
 
-// Never destroyed: threads may use it while the interpreter ends. Replaced, not cleaned, in a forked child,
-// where its lock may be held for ever.
+// Never destroyed: threads may use it while the interpreter ends. Replaced, not cleaned, in a
+// forked child, where its lock may be held for ever.
 Handles* handles = new Handles;
 
 // One for each adapter, for as long as the process lives. Guarded by the interpreter lock.
@@ -68,7 +69,8 @@ void NumberedPlace::Take(HandlePtr handle) noexcept {
   taken_ = true;
   const std::lock_guard<std::mutex> lock(handles->mutex);
   const auto place = handles->by_number.find(number_);
-  if (place != handles->by_number.end()) place->second = std::move(handle);  // else: forked in between
+  if (place != handles->by_number.end())
+    place->second = std::move(handle);  // else: forked in between
 }
 
 HandlePtr Recall(int64_t number) {

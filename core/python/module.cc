@@ -36,7 +36,8 @@ Link LinkOf(const PyLink& given) {
   return link;
 }
 
-// Closes what bootstrap handed over unless the engine has taken it: init owns it also when it fails.
+// Closes what bootstrap handed over unless the engine has taken it: init owns it also when it
+// fails.
 class LinkOwner {
  public:
   LinkOwner(const std::vector<PyLink>& links, int launcher_fd) : fds_{launcher_fd} {
@@ -60,8 +61,9 @@ Wiring WiringOf(const std::string& name) {
 }
 
 void Init(int rank, int size, int local_rank, int local_size, int cross_rank, int cross_size,
-          uint64_t generation, const std::string& wiring, const std::vector<PyLink>& links, int launcher_fd,
-          const py::bytes& launcher_key, uint64_t launcher_frames, double start_seconds) {
+          uint64_t generation, const std::string& wiring, const std::vector<PyLink>& links,
+          int launcher_fd, const py::bytes& launcher_key, uint64_t launcher_frames,
+          double start_seconds) {
   LinkOwner owner(links, launcher_fd);
   if (api::CurrentEngine() != nullptr) throw py::value_error("the engine runs already");
   EngineOptions options;
@@ -82,8 +84,8 @@ void Init(int rank, int size, int local_rank, int local_size, int cross_rank, in
   Status status;
   {
     const py::gil_scoped_release release;
-    status =
-        api::StartEngine({rank, size, local_rank, local_size, cross_rank, cross_size}, std::move(options));
+    status = api::StartEngine({rank, size, local_rank, local_size, cross_rank, cross_size},
+                              std::move(options));
   }
   ThrowIfError(status);
 }
@@ -91,7 +93,8 @@ void Init(int rank, int size, int local_rank, int local_size, int cross_rank, in
 py::tuple GetTopology() {
   const std::optional<api::RankIdentity> t = api::KnownIdentity();
   if (!t) ThrowIfError(api::NotRunning());
-  return py::make_tuple(t->rank, t->size, t->local_rank, t->local_size, t->cross_rank, t->cross_size);
+  return py::make_tuple(t->rank, t->size, t->local_rank, t->local_size, t->cross_rank,
+                        t->cross_size);
 }
 
 std::shared_ptr<Engine> NeedEngine() {
@@ -132,7 +135,9 @@ bool AwaitStacksRequest(int signal) {
 
 void ShowStacks() { NeedEngine()->ShowStacks(); }
 
-std::vector<std::string> InFlight(uint32_t process_set) { return NeedEngine()->InFlight(process_set); }
+std::vector<std::string> InFlight(uint32_t process_set) {
+  return NeedEngine()->InFlight(process_set);
+}
 
 void StartTimeline(const std::string& path, bool mark_cycles) {
   ThrowIfError(NeedEngine()->StartTimeline(path, mark_cycles));
@@ -174,10 +179,11 @@ void BindModule(py::module_& module) {
   AddConstants(module);
   BindOutput(module);
   BindCalls(module);
-  module.def("init", &Init, py::kw_only(), arg("rank"), arg("size"), arg("local_rank"), arg("local_size"),
-             arg("cross_rank"), arg("cross_size"), arg("generation"), arg("wiring"), arg("links"),
-             arg("launcher_fd") = -1, arg("launcher_key") = py::bytes(std::string(32, '\0')),
-             arg("launcher_frames") = 0, arg("start_seconds") = 0.0);
+  module.def("init", &Init, py::kw_only(), arg("rank"), arg("size"), arg("local_rank"),
+             arg("local_size"), arg("cross_rank"), arg("cross_size"), arg("generation"),
+             arg("wiring"), arg("links"), arg("launcher_fd") = -1,
+             arg("launcher_key") = py::bytes(std::string(32, '\0')), arg("launcher_frames") = 0,
+             arg("start_seconds") = 0.0);
   module.def("shutdown", &api::StopEngine, py::call_guard<py::gil_scoped_release>());
   module.def("is_initialized", [] { return api::CurrentEngine() != nullptr; });
   module.def("has_topology", [] { return api::KnownIdentity().has_value(); });

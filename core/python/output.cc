@@ -90,7 +90,8 @@ py::capsule MakeCapsule(const Output& output) {
   // A consumer renames the capsule and calls the deleter itself; an unused capsule frees it here.
   return py::capsule(&owned.release()->managed, dlpack::kCapsuleName, [](PyObject* capsule) {
     if (PyCapsule_IsValid(capsule, dlpack::kCapsuleName) == 0) return;
-    auto* managed = static_cast<dlpack::ManagedTensor*>(PyCapsule_GetPointer(capsule, dlpack::kCapsuleName));
+    auto* managed =
+        static_cast<dlpack::ManagedTensor*>(PyCapsule_GetPointer(capsule, dlpack::kCapsuleName));
     managed->deleter(managed);
   });
 }

@@ -11,8 +11,8 @@
 
 namespace hvd {
 
-// An event as it is recorded: nothing is formatted or looked up. Behind that of a beginning lie what it is
-// about (Contents) and its name, behind that of a rank's readiness the name.
+// An event as it is recorded: nothing is formatted or looked up. Behind that of a beginning lie
+// what it is about (Contents) and its name, behind that of a rank's readiness the name.
 struct Record {
   enum Type : uint8_t { kSkip, kBegin, kPhase, kEnd, kReady, kCycle };
   int64_t time_ns = 0;
@@ -42,8 +42,8 @@ struct Contents {
   }
 };
 
-// Records on their way from one thread to another, without lock and allocation. When the reader is late, new
-// ones are refused.
+// Records on their way from one thread to another, without lock and allocation. When the reader is
+// late, new ones are refused.
 class EventRing {
  public:
   static constexpr size_t kBytes = 4 << 20;
@@ -56,8 +56,8 @@ class EventRing {
     if (data_ == nullptr) data_.reset(new std::byte[kBytes]);
   }
 
-  // By one thread at a time. False when there is no room; `free` bytes must be left. `contents`: null if
-  // none.
+  // By one thread at a time. False when there is no room; `free` bytes must be left. `contents`:
+  // null if none.
   bool Push(Record record, const Contents* contents, std::string_view name, size_t free) {
     record.name_length = static_cast<uint16_t>(name.size());
     record.contents_length = contents == nullptr ? 0 : contents->length();
@@ -76,8 +76,8 @@ class EventRing {
     place += sizeof record;
     if (contents != nullptr) std::memcpy(place, contents, record.contents_length);
     if (!name.empty()) std::memcpy(place + record.contents_length, name.data(), name.size());
-    // Sequentially consistent: the reader announces that it sleeps and then looks at the head; the recorder
-    // moves the head and then looks whether the reader sleeps.
+    // Sequentially consistent: the reader announces that it sleeps and then looks at the head; the
+    // recorder moves the head and then looks whether the reader sleeps.
     head_.store(head + needed, std::memory_order_seq_cst);
     return true;
   }
@@ -124,7 +124,7 @@ class EventRing {
 
   std::unique_ptr<std::byte[]> data_;
   alignas(64) std::atomic<uint64_t> head_{0};  // bytes ever pushed
-  uint64_t seen_tail_ = 0;                     // the pusher's: the reader's line is touched only when needed
+  uint64_t seen_tail_ = 0;  // the pusher's: the reader's line is touched only when needed
   alignas(64) std::atomic<uint64_t> tail_{0};  // bytes ever read
 };
 

@@ -19,7 +19,8 @@ namespace {
 constexpr int64_t kGatherMicros = 100'000;
 constexpr std::string_view kRankMark = "{rank}";
 
-// Signals are for the program's threads. This also makes the one that a file grown too large raises harmless.
+// Signals are for the program's threads. This also makes the one that a file grown too large raises
+// harmless.
 std::thread ThreadWithoutSignals(void (*body)(void*), void* argument) {
   sigset_t all;
   sigset_t before;
@@ -51,7 +52,9 @@ Contents ContentsOf(const OperationInfo& info) {
 
 }  // namespace
 
-bool Timeline::IsDynamic(const std::string& setting) { return strcasecmp(setting.c_str(), "DYNAMIC") == 0; }
+bool Timeline::IsDynamic(const std::string& setting) {
+  return strcasecmp(setting.c_str(), "DYNAMIC") == 0;
+}
 
 bool Timeline::Wanted(const std::string& setting, int rank) {
   return IsDynamic(setting) || !FileOf(setting, rank).empty();
@@ -81,7 +84,8 @@ Status Timeline::Start(const std::string& path, bool mark_cycles) {
   stopping_.store(false);
   reported_ = refused_.load();
   warned_ = false;
-  thread_ = ThreadWithoutSignals([](void* self) { static_cast<Timeline*>(self)->WriteLoop(); }, this);
+  thread_ =
+      ThreadWithoutSignals([](void* self) { static_cast<Timeline*>(self)->WriteLoop(); }, this);
   marking_.store(mark_cycles);
   recording_.store(true);
   return Status::Ok();
@@ -114,8 +118,8 @@ void Timeline::End(uint64_t operation) {
 
 void Timeline::Ready(uint32_t process_set, OpKind kind, std::string_view name, GlobalRank rank) {
   if (name.empty()) return;
-  Add({0, static_cast<uint64_t>(rank.value()), Name(kind), process_set, 0, 0, Record::kReady}, nullptr,
-      name.substr(0, EventRing::kLongestName), EventRing::kReserve);
+  Add({0, static_cast<uint64_t>(rank.value()), Name(kind), process_set, 0, 0, Record::kReady},
+      nullptr, name.substr(0, EventRing::kLongestName), EventRing::kReserve);
 }
 
 void Timeline::MarkCycle() {
@@ -149,8 +153,8 @@ void Timeline::WriteLoop() {
 void Timeline::GiveUp(const std::exception& error) {
   recording_.store(false);
   try {
-    Log(LogLevel::kWarning,
-        std::string("the timeline: ") + error.what() + "; it ends here, the job goes on without it");
+    Log(LogLevel::kWarning, std::string("the timeline: ") + error.what() +
+                                "; it ends here, the job goes on without it");
   } catch (const std::exception&) {
     return;  // not even for the warning is there memory
   }

@@ -14,9 +14,9 @@
 
 namespace hvd {
 
-// Writes the events as Chrome trace JSON (array format), which chrome://tracing and Perfetto open. Recording
-// puts a few bytes into a ring; a thread of its own does everything else. When that is slower than the job,
-// or the disk is full, events are dropped, and the job is not held up.
+// Writes the events as Chrome trace JSON (array format), which chrome://tracing and Perfetto open.
+// Recording puts a few bytes into a ring; a thread of its own does everything else. When that is
+// slower than the job, or the disk is full, events are dropped, and the job is not held up.
 class Timeline : public EventSink {
  public:
   explicit Timeline(int rank) : rank_(rank) {}
@@ -26,12 +26,12 @@ class Timeline : public EventSink {
   static bool IsDynamic(const std::string& setting);
   // Whether a rank may ever write something by that setting.
   static bool Wanted(const std::string& setting, int rank);
-  // `path` with the rank in place of every "{rank}". Empty where this rank writes none: without "{rank}"
-  // there is one file, and rank 0 writes it.
+  // `path` with the rank in place of every "{rank}". Empty where this rank writes none: without
+  // "{rank}" there is one file, and rank 0 writes it.
   static std::string FileOf(const std::string& path, int rank);
 
-  // Nothing is recorded until started. While a timeline is being written, that one goes on. An error when the
-  // file cannot be opened. `mark_cycles`: the batches too.
+  // Nothing is recorded until started. While a timeline is being written, that one goes on. An
+  // error when the file cannot be opened. `mark_cycles`: the batches too.
   Status Start(const std::string& path, bool mark_cycles);
   // What went wrong while writing has been logged: it is no error of the program that stops.
   Status Stop();
@@ -43,8 +43,8 @@ class Timeline : public EventSink {
   void MarkCycle() override;
 
  private:
-  // What the writer thread does. It is woken from kIdle by the first event, from kGathering when the ring
-  // fills.
+  // What the writer thread does. It is woken from kIdle by the first event, from kGathering when
+  // the ring fills.
   enum State : uint32_t { kWorking, kGathering, kIdle };
 
   void Add(Record record, const Contents* contents, std::string_view name, size_t free);

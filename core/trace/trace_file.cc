@@ -50,7 +50,8 @@ void TraceFile::Append(std::string_view element) {
   }
   if (at_ + kPage >= end_) Reserve();
   if (!status_.ok()) return;
-  pending_.reserve(pending_.size() + 2 + element.size());  // all of it or, for want of memory, nothing
+  pending_.reserve(pending_.size() + 2 +
+                   element.size());  // all of it or, for want of memory, nothing
   pending_ += ",\n";
   pending_ += element;
 }
@@ -99,7 +100,8 @@ bool TraceFile::Put(std::string_view bytes, off_t at) {
 void TraceFile::Close() {
   if (fd_ < 0) return;
   Flush();
-  // The last page keeps its bracket where something has failed: it may be impossible to write another.
+  // The last page keeps its bracket where something has failed: it may be impossible to write
+  // another.
   constexpr std::string_view kEnd = "\n]\n";
   const off_t size = static_cast<off_t>(kEnd.size());
   const off_t last = at_ + size > PageAfter(at_) ? PageAfter(at_) : at_;
@@ -139,7 +141,8 @@ void AppendMicros(int64_t nanos, std::string* json) {
   const uint64_t size = nanos < 0 ? -static_cast<uint64_t>(nanos) : static_cast<uint64_t>(nanos);
   AppendNumber(static_cast<int64_t>(size / 1000), json);
   const auto rest = static_cast<int>(size % 1000);
-  const char fraction[] = {'.', static_cast<char>('0' + rest / 100), static_cast<char>('0' + rest / 10 % 10),
+  const char fraction[] = {'.', static_cast<char>('0' + rest / 100),
+                           static_cast<char>('0' + rest / 10 % 10),
                            static_cast<char>('0' + rest % 10)};
   json->append(fraction, sizeof fraction);
 }

@@ -12,11 +12,12 @@ namespace hvd {
 
 // A JSON array on disk, an element a line, which is whole JSON wherever the process is killed.
 //
-// A killed process leaves a write half done, but only between two pages of the file. So the closing bracket
-// stands ahead, behind reserved blanks, and no write of elements crosses a page. To reserve more, blanks are
-// written behind the bracket, where they are blanks too, and then the bracket moves: only between those two
-// writes, once in kReserved bytes, is the file an array without its end, which the viewers accept as well.
-// A full disk is noticed when blanks are reserved; the file stays whole.
+// A killed process leaves a write half done, but only between two pages of the file. So the closing
+// bracket stands ahead, behind reserved blanks, and no write of elements crosses a page. To reserve
+// more, blanks are written behind the bracket, where they are blanks too, and then the bracket
+// moves: only between those two writes, once in kReserved bytes, is the file an array without its
+// end, which the viewers accept as well. A full disk is noticed when blanks are reserved; the file
+// stays whole.
 class TraceFile {
  public:
   static constexpr off_t kReserved = 256 << 10;
@@ -26,8 +27,8 @@ class TraceFile {
   TraceFile(const TraceFile&) = delete;
   TraceFile& operator=(const TraceFile&) = delete;
 
-  // An existing file is replaced. The array is never empty: `first` is its first element. An error only where
-  // the file cannot be opened; see `status` for what comes later.
+  // An existing file is replaced. The array is never empty: `first` is its first element. An error
+  // only where the file cannot be opened; see `status` for what comes later.
   Status Open(const std::string& path, std::string_view first);
 
   // At most kLongest bytes.

@@ -38,10 +38,12 @@ std::string ClockName() {
   }
   char space[64] = "";
   const ssize_t length = readlink("/proc/self/ns/time", space, sizeof space - 1);
-  return std::string(boot, strcspn(boot, "\n")) + "/" + std::string(space, std::max<ssize_t>(length, 0));
+  return std::string(boot, strcspn(boot, "\n")) + "/" +
+         std::string(space, std::max<ssize_t>(length, 0));
 }
 
-// What the wall clock shows at 0 of the monotonic clock: of several readings the one that took least.
+// What the wall clock shows at 0 of the monotonic clock: of several readings the one that took
+// least.
 int64_t WallMinusMonotonic() {
   int64_t offset = 0;
   int64_t shortest = INT64_MAX;
@@ -129,7 +131,8 @@ void TraceWriter::Lost(uint64_t count) {
 
 void TraceWriter::Begin(const Record& record, const Contents& contents, std::string_view name) {
   if (operation_at_.size() >= kMostOpen) return Lost(1);
-  int row = name.empty() ? RowFrom(&unnamed_) : RowOf(record.process_set, Name(contents.kind), name);
+  int row =
+      name.empty() ? RowFrom(&unnamed_) : RowOf(record.process_set, Name(contents.kind), name);
   const bool shared = row < 0;
   if (shared) row = RowFrom(&others_);
   // The end of the operation before has been lost.
@@ -159,7 +162,8 @@ void TraceWriter::End(int row, int64_t time_ns) {
 
 void TraceWriter::Ready(const Record& record, std::string_view name) {
   const int row = RowOf(record.process_set, record.phase, name);
-  if (row >= 0) Instant(row, record.time_ns, "rank " + std::to_string(record.operation) + " ready", "t");
+  if (row >= 0)
+    Instant(row, record.time_ns, "rank " + std::to_string(record.operation) + " ready", "t");
 }
 
 int TraceWriter::RowOf(uint32_t process_set, const char* kind, std::string_view name) {
@@ -241,7 +245,8 @@ void TraceWriter::Metadata(std::string_view kind, int row, std::string_view argu
 
 std::string TraceWriter::MetadataText(std::string_view kind, int row, std::string_view argument,
                                       std::string_view json_value) const {
-  std::string text = "{\"ph\":\"M\",\"pid\":" + std::to_string(rank_) + ",\"tid\":" + std::to_string(row);
+  std::string text =
+      "{\"ph\":\"M\",\"pid\":" + std::to_string(rank_) + ",\"tid\":" + std::to_string(row);
   text += ",\"name\":" + Quoted(kind) + ",\"args\":{" + Quoted(argument) + ":";
   text += json_value;
   return text + "}}";

@@ -11,10 +11,10 @@
 
 namespace hvd {
 
-// Turns records into the elements of a Chrome trace. The operations of one kind, name and process set have a
-// row of their own, "allreduce.NAME", in which one is shown at a time. Unnamed operations, and names beyond
-// kMostRows, take any row that is free: so memory is bounded however many names there are, and the slices of
-// a row always nest.
+// Turns records into the elements of a Chrome trace. The operations of one kind, name and process
+// set have a row of their own, "allreduce.NAME", in which one is shown at a time. Unnamed
+// operations, and names beyond kMostRows, take any row that is free: so memory is bounded however
+// many names there are, and the slices of a row always nest.
 class TraceWriter {
  public:
   static constexpr size_t kMostRows = 1 << 14;
@@ -51,7 +51,8 @@ class TraceWriter {
   void End(int row, int64_t time_ns);
   void Ready(const Record& record, std::string_view name);
 
-  int RowOf(uint32_t process_set, const char* kind, std::string_view name);  // -1: there are too many
+  int RowOf(uint32_t process_set, const char* kind,
+            std::string_view name);  // -1: there are too many
   int RowFrom(Pool* pool);
   int NewRow(std::string_view label, Pool* pool);
   void DescribeProcess();
@@ -59,7 +60,8 @@ class TraceWriter {
   void StartEvent(char type, int row, int64_t time_ns);
   void Slice(char type, int row, int64_t time_ns, const char* phase);
   void Instant(int row, int64_t time_ns, std::string_view label, const char* scope);
-  void Metadata(std::string_view kind, int row, std::string_view argument, std::string_view json_value);
+  void Metadata(std::string_view kind, int row, std::string_view argument,
+                std::string_view json_value);
   std::string MetadataText(std::string_view kind, int row, std::string_view argument,
                            std::string_view json_value) const;
 

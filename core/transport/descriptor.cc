@@ -16,7 +16,7 @@ namespace hvd {
 namespace {
 
 constexpr size_t kDropBytes = 64 << 10;
-constexpr int kMostDrops = 64;         // at one look: a peer that never stops sending holds up nobody
+constexpr int kMostDrops = 64;  // at one look: a peer that never stops sending holds up nobody
 constexpr int64_t kLookAgainUs = 200;  // an acknowledgement wakes nobody
 
 // Bytes that the peer's kernel does not have yet. Over AF_UNIX a byte that is sent has arrived.
@@ -24,8 +24,8 @@ int Unacknowledged(int socket) {
   int protocol = 0;
   socklen_t length = sizeof protocol;
   int bytes = 0;
-  const bool tcp =
-      getsockopt(socket, SOL_SOCKET, SO_PROTOCOL, &protocol, &length) == 0 && protocol == IPPROTO_TCP;
+  const bool tcp = getsockopt(socket, SOL_SOCKET, SO_PROTOCOL, &protocol, &length) == 0 &&
+                   protocol == IPPROTO_TCP;
   return tcp && ioctl(socket, SIOCOUTQ, &bytes) == 0 ? bytes : 0;
 }
 
@@ -33,7 +33,8 @@ int Unacknowledged(int socket) {
 bool DropUnread(int socket) {
   char bytes[kDropBytes];
   ssize_t got = 1;
-  for (int i = 0; got > 0 && i < kMostDrops; ++i) got = recv(socket, bytes, sizeof bytes, MSG_DONTWAIT);
+  for (int i = 0; got > 0 && i < kMostDrops; ++i)
+    got = recv(socket, bytes, sizeof bytes, MSG_DONTWAIT);
   return got >= 0 || errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;
 }
 

@@ -12,18 +12,20 @@
 
 namespace hvd {
 
-// Whether one rank sleeps. It fills a cache line: its rank alone writes it, and whoever posts reads it
-// from its own cache until it changes.
+// Whether one rank sleeps. It fills a cache line: its rank alone writes it, and whoever posts reads
+// it from its own cache until it changes.
 struct alignas(64) SleepWord {
   std::atomic<uint32_t> sleeping{0};
 };
-static_assert(std::atomic<uint32_t>::is_always_lock_free, "sleep words are shared between processes");
+static_assert(std::atomic<uint32_t>::is_always_lock_free,
+              "sleep words are shared between processes");
 
 // Publishes flags and rings the members that sleep; what is common to every Window.
 //
-// A poster stores its flag, then reads the sleep words; a sleeper stores its word, then reads the flags.
-// Each has a full fence in between, so one of the two sees the other and no wake-up is lost. Sequentially
-// consistent stores would not do: the flags are read with acquire alone, which may pass such a store.
+// A poster stores its flag, then reads the sleep words; a sleeper stores its word, then reads the
+// flags. Each has a full fence in between, so one of the two sees the other and no wake-up is lost.
+// Sequentially consistent stores would not do: the flags are read with acquire alone, which may
+// pass such a store.
 class Doorbell {
  public:
   void SetOwn(SleepWord* word) { own_ = word; }

@@ -7,8 +7,8 @@
 
 namespace hvd {
 
-// A set of numbers that lie close together, such as the ids of everything that is over: kept as ranges, so
-// that it grows with the gaps between them and not with their count.
+// A set of numbers that lie close together, such as the ids of everything that is over: kept as
+// ranges, so that it grows with the gaps between them and not with their count.
 class IdRanges {
  public:
   void Add(uint32_t id) {

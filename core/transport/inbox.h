@@ -34,12 +34,12 @@ inline Status CheckFits(size_t bytes, const PostedRecv& recv) {
 
 // What is expected of one peer, and what came before it was.
 //
-// A frame that nothing is posted for stays in the socket, which is flow control for free, unless another set
-// waits for something behind it: then it is parked here. Otherwise sets that share links could wait for each
-// other in a circle. Sets keep their own order, so nothing behind a frame of a set can be missing to that
-// set. All members have submitted an operation before any of its frames is sent, so what is parked is never
-// more than the operations that this rank has in flight. That is for the peer to keep to; what goes beyond
-// any use is refused.
+// A frame that nothing is posted for stays in the socket, which is flow control for free, unless
+// another set waits for something behind it: then it is parked here. Otherwise sets that share
+// links could wait for each other in a circle. Sets keep their own order, so nothing behind a frame
+// of a set can be missing to that set. All members have submitted an operation before any of its
+// frames is sent, so what is parked is never more than the operations that this rank has in flight.
+// That is for the peer to keep to; what goes beyond any use is refused.
 class Inbox {
  public:
   struct Limits {
@@ -65,8 +65,8 @@ class Inbox {
     return status;
   }
 
-  // Removes the receive that waits for `tag`; false when there is none. Frames mostly arrive in the order of
-  // posting, so a scan from the front ends at once.
+  // Removes the receive that waits for `tag`; false when there is none. Frames mostly arrive in the
+  // order of posting, so a scan from the front ends at once.
   bool Take(const FrameTag& tag, PostedRecv* out) {
     const auto match =
         std::find_if(posted_.begin(), posted_.end(), [&](const auto& r) { return r.tag == tag; });
@@ -93,13 +93,14 @@ class Inbox {
     return Status::Ok();
   }
 
-  // Drops what concerns a set, and says from then on that its frames are to be discarded. Of sets that this
-  // rank does not belong to it is told too: ids are given in order and never again, so what is forgotten
-  // falls into at most one range more than there are sets.
+  // Drops what concerns a set, and says from then on that its frames are to be discarded. Of sets
+  // that this rank does not belong to it is told too: ids are given in order and never again, so
+  // what is forgotten falls into at most one range more than there are sets.
   void Forget(uint32_t set) {
     const auto of_set = [set](const auto& item) { return item.tag.set == set; };
     posted_.erase(std::remove_if(posted_.begin(), posted_.end(), of_set), posted_.end());
-    for (const Parcel& parcel : parked_) parked_bytes_ -= of_set(parcel) ? parcel.payload.size() : 0;
+    for (const Parcel& parcel : parked_)
+      parked_bytes_ -= of_set(parcel) ? parcel.payload.size() : 0;
     parked_.erase(std::remove_if(parked_.begin(), parked_.end(), of_set), parked_.end());
     forgotten_.Add(set);
   }
@@ -118,9 +119,9 @@ class Inbox {
     return Status::Aborted(
         "it has sent " + std::to_string(parked_.size() + 1) + " frames with " +
         std::to_string(parked_bytes_ + bytes) +
-        " bytes that nothing here waits for, the last one for process set " + std::to_string(tag.set) +
-        ", where " + std::to_string(limits_.parked_frames) + " frames and " +
-        std::to_string(limits_.parked_bytes) +
+        " bytes that nothing here waits for, the last one for process set " +
+        std::to_string(tag.set) + ", where " + std::to_string(limits_.parked_frames) +
+        " frames and " + std::to_string(limits_.parked_bytes) +
         " bytes are allowed. Check that all ranks run the same version of horovod; if they "
         "do, let fewer operations be in flight at once.");
   }

@@ -35,10 +35,12 @@ class Mapping {
   static Status Anonymous(size_t bytes, Mapping* out) {  // all pages present
     return Map(MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, bytes, out);
   }
-  static Status Shared(int fd, size_t bytes, Mapping* out) { return Map(MAP_SHARED, fd, bytes, out); }
+  static Status Shared(int fd, size_t bytes, Mapping* out) {
+    return Map(MAP_SHARED, fd, bytes, out);
+  }
 
-  // Makes pages that exist present here, so that there is no page fault on the hot path. Reads, because
-  // for a read the kernel brings in what lies around it too, writable where the mapping is.
+  // Makes pages that exist present here, so that there is no page fault on the hot path. Reads,
+  // because for a read the kernel brings in what lies around it too, writable where the mapping is.
   void Touch() const {
     for (size_t at = 0; at < bytes_; at += kPageBytes) {
       [[maybe_unused]] const std::byte byte = static_cast<const volatile std::byte*>(data_)[at];

@@ -8,7 +8,8 @@
 
 namespace hvd {
 
-// Names one message between two ranks. The generation is the transport's own and stands in every frame.
+// Names one message between two ranks. The generation is the transport's own and stands in every
+// frame.
 struct FrameTag {
   uint32_t set = 0;
   uint64_t sequence = 0;
@@ -27,8 +28,8 @@ struct Transfer {
 // Moves bytes between two ranks. Not thread safe: used by whoever holds the progress lock.
 //
 // A frame that arrives before its receive is posted stays in the socket, and what follows it waits
-// (flow control for free), unless another set waits for something behind it. So all ranks must start the
-// operations they share in one order per set, and control and data need a transport each.
+// (flow control for free), unless another set waits for something behind it. So all ranks must
+// start the operations they share in one order per set, and control and data need a transport each.
 class Transport {
  public:
   virtual ~Transport() = default;
@@ -41,28 +42,29 @@ class Transport {
   virtual void Recv(GlobalRank peer, const FrameTag& tag, void* data, size_t capacity,
                     Transfer* transfer) = 0;
 
-  // The set is no more: its posted receives are dropped, and its frames that still arrive are discarded. None
-  // of its sends may be under way. Called for every set of the job that goes, this rank's or not.
+  // The set is no more: its posted receives are dropped, and its frames that still arrive are
+  // discarded. None of its sends may be under way. Called for every set of the job that goes, this
+  // rank's or not.
   virtual void Forget(uint32_t set) = 0;
 
-  // Moves what can be moved now. *moved says whether anything did. An error names the peer whose link is
-  // lost or corrupt (`lost_peer`); the transport is then dead.
+  // Moves what can be moved now. *moved says whether anything did. An error names the peer whose
+  // link is lost or corrupt (`lost_peer`); the transport is then dead.
   virtual Status Progress(bool* moved) = 0;
   virtual GlobalRank lost_peer() const = 0;  // nobody while healthy
   virtual bool lost_to_corruption() const { return false; }
 
-  // The next peer whose stream has ended between two frames since the last call; nobody if there is none.
-  // Only of a transport that was told that peers may leave (control): what is posted with it stays posted,
-  // and whether that is a failure is for others to say. Otherwise a missing peer is an error as soon as
-  // something is expected of it.
+  // The next peer whose stream has ended between two frames since the last call; nobody if there is
+  // none. Only of a transport that was told that peers may leave (control): what is posted with it
+  // stays posted, and whether that is a failure is for others to say. Otherwise a missing peer is
+  // an error as soon as something is expected of it.
   virtual GlobalRank TakeEnded() = 0;
 
-  // Readable when Progress may have something to do; -1 when nothing that arrives would be of use, or when
-  // the Waker is rung instead. Asked again before each sleep.
+  // Readable when Progress may have something to do; -1 when nothing that arrives would be of use,
+  // or when the Waker is rung instead. Asked again before each sleep.
   virtual int poll_fd() const = 0;
 
-  // Forgets everything posted and closes every socket. No posted buffer is touched afterwards. What the
-  // sockets have taken gets up to `linger_us` to arrive. Needs no memory.
+  // Forgets everything posted and closes every socket. No posted buffer is touched afterwards. What
+  // the sockets have taken gets up to `linger_us` to arrive. Needs no memory.
   virtual void Close(int64_t linger_us) = 0;
 };
 

@@ -5,8 +5,8 @@
 
 namespace hvd {
 
-// A binomial tree over positions 0 .. size-1 with its root at 0. A subtree is a run of positions that begins
-// with its own root, and neighbours are a power of two apart.
+// A binomial tree over positions 0 .. size-1 with its root at 0. A subtree is a run of positions
+// that begins with its own root, and neighbours are a power of two apart.
 class Tree {
  public:
   Tree(int position, int size) : position_(position), size_(size) {}
@@ -26,7 +26,8 @@ class Tree {
 
   std::vector<int> Children() const {
     std::vector<int> children;
-    for (int step = 1; position_ + step < End(position_); step *= 2) children.push_back(position_ + step);
+    for (int step = 1; position_ + step < End(position_); step *= 2)
+      children.push_back(position_ + step);
     return children;
   }
 

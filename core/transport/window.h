@@ -26,16 +26,16 @@ class Window {
   virtual Position position() const = 0;  // of this rank
   virtual int size() const = 0;
 
-  // Every member adds a zeroed, pre-faulted segment of `bytes`, all in the same order. May block until
-  // everybody has: called while a process set is made, never from a step.
+  // Every member adds a zeroed, pre-faulted segment of `bytes`, all in the same order. May block
+  // until everybody has: called while a process set is made, never from a step.
   virtual Status Allocate(size_t bytes, SegmentId* id) = 0;
 
   // Where a member's segment is mapped here, page aligned.
   virtual std::byte* Span(Position member, SegmentId id) = 0;
 
   // Publishes `value` (everything written before is visible to whoever reads it) and rings the
-  // sleeping members that wait for it: `reader`, or everybody. The check for sleepers is sequentially
-  // consistent with Arm.
+  // sleeping members that wait for it: `reader`, or everybody. The check for sleepers is
+  // sequentially consistent with Arm.
   virtual void Post(Flag& flag, uint64_t value, Position reader = kEverybody) = 0;
 
   // What the flag's writer last published, with acquire order.

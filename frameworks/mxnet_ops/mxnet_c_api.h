@@ -1,6 +1,7 @@
-// The part of MXNet that is used here, declared by ourselves: nothing of MXNet is needed to compile. Its
-// functions are handed over by Python, which has the library loaded. Facts: mxnet/c_api.h, mxnet/engine.h,
-// mxnet/ndarray.h and dmlc/logging.h of MXNet 1.9.1, the last release.
+// The part of MXNet that is used here, declared by ourselves: nothing of MXNet is needed to
+// compile. Its functions are handed over by Python, which has the library loaded. Facts:
+// mxnet/c_api.h, mxnet/engine.h, mxnet/ndarray.h and dmlc/logging.h of MXNet 1.9.1, the last
+// release.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +21,8 @@ namespace hvd::mxnet {
 
 using NDArrayHandle = void*;
 
-// What arrays have in common that are views of one memory; the engine orders by it. An array begins with a
-// shared pointer to it.
+// What arrays have in common that are views of one memory; the engine orders by it. An array begins
+// with a shared pointer to it.
 inline const void* MemoryOf(NDArrayHandle array) { return *static_cast<void**>(array); }
 
 struct Context {
@@ -42,7 +43,8 @@ class OnComplete {
 
 using AsyncFunction = void (*)(void* run_context, void* on_complete, void* parameter);
 
-constexpr int kAsync = 4;  // FnProperty: started on whichever thread finds it ready, because it never blocks
+constexpr int kAsync =
+    4;  // FnProperty: started on whichever thread finds it ready, because it never blocks
 
 }  // namespace hvd::mxnet
 
@@ -57,8 +59,9 @@ struct horovod_mxnet_functions {
               const void* context, void** inputs, int num_inputs, void** outputs, int num_outputs,
               const void* property, int priority, const char* name, bool wait);
 
-  // Lets the engine turn the layout of oneDNN, if an array will have it by then, into the usual one. Null
-  // where MXNet is built without oneDNN. A C++ method of the array: it has no other argument.
+  // Lets the engine turn the layout of oneDNN, if an array will have it by then, into the usual
+  // one. Null where MXNet is built without oneDNN. A C++ method of the array: it has no other
+  // argument.
   void (*to_usual_layout)(const void* array);
 };
 }

@@ -12,8 +12,8 @@
 
 namespace hvd::mxnet {
 
-// Each operation has a number, given in the order of the program. The engine starts them in another one, and
-// some never: those whose inputs could not be computed.
+// Each operation has a number, given in the order of the program. The engine starts them in another
+// one, and some never: those whose inputs could not be computed.
 class Progress {
  public:
   uint64_t Begin(uint32_t process_set) {
@@ -49,10 +49,12 @@ class Progress {
     return found == begun_.end() ? 0 : found->second;
   }
 
-  // How many of those up to `last` the core does not know after `seconds`, or as soon as it knows all.
+  // How many of those up to `last` the core does not know after `seconds`, or as soon as it knows
+  // all.
   uint64_t AwaitSubmitted(uint64_t last, double seconds) {
     return Await(seconds, [&] {
-      return static_cast<uint64_t>(std::distance(unsubmitted_.begin(), unsubmitted_.upper_bound(last)));
+      return static_cast<uint64_t>(
+          std::distance(unsubmitted_.begin(), unsubmitted_.upper_bound(last)));
     });
   }
 

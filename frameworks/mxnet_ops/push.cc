@@ -108,17 +108,17 @@ class Call {
     return true;
   }
 
-  // The engine owns this from here on, unless it returns an error. Ends the life of this also where the
-  // engine cannot start it.
+  // The engine owns this from here on, unless it returns an error. Ends the life of this also where
+  // the engine cannot start it.
   int Push(int priority) {
     const Context cpu{1, 0};
     std::set<const void*> memory;  // a second view of it would make the operation wait for itself
     std::vector<NDArrayHandle> written = Distinct(outputs_, &memory);
     std::vector<NDArrayHandle> read = Distinct(inputs_, &memory);
     const auto delete_call = [](void* call) { delete static_cast<Call*>(call); };
-    return functions.push(&Start, this, delete_call, &cpu, read.data(), static_cast<int>(read.size()),
-                          written.data(), static_cast<int>(written.size()), &kAsync, priority, "horovod",
-                          false);
+    return functions.push(&Start, this, delete_call, &cpu, read.data(),
+                          static_cast<int>(read.size()), written.data(),
+                          static_cast<int>(written.size()), &kAsync, priority, "horovod", false);
   }
 
   void ToUsualLayout() const {
@@ -138,8 +138,10 @@ class Call {
 
   static void Start(void*, void* on_complete, void* given) {
     auto* call = static_cast<Call*>(given);
-    call->on_complete_ = *static_cast<OnComplete*>(on_complete);  // the engine's, only while this runs
-    if (!call->Locate()) return call->Finish("MXNet has no memory for an array of '" + call->name_ + "'.");
+    call->on_complete_ =
+        *static_cast<OnComplete*>(on_complete);  // the engine's, only while this runs
+    if (!call->Locate())
+      return call->Finish("MXNet has no memory for an array of '" + call->name_ + "'.");
     if (turns().Ready(call->turn_, call)) Submit(call);
   }
 
@@ -155,8 +157,8 @@ class Call {
     return true;
   }
 
-  // Those whose turn comes while one is submitted on this thread, because that has failed at once, are next;
-  // not nested in each other.
+  // Those whose turn comes while one is submitted on this thread, because that has failed at once,
+  // are next; not nested in each other.
   static void Submit(Call* call) {
     thread_local bool submits = false;
     thread_local Call* first = nullptr;  // of those that wait, linked by `behind_`
@@ -250,7 +252,8 @@ class Call {
   }
 
   std::string WrongSize() const {
-    return "The result of '" + name_ + "' has another size than the ranks have told each other before.";
+    return "The result of '" + name_ +
+           "' has another size than the ranks have told each other before.";
   }
 
   hvd_operation operation_;
@@ -273,7 +276,8 @@ class Call {
 
 }  // namespace hvd::mxnet
 
-int horovod_mxnet_bind(hvd_api* api, const horovod_mxnet_functions* given, uint64_t operation_bytes) {
+int horovod_mxnet_bind(hvd_api* api, const horovod_mxnet_functions* given,
+                       uint64_t operation_bytes) {
   const bool knows_operations = operation_bytes == sizeof(hvd_operation) + sizeof(hvd_tensor);
   if (!knows_operations || api->version < HVD_API_VERSION || api->bytes < sizeof(hvd_api)) {
     api->release(api);
@@ -285,7 +289,8 @@ int horovod_mxnet_bind(hvd_api* api, const horovod_mxnet_functions* given, uint6
   return 0;
 }
 
-int horovod_mxnet_push(const hvd_operation* operation, const horovod_mxnet_arrays* arrays, int priority) {
+int horovod_mxnet_push(const hvd_operation* operation, const horovod_mxnet_arrays* arrays,
+                       int priority) {
   auto call = std::make_unique<hvd::mxnet::Call>(*operation, *arrays);
   if (!call->Hold(*arrays)) return -1;
   call->ToUsualLayout();
@@ -306,7 +311,9 @@ int horovod_mxnet_await_readers(void** arrays, int count) {
 
 uint64_t horovod_mxnet_last() { return hvd::mxnet::progress().last(); }
 
-uint64_t horovod_mxnet_begun(uint32_t process_set) { return hvd::mxnet::progress().begun(process_set); }
+uint64_t horovod_mxnet_begun(uint32_t process_set) {
+  return hvd::mxnet::progress().begun(process_set);
+}
 
 uint64_t horovod_mxnet_await_submitted(uint64_t last, double seconds) {
   return hvd::mxnet::progress().AwaitSubmitted(last, seconds);

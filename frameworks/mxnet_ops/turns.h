@@ -10,8 +10,9 @@
 
 namespace hvd::mxnet {
 
-// A program may call an operation again, on another array, before the first is complete; nothing else makes
-// the second wait. Turns are in the order of the program, which is the same on all ranks.
+// A program may call an operation again, on another array, before the first is complete; nothing
+// else makes the second wait. Turns are in the order of the program, which is the same on all
+// ranks.
 template <typename Operation>
 class Turns {
  public:
@@ -32,7 +33,8 @@ class Turns {
     return queue.front().operation == operation;
   }
 
-  // The one whose turn has come and that has been waiting for it; null if there is none. May be called twice.
+  // The one whose turn has come and that has been waiting for it; null if there is none. May be
+  // called twice.
   Operation* Leave(const Name& name, const Operation* operation) {
     const std::lock_guard<std::mutex> lock(mutex_);
     const auto found = queues_.find(name);

@@ -19,7 +19,9 @@ const void* DataOf(const TensorPtr& tensor) {
   return data == nullptr ? &nothing : data;
 }
 
-int64_t BytesOf(const TensorPtr& tensor) { return static_cast<int64_t>(TF_TensorByteSize(tensor.get())); }
+int64_t BytesOf(const TensorPtr& tensor) {
+  return static_cast<int64_t>(TF_TensorByteSize(tensor.get()));
+}
 
 std::vector<int64_t> ShapeOf(const TensorPtr& tensor) {
   std::vector<int64_t> shape(static_cast<size_t>(TF_NumDims(tensor.get())));
@@ -33,8 +35,8 @@ struct Kernel {
   std::unique_ptr<Step::Member> step;  // may be null
 };
 
-// One collective under way, from the start of its kernel to TensorFlow's `done`. Owns itself: Start ends its
-// life, at once or from another thread.
+// One collective under way, from the start of its kernel to TensorFlow's `done`. Owns itself: Start
+// ends its life, at once or from another thread.
 class Call {
  public:
   Call(const Kernel& kernel, TF_OpKernelContext* context, TF_AsyncOpKernelDoneCallback* done);
@@ -64,8 +66,9 @@ class Call {
   std::vector<int64_t> splits_;
 };
 
-// `done` is the address of a std::function that TensorFlow destroys when this kernel's start returns, so it
-// is copied. Its type is no part of the C API: the tests run it on every supported version.
+// `done` is the address of a std::function that TensorFlow destroys when this kernel's start
+// returns, so it is copied. Its type is no part of the C API: the tests run it on every supported
+// version.
 Call::Call(const Kernel& kernel, TF_OpKernelContext* context, TF_AsyncOpKernelDoneCallback* done)
     : kernel_(kernel), context_(context), done_(*reinterpret_cast<std::function<void()>*>(done)) {}
 
@@ -117,7 +120,8 @@ bool Call::AddTensor(int index) {
     if (!status_.ok()) return false;
     input.reset(tensor);
   }
-  tensors_.push_back({DataOf(input), BytesOf(input), output, output_bytes, type, dims, shape.data()});
+  tensors_.push_back(
+      {DataOf(input), BytesOf(input), output, output_bytes, type, dims, shape.data()});
   held_.push_back(std::move(input));
   return true;
 }
@@ -134,7 +138,8 @@ bool Call::ReadSplits() {
   int32_t size = 0;
   int32_t place = 0;
   const auto set = static_cast<uint32_t>(kernel_.attributes.process_set);
-  if (Core()->process_set(Core(), set, &size, &place) != 0) return true;  // the core says what is wrong
+  if (Core()->process_set(Core(), set, &size, &place) != 0)
+    return true;  // the core says what is wrong
   const std::vector<int64_t>& shape = shapes_.front();
   if (!shape.empty() && shape[0] % size != 0) {
     return Fail(TF_INVALID_ARGUMENT,
@@ -186,7 +191,8 @@ void Call::Deliver(const hvd_result& result) {
   if (kernel_.collective->results != Results::kFromCore) return;
   const auto count = static_cast<int>(tensors_.size());
   for (int i = 0; i < count && status_.ok(); ++i) Adopt(i, result.outputs[i]);
-  if (kernel_.collective->kind == OpKind::kAlltoall && status_.ok()) Store32(1, result.outputs[1], false);
+  if (kernel_.collective->kind == OpKind::kAlltoall && status_.ok())
+    Store32(1, result.outputs[1], false);
 }
 
 // The tensor shares the core's memory: nothing is copied.
@@ -194,8 +200,8 @@ void Call::Adopt(int output, const hvd_output& given) {
   const auto drop = [](void*, size_t, void* share) { Core()->drop(share); };
   void* const share = Core()->keep(&given);
   if (share == nullptr) throw std::bad_alloc();
-  const TensorPtr tensor(TF_NewTensor(TensorFlowType(given.dtype), given.shape, given.dims, given.data,
-                                      static_cast<size_t>(given.bytes), drop, share));
+  const TensorPtr tensor(TF_NewTensor(TensorFlowType(given.dtype), given.shape, given.dims,
+                                      given.data, static_cast<size_t>(given.bytes), drop, share));
   TF_SetOutput(context_, output, tensor.get(), status_.get());
 }
 

@@ -8,7 +8,8 @@
 namespace hvd::tensorflow {
 
 const char kTypes[] =
-    "T: {uint8, int8, uint16, int16, int32, int64, float16, float32, float64, bool, bfloat16, uint32, "
+    "T: {uint8, int8, uint16, int16, int32, int64, float16, float32, float64, bool, bfloat16, "
+    "uint32, "
     "uint64}";
 
 namespace {
@@ -33,8 +34,8 @@ int32_t CoreType(TF_DataType type) {
 
 TF_DataType TensorFlowType(int32_t type) { return kByCoreType[type]; }
 
-// UNKNOWN is what elastic training takes for a lost generation. UNAVAILABLE would say it better, but
-// tf.function turns that into INTERNAL.
+// UNKNOWN is what elastic training takes for a lost generation. UNAVAILABLE would say it better,
+// but tf.function turns that into INTERNAL.
 TF_Code CodeOf(int32_t code) {
   switch (static_cast<Code>(code)) {
     case Code::kOk:

@@ -1,5 +1,5 @@
-// The core as the operations see it: its C table, which Python hands over after loading this library, and
-// what its numbers are in TensorFlow.
+// The core as the operations see it: its C table, which Python hands over after loading this
+// library, and what its numbers are in TensorFlow.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,8 @@
-// The kernels of the ops, for the registry: what distinguishes one from the others, and their functions.
+// The kernels of the ops, for the registry: what distinguishes one from the others, and their
+// functions.
 //
-// TensorFlow tells a kernel nothing about its op, so a function that creates one has a type of its own for
-// each op: Create<collective>, CreateTopology<op>.
+// TensorFlow tells a kernel nothing about its op, so a function that creates one has a type of its
+// own for each op: Create<collective>, CreateTopology<op>.
 #pragma once
 
 #include "base/types.h"
@@ -32,7 +33,8 @@ void* Create(TF_OpKernelConstruction* construction) {
   return CreateKernel(collective, construction);
 }
 
-// The kernels that say who this process is. They ask when they run, because a graph may be made before init.
+// The kernels that say who this process is. They ask when they run, because a graph may be made
+// before init.
 enum class Question { kRank, kLocalRank, kLocalSize, kSize, kIncluded };
 
 struct TopologyOp {

@@ -11,11 +11,12 @@ namespace hvd::tensorflow {
 namespace {
 
 bool IsNumber(const std::string& part) {
-  return part.size() > 1 && part[0] == '_' && part.find_first_not_of("0123456789", 1) == std::string::npos;
+  return part.size() > 1 && part[0] == '_' &&
+         part.find_first_not_of("0123456789", 1) == std::string::npos;
 }
 
-// Without the parts that count what TensorFlow has inlined before, as in "cond/then/_24/x": the graphs of
-// other ranks may have more or less of that. Names stay distinct, because "cond" is.
+// Without the parts that count what TensorFlow has inlined before, as in "cond/then/_24/x": the
+// graphs of other ranks may have more or less of that. Names stay distinct, because "cond" is.
 std::string WithoutNumbers(const std::string& name) {
   std::string kept;
   for (size_t start = 0; start <= name.size();) {
@@ -116,13 +117,17 @@ bool ReadAttributes(TF_OpKernelConstruction* construction, Has has, Attributes* 
   return reader.Finish();
 }
 
-Step::Member::Member(std::shared_ptr<Step> step) : step_(std::move(step)) { step_->members_.fetch_add(1); }
+Step::Member::Member(std::shared_ptr<Step> step) : step_(std::move(step)) {
+  step_->members_.fetch_add(1);
+}
 
 Step::Member::~Member() { step_->members_.fetch_sub(1); }
 
-// A run of the step that was not completed leaves a part of a count: then one that is not the last says that
-// it is, and the last waits for others in vain for a moment. Nothing depends on it.
-bool Step::Member::IsLast() const { return (step_->starts_.fetch_add(1) + 1) % step_->members_.load() == 0; }
+// A run of the step that was not completed leaves a part of a count: then one that is not the last
+// says that it is, and the last waits for others in vain for a moment. Nothing depends on it.
+bool Step::Member::IsLast() const {
+  return (step_->starts_.fetch_add(1) + 1) % step_->members_.load() == 0;
+}
 
 std::unique_ptr<Step::Member> Step::MemberOf(const std::string& name) {
   static std::mutex mutex;

@@ -1,4 +1,5 @@
-// What a node of a graph says of its collective: its attributes, and the training step that it belongs to.
+// What a node of a graph says of its collective: its attributes, and the training step that it
+// belongs to.
 #pragma once
 
 #include <atomic>
@@ -33,8 +34,8 @@ bool ReadAttributes(TF_OpKernelConstruction* construction, Has has, Attributes* 
 
 // The operations of one training step, which reduce its gradients and are best sent together.
 //
-// Each of its kernels starts once whenever the step runs. Whichever starts last knows that nothing more will
-// come, so nobody need wait to see whether it does.
+// Each of its kernels starts once whenever the step runs. Whichever starts last knows that nothing
+// more will come, so nobody need wait to see whether it does.
 class Step {
  public:
   class Member {

@@ -1,4 +1,5 @@
-// Every op: its attributes, inputs and results, and its kernels. Saved graphs name what is listed here.
+// Every op: its attributes, inputs and results, and its kernels. Saved graphs name what is listed
+// here.
 
 #include <cstdio>
 #include <initializer_list>
@@ -27,8 +28,9 @@ bool WithOtherRows(TF_ShapeInferenceContext* context, int index, TF_Status* stat
   if (TF_ShapeInferenceContextRankKnown(context, input.get()) == 0) return false;
   const int64_t rank = TF_ShapeInferenceContextRank(context, input.get());
   if (rank == 0) {
-    TF_SetStatus(status, TF_INVALID_ARGUMENT,
-                 "the operation works along the first dimension and a scalar has none; reshape it to (1,)");
+    TF_SetStatus(
+        status, TF_INVALID_ARGUMENT,
+        "the operation works along the first dimension and a scalar has none; reshape it to (1,)");
     return false;
   }
   const ShapePtr rows(TF_ShapeInferenceContextVectorFromSize(context, kUnknown));
@@ -36,7 +38,8 @@ bool WithOtherRows(TF_ShapeInferenceContext* context, int index, TF_Status* stat
   const ShapePtr output(TF_NewShapeHandle());
   TF_ShapeInferenceContextSubshape(context, input.get(), 1, rank, others.get(), status);
   if (!Ok(status)) return false;
-  TF_ShapeInferenceContextConcatenateShapes(context, rows.get(), others.get(), output.get(), status);
+  TF_ShapeInferenceContextConcatenateShapes(context, rows.get(), others.get(), output.get(),
+                                            status);
   if (!Ok(status)) return false;
   TF_ShapeInferenceContextSetOutput(context, index, output.get(), status);
   return Ok(status);
@@ -80,8 +83,9 @@ constexpr Texts kReductionAttributes = {"reduce_op: int = 1", "prescale_factor: 
                                         "postscale_factor: float = 1.0", "prescale_bits: int = 0",
                                         "postscale_bits: int = 0"};
 
-// One op and its kernels. TensorFlow must not merge, fold or drop a collective, so every op is stateful; that
-// tf.function nevertheless does not run them one after the other is seen to in horovod/tensorflow/native.py.
+// One op and its kernels. TensorFlow must not merge, fold or drop a collective, so every op is
+// stateful; that tf.function nevertheless does not run them one after the other is seen to in
+// horovod/tensorflow/native.py.
 class Op {
  public:
   explicit Op(const char* name) : name_(name), definition_(TF_NewOpDefinitionBuilder(name)) {
@@ -105,8 +109,8 @@ class Op {
     return *this;
   }
 
-  // `make` makes the builder of a kernel for a device. On a GPU the tensors are asked for in host memory, so
-  // TensorFlow copies them in the order of its streams.
+  // `make` makes the builder of a kernel for a device. On a GPU the tensors are asked for in host
+  // memory, so TensorFlow copies them in the order of its streams.
   template <typename Make>
   void Register(ShapeFunction shapes, const Make& make) {
     OwnedStatus status;
@@ -136,15 +140,18 @@ class Op {
 // The ops' names are types of their own (see Create), so they are constants.
 constexpr Collective kAllreduce{"HorovodAllreduce", OpKind::kAllreduce, Results::kLikeInputs,
                                 Has::kReduction};
-constexpr Collective kGroupedAllreduce{"HorovodGroupedAllreduce", OpKind::kAllreduce, Results::kLikeInputs,
-                                       Has::kReduction};
-constexpr Collective kAllgather{"HorovodAllgather", OpKind::kAllgather, Results::kFromCore, Has::kNothing};
-constexpr Collective kGroupedAllgather{"HorovodGroupedAllgather", OpKind::kAllgather, Results::kFromCore,
-                                       Has::kNothing};
-constexpr Collective kBroadcast{"HorovodBroadcast", OpKind::kBroadcast, Results::kLikeInputs, Has::kRoot};
-constexpr Collective kAlltoall{"HorovodAlltoall", OpKind::kAlltoall, Results::kFromCore, Has::kNothing};
-constexpr Collective kReducescatter{"HorovodReducescatter", OpKind::kReducescatter, Results::kFromCore,
-                                    Has::kReduction};
+constexpr Collective kGroupedAllreduce{"HorovodGroupedAllreduce", OpKind::kAllreduce,
+                                       Results::kLikeInputs, Has::kReduction};
+constexpr Collective kAllgather{"HorovodAllgather", OpKind::kAllgather, Results::kFromCore,
+                                Has::kNothing};
+constexpr Collective kGroupedAllgather{"HorovodGroupedAllgather", OpKind::kAllgather,
+                                       Results::kFromCore, Has::kNothing};
+constexpr Collective kBroadcast{"HorovodBroadcast", OpKind::kBroadcast, Results::kLikeInputs,
+                                Has::kRoot};
+constexpr Collective kAlltoall{"HorovodAlltoall", OpKind::kAlltoall, Results::kFromCore,
+                               Has::kNothing};
+constexpr Collective kReducescatter{"HorovodReducescatter", OpKind::kReducescatter,
+                                    Results::kFromCore, Has::kReduction};
 constexpr Collective kGroupedReducescatter{"HorovodGroupedReducescatter", OpKind::kReducescatter,
                                            Results::kFromCore, Has::kReduction};
 constexpr Collective kJoin{"HorovodJoin", OpKind::kJoin, Results::kNone, Has::kNothing};
@@ -158,10 +165,12 @@ constexpr TopologyOp kIncluded{"HorovodProcessSetIncluded", Question::kIncluded}
 
 template <const Collective& collective>
 void RegisterCollective(Op op, ShapeFunction shapes) {
-  op.Attributes({"ignore_name_scope: bool = false", "process_set_id: int = 0", "tensor_name: string = ''",
-                 "urgent: bool = false", "awaited: bool = false", "step: string = ''"});
+  op.Attributes({"ignore_name_scope: bool = false", "process_set_id: int = 0",
+                 "tensor_name: string = ''", "urgent: bool = false", "awaited: bool = false",
+                 "step: string = ''"});
   op.Register(shapes, [](const char* device) {
-    return TF_NewAsyncKernelBuilder(collective.op, device, &Create<collective>, &StartKernel, &DeleteKernel);
+    return TF_NewAsyncKernelBuilder(collective.op, device, &Create<collective>, &StartKernel,
+                                    &DeleteKernel);
   });
 }
 
@@ -182,10 +191,13 @@ void RegisterGrouped(Texts attributes, const char* output, ShapeFunction shapes)
 
 template <const TopologyOp& topology>
 void RegisterTopology(Texts attributes, const char* output) {
-  Op(topology.op).Attributes(attributes).Outputs({output}).Register(&Scalar, [](const char* device) {
-    return TF_NewKernelBuilder(topology.op, device, &CreateTopology<topology>, &RunTopologyKernel,
-                               &DeleteTopologyKernel);
-  });
+  Op(topology.op)
+      .Attributes(attributes)
+      .Outputs({output})
+      .Register(&Scalar, [](const char* device) {
+        return TF_NewKernelBuilder(topology.op, device, &CreateTopology<topology>,
+                                   &RunTopologyKernel, &DeleteTopologyKernel);
+      });
 }
 
 void RegisterAlltoall() {
@@ -203,7 +215,8 @@ __attribute__((constructor)) void RegisterAll() {
   RegisterGrouped<kGroupedAllgather>({}, "output: num_tensors * T", &OtherRows);
   RegisterOneTensor<kBroadcast>({"root_rank: int"}, "output: T", &LikeInputs);
   RegisterOneTensor<kReducescatter>(kReductionAttributes, "output: T", &OtherRows);
-  RegisterGrouped<kGroupedReducescatter>(kReductionAttributes, "output: num_tensors * T", &OtherRows);
+  RegisterGrouped<kGroupedReducescatter>(kReductionAttributes, "output: num_tensors * T",
+                                         &OtherRows);
   RegisterAlltoall();
   RegisterCollective<kJoin>(Op(kJoin.op).Outputs({"output_tensor: int32"}), &Scalar);
   RegisterCollective<kBarrier>(Op(kBarrier.op), &Nothing);

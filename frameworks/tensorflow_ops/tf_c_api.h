@@ -1,6 +1,6 @@
-// The part of TensorFlow's C API that is used here, declared by ourselves: nothing of TensorFlow is needed to
-// compile, and one library serves every version from 2.13 on. Facts: tensorflow/c/{kernels,ops,tf_tensor,
-// tf_status,tf_datatype}.h of those versions.
+// The part of TensorFlow's C API that is used here, declared by ourselves: nothing of TensorFlow is
+// needed to compile, and one library serves every version from 2.13 on. Facts:
+// tensorflow/c/{kernels,ops,tf_tensor, tf_status,tf_datatype}.h of those versions.
 #pragma once
 
 #include <cstddef>
@@ -66,30 +66,36 @@ TF_DataType TF_TensorType(const TF_Tensor*);
 
 TF_KernelBuilder* TF_NewKernelBuilder(const char* op, const char* device,
                                       void* (*create)(TF_OpKernelConstruction*),
-                                      void (*compute)(void*, TF_OpKernelContext*), void (*destroy)(void*));
-TF_KernelBuilder* TF_NewAsyncKernelBuilder(
-    const char* op, const char* device, void* (*create)(TF_OpKernelConstruction*),
-    void (*compute)(void*, TF_OpKernelContext*, TF_AsyncOpKernelDoneCallback*), void (*destroy)(void*));
+                                      void (*compute)(void*, TF_OpKernelContext*),
+                                      void (*destroy)(void*));
+TF_KernelBuilder* TF_NewAsyncKernelBuilder(const char* op, const char* device,
+                                           void* (*create)(TF_OpKernelConstruction*),
+                                           void (*compute)(void*, TF_OpKernelContext*,
+                                                           TF_AsyncOpKernelDoneCallback*),
+                                           void (*destroy)(void*));
 void TF_KernelBuilder_HostMemory(TF_KernelBuilder*, const char* argument);
 void TF_RegisterKernelBuilder(const char* name, TF_KernelBuilder*, TF_Status*);
 
 TF_StringView TF_OpKernelConstruction_GetName(TF_OpKernelConstruction*);
 void TF_OpKernelConstruction_GetAttrSize(TF_OpKernelConstruction*, const char*, int32_t* list_size,
                                          int32_t* total_size, TF_Status*);
-void TF_OpKernelConstruction_GetAttrInt64(TF_OpKernelConstruction*, const char*, int64_t*, TF_Status*);
-void TF_OpKernelConstruction_GetAttrFloat(TF_OpKernelConstruction*, const char*, float*, TF_Status*);
-void TF_OpKernelConstruction_GetAttrBool(TF_OpKernelConstruction*, const char*, unsigned char*, TF_Status*);
+void TF_OpKernelConstruction_GetAttrInt64(TF_OpKernelConstruction*, const char*, int64_t*,
+                                          TF_Status*);
+void TF_OpKernelConstruction_GetAttrFloat(TF_OpKernelConstruction*, const char*, float*,
+                                          TF_Status*);
+void TF_OpKernelConstruction_GetAttrBool(TF_OpKernelConstruction*, const char*, unsigned char*,
+                                         TF_Status*);
 void TF_OpKernelConstruction_GetAttrString(TF_OpKernelConstruction*, const char*, char* value,
                                            size_t max_length, TF_Status*);
 void TF_OpKernelConstruction_Failure(TF_OpKernelConstruction*, TF_Status*);
 
 int TF_NumInputs(TF_OpKernelContext*);
 void TF_GetInput(TF_OpKernelContext*, int, TF_Tensor**, TF_Status*);
-TF_Tensor* TF_AllocateOutput(TF_OpKernelContext*, int, TF_DataType, const int64_t* dims, int num_dims,
-                             size_t bytes, TF_Status*);
-TF_Tensor* TF_ForwardInputOrAllocateOutput(TF_OpKernelContext*, const int* candidates, int num_candidates,
-                                           int output, const int64_t* dims, int num_dims, int* forwarded,
-                                           TF_Status*);
+TF_Tensor* TF_AllocateOutput(TF_OpKernelContext*, int, TF_DataType, const int64_t* dims,
+                             int num_dims, size_t bytes, TF_Status*);
+TF_Tensor* TF_ForwardInputOrAllocateOutput(TF_OpKernelContext*, const int* candidates,
+                                           int num_candidates, int output, const int64_t* dims,
+                                           int num_dims, int* forwarded, TF_Status*);
 void TF_SetOutput(TF_OpKernelContext*, int, const TF_Tensor*, TF_Status*);
 void TF_OpKernelContext_Failure(TF_OpKernelContext*, TF_Status*);
 
@@ -99,7 +105,8 @@ void TF_OpDefinitionBuilderAddInput(TF_OpDefinitionBuilder*, const char*);
 void TF_OpDefinitionBuilderAddOutput(TF_OpDefinitionBuilder*, const char*);
 void TF_OpDefinitionBuilderSetIsStateful(TF_OpDefinitionBuilder*, bool);
 void TF_OpDefinitionBuilderSetShapeInferenceFunction(TF_OpDefinitionBuilder*,
-                                                     void (*)(TF_ShapeInferenceContext*, TF_Status*));
+                                                     void (*)(TF_ShapeInferenceContext*,
+                                                              TF_Status*));
 void TF_RegisterOpDefinition(TF_OpDefinitionBuilder*, TF_Status*);
 
 TF_ShapeHandle* TF_NewShapeHandle();
@@ -111,10 +118,10 @@ int TF_ShapeInferenceContextRankKnown(TF_ShapeInferenceContext*, TF_ShapeHandle*
 int64_t TF_ShapeInferenceContextRank(TF_ShapeInferenceContext*, TF_ShapeHandle*);
 TF_ShapeHandle* TF_ShapeInferenceContextScalar(TF_ShapeInferenceContext*);
 TF_ShapeHandle* TF_ShapeInferenceContextVectorFromSize(TF_ShapeInferenceContext*, size_t);
-void TF_ShapeInferenceContextSubshape(TF_ShapeInferenceContext*, TF_ShapeHandle*, int64_t start, int64_t end,
-                                      TF_ShapeHandle* result, TF_Status*);
-void TF_ShapeInferenceContextConcatenateShapes(TF_ShapeInferenceContext*, TF_ShapeHandle*, TF_ShapeHandle*,
-                                               TF_ShapeHandle* result, TF_Status*);
+void TF_ShapeInferenceContextSubshape(TF_ShapeInferenceContext*, TF_ShapeHandle*, int64_t start,
+                                      int64_t end, TF_ShapeHandle* result, TF_Status*);
+void TF_ShapeInferenceContextConcatenateShapes(TF_ShapeInferenceContext*, TF_ShapeHandle*,
+                                               TF_ShapeHandle*, TF_ShapeHandle* result, TF_Status*);
 void TF_ShapeInferenceContextSetUnknownShape(TF_ShapeInferenceContext*, TF_Status*);
 }
 

@@ -61,7 +61,8 @@ void* CreateTopologyKernel(const TopologyOp& op, TF_OpKernelConstruction* constr
   OwnedStatus status;
   int64_t process_set = 0;
   if (OfProcessSet(op.question)) {
-    TF_OpKernelConstruction_GetAttrInt64(construction, "process_set_id", &process_set, status.get());
+    TF_OpKernelConstruction_GetAttrInt64(construction, "process_set_id", &process_set,
+                                         status.get());
   }
   if (status.ok()) return new Kernel{&op, process_set};
   TF_OpKernelConstruction_Failure(construction, status.get());
@@ -74,7 +75,8 @@ void RunTopologyKernel(void* given, TF_OpKernelContext* context) {
   if (Core() == nullptr) return Fail(context, TF_FAILED_PRECONDITION, kernel);
   if (const int32_t code = AnswerOf(kernel, &answer)) return Fail(context, CodeOf(code), kernel);
   OwnedStatus status;
-  const TensorPtr tensor(TF_AllocateOutput(context, 0, TF_INT32, nullptr, 0, sizeof answer, status.get()));
+  const TensorPtr tensor(
+      TF_AllocateOutput(context, 0, TF_INT32, nullptr, 0, sizeof answer, status.get()));
   if (!status.ok()) return TF_OpKernelContext_Failure(context, status.get());
   *static_cast<int32_t*>(TF_TensorData(tensor.get())) = answer;
 }

@@ -61,9 +61,9 @@ inline void CheckAllreduce(Medium medium, const AllreduceCase& c) {
     const Bytes expected = Reduced(c.reduction, column);
     for (size_t rank = 0; rank < c.outputs.size(); ++rank) {
       if (c.outputs[rank][piece] == expected) continue;
-      check::Fail(
-          __FILE__, __LINE__,
-          std::string(Name(medium)) + ": " + Describe(c, static_cast<int>(rank), piece) + " to equal");
+      check::Fail(__FILE__, __LINE__,
+                  std::string(Name(medium)) + ": " + Describe(c, static_cast<int>(rank), piece) +
+                      " to equal");
     }
   }
 }

@@ -25,7 +25,8 @@ struct Seen {
   hvd_api* api = nullptr;
 
   void Await() const {
-    for (int i = 0; i < 10000 && times == 0; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    for (int i = 0; i < 10000 && times == 0; ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
 };
 
@@ -86,8 +87,8 @@ TEST(Api, ReducesAndAnswers) {
 
     std::array<int64_t, 2> data{3, 4};
     const int64_t shape = 2;
-    const hvd_tensor tensor{data.data(), 16,    data.data(), 16, static_cast<int32_t>(DataType::kInt64),
-                            1,           &shape};
+    const hvd_tensor tensor{
+        data.data(), 16, data.data(), 16, static_cast<int32_t>(DataType::kInt64), 1, &shape};
     hvd_operation operation = Operation(OpKind::kAllreduce, "twice", &tensor);
     operation.prescale = 2.0;
     Seen seen;
@@ -110,7 +111,8 @@ TEST(Api, SharesMemoryOfTheCoreBeyondTheEngine) {
     ASSERT_OK(job.status);
     const std::array<int64_t, 3> data{5, 6, 7};
     const int64_t shape = 3;
-    const hvd_tensor tensor{data.data(), 24, nullptr, 0, static_cast<int32_t>(DataType::kInt64), 1, &shape};
+    const hvd_tensor tensor{data.data(), 24,    nullptr, 0, static_cast<int32_t>(DataType::kInt64),
+                            1,           &shape};
     const hvd_operation operation = Operation(OpKind::kAllgather, nullptr, &tensor);
     api->submit(api, &operation, &Done, &seen);
     seen.Await();
@@ -127,14 +129,22 @@ TEST(Api, CallsBackOnceWhateverIsWrong) {
   hvd_api* api = api::AcquireTable();
   const int64_t shape = 1;
   float number = 1;
-  const hvd_tensor tensor{&number, 4, &number, 4, static_cast<int32_t>(DataType::kFloat32), 1, &shape};
+  const hvd_tensor tensor{&number, 4,     &number, 4, static_cast<int32_t>(DataType::kFloat32),
+                          1,       &shape};
   const hvd_tensor strange{&number, 4, &number, 4, 99, 1, &shape};
-  const hvd_tensor longer{&number, 4, &number, 8, static_cast<int32_t>(DataType::kFloat32), 1, &shape};
+  const hvd_tensor longer{&number, 4,     &number, 8, static_cast<int32_t>(DataType::kFloat32),
+                          1,       &shape};
   // Negative numbers that an empty dimension hides, and of dimensions.
   const std::array<int64_t, 2> less_than_nothing{0, -1};
-  const hvd_tensor negative{
-      &number, 0, &number, 0, static_cast<int32_t>(DataType::kFloat32), 2, less_than_nothing.data()};
-  const hvd_tensor flat{&number, 4, &number, 4, static_cast<int32_t>(DataType::kFloat32), -1, &shape};
+  const hvd_tensor negative{&number,
+                            0,
+                            &number,
+                            0,
+                            static_cast<int32_t>(DataType::kFloat32),
+                            2,
+                            less_than_nothing.data()};
+  const hvd_tensor flat{&number, 4,     &number, 4, static_cast<int32_t>(DataType::kFloat32),
+                        -1,      &shape};
   const auto code_of = [&](const hvd_operation& operation) {
     Seen seen;
     api->submit(api, &operation, &Done, &seen);
@@ -150,7 +160,8 @@ TEST(Api, CallsBackOnceWhateverIsWrong) {
   EXPECT_TRUE(code_of(Operation(OpKind::kAllreduce, "length", &longer)) == Code::kInvalidArgument);
   EXPECT_TRUE(code_of(Operation(OpKind::kAllreduce, "shape", &negative)) == Code::kInvalidArgument);
   EXPECT_TRUE(code_of(Operation(OpKind::kAllreduce, "dims", &flat)) == Code::kInvalidArgument);
-  EXPECT_TRUE(code_of(Operation(static_cast<OpKind>(77), "kind", &tensor)) == Code::kInvalidArgument);
+  EXPECT_TRUE(code_of(Operation(static_cast<OpKind>(77), "kind", &tensor)) ==
+              Code::kInvalidArgument);
   hvd_operation elsewhere = Operation(OpKind::kAllreduce, "set", &tensor);
   elsewhere.process_set = 5;
   EXPECT_TRUE(code_of(elsewhere) == Code::kInvalidArgument);

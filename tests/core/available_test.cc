@@ -14,7 +14,8 @@ void Write(const std::filesystem::path& path, const std::string& text) {
   std::ofstream(path) << text;
 }
 
-// The least of the machine's memory and of every cgroup above the process; droppable cache counts as free.
+// The least of the machine's memory and of every cgroup above the process; droppable cache counts
+// as free.
 TEST(AvailableMemory, HeedsCgroups) {
   std::string root = std::filesystem::temp_directory_path() / "hvd_available_XXXXXX";
   ASSERT_TRUE(mkdtemp(root.data()) != nullptr);

@@ -31,8 +31,8 @@ Vector Combined(const Vector& a, const Vector& b) {
   return result;
 }
 
-// By the definition: the halves of a power of two are combined each by itself, then with each other; with any
-// other number of vectors the last ones are first combined with the first ones.
+// By the definition: the halves of a power of two are combined each by itself, then with each
+// other; with any other number of vectors the last ones are first combined with the first ones.
 Vector AdasumOf(std::vector<Vector> vectors) {
   if (vectors.size() == 1) return vectors[0];
   size_t power = 1;
@@ -82,7 +82,8 @@ bool Close(DataType dtype, const Bytes& tensor, const Vector& expected) {
   return values.size() == expected.size();
 }
 
-CollectiveSpec SpecOf(const Reduction& reduction, uint64_t sequence, const Bytes& input, Bytes* output) {
+CollectiveSpec SpecOf(const Reduction& reduction, uint64_t sequence, const Bytes& input,
+                      Bytes* output) {
   CollectiveSpec spec;
   spec.sequence = sequence;
   spec.reduction = reduction;
@@ -99,7 +100,8 @@ struct Case {
 };
 
 std::vector<std::vector<Bytes>> RunAll(Medium medium, int ranks, const std::vector<Case>& cases) {
-  std::vector<std::vector<Bytes>> outputs(cases.size(), std::vector<Bytes>(static_cast<size_t>(ranks)));
+  std::vector<std::vector<Bytes>> outputs(cases.size(),
+                                          std::vector<Bytes>(static_cast<size_t>(ranks)));
   World world(medium, ranks);
   RunRanks(ranks, [&](int r) {
     Rank rank(&world, r);
@@ -117,7 +119,8 @@ std::vector<std::vector<Bytes>> RunAll(Medium medium, int ranks, const std::vect
 }
 
 bool AllEqual(const std::vector<Bytes>& tensors) {
-  return std::all_of(tensors.begin(), tensors.end(), [&](const Bytes& t) { return t == tensors[0]; });
+  return std::all_of(tensors.begin(), tensors.end(),
+                     [&](const Bytes& t) { return t == tensors[0]; });
 }
 
 Vector Expected(const Case& one) {
@@ -175,7 +178,8 @@ TEST(Adasum, ZeroIsNeutralEqualOnesStayOrthogonalOnesAdd) {
       Case orthogonal{Plain(dtype), {}};  // every rank has the elements that no other has
       for (int rank = 0; rank < ranks; ++rank) {
         Vector part(values.size());
-        for (size_t i = static_cast<size_t>(rank); i < part.size(); i += static_cast<size_t>(ranks)) {
+        for (size_t i = static_cast<size_t>(rank); i < part.size();
+             i += static_cast<size_t>(ranks)) {
           part[i] = values[i];
         }
         orthogonal.inputs.push_back(Encoded(dtype, part));
@@ -186,7 +190,8 @@ TEST(Adasum, ZeroIsNeutralEqualOnesStayOrthogonalOnesAdd) {
         const auto outputs = RunAll(medium, ranks, cases);
         for (size_t i = 0; i < cases.size(); ++i) {
           EXPECT_TRUE(AllEqual(outputs[i]));
-          EXPECT_TRUE(Decoded(dtype, outputs[i][0]) == (i + 1 == cases.size() ? Vector(kElements) : values));
+          EXPECT_TRUE(Decoded(dtype, outputs[i][0]) ==
+                      (i + 1 == cases.size() ? Vector(kElements) : values));
         }
       }
     }
@@ -220,12 +225,13 @@ TEST(Adasum, AmongOtherCollectivesInAnyOrder) {
             if (i % 2 == 1) one.reduction.op = ReduceOp::kMax;
             const auto elements = static_cast<int64_t>(random() % (i < 2 ? 100'000 : 300));
             for (size_t member = 0; member < sets[set].size(); ++member) {
-              one.inputs.push_back(RandomTensor(DataType::kFloat32, elements, Values::kAny, random));
+              one.inputs.push_back(
+                  RandomTensor(DataType::kFloat32, elements, Values::kAny, random));
             }
             const auto own = std::find(sets[set].begin(), sets[set].end(), r) - sets[set].begin();
             outputs.push_back(one.inputs[own]);
-            machines.push_back(
-                backends[set]->Start(SpecOf(one.reduction, sequence, outputs.back(), &outputs.back())));
+            machines.push_back(backends[set]->Start(
+                SpecOf(one.reduction, sequence, outputs.back(), &outputs.back())));
             cases.push_back(std::move(one));
           }
         }

@@ -10,7 +10,8 @@ constexpr ReduceOp kOps[] = {ReduceOp::kAverage, ReduceOp::kSum, ReduceOp::kMin,
                              ReduceOp::kProduct};
 constexpr int kRanks[] = {1, 2, 3, 4, 8};
 
-// Links combine in the order of the ring, so only exact values can be compared with the reference there.
+// Links combine in the order of the ring, so only exact values can be compared with the reference
+// there.
 Values ValuesFor(Medium medium) { return IsLinks(medium) ? Values::kExact : Values::kAny; }
 
 void RunAndCheck(Medium medium, int ranks, std::vector<AllreduceCase>* cases) {
@@ -27,8 +28,8 @@ void EveryTypeAndOp(const std::vector<int64_t>& elements) {
         for (ReduceOp op : kOps) {
           const auto type = static_cast<DataType>(dtype);
           if (type == DataType::kBool && op == ReduceOp::kAverage) continue;
-          cases.push_back(
-              MakeAllreduce(MakeReduction(type, op, ranks), ranks, elements, ValuesFor(medium), random));
+          cases.push_back(MakeAllreduce(MakeReduction(type, op, ranks), ranks, elements,
+                                        ValuesFor(medium), random));
         }
       }
       RunAndCheck(medium, ranks, &cases);
@@ -75,8 +76,8 @@ TEST(Allreduce, PiecesLargerThanTheStaging) {
   }
 }
 
-// Autotune moves the size up to which everybody reads everybody's input, between two operations; a user may
-// set it to nothing.
+// Autotune moves the size up to which everybody reads everybody's input, between two operations; a
+// user may set it to nothing.
 TEST(Allreduce, EitherAlgorithmAtAnySize) {
   std::mt19937_64 random(6);
   for (Medium medium : AllMedia()) {
@@ -96,7 +97,8 @@ TEST(Allreduce, EitherAlgorithmAtAnySize) {
   }
 }
 
-// A power of two is exact in any order; what is not, must still be rounded only where the reference rounds.
+// A power of two is exact in any order; what is not, must still be rounded only where the reference
+// rounds.
 TEST(Allreduce, FactorsAreFoldedIn) {
   std::mt19937_64 random(4);
   for (Medium medium : AllMedia()) {
@@ -106,7 +108,8 @@ TEST(Allreduce, FactorsAreFoldedIn) {
         for (int64_t elements : {5, 5000}) {
           Reduction reduction{static_cast<DataType>(dtype), ReduceOp::kSum, 0.5, 0.3, ranks};
           if (!IsFloating(reduction.dtype)) reduction.postscale = 2;
-          cases.push_back(MakeAllreduce(reduction, ranks, {elements, 3}, ValuesFor(medium), random));
+          cases.push_back(
+              MakeAllreduce(reduction, ranks, {elements, 3}, ValuesFor(medium), random));
         }
       }
       RunAndCheck(medium, ranks, &cases);
@@ -129,9 +132,11 @@ TEST(Allreduce, StreamsOfManySegmentsOverLinks) {
       std::vector<AllreduceCase> cases;
       Reduction reduction = MakeReduction(DataType::kFloat32, ReduceOp::kSum, ranks);
       cases.push_back(MakeAllreduce(reduction, ranks, {1'600'003}, Values::kExact, random));
-      cases.push_back(MakeAllreduce(reduction, ranks, {900'001, 7, 800'001}, Values::kExact, random));
+      cases.push_back(
+          MakeAllreduce(reduction, ranks, {900'001, 7, 800'001}, Values::kExact, random));
       reduction.prescale = 0.5;
-      cases.push_back(MakeAllreduce(reduction, ranks, {900'001, 7, 800'001}, Values::kExact, random));
+      cases.push_back(
+          MakeAllreduce(reduction, ranks, {900'001, 7, 800'001}, Values::kExact, random));
       RunAndCheck(medium, ranks, &cases);
     }
   }

@@ -11,7 +11,8 @@ namespace {
 using Bytes = std::vector<std::byte>;
 using Matrices = std::vector<std::vector<int64_t>>;  // bytes, [piece][sender * ranks + receiver]
 
-// What `from` sends to `to`: every word depends on its place and on everything that names the message.
+// What `from` sends to `to`: every word depends on its place and on everything that names the
+// message.
 Bytes Message(uint64_t sequence, size_t piece, int from, int to, int64_t bytes) {
   const uint64_t seed =
       ((sequence * 16 + piece) * 16 + static_cast<uint64_t>(from)) * 16 + static_cast<uint64_t>(to);
@@ -55,10 +56,10 @@ class Part {
 
   const CollectiveSpec& spec() const { return spec_; }
   bool Check() const {
-    return std::equal(outputs_.begin(), outputs_.end(), expected_.begin(),
-                      [](const Bytes& a, const Bytes& b) {
-                        return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size()) == 0;
-                      });
+    return std::equal(
+        outputs_.begin(), outputs_.end(), expected_.begin(), [](const Bytes& a, const Bytes& b) {
+          return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size()) == 0;
+        });
   }
 
  private:
@@ -122,7 +123,8 @@ TEST(Alltoall, RaggedWithZeros) {
 
 // At and around the sizes where another way of sending begins.
 TEST(Alltoall, SizesAtTheEdges) {
-  constexpr int64_t kSizes[] = {0, 1, 56, 57, 32'768, 65'536, 65'537, 131'072, 131'073, 262'144, 700'001};
+  constexpr int64_t kSizes[] = {0,      1,       56,      57,      32'768, 65'536,
+                                65'537, 131'072, 131'073, 262'144, 700'001};
   OnEverybody({2, 3}, [&](Rank* rank, Backend* backend, int ranks) {
     uint64_t sequence = 0;
     for (int64_t bytes : kSizes) {
@@ -161,7 +163,8 @@ TEST(Alltoall, SeveralAtOnceInAnyOrder) {
   });
 }
 
-// Who reports success knows that every member will: one member runs ahead, the other goes a step at a time.
+// Who reports success knows that every member will: one member runs ahead, the other goes a step at
+// a time.
 TEST(Alltoall, ALargeOneEndsWhenEverybodyHasTheResult) {
   for (int ahead : {0, 1}) {
     World world(Medium::kInprocWindow, 2);

@@ -47,7 +47,8 @@ void Gather(Rank* rank, Backend* backend, const Ragged& sizes, uint64_t sequence
         {inputs[piece].data(), outputs[piece].data(), static_cast<int64_t>(inputs[piece].size())});
   }
   ASSERT_OK(rank->Run(backend, spec));
-  for (size_t piece = 0; piece < sizes.size(); ++piece) EXPECT_TRUE(outputs[piece] == Expected(sizes, piece));
+  for (size_t piece = 0; piece < sizes.size(); ++piece)
+    EXPECT_TRUE(outputs[piece] == Expected(sizes, piece));
 }
 
 Ragged RandomSizes(std::mt19937_64& random, int ranks) {
@@ -99,7 +100,8 @@ TEST(Allgather, SizesThatDisagreeWithTheInputFail) {
   EXPECT_EQ(rank.Run(backend, spec).code(), Code::kInternal);
 }
 
-void Broadcast(Rank* rank, Backend* backend, int root, const std::vector<int64_t>& sizes, uint64_t sequence) {
+void Broadcast(Rank* rank, Backend* backend, int root, const std::vector<int64_t>& sizes,
+               uint64_t sequence) {
   const bool in_place = sequence % 2 == 0;
   std::vector<Bytes> inputs;
   std::vector<Bytes> outputs;

@@ -38,7 +38,8 @@ std::vector<int64_t> First(int64_t elements, int ranks) {
 
 constexpr Split kSplits[] = {Even, Ends, First};
 
-// One reducescatter: what each rank puts in, and what it gets, also of an allreduce of the same inputs.
+// One reducescatter: what each rank puts in, and what it gets, also of an allreduce of the same
+// inputs.
 struct Case {
   Reduction reduction;
   Ragged parts;
@@ -52,9 +53,12 @@ struct Case {
   // Where the part of `rank` lies in a piece, in bytes.
   size_t Begin(size_t piece, int rank) const {
     const auto& row = parts[piece];
-    return static_cast<size_t>(std::accumulate(row.begin(), row.begin() + rank, int64_t{0})) * Element();
+    return static_cast<size_t>(std::accumulate(row.begin(), row.begin() + rank, int64_t{0})) *
+           Element();
   }
-  size_t Size(size_t piece, int rank) const { return static_cast<size_t>(parts[piece][rank]) * Element(); }
+  size_t Size(size_t piece, int rank) const {
+    return static_cast<size_t>(parts[piece][rank]) * Element();
+  }
 
   Bytes Slice(const Bytes& whole, size_t piece, int rank) const {
     const auto begin = whole.begin() + static_cast<int64_t>(Begin(piece, rank));
@@ -86,7 +90,8 @@ struct Case {
     for (size_t piece = 0; piece < parts.size(); ++piece) {
       const Bytes& input = inputs[rank][piece];
       reduced[rank].emplace_back(input.size());
-      spec.pieces.push_back({input.data(), reduced[rank][piece].data(), static_cast<int64_t>(input.size())});
+      spec.pieces.push_back(
+          {input.data(), reduced[rank][piece].data(), static_cast<int64_t>(input.size())});
     }
     return spec;
   }
@@ -95,7 +100,8 @@ struct Case {
   bool IsRight(size_t piece, int rank, const Bytes& expected) const {
     if (!in_place) return outputs[rank][piece] == expected;
     Bytes whole = inputs[rank][piece];
-    std::copy(expected.begin(), expected.end(), whole.begin() + static_cast<int64_t>(Begin(piece, rank)));
+    std::copy(expected.begin(), expected.end(),
+              whole.begin() + static_cast<int64_t>(Begin(piece, rank)));
     return outputs[rank][piece] == whole;
   }
 };
@@ -120,11 +126,12 @@ Case MakeCase(const Reduction& reduction, const Ragged& parts, int ranks, Values
 }
 
 std::string Describe(Medium medium, const Case& c, size_t piece, size_t rank) {
-  return std::string(Name(medium)) + ": " + Name(c.reduction.dtype) + " " + Name(c.reduction.op) + ", rank " +
-         std::to_string(rank) + " of " + std::to_string(c.inputs.size()) + ", piece " +
+  return std::string(Name(medium)) + ": " + Name(c.reduction.dtype) + " " + Name(c.reduction.op) +
+         ", rank " + std::to_string(rank) + " of " + std::to_string(c.inputs.size()) + ", piece " +
          std::to_string(piece) + " of " + std::to_string(c.parts.size()) + ", " +
          std::to_string(c.parts[piece][rank]) + " elements of " +
-         std::to_string(c.inputs[rank][piece].size() / c.Element()) + (c.in_place ? ", in place" : "");
+         std::to_string(c.inputs[rank][piece].size() / c.Element()) +
+         (c.in_place ? ", in place" : "");
 }
 
 void Check(Medium medium, const Case& c) {
@@ -135,16 +142,19 @@ void Check(Medium medium, const Case& c) {
     for (size_t rank = 0; rank < c.outputs.size(); ++rank) {
       const auto r = static_cast<int>(rank);
       if (!c.IsRight(piece, r, c.Slice(expected, piece, r))) {
-        check::Fail(__FILE__, __LINE__, Describe(medium, c, piece, rank) + " to equal the reference");
+        check::Fail(__FILE__, __LINE__,
+                    Describe(medium, c, piece, rank) + " to equal the reference");
       }
       if (!c.IsRight(piece, r, c.Slice(c.reduced[rank][piece], piece, r))) {
-        check::Fail(__FILE__, __LINE__, Describe(medium, c, piece, rank) + " to equal the allreduce");
+        check::Fail(__FILE__, __LINE__,
+                    Describe(medium, c, piece, rank) + " to equal the allreduce");
       }
     }
   }
 }
 
-// Links combine in the order of the ring, so only exact values can be compared with the reference there.
+// Links combine in the order of the ring, so only exact values can be compared with the reference
+// there.
 Values ValuesFor(Medium medium) { return IsLinks(medium) ? Values::kExact : Values::kAny; }
 
 // Runs the cases, each followed by an allreduce of the same inputs, one after the other on one set.
@@ -191,7 +201,8 @@ void EveryTypeAndOp(const std::vector<int64_t>& elements) {
           const auto type = static_cast<DataType>(dtype);
           if (type == DataType::kBool && op == ReduceOp::kAverage) continue;
           const Ragged parts = SplitAll(elements, ranks, cases.size());
-          cases.push_back(MakeCase(MakeReduction(type, op, ranks), parts, ranks, ValuesFor(medium), random));
+          cases.push_back(
+              MakeCase(MakeReduction(type, op, ranks), parts, ranks, ValuesFor(medium), random));
         }
       }
       RunAndCheck(medium, ranks, &cases);
@@ -225,7 +236,8 @@ TEST(Reducescatter, LargerThanTheStaging) {
   }
 }
 
-// A power of two is exact in any order; what is not, must still be rounded only where the reference rounds.
+// A power of two is exact in any order; what is not, must still be rounded only where the reference
+// rounds.
 TEST(Reducescatter, FactorsAreFoldedIn) {
   std::mt19937_64 random(3);
   for (Medium medium : AllMedia()) {
@@ -263,7 +275,8 @@ TEST(Reducescatter, AnyValuesOverLinks) {
         const Bytes expected = c.Slice(whole, 0, rank);
         if (i == 0) EXPECT_TRUE(c.outputs[rank][0] == expected);
         for (size_t e = 0; e < expected.size() / sizeof(float); ++e) {
-          const double error = std::fabs(Get<float>(c.outputs[rank][0], e) - Get<float>(expected, e));
+          const double error =
+              std::fabs(Get<float>(c.outputs[rank][0], e) - Get<float>(expected, e));
           if (!EXPECT_TRUE(error <= ranks * 2.0 * ranks * 6e-8)) return;
         }
       }

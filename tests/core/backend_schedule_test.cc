@@ -1,5 +1,5 @@
-// Many collectives of all kinds on one board or group: one after the other, several at once, on overlapping
-// sets, advanced in any order.
+// Many collectives of all kinds on one board or group: one after the other, several at once, on
+// overlapping sets, advanced in any order.
 
 #include <algorithm>
 #include <numeric>
@@ -25,7 +25,8 @@ struct Operation {
   OpKind kind;
   Reduction reduction;
   int root;
-  // [piece][rank]: of its input, or of its part of the result; [piece][sender * ranks + receiver]: alltoall
+  // [piece][rank]: of its input, or of its part of the result; [piece][sender * ranks + receiver]:
+  // alltoall
   std::vector<std::vector<int64_t>> elements;
   uint64_t seed;
   size_t ranks;
@@ -69,7 +70,8 @@ int64_t RandomCount(std::mt19937_64& random) {
 
 Operation RandomOperation(uint64_t seed, int ranks) {
   std::mt19937_64 random(seed);
-  constexpr DataType kTypes[] = {DataType::kFloat32, DataType::kInt16, DataType::kUint8, DataType::kFloat64};
+  constexpr DataType kTypes[] = {DataType::kFloat32, DataType::kInt16, DataType::kUint8,
+                                 DataType::kFloat64};
   constexpr OpKind kKinds[] = {OpKind::kAllreduce, OpKind::kAllgather,     OpKind::kBroadcast,
                                OpKind::kBarrier,   OpKind::kReducescatter, OpKind::kAlltoall};
   constexpr ReduceOp kOps[] = {ReduceOp::kSum, ReduceOp::kMax, ReduceOp::kProduct};
@@ -79,7 +81,8 @@ Operation RandomOperation(uint64_t seed, int ranks) {
   result.root = static_cast<int>(random() % static_cast<uint64_t>(ranks));
   result.seed = seed;
   result.ranks = static_cast<size_t>(ranks);
-  const size_t sizes = result.kind == OpKind::kAlltoall ? result.ranks * result.ranks : result.ranks;
+  const size_t sizes =
+      result.kind == OpKind::kAlltoall ? result.ranks * result.ranks : result.ranks;
   const size_t pieces = result.kind == OpKind::kBarrier ? 0 : random() % 4;
   for (size_t piece = 0; piece < pieces; ++piece) {
     result.elements.emplace_back(sizes, RandomCount(random));
@@ -109,8 +112,8 @@ class Part {
     spec.root = Position(operation_.root);
     const auto element = static_cast<int64_t>(SizeOf(operation_.reduction.dtype));
     for (size_t piece = 0; piece < inputs_.size(); ++piece) {
-      spec.pieces.push_back(
-          {inputs_[piece].data(), outputs_[piece].data(), static_cast<int64_t>(inputs_[piece].size())});
+      spec.pieces.push_back({inputs_[piece].data(), outputs_[piece].data(),
+                             static_cast<int64_t>(inputs_[piece].size())});
       if (!IsRagged(operation_.kind)) continue;
       spec.rank_bytes.push_back(operation_.elements[piece]);
       for (int64_t& bytes : spec.rank_bytes.back()) bytes *= element;
@@ -121,8 +124,8 @@ class Part {
   bool Check() const {
     if (outputs_ == expected_) return true;
     check::Fail(__FILE__, __LINE__,
-                std::string(Name(operation_.kind)) + " " + std::to_string(operation_.seed) + " on rank " +
-                    std::to_string(rank_) + " to give the right bytes");
+                std::string(Name(operation_.kind)) + " " + std::to_string(operation_.seed) +
+                    " on rank " + std::to_string(rank_) + " to give the right bytes");
     return false;
   }
 
@@ -150,9 +153,11 @@ TEST(Schedule, ThreeHundredOperationsInARow) {
   }
 }
 
-// Who reports success knows that every member will: one member runs ahead, the other goes a step at a time.
+// Who reports success knows that every member will: one member runs ahead, the other goes a step at
+// a time.
 TEST(Schedule, ALargeOperationEndsWhenEverybodyHasTheResult) {
-  for (OpKind kind : {OpKind::kAllreduce, OpKind::kAllgather, OpKind::kBroadcast, OpKind::kReducescatter}) {
+  for (OpKind kind :
+       {OpKind::kAllreduce, OpKind::kAllgather, OpKind::kBroadcast, OpKind::kReducescatter}) {
     for (int ahead : {0, 1}) {
       World world(Medium::kInprocWindow, 2);
       std::unique_ptr<Rank> ranks[2];
@@ -221,8 +226,8 @@ TEST(Schedule, OverlappingSets) {
       for (size_t set = 0; set < sets.size(); ++set) {
         const auto at = std::find(sets[set].begin(), sets[set].end(), r);
         if (at == sets[set].end()) continue;
-        joined.push_back(
-            {nullptr, static_cast<int>(sets[set].size()), static_cast<int>(at - sets[set].begin()), 0});
+        joined.push_back({nullptr, static_cast<int>(sets[set].size()),
+                          static_cast<int>(at - sets[set].begin()), 0});
         ASSERT_OK(rank.Join(static_cast<uint32_t>(set), sets[set], &joined.back().backend));
       }
       std::mt19937 random(static_cast<uint32_t>(r));
@@ -268,8 +273,8 @@ class OneAfterTheOther : public StepMachine {
   Machines machines_;
 };
 
-// A rank that is through with a collective sends the next one's frames to ranks that are not, on links that
-// other sets use.
+// A rank that is through with a collective sends the next one's frames to ranks that are not, on
+// links that other sets use.
 TEST(Schedule, SetsThatShareLinksDoNotWaitInACircle) {
   const std::vector<std::vector<int>> sets{{0, 1, 2, 3}, {3, 2, 1, 0}, {0, 2, 1, 3}, {0, 1, 2},
                                            {3, 1, 2},    {1, 0},       {2, 3}};
@@ -282,12 +287,14 @@ TEST(Schedule, SetsThatShareLinksDoNotWaitInACircle) {
         for (size_t set = 0; set < sets.size(); ++set) {
           const auto at = std::find(sets[set].begin(), sets[set].end(), r);
           if (at == sets[set].end()) continue;
-          Member member{nullptr, static_cast<int>(sets[set].size()), static_cast<int>(at - sets[set].begin()),
-                        0};
+          Member member{nullptr, static_cast<int>(sets[set].size()),
+                        static_cast<int>(at - sets[set].begin()), 0};
           ASSERT_OK(rank.Join(static_cast<uint32_t>(set), sets[set], &member.backend));
-          machines.push_back(std::make_unique<OneAfterTheOther>(member, seed * 10'000 + set * 1000));
+          machines.push_back(
+              std::make_unique<OneAfterTheOther>(member, seed * 10'000 + set * 1000));
         }
-        ASSERT_OK(rank.Drive(machines, static_cast<uint32_t>(1 + seed * 4) + static_cast<uint32_t>(r)));
+        ASSERT_OK(
+            rank.Drive(machines, static_cast<uint32_t>(1 + seed * 4) + static_cast<uint32_t>(r)));
       });
     }
   }

@@ -1,7 +1,7 @@
 #pragma once
 
-// A test program in 70 lines: the names are those that C++ programmers know, so that a test reads the same
-// under a larger framework, and a bare machine needs none.
+// A test program in 70 lines: the names are those that C++ programmers know, so that a test reads
+// the same under a larger framework, and a bare machine needs none.
 
 #include <cstdio>
 #include <cstring>
@@ -36,10 +36,12 @@ std::string Show(const T& value) {
 }
 
 template <typename A, typename B>
-bool Equal(const char* file, int line, const char* a_text, const char* b_text, const A& a, const B& b) {
+bool Equal(const char* file, int line, const char* a_text, const char* b_text, const A& a,
+           const B& b) {
   if (a == b) return true;
   Fail(file, line,
-       std::string(a_text) + " == " + b_text + "\n    left:  " + Show(a) + "\n    right: " + Show(b));
+       std::string(a_text) + " == " + b_text + "\n    left:  " + Show(a) +
+           "\n    right: " + Show(b));
   return false;
 }
 

@@ -18,12 +18,13 @@ constexpr Wires kAllWires[] = {Wires::kInprocWindow, Wires::kInprocLinks, Wires:
 
 class Cluster {
  public:
-  Cluster(int size, Wires wires, std::vector<std::vector<int>> process_sets = {}, Config config = {});
+  Cluster(int size, Wires wires, std::vector<std::vector<int>> process_sets = {},
+          Config config = {});
   ~Cluster();
 
   int size() const { return size_; }
-  // Makes every rank's engine and runs the body on it, a thread each. The engines are shut down when all
-  // bodies have returned.
+  // Makes every rank's engine and runs the body on it, a thread each. The engines are shut down
+  // when all bodies have returned.
   void Run(const std::function<void(Engine&, int rank)>& body);
 
   // To run on each rank's thread before its engine is made.
@@ -49,8 +50,8 @@ class Cluster {
 };
 
 // One-line operations on float tensors.
-Entry AllreduceEntry(const std::string& name, std::vector<float>* data, ReduceOp op = ReduceOp::kSum,
-                     uint32_t set = 0);
+Entry AllreduceEntry(const std::string& name, std::vector<float>* data,
+                     ReduceOp op = ReduceOp::kSum, uint32_t set = 0);
 Status Submit(Engine& engine, Entry entry, HandlePtr* handle);
 Status Run(Engine& engine, Entry entry, HandlePtr* handle = nullptr);
 Status Allreduce(Engine& engine, const std::string& name, std::vector<float>* data,

@@ -12,7 +12,8 @@ namespace hvd::test {
 
 using Bytes = std::vector<std::byte>;
 
-// Elements of which sums and products of eight are exact in every type: rounding does not depend on order.
+// Elements of which sums and products of eight are exact in every type: rounding does not depend on
+// order.
 enum class Values { kAny, kExact };
 
 template <typename T>
@@ -60,7 +61,8 @@ void Put(Bytes* tensor, size_t i, T value) {
   std::memcpy(tensor->data() + i * sizeof value, &value, sizeof value);
 }
 
-inline Bytes RandomTensor(DataType dtype, int64_t elements, Values values, std::mt19937_64& random) {
+inline Bytes RandomTensor(DataType dtype, int64_t elements, Values values,
+                          std::mt19937_64& random) {
   const auto count = static_cast<size_t>(elements);
   Bytes tensor(count * SizeOf(dtype));
   for (size_t i = 0; i < count; ++i) {
@@ -78,22 +80,25 @@ inline Bytes Reduced(const Reduction& reduction, const std::vector<Bytes>& input
   const auto each = [&](auto zero, auto element) {
     std::vector<decltype(zero)> column(inputs.size());
     for (size_t i = 0; i < count; ++i) {
-      for (size_t rank = 0; rank < inputs.size(); ++rank) column[rank] = Get<decltype(zero)>(inputs[rank], i);
+      for (size_t rank = 0; rank < inputs.size(); ++rank)
+        column[rank] = Get<decltype(zero)>(inputs[rank], i);
       Put(&result, i, element(column));
     }
   };
   WithCodec(reduction.dtype, [&](auto codec) {
     using Codec = decltype(codec);
     using Storage = typename Codec::Storage;
-    each(Storage(),
-         [&](const std::vector<Storage>& c) { return reference::FloatElement<Codec>(reduction, c); });
+    each(Storage(), [&](const std::vector<Storage>& c) {
+      return reference::FloatElement<Codec>(reduction, c);
+    });
   });
   WithInteger(reduction.dtype, [&](auto zero) {
     using T = decltype(zero);
     each(zero, [&](const std::vector<T>& c) { return reference::IntegerElement<T>(reduction, c); });
   });
   if (reduction.dtype == DataType::kBool) {
-    each(uint8_t(), [&](const std::vector<uint8_t>& c) { return reference::BoolElement(reduction, c); });
+    each(uint8_t(),
+         [&](const std::vector<uint8_t>& c) { return reference::BoolElement(reduction, c); });
   }
   return result;
 }

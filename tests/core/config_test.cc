@@ -22,14 +22,17 @@ Status Read(const Environment& environment, Config* config) {
 
 bool SameConfig(const Config& a, const Config& b) {
   return a.fusion_threshold == b.fusion_threshold && a.cycle_time_ms == b.cycle_time_ms &&
-         a.cache_capacity == b.cache_capacity && a.transport == b.transport && a.log_level == b.log_level &&
-         a.log_hide_time == b.log_hide_time && a.timeline == b.timeline &&
-         a.timeline_mark_cycles == b.timeline_mark_cycles && a.stall_check_disable == b.stall_check_disable &&
+         a.cache_capacity == b.cache_capacity && a.transport == b.transport &&
+         a.log_level == b.log_level && a.log_hide_time == b.log_hide_time &&
+         a.timeline == b.timeline && a.timeline_mark_cycles == b.timeline_mark_cycles &&
+         a.stall_check_disable == b.stall_check_disable &&
          a.stall_check_seconds == b.stall_check_seconds &&
-         a.stall_shutdown_seconds == b.stall_shutdown_seconds && a.thread_affinity == b.thread_affinity &&
-         a.failpoint == b.failpoint && a.heartbeat_seconds == b.heartbeat_seconds &&
+         a.stall_shutdown_seconds == b.stall_shutdown_seconds &&
+         a.thread_affinity == b.thread_affinity && a.failpoint == b.failpoint &&
+         a.heartbeat_seconds == b.heartbeat_seconds &&
          a.peer_timeout_seconds == b.peer_timeout_seconds && a.autotune == b.autotune &&
-         a.autotune_log == b.autotune_log && a.autotune_warmup_samples == b.autotune_warmup_samples &&
+         a.autotune_log == b.autotune_log &&
+         a.autotune_warmup_samples == b.autotune_warmup_samples &&
          a.autotune_steps_per_sample == b.autotune_steps_per_sample &&
          a.autotune_max_samples == b.autotune_max_samples && a.autotune_noise == b.autotune_noise;
 }
@@ -55,7 +58,8 @@ TEST(config, TheTableTellsTheDefaults) {
   config.stall_check_seconds = config.stall_shutdown_seconds = 3;
   config.heartbeat_seconds = config.peer_timeout_seconds = 4;
   config.autotune = true;
-  config.autotune_warmup_samples = config.autotune_steps_per_sample = config.autotune_max_samples = 5;
+  config.autotune_warmup_samples = config.autotune_steps_per_sample = config.autotune_max_samples =
+      5;
   config.autotune_noise = 0.5;
   ASSERT_OK(Read(shown, &config));
   EXPECT_TRUE(SameConfig(config, Config{}));
@@ -112,7 +116,8 @@ TEST(config, AutotuneIsRead) {
 
 TEST(config, ABadValueIsShownInShort) {
   Config config;
-  const Status status = Read({{"HOROVOD_CYCLE_TIME", "\x1b[2J\n" + std::string(5000, 'x')}}, &config);
+  const Status status =
+      Read({{"HOROVOD_CYCLE_TIME", "\x1b[2J\n" + std::string(5000, 'x')}}, &config);
   EXPECT_TRUE(status.message().size() < 400);
   EXPECT_TRUE(status.message().find_first_of("\x1b\n") == std::string::npos);
 }

@@ -23,7 +23,8 @@ int64_t first_failure = 0;  // this and the next are constant while there is a v
 int64_t last_failure = 0;
 
 bool Fails() {
-  if (own_rank == kNobody || exempt > 0 || victim.load(std::memory_order_acquire) != own_rank) return false;
+  if (own_rank == kNobody || exempt > 0 || victim.load(std::memory_order_acquire) != own_rank)
+    return false;
   const int64_t n = allocations.fetch_add(1) + 1;
   if (n < first_failure || n > last_failure) return false;
   failures.fetch_add(1);
@@ -86,9 +87,8 @@ void operator delete(void* memory) noexcept { std::free(memory); }
 void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 
 // In front of the system's: a thread inherits the rank of who starts it.
-extern "C" __attribute__((visibility("default"))) int pthread_create(pthread_t* thread,
-                                                                     const pthread_attr_t* attributes,
-                                                                     void* (*body)(void*), void* argument) {
+extern "C" __attribute__((visibility("default"))) int pthread_create(
+    pthread_t* thread, const pthread_attr_t* attributes, void* (*body)(void*), void* argument) {
   using hvd::test::memory::Start;
   using Create = int (*)(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*);
   if (hvd::test::memory::Refused()) return EAGAIN;

@@ -15,8 +15,8 @@ struct Victim {
   std::string output;  // stderr
 };
 
-// A child that arms `spec` as `rank` and hits "chunk" 5 times, with other points between; exits with 7 if it
-// lives.
+// A child that arms `spec` as `rank` and hits "chunk" 5 times, with other points between; exits
+// with 7 if it lives.
 Victim Run(const std::string& spec, int rank) {
   int ends[2];
   if (pipe(ends) != 0) return {};
@@ -45,7 +45,9 @@ Victim Run(const std::string& spec, int rank) {
   return victim;
 }
 
-bool Lived(const Victim& victim) { return WIFEXITED(victim.status) && WEXITSTATUS(victim.status) == 7; }
+bool Lived(const Victim& victim) {
+  return WIFEXITED(victim.status) && WEXITSTATUS(victim.status) == 7;
+}
 
 TEST(failpoint, KillsAtTheCountedHit) {
   const Victim victim = Run("chunk@3:rank1:kill", 1);

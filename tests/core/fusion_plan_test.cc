@@ -42,8 +42,8 @@ bool Compatible(const Ready& a, const Ready& b) {
   if (a.kind == OpKind::kBarrier) return false;
   if (a.kind == OpKind::kBroadcast) return a.root == b.root;
   if (a.kind == OpKind::kAllgather || a.kind == OpKind::kAlltoall) return true;
-  return a.op != ReduceOp::kAdasum && a.dtype == b.dtype && a.op == b.op && a.prescale == b.prescale &&
-         a.postscale == b.postscale;
+  return a.op != ReduceOp::kAdasum && a.dtype == b.dtype && a.op == b.op &&
+         a.prescale == b.prescale && a.postscale == b.postscale;
 }
 
 int64_t BytesOf(const std::vector<Ready>& tensors, const std::vector<size_t>& group) {
@@ -100,7 +100,8 @@ TEST(Plan, EveryPlanIsAPartitionOfCompatibleGroupsWithinTheThreshold) {
       EXPECT_TRUE(group[0] >= previous_first);
       previous_first = group[0];
       for (size_t i : group) ++seen[i];
-      for (size_t i = 1; i < group.size(); ++i) EXPECT_TRUE(Compatible(tensors[group[0]], tensors[group[i]]));
+      for (size_t i = 1; i < group.size(); ++i)
+        EXPECT_TRUE(Compatible(tensors[group[0]], tensors[group[i]]));
       EXPECT_TRUE(group.size() == 1 || (threshold > 0 && BytesOf(tensors, group) <= threshold));
     }
     EXPECT_TRUE(std::all_of(seen.begin(), seen.end(), [](int count) { return count == 1; }));

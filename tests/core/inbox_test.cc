@@ -23,14 +23,17 @@ TEST(Inbox, ForgottenSetsTakeSpaceByTheGapsBetweenThem) {
   std::vector<uint32_t> ids(kSets);
   std::iota(ids.begin(), ids.end(), 0u);
   std::shuffle(ids.begin(), ids.end(), std::mt19937(5));
-  const auto lives = [&](uint32_t id) { return std::find(alive.begin(), alive.end(), id) != alive.end(); };
+  const auto lives = [&](uint32_t id) {
+    return std::find(alive.begin(), alive.end(), id) != alive.end();
+  };
   Inbox inbox;
   for (const uint32_t id : ids) {
     if (!lives(id)) inbox.Forget(id);
     if (!lives(id)) inbox.Forget(id);
   }
   EXPECT_TRUE(inbox.forgotten_ranges() <= alive.size() + 1);
-  for (uint32_t id = 0; id <= kSets; ++id) EXPECT_EQ(inbox.Forgotten({id, 1, 0}), id < kSets && !lives(id));
+  for (uint32_t id = 0; id <= kSets; ++id)
+    EXPECT_EQ(inbox.Forgotten({id, 1, 0}), id < kSets && !lives(id));
 }
 
 TEST(Inbox, ParkedFramesHaveABound) {
@@ -38,7 +41,8 @@ TEST(Inbox, ParkedFramesHaveABound) {
   for (uint32_t i = 0; i < 3; ++i) ASSERT_OK(inbox.Park({5, 1, i}, {}));
   const Status refused = inbox.Park({6, 1, 3}, {});
   EXPECT_EQ(refused.code(), Code::kAborted);
-  EXPECT_TRUE(Contains(refused.message(), "4 frames") && Contains(refused.message(), "process set 6"));
+  EXPECT_TRUE(Contains(refused.message(), "4 frames") &&
+              Contains(refused.message(), "process set 6"));
   inbox.Forget(5);
   for (uint32_t i = 0; i < 3; ++i) ASSERT_OK(inbox.Park({6, 1, i}, {}));
   Transfer transfer;
@@ -68,14 +72,15 @@ TEST(Inbox, AFloodNamesItsSender) {
   const auto links = Mesh(2, UnixPair);
   std::unique_ptr<Transport> ranks[2];
   for (int rank = 0; rank < 2; ++rank) {
-    ASSERT_OK(tcp::TcpTransport::Make({1, GlobalRank(rank), 2, tcp::Integrity::kChecksum}, links[rank],
-                                      &ranks[rank]));
+    ASSERT_OK(tcp::TcpTransport::Make({1, GlobalRank(rank), 2, tcp::Integrity::kChecksum},
+                                      links[rank], &ranks[rank]));
   }
   Transfer awaited;
   std::byte byte;
   ranks[0]->Recv(GlobalRank(1), {2, 1, 0}, &byte, 1, &awaited);
   std::vector<Transfer> sent(kMost + 1);
-  for (uint32_t i = 0; i <= kMost; ++i) ranks[1]->Send(GlobalRank(0), {7, 1, i}, nullptr, 0, &sent[i]);
+  for (uint32_t i = 0; i <= kMost; ++i)
+    ranks[1]->Send(GlobalRank(0), {7, 1, i}, nullptr, 0, &sent[i]);
   Status status;
   for (bool sends = true, receives = true; status.ok() && (sends || receives);) {
     ASSERT_OK(ranks[1]->Progress(&sends));

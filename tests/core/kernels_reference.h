@@ -8,9 +8,9 @@
 
 #include "base/collective.h"
 
-// What a reduction must give, computed one element at a time from the definitions: floats in double with a
-// rounding per step (exact for float32 arithmetic), integers in 128 bits, 16-bit floats by scaling and
-// rounding.
+// What a reduction must give, computed one element at a time from the definitions: floats in double
+// with a rounding per step (exact for float32 arithmetic), integers in 128 bits, 16-bit floats by
+// scaling and rounding.
 namespace hvd::reference {
 
 // A binary format of `precision` significant bits in 16 bits of storage.
@@ -81,7 +81,8 @@ inline double CombineFloat(ReduceOp op, double a, double b) {
 }
 
 template <typename Codec>
-typename Codec::Storage FloatElement(const Reduction& r, const std::vector<typename Codec::Storage>& inputs) {
+typename Codec::Storage FloatElement(const Reduction& r,
+                                     const std::vector<typename Codec::Storage>& inputs) {
   const auto prescaled = [&](auto bits) {
     return Codec::Round(Codec::Load(bits) * Codec::Round(r.prescale));
   };
@@ -89,15 +90,18 @@ typename Codec::Storage FloatElement(const Reduction& r, const std::vector<typen
   for (size_t s = 1; s < inputs.size(); ++s) {
     result = Codec::Round(CombineFloat(r.op, result, prescaled(inputs[s])));
   }
-  return Codec::Save(Codec::Round(result * Codec::Round(r.postscale / static_cast<double>(r.divisor))));
+  return Codec::Save(
+      Codec::Round(result * Codec::Round(r.postscale / static_cast<double>(r.divisor))));
 }
 
 template <typename T>
 T ScaleInteger(T value, double factor) {
   if (factor == 1.0) return value;
   const double exact = std::trunc(static_cast<double>(value) * factor);
-  if (static_cast<long double>(exact) <= std::numeric_limits<T>::min()) return std::numeric_limits<T>::min();
-  if (static_cast<long double>(exact) >= std::numeric_limits<T>::max()) return std::numeric_limits<T>::max();
+  if (static_cast<long double>(exact) <= std::numeric_limits<T>::min())
+    return std::numeric_limits<T>::min();
+  if (static_cast<long double>(exact) >= std::numeric_limits<T>::max())
+    return std::numeric_limits<T>::max();
   return static_cast<T>(exact);
 }
 
@@ -110,7 +114,8 @@ T IntegerElement(const Reduction& r, const std::vector<T>& inputs) {
     if (r.op == ReduceOp::kMin) result = std::min(result, next);
     if (r.op == ReduceOp::kMax) result = std::max(result, next);
     if (r.op == ReduceOp::kProduct) result = static_cast<T>(static_cast<uint64_t>(result * next));
-    if (r.op == ReduceOp::kSum || r.op == ReduceOp::kAverage) result = static_cast<T>(result + next);
+    if (r.op == ReduceOp::kSum || r.op == ReduceOp::kAverage)
+      result = static_cast<T>(result + next);
   }
   return ScaleInteger(static_cast<T>(result / r.divisor), r.postscale);
 }

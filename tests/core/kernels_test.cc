@@ -24,7 +24,8 @@ constexpr uint8_t kGuard = 0xa5;
 // Any bits, and often values whose sums and products are ordinary or special.
 template <typename Codec>
 typename Codec::Storage RandomFloat(std::mt19937_64& random) {
-  const double kSpecial[] = {NAN, INFINITY, -INFINITY, 0.0, -0.0, 6e-8, -6e-8, 1e-39, 65504, 3e38, 1, -1};
+  const double kSpecial[] = {NAN,   INFINITY, -INFINITY, 0.0,  -0.0, 6e-8,
+                             -6e-8, 1e-39,    65504,     3e38, 1,    -1};
   switch (random() % 8) {
     case 0: {
       typename Codec::Storage any;
@@ -44,7 +45,8 @@ T RandomInteger(std::mt19937_64& random) {
   return random() % 4 == 0 ? static_cast<T>(random() % 16) : static_cast<T>(random());
 }
 
-// Fills `inputs[source]` and computes the expected bytes of every reduction of the first `count` sources.
+// Fills `inputs[source]` and computes the expected bytes of every reduction of the first `count`
+// sources.
 template <typename T>
 struct Sample {
   std::vector<std::vector<T>> inputs{kMaxSources, std::vector<T>(kMaxElements)};
@@ -85,8 +87,8 @@ struct Layout {
 
 // Runs one reduction on buffers of odd addresses with guarded ends and compares every destination.
 template <typename T>
-bool Matches(const kernels::Table& table, const Reduction& r, const Layout& layout, const Sample<T>& sample,
-             const std::vector<T>& expected) {
+bool Matches(const kernels::Table& table, const Reduction& r, const Layout& layout,
+             const Sample<T>& sample, const std::vector<T>& expected) {
   const size_t bytes = layout.elements * sizeof(T);
   std::vector<Bytes> storage(layout.sources + layout.destinations, Bytes(bytes + 16, kGuard));
   std::vector<const void*> sources;
@@ -99,8 +101,8 @@ bool Matches(const kernels::Table& table, const Reduction& r, const Layout& layo
     const int buffer = layout.in_place && d < layout.sources ? d : layout.sources + d;
     destinations.push_back(storage[buffer].data() + 1 + (buffer == d ? d : 2 * d));
   }
-  kernels::ReduceWith(table, r, sources.data(), layout.sources, destinations.data(), layout.destinations,
-                      layout.elements);
+  kernels::ReduceWith(table, r, sources.data(), layout.sources, destinations.data(),
+                      layout.destinations, layout.elements);
   for (void* destination : destinations) {
     const auto* at = static_cast<const uint8_t*>(destination);
     if (at[-1] != kGuard || at[bytes] != kGuard) return false;
@@ -114,7 +116,8 @@ bool Matches(const kernels::Table& table, const Reduction& r, const Layout& layo
 }
 
 template <typename T>
-void CheckLayouts(const Reduction& r, int sources, const Sample<T>& sample, const std::vector<T>& expected) {
+void CheckLayouts(const Reduction& r, int sources, const Sample<T>& sample,
+                  const std::vector<T>& expected) {
   for (const kernels::Table* table : kernels::UsableTables()) {
     for (int64_t elements : {0, 1, 7, 1023, 4097}) {
       for (int destinations : {1, 2, 3}) {
@@ -122,10 +125,11 @@ void CheckLayouts(const Reduction& r, int sources, const Sample<T>& sample, cons
           const Layout layout{sources, destinations, elements, in_place};
           if (Matches(*table, r, layout, sample, expected)) continue;
           check::Fail(__FILE__, __LINE__,
-                      std::string(table->instruction_set) + " " + Name(r.dtype) + " " + Name(r.op) + ", " +
-                          std::to_string(sources) + " sources, " + std::to_string(destinations) +
-                          " destinations, " + std::to_string(elements) + " elements" +
-                          (in_place ? ", in place" : "") + ", prescale " + std::to_string(r.prescale));
+                      std::string(table->instruction_set) + " " + Name(r.dtype) + " " + Name(r.op) +
+                          ", " + std::to_string(sources) + " sources, " +
+                          std::to_string(destinations) + " destinations, " +
+                          std::to_string(elements) + " elements" + (in_place ? ", in place" : "") +
+                          ", prescale " + std::to_string(r.prescale));
         }
       }
     }
@@ -203,7 +207,8 @@ TEST(kernels, DivisorLargerThanTheType) {
   const void* sources[] = {a, zero};
   int8_t result[] = {1, 1, 1};
   void* destinations[] = {result};
-  kernels::Reduce({DataType::kInt8, ReduceOp::kAverage, 1, 1, 1 << 20}, sources, 2, destinations, 1, 3);
+  kernels::Reduce({DataType::kInt8, ReduceOp::kAverage, 1, 1, 1 << 20}, sources, 2, destinations, 1,
+                  3);
   EXPECT_TRUE(std::all_of(result, result + 3, [](int8_t x) { return x == 0; }));
 }
 

@@ -23,7 +23,8 @@ const char* Name(Medium medium) {
   return kNames[static_cast<int>(medium)];
 }
 
-World::World(Medium medium, int size) : medium_(medium), size_(size), fabric_(size), sockets_(size) {
+World::World(Medium medium, int size)
+    : medium_(medium), size_(size), fabric_(size), sockets_(size) {
   if (medium == Medium::kTcp) links_ = Mesh(size, TcpPair);
   if (medium != Medium::kShmWindow) return;
   for (auto& row : sockets_) row.resize(size);
@@ -58,7 +59,8 @@ Rank::Rank(World* world, int rank) : world_(world), rank_(rank) {
 Status Rank::Join(uint32_t set, const std::vector<int>& members, Backend** backend) {
   const Members ranks(members);
   if (transport_) {
-    backends_.push_back(MakeTransportBackend(transport_.get(), set, ranks, ranks.Find(GlobalRank(rank_))));
+    backends_.push_back(
+        MakeTransportBackend(transport_.get(), set, ranks, ranks.Find(GlobalRank(rank_))));
     *backend = backends_.back().get();
     return Status::Ok();
   }
@@ -70,7 +72,8 @@ Status Rank::Join(uint32_t set, const std::vector<int>& members, Backend** backe
     for (int member : members) sockets.push_back(world_->sockets_[rank_][member].get());
     const int64_t deadline = NowMicros() + 60000000;
     std::unique_ptr<shm::ShareTree> tree;  // of the members alone
-    HVD_RETURN_IF_ERROR(shm::ShareTree::Make(1, ranks, GlobalRank(rank_), sockets, waker_, deadline, &tree));
+    HVD_RETURN_IF_ERROR(
+        shm::ShareTree::Make(1, ranks, GlobalRank(rank_), sockets, waker_, deadline, &tree));
     HVD_RETURN_IF_ERROR(
         shm::ShmWindow::Make({set, ranks, WindowBackendBytes(), deadline}, tree.get(), &window));
   }
@@ -106,17 +109,20 @@ Status Rank::Sleep(const Machines& machines, std::vector<bool>* done) {
   Status status = transport_ ? transport_->Progress(&moved) : Status::Ok();
   if (status.ok()) status = Pass(machines, done, nullptr, &moved);
   const int links = transport_ ? transport_->poll_fd() : -1;
-  if (status.ok() && !moved && Readable(links >= 0 ? links : waker_.fd(), 1000) && links < 0) waker_.Drain();
+  if (status.ok() && !moved && Readable(links >= 0 ? links : waker_.fd(), 1000) && links < 0)
+    waker_.Drain();
   for (const auto& window : windows_) window->Arm(false);
   return status;
 }
 
-Status Rank::Pass(const Machines& machines, std::vector<bool>* done, std::mt19937* random, bool* moved) {
+Status Rank::Pass(const Machines& machines, std::vector<bool>* done, std::mt19937* random,
+                  bool* moved) {
   std::vector<size_t> order(machines.size());
   std::iota(order.begin(), order.end(), size_t{0});
   if (random != nullptr) {
     std::shuffle(order.begin(), order.end(), *random);
-    if ((*random)() % 16 == 0) std::this_thread::sleep_for(std::chrono::microseconds((*random)() % 200));
+    if ((*random)() % 16 == 0)
+      std::this_thread::sleep_for(std::chrono::microseconds((*random)() % 200));
   }
   for (size_t i : order) {
     for (uint32_t left = random == nullptr ? 1 : (*random)() % 4; left > 0 && !(*done)[i]; --left) {

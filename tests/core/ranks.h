@@ -17,10 +17,12 @@
 namespace hvd::test {
 
 enum class Medium { kInprocWindow, kInprocTransport, kShmWindow, kTcp };
-inline bool IsLinks(Medium medium) { return medium == Medium::kInprocTransport || medium == Medium::kTcp; }
+inline bool IsLinks(Medium medium) {
+  return medium == Medium::kInprocTransport || medium == Medium::kTcp;
+}
 inline const std::vector<Medium>& AllMedia() {
-  static const std::vector<Medium> media{Medium::kInprocWindow, Medium::kInprocTransport, Medium::kShmWindow,
-                                         Medium::kTcp};
+  static const std::vector<Medium> media{Medium::kInprocWindow, Medium::kInprocTransport,
+                                         Medium::kShmWindow, Medium::kTcp};
   return media;
 }
 const char* Name(Medium medium);
@@ -54,8 +56,8 @@ class Rank {
   // Makes this rank's backend for a set; collective over `members`. The backend dies with the rank.
   Status Join(uint32_t set, const std::vector<int>& members, Backend** backend);
 
-  // Advances every machine until all are done, as the engine does. With a seed: in random order, a random
-  // number of steps at a time, with pauses.
+  // Advances every machine until all are done, as the engine does. With a seed: in random order, a
+  // random number of steps at a time, with pauses.
   Status Drive(const Machines& machines, uint32_t seed = 0);
   Status Run(Backend* backend, CollectiveSpec spec);
 

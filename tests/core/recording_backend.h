@@ -1,7 +1,7 @@
 #pragma once
 
-// A backend of a device that no machine has: it records what it is asked for, and the test says when its
-// machines go on.
+// A backend of a device that no machine has: it records what it is asked for, and the test says
+// when its machines go on.
 
 #include <atomic>
 #include <cstring>
@@ -14,8 +14,8 @@
 
 namespace hvd::test {
 
-// Outlives the backend. Machines go on when the test lets them, from any thread; all else belongs to the
-// thread that drives.
+// Outlives the backend. Machines go on when the test lets them, from any thread; all else belongs
+// to the thread that drives.
 struct Record {
   std::vector<std::string> calls;
   std::vector<CollectiveSpec> specs;
@@ -35,7 +35,10 @@ class RecordingMachine : public StepMachine {
  public:
   RecordingMachine(std::shared_ptr<Record> record, std::vector<Piece> pieces,
                    const std::atomic<bool>* may_end, Status end)
-      : record_(std::move(record)), pieces_(std::move(pieces)), may_end_(may_end), end_(std::move(end)) {}
+      : record_(std::move(record)),
+        pieces_(std::move(pieces)),
+        may_end_(may_end),
+        end_(std::move(end)) {}
   ~RecordingMachine() override { record_->calls.emplace_back("machine gone"); }
 
   Step Advance() override {

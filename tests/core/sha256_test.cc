@@ -34,8 +34,10 @@ TEST(sha256, Fips) {
   const std::string two_blocks = "abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq";
   for (size_t part : {1, 3, 55, 56, 63, 64, 65, 1000}) {
     EXPECT_EQ(Hash("", part), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
-    EXPECT_EQ(Hash("abc", part), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
-    EXPECT_EQ(Hash(two_blocks, part), "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1");
+    EXPECT_EQ(Hash("abc", part),
+              "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+    EXPECT_EQ(Hash(two_blocks, part),
+              "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1");
     EXPECT_EQ(Hash(std::string(1'000'000, 'a'), part),
               "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
   }
@@ -56,11 +58,11 @@ TEST(sha256, HmacRfc4231) {
   const std::string long_key(131, '\xaa');
   EXPECT_EQ(Mac(long_key, "Test Using Larger Than Block-Size Key - Hash Key First"),
             "60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54");
-  EXPECT_EQ(
-      Mac(long_key,
-          "This is a test using a larger than block-size key and a larger than block-size data. The key "
-          "needs to be hashed before being used by the HMAC algorithm."),
-      "9b09ffa71b942fcb27635fbcd5b0e944bfdc63644f0713938a7f51535c3a35e2");
+  EXPECT_EQ(Mac(long_key,
+                "This is a test using a larger than block-size key and a larger than block-size "
+                "data. The key "
+                "needs to be hashed before being used by the HMAC algorithm."),
+            "9b09ffa71b942fcb27635fbcd5b0e944bfdc63644f0713938a7f51535c3a35e2");
 }
 
 TEST(sha256, HmacOfTwoPartsIsThatOfTheWhole) {
@@ -68,7 +70,8 @@ TEST(sha256, HmacOfTwoPartsIsThatOfTheWhole) {
   const std::string message(200, 'm');
   const std::string whole = Hex(hmac.Mac(message.data(), message.size()));
   for (size_t cut : {0, 1, 63, 64, 65, 200}) {
-    EXPECT_EQ(Hex(hmac.Mac(message.data(), cut, message.data() + cut, message.size() - cut)), whole);
+    EXPECT_EQ(Hex(hmac.Mac(message.data(), cut, message.data() + cut, message.size() - cut)),
+              whole);
   }
 }
 

@@ -83,7 +83,8 @@ TEST(text, Escaped) {
 
 TEST(text, Shown) {
   EXPECT_EQ(Shown(std::string(200, 'x')), std::string(200, 'x'));
-  EXPECT_EQ(Shown(std::string(201, 'x')), std::string(91, 'x') + "...(201 bytes)..." + std::string(91, 'x'));
+  EXPECT_EQ(Shown(std::string(201, 'x')),
+            std::string(91, 'x') + "...(201 bytes)..." + std::string(91, 'x'));
   const std::string shown = Shown("begin" + std::string(10000, '\n') + "end");
   EXPECT_TRUE(shown.find("begin\\n\\n") == 0 && shown.find("\\nend") == shown.size() - 5);
   EXPECT_TRUE(shown.find("...(10008 bytes)...") != std::string::npos);
@@ -97,7 +98,8 @@ TEST(text, Fitted) {
   const std::string longest(1024, 'x');
   EXPECT_EQ(Fitted(longest, 1024), longest);
   const std::string one = Fitted(longest + "x", 1024);
-  EXPECT_TRUE(one.find("...(1025 bytes, sha256 ") != std::string::npos && one.size() <= kLongestShown);
+  EXPECT_TRUE(one.find("...(1025 bytes, sha256 ") != std::string::npos &&
+              one.size() <= kLongestShown);
   std::string other(1025, 'x');
   other[512] = 'y';
   EXPECT_TRUE(Fitted(other, 1024) != one);
@@ -113,7 +115,9 @@ TEST(text, AnyBytes) {
     const std::string shown = Shown(text);
     const std::string fitted = Fitted(text, kLongestShown);
     if (!EXPECT_TRUE(IsHarmless(line) && IsHarmless(lines, true) && IsHarmless(shown))) return;
-    if (!EXPECT_TRUE(Escaped(line) == line && Escaped(lines, true) == lines && Shown(shown) == shown)) return;
+    if (!EXPECT_TRUE(Escaped(line) == line && Escaped(lines, true) == lines &&
+                     Shown(shown) == shown))
+      return;
     if (!EXPECT_TRUE(Characters(shown) <= kLongestShown)) return;
     if (Characters(line) <= kLongestShown && !EXPECT_EQ(shown, line)) return;
     if (text.size() > kLongestShown && !EXPECT_EQ(Shown(fitted), fitted)) return;

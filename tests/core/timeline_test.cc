@@ -52,8 +52,8 @@ namespace hvd {
 namespace {
 
 const std::string& TestPath() {
-  static const std::string path =
-      std::filesystem::temp_directory_path() / ("hvd_timeline_" + std::to_string(getpid()) + ".json");
+  static const std::string path = std::filesystem::temp_directory_path() /
+                                  ("hvd_timeline_" + std::to_string(getpid()) + ".json");
   return path;
 }
 
@@ -151,12 +151,14 @@ TEST(Timeline, SlicesTellBytesTypeAndShape) {
     timeline.Begin(1, 0, {OpKind::kAllgather, "one", 1, DataType::kFloat16, 0, &shape});
     timeline.Begin(2, 0, {OpKind::kAllreduce, "scalar", 1, DataType::kInt64, 8, &scalar});
     timeline.Begin(3, 0, {OpKind::kAllreduce, "deep", 1, DataType::kBool, 1, &deep});
-    timeline.Begin(4, 0, {OpKind::kAllreduce, "group", 161, DataType::kFloat32, int64_t{5} << 32, nullptr});
+    timeline.Begin(
+        4, 0, {OpKind::kAllreduce, "group", 161, DataType::kFloat32, int64_t{5} << 32, nullptr});
     timeline.Begin(5, 0, {OpKind::kBarrier, "none", 0, DataType::kUint8, 0, nullptr});
     timeline.Phase(1, kQueuePhase);
     timeline.Phase(1, "ALLGATHER");
   });
-  EXPECT_EQ(Count(text, R"({"bytes":0,"dtype":"float16","shape":[2,0,7]})"), 2);  // not while it only waits
+  EXPECT_EQ(Count(text, R"({"bytes":0,"dtype":"float16","shape":[2,0,7]})"),
+            2);  // not while it only waits
   EXPECT_EQ(Count(text, R"({"bytes":8,"dtype":"int64","shape":[]})"), 1);
   EXPECT_EQ(Count(text, R"({"bytes":1,"dtype":"bool","tensors":1})"), 1);
   EXPECT_EQ(Count(text, R"({"bytes":21474836480,"dtype":"float32","tensors":161})"), 1);
@@ -207,7 +209,8 @@ TEST(TraceWriter, EndlessNewNamesShareRows) {
   ASSERT_OK(writer.Open(TestPath()));
   for (int i = 1; i <= kNames; ++i) {
     const auto operation = static_cast<uint64_t>(i);
-    writer.Write({i, operation, "BARRIER", 0, 0, 0, Record::kBegin}, {}, "name." + std::to_string(i));
+    writer.Write({i, operation, "BARRIER", 0, 0, 0, Record::kBegin}, {},
+                 "name." + std::to_string(i));
     writer.Write({i, operation, nullptr, 0, 0, 0, Record::kEnd}, {}, {});
   }
   writer.Close(kNames);
@@ -235,7 +238,8 @@ TEST(TraceWriter, FollowsABoundedNumberOfOperationsAtATime) {
   EXPECT_EQ(Count(text, "LOST_EVENTS"), 5);
 }
 
-// Nothing waits for the disk: what does not fit is dropped, the file says so, and rows stay in order.
+// Nothing waits for the disk: what does not fit is dropped, the file says so, and rows stay in
+// order.
 TEST(Timeline, DropsAndCountsWhatComesTooFast) {
   const std::string text = Recorded(false, [](Timeline& timeline) {
     const std::string name(200, 'n');
@@ -283,7 +287,8 @@ TEST(Timeline, SaysWhyAFileCannotBeMade) {
 }
 
 // Generous: the machine may be busy. benchmarks/timeline.py reads the line.
-// Wherever its thread is when memory runs out: the program goes on, and what is in the file is whole.
+// Wherever its thread is when memory runs out: the program goes on, and what is in the file is
+// whole.
 TEST(Timeline, EndsWithoutMemoryAndTheJobGoesOn) {
   const int before = refused_allocations;
   for (int allocations = 0; allocations < 40; ++allocations) {
@@ -292,7 +297,8 @@ TEST(Timeline, EndsWithoutMemoryAndTheJobGoesOn) {
       ASSERT_OK(timeline.Start(TestPath(), true));
       writer_allocations.store(allocations);
       for (uint64_t i = 1; i <= 20; ++i) {
-        const std::string name = "a name too long to lie within a string object " + std::to_string(i);
+        const std::string name =
+            "a name too long to lie within a string object " + std::to_string(i);
         timeline.Begin(i, 0, {OpKind::kAllreduce, name});
         timeline.Phase(i, "ALLREDUCE");
         if (i % 2 == 0) timeline.End(i);

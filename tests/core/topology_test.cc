@@ -68,7 +68,8 @@ void ExpectLike(const Reference& reference, const Topology& topology, bool share
     const std::vector<Position>& locals = topology.OnHost(topology.HostOf(position));
     EXPECT_EQ(locals[static_cast<size_t>(topology.LocalRank(position))], position);
     for (int other = 0; other < size; ++other) {
-      EXPECT_EQ(topology.ShareMemory(position, Position(other)), shares && reference.Together(member, other));
+      EXPECT_EQ(topology.ShareMemory(position, Position(other)),
+                shares && reference.Together(member, other));
       EXPECT_EQ(topology.HostOf(position) < topology.HostOf(Position(other)),
                 reference.FirstOf(member) < reference.FirstOf(other));
     }

@@ -1,4 +1,5 @@
-// The file of a timeline: whole at every moment, also where the process or the disk comes to its end.
+// The file of a timeline: whole at every moment, also where the process or the disk comes to its
+// end.
 #include "trace/trace_file.h"
 
 #include <fcntl.h>
@@ -40,7 +41,8 @@ int Count(const std::string& text, const std::string& part) {
 }
 
 TEST(JsonCheck, TellsWholeFromBroken) {
-  for (const char* text : {"[]", "[1, -2.5e3]\n", R"([{"a":"\"\u00fc\\","b":[{}]}, true])", " [ 1 \n ]  "}) {
+  for (const char* text :
+       {"[]", "[1, -2.5e3]\n", R"([{"a":"\"\u00fc\\","b":[{}]}, true])", " [ 1 \n ]  "}) {
     EXPECT_TRUE(Whole(text));
   }
   for (const char* text : {"", "[", "[1,]", "[1]]", "[1 2]", "[\"a]", R"(["\u00g0"])", R"(["\x"])",

@@ -1,4 +1,5 @@
-// How many system calls a TcpTransport makes: what is idle costs nothing, however many links there are.
+// How many system calls a TcpTransport makes: what is idle costs nothing, however many links there
+// are.
 
 #include <dlfcn.h>
 #include <sys/epoll.h>
@@ -66,8 +67,8 @@ int Calls(Transport& transport, int rounds) {
   return calls - before;
 }
 
-// Rank 0 with a link to each of many peers, which are bare transports of their own, and a receive posted to
-// each of them.
+// Rank 0 with a link to each of many peers, which are bare transports of their own, and a receive
+// posted to each of them.
 class Star {
  public:
   explicit Star(SocketPair (*connect)() = UnixPair, int peers = kPeers)
@@ -77,11 +78,11 @@ class Star {
       const auto [ours, theirs] = connect();
       near.push_back({ours, GlobalRank(peer), LinkRole::kData, TestKey(0, peer), TestKey(peer, 0)});
       const Link link{theirs, GlobalRank(0), LinkRole::kData, TestKey(peer, 0), TestKey(0, peer)};
-      ASSERT_OK(tcp::TcpTransport::Make({1, GlobalRank(peer), peers + 1, tcp::Integrity::kChecksum}, {link},
-                                        &far_[peer]));
+      ASSERT_OK(tcp::TcpTransport::Make({1, GlobalRank(peer), peers + 1, tcp::Integrity::kChecksum},
+                                        {link}, &far_[peer]));
     }
-    ASSERT_OK(
-        tcp::TcpTransport::Make({1, GlobalRank(0), peers + 1, tcp::Integrity::kChecksum}, near, &transport));
+    ASSERT_OK(tcp::TcpTransport::Make({1, GlobalRank(0), peers + 1, tcp::Integrity::kChecksum},
+                                      near, &transport));
     for (int peer = 1; peer <= peers; ++peer) Post(peer, 0);
   }
 
@@ -159,7 +160,8 @@ TEST(TransportCalls, ABlockedSendIsNotTriedInVain) {
     };
     std::unique_ptr<Transport> transport;
     const Link link{ours, GlobalRank(1), LinkRole::kData, TestKey(0, 1), TestKey(1, 0)};
-    ASSERT_OK(tcp::TcpTransport::Make({1, GlobalRank(0), 2, tcp::Integrity::kChecksum}, {link}, &transport));
+    ASSERT_OK(tcp::TcpTransport::Make({1, GlobalRank(0), 2, tcp::Integrity::kChecksum}, {link},
+                                      &transport));
     const std::vector<std::byte> large(kMaxFrame);
     Transfer sent, never;
     std::byte byte;
@@ -215,7 +217,8 @@ TEST(TransportCalls, WhatWasReadAheadIsNotLost) {
   EXPECT_TRUE(star.received(1));
 }
 
-// The end of a link of which nothing is expected wakes nobody for good, and is an error when something is.
+// The end of a link of which nothing is expected wakes nobody for good, and is an error when
+// something is.
 TEST(TransportCalls, AnEndIsTakenOnceAndRemembered) {
   for (SocketPair (*connect)() : {UnixPair, TcpPair}) {
     Star star(connect, 2);

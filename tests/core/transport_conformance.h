@@ -1,6 +1,7 @@
 #pragma once
 
-// What every Transport must do. A test program gives a maker per implementation and registers the suite.
+// What every Transport must do. A test program gives a maker per implementation and registers the
+// suite.
 
 #include <algorithm>
 #include <atomic>
@@ -39,8 +40,9 @@ class Driver {
   }
 
   bool All(const std::deque<Transfer>& transfers) {
-    return Until(
-        [&] { return std::all_of(transfers.begin(), transfers.end(), [](auto& t) { return t.done; }); });
+    return Until([&] {
+      return std::all_of(transfers.begin(), transfers.end(), [](auto& t) { return t.done; });
+    });
   }
 
   // Moves until nothing moves for a while; whatever can arrive has arrived then.
@@ -50,7 +52,8 @@ class Driver {
   }
 
   bool Awaken(int timeout_ms) {
-    const bool woken = Readable(transport_.poll_fd() >= 0 ? transport_.poll_fd() : waker_.fd(), timeout_ms);
+    const bool woken =
+        Readable(transport_.poll_fd() >= 0 ? transport_.poll_fd() : waker_.fd(), timeout_ms);
     waker_.Drain();
     return woken;
   }
@@ -62,7 +65,8 @@ class Driver {
   const Waker& waker_;
 };
 
-inline void OnTransports(const MakeTransports& make, int size, const std::function<void(Driver&)>& body) {
+inline void OnTransports(const MakeTransports& make, int size,
+                         const std::function<void(Driver&)>& body) {
   const std::vector<Waker> wakers(size);
   const Transports transports = make(wakers);
   RunRanks(size, [&](int rank) {
@@ -79,11 +83,13 @@ inline int Self(Driver& rank) { return rank->rank().value(); }
 inline std::vector<uint8_t> Payload(uint64_t seed, size_t bytes) {
   std::vector<uint8_t> data(bytes);
   uint64_t state = seed * 0x9E3779B97F4A7C15u + 1;
-  for (uint8_t& byte : data) byte = (state = state * 6364136223846793005u + 1442695040888963407u) >> 56;
+  for (uint8_t& byte : data)
+    byte = (state = state * 6364136223846793005u + 1442695040888963407u) >> 56;
   return data;
 }
 
-// Messages of random sizes between all pairs; the receives are posted in another order than the sends.
+// Messages of random sizes between all pairs; the receives are posted in another order than the
+// sends.
 inline void RandomSizes(const MakeTransports& make) {
   constexpr int kMessages = 12;
   const auto bytes_of = [](int from, int to, int i) -> size_t {
@@ -127,8 +133,8 @@ inline void RandomSizes(const MakeTransports& make) {
   }
 }
 
-// A frame nobody waits for holds back what follows it in its set, wakes nobody while it does, and passes once
-// its receive is posted.
+// A frame nobody waits for holds back what follows it in its set, wakes nobody while it does, and
+// passes once its receive is posted.
 inline void HeldBack(const MakeTransports& make) {
   std::atomic<bool> arrived{false};
   OnTransports(make, 2, [&](Driver& rank) {
@@ -137,8 +143,10 @@ inline void HeldBack(const MakeTransports& make) {
     const auto first = Payload(1, 40'000), second = Payload(2, 10);
     std::vector<uint8_t> a(40'000), b(10), hello(1);
     if (Self(rank) == 0) {
-      rank->Send(GlobalRank(peer), {1, 1, 0}, first.data(), first.size(), &transfers.emplace_back());
-      rank->Send(GlobalRank(peer), {1, 2, 0}, second.data(), second.size(), &transfers.emplace_back());
+      rank->Send(GlobalRank(peer), {1, 1, 0}, first.data(), first.size(),
+                 &transfers.emplace_back());
+      rank->Send(GlobalRank(peer), {1, 2, 0}, second.data(), second.size(),
+                 &transfers.emplace_back());
       EXPECT_TRUE(rank.All(transfers));
       arrived = true;
       rank->Recv(GlobalRank(peer), {3, 0, 0}, hello.data(), 1, &transfers.emplace_back());
@@ -159,8 +167,9 @@ inline void HeldBack(const MakeTransports& make) {
   });
 }
 
-// Frames of one set, many more than a socket holds, make way for what another set waits for behind them; they
-// are whole when their receives are posted at last. Frames of a set that is no more are dropped.
+// Frames of one set, many more than a socket holds, make way for what another set waits for behind
+// them; they are whole when their receives are posted at last. Frames of a set that is no more are
+// dropped.
 inline void OtherSetsPass(const MakeTransports& make) {
   constexpr uint32_t kFrames = 40;
   constexpr size_t kBytes = 300'000;
@@ -173,7 +182,8 @@ inline void OtherSetsPass(const MakeTransports& make) {
       for (uint32_t i = 0; i < kFrames; ++i) {
         frames[i] = Payload(i, i % 5 == 0 ? i % 2 : kBytes);
         const uint32_t set = i % 7 == 3 ? kGone : 1;
-        rank->Send(GlobalRank(1), {set, 1, i}, frames[i].data(), frames[i].size(), &transfers.emplace_back());
+        rank->Send(GlobalRank(1), {set, 1, i}, frames[i].data(), frames[i].size(),
+                   &transfers.emplace_back());
       }
       other = Payload(99, 7);
       rank->Send(GlobalRank(1), {2, 1, 0}, other.data(), other.size(), &transfers.emplace_back());
@@ -187,7 +197,8 @@ inline void OtherSetsPass(const MakeTransports& make) {
     for (uint32_t i = 0; i < kFrames; ++i) {
       if (i % 7 == 3) continue;
       frames[i].resize(kBytes + 1);
-      rank->Recv(GlobalRank(0), {1, 1, i}, frames[i].data(), frames[i].size(), &transfers.emplace_back());
+      rank->Recv(GlobalRank(0), {1, 1, i}, frames[i].data(), frames[i].size(),
+                 &transfers.emplace_back());
     }
     EXPECT_TRUE(rank.All(transfers));
     for (uint32_t i = 0, t = 1; i < kFrames; ++i) {
@@ -223,7 +234,8 @@ inline void BothWays(const MakeTransports& make) {
     EXPECT_TRUE(rank.All(transfers));
     for (int peer = 0; peer < 3; ++peer) {
       const auto expected = Payload(peer, kBytes);
-      for (int i = 0; i < 8 && peer != Self(rank); ++i) EXPECT_TRUE(received[peer * 8 + i] == expected);
+      for (int i = 0; i < 8 && peer != Self(rank); ++i)
+        EXPECT_TRUE(received[peer * 8 + i] == expected);
     }
   });
 }
@@ -247,7 +259,8 @@ inline void PingPong(const MakeTransports& make) {
   });
 }
 
-// What a peer sent before it closed arrives; what is expected beyond that is an error that names it.
+// What a peer sent before it closed arrives; what is expected beyond that is an error that names
+// it.
 inline void ClosedPeer(const MakeTransports& make) {
   OnTransports(make, 3, [](Driver& rank) {
     uint32_t value = 77;

@@ -19,18 +19,20 @@ constexpr size_t kBytes = 20;
 
 // Rank 0 is a transport of ours; rank 1 is a bare socket and what a test writes to it.
 struct Duel {
-  explicit Duel(Integrity integrity, SocketPair (*connect)() = UnixPair, bool peers_may_leave = false)
+  explicit Duel(Integrity integrity, SocketPair (*connect)() = UnixPair,
+                bool peers_may_leave = false)
       : guard(integrity, TestKey(1, 0)), integrity(integrity) {
     const auto [ours, theirs] = connect();
     peer = Descriptor(theirs);
     const Link link{ours, GlobalRank(1), LinkRole::kData, TestKey(0, 1), TestKey(1, 0)};
-    ASSERT_OK(tcp::TcpTransport::Make({kGeneration, GlobalRank(0), 2, integrity, peers_may_leave}, {link},
-                                      &transport));
+    ASSERT_OK(tcp::TcpTransport::Make({kGeneration, GlobalRank(0), 2, integrity, peers_may_leave},
+                                      {link}, &transport));
     transport->Recv(GlobalRank(1), {1, 2, 3}, received, kBytes, &transfer);
   }
 
   void Write(const std::vector<std::byte>& bytes) {
-    EXPECT_EQ(send(peer.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL), static_cast<ssize_t>(bytes.size()));
+    EXPECT_EQ(send(peer.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(bytes.size()));
   }
 
   // Moves until nothing moves.
@@ -168,7 +170,8 @@ TEST(TcpFaults, RandomBytes) {
   std::mt19937 random(4711);
   for (int round = 0; round < 2000; ++round) {
     Duel duel(kBoth[round % 2]);
-    auto bytes = duel.GoodFrame();  // a random part of it stays, so that later states are reached too
+    auto bytes =
+        duel.GoodFrame();  // a random part of it stays, so that later states are reached too
     const size_t kept = random() % (bytes.size() - 8);
     bytes.resize(kept + 1 + random() % 400);
     for (size_t i = kept; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(random());
@@ -191,7 +194,8 @@ TEST(TcpFaults, ClosedWhileIdle) {
       EXPECT_FALSE(Readable(duel.transport->poll_fd(), 10));
       duel.transfer = {};
       const std::vector<std::byte> large(kMaxFrame);
-      if (sends) duel.transport->Send(GlobalRank(1), {}, large.data(), large.size(), &duel.transfer);
+      if (sends)
+        duel.transport->Send(GlobalRank(1), {}, large.data(), large.size(), &duel.transfer);
       if (!sends) duel.transport->Recv(GlobalRank(1), {}, duel.received, kBytes, &duel.transfer);
       Status status = duel.Settle();
       while (status.ok() && Readable(duel.transport->poll_fd(), 1000)) status = duel.Settle();
@@ -200,7 +204,8 @@ TEST(TcpFaults, ClosedWhileIdle) {
   }
 }
 
-// Sending fails first, because the peer has closed its socket with bytes unread: what it sent before counts.
+// Sending fails first, because the peer has closed its socket with bytes unread: what it sent
+// before counts.
 TEST(TcpFaults, TheLastWordsOfAPeerThatMayLeaveAreHeard) {
   for (const auto connect : {UnixPair, TcpPair}) {
     Duel duel(Integrity::kChecksum, connect, true);
@@ -235,10 +240,10 @@ TEST(TcpFaults, LinksThatMakeNoSense) {
       links.push_back({ours, GlobalRank(peer), LinkRole::kData, {}, {}});
     }
     std::unique_ptr<Transport> transport;
-    EXPECT_EQ(
-        tcp::TcpTransport::Make({kGeneration, GlobalRank(0), 2, Integrity::kChecksum}, links, &transport)
-            .code(),
-        Code::kInternal);
+    EXPECT_EQ(tcp::TcpTransport::Make({kGeneration, GlobalRank(0), 2, Integrity::kChecksum}, links,
+                                      &transport)
+                  .code(),
+              Code::kInternal);
     EXPECT_TRUE(transport == nullptr);
   }
   EXPECT_EQ(OpenDescriptors(), before);

@@ -41,7 +41,8 @@ inline int OpenDescriptors() {
 inline int SharedMappings() {
   std::ifstream maps("/proc/self/maps");
   int count = 0;
-  for (std::string line; std::getline(maps, line);) count += line.find("memfd:") != std::string::npos;
+  for (std::string line; std::getline(maps, line);)
+    count += line.find("memfd:") != std::string::npos;
   return count;
 }
 

@@ -11,7 +11,8 @@ Transports Inproc(const std::vector<Waker>& wakers) {
   inproc::Fabric fabric(static_cast<int>(wakers.size()));
   Transports transports;
   for (const Waker& waker : wakers) {
-    transports.push_back(fabric.MakeTransport(4, GlobalRank(static_cast<int>(transports.size())), waker));
+    transports.push_back(
+        fabric.MakeTransport(4, GlobalRank(static_cast<int>(transports.size())), waker));
   }
   return transports;
 }
@@ -22,8 +23,8 @@ MakeTransports Tcp(SocketPair (*connect)(), tcp::Integrity integrity) {
     const auto links = Mesh(size, connect);
     Transports transports(size);
     for (int rank = 0; rank < size; ++rank) {
-      const Status made =
-          tcp::TcpTransport::Make({9, GlobalRank(rank), size, integrity}, links[rank], &transports[rank]);
+      const Status made = tcp::TcpTransport::Make({9, GlobalRank(rank), size, integrity},
+                                                  links[rank], &transports[rank]);
       EXPECT_EQ(made.message(), "");
     }
     return transports;

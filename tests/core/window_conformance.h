@@ -1,6 +1,7 @@
 #pragma once
 
-// What every Window must do. A test program gives a Group per implementation and registers the suite.
+// What every Window must do. A test program gives a Group per implementation and registers the
+// suite.
 
 #include <algorithm>
 #include <atomic>
@@ -24,7 +25,8 @@ class WindowGroup {
 using MakeWindowGroup = std::function<std::unique_ptr<WindowGroup>(int size, size_t bytes)>;
 constexpr size_t kWindowBytes = 1 << 20;  // enough for most tests
 
-// Runs one body per rank, each with its window and waker; a thread that ends unmaps only what is its own.
+// Runs one body per rank, each with its window and waker; a thread that ends unmaps only what is
+// its own.
 using WindowBody = std::function<void(Window&, const Waker&)>;
 
 inline void OnWindows(const MakeWindowGroup& make, int size, const WindowBody& body,
@@ -41,7 +43,9 @@ inline void OnWindows(const MakeWindowGroup& make, int size, const WindowBody& b
 }
 
 // Flag `index` of a segment, each in a cache line of its own.
-inline Flag& FlagAt(std::byte* span, int index) { return *reinterpret_cast<Flag*>(span + 64 * index); }
+inline Flag& FlagAt(std::byte* span, int index) {
+  return *reinterpret_cast<Flag*>(span + 64 * index);
+}
 
 inline void AwaitFlag(const Flag& flag, uint64_t value) {
   while (Window::Try(flag) < value) std::this_thread::yield();
@@ -58,8 +62,8 @@ inline std::byte Pattern(int rank, uint64_t round, size_t i) {
   return static_cast<std::byte>(rank * 131 + round * 17 + i * 7 + (i >> 8));
 }
 
-// Everything written before a Post is seen by whoever reads the flag; a payload is reused only after all
-// have acknowledged it.
+// Everything written before a Post is seen by whoever reads the flag; a payload is reused only
+// after all have acknowledged it.
 inline void Visibility(const MakeWindowGroup& make) {
   constexpr size_t kBytes = 5000;
   for (int size = 1; size <= 4; ++size) {
@@ -70,7 +74,8 @@ inline void Visibility(const MakeWindowGroup& make) {
       const int rank = window.position().value();
       long wrong = 0;
       for (uint64_t round = 1; round <= 200; ++round) {
-        for (size_t i = 0; i < kBytes; ++i) window.Span(Position(rank), data)[i] = Pattern(rank, round, i);
+        for (size_t i = 0; i < kBytes; ++i)
+          window.Span(Position(rank), data)[i] = Pattern(rank, round, i);
         window.Post(FlagAt(window.Span(Position(rank), flags), 0), round);
         for (int peer = 0; peer < size; ++peer) {
           AwaitFlag(FlagAt(window.Span(Position(peer), flags), 0), round);
@@ -132,7 +137,8 @@ inline void Sizes(const MakeWindowGroup& make) {
       AwaitFlag(FlagAt(window.Span(Position(peer), flags), 0), 1);
       for (size_t s = 0; s < sizes.size(); ++s) {
         const std::byte* span = window.Span(Position(peer), ids[s]);
-        EXPECT_TRUE(span[0] == Pattern(peer, s + 1, 0) && span[sizes[s] - 1] == Pattern(peer, s + 1, 0));
+        EXPECT_TRUE(span[0] == Pattern(peer, s + 1, 0) &&
+                    span[sizes[s] - 1] == Pattern(peer, s + 1, 0));
       }
     }
   };
@@ -153,7 +159,8 @@ inline void SleepAndWake(const MakeWindowGroup& make) {
         while (Window::Try(before) < wanted) {
           window.Arm(true);
           const bool must_sleep = Window::Try(before) < wanted;
-          if (must_sleep && !Readable(waker.fd())) return check::Fail(__FILE__, __LINE__, "a wake-up");
+          if (must_sleep && !Readable(waker.fd()))
+            return check::Fail(__FILE__, __LINE__, "a wake-up");
           window.Arm(false);
           waker.Drain();
         }

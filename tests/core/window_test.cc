@@ -13,12 +13,10 @@
 
 #include "base/clock.h"
 #include "base/crc32c.h"
+#include "shm_group.h"
 #include "transport/descriptor.h"
 #include "transport/inproc/fabric.h"
-#include "transport/shm/share_tree.h"
-#include "transport/shm/window.h"
 #include "transport_ranks.h"
-#include "transport_sockets.h"
 #include "window_conformance.h"
 
 namespace hvd::test {
@@ -41,58 +39,12 @@ class InprocGroup : public WindowGroup {
   std::vector<int> members_;
 };
 
-// A socket pair between every two members, whose global ranks are 10, 20, 30, ...
-class ShmGroup : public WindowGroup {
- public:
-  explicit ShmGroup(int size, size_t bytes = kWindowBytes) : bytes_(bytes), sockets_(size) {
-    for (int a = 0; a < size; ++a) {
-      members_.push_back(10 * (a + 1));
-      sockets_[a].resize(size);
-    }
-    for (int a = 0; a < size; ++a) {
-      for (int b = 0; b < a; ++b) Connect(&sockets_[a][b], &sockets_[b][a]);
-    }
-  }
-
-  std::unique_ptr<Window> Make(int rank, const Waker& waker) override {
-    std::unique_ptr<Window> window;
-    const Status status = Try(rank, 5, waker, &window);
-    EXPECT_EQ(status.message(), "");
-    return window;
-  }
-
-  Status Try(int rank, uint64_t generation, const Waker& waker, std::unique_ptr<Window>* window) {
-    std::unique_ptr<shm::ShareTree> tree;
-    HVD_RETURN_IF_ERROR(Plant(rank, generation, waker, &tree));
-    return shm::ShmWindow::Make({3, Members(members_), bytes_, NowMicros() + patience_us}, tree.get(),
-                                window);
-  }
-
-  Status Plant(int rank, uint64_t generation, const Waker& waker, std::unique_ptr<shm::ShareTree>* tree) {
-    std::vector<int> fds;
-    for (const Descriptor& socket : sockets_[rank]) fds.push_back(socket.get());
-    return shm::ShareTree::Make(generation, Members(members_), GlobalRank(members_[rank]), fds, waker,
-                                NowMicros() + patience_us, tree);
-  }
-
-  int64_t patience_us = 30000000;
-
-  const std::vector<int>& members() const { return members_; }
-  Descriptor& Socket(int rank, int peer) { return sockets_[rank][peer]; }
-
- private:
-  static void Connect(Descriptor* a, Descriptor* b) {
-    const auto [of_a, of_b] = UnixPair();
-    *a = Descriptor(of_a);
-    *b = Descriptor(of_b);
-  }
-  const size_t bytes_;
-  std::vector<int> members_;
-  std::vector<std::vector<Descriptor>> sockets_;
+const MakeWindowGroup kInproc = [](int size, size_t) {
+  return std::make_unique<InprocGroup>(size);
 };
-
-const MakeWindowGroup kInproc = [](int size, size_t) { return std::make_unique<InprocGroup>(size); };
-const MakeWindowGroup kShm = [](int size, size_t bytes) { return std::make_unique<ShmGroup>(size, bytes); };
+const MakeWindowGroup kShm = [](int size, size_t bytes) {
+  return std::make_unique<ShmGroup>(size, bytes);
+};
 
 WINDOW_CONFORMANCE(InprocWindow, kInproc)
 WINDOW_CONFORMANCE(ShmWindow, kShm)
@@ -137,8 +89,8 @@ TEST(ShmWindow, OtherGenerationIsRefused) {
   EXPECT_TRUE(Mentions(theirs, "rank 10"));
 }
 
-// Descriptors that are under way count for all processes of a user together, against one process's limit of
-// open files. Root is exempt, so the ranks are processes of somebody else.
+// Descriptors that are under way count for all processes of a user together, against one process's
+// limit of open files. Root is exempt, so the ranks are processes of somebody else.
 TEST(ShmWindow, ManyRanksNeedFewDescriptorsUnderWay) {
   constexpr int kRanks = 40;
   constexpr rlim_t kOpenFiles = 128;  // less than the pairs of ranks, let alone twice that
@@ -163,9 +115,10 @@ TEST(ShmWindow, ManyRanksNeedFewDescriptorsUnderWay) {
     std::unique_ptr<shm::ShareTree> tree;
     std::unique_ptr<Window> window;
     const shm::Deadline deadline = Soon() + 25000000;
-    Status status =
-        shm::ShareTree::Make(1, Members(members), GlobalRank(rank), sockets[rank], waker, deadline, &tree);
-    if (status.ok()) status = shm::ShmWindow::Make({0, Members(members), 100, deadline}, tree.get(), &window);
+    Status status = shm::ShareTree::Make(1, Members(members), GlobalRank(rank), sockets[rank],
+                                         waker, deadline, &tree);
+    if (status.ok())
+      status = shm::ShmWindow::Make({0, Members(members), 100, deadline}, tree.get(), &window);
     if (!status.ok()) std::fprintf(stderr, "rank %d: %s\n", rank, status.message().c_str());
     _exit(status.ok() ? 0 : 1);
   }
@@ -179,11 +132,12 @@ TEST(ShmWindow, ManyRanksNeedFewDescriptorsUnderWay) {
   }
 }
 
-// A rank that says nothing holds up the others no longer than they were given, and all of them name it,
-// wherever in the tree it is.
+// A rank that says nothing holds up the others no longer than they were given, and all of them name
+// it, wherever in the tree it is.
 void WithoutOne(int size, int silent) {
   ShmGroup group(size);
-  group.patience_us = 6000000;  // a level gets some 100 ms, which a busy machine may take from a thread
+  group.patience_us =
+      6000000;  // a level gets some 100 ms, which a busy machine may take from a thread
   const int64_t start = NowMicros();
   RunRanks(size, [&](int rank) {
     if (rank == silent) return;
@@ -200,8 +154,8 @@ TEST(ShmWindow, OneDeadlineHoldsAndTheSilentRankIsNamed) {
   RunRanks(static_cast<int>(silent.size()), [&](int i) { WithoutOne(8, silent[i]); });
 }
 
-// In each stage whoever is next to the missing rank gives up before those who would blame another for it, and
-// nobody waits beyond the deadline or loses more than a quarter of it.
+// In each stage whoever is next to the missing rank gives up before those who would blame another
+// for it, and nobody waits beyond the deadline or loses more than a quarter of it.
 TEST(ShmWindow, StagesAndLevelsGiveUpInOrder) {
   using shm::GiveUpAt;
   using shm::Stage;
@@ -209,7 +163,9 @@ TEST(ShmWindow, StagesAndLevelsGiveUpInOrder) {
     for (int position = 1; position < size; ++position) {
       const Tree tree(position, size);
       const Tree parent(tree.parent(), size);
-      const auto at = [](Stage stage, const Tree& where) { return GiveUpAt(stage, where, 1000, 401000); };
+      const auto at = [](Stage stage, const Tree& where) {
+        return GiveUpAt(stage, where, 1000, 401000);
+      };
       for (const Stage stage : {Stage::kWakersUp, Stage::kVerdictUp}) {
         EXPECT_TRUE(at(stage, tree) < at(stage, parent));
       }
@@ -225,7 +181,8 @@ TEST(ShmWindow, StagesAndLevelsGiveUpInOrder) {
   }
 }
 
-// A rank that came too late to one window, and so spoiled it for all, is in step again for the next.
+// A rank that came too late to one window, and so spoiled it for all, is in step again for the
+// next.
 TEST(ShmWindow, AfterALateRankTheNextWindowIsShared) {
   constexpr int kSize = 8;
   for (const int late : {0, 1, 4, 7}) {
@@ -245,9 +202,10 @@ TEST(ShmWindow, AfterALateRankTheNextWindowIsShared) {
   }
 }
 
-// What an impostor at the root announces once it has exchanged wakers, changed by `spoil`, must be refused
-// and the reason must hold `text`.
-void Refused(const std::string& text, const std::function<void(shm::Message*, Descriptor*)>& spoil) {
+// What an impostor at the root announces once it has exchanged wakers, changed by `spoil`, must be
+// refused and the reason must hold `text`.
+void Refused(const std::string& text,
+             const std::function<void(shm::Message*, Descriptor*)>& spoil) {
   const Status status = AgainstImpostor(1, [&](ShmGroup& group, int socket) {
     const Waker waker;
     std::unique_ptr<shm::ShareTree> tree;
@@ -268,10 +226,12 @@ void Refused(const std::string& text, const std::function<void(shm::Message*, De
 }
 
 TEST(ShmWindow, ForgedSegmentsAreRefused) {
-  Refused("not the one", [](shm::Message* message, Descriptor*) { message->identity.nonce[3] ^= 1; });
+  Refused("not the one",
+          [](shm::Message* message, Descriptor*) { message->identity.nonce[3] ^= 1; });
   Refused("sent 0 descriptors", [](shm::Message*, Descriptor* memfd) { memfd->Reset(); });
   Refused("another protocol", [](shm::Message* message, Descriptor*) { message->magic ^= 1; });
-  Refused("another segment", [](shm::Message* message, Descriptor*) { message->identity.digest ^= 1; });
+  Refused("another segment",
+          [](shm::Message* message, Descriptor*) { message->identity.digest ^= 1; });
   Refused("another size", [](shm::Message*, Descriptor* memfd) {
     shm::Identity other{5, 9000, 3, 2, 0, 0, {}};
     ASSERT_OK(shm::SharedMemory::Create(&other, memfd));
@@ -301,7 +261,8 @@ TEST(ShmWindow, RandomBytesAreRefused) {
   }
 }
 
-// Sets of any ranks, the root among them or not, are made and used while the others pass the memory on.
+// Sets of any ranks, the root among them or not, are made and used while the others pass the memory
+// on.
 TEST(ShmWindow, AnySetOfTheTreeSharesMemory) {
   constexpr int kSize = 9;
   const std::vector<std::vector<int>> sets = {{10, 90}, {30, 40, 70}, {80}, {60, 70, 80, 90}};
@@ -313,9 +274,10 @@ TEST(ShmWindow, AnySetOfTheTreeSharesMemory) {
     ASSERT_OK(group.Plant(rank, 5, waker, &tree));
     for (uint32_t set = 0; set < sets.size(); ++set) {
       std::unique_ptr<Window> window;
-      ASSERT_OK(
-          shm::ShmWindow::Make({set, Members(sets[set]), 4096, Soon() + 20000000}, tree.get(), &window));
-      const bool is_member = std::count(sets[set].begin(), sets[set].end(), group.members()[rank]) != 0;
+      ASSERT_OK(shm::ShmWindow::Make({set, Members(sets[set]), 4096, Soon() + 20000000}, tree.get(),
+                                     &window));
+      const bool is_member =
+          std::count(sets[set].begin(), sets[set].end(), group.members()[rank]) != 0;
       EXPECT_EQ(window != nullptr, is_member);
       SegmentId id;
       if (!is_member || !EXPECT_TRUE(window->Allocate(64, &id).ok())) continue;
@@ -352,7 +314,8 @@ TEST(ShmWindow, TooMuchMemoryIsAClearError) {
     std::unique_ptr<shm::ShareTree> tree;
     ASSERT_OK(group.Plant(rank, 5, waker, &tree));
     std::unique_ptr<Window> window;
-    const Status status = shm::ShmWindow::Make({3, {10, 20}, size_t{1} << 59, Soon()}, tree.get(), &window);
+    const Status status =
+        shm::ShmWindow::Make({3, {10, 20}, size_t{1} << 59, Soon()}, tree.get(), &window);
     EXPECT_EQ(status.code(), Code::kUnavailable);
     EXPECT_TRUE(Mentions(status, "2 ranks need 576460752303423488 bytes each"));
     // All members failed alike, so they go on alike.
@@ -362,8 +325,9 @@ TEST(ShmWindow, TooMuchMemoryIsAClearError) {
   signal(SIGXFSZ, handler);
 }
 
-// Real processes: the child sees the parent's bytes, is killed in the middle of its work, and the parent
-// goes on. A memfd lives as long as somebody maps it or holds its descriptor, and nobody does afterwards.
+// Real processes: the child sees the parent's bytes, is killed in the middle of its work, and the
+// parent goes on. A memfd lives as long as somebody maps it or holds its descriptor, and nobody
+// does afterwards.
 TEST(ShmWindow, KilledProcessLeavesNothing) {
   constexpr size_t kBytes = 64 << 20;
   const int descriptors = OpenDescriptors();
@@ -390,7 +354,8 @@ TEST(ShmWindow, KilledProcessLeavesNothing) {
     int status = 0;
     EXPECT_EQ(waitpid(child, &status, 0), child);
     EXPECT_TRUE(WIFSIGNALED(status));
-    window->Span(Position(1), id)[kBytes - 1] = std::byte{1};  // the orphan's memory is still safe to touch
+    window->Span(Position(1), id)[kBytes - 1] =
+        std::byte{1};  // the orphan's memory is still safe to touch
   }
   EXPECT_EQ(OpenDescriptors(), descriptors);
   EXPECT_EQ(SharedMappings(), 0);

@@ -1,5 +1,5 @@
-// What a rank tells the launcher: frames that horovod/bootstrap can read, whatever the reason says; and what
-// the launcher sends is read and dropped.
+// What a rank tells the launcher: frames that horovod/bootstrap can read, whatever the reason says;
+// and what the launcher sends is read and dropped.
 
 #include <sys/socket.h>
 #include <unistd.h>
@@ -24,8 +24,8 @@ struct Pair {
   Pair() { REQUIRE(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) == 0); }
 };
 
-// One for all inputs: making one costs more than everything else. Nothing is left in it at the end of an
-// input.
+// One for all inputs: making one costs more than everything else. Nothing is left in it at the end
+// of an input.
 Pair& ThePair() {
   static Pair& pair = *new Pair;
   return pair;
@@ -69,8 +69,8 @@ void CheckFrame(int fd, uint64_t number, const Cause& cause) {
   const std::string_view payload = frame.substr(4 + kMac);
   char prefix[8];
   for (int i = 0; i < 8; ++i) prefix[i] = static_cast<char>(number >> (56 - 8 * i));
-  const Digest mac =
-      HmacSha256(kKey.data(), kKey.size()).Mac(prefix, sizeof prefix, payload.data(), payload.size());
+  const Digest mac = HmacSha256(kKey.data(), kKey.size())
+                         .Mac(prefix, sizeof prefix, payload.data(), payload.size());
   REQUIRE(std::memcmp(mac.data(), frame.data() + 4, kMac) == 0);
   const std::vector<std::string> fields = Fields(payload);
   REQUIRE(fields.size() == 5);

@@ -1,6 +1,6 @@
-// Responses of a sequencer that means harm, or whose memory is corrupt, on a rank with operations in flight,
-// or one that has joined: carried out, or refused by an error that names the sequencer's rank. What is run of
-// them touches no memory but the operations' own (the sanitizers watch).
+// Responses of a sequencer that means harm, or whose memory is corrupt, on a rank with operations
+// in flight, or one that has joined: carried out, or refused by an error that names the sequencer's
+// rank. What is run of them touches no memory but the operations' own (the sanitizers watch).
 
 #include <cstring>
 #include <deque>
@@ -21,7 +21,8 @@ using negotiate::Decision;
 using negotiate::Request;
 using negotiate::Response;
 
-constexpr int64_t kMostBytes = 1 << 16;  // of what a response asks for; more is a matter of memory only
+constexpr int64_t kMostBytes =
+    1 << 16;  // of what a response asks for; more is a matter of memory only
 constexpr int kMembers = 3;
 
 // Takes everything and brings nothing: no operation of others gets any further.
@@ -29,7 +30,8 @@ class SilentTransport : public Transport {
  public:
   GlobalRank rank() const override { return GlobalRank(5); }
   int size() const override { return 8; }
-  void Send(GlobalRank, const FrameTag&, const void* data, size_t bytes, Transfer* transfer) override {
+  void Send(GlobalRank, const FrameTag&, const void* data, size_t bytes,
+            Transfer* transfer) override {
     // What is sent must be memory that may be read.
     volatile uint8_t sum = 0;
     for (size_t i = 0; i < bytes; ++i) sum = sum + static_cast<const uint8_t*>(data)[i];
@@ -73,7 +75,8 @@ class Rank {
     control_ = control.get();
     wires.control = std::move(control);
     wires.backends.push_back(MakeTransportBackend(&transport_, 0, options.members, Position(1)));
-    set_ = std::make_unique<ProcessSet>(options, std::move(wires), waker_, &queue_, &counters_, nullptr);
+    set_ = std::make_unique<ProcessSet>(options, std::move(wires), waker_, &queue_, &counters_,
+                                        nullptr);
   }
 
   bool Step() {
@@ -103,7 +106,8 @@ class Rank {
     }
     if (!IsSmall(request)) return;
     if (request.kind == OpKind::kAlltoall) {
-      request.splits = {static_cast<int64_t>(input_->Below(4)), static_cast<int64_t>(input_->Below(4)), 0};
+      request.splits = {static_cast<int64_t>(input_->Below(4)),
+                        static_cast<int64_t>(input_->Below(4)), 0};
     }
     const auto memory = std::make_shared<std::vector<std::vector<std::byte>>>();
     for (const negotiate::TensorMeta& tensor : request.tensors) {
@@ -151,7 +155,8 @@ class Rank {
       const size_t own = request.kind == OpKind::kAllgather  ? request.tensors.size() * kMembers
                          : request.kind == OpKind::kAlltoall ? kMembers * kMembers
                                                              : 0;
-      for (size_t i = 0; i < own; ++i) decision.sizes.push_back(static_cast<int64_t>(input_->Number() >> 1));
+      for (size_t i = 0; i < own; ++i)
+        decision.sizes.push_back(static_cast<int64_t>(input_->Number() >> 1));
     }
     if (decision.ordinal == 0 && decision.name.empty()) decision.name = "w";
     decision.partial = input_->Below(2) != 0;

@@ -1,6 +1,6 @@
-// The messages of negotiation. Any bytes: refused with a reason, or a value whose encoding is exactly these
-// bytes, because one message has one encoding. Any value that a sound rank may send: its encoding decodes to
-// it. What is allocated is bounded by the length of the bytes.
+// The messages of negotiation. Any bytes: refused with a reason, or a value whose encoding is
+// exactly these bytes, because one message has one encoding. Any value that a sound rank may send:
+// its encoding decodes to it. What is allocated is bounded by the length of the bytes.
 
 #include <cstring>
 
@@ -13,9 +13,11 @@ namespace {
 
 using namespace fuzz;
 
-// The largest element of a message, in memory, for each of its bytes on the wire; lists double as they grow.
+// The largest element of a message, in memory, for each of its bytes on the wire; lists double as
+// they grow.
 constexpr size_t kPerByte = 2 * sizeof(Decision);
-constexpr size_t kBase = 2 * 1024 * sizeof(Decision);  // room that is made before the elements are read
+constexpr size_t kBase =
+    2 * 1024 * sizeof(Decision);  // room that is made before the elements are read
 
 template <typename Message>
 void CheckBytes(std::string_view bytes) {

@@ -37,12 +37,13 @@ bool SameBits(double a, double b) { return std::memcmp(&a, &b, sizeof a) == 0; }
 
 bool SameRequest(const Request& a, const Request& b) {
   return a.kind == b.kind && a.reduce_op == b.reduce_op && SameBits(a.prescale, b.prescale) &&
-         SameBits(a.postscale, b.postscale) && a.root == b.root && a.device == b.device && a.name == b.name &&
-         a.tensors == b.tensors;
+         SameBits(a.postscale, b.postscale) && a.root == b.root && a.device == b.device &&
+         a.name == b.name && a.tensors == b.tensors;
 }
 
 bool SameAnnouncement(const Announcement& a, const Announcement& b) {
-  return a.id == b.id && a.ordinal == b.ordinal && a.sizes == b.sizes && SameRequest(a.request, b.request);
+  return a.id == b.id && a.ordinal == b.ordinal && a.sizes == b.sizes &&
+         SameRequest(a.request, b.request);
 }
 
 bool SameDecision(const Decision& a, const Decision& b) {
@@ -63,13 +64,15 @@ Decision AnyDecision(Input* input) {
   const uint8_t what = input->Byte();
   decision.known = (what & 1) != 0;
   decision.partial = (what & 2) != 0;
-  if ((what & 4) != 0 || decision.known) decision.id = static_cast<uint32_t>(input->Number() % kNoId);
+  if ((what & 4) != 0 || decision.known)
+    decision.id = static_cast<uint32_t>(input->Number() % kNoId);
   if ((what & 8) != 0) decision.ordinal = std::max<uint64_t>(input->Number(), 1);
   if ((what & 16) != 0) decision.error = "e" + std::string(input->Text(kMaxErrorBytes - 1));
   if (!decision.error.empty()) decision.known = false, decision.id = kNoId;
   if (!decision.known && decision.ordinal == 0) decision.name = "n" + AnyName(input);
   if (decision.error.empty()) decision.sizes = AnySizes(input);
-  if (decision.partial && !decision.known && decision.error.empty()) decision.request = AnyRequest(input);
+  if (decision.partial && !decision.known && decision.error.empty())
+    decision.request = AnyRequest(input);
   return decision;
 }
 
@@ -120,7 +123,8 @@ Response AnyResponse(Input* input) {
   Response response;
   response.number = input->Number();
   response.last_joined = GlobalRank(static_cast<int32_t>(input->Number() & 0x7fffffff) - 1);
-  for (size_t count = input->Below(6); count > 0; --count) response.decisions.push_back(AnyDecision(input));
+  for (size_t count = input->Below(6); count > 0; --count)
+    response.decisions.push_back(AnyDecision(input));
   return response;
 }
 

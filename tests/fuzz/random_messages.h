@@ -5,8 +5,8 @@
 
 namespace hvd::fuzz {
 
-// Messages as the input says: every value that the format can carry, the few names and shapes that make ranks
-// meet more often than others.
+// Messages as the input says: every value that the format can carry, the few names and shapes that
+// make ranks meet more often than others.
 negotiate::Request AnyRequest(Input* input);
 negotiate::Announcement AnyAnnouncement(Input* input);
 negotiate::AnnounceMessage AnyAnnouncements(Input* input);

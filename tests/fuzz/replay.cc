@@ -1,5 +1,5 @@
-// Runs a fuzz target over the inputs that are kept and over some thousand mutations of them, always the same
-// ones, with any compiler. Usage: fuzz_NAME FILE [mutations]
+// Runs a fuzz target over the inputs that are kept and over some thousand mutations of them, always
+// the same ones, with any compiler. Usage: fuzz_NAME FILE [mutations]
 
 #include <unistd.h>
 
@@ -82,12 +82,14 @@ Bytes Mutated(const std::vector<Bytes>& inputs, Random* random) {
         break;
       case 3:
         if (at < input.size())
-          input.erase(place, place + 1 + static_cast<std::ptrdiff_t>(random->Below(input.size() - at)));
+          input.erase(place,
+                      place + 1 + static_cast<std::ptrdiff_t>(random->Below(input.size() - at)));
         break;
       default:  // the beginning of this one, the end of another
         input.resize(at);
         if (!other.empty()) {
-          input.insert(input.end(), other.begin() + static_cast<std::ptrdiff_t>(random->Below(other.size())),
+          input.insert(input.end(),
+                       other.begin() + static_cast<std::ptrdiff_t>(random->Below(other.size())),
                        other.end());
         }
     }

@@ -1,5 +1,5 @@
-// The table of sizes that comes with a response: taken only if this rank's part of it is what the rank has
-// announced, and then every number that sizes memory is what 128-bit arithmetic says.
+// The table of sizes that comes with a response: taken only if this rank's part of it is what the
+// rank has announced, and then every number that sizes memory is what 128-bit arithmetic says.
 
 #include <numeric>
 
@@ -39,7 +39,8 @@ bool IsSound(const Request& request, int members) {
     entry.buffers.push_back({&somewhere, bytes, nullptr, 0});
   }
   const bool stands_in = request.kind == OpKind::kAlltoall && request.splits.empty();
-  return !request.tensors.empty() && (stands_in || CheckEntry(entry, static_cast<size_t>(members)).ok());
+  return !request.tensors.empty() &&
+         (stands_in || CheckEntry(entry, static_cast<size_t>(members)).ok());
 }
 
 // The table that a sound sequencer would send, changed in one place as the input says.
@@ -62,8 +63,8 @@ std::vector<int64_t> Table(Input* input, const Request& request, int members, in
   return sizes;
 }
 
-void CheckResult(const Request& request, size_t tensor, const std::vector<int64_t>& sizes, int members,
-                 int rank, const ResultSizes& result) {
+void CheckResult(const Request& request, size_t tensor, const std::vector<int64_t>& sizes,
+                 int members, int rank, const ResultSizes& result) {
   const auto n = static_cast<size_t>(members);
   const auto me = static_cast<size_t>(rank);
   const int64_t row = negotiate::BytesPerRow(request.tensors[tensor]);
@@ -74,7 +75,8 @@ void CheckResult(const Request& request, size_t tensor, const std::vector<int64_
   }
   REQUIRE(all == result.all_bytes);
   // What leaves this rank is its own memory.
-  REQUIRE(result.input_bytes >= 0 && result.input_bytes <= negotiate::BytesOf(request.tensors[tensor]));
+  REQUIRE(result.input_bytes >= 0 &&
+          result.input_bytes <= negotiate::BytesOf(request.tensors[tensor]));
   Wide rows = 0;
   for (size_t r = 0; r < n; ++r) {
     if (request.kind == OpKind::kAllgather) rows += sizes[tensor * n + r];

@@ -15,8 +15,8 @@ using namespace fuzz;
 
 constexpr Key kKey{1, 2, 3};
 
-// Another for every input. A fuzzer learns seals from the comparisons that it watches, and with one key for
-// all it would put a valid one into the next input.
+// Another for every input. A fuzzer learns seals from the comparisons that it watches, and with one
+// key for all it would put a valid one into the next input.
 Key KeyOf(const uint8_t* data, size_t size) {
   Sha256 hash;
   hash.Update(data, size);
@@ -83,8 +83,8 @@ void CheckHeader(Input* input) {
   REQUIRE(tcp::Decode(prefix.data(), generation, &third, &got).code() == Code::kAborted);
 }
 
-// Any bytes as a header, under a checksum that fits them: what is taken is written as it came, but for the
-// bytes that have no meaning.
+// Any bytes as a header, under a checksum that fits them: what is taken is written as it came, but
+// for the bytes that have no meaning.
 void CheckBytes(Input* input) {
   tcp::Prefix prefix{};
   const std::string_view bytes = input->Text(tcp::kHeaderBytes);

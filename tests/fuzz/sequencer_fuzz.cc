@@ -1,6 +1,7 @@
-// Announcements of members that hold the secret and mean harm, or whose memory is corrupt, in any order and
-// number: the sequencer refuses those that cannot be right and names the sender; what it takes, it answers
-// with responses that every member can read, match with what it has announced, and size its memory by.
+// Announcements of members that hold the secret and mean harm, or whose memory is corrupt, in any
+// order and number: the sequencer refuses those that cannot be right and names the sender; what it
+// takes, it answers with responses that every member can read, match with what it has announced,
+// and size its memory by.
 
 #include <algorithm>
 #include <deque>
@@ -24,8 +25,8 @@ class Mirror {
  public:
   Mirror(size_t members, size_t position) : members_(members), position_(position), cache_(kNoId) {}
 
-  // One that does harm may name an id before it has been told of it: so what it means is asked of the
-  // sequencer.
+  // One that does harm may name an id before it has been told of it: so what it means is asked of
+  // the sequencer.
   void Announced(const AnnounceMessage& message, const Sequencer& sequencer) {
     for (const Announcement& announcement : message.announcements) {
       Request own = sequencer.RequestIn(announcement);
@@ -93,8 +94,9 @@ class Mirror {
     if (!HasResultSizes(own.kind)) return;
     for (size_t t = 0; t < own.tensors.size(); ++t) {
       ResultSizes result;
-      const Status status = FindResultSizes(own, "it", t, decision.sizes, static_cast<int>(members_),
-                                            static_cast<int>(position_), &result);
+      const Status status =
+          FindResultSizes(own, "it", t, decision.sizes, static_cast<int>(members_),
+                          static_cast<int>(position_), &result);
       REQUIRE_THAT(status.ok(), status.message());
     }
   }
@@ -128,7 +130,8 @@ class Table {
       Meet(what, &message);
     }
     const AnnounceMessage sent = message;
-    const Status status = sequencer_.Announce(Position(static_cast<int>(member)), std::move(message), now_);
+    const Status status =
+        sequencer_.Announce(Position(static_cast<int>(member)), std::move(message), now_);
     if (!status.ok()) return Refused(status, member), false;
     mirrors_[member].Announced(sent, sequencer_);
     Hear();

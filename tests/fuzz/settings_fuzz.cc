@@ -1,5 +1,5 @@
-// Values of settings, as the environment may hold them: taken within their bounds, or refused by a message of
-// bounded length that names the variable.
+// Values of settings, as the environment may hold them: taken within their bounds, or refused by a
+// message of bounded length that names the variable.
 
 #include <cmath>
 #include <map>
@@ -45,7 +45,8 @@ void CheckNumbers(const std::string& text) {
     REQUIRE(ParseInteger(std::to_string(integer), integer, integer, &again) && again == integer);
   }
   double number = 0;
-  if (ParseNumber(text, -1e9, 1e9, &number)) REQUIRE(std::isfinite(number) && std::fabs(number) <= 1e9);
+  if (ParseNumber(text, -1e9, 1e9, &number))
+    REQUIRE(std::isfinite(number) && std::fabs(number) <= 1e9);
 }
 
 void CheckFailpoint(const std::string& spec) {

@@ -1,6 +1,6 @@
-// Control messages cut out of a stream of bytes, over a ring in shared memory whose counters anybody may
-// overwrite: what is sent arrives, whatever the pieces; a length or counter that cannot be ends the stream;
-// and what is kept is bounded by what has not been taken.
+// Control messages cut out of a stream of bytes, over a ring in shared memory whose counters
+// anybody may overwrite: what is sent arrives, whatever the pieces; a length or counter that cannot
+// be ends the stream; and what is kept is bounded by what has not been taken.
 
 #include <cstring>
 #include <deque>
@@ -91,7 +91,8 @@ void CheckRing(Input input) {
         sent.pop_front();
       }
     } else if ((what & 4) != 0) {
-      // A counter of the other side that says the impossible: nothing is written or read past the ring.
+      // A counter of the other side that says the impossible: nothing is written or read past the
+      // ring.
       const uint64_t wrong = input.Number();
       const uint64_t used = writer.tail() - wrong;
       const uint64_t tail = writer.tail();

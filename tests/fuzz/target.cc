@@ -52,7 +52,9 @@ void* operator new[](size_t bytes) { return Allocate(bytes); }
 void* operator new(size_t bytes, const std::nothrow_t&) noexcept { return AllocateOrNull(bytes); }
 void* operator new[](size_t bytes, const std::nothrow_t&) noexcept { return AllocateOrNull(bytes); }
 void* operator new(size_t bytes, std::align_val_t alignment) { return Allocate(bytes, alignment); }
-void* operator new[](size_t bytes, std::align_val_t alignment) { return Allocate(bytes, alignment); }
+void* operator new[](size_t bytes, std::align_val_t alignment) {
+  return Allocate(bytes, alignment);
+}
 void operator delete(void* memory) noexcept { Free(memory); }
 void operator delete[](void* memory) noexcept { Free(memory); }
 void operator delete(void* memory, size_t) noexcept { Free(memory); }
@@ -67,7 +69,8 @@ void operator delete[](void* memory, size_t, std::align_val_t) noexcept { Free(m
 namespace hvd::fuzz {
 
 void Fail(const char* file, int line, const std::string& what) {
-  std::fprintf(stderr, "%s:%d: the input shows that this does not hold: %s\n", file, line, what.c_str());
+  std::fprintf(stderr, "%s:%d: the input shows that this does not hold: %s\n", file, line,
+               what.c_str());
   std::abort();
 }
 
@@ -84,10 +87,11 @@ uint8_t Input::Byte() {
 
 uint64_t Input::Number() {
   constexpr uint64_t kOne = 1;
-  constexpr uint64_t kEnds[] = {~uint64_t{0},     ~uint64_t{0} - 1, kOne << 63,       (kOne << 63) - 1,
-                                (kOne << 63) + 1, kOne << 62,       kOne << 60,       (kOne << 48) + 1,
-                                kOne << 48,       kOne << 32,       (kOne << 32) - 1, kOne << 31,
-                                (kOne << 31) - 1, kOne << 20,       kOne << 16,       (kOne << 16) - 1};
+  constexpr uint64_t kEnds[] = {
+      ~uint64_t{0},     ~uint64_t{0} - 1, kOne << 63,       (kOne << 63) - 1,
+      (kOne << 63) + 1, kOne << 62,       kOne << 60,       (kOne << 48) + 1,
+      kOne << 48,       kOne << 32,       (kOne << 32) - 1, kOne << 31,
+      (kOne << 31) - 1, kOne << 20,       kOne << 16,       (kOne << 16) - 1};
   const uint8_t first = Byte();
   if (first < 0xE0) return first;
   if (first < 0xF0) return kEnds[first & 0xF];

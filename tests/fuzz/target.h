@@ -5,9 +5,9 @@
 #include <string>
 #include <string_view>
 
-// A fuzz target is one function, LLVMFuzzerTestOneInput, in one file. libFuzzer calls it (make fuzz), and so
-// does replay.cc, with the inputs that are kept, in every build of the tests. What it demands of the product
-// it says with REQUIRE.
+// A fuzz target is one function, LLVMFuzzerTestOneInput, in one file. libFuzzer calls it (make
+// fuzz), and so does replay.cc, with the inputs that are kept, in every build of the tests. What it
+// demands of the product it says with REQUIRE.
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
 
@@ -15,7 +15,8 @@ namespace hvd::fuzz {
 
 [[noreturn]] void Fail(const char* file, int line, const std::string& what);
 
-// Cuts an input into the numbers and texts that a target needs. At its end everything is zero or empty.
+// Cuts an input into the numbers and texts that a target needs. At its end everything is zero or
+// empty.
 class Input {
  public:
   Input(const uint8_t* data, size_t size) : rest_(reinterpret_cast<const char*>(data), size) {}
@@ -33,8 +34,8 @@ class Input {
   std::string_view rest_;
 };
 
-// What this thread has allocated by `new` and not freed; and the most of it since the last Restart. Nothing
-// larger than kLargestBlock can be allocated: std::bad_alloc.
+// What this thread has allocated by `new` and not freed; and the most of it since the last Restart.
+// Nothing larger than kLargestBlock can be allocated: std::bad_alloc.
 constexpr size_t kLargestBlock = 256 << 20;
 struct Memory {
   static size_t Live();

@@ -1,6 +1,7 @@
-// The receiving half of a connection, fed through a pipe: frames with sound and with wrong seals, lengths and
-// tags, whole or in pieces, before and after a receive is posted for them. A payload arrives exactly where
-// and as it was sent; a frame that cannot be right ends the connection with a reason.
+// The receiving half of a connection, fed through a pipe: frames with sound and with wrong seals,
+// lengths and tags, whole or in pieces, before and after a receive is posted for them. A payload
+// arrives exactly where and as it was sent; a frame that cannot be right ends the connection with a
+// reason.
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -110,7 +111,8 @@ class Peer {
       bytes += payload;
       bytes.append(reinterpret_cast<const char*>(trailer.data()), trailer.size());
     }
-    if ((wrong & 0xE0) == 0x60) bytes[input_->Number() % bytes.size()] ^= static_cast<char>(1 << (wrong & 7));
+    if ((wrong & 0xE0) == 0x60)
+      bytes[input_->Number() % bytes.size()] ^= static_cast<char>(1 << (wrong & 7));
     if ((wrong & 0xE0) == 0x80) bytes = input_->Text(64);
     if (wrong >= 0x20) sound_ = false;
     if (sound_) sent_.push_back({header.tag, payload});
@@ -135,7 +137,8 @@ class Peer {
     Posted& one = *posted_.back();
     one.tag = Tag();
     one.memory.resize(input_->Below(4) == 0 ? input_->Below(64) : kMost);
-    const Status status = reader_.Post({one.tag, one.memory.data(), one.memory.size(), &one.transfer});
+    const Status status =
+        reader_.Post({one.tag, one.memory.data(), one.memory.size(), &one.transfer});
     Check();
     if (status.ok()) return true;
     REQUIRE(status.code() == Code::kAborted && Contains(status.message(), "are expected"));
@@ -157,7 +160,8 @@ class Peer {
       bool found = false;
       for (const auto& [tag, payload] : sent_) {
         found |= tag == one->tag && payload.size() == one->transfer.bytes &&
-                 (payload.empty() || std::memcmp(payload.data(), one->memory.data(), payload.size()) == 0);
+                 (payload.empty() ||
+                  std::memcmp(payload.data(), one->memory.data(), payload.size()) == 0);
       }
       REQUIRE(found);
     }

@@ -1,5 +1,5 @@
-// The JSON of the timeline: whatever a tensor is called, what is written is JSON, and reading it gives back
-// the name, with U+FFFD for what is no UTF-8.
+// The JSON of the timeline: whatever a tensor is called, what is written is JSON, and reading it
+// gives back the name, with U+FFFD for what is no UTF-8.
 
 #include <cmath>
 #include <cstdlib>
@@ -33,7 +33,8 @@ std::string Unquoted(std::string_view json) {
     } else if (json[++i] != 'u') {
       text += json[i];
     } else {
-      const auto unit = static_cast<uint32_t>(std::stoul(std::string(json.substr(i + 1, 4)), nullptr, 16));
+      const auto unit =
+          static_cast<uint32_t>(std::stoul(std::string(json.substr(i + 1, 4)), nullptr, 16));
       i += 4;
       if (unit >= 0xD800 && unit < 0xDC00) {
         high = unit;
@@ -68,8 +69,9 @@ void CheckNumbers(Input* input) {
   AppendMicros(nanos, &json);
   REQUIRE_THAT(check::JsonCheck(json).Whole() && !Contains(json.substr(1), "-"), json);
   const double micros = static_cast<double>(nanos) / 1000;
-  REQUIRE_THAT(std::fabs(std::strtod(json.c_str(), nullptr) - micros) <= 1e-3 + std::fabs(micros) * 1e-12,
-               json);
+  REQUIRE_THAT(
+      std::fabs(std::strtod(json.c_str(), nullptr) - micros) <= 1e-3 + std::fabs(micros) * 1e-12,
+      json);
 }
 
 // What goes into the ring comes out of it, in order.
@@ -98,7 +100,8 @@ void CheckRing(Input* input) {
     REQUIRE(next < pushed.size());
     const Pushed& one = pushed[next++];
     REQUIRE(record.type == one.record.type && record.operation == one.record.operation);
-    REQUIRE(contents.bytes == one.contents.bytes && contents.dims == one.contents.dims && name == one.name);
+    REQUIRE(contents.bytes == one.contents.bytes && contents.dims == one.contents.dims &&
+            name == one.name);
     const int dims = contents.dims == Contents::kNoShape ? 0 : contents.dims;
     for (int d = 0; d < dims; ++d) REQUIRE(contents.shape[d] == one.contents.shape[d]);
   });

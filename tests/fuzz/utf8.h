@@ -6,8 +6,8 @@
 
 namespace hvd::fuzz {
 
-// UTF-8 by its definition (RFC 3629), written apart from the product's: -1 where it is none; else how many
-// characters there are, each of which `visit(code point)` has seen.
+// UTF-8 by its definition (RFC 3629), written apart from the product's: -1 where it is none; else
+// how many characters there are, each of which `visit(code point)` has seen.
 template <typename Visit>
 int64_t DecodeUtf8(std::string_view text, Visit&& visit) {
   int64_t count = 0;
@@ -20,7 +20,10 @@ int64_t DecodeUtf8(std::string_view text, Visit&& visit) {
     uint32_t value = lead;
     size_t length = 1;
     if (lead >= 0x80) {
-      length = (lead & 0xE0) == 0xC0 ? 2 : (lead & 0xF0) == 0xE0 ? 3 : (lead & 0xF8) == 0xF0 ? 4 : 0;
+      length = (lead & 0xE0) == 0xC0   ? 2
+               : (lead & 0xF0) == 0xE0 ? 3
+               : (lead & 0xF8) == 0xF0 ? 4
+                                       : 0;
       if (length == 0) return -1;
       value = lead & (0x7Fu >> length);
       for (size_t k = 1; k < length; ++k) {
@@ -45,8 +48,9 @@ inline bool IsHarmless(std::string_view text, bool keeps_lines = false) {
   bool harmless = true;
   const int64_t count = DecodeUtf8(text, [&](uint32_t value) {
     const bool control = value < 0x20 || (value >= 0x7F && value < 0xA0);
-    const bool steers = (value >= 0x202A && value <= 0x202E) || (value >= 0x2066 && value <= 0x2069) ||
-                        value == 0x2028 || value == 0x2029 || value == 0xFEFF;
+    const bool steers = (value >= 0x202A && value <= 0x202E) ||
+                        (value >= 0x2066 && value <= 0x2069) || value == 0x2028 ||
+                        value == 0x2029 || value == 0xFEFF;
     if ((control && !(keeps_lines && value == '\n')) || steers) harmless = false;
   });
   return count >= 0 && harmless;

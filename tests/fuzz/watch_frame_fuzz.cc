@@ -1,5 +1,5 @@
-// Frames between watchers: a frame that was sealed with the key opens, its fields come back as they went, and
-// no field has a value that this rank has no name for. Without the key nothing opens.
+// Frames between watchers: a frame that was sealed with the key opens, its fields come back as they
+// went, and no field has a value that this rank has no name for. Without the key nothing opens.
 
 #include <cstring>
 
@@ -16,10 +16,11 @@ constexpr size_t kBody = kWatchFrameBytes - kSealBytes;
 
 bool Same(const WatchNews& a, const WatchNews& b) {
   return a.kind == b.kind && a.generation == b.generation && a.pid == b.pid && a.home == b.home &&
-         a.abandons == b.abandons && a.blocked.own == b.blocked.own && a.blocked.below == b.blocked.below &&
-         a.blocked.all == b.blocked.all && a.departures == b.departures && a.stacks == b.stacks &&
-         a.cause.kind == b.cause.kind && a.cause.culprit == b.cause.culprit &&
-         a.cause.other == b.cause.other && a.cause.link == b.cause.link && a.cause.reason == b.cause.reason;
+         a.abandons == b.abandons && a.blocked.own == b.blocked.own &&
+         a.blocked.below == b.blocked.below && a.blocked.all == b.blocked.all &&
+         a.departures == b.departures && a.stacks == b.stacks && a.cause.kind == b.cause.kind &&
+         a.cause.culprit == b.cause.culprit && a.cause.other == b.cause.other &&
+         a.cause.link == b.cause.link && a.cause.reason == b.cause.reason;
 }
 
 WatchNews Decoded(const std::string& frame) {
@@ -80,7 +81,8 @@ void CheckBytes(std::string_view bytes, bool sealed) {
   }
   REQUIRE(sealed);
   REQUIRE(news.kind >= WatchKind::kHeartbeat && news.kind <= WatchKind::kShowStacks);
-  REQUIRE(news.cause.kind >= CauseKind::kDied && static_cast<uint8_t>(news.cause.kind) <= kCauseKinds);
+  REQUIRE(news.cause.kind >= CauseKind::kDied &&
+          static_cast<uint8_t>(news.cause.kind) <= kCauseKinds);
   REQUIRE(news.cause.link <= LinkRole::kShare);
   REQUIRE(Same(news, Decoded(Encoded(news))));
 }

@@ -36,11 +36,12 @@ class Local : public StepMachine {
  private:
   void Reduce(int64_t end) {
     const auto element = static_cast<int64_t>(SizeOf(reduction_.dtype));
-    stream_.ForEach(at_, end, [&](const std::byte* input, std::byte* output, int64_t, int64_t bytes) {
-      const void* source = input;
-      void* destination = output;
-      kernels::Reduce(reduction_, &source, 1, &destination, 1, bytes / element);
-    });
+    stream_.ForEach(at_, end,
+                    [&](const std::byte* input, std::byte* output, int64_t, int64_t bytes) {
+                      const void* source = input;
+                      void* destination = output;
+                      kernels::Reduce(reduction_, &source, 1, &destination, 1, bytes / element);
+                    });
   }
 
   const bool reduces_;
@@ -114,13 +115,14 @@ std::unique_ptr<StepMachine> HostBackend::Start(CollectiveSpec spec) {
   const Status status = Check(spec);
   if (!status.ok()) return MakeFailed(status);
   if (size_ == 1) return std::make_unique<Local>(spec);
-  if (spec.kind != OpKind::kAllreduce || spec.reduction.op != ReduceOp::kAdasum) return StartAmongMany(spec);
+  if (spec.kind != OpKind::kAllreduce || spec.reduction.op != ReduceOp::kAdasum)
+    return StartAmongMany(spec);
   return MakeAdasum(spec, rank_, size_, scratch_,
                     [this](const CollectiveSpec& part) { return StartAmongMany(part); });
 }
 
-// Every member must fail alike, or the counters of the set part: so this looks at nothing that may differ
-// between members but for a broken invariant.
+// Every member must fail alike, or the counters of the set part: so this looks at nothing that may
+// differ between members but for a broken invariant.
 Status HostBackend::Check(const CollectiveSpec& spec) const {
   if (spec.kind == OpKind::kBroadcast && (!spec.root.known() || spec.root.value() >= size_)) {
     return Status::Internal("broadcast from root " + std::to_string(spec.root.value()) + " of " +
@@ -128,7 +130,8 @@ Status HostBackend::Check(const CollectiveSpec& spec) const {
   }
   for (size_t i = 0; i < spec.pieces.size(); ++i) {
     if (!SizesFit(spec, i)) {
-      return Status::Internal(std::string(Name(spec.kind)) + " whose sizes disagree with its input");
+      return Status::Internal(std::string(Name(spec.kind)) +
+                              " whose sizes disagree with its input");
     }
   }
   return Status::Ok();
@@ -137,7 +140,8 @@ Status HostBackend::Check(const CollectiveSpec& spec) const {
 bool HostBackend::SizesFit(const CollectiveSpec& spec, size_t piece) const {
   const auto size = static_cast<size_t>(size_);
   const bool square = spec.kind == OpKind::kAlltoall;
-  if (!square && spec.kind != OpKind::kAllgather && spec.kind != OpKind::kReducescatter) return true;
+  if (!square && spec.kind != OpKind::kAllgather && spec.kind != OpKind::kReducescatter)
+    return true;
   if (spec.rank_bytes.size() != spec.pieces.size()) return false;
   const std::vector<int64_t>& bytes = spec.rank_bytes[piece];
   if (bytes.size() != (square ? size * size : size)) return false;

@@ -9,8 +9,8 @@
 
 namespace hvd {
 
-// Collectives on host memory, over shared memory or over links. It serves every device: where no other
-// backend does, the adapter hands in copies in host memory.
+// Collectives on host memory, over shared memory or over links. It serves every device: where no
+// other backend does, the adapter hands in copies in host memory.
 class HostBackend : public Backend {
  public:
   bool Serves(int32_t /*device*/) const final { return true; }
@@ -34,13 +34,13 @@ class HostBackend : public Backend {
   const std::shared_ptr<ScratchPool> scratch_;
 };
 
-// All members share the window, of which each allocates so many bytes. `window` outlives the backend; no
-// machine outlives either.
+// All members share the window, of which each allocates so many bytes. `window` outlives the
+// backend; no machine outlives either.
 inline size_t WindowBackendBytes() { return Board::Bytes(); }
 Status MakeWindowBackend(Window* window, std::unique_ptr<Backend>* backend);
 
-// `position` is this rank's own. `transport` outlives the backend; it is closed before an unfinished machine
-// is destroyed.
+// `position` is this rank's own. `transport` outlives the backend; it is closed before an
+// unfinished machine is destroyed.
 std::unique_ptr<Backend> MakeTransportBackend(Transport* transport, uint32_t set, Members members,
                                               Position position);
 

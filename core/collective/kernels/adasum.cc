@@ -33,7 +33,8 @@ struct Kernels {
   }
 
   // Four sums side by side, so that additions need not wait for each other.
-  static void Measure(const std::byte* first, const std::byte* second, int64_t elements, Dots* dots) {
+  static void Measure(const std::byte* first, const std::byte* second, int64_t elements,
+                      Dots* dots) {
     constexpr int kLanes = 4;
     const Work* a = In(first);
     const Work* b = In(second);
@@ -63,7 +64,8 @@ struct Kernels {
                       double b_share) {
     Work* a = Out(first);
     const Work* b = In(second);
-    for (int64_t i = 0; i < elements; ++i) a[i] = static_cast<Work>(a_share * a[i] + b_share * b[i]);
+    for (int64_t i = 0; i < elements; ++i)
+      a[i] = static_cast<Work>(a_share * a[i] + b_share * b[i]);
   }
 
   static void Store(const std::byte* work, std::byte* result, int64_t elements, double factor) {

@@ -20,7 +20,9 @@ struct Avx2 {
   }
 
   HVD_INLINE static Floats FromHalf(Packed packed) { return _mm256_cvtph_ps(packed); }
-  HVD_INLINE static Packed ToHalf(Floats value) { return _mm256_cvtps_ph(value, _MM_FROUND_TO_NEAREST_INT); }
+  HVD_INLINE static Packed ToHalf(Floats value) {
+    return _mm256_cvtps_ph(value, _MM_FROUND_TO_NEAREST_INT);
+  }
 
   HVD_INLINE static Words Widen(Packed packed) {
     return reinterpret_cast<Words>(_mm256_cvtepu16_epi32(packed));

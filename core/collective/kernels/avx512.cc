@@ -20,7 +20,9 @@ struct Avx512 {
   }
 
   HVD_INLINE static Floats FromHalf(Packed packed) { return _mm512_cvtph_ps(packed); }
-  HVD_INLINE static Packed ToHalf(Floats value) { return _mm512_cvtps_ph(value, _MM_FROUND_TO_NEAREST_INT); }
+  HVD_INLINE static Packed ToHalf(Floats value) {
+    return _mm512_cvtps_ph(value, _MM_FROUND_TO_NEAREST_INT);
+  }
 
   HVD_INLINE static Words Widen(Packed packed) {
     return reinterpret_cast<Words>(_mm512_cvtepu16_epi32(packed));
@@ -32,6 +34,7 @@ struct Avx512 {
 
 }  // namespace
 
-extern const Table kAvx512Table = {"avx512", HVD_KERNEL_ROWS(HalfPackLane<Avx512>, BfloatPackLane<Avx512>)};
+extern const Table kAvx512Table = {"avx512",
+                                   HVD_KERNEL_ROWS(HalfPackLane<Avx512>, BfloatPackLane<Avx512>)};
 
 }  // namespace hvd::kernels

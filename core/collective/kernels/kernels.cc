@@ -19,7 +19,8 @@ Combine CombineOf(ReduceOp op) {
       return kCombineMax;
     case ReduceOp::kProduct:
       return kCombineProduct;
-    default:  // Average is a Sum with a divisor; Adasum is an algorithm of its own and never comes here
+    default:  // Average is a Sum with a divisor; Adasum is an algorithm of its own and never comes
+              // here
       return kCombineSum;
   }
 }
@@ -37,8 +38,9 @@ void Copy(const void* source, void* const* destinations, int destination_count, 
 
 }  // namespace
 
-void ReduceWith(const Table& table, const Reduction& reduction, const void* const* sources, int source_count,
-                void* const* destinations, int destination_count, int64_t elements) {
+void ReduceWith(const Table& table, const Reduction& reduction, const void* const* sources,
+                int source_count, void* const* destinations, int destination_count,
+                int64_t elements) {
   if (source_count <= 0 || destination_count <= 0 || elements <= 0) return;
   const bool factors = HasFactors(reduction);
   if (source_count == 1 && !factors) {
@@ -58,7 +60,8 @@ void ReduceWith(const Table& table, const Reduction& reduction, const void* cons
 
 void Reduce(const Reduction& reduction, const void* const* sources, int source_count,
             void* const* destinations, int destination_count, int64_t elements) {
-  ReduceWith(BestTable(), reduction, sources, source_count, destinations, destination_count, elements);
+  ReduceWith(BestTable(), reduction, sources, source_count, destinations, destination_count,
+             elements);
 }
 
 const char* InstructionSet() { return BestTable().instruction_set; }

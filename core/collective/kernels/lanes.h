@@ -6,8 +6,9 @@
 
 #include "base/half.h"
 
-// How elements get from memory into the type they are computed in, and back. A lane handles kWidth elements
-// at a time: 1 where the compiler vectorises the loop around it, a register where it cannot.
+// How elements get from memory into the type they are computed in, and back. A lane handles kWidth
+// elements at a time: 1 where the compiler vectorises the loop around it, a register where it
+// cannot.
 namespace hvd::kernels {
 namespace {
 
@@ -68,9 +69,10 @@ struct HalfLane {
   }
 };
 
-// Registers of float16 or bfloat16, converted by instructions that compilers do not find by themselves. The
-// file of an instruction set describes them as a `Set`:
-// - Floats and Words are registers of kWidth floats and of kWidth words of 32 bits, Packed is one of kWidth
+// Registers of float16 or bfloat16, converted by instructions that compilers do not find by
+// themselves. The file of an instruction set describes them as a `Set`:
+// - Floats and Words are registers of kWidth floats and of kWidth words of 32 bits, Packed is one
+// of kWidth
 //   elements; Load and Store move it from and to memory of any alignment;
 // - FromHalf and ToHalf convert float16; Widen and Narrow convert words whose upper halves are 0.
 template <typename Set>

@@ -4,8 +4,9 @@
 #include "collective/kernels/lanes.h"
 #include "collective/kernels/ops.h"
 
-// The loops, as templates over lane and operation. "omp simd" states what the contract of Reduce gives: a
-// destination is a source's very address or does not overlap, so no iteration depends on another.
+// The loops, as templates over lane and operation. "omp simd" states what the contract of Reduce
+// gives: a destination is a source's very address or does not overlap, so no iteration depends on
+// another.
 namespace hvd::kernels {
 namespace {
 
@@ -45,7 +46,8 @@ struct Loops {
   static constexpr int64_t kBlock = kBlockBytes / sizeof(Compute);
   static constexpr bool kFloating = !std::is_integral_v<Compute>;
 
-  // Two sources straight into one or two destinations, without scratch: what two ranks of a host do.
+  // Two sources straight into one or two destinations, without scratch: what two ranks of a host
+  // do.
   template <int kDestinations, bool kScaled>
   static void Pair(const Task& task, Compute factor) {
     const std::byte* first = Source(task, 0);
@@ -64,10 +66,11 @@ struct Loops {
     });
   }
 
-  // The passes over a block stay out of line: in one nest with the loop over sources, the compiler unrolls
-  // that loop instead and vectorises none.
+  // The passes over a block stay out of line: in one nest with the loop over sources, the compiler
+  // unrolls that loop instead and vectorises none.
   template <bool kScaled>
-  [[gnu::noinline]] static void First(Compute* block, const std::byte* source, int64_t count, double scale) {
+  [[gnu::noinline]] static void First(Compute* block, const std::byte* source, int64_t count,
+                                      double scale) {
     Split<Wide, Narrow>(count, [=](auto lane, int64_t begin, int64_t end) {
       using Lane = decltype(lane);
 #pragma omp simd
@@ -77,7 +80,8 @@ struct Loops {
   }
 
   template <bool kScaled>
-  [[gnu::noinline]] static void Next(Compute* block, const std::byte* source, int64_t count, double scale) {
+  [[gnu::noinline]] static void Next(Compute* block, const std::byte* source, int64_t count,
+                                     double scale) {
     Split<Wide, Narrow>(count, [=](auto lane, int64_t begin, int64_t end) {
       using Lane = decltype(lane);
 #pragma omp simd
@@ -107,19 +111,22 @@ struct Loops {
 
   static void Scale(Compute* block, int64_t count, double scale) {
 #pragma omp simd
-    for (int64_t i = 0; i < count; ++i) block[i] = Saturate<Compute>(static_cast<double>(block[i]) * scale);
+    for (int64_t i = 0; i < count; ++i)
+      block[i] = Saturate<Compute>(static_cast<double>(block[i]) * scale);
   }
 
-  [[gnu::noinline]] static void Spread(const Compute* block, std::byte* destination, int64_t count) {
+  [[gnu::noinline]] static void Spread(const Compute* block, std::byte* destination,
+                                       int64_t count) {
     Split<Wide, Narrow>(count, [=](auto lane, int64_t begin, int64_t end) {
       using Lane = decltype(lane);
 #pragma omp simd
-      for (int64_t i = begin; i < end; i += Lane::kWidth) Lane::Store(destination, i, Get<Lane>(block, i));
+      for (int64_t i = begin; i < end; i += Lane::kWidth)
+        Lane::Store(destination, i, Get<Lane>(block, i));
     });
   }
 
-  // Any number of sources and destinations: each source is read once and each destination written once, and
-  // the partial results stay in L1.
+  // Any number of sources and destinations: each source is read once and each destination written
+  // once, and the partial results stay in L1.
   template <bool kScaled>
   static void Blocks(const Task& task) {
     alignas(64) Compute block[kBlock];
@@ -132,17 +139,20 @@ struct Loops {
         Next<kScaled>(block, Source(task, s) + offset, count, task.prescale);
       }
       Finish(block, count, task);
-      for (int d = 0; d < task.destination_count; ++d) Spread(block, Destination(task, d) + offset, count);
+      for (int d = 0; d < task.destination_count; ++d)
+        Spread(block, Destination(task, d) + offset, count);
     }
   }
 
   static void Run(const Task& task) {
     const double factor = task.postscale / static_cast<double>(task.divisor);
     const bool finished = kFloating ? factor == 1.0 : task.divisor == 1 && task.postscale == 1.0;
-    const bool pair = task.source_count == 2 && (task.destination_count == 1 || task.destination_count == 2);
+    const bool pair =
+        task.source_count == 2 && (task.destination_count == 1 || task.destination_count == 2);
     if (task.prescale != 1.0) return Blocks<true>(task);
     if (!pair) return Blocks<false>(task);
-    if (finished) return task.destination_count == 1 ? Pair<1, false>(task, 1) : Pair<2, false>(task, 1);
+    if (finished)
+      return task.destination_count == 1 ? Pair<1, false>(task, 1) : Pair<2, false>(task, 1);
     if constexpr (kFloating) {
       const auto cast = static_cast<Compute>(factor);
       return task.destination_count == 1 ? Pair<1, true>(task, cast) : Pair<2, true>(task, cast);
@@ -161,14 +171,15 @@ struct Loops {
   }
 #define HVD_NUMBER_ROW(T) HVD_KERNEL_ROW(NumberLane<T>, NumberLane<T>)
 
-// In the order of DataType, with the wide lanes of float16 and bfloat16. A bool's sum is "or" and its product
-// "and".
-#define HVD_KERNEL_ROWS(WideHalf, WideBfloat)                                                           \
-  {                                                                                                     \
-    HVD_NUMBER_ROW(uint8_t), HVD_NUMBER_ROW(int8_t), HVD_NUMBER_ROW(uint16_t), HVD_NUMBER_ROW(int16_t), \
-        HVD_NUMBER_ROW(int32_t), HVD_NUMBER_ROW(int64_t), HVD_KERNEL_ROW(WideHalf, HalfLane),           \
-        HVD_NUMBER_ROW(float), HVD_NUMBER_ROW(double),                                                  \
-        {Loops<BoolLane, BoolLane, Max>::Run, Loops<BoolLane, BoolLane, Min>::Run,                      \
-         Loops<BoolLane, BoolLane, Max>::Run, Loops<BoolLane, BoolLane, Min>::Run},                     \
-        HVD_KERNEL_ROW(WideBfloat, BfloatLane), HVD_NUMBER_ROW(uint32_t), HVD_NUMBER_ROW(uint64_t),     \
+// In the order of DataType, with the wide lanes of float16 and bfloat16. A bool's sum is "or" and
+// its product "and".
+#define HVD_KERNEL_ROWS(WideHalf, WideBfloat)                                              \
+  {                                                                                        \
+    HVD_NUMBER_ROW(uint8_t), HVD_NUMBER_ROW(int8_t), HVD_NUMBER_ROW(uint16_t),             \
+        HVD_NUMBER_ROW(int16_t), HVD_NUMBER_ROW(int32_t), HVD_NUMBER_ROW(int64_t),         \
+        HVD_KERNEL_ROW(WideHalf, HalfLane), HVD_NUMBER_ROW(float), HVD_NUMBER_ROW(double), \
+        {Loops<BoolLane, BoolLane, Max>::Run, Loops<BoolLane, BoolLane, Min>::Run,         \
+         Loops<BoolLane, BoolLane, Max>::Run, Loops<BoolLane, BoolLane, Min>::Run},        \
+        HVD_KERNEL_ROW(WideBfloat, BfloatLane), HVD_NUMBER_ROW(uint32_t),                  \
+        HVD_NUMBER_ROW(uint64_t),                                                          \
   }

@@ -60,15 +60,17 @@ struct Max {
   }
 };
 
-// The integer nearest to `value` toward zero; what lies outside of T becomes its nearest limit, NaN becomes
-// 0.
+// The integer nearest to `value` toward zero; what lies outside of T becomes its nearest limit, NaN
+// becomes 0.
 template <typename T>
 HVD_INLINE T Saturate(double value) {
   using Limits = std::numeric_limits<T>;
-  // A 64-bit maximum is no double: clamp to the largest double below, and restore the maximum afterwards.
+  // A 64-bit maximum is no double: clamp to the largest double below, and restore the maximum
+  // afterwards.
   constexpr bool kWide = sizeof(T) == 8;
   constexpr double kLow = static_cast<double>(Limits::min());
-  constexpr double kEnd = kWide ? static_cast<double>(uint64_t{1} << 63) * (std::is_signed_v<T> ? 1 : 2) : 0;
+  constexpr double kEnd =
+      kWide ? static_cast<double>(uint64_t{1} << 63) * (std::is_signed_v<T> ? 1 : 2) : 0;
   constexpr double kHigh =
       kWide ? kEnd - (std::is_signed_v<T> ? 1024 : 2048) : static_cast<double>(Limits::max());
   double inside = value == value ? value : 0.0;
@@ -81,15 +83,17 @@ HVD_INLINE T Saturate(double value) {
   return result;
 }
 
-// Exact quotient toward zero. Up to 32 bits it is taken in floating registers, where division vectorises: a
-// quotient that is no integer is further from the next one than a mantissa wider than T rounds, so truncation
-// is exact.
+// Exact quotient toward zero. Up to 32 bits it is taken in floating registers, where division
+// vectorises: a quotient that is no integer is further from the next one than a mantissa wider than
+// T rounds, so truncation is exact.
 template <typename T>
 HVD_INLINE T Divide(T value, int64_t divisor) {
   if constexpr (sizeof(T) <= 2) {
-    return static_cast<T>(static_cast<int32_t>(static_cast<float>(value) / static_cast<float>(divisor)));
+    return static_cast<T>(
+        static_cast<int32_t>(static_cast<float>(value) / static_cast<float>(divisor)));
   } else if constexpr (sizeof(T) == 4) {
-    return static_cast<T>(static_cast<int64_t>(static_cast<double>(value) / static_cast<double>(divisor)));
+    return static_cast<T>(
+        static_cast<int64_t>(static_cast<double>(value) / static_cast<double>(divisor)));
   } else {
     return value / static_cast<T>(divisor);
   }

@@ -15,8 +15,9 @@ bool SupportsF16c() {
 bool SupportsAvx2() { return __builtin_cpu_supports("avx2") && SupportsF16c(); }
 
 bool SupportsAvx512() {
-  return SupportsAvx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
+  return SupportsAvx2() && __builtin_cpu_supports("avx512f") &&
+         __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+         __builtin_cpu_supports("avx512dq");
 }
 
 }  // namespace

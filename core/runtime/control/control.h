@@ -11,9 +11,9 @@
 
 namespace hvd {
 
-// The messages of one process set's negotiation: members announce to the sequencer (position 0 of the
-// set), which publishes to all. Order is kept per direction. Never waits: what does not fit is kept and
-// moved by later calls of Progress.
+// The messages of one process set's negotiation: members announce to the sequencer (position 0 of
+// the set), which publishes to all. Order is kept per direction. Never waits: what does not fit is
+// kept and moved by later calls of Progress.
 class Control {
  public:
   virtual ~Control() = default;
@@ -35,8 +35,8 @@ class Control {
 // Control over point-to-point links: a star around the sequencer.
 std::unique_ptr<Control> MakeTransportControl(Transport* transport, uint32_t set, Members members);
 
-// Control through shared memory: every member owns a block with the stream it writes and the counts of
-// what it has read. It takes so many bytes.
+// Control through shared memory: every member owns a block with the stream it writes and the counts
+// of what it has read. It takes so many bytes.
 size_t WindowControlBytes();
 Status MakeWindowControl(Window* window, std::unique_ptr<Control>* control);
 

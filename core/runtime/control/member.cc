@@ -96,17 +96,19 @@ HandlePtr Member::Claim(const Decision& decision) {
   return handle;
 }
 
-// This rank may have announced by an id what the ranks disagree about: the next operation of that id is
-// another.
+// This rank may have announced by an id what the ranks disagree about: the next operation of that
+// id is another.
 void Member::ForgetId(const Handle& handle) {
   const uint32_t id = cache_.Find(handle.entry.request);
   if (id < by_id_.size()) by_id_[id] = nullptr;
 }
 
-// A sound sequencer lets nothing run that cannot. What runs under an id was looked at when it got the id.
+// A sound sequencer lets nothing run that cannot. What runs under an id was looked at when it got
+// the id.
 Status Member::CheckNew(const negotiate::Request& request, uint64_t ordinal) const {
   const Status status = CheckRequest(request);
-  const std::string objection = status.ok() ? Objection(request, ordinal, members_) : status.message();
+  const std::string objection =
+      status.ok() ? Objection(request, ordinal, members_) : status.message();
   if (objection.empty()) return Status::Ok();
   return Status::Aborted("a response lets an operation run that cannot: " + objection);
 }
@@ -116,8 +118,8 @@ Status Member::CheckMeant(const Decision& decision, const Handle& handle) const 
   const negotiate::Request& request = handle.entry.request;
   if (!decision.known) return CheckNew(request, handle.ordinal);
   // A named one was found by its id.
-  const bool fits =
-      handle.ordinal == 0 || (decision.id < cache_.size() && cache_.At(decision.id).SameAs(request));
+  const bool fits = handle.ordinal == 0 ||
+                    (decision.id < cache_.size() && cache_.At(decision.id).SameAs(request));
   if (fits) return Status::Ok();
   return Status::Aborted("a response takes '" + handle.name() + "' for another operation");
 }
@@ -136,7 +138,8 @@ Status Member::TakePart(const Decision& decision, HandlePtr* handle) const {
     HVD_RETURN_IF_ERROR(CheckNew(*decision.request, decision.ordinal));
     return MakeNeutralHandle(set_, *decision.request, decision.ordinal, handle);
   }
-  return Status::Aborted("a response names an operation without describing it to a rank that has joined");
+  return Status::Aborted(
+      "a response names an operation without describing it to a rank that has joined");
 }
 
 Status Member::MatchOne(Decision decision, std::vector<Decided>* decided) {
@@ -162,7 +165,8 @@ Status Member::MatchOne(Decision decision, std::vector<Decided>* decided) {
 Status Member::Match(negotiate::Response response, std::vector<Decided>* decided) {
   if (response.number != ++responses_) {
     return Status::Aborted("response " + std::to_string(response.number) + " of process set " +
-                           std::to_string(set_) + " came instead of response " + std::to_string(responses_));
+                           std::to_string(set_) + " came instead of response " +
+                           std::to_string(responses_));
   }
   if (events_ != nullptr) events_->MarkCycle();
   decided->reserve(response.decisions.size());
@@ -170,7 +174,8 @@ Status Member::Match(negotiate::Response response, std::vector<Decided>* decided
     HVD_RETURN_IF_ERROR(MatchOne(std::move(decision), decided));
   }
   if (!response.last_joined.known()) return Status::Ok();
-  if (join_ == nullptr) return Status::Aborted("a response ends a join that this rank has not begun");
+  if (join_ == nullptr)
+    return Status::Aborted("a response ends a join that this rank has not begun");
   Decided& joined = decided->emplace_back();
   joined.handle = std::exchange(join_, nullptr);
   joined.handle->decided = true;

@@ -59,7 +59,7 @@ class Member {
   uint64_t urgent_ = 0;
   uint64_t urgent_sent_ = 0;
   uint64_t responses_ = 0;
-  std::vector<HandlePtr> by_id_;                     // announced by cached id: no more than the cache has
+  std::vector<HandlePtr> by_id_;  // announced by cached id: no more than the cache has
   std::unordered_map<uint64_t, HandlePtr> unnamed_;  // by ordinal; operations in flight
   HandlePtr join_;                                   // this rank has joined until it completes
 };

@@ -7,8 +7,8 @@ namespace hvd {
 
 namespace {
 
-// Both halves of a copy that may wrap around the end of the ring: copy(place in ring, place in stream,
-// length).
+// Both halves of a copy that may wrap around the end of the ring: copy(place in ring, place in
+// stream, length).
 template <typename Copy>
 void Wrapped(uint64_t position, size_t length, size_t capacity, Copy copy) {
   const size_t start = position % capacity;

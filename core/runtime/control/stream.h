@@ -23,7 +23,8 @@ class MessageAssembler {
 
   // Room for `bytes` more of the stream, to be written by the caller.
   char* Extend(size_t bytes) {
-    // Also where pieces never end with a message: what is kept is at most twice what is not yet taken.
+    // Also where pieces never end with a message: what is kept is at most twice what is not yet
+    // taken.
     if (taken_ > buffer_.size() / 2) {
       buffer_.erase(0, taken_);
       taken_ = 0;
@@ -49,8 +50,8 @@ class MessageAssembler {
   size_t taken_ = 0;  // of buffer_
 };
 
-// A stream of messages through a ring of bytes in shared memory, one writer and one or several readers.
-// `tail` counts the bytes ever written, a reader's `head` those it has consumed.
+// A stream of messages through a ring of bytes in shared memory, one writer and one or several
+// readers. `tail` counts the bytes ever written, a reader's `head` those it has consumed.
 class RingWriter {
  public:
   void Attach(std::byte* bytes, size_t capacity) { bytes_ = bytes, capacity_ = capacity; }
@@ -75,7 +76,8 @@ class RingReader {
  public:
   void Attach(const std::byte* bytes, size_t capacity) { bytes_ = bytes, capacity_ = capacity; }
 
-  // Takes what lies between the head and `tail`. False: the tail is impossible (the writer is broken).
+  // Takes what lies between the head and `tail`. False: the tail is impossible (the writer is
+  // broken).
   bool Read(uint64_t tail);
   MessageAssembler::Next Next(std::string* message) { return assembler_.Take(message); }
   uint64_t head() const { return head_; }

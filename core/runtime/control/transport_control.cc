@@ -21,7 +21,8 @@ class Outgoing {
       frames_.emplace_back();
       Frame& frame = frames_.back();
       frame.bytes = stream.substr(at, kFrameBytes);
-      transport->Send(peer, {set, ++sent_, 0}, frame.bytes.data(), frame.bytes.size(), &frame.transfer);
+      transport->Send(peer, {set, ++sent_, 0}, frame.bytes.data(), frame.bytes.size(),
+                      &frame.transfer);
     }
   }
 
@@ -77,13 +78,16 @@ class TransportControl : public Control {
     const bool sequences = members_.Find(transport->rank()) == kSequencer;
     first_ = sequences ? Next(kSequencer) : kSequencer;
     last_ = sequences ? Position(members_.size()) : Next(kSequencer);
-    for (Position m = first_; m < last_; m = Next(m)) in_[m.index()].Post(transport_, members_[m], set_);
+    for (Position m = first_; m < last_; m = Next(m))
+      in_[m.index()].Post(transport_, members_[m], set_);
   }
 
   void Announce(const std::string& message) override { SendAll(message); }
   void Publish(const std::string& message) override { SendAll(message); }
   bool TakeResponse(std::string* message) override { return Take(kSequencer, message); }
-  bool TakeAnnouncement(Position member, std::string* message) override { return Take(member, message); }
+  bool TakeAnnouncement(Position member, std::string* message) override {
+    return Take(member, message);
+  }
 
   Position corrupt() const override { return corrupt_; }
   void Progress(bool* moved) override {
@@ -100,7 +104,8 @@ class TransportControl : public Control {
   }
 
  private:
-  // To every peer of the star: the sequencer's peers are the members, a member's only peer is the sequencer.
+  // To every peer of the star: the sequencer's peers are the members, a member's only peer is the
+  // sequencer.
   void SendAll(const std::string& message) {
     std::string stream;
     AppendMessage(message, &stream);

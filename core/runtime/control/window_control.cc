@@ -14,8 +14,9 @@ constexpr size_t kRingBytes = 256 << 10;
 constexpr size_t kMaxMembers = 1024;
 constexpr Position kSequencer(0);
 
-// What one member writes. A member other than the sequencer streams announcements to it; the sequencer
-// streams responses to everybody. `consumed[m]` counts what this member has read of m's stream.
+// What one member writes. A member other than the sequencer streams announcements to it; the
+// sequencer streams responses to everybody. `consumed[m]` counts what this member has read of m's
+// stream.
 struct ControlBlock {
   alignas(kLine) Flag written;
   alignas(kLine) Flag consumed[kMaxMembers];
@@ -36,7 +37,9 @@ class WindowControl : public Control {
   void Announce(const std::string& message) override { Send(message); }
   void Publish(const std::string& message) override { Send(message); }
   bool TakeResponse(std::string* message) override { return Take(kSequencer, message); }
-  bool TakeAnnouncement(Position member, std::string* message) override { return Take(member, message); }
+  bool TakeAnnouncement(Position member, std::string* message) override {
+    return Take(member, message);
+  }
   bool idle() const override { return writer_.idle(); }
 
   Position corrupt() const override { return corrupt_; }
@@ -65,12 +68,14 @@ class WindowControl : public Control {
   uint64_t SlowestReader() {
     if (!sequencing()) return HeadOf(kSequencer);
     uint64_t slowest = writer_.tail();
-    for (Position m(1); m.value() < window_->size(); m = Next(m)) slowest = std::min(slowest, HeadOf(m));
+    for (Position m(1); m.value() < window_->size(); m = Next(m))
+      slowest = std::min(slowest, HeadOf(m));
     return slowest;
   }
 
   uint64_t HeadOf(Position reader) {
-    const uint64_t head = Window::Try(blocks_[reader.index()]->consumed[window_->position().index()]);
+    const uint64_t head =
+        Window::Try(blocks_[reader.index()]->consumed[window_->position().index()]);
     if (!writer_.Possible(head)) corrupt_ = reader;
     return head;
   }
@@ -87,8 +92,8 @@ class WindowControl : public Control {
     return next == MessageAssembler::Next::kMessage;
   }
 
-  // A writer can only sleep for room when the ring is full, and then more than half of it is read at
-  // once: smaller steps need not ring it.
+  // A writer can only sleep for room when the ring is full, and then more than half of it is read
+  // at once: smaller steps need not ring it.
   void Acknowledge(Position member, uint64_t head) {
     Flag& consumed = mine().consumed[member.index()];
     if (head - rung_[member.index()] < kRingBytes / 2) {
@@ -118,8 +123,8 @@ size_t WindowControlBytes() { return sizeof(ControlBlock); }
 
 Status MakeWindowControl(Window* window, std::unique_ptr<Control>* control) {
   if (window->size() > static_cast<int>(kMaxMembers)) {
-    return Status::Invalid("a process set of one host holds at most " + std::to_string(kMaxMembers) +
-                           " ranks");
+    return Status::Invalid("a process set of one host holds at most " +
+                           std::to_string(kMaxMembers) + " ranks");
   }
   SegmentId id;
   HVD_RETURN_IF_ERROR(window->Allocate(sizeof(ControlBlock), &id));

@@ -95,7 +95,8 @@ Status CountCores(Window* window, int64_t deadline_us, int* cores) {
     CoreReport& report = ReportOf(window, member, id);
     for (useconds_t pause = kShortestUs; Window::Try(report.written) == 0;
          pause = std::min(2 * pause, kLongestUs)) {
-      if (NowMicros() > deadline_us) return Status::Aborted("a rank of this host did not finish its start");
+      if (NowMicros() > deadline_us)
+        return Status::Aborted("a rank of this host did not finish its start");
       usleep(pause);
     }
     all.Add(report.mask);

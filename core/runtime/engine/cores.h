@@ -11,9 +11,9 @@ namespace hvd {
 // Cores that this process may use: affinity and cgroup quota, not the core count.
 int UsableCores();
 
-// Those that the ranks of this window may use together: the union of their affinities (ranks pinned to a core
-// each have a core each), limited by the cgroup's quota. Collective and blocking; takes CoreCountBytes of the
-// window.
+// Those that the ranks of this window may use together: the union of their affinities (ranks pinned
+// to a core each have a core each), limited by the cgroup's quota. Collective and blocking; takes
+// CoreCountBytes of the window.
 Status CountCores(Window* window, int64_t deadline_us, int* cores);
 size_t CoreCountBytes();
 

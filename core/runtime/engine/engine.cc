@@ -19,7 +19,8 @@ namespace {
 constexpr int64_t kSecond = 1000000;
 // How long an operation may wait for a member that has left, before that counts as a failure.
 constexpr int64_t kDepartureGraceUs = kSecond;
-// How often the watcher asks, four times a second, until an engine that does nothing counts as caught up.
+// How often the watcher asks, four times a second, until an engine that does nothing counts as
+// caught up.
 constexpr int kMostAsked = 20;
 constexpr int64_t kFlushLimitUs = kSecond;
 // How long what was sent last may take to arrive before its link is closed all the same.
@@ -49,7 +50,8 @@ RankEngine::~RankEngine() {
 
 // Called from the watcher's thread.
 std::string RankEngine::StuckWithout(const Departure& departure, bool broken) {
-  AtDeparture& then = departed_.try_emplace(departure.rank, AtDeparture{cycle_->rounds(), 0}).first->second;
+  AtDeparture& then =
+      departed_.try_emplace(departure.rank, AtDeparture{cycle_->rounds(), 0}).first->second;
   const int64_t now = NowMicros();
   for (const HandlePtr& handle : queue_.InFlight()) {
     const bool concerned = sets_.Has(handle->entry.process_set, departure.rank);
@@ -63,8 +65,8 @@ std::string RankEngine::StuckWithout(const Departure& departure, bool broken) {
   return "";
 }
 
-// Whether all that the rank sent before it left has been looked at since. To ask wakes the engine, and one
-// that is held up all the same does not put off the verdict for ever.
+// Whether all that the rank sent before it left has been looked at since. To ask wakes the engine,
+// and one that is held up all the same does not put off the verdict for ever.
 bool RankEngine::CaughtUp(AtDeparture* then) {
   if (cycle_->rounds() >= then->rounds + 2 || ++then->asked > kMostAsked) return true;
   loop_->Poke();
@@ -108,7 +110,8 @@ Status RankEngine::TrySubmit(Entry entry, HandlePtr* handle) {
   blocked_.Touch((*handle)->submitted_us);
   if ((*handle)->entry.awaited) CountAsBlocked(&(*handle)->entry);
   HVD_RETURN_IF_ERROR(queue_.Push(*handle));
-  if ((*handle)->entry.awaited) blocked_.Enter(NowMicros());  // perhaps after its end: then both cancel out
+  if ((*handle)->entry.awaited)
+    blocked_.Enter(NowMicros());  // perhaps after its end: then both cancel out
   if (!driven) loop_->Notify(urgent);
   if (abort_.is_set()) FailWhatIsLeft();  // it came in between
   return Status::Ok();
@@ -134,7 +137,8 @@ Status RankEngine::Wait(const HandlePtr& handle, int64_t timeout_us, bool (*inte
 // The last responses to slower peers may still wait for room.
 void RankEngine::Flush() noexcept {
   const int64_t deadline = NowMicros() + kFlushLimitUs;
-  while (cycle_->HasWork() && queue_.in_flight() == 0 && !abort_.is_set() && NowMicros() < deadline) {
+  while (cycle_->HasWork() && queue_.in_flight() == 0 && !abort_.is_set() &&
+         NowMicros() < deadline) {
     // Without the lock a waiter drives, which is about to leave: nothing is in flight.
     const std::unique_lock<std::mutex> lock(loop_->progress(), std::try_to_lock);
     if (!lock.owns_lock() || !cycle_->Round()) usleep(50);
@@ -156,7 +160,8 @@ void RankEngine::OnHeartbeat() {
   if (signal > 0) raise(signal);  // this thread alone is interrupted
 }
 
-// What all have submitted completes by itself and lets its waiter go on: until then nobody is blocked.
+// What all have submitted completes by itself and lets its waiter go on: until then nobody is
+// blocked.
 int64_t RankEngine::BlockedMicros() {
   const std::vector<HandlePtr> all = queue_.InFlight();
   const auto runs = [](const HandlePtr& handle) { return handle->decided.load(); };
@@ -199,7 +204,8 @@ void RankEngine::FailWhatIsLeft() noexcept {
 
 Status RankEngine::StartTimeline(const std::string& path, bool mark_cycles) {
   if (timeline_ != nullptr) return timeline_->Start(path, mark_cycles);
-  return Status::Invalid("Set HOROVOD_TIMELINE=DYNAMIC before hvd.init() to start a timeline later.");
+  return Status::Invalid(
+      "Set HOROVOD_TIMELINE=DYNAMIC before hvd.init() to start a timeline later.");
 }
 
 Status Engine::Make(EngineOptions options, std::unique_ptr<Engine>* engine) {

@@ -47,16 +47,17 @@ class Engine {
   // Starts an operation. Returns at once, with an error when nothing was sent.
   virtual Status Submit(Entry entry, HandlePtr* handle) = 0;
 
-  // Blocks until complete, driving the engine on this thread. kTimeout: not complete after timeout_us (< 0:
-  // no limit). `interrupted` (may be null) is called now and then while it waits, without locks; true ends
-  // the wait with kTimeout.
+  // Blocks until complete, driving the engine on this thread. kTimeout: not complete after
+  // timeout_us (< 0: no limit). `interrupted` (may be null) is called now and then while it waits,
+  // without locks; true ends the wait with kTimeout.
   virtual Status Wait(const HandlePtr& handle, int64_t timeout_us, bool (*interrupted)()) = 0;
 
   // Fails what is in flight, says goodbye, joins all threads. Idempotent.
   virtual void Shutdown() = 0;
 
-  // Adds a process set of these ranks (ascending), and gives its id. Collective and blocking: every rank of
-  // the job calls it with equal members, also those outside, and all get an error if one does.
+  // Adds a process set of these ranks (ascending), and gives its id. Collective and blocking: every
+  // rank of the job calls it with equal members, also those outside, and all get an error if one
+  // does.
   virtual Status AddProcessSet(std::vector<int> ranks, uint32_t* id) = 0;
 
   // Likewise. An error, on every rank, when some rank has operations in flight on the set.
@@ -70,9 +71,9 @@ class Engine {
   // The public names of this rank's operations in flight on a set, oldest first.
   virtual std::vector<std::string> InFlight(uint32_t process_set) = 0;
 
-  // For the thread of the host language that can see its own stacks: blocks until some rank asks that they be
-  // shown; the next call says that they are. False: shut down. `signal`: one at which this process shows them
-  // even while that thread cannot run; 0 = none.
+  // For the thread of the host language that can see its own stacks: blocks until some rank asks
+  // that they be shown; the next call says that they are. False: shut down. `signal`: one at which
+  // this process shows them even while that thread cannot run; 0 = none.
   virtual bool AwaitStacksRequest(int signal) = 0;
   // Asks all ranks, this one too.
   virtual void ShowStacks() = 0;

@@ -18,12 +18,13 @@
 
 namespace hvd {
 
-// The engine of this process: who owns what, and in which order it ends. How it is made is in start.cc, its
-// operations are in engine.cc, its process sets in sets.cc.
+// The engine of this process: who owns what, and in which order it ends. How it is made is in
+// start.cc, its operations are in engine.cc, its process sets in sets.cc.
 class RankEngine : public Engine {
  public:
   // Owns the links of the options from here on. Throws nothing.
-  explicit RankEngine(EngineOptions options) noexcept : options_(std::move(options)), sets_(rank()) {}
+  explicit RankEngine(EngineOptions options) noexcept
+      : options_(std::move(options)), sets_(rank()) {}
 
   ~RankEngine() override;
 

@@ -48,14 +48,16 @@ bool SetRegistry::Has(uint32_t id, GlobalRank rank) const { return MembersOf(id)
 
 bool SetRegistry::Knows(const Members& members) const {
   const std::lock_guard<std::mutex> lock(mutex_);
-  return std::any_of(sets_.begin(), sets_.end(),
-                     [&](const auto& set) { return set.second.members.ranks() == members.ranks(); });
+  return std::any_of(sets_.begin(), sets_.end(), [&](const auto& set) {
+    return set.second.members.ranks() == members.ranks();
+  });
 }
 
 bool SetRegistry::IsFirst(GlobalRank rank) const {
   const std::lock_guard<std::mutex> lock(mutex_);
-  return std::any_of(sets_.begin(), sets_.end(),
-                     [rank](const auto& set) { return set.second.members.ranks().front() == rank; });
+  return std::any_of(sets_.begin(), sets_.end(), [rank](const auto& set) {
+    return set.second.members.ranks().front() == rank;
+  });
 }
 
 Members SetRegistry::MembersOf(uint32_t id) const {

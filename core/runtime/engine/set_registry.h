@@ -9,12 +9,14 @@
 
 namespace hvd {
 
-// Which ranks each process set has. Ids are given in the order of adding and never again. Thread safe.
+// Which ranks each process set has. Ids are given in the order of adding and never again. Thread
+// safe.
 class SetRegistry {
  public:
   explicit SetRegistry(GlobalRank rank) : rank_(rank) {}
 
-  // How many there are at a time. Each has mappings of its own, of which the kernel allows a process 65,530.
+  // How many there are at a time. Each has mappings of its own, of which the kernel allows a
+  // process 65,530.
   static constexpr size_t kMostSets = 1 << 14;
 
   Status Add(Members members, uint32_t* id);

@@ -8,7 +8,8 @@
 
 namespace hvd {
 
-// The sum of one number of every rank; blocks until all have come here. A rank that has joined counts 0.
+// The sum of one number of every rank; blocks until all have come here. A rank that has joined
+// counts 0.
 Status RankEngine::Agree(const std::string& what, int64_t mine, int64_t* all) {
   *all = mine;
   Entry entry;
@@ -22,8 +23,8 @@ Status RankEngine::Agree(const std::string& what, int64_t mine, int64_t* all) {
   return Wait(handle, -1, nullptr);
 }
 
-// What all ranks do together cannot be given up by one of them: where there is no memory for it, all learn
-// that.
+// What all ranks do together cannot be given up by one of them: where there is no memory for it,
+// all learn that.
 template <typename Work>
 Status RankEngine::Together(Work work) {
   try {
@@ -46,7 +47,8 @@ Status RankEngine::TryAddProcessSet(const std::vector<int>& ranks, uint32_t* id)
   if (shut_down_.load()) return AlreadyShutDown();
   const bool ascending = std::is_sorted(ranks.begin(), ranks.end(), std::less_equal<int>());
   if (ranks.empty() || !ascending || ranks.front() < 0 || ranks.back() >= options_.size) {
-    return Status::Invalid("a process set has one or more ranks of the job, each once, in ascending order");
+    return Status::Invalid(
+        "a process set has one or more ranks of the job, each once, in ascending order");
   }
   const Members members(ranks);
   HVD_RETURN_IF_ERROR(sets_.Add(members, id));
@@ -72,7 +74,8 @@ Status RankEngine::TryAddProcessSet(const std::vector<int>& ranks, uint32_t* id)
   loop_->Poke();
   if (abort_.is_set()) return abort_.status();
   if (!mine.ok()) return mine;
-  return agreed.ok() ? Status(Code::kUnavailable, name + " could not be set up on another rank") : agreed;
+  return agreed.ok() ? Status(Code::kUnavailable, name + " could not be set up on another rank")
+                     : agreed;
 }
 
 Status RankEngine::TryRemoveProcessSet(uint32_t id) {

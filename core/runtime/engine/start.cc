@@ -20,13 +20,17 @@ namespace {
 
 constexpr int64_t kSecond = 1000000;
 constexpr char kShutdownReason[] =
-    "Horovod has been shut down, by shutdown() or the end of the program, while the operation was in flight.";
+    "Horovod has been shut down, by shutdown() or the end of the program, while the operation was "
+    "in flight.";
 
-int64_t CycleMicros(const Config& config) { return static_cast<int64_t>(config.cycle_time_ms * 1000); }
+int64_t CycleMicros(const Config& config) {
+  return static_cast<int64_t>(config.cycle_time_ms * 1000);
+}
 
 LoopOptions LoopOptionsFor(const EngineOptions& options, int cores, int local_size) {
   LoopOptions loop;
-  // A waiter is its rank's runnable thread; the background thread is one more, beside the program's.
+  // A waiter is its rank's runnable thread; the background thread is one more, beside the
+  // program's.
   loop.waiter_spin_us = cores >= local_size ? 100 : 0;
   loop.background_spin_us = cores > local_size ? 20 : 0;
   loop.collect_us = std::min<int64_t>(loop.collect_us, CycleMicros(options.config));
@@ -80,7 +84,8 @@ void KeepTuned(const Config& config, ProcessSetOptions* set) {
   set->direct_bytes = config.direct_bytes;
   if (config.batch_window_ms < 0) return;
   sequencer->silence = static_cast<int64_t>(config.batch_window_ms * 1000);
-  sequencer->urgent_silence = std::min(sequencer->silence, negotiate::SequencerOptions().urgent_silence);
+  sequencer->urgent_silence =
+      std::min(sequencer->silence, negotiate::SequencerOptions().urgent_silence);
 }
 
 }  // namespace
@@ -94,11 +99,12 @@ Status RankEngine::Start() {
     return status;
   } catch (const std::bad_alloc&) {
     const SharedText& prepared = prepared_.no_memory_to_start.reason;
-    return {Code::kUnavailable, prepared.empty() ? OutOfMemory(rank(), "started").reason : prepared};
+    return {Code::kUnavailable,
+            prepared.empty() ? OutOfMemory(rank(), "started").reason : prepared};
   } catch (const std::system_error& error) {
-    return {Code::kUnavailable, "rank " + std::to_string(options_.rank) +
-                                    " cannot start a thread: " + error.what() +
-                                    ". Raise the limit of processes (ulimit -u, or the container's)."};
+    return {Code::kUnavailable,
+            "rank " + std::to_string(options_.rank) + " cannot start a thread: " + error.what() +
+                ". Raise the limit of processes (ulimit -u, or the container's)."};
   }
 }
 
@@ -124,7 +130,8 @@ Status RankEngine::TryStart() {
   const LoopOptions loop = LoopOptionsFor(options_, wirer_->cores(), local_size);
   loop_ = std::make_unique<Loop>(loop, cycle_.get(), &queue_, &waker_, &counters_);
   if (options_.rank == 0 && Logs(LogLevel::kInfo)) {
-    Log(LogLevel::kInfo, Outline(SetOptions(0, Members::Everybody(options_.size)), loop, wirer_->cores()));
+    Log(LogLevel::kInfo,
+        Outline(SetOptions(0, Members::Everybody(options_.size)), loop, wirer_->cores()));
   }
   return MakeWatcher();
 }
@@ -142,7 +149,8 @@ Status RankEngine::WireFirstSets() {
   std::vector<Members> first{Members::Everybody(options_.size)};
   for (const std::vector<int>& ranks : options_.process_sets) first.emplace_back(ranks);
   // What brought the links here has taken its part of the time.
-  const int64_t deadline = options_.start_us > 0 ? NowMicros() + options_.start_us : StartDeadline();
+  const int64_t deadline =
+      options_.start_us > 0 ? NowMicros() + options_.start_us : StartDeadline();
   for (const Members& members : first) {
     uint32_t id = 0;
     HVD_RETURN_IF_ERROR(sets_.Add(members, &id));
@@ -188,13 +196,15 @@ ProcessSetOptions RankEngine::SetOptions(uint32_t id, const Members& members) co
   return set;
 }
 
-std::unique_ptr<ProcessSet> RankEngine::MakeSet(uint32_t id, const Members& members, ProcessSetWires wires) {
+std::unique_ptr<ProcessSet> RankEngine::MakeSet(uint32_t id, const Members& members,
+                                                ProcessSetWires wires) {
   if (Logs(LogLevel::kDebug)) {
-    Log(LogLevel::kDebug, "process set " + std::to_string(id) + ": " + negotiate::RankList(members.ranks()) +
-                              (wires.topology.AllShareMemory() ? ", over shared memory" : ", over links"));
+    Log(LogLevel::kDebug,
+        "process set " + std::to_string(id) + ": " + negotiate::RankList(members.ranks()) +
+            (wires.topology.AllShareMemory() ? ", over shared memory" : ", over links"));
   }
-  return std::make_unique<ProcessSet>(SetOptions(id, members), std::move(wires), waker_, &queue_, &counters_,
-                                      timeline_.get());
+  return std::make_unique<ProcessSet>(SetOptions(id, members), std::move(wires), waker_, &queue_,
+                                      &counters_, timeline_.get());
 }
 
 void RankEngine::MakeCycle() {

@@ -24,8 +24,8 @@ enum Channel : uint32_t { kControlChannel, kDataChannel };
 
 std::vector<Link> TakeLinks(EngineOptions* options, LinkRole role) {
   std::vector<Link>& links = options->links;
-  const auto first =
-      std::stable_partition(links.begin(), links.end(), [role](const Link& l) { return l.role != role; });
+  const auto first = std::stable_partition(links.begin(), links.end(),
+                                           [role](const Link& l) { return l.role != role; });
   std::vector<Link> taken(first, links.end());
   links.erase(first, links.end());
   return taken;
@@ -37,7 +37,8 @@ Topology JobOf(const EngineOptions& options) {
   return Topology::OneHost(options.size, !links);
 }
 
-// Among processes: over a tree of links among the ranks of the host, which is made with the first window.
+// Among processes: over a tree of links among the ranks of the host, which is made with the first
+// window.
 class SharedWindows : public WindowSource {
  public:
   SharedWindows(EngineOptions* options, const Topology& job, const Waker& waker)
@@ -56,8 +57,8 @@ class SharedWindows : public WindowSource {
   Status Make(uint32_t id, const Members& members, int64_t deadline_us,
               std::unique_ptr<Window>* window) override {
     if (tree_ == nullptr) {
-      HVD_RETURN_IF_ERROR(
-          shm::ShareTree::Make(generation_, Members(ranks_), rank_, sockets_, waker_, deadline_us, &tree_));
+      HVD_RETURN_IF_ERROR(shm::ShareTree::Make(generation_, Members(ranks_), rank_, sockets_,
+                                               waker_, deadline_us, &tree_));
     }
     shm::WindowOptions options;
     options.set = id;
@@ -73,7 +74,9 @@ class SharedWindows : public WindowSource {
     for (const Link& link : links_) ::shutdown(link.fd, SHUT_RDWR);
   }
 
-  GlobalRank failed_rank() const override { return tree_ == nullptr ? GlobalRank() : tree_->failed_rank(); }
+  GlobalRank failed_rank() const override {
+    return tree_ == nullptr ? GlobalRank() : tree_->failed_rank();
+  }
 
  private:
   const uint64_t generation_;
@@ -122,7 +125,8 @@ Status MakeTransports(EngineOptions* options, const Waker& waker,
   std::unique_ptr<Transport>& data = (*transports)[kDataChannel];
   if (options->wiring == Wiring::kInproc) {
     const GlobalRank rank(options->rank);
-    control = options->fabric->MakeTransport(kControlChannel, rank, waker, /*peers_may_leave=*/true);
+    control =
+        options->fabric->MakeTransport(kControlChannel, rank, waker, /*peers_may_leave=*/true);
     data = options->fabric->MakeTransport(kDataChannel, rank, waker);
     return Status::Ok();
   }
@@ -150,7 +154,8 @@ Status Wirer::Make(EngineOptions* options, const Waker& waker, std::unique_ptr<W
   return Status::Ok();
 }
 
-Status Wirer::Prepare(uint32_t id, const Members& members, int64_t deadline_us, ProcessSetWires* wires) {
+Status Wirer::Prepare(uint32_t id, const Members& members, int64_t deadline_us,
+                      ProcessSetWires* wires) {
   wires->topology = job_.Of(members);
   if (!wires->topology.AllShareMemory()) return Status::Ok();
   HVD_RETURN_IF_ERROR(windows_->Make(id, members, deadline_us, &wires->window));

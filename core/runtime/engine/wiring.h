@@ -24,15 +24,15 @@ class WindowSource {
   virtual GlobalRank failed_rank() const { return {}; }
 };
 
-// Turns links (or a test's fabric) into what process sets talk and compute over. Takes the links that it
-// needs out of the options of its making.
+// Turns links (or a test's fabric) into what process sets talk and compute over. Takes the links
+// that it needs out of the options of its making.
 class Wirer {
  public:
   static Status Make(EngineOptions* options, const Waker& waker, std::unique_ptr<Wirer>* wirer);
 
-  // Collective and blocking: every rank calls it for the same sets in the same order, the one of all ranks
-  // first, also for sets that it does not belong to. Callable without the progress lock. Gives up at
-  // `deadline_us`, on the clock of NowMicros.
+  // Collective and blocking: every rank calls it for the same sets in the same order, the one of
+  // all ranks first, also for sets that it does not belong to. Callable without the progress lock.
+  // Gives up at `deadline_us`, on the clock of NowMicros.
   Status Prepare(uint32_t id, const Members& members, int64_t deadline_us, ProcessSetWires* wires);
 
   // Ends a Prepare that waits for a member that will not come. From any thread; for good.
@@ -50,7 +50,9 @@ class Wirer {
   const Topology& job() const { return job_; }
 
   // The rank for which the last Prepare failed; unknown: none, or nobody knows.
-  GlobalRank failed_rank() const { return windows_ == nullptr ? GlobalRank() : windows_->failed_rank(); }
+  GlobalRank failed_rank() const {
+    return windows_ == nullptr ? GlobalRank() : windows_->failed_rank();
+  }
 
   // The cores that the ranks of this host may use.
   int cores() const { return cores_; }

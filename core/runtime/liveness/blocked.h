@@ -9,10 +9,10 @@
 
 namespace hvd {
 
-// Since when this rank has done nothing but wait in the library: some thread of it waits, none has submitted
-// anything or come back from a wait, and no operation was under way. A deadlock is proved when this holds for
-// every rank of the job, for then nobody is left who could submit what is missing. A rank that computes is
-// never blocked.
+// Since when this rank has done nothing but wait in the library: some thread of it waits, none has
+// submitted anything or come back from a wait, and no operation was under way. A deadlock is proved
+// when this holds for every rank of the job, for then nobody is left who could submit what is
+// missing. A rank that computes is never blocked.
 class Blocked {
  public:
   // Around a wait that has lasted for a while already; cheap ones need not be told.
@@ -49,10 +49,12 @@ struct BlockedPeer {
   BlockedNews news;
 };
 
-// What a rank tells in turn. With a link to everybody it knows all itself. Otherwise the tree says it: the
-// least goes up to the root and from there down, and never round in a circle, where it would keep itself
-// alive. Beyond a rank that has left and had others below it nothing is known: then nobody counts as blocked.
-inline BlockedNews Combine(int rank, int size, int64_t own_us, const std::vector<BlockedPeer>& peers) {
+// What a rank tells in turn. With a link to everybody it knows all itself. Otherwise the tree says
+// it: the least goes up to the root and from there down, and never round in a circle, where it
+// would keep itself alive. Beyond a rank that has left and had others below it nothing is known:
+// then nobody counts as blocked.
+inline BlockedNews Combine(int rank, int size, int64_t own_us,
+                           const std::vector<BlockedPeer>& peers) {
   const bool knows_all = static_cast<int>(peers.size()) == size - 1;
   const Tree tree(rank, size);
   BlockedNews news{own_us, own_us, 0};

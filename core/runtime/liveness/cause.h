@@ -41,25 +41,27 @@ inline Cause About(CauseKind kind, GlobalRank culprit, SharedText reason) {
   return cause;
 }
 
-inline const SharedText kOutOfMemoryWithoutWords("a rank ran out of memory, also for saying which and where");
+inline const SharedText kOutOfMemoryWithoutWords(
+    "a rank ran out of memory, also for saying which and where");
 
-// `rank` is this one, which has no memory left. Whoever may have to say so makes it in advance: afterwards
-// there may be none for the whole text. `doing`: "submitted an operation".
+// `rank` is this one, which has no memory left. Whoever may have to say so makes it in advance:
+// afterwards there may be none for the whole text. `doing`: "submitted an operation".
 inline Cause OutOfMemory(GlobalRank rank, const char* doing) noexcept {
   Cause cause;
   cause.culprit = rank;
   try {
-    cause.reason = Name(rank) + " ran out of memory while it " + doing +
-                   ". Give it more (see the limit of its container and ulimit -v) or let it use less: "
-                   "smaller tensors, smaller batches, fewer workers.";
+    cause.reason =
+        Name(rank) + " ran out of memory while it " + doing +
+        ". Give it more (see the limit of its container and ulimit -v) or let it use less: "
+        "smaller tensors, smaller batches, fewer workers.";
   } catch (const std::bad_alloc&) {
     cause.reason = kOutOfMemoryWithoutWords;
   }
   return cause;
 }
 
-// The cause of this generation's end: the first is kept; later ones never replace it. Nothing here needs
-// memory.
+// The cause of this generation's end: the first is kept; later ones never replace it. Nothing here
+// needs memory.
 class AbortCell {
  public:
   // True when this is the first cause.

@@ -16,11 +16,13 @@ struct Departure {
   bool abandoned = false;  // with operations in flight
 };
 
-// Which ranks have left the job, as far as is known here: from themselves, or passed on by others. Ranks
-// never come back, so two such sets unite in any order, and each rank is in it at most once.
+// Which ranks have left the job, as far as is known here: from themselves, or passed on by others.
+// Ranks never come back, so two such sets unite in any order, and each rank is in it at most once.
 class Departures {
  public:
-  explicit Departures(int size) : by_rank_(static_cast<size_t>(size)) { in_order_.reserve(by_rank_.size()); }
+  explicit Departures(int size) : by_rank_(static_cast<size_t>(size)) {
+    in_order_.reserve(by_rank_.size());
+  }
 
   // False when it is known already, or there is no such rank.
   bool Add(const Departure& departure) {
@@ -46,12 +48,14 @@ class Departures {
     for (const Departure& departure : in_order_) {
       const size_t rank = departure.rank.index();
       const int state = departure.abandoned ? kLeft | kAbandoned : kLeft;
-      bits[rank / kRanksInByte] = static_cast<char>(bits[rank / kRanksInByte] | state << Shift(rank));
+      bits[rank / kRanksInByte] =
+          static_cast<char>(bits[rank / kRanksInByte] | state << Shift(rank));
     }
     return bits;
   }
 
-  // Adds what another rank knows; true when something is new. Bits of ranks that do not exist mean nothing.
+  // Adds what another rank knows; true when something is new. Bits of ranks that do not exist mean
+  // nothing.
   bool Merge(std::string_view encoded, int64_t now_us) {
     bool is_new = false;
     for (size_t rank = 0; rank < by_rank_.size() && rank / kRanksInByte < encoded.size(); ++rank) {

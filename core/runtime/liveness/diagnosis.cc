@@ -33,7 +33,8 @@ Cause Diagnosis::OfCorruptFrame(const WatchedPeer& peer) const {
 Cause Diagnosis::OfSilence(const WatchedPeer& peer, const std::string& silence) const {
   return About(
       CauseKind::kSilent, peer.rank(),
-      silence + ". Look at what that process does (for example with py-spy dump), then restart the job.");
+      silence +
+          ". Look at what that process does (for example with py-spy dump), then restart the job.");
 }
 
 std::optional<Cause> Diagnosis::OfDepartures() const {
@@ -46,11 +47,12 @@ std::optional<Cause> Diagnosis::OfDepartures() const {
 
 Cause Diagnosis::Missed(const Departure& departure, const std::string& why) const {
   const WatchedPeer* peer = Find(departure.rank);
-  return About(CauseKind::kLeft, departure.rank,
-               (peer != nullptr ? peer->Describe() : Name(departure.rank)) +
-                   " has left the job (its program ended, failed or called shutdown()), but " + why +
-                   " Every rank must take part in every operation; look for a rank that leaves its loop "
-                   "early.");
+  return About(
+      CauseKind::kLeft, departure.rank,
+      (peer != nullptr ? peer->Describe() : Name(departure.rank)) +
+          " has left the job (its program ended, failed or called shutdown()), but " + why +
+          " Every rank must take part in every operation; look for a rank that leaves its loop "
+          "early.");
 }
 
 Diagnosis::Verdict Diagnosis::Settle(const Suspicion& suspicion, int64_t hear_out_us) const {
@@ -65,9 +67,10 @@ Diagnosis::Verdict Diagnosis::Settle(const Suspicion& suspicion, int64_t hear_ou
   return {true, peer == nullptr ? cause : OfLink(*peer, cause)};
 }
 
-// Who has said goodbye may close its links, and OfDepartures knows whether it is missed; unless this rank has
-// stopped for want of it, for then no operation gets any further.
-std::optional<Cause> Diagnosis::AfterGoodbye(const Departure& departure, const Suspicion& suspicion) const {
+// Who has said goodbye may close its links, and OfDepartures knows whether it is missed; unless
+// this rank has stopped for want of it, for then no operation gets any further.
+std::optional<Cause> Diagnosis::AfterGoodbye(const Departure& departure,
+                                             const Suspicion& suspicion) const {
   if (!suspicion.broken) return std::nullopt;
   if (suspicion.cause.kind != CauseKind::kLink) return suspicion.cause;
   const std::string stuck = stuck_without_(departure, true);
@@ -83,16 +86,17 @@ Cause Diagnosis::OfLink(const WatchedPeer& peer, Cause cause) const {
   const bool own_first = rank_ < peer.rank();
   cause.other = std::max(rank_, peer.rank());
   cause.culprit = std::min(rank_, peer.rank());
-  cause.reason = "the " + std::string(Name(cause.link)) + " link between " +
-                 (own_first ? own : peer.Describe()) + " and " + (own_first ? peer.Describe() : own) +
-                 " broke although both are alive (" + cause.reason.str() +
-                 "). Look for what lies between them: a firewall, a proxy, or a program that closes sockets.";
+  cause.reason =
+      "the " + std::string(Name(cause.link)) + " link between " +
+      (own_first ? own : peer.Describe()) + " and " + (own_first ? peer.Describe() : own) +
+      " broke although both are alive (" + cause.reason.str() +
+      "). Look for what lies between them: a firewall, a proxy, or a program that closes sockets.";
   return cause;
 }
 
 const WatchedPeer* Diagnosis::Find(GlobalRank rank) const {
-  const auto found =
-      std::find_if(peers_->begin(), peers_->end(), [rank](const auto& p) { return p->rank() == rank; });
+  const auto found = std::find_if(peers_->begin(), peers_->end(),
+                                  [rank](const auto& p) { return p->rank() == rank; });
   return found == peers_->end() ? nullptr : found->get();
 }
 

@@ -16,17 +16,21 @@ namespace hvd {
 
 using Peers = std::vector<std::unique_ptr<WatchedPeer>>;
 
-// Why this rank can no longer make progress without the departed rank; empty: it can. `broken`: a link to it
-// that is needed has ended, so that nothing more can come.
+// Why this rank can no longer make progress without the departed rank; empty: it can. `broken`: a
+// link to it that is needed has ended, so that nothing more can come.
 using StuckWithout = std::function<std::string(const Departure&, bool broken)>;
 
-// Which cause a failure has, by what this rank knows of the others: what is closed, who has left, what the
-// kernel says of a process. It finds causes and does nothing about them.
+// Which cause a failure has, by what this rank knows of the others: what is closed, who has left,
+// what the kernel says of a process. It finds causes and does nothing about them.
 class Diagnosis {
  public:
   // All for the watcher's thread, and outlived by it.
-  Diagnosis(GlobalRank rank, const Peers* peers, const Departures* departures, StuckWithout stuck_without)
-      : rank_(rank), peers_(peers), departures_(departures), stuck_without_(std::move(stuck_without)) {}
+  Diagnosis(GlobalRank rank, const Peers* peers, const Departures* departures,
+            StuckWithout stuck_without)
+      : rank_(rank),
+        peers_(peers),
+        departures_(departures),
+        stuck_without_(std::move(stuck_without)) {}
 
   // Of a suspicion: what is not settled has to wait, what is settled without a cause is no failure.
   struct Verdict {
@@ -36,8 +40,8 @@ class Diagnosis {
   // A suspicion becomes the cause when the watch links have told nothing better for `hear_out_us`.
   Verdict Settle(const Suspicion& suspicion, int64_t hear_out_us) const;
 
-  // The watch link to this peer, which has said no goodbye, has ended. kDied, or kLink, which is no more than
-  // a suspicion.
+  // The watch link to this peer, which has said no goodbye, has ended. kDied, or kLink, which is no
+  // more than a suspicion.
   Cause OfEnd(const WatchedPeer& peer) const;
   Cause OfCorruptFrame(const WatchedPeer& peer) const;
   Cause OfSilence(const WatchedPeer& peer, const std::string& silence) const;

@@ -44,7 +44,8 @@ WatchFrame EncodeWatch(const WatchNews& news, Sealer* sealer) noexcept {
   layout.culprit = news.cause.culprit.value();
   layout.other = news.cause.other.value();
   layout.stacks = news.stacks;
-  const std::string& text = news.kind == WatchKind::kAbort ? news.cause.reason.str() : news.departures;
+  const std::string& text =
+      news.kind == WatchKind::kAbort ? news.cause.reason.str() : news.departures;
   layout.text_bytes = static_cast<uint32_t>(std::min(text.size(), sizeof layout.text));
   std::memcpy(layout.text, text.data(), layout.text_bytes);
   WatchFrame frame;
@@ -60,8 +61,8 @@ Status DecodeWatch(std::string_view frame, Opener* opener, WatchNews* news) {
   if (body.size() != kSealed) return Status::Aborted("a watch frame has the wrong length");
   std::memcpy(&layout, body.data(), kSealed);
   if (layout.magic != kMagic || layout.kind < 1 ||
-      layout.kind > static_cast<uint8_t>(WatchKind::kShowStacks) || layout.text_bytes > sizeof layout.text ||
-      layout.cause < 1 || layout.cause > kCauseKinds ||
+      layout.kind > static_cast<uint8_t>(WatchKind::kShowStacks) ||
+      layout.text_bytes > sizeof layout.text || layout.cause < 1 || layout.cause > kCauseKinds ||
       layout.link > static_cast<uint8_t>(LinkRole::kShare)) {
     return Status::Aborted("a watch frame has a wrong header");
   }

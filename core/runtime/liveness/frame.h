@@ -19,12 +19,13 @@ struct WatchNews {
   WatchKind kind = WatchKind::kHeartbeat;
   uint64_t generation = 0;
   int32_t pid = 0;
-  uint64_t home = 0;       // where the pid means something: see HostIdentity
-  bool abandons = false;   // kGoodbye: with operations in flight
-  BlockedNews blocked;     // kHeartbeat
-  std::string departures;  // kHeartbeat, kGoodbye: see Departures; what does not fit is not passed on
-  uint32_t stacks = 0;     // kShowStacks: how often it was asked for
-  Cause cause;             // kAbort; the reason is cut to fit
+  uint64_t home = 0;      // where the pid means something: see HostIdentity
+  bool abandons = false;  // kGoodbye: with operations in flight
+  BlockedNews blocked;    // kHeartbeat
+  std::string
+      departures;       // kHeartbeat, kGoodbye: see Departures; what does not fit is not passed on
+  uint32_t stacks = 0;  // kShowStacks: how often it was asked for
+  Cause cause;          // kAbort; the reason is cut to fit
 };
 
 constexpr size_t kWatchFrameBytes = 2048;  // a whole stall report

@@ -17,15 +17,17 @@ namespace hvd {
 
 namespace {
 
-// The format of horovod/bootstrap: a frame is its length, a MAC over its number and the payload, and the
-// payload; a payload is a tag, a count, and fields with their lengths. All integers are big-endian.
+// The format of horovod/bootstrap: a frame is its length, a MAC over its number and the payload,
+// and the payload; a payload is a tag, a count, and fields with their lengths. All integers are
+// big-endian.
 constexpr char kVerdictTag = 4;
 constexpr size_t kMostReason = 4096;
 constexpr size_t kMostPayload = kMostReason + 128;
 
 constexpr int64_t kOrphanGraceUs = 2000000;  // between SIGTERM and SIGKILL
 
-// Grows up to its size, without memory of its own: the launcher is told also when there is none left.
+// Grows up to its size, without memory of its own: the launcher is told also when there is none
+// left.
 class Bytes {
  public:
   void Add(std::string_view bytes) noexcept {

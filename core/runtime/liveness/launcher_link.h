@@ -8,8 +8,9 @@
 
 namespace hvd {
 
-// The connection to the launcher: its end means that the launcher is gone, and over it this rank says why its
-// generation ended, so that the launcher's report names the cause and not whichever rank ended first.
+// The connection to the launcher: its end means that the launcher is gone, and over it this rank
+// says why its generation ended, so that the launcher's report names the cause and not whichever
+// rank ended first.
 class LauncherLink {
  public:
   // Owns the link's descriptor; -1 = no launcher. `frames` went over it before.
@@ -24,8 +25,8 @@ class LauncherLink {
   // Reads what has come. True: the launcher is gone; the link is closed then.
   bool Ended();
 
-  // For when the descriptor is readable. Without its launcher a rank ends: it is sent SIGTERM here, and if it
-  // is still there some seconds later, SIGKILL by EndOrphan.
+  // For when the descriptor is readable. Without its launcher a rank ends: it is sent SIGTERM here,
+  // and if it is still there some seconds later, SIGKILL by EndOrphan.
   void Hear();
   void EndOrphan() const;
   bool gone() const { return gone_us_ != 0; }

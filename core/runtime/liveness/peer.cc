@@ -68,7 +68,8 @@ void WatchedPeer::Flush() {
 
 WatchedPeer::Heard WatchedPeer::Receive(WatchNews* news) {
   while (received_ < kWatchFrameBytes) {
-    const ssize_t got = recv(fd_, in_.data() + received_, kWatchFrameBytes - received_, MSG_DONTWAIT);
+    const ssize_t got =
+        recv(fd_, in_.data() + received_, kWatchFrameBytes - received_, MSG_DONTWAIT);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return Heard::kNothing;
     if (got <= 0) return Heard::kEnd;

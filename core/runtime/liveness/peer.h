@@ -11,7 +11,8 @@
 
 namespace hvd {
 
-// One watch link: frames out without waiting, frames in as they come, and what is known of the peer.
+// One watch link: frames out without waiting, frames in as they come, and what is known of the
+// peer.
 class WatchedPeer {
  public:
   enum class Heard { kNothing, kNews, kEnd, kCorrupt };
@@ -22,8 +23,8 @@ class WatchedPeer {
   WatchedPeer(const WatchedPeer&) = delete;
   WatchedPeer& operator=(const WatchedPeer&) = delete;
 
-  // Queues and sends what the socket takes; a peer that does not read gets no more than a few frames queued,
-  // for which there is room from the start.
+  // Queues and sends what the socket takes; a peer that does not read gets no more than a few
+  // frames queued, for which there is room from the start.
   void Send(const WatchNews& news) noexcept;
   void Flush();
 
@@ -46,8 +47,9 @@ class WatchedPeer {
 
   // "rank 1 (pid 4711)"
   std::string Describe() const;
-  // What the kernel says of the process: "stopped", "alive", "dead", ... or empty when it is not known, as of
-  // one on another host or in another process namespace, where its pid is somebody else's.
+  // What the kernel says of the process: "stopped", "alive", "dead", ... or empty when it is not
+  // known, as of one on another host or in another process namespace, where its pid is somebody
+  // else's.
   std::string ProcessState() const;
   // Whether the process is known to run on. One that ends closes its connections at the very end.
   bool Lives() const;

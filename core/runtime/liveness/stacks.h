@@ -6,8 +6,8 @@
 
 namespace hvd {
 
-// Between who wants to see the stacks of this process and the thread that can show them. Requests that come
-// while one is being answered are one.
+// Between who wants to see the stacks of this process and the thread that can show them. Requests
+// that come while one is being answered are one.
 class StacksRequest {
  public:
   void Ask(int64_t now_us) {
@@ -23,8 +23,8 @@ class StacksRequest {
     changed_.notify_all();
   }
 
-  // Blocks until there is a request; the next call says that it is answered. False: ended. `signal`: makes
-  // this process show its stacks although that thread cannot; 0 = none does.
+  // Blocks until there is a request; the next call says that it is answered. False: ended.
+  // `signal`: makes this process show its stacks although that thread cannot; 0 = none does.
   bool Await(int signal) {
     std::unique_lock<std::mutex> lock(mutex_);
     has_listener_ = true;
@@ -38,7 +38,8 @@ class StacksRequest {
   // Whether a request has been unanswered for so long; once for each. `signal`: see Await.
   bool TakeOverdue(int64_t now_us, int64_t patience_us, int* signal) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (!has_listener_ || ended_ || pending_since_us_ < 0 || now_us - pending_since_us_ < patience_us)
+    if (!has_listener_ || ended_ || pending_since_us_ < 0 ||
+        now_us - pending_since_us_ < patience_us)
       return false;
     pending_since_us_ = -1;
     *signal = signal_;

@@ -41,7 +41,8 @@ class Suspicions {
     return failure_ || !open_.empty();
   }
 
-  // For the watcher's thread: all of them, until the next call. Those that it cannot settle yet go back.
+  // For the watcher's thread: all of them, until the next call. Those that it cannot settle yet go
+  // back.
   std::vector<Suspicion>& Take() {
     taken_.clear();
     const std::lock_guard<std::mutex> lock(mutex_);

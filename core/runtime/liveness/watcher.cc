@@ -43,7 +43,8 @@ Watcher::Watcher(WatcherOptions options, AbortCell* abort)
       suspicions_(options_.links.size()),
       out_of_memory_(OutOfMemory(options_.rank, "watched the other ranks")) {
   for (size_t i = 0; i < links_.size(); ++i) {
-    peers_.push_back(std::make_unique<WatchedPeer>(options_.links[i], std::move(links_[i]), options_.home));
+    peers_.push_back(
+        std::make_unique<WatchedPeer>(options_.links[i], std::move(links_[i]), options_.home));
   }
   fds_.reserve(peers_.size() + 2);
 }
@@ -134,7 +135,8 @@ void Watcher::Run() noexcept {
     }
     Attempt([this] { CheckDeparted(); });
     const int64_t wait_ms = (next_beat - now) / 1000 + 1;
-    Attempt([this, wait_ms] { Wait(static_cast<int>(std::min<int64_t>(wait_ms, LongestRoundMs()))); });
+    Attempt(
+        [this, wait_ms] { Wait(static_cast<int>(std::min<int64_t>(wait_ms, LongestRoundMs()))); });
   }
   Attempt([this] { HearSuspicions(0); });
   SayGoodbye();
@@ -167,7 +169,8 @@ int Watcher::LongestRoundMs() {
 
 void Watcher::Wait(int timeout_ms) {
   fds_.clear();
-  for (const auto& peer : peers_) fds_.push_back({peer->fd(), POLLIN, 0});  // a closed one is -1: ignored
+  for (const auto& peer : peers_)
+    fds_.push_back({peer->fd(), POLLIN, 0});  // a closed one is -1: ignored
   fds_.push_back({waker_.fd(), POLLIN, 0});
   fds_.push_back({launcher_.fd(), POLLIN, 0});
   if (poll(fds_.data(), fds_.size(), timeout_ms) < 0) return;
@@ -185,7 +188,8 @@ void Watcher::Wait(int timeout_ms) {
 
 void Watcher::Beat() {
   std::vector<BlockedPeer> known;
-  for (const auto& peer : peers_) known.push_back({peer->rank().value(), peer->departed, peer->blocked});
+  for (const auto& peer : peers_)
+    known.push_back({peer->rank().value(), peer->departed, peer->blocked});
   blocked_ = Combine(options_.rank.value(), options_.size, options_.blocked_us(), known);
   everybody_blocked_us_.store(blocked_.all);
   Send(News(WatchKind::kHeartbeat));
@@ -197,7 +201,8 @@ void Watcher::CheckSilence(int64_t now_us) {
   const int64_t round = now_us - last_round_us_;
   last_round_us_ = now_us;
   if (round > timeout / 2) {
-    // This process itself was held up (suspended container, overloaded host): the peers get a fresh start.
+    // This process itself was held up (suspended container, overloaded host): the peers get a fresh
+    // start.
     for (auto& peer : peers_) peer->heard_us = now_us;
     return;
   }
@@ -293,8 +298,8 @@ void Watcher::PassOnStacks(uint32_t asked) {
 
 void Watcher::Raise(const Cause& cause) noexcept {
   if (abort_->is_set()) return;
-  // First tell, then set: whoever sees the cause here closes links, and peers must not blame this rank for
-  // that.
+  // First tell, then set: whoever sees the cause here closes links, and peers must not blame this
+  // rank for that.
   WatchNews news = NewsOfItself(WatchKind::kAbort);
   news.cause = cause;
   Send(news);

@@ -26,8 +26,8 @@ struct WatcherOptions {
   GlobalRank rank;
   int size = 1;
   uint64_t home = 0;  // see HostIdentity
-  // Owned from the constructor on. To every peer, or to so many that news reach everybody over them, among
-  // them the rank's parent and children in the tree of ranks.
+  // Owned from the constructor on. To every peer, or to so many that news reach everybody over
+  // them, among them the rank's parent and children in the tree of ranks.
   std::vector<Link> links;
   Link launcher;                 // owned; fd -1 = none
   uint64_t launcher_frames = 0;  // that went over it before
@@ -40,35 +40,37 @@ struct WatcherOptions {
   std::function<void()> on_abort;        // called once, from the watcher's thread
 };
 
-// The always-on thread that knows who is alive. It takes neither the GIL nor the progress lock, so it works
-// whatever the program does. On the end of a link without a goodbye, or on silence, it fixes the first
-// cause, wakes this rank and tells its peers before anyone closes; they tell theirs. Departures are passed on
-// likewise, with the next heartbeat or soon.
+// The always-on thread that knows who is alive. It takes neither the GIL nor the progress lock, so
+// it works whatever the program does. On the end of a link without a goodbye, or on silence, it
+// fixes the first cause, wakes this rank and tells its peers before anyone closes; they tell
+// theirs. Departures are passed on likewise, with the next heartbeat or soon.
 class Watcher {
  public:
   Watcher(WatcherOptions options, AbortCell* abort);
   ~Watcher();
 
-  // The first heartbeat is under way when it returns: whoever has worked with this rank can describe it.
+  // The first heartbeat is under way when it returns: whoever has worked with this rank can
+  // describe it.
   Status Start();
 
-  // From the engine: a link has ended. Unless its peer has said goodbye, that becomes the cause of a failure
-  // once the watcher has heard out its own links for a moment: what names the true cause may be under way.
+  // From the engine: a link has ended. Unless its peer has said goodbye, that becomes the cause of
+  // a failure once the watcher has heard out its own links for a moment: what names the true cause
+  // may be under way.
   void Suspect(Cause cause);
 
-  // From the engine: this rank cannot go on. Likewise, but a failure in any case: nobody else knows of it.
-  // Only the first one counts. Needs no memory.
+  // From the engine: this rank cannot go on. Likewise, but a failure in any case: nobody else knows
+  // of it. Only the first one counts. Needs no memory.
   void Abort(Cause cause) noexcept;
 
-  // For how long every rank of the job has been Blocked, as far as is known here; those that have left count
-  // as blocked. 0 = somebody is not.
+  // For how long every rank of the job has been Blocked, as far as is known here; those that have
+  // left count as blocked. 0 = somebody is not.
   int64_t EverybodyBlockedMicros() const { return everybody_blocked_us_.load(); }
 
   // Asks the others to show their stacks.
   void AskForStacks();
 
-  // Says goodbye, joins the thread, closes everything when the goodbye has arrived. `abandons`: operations
-  // are in flight.
+  // Says goodbye, joins the thread, closes everything when the goodbye has arrived. `abandons`:
+  // operations are in flight.
   void Stop(bool abandons = false);
 
  private:
@@ -93,8 +95,9 @@ class Watcher {
   void Raise(const Cause& cause) noexcept;
 
   WatcherOptions options_;
-  LauncherLink launcher_;          // the watcher thread's, once started
-  std::vector<Descriptor> links_;  // on their way to the peers, at the start, and from them at the end
+  LauncherLink launcher_;  // the watcher thread's, once started
+  std::vector<Descriptor>
+      links_;  // on their way to the peers, at the start, and from them at the end
   AbortCell* abort_;
   Waker waker_;
   Peers peers_;            // the watcher thread's, once started

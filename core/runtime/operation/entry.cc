@@ -21,7 +21,8 @@ using negotiate::TensorMeta;
 
 // The text is made only when there is something to say: this runs for every operation.
 Status Refuse(const Request& request, const std::string& why) {
-  return Status::Invalid(std::string(Name(request.kind)) + " of '" + Shown(request.name) + "': " + why);
+  return Status::Invalid(std::string(Name(request.kind)) + " of '" + Shown(request.name) +
+                         "': " + why);
 }
 
 Status CheckReduction(const Request& request, const TensorMeta& meta) {
@@ -31,32 +32,36 @@ Status CheckReduction(const Request& request, const TensorMeta& meta) {
   if (request.reduce_op != ReduceOp::kAdasum) return Status::Ok();
   if (request.kind != OpKind::kAllreduce) return Refuse(request, "only allreduce has op=Adasum");
   if (IsFloating(meta.dtype)) return Status::Ok();
-  return Refuse(request,
-                std::string("Adasum is defined for floating-point tensors, not for ") + Name(meta.dtype));
+  return Refuse(request, std::string("Adasum is defined for floating-point tensors, not for ") +
+                             Name(meta.dtype));
 }
 
 Status CheckTensor(const Request& request, const TensorMeta& meta) {
   if (meta.shape.size() > negotiate::kMaxDims) {
-    return Refuse(request, "a tensor has at most " + std::to_string(negotiate::kMaxDims) + " dimensions");
+    return Refuse(request,
+                  "a tensor has at most " + std::to_string(negotiate::kMaxDims) + " dimensions");
   }
   if (negotiate::BytesOf(meta) < 0) {
     return Refuse(request, "the shape " + ToString(meta.shape) + " is negative or too large");
   }
   // An empty tensor takes no memory, but its rows may: those of other ranks.
   const bool has_rows = HasResultSizes(request.kind) && !meta.shape.empty();
-  if (has_rows && (negotiate::BytesPerRow(meta) < 0 || meta.shape[0] > negotiate::kMaxTensorBytes)) {
-    return Refuse(request, "the rows of the shape " + ToString(meta.shape) + " are too large or too many");
+  if (has_rows &&
+      (negotiate::BytesPerRow(meta) < 0 || meta.shape[0] > negotiate::kMaxTensorBytes)) {
+    return Refuse(request,
+                  "the rows of the shape " + ToString(meta.shape) + " are too large or too many");
   }
   return Reduces(request.kind) ? CheckReduction(request, meta) : Status::Ok();
 }
 
-Status CheckMemory(const Request& request, const TensorMeta& meta, const char* what, const void* data,
-                   int64_t bytes) {
+Status CheckMemory(const Request& request, const TensorMeta& meta, const char* what,
+                   const void* data, int64_t bytes) {
   const int64_t needed = negotiate::BytesOf(meta);
   if (bytes == needed && (data != nullptr || needed == 0)) return Status::Ok();
   const std::string given = data == nullptr ? "no memory" : std::to_string(bytes) + " bytes";
-  return Refuse(request, std::string("the ") + what + " has " + given + ", but " + Name(meta.dtype) + " " +
-                             ToString(meta.shape) + " takes " + std::to_string(needed));
+  return Refuse(request, std::string("the ") + what + " has " + given + ", but " +
+                             Name(meta.dtype) + " " + ToString(meta.shape) + " takes " +
+                             std::to_string(needed));
 }
 
 Status CheckBuffer(const Request& request, const TensorMeta& meta, const TensorBuffer& buffer) {
@@ -65,7 +70,8 @@ Status CheckBuffer(const Request& request, const TensorMeta& meta, const TensorB
   if (!HasResultSizes(request.kind)) {
     return CheckMemory(request, meta, "output", buffer.output, buffer.output_bytes);
   }
-  return Refuse(request, "its result has a size of its own, so it takes no output: the core allocates it");
+  return Refuse(request,
+                "its result has a size of its own, so it takes no output: the core allocates it");
 }
 
 Status CheckSplits(const Request& request, size_t members) {
@@ -106,7 +112,9 @@ void FillWith(T value, const Output& output) {
 }
 
 // bool: Sum and Max are "or", Product and Min are "and".
-uint8_t BoolIdentity(ReduceOp op) { return op == ReduceOp::kMin || op == ReduceOp::kProduct ? 1 : 0; }
+uint8_t BoolIdentity(ReduceOp op) {
+  return op == ReduceOp::kMin || op == ReduceOp::kProduct ? 1 : 0;
+}
 
 void FillIdentity(ReduceOp op, const Output& output) {
   switch (output.dtype) {
@@ -143,12 +151,13 @@ void FillIdentity(ReduceOp op, const Output& output) {
 
 Status Output::Allocate(DataType dtype, Shape shape, Output* output) {
   const int64_t bytes = negotiate::BytesOf({dtype, shape});
-  if (bytes < 0) return {Code::kUnavailable, "a result of shape " + ToString(shape) + " does not fit memory"};
+  if (bytes < 0)
+    return {Code::kUnavailable, "a result of shape " + ToString(shape) + " does not fit memory"};
   const size_t rounded = (static_cast<size_t>(bytes) / kAlignment + 1) * kAlignment;
   void* memory = std::aligned_alloc(kAlignment, rounded);
   if (memory == nullptr) {
-    return {Code::kUnavailable, "no memory for a result of shape " + ToString(shape) + " of " + Name(dtype) +
-                                    " (" + std::to_string(bytes) + " bytes)"};
+    return {Code::kUnavailable, "no memory for a result of shape " + ToString(shape) + " of " +
+                                    Name(dtype) + " (" + std::to_string(bytes) + " bytes)"};
   }
   output->dtype = dtype;
   output->shape = std::move(shape);
@@ -159,7 +168,8 @@ Status Output::Allocate(DataType dtype, Shape shape, Output* output) {
 
 Status CheckRequest(const Request& request) {
   if (request.tensors.size() > negotiate::kMaxTensors) return Refuse(request, "too many tensors");
-  if (request.kind == OpKind::kJoin && !request.tensors.empty()) return Refuse(request, "it has no tensors");
+  if (request.kind == OpKind::kJoin && !request.tensors.empty())
+    return Refuse(request, "it has no tensors");
   if (!std::isfinite(request.prescale) || !std::isfinite(request.postscale)) {
     return Refuse(request, "prescale_factor and postscale_factor must be finite");
   }
@@ -178,7 +188,8 @@ Status CheckEntry(const Entry& entry, size_t members) {
   return Status::Ok();
 }
 
-Status MakeNeutral(uint32_t process_set, const Request& request, Entry* entry, std::vector<Output>* memory) {
+Status MakeNeutral(uint32_t process_set, const Request& request, Entry* entry,
+                   std::vector<Output>* memory) {
   entry->process_set = process_set;
   entry->request = request;
   entry->request.splits.clear();  // somebody else's: it sends no rows

@@ -14,8 +14,8 @@ namespace hvd {
 
 struct Handle;
 
-// A tensor that the core allocated: its size was known only after negotiation, or the caller gave no output.
-// Adapters adopt it.
+// A tensor that the core allocated: its size was known only after negotiation, or the caller gave
+// no output. Adapters adopt it.
 struct Output {
   DataType dtype = DataType::kFloat32;
   Shape shape;
@@ -26,8 +26,9 @@ struct Output {
   static Status Allocate(DataType dtype, Shape shape, Output* output);
 };
 
-// Memory of one tensor: every address with its length, which must be that of dtype and shape. `output` null:
-// the core allocates. So it must be where the result has another size than the input (HasResultSizes).
+// Memory of one tensor: every address with its length, which must be that of dtype and shape.
+// `output` null: the core allocates. So it must be where the result has another size than the input
+// (HasResultSizes).
 struct TensorBuffer {
   const std::byte* input = nullptr;
   int64_t input_bytes = 0;
@@ -44,13 +45,14 @@ struct Entry {
   uint32_t process_set = 0;
   negotiate::Request request;         // name empty = unnamed
   std::vector<TensorBuffer> buffers;  // one per request.tensors; several = a group, all or nothing
-  DeviceOrder order;                  // of all of them; of a device alone, which is that of the request
-  int32_t priority = 0;  // among named operations that are taken from the queue together: highest first
+  DeviceOrder order;  // of all of them; of a device alone, which is that of the request
+  int32_t priority =
+      0;  // among named operations that are taken from the queue together: highest first
   bool urgent = false;   // the submitter is about to wait for it
   bool awaited = false;  // with on_complete: the submitter does nothing before that
   bool sampled = false;  // the submitter will ask whether the outputs have been changed since
-  // Called once, from whichever thread completes the operation, without the progress lock. Nobody waits for
-  // an operation that has it. It throws nothing.
+  // Called once, from whichever thread completes the operation, without the progress lock. Nobody
+  // waits for an operation that has it. It throws nothing.
   std::function<void(const Handle&)> on_complete;
   // Not submitted here: this rank has joined and takes part without data of its own.
   bool neutral = false;
@@ -59,13 +61,14 @@ struct Entry {
 // What no rank may ask for, whichever it is: of the description alone.
 Status CheckRequest(const negotiate::Request& request);
 
-// What one caller can get wrong, found before anything is sent. `members`: how many its process set has.
+// What one caller can get wrong, found before anything is sent. `members`: how many its process set
+// has.
 Status CheckEntry(const Entry& entry, size_t members);
 
-// What a rank that has joined runs in place of an operation that it did not submit: the same request, which
-// is another rank's, over `memory`. To a reduction it brings the element that changes nothing (zero to Sum,
-// Average and Adasum; the identity of Min, Max and Product), to an allgather or alltoall no rows; what it
-// receives is dropped.
+// What a rank that has joined runs in place of an operation that it did not submit: the same
+// request, which is another rank's, over `memory`. To a reduction it brings the element that
+// changes nothing (zero to Sum, Average and Adasum; the identity of Min, Max and Product), to an
+// allgather or alltoall no rows; what it receives is dropped.
 Status MakeNeutral(uint32_t process_set, const negotiate::Request& request, Entry* entry,
                    std::vector<Output>* memory);
 

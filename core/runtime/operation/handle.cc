@@ -11,7 +11,7 @@ namespace {
 constexpr int64_t kSpot = 128;
 constexpr int64_t kSpots = 8;
 constexpr uint64_t kMultiplier = 0x9E3779B97F4A7C15u;  // odd, so that every bit of a word counts
-constexpr int64_t kLanes = 4;                          // independent sums, which a core computes at once
+constexpr int64_t kLanes = 4;  // independent sums, which a core computes at once
 constexpr int64_t kBlock = kLanes * static_cast<int64_t>(sizeof(uint64_t));
 
 uint64_t Step(uint64_t sum, uint64_t word) {
@@ -48,7 +48,8 @@ std::string Handle::name() const {
 }
 
 bool Handle::Changed() const {
-  return entry.sampled && done.load(std::memory_order_acquire) && status.ok() && Sample(entry) != sample;
+  return entry.sampled && done.load(std::memory_order_acquire) && status.ok() &&
+         Sample(entry) != sample;
 }
 
 uint64_t Sample(const Entry& entry) {

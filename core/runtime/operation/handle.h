@@ -15,7 +15,8 @@ namespace hvd {
 using HandlePtr = std::shared_ptr<Handle>;
 
 // The life of one operation: queued -> announced -> decided -> running -> done.
-// Fields but `done` belong to the holder of the progress lock until `done` is set, to the waiter afterwards.
+// Fields but `done` belong to the holder of the progress lock until `done` is set, to the waiter
+// afterwards.
 struct Handle {
   explicit Handle(Entry e) : entry(std::move(e)) {}
 
@@ -28,11 +29,13 @@ struct Handle {
   std::atomic<bool> decided{false};  // a response has named it
   size_t running = 0;                // collectives of this operation that are not complete
   Status status;
-  // By tensor; empty when the core allocated none, without data where only others were. Behind that of an
-  // alltoall, the rows received from each member (int64); of a join, the last rank to join (int64).
+  // By tensor; empty when the core allocated none, without data where only others were. Behind that
+  // of an alltoall, the rows received from each member (int64); of a join, the last rank to join
+  // (int64).
   std::vector<Output> outputs;
-  std::vector<Output> kept;  // memory that the buffers of the entry point into, where it is the core's
-  uint64_t sample = 0;       // of the outputs as the operation left them, where the entry asks for it
+  std::vector<Output>
+      kept;             // memory that the buffers of the entry point into, where it is the core's
+  uint64_t sample = 0;  // of the outputs as the operation left them, where the entry asks for it
   std::atomic<bool> done{false};
 
   // The neighbours in a HandleChain, of whoever owns that.
@@ -44,8 +47,9 @@ struct Handle {
   bool Changed() const;
 };
 
-// Operations in an order, linked through themselves: to add, remove and hand over needs no memory, so that
-// operations can be ended when there is none. An operation is in one chain at a time. Not thread safe.
+// Operations in an order, linked through themselves: to add, remove and hand over needs no memory,
+// so that operations can be ended when there is none. An operation is in one chain at a time. Not
+// thread safe.
 class HandleChain {
  public:
   HandleChain() = default;
@@ -89,10 +93,10 @@ class HandleChain {
   Handle* last_ = nullptr;
 };
 
-// A number made of the contents of the entry's outputs: of tensors of up to 1 KiB of all, of larger ones of
-// 8 spots of 128 bytes spread evenly, so that it costs no more than as many reads of memory. Equal contents
-// make equal numbers; what changes many elements, such as clipping, scaling or zeroing, changes it almost
-// surely.
+// A number made of the contents of the entry's outputs: of tensors of up to 1 KiB of all, of larger
+// ones of 8 spots of 128 bytes spread evenly, so that it costs no more than as many reads of
+// memory. Equal contents make equal numbers; what changes many elements, such as clipping, scaling
+// or zeroing, changes it almost surely.
 uint64_t Sample(const Entry& entry);
 
 }  // namespace hvd

@@ -13,21 +13,26 @@ constexpr size_t kRoom = 16;  // for operations, before the first
 
 }  // namespace
 
-Status AlreadyShutDown() { return {Code::kShutdown, "Horovod has been shut down. Call hvd.init() first."}; }
+Status AlreadyShutDown() {
+  return {Code::kShutdown, "Horovod has been shut down. Call hvd.init() first."};
+}
 
 Status NoSuchSet(uint32_t process_set) {
-  return Status::Invalid("process set " + std::to_string(process_set) + " does not exist (any more)");
+  return Status::Invalid("process set " + std::to_string(process_set) +
+                         " does not exist (any more)");
 }
 
 Status Queue::Refusal(const Set& set, const Entry& entry) {
   if (set.closed) return NoSuchSet(entry.process_set);
   if (set.joined) {
-    return Status::Invalid("this rank has joined (hvd.join()) and can submit nothing until all ranks have: " +
-                           std::string(Name(entry.request.kind)) + " of '" + Shown(entry.request.name) + "'");
+    return Status::Invalid(
+        "this rank has joined (hvd.join()) and can submit nothing until all ranks have: " +
+        std::string(Name(entry.request.kind)) + " of '" + Shown(entry.request.name) + "'");
   }
-  return {Code::kDuplicate, "Duplicate tensor name '" + Shown(entry.request.name) +
-                                "': an operation with this name is still in flight on this rank. Wait for it "
-                                "(synchronize) or use another name."};
+  return {Code::kDuplicate,
+          "Duplicate tensor name '" + Shown(entry.request.name) +
+              "': an operation with this name is still in flight on this rank. Wait for it "
+              "(synchronize) or use another name."};
 }
 
 // All that needs memory comes before anything is changed.
@@ -73,11 +78,14 @@ void Queue::SortByPriority(std::vector<HandlePtr>* handles) {
     return handle->ordinal == 0 ? handle->entry.priority : 0;
   };
   const auto differs = [&](const HandlePtr& handle) { return priority(handle) != 0; };
-  const auto joins = [](const HandlePtr& handle) { return handle->entry.request.kind == OpKind::kJoin; };
+  const auto joins = [](const HandlePtr& handle) {
+    return handle->entry.request.kind == OpKind::kJoin;
+  };
   if (std::none_of(handles->begin(), handles->end(), differs)) return;
   if (std::any_of(handles->begin(), handles->end(), joins)) return;
-  std::stable_sort(handles->begin(), handles->end(),
-                   [&](const HandlePtr& a, const HandlePtr& b) { return priority(a) > priority(b); });
+  std::stable_sort(handles->begin(), handles->end(), [&](const HandlePtr& a, const HandlePtr& b) {
+    return priority(a) > priority(b);
+  });
 }
 
 bool Queue::Take(std::vector<HandlePtr>* handles, std::vector<HandlePtr>* urged) {
@@ -164,7 +172,9 @@ std::vector<HandlePtr> Queue::InFlight() {
 
 std::vector<HandlePtr> Queue::InFlight(uint32_t process_set) {
   std::vector<HandlePtr> all = InFlight();
-  const auto elsewhere = [=](const HandlePtr& handle) { return handle->entry.process_set != process_set; };
+  const auto elsewhere = [=](const HandlePtr& handle) {
+    return handle->entry.process_set != process_set;
+  };
   all.erase(std::remove_if(all.begin(), all.end(), elsewhere), all.end());
   return all;
 }

@@ -17,13 +17,14 @@ Status AlreadyShutDown();
 // Why nothing can be submitted to a set.
 Status NoSuchSet(uint32_t process_set);
 
-// Between the threads that submit and the one that drives. Submitting takes this lock only, never the
-// progress lock. It also knows the names in flight, so that a duplicate fails before anything is sent.
+// Between the threads that submit and the one that drives. Submitting takes this lock only, never
+// the progress lock. It also knows the names in flight, so that a duplicate fails before anything
+// is sent.
 class Queue {
  public:
   // Names the operation (ordinal) and queues it. kDuplicate when its name is in flight in its set,
-  // kInvalidArgument when this rank has joined in its set or the set is closed, kShutdown once everything is.
-  // Where it throws (std::bad_alloc), nothing is queued.
+  // kInvalidArgument when this rank has joined in its set or the set is closed, kShutdown once
+  // everything is. Where it throws (std::bad_alloc), nothing is queued.
   Status Push(const HandlePtr& handle);
 
   // Nothing more is taken in: from now on less and less is in flight.
@@ -38,7 +39,8 @@ class Queue {
   // The operation in flight under this name, for decisions that carry a name. Null if none.
   HandlePtr Find(uint32_t process_set, const std::string& name);
 
-  // Completed: the name may be used again. After a join, unnamed operations are counted from 1 again.
+  // Completed: the name may be used again. After a join, unnamed operations are counted from 1
+  // again.
   void Forget(Handle* handle) noexcept;
   // Likewise, of the oldest that is not completed yet; null if none.
   HandlePtr ForgetOldest() noexcept;

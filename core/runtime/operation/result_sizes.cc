@@ -11,8 +11,8 @@ namespace {
 using negotiate::Request;
 
 Status Impossible(const Request& request, const std::string& name, const std::string& what) {
-  return Status::Aborted("the response to the " + std::string(Name(request.kind)) + " of '" + Shown(name) +
-                         "' says " + what);
+  return Status::Aborted("the response to the " + std::string(Name(request.kind)) + " of '" +
+                         Shown(name) + "' says " + what);
 }
 
 // Rows to bytes, and what they add up to; false on overflow or a negative number.
@@ -35,8 +35,8 @@ std::vector<int64_t> EvenRows(int64_t rows, int members) {
   return parts;
 }
 
-// The rows that this rank has announced: one number for an allgather, one for each member for an alltoall
-// (none of a rank that has joined, which sends nothing).
+// The rows that this rank has announced: one number for an allgather, one for each member for an
+// alltoall (none of a rank that has joined, which sends nothing).
 Shape OwnRows(const Request& request, size_t tensor, int members) {
   if (request.kind == OpKind::kAllgather) return {request.tensors[tensor].shape[0]};
   if (!request.splits.empty()) return request.splits;
@@ -50,7 +50,8 @@ bool HasResultSizes(OpKind kind) {
 }
 
 Status FindResultSizes(const Request& request, const std::string& name, size_t tensor,
-                       const std::vector<int64_t>& sizes, int members, int rank, ResultSizes* result) {
+                       const std::vector<int64_t>& sizes, int members, int rank,
+                       ResultSizes* result) {
   const negotiate::TensorMeta& meta = request.tensors[tensor];
   const auto n = static_cast<size_t>(members);
   const auto me = static_cast<size_t>(rank);
@@ -60,20 +61,22 @@ Status FindResultSizes(const Request& request, const std::string& name, size_t t
   if (meta.shape.empty()) return Impossible(request, name, "that a 0-dim tensor takes part");
   const size_t expected = scatters ? 0 : alltoall ? n * n : n * request.tensors.size();
   if (sizes.size() != expected) {
-    return Impossible(request, name,
-                      std::to_string(sizes.size()) + " sizes instead of " + std::to_string(expected));
+    return Impossible(
+        request, name,
+        std::to_string(sizes.size()) + " sizes instead of " + std::to_string(expected));
   }
   const auto first = sizes.begin() + static_cast<int64_t>(alltoall || scatters ? 0 : tensor * n);
-  const std::vector<int64_t> rows = scatters ? EvenRows(meta.shape[0], members)
-                                             : std::vector<int64_t>(first, first + (alltoall ? n * n : n));
+  const std::vector<int64_t> rows =
+      scatters ? EvenRows(meta.shape[0], members)
+               : std::vector<int64_t>(first, first + (alltoall ? n * n : n));
   if (!scatters) {
     const Shape mine = OwnRows(request, tensor, members);
     const auto said = rows.begin() + static_cast<int64_t>(alltoall ? me * n : me);
     const Shape theirs(said, said + static_cast<int64_t>(mine.size()));
     if (theirs != mine) {
-      return Impossible(
-          request, name,
-          "that this rank sends " + ToString(theirs) + " rows, but it has announced " + ToString(mine));
+      return Impossible(request, name,
+                        "that this rank sends " + ToString(theirs) +
+                            " rows, but it has announced " + ToString(mine));
     }
   }
   const int64_t row_bytes = negotiate::BytesPerRow(meta);

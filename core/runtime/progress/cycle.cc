@@ -108,8 +108,8 @@ void Cycle::Route(const HandlePtr& handle) {
 
 // Submitted by one thread while another removed the set.
 void Cycle::Refuse(const HandlePtr& handle) {
-  Status status =
-      Status::Invalid("'" + Shown(handle->name()) + "' was submitted to a process set that was removed");
+  Status status = Status::Invalid("'" + Shown(handle->name()) +
+                                  "' was submitted to a process set that was removed");
   queue_->Forget(handle.get());
   queue_->DropSet(handle->entry.process_set);
   Fail(handle, std::move(status));
@@ -131,7 +131,8 @@ Status Cycle::Tick(int64_t now_us, bool* moved) {
   for (size_t i = dismissed_.size(); i-- > 0;) {
     unsent |= !dismissed_[i]->idle();
     dismissed_[i]->Flush(moved);
-    if (ForgetIfIdle(*dismissed_[i])) dismissed_.erase(dismissed_.begin() + static_cast<int64_t>(i));
+    if (ForgetIfIdle(*dismissed_[i]))
+      dismissed_.erase(dismissed_.begin() + static_cast<int64_t>(i));
   }
   // Last, so that everything that was just posted is known before anybody sleeps.
   for (auto& transport : transports_) {
@@ -237,7 +238,8 @@ void Cycle::FailAll(const Status& status) noexcept {
   for (auto& transport : transports_) transport->Close(0);
   for (auto& set : sets_) set->executor().Abandon();
   queue_->Take(&taken_, &urged_);
-  while (const HandlePtr handle = queue_->ForgetOldest()) Fail(handle, NotCompleted(*handle, status));
+  while (const HandlePtr handle = queue_->ForgetOldest())
+    Fail(handle, NotCompleted(*handle, status));
   taken_.clear();
   urged_.clear();
 }

@@ -33,11 +33,12 @@ class Cycle {
 
   void Own(std::unique_ptr<Transport> transport) { transports_.push_back(std::move(transport)); }
   void Own(std::unique_ptr<ProcessSet> set) { sets_.push_back(std::move(set)); }
-  // Lets go of a set on which nothing is in flight on any rank, once its last control bytes are sent. Told of
-  // sets too that this rank does not belong to: the transports count on every id.
+  // Lets go of a set on which nothing is in flight on any rank, once its last control bytes are
+  // sent. Told of sets too that this rank does not belong to: the transports count on every id.
   void Dismiss(uint32_t id);
 
-  // Has `task` run at the start of the next round, before submissions are taken. Callable without the lock.
+  // Has `task` run at the start of the next round, before submissions are taken. Callable without
+  // the lock.
   void Post(std::function<void()> task);
 
   // True when anything moved: another round may find more. A round that memory runs out in ends the

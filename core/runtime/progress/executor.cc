@@ -28,24 +28,27 @@ fusion::Ready Describe(const negotiate::Request& request, size_t tensor, double 
 }
 
 // Integer division of a Sum is part of the operation, so it travels apart from the factors.
-Reduction ReductionOf(const negotiate::Request& request, double prescale, DataType dtype, int64_t members) {
+Reduction ReductionOf(const negotiate::Request& request, double prescale, DataType dtype,
+                      int64_t members) {
   const bool average = request.reduce_op == ReduceOp::kAverage;
   return {dtype, average ? ReduceOp::kSum : request.reduce_op, prescale, request.postscale,
           average ? members : 1};
 }
 
-// A rank that has joined knows a device only from another rank's request; what it brings lies on the host.
+// A rank that has joined knows a device only from another rank's request; what it brings lies on
+// the host.
 DeviceOrder OrderOf(const Entry& entry) {
   DeviceOrder order = entry.order;
   order.device = entry.neutral ? kHostDevice : entry.request.device;
   return order;
 }
 
-// A rank that has joined brings the identity of Min, Max and Product, which a factor would spoil: so with one
-// of those absent the others apply the factor to copies of their tensors first.
+// A rank that has joined brings the identity of Min, Max and Product, which a factor would spoil:
+// so with one of those absent the others apply the factor to copies of their tensors first.
 Status PrescaleAhead(Handle* handle, double* prescale) {
   const negotiate::Request& request = handle->entry.request;
-  const bool linear = request.reduce_op == ReduceOp::kSum || request.reduce_op == ReduceOp::kAverage ||
+  const bool linear = request.reduce_op == ReduceOp::kSum ||
+                      request.reduce_op == ReduceOp::kAverage ||
                       request.reduce_op == ReduceOp::kAdasum;
   if (!Reduces(request.kind) || linear || *prescale == 1.0) return Status::Ok();
   const Reduction scaling{DataType::kFloat32, ReduceOp::kSum, *prescale, 1.0, 1};
@@ -53,7 +56,8 @@ Status PrescaleAhead(Handle* handle, double* prescale) {
   if (handle->entry.neutral) return Status::Ok();
   for (size_t t = 0; t < request.tensors.size(); ++t) {
     Output& copy = handle->kept.emplace_back();
-    HVD_RETURN_IF_ERROR(Output::Allocate(request.tensors[t].dtype, request.tensors[t].shape, &copy));
+    HVD_RETURN_IF_ERROR(
+        Output::Allocate(request.tensors[t].dtype, request.tensors[t].shape, &copy));
     Reduction reduction = scaling;
     reduction.dtype = copy.dtype;
     const void* source = handle->entry.buffers[t].input;
@@ -65,7 +69,8 @@ Status PrescaleAhead(Handle* handle, double* prescale) {
 }
 
 Status Numbers(const std::vector<int64_t>& numbers, Output* output) {
-  HVD_RETURN_IF_ERROR(Output::Allocate(DataType::kInt64, {static_cast<int64_t>(numbers.size())}, output));
+  HVD_RETURN_IF_ERROR(
+      Output::Allocate(DataType::kInt64, {static_cast<int64_t>(numbers.size())}, output));
   std::memcpy(output->data.get(), numbers.data(), numbers.size() * sizeof(int64_t));
   return Status::Ok();
 }
@@ -83,7 +88,8 @@ Status Executor::Add(std::vector<Decided> decided, const Policy& policy) {
   std::vector<fusion::Ready> ready;
   ready.reserve(parts.size());
   for (const Part& part : parts) {
-    ready.push_back(Describe(part.handle->entry.request, part.tensor, part.prescale, part.sizes.get()));
+    ready.push_back(
+        Describe(part.handle->entry.request, part.tensor, part.prescale, part.sizes.get()));
   }
   for (const std::vector<size_t>& group : fusion::Plan(ready, policy.fusion_threshold)) {
     std::vector<Part> together;
@@ -103,7 +109,8 @@ Status Executor::Prepare(Decided decided, std::vector<Part>* parts) {
     Complete(handle, {Code::kMismatch, decided.decision.error});
     return Status::Ok();
   }
-  if (request.kind == OpKind::kJoin) return Numbers(decided.decision.sizes, &handle->outputs.emplace_back());
+  if (request.kind == OpKind::kJoin)
+    return Numbers(decided.decision.sizes, &handle->outputs.emplace_back());
   if (request.tensors.empty()) {
     waiting_.push_back(BarrierJob(handle));
     return Status::Ok();
@@ -119,7 +126,8 @@ Status Executor::Prepare(Decided decided, std::vector<Part>* parts) {
   return Status::Ok();
 }
 
-Status Executor::PrepareResult(const HandlePtr& handle, const negotiate::Decision& decision, Part* part) {
+Status Executor::PrepareResult(const HandlePtr& handle, const negotiate::Decision& decision,
+                               Part* part) {
   const negotiate::Request& request = handle->entry.request;
   const negotiate::TensorMeta& meta = request.tensors[part->tensor];
   if (HasResultSizes(request.kind)) {
@@ -148,8 +156,8 @@ Executor::Job Executor::MakeJob(std::vector<Part> parts, const Policy& policy) c
   Job job;
   const negotiate::Request& first = parts.front().handle->entry.request;
   job.spec.kind = first.kind;
-  job.spec.reduction =
-      ReductionOf(first, parts.front().prescale, first.tensors[parts.front().tensor].dtype, members_.size());
+  job.spec.reduction = ReductionOf(first, parts.front().prescale,
+                                   first.tensors[parts.front().tensor].dtype, members_.size());
   job.spec.root = members_.Find(first.root);
   job.spec.direct_bytes = policy.direct_bytes;
   job.spec.device = first.device;
@@ -207,7 +215,8 @@ void Executor::Begin(Job job) {
   job.spec.sequence = ++sequence_;
   Count(counters_->collectives);
   Count(counters_->tensors, job.parts.size());
-  for (const Piece& piece : job.spec.pieces) Count(counters_->bytes, static_cast<uint64_t>(piece.bytes));
+  for (const Piece& piece : job.spec.pieces)
+    Count(counters_->bytes, static_cast<uint64_t>(piece.bytes));
   if (events_ != nullptr) Trace(job);
   current_ = std::move(job);
   backend_ = BackendOf(current_.spec.device);
@@ -221,8 +230,9 @@ void Executor::Begin(Job job) {
 
 void Executor::StartCollective() {
   setting_up_ = false;
-  machine_ = backend_ != nullptr ? backend_->Start(std::move(current_.spec))
-                                 : MakeFailed(Status::Internal("no backend runs what is of this device"));
+  machine_ = backend_ != nullptr
+                 ? backend_->Start(std::move(current_.spec))
+                 : MakeFailed(Status::Internal("no backend runs what is of this device"));
 }
 
 bool Executor::broken() const {

@@ -22,13 +22,14 @@ struct Policy {
   int64_t direct_bytes;  // see CollectiveSpec
 };
 
-// Runs the decided operations of one set: plans which tensors travel together, starts one collective after
-// the other in the decided order, on the backend of its device, and completes the handles. Collectives of one
-// set run one at a time (they share the set's board and links); those of different sets interleave.
+// Runs the decided operations of one set: plans which tensors travel together, starts one
+// collective after the other in the decided order, on the backend of its device, and completes the
+// handles. Collectives of one set run one at a time (they share the set's board and links); those
+// of different sets interleave.
 class Executor {
  public:
-  // `position` is this rank's own. Of the backends the first that serves a device runs what is of it; they
-  // ring `waker`, on which the driver sleeps.
+  // `position` is this rank's own. Of the backends the first that serves a device runs what is of
+  // it; they ring `waker`, on which the driver sleeps.
   Executor(Members members, Position position, std::vector<std::unique_ptr<Backend>> backends,
            const Waker& waker, Queue* queue, Counters* counters, EventSink* events)
       : members_(std::move(members)),
@@ -42,8 +43,8 @@ class Executor {
   // One response's operations.
   Status Add(std::vector<Decided> decided, const Policy& policy);
 
-  // Begins the next collective when none runs, and takes one step of it. *moved says whether anything
-  // happened.
+  // Begins the next collective when none runs, and takes one step of it. *moved says whether
+  // anything happened.
   Status Advance(bool* moved);
 
   // When Advance may find something though nothing wakes this rank; -1 = never.

@@ -27,8 +27,8 @@ void PinTo(int core) noexcept {
   Log(LogLevel::kWarning, text);
 }
 
-// A waiter comes back this often although nothing happened: a signal that arrives just before it sleeps
-// interrupts nothing, and Python's handlers must run.
+// A waiter comes back this often although nothing happened: a signal that arrives just before it
+// sleeps interrupts nothing, and Python's handlers must run.
 constexpr int64_t kSignalCheckUs = 200000;
 constexpr uint32_t kRoundsPerCheck = 256;
 
@@ -97,7 +97,8 @@ bool Loop::Round(Lock& lock, Role awake) noexcept {
   lock.unlock();
   PassTurn();
   while (const HandlePtr handle = finished.PopFront()) handle->entry.on_complete(*handle);
-  // Another thread may drive by now, and may sleep with the lock for as long as its own operation takes.
+  // Another thread may drive by now, and may sleep with the lock for as long as its own operation
+  // takes.
   if (lock.try_lock()) role_.Become(awake);
   return true;
 }
@@ -203,7 +204,8 @@ Waited Loop::Drive(Lock& lock, const Handle& handle, int64_t deadline_us) {
   const int64_t check = NowMicros() + kSignalCheckUs;
   cycle_->Arm(false);
   role_.Become(Role::kWaiterAwake);
-  for (uint32_t round = 1; result == Waited::kDone && !handle.done.load(std::memory_order_acquire); ++round) {
+  for (uint32_t round = 1; result == Waited::kDone && !handle.done.load(std::memory_order_acquire);
+       ++round) {
     const bool moved = Round(lock, Role::kWaiterAwake);
     if (lock.owns_lock() && moved) {
       spin.Found();
@@ -219,7 +221,8 @@ Waited Loop::Drive(Lock& lock, const Handle& handle, int64_t deadline_us) {
 }
 
 // Here kDone means: awake, look again.
-Waited Loop::SleepAsWaiter(Lock& lock, const Handle& handle, int64_t deadline_us, int64_t check_us) {
+Waited Loop::SleepAsWaiter(Lock& lock, const Handle& handle, int64_t deadline_us,
+                           int64_t check_us) {
   Waited result = Waited::kDone;
   cycle_->Arm(true);
   role_.Become(Role::kWaiterAsleep);
@@ -249,7 +252,8 @@ Waited Loop::AwaitTurn(uint32_t turn, const Handle& handle, int64_t deadline_us)
   std::atomic_thread_fence(std::memory_order_seq_cst);  // before the look at the handle; see Round
   // A driver that sleeps knows nothing of an operation whose submitter meant to drive it.
   if (!queue_->empty()) Notify();
-  // The driver may sit asleep in the background holding nothing; a running one sees waiters_ and leaves.
+  // The driver may sit asleep in the background holding nothing; a running one sees waiters_ and
+  // leaves.
   FutexWait woken = FutexWait::kWoken;
   const int64_t now = NowMicros();
   const int64_t until = Earlier(deadline_us, now + kSignalCheckUs);

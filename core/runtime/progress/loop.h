@@ -22,24 +22,27 @@ struct LoopOptions {
   int core = -1;                    // pin the background thread; -1 = do not
 };
 
-// Decides which thread drives the cycle. A thread that waits drives on its own stack; the background
-// thread drives when work is in flight and nobody waits; with no work everybody sleeps and no CPU is used.
+// Decides which thread drives the cycle. A thread that waits drives on its own stack; the
+// background thread drives when work is in flight and nobody waits; with no work everybody sleeps
+// and no CPU is used.
 //
-// Who holds the progress lock drives. A waiter keeps it while it sleeps; the background thread releases it
-// before it sleeps, so that a waiter takes over at once. Role says who follows whom.
+// Who holds the progress lock drives. A waiter keeps it while it sleeps; the background thread
+// releases it before it sleeps, so that a waiter takes over at once. Role says who follows whom.
 class Loop {
  public:
   Loop(LoopOptions options, Cycle* cycle, Queue* queue, Waker* waker, Counters* counters);
   ~Loop() { Stop(); }
 
-  // After a submission that nobody is about to wait for, `urgent` or not. Never takes the progress lock.
+  // After a submission that nobody is about to wait for, `urgent` or not. Never takes the progress
+  // lock.
   void Notify(bool urgent = false);
 
-  // Drives until `handle` is done. timeout_us < 0 = no limit. kInterrupted: a signal may have arrived.
+  // Drives until `handle` is done. timeout_us < 0 = no limit. kInterrupted: a signal may have
+  // arrived.
   Waited Wait(const Handle& handle, int64_t timeout_us) noexcept;
 
-  // One round even if nothing is in flight here: a sequencer whose own program submits nothing must still
-  // see who waits for it.
+  // One round even if nothing is in flight here: a sequencer whose own program submits nothing must
+  // still see who waits for it.
   void Poke();
 
   // From any thread: look at the abort cell now.
@@ -66,8 +69,8 @@ class Loop {
   Waited AwaitTurn(uint32_t turn, const Handle& handle, int64_t deadline_us);
   void PassTurn();
 
-  // `awake`: which driver's round it is. Without the lock afterwards: it called back, and another thread
-  // drives.
+  // `awake`: which driver's round it is. Without the lock afterwards: it called back, and another
+  // thread drives.
   bool Round(Lock& lock, Role awake) noexcept;
   PollSet SleepOn() const noexcept;
 

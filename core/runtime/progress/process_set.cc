@@ -18,8 +18,8 @@ namespace {
 
 constexpr Position kSequencer(0);
 
-// A response travels behind the sequencer's policy: what follows from it must be equal on all members,
-// whatever their own settings are, and from the same response on when it changes.
+// A response travels behind the sequencer's policy: what follows from it must be equal on all
+// members, whatever their own settings are, and from the same response on when it changes.
 std::string Encode(const Response& response, const Policy& policy) {
   std::string bytes(reinterpret_cast<const char*>(&policy), sizeof policy);
   negotiate::Encode(response, &bytes);
@@ -36,8 +36,9 @@ void Trace(uint32_t set, const std::vector<Decided>& decided) {
   for (const Decided& one : decided) {
     const negotiate::Request& request = one.handle->entry.request;
     const std::string name = request.name.empty() ? "unnamed" : "'" + Shown(request.name) + "'";
-    Log(LogLevel::kTrace, std::string("process set ") + std::to_string(set) + ": " + Name(request.kind) +
-                              ' ' + name + ", " + std::to_string(negotiate::BytesOf(request)) +
+    Log(LogLevel::kTrace, std::string("process set ") + std::to_string(set) + ": " +
+                              Name(request.kind) + ' ' + name + ", " +
+                              std::to_string(negotiate::BytesOf(request)) +
                               " bytes, in a batch of " + std::to_string(decided.size()) +
                               (one.decision.error.empty() ? "" : ": the ranks disagree"));
   }
@@ -55,8 +56,8 @@ ProcessSet::ProcessSet(const ProcessSetOptions& options, ProcessSetWires wires, 
       events_(events),
       member_(options.id, options.members, queue, counters, events),
       policy_{options.fusion_threshold, options.direct_bytes},
-      executor_(options.members, options.members.Find(options.rank), std::move(wires.backends), waker, queue,
-                counters, events) {
+      executor_(options.members, options.members.Find(options.rank), std::move(wires.backends),
+                waker, queue, counters, events) {
   if (options.rank != options.members[kSequencer]) return;
   negotiate::SequencerOptions sequencing = options.sequencer;
   sequencing.members = options.members;
@@ -71,7 +72,8 @@ Status ProcessSet::Tick(Micros now, bool* moved) {
   control_->Progress(moved);
   HVD_RETURN_IF_ERROR(sequencer_ ? Sequence(now, moved) : HearSequencer(now, moved));
   if (control_->corrupt().known()) {
-    return Refuse(control_->corrupt(), Status::Aborted("its stream of control messages is out of step"));
+    return Refuse(control_->corrupt(),
+                  Status::Aborted("its stream of control messages is out of step"));
   }
   HVD_RETURN_IF_ERROR(executor_.Advance(moved));
   return executor_.broken() ? SharedMemoryIsCorrupt("a counter of an operation cannot be right")
@@ -126,22 +128,24 @@ Status ProcessSet::Refuse(Position member, const Status& why) {
   const std::string sender = Name(options_.members[member]);
   const std::string receiver = Name(options_.rank);
   if (topology_.AllShareMemory()) {
-    return SharedMemoryIsCorrupt("what " + sender + " wrote there for " + receiver + " cannot be right (" +
-                                 why.message() + ")");
+    return SharedMemoryIsCorrupt("what " + sender + " wrote there for " + receiver +
+                                 " cannot be right (" + why.message() + ")");
   }
   culprit_ = options_.members[member];
-  return Status::Aborted(sender + " sent a message to " + receiver +
-                         " that cannot be right: " + why.message() +
-                         ". Check that all ranks run the same version of horovod and that the machine of " +
-                         sender + " is sound, then restart the job.");
+  return Status::Aborted(
+      sender + " sent a message to " + receiver + " that cannot be right: " + why.message() +
+      ". Check that all ranks run the same version of horovod and that the machine of " + sender +
+      " is sound, then restart the job.");
 }
 
-// Names no culprit: whichever rank wrote out of bounds, the others find it in somebody else's part of it.
+// Names no culprit: whichever rank wrote out of bounds, the others find it in somebody else's part
+// of it.
 Status ProcessSet::SharedMemoryIsCorrupt(const std::string& detail) {
   culprit_ = kUnknownRank;
-  return Status::Aborted("the memory that the ranks of this host share is corrupt: " + detail +
-                         ". Any rank of the host may have overwritten it: look for native code that writes "
-                         "out of bounds, check the machine's memory, then restart the job.");
+  return Status::Aborted(
+      "the memory that the ranks of this host share is corrupt: " + detail +
+      ". Any rank of the host may have overwritten it: look for native code that writes "
+      "out of bounds, check the machine's memory, then restart the job.");
 }
 
 void ProcessSet::TraceReady(const AnnounceMessage& message, Position member) const {
@@ -190,12 +194,14 @@ void ProcessSet::Tune(const std::vector<Decided>& decided, Micros now) {
     const uint32_t id = named ? one.decision.id : negotiate::kNoId;
     changed |= autotune_->Add(id, negotiate::BytesOf(one.handle->entry.request), now);
   }
-  counters_->autotune_samples.store(static_cast<uint64_t>(autotune_->samples()), std::memory_order_relaxed);
+  counters_->autotune_samples.store(static_cast<uint64_t>(autotune_->samples()),
+                                    std::memory_order_relaxed);
   if (changed) UseTuned();
   if (autotune_->done()) autotune_.reset();
 }
 
-// A batch closes when it fills one collective. Whoever is blocked never waits longer than without tuning.
+// A batch closes when it fills one collective. Whoever is blocked never waits longer than without
+// tuning.
 void ProcessSet::UseTuned() {
   const Tuned& values = autotune_->values();
   policy_ = {values.fusion_threshold, values.direct_bytes};

@@ -35,12 +35,13 @@ struct ProcessSetWires {
   std::vector<std::unique_ptr<Backend>> backends;  // see Executor
 };
 
-// Everything that one process set needs on one rank: its member, its sequencer (on the set's first rank),
-// the control messages between them and the executor. Belongs to the holder of the progress lock.
+// Everything that one process set needs on one rank: its member, its sequencer (on the set's first
+// rank), the control messages between them and the executor. Belongs to the holder of the progress
+// lock.
 class ProcessSet {
  public:
-  ProcessSet(const ProcessSetOptions& options, ProcessSetWires wires, const Waker& waker, Queue* queue,
-             Counters* counters, EventSink* events);
+  ProcessSet(const ProcessSetOptions& options, ProcessSetWires wires, const Waker& waker,
+             Queue* queue, Counters* counters, EventSink* events);
 
   void Add(const HandlePtr& handle) { member_.Add(handle); }
   void Urge(const HandlePtr& handle) { member_.Urge(handle); }
@@ -61,8 +62,8 @@ class ProcessSet {
   negotiate::Sequencer* sequencer() { return sequencer_ ? &*sequencer_ : nullptr; }
   Executor& executor() { return executor_; }
   Window* window() { return window_.get(); }  // null over links
-  // Once Tick has failed because of what a member had sent: its global rank, or kUnknownRank where anybody
-  // may have written it.
+  // Once Tick has failed because of what a member had sent: its global rank, or kUnknownRank where
+  // anybody may have written it.
   static constexpr GlobalRank kUnknownRank{};
   std::optional<GlobalRank> culprit() const { return culprit_; }
 

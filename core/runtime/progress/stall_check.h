@@ -20,9 +20,9 @@ struct StallOptions {
   std::function<void(Cause cause)> on_failure;  // it ends the generation
 };
 
-// Operations that some ranks have submitted and others have not: says so on the sequencer's rank, less and
-// less often, and ends the job by an explicit limit or a proved deadlock. Belongs to the holder of the
-// progress lock.
+// Operations that some ranks have submitted and others have not: says so on the sequencer's rank,
+// less and less often, and ends the job by an explicit limit or a proved deadlock. Belongs to the
+// holder of the progress lock.
 class StallCheck {
  public:
   explicit StallCheck(StallOptions options);

@@ -11,11 +11,12 @@
 
 namespace hvd {
 
-// How a driver waits for work: it spins for a bounded time, then sleeps on the descriptors of a PollSet.
+// How a driver waits for work: it spins for a bounded time, then sleeps on the descriptors of a
+// PollSet.
 
-// How long to look for work before sleeping. Spinning is worth its CPU only while every rank of the host has
-// a core, and only if the peers really run meanwhile: so the time grows when spinning met the work, shrinks
-// when it did not, and now and then the longest time is tried again.
+// How long to look for work before sleeping. Spinning is worth its CPU only while every rank of the
+// host has a core, and only if the peers really run meanwhile: so the time grows when spinning met
+// the work, shrinks when it did not, and now and then the longest time is tried again.
 class SpinLimit {
  public:
   explicit SpinLimit(int64_t most_us) : most_us_(most_us), now_us_(most_us) {}
@@ -76,8 +77,8 @@ class SpinWait {
   int64_t spin_us_ = 0;
 };
 
-// What a driver sleeps on: its waker and its transports, which are few. It needs no memory, for a rank that
-// has none left must still sleep until it is told how the generation ended.
+// What a driver sleeps on: its waker and its transports, which are few. It needs no memory, for a
+// rank that has none left must still sleep until it is told how the generation ended.
 class PollSet {
  public:
   static constexpr size_t kMost = 4;
@@ -90,7 +91,8 @@ class PollSet {
   // Until one is readable or, on the clock of NowMicros, `until_us`; -1 = no limit. As poll.
   int Wait(int64_t until_us) noexcept {
     const int64_t left = until_us < 0 ? 0 : std::max<int64_t>(0, until_us - NowMicros());
-    const timespec timeout{static_cast<time_t>(left / 1000000), static_cast<long>(left % 1000000 * 1000)};
+    const timespec timeout{static_cast<time_t>(left / 1000000),
+                           static_cast<long>(left % 1000000 * 1000)};
     return ppoll(fds_.data(), count_, until_us < 0 ? nullptr : &timeout, nullptr);
   }
 

@@ -15,8 +15,8 @@ constexpr int64_t kContestRounds = 2;
 constexpr double kNoScore = -std::numeric_limits<double>::infinity();
 constexpr double kLeastScore = 1e-12;
 
-// Tried before there is anything to conclude from: the corners and the middle of threshold and window, each
-// with another algorithm.
+// Tried before there is anything to conclude from: the corners and the middle of threshold and
+// window, each with another algorithm.
 const GaussianProcess::Point kSpread[] = {
     {0.9, 0.2, 0.5}, {0.5, 0.5, 1.0}, {0.9, 0.9, 0.5}, {0.2, 0.1, 0.0}, {0.6, 0.0, 0.8}};
 
@@ -98,9 +98,10 @@ void Autotune::AddCandidates() {
   for (size_t t = 0; t < thresholds.size(); ++t) {
     for (size_t w = 0; w < windows.size(); ++w) {
       for (size_t d = 0; d < direct.size(); ++d) {
-        Candidate candidate{{thresholds[t], windows[w], direct[d]},
-                            {Share(t, thresholds.size()), Share(w, windows.size()), Share(d, direct.size())},
-                            {}};
+        Candidate candidate{
+            {thresholds[t], windows[w], direct[d]},
+            {Share(t, thresholds.size()), Share(w, windows.size()), Share(d, direct.size())},
+            {}};
         if (candidate.values == start) current_ = candidates_.size();
         candidates_.push_back(std::move(candidate));
       }

@@ -21,7 +21,8 @@ struct Tuned {
 
 struct AutotuneOptions {
   Tuned start;
-  // Every value that may be tried, ascending. The start belongs to them. A list of one is not tuned.
+  // Every value that may be tried, ascending. The start belongs to them. A list of one is not
+  // tuned.
   std::vector<int64_t> thresholds;
   std::vector<int64_t> windows_us;
   std::vector<int64_t> direct_bytes;
@@ -30,19 +31,19 @@ struct AutotuneOptions {
   double noise = 0.8;           // variance of a score, where that of all scores is 1
 };
 
-// Every value worth trying, and `start`, which is tried first: thresholds of 0 and from 64 KiB to 64 MiB,
-// windows from what still gathers tensors up to the longest, crossovers from 1 to 64 KiB.
+// Every value worth trying, and `start`, which is tried first: thresholds of 0 and from 64 KiB to
+// 64 MiB, windows from what still gathers tensors up to the longest, crossovers from 1 to 64 KiB.
 AutotuneOptions SearchSpace(const Tuned& start, int64_t longest_window_us);
 
-// The search for the values under which a job moves most bytes in a microsecond. Pure: scores go in, values
-// come out; no clock, thread or file inside, and equal scores give equal values.
+// The search for the values under which a job moves most bytes in a microsecond. Pure: scores go
+// in, values come out; no clock, thread or file inside, and equal scores give equal values.
 //
 // Terms: a *sample* is the score of the current values. A *candidate* is one combination of values.
 //
-// First come the warm-up, whose scores are dropped, and a few candidates that lie far apart. Each further
-// candidate is the one from which a Gaussian process through the logarithms of the scores expects the largest
-// improvement. At last the best few are measured again in turns, because the highest of many noisy scores is
-// the luckiest as much as the best, and the winner stays.
+// First come the warm-up, whose scores are dropped, and a few candidates that lie far apart. Each
+// further candidate is the one from which a Gaussian process through the logarithms of the scores
+// expects the largest improvement. At last the best few are measured again in turns, because the
+// highest of many noisy scores is the luckiest as much as the best, and the winner stays.
 class Autotune {
  public:
   explicit Autotune(AutotuneOptions options);

@@ -5,9 +5,10 @@
 
 namespace hvd {
 
-// A Gaussian process over points of the unit box: what measured values say about a place where nothing was
-// measured. Squared-exponential kernel of unit variance, so the values should be standardised. Dense, for a
-// few hundred points. After Rasmussen and Williams, Gaussian Processes for Machine Learning, algorithm 2.1.
+// A Gaussian process over points of the unit box: what measured values say about a place where
+// nothing was measured. Squared-exponential kernel of unit variance, so the values should be
+// standardised. Dense, for a few hundred points. After Rasmussen and Williams, Gaussian Processes
+// for Machine Learning, algorithm 2.1.
 class GaussianProcess {
  public:
   using Point = std::vector<double>;
@@ -17,8 +18,8 @@ class GaussianProcess {
     double deviation;  // of the value itself, without the noise of measuring it
   };
 
-  // `noise` is the variance of one measurement. It is at least 1e-6, or two measurements of one point would
-  // make the matrix singular.
+  // `noise` is the variance of one measurement. It is at least 1e-6, or two measurements of one
+  // point would make the matrix singular.
   GaussianProcess(double length_scale, double noise);
 
   void Fit(std::vector<Point> points, const std::vector<double>& values);
@@ -36,12 +37,14 @@ class GaussianProcess {
   const double length_scale_;
   const double noise_;
   std::vector<Point> points_;
-  std::vector<double> factor_;   // lower triangle of the Cholesky factor of the covariance, row by row
+  std::vector<double>
+      factor_;  // lower triangle of the Cholesky factor of the covariance, row by row
   std::vector<double> weights_;  // covariance^-1 * values
 };
 
-// By how much a value of this distribution exceeds `best` on average, counting falls short as nothing. After
-// Jones, Schonlau and Welch, Efficient Global Optimization of Expensive Black-Box Functions (1998).
+// By how much a value of this distribution exceeds `best` on average, counting falls short as
+// nothing. After Jones, Schonlau and Welch, Efficient Global Optimization of Expensive Black-Box
+// Functions (1998).
 double ExpectedImprovement(const GaussianProcess::Prediction& prediction, double best);
 
 }  // namespace hvd

@@ -86,7 +86,8 @@ double AutotuneMeter::Score() {
   std::vector<double> rates;
   for (const Step& step : steps_) {
     if (step.bytes < usual - usual / 10 || step.bytes > usual + usual / 10) continue;
-    rates.push_back(static_cast<double>(step.bytes) / static_cast<double>(std::max<int64_t>(step.micros, 1)));
+    rates.push_back(static_cast<double>(step.bytes) /
+                    static_cast<double>(std::max<int64_t>(step.micros, 1)));
   }
   const auto median = rates.begin() + static_cast<int64_t>(rates.size() / 2);
   std::nth_element(rates.begin(), median, rates.end());

@@ -8,20 +8,21 @@
 
 namespace hvd {
 
-// Scores live traffic in bytes per microsecond. Pure: operations and the time go in, scores come out.
+// Scores live traffic in bytes per microsecond. Pure: operations and the time go in, scores come
+// out.
 //
-// Training repeats itself, and its own computing is part of the time between two operations, so only whole
-// repetitions can be compared. A *step* lasts from one appearance of the *anchor* to the next. The anchor is
-// the largest operation that has come back (of equals the first to do so): a gradient, which comes once a
-// step, and not a metric, which may come often, nor what is broadcast once at the beginning. The first step
-// after a restart is dropped: some of it ran before.
+// Training repeats itself, and its own computing is part of the time between two operations, so
+// only whole repetitions can be compared. A *step* lasts from one appearance of the *anchor* to the
+// next. The anchor is the largest operation that has come back (of equals the first to do so): a
+// gradient, which comes once a step, and not a metric, which may come often, nor what is broadcast
+// once at the beginning. The first step after a restart is dropped: some of it ran before.
 //
-// While nothing that comes back has a cached id (unnamed operations, no cache) a step is what comes within
-// kTimedStepUs.
+// While nothing that comes back has a cached id (unnamed operations, no cache) a step is what comes
+// within kTimedStepUs.
 //
-// A *sample* is so many steps, and lasts at least kLeastSampleUs, as the clock counts microseconds. Its score
-// is the median over its steps of the usual size: a pause for a checkpoint, or a step with a metric more,
-// changes nothing.
+// A *sample* is so many steps, and lasts at least kLeastSampleUs, as the clock counts microseconds.
+// Its score is the median over its steps of the usual size: a pause for a checkpoint, or a step
+// with a metric more, changes nothing.
 class AutotuneMeter {
  public:
   static constexpr int64_t kTimedStepUs = 20000;
@@ -29,8 +30,8 @@ class AutotuneMeter {
 
   explicit AutotuneMeter(int64_t steps_per_sample) : steps_per_sample_(steps_per_sample) {}
 
-  // An operation that goes on its way now. `id`: kNoId when it has none. A score when a sample is complete;
-  // the next sample then begins.
+  // An operation that goes on its way now. `id`: kNoId when it has none. A score when a sample is
+  // complete; the next sample then begins.
   std::optional<double> Add(uint32_t id, int64_t bytes, int64_t now_us);
 
   // What was measured does not count: the values have changed.

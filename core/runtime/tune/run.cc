@@ -16,7 +16,8 @@ namespace {
 constexpr double kMebibyte = 1 << 20;
 // One choice takes time by the cube of the samples, and all other operations wait for it.
 constexpr int64_t kMostSearchSamples = 200;
-constexpr char kColumns[] = "sample,fusion_threshold_mb,window_ms,direct_bytes,score_bytes_per_us,best\n";
+constexpr char kColumns[] =
+    "sample,fusion_threshold_mb,window_ms,direct_bytes,score_bytes_per_us,best\n";
 
 AutotuneOptions OptionsFrom(const AutotuneSettings& settings, const Tuned& start) {
   AutotuneOptions options = SearchSpace(start, settings.longest_window_us);
@@ -51,7 +52,9 @@ std::string SettingsFor(const Tuned& values) {
 }
 
 AutotuneRun::AutotuneRun(const AutotuneSettings& settings, const Tuned& start)
-    : search_(OptionsFrom(settings, start)), meter_(settings.steps_per_sample), log_(nullptr, fclose) {
+    : search_(OptionsFrom(settings, start)),
+      meter_(settings.steps_per_sample),
+      log_(nullptr, fclose) {
   if (!settings.log.empty()) Open(settings.log);
 }
 
@@ -95,7 +98,8 @@ void AutotuneRun::Record(const Tuned& measured, double score) {
 void AutotuneRun::Write(const std::string& line) {
   if (log_ == nullptr) return;
   if (fputs(line.c_str(), log_.get()) >= 0 && fflush(log_.get()) == 0) return;
-  Log(LogLevel::kWarning, Status::Errno("HOROVOD_AUTOTUNE_LOG").message() + "; no more is written there");
+  Log(LogLevel::kWarning,
+      Status::Errno("HOROVOD_AUTOTUNE_LOG").message() + "; no more is written there");
   log_.reset();
 }
 

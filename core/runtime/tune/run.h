@@ -22,8 +22,8 @@ struct AutotuneSettings {
 // The settings by which a job has these values from its start, as one writes them in a shell.
 std::string SettingsFor(const Tuned& values);
 
-// Tuning on live traffic, on the rank of the sequencer: the meter's scores go to the search and, with what
-// they are scores of, to a file of comma-separated values.
+// Tuning on live traffic, on the rank of the sequencer: the meter's scores go to the search and,
+// with what they are scores of, to a file of comma-separated values.
 class AutotuneRun {
  public:
   // A log that cannot be written is warned about once and forgotten.

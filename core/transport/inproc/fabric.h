@@ -16,8 +16,8 @@ namespace hvd::inproc {
 // What the rank threads of one test have in common in place of sockets: it hands out their ends of
 // windows and channels. Thread safe.
 //
-// A rank that asks again for the same set or channel gets an end of its next generation, so an engine
-// can be shut down and made again on one fabric.
+// A rank that asks again for the same set or channel gets an end of its next generation, so an
+// engine can be shut down and made again on one fabric.
 class Fabric {
  public:
   explicit Fabric(int size) : size_(size) {}

@@ -27,7 +27,8 @@ Hub::Result Hub::Room(int from, int to, size_t bytes) {
   if (gone_[to]) return Result::kGone;
   const Pipe& pipe = At(from, to);
   // A frame larger than the pipe passes alone.
-  return pipe.frames.empty() || pipe.bytes + bytes <= kPipeBytes ? Result::kMoved : Result::kBlocked;
+  return pipe.frames.empty() || pipe.bytes + bytes <= kPipeBytes ? Result::kMoved
+                                                                 : Result::kBlocked;
 }
 
 void Hub::Push(int from, int to, Frame frame) {
@@ -56,7 +57,8 @@ void Hub::Ring(int rank) {
   if (wakers_[rank].valid()) Waker::Ring(wakers_[rank].get());
 }
 
-InprocTransport::InprocTransport(std::shared_ptr<Hub> hub, int rank, const Waker& waker, bool peers_may_leave)
+InprocTransport::InprocTransport(std::shared_ptr<Hub> hub, int rank, const Waker& waker,
+                                 bool peers_may_leave)
     : hub_(std::move(hub)), rank_(rank), peers_may_leave_(peers_may_leave), peers_(hub_->size()) {
   hub_->Join(rank, waker);
 }

@@ -16,8 +16,8 @@ struct Frame {
   std::vector<std::byte> payload;
 };
 
-// The queues between the rank threads of one channel: bounded, like the buffers of a socket, so that
-// a test meets the same back-pressure.
+// The queues between the rank threads of one channel: bounded, like the buffers of a socket, so
+// that a test meets the same back-pressure.
 class Hub {
  public:
   explicit Hub(int size);
@@ -56,7 +56,8 @@ class InprocTransport : public Transport {
   int size() const override { return hub_->size(); }
   void Send(GlobalRank peer, const FrameTag& tag, const void* data, size_t bytes,
             Transfer* transfer) override;
-  void Recv(GlobalRank peer, const FrameTag& tag, void* data, size_t capacity, Transfer* transfer) override;
+  void Recv(GlobalRank peer, const FrameTag& tag, void* data, size_t capacity,
+            Transfer* transfer) override;
   void Forget(uint32_t set) override;
   Status Progress(bool* moved) override;
   GlobalRank lost_peer() const override { return lost_peer_; }

@@ -13,7 +13,8 @@ SharedWindow::SharedWindow(int size) : members_(size) {}
 
 void SharedWindow::Join(Position member, const Waker& waker) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  members_[member.index()].waker = std::make_shared<const Descriptor>(Descriptor::Duplicate(waker.fd()));
+  members_[member.index()].waker =
+      std::make_shared<const Descriptor>(Descriptor::Duplicate(waker.fd()));
 }
 
 void SharedWindow::Leave() {
@@ -32,7 +33,8 @@ Status SharedWindow::Add(Position member, SegmentId id, Mapping segment) {
   if (!Complete(id)) return Status::Aborted("a member left before segment " + std::to_string(id));
   const size_t bytes = members_[member.index()].segments[id].bytes();
   for (const Member& other : members_) {
-    if (other.segments[id].bytes() != bytes) return Status::Internal("members allocate different sizes");
+    if (other.segments[id].bytes() != bytes)
+      return Status::Internal("members allocate different sizes");
   }
   return Status::Ok();
 }
@@ -57,7 +59,8 @@ void SharedWindow::Connect(Position member, Doorbell* bell) {
   }
 }
 
-InprocWindow::InprocWindow(std::shared_ptr<SharedWindow> shared, Position position, const Waker& waker)
+InprocWindow::InprocWindow(std::shared_ptr<SharedWindow> shared, Position position,
+                           const Waker& waker)
     : shared_(std::move(shared)), position_(position) {
   shared_->Join(position, waker);
   bell_.SetOwn(shared_->Word(position));
@@ -72,7 +75,8 @@ Status InprocWindow::Allocate(size_t bytes, SegmentId* id) {
   HVD_RETURN_IF_ERROR(shared_->Add(position_, next, std::move(segment)));
   if (next == 0) shared_->Connect(position_, &bell_);
   std::vector<std::byte*> spans;
-  for (Position peer(0); peer.value() < size(); peer = Next(peer)) spans.push_back(shared_->Span(peer, next));
+  for (Position peer(0); peer.value() < size(); peer = Next(peer))
+    spans.push_back(shared_->Span(peer, next));
   spans_.push_back(std::move(spans));
   *id = next;
   return Status::Ok();

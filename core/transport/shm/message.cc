@@ -57,7 +57,8 @@ void Collect(msghdr* header, std::vector<Descriptor>* descriptors) {
 
 }  // namespace
 
-Status Send(int socket, const Message& message, const std::vector<int>& descriptors, Deadline deadline) {
+Status Send(int socket, const Message& message, const std::vector<int>& descriptors,
+            Deadline deadline) {
   const char* at = reinterpret_cast<const char*>(&message);
   size_t left = sizeof message;
   while (left > 0) {
@@ -84,7 +85,8 @@ Status Send(int socket, const Message& message, const std::vector<int>& descript
   return Status::Ok();
 }
 
-Status Receive(int socket, Message* message, std::vector<Descriptor>* descriptors, Deadline deadline) {
+Status Receive(int socket, Message* message, std::vector<Descriptor>* descriptors,
+               Deadline deadline) {
   char bytes[sizeof(Message)];
   size_t have = 0;
   while (have < sizeof bytes) {
@@ -105,7 +107,8 @@ Status Receive(int socket, Message* message, std::vector<Descriptor>* descriptor
     Collect(&header, descriptors);
     if (got == 0) return Status::Aborted("the connection was closed");
     if ((header.msg_flags & MSG_CTRUNC) != 0) {
-      return Status::Aborted("descriptors were lost: this process has too many files open (ulimit -n)");
+      return Status::Aborted(
+          "descriptors were lost: this process has too many files open (ulimit -n)");
     }
     have += static_cast<size_t>(got);
   }

@@ -34,11 +34,13 @@ struct Message {
 static_assert(std::is_trivially_copyable_v<Message> && sizeof(Message) == 64,
               "the struct is sent as it lies");
 
-// Waits also while too many descriptors of this user are under way (ETOOMANYREFS: the kernel allows as many
-// as a process may have open).
-Status Send(int socket, const Message& message, const std::vector<int>& descriptors, Deadline deadline);
+// Waits also while too many descriptors of this user are under way (ETOOMANYREFS: the kernel allows
+// as many as a process may have open).
+Status Send(int socket, const Message& message, const std::vector<int>& descriptors,
+            Deadline deadline);
 
 // Reads exactly one message and the descriptors that came with it (close-on-exec).
-Status Receive(int socket, Message* message, std::vector<Descriptor>* descriptors, Deadline deadline);
+Status Receive(int socket, Message* message, std::vector<Descriptor>* descriptors,
+               Deadline deadline);
 
 }  // namespace hvd::shm

@@ -27,11 +27,13 @@ ShareTree::ShareTree(uint64_t generation, Members ranks, std::vector<int> socket
       tree_(place, ranks_.size()),
       wakers_(ranks_.ranks().size()) {}
 
-Status ShareTree::Make(uint64_t generation, Members ranks, GlobalRank rank, std::vector<int> sockets,
-                       const Waker& waker, Deadline deadline, std::unique_ptr<ShareTree>* out) {
+Status ShareTree::Make(uint64_t generation, Members ranks, GlobalRank rank,
+                       std::vector<int> sockets, const Waker& waker, Deadline deadline,
+                       std::unique_ptr<ShareTree>* out) {
   const Position self = ranks.Find(rank);
   if (!self.known() || sockets.size() != ranks.ranks().size()) {
-    return Status::Internal("ranks that share memory need their own rank and a place for each socket");
+    return Status::Internal(
+        "ranks that share memory need their own rank and a place for each socket");
   }
   std::unique_ptr<ShareTree> made(
       new ShareTree(generation, std::move(ranks), std::move(sockets), self.value()));
@@ -39,7 +41,8 @@ Status ShareTree::Make(uint64_t generation, Members ranks, GlobalRank rank, std:
   if (!made->tree_.is_root()) neighbours.push_back(made->tree_.parent());
   for (const int neighbour : neighbours) {
     if (made->sockets_[static_cast<size_t>(neighbour)] >= 0) continue;
-    return Status::Internal(Name(rank) + " has no link to " + made->Who(neighbour) + " to share memory over");
+    return Status::Internal(Name(rank) + " has no link to " + made->Who(neighbour) +
+                            " to share memory over");
   }
   *out = std::move(made);
   return (*out)->ShareWakers(waker.fd(), deadline);
@@ -53,7 +56,8 @@ Status ShareTree::ShareWakers(int waker, Deadline deadline) {
   wakers_[own] = std::make_shared<const Descriptor>(Descriptor::Duplicate(waker));
   if (!wakers_[own]->valid()) fault.Keep(Status::Errno("dup"), Outcome::kCannot, rank());
   for (const int child : tree_.Children()) {
-    CollectWakers(child, child, tree_.End(child), GiveUpAt(Stage::kWakersUp, tree_, now, deadline), &fault);
+    CollectWakers(child, child, tree_.End(child), GiveUpAt(Stage::kWakersUp, tree_, now, deadline),
+                  &fault);
   }
   const Deadline down = GiveUpAt(Stage::kDown, tree_, now, deadline);
   if (!tree_.is_root()) {
@@ -76,7 +80,8 @@ void ShareTree::CollectWakers(int from, int first, int end, Deadline limit, Faul
     const Status heard = Hear(from, Message::kWakers, about, limit, &message, &batch, fault);
     if (!heard.ok()) return;
     if (batch.empty() || batch.size() > static_cast<size_t>(end - first)) {
-      const std::string sent = Who(from) + " sent " + std::to_string(batch.size()) + " event descriptors";
+      const std::string sent =
+          Who(from) + " sent " + std::to_string(batch.size()) + " event descriptors";
       return fault->Keep(Status::Aborted(sent), Outcome::kCannot, RankAt(from));
     }
     for (Descriptor& waker : batch) {
@@ -91,7 +96,8 @@ void ShareTree::SendWakers(int to, int first, int end, Deadline limit, Fault* fa
   while (first < end) {
     const int batch = std::min(end - first, static_cast<int>(kMostDescriptors));
     std::vector<int> descriptors;
-    for (int i = 0; i < batch && fault->status.ok(); ++i) descriptors.push_back(wakers_[first + i]->get());
+    for (int i = 0; i < batch && fault->status.ok(); ++i)
+      descriptors.push_back(wakers_[first + i]->get());
     const Status sent = Tell(to, Message::kWakers, about, *fault, descriptors, limit);
     fault->Keep(sent, Outcome::kCannot, rank());
     if (!fault->status.ok()) return;  // said, as far as it can be
@@ -145,7 +151,8 @@ Status ShareTree::Agree(const Identity& identity, Fault fault, Deadline deadline
   return fault.status;
 }
 
-// Without the descriptors if these cannot be sent: who waits for them learns at once why they do not come.
+// Without the descriptors if these cannot be sent: who waits for them learns at once why they do
+// not come.
 Status ShareTree::Tell(int to, Message::Kind kind, const Identity& identity, const Fault& fault,
                        const std::vector<int>& descriptors, Deadline limit) {
   Message message;
@@ -162,8 +169,8 @@ Status ShareTree::Tell(int to, Message::Kind kind, const Identity& identity, con
 }
 
 // Reads one message about what is being shared; another rank's fault that it tells of is kept.
-Status ShareTree::Hear(int from, Message::Kind kind, const Identity& about, Deadline limit, Message* message,
-                       std::vector<Descriptor>* descriptors, Fault* fault) {
+Status ShareTree::Hear(int from, Message::Kind kind, const Identity& about, Deadline limit,
+                       Message* message, std::vector<Descriptor>* descriptors, Fault* fault) {
   Status status;
   do {
     descriptors->clear();
@@ -172,19 +179,20 @@ Status ShareTree::Hear(int from, Message::Kind kind, const Identity& about, Dead
   fault->Keep(status, Outcome::kAbsent, RankAt(from));
   HVD_RETURN_IF_ERROR(status);
   const Identity& theirs = message->identity;
-  const bool agrees = message->magic == kMagic && message->kind == kind && theirs.generation == generation_ &&
-                      theirs.set == about.set && theirs.bytes == about.bytes &&
-                      theirs.members == about.members && theirs.digest == about.digest &&
-                      message->outcome <= Outcome::kAbsent;
+  const bool agrees = message->magic == kMagic && message->kind == kind &&
+                      theirs.generation == generation_ && theirs.set == about.set &&
+                      theirs.bytes == about.bytes && theirs.members == about.members &&
+                      theirs.digest == about.digest && message->outcome <= Outcome::kAbsent;
   if (!agrees)
     status = Status::Aborted(Who(from) + " is sharing another segment, or speaks another protocol");
   fault->Keep(status, Outcome::kCannot, RankAt(from));
   HVD_RETURN_IF_ERROR(status);
   if (message->outcome == Outcome::kDone) return status;
   const GlobalRank culprit(static_cast<int32_t>(message->failed_rank));
-  status = {Code::kUnavailable, Name(culprit) + (message->outcome == Outcome::kCannot
-                                                     ? " could not share memory; its own error says why"
-                                                     : " did not answer while memory was shared")};
+  status = {Code::kUnavailable,
+            Name(culprit) + (message->outcome == Outcome::kCannot
+                                 ? " could not share memory; its own error says why"
+                                 : " did not answer while memory was shared")};
   fault->Keep(status, message->outcome, culprit);
   return status;
 }

@@ -30,9 +30,10 @@ struct Fault {
 // What follows one after the other when something is shared, and which way it travels.
 enum class Stage { kWakersUp, kDown, kVerdictUp, kVerdictDown };
 
-// Until when a rank waits for its neighbour in one stage: the last quarter of the time before `deadline` is
-// divided among all stages and levels of the tree. Whoever is next to a rank that is missing gives up first,
-// so that those behind it hear from it which rank that is, and blame no other.
+// Until when a rank waits for its neighbour in one stage: the last quarter of the time before
+// `deadline` is divided among all stages and levels of the tree. Whoever is next to a rank that is
+// missing gives up first, so that those behind it hear from it which rank that is, and blame no
+// other.
 inline Deadline GiveUpAt(Stage stage, const Tree& tree, int64_t now, Deadline deadline) {
   constexpr int kStages = 4;
   const int levels = tree.levels();
@@ -42,16 +43,16 @@ inline Deadline GiveUpAt(Stage stage, const Tree& tree, int64_t now, Deadline de
   return deadline - (deadline - now) / 4 * steps / (kStages * levels);
 }
 
-// The way by which descriptors reach all ranks of a host: a tree of AF_UNIX links, so that a rank needs few
-// of these however many ranks there are. Every exchange takes all ranks of the tree, which call for the same
-// ones in the same order, that of ascending ids of sets; it blocks until its deadline at most. One that
-// failed leaves the tree in step.
+// The way by which descriptors reach all ranks of a host: a tree of AF_UNIX links, so that a rank
+// needs few of these however many ranks there are. Every exchange takes all ranks of the tree,
+// which call for the same ones in the same order, that of ascending ids of sets; it blocks until
+// its deadline at most. One that failed leaves the tree in step.
 class ShareTree {
  public:
-  // `rank` is the caller's own; `sockets` holds, by place in `ranks`, a connected AF_UNIX stream socket for
-  // the caller's parent and children, and stays the caller's. Exchanges the wakers: every rank has a
-  // duplicate of every other's from then on, for all windows. After an error the tree is of no use but to
-  // tell who failed.
+  // `rank` is the caller's own; `sockets` holds, by place in `ranks`, a connected AF_UNIX stream
+  // socket for the caller's parent and children, and stays the caller's. Exchanges the wakers:
+  // every rank has a duplicate of every other's from then on, for all windows. After an error the
+  // tree is of no use but to tell who failed.
   static Status Make(uint64_t generation, Members ranks, GlobalRank rank, std::vector<int> sockets,
                      const Waker& waker, Deadline deadline, std::unique_ptr<ShareTree>* out);
 
@@ -63,7 +64,8 @@ class ShareTree {
     return wakers_[ranks_.Find(rank).index()];
   }
 
-  // Takes the root's memfd and what identifies it to everybody. A fault of the root goes along in its place.
+  // Takes the root's memfd and what identifies it to everybody. A fault of the root goes along in
+  // its place.
   void Spread(Identity* identity, Descriptor* memfd, Deadline deadline, Fault* fault);
 
   // Everybody's success or, everywhere, an error: the own one or another rank's.

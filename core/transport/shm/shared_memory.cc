@@ -29,7 +29,9 @@ struct Header {
 static_assert(sizeof(Header) <= kPageBytes);
 
 size_t PartBytes(const Identity& identity) { return kPageBytes + WholePages(identity.bytes); }
-size_t FileBytes(const Identity& identity) { return kPageBytes + identity.members * PartBytes(identity); }
+size_t FileBytes(const Identity& identity) {
+  return kPageBytes + identity.members * PartBytes(identity);
+}
 
 // Without the reservation a full memory would end the process later with SIGBUS.
 Status Reserve(int memfd, size_t offset, size_t bytes) {
@@ -62,7 +64,8 @@ Status SharedMemory::Create(Identity* identity, Descriptor* memfd) {
   }
   HVD_RETURN_IF_ERROR(Reserve(fd.get(), 0, kPageBytes));
   const Header header{kLayout, *identity};
-  if (pwrite(fd.get(), &header, sizeof header, 0) != sizeof header) return Status::Errno("pwrite to a memfd");
+  if (pwrite(fd.get(), &header, sizeof header, 0) != sizeof header)
+    return Status::Errno("pwrite to a memfd");
   if (fcntl(fd.get(), F_ADD_SEALS, kSeals) != 0) return Status::Errno("cannot seal a memfd");
   *memfd = std::move(fd);
   return Status::Ok();
@@ -75,7 +78,8 @@ Status SharedMemory::Check(const Identity& identity, int memfd) {
     return Status::Aborted("the shared segment has another size");
   }
   const int seals = fcntl(memfd, F_GET_SEALS);
-  if (seals < 0 || (seals & kSeals) != kSeals) return Status::Aborted("the shared segment is not sealed");
+  if (seals < 0 || (seals & kSeals) != kSeals)
+    return Status::Aborted("the shared segment is not sealed");
   return Status::Ok();
 }
 
@@ -86,7 +90,8 @@ Status SharedMemory::Attach(const Identity& identity, const Descriptor& memfd, i
   segment.part_bytes_ = PartBytes(identity);
   HVD_RETURN_IF_ERROR(Mapping::Shared(memfd.get(), FileBytes(identity), &segment.mapping_));
   const auto* header = reinterpret_cast<const Header*>(segment.mapping_.data());
-  if (header->layout != kLayout || std::memcmp(&header->identity, &identity, sizeof identity) != 0) {
+  if (header->layout != kLayout ||
+      std::memcmp(&header->identity, &identity, sizeof identity) != 0) {
     return Status::Aborted("the shared segment is not the one that was announced");
   }
   const auto offset = kPageBytes + static_cast<size_t>(member) * segment.part_bytes_;
@@ -137,7 +142,8 @@ uint64_t Headroom(const std::string& folder, const char* limit_file, const char*
   return limit - std::min(used, limit);
 }
 
-// The cgroup's folder below its mount, from a line "0::/a/b" (version 2) or "5:memory:/a/b" (version 1).
+// The cgroup's folder below its mount, from a line "0::/a/b" (version 2) or "5:memory:/a/b"
+// (version 1).
 std::string CgroupPath(const std::string& root, const std::string& controller) {
   std::ifstream file(root + "/proc/self/cgroup");
   for (std::string line; std::getline(file, line);) {
@@ -164,11 +170,12 @@ uint64_t AvailableMemory(const std::string& root) {
   const uint64_t kib = Lookup(root + "/proc/meminfo", "MemAvailable:", kUnlimited);
   const uint64_t machine = kib == kUnlimited ? kUnlimited : kib * 1024;
   const uint64_t v2 = LeastUpwards(CgroupPath(root, ""), [&](const std::string& path) {
-    return Headroom(root + "/sys/fs/cgroup" + path, "/memory.max", "/memory.current", "inactive_file");
+    return Headroom(root + "/sys/fs/cgroup" + path, "/memory.max", "/memory.current",
+                    "inactive_file");
   });
   const uint64_t v1 = LeastUpwards(CgroupPath(root, "memory"), [&](const std::string& path) {
-    return Headroom(root + "/sys/fs/cgroup/memory" + path, "/memory.limit_in_bytes", "/memory.usage_in_bytes",
-                    "total_inactive_file");
+    return Headroom(root + "/sys/fs/cgroup/memory" + path, "/memory.limit_in_bytes",
+                    "/memory.usage_in_bytes", "total_inactive_file");
   });
   return std::min({machine, v2, v1});
 }

@@ -12,8 +12,9 @@
 
 namespace hvd::shm {
 
-// What is shared. The nonce is random and travels over the sockets as well as in the segment's own header:
-// only who reads both from the same memory shares a host with the ranks that the segment comes from.
+// What is shared. The nonce is random and travels over the sockets as well as in the segment's own
+// header: only who reads both from the same memory shares a host with the ranks that the segment
+// comes from.
 struct Identity {
   uint64_t generation = 0;
   uint64_t bytes = 0;  // each member's, given to the user
@@ -24,17 +25,19 @@ struct Identity {
   std::array<uint8_t, 16> nonce{};
 };
 
-// One memfd for all members, mapped once: a page of our own, then each member's part, which begins with a
-// page for its sleep word. A memfd has no name, so nothing remains of it when the last process that maps it
-// is gone, however it went.
+// One memfd for all members, mapped once: a page of our own, then each member's part, which begins
+// with a page for its sleep word. A memfd has no name, so nothing remains of it when the last
+// process that maps it is gone, however it went.
 class SharedMemory {
  public:
-  // Makes a zeroed memfd of a size that is sealed, and draws its nonce. Its pages are still to be reserved.
+  // Makes a zeroed memfd of a size that is sealed, and draws its nonce. Its pages are still to be
+  // reserved.
   static Status Create(Identity* identity, Descriptor* memfd);
 
-  // Maps it after checking that it is what `identity` says and cannot shrink under us, and reserves the part
-  // of `member`: each its own, so that the pages lie in memory near to it.
-  static Status Attach(const Identity& identity, const Descriptor& memfd, int member, SharedMemory* out);
+  // Maps it after checking that it is what `identity` says and cannot shrink under us, and reserves
+  // the part of `member`: each its own, so that the pages lie in memory near to it.
+  static Status Attach(const Identity& identity, const Descriptor& memfd, int member,
+                       SharedMemory* out);
 
   // Makes all pages present; once every member has reserved its part.
   void Touch() const { mapping_.Touch(); }
@@ -49,9 +52,10 @@ class SharedMemory {
   size_t part_bytes_ = 0;
 };
 
-// How many bytes of memory this process may still take without another being killed for it: what the kernel
-// calls available, or what the memory cgroup leaves when that is less. A memfd is bounded by nothing else:
-// to reserve too much would summon the OOM killer instead of failing. `root` is put before every path.
+// How many bytes of memory this process may still take without another being killed for it: what
+// the kernel calls available, or what the memory cgroup leaves when that is less. A memfd is
+// bounded by nothing else: to reserve too much would summon the OOM killer instead of failing.
+// `root` is put before every path.
 uint64_t AvailableMemory(const std::string& root = "");
 
 }  // namespace hvd::shm

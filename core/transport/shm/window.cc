@@ -13,9 +13,9 @@ namespace {
 Status CheckMemory(size_t bytes, size_t members) {
   const uint64_t available = AvailableMemory();
   if (bytes < available / members) return Status::Ok();
-  return {Code::kUnavailable, "cannot reserve shared memory: " + std::to_string(members) + " ranks need " +
-                                  std::to_string(bytes) + " bytes each, " + std::to_string(available) +
-                                  " are available"};
+  return {Code::kUnavailable, "cannot reserve shared memory: " + std::to_string(members) +
+                                  " ranks need " + std::to_string(bytes) + " bytes each, " +
+                                  std::to_string(available) + " are available"};
 }
 
 Identity IdentityOf(const WindowOptions& options, uint64_t generation) {
@@ -31,7 +31,8 @@ Identity IdentityOf(const WindowOptions& options, uint64_t generation) {
 
 }  // namespace
 
-Status ShmWindow::Make(const WindowOptions& options, ShareTree* tree, std::unique_ptr<Window>* out) {
+Status ShmWindow::Make(const WindowOptions& options, ShareTree* tree,
+                       std::unique_ptr<Window>* out) {
   Identity identity = IdentityOf(options, tree->generation());
   const Position position = options.members.Find(tree->rank());
   const bool is_member = position.known();
@@ -39,14 +40,15 @@ Status ShmWindow::Make(const WindowOptions& options, ShareTree* tree, std::uniqu
 
   Fault fault;
   Descriptor memfd;
-  if (is_member) fault.Keep(CheckMemory(options.bytes, identity.members), Outcome::kCannot, tree->rank());
+  if (is_member)
+    fault.Keep(CheckMemory(options.bytes, identity.members), Outcome::kCannot, tree->rank());
   if (tree->tree().is_root() && fault.status.ok()) {
     fault.Keep(SharedMemory::Create(&identity, &memfd), Outcome::kCannot, tree->rank());
   }
   tree->Spread(&identity, &memfd, options.deadline, &fault);
   if (is_member && fault.status.ok()) {
-    fault.Keep(SharedMemory::Attach(identity, memfd, position.value(), &window->segment_), Outcome::kCannot,
-               tree->rank());
+    fault.Keep(SharedMemory::Attach(identity, memfd, position.value(), &window->segment_),
+               Outcome::kCannot, tree->rank());
   }
   HVD_RETURN_IF_ERROR(tree->Agree(identity, std::move(fault), options.deadline));
   if (!is_member) return Status::Ok();

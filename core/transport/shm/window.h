@@ -19,12 +19,12 @@ struct WindowOptions {
   Deadline deadline = 0;
 };
 
-// Window among processes, over one memfd for all members: a process maps it once, and keeps no descriptor of
-// it. Every member succeeds in sharing it, or every member gets an error.
+// Window among processes, over one memfd for all members: a process maps it once, and keeps no
+// descriptor of it. Every member succeeds in sharing it, or every member gets an error.
 class ShmWindow : public Window {
  public:
-  // Collective among all ranks of the tree and blocking, in one order of windows. Ranks that are no members
-  // pass the memory on; for them *out stays null.
+  // Collective among all ranks of the tree and blocking, in one order of windows. Ranks that are no
+  // members pass the memory on; for them *out stays null.
   static Status Make(const WindowOptions& options, ShareTree* tree, std::unique_ptr<Window>* out);
 
   Position position() const override { return position_; }

@@ -76,11 +76,12 @@ Status Decode(const std::byte* prefix, uint32_t generation, Guard* guard, FrameH
   Get(at, &header.length);
   if (magic != kMagic) return Status::Aborted("a frame of another protocol");
   if (header.generation != generation) {
-    return Status::Aborted("a frame of generation " + std::to_string(header.generation) + ", here is " +
-                           std::to_string(generation));
+    return Status::Aborted("a frame of generation " + std::to_string(header.generation) +
+                           ", here is " + std::to_string(generation));
   }
   if (header.length > kMaxFrame) {
-    return Status::Aborted("a frame of " + std::to_string(header.length) + " bytes exceeds the limit");
+    return Status::Aborted("a frame of " + std::to_string(header.length) +
+                           " bytes exceeds the limit");
   }
   *out = header;
   return Status::Ok();

@@ -10,8 +10,8 @@
 
 namespace hvd::tcp {
 
-// How the frames of a transport are protected: control frames by a keyed seal (nobody else can make one,
-// repeat one or leave one out), data frames by a CRC32C (a bit that flipped is found).
+// How the frames of a transport are protected: control frames by a keyed seal (nobody else can make
+// one, repeat one or leave one out), data frames by a CRC32C (a bit that flipped is found).
 enum class Integrity { kSealed, kChecksum };
 
 using Trailer = std::array<std::byte, kSealBytes>;
@@ -21,8 +21,8 @@ class Guard {
  public:
   Guard(Integrity integrity, const Key& key) : integrity_(integrity), sealer_(key) {}
 
-  // Adds the next bytes of the part that is being sealed. Its pieces lie one after the other in memory, and
-  // stay there until Finish.
+  // Adds the next bytes of the part that is being sealed. Its pieces lie one after the other in
+  // memory, and stay there until Finish.
   void Add(const std::byte* data, size_t bytes);
 
   // The bytes added so far lie here from now on.
@@ -40,8 +40,9 @@ class Guard {
   size_t bytes_ = 0;
 };
 
-// A frame: a header of fixed size with its seal, then the payload with its own seal (none when the payload
-// is empty). The header is sealed apart, so that no length and no tag is believed before it was checked.
+// A frame: a header of fixed size with its seal, then the payload with its own seal (none when the
+// payload is empty). The header is sealed apart, so that no length and no tag is believed before it
+// was checked.
 struct FrameHeader {
   uint32_t generation = 0;
   FrameTag tag;

@@ -11,11 +11,12 @@
 
 namespace hvd::tcp {
 
-// Says which of many sockets have changed, in one system call for all of them. A change is told once: whoever
-// is told that a socket is readable goes on reading, now or later, until it would block.
+// Says which of many sockets have changed, in one system call for all of them. A change is told
+// once: whoever is told that a socket is readable goes on reading, now or later, until it would
+// block.
 //
-// A child process that was forked shares the kernel's set of sockets with its parent, so nothing is taken out
-// of the set when a socket is merely closed.
+// A child process that was forked shares the kernel's set of sockets with its parent, so nothing is
+// taken out of the set when a socket is merely closed.
 class Poller {
  public:
   struct Event {
@@ -64,7 +65,8 @@ class Poller {
     epoll_event event{};
     event.events = EPOLLET | EPOLLIN | EPOLLRDHUP | (room ? uint32_t{EPOLLOUT} : 0);
     event.data.fd = peer.value();
-    return epoll_ctl(epoll_.get(), change, socket, &event) == 0 ? Status::Ok() : Status::Errno("epoll_ctl");
+    return epoll_ctl(epoll_.get(), change, socket, &event) == 0 ? Status::Ok()
+                                                                : Status::Errno("epoll_ctl");
   }
 
   Descriptor epoll_;

@@ -8,9 +8,9 @@
 
 namespace hvd::tcp {
 
-// The receiving half of a connection: payloads go straight into the posted buffers. A frame whose receive
-// is not posted is held: its header is known, its payload and what follows stay in the socket, until it must
-// make way (Inbox).
+// The receiving half of a connection: payloads go straight into the posted buffers. A frame whose
+// receive is not posted is held: its header is known, its payload and what follows stay in the
+// socket, until it must make way (Inbox).
 class FrameReader {
  public:
   FrameReader(uint32_t generation, Guard guard);
@@ -21,11 +21,14 @@ class FrameReader {
   }
   void Forget(uint32_t set);  // see Transport
 
-  // Whether bytes from the socket could be used now. Nothing is read before a receive is posted, so a peer
-  // that closes after its last frame is no error to who expects no more of it.
-  bool wants() const { return state_ == State::kHeader ? inbox_.waiting() : state_ != State::kHeld; }
+  // Whether bytes from the socket could be used now. Nothing is read before a receive is posted, so
+  // a peer that closes after its last frame is no error to who expects no more of it.
+  bool wants() const {
+    return state_ == State::kHeader ? inbox_.waiting() : state_ != State::kHeld;
+  }
 
-  // The socket has bytes, or is at its end. It is not asked again after it had none, until this is called.
+  // The socket has bytes, or is at its end. It is not asked again after it had none, until this is
+  // called.
   void SetReadable() {
     readable_ = true;
     tried_ = false;
@@ -50,7 +53,8 @@ class FrameReader {
   Status Complete();
 
   // Reads into `payload` first and then ahead into the buffer.
-  Status Read(int socket, std::byte* payload, size_t bytes, size_t* budget, size_t* got, bool* more);
+  Status Read(int socket, std::byte* payload, size_t bytes, size_t* budget, size_t* got,
+              bool* more);
   // Reads ahead until the buffer holds `bytes`; *more is false while it does not.
   Status Fill(int socket, size_t bytes, size_t* budget, bool* more);
 

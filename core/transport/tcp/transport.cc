@@ -14,8 +14,8 @@ namespace {
 constexpr size_t kBudget = 1 << 20;
 constexpr int kUnixBuffer = 4 << 20;
 
-// Best effort: a socket works without any of these. The buffers of a TCP socket are left to the kernel, which
-// grows them further than an unprivileged program may ask for.
+// Best effort: a socket works without any of these. The buffers of a TCP socket are left to the
+// kernel, which grows them further than an unprivileged program may ask for.
 void Tune(int socket) {
   const int on = 1;
   const bool tcp = setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on) == 0;
@@ -86,7 +86,8 @@ void TcpTransport::Recv(GlobalRank peer, const FrameTag& tag, void* data, size_t
                         Transfer* transfer) {
   Connection* connection = Find(peer);
   if (connection == nullptr) return;
-  const Status status = connection->reader.Post({tag, static_cast<std::byte*>(data), capacity, transfer});
+  const Status status =
+      connection->reader.Post({tag, static_cast<std::byte*>(data), capacity, transfer});
   if (!status.ok()) return Fail(peer, status);
   Note(peer);
 }
@@ -196,7 +197,8 @@ GlobalRank TcpTransport::TakeEnded() {
 void TcpTransport::Fail(GlobalRank peer, const Status& status) {
   lost_peer_ = peer;
   lost_to_corruption_ = status.code() == Code::kAborted;
-  const std::string what = lost_to_corruption_ ? " cannot use what arrives from " : " lost its link to ";
+  const std::string what =
+      lost_to_corruption_ ? " cannot use what arrives from " : " lost its link to ";
   failure_ = {Code::kAborted, Name(rank()) + what + Name(peer) + ": " + status.message()};
 }
 

@@ -15,10 +15,11 @@ namespace hvd::tcp {
 
 // Transport over connected stream sockets (TCP, or AF_UNIX on one host), one for each peer.
 //
-// What can be moved is on a list: a link gets there when something is posted or when the poller tells of it,
-// and stays until it can go no further. So idle links cost nothing, however many there are. Whoever sleeps on
-// poll_fd first calls Progress until it moves nothing, with nothing posted since: then the list is empty. A
-// peer that closes is an error as soon as something is expected from it or sent to it.
+// What can be moved is on a list: a link gets there when something is posted or when the poller
+// tells of it, and stays until it can go no further. So idle links cost nothing, however many there
+// are. Whoever sleeps on poll_fd first calls Progress until it moves nothing, with nothing posted
+// since: then the list is empty. A peer that closes is an error as soon as something is expected
+// from it or sent to it.
 class TcpTransport : public Transport {
  public:
   struct Options {
@@ -30,14 +31,16 @@ class TcpTransport : public Transport {
   };
 
   // Takes the sockets of `links`, whatever it returns. Peers without a link cannot be talked to.
-  static Status Make(const Options& options, const std::vector<Link>& links, std::unique_ptr<Transport>* out);
+  static Status Make(const Options& options, const std::vector<Link>& links,
+                     std::unique_ptr<Transport>* out);
 
   ~TcpTransport() override { Close(0); }
   GlobalRank rank() const override { return options_.rank; }
   int size() const override { return options_.size; }
   void Send(GlobalRank peer, const FrameTag& tag, const void* data, size_t bytes,
             Transfer* transfer) override;
-  void Recv(GlobalRank peer, const FrameTag& tag, void* data, size_t capacity, Transfer* transfer) override;
+  void Recv(GlobalRank peer, const FrameTag& tag, void* data, size_t capacity,
+            Transfer* transfer) override;
   void Forget(uint32_t set) override;
   Status Progress(bool* moved) override;
   GlobalRank lost_peer() const override { return lost_peer_; }
@@ -78,7 +81,7 @@ class TcpTransport : public Transport {
   std::vector<std::unique_ptr<Connection>> connections_;  // by global rank; null without a link
   std::vector<GlobalRank> movable_;                       // peers for the next Progress
   std::vector<GlobalRank> turn_;                          // those of this one; empty between two
-  int expecting_ = 0;                                     // links of which an event may be worth something
+  int expecting_ = 0;  // links of which an event may be worth something
   Status failure_;
   GlobalRank lost_peer_;
   bool lost_to_corruption_ = false;

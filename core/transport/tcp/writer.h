@@ -12,7 +12,8 @@ namespace hvd::tcp {
 // The sending half of a connection: frames leave in the order of posting.
 class FrameWriter {
  public:
-  FrameWriter(uint32_t generation, Guard guard) : generation_(generation), guard_(std::move(guard)) {}
+  FrameWriter(uint32_t generation, Guard guard)
+      : generation_(generation), guard_(std::move(guard)) {}
 
   void Post(const PostedSend& send) { queue_.push_back(send); }
   bool idle() const { return queue_.empty(); }

@@ -12,7 +12,8 @@ namespace hvd::negotiate {
 
 // A sequencer with ranks 0 .. n-1 (or given ones), announced to by hand.
 struct Desk {
-  explicit Desk(int ranks, SequencerOptions options = {}) : sequencer(WithRanks(ranks, std::move(options))) {}
+  explicit Desk(int ranks, SequencerOptions options = {})
+      : sequencer(WithRanks(ranks, std::move(options))) {}
 
   // The times are the desk's own: tests must not depend on how the defaults are tuned.
   static SequencerOptions WithRanks(int ranks, SequencerOptions options) {
@@ -23,7 +24,8 @@ struct Desk {
     return options;
   }
 
-  Status Say(int member, std::vector<Announcement> announcements, uint64_t urgent = 0, Micros now = 0) {
+  Status Say(int member, std::vector<Announcement> announcements, uint64_t urgent = 0,
+             Micros now = 0) {
     return sequencer.Announce(Position(member), {urgent, std::move(announcements)}, now);
   }
 
@@ -41,7 +43,8 @@ struct Desk {
   // The only decision of the only response; an odd one otherwise.
   Decision TakeOne(Micros now = 1 << 30) {
     const std::vector<Response> responses = Take(now);
-    if (responses.size() == 1 && responses[0].decisions.size() == 1) return responses[0].decisions[0];
+    if (responses.size() == 1 && responses[0].decisions.size() == 1)
+      return responses[0].decisions[0];
     Decision none;
     none.error = std::to_string(responses.size()) + " responses instead of one with one decision";
     return none;

@@ -107,7 +107,8 @@ TEST(Join, OfOneMemberEndsAtOnce) {
   }
 }
 
-// An operation that only a joined member has announced, and others after it, are decided with the end.
+// An operation that only a joined member has announced, and others after it, are decided with the
+// end.
 TEST(Join, TheLastOneDecidesEverything) {
   Desk desk(3);
   ASSERT_OK(desk.Join(0, {Full(Allreduce("a")), Full(Barrier(), 1)}));
@@ -182,7 +183,8 @@ TEST(Join, ABroadcastNeedsItsRoot) {
   for (int member : {0, 2}) ASSERT_OK(desk.Say(member, {Cached(0)}));
   const Decision decision = desk.TakeOne(0);
   EXPECT_EQ(decision.error,
-            "Root rank 2 of tensor 'x' has joined and has nothing to broadcast. Use a root rank that has not "
+            "Root rank 2 of tensor 'x' has joined and has nothing to broadcast. Use a root rank "
+            "that has not "
             "joined, or let rank 2 submit this broadcast before it joins.");
   EXPECT_EQ(decision.name, "x");
   EXPECT_TRUE(decision.partial);
@@ -209,7 +211,8 @@ TEST(Join, MismatchOfThoseThatAnnounced) {
   EXPECT_EQ(desk.TakeOne().error, "");
 }
 
-// Several errors, each of which closes its batch, with the last join: the end comes after all of them.
+// Several errors, each of which closes its batch, with the last join: the end comes after all of
+// them.
 TEST(Join, TheEndComesAfterTheErrors) {
   Desk desk(2);
   ASSERT_OK(desk.Join(0));
@@ -241,7 +244,8 @@ TEST(Join, TheJoinedAreNotAbsent) {
   ASSERT_EQ(pending.size(), size_t{1});
   EXPECT_TRUE(pending[0].ready == (Members{0, 2}.ranks()));
   EXPECT_TRUE(pending[0].absent == Members{3}.ranks());
-  EXPECT_TRUE(StallReport(desk.sequencer, 20000000, 10000000).find("not by rank 3.") != std::string::npos);
+  EXPECT_TRUE(StallReport(desk.sequencer, 20000000, 10000000).find("not by rank 3.") !=
+              std::string::npos);
 }
 
 }  // namespace

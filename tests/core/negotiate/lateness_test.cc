@@ -13,8 +13,10 @@ void Note(Lateness* lateness, size_t member, Micros since, Micros now) {
   if (std::string* name = lateness->Note(member, since, now)) *name = "w";
 }
 
-// Steps of 100 ms for so many seconds, in each of which `member` is late by `late`; gives the last report.
-const Lateness::Straggler* Run(Lateness* lateness, size_t member, Micros late, int seconds, Micros start) {
+// Steps of 100 ms for so many seconds, in each of which `member` is late by `late`; gives the last
+// report.
+const Lateness::Straggler* Run(Lateness* lateness, size_t member, Micros late, int seconds,
+                               Micros start) {
   const Lateness::Straggler* found = nullptr;
   for (int step = 0; step < 10 * seconds; ++step) {
     const Micros ready = start + step * 100 * kMilli + 50 * kMilli;
@@ -33,7 +35,8 @@ TEST(Lateness, NamesTheStragglerWithItsMedian) {
   EXPECT_EQ(found->median, 40 * kMilli);
   EXPECT_EQ(found->percent, 40);
   const std::string text = Describe(*found, GlobalRank(7));
-  for (const char* part : {"rank 7 is late: p50 40.0 ms", "at most 40.0 ms on 'w'", "40 % of the time"}) {
+  for (const char* part :
+       {"rank 7 is late: p50 40.0 ms", "at most 40.0 ms on 'w'", "40 % of the time"}) {
     EXPECT_TRUE(text.find(part) != std::string::npos);
   }
 }

@@ -4,7 +4,8 @@
 
 namespace hvd::negotiate {
 
-Ledger::Ledger(uint64_t seed, int ranks, int steps, const std::vector<Request>* workload, int64_t batch_bytes)
+Ledger::Ledger(uint64_t seed, int ranks, int steps, const std::vector<Request>* workload,
+               int64_t batch_bytes)
     : seed_(seed),
       ranks_(ranks),
       workload_(workload),
@@ -37,7 +38,8 @@ int64_t Ledger::BytesOf(size_t operation, int step) const {
     Shape shape = request.tensors[t].shape;
     if (request.kind == OpKind::kAllgather) {
       shape[0] = 0;
-      for (int rank = 0; rank < ranks_; ++rank) shape[0] += FirstDim(seed_, rank, step, operation, t);
+      for (int rank = 0; rank < ranks_; ++rank)
+        shape[0] += FirstDim(seed_, rank, step, operation, t);
     }
     bytes += NumElements(shape) * static_cast<int64_t>(SizeOf(request.tensors[t].dtype));
   }
@@ -51,7 +53,8 @@ void Ledger::Judge(const Response& response, std::vector<std::string>* violation
     if (bytes >= batch_bytes_) violations->push_back("a batch went on after it was full");
     const size_t operation = OperationOf(decision);
     const auto step = static_cast<size_t>(decided_[operation]++);
-    if (step >= announced_.size() || announced_[step][operation].size() != static_cast<size_t>(ranks_)) {
+    if (step >= announced_.size() ||
+        announced_[step][operation].size() != static_cast<size_t>(ranks_)) {
       violations->push_back("a decision that not all ranks have asked for, or a second one");
     }
     const bool last = &decision == &response.decisions.back();

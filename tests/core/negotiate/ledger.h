@@ -10,11 +10,12 @@
 
 namespace hvd::negotiate {
 
-// The simulator's own account of who has announced what, kept apart from the sequencer's: by it the published
-// decisions are judged.
+// The simulator's own account of who has announced what, kept apart from the sequencer's: by it the
+// published decisions are judged.
 class Ledger {
  public:
-  Ledger(uint64_t seed, int ranks, int steps, const std::vector<Request>* workload, int64_t batch_bytes);
+  Ledger(uint64_t seed, int ranks, int steps, const std::vector<Request>* workload,
+         int64_t batch_bytes);
 
   void Arrived(int rank, int step, const std::vector<size_t>& operations);
 

@@ -65,7 +65,8 @@ AnnounceMessage RandomAnnounce(Random* random) {
     } else {
       announcement.request = RandomRequest(random);
     }
-    if (random->OneIn(2)) announcement.ordinal = std::max<uint64_t>(1, RandomNumber(random, ~uint64_t{0}));
+    if (random->OneIn(2))
+      announcement.ordinal = std::max<uint64_t>(1, RandomNumber(random, ~uint64_t{0}));
     if (random->OneIn(3)) announcement.sizes = RandomShape(random, 40);
   }
   return message;
@@ -81,7 +82,8 @@ Response RandomResponse(Random* random) {
   response.decisions.resize(random->Below(8));
   for (Decision& decision : response.decisions) {
     const bool fails = random->OneIn(3);
-    if (!fails && random->OneIn(2)) decision.id = static_cast<uint32_t>(RandomNumber(random, kNoId - 1));
+    if (!fails && random->OneIn(2))
+      decision.id = static_cast<uint32_t>(RandomNumber(random, kNoId - 1));
     decision.known = decision.id != kNoId && random->OneIn(2);
     const bool unnamed = random->OneIn(3);
     if (unnamed) decision.ordinal = std::max<uint64_t>(1, RandomNumber(random, ~uint64_t{0}));
@@ -98,8 +100,8 @@ Response RandomResponse(Random* random) {
 // An independent account of every field, so that a field that does not travel is seen.
 bool Same(const Request& a, const Request& b) {
   return a.kind == b.kind && a.reduce_op == b.reduce_op && a.prescale == b.prescale &&
-         a.postscale == b.postscale && a.root == b.root && a.device == b.device && a.name == b.name &&
-         a.tensors == b.tensors;
+         a.postscale == b.postscale && a.root == b.root && a.device == b.device &&
+         a.name == b.name && a.tensors == b.tensors;
 }
 
 bool Same(const Announcement& a, const Announcement& b) {
@@ -109,7 +111,8 @@ bool Same(const Announcement& a, const Announcement& b) {
 bool Same(const Decision& a, const Decision& b) {
   return a.id == b.id && a.known == b.known && a.name == b.name && a.ordinal == b.ordinal &&
          a.error == b.error && a.sizes == b.sizes && a.partial == b.partial &&
-         a.request.has_value() == b.request.has_value() && (!a.request || Same(*a.request, *b.request));
+         a.request.has_value() == b.request.has_value() &&
+         (!a.request || Same(*a.request, *b.request));
 }
 
 template <typename T>
@@ -228,11 +231,12 @@ std::string DecodeError(const std::string& bytes) {
 
 TEST(Message, LimitsNameTheField) {
   const std::string head{1, 0, 0, 1};  // version, urgent, no join, one announcement
-  EXPECT_TRUE(DecodeError(std::string{2, 0, 0}).find("version 2 instead of 1") != std::string::npos);
-  EXPECT_TRUE(
-      DecodeError(std::string{1, 0, 0} + "\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01").find("bad count") !=
-      std::string::npos);
-  EXPECT_TRUE(DecodeError(head + "\xff" + "\x01").find("bad announcement tag") != std::string::npos);
+  EXPECT_TRUE(DecodeError(std::string{2, 0, 0}).find("version 2 instead of 1") !=
+              std::string::npos);
+  EXPECT_TRUE(DecodeError(std::string{1, 0, 0} + "\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01")
+                  .find("bad count") != std::string::npos);
+  EXPECT_TRUE(DecodeError(head + "\xff" + "\x01").find("bad announcement tag") !=
+              std::string::npos);
   EXPECT_TRUE(DecodeError(std::string{1, '\x80', 0, 0, 0}).find("bad number") !=
               std::string::npos);  // overlong
 

@@ -7,7 +7,8 @@
 namespace hvd::negotiate {
 namespace {
 
-// What three ranks get told when rank 1 sends `odd` and the others `usual`; the operation after it must work.
+// What three ranks get told when rank 1 sends `odd` and the others `usual`; the operation after it
+// must work.
 std::string Error(const Request& usual, const Request& odd, uint64_t ordinal = 0) {
   Desk desk(3);
   for (int member : {0, 1, 2}) {
@@ -23,27 +24,32 @@ std::string Error(const Request& usual, const Request& odd, uint64_t ordinal = 0
 }
 
 TEST(Mismatch, Shapes) {
-  EXPECT_EQ(Error(Allreduce("w", {4}), Allreduce("w", {3})),
-            "Mismatched ALLREDUCE tensor shapes for tensor 'w': ranks 0, 2 sent [4], rank 1 sent [3]. "
-            "Every rank must submit the same shape.");
-  EXPECT_EQ(Error(Broadcast("w", 0, {}), Broadcast("w", 0, {2, 3})),
-            "Mismatched BROADCAST tensor shapes for tensor 'w': ranks 0, 2 sent [], rank 1 sent [2, 3]. "
-            "Every rank must submit the same shape.");
   EXPECT_EQ(
-      Error(Allgather("w", {1, 2, 3}), Allgather("w", {7, 2, 4})),
-      "Mismatched ALLGATHER tensor shapes for tensor 'w': ranks 0, 2 sent [*, 2, 3], rank 1 sent [*, 2, 4]. "
-      "Only the first dimension may differ between ranks.");
-  EXPECT_EQ(Error(Allgather("w", {1}), Allgather("w", {2, 1})),
-            "Mismatched ALLGATHER tensor shapes for tensor 'w': ranks 0, 2 sent [*], rank 1 sent [*, 1]. "
+      Error(Allreduce("w", {4}), Allreduce("w", {3})),
+      "Mismatched ALLREDUCE tensor shapes for tensor 'w': ranks 0, 2 sent [4], rank 1 sent [3]. "
+      "Every rank must submit the same shape.");
+  EXPECT_EQ(
+      Error(Broadcast("w", 0, {}), Broadcast("w", 0, {2, 3})),
+      "Mismatched BROADCAST tensor shapes for tensor 'w': ranks 0, 2 sent [], rank 1 sent [2, 3]. "
+      "Every rank must submit the same shape.");
+  EXPECT_EQ(Error(Allgather("w", {1, 2, 3}), Allgather("w", {7, 2, 4})),
+            "Mismatched ALLGATHER tensor shapes for tensor 'w': ranks 0, 2 sent [*, 2, 3], rank 1 "
+            "sent [*, 2, 4]. "
             "Only the first dimension may differ between ranks.");
+  EXPECT_EQ(
+      Error(Allgather("w", {1}), Allgather("w", {2, 1})),
+      "Mismatched ALLGATHER tensor shapes for tensor 'w': ranks 0, 2 sent [*], rank 1 sent [*, 1]. "
+      "Only the first dimension may differ between ranks.");
 }
 
 TEST(Mismatch, ShapesOfAlltoallAndReducescatter) {
   EXPECT_EQ(Error(Alltoall("w", {6, 3}, {1, 2, 3}), Alltoall("w", {9, 4}, {9, 0, 0})),
-            "Mismatched ALLTOALL tensor shapes for tensor 'w': ranks 0, 2 sent [*, 3], rank 1 sent [*, 4]. "
+            "Mismatched ALLTOALL tensor shapes for tensor 'w': ranks 0, 2 sent [*, 3], rank 1 sent "
+            "[*, 4]. "
             "Only the first dimension may differ between ranks.");
   EXPECT_EQ(Error(Reducescatter("w", {6}), Reducescatter("w", {5})),
-            "Mismatched REDUCESCATTER tensor shapes for tensor 'w': ranks 0, 2 sent [6], rank 1 sent [5]. "
+            "Mismatched REDUCESCATTER tensor shapes for tensor 'w': ranks 0, 2 sent [6], rank 1 "
+            "sent [5]. "
             "Every rank must submit the same shape.");
 }
 
@@ -55,9 +61,10 @@ TEST(Mismatch, ParametersOfReducescatter) {
             "Every rank must use the same op.");
   odd = Reducescatter("w");
   odd.prescale = 0.5;
-  EXPECT_EQ(Error(Reducescatter("w"), odd),
-            "Mismatched prescale and/or postscale factors for tensor 'w': ranks 0, 2 sent prescale 1 "
-            "postscale 1, rank 1 sent prescale 0.5 postscale 1. Every rank must use the same factors.");
+  EXPECT_EQ(
+      Error(Reducescatter("w"), odd),
+      "Mismatched prescale and/or postscale factors for tensor 'w': ranks 0, 2 sent prescale 1 "
+      "postscale 1, rank 1 sent prescale 0.5 postscale 1. Every rank must use the same factors.");
 }
 
 TEST(Mismatch, DataTypes) {
@@ -67,12 +74,15 @@ TEST(Mismatch, DataTypes) {
 }
 
 TEST(Mismatch, Operations) {
-  EXPECT_EQ(Error(Allreduce("w"), Broadcast("w", 0)),
-            "Mismatched operations for tensor 'w': ranks 0, 2 sent allreduce, rank 1 sent broadcast. "
-            "Every rank must submit the same operation under one name.");
+  EXPECT_EQ(
+      Error(Allreduce("w"), Broadcast("w", 0)),
+      "Mismatched operations for tensor 'w': ranks 0, 2 sent allreduce, rank 1 sent broadcast. "
+      "Every rank must submit the same operation under one name.");
   EXPECT_EQ(Error(Allreduce(""), Barrier(), 1),
-            "Mismatched operations for unnamed operation 1: ranks 0, 2 sent allreduce, rank 1 sent barrier. "
-            "Give the operations names, or submit them in the same order everywhere. The operation has no "
+            "Mismatched operations for unnamed operation 1: ranks 0, 2 sent allreduce, rank 1 sent "
+            "barrier. "
+            "Give the operations names, or submit them in the same order everywhere. The operation "
+            "has no "
             "name, so it "
             "was matched by its order among the unnamed operations of each rank.");
 }
@@ -90,15 +100,16 @@ TEST(Mismatch, Factors) {
   odd.postscale = 1.0 + 1e-15;
   EXPECT_EQ(
       Error(Allreduce("w"), odd),
-      "Mismatched prescale and/or postscale factors for tensor 'w': ranks 0, 2 sent prescale 1 postscale 1, "
+      "Mismatched prescale and/or postscale factors for tensor 'w': ranks 0, 2 sent prescale 1 "
+      "postscale 1, "
       "rank 1 sent prescale 1 postscale 1.0000000000000011. Every rank must use the same factors.");
 }
 
 TEST(Mismatch, Roots) {
-  EXPECT_EQ(
-      Error(Broadcast("w", 0), Broadcast("w", 1)),
-      "Mismatched BROADCAST root ranks for tensor 'w': ranks 0, 2 sent root rank 0, rank 1 sent root rank 1. "
-      "Every rank must name the same root rank.");
+  EXPECT_EQ(Error(Broadcast("w", 0), Broadcast("w", 1)),
+            "Mismatched BROADCAST root ranks for tensor 'w': ranks 0, 2 sent root rank 0, rank 1 "
+            "sent root rank 1. "
+            "Every rank must name the same root rank.");
   EXPECT_EQ(Error(Broadcast("w", 3), Broadcast("w", 3)),
             "Root rank 3 of tensor 'w' is not in the process set, which has ranks 0, 1, 2.");
   EXPECT_EQ(Error(Broadcast("w", -1), Broadcast("w", -1)),
@@ -108,10 +119,11 @@ TEST(Mismatch, Roots) {
 TEST(Mismatch, Devices) {
   Request odd = Allreduce("w");
   odd.device = 2;
-  EXPECT_EQ(Error(Allreduce("w"), odd),
-            "Mismatched ALLREDUCE CPU/GPU device selection for tensor 'w': ranks 0, 2 sent a CPU tensor, "
-            "rank 1 sent a "
-            "GPU tensor. The tensor must be on the CPU on every rank, or on a GPU on every rank.");
+  EXPECT_EQ(
+      Error(Allreduce("w"), odd),
+      "Mismatched ALLREDUCE CPU/GPU device selection for tensor 'w': ranks 0, 2 sent a CPU tensor, "
+      "rank 1 sent a "
+      "GPU tensor. The tensor must be on the CPU on every rank, or on a GPU on every rank.");
   // Every rank has a GPU of another number: no mismatch.
   Desk desk(3);
   for (int member : {0, 1, 2}) {
@@ -127,7 +139,8 @@ TEST(Mismatch, Groups) {
   Request shape = usual;
   shape.tensors[1].shape = {4};
   EXPECT_EQ(Error(usual, shape),
-            "Mismatched ALLREDUCE tensor shapes for tensor 1 (counted from 0) of group 'g': ranks 0, 2 sent "
+            "Mismatched ALLREDUCE tensor shapes for tensor 1 (counted from 0) of group 'g': ranks "
+            "0, 2 sent "
             "[2, 2], "
             "rank 1 sent [4]. Every rank must submit the same shape.");
   Request fewer = usual;
@@ -138,17 +151,19 @@ TEST(Mismatch, Groups) {
 }
 
 TEST(Mismatch, WhatNobodyCanRun) {
-  EXPECT_EQ(
-      Error(Allgather("g", {}), Allgather("g", {})),
-      "The allgather of tensor 'g' has a 0-dim tensor, and there is no first dimension to gather along. "
-      "Reshape it to [1].");
+  EXPECT_EQ(Error(Allgather("g", {}), Allgather("g", {})),
+            "The allgather of tensor 'g' has a 0-dim tensor, and there is no first dimension to "
+            "gather along. "
+            "Reshape it to [1].");
   EXPECT_EQ(Error(Alltoall("g", {}, {0, 0, 0}), Alltoall("g", {}, {0, 0, 0})),
-            "The alltoall of tensor 'g' has a 0-dim tensor, and there is no first dimension to split along. "
+            "The alltoall of tensor 'g' has a 0-dim tensor, and there is no first dimension to "
+            "split along. "
             "Reshape it to [1].");
   Request group = Reducescatter("g", {3});
   group.tensors.push_back({DataType::kFloat32, {}});
   EXPECT_EQ(Error(group, group),
-            "The reducescatter of tensor 1 (counted from 0) of group 'g' has a 0-dim tensor, and there is no "
+            "The reducescatter of tensor 1 (counted from 0) of group 'g' has a 0-dim tensor, and "
+            "there is no "
             "first dimension to scatter along. Reshape it to [1].");
   Request adasum = Reducescatter("w");
   adasum.reduce_op = ReduceOp::kAdasum;
@@ -166,9 +181,8 @@ TEST(Mismatch, WhatNobodyCanRun) {
 }
 
 TEST(Mismatch, UnnamedHavePublicNames) {
-  EXPECT_TRUE(
-      Error(Allreduce(""), Allreduce("", {5}), 1).find("for tensor 'allreduce.noname.1': ranks 0, 2") !=
-      std::string::npos);
+  EXPECT_TRUE(Error(Allreduce(""), Allreduce("", {5}), 1)
+                  .find("for tensor 'allreduce.noname.1': ranks 0, 2") != std::string::npos);
 }
 
 TEST(Mismatch, TheNextOneBlamesTheRightRank) {
@@ -177,7 +191,8 @@ TEST(Mismatch, TheNextOneBlamesTheRightRank) {
     for (int member : {1, 0, 2}) {
       ASSERT_OK(desk.Say(member, {Full(Allreduce("w", {member == odd ? 9 : 4}))}));
     }
-    EXPECT_TRUE(desk.TakeOne(0).error.find("rank " + std::to_string(odd) + " sent [9]") != std::string::npos);
+    EXPECT_TRUE(desk.TakeOne(0).error.find("rank " + std::to_string(odd) + " sent [9]") !=
+                std::string::npos);
   }
 }
 

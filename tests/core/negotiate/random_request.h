@@ -7,7 +7,8 @@
 
 namespace hvd::negotiate {
 
-// An operation of one of these kinds that can run, without a name, root 0; of an alltoall without splits.
+// An operation of one of these kinds that can run, without a name, root 0; of an alltoall without
+// splits.
 Request RandomRequest(Random* random, const std::vector<OpKind>& kinds);
 
 }  // namespace hvd::negotiate

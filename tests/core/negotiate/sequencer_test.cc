@@ -42,7 +42,8 @@ TEST(Sequencer, CachedIdsAreStable) {
   for (int step = 0; step < 3; ++step) {
     for (uint32_t id = 0; id < 4; ++id) {
       const Request request = Allreduce("w" + std::to_string(id));
-      for (int member : {0, 1}) ASSERT_OK(desk.Say(member, {step == 0 ? Full(request) : Cached(id)}));
+      for (int member : {0, 1})
+        ASSERT_OK(desk.Say(member, {step == 0 ? Full(request) : Cached(id)}));
       const Decision decision = desk.TakeOne();
       EXPECT_EQ(decision.id, id);
       EXPECT_EQ(decision.known, step > 0);
@@ -154,7 +155,8 @@ TEST(Sequencer, AlltoallCarriesWhatEachSendsToEach) {
     EXPECT_EQ(decision.error, "");
     EXPECT_EQ(decision.id, 0u);
     EXPECT_EQ(decision.known, step == 1);
-    EXPECT_TRUE(decision.sizes == (std::vector<int64_t>{0, step, 7, 1, 10 + step, 7, 2, 20 + step, 7}));
+    EXPECT_TRUE(decision.sizes ==
+                (std::vector<int64_t>{0, step, 7, 1, 10 + step, 7, 2, 20 + step, 7}));
   }
 }
 
@@ -190,9 +192,11 @@ TEST(Batch, ATrickleDoesNotPutItOffForEver) {
   std::vector<size_t> sizes;
   for (int i = 0; i <= 25; ++i) {
     const std::string name = "t" + std::to_string(i);
-    for (const int member : {0, 1}) ASSERT_OK(desk.Say(member, {Full(Allreduce(name))}, 0, 1000 + 200 * i));
+    for (const int member : {0, 1})
+      ASSERT_OK(desk.Say(member, {Full(Allreduce(name))}, 0, 1000 + 200 * i));
     if (i == 9) EXPECT_EQ(desk.sequencer.Deadline(), 3000);
-    for (const Response& response : desk.Take(1000 + 200 * i)) sizes.push_back(response.decisions.size());
+    for (const Response& response : desk.Take(1000 + 200 * i))
+      sizes.push_back(response.decisions.size());
   }
   // The first one's age counts; the next batch begins with what comes after it.
   EXPECT_EQ(sizes.size(), size_t{2});
@@ -204,7 +208,8 @@ TEST(Batch, ClosesAfterTheTensorThatCrossesTheBytes) {
   options.batch_bytes = 100;
   Desk desk(2, options);
   std::vector<Announcement> all;
-  for (int i = 0; i < 5; ++i) all.push_back(Full(Allreduce("w" + std::to_string(i), {10})));  // 40 bytes each
+  for (int i = 0; i < 5; ++i)
+    all.push_back(Full(Allreduce("w" + std::to_string(i), {10})));  // 40 bytes each
   ASSERT_OK(desk.Say(0, all));
   ASSERT_OK(desk.Say(1, all));
   const auto at_once = desk.Take(0);
@@ -244,7 +249,8 @@ TEST(Batch, OneBlockedMemberShortensTheSilence) {
   ASSERT_OK(desk.Say(0, {Full(Allreduce("a"))}, 1, 0));
   ASSERT_OK(desk.Say(1, {Full(Allreduce("a"))}, 0, 0));
   EXPECT_EQ(desk.sequencer.Deadline(), 30);
-  // It may block later than it becomes ready, too; on something else than what is ready it does not count.
+  // It may block later than it becomes ready, too; on something else than what is ready it does not
+  // count.
   Desk later(2);
   ASSERT_OK(later.Say(0, {Full(Allreduce("x")), Full(Allreduce("a"))}, 1, 0));
   ASSERT_OK(later.Say(1, {Full(Allreduce("a"))}, 0, 0));
@@ -255,7 +261,8 @@ TEST(Batch, OneBlockedMemberShortensTheSilence) {
 
 TEST(Batch, ClosesAtOnceWhenAllAreBlockedOnOneTensor) {
   Desk desk(3);
-  for (int member : {0, 1}) ASSERT_OK(desk.Say(member, {Full(Allreduce("a")), Full(Allreduce("b"))}, 1));
+  for (int member : {0, 1})
+    ASSERT_OK(desk.Say(member, {Full(Allreduce("a")), Full(Allreduce("b"))}, 1));
   ASSERT_OK(desk.Say(2, {Full(Allreduce("b")), Full(Allreduce("a"))}, 1));
   EXPECT_TRUE(desk.Take(0).empty());  // 0 and 1 wait for a, 2 for b
   ASSERT_OK(desk.Say(2, {}, 2));
@@ -306,8 +313,10 @@ TEST(Sequencer, CorruptAnnouncementsNameTheRank) {
   EXPECT_EQ(Refused({{Cached(1, 3)}}), who + "announced unnamed operation 3 after 1");
   EXPECT_EQ(Refused({{Cached(0, 2)}}), who + "announced id 0 with the wrong kind of key");
   EXPECT_EQ(Refused({{Cached(1)}}), who + "announced id 1 with the wrong kind of key");
-  EXPECT_EQ(Refused({{Full(Allreduce("w"), 2)}}), who + "announced both a name and an ordinal, or neither");
-  EXPECT_EQ(Refused({{Cached(0, 0, {1})}}), who + "announced 1 sizes instead of 0 with an allreduce");
+  EXPECT_EQ(Refused({{Full(Allreduce("w"), 2)}}),
+            who + "announced both a name and an ordinal, or neither");
+  EXPECT_EQ(Refused({{Cached(0, 0, {1})}}),
+            who + "announced 1 sizes instead of 0 with an allreduce");
   EXPECT_EQ(Refused({{Full(Alltoall("a", {3}, {3}))}}),
             who + "announced 1 sizes instead of 2 with an alltoall");
   EXPECT_EQ(Refused({{Full(Alltoall("a", {3}, {2, 1}))}}), "");

@@ -48,8 +48,8 @@ void SetLedger::Judge(const Decision& decision, Account* account) {
   ++decisions_;
   if (decision.id != kNoId && !decision.known) account->name_of_id[decision.id] = decision.name;
   const bool by_id = decision.known && decision.ordinal == 0;
-  const auto found =
-      account->awaited.find({by_id ? account->name_of_id[decision.id] : decision.name, decision.ordinal});
+  const auto found = account->awaited.find(
+      {by_id ? account->name_of_id[decision.id] : decision.name, decision.ordinal});
   if (found == account->awaited.end()) return Violation("a decision that nobody awaits");
   const size_t operation = found->second.front();
   found->second.pop_front();
@@ -69,7 +69,8 @@ void SetLedger::JudgeContent(const Decision& decision, size_t operation, const A
     if (expected.count(member) + account.joined.count(member) == 0)
       Violation("a decision without a member that has not joined");
   }
-  if (decision.partial != (expected.size() < account.members.size())) Violation("partial or not, wrongly");
+  if (decision.partial != (expected.size() < account.members.size()))
+    Violation("partial or not, wrongly");
   partial_ += decision.partial;
   const std::string error = ErrorOf(planned);
   errors_ += !error.empty();
@@ -81,7 +82,8 @@ void SetLedger::JudgeContent(const Decision& decision, size_t operation, const A
 
 void SetLedger::EndEpoch(int set, const Response& response, Account* account) {
   ++joins_;
-  if (account->joined.size() != account->members.size()) Violation("a join ended before all had joined");
+  if (account->joined.size() != account->members.size())
+    Violation("a join ended before all had joined");
   if (response.last_joined.value() != account->last_joined)
     Violation("a join named the wrong rank as the last");
   if (!account->awaited.empty()) Violation("a join ended before all was decided");
@@ -111,7 +113,8 @@ void SetLedger::Finish() {
     for (int member : account.members) {
       const auto completed = account.completed.find(member);
       const size_t count = completed == account.completed.end() ? 0 : completed->second;
-      if (count != account.stream.size()) Violation(name + " has operations that not all have completed");
+      if (count != account.stream.size())
+        Violation(name + " has operations that not all have completed");
     }
   }
   if (epochs_ != program_->epochs.size()) Violation("not all epochs began");

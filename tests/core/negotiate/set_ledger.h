@@ -12,8 +12,8 @@
 
 namespace hvd::negotiate {
 
-// The simulator's own account of who has submitted and joined what, kept apart from the sequencers': by it
-// their decisions, and what the ranks make of them, are judged.
+// The simulator's own account of who has submitted and joined what, kept apart from the
+// sequencers': by it their decisions, and what the ranks make of them, are judged.
 class SetLedger {
  public:
   SetLedger(const SetProgram* program, std::vector<std::string>* violations);

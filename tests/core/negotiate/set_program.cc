@@ -65,10 +65,12 @@ void Author::ChooseActs() {
 Request Author::FromPool(int set, uint64_t k) {
   Random pool(program_.seed ^ (static_cast<uint64_t>(set) << 20) ^ (k << 8));
   if (random_.OneIn(8)) pool = Random(random_.Next());  // another operation under this name
-  Request request = RandomRequest(&pool, {OpKind::kAllreduce, OpKind::kAllgather, OpKind::kBroadcast,
-                                          OpKind::kBarrier, OpKind::kAlltoall, OpKind::kReducescatter});
+  Request request =
+      RandomRequest(&pool, {OpKind::kAllreduce, OpKind::kAllgather, OpKind::kBroadcast,
+                            OpKind::kBarrier, OpKind::kAlltoall, OpKind::kReducescatter});
   const std::vector<int>& members = sets_[set];
-  if (request.kind == OpKind::kBroadcast) request.root = GlobalRank(members[pool.Below(members.size())]);
+  if (request.kind == OpKind::kBroadcast)
+    request.root = GlobalRank(members[pool.Below(members.size())]);
   return request;
 }
 
@@ -156,7 +158,8 @@ Request RequestOf(const SetProgram& program, size_t epoch, size_t operation, int
   if (request.kind == OpKind::kAlltoall) {
     const size_t members = program.epochs[epoch].sets.at(planned.set).size();
     for (size_t i = 0; i < members; ++i) request.splits.push_back(size(i));
-    request.tensors[0].shape[0] = std::accumulate(request.splits.begin(), request.splits.end(), int64_t{0});
+    request.tensors[0].shape[0] =
+        std::accumulate(request.splits.begin(), request.splits.end(), int64_t{0});
   }
   if (rank == planned.odd) request.tensors.push_back({DataType::kFloat32, {1}});
   return request;

@@ -14,15 +14,16 @@ struct SetOperation {
   Request request;         // but for what differs between the ranks, see RequestOf
   std::vector<int> ranks;  // global, sorted
   int odd = -1;            // this one of them submits a tensor more
-  int act = 0;             // its ranks submit it in this act, or before they join if they have no such act
-  bool waits = true;       // a rank begins its next act only when the operation has completed
+  int act = 0;  // its ranks submit it in this act, or before they join if they have no such act
+  bool waits = true;  // a rank begins its next act only when the operation has completed
 };
 
-// Every epoch begins with a barrier of all ranks (operation 0, act 0, in set 0), after which its sets exist
-// and those of the epoch before that it lacks do not. It ends when the members of each set have joined.
+// Every epoch begins with a barrier of all ranks (operation 0, act 0, in set 0), after which its
+// sets exist and those of the epoch before that it lacks do not. It ends when the members of each
+// set have joined.
 struct Epoch {
   std::map<int, std::vector<int>> sets;  // id -> members; set 0 has all ranks and stays
-  std::vector<int> acts;                 // by rank: it joins all its sets after the barrier and so many acts
+  std::vector<int> acts;  // by rank: it joins all its sets after the barrier and so many acts
   std::vector<SetOperation> operations;  // the unnamed ones of a set in their order
 };
 

@@ -4,7 +4,8 @@
 
 namespace hvd::negotiate {
 
-SetRank::SetRank(const SetProgram* program, int rank, SetLedger* ledger, std::vector<std::string>* violations)
+SetRank::SetRank(const SetProgram* program, int rank, SetLedger* ledger,
+                 std::vector<std::string>* violations)
     : program_(program),
       rank_(rank),
       ledger_(ledger),
@@ -108,7 +109,8 @@ std::vector<SetRank::Mail> SetRank::Block() {
 
 std::vector<SetRank::Mail> SetRank::Join() {
   std::vector<Mail> mails;
-  for (bool all = random_.OneIn(2), first = true; !to_join_.empty() && (all || first); first = false) {
+  for (bool all = random_.OneIn(2), first = true; !to_join_.empty() && (all || first);
+       first = false) {
     mails.push_back(Send(to_join_.back(), random_.OneIn(2), true));
     to_join_.pop_back();
   }
@@ -118,7 +120,8 @@ std::vector<SetRank::Mail> SetRank::Join() {
 
 void SetRank::Receive(int set, const std::string& bytes) {
   const auto client = clients_.find(set);
-  if (client == clients_.end()) return violations_->push_back("a response of a set that is not there");
+  if (client == clients_.end())
+    return violations_->push_back("a response of a set that is not there");
   const bool joined = client->second.joined();
   for (const SimClient::Done& done : client->second.Receive(bytes, violations_)) {
     ledger_->Completed(set, rank_, epoch_, done);

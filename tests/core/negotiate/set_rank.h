@@ -13,8 +13,8 @@
 
 namespace hvd::negotiate {
 
-// One rank that runs its part of a program over all its sets: submits an act in an order of its own and in
-// bursts, waits for it, and joins all its sets at the end of the epoch.
+// One rank that runs its part of a program over all its sets: submits an act in an order of its own
+// and in bursts, waits for it, and joins all its sets at the end of the epoch.
 class SetRank {
  public:
   // To the sequencer of a set.
@@ -25,14 +25,17 @@ class SetRank {
     bool joins = false;
   };
 
-  SetRank(const SetProgram* program, int rank, SetLedger* ledger, std::vector<std::string>* violations);
+  SetRank(const SetProgram* program, int rank, SetLedger* ledger,
+          std::vector<std::string>* violations);
 
   // The next thing that it does.
   std::vector<Mail> Go();
 
   void Receive(int set, const std::string& bytes);
 
-  bool waiting() const { return phase_ == Phase::kWaiting || phase_ == Phase::kJoined || finished(); }
+  bool waiting() const {
+    return phase_ == Phase::kWaiting || phase_ == Phase::kJoined || finished();
+  }
   bool finished() const { return phase_ == Phase::kFinished; }
   bool idle() const;  // nothing is pending in any set
 

@@ -87,14 +87,16 @@ World::World(const SetProgram& program)
   ledger_.Formed(0, 0);
 }
 
-void World::Plan(Micros time, Happens what, int rank, int set, std::shared_ptr<const std::string> bytes,
-                 std::vector<size_t> operations, bool joins) {
+void World::Plan(Micros time, Happens what, int rank, int set,
+                 std::shared_ptr<const std::string> bytes, std::vector<size_t> operations,
+                 bool joins) {
   events_.push({time, order_++, what, rank, set, std::move(bytes), std::move(operations), joins});
 }
 
 // A link keeps the order of its messages.
 Micros World::Arrival(Micros* link) {
-  const auto delay = static_cast<Micros>(random_.Below(static_cast<uint64_t>(program_.max_delay) + 1));
+  const auto delay =
+      static_cast<Micros>(random_.Below(static_cast<uint64_t>(program_.max_delay) + 1));
   return *link = std::max(*link, now_ + delay);
 }
 
@@ -104,7 +106,8 @@ void World::OnGo(int rank) {
     const auto desk = desks_.find(mail.set);
     if (desk == desks_.end()) return Violation("a message to a set that is not there");
     Plan(Arrival(&desk->second.to_sequencer[rank]), Happens::kAnnounced, rank, mail.set,
-         std::make_shared<std::string>(std::move(mail.bytes)), std::move(mail.operations), mail.joins);
+         std::make_shared<std::string>(std::move(mail.bytes)), std::move(mail.operations),
+         mail.joins);
   }
   if (!member.waiting()) Plan(now_ + static_cast<Micros>(random_.Below(200)), Happens::kGo, rank);
 }
@@ -119,7 +122,8 @@ void World::OnAnnounced(const Event& event) {
   ledger_.Announced(event.set, event.rank, event.operations);
   if (event.joins) ledger_.Joined(event.set, event.rank);
   const std::vector<int>& members = desk->second.members;
-  const auto member = std::lower_bound(members.begin(), members.end(), event.rank) - members.begin();
+  const auto member =
+      std::lower_bound(members.begin(), members.end(), event.rank) - members.begin();
   const Status announced =
       desk->second.sequencer.Announce(Position(static_cast<int>(member)), std::move(message), now_);
   if (!announced.ok()) Violation(announced.message());
@@ -170,7 +174,8 @@ void World::Form(size_t epoch) {
 }
 
 void World::CheckIdle(const Sequencer& sequencer, const std::vector<int>& members) {
-  if (!sequencer.Pending().empty() || sequencer.Deadline() != -1) Violation("a sequencer is not idle");
+  if (!sequencer.Pending().empty() || sequencer.Deadline() != -1)
+    Violation("a sequencer is not idle");
   for (size_t m = 0; m < members.size(); ++m) {
     if (sequencer.joined(Position(static_cast<int>(m)))) Violation("a member is still joined");
   }
@@ -178,8 +183,9 @@ void World::CheckIdle(const Sequencer& sequencer, const std::vector<int>& member
 
 void World::Handle(const Event& event) {
   now_ = event.time;
-  const uint64_t head = (static_cast<uint64_t>(event.time) << 20) ^ (static_cast<uint64_t>(event.set) << 12) ^
-                        (static_cast<uint64_t>(event.rank) << 4) ^ static_cast<uint64_t>(event.what);
+  const uint64_t head =
+      (static_cast<uint64_t>(event.time) << 20) ^ (static_cast<uint64_t>(event.set) << 12) ^
+      (static_cast<uint64_t>(event.rank) << 4) ^ static_cast<uint64_t>(event.what);
   outcome_.trace = (outcome_.trace ^ head) * 0x100000001b3ull;
   if (event.bytes) outcome_.trace = HashBytes(outcome_.trace, *event.bytes);
   switch (event.what) {

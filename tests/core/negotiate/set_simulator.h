@@ -18,8 +18,8 @@ struct SetOutcome {
   int removed = 0;      // sets
 };
 
-// Runs a program of several sets, with joins, by virtual ranks in virtual time; every message travels with a
-// random delay, in order for each set and rank.
+// Runs a program of several sets, with joins, by virtual ranks in virtual time; every message
+// travels with a random delay, in order for each set and rank.
 SetOutcome SimulateSets(const SetProgram& program);
 
 }  // namespace hvd::negotiate

@@ -18,7 +18,8 @@ bool Holds(uint64_t seed, const SetOutcome& outcome) {
   return false;
 }
 
-// Operations of all kinds with uneven counts per rank, on overlapping sets that come and go, and joins.
+// Operations of all kinds with uneven counts per rank, on overlapping sets that come and go, and
+// joins.
 TEST(SetSimulator, RandomPrograms) {
   SetOutcome sum;
   for (uint64_t seed = 1; seed <= Seeds(); ++seed) {

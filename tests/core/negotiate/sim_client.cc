@@ -25,8 +25,9 @@ std::string SimClient::Send(bool block, bool joins) {
   message_.urgent = urgent_;
   message_.joins = joins;
   joined_ |= joins;
-  full_ = static_cast<int>(std::count_if(message_.announcements.begin(), message_.announcements.end(),
-                                         [](const Announcement& a) { return a.id == kNoId; }));
+  full_ =
+      static_cast<int>(std::count_if(message_.announcements.begin(), message_.announcements.end(),
+                                     [](const Announcement& a) { return a.id == kNoId; }));
   std::string bytes;
   Encode(message_, &bytes);
   message_ = {};
@@ -51,7 +52,8 @@ std::vector<SimClient::Done> SimClient::Receive(const std::string& bytes,
 std::string SimClient::CarryOut(Decision decision, std::vector<Done>* done) {
   if (decision.known && decision.id >= cache_.size()) return "a known id was never learned";
   const bool by_id = decision.known && decision.ordinal == 0;
-  const auto found = pending_.find({by_id ? cache_.At(decision.id).name : decision.name, decision.ordinal});
+  const auto found =
+      pending_.find({by_id ? cache_.At(decision.id).name : decision.name, decision.ordinal});
   Done& one = done->emplace_back();
   one.decision = std::move(decision);
   if (found != pending_.end()) {

@@ -11,15 +11,15 @@
 
 namespace hvd::negotiate {
 
-// One rank's side of the negotiation in one set as an engine does it: announce in full or by id, learn ids
-// from the responses, carry the responses out in the order of their numbers.
+// One rank's side of the negotiation in one set as an engine does it: announce in full or by id,
+// learn ids from the responses, carry the responses out in the order of their numbers.
 class SimClient {
  public:
   static constexpr size_t kNone = ~size_t{0};
 
   struct Done {
     size_t operation = kNone;  // as given to Announce; kNone: this rank had joined instead
-    Request request;           // its own; that of the others if it had joined, empty if that is an error
+    Request request;  // its own; that of the others if it had joined, empty if that is an error
     Decision decision;
   };
 
@@ -35,8 +35,8 @@ class SimClient {
   std::vector<Done> Receive(const std::string& bytes, std::vector<std::string>* violations);
 
   bool idle() const { return pending_.empty() && !joined_; }
-  bool joined() const { return joined_; }      // and waits for the others to join
-  int full() const { return full_; }           // so many of the latest Send's announcements are in full
+  bool joined() const { return joined_; }  // and waits for the others to join
+  int full() const { return full_; }       // so many of the latest Send's announcements are in full
   uint64_t stream() const { return stream_; }  // hash of all responses
 
  private:

@@ -34,8 +34,8 @@ std::vector<Request> Workload(uint64_t seed, int named, int unnamed) {
 }
 
 int64_t FirstDim(uint64_t seed, int rank, int step, size_t operation, size_t tensor) {
-  const auto mixed =
-      (static_cast<uint64_t>(rank) << 40) ^ (static_cast<uint64_t>(step) << 30) ^ (operation << 8) ^ tensor;
+  const auto mixed = (static_cast<uint64_t>(rank) << 40) ^ (static_cast<uint64_t>(step) << 30) ^
+                     (operation << 8) ^ tensor;
   return static_cast<int64_t>(Random(seed ^ mixed).Below(50));
 }
 

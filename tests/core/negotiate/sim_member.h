@@ -34,7 +34,8 @@ class SimMember {
   // One operation of the next step is submitted with another shape.
   void Spoil(size_t operation) { spoiled_.push_back(operation); }
 
-  // Which operations (position in the workload) the latest Submit announced, and how many of them in full.
+  // Which operations (position in the workload) the latest Submit announced, and how many of them
+  // in full.
   const std::vector<size_t>& announced() const { return announced_; }
   int full() const { return client_.full(); }
   uint64_t stream() const { return client_.stream(); }

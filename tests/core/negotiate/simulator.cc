@@ -97,7 +97,8 @@ void World::Plan(Micros time, Happens what, int rank, std::shared_ptr<const std:
 
 // A link keeps the order of its messages.
 Micros World::Arrival(Micros* link) {
-  const auto delay = static_cast<Micros>(random_.Below(static_cast<uint64_t>(scenario_.max_delay) + 1));
+  const auto delay =
+      static_cast<Micros>(random_.Below(static_cast<uint64_t>(scenario_.max_delay) + 1));
   return *link = std::max(*link, now_ + delay);
 }
 
@@ -117,7 +118,8 @@ void World::BeginStep(int rank) {
 
 void World::OnSubmit(int rank) {
   SimMember& member = members_[static_cast<size_t>(rank)];
-  if (rank == scenario_.victim && member.step() + 1 == scenario_.steps && victim_bursts_-- == 0) dead_ = true;
+  if (rank == scenario_.victim && member.step() + 1 == scenario_.steps && victim_bursts_-- == 0)
+    dead_ = true;
   if (dead_ && rank == scenario_.victim) return;
   const size_t burst = 1 + random_.Below(random_.OneIn(4) ? workload_.size() : 4);
   Send(rank, burst, random_.OneIn(8));
@@ -132,8 +134,8 @@ void World::Send(int rank, size_t count, bool block) {
   SimMember& member = members_[static_cast<size_t>(rank)];
   auto bytes = std::make_shared<std::string>(member.Submit(count, block));
   outcome_.full[static_cast<size_t>(member.step())] += member.full();
-  Plan(Arrival(&to_sequencer_[static_cast<size_t>(rank)]), Happens::kAnnounced, rank, std::move(bytes),
-       member.announced(), member.step());
+  Plan(Arrival(&to_sequencer_[static_cast<size_t>(rank)]), Happens::kAnnounced, rank,
+       std::move(bytes), member.announced(), member.step());
 }
 
 void World::OnAnnounced(const Event& event) {
@@ -180,7 +182,8 @@ void World::Count(const Response& response) {
 
 void World::Handle(const Event& event) {
   now_ = event.time;
-  const uint64_t head = (static_cast<uint64_t>(event.time) << 20) ^ (static_cast<uint64_t>(event.rank) << 4) ^
+  const uint64_t head = (static_cast<uint64_t>(event.time) << 20) ^
+                        (static_cast<uint64_t>(event.rank) << 4) ^
                         static_cast<uint64_t>(event.what);
   outcome_.trace = (outcome_.trace ^ head) * 0x100000001b3ull;
   if (event.bytes) outcome_.trace = HashBytes(outcome_.trace, *event.bytes);
@@ -206,8 +209,8 @@ void World::Finish() {
   const int witness = scenario_.victim == 0 ? 1 : 0;
   for (int rank = 0; rank < scenario_.ranks; ++rank) {
     if (dead_ && rank == scenario_.victim) continue;
-    const bool same =
-        members_[static_cast<size_t>(rank)].stream() == members_[static_cast<size_t>(witness)].stream();
+    const bool same = members_[static_cast<size_t>(rank)].stream() ==
+                      members_[static_cast<size_t>(witness)].stream();
     if (!same) Violation("rank " + std::to_string(rank) + " saw another stream");
   }
 }

@@ -9,9 +9,9 @@
 
 namespace hvd::negotiate {
 
-// A job of virtual ranks in virtual time. Each step every rank submits the same operations in an order of its
-// own (the unnamed ones in the same order), in bursts, and waits for them; every message travels with a
-// random delay.
+// A job of virtual ranks in virtual time. Each step every rank submits the same operations in an
+// order of its own (the unnamed ones in the same order), in bursts, and waits for them; every
+// message travels with a random delay.
 struct Scenario {
   uint64_t seed = 1;
   int ranks = 2;
@@ -31,11 +31,11 @@ struct Outcome {
   std::vector<std::string> errors;      // each error that was decided, once
   int64_t responses = 0;
   int64_t decisions = 0;
-  int finished = 0;              // ranks that completed all steps
-  bool died = false;             // the victim, before it had submitted everything
-  std::vector<Unready> pending;  // at the end
-  std::set<std::string>
-      orphaned;  // what the victim had not announced and others had, from the simulator's own account
+  int finished = 0;                // ranks that completed all steps
+  bool died = false;               // the victim, before it had submitted everything
+  std::vector<Unready> pending;    // at the end
+  std::set<std::string> orphaned;  // what the victim had not announced and others had, from the
+                                   // simulator's own account
   Micros end = 0;
 };
 

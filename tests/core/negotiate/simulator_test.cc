@@ -15,11 +15,13 @@ int64_t Operations(const Scenario& scenario) {
 void ExpectNoViolation(const Scenario& scenario, const Outcome& outcome) {
   if (outcome.violations.empty()) return;
   check::Fail(__FILE__, __LINE__,
-              "seed " + std::to_string(scenario.seed) + ", " + std::to_string(outcome.violations.size()) +
+              "seed " + std::to_string(scenario.seed) + ", " +
+                  std::to_string(outcome.violations.size()) +
                   " violations, first: " + outcome.violations[0]);
 }
 
-// Nobody dies: every operation of every step is decided once and everything is cached after the first step.
+// Nobody dies: every operation of every step is decided once and everything is cached after the
+// first step.
 void ExpectComplete(const Scenario& scenario) {
   const Outcome outcome = Simulate(scenario);
   ExpectNoViolation(scenario, outcome);
@@ -42,7 +44,8 @@ Scenario Small(uint64_t seed) {
   scenario.named = 5 + static_cast<int>(random.Below(40));
   scenario.unnamed = 3 + static_cast<int>(random.Below(9));
   scenario.max_delay = static_cast<Micros>(random.Below(3000));
-  scenario.options.batch_bytes = random.OneIn(2) ? 8 << 20 : 1 + static_cast<int64_t>(random.Below(20000));
+  scenario.options.batch_bytes =
+      random.OneIn(2) ? 8 << 20 : 1 + static_cast<int64_t>(random.Below(20000));
   return scenario;
 }
 
@@ -78,7 +81,8 @@ TEST(Simulator, MismatchesFailAloneAndEverywhereAlike) {
   }
 }
 
-// A decision without the dead rank would hang or corrupt the others: there is none, and the stall is named.
+// A decision without the dead rank would hang or corrupt the others: there is none, and the stall
+// is named.
 TEST(Simulator, DeathLeavesItsOperationsPending) {
   int deaths = 0;
   for (uint64_t seed = 1; seed <= 100; ++seed) {

@@ -1,5 +1,5 @@
-// Nanoseconds per tensor of the steady state: 1,000 known tensors that 2 members announce and one response
-// decides.
+// Nanoseconds per tensor of the steady state: 1,000 known tensors that 2 members announce and one
+// response decides.
 
 #include <chrono>
 #include <cstdio>
@@ -31,7 +31,8 @@ void Time(const char* what, const std::function<void()>& round) {
 std::vector<Request> Model() {
   std::vector<Request> model;
   for (int i = 0; i < kTensors; ++i) {
-    model.push_back(Allreduce("model.layers." + std::to_string(i) + ".attention.weight", {64, i + 1}));
+    model.push_back(
+        Allreduce("model.layers." + std::to_string(i) + ".attention.weight", {64, i + 1}));
   }
   return model;
 }
@@ -95,7 +96,8 @@ void Sequence(bool named, int members) {
     ordinal += kTensors;
     const auto begin = std::chrono::steady_clock::now();
     for (int member = 0; member < members; ++member) {
-      (void)sequencer.Announce(Position(member), std::move(messages[static_cast<size_t>(member)]), 1 << 21)
+      (void)sequencer
+          .Announce(Position(member), std::move(messages[static_cast<size_t>(member)]), 1 << 21)
           .ok();
     }
     const auto response = sequencer.Next(1 << 21);

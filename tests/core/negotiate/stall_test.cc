@@ -31,11 +31,14 @@ TEST(Stall, SuspectsAnotherNameForTheSameTensor) {
   ASSERT_OK(desk.Say(0, {Full(Allreduce("other")), Full(Allreduce("layer1.weight"))}));
   ASSERT_OK(desk.Say(1, {Full(Allreduce("unlike")), Full(Allreduce("layer1.wieght"))}));
   const std::string report = StallReport(desk.sequencer, 11 * kSecond, 10 * kSecond);
-  EXPECT_TRUE(report.find("'layer1.weight', 11 s: submitted by rank 0, not by rank 1.\n    rank 1 submitted "
-                          "'layer1.wieght' instead: is it the same tensor under another name?") !=
-              std::string::npos);
-  EXPECT_TRUE(report.find("'other', 11 s: submitted by rank 0, not by rank 1.\n    rank 1 waits for") !=
-              std::string::npos);
+  EXPECT_TRUE(
+      report.find(
+          "'layer1.weight', 11 s: submitted by rank 0, not by rank 1.\n    rank 1 submitted "
+          "'layer1.wieght' instead: is it the same tensor under another name?") !=
+      std::string::npos);
+  EXPECT_TRUE(
+      report.find("'other', 11 s: submitted by rank 0, not by rank 1.\n    rank 1 waits for") !=
+      std::string::npos);
 }
 
 TEST(Stall, AtMostTwelveLines) {
@@ -43,7 +46,8 @@ TEST(Stall, AtMostTwelveLines) {
   for (int member = 0; member < 39; ++member) {
     for (int i = 0; i < 20; ++i)
       ASSERT_OK(desk.Say(member, {Full(Allreduce("tensor of layer " + std::to_string(i * 7919)))}));
-    ASSERT_OK(desk.Say(member, {Full(Allreduce(std::string(30, static_cast<char>('A' + member))))}));
+    ASSERT_OK(
+        desk.Say(member, {Full(Allreduce(std::string(30, static_cast<char>('A' + member))))}));
   }
   const std::string report = StallReport(desk.sequencer, 11 * kSecond, 10 * kSecond);
   EXPECT_TRUE(std::count(report.begin(), report.end(), '\n') < 12);

@@ -6,7 +6,8 @@
 namespace hvd {
 namespace {
 
-// Messages of all sizes, larger than the ring too, come out as they went in whatever the interleaving.
+// Messages of all sizes, larger than the ring too, come out as they went in whatever the
+// interleaving.
 TEST(ByteRing, KeepsMessagesWhole) {
   constexpr size_t kCapacity = 4096;
   std::vector<std::byte> memory(kCapacity);

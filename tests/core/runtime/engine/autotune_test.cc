@@ -18,7 +18,8 @@ constexpr int kTensors = 24;
 constexpr unsigned kSamples = 2 + 10 + 3 * 2;  // warm-up, search, contest
 
 std::string TemporaryFile() {
-  return std::filesystem::temp_directory_path() / ("hvd_autotune_" + std::to_string(getpid()) + ".csv");
+  return std::filesystem::temp_directory_path() /
+         ("hvd_autotune_" + std::to_string(getpid()) + ".csv");
 }
 
 Config TuningConfig(const std::string& log) {

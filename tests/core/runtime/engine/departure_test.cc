@@ -1,5 +1,5 @@
-// A rank that calls shutdown() while a collective runs: the others learn soon that it has left, and nobody
-// waits for good.
+// A rank that calls shutdown() while a collective runs: the others learn soon that it has left, and
+// nobody waits for good.
 
 #include <chrono>
 #include <cstdlib>
@@ -102,7 +102,8 @@ TEST(Departure, DuringACollectiveOverTcp) { PlayRounds(Wires::kTcp, Rounds(20, 1
 TEST(Departure, DuringACollectiveOverSharedMemory) { PlayRounds(Wires::kShm, Rounds(6, 200)); }
 
 TEST(Departure, DuringACollectiveInProcess) {
-  for (const Wires wires : {Wires::kInprocWindow, Wires::kInprocLinks}) PlayRounds(wires, Rounds(3, 50));
+  for (const Wires wires : {Wires::kInprocWindow, Wires::kInprocLinks})
+    PlayRounds(wires, Rounds(3, 50));
 }
 
 }  // namespace

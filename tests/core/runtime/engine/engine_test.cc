@@ -38,8 +38,10 @@ TEST(Engine, ReducesSixtyFourMebibytesInMemory) {
       std::vector<float> data(kCount, 1.0f);
       for (size_t i = 0; i < kCount; i += 1013) data[i] = static_cast<float>((rank + 1) * (i % 97));
       ASSERT_OK(Allreduce(engine, "large", &data));
-      for (size_t i = 0; i < kCount; i += 1013) EXPECT_EQ(data[i], 3.0f * static_cast<float>(i % 97));
-      EXPECT_EQ(std::count(data.begin(), data.end(), 2.0f) >= static_cast<long>(kCount - kCount / 1013 - 1),
+      for (size_t i = 0; i < kCount; i += 1013)
+        EXPECT_EQ(data[i], 3.0f * static_cast<float>(i % 97));
+      EXPECT_EQ(std::count(data.begin(), data.end(), 2.0f) >=
+                    static_cast<long>(kCount - kCount / 1013 - 1),
                 true);
     });
   }
@@ -60,7 +62,8 @@ TEST(Engine, OrdersOperationsThatRanksSubmitInAnyOrder) {
         std::vector<HandlePtr> handles(kTensors);
         for (const int t : order) {
           data[t].assign(1 + t * 7, static_cast<float>((rank + 1) * (t + round)));
-          ASSERT_OK(Submit(engine, AllreduceEntry("tensor" + std::to_string(t), &data[t]), &handles[t]));
+          ASSERT_OK(
+              Submit(engine, AllreduceEntry("tensor" + std::to_string(t), &data[t]), &handles[t]));
         }
         std::shuffle(order.begin(), order.end(), random);
         for (const int t : order) {
@@ -107,7 +110,8 @@ TEST(Engine, GathersRaggedAndBroadcasts) {
   }
 }
 
-// Without an output the core allocates one, for every kind and also for empty tensors and parts of a group.
+// Without an output the core allocates one, for every kind and also for empty tensors and parts of
+// a group.
 TEST(Engine, AllocatesTheOutputsThatTheCallerDoesNotGive) {
   for (const Wires wires : kAllWires) {
     Cluster cluster(2, wires);
@@ -256,7 +260,9 @@ TEST(Engine, CallsSinksOnceAndServesManyThreads) {
         for (int i = 0; i < kEach; ++i) {
           const int t = thread * kEach + i;
           Entry entry = AllreduceEntry("x" + std::to_string(t), &data[t]);
-          entry.on_complete = [&](const Handle& handle) { called += handle.status.ok() ? 1 : 1000000; };
+          entry.on_complete = [&](const Handle& handle) {
+            called += handle.status.ok() ? 1 : 1000000;
+          };
           HandlePtr handle;
           ASSERT_OK(Submit(engine, std::move(entry), &handle));
           if (i % 3 == 0) ASSERT_OK(engine.Wait(handle, -1, nullptr));

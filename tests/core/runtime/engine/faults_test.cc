@@ -56,8 +56,8 @@ TEST(Faults, EnginesAndWatchersDoNotStartWithoutADescriptorToSleepOn) {
   }
 }
 
-// Rank 2 stops in the middle of its work (it submits no more) and is then lost: whoever waits for it learns
-// its name at once, as does every later operation, until a new engine.
+// Rank 2 stops in the middle of its work (it submits no more) and is then lost: whoever waits for
+// it learns its name at once, as does every later operation, until a new engine.
 TEST(Faults, AStoppedAndThenLostRankIsNamedOnAllOthers) {
   for (const Wires wires : kAllWires) {
     Cluster cluster(3, wires);
@@ -149,7 +149,8 @@ TEST(Faults, AStalledOperationFailsAtTheLimitThatWasSet) {
         }
         const Status status = Allreduce(engine, "lonely", &data);
         EXPECT_TRUE(status.code() == Code::kAborted);
-        for (const std::string& part : {std::string("lonely"), "not by rank " + std::to_string(absent)}) {
+        for (const std::string& part :
+             {std::string("lonely"), "not by rank " + std::to_string(absent)}) {
           EXPECT_TRUE(Contains(status.message(), part));
         }
       });
@@ -157,8 +158,8 @@ TEST(Faults, AStalledOperationFailsAtTheLimitThatWasSet) {
   }
 }
 
-// All wait in the library for longer than a deadlock is given, one of them for what the others have not
-// submitted: but an operation is under way, whose end lets them go on.
+// All wait in the library for longer than a deadlock is given, one of them for what the others have
+// not submitted: but an operation is under way, whose end lets them go on.
 TEST(Faults, ASlowOperationIsNoDeadlock) {
   Config config;
   config.heartbeat_seconds = 0.05;

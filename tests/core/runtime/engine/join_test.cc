@@ -13,7 +13,8 @@ namespace {
 
 constexpr int64_t kLimit = kPatienceMs * int64_t{1000};
 
-Entry FloatEntry(OpKind kind, const std::string& name, const std::vector<float>& data, int64_t columns = 1) {
+Entry FloatEntry(OpKind kind, const std::string& name, const std::vector<float>& data,
+                 int64_t columns = 1) {
   Entry entry;
   entry.request.kind = kind;
   entry.request.name = name;
@@ -51,7 +52,8 @@ std::vector<float> Of(int rank, size_t size) {
 }
 
 // What ranks [from, size) compute while the lower ones have joined.
-void WorkWithout(Engine& engine, int rank, int from, int size, size_t elements, const std::string& name) {
+void WorkWithout(Engine& engine, int rank, int from, int size, size_t elements,
+                 const std::string& name) {
   float sum = 0;
   float product = 1;
   for (int r = from; r < size; ++r) {
@@ -121,7 +123,8 @@ TEST(Join, ContributesNothingToAnyCollective) {
   }
 }
 
-// What a rank announced by its id when the others disagreed is over, and no hindrance once it has joined.
+// What a rank announced by its id when the others disagreed is over, and no hindrance once it has
+// joined.
 TEST(Join, TakesPartUnderAnIdOfWhichTheRanksDisagreedBefore) {
   for (const Wires wires : {Wires::kInprocWindow, Wires::kInprocLinks}) {
     for (const int joiner : {0, 1}) {
@@ -200,8 +203,8 @@ TEST(Join, RefusesWhatIsSubmittedMeanwhile) {
   });
 }
 
-// The join is the last to complete: a rank comes back from it only when nobody needs its part any more,
-// though it may do nothing for long afterwards.
+// The join is the last to complete: a rank comes back from it only when nobody needs its part any
+// more, though it may do nothing for long afterwards.
 TEST(Join, ComesBackAfterWhatItTakesPartIn) {
   for (const Wires wires : kAllWires) {
     Cluster cluster(2, wires);
@@ -223,7 +226,8 @@ TEST(Join, ComesBackAfterWhatItTakesPartIn) {
   }
 }
 
-// Every rank joins each of its sets; what was submitted before and not waited for is completed by then.
+// Every rank joins each of its sets; what was submitted before and not waited for is completed by
+// then.
 TEST(Join, SpansOverlappingSets) {
   const std::vector<std::vector<int>> sets = {{0, 1}, {1, 2}};
   for (const Wires wires : kAllWires) {
@@ -233,10 +237,12 @@ TEST(Join, SpansOverlappingSets) {
         std::vector<float> left(4, 1.0f), right(4, 1.0f);
         HandlePtr a, b;
         if (rank == 1) ASSERT_OK(Submit(engine, AllreduceEntry("l", &left, ReduceOp::kSum, 1), &a));
-        if (rank == 2) ASSERT_OK(Submit(engine, AllreduceEntry("r", &right, ReduceOp::kSum, 2), &b));
+        if (rank == 2)
+          ASSERT_OK(Submit(engine, AllreduceEntry("r", &right, ReduceOp::kSum, 2), &b));
         std::vector<HandlePtr> joins;
         for (uint32_t set = 0; set < 3; ++set) {
-          if (set > 0 && (rank < static_cast<int>(set) - 1 || rank > static_cast<int>(set))) continue;
+          if (set > 0 && (rank < static_cast<int>(set) - 1 || rank > static_cast<int>(set)))
+            continue;
           Entry entry;
           entry.process_set = set;
           entry.request.kind = OpKind::kJoin;

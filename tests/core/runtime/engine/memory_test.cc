@@ -48,7 +48,8 @@ constexpr Operation kOperations[] = {
     {OpKind::kBarrier, 0},
 };
 
-Entry EntryOf(const Operation& operation, const std::string& name, std::vector<std::vector<float>>* data) {
+Entry EntryOf(const Operation& operation, const std::string& name,
+              std::vector<std::vector<float>>* data) {
   Entry entry;
   entry.urgent = true;
   entry.request.kind = operation.kind;
@@ -60,7 +61,8 @@ Entry EntryOf(const Operation& operation, const std::string& name, std::vector<s
     entry.request.tensors.push_back({DataType::kFloat32, {operation.rows}});
     const auto bytes = static_cast<int64_t>(tensor.size() * sizeof(float));
     entry.buffers.push_back(TensorBuffer::InPlace(tensor.data(), bytes));
-    const bool allocated = operation.kind == OpKind::kAllgather || operation.kind == OpKind::kAlltoall ||
+    const bool allocated = operation.kind == OpKind::kAllgather ||
+                           operation.kind == OpKind::kAlltoall ||
                            operation.kind == OpKind::kReducescatter;
     if (allocated) entry.buffers.back() = {entry.buffers.back().input, bytes, nullptr, 0};
   }
@@ -68,8 +70,8 @@ Entry EntryOf(const Operation& operation, const std::string& name, std::vector<s
   return entry;
 }
 
-// The operation of one rank. An error of the submission concerns this operation alone, so that it can be
-// tried again; memory is there again then.
+// The operation of one rank. An error of the submission concerns this operation alone, so that it
+// can be tried again; memory is there again then.
 Status Perform(Engine& engine, const Operation& operation, const char* name, uint32_t set = 0) {
   std::vector<std::vector<float>> data;
   for (int attempt = 0;; ++attempt) {
@@ -100,9 +102,11 @@ Status PerformAll(Engine& engine) {
   return Status::Ok();
 }
 
-// Runs `body` on two ranks, one of which has no memory from its n-th allocation on. How it ends is the same
-// on both: with success, or with an error that names that rank. True: an allocation has failed.
-bool RunsOut(Wires wires, int victim, int64_t n, int64_t count, const std::function<Status(Engine&)>& body) {
+// Runs `body` on two ranks, one of which has no memory from its n-th allocation on. How it ends is
+// the same on both: with success, or with an error that names that rank. True: an allocation has
+// failed.
+bool RunsOut(Wires wires, int victim, int64_t n, int64_t count,
+             const std::function<Status(Engine&)>& body) {
   Cluster cluster(2, wires);
   cluster.BeginWith(memory::BelongTo);
   const int64_t start = NowMicros();
@@ -156,12 +160,13 @@ Status AddUseAndRemoveASet(Engine& engine) {
 
 TEST(Memory, RunsOutWhileSetsComeAndGo) {
   for (const Wires wires : {Wires::kInprocLinks, Wires::kShm, Wires::kTcp}) {
-    for (const int64_t count : {memory::kOnce, memory::kForGood}) Sweep(wires, count, AddUseAndRemoveASet);
+    for (const int64_t count : {memory::kOnce, memory::kForGood})
+      Sweep(wires, count, AddUseAndRemoveASet);
   }
 }
 
-// Of a start on two ranks where one has no memory from its n-th allocation on. True: an allocation has
-// failed.
+// Of a start on two ranks where one has no memory from its n-th allocation on. True: an allocation
+// has failed.
 bool RunsOutAtTheStart(Wires wires, int victim, int64_t n, int64_t count) {
   Config config;
   config.start_timeout_seconds = 2;  // the limit of who waits for it in shared memory
@@ -184,7 +189,8 @@ bool RunsOutAtTheStart(Wires wires, int victim, int64_t n, int64_t count) {
   });
   EXPECT_TRUE(NowMicros() - start < kLimitUs / 2);
   EXPECT_EQ(statuses[0].ok(), statuses[1].ok());
-  if (!statuses[victim].ok()) EXPECT_TRUE(Contains(statuses[victim].message(), "ran out of memory"));
+  if (!statuses[victim].ok())
+    EXPECT_TRUE(Contains(statuses[victim].message(), "ran out of memory"));
   return failed;
 }
 
@@ -209,7 +215,8 @@ TEST(Memory, AThreadThatIsRefusedIsAnError) {
     const Status status = cluster.Make(0, &engine);
     memory::Restore();
     EXPECT_TRUE(status.code() == Code::kUnavailable);
-    for (const char* part : {"rank 0", "thread", "ulimit -u"}) EXPECT_TRUE(Contains(status.message(), part));
+    for (const char* part : {"rank 0", "thread", "ulimit -u"})
+      EXPECT_TRUE(Contains(status.message(), part));
   }
 }
 

@@ -1,6 +1,6 @@
-// Random programs, drawn alike on every rank: operations of all kinds over several process sets, some of
-// which a rank asks for otherwise than the rest, and ranks that join one after the other. How each operation
-// ends follows from who takes part in it.
+// Random programs, drawn alike on every rank: operations of all kinds over several process sets,
+// some of which a rank asks for otherwise than the rest, and ranks that join one after the other.
+// How each operation ends follows from who takes part in it.
 
 #include <algorithm>
 #include <optional>
@@ -35,7 +35,9 @@ struct Step {
   std::vector<int> present;  // members that have not joined
   std::optional<int> odd;    // the rank that asks for another shape
 
-  bool Has(int rank) const { return std::find(present.begin(), present.end(), rank) != present.end(); }
+  bool Has(int rank) const {
+    return std::find(present.begin(), present.end(), rank) != present.end();
+  }
   bool Fails() const {
     const bool differs = kind != OpKind::kBarrier && odd && Has(*odd) && present.size() > 1;
     return differs || (kind == OpKind::kBroadcast && !Has(root));
@@ -138,7 +140,8 @@ class Program {
     EXPECT_EQ(status.message(), "");
     if (!status.ok()) return;
     if (step.kind == OpKind::kAllreduce) EXPECT_EQ(flight.data.back(), Reduced(step));
-    if (step.kind == OpKind::kBroadcast) EXPECT_EQ(flight.data.back(), static_cast<float>(step.root + 1));
+    if (step.kind == OpKind::kBroadcast)
+      EXPECT_EQ(flight.data.back(), static_cast<float>(step.root + 1));
     if (step.kind != OpKind::kAllgather) return;
     const auto present = static_cast<int64_t>(step.present.size());
     EXPECT_EQ(flight.handle->outputs[0].shape[0], present * step.rows);
@@ -181,7 +184,8 @@ TEST(Programs, EveryOperationEndsAsItsRanksSay) {
     const int size = 2 + static_cast<int>(seed % 3);
     Cluster cluster(size, kAllWires[seed % 4], {}, config);
     cluster.Run([&](Engine& engine, int rank) {
-      for (unsigned epoch = 0; epoch < 2; ++epoch) Program(engine, rank, size, 2 * seed + epoch).Run();
+      for (unsigned epoch = 0; epoch < 2; ++epoch)
+        Program(engine, rank, size, 2 * seed + epoch).Run();
     });
   }
 }

@@ -1,5 +1,5 @@
-// Native code that writes out of bounds may hit what the ranks of a host share. The job then ends with an
-// error that says so on every rank, soon, and blames no rank: anybody may have written it.
+// Native code that writes out of bounds may hit what the ranks of a host share. The job then ends
+// with an error that says so on every rank, soon, and blames no rank: anybody may have written it.
 
 #include <atomic>
 #include <cstdio>
@@ -70,7 +70,8 @@ void EndsCleanly(size_t victim, const Pattern& pattern, int64_t elements) {
       for (const float value : data) ASSERT_TRUE(value == kRanks * kRanks);
       return;
     }
-    if (!EXPECT_TRUE(status.code() == Code::kAborted)) std::printf("  %s\n", status.message().c_str());
+    if (!EXPECT_TRUE(status.code() == Code::kAborted))
+      std::printf("  %s\n", status.message().c_str());
     EXPECT_TRUE(status.message().find("memory that the ranks of this host share is corrupt") !=
                 std::string::npos);
   });

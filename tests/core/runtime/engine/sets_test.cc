@@ -21,8 +21,8 @@ bool Belongs(int rank, const std::vector<int>& members) {
   return std::find(members.begin(), members.end(), rank) != members.end();
 }
 
-// Every rank submits to all its sets in an order of its own, large and small: with machines that waited, or
-// sets that shared a queue, two ranks would soon wait for each other.
+// Every rank submits to all its sets in an order of its own, large and small: with machines that
+// waited, or sets that shared a queue, two ranks would soon wait for each other.
 TEST(Sets, OverlappingSetsNeverBlockEachOther) {
   for (const Wires wires : kAllWires) {
     Cluster cluster(4, wires, kOverlapping);
@@ -40,7 +40,8 @@ TEST(Sets, OverlappingSetsNeverBlockEachOther) {
         std::vector<HandlePtr> handles(sets.size());
         for (const uint32_t s : order) {
           data[s].assign(round % 3 == 0 ? 400000 : 17, static_cast<float>(rank + 1));
-          ASSERT_OK(Submit(engine, AllreduceEntry("same name", &data[s], ReduceOp::kSum, s), &handles[s]));
+          ASSERT_OK(Submit(engine, AllreduceEntry("same name", &data[s], ReduceOp::kSum, s),
+                           &handles[s]));
         }
         std::shuffle(order.begin(), order.end(), random);
         for (const uint32_t s : order) {
@@ -96,7 +97,8 @@ TEST(Sets, AreAddedAndRemovedWhileRunning) {
         }
         for (const uint32_t id : ids) ASSERT_OK(engine.RemoveProcessSet(id));
         std::vector<float> data(1, 1.0f);
-        EXPECT_TRUE(Allreduce(engine, "x", &data, ReduceOp::kSum, ids[0]).code() == Code::kInvalidArgument);
+        EXPECT_TRUE(Allreduce(engine, "x", &data, ReduceOp::kSum, ids[0]).code() ==
+                    Code::kInvalidArgument);
         ASSERT_OK(Allreduce(engine, "all", &data));
         EXPECT_EQ(data[0], 4.0f);
       }
@@ -112,19 +114,21 @@ TEST(Sets, InUseIsNotRemoved) {
     ASSERT_OK(engine.AddProcessSet({0, 1}, &id));
     std::vector<float> data(1, 1.0f);
     HandlePtr handle;
-    if (rank == 0) ASSERT_OK(Submit(engine, AllreduceEntry("late", &data, ReduceOp::kSum, id), &handle));
+    if (rank == 0)
+      ASSERT_OK(Submit(engine, AllreduceEntry("late", &data, ReduceOp::kSum, id), &handle));
     const Status refused = engine.RemoveProcessSet(id);
     EXPECT_TRUE(refused.code() == Code::kInvalidArgument);
     EXPECT_TRUE(refused.message().find("in flight") != std::string::npos);
-    if (rank == 1) ASSERT_OK(Submit(engine, AllreduceEntry("late", &data, ReduceOp::kSum, id), &handle));
+    if (rank == 1)
+      ASSERT_OK(Submit(engine, AllreduceEntry("late", &data, ReduceOp::kSum, id), &handle));
     if (rank < 2) ASSERT_OK(engine.Wait(handle, kPatienceMs * int64_t{1000}, nullptr));
     ASSERT_OK(Barrier(engine));
     ASSERT_OK(engine.RemoveProcessSet(id));
   });
 }
 
-// Whatever another thread submits meanwhile, a set goes when nothing is in flight on it, and each operation
-// ends once: it is carried out, or refused.
+// Whatever another thread submits meanwhile, a set goes when nothing is in flight on it, and each
+// operation ends once: it is carried out, or refused.
 TEST(Sets, GoWhileAnotherThreadSubmits) {
   for (const Wires wires : {Wires::kInprocWindow, Wires::kInprocLinks}) {
     Cluster cluster(2, wires);

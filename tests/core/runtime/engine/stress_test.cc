@@ -23,8 +23,8 @@ void ExpectNames(const Status& status, const std::string& who, const std::string
 
 void SleepMs(int ms) { std::this_thread::sleep_for(std::chrono::milliseconds(ms)); }
 
-// A thread's share of the work: submits under its own names in an order of its own, waits now with a limit,
-// now without, now not at all until the end.
+// A thread's share of the work: submits under its own names in an order of its own, waits now with
+// a limit, now without, now not at all until the end.
 void SubmitAndWait(Engine& engine, int rank, int thread, int rounds) {
   std::mt19937 random(1000 * rank + thread);
   for (int round = 0; round < rounds; ++round) {
@@ -53,8 +53,8 @@ TEST(Stress, ManyThreadsSubmitAndWaitInAnyOrder) {
   }
 }
 
-// A waiter that has nothing to do sleeps and holds the progress lock. Another thread's operation must not
-// wait until it looks again.
+// A waiter that has nothing to do sleeps and holds the progress lock. Another thread's operation
+// must not wait until it looks again.
 TEST(Stress, AWaiterDoesNotHoldUpAnother) {
   for (const Wires wires : kAllWires) {
     Cluster cluster(2, wires);
@@ -80,8 +80,8 @@ TEST(Stress, AWaiterDoesNotHoldUpAnother) {
   }
 }
 
-// The sink of one operation runs while another thread drives. Whoever ran it must come back though that other
-// thread's operation needs what comes next.
+// The sink of one operation runs while another thread drives. Whoever ran it must come back though
+// that other thread's operation needs what comes next.
 TEST(Stress, ASinkDoesNotCostItsThreadTheTurn) {
   for (const Wires wires : {Wires::kInprocWindow, Wires::kTcp}) {
     Cluster cluster(2, wires);
@@ -176,8 +176,8 @@ TEST(Stress, ALossAtAnyMomentHasOneCause) {
   }
 }
 
-// A rank that shuts down while its operations are in flight has left in good order: it says so before it
-// closes anything, and nobody takes it for lost.
+// A rank that shuts down while its operations are in flight has left in good order: it says so
+// before it closes anything, and nobody takes it for lost.
 TEST(Stress, WhoShutsDownAtAnyMomentIsNotLost) {
   std::mt19937 random(11);
   for (const Wires wires : {Wires::kShm, Wires::kTcp}) {

@@ -22,9 +22,10 @@ Suspicion Of(GlobalRank culprit, CauseKind kind, bool broken, int64_t age_us = 0
 
 TEST(Diagnosis, ASuspicionWaitsUntilTheWatchLinksAreHeardOut) {
   const Known known;
-  EXPECT_FALSE(known.diagnosis.Settle(Of(GlobalRank(2), CauseKind::kLink, false), kHearOutUs).settled);
-  const auto old =
-      known.diagnosis.Settle(Of(GlobalRank(2), CauseKind::kLink, false, 2 * kHearOutUs), kHearOutUs);
+  EXPECT_FALSE(
+      known.diagnosis.Settle(Of(GlobalRank(2), CauseKind::kLink, false), kHearOutUs).settled);
+  const auto old = known.diagnosis.Settle(
+      Of(GlobalRank(2), CauseKind::kLink, false, 2 * kHearOutUs), kHearOutUs);
   ASSERT_TRUE(old.settled && old.cause);
   EXPECT_EQ(old.cause->culprit, GlobalRank(2));
 }
@@ -38,7 +39,8 @@ TEST(Diagnosis, OfItselfARankKnowsBest) {
 TEST(Diagnosis, WhoHasSaidGoodbyeMayCloseItsLinks) {
   Known known;
   known.departures.Add({GlobalRank(3), 1, false});
-  const auto closed = known.diagnosis.Settle(Of(GlobalRank(3), CauseKind::kLink, false), kHearOutUs);
+  const auto closed =
+      known.diagnosis.Settle(Of(GlobalRank(3), CauseKind::kLink, false), kHearOutUs);
   EXPECT_TRUE(closed.settled && !closed.cause);
   // Unless this rank has stopped for want of it.
   const auto needed = known.diagnosis.Settle(Of(GlobalRank(3), CauseKind::kLink, true), kHearOutUs);

@@ -29,7 +29,8 @@ constexpr int64_t kLimitUs = 20000000;
 template <typename Condition>
 bool Becomes(const Condition& condition) {
   const int64_t deadline = NowMicros() + kLimitUs;
-  while (!condition() && NowMicros() < deadline) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  while (!condition() && NowMicros() < deadline)
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
   return condition();
 }
 
@@ -197,7 +198,8 @@ TEST(Watcher, BlockedRanksAreNeverOverrated) {
       const int rank = static_cast<int>(random() % static_cast<uint32_t>(size));
       std::vector<BlockedPeer> peers;
       for (int other = 0; other < size; ++other) {
-        if (pairs.count(std::minmax(rank, other)) != 0) peers.push_back({other, false, told[other]});
+        if (pairs.count(std::minmax(rank, other)) != 0)
+          peers.push_back({other, false, told[other]});
       }
       told[rank] = Combine(rank, size, own[rank], peers);
       EXPECT_TRUE(told[rank].all <= least);
@@ -232,10 +234,12 @@ TEST(Departures, HaveNoMoreRanksThanTheJob) {
   EXPECT_FALSE(departures.Merge("", 1));
 }
 
-// A process that was stopped for long enough to fill its links hears from its peers again when it goes on.
+// A process that was stopped for long enough to fill its links hears from its peers again when it
+// goes on.
 TEST(WatchedPeer, IsHeardAgainWhenThePeerReadsAgain) {
   const auto [fd, other] = UnixPair();
-  WatchedPeer speaker({fd, GlobalRank(1), LinkRole::kWatch, TestKey(0, 1), TestKey(1, 0)}, Descriptor(fd), 0);
+  WatchedPeer speaker({fd, GlobalRank(1), LinkRole::kWatch, TestKey(0, 1), TestKey(1, 0)},
+                      Descriptor(fd), 0);
   WatchedPeer stopped({other, GlobalRank(0), LinkRole::kWatch, TestKey(1, 0), TestKey(0, 1)},
                       Descriptor(other), 0);
   WatchNews news;
@@ -252,7 +256,8 @@ TEST(WatchedPeer, IsHeardAgainWhenThePeerReadsAgain) {
   EXPECT_EQ(heard.pid, 4711);
 }
 
-// A rank that has computed until now and begins to wait has not been blocked before, whenever it is asked.
+// A rank that has computed until now and begins to wait has not been blocked before, whenever it is
+// asked.
 TEST(Blocked, BeginsWithTheWait) {
   constexpr int64_t kComputesUs = 1000;
   Blocked blocked;

@@ -10,7 +10,8 @@ namespace {
 
 uint64_t SampleOf(std::vector<float>* values) {
   Entry entry;
-  entry.buffers.push_back(TensorBuffer::InPlace(values->data(), static_cast<int64_t>(values->size()) * 4));
+  entry.buffers.push_back(
+      TensorBuffer::InPlace(values->data(), static_cast<int64_t>(values->size()) * 4));
   return Sample(entry);
 }
 

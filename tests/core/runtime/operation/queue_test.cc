@@ -8,7 +8,8 @@
 namespace hvd::test {
 namespace {
 
-Status Push(Queue* queue, const std::string& name, int32_t priority, OpKind kind = OpKind::kAllreduce) {
+Status Push(Queue* queue, const std::string& name, int32_t priority,
+            OpKind kind = OpKind::kAllreduce) {
   Entry entry;
   entry.request.name = name;
   entry.request.kind = kind;

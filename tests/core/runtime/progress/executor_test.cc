@@ -24,7 +24,8 @@ constexpr int32_t kGpu = 2;
 class Lone {
  public:
   explicit Lone(bool with_host = true)
-      : executor_(Members{0}, Position(0), Backends(with_host), waker_, &queue_, &counters_, nullptr) {}
+      : executor_(Members{0}, Position(0), Backends(with_host), waker_, &queue_, &counters_,
+                  nullptr) {}
 
   const std::shared_ptr<Record>& record() const { return record_; }
   Executor& executor() { return executor_; }

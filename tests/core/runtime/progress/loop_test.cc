@@ -84,9 +84,11 @@ class Driven {
     options.rank = GlobalRank(1);
     ProcessSetWires wires;
     wires.control = MakeTransportControl(transport.get(), 0, options.members);
-    wires.backends.push_back(MakeTransportBackend(transport.get(), 0, options.members, Position(1)));
+    wires.backends.push_back(
+        MakeTransportBackend(transport.get(), 0, options.members, Position(1)));
     cycle_.Own(std::move(transport));
-    cycle_.Own(std::make_unique<ProcessSet>(options, std::move(wires), waker_, &queue_, &counters_, nullptr));
+    cycle_.Own(std::make_unique<ProcessSet>(options, std::move(wires), waker_, &queue_, &counters_,
+                                            nullptr));
     loop_.emplace(LoopOptions{}, &cycle_, &queue_, &waker_, &counters_);
   }
   ~Driven() {

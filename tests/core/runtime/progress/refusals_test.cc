@@ -1,5 +1,5 @@
-// What another rank sends is checked against what this rank knows before anything is sized by it, and every
-// refusal names the sender and says what to do.
+// What another rank sends is checked against what this rank knows before anything is sized by it,
+// and every refusal names the sender and says what to do.
 
 #include <cmath>
 #include <deque>
@@ -44,7 +44,8 @@ TEST(ResultSizes, TakesATableThatHoldsThisRanksOwnRows) {
   EXPECT_EQ(result.input_bytes, 32);
   EXPECT_EQ(result.all_bytes, 40);
   EXPECT_EQ(ToString(result.shape), "[5, 2]");
-  ASSERT_OK(Find(RequestOf(OpKind::kAlltoall, {9}, {1, 2, 3}), {7, 5, 0, 1, 2, 3, 0, 1, 0}, &result));
+  ASSERT_OK(
+      Find(RequestOf(OpKind::kAlltoall, {9}, {1, 2, 3}), {7, 5, 0, 1, 2, 3, 0, 1, 0}, &result));
   EXPECT_EQ(result.input_bytes, 24);
   EXPECT_TRUE(result.received == (Sizes{5, 2, 1}));
   ASSERT_OK(Find(RequestOf(OpKind::kReducescatter, {8}), {}, &result));
@@ -81,7 +82,8 @@ TEST(ResultSizes, RefusesATableThatDisagreesWithThisRanksOwnTensor) {
   for (const auto& [request, sizes] : forged) {
     ResultSizes result;
     const Status status = Find(request, sizes, &result);
-    if (!EXPECT_TRUE(status.code() == Code::kAborted)) std::printf("  %s\n", ToString(sizes).c_str());
+    if (!EXPECT_TRUE(status.code() == Code::kAborted))
+      std::printf("  %s\n", ToString(sizes).c_str());
     EXPECT_TRUE(Contains(status.message(), "'w'"));
   }
 }
@@ -127,7 +129,8 @@ class Victim {
     wires.control = std::move(control);
     const Position position(rank == 3 ? 0 : 1);
     wires.backends.push_back(MakeTransportBackend(transport_.get(), 0, options.members, position));
-    set_ = std::make_unique<ProcessSet>(options, std::move(wires), waker_, &queue_, &counters_, nullptr);
+    set_ = std::make_unique<ProcessSet>(options, std::move(wires), waker_, &queue_, &counters_,
+                                        nullptr);
     Entry entry;
     entry.request = RequestOf(kind, {4}, kind == OpKind::kAlltoall ? Shape{1, 2, 1} : Shape{});
     entry.buffers.push_back({reinterpret_cast<const std::byte*>(data_.data()), 16, nullptr, 0});
@@ -210,7 +213,8 @@ void ExpectRefusal(const Status& status, const Victim& victim, int sender, const
   const std::string rank = "rank " + std::to_string(sender);
   const bool fine = status.code() == Code::kAborted && Contains(status.message(), rank + " sent") &&
                     Contains(status.message(), "machine of " + rank) &&
-                    Contains(status.message(), "restart the job") && victim.culprit() == GlobalRank(sender);
+                    Contains(status.message(), "restart the job") &&
+                    victim.culprit() == GlobalRank(sender);
   if (!EXPECT_TRUE(fine)) std::printf("  %s: %s\n", what, status.message().c_str());
 }
 
@@ -302,7 +306,9 @@ TEST(Refusals, OfAnOperationThatNoRankMayAskForNameTheSequencersRank) {
 
 TEST(Refusals, OfAnAnnouncementNameTheMembersRank) {
   using negotiate::AnnounceMessage;
-  const auto first = [](AnnounceMessage* m) -> negotiate::Announcement& { return m->announcements[0]; };
+  const auto first = [](AnnounceMessage* m) -> negotiate::Announcement& {
+    return m->announcements[0];
+  };
   const std::vector<std::pair<const char*, std::string>> forged = {
       {"nothing", ""},
       {"version", "\x09\x01"},
@@ -332,8 +338,8 @@ TEST(Refusals, OfAnAnnouncementNameTheMembersRank) {
          first(m).request = RequestOf(OpKind::kAlltoall, {4});
          first(m).sizes = {int64_t{1} << 45, int64_t{1} << 45, int64_t{1} << 45};
        })},
-      {"twice",
-       AnnouncementWith([](AnnounceMessage* m) { m->announcements.push_back(m->announcements[0]); })},
+      {"twice", AnnouncementWith(
+                    [](AnnounceMessage* m) { m->announcements.push_back(m->announcements[0]); })},
       {"urgent", AnnouncementWith([](AnnounceMessage* m) { m->urgent = 9; })},
   };
   for (const auto& [what, bytes] : forged) {

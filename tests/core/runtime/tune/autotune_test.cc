@@ -44,9 +44,11 @@ struct Landscape {
     const double split = 1 / (1 + std::pow(window / gap_us, 3));
     const double filled = threshold > 0 ? bytes / threshold : 0;
     const double batches = std::min(tensors, 1 + (tensors - 1) * split + filled);
-    const double collectives = threshold > 0 ? std::max(batches, std::min(tensors, filled)) : tensors;
+    const double collectives =
+        threshold > 0 ? std::max(batches, std::min(tensors, filled)) : tensors;
     const double spill = 1 + 0.3 * std::max(0.0, std::log2(bytes / collectives / cache_bytes)) / 4;
-    const double away = std::abs(std::log2(static_cast<double>(values.direct_bytes) / direct_bytes));
+    const double away =
+        std::abs(std::log2(static_cast<double>(values.direct_bytes) / direct_bytes));
     const double time =
         window + batches * batch_us + collectives * collective_us + bytes / bytes_per_us * spill;
     return bytes / (time * (1 + crossover_loss * away));
@@ -71,8 +73,8 @@ double Optimum(const AutotuneOptions& options, const Landscape& landscape) {
   return best;
 }
 
-// What the tuner settles on, as a share of the optimum. Every score is off by some per cent, every tenth by a
-// lot, as if another program had run.
+// What the tuner settles on, as a share of the optimum. Every score is off by some per cent, every
+// tenth by a lot, as if another program had run.
 double Reached(AutotuneOptions options, uint32_t seed, double spread, int64_t* samples) {
   std::mt19937 random(seed);
   const Landscape landscape(&random);
@@ -88,7 +90,8 @@ double Reached(AutotuneOptions options, uint32_t seed, double spread, int64_t* s
 
 int SeedsThatReach(double share, const AutotuneOptions& options, double spread, int64_t* samples) {
   int reached = 0;
-  for (uint32_t seed = 0; seed < 100; ++seed) reached += Reached(options, seed, spread, samples) >= share;
+  for (uint32_t seed = 0; seed < 100; ++seed)
+    reached += Reached(options, seed, spread, samples) >= share;
   return reached;
 }
 
@@ -166,7 +169,8 @@ TEST(Autotune, EqualScoresGiveEqualValues) {
   EXPECT_TRUE(other.done());
 }
 
-// Whatever is configured: it is a candidate itself, and lists are ascending and within their bounds.
+// Whatever is configured: it is a candidate itself, and lists are ascending and within their
+// bounds.
 TEST(Autotune, TheSpaceHoldsTheStart) {
   for (const int64_t threshold : {int64_t{0}, int64_t{1}, int64_t{70000}, int64_t{128} << 20}) {
     for (const int64_t window : {0, 3, 50, 1000, 50000, 60000000}) {
