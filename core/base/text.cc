@@ -133,4 +133,12 @@ std::string Fitted(std::string name, size_t longest) {
   return WithoutMiddle(name, LengthNote(name.size(), ", sha256 " + Hex(sha.Finish())));
 }
 
+std::string SizeText(int64_t bytes) {
+  int64_t number = bytes;
+  size_t unit = 0;
+  constexpr const char* kUnits[] = {" bytes", " KiB", " MiB", " GiB"};
+  for (; number != 0 && number % 1024 == 0 && unit + 1 < std::size(kUnits); ++unit) number /= 1024;
+  return std::to_string(number) + kUnits[unit];
+}
+
 }  // namespace hvd

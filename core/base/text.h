@@ -37,4 +37,7 @@ std::string Shown(std::string_view name);
 // least kLongestShown.
 std::string Fitted(std::string name, size_t longest);
 
+// A size for people, always exact: "8 MiB", "64 KiB", "1500 bytes".
+std::string SizeText(int64_t bytes);
+
 }  // namespace hvd

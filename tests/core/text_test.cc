@@ -136,5 +136,14 @@ TEST(text, DifferentNamesStayDifferent) {
   EXPECT_EQ(names.size(), fitted.size());
 }
 
+TEST(text, SizesAreExact) {
+  EXPECT_EQ(SizeText(0), "0 bytes");
+  EXPECT_EQ(SizeText(1023), "1023 bytes");
+  EXPECT_EQ(SizeText(1024), "1 KiB");
+  EXPECT_EQ(SizeText(1536), "1536 bytes");
+  EXPECT_EQ(SizeText(int64_t{8} << 20), "8 MiB");
+  EXPECT_EQ(SizeText(int64_t{1} << 42), "4096 GiB");
+}
+
 }  // namespace
 }  // namespace hvd

@@ -36,7 +36,7 @@ def test_info_tells_once_who_and_how(transport: str, way: str) -> None:
     lines = lines_of("INFO", transport)
     assert len(lines) == 2 and all(line.startswith("[0] info: ") for line in lines), lines
     assert has(lines, rf"\[0\] info: 2 ranks on 1 host \(\S+\), {way}, started in \d+\.\d\d s$")
-    assert has(lines, r"\[0\] info: \d+ cores? .* a batch closes at \d+ bytes or after \d+ us of silence")
+    assert has(lines, r"\[0\] info: \d+ cores? .* a batch closes at 8 MiB or after \d+ us of silence")
 
 
 def test_debug_tells_of_links_and_process_sets() -> None:

@@ -10,6 +10,7 @@
 #include "base/failpoint.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "base/text.h"
 #include "base/topology.h"
 #include "negotiate/agreement.h"
 #include "runtime/engine/rank_engine.h"
@@ -47,10 +48,9 @@ std::string Outline(const ProcessSetOptions& set, const LoopOptions& loop, int c
          " for the ranks of this host: who waits " +
          (spins ? "spins for at most " + std::to_string(loop.waiter_spin_us) + " us, then sleeps"
                 : "sleeps") +
-         "; a batch closes at " + std::to_string(set.sequencer.batch_bytes) + " bytes or after " +
+         "; a batch closes at " + SizeText(set.sequencer.batch_bytes) + " or after " +
          std::to_string(set.sequencer.silence) + " us of silence, a collective takes at most " +
-         std::to_string(set.fusion_threshold) + " bytes" +
-         (set.autotune ? " (until autotune changes it)" : "");
+         SizeText(set.fusion_threshold) + (set.autotune ? " (until autotune changes it)" : "");
 }
 
 AutotuneSettings AutotuneSettingsFor(const Config& config) {

@@ -118,7 +118,7 @@ _TUNABLES = {
     ),
     "autotune": (
         Tunable("--autotune", "HOROVOD_AUTOTUNE", "1", "find the fastest settings while the program runs"),
-        Tunable("--no-autotune", "HOROVOD_AUTOTUNE", "0", "do not (default)"),
+        Tunable("--no-autotune", "HOROVOD_AUTOTUNE", "0", "keep the settings as they are (default)"),
         Tunable(
             "--autotune-log-file", "HOROVOD_AUTOTUNE_LOG", ("FILE", str), "write each sample to FILE (CSV)"
         ),
@@ -155,7 +155,7 @@ _TUNABLES = {
             "write a trace (Chrome JSON) to FILE; with {rank} in the name, one for each rank",
         ),
         Tunable("--timeline-mark-cycles", "HOROVOD_TIMELINE_MARK_CYCLES", "1", "mark each batch in it"),
-        Tunable("--no-timeline-mark-cycles", "HOROVOD_TIMELINE_MARK_CYCLES", "0", "do not (default)"),
+        Tunable("--no-timeline-mark-cycles", "HOROVOD_TIMELINE_MARK_CYCLES", "0", "mark none (default)"),
     ),
     "stall check": (
         Tunable(
@@ -164,7 +164,7 @@ _TUNABLES = {
             "0",
             "report operations that some ranks never submit (default)",
         ),
-        Tunable("--no-stall-check", "HOROVOD_STALL_CHECK_DISABLE", "1", "do not"),
+        Tunable("--no-stall-check", "HOROVOD_STALL_CHECK_DISABLE", "1", "report no such operations"),
         Tunable(
             "--stall-check-warning-time-seconds",
             "HOROVOD_STALL_CHECK_TIME_SECONDS",
@@ -177,7 +177,7 @@ _TUNABLES = {
             _SECONDS,
             "end the job after S seconds, and name the rank (0: never)",
         ),
-        Tunable("--hang-timeout", _STALL, _SECONDS, "the same"),
+        Tunable("--hang-timeout", _STALL, _SECONDS, "short for the option above"),
     ),
     "logging": (
         Tunable(
@@ -187,7 +187,7 @@ _TUNABLES = {
             f"what the ranks tell, one of {', '.join(_LEVELS)}",
         ),
         Tunable("--log-with-timestamp", _HIDE_TIME, "0", "log the time, too (default)"),
-        Tunable("--log-without-timestamp", _HIDE_TIME, "1", "do not"),
+        Tunable("--log-without-timestamp", _HIDE_TIME, "1", "log no time"),
         Tunable("--log-hide-timestamp", _HIDE_TIME, "1", argparse.SUPPRESS),
         Tunable("--no-log-hide-timestamp", _HIDE_TIME, "0", argparse.SUPPRESS),
     ),
