@@ -7,16 +7,11 @@ import time
 
 import pytest
 import torch
-from failing import Unlucky
 from torch import nn
-from training import Tagger, loss_of, mlp, same, samples, sgd, train, wrap
+from training import Tagger, loss_of, mlp, own_samples, same, samples, sgd, train, wrap
 
 import horovod.torch as hvd
 from horovod import _core
-
-
-def batch(step=0):
-    return samples(step, hvd.size())[hvd.rank()]
 
 
 def told_alike(kind, text, function):
@@ -73,7 +68,7 @@ def wrapped_again():
         olds.append(wrap(net, **options))
     alone = sgd(reference)
     train(net, olds[-1], reference, alone)
-    loss_of(net, batch()).backward()
+    loss_of(net, own_samples()).backward()
     for old in (olds[1], olds[3]):
         told_alike(RuntimeError, "made later, with other settings", old.step)
     olds[-1].synchronize()
@@ -92,13 +87,13 @@ def changed_gradients():
         for change in (replace, lambda gradient: gradient.mul_(0.5)):
             before = copy.deepcopy(net)
             for _ in range(options.get("backward_passes_per_step", 1)):
-                loss_of(net, batch()).backward()
+                loss_of(net, own_samples()).backward()
             for parameter in net.parameters():
                 parameter.grad = change(parameter.grad)
             told_alike(RuntimeError, "was changed between", optimizer.step)
             same(net, before, 1e-9)
             optimizer.zero_grad()
-        loss_of(net, batch()).backward()
+        loss_of(net, own_samples()).backward()
         optimizer.synchronize()
         net[0].weight.grad = net[0].weight.grad / 2
         with optimizer.skip_synchronize():
@@ -142,13 +137,13 @@ def changed_on_one_rank():
     """The others are told with their next step."""
     net = mlp()
     optimizer = wrap(net)
-    loss_of(net, batch()).backward()
+    loss_of(net, own_samples()).backward()
     if hvd.rank() == 0:
         net[0].weight.grad = net[0].weight.grad / 2
     else:
         optimizer.step()
         optimizer.zero_grad()
-        loss_of(net, batch()).backward()
+        loss_of(net, own_samples()).backward()
     told_alike(RuntimeError, r"'0.weight' was changed between.*\(on rank 0\)", optimizer.step)
 
 
@@ -166,97 +161,24 @@ def thawed_and_frozen():
             train(net, optimizer, reference, alone, steps=1)
         if hvd.rank() == 0:
             net[0].weight.requires_grad_(False)
-        loss_of(net, batch()).backward()
+        loss_of(net, own_samples()).backward()
         told_alike(hvd.TensorMismatchError, r"'0\.weight' has rank 0: requires_grad=False", optimizer.step)
         net[0].requires_grad_(False)
         optimizer.zero_grad()
         train(net, optimizer, copy.deepcopy(net), sgd(mlp()), steps=0)
-        loss_of(net, batch()).backward()
+        loss_of(net, own_samples()).backward()
         optimizer.step()
         if hvd.rank() == 0:
             net[0].bias.requires_grad_(True)
-        loss_of(net, batch()).backward()
+        loss_of(net, own_samples()).backward()
         told_alike(hvd.TensorMismatchError, r"begun to train.*rank 0: '0\.bias'", optimizer.step)
-
-
-def fail_in_backward(net):
-    inputs, labels = batch()
-    hidden = Unlucky.apply(net[1](net[0](inputs)))
-    with pytest.raises(MemoryError):
-        nn.functional.cross_entropy(net[2](hidden), labels).backward()
-
-
-def failed_backward_passes():
-    for options in ({}, {"groups": 2}, {"groups": 1}):
-        net, reference = mlp(), mlp()
-        optimizer, alone = wrap(net, **options), sgd(reference)
-        train(net, optimizer, reference, alone, steps=1)
-        fail_in_backward(net)
-        optimizer.zero_grad()
-        train(net, optimizer, reference, alone, steps=2)
-    net, reference = mlp(), mlp()
-    optimizer = wrap(net)
-    if hvd.rank() == 0:  # the others hear of it, and make no step
-        fail_in_backward(net)
-        optimizer.zero_grad()
-    else:
-        loss_of(net, batch()).backward()
-        with pytest.raises(RuntimeError, match="backward pass failed on rank 0"):
-            optimizer.step()
-        optimizer.zero_grad()
-    train(net, optimizer, reference, sgd(reference), steps=2)
-
-
-class TwoTables(nn.Module):
-    """A gradient that is made first, and two of tables, sparse or not, behind which a backward pass fails."""
-
-    def __init__(self, sparse):
-        super().__init__()
-        torch.manual_seed(3)
-        self.tables = nn.ModuleList(nn.Embedding(40, 16, sparse=sparse) for _ in range(2))
-        self.bias = nn.Parameter(torch.zeros(16))
-        self.head = nn.Linear(16, 32)
-
-    def forward(self, fails=False):
-        hidden = sum(table(torch.tensor([hvd.rank(), 5])).sum(0) for table in self.tables) + self.bias
-        return self.head(Unlucky.apply(hidden) if fails else hidden).sum()
-
-
-def failures_are_told(sparse=False, together=(), **options):
-    """Also where a bucket takes more than one operation: the others hear of it, and nobody waits."""
-    net = TwoTables(sparse)
-    groups = [[net.get_parameter(name) for name in together]] if together else None
-    optimizer = wrap(net, groups=groups, **options)
-    for fails in (False, False, True, False):
-        optimizer.zero_grad()
-        if fails and hvd.rank() == 0:
-            with pytest.raises(MemoryError):
-                net(fails=True).backward()
-            optimizer.zero_grad()
-            continue
-        net().backward()
-        if fails:
-            with pytest.raises(RuntimeError, match="backward pass failed on rank 0"):
-                optimizer.step()
-        else:
-            optimizer.step()
-    assert len({*hvd.allgather_object(tuple(net.tables[1].weight.flatten().tolist()))}) == 1
-
-
-def failures_of_several_operations():
-    tables = ("tables.0.weight", "tables.1.weight")
-    failures_are_told(sparse=True, together=tables)
-    failures_are_told(sparse=True, together=(*tables, "bias"))
-    for compression in (hvd.Compression.int8, hvd.Compression.topk, hvd.Compression.powersgd):
-        failures_are_told(compression=compression)
-        failures_are_told(compression=compression, together=tables)
 
 
 def next_job():
     """A step whose gradients were in flight at a shutdown is refused; the next job goes on with it."""
     net, reference = mlp(), mlp()
     optimizer = wrap(net)
-    loss_of(net, batch()).backward()
+    loss_of(net, own_samples()).backward()
     hvd.shutdown()
     hvd.init()
     with pytest.raises(hvd.HorovodInternalError, match="shut down"):
@@ -293,7 +215,7 @@ def line_search():
         def closure(calls=calls, optimizer=optimizer, net=nets[0]):
             calls.append(1)
             optimizer.zero_grad()
-            loss = loss_of(net, batch(3))
+            loss = loss_of(net, own_samples(3))
             loss.backward()
             return loss
 
@@ -385,8 +307,7 @@ def state_of_no_parameter():
 
 CHECKS = {
     "agree": (different_at_construction, kept_on_one_rank, wrapped_again, thawed_and_frozen),
-    "change": (changed_gradients, changed_behind_torchs_back, changed_on_one_rank, failed_backward_passes),
-    "failures": (failures_of_several_operations,),
+    "change": (changed_gradients, changed_behind_torchs_back, changed_on_one_rank),
     "life": (copies, next_job, state_of_no_parameter),
     "ways": (line_search, in_backward, in_backward_with_grad_scaler, sparse_adam),
 }

@@ -42,6 +42,11 @@ def samples(seed, ranks, tokens=False):
     return list(zip(inputs, torch.randint(CLASSES, shape, generator=generator(seed + 1)), strict=True))
 
 
+def own_samples(seed=0):
+    """This rank's inputs and labels."""
+    return samples(seed, hvd.size())[hvd.rank()]
+
+
 def loss_of(net, batch):
     return functional.cross_entropy(net(batch[0]), batch[1])
 

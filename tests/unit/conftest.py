@@ -26,6 +26,13 @@ def core(monkeypatch):
 
 
 @pytest.fixture
+def two(core):
+    """A job of two ranks that send the same."""
+    core.size = 2
+    return core
+
+
+@pytest.fixture
 def job(monkeypatch):
     """Makes a job whose ranks are threads: ``job(4).run_all(function)`` calls ``function(rank)`` on each."""
     import fake_job

@@ -111,6 +111,7 @@ class Bars:
     def close(self) -> None:
         for stream in self._streams:
             stream.close()
+        _wait_idle(self.sink)  # or its thread writes to whatever gets the descriptor's number next
         self.sink.close()
         for descriptor in (*self._inputs, self._master, self._slave):
             os.close(descriptor)

@@ -81,12 +81,6 @@ def test_wrong_alltoall(two, tensor, splits, words):
     assert two.requests == []
 
 
-@pytest.fixture
-def two(core):
-    core.size = 2
-    return core
-
-
 def test_many_received_rows_are_counted_in_64_bits(two, monkeypatch):
     monkeypatch.setattr(two, "wait", lambda handle: [hollow(torch.ones(1)), hollow(torch.tensor([2**31, 1]))])
 

@@ -12,13 +12,6 @@ import horovod.torch as hvd
 from horovod.torch.operations import ops
 
 
-@pytest.fixture
-def two(core):
-    """A job of two ranks that send the same."""
-    core.size = 2
-    return core
-
-
 def test_replaced_gradients_are_refused(two):
     for options in ({}, {"groups": 1}, {"compression": hvd.Compression.fp16}):
         net = model()

@@ -8,14 +8,6 @@ from torch import nn
 
 import horovod.torch as hvd
 
-
-@pytest.fixture
-def two(core):
-    """A job of two ranks that send the same."""
-    core.size = 2
-    return core
-
-
 PARAMETERS = [
     "2.bias",
     "2.weight",

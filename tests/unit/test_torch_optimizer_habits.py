@@ -15,13 +15,6 @@ import horovod.torch as hvd
 from horovod.common.exceptions import HorovodInternalError
 
 
-@pytest.fixture
-def two(core):
-    """A job of two ranks that send the same."""
-    core.size = 2
-    return core
-
-
 def test_clipping_between_synchronize_and_step(two):
     net = model()
     optimizer = wrapped(net)
@@ -318,48 +311,6 @@ def test_zero_grad_between_passes_begins_again(two):
     optimizer.step()
 
 
-@pytest.mark.parametrize("options", [{}, {"groups": 1}, {"backward_passes_per_step": 2}])
-def test_synchronizing_in_the_backward_pass(two, options):
-    """Clipping, unscaling and replacing gradients need no ceremony."""
-    net, unused = model(), nn.Linear(2, 2)
-    optimizer = wrapped(nn.ModuleList([net, unused]), op=hvd.Sum, synchronize_in_backward=True, **options)
-    passes = options.get("backward_passes_per_step", 1)
-    for _ in range(2):
-        optimizer.zero_grad()
-        two.requests.clear()
-        for _ in range(passes):
-            assert two.requests == []
-            backward(net)
-        assert two.requests
-        assert all(request.complete for request in two.requests)
-        alone = copy.deepcopy(net)
-        alone.zero_grad()
-        for _ in range(passes):
-            backward(alone)
-        assert torch.allclose(net[0].weight.grad, 2 * alone[0].weight.grad)
-        net[0].weight.grad = net[0].weight.grad / 2
-        nn.utils.clip_grad_norm_(net.parameters(), 0.5)
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            optimizer.step()
-
-
-def test_synchronizing_again_after_the_backward_pass(two):
-    """A program that did it before may go on doing it: a sum is not added up once more."""
-    net, alone = model(), model()
-    optimizer = wrapped(net, op=hvd.Sum, synchronize_in_backward=True)
-    backward(alone)
-    for number in (1, 2):
-        optimizer.zero_grad()
-        net.load_state_dict(alone.state_dict())
-        backward(net)
-        optimizer.synchronize()
-        assert torch.allclose(net[0].weight.grad, 2 * alone[0].weight.grad)
-        with optimizer.skip_synchronize():
-            optimizer.step()
-        assert len(two.requests) == 4 * number
-
-
 def test_a_copy_expects_the_passes_that_were_set_later(two):
     net = model()
     optimizer = wrapped(net)
@@ -371,16 +322,6 @@ def test_a_copy_expects_the_passes_that_were_set_later(two):
     assert len(two.requests) >= 4
     optimizer.step()
     assert optimizer.backward_passes_per_step == 2
-
-
-def test_synchronizing_in_the_backward_pass_with_checkpoints(two):
-    net = nn.Sequential(*[nn.Linear(3, 3) for _ in range(3)])
-    optimizer = wrapped(net, synchronize_in_backward=True)
-    hidden = torch.utils.checkpoint.checkpoint(net[1], net[0](torch.ones(1, 3)), use_reentrant=True)
-    hidden.sum().backward()  # the first gradients are those of the inner pass
-    assert len(two.requests) == 6 or not all(request.complete for request in two.requests)
-    optimizer.step()
-    assert len(two.requests) == 6
 
 
 def test_sparse_adam_with_sparse_as_dense(two):

@@ -13,13 +13,6 @@ from horovod.common import agreement
 from horovod.common.exceptions import HorovodInternalError
 
 
-@pytest.fixture
-def two(core):
-    """A job of two ranks that send the same."""
-    core.size = 2
-    return core
-
-
 def test_equal_names_of_two_models(two):
     nets = model(0), model(1)
     optimizers = [wrapped(net) for net in nets]

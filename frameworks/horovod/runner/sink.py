@@ -13,9 +13,8 @@ from .output import ERASE_LINE
 
 _FULL_BYTES = 1 << 20
 _BAR_SECONDS = 1.0
-_WRITE_BYTES = (
-    4096  # a blocking pipe takes all or nothing, and ``written`` is to show a slow reader's progress
-)
+# A blocking pipe takes all or nothing, and ``written`` is to show a slow reader's progress.
+_WRITE_BYTES = 4096
 
 
 class Sink:

@@ -1,0 +1,94 @@
+"""A backward pass that fails on one rank: the others hear of it, nobody waits, training goes on in step."""
+
+import pytest
+import torch
+from failing import Unlucky
+from torch import nn
+from training import loss_of, mlp, own_samples, sgd, train, wrap
+
+import horovod.torch as hvd
+
+
+def fail_in_backward(net):
+    inputs, labels = own_samples()
+    hidden = Unlucky.apply(net[1](net[0](inputs)))
+    with pytest.raises(MemoryError):
+        nn.functional.cross_entropy(net[2](hidden), labels).backward()
+
+
+def failed_backward_passes():
+    for options in ({}, {"groups": 2}, {"groups": 1}):
+        net, reference = mlp(), mlp()
+        optimizer, alone = wrap(net, **options), sgd(reference)
+        train(net, optimizer, reference, alone, steps=1)
+        fail_in_backward(net)
+        optimizer.zero_grad()
+        train(net, optimizer, reference, alone, steps=2)
+    net, reference = mlp(), mlp()
+    optimizer = wrap(net)
+    if hvd.rank() == 0:  # the others hear of it, and make no step
+        fail_in_backward(net)
+        optimizer.zero_grad()
+    else:
+        loss_of(net, own_samples()).backward()
+        with pytest.raises(RuntimeError, match="backward pass failed on rank 0"):
+            optimizer.step()
+        optimizer.zero_grad()
+    train(net, optimizer, reference, sgd(reference), steps=2)
+
+
+class TwoTables(nn.Module):
+    """A gradient that is made first, and two of tables, sparse or not, behind which a backward pass fails."""
+
+    def __init__(self, sparse):
+        super().__init__()
+        torch.manual_seed(3)
+        self.tables = nn.ModuleList(nn.Embedding(40, 16, sparse=sparse) for _ in range(2))
+        self.bias = nn.Parameter(torch.zeros(16))
+        self.head = nn.Linear(16, 32)
+
+    def forward(self, fails=False):
+        hidden = sum(table(torch.tensor([hvd.rank(), 5])).sum(0) for table in self.tables) + self.bias
+        return self.head(Unlucky.apply(hidden) if fails else hidden).sum()
+
+
+def failures_are_told(sparse=False, together=(), **options):
+    """Also where a bucket takes more than one operation: the others hear of it, and nobody waits."""
+    net = TwoTables(sparse)
+    groups = [[net.get_parameter(name) for name in together]] if together else None
+    optimizer = wrap(net, groups=groups, **options)
+    for fails in (False, False, True, False):
+        optimizer.zero_grad()
+        if fails and hvd.rank() == 0:
+            with pytest.raises(MemoryError):
+                net(fails=True).backward()
+            optimizer.zero_grad()
+            continue
+        net().backward()
+        if fails:
+            with pytest.raises(RuntimeError, match="backward pass failed on rank 0"):
+                optimizer.step()
+        else:
+            optimizer.step()
+    assert len({*hvd.allgather_object(tuple(net.tables[1].weight.flatten().tolist()))}) == 1
+
+
+def failures_of_several_operations():
+    tables = ("tables.0.weight", "tables.1.weight")
+    failures_are_told(sparse=True, together=tables)
+    failures_are_told(sparse=True, together=(*tables, "bias"))
+    for compression in (hvd.Compression.int8, hvd.Compression.topk, hvd.Compression.powersgd):
+        failures_are_told(compression=compression)
+        failures_are_told(compression=compression, together=tables)
+
+
+def ranks_check():
+    hvd.init()
+    failed_backward_passes()
+    failures_of_several_operations()
+    return True
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_failures_are_told(run_ranks, ranks):
+    assert run_ranks(ranks, ranks_check) == [True] * ranks
