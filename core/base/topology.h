@@ -45,6 +45,8 @@ class Topology {
   bool ShareMemory(Position a, Position b) const {
     return hosts_share_memory_ && HostOf(a) == HostOf(b);
   }
+  // Whether those of one host do, however many hosts there are.
+  bool hosts_share_memory() const { return hosts_share_memory_; }
   bool AllShareMemory() const { return hosts_share_memory_ && hosts() <= 1; }
 
  private:

@@ -69,8 +69,9 @@ inline void CheckAllreduce(Medium medium, const AllreduceCase& c) {
 }
 
 // Runs the cases one after the other on one set.
-inline void RunAllreduces(Medium medium, int ranks, std::vector<AllreduceCase>* cases) {
-  World world(medium, ranks);
+inline void RunAllreduces(Medium medium, int ranks, std::vector<AllreduceCase>* cases,
+                          const std::vector<int>& hosts = {}) {
+  World world(medium, ranks, hosts);
   RunRanks(ranks, [&](int r) {
     Rank rank(&world, r);
     Backend* backend = nullptr;

@@ -164,21 +164,46 @@ TEST(Allreduce, LinksKeepLittleMemory) {
 }
 
 // Over links the order of the sum depends on the place in the tensor, never on the rank that looks.
-TEST(Allreduce, SameBitsOverLinksAndNearTheSum) {
+void CheckSameBits(Medium medium, int ranks) {
   std::mt19937_64 random(5);
-  for (int ranks : {2, 3, 4, 8}) {
+  std::vector<AllreduceCase> cases;
+  const Reduction reduction = MakeReduction(DataType::kFloat32, ReduceOp::kSum, ranks);
+  cases.push_back(MakeAllreduce(reduction, ranks, {100'003, 9}, Values::kAny, random));
+  RunAllreduces(medium, ranks, &cases);
+  const AllreduceCase& c = cases[0];
+  for (int rank = 1; rank < ranks; ++rank) EXPECT_TRUE(c.outputs[rank] == c.outputs[0]);
+  for (size_t i = 0; i < 100'003; ++i) {
+    double sum = 0;
+    for (int rank = 0; rank < ranks; ++rank) sum += Get<float>(c.inputs[rank][0], i);
+    const double error = std::fabs(Get<float>(c.outputs[0][0], i) - sum);
+    if (!EXPECT_TRUE(error <= ranks * 2.0 * ranks * 6e-8)) return;
+  }
+}
+
+TEST(Allreduce, SameBitsOverLinksAndNearTheSum) {
+  for (int ranks : {2, 3, 4, 8}) CheckSameBits(Medium::kInprocTransport, ranks);
+}
+TEST(Allreduce, SameBitsOnAllHostsAndNearTheSum) {
+  for (int ranks : {3, 4, 6, 9, 13}) CheckSameBits(Medium::kHosts, ranks);
+}
+
+// Every shape: ranks dealt to hosts at random, so that those of one host are anywhere among all,
+// and collectives of every size, also such that lanes or blocks are empty.
+TEST(Allreduce, AnyRanksOnAnyHosts) {
+  std::mt19937_64 random(7);
+  for (int round = 0; round < 24; ++round) {
+    const int ranks = 2 + static_cast<int>(random() % 8);
+    std::vector<int> hosts;
+    for (int rank = 0; rank < ranks; ++rank) hosts.push_back(static_cast<int>(random() % 4));
     std::vector<AllreduceCase> cases;
-    const Reduction reduction = MakeReduction(DataType::kFloat32, ReduceOp::kSum, ranks);
-    cases.push_back(MakeAllreduce(reduction, ranks, {100'003, 9}, Values::kAny, random));
-    RunAllreduces(Medium::kInprocTransport, ranks, &cases);
-    const AllreduceCase& c = cases[0];
-    for (int rank = 1; rank < ranks; ++rank) EXPECT_TRUE(c.outputs[rank] == c.outputs[0]);
-    for (size_t i = 0; i < 100'003; ++i) {
-      double sum = 0;
-      for (int rank = 0; rank < ranks; ++rank) sum += Get<float>(c.inputs[rank][0], i);
-      const double error = std::fabs(Get<float>(c.outputs[0][0], i) - sum);
-      if (!EXPECT_TRUE(error <= ranks * 2.0 * ranks * 6e-8)) return;
+    for (const DataType dtype : {DataType::kFloat32, DataType::kInt8, DataType::kFloat64}) {
+      for (const int64_t elements : {1, 3, 700, 5000, 40'000, 200'000}) {
+        const Reduction reduction = MakeReduction(dtype, ReduceOp::kAverage, ranks);
+        cases.push_back(MakeAllreduce(reduction, ranks, {elements, 0, 2}, Values::kExact, random));
+      }
     }
+    RunAllreduces(Medium::kHosts, ranks, &cases, hosts);
+    for (const AllreduceCase& c : cases) CheckAllreduce(Medium::kHosts, c);
   }
 }
 

@@ -21,6 +21,17 @@ void AddMesh(int size, LinkRole role, const std::function<SocketPair()>& connect
   }
 }
 
+// Hosts of two, one and three ranks, and again.
+std::vector<int> HostsOf(int size) {
+  constexpr int kSizes[] = {2, 1, 3};
+  std::vector<int> hosts;
+  for (int host = 0; static_cast<int>(hosts.size()) < size; ++host) {
+    hosts.insert(hosts.end(), kSizes[host % 3], host);
+  }
+  hosts.resize(size);
+  return hosts;
+}
+
 }  // namespace
 
 Cluster::Cluster(int size, Wires wires, std::vector<std::vector<int>> process_sets, Config config)
@@ -35,10 +46,28 @@ Cluster::Cluster(int size, Wires wires, std::vector<std::vector<int>> process_se
   for (int rank = 0; rank < size; ++rank) {
     for (const Link& link : links_[rank]) duplicates_[rank].push_back(dup(link.fd));
   }
-  if (wires == Wires::kShm) AddMesh(size, LinkRole::kShare, UnixPair, &links_);
-  if (wires != Wires::kTcp) return;
+  if (wires == Wires::kHosts) hosts_ = HostsOf(size);
+  AddShareLinks();
+  if (wires != Wires::kTcp && wires != Wires::kHosts) return;
   AddMesh(size, LinkRole::kControl, TcpPair, &links_);
   AddMesh(size, LinkRole::kData, TcpPair, &links_);
+}
+
+// Among the ranks of each host.
+void Cluster::AddShareLinks() {
+  if (wires_ != Wires::kShm && wires_ != Wires::kHosts) return;
+  std::vector<std::vector<Link>> all(size_);
+  AddMesh(size_, LinkRole::kShare, UnixPair, &all);
+  for (int rank = 0; rank < size_; ++rank) {
+    for (const Link& link : all[rank]) {
+      const bool same_host = hosts_.empty() || hosts_[rank] == hosts_[link.peer.index()];
+      if (same_host) {
+        links_[rank].push_back(link);
+      } else {
+        close(link.fd);
+      }
+    }
+  }
 }
 
 Cluster::~Cluster() {
@@ -60,8 +89,9 @@ EngineOptions Cluster::OptionsFor(int rank) {
   options.config = config_;
   options.links = std::move(links_[rank]);
   options.fabric = &fabric_;
+  options.hosts = hosts_;
   options.inproc_transport = wires_ == Wires::kInprocLinks;
-  if (wires_ == Wires::kShm) {
+  if (wires_ == Wires::kShm || wires_ == Wires::kHosts) {
     options.wiring = Wiring::kShm;
   } else {
     options.wiring = wires_ == Wires::kTcp ? Wiring::kTcp : Wiring::kInproc;

@@ -13,8 +13,10 @@
 
 namespace hvd::test {
 
-enum class Wires { kInprocWindow, kInprocLinks, kShm, kTcp };
-constexpr Wires kAllWires[] = {Wires::kInprocWindow, Wires::kInprocLinks, Wires::kShm, Wires::kTcp};
+// kHosts: several hosts, each with shared memory, and links between all ranks.
+enum class Wires { kInprocWindow, kInprocLinks, kShm, kTcp, kHosts };
+constexpr Wires kAllWires[] = {Wires::kInprocWindow, Wires::kInprocLinks, Wires::kShm, Wires::kTcp,
+                               Wires::kHosts};
 
 class Cluster {
  public:
@@ -37,12 +39,14 @@ class Cluster {
   void CutLinks(int rank);
 
  private:
+  void AddShareLinks();
   EngineOptions OptionsFor(int rank);
 
   const int size_;
   const Wires wires_;
   const std::vector<std::vector<int>> process_sets_;
   const Config config_;
+  std::vector<int> hosts_;  // by rank; empty: one
   std::function<void(int)> begin_;
   inproc::Fabric fabric_;
   std::vector<std::vector<Link>> links_;      // by rank

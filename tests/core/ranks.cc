@@ -16,15 +16,31 @@ namespace hvd::test {
 namespace {
 constexpr auto kPatience = std::chrono::seconds(60);
 constexpr int kIdlePasses = 20;  // before a rank sleeps
+
+// Hosts of two, one and three ranks, and again; the last one has what is left.
+std::vector<int> DefaultHosts(int size) {
+  constexpr int kSizes[] = {2, 1, 3};
+  std::vector<int> hosts;
+  for (int host = 0; static_cast<int>(hosts.size()) < size; ++host) {
+    hosts.insert(hosts.end(), kSizes[host % 3], host);
+  }
+  hosts.resize(size);
+  return hosts;
+}
 }  // namespace
 
 const char* Name(Medium medium) {
-  constexpr const char* kNames[] = {"inproc window", "inproc transport", "shared memory", "TCP"};
+  constexpr const char* kNames[] = {"inproc window", "inproc transport", "shared memory", "TCP",
+                                    "several hosts"};
   return kNames[static_cast<int>(medium)];
 }
 
-World::World(Medium medium, int size)
-    : medium_(medium), size_(size), fabric_(size), sockets_(size) {
+World::World(Medium medium, int size, std::vector<int> hosts)
+    : medium_(medium),
+      size_(size),
+      hosts_(hosts.empty() ? DefaultHosts(size) : std::move(hosts)),
+      fabric_(size),
+      sockets_(size) {
   if (medium == Medium::kTcp) links_ = Mesh(size, TcpPair);
   if (medium != Medium::kShmWindow) return;
   for (auto& row : sockets_) row.resize(size);
@@ -45,7 +61,7 @@ std::vector<int> World::Everybody() const {
 }
 
 Rank::Rank(World* world, int rank) : world_(world), rank_(rank) {
-  if (world_->medium_ == Medium::kInprocTransport) {
+  if (world_->medium_ == Medium::kInprocTransport || world_->medium_ == Medium::kHosts) {
     transport_ = world_->fabric_.MakeTransport(0, GlobalRank(rank), waker_);
   }
   if (world_->medium_ != Medium::kTcp) return;
@@ -58,6 +74,7 @@ Rank::Rank(World* world, int rank) : world_(world), rank_(rank) {
 
 Status Rank::Join(uint32_t set, const std::vector<int>& members, Backend** backend) {
   const Members ranks(members);
+  if (world_->medium_ == Medium::kHosts) return JoinHosts(set, ranks, backend);
   if (transport_) {
     backends_.push_back(
         MakeTransportBackend(transport_.get(), set, ranks, ranks.Find(GlobalRank(rank_))));
@@ -80,6 +97,20 @@ Status Rank::Join(uint32_t set, const std::vector<int>& members, Backend** backe
   windows_.push_back(std::move(window));
   backends_.emplace_back();
   HVD_RETURN_IF_ERROR(MakeWindowBackend(windows_.back().get(), &backends_.back()));
+  *backend = backends_.back().get();
+  return Status::Ok();
+}
+
+Status Rank::JoinHosts(uint32_t set, const Members& members, Backend** backend) {
+  const Topology topology = Topology(world_->hosts_, true).Of(members);
+  const Position position = members.Find(GlobalRank(rank_));
+  std::vector<int> local;
+  for (const Position member : topology.OnHost(topology.HostOf(position))) {
+    local.push_back(members[member].value());
+  }
+  windows_.push_back(world_->fabric_.MakeWindow(set, Members(local), GlobalRank(rank_), waker_));
+  HVD_RETURN_IF_ERROR(MakeHierarchicalBackend(windows_.back().get(), transport_.get(), set, members,
+                                              position, topology, &backends_.emplace_back()));
   *backend = backends_.back().get();
   return Status::Ok();
 }

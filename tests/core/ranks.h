@@ -16,13 +16,14 @@
 
 namespace hvd::test {
 
-enum class Medium { kInprocWindow, kInprocTransport, kShmWindow, kTcp };
+// kHosts: several hosts, each with a window in process, and links in process between all.
+enum class Medium { kInprocWindow, kInprocTransport, kShmWindow, kTcp, kHosts };
 inline bool IsLinks(Medium medium) {
-  return medium == Medium::kInprocTransport || medium == Medium::kTcp;
+  return medium != Medium::kInprocWindow && medium != Medium::kShmWindow;
 }
 inline const std::vector<Medium>& AllMedia() {
   static const std::vector<Medium> media{Medium::kInprocWindow, Medium::kInprocTransport,
-                                         Medium::kShmWindow, Medium::kTcp};
+                                         Medium::kShmWindow, Medium::kTcp, Medium::kHosts};
   return media;
 }
 const char* Name(Medium medium);
@@ -30,7 +31,8 @@ const char* Name(Medium medium);
 // What the ranks of a test have in common; made before they start.
 class World {
  public:
-  World(Medium medium, int size);
+  // `hosts`: by rank, for kHosts; without, as many as there are ways to be alike and unlike.
+  World(Medium medium, int size, std::vector<int> hosts = {});
 
   Medium medium() const { return medium_; }
   int size() const { return size_; }
@@ -40,6 +42,7 @@ class World {
   friend class Rank;
   const Medium medium_;
   const int size_;
+  const std::vector<int> hosts_;  // by rank
   inproc::Fabric fabric_;
   std::vector<std::vector<Descriptor>> sockets_;  // [rank][peer], for shared memory
   std::vector<std::vector<Link>> links_;          // [rank], for TCP
@@ -62,6 +65,7 @@ class Rank {
   Status Run(Backend* backend, CollectiveSpec spec);
 
  private:
+  Status JoinHosts(uint32_t set, const Members& members, Backend** backend);
   Status Sleep(const Machines& machines, std::vector<bool>* done);
   Status Pass(const Machines& machines, std::vector<bool>* done, std::mt19937* random, bool* moved);
 

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "collective/adasum.h"
+#include "collective/hierarchy.h"
 #include "collective/kernels/kernels.h"
 #include "collective/piece_stream.h"
 #include "collective/transport_collectives.h"
@@ -80,6 +81,26 @@ class WindowBackend : public HostBackend {
   const std::unique_ptr<Board> board_;
 };
 
+std::unique_ptr<StepMachine> StartOverLinks(const Communicator& comm, const CollectiveSpec& spec) {
+  switch (spec.kind) {
+    case OpKind::kAllreduce:
+      return MakeRingAllreduce(comm, spec);
+    case OpKind::kAllgather:
+      return MakeRingAllgather(comm, spec);
+    case OpKind::kBroadcast:
+      return MakeTreeBroadcast(comm, spec);
+    case OpKind::kBarrier:
+      return MakeDisseminationBarrier(comm, spec.sequence);
+    case OpKind::kAlltoall:
+      return MakePairwiseAlltoall(comm, spec);
+    case OpKind::kReducescatter:
+      return MakeRingReducescatter(comm, spec);
+    case OpKind::kJoin:
+      break;
+  }
+  return MakeFailed(Status::Internal("unknown collective"));
+}
+
 class TransportBackend : public HostBackend {
  public:
   explicit TransportBackend(Communicator comm)
@@ -87,26 +108,30 @@ class TransportBackend : public HostBackend {
 
  private:
   std::unique_ptr<StepMachine> StartAmongMany(const CollectiveSpec& spec) override {
-    switch (spec.kind) {
-      case OpKind::kAllreduce:
-        return MakeRingAllreduce(comm_, spec);
-      case OpKind::kAllgather:
-        return MakeRingAllgather(comm_, spec);
-      case OpKind::kBroadcast:
-        return MakeTreeBroadcast(comm_, spec);
-      case OpKind::kBarrier:
-        return MakeDisseminationBarrier(comm_, spec.sequence);
-      case OpKind::kAlltoall:
-        return MakePairwiseAlltoall(comm_, spec);
-      case OpKind::kReducescatter:
-        return MakeRingReducescatter(comm_, spec);
-      case OpKind::kJoin:
-        break;
-    }
-    return MakeFailed(Status::Internal("unknown collective"));
+    return StartOverLinks(comm_, spec);
   }
 
   const Communicator comm_;
+};
+
+// Several hosts. What moves data without arithmetic goes over links: a ring whose neighbours share
+// a host crosses between hosts hardly more often than it must.
+class HierarchicalBackend : public HostBackend {
+ public:
+  HierarchicalBackend(std::unique_ptr<Board> board, Communicator comm, Topology topology)
+      : HostBackend(comm.rank(), comm.size(), comm.scratch),
+        board_(std::move(board)),
+        hierarchy_{board_.get(), std::move(comm), std::move(topology)} {}
+  bool broken() const override { return board_->overwritten(); }
+
+ private:
+  std::unique_ptr<StepMachine> StartAmongMany(const CollectiveSpec& spec) override {
+    if (spec.kind == OpKind::kAllreduce) return MakeHierarchicalAllreduce(hierarchy_, spec);
+    return StartOverLinks(hierarchy_.comm, spec);
+  }
+
+  const std::unique_ptr<Board> board_;
+  const Hierarchy hierarchy_;
 };
 
 }  // namespace
@@ -161,6 +186,18 @@ std::unique_ptr<Backend> MakeTransportBackend(Transport* transport, uint32_t set
                                               Position position) {
   return std::make_unique<TransportBackend>(
       Communicator{transport, set, std::move(members), position, ScratchPool::Make()});
+}
+
+Status MakeHierarchicalBackend(Window* window, Transport* transport, uint32_t set, Members members,
+                               Position position, Topology topology,
+                               std::unique_ptr<Backend>* backend) {
+  std::unique_ptr<Board> board;
+  HVD_RETURN_IF_ERROR(Board::Make(window, &board));
+  *backend = std::make_unique<HierarchicalBackend>(
+      std::move(board),
+      Communicator{transport, set, std::move(members), position, ScratchPool::Make()},
+      std::move(topology));
+  return Status::Ok();
 }
 
 }  // namespace hvd

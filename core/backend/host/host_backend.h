@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "base/topology.h"
 #include "collective/board.h"
 #include "collective/communicator.h"
 
@@ -43,5 +44,11 @@ Status MakeWindowBackend(Window* window, std::unique_ptr<Backend>* backend);
 // unfinished machine is destroyed.
 std::unique_ptr<Backend> MakeTransportBackend(Transport* transport, uint32_t set, Members members,
                                               Position position);
+
+// Members on several hosts: `window` is that of those on this host, alone or not; `transport` leads
+// to all. `topology` is the set's.
+Status MakeHierarchicalBackend(Window* window, Transport* transport, uint32_t set, Members members,
+                               Position position, Topology topology,
+                               std::unique_ptr<Backend>* backend);
 
 }  // namespace hvd

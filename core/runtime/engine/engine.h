@@ -25,12 +25,15 @@ struct EngineOptions {
   int local_rank = 0;
   uint64_t generation = 1;
   Wiring wiring = Wiring::kShm;
+  // By rank, a number that those of one host have in common; empty: there is one host. The ranks of
+  // a host share memory unless the wiring is kTcp.
+  std::vector<int> hosts;
   std::vector<Link> links;           // owned by the engine from Make on, also when it fails
   Link launcher;                     // likewise; fd -1 = none
   uint64_t launcher_frames = 0;      // that were sealed for it before
   int64_t start_us = 0;              // after which the start is given up; 0 = the configured time
   inproc::Fabric* fabric = nullptr;  // kInproc
-  bool inproc_transport = false;     // kInproc: links instead of windows
+  bool inproc_transport = false;     // kInproc: links instead of windows, also within a host
   // Set 0 is everybody; these are 1, 2, ... Each a list of global ranks, ascending.
   std::vector<std::vector<int>> process_sets;
   Config config;

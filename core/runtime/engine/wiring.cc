@@ -31,10 +31,21 @@ std::vector<Link> TakeLinks(EngineOptions* options, LinkRole role) {
   return taken;
 }
 
-// A job has one host. Over TCP its ranks use links as those of several hosts would.
+// Over TCP the ranks of a host use links as those of several hosts do.
 Topology JobOf(const EngineOptions& options) {
   const bool links = options.wiring == Wiring::kTcp || options.inproc_transport;
-  return Topology::OneHost(options.size, !links);
+  if (options.hosts.empty()) return Topology::OneHost(options.size, !links);
+  return {options.hosts, !links};
+}
+
+// The members of a set that share this rank's host.
+Members OnHostOf(GlobalRank rank, const Topology& job, const Members& members) {
+  std::vector<int> local;
+  const int host = job.HostOf(Position(rank.value()));
+  for (const GlobalRank member : members.ranks()) {
+    if (job.HostOf(Position(member.value())) == host) local.push_back(member.value());
+  }
+  return Members(local);
 }
 
 // Among processes: over a tree of links among the ranks of the host, which is made with the first
@@ -45,9 +56,12 @@ class SharedWindows : public WindowSource {
       : generation_(options->generation), rank_(options->rank), waker_(waker) {
     const Position self(options->rank);
     for (const Position rank : job.OnHost(job.HostOf(self))) ranks_.push_back(rank.value());
-    sockets_.resize(static_cast<size_t>(options->size), -1);
+    sockets_.resize(ranks_.size(), -1);
     links_ = TakeLinks(options, LinkRole::kShare);  // from here on nothing may fail
-    for (const Link& link : links_) sockets_[link.peer.index()] = link.fd;
+    for (const Link& link : links_) {
+      const auto place = std::find(ranks_.begin(), ranks_.end(), link.peer.value());
+      if (place != ranks_.end()) sockets_[place - ranks_.begin()] = link.fd;
+    }
   }
 
   ~SharedWindows() override {
@@ -83,7 +97,7 @@ class SharedWindows : public WindowSource {
   const GlobalRank rank_;
   const Waker& waker_;
   std::vector<int> ranks_;    // of the host
-  std::vector<int> sockets_;  // by rank; -1: no link
+  std::vector<int> sockets_;  // by place in ranks_; -1: no link
   std::vector<Link> links_;   // owned; for as long as sets may be added
   std::unique_ptr<shm::ShareTree> tree_;
 };
@@ -145,6 +159,9 @@ Status Wirer::Make(EngineOptions* options, const Waker& waker, std::unique_ptr<W
     HVD_RETURN_IF_ERROR(MakeTransports(options, waker, &made->transports_));
     made->control_ = made->transports_[kControlChannel].get();
     made->data_ = made->transports_[kDataChannel].get();
+  }
+  if (!made->job_.hosts_share_memory()) {
+    // Over links alone.
   } else if (options->wiring == Wiring::kInproc) {
     made->windows_ = std::make_unique<FabricWindows>(*options, waker);
   } else {
@@ -157,17 +174,28 @@ Status Wirer::Make(EngineOptions* options, const Waker& waker, std::unique_ptr<W
 Status Wirer::Prepare(uint32_t id, const Members& members, int64_t deadline_us,
                       ProcessSetWires* wires) {
   wires->topology = job_.Of(members);
-  if (!wires->topology.AllShareMemory()) return Status::Ok();
-  HVD_RETURN_IF_ERROR(windows_->Make(id, members, deadline_us, &wires->window));
+  if (!job_.hosts_share_memory()) return Status::Ok();
+  // All ranks of a host come to the same answer, and make the window together.
+  const Members local = OnHostOf(rank_, job_, members);
+  const bool alone = local.size() == members.size();
+  if (local.size() == 0) return Status::Ok();
+  HVD_RETURN_IF_ERROR(windows_->Make(id, local, deadline_us, &wires->window));
   if (wires->window == nullptr) return Status::Ok();  // not a member
-  HVD_RETURN_IF_ERROR(MakeWindowControl(wires->window.get(), &wires->control));
-  HVD_RETURN_IF_ERROR(MakeWindowBackend(wires->window.get(), &wires->backends.emplace_back()));
+  if (alone) {
+    HVD_RETURN_IF_ERROR(MakeWindowControl(wires->window.get(), &wires->control));
+    HVD_RETURN_IF_ERROR(MakeWindowBackend(wires->window.get(), &wires->backends.emplace_back()));
+  } else {
+    HVD_RETURN_IF_ERROR(MakeHierarchicalBackend(wires->window.get(), data_, id, members,
+                                                members.Find(rank_), wires->topology,
+                                                &wires->backends.emplace_back()));
+  }
   return id == 0 ? CountCores(wires->window.get(), deadline_us, &cores_) : Status::Ok();
 }
 
 void Wirer::Finish(uint32_t id, const Members& members, ProcessSetWires* wires) {
-  if (wires->topology.AllShareMemory()) return;
+  if (wires->control != nullptr) return;  // one host
   wires->control = MakeTransportControl(control_, id, members);
+  if (!wires->backends.empty()) return;
   wires->backends.push_back(MakeTransportBackend(data_, id, members, members.Find(rank_)));
 }
 

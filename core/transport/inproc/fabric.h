@@ -23,11 +23,13 @@ class Fabric {
   explicit Fabric(int size) : size_(size) {}
   int size() const { return size_; }
 
-  // `rank` is the caller, one of the members.
+  // `rank` is the caller, one of the members. A set on several hosts has a window for each of them.
   std::unique_ptr<Window> MakeWindow(uint32_t set, const Members& members, GlobalRank rank,
                                      const Waker& waker) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    auto window = windows_.Get(set, rank, members.size());
+    const uint32_t name =
+        set * static_cast<uint32_t>(size_) + static_cast<uint32_t>(members[Position(0)].value());
+    auto window = windows_.Get(name, rank, members.size());
     return std::make_unique<InprocWindow>(std::move(window), members.Find(rank), waker);
   }
   std::unique_ptr<Transport> MakeTransport(uint32_t channel, GlobalRank rank, const Waker& waker,
