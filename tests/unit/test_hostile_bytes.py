@@ -4,6 +4,7 @@ The parsers of the core have fuzz targets in tests/fuzz.
 """
 
 import contextlib
+import ipaddress
 import json
 import math
 import pickle
@@ -122,10 +123,11 @@ def test_a_verdict_speaks_of_ranks_that_exist(fields: list[bytes], reason: bytes
 
 
 @many
-@given(any_text | st.from_regex(r"(unix:@|tcp:127\.0\.0\.1:)[^\n]{0,200}", fullmatch=True))
-def test_an_address_is_local_or_refused(address: str) -> None:
+@given(any_text | st.from_regex(r"(unix:@|tcp:127\.0\.0\.1:|tcp:\[?::1)[^\n]{0,200}", fullmatch=True))
+def test_an_address_is_a_name_or_numbers_or_refused(address: str) -> None:
     if not refused(BootstrapError, lambda: _parse(address)):
-        assert address.startswith(("unix:@", "tcp:127.0.0.1:"))
+        host = address.removeprefix("tcp:").rpartition(":")[0].strip("[]").partition("%")[0]
+        assert address.startswith("unix:@") or ipaddress.ip_address(host)
 
 
 @pytest.mark.parametrize("address", ["tcp:127.0.0.1:" + "9" * 5000, "unix:@" + "x" * 500, "unix:@\udcff"])

@@ -83,6 +83,7 @@ def test_single_process_opens_nothing(core: Core) -> None:
             "generation": 1,
             "wiring": "shm",
             "links": [],
+            "hosts": (),
             "launcher_fd": -1,
             "launcher_key": bytes(32),
             "launcher_frames": 0,
@@ -201,7 +202,7 @@ def test_forked_child_is_not_started_and_cannot_start(core: Core) -> None:
         ({"HOROVOD_SECRET_KEY": "ab" * 31}, "HOROVOD_SECRET_KEY"),
         ({"HOROVOD_STORE_ADDR": ""}, "HOROVOD_STORE_ADDR"),
         ({"HOROVOD_START_TIMEOUT": "soon"}, "HOROVOD_START_TIMEOUT"),
-        ({"HOROVOD_CROSS_SIZE": "2"}, "one host"),
+        ({"HOROVOD_CROSS_SIZE": "2"}, "HOROVOD_CROSS_SIZE"),
     ],
 )
 def test_wrong_environment_is_named(core: Core, changes: dict[str, str], hint: str) -> None:

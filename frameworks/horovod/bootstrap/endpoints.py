@@ -1,10 +1,12 @@
-"""Local stream endpoints: abstract Unix sockets ("unix:@name") and loopback TCP ("tcp:127.0.0.1:port").
+"""Stream endpoints: abstract Unix sockets ("unix:@name") within a host, TCP ("tcp:10.0.0.1:4000",
+"tcp:[fd00::1]:4000") on loopback or between hosts.
 
 An abstract socket has no name in the file system: nothing to guess, to attack by links, or to clean up. Its
 network namespace is open to other users, so both ends check the peer's uid by SO_PEERCRED.
 """
 
 import errno
+import ipaddress
 import os
 import re
 import secrets
@@ -14,7 +16,8 @@ import struct
 from .errors import BootstrapError
 from .text import shown
 
-_LOOPBACK = "127.0.0.1"
+LOOPBACK = "127.0.0.1"
+_Target = str | tuple[str, int]
 _CREDENTIALS = struct.Struct("3i")
 _BACKLOG = 1024
 _PORT = re.compile("[0-9]{1,5}", re.ASCII)
@@ -22,14 +25,18 @@ _LONGEST_NAME = 107  # of an abstract socket, for the kernel
 _PORT_RANGE = "/proc/sys/net/ipv4/ip_local_port_range"
 
 
-def listen(kind: str) -> tuple[socket.socket, str]:
-    """A non-blocking listening socket of kind "unix" or "tcp", and the address to dial it at."""
+def listen(kind: str, host: str = LOOPBACK) -> tuple[socket.socket, str]:
+    """A non-blocking listening socket of kind "unix" or "tcp", the latter at one address of this host, and
+    the address to dial it at.
+    """
     if kind == "unix":
         name = f"horovod-{secrets.token_hex(16)}"
         return _listening(socket.AF_UNIX, "\0" + name), f"unix:@{name}"
     if kind == "tcp":
-        listener = _listening(socket.AF_INET, (_LOOPBACK, 0))
-        return listener, f"tcp:{_LOOPBACK}:{listener.getsockname()[1]}"
+        family = _family(host)
+        listener = _listening(family, (host, 0))
+        name = f"[{host}]" if family == socket.AF_INET6 else host
+        return listener, f"tcp:{name}:{listener.getsockname()[1]}"
     raise ValueError(f"unknown kind of endpoint {kind!r}")
 
 
@@ -59,6 +66,11 @@ def origin(connection: socket.socket) -> str:
     except OSError:
         return "an unknown address"
     return f"{host}:{port}"
+
+
+def own_host(connection: socket.socket) -> str:
+    """The address of this host by which ``connection`` goes: the route to its other end has chosen it."""
+    return LOOPBACK if connection.family == socket.AF_UNIX else str(connection.getsockname()[0])
 
 
 def peer_pid(connection: socket.socket) -> int | None:
@@ -114,7 +126,7 @@ def connect(address: str, timeout: float) -> socket.socket:
         connection.settimeout(timeout)
         connection.connect(target)
         finish_connect(connection)
-        if family == socket.AF_INET:
+        if family != socket.AF_UNIX:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connection.settimeout(None)
     except BaseException:
@@ -123,14 +135,14 @@ def connect(address: str, timeout: float) -> socket.socket:
     return connection
 
 
-def _begin(connection: socket.socket, target: str | tuple[str, int]) -> None:
+def _begin(connection: socket.socket, target: _Target) -> None:
     try:
         connection.connect(target)
     except BlockingIOError:
         pass
 
 
-def _listening(family: socket.AddressFamily, target: str | tuple[str, int]) -> socket.socket:
+def _listening(family: socket.AddressFamily, target: _Target) -> socket.socket:
     listener = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     try:
         listener.bind(target)
@@ -138,24 +150,38 @@ def _listening(family: socket.AddressFamily, target: str | tuple[str, int]) -> s
         listener.setblocking(False)
     except OSError as error:
         listener.close()
-        if error.errno == errno.EADDRINUSE and family == socket.AF_INET:
+        if error.errno == errno.EADDRINUSE and family != socket.AF_UNIX:
             raise BootstrapError(
-                f"no TCP port is free on {_LOOPBACK}: all of {port_range()} are taken"
+                f"no TCP port is free on {target[0]}: all of {port_range()} are taken"
             ) from None
         raise
     return listener
 
 
-def _parse(address: str) -> tuple[socket.AddressFamily, str | tuple[str, int]]:
+def _parse(address: str) -> tuple[socket.AddressFamily, _Target]:
     kind, _, rest = address.partition(":")
     if kind == "unix" and rest[:1] == "@" and rest.isascii() and 1 < len(rest) <= _LONGEST_NAME:
         return socket.AF_UNIX, "\0" + rest[1:]
     host, _, port = rest.rpartition(":")
-    if kind == "tcp" and host == _LOOPBACK and _PORT.fullmatch(port) and 0 < int(port) < 65536:
-        return socket.AF_INET, (host, int(port))
+    host = host[1:-1] if host[:1] == "[" and host[-1:] == "]" else host
+    if kind == "tcp" and _is_numeric(host) and _PORT.fullmatch(port) and 0 < int(port) < 65536:
+        return _family(host), (host, int(port))
     raise BootstrapError(
-        f"'{shown(address)}' is not an address of this version (unix:@name or tcp:{_LOOPBACK}:port)"
+        f"'{shown(address)}' is not an address of this version (unix:@name, or tcp:host:port with the host "
+        "as numbers)"
     )
+
+
+def _is_numeric(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def _family(host: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in host else socket.AF_INET
 
 
 def _same_user(connection: socket.socket) -> bool:

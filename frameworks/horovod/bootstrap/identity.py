@@ -72,6 +72,16 @@ def _check_ranges(values: Mapping[str, int]) -> None:
             raise ValueError(
                 f"{extent}={values[extent]} is larger than HOROVOD_SIZE={values['HOROVOD_SIZE']}"
             )
+    _check_hosts(*(values[f"HOROVOD_{name}"] for name in ("SIZE", "LOCAL_SIZE", "CROSS_SIZE")))
+
+
+def _check_hosts(ranks: int, local: int, hosts: int) -> None:
+    """Every other host has a rank, too."""
+    if ranks < local + hosts - 1:
+        raise ValueError(
+            f"HOROVOD_LOCAL_SIZE={local} and HOROVOD_CROSS_SIZE={hosts} need more ranks than "
+            f"HOROVOD_SIZE={ranks}"
+        )
 
 
 # Variables that a launcher sets together, and that nobody else does: its name, how many processes it has

@@ -1,11 +1,13 @@
-"""Authenticated links between the ranks of a host.
+"""Authenticated links between the ranks of a job.
 
-Every rank listens at an address of its own, tells it the others through the store, dials those of its
-neighbours that have a lower rank and accepts the higher ones. All handshakes of a rank, in both directions,
+Every rank listens at addresses of its own, tells them the others through the store, dials those of its
+neighbours that have a lower rank and accepts the higher ones. Ranks of one host meet at Unix sockets, unless
+shared memory is not wanted; all others meet over TCP. All handshakes of a rank, in both directions,
 run side by side in one loop that only waits for events.
 """
 
 import collections
+import contextlib
 import logging
 import mmap
 import os
@@ -23,6 +25,7 @@ from .errors import AuthenticationError, BootstrapError, SharedMemoryError, Star
 from .gatekeeper import Gatekeeper
 from .identity import Identity
 from .neighbours import Neighbours, everybody, sharing, watched
+from .places import Place, decode, number_hosts, place_of
 from .store_client import StoreClient
 from .text import escaped, log
 
@@ -34,8 +37,8 @@ WIRINGS: dict[str, tuple[str, dict[Role, Neighbours]]] = {
     "shm": ("unix", {Role.WATCH: watched, Role.SHARE: sharing}),
     "tcp": ("tcp", {Role.WATCH: everybody, Role.CONTROL: everybody, Role.DATA: everybody}),
 }
+_BETWEEN_HOSTS = {Role.WATCH: everybody, Role.CONTROL: everybody, Role.DATA: everybody}
 _RETRY_SECONDS = 0.02
-_REFUSED = "refused:"
 # Of the start timeout, for the links. Who waits for a neighbour behind them, in the core, waits longer: so
 # the rank that cannot be reached is named by those who see it.
 _LINKING_SHARE = 0.5
@@ -43,12 +46,13 @@ _MOST_DIALS = 16  # of one rank at a time: many at once would displace each othe
 
 
 class Mesh(NamedTuple):
-    """The wiring that was made; its links (descriptor, peer, role, send key, receive key), whose descriptors
-    are the caller's; and when all ranks had arrived, on the clock of time.monotonic: about the same moment
-    for all.
+    """The wiring that was made; the number of each rank's host (empty: there is one); its links (descriptor,
+    peer, role, send key, receive key), whose descriptors are the caller's; and when all ranks had arrived, on
+    the clock of time.monotonic: about the same moment for all.
     """
 
     wiring: str
+    hosts: list[int]
     links: list[Link]
     arrived: float
 
@@ -64,8 +68,9 @@ def connect_mesh(
 ) -> Mesh:
     """Waits for all ranks and makes the links to this rank's neighbours.
 
-    "shm": Unix sockets, to a few ranks only, one for each role that needs it. "tcp": loopback TCP, three to
-    every other rank. "auto": "shm", or "tcp" when the system refuses shared memory to any of the ranks, which
+    "shm": on one host Unix sockets, to a few ranks only, one for each role that needs it; on several hosts
+    also three links to every other rank, over TCP where it is on another host. "tcp": TCP, three to every
+    other rank. "auto": "shm", or "tcp" when the system refuses shared memory to any of the ranks, which
     is logged. Sockets are blocking and close-on-exec. Raises BootstrapError when not all ranks have arrived
     by ``deadline``, when the links are not made within half of ``timeout`` seconds after that, or when shared
     memory is asked for and refused; nothing stays open then.
@@ -95,33 +100,61 @@ def _connect(
     timeout: float,
     scope: str = "mesh",
 ) -> Mesh:
-    kind, roles = WIRINGS[wiring]
     rank, size = identity.rank, identity.size
-    wanted = {(peer, role) for role, linked in roles.items() for peer in linked(rank, size)}
-    listener, address = endpoints.listen(kind)
-    log("debug", rank, f"listens for other ranks at {escaped(address)}")
-    try:
+    with contextlib.ExitStack() as stack:
+        listeners = _listen(identity, wiring, store.own_host)
+        for listener, _address in listeners:
+            stack.callback(listener.close)
+        log("debug", rank, f"listens for other ranks at {escaped(', '.join(a for _, a in listeners))}")
         refusal = shared_memory_refusal() if wiring == "shm" else None
-        offer = address if refusal is None else f"{_REFUSED}{refusal}"
         keys = [f"{generation}/{scope}/{peer}" for peer in range(size)]
-        store.set(keys[rank], offer.encode())
-        # Of all, although a few are dialled: so every rank knows who is missing.
+        store.set(keys[rank], place_of(identity, refusal, [a for _, a in listeners]).encode())
+        # Of all, although a few may be dialled: so every rank knows who is missing.
         left = max(0.0, deadline - time.monotonic())
-        addresses = [value.decode(errors="replace") for value in store.wait(keys, left)]
+        places = [decode(peer, value) for peer, value in enumerate(store.wait(keys, left))]
         arrived = time.monotonic()
-        for peer, offered in enumerate(addresses):
-            if offered.startswith(_REFUSED):
-                raise SharedMemoryError(peer, offered.removeprefix(_REFUSED))
-    except BaseException:
-        listener.close()
-        raise
-    with _Linker(rank, generation, secret, wanted, listener) as mesh:
+        for peer, place in enumerate(places):
+            if place.refusal:
+                raise SharedMemoryError(peer, place.refusal)
+        hosts = number_hosts(places)
+        wanted = _wanted(rank, size, wiring, hosts)
+        stack.pop_all()  # the linker's from here on
+    with _Linker(rank, generation, secret, wanted, [listener for listener, _ in listeners]) as mesh:
         # The nearest first, so that the ranks do not all knock at rank 0.
         for peer, role in sorted(wanted, reverse=True):
             if peer < rank:
-                mesh.dial(addresses[peer], peer, role)
+                mesh.dial(_address_of(places[peer], not hosts or hosts[peer] == hosts[rank]), peer, role)
         mesh.run(arrived, _LINKING_SHARE * timeout)
-        return Mesh(wiring, mesh.take_links(), arrived)
+        return Mesh(wiring, hosts, mesh.take_links(), arrived)
+
+
+def _listen(identity: Identity, wiring: str, host: str) -> list[tuple[socket.socket, str]]:
+    """At a Unix socket for the ranks of this host, at a port for those of others."""
+    listeners = [endpoints.listen("unix")] if wiring == "shm" else []
+    try:
+        if identity.local_size < identity.size:
+            listeners.append(endpoints.listen("tcp", host))
+        elif wiring == "tcp":
+            listeners.append(endpoints.listen("tcp"))
+    except BaseException:
+        for listener, _address in listeners:
+            listener.close()
+        raise
+    return listeners
+
+
+def _wanted(rank: int, size: int, wiring: str, hosts: list[int]) -> set[tuple[int, Role]]:
+    """(peer, role) of every link of this rank."""
+    roles = WIRINGS[wiring][1] if not hosts else _BETWEEN_HOSTS
+    wanted = {(peer, role) for role, linked in roles.items() for peer in linked(rank, size)}
+    if hosts and wiring == "shm":
+        local = [peer for peer in range(size) if hosts[peer] == hosts[rank]]
+        wanted |= {(local[place], Role.SHARE) for place in sharing(local.index(rank), len(local))}
+    return wanted
+
+
+def _address_of(place: Place, is_near: bool) -> str:
+    return place.addresses[0 if is_near else -1]
 
 
 def shared_memory_refusal() -> str | None:
@@ -159,7 +192,7 @@ class _Linker:
         generation: int,
         secret: bytes,
         wanted: set[tuple[int, Role]],
-        listener: socket.socket,
+        listeners: list[socket.socket],
     ) -> None:
         self._rank = rank
         self._generation = generation
@@ -169,13 +202,17 @@ class _Linker:
         self._dials: list[_Dial] = []  # begun and not done
         self._links: dict[tuple[int, Role], tuple[socket.socket, Keys]] = {}
         self._selector = selectors.DefaultSelector()
-        self._gate = Gatekeeper(listener, self._selector, secret, self._expects, self._admit, self._say)
+        self._gates = [
+            Gatekeeper(listener, self._selector, secret, self._expects, self._admit, self._say)
+            for listener in listeners
+        ]
 
     def __enter__(self) -> "_Linker":
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._gate.close()
+        for gate in self._gates:
+            gate.close()
         for dial in self._dials:
             self._hang_up(dial)
         for connection, _keys in self._links.values():
@@ -197,10 +234,11 @@ class _Linker:
             now = time.monotonic()
             if now >= deadline:
                 raise self._missing(timeout)
-            until = min([deadline, self._gate.next_deadline(), *self._dial_times()])
+            until = min([deadline, *(gate.next_deadline() for gate in self._gates), *self._dial_times()])
             for key, _ in self._selector.select(max(0.0, until - now)):
                 key.data()
-            self._gate.expire()
+            for gate in self._gates:
+                gate.expire()
             self._retry_late_dials()
 
     def take_links(self) -> list[Link]:
@@ -226,7 +264,7 @@ class _Linker:
         )
 
     def _admit(self, connection: socket.socket, terms: Terms, keys: Keys) -> None:
-        if connection.family == socket.AF_INET:
+        if connection.family != socket.AF_UNIX:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._keep(terms.connector, terms.role, connection, keys)
 

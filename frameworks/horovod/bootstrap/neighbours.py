@@ -1,6 +1,7 @@
-"""Which ranks of a host have a link to each other, by what the link is for.
+"""Which ranks have a link to each other, by what the link is for.
 
-Pure functions of rank and size, so that both ends of a link agree on it without a word.
+Pure functions of rank and size, of a host or of the job, so that both ends of a link agree on it without a
+word.
 """
 
 from collections.abc import Callable

@@ -4,7 +4,7 @@ import hmac
 import os
 import secrets
 import time
-from collections.abc import MutableMapping
+from collections.abc import MutableMapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,7 @@ from .text import escaped, log, shown
 from .variables import warn_of_unknown
 
 if TYPE_CHECKING:
-    from .mesh import Link
+    from .mesh import Link, Mesh
     from .store_client import LauncherLink
 
 STORE_VARIABLE = "HOROVOD_STORE_ADDR"
@@ -64,7 +64,7 @@ def start(environ: MutableMapping[str, str] | None = None) -> None:
     if identity.size == 1:
         secret.remove(environment)
         _init_core(identity, "shm", [])
-        made = "alone"
+        made = "1 host", "alone"
     else:
         made = _start_among_others(identity, wiring, environment)
     if identity.rank == 0:
@@ -92,24 +92,24 @@ def key_for(purpose: str) -> bytes:
     return hmac.digest(_process.secret or _process.own, label, "sha256")
 
 
-def _tell(identity: Identity, made: str, seconds: float) -> None:
+def _tell(identity: Identity, made: tuple[str, str], seconds: float) -> None:
     ranks = "1 rank" if identity.size == 1 else f"{identity.size} ranks"
+    hosts, way = made
     host = escaped(os.uname().nodename)
+    host = host if hosts == "1 host" else f"rank 0 on {host}"
     generation = f", start {_process.generation} of this process" if _process.generation > 1 else ""
-    log("info", 0, f"{ranks} on 1 host ({host}), {made}, started in {seconds:.2f} s{generation}")
+    log("info", 0, f"{ranks} on {hosts} ({host}), {way}, started in {seconds:.2f} s{generation}")
 
 
-def _start_among_others(identity: Identity, wiring: str, environment: MutableMapping[str, str]) -> str:
-    """Returns how the ranks reach each other, and why so."""
+def _start_among_others(
+    identity: Identity, wiring: str, environment: MutableMapping[str, str]
+) -> tuple[str, str]:
+    """Returns on how many hosts the ranks are, and how they reach each other, and why so."""
     from .mesh import connect_mesh
     from .store_client import StoreClient
 
     own_secret = _take_secret(environment)
     address = environment.get(STORE_VARIABLE)
-    if identity.cross_size != 1:
-        raise ValueError(
-            f"HOROVOD_CROSS_SIZE={identity.cross_size}: this version runs the ranks of one host only"
-        )
     if not address:
         raise ValueError(
             f"HOROVOD_SIZE={identity.size} but {STORE_VARIABLE} is not set: start the job with horovodrun"
@@ -127,9 +127,15 @@ def _start_among_others(identity: Identity, wiring: str, environment: MutableMap
         raise
     _tell_links(identity, mesh.links, address)
     left = max(0.1, mesh.arrived + timeout - time.monotonic())
-    _init_core(identity, mesh.wiring, mesh.links, store.detach(), left)
-    ways = {"shm": "over shared memory", "tcp": "over TCP on the loopback interface"}
-    return f"{ways[mesh.wiring]} ({_reason(wiring, mesh.wiring)})"
+    _init_core(identity, mesh.wiring, mesh.links, store.detach(), left, mesh.hosts)
+    hosts = f"{len(set(mesh.hosts))} hosts" if mesh.hosts else "1 host"
+    return hosts, f"{_way(mesh)} ({_reason(wiring, mesh.wiring)})"
+
+
+def _way(mesh: "Mesh") -> str:
+    if not mesh.hosts:
+        return "over shared memory" if mesh.wiring == "shm" else "over TCP on the loopback interface"
+    return "over shared memory within a host and TCP between hosts" if mesh.wiring == "shm" else "over TCP"
 
 
 def _reason(asked: str, made: str) -> str:
@@ -155,6 +161,7 @@ def _init_core(
     links: "list[Link]",
     launcher: "LauncherLink | None" = None,
     start_seconds: float = 0.0,
+    hosts: Sequence[int] = (),
 ) -> None:
     descriptor, key, frames = launcher or (-1, bytes(SECRET_BYTES), 0)
     try:
@@ -174,6 +181,7 @@ def _init_core(
         generation=_process.generation,
         wiring=wiring,
         links=links,
+        hosts=hosts,
         launcher_fd=descriptor,
         launcher_key=key,
         launcher_frames=frames,

@@ -83,6 +83,11 @@ class StoreClient:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    @property
+    def own_host(self) -> str:
+        """The address of this host by which the launcher is reached."""
+        return endpoints.own_host(self._connection)
+
     def close(self) -> None:
         """Closes the connection; what was set stays."""
         self._connection.close()

@@ -1,0 +1,86 @@
+"""Where the ranks of a job run, and at which addresses they listen, as they tell each other in the store."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from .errors import BootstrapError
+from .identity import Identity
+from .text import shown
+
+_FIELDS = 5
+_BOOT_ID = "/proc/sys/kernel/random/boot_id"
+_NETWORK = "/proc/self/ns/net"
+
+
+@dataclass(frozen=True)
+class Place:
+    """What one rank tells: its host's name, the machine that it runs on, how many ranks its host has, why the
+    system refuses it shared memory (empty: it does not), and its addresses, the best for its own host first.
+    """
+
+    host: str
+    machine: str
+    local_size: int
+    refusal: str
+    addresses: tuple[str, ...]
+
+    def encode(self) -> bytes:
+        """Lines of text."""
+        refusal = " ".join(self.refusal.split())
+        lines = (self.host, self.machine, str(self.local_size), refusal, ",".join(self.addresses))
+        return "\n".join(lines).encode(errors="replace")
+
+
+def place_of(identity: Identity, refusal: str | None, addresses: Sequence[str]) -> Place:
+    """The place of this process. ``refusal``: why it gets no shared memory."""
+    host = " ".join(identity.hostname.split())
+    return Place(host, _machine(), identity.local_size, refusal or "", tuple(addresses))
+
+
+def decode(rank: int, value: bytes) -> Place:
+    """The place that ``rank`` tells. Raises BootstrapError for what is none."""
+    lines = value.decode(errors="replace").split("\n")
+    if len(lines) != _FIELDS or not lines[2].isdecimal() or len(lines[2]) > 9:
+        raise BootstrapError(f"rank {rank} tells where it runs in a form that this version does not know")
+    return Place(lines[0], lines[1], int(lines[2]), lines[3], tuple(lines[4].split(",")))
+
+
+def number_hosts(places: Sequence[Place]) -> list[int]:
+    """For each rank the number of its host, counted in the order of the hosts' first ranks; empty when all
+    are on one host.
+
+    Ranks are on one host when their launcher gives it one name and they see one machine and one network on
+    it: only then do Unix sockets, by which they share memory, lead from one to the other. Raises
+    BootstrapError, with one text on every rank, when a host has not as many ranks as the launcher says.
+    """
+    if places[0].local_size == len(places):
+        return []
+    numbers: dict[tuple[str, str], int] = {}
+    hosts = [numbers.setdefault((place.host, place.machine), len(numbers)) for place in places]
+    for rank, place in enumerate(places):
+        count = hosts.count(hosts[rank])
+        if count != place.local_size:
+            raise BootstrapError(_contradiction(rank, place, count, places))
+    return hosts
+
+
+def _contradiction(rank: int, place: Place, count: int, places: Sequence[Place]) -> str:
+    named = sum(other.host == place.host for other in places)
+    text = f"rank {rank} has HOROVOD_LOCAL_SIZE={place.local_size} but {count} of the ranks are on its host"
+    if named != count:
+        return (
+            f"{text}: {named} ranks name it {shown(place.host)}, and not all of them see the same machine "
+            "and network. Give each machine or container a HOROVOD_HOSTNAME of its own"
+        )
+    return f"{text}, {shown(place.host)}. Start the job with horovodrun, which sets these variables"
+
+
+def _machine() -> str:
+    """Equal for processes between which Unix sockets lead, and for no others."""
+    try:
+        with open(_BOOT_ID, encoding="ascii") as file:
+            boot = file.read().strip()
+        return f"{boot} {os.stat(_NETWORK).st_ino}"
+    except OSError:  # no /proc: what the launcher says decides alone
+        return os.uname().nodename

@@ -1,0 +1,132 @@
+"""Links among the ranks of several hosts, which are threads of one process here."""
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from horovod.bootstrap.auth import Role
+from horovod.bootstrap.errors import BootstrapError
+from horovod.bootstrap.identity import Identity
+from horovod.bootstrap.mesh import Mesh, connect_mesh
+from horovod.bootstrap.neighbours import sharing
+from horovod.bootstrap.places import Place, decode, number_hosts
+from horovod.bootstrap.store import StoreServer
+from horovod.bootstrap.store_client import StoreClient
+
+_SECRET = bytes(range(32))
+
+
+@pytest.fixture
+def server() -> Iterator[StoreServer]:
+    before = len(os.listdir("/proc/self/fd"))
+    server = StoreServer(_SECRET, 16, "tcp", host="127.0.0.2")
+    server.start()
+    yield server
+    server.close()
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def _join(server: StoreServer, rank: int, hosts: Sequence[int], wiring: str, local_size: int | None) -> Mesh:
+    local = [peer for peer in range(len(hosts)) if hosts[peer] == hosts[rank]]
+    size = len(local) if local_size is None else local_size
+    identity = Identity(rank, len(hosts), local.index(rank), size, 0, 1, f"node{hosts[rank]}")
+    with StoreClient(server.address, _SECRET, rank, 1, 10.0) as store:
+        return connect_mesh(identity, 1, store, _SECRET, wiring, time.monotonic() + 10, 10.0)
+
+
+def _join_all(
+    server: StoreServer, hosts: Sequence[int], wiring: str = "auto", local_size: int | None = None
+) -> list[Mesh]:
+    with ThreadPoolExecutor(len(hosts)) as pool:
+        ranks = [pool.submit(_join, server, rank, hosts, wiring, local_size) for rank in range(len(hosts))]
+        return [rank.result() for rank in ranks]
+
+
+def _view(descriptor: int) -> socket.socket:
+    return socket.socket(fileno=os.dup(descriptor))
+
+
+@pytest.mark.parametrize("wiring", ["auto", "tcp"])
+@pytest.mark.parametrize("hosts", [[0, 1], [0, 0, 1, 1], [0, 0, 1, 2, 2, 2], [0, 1, 0, 2, 1, 0, 2, 0]])
+def test_links_between_hosts_are_tcp_and_within_them_unix(
+    server: StoreServer, hosts: list[int], wiring: str
+) -> None:
+    meshes = _join_all(server, hosts, wiring)
+    for rank, mesh in enumerate(meshes):
+        assert mesh.hosts == hosts and mesh.wiring == ("shm" if wiring == "auto" else "tcp")
+        local = [peer for peer in range(len(hosts)) if hosts[peer] == hosts[rank]]
+        tree = {(local[place], Role.SHARE) for place in sharing(local.index(rank), len(local))}
+        others = set(range(len(hosts))) - {rank}
+        every = {(peer, role) for peer in others for role in (Role.WATCH, Role.CONTROL, Role.DATA)}
+        assert {(link[1], Role(link[2])) for link in mesh.links} == every | (
+            tree if wiring == "auto" else set()
+        )
+        for descriptor, peer, _role, _send, _receive in mesh.links:
+            with _view(descriptor) as view:
+                is_near = wiring == "auto" and hosts[peer] == hosts[rank]
+                assert view.family == (socket.AF_UNIX if is_near else socket.AF_INET)
+                # The address by which the store is reached, and no other one of this machine.
+                assert is_near or {view.getsockname()[0], view.getpeername()[0]} == {"127.0.0.1"}
+            os.close(descriptor)
+
+
+def test_ranks_of_one_name_on_two_machines_are_told_so_everywhere(server: StoreServer) -> None:
+    with ThreadPoolExecutor(3) as pool:
+        ranks = [pool.submit(_join, server, rank, [0, 0, 1], "auto", 1) for rank in range(3)]
+        texts = set()
+        for rank in ranks:
+            with pytest.raises(BootstrapError) as error:
+                rank.result()
+            texts.add(str(error.value))
+    (text,) = texts
+    assert "rank 0 has HOROVOD_LOCAL_SIZE=1 but 2 of the ranks are on its host, node0" in text
+    assert threading.active_count() < 50
+
+
+def _place(host: str, machine: str, local_size: int) -> Place:
+    return Place(host, machine, local_size, "", ("unix:@x", "tcp:10.0.0.1:4000"))
+
+
+def test_one_name_for_two_machines_is_named() -> None:
+    places = [_place("node", "a", 2), _place("node", "b", 2), _place("other", "c", 1)]
+    with pytest.raises(BootstrapError, match=r"2 ranks name it node.*HOROVOD_HOSTNAME of its own"):
+        number_hosts(places)
+
+
+@given(st.lists(st.integers(0, 4), min_size=1, max_size=20))
+def test_hosts_are_numbered_by_their_first_ranks(names: list[int]) -> None:
+    hosts = number_hosts([_place(f"node{name}", "m", names.count(name)) for name in names])
+    if len(set(names)) == 1:
+        assert hosts == []
+        return
+    assert [names.index(name) for name in names] == [hosts.index(number) for number in hosts]
+    firsts = [hosts.index(number) for number in range(max(hosts) + 1)]
+    assert firsts == sorted(firsts)
+
+
+_lines = st.text(st.characters(blacklist_categories=["Cs", "Cc"], blacklist_characters=",")).map(
+    lambda text: " ".join(text.split())
+)
+
+
+@given(_lines, _lines, st.integers(0, 10**8), _lines, st.lists(_lines, min_size=1, max_size=4))
+def test_a_place_is_told_as_it_is(
+    host: str, machine: str, size: int, refusal: str, addresses: list[str]
+) -> None:
+    place = Place(host, machine, size, refusal, tuple(addresses))
+    assert decode(0, place.encode()) == place
+
+
+@pytest.mark.parametrize(
+    "value", [b"", b"a\nb\nc\nd\ne", b"a\nb\n1\nd", b"\xff" * 40, b"a\nb\n" + b"9" * 30 + b"\n\n"]
+)
+def test_what_is_no_place_is_refused(value: bytes) -> None:
+    with pytest.raises(BootstrapError, match="rank 3"):
+        decode(3, value)
