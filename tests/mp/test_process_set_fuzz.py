@@ -45,7 +45,7 @@ class Program:
         return self.ids
 
     def add(self) -> None:
-        ranks = self.draw.sample(range(RANKS), self.draw.randint(1, RANKS - 1))
+        ranks = self.draw.sample(range(hvd.size()), self.draw.randint(1, hvd.size() - 1))
         if len(self.sets) == MOST_SETS or sorted(ranks) in [s.ranks for s in self.sets]:
             return
         self.sets.append(hvd.add_process_set(ranks))

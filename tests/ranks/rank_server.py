@@ -60,8 +60,9 @@ def runner(folder: Path, server: RankServer) -> Callable[..., list[Any]]:
     order. It initialises horovod itself. The test fails with the ranks' output when one of them fails,
     leaves a process behind, or is not done after ``timeout`` seconds; then with the stacks of all that still
     ran. ``env`` adds variables; it may be a function of the rank. ``dies`` names ranks that are to be killed
-    by SIGKILL; they have the result None. With ``finalize`` the interpreters of the ranks end in full, which
-    takes 0.2 seconds each. May be called from several threads.
+    by SIGKILL; they have the result None. ``hosts`` gives for each rank the number of the host that it is on,
+    as far as its launcher says; without, all are on one. With ``finalize`` the interpreters of the ranks end
+    in full, which takes 0.2 seconds each. May be called from several threads.
     """
 
     def run(
@@ -72,13 +73,16 @@ def runner(folder: Path, server: RankServer) -> Callable[..., list[Any]]:
         timeout: float = 60,
         finalize: bool = False,
         dies: Sequence[int] = (),
+        hosts: Sequence[int] | None = None,
     ) -> list[Any]:
         own = Path(tempfile.mkdtemp(prefix=f"{function.__name__}-", dir=folder))
         request = {
             "file": str(inspect.getsourcefile(function)),
             "function": function.__name__,
             "arguments": list(arguments),
-            "environments": [_environment_of_rank(server, rank, np, env) for rank in range(np)],
+            "environments": [
+                {**_environment_of_rank(server, rank, np, env), **_place(rank, hosts)} for rank in range(np)
+            ],
             "timeout": within(timeout),
             "finalize": finalize,
             "dies": list(dies),
@@ -103,6 +107,23 @@ def _environment_of_rank(server: RankServer, rank: int, size: int, env: Environm
     own = env(rank) if callable(env) else env or {}
     environment = {**server.environment, **own}
     return rank_environment(environment, rank, size) if size > 1 else environment
+
+
+def _place(rank: int, hosts: Sequence[int] | None) -> dict[str, str]:
+    """The identity of a rank among several hosts."""
+    if hosts is None:
+        return {}
+    local = [peer for peer in range(len(hosts)) if hosts[peer] == hosts[rank]]
+    place = local.index(rank)
+    across = sorted(host for host in set(hosts) if hosts.count(host) > place)
+    values = {
+        "HOROVOD_LOCAL_RANK": place,
+        "HOROVOD_LOCAL_SIZE": len(local),
+        "HOROVOD_CROSS_RANK": across.index(hosts[rank]),
+        "HOROVOD_CROSS_SIZE": len(across),
+        "HOROVOD_HOSTNAME": f"node{hosts[rank]}",
+    }
+    return {name: str(value) for name, value in values.items()}
 
 
 def _outcome(server: RankServer, folder: Path) -> dict[str, Any]:

@@ -41,6 +41,13 @@ LoopOptions LoopOptionsFor(const EngineOptions& options, int cores, int local_si
   return loop;
 }
 
+std::string Medium(const Topology& topology) {
+  if (topology.AllShareMemory()) return ", over shared memory";
+  if (!topology.hosts_share_memory()) return ", over links";
+  return ", over shared memory on each of " + std::to_string(topology.hosts()) +
+         " hosts and links between them";
+}
+
 // How a batch closes and what waiting costs, in one line.
 std::string Outline(const ProcessSetOptions& set, const LoopOptions& loop, int cores) {
   const bool spins = loop.waiter_spin_us > 0;
@@ -199,9 +206,8 @@ ProcessSetOptions RankEngine::SetOptions(uint32_t id, const Members& members) co
 std::unique_ptr<ProcessSet> RankEngine::MakeSet(uint32_t id, const Members& members,
                                                 ProcessSetWires wires) {
   if (Logs(LogLevel::kDebug)) {
-    Log(LogLevel::kDebug,
-        "process set " + std::to_string(id) + ": " + negotiate::RankList(members.ranks()) +
-            (wires.topology.AllShareMemory() ? ", over shared memory" : ", over links"));
+    Log(LogLevel::kDebug, "process set " + std::to_string(id) + ": " +
+                              negotiate::RankList(members.ranks()) + Medium(wires.topology));
   }
   return std::make_unique<ProcessSet>(SetOptions(id, members), std::move(wires), waker_, &queue_,
                                       &counters_, timeline_.get());
