@@ -45,7 +45,9 @@ def test_debug_tells_of_links_and_process_sets() -> None:
         own = rf"\[{rank}\] debug: "
         assert has(lines, own + r"listens for other ranks at \S*127\.0\.0\.1:\d+$"), lines
         links = "; ".join(f"{role} to rank {1 - rank}" for role in ("watch", "control", "data"))
-        assert has(lines, own + rf"local rank {rank} of 2, pid \d+; launcher at \S+; links: {links}$"), lines
+        assert has(lines, own + rf"local rank {rank} of 2, pid \d+; launcher: horovodrun; links: {links}$"), (
+            lines
+        )
         assert has(lines, own + "process set 0: ranks 0, 1, over links$"), lines
     assert not has(lines, r"\[\d\] trace")
 

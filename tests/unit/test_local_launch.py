@@ -14,7 +14,7 @@ def test_a_job_that_needs_no_port_runs_without_one(monkeypatch: pytest.MonkeyPat
     def no_port() -> int:
         raise OSError(errno.EADDRINUSE, "Address already in use")
 
-    monkeypatch.setattr(local, "free_port", no_port)
+    monkeypatch.setattr(local.endpoints, "free_port", no_port)
     read_end, write_end = os.pipe()
     sink = Sink(write_end, lambda: None)
     assert local._master_port(sink) == {}

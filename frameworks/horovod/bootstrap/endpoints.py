@@ -25,18 +25,18 @@ _LONGEST_NAME = 107  # of an abstract socket, for the kernel
 _PORT_RANGE = "/proc/sys/net/ipv4/ip_local_port_range"
 
 
-def listen(kind: str, host: str = LOOPBACK) -> tuple[socket.socket, str]:
-    """A non-blocking listening socket of kind "unix" or "tcp", the latter at one address of this host, and
-    the address to dial it at.
+def listen(kind: str, host: str = LOOPBACK, name: str | None = None) -> tuple[socket.socket, str]:
+    """A non-blocking listening socket and the address to dial it at. Kind "unix": of that name, or a random
+    one; "tcp": at one address of this host.
     """
     if kind == "unix":
-        name = f"horovod-{secrets.token_hex(16)}"
+        name = name or f"horovod-{secrets.token_hex(16)}"
         return _listening(socket.AF_UNIX, "\0" + name), f"unix:@{name}"
     if kind == "tcp":
         family = _family(host)
         listener = _listening(family, (host, 0))
-        name = f"[{host}]" if family == socket.AF_INET6 else host
-        return listener, f"tcp:{name}:{listener.getsockname()[1]}"
+        shown_host = f"[{host}]" if family == socket.AF_INET6 else host
+        return listener, f"tcp:{shown_host}:{listener.getsockname()[1]}"
     raise ValueError(f"unknown kind of endpoint {kind!r}")
 
 
@@ -76,6 +76,13 @@ def own_host(connection: socket.socket) -> str:
 def peer_pid(connection: socket.socket) -> int | None:
     """The process at the other end, where the kernel tells it."""
     return _credentials(connection)[0] if connection.family == socket.AF_UNIX else None
+
+
+def free_port() -> int:
+    """A TCP port that is free now on the loopback interface."""
+    with socket.socket() as probe:
+        probe.bind((LOOPBACK, 0))
+        return int(probe.getsockname()[1])
 
 
 def port_range() -> str:

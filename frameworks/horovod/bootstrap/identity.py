@@ -3,7 +3,10 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from .sources import SOURCES, Source, tasks_per_node
 from .text import shown
+
+HOROVODRUN, ALONE = "horovodrun", "nobody"
 
 _RANGES = (("RANK", "SIZE"), ("LOCAL_RANK", "LOCAL_SIZE"), ("CROSS_RANK", "CROSS_SIZE"))
 _MOST_DIGITS = 20
@@ -21,20 +24,19 @@ class Identity:
     cross_rank: int
     cross_size: int
     hostname: str
+    launcher: str = HOROVODRUN  # who has started the process
 
 
 def from_environment(environ: Mapping[str, str]) -> Identity:
     """The identity that the launcher set; a single process when there is none.
 
-    Raises ValueError, naming the variables, when they are incomplete or contradict each other, or when
-    another launcher has started several processes: each of them would be rank 0 of a job of its own.
+    Raises ValueError, naming the variables, when they are incomplete or contradict each other.
     """
-    for source in _SOURCES:
-        identity = source(environ)
+    for reader in _READERS:
+        identity = reader(environ)
         if identity is not None:
             return identity
-    _refuse_other_launchers(environ)
-    return Identity(0, 1, 0, 1, 0, 1, environ.get("HOROVOD_HOSTNAME", "localhost"))
+    return Identity(0, 1, 0, 1, 0, 1, environ.get("HOROVOD_HOSTNAME", "localhost"), ALONE)
 
 
 def _from_horovodrun(environ: Mapping[str, str]) -> Identity | None:
@@ -49,8 +51,9 @@ def _from_horovodrun(environ: Mapping[str, str]) -> Identity | None:
         )
     values = {name: _integer(name, environ[name]) for name in _VARIABLES}
     _check_ranges(values)
-    fields = {name.removeprefix("HOROVOD_").lower(): value for name, value in values.items()}
-    return Identity(hostname=environ.get("HOROVOD_HOSTNAME", "localhost"), **fields)
+    rank, size, local_rank, local_size, cross_rank, cross_size = (values[name] for name in _VARIABLES)
+    hostname = environ.get("HOROVOD_HOSTNAME", "localhost")
+    return Identity(rank, size, local_rank, local_size, cross_rank, cross_size, hostname)
 
 
 def _integer(name: str, text: str) -> int:
@@ -84,27 +87,48 @@ def _check_hosts(ranks: int, local: int, hosts: int) -> None:
         )
 
 
-# Variables that a launcher sets together, and that nobody else does: its name, how many processes it has
-# started, and what stands beside that. Slurm sets SLURM_NTASKS also for a script that starts one process.
-_OTHER_LAUNCHERS = (
-    ("torchrun", "WORLD_SIZE", "RANK"),
-    ("mpirun", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"),
-    ("mpirun", "PMI_SIZE", "PMI_RANK"),
-    ("srun", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID"),
-    ("jsrun", "JSM_NAMESPACE_SIZE", "JSM_NAMESPACE_RANK"),
-)
+def _from_launcher(environ: Mapping[str, str]) -> Identity | None:
+    source = next((source for source in SOURCES if source.has_started(environ)), None)
+    if source is None:
+        return None
+    size = _integer(source.size, environ[source.size])
+    if size == 1:
+        return Identity(0, 1, 0, 1, 0, 1, "localhost", source.launcher)
+    names = (source.rank, source.local_rank)
+    missing = [name for name in (*names, source.local_size) if name not in environ]
+    if missing:
+        raise ValueError(
+            f"{source.launcher} started this process ({source.size}={size}), but {', '.join(missing)} "
+            f"{'is' if len(missing) == 1 else 'are'} not set. Set {'it' if len(missing) == 1 else 'them'}, "
+            f"or start the job with horovodrun -np {size} ..."
+        )
+    rank, local_rank = (_integer(name, environ[name]) for name in names)
+    local_size = _local_size(source, environ)
+    for name, number, extent, limit in (
+        (source.rank, rank, source.size, size),
+        (source.local_rank, local_rank, source.local_size, local_size),
+        (source.local_size, local_size - 1, source.size, size),
+    ):
+        if not 0 <= number < limit:
+            raise ValueError(f"{name}={environ[name]} does not go with {extent}={environ[extent]}")
+    if local_size < size:
+        raise ValueError(
+            f"{source.launcher} started {size} processes on several hosts, {local_size} of them here: this "
+            f"version runs on one host when {source.launcher} starts it"
+        )
+    return Identity(rank, size, local_rank, local_size, 0, 1, "localhost", source.launcher)
 
 
-def _refuse_other_launchers(environ: Mapping[str, str]) -> None:
-    for launcher, extent, position in _OTHER_LAUNCHERS:
-        text = environ.get(extent, "")
-        if position in environ and text.isdecimal() and len(text) <= _MOST_DIGITS and int(text) > 1:
-            raise ValueError(
-                f"{launcher} started this process ({extent}={text}), which this version does not support: "
-                f"start the job with horovodrun -np {text} ... If each process is to be a job of its own, "
-                f"unset {extent}"
-            )
+def _local_size(source: Source, environ: Mapping[str, str]) -> int:
+    """Slurm says it for all nodes."""
+    text = environ[source.local_size]
+    if source.launcher != "srun":
+        return _integer(source.local_size, text)
+    try:
+        return tasks_per_node(text)[_integer("SLURM_NODEID", environ.get("SLURM_NODEID", "0"))]
+    except (IndexError, ValueError) as error:
+        raise ValueError(f"{source.local_size}: {error}") from None
 
 
-# One reader per launcher, asked in this order; the first that finds its variables decides.
-_SOURCES: tuple[Callable[[Mapping[str, str]], Identity | None], ...] = (_from_horovodrun,)
+# One reader per way to start, asked in this order; the first that finds its variables decides.
+_READERS: tuple[Callable[[Mapping[str, str]], Identity | None], ...] = (_from_horovodrun, _from_launcher)

@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING
 
 from . import secret
 from .errors import BootstrapError
-from .identity import Identity, from_environment
+from .identity import ALONE, HOROVODRUN, Identity, from_environment
 from .secret import SECRET_BYTES
 from .text import escaped, log, shown
 from .variables import warn_of_unknown
 
 if TYPE_CHECKING:
     from .mesh import Link, Mesh
-    from .store_client import LauncherLink
+    from .store import StoreServer
+    from .store_client import LauncherLink, StoreClient
 
 STORE_VARIABLE = "HOROVOD_STORE_ADDR"
 _TRANSPORTS = ("auto", "shm", "tcp")
@@ -32,6 +33,7 @@ class _Process:
     generation: int = 0
     started: bool = False
     secret: bytes | None = None
+    server: "StoreServer | None" = None  # of rank 0, where no launcher of ours has one
     own: bytes = field(default_factory=lambda: secrets.token_bytes(SECRET_BYTES))  # in a job of one
     pid: int = 0
     forked_from: int = 0
@@ -61,6 +63,8 @@ def start(environ: MutableMapping[str, str] | None = None) -> None:
     wiring = _wiring(environment)
     _process.generation += 1
     _process.pid = os.getpid()
+    if identity.rank == 0 and identity.launcher not in (HOROVODRUN, ALONE):
+        log("info", 0, f"{identity.launcher} started this job: its variables say who each rank is")
     if identity.size == 1:
         secret.remove(environment)
         _init_core(identity, "shm", [])
@@ -106,6 +110,37 @@ def _start_among_others(
 ) -> tuple[str, str]:
     """Returns on how many hosts the ranks are, and how they reach each other, and why so."""
     from .mesh import connect_mesh
+
+    timeout = _start_timeout(environment)
+    deadline = time.monotonic() + timeout
+    generation = _process.generation
+    if identity.launcher == HOROVODRUN:
+        store = _launchers_store(identity, environment, timeout)
+    else:
+        store = _own_store(identity, environment, timeout)
+    assert _process.secret is not None
+    try:
+        mesh = connect_mesh(identity, generation, store, _process.secret, wiring, deadline, timeout)
+    except BaseException as error:
+        if isinstance(error, BootstrapError) and error.absent:
+            store.blame(error.absent, str(error))
+        store.close()
+        raise
+    _tell_links(identity, mesh.links)
+    left = max(0.1, mesh.arrived + timeout - time.monotonic())
+    # The end of a store in rank 0 is no news: that rank is watched like every other.
+    launcher = None
+    if identity.launcher == HOROVODRUN:
+        launcher = store.detach()
+    store.close()
+    _init_core(identity, mesh.wiring, mesh.links, launcher, left, mesh.hosts)
+    hosts = f"{len(set(mesh.hosts))} hosts" if mesh.hosts else "1 host"
+    return hosts, f"{_way(mesh)} ({_reason(wiring, mesh.wiring)})"
+
+
+def _launchers_store(
+    identity: Identity, environment: MutableMapping[str, str], timeout: float
+) -> "StoreClient":
     from .store_client import StoreClient
 
     own_secret = _take_secret(environment)
@@ -114,22 +149,41 @@ def _start_among_others(
         raise ValueError(
             f"HOROVOD_SIZE={identity.size} but {STORE_VARIABLE} is not set: start the job with horovodrun"
         )
-    timeout = _start_timeout(environment)
-    deadline = time.monotonic() + timeout
-    generation = _process.generation
-    store = StoreClient(address, own_secret, identity.rank, generation, timeout)
+    return StoreClient(address, own_secret, identity.rank, _process.generation, timeout)
+
+
+def _own_store(identity: Identity, environment: MutableMapping[str, str], timeout: float) -> "StoreClient":
+    """As another launcher has started the ranks: the store is in rank 0."""
+    from . import rendezvous
+    from .store_client import StoreClient
+
+    meeting = rendezvous.meeting_of(identity, environment)
+    if identity.rank == 0 and _process.server is None:
+        _process.server = rendezvous.serve(meeting, identity.size)
+    store = StoreClient(meeting.address, meeting.key, identity.rank, _process.generation, timeout, "rank 0")
     try:
-        mesh = connect_mesh(identity, generation, store, own_secret, wiring, deadline, timeout)
-    except BaseException as error:
-        if isinstance(error, BootstrapError) and error.absent:
-            store.blame(error.absent, str(error))
+        if _process.secret is None:
+            _process.secret = rendezvous.exchange_secret(store, identity.rank, timeout)
+            port = rendezvous.exchange_port(store, identity.rank, environment.get("MASTER_PORT"), timeout)
+            _export(identity, port, environment)
+    except BaseException:
         store.close()
         raise
-    _tell_links(identity, mesh.links, address)
-    left = max(0.1, mesh.arrived + timeout - time.monotonic())
-    _init_core(identity, mesh.wiring, mesh.links, store.detach(), left, mesh.hosts)
-    hosts = f"{len(set(mesh.hosts))} hosts" if mesh.hosts else "1 host"
-    return hosts, f"{_way(mesh)} ({_reason(wiring, mesh.wiring)})"
+    return store
+
+
+def _export(identity: Identity, port: str, environment: MutableMapping[str, str]) -> None:
+    """What torch.distributed and others ask for, where it is not set."""
+    values = {
+        "RANK": identity.rank,
+        "WORLD_SIZE": identity.size,
+        "LOCAL_RANK": identity.local_rank,
+        "LOCAL_WORLD_SIZE": identity.local_size,
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": port,
+    }
+    for name, value in values.items():
+        environment.setdefault(name, str(value))
 
 
 def _way(mesh: "Mesh") -> str:
@@ -144,7 +198,7 @@ def _reason(asked: str, made: str) -> str:
     return "all ranks can share it" if made == "shm" else "the system refuses shared memory"
 
 
-def _tell_links(identity: Identity, links: "list[Link]", address: str) -> None:
+def _tell_links(identity: Identity, links: "list[Link]") -> None:
     from .auth import Role
 
     peers: dict[str, list[str]] = {}
@@ -152,7 +206,7 @@ def _tell_links(identity: Identity, links: "list[Link]", address: str) -> None:
         peers.setdefault(Role(link[2]).name.lower(), []).append(str(link[1]))
     made = "; ".join(f"{role} to rank {', '.join(ranks)}" for role, ranks in peers.items())
     where = f"local rank {identity.local_rank} of {identity.local_size}, pid {os.getpid()}"
-    log("debug", identity.rank, f"{where}; launcher at {escaped(address)}; links: {made}")
+    log("debug", identity.rank, f"{where}; launcher: {identity.launcher}; links: {made}")
 
 
 def _init_core(

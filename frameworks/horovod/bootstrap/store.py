@@ -48,8 +48,9 @@ class _Wait:
 
 
 class StoreServer:
-    """Serves until ``close``; ``address`` is what clients dial: a Unix socket, or (``kind`` "tcp") a port at
-    the address ``host`` of this host. The thread owns all sockets and the table.
+    """Serves until ``close``; ``address`` is what clients dial: a Unix socket of that ``name`` or of a random
+    one, or (``kind`` "tcp") a port at the address ``host`` of this host. The thread owns all sockets and the
+    table.
 
     ``dropped`` counts connections that did not prove to belong to the job; ``say`` is told of them, on that
     thread, and of a rank that is claimed twice.
@@ -62,6 +63,7 @@ class StoreServer:
         kind: str = "unix",
         say: Say = lambda _: None,
         host: str = endpoints.LOOPBACK,
+        name: str | None = None,
     ) -> None:
         self._size = size
         self._say = say
@@ -78,7 +80,7 @@ class StoreServer:
         self._order = itertools.count()
         self._selector = selectors.DefaultSelector()
         self._wake_receive, self._wake_send = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        listener, self.address = endpoints.listen(kind, host)
+        listener, self.address = endpoints.listen(kind, host, name)
         self._gate = Gatekeeper(listener, self._selector, secret, self._expects, self._admit, say)
         self._selector.register(self._wake_receive, selectors.EVENT_READ, self._on_wake)
         self._closing = False

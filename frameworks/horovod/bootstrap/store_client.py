@@ -19,7 +19,7 @@ _RETRY_LIMIT = 1.0
 
 
 def dial(
-    address: str, secret: bytes, rank: int, generation: int, timeout: float
+    address: str, secret: bytes, rank: int, generation: int, timeout: float, keeper: str = "horovodrun"
 ) -> tuple[socket.socket, Keys]:
     """An authenticated blocking connection to the launcher at ``address``.
 
@@ -40,8 +40,8 @@ def dial(
         except (OSError, StartTimeoutError) as error:
             if time.monotonic() + pause >= deadline:
                 raise StartTimeoutError(
-                    f"rank {rank}: no connection to the launcher's store at {address} within {timeout:g} s "
-                    f"({error}); is horovodrun still running?"
+                    f"rank {rank}: no connection to the store of {keeper} at {address} within {timeout:g} s "
+                    f"({error}); is {keeper} still running?"
                 ) from None
         time.sleep(pause * random.uniform(0.5, 1.0))
         pause = min(2 * pause, _RETRY_LIMIT)
@@ -70,10 +70,18 @@ class StoreClient:
     A rank has this one connection to the launcher: ``detach`` takes it from here when the rank has started.
     """
 
-    def __init__(self, address: str, secret: bytes, rank: int, generation: int, timeout: float) -> None:
+    def __init__(
+        self,
+        address: str,
+        secret: bytes,
+        rank: int,
+        generation: int,
+        timeout: float,
+        keeper: str = "horovodrun",
+    ) -> None:
         self._rank = rank
         self._timeout = timeout
-        self._connection, keys = dial(address, secret, rank, generation, timeout)
+        self._connection, keys = dial(address, secret, rank, generation, timeout, keeper)
         self._sealer, self._opener = Sealer(keys.send), Opener(keys.receive)
         self._key = keys.send
 

@@ -24,7 +24,7 @@ from ..rank_output import FILES_OF_A_RANK, open_files
 from ..signals import SignalQueue
 from ..sink import Sink
 from ..supervisor import Supervisor
-from .local_rank import CommandError, free_port, rank_environment, runnable, start_rank
+from .local_rank import CommandError, rank_environment, runnable, start_rank
 
 JOB_VARIABLE = "HOROVOD_JOB_ID"
 _USAGE_STATUS = 2
@@ -131,7 +131,7 @@ def _many(count: int | str, noun: str) -> str:
 def _master_port(sink: Sink) -> dict[str, str]:
     """A port for programs that make connections of their own; a job that makes none runs without one."""
     try:
-        return {"MASTER_PORT": str(free_port())}
+        return {"MASTER_PORT": str(endpoints.free_port())}
     except OSError:
         taken = f"MASTER_PORT is not set: all ports of {endpoints.port_range()} are taken"
         sink.put(f"horovodrun: warning: {taken}\n".encode())

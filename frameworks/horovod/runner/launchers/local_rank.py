@@ -3,7 +3,6 @@
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -65,13 +64,6 @@ def rank_environment(common: Mapping[str, str], rank: int, size: int) -> dict[st
         "PYTHONUNBUFFERED": 1,
     }
     return {**defaults, **common, **{name: str(value) for name, value in identity.items()}}
-
-
-def free_port() -> int:
-    """A TCP port that is free now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def start_rank(

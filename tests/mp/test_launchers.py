@@ -1,0 +1,85 @@
+"""Jobs that other launchers start, the real ones, with no change to the script."""
+
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+from launch import PROGRAMS, Launcher
+
+RANKS = 3
+PROGRAM = str(PROGRAMS / "launched.py")
+ROOT = {
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+}  # Open MPI asks for it in containers
+VERSIONS = {"Open MPI": "Open MPI|OpenRTE|PRRTE", "MPICH's mpirun": "HYDRA"}
+
+
+def mpirun_of(launcher: str) -> str:
+    """The mpirun of one MPI, under whichever name it is here."""
+    for name in ("mpirun", "mpirun.openmpi", "mpirun.mpich", "mpiexec.hydra"):
+        if path := shutil.which(name):
+            told = subprocess.run(
+                [path, "--version"], capture_output=True, text=True, timeout=30, check=False
+            )
+            if re.search(VERSIONS[launcher], told.stdout):
+                return path
+    pytest.skip(f"{launcher} is not installed here")
+
+
+def command_of(launcher: str, ranks: int) -> list[str]:
+    if launcher == "torchrun":
+        module = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+        return [*module, "--nproc-per-node", str(ranks)]
+    oversubscribe = ["--oversubscribe"] if launcher == "Open MPI" else []
+    return [mpirun_of(launcher), *oversubscribe, "-np", str(ranks), sys.executable]
+
+
+def run(launcher: str, *arguments: str, ranks: int = RANKS, **changes: str) -> tuple[int, str]:
+    """Status and output of a job."""
+    own = Launcher()
+    environment = {**own.environment, **ROOT, "OMP_NUM_THREADS": "1", **changes}
+    process = own.popen([*command_of(launcher, ranks), *arguments], env=environment, stderr=subprocess.STDOUT)
+    result = own.finish(process, 90)
+    own.wait_until_gone(5)
+    return result.returncode, result.output
+
+
+@pytest.mark.parametrize("launcher", ["Open MPI", "MPICH's mpirun", "torchrun"])
+def test_ranks_are_those_of_the_launcher(launcher: str) -> None:
+    status, output = run(launcher, PROGRAM, HOROVOD_LOG_LEVEL="info")
+    assert status == 0, output
+    total = [float(RANKS * i + sum(range(RANKS))) for i in range(4)]
+    for rank in range(RANKS):
+        assert f"places {[rank, RANKS, rank, RANKS, 0, 1]} total {total}" in output, output
+    assert f"info: {launcher} started this job" in output
+    assert f"{RANKS} ranks on 1 host" in output and "over shared memory" in output
+
+
+@pytest.mark.parametrize("launcher", ["Open MPI", "MPICH's mpirun"])
+def test_jobs_side_by_side_do_not_meet(launcher: str) -> None:
+    own = Launcher()
+    environment = {**own.environment, **ROOT, "OMP_NUM_THREADS": "1"}
+    command = [*command_of(launcher, 2), PROGRAM]
+    jobs = [own.popen(command, env=environment, stderr=subprocess.STDOUT) for _ in range(3)]
+    for job in jobs:
+        result = own.finish(job, 90)
+        assert result.returncode == 0, result.output
+        assert result.output.count("total [1.0, 3.0, 5.0, 7.0]") == 2, result.output
+
+
+def test_a_rank_that_never_comes_is_named() -> None:
+    program = "import os, time, horovod.torch as h\nos.environ['RANK'] == '1' and os._exit(0)\nh.init()"
+    status, output = run(
+        "torchrun", "--no-python", sys.executable, "-c", program, HOROVOD_START_TIMEOUT="3", ranks=2
+    )
+    assert status != 0 and "rank 1 never arrived" in output, output
+
+
+def test_several_hosts_without_horovodrun_are_an_error_and_no_jobs_of_one() -> None:
+    program = "import horovod.torch as h; h.init()"
+    alone = ["env", "LOCAL_WORLD_SIZE=1", "LOCAL_RANK=0", sys.executable, "-c", program]
+    status, output = run("torchrun", "--no-python", *alone, ranks=2)
+    assert status != 0 and "torchrun started 2 processes on several hosts, 1 of them here" in output, output
