@@ -83,6 +83,10 @@ void* operator new(size_t bytes) {
   return memory;
 }
 
+void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
+  return hvd::test::memory::Fails() ? nullptr : std::malloc(bytes);
+}
+
 void operator delete(void* memory) noexcept { std::free(memory); }
 void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 

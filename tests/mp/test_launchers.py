@@ -4,8 +4,10 @@ import re
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+import slurm
 from launch import PROGRAMS, Launcher
 
 RANKS = 3
@@ -68,6 +70,23 @@ def test_jobs_side_by_side_do_not_meet(launcher: str) -> None:
         result = own.finish(job, 90)
         assert result.returncode == 0, result.output
         assert result.output.count("total [1.0, 3.0, 5.0, 7.0]") == 2, result.output
+
+
+@pytest.mark.skipif(bool(slurm.missing()), reason=slurm.missing() or "it is here")
+def test_ranks_of_a_slurm_step(tmp_path: Path) -> None:
+    own = Launcher()
+    with slurm.cluster(tmp_path) as variables:
+        environment = {**own.environment, **variables, "OMP_NUM_THREADS": "1", "HOROVOD_LOG_LEVEL": "info"}
+        srun = ["srun", "--ntasks", str(RANKS), "--overcommit", sys.executable, PROGRAM]
+        result = own.finish(own.popen(srun, env=environment, stderr=subprocess.STDOUT), 90)
+        # A script in an allocation that srun has not started is a job of its own.
+        alone = [sys.executable, "-c", "import horovod.torch as h; h.init(); print('size', h.size())"]
+        batch = {**environment, "SLURM_NTASKS": "3", "SLURM_PROCID": "0", "SLURM_JOB_ID": "7"}
+        assert b"size 1" in own.finish(own.popen(alone, env=batch), 60).stdout
+    assert result.returncode == 0, result.output
+    for rank in range(RANKS):
+        assert f"places {[rank, RANKS, rank, RANKS, 0, 1]} total" in result.output, result.output
+    assert "info: srun started this job" in result.output
 
 
 def test_a_rank_that_never_comes_is_named() -> None:
