@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from load import within
 
 from horovod.runner import compatible, launch, limits, options
-from horovod.runner.hosts import local_slots
 from horovod.runner.launch import parse_args
 from horovod.runner.launchers.local_rank import CommandError, rank_environment, runnable
 
@@ -108,6 +107,8 @@ def test_autotune_becomes_variables() -> None:
         ("-np 1 -H localhost:0 prog", "no slots"),
         ("-np 1 -H ::1:2 prog", "host:slots"),
         ("-np many prog", "many"),
+        ("-np 2 --nnodes 2 prog", "expected 1 to 1"),
+        ("-np 2 --nproc-per-node 1 prog", "more than the 1 slots"),
         ("-np 2 --ranks 2 prog", "no rank 2"),
         ("-np 2 --ranks 1-0 prog", "1-0"),
         ("-np 2 --ranks x prog", "0,4-7"),
@@ -123,9 +124,10 @@ def test_wrong_usage(line: str, hint: str, capsys: pytest.CaptureFixture[str]) -
     assert hint in captured.err and captured.err.startswith("horovodrun: error: ")
 
 
-def test_slots_add_up() -> None:
-    assert local_slots("localhost:2") == 2
-    assert local_slots("localhost:2,127.0.0.1:3") == 5
+def test_numbers_of_ranks_on_each_host() -> None:
+    assert parse_args(["--nproc-per-node", "3", "prog"]).num_proc == 3
+    assert parse_args(["--nnodes", "1", "-np", "4", "prog"]).num_proc == 4
+    assert parse_args(["-H", "localhost:2,127.0.0.1:3", "--nproc-per-node", "2", "prog"]).num_proc == 4
 
 
 def test_version_and_check_build_need_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,7 +7,7 @@ from typing import NoReturn
 
 from horovod.bootstrap.text import escaped
 
-from . import compatible, hosts, limits, options
+from . import compatible, hosts, launchers, limits, options
 
 USAGE_STATUS = 2
 
@@ -89,18 +89,16 @@ def _split(parser: argparse.ArgumentParser, argv: list[str]) -> tuple[list[str],
 
 
 def _check(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> None:
-    """Completes ``num_proc``, and refuses what cannot be."""
-    if arguments.num_proc is None:
-        parser.error("-np is missing: say how many ranks to start, for example -np 2, or -np auto")
-    slots = _slots(parser, arguments)
-    if arguments.num_proc == options.AUTO:
-        arguments.num_proc = limits.usable_cores() if slots is None else slots
-    count = arguments.num_proc
-    if count < 1:
-        parser.error(f"-np {count}: at least 1 rank is needed, for example -np 2")
-    if slots is not None and count > slots:
-        where = f"-H {arguments.hosts}" if arguments.hosts else arguments.hostfile
-        parser.error(f"-np {count} is more than the {slots} slots of {where}: raise one or lower the other")
+    """Completes ``num_proc``, ``host_list`` and ``launcher``, and refuses what cannot be."""
+    try:
+        arguments.host_list, arguments.num_proc = _hosts(parser, arguments)
+        count = arguments.num_proc
+        if count < 1:
+            parser.error(f"-np {count}: at least 1 rank is needed, for example -np 2")
+        hosts.check_slots(arguments.host_list, count)
+        arguments.launcher = launchers.choose(arguments.host_list)
+    except hosts.HostsError as error:
+        parser.error(str(error))
     if arguments.start_timeout == 0:
         parser.error("--start-timeout 0: give at least 1 second")
     if not arguments.command:
@@ -116,15 +114,19 @@ def _check_ranks(parser: argparse.ArgumentParser, arguments: argparse.Namespace)
         parser.error(f"--ranks: there is no rank {arguments.ranks[-1]}, the last one is {last}")
 
 
-def _slots(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int | None:
-    """How many ranks the user allows; None: he has not said."""
+def _hosts(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> tuple[list[hosts.Host], int]:
+    """The hosts that the job may use, and how many ranks it has."""
+    asked = arguments.num_proc
+    nnodes, per_node = arguments.nnodes, arguments.nproc_per_node
+    if asked is None and per_node is None and nnodes is None:
+        parser.error("-np is missing: say how many ranks to start, for example -np 2, or -np auto")
     if arguments.hosts is not None and arguments.hostfile is not None:
         parser.error("-H and --hostfile both say where to start: give one of them")
-    try:
-        if arguments.hosts is not None:
-            return hosts.local_slots(arguments.hosts)
-        if arguments.hostfile is not None:
-            return hosts.slots_in_file(arguments.hostfile)
-    except ValueError as error:
-        parser.error(str(error))
-    return None
+    np = None if asked == options.AUTO else asked
+    if arguments.hosts is not None:
+        found = hosts.parse(arguments.hosts)
+    elif arguments.hostfile is not None:
+        found = hosts.read_hostfile(arguments.hostfile)
+    else:
+        found = [hosts.Host("localhost", per_node or np or limits.usable_cores())]
+    return hosts.narrow(found, np, nnodes, per_node)

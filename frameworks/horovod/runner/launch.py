@@ -43,10 +43,15 @@ def _run(arguments: argparse.Namespace) -> int:
 
         return timeline.merge_command(arguments.merge_timelines, arguments.command)
     else:
-        from .launchers import local
-
-        return local.launch(arguments)
+        return _launch(arguments)
     return 0
+
+
+def _launch(arguments: argparse.Namespace) -> int:
+    """One branch for each answer of ``launchers.choose``."""
+    from .launchers import local
+
+    return local.launch(arguments)
 
 
 @contextlib.contextmanager

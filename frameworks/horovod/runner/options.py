@@ -206,6 +206,9 @@ def add_general(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help='the same, as lines of FILE such as "localhost slots=4"',
     )
+    nodes = "use the first N hosts; -np ranks are dealt to them evenly"
+    add("--nnodes", type=integer, metavar="N", help=nodes)
+    add("--nproc-per-node", type=integer, metavar="N", help="how many ranks to run on each host")
     add("--start-timeout", type=integer, metavar="S", help="give the ranks S seconds to find each other (30)")
     add("--config-file", metavar="FILE", help="read options from FILE (YAML); those given here come first")
     add("--verbose", action="store_true", help="say what is started")
