@@ -21,17 +21,6 @@ void AddMesh(int size, LinkRole role, const std::function<SocketPair()>& connect
   }
 }
 
-// Hosts of two, one and three ranks, and again.
-std::vector<int> HostsOf(int size) {
-  constexpr int kSizes[] = {2, 1, 3};
-  std::vector<int> hosts;
-  for (int host = 0; static_cast<int>(hosts.size()) < size; ++host) {
-    hosts.insert(hosts.end(), kSizes[host % 3], host);
-  }
-  hosts.resize(size);
-  return hosts;
-}
-
 }  // namespace
 
 Cluster::Cluster(int size, Wires wires, std::vector<std::vector<int>> process_sets, Config config)
@@ -46,7 +35,7 @@ Cluster::Cluster(int size, Wires wires, std::vector<std::vector<int>> process_se
   for (int rank = 0; rank < size; ++rank) {
     for (const Link& link : links_[rank]) duplicates_[rank].push_back(dup(link.fd));
   }
-  if (wires == Wires::kHosts) hosts_ = HostsOf(size);
+  if (wires == Wires::kHosts) hosts_ = HostsOfEveryShape(size);
   AddShareLinks();
   if (wires != Wires::kTcp && wires != Wires::kHosts) return;
   AddMesh(size, LinkRole::kControl, TcpPair, &links_);

@@ -16,17 +16,6 @@ namespace hvd::test {
 namespace {
 constexpr auto kPatience = std::chrono::seconds(60);
 constexpr int kIdlePasses = 20;  // before a rank sleeps
-
-// Hosts of two, one and three ranks, and again; the last one has what is left.
-std::vector<int> DefaultHosts(int size) {
-  constexpr int kSizes[] = {2, 1, 3};
-  std::vector<int> hosts;
-  for (int host = 0; static_cast<int>(hosts.size()) < size; ++host) {
-    hosts.insert(hosts.end(), kSizes[host % 3], host);
-  }
-  hosts.resize(size);
-  return hosts;
-}
 }  // namespace
 
 const char* Name(Medium medium) {
@@ -38,7 +27,7 @@ const char* Name(Medium medium) {
 World::World(Medium medium, int size, std::vector<int> hosts)
     : medium_(medium),
       size_(size),
-      hosts_(hosts.empty() ? DefaultHosts(size) : std::move(hosts)),
+      hosts_(hosts.empty() ? HostsOfEveryShape(size) : std::move(hosts)),
       fabric_(size),
       sockets_(size) {
   if (medium == Medium::kTcp) links_ = Mesh(size, TcpPair);

@@ -31,7 +31,7 @@ const char* Name(Medium medium);
 // What the ranks of a test have in common; made before they start.
 class World {
  public:
-  // `hosts`: by rank, for kHosts; without, as many as there are ways to be alike and unlike.
+  // `hosts`: by rank, for kHosts; without, hosts of unequal size.
   World(Medium medium, int size, std::vector<int> hosts = {});
 
   Medium medium() const { return medium_; }

@@ -23,6 +23,17 @@ inline void RunRanks(int size, const std::function<void(int)>& body) {
   for (std::thread& thread : threads) thread.join();
 }
 
+// By rank: hosts of two, one and three ranks, and again; the last one has what is left.
+inline std::vector<int> HostsOfEveryShape(int size) {
+  constexpr int kSizes[] = {2, 1, 3};
+  std::vector<int> hosts;
+  for (int host = 0; static_cast<int>(hosts.size()) < size; ++host) {
+    hosts.insert(hosts.end(), kSizes[host % 3], host);
+  }
+  hosts.resize(size);
+  return hosts;
+}
+
 // False after `timeout_ms` without anything to read.
 inline bool Readable(int fd, int timeout_ms = kPatienceMs) {
   pollfd entry{fd, POLLIN, 0};

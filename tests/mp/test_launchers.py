@@ -12,10 +12,8 @@ from launch import PROGRAMS, Launcher
 
 RANKS = 3
 PROGRAM = str(PROGRAMS / "launched.py")
-ROOT = {
-    "OMPI_ALLOW_RUN_AS_ROOT": "1",
-    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-}  # Open MPI asks for it in containers
+# As root, as in most containers, Open MPI asks twice.
+ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 VERSIONS = {"Open MPI": "Open MPI|OpenRTE|PRRTE", "MPICH's mpirun": "HYDRA"}
 
 
@@ -79,6 +77,9 @@ def test_ranks_of_a_slurm_step(tmp_path: Path) -> None:
         environment = {**own.environment, **variables, "OMP_NUM_THREADS": "1", "HOROVOD_LOG_LEVEL": "info"}
         srun = ["srun", "--ntasks", str(RANKS), "--overcommit", sys.executable, PROGRAM]
         result = own.finish(own.popen(srun, env=environment, stderr=subprocess.STDOUT), 90)
+        # One task that starts torchrun: the ranks are torchrun's.
+        within = ["srun", "--ntasks", "1", *command_of("torchrun", 2), PROGRAM]
+        inner = own.finish(own.popen(within, env=environment, stderr=subprocess.STDOUT), 90)
         # A script in an allocation that srun has not started is a job of its own.
         alone = [sys.executable, "-c", "import horovod.torch as h; h.init(); print('size', h.size())"]
         batch = {**environment, "SLURM_NTASKS": "3", "SLURM_PROCID": "0", "SLURM_JOB_ID": "7"}
@@ -87,6 +88,8 @@ def test_ranks_of_a_slurm_step(tmp_path: Path) -> None:
     for rank in range(RANKS):
         assert f"places {[rank, RANKS, rank, RANKS, 0, 1]} total" in result.output, result.output
     assert "info: srun started this job" in result.output
+    assert "info: torchrun started this job" in inner.output, inner.output
+    assert inner.output.count("total [1.0, 3.0, 5.0, 7.0]") == 2, inner.output
 
 
 def test_a_rank_that_never_comes_is_named() -> None:

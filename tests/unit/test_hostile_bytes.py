@@ -160,10 +160,11 @@ def test_a_secret_is_32_bytes_or_a_value_error(text: str, as_path: bool) -> None
 
 
 @many
-@given(any_text | st.from_regex(r"(localhost:[0-9]{1,7},?){1,3}", fullmatch=True))
+@given(any_text | st.from_regex(r"((localhost|\[::1\]):[0-9]{1,7},?){1,3}", fullmatch=True))
 def test_hosts_are_slots_or_a_value_error(text: str) -> None:
     with contextlib.suppress(ValueError):
-        assert hosts.local_slots(text) > 0
+        found = hosts.parse(text)
+        assert found and all(host.slots > 0 and host.name.isprintable() for host in found)
 
 
 @many

@@ -113,6 +113,25 @@ def test_what_a_launcher_says_in_part_or_wrongly_is_named(launcher: str) -> None
             from_environment({key: value for key, value in environment.items() if key != name})
 
 
+@pytest.mark.parametrize("inner", ["torchrun", "Open MPI", "MPICH's mpirun"])
+@pytest.mark.parametrize("tasks", ["1", "2"])
+def test_a_launcher_within_a_step_of_slurm_comes_first(inner: str, tasks: str) -> None:
+    step = {**_LAUNCHED["srun"], "SLURM_STEP_NUM_TASKS": tasks, "SLURM_PROCID": "0", "SLURM_LOCALID": "0"}
+    identity = from_environment({**step, "SLURM_STEP_TASKS_PER_NODE": tasks, **_LAUNCHED[inner]})
+    assert (identity.launcher, identity.rank, identity.size) == (inner, 1, 4)
+
+
+def test_slurm_that_speaks_for_mpich_in_part_is_slurm() -> None:
+    assert from_environment({**_LAUNCHED["srun"], "PMI_RANK": "1", "PMI_SIZE": "4"}).launcher == "srun"
+
+
+def test_variables_of_torch_without_torchrun_are_whole_or_an_error() -> None:
+    plain = {name: value for name, value in _LAUNCHED["torchrun"].items() if name != "TORCHELASTIC_RUN_ID"}
+    assert from_environment(plain).size == 4
+    with pytest.raises(ValueError, match="LOCAL_RANK, LOCAL_WORLD_SIZE are not set"):
+        from_environment({"RANK": "1", "WORLD_SIZE": "4"})
+
+
 @given(st.lists(st.tuples(st.integers(0, 99), st.integers(1, 9)), min_size=1, max_size=8))
 def test_tasks_of_slurm_nodes(groups: list[tuple[int, int]]) -> None:
     text = ",".join(f"{tasks}(x{nodes})" if nodes > 1 else f"{tasks}" for tasks, nodes in groups)

@@ -21,7 +21,7 @@ from horovod.bootstrap.errors import (
 )
 from horovod.bootstrap.identity import Identity
 from horovod.bootstrap.mesh import Link, connect_mesh
-from horovod.bootstrap.places import Place, decode
+from horovod.bootstrap.places import decode, place_of
 from horovod.bootstrap.store import StoreServer
 from horovod.bootstrap.store_client import StoreClient
 
@@ -132,7 +132,7 @@ def test_absent_rank_is_named_and_nothing_leaks(server: StoreServer, wiring: str
 def test_rank_that_does_not_answer_is_named_and_nothing_leaks(server: StoreServer, wiring: str) -> None:
     listener, address = endpoints.listen("unix" if wiring == "shm" else "tcp")
     with StoreClient(server.address, _SECRET, 0, 1, 5.0) as store:
-        store.set("1/mesh/0", Place("localhost", "", 2, "", (address,)).encode())
+        store.set("1/mesh/0", place_of(_identity(0, 2), None, [address]).encode())
         with pytest.raises(StartTimeoutError, match="rank 1: no link to rank 0 within"):
             _join(server, 1, 2, wiring, 0.4)
     listener.close()
@@ -152,7 +152,7 @@ def test_impostor_that_listens_is_refused(server: StoreServer) -> None:
     thread = threading.Thread(target=impostor)
     thread.start()
     with StoreClient(server.address, _SECRET, 0, 1, 5.0) as store:
-        store.set("1/mesh/0", Place("localhost", "", 2, "", (address,)).encode())
+        store.set("1/mesh/0", place_of(_identity(0, 2), None, [address]).encode())
         with pytest.raises(AuthenticationError, match="rank 1: rank 0"):
             _join(server, 1, 2, "shm", 5.0)
     thread.join()

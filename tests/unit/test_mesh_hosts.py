@@ -100,6 +100,14 @@ def test_one_name_for_two_machines_is_named() -> None:
         number_hosts(places)
 
 
+@pytest.mark.parametrize("sizes", [[2, 2], [4, 4, 2, 2]])
+def test_ranks_that_all_say_one_host_and_see_two_are_named(sizes: list[int]) -> None:
+    half = len(sizes) // 2
+    places = [_place("localhost", "a" if rank < half else "b", size) for rank, size in enumerate(sizes)]
+    with pytest.raises(BootstrapError, match=rf"rank 0 has HOROVOD_LOCAL_SIZE={sizes[0]} but {half} of"):
+        number_hosts(places)
+
+
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=20))
 def test_hosts_are_numbered_by_their_first_ranks(names: list[int]) -> None:
     hosts = number_hosts([_place(f"node{name}", "m", names.count(name)) for name in names])

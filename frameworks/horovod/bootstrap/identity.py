@@ -88,21 +88,25 @@ def _check_hosts(ranks: int, local: int, hosts: int) -> None:
 
 
 def _from_launcher(environ: Mapping[str, str]) -> Identity | None:
-    source = next((source for source in SOURCES if source.has_started(environ)), None)
-    if source is None:
+    found = [source for source in SOURCES if source.has_started(environ)]
+    several = [source for source in found if _integer(source.size, environ[source.size]) != 1]
+    if not found:
         return None
-    size = _integer(source.size, environ[source.size])
-    if size == 1:
-        return Identity(0, 1, 0, 1, 0, 1, "localhost", source.launcher)
-    names = (source.rank, source.local_rank)
-    missing = [name for name in (*names, source.local_size) if name not in environ]
+    if not several:
+        return Identity(0, 1, 0, 1, 0, 1, "localhost", found[0].launcher)
+    # srun may set the variables of MPICH in part.
+    return _among_others(next((s for s in several if not s.missing(environ)), several[0]), environ)
+
+
+def _among_others(source: Source, environ: Mapping[str, str]) -> Identity:
+    size, missing = _integer(source.size, environ[source.size]), source.missing(environ)
     if missing:
         raise ValueError(
             f"{source.launcher} started this process ({source.size}={size}), but {', '.join(missing)} "
             f"{'is' if len(missing) == 1 else 'are'} not set. Set {'it' if len(missing) == 1 else 'them'}, "
             f"or start the job with horovodrun -np {size} ..."
         )
-    rank, local_rank = (_integer(name, environ[name]) for name in names)
+    rank, local_rank = (_integer(name, environ[name]) for name in (source.rank, source.local_rank))
     local_size = _local_size(source, environ)
     for name, number, extent, limit in (
         (source.rank, rank, source.size, size),

@@ -54,15 +54,13 @@ def number_hosts(places: Sequence[Place]) -> list[int]:
     it: only then do Unix sockets, by which they share memory, lead from one to the other. Raises
     BootstrapError, with one text on every rank, when a host has not as many ranks as the launcher says.
     """
-    if places[0].local_size == len(places):
-        return []
     numbers: dict[tuple[str, str], int] = {}
     hosts = [numbers.setdefault((place.host, place.machine), len(numbers)) for place in places]
     for rank, place in enumerate(places):
         count = hosts.count(hosts[rank])
         if count != place.local_size:
             raise BootstrapError(_contradiction(rank, place, count, places))
-    return hosts
+    return hosts if len(numbers) > 1 else []
 
 
 def _contradiction(rank: int, place: Place, count: int, places: Sequence[Place]) -> str:

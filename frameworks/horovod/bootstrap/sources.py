@@ -38,23 +38,23 @@ class Source:
             )
         return all(found)
 
+    def missing(self, environ: Mapping[str, str]) -> list[str]:
+        """The variables without which its numbers are not whole."""
+        names = (self.rank, self.size, self.local_rank, self.local_size)
+        return [name for name in names if name not in environ]
 
+
+_TORCH = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
+
+# One launcher may start another, and srun starts the helpers of both MPIs: the inner one comes first.
 SOURCES = (
+    Source("torchrun", *_TORCH, mark="TORCHELASTIC_RUN_ID"),
     Source(
         "Open MPI",
         "OMPI_COMM_WORLD_RANK",
         "OMPI_COMM_WORLD_SIZE",
         "OMPI_COMM_WORLD_LOCAL_RANK",
         "OMPI_COMM_WORLD_LOCAL_SIZE",
-    ),
-    # Only in a step: SLURM_PROCID and SLURM_NTASKS are also in the environment of a batch script.
-    Source(
-        "srun",
-        "SLURM_PROCID",
-        "SLURM_STEP_NUM_TASKS",
-        "SLURM_LOCALID",
-        "SLURM_STEP_TASKS_PER_NODE",
-        "SLURM_STEP_ID",
     ),
     Source("MPICH's mpirun", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
     Source(
@@ -64,7 +64,16 @@ SOURCES = (
         "JSM_NAMESPACE_LOCAL_RANK",
         "JSM_NAMESPACE_LOCAL_SIZE",
     ),
-    Source("torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", mark="WORLD_SIZE"),
+    # Only in a step: SLURM_PROCID is also in the environment of a batch script.
+    Source(
+        "srun",
+        "SLURM_PROCID",
+        "SLURM_STEP_NUM_TASKS",
+        "SLURM_LOCALID",
+        "SLURM_STEP_TASKS_PER_NODE",
+        mark="SLURM_STEP_NUM_TASKS",
+    ),
+    Source("a launcher for torch.distributed", *_TORCH, mark="WORLD_SIZE"),
 )
 
 
