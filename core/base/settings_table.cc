@@ -85,6 +85,10 @@ const std::vector<Setting>& SettingsTable() {
       {"HOROVOD_START_TIMEOUT", "number", "30",
        "Seconds that the processes wait for each other at the start, and then at most for their "
        "links."},
+      {"HOROVOD_NETWORK_INTERFACES", "text", "",
+       "Interfaces on which ranks of different hosts meet, such as eth0,eth1; unset = by route."},
+      {"HOROVOD_PORT_RANGE", "text", "",
+       "Ports to listen on, such as 20000-20999; unset = any that is free."},
       {"HOROVOD_STORE_ADDR", "text", "", "Address of the rendezvous store."},
       {"HOROVOD_SECRET_FILE", "path", "",
        "File with the job's secret, set by the launcher; removed from the environment by init."},

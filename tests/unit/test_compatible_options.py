@@ -14,19 +14,18 @@ WORK = """
 --timeline-mark-cycles --no-timeline-mark-cycles --stall-check --no-stall-check
 --stall-check-warning-time-seconds=1 --stall-check-shutdown-time-seconds=1 --thread-affinity=0
 --log-level=INFO --log-with-timestamp --log-without-timestamp --log-hide-timestamp --no-log-hide-timestamp
--prefix-timestamp --prefix-output-with-timestamp --gloo
+-prefix-timestamp --prefix-output-with-timestamp --gloo -p=22 --ssh-port=22 -i=key --ssh-identity-file=key
+--network-interfaces=lo,eth0 --network-interface=lo
 """.split()
 SO_ANYWAY = """
 --tcp --mpi-threads-disable --no-mpi-threads-disable --hierarchical-allreduce --no-hierarchical-allreduce
---hierarchical-allgather --no-hierarchical-allgather --no-torus-allreduce -p=22 --ssh-port=22 -i=key
---ssh-identity-file=key --network-interfaces=lo --network-interface=lo
+--hierarchical-allgather --no-hierarchical-allgather --no-torus-allreduce
 """.split()
 REFUSED = {
     "NCCL is not supported": ["--torus-allreduce", "--num-nccl-streams 2"],
     "MPI is not supported": ["--mpi", "--mpi-args=--oversubscribe"],
     "jsrun is not supported": ["--jsrun", "--binding-args x"],
     "--start-timeout": ["--gloo-timeout-seconds 9"],
-    "no network interface": ["--network-interfaces eth0,eth1", "--network-interface eth0"],
     "elastic jobs are not supported": [
         "--host-discovery-script x.sh",
         *(f"--{end}-{name} 2" for end in ("min", "max") for name in ("np", "num-proc")),

@@ -1,6 +1,5 @@
 """The command line of horovodrun, in process; and how long its help takes."""
 
-import argparse
 import subprocess
 import sys
 import time
@@ -11,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from load import within
 
-from horovod.runner import compatible, launch, limits, options
+from horovod.runner import cli, launch, limits, options
 from horovod.runner.launch import parse_args
 from horovod.runner.launchers.local_rank import CommandError, rank_environment, runnable
 
@@ -82,6 +81,20 @@ def test_autotune_becomes_variables() -> None:
     assert options.environment(parse_args(["-np", "2", "--no-autotune", "prog"])) == {"HOROVOD_AUTOTUNE": "0"}
 
 
+def test_the_network_between_hosts() -> None:
+    line = "-np 2 -p 2222 -i key --network-interfaces eth0,eth1,eth0 --port-range 20000-20999 prog"
+    arguments = parse_args(line.split())
+    assert (arguments.ssh_port, arguments.ssh_identity_file) == (2222, "key")
+    assert options.environment(arguments) == {
+        "HOROVOD_NETWORK_INTERFACES": "eth0,eth1",
+        "HOROVOD_PORT_RANGE": "20000-20999",
+    }
+    repeated = "-np 2 --network-interface eth0 --network-interface eth1 prog"
+    assert options.environment(parse_args(repeated.split())) == {"HOROVOD_NETWORK_INTERFACES": "eth0,eth1"}
+    nothing = parse_args(["-np", "2", "prog"])
+    assert (nothing.ssh_port, nothing.ssh_identity_file) == (None, None)
+
+
 @pytest.mark.parametrize(
     ("line", "hint"),
     [
@@ -114,6 +127,12 @@ def test_autotune_becomes_variables() -> None:
         ("-np 2 --ranks x prog", "0,4-7"),
         ("-np 2 --stdin-rank 2 prog", "the last rank is 1"),
         ("-np 2 --thread-affinity first prog", "0,2,4"),
+        ("-np 2 -p 65536 prog", "no port: expected 1 to 65535"),
+        ("-np 2 --ssh-port ssh prog", "no port"),
+        ("-np 2 --port-range 20000 prog", "20000-20999"),
+        ("-np 2 --port-range 20009-20000 prog", "behind the last"),
+        ("-np 2 --port-range 0-9 prog", "no port"),
+        ("-np 2 --network-interfaces eth0,,eth1 prog", "eth0,eth1"),
     ],
 )
 def test_wrong_usage(line: str, hint: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -147,12 +166,7 @@ def test_rank_environment_keeps_what_the_user_has_set() -> None:
 
 
 def test_every_variable_has_one_meaning() -> None:
-    parser = argparse.ArgumentParser(allow_abbrev=False)
-    options.add_general(parser)
-    options.add_output(parser)
-    options.add_tunables(parser)
-    compatible.add_compatible(parser)
-    flags = [flag for action in parser._actions for flag in action.option_strings]
+    flags = [flag for action in cli.new_parser()._actions for flag in action.option_strings]
     assert len(flags) == len(set(flags))
 
 

@@ -7,7 +7,7 @@ from typing import NoReturn
 
 from horovod.bootstrap.text import escaped
 
-from . import compatible, hosts, launchers, limits, options
+from . import compatible, hosts, launchers, limits, options, tunables, values
 
 USAGE_STATUS = 2
 
@@ -36,11 +36,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
 
     Wrong usage ends the program with status 2 and one line that says how to correct it.
     """
-    parser = _Parser(prog="horovodrun", usage=_USAGE, description=_DESCRIPTION, allow_abbrev=False)
-    options.add_general(parser)
-    options.add_output(parser)
-    options.add_tunables(parser)
-    compatible.add_compatible(parser)
+    parser = new_parser()
     own, command = _split(parser, list(argv))
     arguments = parser.parse_args(own)
     if arguments.config_file is not None:
@@ -59,6 +55,17 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     return arguments
 
 
+def new_parser() -> "_Parser":
+    """The parser of all options, known to this version or to Horovod 0.28."""
+    parser = _Parser(prog="horovodrun", usage=_USAGE, description=_DESCRIPTION, allow_abbrev=False)
+    options.add_general(parser)
+    options.add_ssh(parser)
+    options.add_output(parser)
+    tunables.add_tunables(parser)
+    compatible.add_compatible(parser)
+    return parser
+
+
 def _from_file(parser: _Parser, path: str) -> argparse.Namespace:
     """What a file says, for the command line to say otherwise."""
     from . import config_file
@@ -75,7 +82,7 @@ def _from_file(parser: _Parser, path: str) -> argparse.Namespace:
 
 def _split(parser: argparse.ArgumentParser, argv: list[str]) -> tuple[list[str], list[str]]:
     """(own options, command). The command begins at the first word that is no option nor its value."""
-    values = {flag: action.nargs for action in parser._actions for flag in action.option_strings}
+    counts = {flag: action.nargs for action in parser._actions for flag in action.option_strings}
     position = 0
     while position < len(argv):
         word = argv[position]
@@ -83,7 +90,7 @@ def _split(parser: argparse.ArgumentParser, argv: list[str]) -> tuple[list[str],
             return argv[:position], argv[position + 1 :]
         if not word.startswith("-"):
             break
-        count = values.get(word, 0)
+        count = counts.get(word, 0)
         position += 1 + (count if isinstance(count, int) else 1)
     return argv[:position], argv[position:]
 
@@ -122,7 +129,7 @@ def _hosts(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> tu
         parser.error("-np is missing: say how many ranks to start, for example -np 2, or -np auto")
     if arguments.hosts is not None and arguments.hostfile is not None:
         parser.error("-H and --hostfile both say where to start: give one of them")
-    np = None if asked == options.AUTO else asked
+    np = None if asked == values.AUTO else asked
     if arguments.hosts is not None:
         found = hosts.parse(arguments.hosts)
     elif arguments.hostfile is not None:

@@ -12,21 +12,17 @@ _FIXED = "elastic jobs are not supported in this version: the number of ranks is
 _NO_MPI = "MPI is not supported in this version: horovodrun starts the ranks itself"
 _NO_JSRUN = "jsrun is not supported in this version: horovodrun starts the ranks itself"
 _NO_NCCL = "NCCL is not supported in this version: tensors travel through the memory of the host"
-_NO_NETWORK = "ranks of one host need no network interface but loopback (lo)"
 _TWO_TIMEOUTS = "use --start-timeout for the start, and --hang-timeout for operations"
 
 
 @dataclass(frozen=True)
 class _Option:
-    """``values``: how many follow. ``so``: the reason why it is accepted. Else it is refused: ``refusal``.
-    ``exempt``: a value that is accepted all the same.
-    """
+    """``values``: how many follow. ``so``: the reason why it is accepted. Else it is refused: ``refusal``."""
 
     flags: tuple[str, ...]
     values: int = 0
     so: str = ""
     refusal: str = ""
-    exempt: str | None = None
 
 
 _OPTIONS = (
@@ -35,13 +31,11 @@ _OPTIONS = (
     _Option(("--tcp",), so="InfiniBand is not used"),
     _Option(("--mpi-threads-disable",), so="MPI is not used"),
     _Option(("--no-mpi-threads-disable",), so="MPI is not used"),
-    _Option(("--hierarchical-allreduce",), so="on one host there is one level"),
-    _Option(("--no-hierarchical-allreduce",), so="on one host there is one level"),
-    _Option(("--hierarchical-allgather",), so="on one host there is one level"),
-    _Option(("--no-hierarchical-allgather",), so="on one host there is one level"),
+    _Option(("--hierarchical-allreduce",), so="the library chooses what is fastest between hosts"),
+    _Option(("--no-hierarchical-allreduce",), so="the library chooses what is fastest between hosts"),
+    _Option(("--hierarchical-allgather",), so="the library chooses what is fastest between hosts"),
+    _Option(("--no-hierarchical-allgather",), so="the library chooses what is fastest between hosts"),
     _Option(("--no-torus-allreduce",), so="there is none"),
-    _Option(("-p", "--ssh-port"), 1, so="ssh is needed for other hosts only, and -H refuses those"),
-    _Option(("-i", "--ssh-identity-file"), 1, so="ssh is needed for other hosts only, and -H refuses those"),
     _Option(("--torus-allreduce",), refusal=_NO_NCCL),
     _Option(("--num-nccl-streams",), 1, refusal=_NO_NCCL),
     _Option(("--mpi",), refusal=_NO_MPI),
@@ -51,8 +45,6 @@ _OPTIONS = (
     ),
     _Option(("--binding-args",), 1, refusal=_NO_JSRUN),
     _Option(("--gloo-timeout-seconds",), 1, refusal=_TWO_TIMEOUTS),
-    _Option(("--network-interfaces",), 1, refusal=_NO_NETWORK, exempt="lo"),
-    _Option(("--network-interface",), 1, refusal=_NO_NETWORK, exempt="lo"),
     _Option(("--host-discovery-script",), 1, refusal=_FIXED),
     _Option(("--min-np", "--min-num-proc"), 1, refusal=_FIXED),
     _Option(("--max-np", "--max-num-proc"), 1, refusal=_FIXED),
@@ -64,12 +56,11 @@ _OPTIONS = (
 
 
 class _Refuse(argparse.Action):
-    """Ends the program with the reason, unless the value is exempt."""
+    """Ends the program with the reason."""
 
-    def __init__(self, refusal: str, exempt: str | None, **options: object) -> None:
+    def __init__(self, refusal: str, **options: object) -> None:
         super().__init__(**options)  # type: ignore[arg-type]
         self._refusal = refusal
-        self._exempt = exempt
 
     def __call__(
         self,
@@ -78,8 +69,7 @@ class _Refuse(argparse.Action):
         values: str | Sequence[object] | None,
         option_string: str | None = None,
     ) -> None:
-        if self._exempt is None or values != [self._exempt]:
-            parser.error(f"{option_string}: {self._refusal}; leave {option_string} out")
+        parser.error(f"{option_string}: {self._refusal}; leave {option_string} out")
 
 
 def add_compatible(parser: argparse.ArgumentParser) -> None:
@@ -87,7 +77,7 @@ def add_compatible(parser: argparse.ArgumentParser) -> None:
     for option in _OPTIONS:
         given: dict[str, object] = {"dest": "ignored", "default": None, "help": argparse.SUPPRESS}
         if option.refusal:
-            given |= {"action": _Refuse, "refusal": option.refusal, "exempt": option.exempt}
+            given |= {"action": _Refuse, "refusal": option.refusal}
             given["nargs"] = option.values
         elif option.values:
             given["nargs"] = option.values

@@ -1,0 +1,102 @@
+"""What the values of horovodrun's options may be: one function reads one kind, or says why it cannot."""
+
+import argparse
+import re
+
+AUTO = "auto"
+LEVELS = ("TRACE", "DEBUG", "INFO", "WARNING", "ERROR", "FATAL")
+
+_MOST_PORT = 65535
+_INTERFACE = re.compile(r"[\w.:/@-]+", re.ASCII)
+
+
+def integer(text: str) -> int:
+    """A whole number, at least 0."""
+    value = int(text)
+    if value < 0:
+        raise argparse.ArgumentTypeError(f"{text} is negative")
+    return value
+
+
+def rank_count(text: str) -> int | str:
+    """A number of ranks, or "auto"."""
+    return AUTO if text == AUTO else integer(text)
+
+
+def rank_list(text: str) -> list[int]:
+    """Ranks and ranges of them, such as 0,4-7."""
+    ranks: set[int] = set()
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        if not first.isdecimal() or (dash and not last.isdecimal()) or len(part) > 20:
+            raise argparse.ArgumentTypeError(f"{text!r} is no list of ranks, such as 0 or 0,4-7")
+        begin, end = int(first), int(last or first)
+        if end < begin or end - begin > 1 << 20:
+            raise argparse.ArgumentTypeError(f"{part!r} is no range of ranks, such as 4-7")
+        ranks.update(range(begin, end + 1))
+    return sorted(ranks)
+
+
+def port(text: str) -> int:
+    """The number of a TCP port."""
+    if not text.isascii() or not text.isdecimal() or not 0 < int(text[:9]) <= _MOST_PORT:
+        raise argparse.ArgumentTypeError(f"{text!r} is no port: expected 1 to {_MOST_PORT}")
+    return int(text)
+
+
+def port_range(text: str) -> str:
+    """Ports from the first to the last, such as 20000-20999."""
+    first, dash, last = text.partition("-")
+    if not dash:
+        raise argparse.ArgumentTypeError(f"{text!r} is no range of ports, such as 20000-20999")
+    if port(first) > port(last):
+        raise argparse.ArgumentTypeError(f"{text!r}: the first port comes behind the last")
+    return f"{int(first)}-{int(last)}"
+
+
+def interfaces(text: str) -> str:
+    """Names of network interfaces, such as eth0,eth1."""
+    names = [name.strip() for name in text.split(",")]
+    if not all(_INTERFACE.fullmatch(name) for name in names):
+        raise argparse.ArgumentTypeError(f"{text!r} is no list of network interfaces, such as eth0,eth1")
+    return ",".join(dict.fromkeys(names))
+
+
+def whole(text: str) -> str:
+    """A whole number, as a variable carries it."""
+    return str(integer(text))
+
+
+def megabytes(text: str) -> str:
+    """MiB, in bytes."""
+    return str(integer(text) << 20)
+
+
+def number(text: str) -> str:
+    """A number of at least 0."""
+    value = float(text)
+    if not 0 <= value < 1e12:
+        raise argparse.ArgumentTypeError(f"{text} is not a number of at least 0")
+    return f"{value:g}"
+
+
+def share(text: str) -> str:
+    """A number from 0 to 1."""
+    value = float(text)
+    if not 0 <= value <= 1:
+        raise argparse.ArgumentTypeError(f"{text} is not a number from 0 to 1")
+    return f"{value:g}"
+
+
+def cores(text: str) -> str:
+    """Numbers of cores, such as 0,2,4."""
+    if not all(part.isdecimal() for part in text.split(",")):
+        raise argparse.ArgumentTypeError(f"{text!r} is no list of cores, such as 0,2,4")
+    return text
+
+
+def level(text: str) -> str:
+    """A level of the log."""
+    if text.upper() not in LEVELS:
+        raise argparse.ArgumentTypeError(f"{text!r} is not one of {', '.join(LEVELS)}")
+    return text.lower()
