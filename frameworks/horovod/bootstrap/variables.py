@@ -1,4 +1,4 @@
-"""Warns of HOROVOD_ variables that nothing reads: most of them are misspelled."""
+"""The HOROVOD_ variables: their defaults, and a warning of those that nothing reads, mostly misspelled."""
 
 import difflib
 import warnings
@@ -31,6 +31,15 @@ _FAMILIES_WITHOUT_EFFECT = (
     "NVTX_",
     "BUILD_",
 )
+
+
+def defaults() -> dict[str, str]:
+    """The default of each variable that the library reads; empty where the core is not built."""
+    try:
+        from horovod import _core
+    except ImportError:
+        return {}
+    return {name: default for name, _, default, _ in _core.settings()}
 
 
 def warn_of_unknown(environ: Mapping[str, str], known: Collection[str]) -> None:

@@ -7,11 +7,13 @@ from typing import NoReturn
 
 from horovod.bootstrap.text import escaped
 
-from . import compatible, hosts, launchers, limits, options, tunables, values
+from . import compatible, hosts, launchers, limits, options, origins, tunables, values
 
 USAGE_STATUS = 2
+_PLACES = {"hosts", "hostfile"}
 
 _USAGE = """horovodrun -np N [options] [--] command [argument ...]
+       horovodrun --print-config [--json] [options]
        horovodrun --check-build [--verbose] [--json]
        horovodrun --merge-timelines OUT FILE [FILE ...]"""
 
@@ -38,21 +40,30 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     """
     parser = new_parser()
     own, command = _split(parser, list(argv))
-    arguments = parser.parse_args(own)
-    if arguments.config_file is not None:
-        where = (arguments.hosts, arguments.hostfile)
-        arguments = parser.parse_args(own, _from_file(parser, arguments.config_file))
-        if any(where):  # the file's may be the other of the two
-            arguments.hosts, arguments.hostfile = where
+    arguments = _read(parser, own)
     arguments.command = command
     if arguments.merge_timelines is not None:
         if not command:
             parser.error("--merge-timelines: name the files to merge, too")
     elif not (arguments.version or arguments.check_build):
-        if arguments.json:
-            parser.error("--json goes with --check-build")
-        _check(parser, arguments)
+        if not arguments.print_config or _says_where(arguments):
+            _place(parser, arguments)
+        if not arguments.print_config:
+            _check(parser, arguments)
     return arguments
+
+
+def _read(parser: "_Parser", own: Sequence[str]) -> argparse.Namespace:
+    """The options of the command line, and of the file that it names."""
+    typed = origins.given(parser, own)
+    sources = [(origins.COMMAND_LINE, typed)]
+    path = typed.get("config_file")
+    if isinstance(path, str):
+        from_file = _from_file(parser, path)
+        if typed.keys() & _PLACES:  # the file's may be the other of the two
+            from_file = {name: value for name, value in from_file.items() if name not in _PLACES}
+        sources.insert(0, (f"config file {path}", from_file))
+    return origins.combine(parser, sources)
 
 
 def new_parser() -> "_Parser":
@@ -66,7 +77,7 @@ def new_parser() -> "_Parser":
     return parser
 
 
-def _from_file(parser: _Parser, path: str) -> argparse.Namespace:
+def _from_file(parser: "_Parser", path: str) -> dict[str, object]:
     """What a file says, for the command line to say otherwise."""
     from . import config_file
 
@@ -75,9 +86,9 @@ def _from_file(parser: _Parser, path: str) -> argparse.Namespace:
     except config_file.ConfigFileError as error:
         parser.error(str(error))
     parser.where = f"{path}: "
-    arguments = parser.parse_args(words)
+    found = origins.given(parser, words)
     parser.where = ""
-    return arguments
+    return found
 
 
 def _split(parser: argparse.ArgumentParser, argv: list[str]) -> tuple[list[str], list[str]]:
@@ -95,7 +106,13 @@ def _split(parser: argparse.ArgumentParser, argv: list[str]) -> tuple[list[str],
     return argv[:position], argv[position:]
 
 
-def _check(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> None:
+def _says_where(arguments: argparse.Namespace) -> bool:
+    """Whether there is anything that says how many ranks to start."""
+    names = ("num_proc", "nnodes", "nproc_per_node", "hosts", "hostfile")
+    return any(getattr(arguments, name) is not None for name in names)
+
+
+def _place(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> None:
     """Completes ``num_proc``, ``host_list`` and ``launcher``, and refuses what cannot be."""
     try:
         arguments.host_list, arguments.num_proc = _hosts(parser, arguments)
@@ -106,11 +123,17 @@ def _check(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> No
         arguments.launcher = launchers.choose(arguments.host_list)
     except hosts.HostsError as error:
         parser.error(str(error))
+    _check_ranks(parser, arguments)
+
+
+def _check(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> None:
+    """Refuses what cannot be started."""
+    if arguments.json:
+        parser.error("--json goes with --check-build or --print-config")
     if arguments.start_timeout == 0:
         parser.error("--start-timeout 0: give at least 1 second")
     if not arguments.command:
         parser.error("the command is missing, for example: horovodrun -np 2 python train.py")
-    _check_ranks(parser, arguments)
 
 
 def _check_ranks(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> None:

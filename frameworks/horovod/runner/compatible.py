@@ -24,6 +24,11 @@ class _Option:
     so: str = ""
     refusal: str = ""
 
+    @property
+    def dest(self) -> str:
+        """The attribute that tells whether it was given."""
+        return self.flags[0].lstrip("-").replace("-", "_")
+
 
 _OPTIONS = (
     _Option(("--gloo",), so="the controller that works without MPI is the only one"),
@@ -72,10 +77,15 @@ class _Refuse(argparse.Action):
         parser.error(f"{option_string}: {self._refusal}; leave {option_string} out")
 
 
+def without_effect() -> dict[str, str]:
+    """The options that are accepted, by attribute, and why they change nothing."""
+    return {option.dest: option.so for option in _OPTIONS if option.so}
+
+
 def add_compatible(parser: argparse.ArgumentParser) -> None:
     """Adds them all; --help does not show them."""
     for option in _OPTIONS:
-        given: dict[str, object] = {"dest": "ignored", "default": None, "help": argparse.SUPPRESS}
+        given: dict[str, object] = {"dest": option.dest, "default": None, "help": argparse.SUPPRESS}
         if option.refusal:
             given |= {"action": _Refuse, "refusal": option.refusal}
             given["nargs"] = option.values

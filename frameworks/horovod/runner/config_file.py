@@ -45,10 +45,12 @@ _SECTIONS: dict[str, dict[str, _Flags]] = {
         "level": "--log-level",
         "with_timestamp": ("--log-with-timestamp", "--log-without-timestamp"),
         "hide_timestamp": ("--log-hide-timestamp", "--no-log-hide-timestamp"),
+        "prefix_output_with_timestamp": ("--prefix-output-with-timestamp", ""),
     },
 }
 _TOP: dict[str, _Flags] = {
     "controller": "",  # its value is the option
+    "env": "--env",
     "num_proc": "--num-proc",
     "hosts": "--hosts",
     "hostfile": "--hostfile",
@@ -58,11 +60,16 @@ _TOP: dict[str, _Flags] = {
     "ranks": "--ranks",
     "stdin_rank": "--stdin-rank",
     "network_interfaces": "--network-interfaces",
+    "network_interface": "--network-interface",
+    "port_range": "--port-range",
+    "nnodes": "--nnodes",
+    "nproc_per_node": "--nproc-per-node",
     "ssh_port": "--ssh-port",
     "ssh_identity_file": "--ssh-identity-file",
     "disable_cache": ("--disable-cache", ""),
     "verbose": ("--verbose", ""),
 }
+_ENV = "env"
 _KEYS = _TOP | {f"{name}.{key}": flags for name, keys in _SECTIONS.items() for key, flags in keys.items()}
 
 
@@ -94,7 +101,7 @@ def read_options(path: str) -> list[str]:
 def _flat(content: Mapping[object, object]) -> Iterator[tuple[str, object]]:
     for name, value in content.items():
         key = str(name).replace("-", "_")
-        if isinstance(value, Mapping):
+        if isinstance(value, Mapping) and key != _ENV:
             yield from ((f"{key}.{inner}", each) for inner, each in _flat(value))
         elif not (key in _SECTIONS and value is None):  # a section without keys
             yield key, value
@@ -108,12 +115,26 @@ def _words(path: str, key: str, value: object) -> list[str]:
         return []
     if key == "controller":
         return [_controller(path, value)]
+    if key == _ENV:
+        return _exports(path, value)
     if isinstance(flags, tuple):
         if not isinstance(value, bool):
             raise ConfigFileError(f"{path}: {key}: {value!r} is neither true nor false")
         return [flag] if (flag := flags[0] if value else flags[1]) else []
     text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
     return [f"{flags}={text}"]
+
+
+def _exports(path: str, value: object) -> list[str]:
+    """Variables as names and values, or as a list of what one would type behind -x."""
+    if isinstance(value, list) and all(isinstance(each, str) for each in value):
+        return [f"--env={each}" for each in value]
+    if not isinstance(value, Mapping):
+        raise ConfigFileError(f"{path}: env: expected names and values, such as env: {{SEED: 1}}")
+    for name, each in value.items():
+        if each is not None and (isinstance(each, bool) or not isinstance(each, str | int | float)):
+            raise ConfigFileError(f"{path}: env.{name}: {each!r} is no text: put it in quotes")
+    return [f"--env={name}" if each is None else f"--env={name}={each}" for name, each in value.items()]
 
 
 def _controller(path: str, value: object) -> str:

@@ -38,6 +38,10 @@ def _run(arguments: argparse.Namespace) -> int:
         from . import build_report
 
         print(build_report.as_json() if arguments.json else build_report.describe(arguments.verbose))
+    elif arguments.print_config:
+        from . import origins
+
+        print(origins.describe(cli.new_parser(), arguments))
     elif arguments.merge_timelines is not None:
         from . import timeline
 

@@ -3,7 +3,11 @@
 import argparse
 
 from . import values
+from .exports import Export
 from .tunables import TUNABLES
+
+# Options that the launcher and the ranks use: the attribute, and the variable.
+VARIABLES = {"start_timeout": "HOROVOD_START_TIMEOUT"}
 
 
 def add_general(parser: argparse.ArgumentParser) -> None:
@@ -23,11 +27,15 @@ def add_general(parser: argparse.ArgumentParser) -> None:
     add("--nproc-per-node", type=values.integer, metavar="N", help="how many ranks to run on each host")
     start = "give the ranks S seconds to find each other (30)"
     add("--start-timeout", type=values.integer, metavar="S", help=start)
+    export = "set NAME for the ranks; without VALUE, as it is set here (may be repeated)"
+    add("-x", "--env", action=Export, metavar="NAME[=VALUE]", help=export)
     add("--config-file", metavar="FILE", help="read options from FILE (YAML); those given here come first")
+    origins = "start nothing: print the value of each option, and where it comes from"
+    add("--print-config", action="store_true", help=origins)
     add("--verbose", action="store_true", help="say what is started")
     add("-v", "--version", action="store_true", help="print the version")
     add("-cb", "--check-build", action="store_true", help="print what this installation can do")
-    add("--json", action="store_true", help="with --check-build: print it as JSON")
+    add("--json", action="store_true", help="with --check-build or --print-config: print it as JSON")
 
 
 def add_ssh(parser: argparse.ArgumentParser) -> None:
@@ -50,9 +58,8 @@ def add_output(parser: argparse.ArgumentParser) -> None:
 
 
 def environment(arguments: argparse.Namespace) -> dict[str, str]:
-    """The variables that the given options set for the ranks."""
-    variables = {item.variable for tunables in TUNABLES.values() for item in tunables}
-    given = {name: getattr(arguments, name) for name in sorted(variables)}
-    if arguments.start_timeout is not None:
-        given["HOROVOD_START_TIMEOUT"] = str(arguments.start_timeout)
-    return {name: value for name, value in given.items() if value is not None}
+    """The variables that the given options set for the ranks; what -x says comes first."""
+    names = {item.variable: item.variable for tunables in TUNABLES.values() for item in tunables}
+    given = {variable: getattr(arguments, dest) for dest, variable in sorted((names | VARIABLES).items())}
+    variables = {name: str(value) for name, value in given.items() if value is not None}
+    return variables | (arguments.env or {})

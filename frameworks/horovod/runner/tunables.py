@@ -163,7 +163,7 @@ class _Append(argparse.Action):
         option_string: str | None = None,
     ) -> None:
         before = getattr(namespace, self.dest)
-        setattr(namespace, self.dest, f"{before},{values}" if before else values)
+        setattr(namespace, self.dest, f"{before},{values}" if isinstance(before, str) else values)
 
 
 def add_tunables(parser: argparse.ArgumentParser) -> None:

@@ -1,0 +1,138 @@
+"""Where the value of each option comes from: the command line, a file, the environment, or nowhere."""
+
+import argparse
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+
+from horovod.bootstrap.text import escaped
+
+from .compatible import without_effect
+from .options import VARIABLES
+
+COMMAND_LINE, DEFAULT, DERIVED = "command line", "default", "number of slots"
+
+_ABSENT = object()
+# Options that say what horovodrun does, not how.
+_VERBS = {"help", "version", "check_build", "print_config", "merge_timelines", "json", "config_file", "env"}
+_SHOWN = "HOROVOD_"  # other variables of -x may hold passwords
+
+
+@dataclass(frozen=True)
+class Row:
+    """The value of an option; None: not set. ``variable`` carries it to the ranks, if one does."""
+
+    option: str
+    variable: str | None
+    value: object
+    origin: str
+
+
+def given(parser: argparse.ArgumentParser, words: Sequence[str]) -> dict[str, object]:
+    """What ``words`` say, by attribute, without defaults."""
+    blank = argparse.Namespace(**{action.dest: _ABSENT for action in parser._actions})
+    found = vars(parser.parse_args(words, blank))
+    return {name: value for name, value in found.items() if value is not _ABSENT}
+
+
+def combine(
+    parser: argparse.ArgumentParser, sources: Sequence[tuple[str, Mapping[str, object]]]
+) -> argparse.Namespace:
+    """The values of ``sources``, pairs of origin and what is given there; a later one comes first.
+
+    ``origins`` of the result says for each attribute that was given where, and for each variable of -x.
+    """
+    arguments = parser.parse_args([])
+    arguments.origins, arguments.env = {}, {}
+    for origin, values in sources:
+        exported = dict(values).pop("env", {})
+        assert isinstance(exported, dict)
+        vars(arguments).update(values, env=arguments.env | exported)
+        arguments.origins.update(dict.fromkeys([*values, *map(_export, exported)], origin))
+    return arguments
+
+
+def rows(
+    parser: argparse.ArgumentParser,
+    arguments: argparse.Namespace,
+    environ: Mapping[str, str],
+    defaults: Mapping[str, str],
+) -> Iterator[Row]:
+    """One for each option that --help shows, each that was given without effect, and each variable of -x.
+
+    Args:
+        parser: knows the options.
+        arguments: their values, of ``combine``.
+        environ: the environment of the caller, which ranks inherit.
+        defaults: of variables, by name.
+    """
+    seen = set(_VERBS)
+    for action in parser._actions:
+        if action.dest not in seen and action.help != argparse.SUPPRESS:
+            seen.add(action.dest)
+            variable = VARIABLES.get(action.dest, action.dest if action.dest.isupper() else None)
+            value, origin = _value(action.dest, variable, arguments, environ, defaults)
+            yield Row(max(action.option_strings, key=len), variable, value, origin)
+    for dest, reason in without_effect().items():
+        if dest in arguments.origins:
+            option = f"--{dest.replace('_', '-')}"
+            yield Row(option, None, f"no effect: {reason}", arguments.origins[dest])
+    for name, text in sorted(arguments.env.items()):
+        yield Row("--env", name, text if name.startswith(_SHOWN) else None, arguments.origins[_export(name)])
+
+
+def _value(
+    dest: str,
+    variable: str | None,
+    arguments: argparse.Namespace,
+    environ: Mapping[str, str],
+    defaults: Mapping[str, str],
+) -> tuple[object, str]:
+    if variable is not None and variable in arguments.env:
+        return arguments.env[variable], arguments.origins[_export(variable)]
+    value = getattr(arguments, dest)
+    if dest in arguments.origins:
+        return value, arguments.origins[dest]
+    if variable is not None and variable in environ:
+        return environ[variable], f"environment variable {variable}"
+    if variable is not None:
+        return defaults.get(variable) or None, DEFAULT
+    return value, DERIVED if dest == "num_proc" and value is not None else DEFAULT
+
+
+def describe(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> str:
+    """The text of ``horovodrun --print-config``, with ``--json`` for programs."""
+    from horovod.bootstrap import variables
+
+    found = list(rows(parser, arguments, os.environ, variables.defaults()))
+    return as_json(found) if arguments.json else table(found)
+
+
+def _export(name: str) -> str:
+    return f"-x {name}"
+
+
+def table(rows: Sequence[Row]) -> str:
+    """The rows for people, in three columns."""
+    cells = [("option", "value", "from"), *((row.option, _shown(row), row.origin) for row in rows)]
+    widths = [max(len(line[column]) for line in cells) for column in range(2)]
+    return "\n".join(
+        f"{option:<{widths[0]}}  {value:<{widths[1]}}  {origin}" for option, value, origin in cells
+    )
+
+
+def as_json(rows: Sequence[Row]) -> str:
+    """The rows for programs: a list of objects."""
+    return json.dumps([asdict(row) for row in rows], indent=2)
+
+
+def _shown(row: Row) -> str:
+    if row.option == "--env" and row.value is None:
+        return f"{row.variable}=..."
+    if row.value is None:
+        return "-"
+    text = str(row.value).lower() if isinstance(row.value, bool) else str(row.value)
+    if isinstance(row.value, list):
+        text = ",".join(map(str, row.value))
+    return escaped(text if row.variable is None else f"{row.variable}={text}")
