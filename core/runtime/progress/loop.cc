@@ -30,7 +30,8 @@ void PinTo(int core) noexcept {
 // A waiter comes back this often although nothing happened: a signal that arrives just before it
 // sleeps interrupts nothing, and Python's handlers must run.
 constexpr int64_t kSignalCheckUs = 200000;
-constexpr uint32_t kRoundsPerCheck = 256;
+// A round may be a step's work for every set, and the machine may be busy.
+constexpr uint32_t kRoundsPerCheck = 16;
 
 }  // namespace
 
@@ -179,13 +180,14 @@ void Loop::SleepInBackground(Lock& lock) {
 }
 
 Waited Loop::Wait(const Handle& handle, int64_t timeout_us) noexcept {
-  const int64_t deadline = timeout_us < 0 ? -1 : NowMicros() + timeout_us;
+  const int64_t start = NowMicros();
+  const Limits limits{timeout_us < 0 ? -1 : start + timeout_us, start + kSignalCheckUs};
   Waited result = Waited::kDone;
   waiters_.fetch_add(1);
   while (!handle.done.load(std::memory_order_acquire)) {
     const uint32_t turn = turn_.load();
     Lock lock(progress_, std::try_to_lock);
-    result = lock.owns_lock() ? Drive(lock, handle, deadline) : AwaitTurn(turn, handle, deadline);
+    result = lock.owns_lock() ? Drive(lock, handle, limits) : AwaitTurn(turn, handle, limits);
     if (result != Waited::kDone) break;
   }
   const bool last = waiters_.fetch_sub(1) == 1;
@@ -198,10 +200,9 @@ Waited Loop::Wait(const Handle& handle, int64_t timeout_us) noexcept {
   return result;
 }
 
-Waited Loop::Drive(Lock& lock, const Handle& handle, int64_t deadline_us) {
+Waited Loop::Drive(Lock& lock, const Handle& handle, const Limits& limits) {
   Waited result = Waited::kDone;
   SpinWait spin(&waiter_spin_);
-  const int64_t check = NowMicros() + kSignalCheckUs;
   cycle_->Arm(false);
   role_.Become(Role::kWaiterAwake);
   for (uint32_t round = 1; result == Waited::kDone && !handle.done.load(std::memory_order_acquire);
@@ -210,27 +211,26 @@ Waited Loop::Drive(Lock& lock, const Handle& handle, int64_t deadline_us) {
     if (lock.owns_lock() && moved) {
       spin.Found();
     } else if (lock.owns_lock() && !spin.Spin()) {
-      result = SleepAsWaiter(lock, handle, deadline_us, check);
+      result = SleepAsWaiter(lock, handle, limits);
     }
     if (!lock.owns_lock()) return result;  // another waiter drives; the role is its own
     // The traffic of others may leave no pause.
-    if (result == Waited::kDone && round % kRoundsPerCheck == 0) result = Due(deadline_us, check);
+    if (result == Waited::kDone && round % kRoundsPerCheck == 0) result = Due(limits);
   }
   role_.Become(Role::kNobody);
   return result;
 }
 
 // Here kDone means: awake, look again.
-Waited Loop::SleepAsWaiter(Lock& lock, const Handle& handle, int64_t deadline_us,
-                           int64_t check_us) {
+Waited Loop::SleepAsWaiter(Lock& lock, const Handle& handle, const Limits& limits) {
   Waited result = Waited::kDone;
   cycle_->Arm(true);
   role_.Become(Role::kWaiterAsleep);
   if (!Round(lock, Role::kWaiterAwake) && !handle.done.load(std::memory_order_acquire)) {
-    const int ready = SleepOn().Wait(Earlier(Earlier(cycle_->Deadline(), deadline_us), check_us));
+    const int ready = SleepOn().Wait(Earlier(cycle_->Deadline(), limits.Next()));
     Count(counters_->wakeups);
     waker_->Drain();
-    result = Due(deadline_us, check_us);
+    result = Due(limits);
     if (ready < 0 && result == Waited::kDone) result = Waited::kInterrupted;
   }
   if (!lock.owns_lock()) return result;
@@ -239,15 +239,15 @@ Waited Loop::SleepAsWaiter(Lock& lock, const Handle& handle, int64_t deadline_us
   return result;
 }
 
-// Whether a driving waiter must stop though its operation is not complete; kDone: it need not.
-Waited Loop::Due(int64_t deadline_us, int64_t check_us) {
+// Whether a waiter must stop though its operation is not complete; kDone: it need not.
+Waited Loop::Due(const Limits& limits) {
   const int64_t now = NowMicros();
-  if (deadline_us >= 0 && now >= deadline_us) return Waited::kTimeout;
-  return now >= check_us ? Waited::kInterrupted : Waited::kDone;
+  if (limits.deadline_us >= 0 && now >= limits.deadline_us) return Waited::kTimeout;
+  return now >= limits.check_us ? Waited::kInterrupted : Waited::kDone;
 }
 
 // Another thread drives. Here too kDone means: look again.
-Waited Loop::AwaitTurn(uint32_t turn, const Handle& handle, int64_t deadline_us) {
+Waited Loop::AwaitTurn(uint32_t turn, const Handle& handle, const Limits& limits) {
   turn_sleepers_.fetch_add(1);
   std::atomic_thread_fence(std::memory_order_seq_cst);  // before the look at the handle; see Round
   // A driver that sleeps knows nothing of an operation whose submitter meant to drive it.
@@ -255,13 +255,11 @@ Waited Loop::AwaitTurn(uint32_t turn, const Handle& handle, int64_t deadline_us)
   // The driver may sit asleep in the background holding nothing; a running one sees waiters_ and
   // leaves.
   FutexWait woken = FutexWait::kWoken;
-  const int64_t now = NowMicros();
-  const int64_t until = Earlier(deadline_us, now + kSignalCheckUs);
   if (!handle.done.load(std::memory_order_acquire))
-    woken = WaitOnFutex(turn_, turn, std::max<int64_t>(0, until - now));
+    woken = WaitOnFutex(turn_, turn, std::max<int64_t>(0, limits.Next() - NowMicros()));
   turn_sleepers_.fetch_sub(1);
-  if (deadline_us >= 0 && NowMicros() >= deadline_us) return Waited::kTimeout;
-  return woken == FutexWait::kWoken ? Waited::kDone : Waited::kInterrupted;
+  const Waited due = Due(limits);
+  return due == Waited::kDone && woken != FutexWait::kWoken ? Waited::kInterrupted : due;
 }
 
 }  // namespace hvd

@@ -63,10 +63,17 @@ class Loop {
   void SleepInBackground(Lock& lock);
   void WakeBackground();
 
-  Waited Drive(Lock& lock, const Handle& handle, int64_t deadline_us);
-  Waited SleepAsWaiter(Lock& lock, const Handle& handle, int64_t deadline_us, int64_t check_us);
-  static Waited Due(int64_t deadline_us, int64_t check_us);
-  Waited AwaitTurn(uint32_t turn, const Handle& handle, int64_t deadline_us);
+  // Of one wait, however often it changes between driving and waiting for its turn.
+  struct Limits {
+    int64_t deadline_us;  // -1 = no limit
+    int64_t check_us;     // when to look for signals
+    int64_t Next() const { return Earlier(deadline_us, check_us); }
+  };
+
+  Waited Drive(Lock& lock, const Handle& handle, const Limits& limits);
+  Waited SleepAsWaiter(Lock& lock, const Handle& handle, const Limits& limits);
+  static Waited Due(const Limits& limits);
+  Waited AwaitTurn(uint32_t turn, const Handle& handle, const Limits& limits);
   void PassTurn();
 
   // `awake`: which driver's round it is. Without the lock afterwards: it called back, and another

@@ -126,8 +126,8 @@ TEST(Stress, LimitsHoldWhileOthersAreBusy) {
         waiter = std::thread([&] {
           const int64_t start = NowMicros();
           const auto look = [] { return ++asked < 0; };
-          EXPECT_TRUE(engine.Wait(handle, 500000, look).code() == Code::kTimeout);
-          EXPECT_TRUE(NowMicros() - start < 1000000);
+          EXPECT_TRUE(engine.Wait(handle, 1000000, look).code() == Code::kTimeout);
+          EXPECT_TRUE(NowMicros() - start < 5000000);  // half of how long the others are busy
           EXPECT_TRUE(asked > 0);
           timed_out = true;
         });

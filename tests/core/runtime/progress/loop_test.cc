@@ -163,6 +163,35 @@ TEST(Loop, AWaiterWhoseTimeIsUpLeavesTheWorkToTheBackgroundThread) {
   EXPECT_TRUE(driven.Becomes(Role::kBackgroundAsleep));
 }
 
+void SleepMs(int ms) { std::this_thread::sleep_for(std::chrono::milliseconds(ms)); }
+
+// A waiter that loses its turn every few milliseconds, to others that keep it as long, looks for
+// signals as often as one that drives in peace.
+TEST(Loop, TheLookForSignalsDoesNotDependOnWhoseTurnItIs) {
+  Driven driven;
+  const HandlePtr late = driven.Submit();
+  std::atomic<bool> over{false};
+  std::vector<std::thread> others;
+  for (int i = 0; i < 4; ++i) {
+    others.emplace_back([&] {
+      while (!over) (void)driven.loop().Wait(*late, 10000);
+    });
+  }
+  std::thread submitter([&] {
+    while (!over) {
+      const HandlePtr refused = driven.Submit(7, [](const Handle&) { SleepMs(5); });  // no such set
+      driven.loop().Notify();
+      while (!refused->done.load() && !over) SleepMs(1);
+    }
+  });
+  for (int i = 0; i < 6; ++i) {
+    EXPECT_TRUE(driven.loop().Wait(*late, 1000000) == Waited::kInterrupted);
+  }
+  over = true;
+  submitter.join();
+  for (std::thread& other : others) other.join();
+}
+
 // By a thread that had asked for the set before it was removed.
 TEST(Loop, WhatIsSubmittedWhileItsSetGoesEndsOnce) {
   Driven driven;
