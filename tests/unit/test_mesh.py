@@ -20,7 +20,8 @@ from horovod.bootstrap.errors import (
     StartTimeoutError,
 )
 from horovod.bootstrap.identity import Identity
-from horovod.bootstrap.mesh import Link, connect_mesh
+from horovod.bootstrap.linker import Link
+from horovod.bootstrap.mesh import connect_mesh
 from horovod.bootstrap.places import decode, place_of
 from horovod.bootstrap.store import StoreServer
 from horovod.bootstrap.store_client import StoreClient

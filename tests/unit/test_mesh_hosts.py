@@ -26,7 +26,7 @@ _SECRET = bytes(range(32))
 @pytest.fixture
 def server() -> Iterator[StoreServer]:
     before = len(os.listdir("/proc/self/fd"))
-    server = StoreServer(_SECRET, 16, "tcp", host="127.0.0.2")
+    server = StoreServer(_SECRET, 16, "tcp", hosts=["127.0.0.2"])
     server.start()
     yield server
     server.close()

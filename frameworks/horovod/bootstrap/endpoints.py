@@ -1,5 +1,5 @@
 """Stream endpoints: abstract Unix sockets ("unix:@name") within a host, TCP ("tcp:10.0.0.1:4000",
-"tcp:[fd00::1]:4000") on loopback or between hosts.
+"tcp:[fd00::1]:4000", "tcp:[fe80::1%eth0]:4000") on loopback or between hosts.
 
 An abstract socket has no name in the file system: nothing to guess, to attack by links, or to clean up. Its
 network namespace is open to other users, so both ends check the peer's uid by SO_PEERCRED.
@@ -8,16 +8,18 @@ network namespace is open to other users, so both ends check the peer's uid by S
 import errno
 import ipaddress
 import os
+import random
 import re
 import secrets
 import socket
 import struct
 
-from .errors import BootstrapError
+from .errors import BootstrapError, PortTakenError
+from .interfaces import PORTS_VARIABLE
 from .text import shown
 
 LOOPBACK = "127.0.0.1"
-_Target = str | tuple[str, int]
+_Target = str | tuple[str, int] | tuple[str, int, int, int]
 _CREDENTIALS = struct.Struct("3i")
 _BACKLOG = 1024
 _PORT = re.compile("[0-9]{1,5}", re.ASCII)
@@ -25,18 +27,19 @@ _LONGEST_NAME = 107  # of an abstract socket, for the kernel
 _PORT_RANGE = "/proc/sys/net/ipv4/ip_local_port_range"
 
 
-def listen(kind: str, host: str = LOOPBACK, name: str | None = None) -> tuple[socket.socket, str]:
+def listen(
+    kind: str, host: str = LOOPBACK, name: str | None = None, ports: range | None = None
+) -> tuple[socket.socket, str]:
     """A non-blocking listening socket and the address to dial it at. Kind "unix": of that name, or a random
-    one; "tcp": at one address of this host.
+    one; "tcp": at one address of this host, and one of ``ports`` or any.
     """
     if kind == "unix":
         name = name or f"horovod-{secrets.token_hex(16)}"
         return _listening(socket.AF_UNIX, "\0" + name), f"unix:@{name}"
     if kind == "tcp":
         family = _family(host)
-        listener = _listening(family, (host, 0))
-        shown_host = f"[{host}]" if family == socket.AF_INET6 else host
-        return listener, f"tcp:{shown_host}:{listener.getsockname()[1]}"
+        listener = _listening_at_one_of(ports, host) if ports else _listening(family, _target(host, 0))
+        return listener, joined(host, listener.getsockname()[1])
     raise ValueError(f"unknown kind of endpoint {kind!r}")
 
 
@@ -70,7 +73,25 @@ def origin(connection: socket.socket) -> str:
 
 def own_host(connection: socket.socket) -> str:
     """The address of this host by which ``connection`` goes: the route to its other end has chosen it."""
-    return LOOPBACK if connection.family == socket.AF_UNIX else str(connection.getsockname()[0])
+    if connection.family == socket.AF_UNIX:
+        return LOOPBACK
+    host, _port, *rest = connection.getsockname()
+    return f"{host}%{socket.if_indextoname(rest[1])}" if rest and rest[1] else str(host)
+
+
+def joined(host: str, port: int) -> str:
+    """The address of a TCP port."""
+    return f"tcp:[{host}]:{port}" if _family(host) == socket.AF_INET6 else f"tcp:{host}:{port}"
+
+
+def split(address: str) -> tuple[str, int] | None:
+    """Host and port of a TCP address; None: it is none."""
+    kind, _, rest = address.partition(":")
+    host, _, port = rest.rpartition(":")
+    host = host[1:-1] if host[:1] == "[" and host[-1:] == "]" else host
+    if kind == "tcp" and _is_numeric(host) and _PORT.fullmatch(port) and 0 < int(port) < 65536:
+        return host, int(port)
+    return None
 
 
 def peer_pid(connection: socket.socket) -> int | None:
@@ -78,11 +99,11 @@ def peer_pid(connection: socket.socket) -> int | None:
     return _credentials(connection)[0] if connection.family == socket.AF_UNIX else None
 
 
-def free_port() -> int:
-    """A TCP port that is free now on the loopback interface."""
-    with socket.socket() as probe:
-        probe.bind((LOOPBACK, 0))
-        return int(probe.getsockname()[1])
+def free_port(ports: range | None = None) -> int:
+    """A TCP port that is free now on the loopback interface, one of ``ports`` or any."""
+    listener, _address = listen("tcp", ports=ports)
+    with listener:
+        return int(listener.getsockname()[1])
 
 
 def port_range() -> str:
@@ -149,16 +170,37 @@ def _begin(connection: socket.socket, target: _Target) -> None:
         pass
 
 
-def _listening(family: socket.AddressFamily, target: _Target) -> socket.socket:
+def _listening_at_one_of(ports: range, host: str) -> socket.socket:
+    """From a random one on, so that ranks which start together do not try the same ones."""
+    start = random.randrange(len(ports))
+    for port in (*ports[start:], *ports[:start]):
+        try:
+            # The links of jobs that run or have just ended keep their port, and do not keep others from it.
+            return _listening(_family(host), _target(host, port), shares_port=True)
+        except PortTakenError:
+            continue
+        except PermissionError as error:
+            raise BootstrapError(f"{PORTS_VARIABLE}: no right to listen at port {port}: {error}") from None
+    raise BootstrapError(
+        f"{PORTS_VARIABLE}={ports[0]}-{ports[-1]}: all of these ports are taken on {host}. Give more: a job "
+        "needs one for each of its ranks on a host, and one for its launcher"
+    )
+
+
+def _listening(family: socket.AddressFamily, target: _Target, shares_port: bool = False) -> socket.socket:
     listener = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     try:
+        if shares_port:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         listener.bind(target)
         listener.listen(_BACKLOG)
         listener.setblocking(False)
     except OSError as error:
         listener.close()
         if error.errno == errno.EADDRINUSE and family != socket.AF_UNIX:
-            raise BootstrapError(
+            raise PortTakenError(
                 f"no TCP port is free on {target[0]}: all of {port_range()} are taken"
             ) from None
         raise
@@ -169,14 +211,20 @@ def _parse(address: str) -> tuple[socket.AddressFamily, _Target]:
     kind, _, rest = address.partition(":")
     if kind == "unix" and rest[:1] == "@" and rest.isascii() and 1 < len(rest) <= _LONGEST_NAME:
         return socket.AF_UNIX, "\0" + rest[1:]
-    host, _, port = rest.rpartition(":")
-    host = host[1:-1] if host[:1] == "[" and host[-1:] == "]" else host
-    if kind == "tcp" and _is_numeric(host) and _PORT.fullmatch(port) and 0 < int(port) < 65536:
-        return _family(host), (host, int(port))
+    if found := split(address):
+        return _family(found[0]), _target(*found)
     raise BootstrapError(
         f"'{shown(address)}' is not an address of this version (unix:@name, or tcp:host:port with the host "
         "as numbers)"
     )
+
+
+def _target(host: str, port: int) -> _Target:
+    """As the system takes it. Raises OSError when this host has not the interface of the address."""
+    if _family(host) == socket.AF_INET:
+        return host, port
+    address, _, interface = host.partition("%")
+    return address, port, 0, socket.if_nametoindex(interface) if interface else 0
 
 
 def _is_numeric(host: str) -> bool:

@@ -2,6 +2,7 @@
 
 BootstrapError (RuntimeError)
 ├── AuthenticationError      the other side does not hold this job's secret
+├── PortTakenError           no TCP port to listen at is free
 ├── SharedMemoryError        the system refuses it to a rank
 └── StartTimeoutError        somebody did not arrive in time (also a TimeoutError)
 """
@@ -21,6 +22,10 @@ class BootstrapError(RuntimeError):
 
 class AuthenticationError(BootstrapError):
     """The other side of a connection could not prove that it belongs to this job."""
+
+
+class PortTakenError(BootstrapError):
+    """Somebody else listens at the port, or all ports are taken."""
 
 
 class SharedMemoryError(BootstrapError):

@@ -1,58 +1,52 @@
-"""Authenticated links between the ranks of a job.
+"""Which links a rank has to others, and where they meet.
 
 Every rank listens at addresses of its own, tells them the others through the store, dials those of its
 neighbours that have a lower rank and accepts the higher ones. Ranks of one host meet at Unix sockets, unless
-shared memory is not wanted; all others meet over TCP. All handshakes of a rank, in both directions,
-run side by side in one loop that only waits for events.
+shared memory is not wanted; all others meet over TCP, at the first address that answers.
 """
 
-import collections
 import contextlib
+import errno
 import logging
 import mmap
 import os
-import random
-import selectors
 import socket
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from . import endpoints
-from .auth import HANDSHAKE_SECONDS, Connector, Keys, Role, Terms
-from .errors import AuthenticationError, BootstrapError, SharedMemoryError, StartTimeoutError
-from .gatekeeper import Gatekeeper
+from . import endpoints, interfaces
+from .auth import Role
+from .errors import BootstrapError, SharedMemoryError
 from .identity import Identity
+from .interfaces import ANY_NETWORK, Network
+from .linker import Link, Linker
 from .neighbours import Neighbours, everybody, sharing, watched
-from .places import Place, decode, number_hosts, place_of
+from .places import Place, decode, host_names, number_hosts, place_of, rank_names, ways_to
 from .store_client import StoreClient
-from .text import escaped, log
+from .text import escaped, log, shown
 
 _log = logging.getLogger("horovod")
-
-Link = tuple[int, int, int, bytes, bytes]
 
 WIRINGS: dict[str, tuple[str, dict[Role, Neighbours]]] = {
     "shm": ("unix", {Role.WATCH: watched, Role.SHARE: sharing}),
     "tcp": ("tcp", {Role.WATCH: everybody, Role.CONTROL: everybody, Role.DATA: everybody}),
 }
 _BETWEEN_HOSTS = {Role.WATCH: everybody, Role.CONTROL: everybody, Role.DATA: everybody}
-_RETRY_SECONDS = 0.02
 # Of the start timeout, for the links. Who waits for a neighbour behind them, in the core, waits longer: so
 # the rank that cannot be reached is named by those who see it.
 _LINKING_SHARE = 0.5
-_MOST_DIALS = 16  # of one rank at a time: many at once would displace each other at a busy acceptor
 
 
 class Mesh(NamedTuple):
-    """The wiring that was made; the number of each rank's host (empty: there is one); its links (descriptor,
-    peer, role, send key, receive key), whose descriptors are the caller's; and when all ranks had arrived, on
-    the clock of time.monotonic: about the same moment for all.
+    """The wiring that was made; the number of each rank's host (empty: there is one), and the hosts' names;
+    its links (descriptor, peer, role, send key, receive key), whose descriptors are the caller's; and when
+    all ranks had arrived, on the clock of time.monotonic: about the same moment for all.
     """
 
     wiring: str
     hosts: list[int]
+    host_names: list[str]
     links: list[Link]
     arrived: float
 
@@ -65,6 +59,7 @@ def connect_mesh(
     wiring: str,
     deadline: float,
     timeout: float,
+    network: Network = ANY_NETWORK,
 ) -> Mesh:
     """Waits for all ranks and makes the links to this rank's neighbours.
 
@@ -78,16 +73,16 @@ def connect_mesh(
     if wiring not in (*WIRINGS, "auto"):
         raise ValueError(f"unknown wiring {wiring!r}: expected one of {', '.join(WIRINGS)} or auto")
     if wiring == "tcp":
-        return _connect(identity, generation, store, secret, wiring, deadline, timeout)
+        return _connect(identity, generation, store, secret, wiring, deadline, timeout, network)
     try:
-        return _connect(identity, generation, store, secret, "shm", deadline, timeout)
+        return _connect(identity, generation, store, secret, "shm", deadline, timeout, network)
     except SharedMemoryError as error:
         if wiring == "shm":
             raise
         if identity.rank == error.rank:
             _log.warning("[%d] warning: %s; the job goes on over TCP, which is slower", error.rank, error)
         deadline = time.monotonic() + _LINKING_SHARE * timeout
-        return _connect(identity, generation, store, secret, "tcp", deadline, timeout, "mesh-again")
+        return _connect(identity, generation, store, secret, "tcp", deadline, timeout, network, "mesh-again")
 
 
 def _connect(
@@ -98,13 +93,12 @@ def _connect(
     wiring: str,
     deadline: float,
     timeout: float,
+    network: Network,
     scope: str = "mesh",
 ) -> Mesh:
     rank, size = identity.rank, identity.size
     with contextlib.ExitStack() as stack:
-        listeners = _listen(identity, wiring, store.own_host)
-        for listener, _address in listeners:
-            stack.callback(listener.close)
+        listeners = _listen(stack, identity, wiring, network, store.own_host)
         log("debug", rank, f"listens for other ranks at {escaped(', '.join(a for _, a in listeners))}")
         refusal = shared_memory_refusal() if wiring == "shm" else None
         keys = [f"{generation}/{scope}/{peer}" for peer in range(size)]
@@ -119,28 +113,45 @@ def _connect(
         hosts = number_hosts(places)
         wanted = _wanted(rank, size, wiring, hosts)
         stack.pop_all()  # the linker's from here on
-    with _Linker(rank, generation, secret, wanted, [listener for listener, _ in listeners]) as mesh:
+    sockets, names = [listener for listener, _ in listeners], rank_names(places, hosts)
+    with Linker(rank, generation, secret, wanted, sockets, names) as linker:
         # The nearest first, so that the ranks do not all knock at rank 0.
         for peer, role in sorted(wanted, reverse=True):
             if peer < rank:
-                mesh.dial(_address_of(places[peer], not hosts or hosts[peer] == hosts[rank]), peer, role)
-        mesh.run(arrived, _LINKING_SHARE * timeout)
-        return Mesh(wiring, hosts, mesh.take_links(), arrived)
+                linker.dial(_addresses_of(peer, rank, places, hosts), peer, role)
+        linker.run(arrived, _LINKING_SHARE * timeout)
+        return Mesh(wiring, hosts, host_names(places, hosts), linker.take_links(), arrived)
 
 
-def _listen(identity: Identity, wiring: str, host: str) -> list[tuple[socket.socket, str]]:
-    """At a Unix socket for the ranks of this host, at a port for those of others."""
+def _listen(
+    stack: contextlib.ExitStack, identity: Identity, wiring: str, network: Network, route: str
+) -> list[tuple[socket.socket, str]]:
+    """At a Unix socket for the ranks of this host, at ports for those of others. ``route``: the address by
+    which this host reaches the store.
+    """
     listeners = [endpoints.listen("unix")] if wiring == "shm" else []
-    try:
-        if identity.local_size < identity.size:
-            listeners.append(endpoints.listen("tcp", host))
-        elif wiring == "tcp":
-            listeners.append(endpoints.listen("tcp"))
-    except BaseException:
-        for listener, _address in listeners:
-            listener.close()
-        raise
+    stack.callback(_close, listeners)
+    if identity.local_size == identity.size:
+        if wiring == "tcp":
+            listeners.append(endpoints.listen("tcp", ports=network.ports))
+        return listeners
+    existing = [name for _, name in socket.if_nameindex()]
+    problem: Exception = OSError(errno.EADDRNOTAVAIL, "this host has no address")
+    near = len(listeners)
+    # At each address by itself: a network that does not lead to other hosts of the job finds no open port.
+    for host in interfaces.chosen(network, interfaces.addresses(), existing, route):
+        try:
+            listeners.append(endpoints.listen("tcp", host, ports=network.ports))
+        except (OSError, BootstrapError) as error:  # such as one that the system has not made sure of yet
+            problem = error
+    if len(listeners) == near:
+        raise problem
     return listeners
+
+
+def _close(listeners: Sequence[tuple[socket.socket, str]]) -> None:
+    for listener, _address in listeners:
+        listener.close()
 
 
 def _wanted(rank: int, size: int, wiring: str, hosts: list[int]) -> set[tuple[int, Role]]:
@@ -153,8 +164,19 @@ def _wanted(rank: int, size: int, wiring: str, hosts: list[int]) -> set[tuple[in
     return wanted
 
 
-def _address_of(place: Place, is_near: bool) -> str:
-    return place.addresses[0 if is_near else -1]
+def _addresses_of(peer: int, rank: int, places: Sequence[Place], hosts: Sequence[int]) -> list[str]:
+    """Where ``rank`` calls ``peer``."""
+    near, own = places[peer].addresses, places[rank]
+    if not hosts or (hosts[peer] == hosts[rank] and near[0].startswith("unix:")):
+        return list(near[:1])
+    found = ways_to(places[peer], own)
+    if not found:
+        raise BootstrapError(
+            f"rank {rank} on {shown(own.host)} knows no way to rank {peer} on {shown(places[peer].host)}, "
+            f"which listens at {shown(', '.join(near))} only: let {interfaces.INTERFACES_VARIABLE} name an "
+            "interface that leads to other hosts"
+        )
+    return found
 
 
 def shared_memory_refusal() -> str | None:
@@ -169,189 +191,3 @@ def shared_memory_refusal() -> str | None:
     except OSError as error:
         return str(error)
     return None
-
-
-@dataclass
-class _Dial:
-    """One attempt after another to reach a lower rank."""
-
-    address: str
-    terms: Terms
-    retry_at: float
-    gives_up_at: float = float("inf")
-    connection: socket.socket | None = None
-    connector: Connector | None = None
-
-
-class _Linker:
-    """The loop. Sockets belong to it until ``take_links``; leaving the context closes whatever is left."""
-
-    def __init__(
-        self,
-        rank: int,
-        generation: int,
-        secret: bytes,
-        wanted: set[tuple[int, Role]],
-        listeners: list[socket.socket],
-    ) -> None:
-        self._rank = rank
-        self._generation = generation
-        self._secret = secret
-        self._wanted = wanted
-        self._queued: collections.deque[_Dial] = collections.deque()
-        self._dials: list[_Dial] = []  # begun and not done
-        self._links: dict[tuple[int, Role], tuple[socket.socket, Keys]] = {}
-        self._selector = selectors.DefaultSelector()
-        self._gates = [
-            Gatekeeper(listener, self._selector, secret, self._expects, self._admit, self._say)
-            for listener in listeners
-        ]
-
-    def __enter__(self) -> "_Linker":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for gate in self._gates:
-            gate.close()
-        for dial in self._dials:
-            self._hang_up(dial)
-        for connection, _keys in self._links.values():
-            connection.close()
-        self._selector.close()
-
-    def dial(self, address: str, rank: int, role: Role) -> None:
-        """Queues a call to ``rank``; ``run`` carries it out."""
-        terms = Terms(role, self._rank, rank, self._generation)
-        self._queued.append(_Dial(address, terms, time.monotonic()))
-
-    def run(self, begin: float, timeout: float) -> None:
-        """Until every link is there, at most ``timeout`` seconds from ``begin``."""
-        deadline = begin + timeout
-        while len(self._links) < len(self._wanted):
-            while self._queued and len(self._dials) < _MOST_DIALS:
-                self._dials.append(self._queued.popleft())
-                self._start(self._dials[-1])
-            now = time.monotonic()
-            if now >= deadline:
-                raise self._missing(timeout)
-            until = min([deadline, *(gate.next_deadline() for gate in self._gates), *self._dial_times()])
-            for key, _ in self._selector.select(max(0.0, until - now)):
-                key.data()
-            for gate in self._gates:
-                gate.expire()
-            self._retry_late_dials()
-
-    def take_links(self) -> list[Link]:
-        """Hands the sockets over, in the order of peer and role."""
-        ordered = sorted(self._links.items())
-        self._links.clear()
-        for _, (connection, _keys) in ordered:
-            connection.setblocking(True)
-        return [
-            (connection.detach(), peer, int(role), keys.send, keys.receive)
-            for (peer, role), (connection, keys) in ordered
-        ]
-
-    def _say(self, text: str) -> None:
-        _log.warning("[%d] warning: %s", self._rank, text)
-
-    def _expects(self, terms: Terms) -> bool:
-        return (
-            terms.generation == self._generation
-            and terms.acceptor == self._rank
-            and terms.connector > self._rank
-            and (terms.connector, terms.role) in self._wanted
-        )
-
-    def _admit(self, connection: socket.socket, terms: Terms, keys: Keys) -> None:
-        if connection.family != socket.AF_UNIX:
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._keep(terms.connector, terms.role, connection, keys)
-
-    def _keep(self, peer: int, role: Role, connection: socket.socket, keys: Keys) -> None:
-        older = self._links.pop((peer, role), None)
-        if older is not None:  # the peer gave up on it and dialled again
-            older[0].close()
-        self._links[peer, role] = connection, keys
-
-    def _start(self, dial: _Dial) -> None:
-        try:
-            dial.connection = endpoints.start_connect(dial.address)
-        except OSError:
-            self._try_again(dial)
-            return
-        dial.connector = None
-        dial.gives_up_at = time.monotonic() + HANDSHAKE_SECONDS
-        self._selector.register(dial.connection, selectors.EVENT_WRITE, lambda: self._on_ready(dial))
-
-    def _on_ready(self, dial: _Dial) -> None:
-        if dial.connection is None:
-            return
-        try:
-            if dial.connector is None:
-                self._greet(dial, dial.connection)
-            else:
-                self._listen(dial, dial.connection, dial.connector)
-        except (BlockingIOError, InterruptedError):
-            return
-        except PermissionError as error:
-            raise BootstrapError(f"rank {self._rank}: rank {dial.terms.acceptor}: {error}") from None
-        except AuthenticationError as error:
-            raise AuthenticationError(f"rank {self._rank}: rank {dial.terms.acceptor}: {error}") from None
-        except OSError:
-            self._try_again(dial)
-
-    def _greet(self, dial: _Dial, connection: socket.socket) -> None:
-        endpoints.finish_connect(connection)
-        connector = Connector(self._secret, dial.terms)
-        _send_whole(connection, connector.greeting())
-        dial.connector = connector
-        self._selector.modify(connection, selectors.EVENT_READ, lambda: self._on_ready(dial))
-
-    def _listen(self, dial: _Dial, connection: socket.socket, connector: Connector) -> None:
-        data = connection.recv(connector.wanted())
-        if not data:
-            raise ConnectionResetError
-        answer = connector.feed(data)
-        if answer:
-            _send_whole(connection, answer)
-        if connector.keys is not None:
-            self._selector.unregister(connection)
-            dial.connection = None
-            self._dials.remove(dial)
-            self._keep(dial.terms.acceptor, dial.terms.role, connection, connector.keys)
-
-    def _try_again(self, dial: _Dial) -> None:
-        self._hang_up(dial)
-        dial.retry_at = time.monotonic() + _RETRY_SECONDS * random.uniform(0.5, 1.5)
-
-    def _hang_up(self, dial: _Dial) -> None:
-        if dial.connection is not None:
-            self._selector.unregister(dial.connection)
-            dial.connection.close()
-            dial.connection, dial.gives_up_at = None, float("inf")
-
-    def _dial_times(self) -> Iterator[float]:
-        return (dial.retry_at if dial.connection is None else dial.gives_up_at for dial in self._dials)
-
-    def _retry_late_dials(self) -> None:
-        now = time.monotonic()
-        for dial in self._dials:
-            if dial.connection is not None and dial.gives_up_at <= now:
-                self._try_again(dial)
-            if dial.connection is None and dial.retry_at <= now:
-                self._start(dial)
-
-    def _missing(self, timeout: float) -> StartTimeoutError:
-        ranks = sorted({rank for rank, role in self._wanted - self._links.keys()})
-        return StartTimeoutError(
-            f"rank {self._rank}: no link to rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))} "
-            f"within {timeout:g} s although they have arrived. Look whether they are stopped or have failed",
-            ranks,
-        )
-
-
-def _send_whole(connection: socket.socket, data: bytes) -> None:
-    """A few dozen bytes into an empty buffer; a peer without room for them is dialled again."""
-    if connection.send(data) != len(data):
-        raise ConnectionError("short send")

@@ -4,8 +4,10 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from . import endpoints
 from .errors import BootstrapError
 from .identity import Identity
+from .interfaces import is_loopback
 from .text import shown
 
 _FIELDS = 5
@@ -61,6 +63,45 @@ def number_hosts(places: Sequence[Place]) -> list[int]:
         if count != place.local_size:
             raise BootstrapError(_contradiction(rank, place, count, places))
     return hosts if len(numbers) > 1 else []
+
+
+def host_names(places: Sequence[Place], hosts: Sequence[int]) -> list[str]:
+    """By the number of the host, for people; empty when there is one."""
+    return [shown(places[hosts.index(number)].host) for number in range(max(hosts, default=-1) + 1)]
+
+
+def rank_names(places: Sequence[Place], hosts: Sequence[int]) -> list[str]:
+    """Of all ranks, for people: with the host where there are several."""
+    names = host_names(places, hosts)
+    return [
+        f"rank {rank} on {names[hosts[rank]]}" if names else f"rank {rank}" for rank in range(len(places))
+    ]
+
+
+def ways_to(peer: Place, own: Place) -> list[str]:
+    """The TCP addresses at which ``own`` may reach ``peer``, in the order in which to try them.
+
+    Loopback leads to ranks that see the same network, and there alone; first, since it always does. An
+    address that both have, as hosts of containers do, leads nobody to the other. Of an address that means
+    something on one link only, the peer knows its own end: here it may be any of this rank's links.
+    """
+    told, own_hosts = _tcp(peer), {host for host, _port in _tcp(own)}
+    if peer.machine == own.machine:
+        return [endpoints.joined(*way) for way in sorted(told, key=lambda way: not is_loopback(way[0]))]
+    links = sorted({host.partition("%")[2] for host in own_hosts if "%" in host})
+    ways = []
+    for host, port in told:
+        bare, _, link = host.partition("%")
+        if link:
+            here = sorted(links, key=lambda name: name != link)
+            ways += [endpoints.joined(f"{bare}%{name}", port) for name in here]
+        elif not is_loopback(host) and host not in own_hosts:
+            ways.append(endpoints.joined(host, port))
+    return ways
+
+
+def _tcp(place: Place) -> list[tuple[str, int]]:
+    return [found for address in place.addresses if (found := endpoints.split(address))]
 
 
 def _contradiction(rank: int, place: Place, count: int, places: Sequence[Place]) -> str:

@@ -16,7 +16,8 @@ from .text import escaped, log, shown
 from .variables import warn_of_unknown
 
 if TYPE_CHECKING:
-    from .mesh import Link, Mesh
+    from .linker import Link
+    from .mesh import Mesh
     from .store import StoreServer
     from .store_client import LauncherLink, StoreClient
 
@@ -109,6 +110,7 @@ def _start_among_others(
     identity: Identity, wiring: str, environment: MutableMapping[str, str]
 ) -> tuple[str, str]:
     """Returns on how many hosts the ranks are, and how they reach each other, and why so."""
+    from .interfaces import from_environment as network_of
     from .mesh import connect_mesh
 
     timeout = _start_timeout(environment)
@@ -120,7 +122,9 @@ def _start_among_others(
         store = _own_store(identity, environment, timeout)
     assert _process.secret is not None
     try:
-        mesh = connect_mesh(identity, generation, store, _process.secret, wiring, deadline, timeout)
+        mesh = connect_mesh(
+            identity, generation, store, _process.secret, wiring, deadline, timeout, network_of(environment)
+        )
     except BaseException as error:
         if isinstance(error, BootstrapError) and error.absent:
             store.blame(error.absent, str(error))

@@ -8,7 +8,7 @@ import selectors
 import socket
 import threading
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from . import endpoints
@@ -49,8 +49,8 @@ class _Wait:
 
 class StoreServer:
     """Serves until ``close``; ``address`` is what clients dial: a Unix socket of that ``name`` or of a random
-    one, or (``kind`` "tcp") a port at the address ``host`` of this host. The thread owns all sockets and the
-    table.
+    one, or (``kind`` "tcp") a port, one of ``ports`` or any, at each of the addresses ``hosts`` of this host,
+    with commas between. The thread owns all sockets and the table.
 
     ``dropped`` counts connections that did not prove to belong to the job; ``say`` is told of them, on that
     thread, and of a rank that is claimed twice.
@@ -62,8 +62,9 @@ class StoreServer:
         size: int,
         kind: str = "unix",
         say: Say = lambda _: None,
-        host: str = endpoints.LOOPBACK,
+        hosts: Sequence[str] = (endpoints.LOOPBACK,),
         name: str | None = None,
+        ports: range | None = None,
     ) -> None:
         self._size = size
         self._say = say
@@ -80,8 +81,12 @@ class StoreServer:
         self._order = itertools.count()
         self._selector = selectors.DefaultSelector()
         self._wake_receive, self._wake_send = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        listener, self.address = endpoints.listen(kind, host, name)
-        self._gate = Gatekeeper(listener, self._selector, secret, self._expects, self._admit, say)
+        listeners = [endpoints.listen(kind, host, name, ports) for host in hosts]
+        self.address = ",".join(address for _, address in listeners)
+        self._gates = [
+            Gatekeeper(listener, self._selector, secret, self._expects, self._admit, say)
+            for listener, _ in listeners
+        ]
         self._selector.register(self._wake_receive, selectors.EVENT_READ, self._on_wake)
         self._closing = False
         self._thread = threading.Thread(target=self._serve, name="horovod-store", daemon=True)
@@ -93,7 +98,7 @@ class StoreServer:
     @property
     def dropped(self) -> int:
         """Connections turned away so far."""
-        return self._gate.refusals.count
+        return sum(gate.refusals.count for gate in self._gates)
 
     def verdicts(self, ended: Collection[int], seconds: float) -> list[Verdict]:
         """What the ranks hold for the cause of the job's end, in the order in which they said so.
@@ -119,7 +124,8 @@ class StoreServer:
         self._wake()
         if self._thread.ident is not None:
             self._thread.join()
-        self._gate.close()
+        for gate in self._gates:
+            gate.close()
         for client in list(self._clients.values()):
             client.connection.close()
         self._selector.close()
@@ -139,13 +145,14 @@ class StoreServer:
 
     def _serve(self) -> None:
         while not self._closing:
-            deadline = min(
-                self._gate.next_deadline(), self._deadlines[0][0] if self._deadlines else float("inf")
-            )
+            deadline = min(gate.next_deadline() for gate in self._gates)
+            if self._deadlines:
+                deadline = min(deadline, self._deadlines[0][0])
             timeout = None if deadline == float("inf") else max(0.0, deadline - time.monotonic())
             for key, _ in self._selector.select(timeout):
                 key.data()
-            self._gate.expire()
+            for gate in self._gates:
+                gate.expire()
             self._expire_waits()
 
     def _on_wake(self) -> None:

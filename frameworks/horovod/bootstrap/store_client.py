@@ -15,26 +15,29 @@ from .verdicts import Kind, fields_of
 
 _ANSWER_SLACK = 10.0
 _RETRY_SECONDS = 0.02
+_CONNECT_SECONDS = 0.4  # for an address, where there are others, in the first round; then twice as long
 _RETRY_LIMIT = 1.0
 
 
 def dial(
     address: str, secret: bytes, rank: int, generation: int, timeout: float, keeper: str = "horovodrun"
 ) -> tuple[socket.socket, Keys]:
-    """An authenticated blocking connection to the launcher at ``address``.
+    """An authenticated blocking connection to the launcher at ``address``, or at the first of several, with
+    commas between, that answers.
 
     Refused or dropped connections are tried again, with growing random pauses, until ``timeout`` seconds
     have passed.
     """
     deadline = time.monotonic() + timeout
-    pause = _RETRY_SECONDS
+    terms = Terms(Role.LAUNCHER, rank, LAUNCHER_RANK, generation)
+    addresses = address.split(",")
+    pause, patience = _RETRY_SECONDS, _CONNECT_SECONDS
     while True:
         try:
-            return _dial_once(
-                address, secret, Terms(Role.LAUNCHER, rank, LAUNCHER_RANK, generation), deadline
-            )
+            return _dial_one_of(addresses, secret, terms, deadline, patience)
         except AuthenticationError as error:
-            raise AuthenticationError(f"rank {rank}: the store at {address}: {error}") from None
+            if len(addresses) == 1 or time.monotonic() >= deadline:
+                raise AuthenticationError(f"rank {rank}: the store at {address}: {error}") from None
         except PermissionError as error:
             raise BootstrapError(f"rank {rank}: the store at {address}: {error}") from None
         except (OSError, StartTimeoutError) as error:
@@ -44,7 +47,23 @@ def dial(
                     f"({error}); is {keeper} still running?"
                 ) from None
         time.sleep(pause * random.uniform(0.5, 1.0))
-        pause = min(2 * pause, _RETRY_LIMIT)
+        pause, patience = min(2 * pause, _RETRY_LIMIT), 2 * patience
+
+
+def _dial_one_of(
+    addresses: Sequence[str], secret: bytes, terms: Terms, deadline: float, patience: float
+) -> tuple[socket.socket, Keys]:
+    """Tries each once, at most ``patience`` seconds where there are others: packets to an address that does
+    not route may vanish. Who listens at one of several may be of another job, too. Raises what the last one
+    met.
+    """
+    for address in addresses:
+        limit = deadline if len(addresses) == 1 else min(deadline, time.monotonic() + patience)
+        try:
+            return _dial_once(address, secret, terms, limit)
+        except (OSError, BootstrapError) as error:
+            problem = error
+    raise problem
 
 
 def _dial_once(address: str, secret: bytes, terms: Terms, deadline: float) -> tuple[socket.socket, Keys]:
