@@ -22,7 +22,7 @@ from keras_models import MODELS, data
 from samples import OURS, Row, interleave, load
 from session import Session, session
 
-from horovod.common.byte_objects import objects
+from horovod.common.collective.byte_objects import objects
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 LEGACY = os.environ.get("TF_USE_LEGACY_KERAS") == "1"

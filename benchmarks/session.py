@@ -14,7 +14,7 @@ from board import Board
 from samples import Row, table
 
 from horovod.common import basics as hvd
-from horovod.common.byte_objects import objects
+from horovod.common.collective.byte_objects import objects
 
 Peer = Callable[[Path, int, int], AbstractContextManager[None]]
 """Starts the library to compare with, given a folder that all ranks share, the rank and the size."""

@@ -6,7 +6,7 @@ from sklearn.datasets import load_digits
 from torch import nn
 
 import horovod.torch as hvd
-from horovod.common.exchange import CompressedReduction, Exchange, advance_all, reduce_once
+from horovod.common.collective.exchange import CompressedReduction, Exchange, advance_all, reduce_once
 from horovod.torch.operations import ops
 
 # The classes to test, and how many times fewer bytes they promise for 256 x 512 float32 numbers.

@@ -13,7 +13,7 @@ from launch import PROGRAMS, Launcher, carries
 
 import horovod.torch as hvd
 from horovod.bootstrap import start
-from horovod.common import objects
+from horovod.common.collective import objects
 from horovod.common.exceptions import HorovodInternalError
 
 CHILDREN = 6  # of each rank of secret_keeper.py

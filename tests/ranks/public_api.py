@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from types import ModuleType
 from typing import Any
 
-from horovod.common.compression import NoneCompressor
+from horovod.common.collective.compression import NoneCompressor
 from horovod.common.process_sets import global_process_set
 
 COMMON = {

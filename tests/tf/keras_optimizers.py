@@ -7,8 +7,8 @@ import numpy as np
 
 from horovod._keras.backend import make_plan
 from horovod._keras.optimizer import distribute
-from horovod.common.gradient_options import GradientSettings
 from horovod.common.process_sets import ProcessSet
+from horovod.common.training.gradient_options import GradientSettings
 
 RANKS = 3
 INPUTS = 4

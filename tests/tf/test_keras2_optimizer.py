@@ -23,7 +23,7 @@ def distributed(optimizer, local_layers=None, **options):
     import tensorflow as tf
 
     from horovod._keras.backend import make_plan
-    from horovod.common.gradient_options import GradientSettings
+    from horovod.common.training.gradient_options import GradientSettings
     from horovod.tensorflow.keras.keras2_optimizer import distribute
 
     settings = GradientSettings(op=1, **options)

@@ -5,7 +5,7 @@ import tensorflow as tf
 from least_squares import close, initial, loss_of, numpy_average, numpy_gradients, tensors, variables
 
 import horovod.tensorflow as hvd
-from horovod.common.gradient_options import GradientSettings
+from horovod.common.training.gradient_options import GradientSettings
 from horovod.tensorflow.gradient_aggregation_eager import LocalGradientAggregationHelperEager
 from horovod.tensorflow.gradient_reduction import GradientReducer
 

@@ -12,7 +12,7 @@ import horovod
 import horovod.keras
 import horovod.tensorflow as hvd
 import horovod.tensorflow.keras
-from horovod.common.gradient_options import GradientSettings
+from horovod.common.training.gradient_options import GradientSettings
 
 ADAPTERS = {
     "tensorflow": table.TENSORFLOW,

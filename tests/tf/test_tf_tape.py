@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 import horovod.tensorflow as hvd
-from horovod.common.gradient_options import GradientSettings
+from horovod.common.training.gradient_options import GradientSettings
 from horovod.tensorflow import gradient_reduction, mpi_ops, reductions
 from horovod.tensorflow.gradient_reduction import GradientReducer, LocalSources
 from horovod.tensorflow.graph import as_node_name, identity, own_name

@@ -2,7 +2,7 @@
 
 import torch
 
-from horovod.common.exchange import CompressedReduction, Exchange, advance_all
+from horovod.common.collective.exchange import CompressedReduction, Exchange, advance_all
 from horovod.common.reduce_ops import Average
 
 

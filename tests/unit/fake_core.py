@@ -369,7 +369,7 @@ install()
 def put_under_common(monkeypatch, fake):
     """Makes ``fake`` the core of every module of ``horovod.common``."""
     import horovod.torch  # noqa: F401
-    from horovod.common import agreement
+    from horovod.common.training import agreement
 
     monkeypatch.setattr(agreement, "_counts", weakref.WeakKeyDictionary())
     fake.DTYPES = {name: number for number, name in enumerate(NAMES)}

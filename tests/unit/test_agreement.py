@@ -5,11 +5,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from horovod.common import agreement
-from horovod.common.agreement import Agreement
 from horovod.common.exceptions import TensorMismatchError
 from horovod.common.process_sets import global_process_set
 from horovod.common.set_agreement import ranks_text
+from horovod.common.training import agreement
+from horovod.common.training.agreement import Agreement
 
 
 def refusals(job, ranks, facts_of, subject_of=lambda rank: "DistributedOptimizer"):

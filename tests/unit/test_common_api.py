@@ -19,11 +19,11 @@ import horovod
 import horovod.torch as hvd
 from horovod.bootstrap.errors import SharedMemoryError, StartTimeoutError
 from horovod.common import builds, exceptions, reduce_ops, util
-from horovod.common.compression import NoneCompressor, resolve_compression
-from horovod.common.gradient_options import GradientSettings
-from horovod.common.gradients import RULES
-from horovod.common.operations import FUNCTIONS, OPERATIONS, REQUIRED
+from horovod.common.collective.compression import NoneCompressor, resolve_compression
+from horovod.common.collective.gradients import RULES
+from horovod.common.collective.operations import FUNCTIONS, OPERATIONS, REQUIRED
 from horovod.common.process_sets import ProcessSet, global_process_set
+from horovod.common.training.gradient_options import GradientSettings
 from horovod.torch import mpi_ops
 
 ROOT = Path(__file__).resolve().parents[2]

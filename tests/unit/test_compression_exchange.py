@@ -6,14 +6,14 @@ import pytest
 import torch
 from compression_ranks import Lockstep, reduce_together
 
-from horovod.common.compression import (
+from horovod.common.collective.compression import (
     NoneCompressor,
     StatefulCompressor,
     is_stateful,
     resolve_compression,
     resolve_plain_compression,
 )
-from horovod.common.exchange import CompressedReduction, Exchange, advance_all, part, reduce_once
+from horovod.common.collective.exchange import CompressedReduction, Exchange, advance_all, part, reduce_once
 from horovod.common.reduce_ops import Adasum, Average, Max, Sum
 from horovod.torch.compression import Compression
 

@@ -14,9 +14,9 @@ import torch
 
 import horovod.torch as hvd
 from horovod import _core
-from horovod.common import handles
+from horovod.common.collective import handles
+from horovod.common.collective.tensor_glue import Result
 from horovod.common.exceptions import HorovodInternalError, TensorMismatchError
-from horovod.common.tensor_glue import Result
 from horovod.torch.operations import ops
 
 LIMIT = 1024  # of dropped handles before the first sweep

@@ -5,8 +5,10 @@ import warnings
 
 import pytest
 
-from horovod.common.compression import NoneCompressor, StatefulCompressor
-from horovod.common.gradient_options import (
+from horovod.common.collective.compression import NoneCompressor, StatefulCompressor
+from horovod.common.process_sets import ProcessSet, global_process_set
+from horovod.common.reduce_ops import Average
+from horovod.common.training.gradient_options import (
     GradientSettings,
     check_passes,
     check_predivide,
@@ -14,8 +16,6 @@ from horovod.common.gradient_options import (
     resolve_groups,
     takes_part,
 )
-from horovod.common.process_sets import ProcessSet, global_process_set
-from horovod.common.reduce_ops import Average
 
 
 @pytest.mark.parametrize(

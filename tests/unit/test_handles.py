@@ -7,9 +7,9 @@ import pytest
 import torch
 
 import horovod.torch as hvd
-from horovod.common.awaiting import CompletionWatch
+from horovod.common.collective.awaiting import CompletionWatch
+from horovod.common.collective.tensor_glue import Result
 from horovod.common.exceptions import HorovodInternalError, TensorMismatchError
-from horovod.common.tensor_glue import Result
 from horovod.torch.operations import ops
 
 

@@ -23,7 +23,7 @@ from horovod.bootstrap.endpoints import _parse
 from horovod.bootstrap.errors import AuthenticationError, BootstrapError
 from horovod.bootstrap.frames import Opener, Sealer
 from horovod.bootstrap.text import escaped, shown
-from horovod.common import objects
+from horovod.common.collective import objects
 from horovod.common.exceptions import HorovodInternalError
 from horovod.common.process_sets import global_process_set
 from horovod.runner import hosts, timeline

@@ -38,24 +38,28 @@ CORE = {
 # What native code of a framework may include besides itself.
 NATIVE = {"tensorflow_ops": {"api/c_api.h", "base"}, "mxnet_ops": {"api/c_api.h", "base"}}
 
-ADAPTER = {"common", "elastic", "version"}
+COMMON = {"common", "common.collective", "common.training"}
+ADAPTER = COMMON | {"elastic", "version"}
 
-# What a package of horovod may import of horovod besides itself. "" is horovod/__init__.py.
+# What a package of horovod may import of horovod besides itself. "" is horovod/__init__.py. A package within
+# a package may have a row of its own.
 PYTHON = {
     "": {"version", "runner"},
     "__main__": {"runner"},
     "version": set(),
     "bootstrap": {"_core", "version"},
     "common": {"_core", "bootstrap", "version"},
-    "elastic": {"common", "bootstrap", "version"},
+    "common.collective": {"common", "_core", "bootstrap", "version"},
+    "common.training": {"common", "common.collective", "_core", "bootstrap"},
+    "elastic": {*COMMON, "bootstrap", "version"},
     "torch": ADAPTER,
-    "_keras": {"common", "version"},
+    "_keras": COMMON | {"version"},
     "tensorflow": ADAPTER | {"_keras"},
     "mxnet": ADAPTER,
     "keras": ADAPTER | {"_keras", "torch", "tensorflow"},
     "runner": {"elastic", "bootstrap", "version"},
-    "ray": {"runner", "elastic", "bootstrap", "common", "version"},
-    "spark": {"runner", "elastic", "bootstrap", "common", "version"},
+    "ray": {"runner", "elastic", "bootstrap", *COMMON, "version"},
+    "spark": {"runner", "elastic", "bootstrap", *COMMON, "version"},
 }
 
 # Which frameworks a package may import; one that is not listed may import none.
@@ -120,12 +124,18 @@ def imported_modules(file: Path, package: list[str]) -> list[str]:
     return modules
 
 
+def package_of(names: list[str]) -> str:
+    """The row of the table for a module or file of horovod, given the names below horovod."""
+    inner = ".".join(names[:2])
+    return next((row for row in (inner, *names[:1]) if row in {*PYTHON, "_core"}), "")
+
+
 def wrong_imports(horovod: Path) -> list[str]:
     """One line for each import that the tables do not have."""
     found = []
     for file in sorted(horovod.rglob("*.py")):
         parts = list(file.relative_to(horovod).with_suffix("").parts)
-        layer = "" if parts == ["__init__"] else parts[0]
+        layer = "" if parts == ["__init__"] else package_of(parts) or parts[0]
         for module in imported_modules(file, ["horovod", *parts[:-1]]):
             top, *rest = module.split(".")
             where = f"{file.relative_to(horovod)} imports {module}"
@@ -133,7 +143,7 @@ def wrong_imports(horovod: Path) -> list[str]:
                 found.append(f"{where}: this package may not know {top}")
             if top != "horovod" or rest == ["__version__"]:
                 continue
-            target = rest[0] if rest and rest[0] in {*PYTHON, "_core"} else ""
+            target = package_of(rest)
             if target not in {layer, *PYTHON.get(layer, set())}:
                 found.append(f"{where}: {layer or 'horovod'} -> {target or 'horovod'} is not an arrow")
             elif layer not in PYTHON:
@@ -211,9 +221,12 @@ def test_allowed_include_passes(tmp_path, file, header):
 @pytest.mark.parametrize(
     ("file", "line"),
     [
-        ("common/collectives.py", "import torch"),
-        ("common/collectives.py", "from horovod.torch import functions"),
-        ("common/collectives.py", "from ..runner import launch"),
+        ("common/collective/collectives.py", "import torch"),
+        ("common/collective/collectives.py", "from horovod.torch import functions"),
+        ("common/collective/collectives.py", "from ...runner import launch"),
+        ("common/basics.py", "from horovod.common.collective import handles"),
+        ("common/basics.py", "from .training import agreement"),
+        ("common/collective/handles.py", "from horovod.common.training import agreement"),
         ("runner/launch.py", "def f():\n    import torch.distributed"),
         ("runner/launch.py", "import horovod.torch"),
         ("runner/launchers/local.py", "from ...torch import ops"),
@@ -233,9 +246,13 @@ def test_forbidden_import_is_found(tmp_path, file, line):
 @pytest.mark.parametrize(
     ("file", "line"),
     [
-        ("torch/ops.py", "import torch\nfrom horovod.common import collectives"),
-        ("torch/ops.py", "from ..common import collectives\nfrom . import functions"),
-        ("common/collectives.py", "from horovod import _core, bootstrap"),
+        ("torch/ops.py", "import torch\nfrom horovod.common.collective import collectives"),
+        ("torch/ops.py", "from ..common.training import agreement\nfrom . import functions"),
+        ("common/basics.py", "from horovod import _core, bootstrap"),
+        (
+            "common/training/agreement.py",
+            "from horovod.common import basics\nfrom ..collective import handles",
+        ),
         ("runner/launch.py", "from horovod import __version__\nfrom horovod.bootstrap import identity"),
     ],
 )

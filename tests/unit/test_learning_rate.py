@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from horovod.common import learning_rate as rates
+from horovod.common.training import learning_rate as rates
 
 RATES = st.floats(1e-6, 10)
 SIZES = st.integers(1, 10_000)

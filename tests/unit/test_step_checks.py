@@ -6,10 +6,10 @@ from collections.abc import Callable
 import pytest
 
 from horovod.bootstrap.text import shown
-from horovod.common import step_checks
 from horovod.common.exceptions import NonfiniteGradientError, ParameterDivergenceError
 from horovod.common.process_sets import global_process_set
-from horovod.common.step_checks import StepChecks
+from horovod.common.training import step_checks
+from horovod.common.training.step_checks import StepChecks
 
 
 @pytest.fixture

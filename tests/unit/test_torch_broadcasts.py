@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import horovod.torch as hvd
-from horovod.common import objects
+from horovod.common.collective import objects
 from horovod.torch import optimizer_state
 
 BROADCAST = 2

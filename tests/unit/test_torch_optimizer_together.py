@@ -9,8 +9,8 @@ from small_models import backward, model, names_of, wrapped
 from torch import nn
 
 import horovod.torch as hvd
-from horovod.common import agreement
 from horovod.common.exceptions import HorovodInternalError
+from horovod.common.training import agreement
 
 
 def test_equal_names_of_two_models(two):

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 import horovod.torch as hvd
-from horovod.common.deferred import DeferredSubmitter
-from horovod.common.tensor_glue import Result
+from horovod.common.collective.deferred import DeferredSubmitter
+from horovod.common.collective.tensor_glue import Result
 from horovod.torch import tensors
 from horovod.torch.operations import ops
 

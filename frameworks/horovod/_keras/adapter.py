@@ -10,10 +10,10 @@ from typing import Any
 from horovod._keras import callbacks, rate_callbacks
 from horovod._keras.backend import Backend, make_plan
 from horovod._keras.loading import load_model
-from horovod.common.compression import Compressor, NoneCompressor
-from horovod.common.gradient_options import GradientSettings, Groups
+from horovod.common.collective.compression import Compressor, NoneCompressor
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.common.reduce_ops import Average
+from horovod.common.training.gradient_options import GradientSettings, Groups
 
 
 class KerasAdapter:

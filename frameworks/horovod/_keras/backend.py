@@ -8,9 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from horovod.common import basics, byte_objects
-from horovod.common.gradient_options import GradientSettings, cut_into_groups
+from horovod.common import basics
+from horovod.common.collective import byte_objects
 from horovod.common.process_sets import ProcessSet, global_process_set
+from horovod.common.training.gradient_options import GradientSettings, cut_into_groups
 
 
 @dataclass(frozen=True, eq=False)

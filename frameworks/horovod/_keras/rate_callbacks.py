@@ -1,4 +1,4 @@
-"""What the callbacks do that change the learning rate; the formulas are in ``common.learning_rate``."""
+"""The callbacks that change the learning rate; the formulas are in ``common.training.learning_rate``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from horovod._keras import optimizer_variables
 from horovod._keras.callbacks import CallbackPart
-from horovod.common import learning_rate as rates
+from horovod.common.training import learning_rate as rates
 
 _WARMUP_END = "horovod_warmup_end"  # in the parameters of a fit, which all its callbacks share
 _ROUNDING = 1e-7  # of the optimizer's rate, which is a float32

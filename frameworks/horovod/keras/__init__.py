@@ -14,11 +14,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from horovod.common import exports as _exports
-from horovod.common.byte_objects import objects as _objects
-from horovod.common.compression import Compressor, NoneCompressor
-from horovod.common.exports import *
-from horovod.common.gradient_options import GradientSettings, Groups
+from horovod.common.collective import exports as _exports
+from horovod.common.collective.byte_objects import objects as _objects
+from horovod.common.collective.compression import Compressor, NoneCompressor
+from horovod.common.collective.exports import *
+from horovod.common.training.gradient_options import GradientSettings, Groups
 from horovod.keras import callbacks, metric
 from horovod.keras.backend import adapter as _adapter
 from horovod.keras.backend import backend as _backend

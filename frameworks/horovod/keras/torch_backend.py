@@ -11,11 +11,11 @@ import torch
 import horovod.torch as hvd
 from horovod._keras import optimizer as keras3_optimizer
 from horovod._keras.backend import Backend, Plan
-from horovod.common import step_checks
-from horovod.common.agreement import DENSE, MISSING, SPARSE, Reduced, agree_on_gradients
-from horovod.common.compression import Compressor, resolve_plain_compression
-from horovod.common.gradient_options import cut_into_groups, takes_part
+from horovod.common.collective.compression import Compressor, resolve_plain_compression
 from horovod.common.process_sets import ProcessSet, global_process_set
+from horovod.common.training import step_checks
+from horovod.common.training.agreement import DENSE, MISSING, SPARSE, Reduced, agree_on_gradients
+from horovod.common.training.gradient_options import cut_into_groups, takes_part
 from horovod.torch.step_checks import contents_of, kind_of
 
 

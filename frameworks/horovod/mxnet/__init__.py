@@ -10,8 +10,8 @@ Import it before MXNet: with numpy 1.24 and later MXNet cannot be imported witho
 and which errors it raises is said in ``horovod.mxnet.mpi_ops``.
 """
 
-from horovod.common import exports as _exports
-from horovod.common.exports import *
+from horovod.common.collective import exports as _exports
+from horovod.common.collective.exports import *
 from horovod.mxnet import metric
 from horovod.mxnet.compression import Compression
 from horovod.mxnet.functions import allgather_object, broadcast_object, broadcast_parameters

@@ -8,7 +8,7 @@ compute their inputs; the operations themselves may still be under way.
 from __future__ import annotations
 
 from horovod.common import process_sets
-from horovod.common.byte_objects import operations
+from horovod.common.collective.byte_objects import operations
 from horovod.common.process_sets import ProcessSet, check_process_set, global_process_set
 from horovod.common.set_agreement import exchange
 from horovod.mxnet.engine import called_on, count_from_the_start, until_ended, until_submitted

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy
 
-from horovod.common.compression import Compressor, NoneCompressor
+from horovod.common.collective.compression import Compressor, NoneCompressor
 
 __all__ = ["Compression", "Compressor", "FP16Compressor", "NoneCompressor"]
 

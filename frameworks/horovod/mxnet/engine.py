@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy
 
 from horovod.common import basics
-from horovod.common.handles import check_types
+from horovod.common.collective.handles import check_types
 from horovod.common.process_sets import ProcessSet, check_process_set, global_process_set
 from horovod.common.reduce_ops import Sum
 from horovod.mxnet.native import Arrays, Operation, Tensor, library, mx

@@ -6,7 +6,7 @@ import types
 from collections.abc import Mapping
 from typing import Any
 
-from horovod.common import byte_objects
+from horovod.common.collective import byte_objects
 from horovod.common.process_sets import ProcessSet, check_process_set, global_process_set
 from horovod.mxnet.engine import numbered
 from horovod.mxnet.mpi_ops import broadcast_

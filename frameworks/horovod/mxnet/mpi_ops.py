@@ -22,11 +22,11 @@ from typing import Any
 import numpy
 
 from horovod.common import basics as _basics  # noqa: F401  # scripts import it
-from horovod.common import exports as _exports
-from horovod.common.collectives import check_root
-from horovod.common.exports import *
-from horovod.common.gathers import resolve_splits, scatter_op
-from horovod.common.operations import ALLREDUCE, BROADCAST
+from horovod.common.collective import exports as _exports
+from horovod.common.collective.collectives import check_root
+from horovod.common.collective.exports import *
+from horovod.common.collective.gathers import resolve_splits, scatter_op
+from horovod.common.collective.operations import ALLREDUCE, BROADCAST
 from horovod.common.process_sets import check_process_set
 from horovod.common.reduce_ops import handle_average_backwards_compatibility, resolve_op
 from horovod.mxnet import operations

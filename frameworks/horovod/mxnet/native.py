@@ -9,7 +9,7 @@ from typing import Any
 import numpy
 from packaging.version import Version
 
-from horovod.common.operations import acquire_api
+from horovod.common.collective.operations import acquire_api
 
 _FILE = Path(__file__).with_name("_ops.so")
 

@@ -14,9 +14,9 @@ from typing import Any
 import numpy
 
 from horovod.common import basics
+from horovod.common.collective.gradients import scatter_factor
+from horovod.common.collective.operations import ALLGATHER, ALLREDUCE, ALLTOALL, BROADCAST, REDUCESCATTER
 from horovod.common.exceptions import TensorMismatchError
-from horovod.common.gradients import scatter_factor
-from horovod.common.operations import ALLGATHER, ALLREDUCE, ALLTOALL, BROADCAST, REDUCESCATTER
 from horovod.common.process_sets import ProcessSet, check_process_set
 from horovod.common.reduce_ops import Average, Sum
 from horovod.common.set_agreement import exchange, listed

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy
 
-from horovod.common.agreement import StepAgreement
-from horovod.common.compression import Compressor, NoneCompressor, resolve_plain_compression
-from horovod.common.gradient_options import GradientSettings, takes_part
-from horovod.common.operations import ALLREDUCE
+from horovod.common.collective.compression import Compressor, NoneCompressor, resolve_plain_compression
+from horovod.common.collective.operations import ALLREDUCE
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.common.reduce_ops import Average
-from horovod.common.step_checks import of_steps
+from horovod.common.training.agreement import StepAgreement
+from horovod.common.training.gradient_options import GradientSettings, takes_part
+from horovod.common.training.step_checks import of_steps
 from horovod.common.util import split_list
 from horovod.mxnet.engine import Options
 from horovod.mxnet.functions import broadcast_parameters
@@ -59,7 +59,7 @@ class GradientAverage:
         the names that messages give them.
 
         Raises NonfiniteGradientError and ParameterDivergenceError where the environment asks for it; see
-        ``common.step_checks``.
+        ``common.training.step_checks``.
         """
         if not gradients or not takes_part(self.process_set):
             return

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy
 
-from horovod.common.tensor_glue import DTYPES
+from horovod.common.collective.tensor_glue import DTYPES
 from horovod.mxnet.native import mx
 
 NDArray = mx.nd.NDArray

@@ -21,8 +21,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from horovod.common import exports as _exports
-from horovod.common.exports import *
+from horovod.common.collective import exports as _exports
+from horovod.common.collective.exports import *
 from horovod.common.util import gpu_available
 from horovod.common.util import num_rank_is_power_2 as check_num_rank_power_of_2
 from horovod.tensorflow import autograd as _autograd  # noqa: F401  # registers those of the operations

@@ -1,5 +1,5 @@
 """The gradients of the operations, in TensorFlow's terms. The rules are those of
-``horovod.common.gradients``, which cannot be used here: in a graph, sizes are tensors.
+``horovod.common.collective.gradients``, which cannot be used here: in a graph, sizes are tensors.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from horovod.common.compression import Compressor, NoneCompressor
+from horovod.common.collective.compression import Compressor, NoneCompressor
 
 __all__ = ["BF16Compressor", "Compression", "Compressor", "FP16Compressor", "NoneCompressor"]
 

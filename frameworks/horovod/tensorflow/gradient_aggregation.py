@@ -14,8 +14,8 @@ from typing import Any
 import tensorflow as tf
 
 from horovod.common.basics import rank
-from horovod.common.gradient_options import GradientSettings, check_passes
 from horovod.common.process_sets import ProcessSet, global_process_set
+from horovod.common.training.gradient_options import GradientSettings, check_passes
 from horovod.tensorflow.gradient_reduction import LocalSources, Reducer
 from horovod.tensorflow.graph import as_written, identity, tf_variable
 

@@ -15,10 +15,17 @@ from typing import Any
 
 import tensorflow as tf
 
-from horovod.common.agreement import DENSE, MISSING, SPARSE, Reduced, agree_on_gradients, at_construction
-from horovod.common.compression import resolve_plain_compression
-from horovod.common.gradient_options import GradientSettings, cut_into_groups, takes_part
+from horovod.common.collective.compression import resolve_plain_compression
 from horovod.common.process_sets import ProcessSet
+from horovod.common.training.agreement import (
+    DENSE,
+    MISSING,
+    SPARSE,
+    Reduced,
+    agree_on_gradients,
+    at_construction,
+)
+from horovod.common.training.gradient_options import GradientSettings, cut_into_groups, takes_part
 from horovod.tensorflow.graph import as_node_name, as_written, identity, one_step, own_name
 from horovod.tensorflow.reductions import allreduce, grouped_allreduce, size_of
 from horovod.tensorflow.step_checks import checked

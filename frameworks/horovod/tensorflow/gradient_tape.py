@@ -7,10 +7,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from horovod.common.compression import Compressor
-from horovod.common.gradient_options import GradientSettings, Groups
+from horovod.common.collective.compression import Compressor
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.common.reduce_ops import Average
+from horovod.common.training.gradient_options import GradientSettings, Groups
 from horovod.tensorflow.compression import Compression
 from horovod.tensorflow.gradient_reduction import GradientReducer, LocalSources
 from horovod.tensorflow.graph import as_written

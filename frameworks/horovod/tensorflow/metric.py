@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from horovod.common.byte_objects import mean_of_plain
+from horovod.common.collective.byte_objects import mean_of_plain
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.common.reduce_ops import Average
 from horovod.tensorflow import mpi_ops

@@ -20,9 +20,9 @@ from typing import Any
 import tensorflow as tf
 
 from horovod.common import basics as _basics  # noqa: F401  # scripts import it
-from horovod.common import exports as _exports
-from horovod.common.collectives import check_root
-from horovod.common.exports import *
+from horovod.common.collective import exports as _exports
+from horovod.common.collective.collectives import check_root
+from horovod.common.collective.exports import *
 from horovod.common.process_sets import check_process_set
 from horovod.common.reduce_ops import handle_average_backwards_compatibility
 from horovod.tensorflow.graph import node_names

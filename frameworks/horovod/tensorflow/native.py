@@ -10,7 +10,7 @@ from typing import Any
 import tensorflow as tf
 from packaging.version import Version
 
-from horovod.common.operations import acquire_api
+from horovod.common.collective.operations import acquire_api
 
 OLDEST = "2.13"
 _FILE = Path(__file__).with_name("_ops.so")

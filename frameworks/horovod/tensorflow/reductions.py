@@ -9,8 +9,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from horovod.common.compression import Compressor, resolve_plain_compression
-from horovod.common.gathers import scatter_op
+from horovod.common.collective.compression import Compressor, resolve_plain_compression
+from horovod.common.collective.gathers import scatter_op
 from horovod.common.process_sets import ProcessSet, check_process_set, global_process_set
 from horovod.common.reduce_ops import OP_NAMES, Average, Sum, resolve_op
 from horovod.tensorflow import mpi_ops

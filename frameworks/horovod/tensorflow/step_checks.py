@@ -1,4 +1,4 @@
-"""The checks of ``common.step_checks`` on the gradients of one step, before they are reduced.
+"""The checks of ``common.training.step_checks`` on the gradients of one step, before they are reduced.
 
 Whether a gradient is finite is computed where the gradient is; only the verdicts reach Python. In a graph the
 checks are functions of Python that run with it, so their errors are TensorFlow's, with the same texts.
@@ -12,7 +12,7 @@ from typing import Any
 import tensorflow as tf
 
 from horovod.common.process_sets import ProcessSet
-from horovod.common.step_checks import StepChecks, asked_for, of_steps
+from horovod.common.training.step_checks import StepChecks, asked_for, of_steps
 from horovod.tensorflow.graph import tf_variable
 
 _FINITE, _NAN, _INF = range(3)

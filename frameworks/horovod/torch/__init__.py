@@ -8,12 +8,12 @@
     hvd.broadcast_optimizer_state(optimizer, root_rank=0)
 
 Tensors may lie in host memory or on a CUDA device. What an operation does and which errors it raises is said
-in ``horovod.common.collectives``. A tensor over memory that the operating system protects against writing
-must not be reduced in place: torch cannot tell, and the process would crash.
+in ``horovod.common.collective.collectives``. A tensor over memory that the operating system protects against
+writing must not be reduced in place: torch cannot tell, and the process would crash.
 """
 
-from horovod.common import exports as _exports
-from horovod.common.exports import *
+from horovod.common.collective import exports as _exports
+from horovod.common.collective.exports import *
 from horovod.torch import metric
 from horovod.torch.compiling import mark_functions as _mark_functions_outside_of_graphs
 from horovod.torch.compression import Compression

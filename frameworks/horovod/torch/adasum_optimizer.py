@@ -8,11 +8,11 @@ from typing import Any
 
 import torch
 
-from horovod.common.agreement import Agreement, at_construction
-from horovod.common.compression import Compressor
-from horovod.common.gradient_options import GradientSettings
+from horovod.common.collective.compression import Compressor
 from horovod.common.process_sets import ProcessSet
 from horovod.common.reduce_ops import Adasum
+from horovod.common.training.agreement import Agreement, at_construction
+from horovod.common.training.gradient_options import GradientSettings
 from horovod.torch.buckets import cut_into_buckets
 from horovod.torch.operations import ops
 from horovod.torch.step_checks import take_part_without_update

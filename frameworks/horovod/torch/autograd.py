@@ -1,5 +1,5 @@
 """The operations as functions of torch's autograd. The rules of the gradients are in
-``horovod.common.gradients``.
+``horovod.common.collective.gradients``.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
-from horovod.common.collectives import Collectives
-from horovod.common.gradients import RecordedOperation
-from horovod.common.operations import Operation
+from horovod.common.collective.collectives import Collectives
+from horovod.common.collective.gradients import RecordedOperation
+from horovod.common.collective.operations import Operation
 
 Function = type[torch.autograd.Function]
 

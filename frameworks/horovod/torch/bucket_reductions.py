@@ -24,9 +24,9 @@ from collections.abc import Generator, Iterable, Sequence
 import torch
 
 from horovod.common import basics
-from horovod.common.compression import NoneCompressor
+from horovod.common.collective.compression import NoneCompressor
+from horovod.common.collective.exchange import CompressedReduction, Exchange
 from horovod.common.exceptions import TensorMismatchError
-from horovod.common.exchange import CompressedReduction, Exchange
 from horovod.common.reduce_ops import OP_NAMES, Average, Sum
 from horovod.common.set_agreement import listed, ranks_text
 from horovod.torch.gradient_hooks import GradientHook, Reduction

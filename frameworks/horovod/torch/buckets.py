@@ -14,9 +14,9 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import torch
 
-from horovod.common.compression import NoneCompressor
+from horovod.common.collective.compression import NoneCompressor
 from horovod.common.exceptions import TensorMismatchError
-from horovod.common.gradient_options import Groups, cut_into_groups
+from horovod.common.training.gradient_options import Groups, cut_into_groups
 from horovod.torch.bucket_reductions import after_mismatch, agree, reduce_bucket
 from horovod.torch.gradient_hooks import GradientHook, Reduction
 from horovod.torch.operations import gradient_reductions

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from horovod.common.compression import Compressor, NoneCompressor, StatefulCompressor
+from horovod.common.collective.compression import Compressor, NoneCompressor, StatefulCompressor
 from horovod.torch.compressors.int8 import Int8Compressor
 from horovod.torch.compressors.powersgd import PowerSGDCompressor
 from horovod.torch.compressors.topk import TopKCompressor

@@ -9,10 +9,10 @@ from typing import Any
 
 import torch
 
-from horovod.common.compression import is_stateful
-from horovod.common.exchange import Exchange
-from horovod.common.gradient_options import GradientSettings
-from horovod.common.gradient_reductions import GradientReduction
+from horovod.common.collective.compression import is_stateful
+from horovod.common.collective.exchange import Exchange
+from horovod.common.training.gradient_options import GradientSettings
+from horovod.common.training.gradient_reductions import GradientReduction
 from horovod.torch.compiling import methods_outside_of_graphs
 from horovod.torch.operations import ops
 from horovod.torch.tensors import overlaps

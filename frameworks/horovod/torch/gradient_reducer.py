@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 
-from horovod.common.agreement import Agreement, Facts, at_construction
-from horovod.common.gradient_options import Groups
+from horovod.common.training.agreement import Agreement, Facts, at_construction
+from horovod.common.training.gradient_options import Groups
 from horovod.torch.buckets import Bucket, complete_all, cut_into_buckets
 from horovod.torch.gradient_hooks import Reduction
 from horovod.torch.operations import ops

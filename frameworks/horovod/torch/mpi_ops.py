@@ -5,7 +5,7 @@ that is made of a list, then see every name.
 """
 
 from horovod.common import basics as _basics  # scripts import it
-from horovod.common.exports import *
+from horovod.common.collective.exports import *
 from horovod.common.reduce_ops import handle_average_backwards_compatibility
 from horovod.torch.operations import ops as _ops
 

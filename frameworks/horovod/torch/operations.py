@@ -11,12 +11,12 @@ from typing import Any
 import torch
 
 from horovod.common import basics
-from horovod.common.collectives import Collectives
-from horovod.common.gradient_reductions import GradientReductions
-from horovod.common.objects import ObjectCollectives
-from horovod.common.operations import OPERATIONS
+from horovod.common.collective.collectives import Collectives
+from horovod.common.collective.objects import ObjectCollectives
+from horovod.common.collective.operations import OPERATIONS
 from horovod.common.process_sets import ProcessSet, check_process_set, global_process_set
 from horovod.common.reduce_ops import OP_NAMES, Average, Sum, resolve_op
+from horovod.common.training.gradient_reductions import GradientReductions
 from horovod.torch.autograd import apply, function_of
 from horovod.torch.compiling import methods_outside_of_graphs
 from horovod.torch.tensors import TorchGlue

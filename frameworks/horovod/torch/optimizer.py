@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from horovod.common.compression import AnyCompressor, resolve_plain_compression
-from horovod.common.gradient_options import GradientSettings, check_passes, takes_part
+from horovod.common.collective.compression import AnyCompressor, resolve_plain_compression
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.common.reduce_ops import Adasum, Average, Sum
+from horovod.common.training.gradient_options import GradientSettings, check_passes, takes_part
 from horovod.torch.adasum_optimizer import DistributedAdasumOptimizer
 from horovod.torch.buckets import Bucket
 from horovod.torch.compiling import methods_outside_of_graphs, outside_of_graphs

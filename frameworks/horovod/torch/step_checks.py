@@ -1,4 +1,4 @@
-"""The checks of ``common.step_checks`` in a torch optimizer, by public hooks of torch."""
+"""The checks of ``common.training.step_checks`` in a torch optimizer, by public hooks of torch."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from horovod.common.process_sets import ProcessSet
-from horovod.common.step_checks import StepChecks
+from horovod.common.training.step_checks import StepChecks
 from horovod.torch.wrapping import check_names
 
 _ATTRIBUTE = "_horovod_step_checks"

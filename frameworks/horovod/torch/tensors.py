@@ -16,8 +16,8 @@ from typing import Any
 
 import torch
 
-from horovod.common.tensor_glue import DTYPES as NUMBERS
-from horovod.common.tensor_glue import Output, Placement, Result, Spec, TensorGlue
+from horovod.common.collective.tensor_glue import DTYPES as NUMBERS
+from horovod.common.collective.tensor_glue import Output, Placement, Result, Spec, TensorGlue
 
 DTYPES: dict[torch.dtype, int] = {
     dtype: number

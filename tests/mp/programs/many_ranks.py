@@ -8,7 +8,7 @@ import sys
 import time
 
 from horovod.common import basics as hvd
-from horovod.common.byte_objects import objects, operations
+from horovod.common.collective.byte_objects import objects, operations
 from horovod.common.reduce_ops import Sum
 
 LENGTHS = (1, 1000, 300_000)  # in a flag's line, in a slot, in chunks

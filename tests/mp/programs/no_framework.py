@@ -3,7 +3,7 @@
 import sys
 
 from horovod.common import basics as hvd
-from horovod.common.byte_objects import objects
+from horovod.common.collective.byte_objects import objects
 
 hvd.init()
 gathered = objects.allgather_object({"rank": hvd.rank(), "data": bytes(1000 * hvd.rank())})

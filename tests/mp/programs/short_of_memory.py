@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from horovod.common import basics as hvd
-from horovod.common.byte_objects import operations
+from horovod.common.collective.byte_objects import operations
 from horovod.common.reduce_ops import Sum
 
 CULPRIT = 1

@@ -10,8 +10,8 @@
 See docs/keras.md.
 """
 
-from horovod.common import exports as _exports
-from horovod.common.exports import *
+from horovod.common.collective import exports as _exports
+from horovod.common.collective.exports import *
 from horovod.tensorflow import metric
 from horovod.tensorflow import mpi_ops as _mpi_ops
 from horovod.tensorflow.compression import Compression

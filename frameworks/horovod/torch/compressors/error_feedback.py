@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
-from horovod.common.compression import StatefulCompressor
-from horovod.common.exchange import Exchange
+from horovod.common.collective.compression import StatefulCompressor
+from horovod.common.collective.exchange import Exchange
 
 
 class ErrorFeedback(StatefulCompressor):

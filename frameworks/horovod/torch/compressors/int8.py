@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from horovod.common.exchange import Exchange
+from horovod.common.collective.exchange import Exchange
 from horovod.torch.compressors.error_feedback import ErrorFeedback
 
 BLOCK = 1024

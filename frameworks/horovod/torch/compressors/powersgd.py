@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from horovod.common.exchange import Exchange, part
+from horovod.common.collective.exchange import Exchange, part
 from horovod.common.reduce_ops import Average
 from horovod.torch.compressors.error_feedback import ErrorFeedback
 

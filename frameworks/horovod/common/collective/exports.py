@@ -1,6 +1,6 @@
 """What every adapter offers as its own, whatever its framework, and how its ``__all__`` is made::
 
-from horovod.common.exports import *
+from horovod.common.collective.exports import *
 from horovod.torch.mpi_ops import *
 
 __all__ = [*public_names(globals()), "DistributedOptimizer"]
@@ -37,8 +37,8 @@ from horovod.common.builds import (
     nccl_built,
     rocm_built,
 )
+from horovod.common.collective.operations import FUNCTIONS
 from horovod.common.exceptions import HorovodInternalError, TensorMismatchError
-from horovod.common.operations import FUNCTIONS
 from horovod.common.process_sets import (
     ProcessSet,
     add_process_set,

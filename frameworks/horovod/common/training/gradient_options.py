@@ -12,7 +12,7 @@ from dataclasses import InitVar, dataclass, fields
 from typing import Any, TypeVar
 
 from horovod.common.basics import size
-from horovod.common.compression import NoneCompressor, resolve_compression
+from horovod.common.collective.compression import NoneCompressor, resolve_compression
 from horovod.common.process_sets import ProcessSet, check_process_set, global_process_set
 from horovod.common.reduce_ops import OP_NAMES, Adasum, Average, resolve_op
 from horovod.common.util import level_of_the_program, split_list
@@ -102,8 +102,8 @@ class GradientSettings:
         return self.gradient_predivide_factor
 
     def facts(self) -> dict[str, str]:
-        """What all ranks must have given alike, for ``horovod.common.agreement``. Of the groups it says
-        nothing: their members have other names in every framework (``groups_text``).
+        """What all ranks must have given alike, for ``common.training.agreement``. Nothing of the groups:
+        their members have other names in every framework (``groups_text``).
         """
         told = {field.name: str(getattr(self, field.name)) for field in fields(self)}
         of_this_rank = ("device_dense", "device_sparse", "scale_local_gradients")

@@ -11,12 +11,17 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from horovod import _core
-from horovod.common.compression import AnyCompressor, NoneCompressor, is_stateful, resolve_compression
-from horovod.common.exchange import Exchange, reduce_once
-from horovod.common.handles import Submission, bytes_of, check_types, first_of
+from horovod.common.collective.compression import (
+    AnyCompressor,
+    NoneCompressor,
+    is_stateful,
+    resolve_compression,
+)
+from horovod.common.collective.exchange import Exchange, reduce_once
+from horovod.common.collective.handles import Submission, bytes_of, check_types, first_of
+from horovod.common.collective.tensor_glue import Result, Tensor
 from horovod.common.process_sets import ProcessSet, check_process_set, global_process_set
 from horovod.common.reduce_ops import OP_NAMES, Adasum, Average, resolve_op
-from horovod.common.tensor_glue import Result, Tensor
 
 _ALLREDUCE = _core.ALLREDUCE
 # The reductions that every type has, or that the core refuses by type itself.

@@ -18,11 +18,11 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Generic
 
 from horovod import _core
-from horovod.common.awaiting import CompletionWatch
-from horovod.common.deferred import DeferredSubmitter
+from horovod.common.collective.awaiting import CompletionWatch
+from horovod.common.collective.deferred import DeferredSubmitter
+from horovod.common.collective.tensor_glue import Placement, Result, Spec, Tensor, TensorGlue
 from horovod.common.exceptions import HorovodInternalError
 from horovod.common.reduce_ops import Adasum, Average, Sum
-from horovod.common.tensor_glue import Placement, Result, Spec, Tensor, TensorGlue
 
 _BOOL = _core.DTYPES["bool"]
 FLOATING = frozenset(_core.DTYPES[name] for name in ("float16", "bfloat16", "float32", "float64"))

@@ -12,13 +12,13 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Generic
 
 from horovod.common.basics import rank
-from horovod.common.operations import Operation
+from horovod.common.collective.operations import Operation
+from horovod.common.collective.tensor_glue import Tensor
 from horovod.common.process_sets import ProcessSet
 from horovod.common.reduce_ops import OP_NAMES, Average, Sum, resolve_op
-from horovod.common.tensor_glue import Tensor
 
 if TYPE_CHECKING:
-    from horovod.common.collectives import Collectives
+    from horovod.common.collective.collectives import Collectives
 
 
 class RecordedOperation(Generic[Tensor]):

@@ -9,11 +9,11 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from horovod import _core
-from horovod.common.compression import Compressor, NoneCompressor, resolve_plain_compression
-from horovod.common.handles import Submission
+from horovod.common.collective.compression import Compressor, NoneCompressor, resolve_plain_compression
+from horovod.common.collective.handles import Submission
+from horovod.common.collective.tensor_glue import Placement, Result, Tensor
 from horovod.common.process_sets import ProcessSet, check_process_set, global_process_set
 from horovod.common.reduce_ops import Adasum, Average, resolve_op
-from horovod.common.tensor_glue import Placement, Result, Tensor
 
 
 class Gathers(Submission[Tensor]):

@@ -14,10 +14,10 @@ from __future__ import annotations
 
 from horovod import _core
 from horovod.common import basics
-from horovod.common.gathers import Gathers
+from horovod.common.collective.gathers import Gathers
+from horovod.common.collective.reductions import Reductions
+from horovod.common.collective.tensor_glue import Result, Tensor
 from horovod.common.process_sets import ProcessSet, check_process_set, global_process_set, included_sets
-from horovod.common.reductions import Reductions
-from horovod.common.tensor_glue import Result, Tensor
 
 _NUMBER_BYTES = 8
 

@@ -29,9 +29,9 @@ from typing import Any, NamedTuple
 from horovod import _core
 from horovod.common import basics
 from horovod.common.exceptions import TensorMismatchError
-from horovod.common.gradient_options import GradientSettings, groups_text
 from horovod.common.process_sets import ProcessSet, check_process_set, global_process_set
 from horovod.common.set_agreement import exchange, listed, ranks_text
+from horovod.common.training.gradient_options import GradientSettings, groups_text
 
 _NAME = "horovod.agreement"  # reserved
 _MOST_VARIANTS = 4  # of facts that are shown when all ranks differ

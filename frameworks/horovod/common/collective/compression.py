@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any
 
-from horovod.common.exchange import Exchange
+from horovod.common.collective.exchange import Exchange
 
 
 class Compressor:

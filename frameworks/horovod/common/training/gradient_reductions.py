@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from typing import Generic, NamedTuple
 
 from horovod import _core
-from horovod.common.handles import bytes_of
+from horovod.common.collective.handles import bytes_of
+from horovod.common.collective.reductions import Reductions
+from horovod.common.collective.tensor_glue import Result, Spec, Tensor
 from horovod.common.process_sets import ProcessSet, check_process_set, global_process_set
-from horovod.common.reductions import Reductions
-from horovod.common.tensor_glue import Result, Spec, Tensor
 
 _ALLREDUCE = _core.ALLREDUCE
 

@@ -16,10 +16,10 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any
 
 from horovod.bootstrap.text import shown
-from horovod.common.agreement import job
 from horovod.common.exceptions import NonfiniteGradientError, ParameterDivergenceError
 from horovod.common.process_sets import ProcessSet, check_process_set
 from horovod.common.set_agreement import exchange, ranks_text
+from horovod.common.training.agreement import job
 
 NONFINITE_VARIABLE = "HOROVOD_CHECK_NONFINITE"
 PARAMETERS_VARIABLE = "HOROVOD_CHECK_PARAMETERS_EVERY"

@@ -10,10 +10,10 @@ import os
 from typing import Any
 
 from horovod.common import basics
-from horovod.common.collectives import Collectives
-from horovod.common.objects import ObjectCollectives
+from horovod.common.collective.collectives import Collectives
+from horovod.common.collective.objects import ObjectCollectives
+from horovod.common.collective.tensor_glue import DTYPES, Output, Placement, Result, Spec, TensorGlue
 from horovod.common.process_sets import ProcessSet, global_process_set
-from horovod.common.tensor_glue import DTYPES, Output, Placement, Result, Spec, TensorGlue
 
 
 def _address(data: bytearray) -> int:

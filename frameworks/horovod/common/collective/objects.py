@@ -13,10 +13,10 @@ from typing import Any, Generic
 
 from horovod.bootstrap.text import escaped
 from horovod.common import basics
-from horovod.common.collectives import Collectives, check_root
+from horovod.common.collective.collectives import Collectives, check_root
+from horovod.common.collective.tensor_glue import Tensor
 from horovod.common.exceptions import HorovodInternalError
 from horovod.common.process_sets import ProcessSet, check_process_set, global_process_set
-from horovod.common.tensor_glue import Tensor
 
 _PICKLED = b"\x00"
 _FAILED = b"\x01"

@@ -1,0 +1,1 @@
+"""What the optimizers, gradient tapes and trainers of all adapters share."""
