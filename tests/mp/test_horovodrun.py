@@ -12,7 +12,8 @@ import pytest
 from launch import MODULE, Launcher, carries, command_line
 from load import within
 
-from horovod.runner import guard, limits
+from horovod.runner import limits
+from horovod.runner.nodes import guard
 
 
 @pytest.fixture

@@ -196,7 +196,7 @@ def signal_all(pids, number: int) -> None:
 
 def end_the_rest(seconds: float = SECONDS_FOR_HELPERS) -> list[str]:
     """Waits for the descendants that the ranks have left behind, then kills them; their command lines."""
-    from horovod.runner import guard
+    from horovod.runner.nodes import guard
 
     deadline, names = time.monotonic() + within(seconds), []
     while rest := guard.descendants(os.getpid()):

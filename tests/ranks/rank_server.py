@@ -19,7 +19,8 @@ from typing import Any
 import pytest
 from load import within
 
-from horovod.runner.launchers.local_rank import rank_environment
+from horovod.runner.hosts import Placement
+from horovod.runner.nodes.rank_process import rank_environment
 
 ROOT = Path(__file__).resolve().parents[2]
 RANK_MAIN = Path(__file__).with_name("rank_main.py")
@@ -106,7 +107,8 @@ def _environment(changes: Mapping[str, str]) -> dict[str, str]:
 def _environment_of_rank(server: RankServer, rank: int, size: int, env: Environment | None) -> dict[str, str]:
     own = env(rank) if callable(env) else env or {}
     environment = {**server.environment, **own}
-    return rank_environment(environment, rank, size) if size > 1 else environment
+    place = Placement(rank, "localhost", rank, size, 0, 1)
+    return rank_environment(environment, place, size) if size > 1 else environment
 
 
 def _place(rank: int, hosts: Sequence[int] | None) -> dict[str, str]:

@@ -229,7 +229,7 @@ def test_allowed_include_passes(tmp_path, file, header):
         ("common/collective/handles.py", "from horovod.common.training import agreement"),
         ("runner/launch.py", "def f():\n    import torch.distributed"),
         ("runner/launch.py", "import horovod.torch"),
-        ("runner/launchers/local.py", "from ...torch import ops"),
+        ("runner/launchers/direct.py", "from ...torch import ops"),
         ("bootstrap/connect.py", "from horovod import common"),
         ("torch/ops.py", "from horovod.tensorflow import ops"),
         ("torch/ops.py", "import tensorflow as tf"),

@@ -6,7 +6,7 @@ import os
 import pytest
 
 from horovod.runner import limits
-from horovod.runner.launchers import local
+from horovod.runner.launchers import direct
 from horovod.runner.sink import Sink
 
 
@@ -14,10 +14,10 @@ def test_a_job_that_needs_no_port_runs_without_one(monkeypatch: pytest.MonkeyPat
     def no_port() -> int:
         raise OSError(errno.EADDRINUSE, "Address already in use")
 
-    monkeypatch.setattr(local.endpoints, "free_port", no_port)
+    monkeypatch.setattr(direct.endpoints, "free_port", no_port)
     read_end, write_end = os.pipe()
     sink = Sink(write_end, lambda: None)
-    assert local._master_port(sink) == {}
+    assert direct._master_port(sink) == {}
     assert b"MASTER_PORT is not set: all ports of " in os.read(read_end, 1000)
     sink.close()
     os.close(read_end)
@@ -42,5 +42,5 @@ def test_limits_are_named_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.parametrize("name", ["HOROVOD_TRANSPORT", "OMP_NUM_THREADS"])
 def test_what_stands_in_the_environment_is_escaped(name: str) -> None:
-    line = local._outline(2, {"HOROVOD_TRANSPORT": "tcp", name: "\x1b[2J\udcff"})
+    line = direct._outline(2, {"HOROVOD_TRANSPORT": "tcp", name: "\x1b[2J\udcff"})
     assert line.isprintable() and line.encode().startswith(b"2 ranks on ")

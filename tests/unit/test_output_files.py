@@ -12,7 +12,7 @@ from launch import MODULE
 
 from horovod.runner.files import RefusedError, open_file_in, open_folder
 from horovod.runner.output import LinePrefixer
-from horovod.runner.rank_output import RankStream, open_files
+from horovod.runner.rank_output import RankOutput, open_files
 from horovod.runner.sink import Sink
 
 OTHER = 12345
@@ -154,19 +154,16 @@ class _Full:
 
 
 def test_a_full_disk_is_told_once() -> None:
-    read, write = os.pipe()
     shown, sink_end = os.pipe()
     sink = Sink(sink_end, lambda: None)
-    stream = RankStream(read, sink, LinePrefixer("[0]<stdout>:"), _Full())  # type: ignore[arg-type]
+    stream = RankOutput(sink, LinePrefixer("[0]<stdout>:"), _Full())  # type: ignore[arg-type]
     for _ in range(3):
-        os.write(write, b"0123456789\n")
-        assert stream.read()
-    stream.close()
+        stream.feed(b"0123456789\n")
+    stream.end()
     while not sink.is_idle:
         time.sleep(0.01)
     sink.close()
-    for descriptor in (write, sink_end):
-        os.close(descriptor)
+    os.close(sink_end)
     with os.fdopen(shown, "rb") as pipe:
         text = pipe.read().decode()
     assert text.count("0123456789") == 3

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from horovod.runner.ending import Exit
 from horovod.runner.post_mortem import MemoryKills, build_id, hint, killer, notes
 
 _GROUPS = {
@@ -33,10 +32,10 @@ def _host(root: Path, version: int, kills: int, limit: str, own: bool = True) ->
 def test_the_oom_killer_is_named_with_the_limit(tmp_path: Path, version: int, own: bool) -> None:
     _host(tmp_path, version, 4, str(512 << 20), own)
     kills = MemoryKills(tmp_path)
-    assert killer(Exit(0, -signal.SIGKILL), kills) is None
+    assert killer(-signal.SIGKILL, kills) is None
     _host(tmp_path, version, 5, str(512 << 20), own)
-    assert killer(Exit(0, -signal.SIGKILL), kills) == "the kernel's OOM killer (limit 512.0 MiB)"
-    assert killer(Exit(0, 1), kills) is None
+    assert killer(-signal.SIGKILL, kills) == "the kernel's OOM killer (limit 512.0 MiB)"
+    assert killer(1, kills) is None
 
 
 @pytest.mark.parametrize(("version", "limit"), [(1, str((1 << 63) - 4096)), (2, "max")])
@@ -52,7 +51,7 @@ def test_nothing_to_read_is_nothing_to_say(tmp_path: Path) -> None:
 
 
 def test_a_crash_tells_the_build() -> None:
-    (line,) = notes(Exit(1, -signal.SIGSEGV))
+    (line,) = notes(-signal.SIGSEGV)
     assert build_id() in line and len(build_id()) == 40
 
 

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from load import within
 
 from horovod.runner import cli, launch, limits, options
+from horovod.runner.hosts import Placement
 from horovod.runner.launch import parse_args
-from horovod.runner.launchers.local_rank import CommandError, rank_environment, runnable
+from horovod.runner.nodes.rank_process import CommandError, rank_environment, runnable
 
 _FRAMEWORKS = Path(__file__).resolve().parents[2] / "frameworks"
 
@@ -158,11 +159,11 @@ def test_version_and_check_build_need_nothing_else(capsys: pytest.CaptureFixture
 
 def test_rank_environment_keeps_what_the_user_has_set() -> None:
     own = {"OMP_NUM_THREADS": "9", "MASTER_ADDR": "elsewhere", "RANK": "77", "X": "y"}
-    environment = rank_environment(own, 1, 4)
+    environment = rank_environment(own, Placement(1, "localhost", 1, 4, 0, 1), 4)
     kept = {name: environment[name] for name in ("OMP_NUM_THREADS", "MASTER_ADDR", "X")}
     assert kept == {"OMP_NUM_THREADS": "9", "MASTER_ADDR": "elsewhere", "X": "y"}
     assert (environment["RANK"], environment["HOROVOD_LOCAL_SIZE"]) == ("1", "4")
-    assert int(rank_environment({}, 0, 10**6)["OMP_NUM_THREADS"]) == 1
+    assert int(rank_environment({}, Placement(0, "localhost", 0, 10**6, 0, 1), 10**6)["OMP_NUM_THREADS"]) == 1
 
 
 def test_every_variable_has_one_meaning() -> None:

@@ -15,8 +15,8 @@ from horovod.runner import output, sink
 from horovod.runner.arbitration import Cause
 from horovod.runner.ending import Exit
 from horovod.runner.output import ERASE_LINE, LinePrefixer, Tail, TerminalPrefixer
-from horovod.runner.rank_output import RankStream
-from horovod.runner.report import Failure, failure_report
+from horovod.runner.rank_output import RankOutput
+from horovod.runner.report import Failure, Process, failure_report
 from horovod.runner.sink import Sink
 
 _LABEL = "[3]<stdout>:"
@@ -88,17 +88,13 @@ class Bars:
         self._master, self._slave = pty.openpty()
         os.set_blocking(self._master, False)
         self.sink = Sink(self._slave, lambda: None)
-        pipes = [os.pipe() for _ in range(2)]
-        self._inputs = [write_end for _, write_end in pipes]
         self._streams = [
-            RankStream(read_end, self.sink, TerminalPrefixer(f"[{rank}]:", False, lambda: 80))
-            for rank, (read_end, _) in enumerate(pipes)
+            RankOutput(self.sink, TerminalPrefixer(f"[{rank}]:", False, lambda: 80)) for rank in range(2)
         ]
 
     def write(self, rank: int, data: bytes) -> str:
         """What the terminal shows after it, once the time has come to show bars."""
-        os.write(self._inputs[rank], data)
-        self._streams[rank].read()
+        self._streams[rank].feed(data)
         self._now += 10
         for stream in self._streams:
             stream.show_progress(self._now)
@@ -110,10 +106,10 @@ class Bars:
 
     def close(self) -> None:
         for stream in self._streams:
-            stream.close()
+            stream.end()
         _wait_idle(self.sink)  # or its thread writes to whatever gets the descriptor's number next
         self.sink.close()
-        for descriptor in (*self._inputs, self._master, self._slave):
+        for descriptor in (self._master, self._slave):
             os.close(descriptor)
 
 
@@ -137,6 +133,10 @@ def test_a_bar_that_stands_still_makes_way(bars: Bars, monkeypatch: pytest.Monke
     assert bars.write(1, b"\r10%") == "<<[1]:10%"
 
 
+def _process(pid: int) -> Process:
+    return Process("node", pid)
+
+
 def test_tail_keeps_the_last_lines() -> None:
     tail = Tail()
     for number in range(5000):
@@ -150,13 +150,17 @@ def test_report_is_short_and_names_the_rank() -> None:
     stdout.feed(b"unrelated\n")
     stderr.feed(b"".join(b"error %d\n" % n for n in range(50)))
     cause = Cause(2, Exit(2, -11), None, 139)
-    lines = failure_report(Failure(cause, {2: 4711}, [0, 5], [1]), stdout, stderr).decode().splitlines()
+    lines = (
+        failure_report(Failure(cause, {2: _process(4711)}, [0, 5], [1]), stdout, stderr).decode().splitlines()
+    )
     assert len(lines) == 12
     assert "rank 2 " in lines[0] and "4711" in lines[0] and "SIGSEGV" in lines[0] and "139" in lines[0]
     assert "rank 1 stopped (state T)" in lines[0]
     assert lines[1] == "horovodrun: after it failed: ranks 0, 5" and lines[-1] == "  error 49"
     assert lines[2] == "horovodrun: the last lines of rank 2 on stderr:"
-    text = failure_report(Failure(Cause(0, Exit(0, 3), None, 3), {0: 1}, [], []), stdout, Tail()).decode()
+    text = failure_report(
+        Failure(Cause(0, Exit(0, 3), None, 3), {0: _process(1)}, [], []), stdout, Tail()
+    ).decode()
     assert "unrelated" in text and "status 3" in text
 
 
@@ -165,7 +169,9 @@ def test_report_tells_what_the_ranks_hold_for_the_cause_and_no_control_character
     stderr.feed(b"".join(b"error %d\n" % n for n in range(50)))
     reason = "rank 1 \x1b[31m died\n" * 20 + "long " * 1000
     verdict = Verdict(0, Kind.STALL, 1, reason)
-    lines = failure_report(Failure(Cause(1, None, verdict, 1), {1: 5}, [0], []), Tail(), stderr).decode()
+    lines = failure_report(
+        Failure(Cause(1, None, verdict, 1), {1: _process(5)}, [0], []), Tail(), stderr
+    ).decode()
     assert len(lines.splitlines()) == 12 and "\x1b" not in lines and "error 49" in lines
 
 
@@ -173,7 +179,12 @@ def test_report_where_nobody_is_to_blame_is_the_reason_alone() -> None:
     stderr = Tail()
     stderr.feed(b"the reason, as this rank raised it\n")
     reason = "\n".join(f"operation {n}" for n in range(8))
-    failure = Failure(Cause(None, None, Verdict(0, Kind.STALL, None, reason), 1), {0: 5, 1: 6}, [0, 1], [])
+    failure = Failure(
+        Cause(None, None, Verdict(0, Kind.STALL, None, reason), 1),
+        {0: _process(5), 1: _process(6)},
+        [0, 1],
+        [],
+    )
     assert failure_report(failure, Tail(), stderr).decode().splitlines() == [
         "horovodrun: the ranks wait for each other; the job's status is 1",
         *(f"horovodrun: operation {n}" for n in range(8)),

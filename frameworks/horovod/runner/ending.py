@@ -13,10 +13,17 @@ ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 @dataclass(frozen=True)
 class Exit:
-    """How a rank ended: ``code`` is its exit status, or minus the signal that killed it."""
+    """How a rank ended: ``code`` is its exit status, or minus the signal that killed it.
+
+    ``killer`` is who sent the signal, where that is known; ``notes`` are lines for the report; ``lost`` says
+    why nobody knows how the rank ended, when its host is out of reach.
+    """
 
     rank: int
     code: int
+    killer: str | None = None
+    notes: tuple[str, ...] = ()
+    lost: str = ""
 
     @property
     def status(self) -> int:

@@ -53,9 +53,9 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _launch(arguments: argparse.Namespace) -> int:
     """One branch for each answer of ``launchers.choose``."""
-    from .launchers import local
+    from .launchers import direct
 
-    return local.launch(arguments)
+    return direct.launch(arguments)
 
 
 @contextlib.contextmanager

@@ -8,8 +8,6 @@ from pathlib import Path
 
 from horovod.version import __version__
 
-from .ending import Exit
-
 _CRASHES = {-signal.SIGSEGV, -signal.SIGABRT, -signal.SIGBUS, -signal.SIGFPE, -signal.SIGILL}
 # What programs write of errors that come of how they are started, and what to do about them.
 _NO_MODULE = re.compile(r"^ModuleNotFoundError: No module named '([a-zA-Z]\w*)'", re.MULTILINE)
@@ -88,9 +86,9 @@ class MemoryKills:
             yield from (folder for folder in (group, *group.parents) if folder.is_relative_to(top))
 
 
-def notes(exit: Exit) -> list[str]:
-    """Lines for the report on a rank that ended in this way."""
-    if exit.code in _CRASHES:
+def notes(code: int) -> list[str]:
+    """Lines for the report on a rank that ended in this way: with an exit status, or minus a signal."""
+    if code in _CRASHES:
         return [f"it ran horovod {__version__}, build id of the core {build_id()}"]
     return []
 
@@ -105,9 +103,9 @@ def hint(rank: int, stderr: str) -> str | None:
     return next((text.format(rank=rank) for text in found), None)
 
 
-def killer(exit: Exit, kills: MemoryKills) -> str | None:
+def killer(code: int, kills: MemoryKills) -> str | None:
     """Who sent the signal that ended a rank, where that can be known."""
-    return kills.describe() if exit.code == -signal.SIGKILL else None
+    return kills.describe() if code == -signal.SIGKILL else None
 
 
 def _number(path: Path, key: str) -> int | None:

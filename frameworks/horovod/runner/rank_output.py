@@ -1,32 +1,31 @@
-"""The two output streams of a rank: read, shown behind their prefix, and kept in files when asked."""
+"""The output streams of a rank: shown behind their prefix, and kept in files when asked."""
 
 import contextlib
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
 from horovod.bootstrap.text import escaped
 
 from .files import open_file_in, open_folder, open_folder_in
-from .output import LinePrefixer, Tail
+from .nodes.node import STREAMS
+from .output import Display, LinePrefixer, Tail
 from .sink import Sink
 
 FILES_OF_A_RANK = 2
 """How many of them stay open while a rank runs."""
 
-_READ_BYTES = 1 << 16
 _NEVER = float("inf")
 _PROGRESS_SECONDS = 0.2
 _PROMPT_SECONDS = 0.05
 
 
-class RankStream:
-    """The launcher's end of one pipe. ``descriptor`` is -1 once the stream has ended.
+class RankOutput:
+    """One output stream of a rank, as it comes in. ``is_ended`` once it has.
 
     Args:
-        descriptor: the end to read from.
         sink: where its lines go.
         prefixer: what puts the prefix in front of them; None: they are not shown.
         file: where its bytes are kept, too.
@@ -35,31 +34,42 @@ class RankStream:
 
     def __init__(
         self,
-        descriptor: int,
         sink: Sink,
         prefixer: LinePrefixer | None,
         file: BinaryIO | None = None,
         has_prompts: bool = False,
     ) -> None:
-        self.descriptor = descriptor
         self.sink = sink
         self.tail = Tail()
+        self.is_ended = False
         self._prefixer = prefixer
         self._has_prompts = has_prompts
         self._file = file
         self._unfinished_since = _NEVER
 
-    def read(self) -> bool:
-        """Takes what is there, once the descriptor is readable; False at the end of the stream."""
-        data = os.read(self.descriptor, _READ_BYTES)
-        if not data:
-            return False
+    def feed(self, data: bytes) -> None:
+        """Takes the stream's next bytes."""
         self.tail.feed(data)
         if self._prefixer is not None:
             self._show(self._prefixer, data)
         if self._file is not None:
             self._keep(self._file, data)
-        return True
+
+    def hide(self) -> None:
+        """From here on only the report and the file get what comes."""
+        self._prefixer = None
+        self._unfinished_since = _NEVER
+
+    def end(self) -> None:
+        """Shows the last line even if it has no newline. Idempotent."""
+        if self.is_ended:
+            return
+        self.is_ended = True
+        if self._prefixer is not None:
+            self.sink.put(self._prefixer.take_rest(), self)
+        self._unfinished_since = _NEVER
+        if self._file is not None:
+            self._file.close()
 
     def _show(self, prefixer: LinePrefixer, data: bytes) -> None:
         self.sink.put(prefixer.feed(data), self)
@@ -67,31 +77,6 @@ class RankStream:
             self._unfinished_since = _NEVER
         elif self._has_prompts or self._unfinished_since == _NEVER:
             self._unfinished_since = time.monotonic()
-
-    def discard(self) -> None:
-        """Ends the stream without showing what is still in it: only the report and the file get that."""
-        if self.descriptor < 0:
-            return
-        os.set_blocking(self.descriptor, False)
-        try:
-            while data := os.read(self.descriptor, _READ_BYTES):
-                self.tail.feed(data)
-                if self._file is not None:
-                    self._keep(self._file, data)
-        except BlockingIOError:
-            pass
-        self.close()
-
-    def close(self) -> None:
-        """Shows the last line even if it has no newline, and ends the stream."""
-        if self.descriptor >= 0:
-            if self._prefixer is not None:
-                self.sink.put(self._prefixer.take_rest(), self)
-            self._unfinished_since = _NEVER
-            os.close(self.descriptor)
-            self.descriptor = -1
-            if self._file is not None:
-                self._file.close()
 
     def progress_time(self) -> float:
         """When ``show_progress`` has something to show (infinity: every line has ended)."""
@@ -133,6 +118,19 @@ def open_files(folder: str, size: int) -> list[dict[str, BinaryIO]]:
             with _closing(open_folder_in(top, f"rank.{rank:0{width}d}")) as own:
                 opened.append({name: open_file_in(own, name) for name in ("stdout", "stderr")})
     return opened
+
+
+def outputs_of(
+    size: int, sinks: Sequence[Sink], display: Display, files: Sequence[Mapping[str, BinaryIO]]
+) -> dict[tuple[int, str], RankOutput]:
+    """The two outputs of every rank, by rank and the name of the stream."""
+    outputs = {}
+    for rank in range(size):
+        for name, sink in zip(STREAMS, sinks, strict=True):
+            prefixer = display.prefixer(rank, name, sink.is_terminal) if display.shows(rank) else None
+            has_prompts = rank == display.stdin_rank
+            outputs[rank, name] = RankOutput(sink, prefixer, files[rank].get(name), has_prompts)
+    return outputs
 
 
 @contextlib.contextmanager

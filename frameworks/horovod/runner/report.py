@@ -20,17 +20,24 @@ _RANKS_NAMED = 16
 
 
 @dataclass(frozen=True)
+class Process:
+    """Where a rank ran. ``pid`` is None when it has never started."""
+
+    host: str
+    pid: int | None
+
+
+@dataclass(frozen=True)
 class Failure:
     """What is known about a failed job: its cause, the processes of its ranks, who failed later, who was
     stopped when the first rank failed, and what the launcher found out about the cause.
     """
 
     cause: Cause
-    pids: Mapping[int, int]
+    processes: Mapping[int, Process]
     later: Sequence[int]
     stopped: Sequence[int]
     notes: Sequence[str] = field(default=())
-    killer: str | None = None  # who sent the signal that ended the culprit
 
 
 def failure_report(failure: Failure, stdout: Tail, stderr: Tail) -> bytes:
@@ -76,7 +83,7 @@ def _headline(failure: Failure) -> str:
         # A stopped rank that knows nothing of horovod: who gave up waiting for it may not be to blame.
         others = [rank for rank in failure.stopped if rank != cause.rank]
         stopped = f"{_names(others)} stopped (state T) and not responding when " if others else ""
-        sender = f" from {failure.killer}" if failure.killer else ""
+        sender = f" from {cause.exit.killer}" if cause.exit.killer else ""
         return f"{stopped}{who} {_how(cause.exit)}{sender}"
     return f"{who} {_misdeed(failure, cause)}"
 
@@ -121,7 +128,9 @@ def _reason(verdict: Verdict) -> list[str]:
 
 
 def _process(failure: Failure, rank: int) -> str:
-    return f"rank {rank} (localhost, pid {failure.pids[rank]})"
+    process = failure.processes[rank]
+    pid = "" if process.pid is None else f", pid {process.pid}"
+    return f"rank {rank} ({escaped(process.host)}{pid})"
 
 
 def _names(ranks: Sequence[int]) -> str:

@@ -6,13 +6,10 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from typing import BinaryIO
+from dataclasses import dataclass
 
+from ..hosts import Placement
 from ..limits import usable_cores
-from ..output import Display
-from ..rank_output import RankStream
-from ..sink import Sink
-from ..supervisor import Rank
 
 _PYTHON = re.compile(r"python[\d.]*")
 _NOT_FOUND_STATUS, _NOT_EXECUTABLE_STATUS = 127, 126
@@ -43,45 +40,53 @@ def runnable(command: Sequence[str]) -> list[str]:
     raise CommandError(f"{program}: command not found{advice}", _NOT_FOUND_STATUS)
 
 
-def rank_environment(common: Mapping[str, str], rank: int, size: int) -> dict[str, str]:
-    """``common`` and the identity of a rank; what the user has set for threads and addresses stays."""
+def rank_environment(common: Mapping[str, str], place: Placement, size: int) -> dict[str, str]:
+    """``common`` and the identity of a rank in a job of ``size``; what the user has set for threads and
+    addresses stays.
+    """
     defaults = {
-        "OMP_NUM_THREADS": str(max(1, usable_cores() // size)),
+        "OMP_NUM_THREADS": str(threads(place.local_size)),
         "MASTER_ADDR": "127.0.0.1",
     }
     identity = {
-        "HOROVOD_RANK": rank,
+        "HOROVOD_RANK": place.rank,
         "HOROVOD_SIZE": size,
-        "HOROVOD_LOCAL_RANK": rank,
-        "HOROVOD_LOCAL_SIZE": size,
-        "HOROVOD_CROSS_RANK": 0,
-        "HOROVOD_CROSS_SIZE": 1,
-        "HOROVOD_HOSTNAME": "localhost",
-        "RANK": rank,
+        "HOROVOD_LOCAL_RANK": place.local_rank,
+        "HOROVOD_LOCAL_SIZE": place.local_size,
+        "HOROVOD_CROSS_RANK": place.cross_rank,
+        "HOROVOD_CROSS_SIZE": place.cross_size,
+        "HOROVOD_HOSTNAME": place.host,
+        "RANK": place.rank,
         "WORLD_SIZE": size,
-        "LOCAL_RANK": rank,
-        "LOCAL_WORLD_SIZE": size,
+        "LOCAL_RANK": place.local_rank,
+        "LOCAL_WORLD_SIZE": place.local_size,
         "PYTHONUNBUFFERED": 1,
     }
     return {**defaults, **common, **{name: str(value) for name, value in identity.items()}}
 
 
-def start_rank(
-    number: int,
-    command: Sequence[str],
-    environment: Mapping[str, str],
-    sinks: Sequence[Sink],
-    files: Mapping[str, BinaryIO],
-    display: Display,
-) -> Rank:
-    """Starts the command in a session of its own, with its output in pipes. Only the rank that the user has
-    chosen has something to read.
+def threads(local_size: int) -> int:
+    """How many each rank of this host may use for its computations."""
+    return max(1, usable_cores() // local_size)
+
+
+@dataclass(frozen=True)
+class RankProcess:
+    """A process that leads its own session and process group, and the ends to read its stdout and stderr."""
+
+    pid: int
+    outputs: tuple[int, int]
+
+
+def start_rank(command: Sequence[str], environment: Mapping[str, str], reads_input: bool) -> RankProcess:
+    """Starts the command in a session of its own, with its output in pipes. Only with ``reads_input`` it has
+    something to read.
     """
-    pipes = [os.pipe2(os.O_CLOEXEC) for _ in sinks]
+    pipes = [os.pipe2(os.O_CLOEXEC) for _ in range(2)]
     try:
         process = subprocess.Popen(
             command,
-            stdin=None if number == display.stdin_rank else subprocess.DEVNULL,
+            stdin=None if reads_input else subprocess.DEVNULL,
             stdout=pipes[0][1],
             stderr=pipes[1][1],
             env=environment,
@@ -94,10 +99,5 @@ def start_rank(
     finally:
         for _, write_end in pipes:
             os.close(write_end)
-    process.returncode = 0  # the supervisor waits for it, among all other children
-    streams = []
-    for (read_end, _), name, sink in zip(pipes, ("stdout", "stderr"), sinks, strict=True):
-        prefixer = display.prefixer(number, name, sink.is_terminal) if display.shows(number) else None
-        has_prompts = number == display.stdin_rank
-        streams.append(RankStream(read_end, sink, prefixer, files.get(name), has_prompts))
-    return Rank(number, process.pid, streams[0], streams[1])
+    process.returncode = 0  # whoever reaps all children waits for it
+    return RankProcess(process.pid, (pipes[0][0], pipes[1][0]))

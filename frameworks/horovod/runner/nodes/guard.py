@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple
 
 _TERM_SECONDS = 0.8
@@ -42,15 +42,15 @@ def processes() -> Iterator[Process]:
             yield Process(int(name), state, int(parent), int(session))
 
 
-def descendants(root: int) -> set[int]:
-    """All processes below ``root``."""
+def descendants(root: int, without: Collection[int] = ()) -> set[int]:
+    """All processes below ``root``, but those of ``without`` and what is below them."""
     children: dict[int, list[int]] = {}
     for process in processes():
         children.setdefault(process.parent, []).append(process.pid)
     found: set[int] = set()
     pending = [root]
     while pending:
-        below = [pid for pid in children.get(pending.pop(), []) if pid not in found]
+        below = [pid for pid in children.get(pending.pop(), []) if pid not in found and pid not in without]
         found.update(below)
         pending += below
     return found

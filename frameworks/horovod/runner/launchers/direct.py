@@ -2,12 +2,9 @@
 
 import argparse
 import contextlib
-import ctypes
 import os
 import secrets
-import signal
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from typing import BinaryIO
 
@@ -17,20 +14,23 @@ from horovod.bootstrap.start import STORE_VARIABLE
 from horovod.bootstrap.store import StoreServer
 from horovod.bootstrap.text import escaped
 
-from .. import guard, limits, options
-from ..guardian import Guardian
+from .. import limits, options
+from ..hosts import allocate
+from ..loop import Loop
+from ..nodes.children import Children
+from ..nodes.guardian import Guardian
+from ..nodes.local import LocalNode
+from ..nodes.node import Work
+from ..nodes.rank_process import CommandError, runnable, threads
 from ..output import Display
-from ..rank_output import FILES_OF_A_RANK, open_files
+from ..rank_output import FILES_OF_A_RANK, open_files, outputs_of
 from ..signals import SignalQueue
 from ..sink import Sink
 from ..supervisor import Supervisor
-from .local_rank import CommandError, rank_environment, runnable, start_rank
 
 JOB_VARIABLE = "HOROVOD_JOB_ID"
 _USAGE_STATUS = 2
 _TRANSPORTS = {"auto": "shared memory", "shm": "shared memory", "tcp": "TCP"}
-_PR_SET_CHILD_SUBREAPER = 36
-_KILL_SECONDS = 1.0
 
 
 def launch(arguments: argparse.Namespace) -> int:
@@ -52,10 +52,10 @@ def launch(arguments: argparse.Namespace) -> int:
         except OSError as error:
             _complain(f"--output-filename: {error}")
             return _USAGE_STATUS
-    return _launch_local(arguments, files)
+    return _launch(arguments, files)
 
 
-def _launch_local(arguments: argparse.Namespace, files: Sequence[Mapping[str, BinaryIO]]) -> int:
+def _launch(arguments: argparse.Namespace, files: Sequence[Mapping[str, BinaryIO]]) -> int:
     with contextlib.ExitStack() as stack:
         signals = SignalQueue()
         stack.callback(signals.close)
@@ -64,7 +64,9 @@ def _launch_local(arguments: argparse.Namespace, files: Sequence[Mapping[str, Bi
         for sink in sinks:
             stack.callback(sink.close)
         try:
-            return _supervise(arguments, files, signals, sinks, stack)
+            loop = Loop(signals, Children())
+            stack.callback(loop.close)
+            return _supervise(arguments, files, loop, sinks, stack)
         except OSError as error:  # a limit on processes or descriptors, mostly
             behind = limits.limit_behind(error, arguments.num_proc)
             _complain(f"cannot start {arguments.num_proc} ranks: {error}{behind}")
@@ -74,12 +76,11 @@ def _launch_local(arguments: argparse.Namespace, files: Sequence[Mapping[str, Bi
 def _supervise(
     arguments: argparse.Namespace,
     files: Sequence[Mapping[str, BinaryIO]],
-    signals: SignalQueue,
+    loop: Loop,
     sinks: Sequence[Sink],
     stack: contextlib.ExitStack,
 ) -> int:
     job_secret, job, size = secrets.token_bytes(secret.SECRET_BYTES), secrets.token_hex(8), arguments.num_proc
-    _become_subreaper()
     store = StoreServer(
         job_secret, size, say=lambda text: sinks[1].put(f"horovodrun: warning: {text}\n".encode())
     )
@@ -88,27 +89,27 @@ def _supervise(
     stack.callback(offered.close)
     guardian = Guardian(f"{JOB_VARIABLE}={job}")
     stack.callback(guardian.dismiss)
-    stack.callback(_kill_children, guardian.pid)
+    stack.callback(loop.children.kill_strays)
+    loop.children.expect(guardian.pid, is_tool=True)
     common = {**os.environ, **options.environment(arguments), JOB_VARIABLE: job}
     secret.remove(common)  # of a job that this one is started in
     common |= {STORE_VARIABLE: store.address, **offered.variables}
     if "MASTER_PORT" not in common:
         common |= _master_port(sinks[1])
     store.start()
+    placements = allocate(arguments.host_list, size)
     if arguments.verbose or sinks[1].is_terminal:
         sinks[1].put(f"horovodrun: {_outline(size, common)}\n".encode())
     if crowding := limits.crowding(size):
         sinks[1].put(f"horovodrun: warning: {crowding}\n".encode())
     display = Display(arguments.prefix_output_with_timestamp, arguments.ranks, arguments.stdin_rank)
-    ranks = []
-    for number in range(size):
-        environment = rank_environment(common, number, size)
-        rank = start_rank(number, arguments.command, environment, sinks, files[number], display)
-        guardian.watch(rank.pid)
-        ranks.append(rank)
-        if arguments.verbose:
-            sinks[1].put(f"horovodrun: rank {number} of {size}: pid {rank.pid}\n".encode())
-    return Supervisor(ranks, signals, sinks, guardian, store).run()
+    outputs = outputs_of(size, sinks, display, files)
+    hosts = [place.host for place in placements]
+    supervisor = Supervisor(loop, sinks, outputs, hosts, store, arguments.verbose)
+    node = LocalNode(hosts[0], loop.selector, loop.children, guardian, supervisor)
+    stack.callback(node.close)
+    node.start(Work(arguments.command, common, placements, size, arguments.stdin_rank))
+    return supervisor.run([node])
 
 
 def _outline(size: int, common: Mapping[str, str]) -> str:
@@ -117,10 +118,9 @@ def _outline(size: int, common: Mapping[str, str]) -> str:
     wanted = common.get("HOROVOD_TRANSPORT") or "auto"
     refusal = shared_memory_refusal() if wanted == "auto" else None
     transport = f"TCP (no shared memory: {refusal})" if refusal else _TRANSPORTS.get(wanted, wanted)
-    threads = rank_environment(common, 0, size)["OMP_NUM_THREADS"]
     return escaped(
         f"{_many(size, 'rank')} on {os.uname().nodename} ({_many(cores, 'core')}), over {transport}, "
-        f"{_many(threads, 'thread')} each"
+        f"{_many(common.get('OMP_NUM_THREADS', threads(size)), 'thread')} each"
     )
 
 
@@ -136,24 +136,6 @@ def _master_port(sink: Sink) -> dict[str, str]:
         taken = f"MASTER_PORT is not set: all ports of {endpoints.port_range()} are taken"
         sink.put(f"horovodrun: warning: {taken}\n".encode())
         return {}
-
-
-def _kill_children(guardian: int) -> None:
-    """For the case that the supervision itself has failed; in an orderly end there is nobody left."""
-    deadline = time.monotonic() + _KILL_SECONDS
-    while time.monotonic() < deadline:
-        rest = guard.descendants(os.getpid()) - {guardian}
-        if not rest:
-            return
-        guard.signal_all(rest, signal.SIGKILL)
-        time.sleep(0.01)
-
-
-def _become_subreaper() -> None:
-    """Makes daemons of the ranks children of this process, so that they can be found."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
-        raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
 
 
 def _open_standard_streams() -> None:

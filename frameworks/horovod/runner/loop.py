@@ -1,0 +1,50 @@
+"""One loop that only waits for events: descriptors, signals, the ends of children, and times."""
+
+import selectors
+import time
+from collections.abc import Callable, Collection, Sequence
+
+from .nodes.children import Children
+from .nodes.node import Node
+from .signals import SignalQueue
+
+
+class Loop:
+    """What the launcher and its agents on other hosts wait with.
+
+    ``selector`` takes callables, which are called when their descriptor is ready. ``on_signal`` is called
+    with the number of each signal.
+    """
+
+    def __init__(self, signals: SignalQueue, children: Children) -> None:
+        self.selector = selectors.DefaultSelector()
+        self.children = children
+        self.on_signal: Callable[[int], None] = lambda number: None
+        self._signals = signals
+        self.selector.register(signals.descriptor, selectors.EVENT_READ, self._take_signals)
+        children.reap()
+
+    def step(self, until: float, nodes: Collection[Node]) -> None:
+        """Waits for events, at most until ``until``, and handles them; then the nodes go on."""
+        now = time.monotonic()
+        until = min([until, *(node.tend(now) for node in nodes)])
+        timeout = None if until == float("inf") else max(0.0, until - time.monotonic())
+        for key, _ in self.selector.select(timeout):
+            key.data()
+        now = time.monotonic()
+        for node in nodes:
+            node.tend(now)
+
+    def wake(self) -> None:
+        """Ends the waiting; may be called on any thread."""
+        self._signals.wake()
+
+    def close(self) -> None:
+        """Waits for nothing any more; descriptors stay their owners'."""
+        self.selector.close()
+
+    def _take_signals(self) -> None:
+        numbers: Sequence[int] = self._signals.take()
+        self.children.reap()
+        for number in numbers:
+            self.on_signal(number)

@@ -1,0 +1,207 @@
+"""The ranks of this host: started, watched and ended by this process, whose children they are."""
+
+import os
+import selectors
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from .. import post_mortem
+from ..ending import Exit
+from . import guard
+from .children import Children
+from .guardian import Guardian
+from .node import STREAMS, Events, Work
+from .rank_process import rank_environment, start_rank
+
+_READ_BYTES = 1 << 16
+_LINGER_SECONDS = 0.3
+_STRAY_TERM_SECONDS = 0.5
+_STRAY_KILL_SECONDS = 1.0
+_STRAY_POLL_SECONDS = 0.01
+_NEVER = float("inf")
+
+
+@dataclass(eq=False)
+class _Stream:
+    rank: int
+    name: str
+    descriptor: int
+
+
+@dataclass
+class _Rank:
+    number: int
+    pid: int
+    is_alive: bool = True
+
+
+@dataclass
+class _Strays:
+    """What is left of the ranks, while it is being ended. The times are those of time.monotonic."""
+
+    begin: float
+    asked: bool = False
+    next_look: float = field(default=0.0)
+
+
+class LocalNode:
+    """The node that this process runs on; see ``node.Node``.
+
+    Ranks and streams are looked at in the caller's loop: ``selector`` gets callables to be called when ready,
+    and ``children`` is told to reap on SIGCHLD.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        selector: selectors.BaseSelector,
+        children: Children,
+        guardian: Guardian,
+        events: Events,
+    ) -> None:
+        self.host = host
+        self.stopped: list[int] = []
+        self.is_finished = False
+        self._selector = selector
+        self._children = children
+        self._guardian = guardian
+        self._events = events
+        self._memory_kills = post_mortem.MemoryKills()
+        self._ranks: list[_Rank] = []
+        self._streams: list[_Stream] = []
+        self._paused: list[_Stream] = []
+        self._strays: _Strays | None = None
+
+    def start(self, work: Work) -> None:
+        """Starts the ranks. Raises OSError when the system refuses one; those before it run then."""
+        for place in work.placements:
+            environment = rank_environment(work.environment, place, work.size)
+            process = start_rank(work.command, environment, place.rank == work.stdin_rank)
+            self._guardian.watch(process.pid)
+            self._children.expect(process.pid)
+            self._ranks.append(_Rank(place.rank, process.pid))
+            for name, descriptor in zip(STREAMS, process.outputs, strict=True):
+                self._watch(_Stream(place.rank, name, descriptor))
+            self._events.started(place.rank, process.pid)
+
+    def signal(self, number: int) -> None:
+        """Sends a signal to the process groups of the ranks that live; a stopped one is made to see it."""
+        for rank in self._living():
+            _signal_group(rank.pid, number)
+            if number in (signal.SIGINT, signal.SIGTERM):
+                _signal_group(rank.pid, signal.SIGCONT)
+
+    def find_stopped(self) -> None:
+        """Looks which ranks are stopped; see ``stopped``."""
+        found = guard.stopped_processes()
+        self.stopped = [rank.number for rank in self._ranks if rank.pid in found]
+
+    def tend(self, now: float) -> float:
+        """Tells of ranks that have ended, goes on with streams that have room again, and with ``finish``."""
+        self._tell_exits()
+        for stream in [each for each in self._paused if self._events.has_room(each.rank, each.name)]:
+            self._paused.remove(stream)
+            self._watch_again(stream)
+        if self._strays is None or self.is_finished:
+            return _NEVER
+        if now >= self._strays.next_look:
+            self._end_strays(self._strays, now)
+        return now if self.is_finished else self._strays.next_look  # the end is news: nobody waits any more
+
+    def finish(self) -> None:
+        """Ends what the ranks have left behind: first it may end by itself, then it is asked, then killed."""
+        if self._strays is None:
+            self._strays = _Strays(time.monotonic())
+
+    def abandon(self) -> None:
+        """Takes what is in the pipes, and closes them."""
+        for stream in list(self._streams):
+            os.set_blocking(stream.descriptor, False)
+            try:
+                while data := os.read(stream.descriptor, _READ_BYTES):
+                    self._events.output(stream.rank, stream.name, data)
+            except BlockingIOError:
+                pass
+            self._end(stream)
+
+    def close(self) -> None:
+        """Kills what is left; in an orderly end there is nobody."""
+        for stream in self._streams:
+            os.close(stream.descriptor)
+        self._streams.clear()
+        for rank in self._living():
+            _signal_group(rank.pid, signal.SIGKILL)
+
+    def _living(self) -> list[_Rank]:
+        return [rank for rank in self._ranks if rank.is_alive]
+
+    def _tell_exits(self) -> None:
+        exits = []
+        for rank in self._living():
+            code = self._children.take_code(rank.pid)
+            if code is None:
+                continue
+            rank.is_alive = False
+            self._guardian.forget(rank.pid)
+            killer = post_mortem.killer(code, self._memory_kills)
+            exits.append(Exit(rank.number, code, killer=killer, notes=tuple(post_mortem.notes(code))))
+        if exits:
+            self._events.ended(exits)
+
+    def _watch(self, stream: _Stream) -> None:
+        self._streams.append(stream)
+        self._watch_again(stream)
+
+    def _watch_again(self, stream: _Stream) -> None:
+        self._selector.register(stream.descriptor, selectors.EVENT_READ, self._reader(stream))
+
+    def _reader(self, stream: _Stream) -> Callable[[], None]:
+        return lambda: self._on_readable(stream)
+
+    def _on_readable(self, stream: _Stream) -> None:
+        if stream.descriptor < 0:  # abandoned in the same round
+            return
+        if not self._events.has_room(stream.rank, stream.name):
+            self._selector.unregister(stream.descriptor)
+            self._paused.append(stream)
+            return
+        data = os.read(stream.descriptor, _READ_BYTES)
+        if data:
+            self._events.output(stream.rank, stream.name, data)
+        else:
+            self._end(stream)
+
+    def _end(self, stream: _Stream) -> None:
+        if stream in self._paused:
+            self._paused.remove(stream)
+        else:
+            self._selector.unregister(stream.descriptor)
+        self._streams.remove(stream)
+        os.close(stream.descriptor)
+        stream.descriptor = -1
+        self._events.output(stream.rank, stream.name, b"")
+
+    def _end_strays(self, strays: _Strays, now: float) -> None:
+        found = self._children.strays()
+        elapsed = now - strays.begin
+        strays.next_look = now + _STRAY_POLL_SECONDS
+        if not found:
+            self.is_finished = True
+        elif elapsed > _LINGER_SECONDS + _STRAY_TERM_SECONDS + _STRAY_KILL_SECONDS:
+            self.is_finished = True
+            self.abandon()  # what cannot be killed may hold the pipes open for ever
+        elif elapsed > _LINGER_SECONDS + _STRAY_TERM_SECONDS:
+            guard.signal_all(found, signal.SIGKILL)
+        elif elapsed > _LINGER_SECONDS and not strays.asked:
+            guard.signal_all(found, signal.SIGTERM)
+            guard.signal_all(found, signal.SIGCONT)
+            strays.asked = True
+
+
+def _signal_group(group: int, number: int) -> None:
+    try:
+        os.killpg(group, number)
+    except (ProcessLookupError, PermissionError):
+        pass

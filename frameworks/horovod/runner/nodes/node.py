@@ -1,0 +1,81 @@
+"""The seam between a job and the hosts that its ranks run on.
+
+A node is one host with the ranks that run there. It knows how to start, watch and end them, and decides
+nothing: whether a job goes on is for the events' receiver, which hears of all nodes.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from ..ending import Exit
+from ..hosts import Placement
+
+STREAMS = ("stdout", "stderr")
+
+
+@dataclass(frozen=True)
+class Work:
+    """What the ranks of one node run.
+
+    ``environment`` is that of all of them, to which each rank's own variables come; ``size`` is that of the
+    job; ``stdin_rank`` is the rank, if any, that reads the launcher's standard input.
+    """
+
+    command: Sequence[str]
+    environment: Mapping[str, str]
+    placements: Sequence[Placement]
+    size: int
+    stdin_rank: int | None = None
+
+
+class Events(Protocol):
+    """What a node tells."""
+
+    def started(self, rank: int, pid: int) -> None:
+        """A rank runs, as the leader of a session of its own."""
+
+    def has_room(self, rank: int, stream: str) -> bool:
+        """Whether ``output`` is welcome; a node asks before it reads, so that a slow reader of the output
+        holds back the ranks.
+        """
+
+    def output(self, rank: int, stream: str, data: bytes) -> None:
+        """The next bytes of a stream; no bytes: its end."""
+
+    def ended(self, exits: Sequence[Exit]) -> None:
+        """How ranks ended that were seen to end at one moment."""
+
+
+class Node(Protocol):
+    """The verbs of a host. None of them waits: what takes time goes on in ``tend``."""
+
+    @property
+    def host(self) -> str:
+        """Its name, as the user has given it."""
+
+    @property
+    def stopped(self) -> Collection[int]:
+        """Ranks that a signal had stopped when ``find_stopped`` was called last."""
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether nothing is left of what its ranks have started, or nothing can be done about it."""
+
+    def signal(self, number: int) -> None:
+        """Sends a signal to the process groups of the ranks that live."""
+
+    def find_stopped(self) -> None:
+        """Looks which ranks are stopped; see ``stopped``."""
+
+    def tend(self, now: float) -> float:
+        """Carries on what is under way; called after every event. Returns when to call it at the latest."""
+
+    def finish(self) -> None:
+        """Ends what the ranks have left behind, daemons included; called when they have all ended."""
+
+    def abandon(self) -> None:
+        """Takes the output that is there and ends its streams, whoever still holds them open."""
+
+    def close(self) -> None:
+        """Gives everything back. Ends by force what still runs."""
