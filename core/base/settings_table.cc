@@ -81,7 +81,9 @@ const std::vector<Setting>& SettingsTable() {
       {"HOROVOD_CROSS_SIZE", "integer", "", "Number of hosts that have this local rank."},
       {"HOROVOD_HOSTNAME", "text", "", "Name of this host, set by the launcher."},
       {"HOROVOD_ELASTIC", "flag", "0",
-       "Hook gradients even in a job of one process, which may grow."},
+       "Elastic jobs are not supported yet, and nothing sets this. With 1, a job of one process "
+       "reduces its gradients too, optimizers are compared at their first step instead of when "
+       "they are made, and TensorFlow's graphs ask for the number of ranks at each run."},
       {"HOROVOD_START_TIMEOUT", "number", "30",
        "Seconds that the processes wait for each other at the start, and then at most for their "
        "links."},

@@ -24,6 +24,13 @@ def test_the_table_has_the_sections_that_scripts_read():
     assert "    [X] Gloo" in lines and "    [ ] NCCL" in lines
 
 
+def test_the_table_says_how_to_learn_why():
+    hint = "Add --verbose"
+    assert hint in subprocess.run(CHECK, capture_output=True, text=True, check=True).stdout.splitlines()[-1]
+    verbose = subprocess.run([*CHECK, "--verbose"], capture_output=True, text=True, check=True).stdout
+    assert hint not in verbose
+
+
 def test_json_says_the_same_and_why():
     report = json.loads(subprocess.run([*CHECK, "--json"], capture_output=True, check=True).stdout)
     assert report["frameworks"] == {adapter.framework: adapter.available for adapter in adapters()}

@@ -35,6 +35,8 @@ def describe(verbose: bool = False) -> str:
         ]
     if core_location() is None:
         lines += ["", "The compiled core is missing: install the package with pip install ."]
+    if not verbose:
+        lines += ["", "Add --verbose to see versions, and what is missing behind a [ ]."]
     return "\n".join(lines)
 
 
