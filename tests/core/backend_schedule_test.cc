@@ -135,21 +135,32 @@ class Part {
   std::vector<Bytes> inputs_, outputs_, expected_;
 };
 
+void RunInARow(World* world, uint64_t operations) {
+  RunRanks(world->size(), [&](int r) {
+    Rank rank(world, r);
+    Backend* backend = nullptr;
+    ASSERT_OK(rank.Join(1, world->Everybody(), &backend));
+    for (uint64_t i = 0; i < operations; ++i) {
+      Part part(RandomOperation(i, world->size()), r);
+      ASSERT_OK(rank.Run(backend, part.Spec(i)));
+      ASSERT_TRUE(part.Check());
+    }
+  });
+}
+
 TEST(Schedule, ThreeHundredOperationsInARow) {
   for (Medium medium : AllMedia()) {
     for (int ranks : {2, 3}) {
       World world(medium, ranks);
-      RunRanks(ranks, [&](int r) {
-        Rank rank(&world, r);
-        Backend* backend = nullptr;
-        ASSERT_OK(rank.Join(1, world.Everybody(), &backend));
-        for (uint64_t i = 0; i < 300; ++i) {
-          Part part(RandomOperation(i, ranks), r);
-          ASSERT_OK(rank.Run(backend, part.Spec(i)));
-          ASSERT_TRUE(part.Check());
-        }
-      });
+      RunInARow(&world, 300);
     }
+  }
+}
+
+TEST(Schedule, InARowOnHostsOfManyShapes) {
+  for (const std::vector<int>& hosts : HostShapes()) {
+    World world(Medium::kHosts, static_cast<int>(hosts.size()), hosts);
+    RunInARow(&world, 100);
   }
 }
 
@@ -195,54 +206,81 @@ struct Member {
   }
 };
 
+void RunSeveralAtOnce(World* world, uint32_t rounds) {
+  RunRanks(world->size(), [&](int r) {
+    Rank rank(world, r);
+    Member member{nullptr, world->size(), r, 0};
+    ASSERT_OK(rank.Join(1, world->Everybody(), &member.backend));
+    for (uint32_t round = 0; round < rounds; ++round) {
+      std::vector<std::unique_ptr<Part>> parts;
+      Machines machines;
+      for (int i = 0; i < 6; ++i) member.Start(1000, &parts, &machines);
+      ASSERT_OK(rank.Drive(machines, 1 + round * 8 + static_cast<uint32_t>(r)));
+      for (const auto& part : parts) ASSERT_TRUE(part->Check());
+    }
+  });
+}
+
 TEST(Schedule, SeveralAtOnceInAnyOrder) {
   for (Medium medium : AllMedia()) {
     for (int ranks : {2, 3, 4}) {
       World world(medium, ranks);
-      RunRanks(ranks, [&](int r) {
-        Rank rank(&world, r);
-        Member member{nullptr, ranks, r, 0};
-        ASSERT_OK(rank.Join(1, world.Everybody(), &member.backend));
-        for (uint32_t round = 0; round < 25; ++round) {
-          std::vector<std::unique_ptr<Part>> parts;
-          Machines machines;
-          for (int i = 0; i < 6; ++i) member.Start(1000, &parts, &machines);
-          ASSERT_OK(rank.Drive(machines, 1 + round * 8 + static_cast<uint32_t>(r)));
-          for (const auto& part : parts) ASSERT_TRUE(part->Check());
-        }
-      });
+      RunSeveralAtOnce(&world, 25);
     }
   }
 }
 
+TEST(Schedule, SeveralAtOnceOnHostsOfManyShapes) {
+  for (const std::vector<int>& hosts : HostShapes()) {
+    World world(Medium::kHosts, static_cast<int>(hosts.size()), hosts);
+    RunSeveralAtOnce(&world, 10);
+  }
+}
+
+using Sets = std::vector<std::vector<int>>;
+
 // Every rank starts the operations of the sets it is in in another order; one loop drives them all.
+void RunOverlapping(World* world, const Sets& sets, uint32_t rounds) {
+  RunRanks(world->size(), [&](int r) {
+    Rank rank(world, r);
+    std::vector<Member> joined;
+    for (size_t set = 0; set < sets.size(); ++set) {
+      const auto at = std::find(sets[set].begin(), sets[set].end(), r);
+      if (at == sets[set].end()) continue;
+      joined.push_back({nullptr, static_cast<int>(sets[set].size()),
+                        static_cast<int>(at - sets[set].begin()), 0});
+      ASSERT_OK(rank.Join(static_cast<uint32_t>(set), sets[set], &joined.back().backend));
+    }
+    std::mt19937 random(static_cast<uint32_t>(r));
+    for (uint32_t round = 0; round < rounds; ++round) {
+      std::vector<std::unique_ptr<Part>> parts;
+      Machines machines;
+      std::shuffle(joined.begin(), joined.end(), random);
+      for (Member& member : joined) {
+        for (int i = 0; i < 3; ++i)
+          member.Start(5000 + 1000 * static_cast<uint64_t>(member.ranks), &parts, &machines);
+      }
+      ASSERT_OK(rank.Drive(machines, 1 + round * 8 + static_cast<uint32_t>(r)));
+      for (const auto& part : parts) ASSERT_TRUE(part->Check());
+    }
+  });
+}
+
 TEST(Schedule, OverlappingSets) {
-  const std::vector<std::vector<int>> sets{{0, 1, 2}, {3, 2, 1}, {0, 3}, {0, 1, 2, 3}};
+  const Sets sets{{0, 1, 2}, {3, 2, 1}, {0, 3}, {0, 1, 2, 3}};
   for (Medium medium : AllMedia()) {
     World world(medium, 4);
-    RunRanks(4, [&](int r) {
-      Rank rank(&world, r);
-      std::vector<Member> joined;
-      for (size_t set = 0; set < sets.size(); ++set) {
-        const auto at = std::find(sets[set].begin(), sets[set].end(), r);
-        if (at == sets[set].end()) continue;
-        joined.push_back({nullptr, static_cast<int>(sets[set].size()),
-                          static_cast<int>(at - sets[set].begin()), 0});
-        ASSERT_OK(rank.Join(static_cast<uint32_t>(set), sets[set], &joined.back().backend));
-      }
-      std::mt19937 random(static_cast<uint32_t>(r));
-      for (uint32_t round = 0; round < 25; ++round) {
-        std::vector<std::unique_ptr<Part>> parts;
-        Machines machines;
-        std::shuffle(joined.begin(), joined.end(), random);
-        for (Member& member : joined) {
-          for (int i = 0; i < 3; ++i)
-            member.Start(5000 + 1000 * static_cast<uint64_t>(member.ranks), &parts, &machines);
-        }
-        ASSERT_OK(rank.Drive(machines, 1 + round * 8 + static_cast<uint32_t>(r)));
-        for (const auto& part : parts) ASSERT_TRUE(part->Check());
-      }
-    });
+    RunOverlapping(&world, sets, 25);
+  }
+}
+
+// Sets on one host, sets with a rank on each, and all between.
+TEST(Schedule, OverlappingSetsOnHostsOfManyShapes) {
+  const Sets of_four{{0, 1, 2}, {3, 1}, {0, 1}, {0, 1, 2, 3}};
+  const Sets of_six{{0, 1, 2}, {5, 2, 0}, {1, 3, 4, 5}, {3, 4}, {0, 1, 2, 3, 4, 5}};
+  for (const std::vector<int>& hosts : HostShapes()) {
+    World world(Medium::kHosts, static_cast<int>(hosts.size()), hosts);
+    RunOverlapping(&world, hosts.size() == 4 ? of_four : of_six, 10);
   }
 }
 
@@ -273,30 +311,40 @@ class OneAfterTheOther : public StepMachine {
   Machines machines_;
 };
 
+void RunSideBySide(World* world, const Sets& sets, uint64_t seed) {
+  RunRanks(world->size(), [&](int r) {
+    Rank rank(world, r);
+    Machines machines;
+    for (size_t set = 0; set < sets.size(); ++set) {
+      const auto at = std::find(sets[set].begin(), sets[set].end(), r);
+      if (at == sets[set].end()) continue;
+      Member member{nullptr, static_cast<int>(sets[set].size()),
+                    static_cast<int>(at - sets[set].begin()), 0};
+      ASSERT_OK(rank.Join(static_cast<uint32_t>(set), sets[set], &member.backend));
+      machines.push_back(std::make_unique<OneAfterTheOther>(member, seed * 10'000 + set * 1000));
+    }
+    ASSERT_OK(rank.Drive(machines, static_cast<uint32_t>(1 + seed * 4) + static_cast<uint32_t>(r)));
+  });
+}
+
 // A rank that is through with a collective sends the next one's frames to ranks that are not, on
 // links that other sets use.
 TEST(Schedule, SetsThatShareLinksDoNotWaitInACircle) {
-  const std::vector<std::vector<int>> sets{{0, 1, 2, 3}, {3, 2, 1, 0}, {0, 2, 1, 3}, {0, 1, 2},
-                                           {3, 1, 2},    {1, 0},       {2, 3}};
+  const Sets sets{{0, 1, 2, 3}, {3, 2, 1, 0}, {0, 2, 1, 3}, {0, 1, 2}, {3, 1, 2}, {1, 0}, {2, 3}};
   for (Medium medium : AllMedia()) {
     for (uint64_t seed = 0; seed < 3; ++seed) {
       World world(medium, 4);
-      RunRanks(4, [&](int r) {
-        Rank rank(&world, r);
-        Machines machines;
-        for (size_t set = 0; set < sets.size(); ++set) {
-          const auto at = std::find(sets[set].begin(), sets[set].end(), r);
-          if (at == sets[set].end()) continue;
-          Member member{nullptr, static_cast<int>(sets[set].size()),
-                        static_cast<int>(at - sets[set].begin()), 0};
-          ASSERT_OK(rank.Join(static_cast<uint32_t>(set), sets[set], &member.backend));
-          machines.push_back(
-              std::make_unique<OneAfterTheOther>(member, seed * 10'000 + set * 1000));
-        }
-        ASSERT_OK(
-            rank.Drive(machines, static_cast<uint32_t>(1 + seed * 4) + static_cast<uint32_t>(r)));
-      });
+      RunSideBySide(&world, sets, seed);
     }
+  }
+}
+
+TEST(Schedule, SetsOnHostsOfManyShapesDoNotWaitInACircle) {
+  const Sets of_four{{0, 1, 2, 3}, {3, 2, 1, 0}, {0, 2, 1, 3}, {0, 3}, {2, 1}, {0, 1, 3}};
+  const Sets of_six{{0, 1, 2, 3, 4, 5}, {5, 3, 1, 0, 2, 4}, {0, 2, 5}, {3, 2, 1}, {0, 1, 4, 5}};
+  for (const std::vector<int>& hosts : HostShapes()) {
+    World world(Medium::kHosts, static_cast<int>(hosts.size()), hosts);
+    RunSideBySide(&world, hosts.size() == 4 ? of_four : of_six, 7);
   }
 }
 

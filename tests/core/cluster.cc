@@ -23,11 +23,13 @@ void AddMesh(int size, LinkRole role, const std::function<SocketPair()>& connect
 
 }  // namespace
 
-Cluster::Cluster(int size, Wires wires, std::vector<std::vector<int>> process_sets, Config config)
+Cluster::Cluster(int size, Wires wires, std::vector<std::vector<int>> process_sets, Config config,
+                 std::vector<int> hosts)
     : size_(size),
       wires_(wires),
       process_sets_(std::move(process_sets)),
       config_(config),
+      hosts_(std::move(hosts)),
       fabric_(size),
       links_(size),
       duplicates_(size) {
@@ -35,7 +37,7 @@ Cluster::Cluster(int size, Wires wires, std::vector<std::vector<int>> process_se
   for (int rank = 0; rank < size; ++rank) {
     for (const Link& link : links_[rank]) duplicates_[rank].push_back(dup(link.fd));
   }
-  if (wires == Wires::kHosts) hosts_ = HostsOfEveryShape(size);
+  if (wires == Wires::kHosts && hosts_.empty()) hosts_ = HostsOfEveryShape(size);
   AddShareLinks();
   if (wires != Wires::kTcp && wires != Wires::kHosts) return;
   AddMesh(size, LinkRole::kControl, TcpPair, &links_);

@@ -20,8 +20,9 @@ constexpr Wires kAllWires[] = {Wires::kInprocWindow, Wires::kInprocLinks, Wires:
 
 class Cluster {
  public:
+  // `hosts`: by rank, for kHosts; without, hosts of unequal size.
   Cluster(int size, Wires wires, std::vector<std::vector<int>> process_sets = {},
-          Config config = {});
+          Config config = {}, std::vector<int> hosts = {});
   ~Cluster();
 
   int size() const { return size_; }

@@ -34,6 +34,13 @@ inline std::vector<int> HostsOfEveryShape(int size) {
   return hosts;
 }
 
+// By rank: 2x2, 3x2 and 2+1+3 hosts.
+inline const std::vector<std::vector<int>>& HostShapes() {
+  static const std::vector<std::vector<int>> shapes{
+      {0, 0, 1, 1}, {0, 0, 1, 1, 2, 2}, {0, 0, 1, 2, 2, 2}};
+  return shapes;
+}
+
 // False after `timeout_ms` without anything to read.
 inline bool Readable(int fd, int timeout_ms = kPatienceMs) {
   pollfd entry{fd, POLLIN, 0};

@@ -177,16 +177,29 @@ class Program {
   std::vector<Set> sets_;
 };
 
+void RunTwo(Cluster* cluster, unsigned seed) {
+  cluster->Run([&](Engine& engine, int rank) {
+    for (unsigned epoch = 0; epoch < 2; ++epoch)
+      Program(engine, rank, cluster->size(), 2 * seed + epoch).Run();
+  });
+}
+
 TEST(Programs, EveryOperationEndsAsItsRanksSay) {
   for (unsigned seed = 0; seed < 40; ++seed) {
     Config config;
     config.cache_capacity = seed % 5 == 4 ? 2 : kUnbounded;
     const int size = 2 + static_cast<int>(seed % 3);
-    Cluster cluster(size, kAllWires[seed % 4], {}, config);
-    cluster.Run([&](Engine& engine, int rank) {
-      for (unsigned epoch = 0; epoch < 2; ++epoch)
-        Program(engine, rank, size, 2 * seed + epoch).Run();
-    });
+    Cluster cluster(size, kAllWires[seed % std::size(kAllWires)], {}, config);
+    RunTwo(&cluster, seed);
+  }
+}
+
+TEST(Programs, OnHostsOfManyShapes) {
+  for (unsigned seed = 0; seed < 4; ++seed) {
+    for (const std::vector<int>& hosts : HostShapes()) {
+      Cluster cluster(static_cast<int>(hosts.size()), Wires::kHosts, {}, {}, hosts);
+      RunTwo(&cluster, 100 + seed);
+    }
   }
 }
 
