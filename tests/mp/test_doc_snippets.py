@@ -1,7 +1,12 @@
 """The Python code in README.md and docs/ that uses PyTorch runs, on all ranks; all of it is Python."""
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 import snippets
+from load import within
 
 PROGRAMS = snippets.programs_with("torch")
 
@@ -15,7 +20,15 @@ def test_snippets_of_pytorch_run(run_ranks, tmp_path, program):
     run_ranks(program.ranks, ranks_snippet, [program.page, program.number, str(tmp_path)])
 
 
+@pytest.mark.parametrize("program", snippets.programs_without_ranks(), ids=lambda program: program.title)
+def test_snippets_that_start_a_job_run(tmp_path, program):
+    code = f"import snippets; snippets.run({program.page!r}, {program.number}, {str(tmp_path)!r})"
+    folder = Path(snippets.__file__).parent
+    subprocess.run([sys.executable, "-c", code], cwd=folder, check=True, timeout=within(60.0))
+
+
 def test_every_snippet_has_a_framework_that_runs_it():
+    assert {program.page for program in snippets.programs_without_ranks()} == {"docs/run.md"}
     assert {"README.md", "docs/torch.md", "docs/howto.md"} <= {program.page for program in PROGRAMS}
     assert [program.title for program in snippets.programs_with("none")] == []
 

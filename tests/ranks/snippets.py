@@ -7,7 +7,8 @@ a framework or of horovod begins a new one. Comments of HTML, which no reader se
     model = ...
     -->
     <!-- not run: why -->              the next block is only compiled
-    <!-- ranks: 4 -->                  so many ranks run the page's programs from here on; without it, 2
+    <!-- ranks: 4 -->                  so many ranks run the page's programs from here on; without it, 2.
+                                       0: they are no rank's, because they start a job themselves
 """
 
 import os
@@ -80,12 +81,23 @@ def programs(path: Path) -> list[Program]:
 
 
 def programs_with(*frameworks: str) -> list[Program]:
-    """Those of all pages that need one of these."""
-    return [program for path in PAGES for program in programs(path) if program.framework in frameworks]
+    """Those of all pages that are for ranks with one of these."""
+    return [program for program in _all() if program.ranks > 0 and program.framework in frameworks]
+
+
+def programs_without_ranks() -> list[Program]:
+    """Those of all pages that start a job themselves."""
+    return [program for program in _all() if program.ranks == 0]
+
+
+def _all() -> list[Program]:
+    return [program for path in PAGES for program in programs(path)]
 
 
 def run(page: str, number: int, folder: str) -> None:
-    """On a rank: the program of that number of a page; what it writes lies in ``folder``."""
+    """On a rank, if it is for ranks: the program of that number of a page; what it writes lies in
+    ``folder``.
+    """
     os.chdir(folder)
     namespace = {"__name__": "__main__"}
     for code in programs(ROOT / page)[number].compiled():

@@ -91,6 +91,17 @@ def is_started() -> bool:
     return _process.started
 
 
+def launchers_store() -> "StoreClient":
+    """A connection of this rank to the store of horovodrun, which the caller closes, beside the one of its
+    engine: before the start, while the engine runs, or after its end.
+
+    Raises ValueError for a wrong environment and BootstrapError when horovodrun does not answer.
+    """
+    environment = os.environ
+    identity = from_environment(environment)
+    return _launchers_store(identity, environment, _start_timeout(environment), generation=0)
+
+
 def key_for(purpose: str) -> bytes:
     """A key that only the ranks of this job have, in this generation, and use for one purpose."""
     label = f"horovod {purpose} {_process.generation}".encode()
@@ -117,7 +128,7 @@ def _start_among_others(
     deadline = time.monotonic() + timeout
     generation = _process.generation
     if identity.launcher == HOROVODRUN:
-        store = _launchers_store(identity, environment, timeout)
+        store = _launchers_store(identity, environment, timeout, generation)
     else:
         store = _own_store(identity, environment, timeout)
     assert _process.secret is not None
@@ -143,7 +154,7 @@ def _start_among_others(
 
 
 def _launchers_store(
-    identity: Identity, environment: MutableMapping[str, str], timeout: float
+    identity: Identity, environment: MutableMapping[str, str], timeout: float, generation: int
 ) -> "StoreClient":
     from .store_client import StoreClient
 
@@ -153,7 +164,7 @@ def _launchers_store(
         raise ValueError(
             f"HOROVOD_SIZE={identity.size} but {STORE_VARIABLE} is not set: start the job with horovodrun"
         )
-    return StoreClient(address, own_secret, identity.rank, _process.generation, timeout)
+    return StoreClient(address, own_secret, identity.rank, generation, timeout)
 
 
 def _own_store(identity: Identity, environment: MutableMapping[str, str], timeout: float) -> "StoreClient":

@@ -8,7 +8,7 @@ import selectors
 import socket
 import threading
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 from . import endpoints
@@ -24,6 +24,9 @@ _UNSENT_LIMIT = 16 << 20
 _ENTRY_OVERHEAD = 128
 _RECEIVE_BYTES = 1 << 16
 _WAIT_LIMIT_MS = 24 * 3600 * 1000
+
+# Takes what a rank sets under a key, in place of the table; returns why it refuses it, or "".
+Taker = Callable[[int, bytes, bytes], str]
 
 
 @dataclass
@@ -69,7 +72,8 @@ class StoreServer:
         self._size = size
         self._say = say
         self._claims: dict[int, _Client] = {}  # by rank: its link to the launcher
-        self._table: dict[bytes, bytes] = {}
+        self._table: dict[bytes, bytes | memoryview] = {}
+        self._takers: dict[bytes, Taker] = {}  # by the prefix of the keys
         self._memory = 0
         self._clients: dict[socket.socket, _Client] = {}
         self._changed = threading.Condition()
@@ -94,6 +98,18 @@ class StoreServer:
     def start(self) -> None:
         """Begins to serve. Before it, connections already queue at ``address``."""
         self._thread.start()
+
+    def publish(self, key: bytes, value: bytes | memoryview) -> None:
+        """Sets a key for the ranks to read, before ``start``. It belongs to the launcher: the limit of memory
+        does not concern it.
+        """
+        self._table[key] = value
+
+    def divert(self, prefix: bytes, taker: Taker) -> None:
+        """Hands what ranks set under keys that begin with ``prefix`` to ``taker``, with the rank, on the
+        thread of the store. Before ``start``.
+        """
+        self._takers[prefix] = taker
 
     @property
     def dropped(self) -> int:
@@ -179,7 +195,7 @@ class StoreServer:
             self._say(client.refusal)
         else:
             self._claims[rank] = client
-        self._count_link(rank, 1)
+        self._count_link(rank, 1, is_start=terms.generation > 0)
         self._selector.register(connection, selectors.EVENT_READ, lambda: self._on_ready(client))
 
     def _on_ready(self, client: _Client) -> None:
@@ -209,19 +225,19 @@ class StoreServer:
         if tag == Tag.VERDICT:
             self._take_verdict(client.terms.connector, fields)
         elif tag == Tag.SET and len(fields) == 2:
-            self._respond(client, *self._put(fields[0], fields[1]))
+            self._respond(client, *self._put(client.terms.connector, fields[0], fields[1]))
         elif tag == Tag.ADD and len(fields) == 2:
-            total = _integer(self._table.get(fields[0], b"0")) + _integer(fields[1])
-            tag, response = self._put(fields[0], b"%d" % total)
+            total = _integer(bytes(self._table.get(fields[0], b"0"))) + _integer(fields[1])
+            tag, response = self._put(client.terms.connector, fields[0], b"%d" % total)
             self._respond(client, tag, response or [b"%d" % total])
         elif tag == Tag.WAIT and len(fields) >= 1:
             self._wait(client, _integer(fields[0]), fields[1:])
         else:
             raise BootstrapError("not a request")
 
-    def _count_link(self, rank: int, change: int) -> None:
+    def _count_link(self, rank: int, change: int, is_start: bool = False) -> None:
         with self._changed:
-            if change > 0:  # a new start: what ended the one before is over
+            if is_start:  # what ended the start before is over
                 self._verdicts.pop(rank, None)
             self._links[rank] = self._links.get(rank, 0) + change
             self._changed.notify_all()
@@ -231,9 +247,13 @@ class StoreServer:
         with self._changed:
             self._verdicts.setdefault(observer, verdict)
 
-    def _put(self, key: bytes, value: bytes) -> tuple[Tag, list[bytes]]:
+    def _put(self, rank: int, key: bytes, value: bytes) -> tuple[Tag, list[bytes]]:
         if not 0 < len(key) <= MAX_KEY:
             return Tag.REFUSED, [b"a key has 1 to %d bytes" % MAX_KEY]
+        for prefix, taker in self._takers.items():
+            if key.startswith(prefix):
+                refusal = taker(rank, key, value)
+                return (Tag.REFUSED, [refusal.encode()]) if refusal else (Tag.OK, [])
         old = self._table.get(key)
         growth = len(value) - len(old) if old is not None else len(key) + len(value) + _ENTRY_OVERHEAD
         if self._memory + growth > MEMORY_QUOTA:
@@ -283,7 +303,7 @@ class StoreServer:
             if wait.client.waiting is wait:
                 self._answer(wait)
 
-    def _respond(self, client: _Client, tag: Tag, fields: list[bytes]) -> None:
+    def _respond(self, client: _Client, tag: Tag, fields: Sequence[bytes | memoryview]) -> None:
         payload = encode(tag, fields)
         if len(payload) > MAX_PAYLOAD:
             payload = encode(Tag.REFUSED, [b"the values are too large for one answer"])

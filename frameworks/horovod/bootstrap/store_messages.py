@@ -38,9 +38,9 @@ def owner(key: str) -> int | None:
     return int(match[1]) if match else None
 
 
-def encode(tag: Tag, fields: Sequence[bytes] = ()) -> bytes:
+def encode(tag: Tag, fields: Sequence[bytes | memoryview] = ()) -> bytes:
     """The payload of one request or response."""
-    parts = [_COUNT.pack(tag, len(fields))]
+    parts: list[bytes | memoryview] = [_COUNT.pack(tag, len(fields))]
     for field in fields:
         parts += (_LENGTH.pack(len(field)), field)
     return b"".join(parts)

@@ -5,8 +5,12 @@ import contextlib
 import os
 import sys
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from . import cli
+
+if TYPE_CHECKING:
+    from .call.service import CallService
 
 _BROKEN_PIPE_STATUS = 128 + 13  # SIGPIPE, as a shell reports it
 
@@ -47,14 +51,17 @@ def _run(arguments: argparse.Namespace) -> int:
 
         return timeline.merge_command(arguments.merge_timelines, arguments.command)
     else:
-        return _launch(arguments)
+        return start_job(arguments)
     return 0
 
 
-def _launch(arguments: argparse.Namespace) -> int:
-    """One branch for each answer of ``launchers.choose``."""
+def start_job(arguments: argparse.Namespace, call: "CallService | None" = None) -> int:
+    """Starts the ranks, and returns the status of the job when it has ended. One branch for each answer of
+    ``launchers.choose``. ``call``: what horovod.run needs of the launcher, see call/service.py.
+    """
     from .launchers import direct
 
+    arguments.call = call
     return direct.launch(arguments)
 
 

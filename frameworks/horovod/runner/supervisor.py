@@ -9,7 +9,7 @@ from typing import Protocol
 from horovod.bootstrap.verdicts import Verdict
 
 from . import post_mortem
-from .arbitration import arbitrate
+from .arbitration import Cause, arbitrate
 from .ending import ENDING_SIGNALS, Ending, Exit
 from .loop import Loop
 from .nodes.node import STREAMS, Node
@@ -49,13 +49,16 @@ class Supervisor:
         hosts: Sequence[str],
         testimony: Testimony,
         is_verbose: bool = False,
+        on_failure: Callable[[Cause, bytes], None] | None = None,
     ) -> None:
+        """``on_failure`` gets the cause and the report of a job that fails; without it, stderr does."""
         self._loop = loop
         self._sinks = sinks
         self._outputs = outputs
         self._hosts = hosts
         self._testimony = testimony
         self._is_verbose = is_verbose
+        self._on_failure = on_failure or (lambda _, report: sinks[1].put(report))
         self._nodes: Sequence[Node] = ()
         self._pids: dict[int, int] = {}
         self._alive = set(range(len(hosts)))
@@ -201,5 +204,6 @@ class Supervisor:
         notes = [] if cause.exit is None else list(cause.exit.notes)
         if cause.exit is not None and (hint := post_mortem.hint(shown, stderr.text())):
             notes.append(hint)
-        self._sinks[1].put(failure_report(Failure(cause, processes, later, stopped, notes), stdout, stderr))
+        failure = Failure(cause, processes, later, stopped, notes)
+        self._on_failure(cause, failure_report(failure, stdout, stderr))
         return cause.status

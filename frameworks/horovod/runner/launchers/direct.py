@@ -85,6 +85,9 @@ def _supervise(
         job_secret, size, say=lambda text: sinks[1].put(f"horovodrun: warning: {text}\n".encode())
     )
     stack.callback(store.close)
+    call = arguments.call
+    if call is not None:
+        call.attach(store)
     offered = secret.offer(job_secret)
     stack.callback(offered.close)
     guardian = Guardian(f"{JOB_VARIABLE}={job}")
@@ -105,7 +108,8 @@ def _supervise(
     display = Display(arguments.prefix_output_with_timestamp, arguments.ranks, arguments.stdin_rank)
     outputs = outputs_of(size, sinks, display, files)
     hosts = [place.host for place in placements]
-    supervisor = Supervisor(loop, sinks, outputs, hosts, store, arguments.verbose)
+    on_failure = None if call is None else call.on_failure
+    supervisor = Supervisor(loop, sinks, outputs, hosts, store, arguments.verbose, on_failure)
     node = LocalNode(hosts[0], loop.selector, loop.children, guardian, supervisor)
     stack.callback(node.close)
     node.start(Work(arguments.command, common, placements, size, arguments.stdin_rank))

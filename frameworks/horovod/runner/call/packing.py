@@ -1,0 +1,179 @@
+"""What travels between the caller and the ranks, as bytes: a call, what it returned, what it raised.
+
+Each is a header in JSON and a pickle behind it. Pickles are read only where the bytes come from a rank or the
+caller of the same job: through an inherited descriptor, or under the MAC of a link to the store.
+"""
+
+import json
+import os
+import pickle
+import struct
+import sys
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, BinaryIO
+
+_LENGTH = struct.Struct("!I")
+
+
+class RemoteTraceback(Exception):
+    """The traceback of a rank, as text; the cause of what the rank raised."""
+
+    def __init__(self, rank: int, text: str) -> None:
+        super().__init__(rank, text)
+        self.rank = rank
+        self.text = text
+
+    def __str__(self) -> str:
+        return f"on rank {self.rank}:\n\n{self.text}"
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What the caller's Python has that a function may count on."""
+
+    python: str  # its version: code of another one cannot be run
+    prefix: str
+    path: list[str]
+    arguments: list[str]
+
+    def enter(self) -> None:
+        """Makes this process resemble the caller. Raises RuntimeError where it cannot."""
+        if self.python != _python():
+            raise RuntimeError(
+                f"this rank runs Python {_python()} ({sys.executable}) and the caller of horovod.run runs "
+                f"{self.python}: a function can be sent to the same Python only. Look at executable="
+            )
+        sys.argv[:] = self.arguments
+        sys.path[:] = _merged(self.path, sys.path, self.prefix == sys.prefix)
+
+
+def surroundings() -> Surroundings:
+    """Those of this process."""
+    return Surroundings(_python(), sys.prefix, [os.path.abspath(p) for p in sys.path], list(sys.argv))
+
+
+def write_call(
+    file: BinaryIO, function: Callable[..., Any], arguments: Sequence[Any], keywords: Mapping[str, Any]
+) -> None:
+    """Writes a call. Raises ValueError when it cannot be pickled."""
+    import cloudpickle
+
+    file.write(_headed(asdict(surroundings())))
+    try:
+        cloudpickle.dump((function, tuple(arguments), dict(keywords)), file)
+    except OSError:
+        raise
+    except Exception as error:
+        raise ValueError(
+            f"horovod.run cannot pickle the function or its arguments: {error}. Make within the function "
+            "what cannot be sent, such as open files, locks and connections"
+        ) from error
+    file.flush()
+
+
+def read_call(data: memoryview) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
+    """On a rank: the call, after it has entered the caller's surroundings. Raises RuntimeError."""
+    header, rest = _split(data)
+    Surroundings(**header).enter()
+    try:
+        function, arguments, keywords = pickle.loads(rest)
+    except Exception as error:
+        raise RuntimeError(
+            f"this rank cannot unpickle the function or its arguments ({type(error).__name__}: {error}). "
+            "Modules of the caller must be importable where the ranks run; "
+            "cloudpickle.register_pickle_by_value(module) sends one along"
+        ) from error
+    return function, arguments, keywords
+
+
+def result_bytes(result: Any) -> bytes:
+    """What a function returned. Raises RuntimeError when it cannot be pickled."""
+    import cloudpickle
+
+    try:
+        return cloudpickle.dumps(result)
+    except Exception as error:
+        raise RuntimeError(
+            f"the function returned a {type(result).__name__} that cannot be pickled: {error}. Return plain "
+            "values, arrays or tensors"
+        ) from error
+
+
+def read_result(data: memoryview, rank: int) -> Any:
+    """In the caller: what the function returned on ``rank``. Raises RuntimeError."""
+    try:
+        return pickle.loads(data)
+    except Exception as error:
+        raise RuntimeError(
+            f"horovod.run cannot unpickle the result of rank {rank} ({type(error).__name__}: {error})"
+        ) from error
+
+
+def error_bytes(error: BaseException) -> tuple[bytes, str]:
+    """What a function raised: its traceback, and the exception itself where a copy can be made of it; and the
+    traceback as text.
+    """
+    text = _printable("".join(traceback.format_exception(error)))
+    return _headed({"summary": _summary(error), "traceback": text}) + _copyable(error), text
+
+
+def read_error(data: memoryview, rank: int) -> BaseException:
+    """In the caller: the exception of ``rank``, a RuntimeError that says the same where it cannot be copied.
+    Its cause is the traceback.
+    """
+    header, rest = _split(data)
+    error: BaseException | None = None
+    if rest:
+        try:
+            error = pickle.loads(rest)
+        except Exception:  # its class cannot be imported here
+            pass
+    if not isinstance(error, BaseException):
+        error = RuntimeError(f"rank {rank}: {header['summary']}")
+    error.__cause__ = RemoteTraceback(rank, header["traceback"])
+    return error
+
+
+def _copyable(error: BaseException) -> bytes:
+    """The exception pickled, empty when it cannot be or would not come back."""
+    import cloudpickle
+
+    try:
+        pickled: bytes = cloudpickle.dumps(error)
+        return pickled if type(pickle.loads(pickled)) is type(error) else b""
+    except Exception:
+        return b""
+
+
+def _summary(error: BaseException) -> str:
+    return _printable("".join(traceback.format_exception_only(error)).strip())
+
+
+def _printable(text: str) -> str:
+    """Without the lone surrogates that names of files may have, which no stream takes."""
+    return text.encode(errors="backslashreplace").decode()
+
+
+def _headed(header: Mapping[str, Any]) -> bytes:
+    text = json.dumps(header).encode()
+    return _LENGTH.pack(len(text)) + text
+
+
+def _split(data: memoryview) -> tuple[dict[str, Any], memoryview]:
+    (length,) = _LENGTH.unpack_from(data)
+    end = _LENGTH.size + length
+    return json.loads(bytes(data[_LENGTH.size : end])), data[end:]
+
+
+def _python() -> str:
+    return f"{sys.implementation.name} {sys.version_info.major}.{sys.version_info.minor}"
+
+
+def _merged(callers: Sequence[str], own: Sequence[str], is_same_python: bool) -> list[str]:
+    """The caller's folders in their order, then those of this Python alone. Another Python keeps its own
+    first, or it would load modules of the wrong one.
+    """
+    first, then = (callers, own) if is_same_python else (own, callers)
+    return [*first, *(folder for folder in then if folder not in first)]

@@ -1,0 +1,66 @@
+"""A rank of horovod.run: fetches the function, calls it, and sends back what it returned or raised."""
+
+import sys
+from types import TracebackType
+
+from horovod.bootstrap.errors import BootstrapError
+from horovod.bootstrap.start import launchers_store
+
+from . import packing
+from .transfer import Kind, fetch, send
+
+
+def main() -> None:
+    """Ends with status 1 when the function raised something; the launcher then ends the other ranks.
+
+    What ends a process anywhere (sys.exit, an interrupt) ends this one, too.
+    """
+    try:
+        kind, data = Kind.RESULT, _call()
+    except (SystemExit, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        kind, data = Kind.ERROR, _told(error)
+    if not _sent(kind, data) or kind == Kind.ERROR:
+        sys.exit(1)
+
+
+def _call() -> bytes:
+    with launchers_store() as store:
+        data = fetch(store)
+    function, arguments, keywords = packing.read_call(data)
+    del data  # it may be large
+    return packing.result_bytes(function(*arguments, **keywords))
+
+
+def _told(error: BaseException) -> bytes:
+    """The traceback is for the launcher's report and for whoever reads the output of the rank, too."""
+    data, text = packing.error_bytes(error.with_traceback(_users_part(error.__traceback__)))
+    sys.stderr.write(text)
+    return data
+
+
+def _users_part(traceback: TracebackType | None) -> TracebackType | None:
+    """Without the frames of this file, with which each would begin."""
+    inner = traceback
+    while inner is not None and inner.tb_frame.f_code.co_filename == __file__:
+        inner = inner.tb_next
+    return inner or traceback
+
+
+def _sent(kind: Kind, data: bytes) -> bool:
+    """Whether the launcher has it; else it is told why."""
+    try:
+        with launchers_store() as store:
+            try:
+                send(store, kind, data)
+                return True
+            except BootstrapError as error:
+                send(store, Kind.ERROR, _told(RuntimeError(f"the result cannot be sent: {error}")))
+    except BootstrapError as error:
+        sys.stderr.write(f"horovod.run: {error}\n")
+    return False
+
+
+if __name__ == "__main__":
+    main()
