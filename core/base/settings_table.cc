@@ -79,7 +79,8 @@ const std::vector<Setting>& SettingsTable() {
       {"HOROVOD_CROSS_RANK", "integer", "",
        "Rank of this host among those that have this local rank."},
       {"HOROVOD_CROSS_SIZE", "integer", "", "Number of hosts that have this local rank."},
-      {"HOROVOD_HOSTNAME", "text", "", "Name of this host, set by the launcher."},
+      {"HOROVOD_HOSTNAME", "text", "",
+       "Name of this host, set by horovodrun; unset = the system's."},
       {"HOROVOD_ELASTIC", "flag", "0",
        "Elastic jobs are not supported yet, and nothing sets this. With 1, a job of one process "
        "reduces its gradients too, optimizers are compared at their first step instead of when "
@@ -96,7 +97,9 @@ const std::vector<Setting>& SettingsTable() {
       {"HOROVOD_STORE_ADDR", "text", "",
        "Address of the rendezvous store; of several, with commas between, the first that answers."},
       {"HOROVOD_SECRET_FILE", "path", "",
-       "File with the job's secret, set by the launcher; removed from the environment by init."},
+       "File with the job's secret, set by horovodrun, or by you where another launcher starts "
+       "ranks "
+       "on several hosts; removed from the environment by init."},
       {"HOROVOD_SECRET_KEY", "secret", "",
        "The secret itself, where there can be no such file; erased from the environment by init."},
   };

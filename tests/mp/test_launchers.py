@@ -1,55 +1,20 @@
 """Jobs that other launchers start, the real ones, with no change to the script."""
 
-import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import slurm
-from launch import PROGRAMS, Launcher
+from launch import Launcher
+from other_launchers import PROGRAM, ROOT, command_of, run
 
 RANKS = 3
-PROGRAM = str(PROGRAMS / "launched.py")
-# As root, as in most containers, Open MPI asks twice.
-ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-VERSIONS = {"Open MPI": "Open MPI|OpenRTE|PRRTE", "MPICH's mpirun": "HYDRA"}
-
-
-def mpirun_of(launcher: str) -> str:
-    """The mpirun of one MPI, under whichever name it is here."""
-    for name in ("mpirun", "mpirun.openmpi", "mpirun.mpich", "mpiexec.hydra"):
-        if path := shutil.which(name):
-            told = subprocess.run(
-                [path, "--version"], capture_output=True, text=True, timeout=30, check=False
-            )
-            if re.search(VERSIONS[launcher], told.stdout):
-                return path
-    pytest.skip(f"{launcher} is not installed here")
-
-
-def command_of(launcher: str, ranks: int) -> list[str]:
-    if launcher == "torchrun":
-        module = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-        return [*module, "--nproc-per-node", str(ranks)]
-    oversubscribe = ["--oversubscribe"] if launcher == "Open MPI" else []
-    return [mpirun_of(launcher), *oversubscribe, "-np", str(ranks), sys.executable]
-
-
-def run(launcher: str, *arguments: str, ranks: int = RANKS, **changes: str) -> tuple[int, str]:
-    """Status and output of a job."""
-    own = Launcher()
-    environment = {**own.environment, **ROOT, "OMP_NUM_THREADS": "1", **changes}
-    process = own.popen([*command_of(launcher, ranks), *arguments], env=environment, stderr=subprocess.STDOUT)
-    result = own.finish(process, 90)
-    own.wait_until_gone(5)
-    return result.returncode, result.output
 
 
 @pytest.mark.parametrize("launcher", ["Open MPI", "MPICH's mpirun", "torchrun"])
 def test_ranks_are_those_of_the_launcher(launcher: str) -> None:
-    status, output = run(launcher, PROGRAM, HOROVOD_LOG_LEVEL="info")
+    status, output = run(launcher, PROGRAM, ranks=RANKS, HOROVOD_LOG_LEVEL="info")
     assert status == 0, output
     total = [float(RANKS * i + sum(range(RANKS))) for i in range(4)]
     for rank in range(RANKS):
@@ -98,10 +63,3 @@ def test_a_rank_that_never_comes_is_named() -> None:
         "torchrun", "--no-python", sys.executable, "-c", program, HOROVOD_START_TIMEOUT="3", ranks=2
     )
     assert status != 0 and "rank 1 never arrived" in output, output
-
-
-def test_several_hosts_without_horovodrun_are_an_error_and_no_jobs_of_one() -> None:
-    program = "import horovod.torch as h; h.init()"
-    alone = ["env", "LOCAL_WORLD_SIZE=1", "LOCAL_RANK=0", sys.executable, "-c", program]
-    status, output = run("torchrun", "--no-python", *alone, ranks=2)
-    assert status != 0 and "torchrun started 2 processes on several hosts, 1 of them here" in output, output

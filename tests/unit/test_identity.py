@@ -1,11 +1,11 @@
 """The identity of a process, read from its environment."""
 
-import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+import os
 
-from horovod.bootstrap.identity import ALONE, HOROVODRUN, Identity, from_environment
-from horovod.bootstrap.sources import SOURCES, tasks_per_node
+import pytest
+
+from horovod.bootstrap.identity import ALONE, HOROVODRUN, Identity, from_environment, placed, reason
+from horovod.bootstrap.sources import INDEXED_JOB, SOURCES
 
 _WHOLE = {
     "HOROVOD_RANK": "3",
@@ -74,6 +74,12 @@ _LAUNCHED = {
         "JSM_NAMESPACE_LOCAL_RANK": "1",
         "JSM_NAMESPACE_LOCAL_SIZE": "4",
     },
+    "MVAPICH2": {
+        "MV2_COMM_WORLD_RANK": "1",
+        "MV2_COMM_WORLD_SIZE": "4",
+        "MV2_COMM_WORLD_LOCAL_RANK": "1",
+        "MV2_COMM_WORLD_LOCAL_SIZE": "4",
+    },
     "torchrun": {
         "RANK": "1",
         "WORLD_SIZE": "4",
@@ -106,8 +112,6 @@ def test_what_a_launcher_says_in_part_or_wrongly_is_named(launcher: str) -> None
         for wrong in ("4", "-1", "x", "9" * 5000):
             with pytest.raises(ValueError, match=name):
                 from_environment({**environment, name: wrong})
-    with pytest.raises(ValueError, match="on several hosts, 2 of them here"):
-        from_environment({**environment, source.local_size: "2"})
     for name in () if source.mark else (source.rank, source.size):
         with pytest.raises(ValueError, match=f"{name} is not"):
             from_environment({key: value for key, value in environment.items() if key != name})
@@ -132,18 +136,77 @@ def test_variables_of_torch_without_torchrun_are_whole_or_an_error() -> None:
         from_environment({"RANK": "1", "WORLD_SIZE": "4"})
 
 
-@given(st.lists(st.tuples(st.integers(0, 99), st.integers(1, 9)), min_size=1, max_size=8))
-def test_tasks_of_slurm_nodes(groups: list[tuple[int, int]]) -> None:
-    text = ",".join(f"{tasks}(x{nodes})" if nodes > 1 else f"{tasks}" for tasks, nodes in groups)
-    assert tasks_per_node(text) == [tasks for tasks, nodes in groups for _ in range(nodes)]
-
-
-@pytest.mark.parametrize("text", ["", "2(x3", "2,,1", "a", "2(x)", "1" * 9])
-def test_what_is_no_list_of_tasks_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="no list of tasks"):
-        tasks_per_node(text)
+@pytest.mark.parametrize("text", ["", "2(x3", "a"])
+def test_what_is_no_list_of_tasks_is_named(text: str) -> None:
     with pytest.raises(ValueError, match="SLURM_STEP_TASKS_PER_NODE"):
         from_environment({**_LAUNCHED["srun"], "SLURM_STEP_TASKS_PER_NODE": text})
+
+
+@pytest.mark.parametrize("launcher", _LAUNCHED)
+def test_ranks_on_several_hosts_know_the_name_of_theirs(launcher: str) -> None:
+    own = os.uname().nodename
+    two = "2(x2)" if launcher == "srun" else "2"
+    environment = {**_LAUNCHED[launcher], _SOURCES[launcher].local_size: two}
+    assert from_environment(environment) == Identity(1, 4, 1, 2, 0, 1, own, launcher)
+    named = from_environment({**environment, "HOROVOD_HOSTNAME": "pod7"})
+    assert named.hostname == "pod7"
+    # Two nodes of the launcher may be on one machine.
+    node = {"torchrun": {"GROUP_RANK": "3"}, "srun": {"SLURMD_NODENAME": "n3"}}.get(launcher, {})
+    name = {"torchrun": f"{own} (node 3)", "srun": "n3"}.get(launcher, own)
+    assert from_environment({**environment, **node}).hostname == name
+
+
+def test_cross_ranks_count_the_hosts_with_that_local_rank() -> None:
+    hosts = [0, 0, 1, 2, 2, 2]  # as they are when the ranks have met
+    locals_ = [0, 1, 0, 0, 1, 2]
+    found = []
+    for rank, local in enumerate(locals_):
+        identity = Identity(rank, 6, local, hosts.count(hosts[rank]), 0, 1, "n", "Open MPI")
+        there = placed(identity, hosts)
+        found.append((there.cross_rank, there.cross_size))
+        assert placed(identity, []) == identity
+    assert found == [(0, 3), (0, 2), (1, 3), (2, 3), (1, 2), (0, 1)]
+
+
+def test_a_pod_of_an_indexed_job_needs_the_number_of_pods() -> None:
+    pod = {"JOB_COMPLETION_INDEX": "2", "WORLD_SIZE": "3", "HOSTNAME": "train-2"}
+    own = os.uname().nodename
+    assert from_environment(pod) == Identity(2, 3, 0, 1, 0, 1, own, INDEXED_JOB)
+    # As tutorials for torch.distributed have it.
+    assert from_environment({**pod, "RANK": "2", "MASTER_ADDR": "train-0.train"}).launcher == INDEXED_JOB
+    assert from_environment({**pod, "WORLD_SIZE": "1"}).size == 1
+    with pytest.raises(ValueError, match=r"JOB_COMPLETION_INDEX is set and WORLD_SIZE is not.*WORLD_SIZE=1"):
+        from_environment({"JOB_COMPLETION_INDEX": "2"})
+    with pytest.raises(ValueError, match="JOB_COMPLETION_INDEX=3 does not go with WORLD_SIZE=3"):
+        from_environment({**pod, "JOB_COMPLETION_INDEX": "3"})
+    # A launcher within the pod knows better.
+    assert from_environment({"JOB_COMPLETION_INDEX": "2", **_LAUNCHED["Open MPI"]}).size == 4
+
+
+@pytest.mark.parametrize("launcher", ["Open MPI", "MPICH's mpirun", "srun", "jsrun"])
+def test_what_contradicts_the_launcher_is_named(launcher: str) -> None:
+    environment, source = _LAUNCHED[launcher], _SOURCES[launcher]
+    with pytest.raises(ValueError, match=f"RANK=0 contradicts {source.rank}=1 of {launcher}.*unset RANK"):
+        from_environment({**environment, "RANK": "0", "WORLD_SIZE": "4"})
+    with pytest.raises(ValueError, match=f"WORLD_SIZE=1 contradicts {source.size}=4"):
+        from_environment({**environment, "WORLD_SIZE": "1"})
+    assert from_environment({**environment, "RANK": "1", "WORLD_SIZE": "4", "LOCAL_RANK": "0"}).rank == 1
+
+
+def test_a_rank_without_a_size_is_no_job_of_one() -> None:
+    pmix = {"PMIX_RANK": "3", "PMIX_NAMESPACE": "job", "PMIX_SERVER_URI4": "job.0;tcp4://127.0.0.1:4000"}
+    with pytest.raises(ValueError, match=r"PMIX_RANK is set.*no variable says of how many"):
+        from_environment(pmix)
+    assert from_environment({**pmix, **_LAUNCHED["Open MPI"]}).size == 4
+
+
+def test_the_log_says_which_variables_decided_and_which_did_not() -> None:
+    environment = {**_LAUNCHED["srun"], **_LAUNCHED["torchrun"]}
+    text = reason(from_environment(environment), environment)
+    assert text.startswith(
+        "torchrun started this job: RANK=1, WORLD_SIZE=4, LOCAL_RANK=1, LOCAL_WORLD_SIZE=4"
+    )
+    assert "those of srun are set, too" in text
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,12 @@
 """Who this process is in the job, as its launcher tells it through the environment."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+import os
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from .sources import SOURCES, Source, tasks_per_node
+from .slurm import tasks_per_node
+from .sources import SOURCES, SRUN, Source, source_of
 from .text import shown
 
 HOROVODRUN, ALONE = "horovodrun", "nobody"
@@ -89,13 +92,25 @@ def _check_hosts(ranks: int, local: int, hosts: int) -> None:
 
 def _from_launcher(environ: Mapping[str, str]) -> Identity | None:
     found = [source for source in SOURCES if source.has_started(environ)]
-    several = [source for source in found if _integer(source.size, environ[source.size]) != 1]
     if not found:
+        _refuse_parts(environ)
         return None
+    several = [source for source in found if _integer(source.size, environ[source.size]) != 1]
     if not several:
         return Identity(0, 1, 0, 1, 0, 1, "localhost", found[0].launcher)
     # srun may set the variables of MPICH in part.
     return _among_others(next((s for s in several if not s.missing(environ)), several[0]), environ)
+
+
+def _refuse_parts(environ: Mapping[str, str]) -> None:
+    """Where no launcher says all, one that says a part is an error: each process would be a job of one."""
+    for text in filter(None, (source.in_part(environ) for source in SOURCES)):
+        raise ValueError(text)
+    if "PMIX_RANK" in environ and "PMIX_SERVER_URI" in {name[:15] for name in environ}:
+        raise ValueError(
+            "PMIX_RANK is set, so a launcher has started this process among others, but no variable says of "
+            "how many. Start the job with mpirun of Open MPI, srun or horovodrun, which say it"
+        )
 
 
 def _among_others(source: Source, environ: Mapping[str, str]) -> Identity:
@@ -106,8 +121,8 @@ def _among_others(source: Source, environ: Mapping[str, str]) -> Identity:
             f"{'is' if len(missing) == 1 else 'are'} not set. Set {'it' if len(missing) == 1 else 'them'}, "
             f"or start the job with horovodrun -np {size} ..."
         )
-    rank, local_rank = (_integer(name, environ[name]) for name in (source.rank, source.local_rank))
-    local_size = _local_size(source, environ)
+    rank = _integer(source.rank, environ[source.rank])
+    local_rank, local_size = _local_position(source, environ)
     for name, number, extent, limit in (
         (source.rank, rank, source.size, size),
         (source.local_rank, local_rank, source.local_size, local_size),
@@ -115,23 +130,69 @@ def _among_others(source: Source, environ: Mapping[str, str]) -> Identity:
     ):
         if not 0 <= number < limit:
             raise ValueError(f"{name}={environ[name]} does not go with {extent}={environ[extent]}")
-    if local_size < size:
-        raise ValueError(
-            f"{source.launcher} started {size} processes on several hosts, {local_size} of them here: this "
-            f"version runs on one host when {source.launcher} starts it"
-        )
-    return Identity(rank, size, local_rank, local_size, 0, 1, "localhost", source.launcher)
+    _check_agreement(source, rank, size, environ)
+    hostname = _hostname(source, environ) if local_size < size else "localhost"
+    # On several hosts, which host is which is known when the ranks have met: see ``placed``.
+    return Identity(rank, size, local_rank, local_size, 0, 1, hostname, source.launcher)
 
 
-def _local_size(source: Source, environ: Mapping[str, str]) -> int:
-    """Slurm says it for all nodes."""
+def _local_position(source: Source, environ: Mapping[str, str]) -> tuple[int, int]:
+    """Slurm says the second number for all nodes; on Kubernetes each process has a pod of its own."""
+    if not source.local_rank:
+        return 0, 1
+    local_rank = _integer(source.local_rank, environ[source.local_rank])
     text = environ[source.local_size]
-    if source.launcher != "srun":
-        return _integer(source.local_size, text)
+    if source.launcher != SRUN:
+        return local_rank, _integer(source.local_size, text)
     try:
-        return tasks_per_node(text)[_integer("SLURM_NODEID", environ.get("SLURM_NODEID", "0"))]
+        return local_rank, tasks_per_node(text)[_integer("SLURM_NODEID", environ.get("SLURM_NODEID", "0"))]
     except (IndexError, ValueError) as error:
         raise ValueError(f"{source.local_size}: {error}") from None
+
+
+def _check_agreement(source: Source, rank: int, size: int, environ: Mapping[str, str]) -> None:
+    """torch.distributed in the same job asks RANK and WORLD_SIZE, which are never overwritten."""
+    for name, own, number in (("RANK", source.rank, rank), ("WORLD_SIZE", source.size, size)):
+        told = environ.get(name, "")
+        if told and _integer(name, told) != number:
+            raise ValueError(
+                f"{name}={shown(told)} contradicts {own}={environ[own]} of {source.launcher}, which started "
+                f"this process: unset {name}, or set it to the same number"
+            )
+
+
+def _hostname(source: Source, environ: Mapping[str, str]) -> str:
+    """Different for each host that the launcher counts: two of its nodes may be on one machine."""
+    own = os.uname().nodename
+    node = environ.get(source.node, "")
+    name = f"{own} (node {node})" if node.isdecimal() else node or own
+    return environ.get("HOROVOD_HOSTNAME") or name
+
+
+def placed(identity: Identity, hosts: Sequence[int]) -> Identity:
+    """``identity`` with its position among the hosts, once it is known which rank is on which.
+
+    Args:
+        identity: of this process.
+        hosts: for each rank the number of its host; empty when all are on one.
+
+    Returns:
+        The identity whose ``cross_rank`` counts the hosts that have its local rank, in their order.
+    """
+    if not hosts:
+        return identity
+    ranks = Counter(hosts)
+    alike = sorted(host for host in ranks if ranks[host] > identity.local_rank)
+    return replace(identity, cross_rank=alike.index(hosts[identity.rank]), cross_size=len(alike))
+
+
+def reason(identity: Identity, environ: Mapping[str, str]) -> str:
+    """Which launcher started the job and which variables say so, for a log."""
+    source = source_of(identity.launcher)
+    numbers = [f"{name}={shown(environ[name])}" for name in source.variables if name in environ]
+    others = [s.launcher for s in SOURCES if s.size != source.size and s.has_started(environ)]
+    passed_over = f"; those of {', '.join(others)} are set, too, and count less" if others else ""
+    return f"{source.launcher} started this job: {', '.join(numbers)} say who this rank is{passed_over}"
 
 
 # One reader per way to start, asked in this order; the first that finds its variables decides.

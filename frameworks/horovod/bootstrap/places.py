@@ -106,13 +106,17 @@ def _tcp(place: Place) -> list[tuple[str, int]]:
 
 def _contradiction(rank: int, place: Place, count: int, places: Sequence[Place]) -> str:
     named = sum(other.host == place.host for other in places)
-    text = f"rank {rank} has HOROVOD_LOCAL_SIZE={place.local_size} but {count} of the ranks are on its host"
+    told = place.local_size
+    text = f"rank {rank}: its launcher says that its host has {told} of the ranks, but it has {count}"
     if named != count:
         return (
             f"{text}: {named} ranks name it {shown(place.host)}, and not all of them see the same machine "
             "and network. Give each machine or container a HOROVOD_HOSTNAME of its own"
         )
-    return f"{text}, {shown(place.host)}. Start the job with horovodrun, which sets these variables"
+    return (
+        f"{text}: it is {shown(place.host)}. Is HOROVOD_LOCAL_SIZE wrong, or what the launcher sets in its "
+        "place? Where one machine stands for several hosts, give each a HOROVOD_HOSTNAME of its own"
+    )
 
 
 def _machine() -> str:

@@ -1,111 +1,164 @@
-"""How the ranks of a job meet that horovodrun has not started: on one host, without a secret from outside.
+"""How the ranks of a job meet that horovodrun has not started: at a store in rank 0.
 
-Rank 0 keeps the store, at an abstract Unix socket whose name follows from what the ranks of the job have in
-common: the user, and the process of the launcher that has started them all. Nobody else can know less, so the
-name is no secret; the kernel tells both ends which user is at the other one, and connections of other users
-are refused. What the ranks prove to each other afterwards is a random secret that rank 0 hands out there.
+On one host they find it without help. On several, the secret is that of HOROVOD_SECRET_FILE, and where the
+store is comes from the launcher: over what it lets its ranks tell each other (see carriers), or by the name
+of rank 0's host and a port that follows from the secret. What can carry the address can carry a secret, too.
+What the user gives serves many jobs, so every key is derived from it: by the job that asks, and, for what the
+ranks prove to each other, by a random number of rank 0.
 """
 
-import hashlib
-import os
 import secrets
+import socket
 from collections.abc import Mapping
-from dataclasses import dataclass
 
-from . import endpoints
+from . import endpoints, interfaces, one_host
+from .carriers import Carrier, carrier_of
 from .errors import BootstrapError
 from .identity import Identity
-from .secret import SECRET_BYTES
-from .sources import SOURCES
+from .interfaces import Network
+from .meeting import Meeting, Offer, derive
+from .secret import FILE_VARIABLE, SECRET_BYTES
+from .sources import source_of
 from .store import StoreServer
-from .store_client import StoreClient
-from .text import log
-
-_SECRET_KEY, _PORT_KEY = "job/secret", "job/master_port"
-_START_TIME = 22 - 3  # field of /proc/PID/stat, less those up to the program's name
+from .text import log, shown
+from .whereabouts import derived_ports, first_host, ways_to_host
 
 
-@dataclass(frozen=True)
-class Meeting:
-    """Where the store is, and what proves to it that one may ask: known to every process of the user."""
+def meet(
+    identity: Identity, environ: Mapping[str, str], network: Network, own: bytes | None, timeout: float
+) -> Meeting:
+    """Finds out where the store is; in rank 0, makes it.
 
-    address: str
-    key: bytes
+    Args:
+        identity: of this process.
+        environ: its environment.
+        network: what the user says of the network.
+        own: the secret that the user gives; None: none.
+        timeout: seconds until the launcher must have answered.
+
+    Raises:
+        BootstrapError: there is no way to meet; the text says what to provide.
+    """
+    meeting = Meeting(identity, _job(identity, environ), own, own)
+    if identity.local_size == identity.size:
+        _meet_on_one_host(meeting, environ)
+        return meeting
+    meeting.carrier = carrier_of(identity, environ, timeout)
+    if meeting.carrier:
+        _meet_by_carrier(meeting, meeting.carrier, environ, network)
+    elif own is None:
+        raise BootstrapError(_how_to_give_a_secret(identity, environ))
+    else:
+        _meet_by_name(meeting, own, environ, network)
+    return meeting
 
 
-def meeting_of(identity: Identity, environ: Mapping[str, str]) -> Meeting:
-    """Equal on all ranks of a job on one host, and in no other job."""
-    variable = next(source.rank for source in SOURCES if source.launcher == identity.launcher)
-    parts = (
-        "horovod",
-        os.geteuid(),
-        identity.launcher,
-        identity.size,
-        *_launcher_process(variable),
-        environ.get("TORCHELASTIC_RESTART_COUNT", ""),
-    )
-    key = hashlib.sha256("\0".join(map(str, parts)).encode()).digest()
-    return Meeting(f"unix:@horovod-{hashlib.sha256(key).hexdigest()[:32]}", key)
+def _job(identity: Identity, environ: Mapping[str, str]) -> bytes:
+    """What tells this job from others that share its secret."""
+    names = (*source_of(identity.launcher).job, "HOROVOD_JOB_ID")
+    parts = (identity.launcher, str(identity.size), *(environ.get(name, "") for name in names))
+    return "\0".join(parts).encode(errors="replace")
 
 
-def serve(meeting: Meeting, size: int) -> StoreServer:
-    """The store of rank 0, which lives as long as its process."""
-    name = meeting.address.removeprefix("unix:@")
-    try:
-        server = StoreServer(meeting.key, size, say=_warn, name=name)
-    except OSError as error:
+def _meet_on_one_host(meeting: Meeting, environ: Mapping[str, str]) -> None:
+    meeting.address, meeting.key = one_host.meeting_place(meeting.identity, environ)
+    if meeting.root is not None:
+        meeting.key = derive(meeting.root, b"store", meeting.key)
+    if meeting.identity.rank == 0:
+        try:
+            name = meeting.address.removeprefix("unix:@")
+            meeting.server = StoreServer(meeting.key, meeting.identity.size, say=_warn, name=name)
+        except OSError as error:
+            raise BootstrapError(
+                f"rank 0 cannot listen at {meeting.address}: {error.strerror}. Does another process of this "
+                "job run as rank 0, or a child of one that has ended?"
+            ) from None
+        meeting.server.start()
+
+
+def _meet_by_carrier(
+    meeting: Meeting, carrier: Carrier, environ: Mapping[str, str], network: Network
+) -> None:
+    meeting.way = f"{carrier.name} says where, and the secret is {_origin_of_secret(meeting)}"
+    if meeting.identity.rank != 0:
+        return
+    carried = None
+    if meeting.root is None:
+        meeting.root = carried = secrets.token_bytes(SECRET_BYTES)
+        if carrier.is_public:
+            _warn(
+                f"this job's secret is in {carrier.name}, where anybody who reaches that port can read it "
+                f"and join the job. Give one to all hosts: {how_to_make_a_secret()}"
+            )
+    meeting.key = derive(meeting.root, b"store", meeting.job)
+    _serve(meeting, environ, network, network.ports)
+    carrier.tell(Offer(meeting.address, carried).encode())
+
+
+def _origin_of_secret(meeting: Meeting) -> str:
+    return "there, too" if meeting.root is None else f"that of {FILE_VARIABLE}"
+
+
+def _meet_by_name(meeting: Meeting, own: bytes, environ: Mapping[str, str], network: Network) -> None:
+    identity = meeting.identity
+    host = first_host(identity, environ)
+    if not host:
         raise BootstrapError(
-            f"rank 0 cannot listen at {meeting.address}: {error.strerror}. Does another process of this job "
-            "run as rank 0, or a child of one that has ended?"
-        ) from None
-    server.start()
-    return server
+            f"{identity.launcher} started {identity.size} processes on several hosts and does not say on "
+            "which one rank 0 is: set MASTER_ADDR to the name or address of that host, on all ranks"
+        )
+    meeting.master = host
+    meeting.key = derive(own, b"store", meeting.job)
+    ports = derived_ports(derive(own, b"port", meeting.job), network.ports)
+    meeting.way = f"rank 0 is on {shown(host)}, and the secret is that of {FILE_VARIABLE}"
+    if identity.rank == 0:
+        _serve(meeting, environ, network, ports)
+    else:
+        meeting.address = ",".join(ways_to_host(host, ports))
+
+
+def _serve(meeting: Meeting, environ: Mapping[str, str], network: Network, ports: range | None) -> None:
+    """Rank 0 listens at the addresses of its host by which others may reach it."""
+    existing = [name for _, name in socket.if_nameindex()]
+    route = _route_to(environ.get("MASTER_ADDR", ""))
+    hosts = interfaces.chosen(network, interfaces.addresses(), existing, route)
+    if meeting.master == endpoints.LOOPBACK:
+        meeting.master = hosts[0]
+    meeting.server = StoreServer(
+        meeting.key, meeting.identity.size, "tcp", say=_warn, hosts=hosts, ports=ports
+    )
+    meeting.address = meeting.server.address
+    meeting.server.start()
+
+
+def _route_to(host: str) -> str:
+    """The address of this host from which packets go to ``host``; empty where there is none."""
+    try:
+        family, kind, _, _, target = socket.getaddrinfo(host, 1, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind) as probe:
+            probe.connect(target)
+            return str(probe.getsockname()[0])
+    except (OSError, IndexError, UnicodeError):
+        return ""
+
+
+def how_to_make_a_secret() -> str:
+    """Commands for the user."""
+    return (
+        '(umask 077; python -c "import secrets; print(secrets.token_hex(32))" > ~/.horovod-secret), on a '
+        f"file system that all hosts see, or copied to each; then {FILE_VARIABLE}=$HOME/.horovod-secret in "
+        "the environment of all ranks"
+    )
+
+
+def _how_to_give_a_secret(identity: Identity, environ: Mapping[str, str]) -> str:
+    address = "" if first_host(identity, environ) else ", and the host of rank 0 in MASTER_ADDR"
+    return (
+        f"{identity.launcher} started {identity.size} processes on several hosts, {identity.local_size} of "
+        f"them on {shown(identity.hostname)}, and offers no way to give them a secret by which they know "
+        f"each other. Make one: {how_to_make_a_secret()}{address}"
+    )
 
 
 def _warn(text: str) -> None:
     log("warning", 0, text)
-
-
-def exchange_secret(store: StoreClient, rank: int, timeout: float) -> bytes:
-    """The job's secret, which rank 0 makes."""
-    if rank == 0:
-        secret = secrets.token_bytes(SECRET_BYTES)
-        store.set(_SECRET_KEY, secret)
-        return secret
-    return store.get(_SECRET_KEY, timeout)
-
-
-def exchange_port(store: StoreClient, rank: int, known: str | None, timeout: float) -> str:
-    """The MASTER_PORT of rank 0, or one that is free there: for programs that make connections of their
-    own.
-    """
-    if rank != 0:
-        return store.get(_PORT_KEY, timeout).decode()
-    port = known or str(endpoints.free_port())
-    store.set(_PORT_KEY, port.encode())
-    return port
-
-
-def _launcher_process(variable: str) -> tuple[int, str]:
-    """(pid, start time) of the nearest ancestor that is no rank itself, as wrappers of ranks are: it has not
-    ``variable`` in its environment, or another user owns it.
-    """
-    pid = os.getppid()
-    while pid > 1:
-        try:
-            with open(f"/proc/{pid}/environ", "rb") as file:
-                is_rank = any(
-                    entry.startswith(variable.encode() + b"=") for entry in file.read().split(b"\0")
-                )
-        except OSError:
-            break
-        if not is_rank:
-            break
-        pid = int(_stat(pid)[1])
-    return pid, _stat(pid)[_START_TIME]
-
-
-def _stat(pid: int) -> list[str]:
-    """The fields behind the program's name: state, parent, ..."""
-    with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
-        return file.read().rpartition(")")[2].split()

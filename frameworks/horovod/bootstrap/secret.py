@@ -4,6 +4,8 @@ The launcher keeps it in a file without a name (a memfd) and tells its ranks the
 which only the same user can open. So it stands in no environment, where everything that a rank starts would
 find it and logs would show it; and unlike an inherited descriptor it reaches a rank through any wrapper.
 Where such a file cannot be had, the secret itself is in the environment, and a rank erases it there.
+
+Where another launcher has started the ranks on several hosts, the file is one that the user has made.
 """
 
 import ctypes
@@ -90,21 +92,29 @@ def _parse(text: str, source: str) -> bytes:
 
 def _read(path: str) -> str:
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        descriptor = os.open(os.path.expanduser(path), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError as error:
-        raise ValueError(
-            f"{FILE_VARIABLE}={shown(path)} cannot be opened: {error.strerror}. Ranks run as the user "
-            "who started horovodrun, see its /proc, and end when it does"
-        ) from None
+        raise ValueError(f"{FILE_VARIABLE}={shown(path)} cannot be opened: {_reason(path, error)}") from None
     try:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
-            raise ValueError(f"{FILE_VARIABLE}={shown(path)} is not a file that this user alone can read")
+            raise ValueError(
+                f"{FILE_VARIABLE}={shown(path)} is not a file that this user alone can read (chmod 600)"
+            )
         return os.read(descriptor, _MOST_TEXT).decode("ascii", errors="replace").strip()
     except OSError as error:
         raise ValueError(f"{FILE_VARIABLE}={shown(path)} cannot be read: {error.strerror}") from None
     finally:
         os.close(descriptor)
+
+
+def _reason(path: str, error: OSError) -> str:
+    if path.startswith("/proc/"):
+        return (
+            f"{error.strerror}. Ranks run as the user who started horovodrun, see its /proc, and end when it "
+            "does"
+        )
+    return f"{error.strerror}. It must be on {shown(os.uname().nodename)}, too, and belong to this user"
 
 
 def _erase(value: bytes) -> None:

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 
 from . import secret
 from .errors import BootstrapError
-from .identity import ALONE, HOROVODRUN, Identity, from_environment
+from .identity import ALONE, HOROVODRUN, Identity, from_environment, placed, reason
 from .secret import SECRET_BYTES
 from .text import escaped, log, shown
 from .variables import warn_of_unknown
 
 if TYPE_CHECKING:
     from .linker import Link
+    from .meeting import Meeting
     from .mesh import Mesh
-    from .store import StoreServer
     from .store_client import LauncherLink, StoreClient
 
 STORE_VARIABLE = "HOROVOD_STORE_ADDR"
@@ -34,7 +34,7 @@ class _Process:
     generation: int = 0
     started: bool = False
     secret: bytes | None = None
-    server: "StoreServer | None" = None  # of rank 0, where no launcher of ours has one
+    meeting: "Meeting | None" = None  # where no launcher of ours has a store
     own: bytes = field(default_factory=lambda: secrets.token_bytes(SECRET_BYTES))  # in a job of one
     pid: int = 0
     forked_from: int = 0
@@ -64,8 +64,8 @@ def start(environ: MutableMapping[str, str] | None = None) -> None:
     wiring = _wiring(environment)
     _process.generation += 1
     _process.pid = os.getpid()
-    if identity.rank == 0 and identity.launcher not in (HOROVODRUN, ALONE):
-        log("info", 0, f"{identity.launcher} started this job: its variables say who each rank is")
+    if identity.rank == 0 and identity.launcher not in (HOROVODRUN, ALONE) and _process.generation == 1:
+        log("info", 0, reason(identity, environment))
     if identity.size == 1:
         secret.remove(environment)
         _init_core(identity, "shm", [])
@@ -141,6 +141,8 @@ def _start_among_others(
             store.blame(error.absent, str(error))
         store.close()
         raise
+    if identity.launcher != HOROVODRUN:
+        identity = placed(identity, mesh.hosts)
     _tell_links(identity, mesh.links)
     left = max(0.1, mesh.arrived + timeout - time.monotonic())
     # The end of a store in rank 0 is no news: that rank is watched like every other.
@@ -169,36 +171,25 @@ def _launchers_store(
 
 def _own_store(identity: Identity, environment: MutableMapping[str, str], timeout: float) -> "StoreClient":
     """As another launcher has started the ranks: the store is in rank 0."""
-    from . import rendezvous
-    from .store_client import StoreClient
+    from .interfaces import from_environment as network_of
+    from .rendezvous import meet
 
-    meeting = rendezvous.meeting_of(identity, environment)
-    if identity.rank == 0 and _process.server is None:
-        _process.server = rendezvous.serve(meeting, identity.size)
-    store = StoreClient(meeting.address, meeting.key, identity.rank, _process.generation, timeout, "rank 0")
+    network = network_of(environment)
+    if _process.meeting is None:
+        own_secret = secret.take(environment)
+        _process.meeting = meet(identity, environment, network, own_secret, timeout)
+        if identity.rank == 0 and _process.meeting.way:
+            log("info", 0, f"the ranks meet at {_process.meeting.address}: {_process.meeting.way}")
+    meeting = _process.meeting
+    store = meeting.client(_process.generation, timeout)
     try:
         if _process.secret is None:
-            _process.secret = rendezvous.exchange_secret(store, identity.rank, timeout)
-            port = rendezvous.exchange_port(store, identity.rank, environment.get("MASTER_PORT"), timeout)
-            _export(identity, port, environment)
+            _process.secret = meeting.job_secret(store, timeout)
+            meeting.export(store, network, environment, timeout)
     except BaseException:
         store.close()
         raise
     return store
-
-
-def _export(identity: Identity, port: str, environment: MutableMapping[str, str]) -> None:
-    """What torch.distributed and others ask for, where it is not set."""
-    values = {
-        "RANK": identity.rank,
-        "WORLD_SIZE": identity.size,
-        "LOCAL_RANK": identity.local_rank,
-        "LOCAL_WORLD_SIZE": identity.local_size,
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": port,
-    }
-    for name, value in values.items():
-        environment.setdefault(name, str(value))
 
 
 def _way(mesh: "Mesh") -> str:

@@ -55,14 +55,16 @@ def _dial_one_of(
 ) -> tuple[socket.socket, Keys]:
     """Tries each once, at most ``patience`` seconds where there are others: packets to an address that does
     not route may vanish. Who listens at one of several may be of another job, too. Raises what the last one
-    met.
+    met, or that somebody answered who is of another job.
     """
+    problem: Exception | None = None
     for address in addresses:
         limit = deadline if len(addresses) == 1 else min(deadline, time.monotonic() + patience)
         try:
             return _dial_once(address, secret, terms, limit)
         except (OSError, BootstrapError) as error:
-            problem = error
+            problem = problem if isinstance(problem, AuthenticationError) else error
+    assert problem is not None
     raise problem
 
 

@@ -1,0 +1,84 @@
+"""Starts jobs by the launchers of others, the real ones: on this host, or on several that it stands for."""
+
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+from launch import PROGRAMS, Launcher
+
+from horovod.bootstrap.endpoints import free_port
+
+PROGRAM = str(PROGRAMS / "launched.py")
+AGENT = str(PROGRAMS / "remote_shell.py")
+HOSTS = ("127.0.0.2", "127.0.0.3")
+# As root, as in most containers, Open MPI asks twice.
+ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+VERSIONS = {"Open MPI": "Open MPI|OpenRTE|PRRTE", "MPICH's mpirun": "HYDRA"}
+
+
+def mpirun_of(launcher: str) -> str:
+    """The mpirun of one MPI, under whichever name it is here."""
+    for name in ("mpirun", "mpirun.openmpi", "mpirun.mpich", "mpiexec.hydra"):
+        if path := shutil.which(name):
+            told = subprocess.run(
+                [path, "--version"], capture_output=True, text=True, timeout=30, check=False
+            )
+            if re.search(VERSIONS[launcher], told.stdout):
+                return path
+    pytest.skip(f"{launcher} is not installed here")
+
+
+def command_of(launcher: str, ranks: int) -> list[str]:
+    if launcher == "torchrun":
+        module = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+        return [*module, "--nproc-per-node", str(ranks)]
+    oversubscribe = ["--oversubscribe"] if launcher == "Open MPI" else []
+    return [mpirun_of(launcher), *oversubscribe, "-np", str(ranks), sys.executable]
+
+
+def run(launcher: str, *arguments: str, ranks: int, **changes: str) -> tuple[int, str]:
+    """Status and output of a job."""
+    own = Launcher()
+    environment = {**own.environment, **ROOT, "OMP_NUM_THREADS": "1", **changes}
+    process = own.popen([*command_of(launcher, ranks), *arguments], env=environment, stderr=subprocess.STDOUT)
+    result = own.finish(process, 90)
+    own.wait_until_gone(5)
+    return result.returncode, result.output
+
+
+def hosts_command_of(launcher: str, ranks: int, port: int = 0, *options: str) -> list[list[str]]:
+    """The commands of one job with ``ranks`` on each of two hosts: for torchrun one on each of them."""
+    if launcher == "torchrun":
+        torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(ranks)]
+        place = ["--nnodes", "2", "--master-addr", "127.0.0.1", "--master-port", str(port)]
+        return [[*torchrun, *place, "--node-rank", str(node), *options] for node in range(2)]
+    hosts = ",".join(f"{host}:{ranks}" for host in HOSTS)
+    if launcher == "Open MPI":
+        agent = ["--mca", "plm_rsh_agent", AGENT, "--host", hosts]
+    else:
+        agent = ["-launcher", "ssh", "-launcher-exec", AGENT, "-hosts", hosts]
+    return [[mpirun_of(launcher), *agent, *options, "-np", str(2 * ranks), sys.executable]]
+
+
+def run_on_hosts(
+    launcher: str,
+    *arguments: str,
+    ranks: int = 2,
+    port: int = 0,
+    options: tuple[str, ...] = (),
+    **changes: str,
+) -> tuple[int, str]:
+    """Status and output of a job with ``ranks`` on each of two hosts; of torchrun's two commands the worse
+    status.
+    """
+    own = Launcher()
+    environment = {**own.environment, **ROOT, "OMP_NUM_THREADS": "1", **changes}
+    commands = hosts_command_of(launcher, ranks, port or free_port(), *options)
+    jobs = [
+        own.popen([*command, *arguments], env=environment, stderr=subprocess.STDOUT) for command in commands
+    ]
+    results = [own.finish(job, 90) for job in jobs]
+    own.wait_until_gone(5)
+    return max(abs(result.returncode) for result in results), "".join(result.output for result in results)
