@@ -5,13 +5,15 @@
 #include <cstring>
 #include <fstream>
 #include <map>
+#include <utility>
 
 #include "base/sha256.h"
 
 namespace hvd {
 
-Topology::Topology(const std::vector<int>& hosts, bool hosts_share_memory)
-    : hosts_share_memory_(hosts_share_memory) {
+Topology::Topology(const std::vector<int>& hosts, bool hosts_share_memory,
+                   std::vector<std::string> names)
+    : names_(std::move(names)), hosts_share_memory_(hosts_share_memory) {
   std::map<int, int> numbers;
   for (size_t i = 0; i < hosts.size(); ++i) {
     const int host = numbers.emplace(hosts[i], static_cast<int>(numbers.size())).first->second;
@@ -33,6 +35,16 @@ Topology Topology::Of(const Members& members) const {
   hosts.reserve(members.ranks().size());
   for (const GlobalRank rank : members.ranks()) hosts.push_back(HostOf(Position(rank.value())));
   return {hosts, hosts_share_memory_};
+}
+
+std::string Topology::Describe(GlobalRank rank) const {
+  const size_t host = rank.value() < size() ? HostOf(Position(rank.value())) : 0;
+  return hosts() > 1 && host < names_.size() ? Name(rank) + " on " + names_[host] : Name(rank);
+}
+
+bool Topology::OnOneHost(GlobalRank a, GlobalRank b) const {
+  if (hosts() <= 1) return true;
+  return HostOf(Position(a.value())) == HostOf(Position(b.value()));
 }
 
 uint64_t HostIdentity(const std::string& root) {

@@ -17,13 +17,19 @@ class Topology {
   Topology() = default;
   // `hosts` holds for each member a number that those of one host have in common, and nobody else
   // has. `hosts_share_memory`: whether the members of a host share memory, or have links only.
-  Topology(const std::vector<int>& hosts, bool hosts_share_memory);
+  // `names`: of the hosts, for people; empty, or one for each.
+  Topology(const std::vector<int>& hosts, bool hosts_share_memory,
+           std::vector<std::string> names = {});
   static Topology OneHost(int size, bool shares_memory) {
     return {std::vector<int>(static_cast<size_t>(size), 0), shares_memory};
   }
 
   // Of a process set of this job: `this` is that of all ranks.
   Topology Of(const Members& members) const;
+  // For messages, where `this` is the topology of all ranks: "rank 3 on node2", or "rank 3" where
+  // all are on one host.
+  std::string Describe(GlobalRank rank) const;
+  bool OnOneHost(GlobalRank a, GlobalRank b) const;
 
   int size() const { return static_cast<int>(places_.size()); }
   int hosts() const { return static_cast<int>(members_.size()); }
@@ -59,6 +65,7 @@ class Topology {
   std::vector<Place> places_;                   // by position
   std::vector<std::vector<Position>> members_;  // by host
   std::vector<int> cross_sizes_;                // by local rank
+  std::vector<std::string> names_;              // by host; empty: not known
   bool hosts_share_memory_ = false;
 };
 

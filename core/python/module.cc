@@ -62,8 +62,9 @@ Wiring WiringOf(const std::string& name) {
 
 void Init(int rank, int size, int local_rank, int local_size, int cross_rank, int cross_size,
           uint64_t generation, const std::string& wiring, const std::vector<PyLink>& links,
-          const std::vector<int>& hosts, int launcher_fd, const py::bytes& launcher_key,
-          uint64_t launcher_frames, double start_seconds) {
+          const std::vector<int>& hosts, const std::vector<std::string>& host_names,
+          int launcher_fd, const py::bytes& launcher_key, uint64_t launcher_frames,
+          double start_seconds) {
   LinkOwner owner(links, launcher_fd);
   if (api::CurrentEngine() != nullptr) throw py::value_error("the engine runs already");
   EngineOptions options;
@@ -76,6 +77,7 @@ void Init(int rank, int size, int local_rank, int local_size, int cross_rank, in
     throw py::value_error("hosts has a number for every rank, or none");
   }
   options.hosts = hosts;
+  options.host_names = host_names;
   options.launcher = LinkOf({launcher_fd, -1, 0, launcher_key, launcher_key});
   options.launcher_frames = launcher_frames;
   options.start_us = static_cast<int64_t>(start_seconds * 1e6);
@@ -186,8 +188,9 @@ void BindModule(py::module_& module) {
   module.def("init", &Init, py::kw_only(), arg("rank"), arg("size"), arg("local_rank"),
              arg("local_size"), arg("cross_rank"), arg("cross_size"), arg("generation"),
              arg("wiring"), arg("links"), arg("hosts") = std::vector<int>(),
-             arg("launcher_fd") = -1, arg("launcher_key") = py::bytes(std::string(32, '\0')),
-             arg("launcher_frames") = 0, arg("start_seconds") = 0.0);
+             arg("host_names") = std::vector<std::string>(), arg("launcher_fd") = -1,
+             arg("launcher_key") = py::bytes(std::string(32, '\0')), arg("launcher_frames") = 0,
+             arg("start_seconds") = 0.0);
   module.def("shutdown", &api::StopEngine, py::call_guard<py::gil_scoped_release>());
   module.def("is_initialized", [] { return api::CurrentEngine() != nullptr; });
   module.def("has_topology", [] { return api::KnownIdentity().has_value(); });

@@ -113,5 +113,17 @@ TEST(Topology, OfOneHost) {
   EXPECT_FALSE(links.ShareMemory(Position(0), Position(1)));
 }
 
+TEST(Topology, DescribesARankByItsHostWhereThereAreSeveral) {
+  const Topology two({7, 3, 7}, true, {"first", "second"});
+  EXPECT_EQ(two.Describe(GlobalRank(0)), "rank 0 on first");
+  EXPECT_EQ(two.Describe(GlobalRank(1)), "rank 1 on second");
+  EXPECT_EQ(two.Describe(GlobalRank(2)), "rank 2 on first");
+  EXPECT_TRUE(two.OnOneHost(GlobalRank(0), GlobalRank(2)));
+  EXPECT_FALSE(two.OnOneHost(GlobalRank(0), GlobalRank(1)));
+  EXPECT_EQ(Topology({0, 1}, true).Describe(GlobalRank(1)), "rank 1");
+  EXPECT_EQ(Topology({0, 0}, true, {"only"}).Describe(GlobalRank(1)), "rank 1");
+  EXPECT_EQ(Topology().Describe(GlobalRank(1)), "rank 1");
+}
+
 }  // namespace
 }  // namespace hvd::test

@@ -32,6 +32,7 @@ import traceback
 from pathlib import Path
 
 from load import within
+from networks import enter
 
 STACKS = signal.SIGUSR1  # makes a rank write its Python stacks
 SECONDS_AFTER_A_FAILURE = 10.0
@@ -100,9 +101,13 @@ def run_job(folder: Path, connection: socket.socket) -> None:
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     request = json.loads((folder / "request.json").read_text(encoding="utf-8"))
     environments, store = request["environments"], None
+    network = request["network"]
+    if network:
+        enter(network["switch"])
     if len(environments) > 1:
         secret = secrets.token_bytes(32)
-        store = StoreServer(secret, len(environments))
+        where = {"kind": "tcp", "hosts": network["store"]} if network else {}
+        store = StoreServer(secret, len(environments), **where)
         addresses = {STORE_VARIABLE: store.address, SECRET_VARIABLE: secret.hex()}
         environments = [{**environment, **addresses} for environment in environments]
     ranks: dict[int, int] = {}
@@ -125,6 +130,8 @@ def run_job(folder: Path, connection: socket.socket) -> None:
 def be_rank(request: dict, folder: Path, rank: int, environment: dict[str, str]) -> None:
     """Runs the function in a fresh child. Does not return."""
     os.setsid()
+    if request["network"]:
+        enter(request["network"]["ranks"][rank])
     output = os.open(folder / f"{rank}.out", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(output, 1)

@@ -62,7 +62,8 @@ def runner(folder: Path, server: RankServer) -> Callable[..., list[Any]]:
     leaves a process behind, or is not done after ``timeout`` seconds; then with the stacks of all that still
     ran. ``env`` adds variables; it may be a function of the rank. ``dies`` names ranks that are to be killed
     by SIGKILL; they have the result None. ``hosts`` gives for each rank the number of the host that it is on,
-    as far as its launcher says; without, all are on one. With ``finalize`` the interpreters of the ranks end
+    as far as its launcher says; without, all are on one. ``network`` (see networks.Hosts) gives
+    them networks of their own. With ``finalize`` the interpreters of the ranks end
     in full, which takes 0.2 seconds each. May be called from several threads.
     """
 
@@ -75,6 +76,7 @@ def runner(folder: Path, server: RankServer) -> Callable[..., list[Any]]:
         finalize: bool = False,
         dies: Sequence[int] = (),
         hosts: Sequence[int] | None = None,
+        network: Mapping[str, Any] | None = None,
     ) -> list[Any]:
         own = Path(tempfile.mkdtemp(prefix=f"{function.__name__}-", dir=folder))
         request = {
@@ -87,6 +89,7 @@ def runner(folder: Path, server: RankServer) -> Callable[..., list[Any]]:
             "timeout": within(timeout),
             "finalize": finalize,
             "dies": list(dies),
+            "network": network,
         }
         (own / "request.json").write_text(json.dumps(request), encoding="utf-8")
         problem = _problem(_outcome(server, own), dies)

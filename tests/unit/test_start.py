@@ -84,6 +84,7 @@ def test_single_process_opens_nothing(core: Core) -> None:
             "wiring": "shm",
             "links": [],
             "hosts": (),
+            "host_names": (),
             "launcher_fd": -1,
             "launcher_key": bytes(32),
             "launcher_frames": 0,

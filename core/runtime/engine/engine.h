@@ -28,9 +28,10 @@ struct EngineOptions {
   // By rank, a number that those of one host have in common; empty: there is one host. The ranks of
   // a host share memory unless the wiring is kTcp.
   std::vector<int> hosts;
-  std::vector<Link> links;           // owned by the engine from Make on, also when it fails
-  Link launcher;                     // likewise; fd -1 = none
-  uint64_t launcher_frames = 0;      // that were sealed for it before
+  std::vector<std::string> host_names;  // in the order of the hosts' first ranks, for messages
+  std::vector<Link> links;              // owned by the engine from Make on, also when it fails
+  Link launcher;                        // likewise; fd -1 = none
+  uint64_t launcher_frames = 0;         // that were sealed for it before
   int64_t start_us = 0;              // after which the start is given up; 0 = the configured time
   inproc::Fabric* fabric = nullptr;  // kInproc
   bool inproc_transport = false;     // kInproc: links instead of windows, also within a host

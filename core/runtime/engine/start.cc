@@ -230,6 +230,7 @@ Status RankEngine::MakeWatcher() {
   watcher.generation = options_.generation;
   watcher.rank = rank();
   watcher.size = options_.size;
+  watcher.job = wirer_->job();
   watcher.home = HostIdentity();
   watcher.links = std::exchange(options_.links, {});  // what wiring has left
   watcher.launcher = std::exchange(options_.launcher, {});

@@ -35,7 +35,7 @@ std::vector<Link> TakeLinks(EngineOptions* options, LinkRole role) {
 Topology JobOf(const EngineOptions& options) {
   const bool links = options.wiring == Wiring::kTcp || options.inproc_transport;
   if (options.hosts.empty()) return Topology::OneHost(options.size, !links);
-  return {options.hosts, !links};
+  return {options.hosts, !links, options.host_names};
 }
 
 // The members of a set that share this rank's host.

@@ -31,10 +31,13 @@ Cause Diagnosis::OfCorruptFrame(const WatchedPeer& peer) const {
 }
 
 Cause Diagnosis::OfSilence(const WatchedPeer& peer, const std::string& silence) const {
-  return About(
-      CauseKind::kSilent, peer.rank(),
-      silence +
-          ". Look at what that process does (for example with py-spy dump), then restart the job.");
+  const char* host = job_->OnOneHost(rank_, peer.rank())
+                         ? ""
+                         : "whether that host runs and the network leads to it, and ";
+  return About(CauseKind::kSilent, peer.rank(),
+               silence + ". Look " + host +
+                   "at what that process does (for example with py-spy dump), then restart the "
+                   "job.");
 }
 
 std::optional<Cause> Diagnosis::OfDepartures() const {
@@ -49,7 +52,7 @@ Cause Diagnosis::Missed(const Departure& departure, const std::string& why) cons
   const WatchedPeer* peer = Find(departure.rank);
   return About(
       CauseKind::kLeft, departure.rank,
-      (peer != nullptr ? peer->Describe() : Name(departure.rank)) +
+      (peer != nullptr ? peer->Describe() : job_->Describe(departure.rank)) +
           " has left the job (its program ended, failed or called shutdown()), but " + why +
           " Every rank must take part in every operation; look for a rank that leaves its loop "
           "early.");
@@ -82,7 +85,7 @@ Cause Diagnosis::OfLink(const WatchedPeer& peer, Cause cause) const {
   const bool dead = peer.open() ? peer.ProcessState() == "dead" : !peer.Lives();
   if (dead) return Died(peer);
   // The same text at both ends.
-  const std::string own = Name(rank_) + " (pid " + std::to_string(getpid()) + ")";
+  const std::string own = job_->Describe(rank_) + " (pid " + std::to_string(getpid()) + ")";
   const bool own_first = rank_ < peer.rank();
   cause.other = std::max(rank_, peer.rank());
   cause.culprit = std::min(rank_, peer.rank());

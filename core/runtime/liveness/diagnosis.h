@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/rank.h"
+#include "base/topology.h"
 #include "runtime/liveness/cause.h"
 #include "runtime/liveness/departures.h"
 #include "runtime/liveness/peer.h"
@@ -25,9 +26,10 @@ using StuckWithout = std::function<std::string(const Departure&, bool broken)>;
 class Diagnosis {
  public:
   // All for the watcher's thread, and outlived by it.
-  Diagnosis(GlobalRank rank, const Peers* peers, const Departures* departures,
+  Diagnosis(GlobalRank rank, const Topology* job, const Peers* peers, const Departures* departures,
             StuckWithout stuck_without)
       : rank_(rank),
+        job_(job),
         peers_(peers),
         departures_(departures),
         stuck_without_(std::move(stuck_without)) {}
@@ -56,6 +58,7 @@ class Diagnosis {
   Cause OfLink(const WatchedPeer& peer, Cause cause) const;
 
   const GlobalRank rank_;
+  const Topology* const job_;
   const Peers* const peers_;
   const Departures* const departures_;
   const StuckWithout stuck_without_;

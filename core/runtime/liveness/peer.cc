@@ -30,8 +30,12 @@ bool ReadProcess(int32_t pid, char* state, unsigned* flags) {
 
 }  // namespace
 
-WatchedPeer::WatchedPeer(const Link& link, Descriptor socket, uint64_t home)
-    : rank_(link.peer), own_home_(home), sealer_(link.send_key), opener_(link.recv_key) {
+WatchedPeer::WatchedPeer(const Link& link, Descriptor socket, std::string name, uint64_t home)
+    : rank_(link.peer),
+      name_(std::move(name)),
+      own_home_(home),
+      sealer_(link.send_key),
+      opener_(link.recv_key) {
   out_.reserve(kRoom);
   fd_ = socket.Release();
   fcntl(fd_, F_SETFL, fcntl(fd_, F_GETFL) | O_NONBLOCK);
@@ -81,8 +85,7 @@ WatchedPeer::Heard WatchedPeer::Receive(WatchNews* news) {
 }
 
 std::string WatchedPeer::Describe() const {
-  const std::string text = Name(rank_);
-  return pid > 0 ? text + " (pid " + std::to_string(pid) + ")" : text;
+  return pid > 0 ? name_ + " (pid " + std::to_string(pid) + ")" : name_;
 }
 
 std::string WatchedPeer::ProcessState() const {

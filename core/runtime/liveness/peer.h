@@ -17,8 +17,9 @@ class WatchedPeer {
  public:
   enum class Heard { kNothing, kNews, kEnd, kCorrupt };
 
-  // `socket`: that of the link. `home`: this process's HostIdentity.
-  WatchedPeer(const Link& link, Descriptor socket, uint64_t home);
+  // `socket`: that of the link. `name`: of the peer, for people. `home`: this process's
+  // HostIdentity.
+  WatchedPeer(const Link& link, Descriptor socket, std::string name, uint64_t home);
   ~WatchedPeer();
   WatchedPeer(const WatchedPeer&) = delete;
   WatchedPeer& operator=(const WatchedPeer&) = delete;
@@ -45,7 +46,7 @@ class WatchedPeer {
   uint64_t home = 0;    // where its pid means something
   BlockedNews blocked;  // as of heard_us
 
-  // "rank 1 (pid 4711)"
+  // "rank 1 on node2 (pid 4711)"
   std::string Describe() const;
   // What the kernel says of the process: "stopped", "alive", "dead", ... or empty when it is not
   // known, as of one on another host or in another process namespace, where its pid is somebody
@@ -57,6 +58,7 @@ class WatchedPeer {
  private:
   int fd_ = -1;
   GlobalRank rank_;
+  std::string name_;
   uint64_t own_home_;
   Sealer sealer_;
   Opener opener_;

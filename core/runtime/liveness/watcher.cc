@@ -39,12 +39,13 @@ Watcher::Watcher(WatcherOptions options, AbortCell* abort)
       links_(Adopt(options_.links)),
       abort_(abort),
       departures_(options_.size),
-      diagnosis_(options_.rank, &peers_, &departures_, options_.stuck_without),
+      diagnosis_(options_.rank, &options_.job, &peers_, &departures_, options_.stuck_without),
       suspicions_(options_.links.size()),
       out_of_memory_(OutOfMemory(options_.rank, "watched the other ranks")) {
   for (size_t i = 0; i < links_.size(); ++i) {
-    peers_.push_back(
-        std::make_unique<WatchedPeer>(options_.links[i], std::move(links_[i]), options_.home));
+    const Link& link = options_.links[i];
+    peers_.push_back(std::make_unique<WatchedPeer>(
+        link, std::move(links_[i]), options_.job.Describe(link.peer), options_.home));
   }
   fds_.reserve(peers_.size() + 2);
 }

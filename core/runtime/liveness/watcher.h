@@ -11,6 +11,7 @@
 
 #include "base/link.h"
 #include "base/rank.h"
+#include "base/topology.h"
 #include "base/waker.h"
 #include "runtime/liveness/cause.h"
 #include "runtime/liveness/departures.h"
@@ -25,6 +26,7 @@ struct WatcherOptions {
   uint64_t generation = 0;
   GlobalRank rank;
   int size = 1;
+  Topology job;       // says on which host a rank is
   uint64_t home = 0;  // see HostIdentity
   // Owned from the constructor on. To every peer, or to so many that news reach everybody over
   // them, among them the rank's parent and children in the tree of ranks.

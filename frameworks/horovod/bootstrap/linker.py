@@ -253,12 +253,11 @@ class Linker:
 
     def _attempts(self) -> str:
         """What the calls to the first of them have met."""
-        tried = next((dial for dial in self._dials if dial.outcomes and endpoints.split(dial.address)), None)
+        tried = next((dial for dial in self._dials if endpoints.split(dial.address)), None)
         if tried is None:
             return ". Look whether they are stopped or have failed"
-        outcomes = ", ".join(
-            f"{address.removeprefix('tcp:')} ({why})" for address, why in tried.outcomes.items()
-        )
+        met = {tried.address: "no answer", **tried.outcomes}
+        outcomes = ", ".join(f"{address.removeprefix('tcp:')} ({why})" for address, why in met.items())
         return (
             f". Calls to {self._callee(tried)}: {shown(outcomes)}. Look whether it is stopped, whether a "
             f"firewall is between the hosts ({PORTS_VARIABLE} keeps to some ports), and whether "

@@ -150,7 +150,7 @@ def _start_among_others(
     if identity.launcher == HOROVODRUN:
         launcher = store.detach()
     store.close()
-    _init_core(identity, mesh.wiring, mesh.links, launcher, left, mesh.hosts)
+    _init_core(identity, mesh.wiring, mesh.links, launcher, left, mesh.hosts, mesh.host_names)
     hosts = f"{len(set(mesh.hosts))} hosts" if mesh.hosts else "1 host"
     return hosts, f"{_way(mesh)} ({_reason(wiring, mesh.wiring)})"
 
@@ -222,6 +222,7 @@ def _init_core(
     launcher: "LauncherLink | None" = None,
     start_seconds: float = 0.0,
     hosts: Sequence[int] = (),
+    host_names: Sequence[str] = (),
 ) -> None:
     descriptor, key, frames = launcher or (-1, bytes(SECRET_BYTES), 0)
     try:
@@ -242,6 +243,7 @@ def _init_core(
         wiring=wiring,
         links=links,
         hosts=hosts,
+        host_names=host_names,
         launcher_fd=descriptor,
         launcher_key=key,
         launcher_frames=frames,

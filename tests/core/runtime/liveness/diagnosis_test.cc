@@ -1,6 +1,7 @@
 #include "runtime/liveness/diagnosis.h"
 
 #include "check.h"
+#include "transport_sockets.h"
 
 namespace hvd::test {
 namespace {
@@ -12,8 +13,10 @@ constexpr GlobalRank kOwn(1);
 struct Known {
   Peers peers;
   Departures departures{4};
+  Topology job{{0, 0, 1, 1}, true, {"red", "blue"}};
   std::string stuck;  // what this rank waits for, whoever has left
-  Diagnosis diagnosis{kOwn, &peers, &departures, [this](const Departure&, bool) { return stuck; }};
+  Diagnosis diagnosis{kOwn, &job, &peers, &departures,
+                      [this](const Departure&, bool) { return stuck; }};
 };
 
 Suspicion Of(GlobalRank culprit, CauseKind kind, bool broken, int64_t age_us = 0) {
@@ -46,6 +49,23 @@ TEST(Diagnosis, WhoHasSaidGoodbyeMayCloseItsLinks) {
   const auto needed = known.diagnosis.Settle(Of(GlobalRank(3), CauseKind::kLink, true), kHearOutUs);
   ASSERT_TRUE(needed.settled && needed.cause);
   EXPECT_TRUE(needed.cause->kind == CauseKind::kLeft && needed.cause->culprit == GlobalRank(3));
+}
+
+TEST(Diagnosis, TheHostOfARankIsNamed) {
+  Known known;
+  const auto [near, far] = UnixPair();
+  const WatchedPeer here(Link(), Descriptor(near), known.job.Describe(GlobalRank(0)), 0);
+  EXPECT_EQ(here.Describe(), "rank 0 on red");
+  const Link link{-1, GlobalRank(3), LinkRole::kWatch, {}, {}};
+  WatchedPeer there(link, Descriptor(far), known.job.Describe(link.peer), 0);
+  there.pid = 4711;
+  const std::string silence = there.Describe() + " has not responded for 6.0 s";
+  const std::string text = known.diagnosis.OfSilence(there, silence).reason.str();
+  EXPECT_TRUE(text.find("rank 3 on blue (pid 4711) has not responded") == 0);
+  EXPECT_TRUE(text.find("whether that host runs") != std::string::npos);
+  known.departures.Add({GlobalRank(3), 1, false});
+  known.stuck = "it is missed.";
+  EXPECT_TRUE(known.diagnosis.OfDepartures()->reason.str().find("rank 3 on blue") == 0);
 }
 
 TEST(Diagnosis, ADepartureIsACauseOnceSomethingWaitsForIt) {

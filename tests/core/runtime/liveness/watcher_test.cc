@@ -239,9 +239,9 @@ TEST(Departures, HaveNoMoreRanksThanTheJob) {
 TEST(WatchedPeer, IsHeardAgainWhenThePeerReadsAgain) {
   const auto [fd, other] = UnixPair();
   WatchedPeer speaker({fd, GlobalRank(1), LinkRole::kWatch, TestKey(0, 1), TestKey(1, 0)},
-                      Descriptor(fd), 0);
+                      Descriptor(fd), "rank", 0);
   WatchedPeer stopped({other, GlobalRank(0), LinkRole::kWatch, TestKey(1, 0), TestKey(0, 1)},
-                      Descriptor(other), 0);
+                      Descriptor(other), "rank", 0);
   WatchNews news;
   for (int i = 0; i < 2000; ++i) speaker.Send(news);
   EXPECT_FALSE(speaker.flushed());
@@ -284,7 +284,7 @@ TEST(WatchedPeer, AsksTheKernelOnlyAboutProcessesOfItsOwnNamespace) {
     while (true) pause();
   }
   const auto [fd, other] = UnixPair();
-  WatchedPeer peer({fd, GlobalRank(1), LinkRole::kWatch, {}, {}}, Descriptor(fd), 77);
+  WatchedPeer peer({fd, GlobalRank(1), LinkRole::kWatch, {}, {}}, Descriptor(fd), "rank 1", 77);
   peer.pid = child;
   peer.home = 77;
   EXPECT_TRUE(peer.Lives());
@@ -294,7 +294,8 @@ TEST(WatchedPeer, AsksTheKernelOnlyAboutProcessesOfItsOwnNamespace) {
     EXPECT_EQ(peer.ProcessState(), "");
   }
   const int again = dup(fd);
-  WatchedPeer of_nowhere({again, GlobalRank(1), LinkRole::kWatch, {}, {}}, Descriptor(again), 0);
+  WatchedPeer of_nowhere({again, GlobalRank(1), LinkRole::kWatch, {}, {}}, Descriptor(again),
+                         "rank 1", 0);
   of_nowhere.pid = child;
   EXPECT_EQ(of_nowhere.ProcessState(), "");
   kill(child, SIGKILL);
