@@ -15,7 +15,7 @@ WORK = """
 --stall-check-warning-time-seconds=1 --stall-check-shutdown-time-seconds=1 --thread-affinity=0
 --log-level=INFO --log-with-timestamp --log-without-timestamp --log-hide-timestamp --no-log-hide-timestamp
 -prefix-timestamp --prefix-output-with-timestamp --gloo -p=22 --ssh-port=22 -i=key --ssh-identity-file=key
---network-interfaces=lo,eth0 --network-interface=lo
+--network-interfaces=lo,eth0 --network-interface=lo --mpi --jsrun
 """.split()
 SO_ANYWAY = """
 --tcp --mpi-threads-disable --no-mpi-threads-disable --hierarchical-allreduce --no-hierarchical-allreduce
@@ -23,8 +23,6 @@ SO_ANYWAY = """
 """.split()
 REFUSED = {
     "NCCL is not supported": ["--torus-allreduce", "--num-nccl-streams 2"],
-    "MPI is not supported": ["--mpi", "--mpi-args=--oversubscribe"],
-    "jsrun is not supported": ["--jsrun", "--binding-args x"],
     "--start-timeout": ["--gloo-timeout-seconds 9"],
     "elastic jobs are not supported": [
         "--host-discovery-script x.sh",
@@ -59,6 +57,30 @@ def test_it_is_refused_with_the_reason(reason: str, line: str, capsys: pytest.Ca
 
 def test_what_is_so_anyway_sets_nothing() -> None:
     assert options.environment(parse_args(["-np", "2", *SO_ANYWAY, "prog"])) == {}
+
+
+@pytest.mark.parametrize("option", ["--mpi-args=-v", "--binding-args=-v"])
+def test_options_of_other_launchers_need_one(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for controller in ("--mpi", "--jsrun"):
+        assert parse_args(["-np", "2", controller, option, "prog"]).controller == controller.lstrip("-")
+    with pytest.raises(SystemExit):
+        parse_args(["-np", "2", option, "prog"])
+    assert "add --mpi, or leave" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("--gloo --mpi", "not allowed with argument --gloo"),
+        ("--jsrun -H localhost:2", "-H: jsrun takes the hosts of its LSF job"),
+        ("--jsrun --ranks 0", "--ranks: jsrun does not tell"),
+        ("--jsrun --output-filename d", "--output-filename: jsrun does not tell"),
+    ],
+)
+def test_what_does_not_go_together(line: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parse_args(["-np", "2", *line.split(), "prog"])
+    assert said in capsys.readouterr().err
 
 
 def test_files_of_hosts(tmp_path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,13 +1,14 @@
 """The command line of horovodrun: its own options, then the user's command, untouched."""
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
 from horovod.bootstrap.text import escaped
 
-from . import compatible, hosts, launchers, limits, options, origins, tunables, values
+from . import compatible, hosts, options, origins, placing, tunables
 
 USAGE_STATUS = 2
 _PLACES = {"hosts", "hostfile"}
@@ -46,7 +47,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         if not command:
             parser.error("--merge-timelines: name the files to merge, too")
     elif not (arguments.version or arguments.check_build):
-        if not arguments.print_config or _says_where(arguments):
+        if not arguments.print_config or placing.says_where(arguments, os.environ):
             _place(parser, arguments)
         if not arguments.print_config:
             _check(parser, arguments)
@@ -70,6 +71,7 @@ def new_parser() -> "_Parser":
     """The parser of all options, known to this version or to Horovod 0.28."""
     parser = _Parser(prog="horovodrun", usage=_USAGE, description=_DESCRIPTION, allow_abbrev=False)
     options.add_general(parser)
+    options.add_controller(parser)
     options.add_ssh(parser)
     options.add_output(parser)
     tunables.add_tunables(parser)
@@ -106,21 +108,10 @@ def _split(parser: argparse.ArgumentParser, argv: list[str]) -> tuple[list[str],
     return argv[:position], argv[position:]
 
 
-def _says_where(arguments: argparse.Namespace) -> bool:
-    """Whether there is anything that says how many ranks to start."""
-    names = ("num_proc", "nnodes", "nproc_per_node", "hosts", "hostfile")
-    return any(getattr(arguments, name) is not None for name in names)
-
-
 def _place(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> None:
-    """Completes ``num_proc``, ``host_list`` and ``launcher``, and refuses what cannot be."""
+    """Completes the options by how many ranks there are, where, and who starts them."""
     try:
-        arguments.host_list, arguments.num_proc = _hosts(parser, arguments)
-        count = arguments.num_proc
-        if count < 1:
-            parser.error(f"-np {count}: at least 1 rank is needed, for example -np 2")
-        hosts.check_slots(arguments.host_list, count)
-        arguments.launcher = launchers.choose(arguments.host_list)
+        placing.place(arguments, os.environ)
     except hosts.HostsError as error:
         parser.error(str(error))
     _check_ranks(parser, arguments)
@@ -142,21 +133,3 @@ def _check_ranks(parser: argparse.ArgumentParser, arguments: argparse.Namespace)
         parser.error(f"--stdin-rank {arguments.stdin_rank}: the last rank is {last}")
     if arguments.ranks is not None and arguments.ranks[-1] > last:
         parser.error(f"--ranks: there is no rank {arguments.ranks[-1]}, the last one is {last}")
-
-
-def _hosts(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> tuple[list[hosts.Host], int]:
-    """The hosts that the job may use, and how many ranks it has."""
-    asked = arguments.num_proc
-    nnodes, per_node = arguments.nnodes, arguments.nproc_per_node
-    if asked is None and per_node is None and nnodes is None:
-        parser.error("-np is missing: say how many ranks to start, for example -np 2, or -np auto")
-    if arguments.hosts is not None and arguments.hostfile is not None:
-        parser.error("-H and --hostfile both say where to start: give one of them")
-    np = None if asked == values.AUTO else asked
-    if arguments.hosts is not None:
-        found = hosts.parse(arguments.hosts)
-    elif arguments.hostfile is not None:
-        found = hosts.read_hostfile(arguments.hostfile)
-    else:
-        found = [hosts.Host("localhost", per_node or np or limits.usable_cores())]
-    return hosts.narrow(found, np, nnodes, per_node)

@@ -9,8 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 _FIXED = "elastic jobs are not supported in this version: the number of ranks is that of -np"
-_NO_MPI = "MPI is not supported in this version: horovodrun starts the ranks itself"
-_NO_JSRUN = "jsrun is not supported in this version: horovodrun starts the ranks itself"
 _NO_NCCL = "NCCL is not supported in this version: tensors travel through the memory of the host"
 _TWO_TIMEOUTS = "use --start-timeout for the start, and --hang-timeout for operations"
 
@@ -31,7 +29,6 @@ class _Option:
 
 
 _OPTIONS = (
-    _Option(("--gloo",), so="the controller that works without MPI is the only one"),
     _Option(("--disable-cache",), so="the launcher remembers nothing between two jobs"),
     _Option(("--tcp",), so="InfiniBand is not used"),
     _Option(("--mpi-threads-disable",), so="MPI is not used"),
@@ -43,12 +40,6 @@ _OPTIONS = (
     _Option(("--no-torus-allreduce",), so="there is none"),
     _Option(("--torus-allreduce",), refusal=_NO_NCCL),
     _Option(("--num-nccl-streams",), 1, refusal=_NO_NCCL),
-    _Option(("--mpi",), refusal=_NO_MPI),
-    _Option(("--mpi-args",), 1, refusal=_NO_MPI),
-    _Option(
-        ("--jsrun",), refusal="jsrun is not supported in this version: horovodrun starts the ranks itself"
-    ),
-    _Option(("--binding-args",), 1, refusal=_NO_JSRUN),
     _Option(("--gloo-timeout-seconds",), 1, refusal=_TWO_TIMEOUTS),
     _Option(("--host-discovery-script",), 1, refusal=_FIXED),
     _Option(("--min-np", "--min-num-proc"), 1, refusal=_FIXED),

@@ -70,6 +70,7 @@ _TOP: dict[str, _Flags] = {
     "verbose": ("--verbose", ""),
 }
 _ENV = "env"
+_CONTROLLERS = ("gloo", "mpi", "jsrun")
 _KEYS = _TOP | {f"{name}.{key}": flags for name, keys in _SECTIONS.items() for key, flags in keys.items()}
 
 
@@ -138,8 +139,8 @@ def _exports(path: str, value: object) -> list[str]:
 
 
 def _controller(path: str, value: object) -> str:
-    if value not in ("gloo", "mpi"):
-        raise ConfigFileError(f"{path}: controller: {value!r} is neither gloo nor mpi")
+    if value not in _CONTROLLERS:
+        raise ConfigFileError(f"{path}: controller: {value!r} is none of {', '.join(_CONTROLLERS)}")
     return f"--{value}"
 
 

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from . import cli
+from . import cli, placing
 
 if TYPE_CHECKING:
     from .call.service import CallService
@@ -59,6 +59,10 @@ def start_job(arguments: argparse.Namespace, call: "CallService | None" = None) 
     """Starts the ranks, and returns the status of the job when it has ended. One branch for each answer of
     ``launchers.choose``. ``call``: what horovod.run needs of the launcher, see call/service.py.
     """
+    if arguments.launcher == placing.MPI:
+        from .mpi import launch
+
+        return launch.launch(arguments, call)
     from .launchers import direct
 
     arguments.call = call

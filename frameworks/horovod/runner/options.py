@@ -38,6 +38,19 @@ def add_general(parser: argparse.ArgumentParser) -> None:
     add("--json", action="store_true", help="with --check-build or --print-config: print it as JSON")
 
 
+def add_controller(parser: argparse.ArgumentParser) -> None:
+    """Options that choose who starts the ranks."""
+    group = parser.add_argument_group("who starts the ranks")
+    choice = group.add_mutually_exclusive_group()
+    for name, who in (("gloo", "horovodrun itself (default)"), ("mpi", "the mpirun that is on PATH")):
+        choice.add_argument(f"--{name}", dest="controller", action="store_const", const=name, help=who)
+    jsrun = "jsrun (default in an LSF job that has it)"
+    choice.add_argument("--jsrun", dest="controller", action="store_const", const="jsrun", help=jsrun)
+    group.add_argument("--mpi-args", metavar="ARGS", help='more options for mpirun: --mpi-args="-v -v"')
+    binding = "how mpirun or jsrun places and binds ranks, in place of horovodrun's way"
+    group.add_argument("--binding-args", metavar="ARGS", help=binding)
+
+
 def add_ssh(parser: argparse.ArgumentParser) -> None:
     """Options for the way to other hosts."""
     add = parser.add_argument_group("ssh, which starts ranks on other hosts").add_argument

@@ -73,7 +73,7 @@ def rows(
             seen.add(action.dest)
             variable = VARIABLES.get(action.dest, action.dest if action.dest.isupper() else None)
             value, origin = _value(action.dest, variable, arguments, environ, defaults)
-            yield Row(max(action.option_strings, key=len), variable, value, origin)
+            yield Row(_name(action), variable, value, origin)
     for dest, reason in without_effect().items():
         if dest in arguments.origins:
             option = f"--{dest.replace('_', '-')}"
@@ -92,6 +92,9 @@ def _value(
     if variable is not None and variable in arguments.env:
         return arguments.env[variable], arguments.origins[_export(variable)]
     value = getattr(arguments, dest)
+    lsf_hosts = getattr(arguments, "lsf_hosts", None)
+    if dest == "hosts" and lsf_hosts is not None:
+        return ",".join(map(str, lsf_hosts)), arguments.origins["lsf_hosts"]
     if dest in arguments.origins:
         return value, arguments.origins[dest]
     if variable is not None and variable in environ:
@@ -107,6 +110,16 @@ def describe(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> 
 
     found = list(rows(parser, arguments, os.environ, variables.defaults()))
     return as_json(found) if arguments.json else table(found)
+
+
+def _name(action: argparse.Action) -> str:
+    """The option; for a choice among several, what they choose."""
+    is_choice = action.const is not None and not action.dest.isupper() and action.dest != "verbose"
+    return (
+        action.dest
+        if is_choice and action.const not in (True, False)
+        else max(action.option_strings, key=len)
+    )
 
 
 def _export(name: str) -> str:

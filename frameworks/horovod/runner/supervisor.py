@@ -196,7 +196,7 @@ class Supervisor:
         verdicts = self._testimony.verdicts(ranks, _VERDICT_SECONDS)
         cause = arbitrate(failed, self._ending.own_exits, verdicts)
         failures = [failed, *self._ending.later_failures]
-        later = [exit.rank for exit in failures if exit.rank != cause.rank]
+        later = [exit.rank for exit in failures if exit.rank != cause.rank and not exit.lost]
         stopped = [rank for node in self._nodes for rank in node.stopped]
         processes = {rank: Process(self._hosts[rank], self._pids.get(rank)) for rank in ranks}
         shown = failed.rank if cause.rank is None else cause.rank

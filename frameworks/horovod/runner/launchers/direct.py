@@ -4,9 +4,7 @@ import argparse
 import contextlib
 import os
 import secrets
-import sys
 from collections.abc import Mapping, Sequence
-from typing import BinaryIO
 
 from horovod.bootstrap import endpoints, secret
 from horovod.bootstrap.mesh import shared_memory_refusal
@@ -17,65 +15,28 @@ from horovod.bootstrap.text import escaped
 from .. import limits, options
 from ..hosts import allocate
 from ..loop import Loop
-from ..nodes.children import Children
 from ..nodes.guardian import Guardian
 from ..nodes.local import LocalNode
 from ..nodes.node import Work
-from ..nodes.rank_process import CommandError, runnable, threads
+from ..nodes.rank_process import threads
 from ..output import Display
-from ..rank_output import FILES_OF_A_RANK, open_files, outputs_of
-from ..signals import SignalQueue
+from ..rank_output import outputs_of
 from ..sink import Sink
 from ..supervisor import Supervisor
+from . import setup
 
 JOB_VARIABLE = "HOROVOD_JOB_ID"
-_USAGE_STATUS = 2
 _TRANSPORTS = {"auto": "shared memory", "shm": "shared memory", "tcp": "TCP"}
 
 
 def launch(arguments: argparse.Namespace) -> int:
     """Runs ``arguments.command`` as ``arguments.num_proc`` ranks and returns the status of the job."""
-    _open_standard_streams()
-    try:
-        arguments.command = runnable(arguments.command)
-    except CommandError as error:
-        _complain(str(error))
-        return error.status
-    refusal = limits.refusal(arguments.num_proc, FILES_OF_A_RANK if arguments.output_filename else 0)
-    if refusal is not None:
-        _complain(refusal)
-        return _USAGE_STATUS
-    files: list[dict[str, BinaryIO]] = [{} for _ in range(arguments.num_proc)]
-    if arguments.output_filename:
-        try:
-            files = open_files(arguments.output_filename, arguments.num_proc)
-        except OSError as error:
-            _complain(f"--output-filename: {error}")
-            return _USAGE_STATUS
-    return _launch(arguments, files)
-
-
-def _launch(arguments: argparse.Namespace, files: Sequence[Mapping[str, BinaryIO]]) -> int:
-    with contextlib.ExitStack() as stack:
-        signals = SignalQueue()
-        stack.callback(signals.close)
-        sinks = [Sink(1, signals.wake)]
-        sinks.append(sinks[0] if _are_same(1, 2) else Sink(2, signals.wake))
-        for sink in sinks:
-            stack.callback(sink.close)
-        try:
-            loop = Loop(signals, Children())
-            stack.callback(loop.close)
-            return _supervise(arguments, files, loop, sinks, stack)
-        except OSError as error:  # a limit on processes or descriptors, mostly
-            behind = limits.limit_behind(error, arguments.num_proc)
-            _complain(f"cannot start {arguments.num_proc} ranks: {error}{behind}")
-    return 1
+    return setup.launch(arguments, _supervise)
 
 
 def _supervise(
     arguments: argparse.Namespace,
-    files: Sequence[Mapping[str, BinaryIO]],
+    files: setup.Files,
     loop: Loop,
     sinks: Sequence[Sink],
     stack: contextlib.ExitStack,
@@ -140,22 +101,3 @@ def _master_port(sink: Sink) -> dict[str, str]:
         taken = f"MASTER_PORT is not set: all ports of {endpoints.port_range()} are taken"
         sink.put(f"horovodrun: warning: {taken}\n".encode())
         return {}
-
-
-def _open_standard_streams() -> None:
-    """Keeps 0, 1 and 2 from being given to pipes and sockets when the caller had closed them."""
-    while True:
-        descriptor = os.open(os.devnull, os.O_RDWR)
-        if descriptor > 2:
-            os.close(descriptor)
-            return
-        os.set_inheritable(descriptor, True)
-
-
-def _are_same(one: int, other: int) -> bool:
-    """Whether two descriptors lead to one file, pipe or terminal, where their lines could mix."""
-    return os.path.samestat(os.fstat(one), os.fstat(other))
-
-
-def _complain(message: str) -> None:
-    print(f"horovodrun: error: {escaped(message)}", file=sys.stderr)

@@ -4,7 +4,7 @@ import os
 import selectors
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from .. import post_mortem
@@ -78,13 +78,19 @@ class LocalNode:
         """Starts the ranks. Raises OSError when the system refuses one; those before it run then."""
         for place in work.placements:
             environment = rank_environment(work.environment, place, work.size)
-            process = start_rank(work.command, environment, place.rank == work.stdin_rank)
-            self._guardian.watch(process.pid)
-            self._children.expect(process.pid)
-            self._ranks.append(_Rank(place.rank, process.pid))
-            for name, descriptor in zip(STREAMS, process.outputs, strict=True):
-                self._watch(_Stream(place.rank, name, descriptor))
-            self._events.started(place.rank, process.pid)
+            self.start_one(place.rank, work.command, environment, place.rank == work.stdin_rank)
+
+    def start_one(
+        self, number: int, command: Sequence[str], environment: Mapping[str, str], reads_input: bool
+    ) -> None:
+        """Starts one process, which counts as rank ``number`` in all that the node tells."""
+        process = start_rank(command, environment, reads_input)
+        self._guardian.watch(process.pid)
+        self._children.expect(process.pid)
+        self._ranks.append(_Rank(number, process.pid))
+        for name, descriptor in zip(STREAMS, process.outputs, strict=True):
+            self._watch(_Stream(number, name, descriptor))
+        self._events.started(number, process.pid)
 
     def signal(self, number: int) -> None:
         """Sends a signal to the process groups of the ranks that live; a stopped one is made to see it."""

@@ -1,0 +1,84 @@
+"""What every way to start ranks stands on: checks, files for the output, sinks and the loop."""
+
+import argparse
+import contextlib
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import BinaryIO
+
+from horovod.bootstrap.text import escaped
+
+from .. import limits
+from ..loop import Loop
+from ..nodes.children import Children
+from ..nodes.rank_process import CommandError, runnable
+from ..rank_output import FILES_OF_A_RANK, open_files
+from ..signals import SignalQueue
+from ..sink import Sink
+
+USAGE_STATUS = 2
+
+Files = Sequence[Mapping[str, BinaryIO]]
+# Starts the ranks, and runs the job to its end; what is to be closed afterwards goes onto the stack.
+Supervise = Callable[[argparse.Namespace, Files, Loop, Sequence[Sink], contextlib.ExitStack], int]
+
+
+def launch(arguments: argparse.Namespace, supervise: Supervise) -> int:
+    """Runs ``arguments.command`` as ``arguments.num_proc`` ranks and returns the status of the job."""
+    _open_standard_streams()
+    try:
+        arguments.command = runnable(arguments.command)
+    except CommandError as error:
+        complain(str(error))
+        return error.status
+    refusal = limits.refusal(arguments.num_proc, FILES_OF_A_RANK if arguments.output_filename else 0)
+    if refusal is not None:
+        complain(refusal)
+        return USAGE_STATUS
+    files: Files = [{} for _ in range(arguments.num_proc)]
+    if arguments.output_filename:
+        try:
+            files = open_files(arguments.output_filename, arguments.num_proc)
+        except OSError as error:
+            complain(f"--output-filename: {error}")
+            return USAGE_STATUS
+    return _launch(arguments, files, supervise)
+
+
+def complain(message: str) -> None:
+    """Says why there will be no job."""
+    print(f"horovodrun: error: {escaped(message)}", file=sys.stderr)
+
+
+def _launch(arguments: argparse.Namespace, files: Files, supervise: Supervise) -> int:
+    with contextlib.ExitStack() as stack:
+        signals = SignalQueue()
+        stack.callback(signals.close)
+        sinks = [Sink(1, signals.wake)]
+        sinks.append(sinks[0] if _are_same(1, 2) else Sink(2, signals.wake))
+        for sink in sinks:
+            stack.callback(sink.close)
+        try:
+            loop = Loop(signals, Children())
+            stack.callback(loop.close)
+            return supervise(arguments, files, loop, sinks, stack)
+        except OSError as error:  # a limit on processes or descriptors, mostly
+            behind = limits.limit_behind(error, arguments.num_proc)
+            complain(f"cannot start {arguments.num_proc} ranks: {error}{behind}")
+    return 1
+
+
+def _open_standard_streams() -> None:
+    """Keeps 0, 1 and 2 from being given to pipes and sockets when the caller had closed them."""
+    while True:
+        descriptor = os.open(os.devnull, os.O_RDWR)
+        if descriptor > 2:
+            os.close(descriptor)
+            return
+        os.set_inheritable(descriptor, True)
+
+
+def _are_same(one: int, other: int) -> bool:
+    """Whether two descriptors lead to one file, pipe or terminal, where their lines could mix."""
+    return os.path.samestat(os.fstat(one), os.fstat(other))

@@ -1,0 +1,1 @@
+"""Ranks that an MPI launcher or jsrun starts: horovodrun --mpi, --jsrun."""

@@ -1,0 +1,99 @@
+"""How many ranks a job has, on which hosts, and who starts them: from options, and from an LSF job."""
+
+import argparse
+import shutil
+from collections.abc import Mapping
+
+from . import hosts, launchers, limits, lsf, values
+from .hosts import Host, HostsError
+
+OWN, MPI, JSRUN = "gloo", "mpi", "jsrun"
+
+# Each of them tells an MPI launcher the hosts of its allocation.
+_ALLOCATIONS = ("SLURM_JOB_ID", "PBS_NODEFILE", "PE_HOSTFILE", "COBALT_NODEFILE", lsf.JOB)
+
+
+def place(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
+    """Completes ``num_proc``, ``host_list``, ``controller`` and ``launcher`` of the options.
+
+    Raises:
+        HostsError: they contradict each other, or say too little.
+    """
+    _take_lsf(arguments, environ)
+    arguments.host_list, arguments.num_proc = _hosts(arguments)
+    count = arguments.num_proc
+    if count < 1:
+        raise HostsError(f"-np {count}: at least 1 rank is needed, for example -np 2")
+    hosts.check_slots(arguments.host_list, count)
+    arguments.controller = arguments.controller or OWN
+    _check_controller(arguments)
+    arguments.launcher = MPI if uses_mpi(arguments) else launchers.choose(arguments.host_list)
+
+
+def says_where(arguments: argparse.Namespace, environ: Mapping[str, str]) -> bool:
+    """Whether there is anything that says how many ranks to start."""
+    names = ("num_proc", "nnodes", "nproc_per_node", "hosts", "hostfile")
+    return any(getattr(arguments, name) is not None for name in names) or lsf.JOB in environ
+
+
+def uses_mpi(arguments: argparse.Namespace) -> bool:
+    """Whether another launcher starts the ranks."""
+    return arguments.controller in (MPI, JSRUN)
+
+
+def leaves_hosts_to_launcher(arguments: argparse.Namespace, environ: Mapping[str, str]) -> bool:
+    """Whether mpirun knows the hosts itself: nobody has named any, and an allocation has some."""
+    named = arguments.hosts is not None or arguments.hostfile is not None
+    return not named and any(name in environ for name in _ALLOCATIONS)
+
+
+def _take_lsf(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
+    """What an LSF job says where the options say nothing: its hosts, and that jsrun is the way to them."""
+    arguments.lsf_hosts = None
+    if arguments.hosts is not None or arguments.hostfile is not None:
+        return
+    found = lsf.hosts(environ)
+    if found is None:
+        return
+    arguments.lsf_hosts, variable = found
+    arguments.origins["lsf_hosts"] = f"environment variable {variable}"
+    if arguments.controller is None and shutil.which("jsrun") is not None:
+        arguments.controller = JSRUN
+        arguments.origins["controller"] = f"environment variable {lsf.JOB}"
+
+
+def _hosts(arguments: argparse.Namespace) -> tuple[list[Host], int]:
+    """The hosts that the job may use, and how many ranks it has."""
+    asked = arguments.num_proc
+    nnodes, per_node = arguments.nnodes, arguments.nproc_per_node
+    if asked is None and per_node is None and nnodes is None and arguments.lsf_hosts is None:
+        raise HostsError("-np is missing: say how many ranks to start, for example -np 2, or -np auto")
+    if arguments.hosts is not None and arguments.hostfile is not None:
+        raise HostsError("-H and --hostfile both say where to start: give one of them")
+    np = None if asked == values.AUTO else asked
+    if arguments.hosts is not None:
+        found = hosts.parse(arguments.hosts)
+    elif arguments.hostfile is not None:
+        found = hosts.read_hostfile(arguments.hostfile)
+    elif arguments.lsf_hosts is not None:
+        found = arguments.lsf_hosts
+    else:
+        found = [Host("localhost", per_node or np or limits.usable_cores())]
+    return hosts.narrow(found, np, nnodes, per_node)
+
+
+def _check_controller(arguments: argparse.Namespace) -> None:
+    if arguments.mpi_args is not None and not uses_mpi(arguments):
+        raise HostsError("--mpi-args: these options are for mpirun; add --mpi, or leave --mpi-args out")
+    if arguments.binding_args is not None and not uses_mpi(arguments):
+        raise HostsError(
+            "--binding-args: these are for mpirun or jsrun; add --mpi, or leave --binding-args out"
+        )
+    if arguments.controller != JSRUN:
+        return
+    for option, value in (("-H", arguments.hosts), ("--hostfile", arguments.hostfile)):
+        if value is not None:
+            raise HostsError(f"{option}: jsrun takes the hosts of its LSF job; leave {option} out")
+    for option, value in (("--ranks", arguments.ranks), ("--output-filename", arguments.output_filename)):
+        if value is not None:
+            raise HostsError(f"{option}: jsrun does not tell whose a line is; leave {option} out")
