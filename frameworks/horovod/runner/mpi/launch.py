@@ -53,7 +53,9 @@ def launch(arguments: argparse.Namespace, call: "CallService | None" = None) -> 
     It has no way to them of its own, as horovod.run needs one: ``call`` hears that.
     """
     if call is not None:
-        call.outcome.refusal = f"--{arguments.controller}: it can start a program, and no function; use --gloo"
+        call.outcome.refusal = (
+            f"--{arguments.controller}: it can start a program, and no function; use --gloo"
+        )
         return setup.USAGE_STATUS
     return setup.launch(arguments, _supervise)
 
