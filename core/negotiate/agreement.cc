@@ -99,7 +99,7 @@ std::string Check(const std::vector<Sent>& sent, const Property& property,
 
 std::vector<Property> PropertiesOf(OpKind kind) {
   std::vector<Property> all;
-  if (Reduces(kind)) {
+  if (HasReduction(kind)) {
     all.push_back({"Mismatched reduction operation",
                    [](const Request& r) { return std::string(Name(r.reduce_op)); },
                    "Every rank must use the same op."});

@@ -34,7 +34,7 @@ struct TensorMeta {
 // all-or-nothing by construction).
 struct Request {
   OpKind kind = OpKind::kAllreduce;
-  ReduceOp reduce_op = ReduceOp::kSum;  // allreduce, reducescatter
+  ReduceOp reduce_op = ReduceOp::kSum;  // see HasReduction
   double prescale = 1.0;
   double postscale = 1.0;
   GlobalRank root{0};  // broadcast
@@ -51,6 +51,10 @@ struct Request {
   // - nothing that `kind` does not use (the root of an allreduce).
   bool SameAs(const Request& other) const;
 };
+
+// Whether the members must agree on reduce_op and the factors. So it is for an allgather, too: a
+// compressed or sparse tensor is gathered first, and each rank reduces the rows itself.
+inline bool HasReduction(OpKind kind) { return Reduces(kind) || kind == OpKind::kAllgather; }
 
 // What travels with each announcement, for n members: of an allgather the first dimension of each
 // tensor (of a 0-dim tensor, which is an error, 0), of an alltoall its splits (n numbers, one

@@ -19,7 +19,7 @@ int64_t Bytes(const Shape& shape, DataType dtype) {
 bool SameBits(double a, double b) { return std::memcmp(&a, &b, sizeof a) == 0; }
 
 bool SameParameters(const Request& a, const Request& b) {
-  if (Reduces(a.kind)) {
+  if (HasReduction(a.kind)) {
     return a.reduce_op == b.reduce_op && SameBits(a.prescale, b.prescale) &&
            SameBits(a.postscale, b.postscale);
   }

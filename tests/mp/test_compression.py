@@ -134,6 +134,26 @@ def losses():
     return {"none": train(Plain), **{case: train(ByHand, each) for case, (each, _) in CASES.items()}}
 
 
+def disagreements():
+    """What a rank gets for each reduction by gathers about whose op the ranks disagree; then one more."""
+    hvd.init()
+    op = hvd.Sum if hvd.rank() == 0 else hvd.Average
+    rows = torch.eye(4).to_sparse()
+    ways = {
+        case: lambda c=each, n=case: hvd.allreduce(gradient(0), name=n, compression=c, op=op)
+        for case, (each, _) in CASES.items()
+    }
+    ways["sparse"] = lambda: hvd.sparse_allreduce_async(rows, "sparse", op)()
+    found = {}
+    for case, way in ways.items():
+        try:
+            way()
+            found[case] = "no error"
+        except hvd.TensorMismatchError as error:
+            found[case] = str(error)
+    return found, hvd.allreduce(torch.ones(1), name="next", op=hvd.Sum).item()
+
+
 ENV = {"PYTHONHASHSEED": "0"}  # checksums that can be compared between ranks
 
 
@@ -155,6 +175,14 @@ def test_process_sets(run_ranks):
 
 def test_without_names(run_ranks):
     assert max(run_ranks(2, without_names)) < 1e-6
+
+
+def test_ranks_must_use_one_op(run_ranks):
+    (first, after), *others = run_ranks(3, disagreements)
+    assert after == 3.0
+    assert all(other == [first, after] for other in others)
+    for case, text in first.items():
+        assert "rank 0 sent Sum, ranks 1, 2 sent Average" in text, (case, text)
 
 
 @pytest.mark.full

@@ -31,8 +31,9 @@ class _RankOps:
     def allreduce_async(self, tensor, average, name, op, process_set):
         return self._start("allreduce", tensor, name, op)
 
-    def allgather_async(self, tensor, name, process_set):
-        return self._start("allgather", tensor, name, None)
+    def gather_to_reduce_async(self, tensors, name, op, process_set):
+        (tensor,) = tensors
+        return self._start("allgather", tensor, name, op)
 
     def _start(self, kind, tensor, name, op):
         slots = self.lockstep.started.setdefault((kind, name, op), [None] * self.lockstep.count)

@@ -73,7 +73,7 @@ class TorchCollectives(Collectives[torch.Tensor]):
         tensor = tensor.detach()
         # An allgather goes along the first dimension, which of the indices is the second.
         parts = [tensor._indices().t().contiguous(), tensor._values()]
-        handle = self.grouped_allgather_async(parts, name, process_set)
+        handle = self.gather_to_reduce_async(parts, name, op, process_set)
 
         def finish() -> torch.Tensor:
             indices, values = self.synchronize(handle)

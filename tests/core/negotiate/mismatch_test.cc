@@ -67,6 +67,14 @@ TEST(Mismatch, ParametersOfReducescatter) {
       "postscale 1, rank 1 sent prescale 0.5 postscale 1. Every rank must use the same factors.");
 }
 
+TEST(Mismatch, WhatAnAllgatherIsReducedBy) {
+  Request odd = Allgather("w", {1});
+  odd.reduce_op = ReduceOp::kAverage;
+  EXPECT_EQ(Error(Allgather("w", {1}), odd),
+            "Mismatched reduction operation for tensor 'w': ranks 0, 2 sent Sum, rank 1 sent "
+            "Average. Every rank must use the same op.");
+}
+
 TEST(Mismatch, DataTypes) {
   EXPECT_EQ(Error(Allreduce("w"), Allreduce("w", {4}, DataType::kFloat64)),
             "Mismatched data types for tensor 'w': ranks 0, 2 sent float32, rank 1 sent float64. "

@@ -50,9 +50,9 @@ class Exchange:
 
     def allgather_async(self, tensor: Any, name: str | None) -> int:
         """Starts to concatenate the ranks' tensors along the first dimension. Ranks that have joined
-        contribute nothing.
+        contribute nothing. All ranks must reduce by the same operation.
         """
-        return self._operations.allgather_async(tensor, name, self.process_set)
+        return self._operations.gather_to_reduce_async([tensor], name, self.op, self.process_set)
 
     def of_sum(self, total: Any) -> Any:
         """The result of the reduction, given the sum of all contributions."""

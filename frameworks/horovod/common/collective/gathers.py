@@ -13,7 +13,7 @@ from horovod.common.collective.compression import Compressor, NoneCompressor, re
 from horovod.common.collective.handles import Submission
 from horovod.common.collective.tensor_glue import Placement, Result, Tensor
 from horovod.common.process_sets import ProcessSet, check_process_set, global_process_set
-from horovod.common.reduce_ops import Adasum, Average, resolve_op
+from horovod.common.reduce_ops import Adasum, Average, Sum, resolve_op
 
 
 class Gathers(Submission[Tensor]):
@@ -32,8 +32,7 @@ class Gathers(Submission[Tensor]):
         """
         number = check_process_set(process_set)
         placements = [self.glue.place(tensor, Result.FROM_CORE)]
-        _check_dimensions(placements, "allgather concatenates")
-        return self.start(_core.ALLGATHER, name, placements, process_set=number)
+        return self._start_gather(placements, False, name, number)
 
     def allgather(
         self, tensor: Tensor, name: str | None = None, process_set: ProcessSet = global_process_set
@@ -76,8 +75,17 @@ class Gathers(Submission[Tensor]):
         """
         number = check_process_set(process_set)
         placements = self.place_group(list(tensors), Result.FROM_CORE)
-        _check_dimensions(placements, "allgather concatenates")
-        return self.start(_core.ALLGATHER, name, placements, True, process_set=number)
+        return self._start_gather(placements, True, name, number)
+
+    def gather_to_reduce_async(
+        self, tensors: Sequence[Tensor], name: str | None, op: int, process_set: ProcessSet
+    ) -> int:
+        """As ``allgather_async`` (of several ``tensors``: the grouped one), for a caller who will reduce the
+        rows by ``op``: another one on another rank is a TensorMismatchError.
+        """
+        number = check_process_set(process_set)
+        placements = self.place_group(list(tensors), Result.FROM_CORE)
+        return self._start_gather(placements, len(tensors) > 1, name, number, op)
 
     def grouped_allgather(
         self,
@@ -305,6 +313,17 @@ class Gathers(Submission[Tensor]):
     def _splits_of(self, splits: Any, rows: int, process_set: ProcessSet) -> list[int]:
         counts = [] if splits is None else self.glue.integers(splits)
         return resolve_splits(counts, rows, process_set.size() or 1)
+
+    def _start_gather(
+        self,
+        placements: list[Placement[Tensor]],
+        grouped: bool,
+        name: str | None,
+        process_set: int,
+        op: int = Sum,
+    ) -> int:
+        _check_dimensions(placements, "allgather concatenates")
+        return self.start(_core.ALLGATHER, name, placements, grouped, op, process_set=process_set)
 
     def _start_scatter(
         self,
