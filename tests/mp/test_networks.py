@@ -1,10 +1,12 @@
 """Jobs on three hosts that have networks of their own: namespaces, two ranks in each, joined by a bridge."""
 
 import os
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -204,6 +206,41 @@ def test_an_interface_that_goes_down_is_named_on_both_sides(
         assert any(f"rank {peer} on node{PLACES[peer]} (pid " in text for peer in others), (rank, text)
         assert "has not responded for" in text and "the network leads to it" in text, (rank, text)
         assert seconds < within(10), (rank, seconds)
+
+
+def ranks_lose_the_launcher(folder: str) -> list[Any]:
+    """The launcher's address goes, and the ranks still reach each other."""
+    asked: list[float] = []
+    signal.signal(signal.SIGTERM, lambda *_: asked.append(time.monotonic()))
+    hvd.init()
+    cut = Path(folder) / "cut"
+    if hvd.rank() == 0:
+        cut.touch()
+    try:
+        while not asked:
+            hvd.allreduce(torch.ones(1000), name="small")
+            time.sleep(0.01)
+    except hvd.HorovodInternalError:  # another one was asked first
+        deadline = time.monotonic() + within(5)
+        while not asked and time.monotonic() < deadline:
+            time.sleep(0.01)
+    return [asked[0] - cut.stat().st_mtime + time.time() - time.monotonic() if asked else -1.0]
+
+
+def test_ranks_end_when_the_host_of_the_launcher_is_gone(run_ranks, hosts: networks.Hosts, tmp_path) -> None:
+    join(hosts)
+
+    def cut() -> None:
+        while not (tmp_path / "cut").exists():
+            time.sleep(0.01)
+        hosts.switch.run("ip", "address", "flush", "dev", "br0")
+
+    with ThreadPoolExecutor(1) as pool:
+        done = pool.submit(cut)
+        request = hosts.request(PLACES, [SWITCH])
+        times = run_ranks(6, ranks_lose_the_launcher, [str(tmp_path)], hosts=PLACES, network=request)
+        done.result()
+    assert all(0 < seconds < within(20) for [seconds] in times), times
 
 
 HOLDS = """

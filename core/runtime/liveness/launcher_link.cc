@@ -1,5 +1,7 @@
 #include "runtime/liveness/launcher_link.h"
 
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -24,6 +26,7 @@ constexpr char kVerdictTag = 4;
 constexpr size_t kMostReason = 4096;
 constexpr size_t kMostPayload = kMostReason + 128;
 
+constexpr int kProbes = 5;
 constexpr int64_t kOrphanGraceUs = 2000000;  // between SIGTERM and SIGKILL
 
 // Grows up to its size, without memory of its own: the launcher is told also when there is none
@@ -75,6 +78,19 @@ Bytes Payload(const Cause& cause) noexcept {
 
 LauncherLink::LauncherLink(const Link& link, uint64_t frames)
     : fd_(link.fd), hmac_(link.send_key.data(), link.send_key.size()), frames_(frames) {}
+
+// A Unix socket refuses the options, and needs none.
+void LauncherLink::ProbeHost(double seconds) {
+  const auto set = [this](int level, int option, int value) {
+    setsockopt(fd_, level, option, &value, sizeof value);
+  };
+  const int pause = std::max(1, static_cast<int>(seconds / (kProbes + 1)));
+  set(SOL_SOCKET, SO_KEEPALIVE, 1);
+  set(IPPROTO_TCP, TCP_KEEPIDLE, pause);
+  set(IPPROTO_TCP, TCP_KEEPINTVL, pause);
+  set(IPPROTO_TCP, TCP_KEEPCNT, kProbes);
+  set(IPPROTO_TCP, TCP_USER_TIMEOUT, static_cast<int>(seconds * 1000));
+}
 
 void LauncherLink::Close() {
   if (fd_ >= 0) close(fd_);

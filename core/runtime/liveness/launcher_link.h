@@ -19,6 +19,10 @@ class LauncherLink {
   LauncherLink(const LauncherLink&) = delete;
   LauncherLink& operator=(const LauncherLink&) = delete;
 
+  // Nothing travels here while all goes well: only the system can tell that the launcher's host is
+  // gone. It takes `seconds` without an answer for that.
+  void ProbeHost(double seconds);
+
   int fd() const { return fd_; }
   void Close();
 

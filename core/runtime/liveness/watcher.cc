@@ -48,6 +48,8 @@ Watcher::Watcher(WatcherOptions options, AbortCell* abort)
         link, std::move(links_[i]), options_.job.Describe(link.peer), options_.home));
   }
   fds_.reserve(peers_.size() + 2);
+  // Later than peers are lost: the program is to see that error first.
+  launcher_.ProbeHost(2 * options_.timeout_seconds);
 }
 
 Watcher::~Watcher() { Stop(); }

@@ -13,6 +13,7 @@ import re
 import secrets
 import socket
 import struct
+from collections.abc import Sequence
 
 from .errors import BootstrapError, PortTakenError
 from .interfaces import PORTS_VARIABLE
@@ -41,6 +42,22 @@ def listen(
         listener = _listening_at_one_of(ports, host) if ports else _listening(family, _target(host, 0))
         return listener, joined(host, listener.getsockname()[1])
     raise ValueError(f"unknown kind of endpoint {kind!r}")
+
+
+def listen_at(hosts: Sequence[str], ports: range | None = None) -> list[tuple[socket.socket, str]]:
+    """Listening sockets and their addresses, at one TCP port of each of ``hosts`` where that can be: not at
+    an address that the system has not made sure of yet. Raises what the last one met where none can be.
+    """
+    listeners = []
+    problem: Exception = OSError(errno.EADDRNOTAVAIL, "this host has no address")
+    for host in hosts:
+        try:
+            listeners.append(listen("tcp", host, ports=ports))
+        except (OSError, BootstrapError) as error:
+            problem = error
+    if not listeners:
+        raise problem
+    return listeners
 
 
 def accept(listener: socket.socket) -> socket.socket | None:

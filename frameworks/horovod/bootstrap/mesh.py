@@ -6,7 +6,6 @@ shared memory is not wanted; all others meet over TCP, at the first address that
 """
 
 import contextlib
-import errno
 import logging
 import mmap
 import os
@@ -136,16 +135,9 @@ def _listen(
             listeners.append(endpoints.listen("tcp", ports=network.ports))
         return listeners
     existing = [name for _, name in socket.if_nameindex()]
-    problem: Exception = OSError(errno.EADDRNOTAVAIL, "this host has no address")
-    near = len(listeners)
     # At each address by itself: a network that does not lead to other hosts of the job finds no open port.
-    for host in interfaces.chosen(network, interfaces.addresses(), existing, route):
-        try:
-            listeners.append(endpoints.listen("tcp", host, ports=network.ports))
-        except (OSError, BootstrapError) as error:  # such as one that the system has not made sure of yet
-            problem = error
-    if len(listeners) == near:
-        raise problem
+    hosts = interfaces.chosen(network, interfaces.addresses(), existing, route)
+    listeners += endpoints.listen_at(hosts, network.ports)
     return listeners
 
 

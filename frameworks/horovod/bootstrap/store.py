@@ -85,7 +85,8 @@ class StoreServer:
         self._order = itertools.count()
         self._selector = selectors.DefaultSelector()
         self._wake_receive, self._wake_send = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        listeners = [endpoints.listen(kind, host, name, ports) for host in hosts]
+        tcp = kind == "tcp"
+        listeners = endpoints.listen_at(hosts, ports) if tcp else [endpoints.listen(kind, name=name)]
         self.address = ",".join(address for _, address in listeners)
         self._gates = [
             Gatekeeper(listener, self._selector, secret, self._expects, self._admit, say)
