@@ -1,10 +1,12 @@
 """Options of horovodrun whose effect only running ranks show."""
 
 import sys
+import time
 from pathlib import Path
 
 import launch
 from launch import Launcher
+from load import within
 
 
 def test_exported_variables_reach_the_ranks_and_their_values_no_command_line() -> None:
@@ -24,3 +26,80 @@ def test_exported_variables_reach_the_ranks_and_their_values_no_command_line() -
     assert sorted(stdout.splitlines()) == [
         f"[{rank}]<stdout>:planted-3141 a b=c 7 False".encode() for rank in range(2)
     ]
+
+
+STUCK = """
+import ctypes, os, time
+import torch
+import horovod.torch as hvd
+
+def wait_in_collective():
+    hvd.allreduce(torch.ones(1))
+
+def hold_the_lock():
+    mutex, library = ctypes.create_string_buffer(64), ctypes.PyDLL(None)
+    library.pthread_mutex_lock(mutex)
+    library.pthread_mutex_lock(mutex)
+
+hvd.init()
+wait_in_collective() if hvd.rank() == 0 else hold_the_lock()
+"""
+NEVER_STARTED = """
+import os, time
+
+def load_for_ever():
+    time.sleep(600)
+
+os.environ["HOROVOD_RANK"] == "0" and os.execvp("sleep", ["sleep", "600"])
+load_for_ever()
+"""
+
+
+def stacks_at_timeout(folder: Path, program: str, seconds: str) -> tuple[dict[int, str], str]:
+    """What each rank shows on stderr, and all output, of a job of two that takes too long."""
+    (folder / "stuck.py").write_text(program)
+    job = Launcher()
+    options = ["-np", "2", "--timeout", seconds, "--grace", "1", str(folder / "stuck.py")]
+    result = job.finish(job.start(*options, OMP_NUM_THREADS="1"), 60)
+    job.wait_until_gone(1.0)
+    assert result.returncode == 124 and "has not ended within --timeout" in result.output, result.output
+    assert "failed first" not in result.output
+    lines = result.stderr.decode().splitlines()
+    shown = {rank: "\n".join(line for line in lines if line.startswith(f"[{rank}]")) for rank in range(2)}
+    return shown, result.output
+
+
+def test_after_the_timeout_all_ranks_show_where_they_are(tmp_path: Path) -> None:
+    shown, output = stacks_at_timeout(tmp_path, STUCK, f"{within(6):.0f}")
+    for rank, call in ((0, "wait_in_collective"), (1, "hold_the_lock")):
+        assert "the stacks of process" in shown[rank] and f"in {call}" in shown[rank], output
+
+
+def test_ranks_that_have_not_started_show_what_can_be_known(tmp_path: Path) -> None:
+    shown, output = stacks_at_timeout(tmp_path, NEVER_STARTED, f"{within(1):.0f}")
+    assert "shows no stacks; sleep is in state S (sleeping)" in shown[0], output
+    assert "in load_for_ever" in shown[1], output
+
+
+def test_a_job_that_ends_in_time_has_its_own_status() -> None:
+    job = Launcher()
+    status, _, stderr = job.run("-np", "2", "--timeout", "60", sys.executable, "-c", "raise SystemExit(3)")
+    assert status == 3 and b"--timeout" not in stderr
+
+
+def test_ranks_have_as_long_to_end_as_grace_says() -> None:
+    stubborn = (
+        "import os, signal, time\n"
+        "signal.signal(signal.SIGTERM, lambda *_: print('asked', flush=True))\n"
+        "print('here', flush=True)\n"
+        "end = time.monotonic() + 60\n"
+        "while time.monotonic() < end: time.sleep(0.1)\n"
+    )
+    job = Launcher()
+    process = job.start("-np", "1", "--grace", "0.5", sys.executable, "-c", stubborn)
+    assert process.stdout is not None and b"here" in process.stdout.readline()
+    begin = time.monotonic()
+    process.terminate()
+    result = job.finish(process, 20)
+    assert result.returncode == 143 and b"asked" in result.stdout
+    assert time.monotonic() - begin < within(4)

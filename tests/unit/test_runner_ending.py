@@ -4,7 +4,7 @@ import signal
 
 import pytest
 
-from horovod.runner.ending import GRACE_SECONDS, REPORT_SECONDS, Ending, Exit
+from horovod.runner.ending import GRACE_SECONDS, REPORT_SECONDS, SHOW_STACKS, STACKS_SECONDS, Ending, Exit
 
 
 def _plan(ending: Ending) -> list[tuple[float, int]]:
@@ -85,3 +85,41 @@ def test_other_signals_end_nothing() -> None:
     ending.on_signal(signal.SIGUSR1, 1.0)
     ending.on_signal(signal.SIGCHLD, 1.0)
     assert _plan(ending) == [] and ending.status == 0
+
+
+def test_grace_is_what_the_user_says() -> None:
+    for grace in (0.0, 60.0):
+        failed, stopped, interrupted = (Ending(grace) for _ in range(3))
+        failed.on_exits([Exit(0, 1)], 1.0)
+        report = 1.0 + REPORT_SECONDS
+        assert _plan(failed) == [(report, signal.SIGTERM), (report + grace, signal.SIGKILL)]
+        stopped.on_signal(signal.SIGTERM, 1.0)
+        assert _plan(stopped) == [(1.0, signal.SIGTERM), (1.0 + grace, signal.SIGKILL)]
+        interrupted.on_signal(signal.SIGINT, 1.0)
+        assert _plan(interrupted)[1] == (1.0 + grace, signal.SIGTERM)
+
+
+def test_at_the_deadline_stacks_are_shown_and_all_end() -> None:
+    ending = Ending(4.0, deadline=10.0)
+    assert ending.next_time() == 10.0 and ending.due(9.9) == [] and not ending.has_timed_out
+    assert ending.due(10.0) == [SHOW_STACKS] and ending.has_timed_out and ending.status == 124
+    ending.on_exits([Exit(1, -6)], 10.1)  # a rank that died of showing them
+    assert ending.first_failure is None and ending.own_exits == []
+    end = 10.0 + STACKS_SECONDS
+    assert _plan(ending) == [(end, signal.SIGTERM), (end + 4.0, signal.SIGKILL)]
+    assert ending.status == 124
+
+
+def test_a_job_that_is_ending_has_no_deadline() -> None:
+    failed, stopped = Ending(deadline=10.0), Ending(deadline=10.0)
+    failed.on_exits([Exit(0, 7)], 9.0)
+    stopped.on_signal(signal.SIGTERM, 9.0)
+    assert SHOW_STACKS not in [number for ending in (failed, stopped) for _, number in _plan(ending)]
+    assert (failed.status, stopped.status) == (7, 143)
+
+
+def test_a_signal_after_the_deadline_kills() -> None:
+    ending = Ending(deadline=10.0)
+    ending.due(10.0)
+    ending.on_signal(signal.SIGINT, 10.5)
+    assert _plan(ending) == [(10.5, signal.SIGKILL)] and ending.status == 124

@@ -123,6 +123,8 @@ def _check(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> No
         parser.error("--json goes with --check-build or --print-config")
     if arguments.start_timeout == 0:
         parser.error("--start-timeout 0: give at least 1 second")
+    if arguments.timeout == 0:
+        parser.error("--timeout 0: give more than 0 seconds, or leave --timeout out")
     if not arguments.command:
         parser.error("the command is missing, for example: horovodrun -np 2 python train.py")
 

@@ -55,6 +55,8 @@ _TOP: dict[str, _Flags] = {
     "hosts": "--hosts",
     "hostfile": "--hostfile",
     "start_timeout": "--start-timeout",
+    "timeout": "--timeout",
+    "grace": "--grace",
     "output_filename": "--output-filename",
     "prefix_output_with_timestamp": ("--prefix-output-with-timestamp", ""),
     "ranks": "--ranks",

@@ -6,7 +6,11 @@ from dataclasses import dataclass
 
 REPORT_SECONDS = 2.0
 GRACE_SECONDS = 5.0
+STACKS_SECONDS = 2.0
+SHOW_STACKS = 0  # among the signals that are due: the ranks are to show where they are
+TIMEOUT_STATUS = 124  # as that of timeout(1)
 _LAST_SECONDS = 1.0
+_NEVER = float("inf")
 
 ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
@@ -36,15 +40,21 @@ class Ending:
 
     A failed rank leaves the others a moment to report errors of their own; then they get SIGTERM, and
     SIGKILL after the grace time. A signal to the launcher is passed on, with the same grace; a second one
-    kills.
+    kills. At the deadline the ranks show their stacks, and are then ended in the same way.
+
+    Args:
+        grace: seconds from the first signal to the ranks to the one that kills.
+        deadline: when the job ends anyhow, by the clock of all the times here.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, grace: float = GRACE_SECONDS, deadline: float = _NEVER) -> None:
         self.first_failure: Exit | None = None
         self.later_failures: list[Exit] = []
         self.own_exits: list[Exit] = []  # those that the launcher did not bring about, in their order
         self.ended_by: int | None = None
-        self._plan: list[tuple[float, int]] = []
+        self.has_timed_out = False
+        self._grace = grace
+        self._plan: list[tuple[float, int]] = [] if deadline == _NEVER else [(deadline, SHOW_STACKS)]
         self._has_signalled = False
 
     @property
@@ -52,6 +62,8 @@ class Ending:
         """The status of the job."""
         if self.first_failure is not None:
             return self.first_failure.status
+        if self.has_timed_out:
+            return TIMEOUT_STATUS
         return 0 if self.ended_by is None else 128 + self.ended_by
 
     def on_exits(self, exits: Sequence[Exit], now: float) -> None:
@@ -59,12 +71,12 @@ class Ending:
         if not self._has_signalled:
             self.own_exits += exits
         failures = sorted((exit for exit in exits if exit.code != 0), key=lambda exit: exit.code > 0)
-        if not failures or self.ended_by is not None:
+        if not failures or self.ended_by is not None or self.has_timed_out:
             return
         if self.first_failure is None:
             self.first_failure = failures.pop(0)
             report = now + REPORT_SECONDS
-            self._plan = [(report, signal.SIGTERM), (report + GRACE_SECONDS, signal.SIGKILL)]
+            self._plan = [(report, signal.SIGTERM), (report + self._grace, signal.SIGKILL)]
         if not self._has_signalled:
             self.later_failures += failures
 
@@ -72,11 +84,11 @@ class Ending:
         """Takes a signal that the launcher got."""
         if number not in ENDING_SIGNALS:
             return
-        if self.ended_by is not None or self.first_failure is not None:
+        if self.ended_by is not None or self.first_failure is not None or self.has_timed_out:
             self._plan = [(now, signal.SIGKILL)]
             return
         self.ended_by = number
-        grace = now + GRACE_SECONDS
+        grace = now + self._grace
         if number == signal.SIGINT:
             self._plan = [(now, number), (grace, signal.SIGTERM), (grace + _LAST_SECONDS, signal.SIGKILL)]
         else:
@@ -87,8 +99,12 @@ class Ending:
         ready = [number for time, number in self._plan if time <= now]
         self._plan = [(time, number) for time, number in self._plan if time > now]
         self._has_signalled = self._has_signalled or bool(ready)
+        if SHOW_STACKS in ready:
+            self.has_timed_out = True
+            end = now + STACKS_SECONDS
+            self._plan = [(end, signal.SIGTERM), (end + self._grace, signal.SIGKILL)]
         return ready
 
     def next_time(self) -> float:
         """When ``due`` has the next one (infinity: never)."""
-        return self._plan[0][0] if self._plan else float("inf")
+        return self._plan[0][0] if self._plan else _NEVER

@@ -1,12 +1,16 @@
 """The options that concern the launcher itself, and the variables that options become for the ranks."""
 
 import argparse
+import os
+import time
 
 from . import values
+from .ending import GRACE_SECONDS, Ending
 from .exports import Export
 from .tunables import TUNABLES
 
 # Options that the launcher and the ranks use: the attribute, and the variable.
+_FAULTHANDLER = "PYTHONFAULTHANDLER"  # with it, a rank can show its stacks also before hvd.init()
 VARIABLES = {"start_timeout": "HOROVOD_START_TIMEOUT"}
 
 
@@ -27,6 +31,10 @@ def add_general(parser: argparse.ArgumentParser) -> None:
     add("--nproc-per-node", type=values.integer, metavar="N", help="how many ranks to run on each host")
     start = "give the ranks S seconds to find each other (30)"
     add("--start-timeout", type=values.integer, metavar="S", help=start)
+    timeout = "end the job after S seconds, with the stacks of all ranks and status 124"
+    add("--timeout", type=values.seconds, metavar="S", help=timeout)
+    grace = "ranks that are to end have S seconds before they are killed (5)"
+    add("--grace", type=values.seconds, metavar="S", help=grace)
     export = "set NAME for the ranks; without VALUE, as it is set here (may be repeated)"
     add("-x", "--env", action=Export, metavar="NAME[=VALUE]", help=export)
     add("--config-file", metavar="FILE", help="read options from FILE (YAML); those given here come first")
@@ -75,4 +83,13 @@ def environment(arguments: argparse.Namespace) -> dict[str, str]:
     names = {item.variable: item.variable for tunables in TUNABLES.values() for item in tunables}
     given = {variable: getattr(arguments, dest) for dest, variable in sorted((names | VARIABLES).items())}
     variables = {name: str(value) for name, value in given.items() if value is not None}
+    if arguments.timeout is not None:
+        variables[_FAULTHANDLER] = os.environ.get(_FAULTHANDLER, "1")
     return variables | (arguments.env or {})
+
+
+def ending(arguments: argparse.Namespace) -> Ending:
+    """The limits of a job that begins now."""
+    grace = GRACE_SECONDS if arguments.grace is None else arguments.grace
+    deadline = float("inf") if arguments.timeout is None else time.monotonic() + arguments.timeout
+    return Ending(grace, deadline)

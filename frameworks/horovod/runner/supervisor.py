@@ -10,7 +10,7 @@ from horovod.bootstrap.verdicts import Verdict
 
 from . import post_mortem
 from .arbitration import Cause, arbitrate
-from .ending import ENDING_SIGNALS, Ending, Exit
+from .ending import ENDING_SIGNALS, SHOW_STACKS, Ending, Exit
 from .loop import Loop
 from .nodes.node import STREAMS, Node
 from .rank_output import RankOutput
@@ -50,8 +50,11 @@ class Supervisor:
         testimony: Testimony,
         is_verbose: bool = False,
         on_failure: Callable[[Cause, bytes], None] | None = None,
+        ending: Ending | None = None,
     ) -> None:
-        """``on_failure`` gets the cause and the report of a job that fails; without it, stderr does."""
+        """``on_failure`` gets the cause and the report of a job that fails; without it, stderr does.
+        ``ending`` knows the limits that the user has set.
+        """
         self._loop = loop
         self._sinks = sinks
         self._outputs = outputs
@@ -62,7 +65,7 @@ class Supervisor:
         self._nodes: Sequence[Node] = ()
         self._pids: dict[int, int] = {}
         self._alive = set(range(len(hosts)))
-        self._ending = Ending()
+        self._ending = ending or Ending()
         self._is_draining = False
         self._abandons_output = False
         loop.on_signal = self._on_signal
@@ -72,7 +75,10 @@ class Supervisor:
         self._nodes = nodes
         while self._alive:
             for number in self._ending.due(time.monotonic()):
-                self._broadcast(number)
+                if number == SHOW_STACKS:
+                    self._on_timeout()
+                else:
+                    self._broadcast(number)
             self._step(self._ending.next_time())
         for node in nodes:
             node.finish()
@@ -134,6 +140,11 @@ class Supervisor:
         if self._ending.ended_by == number and not ended_already:
             name = signal.Signals(number).name
             self._say(f"{name}: ending all ranks (a second one: at once)")
+
+    def _on_timeout(self) -> None:
+        self._say("the job has not ended within --timeout: the ranks show where they are, and are then ended")
+        for node in self._nodes:
+            node.show_stacks()
 
     def _pause_or_continue(self, number: int) -> None:
         """A terminal's stop signal does nothing in a session of its own; SIGSTOP works everywhere."""

@@ -62,6 +62,11 @@ def interfaces(text: str) -> str:
     return ",".join(dict.fromkeys(names))
 
 
+def seconds(text: str) -> float:
+    """A time of at least 0 seconds."""
+    return float(number(text))
+
+
 def whole(text: str) -> str:
     """A whole number, as a variable carries it."""
     return str(integer(text))

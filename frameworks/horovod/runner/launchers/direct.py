@@ -70,7 +70,9 @@ def _supervise(
     outputs = outputs_of(size, sinks, display, files)
     hosts = [place.host for place in placements]
     on_failure = None if call is None else call.on_failure
-    supervisor = Supervisor(loop, sinks, outputs, hosts, store, arguments.verbose, on_failure)
+    supervisor = Supervisor(
+        loop, sinks, outputs, hosts, store, arguments.verbose, on_failure, options.ending(arguments)
+    )
     node = LocalNode(hosts[0], loop.selector, loop.children, guardian, supervisor)
     stack.callback(node.close)
     node.start(Work(arguments.command, common, placements, size, arguments.stdin_rank))

@@ -86,7 +86,7 @@ def _supervise(
     outputs = outputs_of(arguments.num_proc, sinks, display, files)
     testimony = Testimony()
     hosts = _hosts_of_ranks(arguments, way.name)
-    supervisor = Supervisor(loop, sinks, outputs, hosts, testimony)
+    supervisor = Supervisor(loop, sinks, outputs, hosts, testimony, ending=options.ending(arguments))
     relay = Relay(supervisor, sinks, way.tag, way.name, arguments.num_proc, testimony)
     node = LocalNode("localhost", loop.selector, loop.children, guardian, relay)
     relay.drain = node.abandon

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from .. import post_mortem
 from ..ending import Exit
-from . import guard
+from . import guard, stacks
 from .children import Children
 from .guardian import Guardian
 from .node import STREAMS, Events, Work
@@ -103,6 +103,16 @@ class LocalNode:
         """Looks which ranks are stopped; see ``stopped``."""
         found = guard.stopped_processes()
         self.stopped = [rank.number for rank in self._ranks if rank.pid in found]
+
+    def show_stacks(self) -> None:
+        """Has the ranks that live write where they are to their stderr; says it for those that cannot."""
+        numbers = {rank.pid: rank.number for rank in self._living()}
+        for pid, shown in stacks.show(numbers).items():
+            said = [f"the stacks of process {each}, innermost call first:" for each in shown]
+            said = said or [f"process {pid} shows no stacks; {stacks.whereabouts(pid)}"]
+            if any(stream.rank == numbers[pid] and stream.name == "stderr" for stream in self._streams):
+                text = "".join(f"horovodrun: {line}\n" for line in said)
+                self._events.output(numbers[pid], "stderr", text.encode())
 
     def tend(self, now: float) -> float:
         """Tells of ranks that have ended, goes on with streams that have room again, and with ``finish``."""

@@ -68,6 +68,9 @@ class Node(Protocol):
     def find_stopped(self) -> None:
         """Looks which ranks are stopped; see ``stopped``."""
 
+    def show_stacks(self) -> None:
+        """Has the ranks that live write where they are to their stderr."""
+
     def tend(self, now: float) -> float:
         """Carries on what is under way; called after every event. Returns when to call it at the latest."""
 
