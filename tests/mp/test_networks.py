@@ -1,5 +1,7 @@
 """Jobs on three hosts that have networks of their own: namespaces, two ranks in each, joined by a bridge."""
 
+import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -241,6 +243,58 @@ def test_ranks_end_when_the_host_of_the_launcher_is_gone(run_ranks, hosts: netwo
         times = run_ranks(6, ranks_lose_the_launcher, [str(tmp_path)], hosts=PLACES, network=request)
         done.result()
     assert all(0 < seconds < within(20) for [seconds] in times), times
+
+
+def ranks_among_strangers(digits: str) -> dict[str, Any]:
+    """The last rank is late, so that the others are found while they listen."""
+    time.sleep(3.0 * (int(os.environ["HOROVOD_RANK"]) == 5))
+    result = ranks_learn_digits(digits)
+    time.sleep(1.0)
+    return {**result, "sum": hvd.allreduce(torch.ones(3), op=hvd.Sum).tolist()}
+
+
+@contextlib.contextmanager
+def strangers(hosts: networks.Hosts) -> Iterator[Callable[[], list[dict[str, Any]]]]:
+    """On every host a program without the secret that bothers all open ports. Gives what they tell at their
+    end.
+    """
+    program = [sys.executable, str(Path(networks.__file__).with_name("stranger.py")), "200"]
+    paths = {**os.environ, "PYTHONPATH": str(Path(hvd.__file__).parents[2])}
+    everywhere = (hosts.switch, *hosts.nodes)
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    started = [subprocess.Popen(host.command(*program), env=paths, **pipes) for host in everywhere]
+    try:
+        yield lambda: [json.loads(stranger.communicate(b"", within(10))[0]) for stranger in started]
+    finally:
+        for stranger in started:
+            stranger.kill()
+            stranger.communicate()
+
+
+def test_strangers_get_nothing_and_disturb_nothing(
+    run_ranks, hosts: networks.Hosts, digits: Path, tmp_path: Path
+) -> None:
+    join(hosts)
+    env = {"HOROVOD_LOG_LEVEL": "warning"}
+    with strangers(hosts) as told:
+        request = hosts.request(PLACES, [SWITCH])
+        arguments = [str(digits)]
+        results = run_ranks(6, ranks_among_strangers, arguments, hosts=PLACES, network=request, env=env)
+        reports = told()
+    check_training(results, digits)
+    assert all(result["sum"] == [6, 6, 6] for result in results)
+    # The store, and on every host what a rank or two listen at: its address, and both of loopback.
+    assert [host for host, _port in reports[0]["ports"]] == [SWITCH]
+    for report in reports[1:]:
+        assert len(report["ports"]) >= 3 and sum(report["made"].values()) > 100, report["ports"]
+    for report in reports:
+        # A well-formed greeting is answered with a random number and a proof of the secret, and no more.
+        assert not report["heard"]["silent"] and not report["heard"]["garbage"]
+        for said in (*report["heard"]["half"], *report["heard"]["forged"]):
+            assert len(bytes.fromhex(said)) == 76 and bytes.fromhex(said)[:8] == b"HVDLINK\0", said
+    assert int(next(tmp_path.rglob("refused")).read_text()) > 100
+    output = "".join(path.read_text() for path in tmp_path.rglob("*.out"))
+    assert "refused a connection from" in output
 
 
 HOLDS = """

@@ -123,6 +123,7 @@ def run_job(folder: Path, connection: socket.socket) -> None:
     outcome["left"] = end_the_rest()
     if store is not None:
         store.close()
+        (folder / "refused").write_text(str(store.dropped), encoding="ascii")
     connection.sendall(json.dumps(outcome).encode())
     os._exit(0)
 

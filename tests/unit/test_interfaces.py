@@ -118,6 +118,8 @@ def test_ports_come_from_the_range_until_it_is_exhausted() -> None:
         assert {listener.getsockname()[1] for listener in listeners} == set(ports)
         with pytest.raises(BootstrapError, match=f"HOROVOD_PORT_RANGE={ports[0]}-{ports[-1]}: all of these"):
             endpoints.listen("tcp", ports=ports)
+        with pytest.raises(OSError, match="all of these ports are taken"):  # as of one who can do without
+            endpoints.free_port(ports)
         # Each address has ports of its own.
         other, _address = endpoints.listen("tcp", "127.0.0.2", ports=ports)
         other.close()

@@ -198,7 +198,7 @@ def _listening_at_one_of(ports: range, host: str) -> socket.socket:
             continue
         except PermissionError as error:
             raise BootstrapError(f"{PORTS_VARIABLE}: no right to listen at port {port}: {error}") from None
-    raise BootstrapError(
+    raise PortTakenError(
         f"{PORTS_VARIABLE}={ports[0]}-{ports[-1]}: all of these ports are taken on {host}. Give more: a job "
         "needs one for each of its ranks on a host, and one for its launcher"
     )

@@ -2,7 +2,7 @@
 
 BootstrapError (RuntimeError)
 ├── AuthenticationError      the other side does not hold this job's secret
-├── PortTakenError           no TCP port to listen at is free
+├── PortTakenError           no TCP port to listen at is free (also an OSError)
 ├── SharedMemoryError        the system refuses it to a rank
 └── StartTimeoutError        somebody did not arrive in time (also a TimeoutError)
 """
@@ -24,7 +24,7 @@ class AuthenticationError(BootstrapError):
     """The other side of a connection could not prove that it belongs to this job."""
 
 
-class PortTakenError(BootstrapError):
+class PortTakenError(BootstrapError, OSError):
     """Somebody else listens at the port, or all ports are taken."""
 
 
