@@ -16,7 +16,7 @@ from typing import Any
 SECTIONS = {
     "Training": r"Distributed|Partial|broadcast_(parameters|optimizer|variables|global)|Broadcast|load_model"
     r"|SyncBatch|convert_|Compression|callbacks",
-    "Starting and asking": r"init|shutdown|is_|(local_|cross_)?(rank|size)$|\w+_op$|counters|stacks",
+    "Starting and asking": r"run$|init|shutdown|is_|(local_|cross_)?(rank|size)$|\w+_op$|counters|stacks",
     "Collectives": r"(grouped_|sparse_)?(allreduce|allgather|broadcast|alltoall|reducescatter)|barrier|join",
     "Handles": r"poll|synchronize|wait",
     "Process sets": r"ProcessSet|\w*process_set",
@@ -39,6 +39,7 @@ CONSTANTS = {
 }
 # The page that a reader of an adapter's reference reads first, and what it is called.
 GUIDES = {
+    "horovod": ("run.md", "horovod.run"),
     "horovod.torch": ("torch.md", "PyTorch"),
     "horovod.tensorflow": ("tensorflow.md", "TensorFlow"),
     "horovod.keras": ("keras.md", "Keras"),
@@ -171,7 +172,8 @@ def section(title: str, members: list[tuple[str, Any]]) -> str:
 def entry(name: str, value: Any) -> str:
     parts = [f"### {name}"]
     if not inspect.isclass(value) or value.__init__ is not object.__init__:
-        parts.append(f"```python\n{signature(f'hvd.{name}', value)}\n```")
+        of = "horovod" if value.__module__.startswith("horovod.runner.") else "hvd"
+        parts.append(f"```python\n{signature(f'{of}.{name}', value)}\n```")
     parts.append(markdown(inspect.getdoc(value) or ""))
     if inspect.isclass(value):
         parts += [*choices(value), *methods(value)]
@@ -208,7 +210,8 @@ def page(module: types.ModuleType) -> str:
     name = module.__name__
     summary = (module.__doc__ or "").partition("\n")[0].rstrip(":.")
     guide, title = GUIDES[name]
-    intro = f"# {name}\n\n`import {name} as hvd`. {summary}. [{title}](../{guide}) shows how to use it.\n\n"
+    as_hvd = "" if name == "horovod" else " as hvd"
+    intro = f"# {name}\n\n`import {name}{as_hvd}`. {summary}. [{title}](../{guide}) shows how to use it.\n\n"
     by_section: dict[str, list[tuple[str, Any]]] = {title: [] for title in SECTIONS}
     for shown_as, value in entries(module):
         by_section[section_of(shown_as)].append((shown_as, value))

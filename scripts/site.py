@@ -36,7 +36,15 @@ PAGES |= {
     for path in sorted((ROOT / "examples").iterdir())
     if path.suffix in (".py", ".json")
 }
-ADAPTERS = ("torch", "tensorflow", "keras", "tensorflow.keras", "mxnet")
+# Modules whose functions have a page.
+MODULES = (
+    "horovod",
+    "horovod.torch",
+    "horovod.tensorflow",
+    "horovod.keras",
+    "horovod.tensorflow.keras",
+    "horovod.mxnet",
+)
 
 
 def source_of(page: str) -> str:
@@ -87,9 +95,14 @@ def content(source: str) -> str:
     return f"# {path.name}\n\n```{language}\n{text}```\n"
 
 
-def reference(adapter: str) -> str:
-    """The page of an adapter's functions, made by a process that imports its framework."""
-    command = [sys.executable, str(Path(__file__).with_name("api_reference.py")), f"horovod.{adapter}"]
+def reference_page(module: str) -> str:
+    """Where the page of a module's functions is."""
+    return f"api/{module.removeprefix('horovod.').replace('.', '_')}.md"
+
+
+def reference(module: str) -> str:
+    """The page of a module's functions, made by a process that imports its framework."""
+    command = [sys.executable, str(Path(__file__).with_name("api_reference.py")), module]
     quiet = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
     done = subprocess.run(command, capture_output=True, text=True, env=quiet)
     if done.returncode:
@@ -103,9 +116,8 @@ def on_files(files: Any, config: Any) -> Any:
 
     for source, page in PAGES.items():
         files.append(File.generated(config, page, content=content(source)))
-    for adapter in ADAPTERS:
-        page = f"api/{adapter.replace('.', '_')}.md"
-        files.append(File.generated(config, page, content=reference(adapter)))
+    for module in MODULES:
+        files.append(File.generated(config, reference_page(module), content=reference(module)))
     return files
 
 

@@ -319,6 +319,41 @@ def test_the_interpreter_waits_for_a_thread_that_runs_a_job():
 def test_exceptions_of_the_script_are_caught_by_their_class():
     output = Script("classes").finish()
     assert "caught ('rank 1 is in trouble', 7) RemoteTraceback" in output
+    assert "copied True\n" in output
+
+
+def test_function_and_results_are_seen_by_no_other_process(tmp_path, monkeypatch):
+    token, go = uuid.uuid4().hex, tmp_path / "go"
+    done: list[str] = []
+
+    def hold(text: str) -> str:
+        print("holding", flush=True)
+        while not go.exists():
+            time.sleep(0.05)
+        return text
+
+    shown = io.StringIO()
+    monkeypatch.setattr(sys, "stdout", shown)
+    thread = threading.Thread(target=lambda: done.extend(horovod.run(hold, (token,), num_proc=2)))
+    thread.start()
+    try:
+        deadline = time.monotonic() + within(30.0)
+        while shown.getvalue().count("holding") < 2:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        mark = f"{MARKER}={os.environ[MARKER]}".encode()
+        folders = [folder for folder in Path("/proc").glob("[0-9]*") if carries(folder, mark)]
+        assert len(folders) == 3
+        holders = 0
+        for folder in folders:
+            assert token.encode() not in (folder / "environ").read_bytes() + (folder / "cmdline").read_bytes()
+            links = [os.readlink(entry) for entry in (folder / "fd").iterdir()]
+            holders += any("horovod-call" in link or "horovod-results" in link for link in links)
+        assert holders == 1  # the launcher
+    finally:
+        go.touch()
+        thread.join()
+    assert done == [token, token] and token not in shown.getvalue()
 
 
 def test_a_launcher_that_is_killed_is_an_error_and_leaves_nothing():

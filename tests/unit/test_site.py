@@ -57,7 +57,8 @@ def test_every_page_is_in_the_navigation():
     listed = set(re.findall(r"^ +- (?:[\w. ]+: )?(\S+\.md)$", text, re.MULTILINE))
     pages = {path.name for path in (ROOT / "docs").glob("*.md")} | {"index.md"}
     assert pages - listed == set()
-    made = {f"api/{adapter.replace('.', '_')}.md" for adapter in site.ADAPTERS}
+    made = {site.reference_page(module) for module in site.MODULES}
+    assert made <= listed
     assert listed - pages - made - set(site.PAGES.values()) == set()
 
 
@@ -69,6 +70,14 @@ def test_the_reference_of_pytorch_has_every_public_name_with_a_text():
     names = {name for name in hvd.__all__ if not name.startswith("__")} - {"metric"}
     assert names - parts.keys() == set()
     assert {name for name in names if not CODE.sub("", parts[name]).strip()} == set()
+
+
+def test_the_reference_of_run_explains_every_argument():
+    page = api_reference.page(importlib.import_module("horovod"))
+    assert page.startswith("# horovod\n\n`import horovod`. ") and "[horovod.run](../run.md)" in page
+    call = re.search(r"^```python\nhorovod\.run\(\n(.*?)\n\)$", page, re.MULTILINE | re.DOTALL)[1]
+    named = re.findall(r"^    (\w+)", call, re.MULTILINE)
+    assert len(named) == 27 and [name for name in named if f"\n* `{name}`: " not in page] == []
 
 
 def test_the_reference_has_what_a_distributed_optimizer_can_do():

@@ -17,10 +17,10 @@ _HINTS = (
         "nobody could answer it: to use breakpoint() or input() there, add --stdin-rank {rank}",
     ),
     (
-        r"^AttributeError: module 'horovod[\w.]*' has no attribute '(?:elastic|run)'"
+        r"^AttributeError: module 'horovod[\w.]*' has no attribute 'elastic'"
         r"|^ModuleNotFoundError: No module named 'horovod[\w.]*\.(?:elastic|ray|spark)"
-        r"|^ImportError: cannot import name '(?:elastic|ray|run|spark)' from 'horovod[\w.]*'",
-        "elastic training, Ray, Spark and horovod.run are not there yet",
+        r"|^ImportError: cannot import name '(?:elastic|ray|spark)' from 'horovod[\w.]*'",
+        "elastic training, Ray and Spark are not there yet",
     ),
     (
         r"^AttributeError: module 'numpy' has no attribute 'bool'",

@@ -1,6 +1,7 @@
 """A script that calls horovod.run, for tests of what happens to it: python run_function.py <what>."""
 
 import os
+import pickle
 import signal
 import sys
 import threading
@@ -11,6 +12,11 @@ import horovod
 
 class Trouble(Exception):
     """Of this script: a rank has it by value only."""
+
+
+def copy_by_name() -> list:
+    """With pickle, which looks for the class in the program."""
+    return pickle.loads(pickle.dumps([Trouble("copied")]))
 
 
 def wait_for_ever() -> None:
@@ -43,6 +49,8 @@ def classes() -> None:
         horovod.run(fail_on_rank_1, args=(7,), num_proc=2)
     except Trouble as error:
         print("caught", error.args, type(error.__cause__).__name__, flush=True)
+    (copies,) = horovod.run(copy_by_name)
+    print("copied", type(copies[0]) is Trouble)
 
 
 def in_a_thread() -> None:

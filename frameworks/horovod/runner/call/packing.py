@@ -85,7 +85,18 @@ def read_call(data: memoryview) -> tuple[Callable[..., Any], tuple[Any, ...], di
             "Modules of the caller must be importable where the ranks run; "
             "cloudpickle.register_pickle_by_value(module) sends one along"
         ) from error
+    _adopt_main(function)
     return function, arguments, keywords
+
+
+def _adopt_main(function: Callable[..., Any]) -> None:
+    """Puts what a function of the caller's program refers to into ``__main__`` here, too, where pickle looks
+    for its classes: as for torch.save of a whole model.
+    """
+    if getattr(function, "__module__", None) == "__main__":
+        names = getattr(function, "__globals__", {})
+        own = {name: value for name, value in names.items() if not name.startswith("__")}
+        vars(sys.modules["__main__"]).update(own)
 
 
 def result_bytes(result: Any) -> bytes:
