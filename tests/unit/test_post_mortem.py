@@ -51,8 +51,15 @@ def test_nothing_to_read_is_nothing_to_say(tmp_path: Path) -> None:
 
 
 def test_a_crash_tells_the_build() -> None:
-    (line,) = notes(-signal.SIGSEGV)
+    (line,) = notes(-signal.SIGSEGV, None)
     assert build_id() in line and len(build_id()) == 40
+
+
+def test_a_kill_that_nobody_owns_hints_at_memory() -> None:
+    (line,) = notes(-signal.SIGKILL, None)
+    assert "memory" in line
+    assert notes(-signal.SIGKILL, "the kernel's OOM killer") == []
+    assert notes(1, None) == notes(-signal.SIGTERM, None) == []
 
 
 @pytest.mark.parametrize(

@@ -86,8 +86,12 @@ class MemoryKills:
             yield from (folder for folder in (group, *group.parents) if folder.is_relative_to(top))
 
 
-def notes(code: int) -> list[str]:
-    """Lines for the report on a rank that ended in this way: with an exit status, or minus a signal."""
+def notes(code: int, killer: str | None) -> list[str]:
+    """Lines for the report on a rank that ended in this way: with an exit status, or minus a signal, which
+    ``killer`` has sent where that is known.
+    """
+    if code == -signal.SIGKILL and killer is None:
+        return ["who sent it is not known; often memory ran out (see dmesg), or a job system has a limit"]
     if code in _CRASHES:
         return [f"it ran horovod {__version__}, build id of the core {build_id()}"]
     return []

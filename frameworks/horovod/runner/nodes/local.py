@@ -162,7 +162,7 @@ class LocalNode:
             rank.is_alive = False
             self._guardian.forget(rank.pid)
             killer = post_mortem.killer(code, self._memory_kills)
-            exits.append(Exit(rank.number, code, killer=killer, notes=tuple(post_mortem.notes(code))))
+            exits.append(Exit(rank.number, code, killer=killer, notes=tuple(post_mortem.notes(code, killer))))
         if exits:
             self._events.ended(exits)
 
