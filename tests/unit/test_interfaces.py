@@ -128,6 +128,16 @@ def test_ports_come_from_the_range_until_it_is_exhausted() -> None:
             listener.close()
 
 
+def test_a_port_is_given_to_one_program_also_before_it_listens() -> None:
+    ports = _free_range(3)
+    assert {endpoints.free_port(ports) for _ in ports} == set(ports)
+    with pytest.raises(OSError, match="belong to other jobs"):
+        endpoints.free_port(ports)
+    for _ in ports:
+        endpoints._claims.pop().close()
+    assert endpoints.free_port(ports) in ports
+
+
 def test_links_keep_nobody_from_a_port_of_the_range() -> None:
     ports = _free_range(1)
     for _ in range(3):

@@ -5,6 +5,7 @@ An abstract socket has no name in the file system: nothing to guess, to attack b
 network namespace is open to other users, so both ends check the peer's uid by SO_PEERCRED.
 """
 
+import collections
 import errno
 import ipaddress
 import os
@@ -25,6 +26,9 @@ _CREDENTIALS = struct.Struct("3i")
 _BACKLOG = 1024
 _PORT = re.compile("[0-9]{1,5}", re.ASCII)
 _LONGEST_NAME = 107  # of an abstract socket, for the kernel
+_MOST_CLAIMS = 64
+# Of ports, oldest first; a process that starts job after job gives up those of its first ones.
+_claims: collections.deque[socket.socket] = collections.deque(maxlen=_MOST_CLAIMS)
 _PORT_RANGE = "/proc/sys/net/ipv4/ip_local_port_range"
 
 
@@ -117,10 +121,29 @@ def peer_pid(connection: socket.socket) -> int | None:
 
 
 def free_port(ports: range | None = None) -> int:
-    """A TCP port that is free now on the loopback interface, one of ``ports`` or any."""
-    listener, _address = listen("tcp", ports=ports)
-    with listener:
-        return int(listener.getsockname()[1])
+    """A TCP port that is free now on the loopback interface, one of ``ports`` or any, for a program that will
+    listen at it. Nobody else who asks here is given it as long as this process lives.
+    """
+    for _ in range(_MOST_CLAIMS if ports is None else 8 * len(ports)):
+        listener, _address = listen("tcp", ports=ports)
+        with listener:
+            port = int(listener.getsockname()[1])
+        claim = _claim(port)
+        if claim is not None:
+            _claims.append(claim)
+            return port
+    raise PortTakenError("the TCP ports that are free belong to other jobs, which do not listen at them yet")
+
+
+def _claim(port: int) -> socket.socket | None:
+    """A name that one process of this network can have; None: another one has it."""
+    claim = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
+    try:
+        claim.bind(f"\0horovod-port-{port}")
+        return claim
+    except OSError:
+        claim.close()
+        return None
 
 
 def port_range() -> str:
