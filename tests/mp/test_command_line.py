@@ -1,11 +1,15 @@
 """Options of horovodrun whose effect only running ranks show."""
 
+import json
+import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import launch
-from launch import Launcher
+import pytest
+from launch import MODULE, Launcher
 from load import within
 
 
@@ -103,3 +107,45 @@ def test_ranks_have_as_long_to_end_as_grace_says() -> None:
     result = job.finish(process, 20)
     assert result.returncode == 143 and b"asked" in result.stdout
     assert time.monotonic() - begin < within(4)
+
+
+EVENTFUL = (
+    "import os, sys; os.write(1, b'out \\xff\\n'); os.write(2, b'err'); sys.exit(3 * int(os.environ['RANK']))"
+)
+
+
+def of_kind(events: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
+    return [event for event in events if event["event"] == kind]
+
+
+@pytest.mark.parametrize("way", ["json", "one pipe", "file"])
+def test_events_tell_what_happens(tmp_path: Path, way: str) -> None:
+    file = tmp_path / "events.jsonl"
+    options = ["--events", str(file)] if way == "file" else ["--json"]
+    job = Launcher()
+    command = [*MODULE, "-np", "2", "--verbose", *options, sys.executable, "-c", EVENTFUL]
+    errors = subprocess.STDOUT if way == "one pipe" else subprocess.PIPE
+    result = job.finish(job.popen(command, stderr=errors), 30)
+    text = file.read_bytes() if way == "file" else result.stdout
+    assert result.returncode == 3 and text.isascii()
+    assert (result.stderr == b"") == (way != "file")
+    events = [json.loads(line) for line in text.splitlines()]
+    kinds = [event["event"] for event in events]
+    assert kinds[-1] == "end" and "start" in kinds[:2] and "message" in kinds
+    assert events[-1]["status"] == 3 and of_kind(events, "start")[0]["hosts"] == ["localhost"] * 2
+    assert {event["rank"] for event in of_kind(events, "rank") if event["pid"] > 1} == {0, 1}
+    outputs = {(each["rank"], each["stream"], each["text"]) for each in of_kind(events, "output")}
+    assert outputs == {
+        (rank, *each) for rank in range(2) for each in (("stdout", "out \ufffd"), ("stderr", "err"))
+    }
+    assert {each["rank"]: each["exit_status"] for each in of_kind(events, "exit")} == {0: 0, 1: 3}
+    failure = of_kind(events, "failure")[0]
+    assert (failure["rank"], failure["exit_status"], failure["cause"]) == (1, 3, "exit")
+    if way == "file":
+        assert b"[1]<stdout>:out \xff\n" in result.stdout and b"failed first" in result.stderr
+
+
+def test_events_go_to_no_file_of_somebody_else(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "target")
+    status, _, stderr = Launcher().run("-np", "1", "--events", str(tmp_path / "link"), "true")
+    assert status == 2 and b"is a symbolic link" in stderr and not (tmp_path / "target").exists()

@@ -128,6 +128,7 @@ def test_the_network_between_hosts() -> None:
         ("-np 2 --ranks x prog", "0,4-7"),
         ("-np 2 --stdin-rank 2 prog", "the last rank is 1"),
         ("-np 2 --thread-affinity first prog", "0,2,4"),
+        ("-np 2 --json --events f prog", "give one of them"),
         ("-np 2 --timeout 0 prog", "more than 0 seconds"),
         ("-np 2 --timeout soon prog", "--timeout"),
         ("-np 2 --grace -1 prog", "--grace"),

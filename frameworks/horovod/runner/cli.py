@@ -119,8 +119,8 @@ def _place(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> No
 
 def _check(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> None:
     """Refuses what cannot be started."""
-    if arguments.json:
-        parser.error("--json goes with --check-build or --print-config")
+    if arguments.json and arguments.events is not None:
+        parser.error("--events: --json writes the same to stdout; give one of them")
     if arguments.start_timeout == 0:
         parser.error("--start-timeout 0: give at least 1 second")
     if arguments.timeout == 0:

@@ -56,6 +56,7 @@ _TOP: dict[str, _Flags] = {
     "hostfile": "--hostfile",
     "start_timeout": "--start-timeout",
     "timeout": "--timeout",
+    "events": "--events",
     "grace": "--grace",
     "output_filename": "--output-filename",
     "prefix_output_with_timestamp": ("--prefix-output-with-timestamp", ""),

@@ -43,7 +43,10 @@ def add_general(parser: argparse.ArgumentParser) -> None:
     add("--verbose", action="store_true", help="say what is started")
     add("-v", "--version", action="store_true", help="print the version")
     add("-cb", "--check-build", action="store_true", help="print what this installation can do")
-    add("--json", action="store_true", help="with --check-build or --print-config: print it as JSON")
+    json = (
+        "print what happens as JSON, an object in each line; what --check-build and --print-config say, too"
+    )
+    add("--json", action="store_true", help=json)
 
 
 def add_controller(parser: argparse.ArgumentParser) -> None:
@@ -71,6 +74,7 @@ def add_output(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("output and input of the ranks").add_argument
     ranks = "show the output of these ranks only, such as 0,4-7"
     add("--ranks", type=values.rank_list, metavar="LIST", help=ranks)
+    add("--events", metavar="FILE", help="write what happens to FILE, as --json does, beside the output")
     add("--output-filename", metavar="DIR", help="keep the output in DIR/rank.<rank>/stdout and stderr, too")
     timestamp = "put the time in front of each line"
     add("-prefix-timestamp", "--prefix-output-with-timestamp", action="store_true", help=timestamp)

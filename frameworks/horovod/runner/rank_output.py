@@ -10,6 +10,7 @@ from typing import BinaryIO
 from horovod.bootstrap.text import escaped
 
 from .files import open_file_in, open_folder, open_folder_in
+from .journal import Journal, Record
 from .nodes.node import STREAMS
 from .output import Display, LinePrefixer, Tail
 from .sink import Sink
@@ -30,6 +31,7 @@ class RankOutput:
         prefixer: what puts the prefix in front of them; None: they are not shown.
         file: where its bytes are kept, too.
         has_prompts: somebody may be asked something in a line that has not ended.
+        record: makes events of it, too.
     """
 
     def __init__(
@@ -38,6 +40,7 @@ class RankOutput:
         prefixer: LinePrefixer | None,
         file: BinaryIO | None = None,
         has_prompts: bool = False,
+        record: Record | None = None,
     ) -> None:
         self.sink = sink
         self.tail = Tail()
@@ -45,6 +48,7 @@ class RankOutput:
         self._prefixer = prefixer
         self._has_prompts = has_prompts
         self._file = file
+        self._record = record
         self._unfinished_since = _NEVER
 
     def feed(self, data: bytes) -> None:
@@ -52,13 +56,20 @@ class RankOutput:
         self.tail.feed(data)
         if self._prefixer is not None:
             self._show(self._prefixer, data)
+        if self._record is not None:
+            self._record.feed(data)
         if self._file is not None:
             self._keep(self._file, data)
 
     def hide(self) -> None:
         """From here on only the report and the file get what comes."""
-        self._prefixer = None
+        self._prefixer = self._record = None
         self._unfinished_since = _NEVER
+
+    @property
+    def has_room(self) -> bool:
+        """Whether those who read it keep up."""
+        return not (self.sink.is_full or (self._record is not None and self._record.sink.is_full))
 
     def end(self) -> None:
         """Shows the last line even if it has no newline. Idempotent."""
@@ -68,6 +79,8 @@ class RankOutput:
         if self._prefixer is not None:
             self.sink.put(self._prefixer.take_rest(), self)
         self._unfinished_since = _NEVER
+        if self._record is not None:
+            self._record.end()
         if self._file is not None:
             self._file.close()
 
@@ -80,7 +93,8 @@ class RankOutput:
 
     def progress_time(self) -> float:
         """When ``show_progress`` has something to show (infinity: every line has ended)."""
-        return self._unfinished_since + (_PROMPT_SECONDS if self._has_prompts else _PROGRESS_SECONDS)
+        recorded = _NEVER if self._record is None else self._record.progress_time()
+        return min(recorded, self._show_time())
 
     def show_progress(self, now: float) -> None:
         """Shows a progress bar or a prompt, although its line has not ended.
@@ -88,7 +102,9 @@ class RankOutput:
         A terminal shows one bar at a time, that of one rank until it ends or stands still: two that took
         turns several times a second could not be read.
         """
-        if now < self.progress_time() or self._prefixer is None:
+        if self._record is not None:
+            self._record.show_progress(now)
+        if now < self._show_time() or self._prefixer is None:
             return
         is_bar = self._prefixer.has_progress
         if is_bar and self.sink.shows_bar_beside(self):
@@ -97,6 +113,9 @@ class RankOutput:
         self._unfinished_since = _NEVER
         take = self._prefixer.take_progress if is_bar else self._prefixer.take_rest
         self.sink.put(take(), self)
+
+    def _show_time(self) -> float:
+        return self._unfinished_since + (_PROMPT_SECONDS if self._has_prompts else _PROGRESS_SECONDS)
 
     def _keep(self, file: BinaryIO, data: bytes) -> None:
         view = memoryview(data)
@@ -121,15 +140,21 @@ def open_files(folder: str, size: int) -> list[dict[str, BinaryIO]]:
 
 
 def outputs_of(
-    size: int, sinks: Sequence[Sink], display: Display, files: Sequence[Mapping[str, BinaryIO]]
+    size: int,
+    sinks: Sequence[Sink],
+    display: Display,
+    files: Sequence[Mapping[str, BinaryIO]],
+    journal: Journal,
 ) -> dict[tuple[int, str], RankOutput]:
     """The two outputs of every rank, by rank and the name of the stream."""
     outputs = {}
     for rank in range(size):
+        is_shown, has_prompts = display.shows(rank), rank == display.stdin_rank
         for name, sink in zip(STREAMS, sinks, strict=True):
-            prefixer = display.prefixer(rank, name, sink.is_terminal) if display.shows(rank) else None
-            has_prompts = rank == display.stdin_rank
-            outputs[rank, name] = RankOutput(sink, prefixer, files[rank].get(name), has_prompts)
+            has_lines = is_shown and not journal.is_alone
+            prefixer = display.prefixer(rank, name, sink.is_terminal) if has_lines else None
+            record = journal.record(rank, name) if is_shown else None
+            outputs[rank, name] = RankOutput(sink, prefixer, files[rank].get(name), has_prompts, record)
     return outputs
 
 

@@ -38,6 +38,8 @@ class Sink:
         self._is_bar = False
         self._bar_time = 0.0
         self.is_terminal = os.isatty(descriptor)
+        # Is told what nobody owns, the launcher's own words, and says whether nobody else is to see them.
+        self.takes_message: Callable[[bytes], bool] = lambda data: False
         self._thread = threading.Thread(
             target=self._write_queue, name=f"horovod-sink-{descriptor}", daemon=True
         )
@@ -47,6 +49,8 @@ class Sink:
         """Queues whole lines, or a line without its newline, which only its ``owner`` may go on with: when
         somebody else comes before, that line is ended, or taken off a terminal, where a bar comes again.
         """
+        if owner is None and data and self.takes_message(data):
+            return
         with self._changed:
             if not data or self._is_broken:
                 return

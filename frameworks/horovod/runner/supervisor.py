@@ -11,6 +11,7 @@ from horovod.bootstrap.verdicts import Verdict
 from . import post_mortem
 from .arbitration import Cause, arbitrate
 from .ending import ENDING_SIGNALS, SHOW_STACKS, Ending, Exit
+from .journal import Journal
 from .loop import Loop
 from .nodes.node import STREAMS, Node
 from .rank_output import RankOutput
@@ -51,9 +52,10 @@ class Supervisor:
         is_verbose: bool = False,
         on_failure: Callable[[Cause, bytes], None] | None = None,
         ending: Ending | None = None,
+        journal: Journal | None = None,
     ) -> None:
         """``on_failure`` gets the cause and the report of a job that fails; without it, stderr does.
-        ``ending`` knows the limits that the user has set.
+        ``ending`` knows the limits that the user has set; ``journal`` gets all that happens.
         """
         self._loop = loop
         self._sinks = sinks
@@ -61,7 +63,8 @@ class Supervisor:
         self._hosts = hosts
         self._testimony = testimony
         self._is_verbose = is_verbose
-        self._on_failure = on_failure or (lambda _, report: sinks[1].put(report))
+        self._on_failure = on_failure or self._show_report
+        self._journal = journal or Journal()
         self._nodes: Sequence[Node] = ()
         self._pids: dict[int, int] = {}
         self._alive = set(range(len(hosts)))
@@ -89,13 +92,14 @@ class Supervisor:
     def started(self, rank: int, pid: int) -> None:
         """A rank runs."""
         self._pids[rank] = pid
+        self._journal.started(rank, self._hosts[rank], pid)
         if self._is_verbose:
             where = "" if len(set(self._hosts)) == 1 else f" on {self._hosts[rank]}"
             self._say(f"rank {rank} of {len(self._hosts)}{where}: pid {pid}")
 
     def has_room(self, rank: int, stream: str) -> bool:
         """Whether the reader of the output keeps up."""
-        return not self._outputs[rank, stream].sink.is_full
+        return self._outputs[rank, stream].has_room
 
     def output(self, rank: int, stream: str, data: bytes) -> None:
         """The next bytes of a stream; no bytes: its end."""
@@ -107,6 +111,7 @@ class Supervisor:
     def ended(self, exits: Sequence[Exit]) -> None:
         """How ranks ended."""
         self._alive -= {exit.rank for exit in exits}
+        self._journal.exits(exits, self._hosts)
         # Any other status ends the job anyhow.
         self._testimony.ranks_ended([exit.rank for exit in exits if exit.code == 0])
         had_failed = self._ending.first_failure is not None
@@ -138,10 +143,12 @@ class Supervisor:
         ended_already = self._ending.ended_by is not None
         self._ending.on_signal(number, time.monotonic())
         if self._ending.ended_by == number and not ended_already:
+            self._journal.signal(number)
             name = signal.Signals(number).name
             self._say(f"{name}: ending all ranks (a second one: at once)")
 
     def _on_timeout(self) -> None:
+        self._journal.timeout()
         self._say("the job has not ended within --timeout: the ranks show where they are, and are then ended")
         for node in self._nodes:
             node.show_stacks()
@@ -173,7 +180,9 @@ class Supervisor:
         for node in self._nodes:
             node.abandon()
         status = self._report()
-        self._attend(lambda: not all(sink.is_idle for sink in self._sinks), end, patience)
+        self._journal.end(status)
+        sinks = [*self._sinks, *([] if self._journal.sink is None else [self._journal.sink])]
+        self._attend(lambda: not all(sink.is_idle for sink in sinks), end, patience)
         if not self._sinks[0].is_idle and patience < end:
             self._sinks[1].put(
                 b"horovodrun: warning: nobody reads stdout: at least %d bytes of output are lost\n"
@@ -216,5 +225,12 @@ class Supervisor:
         if cause.exit is not None and (hint := post_mortem.hint(shown, stderr.text())):
             notes.append(hint)
         failure = Failure(cause, processes, later, stopped, notes)
-        self._on_failure(cause, failure_report(failure, stdout, stderr))
+        report = failure_report(failure, stdout, stderr)
+        culprit = Process("", None) if cause.rank is None else processes[cause.rank]
+        self._journal.failure(cause, culprit.host or None, culprit.pid, report)
+        self._on_failure(cause, report)
         return cause.status
+
+    def _show_report(self, cause: Cause, report: bytes) -> None:
+        if not self._journal.is_alone:
+            self._sinks[1].put(report, self)

@@ -67,11 +67,20 @@ def _supervise(
     if crowding := limits.crowding(size):
         sinks[1].put(f"horovodrun: warning: {crowding}\n".encode())
     display = Display(arguments.prefix_output_with_timestamp, arguments.ranks, arguments.stdin_rank)
-    outputs = outputs_of(size, sinks, display, files)
+    outputs = outputs_of(size, sinks, display, files, arguments.journal)
     hosts = [place.host for place in placements]
     on_failure = None if call is None else call.on_failure
+    arguments.journal.start(arguments.command, hosts)
     supervisor = Supervisor(
-        loop, sinks, outputs, hosts, store, arguments.verbose, on_failure, options.ending(arguments)
+        loop,
+        sinks,
+        outputs,
+        hosts,
+        store,
+        arguments.verbose,
+        on_failure,
+        options.ending(arguments),
+        arguments.journal,
     )
     node = LocalNode(hosts[0], loop.selector, loop.children, guardian, supervisor)
     stack.callback(node.close)

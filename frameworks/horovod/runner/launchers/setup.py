@@ -5,11 +5,14 @@ import contextlib
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import BinaryIO
 
 from horovod.bootstrap.text import escaped
 
 from .. import limits
+from ..files import open_file_in, open_folder
+from ..journal import Journal
 from ..loop import Loop
 from ..nodes.children import Children
 from ..nodes.rank_process import CommandError, runnable
@@ -60,6 +63,11 @@ def _launch(arguments: argparse.Namespace, files: Files, supervise: Supervise) -
         for sink in sinks:
             stack.callback(sink.close)
         try:
+            arguments.journal = _journal(arguments, sinks, signals, stack)
+        except OSError as error:
+            complain(f"--events {arguments.events}: {error}")
+            return USAGE_STATUS
+        try:
             loop = Loop(signals, Children())
             stack.callback(loop.close)
             return supervise(arguments, files, loop, sinks, stack)
@@ -67,6 +75,28 @@ def _launch(arguments: argparse.Namespace, files: Files, supervise: Supervise) -
             behind = limits.limit_behind(error, arguments.num_proc)
             complain(f"cannot start {arguments.num_proc} ranks: {error}{behind}")
     return 1
+
+
+def _journal(
+    arguments: argparse.Namespace, sinks: Sequence[Sink], signals: SignalQueue, stack: contextlib.ExitStack
+) -> Journal:
+    """What gets the events; with it, the launcher's own words are events, too."""
+    if arguments.json:
+        journal = Journal(sinks[0], is_alone=True)
+    elif arguments.events is not None:
+        path = Path(arguments.events)
+        folder = open_folder(path.parent)
+        stack.callback(os.close, folder)
+        file = open_file_in(folder, path.name)
+        stack.callback(file.close)
+        sink = Sink(file.fileno(), signals.wake)
+        stack.callback(sink.close)
+        journal = Journal(sink)
+    else:
+        return Journal()
+    for sink in sinks:
+        sink.takes_message = journal.message
+    return journal
 
 
 def _open_standard_streams() -> None:

@@ -83,10 +83,12 @@ def _supervise(
         line = escaped(shlex.join(way.start.words)) if arguments.verbose else f"{arguments.num_proc} ranks"
         sinks[1].put(f"horovodrun: {way.name}: {line}\n".encode())
     display = Display(arguments.prefix_output_with_timestamp, arguments.ranks, arguments.stdin_rank)
-    outputs = outputs_of(arguments.num_proc, sinks, display, files)
+    outputs = outputs_of(arguments.num_proc, sinks, display, files, arguments.journal)
     testimony = Testimony()
     hosts = _hosts_of_ranks(arguments, way.name)
-    supervisor = Supervisor(loop, sinks, outputs, hosts, testimony, ending=options.ending(arguments))
+    arguments.journal.start(arguments.command, hosts)
+    ending = options.ending(arguments)
+    supervisor = Supervisor(loop, sinks, outputs, hosts, testimony, ending=ending, journal=arguments.journal)
     relay = Relay(supervisor, sinks, way.tag, way.name, arguments.num_proc, testimony)
     node = LocalNode("localhost", loop.selector, loop.children, guardian, relay)
     relay.drain = node.abandon
