@@ -157,7 +157,7 @@ def test_a_rank_that_leaves_early_without_harm_is_named():
 def test_what_cannot_be_pickled_names_rank_and_type():
     with pytest.raises(RuntimeError, match="the function returned a lock that cannot be pickled") as caught:
         horovod.run(lambda: threading.Lock() if own_rank() == 1 else 1, num_proc=2)
-    assert str(caught.value.__cause__).startswith("on rank 1:")
+    assert str(caught.value.__cause__).startswith("on rank 1 (localhost, pid ")
     with pytest.raises(RuntimeError, match=r"horovod\.run cannot unpickle the result of rank 0 "):
         horovod.run(of_a_module_that_the_caller_lacks)
 

@@ -80,7 +80,8 @@ def test_an_exception_comes_back_as_itself_with_the_remote_traceback():
     back = _through(error)
     assert type(back) is ValueError and back.args == ("wrong", 7)
     assert isinstance(back.__cause__, packing.RemoteTraceback) and back.__cause__.rank == 3
-    assert str(back.__cause__).startswith("on rank 3:\n\nTraceback (most recent call last)")
+    where = f"on rank 3 (localhost, pid {os.getpid()})"
+    assert str(back.__cause__).startswith(f"{where}:\n\nTraceback (most recent call last)")
     assert "in _raised" in str(back.__cause__)
 
 

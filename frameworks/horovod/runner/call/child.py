@@ -76,21 +76,12 @@ class Child:
         self._link, theirs = socket.socketpair()
         self._said = bytearray()
         self._texts = [Text(lambda: sys.stdout), Text(lambda: sys.stderr)]
-        descriptors = [theirs.fileno(), call.fileno(), results.fileno()]
-        with theirs:
-            self._process = subprocess.Popen(
-                [
-                    *python_command(sys.executable, "service"),
-                    ",".join(map(str, descriptors)),
-                    str(os.getpid()),
-                    *words,
-                ],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                pass_fds=descriptors,
-                start_new_session=True,  # an interrupt from the terminal comes from here, once
-            )
+        try:
+            with theirs:
+                self._process = _start(words, [theirs.fileno(), call.fileno(), results.fileno()])
+        except BaseException:  # an interrupt may come when the launcher runs already: it must not be kept
+            self._link.close()
+            raise
 
     def __enter__(self) -> "Child":
         return self
@@ -130,6 +121,18 @@ class Child:
             selector.register(self._process.stderr, selectors.EVENT_READ, self._texts[1].feed)
             selector.register(self._link, selectors.EVENT_READ, self._said.extend)
             yield selector
+
+
+def _start(words: Sequence[str], descriptors: Sequence[int]) -> subprocess.Popen[bytes]:
+    own = [",".join(map(str, descriptors)), str(os.getpid())]
+    return subprocess.Popen(
+        [*python_command(sys.executable, "service"), *own, *words],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        pass_fds=descriptors,
+        start_new_session=True,  # an interrupt from the terminal comes from here, once
+    )
 
 
 def _attend(selector: selectors.BaseSelector) -> None:

@@ -20,13 +20,14 @@ _LENGTH = struct.Struct("!I")
 class RemoteTraceback(Exception):
     """The traceback of a rank, as text; the cause of what the rank raised."""
 
-    def __init__(self, rank: int, text: str) -> None:
-        super().__init__(rank, text)
+    def __init__(self, rank: int, process: str, text: str) -> None:
+        super().__init__(rank, process, text)
         self.rank = rank
+        self.process = process  # host and pid
         self.text = text
 
     def __str__(self) -> str:
-        return f"on rank {self.rank}:\n\n{self.text}"
+        return f"on rank {self.rank} ({self.process}):\n\n{self.text}"
 
 
 @dataclass(frozen=True)
@@ -127,7 +128,9 @@ def error_bytes(error: BaseException) -> tuple[bytes, str]:
     traceback as text.
     """
     text = _printable("".join(traceback.format_exception(error)))
-    return _headed({"summary": _summary(error), "traceback": text}) + _copyable(error), text
+    process = f"{os.environ.get('HOROVOD_HOSTNAME', 'localhost')}, pid {os.getpid()}"
+    header = {"process": process, "summary": _summary(error), "traceback": text}
+    return _headed(header) + _copyable(error), text
 
 
 def read_error(data: memoryview, rank: int) -> BaseException:
@@ -143,7 +146,7 @@ def read_error(data: memoryview, rank: int) -> BaseException:
             pass
     if not isinstance(error, BaseException):
         error = RuntimeError(f"rank {rank}: {header['summary']}")
-    error.__cause__ = RemoteTraceback(rank, header["traceback"])
+    error.__cause__ = RemoteTraceback(rank, header["process"], header["traceback"])
     return error
 
 
