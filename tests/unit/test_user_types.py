@@ -40,6 +40,18 @@ opt.synchronise()  # ERROR
 hvd.allreduce(total, compression="fp16")  # ERROR
 hvd.allreduce(total, process_set=[0, 1])  # ERROR
 """
+RUN = """
+import horovod
+from horovod.runner import run
+
+def add(one: int, other: int) -> int:
+    return one + other
+
+sums: list[int] = horovod.run(add, args=(1, 2), num_proc=2, hosts="localhost:2")
+sums = run(add, (1,), {"other": 2}, network_interfaces=["lo"])
+words: list[str] = horovod.run(add, num_proc=2)  # ERROR
+horovod.run(add, num_procs=2)  # ERROR
+"""
 TENSORFLOW = """
 import tensorflow as tf
 import horovod.tensorflow as hvd
@@ -83,7 +95,7 @@ hvd.broadcast_parameters({0: mx.nd.ones(1)}, root_rank=0)
 removed: bool = hvd.remove_process_set(hvd.add_process_set([0, 1]))
 hvd.allreduce(mx.nd.ones(1), process_set=[0])  # ERROR
 """
-PROGRAMS = {"torch": TORCH, "tensorflow": TENSORFLOW, "keras": KERAS, "mxnet": MXNET}
+PROGRAMS = {"run": RUN, "torch": TORCH, "tensorflow": TENSORFLOW, "keras": KERAS, "mxnet": MXNET}
 CONFIGURATION = """
 [mypy]
 strict = True
