@@ -11,6 +11,7 @@ from horovod.bootstrap.text import escaped
 from . import compatible, hosts, options, origins, placing, tunables
 
 USAGE_STATUS = 2
+_WIDTH = 80  # where there is no terminal
 _PLACES = {"hosts", "hostfile"}
 
 _USAGE = """horovodrun -np N [options] [--] command [argument ...]
@@ -23,6 +24,24 @@ _DESCRIPTION = (
     "script (train.py) is run by the Python of horovodrun. When a rank fails, horovodrun ends the others, "
     "says why, and exits with the status of the rank that failed first."
 )
+
+
+class _Help(argparse.HelpFormatter):
+    """Knows how wide the terminal is without the module that would be imported for that."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, width=_width() - 2)
+
+
+def _width() -> int:
+    try:
+        return int(os.environ["COLUMNS"])
+    except (KeyError, ValueError):
+        pass
+    try:
+        return os.get_terminal_size(1).columns or _WIDTH
+    except (OSError, ValueError):
+        return _WIDTH
 
 
 class _Parser(argparse.ArgumentParser):
@@ -69,7 +88,9 @@ def _read(parser: "_Parser", own: Sequence[str]) -> argparse.Namespace:
 
 def new_parser() -> "_Parser":
     """The parser of all options, known to this version or to Horovod 0.28."""
-    parser = _Parser(prog="horovodrun", usage=_USAGE, description=_DESCRIPTION, allow_abbrev=False)
+    parser = _Parser(
+        prog="horovodrun", usage=_USAGE, description=_DESCRIPTION, allow_abbrev=False, formatter_class=_Help
+    )
     options.add_general(parser)
     options.add_controller(parser)
     options.add_ssh(parser)

@@ -4,7 +4,6 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 _MOST_SLOTS = 1_000_000
 _MOST_NAME = 253  # of a name in the domain name system
@@ -77,7 +76,8 @@ def read_hostfile(path: str) -> list[Host]:
         HostsError: the file cannot be read, or a line is no host.
     """
     try:
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
+        with open(path, encoding="utf-8") as file:
+            lines = file.read().splitlines()
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not a text in UTF-8"
         raise HostsError(f"--hostfile {path}: {reason}") from None

@@ -3,7 +3,6 @@
 import errno
 import os
 import resource
-from pathlib import Path
 
 # Two pipes and the connection of each rank; and what the launcher needs for itself.
 _DESCRIPTORS_OF_A_RANK = 3
@@ -15,7 +14,8 @@ def usable_cores() -> int:
     """Cores that this process may use: its affinity, and the quota of its control group."""
     cores = len(os.sched_getaffinity(0))
     try:
-        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text(encoding="ascii").split()
+        with open("/sys/fs/cgroup/cpu.max", encoding="ascii") as file:
+            quota, period = file.read().split()
         return max(1, min(cores, int(quota) // int(period)))
     except (OSError, ValueError):  # no such file, or the quota is "max"
         return cores
@@ -71,7 +71,8 @@ def _most_processes() -> int:
     limits = [resource.getrlimit(resource.RLIMIT_NPROC)[0]]
     for name in ("pid_max", "threads-max"):
         try:
-            limits.append(int((Path("/proc/sys/kernel") / name).read_text(encoding="ascii")))
+            with open(f"/proc/sys/kernel/{name}", encoding="ascii") as file:
+                limits.append(int(file.read()))
         except (OSError, ValueError):
             continue
     return min((limit for limit in limits if limit != resource.RLIM_INFINITY), default=1 << 22)

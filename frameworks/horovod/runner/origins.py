@@ -1,7 +1,6 @@
 """Where the value of each option comes from: the command line, a file, the environment, or nowhere."""
 
 import argparse
-import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -137,6 +136,8 @@ def table(rows: Sequence[Row]) -> str:
 
 def as_json(rows: Sequence[Row]) -> str:
     """The rows for programs: a list of objects."""
+    import json  # only here: the help is to be quick
+
     return json.dumps([asdict(row) for row in rows], indent=2)
 
 

@@ -1,7 +1,6 @@
 """How many ranks a job has, on which hosts, and who starts them: from options, and from an LSF job."""
 
 import argparse
-import shutil
 from collections.abc import Mapping
 
 from . import hosts, launchers, limits, lsf, values
@@ -57,6 +56,8 @@ def _take_lsf(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None
         return
     arguments.lsf_hosts, variable = found
     arguments.origins["lsf_hosts"] = f"environment variable {variable}"
+    import shutil  # only here: the help is to be quick
+
     if arguments.controller is None and shutil.which("jsrun") is not None:
         arguments.controller = JSRUN
         arguments.origins["controller"] = f"environment variable {lsf.JOB}"
