@@ -8,12 +8,11 @@ import time
 from pathlib import Path
 
 import pytest
-from launch import PROGRAMS, Launcher, Result
-from test_launchers import mpirun_of
+from launch import Launcher, Result
+from other_launchers import AGENT, HOSTS, PROGRAM, mpirun_of
 
 from horovod.runner.nodes import guard
 
-PROGRAM = str(PROGRAMS / "launched.py")
 MPIS = {"Open MPI": "Open MPI", "MPICH": "MPICH's mpirun"}
 # Starts as many processes as its options say, with the variables of the real one.
 JSRUN = """#!{python}
@@ -90,6 +89,21 @@ def test_output_keeps_every_byte(mpi: Mpi) -> None:
         assert [line.removeprefix(prefix) for line in lines if line.startswith(prefix)] == expected
         assert b"[%d]<stderr>:err %d\n" % (rank, rank) in result.stderr
     assert result.returncode == 0 and result.stdout.count(b"\n") == 9
+
+
+def test_the_ranks_are_on_several_hosts(mpi: Mpi, tmp_path: Path) -> None:
+    """This machine stands for them; a program stands for ssh."""
+    secret = tmp_path / "secret"
+    secret.touch(0o600)
+    secret.write_text("5e" * 32)
+    hosts = ",".join(f"{host}:2" for host in HOSTS)
+    agents = {"Open MPI": f"--mca plm_rsh_agent {AGENT}", "MPICH": f"-launcher ssh -launcher-exec {AGENT}"}
+    options = ["-np", "4", "-H", hosts, f"--mpi-args={agents[mpi.name]}", "-x", "SEED=7"]
+    result = mpi.run(*options, "--log-level", "info", PROGRAM, HOROVOD_SECRET_FILE=str(secret))
+    assert result.returncode == 0 and "4 ranks on 2 hosts" in result.output, result.output
+    for rank in range(4):
+        places = [rank, 4, rank % 2, 2, rank // 2, 2]
+        assert f"[{rank}]<stdout>:places {places} total [6.0, 10.0, 14.0, 18.0]" in result.output
 
 
 @pytest.mark.parametrize(("end", "status"), [("sys.exit(7)", 7), ("os.kill(os.getpid(), 9)", 137)])

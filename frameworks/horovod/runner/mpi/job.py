@@ -11,6 +11,7 @@ from ..hosts import Host
 _OF_THIS_HOST = {"_", "HOSTNAME", "OLDPWD", "PWD", "SHLVL", "TMPDIR", "TERM", "DISPLAY", "MAIL"}
 _OF_A_SESSION = ("SSH_", "XDG_", "DBUS_", "OMPI_", "PMIX_", "PRTE_", "PMI_", "HYDI_")
 _SECRETS = ("HOROVOD_SECRET_KEY", "_HOROVOD_SECRET_KEY")
+_SECRET_FILE = "HOROVOD_SECRET_FILE"  # the user's own, or of one job
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 
@@ -53,6 +54,8 @@ def launcher_environment(environ: Mapping[str, str], added: Mapping[str, str]) -
     a job that it may belong to, and without that job's secret.
     """
     private = {*IDENTITY, *_SECRETS}
+    if environ.get(_SECRET_FILE, "").startswith("/proc/"):  # of a horovodrun that this is a rank of
+        private.add(_SECRET_FILE)
     return {name: value for name, value in (dict(environ) | dict(added)).items() if name not in private}
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from horovod.bootstrap.text import escaped
 
 from .. import options, placing
-from ..hosts import allocate
+from ..hosts import Host, allocate
 from ..launchers import is_this_host, setup
 from ..loop import Loop
 from ..nodes.guardian import Guardian
@@ -68,13 +68,13 @@ def _supervise(
     stack: contextlib.ExitStack,
 ) -> int:
     added = options.environment(arguments)
-    environment = launcher_environment(os.environ, added)
+    marker = secrets.token_hex(8)
+    environment = {**launcher_environment(os.environ, added), _MARKER: marker}
     try:
         way = _way(arguments, _job(arguments, environment, added))
     except LauncherError as error:
         setup.complain(str(error))
         return setup.USAGE_STATUS
-    marker = secrets.token_hex(8)
     guardian = Guardian(f"{_MARKER}={marker}")
     stack.callback(guardian.dismiss)
     stack.callback(loop.children.kill_strays)
@@ -93,7 +93,7 @@ def _supervise(
     node = LocalNode("localhost", loop.selector, loop.children, guardian, relay)
     relay.drain = node.abandon
     stack.callback(node.close)
-    whole = {**environment, **way.start.environment, _MARKER: marker}
+    whole = {**environment, **way.start.environment}
     node.start_one(0, way.start.words, whole, arguments.stdin_rank is not None)
     return supervisor.run([node])
 
@@ -140,6 +140,8 @@ def _job(arguments: argparse.Namespace, environment: dict[str, str], added: Mapp
     elif hosts is not None:
         local_size = max(min(host.slots, size) for host in hosts)
         given["OMP_NUM_THREADS"] = environment.get("OMP_NUM_THREADS") or str(threads(local_size))
+    if hosts is not None and not is_here:
+        given["MASTER_ADDR"] = environment.get("MASTER_ADDR") or _name_of(hosts[0])
     environment.update(given)
     names = exported_names(environment, added)
     return Job(
@@ -155,6 +157,11 @@ def _job(arguments: argparse.Namespace, environment: dict[str, str], added: Mapp
         extra=_extra(arguments),
         is_root=os.geteuid() == 0,
     )
+
+
+def _name_of(host: Host) -> str:
+    """The name of the first host, where rank 0 runs, as other hosts know it."""
+    return os.uname().nodename if is_this_host(host.name) else host.name
 
 
 def _extra(arguments: argparse.Namespace) -> list[str]:
