@@ -11,6 +11,7 @@ import pytest
 from launch import Launcher, Result
 from other_launchers import AGENT, HOSTS, PROGRAM, mpirun_of
 
+import horovod
 from horovod.runner.nodes import guard
 
 MPIS = {"Open MPI": "Open MPI", "MPICH": "MPICH's mpirun"}
@@ -174,6 +175,11 @@ def test_without_an_mpirun_the_remedy_is_said(tmp_path: Path) -> None:
         (folder / name).chmod(0o755)
         status, stdout, stderr = Launcher().run("--mpi", "-np", "1", sys.executable, PATH=str(folder))
         assert (status, stdout) == (2, b"") and said in stderr.decode(), stderr
+
+
+def test_a_function_is_no_program() -> None:
+    with pytest.raises(ValueError, match="use_mpi: it can start a program, and no function; use use_gloo"):
+        horovod.run(os.getpid, use_mpi=True)
 
 
 def test_jsrun_runs_the_ranks(tmp_path: Path) -> None:

@@ -37,6 +37,7 @@ def test_each_value_has_its_origin(file: Path) -> None:
     assert found["--log-level"] == ("info", "environment variable HOROVOD_LOG_LEVEL")
     assert found["--timeline-filename"] == (None, "default")
     assert rows_of("-np 2")["--cycle-time-ms"] == ("1.0", "default")
+    assert rows_of("-np 2")["--grace"] == (5.0, "default")
 
 
 def test_every_option_of_the_help_is_there() -> None:

@@ -90,6 +90,8 @@ def _value(
 ) -> tuple[object, str]:
     if variable is not None and variable in arguments.env:
         return arguments.env[variable], arguments.origins[_export(variable)]
+    from .ending import GRACE_SECONDS  # only here: the help is to be quick
+
     value = getattr(arguments, dest)
     lsf_hosts = getattr(arguments, "lsf_hosts", None)
     if dest == "hosts" and lsf_hosts is not None:
@@ -100,6 +102,8 @@ def _value(
         return environ[variable], f"environment variable {variable}"
     if variable is not None:
         return defaults.get(variable) or None, DEFAULT
+    if dest == "grace":
+        return GRACE_SECONDS, DEFAULT
     return value, DERIVED if dest == "num_proc" and value is not None else DEFAULT
 
 
@@ -113,32 +117,28 @@ def describe(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> 
 
 def _name(action: argparse.Action) -> str:
     """The option; for a choice among several, what they choose."""
-    is_choice = action.const is not None and not action.dest.isupper() and action.dest != "verbose"
-    return (
-        action.dest
-        if is_choice and action.const not in (True, False)
-        else max(action.option_strings, key=len)
-    )
+    is_choice = isinstance(action.const, str) and not action.dest.isupper()
+    return action.dest if is_choice else max(action.option_strings, key=len)
 
 
 def _export(name: str) -> str:
     return f"-x {name}"
 
 
-def table(rows: Sequence[Row]) -> str:
+def table(found: Sequence[Row]) -> str:
     """The rows for people, in three columns."""
-    cells = [("option", "value", "from"), *((row.option, _shown(row), row.origin) for row in rows)]
+    cells = [("option", "value", "from"), *((row.option, _shown(row), row.origin) for row in found)]
     widths = [max(len(line[column]) for line in cells) for column in range(2)]
     return "\n".join(
         f"{option:<{widths[0]}}  {value:<{widths[1]}}  {origin}" for option, value, origin in cells
     )
 
 
-def as_json(rows: Sequence[Row]) -> str:
+def as_json(found: Sequence[Row]) -> str:
     """The rows for programs: a list of objects."""
     import json  # only here: the help is to be quick
 
-    return json.dumps([asdict(row) for row in rows], indent=2)
+    return json.dumps([asdict(row) for row in found], indent=2)
 
 
 def _shown(row: Row) -> str:
