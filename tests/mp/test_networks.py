@@ -297,6 +297,18 @@ def test_strangers_get_nothing_and_disturb_nothing(
     assert "refused a connection from" in output
 
 
+def test_the_benchmark_of_hosts_runs(tmp_path: Path) -> None:
+    program = Path(__file__).resolve().parents[2] / "benchmarks" / "hosts.py"
+    out = tmp_path / "rows.json"
+    command = [sys.executable, str(program), "--quick", "--json", str(out)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=within(100), check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = json.loads(out.read_text(encoding="utf-8"))
+    assert [row["way"] for row in rows] == ["horovod", "horovod, flat", "gloo"]
+    # What the bucket lets through at once is a part of so small a tensor.
+    assert all(0 < row["of_bound"] < 1.5 for row in rows), rows
+
+
 HOLDS = """
 import networks, time
 with networks.hosts(2) as hosts:

@@ -1,5 +1,6 @@
 """Links between ranks, which are threads here, and what enemies cannot do to them."""
 
+import contextlib
 import errno
 import os
 import random
@@ -12,7 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from load import within
 
-from horovod.bootstrap import endpoints, mesh
+from horovod.bootstrap import endpoints, linker, mesh
+from horovod.bootstrap.auth import Acceptor, Role
 from horovod.bootstrap.errors import (
     AuthenticationError,
     BootstrapError,
@@ -183,6 +185,41 @@ def test_garbage_and_crowds_do_not_disturb(server: StoreServer, wiring: str) -> 
         connection.close()
     assert [len(links) for links in meshes] == ([6, 6, 6] if wiring == "tcp" else [4, 3, 3])
     _close(meshes)
+
+
+def test_who_has_proved_itself_waits_for_the_welcome(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An acceptor that is slow to say so may have taken the connection: another one would replace it there,
+    where nobody waits any more.
+    """
+    monkeypatch.setattr(linker, "HANDSHAKE_SECONDS", 0.2)
+    listener, address = endpoints.listen("tcp")
+    listener.setblocking(True)
+    accepted = []
+
+    def slow_acceptor() -> None:
+        for connection in iter(lambda: listener.accept()[0], None):
+            accepted.append(connection)
+            acceptor = Acceptor(_SECRET, lambda _: True)
+            connection.sendall(acceptor.feed(connection.recv(acceptor.wanted())))
+            welcome = acceptor.feed(connection.recv(acceptor.wanted()))
+            time.sleep(0.6)
+            connection.sendall(welcome)
+
+    def until_closed() -> None:
+        with contextlib.suppress(OSError):
+            slow_acceptor()
+
+    thread = threading.Thread(target=until_closed)
+    thread.start()
+    with linker.Linker(1, 1, _SECRET, {(0, Role.DATA)}, [], ["rank 0", "rank 1"]) as made:
+        made.dial([address], 0, Role.DATA)
+        made.run(time.monotonic(), within(5.0))
+        _close([made.take_links()])
+    assert len(accepted) == 1
+    listener.shutdown(socket.SHUT_RDWR)
+    thread.join()
+    accepted[0].close()
+    listener.close()
 
 
 def test_unknown_wiring(server: StoreServer) -> None:

@@ -200,6 +200,8 @@ class Linker:
         answer = connector.feed(data)
         if answer:
             _send_whole(connection, answer)
+            # The acceptor may take the connection from now on: it says so, or ends it.
+            dial.gives_up_at = float("inf")
         if connector.keys is not None:
             self._selector.unregister(connection)
             dial.connection = None

@@ -1,0 +1,215 @@
+"""One large allreduce between two hosts over a slow network, made on this machine.
+
+python benchmarks/hosts.py [--ranks 2,4,8] [--mbit 200] [--mib 64] [--rounds 3] [--json FILE]
+
+The hosts are network namespaces, joined by a bridge, whose interfaces send so many Mbit/s. Three ways take
+turns in the same processes: ours by host (shared memory within a host, between hosts each rank its slice),
+ours over links alone (one ring of all ranks, HOROVOD_TRANSPORT=tcp), and torch.distributed over gloo.
+"""
+
+import argparse
+import json
+import os
+import secrets
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from board import Board
+
+ROOT = Path(__file__).resolve().parent.parent
+HOSTS = 2
+MASTER = "10.77.0.1"
+BY_HOST, FLAT, GLOO = "horovod", "horovod, flat", "gloo"
+WAYS = (BY_HOST, FLAT, GLOO)
+# Of a frame on the wire, for addresses and numbers: Ethernet, IP, TCP with time stamps.
+FRAME, HEADERS = 1514, 66
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--ranks", default="2,4,8", help="on each host; several, with commas between")
+    parser.add_argument("--mbit", type=float, default=200, help="what each host sends in a second")
+    parser.add_argument("--mib", type=float, default=64, help="size of the tensor")
+    parser.add_argument("--rounds", type=int, default=3, help="every way is taken once in each")
+    parser.add_argument("--quick", action="store_true", help="correctness only: not worth reading")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all results")
+    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)  # of a rank
+    return parser.parse_args()
+
+
+def bound(way: str, ranks: int, size: int, mbit: float) -> float:
+    """Seconds that the slowest link needs for what a ring must send over it.
+
+    In a ring of p members each sends 2 (p - 1) / p of the tensor to the next one. By host, the members are
+    the hosts. Else they are all ranks; neighbours share a host, so one of each host sends to the other.
+    """
+    members = HOSTS if way == BY_HOST else HOSTS * ranks
+    return 2 * (members - 1) / members * size * 8 / (mbit * 1e6)
+
+
+def take_turns(args: argparse.Namespace) -> None:
+    """As a rank: rank 0 writes the seconds of each way, which all ranks have agreed on."""
+    import torch
+
+    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    board = Board(args.folder / "board", rank, size)
+    torch.set_num_threads(1)
+    tensor = torch.zeros(int(args.mib * (1 << 18)))
+    times: dict[str, list[float]] = {way: [] for way in WAYS}
+    for number in range(args.rounds):
+        for way in (*WAYS[number % len(WAYS) :], *WAYS[: number % len(WAYS)]):
+            started = (start_gloo if way == GLOO else start_ours)(
+                way, args.folder / f"gloo.{number}", rank, size
+            )
+            reduce, stop = started
+            check_and_warm_up(reduce, rank, size)
+            tensor.fill_(1.0)
+            board.barrier()
+            began = time.perf_counter()
+            reduce(tensor)
+            times[way].append(board.max(time.perf_counter() - began))
+            assert bool((tensor == size).all()), f"wrong sum by {way}"
+            stop()
+    if rank == 0:
+        (args.folder / "times.json").write_text(json.dumps(times), encoding="utf-8")
+
+
+Reduce = Callable[..., None]
+Stop = Callable[[], None]
+
+
+def start_ours(way: str, _folder: Path, _rank: int, _size: int) -> tuple[Reduce, Stop]:
+    import horovod.torch as hvd
+
+    os.environ["HOROVOD_TRANSPORT"] = "tcp" if way == FLAT else "shm"
+    hvd.init()
+    return lambda tensor: hvd.allreduce_(tensor, name=f"large.{tensor.numel()}", op=hvd.Sum), hvd.shutdown
+
+
+def start_gloo(_way: str, folder: Path, rank: int, size: int) -> tuple[Reduce, Stop]:
+    import torch.distributed as dist
+
+    dist.init_process_group("gloo", init_method=f"file://{folder}", rank=rank, world_size=size)
+    return dist.all_reduce, dist.destroy_process_group
+
+
+def check_and_warm_up(reduce: Reduce, rank: int, size: int) -> None:
+    import torch
+
+    for elements in (1, 100_000):
+        tensor = torch.arange(float(elements)) % 1000 + rank
+        reduce(tensor)
+        expected = torch.arange(float(elements)) % 1000 * size + sum(range(size))
+        assert bool((tensor == expected).all()), "wrong sum"
+
+
+def measure(args: argparse.Namespace, ranks: int) -> dict[str, list[float]]:
+    """On hosts of its own."""
+    sys.path.insert(0, str(ROOT / "tests" / "ranks"))  # where the hosts of the tests are made
+    import networks
+
+    if reason := networks.why_not():
+        sys.exit(f"no hosts on this machine: {reason}")
+    with networks.hosts(HOSTS) as hosts, tempfile.TemporaryDirectory() as name:
+        hosts.join("br0", "eth0", [f"10.77.0.{number + 1}/24" for number in range(HOSTS)])
+        for node in hosts.nodes:
+            shape = ["root", "tbf", "rate", f"{args.mbit}mbit", "burst", "128kb", "latency", "50ms"]
+            node.run("tc", "qdisc", "add", "dev", "eth0", *shape)
+        folder = Path(name)
+        Board.create(folder / "board", HOSTS * ranks)
+        started = [
+            subprocess.Popen(
+                hosts.nodes[rank // ranks].command(sys.executable, *sys.argv, "--folder", name),
+                env=environment(folder, rank, ranks),
+            )
+            for rank in range(HOSTS * ranks)
+        ]
+        try:
+            if sum(process.wait() != 0 for process in started):
+                sys.exit("a rank has failed")
+        finally:
+            for process in started:
+                process.kill()
+        return json.loads((folder / "times.json").read_text(encoding="utf-8"))
+
+
+def environment(folder: Path, rank: int, ranks: int) -> dict[str, str]:
+    """As a launcher for torch.distributed has it."""
+    secret = folder / "secret"
+    if not secret.exists():
+        secret.touch(mode=0o600)
+        secret.write_text(secrets.token_hex(32), encoding="ascii")
+    own = {
+        "RANK": rank,
+        "WORLD_SIZE": HOSTS * ranks,
+        "LOCAL_RANK": rank % ranks,
+        "LOCAL_WORLD_SIZE": ranks,
+        "MASTER_ADDR": MASTER,
+        "MASTER_PORT": 29500,
+        "HOROVOD_SECRET_FILE": secret,
+        "GLOO_SOCKET_IFNAME": "eth0",
+        "HOROVOD_START_TIMEOUT": 300,  # ranks that share cores load torch one after the other
+        "OMP_NUM_THREADS": 1,
+        "PYTHONPATH": ROOT / "frameworks",
+    }
+    return {**os.environ, **{name: str(value) for name, value in own.items()}}
+
+
+def rows(args: argparse.Namespace, ranks: int, times: dict[str, list[float]]) -> list[dict[str, object]]:
+    flat = statistics.median(times[FLAT])
+    found = []
+    for way in WAYS:
+        median, best = statistics.median(times[way]), bound(way, ranks, int(args.mib * (1 << 20)), args.mbit)
+        found.append(
+            {
+                "hosts": f"{HOSTS}x{ranks}",
+                "way": way,
+                "min_s": min(times[way]),
+                "median_s": median,
+                "bound_s": best,
+                "of_bound": best / median,
+                "times_flat": flat / median,
+                "samples_s": times[way],
+            }
+        )
+    return found
+
+
+def heading(args: argparse.Namespace) -> str:
+    most = (FRAME - HEADERS) / FRAME
+    return (
+        f"allreduce of {args.mib:g} MiB, {args.mbit:g} Mbit/s between hosts ({most:.0%} of it can be data)\n"
+        f"{'hosts':6} {'way':14} {'min':>8} {'median':>8} {'ring bound':>11} {'of bound':>9} {'x flat':>7}"
+    )
+
+
+def line(row: dict[str, object]) -> str:
+    return (
+        f"{row['hosts']:6} {row['way']:14} {row['min_s']:6.2f} s {row['median_s']:6.2f} s "
+        f"{row['bound_s']:9.2f} s {row['of_bound']:9.0%} {row['times_flat']:6.2f}x"
+    )
+
+
+def main() -> None:
+    args = arguments()
+    if args.quick:
+        args.ranks, args.mib, args.rounds = "2", 1.0, 1
+    if args.folder:
+        take_turns(args)
+        return
+    print(heading(args), flush=True)
+    found = []
+    for ranks in map(int, args.ranks.split(",")):
+        found += rows(args, ranks, measure(args, ranks))
+        print(*map(line, found[-len(WAYS) :]), sep="\n", flush=True)
+    if args.json:
+        args.json.write_text(json.dumps(found), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
