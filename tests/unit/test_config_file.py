@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from horovod.runner import options
+from horovod.runner import cli, config_file, options
 from horovod.runner.launch import parse_args
 
 EVERYTHING = """
@@ -130,6 +130,31 @@ def test_what_cannot_be_read_is_named(
     message = capsys.readouterr().err
     assert ended.value.code == 2 and message.count("\n") == 1
     assert message.startswith(f"horovodrun: error: {file}: ") and said in message
+
+
+def test_every_key_stands_for_an_option_that_exists() -> None:
+    known = {flag for action in cli.new_parser()._actions for flag in action.option_strings}
+    said = {
+        flag
+        for flags in config_file._KEYS.values()
+        for flag in ([flags] if isinstance(flags, str) else flags)
+    }
+    assert said - {""} <= known
+
+
+def test_every_key_of_the_reference_is_read(file: Path) -> None:
+    """Those of Horovod 0.28 that no other test has; what asks for a library that is not there is refused."""
+    file.write_text(
+        "library_options: {mpi_threads_disable: false, tcp: true, mpi_args: '-v'}\n"
+        "params: {hierarchical_allgather: false, torus_allreduce: false}\n"
+        "logging: {hide_timestamp: false, prefix_output_with_timestamp: true}\ncontroller: mpi\n"
+    )
+    arguments = parse_args(["--config-file", str(file), "-np", "2", "prog"])
+    assert (arguments.controller, arguments.mpi_args) == ("mpi", "-v")
+    assert arguments.prefix_output_with_timestamp
+    assert options.environment(arguments) == {"HOROVOD_LOG_HIDE_TIME": "0"}
+    overruled = parse_args(["--config-file", str(file), "--gloo", "-np", "2", "prog"])
+    assert overruled.controller == "gloo" and overruled.launcher != "mpi"
 
 
 def test_a_missing_file_is_named(file: Path, capsys: pytest.CaptureFixture[str]) -> None:

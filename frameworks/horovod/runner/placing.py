@@ -5,6 +5,7 @@ from collections.abc import Mapping
 
 from . import hosts, launchers, limits, lsf, values
 from .hosts import Host, HostsError
+from .origins import COMMAND_LINE
 
 OWN, MPI, JSRUN = "gloo", "mpi", "jsrun"
 
@@ -84,12 +85,15 @@ def _hosts(arguments: argparse.Namespace) -> tuple[list[Host], int]:
 
 
 def _check_controller(arguments: argparse.Namespace) -> None:
-    if arguments.mpi_args is not None and not uses_mpi(arguments):
-        raise HostsError("--mpi-args: these options are for mpirun; add --mpi, or leave --mpi-args out")
-    if arguments.binding_args is not None and not uses_mpi(arguments):
-        raise HostsError(
-            "--binding-args: these are for mpirun or jsrun; add --mpi, or leave --binding-args out"
-        )
+    """Refuses options that whoever starts the ranks does not have."""
+    for name, whose in (("mpi_args", "mpirun"), ("binding_args", "mpirun or jsrun")):
+        option = f"--{name.replace('_', '-')}"
+        if (
+            getattr(arguments, name) is not None
+            and not uses_mpi(arguments)
+            and not _is_overruled(arguments, name)
+        ):
+            raise HostsError(f"{option}: these options are for {whose}; add --mpi, or leave {option} out")
     if arguments.controller != JSRUN:
         return
     for option, value in (("-H", arguments.hosts), ("--hostfile", arguments.hostfile)):
@@ -98,3 +102,8 @@ def _check_controller(arguments: argparse.Namespace) -> None:
     for option, value in (("--ranks", arguments.ranks), ("--output-filename", arguments.output_filename)):
         if value is not None:
             raise HostsError(f"{option}: jsrun does not tell whose a line is; leave {option} out")
+
+
+def _is_overruled(arguments: argparse.Namespace, name: str) -> bool:
+    """Whether a file says it for a launcher in whose place the command line has chosen another one."""
+    return arguments.origins.get("controller") == COMMAND_LINE != arguments.origins[name]
