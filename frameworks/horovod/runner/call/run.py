@@ -1,6 +1,7 @@
 """``horovod.run`` itself."""
 
 import os
+import re
 import signal
 import sys
 import warnings
@@ -101,12 +102,7 @@ def run(
     if not callable(func):
         raise TypeError(f"horovod.run: the first argument must be a function, not a {type(func).__name__}")
     _refuse_in_rank()
-    for old, new in _OLD_NAMES.items():
-        if (value := given.pop(old)) is not None:
-            warnings.warn(f"horovod.run: {old} is deprecated, use {new}", DeprecationWarning, stacklevel=2)
-            given[new] = value
-    command = python_command(given.pop("executable") or sys.executable, "worker")
-    words = [*arguments.words(given), "--", *command]
+    words = _words(given)
     with nameless_file("horovod-call") as call, nameless_file("horovod-results") as results:
         packing.write_call(call, func, args, kwargs or {})
         with Child(words, call, results) as child:
@@ -122,6 +118,16 @@ _OLD_NAMES = {
     "max_np": "max_num_proc",
     "network_interface": "network_interfaces",
 }
+
+
+def _words(given: dict[str, Any]) -> list[str]:
+    """The command line of horovodrun."""
+    for old, new in _OLD_NAMES.items():
+        if (value := given.pop(old)) is not None:
+            warnings.warn(f"horovod.run: {old} is deprecated, use {new}", DeprecationWarning, stacklevel=3)
+            given[new] = value
+    command = python_command(given.pop("executable") or sys.executable, "worker")
+    return [*arguments.words(given), "--", *command]
 
 
 def _refuse_in_rank() -> None:
@@ -144,7 +150,7 @@ def _raise_failure(end: End, sent: memoryview) -> None:
     if culprit in errors:
         raise packing.read_error(_sent_by(culprit, outcome, sent), culprit)
     if outcome.report:
-        raise RuntimeError(outcome.report.strip().replace("horovodrun: ", ""))
+        raise RuntimeError(re.sub("^horovodrun: ", "", outcome.report.strip(), flags=re.MULTILINE))
     if end.complaints:
         raise RuntimeError(arguments.refusal("; ".join(end.complaints)))
     if end.status != 0:
@@ -154,9 +160,9 @@ def _raise_failure(end: End, sent: memoryview) -> None:
 def _results(outcome: Outcome, sent: memoryview) -> list[Any]:
     absent = [rank for rank in range(outcome.size) if rank not in outcome.sent]
     if absent:
-        names = ", ".join(map(str, absent))
+        names = f"rank{'s' if len(absent) > 1 else ''} {', '.join(map(str, absent))}"
         raise RuntimeError(
-            f"rank {names} ended with exit status 0 before the function returned: does something in it call "
+            f"{names} ended with exit status 0 before the function returned: does something in it call "
             "sys.exit() or os._exit()?"
         )
     return [packing.read_result(_sent_by(rank, outcome, sent), rank) for rank in range(outcome.size)]
