@@ -28,7 +28,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 CMAKE := $(BIN)/cmake
 CXX_FILES = $(shell find core frameworks tests/core tests/fuzz -name '*.h' -o -name '*.cc')
-SYSTEM_PACKAGES := ccache gdb mpich openmpi-bin
+SYSTEM_PACKAGES := ccache gdb mpich openmpi-bin openssh-client openssh-server
 
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(JOBS)
 

@@ -89,7 +89,6 @@ def test_files_of_hosts(tmp_path, capsys: pytest.CaptureFixture[str]) -> None:
     for flag in ("-hostfile", "--hostfile"):
         assert parse_args(["-np", "auto", flag, str(file), "prog"]).num_proc == 3
     for content, said in (
-        ("far.example slots=4", "far.example is another host"),
         ("localhost slots=x", "localhost slots=2"),
         ("", "has no slots"),
     ):

@@ -109,7 +109,9 @@ def test_make_lists_its_words_in_a_line_each():
 
 
 @each_page
-def test_commands_are_understood(page):
+def test_commands_are_understood(page, tmp_path, monkeypatch):
+    (tmp_path / "hosts").write_text("node1 slots=4\nnode2 slots=4\n")  # where a page names such a file
+    monkeypatch.chdir(tmp_path)
     for command in commands(page):
         words = [word for word in shlex.split(command)[1:] if word not in ("[...]", "...")]
         cli.parse([word.replace("SECONDS", "60") for word in words])

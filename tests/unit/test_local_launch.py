@@ -1,27 +1,28 @@
 """Parts of a launch on this host that need no rank."""
 
 import errno
-import os
 
 import pytest
 
+from horovod.bootstrap.interfaces import ANY_NETWORK
 from horovod.runner import limits
+from horovod.runner.hosts import allocate, parse
 from horovod.runner.launchers import direct
-from horovod.runner.sink import Sink
+from horovod.runner.outline import outline
 
 
 def test_a_job_that_needs_no_port_runs_without_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_port() -> int:
+    def no_port(ports: range | None) -> int:
         raise OSError(errno.EADDRINUSE, "Address already in use")
 
     monkeypatch.setattr(direct.endpoints, "free_port", no_port)
-    read_end, write_end = os.pipe()
-    sink = Sink(write_end, lambda: None)
-    assert direct._master_port(sink) == {}
-    assert b"MASTER_PORT is not set: all ports of " in os.read(read_end, 1000)
-    sink.close()
-    os.close(read_end)
-    os.close(write_end)
+    monkeypatch.delenv("MASTER_PORT", raising=False)
+    job = object.__new__(direct._Job)
+    said: list[str] = []
+    job.placements, job._remotes, job._network = allocate(parse("localhost:2"), 2), {}, ANY_NETWORK
+    monkeypatch.setattr(job, "_warn", said.append)
+    assert job._master("127.0.0.1") == {}
+    assert said[0].startswith("MASTER_PORT is not set: all ports of ")
 
 
 def test_limits_are_named_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,5 +43,13 @@ def test_limits_are_named_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.parametrize("name", ["HOROVOD_TRANSPORT", "OMP_NUM_THREADS"])
 def test_what_stands_in_the_environment_is_escaped(name: str) -> None:
-    line = direct._outline(2, {"HOROVOD_TRANSPORT": "tcp", name: "\x1b[2J\udcff"})
+    line = outline(allocate(parse("localhost:2"), 2), {"HOROVOD_TRANSPORT": "tcp", name: "\x1b[2J\udcff"})
     assert line.isprintable() and line.encode().startswith(b"2 ranks on ")
+
+
+def test_the_outline_names_the_hosts() -> None:
+    places = allocate(parse("localhost:2,far:1"), 3)
+    assert outline(places, {"OMP_NUM_THREADS": "1"}) == (
+        "3 ranks on 2 hosts (2 on localhost, 1 on far), over shared memory within a host and TCP between "
+        "hosts, 1 thread each"
+    )

@@ -8,8 +8,8 @@ from .text import escaped
 
 _PREFIX = "HOROVOD_"
 
-# Set by the launcher, and read by nobody but it.
-_OWN = ("HOROVOD_JOB_ID",)
+# Of the launcher, which alone reads them.
+_OWN = ("HOROVOD_JOB_ID", "HOROVOD_SSH_CONFIG")
 
 # Variables of Horovod 0.28 that have no effect here: what they ask for is so anyway, or concerns a library
 # that is not used, or the build.

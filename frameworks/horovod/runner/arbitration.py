@@ -28,11 +28,13 @@ def arbitrate(first: Exit, exits: Sequence[Exit], verdicts: Sequence[Verdict]) -
     ``first`` is the first exit that is not 0; ``exits`` are all that the launcher did not bring about, in the
     order in which it saw them; ``verdicts`` are in the order of their arrival, at most one of each observer.
 
-    A rank that fails after it has blamed another one is not the cause: the trail leads on to the one that it
-    blamed, until one that blamed nobody. Where a rank was told that it is to blame itself, or the trail ends
-    at a connection or at nobody, the verdict is the cause. Ranks that blame each other in a circle leave the
-    verdict that came first.
+    A host that is lost before any rank fails is the cause. A rank that fails after it has blamed another one
+    is not: the trail leads on to the one that it blamed, until one that blamed nobody. Where a rank was told
+    that it is to blame itself, or the trail ends at a connection or at nobody, the verdict is the cause.
+    Ranks that blame each other in a circle leave the verdict that came first.
     """
+    if first.lost:  # what its ranks say now, they say of the end that the launcher made of the others
+        return Cause(first.rank, first, None, first.status)
     said = {verdict.observer: verdict for verdict in verdicts}
     rank = first.rank
     trail: list[int] = []

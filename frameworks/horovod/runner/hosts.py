@@ -103,6 +103,14 @@ def allocate(hosts: Sequence[Host], np: int) -> list[Placement]:
     return _placed([host.name for host in hosts], sizes)
 
 
+def by_host(placements: Iterable[Placement]) -> dict[str, list[Placement]]:
+    """The placements of each host, in their order."""
+    found: dict[str, list[Placement]] = {}
+    for place in placements:
+        found.setdefault(place.host, []).append(place)
+    return found
+
+
 def check_slots(hosts: Sequence[Host], np: int) -> None:
     """Raises HostsError where there are fewer slots than ranks."""
     slots = sum(host.slots for host in hosts)

@@ -81,7 +81,7 @@ def _hosts(arguments: argparse.Namespace) -> tuple[list[Host], int]:
         found = arguments.lsf_hosts
     else:
         found = [Host("localhost", per_node or np or limits.usable_cores())]
-    return hosts.narrow(found, np, nnodes, per_node)
+    return hosts.narrow(launchers.united(found), np, nnodes, per_node)
 
 
 def _check_controller(arguments: argparse.Namespace) -> None:

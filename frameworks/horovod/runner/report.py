@@ -79,6 +79,8 @@ def _headline(failure: Failure) -> str:
     if cause.rank is None:
         return "the ranks wait for each other" if _is(cause, Kind.STALL) else "the job cannot go on"
     who = _process(failure, cause.rank)
+    if cause.exit is not None and cause.exit.lost:
+        return _lost_host(failure, cause.rank, cause.exit)
     if cause.exit is not None and cause.exit.code != 0:
         # A stopped rank that knows nothing of horovod: who gave up waiting for it may not be to blame.
         others = [rank for rank in failure.stopped if rank != cause.rank]
@@ -116,6 +118,12 @@ def _absence(failure: Failure, cause: Cause) -> str:
 def _broken_link(failure: Failure, verdict: Verdict) -> str:
     ends = [_process(failure, rank) for rank in (verdict.culprit, verdict.other) if rank is not None]
     return f"the {verdict.link.name.lower()} link between {' and '.join(ends)} broke while both were alive"
+
+
+def _lost_host(failure: Failure, rank: int, exit: Exit) -> str:
+    host = failure.processes[rank].host
+    ranks = [number for number, process in failure.processes.items() if process.host == host]
+    return f"host {escaped(host)} of {_names(ranks)}: {exit.lost}"
 
 
 def _is(cause: Cause, kind: Kind) -> bool:

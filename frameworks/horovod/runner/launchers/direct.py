@@ -1,32 +1,33 @@
-"""Starts the ranks of a job on this host, has them supervised, and leaves nothing behind."""
+"""Starts the ranks of a job on its hosts itself, has them supervised, and leaves nothing behind."""
 
 import argparse
 import contextlib
 import os
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 
-from horovod.bootstrap import endpoints, secret
-from horovod.bootstrap.mesh import shared_memory_refusal
+from horovod.bootstrap import endpoints, interfaces, secret
 from horovod.bootstrap.start import STORE_VARIABLE
 from horovod.bootstrap.store import StoreServer
-from horovod.bootstrap.text import escaped
 
 from .. import limits, options
-from ..hosts import allocate
+from ..hosts import Placement, allocate, by_host
 from ..loop import Loop
+from ..nodes import reach
 from ..nodes.guardian import Guardian
 from ..nodes.local import LocalNode
-from ..nodes.node import Work
-from ..nodes.rank_process import threads
+from ..nodes.node import Node, Work
+from ..nodes.remote import RemoteNode
+from ..outline import outline
 from ..output import Display
 from ..rank_output import outputs_of
 from ..sink import Sink
 from ..supervisor import Supervisor
-from . import setup
+from . import is_this_host, setup
 
 JOB_VARIABLE = "HOROVOD_JOB_ID"
-_TRANSPORTS = {"auto": "shared memory", "shm": "shared memory", "tcp": "TCP"}
+_START_SECONDS = 30.0
 
 
 def launch(arguments: argparse.Namespace) -> int:
@@ -41,35 +42,14 @@ def _supervise(
     sinks: Sequence[Sink],
     stack: contextlib.ExitStack,
 ) -> int:
-    job_secret, job, size = secrets.token_bytes(secret.SECRET_BYTES), secrets.token_hex(8), arguments.num_proc
-    store = StoreServer(
-        job_secret, size, say=lambda text: sinks[1].put(f"horovodrun: warning: {text}\n".encode())
-    )
-    stack.callback(store.close)
-    call = arguments.call
-    if call is not None:
-        call.attach(store)
-    offered = secret.offer(job_secret)
-    stack.callback(offered.close)
-    guardian = Guardian(f"{JOB_VARIABLE}={job}")
-    stack.callback(guardian.dismiss)
-    stack.callback(loop.children.kill_strays)
-    loop.children.expect(guardian.pid, is_tool=True)
-    common = {**os.environ, **options.environment(arguments), JOB_VARIABLE: job}
-    secret.remove(common)  # of a job that this one is started in
-    common |= {STORE_VARIABLE: store.address, **offered.variables}
-    if "MASTER_PORT" not in common:
-        common |= _master_port(sinks[1])
-    store.start()
-    placements = allocate(arguments.host_list, size)
-    if arguments.verbose or sinks[1].is_terminal:
-        sinks[1].put(f"horovodrun: {_outline(size, common)}\n".encode())
-    if crowding := limits.crowding(size):
-        sinks[1].put(f"horovodrun: warning: {crowding}\n".encode())
+    job = _Job(arguments, loop, sinks, stack)
+    job.reach_hosts()
+    store = job.serve()
+    job.tell()
     display = Display(arguments.prefix_output_with_timestamp, arguments.ranks, arguments.stdin_rank)
-    outputs = outputs_of(size, sinks, display, files, arguments.journal)
-    hosts = [place.host for place in placements]
-    on_failure = None if call is None else call.on_failure
+    outputs = outputs_of(arguments.num_proc, sinks, display, files, arguments.journal)
+    hosts = [place.host for place in job.placements]
+    on_failure = None if arguments.call is None else arguments.call.on_failure
     arguments.journal.start(arguments.command, hosts)
     supervisor = Supervisor(
         loop,
@@ -82,33 +62,115 @@ def _supervise(
         options.ending(arguments),
         arguments.journal,
     )
-    node = LocalNode(hosts[0], loop.selector, loop.children, guardian, supervisor)
-    stack.callback(node.close)
-    node.start(Work(arguments.command, common, placements, size, arguments.stdin_rank))
-    return supervisor.run([node])
+    return supervisor.run(job.start(supervisor))
 
 
-def _outline(size: int, common: Mapping[str, str]) -> str:
-    """The job in one line: ranks, host, transport, threads, the last two as the environment has them."""
-    cores = limits.usable_cores()
-    wanted = common.get("HOROVOD_TRANSPORT") or "auto"
-    refusal = shared_memory_refusal() if wanted == "auto" else None
-    transport = f"TCP (no shared memory: {refusal})" if refusal else _TRANSPORTS.get(wanted, wanted)
-    return escaped(
-        f"{_many(size, 'rank')} on {os.uname().nodename} ({_many(cores, 'core')}), over {transport}, "
-        f"{_many(common.get('OMP_NUM_THREADS', threads(size)), 'thread')} each"
-    )
+class _Job:
+    """The parts of a job, made in the order of its methods. ``stack`` gets what is to be closed."""
 
+    def __init__(
+        self, arguments: argparse.Namespace, loop: Loop, sinks: Sequence[Sink], stack: contextlib.ExitStack
+    ) -> None:
+        self.placements: list[Placement] = allocate(arguments.host_list, arguments.num_proc)
+        self._arguments = arguments
+        self._loop = loop
+        self._sinks = sinks
+        self._stack = stack
+        self._secret = secrets.token_bytes(secret.SECRET_BYTES)
+        number = secrets.token_hex(8)
+        self._marker = f"{JOB_VARIABLE}={number}"
+        self._variables = {**options.environment(arguments), JOB_VARIABLE: number}
+        self._network = interfaces.from_environment({**os.environ, **self._variables})
+        self._remotes: dict[str, RemoteNode] = {}
+        self._guardian = Guardian(self._marker)
+        stack.callback(self._guardian.dismiss)
+        stack.callback(loop.children.kill_strays)
+        loop.children.expect(self._guardian.pid, is_tool=True)
 
-def _many(count: int | str, noun: str) -> str:
-    return f"{count} {noun}{'' if str(count) == '1' else 's'}"
+    def reach_hosts(self) -> None:
+        """Brings up an agent on each other host, on all at the same time."""
+        arguments = self._arguments
+        reader = None if arguments.stdin_rank is None else self.placements[arguments.stdin_rank]
+        if reader is not None and not is_this_host(reader.host):
+            where = f"--stdin-rank {reader.rank}: that rank runs on {reader.host}"
+            raise reach.ReachError(f"{where}; only a rank of this host can read your terminal", 2)
+        for host in by_host(self.placements):
+            if not is_this_host(host):
+                port, key = arguments.ssh_port, arguments.ssh_identity_file
+                remote = RemoteNode(host, self._loop, self._guardian, port, key)
+                self._stack.callback(remote.close)
+                self._remotes[host] = remote
+        reach.greet(
+            self._loop, list(self._remotes.values()), float(arguments.start_timeout or _START_SECONDS)
+        )
 
+    def serve(self) -> StoreServer:
+        """Opens the store, where all hosts reach it."""
+        size, addresses = self._arguments.num_proc, [endpoints.LOOPBACK]
+        if self._remotes:
+            addresses = reach.own_addresses(list(self._remotes.values()), self._network)
+            store = StoreServer(self._secret, size, "tcp", self._warn, addresses, ports=self._network.ports)
+        else:
+            store = StoreServer(self._secret, size, say=self._warn)
+        self._stack.callback(store.close)
+        if self._arguments.call is not None:
+            self._arguments.call.attach(store)
+        store.start()
+        self._variables |= {STORE_VARIABLE: store.address, **self._master(addresses[0])}
+        return store
 
-def _master_port(sink: Sink) -> dict[str, str]:
-    """A port for programs that make connections of their own; a job that makes none runs without one."""
-    try:
-        return {"MASTER_PORT": str(endpoints.free_port())}
-    except OSError:
-        taken = f"MASTER_PORT is not set: all ports of {endpoints.port_range()} are taken"
-        sink.put(f"horovodrun: warning: {taken}\n".encode())
-        return {}
+    def tell(self) -> None:
+        """Says what is started, and warns of what will be slow."""
+        if self._arguments.verbose or self._sinks[1].is_terminal:
+            text = outline(self.placements, {**os.environ, **self._variables})
+            self._sinks[1].put(f"horovodrun: {text}\n".encode())
+        if crowding := limits.crowding(sum(is_this_host(place.host) for place in self.placements)):
+            self._warn(crowding)
+
+    def start(self, supervisor: Supervisor) -> list[Node]:
+        """Starts the ranks on all hosts."""
+        nodes: list[Node] = []
+        for host, places in by_host(self.placements).items():
+            work = Work(self._arguments.command, self._variables, places, self._arguments.num_proc)
+            nodes.append(
+                self._start_here(host, work, supervisor)
+                if host not in self._remotes
+                else self._start_there(self._remotes[host], work, supervisor)
+            )
+        return nodes
+
+    def _start_here(self, host: str, work: Work, supervisor: Supervisor) -> LocalNode:
+        offered = secret.offer(self._secret)
+        self._stack.callback(offered.close)
+        inherited = dict(os.environ)
+        secret.remove(inherited)  # of a job that this one is started in
+        environment = {**inherited, **work.environment, **offered.variables}
+        node = LocalNode(host, self._loop.selector, self._loop.children, self._guardian, supervisor)
+        self._stack.callback(node.close)
+        node.start(replace(work, environment=environment, stdin_rank=self._arguments.stdin_rank))
+        return node
+
+    def _start_there(self, node: RemoteNode, work: Work, supervisor: Supervisor) -> RemoteNode:
+        node.start(work, self._secret, self._marker, os.getcwd(), os.environ, supervisor)
+        return node
+
+    def _master(self, own_address: str) -> dict[str, str]:
+        """Where rank 0 can be reached, for programs that make connections of their own. What the user has set
+        stays; a job that makes no such connections runs without a port.
+        """
+        found = {}
+        first = self._remotes.get(self.placements[0].host)
+        greeting = first.greeting if first is not None else None
+        if self._remotes:
+            found["MASTER_ADDR"] = (greeting.address if greeting else None) or own_address
+        if greeting is not None:
+            found |= {} if greeting.port is None else {"MASTER_PORT": str(greeting.port)}
+        elif "MASTER_PORT" not in os.environ:
+            try:
+                found["MASTER_PORT"] = str(endpoints.free_port(self._network.ports))
+            except OSError:
+                self._warn(f"MASTER_PORT is not set: all ports of {endpoints.port_range()} are taken")
+        return {name: value for name, value in found.items() if name not in os.environ}
+
+    def _warn(self, text: str) -> None:
+        self._sinks[1].put(f"horovodrun: warning: {text}\n".encode())

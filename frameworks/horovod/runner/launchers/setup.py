@@ -16,9 +16,11 @@ from ..journal import Journal
 from ..loop import Loop
 from ..nodes.children import Children
 from ..nodes.rank_process import CommandError, runnable
+from ..nodes.reach import ReachError
 from ..rank_output import FILES_OF_A_RANK, open_files
 from ..signals import SignalQueue
 from ..sink import Sink
+from . import is_this_host
 
 USAGE_STATUS = 2
 
@@ -35,7 +37,9 @@ def launch(arguments: argparse.Namespace, supervise: Supervise) -> int:
     except CommandError as error:
         complain(str(error))
         return error.status
-    refusal = limits.refusal(arguments.num_proc, FILES_OF_A_RANK if arguments.output_filename else 0)
+    own = sum(host.slots for host in arguments.host_list if is_this_host(host.name))
+    kept = FILES_OF_A_RANK if arguments.output_filename else 0
+    refusal = limits.refusal(min(own, arguments.num_proc), kept)
     if refusal is not None:
         complain(refusal)
         return USAGE_STATUS
@@ -71,6 +75,13 @@ def _launch(arguments: argparse.Namespace, files: Files, supervise: Supervise) -
             loop = Loop(signals, Children())
             stack.callback(loop.close)
             return supervise(arguments, files, loop, sinks, stack)
+        except ReachError as error:
+            for line in str(error).splitlines():
+                complain(line)
+            return error.status
+        except ValueError as error:  # of interfaces and ports
+            complain(str(error))
+            return USAGE_STATUS
         except OSError as error:  # a limit on processes or descriptors, mostly
             behind = limits.limit_behind(error, arguments.num_proc)
             complain(f"cannot start {arguments.num_proc} ranks: {error}{behind}")

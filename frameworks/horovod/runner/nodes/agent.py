@@ -1,0 +1,175 @@
+"""The agent: the launcher's hand on another host. Started by ssh, it starts, watches and ends that host's
+ranks, as the launcher does with its own, and ends them when it loses the launcher.
+
+What is read from standard input comes from whoever has logged in by ssh, the user. Output goes back only as
+far as the launcher has room for it, so that news of deaths never waits behind it.
+"""
+
+import os
+import socket
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from horovod.bootstrap import endpoints, secret
+from horovod.version import __version__
+
+from .. import limits
+from ..ending import ENDING_SIGNALS, Exit
+from ..hosts import Placement
+from ..loop import Loop
+from ..signals import SignalQueue
+from .channel import Channel, Tag, content
+from .children import Children
+from .guardian import Guardian
+from .local import LocalNode
+from .node import STREAMS, Work
+from .rank_process import CommandError, runnable
+
+ROOM_BYTES = 1 << 20
+SILENCE_SECONDS = 60.0
+_LAST_SECONDS = 2.0
+_NOT_RUN_STATUS = 1
+
+
+class Agent:
+    """One job's agent. It receives the events of its node, and tells the launcher."""
+
+    def __init__(self, loop: Loop) -> None:
+        self._loop = loop
+        self._node: LocalNode | None = None
+        self._guardian: Guardian | None = None
+        self._offer: secret.Offer | None = None
+        self._room = dict.fromkeys(STREAMS, ROOM_BYTES)
+        self._is_done = False
+        self._is_orphan = False
+        self._has_finished = False
+        self._is_paused = False
+        self._heard = time.monotonic()
+        loop.on_signal = self._on_signal
+        self._channel = Channel(loop.selector, 0, 1, self._on_frame, self._on_end)
+
+    def run(self) -> int:
+        """Until the launcher has no more use for it, or is gone; then the guard ends the job here."""
+        self._channel.send(Tag.HELLO, _hello())
+        while not (self._is_done or self._is_orphan):
+            self._loop.step(time.monotonic() + 1.0, [self._node] if self._node is not None else [])
+            self._tell_finished()
+            self._is_orphan |= time.monotonic() > self._heard + SILENCE_SECONDS and not self._is_paused
+        if self._is_orphan:
+            return _NOT_RUN_STATUS
+        end = time.monotonic() + _LAST_SECONDS
+        while not self._channel.is_flushed and time.monotonic() < end:
+            self._loop.step(end, [])
+        if self._guardian is not None:
+            self._loop.children.kill_strays()
+            self._guardian.dismiss()
+        return 0
+
+    def started(self, rank: int, pid: int) -> None:
+        """A rank runs."""
+        self._channel.send(Tag.STARTED, [rank, pid])
+
+    def has_room(self, rank: int, stream: str) -> bool:
+        """Whether the launcher takes output."""
+        return self._room[stream] > 0
+
+    def output(self, rank: int, stream: str, data: bytes) -> None:
+        """The next bytes of a stream; no bytes: its end."""
+        self._room[stream] -= len(data)
+        self._channel.send_output(rank, STREAMS.index(stream), data)
+
+    def ended(self, exits: Sequence[Exit]) -> None:
+        """How ranks ended."""
+        self._channel.send(Tag.ENDED, [[each.rank, each.code, each.killer, each.notes] for each in exits])
+
+    def _on_frame(self, tag: Tag, payload: bytes) -> None:
+        self._heard = time.monotonic()
+        said = content(payload)
+        if tag == Tag.WORK and self._node is None:
+            self._start(said)
+        elif tag == Tag.PING:
+            self._channel.send(Tag.PONG)
+        elif tag == Tag.ROOM:
+            self._room[said["stream"]] += int(said["bytes"])
+        elif tag == Tag.DONE:
+            self._is_done = True
+        elif self._node is not None:
+            self._command(self._node, tag, said)
+
+    def _command(self, node: LocalNode, tag: Tag, said: Any) -> None:
+        if tag == Tag.SIGNAL:
+            self._is_paused = said["pauses"]
+            node.signal(int(said["number"]))
+        elif tag == Tag.FIND_STOPPED:
+            node.find_stopped()
+            self._channel.send(Tag.STOPPED, node.stopped)
+        elif tag == Tag.SHOW_STACKS:
+            node.show_stacks()
+        elif tag == Tag.FINISH:
+            node.finish()
+        elif tag == Tag.ABANDON:
+            node.abandon()
+
+    def _start(self, said: dict[str, Any]) -> None:
+        """Starts the ranks of this host. What does not work is the launcher's to tell."""
+        try:
+            count = len(said["placements"])
+            if refusal := limits.refusal(count):
+                raise CommandError(refusal, _NOT_RUN_STATUS)
+            self._offer = secret.offer(bytes.fromhex(said["secret"]))
+            self._guardian = Guardian(said["marker"])
+            self._loop.children.expect(self._guardian.pid, is_tool=True)
+            self._node = LocalNode(
+                said["host"], self._loop.selector, self._loop.children, self._guardian, self
+            )
+            environment = {**os.environ, **said["environment"], **self._offer.variables}
+            if os.path.isdir(said["folder"]):
+                os.chdir(said["folder"])
+            os.environ["PATH"] = environment.get("PATH", os.defpath)  # in which the command is looked for
+            placements = [Placement(*fields) for fields in said["placements"]]
+            self._node.start(Work(runnable(said["command"]), environment, placements, said["size"]))
+        except CommandError as error:
+            self._channel.send(Tag.REFUSED, [str(error), error.status])
+        except OSError as error:
+            text = f"{error}{limits.limit_behind(error, count)}"
+            self._channel.send(Tag.REFUSED, [text, _NOT_RUN_STATUS])
+
+    def _tell_finished(self) -> None:
+        if self._node is not None and self._node.is_finished and not self._has_finished:
+            self._has_finished = True
+            self._channel.send(Tag.FINISHED)
+
+    def _on_signal(self, number: int) -> None:
+        self._is_orphan |= number in ENDING_SIGNALS
+
+    def _on_end(self) -> None:
+        self._is_orphan = not self._is_done
+
+
+def _hello() -> dict[str, object]:
+    """What the launcher has to know before it can say what to do."""
+    connection = os.environ.get("SSH_CONNECTION", "").split()
+    try:
+        port = endpoints.free_port()
+    except OSError:
+        port = None
+    return {
+        "version": __version__,
+        "pid": os.getpid(),
+        "name": socket.gethostname(),
+        "launcher": connection[0] if connection else None,  # its address, as this host sees it
+        "address": connection[2] if len(connection) > 2 else None,  # the one at which ssh has come
+        "port": port,
+    }
+
+
+def main() -> None:
+    """Serves one launcher."""
+    signals = SignalQueue()
+    loop = Loop(signals, Children())
+    # The launcher's messages keep 0 and 1 to themselves.
+    sys.stdin = open(os.devnull, encoding="utf-8")
+    status = Agent(loop).run()
+    os._exit(status)  # without ``dismiss``, the guard ends what still runs

@@ -1,0 +1,39 @@
+"""The job in one line, as it is told at its start."""
+
+import os
+from collections.abc import Mapping, Sequence
+
+from horovod.bootstrap.mesh import shared_memory_refusal
+from horovod.bootstrap.text import escaped
+
+from . import limits
+from .hosts import Placement, by_host
+from .nodes.rank_process import threads
+
+_TRANSPORTS = {"auto": "shared memory", "shm": "shared memory", "tcp": "TCP"}
+_HOSTS_LISTED = 8
+
+
+def outline(placements: Sequence[Placement], environment: Mapping[str, str]) -> str:
+    """Ranks, hosts, transport and threads, the last two as the environment has them."""
+    wanted = environment.get("HOROVOD_TRANSPORT") or "auto"
+    refusal = shared_memory_refusal() if wanted == "auto" else None
+    transport = f"TCP (no shared memory: {refusal})" if refusal else _TRANSPORTS.get(wanted, wanted)
+    hosts = by_host(placements)
+    where = f"{os.uname().nodename} ({_many(limits.usable_cores(), 'core')})"
+    if len(hosts) > 1:
+        where = f"{len(hosts)} hosts ({_listed(hosts)})"
+        transport += "" if wanted == "tcp" else " within a host and TCP between hosts"
+    count = environment.get("OMP_NUM_THREADS", threads(placements[0].local_size))
+    return escaped(
+        f"{_many(len(placements), 'rank')} on {where}, over {transport}, {_many(count, 'thread')} each"
+    )
+
+
+def _listed(hosts: Mapping[str, Sequence[Placement]]) -> str:
+    names = [f"{len(places)} on {host}" for host, places in hosts.items()]
+    return ", ".join(names[:_HOSTS_LISTED]) + (", ..." if len(names) > _HOSTS_LISTED else "")
+
+
+def _many(count: int | str, noun: str) -> str:
+    return f"{count} {noun}{'' if str(count) == '1' else 's'}"

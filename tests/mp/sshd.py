@@ -1,0 +1,101 @@
+"""An sshd of the tests' own at several addresses of this machine, which pass for hosts."""
+
+import os
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from load import within
+
+SERVER = shutil.which("sshd") or "/usr/sbin/sshd"
+HOSTS = ("127.0.0.1", "127.0.0.2", "127.0.0.3")
+
+_SERVER_CONFIGURATION = """Port {port}
+{addresses}
+HostKey {folder}/host
+AuthorizedKeysFile {folder}/user.pub
+StrictModes no
+UsePAM no
+PidFile none
+PermitRootLogin yes
+PasswordAuthentication no
+KbdInteractiveAuthentication no
+"""
+_CLIENT_CONFIGURATION = """Host *
+  UserKnownHostsFile {folder}/known_hosts
+  GlobalKnownHostsFile /dev/null
+"""
+
+
+@dataclass(frozen=True)
+class Ssh:
+    """How the hosts are reached: a port, a private key, and a file that leads ssh to a list of known hosts of
+    its own.
+    """
+
+    folder: Path
+    port: int
+
+    @property
+    def options(self) -> list[str]:
+        """Of horovodrun."""
+        return ["-p", str(self.port), "-i", str(self.folder / "user")]
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Of horovodrun."""
+        return {"HOROVOD_SSH_CONFIG": str(self.folder / "client")}
+
+
+def missing() -> str:
+    """Why there can be no sshd; empty: there can."""
+    absent = [name for name in ("ssh", "ssh-keygen") if shutil.which(name) is None]
+    absent += [] if os.access(SERVER, os.X_OK) else ["sshd"]
+    return f"OpenSSH is not installed here: {', '.join(absent)}" if absent else ""
+
+
+def make_key(path: Path) -> None:
+    """A new key without a password, and its public half beside it."""
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(path)], check=True)
+
+
+@contextmanager
+def serving(folder: Path) -> Iterator[Ssh]:
+    """Runs sshd while the context is open. Logs in whoever has the key, as the user who runs the tests."""
+    for name in ("host", "user"):
+        make_key(folder / name)
+    with socket.socket() as probe:
+        probe.bind((HOSTS[0], 0))
+        port = int(probe.getsockname()[1])
+    addresses = "\n".join(f"ListenAddress {host}" for host in HOSTS)
+    (folder / "server").write_text(
+        _SERVER_CONFIGURATION.format(port=port, addresses=addresses, folder=folder)
+    )
+    (folder / "client").write_text(_CLIENT_CONFIGURATION.format(folder=folder))
+    if os.geteuid() == 0:  # where it keeps its unprivileged half
+        Path("/run/sshd").mkdir(exist_ok=True)
+    with (folder / "log").open("w") as log:
+        process = subprocess.Popen(
+            [SERVER, "-D", "-e", "-f", str(folder / "server")], stderr=log, stdin=subprocess.DEVNULL
+        )
+    try:
+        _wait_for(port, process, folder / "log")
+        yield Ssh(folder, port)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _wait_for(port: int, process: "subprocess.Popen[bytes]", log: Path) -> None:
+    deadline = time.monotonic() + within(10)
+    while time.monotonic() < deadline and process.poll() is None:
+        with socket.socket() as probe:
+            if probe.connect_ex((HOSTS[-1], port)) == 0:
+                return
+        time.sleep(0.05)
+    raise AssertionError(f"sshd does not serve: {log.read_text()}")

@@ -1,0 +1,187 @@
+"""The ways to other hosts, without one: frames, ssh's command and its failures, addresses."""
+
+import os
+import selectors
+import sys
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from horovod.bootstrap.interfaces import ANY_NETWORK
+from horovod.runner.arbitration import arbitrate
+from horovod.runner.ending import Exit
+from horovod.runner.hosts import parse
+from horovod.runner.launchers import united
+from horovod.runner.nodes import channel, reach, ssh
+from horovod.runner.nodes.channel import Channel, Tag
+from horovod.runner.nodes.remote import _OWN, Greeting
+
+
+class Side:
+    """A channel whose other end is in the test's hands."""
+
+    def __init__(self) -> None:
+        self.selector = selectors.DefaultSelector()
+        self.frames: list[tuple[Tag, bytes]] = []
+        self.ends = 0
+        receives, self.input = os.pipe()
+        self.output, sends = os.pipe()
+        os.set_blocking(self.output, False)
+        self.channel = Channel(self.selector, receives, sends, self._take, self._end)
+
+    def _take(self, tag: Tag, payload: bytes) -> None:
+        self.frames.append((tag, payload))
+
+    def _end(self) -> None:
+        self.ends += 1
+
+    def step(self) -> None:
+        for key, _ in self.selector.select(0):
+            key.data()
+
+    def feed(self, data: bytes) -> None:
+        os.write(self.input, data)
+        self.step()
+
+    def sent(self) -> bytes:
+        self.step()
+        try:
+            return os.read(self.output, 1 << 20)
+        except BlockingIOError:
+            return b""
+
+    def close(self) -> None:
+        self.channel.close()
+        os.close(self.input)
+        os.close(self.output)
+
+
+def _sent_by(act: Callable[[Channel], None]) -> bytes:
+    side = Side()
+    act(side.channel)
+    data = side.sent()
+    side.close()
+    return data
+
+
+@given(st.lists(st.tuples(st.sampled_from(Tag), st.text(max_size=9)), max_size=5), st.data())
+def test_frames_arrive_whole_whatever_the_pieces(said: list[tuple[Tag, str]], draw: st.DataObject) -> None:
+    def say(sender: Channel) -> None:
+        for tag, text in said:
+            sender.send(tag, text)
+        sender.send_output(7, 1, b"\xff\0")
+
+    data = b"Welcome to this host\r\n" + _sent_by(say)
+    side = Side()
+    while data:
+        count = draw.draw(st.integers(1, len(data)))
+        side.feed(data[:count])
+        data = data[count:]
+    taken = [(tag, channel.content(payload)) for tag, payload in side.frames[:-1]]
+    assert taken == said and channel.output(side.frames[-1][1]) == (7, 1, b"\xff\0")
+    side.close()
+
+
+@pytest.mark.parametrize(
+    "noise",
+    [
+        channel.GREETING + b"\xff\xff\xff\xff\x01",
+        channel.GREETING + b"\0\0\0\0\x63",
+    ],
+)
+def test_what_is_no_frame_ends_the_channel_once(noise: bytes) -> None:
+    side = Side()
+    side.feed(noise)
+    assert side.ends == 1 and side.frames == []
+    side.channel.send(Tag.PING)  # without effect
+    side.close()
+
+
+def test_endless_noise_in_front_is_no_channel() -> None:
+    side = Side()
+    for _ in range(40):
+        if not side.ends:
+            side.feed(b"x" * 50_000)
+    assert side.ends == 1
+    side.close()
+
+
+def test_the_end_of_the_other_side_is_told_once() -> None:
+    side = Side()
+    side.feed(channel.GREETING)
+    os.close(side.input)
+    side.step()
+    side.input = os.open(os.devnull, os.O_RDONLY)
+    assert side.ends == 1
+    side.close()
+
+
+def test_the_command_asks_nobody_and_has_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(ssh.CONFIG_VARIABLE, raising=False)
+    words = ssh.command("fe80::1%eth0", 2222, "/keys/my key")
+    assert words[:2] == ["ssh", "-T"] and "-oBatchMode=yes" in words
+    assert words[words.index("-p") + 1] == "2222" and words[words.index("-i") + 1] == "/keys/my key"
+    assert words[-3:-1] == ["--", "fe80::1%eth0"]  # a name is an argument of its own, and no option
+    assert "fe80" not in words[-1] and sys.executable in words[-1]
+    monkeypatch.setenv(ssh.CONFIG_VARIABLE, "/etc/cluster")
+    words = ssh.command("node", None, None)
+    assert words[words.index("-F") + 1] == "/etc/cluster" and "-p" not in words and "-i" not in words
+
+
+@pytest.mark.parametrize(
+    ("errors", "meaning"),
+    [
+        ("ssh: connect to host n port 22: Connection refused", "nothing listens at port 2222"),
+        ("ssh: connect to host n port 22: Connection timed out", "does not answer at port 2222"),
+        ("ssh: connect to host n port 22: No route to host", "does not answer at port 2222"),
+        ("ssh: Could not resolve hostname n: Name or service not known", "no host of that name"),
+        ("u@n: Permission denied (publickey).", "accepts none of your keys"),
+        ("Host key verification failed.", "ssh-keygen -R n"),
+        ("ModuleNotFoundError: No module named 'horovod'", f"not installed for {sys.executable}"),
+        ("sh: 1: exec: /usr/python: not found", f"{sys.executable} is not there"),
+        ("\x1b[2J something else", "ssh ended with status 9 (\\x1b[2J something else)"),
+        ("", "ssh ended with status 9"),
+    ],
+)
+def test_what_ssh_says_becomes_a_remedy(errors: str, meaning: str) -> None:
+    text = ssh.explain("n", 2222, 9, errors)
+    assert meaning in text and text.isprintable()
+
+
+def test_names_of_this_host_are_one_host() -> None:
+    found = united(parse(f"far:3,127.0.0.1:1,LOCALHOST:2,{os.uname().nodename}:1,[::1]:1"))
+    assert [str(host) for host in found] == ["far:3", "127.0.0.1:5"]
+
+
+@pytest.mark.parametrize("name", ["HOME", "SSH_AUTH_SOCK", "XDG_RUNTIME_DIR", "TMPDIR", "HOROVOD_SECRET_KEY"])
+def test_what_belongs_to_a_host_stays_there(name: str) -> None:
+    assert _OWN.fullmatch(name)
+
+
+@pytest.mark.parametrize("name", ["PATH", "HOMES", "LD_LIBRARY_PATH", "OMP_NUM_THREADS", "HOROVOD_TIMELINE"])
+def test_what_the_user_has_set_goes_along(name: str) -> None:
+    assert not _OWN.fullmatch(name)
+
+
+class _Greeted:
+    def __init__(self, launcher: str | None) -> None:
+        self.greeting = Greeting("1", 1, "n", launcher, None, None)
+
+
+def test_the_store_listens_where_the_hosts_have_seen_the_launcher() -> None:
+    def own(*seen: str | None) -> list[str]:
+        return reach.own_addresses([_Greeted(address) for address in seen], ANY_NETWORK)  # type: ignore[misc]
+
+    assert own("127.0.0.1", "127.0.0.1") == ["127.0.0.1"]
+    behind_a_translation = own("192.0.2.77", None)
+    assert behind_a_translation and "192.0.2.77" not in behind_a_translation
+
+
+def test_a_lost_host_is_the_cause_whatever_its_ranks_say_later() -> None:
+    lost = [Exit(rank, 1, lost="gone") for rank in (2, 3)]
+    from horovod.bootstrap.verdicts import Kind, Verdict
+
+    cause = arbitrate(lost[0], [*lost, Exit(0, 1)], [Verdict(2, Kind.DIED, 0, "rank 0 died")])
+    assert (cause.rank, cause.exit) == (2, lost[0])
