@@ -94,6 +94,42 @@ def test_ranks_know_their_places_and_agree_with_torch_distributed(hosts: Hosts, 
         assert json.loads(line) == [expected, os.getcwd(), "épi $HOME 'x'", 15.0]
 
 
+def test_a_job_of_other_hosts_alone_meets_at_rank_0(hosts: Hosts) -> None:
+    """Where the launcher runs, there is no rank."""
+    script = (
+        "import os, torch, torch.distributed as dist, horovod.torch as hvd\n"
+        "hvd.init(); dist.init_process_group('gloo')\n"
+        "total = torch.tensor([hvd.rank() + 1.0]); dist.all_reduce(total)\n"
+        "print(os.environ['MASTER_ADDR'], total.item()); dist.destroy_process_group()\n"
+    )
+    words = ("-np", "2", "-H", "127.0.0.2:1,127.0.0.3:1", sys.executable, "-c", script)
+    status, stdout, stderr = hosts.run(*hosts.command(*words))
+    assert status == 0, stderr.decode()
+    assert sorted(stdout.decode().splitlines()) == [f"[{rank}]<stdout>:127.0.0.2 3.0" for rank in range(2)]
+
+
+def test_a_function_runs_on_several_hosts(hosts: Hosts, ssh: sshd.Ssh, tmp_path: Path) -> None:
+    script = tmp_path / "call.py"
+    script.write_text(
+        "import sys, horovod\n"
+        "def work(first):\n"
+        "    import os, torch, horovod.torch as hvd\n"
+        "    hvd.init()\n"
+        "    total = hvd.allreduce(torch.tensor([first + hvd.rank()]), op=hvd.Sum).item()\n"
+        "    return hvd.rank(), os.environ['HOROVOD_HOSTNAME'], total\n"
+        "if __name__ == '__main__':\n"
+        "    print(horovod.run(work, (3,), num_proc=3, hosts='127.0.0.1:1,127.0.0.2:2',\n"
+        "                      ssh_port=int(sys.argv[1]), ssh_identity_file=sys.argv[2]))\n"
+    )
+    process = hosts.popen(
+        [sys.executable, str(script), str(ssh.port), str(ssh.folder / "user")], env=hosts.environment
+    )
+    result = hosts.finish(process, 60)
+    assert result.returncode == 0, result.output
+    expected = [(0, "127.0.0.1", 12), (1, "127.0.0.2", 12), (2, "127.0.0.2", 12)]
+    assert result.stdout.decode().splitlines()[-1] == str(expected)
+
+
 def test_a_training_on_three_hosts(hosts: Hosts, tmp_path: Path) -> None:
     digits = str(ROOT / "examples" / "torch_digits.py")
     report = tmp_path / "report.json"
