@@ -2,7 +2,7 @@
 
 import pytest
 
-from horovod.runner import options
+from horovod.runner.command_line import options
 from horovod.runner.launch import parse_args
 
 # With a value where they take one.

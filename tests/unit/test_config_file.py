@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from horovod.runner import cli, config_file, options
+from horovod.runner.command_line import config_file, options, parser
 from horovod.runner.launch import parse_args
 
 EVERYTHING = """
@@ -133,7 +133,7 @@ def test_what_cannot_be_read_is_named(
 
 
 def test_every_key_stands_for_an_option_that_exists() -> None:
-    known = {flag for action in cli.new_parser()._actions for flag in action.option_strings}
+    known = {flag for action in parser.new_parser()._actions for flag in action.option_strings}
     said = {
         flag
         for flags in config_file._KEYS.values()

@@ -9,7 +9,7 @@ import pytest
 
 from horovod import _core
 from horovod.bootstrap.variables import warn_of_unknown
-from horovod.runner import cli
+from horovod.runner.command_line import parser
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), ROOT / "examples" / "README.md"]
@@ -114,7 +114,7 @@ def test_commands_are_understood(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for command in commands(page):
         words = [word for word in shlex.split(command)[1:] if word not in ("[...]", "...")]
-        cli.parse([word.replace("SECONDS", "60") for word in words])
+        parser.parse([word.replace("SECONDS", "60") for word in words])
 
 
 def test_the_readme_shows_the_examples():

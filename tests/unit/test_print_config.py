@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from horovod.runner import cli, launch, options, origins
-from horovod.runner.exports import IDENTITY, assignment
+from horovod.runner import launch
+from horovod.runner.command_line import options, origins, parser
+from horovod.runner.command_line.exports import IDENTITY, assignment
 from horovod.runner.launch import parse_args
 
 
@@ -14,7 +15,7 @@ def rows_of(line: str, environ: dict[str, str] | None = None) -> dict[str, tuple
     """By option, or by variable of -x: value and origin."""
     arguments = parse_args(["--print-config", *line.split()])
     defaults = {"HOROVOD_CYCLE_TIME": "1.0", "HOROVOD_TIMELINE": ""}
-    found = origins.rows(cli.new_parser(), arguments, environ or {}, defaults)
+    found = origins.rows(parser.new_parser(), arguments, environ or {}, defaults)
     return {str(r.variable) if r.option == "--env" else r.option: (r.value, r.origin) for r in found}
 
 
@@ -41,7 +42,7 @@ def test_each_value_has_its_origin(file: Path) -> None:
 
 
 def test_every_option_of_the_help_is_there() -> None:
-    shown = cli.new_parser().format_help()
+    shown = parser.new_parser().format_help()
     found = rows_of("-np 2")
     missing = [option for option in found if option not in shown and option != "controller"]
     assert missing == [] and {"--hosts", "--ssh-port", "--ranks", "--port-range"} <= found.keys()

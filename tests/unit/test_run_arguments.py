@@ -8,8 +8,8 @@ import threading
 import pytest
 
 import horovod
-from horovod.runner import cli
 from horovod.runner.call import arguments
+from horovod.runner.command_line import parser
 
 # The public contract, as scripts for Horovod 0.28 use it.
 SIGNATURE = (
@@ -64,7 +64,7 @@ def test_arguments_become_options_that_horovodrun_reads():
     }
     words = arguments.words(given)
     assert "--network-interfaces=lo" in words and not any("mpi" in word for word in words)
-    read = cli.parse([*words, "--", "true"])
+    read = parser.parse([*words, "--", "true"])
     assert (read.num_proc, read.start_timeout, read.output_filename) == (2, 7, "--kept")
     assert read.verbose and read.command == ["true"]
     assert [host.name for host in read.host_list] == ["localhost"]

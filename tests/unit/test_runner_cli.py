@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from load import within
 
-from horovod.runner import cli, launch, limits, options
+from horovod.runner import launch, limits
+from horovod.runner.command_line import options, parser
 from horovod.runner.hosts import Placement
 from horovod.runner.launch import parse_args
 from horovod.runner.nodes.rank_process import CommandError, rank_environment, runnable
@@ -170,7 +171,7 @@ def test_rank_environment_keeps_what_the_user_has_set() -> None:
 
 
 def test_every_variable_has_one_meaning() -> None:
-    flags = [flag for action in cli.new_parser()._actions for flag in action.option_strings]
+    flags = [flag for action in parser.new_parser()._actions for flag in action.option_strings]
     assert len(flags) == len(set(flags))
 
 

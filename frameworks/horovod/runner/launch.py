@@ -7,7 +7,8 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from . import cli, placing
+from . import placing
+from .command_line import parser
 
 if TYPE_CHECKING:
     from .call.service import CallService
@@ -17,7 +18,7 @@ _BROKEN_PIPE_STATUS = 128 + 13  # SIGPIPE, as a shell reports it
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """Parses ``argv`` (default: the arguments of this program)."""
-    return cli.parse(sys.argv[1:] if argv is None else argv)
+    return parser.parse(sys.argv[1:] if argv is None else argv)
 
 
 def check_build(verbose: bool = False) -> None:
@@ -43,9 +44,9 @@ def _run(arguments: argparse.Namespace) -> int:
 
         print(build_report.as_json() if arguments.json else build_report.describe(arguments.verbose))
     elif arguments.print_config:
-        from . import origins
+        from .command_line import origins
 
-        print(origins.describe(cli.new_parser(), arguments))
+        print(origins.describe(parser.new_parser(), arguments))
     elif arguments.merge_timelines is not None:
         from . import timeline
 

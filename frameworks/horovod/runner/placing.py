@@ -3,9 +3,10 @@
 import argparse
 from collections.abc import Mapping
 
-from . import hosts, launchers, limits, lsf, values
+from . import hosts, launchers, limits, lsf
+from .command_line import values
+from .command_line.origins import COMMAND_LINE
 from .hosts import Host, HostsError
-from .origins import COMMAND_LINE
 
 OWN, MPI, JSRUN = "gloo", "mpi", "jsrun"
 

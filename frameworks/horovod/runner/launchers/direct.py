@@ -11,7 +11,8 @@ from horovod.bootstrap import endpoints, interfaces, secret
 from horovod.bootstrap.start import STORE_VARIABLE
 from horovod.bootstrap.store import StoreServer
 
-from .. import limits, options
+from .. import limits
+from ..command_line import options
 from ..hosts import Placement, allocate, by_host
 from ..loop import Loop
 from ..nodes import reach

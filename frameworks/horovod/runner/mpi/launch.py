@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 from horovod.bootstrap.text import escaped
 
-from .. import options, placing
+from .. import placing
+from ..command_line import options
 from ..hosts import Host, allocate
 from ..launchers import is_this_host, setup
 from ..loop import Loop

@@ -90,7 +90,7 @@ def _value(
 ) -> tuple[object, str]:
     if variable is not None and variable in arguments.env:
         return arguments.env[variable], arguments.origins[_export(variable)]
-    from .ending import GRACE_SECONDS  # only here: the help is to be quick
+    from ..ending import GRACE_SECONDS  # only here: the help is to be quick
 
     value = getattr(arguments, dest)
     lsf_hosts = getattr(arguments, "lsf_hosts", None)

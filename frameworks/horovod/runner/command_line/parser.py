@@ -8,7 +8,8 @@ from typing import NoReturn
 
 from horovod.bootstrap.text import escaped
 
-from . import compatible, hosts, options, origins, placing, tunables
+from .. import hosts, placing
+from . import compatible, options, origins, tunables
 
 USAGE_STATUS = 2
 _WIDTH = 80  # where there is no terminal

@@ -11,7 +11,7 @@ from .tunables import TUNABLES
 
 # Options that the launcher and the ranks use: the attribute, and the variable.
 if TYPE_CHECKING:
-    from .ending import Ending
+    from ..ending import Ending
 
 _FAULTHANDLER = "PYTHONFAULTHANDLER"  # with it, a rank can show its stacks also before hvd.init()
 VARIABLES = {"start_timeout": "HOROVOD_START_TIMEOUT"}
@@ -97,7 +97,7 @@ def environment(arguments: argparse.Namespace) -> dict[str, str]:
 
 def ending(arguments: argparse.Namespace) -> "Ending":
     """The limits of a job that begins now."""
-    from .ending import GRACE_SECONDS, Ending  # only here: the help is to be quick
+    from ..ending import GRACE_SECONDS, Ending  # only here: the help is to be quick
 
     grace = GRACE_SECONDS if arguments.grace is None else arguments.grace
     deadline = float("inf") if arguments.timeout is None else time.monotonic() + arguments.timeout
