@@ -1,5 +1,9 @@
-"""A script that calls horovod.run, for tests of what happens to it: python run_function.py <what>."""
+"""A script that calls horovod.run, for tests of what happens to it.
 
+python run_function.py <what> [arguments of horovod.run, as JSON]
+"""
+
+import json
 import os
 import pickle
 import signal
@@ -39,7 +43,7 @@ def fail_on_rank_1(number: int) -> None:
 
 def interrupted(function) -> None:
     try:
-        horovod.run(function, num_proc=2)
+        horovod.run(function, **{"num_proc": 2, **json.loads((sys.argv[2:] or ["{}"])[0])})
     except KeyboardInterrupt:
         print("interrupted", flush=True)
 

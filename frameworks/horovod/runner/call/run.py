@@ -68,7 +68,7 @@ def run(
         slots: the same.
         reset_limit: the same.
         cooldown_range: the same.
-        hosts: where to start the ranks, and how many at most, such as "localhost:4".
+        hosts: where to start the ranks, and how many at most, such as "localhost:4,node2:4".
         hostfile: a file that says the same; not together with ``hosts``.
         host_discovery_script: of elastic jobs.
         start_timeout: how many seconds the ranks have to find each other, 30 by default.
@@ -78,8 +78,8 @@ def run(
         output_filename: a folder in which to keep the output of each rank, too.
         verbose: whether to say what is started.
         use_gloo: accepted; the controller that works without MPI is the only one.
-        use_mpi: refused in this version; not together with ``use_gloo``.
-        mpi_args: refused in this version.
+        use_mpi: refused: MPI can start a program, and no function. Not together with ``use_gloo``.
+        mpi_args: refused likewise.
         network_interface: deprecated, use ``network_interfaces``.
         network_interfaces: the interfaces that ranks of several hosts may use, as a list or "eth0,eth1".
         executable: the Python of the ranks, by default that of the caller. It must be of the same version.
