@@ -9,8 +9,9 @@ import pytest
 from launch import ROOT, Launcher
 from load import within
 
-pytest.importorskip("ipykernel", reason="notebooks need ipykernel and jupyter_client (requirements/dev.txt)")
-jupyter_client = pytest.importorskip("jupyter_client", reason="notebooks need jupyter_client")
+NEEDS = "notebooks need ipykernel and jupyter_client (requirements/dev.txt)"
+ipykernel = pytest.importorskip("ipykernel.kernelspec", reason=NEEDS)
+jupyter_client = pytest.importorskip("jupyter_client", reason=NEEDS)
 
 SUM = """
 import horovod
@@ -39,8 +40,13 @@ class Notebook:
 
     def __init__(self, folder: Path) -> None:
         self.launcher = Launcher()
+        ipykernel.write_kernel_spec(folder / "kernels" / "own")  # of this Python, whatever the user has
+        specs = jupyter_client.kernelspec.KernelSpecManager(kernel_dirs=[str(folder / "kernels")])
         self.manager = jupyter_client.KernelManager(
-            kernel_name="python3", transport="ipc", connection_file=str(folder / "kernel.json")
+            kernel_name="own",
+            kernel_spec_manager=specs,
+            transport="ipc",
+            connection_file=str(folder / "kernel.json"),
         )
         self.manager.start_kernel(env=self.launcher.environment, cwd=str(ROOT / "tests"))
         self.client = self.manager.client()
