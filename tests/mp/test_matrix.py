@@ -1,13 +1,11 @@
 """Every operation x type x number of ranks x process set x transport, in all forms, against numpy."""
 
 import os
-import random
 
-import numpy as np
 import pytest
 import reference
 import torch
-from matrix import SHAPES, TRANSPORTS, check_digests, run_window, sets_of, windows
+from matrix import SHAPES, TRANSPORTS, check_digests, run_table, run_window
 from operations import PLANS, Case
 from reference import DTYPES, OPS
 from torch_glue import TorchRunning, array, tensor
@@ -15,28 +13,17 @@ from torch_glue import TorchRunning, array, tensor
 import horovod.torch as hvd
 
 
-def ranks_matrix(sizes: int, transport: str) -> dict[str, str]:
-    """The whole table on all process sets; returns a digest of what must be equal everywhere, by set."""
-    own_sets = [hvd.ProcessSet(members) for members in sets_of(int(os.environ.get("HOROVOD_SIZE", "1")))]
-    hvd.init(process_sets=own_sets)
-    mine = [s for s in [hvd.global_process_set, *own_sets] if s.included()]
-    order = random.Random(hvd.rank())
-    results: dict[str, list[np.ndarray]] = {str(s.ranks): [] for s in mine}
-    for cases in windows(mine, sizes, transport):
-        window = [TorchRunning(case) for case in cases]
-        run_window(window, order)
-        for running in window:
-            got = running.finish()
-            if running.plan.everywhere:
-                results[str(running.case.process_set.ranks)] += got
-    return {members: reference.digest(arrays) for members, arrays in results.items()}
+def ranks_matrix(sizes: int) -> dict[str, str]:
+    return run_table(
+        hvd, sizes, lambda _, cases, order: run_window([TorchRunning(case) for case in cases], order)
+    )
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4, 8])
 def test_every_operation_and_type(run_ranks, ranks: int, transport: str) -> None:
     sizes = 1 if ranks == 8 else 2
-    check_digests(run_ranks(ranks, ranks_matrix, [sizes, transport], env={"HOROVOD_TRANSPORT": transport}))
+    check_digests(run_ranks(ranks, ranks_matrix, [sizes], env={"HOROVOD_TRANSPORT": transport}))
 
 
 @pytest.mark.full
@@ -44,7 +31,7 @@ def test_every_operation_and_type(run_ranks, ranks: int, transport: str) -> None
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4, 8])
 def test_every_operation_type_and_size(run_ranks, ranks: int, transport: str) -> None:
     env = {"HOROVOD_TRANSPORT": transport}
-    check_digests(run_ranks(ranks, ranks_matrix, [len(SHAPES), transport], env=env, timeout=600))
+    check_digests(run_ranks(ranks, ranks_matrix, [len(SHAPES)], env=env, timeout=600))
 
 
 BLOCK = 1_000_003  # a large tensor repeats a block whose length divides no chunk, and so does its result

@@ -1,9 +1,12 @@
 """The table of all operations as cases on process sets, which every framework's test_*matrix.py runs."""
 
+import os
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+import numpy as np
+import reference
 from operations import Case, Running, table
 
 SHAPES = [(0, 3), (1,), (7, 2), (1023,), (4097, 3), (2, 0), (40, 2, 3), (5,)]
@@ -37,13 +40,37 @@ def windows(process_sets: Sequence[Any], sizes: int, transport: str) -> list[lis
     return parts
 
 
-def run_window(window: list[Running], order: random.Random) -> None:
-    """Starts all; among those that do not wait in an order of this rank."""
+def run_table(
+    hvd: Any, sizes: int, run: Callable[[int, list[Case], random.Random], Iterable[Running]]
+) -> dict[str, str]:
+    """The whole table on all process sets of a job; returns, by set, a digest of what must be equal.
+
+    Args:
+        hvd: the adapter.
+        sizes: how many shapes each row is run with.
+        run: starts a window of cases, given its number, in an order of this rank.
+    """
+    own_sets = [hvd.ProcessSet(members) for members in sets_of(int(os.environ.get("HOROVOD_SIZE", "1")))]
+    hvd.init(process_sets=own_sets)
+    mine = [s for s in [hvd.global_process_set, *own_sets] if s.included()]
+    order = random.Random(hvd.rank())
+    results: dict[str, list[np.ndarray]] = {str(s.ranks): [] for s in mine}
+    for number, cases in enumerate(windows(mine, sizes, os.environ["HOROVOD_TRANSPORT"])):
+        for running in run(number, cases, order):
+            got = running.finish()
+            if running.plan.everywhere:
+                results[str(running.case.process_set.ranks)] += got
+    return {members: reference.digest(arrays) for members, arrays in results.items()}
+
+
+def run_window(window: list[Running], order: random.Random) -> list[Running]:
+    """Starts all, and returns them; among those that do not wait in an order of this rank."""
     flying = [running for running in window if not running.case.wait]
     order.shuffle(flying)
     half = len(flying) // 2
     for running in [*flying[:half], *(r for r in window if r.case.wait), *flying[half:]]:
         running.start()
+    return window
 
 
 def sets_of(ranks: int) -> list[list[int]]:

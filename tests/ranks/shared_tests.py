@@ -17,6 +17,19 @@ import pytest
 from framework import Framework
 from matrix import TRANSPORTS
 
+__all__ = [
+    "test_a_callers_own_mistake_concerns_nobody_else",
+    "test_a_disagreement_is_the_same_error_on_every_rank",
+    "test_a_joined_root_is_named",
+    "test_a_killed_rank_is_named",
+    "test_gradients",
+    "test_gradients_of_a_process_set",
+    "test_gradients_while_a_rank_has_joined",
+    "test_objects",
+    "test_random_programs_that_join",
+    "test_ranks_may_end_after_join",
+]
+
 PROGRAMS = 500 if os.environ.get("HVD_TEST_FULL") else 50
 SECONDS_UNTIL_NAMED = 2.0
 

@@ -2,37 +2,29 @@
 the cases that torch passes too.
 """
 
-import os
 import random
+from collections.abc import Iterator
 
-import numpy as np
 import pytest
-import reference
-from matrix import SHAPES, TRANSPORTS, check_digests, sets_of, windows
+from matrix import SHAPES, TRANSPORTS, check_digests, run_table
+from operations import Case, Running
 from tensorflow_glue import TensorFlowRunning, run_in_graph
 
 import horovod.tensorflow as hvd
 
 
 def ranks_matrix(sizes: int) -> dict[str, str]:
-    """The whole table on all process sets; returns a digest of what must be equal everywhere, by set. With
-    one size every other window is a graph, with more each is run in both ways.
-    """
-    own_sets = [hvd.ProcessSet(members) for members in sets_of(int(os.environ.get("HOROVOD_SIZE", "1")))]
-    hvd.init(process_sets=own_sets)
-    mine = [s for s in [hvd.global_process_set, *own_sets] if s.included()]
-    order = random.Random(hvd.rank())
-    results: dict[str, list[np.ndarray]] = {str(s.ranks): [] for s in mine}
-    for number, cases in enumerate(windows(mine, sizes, os.environ["HOROVOD_TRANSPORT"])):
+    """With one size every other window is a graph, with more each is run in both ways."""
+
+    def run(number: int, cases: list[Case], order: random.Random) -> Iterator[Running]:
         for in_graph in [number % 2 == 0] if sizes == 1 else [False, True]:
             window = [TensorFlowRunning(case) for case in cases]
             if in_graph:
                 run_in_graph(window, order)
             for running in window:
-                got = (running if in_graph else running.start()).finish()
-                if running.plan.everywhere:
-                    results[str(running.case.process_set.ranks)] += got
-    return {members: reference.digest(arrays) for members, arrays in results.items()}
+                yield running if in_graph else running.start()
+
+    return run_table(hvd, sizes, run)
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
