@@ -17,6 +17,14 @@ BAR = (
     "    sys.stderr.write('\\r%3d%%|' % (5 * done) + '#' * done); sys.stderr.flush(); time.sleep(0.05)\n"
     "sys.stderr.write('\\r100%\\n'); print('done')\n"
 )
+# As above, and each version stays until a file says that it was seen: the machine may be busy.
+SEEN_BAR = (
+    "import os, sys, time\n"
+    "for done in (25, 50, 75):\n"
+    "    sys.stderr.write('\\r%3d%%|' % done + '#' * done); sys.stderr.flush()\n"
+    "    while not os.path.exists(f'{__file__}.{done}'): time.sleep(0.01)\n"
+    "sys.stderr.write('\\r100%\\n'); print('done')\n"
+)
 DEBUGGED = "import os\nif os.environ['RANK'] == '1':\n    x = 41; breakpoint()\n    print('x is', x)\n"
 
 
@@ -77,11 +85,15 @@ def test_colours_can_be_declined(script: Path, variables: dict[str, str]) -> Non
 
 
 def test_a_progress_bar_is_shown_while_it_runs(script: Path) -> None:
-    script.write_text(BAR)
+    script.write_text(SEEN_BAR)
     terminal = Terminal("-np", "2", "--ranks", "1", str(script), NO_COLOR="1")
+    for done in (25, 50, 75):
+        terminal.read_until(f"\r\x1b[K[1]<stderr>: {done}%|#")
+        script.with_name(f"{script.name}.{done}").touch()
     assert terminal.finish() == 0
     versions = re.findall(r"\r\x1b\[K\[1\]<stderr>: *(\d+)%\|#*(?=\r)", terminal.shown)
-    assert len(versions) >= 3 and versions == sorted(versions, key=int), terminal.shown
+    assert sorted(set(versions), key=int) == ["25", "50", "75"], terminal.shown
+    assert versions == sorted(versions, key=int), terminal.shown
     assert terminal.shown.count("[1]<stderr>:100%\r\n") == 1 and "[0]<" not in terminal.shown
 
 
