@@ -319,7 +319,7 @@ def test_the_interpreter_waits_for_a_thread_that_runs_a_job():
 def test_exceptions_of_the_script_are_caught_by_their_class():
     output = Script("classes").finish()
     assert "caught ('rank 1 is in trouble', 7) RemoteTraceback" in output
-    assert "copied True\n" in output
+    assert "copied True fail_on_rank_1\n" in output
 
 
 def test_function_and_results_are_seen_by_no_other_process(tmp_path, monkeypatch):

@@ -6,6 +6,7 @@ import random
 import sys
 import threading
 from collections.abc import Iterator
+from dataclasses import asdict
 
 import pytest
 
@@ -69,7 +70,7 @@ def test_another_version_of_python_is_named(monkeypatch):
 
 
 def test_what_cannot_be_unpickled_names_the_module_and_the_remedy():
-    data = packing._headed(vars(packing.surroundings())) + b"cno_such_module\nname\n."
+    data = packing._headed(asdict(packing.surroundings())) + b"cno_such_module\nname\n."
     with pytest.raises(RuntimeError, match=r"No module named 'no_such_module'.*register_pickle_by_value"):
         packing.read_call(memoryview(data))
 

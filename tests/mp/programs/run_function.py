@@ -18,9 +18,13 @@ class Trouble(Exception):
     """Of this script: a rank has it by value only."""
 
 
-def copy_by_name() -> list:
-    """With pickle, which looks for the class in the program."""
-    return pickle.loads(pickle.dumps([Trouble("copied")]))
+class Work:
+    """Of this script: only an argument of the function is of this class."""
+
+
+def copy_by_name(value: object) -> object:
+    """With pickle, which looks for classes and functions in the program."""
+    return pickle.loads(pickle.dumps(value))
 
 
 def wait_for_ever() -> None:
@@ -53,8 +57,8 @@ def classes() -> None:
         horovod.run(fail_on_rank_1, args=(7,), num_proc=2)
     except Trouble as error:
         print("caught", error.args, type(error.__cause__).__name__, flush=True)
-    (copies,) = horovod.run(copy_by_name)
-    print("copied", type(copies[0]) is Trouble)
+    ((work, function),) = horovod.run(copy_by_name, [(Work(), fail_on_rank_1)])
+    print("copied", type(work) is Work, function.__name__)
 
 
 def in_a_thread() -> None:

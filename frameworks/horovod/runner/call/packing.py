@@ -4,6 +4,7 @@ Each is a header in JSON and a pickle behind it. Pickles are read only where the
 caller of the same job: through an inherited descriptor, or under the MAC of a link to the store.
 """
 
+import io
 import json
 import os
 import pickle
@@ -12,6 +13,7 @@ import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from types import FunctionType
 from typing import Any, BinaryIO
 
 _LENGTH = struct.Struct("!I")
@@ -59,11 +61,9 @@ def write_call(
     file: BinaryIO, function: Callable[..., Any], arguments: Sequence[Any], keywords: Mapping[str, Any]
 ) -> None:
     """Writes a call. Raises ValueError when it cannot be pickled."""
-    import cloudpickle
-
     file.write(_headed(asdict(surroundings())))
     try:
-        cloudpickle.dump((function, tuple(arguments), dict(keywords)), file)
+        _write_with_names(file, (function, tuple(arguments), dict(keywords)))
     except OSError:
         raise
     except Exception as error:
@@ -74,30 +74,60 @@ def write_call(
     file.flush()
 
 
+def _write_with_names(file: BinaryIO, value: Any) -> None:
+    """Behind the value stands what it has of the caller's program, by name; both share their objects."""
+    import cloudpickle
+
+    program = vars(sys.modules["__main__"])
+    named: dict[str, Any] = {}
+
+    class Pickler(cloudpickle.CloudPickler):
+        def reducer_override(self, obj: Any) -> Any:
+            name = obj.__qualname__ if isinstance(obj, (type, FunctionType)) else ""
+            if name in program and program[name] is obj:
+                named[name] = obj
+            return super().reducer_override(obj)
+
+    pickler = Pickler(file)
+    pickler.dump(value)
+    pickler.dump(dict(named))
+
+
 def read_call(data: memoryview) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
-    """On a rank: the call, after it has entered the caller's surroundings. Raises RuntimeError."""
+    """On a rank: the call, after it has entered the caller's surroundings. Raises RuntimeError.
+
+    Classes and functions of the caller's program are found in ``__main__`` here, too, where pickle looks for
+    them: as for torch.save of a whole model.
+    """
     header, rest = _split(data)
     Surroundings(**header).enter()
     try:
-        function, arguments, keywords = pickle.loads(rest)
+        unpickler = pickle.Unpickler(io.BufferedReader(_Reader(rest)))
+        function, arguments, keywords = unpickler.load()
+        vars(sys.modules["__main__"]).update(unpickler.load())
     except Exception as error:
         raise RuntimeError(
             f"this rank cannot unpickle the function or its arguments ({type(error).__name__}: {error}). "
             "Modules of the caller must be importable where the ranks run; "
             "cloudpickle.register_pickle_by_value(module) sends one along"
         ) from error
-    _adopt_main(function)
     return function, arguments, keywords
 
 
-def _adopt_main(function: Callable[..., Any]) -> None:
-    """Puts what a function of the caller's program refers to into ``__main__`` here, too, where pickle looks
-    for its classes: as for torch.save of a whole model.
-    """
-    if getattr(function, "__module__", None) == "__main__":
-        names = getattr(function, "__globals__", {})
-        own = {name: value for name, value in names.items() if not name.startswith("__")}
-        vars(sys.modules["__main__"]).update(own)
+class _Reader(io.RawIOBase):
+    """Bytes as a file, without a copy of them."""
+
+    def __init__(self, data: memoryview) -> None:
+        self._rest = data
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        count = min(len(buffer), len(self._rest))
+        memoryview(buffer).cast("B")[:count] = self._rest[:count]
+        self._rest = self._rest[count:]
+        return count
 
 
 def result_bytes(result: Any) -> bytes:
