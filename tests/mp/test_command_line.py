@@ -145,6 +145,15 @@ def test_events_tell_what_happens(tmp_path: Path, way: str) -> None:
         assert b"[1]<stdout>:out \xff\n" in result.stdout and b"failed first" in result.stderr
 
 
+def test_a_job_that_cannot_start_is_an_event_too(tmp_path: Path) -> None:
+    missing = "no-such-host.invalid"
+    command = ("--json", "-np", "1", "-H", f"{missing}:1", "--start-timeout", "20", sys.executable)
+    status, stdout, stderr = Launcher().run(*command)
+    said, end = (json.loads(line) for line in stdout.splitlines())
+    assert status != 0 and (end["event"], end["status"]) == ("end", status)
+    assert said["event"] == "message" and missing in said["text"] and missing.encode() in stderr
+
+
 def test_events_go_to_no_file_of_somebody_else(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "target")
     status, _, stderr = Launcher().run("-np", "1", "--events", str(tmp_path / "link"), "true")

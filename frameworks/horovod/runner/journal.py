@@ -81,6 +81,12 @@ class Journal:
         """The job is over."""
         self._write("end", status=status, seconds=round(time.monotonic() - self._begin, 3))
 
+    def flush(self, seconds: float) -> None:
+        """Waits until all is written, at most so long."""
+        end = time.monotonic() + seconds
+        while self.sink is not None and not self.sink.is_idle and time.monotonic() < end:
+            time.sleep(0.01)
+
     def _write(self, event: str, **fields: object) -> None:
         if self.sink is not None:
             self.sink.put(encoded(event, **fields) + b"\n", self)

@@ -23,6 +23,7 @@ from ..sink import Sink
 from . import is_this_host
 
 USAGE_STATUS = 2
+_FLUSH_SECONDS = 1.0
 
 Files = Sequence[Mapping[str, BinaryIO]]
 # Starts the ranks, and runs the job to its end; what is to be closed afterwards goes onto the stack.
@@ -76,16 +77,22 @@ def _launch(arguments: argparse.Namespace, files: Files, supervise: Supervise) -
             stack.callback(loop.close)
             return supervise(arguments, files, loop, sinks, stack)
         except ReachError as error:
-            for line in str(error).splitlines():
-                complain(line)
-            return error.status
-        except ValueError as error:  # of interfaces and ports
-            complain(str(error))
-            return USAGE_STATUS
+            return _give_up(arguments.journal, str(error), error.status)
+        except ValueError as error:  # of interfaces and ports, and of what an MPI launcher cannot do
+            return _give_up(arguments.journal, str(error), USAGE_STATUS)
         except OSError as error:  # a limit on processes or descriptors, mostly
             behind = limits.limit_behind(error, arguments.num_proc)
-            complain(f"cannot start {arguments.num_proc} ranks: {error}{behind}")
-    return 1
+            return _give_up(arguments.journal, f"cannot start {arguments.num_proc} ranks: {error}{behind}", 1)
+
+
+def _give_up(journal: Journal, text: str, status: int) -> int:
+    """Says to people and programs why there is no job."""
+    for line in text.splitlines():
+        complain(line)
+        journal.message(line.encode(errors="replace"))
+    journal.end(status)
+    journal.flush(_FLUSH_SECONDS)
+    return status
 
 
 def _journal(

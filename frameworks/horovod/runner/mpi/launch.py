@@ -71,11 +71,7 @@ def _supervise(
     added = options.environment(arguments)
     marker = secrets.token_hex(8)
     environment = {**launcher_environment(os.environ, added), _MARKER: marker}
-    try:
-        way = _way(arguments, _job(arguments, environment, added))
-    except LauncherError as error:
-        setup.complain(str(error))
-        return setup.USAGE_STATUS
+    way = _way(arguments, _job(arguments, environment, added))
     guardian = Guardian(f"{_MARKER}={marker}")
     stack.callback(guardian.dismiss)
     stack.callback(loop.children.kill_strays)

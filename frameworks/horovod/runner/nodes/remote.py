@@ -29,7 +29,7 @@ _NEVER = float("inf")
 # Of this host alone, so that the ranks there have their own.
 _OWN = re.compile(
     "HOME|USER|LOGNAME|SHELL|PWD|OLDPWD|HOSTNAME|MAIL|DISPLAY|TMPDIR|TMP|TEMP|_|SHLVL|XAUTHORITY|"
-    "DBUS_SESSION_BUS_ADDRESS|(SSH|XDG|SUDO)_.*|BASH_FUNC_.*|HOROVOD_SECRET.*"
+    "DBUS_SESSION_BUS_ADDRESS|(SSH|XDG|SUDO)_.*|BASH_FUNC_.*|HOROVOD_SECRET_.*"
 )
 
 
