@@ -23,7 +23,7 @@ def stop_once_known() -> None:
     """Freezes between telling the others where it listens and being linked to them."""
     from horovod.bootstrap import mesh
 
-    mesh._Linker.run = lambda *_: os.kill(os.getpid(), signal.SIGSTOP)
+    mesh.Linker.run = lambda *_: os.kill(os.getpid(), signal.SIGSTOP)
 
 
 MISDEEDS: dict[str, Callable[[], None]] = {
