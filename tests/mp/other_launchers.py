@@ -12,7 +12,9 @@ from horovod.bootstrap.endpoints import free_port
 
 PROGRAM = str(PROGRAMS / "launched.py")
 AGENT = str(PROGRAMS / "remote_shell.py")
+STAND_IN = str(PROGRAMS / "stand_in.py")
 HOSTS = ("127.0.0.2", "127.0.0.3")
+REAL = ("torchrun", "MPICH's mpirun", "Open MPI")
 # As root, as in most containers, Open MPI asks twice.
 ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 VERSIONS = {"Open MPI": "Open MPI|OpenRTE|PRRTE", "MPICH's mpirun": "HYDRA"}
@@ -49,11 +51,15 @@ def run(launcher: str, *arguments: str, ranks: int, **changes: str) -> tuple[int
 
 
 def hosts_command_of(launcher: str, ranks: int, port: int = 0, *options: str) -> list[list[str]]:
-    """The commands of one job with ``ranks`` on each of two hosts: for torchrun one on each of them."""
+    """The commands of one job with ``ranks`` on each of two hosts: for torchrun one on each of them. What is
+    not in REAL is stood in for.
+    """
     if launcher == "torchrun":
         torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(ranks)]
         place = ["--nnodes", "2", "--master-addr", "127.0.0.1", "--master-port", str(port)]
         return [[*torchrun, *place, "--node-rank", str(node), *options] for node in range(2)]
+    if launcher not in REAL:
+        return [[sys.executable, STAND_IN, launcher, str(ranks), sys.executable]]
     hosts = ",".join(f"{host}:{ranks}" for host in HOSTS)
     if launcher == "Open MPI":
         agent = ["--mca", "plm_rsh_agent", AGENT, "--host", hosts]

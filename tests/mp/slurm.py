@@ -1,11 +1,11 @@
-"""Slurm of one node, started for a test and ended after it."""
+"""Slurm of one node, or of several on this machine, started for a test and ended after it."""
 
 import os
 import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -23,14 +23,13 @@ CryptoType=crypto/munge
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 SlurmctldPort={ports[0]}
-SlurmdPort={ports[1]}
 StateSaveLocation={folder}/state
-SlurmdSpoolDir={folder}/spool
+SlurmdSpoolDir={folder}/spool.%n
 SlurmctldPidFile={folder}/slurmctld.pid
-SlurmdPidFile={folder}/slurmd.pid
+SlurmdPidFile={folder}/slurmd.%n.pid
 SelectType=select/cons_tres
-NodeName={host} NodeAddr=127.0.0.1 CPUs=2 State=UNKNOWN
-PartitionName=test Nodes={host} Default=YES State=UP
+{nodes}
+PartitionName=test Nodes=ALL Default=YES State=UP
 """
 
 
@@ -43,12 +42,20 @@ def missing() -> str:
 
 
 @contextmanager
-def cluster(folder: Path) -> Iterator[dict[str, str]]:
-    """Runs the daemons; gives the variables that lead srun to them."""
+def cluster(folder: Path, names: Sequence[str] = ()) -> Iterator[dict[str, str]]:
+    """Runs the daemons; gives the variables that lead srun to them. ``names``: of the nodes, which are all on
+    this machine; without them there is one, of its name.
+    """
     configuration = folder / "slurm.conf"
     host = os.uname().nodename.partition(".")[0]
-    configuration.write_text(_CONFIGURATION.format(folder=folder, host=host, ports=_ports(2)))
-    for name in ("state", "spool"):
+    nodes, ports = names or [host], _ports(1 + max(1, len(names)))
+    lines = [
+        f"NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=2 State=UNKNOWN"
+        for node, port in zip(nodes, ports[1:], strict=True)
+    ]
+    text = _CONFIGURATION.format(folder=folder, host=host, ports=ports, nodes="\n".join(lines))
+    configuration.write_text(text)
+    for name in ("state", *(f"spool.{node}" for node in nodes)):
         (folder / name).mkdir()
     (folder / "munge.key").write_bytes(os.urandom(1024))
     (folder / "munge.key").chmod(0o400)
@@ -57,11 +64,12 @@ def cluster(folder: Path) -> Iterator[dict[str, str]]:
     environment = {**os.environ, "SLURM_CONF": str(configuration)}
     daemons = []
     try:
-        for command in (munge, ["slurmctld", "-D"], ["slurmd", "-D"]):
+        for command in (munge, ["slurmctld", "-D"], *(["slurmd", "-D", "-N", node] for node in nodes)):
             daemons.append(_start(command, folder, environment))
             if command is munge:
                 _wait_for(lambda: (folder / "munge.socket").exists(), folder)
-        _wait_for(lambda: "idle" in _run(["sinfo", "--noheader", "--format=%t"], environment), folder)
+        idle = ["sinfo", "--noheader", "--states=idle", "--Node", "--format=%N"]
+        _wait_for(lambda: len(_run(idle, environment).split()) == len(nodes), folder)
         yield {"SLURM_CONF": str(configuration)}
     finally:
         for daemon in reversed(daemons):
@@ -76,7 +84,8 @@ _MUNGE_FILES = {"key-file": "key", "pid-file": "pid", "log-file": "log", "seed-f
 
 
 def _start(command: list[str], folder: Path, environment: dict[str, str]) -> subprocess.Popen[bytes]:
-    with open(folder / f"{command[0]}.out", "wb") as output:
+    number = len(list(folder.glob("*.out")))
+    with open(folder / f"{number}.{command[0]}.out", "wb") as output:
         return subprocess.Popen(
             command, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output
         )

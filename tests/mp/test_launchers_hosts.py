@@ -1,11 +1,21 @@
 """Jobs that other launchers start on several hosts, which this machine stands for."""
 
+import ctypes.util
+import importlib.util
+import os
 import re
 import secrets
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-from other_launchers import PROGRAM, run_on_hosts
+import slurm
+from launch import PROGRAMS, ROOT, Launcher
+from other_launchers import PROGRAM, REAL, run_on_hosts
+
+TUTORIAL = str(ROOT / "examples" / "torch_tutorial.py")
+TRAINING = str(PROGRAMS / "short_training.py")
 
 TOTAL = "total [6.0, 10.0, 14.0, 18.0]"
 PLACES = [[rank, 4, rank % 2, 2, rank // 2, 2] for rank in range(4)]
@@ -43,7 +53,7 @@ def test_two_hosts_of_mpich(secret_file: str, has_file: bool) -> None:
     status, output = run_on_hosts("MPICH's mpirun", PROGRAM, HOROVOD_LOG_LEVEL="info", **changes)
     _assert_right(status, output)
     origin = "that of HOROVOD_SECRET_FILE" if has_file else "there, too"
-    assert f"the key-value space of MPICH's mpirun says where, and the secret is {origin}" in output
+    assert f"the key-value space (PMI) of the launcher says where, and the secret is {origin}" in output
 
 
 def test_a_rank_of_mpich_that_ends_early_takes_no_other_with_it() -> None:
@@ -72,3 +82,104 @@ def test_what_several_hosts_of_open_mpi_need_is_said_on_every_rank(secret_file: 
     assert "HOROVOD_SECRET_FILE=$HOME/.horovod-secret" in output and "MASTER_ADDR" in output, output
     status, output = run_on_hosts("Open MPI", "-c", program, HOROVOD_SECRET_FILE=secret_file)
     assert status != 0 and "set MASTER_ADDR to the name or address of that host" in output, output
+
+
+@pytest.mark.skipif(bool(slurm.missing()), reason=slurm.missing() or "it is here")
+def test_two_nodes_of_slurm(secret_file: str, tmp_path: Path) -> None:
+    own = Launcher()
+    # The first of them is the name of this machine, which leads others to rank 0.
+    name = os.uname().nodename.partition(".")[0]
+    with slurm.cluster(tmp_path, [name, f"{name}-second"]) as variables:
+        environment = {**own.environment, **variables, "OMP_NUM_THREADS": "1", "HOROVOD_LOG_LEVEL": "info"}
+        step = ["srun", "--nodes", "2", "--ntasks", "4", "--overcommit", "--kill-on-bad-exit"]
+
+        def run(plugin: str, program: str, **changes: str) -> tuple[int, str]:
+            command = [*step, f"--mpi={plugin}", sys.executable, program]
+            job = own.popen(command, env={**environment, **changes}, stderr=subprocess.STDOUT)
+            result = own.finish(job, 90)
+            return result.returncode, result.output
+
+        by_name = run("none", PROGRAM, HOROVOD_SECRET_FILE=secret_file)
+        by_pmi = run("pmi2", PROGRAM)
+        training = run("pmi2", TRAINING)
+        without = run("none", PROGRAM)
+    own.wait_until_gone(10)
+    _assert_right(*by_name)
+    assert f"rank 0 is on {name}, and the secret is that of HOROVOD_SECRET_FILE" in by_name[1], by_name[1]
+    _assert_right(*by_pmi)
+    assert "the key-value space (PMI) of the launcher says where" in by_pmi[1], by_pmi[1]
+    assert training[0] == 0 and training[1].count("steps are exact") == 4, training[1]
+    assert without[0] != 0 and "srun started 4 processes on several hosts, 2 of them on " in without[1]
+    assert f"{name}-second, and offers no way to give them a secret" in without[1], without[1]
+
+
+@pytest.mark.parametrize("launcher", ["jsrun", "Spectrum MPI", "MVAPICH2", "Intel MPI"])
+def test_two_hosts_of_launchers_that_are_stood_in_for(secret_file: str, launcher: str) -> None:
+    changes = {"HOROVOD_SECRET_FILE": secret_file, "HOROVOD_JOB_ID": secret_file, "HOROVOD_LOG_LEVEL": "info"}
+    if launcher != "jsrun":
+        changes["MASTER_ADDR"] = "localhost"
+    status, output = run_on_hosts(launcher, PROGRAM, **changes)
+    _assert_right(status, output)
+    name = {"Spectrum MPI": "Open MPI", "Intel MPI": "MPICH's mpirun"}.get(launcher, launcher)
+    assert f"{name} started this job" in output, output
+
+
+def test_pods_of_an_indexed_job(secret_file: str) -> None:
+    changes = {"HOROVOD_SECRET_FILE": secret_file, "HOROVOD_JOB_ID": secret_file, "MASTER_ADDR": "localhost"}
+    status, output = run_on_hosts("an indexed Job", PROGRAM, **changes)
+    assert status == 0, output
+    for rank in range(4):
+        assert f"places {[rank, 4, 0, 1, rank, 4]} {TOTAL}" in output, output
+
+
+@pytest.mark.parametrize("launcher", REAL)
+def test_training_on_two_hosts_is_that_of_one_process_and_the_tutorial_learns(
+    secret_file: str, launcher: str
+) -> None:
+    given = {"HOROVOD_SECRET_FILE": secret_file, "MASTER_ADDR": "127.0.0.1"}
+    options = tuple(word for name in given if launcher == "Open MPI" for word in ("-x", name))
+    status, output = run_on_hosts(launcher, TRAINING, options=options, **given)
+    assert status == 0 and output.count("20 steps are exact") == 4, output
+    status, output = run_on_hosts(launcher, TUTORIAL, "--epochs", "2", options=options, **given)
+    found = re.findall(r"training accuracy ([0-9.]+)%", output)
+    assert status == 0 and len(found) == 2 and float(found[1]) > 80, output
+
+
+@pytest.mark.parametrize("launcher", REAL)
+def test_secrets_are_in_no_command_line_log_or_error(secret_file: str, launcher: str) -> None:
+    password = secrets.token_hex(16)
+    given = {"HOROVOD_SECRET_FILE": secret_file, "MASTER_ADDR": "127.0.0.1", "DB_PASSWORD": password}
+    given["HOROVOD_LOG_LEVEL"] = "trace"
+    options = tuple(word for name in given if launcher == "Open MPI" for word in ("-x", name))
+    program = str(PROGRAMS / "shows_no_secret.py")
+    status, output = run_on_hosts(launcher, program, secret_file, options=options, **given)
+    assert status != 0 and output.count("looked") == 4 and "ZeroDivisionError" in output, output
+    for secret in (password, Path(secret_file).read_text().strip()):
+        assert secret not in output, output
+
+
+@pytest.mark.skipif(importlib.util.find_spec("mpi4py") is None, reason="mpi4py is not installed here")
+@pytest.mark.parametrize("order", ["first", "last"])
+@pytest.mark.parametrize("launcher", ["MPICH's mpirun", "Open MPI"])
+def test_mpi_in_the_same_job_agrees(secret_file: str, tmp_path: Path, launcher: str, order: str) -> None:
+    given = {"HOROVOD_SECRET_FILE": secret_file, "MASTER_ADDR": "127.0.0.1"}
+    options: tuple[str, ...] = ()
+    if launcher == "Open MPI":
+        # Its shared memory mixes up two hosts that are one machine: it crashes there without us, too.
+        options = ("--mca", "btl", "tcp,self", *(word for name in given for word in ("-x", name)))
+    else:
+        # Debian's library has a name of its own.
+        library = ctypes.util.find_library("mpich") or ctypes.util.find_library("mpi")
+        (tmp_path / "libmpi.so.12").symlink_to(_whereabouts(library or "libmpich.so.12"))
+        given = {"MPI4PY_MPIABI": "mpich", "LD_LIBRARY_PATH": str(tmp_path)}
+    status, output = run_on_hosts(launcher, str(PROGRAMS / "with_mpi4py.py"), order, options=options, **given)
+    assert status == 0 and output.count("agrees") == 4, output
+
+
+def _whereabouts(library: str) -> str:
+    """The path of a shared library, from the cache of the dynamic linker."""
+    cache = subprocess.run(["ldconfig", "-p"], capture_output=True, text=True, check=True).stdout
+    found = re.search(rf"{re.escape(library)} .*=> (\S+)", cache)
+    if found is None:
+        pytest.skip(f"the library of MPICH ({library}) is not here")
+    return found[1]

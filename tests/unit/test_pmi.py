@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from load import within
 
@@ -131,10 +131,13 @@ def test_without_a_way_to_it_there_is_none() -> None:
 
 def test_a_refusal_is_an_error_with_the_answer(server: Server) -> None:
     space = _opened(server, 2)
-    with pytest.raises(BootstrapError, match=r"rank 2: mpirun of MPICH answers cmd=nonsense_ack to nonsense"):
+    with pytest.raises(
+        BootstrapError, match=r"rank 2: the key-value space .* answers cmd=nonsense_ack to nonsense"
+    ):
         space._ask("nonsense", "sense")
 
 
+@settings(deadline=None)  # the machine may be busy
 @given(st.text())
 def test_any_line_is_read(line: str) -> None:
     assert all(isinstance(value, str) for value in pmi.parse(line).values())

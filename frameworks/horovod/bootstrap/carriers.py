@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from . import pmi
 from .errors import BootstrapError
 from .identity import Identity
-from .sources import MPICH, TORCHRUN
+from .sources import MPICH, SRUN, TORCHRUN
 from .text import shown
 
 _PORTS = range(1, 65536)
@@ -86,7 +86,7 @@ class TorchStore:
 
 def carrier_of(identity: Identity, environ: Mapping[str, str], timeout: float) -> Carrier | None:
     """What the launcher of this process offers; None: nothing that is known here."""
-    if identity.launcher == MPICH:
+    if identity.launcher in (MPICH, SRUN):
         return pmi.opened(environ, identity.rank, timeout)
     # Without a store of its agent, rank 0 of torch.distributed will make one: there is none yet.
     if identity.launcher == TORCHRUN and environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":

@@ -190,7 +190,8 @@ def reason(identity: Identity, environ: Mapping[str, str]) -> str:
     """Which launcher started the job and which variables say so, for a log."""
     source = source_of(identity.launcher)
     numbers = [f"{name}={shown(environ[name])}" for name in source.variables if name in environ]
-    others = [s.launcher for s in SOURCES if s.size != source.size and s.has_started(environ)]
+    whole = [s for s in SOURCES if s.has_started(environ) and not s.missing(environ)]
+    others = [s.launcher for s in whole if s.size != source.size]
     passed_over = f"; those of {', '.join(others)} are set, too, and count less" if others else ""
     return f"{source.launcher} started this job: {', '.join(numbers)} say who this rank is{passed_over}"
 

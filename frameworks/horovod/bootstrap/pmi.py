@@ -1,9 +1,9 @@
-"""The key-value space of MPICH's mpirun, within reach of its ranks by the descriptor PMI_FD.
+"""The key-value space of MPICH's mpirun and of "srun --mpi=pmi2", within reach by the descriptor PMI_FD.
 
 A client of version 1 of the process management interface: a request is one line of text and so is its answer.
 What one rank puts, all can get after a barrier that all have entered. MPI_Init speaks over the same
 descriptor, before this or after it, so nothing here changes its mode, and only a process without MPI says
-goodbye: mpirun ends the neighbours of one that goes without.
+goodbye: mpirun ends the neighbours of one that goes without. After it the next program of a rank cannot ask.
 """
 
 import atexit
@@ -20,7 +20,7 @@ from .text import shown
 
 _MOST_LINE = 1 << 16
 _GOODBYE_SECONDS = 1.0
-_NAME = "mpirun of MPICH"
+_NAME = "the key-value space (PMI) of the launcher"
 
 
 class KeyValueSpace:
@@ -28,7 +28,7 @@ class KeyValueSpace:
     Raises BootstrapError, also from the constructor, when the launcher does not answer as it should.
     """
 
-    name = "the key-value space of MPICH's mpirun"
+    name = _NAME
     is_public = False
 
     def __init__(self, descriptor: int, rank: int, timeout: float) -> None:

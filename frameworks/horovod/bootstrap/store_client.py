@@ -208,6 +208,6 @@ def _absence(keys: list[str], rank: int, seconds: float | None) -> BootstrapErro
     return StartTimeoutError(
         f"rank {rank} waited {seconds:g} s: {names} never arrived. "
         "Look whether they run and call hvd.init(); if they are only slow to start, give them longer with "
-        "--start-timeout",
+        "HOROVOD_START_TIMEOUT or --start-timeout",
         ranks,
     )

@@ -1,0 +1,19 @@
+"""MPI in the same job agrees with us: begun before us ("first") or after us ("last")."""
+
+import os
+import sys
+
+import torch
+
+import horovod.torch as hvd
+
+if sys.argv[1] == "first":
+    from mpi4py import MPI
+hvd.init()
+if sys.argv[1] == "last":
+    from mpi4py import MPI
+world = MPI.COMM_WORLD
+assert (world.rank, world.size) == (hvd.rank(), hvd.size())
+assert world.allreduce(world.rank) == hvd.allreduce(torch.tensor(hvd.rank()), op=hvd.Sum).item()
+os.write(1, f"rank {world.rank} agrees\n".encode())
+hvd.shutdown()
