@@ -118,10 +118,25 @@ def test_the_end_of_the_other_side_is_told_once() -> None:
     side.close()
 
 
+def test_the_end_comes_while_something_is_unsent() -> None:
+    """Both directions are ready in one round, in either order."""
+    side = Side()
+    side.feed(channel.GREETING)
+    side.channel.send(Tag.WORK, "x" * (1 << 20))
+    os.close(side.input)
+    os.close(side.output)
+    ready = sorted(side.selector.select(0), key=lambda each: each[0].fileobj != side.channel._receives)
+    assert len(ready) == 2
+    for key, _ in ready:
+        key.data()
+    assert side.ends == 1 and side.channel.is_flushed
+
+
 def test_the_command_asks_nobody_and_has_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(ssh.CONFIG_VARIABLE, raising=False)
     words = ssh.command("fe80::1%eth0", 2222, "/keys/my key")
     assert words[:2] == ["ssh", "-T"] and "-oBatchMode=yes" in words
+    assert "-oControlMaster=no" in words  # nothing that outlives the job, and others use, is part of it
     assert words[words.index("-p") + 1] == "2222" and words[words.index("-i") + 1] == "/keys/my key"
     assert words[-3:-1] == ["--", "fe80::1%eth0"]  # a name is an argument of its own, and no option
     assert "fe80" not in words[-1] and sys.executable in words[-1]

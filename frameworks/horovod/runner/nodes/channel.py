@@ -103,6 +103,8 @@ class Channel:
             self._flush()
 
     def _flush(self) -> None:
+        if not self._is_open:  # closed in the same round
+            return
         try:
             while self._unsent:
                 del self._unsent[: os.write(self._sends, self._unsent)]

@@ -156,7 +156,8 @@ class RemoteNode:
         if now >= self._pinged + _PING_SECONDS:
             self._pinged = now
             self._channel.send(Tag.PING)
-        if now >= self._heard + _SILENCE_SECONDS:
+        # Before its greeting it may still be starting: how long is for --start-timeout to say.
+        if self.greeting is not None and now >= self._heard + _SILENCE_SECONDS:
             self._give_up(f"its agent has not answered for {_SILENCE_SECONDS:g} s")
         return self._pinged + _PING_SECONDS
 

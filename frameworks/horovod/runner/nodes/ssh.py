@@ -26,6 +26,8 @@ def command(host: str, port: int | None, identity_file: str | None) -> list[str]
         "ServerAliveInterval": _ALIVE_SECONDS,
         "ForwardX11": "no",
         "ClearAllForwardings": "yes",
+        # A connection that the user has is used. One of ours would be a child of the job, and end with it.
+        "ControlMaster": "no",
     }
     words = ["ssh", "-T", *(f"-o{name}={value}" for name, value in options.items())]
     if os.environ.get(CONFIG_VARIABLE):
