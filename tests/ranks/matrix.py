@@ -55,7 +55,7 @@ def run_table(
     mine = [s for s in [hvd.global_process_set, *own_sets] if s.included()]
     order = random.Random(hvd.rank())
     results: dict[str, list[np.ndarray]] = {str(s.ranks): [] for s in mine}
-    for number, cases in enumerate(windows(mine, sizes, os.environ["HOROVOD_TRANSPORT"])):
+    for number, cases in enumerate(windows(mine, sizes, os.environ.get("HOROVOD_TRANSPORT", "auto"))):
         for running in run(number, cases, order):
             got = running.finish()
             if running.plan.everywhere:
