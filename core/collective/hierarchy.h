@@ -61,4 +61,15 @@ class Lanes {
 std::unique_ptr<StepMachine> MakeHierarchicalAllreduce(const Hierarchy& hierarchy,
                                                        const CollectiveSpec& spec);
 
+// Ragged allgather: every rank's part crosses once to each other host, from the rank itself, and is
+// handed on there through shared memory by the rank that it came to. So between hosts every host
+// receives what it lacks and no more, and all its ranks receive some of it.
+std::unique_ptr<StepMachine> MakeHierarchicalAllgather(const Hierarchy& hierarchy,
+                                                       const CollectiveSpec& spec);
+
+// Broadcast: the frames of the stream cross once to each other host, along a chain or a tree of
+// hosts; the lanes' carriers take them in turn, and hand them on to their hosts.
+std::unique_ptr<StepMachine> MakeHierarchicalBroadcast(const Hierarchy& hierarchy,
+                                                       const CollectiveSpec& spec);
+
 }  // namespace hvd

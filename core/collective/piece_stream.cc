@@ -15,6 +15,12 @@ PieceStream::PieceStream(const std::vector<Piece>& pieces) {
   }
 }
 
+PieceStream PieceStream::Relayed() const {
+  PieceStream relayed = *this;
+  for (Piece& piece : relayed.pieces_) piece.input = piece.output;
+  return relayed;
+}
+
 void PieceStream::Pack(int64_t begin, int64_t end, std::byte* to) const {
   ForEach(begin, end, [to](const std::byte* input, std::byte*, int64_t at, int64_t bytes) {
     std::memcpy(to + at, input, static_cast<size_t>(bytes));

@@ -16,6 +16,8 @@ class PieceStream {
   explicit PieceStream(const std::vector<Piece>& pieces);
 
   int64_t bytes() const { return ends_.empty() ? 0 : ends_.back(); }
+  // The same outputs, which are the inputs too: of what has arrived, to be handed on.
+  PieceStream Relayed() const;
   // The one non-empty piece, or null when there are several or none.
   const Piece* Single() const { return pieces_.size() == 1 ? &pieces_[0] : nullptr; }
 

@@ -21,7 +21,7 @@ Step StagedExchange::Advance() {
   // Nothing is reduced for others; and what has nothing for anybody, or nothing for this rank, is
   // passed over.
   Skip(Phase::kReduced, first_);
-  Skip(Phase::kCopied, first_ + given_);
+  if (MayLeave()) Skip(Phase::kCopied, first_ + given_);
   Skip(Phase::kTaken, first_ + needed_);
   // What gives staging back to others comes first.
   if (TakeNext() || GiveNext()) {
@@ -29,7 +29,9 @@ Step StagedExchange::Advance() {
     return Step::kProgressed;
   }
   if (WorkAlone()) return Step::kProgressed;
-  return board_->AllHave(Phase::kTaken, first_ + chunks_) ? Step::kDone : Step::kBlocked;
+  // An operation that began before may not have left yet.
+  const bool left = board_->Mine(Phase::kCopied) >= first_ + chunks_;
+  return left && board_->AllHave(Phase::kTaken, first_ + chunks_) ? Step::kDone : Step::kBlocked;
 }
 
 // Passes the rest of the operation in a phase that has nothing left to do here.
@@ -47,7 +49,7 @@ bool StagedExchange::TakeNext() {
 
 bool StagedExchange::GiveNext() {
   if (staged_ == given_ || board_->Mine(Phase::kCopied) != first_ + staged_) return false;
-  if (!board_->MayStage(first_ + staged_)) return false;
+  if (!Has(staged_) || !board_->MayStage(first_ + staged_)) return false;
   Stage(staged_, Staging(rank(), staged_));
   board_->Post(Phase::kCopied, first_ + staged_ + 1);
   Given(staged_++);

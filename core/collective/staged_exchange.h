@@ -13,7 +13,7 @@ namespace hvd {
 // all will.
 class StagedExchange : public StepMachine {
  public:
-  Step Advance() final;
+  Step Advance() override;
 
  protected:
   // Of `chunks` chunks, a number equal on all members, this rank gives the first `given` and needs
@@ -29,6 +29,8 @@ class StagedExchange : public StepMachine {
     return board_->Has(rank, Phase::kCopied, first_ + chunk + 1);
   }
 
+  // Whether a chunk can be given: its data are here.
+  virtual bool Has(uint64_t /*chunk*/) const { return true; }
   // Fills this rank's staging.
   virtual void Stage(uint64_t chunk, std::byte* staging) = 0;
   // The chunk has been given; it is still in the cache.
@@ -40,6 +42,10 @@ class StagedExchange : public StepMachine {
 
   // Work that concerns no other rank. False: none is left.
   virtual bool WorkAlone() { return false; }
+
+  // Whether later operations on the board may have this rank's input. Asked before the last of
+  // the chunks that it does not give is passed over.
+  virtual bool MayLeave() const { return true; }
 
  private:
   void Skip(Phase phase, uint64_t from);

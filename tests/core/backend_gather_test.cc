@@ -85,6 +85,33 @@ TEST(Allgather, RaggedWithZeros) {
   }
 }
 
+// Besides the usual shapes: a host for every rank, and hosts whose ranks lie anywhere among all.
+std::vector<std::vector<int>> ManyHostShapes() {
+  std::vector<std::vector<int>> shapes = HostShapes();
+  shapes.insert(shapes.end(), {{0, 1, 2}, {0, 1, 0, 2, 1}, {0, 0, 0, 1}, {0, 1, 2, 3, 4, 4}});
+  return shapes;
+}
+
+TEST(Allgather, OnHostsOfManyShapes) {
+  for (const std::vector<int>& hosts : ManyHostShapes()) {
+    const auto ranks = static_cast<int>(hosts.size());
+    World world(Medium::kHosts, ranks, hosts);
+    RunRanks(ranks, [&](int r) {
+      Rank rank(&world, r);
+      Backend* backend = nullptr;
+      ASSERT_OK(rank.Join(1, world.Everybody(), &backend));
+      std::mt19937_64 random(hosts.size());
+      for (uint64_t round = 0; round < 8; ++round)
+        Gather(&rank, backend, RandomSizes(random, ranks), round);
+      for (int only = 0; only < ranks; ++only) {
+        std::vector<int64_t> row(hosts.size(), 0);
+        row[static_cast<size_t>(only)] = 700'001;
+        Gather(&rank, backend, {row}, 100 + static_cast<uint64_t>(only));
+      }
+    });
+  }
+}
+
 TEST(Allgather, SizesThatDisagreeWithTheInputFail) {
   World world(Medium::kInprocWindow, 1);
   Rank rank(&world, 0);
@@ -147,6 +174,27 @@ TEST(Broadcast, EveryRoot) {
         }
       });
     }
+  }
+}
+
+// Along trees and chains of hosts.
+TEST(Broadcast, OnHostsOfManyShapes) {
+  const std::vector<std::vector<int64_t>> shapes = {
+      {131'072}, {131'073}, {300'000, 0, 7}, {3'000'000}, {1'000'000, 1, 2'000'003}};
+  for (const std::vector<int>& hosts : ManyHostShapes()) {
+    const auto ranks = static_cast<int>(hosts.size());
+    World world(Medium::kHosts, ranks, hosts);
+    RunRanks(ranks, [&](int r) {
+      Rank rank(&world, r);
+      Backend* backend = nullptr;
+      ASSERT_OK(rank.Join(1, world.Everybody(), &backend));
+      uint64_t sequence = 0;
+      for (int root = 0; root < ranks; ++root) {
+        const size_t first = sequence++ % shapes.size();
+        Broadcast(&rank, backend, root, shapes[first], sequence++);
+        Broadcast(&rank, backend, root, shapes[(first + 2) % shapes.size()], sequence++);
+      }
+    });
   }
 }
 

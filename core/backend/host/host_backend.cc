@@ -114,8 +114,8 @@ class TransportBackend : public HostBackend {
   const Communicator comm_;
 };
 
-// Several hosts. What moves data without arithmetic goes over links: a ring whose neighbours share
-// a host crosses between hosts hardly more often than it must.
+// Several hosts. Where every member has a host of its own there is nothing to share, and data that
+// are not computed on go over links; so do those of an alltoall, which are different for each rank.
 class HierarchicalBackend : public HostBackend {
  public:
   HierarchicalBackend(std::unique_ptr<Board> board, Communicator comm, Topology topology)
@@ -126,7 +126,19 @@ class HierarchicalBackend : public HostBackend {
 
  private:
   std::unique_ptr<StepMachine> StartAmongMany(const CollectiveSpec& spec) override {
-    if (spec.kind == OpKind::kAllreduce) return MakeHierarchicalAllreduce(hierarchy_, spec);
+    const bool alone = hierarchy_.topology.hosts() == hierarchy_.topology.size();  // on every host
+    switch (spec.kind) {
+      case OpKind::kAllreduce:
+        return MakeHierarchicalAllreduce(hierarchy_, spec);
+      case OpKind::kAllgather:
+        if (!alone) return MakeHierarchicalAllgather(hierarchy_, spec);
+        break;
+      case OpKind::kBroadcast:
+        if (!alone) return MakeHierarchicalBroadcast(hierarchy_, spec);
+        break;
+      default:
+        break;
+    }
     return StartOverLinks(hierarchy_.comm, spec);
   }
 

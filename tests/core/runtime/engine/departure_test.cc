@@ -27,6 +27,7 @@ struct Round {
   bool sink;         // nobody waits for the operation: the background thread drives it
   bool decided;      // the leaver goes when all have agreed on the operation, else at any moment
   int64_t pause_us;  // ... and so much later
+  OpKind kind = OpKind::kAllreduce;
 };
 
 Round Draw(std::mt19937* random) {
@@ -39,11 +40,20 @@ Round Draw(std::mt19937* random) {
   return round;
 }
 
-// Submits `data` and gives what became of it; kTimeout when nothing did.
-Status Outcome(Engine& engine, bool sink, std::vector<float>* data) {
+Entry BigEntry(OpKind kind, std::vector<float>* data) {
   Entry entry = AllreduceEntry("big", data);
+  entry.request.kind = kind;
+  entry.request.root = GlobalRank(0);
+  const bool in_place = kind == OpKind::kAllreduce || kind == OpKind::kBroadcast;
+  if (!in_place) entry.buffers[0].output = nullptr;
+  return entry;
+}
+
+// Submits `data` and gives what became of it; kTimeout when nothing did.
+Status Outcome(Engine& engine, const Round& round, std::vector<float>* data) {
+  Entry entry = BigEntry(round.kind, data);
   HandlePtr handle;
-  if (!sink) {
+  if (!round.sink) {
     HVD_RETURN_IF_ERROR(Submit(engine, std::move(entry), &handle));
     return engine.Wait(handle, kLimitUs, nullptr);
   }
@@ -58,7 +68,7 @@ Status Outcome(Engine& engine, bool sink, std::vector<float>* data) {
 
 void Leave(Engine& engine, const Round& round, std::vector<float>* data) {
   HandlePtr handle;
-  const Status submitted = Submit(engine, AllreduceEntry("big", data), &handle);
+  const Status submitted = Submit(engine, BigEntry(round.kind, data), &handle);
   if (!submitted.ok()) return;
   while (round.decided && !handle->decided.load() && !handle->done.load()) SleepUs(50);
   SleepUs(round.pause_us);
@@ -66,16 +76,16 @@ void Leave(Engine& engine, const Round& round, std::vector<float>* data) {
 }
 
 // False when somebody was not told.
-bool Play(Wires wires, const Round& round) {
+bool Play(Wires wires, const Round& round, const std::vector<int>& hosts = {}) {
   std::atomic<bool> told{true};
-  Cluster cluster(round.size, wires);
+  Cluster cluster(round.size, wires, {}, {}, hosts);
   cluster.Run([&](Engine& engine, int rank) {
     std::vector<float> small(10, 1.0f);
     std::vector<float> data(kElements, 1.0f);
     ASSERT_OK(Allreduce(engine, "common", &small));
     if (rank == round.leaver) return Leave(engine, round, &data);
     const int64_t start = NowMicros();
-    Status status = Outcome(engine, round.sink, &data);
+    Status status = Outcome(engine, round, &data);
     // What was complete in time is no reason to fail; the next operation is.
     if (status.ok()) status = Allreduce(engine, "next", &small);
     told = told && status.code() != Code::kTimeout;
@@ -104,6 +114,22 @@ TEST(Departure, DuringACollectiveOverSharedMemory) { PlayRounds(Wires::kShm, Rou
 TEST(Departure, DuringACollectiveInProcess) {
   for (const Wires wires : {Wires::kInprocWindow, Wires::kInprocLinks})
     PlayRounds(wires, Rounds(3, 50));
+}
+
+TEST(Departure, DuringEveryCollectiveBetweenHosts) {
+  std::mt19937 random(5);
+  for (const std::vector<int>& hosts : HostShapes()) {
+    for (const OpKind kind :
+         {OpKind::kAllreduce, OpKind::kAllgather, OpKind::kBroadcast, OpKind::kReducescatter}) {
+      for (int i = 0; i < Rounds(1, 20); ++i) {
+        Round round = Draw(&random);
+        round.kind = kind;
+        round.size = static_cast<int>(hosts.size());
+        round.leaver = static_cast<int>(random() % hosts.size());
+        if (!EXPECT_TRUE(Play(Wires::kHosts, round, hosts))) return;
+      }
+    }
+  }
 }
 
 }  // namespace
