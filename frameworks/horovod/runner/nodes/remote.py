@@ -24,6 +24,7 @@ _SILENCE_SECONDS = 8.0
 _READ_BYTES = 1 << 16
 _MOST_ERRORS = 1 << 16
 _GOODBYE_SECONDS = 1.0
+_STATUS_SECONDS = 2.0  # for ssh to end after its agent
 _LOST_STATUS = 1
 _NEVER = float("inf")
 # Of this host alone, so that the ranks there have their own.
@@ -72,6 +73,8 @@ class RemoteNode:
         self._owed: dict[tuple[int, str], int] = {}  # bytes of output that found no room, by stream
         self._errors = bytearray()
         self._is_ended = False
+        self._ended = 0.0  # when
+        self._is_lost = False
         self._status: int | None = None
         self._process = subprocess.Popen(
             ssh.command(host, port, identity_file),
@@ -148,8 +151,9 @@ class RemoteNode:
         for key in [key for key in self._owed if self._events is not None and self._events.has_room(*key)]:
             self._give_room(key[1], self._owed.pop(key))
         if self._is_ended:
-            self._tell_end()
-            return _NEVER
+            self._tell_end(now)
+            is_waiting = self._status is None and not self._is_lost
+            return self._ended + _STATUS_SECONDS if is_waiting else _NEVER
         if now > self._tended + _PING_SECONDS + 1.0:  # this process has not run: it was stopped, or starved
             self._heard = now
         self._tended = now
@@ -233,12 +237,18 @@ class RemoteNode:
             self._events.ended(exits)
 
     def _on_end(self) -> None:
-        self._is_ended = True
+        self._is_ended, self._ended = True, time.monotonic()
 
-    def _tell_end(self) -> None:
-        """Once ssh has ended, too, which says why."""
+    def _tell_end(self, now: float) -> None:
+        """Once ssh has ended, too, which says why; soon in any case: what a login has started in the
+        background may keep ssh for ever.
+        """
+        if self._is_lost:
+            return
         if self._status is None:
             self._status = self._loop.children.take_code(self._process.pid)
+        if self._status is None and now >= self._ended + _STATUS_SECONDS:
+            self._give_up("its agent has ended, and ssh has not")
         if self._status is None or (self._events is None and self.failure is not None):
             return
         self._read_errors()
@@ -261,7 +271,7 @@ class RemoteNode:
     def _lose(self, reason: str, status: int = _LOST_STATUS) -> None:
         """Nothing will be heard of the ranks there any more."""
         lost, self._alive = sorted(self._alive), set()
-        self.is_finished = True
+        self.is_finished = self._is_lost = True
         self._end_streams()
         if lost and self._events is not None:
             self._events.ended([Exit(rank, status, lost=reason) for rank in lost])
