@@ -165,6 +165,12 @@ def test_what_ssh_says_becomes_a_remedy(errors: str, meaning: str) -> None:
     assert meaning in text and text.isprintable()
 
 
+def test_that_a_host_was_new_is_no_reason() -> None:
+    notice = "Warning: Permanently added '[n]:2222' (ED25519) to the list of known hosts.\r\n"
+    assert "was killed" in ssh.farewell(255, notice)
+    assert ssh.explain("n", 2222, 9, notice) == "ssh ended with status 9"
+
+
 def test_names_of_this_host_are_one_host() -> None:
     found = united(parse(f"far:3,127.0.0.1:1,LOCALHOST:2,{os.uname().nodename}:1,[::1]:1"))
     assert [str(host) for host in found] == ["far:3", "127.0.0.1:5"]

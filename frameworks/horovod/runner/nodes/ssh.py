@@ -11,6 +11,8 @@ CONFIG_VARIABLE = "HOROVOD_SSH_CONFIG"
 _CONNECT_SECONDS = 4
 _ALIVE_SECONDS = 3
 _LINES = 3
+# Of a host that is seen for the first time: no reason for anything.
+_NOTICE = "Warning: Permanently added "
 # Where a login happens to be is no place to look for modules.
 _START = "import sys; del sys.path[0]; from horovod.runner.nodes import agent; agent.main()"
 
@@ -60,7 +62,7 @@ _MEANINGS = (
 def explain(host: str, port: int | None, status: int | None, errors: str) -> str:
     """Why no agent came up on a host, in one line: what ssh and the login there have written tells it."""
     place = f"port {port or 22}"
-    lines = [line.strip() for line in errors.splitlines() if line.strip() and not line.startswith("@")]
+    lines = [line for line in _lines(errors) if not line.startswith("@")]
     said = escaped("; ".join(lines[-_LINES:]))
     for pattern, meaning in _MEANINGS:
         if re.search(pattern, errors):
@@ -70,8 +72,13 @@ def explain(host: str, port: int | None, status: int | None, errors: str) -> str
 
 def farewell(status: int | None, errors: str) -> str:
     """Why an agent is gone that had come up."""
-    lines = [escaped(line.strip()) for line in errors.splitlines() if line.strip()]
+    lines = [escaped(line) for line in _lines(errors)]
     said = f" ({'; '.join(lines[-_LINES:])})" if lines else ""
     if status == 255 and not lines:  # what ssh says of a program that a signal has ended
         return "the agent of horovodrun there was killed, or the connection of ssh broke"
     return f"its agent ended with status {status}{said}"
+
+
+def _lines(errors: str) -> list[str]:
+    lines = (line.strip() for line in errors.splitlines())
+    return [line for line in lines if line and not line.startswith(_NOTICE)]
