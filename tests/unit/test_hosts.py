@@ -160,7 +160,7 @@ def test_numbers_of_hosts_and_of_ranks_on_each(np, nnodes, per_node, slots, rank
 @pytest.mark.parametrize(
     ("np", "nnodes", "per_node", "said"),
     [
-        (None, 4, None, "--nnodes 4: expected 1 to 3"),
+        (None, 4, None, "--nnodes 4: there are only 3 hosts"),
         (None, 0, None, "--nnodes 0"),
         (5, 2, None, "evenly"),
         (9, 3, None, "c has 2 slots"),

@@ -8,6 +8,7 @@ from horovod.bootstrap.interfaces import ANY_NETWORK
 from horovod.runner import limits
 from horovod.runner.hosts import allocate, parse
 from horovod.runner.launchers import direct
+from horovod.runner.nodes.rank_process import CommandError, runnable
 from horovod.runner.outline import outline
 
 
@@ -23,6 +24,20 @@ def test_a_job_that_needs_no_port_runs_without_one(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(job, "_warn", said.append)
     assert job._master("127.0.0.1") == {}
     assert said[0].startswith("MASTER_PORT is not set: all ports of ")
+
+
+@pytest.mark.parametrize(
+    ("program", "text"),
+    [
+        ("no-such-program", "no-such-program: command not found"),
+        ("trian.py", "trian.py: no such file"),
+        ("./no/such/program", "./no/such/program: no such file"),
+    ],
+)
+def test_a_command_that_does_not_exist(program: str, text: str) -> None:
+    with pytest.raises(CommandError, match=f"^{text}$") as caught:
+        runnable([program])
+    assert caught.value.status == 127
 
 
 def test_limits_are_named_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -116,7 +116,9 @@ def check_slots(hosts: Sequence[Host], np: int) -> None:
     slots = sum(host.slots for host in hosts)
     if np > slots:
         listed = ",".join(map(str, hosts[:4])) + (",..." if len(hosts) > 4 else "")
-        raise HostsError(f"-np {np} is more than the {slots} slots of {listed}: raise one or lower the other")
+        raise HostsError(
+            f"-np {np} is more than the {_many(slots, 'slot')} of {listed}: raise one or lower the other"
+        )
 
 
 def narrow(
@@ -134,11 +136,7 @@ def narrow(
         HostsError: the numbers contradict each other, or the hosts do not have so many slots.
     """
     if nnodes is not None:
-        if not 0 < nnodes <= len(hosts):
-            raise HostsError(
-                f"--nnodes {nnodes}: expected 1 to {len(hosts)}, the number of hosts of -H or --hostfile"
-            )
-        hosts = hosts[:nnodes]
+        hosts = _first(hosts, nnodes)
         if np is not None and per_node is None:
             per_node = _evenly(np, nnodes)
     if per_node is not None:
@@ -147,6 +145,15 @@ def narrow(
             asked = f"--nnodes {nnodes} --nproc-per-node {per_node}"
             raise HostsError(f"{asked} is {_many(nnodes * per_node, 'rank')}, and -np is {np}: leave one out")
     return list(hosts), sum(host.slots for host in hosts) if np is None else np
+
+
+def _first(hosts: Sequence[Host], nnodes: int) -> Sequence[Host]:
+    if nnodes < 1:
+        raise HostsError(f"--nnodes {nnodes}: at least 1 host is needed")
+    if nnodes > len(hosts):
+        there = f"there {'is' if len(hosts) == 1 else 'are'} only {_many(len(hosts), 'host')}"
+        raise HostsError(f"--nnodes {nnodes}: {there}: name more with -H or --hostfile")
+    return hosts[:nnodes]
 
 
 def _evenly(np: int, nnodes: int) -> int:

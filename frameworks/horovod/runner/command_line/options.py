@@ -22,7 +22,8 @@ def add_general(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     ranks = "how many ranks to start; auto starts one for each core, or for each slot of -H"
     add("-np", "-n", "--num-proc", type=values.rank_count, metavar="N", help=ranks)
-    add("-H", "--hosts", metavar="HOST:SLOTS", help="where to start them, and how many at most (localhost:N)")
+    places = "where to start them, and how many at most, such as node1:4,node2:4 (localhost:N)"
+    add("-H", "--hosts", metavar="HOST:SLOTS", help=places)
     add(
         "-hostfile",
         "--hostfile",
@@ -32,7 +33,7 @@ def add_general(parser: argparse.ArgumentParser) -> None:
     nodes = "use the first N hosts; -np ranks are dealt to them evenly"
     add("--nnodes", type=values.integer, metavar="N", help=nodes)
     add("--nproc-per-node", type=values.integer, metavar="N", help="how many ranks to run on each host")
-    start = "give the ranks S seconds to find each other (30)"
+    start = "wait S seconds for the hosts, then S seconds for the ranks to find each other (30)"
     add("--start-timeout", type=values.integer, metavar="S", help=start)
     timeout = "end the job after S seconds, with the stacks of all ranks and status 124"
     add("--timeout", type=values.seconds, metavar="S", help=timeout)

@@ -31,8 +31,24 @@ class Row:
 def given(parser: argparse.ArgumentParser, words: Sequence[str]) -> dict[str, object]:
     """What ``words`` say, by attribute, without defaults."""
     blank = argparse.Namespace(**{action.dest: _ABSENT for action in parser._actions})
-    found = vars(parser.parse_args(words, blank))
+    known, unknown = parser.parse_known_args(words, blank)
+    if unknown:
+        flag = unknown[0].partition("=")[0]
+        parser.error(f"there is no option {flag}{_nearest(parser, flag)}")
+    found = vars(known)
     return {name: value for name, value in found.items() if value is not _ABSENT}
+
+
+def _nearest(parser: argparse.ArgumentParser, flag: str) -> str:
+    """The option of --help that was meant, as far as one can tell."""
+    import difflib  # only for those who need it: the help is to be quick
+
+    shown = [action.option_strings for action in parser._actions if action.help != argparse.SUPPRESS]
+    flags = [each for strings in shown for each in strings]
+    same = [each for each in flags if each.lstrip("-") == flag.lstrip("-")]
+    begun = [each for each in flags if len(flag) > 3 and each.startswith(flag)]
+    near = same or begun or difflib.get_close_matches(flag, flags, n=1, cutoff=0.7)
+    return f"; did you mean {near[0]}?" if near else ""
 
 
 def combine(

@@ -21,9 +21,9 @@ _USAGE = """horovodrun -np N [options] [--] command [argument ...]
        horovodrun --merge-timelines OUT FILE [FILE ...]"""
 
 _DESCRIPTION = (
-    "Starts N ranks of a command on this host and shows their output, each line behind [rank]<stream>:. A "
-    "script (train.py) is run by the Python of horovodrun. When a rank fails, horovodrun ends the others, "
-    "says why, and exits with the status of the rank that failed first."
+    "Starts N ranks of a command, on this host or on those of -H, and shows their output, each line behind "
+    "[rank]<stream>:. A script (train.py) is run by the Python of horovodrun. When a rank fails, horovodrun "
+    "ends the others, says why, and exits with the status of the rank that failed first."
 )
 
 

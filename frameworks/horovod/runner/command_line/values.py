@@ -12,7 +12,10 @@ _INTERFACE = re.compile(r"[\w.:/@-]+", re.ASCII)
 
 def integer(text: str) -> int:
     """A whole number, at least 0."""
-    value = int(text)
+    try:
+        value = int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number") from None
     if value < 0:
         raise argparse.ArgumentTypeError(f"{text} is negative")
     return value
@@ -20,7 +23,11 @@ def integer(text: str) -> int:
 
 def rank_count(text: str) -> int | str:
     """A number of ranks, or "auto"."""
-    return AUTO if text == AUTO else integer(text)
+    if text == AUTO:
+        return AUTO
+    if not text.lstrip("+-").isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is neither a number of ranks nor {AUTO}")
+    return integer(text)
 
 
 def rank_list(text: str) -> list[int]:
@@ -79,7 +86,7 @@ def megabytes(text: str) -> str:
 
 def number(text: str) -> str:
     """A number of at least 0."""
-    value = float(text)
+    value = _real(text)
     if not 0 <= value < 1e12:
         raise argparse.ArgumentTypeError(f"{text} is not a number of at least 0")
     return f"{value:g}"
@@ -87,10 +94,17 @@ def number(text: str) -> str:
 
 def share(text: str) -> str:
     """A number from 0 to 1."""
-    value = float(text)
+    value = _real(text)
     if not 0 <= value <= 1:
         raise argparse.ArgumentTypeError(f"{text} is not a number from 0 to 1")
     return f"{value:g}"
+
+
+def _real(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number") from None
 
 
 def cores(text: str) -> str:

@@ -37,7 +37,8 @@ def runnable(command: Sequence[str]) -> list[str]:
     if os.path.exists(program):
         raise CommandError(f"{program}: not executable", _NOT_EXECUTABLE_STATUS)
     advice = "; without it, a script runs with the Python of horovodrun" if _PYTHON.fullmatch(program) else ""
-    raise CommandError(f"{program}: command not found{advice}", _NOT_FOUND_STATUS)
+    absent = "no such file" if program.endswith(".py") or os.sep in program else "command not found"
+    raise CommandError(f"{program}: {absent}{advice}", _NOT_FOUND_STATUS)
 
 
 def rank_environment(common: Mapping[str, str], place: Placement, size: int) -> dict[str, str]:
