@@ -5,7 +5,7 @@ import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,16 +65,18 @@ def make_key(path: Path) -> None:
 
 
 @contextmanager
-def serving(folder: Path) -> Iterator[Ssh]:
-    """Runs sshd while the context is open. Logs in whoever has the key, as the user who runs the tests."""
+def serving(folder: Path, hosts: Sequence[str] = HOSTS, more: str = "") -> Iterator[Ssh]:
+    """Runs sshd while the context is open. Logs in whoever has the key, as the user who runs the tests.
+    ``more``: lines for its configuration.
+    """
     for name in ("host", "user"):
         make_key(folder / name)
     with socket.socket() as probe:
         probe.bind((HOSTS[0], 0))
         port = int(probe.getsockname()[1])
-    addresses = "\n".join(f"ListenAddress {host}" for host in HOSTS)
+    addresses = "\n".join(f"ListenAddress {host}" for host in hosts)
     (folder / "server").write_text(
-        _SERVER_CONFIGURATION.format(port=port, addresses=addresses, folder=folder)
+        _SERVER_CONFIGURATION.format(port=port, addresses=addresses, folder=folder) + more
     )
     (folder / "client").write_text(_CLIENT_CONFIGURATION.format(folder=folder))
     if os.geteuid() == 0:  # where it keeps its unprivileged half

@@ -147,7 +147,7 @@ def test_a_training_on_three_hosts(hosts: Hosts, tmp_path: Path) -> None:
 def test_output_of_another_host_arrives_whole_and_waits_for_its_reader(hosts: Hosts) -> None:
     script = "import sys\nfor n in range(400000): print(n, 'x' * 90)\nprint('done', file=sys.stderr)"
     process = hosts.start(*hosts.command("-np", "1", "-H", "127.0.0.2:1", sys.executable, "-c", script))
-    (agent,) = _wait_for(hosts.agents, 1)
+    agent, *_ = _wait_for(hosts.agents, 1)  # a child that is being started looks like it
     time.sleep(within(1.0))
     assert agent.memory_info().rss < 200 << 20  # nobody reads: 38 MB wait where they were made
     result = hosts.finish(process, 120)
@@ -197,6 +197,59 @@ def test_the_key_of_a_new_host_is_accepted_and_kept(hosts: Hosts, ssh: sshd.Ssh)
     status, _, stderr = hosts.run(*hosts.command("-np", "1", "-H", "127.0.0.3:1", "true"))
     assert status == 0, stderr
     assert f"[127.0.0.3]:{ssh.port}" in known.read_text()
+
+
+def test_a_configuration_that_accepts_no_new_key_is_honoured(
+    hosts: Hosts, ssh: sshd.Ssh, tmp_path: Path
+) -> None:
+    """What is said on the command line of ssh would override it."""
+    client = tmp_path / "client"
+    client.write_text(
+        f"Host *\n  StrictHostKeyChecking yes\n  UserKnownHostsFile {tmp_path}/known\n"
+        "  GlobalKnownHostsFile /dev/null\n"
+    )
+    words = hosts.command("-np", "1", "-H", "127.0.0.3:1", "true")
+    status, _, stderr = hosts.run(*words, HOROVOD_SSH_CONFIG=str(client))
+    assert status == 1 and b"127.0.0.3: its key is not known here, and your configuration of ssh" in stderr
+    assert not (tmp_path / "known").exists()
+    client.write_text(client.read_text().replace("yes", "no"))
+    assert hosts.run(*words, HOROVOD_SSH_CONFIG=str(client))[0] == 0
+
+
+def test_two_names_of_one_machine_are_named(hosts: Hosts, ssh: sshd.Ssh, tmp_path: Path) -> None:
+    client = tmp_path / "client"
+    names = "Host node1 node1.cluster\n  HostName 127.0.0.2\nHost head.cluster\n  HostName 127.0.0.1\n"
+    client.write_text(names + (ssh.folder / "client").read_text())
+    words = hosts.command("-np", "2", "-H", "node1:1,node1.cluster:1", "true")
+    status, _, stderr = hosts.run(*words, HOROVOD_SSH_CONFIG=str(client))
+    assert status == 2 and b"error: node1 and node1.cluster are one host: give it one name" in stderr
+    words = hosts.command("-np", "2", "-H", "localhost:1,head.cluster:1", "true")
+    status, _, stderr = hosts.run(*words, HOROVOD_SSH_CONFIG=str(client))
+    assert status == 2 and b"error: localhost and head.cluster are one host: give it one name" in stderr
+    words = hosts.command("-np", "2", "-H", "head.cluster:2", "true")
+    assert hosts.run(*words, HOROVOD_SSH_CONFIG=str(client))[0] == 0
+
+
+def test_the_master_port_of_another_host_is_one_of_the_range(hosts: Hosts) -> None:
+    script = "import os; print(os.environ.get('MASTER_PORT'))"
+    words = hosts.command("-np", "1", "-H", "127.0.0.2:1", sys.executable, "-c", script)
+    status, stdout, stderr = hosts.run(*words, HOROVOD_PORT_RANGE="27110-27129")
+    assert status == 0, stderr
+    assert 27110 <= int(stdout.decode().removeprefix("[0]<stdout>:")) <= 27129
+
+
+def test_sixteen_hosts_that_let_few_in_at_a_time(tmp_path: Path) -> None:
+    """More than sshd takes are dropped, and come again."""
+    names = [f"127.0.0.{number}" for number in range(1, 17)]
+    with sshd.serving(tmp_path, names, "MaxStartups 4\n") as server:
+        hosts = Hosts(server)
+        program = [sys.executable, "-c", "import os; print(os.environ['HOROVOD_HOSTNAME'])"]
+        listed = ",".join(f"{name}:1" for name in names)
+        process = hosts.start(*hosts.command("-np", "16", "-H", listed, "--start-timeout", "120", *program))
+        result = hosts.finish(process, 120)
+        assert result.returncode == 0, result.output
+        assert {line.partition(":")[2] for line in result.stdout.decode().splitlines()} == set(names)
+        hosts.wait_until_gone(3.0)
 
 
 class AtWork:
@@ -363,4 +416,4 @@ def test_a_version_of_its_own_is_named(hosts: Hosts, tmp_path: Path) -> None:
         timeout=within(30),
     )
     assert process.returncode == 1
-    assert b"127.0.0.2 has horovod 0.1 and this host has" in process.stderr
+    assert b"127.0.0.2: it has horovod 0.1 and this host has" in process.stderr

@@ -1,5 +1,6 @@
 """The ways to other hosts, without one: frames, ssh's command and its failures, addresses."""
 
+import json
 import os
 import selectors
 import sys
@@ -14,28 +15,27 @@ from horovod.runner.arbitration import arbitrate
 from horovod.runner.ending import Exit
 from horovod.runner.hosts import parse
 from horovod.runner.launchers import united
-from horovod.runner.nodes import channel, reach, ssh
-from horovod.runner.nodes.channel import Channel, Tag
-from horovod.runner.nodes.remote import _OWN, Greeting
+from horovod.runner.nodes import channel, machine, reach, replies, ssh
+from horovod.runner.nodes.channel import Channel, ChannelError, Tag
+from horovod.runner.nodes.remote import _OWN
+from horovod.runner.nodes.replies import Greeting
+from horovod.version import __version__
 
 
 class Side:
     """A channel whose other end is in the test's hands."""
 
-    def __init__(self) -> None:
+    def __init__(self, is_first: bool = True) -> None:
         self.selector = selectors.DefaultSelector()
         self.frames: list[tuple[Tag, bytes]] = []
-        self.ends = 0
+        self.ends: list[str] = []
         receives, self.input = os.pipe()
         self.output, sends = os.pipe()
         os.set_blocking(self.output, False)
-        self.channel = Channel(self.selector, receives, sends, self._take, self._end)
+        self.channel = Channel(self.selector, receives, sends, self._take, self.ends.append, is_first)
 
     def _take(self, tag: Tag, payload: bytes) -> None:
         self.frames.append((tag, payload))
-
-    def _end(self) -> None:
-        self.ends += 1
 
     def step(self) -> None:
         for key, _ in self.selector.select(0):
@@ -94,7 +94,8 @@ def test_frames_arrive_whole_whatever_the_pieces(said: list[tuple[Tag, str]], dr
 def test_what_is_no_frame_ends_the_channel_once(noise: bytes) -> None:
     side = Side()
     side.feed(noise)
-    assert side.ends == 1 and side.frames == []
+    assert side.ends == ["what its agent sent is no message: something else writes to its output"]
+    assert side.frames == []
     side.channel.send(Tag.PING)  # without effect
     side.close()
 
@@ -104,7 +105,8 @@ def test_endless_noise_in_front_is_no_channel() -> None:
     for _ in range(40):
         if not side.ends:
             side.feed(b"x" * 50_000)
-    assert side.ends == 1
+    (reason,) = side.ends
+    assert "prints more than 1 MiB" in reason and "~/.bashrc" in reason
     side.close()
 
 
@@ -114,7 +116,7 @@ def test_the_end_of_the_other_side_is_told_once() -> None:
     os.close(side.input)
     side.step()
     side.input = os.open(os.devnull, os.O_RDONLY)
-    assert side.ends == 1
+    assert side.ends == [""]
     side.close()
 
 
@@ -129,7 +131,95 @@ def test_the_end_comes_while_something_is_unsent() -> None:
     assert len(ready) == 2
     for key, _ in ready:
         key.data()
-    assert side.ends == 1 and side.channel.is_flushed
+    assert side.ends == [""] and side.channel.is_flushed
+
+
+def test_the_launcher_says_nothing_before_the_agent_has() -> None:
+    """What a login script reads is not the launcher's greeting, but an empty line."""
+    side = Side(is_first=False)
+    side.channel.send(Tag.ASK, {"ports": None})
+    assert side.sent().strip(b"\n") == b""
+    side.feed(b"Welcome\nhorovod agent of another kind\n" + channel.GREETING)
+    said = side.sent()
+    assert said.startswith(channel.GREETING) and said.endswith(b'{"ports": null}')
+    side.close()
+
+
+def test_the_greeting_is_found_behind_what_no_script_has_read() -> None:
+    launcher = Side(is_first=False)
+    agent = Side()
+    agent.feed(launcher.sent())
+    launcher.feed(agent.sent())
+    launcher.channel.send(Tag.PING)
+    agent.feed(launcher.sent())
+    assert agent.frames == [(Tag.PING, b"null")]
+    launcher.close()
+    agent.close()
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (b"2 0.0.7", f"it has horovod 0.0.7 and this host has {__version__}: install the same version"),
+        (b"1", f"it has horovod of another version and this host has {__version__}: install the same"),
+        (f"99 {__version__}".encode(), f"it has horovod {__version__} (protocol 99) and this host has"),
+    ],
+)
+def test_another_version_is_named_at_once(line: bytes, said: str) -> None:
+    side = Side(is_first=False)
+    side.feed(b"\nhorovod agent " + line + b"\n" + b"\0\0\0\1\x14x")
+    (reason,) = side.ends
+    assert reason.startswith(said) and side.frames == []
+    side.close()
+
+
+_READERS = {
+    Tag.HELLO: replies.greeting,
+    Tag.STARTED: replies.started,
+    Tag.REFUSED: replies.refused,
+    Tag.OUTPUT: replies.written,
+    Tag.ENDED: replies.exits,
+    Tag.STOPPED: replies.stopped,
+}
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=6,
+).map(lambda said: json.dumps(said).encode())
+
+
+@given(st.sampled_from(sorted(_READERS)), _JSON | st.binary(max_size=12))
+def test_what_is_no_answer_is_named(tag: Tag, payload: bytes) -> None:
+    try:
+        _READERS[tag](payload)
+    except ChannelError as error:
+        assert f"what its agent sent as {tag.name} cannot be read" in str(error)
+
+
+def test_a_greeting_may_know_more_and_not_less() -> None:
+    said = {"launcher": "10.0.0.1", "address": None, "port": 7, "machine": "m", "more": [1]}
+    assert replies.greeting(json.dumps(said).encode()) == Greeting("10.0.0.1", None, 7, "m")
+    del said["port"]
+    with pytest.raises(ChannelError):
+        replies.greeting(json.dumps(said).encode())
+
+
+def test_an_end_is_told_as_it_was() -> None:
+    assert replies.exits(b'[[3, -9, "x", ["a", "b"]]]') == [Exit(3, -9, "x", ("a", "b"))]
+    assert replies.written(b"\0\0\0\4\1text") == (4, "stderr", b"text")
+
+
+def test_names_of_one_machine_at_one_address_are_twins() -> None:
+    def twins(*places: tuple[str, str | None, str | None, bool]) -> list[list[str]]:
+        return machine.twins([machine.Place(*place) for place in places])
+
+    one = ("node1", "m", "10.0.0.1", False)
+    assert twins(one, ("node1.cluster", "m", "10.0.0.1", False)) == [["node1", "node1.cluster"]]
+    assert twins(one, ("node1-ib", "m", "10.1.0.1", False), ("other", "n", "10.0.0.1", False)) == []
+    here = ("localhost", "m", None, True)
+    assert twins(here, ("head.cluster", "m", "10.0.0.9", True), one) == [["localhost", "head.cluster"]]
+    assert twins(("a", None, "10.0.0.1", False), ("b", None, "10.0.0.1", False)) == []
+    assert machine.identity() == machine.identity() is not None
 
 
 def test_the_command_asks_nobody_and_has_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,6 +244,16 @@ def test_the_command_asks_nobody_and_has_no_secret(monkeypatch: pytest.MonkeyPat
         ("ssh: Could not resolve hostname n: Name or service not known", "no host of that name"),
         ("u@n: Permission denied (publickey).", "accepts none of your keys"),
         ("Host key verification failed.", "ssh-keygen -R n"),
+        ("No ED25519 host key is known for n and\nHost key verification failed.", "accepts no new one"),
+        ("kex_exchange_identification: Connection closed by remote host", "(MaxStartups in its sshd_config)"),
+        (
+            'Authenticated to n ([::1]:22) using "publickey".\nsh: /x: Permission denied',
+            "status 9 (sh: /x: Per",
+        ),
+        (
+            "ModuleNotFoundError: No module named 'horovod.runner.nodes'",
+            f"another version: install {__version__}",
+        ),
         ("ModuleNotFoundError: No module named 'horovod'", f"not installed for {sys.executable}"),
         ("sh: 1: exec: /usr/python: not found", f"{sys.executable} is not there"),
         ("\x1b[2J something else", "ssh ended with status 9 (\\x1b[2J something else)"),
@@ -188,7 +288,7 @@ def test_what_the_user_has_set_goes_along(name: str) -> None:
 
 class _Greeted:
     def __init__(self, launcher: str | None) -> None:
-        self.greeting = Greeting("1", 1, "n", launcher, None, None)
+        self.greeting = Greeting(launcher, None, None, None)
 
 
 def test_the_store_listens_where_the_hosts_have_seen_the_launcher() -> None:

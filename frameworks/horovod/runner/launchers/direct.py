@@ -20,6 +20,7 @@ from ..nodes.guardian import Guardian
 from ..nodes.local import LocalNode
 from ..nodes.node import Node, Work
 from ..nodes.remote import RemoteNode
+from ..nodes.replies import Greeting
 from ..outline import outline
 from ..output import Display
 from ..rank_output import outputs_of
@@ -95,15 +96,17 @@ class _Job:
         if reader is not None and not is_this_host(reader.host):
             where = f"--stdin-rank {reader.rank}: that rank runs on {reader.host}"
             raise reach.ReachError(f"{where}; only a rank of this host can read your terminal", 2)
-        for host in by_host(self.placements):
-            if not is_this_host(host):
-                port, key = arguments.ssh_port, arguments.ssh_identity_file
-                remote = RemoteNode(host, self._loop, self._guardian, port, key)
-                self._stack.callback(remote.close)
-                self._remotes[host] = remote
-        reach.greet(
-            self._loop, list(self._remotes.values()), float(arguments.start_timeout or _START_SECONDS)
-        )
+        port, key, ports = arguments.ssh_port, arguments.ssh_identity_file, self._network.ports
+        hosts = list(by_host(self.placements))
+        self._remotes = {
+            host: RemoteNode(host, self._loop, self._guardian, port, key, ports)
+            for host in hosts
+            if not is_this_host(host)
+        }
+        remotes = list(self._remotes.values())
+        self._stack.callback(reach.part, self._loop, remotes)
+        reach.greet(self._loop, remotes, float(arguments.start_timeout or _START_SECONDS))
+        reach.check_machines(remotes, next(filter(is_this_host, hosts), None))
 
     def serve(self) -> StoreServer:
         """Opens the store, where all hosts reach it."""
@@ -164,14 +167,22 @@ class _Job:
         greeting = first.greeting if first is not None else None
         if self._remotes:
             found["MASTER_ADDR"] = (greeting.address if greeting else None) or own_address
-        if greeting is not None:
-            found |= {} if greeting.port is None else {"MASTER_PORT": str(greeting.port)}
-        elif "MASTER_PORT" not in os.environ:
-            try:
-                found["MASTER_PORT"] = str(endpoints.free_port(self._network.ports))
-            except OSError:
-                self._warn(f"MASTER_PORT is not set: all ports of {endpoints.port_range()} are taken")
+        if "MASTER_PORT" not in os.environ:
+            found |= self._master_port(greeting)
         return {name: value for name, value in found.items() if name not in os.environ}
+
+    def _master_port(self, there: Greeting | None) -> dict[str, str]:
+        """One that is free on the host of rank 0, whose greeting is ``there``; None: it is this host."""
+        try:
+            port = endpoints.free_port(self._network.ports) if there is None else there.port
+        except OSError:
+            port = None
+        if port is not None:
+            return {"MASTER_PORT": str(port)}
+        ports, host = self._network.ports, "" if there is None else f" on {self.placements[0].host}"
+        taken = endpoints.port_range() if ports is None else f"{ports[0]} to {ports[-1]}"
+        self._warn(f"MASTER_PORT is not set: all ports of {taken} are taken{host}")
+        return {}
 
     def _warn(self, text: str) -> None:
         self._sinks[1].put(f"horovodrun: warning: {text}\n".encode())

@@ -6,20 +6,20 @@ far as the launcher has room for it, so that news of deaths never waits behind i
 """
 
 import os
-import socket
 import sys
 import time
 from collections.abc import Sequence
 from typing import Any
 
 from horovod.bootstrap import endpoints, secret
-from horovod.version import __version__
+from horovod.bootstrap.errors import BootstrapError
 
 from .. import limits
 from ..ending import ENDING_SIGNALS, Exit
 from ..hosts import Placement
 from ..loop import Loop
 from ..signals import SignalQueue
+from . import machine
 from .channel import Channel, Tag, content
 from .children import Children
 from .guardian import Guardian
@@ -52,7 +52,6 @@ class Agent:
 
     def run(self) -> int:
         """Until the launcher has no more use for it, or is gone; then the guard ends the job here."""
-        self._channel.send(Tag.HELLO, _hello())
         while not (self._is_done or self._is_orphan):
             self._loop.step(time.monotonic() + 1.0, [self._node] if self._node is not None else [])
             self._tell_finished()
@@ -89,6 +88,8 @@ class Agent:
         said = content(payload)
         if tag == Tag.WORK and self._node is None:
             self._start(said)
+        elif tag == Tag.ASK:
+            self._channel.send(Tag.HELLO, _hello(said["ports"]))
         elif tag == Tag.PING:
             self._channel.send(Tag.PONG)
         elif tag == Tag.ROOM:
@@ -144,24 +145,24 @@ class Agent:
     def _on_signal(self, number: int) -> None:
         self._is_orphan |= number in ENDING_SIGNALS
 
-    def _on_end(self) -> None:
+    def _on_end(self, reason: str) -> None:
         self._is_orphan = not self._is_done
 
 
-def _hello() -> dict[str, object]:
-    """What the launcher has to know before it can say what to do."""
+def _hello(ports: Sequence[int] | None) -> dict[str, object]:
+    """What the launcher has to know before it can say what to do; ``ports``: the first and the last one of
+    those that the user allows.
+    """
     connection = os.environ.get("SSH_CONNECTION", "").split()
     try:
-        port = endpoints.free_port()
-    except OSError:
+        port = endpoints.free_port(None if ports is None else range(ports[0], ports[1] + 1))
+    except (OSError, BootstrapError):
         port = None
     return {
-        "version": __version__,
-        "pid": os.getpid(),
-        "name": socket.gethostname(),
         "launcher": connection[0] if connection else None,  # its address, as this host sees it
         "address": connection[2] if len(connection) > 2 else None,  # the one at which ssh has come
         "port": port,
+        "machine": machine.identity(),
     }
 
 

@@ -7,9 +7,15 @@ from horovod.bootstrap import endpoints, interfaces
 
 from ..ending import ENDING_SIGNALS
 from ..loop import Loop
+from . import machine
 from .remote import RemoteNode
 
+_USAGE_STATUS = 2
 _FURTHER_SECONDS = 0.5
+_GOODBYE_SECONDS = 1.0
+# How many connections may be waiting to be let in. From the tenth on sshd drops some (MaxStartups 10:30:100),
+# and a jump host has one for each host of the job.
+_AT_ONCE = 8
 
 
 class ReachError(Exception):
@@ -21,7 +27,8 @@ class ReachError(Exception):
 
 
 def greet(loop: Loop, nodes: Sequence[RemoteNode], seconds: float) -> None:
-    """Waits until the agents of ``nodes`` are up, at most ``seconds``.
+    """Brings up the agents of ``nodes``, a few at a time, and waits until they are there, at most
+    ``seconds``.
 
     Raises:
         ReachError: one cannot be brought up, or a signal has ended the waiting.
@@ -29,20 +36,68 @@ def greet(loop: Loop, nodes: Sequence[RemoteNode], seconds: float) -> None:
     taken: list[int] = []
     loop.on_signal = taken.append
     deadline = time.monotonic() + seconds
-    while any(node.greeting is None for node in nodes):
+    while not all(node.greeting or node.failure for node in nodes) and time.monotonic() < deadline:
+        _dial(nodes)
         loop.step(deadline, nodes)
         if ending := [number for number in taken if number in ENDING_SIGNALS]:
             raise ReachError("ended by a signal while hosts were being reached", 128 + ending[0])
         if any(node.failure is not None for node in nodes):  # of others it is known soon, too
             deadline = min(deadline, time.monotonic() + _FURTHER_SECONDS)
-        if time.monotonic() >= deadline or all(node.greeting or node.failure for node in nodes):
-            break
     failures = [node.failure for node in nodes if node.failure is not None]
-    late = ", ".join(node.host for node in nodes if node.greeting is None and node.failure is None)
-    if late and not failures:
-        failures = [f"{late}: no agent came up within {seconds:g} s (--start-timeout)"]
-    if failures:
+    if failures := failures or _delays(nodes, seconds):
         raise ReachError("\n".join(failures))
+
+
+def _dial(nodes: Sequence[RemoteNode]) -> None:
+    now = time.monotonic()
+    room = _AT_ONCE - sum(node.is_logging_in(now) for node in nodes)
+    for node in [each for each in nodes if each.wants_to_dial(now)][: max(0, room)]:
+        try:
+            node.dial()
+        except FileNotFoundError:
+            raise ReachError(f"{node.host} cannot be reached: there is no program ssh on this host") from None
+
+
+def _delays(nodes: Sequence[RemoteNode], seconds: float) -> list[str]:
+    """A line for each reason why hosts are late."""
+    late: dict[str, list[str]] = {}
+    for node in nodes:
+        if node.greeting is None:
+            late.setdefault(node.delay, []).append(node.host)
+    limit = f"no agent came up within {seconds:g} s (--start-timeout)"
+    return [f"{', '.join(hosts)}: {limit}{why and f'; {why}'}" for why, hosts in late.items()]
+
+
+def check_machines(nodes: Sequence[RemoteNode], own: str | None) -> None:
+    """Makes sure that no two hosts are one machine under two names. ``own``: what this host is called in the
+    job; None: it has no ranks.
+
+    Raises:
+        ReachError: two are.
+    """
+    here = machine.identity()
+    places = [] if own is None else [machine.Place(own, here, None, is_here=True)]
+    for node in nodes:
+        if (told := node.greeting) is not None:
+            is_here = told.machine == here and told.address is not None and told.address == told.launcher
+            places.append(machine.Place(node.host, told.machine, told.address, is_here))
+    lines = [
+        f"{' and '.join(names)} are one host: give it one name, with the slots of both"
+        for names in machine.twins(places)
+    ]
+    if lines:
+        raise ReachError("\n".join(lines), _USAGE_STATUS)
+
+
+def part(loop: Loop, nodes: Sequence[RemoteNode]) -> None:
+    """Lets the agents go, all at the same time."""
+    for node in nodes:
+        node.leave()
+    end = time.monotonic() + _GOODBYE_SECONDS
+    while time.monotonic() < end and not all(node.has_left for node in nodes):
+        loop.step(end, [])
+    for node in nodes:
+        node.close()
 
 
 def own_addresses(nodes: Sequence[RemoteNode], network: interfaces.Network) -> list[str]:

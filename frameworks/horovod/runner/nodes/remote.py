@@ -1,31 +1,29 @@
 """The ranks of another host, by an agent that ssh has started there."""
 
-import os
+import random
 import re
-import selectors
 import signal
-import subprocess
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, astuple, dataclass
-from typing import Any
-
-from horovod.version import __version__
+from dataclasses import asdict, astuple
 
 from ..ending import Exit
 from ..loop import Loop
-from . import ssh
-from .channel import Channel, Tag, content, output
+from . import replies, ssh
+from .channel import ChannelError, Tag
+from .connection import Connection
 from .guardian import Guardian
 from .node import STREAMS, Events, Work
+from .replies import Greeting
 
 _PING_SECONDS = 2.0
 _SILENCE_SECONDS = 8.0
-_READ_BYTES = 1 << 16
-_MOST_ERRORS = 1 << 16
-_GOODBYE_SECONDS = 1.0
 _STATUS_SECONDS = 2.0  # for ssh to end after its agent
+_LOGIN_SECONDS = 5.0  # after which a slow login holds up no others
 _LOST_STATUS = 1
+_TRIES = 6
+_FIRST_PAUSE = 0.25  # between two tries, doubled each time
+_MOST_PAUSE = 2.0
 _NEVER = float("inf")
 # Of this host alone, so that the ranks there have their own.
 _OWN = re.compile(
@@ -34,30 +32,21 @@ _OWN = re.compile(
 )
 
 
-@dataclass(frozen=True)
-class Greeting:
-    """What an agent has told of its host.
-
-    ``launcher`` is the address of the launcher as that host sees it, ``address`` the one of the host as the
-    launcher sees it; ``port`` is one that is free there. None: not known.
-    """
-
-    version: str
-    pid: int
-    name: str
-    launcher: str | None
-    address: str | None
-    port: int | None
-
-
 class RemoteNode:
     """The node of another host; see ``node.Node``. ``greeting`` is there when its agent is; ``failure`` says
     why there is none, or why its work was refused, with ``failure_status`` for the job.
     """
 
     def __init__(
-        self, host: str, loop: Loop, guardian: Guardian, port: int | None, identity_file: str | None
+        self,
+        host: str,
+        loop: Loop,
+        guardian: Guardian,
+        port: int | None,
+        identity_file: str | None,
+        ports: range | None = None,
     ) -> None:
+        """``port`` and ``identity_file`` are for ssh; ``ports`` are those that the user allows the job."""
         self.host = host
         self.stopped: list[int] = []
         self.is_finished = False
@@ -67,37 +56,45 @@ class RemoteNode:
         self._loop = loop
         self._guardian = guardian
         self._port = port
+        self._identity_file = identity_file
+        self._ports = ports
+        self._connection: Connection | None = None
+        self._tries = 0
+        self._dial_time = 0.0
         self._events: Events | None = None
         self._alive: set[int] = set()
         self._open: set[tuple[int, str]] = set()
         self._owed: dict[tuple[int, str], int] = {}  # bytes of output that found no room, by stream
-        self._errors = bytearray()
-        self._is_ended = False
-        self._ended = 0.0  # when
         self._is_lost = False
-        self._status: int | None = None
-        self._process = subprocess.Popen(
-            ssh.command(host, port, identity_file),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            bufsize=0,
-            start_new_session=True,
-        )
-        self._process.returncode = 0  # the loop's children are reaped together
-        guardian.watch(self._process.pid)
-        loop.children.expect(self._process.pid, is_tool=True)
-        self._stderr = _taken(self._process.stderr)
-        os.set_blocking(self._stderr, False)
-        loop.selector.register(self._stderr, selectors.EVENT_READ, self._read_errors)
-        self._channel = Channel(
-            loop.selector,
-            _taken(self._process.stdout),
-            _taken(self._process.stdin),
-            self._on_frame,
-            self._on_end,
-        )
+        self._tended = self._heard = self._pinged = 0.0
+
+    def wants_to_dial(self, now: float) -> bool:
+        """Whether ``dial`` is to be called: for the first time, or because sshd has dropped the last one."""
+        return self._connection is None and self.failure is None and now >= self._dial_time
+
+    def is_logging_in(self, now: float) -> bool:
+        """Whether its ssh is one of those that sshd has not let in yet."""
+        dialled = self._connection
+        if dialled is None or dialled.ended is not None or now > dialled.began + _LOGIN_SECONDS:
+            return False
+        return not dialled.has_logged_in
+
+    def dial(self) -> None:
+        """Starts ssh, and the agent by it. Raises OSError where ssh cannot be started."""
+        self._tries += 1
+        words = ssh.command(self.host, self._port, self._identity_file)
+        self._connection = Connection(words, self._loop, self._guardian, self._on_frame)
         self._tended = self._heard = self._pinged = time.monotonic()
+        self._send(Tag.ASK, {"ports": None if self._ports is None else [self._ports[0], self._ports[-1]]})
+
+    @property
+    def delay(self) -> str:
+        """Why there is neither a greeting nor a failure, as far as it is known."""
+        if self._connection is None and self._tries:
+            return "its sshd closes connections before the login (MaxStartups in its sshd_config?)"
+        if self._connection is not None and self._connection.has_logged_in:
+            return "ssh has logged in, but no agent has started: do scripts of the login (~/.bashrc) wait?"
+        return ""
 
     def start(
         self,
@@ -131,92 +128,106 @@ class RemoteNode:
             "folder": folder,
             "host": self.host,
         }
-        self._channel.send(Tag.WORK, said)
+        self._send(Tag.WORK, said)
 
     def signal(self, number: int) -> None:
         """Sends a signal to the ranks that live there."""
         said = {"number": int(number), "pauses": number == signal.SIGSTOP}
-        self._channel.send(Tag.SIGNAL, said)
+        self._send(Tag.SIGNAL, said)
 
     def show_stacks(self) -> None:
         """Has the ranks there write on their stderr where they are."""
-        self._channel.send(Tag.SHOW_STACKS)
+        self._send(Tag.SHOW_STACKS)
 
     def find_stopped(self) -> None:
         """Asks which ranks are stopped; the answer comes soon."""
-        self._channel.send(Tag.FIND_STOPPED)
+        self._send(Tag.FIND_STOPPED)
 
     def tend(self, now: float) -> float:
         """Gives room for output, and watches whether the agent answers."""
         for key in [key for key in self._owed if self._events is not None and self._events.has_room(*key)]:
             self._give_room(key[1], self._owed.pop(key))
-        if self._is_ended:
-            self._tell_end(now)
-            is_waiting = self._status is None and not self._is_lost
-            return self._ended + _STATUS_SECONDS if is_waiting else _NEVER
+        connection = self._connection
+        if connection is None:
+            return self._dial_time if self._tries and self.failure is None else _NEVER
+        if connection.ended is not None:
+            before = self._connection, self._is_lost, self.failure
+            self._tell_end(connection, connection.ended, now)
+            if before != (self._connection, self._is_lost, self.failure):
+                return now  # that is news: nobody waits any more
+            is_waiting = connection.status() is None and not self._is_lost
+            return connection.ended + _STATUS_SECONDS if is_waiting else _NEVER
         if now > self._tended + _PING_SECONDS + 1.0:  # this process has not run: it was stopped, or starved
             self._heard = now
         self._tended = now
         if now >= self._pinged + _PING_SECONDS:
             self._pinged = now
-            self._channel.send(Tag.PING)
+            if self.greeting is not None:
+                self._send(Tag.PING)
         # Before its greeting it may still be starting: how long is for --start-timeout to say.
         if self.greeting is not None and now >= self._heard + _SILENCE_SECONDS:
-            self._give_up(f"its agent has not answered for {_SILENCE_SECONDS:g} s")
+            self._give_up(connection, f"its agent has not answered for {_SILENCE_SECONDS:g} s")
         return self._pinged + _PING_SECONDS
 
     def finish(self) -> None:
         """Ends what the ranks there have left behind."""
-        self._channel.send(Tag.FINISH)
-        self.is_finished |= self._is_ended or (not self._open and self._events is None)
+        self._send(Tag.FINISH)
+        self.is_finished |= self._is_gone or (not self._open and self._events is None)
 
     def abandon(self) -> None:
         """Ends the streams; what the host still has of them is lost, unless it is on its way."""
-        self._channel.send(Tag.ABANDON)
+        self._send(Tag.ABANDON)
         self._end_streams()
 
+    def leave(self) -> None:
+        """Lets the agent go; ``has_left`` tells when it is gone."""
+        self._send(Tag.DONE)
+
+    @property
+    def has_left(self) -> bool:
+        """Whether there is no agent to be waited for."""
+        return self.greeting is None or self._is_gone
+
     def close(self) -> None:
-        """Lets the agent go; one that does not, loses ssh and ends by itself."""
-        self._channel.send(Tag.DONE)
-        end = time.monotonic() + _GOODBYE_SECONDS
-        while self.greeting is not None and not self._is_ended and time.monotonic() < end:
-            self._loop.step(end, [])
-        self._channel.close()
-        self._close_errors()
-        if self._loop.children.take_code(self._process.pid) is None and self._status is None:
-            os.kill(self._process.pid, signal.SIGTERM)
-        self._guardian.forget(self._process.pid)
+        """Gives everything back. An agent that has not left loses ssh, and ends by itself."""
+        if self._connection is not None:
+            self._connection.close()
+
+    @property
+    def _is_gone(self) -> bool:
+        return self._connection is None or self._connection.ended is not None
+
+    def _send(self, tag: Tag, said: object = None) -> None:
+        if self._connection is not None:
+            self._connection.send(tag, said)
 
     def _on_frame(self, tag: Tag, payload: bytes) -> None:
         self._heard = time.monotonic()
         if tag == Tag.OUTPUT:
-            self._take_output(*output(payload))
-            return
-        said = content(payload)
-        if tag == Tag.HELLO:
-            self._greet(Greeting(**said))
-        elif tag == Tag.STARTED and self._events is not None:
-            self._events.started(*said)
+            self._take_output(*replies.written(payload))
+        elif tag == Tag.HELLO:
+            self.greeting = replies.greeting(payload)
+        elif tag == Tag.STARTED:
+            self._take_start(*replies.started(payload))
         elif tag == Tag.REFUSED:
-            self.failure, self.failure_status = f"{self.host}: {said[0]}", int(said[1])
-            self._lose(str(said[0]), int(said[1]))
+            reason, status = replies.refused(payload)
+            self.failure, self.failure_status = f"{self.host}: {reason}", status
+            self._lose(reason, status)
         elif tag == Tag.ENDED:
-            self._take_exits(said)
+            self._take_exits(replies.exits(payload))
         elif tag == Tag.STOPPED:
-            self.stopped = list(said)
+            self.stopped = replies.stopped(payload)
         elif tag == Tag.FINISHED:
             self.is_finished = True
+        elif tag != Tag.PONG:
+            raise ChannelError(f"its agent sent a {tag.name}, which is for agents")
 
-    def _greet(self, greeting: Greeting) -> None:
-        self.greeting = greeting
-        if greeting.version != __version__:
-            self.failure = (
-                f"{self.host} has horovod {greeting.version} and this host has {__version__}: install the "
-                "same version on all hosts"
-            )
+    def _take_start(self, rank: int, pid: int) -> None:
+        if self._events is not None and rank in self._alive:
+            self._events.started(rank, pid)
 
-    def _take_output(self, rank: int, stream: int, data: bytes) -> None:
-        key = rank, STREAMS[stream]
+    def _take_output(self, rank: int, stream: str, data: bytes) -> None:
+        key = rank, stream
         if self._events is None or key not in self._open:
             return
         if not data:
@@ -228,42 +239,43 @@ class RemoteNode:
             self._owed[key] = self._owed.get(key, 0) + len(data)
 
     def _give_room(self, stream: str, count: int) -> None:
-        self._channel.send(Tag.ROOM, {"stream": stream, "bytes": count})
+        self._send(Tag.ROOM, {"stream": stream, "bytes": count})
 
-    def _take_exits(self, said: list[Any]) -> None:
-        exits = [Exit(rank, code, killer, tuple(notes)) for rank, code, killer, notes in said]
+    def _take_exits(self, exits: list[Exit]) -> None:
+        """Those of ranks that are not known to have ended: a refusal has ended all of them."""
+        exits = [each for each in exits if each.rank in self._alive]
         self._alive -= {each.rank for each in exits}
-        if self._events is not None:
+        if exits and self._events is not None:
             self._events.ended(exits)
 
-    def _on_end(self) -> None:
-        self._is_ended, self._ended = True, time.monotonic()
-
-    def _tell_end(self, now: float) -> None:
+    def _tell_end(self, connection: Connection, ended: float, now: float) -> None:
         """Once ssh has ended, too, which says why; soon in any case: what a login has started in the
         background may keep ssh for ever.
         """
-        if self._is_lost:
+        if self._is_lost or (self._events is None and self.failure is not None):
             return
-        if self._status is None:
-            self._status = self._loop.children.take_code(self._process.pid)
-        if self._status is None and now >= self._ended + _STATUS_SECONDS:
-            self._give_up("its agent has ended, and ssh has not")
-        if self._status is None or (self._events is None and self.failure is not None):
-            return
-        self._read_errors()
-        errors = self._errors.decode(errors="replace")
-        if self.greeting is None:
-            self.failure = (
-                self.failure or f"{self.host}: {ssh.explain(self.host, self._port, self._status, errors)}"
-            )
-        else:
-            self._lose(ssh.farewell(self._status, errors))
+        status = connection.status()
+        if connection.reason:
+            self._give_up(connection, connection.reason)
+        elif status is None and now >= ended + _STATUS_SECONDS:
+            self._give_up(connection, "its agent has ended, and ssh has not")
+        elif status is not None and self.greeting is not None:
+            self._lose(ssh.farewell(status, connection.errors))
+        elif status is not None and ssh.was_dropped(connection.errors) and self._tries < _TRIES:
+            self._dial_again(connection, now)
+        elif status is not None:
+            why = ssh.explain(self.host, self._port, status, connection.errors)
+            self.failure = f"{self.host}: {why}"
 
-    def _give_up(self, reason: str) -> None:
-        self._is_ended = True
-        self._channel.close()
-        os.kill(self._process.pid, signal.SIGKILL)
+    def _dial_again(self, connection: Connection, now: float) -> None:
+        """After a pause that is not the same for all, or they would all be dropped again."""
+        connection.close()
+        self._connection = None
+        pause = min(_MOST_PAUSE, _FIRST_PAUSE * 2 ** (self._tries - 1))
+        self._dial_time = now + pause * random.uniform(0.5, 1.5)
+
+    def _give_up(self, connection: Connection, reason: str) -> None:
+        connection.kill()
         if self.greeting is None:
             self.failure = f"{self.host}: {reason}"
         self._lose(reason)
@@ -282,29 +294,3 @@ class RemoteNode:
         for rank, stream in streams:
             if self._events is not None:
                 self._events.output(rank, stream, b"")
-
-    def _read_errors(self) -> None:
-        if self._stderr < 0:
-            return
-        try:
-            data = os.read(self._stderr, _READ_BYTES)
-        except BlockingIOError:
-            return
-        self._errors += data
-        del self._errors[:-_MOST_ERRORS]
-        if not data:
-            self._close_errors()
-
-    def _close_errors(self) -> None:
-        if self._stderr >= 0:
-            self._loop.selector.unregister(self._stderr)
-            os.close(self._stderr)
-            self._stderr = -1
-
-
-def _taken(file: Any) -> int:
-    """The descriptor of a pipe of Popen's, which is no longer Popen's."""
-    descriptor = os.dup(file.fileno())
-    os.set_inheritable(descriptor, False)
-    file.close()
-    return descriptor

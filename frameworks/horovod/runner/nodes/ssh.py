@@ -3,45 +3,96 @@
 import os
 import re
 import shlex
+import subprocess
 import sys
 
 from horovod.bootstrap.text import escaped
+from horovod.version import __version__
 
 CONFIG_VARIABLE = "HOROVOD_SSH_CONFIG"
 _CONNECT_SECONDS = 4
 _ALIVE_SECONDS = 3
+_QUESTION_SECONDS = 2.0
 _LINES = 3
-# Of a host that is seen for the first time: no reason for anything.
-_NOTICE = "Warning: Permanently added "
+# What ssh tells of a connection in order (LogLevel VERBOSE): no reason for anything.
+_NOTICE = re.compile(r"Warning: Permanently added |Authenticated to |Transferred: |Bytes per second: ")
+_LOGGED_IN = re.compile(r"^Authenticated to ", re.MULTILINE)
+# What the sshd of a host, or of a jump host, does with too many who have not logged in yet (MaxStartups).
+_DROPPED = re.compile(
+    r"kex_exchange_identification|ssh_exchange_identification|Connection closed by|reset by"
+)
 # Where a login happens to be is no place to look for modules.
 _START = "import sys; del sys.path[0]; from horovod.runner.nodes import agent; agent.main()"
 
 
 def command(host: str, port: int | None, identity_file: str | None) -> list[str]:
     """Starts the agent with the Python of this process. Asks nobody anything: a host that is seen for the
-    first time is accepted, one whose key has changed is not, and there are no passwords.
+    first time is accepted, unless the user's configuration says otherwise, one whose key has changed is not,
+    and there are no passwords.
     """
     options = {
         "BatchMode": "yes",
-        "StrictHostKeyChecking": "accept-new",
         "ConnectTimeout": _CONNECT_SECONDS,
         "ServerAliveInterval": _ALIVE_SECONDS,
         "ForwardX11": "no",
         "ClearAllForwardings": "yes",
+        "LogLevel": "VERBOSE",  # tells when it has logged in
         # A connection that the user has is used. One of ours would be a child of the job, and end with it.
         "ControlMaster": "no",
     }
+    where = _where(host, port, identity_file)
+    if _checks_as_by_default(where):
+        options["StrictHostKeyChecking"] = "accept-new"
     words = ["ssh", "-T", *(f"-o{name}={value}" for name, value in options.items())]
+    return [*words, *where, f"exec {shlex.join([sys.executable, '-c', _START])}"]
+
+
+def _where(host: str, port: int | None, identity_file: str | None) -> list[str]:
+    words = []
     if os.environ.get(CONFIG_VARIABLE):
         words += ["-F", os.environ[CONFIG_VARIABLE]]
     if port is not None:
         words += ["-p", str(port)]
     if identity_file is not None:
         words += ["-i", identity_file, "-oIdentitiesOnly=yes"]
-    return [*words, "--", host, f"exec {shlex.join([sys.executable, '-c', _START])}"]
+    return [*words, "--", host]
 
 
-_MEANINGS = (
+def _checks_as_by_default(where: list[str]) -> bool:
+    """Whether the user's configuration leaves StrictHostKeyChecking at "ask", which nobody could answer. What
+    is said on the command line would override the configuration.
+    """
+    try:
+        answer = subprocess.run(
+            ["ssh", "-G", "-T", *where],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_QUESTION_SECONDS,
+            check=False,
+        ).stdout
+    except (subprocess.TimeoutExpired, ChildProcessError):
+        return True
+    found = re.search(rb"^stricthostkeychecking (\S+)", answer, re.MULTILINE)
+    return found is None or found[1] == b"ask"
+
+
+def has_logged_in(errors: str) -> bool:
+    """Whether the host has let ssh in, by what it has written."""
+    return _LOGGED_IN.search(errors) is not None
+
+
+def was_dropped(errors: str) -> bool:
+    """Whether sshd closed the connection before anybody could log in: another try may have more luck."""
+    return _DROPPED.search(errors) is not None and not has_logged_in(errors)
+
+
+# By what has been written until the host has let ssh in, and from then on.
+_BEFORE_LOGIN = (
+    (
+        r"No \w+ host key is known for",
+        "its key is not known here, and your configuration of ssh accepts no new one "
+        "(StrictHostKeyChecking): put its key into known_hosts",
+    ),
     (
         r"HOST IDENTIFICATION HAS CHANGED|Host key verification failed",
         "its key is not the one that known_hosts has. If it was installed anew, take the old key out with "
@@ -54,6 +105,17 @@ _MEANINGS = (
     (r"Connection refused", "nothing listens at {port}: does sshd run there? -p names another port"),
     (r"Could not resolve|Name or service not known", "there is no host of that name"),
     (r"timed out|No route to host|unreachable", "it does not answer at {port}"),
+    (
+        _DROPPED.pattern,
+        "its sshd closes connections before the login: it takes no more at a time (MaxStartups in its "
+        "sshd_config), or none from this host",
+    ),
+)
+_AFTER_LOGIN = (
+    (
+        r"No module named '?horovod\.|cannot import name 'agent'",
+        "horovod for {python} there is of another version: install {version}, as here",
+    ),
     (r"No module named '?horovod", "horovod is not installed for {python} there, as it is here"),
     (r"No such file|not found", "{python} is not there: install Python and horovod at the same place"),
 )
@@ -61,12 +123,14 @@ _MEANINGS = (
 
 def explain(host: str, port: int | None, status: int | None, errors: str) -> str:
     """Why no agent came up on a host, in one line: what ssh and the login there have written tells it."""
-    place = f"port {port or 22}"
+    names = {"name": host, "port": f"port {port or 22}", "python": sys.executable, "version": __version__}
     lines = [line for line in _lines(errors) if not line.startswith("@")]
     said = escaped("; ".join(lines[-_LINES:]))
-    for pattern, meaning in _MEANINGS:
+    for pattern, meaning in _AFTER_LOGIN if has_logged_in(errors) else (*_BEFORE_LOGIN, *_AFTER_LOGIN):
         if re.search(pattern, errors):
-            return f"{meaning.format(name=host, port=place, python=sys.executable)} ({said})"
+            return f"{meaning.format(**names)} ({said})"
+    if status == 0:
+        return "its login has ended before an agent has started: do its scripts (~/.bashrc) end it?"
     return f"ssh ended with status {status}{f' ({said})' if said else ''}"
 
 
@@ -81,4 +145,4 @@ def farewell(status: int | None, errors: str) -> str:
 
 def _lines(errors: str) -> list[str]:
     lines = (line.strip() for line in errors.splitlines())
-    return [line for line in lines if line and not line.startswith(_NOTICE)]
+    return [line for line in lines if line and not _NOTICE.match(line)]

@@ -1,0 +1,79 @@
+"""Hosts are dialled a few at a time, and left all at once; both without ssh."""
+
+import time
+
+import pytest
+
+from horovod.runner.nodes import reach
+
+
+class _Node:
+    """Logs in when it is told to."""
+
+    def __init__(self, number: int) -> None:
+        self.host = f"n{number}"
+        self.greeting: object | None = None
+        self.failure: str | None = None
+        self.delay = "" if number % 2 else "it sleeps"
+        self.is_dialled = self.is_in = self.has_left = self.is_left = self.is_closed = False
+
+    def wants_to_dial(self, now: float) -> bool:
+        return not self.is_dialled
+
+    def is_logging_in(self, now: float) -> bool:
+        return self.is_dialled and not self.is_in
+
+    def dial(self) -> None:
+        self.is_dialled = True
+
+    def leave(self) -> None:
+        self.is_left = True
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+class _Loop:
+    """Lets one more node in at each step, and greet two steps later."""
+
+    def __init__(self, nodes: list[_Node], lets_in: bool = True) -> None:
+        self.on_signal = lambda number: None
+        self.most = 0
+        self._nodes = nodes
+        self._lets_in = lets_in
+
+    def step(self, until: float, nodes: list[_Node]) -> None:
+        self.most = max(self.most, sum(node.is_logging_in(0.0) for node in self._nodes))
+        time.sleep(0.005)
+        for node in [each for each in self._nodes if each.is_in and each.greeting is None][2:]:
+            node.greeting = "hello"
+        waiting = [node for node in self._nodes if node.is_logging_in(0.0)]
+        for node in waiting[: self._lets_in]:
+            node.is_in = True
+        if not waiting:
+            for node in self._nodes:
+                node.greeting = "hello"
+
+
+def test_no_more_log_in_at_a_time_than_sshd_takes() -> None:
+    nodes = [_Node(number) for number in range(40)]
+    loop = _Loop(nodes)
+    reach.greet(loop, nodes, 30.0)  # type: ignore[arg-type]
+    assert all(node.greeting for node in nodes) and loop.most == reach._AT_ONCE < 10
+
+
+def test_late_hosts_are_named_with_the_reason() -> None:
+    nodes = [_Node(number) for number in range(4)]
+    with pytest.raises(reach.ReachError) as error:
+        reach.greet(_Loop(nodes, lets_in=False), nodes, 0.05)  # type: ignore[arg-type]
+    first, second = str(error.value).splitlines()
+    assert first == "n0, n2: no agent came up within 0.05 s (--start-timeout); it sleeps"
+    assert second == "n1, n3: no agent came up within 0.05 s (--start-timeout)"
+
+
+def test_hosts_that_do_not_let_go_cost_one_second_together() -> None:
+    nodes = [_Node(number) for number in range(20)]
+    begin = time.monotonic()
+    reach.part(_Loop(nodes), nodes)  # type: ignore[arg-type]
+    assert time.monotonic() - begin < 3.0
+    assert all(node.is_left and node.is_closed for node in nodes)
