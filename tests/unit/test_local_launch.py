@@ -8,6 +8,7 @@ from horovod.bootstrap.interfaces import ANY_NETWORK
 from horovod.runner import limits
 from horovod.runner.hosts import allocate, parse
 from horovod.runner.launchers import direct
+from horovod.runner.limits import Load
 from horovod.runner.nodes.rank_process import CommandError, runnable
 from horovod.runner.outline import outline
 
@@ -41,19 +42,21 @@ def test_a_command_that_does_not_exist(program: str, text: str) -> None:
 
 
 def test_limits_are_named_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert limits.refusal(1) is None
-    text = limits.refusal(10**9)
+    assert limits.refusal(Load(1)) is None
+    text = limits.refusal(Load(10**9))
     assert text is not None and "-np 1000000000 is more than the" in text
     monkeypatch.setattr(limits.resource, "getrlimit", lambda _: (1024, 4096))
-    assert limits.refusal(256) is None
-    text = limits.refusal(1000)
+    assert limits.refusal(Load(256)) is None
+    text = limits.refusal(Load(1000))
     assert text is not None and "the limit is 1024: raise it with ulimit -n 3032" in text
-    text = limits.refusal(256, 2)  # with files for their output
+    text = limits.refusal(Load(256, files=2))  # for their output
     assert text is not None and "-np 256 needs 1312 open files" in text and "ulimit -n 1312" in text
-    files = limits.limit_behind(OSError(errno.EMFILE, ""), 4)
+    text = limits.refusal(Load(0, elsewhere=512, hosts=64, files=2))  # of other hosts only
+    assert text is not None and "-np 512 needs 1760 open files" in text
+    files = limits.limit_behind(OSError(errno.EMFILE, ""), Load(4))
     assert files == "; the limit is 1024 open files: raise it with ulimit -n 44"
-    assert "ulimit -u" in limits.limit_behind(OSError(errno.EAGAIN, ""), 4)
-    assert limits.limit_behind(OSError(errno.ENOENT, ""), 4) == ""
+    assert "ulimit -u" in limits.limit_behind(OSError(errno.EAGAIN, ""), Load(4))
+    assert limits.limit_behind(OSError(errno.ENOENT, ""), Load(4)) == ""
 
 
 @pytest.mark.parametrize("name", ["HOROVOD_TRANSPORT", "OMP_NUM_THREADS"])

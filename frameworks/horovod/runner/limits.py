@@ -3,11 +3,36 @@
 import errno
 import os
 import resource
+from dataclasses import dataclass
 
-# Two pipes and the connection of each rank; and what the launcher needs for itself.
+# Two pipes and the connection of each rank, of one elsewhere the connection; the pipes of each ssh; and what
+# the launcher needs for itself.
 _DESCRIPTORS_OF_A_RANK = 3
+_DESCRIPTORS_OF_A_RANK_ELSEWHERE = 1
+_DESCRIPTORS_OF_A_HOST = 3
 _DESCRIPTORS = 32
 _CROWDED = 8  # ranks for each core, above which most of the time goes into waiting for a turn
+
+
+@dataclass(frozen=True)
+class Load:
+    """What a job asks of one process that starts ranks.
+
+    ``ranks`` are started here, ``elsewhere`` on ``hosts`` other hosts; ``files`` are kept open for each rank
+    of the job, as for its output.
+    """
+
+    ranks: int
+    elsewhere: int = 0
+    hosts: int = 0
+    files: int = 0
+
+    @property
+    def descriptors(self) -> int:
+        """How many files must be open at once."""
+        here = _DESCRIPTORS_OF_A_RANK * self.ranks
+        there = _DESCRIPTORS_OF_A_RANK_ELSEWHERE * self.elsewhere + _DESCRIPTORS_OF_A_HOST * self.hosts
+        return _DESCRIPTORS + here + there + self.files * (self.ranks + self.elsewhere)
 
 
 def usable_cores() -> int:
@@ -33,38 +58,31 @@ def crowding(ranks: int) -> str | None:
     )
 
 
-def refusal(ranks: int, files_of_a_rank: int = 0) -> str | None:
-    """Why so many ranks cannot run here, with the remedy; None: as far as limits tell they can.
-
-    ``files_of_a_rank``: what is kept open for each besides, as for its output.
-    """
-    processes = _most_processes()
+def refusal(load: Load) -> str | None:
+    """Why so many ranks cannot run, with the remedy; None: as far as the limits here tell they can."""
+    ranks, processes = load.ranks, _most_processes()
     if ranks > processes:
         return f"-np {ranks} is more than the {processes} processes that this host allows: start fewer ranks"
-    needed, files = (
-        _DESCRIPTORS + (_DESCRIPTORS_OF_A_RANK + files_of_a_rank) * ranks,
-        resource.getrlimit(resource.RLIMIT_NOFILE)[0],
-    )
-    if files != resource.RLIM_INFINITY and needed > files:
-        remedy = _more_files(ranks, files_of_a_rank)
-        return f"-np {ranks} needs {needed} open files and the limit is {files}: {remedy}"
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if files != resource.RLIM_INFINITY and load.descriptors > files:
+        needs = f"-np {ranks + load.elsewhere} needs {load.descriptors} open files"
+        return f"{needs} and the limit is {files}: {_more_files(load)}"
     return None
 
 
-def limit_behind(error: OSError, ranks: int) -> str:
+def limit_behind(error: OSError, load: Load) -> str:
     """The limit that made ``error``, to be appended to it; empty when it was another reason."""
     if error.errno == errno.EMFILE:
         limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        return f"; the limit is {limit} open files: {_more_files(ranks)}"
+        return f"; the limit is {limit} open files: {_more_files(load)}"
     if error.errno == errno.EAGAIN:
         limit = resource.getrlimit(resource.RLIMIT_NPROC)[0]
         return f"; the limit is {limit} processes of this user: raise it with ulimit -u"
     return ""
 
 
-def _more_files(ranks: int, files_of_a_rank: int = 0) -> str:
-    needed = _DESCRIPTORS + (_DESCRIPTORS_OF_A_RANK + files_of_a_rank) * ranks
-    return f"raise it with ulimit -n {needed}"
+def _more_files(load: Load) -> str:
+    return f"raise it with ulimit -n {load.descriptors}"
 
 
 def _most_processes() -> int:

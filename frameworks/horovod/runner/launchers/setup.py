@@ -12,6 +12,7 @@ from horovod.bootstrap.text import escaped
 
 from .. import limits
 from ..files import open_file_in, open_folder
+from ..hosts import allocate, by_host
 from ..journal import Journal
 from ..loop import Loop
 from ..nodes.children import Children
@@ -38,9 +39,7 @@ def launch(arguments: argparse.Namespace, supervise: Supervise) -> int:
     except CommandError as error:
         complain(str(error))
         return error.status
-    own = sum(host.slots for host in arguments.host_list if is_this_host(host.name))
-    kept = FILES_OF_A_RANK if arguments.output_filename else 0
-    refusal = limits.refusal(min(own, arguments.num_proc), kept)
+    refusal = limits.refusal(_load(arguments))
     if refusal is not None:
         complain(refusal)
         return USAGE_STATUS
@@ -52,6 +51,14 @@ def launch(arguments: argparse.Namespace, supervise: Supervise) -> int:
             complain(f"--output-filename: {error}")
             return USAGE_STATUS
     return _launch(arguments, files, supervise)
+
+
+def _load(arguments: argparse.Namespace) -> limits.Load:
+    places = by_host(allocate(arguments.host_list, arguments.num_proc))
+    own = sum(len(ranks) for host, ranks in places.items() if is_this_host(host))
+    hosts = sum(not is_this_host(host) for host in places)
+    files = FILES_OF_A_RANK if arguments.output_filename else 0
+    return limits.Load(own, arguments.num_proc - own, hosts, files)
 
 
 def complain(message: str) -> None:
@@ -81,7 +88,7 @@ def _launch(arguments: argparse.Namespace, files: Files, supervise: Supervise) -
         except ValueError as error:  # of interfaces and ports, and of what an MPI launcher cannot do
             return _give_up(arguments.journal, str(error), USAGE_STATUS)
         except OSError as error:  # a limit on processes or descriptors, mostly
-            behind = limits.limit_behind(error, arguments.num_proc)
+            behind = limits.limit_behind(error, _load(arguments))
             return _give_up(arguments.journal, f"cannot start {arguments.num_proc} ranks: {error}{behind}", 1)
 
 

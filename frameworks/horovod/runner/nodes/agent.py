@@ -116,8 +116,8 @@ class Agent:
     def _start(self, said: dict[str, Any]) -> None:
         """Starts the ranks of this host. What does not work is the launcher's to tell."""
         try:
-            count = len(said["placements"])
-            if refusal := limits.refusal(count):
+            load = limits.Load(len(said["placements"]))
+            if refusal := limits.refusal(load):
                 raise CommandError(refusal, _NOT_RUN_STATUS)
             self._offer = secret.offer(bytes.fromhex(said["secret"]))
             self._guardian = Guardian(said["marker"])
@@ -134,7 +134,7 @@ class Agent:
         except CommandError as error:
             self._channel.send(Tag.REFUSED, [str(error), error.status])
         except OSError as error:
-            text = f"{error}{limits.limit_behind(error, count)}"
+            text = f"{error}{limits.limit_behind(error, load)}"
             self._channel.send(Tag.REFUSED, [text, _NOT_RUN_STATUS])
 
     def _tell_finished(self) -> None:
