@@ -3,6 +3,8 @@
 import contextlib
 import os
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -237,3 +239,11 @@ def test_a_store_at_several_addresses_is_reached_at_the_first_that_answers(black
         assert client.get("a") == b"b"
     stranger.close()
     server.close()
+
+
+def test_ports_that_were_given_leave_no_warning() -> None:
+    """Neither those that are given up for others, nor the last ones."""
+    code = "from horovod.bootstrap import endpoints\nfor _ in range(80): endpoints.free_port()"
+    words = [sys.executable, "-W", "always::ResourceWarning", "-c", code]
+    result = subprocess.run(words, capture_output=True, text=True, timeout=within(30), check=True)
+    assert result.stderr == ""

@@ -5,6 +5,7 @@ An abstract socket has no name in the file system: nothing to guess, to attack b
 network namespace is open to other users, so both ends check the peer's uid by SO_PEERCRED.
 """
 
+import atexit
 import collections
 import errno
 import ipaddress
@@ -28,7 +29,7 @@ _PORT = re.compile("[0-9]{1,5}", re.ASCII)
 _LONGEST_NAME = 107  # of an abstract socket, for the kernel
 _MOST_CLAIMS = 64
 # Of ports, oldest first; a process that starts job after job gives up those of its first ones.
-_claims: collections.deque[socket.socket] = collections.deque(maxlen=_MOST_CLAIMS)
+_claims: collections.deque[socket.socket] = collections.deque()
 _PORT_RANGE = "/proc/sys/net/ipv4/ip_local_port_range"
 
 
@@ -130,9 +131,18 @@ def free_port(ports: range | None = None) -> int:
             port = int(listener.getsockname()[1])
         claim = _claim(port)
         if claim is not None:
+            if len(_claims) == _MOST_CLAIMS:
+                _claims.popleft().close()
             _claims.append(claim)
             return port
     raise PortTakenError("the TCP ports that are free belong to other jobs, which do not listen at them yet")
+
+
+@atexit.register
+def _release_claims() -> None:
+    """So that the interpreter, at its end, warns of no socket that was left open."""
+    while _claims:
+        _claims.pop().close()
 
 
 def _claim(port: int) -> socket.socket | None:
