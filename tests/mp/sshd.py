@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
+from launch import Launcher
 from load import within
 
 SERVER = shutil.which("sshd") or "/usr/sbin/sshd"
@@ -50,6 +52,36 @@ class Ssh:
     def environment(self) -> dict[str, str]:
         """Of horovodrun."""
         return {"HOROVOD_SSH_CONFIG": str(self.folder / "client")}
+
+
+class Hosts(Launcher):
+    """Starts jobs on the hosts of an sshd."""
+
+    def __init__(self, ssh: Ssh) -> None:
+        super().__init__()
+        self._ssh = ssh
+        self.environment |= ssh.environment
+
+    def command(self, *arguments: str) -> list[str]:
+        return [*self._ssh.options, *arguments]
+
+    def agents(self) -> list[psutil.Process]:
+        """Those that came through this sshd."""
+        return [process for process in psutil.process_iter() if self._is_agent(process)]
+
+    def _is_agent(self, process: psutil.Process) -> bool:
+        try:
+            address = process.environ().get("SSH_CONNECTION", "")
+            return address.endswith(f" {self._ssh.port}") and "agent.main()" in " ".join(process.cmdline())
+        except psutil.Error:
+            return False
+
+    def wait_until_gone(self, seconds: float) -> None:
+        super().wait_until_gone(seconds)
+        deadline = time.monotonic() + within(seconds)
+        while (left := self.agents()) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert not left
 
 
 def missing() -> str:
