@@ -7,8 +7,10 @@ import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 from launch import Launcher, Result
+from load import within
 from other_launchers import AGENT, HOSTS, PROGRAM, mpirun_of
 
 import horovod
@@ -126,6 +128,23 @@ def test_signals_end_everything(mpi: Mpi, number: signal.Signals, status: int) -
     process.send_signal(number)
     result = mpi.launcher.finish(process, 20)
     assert result.returncode == status
+    mpi.launcher.wait_until_gone(2.0)
+
+
+def test_a_paused_job_pauses_its_ranks_and_goes_on(mpi: Mpi, tmp_path: Path) -> None:
+    text = "open(os.path.join(sys.argv[1], f'pid.{os.getpid()}'), 'w').close(); time.sleep(600)"
+    process = mpi.start("-np", "2", *script(text), str(tmp_path))
+    deadline = time.monotonic() + within(30)
+    while len(pids := [int(file.suffix[1:]) for file in tmp_path.glob("pid.*")]) < 2:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    for number, are_stopped in ((signal.SIGTSTP, True), (signal.SIGCONT, False)):
+        process.send_signal(number)
+        while any((psutil.Process(pid).status() == "stopped") != are_stopped for pid in pids):
+            assert time.monotonic() < deadline, number
+            time.sleep(0.05)
+    process.terminate()
+    assert mpi.launcher.finish(process, 30).returncode == 143
     mpi.launcher.wait_until_gone(2.0)
 
 

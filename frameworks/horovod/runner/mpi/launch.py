@@ -20,7 +20,6 @@ from ..hosts import Host, allocate
 from ..launchers import is_this_host, setup
 from ..loop import Loop
 from ..nodes.guardian import Guardian
-from ..nodes.local import LocalNode
 from ..nodes.rank_process import threads
 from ..output import Display
 from ..rank_output import outputs_of
@@ -28,6 +27,7 @@ from ..sink import Sink
 from ..supervisor import Supervisor
 from . import jsrun, launchers
 from .job import Job, LauncherError, Start, exported_names, launcher_environment
+from .node import LauncherNode
 from .relay import Relay, Testimony
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ class _Way:
     name: str
     tag: "re.Pattern[bytes]"
     start: Start
+    passes_stop_on: bool = False
 
 
 def launch(arguments: argparse.Namespace, call: "CallService | None" = None) -> int:
@@ -87,7 +88,7 @@ def _supervise(
     ending = options.ending(arguments)
     supervisor = Supervisor(loop, sinks, outputs, hosts, testimony, ending=ending, journal=arguments.journal)
     relay = Relay(supervisor, sinks, way.tag, way.name, arguments.num_proc, testimony)
-    node = LocalNode("localhost", loop.selector, loop.children, guardian, relay)
+    node = LauncherNode(loop.selector, loop.children, guardian, relay, way.passes_stop_on)
     relay.drain = node.abandon
     stack.callback(node.close)
     whole = {**environment, **way.start.environment}
@@ -102,7 +103,7 @@ def _way(arguments: argparse.Namespace, job: Job) -> _Way:
             raise LauncherError("--jsrun: there is no jsrun on PATH: load the module of LSF, or use --gloo")
         return _Way("jsrun", jsrun.NO_TAG, jsrun.start(path, job))
     launcher = _find()
-    return _Way(str(launcher), launcher.tag, launchers.start(launcher, job))
+    return _Way(str(launcher), launcher.tag, launchers.start(launcher, job), launcher.passes_stop_on)
 
 
 def _find() -> launchers.Launcher:

@@ -39,6 +39,11 @@ class Launcher:
         """Whether this is an Open MPI of version 5 or later."""
         return self.kind == Kind.OPEN_MPI and self.version >= (5,)
 
+    @property
+    def passes_stop_on(self) -> bool:
+        """Whether it stops the ranks of all hosts when it gets SIGTSTP."""
+        return self.kind == Kind.OPEN_MPI and not self.uses_prrte
+
 
 # In this order: Spectrum MPI is an Open MPI, and Intel MPI has a Hydra.
 _VERSIONS = (
@@ -102,7 +107,7 @@ def _open_mpi(launcher: Launcher, job: Job) -> Start:
         ]
     for name in job.exported:
         words += ["-x", name]
-    return Start([*words, *job.extra, *job.command])
+    return Start([*words, *job.extra, *job.command], _PASSES_STOP_ON if launcher.passes_stop_on else {})
 
 
 def _hydra(launcher: Launcher, job: Job) -> Start:
@@ -125,6 +130,7 @@ def _hydra(launcher: Launcher, job: Job) -> Start:
     return Start([*words, "-genvall", *job.extra, *job.command], environment)
 
 
+_PASSES_STOP_ON = {"OMPI_MCA_orte_forward_job_control": "1"}
 _EXTRA_ARGUMENTS = ("HYDRA_LAUNCHER_EXTRA_ARGS", "I_MPI_HYDRA_BOOTSTRAP_EXEC_EXTRA_ARGS")
 _STARTS: dict[Kind, Callable[[Launcher, Job], Start]] = {
     Kind.OPEN_MPI: _open_mpi,
