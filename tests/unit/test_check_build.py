@@ -29,6 +29,9 @@ def test_the_table_says_how_to_learn_why():
     assert hint in subprocess.run(CHECK, capture_output=True, text=True, check=True).stdout.splitlines()[-1]
     verbose = subprocess.run([*CHECK, "--verbose"], capture_output=True, text=True, check=True).stdout
     assert hint not in verbose
+    for line in verbose.splitlines():  # every [ ] has its reason
+        assert "[ ]" not in line or line.endswith(")"), line
+    assert "    [ ] MPI (tensors do not travel by MPI; horovodrun --mpi starts ranks with mpirun)" in verbose
 
 
 def test_json_says_the_same_and_why():

@@ -196,7 +196,7 @@ def _absence(keys: list[str], rank: int, seconds: float | None) -> BootstrapErro
     """What is to be raised for keys that did not come within ``seconds``; None: their ranks have ended."""
     ranks = [number for number in map(owner, keys) if number is not None]
     if len(ranks) != len(keys):
-        return StartTimeoutError(f"rank {rank} waited {seconds:g} s for {', '.join(keys)} in the store")
+        return StartTimeoutError(f"rank {rank} waited {seconds:.1f} s for {', '.join(keys)} in the store")
     names = f"{'rank' if len(ranks) == 1 else 'ranks'} {', '.join(map(str, ranks[:16]))}"
     names += ", ..." if len(ranks) > 16 else ""
     if seconds is None:
@@ -206,7 +206,7 @@ def _absence(keys: list[str], rank: int, seconds: float | None) -> BootstrapErro
             ranks,
         )
     return StartTimeoutError(
-        f"rank {rank} waited {seconds:g} s: {names} never arrived. "
+        f"rank {rank} waited {seconds:.1f} s: {names} never arrived. "
         "Look whether they run and call hvd.init(); if they are only slow to start, give them longer with "
         "HOROVOD_START_TIMEOUT or --start-timeout",
         ranks,

@@ -7,6 +7,11 @@ import json
 from horovod.runner.adapters import adapters, core_location
 from horovod.version import __version__
 
+# Why --verbose shows a library as missing.
+_ABSENT = dict.fromkeys(("NCCL", "DDL", "CCL", "Gloo"), " (not in this version)") | {
+    "MPI": " (tensors do not travel by MPI; horovodrun --mpi starts ranks with mpirun)"
+}
+
 
 def facts() -> dict[str, dict[str, bool]]:
     """By section, what is there. The controller that scripts know as Gloo, the one without MPI, is ours;
@@ -28,10 +33,12 @@ def describe(verbose: bool = False) -> str:
     """
     lines = [f"Horovod v{__version__}:"]
     notes = _notes() if verbose else {}
+    absent = _ABSENT if verbose and core_location() is not None else {}
     for section, rows in facts().items():
         lines += ["", f"Available {section}:"]
         lines += [
-            f"    [{'X' if works else ' '}] {name}{notes.get(name, '')}" for name, works in rows.items()
+            f"    [{'X' if works else ' '}] {name}{notes.get(name, '' if works else absent.get(name, ''))}"
+            for name, works in rows.items()
         ]
     if core_location() is None:
         lines += ["", "The compiled core is missing: install the package with pip install ."]

@@ -48,23 +48,39 @@ class End:
 
 
 class Text:
-    """The bytes of one pipe, written to a stream of the caller as they come."""
+    """The bytes of one pipe, written to a stream of the caller as they come. Complaints are not: they become
+    an exception, which would say them a second time.
+    """
 
     def __init__(self, stream: Callable[[], TextIO | None]) -> None:
         self.complaints: list[str] = []  # lines in which the launcher said why it cannot start a job
         self._stream = stream
         self._decoder = codecs.getincrementaldecoder("utf-8")("backslashreplace")
-        self._rest = ""
+        self._rest = ""  # the last line, as far as it has come
+        self._shown = 0  # how much of it is written
 
     def feed(self, data: bytes) -> None:
         """The next bytes; none at the end."""
         text = self._decoder.decode(data, final=not data)
         *lines, self._rest = (self._rest + text).split("\n")
-        self.complaints += [line.removeprefix(_COMPLAINT) for line in lines if line.startswith(_COMPLAINT)]
+        shown = "".join(map(self._line, [line + "\n" for line in lines]))
+        if not data:
+            shown += self._line(self._rest)
+        elif not _COMPLAINT.startswith(self._rest[: len(_COMPLAINT)]):
+            shown += self._rest[self._shown :]
+            self._shown = len(self._rest)
         stream = self._stream()
-        if stream is not None and text:
+        if stream is not None and shown:
             with contextlib.suppress(Exception):  # nobody reads it any more: no reason for a job to end
-                _write(stream, text)
+                _write(stream, shown)
+
+    def _line(self, line: str) -> str:
+        """What is still to be shown of a line that has come in full."""
+        shown, self._shown = self._shown, 0
+        if not line.startswith(_COMPLAINT):
+            return line[shown:]
+        self.complaints.append(line.removeprefix(_COMPLAINT).rstrip("\n"))
+        return ""
 
 
 class Child:

@@ -71,7 +71,8 @@ def run(
         hosts: where to start the ranks, and how many at most, such as "localhost:4,node2:4".
         hostfile: a file that says the same; not together with ``hosts``.
         host_discovery_script: of elastic jobs.
-        start_timeout: how many seconds the ranks have to find each other, 30 by default.
+        start_timeout: how many seconds to wait for the hosts, and then for the ranks to find each other,
+            30 by default.
         ssh_port: where sshd listens on other hosts.
         ssh_identity_file: the private key for ssh.
         disable_cache: accepted; the launcher remembers nothing between two jobs.
