@@ -118,6 +118,28 @@ def test_noise_among_the_messages_ends_the_job_with_the_hosts_name(ssh: Ssh) -> 
     assert b"Traceback" not in stderr
 
 
+@pytest.mark.parametrize("hosts", ["localhost:1,far:2", "near:1,far:2"])
+def test_a_launcher_that_was_stopped_for_long_says_so(ssh: Ssh, hosts: str) -> None:
+    """Its agents end their ranks meanwhile, and it ends soon after it goes on."""
+    ssh.does(_agent("agent.SILENCE_SECONDS = 3.0"))
+    process = ssh.start("-np", "3", "-H", hosts, sys.executable, "-c", "import time; time.sleep(600)")
+    remote = hosts.count(",") + ("near" in hosts)
+    deadline = time.monotonic() + within(30)
+    while len(ssh.agents()) < remote:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    os.kill(process.pid, signal.SIGSTOP)
+    while ssh.agents():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    os.kill(process.pid, signal.SIGCONT)
+    result = ssh.finish(process, 20)
+    assert result.returncode == 1
+    reason = "its agent ended with status 1 (nothing was heard of horovodrun for 3 s: was it stopped?)"
+    assert f": {reason}; the job's status is 1" in result.output
+    assert "[1]<stderr>:horovodrun: nothing was heard of horovodrun for 3 s" in result.output
+
+
 def test_a_connection_that_sshd_drops_is_tried_again(ssh: Ssh, tmp_path: Path) -> None:
     tried = tmp_path / "tried"
     drop = "echo 'kex_exchange_identification: Connection closed by remote host' >&2; exit 255"

@@ -32,6 +32,10 @@ def test_hosts_of_every_kind() -> None:
     assert str(Host("fe80::1", 4)) == "[fe80::1]:4"
 
 
+def test_names_that_differ_in_case_only_are_one_host() -> None:
+    assert parse("Node1:2,b:1,NODE1:1,node1:1") == [Host("Node1", 4), Host("b", 1)]
+
+
 def test_a_host_that_is_named_twice_has_the_slots_of_both() -> None:
     assert parse("a:2,b:1,a:3,c:0") == [Host("a", 5), Host("b", 1)]
 

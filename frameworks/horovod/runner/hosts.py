@@ -246,9 +246,11 @@ def _count(where: str, text: str) -> int:
 
 
 def _merged(hosts: Iterable[Host], complaint: str) -> list[Host]:
-    slots: dict[str, int] = {}
+    """Each host once, under the first of the names that differ in case only, as in the domain name system."""
+    names: dict[str, str] = {}
+    slots: Counter[str] = Counter()
     for host in hosts:
-        slots[host.name] = slots.get(host.name, 0) + host.slots
+        slots[names.setdefault(host.name.lower(), host.name)] += host.slots
     found = [Host(name, count) for name, count in slots.items() if count]
     if not found:
         raise HostsError(complaint)

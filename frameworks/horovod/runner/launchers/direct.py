@@ -80,11 +80,11 @@ class _Job:
         self._stack = stack
         self._secret = secrets.token_bytes(secret.SECRET_BYTES)
         number = secrets.token_hex(8)
-        self._marker = f"{JOB_VARIABLE}={number}"
+        self._number = number
         self._variables = {**options.environment(arguments), JOB_VARIABLE: number}
         self._network = interfaces.from_environment({**os.environ, **self._variables})
         self._remotes: dict[str, RemoteNode] = {}
-        self._guardian = Guardian(self._marker)
+        self._guardian = Guardian(f"{JOB_VARIABLE}={number}")
         stack.callback(self._guardian.dismiss)
         stack.callback(loop.children.kill_strays)
         loop.children.expect(self._guardian.pid, is_tool=True)
@@ -155,7 +155,10 @@ class _Job:
         return node
 
     def _start_there(self, node: RemoteNode, work: Work, supervisor: Supervisor) -> RemoteNode:
-        node.start(work, self._secret, self._marker, os.getcwd(), os.environ, supervisor)
+        """Under a number of its own, so that on a machine of several agents each ends its own ranks only."""
+        number = f"{self._number}.{list(self._remotes).index(node.host)}"
+        own = replace(work, environment={**work.environment, JOB_VARIABLE: number})
+        node.start(own, self._secret, f"{JOB_VARIABLE}={number}", os.getcwd(), os.environ, supervisor)
         return node
 
     def _master(self, own_address: str) -> dict[str, str]:

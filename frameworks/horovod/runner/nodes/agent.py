@@ -55,7 +55,8 @@ class Agent:
         while not (self._is_done or self._is_orphan):
             self._loop.step(time.monotonic() + 1.0, [self._node] if self._node is not None else [])
             self._tell_finished()
-            self._is_orphan |= time.monotonic() > self._heard + SILENCE_SECONDS and not self._is_paused
+            if time.monotonic() > self._heard + SILENCE_SECONDS and not self._is_paused:
+                self._end_on_silence()
         if self._is_orphan:
             return _NOT_RUN_STATUS
         end = time.monotonic() + _LAST_SECONDS
@@ -141,6 +142,14 @@ class Agent:
         if self._node is not None and self._node.is_finished and not self._has_finished:
             self._has_finished = True
             self._channel.send(Tag.FINISHED)
+
+    def _end_on_silence(self) -> None:
+        """Says why to whoever hears of it after all: ssh, and the readers of the ranks' output."""
+        self._is_orphan = True
+        text = f"nothing was heard of horovodrun for {SILENCE_SECONDS:g} s: was it stopped?"
+        print(text, file=sys.stderr, flush=True)
+        if self._node is not None:
+            self._node.say(f"{text} The ranks of {self._node.host} are ended")
 
     def _on_signal(self, number: int) -> None:
         self._is_orphan |= number in ENDING_SIGNALS

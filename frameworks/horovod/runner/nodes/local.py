@@ -110,9 +110,12 @@ class LocalNode:
         for pid, shown in stacks.show(numbers).items():
             said = [f"the stacks of process {each}, innermost call first:" for each in shown]
             said = said or [f"process {pid} shows no stacks; {stacks.whereabouts(pid)}"]
-            if any(stream.rank == numbers[pid] and stream.name == "stderr" for stream in self._streams):
-                text = "".join(f"horovodrun: {line}\n" for line in said)
-                self._events.output(numbers[pid], "stderr", text.encode())
+            self._say(numbers[pid], said)
+
+    def say(self, text: str) -> None:
+        """Writes a line among the errors of each rank that lives."""
+        for rank in self._living():
+            self._say(rank.number, [text])
 
     def tend(self, now: float) -> float:
         """Tells of ranks that have ended, goes on with streams that have room again, and with ``finish``."""
@@ -149,6 +152,11 @@ class LocalNode:
         self._streams.clear()
         for rank in self._living():
             _signal_group(rank.pid, signal.SIGKILL)
+
+    def _say(self, rank: int, lines: Sequence[str]) -> None:
+        if any(stream.rank == rank and stream.name == "stderr" for stream in self._streams):
+            text = "".join(f"horovodrun: {line}\n" for line in lines)
+            self._events.output(rank, "stderr", text.encode())
 
     def _living(self) -> list[_Rank]:
         return [rank for rank in self._ranks if rank.is_alive]
