@@ -16,7 +16,9 @@ from load import within
 
 
 class Ssh(Launcher):
-    """Starts jobs whose "ssh" is a script, in which $command is what is to run on the other host."""
+    """Starts jobs whose "ssh" is a script, in which $command is what is to run on the other host. Of its
+    configuration (ssh -G) it tells nothing.
+    """
 
     def __init__(self, folder: Path) -> None:
         super().__init__()
@@ -24,7 +26,7 @@ class Ssh(Launcher):
         self.environment["PATH"] = f"{folder}{os.pathsep}{self.environment['PATH']}"
 
     def does(self, script: str) -> None:
-        self._program.write_text(f'#!/bin/bash\ncommand="${{@: -1}}"\n{script}\n')
+        self._program.write_text(f'#!/bin/bash\n[ "$1" = -G ] && exit\ncommand="${{@: -1}}"\n{script}\n')
         self._program.chmod(0o755)
 
     def agents(self) -> list[int]:

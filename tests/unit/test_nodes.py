@@ -5,6 +5,7 @@ import os
 import selectors
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -233,6 +234,23 @@ def test_the_command_asks_nobody_and_has_no_secret(monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv(ssh.CONFIG_VARIABLE, "/etc/cluster")
     words = ssh.command("node", None, None)
     assert words[words.index("-F") + 1] == "/etc/cluster" and "-p" not in words and "-i" not in words
+
+
+@pytest.mark.parametrize(
+    ("answer", "is_ours"), [("ask", True), ("true", False), ("false", False), ("accept-new", False)]
+)
+def test_the_users_word_on_new_keys_counts(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, answer: str, is_ours: bool
+) -> None:
+    (tmp_path / "ssh").write_text(f"#!/bin/sh\necho host n\necho stricthostkeychecking {answer}\n")
+    (tmp_path / "ssh").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert ("-oStrictHostKeyChecking=accept-new" in ssh.command("n", None, None)) == is_ours
+
+
+def test_without_ssh_there_is_still_a_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert ssh.command("n", None, None)[0] == "ssh"
 
 
 @pytest.mark.parametrize(

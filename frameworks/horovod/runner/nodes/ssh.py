@@ -70,7 +70,7 @@ def _checks_as_by_default(where: list[str]) -> bool:
             timeout=_QUESTION_SECONDS,
             check=False,
         ).stdout
-    except (subprocess.TimeoutExpired, ChildProcessError):
+    except (subprocess.TimeoutExpired, OSError):
         return True
     found = re.search(rb"^stricthostkeychecking (\S+)", answer, re.MULTILINE)
     return found is None or found[1] == b"ask"
