@@ -6,8 +6,8 @@
 #include <string_view>
 
 #include "base/rank.h"
-#include "base/sha256.h"
 #include "base/status.h"
+#include "digest/sha256.h"
 
 namespace hvd {
 

@@ -4,7 +4,7 @@
 #include <iterator>
 #include <vector>
 
-#include "base/sha256.h"
+#include "digest/sha256.h"
 
 namespace hvd {
 

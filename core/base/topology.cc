@@ -7,7 +7,7 @@
 #include <map>
 #include <utility>
 
-#include "base/sha256.h"
+#include "digest/sha256.h"
 
 namespace hvd {
 

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "base/failpoint.h"
 #include "collective/kernels/adasum.h"
 #include "collective/transport_collectives.h"
+#include "settings/failpoint.h"
 
 namespace hvd {
 

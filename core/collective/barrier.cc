@@ -1,7 +1,7 @@
 #include <array>
 
 #include "collective/transport_collectives.h"
-#include "collective/window_collectives.h"
+#include "collective/window/collectives.h"
 
 namespace hvd {
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "base/failpoint.h"
+#include "settings/failpoint.h"
 
 namespace hvd {
 

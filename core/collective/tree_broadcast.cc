@@ -1,9 +1,9 @@
 #include <algorithm>
 #include <array>
 
-#include "base/failpoint.h"
 #include "collective/piece_stream.h"
 #include "collective/transport_collectives.h"
+#include "settings/failpoint.h"
 #include "transport/tree.h"
 
 namespace hvd {

@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "api/process.h"
-#include "base/config.h"
-#include "base/log.h"
 #include "python/bindings.h"
+#include "settings/config.h"
+#include "settings/log.h"
 
 namespace py = pybind11;
 

@@ -8,9 +8,9 @@
 #include <exception>
 
 #include "base/clock.h"
-#include "base/log.h"
 #include "base/status.h"
 #include "base/waker.h"
+#include "settings/log.h"
 
 namespace hvd {
 

@@ -5,8 +5,8 @@
 #include <cerrno>
 #include <charconv>
 
-#include "base/output_file.h"
 #include "base/text.h"
+#include "settings/output_file.h"
 
 namespace hvd {
 

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "check.h"
-#include "collective_reference.h"
+#include "collective/collective_reference.h"
 #include "ranks.h"
 
 namespace hvd::test {

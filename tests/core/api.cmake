@@ -1,1 +1,1 @@
-hvd_test(api SOURCES api_test.cc USES api)
+hvd_test(api SOURCES api/api_test.cc USES api)

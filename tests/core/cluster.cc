@@ -4,7 +4,7 @@
 #include <unistd.h>
 
 #include "check.h"
-#include "transport_sockets.h"
+#include "transport/transport_sockets.h"
 
 namespace hvd::test {
 

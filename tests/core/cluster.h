@@ -9,7 +9,7 @@
 
 #include "runtime/engine/engine.h"
 #include "transport/inproc/fabric.h"
-#include "transport_ranks.h"
+#include "transport/transport_ranks.h"
 
 namespace hvd::test {
 

@@ -1,1 +1,1 @@
-hvd_test(fusion_plan SOURCES fusion_plan_test.cc USES fusion)
+hvd_test(fusion_plan SOURCES fusion/plan_test.cc USES fusion)

@@ -9,7 +9,7 @@
 #include "base/clock.h"
 #include "transport/shm/window.h"
 #include "transport/tcp/transport.h"
-#include "transport_sockets.h"
+#include "transport/transport_sockets.h"
 
 namespace hvd::test {
 

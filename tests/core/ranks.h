@@ -12,7 +12,7 @@
 #include "base/waker.h"
 #include "transport/descriptor.h"
 #include "transport/inproc/fabric.h"
-#include "transport_ranks.h"
+#include "transport/transport_ranks.h"
 
 namespace hvd::test {
 

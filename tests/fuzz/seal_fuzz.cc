@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "base/link.h"
-#include "base/sha256.h"
+#include "digest/sha256.h"
 #include "target.h"
 #include "transport/tcp/frame.h"
 

@@ -4,8 +4,8 @@
 #include <cmath>
 #include <map>
 
-#include "base/config.h"
-#include "base/failpoint.h"
+#include "settings/config.h"
+#include "settings/failpoint.h"
 #include "target.h"
 #include "utf8.h"
 

@@ -1,8 +1,8 @@
 // Text that leaves the process: whatever comes in, what comes out is UTF-8 that steers no terminal,
 // within the length that was promised.
 
-#include "base/log.h"
 #include "base/text.h"
+#include "settings/log.h"
 #include "target.h"
 #include "utf8.h"
 

@@ -8,7 +8,7 @@ import sys
 import pytest
 from launch import PROGRAMS, Launcher
 
-from horovod.bootstrap.endpoints import free_port
+from horovod.bootstrap.network.endpoints import free_port
 
 PROGRAM = str(PROGRAMS / "launched.py")
 AGENT = str(PROGRAMS / "remote_shell.py")

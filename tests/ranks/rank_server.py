@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parents[2]
 RANK_MAIN = Path(__file__).with_name("rank_main.py")
 SHOWN_OUTPUT = 20_000  # characters a rank
 # Of horovod, beside its framework's part: the engine, and what every start needs.
-PRELOADED = ("numpy", "psutil", "pytest", "horovod.bootstrap.mesh")
+PRELOADED = ("numpy", "psutil", "pytest", "horovod.bootstrap.mesh.mesh")
 
 Environment = Mapping[str, str] | Callable[[int], Mapping[str, str]]
 

@@ -18,7 +18,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from horovod.bootstrap.auth import LAUNCHER_RANK, Connector, Role, Terms
+from horovod.bootstrap.network.auth import LAUNCHER_RANK, Connector, Role, Terms
 
 LISTENS = "0A"
 PAUSE = 0.05

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from horovod.bootstrap.errors import BootstrapError
-from horovod.bootstrap.verdicts import MAX_REASON, Kind, Link, Verdict, from_fields
+from horovod.bootstrap.store.verdicts import MAX_REASON, Kind, Link, Verdict, from_fields
 from horovod.runner.arbitration import Cause, arbitrate
 from horovod.runner.ending import Exit
 

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from load import within
 
-from horovod.bootstrap import auth
-from horovod.bootstrap.auth import Acceptor, Connector, Keys, Role, Terms, authenticate
 from horovod.bootstrap.errors import AuthenticationError, StartTimeoutError
-from horovod.bootstrap.frames import MAX_PAYLOAD, Opener, Sealer
+from horovod.bootstrap.network import auth
+from horovod.bootstrap.network.auth import Acceptor, Connector, Keys, Role, Terms, authenticate
+from horovod.bootstrap.network.frames import MAX_PAYLOAD, Opener, Sealer
 
 _SECRET = b"s" * 32
 _TERMS = Terms(Role.DATA, 2, 1, 7)

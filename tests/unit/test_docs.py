@@ -128,7 +128,7 @@ def test_what_is_wrong_is_found(tmp_path):
     page = tmp_path / "page.md"
     page.write_text("# A heading\n[a](none.md) [b](#a-heading) [c](page.md#nothing)\n", encoding="utf-8")
     assert broken_links(page) == ["none.md", "page.md#nothing"]
-    page.write_text("`core/base/log.h` `runtime/progress/loop` `core/base/nothing.h`\n", encoding="utf-8")
+    page.write_text("`core/settings/log.h` `runtime/progress/loop` `core/base/nothing.h`\n", encoding="utf-8")
     assert missing_files(page) == ["core/base/nothing.h"]
     page.write_text("    A=1 horovodrun -np 2 python train.py   # two ranks\n", encoding="utf-8")
     assert commands(page) == ["horovodrun -np 2 python train.py"]

@@ -1,4 +1,4 @@
-"""The escaping of text from outside in Python messages; tests/core/text_test.cc has the core's."""
+"""The escaping of text from outside in Python messages; tests/core/base/text_test.cc has the core's."""
 
 import random
 import subprocess

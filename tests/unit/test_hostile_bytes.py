@@ -17,11 +17,14 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from horovod.bootstrap import endpoints, identity, secret, store_messages, verdicts
-from horovod.bootstrap.auth import Acceptor, Connector, Role, Terms
-from horovod.bootstrap.endpoints import _parse
+from horovod.bootstrap import identity, secret
 from horovod.bootstrap.errors import AuthenticationError, BootstrapError
-from horovod.bootstrap.frames import Opener, Sealer
+from horovod.bootstrap.network import endpoints
+from horovod.bootstrap.network.auth import Acceptor, Connector, Role, Terms
+from horovod.bootstrap.network.endpoints import _parse
+from horovod.bootstrap.network.frames import Opener, Sealer
+from horovod.bootstrap.store import messages as store_messages
+from horovod.bootstrap.store import verdicts
 from horovod.bootstrap.text import escaped, shown
 from horovod.common.collective import objects
 from horovod.common.exceptions import HorovodInternalError

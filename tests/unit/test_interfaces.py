@@ -14,14 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from load import within
 
-from horovod.bootstrap import endpoints, interfaces
-from horovod.bootstrap.auth import Role
 from horovod.bootstrap.errors import BootstrapError
-from horovod.bootstrap.interfaces import Address, Network, chosen, from_environment
-from horovod.bootstrap.linker import Linker
-from horovod.bootstrap.places import Place, ways_to
-from horovod.bootstrap.store import StoreServer
-from horovod.bootstrap.store_client import StoreClient
+from horovod.bootstrap.mesh.linker import Linker
+from horovod.bootstrap.mesh.places import Place, ways_to
+from horovod.bootstrap.network import endpoints, interfaces
+from horovod.bootstrap.network.auth import Role
+from horovod.bootstrap.network.interfaces import Address, Network, chosen, from_environment
+from horovod.bootstrap.store.client import StoreClient
+from horovod.bootstrap.store.server import StoreServer
 
 SECRET = bytes(range(32))
 HERE = [
@@ -243,7 +243,7 @@ def test_a_store_at_several_addresses_is_reached_at_the_first_that_answers(black
 
 def test_ports_that_were_given_leave_no_warning() -> None:
     """Neither those that are given up for others, nor the last ones."""
-    code = "from horovod.bootstrap import endpoints\nfor _ in range(80): endpoints.free_port()"
+    code = "from horovod.bootstrap.network import endpoints\nfor _ in range(80): endpoints.free_port()"
     words = [sys.executable, "-W", "always::ResourceWarning", "-c", code]
     result = subprocess.run(words, capture_output=True, text=True, timeout=within(30), check=True)
     assert result.stderr == ""

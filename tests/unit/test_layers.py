@@ -10,34 +10,38 @@ ROOT = Path(__file__).resolve().parents[2]
 
 ENGINE = "runtime/engine/engine.h"
 BELOW_PROGRESS = {
-    *("base", "transport", "collective", "backend", "fusion", "negotiate"),
+    *("base", "settings", "transport", "collective", "backend", "fusion", "negotiate"),
     *("runtime/operation", "runtime/control", "runtime/tune", "runtime/liveness"),
 }
 
 # What a folder of core/ may include besides itself: a layer, or one header of a layer. A folder of layers has
 # a row for each of them and none for itself.
 CORE = {
-    "base": set(),
-    "trace": {"base"},
-    "transport": {"base"},
-    "collective": {"transport", "base"},
+    "digest": set(),
+    "base": {"digest"},
+    "settings": {"base"},
+    "trace": {"settings", "base"},
+    "transport": {"base", "digest"},
+    "collective": {"transport", "settings", "base"},
     "backend": {"collective", "transport", "base"},
     "backend/backend.h": {"base"},
     "fusion": {"backend/backend.h", "base"},
     "negotiate": {"base"},
-    "runtime/tune": {"negotiate", "base"},
-    "runtime/liveness": {"transport", "base"},
+    "runtime/tune": {"negotiate", "settings", "base"},
+    "runtime/liveness": {"transport", "settings", "base", "digest"},
     "runtime/operation": {"negotiate", "base"},
     "runtime/control": {"runtime/operation", "negotiate", "transport", "base"},
     "runtime/progress": BELOW_PROGRESS,
     "runtime/engine": BELOW_PROGRESS | {"runtime/progress", "trace"},
     "api": {ENGINE, "base"},
-    "python": {"api", ENGINE, "base"},
+    "python": {"api", ENGINE, "settings", "base"},
 }
 
 # What native code of a framework may include besides itself.
 NATIVE = {"tensorflow_ops": {"api/c_api.h", "base"}, "mxnet_ops": {"api/c_api.h", "base"}}
 
+ROOMS = {"bootstrap.network", "bootstrap.store", "bootstrap.mesh", "bootstrap.rendezvous"}
+BOOTSTRAP = {"bootstrap", "bootstrap.start", *ROOMS}
 COMMON = {"common", "common.collective", "common.training"}
 ADAPTER = COMMON | {"elastic", "version"}
 
@@ -48,18 +52,23 @@ PYTHON = {
     "__main__": {"runner"},
     "version": set(),
     "bootstrap": {"_core", "version"},
-    "common": {"_core", "bootstrap", "version"},
-    "common.collective": {"common", "_core", "bootstrap", "version"},
-    "common.training": {"common", "common.collective", "_core", "bootstrap"},
-    "elastic": {*COMMON, "bootstrap", "version"},
+    "bootstrap.start": {"bootstrap", *ROOMS, "_core", "version"},
+    "bootstrap.network": {"bootstrap"},
+    "bootstrap.store": {"bootstrap.network", "bootstrap"},
+    "bootstrap.mesh": {"bootstrap.store", "bootstrap.network", "bootstrap"},
+    "bootstrap.rendezvous": {"bootstrap.store", "bootstrap.network", "bootstrap"},
+    "common": {"_core", *BOOTSTRAP, "version"},
+    "common.collective": {"common", "_core", *BOOTSTRAP, "version"},
+    "common.training": {"common", "common.collective", "_core", *BOOTSTRAP},
+    "elastic": {*COMMON, *BOOTSTRAP, "version"},
     "torch": ADAPTER,
     "_keras": COMMON | {"version"},
     "tensorflow": ADAPTER | {"_keras"},
     "mxnet": ADAPTER,
     "keras": ADAPTER | {"_keras", "torch", "tensorflow"},
-    "runner": {"elastic", "bootstrap", "version"},
-    "ray": {"runner", "elastic", "bootstrap", *COMMON, "version"},
-    "spark": {"runner", "elastic", "bootstrap", *COMMON, "version"},
+    "runner": {"elastic", *BOOTSTRAP, "version"},
+    "ray": {"runner", "elastic", *BOOTSTRAP, *COMMON, "version"},
+    "spark": {"runner", "elastic", *BOOTSTRAP, *COMMON, "version"},
 }
 
 # Which frameworks a package may import; one that is not listed may import none.

@@ -4,7 +4,7 @@ import errno
 
 import pytest
 
-from horovod.bootstrap.interfaces import ANY_NETWORK
+from horovod.bootstrap.network.interfaces import ANY_NETWORK
 from horovod.runner import limits
 from horovod.runner.hosts import allocate, parse
 from horovod.runner.launchers import direct

@@ -13,8 +13,6 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from load import within
 
-from horovod.bootstrap import endpoints, linker, mesh
-from horovod.bootstrap.auth import Acceptor, Role
 from horovod.bootstrap.errors import (
     AuthenticationError,
     BootstrapError,
@@ -22,11 +20,14 @@ from horovod.bootstrap.errors import (
     StartTimeoutError,
 )
 from horovod.bootstrap.identity import Identity
-from horovod.bootstrap.linker import Link
-from horovod.bootstrap.mesh import connect_mesh
-from horovod.bootstrap.places import decode, place_of
-from horovod.bootstrap.store import StoreServer
-from horovod.bootstrap.store_client import StoreClient
+from horovod.bootstrap.mesh import linker, mesh
+from horovod.bootstrap.mesh.linker import Link
+from horovod.bootstrap.mesh.mesh import connect_mesh
+from horovod.bootstrap.mesh.places import decode, place_of
+from horovod.bootstrap.network import endpoints
+from horovod.bootstrap.network.auth import Acceptor, Role
+from horovod.bootstrap.store.client import StoreClient
+from horovod.bootstrap.store.server import StoreServer
 
 _SECRET = bytes(range(32))
 

@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from horovod.bootstrap.auth import Role
 from horovod.bootstrap.errors import BootstrapError
 from horovod.bootstrap.identity import Identity
-from horovod.bootstrap.mesh import Mesh, connect_mesh
-from horovod.bootstrap.neighbours import sharing
-from horovod.bootstrap.places import Place, decode, number_hosts
-from horovod.bootstrap.store import StoreServer
-from horovod.bootstrap.store_client import StoreClient
+from horovod.bootstrap.mesh.mesh import Mesh, connect_mesh
+from horovod.bootstrap.mesh.neighbours import sharing
+from horovod.bootstrap.mesh.places import Place, decode, number_hosts
+from horovod.bootstrap.network.auth import Role
+from horovod.bootstrap.store.client import StoreClient
+from horovod.bootstrap.store.server import StoreServer
 
 _SECRET = bytes(range(32))
 

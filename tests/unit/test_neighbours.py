@@ -6,8 +6,8 @@ from collections import deque
 
 import pytest
 
-from horovod.bootstrap import neighbours
-from horovod.bootstrap.neighbours import Neighbours, everybody, sharing, watched
+from horovod.bootstrap.mesh import neighbours
+from horovod.bootstrap.mesh.neighbours import Neighbours, everybody, sharing, watched
 
 SIZES = [*range(1, 40), 64, 100, 255, 256, 257, 1000]
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from horovod.bootstrap.interfaces import ANY_NETWORK
+from horovod.bootstrap.network.interfaces import ANY_NETWORK
 from horovod.runner.arbitration import arbitrate
 from horovod.runner.ending import Exit
 from horovod.runner.hosts import parse
@@ -320,7 +320,7 @@ def test_the_store_listens_where_the_hosts_have_seen_the_launcher() -> None:
 
 def test_a_lost_host_is_the_cause_whatever_its_ranks_say_later() -> None:
     lost = [Exit(rank, 1, lost="gone") for rank in (2, 3)]
-    from horovod.bootstrap.verdicts import Kind, Verdict
+    from horovod.bootstrap.store.verdicts import Kind, Verdict
 
     cause = arbitrate(lost[0], [*lost, Exit(0, 1)], [Verdict(2, Kind.DIED, 0, "rank 0 died")])
     assert (cause.rank, cause.exit) == (2, lost[0])

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from load import within
 
-from horovod.bootstrap import pmi
 from horovod.bootstrap.errors import BootstrapError, StartTimeoutError
+from horovod.bootstrap.rendezvous import pmi
 
 
 class Server:

@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from load import within
 
-from horovod.bootstrap import rendezvous
 from horovod.bootstrap.errors import AuthenticationError, BootstrapError, StartTimeoutError
 from horovod.bootstrap.identity import Identity
-from horovod.bootstrap.interfaces import Network
-from horovod.bootstrap.meeting import Meeting, Offer, decode_offer, derive
-from horovod.bootstrap.whereabouts import derived_ports, first_host, ways_to_host
+from horovod.bootstrap.network.interfaces import Network
+from horovod.bootstrap.rendezvous import ways
+from horovod.bootstrap.rendezvous.first_host import derived_ports, first_host, ways_to_host
+from horovod.bootstrap.rendezvous.rendezvous import Offer, Rendezvous, decode_offer, derive
 
 SECRET = bytes(range(32))
 RANKS = 4
@@ -48,22 +48,22 @@ class Board:
             return self.told[-1]
 
 
-def _meet(
+def _find(
     rank: int, own: bytes | None, environ: dict[str, str], timeout: float = 10.0
-) -> tuple[Meeting, bytes]:
-    meeting = rendezvous.meet(_identity(rank), environ, Network(), own, within(timeout))
-    with meeting.client(1, within(timeout)) as store:
-        secret = meeting.job_secret(store, within(timeout))
-        meeting.export(store, Network(), environ, within(timeout))
-    return meeting, secret
+) -> tuple[Rendezvous, bytes]:
+    rendezvous = ways.find_rendezvous(_identity(rank), environ, Network(), own, within(timeout))
+    with rendezvous.client(1, within(timeout)) as store:
+        secret = rendezvous.job_secret(store, within(timeout))
+        rendezvous.export(store, Network(), environ, within(timeout))
+    return rendezvous, secret
 
 
-def _meet_all(
+def _find_all(
     owns: list[bytes | None], environ: dict[str, str]
-) -> list[tuple[Meeting, bytes, dict[str, str]]]:
+) -> list[tuple[Rendezvous, bytes, dict[str, str]]]:
     environs = [dict(environ) for _ in owns]
     with ThreadPoolExecutor(len(owns)) as pool:
-        found = list(pool.map(_meet, range(len(owns)), owns, environs))
+        found = list(pool.map(_find, range(len(owns)), owns, environs))
     found[0][0].server.close()
     return [(*pair, environment) for pair, environment in zip(found, environs, strict=True)]
 
@@ -71,8 +71,8 @@ def _meet_all(
 @pytest.mark.parametrize("own", [None, SECRET], ids=["carried secret", "own secret"])
 def test_ranks_meet_by_what_the_launcher_carries(monkeypatch: pytest.MonkeyPatch, own: bytes | None) -> None:
     board = Board()
-    monkeypatch.setattr(rendezvous, "carrier_of", lambda *_: board)
-    met = _meet_all([own] * RANKS, {})
+    monkeypatch.setattr(ways, "carrier_of", lambda *_: board)
+    met = _find_all([own] * RANKS, {})
     assert len({secret for _, secret, _ in met}) == 1 and len(met[0][1]) == 32
     assert met[0][1] not in (own, met[0][0].root, met[0][0].key)
     assert SECRET.hex() not in board.told[0]
@@ -84,78 +84,78 @@ def test_ranks_meet_by_what_the_launcher_carries(monkeypatch: pytest.MonkeyPatch
 def test_ranks_meet_at_the_host_of_rank_0() -> None:
     job = secrets.token_hex(4)
     environ = {"MASTER_ADDR": "localhost", "PMIX_NAMESPACE": job, "MASTER_PORT": "1234"}
-    first = _meet_all([SECRET] * RANKS, environ)
-    second = _meet_all([SECRET] * RANKS, environ)
+    first = _find_all([SECRET] * RANKS, environ)
+    second = _find_all([SECRET] * RANKS, environ)
     assert len({secret for _, secret, _ in first}) == 1
     assert first[0][1] != second[0][1], "what serves many jobs is no job's secret"
     for _, _, after in first:
         assert (after["MASTER_ADDR"], after["MASTER_PORT"]) == ("localhost", "1234")
-    other = _meet_all([SECRET] * RANKS, {**environ, "PMIX_NAMESPACE": job + "x"})
+    other = _find_all([SECRET] * RANKS, {**environ, "PMIX_NAMESPACE": job + "x"})
     assert other[0][0].key != first[0][0].key
 
 
 def test_what_rank_0_told_before_a_restart_is_heard_again(monkeypatch: pytest.MonkeyPatch) -> None:
     board = Board()
-    monkeypatch.setattr(rendezvous, "carrier_of", lambda *_: board)
-    monkeypatch.setattr("horovod.bootstrap.meeting._STALE_SECONDS", 0.3)
+    monkeypatch.setattr(ways, "carrier_of", lambda *_: board)
+    monkeypatch.setattr("horovod.bootstrap.rendezvous.rendezvous._STALE_SECONDS", 0.3)
     with socket.create_server(("127.0.0.1", 0)) as gone:
         stale = f"tcp:127.0.0.1:{gone.getsockname()[1]}"
     board.tell(Offer(stale, SECRET).encode())
     with ThreadPoolExecutor(2) as pool:
-        late = pool.submit(_meet, 1, None, {}, 20.0)
+        late = pool.submit(_find, 1, None, {}, 20.0)
         threading.Event().wait(0.5)
-        meeting, secret = _meet(0, None, {})
+        rendezvous, secret = _find(0, None, {})
         assert late.result()[1] == secret
-    meeting.server.close()
+    rendezvous.server.close()
 
 
 def test_a_secret_on_some_ranks_only_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     board = Board()
-    monkeypatch.setattr(rendezvous, "carrier_of", lambda *_: board)
+    monkeypatch.setattr(ways, "carrier_of", lambda *_: board)
     for told, own in ((SECRET, SECRET), (None, None)):
         board.tell(Offer("tcp:127.0.0.1:4000", told).encode())
         with pytest.raises(BootstrapError, match="rank 1 and rank 0 do not agree on HOROVOD_SECRET_FILE"):
-            _meet(1, own, {})
+            _find(1, own, {})
 
 
 def test_a_wrong_secret_is_named() -> None:
     environ = {"MASTER_ADDR": "127.0.0.1", "PMIX_NAMESPACE": secrets.token_hex(4)}
-    meeting = rendezvous.meet(_identity(0), environ, Network(), SECRET, 5.0)
+    rendezvous = ways.find_rendezvous(_identity(0), environ, Network(), SECRET, 5.0)
     try:
-        stranger = rendezvous.meet(_identity(1), environ, Network(), SECRET, 5.0)
+        stranger = ways.find_rendezvous(_identity(1), environ, Network(), SECRET, 5.0)
         stranger.key = bytes(32)
         with pytest.raises(
             AuthenticationError, match=r"rank 1 on host0.*Is the secret file the same on all hosts"
         ):
             stranger.client(1, 1.0)
     finally:
-        meeting.server.close()
+        rendezvous.server.close()
     with pytest.raises(StartTimeoutError, match=r"rank 1 on host0: no way to rank 0.*HOROVOD_PORT_RANGE"):
         stranger.client(1, 0.5)
 
 
 def test_a_launcher_that_carries_nothing_needs_a_secret_and_an_address() -> None:
     with pytest.raises(BootstrapError) as error:
-        rendezvous.meet(_identity(2), {}, Network(), None, 1.0)
+        ways.find_rendezvous(_identity(2), {}, Network(), None, 1.0)
     text = str(error.value)
     assert "Open MPI started 4 processes on several hosts, 2 of them on host1" in text
     assert "umask 077" in text and "HOROVOD_SECRET_FILE=" in text and "MASTER_ADDR" in text
     with pytest.raises(BootstrapError, match="does not say on which one rank 0 is: set MASTER_ADDR"):
-        rendezvous.meet(_identity(2), {}, Network(), SECRET, 1.0)
+        ways.find_rendezvous(_identity(2), {}, Network(), SECRET, 1.0)
     with pytest.raises(BootstrapError, match="leads to no address here"):
-        rendezvous.meet(_identity(2), {"MASTER_ADDR": "no.such.host.invalid"}, Network(), SECRET, 1.0)
+        ways.find_rendezvous(_identity(2), {"MASTER_ADDR": "no.such.host.invalid"}, Network(), SECRET, 1.0)
 
 
 def test_a_public_carrier_is_warned_of(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(rendezvous, "carrier_of", lambda *_: Board(is_public=True))
+    monkeypatch.setattr(ways, "carrier_of", lambda *_: Board(is_public=True))
     for own, count in ((None, 1), (SECRET, 0)):
-        meeting = rendezvous.meet(_identity(0), {}, Network(), own, 5.0)
-        meeting.server.close()
+        rendezvous = ways.find_rendezvous(_identity(0), {}, Network(), own, 5.0)
+        rendezvous.server.close()
         told = capfd.readouterr().err
         assert told.count("anybody who reaches that port can read it") == count
-        assert meeting.root.hex() not in told + repr(meeting)
+        assert rendezvous.root.hex() not in told + repr(rendezvous)
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,9 @@ from dataclasses import asdict
 import pytest
 
 from horovod.bootstrap.errors import BootstrapError
-from horovod.bootstrap.store import MEMORY_QUOTA, StoreServer
-from horovod.bootstrap.store_client import StoreClient
-from horovod.bootstrap.verdicts import Kind as VerdictKind
+from horovod.bootstrap.store.client import StoreClient
+from horovod.bootstrap.store.server import MEMORY_QUOTA, StoreServer
+from horovod.bootstrap.store.verdicts import Kind as VerdictKind
 from horovod.runner.call import packing, transfer
 from horovod.runner.call.service import Outcome
 from horovod.runner.call.transfer import Kind, Results

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from horovod.bootstrap.verdicts import Kind, Verdict
+from horovod.bootstrap.store.verdicts import Kind, Verdict
 from horovod.runner import output, sink
 from horovod.runner.arbitration import Cause
 from horovod.runner.ending import Exit

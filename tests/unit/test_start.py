@@ -13,7 +13,7 @@ import horovod
 from horovod.bootstrap import start as start_module
 from horovod.bootstrap.errors import BootstrapError
 from horovod.bootstrap.start import is_started, start, stop
-from horovod.bootstrap.store import StoreServer
+from horovod.bootstrap.store.server import StoreServer
 
 _SECRET = bytes(range(32))
 

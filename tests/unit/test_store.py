@@ -17,14 +17,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from load import within
 
-from horovod.bootstrap import endpoints, gatekeeper, store, store_messages
-from horovod.bootstrap.auth import LAUNCHER_RANK, Role, Terms, authenticate
 from horovod.bootstrap.errors import AuthenticationError, BootstrapError, StartTimeoutError
-from horovod.bootstrap.frames import Sealer
-from horovod.bootstrap.store import StoreServer
-from horovod.bootstrap.store_client import StoreClient, dial
-from horovod.bootstrap.store_messages import Tag, decode, encode
-from horovod.bootstrap.verdicts import Kind
+from horovod.bootstrap.network import endpoints, gatekeeper
+from horovod.bootstrap.network.auth import LAUNCHER_RANK, Role, Terms, authenticate
+from horovod.bootstrap.network.frames import Sealer
+from horovod.bootstrap.store import messages as store_messages
+from horovod.bootstrap.store import server as store
+from horovod.bootstrap.store.client import StoreClient, dial
+from horovod.bootstrap.store.messages import Tag, decode, encode
+from horovod.bootstrap.store.server import StoreServer
+from horovod.bootstrap.store.verdicts import Kind
 
 _SECRET = bytes(range(32))
 

@@ -5,11 +5,11 @@
 #include <string>
 
 #include "collective/adasum.h"
-#include "collective/hierarchy.h"
+#include "collective/hierarchy/hierarchy.h"
 #include "collective/kernels/kernels.h"
 #include "collective/piece_stream.h"
 #include "collective/transport_collectives.h"
-#include "collective/window_collectives.h"
+#include "collective/window/collectives.h"
 
 namespace hvd {
 

@@ -5,8 +5,8 @@
 
 #include "backend/backend.h"
 #include "base/topology.h"
-#include "collective/board.h"
 #include "collective/communicator.h"
+#include "collective/window/board.h"
 
 namespace hvd {
 

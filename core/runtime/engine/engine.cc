@@ -7,10 +7,10 @@
 #include <new>
 
 #include "base/clock.h"
-#include "base/log.h"
 #include "base/status.h"
 #include "base/text.h"
 #include "runtime/engine/rank_engine.h"
+#include "settings/log.h"
 
 namespace hvd {
 

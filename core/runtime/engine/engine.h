@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "base/config.h"
 #include "base/link.h"
 #include "base/status.h"
 #include "runtime/operation/handle.h"
+#include "settings/config.h"
 
 namespace hvd {
 

@@ -7,13 +7,13 @@
 #include <utility>
 
 #include "base/clock.h"
-#include "base/failpoint.h"
-#include "base/log.h"
 #include "base/status.h"
 #include "base/text.h"
 #include "base/topology.h"
 #include "negotiate/agreement.h"
 #include "runtime/engine/rank_engine.h"
+#include "settings/failpoint.h"
+#include "settings/log.h"
 
 namespace hvd {
 

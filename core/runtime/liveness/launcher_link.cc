@@ -13,7 +13,7 @@
 #include <string_view>
 
 #include "base/clock.h"
-#include "base/log.h"
+#include "settings/log.h"
 
 namespace hvd {
 

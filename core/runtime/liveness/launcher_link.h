@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include "base/link.h"
-#include "base/sha256.h"
+#include "digest/sha256.h"
 #include "runtime/liveness/cause.h"
 
 namespace hvd {

@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "base/clock.h"
-#include "base/log.h"
 #include "base/status.h"
+#include "settings/log.h"
 #include "transport/descriptor.h"
 
 namespace hvd {

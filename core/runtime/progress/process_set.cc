@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cstring>
 
-#include "base/log.h"
 #include "base/text.h"
-#include "collective/board.h"
 #include "collective/transport_collectives.h"
+#include "collective/window/board.h"
+#include "settings/log.h"
 
 namespace hvd {
 

@@ -5,8 +5,8 @@
 #include <string>
 #include <utility>
 
-#include "base/log.h"
 #include "negotiate/sequencer.h"
+#include "settings/log.h"
 
 namespace hvd {
 

@@ -6,8 +6,8 @@
 #include <optional>
 #include <sstream>
 
-#include "base/log.h"
-#include "base/output_file.h"
+#include "settings/log.h"
+#include "settings/output_file.h"
 
 namespace hvd {
 

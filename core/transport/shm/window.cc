@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "base/crc32c.h"
+#include "digest/crc32c.h"
 #include "transport/shm/shared_memory.h"
 
 namespace hvd::shm {

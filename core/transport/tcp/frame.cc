@@ -3,7 +3,7 @@
 #include <cstring>
 #include <string>
 
-#include "base/crc32c.h"
+#include "digest/crc32c.h"
 
 namespace hvd::tcp {
 

@@ -16,10 +16,10 @@ from .text import escaped, log, shown
 from .variables import warn_of_unknown
 
 if TYPE_CHECKING:
-    from .linker import Link
-    from .meeting import Meeting
-    from .mesh import Mesh
-    from .store_client import LauncherLink, StoreClient
+    from .mesh.linker import Link
+    from .mesh.mesh import Mesh
+    from .rendezvous.rendezvous import Rendezvous
+    from .store.client import LauncherLink, StoreClient
 
 STORE_VARIABLE = "HOROVOD_STORE_ADDR"
 _TRANSPORTS = ("auto", "shm", "tcp")
@@ -34,7 +34,7 @@ class _Process:
     generation: int = 0
     started: bool = False
     secret: bytes | None = None
-    meeting: "Meeting | None" = None  # where no launcher of ours has a store
+    rendezvous: "Rendezvous | None" = None  # where no launcher of ours has a store
     own: bytes = field(default_factory=lambda: secrets.token_bytes(SECRET_BYTES))  # in a job of one
     pid: int = 0
     forked_from: int = 0
@@ -121,8 +121,8 @@ def _start_among_others(
     identity: Identity, wiring: str, environment: MutableMapping[str, str]
 ) -> tuple[str, str]:
     """Returns on how many hosts the ranks are, and how they reach each other, and why so."""
-    from .interfaces import from_environment as network_of
-    from .mesh import connect_mesh
+    from .mesh.mesh import connect_mesh
+    from .network.interfaces import from_environment as network_of
 
     timeout = _start_timeout(environment)
     deadline = time.monotonic() + timeout
@@ -158,7 +158,7 @@ def _start_among_others(
 def _launchers_store(
     identity: Identity, environment: MutableMapping[str, str], timeout: float, generation: int
 ) -> "StoreClient":
-    from .store_client import StoreClient
+    from .store.client import StoreClient
 
     own_secret = _take_secret(environment)
     address = environment.get(STORE_VARIABLE)
@@ -171,21 +171,21 @@ def _launchers_store(
 
 def _own_store(identity: Identity, environment: MutableMapping[str, str], timeout: float) -> "StoreClient":
     """As another launcher has started the ranks: the store is in rank 0."""
-    from .interfaces import from_environment as network_of
-    from .rendezvous import meet
+    from .network.interfaces import from_environment as network_of
+    from .rendezvous.ways import find_rendezvous
 
     network = network_of(environment)
-    if _process.meeting is None:
+    if _process.rendezvous is None:
         own_secret = secret.take(environment)
-        _process.meeting = meet(identity, environment, network, own_secret, timeout)
-        if identity.rank == 0 and _process.meeting.way:
-            log("info", 0, f"the ranks meet at {_process.meeting.address}: {_process.meeting.way}")
-    meeting = _process.meeting
-    store = meeting.client(_process.generation, timeout)
+        _process.rendezvous = find_rendezvous(identity, environment, network, own_secret, timeout)
+        if identity.rank == 0 and _process.rendezvous.way:
+            log("info", 0, f"the ranks meet at {_process.rendezvous.address}: {_process.rendezvous.way}")
+    rendezvous = _process.rendezvous
+    store = rendezvous.client(_process.generation, timeout)
     try:
         if _process.secret is None:
-            _process.secret = meeting.job_secret(store, timeout)
-            meeting.export(store, network, environment, timeout)
+            _process.secret = rendezvous.job_secret(store, timeout)
+            rendezvous.export(store, network, environment, timeout)
     except BaseException:
         store.close()
         raise
@@ -205,7 +205,7 @@ def _reason(asked: str, made: str) -> str:
 
 
 def _tell_links(identity: Identity, links: "list[Link]") -> None:
-    from .auth import Role
+    from .network.auth import Role
 
     peers: dict[str, list[str]] = {}
     for link in links:

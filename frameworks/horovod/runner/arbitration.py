@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from horovod.bootstrap.verdicts import Kind, Verdict
+from horovod.bootstrap.store.verdicts import Kind, Verdict
 
 from .ending import Exit
 

@@ -1,4 +1,4 @@
-"""Opens files for output that another user cannot have pointed elsewhere. Twin: core/base/output_file.h.
+"""Opens files for output that another user cannot have pointed elsewhere. Twin: core/settings/output_file.h.
 
 In a folder where everybody may write, somebody else may have been there first. So a folder is held by its
 descriptor, names below it are looked up there and never followed, and a file that exists is emptied only when

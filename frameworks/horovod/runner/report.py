@@ -5,8 +5,8 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from horovod.bootstrap.store.verdicts import Kind, Verdict
 from horovod.bootstrap.text import escaped
-from horovod.bootstrap.verdicts import Kind, Verdict
 
 from .arbitration import Cause
 from .ending import Exit

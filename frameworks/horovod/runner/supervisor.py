@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
-from horovod.bootstrap.verdicts import Verdict
+from horovod.bootstrap.store.verdicts import Verdict
 
 from . import post_mortem
 from .arbitration import Cause, arbitrate

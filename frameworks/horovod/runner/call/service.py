@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from horovod.bootstrap.store import StoreServer
+from horovod.bootstrap.store.server import StoreServer
 
 from .. import launch
 from ..arbitration import Cause

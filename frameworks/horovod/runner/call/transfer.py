@@ -11,9 +11,9 @@ import tempfile
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from horovod.bootstrap.frames import MAX_PAYLOAD
-from horovod.bootstrap.store import StoreServer
-from horovod.bootstrap.store_client import StoreClient
+from horovod.bootstrap.network.frames import MAX_PAYLOAD
+from horovod.bootstrap.store.client import StoreClient
+from horovod.bootstrap.store.server import StoreServer
 
 _PART_BYTES = MAX_PAYLOAD - 4096  # a key and the lengths of fields travel with it
 

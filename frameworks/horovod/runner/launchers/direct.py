@@ -7,9 +7,10 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import replace
 
-from horovod.bootstrap import endpoints, interfaces, secret
+from horovod.bootstrap import secret
+from horovod.bootstrap.network import endpoints, interfaces
 from horovod.bootstrap.start import STORE_VARIABLE
-from horovod.bootstrap.store import StoreServer
+from horovod.bootstrap.store.server import StoreServer
 
 from .. import limits
 from ..command_line import options

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Collection, Sequence
 
-from horovod.bootstrap.verdicts import Kind, Verdict
+from horovod.bootstrap.store.verdicts import Kind, Verdict
 
 from ..ending import Exit
 from ..nodes.node import STREAMS, Events

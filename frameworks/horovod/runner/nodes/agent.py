@@ -11,8 +11,9 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from horovod.bootstrap import endpoints, secret
+from horovod.bootstrap import secret
 from horovod.bootstrap.errors import BootstrapError
+from horovod.bootstrap.network import endpoints
 
 from .. import limits
 from ..ending import ENDING_SIGNALS, Exit

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Sequence
 
-from horovod.bootstrap import endpoints, interfaces
+from horovod.bootstrap.network import endpoints, interfaces
 
 from ..ending import ENDING_SIGNALS
 from ..loop import Loop

@@ -1,7 +1,7 @@
 #include "runtime/liveness/diagnosis.h"
 
 #include "check.h"
-#include "transport_sockets.h"
+#include "transport/transport_sockets.h"
 
 namespace hvd::test {
 namespace {

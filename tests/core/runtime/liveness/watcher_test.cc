@@ -21,8 +21,8 @@
 #include "check.h"
 #include "runtime/liveness/blocked.h"
 #include "runtime/liveness/departures.h"
+#include "transport/transport_sockets.h"
 #include "transport/tree.h"
-#include "transport_sockets.h"
 
 namespace hvd::test {
 namespace {

@@ -1,7 +1,0 @@
-#include "base/crc32c.h"
-
-namespace hvd::crc32c {
-
-Function Hardware() { return nullptr; }
-
-}  // namespace hvd::crc32c

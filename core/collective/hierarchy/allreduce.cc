@@ -1,0 +1,231 @@
+#include <algorithm>
+#include <array>
+
+#include "collective/hierarchy/hierarchy.h"
+#include "collective/hierarchy/lane_exchange.h"
+#include "collective/kernels/kernels.h"
+#include "collective/piece_stream.h"
+#include "settings/failpoint.h"
+
+namespace hvd {
+
+Lanes::Lanes(const Topology& topology, Position self)
+    : own_host_(topology.HostOf(self)), local_size_(topology.LocalSize(self)) {
+  for (int host = 0; host < topology.hosts(); ++host) {
+    carriers_.push_back(topology.OnHost(host));
+    count_ = std::max(count_, static_cast<int>(carriers_.back().size()));
+  }
+  for (int lane = topology.LocalRank(self); lane < count_; lane += local_size_)
+    own_.push_back(lane);
+}
+
+namespace {
+
+// Up to here a tensor is one chunk; beyond, at least two overlap.
+constexpr int64_t kOneChunk = 16 << 10;
+
+// Chunks that may be between the hosts at once: those whose receives are posted.
+constexpr uint64_t kExchanges = kStagingSlots;
+
+// Nobody waits for ever: a rank posts the receives of chunk k once its exchanges of all chunks up
+// to k - kExchanges are complete. A peer sends something of chunk k only when its own are, and then
+// it has sent before, over the same link, everything of theirs that it has to send. So in front of
+// a frame whose receive is not posted there is nothing that its receiver still lacks, and the
+// exchange of the lowest chunk that is not complete anywhere goes on.
+class HierarchicalAllreduce : public StepMachine {
+ public:
+  HierarchicalAllreduce(const Hierarchy& hierarchy, const CollectiveSpec& spec)
+      : board_(hierarchy.board),
+        comm_(hierarchy.comm),
+        lanes_(hierarchy.topology, hierarchy.comm.position),
+        operation_(board_->NextOperation()),
+        stream_(spec.pieces),
+        element_(static_cast<int64_t>(SizeOf(spec.reduction.dtype))),
+        chunk_bytes_(ChunkBytes(stream_.bytes())),
+        chunks_(static_cast<uint64_t>((stream_.bytes() + chunk_bytes_ - 1) / chunk_bytes_)),
+        first_(board_->NextChunks(chunks_)),
+        sources_(static_cast<size_t>(board_->size())) {
+    const ReduceOp op =
+        spec.reduction.op == ReduceOp::kAverage ? ReduceOp::kSum : spec.reduction.op;
+    within_ = {spec.reduction.dtype, op, spec.reduction.prescale, 1.0, 1};
+    plan_ = {&comm_, &lanes_, spec.sequence, spec.reduction, element_};
+    plan_.finish.prescale = 1.0;
+    for (auto& exchanges : exchanges_) exchanges.resize(lanes_.own().size());
+    scratch_bytes_ = LaneExchange::ScratchBytes(plan_, LaneBytes(chunk_bytes_));
+    const size_t places = kExchanges * lanes_.own().size();
+    status_ = comm_.scratch->Borrow(static_cast<size_t>(scratch_bytes_) * places, &scratch_);
+  }
+
+  Status status() const override { return status_; }
+
+  Step Advance() override {
+    if (!status_.ok()) return Step::kFailed;
+    const bool posted = PostReceives();
+    if (!begun_) {
+      if (!board_->MayBegin(operation_)) return posted ? Step::kProgressed : Step::kBlocked;
+      board_->Begin(operation_);
+      begun_ = true;
+    }
+    // What lets others go on comes first, oldest chunk first.
+    if (Take() || Exchange() || Publish() || Reduce() || CopyIn() || posted) {
+      failpoint::Hit("chunk");
+      return status_.ok() ? Step::kProgressed : Step::kFailed;
+    }
+    if (!status_.ok()) return Step::kFailed;
+    const bool done = taken_ == chunks_ && board_->AllHave(Phase::kTaken, first_ + chunks_);
+    return done ? Step::kDone : Step::kBlocked;
+  }
+
+ private:
+  struct Range {
+    int64_t begin, end;
+  };
+  using Exchanges = std::vector<LaneExchange>;  // by place in lanes_.own()
+
+  static int64_t ChunkBytes(int64_t bytes) {
+    const int64_t part = bytes <= kOneChunk ? bytes : (bytes + 1) / 2;
+    const int64_t lines = std::max<int64_t>((part + 127) / 128, 1) * 128;
+    return std::min(lines, static_cast<int64_t>(kChunkBytes));
+  }
+
+  Range Chunk(uint64_t chunk) const {
+    const int64_t begin = static_cast<int64_t>(chunk) * chunk_bytes_;
+    return {begin, std::min(begin + chunk_bytes_, stream_.bytes())};
+  }
+
+  // Whole cache lines, of every type.
+  int64_t LaneBytes(int64_t chunk_bytes) const {
+    return ((chunk_bytes + lanes_.count() - 1) / lanes_.count() + 127) / 128 * 128;
+  }
+
+  // Counted from the start of the chunk.
+  Range Lane(uint64_t chunk, int lane) const {
+    const Range whole = Chunk(chunk);
+    const int64_t bytes = whole.end - whole.begin;
+    const int64_t each = LaneBytes(bytes);
+    return {std::min(each * lane, bytes), std::min(each * (lane + 1), bytes)};
+  }
+
+  std::byte* Staging(int local_rank, uint64_t chunk) const {
+    return board_->Staging(local_rank, first_ + chunk);
+  }
+
+  Exchanges& ExchangesOf(uint64_t chunk) { return exchanges_[chunk % kExchanges]; }
+
+  bool PostReceives() {
+    if (posted_ == chunks_ || posted_ == exchanged_ + kExchanges) return false;
+    Exchanges& exchanges = ExchangesOf(posted_);
+    for (size_t i = 0; i < exchanges.size(); ++i) {
+      const int lane = lanes_.own()[i];
+      const Range range = Lane(posted_, lane);
+      const auto number = static_cast<uint32_t>(posted_ * static_cast<uint64_t>(lanes_.count())) +
+                          static_cast<uint32_t>(lane);
+      const size_t place = posted_ % kExchanges * exchanges.size() + i;
+      exchanges[i].Post(plan_, lane, number, Staging(board_->rank(), posted_) + range.begin,
+                        range.end - range.begin,
+                        scratch_.data() + static_cast<int64_t>(place) * scratch_bytes_);
+    }
+    ++posted_;
+    return true;
+  }
+
+  bool CopyIn() {
+    if (copied_ == chunks_ || board_->Mine(Phase::kCopied) != first_ + copied_) return false;
+    if (!board_->MayStage(first_ + copied_)) return false;
+    const Range chunk = Chunk(copied_);
+    stream_.Pack(chunk.begin, chunk.end, Staging(board_->rank(), copied_));
+    board_->Post(Phase::kCopied, first_ + ++copied_);
+    return true;
+  }
+
+  // Own lanes over the members of this host, in place: nobody else reads them here before they are
+  // published.
+  bool Reduce() {
+    if (reduced_ == copied_ || reduced_ == posted_) return false;
+    if (!board_->AllHave(Phase::kCopied, first_ + reduced_ + 1)) return false;
+    for (const int lane : lanes_.own()) ReduceLane(lane);
+    for (LaneExchange& exchange : ExchangesOf(reduced_)) exchange.Send(plan_);
+    ++reduced_;
+    return true;
+  }
+
+  void ReduceLane(int lane) {
+    if (board_->size() == 1 && within_.prescale == 1.0) return;
+    const Range range = Lane(reduced_, lane);
+    for (int rank = 0; rank < board_->size(); ++rank) {
+      sources_[rank] = Staging(rank, reduced_) + range.begin;
+    }
+    void* destination = Staging(board_->rank(), reduced_) + range.begin;
+    kernels::Reduce(within_, sources_.data(), board_->size(), &destination, 1,
+                    (range.end - range.begin) / element_);
+  }
+
+  // Moves one lane on, of any chunk that is between the hosts.
+  bool Exchange() {
+    for (uint64_t chunk = exchanged_; chunk < reduced_; ++chunk) {
+      for (LaneExchange& exchange : ExchangesOf(chunk)) {
+        if (exchange.Advance(plan_, &status_)) return true;
+        if (!status_.ok()) return true;
+      }
+    }
+    return false;
+  }
+
+  bool Publish() {
+    if (exchanged_ == reduced_ || board_->Mine(Phase::kReduced) != first_ + exchanged_)
+      return false;
+    for (const LaneExchange& exchange : ExchangesOf(exchanged_)) {
+      if (!exchange.done()) return false;
+    }
+    board_->Post(Phase::kReduced, first_ + ++exchanged_);
+    return true;
+  }
+
+  bool Take() {
+    if (taken_ == exchanged_ || board_->Mine(Phase::kTaken) != first_ + taken_) return false;
+    if (!board_->AllHave(Phase::kReduced, first_ + taken_ + 1)) return false;
+    const int64_t begin = Chunk(taken_).begin;
+    for (int lane = 0; lane < lanes_.count(); ++lane) {
+      const Range range = Lane(taken_, lane);
+      if (range.begin == range.end) continue;
+      stream_.Unpack(begin + range.begin, begin + range.end,
+                     Staging(lanes_.LocalCarrier(lane), taken_) + range.begin);
+    }
+    board_->Post(Phase::kTaken, first_ + ++taken_);
+    return true;
+  }
+
+  Board* const board_;
+  const Communicator comm_;
+  const Lanes lanes_;
+  const uint64_t operation_;
+  const PieceStream stream_;
+  const int64_t element_;
+  const int64_t chunk_bytes_;
+  const uint64_t chunks_;
+  const uint64_t first_;  // number of the first chunk on the board
+  Reduction within_;      // applies to the inputs of one host
+  LaneExchange::Plan plan_;
+  std::array<Exchanges, kExchanges> exchanges_;
+  int64_t scratch_bytes_;  // of each exchange
+  ScratchPool::Lease scratch_;
+  std::vector<const void*> sources_;
+  Status status_;
+  bool begun_ = false;
+  // Chunks through each phase here; taken_ <= exchanged_ <= reduced_ <= copied_, reduced_ <=
+  // posted_.
+  uint64_t posted_ = 0;
+  uint64_t copied_ = 0;
+  uint64_t reduced_ = 0;
+  uint64_t exchanged_ = 0;
+  uint64_t taken_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<StepMachine> MakeHierarchicalAllreduce(const Hierarchy& hierarchy,
+                                                       const CollectiveSpec& spec) {
+  return std::make_unique<HierarchicalAllreduce>(hierarchy, spec);
+}
+
+}  // namespace hvd

@@ -1,0 +1,103 @@
+#include "collective/window/board.h"
+
+namespace hvd {
+
+// Two cache lines each, because the processor fetches lines in pairs.
+struct alignas(128) StartLine {
+  Flag flag;  // 1 + number of the last operation begun on this parity
+  std::byte tiny[kTinyBytes];
+};
+
+struct alignas(128) PhaseLine {
+  Flag flag;
+};
+
+struct Board::Layout {
+  StartLine start[2];
+  PhaseLine phase[kPhases];
+  alignas(4096) std::byte small[2][kSlotBytes];
+  alignas(4096) std::byte staging[kStagingSlots][kChunkBytes];
+};
+
+size_t Board::Bytes() { return sizeof(Layout); }
+
+Status Board::Make(Window* window, std::unique_ptr<Board>* board) {
+  SegmentId id;
+  HVD_RETURN_IF_ERROR(window->Allocate(sizeof(Layout), &id));
+  board->reset(new Board(window));
+  for (int rank = 0; rank < window->size(); ++rank) {
+    (*board)->segments_.push_back(reinterpret_cast<Layout*>(window->Span(Position(rank), id)));
+  }
+  return Status::Ok();
+}
+
+Board::Board(Window* window)
+    : window_(window),
+      rank_(window->position().value()),
+      size_(window->size()),
+      seen_(static_cast<size_t>(size_)) {}
+
+uint64_t Board::NextChunks(uint64_t count) {
+  const uint64_t first = next_chunk_;
+  next_chunk_ += count;
+  return first;
+}
+
+bool Board::MayBeginInline(uint64_t operation) {
+  if (!MayBegin(operation)) return false;
+  if (operation < 2) return true;
+  for (int rank = 0; rank < size_; ++rank) {
+    if (!HasBegun(rank, operation - 1)) return false;
+  }
+  return true;
+}
+
+void Board::Begin(uint64_t operation) {
+  begun_ = operation + 1;
+  window_->Post(segments_[rank_]->start[operation & 1].flag, begun_);
+}
+
+void Board::BeginInline(uint64_t operation) {
+  inline_open_ = true;
+  Begin(operation);
+}
+
+bool Board::HasBegun(int rank, uint64_t operation) {
+  return Read(segments_[rank]->start[operation & 1].flag, next_operation_) > operation;
+}
+
+std::byte* Board::Slot(int rank, uint64_t operation, size_t bytes) const {
+  Layout* segment = segments_[rank];
+  return bytes <= kTinyBytes ? segment->start[operation & 1].tiny : segment->small[operation & 1];
+}
+
+uint64_t Board::Read(const Flag& flag, uint64_t next) {
+  const uint64_t value = Window::Try(flag);
+  if (value <= next + kImpossibleLead) return value;
+  overwritten_ = true;
+  return 0;
+}
+
+bool Board::Has(int rank, Phase phase, uint64_t count) {
+  uint64_t& seen = seen_[rank][Index(phase)];
+  if (seen < count) seen = Read(segments_[rank]->phase[Index(phase)].flag, next_chunk_);
+  return seen >= count;
+}
+
+bool Board::AllHave(Phase phase, uint64_t count) {
+  for (int rank = 0; rank < size_; ++rank) {
+    if (!Has(rank, phase, count)) return false;
+  }
+  return true;
+}
+
+void Board::Post(Phase phase, uint64_t count) {
+  mine_[Index(phase)] = count;
+  window_->Post(segments_[rank_]->phase[Index(phase)].flag, count);
+}
+
+std::byte* Board::Staging(int rank, uint64_t chunk) const {
+  return segments_[rank]->staging[chunk % kStagingSlots];
+}
+
+}  // namespace hvd

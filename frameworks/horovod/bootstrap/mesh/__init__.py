@@ -1,0 +1,1 @@
+"""A rank's links to the others."""

@@ -1,0 +1,185 @@
+"""Which links a rank has to others, and where they meet.
+
+Every rank listens at addresses of its own, tells them the others through the store, dials those of its
+neighbours that have a lower rank and accepts the higher ones. Ranks of one host meet at Unix sockets, unless
+shared memory is not wanted; all others meet over TCP, at the first address that answers.
+"""
+
+import contextlib
+import logging
+import mmap
+import os
+import socket
+import time
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from ..errors import BootstrapError, SharedMemoryError
+from ..identity import Identity
+from ..network import endpoints, interfaces
+from ..network.auth import Role
+from ..network.interfaces import ANY_NETWORK, Network
+from ..store.client import StoreClient
+from ..text import escaped, log, shown
+from .linker import Link, Linker
+from .neighbours import Neighbours, everybody, sharing, watched
+from .places import Place, decode, host_names, number_hosts, place_of, rank_names, ways_to
+
+_log = logging.getLogger("horovod")
+
+WIRINGS: dict[str, tuple[str, dict[Role, Neighbours]]] = {
+    "shm": ("unix", {Role.WATCH: watched, Role.SHARE: sharing}),
+    "tcp": ("tcp", {Role.WATCH: everybody, Role.CONTROL: everybody, Role.DATA: everybody}),
+}
+_BETWEEN_HOSTS = {Role.WATCH: everybody, Role.CONTROL: everybody, Role.DATA: everybody}
+# Of the start timeout, for the links. Who waits for a neighbour behind them, in the core, waits longer: so
+# the rank that cannot be reached is named by those who see it.
+_LINKING_SHARE = 0.5
+
+
+class Mesh(NamedTuple):
+    """The wiring that was made; the number of each rank's host (empty: there is one), and the hosts' names;
+    its links (descriptor, peer, role, send key, receive key), whose descriptors are the caller's; and when
+    all ranks had arrived, on the clock of time.monotonic: about the same moment for all.
+    """
+
+    wiring: str
+    hosts: list[int]
+    host_names: list[str]
+    links: list[Link]
+    arrived: float
+
+
+def connect_mesh(
+    identity: Identity,
+    generation: int,
+    store: StoreClient,
+    secret: bytes,
+    wiring: str,
+    deadline: float,
+    timeout: float,
+    network: Network = ANY_NETWORK,
+) -> Mesh:
+    """Waits for all ranks and makes the links to this rank's neighbours.
+
+    "shm": on one host Unix sockets, to a few ranks only, one for each role that needs it; on several hosts
+    also three links to every other rank, over TCP where it is on another host. "tcp": TCP, three to every
+    other rank. "auto": "shm", or "tcp" when the system refuses shared memory to any of the ranks, which
+    is logged. Sockets are blocking and close-on-exec. Raises BootstrapError when not all ranks have arrived
+    by ``deadline``, when the links are not made within half of ``timeout`` seconds after that, or when shared
+    memory is asked for and refused; nothing stays open then.
+    """
+    if wiring not in (*WIRINGS, "auto"):
+        raise ValueError(f"unknown wiring {wiring!r}: expected one of {', '.join(WIRINGS)} or auto")
+    if wiring == "tcp":
+        return _connect(identity, generation, store, secret, wiring, deadline, timeout, network)
+    try:
+        return _connect(identity, generation, store, secret, "shm", deadline, timeout, network)
+    except SharedMemoryError as error:
+        if wiring == "shm":
+            raise
+        if identity.rank == error.rank:
+            _log.warning("[%d] warning: %s; the job goes on over TCP, which is slower", error.rank, error)
+        deadline = time.monotonic() + _LINKING_SHARE * timeout
+        return _connect(identity, generation, store, secret, "tcp", deadline, timeout, network, "mesh-again")
+
+
+def _connect(
+    identity: Identity,
+    generation: int,
+    store: StoreClient,
+    secret: bytes,
+    wiring: str,
+    deadline: float,
+    timeout: float,
+    network: Network,
+    scope: str = "mesh",
+) -> Mesh:
+    rank, size = identity.rank, identity.size
+    with contextlib.ExitStack() as stack:
+        listeners = _listen(stack, identity, wiring, network, store.own_host)
+        log("debug", rank, f"listens for other ranks at {escaped(', '.join(a for _, a in listeners))}")
+        refusal = shared_memory_refusal() if wiring == "shm" else None
+        keys = [f"{generation}/{scope}/{peer}" for peer in range(size)]
+        store.set(keys[rank], place_of(identity, refusal, [a for _, a in listeners]).encode())
+        # Of all, although a few may be dialled: so every rank knows who is missing.
+        left = max(0.0, deadline - time.monotonic())
+        places = [decode(peer, value) for peer, value in enumerate(store.wait(keys, left))]
+        arrived = time.monotonic()
+        for peer, place in enumerate(places):
+            if place.refusal:
+                raise SharedMemoryError(peer, place.refusal)
+        hosts = number_hosts(places)
+        wanted = _wanted(rank, size, wiring, hosts)
+        stack.pop_all()  # the linker's from here on
+    sockets, names = [listener for listener, _ in listeners], rank_names(places, hosts)
+    with Linker(rank, generation, secret, wanted, sockets, names) as linker:
+        # The nearest first, so that the ranks do not all knock at rank 0.
+        for peer, role in sorted(wanted, reverse=True):
+            if peer < rank:
+                linker.dial(_addresses_of(peer, rank, places, hosts), peer, role)
+        linker.run(arrived, _LINKING_SHARE * timeout)
+        return Mesh(wiring, hosts, host_names(places, hosts), linker.take_links(), arrived)
+
+
+def _listen(
+    stack: contextlib.ExitStack, identity: Identity, wiring: str, network: Network, route: str
+) -> list[tuple[socket.socket, str]]:
+    """At a Unix socket for the ranks of this host, at ports for those of others. ``route``: the address by
+    which this host reaches the store.
+    """
+    listeners = [endpoints.listen("unix")] if wiring == "shm" else []
+    stack.callback(_close, listeners)
+    if identity.local_size == identity.size:
+        if wiring == "tcp":
+            listeners.append(endpoints.listen("tcp", ports=network.ports))
+        return listeners
+    existing = [name for _, name in socket.if_nameindex()]
+    # At each address by itself: a network that does not lead to other hosts of the job finds no open port.
+    hosts = interfaces.chosen(network, interfaces.addresses(), existing, route)
+    listeners += endpoints.listen_at(hosts, network.ports)
+    return listeners
+
+
+def _close(listeners: Sequence[tuple[socket.socket, str]]) -> None:
+    for listener, _address in listeners:
+        listener.close()
+
+
+def _wanted(rank: int, size: int, wiring: str, hosts: list[int]) -> set[tuple[int, Role]]:
+    """(peer, role) of every link of this rank."""
+    roles = WIRINGS[wiring][1] if not hosts else _BETWEEN_HOSTS
+    wanted = {(peer, role) for role, linked in roles.items() for peer in linked(rank, size)}
+    if hosts and wiring == "shm":
+        local = [peer for peer in range(size) if hosts[peer] == hosts[rank]]
+        wanted |= {(local[place], Role.SHARE) for place in sharing(local.index(rank), len(local))}
+    return wanted
+
+
+def _addresses_of(peer: int, rank: int, places: Sequence[Place], hosts: Sequence[int]) -> list[str]:
+    """Where ``rank`` calls ``peer``."""
+    near, own = places[peer].addresses, places[rank]
+    if not hosts or (hosts[peer] == hosts[rank] and near[0].startswith("unix:")):
+        return list(near[:1])
+    found = ways_to(places[peer], own)
+    if not found:
+        raise BootstrapError(
+            f"rank {rank} on {shown(own.host)} knows no way to rank {peer} on {shown(places[peer].host)}, "
+            f"which listens at {shown(', '.join(near))} only: let {interfaces.INTERFACES_VARIABLE} name an "
+            "interface that leads to other hosts"
+        )
+    return found
+
+
+def shared_memory_refusal() -> str | None:
+    """Why this process cannot make memory that it could share; None: it can."""
+    try:
+        descriptor = os.memfd_create("horovod", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        try:
+            os.posix_fallocate(descriptor, 0, mmap.PAGESIZE)
+            mmap.mmap(descriptor, mmap.PAGESIZE).close()
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        return str(error)
+    return None

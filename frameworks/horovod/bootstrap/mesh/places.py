@@ -1,0 +1,129 @@
+"""Where the ranks of a job run, and at which addresses they listen, as they tell each other in the store."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..errors import BootstrapError
+from ..identity import Identity
+from ..network import endpoints
+from ..network.interfaces import is_loopback
+from ..text import shown
+
+_FIELDS = 5
+_BOOT_ID = "/proc/sys/kernel/random/boot_id"
+_NETWORK = "/proc/self/ns/net"
+
+
+@dataclass(frozen=True)
+class Place:
+    """What one rank tells: its host's name, the machine that it runs on, how many ranks its host has, why the
+    system refuses it shared memory (empty: it does not), and its addresses, the best for its own host first.
+    """
+
+    host: str
+    machine: str
+    local_size: int
+    refusal: str
+    addresses: tuple[str, ...]
+
+    def encode(self) -> bytes:
+        """Lines of text."""
+        refusal = " ".join(self.refusal.split())
+        lines = (self.host, self.machine, str(self.local_size), refusal, ",".join(self.addresses))
+        return "\n".join(lines).encode(errors="replace")
+
+
+def place_of(identity: Identity, refusal: str | None, addresses: Sequence[str]) -> Place:
+    """The place of this process. ``refusal``: why it gets no shared memory."""
+    host = " ".join(identity.hostname.split())
+    return Place(host, _machine(), identity.local_size, refusal or "", tuple(addresses))
+
+
+def decode(rank: int, value: bytes) -> Place:
+    """The place that ``rank`` tells. Raises BootstrapError for what is none."""
+    lines = value.decode(errors="replace").split("\n")
+    if len(lines) != _FIELDS or not lines[2].isdecimal() or len(lines[2]) > 9:
+        raise BootstrapError(f"rank {rank} tells where it runs in a form that this version does not know")
+    return Place(lines[0], lines[1], int(lines[2]), lines[3], tuple(lines[4].split(",")))
+
+
+def number_hosts(places: Sequence[Place]) -> list[int]:
+    """For each rank the number of its host, counted in the order of the hosts' first ranks; empty when all
+    are on one host.
+
+    Ranks are on one host when their launcher gives it one name and they see one machine and one network on
+    it: only then do Unix sockets, by which they share memory, lead from one to the other. Raises
+    BootstrapError, with one text on every rank, when a host has not as many ranks as the launcher says.
+    """
+    numbers: dict[tuple[str, str], int] = {}
+    hosts = [numbers.setdefault((place.host, place.machine), len(numbers)) for place in places]
+    for rank, place in enumerate(places):
+        count = hosts.count(hosts[rank])
+        if count != place.local_size:
+            raise BootstrapError(_contradiction(rank, place, count, places))
+    return hosts if len(numbers) > 1 else []
+
+
+def host_names(places: Sequence[Place], hosts: Sequence[int]) -> list[str]:
+    """By the number of the host, for people; empty when there is one."""
+    return [shown(places[hosts.index(number)].host) for number in range(max(hosts, default=-1) + 1)]
+
+
+def rank_names(places: Sequence[Place], hosts: Sequence[int]) -> list[str]:
+    """Of all ranks, for people: with the host where there are several."""
+    names = host_names(places, hosts)
+    return [
+        f"rank {rank} on {names[hosts[rank]]}" if names else f"rank {rank}" for rank in range(len(places))
+    ]
+
+
+def ways_to(peer: Place, own: Place) -> list[str]:
+    """The TCP addresses at which ``own`` may reach ``peer``, in the order in which to try them.
+
+    Loopback leads to ranks that see the same network, and there alone; first, since it always does. An
+    address that both have, as hosts of containers do, leads nobody to the other. Of an address that means
+    something on one link only, the peer knows its own end: here it may be any of this rank's links.
+    """
+    told, own_hosts = _tcp(peer), {host for host, _port in _tcp(own)}
+    if peer.machine == own.machine:
+        return [endpoints.joined(*way) for way in sorted(told, key=lambda way: not is_loopback(way[0]))]
+    links = sorted({host.partition("%")[2] for host in own_hosts if "%" in host})
+    ways = []
+    for host, port in told:
+        bare, _, link = host.partition("%")
+        if link:
+            here = sorted(links, key=lambda name: name != link)
+            ways += [endpoints.joined(f"{bare}%{name}", port) for name in here]
+        elif not is_loopback(host) and host not in own_hosts:
+            ways.append(endpoints.joined(host, port))
+    return ways
+
+
+def _tcp(place: Place) -> list[tuple[str, int]]:
+    return [found for address in place.addresses if (found := endpoints.split(address))]
+
+
+def _contradiction(rank: int, place: Place, count: int, places: Sequence[Place]) -> str:
+    named = sum(other.host == place.host for other in places)
+    told = place.local_size
+    text = f"rank {rank}: its launcher says that its host has {told} of the ranks, but it has {count}"
+    if named != count:
+        return (
+            f"{text}: {named} ranks name it {shown(place.host)}, and not all of them see the same machine "
+            "and network. Give each machine or container a HOROVOD_HOSTNAME of its own"
+        )
+    return (
+        f"{text}: it is {shown(place.host)}. Is HOROVOD_LOCAL_SIZE wrong, or what the launcher sets in its "
+        "place? Where one machine stands for several hosts, give each a HOROVOD_HOSTNAME of its own"
+    )
+
+
+def _machine() -> str:
+    """Equal for processes between which Unix sockets lead, and for no others."""
+    try:
+        with open(_BOOT_ID, encoding="ascii") as file:
+            boot = file.read().strip()
+        return f"{boot} {os.stat(_NETWORK).st_ino}"
+    except OSError:  # no /proc: what the launcher says decides alone
+        return os.uname().nodename

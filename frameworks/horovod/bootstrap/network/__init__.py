@@ -1,0 +1,1 @@
+"""Addresses, interfaces, and connections that are proven before anything is read."""

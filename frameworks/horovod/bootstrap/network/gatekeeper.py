@@ -1,0 +1,161 @@
+"""Accepts connections, authenticates them side by side in one loop, and lets only proven peers through.
+
+A connection that is not authenticated costs one descriptor and at most one small frame of memory, for at
+most HANDSHAKE_SECONDS; there are at most UNPROVEN_LIMIT of them. A newcomer beyond the limit displaces the
+oldest: an honest peer needs milliseconds, so a crowd of idle connections cannot keep it out.
+"""
+
+import selectors
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ..errors import AuthenticationError
+from . import endpoints
+from .auth import HANDSHAKE_SECONDS, Acceptor, Keys, Policy, Terms
+
+UNPROVEN_LIMIT = 64
+_EXHAUSTED_SECONDS = 0.01
+_QUIET_SECONDS = 10.0
+
+Admit = Callable[[socket.socket, Terms, Keys], None]
+Say = Callable[[str], None]
+
+
+class Refusals:
+    """Counts connections that were turned away. Tells of the first at once, then of all that came meanwhile
+    at most every ten seconds, so that a crowd fills no log.
+    """
+
+    def __init__(self, say: Say) -> None:
+        self.count = 0
+        self._say = say
+        self._untold = 0
+        self._quiet_until = 0.0
+
+    def add(self, origin: str, reason: str) -> None:
+        """A connection from ``origin`` was turned away for ``reason``."""
+        self.count += 1
+        self._untold += 1
+        now = time.monotonic()
+        if now < self._quiet_until:
+            return
+        self._quiet_until = now + _QUIET_SECONDS
+        others = f" and {self._untold - 1} others" if self._untold > 1 else ""
+        self._say(f"refused a connection from {origin}{others}: {reason}")
+        self._untold = 0
+
+
+@dataclass
+class _Unproven:
+    acceptor: Acceptor
+    deadline: float
+    origin: str
+
+
+class Gatekeeper:
+    """One listening socket in a caller's selector, whose registered data are callables to be called when
+    ready.
+
+    ``admit`` receives each authenticated connection (non-blocking) and owns it. ``refusals`` counts those
+    turned away, and tells ``say`` of them.
+    """
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        selector: selectors.BaseSelector,
+        secret: bytes,
+        policy: Policy,
+        admit: Admit,
+        say: Say,
+    ) -> None:
+        self.refusals = Refusals(say)
+        self._listener = listener
+        self._selector = selector
+        self._secret = secret
+        self._policy = policy
+        self._admit = admit
+        self._unproven: dict[socket.socket, _Unproven] = {}  # oldest first
+        selector.register(listener, selectors.EVENT_READ, self._on_connection)
+
+    def next_deadline(self) -> float:
+        """When ``expire`` has something to do (monotonic seconds; infinity when nobody waits)."""
+        return next((peer.deadline for peer in self._unproven.values()), float("inf"))
+
+    def expire(self) -> None:
+        """Drops those who did not prove themselves in time."""
+        now = time.monotonic()
+        for connection in [c for c, peer in self._unproven.items() if peer.deadline <= now]:
+            self._drop(connection, f"it did not prove itself within {HANDSHAKE_SECONDS:g} s")
+
+    def close(self) -> None:
+        """Closes the listener and everybody who is not admitted."""
+        for connection in list(self._unproven):
+            self._forget(connection)
+            connection.close()
+        self._selector.unregister(self._listener)
+        self._listener.close()
+
+    def _on_connection(self) -> None:
+        try:
+            connection = endpoints.accept(self._listener)
+        except PermissionError as error:
+            self.refusals.add(str(error), "another user")
+            return
+        except OSError:
+            self._make_room()
+            return
+        if connection is None:
+            return
+        if len(self._unproven) >= UNPROVEN_LIMIT:
+            self._drop(next(iter(self._unproven)), "too many connections that do not prove themselves")
+        acceptor = Acceptor(self._secret, self._policy)
+        deadline = time.monotonic() + HANDSHAKE_SECONDS
+        self._unproven[connection] = _Unproven(acceptor, deadline, endpoints.origin(connection))
+        self._selector.register(connection, selectors.EVENT_READ, lambda: self._on_bytes(connection))
+
+    def _make_room(self) -> None:
+        """No descriptor is left: the oldest stranger gives its own up; without one, do not spin."""
+        if self._unproven:
+            self._drop(next(iter(self._unproven)), "no descriptor is left")
+        else:
+            time.sleep(_EXHAUSTED_SECONDS)
+
+    def _on_bytes(self, connection: socket.socket) -> None:
+        peer = self._unproven.get(connection)
+        if peer is None:  # displaced earlier in the same round of events
+            return
+        try:
+            finished = _advance(connection, peer.acceptor)
+        except (AuthenticationError, OSError) as error:
+            self._drop(connection, str(error))
+            return
+        if finished:
+            self._forget(connection)
+            assert peer.acceptor.terms is not None and peer.acceptor.keys is not None
+            self._admit(connection, peer.acceptor.terms, peer.acceptor.keys)
+
+    def _drop(self, connection: socket.socket, reason: str) -> None:
+        self.refusals.add(self._unproven[connection].origin, reason)
+        self._forget(connection)
+        connection.close()
+
+    def _forget(self, connection: socket.socket) -> None:
+        del self._unproven[connection]
+        self._selector.unregister(connection)
+
+
+def _advance(connection: socket.socket, acceptor: Acceptor) -> bool:
+    """Feeds what has arrived; True when the peer is proven. An answer always fits the empty buffer."""
+    try:
+        data = connection.recv(acceptor.wanted())
+    except (BlockingIOError, InterruptedError):
+        return False
+    if not data:
+        raise ConnectionResetError("closed during authentication")
+    answer = acceptor.feed(data)
+    if answer and connection.send(answer) != len(answer):
+        raise ConnectionError("the peer does not take the answer")
+    return acceptor.keys is not None

@@ -1,0 +1,145 @@
+"""The network interfaces of this host: at which of their addresses a rank listens for those of other hosts,
+and at which ports.
+"""
+
+import ctypes
+import ipaddress
+import re
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ..text import shown
+
+INTERFACES_VARIABLE, GLOO_VARIABLE = "HOROVOD_NETWORK_INTERFACES", "HOROVOD_GLOO_IFACE"
+PORTS_VARIABLE = "HOROVOD_PORT_RANGE"
+
+_PORTS = re.compile("([0-9]{1,5})-([0-9]{1,5})", re.ASCII)
+_MOST_PORT = 65535
+_MOST_ADDRESSES = 8  # that a rank tells: a host of many containers has as many bridges
+_IFF_UP = 1
+
+
+@dataclass(frozen=True)
+class Network:
+    """What the user says of the network. ``interfaces``: those to use; none: whichever lead to the others.
+    ``ports``: for everything that listens; None: any.
+    """
+
+    interfaces: tuple[str, ...] = ()
+    ports: range | None = None
+    said_by: str = INTERFACES_VARIABLE
+
+
+ANY_NETWORK = Network()
+
+
+@dataclass(frozen=True)
+class Address:
+    """An address of an interface that is up: ``host`` in numbers, with "%interface" behind it where it means
+    something on the links of that interface only.
+    """
+
+    interface: str
+    host: str
+
+
+def from_environment(environ: Mapping[str, str]) -> Network:
+    """Raises ValueError for what is no range of ports."""
+    said_by = INTERFACES_VARIABLE if environ.get(INTERFACES_VARIABLE) else GLOO_VARIABLE
+    names = (name.strip() for name in environ.get(said_by, "").split(","))
+    return Network(tuple(filter(None, names)), _ports(environ.get(PORTS_VARIABLE, "")), said_by)
+
+
+def addresses() -> list[Address]:
+    """Of all interfaces of this host that are up."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    first = ctypes.POINTER(_Entry)()
+    if libc.getifaddrs(ctypes.byref(first)) != 0:
+        raise OSError(ctypes.get_errno(), "getifaddrs")
+    found, entry = [], first
+    try:
+        while entry:
+            host = _host(entry.contents)
+            if host:
+                found.append(Address(entry.contents.name.decode(errors="replace"), host))
+            entry = ctypes.cast(entry.contents.next, ctypes.POINTER(_Entry))
+    finally:
+        libc.freeifaddrs(first)
+    return found
+
+
+def chosen(network: Network, found: Sequence[Address], existing: Sequence[str], route: str) -> list[str]:
+    """The addresses to listen at, the best first: of the interfaces that the user has chosen, in their order;
+    otherwise ``route``, by which the store is reached, then the others, then those that mean something on
+    one link only, and loopback.
+
+    Args:
+        network: the user's choice.
+        found: the addresses of this host.
+        existing: the names of its interfaces.
+        route: one of the addresses.
+
+    Raises:
+        ValueError: there is no such interface, or the chosen ones have no address.
+    """
+    if not network.interfaces:
+        hosts = [address.host for address in found]
+        return sorted(hosts, key=lambda host: (_remoteness(host), host != route))[:_MOST_ADDRESSES]
+    there = f"this host has {', '.join(sorted(existing))}"
+    for name in network.interfaces:
+        if name not in existing:
+            raise ValueError(f"{network.said_by}: there is no network interface {shown(name)}; {there}")
+    hosts = [address.host for name in network.interfaces for address in found if address.interface == name]
+    if not hosts:
+        names = ",".join(network.interfaces)
+        raise ValueError(f"{network.said_by}={names}: no address, or not up; {there}")
+    return sorted(hosts, key=_remoteness)[:_MOST_ADDRESSES]
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address leads nowhere but to the same machine."""
+    return ipaddress.ip_address(host).is_loopback
+
+
+def _remoteness(host: str) -> int:
+    address = ipaddress.ip_address(host)
+    return 2 if address.is_loopback else 1 if address.is_link_local else 0
+
+
+def _ports(text: str) -> range | None:
+    if not text:
+        return None
+    match = _PORTS.fullmatch(text.strip())
+    first, last = (int(match[1]), int(match[2])) if match else (0, 0)
+    if not 0 < first <= last <= _MOST_PORT:
+        raise ValueError(f"{PORTS_VARIABLE}={shown(text)}: expected FIRST-LAST, for example 20000-20999")
+    return range(first, last + 1)
+
+
+class _Entry(ctypes.Structure):
+    """struct ifaddrs of the C library."""
+
+    _fields_ = [
+        ("next", ctypes.c_void_p),
+        ("name", ctypes.c_char_p),
+        ("flags", ctypes.c_uint),
+        ("address", ctypes.c_void_p),
+        ("netmask", ctypes.c_void_p),
+        ("other_end", ctypes.c_void_p),
+        ("data", ctypes.c_void_p),
+    ]
+
+
+def _host(entry: _Entry) -> str:
+    """Empty when it is none of the internet, or not up."""
+    if not entry.address or not entry.flags & _IFF_UP:
+        return ""
+    family = ctypes.c_ushort.from_address(entry.address).value
+    if family == socket.AF_INET:
+        return socket.inet_ntop(family, ctypes.string_at(entry.address + 4, 4))
+    if family != socket.AF_INET6:
+        return ""
+    host = socket.inet_ntop(family, ctypes.string_at(entry.address + 8, 16))
+    scope = ctypes.c_uint32.from_address(entry.address + 24).value
+    return f"{host}%{entry.name.decode(errors='replace')}" if scope else host

@@ -1,0 +1,1 @@
+"""Where the ranks find rank 0, when horovodrun has not started them."""

@@ -1,0 +1,165 @@
+"""How the ranks of a job meet that horovodrun has not started: at a store in rank 0.
+
+On one host they find it without help. On several, the secret is that of HOROVOD_SECRET_FILE, and where the
+store is comes from the launcher: over what it lets its ranks tell each other (see carriers), or by the name
+of rank 0's host and a port that follows from the secret. What can carry the address can carry a secret, too.
+What the user gives serves many jobs, so every key is derived from it: by the job that asks, and, for what the
+ranks prove to each other, by a random number of rank 0.
+"""
+
+import secrets
+import socket
+from collections.abc import Mapping
+
+from ..errors import BootstrapError
+from ..identity import Identity
+from ..network import endpoints, interfaces
+from ..network.interfaces import Network
+from ..secret import FILE_VARIABLE, SECRET_BYTES
+from ..sources import source_of
+from ..store.server import StoreServer
+from ..text import log, shown
+from . import one_host
+from .carriers import Carrier, carrier_of
+from .first_host import derived_ports, first_host, ways_to_host
+from .rendezvous import Offer, Rendezvous, derive
+
+
+def find_rendezvous(
+    identity: Identity, environ: Mapping[str, str], network: Network, own: bytes | None, timeout: float
+) -> Rendezvous:
+    """Finds out where the store is; in rank 0, makes it.
+
+    Args:
+        identity: of this process.
+        environ: its environment.
+        network: what the user says of the network.
+        own: the secret that the user gives; None: none.
+        timeout: seconds until the launcher must have answered.
+
+    Raises:
+        BootstrapError: there is no way to meet; the text says what to provide.
+    """
+    rendezvous = Rendezvous(identity, _job(identity, environ), own, own)
+    if identity.local_size == identity.size:
+        _on_one_host(rendezvous, environ)
+        return rendezvous
+    rendezvous.carrier = carrier_of(identity, environ, timeout)
+    if rendezvous.carrier:
+        _by_carrier(rendezvous, rendezvous.carrier, environ, network)
+    elif own is None:
+        raise BootstrapError(_how_to_give_a_secret(identity, environ))
+    else:
+        _by_name(rendezvous, own, environ, network)
+    return rendezvous
+
+
+def _job(identity: Identity, environ: Mapping[str, str]) -> bytes:
+    """What tells this job from others that share its secret."""
+    names = (*source_of(identity.launcher).job, "HOROVOD_JOB_ID")
+    parts = (identity.launcher, str(identity.size), *(environ.get(name, "") for name in names))
+    return "\0".join(parts).encode(errors="replace")
+
+
+def _on_one_host(rendezvous: Rendezvous, environ: Mapping[str, str]) -> None:
+    rendezvous.address, rendezvous.key = one_host.store_address(rendezvous.identity, environ)
+    if rendezvous.root is not None:
+        rendezvous.key = derive(rendezvous.root, b"store", rendezvous.key)
+    if rendezvous.identity.rank == 0:
+        try:
+            name = rendezvous.address.removeprefix("unix:@")
+            rendezvous.server = StoreServer(rendezvous.key, rendezvous.identity.size, say=_warn, name=name)
+        except OSError as error:
+            raise BootstrapError(
+                f"rank 0 cannot listen at {rendezvous.address}: {error.strerror}. Does another process of "
+                "this job run as rank 0, or a child of one that has ended?"
+            ) from None
+        rendezvous.server.start()
+
+
+def _by_carrier(
+    rendezvous: Rendezvous, carrier: Carrier, environ: Mapping[str, str], network: Network
+) -> None:
+    rendezvous.way = f"{carrier.name} says where, and the secret is {_origin_of_secret(rendezvous)}"
+    if rendezvous.identity.rank != 0:
+        return
+    carried = None
+    if rendezvous.root is None:
+        rendezvous.root = carried = secrets.token_bytes(SECRET_BYTES)
+        if carrier.is_public:
+            _warn(
+                f"this job's secret is in {carrier.name}, where anybody who reaches that port can read it "
+                f"and join the job. Give one to all hosts: {how_to_make_a_secret()}"
+            )
+    rendezvous.key = derive(rendezvous.root, b"store", rendezvous.job)
+    _serve(rendezvous, environ, network, network.ports)
+    carrier.tell(Offer(rendezvous.address, carried).encode())
+
+
+def _origin_of_secret(rendezvous: Rendezvous) -> str:
+    return "there, too" if rendezvous.root is None else f"that of {FILE_VARIABLE}"
+
+
+def _by_name(rendezvous: Rendezvous, own: bytes, environ: Mapping[str, str], network: Network) -> None:
+    identity = rendezvous.identity
+    host = first_host(identity, environ)
+    if not host:
+        raise BootstrapError(
+            f"{identity.launcher} started {identity.size} processes on several hosts and does not say on "
+            "which one rank 0 is: set MASTER_ADDR to the name or address of that host, on all ranks"
+        )
+    rendezvous.master = host
+    rendezvous.key = derive(own, b"store", rendezvous.job)
+    ports = derived_ports(derive(own, b"port", rendezvous.job), network.ports)
+    rendezvous.way = f"rank 0 is on {shown(host)}, and the secret is that of {FILE_VARIABLE}"
+    if identity.rank == 0:
+        _serve(rendezvous, environ, network, ports)
+    else:
+        rendezvous.address = ",".join(ways_to_host(host, ports))
+
+
+def _serve(rendezvous: Rendezvous, environ: Mapping[str, str], network: Network, ports: range | None) -> None:
+    """Rank 0 listens at the addresses of its host by which others may reach it."""
+    existing = [name for _, name in socket.if_nameindex()]
+    route = _route_to(environ.get("MASTER_ADDR", ""))
+    hosts = interfaces.chosen(network, interfaces.addresses(), existing, route)
+    if rendezvous.master == endpoints.LOOPBACK:
+        rendezvous.master = hosts[0]
+    rendezvous.server = StoreServer(
+        rendezvous.key, rendezvous.identity.size, "tcp", say=_warn, hosts=hosts, ports=ports
+    )
+    rendezvous.address = rendezvous.server.address
+    rendezvous.server.start()
+
+
+def _route_to(host: str) -> str:
+    """The address of this host from which packets go to ``host``; empty where there is none."""
+    try:
+        family, kind, _, _, target = socket.getaddrinfo(host, 1, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind) as probe:
+            probe.connect(target)
+            return str(probe.getsockname()[0])
+    except (OSError, IndexError, UnicodeError):
+        return ""
+
+
+def how_to_make_a_secret() -> str:
+    """Commands for the user."""
+    return (
+        '(umask 077; python -c "import secrets; print(secrets.token_hex(32))" > ~/.horovod-secret), on a '
+        f"file system that all hosts see, or copied to each; then {FILE_VARIABLE}=$HOME/.horovod-secret in "
+        "the environment of all ranks"
+    )
+
+
+def _how_to_give_a_secret(identity: Identity, environ: Mapping[str, str]) -> str:
+    address = "" if first_host(identity, environ) else ", and the host of rank 0 in MASTER_ADDR"
+    return (
+        f"{identity.launcher} started {identity.size} processes on several hosts, {identity.local_size} of "
+        f"them on {shown(identity.hostname)}, and offers no way to give them a secret by which they know "
+        f"each other. Make one: {how_to_make_a_secret()}{address}"
+    )
+
+
+def _warn(text: str) -> None:
+    log("warning", 0, text)

@@ -1,0 +1,213 @@
+"""A rank's side of the rendezvous store."""
+
+import random
+import socket
+import time
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from ..errors import AuthenticationError, BootstrapError, StartTimeoutError
+from ..network import endpoints
+from ..network.auth import LAUNCHER_RANK, Keys, Role, Terms, authenticate
+from ..network.frames import Opener, Sealer
+from .messages import Tag, decode, encode, owner
+from .verdicts import Kind, fields_of
+
+_ANSWER_SLACK = 10.0
+_RETRY_SECONDS = 0.02
+_CONNECT_SECONDS = 0.4  # for an address, where there are others, in the first round; then twice as long
+_RETRY_LIMIT = 1.0
+
+
+def dial(
+    address: str, secret: bytes, rank: int, generation: int, timeout: float, keeper: str = "horovodrun"
+) -> tuple[socket.socket, Keys]:
+    """An authenticated blocking connection to the launcher at ``address``, or at the first of several, with
+    commas between, that answers.
+
+    Refused or dropped connections are tried again, with growing random pauses, until ``timeout`` seconds
+    have passed.
+    """
+    deadline = time.monotonic() + timeout
+    terms = Terms(Role.LAUNCHER, rank, LAUNCHER_RANK, generation)
+    addresses = address.split(",")
+    pause, patience = _RETRY_SECONDS, _CONNECT_SECONDS
+    while True:
+        try:
+            return _dial_one_of(addresses, secret, terms, deadline, patience)
+        except AuthenticationError as error:
+            if len(addresses) == 1 or time.monotonic() >= deadline:
+                raise AuthenticationError(f"rank {rank}: the store at {address}: {error}") from None
+        except PermissionError as error:
+            raise BootstrapError(f"rank {rank}: the store at {address}: {error}") from None
+        except (OSError, StartTimeoutError) as error:
+            if time.monotonic() + pause >= deadline:
+                raise StartTimeoutError(
+                    f"rank {rank}: no connection to the store of {keeper} at {address} within {timeout:g} s "
+                    f"({error}); is {keeper} still running?"
+                ) from None
+        time.sleep(pause * random.uniform(0.5, 1.0))
+        pause, patience = min(2 * pause, _RETRY_LIMIT), 2 * patience
+
+
+def _dial_one_of(
+    addresses: Sequence[str], secret: bytes, terms: Terms, deadline: float, patience: float
+) -> tuple[socket.socket, Keys]:
+    """Tries each once, at most ``patience`` seconds where there are others: packets to an address that does
+    not route may vanish. Who listens at one of several may be of another job, too. Raises what the last one
+    met, or that somebody answered who is of another job.
+    """
+    problem: Exception | None = None
+    for address in addresses:
+        limit = deadline if len(addresses) == 1 else min(deadline, time.monotonic() + patience)
+        try:
+            return _dial_once(address, secret, terms, limit)
+        except (OSError, BootstrapError) as error:
+            problem = problem if isinstance(problem, AuthenticationError) else error
+    assert problem is not None
+    raise problem
+
+
+def _dial_once(address: str, secret: bytes, terms: Terms, deadline: float) -> tuple[socket.socket, Keys]:
+    connection = endpoints.connect(address, max(0.1, deadline - time.monotonic()))
+    try:
+        return connection, authenticate(connection, secret, terms)
+    except BaseException:
+        connection.close()
+        raise
+
+
+class LauncherLink(NamedTuple):
+    """A rank's connection to the launcher, as the core goes on with it: ``frames`` are sealed already."""
+
+    descriptor: int
+    key: bytes
+    frames: int
+
+
+class StoreClient:
+    """Set, wait and add in the store. Use as a context manager, on one thread.
+
+    A rank has this one connection to the launcher: ``detach`` takes it from here when the rank has started.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        secret: bytes,
+        rank: int,
+        generation: int,
+        timeout: float,
+        keeper: str = "horovodrun",
+    ) -> None:
+        self._rank = rank
+        self._timeout = timeout
+        self._connection, keys = dial(address, secret, rank, generation, timeout, keeper)
+        self._sealer, self._opener = Sealer(keys.send), Opener(keys.receive)
+        self._key = keys.send
+
+    def __enter__(self) -> "StoreClient":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def own_host(self) -> str:
+        """The address of this host by which the launcher is reached."""
+        return endpoints.own_host(self._connection)
+
+    def close(self) -> None:
+        """Closes the connection; what was set stays."""
+        self._connection.close()
+
+    def detach(self) -> LauncherLink:
+        """The connection, which the caller owns from now on."""
+        self._connection.settimeout(None)
+        return LauncherLink(self._connection.detach(), self._key, self._sealer.count)
+
+    def set(self, key: str, value: bytes) -> None:
+        """Stores ``value``, replacing what was there."""
+        self._request(Tag.SET, [key.encode(), value])
+
+    def add(self, key: str, delta: int) -> int:
+        """Adds to the integer under ``key`` (0 when absent) and returns the sum."""
+        return int(self._request(Tag.ADD, [key.encode(), b"%d" % delta])[0])
+
+    def get(self, key: str, timeout: float | None = None) -> bytes:
+        """The value of ``key``, as soon as somebody has set it."""
+        return self.wait([key], timeout)[0]
+
+    def wait(self, keys: Sequence[str], timeout: float | None = None) -> list[bytes]:
+        """The values of all ``keys``, as soon as all are set.
+
+        Keys of the form ".../<rank>" belong to that rank. Raises StartTimeoutError, naming the ranks that
+        never arrived, and BootstrapError as soon as one of them has ended.
+        """
+        limit = self._timeout if timeout is None else timeout
+        encoded = [key.encode() for key in keys]
+        tag, fields = self._exchange(Tag.WAIT, [b"%d" % max(1, int(limit * 1000)), *encoded], limit)
+        if tag in (Tag.ABSENT, Tag.ENDED):
+            missing = [field.decode(errors="replace") for field in fields]
+            raise _absence(missing, self._rank, limit if tag == Tag.ABSENT else None)
+        return self._values(tag, fields)
+
+    def blame(self, absent: Sequence[int], reason: str) -> None:
+        """Tells the launcher which ranks did not come to the start: it ends the job, and says who failed it.
+
+        Does nothing when the launcher does not listen.
+        """
+        culprit = absent[0] if len(absent) == 1 else None
+        payload = encode(Tag.VERDICT, fields_of(Kind.ABSENT, culprit, reason))
+        try:
+            self._connection.settimeout(_ANSWER_SLACK)
+            self._connection.sendall(self._sealer.seal(payload))
+        except OSError:
+            pass
+
+    def _request(self, tag: Tag, fields: Sequence[bytes]) -> list[bytes]:
+        return self._values(*self._exchange(tag, fields, 0.0))
+
+    def _values(self, tag: Tag, fields: list[bytes]) -> list[bytes]:
+        if tag != Tag.OK:
+            raise BootstrapError(
+                f"rank {self._rank}: the store refused: {b' '.join(fields).decode(errors='replace')}"
+            )
+        return fields
+
+    def _exchange(self, tag: Tag, fields: Sequence[bytes], patience: float) -> tuple[Tag, list[bytes]]:
+        self._connection.settimeout(patience + _ANSWER_SLACK)
+        try:
+            self._connection.sendall(self._sealer.seal(encode(tag, fields)))
+            while True:
+                data = self._connection.recv(1 << 16)
+                if not data:
+                    raise ConnectionResetError("connection closed")
+                payloads = self._opener.feed(data)
+                if payloads:
+                    return decode(payloads[0])
+        except OSError as error:
+            raise BootstrapError(
+                f"rank {self._rank}: the launcher's store does not answer: {error}"
+            ) from error
+
+
+def _absence(keys: list[str], rank: int, seconds: float | None) -> BootstrapError:
+    """What is to be raised for keys that did not come within ``seconds``; None: their ranks have ended."""
+    ranks = [number for number in map(owner, keys) if number is not None]
+    if len(ranks) != len(keys):
+        return StartTimeoutError(f"rank {rank} waited {seconds:.1f} s for {', '.join(keys)} in the store")
+    names = f"{'rank' if len(ranks) == 1 else 'ranks'} {', '.join(map(str, ranks[:16]))}"
+    names += ", ..." if len(ranks) > 16 else ""
+    if seconds is None:
+        return BootstrapError(
+            f"rank {rank}: {names} ended with exit status 0 and did not come to hvd.init(), which every "
+            "rank must call. Look for an early return or exit that not every rank takes",
+            ranks,
+        )
+    return StartTimeoutError(
+        f"rank {rank} waited {seconds:.1f} s: {names} never arrived. "
+        "Look whether they run and call hvd.init(); if they are only slow to start, give them longer with "
+        "HOROVOD_START_TIMEOUT or --start-timeout",
+        ranks,
+    )

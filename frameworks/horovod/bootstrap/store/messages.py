@@ -1,0 +1,68 @@
+"""The payloads of the store's frames: a tag, then fields, each with its length in front.
+
+Requests: SET key value; WAIT milliseconds key...; ADD key delta. Responses: OK field...; ABSENT key... (they
+did not come in time); ENDED key... (their ranks have ended); REFUSED reason. Over the link to the launcher,
+without a response: VERDICT kind culprit other link reason.
+"""
+
+import enum
+import re
+import struct
+from collections.abc import Sequence
+
+from ..errors import BootstrapError
+
+MAX_FIELDS = 1 << 16
+MAX_KEY = 256
+
+_COUNT = struct.Struct("!BI")
+_LENGTH = struct.Struct("!I")
+
+
+class Tag(enum.IntEnum):
+    """What a payload is."""
+
+    SET = 1
+    WAIT = 2
+    ADD = 3
+    VERDICT = 4
+    OK = 16
+    ABSENT = 17
+    REFUSED = 18
+    ENDED = 19
+
+
+def owner(key: str) -> int | None:
+    """The rank whose part it is to set ``key``: the last part of it, where that is a number."""
+    match = re.search(r"/([0-9]{1,9})$", key)
+    return int(match[1]) if match else None
+
+
+def encode(tag: Tag, fields: Sequence[bytes | memoryview] = ()) -> bytes:
+    """The payload of one request or response."""
+    parts: list[bytes | memoryview] = [_COUNT.pack(tag, len(fields))]
+    for field in fields:
+        parts += (_LENGTH.pack(len(field)), field)
+    return b"".join(parts)
+
+
+def decode(payload: bytes) -> tuple[Tag, list[bytes]]:
+    """Tag and fields. Raises BootstrapError unless the payload is exactly what ``encode`` makes."""
+    try:
+        code, count = _COUNT.unpack_from(payload)
+        tag = Tag(code)
+        if count > MAX_FIELDS:
+            raise ValueError("too many fields")
+        fields, offset = [], _COUNT.size
+        for _ in range(count):
+            (length,) = _LENGTH.unpack_from(payload, offset)
+            offset += _LENGTH.size
+            if length > len(payload) - offset:
+                raise ValueError("a field is cut short")
+            fields.append(payload[offset : offset + length])
+            offset += length
+        if offset != len(payload):
+            raise ValueError("bytes behind the last field")
+    except (struct.error, ValueError) as error:
+        raise BootstrapError(f"malformed message to or from the store: {error}") from None
+    return tag, fields

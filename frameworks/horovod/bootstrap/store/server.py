@@ -1,0 +1,345 @@
+"""The rendezvous store: a key-value space in the launcher, on one thread, for authenticated ranks only."""
+
+import contextlib
+import heapq
+import itertools
+import os
+import selectors
+import socket
+import threading
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+
+from ..errors import AuthenticationError, BootstrapError
+from ..network import endpoints
+from ..network.auth import LAUNCHER_RANK, Keys, Role, Terms
+from ..network.frames import MAX_PAYLOAD, Opener, Sealer
+from ..network.gatekeeper import Gatekeeper, Say
+from .messages import MAX_KEY, Tag, decode, encode, owner
+from .verdicts import Verdict, from_fields
+
+MEMORY_QUOTA = 64 << 20
+_UNSENT_LIMIT = 16 << 20
+_ENTRY_OVERHEAD = 128
+_RECEIVE_BYTES = 1 << 16
+_WAIT_LIMIT_MS = 24 * 3600 * 1000
+
+# Takes what a rank sets under a key, in place of the table; returns why it refuses it, or "".
+Taker = Callable[[int, bytes, bytes], str]
+
+
+@dataclass
+class _Client:
+    """One admitted connection: for requests to the store, and by which a rank watches the launcher."""
+
+    connection: socket.socket
+    terms: Terms
+    sealer: Sealer
+    opener: Opener
+    pid: int | None
+    refusal: str = ""  # what every request of it is answered with
+    unsent: bytearray = field(default_factory=bytearray)
+    waiting: "_Wait | None" = None
+
+
+@dataclass
+class _Wait:
+    client: _Client
+    keys: list[bytes]
+    missing: set[bytes]
+
+
+class StoreServer:
+    """Serves until ``close``; ``address`` is what clients dial: a Unix socket of that ``name`` or of a random
+    one, or (``kind`` "tcp") a port, one of ``ports`` or any, at each of the addresses ``hosts`` of this host,
+    with commas between. The thread owns all sockets and the table.
+
+    ``dropped`` counts connections that did not prove to belong to the job; ``say`` is told of them, on that
+    thread, and of a rank that is claimed twice.
+    """
+
+    def __init__(
+        self,
+        secret: bytes,
+        size: int,
+        kind: str = "unix",
+        say: Say = lambda _: None,
+        hosts: Sequence[str] = (endpoints.LOOPBACK,),
+        name: str | None = None,
+        ports: range | None = None,
+    ) -> None:
+        self._size = size
+        self._say = say
+        self._claims: dict[int, _Client] = {}  # by rank: its link to the launcher
+        self._table: dict[bytes, bytes | memoryview] = {}
+        self._takers: dict[bytes, Taker] = {}  # by the prefix of the keys
+        self._memory = 0
+        self._clients: dict[socket.socket, _Client] = {}
+        self._changed = threading.Condition()
+        self._verdicts: dict[int, Verdict] = {}  # by observer; guarded by _changed, like the next
+        self._links: dict[int, int] = {}  # links to the launcher that each rank has open
+        self._waits: dict[bytes, list[_Wait]] = {}
+        self._deadlines: list[tuple[float, int, _Wait]] = []
+        self._ended: frozenset[int] = frozenset()  # ranks that will set nothing more
+        self._order = itertools.count()
+        self._selector = selectors.DefaultSelector()
+        self._wake_receive, self._wake_send = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        tcp = kind == "tcp"
+        listeners = endpoints.listen_at(hosts, ports) if tcp else [endpoints.listen(kind, name=name)]
+        self.address = ",".join(address for _, address in listeners)
+        self._gates = [
+            Gatekeeper(listener, self._selector, secret, self._expects, self._admit, say)
+            for listener, _ in listeners
+        ]
+        self._selector.register(self._wake_receive, selectors.EVENT_READ, self._on_wake)
+        self._closing = False
+        self._thread = threading.Thread(target=self._serve, name="horovod-store", daemon=True)
+
+    def start(self) -> None:
+        """Begins to serve. Before it, connections already queue at ``address``."""
+        self._thread.start()
+
+    def publish(self, key: bytes, value: bytes | memoryview) -> None:
+        """Sets a key for the ranks to read, before ``start``. It belongs to the launcher: the limit of memory
+        does not concern it.
+        """
+        self._table[key] = value
+
+    def divert(self, prefix: bytes, taker: Taker) -> None:
+        """Hands what ranks set under keys that begin with ``prefix`` to ``taker``, with the rank, on the
+        thread of the store. Before ``start``.
+        """
+        self._takers[prefix] = taker
+
+    @property
+    def dropped(self) -> int:
+        """Connections turned away so far."""
+        return sum(gate.refusals.count for gate in self._gates)
+
+    def verdicts(self, ended: Collection[int], seconds: float) -> list[Verdict]:
+        """What the ranks hold for the cause of the job's end, in the order in which they said so.
+
+        Waits at most ``seconds`` until everything that the ranks in ``ended`` have sent before their end is
+        read.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: not any(self._links.get(rank) for rank in ended), seconds)
+            return list(self._verdicts.values())
+
+    def ranks_ended(self, ranks: Collection[int]) -> None:
+        """Whoever waits for what these ranks have not set, now or later, is told so at once."""
+        if ranks:
+            self._ended |= set(ranks)
+            self._wake()
+
+    def close(self) -> None:
+        """Ends the thread and closes every connection; ranks see it as the launcher's end."""
+        if self._closing:
+            return
+        self._closing = True
+        self._wake()
+        if self._thread.ident is not None:
+            self._thread.join()
+        for gate in self._gates:
+            gate.close()
+        for client in list(self._clients.values()):
+            client.connection.close()
+        self._selector.close()
+        os.close(self._wake_receive)
+        os.close(self._wake_send)
+
+    def _wake(self) -> None:
+        with contextlib.suppress(BlockingIOError):  # the pipe is full: it is awake
+            os.write(self._wake_send, b"\0")
+
+    def _expects(self, terms: Terms) -> bool:
+        return (
+            terms.role == Role.LAUNCHER
+            and terms.acceptor == LAUNCHER_RANK
+            and 0 <= terms.connector < self._size
+        )
+
+    def _serve(self) -> None:
+        while not self._closing:
+            deadline = min(gate.next_deadline() for gate in self._gates)
+            if self._deadlines:
+                deadline = min(deadline, self._deadlines[0][0])
+            timeout = None if deadline == float("inf") else max(0.0, deadline - time.monotonic())
+            for key, _ in self._selector.select(timeout):
+                key.data()
+            for gate in self._gates:
+                gate.expire()
+            self._expire_waits()
+
+    def _on_wake(self) -> None:
+        os.read(self._wake_receive, _RECEIVE_BYTES)
+        for wait in [wait for key in self._waits if self._is_hopeless(key) for wait in self._waits[key]]:
+            if wait.client.waiting is wait:
+                self._answer(wait)
+
+    def _is_hopeless(self, key: bytes) -> bool:
+        return bool(self._ended) and owner(key.decode(errors="replace")) in self._ended
+
+    def _admit(self, connection: socket.socket, terms: Terms, keys: Keys) -> None:
+        pid = endpoints.peer_pid(connection)
+        client = _Client(connection, terms, Sealer(keys.send), Opener(keys.receive), pid)
+        self._clients[connection] = client
+        rank = terms.connector
+        claim = self._claims.get(rank)
+        if claim is not None and claim.pid != pid:
+            client.refusal = (
+                f"rank {rank} is claimed twice: process {claim.pid} has started as rank {rank}, and process "
+                f"{pid} does so too. Only one process of a rank may call hvd.init(): does one start another, "
+                "which inherits the variables that say who it is?"
+            )
+            self._say(client.refusal)
+        else:
+            self._claims[rank] = client
+        self._count_link(rank, 1, is_start=terms.generation > 0)
+        self._selector.register(connection, selectors.EVENT_READ, lambda: self._on_ready(client))
+
+    def _on_ready(self, client: _Client) -> None:
+        """Serves one client; whatever is wrong with it ends this connection and no other."""
+        try:
+            if client.unsent:
+                self._flush(client)
+            self._receive(client)
+        except (BlockingIOError, InterruptedError):
+            return
+        except (AuthenticationError, BootstrapError, OSError):
+            self._discard(client)
+
+    def _receive(self, client: _Client) -> None:
+        data = client.connection.recv(_RECEIVE_BYTES)
+        if not data:
+            raise ConnectionResetError
+        for payload in client.opener.feed(data):
+            if client.waiting is not None:
+                raise BootstrapError("a request before the answer to the last one")
+            self._handle(client, *decode(payload))
+
+    def _handle(self, client: _Client, tag: Tag, fields: list[bytes]) -> None:
+        if client.refusal:
+            self._respond(client, Tag.REFUSED, [client.refusal.encode()])
+            return
+        if tag == Tag.VERDICT:
+            self._take_verdict(client.terms.connector, fields)
+        elif tag == Tag.SET and len(fields) == 2:
+            self._respond(client, *self._put(client.terms.connector, fields[0], fields[1]))
+        elif tag == Tag.ADD and len(fields) == 2:
+            total = _integer(bytes(self._table.get(fields[0], b"0"))) + _integer(fields[1])
+            tag, response = self._put(client.terms.connector, fields[0], b"%d" % total)
+            self._respond(client, tag, response or [b"%d" % total])
+        elif tag == Tag.WAIT and len(fields) >= 1:
+            self._wait(client, _integer(fields[0]), fields[1:])
+        else:
+            raise BootstrapError("not a request")
+
+    def _count_link(self, rank: int, change: int, is_start: bool = False) -> None:
+        with self._changed:
+            if is_start:  # what ended the start before is over
+                self._verdicts.pop(rank, None)
+            self._links[rank] = self._links.get(rank, 0) + change
+            self._changed.notify_all()
+
+    def _take_verdict(self, observer: int, fields: list[bytes]) -> None:
+        verdict = from_fields(observer, fields, self._size)
+        with self._changed:
+            self._verdicts.setdefault(observer, verdict)
+
+    def _put(self, rank: int, key: bytes, value: bytes) -> tuple[Tag, list[bytes]]:
+        if not 0 < len(key) <= MAX_KEY:
+            return Tag.REFUSED, [b"a key has 1 to %d bytes" % MAX_KEY]
+        for prefix, taker in self._takers.items():
+            if key.startswith(prefix):
+                refusal = taker(rank, key, value)
+                return (Tag.REFUSED, [refusal.encode()]) if refusal else (Tag.OK, [])
+        old = self._table.get(key)
+        growth = len(value) - len(old) if old is not None else len(key) + len(value) + _ENTRY_OVERHEAD
+        if self._memory + growth > MEMORY_QUOTA:
+            return Tag.REFUSED, [b"the store is full (%d MiB)" % (MEMORY_QUOTA >> 20)]
+        self._memory += growth
+        self._table[key] = value
+        for wait in self._waits.pop(key, []):
+            wait.missing.discard(key)
+            if not wait.missing and wait.client.waiting is wait:
+                self._answer(wait)
+        return Tag.OK, []
+
+    def _wait(self, client: _Client, milliseconds: int, keys: list[bytes]) -> None:
+        wait = client.waiting = _Wait(client, keys, {key for key in keys if key not in self._table})
+        if not wait.missing or milliseconds <= 0 or any(map(self._is_hopeless, wait.missing)):
+            self._answer(wait)
+            return
+        for key in wait.missing:
+            self._waits.setdefault(key, []).append(wait)
+        deadline = time.monotonic() + min(milliseconds, _WAIT_LIMIT_MS) / 1000
+        heapq.heappush(self._deadlines, (deadline, next(self._order), wait))
+
+    def _answer(self, wait: _Wait) -> None:
+        """Values when all are there, otherwise the keys that never came; then the client may ask again."""
+        self._end_wait(wait)
+        missing = [key for key in wait.keys if key in wait.missing]
+        hopeless = [key for key in missing if self._is_hopeless(key)]
+        try:
+            if missing:
+                self._respond(wait.client, *((Tag.ENDED, hopeless) if hopeless else (Tag.ABSENT, missing)))
+            else:
+                self._respond(wait.client, Tag.OK, [self._table[key] for key in wait.keys])
+        except OSError:
+            self._discard(wait.client)
+
+    def _end_wait(self, wait: _Wait) -> None:
+        wait.client.waiting = None
+        for key in wait.missing:
+            remaining = [other for other in self._waits.pop(key, []) if other is not wait]
+            if remaining:
+                self._waits[key] = remaining
+
+    def _expire_waits(self) -> None:
+        now = time.monotonic()
+        while self._deadlines and self._deadlines[0][0] <= now:
+            wait = heapq.heappop(self._deadlines)[2]
+            if wait.client.waiting is wait:
+                self._answer(wait)
+
+    def _respond(self, client: _Client, tag: Tag, fields: Sequence[bytes | memoryview]) -> None:
+        payload = encode(tag, fields)
+        if len(payload) > MAX_PAYLOAD:
+            payload = encode(Tag.REFUSED, [b"the values are too large for one answer"])
+        client.unsent += client.sealer.seal(payload)
+        if len(client.unsent) > _UNSENT_LIMIT:
+            raise ConnectionError("the peer does not take its answers")
+        self._flush(client)
+
+    def _flush(self, client: _Client) -> None:
+        try:
+            while client.unsent:
+                del client.unsent[: client.connection.send(client.unsent)]
+        except (BlockingIOError, InterruptedError):
+            pass
+        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if client.unsent else 0)
+        key = self._selector.get_key(client.connection)
+        if key.events != events:
+            self._selector.modify(client.connection, events, key.data)
+
+    def _discard(self, client: _Client) -> None:
+        if self._clients.pop(client.connection, None) is None:
+            return
+        if client.waiting is not None:
+            self._end_wait(client.waiting)
+        self._selector.unregister(client.connection)
+        client.connection.close()
+        if self._claims.get(client.terms.connector) is client:
+            del self._claims[client.terms.connector]
+        self._count_link(client.terms.connector, -1)
+
+
+def _integer(text: bytes) -> int:
+    if len(text) > 20:
+        raise BootstrapError("not a number")
+    try:
+        return int(text)
+    except ValueError:
+        raise BootstrapError("not a number") from None
