@@ -15,7 +15,7 @@ from horovod.bootstrap.store.client import StoreClient
 from horovod.bootstrap.store.server import MEMORY_QUOTA, StoreServer
 from horovod.bootstrap.store.verdicts import Kind as VerdictKind
 from horovod.runner.call import packing, transfer
-from horovod.runner.call.service import Outcome
+from horovod.runner.call.call import Outcome
 from horovod.runner.call.transfer import Kind, Results
 
 _SECRET = bytes(range(32))

@@ -11,7 +11,7 @@ from . import placing
 from .command_line import parser
 
 if TYPE_CHECKING:
-    from .call.service import CallService
+    from .call.call import Call
 
 _BROKEN_PIPE_STATUS = 128 + 13  # SIGPIPE, as a shell reports it
 
@@ -56,9 +56,9 @@ def _run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def start_job(arguments: argparse.Namespace, call: "CallService | None" = None) -> int:
+def start_job(arguments: argparse.Namespace, call: "Call | None" = None) -> int:
     """Starts the ranks, and returns the status of the job when it has ended. One branch for each answer of
-    ``launchers.choose``. ``call``: what horovod.run needs of the launcher, see call/service.py.
+    ``launchers.choose``. ``call``: what horovod.run needs of the launcher, see call/call.py.
     """
     if arguments.launcher == placing.MPI:
         from .mpi import launch

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, TextIO
 
-from .service import Outcome
+from .call import Outcome
 
 _READ_BYTES = 1 << 16
 _FOLDER = Path(__file__).resolve().parents[3]  # where this horovod lies

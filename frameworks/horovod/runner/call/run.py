@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 from horovod.bootstrap.identity import HOROVODRUN, from_environment
 
 from . import arguments, packing
+from .call import Outcome
 from .child import Child, End, python_command
-from .service import Outcome
 from .transfer import Kind, content, nameless_file
 
 Result = TypeVar("Result")

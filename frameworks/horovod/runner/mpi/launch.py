@@ -31,7 +31,7 @@ from .node import LauncherNode
 from .relay import Relay, Testimony
 
 if TYPE_CHECKING:
-    from ..call.service import CallService
+    from ..call.call import Call
 
 _NAMES = ("mpirun", "mpiexec", "mpirun.openmpi", "mpiexec.hydra", "mpirun.mpich")
 _VERSION_SECONDS = 20.0
@@ -49,7 +49,7 @@ class _Way:
     passes_stop_on: bool = False
 
 
-def launch(arguments: argparse.Namespace, call: "CallService | None" = None) -> int:
+def launch(arguments: argparse.Namespace, call: "Call | None" = None) -> int:
     """Runs ``arguments.command`` as ranks of an MPI launcher and returns the status of the job.
 
     It has no way to them of its own, as horovod.run needs one: ``call`` hears that.
