@@ -117,7 +117,9 @@ def test_a_failed_rank_gives_its_status(mpi: Mpi, end: str, status: int) -> None
     if mpi.name == "Open MPI":
         assert "horovodrun: rank 1 (localhost) failed first" in output and "  last words 1" in output
     else:
-        assert "does not tell which rank failed" in output and "ended with an error" not in output
+        assert "horovodrun: the job cannot go on; the job's status is" in output, output
+        assert "horovodrun: MPICH" in output and "does not tell which rank failed" in output
+        assert "horovodrun: host" not in output and "ended with an error" not in output
     assert f"the job's status is {status}" in output
 
 

@@ -105,6 +105,7 @@ def test_a_whole_job() -> None:
     own.timeout()
     assert own.message(b"horovodrun: warning: odd\nline\n") is False
     own.exits([Exit(0, 0), Exit(1, -9), Exit(1, 1, lost="its host is gone")], ["one", "two"])
+    own.exits([Exit(0, 255, untold="MPICH does not tell")], ["one", "two"])
     own.end(137)
     start, *others, end = page.events()
     assert (start.pop("version"), start) == (
@@ -126,6 +127,14 @@ def test_a_whole_job() -> None:
             "exit_status": None,
             "signal": None,
             "lost": "its host is gone",
+        },
+        {
+            "event": "exit",
+            "rank": 0,
+            "host": "one",
+            "exit_status": None,
+            "signal": None,
+            "lost": "MPICH does not tell",
         },
     ]
     assert (end["event"], end["status"]) == ("end", 137) and end["seconds"] >= 0

@@ -109,7 +109,7 @@ def test_a_file_that_is_made_to_do_harm_is_one_line_of_error(
         file.write_text(text)
     assert timeline.merge_command(str(tmp_path / "out"), [str(file)]) == 2
     error = capsys.readouterr().err
-    assert error.startswith("horovodrun: ") and error.count("\n") == 1 and "no timeline" in error
+    assert error.startswith("horovodrun: error: ") and error.count("\n") == 1 and "no timeline" in error
     assert [each.name for each in tmp_path.iterdir()] == ["t"]
 
 
@@ -128,3 +128,9 @@ def test_the_module_is_a_command_too(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     assert "ranks 3" in done.stdout
     assert "OUT" in subprocess.run([*command[:2], "-h"], capture_output=True, text=True).stdout
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path, capsys):
+    absent = tmp_path / "timeline.7.json"
+    assert timeline.merge_command(str(tmp_path / "out"), [str(absent)]) == 1
+    assert capsys.readouterr().err == f"horovodrun: error: {absent}: No such file or directory\n"

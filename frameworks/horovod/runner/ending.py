@@ -20,7 +20,8 @@ class Exit:
     """How a rank ended: ``code`` is its exit status, or minus the signal that killed it.
 
     ``killer`` is who sent the signal, where that is known; ``notes`` are lines for the report; ``lost`` says
-    why nobody knows how the rank ended, when its host is out of reach.
+    why nobody knows how the rank ended, when its host is out of reach; ``untold`` says so when whoever
+    started the rank does not tell.
     """
 
     rank: int
@@ -28,6 +29,7 @@ class Exit:
     killer: str | None = None
     notes: tuple[str, ...] = ()
     lost: str = ""
+    untold: str = ""
 
     @property
     def status(self) -> int:

@@ -44,7 +44,8 @@ class Journal:
     def exits(self, exits: Iterable[Exit], hosts: Sequence[str]) -> None:
         """How ranks ended."""
         for each in exits:
-            end = {**_end_of(None), "lost": each.lost} if each.lost else _end_of(each.code)
+            why = each.lost or each.untold
+            end = {**_end_of(None), "lost": why} if why else _end_of(each.code)
             self._write("exit", rank=each.rank, host=hosts[each.rank], **end)
 
     def signal(self, number: int) -> None:

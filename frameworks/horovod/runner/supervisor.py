@@ -216,7 +216,8 @@ class Supervisor:
         verdicts = self._testimony.verdicts(ranks, _VERDICT_SECONDS)
         cause = arbitrate(failed, self._ending.own_exits, verdicts)
         failures = [failed, *self._ending.later_failures]
-        later = [exit.rank for exit in failures if exit.rank != cause.rank and not exit.lost]
+        known = [exit.rank for exit in failures if not (exit.lost or exit.untold)]
+        later = [rank for rank in known if rank != cause.rank]
         stopped = [rank for node in self._nodes for rank in node.stopped]
         processes = {rank: Process(self._hosts[rank], self._pids.get(rank)) for rank in ranks}
         shown = failed.rank if cause.rank is None else cause.rank

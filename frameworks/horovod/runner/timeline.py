@@ -159,9 +159,13 @@ def merge_command(output: str, inputs: Sequence[str]) -> int:
     """``merge`` for the command line: says what was done or what is wrong; returns the status."""
     try:
         ranks = merge(Path(output), [Path(name) for name in inputs])
-    except (TimelineError, OSError) as error:
-        print(f"horovodrun: {escaped(str(error))}", file=sys.stderr)
-        return 1 if isinstance(error, OSError) else _USAGE_STATUS
+    except TimelineError as error:
+        print(f"horovodrun: error: {escaped(str(error))}", file=sys.stderr)
+        return _USAGE_STATUS
+    except OSError as error:
+        text = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+        print(f"horovodrun: error: {escaped(text)}", file=sys.stderr)
+        return 1
     print(f"{escaped(output)}: ranks {', '.join(map(str, ranks))}; open it in https://ui.perfetto.dev")
     return 0
 

@@ -88,7 +88,7 @@ class Relay:
         if reason:
             self._testimony.verdict = Verdict(culprit, Kind.FAULT, None, reason)
         others = [Exit(rank, 0) for rank in range(self._size) if rank != culprit]
-        self._events.ended([Exit(culprit, found.code, lost=reason), *others])
+        self._events.ended([Exit(culprit, found.code, untold=reason), *others])
 
     def _reason(self, code: int) -> str:
         if code < 0:
