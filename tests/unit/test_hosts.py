@@ -54,6 +54,15 @@ def test_what_is_no_host_is_refused(text: str) -> None:
     assert "-H" in str(raised.value) and "\n" not in str(raised.value)
 
 
+def test_the_user_of_a_host_stands_in_the_configuration_of_ssh(tmp_path: Path) -> None:
+    remedy = r"^.*'ada@node2'.*User ada.*Host node2.*~/\.ssh/config"
+    with pytest.raises(HostsError, match=remedy):
+        parse("node1:2,ada@node2:2")
+    (tmp_path / "hosts").write_text("ada@node2 slots=2\n")
+    with pytest.raises(HostsError, match=remedy):
+        read_hostfile(str(tmp_path / "hosts"))
+
+
 def test_files_in_the_manner_of_everybody(tmp_path: Path) -> None:
     file = tmp_path / "hosts"
     file.write_text(

@@ -261,6 +261,19 @@ def test_without_ssh_there_is_still_a_command(monkeypatch: pytest.MonkeyPatch) -
         ("ssh: connect to host n port 22: No route to host", "does not answer at port 2222"),
         ("ssh: Could not resolve hostname n: Name or service not known", "no host of that name"),
         ("u@n: Permission denied (publickey).", "accepts none of your keys"),
+        (
+            "Warning: Identity file /x not accessible: No such file or directory.\n"
+            "u@n: Permission denied (publickey).",
+            "no such file as -i names",
+        ),
+        (
+            "Warning: Identity file /x not accessible: No such file or directory.\n"
+            "ssh: connect to host n port 22: Connection refused",
+            "nothing listens",
+        ),
+        ('Load key "/x": bad permissions\nu@n: Permission denied (publickey).', "chmod 600"),
+        ("Can't open user config file /x: No such file or directory", "your configuration of ssh"),
+        ("/x: line 1: Bad configuration option: nosuch", "your configuration of ssh"),
         ("Host key verification failed.", "ssh-keygen -R n"),
         ("No ED25519 host key is known for n and\nHost key verification failed.", "accepts no new one"),
         ("kex_exchange_identification: Connection closed by remote host", "(MaxStartups in its sshd_config)"),

@@ -218,7 +218,9 @@ def _checked(where: str, name: str) -> str:
     if name.startswith("["):
         return _address(where, name[1:-1])
     if len(name) > _MOST_NAME or _NAME.fullmatch(name) is None:
-        raise HostsError(f"{where}: {name!r} is not the name of a host")
+        user, at, host = name.partition("@")
+        advice = f"; write User {user} under Host {host} in ~/.ssh/config, and {host} here" if at else ""
+        raise HostsError(f"{where}: {name!r} is not the name of a host{advice}")
     return name
 
 

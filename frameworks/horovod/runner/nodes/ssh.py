@@ -88,6 +88,7 @@ def was_dropped(errors: str) -> bool:
 
 # By what has been written until the host has let ssh in, and from then on.
 _BEFORE_LOGIN = (
+    (r"Can't open user config file|[Bb]ad configuration option", "ssh cannot use your configuration of ssh"),
     (
         r"No \w+ host key is known for",
         "its key is not known here, and your configuration of ssh accepts no new one "
@@ -98,6 +99,11 @@ _BEFORE_LOGIN = (
         "its key is not the one that known_hosts has. If it was installed anew, take the old key out with "
         "ssh-keygen -R {name}; if not, somebody else answers in its place",
     ),
+    (
+        r"(?s)Identity file \S+ not accessible.*Permission denied",
+        "there is no such file as -i names, and it accepts no other key",
+    ),
+    (r": bad permissions", "ssh uses no key that others can read: take their rights away with chmod 600"),
     (
         r"Permission denied",
         "it accepts none of your keys: name one with -i, or make it known there with ssh-copy-id {name}",
