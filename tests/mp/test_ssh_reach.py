@@ -1,5 +1,7 @@
 """How horovodrun reaches other hosts by a real sshd, and what it says where it cannot."""
 
+import os
+import pwd
 import subprocess
 import sys
 import time
@@ -87,6 +89,38 @@ def test_a_configuration_that_accepts_no_new_key_is_honoured(
     assert not (tmp_path / "known").exists()
     client.write_text(client.read_text().replace("yes", "no"))
     assert hosts.run(*words, HOROVOD_SSH_CONFIG=str(client))[0] == 0
+
+
+def test_a_configuration_for_people_does_not_get_in_the_way(
+    hosts: Hosts, ssh: sshd.Ssh, tmp_path: Path
+) -> None:
+    """One that starts another program than the command line says, and one that has ssh say nothing."""
+    client = tmp_path / "client"
+    client.write_text((ssh.folder / "client").read_text() + "  RemoteCommand tmux\n  LogLevel QUIET\n")
+    words = hosts.command("-np", "1", "-H", "127.0.0.3:1", "true")
+    status, _, stderr = hosts.run(*words, HOROVOD_SSH_CONFIG=str(client))
+    assert status == 0, stderr
+
+
+@pytest.mark.skipif(
+    not pwd.getpwuid(os.getuid()).pw_shell.endswith("bash"), reason="your login shell is not bash"
+)
+def test_a_login_script_that_prints_and_reads_is_survived(tmp_path: Path) -> None:
+    """As ~/.bashrc, which bash reads when sshd has started it."""
+    script = tmp_path / "script"
+    script.write_text(
+        'if [ -n "$BASH_ENV" ]; then unset BASH_ENV; echo Welcome; echo "Which cluster?"; read cluster; fi\n'
+    )
+    program = [sys.executable, "-c", "print('here')"]
+    with sshd.serving(tmp_path, more=f"SetEnv BASH_ENV={script}\n") as server:
+        hosts = Hosts(server)
+        status, stdout, stderr = hosts.run(*hosts.command("-np", "1", "-H", "127.0.0.2:1", *program))
+        assert (status, stdout) == (0, b"[0]<stdout>:here\n"), stderr
+        script.write_text('if [ -n "$BASH_ENV" ]; then cat >/dev/null; fi\n')
+        words = hosts.command("-np", "1", "-H", "127.0.0.2:1", "--start-timeout", "3", *program)
+        status, _, stderr = hosts.run(*words)
+        assert status == 1 and b"ssh has logged in, but no agent has started" in stderr
+        hosts.wait_until_gone(3.0)
 
 
 def test_two_names_of_one_machine_are_named(hosts: Hosts, ssh: sshd.Ssh, tmp_path: Path) -> None:

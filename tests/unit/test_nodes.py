@@ -227,6 +227,7 @@ def test_the_command_asks_nobody_and_has_no_secret(monkeypatch: pytest.MonkeyPat
     monkeypatch.delenv(ssh.CONFIG_VARIABLE, raising=False)
     words = ssh.command("fe80::1%eth0", 2222, "/keys/my key")
     assert words[:2] == ["ssh", "-T"] and "-oBatchMode=yes" in words
+    assert "-oRemoteCommand=none" in words  # in place of what people have started for them
     assert "-oControlMaster=no" in words  # nothing that outlives the job, and others use, is part of it
     assert words[words.index("-p") + 1] == "2222" and words[words.index("-i") + 1] == "/keys/my key"
     assert words[-3:-1] == ["--", "fe80::1%eth0"]  # a name is an argument of its own, and no option

@@ -36,6 +36,7 @@ def command(host: str, port: int | None, identity_file: str | None) -> list[str]
         "ServerAliveInterval": _ALIVE_SECONDS,
         "ForwardX11": "no",
         "ClearAllForwardings": "yes",
+        "RemoteCommand": "none",
         "LogLevel": "VERBOSE",  # tells when it has logged in
         # A connection that the user has is used. One of ours would be a child of the job, and end with it.
         "ControlMaster": "no",
