@@ -91,7 +91,7 @@ def test_a_login_that_ends_itself_is_named(ssh: Ssh) -> None:
 
 
 def test_another_protocol_is_named(ssh: Ssh) -> None:
-    ssh.does("printf '\\nhorovod agent 99 0.0.9\\n'; sleep 600")
+    ssh.does("printf '\\nhorovod agent 99 0.0.9\\n'; exec sleep 600")
     begin = time.monotonic()
     status, _, stderr = ssh.run("-np", "1", "-H", "far:1", "true")
     assert status == 1 and time.monotonic() - begin < within(10)
