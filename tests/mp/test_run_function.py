@@ -162,6 +162,26 @@ def test_what_cannot_be_pickled_names_rank_and_type():
         horovod.run(of_a_module_that_the_caller_lacks)
 
 
+def leave_nothing_as_it_was(how: str) -> int:
+    rank = own_rank()
+    if how == "no environment":
+        os.environ.clear()
+    elif how == "no streams":
+        sys.stdout = sys.stderr = None
+    else:
+        os.closerange(0, 3)
+    if how != "no environment":
+        raise LookupError(how)
+    return rank
+
+
+def test_what_a_function_does_to_its_process_does_not_keep_its_result_or_error():
+    assert horovod.run(leave_nothing_as_it_was, ("no environment",), num_proc=2) == [0, 1]
+    for how in ("no streams", "closed streams"):
+        with pytest.raises(LookupError, match=how):
+            horovod.run(leave_nothing_as_it_was, (how,), num_proc=2)
+
+
 def of_a_module_that_the_caller_lacks() -> object:
     import types
 

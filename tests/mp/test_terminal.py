@@ -132,3 +132,13 @@ def test_the_answer_may_come_through_a_pipe() -> None:
     command = [*MODULE, "-np", "2", "--stdin-rank", "0", sys.executable, "-c", code]
     done = subprocess.run(command, env=Launcher().environment, capture_output=True, input=b"four\n")
     assert done.returncode == 0 and b"4\n" in done.stdout and b"[1]<stdout>:no\n" in done.stdout
+
+
+@pytest.mark.parametrize("options", [[], ["--json"]], ids=["text", "events"])
+def test_a_full_disk_in_its_place_is_told(options: list[str]) -> None:
+    job = Launcher()
+    command = [*MODULE, *options, "-np", "2", "sh", "-c", "echo one; sleep 0.2; echo two"]
+    with open("/dev/full", "wb") as full:
+        result = job.finish(job.popen(command, stdout=full), 30)
+    lost = b"horovodrun: warning: stdout: No space left on device; the rest of the output is lost\n"
+    assert (result.returncode, result.stderr) == (0, lost)

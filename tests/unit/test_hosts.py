@@ -80,6 +80,12 @@ def test_files_in_the_manner_of_everybody(tmp_path: Path) -> None:
     ]
 
 
+def test_a_hostfile_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
+    """As some editors write it."""
+    (tmp_path / "hosts").write_bytes(b"\xef\xbb\xbfa slots=2\r\nb\r\n")
+    assert read_hostfile(str(tmp_path / "hosts")) == [Host("a", 2), Host("b", 1)]
+
+
 @pytest.mark.parametrize(
     "line",
     [

@@ -303,6 +303,14 @@ def test_that_a_host_was_new_is_no_reason() -> None:
     assert ssh.explain("n", 2222, 9, notice) == "ssh ended with status 9"
 
 
+def test_what_ended_the_connection_is_not_said_of_the_agent() -> None:
+    closed = "Connection to n closed by remote host.\r\n"
+    text = "the agent of horovodrun there was killed, or the connection of ssh broke"
+    assert ssh.farewell(255, closed) == f"{text} (Connection to n closed by remote host.)"
+    assert ssh.farewell(-9, "") == "the ssh here that leads to it was killed by signal 9"
+    assert ssh.farewell(1, "MemoryError\n") == "its agent ended with status 1 (MemoryError)"
+
+
 def test_names_of_this_host_are_one_host() -> None:
     found = united(parse(f"far:3,127.0.0.1:1,LOCALHOST:2,{os.uname().nodename}:1,[::1]:1"))
     assert [str(host) for host in found] == ["far:3", "127.0.0.1:5"]

@@ -1,5 +1,6 @@
 """horovod.run: calls, results and exceptions as bytes, and their way through the store."""
 
+import contextlib
 import io
 import os
 import random
@@ -218,6 +219,20 @@ def test_a_full_device_is_told(results):
         server.start()
         with _client(server) as client, pytest.raises(BootstrapError, match="no room for the results"):
             transfer.send(client, Kind.RESULT, b"something")
+
+
+def test_sizes_beyond_all_memory_are_refused(results):
+    """Their places would be no numbers for the system."""
+    server, taken, _ = results
+    server.start()
+    with _client(server) as client:
+        with pytest.raises(BootstrapError, match="no room for the results"):
+            for _ in range(10):
+                client.set("call/begin", b"0 %d" % (10**18 - 1))
+                with contextlib.suppress(BootstrapError):  # the file takes no part at such a place
+                    client.set("call/part", b"x")
+        transfer.send(client, Kind.RESULT, b"")
+    assert taken.complete()[0].size == 0
 
 
 def test_sending_a_result_takes_back_no_verdict():

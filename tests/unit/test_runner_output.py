@@ -241,12 +241,26 @@ def test_sink_survives_a_reader_that_leaves() -> None:
     read_end, write_end = os.pipe()
     os.close(read_end)
     writer = Sink(write_end, lambda: None)
+    told: list[str] = []
+    writer.on_loss = told.append
     for _ in range(100):
         writer.put(b"x" * 100000)
         _wait_idle(writer)
-    assert not writer.is_full
+    assert not writer.is_full and told == []
     writer.close()
     os.close(write_end)
+
+
+def test_sink_tells_once_why_what_comes_is_lost() -> None:
+    told: list[str] = []
+    with open("/dev/full", "wb") as full:
+        writer = Sink(full.fileno(), lambda: None)
+        writer.on_loss = told.append
+        for _ in range(3):
+            writer.put(b"x\n")
+            _wait_idle(writer)
+        writer.close()
+    assert told == ["No space left on device"]
 
 
 def _wait_idle(writer: Sink) -> None:

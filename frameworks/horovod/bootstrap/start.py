@@ -91,13 +91,14 @@ def is_started() -> bool:
     return _process.started
 
 
-def launchers_store() -> "StoreClient":
+def launchers_store(environ: MutableMapping[str, str] | None = None) -> "StoreClient":
     """A connection of this rank to the store of horovodrun, which the caller closes, beside the one of its
-    engine: before the start, while the engine runs, or after its end.
+    engine: before the start, while the engine runs, or after its end. ``environ``: other than the process has
+    by now.
 
     Raises ValueError for a wrong environment and BootstrapError when horovodrun does not answer.
     """
-    environment = os.environ
+    environment = os.environ if environ is None else environ
     identity = from_environment(environment)
     return _launchers_store(identity, environment, _start_timeout(environment), generation=0)
 

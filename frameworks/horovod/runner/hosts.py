@@ -76,7 +76,7 @@ def read_hostfile(path: str) -> list[Host]:
         HostsError: the file cannot be read, or a line is no host.
     """
     try:
-        with open(path, encoding="utf-8") as file:
+        with open(path, encoding="utf-8-sig") as file:
             lines = file.read().splitlines()
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not a text in UTF-8"

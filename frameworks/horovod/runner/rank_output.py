@@ -32,6 +32,7 @@ class RankOutput:
         file: where its bytes are kept, too.
         has_prompts: somebody may be asked something in a line that has not ended.
         record: makes events of it, too.
+        complaints: where it is told that a file takes no more; None: where its lines go.
     """
 
     def __init__(
@@ -41,6 +42,7 @@ class RankOutput:
         file: BinaryIO | None = None,
         has_prompts: bool = False,
         record: Record | None = None,
+        complaints: Sink | None = None,
     ) -> None:
         self.sink = sink
         self.tail = Tail()
@@ -49,6 +51,7 @@ class RankOutput:
         self._has_prompts = has_prompts
         self._file = file
         self._record = record
+        self._complaints = complaints or sink
         self._unfinished_since = _NEVER
 
     def feed(self, data: bytes) -> None:
@@ -125,7 +128,7 @@ class RankOutput:
         except OSError as error:
             self._file = None
             why = f"{escaped(file.name)}: {error.strerror}"
-            self.sink.put(f"horovodrun: warning: {why}; no more is kept there\n".encode())
+            self._complaints.put(f"horovodrun: warning: {why}; no more is kept there\n".encode())
 
 
 def open_files(folder: str, size: int) -> list[dict[str, BinaryIO]]:
@@ -154,7 +157,8 @@ def outputs_of(
             has_lines = is_shown and not journal.is_alone
             prefixer = display.prefixer(rank, name, sink.is_terminal) if has_lines else None
             record = journal.record(rank, name) if is_shown else None
-            outputs[rank, name] = RankOutput(sink, prefixer, files[rank].get(name), has_prompts, record)
+            file = files[rank].get(name)
+            outputs[rank, name] = RankOutput(sink, prefixer, file, has_prompts, record, sinks[1])
     return outputs
 
 

@@ -4,6 +4,7 @@ A reader who is slow, or stopped, must hold back the ranks (their pipes fill up)
 loop, which has to see signals and deaths all the time.
 """
 
+import errno
 import os
 import threading
 import time
@@ -40,6 +41,8 @@ class Sink:
         self.is_terminal = os.isatty(descriptor)
         # Is told what nobody owns, the launcher's own words, and says whether nobody else is to see them.
         self.takes_message: Callable[[bytes], bool] = lambda data: False
+        # Is told why the rest is lost, on the writing thread; not of a reader that has gone of itself.
+        self.on_loss: Callable[[str], None] = lambda reason: None
         self._thread = threading.Thread(
             target=self._write_queue, name=f"horovod-sink-{descriptor}", daemon=True
         )
@@ -113,6 +116,8 @@ class Sink:
                 count = os.write(self._descriptor, view[:_WRITE_BYTES])
                 self.written += count
                 view = view[count:]
-        except OSError:
+        except OSError as error:
             with self._changed:
                 self._is_broken = True
+            if error.errno != errno.EPIPE:
+                self.on_loss(error.strerror or str(error))

@@ -21,6 +21,7 @@ _PREFIX = b"call/"
 _SIZE_KEY = "call/size"
 _BEGIN_KEY, _PART_KEY = "call/begin", "call/part"
 _MOST_SIZE_DIGITS = 18
+_MOST_BYTES = 1 << 62  # of all results, so that their places are numbers for the system
 
 
 class Kind(enum.IntEnum):
@@ -112,6 +113,8 @@ class Results:
         kind, _, size = announced.partition(b" ")
         if kind not in (b"0", b"1") or not size.isdigit() or len(size) > _MOST_SIZE_DIGITS:
             return "this is no beginning of a result"
+        if self._end + int(size) > _MOST_BYTES:
+            return f"no room for the results of all ranks, {_mebibytes(self._end + int(size))}"
         self._regions.pop(rank, None)
         self._regions[rank] = Region(Kind(int(kind)), self._end, int(size))
         self._end += int(size)

@@ -1,5 +1,7 @@
 """A rank of horovod.run: fetches the function, calls it, and sends back what it returned or raised."""
 
+import contextlib
+import os
 import sys
 from types import TracebackType
 
@@ -15,13 +17,14 @@ def main() -> None:
 
     What ends a process anywhere (sys.exit, an interrupt) ends this one, too.
     """
+    environment = dict(os.environ)  # the function may change that of the process
     try:
         kind, data = Kind.RESULT, _call()
     except (SystemExit, KeyboardInterrupt):
         raise
     except BaseException as error:
         kind, data = Kind.ERROR, _told(error)
-    if not _sent(kind, data) or kind == Kind.ERROR:
+    if not _sent(kind, data, environment) or kind == Kind.ERROR:
         sys.exit(1)
 
 
@@ -36,8 +39,14 @@ def _call() -> bytes:
 def _told(error: BaseException) -> bytes:
     """The traceback is for the launcher's report and for whoever reads the output of the rank, too."""
     data, text = packing.error_bytes(error.with_traceback(_users_part(error.__traceback__)))
-    sys.stderr.write(text)
+    _show(text)
     return data
+
+
+def _show(text: str) -> None:
+    """On stderr, unless the function has closed it, or put something else in its place."""
+    with contextlib.suppress(Exception):
+        sys.stderr.write(text)
 
 
 def _users_part(traceback: TracebackType | None) -> TracebackType | None:
@@ -48,17 +57,17 @@ def _users_part(traceback: TracebackType | None) -> TracebackType | None:
     return inner or traceback
 
 
-def _sent(kind: Kind, data: bytes) -> bool:
+def _sent(kind: Kind, data: bytes, environment: dict[str, str]) -> bool:
     """Whether the launcher has it; else it is told why."""
     try:
-        with launchers_store() as store:
+        with launchers_store(environment) as store:
             try:
                 send(store, kind, data)
                 return True
             except BootstrapError as error:
                 send(store, Kind.ERROR, _told(RuntimeError(f"the result cannot be sent: {error}")))
     except BootstrapError as error:
-        sys.stderr.write(f"horovod.run: {error}\n")
+        _show(f"horovod.run: {error}\n")
     return False
 
 

@@ -72,6 +72,7 @@ def _launch(arguments: argparse.Namespace, files: Files, supervise: Supervise) -
         stack.callback(signals.close)
         sinks = [Sink(1, signals.wake)]
         sinks.append(sinks[0] if _are_same(1, 2) else Sink(2, signals.wake))
+        sinks[0].on_loss = lambda reason: _tell_loss(sinks[1], "stdout", reason)
         for sink in sinks:
             stack.callback(sink.close)
         try:
@@ -115,6 +116,7 @@ def _journal(
         file = open_file_in(folder, path.name)
         stack.callback(file.close)
         sink = Sink(file.fileno(), signals.wake)
+        sink.on_loss = lambda reason: _tell_loss(sinks[1], str(path), reason)
         stack.callback(sink.close)
         journal = Journal(sink)
     else:
@@ -122,6 +124,12 @@ def _journal(
     for sink in sinks:
         sink.takes_message = journal.message
     return journal
+
+
+def _tell_loss(sink: Sink, name: str, reason: str) -> None:
+    """To people even where the launcher's words are events, which may be what is lost."""
+    text = f"horovodrun: warning: {escaped(name)}: {reason}; the rest of the output is lost\n"
+    sink.put(text.encode(errors="replace"), owner=sink)
 
 
 def _open_standard_streams() -> None:

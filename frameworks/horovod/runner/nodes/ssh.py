@@ -14,6 +14,7 @@ _CONNECT_SECONDS = 4
 _ALIVE_SECONDS = 3
 _QUESTION_SECONDS = 2.0
 _LINES = 3
+_OWN_STATUS = 255  # of ssh, where no program there has one to tell
 # What ssh tells of a connection in order (LogLevel VERBOSE): no reason for anything.
 _NOTICE = re.compile(r"Warning: Permanently added |Authenticated to |Transferred: |Bytes per second: ")
 _LOGGED_IN = re.compile(r"^Authenticated to ", re.MULTILINE)
@@ -145,8 +146,10 @@ def farewell(status: int | None, errors: str) -> str:
     """Why an agent is gone that had come up."""
     lines = [escaped(line) for line in _lines(errors)]
     said = f" ({'; '.join(lines[-_LINES:])})" if lines else ""
-    if status == 255 and not lines:  # what ssh says of a program that a signal has ended
-        return "the agent of horovodrun there was killed, or the connection of ssh broke"
+    if status == _OWN_STATUS:  # so it is too, when a signal has ended the agent
+        return f"the agent of horovodrun there was killed, or the connection of ssh broke{said}"
+    if status is not None and status < 0:
+        return f"the ssh here that leads to it was killed by signal {-status}{said}"
     return f"its agent ended with status {status}{said}"
 
 
