@@ -5,17 +5,19 @@ import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import networks
 import psutil
 from launch import Launcher
 from load import within
 
 SERVER = shutil.which("sshd") or "/usr/sbin/sshd"
 HOSTS = ("127.0.0.1", "127.0.0.2", "127.0.0.3")
+_PORT = 2222  # in a network of its own
 
 _SERVER_CONFIGURATION = """Port {port}
 {addresses}
@@ -101,35 +103,62 @@ def serving(folder: Path, hosts: Sequence[str] = HOSTS, more: str = "") -> Itera
     """Runs sshd while the context is open. Logs in whoever has the key, as the user who runs the tests.
     ``more``: lines for its configuration.
     """
-    for name in ("host", "user"):
-        make_key(folder / name)
     with socket.socket() as probe:
         probe.bind((HOSTS[0], 0))
         port = int(probe.getsockname()[1])
-    addresses = "\n".join(f"ListenAddress {host}" for host in hosts)
-    (folder / "server").write_text(
-        _SERVER_CONFIGURATION.format(port=port, addresses=addresses, folder=folder) + more
-    )
+    _prepare(folder)
+    with _server(folder, "server", hosts, port, more):
+        yield Ssh(folder, port)
+
+
+@contextmanager
+def serving_in(folder: Path, places: Mapping[str, networks.Namespace]) -> Iterator[Ssh]:
+    """The same in namespaces: one at each address, each in a network of its own."""
+    _prepare(folder)
+    with ExitStack() as stack:
+        for address, place in places.items():
+            stack.enter_context(_server(folder, f"server.{address}", [address], _PORT, place=place))
+        yield Ssh(folder, _PORT)
+
+
+def _prepare(folder: Path) -> None:
+    for name in ("host", "user"):
+        make_key(folder / name)
     (folder / "client").write_text(_CLIENT_CONFIGURATION.format(folder=folder))
     if os.geteuid() == 0:  # where it keeps its unprivileged half
         Path("/run/sshd").mkdir(exist_ok=True)
-    with (folder / "log").open("w") as log:
+
+
+@contextmanager
+def _server(
+    folder: Path,
+    name: str,
+    hosts: Sequence[str],
+    port: int,
+    more: str = "",
+    place: networks.Namespace | None = None,
+) -> Iterator[None]:
+    addresses = "\n".join(f"ListenAddress {host}" for host in hosts)
+    configuration, log = folder / name, folder / f"{name}.log"
+    text = _SERVER_CONFIGURATION.format(port=port, addresses=addresses, folder=folder)
+    configuration.write_text(text + more)
+    command = [SERVER, "-D", "-e", "-f", str(configuration)]
+    with log.open("w") as stderr:
         process = subprocess.Popen(
-            [SERVER, "-D", "-e", "-f", str(folder / "server")], stderr=log, stdin=subprocess.DEVNULL
+            command if place is None else place.command(*command), stderr=stderr, stdin=subprocess.DEVNULL
         )
     try:
-        _wait_for(port, process, folder / "log")
-        yield Ssh(folder, port)
+        _wait_for(len(hosts), process, log)
+        yield
     finally:
         process.kill()
         process.wait()
 
 
-def _wait_for(port: int, process: "subprocess.Popen[bytes]", log: Path) -> None:
+def _wait_for(count: int, process: "subprocess.Popen[bytes]", log: Path) -> None:
     deadline = time.monotonic() + within(10)
     while time.monotonic() < deadline and process.poll() is None:
-        with socket.socket() as probe:
-            if probe.connect_ex((HOSTS[-1], port)) == 0:
-                return
+        if log.read_text().count("Server listening on") == count:
+            return
         time.sleep(0.05)
     raise AssertionError(f"sshd does not serve: {log.read_text()}")

@@ -1,11 +1,12 @@
 """A program without the secret of any job: connects to every TCP port of its network at which somebody
 listens, again and again, until its standard input ends.
 
-stranger.py CONNECTIONS
+stranger.py CONNECTIONS [PORT...]
 
-It holds up to CONNECTIONS open at each port. Some stay silent, some send garbage, some begin a handshake and
-leave it at that, some go on with a proof that is none. At the end it prints as JSON the ports that it has
-found, how many connections it has made, and all that was sent to it.
+It holds up to CONNECTIONS open at each port, but none at each PORT, which others serve. Some stay silent,
+some send garbage, some begin a handshake and leave it at that, some go on with a proof that is none. At the
+end it prints as JSON the ports that it has found, how many connections it has made, and all that was sent to
+it.
 """
 
 import contextlib
@@ -16,6 +17,7 @@ import socket
 import sys
 import time
 from collections import Counter
+from collections.abc import Collection
 from pathlib import Path
 
 from horovod.bootstrap.network.auth import LAUNCHER_RANK, Connector, Role, Terms
@@ -53,8 +55,9 @@ def greeting() -> bytes:
 class Stranger:
     """All its connections."""
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, spared: Collection[int]) -> None:
         self.most = most
+        self.spared = spared
         self.held: Counter[tuple[str, int]] = Counter()
         self.made: Counter[str] = Counter()
         self.heard: dict[str, set[str]] = {kind: set() for kind in KINDS}
@@ -65,6 +68,8 @@ class Stranger:
         """Until the standard input ends."""
         while True:
             for where in listening():
+                if where[1] in self.spared:
+                    continue
                 for _ in range(min(20, self.most - self.held[where])):
                     self.call(where)
             deadline = time.monotonic() + PAUSE
@@ -109,7 +114,8 @@ class Stranger:
 
 def main() -> None:
     """See the text of this file."""
-    stranger = Stranger(int(sys.argv[1]))
+    most, *spared = map(int, sys.argv[1:])
+    stranger = Stranger(most, spared)
     stranger.run()
     heard = {kind: sorted(said) for kind, said in stranger.heard.items()}
     print(json.dumps({"ports": sorted(stranger.held), "made": stranger.made, "heard": heard}))

@@ -1,4 +1,4 @@
-"""Reduces for ever, and says in a folder who it is: for tests that end it in the middle."""
+"""Reduces for ever, and says in a folder who it is, and what ends it: for tests that end it in the middle."""
 
 import os
 import sys
@@ -10,13 +10,23 @@ import torch
 
 import horovod.torch as hvd
 
+
+def tell(name: str, text: str) -> None:
+    """A file is there with all its text or not at all."""
+    fresh = Path(sys.argv[1], f"new.{hvd.rank()}")
+    fresh.write_text(text)
+    fresh.rename(Path(sys.argv[1], f"{name}.{hvd.rank()}"))
+
+
 hvd.init()
 for step in range(1_000_000):
-    total = hvd.allreduce(torch.full((1000,), float(hvd.rank() + step)), op=hvd.Sum, name="x")
+    try:
+        total = hvd.allreduce(torch.full((1000,), float(hvd.rank() + step)), op=hvd.Sum, name="x")
+    except hvd.HorovodInternalError as error:
+        tell("error", str(error))
+        raise
     expected = sum(range(hvd.size())) + step * hvd.size()
     assert np.all(total.numpy() == expected), (step, total[0].item(), expected)
     if step == 3:
-        fresh = Path(sys.argv[1], f"new.{hvd.rank()}")
-        fresh.write_text(str(os.getpid()))
-        fresh.rename(Path(sys.argv[1], f"rank.{hvd.rank()}"))
+        tell("rank", str(os.getpid()))
     time.sleep(0.01)
