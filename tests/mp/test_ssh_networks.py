@@ -13,7 +13,7 @@ from typing import Any
 import networks
 import pytest
 import sshd
-from launch import MODULE, PROGRAMS
+from launch import MODULE, PROGRAMS, Launcher
 from load import within
 
 REASON = (
@@ -28,18 +28,18 @@ ADDRESSES = [f"10.77.0.{number}" for number in (1, 2, 3)]
 JOB = ("-np", "6", "-H", ",".join(f"{address}:2" for address in ADDRESSES))
 
 
-class Cluster(sshd.Hosts):
+class Cluster(Launcher):
     """Starts jobs on them."""
 
     def __init__(self, hosts: networks.Hosts, ssh: sshd.Ssh) -> None:
-        super().__init__(ssh)
+        super().__init__()
         self.hosts = hosts
         self.ssh = ssh
-        self.environment["OMP_NUM_THREADS"] = "1"
+        self.environment |= {**ssh.environment, "OMP_NUM_THREADS": "1"}
 
     def launch(self, *arguments: str, **changes: str) -> "subprocess.Popen[bytes]":
         """horovodrun where the switch is."""
-        command = self.hosts.switch.command(*MODULE, *self.command(*JOB, *arguments))
+        command = self.hosts.switch.command(*MODULE, *self.ssh.options, *JOB, *arguments)
         return self.popen(command, env={**self.environment, **changes})
 
 
