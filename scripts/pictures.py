@@ -112,7 +112,7 @@ def tensor() -> Drawing:
     d.arrow(436, 204, 450, 224)
     d.arrow(592, 238, 640, 136)
     d.arrow(592, 234, 632, 76)
-    for x, y, number in ((190, 30, 1), (254, 166, 2), (600, 262, 3), (230, 264, 4), (738, 36, 5)):
+    for x, y, number in ((190, 30, 1), (254, 166, 2), (400, 264, 3), (590, 264, 4), (738, 36, 5)):
         d.number(x, y, number)
     d.text(90, 24, "backward", "start", QUIET)
     d.arrow(90, 300, 738, 300)
