@@ -6,12 +6,12 @@ import pytest
 
 # These test what is common by means of torch's adapter.
 _WITH_TORCH = (
-    "test_torch_*.py",
-    "test_common_api.py",
-    "test_compression_exchange.py",
-    "test_handles.py",
-    "test_dropped_handles.py",
-    "test_process_sets.py",
+    "pytorch/*.py",
+    "common/test_common_api.py",
+    "common/test_compression_exchange.py",
+    "common/test_handles.py",
+    "common/test_dropped_handles.py",
+    "common/test_process_sets.py",
 )
 collect_ignore_glob = [] if importlib.util.find_spec("torch") else list(_WITH_TORCH)
 

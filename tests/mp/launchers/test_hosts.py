@@ -8,11 +8,11 @@ import time
 
 import pytest
 import torch
+from both_ways import train_both_ways
 from load import within
 from matrix import check_digests
 from test_matrix import ranks_matrix
 from test_process_set_fuzz import PROGRAMS, ranks_sets
-from test_torch_training import train_both_ways
 
 import horovod.torch as hvd
 

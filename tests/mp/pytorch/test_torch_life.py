@@ -21,7 +21,7 @@ import horovod.torch as hvd
 
 CYCLES = 100
 EXITS = 50
-PROGRAM = Path(__file__).parent / "programs" / "exit_in_flight.py"
+PROGRAM = Path(__file__).parents[1] / "programs" / "exit_in_flight.py"
 
 
 class Squares(Dataset):

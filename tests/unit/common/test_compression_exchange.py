@@ -153,7 +153,7 @@ def test_other_operations_take_plain_compressors_only():
 
 
 def test_the_example_of_the_documentation():
-    text = (Path(__file__).resolve().parents[2] / "docs" / "compression.md").read_text(encoding="utf-8")
+    text = (Path(__file__).resolve().parents[3] / "docs" / "compression.md").read_text(encoding="utf-8")
     (example,) = [part.split("```")[0] for part in text.split("```python\n") if "class RowMeans" in part]
     names = {}
     exec(example.split("\noptimizer = ")[0], names)  # names the class RowMeans

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from test_stall import _standard_error_of
+from standard_error import standard_error_of
 
 import horovod.torch as hvd
 
@@ -33,7 +33,7 @@ def ranks_train(most_bytes: int) -> str:
         hvd.shutdown()
         resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
 
-    return _standard_error_of(train)
+    return standard_error_of(train)
 
 
 def run(run_ranks, folder: Path, most_bytes: int = 0) -> list[str]:

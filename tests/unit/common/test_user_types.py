@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("mypy", reason="the package mypy is not installed")
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 TORCH = """
 import torch
 import horovod.torch as hvd

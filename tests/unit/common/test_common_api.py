@@ -26,7 +26,7 @@ from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.common.training.gradient_options import GradientSettings
 from horovod.torch import mpi_ops
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 FRAMEWORKS = "torch tensorflow keras mxnet numpy cloudpickle"
 
 

@@ -16,7 +16,7 @@ from horovod.runner.hosts import Placement
 from horovod.runner.launch import parse_args
 from horovod.runner.nodes.rank_process import CommandError, rank_environment, runnable
 
-_FRAMEWORKS = Path(__file__).resolve().parents[2] / "frameworks"
+_FRAMEWORKS = Path(__file__).resolve().parents[3] / "frameworks"
 
 
 @settings(max_examples=30, deadline=None)

@@ -298,7 +298,7 @@ def test_strangers_get_nothing_and_disturb_nothing(
 
 
 def test_the_benchmark_of_hosts_runs(tmp_path: Path) -> None:
-    program = Path(__file__).resolve().parents[2] / "benchmarks" / "hosts.py"
+    program = Path(__file__).resolve().parents[3] / "benchmarks" / "hosts.py"
     out = tmp_path / "rows.json"
     command = [sys.executable, str(program), "--quick", "--json", str(out)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=within(100), check=False)

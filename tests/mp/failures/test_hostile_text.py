@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from launch import Job
-from test_stall import QUICK, _standard_error_of
+from standard_error import standard_error_of
 
 import horovod.torch as hvd
 from horovod.common.exceptions import HorovodInternalError, TensorMismatchError
@@ -18,6 +18,9 @@ HOSTILE = "w\x1b]0;owned\a\x1b[2J\r\nhorovodrun: all is well\0\x7f\x9b\u202etxt.
 ESCAPED = r"w\x1b]0;owned\x07\x1b[2J\r\nhorovodrun: all is well\x00\x7f\x9b\u202etxt.exe\u2066\u2028end"
 LONG = "layer" + "x" * 10_000 + "\x1bweight"
 WIRES = ["shm", "tcp"]
+
+
+QUICK = {"HOROVOD_STALL_CHECK_TIME_SECONDS": "0.5", "HOROVOD_STALL_DEADLOCK_TIME_SECONDS": "1.5"}
 
 
 def hidden(text: str) -> list[str]:
@@ -106,7 +109,7 @@ def ranks_deadlock_under_hostile_names() -> list[str]:
         except HorovodInternalError as error:
             errors.append(str(error))
 
-    return [_standard_error_of(wait), *errors]
+    return [standard_error_of(wait), *errors]
 
 
 @pytest.mark.parametrize("wire", WIRES)

@@ -1,6 +1,5 @@
 """What happens to operations that not all ranks submit."""
 
-import os
 import time
 
 import pytest
@@ -14,20 +13,6 @@ QUICK = {"HOROVOD_STALL_CHECK_TIME_SECONDS": "0.5", "HOROVOD_STALL_DEADLOCK_TIME
 PATIENT = {"HOROVOD_STALL_CHECK_TIME_SECONDS": "0.5", "HOROVOD_STALL_DEADLOCK_TIME_SECONDS": "0.6"}
 
 
-def _standard_error_of(function) -> str:
-    """What the process writes to its standard error meanwhile, the core's part too."""
-    kept = os.dup(2)
-    read, write = os.pipe()
-    os.dup2(write, 2)
-    try:
-        function()
-    finally:
-        os.dup2(kept, 2)
-        os.close(write)
-    with os.fdopen(read, encoding="utf-8") as pipe:
-        return pipe.read()
-
-
 def ranks_wait_for_different_names() -> list[str]:
     hvd.init()
     errors = []
@@ -39,7 +24,7 @@ def ranks_wait_for_different_names() -> list[str]:
             errors.append(str(error))
 
     begin = time.monotonic()
-    shown = _standard_error_of(wait)
+    shown = standard_error_of(wait)
     return [*errors, shown, str(time.monotonic() - begin)]
 
 
@@ -82,7 +67,7 @@ def rank_computes_for_long() -> tuple[float, str]:
             time.sleep(3)
         results.append(hvd.allreduce(torch.ones(2), name="x", op=hvd.Sum)[0].item())
 
-    shown = _standard_error_of(work)
+    shown = standard_error_of(work)
     return results[0], shown
 
 
@@ -140,7 +125,7 @@ def asked_for_stacks() -> str:
             hvd.stacks()
         time.sleep(2)
 
-    shown = _standard_error_of(ask)
+    shown = standard_error_of(ask)
     hvd.barrier()
     return shown
 
