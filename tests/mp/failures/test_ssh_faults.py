@@ -168,3 +168,15 @@ def test_ranks_of_a_refused_host_end_once(ssh: Ssh) -> None:
     ended = [event["rank"] for event in events if event["event"] == "exit"]
     assert status == 1 and sorted(ended) == [0, 1, 2], events
     assert "/nowhere" in stdout.decode()
+
+
+def test_an_agent_that_dies_before_it_has_work_is_named(ssh: Ssh) -> None:
+    """While another host is still being reached."""
+    ssh.does(
+        'if [[ "$*" = *" quick "* ]]; then\n'
+        '  exec 3<&0; (eval "$command") <&3 & sleep 3; kill -9 $!; exit 255\n'
+        "fi\n"
+        'sleep 6; eval "$command"'
+    )
+    status, _, stderr = ssh.run("-np", "2", "-H", "quick:1,slow:1", "true")
+    assert status == 1 and b"horovodrun: error: quick: the agent of horovodrun there was killed" in stderr

@@ -276,12 +276,12 @@ class RemoteNode:
 
     def _give_up(self, connection: Connection, reason: str) -> None:
         connection.kill()
-        if self.greeting is None:
-            self.failure = f"{self.host}: {reason}"
         self._lose(reason)
 
     def _lose(self, reason: str, status: int = _LOST_STATUS) -> None:
         """Nothing will be heard of the ranks there any more."""
+        if self._events is None:  # it had no work yet: there will be no job
+            self.failure = self.failure or f"{self.host}: {reason}"
         lost, self._alive = sorted(self._alive), set()
         self.is_finished = self._is_lost = True
         self._end_streams()
