@@ -44,7 +44,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 def load(file: str):
     """The test file as a module, under its own name, so that spawned children find its functions again."""
     path = Path(file)
-    sys.path.insert(0, str(path.parent))
+    sys.path[:0] = [str(path.parent), str(path.parent.parent)]  # its room, and what rooms share
     spec = importlib.util.spec_from_file_location(path.stem, path)
     module = importlib.util.module_from_spec(spec)
     sys.modules[path.stem] = module

@@ -5,6 +5,7 @@ import time
 import pytest
 import torch
 from load import within
+from standard_error import standard_error_of
 
 import horovod.torch as hvd
 from horovod.common.exceptions import HorovodInternalError
