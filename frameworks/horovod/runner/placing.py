@@ -81,8 +81,15 @@ def _hosts(arguments: argparse.Namespace) -> tuple[list[Host], int]:
     elif arguments.lsf_hosts is not None:
         found = arguments.lsf_hosts
     else:
-        found = [Host("localhost", per_node or np or limits.usable_cores())]
+        found = [_own_host(np, per_node)]
     return hosts.narrow(launchers.united(found), np, nnodes, per_node)
+
+
+def _own_host(np: int | None, per_node: int | None) -> Host:
+    if np is not None and per_node is not None and np > per_node:
+        asked = f"-np {np} with --nproc-per-node {per_node}"
+        raise HostsError(f"{asked} needs more hosts than this one: name them with -H or --hostfile")
+    return Host("localhost", per_node or np or limits.usable_cores())
 
 
 def _check_controller(arguments: argparse.Namespace) -> None:

@@ -129,7 +129,7 @@ def test_the_network_between_hosts() -> None:
         ("-np many prog", "many"),
         ("-np 2 --nnodes 2 prog", "there is only 1 host: name more with -H or --hostfile"),
         ("-np 2 --nnodes 0 prog", "at least 1 host"),
-        ("-np 2 --nproc-per-node 1 prog", "more than the 1 slot of localhost:1"),
+        ("-np 2 --nproc-per-node 1 prog", "needs more hosts than this one: name them with -H"),
         ("-np 2 --ranks 2 prog", "no rank 2"),
         ("-np 2 --ranks 1-0 prog", "1-0"),
         ("-np 2 --ranks x prog", "0,4-7"),

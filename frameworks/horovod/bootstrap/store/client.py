@@ -206,8 +206,8 @@ def _absence(keys: list[str], rank: int, seconds: float | None) -> BootstrapErro
             ranks,
         )
     return StartTimeoutError(
-        f"rank {rank} waited {seconds:.1f} s: {names} never arrived. "
-        "Look whether they run and call hvd.init(); if they are only slow to start, give them longer with "
-        "HOROVOD_START_TIMEOUT or --start-timeout",
+        f"rank {rank} waited {seconds:.1f} s: {names} never arrived. Look whether "
+        f"{'it runs and calls' if len(ranks) == 1 else 'they run and call'} hvd.init(). For a slow start, "
+        "raise HOROVOD_START_TIMEOUT or --start-timeout",
         ranks,
     )
