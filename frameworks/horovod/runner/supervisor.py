@@ -12,7 +12,7 @@ from . import post_mortem
 from .arbitration import Cause, arbitrate
 from .ending import ENDING_SIGNALS, SHOW_STACKS, Ending, Exit
 from .journal import Journal
-from .loop import Loop
+from .nodes.loop import Loop
 from .nodes.node import STREAMS, Node
 from .rank_output import RankOutput
 from .report import Failure, Process, failure_report

@@ -15,10 +15,10 @@ from horovod.bootstrap.store.server import StoreServer
 from .. import limits
 from ..command_line import options
 from ..hosts import Placement, allocate, by_host
-from ..loop import Loop
 from ..nodes import reach
 from ..nodes.guardian import Guardian
 from ..nodes.local import LocalNode
+from ..nodes.loop import Loop
 from ..nodes.node import Node, Work
 from ..nodes.remote import RemoteNode
 from ..nodes.replies import Greeting

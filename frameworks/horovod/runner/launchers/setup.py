@@ -14,8 +14,8 @@ from .. import limits
 from ..files import open_file_in, open_folder
 from ..hosts import allocate, by_host
 from ..journal import Journal
-from ..loop import Loop
 from ..nodes.children import Children
+from ..nodes.loop import Loop
 from ..nodes.rank_process import CommandError, runnable
 from ..nodes.reach import ReachError
 from ..rank_output import FILES_OF_A_RANK, open_files

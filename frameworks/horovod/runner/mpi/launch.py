@@ -18,8 +18,8 @@ from .. import placing
 from ..command_line import options
 from ..hosts import Host, allocate
 from ..launchers import is_this_host, setup
-from ..loop import Loop
 from ..nodes.guardian import Guardian
+from ..nodes.loop import Loop
 from ..nodes.rank_process import threads
 from ..output import Display
 from ..rank_output import outputs_of

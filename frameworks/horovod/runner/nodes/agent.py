@@ -18,13 +18,13 @@ from horovod.bootstrap.network import endpoints
 from .. import limits
 from ..ending import ENDING_SIGNALS, Exit
 from ..hosts import Placement
-from ..loop import Loop
 from ..signals import SignalQueue
 from . import machine
 from .channel import Channel, Tag, content
 from .children import Children
 from .guardian import Guardian
 from .local import LocalNode
+from .loop import Loop
 from .node import STREAMS, Work
 from .rank_process import CommandError, runnable
 

@@ -8,10 +8,10 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..loop import Loop
 from . import ssh
 from .channel import Channel, Tag
 from .guardian import Guardian
+from .loop import Loop
 
 _READ_BYTES = 1 << 16
 _MOST_ERRORS = 1 << 16

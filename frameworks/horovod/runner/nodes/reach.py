@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from horovod.bootstrap.network import endpoints, interfaces
 
 from ..ending import ENDING_SIGNALS
-from ..loop import Loop
 from . import machine
+from .loop import Loop
 from .remote import RemoteNode
 
 _USAGE_STATUS = 2

@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from dataclasses import asdict, astuple
 
 from ..ending import Exit
-from ..loop import Loop
 from . import replies, ssh
 from .channel import ChannelError, Tag
 from .connection import Connection
 from .guardian import Guardian
+from .loop import Loop
 from .node import STREAMS, Events, Work
 from .replies import Greeting
 

@@ -4,9 +4,9 @@ import selectors
 import time
 from collections.abc import Callable, Collection, Sequence
 
-from .nodes.children import Children
-from .nodes.node import Node
-from .signals import SignalQueue
+from ..signals import SignalQueue
+from .children import Children
+from .node import Node
 
 
 class Loop:
