@@ -55,7 +55,7 @@ PYTHON = {
     "bootstrap.start": {"bootstrap", *ROOMS, "_core", "version"},
     "bootstrap.network": {"bootstrap"},
     "bootstrap.store": {"bootstrap.network", "bootstrap"},
-    "bootstrap.mesh": {"bootstrap.store", "bootstrap.network", "bootstrap"},
+    "bootstrap.mesh": {"bootstrap.store", "bootstrap.network", "bootstrap", "version"},
     "bootstrap.rendezvous": {"bootstrap.store", "bootstrap.network", "bootstrap"},
     "common": {"_core", *BOOTSTRAP, "version"},
     "common.collective": {"common", "_core", *BOOTSTRAP, "version"},

@@ -1,6 +1,7 @@
 """What can go wrong before the engine runs.
 
 BootstrapError (RuntimeError)
+├── AnotherUserError         a process of another user listens there
 ├── AuthenticationError      the other side does not hold this job's secret
 ├── PortTakenError           no TCP port to listen at is free (also an OSError)
 ├── SharedMemoryError        the system refuses it to a rank
@@ -18,6 +19,10 @@ class BootstrapError(RuntimeError):
     def __init__(self, message: str, absent: Sequence[int] = ()) -> None:
         super().__init__(message)
         self.absent = tuple(absent)
+
+
+class AnotherUserError(BootstrapError):
+    """A process of another user listens at the address of this job."""
 
 
 class AuthenticationError(BootstrapError):

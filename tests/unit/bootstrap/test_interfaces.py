@@ -1,6 +1,7 @@
 """Which addresses and ports a rank listens at."""
 
 import contextlib
+import errno
 import os
 import socket
 import subprocess
@@ -208,6 +209,29 @@ def test_an_address_that_swallows_packets_costs_little(black_hole: str) -> None:
             for each in both:
                 each.result()
         assert time.monotonic() - began < within(1.0)
+        for link in (*acceptor.take_links(), *linker.take_links()):
+            os.close(link[0])
+
+
+def test_an_address_that_a_firewall_forbids_is_not_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Linux says EACCES where a router answers that traffic is prohibited, as firewalls do over IPv6."""
+    finish, forbidden = endpoints.finish_connect, [True]
+
+    def finish_connect(connection: socket.socket) -> None:
+        if forbidden:
+            forbidden.clear()
+            raise OSError(errno.EACCES, "Permission denied")
+        finish(connection)
+
+    monkeypatch.setattr(endpoints, "finish_connect", finish_connect)
+    listener, address = endpoints.listen("tcp")
+    names = ["rank 0 on a", "rank 1 on b"]
+    acceptor = Linker(0, 1, SECRET, {(1, Role.DATA)}, [listener], names)
+    with acceptor, Linker(1, 1, SECRET, {(0, Role.DATA)}, [], names) as linker:
+        linker.dial([address, address], 0, Role.DATA)
+        with ThreadPoolExecutor(2) as pool:
+            for each in [pool.submit(end.run, time.monotonic(), 10.0) for end in (acceptor, linker)]:
+                each.result()
         for link in (*acceptor.take_links(), *linker.take_links()):
             os.close(link[0])
 

@@ -136,7 +136,7 @@ def test_absent_rank_is_named_and_nothing_leaks(server: StoreServer, wiring: str
 def test_rank_that_does_not_answer_is_named_and_nothing_leaks(server: StoreServer, wiring: str) -> None:
     listener, address = endpoints.listen("unix" if wiring == "shm" else "tcp")
     with StoreClient(server.address, _SECRET, 0, 1, 5.0) as store:
-        store.set("1/mesh/0", place_of(_identity(0, 2), None, [address]).encode())
+        store.set("1/mesh/0", place_of(_identity(0, 2), None, [address], wiring).encode())
         with pytest.raises(StartTimeoutError, match="rank 1: no link to rank 0 within"):
             _join(server, 1, 2, wiring, 0.4)
     listener.close()
@@ -156,7 +156,7 @@ def test_impostor_that_listens_is_refused(server: StoreServer) -> None:
     thread = threading.Thread(target=impostor)
     thread.start()
     with StoreClient(server.address, _SECRET, 0, 1, 5.0) as store:
-        store.set("1/mesh/0", place_of(_identity(0, 2), None, [address]).encode())
+        store.set("1/mesh/0", place_of(_identity(0, 2), None, [address], "shm").encode())
         with pytest.raises(AuthenticationError, match="rank 1: rank 0"):
             _join(server, 1, 2, "shm", 5.0)
     thread.join()

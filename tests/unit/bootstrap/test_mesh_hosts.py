@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -15,7 +16,7 @@ from horovod.bootstrap.errors import BootstrapError
 from horovod.bootstrap.identity import Identity
 from horovod.bootstrap.mesh.mesh import Mesh, connect_mesh
 from horovod.bootstrap.mesh.neighbours import sharing
-from horovod.bootstrap.mesh.places import Place, decode, number_hosts
+from horovod.bootstrap.mesh.places import Place, check_alike, decode, number_hosts
 from horovod.bootstrap.network.auth import Role
 from horovod.bootstrap.store.client import StoreClient
 from horovod.bootstrap.store.server import StoreServer
@@ -94,6 +95,32 @@ def _place(host: str, machine: str, local_size: int) -> Place:
     return Place(host, machine, local_size, "", ("unix:@x", "tcp:10.0.0.1:4000"))
 
 
+def test_ranks_of_two_versions_are_named() -> None:
+    places = [_place("a", "m", 1), replace(_place("b", "n", 1), version="9.9")]
+    with pytest.raises(BootstrapError, match=r"rank 1 on b has version 9.9 of horovod, and rank 0 on a has"):
+        check_alike(places)
+
+
+@pytest.mark.parametrize("hosts", [[0, 0], [0, 1], [0, 0, 1]])
+def test_a_transport_that_one_rank_alone_has_is_the_same_error_everywhere(
+    server: StoreServer, hosts: list[int]
+) -> None:
+    """Hosts that are wired differently would cut tensors differently: sums would be wrong, without a word."""
+    count = len(hosts)
+    wirings = ["auto"] * (count - 1) + ["tcp"]
+    texts = set()
+    with ThreadPoolExecutor(count) as pool:
+        ranks = [pool.submit(_join, server, rank, hosts, wirings[rank], None) for rank in range(count)]
+        for rank in ranks:
+            with pytest.raises(BootstrapError) as error:
+                rank.result()
+            texts.add(str(error.value))
+    (text,) = texts
+    assert (
+        f"HOROVOD_TRANSPORT is tcp on rank {count - 1} on node" in text and "not on rank 0 on node0" in text
+    )
+
+
 def test_one_name_for_two_machines_is_named() -> None:
     places = [_place("node", "a", 2), _place("node", "b", 2), _place("other", "c", 1)]
     with pytest.raises(BootstrapError, match=r"2 ranks name it node.*HOROVOD_HOSTNAME of its own"):
@@ -124,11 +151,11 @@ _lines = st.text(st.characters(blacklist_categories=["Cs", "Cc"], blacklist_char
 )
 
 
-@given(_lines, _lines, st.integers(0, 10**8), _lines, st.lists(_lines, min_size=1, max_size=4))
+@given(_lines, _lines, st.integers(0, 10**8), _lines, st.lists(_lines, min_size=1, max_size=4), _lines)
 def test_a_place_is_told_as_it_is(
-    host: str, machine: str, size: int, refusal: str, addresses: list[str]
+    host: str, machine: str, size: int, refusal: str, addresses: list[str], version: str
 ) -> None:
-    place = Place(host, machine, size, refusal, tuple(addresses))
+    place = Place(host, machine, size, refusal, tuple(addresses), "tcp", version)
     assert decode(0, place.encode()) == place
 
 

@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from ..errors import AuthenticationError, BootstrapError, StartTimeoutError
+from ..errors import AnotherUserError, AuthenticationError, BootstrapError, StartTimeoutError
 from ..network import endpoints
 from ..network.auth import HANDSHAKE_SECONDS, Connector, Keys, Role, Terms
 from ..network.gatekeeper import Gatekeeper
@@ -178,7 +178,7 @@ class Linker:
                 self._listen(dial, dial.connection, dial.connector)
         except (BlockingIOError, InterruptedError):
             return
-        except PermissionError as error:
+        except AnotherUserError as error:
             raise BootstrapError(f"rank {self._rank}: {self._callee(dial)}: {error}") from None
         except AuthenticationError as error:
             self._turn_from(dial, error)

@@ -23,7 +23,7 @@ from ..store.client import StoreClient
 from ..text import escaped, log, shown
 from .linker import Link, Linker
 from .neighbours import Neighbours, everybody, sharing, watched
-from .places import Place, decode, host_names, number_hosts, place_of, rank_names, ways_to
+from .places import Place, check_alike, decode, host_names, number_hosts, place_of, rank_names, ways_to
 
 _log = logging.getLogger("horovod")
 
@@ -101,11 +101,12 @@ def _connect(
         log("debug", rank, f"listens for other ranks at {escaped(', '.join(a for _, a in listeners))}")
         refusal = shared_memory_refusal() if wiring == "shm" else None
         keys = [f"{generation}/{scope}/{peer}" for peer in range(size)]
-        store.set(keys[rank], place_of(identity, refusal, [a for _, a in listeners]).encode())
+        store.set(keys[rank], place_of(identity, refusal, [a for _, a in listeners], wiring).encode())
         # Of all, although a few may be dialled: so every rank knows who is missing.
         left = max(0.0, deadline - time.monotonic())
         places = [decode(peer, value) for peer, value in enumerate(store.wait(keys, left))]
         arrived = time.monotonic()
+        check_alike(places)
         for peer, place in enumerate(places):
             if place.refusal:
                 raise SharedMemoryError(peer, place.refusal)

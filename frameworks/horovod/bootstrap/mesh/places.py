@@ -4,13 +4,15 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from horovod.version import __version__
+
 from ..errors import BootstrapError
 from ..identity import Identity
 from ..network import endpoints
 from ..network.interfaces import is_loopback
 from ..text import shown
 
-_FIELDS = 5
+_FIELDS = 7
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 _NETWORK = "/proc/self/ns/net"
 
@@ -18,7 +20,8 @@ _NETWORK = "/proc/self/ns/net"
 @dataclass(frozen=True)
 class Place:
     """What one rank tells: its host's name, the machine that it runs on, how many ranks its host has, why the
-    system refuses it shared memory (empty: it does not), and its addresses, the best for its own host first.
+    system refuses it shared memory (empty: it does not), its addresses, the best for its own host first; the
+    wiring that it makes, and its version.
     """
 
     host: str
@@ -26,18 +29,20 @@ class Place:
     local_size: int
     refusal: str
     addresses: tuple[str, ...]
+    wiring: str = "shm"
+    version: str = __version__
 
     def encode(self) -> bytes:
         """Lines of text."""
         refusal = " ".join(self.refusal.split())
-        lines = (self.host, self.machine, str(self.local_size), refusal, ",".join(self.addresses))
-        return "\n".join(lines).encode(errors="replace")
+        where = (self.host, self.machine, str(self.local_size), refusal, ",".join(self.addresses))
+        return "\n".join((*where, self.wiring, self.version)).encode(errors="replace")
 
 
-def place_of(identity: Identity, refusal: str | None, addresses: Sequence[str]) -> Place:
+def place_of(identity: Identity, refusal: str | None, addresses: Sequence[str], wiring: str) -> Place:
     """The place of this process. ``refusal``: why it gets no shared memory."""
     host = " ".join(identity.hostname.split())
-    return Place(host, _machine(), identity.local_size, refusal or "", tuple(addresses))
+    return Place(host, _machine(), identity.local_size, refusal or "", tuple(addresses), wiring)
 
 
 def decode(rank: int, value: bytes) -> Place:
@@ -45,7 +50,30 @@ def decode(rank: int, value: bytes) -> Place:
     lines = value.decode(errors="replace").split("\n")
     if len(lines) != _FIELDS or not lines[2].isdecimal() or len(lines[2]) > 9:
         raise BootstrapError(f"rank {rank} tells where it runs in a form that this version does not know")
-    return Place(lines[0], lines[1], int(lines[2]), lines[3], tuple(lines[4].split(",")))
+    return Place(lines[0], lines[1], int(lines[2]), lines[3], tuple(lines[4].split(",")), *lines[5:])
+
+
+def check_alike(places: Sequence[Place]) -> None:
+    """Makes sure that all ranks cut tensors in the same way, which follows from their version and from how
+    they are linked.
+
+    Raises:
+        BootstrapError: two differ, with one text on every rank.
+    """
+    first = places[0]
+    for rank, place in enumerate(places):
+        here, there = f"rank {rank} on {shown(place.host)}", f"rank 0 on {shown(first.host)}"
+        if place.version != first.version:
+            raise BootstrapError(
+                f"{here} has version {shown(place.version)} of horovod, and {there} has "
+                f"{shown(first.version)}: install the same on all hosts"
+            )
+        if place.wiring != first.wiring:
+            tcp, other = (here, there) if place.wiring == "tcp" else (there, here)
+            raise BootstrapError(
+                f"HOROVOD_TRANSPORT is tcp on {tcp}, but not on {other}: give all ranks the same. A launcher "
+                "may have to be told to pass it to other hosts"
+            )
 
 
 def number_hosts(places: Sequence[Place]) -> list[int]:

@@ -17,7 +17,7 @@ import socket
 import struct
 from collections.abc import Sequence
 
-from ..errors import BootstrapError, PortTakenError
+from ..errors import AnotherUserError, BootstrapError, PortTakenError
 from ..text import shown
 from .interfaces import PORTS_VARIABLE
 
@@ -188,12 +188,14 @@ def start_connect(address: str) -> socket.socket:
 
 
 def finish_connect(connection: socket.socket) -> None:
-    """Raises OSError when the connection failed, or when another user listens there."""
+    """Raises OSError when the connection failed (EACCES: a firewall forbids it), and AnotherUserError when
+    another user listens there.
+    """
     error = connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
     if error:
         raise OSError(error, os.strerror(error))
     if not _same_user(connection):
-        raise PermissionError("another user listens at the address of this job")
+        raise AnotherUserError("another user listens at the address of this job")
 
 
 def connect(address: str, timeout: float) -> socket.socket:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ..errors import AuthenticationError, BootstrapError, StartTimeoutError
+from ..errors import AnotherUserError, AuthenticationError, BootstrapError, StartTimeoutError
 from ..network import endpoints
 from ..network.auth import LAUNCHER_RANK, Keys, Role, Terms, authenticate
 from ..network.frames import Opener, Sealer
@@ -38,7 +38,7 @@ def dial(
         except AuthenticationError as error:
             if len(addresses) == 1 or time.monotonic() >= deadline:
                 raise AuthenticationError(f"rank {rank}: the store at {address}: {error}") from None
-        except PermissionError as error:
+        except AnotherUserError as error:
             raise BootstrapError(f"rank {rank}: the store at {address}: {error}") from None
         except (OSError, StartTimeoutError) as error:
             if time.monotonic() + pause >= deadline:
