@@ -12,7 +12,6 @@ from horovod.bootstrap.text import escaped
 
 from .. import limits
 from ..files import open_file_in, open_folder
-from ..hosts import allocate, by_host
 from ..journal import Journal
 from ..nodes.children import Children
 from ..nodes.loop import Loop
@@ -54,9 +53,15 @@ def launch(arguments: argparse.Namespace, supervise: Supervise) -> int:
 
 
 def _load(arguments: argparse.Namespace) -> limits.Load:
-    places = by_host(allocate(arguments.host_list, arguments.num_proc))
-    own = sum(len(ranks) for host, ranks in places.items() if is_this_host(host))
-    hosts = sum(not is_this_host(host) for host in places)
+    """By numbers alone: nothing is allocated for ranks that may be too many."""
+    left, own, hosts = arguments.num_proc, 0, 0
+    for host in arguments.host_list:
+        count = min(host.slots, left)
+        left -= count
+        if is_this_host(host.name):
+            own += count
+        elif count:
+            hosts += 1
     files = FILES_OF_A_RANK if arguments.output_filename else 0
     return limits.Load(own, arguments.num_proc - own, hosts, files)
 
