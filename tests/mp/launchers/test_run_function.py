@@ -1,5 +1,6 @@
 """horovod.run with real ranks: results, exceptions, and ranks that end in every other way."""
 
+import atexit
 import io
 import os
 import signal
@@ -160,6 +161,18 @@ def test_what_cannot_be_pickled_names_rank_and_type():
     assert str(caught.value.__cause__).startswith("on rank 1 (localhost, pid ")
     with pytest.raises(RuntimeError, match=r"horovod\.run cannot unpickle the result of rank 0 "):
         horovod.run(of_a_module_that_the_caller_lacks)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_child_that_a_function_forks_sends_no_result(fails):
+    def fork() -> str:
+        if child := os.fork():
+            atexit.register(os.waitpid, child, 0)  # after the rank has sent its own
+            return f"rank {own_rank()}"
+        time.sleep(0.5)
+        return [][1] if fails else "child"
+
+    assert horovod.run(fork, num_proc=2) == ["rank 0", "rank 1"]
 
 
 def leave_nothing_as_it_was(how: str) -> int:

@@ -4,6 +4,7 @@ import contextlib
 import io
 import os
 import random
+import re
 import sys
 import threading
 from collections.abc import Iterator
@@ -100,6 +101,18 @@ def test_an_exception_that_cannot_be_copied_is_told_by_its_text(error):
 def test_text_that_is_no_text_does_no_harm():
     back = _through(TwoWords("\udcff", "name"))
     assert "\\udcffname" in str(back)
+
+
+@pytest.mark.parametrize("type_", [ValueError, TwoWords])
+def test_a_text_that_nobody_reads_to_its_end_is_without_its_middle(type_):
+    first, last = "begins so", "ends so"
+    error = _raised(type_(first + 3_000_000 * "x", last))
+    data, text = packing.error_bytes(error)
+    back = packing.read_error(memoryview(data), 3)
+    assert back.args == error.args if type_ is ValueError else len(str(back)) < 100_000
+    for told in (text, str(back.__cause__)):
+        assert "in _raised" in told and first in told and last in told and len(told) < 100_000
+        assert re.search(r"\n\.\.\. \(29\d{5} characters are left out\) \.\.\.\n", told)
 
 
 def test_a_result_that_cannot_be_pickled_names_its_type():

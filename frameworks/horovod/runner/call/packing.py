@@ -17,6 +17,7 @@ from types import FunctionType
 from typing import Any, BinaryIO
 
 _LENGTH = struct.Struct("!I")
+_LONGEST_TEXT = 1 << 16  # characters of an exception; the exception itself travels whole
 
 
 class RemoteTraceback(Exception):
@@ -155,9 +156,9 @@ def read_result(data: memoryview, rank: int) -> Any:
 
 def error_bytes(error: BaseException) -> tuple[bytes, str]:
     """What a function raised: its traceback, and the exception itself where a copy can be made of it; and the
-    traceback as text.
+    traceback as text. A text that nobody would read to its end is without its middle.
     """
-    text = _printable("".join(traceback.format_exception(error)))
+    text = _readable("".join(traceback.format_exception(error)))
     process = f"{os.environ.get('HOROVOD_HOSTNAME', 'localhost')}, pid {os.getpid()}"
     header = {"process": process, "summary": _summary(error), "traceback": text}
     return _headed(header) + _copyable(error), text
@@ -192,11 +193,16 @@ def _copyable(error: BaseException) -> bytes:
 
 
 def _summary(error: BaseException) -> str:
-    return _printable("".join(traceback.format_exception_only(error)).strip())
+    return _readable("".join(traceback.format_exception_only(error)).strip())
 
 
-def _printable(text: str) -> str:
-    """Without the lone surrogates that names of files may have, which no stream takes."""
+def _readable(text: str) -> str:
+    """Of bounded length, and without the lone surrogates that names of files may have, which no stream
+    takes.
+    """
+    if len(text) > _LONGEST_TEXT:
+        side = _LONGEST_TEXT // 2
+        text = f"{text[:side]}\n... ({len(text) - 2 * side} characters are left out) ...\n{text[-side:]}"
     return text.encode(errors="backslashreplace").decode()
 
 

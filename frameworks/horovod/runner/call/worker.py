@@ -15,25 +15,31 @@ from .transfer import Kind, fetch, send
 def main() -> None:
     """Ends with status 1 when the function raised something; the launcher then ends the other ranks.
 
-    What ends a process anywhere (sys.exit, an interrupt) ends this one, too.
+    What ends a process anywhere (sys.exit, an interrupt) ends this one, too. A child that the function has
+    forked, and that comes back from it, ends here and sends nothing.
     """
     environment = dict(os.environ)  # the function may change that of the process
+    rank = os.getpid()
     try:
         kind, data = Kind.RESULT, _call()
     except (SystemExit, KeyboardInterrupt):
         raise
     except BaseException as error:
         kind, data = Kind.ERROR, _told(error)
-    if not _sent(kind, data, environment) or kind == Kind.ERROR:
+    if os.getpid() != rank or not _sent(kind, data, environment) or kind == Kind.ERROR:
         sys.exit(1)
 
 
 def _call() -> bytes:
+    rank = os.getpid()
     with launchers_store() as store:
         data = fetch(store)
     function, arguments, keywords = packing.read_call(data)
     del data  # it may be large
-    return packing.result_bytes(function(*arguments, **keywords))
+    result = function(*arguments, **keywords)
+    if os.getpid() != rank:  # a child that the function has forked: the result is its parent's to send
+        sys.exit()
+    return packing.result_bytes(result)
 
 
 def _told(error: BaseException) -> bytes:
