@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 STORE_VARIABLE = "HOROVOD_STORE_ADDR"
 _TRANSPORTS = ("auto", "shm", "tcp")
-_START_TIMEOUT = "HOROVOD_START_TIMEOUT"
+START_TIMEOUT_VARIABLE = "HOROVOD_START_TIMEOUT"
 _DEFAULT_START_TIMEOUT = 30.0
 
 
@@ -147,13 +147,19 @@ def _start_among_others(
     _tell_links(identity, mesh.links)
     left = max(0.1, mesh.arrived + timeout - time.monotonic())
     # The end of a store in rank 0 is no news: that rank is watched like every other.
-    launcher = None
-    if identity.launcher == HOROVODRUN:
-        launcher = store.detach()
+    launcher = _let_core_watch(store, identity) if identity.launcher == HOROVODRUN else None
     store.close()
     _init_core(identity, mesh.wiring, mesh.links, launcher, left, mesh.hosts, mesh.host_names)
     hosts = f"{len(set(mesh.hosts))} hosts" if mesh.hosts else "1 host"
     return hosts, f"{_way(mesh)} ({_reason(wiring, mesh.wiring)})"
+
+
+def _let_core_watch(store: "StoreClient", identity: Identity) -> "LauncherLink":
+    """The link to the launcher, which has heard that this rank has all its other links."""
+    from .store.arrivals import LINKED
+
+    store.set(f"{_process.generation}/{LINKED}/{identity.rank}", b"")
+    return store.detach()
 
 
 def _launchers_store(
@@ -270,8 +276,8 @@ def _wiring(environment: MutableMapping[str, str]) -> str:
 def _start_timeout(environment: MutableMapping[str, str]) -> float:
     from horovod import _core
 
-    text = environment.get(_START_TIMEOUT, "")
-    _core.check_setting(_START_TIMEOUT, text)
+    text = environment.get(START_TIMEOUT_VARIABLE, "")
+    _core.check_setting(START_TIMEOUT_VARIABLE, text)
     return float(text or _DEFAULT_START_TIMEOUT)
 
 

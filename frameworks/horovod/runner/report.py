@@ -48,6 +48,8 @@ def failure_report(failure: Failure, stdout: Tail, stderr: Tail) -> bytes:
     if cause.verdict is not None:
         # Where nobody is to blame, a rank's output would only say the same again.
         lines += _reason(cause.verdict)[: _LINES - 2 if cause.rank is None else _REASON_LINES]
+    if cause.rank is None and _is(cause, Kind.ABSENT) and failure.stopped:
+        lines.append(f"stopped (state T): {_names(failure.stopped)}")
     if failure.later:
         title = "ended with an error" if cause.rank is None else "after it failed"
         lines.append(f"{title}: {_names(failure.later)}")
@@ -132,7 +134,11 @@ def _is(cause: Cause, kind: Kind) -> bool:
 
 def _reason(verdict: Verdict) -> list[str]:
     lines = [escaped(line) for line in verdict.reason.splitlines() if line.strip()]
-    return [part for line in lines for part in textwrap.wrap(line, _REASON_WIDTH, subsequent_indent="  ")]
+    return [part for line in lines for part in _wrapped(line)]
+
+
+def _wrapped(line: str) -> list[str]:
+    return textwrap.wrap(line, _REASON_WIDTH, subsequent_indent="  ", break_on_hyphens=False)
 
 
 def _process(failure: Failure, rank: int) -> str:

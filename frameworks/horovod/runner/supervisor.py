@@ -35,6 +35,9 @@ class Testimony(Protocol):
     def verdicts(self, ended: Collection[int], seconds: float) -> list[Verdict]:
         """What the ranks hold for the cause; waits for the last words of those in ``ended``."""
 
+    def late(self) -> Verdict | None:
+        """Who has not come through the start of the ranks in time, once, if no rank says it."""
+
 
 class Supervisor:
     """Runs a job until every rank has ended and nothing that they started is left.
@@ -77,6 +80,7 @@ class Supervisor:
         """The status of the job, whose ranks the nodes have started."""
         self._nodes = nodes
         while self._alive:
+            self._end_late_start()
             for number in self._ending.due(time.monotonic()):
                 if number == SHOW_STACKS:
                     self._on_timeout()
@@ -114,6 +118,14 @@ class Supervisor:
         self._journal.exits(exits, self._hosts)
         # Any other status ends the job anyhow.
         self._testimony.ranks_ended([exit.rank for exit in exits if exit.code == 0])
+        self._plan_end(exits)
+
+    def _end_late_start(self) -> None:
+        late = self._testimony.late()
+        if late is not None and self._ending.first_failure is None:
+            self._plan_end([Exit(late.observer, 1, untold=late.reason)])
+
+    def _plan_end(self, exits: Sequence[Exit]) -> None:
         had_failed = self._ending.first_failure is not None
         self._ending.on_exits(exits, time.monotonic())
         if self._ending.first_failure is not None and not had_failed:

@@ -43,6 +43,41 @@ def test_a_rank_that_is_late_is_named(transport: str, misdeed: str, state: str, 
     assert result.returncode == 1 and job.survivors() == []
 
 
+@pytest.mark.parametrize("transport", ["shm", "tcp"])
+@pytest.mark.parametrize(
+    ("misdeed", "headline", "reason"),
+    [
+        (
+            "all-stop",
+            f"{WHO}did not come through hvd.init\\(\\) in time \\(state T: stopped\\)",
+            "rank 1 never arrived",
+        ),
+        (
+            "all-stop-once-known",
+            r"horovodrun: not all ranks came through hvd.init\(\)",
+            "ranks 0, 1, 2 have arrived, and made no links",
+        ),
+    ],
+)
+def test_the_launcher_ends_a_start_that_no_rank_watches(
+    transport: str, misdeed: str, headline: str, reason: str
+) -> None:
+    seconds = within(3)
+    begin = time.monotonic()
+    job = Job(
+        3,
+        "absent_at_start.py",
+        misdeed,
+        env={"HOROVOD_TRANSPORT": transport, "HOROVOD_START_TIMEOUT": str(seconds)},
+    )
+    result = job.finish(within(60))
+    assert time.monotonic() - begin < seconds + within(15)
+    assert re.search(f"^{headline}; the job's status is 1$", result.output, re.MULTILINE), result.output
+    assert f"in {seconds:g} s {reason}, and no rank says why" in result.output
+    assert ("stopped (state T): ranks 0, 1, 2" in result.output) == (misdeed != "all-stop"), result.output
+    assert result.returncode == 1 and job.survivors() == []
+
+
 @pytest.mark.full
 def test_who_waits_behind_the_neighbours_of_a_frozen_rank_is_not_blamed() -> None:
     """Rank 4 has no link to rank 1, and less time left than those who have."""

@@ -21,6 +21,7 @@ from horovod.bootstrap.errors import AuthenticationError, BootstrapError, StartT
 from horovod.bootstrap.network import endpoints, gatekeeper
 from horovod.bootstrap.network.auth import LAUNCHER_RANK, Role, Terms, authenticate
 from horovod.bootstrap.network.frames import Sealer
+from horovod.bootstrap.store import arrivals
 from horovod.bootstrap.store import messages as store_messages
 from horovod.bootstrap.store import server as store
 from horovod.bootstrap.store.client import StoreClient, dial
@@ -74,6 +75,21 @@ def test_wait_returns_when_the_last_rank_has_arrived(server: StoreServer) -> Non
 
     with ThreadPoolExecutor(8) as pool:
         assert list(pool.map(rank, range(8))) == [[b"%d" % n for n in range(8)]] * 8
+
+
+def test_the_launcher_is_told_of_a_start_that_no_rank_watches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arrivals, "_SLACK_SECONDS", 0.1)
+    told = threading.Event()
+    server = StoreServer(_SECRET, 2)
+    server.watch_start(0.2, told.set)
+    server.start()
+    with contextlib.closing(server), _client(server) as client:
+        assert not told.wait(0.5) and server.late() is None
+        client.set("1/mesh/0", b"here")
+        assert told.wait(within(5))
+        late = server.late()
+        assert late is not None and (late.kind, late.culprit) == (Kind.ABSENT, 1)
+        assert server.late() is None and server.verdicts((), 0.0) == [late]
 
 
 def test_timeout_names_the_ranks_that_never_arrived(server: StoreServer) -> None:

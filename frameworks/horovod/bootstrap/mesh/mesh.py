@@ -19,6 +19,7 @@ from ..identity import Identity
 from ..network import endpoints, interfaces
 from ..network.auth import Role
 from ..network.interfaces import ANY_NETWORK, Network
+from ..store.arrivals import ARRIVED
 from ..store.client import StoreClient
 from ..text import escaped, log, shown
 from .linker import Link, Linker
@@ -93,7 +94,7 @@ def _connect(
     deadline: float,
     timeout: float,
     network: Network,
-    scope: str = "mesh",
+    scope: str = ARRIVED,
 ) -> Mesh:
     rank, size = identity.rank, identity.size
     with contextlib.ExitStack() as stack:

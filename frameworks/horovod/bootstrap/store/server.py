@@ -16,6 +16,7 @@ from ..network import endpoints
 from ..network.auth import LAUNCHER_RANK, Keys, Role, Terms
 from ..network.frames import MAX_PAYLOAD, Opener, Sealer
 from ..network.gatekeeper import Gatekeeper, Say
+from .arrivals import Arrivals
 from .messages import MAX_KEY, Tag, decode, encode, owner
 from .verdicts import Verdict, from_fields
 
@@ -79,6 +80,9 @@ class StoreServer:
         self._changed = threading.Condition()
         self._verdicts: dict[int, Verdict] = {}  # by observer; guarded by _changed, like the next
         self._links: dict[int, int] = {}  # links to the launcher that each rank has open
+        self._late: Verdict | None = None
+        self._arrivals = Arrivals(size, float("inf"))
+        self._on_late: Callable[[], None] = lambda: None
         self._waits: dict[bytes, list[_Wait]] = {}
         self._deadlines: list[tuple[float, int, _Wait]] = []
         self._ended: frozenset[int] = frozenset()  # ranks that will set nothing more
@@ -111,6 +115,18 @@ class StoreServer:
         thread of the store. Before ``start``.
         """
         self._takers[prefix] = taker
+
+    def watch_start(self, seconds: float, on_late: Callable[[], None]) -> None:
+        """Calls ``on_late``, on the thread of the store, when ranks have not come through their start within
+        ``seconds`` and none of them says so; then ``late`` has it. Before ``start``.
+        """
+        self._arrivals, self._on_late = Arrivals(self._size, seconds), on_late
+
+    def late(self) -> Verdict | None:
+        """Who has not come through the start, once; the observer is one of them."""
+        with self._changed:
+            late, self._late = self._late, None
+            return late
 
     @property
     def dropped(self) -> int:
@@ -162,7 +178,7 @@ class StoreServer:
 
     def _serve(self) -> None:
         while not self._closing:
-            deadline = min(gate.next_deadline() for gate in self._gates)
+            deadline = min(self._arrivals.deadline, *(gate.next_deadline() for gate in self._gates))
             if self._deadlines:
                 deadline = min(deadline, self._deadlines[0][0])
             timeout = None if deadline == float("inf") else max(0.0, deadline - time.monotonic())
@@ -171,6 +187,7 @@ class StoreServer:
             for gate in self._gates:
                 gate.expire()
             self._expire_waits()
+            self._expire_start()
 
     def _on_wake(self) -> None:
         os.read(self._wake_receive, _RECEIVE_BYTES)
@@ -245,8 +262,16 @@ class StoreServer:
 
     def _take_verdict(self, observer: int, fields: list[bytes]) -> None:
         verdict = from_fields(observer, fields, self._size)
+        self._arrivals.stand_down()
         with self._changed:
             self._verdicts.setdefault(observer, verdict)
+
+    def _expire_start(self) -> None:
+        verdict = self._arrivals.overdue(time.monotonic())
+        if verdict is not None:
+            with self._changed:
+                self._late = self._verdicts[verdict.observer] = verdict
+            self._on_late()
 
     def _put(self, rank: int, key: bytes, value: bytes) -> tuple[Tag, list[bytes]]:
         if not 0 < len(key) <= MAX_KEY:
@@ -261,6 +286,7 @@ class StoreServer:
             return Tag.REFUSED, [b"the store is full (%d MiB)" % (MEMORY_QUOTA >> 20)]
         self._memory += growth
         self._table[key] = value
+        self._arrivals.note(rank, key, time.monotonic())
         for wait in self._waits.pop(key, []):
             wait.missing.discard(key)
             if not wait.missing and wait.client.waiting is wait:

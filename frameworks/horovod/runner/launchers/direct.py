@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from horovod.bootstrap import secret
 from horovod.bootstrap.network import endpoints, interfaces
-from horovod.bootstrap.start import STORE_VARIABLE
+from horovod.bootstrap.start import START_TIMEOUT_VARIABLE, STORE_VARIABLE
 from horovod.bootstrap.store.server import StoreServer
 
 from .. import limits
@@ -120,9 +120,18 @@ class _Job:
         self._stack.callback(store.close)
         if self._arguments.call is not None:
             self._arguments.call.attach(store)
+        store.watch_start(self._start_seconds(), self._loop.wake)
         store.start()
         self._variables |= {STORE_VARIABLE: store.address, **self._master(addresses[0])}
         return store
+
+    def _start_seconds(self) -> float:
+        """What the ranks have for their start; of a value that is no number, they say so."""
+        text = {**os.environ, **self._variables}.get(START_TIMEOUT_VARIABLE) or _START_SECONDS
+        try:
+            return float(text)
+        except ValueError:
+            return float("inf")
 
     def tell(self) -> None:
         """Says what is started, and warns of what will be slow."""

@@ -26,6 +26,10 @@ class Testimony:
         """See ``supervisor.Testimony``."""
         return [] if self.verdict is None else [self.verdict]
 
+    def late(self) -> Verdict | None:
+        """Nobody watches the start here but the ranks."""
+        return None
+
 
 class Relay:
     """Receives the events of a node that runs the launcher, and passes those of the ranks on to ``events``.
