@@ -136,6 +136,9 @@ class HierarchicalBackend : public HostBackend {
       case OpKind::kBroadcast:
         if (!alone) return MakeHierarchicalBroadcast(hierarchy_, spec);
         break;
+      case OpKind::kReducescatter:
+        if (!alone) return MakeHierarchicalReducescatter(hierarchy_, spec);
+        break;
       default:
         break;
     }

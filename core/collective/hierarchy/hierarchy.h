@@ -61,6 +61,13 @@ class Lanes {
 std::unique_ptr<StepMachine> MakeHierarchicalAllreduce(const Hierarchy& hierarchy,
                                                        const CollectiveSpec& spec);
 
+// Reducescatter: each rank's part is reduced within every host by the carrier of that rank's lane,
+// crosses from there to the rank, and is combined in the order of the hosts, as an allreduce
+// does it. Small parts among a few ranks go directly. Between hosts a part of n bytes costs n each
+// way for each other host.
+std::unique_ptr<StepMachine> MakeHierarchicalReducescatter(const Hierarchy& hierarchy,
+                                                           const CollectiveSpec& spec);
+
 // Ragged allgather: every rank's part crosses once to each other host, from the rank itself, and is
 // handed on there through shared memory by the rank that it came to. So between hosts every host
 // receives what it lacks and no more, and all its ranks receive some of it.

@@ -158,8 +158,8 @@ void Check(Medium medium, const Case& c) {
 Values ValuesFor(Medium medium) { return IsLinks(medium) ? Values::kExact : Values::kAny; }
 
 // Runs the cases, each followed by an allreduce of the same inputs, one after the other on one set.
-void Run(Medium medium, int ranks, std::vector<Case>* cases) {
-  World world(medium, ranks);
+void Run(Medium medium, int ranks, std::vector<Case>* cases, const std::vector<int>& hosts = {}) {
+  World world(medium, ranks, hosts);
   RunRanks(ranks, [&](int r) {
     Rank rank(&world, r);
     Backend* backend = nullptr;
@@ -232,6 +232,50 @@ TEST(Reducescatter, LargerThanTheStaging) {
         }
       }
       RunAndCheck(medium, ranks, &cases);
+    }
+  }
+}
+
+// Besides the usual shapes: a host for every rank, and hosts whose ranks lie anywhere among all.
+TEST(Reducescatter, OnHostsOfManyShapes) {
+  std::mt19937_64 random(5);
+  std::vector<std::vector<int>> shapes = HostShapes();
+  shapes.insert(shapes.end(), {{0, 1, 2}, {0, 1, 0, 2, 1}, {0, 0, 0, 1}, {0, 1, 2, 3, 4, 4}});
+  for (const std::vector<int>& hosts : shapes) {
+    const auto ranks = static_cast<int>(hosts.size());
+    std::vector<Case> cases;
+    for (size_t split = 0; split < std::size(kSplits); ++split) {
+      for (DataType dtype : {DataType::kFloat64, DataType::kFloat16, DataType::kInt8}) {
+        Reduction reduction = MakeReduction(dtype, ReduceOp::kAverage, ranks);
+        if (split == 1) reduction.prescale = 2;
+        for (const std::vector<int64_t>& elements :
+             std::vector<std::vector<int64_t>>{{9000}, {3, 150'001, 0, 70'003}}) {
+          const Ragged parts = SplitAll(elements, ranks, split);
+          cases.push_back(MakeCase(reduction, parts, ranks, Values::kExact, random));
+        }
+      }
+    }
+    Run(Medium::kHosts, ranks, &cases, hosts);
+    for (const Case& c : cases) Check(Medium::kHosts, c);
+  }
+}
+
+// Also where no order but its own gives them.
+TEST(Reducescatter, BetweenHostsItHasTheBitsOfAnAllreduce) {
+  std::mt19937_64 random(6);
+  for (const std::vector<int>& hosts : HostShapes()) {
+    const auto ranks = static_cast<int>(hosts.size());
+    std::vector<Case> cases;
+    for (DataType dtype : {DataType::kFloat32, DataType::kBfloat16}) {
+      const Reduction reduction = MakeReduction(dtype, ReduceOp::kAverage, ranks);
+      cases.push_back(MakeCase(reduction, {Even(200'003, ranks)}, ranks, Values::kAny, random));
+      cases.back().in_place = false;
+    }
+    Run(Medium::kHosts, ranks, &cases, hosts);
+    for (const Case& c : cases) {
+      for (int rank = 0; rank < ranks; ++rank) {
+        EXPECT_TRUE(c.outputs[rank][0] == c.Slice(c.reduced[rank][0], 0, rank));
+      }
     }
   }
 }
