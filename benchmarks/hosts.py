@@ -1,6 +1,7 @@
-"""One large allreduce between two hosts over a slow network, made on this machine.
+"""One large allreduce, or another operation, between two hosts over a slow network, made on this machine.
 
-python benchmarks/hosts.py [--ranks 2,4,8] [--mbit 200] [--mib 64] [--rounds 3] [--json FILE]
+python benchmarks/hosts.py [--operation allreduce] [--ranks 2,4,8] [--mbit 200] [--mib 64] [--calls 1]
+                           [--rounds 3] [--json FILE]
 
 The hosts are network namespaces, joined by a bridge, whose interfaces send so many Mbit/s. Three ways take
 turns in the same processes: ours by host (shared memory within a host, between hosts each rank its slice),
@@ -18,8 +19,10 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from board import Board
+from host_operations import OPERATIONS, Operation
 
 ROOT = Path(__file__).resolve().parent.parent
 HOSTS = 2
@@ -35,6 +38,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--ranks", default="2,4,8", help="on each host; several, with commas between")
     parser.add_argument("--mbit", type=float, default=200, help="what each host sends in a second")
     parser.add_argument("--mib", type=float, default=64, help="size of the tensor")
+    parser.add_argument("--operation", choices=OPERATIONS, default="allreduce")
+    parser.add_argument("--calls", type=int, default=1, help="so many after each other in a round")
     parser.add_argument("--rounds", type=int, default=3, help="every way is taken once in each")
     parser.add_argument("--quick", action="store_true", help="correctness only: not worth reading")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all results")
@@ -42,14 +47,14 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def bound(way: str, ranks: int, size: int, mbit: float) -> float:
+def bound(operation: str, way: str, ranks: int, size: int, mbit: float) -> float:
     """Seconds that the slowest link needs for what a ring must send over it.
 
-    In a ring of p members each sends 2 (p - 1) / p of the tensor to the next one. By host, the members are
-    the hosts. Else they are all ranks; neighbours share a host, so one of each host sends to the other.
+    By host, the members of the ring are the hosts. Else they are all ranks; neighbours share a host, so one
+    of each host sends to the other.
     """
     members = HOSTS if way == BY_HOST else HOSTS * ranks
-    return 2 * (members - 1) / members * size * 8 / (mbit * 1e6)
+    return OPERATIONS[operation].share(members) * size * 8 / (mbit * 1e6)
 
 
 def take_turns(args: argparse.Namespace) -> None:
@@ -59,53 +64,60 @@ def take_turns(args: argparse.Namespace) -> None:
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     board = Board(args.folder / "board", rank, size)
     torch.set_num_threads(1)
-    tensor = torch.zeros(int(args.mib * (1 << 18)))
-    times: dict[str, list[float]] = {way: [] for way in WAYS}
+    operation = OPERATIONS[args.operation]
+    ways = ways_of(operation)
+    times: dict[str, list[float]] = {way: [] for way in ways}
     for number in range(args.rounds):
-        for way in (*WAYS[number % len(WAYS) :], *WAYS[: number % len(WAYS)]):
-            started = (start_gloo if way == GLOO else start_ours)(
-                way, args.folder / f"gloo.{number}", rank, size
-            )
-            reduce, stop = started
-            check_and_warm_up(reduce, rank, size)
-            tensor.fill_(1.0)
-            board.barrier()
-            began = time.perf_counter()
-            reduce(tensor)
-            times[way].append(board.max(time.perf_counter() - began))
-            assert bool((tensor == size).all()), f"wrong sum by {way}"
+        turn = number % len(ways)
+        for way in (*ways[turn:], *ways[:turn]):
+            start = start_gloo if way == GLOO else start_ours
+            run, stop = start(way, operation, args.folder / f"gloo.{number}", rank, size)
+            for elements in (size, 25_000 * size):
+                check(run, operation, elements, rank, size)
+            tensor = torch.ones(int(args.mib * (1 << 18)) // size * size)
+            for _ in range(args.calls):
+                board.barrier()
+                began = time.perf_counter()
+                run(tensor)
+                times[way].append(board.max(time.perf_counter() - began))
             stop()
     if rank == 0:
         (args.folder / "times.json").write_text(json.dumps(times), encoding="utf-8")
 
 
-Reduce = Callable[..., None]
+def ways_of(operation: Operation) -> tuple[str, ...]:
+    """Those by which it can be done."""
+    return tuple(way for way in WAYS if way != GLOO or operation.gloo is not None)
+
+
+Run = Callable[[Any], Any]
 Stop = Callable[[], None]
 
 
-def start_ours(way: str, _folder: Path, _rank: int, _size: int) -> tuple[Reduce, Stop]:
+def start_ours(way: str, operation: Operation, _folder: Path, _rank: int, _size: int) -> tuple[Run, Stop]:
     import horovod.torch as hvd
 
     os.environ["HOROVOD_TRANSPORT"] = "tcp" if way == FLAT else "shm"
     hvd.init()
-    return lambda tensor: hvd.allreduce_(tensor, name=f"large.{tensor.numel()}", op=hvd.Sum), hvd.shutdown
+    return lambda tensor: operation.ours(hvd, tensor), hvd.shutdown
 
 
-def start_gloo(_way: str, folder: Path, rank: int, size: int) -> tuple[Reduce, Stop]:
+def start_gloo(_way: str, operation: Operation, folder: Path, rank: int, size: int) -> tuple[Run, Stop]:
     import torch.distributed as dist
 
     dist.init_process_group("gloo", init_method=f"file://{folder}", rank=rank, world_size=size)
-    return dist.all_reduce, dist.destroy_process_group
+    assert operation.gloo is not None
+    call = operation.gloo
+    return lambda tensor: call(dist, tensor), dist.destroy_process_group
 
 
-def check_and_warm_up(reduce: Reduce, rank: int, size: int) -> None:
+def check(run: Run, operation: Operation, elements: int, rank: int, size: int) -> None:
+    """Also warms up."""
     import torch
 
-    for elements in (1, 100_000):
-        tensor = torch.arange(float(elements)) % 1000 + rank
-        reduce(tensor)
-        expected = torch.arange(float(elements)) % 1000 * size + sum(range(size))
-        assert bool((tensor == expected).all()), "wrong sum"
+    pattern = torch.arange(float(elements)) % 1000
+    expected = operation.expected(pattern, rank, size)
+    assert bool((run(pattern + rank) == expected).all()), "wrong result"
 
 
 def measure(args: argparse.Namespace, ranks: int) -> dict[str, list[float]]:
@@ -163,10 +175,12 @@ def environment(folder: Path, rank: int, ranks: int) -> dict[str, str]:
 def rows(args: argparse.Namespace, ranks: int, times: dict[str, list[float]]) -> list[dict[str, object]]:
     flat = statistics.median(times[FLAT])
     found = []
-    for way in WAYS:
-        median, best = statistics.median(times[way]), bound(way, ranks, int(args.mib * (1 << 20)), args.mbit)
+    for way in times:
+        median = statistics.median(times[way])
+        best = bound(args.operation, way, ranks, int(args.mib * (1 << 20)), args.mbit)
         found.append(
             {
+                "operation": args.operation,
                 "hosts": f"{HOSTS}x{ranks}",
                 "way": way,
                 "min_s": min(times[way]),
@@ -183,15 +197,16 @@ def rows(args: argparse.Namespace, ranks: int, times: dict[str, list[float]]) ->
 def heading(args: argparse.Namespace) -> str:
     most = (FRAME - HEADERS) / FRAME
     return (
-        f"allreduce of {args.mib:g} MiB, {args.mbit:g} Mbit/s between hosts ({most:.0%} of it can be data)\n"
+        f"{args.operation} of {args.mib:g} MiB, {args.mbit:g} Mbit/s between hosts "
+        f"({most:.0%} of it can be data)\n"
         f"{'hosts':6} {'way':14} {'min':>8} {'median':>8} {'ring bound':>11} {'of bound':>9} {'x flat':>7}"
     )
 
 
 def line(row: dict[str, object]) -> str:
     return (
-        f"{row['hosts']:6} {row['way']:14} {row['min_s']:6.2f} s {row['median_s']:6.2f} s "
-        f"{row['bound_s']:9.2f} s {row['of_bound']:9.0%} {row['times_flat']:6.2f}x"
+        f"{row['hosts']:6} {row['way']:14} {row['min_s']:6.3f} s {row['median_s']:6.3f} s "
+        f"{row['bound_s']:9.3f} s {row['of_bound']:9.0%} {row['times_flat']:6.2f}x"
     )
 
 
@@ -205,8 +220,9 @@ def main() -> None:
     print(heading(args), flush=True)
     found = []
     for ranks in map(int, args.ranks.split(",")):
-        found += rows(args, ranks, measure(args, ranks))
-        print(*map(line, found[-len(WAYS) :]), sep="\n", flush=True)
+        measured = rows(args, ranks, measure(args, ranks))
+        print(*map(line, measured), sep="\n", flush=True)
+        found += measured
     if args.json:
         args.json.write_text(json.dumps(found), encoding="utf-8")
 
