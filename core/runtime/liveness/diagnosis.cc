@@ -9,15 +9,6 @@
 
 namespace hvd {
 
-namespace {
-
-Cause Died(const WatchedPeer& peer) {
-  return About(CauseKind::kDied, peer.rank(),
-               peer.Describe() + " died: its connection ended without a goodbye.");
-}
-
-}  // namespace
-
 Cause Diagnosis::OfEnd(const WatchedPeer& peer) const {
   if (!peer.Lives()) return Died(peer);
   Cause cause = About(CauseKind::kLink, peer.rank(), "the connection was closed");
@@ -95,6 +86,14 @@ Cause Diagnosis::OfLink(const WatchedPeer& peer, Cause cause) const {
       " broke although both are alive (" + cause.reason.str() +
       "). Look for what lies between them: a firewall, a proxy, or a program that closes sockets.";
   return cause;
+}
+
+// Of another host nothing tells a process that ended from a network that did.
+Cause Diagnosis::Died(const WatchedPeer& peer) const {
+  const bool near = job_->OnOneHost(rank_, peer.rank());
+  return About(CauseKind::kDied, peer.rank(),
+               peer.Describe() + " died" + (near ? "" : ", or the network to its host broke") +
+                   ": its connection ended without a goodbye.");
 }
 
 const WatchedPeer* Diagnosis::Find(GlobalRank rank) const {

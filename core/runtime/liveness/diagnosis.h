@@ -52,6 +52,7 @@ class Diagnosis {
   std::optional<Cause> OfDepartures() const;
 
  private:
+  Cause Died(const WatchedPeer& peer) const;
   const WatchedPeer* Find(GlobalRank rank) const;
   Cause Missed(const Departure& departure, const std::string& why) const;
   std::optional<Cause> AfterGoodbye(const Departure& departure, const Suspicion& suspicion) const;
