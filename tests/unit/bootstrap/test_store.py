@@ -160,27 +160,38 @@ def test_refused_connections_are_told_with_their_origin_and_not_too_often() -> N
         assert "not a link of this version" in said[0]
 
 
-def test_a_rank_claimed_twice_says_so() -> None:
+@pytest.mark.parametrize("kind", ["unix", "tcp"])
+def test_a_rank_claimed_twice_says_so(kind: str) -> None:
     said: list[str] = []
-    server = StoreServer(_SECRET, 2, say=said.append)
+    server = StoreServer(_SECRET, 2, kind, say=said.append)
     server.start()
-    first, _ = dial(server.address, _SECRET, 1, 1, 5.0)
+    first = _client(server, 1)
     pid = os.fork()
     if pid == 0:
         status = 1
         try:
-            dial(server.address, _SECRET, 1, 1, 5.0)
-            with pytest.raises(BootstrapError, match=r"rank 1 is claimed twice: process \d+ has started"):
-                StoreClient(server.address, _SECRET, 1, 1, 5.0).set("1/x", b"")
+            with pytest.raises(BootstrapError, match=r"rank 1 is claimed twice: process \d+ on .* has"):
+                _client(server, 1)
             status = 0
         finally:
             os._exit(status)
     assert os.waitpid(pid, 0)[1] == 0
-    with _client(server, 1) as client:  # the first is not disturbed
-        client.set("1/x", b"")
-    assert said and f"process {os.getpid()} has started as rank 1, and process {pid}" in said[0]
-    first.close()
+    with first, _client(server, 1) as again:  # the first is not disturbed, and may start once more
+        first.set("1/x", b"")
+        again.set("1/x", b"")
+    own, other = (f"process {process} on {socket.gethostname()}" for process in (os.getpid(), pid))
+    assert said and f"{own} has started as rank 1, and {other} does so too" in said[0]
     server.close()
+
+
+def test_more_values_than_one_answer_holds_arrive_in_order(server: StoreServer) -> None:
+    values = [os.urandom(600) for _ in range(2500)]
+    with _client(server) as client:
+        for rank, value in enumerate(values):
+            client.set(f"place/{rank}", value)
+        assert client.wait([f"place/{rank}" for rank in range(len(values))]) == values
+        with pytest.raises(StartTimeoutError, match="rank 2500 never arrived"):
+            client.wait([f"place/{rank}" for rank in range(2501)], 0.3)
 
 
 def _verdict(kind: int, culprit: int, reason: bytes) -> bytes:
@@ -220,7 +231,7 @@ def test_the_connection_of_a_started_rank_goes_on_where_the_client_stopped(serve
     for _ in range(link.frames):  # the core counts on from there
         sealer.seal(b"")
     with socket.socket(fileno=link.descriptor) as connection:
-        assert link.frames == 1 and connection.gettimeout() is None
+        assert link.frames == 2 and connection.gettimeout() is None
         connection.sendall(sealer.seal(_verdict(1, 7, b"it died")))
         _until(lambda: [verdict.observer for verdict in server.verdicts([], 0.0)] == [3])
     assert len(server.verdicts([3], 5.0)) == 1

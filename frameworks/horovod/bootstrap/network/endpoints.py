@@ -116,11 +116,6 @@ def split(address: str) -> tuple[str, int] | None:
     return None
 
 
-def peer_pid(connection: socket.socket) -> int | None:
-    """The process at the other end, where the kernel tells it."""
-    return _credentials(connection)[0] if connection.family == socket.AF_UNIX else None
-
-
 def free_port(ports: range | None = None) -> int:
     """A TCP port that is free now on the loopback interface, one of ``ports`` or any, for a program that will
     listen at it. Nobody else who asks here is given it as long as this process lives.

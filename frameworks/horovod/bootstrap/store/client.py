@@ -1,6 +1,9 @@
 """A rank's side of the rendezvous store."""
 
+import functools
+import os
 import random
+import secrets
 import socket
 import time
 from collections.abc import Sequence
@@ -17,6 +20,7 @@ _ANSWER_SLACK = 10.0
 _RETRY_SECONDS = 0.02
 _CONNECT_SECONDS = 0.4  # for an address, where there are others, in the first round; then twice as long
 _RETRY_LIMIT = 1.0
+_KEYS_AT_ONCE = 256  # of which the values fit in one answer
 
 
 def dial(
@@ -77,6 +81,12 @@ def _dial_once(address: str, secret: bytes, terms: Terms, deadline: float) -> tu
         raise
 
 
+@functools.cache
+def _token(_pid: int) -> bytes:
+    """Tells this process from every other one, on whatever host; a forked child has its own."""
+    return secrets.token_bytes(16)
+
+
 class LauncherLink(NamedTuple):
     """A rank's connection to the launcher, as the core goes on with it: ``frames`` are sealed already."""
 
@@ -105,6 +115,8 @@ class StoreClient:
         self._connection, keys = dial(address, secret, rank, generation, timeout, keeper)
         self._sealer, self._opener = Sealer(keys.send), Opener(keys.receive)
         self._key = keys.send
+        process = f"process {os.getpid()} on {socket.gethostname()}"
+        self._request(Tag.CLAIM, [_token(os.getpid()), process.encode()])
 
     def __enter__(self) -> "StoreClient":
         return self
@@ -145,12 +157,20 @@ class StoreClient:
         never arrived, and BootstrapError as soon as one of them has ended.
         """
         limit = self._timeout if timeout is None else timeout
-        encoded = [key.encode() for key in keys]
-        tag, fields = self._exchange(Tag.WAIT, [b"%d" % max(1, int(limit * 1000)), *encoded], limit)
+        deadline = time.monotonic() + limit
+        values: list[bytes] = []
+        for first in range(0, len(keys), _KEYS_AT_ONCE):
+            values += self._wait(keys[first : first + _KEYS_AT_ONCE], deadline, limit)
+        return values
+
+    def _wait(self, keys: Sequence[str], deadline: float, limit: float) -> list[bytes]:
+        patience = max(0.001, deadline - time.monotonic())
+        fields = [b"%d" % (patience * 1000), *(key.encode() for key in keys)]
+        tag, answer = self._exchange(Tag.WAIT, fields, patience)
         if tag in (Tag.ABSENT, Tag.ENDED):
-            missing = [field.decode(errors="replace") for field in fields]
+            missing = [field.decode(errors="replace") for field in answer]
             raise _absence(missing, self._rank, limit if tag == Tag.ABSENT else None)
-        return self._values(tag, fields)
+        return self._values(tag, answer)
 
     def blame(self, absent: Sequence[int], reason: str) -> None:
         """Tells the launcher which ranks did not come to the start: it ends the job, and says who failed it.

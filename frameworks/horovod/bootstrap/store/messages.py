@@ -1,8 +1,9 @@
 """The payloads of the store's frames: a tag, then fields, each with its length in front.
 
-Requests: SET key value; WAIT milliseconds key...; ADD key delta. Responses: OK field...; ABSENT key... (they
-did not come in time); ENDED key... (their ranks have ended); REFUSED reason. Over the link to the launcher,
-without a response: VERDICT kind culprit other link reason.
+Requests: CLAIM token process (the first one: who acts as this rank); SET key value; WAIT milliseconds
+key...; ADD key delta. Responses: OK field...; ABSENT key... (they did not come in time); ENDED key... (their
+ranks have ended); REFUSED reason. Over the link to the launcher, without a response: VERDICT kind culprit
+other link reason.
 """
 
 import enum
@@ -26,6 +27,7 @@ class Tag(enum.IntEnum):
     WAIT = 2
     ADD = 3
     VERDICT = 4
+    CLAIM = 5
     OK = 16
     ABSENT = 17
     REFUSED = 18

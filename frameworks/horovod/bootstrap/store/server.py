@@ -16,6 +16,7 @@ from ..network import endpoints
 from ..network.auth import LAUNCHER_RANK, Keys, Role, Terms
 from ..network.frames import MAX_PAYLOAD, Opener, Sealer
 from ..network.gatekeeper import Gatekeeper, Say
+from ..text import escaped
 from .arrivals import Arrivals
 from .messages import MAX_KEY, Tag, decode, encode, owner
 from .verdicts import Verdict, from_fields
@@ -38,7 +39,8 @@ class _Client:
     terms: Terms
     sealer: Sealer
     opener: Opener
-    pid: int | None
+    token: bytes = b""  # of the process, and what it is called
+    process: str = ""
     refusal: str = ""  # what every request of it is answered with
     unsent: bytearray = field(default_factory=bytearray)
     waiting: "_Wait | None" = None
@@ -199,22 +201,26 @@ class StoreServer:
         return bool(self._ended) and owner(key.decode(errors="replace")) in self._ended
 
     def _admit(self, connection: socket.socket, terms: Terms, keys: Keys) -> None:
-        pid = endpoints.peer_pid(connection)
-        client = _Client(connection, terms, Sealer(keys.send), Opener(keys.receive), pid)
+        client = _Client(connection, terms, Sealer(keys.send), Opener(keys.receive))
         self._clients[connection] = client
-        rank = terms.connector
-        claim = self._claims.get(rank)
-        if claim is not None and claim.pid != pid:
-            client.refusal = (
-                f"rank {rank} is claimed twice: process {claim.pid} has started as rank {rank}, and process "
-                f"{pid} does so too. Only one process of a rank may call hvd.init(): does one start another, "
-                "which inherits the variables that say who it is?"
-            )
-            self._say(client.refusal)
-        else:
-            self._claims[rank] = client
-        self._count_link(rank, 1, is_start=terms.generation > 0)
+        self._count_link(terms.connector, 1, is_start=terms.generation > 0)
         self._selector.register(connection, selectors.EVENT_READ, lambda: self._on_ready(client))
+
+    def _claim(self, client: _Client, token: bytes, process: bytes) -> None:
+        rank = client.terms.connector
+        client.token, client.process = token, escaped(process[:MAX_KEY].decode(errors="replace"))
+        claim = self._claims.setdefault(rank, client)
+        if claim.token == token:
+            self._claims[rank] = client
+            self._respond(client, Tag.OK, [])
+            return
+        client.refusal = (
+            f"rank {rank} is claimed twice: {claim.process} has started as rank {rank}, and {client.process} "
+            "does so too. Only one process of a rank may call hvd.init(): does one start another, which "
+            "inherits the variables that say who it is, or do two hosts have the same ones?"
+        )
+        self._say(client.refusal)
+        self._respond(client, Tag.REFUSED, [client.refusal.encode()])
 
     def _on_ready(self, client: _Client) -> None:
         """Serves one client; whatever is wrong with it ends this connection and no other."""
@@ -242,6 +248,8 @@ class StoreServer:
             return
         if tag == Tag.VERDICT:
             self._take_verdict(client.terms.connector, fields)
+        elif tag == Tag.CLAIM and len(fields) == 2:
+            self._claim(client, *fields)
         elif tag == Tag.SET and len(fields) == 2:
             self._respond(client, *self._put(client.terms.connector, fields[0], fields[1]))
         elif tag == Tag.ADD and len(fields) == 2:
