@@ -15,8 +15,10 @@ namespace {
 // So few ranks send each other small parts sooner than the members of a host wait for each other.
 constexpr int kFewRanks = 4;
 
-// Rows of which the other hosts' results may be under way to a rank at once.
+// Rows of which the other hosts' results may be under way to a rank at once, and what they may
+// take.
 constexpr uint64_t kRows = 4;
+constexpr int64_t kMostScratch = 8 << 20;
 
 // Every part is a stream, cut in blocks of one size. Block k of all parts is row k, of which each
 // host makes a chunk for every host: of its members' blocks, a lane each. The chunk for the own
@@ -37,7 +39,7 @@ class HierarchicalReducescatter : public StepMachine {
         sequence_(spec.sequence),
         parts_(Parts(spec, comm_)),
         element_(static_cast<int64_t>(SizeOf(spec.reduction.dtype))),
-        block_bytes_(BlockBytes(LargestBytes(parts_), lanes_.count())),
+        block_bytes_(BlockBytes(LargestBytes(parts_), lanes_)),
         rows_(CountChunks(LargestBytes(parts_), block_bytes_)),
         chunks_(rows_ * static_cast<uint64_t>(lanes_.hosts())),
         first_(board_->NextChunks(chunks_)),
@@ -83,10 +85,16 @@ class HierarchicalReducescatter : public StepMachine {
     return {pieces.begin(), pieces.end()};
   }
 
-  // At least two rows, so that there is something to overlap; whole cache lines of every type.
-  static int64_t BlockBytes(int64_t largest, int lanes) {
+  // At least two rows, so that there is something to overlap. Whole cache lines of every type, or
+  // whole elements where so many ranks share a chunk, or so many hosts the scratch, that each gets
+  // less.
+  static int64_t BlockBytes(int64_t largest, const Lanes& lanes) {
     const int64_t half = std::max<int64_t>((largest / 2 + 127) / 128, 1) * 128;
-    return std::min(half, static_cast<int64_t>(kChunkBytes) / lanes / 128 * 128);
+    const int64_t arriving = static_cast<int64_t>(kRows) * lanes.hosts();
+    const int64_t room =
+        std::min(static_cast<int64_t>(kChunkBytes) / lanes.count(), kMostScratch / arriving);
+    const int64_t unit = room >= 128 ? 128 : 8;
+    return std::min(half, room / unit * unit);
   }
 
   uint64_t RowOf(uint64_t chunk) const { return chunk / static_cast<uint64_t>(lanes_.hosts()); }
@@ -188,7 +196,7 @@ class HierarchicalReducescatter : public StepMachine {
                                    [](const Transfer& transfer) { return transfer.done; });
     if (!moved || (IsOwn(finished_) && posted_ <= RowOf(finished_))) return false;
     if (IsOwn(finished_)) Combine(RowOf(finished_));
-    board_->Post(Phase::kTaken, first_ + ++finished_);
+    if (status_.ok()) board_->Post(Phase::kTaken, first_ + ++finished_);
     return true;
   }
 

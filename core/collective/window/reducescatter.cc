@@ -70,11 +70,13 @@ class InlineReducescatter : public StepMachine {
   int arrived_ = 0;        // the ranks below have begun
 };
 
-// Whole cache lines of every type. At least two chunks, so that there is something to overlap.
+// Whole cache lines of every type, or whole elements where so many ranks share a chunk that each
+// gets less. At least two chunks, so that there is something to overlap.
 int64_t BlockBytes(const Parts& parts) {
   const int64_t half = (LargestBytes(parts) / 2 + 63) / 64 * 64;
-  const int64_t room = static_cast<int64_t>(kChunkBytes / parts.size()) / 64 * 64;
-  return std::min(half, room);
+  const auto room = static_cast<int64_t>(kChunkBytes / parts.size());
+  const int64_t unit = room >= 64 ? 64 : 8;
+  return std::min(half, room / unit * unit);
 }
 
 // A chunk carries a block of every part but the giver's own.
