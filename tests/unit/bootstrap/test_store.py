@@ -160,49 +160,47 @@ def test_refused_connections_are_told_with_their_origin_and_not_too_often() -> N
         assert "not a link of this version" in said[0]
 
 
-@pytest.mark.parametrize("kind", ["unix", "tcp"])
-def test_a_rank_claimed_twice_says_so(kind: str) -> None:
-    said: list[str] = []
-    server = StoreServer(_SECRET, 2, kind, say=said.append)
-    server.start()
-    first = _client(server, 1)
-    pid = os.fork()
-    if pid == 0:
-        status = 1
-        try:
-            with pytest.raises(BootstrapError, match=r"rank 1 is claimed twice: process \d+ on .* has"):
-                _client(server, 1)
-            status = 0
-        finally:
-            os._exit(status)
-    assert os.waitpid(pid, 0)[1] == 0
-    with first, _client(server, 1) as again:  # the first is not disturbed, and may start once more
-        first.set("1/x", b"")
-        again.set("1/x", b"")
-    own, other = (f"process {process} on {socket.gethostname()}" for process in (os.getpid(), pid))
-    assert said and f"{own} has started as rank 1, and {other} does so too" in said[0]
-    server.close()
-
-
 def test_more_values_than_one_answer_holds_arrive_in_order(server: StoreServer) -> None:
     values = [os.urandom(600) for _ in range(2500)]
+    keys = [f"place/{rank}" for rank in range(len(values))]
     with _client(server) as client:
-        for rank, value in enumerate(values):
-            client.set(f"place/{rank}", value)
-        assert client.wait([f"place/{rank}" for rank in range(len(values))]) == values
-        with pytest.raises(StartTimeoutError, match="rank 2500 never arrived"):
-            client.wait([f"place/{rank}" for rank in range(2501)], 0.3)
+        for key, value in zip(keys, values, strict=True):
+            client.set(key, value)
+        assert client.wait(keys) == values
+        with pytest.raises(StartTimeoutError, match="ranks 2500, 2501 never arrived") as caught:
+            client.wait([*keys, "place/2500", "place/2501"], 0.3)
+        assert caught.value.absent == (2500, 2501)
+        server.ranks_ended([2501])
+        with pytest.raises(BootstrapError, match="rank 2501 ended"):
+            client.wait([*keys, "place/2500", "place/2501"], 30.0)
 
 
 def _verdict(kind: int, culprit: int, reason: bytes) -> bytes:
     return encode(Tag.VERDICT, [b"%d" % kind, b"%d" % culprit, b"-1", b"0", reason])
 
 
+_CLAIM = encode(Tag.CLAIM, [bytes(16), b"a process"])
+
+
+def _acting(server: StoreServer, rank: int, generation: int = 1) -> tuple[socket.socket, Sealer]:
+    """A link by which a rank may say what it likes."""
+    link, keys = dial(server.address, _SECRET, rank, generation, 5.0)
+    sealer = Sealer(keys.send)
+    link.sendall(sealer.seal(_CLAIM))
+    link.recv(4096)
+    return link, sealer
+
+
+def _rest(link: socket.socket) -> bytes:
+    """All that comes until the end."""
+    link.settimeout(5)
+    return b"".join(iter(lambda: link.recv(4096), b""))
+
+
 def test_verdicts_of_ranks_that_have_ended_are_all_there(server: StoreServer) -> None:
     for rank in range(7):
-        link, keys = dial(server.address, _SECRET, rank, 1, 5.0)
+        link, sealer = _acting(server, rank)
         with link:
-            sealer = Sealer(keys.send)
             link.sendall(sealer.seal(_verdict(1, 7, b"first")) + sealer.seal(_verdict(2, 0, b"later")))
     _until(lambda: len(server.verdicts(range(8), 5.0)) == 7)  # a link counts once it is admitted
     verdicts = server.verdicts(range(8), 5.0)
@@ -210,16 +208,15 @@ def test_verdicts_of_ranks_that_have_ended_are_all_there(server: StoreServer) ->
 
 
 def test_a_new_start_forgets_the_verdict_and_a_malformed_one_ends_the_link(server: StoreServer) -> None:
-    link, keys = dial(server.address, _SECRET, 1, 1, 5.0)
+    link, sealer = _acting(server, 1)
     with link:
-        link.sendall(Sealer(keys.send).seal(_verdict(1, 0, b"")))
+        link.sendall(sealer.seal(_verdict(1, 0, b"")))
     _until(lambda: len(server.verdicts([1], 5.0)) == 1)
-    link, keys = dial(server.address, _SECRET, 1, 2, 5.0)
+    link, sealer = _acting(server, 1, generation=2)
     with link:
-        _until(lambda: server.verdicts([], 0.0) == [])
-        link.sendall(Sealer(keys.send).seal(_verdict(1, 8, b"")))
-        link.settimeout(5)
-        assert link.recv(1) == b""
+        assert server.verdicts([], 0.0) == []
+        link.sendall(sealer.seal(_verdict(1, 8, b"")))
+        assert _rest(link) == b""
     assert server.verdicts(range(8), 5.0) == []
 
 
@@ -281,10 +278,15 @@ def test_garbage_is_dropped_and_changes_nothing(server: StoreServer, tmp_path: P
 def test_garbage_after_authentication_ends_that_connection_only(server: StoreServer) -> None:
     with _client(server, 1) as honest:
         for payload in (pickle.dumps(list), encode(Tag.OK), encode(Tag.ADD, [b"k", b"x"]), b""):
-            connection, keys = dial(server.address, _SECRET, 0, 1, 5.0)
+            connection, sealer = _acting(server, 0)
             with connection:
+                connection.sendall(sealer.seal(payload))
+                assert _rest(connection) == b""
+        for payload in (encode(Tag.SET, [b"1/mesh/0", b"x"]), encode(Tag.CLAIM, [b"short", b"a process"])):
+            connection, keys = dial(server.address, _SECRET, 0, 1, 5.0)
+            with connection:  # what comes before a claim
                 connection.sendall(Sealer(keys.send).seal(payload))
-                assert connection.recv(1) == b""
+                assert _rest(connection) == b""
         connection, keys = dial(server.address, _SECRET, 0, 1, 5.0)
         with connection:
             connection.sendall(bytes(100))

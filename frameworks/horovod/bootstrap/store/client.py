@@ -1,6 +1,6 @@
 """A rank's side of the rendezvous store."""
 
-import functools
+import hashlib
 import os
 import random
 import secrets
@@ -13,14 +13,14 @@ from ..errors import AnotherUserError, AuthenticationError, BootstrapError, Star
 from ..network import endpoints
 from ..network.auth import LAUNCHER_RANK, Keys, Role, Terms, authenticate
 from ..network.frames import Opener, Sealer
-from .messages import Tag, decode, encode, owner
+from .messages import TOKEN_BYTES, Tag, decode, encode, owner
 from .verdicts import Kind, fields_of
 
 _ANSWER_SLACK = 10.0
 _RETRY_SECONDS = 0.02
 _CONNECT_SECONDS = 0.4  # for an address, where there are others, in the first round; then twice as long
 _RETRY_LIMIT = 1.0
-_KEYS_AT_ONCE = 256  # of which the values fit in one answer
+_OWN = secrets.token_bytes(32)  # of this process and those that it forks
 
 
 def dial(
@@ -81,10 +81,9 @@ def _dial_once(address: str, secret: bytes, terms: Terms, deadline: float) -> tu
         raise
 
 
-@functools.cache
-def _token(_pid: int) -> bytes:
+def _token() -> bytes:
     """Tells this process from every other one, on whatever host; a forked child has its own."""
-    return secrets.token_bytes(16)
+    return hashlib.blake2b(b"%d" % os.getpid(), key=_OWN, digest_size=TOKEN_BYTES).digest()
 
 
 class LauncherLink(NamedTuple):
@@ -116,7 +115,11 @@ class StoreClient:
         self._sealer, self._opener = Sealer(keys.send), Opener(keys.receive)
         self._key = keys.send
         process = f"process {os.getpid()} on {socket.gethostname()}"
-        self._request(Tag.CLAIM, [_token(os.getpid()), process.encode()])
+        try:
+            self._request(Tag.CLAIM, [_token(), process.encode(errors="replace")])
+        except BaseException:
+            self.close()
+            raise
 
     def __enter__(self) -> "StoreClient":
         return self
@@ -157,20 +160,16 @@ class StoreClient:
         never arrived, and BootstrapError as soon as one of them has ended.
         """
         limit = self._timeout if timeout is None else timeout
-        deadline = time.monotonic() + limit
-        values: list[bytes] = []
-        for first in range(0, len(keys), _KEYS_AT_ONCE):
-            values += self._wait(keys[first : first + _KEYS_AT_ONCE], deadline, limit)
-        return values
-
-    def _wait(self, keys: Sequence[str], deadline: float, limit: float) -> list[bytes]:
-        patience = max(0.001, deadline - time.monotonic())
-        fields = [b"%d" % (patience * 1000), *(key.encode() for key in keys)]
-        tag, answer = self._exchange(Tag.WAIT, fields, patience)
+        encoded = [key.encode() for key in keys]
+        tag, fields = self._exchange(Tag.WAIT, [b"%d" % max(1, int(limit * 1000)), *encoded], limit)
         if tag in (Tag.ABSENT, Tag.ENDED):
-            missing = [field.decode(errors="replace") for field in answer]
+            missing = [field.decode(errors="replace") for field in fields]
             raise _absence(missing, self._rank, limit if tag == Tag.ABSENT else None)
-        return self._values(tag, answer)
+        values = self._values(tag, fields)
+        if len(values) == len(keys):
+            return values
+        half = len(keys) // 2  # all are there, and too large for one answer
+        return self.wait(keys[:half], limit) + self.wait(keys[half:], limit)
 
     def blame(self, absent: Sequence[int], reason: str) -> None:
         """Tells the launcher which ranks did not come to the start: it ends the job, and says who failed it.

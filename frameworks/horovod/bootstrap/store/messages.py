@@ -1,9 +1,9 @@
 """The payloads of the store's frames: a tag, then fields, each with its length in front.
 
 Requests: CLAIM token process (the first one: who acts as this rank); SET key value; WAIT milliseconds
-key...; ADD key delta. Responses: OK field...; ABSENT key... (they did not come in time); ENDED key... (their
-ranks have ended); REFUSED reason. Over the link to the launcher, without a response: VERDICT kind culprit
-other link reason.
+key...; ADD key delta. Responses: OK field... (none where several values are too large together); ABSENT
+key... (they did not come in time); ENDED key... (their ranks have ended); REFUSED reason. Over the link to
+the launcher, without a response: VERDICT kind culprit other link reason.
 """
 
 import enum
@@ -12,9 +12,11 @@ import struct
 from collections.abc import Sequence
 
 from ..errors import BootstrapError
+from ..network.frames import MAX_PAYLOAD
 
 MAX_FIELDS = 1 << 16
 MAX_KEY = 256
+TOKEN_BYTES = 16
 
 _COUNT = struct.Struct("!BI")
 _LENGTH = struct.Struct("!I")
@@ -46,6 +48,11 @@ def encode(tag: Tag, fields: Sequence[bytes | memoryview] = ()) -> bytes:
     for field in fields:
         parts += (_LENGTH.pack(len(field)), field)
     return b"".join(parts)
+
+
+def fits(fields: Sequence[bytes | memoryview]) -> bool:
+    """Whether they can travel in one payload."""
+    return _COUNT.size + sum(_LENGTH.size + len(field) for field in fields) <= MAX_PAYLOAD
 
 
 def decode(payload: bytes) -> tuple[Tag, list[bytes]]:

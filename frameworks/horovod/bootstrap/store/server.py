@@ -14,11 +14,12 @@ from dataclasses import dataclass, field
 from ..errors import AuthenticationError, BootstrapError
 from ..network import endpoints
 from ..network.auth import LAUNCHER_RANK, Keys, Role, Terms
-from ..network.frames import MAX_PAYLOAD, Opener, Sealer
+from ..network.frames import Opener, Sealer
 from ..network.gatekeeper import Gatekeeper, Say
 from ..text import escaped
 from .arrivals import Arrivals
-from .messages import MAX_KEY, Tag, decode, encode, owner
+from .claims import Claims
+from .messages import MAX_KEY, TOKEN_BYTES, Tag, decode, encode, fits, owner
 from .verdicts import Verdict, from_fields
 
 MEMORY_QUOTA = 64 << 20
@@ -39,8 +40,7 @@ class _Client:
     terms: Terms
     sealer: Sealer
     opener: Opener
-    token: bytes = b""  # of the process, and what it is called
-    process: str = ""
+    acts: bool = False  # as its rank: it has claimed it
     refusal: str = ""  # what every request of it is answered with
     unsent: bytearray = field(default_factory=bytearray)
     waiting: "_Wait | None" = None
@@ -74,7 +74,7 @@ class StoreServer:
     ) -> None:
         self._size = size
         self._say = say
-        self._claims: dict[int, _Client] = {}  # by rank: its link to the launcher
+        self._claims = Claims()
         self._table: dict[bytes, bytes | memoryview] = {}
         self._takers: dict[bytes, Taker] = {}  # by the prefix of the keys
         self._memory = 0
@@ -203,24 +203,21 @@ class StoreServer:
     def _admit(self, connection: socket.socket, terms: Terms, keys: Keys) -> None:
         client = _Client(connection, terms, Sealer(keys.send), Opener(keys.receive))
         self._clients[connection] = client
-        self._count_link(terms.connector, 1, is_start=terms.generation > 0)
+        self._count_link(terms.connector, 1)
         self._selector.register(connection, selectors.EVENT_READ, lambda: self._on_ready(client))
 
-    def _claim(self, client: _Client, token: bytes, process: bytes) -> None:
-        rank = client.terms.connector
-        client.token, client.process = token, escaped(process[:MAX_KEY].decode(errors="replace"))
-        claim = self._claims.setdefault(rank, client)
-        if claim.token == token:
-            self._claims[rank] = client
-            self._respond(client, Tag.OK, [])
+    def _take_claim(self, client: _Client, token: bytes, name: bytes) -> None:
+        process = escaped(name[:MAX_KEY].decode(errors="replace"))
+        client.refusal = self._claims.take(client.terms.connector, token, process)
+        if client.refusal:
+            self._say(client.refusal)
+            self._respond(client, Tag.REFUSED, [client.refusal.encode()])
             return
-        client.refusal = (
-            f"rank {rank} is claimed twice: {claim.process} has started as rank {rank}, and {client.process} "
-            "does so too. Only one process of a rank may call hvd.init(): does one start another, which "
-            "inherits the variables that say who it is, or do two hosts have the same ones?"
-        )
-        self._say(client.refusal)
-        self._respond(client, Tag.REFUSED, [client.refusal.encode()])
+        client.acts = True
+        if client.terms.generation > 0:  # a new start: what ended the last one is over
+            with self._changed:
+                self._verdicts.pop(client.terms.connector, None)
+        self._respond(client, Tag.OK, [])
 
     def _on_ready(self, client: _Client) -> None:
         """Serves one client; whatever is wrong with it ends this connection and no other."""
@@ -246,10 +243,12 @@ class StoreServer:
         if client.refusal:
             self._respond(client, Tag.REFUSED, [client.refusal.encode()])
             return
-        if tag == Tag.VERDICT:
+        if not client.acts:
+            if tag != Tag.CLAIM or len(fields) != 2 or len(fields[0]) != TOKEN_BYTES:
+                raise BootstrapError("a request before the claim")
+            self._take_claim(client, *fields)
+        elif tag == Tag.VERDICT:
             self._take_verdict(client.terms.connector, fields)
-        elif tag == Tag.CLAIM and len(fields) == 2:
-            self._claim(client, *fields)
         elif tag == Tag.SET and len(fields) == 2:
             self._respond(client, *self._put(client.terms.connector, fields[0], fields[1]))
         elif tag == Tag.ADD and len(fields) == 2:
@@ -261,10 +260,8 @@ class StoreServer:
         else:
             raise BootstrapError("not a request")
 
-    def _count_link(self, rank: int, change: int, is_start: bool = False) -> None:
+    def _count_link(self, rank: int, change: int) -> None:
         with self._changed:
-            if is_start:  # what ended the start before is over
-                self._verdicts.pop(rank, None)
             self._links[rank] = self._links.get(rank, 0) + change
             self._changed.notify_all()
 
@@ -312,7 +309,9 @@ class StoreServer:
         heapq.heappush(self._deadlines, (deadline, next(self._order), wait))
 
     def _answer(self, wait: _Wait) -> None:
-        """Values when all are there, otherwise the keys that never came; then the client may ask again."""
+        """Values when all are there, none when they are too large together; otherwise the keys that never
+        came. Then the client may ask again.
+        """
         self._end_wait(wait)
         missing = [key for key in wait.keys if key in wait.missing]
         hopeless = [key for key in missing if self._is_hopeless(key)]
@@ -320,7 +319,8 @@ class StoreServer:
             if missing:
                 self._respond(wait.client, *((Tag.ENDED, hopeless) if hopeless else (Tag.ABSENT, missing)))
             else:
-                self._respond(wait.client, Tag.OK, [self._table[key] for key in wait.keys])
+                values = [self._table[key] for key in wait.keys]
+                self._respond(wait.client, Tag.OK, values if fits(values) or len(values) == 1 else [])
         except OSError:
             self._discard(wait.client)
 
@@ -339,9 +339,9 @@ class StoreServer:
                 self._answer(wait)
 
     def _respond(self, client: _Client, tag: Tag, fields: Sequence[bytes | memoryview]) -> None:
+        if not fits(fields):
+            tag, fields = Tag.REFUSED, [b"the value is too large for an answer"]
         payload = encode(tag, fields)
-        if len(payload) > MAX_PAYLOAD:
-            payload = encode(Tag.REFUSED, [b"the values are too large for one answer"])
         client.unsent += client.sealer.seal(payload)
         if len(client.unsent) > _UNSENT_LIMIT:
             raise ConnectionError("the peer does not take its answers")
@@ -365,8 +365,8 @@ class StoreServer:
             self._end_wait(client.waiting)
         self._selector.unregister(client.connection)
         client.connection.close()
-        if self._claims.get(client.terms.connector) is client:
-            del self._claims[client.terms.connector]
+        if client.acts:
+            self._claims.release(client.terms.connector)
         self._count_link(client.terms.connector, -1)
 
 
