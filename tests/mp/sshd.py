@@ -55,6 +55,12 @@ class Ssh:
         """Of horovodrun."""
         return {"HOROVOD_SSH_CONFIG": str(self.folder / "client")}
 
+    def know(self, hosts: Sequence[str]) -> None:
+        """Makes the keys of these hosts known, and no others."""
+        kind, key, *_ = (self.folder / "host.pub").read_text().split()
+        lines = [f"[{host}]:{self.port} {kind} {key}\n" for host in hosts]
+        (self.folder / "known_hosts").write_text("".join(lines))
+
 
 class Hosts(Launcher):
     """Starts jobs on the hosts of an sshd."""

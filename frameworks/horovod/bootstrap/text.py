@@ -5,6 +5,7 @@ message of ours, and the lines that HOROVOD_LOG_LEVEL asks for.
 import contextlib
 import os
 import time
+from collections.abc import Mapping
 
 _LONGEST_SHOWN = 200
 _LEVELS = ("trace", "debug", "info", "warning", "error", "fatal")
@@ -38,11 +39,16 @@ def shown(name: str) -> str:
     return text[:side] + note + text[-side:]
 
 
+def is_logged(level: str, environ: Mapping[str, str]) -> bool:
+    """Whether lines of a level are asked for. The core refuses what is no level."""
+    wanted = environ.get("HOROVOD_LOG_LEVEL", "").lower() or "warning"
+    return wanted in _LEVELS and _LEVELS.index(level) >= _LEVELS.index(wanted)
+
+
 def log(level: str, rank: int, text: str) -> None:
     """Writes one line to stderr, unless the level is below the one that is set (warning)."""
-    wanted = os.environ.get("HOROVOD_LOG_LEVEL", "").lower() or "warning"
-    if wanted not in _LEVELS or _LEVELS.index(level) < _LEVELS.index(wanted):
-        return  # the core refuses what is no level
+    if not is_logged(level, os.environ):
+        return
     stamp = ""
     if os.environ.get("HOROVOD_LOG_HIDE_TIME", "").lower() not in _YES:
         now = time.time_ns() // 1000

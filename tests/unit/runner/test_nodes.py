@@ -18,6 +18,7 @@ from horovod.runner.hosts import parse
 from horovod.runner.launchers import united
 from horovod.runner.nodes import channel, machine, reach, replies, ssh
 from horovod.runner.nodes.channel import Channel, ChannelError, Tag
+from horovod.runner.nodes.pipes import ReadPipe, WritePipe
 from horovod.runner.nodes.remote import _OWN
 from horovod.runner.nodes.replies import Greeting
 from horovod.version import __version__
@@ -33,7 +34,9 @@ class Side:
         receives, self.input = os.pipe()
         self.output, sends = os.pipe()
         os.set_blocking(self.output, False)
-        self.channel = Channel(self.selector, receives, sends, self._take, self.ends.append, is_first)
+        self.pipe = WritePipe(self.selector, sends)
+        self.channel = Channel(self.pipe.write, self._take, self.ends.append, is_first)
+        self.source = ReadPipe(self.selector, receives, self.channel.feed)
 
     def _take(self, tag: Tag, payload: bytes) -> None:
         self.frames.append((tag, payload))
@@ -55,6 +58,8 @@ class Side:
 
     def close(self) -> None:
         self.channel.close()
+        self.source.close()
+        self.pipe.close()
         os.close(self.input)
         os.close(self.output)
 
@@ -72,7 +77,7 @@ def test_frames_arrive_whole_whatever_the_pieces(said: list[tuple[Tag, str]], dr
     def say(sender: Channel) -> None:
         for tag, text in said:
             sender.send(tag, text)
-        sender.send_output(7, 1, b"\xff\0")
+        sender.send_bytes(Tag.OUTPUT, 7, 1, b"\xff\0")
 
     data = b"Welcome to this host\r\n" + _sent_by(say)
     side = Side()
@@ -81,7 +86,7 @@ def test_frames_arrive_whole_whatever_the_pieces(said: list[tuple[Tag, str]], dr
         side.feed(data[:count])
         data = data[count:]
     taken = [(tag, channel.content(payload)) for tag, payload in side.frames[:-1]]
-    assert taken == said and channel.output(side.frames[-1][1]) == (7, 1, b"\xff\0")
+    assert taken == said and channel.stream_bytes(side.frames[-1][1]) == (7, 1, b"\xff\0")
     side.close()
 
 
@@ -128,11 +133,11 @@ def test_the_end_comes_while_something_is_unsent() -> None:
     side.channel.send(Tag.WORK, "x" * (1 << 20))
     os.close(side.input)
     os.close(side.output)
-    ready = sorted(side.selector.select(0), key=lambda each: each[0].fileobj != side.channel._receives)
+    ready = sorted(side.selector.select(0), key=lambda each: each[0].fileobj != side.source._descriptor)
     assert len(ready) == 2
     for key, _ in ready:
         key.data()
-    assert side.ends == [""] and side.channel.is_flushed
+    assert side.ends == [""] and not side.pipe.unsent
 
 
 def test_the_launcher_says_nothing_before_the_agent_has() -> None:
@@ -181,6 +186,8 @@ _READERS = {
     Tag.OUTPUT: replies.written,
     Tag.ENDED: replies.exits,
     Tag.STOPPED: replies.stopped,
+    Tag.FROM_SSH: replies.relayed,
+    Tag.SSH_ENDED: replies.ssh_ended,
 }
 _JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=3),
@@ -225,7 +232,7 @@ def test_names_of_one_machine_at_one_address_are_twins() -> None:
 
 def test_the_command_asks_nobody_and_has_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(ssh.CONFIG_VARIABLE, raising=False)
-    words = ssh.command("fe80::1%eth0", 2222, "/keys/my key")
+    words = ssh.command(ssh.target("fe80::1%eth0", 2222, "/keys/my key"))
     assert words[:2] == ["ssh", "-T"] and "-oBatchMode=yes" in words
     assert "-oRemoteCommand=none" in words  # in place of what people have started for them
     assert "-oControlMaster=no" in words  # nothing that outlives the job, and others use, is part of it
@@ -233,7 +240,7 @@ def test_the_command_asks_nobody_and_has_no_secret(monkeypatch: pytest.MonkeyPat
     assert words[-3:-1] == ["--", "fe80::1%eth0"]  # a name is an argument of its own, and no option
     assert "fe80" not in words[-1] and sys.executable in words[-1]
     monkeypatch.setenv(ssh.CONFIG_VARIABLE, "/etc/cluster")
-    words = ssh.command("node", None, None)
+    words = ssh.command(ssh.target("node", None, None))
     assert words[words.index("-F") + 1] == "/etc/cluster" and "-p" not in words and "-i" not in words
 
 
@@ -246,12 +253,12 @@ def test_the_users_word_on_new_keys_counts(
     (tmp_path / "ssh").write_text(f"#!/bin/sh\necho host n\necho stricthostkeychecking {answer}\n")
     (tmp_path / "ssh").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert ("-oStrictHostKeyChecking=accept-new" in ssh.command("n", None, None)) == is_ours
+    assert ("-oStrictHostKeyChecking=accept-new" in ssh.command(ssh.target("n", None, None))) == is_ours
 
 
 def test_without_ssh_there_is_still_a_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
-    assert ssh.command("n", None, None)[0] == "ssh"
+    assert ssh.command(ssh.target("n", None, None))[0] == "ssh"
 
 
 @pytest.mark.parametrize(

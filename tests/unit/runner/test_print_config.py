@@ -39,6 +39,10 @@ def test_each_value_has_its_origin(file: Path) -> None:
     assert found["--timeline-filename"] == (None, "default")
     assert rows_of("-np 2")["--cycle-time-ms"] == ("1.0", "default")
     assert rows_of("-np 2")["--grace"] == (5.0, "default")
+    assert rows_of("-np 2")["--ssh-fan-out"] == (32, "default")
+    variable = "HOROVOD_SSH_FAN_OUT"
+    assert rows_of("-np 2", {variable: "9"})["--ssh-fan-out"] == ("9", f"environment variable {variable}")
+    assert rows_of("-np 2 --ssh-fan-out 7", {variable: "9"})["--ssh-fan-out"] == (7, "command line")
 
 
 def test_every_option_of_the_help_is_there() -> None:

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from horovod.runner.nodes import reach
+from horovod.runner.nodes import reach, tree
 
 
 class _Node:
@@ -15,7 +15,13 @@ class _Node:
         self.greeting: object | None = None
         self.failure: str | None = None
         self.delay = "" if number % 2 else "it sleeps"
+        self.route = self
+        self.depth, self.is_able, self.relay, self.refusal = 1, True, None, ""
         self.is_dialled = self.is_in = self.has_left = self.is_left = self.is_closed = False
+
+    @property
+    def is_greeted(self) -> bool:
+        return self.greeting is not None
 
     def wants_to_dial(self, now: float) -> bool:
         return not self.is_dialled
@@ -23,8 +29,8 @@ class _Node:
     def is_logging_in(self, now: float) -> bool:
         return self.is_dialled and not self.is_in
 
-    def dial(self) -> None:
-        self.is_dialled = True
+    def dial(self, relay: "_Node | None") -> None:
+        self.is_dialled, self.relay, self.depth = True, relay, 1 if relay is None else relay.depth + 1
 
     def leave(self) -> None:
         self.is_left = True
@@ -59,7 +65,7 @@ def test_no_more_log_in_at_a_time_than_sshd_takes() -> None:
     nodes = [_Node(number) for number in range(40)]
     loop = _Loop(nodes)
     reach.greet(loop, nodes, 30.0)  # type: ignore[arg-type]
-    assert all(node.greeting for node in nodes) and loop.most == reach._AT_ONCE < 10
+    assert all(node.greeting for node in nodes) and loop.most == tree.AT_ONCE < 10
 
 
 def test_late_hosts_are_named_with_the_reason() -> None:

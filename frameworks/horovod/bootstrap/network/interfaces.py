@@ -97,6 +97,17 @@ def chosen(network: Network, found: Sequence[Address], existing: Sequence[str], 
     return sorted(hosts, key=_remoteness)[:_MOST_ADDRESSES]
 
 
+def route_to(host: str) -> str:
+    """The address of this host from which packets go to ``host``; empty where there is none."""
+    try:
+        family, kind, _, _, target = socket.getaddrinfo(host, 1, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind) as probe:
+            probe.connect(target)
+            return str(probe.getsockname()[0])
+    except (OSError, IndexError, UnicodeError):
+        return ""
+
+
 def is_loopback(host: str) -> bool:
     """Whether an address leads nowhere but to the same machine."""
     return ipaddress.ip_address(host).is_loopback

@@ -121,7 +121,7 @@ def _by_name(rendezvous: Rendezvous, own: bytes, environ: Mapping[str, str], net
 def _serve(rendezvous: Rendezvous, environ: Mapping[str, str], network: Network, ports: range | None) -> None:
     """Rank 0 listens at the addresses of its host by which others may reach it."""
     existing = [name for _, name in socket.if_nameindex()]
-    route = _route_to(environ.get("MASTER_ADDR", ""))
+    route = interfaces.route_to(environ.get("MASTER_ADDR", ""))
     hosts = interfaces.chosen(network, interfaces.addresses(), existing, route)
     if rendezvous.master == endpoints.LOOPBACK:
         rendezvous.master = hosts[0]
@@ -130,17 +130,6 @@ def _serve(rendezvous: Rendezvous, environ: Mapping[str, str], network: Network,
     )
     rendezvous.address = rendezvous.server.address
     rendezvous.server.start()
-
-
-def _route_to(host: str) -> str:
-    """The address of this host from which packets go to ``host``; empty where there is none."""
-    try:
-        family, kind, _, _, target = socket.getaddrinfo(host, 1, type=socket.SOCK_DGRAM)[0]
-        with socket.socket(family, kind) as probe:
-            probe.connect(target)
-            return str(probe.getsockname()[0])
-    except (OSError, IndexError, UnicodeError):
-        return ""
 
 
 def how_to_make_a_secret() -> str:

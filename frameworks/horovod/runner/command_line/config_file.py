@@ -69,6 +69,7 @@ _TOP: dict[str, _Flags] = {
     "nproc_per_node": "--nproc-per-node",
     "ssh_port": "--ssh-port",
     "ssh_identity_file": "--ssh-identity-file",
+    "ssh_fan_out": "--ssh-fan-out",
     "disable_cache": ("--disable-cache", ""),
     "verbose": ("--verbose", ""),
 }

@@ -3,6 +3,7 @@
 import argparse
 import os
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from . import values
@@ -14,7 +15,8 @@ if TYPE_CHECKING:
     from ..ending import Ending
 
 _FAULTHANDLER = "PYTHONFAULTHANDLER"  # with it, a rank can show its stacks also before hvd.init()
-VARIABLES = {"start_timeout": "HOROVOD_START_TIMEOUT"}
+VARIABLES = {"start_timeout": "HOROVOD_START_TIMEOUT", "ssh_fan_out": "HOROVOD_SSH_FAN_OUT"}
+FAN_OUT = 32
 
 
 def add_general(parser: argparse.ArgumentParser) -> None:
@@ -71,6 +73,8 @@ def add_ssh(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("ssh, which starts ranks on other hosts").add_argument
     add("-p", "--ssh-port", type=values.port, metavar="PORT", help="the port of sshd (22)")
     add("-i", "--ssh-identity-file", metavar="FILE", help="the private key to use")
+    fan_out = f"log in on N hosts by ssh; with more hosts, they log in on the others; 0: on all ({FAN_OUT})"
+    add("--ssh-fan-out", type=values.integer, metavar="N", help=fan_out)
 
 
 def add_output(parser: argparse.ArgumentParser) -> None:
@@ -94,6 +98,15 @@ def environment(arguments: argparse.Namespace) -> dict[str, str]:
     if arguments.timeout is not None:
         variables[_FAULTHANDLER] = os.environ.get(_FAULTHANDLER, "1")
     return variables | (arguments.env or {})
+
+
+def ssh_fan_out(environ: Mapping[str, str]) -> int:
+    """On how many hosts one logs in. Raises ValueError for what is no number."""
+    name = VARIABLES["ssh_fan_out"]
+    try:
+        return values.integer(environ.get(name) or str(FAN_OUT))
+    except argparse.ArgumentTypeError as error:
+        raise ValueError(f"{name}: {error}") from None
 
 
 def ending(arguments: argparse.Namespace) -> "Ending":

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from horovod.bootstrap.text import escaped
 
 from .compatible import without_effect
-from .options import VARIABLES
+from .options import FAN_OUT, VARIABLES
 
 COMMAND_LINE, DEFAULT, DERIVED = "command line", "default", "number of slots"
 
@@ -116,10 +116,11 @@ def _value(
         return value, arguments.origins[dest]
     if variable is not None and variable in environ:
         return environ[variable], f"environment variable {variable}"
+    own = {"grace": GRACE_SECONDS, "ssh_fan_out": FAN_OUT}
+    if dest in own:
+        return own[dest], DEFAULT
     if variable is not None:
         return defaults.get(variable) or None, DEFAULT
-    if dest == "grace":
-        return GRACE_SECONDS, DEFAULT
     return value, DERIVED if dest == "num_proc" and value is not None else DEFAULT
 
 

@@ -11,11 +11,12 @@ from horovod.bootstrap import secret
 from horovod.bootstrap.network import endpoints, interfaces
 from horovod.bootstrap.start import START_TIMEOUT_VARIABLE, STORE_VARIABLE
 from horovod.bootstrap.store.server import StoreServer
+from horovod.bootstrap.text import escaped, is_logged
 
 from .. import limits
 from ..command_line import options
 from ..hosts import Placement, allocate, by_host
-from ..nodes import reach
+from ..nodes import reach, ssh
 from ..nodes.guardian import Guardian
 from ..nodes.local import LocalNode
 from ..nodes.loop import Loop
@@ -83,7 +84,8 @@ class _Job:
         number = secrets.token_hex(8)
         self._number = number
         self._variables = {**options.environment(arguments), JOB_VARIABLE: number}
-        self._network = interfaces.from_environment({**os.environ, **self._variables})
+        self._environment = {**os.environ, **self._variables}
+        self._network = interfaces.from_environment(self._environment)
         self._remotes: dict[str, RemoteNode] = {}
         self._guardian = Guardian(f"{JOB_VARIABLE}={number}")
         stack.callback(self._guardian.dismiss)
@@ -99,14 +101,15 @@ class _Job:
             raise reach.ReachError(f"{where}; only a rank of this host can read your terminal", 2)
         port, key, ports = arguments.ssh_port, arguments.ssh_identity_file, self._network.ports
         hosts = list(by_host(self.placements))
-        self._remotes = {
-            host: RemoteNode(host, self._loop, self._guardian, port, key, ports)
-            for host in hosts
-            if not is_this_host(host)
-        }
+        for host in [each for each in hosts if not is_this_host(each)]:
+            target, marker = ssh.target(host, port, key), f"{JOB_VARIABLE}={self._number_at(host)}"
+            self._remotes[host] = RemoteNode(self._loop, self._guardian, target, marker, ports)
         remotes = list(self._remotes.values())
         self._stack.callback(reach.part, self._loop, remotes)
-        reach.greet(self._loop, remotes, float(arguments.start_timeout or _START_SECONDS))
+        seconds = float(arguments.start_timeout or _START_SECONDS)
+        reach.greet(self._loop, remotes, seconds, options.ssh_fan_out(self._environment))
+        for line in reach.ways(remotes):
+            self._inform(line)
         reach.check_machines(remotes, next(filter(is_this_host, hosts), None))
 
     def serve(self) -> StoreServer:
@@ -165,11 +168,13 @@ class _Job:
         return node
 
     def _start_there(self, node: RemoteNode, work: Work, supervisor: Supervisor) -> RemoteNode:
-        """Under a number of its own, so that on a machine of several agents each ends its own ranks only."""
-        number = f"{self._number}.{list(self._remotes).index(node.host)}"
-        own = replace(work, environment={**work.environment, JOB_VARIABLE: number})
-        node.start(own, self._secret, f"{JOB_VARIABLE}={number}", os.getcwd(), os.environ, supervisor)
+        own = replace(work, environment={**work.environment, JOB_VARIABLE: self._number_at(node.host)})
+        node.start(own, self._secret, os.getcwd(), os.environ, supervisor)
         return node
+
+    def _number_at(self, host: str) -> str:
+        """One of its own, so that on a machine of several agents each ends its own ranks only."""
+        return f"{self._number}.{host}"
 
     def _master(self, own_address: str) -> dict[str, str]:
         """Where rank 0 can be reached, for programs that make connections of their own. What the user has set
@@ -196,6 +201,10 @@ class _Job:
         taken = endpoints.port_range() if ports is None else f"{ports[0]} to {ports[-1]}"
         self._warn(f"MASTER_PORT is not set: all ports of {taken} are taken{host}")
         return {}
+
+    def _inform(self, text: str) -> None:
+        if is_logged("info", self._environment):
+            self._sinks[1].put(f"horovodrun: info: {escaped(text)}\n".encode())
 
     def _warn(self, text: str) -> None:
         self._sinks[1].put(f"horovodrun: warning: {text}\n".encode())

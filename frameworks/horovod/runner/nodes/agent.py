@@ -26,7 +26,9 @@ from .guardian import Guardian
 from .local import LocalNode
 from .loop import Loop
 from .node import STREAMS, Work
+from .pipes import ReadPipe, WritePipe
 from .rank_process import CommandError, runnable
+from .relay import RelayServer
 
 ROOM_BYTES = 1 << 20
 SILENCE_SECONDS = 60.0
@@ -47,26 +49,41 @@ class Agent:
         self._is_orphan = False
         self._has_finished = False
         self._is_paused = False
+        self._is_alone = False  # the launcher has gone, or its ssh has
+        self._marker = ""
         self._heard = time.monotonic()
         loop.on_signal = self._on_signal
-        self._channel = Channel(loop.selector, 0, 1, self._on_frame, self._on_end)
+        self._output = WritePipe(loop.selector, 1)
+        self._channel = Channel(self._output.write, self._on_frame, self._on_end)
+        self._input = ReadPipe(loop.selector, 0, self._channel.feed)
+        self._relay = RelayServer(loop, self._channel, self._output)
 
     def run(self) -> int:
         """Until the launcher has no more use for it, or is gone; then the guard ends the job here."""
         while not (self._is_done or self._is_orphan):
-            self._loop.step(time.monotonic() + 1.0, [self._node] if self._node is not None else [])
+            self._step(time.monotonic() + 1.0)
             self._tell_finished()
             if time.monotonic() > self._heard + SILENCE_SECONDS and not self._is_paused:
                 self._end_on_silence()
         if self._is_orphan:
             return _NOT_RUN_STATUS
-        end = time.monotonic() + _LAST_SECONDS
-        while not self._channel.is_flushed and time.monotonic() < end:
-            self._loop.step(end, [])
+        self._say_the_last(time.monotonic() + _LAST_SECONDS)
+        self._relay.close()
         if self._guardian is not None:
             self._loop.children.kill_strays()
             self._guardian.dismiss()
         return 0
+
+    def _step(self, until: float) -> None:
+        self._loop.step(until, [self._node] if self._node is not None else [])
+        self._relay.tend()
+
+    def _say_the_last(self, end: float) -> None:
+        """Also what those behind this host have to say, and to be told."""
+        while time.monotonic() < end and (self._output.unsent or not self._relay.is_idle):
+            if self._is_alone:
+                return
+            self._step(end)
 
     def started(self, rank: int, pid: int) -> None:
         """A rank runs."""
@@ -79,7 +96,7 @@ class Agent:
     def output(self, rank: int, stream: str, data: bytes) -> None:
         """The next bytes of a stream; no bytes: its end."""
         self._room[stream] -= len(data)
-        self._channel.send_output(rank, STREAMS.index(stream), data)
+        self._channel.send_bytes(Tag.OUTPUT, rank, STREAMS.index(stream), data)
 
     def ended(self, exits: Sequence[Exit]) -> None:
         """How ranks ended."""
@@ -87,11 +104,19 @@ class Agent:
 
     def _on_frame(self, tag: Tag, payload: bytes) -> None:
         self._heard = time.monotonic()
+        if tag == Tag.TO_SSH:
+            self._relay.write(payload)
+            return
         said = content(payload)
         if tag == Tag.WORK and self._node is None:
             self._start(said)
         elif tag == Tag.ASK:
+            self._marker = said["marker"]
             self._channel.send(Tag.HELLO, _hello(said["ports"]))
+        elif tag == Tag.DIAL:
+            self._relay.dial(said, self._guard)
+        elif tag == Tag.END_SSH:
+            self._relay.end(said)
         elif tag == Tag.PING:
             self._channel.send(Tag.PONG)
         elif tag == Tag.ROOM:
@@ -122,11 +147,8 @@ class Agent:
             if refusal := limits.refusal(load):
                 raise CommandError(refusal, _NOT_RUN_STATUS)
             self._offer = secret.offer(bytes.fromhex(said["secret"]))
-            self._guardian = Guardian(said["marker"])
-            self._loop.children.expect(self._guardian.pid, is_tool=True)
-            self._node = LocalNode(
-                said["host"], self._loop.selector, self._loop.children, self._guardian, self
-            )
+            guardian = self._guard()
+            self._node = LocalNode(said["host"], self._loop.selector, self._loop.children, guardian, self)
             environment = {**os.environ, **said["environment"], **self._offer.variables}
             if os.path.isdir(said["folder"]):
                 os.chdir(said["folder"])
@@ -138,6 +160,13 @@ class Agent:
         except OSError as error:
             text = f"{error}{limits.limit_behind(error, load)}"
             self._channel.send(Tag.REFUSED, [text, _NOT_RUN_STATUS])
+
+    def _guard(self) -> Guardian:
+        """The one of all that runs here."""
+        if self._guardian is None:
+            self._guardian = Guardian(self._marker)
+            self._loop.children.expect(self._guardian.pid, is_tool=True)
+        return self._guardian
 
     def _tell_finished(self) -> None:
         if self._node is not None and self._node.is_finished and not self._has_finished:
@@ -156,6 +185,7 @@ class Agent:
         self._is_orphan |= number in ENDING_SIGNALS
 
     def _on_end(self, reason: str) -> None:
+        self._is_alone = True
         self._is_orphan = not self._is_done
 
 

@@ -1,6 +1,6 @@
 """Frames between the launcher and its agent on another host, over the pipes of one ssh.
 
-A frame is the length of its payload, its tag, and the payload: JSON, or bytes of a rank's output. Each side
+A frame is the length of its payload, its tag, and the payload: JSON, or bytes of a stream. Each side
 begins with a line that tells its version, so that the launcher can leave out what a login on the host prints
 first, and only then says anything, so that no script of the login reads it. Who the other side is, ssh has
 made sure of.
@@ -8,25 +8,22 @@ made sure of.
 
 import enum
 import json
-import os
 import re
-import selectors
 import struct
 from collections.abc import Callable
 from typing import Any
 
 from horovod.version import __version__
 
-PROTOCOL = 2
+PROTOCOL = 3
 GREETING = f"\nhorovod agent {PROTOCOL} {__version__}\n".encode()
 _GREETING = re.compile(rb"\nhorovod agent (\d{1,9})(?: ([!-~]{1,64}))?\n")
 # For scripts of a login that read lines: they would wait for ever, or take what is the agent's.
 _EMPTY_LINES = b"\n" * 8
 _HEADER = struct.Struct("!IB")
-_OUTPUT = struct.Struct("!IB")
+_STREAM = struct.Struct("!IB")
 _MOST_PAYLOAD = 64 << 20
 _MOST_NOISE = 1 << 20
-_READ_BYTES = 1 << 18
 
 
 class Tag(enum.IntEnum):
@@ -42,6 +39,9 @@ class Tag(enum.IntEnum):
     DONE = 8  # the agent may go
     SHOW_STACKS = 9
     ASK = 10  # who it is, and for a port of a range
+    DIAL = 11  # a further host: run its ssh for the launcher; see relay
+    TO_SSH = 12  # bytes for such an ssh
+    END_SSH = 13
 
     HELLO = 20
     STARTED = 21
@@ -51,6 +51,8 @@ class Tag(enum.IntEnum):
     STOPPED = 25
     FINISHED = 26
     PONG = 27
+    FROM_SSH = 28  # bytes of such an ssh
+    SSH_ENDED = 29
 
 
 class ChannelError(Exception):
@@ -58,96 +60,41 @@ class ChannelError(Exception):
 
 
 class Channel:
-    """One side. ``on_frame`` gets each frame, and may raise ChannelError; ``on_end`` is called once, when the
-    other side is gone (with an empty text) or speaks another language (with a text that says so). The
-    launcher waits for the greeting of the other side before it says anything: ``is_first`` is not its part.
-    Descriptors become the channel's.
+    """One side. ``write`` takes the bytes for the other one, and ``feed`` gets what comes from there.
+
+    ``on_frame`` gets each frame, and may raise ChannelError; ``on_end`` is called once, when the other side
+    is gone (with an empty text) or speaks another language (with a text that says so). The launcher waits
+    for the greeting of the other side before it says anything: ``is_first`` is not its part.
     """
 
     def __init__(
         self,
-        selector: selectors.BaseSelector,
-        receives: int,
-        sends: int,
+        write: Callable[[bytes], object],
         on_frame: Callable[[Tag, bytes], None],
         on_end: Callable[[str], None],
         is_first: bool = True,
     ) -> None:
-        self._selector = selector
-        self._receives, self._sends = receives, sends
+        self._write = write
         self._on_frame, self._on_end = on_frame, on_end
         self._received = bytearray()
-        self._unsent = bytearray(GREETING)
-        self._is_first = is_first
+        self._held = bytearray(b"" if is_first else GREETING)  # until the other side has greeted
+        self._may_speak = is_first
         self._is_greeted = False
-        self._is_writing = False
         self._is_open = True
-        for descriptor in (receives, sends):
-            os.set_blocking(descriptor, False)
-        selector.register(receives, selectors.EVENT_READ, self._read)
-        if not is_first:
-            self._write(_EMPTY_LINES)
-        self._flush()
-
-    @property
-    def is_flushed(self) -> bool:
-        """Whether the kernel has taken everything, or never will."""
-        return not self._unsent or not self._is_open
+        write(GREETING if is_first else _EMPTY_LINES)
 
     def send(self, tag: Tag, content: object = None) -> None:
-        """Queues a frame whose payload is ``content`` as JSON; without effect once the channel has ended."""
-        self._queue(tag, json.dumps(content).encode())
+        """Sends a frame whose payload is ``content`` as JSON; without effect once the channel has ended."""
+        self._send(tag, json.dumps(content).encode())
 
-    def send_output(self, rank: int, stream: int, data: bytes) -> None:
-        """Queues a frame of a rank's output."""
-        self._queue(Tag.OUTPUT, _OUTPUT.pack(rank, stream) + data)
+    def send_bytes(self, tag: Tag, number: int, stream: int, data: bytes) -> None:
+        """Sends a frame of a stream, of those that ``number`` has: of a rank's output, for example."""
+        self._send(tag, _STREAM.pack(number, stream) + data)
 
-    def close(self) -> None:
-        """Closes both descriptors. Idempotent."""
-        if self._is_open:
-            self._is_open = False
-            self._selector.unregister(self._receives)
-            if self._is_writing:
-                self._selector.unregister(self._sends)
-            os.close(self._receives)
-            os.close(self._sends)
-
-    def _queue(self, tag: Tag, payload: bytes) -> None:
-        if self._is_open:
-            self._unsent += _HEADER.pack(len(payload), tag) + payload
-            self._flush()
-
-    def _flush(self) -> None:
-        # Closed in the same round; or not to be said yet.
-        if not self._is_open or not (self._is_first or self._is_greeted):
+    def feed(self, data: bytes) -> None:
+        """Takes the next bytes of the other side; no bytes: its end."""
+        if not self._is_open:
             return
-        while self._unsent and (count := self._write(self._unsent)):
-            del self._unsent[:count]
-        if bool(self._unsent) != self._is_writing:
-            self._is_writing = not self._is_writing
-            if self._is_writing:
-                self._selector.register(self._sends, selectors.EVENT_WRITE, self._flush)
-            else:
-                self._selector.unregister(self._sends)
-
-    def _write(self, data: bytes | bytearray) -> int:
-        """How many bytes the kernel has taken."""
-        try:
-            return os.write(self._sends, data)
-        except BlockingIOError:
-            return 0
-        except OSError:  # nobody reads any more: the end of the other direction says so, too
-            return len(data)
-
-    def _read(self) -> None:
-        if not self._is_open:  # closed in the same round
-            return
-        try:
-            data = os.read(self._receives, _READ_BYTES)
-        except BlockingIOError:
-            return
-        except OSError:
-            data = b""
         self._received += data
         reason = ""
         try:
@@ -158,6 +105,19 @@ class Channel:
         if not data and self._is_open:
             self.close()
             self._on_end(reason)
+
+    def close(self) -> None:
+        """Says and hears nothing any more. Idempotent."""
+        self._is_open = False
+
+    def _send(self, tag: Tag, payload: bytes) -> None:
+        if not self._is_open:
+            return
+        frame = _HEADER.pack(len(payload), tag) + payload
+        if self._may_speak:
+            self._write(frame)
+        else:
+            self._held += frame
 
     def _skip_greeting(self) -> bool:
         found = _GREETING.search(self._received)
@@ -170,8 +130,10 @@ class Channel:
             return False
         check_versions(int(found[1]), (found[2] or b"").decode())
         del self._received[: found.end()]
-        self._is_greeted = True
-        self._flush()
+        self._is_greeted = self._may_speak = True
+        held, self._held = bytes(self._held), bytearray()
+        if held:
+            self._write(held)
         return True
 
     def _take_frames(self) -> None:
@@ -204,7 +166,7 @@ def content(payload: bytes) -> Any:
     return json.loads(payload)
 
 
-def output(payload: bytes) -> tuple[int, int, bytes]:
-    """What ``send_output`` has got."""
-    rank, stream = _OUTPUT.unpack_from(payload)
-    return rank, stream, payload[_OUTPUT.size :]
+def stream_bytes(payload: bytes) -> tuple[int, int, bytes]:
+    """What ``send_bytes`` has got. Raises struct.error for what is none."""
+    number, stream = _STREAM.unpack_from(payload)
+    return number, stream, payload[_STREAM.size :]

@@ -6,16 +6,14 @@ from collections.abc import Sequence
 from horovod.bootstrap.network import endpoints, interfaces
 
 from ..ending import ENDING_SIGNALS
-from . import machine
+from . import machine, tree
 from .loop import Loop
 from .remote import RemoteNode
+from .route import Route
 
 _USAGE_STATUS = 2
 _FURTHER_SECONDS = 0.5
 _GOODBYE_SECONDS = 1.0
-# How many connections may be waiting to be let in. From the tenth on sshd drops some (MaxStartups 10:30:100),
-# and a jump host has one for each host of the job.
-_AT_ONCE = 8
 
 
 class ReachError(Exception):
@@ -26,9 +24,9 @@ class ReachError(Exception):
         self.status = status
 
 
-def greet(loop: Loop, nodes: Sequence[RemoteNode], seconds: float) -> None:
+def greet(loop: Loop, nodes: Sequence[RemoteNode], seconds: float, fan_out: int = 0) -> None:
     """Brings up the agents of ``nodes``, a few at a time, and waits until they are there, at most
-    ``seconds``.
+    ``seconds``. With more than ``fan_out`` nodes, agents that are up dial others; 0: they never do.
 
     Raises:
         ReachError: one cannot be brought up, or a signal has ended the waiting.
@@ -37,7 +35,7 @@ def greet(loop: Loop, nodes: Sequence[RemoteNode], seconds: float) -> None:
     loop.on_signal = taken.append
     deadline = time.monotonic() + seconds
     while not all(node.greeting or node.failure for node in nodes) and time.monotonic() < deadline:
-        _dial(nodes)
+        _dial(nodes, fan_out or len(nodes))
         loop.step(deadline, nodes)
         if ending := [number for number in taken if number in ENDING_SIGNALS]:
             raise ReachError("ended by a signal while hosts were being reached", 128 + ending[0])
@@ -48,14 +46,48 @@ def greet(loop: Loop, nodes: Sequence[RemoteNode], seconds: float) -> None:
         raise ReachError("\n".join(failures))
 
 
-def _dial(nodes: Sequence[RemoteNode]) -> None:
+def _dial(nodes: Sequence[RemoteNode], fan_out: int) -> None:
+    """Dials those whose turn it is."""
     now = time.monotonic()
-    room = _AT_ONCE - sum(node.is_logging_in(now) for node in nodes)
-    for node in [each for each in nodes if each.wants_to_dial(now)][: max(0, room)]:
+    waiting = [node for node in nodes if node.wants_to_dial(now)]
+    depth = tree.depth_for(len(nodes), fan_out)
+    relays, diallers = _diallers([node.route for node in nodes], now) if waiting else ([], [])
+    for node in waiting:
+        only_here = bool(node.route.refusal)
+        chosen = tree.choose(diallers[:1] if only_here else diallers, fan_out, 0 if only_here else depth)
+        if chosen is None:
+            continue
         try:
-            node.dial()
+            node.dial(relays[chosen])
         except FileNotFoundError:
             raise ReachError(f"{node.host} cannot be reached: there is no program ssh on this host") from None
+        diallers[chosen].hosts += 1
+        diallers[chosen].logging_in += 1
+        relays.append(node.route)
+        diallers.append(tree.Dialler(diallers[chosen].depth + 1, is_up=False))
+
+
+def _diallers(routes: Sequence[Route], now: float) -> tuple[list[Route | None], list[tree.Dialler]]:
+    """Who may dial further hosts: the launcher (None), and hosts that are dialled; how busy they are."""
+    found: dict[Route | None, tree.Dialler] = {None: tree.Dialler(0)}
+    dialled = [route for route in routes if route.is_dialled]
+    for route in dialled:
+        found[route] = tree.Dialler(route.depth, is_up=route.is_greeted, is_able=route.is_able)
+    for route in dialled:
+        found[route.relay].hosts += 1
+        found[route.relay].logging_in += route.is_logging_in(now)
+    return list(found), list(found.values())
+
+
+def ways(nodes: Sequence[RemoteNode]) -> list[str]:
+    """How hosts were reached: a line for each that has dialled some, and for each that a relay could not."""
+    found: dict[str, list[str]] = {}
+    for route in [node.route for node in nodes]:
+        way = "directly" if route.relay is None else f"by way of {route.relay.host}"
+        found.setdefault(way, []).append(route.host)
+    lines = [f"reached {way}: {', '.join(hosts)}" for way, hosts in found.items()]
+    refusals = [node.route.refusal for node in nodes if node.route.refusal]
+    return lines + [f"{refusal}; it was dialled directly" for refusal in refusals]
 
 
 def _delays(nodes: Sequence[RemoteNode], seconds: float) -> list[str]:
@@ -63,7 +95,7 @@ def _delays(nodes: Sequence[RemoteNode], seconds: float) -> list[str]:
     late: dict[str, list[str]] = {}
     for node in nodes:
         if node.greeting is None:
-            late.setdefault(node.delay, []).append(node.host)
+            late.setdefault(node.route.delay, []).append(node.host)
     limit = f"no agent came up within {seconds:g} s (--start-timeout)"
     return [f"{', '.join(hosts)}: {limit}{why and f'; {why}'}" for why, hosts in late.items()]
 

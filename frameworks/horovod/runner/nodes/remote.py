@@ -1,29 +1,24 @@
-"""The ranks of another host, by an agent that ssh has started there."""
+"""The ranks of another host, by an agent that ssh has started there: an ssh of this host, or of a relay."""
 
-import random
 import re
 import signal
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, astuple
+from dataclasses import asdict, astuple, replace
+
+from horovod.bootstrap.network import interfaces
 
 from ..ending import Exit
 from . import replies, ssh
 from .channel import ChannelError, Tag
-from .connection import Connection
 from .guardian import Guardian
 from .loop import Loop
 from .node import STREAMS, Events, Work
 from .replies import Greeting
+from .route import PING_SECONDS, Route
 
-_PING_SECONDS = 2.0
 _SILENCE_SECONDS = 8.0
-_STATUS_SECONDS = 2.0  # for ssh to end after its agent
-_LOGIN_SECONDS = 5.0  # after which a slow login holds up no others
 _LOST_STATUS = 1
-_TRIES = 6
-_FIRST_PAUSE = 0.25  # between two tries, doubled each time
-_MOST_PAUSE = 2.0
 _NEVER = float("inf")
 # Of this host alone, so that the ranks there have their own.
 _OWN = re.compile(
@@ -39,68 +34,48 @@ class RemoteNode:
 
     def __init__(
         self,
-        host: str,
         loop: Loop,
         guardian: Guardian,
-        port: int | None,
-        identity_file: str | None,
+        target: ssh.Target,
+        marker: str,
         ports: range | None = None,
     ) -> None:
-        """``port`` and ``identity_file`` are for ssh; ``ports`` are those that the user allows the job."""
-        self.host = host
+        """``target`` is where ssh goes; ``marker`` stands in the environment of all processes of the job
+        there; ``ports`` are those that the user allows the job.
+        """
+        self.host = target.host
         self.stopped: list[int] = []
         self.is_finished = False
         self.greeting: Greeting | None = None
         self.failure: str | None = None
         self.failure_status = _LOST_STATUS
-        self._loop = loop
-        self._guardian = guardian
-        self._port = port
-        self._identity_file = identity_file
+        self.route = Route(target, loop, guardian, self._on_frame, self._on_cut)
+        self._marker = marker
         self._ports = ports
-        self._connection: Connection | None = None
-        self._tries = 0
-        self._dial_time = 0.0
         self._events: Events | None = None
         self._alive: set[int] = set()
         self._open: set[tuple[int, str]] = set()
         self._owed: dict[tuple[int, str], int] = {}  # bytes of output that found no room, by stream
         self._is_lost = False
-        self._tended = self._heard = self._pinged = 0.0
+        self._tended = self._pinged = 0.0
 
     def wants_to_dial(self, now: float) -> bool:
-        """Whether ``dial`` is to be called: for the first time, or because sshd has dropped the last one."""
-        return self._connection is None and self.failure is None and now >= self._dial_time
+        """Whether ``dial`` is to be called."""
+        return self.failure is None and self.route.wants_to_dial(now)
 
-    def is_logging_in(self, now: float) -> bool:
-        """Whether its ssh is one of those that sshd has not let in yet."""
-        dialled = self._connection
-        if dialled is None or dialled.ended is not None or now > dialled.began + _LOGIN_SECONDS:
-            return False
-        return not dialled.has_logged_in
-
-    def dial(self) -> None:
-        """Starts ssh, and the agent by it. Raises OSError where ssh cannot be started."""
-        self._tries += 1
-        words = ssh.command(self.host, self._port, self._identity_file)
-        self._connection = Connection(words, self._loop, self._guardian, self._on_frame)
-        self._tended = self._heard = self._pinged = time.monotonic()
-        self._send(Tag.ASK, {"ports": None if self._ports is None else [self._ports[0], self._ports[-1]]})
-
-    @property
-    def delay(self) -> str:
-        """Why there is neither a greeting nor a failure, as far as it is known."""
-        if self._connection is None and self._tries:
-            return "its sshd closes connections before the login (MaxStartups in its sshd_config?)"
-        if self._connection is not None and self._connection.has_logged_in:
-            return "ssh has logged in, but no agent has started: do scripts of the login (~/.bashrc) wait?"
-        return ""
+    def dial(self, relay: Route | None) -> None:
+        """Starts ssh and by it the agent, itself or by way of ``relay``. Raises OSError where ssh cannot be
+        started here.
+        """
+        self.route.dial(relay)
+        self._tended = self._pinged = time.monotonic()
+        ports = None if self._ports is None else [self._ports[0], self._ports[-1]]
+        self._send(Tag.ASK, {"ports": ports, "marker": self._marker})
 
     def start(
         self,
         work: Work,
         secret: bytes,
-        marker: str,
         folder: str,
         environment: Mapping[str, str],
         events: Events,
@@ -110,7 +85,6 @@ class RemoteNode:
         Args:
             work: what to run, with variables that this launch sets.
             secret: the job's.
-            marker: what stands in the environment of all processes of the job.
             folder: where they are started, if there is such a folder.
             environment: the launcher's own, of which ranks get what is not this host's alone.
             events: told what happens.
@@ -124,7 +98,6 @@ class RemoteNode:
             "placements": [astuple(place) for place in work.placements],
             "environment": {**passed, **work.environment},
             "secret": secret.hex(),
-            "marker": marker,
             "folder": folder,
             "host": self.host,
         }
@@ -147,32 +120,28 @@ class RemoteNode:
         """Gives room for output, and watches whether the agent answers."""
         for key in [key for key in self._owed if self._events is not None and self._events.has_room(*key)]:
             self._give_room(key[1], self._owed.pop(key))
-        connection = self._connection
-        if connection is None:
-            return self._dial_time if self._tries and self.failure is None else _NEVER
-        if connection.ended is not None:
-            before = self._connection, self._is_lost, self.failure
-            self._tell_end(connection, connection.ended, now)
-            if before != (self._connection, self._is_lost, self.failure):
-                return now  # that is news: nobody waits any more
-            is_waiting = connection.status() is None and not self._is_lost
-            return connection.ended + _STATUS_SECONDS if is_waiting else _NEVER
-        if now > self._tended + _PING_SECONDS + 1.0:  # this process has not run: it was stopped, or starved
-            self._heard = now
+        if self.route.is_gone:
+            return now if self._tell_end(now) else self._next_time(now)
+        if now > self._tended + PING_SECONDS + 1.0:  # this process has not run: it was stopped, or starved
+            self.route.heard = now
+        if self.route.relay is not None and self.route.relay.is_in_doubt(now):  # it is judged before this one
+            self.route.heard = now
         self._tended = now
-        if now >= self._pinged + _PING_SECONDS:
+        if now >= self._pinged + PING_SECONDS:
             self._pinged = now
             if self.greeting is not None:
                 self._send(Tag.PING)
         # Before its greeting it may still be starting: how long is for --start-timeout to say.
-        if self.greeting is not None and now >= self._heard + _SILENCE_SECONDS:
-            self._give_up(connection, f"its agent has not answered for {_SILENCE_SECONDS:g} s")
-        return self._pinged + _PING_SECONDS
+        if self.greeting is not None and now >= self.route.heard + _SILENCE_SECONDS:
+            self.route.give_up()
+            self._lose(f"its agent has not answered for {_SILENCE_SECONDS:g} s")
+            self.route.cut_those_behind()
+        return self._pinged + PING_SECONDS
 
     def finish(self) -> None:
         """Ends what the ranks there have left behind."""
         self._send(Tag.FINISH)
-        self.is_finished |= self._is_gone or (not self._open and self._events is None)
+        self.is_finished |= self.route.is_gone or (not self._open and self._events is None)
 
     def abandon(self) -> None:
         """Ends the streams; what the host still has of them is lost, unless it is on its way."""
@@ -186,27 +155,20 @@ class RemoteNode:
     @property
     def has_left(self) -> bool:
         """Whether there is no agent to be waited for."""
-        return self.greeting is None or self._is_gone
+        return self.greeting is None or self.route.is_gone
 
     def close(self) -> None:
         """Gives everything back. An agent that has not left loses ssh, and ends by itself."""
-        if self._connection is not None:
-            self._connection.close()
-
-    @property
-    def _is_gone(self) -> bool:
-        return self._connection is None or self._connection.ended is not None
+        self.route.close()
 
     def _send(self, tag: Tag, said: object = None) -> None:
-        if self._connection is not None:
-            self._connection.send(tag, said)
+        self.route.send(tag, said)
 
     def _on_frame(self, tag: Tag, payload: bytes) -> None:
-        self._heard = time.monotonic()
         if tag == Tag.OUTPUT:
             self._take_output(*replies.written(payload))
         elif tag == Tag.HELLO:
-            self.greeting = replies.greeting(payload)
+            self._greet(replies.greeting(payload))
         elif tag == Tag.STARTED:
             self._take_start(*replies.started(payload))
         elif tag == Tag.REFUSED:
@@ -221,6 +183,11 @@ class RemoteNode:
             self.is_finished = True
         elif tag != Tag.PONG:
             raise ChannelError(f"its agent sent a {tag.name}, which is for agents")
+
+    def _greet(self, greeting: Greeting) -> None:
+        if self.route.relay is not None and greeting.address is not None:  # its ssh has come from the relay
+            greeting = replace(greeting, launcher=interfaces.route_to(greeting.address))
+        self.greeting, self.route.is_greeted = greeting, True
 
     def _take_start(self, rank: int, pid: int) -> None:
         if self._events is not None and rank in self._alive:
@@ -248,35 +215,26 @@ class RemoteNode:
         if exits and self._events is not None:
             self._events.ended(exits)
 
-    def _tell_end(self, connection: Connection, ended: float, now: float) -> None:
-        """Once ssh has ended, too, which says why; soon in any case: what a login has started in the
-        background may keep ssh for ever.
-        """
-        if self._is_lost or (self._events is None and self.failure is not None):
-            return
-        status = connection.status()
-        if connection.reason:
-            self._give_up(connection, connection.reason)
-        elif status is None and now >= ended + _STATUS_SECONDS:
-            self._give_up(connection, "its agent has ended, and ssh has not")
-        elif status is not None and self.greeting is not None:
-            self._lose(ssh.farewell(status, connection.errors))
-        elif status is not None and ssh.was_dropped(connection.errors) and self._tries < _TRIES:
-            self._dial_again(connection, now)
-        elif status is not None:
-            why = ssh.explain(self.host, self._port, status, connection.errors)
-            self.failure = f"{self.host}: {why}"
+    def _tell_end(self, now: float) -> bool:
+        """Whether there is news, for which nobody waits any more."""
+        if self._is_failed:
+            self.route.cut_those_behind()
+        elif why := self.route.why_lost(now):
+            self._lose(why)
+            self.route.cut_those_behind()
+            return True
+        return False
 
-    def _dial_again(self, connection: Connection, now: float) -> None:
-        """After a pause that is not the same for all, or they would all be dropped again."""
-        connection.close()
-        self._connection = None
-        pause = min(_MOST_PAUSE, _FIRST_PAUSE * 2 ** (self._tries - 1))
-        self._dial_time = now + pause * random.uniform(0.5, 1.5)
+    def _next_time(self, now: float) -> float:
+        return _NEVER if self._is_failed else self.route.next_time(now)
 
-    def _give_up(self, connection: Connection, reason: str) -> None:
-        connection.kill()
-        self._lose(reason)
+    @property
+    def _is_failed(self) -> bool:
+        return self._is_lost or (self._events is None and self.failure is not None)
+
+    def _on_cut(self, reason: str) -> None:
+        if self._events is not None and not self._is_lost:  # else the relay has told why there is no job
+            self._lose(reason)
 
     def _lose(self, reason: str, status: int = _LOST_STATUS) -> None:
         """Nothing will be heard of the ranks there any more."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..ending import Exit
-from .channel import ChannelError, Tag, content, output
+from .channel import ChannelError, Tag, content, stream_bytes
 from .node import STREAMS
 
 _WRONG = (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError, struct.error)
@@ -53,7 +53,7 @@ def refused(payload: bytes) -> tuple[str, int]:
 def written(payload: bytes) -> tuple[int, str, bytes]:
     """Rank, name of the stream and bytes, of an OUTPUT."""
     with _reading(Tag.OUTPUT):
-        rank, stream, data = output(payload)
+        rank, stream, data = stream_bytes(payload)
         return rank, STREAMS[stream], data
 
 
@@ -70,6 +70,19 @@ def stopped(payload: bytes) -> list[int]:
     """The ranks, of a STOPPED."""
     with _reading(Tag.STOPPED):
         return [_number(rank) for rank in content(payload)]
+
+
+def relayed(payload: bytes) -> tuple[int, int, bytes]:
+    """Number of the ssh, number of the stream and bytes, of a FROM_SSH."""
+    with _reading(Tag.FROM_SSH):
+        return stream_bytes(payload)
+
+
+def ssh_ended(payload: bytes) -> tuple[int, int]:
+    """Number of the ssh and its status, of an SSH_ENDED."""
+    with _reading(Tag.SSH_ENDED):
+        number, status = content(payload)
+        return _number(number), _number(status)
 
 
 @contextlib.contextmanager

@@ -5,6 +5,7 @@ import re
 import shlex
 import subprocess
 import sys
+from dataclasses import dataclass
 
 from horovod.bootstrap.text import escaped
 from horovod.version import __version__
@@ -26,10 +27,27 @@ _DROPPED = re.compile(
 _START = "import sys; del sys.path[0]; from horovod.runner.nodes import agent; agent.main()"
 
 
-def command(host: str, port: int | None, identity_file: str | None) -> list[str]:
-    """Starts the agent with the Python of this process. Asks nobody anything: a host that is seen for the
-    first time is accepted, unless the user's configuration says otherwise, one whose key has changed is not,
-    and there are no passwords.
+@dataclass(frozen=True)
+class Target:
+    """A host, and what the user says of the way there; None: nothing. Files are named by whole paths."""
+
+    host: str
+    port: int | None = None
+    identity_file: str | None = None
+    config: str | None = None
+
+
+def target(host: str, port: int | None, identity_file: str | None) -> Target:
+    """By these, and by the environment."""
+    return Target(host, port, _whole(identity_file), _whole(os.environ.get(CONFIG_VARIABLE)))
+
+
+def command(target: Target, is_relayed: bool = False) -> list[str]:
+    """Starts the agent with the Python of this process. Asks nobody anything, and there are no passwords.
+
+    A host that is seen for the first time is accepted, unless the user's configuration says otherwise, and
+    one whose key has changed is not. A relay (``is_relayed``) accepts only keys that it knows: the launcher
+    may know another one.
     """
     options = {
         "BatchMode": "yes",
@@ -42,22 +60,27 @@ def command(host: str, port: int | None, identity_file: str | None) -> list[str]
         # A connection that the user has is used. One of ours would be a child of the job, and end with it.
         "ControlMaster": "no",
     }
-    where = _where(host, port, identity_file)
-    if _checks_as_by_default(where):
+    where = _where(target)
+    if not is_relayed and _checks_as_by_default(where):
         options["StrictHostKeyChecking"] = "accept-new"
     words = ["ssh", "-T", *(f"-o{name}={value}" for name, value in options.items())]
     return [*words, *where, f"exec {shlex.join([sys.executable, '-c', _START])}"]
 
 
-def _where(host: str, port: int | None, identity_file: str | None) -> list[str]:
+def _whole(path: str | None) -> str | None:
+    """A path that holds in any folder. Of "~" and "none" ssh makes something itself."""
+    return os.path.abspath(path) if path and path != "none" and not path.startswith("~") else path or None
+
+
+def _where(target: Target) -> list[str]:
     words = []
-    if os.environ.get(CONFIG_VARIABLE):
-        words += ["-F", os.environ[CONFIG_VARIABLE]]
-    if port is not None:
-        words += ["-p", str(port)]
-    if identity_file is not None:
-        words += ["-i", identity_file, "-oIdentitiesOnly=yes"]
-    return [*words, "--", host]
+    if target.config is not None:
+        words += ["-F", target.config]
+    if target.port is not None:
+        words += ["-p", str(target.port)]
+    if target.identity_file is not None:
+        words += ["-i", target.identity_file, "-oIdentitiesOnly=yes"]
+    return [*words, "--", target.host]
 
 
 def _checks_as_by_default(where: list[str]) -> bool:
@@ -142,14 +165,14 @@ def explain(host: str, port: int | None, status: int | None, errors: str) -> str
     return f"ssh ended with status {status}{f' ({said})' if said else ''}"
 
 
-def farewell(status: int | None, errors: str) -> str:
-    """Why an agent is gone that had come up."""
+def farewell(status: int | None, errors: str, here: str = "here") -> str:
+    """Why an agent is gone that had come up; ``here`` is where its ssh ran."""
     lines = [escaped(line) for line in _lines(errors)]
     said = f" ({'; '.join(lines[-_LINES:])})" if lines else ""
     if status == _OWN_STATUS:  # so it is too, when a signal has ended the agent
         return f"the agent of horovodrun there was killed, or the connection of ssh broke{said}"
     if status is not None and status < 0:
-        return f"the ssh here that leads to it was killed by signal {-status}{said}"
+        return f"the ssh {here} that leads to it was killed by signal {-status}{said}"
     return f"its agent ended with status {status}{said}"
 
 
