@@ -60,6 +60,7 @@ def _numbers(prefix: str) -> tuple[str, str, str, str]:
 
 
 TORCHRUN, MPICH, JSRUN, SRUN = "torchrun", "MPICH's mpirun", "jsrun", "srun"
+OPEN_MPI, MVAPICH2 = "Open MPI", "MVAPICH2"
 INDEXED_JOB = "an indexed Job of Kubernetes"
 
 # One launcher may start another, and srun starts the helpers of both MPIs: the inner one comes first. jsrun
@@ -67,8 +68,8 @@ INDEXED_JOB = "an indexed Job of Kubernetes"
 SOURCES = (
     Source(TORCHRUN, *_TORCH, mark=_TORCHRUN[0], job=_TORCHRUN, node="GROUP_RANK"),
     Source(JSRUN, *_numbers("JSM_NAMESPACE"), job=("LSB_JOBID", "JSM_JSRUN_STEP_ID", "PMIX_NAMESPACE")),
-    Source("Open MPI", *_numbers("OMPI_COMM_WORLD"), job=("PMIX_NAMESPACE",)),
-    Source("MVAPICH2", *_numbers("MV2_COMM_WORLD"), job=("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID")),
+    Source(OPEN_MPI, *_numbers("OMPI_COMM_WORLD"), job=("PMIX_NAMESPACE",)),
+    Source(MVAPICH2, *_numbers("MV2_COMM_WORLD"), job=("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID")),
     Source(MPICH, "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
     # Only in a step: SLURM_PROCID is also in the environment of a batch script.
     Source(

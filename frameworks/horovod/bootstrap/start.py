@@ -3,12 +3,13 @@
 import hmac
 import os
 import secrets
+import sys
 import time
 from collections.abc import MutableMapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from . import secret
+from . import processes, secret
 from .errors import BootstrapError
 from .identity import ALONE, HOROVODRUN, Identity, from_environment, placed, reason
 from .secret import SECRET_BYTES
@@ -36,6 +37,7 @@ class _Process:
     secret: bytes | None = None
     rendezvous: "Rendezvous | None" = None  # where no launcher of ours has a store
     own: bytes = field(default_factory=lambda: secrets.token_bytes(SECRET_BYTES))  # in a job of one
+    neighbours: list[processes.Process] = field(default_factory=list)  # that this rank looks after
     pid: int = 0
     forked_from: int = 0
 
@@ -84,6 +86,8 @@ def stop() -> None:
 
         _process.started = False
         _core.shutdown()
+        if hasattr(sys, "last_value"):  # an error ends this process, and the job with it
+            processes.continue_stopped(_process.neighbours)
 
 
 def is_started() -> bool:
@@ -144,20 +148,24 @@ def _start_among_others(
         raise
     if identity.launcher != HOROVODRUN:
         identity = placed(identity, mesh.hosts)
+        _process.neighbours = mesh.neighbours
     _tell_links(identity, mesh.links)
     left = max(0.1, mesh.arrived + timeout - time.monotonic())
     # The end of a store in rank 0 is no news: that rank is watched like every other.
-    launcher = _let_core_watch(store, identity) if identity.launcher == HOROVODRUN else None
+    launcher = _launcher_link(store, identity)
     store.close()
     _init_core(identity, mesh.wiring, mesh.links, launcher, left, mesh.hosts, mesh.host_names)
     hosts = f"{len(set(mesh.hosts))} hosts" if mesh.hosts else "1 host"
     return hosts, f"{_way(mesh)} ({_reason(wiring, mesh.wiring)})"
 
 
-def _let_core_watch(store: "StoreClient", identity: Identity) -> "LauncherLink":
-    """The link to the launcher, which has heard that this rank has all its other links."""
+def _launcher_link(store: "StoreClient", identity: Identity) -> "LauncherLink":
+    """By what the core sees the end of the launcher. horovodrun hears that this rank has all other links."""
     from .store.arrivals import LINKED
+    from .store.client import LauncherLink
 
+    if identity.launcher != HOROVODRUN:
+        return LauncherLink(processes.watch(identity), bytes(SECRET_BYTES), 0)
     store.set(f"{_process.generation}/{LINKED}/{identity.rank}", b"")
     return store.detach()
 

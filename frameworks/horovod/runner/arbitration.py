@@ -49,7 +49,7 @@ def arbitrate(first: Exit, exits: Sequence[Exit], verdicts: Sequence[Verdict]) -
     if rank in trail:
         earliest = next(item for item in verdicts if item.observer in trail)
         return Cause(earliest.culprit, None, earliest, first.status)
-    exit = next((exit for exit in exits if exit.rank == rank), None)
+    exit = next((exit for exit in exits if exit.rank == rank and not exit.untold), None)
     if exit is not None and exit.code != 0:
         return Cause(rank, exit, None, exit.status)
     return Cause(rank, exit, verdict, first.status)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from launch import Launcher, Result
+from launch import PROGRAMS, Launcher, Result
 from load import within
 from other_launchers import AGENT, HOSTS, PROGRAM, mpirun_of
 
@@ -121,6 +121,22 @@ def test_a_failed_rank_gives_its_status(mpi: Mpi, end: str, status: int) -> None
         assert "horovodrun: MPICH" in output and "does not tell which rank failed" in output
         assert "horovodrun: host" not in output and "ended with an error" not in output
     assert f"the job's status is {status}" in output
+
+
+def test_a_stopped_rank_is_named_by_those_who_wait_for_it(mpi: Mpi, tmp_path: Path) -> None:
+    """The launcher names one of these."""
+    process = mpi.start("-np", "3", sys.executable, str(PROGRAMS / "at_work.py"), str(tmp_path))
+    deadline = time.monotonic() + within(60)
+    while len(files := [*tmp_path.glob("rank.*")]) < 3:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    pids = {file.suffix: int(file.read_text()) for file in files}
+    os.kill(pids[".1"], signal.SIGSTOP)
+    result = mpi.launcher.finish(process, 40)
+    assert result.returncode == 1, result.output
+    assert "horovodrun: rank 1 (localhost) stopped responding; the job's status is 1" in result.output
+    assert f"horovodrun: rank 1 (pid {pids['.1']}) has not responded for " in result.output
+    mpi.launcher.wait_until_gone(2.0)
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

@@ -1,6 +1,9 @@
-"""Reduces for ever, and says in a folder who it is, and what ends it: for tests that end it in the middle."""
+"""Reduces for ever, and says in a folder who it is, and what ends it: for tests that end it in the middle.
+SIGUSR1 has it raise an error of its own, SIGUSR2 has it end well.
+"""
 
 import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -18,6 +21,12 @@ def tell(name: str, text: str) -> None:
     fresh.rename(Path(sys.argv[1], f"{name}.{hvd.rank()}"))
 
 
+def fail(*_: object) -> None:
+    raise ValueError("of its own")
+
+
+signal.signal(signal.SIGUSR1, fail)
+signal.signal(signal.SIGUSR2, lambda *_: sys.exit(0))
 hvd.init()
 for step in range(1_000_000):
     try:

@@ -19,12 +19,23 @@ from ..identity import Identity
 from ..network import endpoints, interfaces
 from ..network.auth import Role
 from ..network.interfaces import ANY_NETWORK, Network
+from ..processes import Process
 from ..store.arrivals import ARRIVED
 from ..store.client import StoreClient
 from ..text import escaped, log, shown
 from .linker import Link, Linker
 from .neighbours import Neighbours, everybody, sharing, watched
-from .places import Place, check_alike, decode, host_names, number_hosts, place_of, rank_names, ways_to
+from .places import (
+    Place,
+    check_alike,
+    decode,
+    host_names,
+    neighbours,
+    number_hosts,
+    place_of,
+    rank_names,
+    ways_to,
+)
 
 _log = logging.getLogger("horovod")
 
@@ -40,8 +51,9 @@ _LINKING_SHARE = 0.5
 
 class Mesh(NamedTuple):
     """The wiring that was made; the number of each rank's host (empty: there is one), and the hosts' names;
-    its links (descriptor, peer, role, send key, receive key), whose descriptors are the caller's; and when
-    all ranks had arrived, on the clock of time.monotonic: about the same moment for all.
+    its links (descriptor, peer, role, send key, receive key), whose descriptors are the caller's; when all
+    ranks had arrived, on the clock of time.monotonic: about the same moment for all; and the processes of the
+    other ranks on this machine.
     """
 
     wiring: str
@@ -49,6 +61,7 @@ class Mesh(NamedTuple):
     host_names: list[str]
     links: list[Link]
     arrived: float
+    neighbours: list[Process]
 
 
 def connect_mesh(
@@ -121,7 +134,8 @@ def _connect(
             if peer < rank:
                 linker.dial(_addresses_of(peer, rank, places, hosts), peer, role)
         linker.run(arrived, _LINKING_SHARE * timeout)
-        return Mesh(wiring, hosts, host_names(places, hosts), linker.take_links(), arrived)
+        links = linker.take_links()
+        return Mesh(wiring, hosts, host_names(places, hosts), links, arrived, neighbours(rank, places))
 
 
 def _listen(

@@ -10,9 +10,10 @@ from ..errors import BootstrapError
 from ..identity import Identity
 from ..network import endpoints
 from ..network.interfaces import is_loopback
+from ..processes import NOBODY, Process, own_process
 from ..text import shown
 
-_FIELDS = 7
+_FIELDS = 8
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 _NETWORK = "/proc/self/ns/net"
 
@@ -21,7 +22,7 @@ _NETWORK = "/proc/self/ns/net"
 class Place:
     """What one rank tells: its host's name, the machine that it runs on, how many ranks its host has, why the
     system refuses it shared memory (empty: it does not), its addresses, the best for its own host first; the
-    wiring that it makes, and its version.
+    wiring that it makes, its version, and its process.
     """
 
     host: str
@@ -31,18 +32,28 @@ class Place:
     addresses: tuple[str, ...]
     wiring: str = "shm"
     version: str = __version__
+    process: Process = NOBODY
 
     def encode(self) -> bytes:
         """Lines of text."""
         refusal = " ".join(self.refusal.split())
         where = (self.host, self.machine, str(self.local_size), refusal, ",".join(self.addresses))
-        return "\n".join((*where, self.wiring, self.version)).encode(errors="replace")
+        process = f"{self.process.pid} {self.process.start_time}"
+        return "\n".join((*where, self.wiring, self.version, process)).encode(errors="replace")
 
 
 def place_of(identity: Identity, refusal: str | None, addresses: Sequence[str], wiring: str) -> Place:
     """The place of this process. ``refusal``: why it gets no shared memory."""
     host = " ".join(identity.hostname.split())
-    return Place(host, _machine(), identity.local_size, refusal or "", tuple(addresses), wiring)
+    return Place(
+        host,
+        _machine(),
+        identity.local_size,
+        refusal or "",
+        tuple(addresses),
+        wiring,
+        process=own_process(),
+    )
 
 
 def decode(rank: int, value: bytes) -> Place:
@@ -50,7 +61,10 @@ def decode(rank: int, value: bytes) -> Place:
     lines = value.decode(errors="replace").split("\n")
     if len(lines) != _FIELDS or not lines[2].isdecimal() or len(lines[2]) > 9:
         raise BootstrapError(f"rank {rank} tells where it runs in a form that this version does not know")
-    return Place(lines[0], lines[1], int(lines[2]), lines[3], tuple(lines[4].split(",")), *lines[5:])
+    pid, _, start_time = lines[7].partition(" ")
+    process = Process(int(pid), start_time) if pid.isdecimal() and len(pid) <= 9 else NOBODY
+    addresses, wiring, version = tuple(lines[4].split(",")), lines[5], lines[6]
+    return Place(lines[0], lines[1], int(lines[2]), lines[3], addresses, wiring, version, process)
 
 
 def check_alike(places: Sequence[Place]) -> None:
@@ -91,6 +105,12 @@ def number_hosts(places: Sequence[Place]) -> list[int]:
         if count != place.local_size:
             raise BootstrapError(_contradiction(rank, place, count, places))
     return hosts if len(numbers) > 1 else []
+
+
+def neighbours(rank: int, places: Sequence[Place]) -> list[Process]:
+    """The processes of the other ranks on the machine of ``rank``."""
+    own = places[rank]
+    return [place.process for place in places if place is not own and place.machine == own.machine]
 
 
 def host_names(places: Sequence[Place], hosts: Sequence[int]) -> list[str]:

@@ -1,11 +1,15 @@
 """How the job of an MPI launcher has ended, from its status and its own words. Pure."""
 
 import re
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 _EXITED = re.compile(r"Process name: \[\[\d+,\d+\],(\d{1,7})\]\s+Exit code: +(\d{1,3})\b")
 _KILLED = re.compile(r"process rank (\d{1,7}) with PID \d+ on node \S+ exited on signal (\d{1,2})\b")
 _KILLED_SOMEBODY = re.compile(r"TERMINATED WITH THE EXIT STRING: .*\(signal (\d{1,2})\)")
+# As the core says it; see runtime/liveness/watcher.cc.
+_SILENT = re.compile(r"rank (\d{1,7})(?: on [^\n]{1,300})? \(pid \d+\) has not responded for [^\n]*")
 
 
 @dataclass(frozen=True)
@@ -29,3 +33,12 @@ def outcome(code: int, words: str, size: int) -> Outcome:
     if (found := _KILLED_SOMEBODY.search(words)) and int(found[1]):
         return Outcome(None, -int(found[1]))
     return Outcome(None, code)
+
+
+def silent_rank(words: Iterable[str], size: int) -> tuple[int, str] | None:
+    """Whom most ranks of a job of ``size`` hold for silent, by what each wrote last, and why."""
+    told = [last for text in words for last in [*_SILENT.finditer(text)][-1:] if int(last[1]) < size]
+    if not told:
+        return None
+    rank = Counter(int(found[1]) for found in told).most_common(1)[0][0]
+    return rank, next(found[0] for found in told if int(found[1]) == rank)

@@ -9,12 +9,14 @@ from ..ending import Exit
 from ..nodes.node import STREAMS, Events
 from ..output import LinePrefixer, Tail
 from ..sink import Sink
-from .outcome import outcome
+from .outcome import Outcome, outcome, silent_rank
 from .tagged import Untangler
 
 
 class Testimony:
-    """What is known of the ranks beside their exits: at most that the launcher does not tell who failed."""
+    """What is known of the ranks beside their exits: that the launcher does not tell who failed, or what the
+    ranks wrote of one that stopped responding.
+    """
 
     def __init__(self) -> None:
         self.verdict: Verdict | None = None
@@ -57,6 +59,7 @@ class Relay:
         self._untanglers = {stream: Untangler(tag) for stream in STREAMS}
         self._own_lines = {stream: LinePrefixer("") for stream in STREAMS}
         self._own_words = {stream: Tail() for stream in STREAMS}
+        self._last_words = [Tail() for _ in range(size)]  # of each rank, on stderr
         self.drain: Callable[[], None] = lambda: None  # has ``output`` called with all that there is
         self._name = name
         self._size = size
@@ -75,6 +78,8 @@ class Relay:
         for whose, piece in untangler.feed(data) if data else untangler.end():
             if whose is not None and whose < self._size:
                 self._events.output(whose, stream, piece)
+                if stream == "stderr":
+                    self._last_words[whose].feed(piece)
             else:
                 self._own_words[stream].feed(piece)
                 self._sinks[stream].put(self._own_lines[stream].feed(piece))
@@ -87,12 +92,20 @@ class Relay:
         code = exits[0].code
         words = "".join(tail.text() for tail in self._own_words.values())
         found = outcome(code, words, self._size)
-        culprit = 0 if found.rank is None else found.rank
+        first = 0 if found.rank is None else found.rank
         reason = self._reason(code) if found.rank is None and code != 0 else ""
-        if reason:
-            self._testimony.verdict = Verdict(culprit, Kind.FAULT, None, reason)
-        others = [Exit(rank, 0) for rank in range(self._size) if rank != culprit]
-        self._events.ended([Exit(culprit, found.code, untold=reason), *others])
+        self._testimony.verdict = self._verdict(found, reason)
+        untold = f"{self._name} does not tell" if code != 0 else ""
+        others = [Exit(rank, 0, untold=untold) for rank in range(self._size) if rank != first]
+        self._events.ended([Exit(first, found.code, untold=reason), *others])
+
+    def _verdict(self, found: Outcome, reason: str) -> Verdict | None:
+        """What the report is to say beside how rank ``found.rank`` ended."""
+        first = 0 if found.rank is None else found.rank
+        silent = silent_rank((tail.text() for tail in self._last_words), self._size)
+        if silent is not None and found.code > 0:
+            return Verdict(first, Kind.SILENT, silent[0], silent[1])
+        return Verdict(first, Kind.FAULT, None, reason) if reason else None
 
     def _reason(self, code: int) -> str:
         if code < 0:

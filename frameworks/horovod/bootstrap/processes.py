@@ -1,0 +1,88 @@
+"""What launchers of others leave to the ranks: to end with the launcher, and to leave no rank behind."""
+
+import contextlib
+import os
+import signal
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from .identity import Identity
+from .sources import JSRUN, MPICH, MVAPICH2, OPEN_MPI, SRUN, TORCHRUN, source_of
+
+_STATE = 0
+_START_TIME = 22 - 3  # field of /proc/PID/stat, less those up to the program's name
+# These wait for their ranks. Of others, what has started the ranks may end long before them.
+_WAIT_FOR_RANKS = (TORCHRUN, JSRUN, OPEN_MPI, MVAPICH2, MPICH, SRUN)
+
+
+class Process(NamedTuple):
+    """One process, and no later one of the same number."""
+
+    pid: int
+    start_time: str
+
+
+NOBODY = Process(0, "")
+
+
+def own_process() -> Process:
+    """This one; nobody where there is no /proc."""
+    try:
+        return _process(os.getpid())
+    except OSError:
+        return NOBODY
+
+
+def launcher_process(launcher: str) -> Process:
+    """The nearest ancestor that is no rank itself, as wrappers of ranks are: it has not the variable of the
+    rank in its environment, or another user owns it.
+    """
+    variable = source_of(launcher).rank
+    pid = os.getppid()
+    while pid > 1:
+        try:
+            with open(f"/proc/{pid}/environ", "rb") as file:
+                is_rank = any(
+                    entry.startswith(variable.encode() + b"=") for entry in file.read().split(b"\0")
+                )
+        except OSError:
+            break
+        if not is_rank:
+            break
+        pid = int(_stat(pid)[1])
+    return _process(pid)
+
+
+def watch(identity: Identity) -> int:
+    """A descriptor that is readable as soon as the launcher's process on this host has ended; -1: nobody can
+    tell. It is the caller's.
+    """
+    if identity.launcher not in _WAIT_FOR_RANKS:
+        return -1
+    with contextlib.suppress(OSError, AttributeError):  # of another process namespace; an old kernel
+        found = launcher_process(identity.launcher)
+        descriptor = os.pidfd_open(found.pid)
+        if launcher_process(identity.launcher) == found:
+            return descriptor
+        os.close(descriptor)
+    return -1
+
+
+def continue_stopped(ranks: Iterable[Process]) -> None:
+    """Has those go on that a signal has stopped, so that they see that their job is lost: no launcher but
+    horovodrun may ever end them.
+    """
+    for rank in ranks:
+        with contextlib.suppress(OSError):
+            if _stat(rank.pid)[_STATE] == "T" and _process(rank.pid) == rank:
+                os.kill(rank.pid, signal.SIGCONT)
+
+
+def _process(pid: int) -> Process:
+    return Process(pid, _stat(pid)[_START_TIME])
+
+
+def _stat(pid: int) -> list[str]:
+    """The fields behind the program's name: state, parent, ..."""
+    with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+        return file.read().rpartition(")")[2].split()

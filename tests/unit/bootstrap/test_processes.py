@@ -1,0 +1,83 @@
+"""A rank sees the end of a launcher that is not ours, also through wrappers, and wakes who is stopped."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+from load import within
+
+from horovod.bootstrap import processes
+from horovod.bootstrap.identity import HOROVODRUN, Identity
+from horovod.bootstrap.sources import INDEXED_JOB, MPICH, OPEN_MPI, SRUN, TORCHRUN, source_of
+
+_RANK = """
+import os, select, sys
+from horovod.bootstrap import processes
+from horovod.bootstrap.identity import Identity
+descriptor = processes.watch(Identity(0, 2, 0, 2, 0, 1, "localhost", sys.argv[1]))
+assert not os.get_inheritable(descriptor)
+has_ended = [len(select.select([descriptor], [], [], 0)[0])]
+print(*processes.launcher_process(sys.argv[1]), *has_ended, flush=True)
+print("ended", len(select.select([descriptor], [], [], 60)[0]), flush=True)
+"""
+# Starts a rank behind a wrapper that has the variables of the rank, too, and waits for it.
+_LAUNCHER = """
+import os, subprocess, sys
+launcher, variable, program = sys.argv[1:]
+wrapper = ["sh", "-c", '"$@"; exit', "sh", sys.executable, "-c", program, launcher]
+subprocess.run(wrapper, env={**os.environ, variable: "0"}, stdin=subprocess.DEVNULL)
+"""
+
+
+@pytest.mark.parametrize("launcher", [TORCHRUN, OPEN_MPI, MPICH, SRUN])
+def test_the_end_of_the_launcher_is_seen(launcher: str) -> None:
+    variable = source_of(launcher).rank
+    clean = {name: value for name, value in os.environ.items() if name != variable}
+    command = [sys.executable, "-c", _LAUNCHER, launcher, variable, _RANK]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=clean)
+    assert process.stdout is not None
+    pid, _, has_ended = process.stdout.readline().split()
+    assert (int(pid), has_ended) == (process.pid, "0")
+    process.kill()
+    assert process.communicate(timeout=within(20))[0] == "ended 1\n"
+
+
+@pytest.mark.parametrize("launcher", [HOROVODRUN, INDEXED_JOB, "a launcher for torch.distributed"])
+def test_what_may_end_before_its_ranks_is_not_watched(launcher: str) -> None:
+    assert processes.watch(Identity(0, 2, 0, 2, 0, 1, "localhost", launcher)) == -1
+
+
+def test_where_nobody_can_tell_a_rank_starts_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its launcher is in another process namespace; the kernel is old."""
+    identity = Identity(0, 2, 0, 2, 0, 1, "localhost", OPEN_MPI)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "getppid", lambda: 0)
+        assert processes.watch(identity) == -1
+    monkeypatch.delattr(os, "pidfd_open")
+    assert processes.watch(identity) == -1
+
+
+def test_who_is_stopped_goes_on_and_nobody_else_gets_a_signal() -> None:
+    program = "import signal, time; signal.signal(signal.SIGCONT, lambda *_: print('went on', flush=True))"
+    command = [sys.executable, "-c", f"{program}\nprint('here', flush=True)\ntime.sleep(60)"]
+    children = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    for child in children:
+        assert child.stdout is not None and child.stdout.readline() == "here\n"
+    stopped, other, running = [processes._process(child.pid) for child in children]
+    for child in children[:2]:
+        child.send_signal(signal.SIGSTOP)
+        while psutil.Process(child.pid).status() != psutil.STATUS_STOPPED:
+            time.sleep(0.01)
+    # The second is another process by now, and the last has ended.
+    processes.continue_stopped(
+        [stopped, other._replace(start_time="1"), running, stopped._replace(pid=2**22)]
+    )
+    assert children[0].stdout is not None and children[0].stdout.readline() == "went on\n"
+    assert psutil.Process(other.pid).status() == psutil.STATUS_STOPPED
+    for child in children:
+        child.kill()
+    assert [child.communicate(timeout=within(10))[0] for child in children] == ["", "", ""]

@@ -1,0 +1,73 @@
+"""How the job of an MPI launcher has ended, from the launcher's words and from those of its ranks."""
+
+import re
+from collections.abc import Sequence
+
+import pytest
+
+from horovod.bootstrap.store.verdicts import Kind
+from horovod.runner.ending import Exit
+from horovod.runner.mpi import relay
+from horovod.runner.mpi.outcome import Outcome, outcome, silent_rank
+from horovod.runner.sink import Sink
+
+_EXITED = "  Process name: [[9569,1],2]\n  Exit code:    3\n"
+_KILLED = "mpirun noticed that process rank 1 with PID 0 on node vm exited on signal 9 (Killed)."
+_HYDRA = "YOUR APPLICATION TERMINATED WITH THE EXIT STRING: Killed (signal 9)"
+_WARNS = "warning: rank 1 on node (node 1) (pid 71) has not responded for 3.0 s"
+_SILENT = (
+    "'x' was not completed: rank 1 on node (node 1) (pid 71) has not responded for 6.0 s (stopped). Look"
+)
+
+
+@pytest.mark.parametrize(
+    ("code", "words", "expected"),
+    [
+        (0, _EXITED, Outcome(None, 0)),
+        (3, _EXITED, Outcome(2, 3)),
+        (137, _KILLED, Outcome(1, -9)),
+        (9, _HYDRA, Outcome(None, -9)),
+        (5, "no word", Outcome(None, 5)),
+        (3, _EXITED.replace("2]", "9]"), Outcome(None, 3)),
+    ],
+)
+def test_who_failed_as_the_launcher_says(code: int, words: str, expected: Outcome) -> None:
+    assert outcome(code, words, 4) == expected
+
+
+def test_who_is_silent_as_the_ranks_say() -> None:
+    assert silent_rank(["", "rank 1 has not responded, as somebody printed"], 4) is None
+    assert silent_rank([_SILENT.replace("rank 1", "rank 7")], 4) is None
+    found = silent_rank([_SILENT.replace("rank 1", "rank 2"), _WARNS + "\n" + _SILENT, _SILENT], 4)
+    assert found is not None and found[0] == 1
+    assert found[1].startswith("rank 1 on node (node 1) (pid 71) has not responded for 6.0 s (stopped)")
+
+
+class Heard:
+    """Takes the place of the supervisor."""
+
+    def __init__(self) -> None:
+        self.exits: list[Exit] = []
+
+    def output(self, rank: int, stream: str, data: bytes) -> None:
+        pass
+
+    def ended(self, exits: Sequence[Exit]) -> None:
+        self.exits += exits
+
+
+@pytest.mark.parametrize("code", [0, 3, 137])
+def test_a_silent_rank_is_blamed_where_another_raised_for_it(code: int) -> None:
+    heard, testimony, sinks = Heard(), relay.Testimony(), [Sink(1, lambda: None), Sink(2, lambda: None)]
+    told = relay.Relay(heard, sinks, re.compile(rb"<(\d)>"), "an mpirun", 3, testimony)  # type: ignore[arg-type]
+    told.output(0, "stderr", f"<2>{_SILENT}\n<0>{_SILENT}\n".encode())
+    told.output(0, "stdout", (_KILLED if code == 137 else _EXITED if code else "").encode())
+    told.ended([Exit(0, code)])
+    assert [exit.rank for exit in heard.exits] == {0: [0, 1, 2], 3: [2, 0, 1], 137: [1, 0, 2]}[code]
+    assert [exit.untold for exit in heard.exits[1:]] == (
+        ["an mpirun does not tell"] * 2 if code else [""] * 2
+    )
+    verdicts = [(said.observer, said.kind, said.culprit) for said in testimony.verdicts((), 0.0)]
+    assert verdicts == ([(2, Kind.SILENT, 1)] if code == 3 else [])
+    for sink in sinks:
+        sink.close()
