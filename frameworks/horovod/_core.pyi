@@ -65,10 +65,10 @@ def init(
     watch, control and data links to every peer; ``host_names``, in the order of the hosts' first ranks, are
     for messages. A link is (fd, peer, role, send_key, recv_key), keys of 32 bytes; the core owns the
     descriptors from the call on, also when it fails. ``launcher_fd``: a connected socket whose end of file
-    means that the launcher is gone; -1 = none. Settings (HOROVOD_*) are read from the environment once,
-    here. ``launcher_key`` (32 bytes) seals what this rank tells the launcher over it, why the engine gave
-    up; ``launcher_frames`` were sealed so before. After ``start_seconds`` the start is given up (0: after
-    HOROVOD_START_TIMEOUT).
+    means that the launcher is gone, or a pidfd of it; -1 = none. ``launcher_key`` (32 bytes) seals what this
+    rank tells the launcher over it, why the engine gave up; ``launcher_frames`` were sealed so before.
+    Settings (HOROVOD_*) are read from the environment once, here. After ``start_seconds`` the start is given
+    up (0: after HOROVOD_START_TIMEOUT).
     """
 
 def shutdown() -> None:

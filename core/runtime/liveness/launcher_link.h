@@ -13,7 +13,8 @@ namespace hvd {
 // rank ended first.
 class LauncherLink {
  public:
-  // Owns the link's descriptor; -1 = no launcher. `frames` went over it before.
+  // Owns the link's descriptor: a socket, over which `frames` went before, or a pidfd of a launcher
+  // that takes no messages, which is readable when it has ended and refuses to receive; -1 = none.
   LauncherLink(const Link& link, uint64_t frames);
   ~LauncherLink() { Close(); }
   LauncherLink(const LauncherLink&) = delete;
