@@ -2,7 +2,12 @@
 
 import importlib.util
 
+import hypothesis
 import pytest
+
+# An example may wait for a core: on a busy machine 200 ms say nothing.
+hypothesis.settings.register_profile("busy", deadline=None)
+hypothesis.settings.load_profile("busy")
 
 # These test what is common by means of torch's adapter.
 _WITH_TORCH = (

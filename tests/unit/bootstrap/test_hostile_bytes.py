@@ -36,7 +36,7 @@ _SECRET = bytes(range(32))
 _TERMS = Terms(Role.LAUNCHER, 3, -1, 7)
 _SHORT = 1000  # characters of a refusal
 
-many = settings(max_examples=400, deadline=None)
+many = settings(max_examples=400)
 any_text = st.text(st.characters(), max_size=300) | st.sampled_from(["9" * 5000, "\ud800", "\x1b[2J\n", ""])
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from load import within
 
@@ -137,7 +137,6 @@ def test_a_refusal_is_an_error_with_the_answer(server: Server) -> None:
         space._ask("nonsense", "sense")
 
 
-@settings(deadline=None)  # the machine may be busy
 @given(st.text())
 def test_any_line_is_read(line: str) -> None:
     assert all(isinstance(value, str) for value in pmi.parse(line).values())

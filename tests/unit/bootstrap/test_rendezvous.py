@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from load import within
 
@@ -179,7 +179,6 @@ def test_a_wrong_node_list_is_named() -> None:
         first_host(_identity(1, "srun"), {"SLURM_STEP_NODELIST": "n[1"})
 
 
-@settings(deadline=None)  # the machine may be busy
 @given(st.binary(min_size=32, max_size=32), st.none() | st.tuples(st.integers(1, 65000), st.integers(0, 500)))
 def test_ports_follow_from_the_key_and_stay_in_the_range(key: bytes, span: tuple[int, int] | None) -> None:
     allowed = range(span[0], span[0] + span[1] + 1) if span else None
@@ -193,7 +192,6 @@ def test_the_name_of_ones_own_host_leads_to_where_rank_0_listens() -> None:
     assert ways_to_host("10.1.2.3", range(4000, 4001)) == ["tcp:10.1.2.3:4000"]
 
 
-@settings(deadline=None)  # the machine may be busy
 @given(st.text())
 def test_offers_are_read_or_refused(text: str) -> None:
     try:

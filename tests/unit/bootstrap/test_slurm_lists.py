@@ -1,13 +1,12 @@
 """Slurm's compressed lists, in full."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from horovod.bootstrap.slurm import nodes, tasks_per_node
 
 
-@settings(deadline=None)  # the machine may be busy
 @given(st.lists(st.tuples(st.integers(0, 99), st.integers(1, 9)), min_size=1, max_size=8))
 def test_tasks_of_nodes(groups: list[tuple[int, int]]) -> None:
     text = ",".join(f"{tasks}(x{count})" if count > 1 else f"{tasks}" for tasks, count in groups)
@@ -43,7 +42,6 @@ _PATTERNS = st.tuples(
 )
 
 
-@settings(deadline=None)  # the machine may be busy
 @given(st.lists(_PATTERNS, min_size=1, max_size=4))
 def test_any_node_list_in_full(patterns) -> None:
     texts, names = [], []
@@ -73,7 +71,6 @@ def test_a_list_of_billions_is_cut() -> None:
     assert len(nodes("n[0-99999]x[0-99999]")) == 1 << 20
 
 
-@settings(deadline=None)  # the machine may be busy
 @given(st.text("n01,[-]", max_size=20))
 def test_no_text_does_anything_but_raise_value_error(text: str) -> None:
     try:

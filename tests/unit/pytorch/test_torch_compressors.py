@@ -163,7 +163,7 @@ def test_bytes(compression, dtype, ratio):
 
 
 @EVERY
-@hypothesis.settings(deadline=None, max_examples=15, derandomize=True)
+@hypothesis.settings(max_examples=15, derandomize=True)
 @hypothesis.given(
     seed=strategies.integers(0, 10**6),
     ranks=strategies.integers(1, 3),

@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from horovod.runner.nodes import tree
@@ -64,7 +64,6 @@ class _Job:
             self._starting.append(host)
 
 
-@settings(deadline=None)
 @given(st.integers(1, 200), st.integers(1, 9), st.randoms(use_true_random=False))
 def test_every_host_is_dialled_once_in_a_flat_tree(hosts: int, fan_out: int, chance: random.Random) -> None:
     job = _Job(hosts, fan_out, chance)
@@ -78,7 +77,6 @@ def test_every_host_is_dialled_once_in_a_flat_tree(hosts: int, fan_out: int, cha
         assert job.diallers[0].hosts == hosts
 
 
-@settings(deadline=None)
 @given(st.integers(1, 60), st.integers(1, 9), st.randoms(use_true_random=False))
 def test_relays_that_reach_nobody_leave_all_hosts_to_the_launcher(
     hosts: int, fan_out: int, chance: random.Random

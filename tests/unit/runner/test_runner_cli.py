@@ -19,7 +19,7 @@ from horovod.runner.nodes.rank_process import CommandError, rank_environment, ru
 _FRAMEWORKS = Path(__file__).resolve().parents[3] / "frameworks"
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.lists(st.text(max_size=8), max_size=8))
 def test_command_is_never_touched(words: list[str]) -> None:
     command = ["python", *words]
