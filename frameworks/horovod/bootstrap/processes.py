@@ -13,6 +13,9 @@ _STATE = 0
 _START_TIME = 22 - 3  # field of /proc/PID/stat, less those up to the program's name
 # These wait for their ranks. Of others, what has started the ranks may end long before them.
 _WAIT_FOR_RANKS = (TORCHRUN, JSRUN, OPEN_MPI, MVAPICH2, MPICH, SRUN)
+# These do not: a script that sets the variables of a launcher in its place may go, and its ranks stay; a rank
+# that has lost its launcher already is the child of another process.
+_WAIT_FOR_NOBODY = ("sh", "bash", "dash", "ash", "zsh", "ksh", "csh", "tcsh", "fish", "systemd", "init")
 
 
 class Process(NamedTuple):
@@ -34,17 +37,17 @@ def own_process() -> Process:
 
 
 def launcher_process(launcher: str) -> Process:
-    """The nearest ancestor that is no rank itself, as wrappers of ranks are: it has not the variable of the
-    rank in its environment, or another user owns it.
+    """The nearest ancestor that is no rank itself, as wrappers of ranks are: it has not the variables of the
+    launcher in its environment, or another user owns it. One of them alone says nothing: a platform that
+    starts torchrun on each host may give it a RANK.
     """
-    variable = source_of(launcher).rank
+    source = source_of(launcher)
     pid = os.getppid()
     while pid > 1:
         try:
-            with open(f"/proc/{pid}/environ", "rb") as file:
-                is_rank = any(
-                    entry.startswith(variable.encode() + b"=") for entry in file.read().split(b"\0")
-                )
+            with open(f"/proc/{pid}/environ", encoding="utf-8", errors="replace") as file:
+                names = (entry.partition("=")[0] for entry in file.read().split("\0"))
+                is_rank = source.has_started(dict.fromkeys(names, ""))
         except OSError:
             break
         if not is_rank:
@@ -61,6 +64,8 @@ def watch(identity: Identity) -> int:
         return -1
     with contextlib.suppress(OSError, AttributeError):  # of another process namespace; an old kernel
         found = launcher_process(identity.launcher)
+        if _name(found.pid) in _WAIT_FOR_NOBODY:
+            return -1
         descriptor = os.pidfd_open(found.pid)
         if launcher_process(identity.launcher) == found:
             return descriptor
@@ -86,3 +91,9 @@ def _stat(pid: int) -> list[str]:
     """The fields behind the program's name: state, parent, ..."""
     with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
         return file.read().rpartition(")")[2].split()
+
+
+def _name(pid: int) -> str:
+    """That of its program."""
+    with open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as file:
+        return file.read().rstrip("\n")

@@ -27,18 +27,32 @@ print("ended", len(select.select([descriptor], [], [], 60)[0]), flush=True)
 # Starts a rank behind a wrapper that has the variables of the rank, too, and waits for it.
 _LAUNCHER = """
 import os, subprocess, sys
-launcher, variable, program = sys.argv[1:]
+launcher, program, *variables = sys.argv[1:]
 wrapper = ["sh", "-c", '"$@"; exit', "sh", sys.executable, "-c", program, launcher]
-subprocess.run(wrapper, env={**os.environ, variable: "0"}, stdin=subprocess.DEVNULL)
+subprocess.run(wrapper, env=os.environ | dict.fromkeys(variables, "0"), stdin=subprocess.DEVNULL)
 """
+
+
+def _variables(launcher: str) -> set[str]:
+    source = source_of(launcher)
+    return {source.rank, source.size, source.mark or source.rank}
 
 
 @pytest.mark.parametrize("launcher", [TORCHRUN, OPEN_MPI, MPICH, SRUN])
 def test_the_end_of_the_launcher_is_seen(launcher: str) -> None:
-    variable = source_of(launcher).rank
-    clean = {name: value for name, value in os.environ.items() if name != variable}
-    command = [sys.executable, "-c", _LAUNCHER, launcher, variable, _RANK]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=clean)
+    _see_its_end(launcher, {})
+
+
+def test_a_platform_may_have_given_torchrun_a_rank() -> None:
+    """Then it is still no rank: what has started it, a script for example, may end before the ranks."""
+    _see_its_end(TORCHRUN, {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "n1", "MASTER_PORT": "1"})
+
+
+def _see_its_end(launcher: str, own: dict[str, str]) -> None:
+    variables = _variables(launcher)
+    clean = {name: value for name, value in os.environ.items() if name not in variables}
+    command = [sys.executable, "-c", _LAUNCHER, launcher, _RANK, *variables]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=clean | own)
     assert process.stdout is not None
     pid, _, has_ended = process.stdout.readline().split()
     assert (int(pid), has_ended) == (process.pid, "0")
@@ -49,6 +63,14 @@ def test_the_end_of_the_launcher_is_seen(launcher: str) -> None:
 @pytest.mark.parametrize("launcher", [HOROVODRUN, INDEXED_JOB, "a launcher for torch.distributed"])
 def test_what_may_end_before_its_ranks_is_not_watched(launcher: str) -> None:
     assert processes.watch(Identity(0, 2, 0, 2, 0, 1, "localhost", launcher)) == -1
+
+
+@pytest.mark.parametrize("launcher", [TORCHRUN, OPEN_MPI, MPICH, SRUN])
+def test_a_script_that_sets_the_variables_of_a_launcher_may_go(launcher: str) -> None:
+    program = _RANK.partition("assert")[0] + "print(descriptor)"
+    exports = "".join(f"export {name}=0; " for name in _variables(launcher))
+    script = ["sh", "-c", f'{exports}"$@"; exit', "sh", sys.executable, "-c", program, launcher]
+    assert subprocess.run(script, stdout=subprocess.PIPE, check=True).stdout == b"-1\n"
 
 
 def test_where_nobody_can_tell_a_rank_starts_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
