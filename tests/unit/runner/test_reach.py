@@ -68,6 +68,26 @@ def test_no_more_log_in_at_a_time_than_sshd_takes() -> None:
     assert all(node.greeting for node in nodes) and loop.most == tree.AT_ONCE < 10
 
 
+def test_of_many_hosts_those_that_nobody_can_dial_yet_cost_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else each event costs hosts times hosts, with which a start of a thousand is late."""
+    nodes = [_Node(number) for number in range(400)]
+    asked = 0
+    choose = tree.choose
+
+    def counted(*arguments: object) -> int | None:
+        nonlocal asked
+        asked += 1
+        return choose(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(tree, "choose", counted)
+    nodes[399].refusal = "a relay could not reach it"
+    nodes[399].is_able = False
+    reach._dial(nodes, 2)  # type: ignore[arg-type]
+    assert nodes[399].is_dialled and nodes[399].relay is None  # by the launcher, whatever the others wait for
+    assert sum(node.is_dialled for node in nodes) == 3
+    assert asked == 4
+
+
 def test_late_hosts_are_named_with_the_reason() -> None:
     nodes = [_Node(number) for number in range(4)]
     with pytest.raises(reach.ReachError) as error:

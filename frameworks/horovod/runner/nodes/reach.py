@@ -52,10 +52,14 @@ def _dial(nodes: Sequence[RemoteNode], fan_out: int) -> None:
     waiting = [node for node in nodes if node.wants_to_dial(now)]
     depth = tree.depth_for(len(nodes), fan_out)
     relays, diallers = _diallers([node.route for node in nodes], now) if waiting else ([], [])
+    has_room = True  # where nobody has, all others need not be asked for each host: they may be thousands
     for node in waiting:
         only_here = bool(node.route.refusal)
+        if not (has_room or only_here):
+            continue
         chosen = tree.choose(diallers[:1] if only_here else diallers, fan_out, 0 if only_here else depth)
         if chosen is None:
+            has_room &= only_here
             continue
         try:
             node.dial(relays[chosen])

@@ -76,7 +76,8 @@ class Route:
     @property
     def is_able(self) -> bool:
         """Whether the host may be asked to dial others."""
-        return not self.is_gone and (self._misses < _MISSES or any(each.is_greeted for each in self._behind))
+        has_reached = any(each.is_greeted and each.relay is self for each in self._behind)
+        return not self.is_gone and (self._misses < _MISSES or has_reached)
 
     @property
     def delay(self) -> str:
