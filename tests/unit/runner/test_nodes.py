@@ -212,6 +212,19 @@ def test_a_greeting_may_know_more_and_not_less() -> None:
         replies.greeting(json.dumps(said).encode())
 
 
+@pytest.mark.parametrize("said", ["UNKNOWN", "a\0b", "host.example", "", 7.5])
+def test_what_is_no_address_is_not_looked_up(said: object) -> None:
+    """sshd itself tells UNKNOWN, where its connection is no socket."""
+    payload = json.dumps({"launcher": said, "address": said, "port": 7, "machine": "m"}).encode()
+    assert replies.greeting(payload) == Greeting(None, None, 7, "m")
+
+
+@pytest.mark.parametrize("payload", [b"[[3, %d, null, []]]" % 10**30, b"[[%d, 0, null, []]]" % -(10**30)])
+def test_a_number_that_no_system_has_is_no_answer(payload: bytes) -> None:
+    with pytest.raises(ChannelError):
+        replies.exits(payload)
+
+
 def test_an_end_is_told_as_it_was() -> None:
     assert replies.exits(b'[[3, -9, "x", ["a", "b"]]]') == [Exit(3, -9, "x", ("a", "b"))]
     assert replies.written(b"\0\0\0\4\1text") == (4, "stderr", b"text")

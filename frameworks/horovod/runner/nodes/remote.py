@@ -178,7 +178,7 @@ class RemoteNode:
         elif tag == Tag.ENDED:
             self._take_exits(replies.exits(payload))
         elif tag == Tag.STOPPED:
-            self.stopped = replies.stopped(payload)
+            self.stopped = [rank for rank in replies.stopped(payload) if rank in self._alive]
         elif tag == Tag.FINISHED:
             self.is_finished = True
         elif tag != Tag.PONG:

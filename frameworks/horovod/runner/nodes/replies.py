@@ -1,6 +1,7 @@
 """What an agent says, from frames to values. Each is checked: something else may write to its output."""
 
 import contextlib
+import ipaddress
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,6 +11,8 @@ from .channel import ChannelError, Tag, content, stream_bytes
 from .node import STREAMS
 
 _WRONG = (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError, struct.error)
+
+_MOST_NUMBER = 2**31 - 1  # of processes, statuses, ports and ranks
 
 
 @dataclass(frozen=True)
@@ -31,9 +34,9 @@ def greeting(payload: bytes) -> Greeting:
     """Of a HELLO. Raises ChannelError, as all of these do."""
     with _reading(Tag.HELLO):
         said = content(payload)
-        texts = [_text(said[name]) for name in ("launcher", "address", "machine")]
+        launcher, address = [_address(said[name]) for name in ("launcher", "address")]
         port = None if said["port"] is None else _number(said["port"])
-        return Greeting(texts[0], texts[1], port, texts[2])
+        return Greeting(launcher, address, port, _text(said["machine"]))
 
 
 def started(payload: bytes) -> tuple[int, int]:
@@ -96,9 +99,16 @@ def _reading(tag: Tag) -> Iterator[None]:
 
 
 def _number(said: object) -> int:
-    if not isinstance(said, int):
-        raise TypeError
+    if not isinstance(said, int) or abs(said) > _MOST_NUMBER:
+        raise ValueError
     return said
+
+
+def _address(said: object) -> str | None:
+    """What sshd tells of a connection that is no socket is no address ("UNKNOWN"), nor to be looked up."""
+    with contextlib.suppress(ValueError):
+        return str(said) if ipaddress.ip_address(str(said)) else None
+    return None
 
 
 def _text(said: object) -> str | None:
