@@ -2,6 +2,7 @@
 
 import os
 import selectors
+import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -152,6 +153,14 @@ def test_a_relay_reads_no_more_while_its_own_channel_is_full(
     assert len(both.output) == count and process.status() is None  # nothing is heard of it any more
 
 
+def test_a_stopped_ssh_ends_with_its_relay(both: _Both, monkeypatch: pytest.MonkeyPatch) -> None:
+    _runs(monkeypatch, "sleep", "60")
+    process = both.dial()
+    os.kill(both.guardian.watched[0], signal.SIGSTOP)
+    process.close()
+    both.run(lambda: both.server.is_idle)
+
+
 def test_an_ssh_that_is_not_there_is_an_end_with_a_reason(
     both: _Both, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -218,3 +227,13 @@ def test_all_behind_a_lost_relay_are_lost_by_it() -> None:
     assert second.cuts == ["it was reached by way of a, which is lost"] and second.is_gone
     assert last.cuts == ["it was reached by way of b, which is lost"] and last.is_gone
     assert other.cuts == [] and not other.is_gone
+
+
+def test_a_relay_that_reaches_nobody_is_not_asked_again_when_the_launcher_does() -> None:
+    first = _Silent("a", None, heard=100.0)
+    behind = [_Silent(name, first, heard=100.0) for name in "bc"]
+    first._misses = 2
+    assert first.is_able  # it has reached some
+    for other in behind:
+        other.relay = None  # and the launcher has dialled them since
+    assert not first.is_able

@@ -68,8 +68,9 @@ class SshProcess:
         self._close_pipes()
 
     def close(self) -> None:
-        """Gives everything back. Idempotent."""
+        """Gives everything back. Idempotent. A stopped one ends, too."""
         self._signal(signal.SIGTERM)
+        self._signal(signal.SIGCONT)
         self._close_pipes()
 
     def _signal(self, number: int) -> None:
