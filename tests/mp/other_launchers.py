@@ -19,6 +19,9 @@ REAL = ("torchrun", "MPICH's mpirun", "Open MPI")
 ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 VERSIONS = {"Open MPI": "Open MPI|OpenRTE|PRRTE", "MPICH's mpirun": "HYDRA"}
 
+# Of which the system takes none for an outgoing connection while a launcher starts that is to listen there.
+PORTS = range(21000, 31000)
+
 
 def mpirun_of(launcher: str) -> str:
     """The mpirun of one MPI, under whichever name it is here."""
@@ -81,7 +84,7 @@ def run_on_hosts(
     """
     own = Launcher()
     environment = {**own.environment, **ROOT, "OMP_NUM_THREADS": "1", **changes}
-    commands = hosts_command_of(launcher, ranks, port or free_port(), *options)
+    commands = hosts_command_of(launcher, ranks, port or free_port(PORTS), *options)
     jobs = [
         own.popen([*command, *arguments], env=environment, stderr=subprocess.STDOUT) for command in commands
     ]

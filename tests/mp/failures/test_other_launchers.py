@@ -19,7 +19,7 @@ import pytest
 import slurm
 from launch import PROGRAMS, Launcher
 from load import within
-from other_launchers import ROOT, command_of, hosts_command_of
+from other_launchers import PORTS, ROOT, command_of, hosts_command_of
 
 from horovod.bootstrap.network.endpoints import free_port
 
@@ -116,7 +116,7 @@ class AtWork:
         deadline = time.monotonic() + within(seconds)
         files = {rank: self.folder / f"{name}.{rank}" for rank in ranks}
         while not all(file.exists() for file in files.values()):
-            if time.monotonic() > deadline:
+            if time.monotonic() > deadline or (name == "rank" and any(p.poll() for p in self.processes)):
                 raise AssertionError(f"{name} of {sorted(files)} is missing\n{self.finish(0.1)}")
             time.sleep(0.02)
         return {rank: file.read_text() for rank, file in files.items()}
@@ -145,7 +145,7 @@ def start(launcher: str, ranks: int, folder: Path, slurms: Callable[[bool], dict
     secret.write_text(secrets.token_hex(32))
     given = {"HOROVOD_SECRET_FILE": str(secret), "MASTER_ADDR": "127.0.0.1"}
     options = [word for name in given if launcher == "Open MPI" for word in ("-x", name)]
-    return AtWork(hosts_command_of(launcher, 2, free_port(), *options), work, ranks, **given)
+    return AtWork(hosts_command_of(launcher, 2, free_port(PORTS), *options), work, ranks, **given)
 
 
 @pytest.mark.parametrize("fault", FAULTS)
