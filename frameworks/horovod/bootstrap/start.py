@@ -86,7 +86,8 @@ def stop() -> None:
 
         _process.started = False
         _core.shutdown()
-        if hasattr(sys, "last_value"):  # an error ends this process, and the job with it
+        # An error ends this process, and the job with it: it has been told already, or it is on its way.
+        if hasattr(sys, "last_value") or sys.exc_info()[0] is not None:
             processes.continue_stopped(_process.neighbours)
 
 

@@ -11,6 +11,9 @@ from dataclasses import dataclass
 # How many connections of one dialler may be waiting to be let in. From the tenth on sshd drops some
 # (MaxStartups 10:30:100), and a jump host has one for each host of the job.
 AT_ONCE = 8
+# Each level hands on what all below it send, one call within the other. 65,536 hosts have room with a fan-out
+# of two.
+MOST_LEVELS = 16
 
 
 @dataclass
@@ -29,9 +32,11 @@ class Dialler:
 
 
 def depth_for(hosts: int, fan_out: int) -> int:
-    """How deep the tree of so many hosts must be, if each dials ``fan_out`` others at most."""
+    """How deep the tree of so many hosts must be, if each dials ``fan_out`` others at most; not deeper than
+    MOST_LEVELS: who finds no room there is dialled by the launcher.
+    """
     depth, width, room = 1, fan_out, fan_out
-    while room < hosts and depth < hosts:
+    while room < hosts and depth < MOST_LEVELS:
         width *= fan_out
         room += width
         depth += 1
