@@ -11,7 +11,9 @@ import pytest
 from load import within
 
 from horovod.bootstrap import processes
+from horovod.bootstrap.errors import BootstrapError
 from horovod.bootstrap.identity import HOROVODRUN, Identity
+from horovod.bootstrap.rendezvous import one_host
 from horovod.bootstrap.sources import INDEXED_JOB, MPICH, OPEN_MPI, SRUN, TORCHRUN, source_of
 
 _RANK = """
@@ -103,3 +105,10 @@ def test_who_is_stopped_goes_on_and_nobody_else_gets_a_signal() -> None:
     for child in children:
         child.kill()
     assert [child.communicate(timeout=within(10))[0] for child in children] == ["", "", ""]
+
+
+def test_a_launcher_outside_of_the_ranks_container_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "getppid", lambda: 0)  # as the kernel has it then
+    with pytest.raises(BootstrapError, match=r"rank 1 cannot see the process of srun .* container"):
+        one_host.store_address(Identity(1, 2, 1, 2, 0, 1, "localhost", SRUN), {})
+    assert processes.watch(Identity(1, 2, 1, 2, 0, 1, "localhost", SRUN)) == -1
