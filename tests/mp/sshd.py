@@ -84,6 +84,13 @@ class Hosts(Launcher):
         except psutil.Error:
             return False
 
+    def end(self, launcher: subprocess.Popen[str], seconds: float) -> tuple[int, str]:
+        """The job's status and the lines of horovodrun; nothing may be left."""
+        result = self.finish(launcher, seconds)
+        self.wait_until_gone(4.0)
+        own = [line for line in result.output.splitlines() if line.startswith("horovodrun:")]
+        return result.returncode, "\n".join(own)
+
     def wait_until_gone(self, seconds: float) -> None:
         super().wait_until_gone(seconds)
         deadline = time.monotonic() + within(seconds)

@@ -140,11 +140,7 @@ class AtWork:
         return psutil.Process(self.pids[rank]).ppid()
 
     def end(self, seconds: float) -> tuple[int, str]:
-        """The job's status and the lines of horovodrun; nothing may be left."""
-        result = self._hosts.finish(self.launcher, seconds)
-        self._hosts.wait_until_gone(3.0)
-        own = [line for line in result.output.splitlines() if line.startswith("horovodrun:")]
-        return result.returncode, "\n".join(own)
+        return self._hosts.end(self.launcher, seconds)
 
 
 @pytest.fixture
