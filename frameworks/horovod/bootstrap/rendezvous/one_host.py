@@ -27,8 +27,8 @@ def store_address(identity: Identity, environ: Mapping[str, str]) -> tuple[str, 
     except OSError as error:
         raise BootstrapError(
             f"rank {identity.rank} cannot see the process of {identity.launcher} that has started it "
-            f"({error}): is each rank in a container of its own? Start all ranks of a host in one container, or start "
-            "them by horovodrun"
+            f"({error}): is each rank in a container of its own? Start all ranks of a host in one "
+            "container, or start them by horovodrun"
         ) from error
     parts = (
         "horovod",
