@@ -1,5 +1,6 @@
 """How horovodrun reaches other hosts by a real sshd, and what it says where it cannot."""
 
+import math
 import os
 import pwd
 import subprocess
@@ -117,7 +118,8 @@ def test_a_login_script_that_prints_and_reads_is_survived(tmp_path: Path) -> Non
         status, stdout, stderr = hosts.run(*hosts.command("-np", "1", "-H", "127.0.0.2:1", *program))
         assert (status, stdout) == (0, b"[0]<stdout>:here\n"), stderr
         script.write_text('if [ -n "$BASH_ENV" ]; then cat >/dev/null; fi\n')
-        words = hosts.command("-np", "1", "-H", "127.0.0.2:1", "--start-timeout", "3", *program)
+        patience = str(math.ceil(within(3.0)))  # in which ssh logs in
+        words = hosts.command("-np", "1", "-H", "127.0.0.2:1", "--start-timeout", patience, *program)
         status, _, stderr = hosts.run(*words)
         assert status == 1 and b"ssh has logged in, but no agent has started" in stderr
         hosts.wait_until_gone(3.0)

@@ -18,6 +18,8 @@ _RELAY_SECONDS = 0.5  # in which it may be told that a relay is lost, and not wh
 _STATUS_SECONDS = 2.0  # for ssh to end after its agent
 _LOGIN_SECONDS = 5.0  # after which a slow login holds up no others
 _TRIES = 6
+# More are made within so many lengths of a try: who is long in being dropped is long in being let in.
+_PATIENCE = 25
 _FIRST_PAUSE = 0.25  # between two tries, doubled each time
 _MOST_PAUSE = 2.0
 _MISSES = 2  # of a relay that has reached nobody: then it is not asked any more
@@ -53,6 +55,8 @@ class Route:
         self._on_cut = on_cut
         self._connection: Connection | None = None
         self._tries = 0
+        self._first_dial = 0.0  # of these tries
+        self._longest_try = 0.0
         self._dial_time = 0.0
         self._client: RelayClient | None = None  # for what it is a relay of
         self._behind: list[Route] = []
@@ -101,6 +105,8 @@ class Route:
 
     def dial(self, relay: "Route | None") -> None:
         """Starts ssh, and the agent by it. Raises OSError where the launcher cannot start ssh."""
+        if self._tries == 0:
+            self._first_dial = time.monotonic()
         self._tries += 1
         self.relay = relay
         process: Ssh = (
@@ -137,9 +143,11 @@ class Route:
         status, errors, reason = connection.status(), connection.errors, connection.reason
         if status is None and not reason and now < connection.ended + _STATUS_SECONDS:
             return ""
-        if status is not None and not reason and not self.is_greeted and self._is_dropped(errors):
-            self._dial_again(now + self._pause())
-            return ""
+        if status is not None and not reason and not self.is_greeted and ssh.was_dropped(errors):
+            self._longest_try = max(self._longest_try, connection.ended - connection.began)
+            if self._is_patient(now):
+                self._dial_again(now + self._pause())
+                return ""
         why = reason or self._explanation(status, errors)
         if self.relay is not None and not self.is_greeted:
             self._leave_to_launcher(self.relay, why, now)
@@ -198,8 +206,8 @@ class Route:
             return False
         return now < ended + _RELAY_SECONDS or self.relay.is_in_doubt(now)
 
-    def _is_dropped(self, errors: str) -> bool:
-        return self._tries < _TRIES and ssh.was_dropped(errors)
+    def _is_patient(self, now: float) -> bool:
+        return self._tries < _TRIES or now < self._first_dial + _PATIENCE * self._longest_try
 
     def _pause(self) -> float:
         """Not the same for all, or they would all be dropped again."""
