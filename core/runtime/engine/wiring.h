@@ -3,7 +3,6 @@
 #include <memory>
 #include <vector>
 
-#include "backend/library/library.h"
 #include "base/rank.h"
 #include "base/topology.h"
 #include "base/waker.h"
@@ -60,7 +59,6 @@ class Wirer {
 
  private:
   explicit Wirer(const EngineOptions& options);
-  void UseLibrary(const Members& members, ProcessSetWires* wires);
 
   const GlobalRank rank_;
   const Topology job_;
@@ -69,7 +67,6 @@ class Wirer {
   std::vector<std::unique_ptr<Transport>> transports_;
   Transport* control_ = nullptr;
   Transport* data_ = nullptr;
-  std::unique_ptr<Library> library_;  // null: none is used
   int cores_;
 };
 
