@@ -47,7 +47,10 @@ TARGETS = {
     "horovod._core": ("_core", "_core*.so"),
     "horovod.tensorflow._ops": ("tensorflow_ops", "tensorflow_ops.so"),
     "horovod.mxnet._ops": ("mxnet_ops", "mxnet_ops.so"),
+    "horovod._gloo": ("hvd_gloo", "_gloo.so"),
 }
+# Built where the library that they need was found; cmake/HvdOptional.cmake has the switches.
+OPTIONAL = {"horovod._gloo"}
 
 
 class CMakeBuild(build_ext):
@@ -86,6 +89,9 @@ class CMakeBuild(build_ext):
         told = None if self.distribution.verbose else subprocess.DEVNULL
         subprocess.run(configure, check=True, stdout=told)
         target, pattern = TARGETS[ext.name]
+        if ext.name in OPTIONAL and target not in (build_dir / "optional-targets").read_text().split():
+            Path(self.get_ext_fullpath(ext.name)).unlink(missing_ok=True)  # of a build that had it
+            return
         subprocess.run([cmake, "--build", str(build_dir), "--target", target, "-j", jobs], check=True)
         built = max((build_dir / "lib").glob(pattern), key=lambda path: path.stat().st_mtime)
         self.deliver(built, Path(self.get_ext_fullpath(ext.name)))
@@ -102,6 +108,6 @@ if COMPILES.intersection(sys.argv):
     check_machine()
 
 setup(
-    ext_modules=[Extension(name, sources=[]) for name in TARGETS],
+    ext_modules=[Extension(name, sources=[], optional=name in OPTIONAL) for name in TARGETS],
     cmdclass={"build_ext": CMakeBuild},
 )

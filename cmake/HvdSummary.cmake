@@ -1,3 +1,7 @@
+# For setup.py: which of the optional targets there are.
+get_property(optional_targets GLOBAL PROPERTY HVD_OPTIONAL_TARGETS)
+file(WRITE ${PROJECT_BINARY_DIR}/optional-targets "${optional_targets}")
+
 message(STATUS "")
 message(STATUS "horovod core")
 message(STATUS "  build type ........ ${CMAKE_BUILD_TYPE}")
@@ -6,5 +10,7 @@ message(STATUS "  sanitizers ........ ${HVD_SANITIZE}")
 message(STATUS "  python module ..... ${HVD_BUILD_PYTHON}")
 message(STATUS "  TensorFlow ops .... ${HVD_BUILD_TENSORFLOW}")
 message(STATUS "  MXNet ops ......... ${HVD_BUILD_MXNET}")
+get_property(has_gloo GLOBAL PROPERTY HVD_HAS_GLOO)
+message(STATUS "  Gloo .............. ${has_gloo}")
 message(STATUS "  core tests ........ ${HVD_BUILD_TESTS}")
 message(STATUS "")

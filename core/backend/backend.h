@@ -7,22 +7,22 @@
 
 namespace hvd {
 
-// Runs whole collectives on one kind of device's memory, for one process set. All calls come from
-// whoever holds the progress lock.
+// Runs whole collectives on one kind of device's memory, or with one library, for one process set.
+// All calls come from whoever holds the progress lock.
 class Backend {
  public:
   virtual ~Backend() = default;
 
-  // Whether it runs what is of this device. Equal on every member: of a GPU only that it is one may
-  // matter.
-  virtual bool Serves(int32_t device) const = 0;
+  // Whether it runs such a collective. Equal on every member, so it looks at nothing that is one
+  // member's own: of a GPU only that it is one may matter, and of the pieces nothing.
+  virtual bool Serves(const CollectiveSpec& spec) const = 0;
 
   // What the members make together before the first collective, such as a communicator, as a
-  // machine, so that it holds up no other set; null when there is nothing to make. Called once, at
-  // the same place in the order of the set's collectives on every member. From here on the backend
-  // rings `waker` when one of its machines that is blocked may go on for a reason that no transport
-  // and no flag of a window tells.
-  virtual std::unique_ptr<StepMachine> SetUp(const Waker& waker) = 0;
+  // machine, so that it holds up no other set; null when there is nothing to make. Called once,
+  // before the collective `first` is started, which is the same one on every member. From here on
+  // the backend rings `waker` when one of its machines that is blocked may go on for a reason that
+  // no transport and no flag of a window tells.
+  virtual std::unique_ptr<StepMachine> SetUp(const CollectiveSpec& first, const Waker& waker) = 0;
 
   // Every member calls it with equal specs (but for its own pieces, device and order) in the same
   // order. Never waits and never fails: what cannot be done is a machine whose first step says so.

@@ -64,7 +64,7 @@ void Init(int rank, int size, int local_rank, int local_size, int cross_rank, in
           uint64_t generation, const std::string& wiring, const std::vector<PyLink>& links,
           const std::vector<int>& hosts, const std::vector<std::string>& host_names,
           int launcher_fd, const py::bytes& launcher_key, uint64_t launcher_frames,
-          double start_seconds) {
+          double start_seconds, const std::string& library, const std::string& address) {
   LinkOwner owner(links, launcher_fd);
   if (api::CurrentEngine() != nullptr) throw py::value_error("the engine runs already");
   EngineOptions options;
@@ -80,6 +80,8 @@ void Init(int rank, int size, int local_rank, int local_size, int cross_rank, in
   options.host_names = host_names;
   options.launcher = LinkOf({launcher_fd, -1, 0, launcher_key, launcher_key});
   options.launcher_frames = launcher_frames;
+  options.library = library;
+  options.address = address;
   options.start_us = static_cast<int64_t>(start_seconds * 1e6);
   for (const PyLink& link : links) options.links.push_back(LinkOf(link));
   ThrowIfError(ReadConfig(&std::getenv, &options.config));
@@ -190,7 +192,7 @@ void BindModule(py::module_& module) {
              arg("wiring"), arg("links"), arg("hosts") = std::vector<int>(),
              arg("host_names") = std::vector<std::string>(), arg("launcher_fd") = -1,
              arg("launcher_key") = py::bytes(std::string(32, '\0')), arg("launcher_frames") = 0,
-             arg("start_seconds") = 0.0);
+             arg("start_seconds") = 0.0, arg("library") = "", arg("address") = "");
   module.def("shutdown", &api::StopEngine, py::call_guard<py::gil_scoped_release>());
   module.def("is_initialized", [] { return api::CurrentEngine() != nullptr; });
   module.def("has_topology", [] { return api::KnownIdentity().has_value(); });

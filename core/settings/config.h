@@ -55,6 +55,7 @@ struct Config {
   double heartbeat_seconds = 1.0;
   double peer_timeout_seconds = 6.0;
   double start_timeout_seconds = 30.0;
+  double gloo_timeout_seconds = 30.0;
 };
 
 // The value of a variable or null, as getenv.

@@ -3,9 +3,11 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <functional>
 #include <numeric>
 #include <thread>
 
+#include "backend/library/staged_backend.h"
 #include "base/clock.h"
 #include "transport/shm/window.h"
 #include "transport/tcp/transport.h"
@@ -16,12 +18,71 @@ namespace hvd::test {
 namespace {
 constexpr auto kPatience = std::chrono::seconds(60);
 constexpr int kIdlePasses = 20;  // before a rank sleeps
+
+// One machine after another, the second of which is made when the first is done.
+class Then : public StepMachine {
+ public:
+  Then(std::unique_ptr<StepMachine> first, std::function<std::unique_ptr<StepMachine>()> second)
+      : machine_(std::move(first)), second_(std::move(second)) {}
+
+  Step Advance() override {
+    const Step step = machine_->Advance();
+    if (step != Step::kDone || !second_) return step;
+    machine_ = second_();
+    second_ = nullptr;
+    return Step::kProgressed;
+  }
+  Status status() const override { return machine_->status(); }
+  int64_t deadline_us() const override { return machine_->deadline_us(); }
+
+ private:
+  std::unique_ptr<StepMachine> machine_;
+  std::function<std::unique_ptr<StepMachine>()> second_;
+};
+
+// A library's backend and below it the host's, as the executor chooses among them.
+class FirstThatServes : public Backend {
+ public:
+  FirstThatServes(std::unique_ptr<Backend> library, Backend* host, const Waker& waker)
+      : library_(std::move(library)), host_(host), waker_(waker) {}
+
+  bool Serves(const CollectiveSpec& /*spec*/) const override { return true; }
+  std::unique_ptr<StepMachine> SetUp(const CollectiveSpec& /*first*/,
+                                     const Waker& /*waker*/) override {
+    return nullptr;
+  }
+  std::unique_ptr<StepMachine> Start(CollectiveSpec spec) override {
+    if (!library_->Serves(spec)) return host_->Start(std::move(spec));
+    if (set_up_) return library_->Start(std::move(spec));
+    set_up_ = true;
+    auto first = library_->SetUp(spec, waker_);
+    return std::make_unique<Then>(std::move(first),
+                                  [this, spec = std::move(spec)] { return library_->Start(spec); });
+  }
+  void Abort() noexcept override { library_->Abort(); }
+
+ private:
+  const std::unique_ptr<Backend> library_;
+  Backend* const host_;
+  const Waker& waker_;
+  bool set_up_ = false;
+};
 }  // namespace
 
 const char* Name(Medium medium) {
-  constexpr const char* kNames[] = {"inproc window", "inproc transport", "shared memory", "TCP",
-                                    "several hosts"};
+  constexpr const char* kNames[] = {"inproc window", "inproc transport", "shared memory",
+                                    "TCP",           "several hosts",    "Gloo"};
   return kNames[static_cast<int>(medium)];
+}
+
+const std::vector<Medium>& AllMedia() {
+  static const std::vector<Medium> media = [] {
+    std::vector<Medium> all{Medium::kInprocWindow, Medium::kInprocTransport, Medium::kShmWindow,
+                            Medium::kTcp, Medium::kHosts};
+    if (!std::string(HVD_GLOO_MODULE).empty()) all.push_back(Medium::kGloo);
+    return all;
+  }();
+  return media;
 }
 
 World::World(Medium medium, int size, std::vector<int> hosts)
@@ -71,7 +132,7 @@ Status Rank::Join(uint32_t set, const std::vector<int>& members, Backend** backe
     return Status::Ok();
   }
   std::unique_ptr<Window> window;
-  if (world_->medium_ == Medium::kInprocWindow) {
+  if (world_->medium_ == Medium::kInprocWindow || world_->medium_ == Medium::kGloo) {
     window = world_->fabric_.MakeWindow(set, ranks, GlobalRank(rank_), waker_);
   } else {
     std::vector<int> sockets;
@@ -86,6 +147,24 @@ Status Rank::Join(uint32_t set, const std::vector<int>& members, Backend** backe
   windows_.push_back(std::move(window));
   backends_.emplace_back();
   HVD_RETURN_IF_ERROR(MakeWindowBackend(windows_.back().get(), &backends_.back()));
+  *backend = backends_.back().get();
+  return world_->medium_ == Medium::kGloo ? JoinGloo(members, backend) : Status::Ok();
+}
+
+// Above the backend that was just made.
+Status Rank::JoinGloo(const std::vector<int>& members, Backend** backend) {
+  const auto size = static_cast<int>(members.size());
+  if (size == 1) return Status::Ok();
+  if (library_ == nullptr) {
+    LibraryOptions options;
+    options.address = "127.0.0.1";
+    options.timeout_us = 30'000'000;
+    HVD_RETURN_IF_ERROR(LoadLibrary(HVD_GLOO_MODULE, options, &library_));
+  }
+  const int place = Members(members).Find(GlobalRank(rank_)).value();
+  backends_.push_back(std::make_unique<FirstThatServes>(
+      MakeStagedBackend(library_->MakeSet(place, size), library_->name(), *backend, place, size),
+      *backend, waker_));
   *backend = backends_.back().get();
   return Status::Ok();
 }

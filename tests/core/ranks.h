@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "backend/host/host_backend.h"
+#include "backend/library/library.h"
 #include "base/link.h"
 #include "base/waker.h"
 #include "transport/descriptor.h"
@@ -16,16 +17,14 @@
 
 namespace hvd::test {
 
-// kHosts: several hosts, each with a window in process, and links in process between all.
-enum class Medium { kInprocWindow, kInprocTransport, kShmWindow, kTcp, kHosts };
+// kHosts: several hosts, each with a window in process, and links in process between all. kGloo:
+// the module with the real library, above a window in process.
+enum class Medium { kInprocWindow, kInprocTransport, kShmWindow, kTcp, kHosts, kGloo };
 inline bool IsLinks(Medium medium) {
   return medium != Medium::kInprocWindow && medium != Medium::kShmWindow;
 }
-inline const std::vector<Medium>& AllMedia() {
-  static const std::vector<Medium> media{Medium::kInprocWindow, Medium::kInprocTransport,
-                                         Medium::kShmWindow, Medium::kTcp, Medium::kHosts};
-  return media;
-}
+// Those of this build: Gloo is optional.
+const std::vector<Medium>& AllMedia();
 const char* Name(Medium medium);
 
 // What the ranks of a test have in common; made before they start.
@@ -65,6 +64,7 @@ class Rank {
   Status Run(Backend* backend, CollectiveSpec spec);
 
  private:
+  Status JoinGloo(const std::vector<int>& members, Backend** backend);
   Status JoinHosts(uint32_t set, const Members& members, Backend** backend);
   Status Sleep(const Machines& machines, std::vector<bool>* done);
   Status Pass(const Machines& machines, std::vector<bool>* done, std::mt19937* random, bool* moved);
@@ -73,6 +73,7 @@ class Rank {
   const int rank_;
   Waker waker_;
   std::unique_ptr<Transport> transport_;
+  std::unique_ptr<Library> library_;
   std::vector<std::unique_ptr<Window>> windows_;
   std::vector<std::unique_ptr<Backend>> backends_;
 };

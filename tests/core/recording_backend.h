@@ -63,9 +63,9 @@ class RecordingBackend : public Backend {
  public:
   explicit RecordingBackend(std::shared_ptr<Record> record) : record_(std::move(record)) {}
 
-  bool Serves(int32_t device) const override { return device != kHostDevice; }
+  bool Serves(const CollectiveSpec& spec) const override { return spec.device != kHostDevice; }
 
-  std::unique_ptr<StepMachine> SetUp(const Waker& waker) override {
+  std::unique_ptr<StepMachine> SetUp(const CollectiveSpec& /*first*/, const Waker& waker) override {
     record_->calls.emplace_back("set up");
     record_->waker = &waker;
     return std::make_unique<RecordingMachine>(record_, std::vector<Piece>(), &record_->may_set_up,

@@ -10,13 +10,16 @@
 
 namespace hvd {
 
-// Collectives on host memory, over shared memory or over links. It serves every device: where no
-// other backend does, the adapter hands in copies in host memory.
+// Collectives on host memory, over shared memory or over links. It serves every device
+// and kind: where no other backend does, the adapter hands in copies in host memory.
 class HostBackend : public Backend {
  public:
-  bool Serves(int32_t /*device*/) const final { return true; }
+  bool Serves(const CollectiveSpec& /*spec*/) const final { return true; }
   // Window and links are there before the set is; flags and sockets wake by themselves.
-  std::unique_ptr<StepMachine> SetUp(const Waker& /*waker*/) final { return nullptr; }
+  std::unique_ptr<StepMachine> SetUp(const CollectiveSpec& /*first*/,
+                                     const Waker& /*waker*/) final {
+    return nullptr;
+  }
   std::unique_ptr<StepMachine> Start(CollectiveSpec spec) final;
   // Its machines touch memory only when they are advanced; links are closed by whoever owns them.
   void Abort() noexcept final {}

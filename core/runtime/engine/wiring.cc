@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "backend/host/host_backend.h"
+#include "backend/library/staged_backend.h"
 #include "runtime/control/control.h"
 #include "runtime/engine/cores.h"
 #include "transport/inproc/fabric.h"
@@ -131,6 +132,14 @@ Status MakeTcp(EngineOptions* options, LinkRole role, std::unique_ptr<Transport>
   return tcp::TcpTransport::Make(tcp, TakeLinks(options, role), transport);
 }
 
+Status OpenLibrary(const EngineOptions& options, std::unique_ptr<Library>* library) {
+  if (options.library.empty()) return Status::Ok();
+  LibraryOptions given;
+  given.address = options.address;
+  given.timeout_us = static_cast<int64_t>(options.config.gloo_timeout_seconds * 1e6);
+  return LoadLibrary(options.library, given, library);
+}
+
 // By channel.
 Status MakeTransports(EngineOptions* options, const Waker& waker,
                       std::vector<std::unique_ptr<Transport>>* transports) {
@@ -155,6 +164,7 @@ Wirer::Wirer(const EngineOptions& options)
 
 Status Wirer::Make(EngineOptions* options, const Waker& waker, std::unique_ptr<Wirer>* wirer) {
   std::unique_ptr<Wirer> made(new Wirer(*options));
+  HVD_RETURN_IF_ERROR(OpenLibrary(*options, &made->library_));
   if (!made->job_.AllShareMemory()) {
     HVD_RETURN_IF_ERROR(MakeTransports(options, waker, &made->transports_));
     made->control_ = made->transports_[kControlChannel].get();
@@ -193,10 +203,21 @@ Status Wirer::Prepare(uint32_t id, const Members& members, int64_t deadline_us,
 }
 
 void Wirer::Finish(uint32_t id, const Members& members, ProcessSetWires* wires) {
-  if (wires->control != nullptr) return;  // one host
-  wires->control = MakeTransportControl(control_, id, members);
-  if (!wires->backends.empty()) return;
-  wires->backends.push_back(MakeTransportBackend(data_, id, members, members.Find(rank_)));
+  if (wires->control == nullptr) wires->control = MakeTransportControl(control_, id, members);
+  if (wires->backends.empty()) {
+    wires->backends.push_back(MakeTransportBackend(data_, id, members, members.Find(rank_)));
+  }
+  UseLibrary(members, wires);
+}
+
+// Before the backend of our own, which serves what the library does not have.
+void Wirer::UseLibrary(const Members& members, ProcessSetWires* wires) {
+  if (library_ == nullptr || members.size() == 1) return;
+  const int position = members.Find(rank_).value();
+  Backend* const host = wires->backends.back().get();
+  auto staged = MakeStagedBackend(library_->MakeSet(position, members.size()), library_->name(),
+                                  host, position, members.size());
+  wires->backends.insert(wires->backends.begin(), std::move(staged));
 }
 
 }  // namespace hvd

@@ -3,6 +3,7 @@
 #include <memory>
 #include <vector>
 
+#include "backend/library/library.h"
 #include "base/rank.h"
 #include "base/topology.h"
 #include "base/waker.h"
@@ -59,6 +60,7 @@ class Wirer {
 
  private:
   explicit Wirer(const EngineOptions& options);
+  void UseLibrary(const Members& members, ProcessSetWires* wires);
 
   const GlobalRank rank_;
   const Topology job_;
@@ -67,6 +69,7 @@ class Wirer {
   std::vector<std::unique_ptr<Transport>> transports_;
   Transport* control_ = nullptr;
   Transport* data_ = nullptr;
+  std::unique_ptr<Library> library_;  // null: none is used
   int cores_;
 };
 

@@ -205,8 +205,8 @@ Status Executor::Advance(bool* moved) {
   return machine_->status();
 }
 
-Backend* Executor::BackendOf(int32_t device) {
-  const auto serves = [device](const auto& backend) { return backend->Serves(device); };
+Backend* Executor::BackendOf(const CollectiveSpec& spec) const {
+  const auto serves = [&spec](const auto& backend) { return backend->Serves(spec); };
   const auto found = std::find_if(backends_.begin(), backends_.end(), serves);
   return found == backends_.end() ? nullptr : found->get();
 }
@@ -219,10 +219,10 @@ void Executor::Begin(Job job) {
     Count(counters_->bytes, static_cast<uint64_t>(piece.bytes));
   if (events_ != nullptr) Trace(job);
   current_ = std::move(job);
-  backend_ = BackendOf(current_.spec.device);
+  backend_ = BackendOf(current_.spec);
   if (backend_ != nullptr && std::find(set_up_.begin(), set_up_.end(), backend_) == set_up_.end()) {
     set_up_.push_back(backend_);
-    machine_ = backend_->SetUp(waker_);
+    machine_ = backend_->SetUp(current_.spec, waker_);
     setting_up_ = machine_ != nullptr;
   }
   if (!setting_up_) StartCollective();

@@ -23,13 +23,13 @@ struct Policy {
 };
 
 // Runs the decided operations of one set: plans which tensors travel together, starts one
-// collective after the other in the decided order, on the backend of its device, and completes the
-// handles. Collectives of one set run one at a time (they share the set's board and links); those
-// of different sets interleave.
+// collective after the other in the decided order, on the backend that serves it, and completes
+// the handles. Collectives of one set run one at a time (they share the set's board and links);
+// those of different sets interleave.
 class Executor {
  public:
-  // `position` is this rank's own. Of the backends the first that serves a device runs what is of
-  // it; they ring `waker`, on which the driver sleeps.
+  // `position` is this rank's own. Of the backends the first that serves a collective runs it;
+  // they ring `waker`, on which the driver sleeps.
   Executor(Members members, Position position, std::vector<std::unique_ptr<Backend>> backends,
            const Waker& waker, Queue* queue, Counters* counters, EventSink* events)
       : members_(std::move(members)),
@@ -78,7 +78,7 @@ class Executor {
   Status PrepareResult(const HandlePtr& handle, const negotiate::Decision& decision, Part* part);
   Job MakeJob(std::vector<Part> parts, const Policy& policy) const;
   static Job BarrierJob(const HandlePtr& handle);
-  Backend* BackendOf(int32_t device);
+  Backend* BackendOf(const CollectiveSpec& spec) const;
   void Begin(Job job);
   void StartCollective();
   void Finish(Job& job);

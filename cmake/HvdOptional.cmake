@@ -1,0 +1,41 @@
+# hvd_optional(<NAME> <found> <what>): sets HVD_HAS_<NAME> for a library that the build can do without.
+# In the environment, HOROVOD_WITH_<NAME>=1 fails the build where it was not found, and
+# HOROVOD_WITHOUT_<NAME>=1 leaves it out where it was.
+function(hvd_optional name found what)
+  set(has OFF)
+  if("$ENV{HOROVOD_WITH_${name}}" STREQUAL "1" AND NOT found)
+    message(FATAL_ERROR "HOROVOD_WITH_${name}=1, and this machine has not ${what}. Install it, or unset HOROVOD_WITH_${name}.")
+  endif()
+  if(found AND NOT "$ENV{HOROVOD_WITHOUT_${name}}" STREQUAL "1")
+    set(has ON)
+  endif()
+  set(HVD_HAS_${name} ${has} PARENT_SCOPE)
+  set_property(GLOBAL PROPERTY HVD_HAS_${name} ${has})
+endfunction()
+
+# hvd_stamp(<headers>): sets HVD_STAMP, a definition of HVD_LIBRARY_STAMP that changes with the headers.
+# A module and the core that loads it must have been compiled with the same ones.
+function(hvd_stamp)
+  set(all "")
+  foreach(header ${ARGN})
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${header})
+    file(SHA256 ${CMAKE_CURRENT_SOURCE_DIR}/${header} digest)
+    string(APPEND all ${digest})
+  endforeach()
+  string(SHA256 stamp "${all}")
+  set(HVD_STAMP HVD_LIBRARY_STAMP="${stamp}" PARENT_SCOPE)
+endfunction()
+
+# hvd_module(<name> SOURCES <files> USES <layers>)
+# The file _<name>.so, which the core loads where a job asks for that library.
+function(hvd_module name)
+  cmake_parse_arguments(MODULE "" "" "SOURCES;USES" ${ARGN})
+  hvd_targets(uses ${MODULE_USES})
+  add_library(hvd_${name} MODULE ${MODULE_SOURCES})
+  set_target_properties(hvd_${name} PROPERTIES PREFIX "" OUTPUT_NAME _${name})
+  target_include_directories(hvd_${name} PRIVATE ${PROJECT_SOURCE_DIR}/core)
+  target_link_libraries(hvd_${name} PRIVATE ${uses} Threads::Threads)
+  target_compile_definitions(hvd_${name} PRIVATE ${HVD_STAMP})
+  target_link_options(hvd_${name} PRIVATE -Wl,--exclude-libs,ALL)
+  set_property(GLOBAL APPEND PROPERTY HVD_OPTIONAL_TARGETS hvd_${name})
+endfunction()

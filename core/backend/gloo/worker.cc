@@ -1,0 +1,119 @@
+#include "backend/gloo/worker.h"
+
+#include <pthread.h>
+#include <signal.h>
+
+#include <exception>
+#include <system_error>
+#include <utility>
+
+namespace hvd::gloo_backend {
+
+namespace {
+
+// The program's signals are for its own threads: a thread inherits the mask of its maker.
+class SignalsBlocked {
+ public:
+  SignalsBlocked() {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+
+ private:
+  sigset_t before_;
+};
+
+}  // namespace
+
+Worker::Worker(std::function<void()> last)
+    : shared_(std::make_shared<Shared>()), last_(std::move(last)) {}
+
+Worker::~Worker() {
+  End();
+  if (thread_.joinable()) thread_.join();
+}
+
+void Worker::End() noexcept {
+  const std::lock_guard<std::mutex> lock(shared_->mutex);
+  shared_->ends = true;
+  shared_->changed.notify_all();
+}
+
+void Worker::Begin(const Waker& waker, std::function<void()> job) {
+  {
+    const std::lock_guard<std::mutex> lock(shared_->mutex);
+    shared_->waker = &waker;
+    shared_->job = std::move(job);
+    shared_->running = true;
+    shared_->changed.notify_all();
+  }
+  if (thread_.joinable() || shared_->abandoned) return;
+  try {
+    const SignalsBlocked blocked;
+    thread_ = std::thread([shared = shared_, last = last_] { Run(shared, last); });
+  } catch (const std::system_error& error) {
+    Finish(shared_.get(), error.what());
+  }
+}
+
+void Worker::Run(const std::shared_ptr<Shared>& shared, const std::function<void()>& last) {
+  PrepareToThrow();
+  pthread_setname_np(pthread_self(), "hvd-gloo");
+  while (true) {
+    std::function<void()> job;
+    {
+      std::unique_lock<std::mutex> lock(shared->mutex);
+      shared->changed.wait(lock, [&] { return shared->ends || shared->job; });
+      if (shared->ends) break;
+      job = std::exchange(shared->job, nullptr);
+    }
+    std::string error;
+    bool failed = false;
+    try {
+      job();
+    } catch (const std::exception& caught) {
+      failed = true;
+      error = caught.what();
+    }
+    job = nullptr;
+    Finish(shared.get(), failed ? error.c_str() : nullptr);
+  }
+  try {
+    last();
+  } catch (const std::exception&) {
+    // Nobody is left to hear of it.
+  }
+}
+
+void Worker::Finish(Shared* shared, const char* error) {
+  const std::lock_guard<std::mutex> lock(shared->mutex);
+  shared->failed = error != nullptr;
+  if (shared->failed) shared->error = error;
+  shared->running = false;
+  if (!shared->abandoned) shared->waker->Ring();
+}
+
+Step Worker::Look() {
+  const std::lock_guard<std::mutex> lock(shared_->mutex);
+  if (shared_->running) return Step::kBlocked;
+  return shared_->failed ? Step::kFailed : Step::kDone;
+}
+
+Status Worker::status() const {
+  const std::lock_guard<std::mutex> lock(shared_->mutex);
+  return Status::Aborted(shared_->error);
+}
+
+void Worker::Abandon() noexcept {
+  {
+    const std::lock_guard<std::mutex> lock(shared_->mutex);
+    shared_->abandoned = true;
+    shared_->ends = true;
+    shared_->changed.notify_all();
+  }
+  if (thread_.joinable()) thread_.detach();
+}
+
+}  // namespace hvd::gloo_backend

@@ -1,0 +1,56 @@
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "base/collective.h"
+#include "base/status.h"
+#include "base/waker.h"
+
+namespace hvd::gloo_backend {
+
+// A thread that does one thing at a time, all of which may wait, and that can be left behind while
+// it waits.
+class Worker {
+ public:
+  // `last` is the last thing that the thread does, also one that was left behind.
+  explicit Worker(std::function<void()> last);
+  // Waits for the thread, unless it was left behind.
+  ~Worker();
+  Worker(const Worker&) = delete;
+  Worker& operator=(const Worker&) = delete;
+
+  // The first one starts the thread. `job` may throw; it and what it holds go with its end.
+  void Begin(const Waker& waker, std::function<void()> job);
+  Step Look();
+  Status status() const;
+  void Abandon() noexcept;
+
+ private:
+  // The thread's, too, for as long as it lives.
+  struct Shared {
+    std::mutex mutex;  // guards what follows
+    std::condition_variable changed;
+    std::function<void()> job;  // empty: none is to be begun
+    bool running = false;
+    bool failed = false;
+    std::string error;
+    bool ends = false;
+    bool abandoned = false;
+    const Waker* waker = nullptr;
+  };
+
+  static void Run(const std::shared_ptr<Shared>& shared, const std::function<void()>& last);
+  static void Finish(Shared* shared, const char* error);
+  void End() noexcept;
+
+  const std::shared_ptr<Shared> shared_;
+  std::function<void()> last_;
+  std::thread thread_;
+};
+
+}  // namespace hvd::gloo_backend
