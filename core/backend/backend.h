@@ -25,7 +25,8 @@ class Backend {
   virtual std::unique_ptr<StepMachine> SetUp(const CollectiveSpec& first, const Waker& waker) = 0;
 
   // Every member calls it with equal specs (but for its own pieces, device and order) in the same
-  // order. Never waits and never fails: what cannot be done is a machine whose first step says so.
+  // order; a set's next one comes when the one before is done. Never waits and never fails: what
+  // cannot be done is a machine whose first step says so.
   virtual std::unique_ptr<StepMachine> Start(CollectiveSpec spec) = 0;
 
   // The generation is lost: ends what is under way, so that the machines can be destroyed and no

@@ -40,6 +40,29 @@ class Then : public StepMachine {
   std::function<std::unique_ptr<StepMachine>()> second_;
 };
 
+// One of a set's machines, which run one at a time, as the executor lets them.
+class InTurn : public StepMachine {
+ public:
+  InTurn(uint64_t place, uint64_t* turn, std::function<std::unique_ptr<StepMachine>()> make)
+      : place_(place), turn_(turn), make_(std::move(make)) {}
+
+  Step Advance() override {
+    if (*turn_ != place_) return Step::kBlocked;
+    if (machine_ == nullptr) machine_ = make_();
+    const Step step = machine_->Advance();
+    if (step == Step::kDone) ++*turn_;
+    return step;
+  }
+  Status status() const override { return machine_->status(); }
+  int64_t deadline_us() const override { return machine_ ? machine_->deadline_us() : -1; }
+
+ private:
+  const uint64_t place_;
+  uint64_t* const turn_;
+  const std::function<std::unique_ptr<StepMachine>()> make_;
+  std::unique_ptr<StepMachine> machine_;
+};
+
 // A library's backend and below it the host's, as the executor chooses among them.
 class FirstThatServes : public Backend {
  public:
@@ -52,20 +75,26 @@ class FirstThatServes : public Backend {
     return nullptr;
   }
   std::unique_ptr<StepMachine> Start(CollectiveSpec spec) override {
-    if (!library_->Serves(spec)) return host_->Start(std::move(spec));
-    if (set_up_) return library_->Start(std::move(spec));
-    set_up_ = true;
-    auto first = library_->SetUp(spec, waker_);
-    return std::make_unique<Then>(std::move(first),
-                                  [this, spec = std::move(spec)] { return library_->Start(spec); });
+    return std::make_unique<InTurn>(started_++, &turn_,
+                                    [this, spec = std::move(spec)] { return Begin(spec); });
   }
   void Abort() noexcept override { library_->Abort(); }
 
  private:
+  std::unique_ptr<StepMachine> Begin(const CollectiveSpec& spec) {
+    if (!library_->Serves(spec)) return host_->Start(spec);
+    if (set_up_) return library_->Start(spec);
+    set_up_ = true;
+    return std::make_unique<Then>(library_->SetUp(spec, waker_),
+                                  [this, spec] { return library_->Start(spec); });
+  }
+
   const std::unique_ptr<Backend> library_;
   Backend* const host_;
   const Waker& waker_;
   bool set_up_ = false;
+  uint64_t started_ = 0;
+  uint64_t turn_ = 0;  // of the one that runs
 };
 }  // namespace
 
@@ -110,6 +139,15 @@ std::vector<int> World::Everybody() const {
   return members;
 }
 
+// A rank that never comes holds up the others for a moment only.
+void World::LeaveTogether() {
+  std::unique_lock<std::mutex> lock(mutex_);
+  const int all = (left_ / size_ + 1) * size_;
+  ++left_;
+  leaves_.notify_all();
+  leaves_.wait_for(lock, std::chrono::seconds(5), [&] { return left_ >= all; });
+}
+
 Rank::Rank(World* world, int rank) : world_(world), rank_(rank) {
   if (world_->medium_ == Medium::kInprocTransport || world_->medium_ == Medium::kHosts) {
     transport_ = world_->fabric_.MakeTransport(0, GlobalRank(rank), waker_);
@@ -120,6 +158,11 @@ Rank::Rank(World* world, int rank) : world_(world), rank_(rank) {
   options.size = world_->size();
   const Status status = tcp::TcpTransport::Make(options, world_->links_[rank], &transport_);
   if (!status.ok()) check::Fail(__FILE__, __LINE__, "links: " + status.message());
+}
+
+// Gloo drops what a slower member has not read yet; the engine's sets stay a while for that.
+Rank::~Rank() {
+  if (world_->medium_ == Medium::kGloo) world_->LeaveTogether();
 }
 
 Status Rank::Join(uint32_t set, const std::vector<int>& members, Backend** backend) {

@@ -3,7 +3,9 @@
 // Ranks as threads that run collectives: for tests of everything above the transports.
 
 #include <chrono>
+#include <condition_variable>
 #include <memory>
+#include <mutex>
 #include <random>
 #include <vector>
 
@@ -39,10 +41,15 @@ class World {
 
  private:
   friend class Rank;
+  void LeaveTogether();
+
   const Medium medium_;
   const int size_;
   const std::vector<int> hosts_;  // by rank
   inproc::Fabric fabric_;
+  std::mutex mutex_;  // guards left_
+  std::condition_variable leaves_;
+  int left_ = 0;                                  // ranks, over all rounds of them
   std::vector<std::vector<Descriptor>> sockets_;  // [rank][peer], for shared memory
   std::vector<std::vector<Link>> links_;          // [rank], for TCP
 };
@@ -53,6 +60,9 @@ using Machines = std::vector<std::unique_ptr<StepMachine>>;
 class Rank {
  public:
   Rank(World* world, int rank);
+  ~Rank();
+  Rank(const Rank&) = delete;
+  Rank& operator=(const Rank&) = delete;
 
   int rank() const { return rank_; }
   // Makes this rank's backend for a set; collective over `members`. The backend dies with the rank.

@@ -23,7 +23,7 @@ class GlooSet : public LibrarySet {
   GlooSet(const LibraryOptions& options, int rank, int size)
       : options_(options),
         mesh_(std::make_shared<Mesh>(rank, size)),
-        worker_([mesh = mesh_] { mesh->Close(); }) {}
+        worker_(options.linger_us, [mesh = mesh_] { mesh->Close(); }) {}
 
   // Gloo has no reducescatter of parts of unequal size, and no Adasum.
   bool Has(OpKind kind, ReduceOp op) const override {
@@ -39,7 +39,13 @@ class GlooSet : public LibrarySet {
     });
   }
   void BeginToConnect(std::shared_ptr<const Addresses> theirs) override {
-    BeginJob([mesh = mesh_, theirs = std::move(theirs)] { mesh->Connect(*theirs); });
+    BeginJob([mesh = mesh_, combine = options_.combine, theirs = std::move(theirs)] {
+      mesh->Connect(*theirs);
+      // A member that is connected may end before another one has seen that it is.
+      LibraryCall barrier;
+      barrier.kind = OpKind::kBarrier;
+      Run(mesh, barrier, combine);
+    });
   }
   void Begin(LibraryCall call) override {
     BeginJob([mesh = mesh_, combine = options_.combine, call = std::move(call)] {

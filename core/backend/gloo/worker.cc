@@ -27,12 +27,17 @@ class SignalsBlocked {
 
 }  // namespace
 
-Worker::Worker(std::function<void()> last)
-    : shared_(std::make_shared<Shared>()), last_(std::move(last)) {}
+Worker::Worker(int64_t linger_us, std::function<void()> last)
+    : shared_(std::make_shared<Shared>()), linger_(linger_us), last_(std::move(last)) {}
 
 Worker::~Worker() {
   End();
-  if (thread_.joinable()) thread_.join();
+  if (!thread_.joinable()) return;
+  if (linger_.count() > 0) {
+    thread_.detach();
+  } else {
+    thread_.join();
+  }
 }
 
 void Worker::End() noexcept {
@@ -52,23 +57,20 @@ void Worker::Begin(const Waker& waker, std::function<void()> job) {
   if (thread_.joinable() || shared_->abandoned) return;
   try {
     const SignalsBlocked blocked;
-    thread_ = std::thread([shared = shared_, last = last_] { Run(shared, last); });
+    thread_ = std::thread([shared = shared_, linger = linger_, last = last_] {
+      Run(shared);
+      Linger(shared.get(), linger);
+      Leave(last);
+    });
   } catch (const std::system_error& error) {
     Finish(shared_.get(), error.what());
   }
 }
 
-void Worker::Run(const std::shared_ptr<Shared>& shared, const std::function<void()>& last) {
+void Worker::Run(const std::shared_ptr<Shared>& shared) {
   PrepareToThrow();
   pthread_setname_np(pthread_self(), "hvd-gloo");
-  while (true) {
-    std::function<void()> job;
-    {
-      std::unique_lock<std::mutex> lock(shared->mutex);
-      shared->changed.wait(lock, [&] { return shared->ends || shared->job; });
-      if (shared->ends) break;
-      job = std::exchange(shared->job, nullptr);
-    }
+  while (std::function<void()> job = Next(shared.get())) {
     std::string error;
     bool failed = false;
     try {
@@ -80,6 +82,21 @@ void Worker::Run(const std::shared_ptr<Shared>& shared, const std::function<void
     job = nullptr;
     Finish(shared.get(), failed ? error.c_str() : nullptr);
   }
+}
+
+// Empty at the end.
+std::function<void()> Worker::Next(Shared* shared) {
+  std::unique_lock<std::mutex> lock(shared->mutex);
+  shared->changed.wait(lock, [&] { return shared->ends || shared->job; });
+  return shared->ends ? nullptr : std::exchange(shared->job, nullptr);
+}
+
+void Worker::Linger(Shared* shared, std::chrono::microseconds limit) {
+  std::unique_lock<std::mutex> lock(shared->mutex);
+  if (!shared->failed) shared->changed.wait_for(lock, limit, [&] { return shared->lost; });
+}
+
+void Worker::Leave(const std::function<void()>& last) {
   try {
     last();
   } catch (const std::exception&) {
@@ -110,6 +127,7 @@ void Worker::Abandon() noexcept {
   {
     const std::lock_guard<std::mutex> lock(shared_->mutex);
     shared_->abandoned = true;
+    shared_->lost = shared_->running;
     shared_->ends = true;
     shared_->changed.notify_all();
   }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <functional>
 #include <memory>
@@ -17,9 +18,10 @@ namespace hvd::gloo_backend {
 // it waits.
 class Worker {
  public:
-  // `last` is the last thing that the thread does, also one that was left behind.
-  explicit Worker(std::function<void()> last);
-  // Waits for the thread, unless it was left behind.
+  // `last` is the last thing that the thread does, also one that was left behind: `linger_us` after
+  // its end, but at once where something had failed or was under way.
+  Worker(int64_t linger_us, std::function<void()> last);
+  // Waits for a thread that does not linger.
   ~Worker();
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
@@ -41,15 +43,20 @@ class Worker {
     std::string error;
     bool ends = false;
     bool abandoned = false;
+    bool lost = false;  // abandoned with something under way
     const Waker* waker = nullptr;
   };
 
-  static void Run(const std::shared_ptr<Shared>& shared, const std::function<void()>& last);
+  static void Run(const std::shared_ptr<Shared>& shared);
+  static std::function<void()> Next(Shared* shared);
+  static void Linger(Shared* shared, std::chrono::microseconds limit);
+  static void Leave(const std::function<void()>& last);
   static void Finish(Shared* shared, const char* error);
   void End() noexcept;
 
   const std::shared_ptr<Shared> shared_;
-  std::function<void()> last_;
+  const std::chrono::microseconds linger_;
+  const std::function<void()> last_;
   std::thread thread_;
 };
 

@@ -23,8 +23,11 @@ using CombineFunction = void (*)(DataType dtype, ReduceOp op, const void* left, 
                                  void* result, int64_t elements);
 
 struct LibraryOptions {
-  std::string address;                // at which the other ranks of the job reach this one
-  int64_t timeout_us = 0;             // of a call that makes no progress
+  std::string address;     // at which the other ranks of the job reach this one
+  int64_t timeout_us = 0;  // of a call that makes no progress
+  // For so long after its end a set's connections stay open: members that are slower may still
+  // need what this one has sent.
+  int64_t linger_us = 0;
   CombineFunction combine = nullptr;  // LoadLibrary fills it in
 };
 

@@ -23,6 +23,9 @@ namespace {
 // Every link has a transport for control and one for data.
 enum Channel : uint32_t { kControlChannel, kDataChannel };
 
+// Shutdown is nothing that the ranks do together: a slower one may still be reading.
+constexpr int64_t kLibraryLingerUs = 10'000'000;
+
 std::vector<Link> TakeLinks(EngineOptions* options, LinkRole role) {
   std::vector<Link>& links = options->links;
   const auto first = std::stable_partition(links.begin(), links.end(),
@@ -137,6 +140,7 @@ Status OpenLibrary(const EngineOptions& options, std::unique_ptr<Library>* libra
   LibraryOptions given;
   given.address = options.address;
   given.timeout_us = static_cast<int64_t>(options.config.gloo_timeout_seconds * 1e6);
+  given.linger_us = kLibraryLingerUs;
   return LoadLibrary(options.library, given, library);
 }
 
