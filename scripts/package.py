@@ -22,6 +22,8 @@ TOOLS = Path(sys.executable).parent
 
 # Libraries of the frameworks: there when horovod is loaded, and never part of it.
 NOT_IN_A_WHEEL = ("libtensorflow_framework.so.2", "libmxnet.so")
+# A module for a library of this machine would not fit that of another one.
+LEFT_OUT = {"HOROVOD_WITHOUT_GLOO": "1"}
 COMPILED = ("horovod/_core.", "horovod/tensorflow/_ops.so", "horovod/mxnet/_ops.so")
 
 
@@ -30,7 +32,7 @@ def run(*command: str | Path, cwd: Path = ROOT) -> None:
     environment = {**os.environ, "PATH": f"{TOOLS}{os.pathsep}{os.environ['PATH']}"}
     environment.pop("PYTHONPATH", None)  # what is tried is what is installed
     # pip builds in a folder with another name each time: relative paths let ccache know the files again.
-    environment |= {"TMPDIR": str(WORK), "CCACHE_BASEDIR": str(WORK)}
+    environment |= {"TMPDIR": str(WORK), "CCACHE_BASEDIR": str(WORK), **LEFT_OUT}
     status = subprocess.run([*map(str, command)], cwd=cwd, env=environment, check=False).returncode
     if status != 0:
         sys.exit(f"{' '.join(map(str, command))}: failed with status {status}")

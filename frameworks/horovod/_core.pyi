@@ -57,6 +57,8 @@ def init(
     launcher_key: bytes = ...,
     launcher_frames: int = 0,
     start_seconds: float = 0.0,
+    library: str = "",
+    address: str = "",
 ) -> None:
     """Starts the engine. ``wiring`` is "shm" (AF_UNIX: watch links, to every peer or so many that news
     reach all over them, and share links along a binomial tree) or "tcp" (watch, control and data link to
@@ -67,6 +69,8 @@ def init(
     descriptors from the call on, also when it fails. ``launcher_fd``: a connected socket whose end of file
     means that the launcher is gone, or a pidfd of it; -1 = none. ``launcher_key`` (32 bytes) seals what this
     rank tells the launcher over it, why the engine gave up; ``launcher_frames`` were sealed so before.
+    ``library``: the file of a module for a library that carries out collectives (empty: our own do), and
+    ``address`` where that of the other ranks reaches this one.
     Settings (HOROVOD_*) are read from the environment once, here. After ``start_seconds`` the start is given
     up (0: after HOROVOD_START_TIMEOUT).
     """

@@ -9,7 +9,7 @@ from collections.abc import MutableMapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from . import processes, secret
+from . import libraries, processes, secret
 from .errors import BootstrapError
 from .identity import ALONE, HOROVODRUN, Identity, from_environment, placed, reason
 from .secret import SECRET_BYTES
@@ -64,6 +64,7 @@ def start(environ: MutableMapping[str, str] | None = None) -> None:
     identity = from_environment(environment)
     _warn_of_unknown(identity, environment)
     wiring = _wiring(environment)
+    library = libraries.wanted(identity.rank, environment)
     _process.generation += 1
     _process.pid = os.getpid()
     if identity.rank == 0 and identity.launcher not in (HOROVODRUN, ALONE) and _process.generation == 1:
@@ -73,7 +74,7 @@ def start(environ: MutableMapping[str, str] | None = None) -> None:
         _init_core(identity, "shm", [])
         made = "1 host", "alone"
     else:
-        made = _start_among_others(identity, wiring, environment)
+        made = _start_among_others(identity, wiring, library, environment)
     if identity.rank == 0:
         _tell(identity, made, time.monotonic() - began)
     _process.started = True
@@ -124,7 +125,7 @@ def _tell(identity: Identity, made: tuple[str, str], seconds: float) -> None:
 
 
 def _start_among_others(
-    identity: Identity, wiring: str, environment: MutableMapping[str, str]
+    identity: Identity, wiring: str, library: libraries.Library, environment: MutableMapping[str, str]
 ) -> tuple[str, str]:
     """Returns on how many hosts the ranks are, and how they reach each other, and why so."""
     from .mesh.mesh import connect_mesh
@@ -140,7 +141,15 @@ def _start_among_others(
     assert _process.secret is not None
     try:
         mesh = connect_mesh(
-            identity, generation, store, _process.secret, wiring, deadline, timeout, network_of(environment)
+            identity,
+            generation,
+            store,
+            _process.secret,
+            wiring,
+            deadline,
+            timeout,
+            network_of(environment),
+            str(library),
         )
     except BaseException as error:
         if isinstance(error, BootstrapError) and error.absent:
@@ -155,9 +164,10 @@ def _start_among_others(
     # The end of a store in rank 0 is no news: that rank is watched like every other.
     launcher = _launcher_link(store, identity)
     store.close()
-    _init_core(identity, mesh.wiring, mesh.links, launcher, left, mesh.hosts, mesh.host_names)
+    _init_core(identity, mesh.wiring, mesh.links, launcher, left, mesh.hosts, mesh.host_names, library)
     hosts = f"{len(set(mesh.hosts))} hosts" if mesh.hosts else "1 host"
-    return hosts, f"{_way(mesh)} ({_reason(wiring, mesh.wiring)})"
+    by = f", collectives on the CPU by {library}" if library.name else ""
+    return hosts, f"{_way(mesh)} ({_reason(wiring, mesh.wiring)}){by}"
 
 
 def _launcher_link(store: "StoreClient", identity: Identity) -> "LauncherLink":
@@ -239,6 +249,7 @@ def _init_core(
     start_seconds: float = 0.0,
     hosts: Sequence[int] = (),
     host_names: Sequence[str] = (),
+    library: libraries.Library = libraries.OUR_OWN,
 ) -> None:
     descriptor, key, frames = launcher or (-1, bytes(SECRET_BYTES), 0)
     try:
@@ -264,6 +275,8 @@ def _init_core(
         launcher_key=key,
         launcher_frames=frames,
         start_seconds=start_seconds,
+        library=library.path,
+        address=libraries.own_address(links, bool(hosts)),
     )
 
 

@@ -63,6 +63,8 @@ def repeat(kind: str) -> None:
     hvd.init()
     memory = Memory(4 << 20, 0.0)
     try:
+        _collective(kind, memory)
+        print(f"rank {hvd.rank()} is under way", flush=True)
         while True:
             _collective(kind, memory)
     except HorovodInternalError as error:

@@ -73,6 +73,7 @@ def connect_mesh(
     deadline: float,
     timeout: float,
     network: Network = ANY_NETWORK,
+    library: str = "",
 ) -> Mesh:
     """Waits for all ranks and makes the links to this rank's neighbours.
 
@@ -81,21 +82,25 @@ def connect_mesh(
     other rank. "auto": "shm", or "tcp" when the system refuses shared memory to any of the ranks, which
     is logged. Sockets are blocking and close-on-exec. Raises BootstrapError when not all ranks have arrived
     by ``deadline``, when the links are not made within half of ``timeout`` seconds after that, or when shared
-    memory is asked for and refused; nothing stays open then.
+    memory is asked for and refused; nothing stays open then. ``library``: of this rank's collectives, which
+    must be that of all.
     """
     if wiring not in (*WIRINGS, "auto"):
         raise ValueError(f"unknown wiring {wiring!r}: expected one of {', '.join(WIRINGS)} or auto")
     if wiring == "tcp":
-        return _connect(identity, generation, store, secret, wiring, deadline, timeout, network)
+        return _connect(identity, generation, store, secret, wiring, deadline, timeout, network, library)
     try:
-        return _connect(identity, generation, store, secret, "shm", deadline, timeout, network)
+        return _connect(identity, generation, store, secret, "shm", deadline, timeout, network, library)
     except SharedMemoryError as error:
         if wiring == "shm":
             raise
         if identity.rank == error.rank:
             _log.warning("[%d] warning: %s; the job goes on over TCP, which is slower", error.rank, error)
         deadline = time.monotonic() + _LINKING_SHARE * timeout
-        return _connect(identity, generation, store, secret, "tcp", deadline, timeout, network, "mesh-again")
+        again = "mesh-again"
+        return _connect(
+            identity, generation, store, secret, "tcp", deadline, timeout, network, library, again
+        )
 
 
 def _connect(
@@ -107,6 +112,7 @@ def _connect(
     deadline: float,
     timeout: float,
     network: Network,
+    library: str,
     scope: str = ARRIVED,
 ) -> Mesh:
     rank, size = identity.rank, identity.size
@@ -115,7 +121,8 @@ def _connect(
         log("debug", rank, f"listens for other ranks at {escaped(', '.join(a for _, a in listeners))}")
         refusal = shared_memory_refusal() if wiring == "shm" else None
         keys = [f"{generation}/{scope}/{peer}" for peer in range(size)]
-        store.set(keys[rank], place_of(identity, refusal, [a for _, a in listeners], wiring).encode())
+        place = place_of(identity, refusal, [address for _, address in listeners], wiring, library)
+        store.set(keys[rank], place.encode())
         # Of all, although a few may be dialled: so every rank knows who is missing.
         left = max(0.0, deadline - time.monotonic())
         places = [decode(peer, value) for peer, value in enumerate(store.wait(keys, left))]

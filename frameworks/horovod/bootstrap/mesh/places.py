@@ -13,7 +13,7 @@ from ..network.interfaces import is_loopback
 from ..processes import NOBODY, Process, own_process
 from ..text import shown
 
-_FIELDS = 8
+_FIELDS = 9
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 _NETWORK = "/proc/self/ns/net"
 
@@ -22,7 +22,7 @@ _NETWORK = "/proc/self/ns/net"
 class Place:
     """What one rank tells: its host's name, the machine that it runs on, how many ranks its host has, why the
     system refuses it shared memory (empty: it does not), its addresses, the best for its own host first; the
-    wiring that it makes, its version, and its process.
+    wiring that it makes, its version, its process, and the library of its collectives (empty: our own).
     """
 
     host: str
@@ -33,16 +33,19 @@ class Place:
     wiring: str = "shm"
     version: str = __version__
     process: Process = NOBODY
+    library: str = ""
 
     def encode(self) -> bytes:
         """Lines of text."""
         refusal = " ".join(self.refusal.split())
         where = (self.host, self.machine, str(self.local_size), refusal, ",".join(self.addresses))
         process = f"{self.process.pid} {self.process.start_time}"
-        return "\n".join((*where, self.wiring, self.version, process)).encode(errors="replace")
+        return "\n".join((*where, self.wiring, self.version, process, self.library)).encode(errors="replace")
 
 
-def place_of(identity: Identity, refusal: str | None, addresses: Sequence[str], wiring: str) -> Place:
+def place_of(
+    identity: Identity, refusal: str | None, addresses: Sequence[str], wiring: str, library: str = ""
+) -> Place:
     """The place of this process. ``refusal``: why it gets no shared memory."""
     host = " ".join(identity.hostname.split())
     return Place(
@@ -53,6 +56,7 @@ def place_of(identity: Identity, refusal: str | None, addresses: Sequence[str], 
         tuple(addresses),
         wiring,
         process=own_process(),
+        library=library,
     )
 
 
@@ -64,12 +68,12 @@ def decode(rank: int, value: bytes) -> Place:
     pid, _, start_time = lines[7].partition(" ")
     process = Process(int(pid), start_time) if pid.isdecimal() and len(pid) <= 9 else NOBODY
     addresses, wiring, version = tuple(lines[4].split(",")), lines[5], lines[6]
-    return Place(lines[0], lines[1], int(lines[2]), lines[3], addresses, wiring, version, process)
+    return Place(lines[0], lines[1], int(lines[2]), lines[3], addresses, wiring, version, process, lines[8])
 
 
 def check_alike(places: Sequence[Place]) -> None:
-    """Makes sure that all ranks cut tensors in the same way, which follows from their version and from how
-    they are linked.
+    """Makes sure that all ranks cut tensors in the same way, which follows from their version, from how they
+    are linked, and from the library of their collectives.
 
     Raises:
         BootstrapError: two differ, with one text on every rank.
@@ -88,6 +92,16 @@ def check_alike(places: Sequence[Place]) -> None:
                 f"HOROVOD_TRANSPORT is tcp on {tcp}, but not on {other}: give all ranks the same. A launcher "
                 "may have to be told to pass it to other hosts"
             )
+        if place.library != first.library:
+            raise BootstrapError(
+                f"{here} reduces on the CPU by {_library(place)}, and {there} by {_library(first)}: give all "
+                "ranks the same HOROVOD_CPU_OPERATIONS, and install the same version of the library on all "
+                "hosts"
+            )
+
+
+def _library(place: Place) -> str:
+    return shown(place.library) if place.library else "horovod itself"
 
 
 def number_hosts(places: Sequence[Place]) -> list[int]:

@@ -1,0 +1,80 @@
+"""Collectives by a library, in real jobs."""
+
+import re
+import signal
+import sys
+
+import pytest
+from launch import MODULE, Job, Launcher
+from load import within
+from trial import Trial
+
+from horovod.bootstrap import libraries
+
+pytestmark = pytest.mark.skipif(
+    not libraries._MODULES["gloo"].exists(),
+    reason="horovod was built without Gloo: make test-deps installs libgloo-dev, make build finds it",
+)
+GLOO = {libraries.VARIABLE: "GLOO", "HOROVOD_DYNAMIC_PROCESS_SETS": "1"}
+
+
+@pytest.mark.parametrize("transport", ["shm", "tcp"])
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+def test_every_collective_is_right(ranks: int, transport: str) -> None:
+    job = Job(ranks, "by_library.py", "hvd-gloo", env={**GLOO, "HOROVOD_TRANSPORT": transport})
+    result = job.finish(120)
+    assert result.returncode == 0, result.output
+    assert len(re.findall(r"rank \d is done", result.output)) == ranks, result.output
+
+
+def test_the_log_says_which_library() -> None:
+    program = [sys.executable, "-c", "import horovod.common.basics as hvd; hvd.init(); hvd.shutdown()"]
+    status, _, stderr = Launcher().run("-np", "2", *program, **GLOO, HOROVOD_LOG_LEVEL="info")
+    assert status == 0, stderr
+    assert b"collectives on the CPU by gloo " in stderr, stderr
+
+
+@pytest.mark.parametrize("kind", ["allreduce", "broadcast", "alltoall"])
+def test_survivors_of_a_killed_rank_name_it(kind: str) -> None:
+    job = Trial(3, "endless:repeat", kind, env=GLOO)
+    try:
+        job.send(signal.SIGKILL, 1)
+        job.must_end(128 + signal.SIGKILL, r"rank 1 .*killed by SIGKILL")
+        job.must_be_clean()
+        assert job.fault_at is not None
+        failed = re.findall(r"rank (\d+) failed at ([\d.]+): .*rank 1\b", job.output)
+        assert {int(rank) for rank, _ in failed} == {0, 2}, job.output
+        assert max(float(when) for _, when in failed) - job.fault_at < within(1.0), job.output
+    finally:
+        job.close()
+
+
+def test_a_stopped_rank_ends_the_job_in_bounded_time() -> None:
+    job = Trial(2, "endless:repeat", "allreduce", env={**GLOO, "HOROVOD_PEER_TIMEOUT_SECONDS": "2"})
+    try:
+        job.send(signal.SIGSTOP, 1)
+        job.wait_for(r"rank 0 failed at [\d.]+: .*rank 1\b", timeout=10)
+        job.end()
+        job.must_be_clean()
+    finally:
+        job.close()
+
+
+def test_ranks_that_differ_hear_it_from_the_start() -> None:
+    program = (
+        "import os; os.environ['HOROVOD_CPU_OPERATIONS'] = ['gloo', ''][int(os.environ['HOROVOD_RANK'])]\n"
+        "import horovod.common.basics as hvd; hvd.init()"
+    )
+    launcher = Launcher()
+    result = launcher.finish(launcher.popen([*MODULE, "-np", "2", sys.executable, "-c", program]), 30)
+    assert result.returncode != 0
+    assert re.search(r"rank 1 .*horovod itself, and rank 0 .*gloo \d", result.output), result.output
+    assert "give all ranks the same HOROVOD_CPU_OPERATIONS" in result.output
+
+
+@pytest.mark.parametrize("value", ["CCL", "DDL", "none"])
+def test_a_library_without_support_ends_the_job_with_the_reason(value: str) -> None:
+    program = [sys.executable, "-c", "import horovod.common.basics as hvd; hvd.init()"]
+    status, stdout, stderr = Launcher().run("-np", "2", *program, HOROVOD_CPU_OPERATIONS=value)
+    assert status != 0
+    assert re.search(rf"rank [01]: HOROVOD_CPU_OPERATIONS={value}: .*gloo", (stdout + stderr).decode())

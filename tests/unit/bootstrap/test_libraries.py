@@ -1,0 +1,78 @@
+"""Which library carries out collectives on the CPU."""
+
+import socket
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from horovod.bootstrap import libraries
+from horovod.bootstrap.errors import BootstrapError
+from horovod.bootstrap.libraries import OUR_OWN, VARIABLE, Library
+from horovod.bootstrap.mesh.places import Place, check_alike, decode
+
+
+@pytest.mark.parametrize("value", [None, "", "host", "HOST", "Host"])
+def test_our_own_unless_asked_otherwise(value: str | None) -> None:
+    assert libraries.wanted(0, {} if value is None else {VARIABLE: value}) == OUR_OWN
+    assert str(OUR_OWN) == ""
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [("CCL", "oneCCL"), ("ddl", "DDL"), ("MPI", "MPI"), ("nccl2", "no such library"), ("\x1b[2J", "no such")],
+)
+def test_what_is_not_supported_is_refused_with_what_is(value: str, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason) as caught:
+        libraries.wanted(3, {VARIABLE: value})
+    text = str(caught.value)
+    assert text.startswith("rank 3: ") and "host" in text and "gloo" in text and "\x1b" not in text
+
+
+def test_one_that_was_not_built_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(libraries._MODULES, "gloo", tmp_path / "_gloo.so")
+    with pytest.raises(BootstrapError, match=r"rank 1: .*=GLOO: .*libgloo-dev.*HOROVOD_WITH_GLOO=1.*unset"):
+        libraries.wanted(1, {VARIABLE: "GLOO"})
+
+
+def test_one_that_does_not_load_says_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    module = tmp_path / "_gloo.so"
+    module.write_bytes(b"not a library")
+    monkeypatch.setitem(libraries._MODULES, "gloo", module)
+    with pytest.raises(BootstrapError, match=r"cannot be loaded.*libgloo-dev"):
+        libraries.wanted(0, {VARIABLE: "gloo"})
+
+
+@pytest.mark.skipif(not libraries._MODULES["gloo"].exists(), reason="horovod was built without Gloo")
+@pytest.mark.parametrize("value", ["gloo", "GLOO", "Gloo"])
+def test_gloo_has_a_version(value: str) -> None:
+    found = libraries.wanted(0, {VARIABLE: value})
+    assert found.name == "gloo" and found.version[0].isdigit() and Path(found.path).is_absolute()
+    assert str(found) == f"gloo {found.version}"
+
+
+def test_ranks_with_different_libraries_hear_which() -> None:
+    own = Place("a", "m", 1, "", ("unix:@x",))
+    other = replace(own, host="b", library="gloo 0.5.0")
+    assert decode(1, other.encode()) == other
+    check_alike([other, other])
+    with pytest.raises(BootstrapError, match=r"rank 1 on b .*gloo 0.5.0.* rank 0 on a .*horovod itself"):
+        check_alike([own, other])
+    with pytest.raises(BootstrapError, match=r"gloo 0.5.0.*gloo 0.6.0"):
+        check_alike([replace(own, library="gloo 0.6.0"), other])
+
+
+def test_the_address_is_that_of_a_link_to_another_host() -> None:
+    pair = socket.socketpair()
+    server = socket.create_server(("127.0.0.2", 0))
+    client = socket.create_connection(server.getsockname())
+    links = [(each.fileno(), 1, 0, b"", b"") for each in (*pair, client)]
+    assert libraries.own_address(links, several_hosts=False) == "127.0.0.1"
+    assert libraries.own_address(links, several_hosts=True) == "127.0.0.1"
+    for each in (*pair, client, server):
+        assert each.fileno() >= 0
+        each.close()
+
+
+def test_a_library_is_what_its_text_says() -> None:
+    assert str(Library("gloo", "0.5.0", "/x/_gloo.so")) == "gloo 0.5.0"
