@@ -1,17 +1,14 @@
 """The library that carries out collectives on the CPU, where a job asks for another one than our own."""
 
 import ctypes
+import ipaddress
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from .errors import BootstrapError
-from .network.interfaces import is_loopback
 from .text import shown
-
-if TYPE_CHECKING:
-    from .mesh.linker import Link
 
 VARIABLE = "HOROVOD_CPU_OPERATIONS"
 _MODULES = {"gloo": Path(__file__).parents[1] / "_gloo.so"}
@@ -78,18 +75,23 @@ def wanted(rank: int, environ: Mapping[str, str]) -> Library:
         ) from None
 
 
-def own_address(links: "Sequence[Link]", several_hosts: bool) -> str:
-    """At which the other ranks reach this one: on several hosts that end of a link to another of them."""
-    if not several_hosts:
-        return "127.0.0.1"
-    own = [_end_of(link[0]) for link in links]
-    return next((address for address in own if address and not is_loopback(address)), "127.0.0.1")
+def own_address(links: Iterable[int], several_hosts: bool) -> str:
+    """At which the other ranks reach this one: on several hosts that end of a link to another of them.
+    ``links``: their descriptors.
+    """
+    own = map(_end_of, links) if several_hosts else ()
+    return next((address for address in own if address and not _is_loopback(address)), "127.0.0.1")
 
 
 def _end_of(descriptor: int) -> str:
     """Its address; empty for one that is not of IP."""
-    with socket.socket(fileno=descriptor) as link:
-        name = link.getsockname()
-        family = link.family
+    link = socket.socket(fileno=descriptor)
+    try:
+        is_ip = link.family in (socket.AF_INET, socket.AF_INET6)
+        return str(link.getsockname()[0]) if is_ip else ""
+    finally:
         link.detach()
-    return str(name[0]) if family in (socket.AF_INET, socket.AF_INET6) else ""
+
+
+def _is_loopback(address: str) -> bool:
+    return ipaddress.ip_address(address.partition("%")[0]).is_loopback

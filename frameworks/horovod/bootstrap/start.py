@@ -276,7 +276,7 @@ def _init_core(
         launcher_frames=frames,
         start_seconds=start_seconds,
         library=library.path,
-        address=libraries.own_address(links, bool(hosts)),
+        address=libraries.own_address((link[0] for link in links), bool(hosts)) if library.path else "",
     )
 
 

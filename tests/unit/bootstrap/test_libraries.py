@@ -62,13 +62,15 @@ def test_ranks_with_different_libraries_hear_which() -> None:
         check_alike([replace(own, library="gloo 0.6.0"), other])
 
 
-def test_the_address_is_that_of_a_link_to_another_host() -> None:
+def test_the_address_is_that_of_a_link_to_another_host(monkeypatch: pytest.MonkeyPatch) -> None:
     pair = socket.socketpair()
     server = socket.create_server(("127.0.0.2", 0))
-    client = socket.create_connection(server.getsockname())
-    links = [(each.fileno(), 1, 0, b"", b"") for each in (*pair, client)]
+    client = socket.create_connection(server.getsockname(), source_address=("127.0.0.3", 0))
+    links = [each.fileno() for each in (*pair, client)]
     assert libraries.own_address(links, several_hosts=False) == "127.0.0.1"
-    assert libraries.own_address(links, several_hosts=True) == "127.0.0.1"
+    assert libraries.own_address(links, several_hosts=True) == "127.0.0.1"  # hosts of one machine
+    monkeypatch.setattr(libraries, "_is_loopback", lambda address: address != "127.0.0.3")
+    assert libraries.own_address(links, several_hosts=True) == "127.0.0.3"
     for each in (*pair, client, server):
         assert each.fileno() >= 0
         each.close()

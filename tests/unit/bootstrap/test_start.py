@@ -89,6 +89,8 @@ def test_single_process_opens_nothing(core: Core) -> None:
             "launcher_key": bytes(32),
             "launcher_frames": 0,
             "start_seconds": 0.0,
+            "library": "",
+            "address": "",
         }
     ]
     stop()
