@@ -36,7 +36,7 @@ struct EngineOptions {
   inproc::Fabric* fabric = nullptr;  // kInproc
   std::string library;  // file of the module that runs collectives on the host; empty: our own
   std::string address;  // for its connections: where the other ranks reach this one
-  bool inproc_transport = false;     // kInproc: links instead of windows, also within a host
+  bool inproc_transport = false;  // kInproc: links instead of windows, also within a host
   // Set 0 is everybody; these are 1, 2, ... Each a list of global ranks, ascending.
   std::vector<std::vector<int>> process_sets;
   Config config;
