@@ -28,7 +28,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 CMAKE := $(BIN)/cmake
 CXX_FILES = $(shell find core frameworks tests/core tests/fuzz -name '*.h' -o -name '*.cc')
-SYSTEM_PACKAGES := ccache gdb libgloo-dev mpich openmpi-bin openssh-client openssh-server
+SYSTEM_PACKAGES := ccache gdb libgloo-dev libmpich-dev libopenmpi-dev mpich openmpi-bin openssh-client openssh-server
 
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(JOBS)
 
@@ -170,5 +170,5 @@ test-deps: ## Install optional system packages where root; otherwise say which
 
 clean: ## Remove what was built (.venv and .nox stay)
 	rm -rf build dist demo .pytest_cache .ruff_cache .mypy_cache .hypothesis frameworks/*.egg-info
-	rm -f frameworks/horovod/_core*.so frameworks/horovod/_gloo.so frameworks/horovod/*/_ops.so $(VENV)/.installed
+	rm -f frameworks/horovod/_core*.so frameworks/horovod/_gloo.so frameworks/horovod/_mpi_*.so frameworks/horovod/*/_ops.so $(VENV)/.installed
 	find . -name __pycache__ -not -path './.venv/*' -not -path './.nox/*' -prune -exec rm -rf {} +

@@ -48,9 +48,11 @@ TARGETS = {
     "horovod.tensorflow._ops": ("tensorflow_ops", "tensorflow_ops.so"),
     "horovod.mxnet._ops": ("mxnet_ops", "mxnet_ops.so"),
     "horovod._gloo": ("hvd_gloo", "_gloo.so"),
+    "horovod._mpi_openmpi": ("hvd_mpi_openmpi", "_mpi_openmpi.so"),
+    "horovod._mpi_mpich": ("hvd_mpi_mpich", "_mpi_mpich.so"),
 }
 # Built where the library that they need was found; cmake/HvdOptional.cmake has the switches.
-OPTIONAL = {"horovod._gloo"}
+OPTIONAL = {"horovod._gloo", "horovod._mpi_openmpi", "horovod._mpi_mpich"}
 
 
 class CMakeBuild(build_ext):
@@ -89,12 +91,18 @@ class CMakeBuild(build_ext):
         told = None if self.distribution.verbose else subprocess.DEVNULL
         subprocess.run(configure, check=True, stdout=told)
         target, pattern = TARGETS[ext.name]
-        if ext.name in OPTIONAL and target not in (build_dir / "optional-targets").read_text().split():
-            Path(self.get_ext_fullpath(ext.name)).unlink(missing_ok=True)  # of a build that had it
+        if ext.name in OPTIONAL and target not in (build_dir / "optional-targets").read_text().split(";"):
+            self.remove(ext)
             return
         subprocess.run([cmake, "--build", str(build_dir), "--target", target, "-j", jobs], check=True)
         built = max((build_dir / "lib").glob(pattern), key=lambda path: path.stat().st_mtime)
         self.deliver(built, Path(self.get_ext_fullpath(ext.name)))
+
+    def remove(self, ext: Extension) -> None:
+        """What a build left that had the library."""
+        Path(self.get_ext_fullpath(ext.name)).unlink(missing_ok=True)
+        if self.inplace:
+            (ROOT / "frameworks" / self.get_ext_filename(ext.name)).unlink(missing_ok=True)
 
     def deliver(self, built: Path, target: Path) -> None:
         """Puts a file in place in one step: a process that has the old one mapped keeps it."""

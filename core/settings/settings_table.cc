@@ -24,7 +24,7 @@ const std::vector<Setting>& SettingsTable() {
       {"HOROVOD_TRANSPORT", "choice", "auto",
        "auto, shm or tcp; tcp is used between processes of one machine too."},
       {"HOROVOD_CPU_OPERATIONS", "choice", "host",
-       "Library that reduces on the CPU: host (this one's own) or gloo."},
+       "Library that reduces on the CPU: host (this one's own), gloo or mpi."},
       {"HOROVOD_GLOO_TIMEOUT_SECONDS", "number", "30",
        "Seconds after which a call of Gloo that makes no progress fails."},
       {"HOROVOD_THREAD_AFFINITY", "list", "",

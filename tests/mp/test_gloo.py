@@ -13,7 +13,7 @@ from trial import Trial
 from horovod.bootstrap import libraries
 
 pytestmark = pytest.mark.skipif(
-    not libraries._MODULES["gloo"].exists(),
+    not libraries.installed("gloo"),
     reason="horovod was built without Gloo: make test-deps installs libgloo-dev, make build finds it",
 )
 GLOO = {libraries.VARIABLE: "GLOO", "HOROVOD_DYNAMIC_PROCESS_SETS": "1"}

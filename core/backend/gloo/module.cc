@@ -5,8 +5,8 @@
 
 #include "backend/gloo/calls.h"
 #include "backend/gloo/mesh.h"
-#include "backend/gloo/worker.h"
 #include "backend/library/library.h"
+#include "backend/library/worker.h"
 
 #define HVD_TEXT(value) #value
 #define HVD_VALUE(value) HVD_TEXT(value)
@@ -23,7 +23,7 @@ class GlooSet : public LibrarySet {
   GlooSet(const LibraryOptions& options, int rank, int size)
       : options_(options),
         mesh_(std::make_shared<Mesh>(rank, size)),
-        worker_(options.linger_us, [mesh = mesh_] { mesh->Close(); }) {}
+        worker_("hvd-gloo", options.linger_us, [mesh = mesh_] { mesh->Close(); }) {}
 
   // Gloo has no reducescatter of parts of unequal size, and no Adasum.
   bool Has(OpKind kind, ReduceOp op) const override {

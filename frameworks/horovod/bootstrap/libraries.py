@@ -1,5 +1,6 @@
 """The library that carries out collectives on the CPU, where a job asks for another one than our own."""
 
+import contextlib
 import ctypes
 import ipaddress
 import socket
@@ -11,16 +12,17 @@ from .errors import BootstrapError
 from .text import shown
 
 VARIABLE = "HOROVOD_CPU_OPERATIONS"
-_MODULES = {"gloo": Path(__file__).parents[1] / "_gloo.so"}
-_ABSENT = {
-    "gloo": "this installation was built without Gloo. Install Gloo's headers and library (on Debian and "
-    "Ubuntu: libgloo-dev), then install horovod again from its sources with HOROVOD_WITH_GLOO=1",
+_FOLDER = Path(__file__).parents[1]
+_OPEN_MPI, _MPICH = "_mpi_openmpi.so", "_mpi_mpich.so"
+_MODULES = {"gloo": ("_gloo.so",), "mpi": (_OPEN_MPI, _MPICH)}
+_PACKAGES = {
+    "_gloo.so": ("Gloo", "libgloo-dev", "HOROVOD_WITH_GLOO=1"),
+    _OPEN_MPI: ("Open MPI", "libopenmpi-dev", "HOROVOD_WITH_MPI=1"),
+    _MPICH: ("MPICH", "libmpich-dev", "HOROVOD_WITH_MPI=1"),
 }
-_REFUSED = {
-    "mpi": "tensors do not travel by MPI in this version",
-    "ccl": "oneCCL is not supported",
-    "ddl": "IBM's DDL is not supported",
-}
+# What an MPI says to the processes that it starts.
+_MPIS = {"OMPI_COMM_WORLD_RANK": _OPEN_MPI, "PMI_RANK": _MPICH}
+_REFUSED = {"ccl": "oneCCL is not supported", "ddl": "IBM's DDL is not supported"}
 
 
 class Library(NamedTuple):
@@ -37,42 +39,87 @@ class Library(NamedTuple):
 OUR_OWN = Library()
 
 
-def find(name: str) -> Library:
-    """A library by its name in lower case.
+def installed(name: str) -> list[Library]:
+    """Those of a library's modules that can be loaded here."""
+    found = []
+    for module in _MODULES[name]:
+        with contextlib.suppress(BootstrapError):
+            found.append(_load(name, module)[0])
+    return found
 
-    Raises BootstrapError, which says how to get it, where this installation has none or it cannot be loaded.
-    """
-    path = _MODULES[name]
-    if not path.exists():
-        raise BootstrapError(_ABSENT[name])
-    try:
-        ask = ctypes.CDLL(str(path)).hvd_library_version
-    except (OSError, AttributeError) as error:
-        raise BootstrapError(f"{path.name} cannot be loaded ({error}): {_ABSENT[name]}") from error
-    ask.restype = ctypes.c_char_p
-    return Library(name, ask().decode(), str(path))
+
+def how_to_get(name: str) -> str:
+    """In one sentence."""
+    return _absent(_MODULES[name][0])
 
 
 def wanted(rank: int, environ: Mapping[str, str]) -> Library:
-    """What the environment of ``rank`` asks for.
+    """What the environment of ``rank`` asks for; MPI is initialised then.
 
     Raises ValueError for a library that there is no support for, and BootstrapError for one that is not
-    installed.
+    installed, or cannot be used by this process.
     """
     value = environ.get(VARIABLE, "")
     name = value.lower()
     if name in ("", "host"):
         return OUR_OWN
+    asked = f"rank {rank}: {VARIABLE}={shown(value)}"
     if name not in _MODULES:
         why = _REFUSED.get(name, "there is no such library")
-        allowed = " or ".join(["host (the default)", *_MODULES])
-        raise ValueError(f"rank {rank}: {VARIABLE}={shown(value)}: {why}. Set it to {allowed}, or unset it")
+        allowed = ", ".join(["host (the default)", *_MODULES])
+        raise ValueError(f"{asked}: {why}. Set it to one of {allowed}, or unset it")
     try:
-        return find(name)
+        library, module = _load(name, _module(name, environ))
+        _initialize(module)
     except BootstrapError as error:
-        raise BootstrapError(
-            f"rank {rank}: {VARIABLE}={shown(value)}: {error}. Or unset {VARIABLE}"
-        ) from None
+        raise BootstrapError(f"{asked}: {error}. Or unset {VARIABLE}") from None
+    return library
+
+
+def _module(name: str, environ: Mapping[str, str]) -> str:
+    """Of MPI that by which this process was started."""
+    if name != "mpi":
+        return _MODULES[name][0]
+    for variable, module in _MPIS.items():
+        if variable in environ:
+            return module
+    raise BootstrapError(
+        "this process was not started by MPI: start the job with mpirun of Open MPI or MPICH, or with "
+        "horovodrun --mpi"
+    )
+
+
+def _load(name: str, module: str) -> tuple[Library, ctypes.CDLL]:
+    path = _FOLDER / module
+    if not path.exists():
+        raise BootstrapError(_absent(module))
+    try:
+        # The plugins of an MPI look for its symbols among those that all see.
+        loaded = ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL if name == "mpi" else ctypes.RTLD_LOCAL)
+        ask = loaded.hvd_library_version
+    except (OSError, AttributeError) as error:
+        raise BootstrapError(f"{module} cannot be loaded ({error}): {_absent(module)}") from error
+    ask.restype = ctypes.c_char_p
+    return Library(name, ask().decode(errors="replace"), str(path)), loaded
+
+
+def _absent(module: str) -> str:
+    title, package, switch = _PACKAGES[module]
+    return (
+        f"this installation was built without {title}. Install its headers and library (on Debian and "
+        f"Ubuntu: {package}), then install horovod again from its sources with {switch}"
+    )
+
+
+def _initialize(module: ctypes.CDLL) -> None:
+    """A library that has to be, as MPI."""
+    try:
+        initialize = module.hvd_library_initialize
+    except AttributeError:
+        return
+    initialize.restype = ctypes.c_char_p
+    if why := initialize():
+        raise BootstrapError(why.decode(errors="replace"))
 
 
 def own_address(links: Iterable[int], several_hosts: bool) -> str:

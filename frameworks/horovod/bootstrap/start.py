@@ -38,6 +38,7 @@ class _Process:
     rendezvous: "Rendezvous | None" = None  # where no launcher of ours has a store
     own: bytes = field(default_factory=lambda: secrets.token_bytes(SECRET_BYTES))  # in a job of one
     neighbours: list[processes.Process] = field(default_factory=list)  # that this rank looks after
+    library: libraries.Library = libraries.OUR_OWN
     pid: int = 0
     forked_from: int = 0
 
@@ -64,7 +65,7 @@ def start(environ: MutableMapping[str, str] | None = None) -> None:
     identity = from_environment(environment)
     _warn_of_unknown(identity, environment)
     wiring = _wiring(environment)
-    library = libraries.wanted(identity.rank, environment)
+    library = _process.library = libraries.wanted(identity.rank, environment)
     _process.generation += 1
     _process.pid = os.getpid()
     if identity.rank == 0 and identity.launcher not in (HOROVODRUN, ALONE) and _process.generation == 1:
@@ -90,6 +91,11 @@ def stop() -> None:
         # An error ends this process, and the job with it: it has been told already, or it is on its way.
         if hasattr(sys, "last_value") or sys.exc_info()[0] is not None:
             processes.continue_stopped(_process.neighbours)
+
+
+def library() -> libraries.Library:
+    """What carries out the collectives on the CPU since the last start."""
+    return _process.library
 
 
 def is_started() -> bool:

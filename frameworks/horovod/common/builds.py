@@ -4,22 +4,31 @@ from __future__ import annotations
 
 
 def mpi_threads_supported() -> bool:
-    """Whether MPI may be called from several threads; ValueError where MPI is not enabled."""
-    raise ValueError("Horovod MPI is not enabled: this version has none. Ask hvd.mpi_enabled() first.")
+    """Whether MPI may be called from several threads: always, where MPI is enabled.
+
+    Raises ValueError where it is not.
+    """
+    if not mpi_enabled():
+        raise ValueError("Horovod MPI is not enabled: this job does not use it. Ask hvd.mpi_enabled() first.")
+    return True
 
 
 def mpi_enabled() -> bool:
-    """Whether MPI is the controller of this job."""
-    return False
+    """Whether this job's tensors travel by MPI."""
+    from horovod.bootstrap.start import library
+
+    return library().name == "mpi"
 
 
 def mpi_built() -> bool:
-    """Whether MPI can be used here."""
-    return False
+    """Whether tensors can travel by MPI here."""
+    from horovod.bootstrap import libraries
+
+    return bool(libraries.installed("mpi"))
 
 
 def gloo_enabled() -> bool:
-    """Whether a controller without MPI runs this job: always, unless MPI is the controller."""
+    """Whether a data plane without MPI runs this job: always, unless MPI is asked for."""
     return not mpi_enabled()
 
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 import json
 
 from horovod.bootstrap import libraries
-from horovod.bootstrap.errors import BootstrapError
 from horovod.runner.adapters import adapters, core_location
 from horovod.version import __version__
 
 # Why --verbose shows a library as missing.
-_ABSENT = dict.fromkeys(("NCCL", "DDL", "CCL"), " (not in this version)") | {
-    "MPI": " (tensors do not travel by MPI; horovodrun --mpi starts ranks with mpirun)"
-}
+_ABSENT = dict.fromkeys(("NCCL", "DDL", "CCL"), " (not in this version)")
+_CONTROLLER = {"MPI": " (ranks agree without it; horovodrun --mpi starts them with mpirun)"}
 _OPERATIONS = "Tensor Operations"
+_LIBRARIES = ("MPI", "Gloo")
 
 
 def facts() -> dict[str, dict[str, bool]]:
@@ -22,7 +21,8 @@ def facts() -> dict[str, dict[str, bool]]:
     """
     core = core_location() is not None
     ours = {"Shared memory": core, "TCP": core}
-    others = dict.fromkeys(("NCCL", "DDL", "CCL", "MPI"), False) | {"Gloo": _gloo()[0]}
+    others = dict.fromkeys(("NCCL", "DDL", "CCL"), False)
+    others |= {name: bool(libraries.installed(name.lower())) for name in _LIBRARIES}
     return {
         "Frameworks": {adapter.framework: adapter.available for adapter in adapters()},
         "Controllers": {"MPI": False, "Gloo": core},
@@ -37,7 +37,7 @@ def describe(verbose: bool = False) -> str:
     lines = [f"Horovod v{__version__}:"]
     notes = _notes() if verbose else {}
     absent = _ABSENT if verbose and core_location() is not None else {}
-    told = {_OPERATIONS: {"Gloo": f" ({_gloo()[1]})"}} if verbose else {}
+    told = {_OPERATIONS: _libraries(), "Controllers": _CONTROLLER} if verbose else {}
     for section, rows in facts().items():
         lines += ["", f"Available {section}:"]
         why = {**absent, **notes, **told.get(section, {})}
@@ -54,7 +54,9 @@ def as_json() -> str:
     report: dict[str, object] = {"version": __version__, "core": core_location()}
     for section, rows in facts().items():
         report[section.lower().replace(" ", "_")] = rows
-    report["libraries"] = {"Gloo": dict(zip(("works", "note"), _gloo(), strict=True))}
+    report["libraries"] = {
+        name: [library._asdict() for library in libraries.installed(name.lower())] for name in _LIBRARIES
+    }
     report["adapters"] = {
         adapter.framework: {
             "package": f"horovod.{adapter.package}",
@@ -66,13 +68,14 @@ def as_json() -> str:
     return json.dumps(report, indent=2)
 
 
-def _gloo() -> tuple[bool, str]:
-    """Whether the library can be used, and its version and place, or why not."""
-    try:
-        library = libraries.find("gloo")
-    except BootstrapError as error:
-        return False, str(error)
-    return True, f"{library.version}, by {library.path}; HOROVOD_CPU_OPERATIONS=GLOO uses it"
+def _libraries() -> dict[str, str]:
+    """Version and place of each, or how to get it."""
+    return {name: f" ({_library(name.lower())})" for name in _LIBRARIES}
+
+
+def _library(name: str) -> str:
+    found = [f"{library.version}, by {library.path}" for library in libraries.installed(name)]
+    return "; ".join(found) or libraries.how_to_get(name)
 
 
 def _notes() -> dict[str, str]:

@@ -20,7 +20,7 @@ def test_our_own_unless_asked_otherwise(value: str | None) -> None:
 
 @pytest.mark.parametrize(
     ("value", "reason"),
-    [("CCL", "oneCCL"), ("ddl", "DDL"), ("MPI", "MPI"), ("nccl2", "no such library"), ("\x1b[2J", "no such")],
+    [("CCL", "oneCCL"), ("ddl", "DDL"), ("nccl2", "no such library"), ("\x1b[2J", "no such")],
 )
 def test_what_is_not_supported_is_refused_with_what_is(value: str, reason: str) -> None:
     with pytest.raises(ValueError, match=reason) as caught:
@@ -30,7 +30,7 @@ def test_what_is_not_supported_is_refused_with_what_is(value: str, reason: str) 
 
 
 def test_one_that_was_not_built_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setitem(libraries._MODULES, "gloo", tmp_path / "_gloo.so")
+    monkeypatch.setattr(libraries, "_FOLDER", tmp_path)
     with pytest.raises(BootstrapError, match=r"rank 1: .*=GLOO: .*libgloo-dev.*HOROVOD_WITH_GLOO=1.*unset"):
         libraries.wanted(1, {VARIABLE: "GLOO"})
 
@@ -38,12 +38,28 @@ def test_one_that_was_not_built_says_how_to_get_it(monkeypatch: pytest.MonkeyPat
 def test_one_that_does_not_load_says_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     module = tmp_path / "_gloo.so"
     module.write_bytes(b"not a library")
-    monkeypatch.setitem(libraries._MODULES, "gloo", module)
+    monkeypatch.setattr(libraries, "_FOLDER", tmp_path)
     with pytest.raises(BootstrapError, match=r"cannot be loaded.*libgloo-dev"):
         libraries.wanted(0, {VARIABLE: "gloo"})
 
 
-@pytest.mark.skipif(not libraries._MODULES["gloo"].exists(), reason="horovod was built without Gloo")
+@pytest.mark.parametrize(
+    ("variable", "package"), [("OMPI_COMM_WORLD_RANK", "libopenmpi-dev"), ("PMI_RANK", "libmpich-dev")]
+)
+def test_mpi_is_the_one_that_started_the_process(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, variable: str, package: str
+) -> None:
+    monkeypatch.setattr(libraries, "_FOLDER", tmp_path)
+    with pytest.raises(BootstrapError, match=rf"{package}\b.*HOROVOD_WITH_MPI=1"):
+        libraries.wanted(0, {VARIABLE: "MPI", variable: "0"})
+
+
+def test_mpi_that_did_not_start_the_process_says_how_to_start_it() -> None:
+    with pytest.raises(BootstrapError, match=r"rank 2: .*=MPI: .*mpirun.*horovodrun --mpi.*unset"):
+        libraries.wanted(2, {VARIABLE: "MPI"})
+
+
+@pytest.mark.skipif(not libraries.installed("gloo"), reason="horovod was built without Gloo")
 @pytest.mark.parametrize("value", ["gloo", "GLOO", "Gloo"])
 def test_gloo_has_a_version(value: str) -> None:
     found = libraries.wanted(0, {VARIABLE: value})

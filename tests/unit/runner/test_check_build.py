@@ -1,11 +1,13 @@
 """horovodrun --check-build says what is true, at once, and imports nothing heavy for it."""
 
 import json
+import re
 import subprocess
 import sys
 
 import pytest
 
+from horovod.bootstrap import libraries
 from horovod.runner.adapters import adapters
 
 CHECK = [sys.executable, "-m", "horovod.runner.launch", "--check-build"]
@@ -31,7 +33,10 @@ def test_the_table_says_how_to_learn_why():
     assert hint not in verbose
     for line in verbose.splitlines():  # every [ ] has its reason
         assert "[ ]" not in line or line.endswith(")"), line
-    assert "    [ ] MPI (tensors do not travel by MPI; horovodrun --mpi starts ranks with mpirun)" in verbose
+    assert "    [ ] MPI (ranks agree without it; horovodrun --mpi starts them with mpirun)" in verbose
+    for name in ("Gloo", "MPI"):
+        (found,) = re.findall(rf"^    \[.\] {name} \((.*)\)$", verbose.partition("Operations")[2], re.M)
+        assert re.search(r"\d\.\d.*\.so$" if libraries.installed(name.lower()) else "HOROVOD_WITH_", found)
 
 
 def test_json_says_the_same_and_why():

@@ -1,4 +1,4 @@
-#include "backend/gloo/worker.h"
+#include "backend/library/worker.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -7,7 +7,7 @@
 #include <system_error>
 #include <utility>
 
-namespace hvd::gloo_backend {
+namespace hvd {
 
 namespace {
 
@@ -27,8 +27,11 @@ class SignalsBlocked {
 
 }  // namespace
 
-Worker::Worker(int64_t linger_us, std::function<void()> last)
-    : shared_(std::make_shared<Shared>()), linger_(linger_us), last_(std::move(last)) {}
+Worker::Worker(const char* name, int64_t linger_us, std::function<void()> last)
+    : shared_(std::make_shared<Shared>()),
+      name_(name),
+      linger_(linger_us),
+      last_(std::move(last)) {}
 
 Worker::~Worker() {
   End();
@@ -57,8 +60,9 @@ void Worker::Begin(const Waker& waker, std::function<void()> job) {
   if (thread_.joinable() || shared_->abandoned) return;
   try {
     const SignalsBlocked blocked;
-    thread_ = std::thread([shared = shared_, linger = linger_, last = last_] {
-      Run(shared);
+    thread_ = std::thread([shared = shared_, name = name_, linger = linger_, last = last_] {
+      pthread_setname_np(pthread_self(), name);
+      Run(shared.get());
       Linger(shared.get(), linger);
       Leave(last);
     });
@@ -67,10 +71,9 @@ void Worker::Begin(const Waker& waker, std::function<void()> job) {
   }
 }
 
-void Worker::Run(const std::shared_ptr<Shared>& shared) {
+void Worker::Run(Shared* shared) {
   PrepareToThrow();
-  pthread_setname_np(pthread_self(), "hvd-gloo");
-  while (std::function<void()> job = Next(shared.get())) {
+  while (std::function<void()> job = Next(shared)) {
     std::string error;
     bool failed = false;
     try {
@@ -80,7 +83,7 @@ void Worker::Run(const std::shared_ptr<Shared>& shared) {
       error = caught.what();
     }
     job = nullptr;
-    Finish(shared.get(), failed ? error.c_str() : nullptr);
+    Finish(shared, failed ? error.c_str() : nullptr);
   }
 }
 
@@ -123,6 +126,13 @@ Status Worker::status() const {
   return Status::Aborted(shared_->error);
 }
 
+std::function<bool()> Worker::abandoned() const {
+  return [shared = shared_] {
+    const std::lock_guard<std::mutex> lock(shared->mutex);
+    return shared->abandoned;
+  };
+}
+
 void Worker::Abandon() noexcept {
   {
     const std::lock_guard<std::mutex> lock(shared_->mutex);
@@ -134,4 +144,4 @@ void Worker::Abandon() noexcept {
   if (thread_.joinable()) thread_.detach();
 }
 
-}  // namespace hvd::gloo_backend
+}  // namespace hvd

@@ -12,15 +12,15 @@
 #include "base/status.h"
 #include "base/waker.h"
 
-namespace hvd::gloo_backend {
+namespace hvd {
 
-// A thread that does one thing at a time, all of which may wait, and that can be left behind while
-// it waits.
+// A thread of a library's that does one thing at a time, all of which may wait, and that can be
+// left behind while it waits. In the module of the library.
 class Worker {
  public:
   // `last` is the last thing that the thread does, also one that was left behind: `linger_us` after
   // its end, but at once where something had failed or was under way.
-  Worker(int64_t linger_us, std::function<void()> last);
+  Worker(const char* name, int64_t linger_us, std::function<void()> last);
   // Waits for a thread that does not linger.
   ~Worker();
   Worker(const Worker&) = delete;
@@ -31,6 +31,9 @@ class Worker {
   Step Look();
   Status status() const;
   void Abandon() noexcept;
+
+  // For a job: whether it is left behind.
+  std::function<bool()> abandoned() const;
 
  private:
   // The thread's, too, for as long as it lives.
@@ -47,7 +50,7 @@ class Worker {
     const Waker* waker = nullptr;
   };
 
-  static void Run(const std::shared_ptr<Shared>& shared);
+  static void Run(Shared* shared);
   static std::function<void()> Next(Shared* shared);
   static void Linger(Shared* shared, std::chrono::microseconds limit);
   static void Leave(const std::function<void()>& last);
@@ -55,9 +58,10 @@ class Worker {
   void End() noexcept;
 
   const std::shared_ptr<Shared> shared_;
+  const char* const name_;
   const std::chrono::microseconds linger_;
   const std::function<void()> last_;
   std::thread thread_;
 };
 
-}  // namespace hvd::gloo_backend
+}  // namespace hvd

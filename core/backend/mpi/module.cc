@@ -1,0 +1,106 @@
+#include <array>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "backend/library/library.h"
+#include "backend/library/worker.h"
+#include "backend/mpi/calls.h"
+#include "backend/mpi/communicator.h"
+#include "backend/mpi/process.h"
+
+namespace hvd::mpi_backend {
+
+namespace {
+
+class MpiSet : public LibrarySet {
+ public:
+  MpiSet(CombineFunction combine, int size)
+      : combine_(combine),
+        size_(size),
+        communicator_(std::make_shared<MPI_Comm>(MPI_COMM_NULL)),
+        worker_("hvd-mpi", 0, [] {}) {}
+
+  // Reducescatter and Adasum are our own: MPI's have no order that gives all ranks the same bits.
+  bool Has(OpKind kind, ReduceOp op) const override {
+    if (kind == OpKind::kAllreduce) return op != ReduceOp::kAdasum;
+    return kind == OpKind::kAllgather || kind == OpKind::kBroadcast || kind == OpKind::kAlltoall ||
+           kind == OpKind::kBarrier;
+  }
+
+  void BeginToListen(const Waker& waker, std::shared_ptr<Addresses> mine) override {
+    waker_ = &waker;
+    BeginJob([size = size_, mine = std::move(mine)] { WriteAddress(size, mine.get()); });
+  }
+  void BeginToConnect(std::shared_ptr<const Addresses> theirs) override {
+    BeginJob([communicator = communicator_, theirs = std::move(theirs)] {
+      *communicator = CommunicatorOf(*theirs);
+    });
+  }
+  void Begin(LibraryCall call) override {
+    BeginJob([communicator = communicator_, combine = combine_, abandoned = worker_.abandoned(),
+              call = std::move(call)] { Run(*communicator, call, combine, abandoned); });
+  }
+
+  Step Look() override { return worker_.Look(); }
+  Status status() const override { return worker_.status(); }
+  void Abandon() noexcept override { worker_.Abandon(); }
+
+ private:
+  void BeginJob(std::function<void()> job) { worker_.Begin(*waker_, std::move(job)); }
+
+  const CombineFunction combine_;
+  const int size_;
+  const std::shared_ptr<MPI_Comm> communicator_;  // of the worker alone
+  const Waker* waker_ = nullptr;
+  Worker worker_;
+};
+
+class Mpi : public Library {
+ public:
+  explicit Mpi(CombineFunction combine) : combine_(combine) {}
+  const char* name() const override { return "MPI"; }
+  std::unique_ptr<LibrarySet> MakeSet(int /*rank*/, int size) override {
+    return std::make_unique<MpiSet>(combine_, size);
+  }
+
+ private:
+  const CombineFunction combine_;
+};
+
+// MPI's own words, up to what says where and when it was built: "Open MPI v4.1.4".
+std::string Version() {
+  std::array<char, MPI_MAX_LIBRARY_VERSION_STRING + 1> text{};
+  int length = 0;
+  MPI_Get_library_version(text.data(), &length);
+  const std::string line(text.data(), std::strcspn(text.data(), ",\n"));
+  std::string words;
+  for (const char letter : line) words += letter == '\t' ? ' ' : letter;
+  return words;
+}
+
+}  // namespace
+
+}  // namespace hvd::mpi_backend
+
+#define HVD_EXPORT extern "C" __attribute__((visibility("default")))
+
+HVD_EXPORT const hvd::LibraryModule hvd_library_module = {
+    HVD_LIBRARY_STAMP,
+    [](const hvd::LibraryOptions& options) -> hvd::Library* {
+      return new hvd::mpi_backend::Mpi(options.combine);
+    },
+};
+
+// For Python, which asks them without an engine.
+HVD_EXPORT const char* hvd_library_version() {
+  static const std::string version = hvd::mpi_backend::Version();
+  return version.c_str();
+}
+
+// By the main thread. Why MPI cannot be used; null: it can.
+HVD_EXPORT const char* hvd_library_initialize() {
+  static std::string why;
+  why = hvd::mpi_backend::Initialize();
+  return why.empty() ? nullptr : why.c_str();
+}

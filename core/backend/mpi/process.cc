@@ -1,0 +1,57 @@
+#include "backend/mpi/process.h"
+
+#include <array>
+#include <atomic>
+#include <cstdlib>
+#include <stdexcept>
+
+namespace hvd::mpi_backend {
+
+namespace {
+
+std::atomic<bool> gave_up{false};
+std::atomic<int> uninterruptible{0};
+
+bool Finalized() {
+  int finalized = 0;
+  MPI_Finalized(&finalized);
+  return finalized != 0;
+}
+
+void FinalizeAtExit() {
+  if (!given_up() && uninterruptible.load() == 0 && !Finalized()) MPI_Finalize();
+}
+
+}  // namespace
+
+void Check(int code, const char* name) {
+  if (code == MPI_SUCCESS) return;
+  std::array<char, MPI_MAX_ERROR_STRING + 1> text{};
+  int length = 0;
+  MPI_Error_string(code, text.data(), &length);
+  throw std::runtime_error(std::string(name) + ": " + text.data());
+}
+
+std::string Initialize() {
+  if (Finalized()) return "MPI was finalized in this process, and cannot be used again";
+  int initialized = 0;
+  int level = MPI_THREAD_SINGLE;
+  MPI_Initialized(&initialized);
+  if (initialized != 0) {
+    MPI_Query_thread(&level);
+  } else {
+    MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &level);
+    std::atexit(FinalizeAtExit);
+  }
+  if (level == MPI_THREAD_MULTIPLE) return "";
+  return "MPI does not allow calls from several threads here (MPI_THREAD_MULTIPLE). If the program "
+         "initializes MPI itself, let it ask for that";
+}
+
+void GiveUp() { gave_up = true; }
+bool given_up() { return gave_up; }
+
+Uninterruptible::Uninterruptible() { ++uninterruptible; }
+Uninterruptible::~Uninterruptible() { --uninterruptible; }
+
+}  // namespace hvd::mpi_backend

@@ -1,0 +1,46 @@
+"""Tensors that travel by MPI, of each MPI that is here."""
+
+import re
+
+import pytest
+from launch import PROGRAMS
+from other_launchers import run
+
+from horovod.bootstrap import libraries
+
+BY_MPI = {libraries.VARIABLE: "MPI", "HOROVOD_DYNAMIC_PROCESS_SETS": "1"}
+BUILT = " ".join(library.path for library in libraries.installed("mpi"))
+MPIS = [
+    pytest.param(
+        launcher,
+        marks=pytest.mark.skipif(
+            module not in BUILT, reason=f"horovod was built without it: make test-deps installs {package}"
+        ),
+    )
+    for launcher, module, package in (
+        ("Open MPI", "_mpi_openmpi", "libopenmpi-dev"),
+        ("MPICH's mpirun", "_mpi_mpich", "libmpich-dev"),
+    )
+]
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+@pytest.mark.parametrize("launcher", MPIS)
+def test_every_collective_is_right(launcher: str, ranks: int) -> None:
+    status, output = run(launcher, str(PROGRAMS / "by_library.py"), "hvd-mpi", ranks=ranks, **BY_MPI)
+    assert status == 0, output
+    assert len(re.findall(r"rank \d is done", output)) == ranks, output
+
+
+@pytest.mark.parametrize("launcher", MPIS)
+def test_a_killed_rank_ends_the_job(launcher: str) -> None:
+    program = (
+        "import os, signal, torch, horovod.torch as hvd\n"
+        "hvd.init()\n"
+        "assert hvd.mpi_enabled() and hvd.mpi_threads_supported() and not hvd.gloo_enabled()\n"
+        "for step in range(10**6):\n"
+        "    if step == 20 and hvd.rank() == 1: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "    hvd.allreduce(torch.ones(100_000), name='x')\n"
+    )
+    status, output = run(launcher, "-c", program, ranks=3, **BY_MPI)
+    assert status != 0, output
