@@ -39,12 +39,19 @@ class Library(NamedTuple):
 OUR_OWN = Library()
 
 
+def built(name: str) -> bool:
+    """Whether this installation has a module for a library."""
+    return any((_FOLDER / module).exists() for module in _MODULES[name])
+
+
 def installed(name: str) -> list[Library]:
-    """Those of a library's modules that can be loaded here."""
+    """Those of a library's modules that can be loaded here. Loads them: two MPIs in one process are for a
+    process that uses neither.
+    """
     found = []
     for module in _MODULES[name]:
         with contextlib.suppress(BootstrapError):
-            found.append(_load(name, module)[0])
+            found.append(_load(name, module, ctypes.RTLD_LOCAL)[0])
     return found
 
 
@@ -69,7 +76,9 @@ def wanted(rank: int, environ: Mapping[str, str]) -> Library:
         allowed = ", ".join(["host (the default)", *_MODULES])
         raise ValueError(f"{asked}: {why}. Set it to one of {allowed}, or unset it")
     try:
-        library, module = _load(name, _module(name, environ))
+        # The plugins of an MPI look for its symbols among those that all see.
+        mode = ctypes.RTLD_GLOBAL if name == "mpi" else ctypes.RTLD_LOCAL
+        library, module = _load(name, _module(name, environ), mode)
         _initialize(module)
     except BootstrapError as error:
         raise BootstrapError(f"{asked}: {error}. Or unset {VARIABLE}") from None
@@ -89,13 +98,12 @@ def _module(name: str, environ: Mapping[str, str]) -> str:
     )
 
 
-def _load(name: str, module: str) -> tuple[Library, ctypes.CDLL]:
+def _load(name: str, module: str, mode: int) -> tuple[Library, ctypes.CDLL]:
     path = _FOLDER / module
     if not path.exists():
         raise BootstrapError(_absent(module))
     try:
-        # The plugins of an MPI look for its symbols among those that all see.
-        loaded = ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL if name == "mpi" else ctypes.RTLD_LOCAL)
+        loaded = ctypes.CDLL(str(path), mode=mode)
         ask = loaded.hvd_library_version
     except (OSError, AttributeError) as error:
         raise BootstrapError(f"{module} cannot be loaded ({error}): {_absent(module)}") from error

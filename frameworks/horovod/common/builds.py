@@ -24,7 +24,7 @@ def mpi_built() -> bool:
     """Whether tensors can travel by MPI here."""
     from horovod.bootstrap import libraries
 
-    return bool(libraries.installed("mpi"))
+    return libraries.built("mpi")
 
 
 def gloo_enabled() -> bool:

@@ -17,6 +17,7 @@ from public_api import METRIC, VALUES, check_mpi_ops, written
 
 import horovod
 import horovod.torch as hvd
+from horovod.bootstrap import libraries
 from horovod.bootstrap.errors import SharedMemoryError, StartTimeoutError
 from horovod.common import builds, exceptions, reduce_ops, util
 from horovod.common.collective.compression import NoneCompressor, resolve_compression
@@ -238,7 +239,8 @@ def test_init_arguments(core):
 def test_builds(core):
     assert builds.gloo_built() is True
     assert builds.gloo_enabled() is True
-    assert (builds.mpi_built(), builds.mpi_enabled(), builds.nccl_built()) == (False, False, 0)
+    assert builds.mpi_built() is libraries.built("mpi")
+    assert (builds.mpi_enabled(), builds.nccl_built()) == (False, 0)
     with pytest.raises(ValueError, match=r"Ask hvd.mpi_enabled\(\)"):
         builds.mpi_threads_supported()
 
