@@ -20,22 +20,33 @@ JOIN: int
 # DataType, by the names that numpy uses: {"uint8": 0, ...}
 DTYPES: dict[str, int]
 
+# Where tensors are that are not on a GPU
+HOST_DEVICE: int
+STAGED_DEVICE: int
+
 # LinkRole
 LINK_WATCH: int
 LINK_CONTROL: int
 LINK_DATA: int
 
 class Output:
-    """A tensor that the core allocated (CPU, C-contiguous). Owns its memory; adopt it by DLPack without
-    a copy.
-    """
+    """A tensor that the core allocated (C-contiguous). Owns its memory; adopt it by DLPack without a copy."""
 
     @property
     def shape(self) -> tuple[int, ...]: ...
     @property
     def dtype(self) -> int: ...
+    @property
+    def device(self) -> int:
+        """The number of the GPU that it is on; HOST_DEVICE for host memory."""
+
     def tobytes(self) -> bytes:
-        """A copy of the elements, in the machine's byte order."""
+        """A copy of the elements, in the machine's byte order, of a tensor in host memory."""
+
+    def release_on(self, stream: int) -> None:
+        """Of one on a GPU: the CUstream behind whose present work its memory is freed, once nobody refers to
+        it. Without, behind the work of the stream that the operation was submitted with.
+        """
 
     def __dlpack__(self, **kwargs: Any) -> object: ...
     def __dlpack_device__(self) -> tuple[int, int]: ...
@@ -59,6 +70,8 @@ def init(
     start_seconds: float = 0.0,
     library: str = "",
     address: str = "",
+    gpu_driver: str = "",
+    gpu_library: str = "",
 ) -> None:
     """Starts the engine. ``wiring`` is "shm" (AF_UNIX: watch links, to every peer or so many that news
     reach all over them, and share links along a binomial tree) or "tcp" (watch, control and data link to
@@ -70,7 +83,9 @@ def init(
     means that the launcher is gone, or a pidfd of it; -1 = none. ``launcher_key`` (32 bytes) seals what this
     rank tells the launcher over it, why the engine gave up; ``launcher_frames`` were sealed so before.
     ``library``: the file of a module for a library that carries out collectives (empty: our own do), and
-    ``address`` where that of the other ranks reaches this one.
+    ``address`` where that of the other ranks reaches this one. ``gpu_driver``: the file of the CUDA driver
+    (or libamdhip64.so), and ``gpu_library`` that of NCCL (or RCCL), as on all ranks or on none; they are
+    loaded at the first operation on a GPU. Empty: no operation runs there.
     Settings (HOROVOD_*) are read from the environment once, here. After ``start_seconds`` the start is given
     up (0: after HOROVOD_START_TIMEOUT).
     """
@@ -102,7 +117,9 @@ def submit(
     keep: Any = None,
     splits: Sequence[int] | None = None,
     sampled: bool | int = False,
-    on_device: bool | int = False,
+    device: int = ...,
+    stream: int = 0,
+    ready_event: int = 0,
 ) -> int:
     """Starts one operation over one or more tensors (several = a group, all or nothing) and returns its
     handle.
@@ -114,8 +131,14 @@ def submit(
     ``name`` None = unnamed: all ranks must start their unnamed operations (of all kinds, per process set)
     in one order. ``root`` is a global rank. ``splits``, for ALLTOALL: how many rows of the one tensor go to
     each member of the set, at most its first dimension in all. ``sampled``: ``changed`` will be asked.
-    ``on_device``: the tensors are copies of tensors in the memory of an accelerator, which all ranks' must be
-    or none's.
+
+    ``device``: where the tensors are, which must be on an accelerator on all ranks or on none. HOST_DEVICE:
+    in host memory (the default). STAGED_DEVICE: there too, as copies of an accelerator's. From 0 on: on the
+    GPU of that number; the addresses are the device's, and the job must be one that serves the operation
+    there (``gpu_serves``). ``stream``: the CUstream on which the caller works, ``ready_event``: a CUevent
+    that was recorded on it after the inputs were computed (0: they are ready). Both, and the memory, must
+    stay valid until the operation is complete: that is, until the work was given to the GPU and ``stream``
+    made to wait for it. What runs on the stream from then on sees the results. The host does not wait.
 
     JOIN takes no name and no tensors: from here on this rank takes part in all operations of the set without
     data of its own, until every member has joined.
@@ -159,11 +182,18 @@ def run(
     keep: Any = None,
     splits: Sequence[int] | None = None,
     sampled: bool | int = False,
-    on_device: bool | int = False,
+    device: int = ...,
+    stream: int = 0,
+    ready_event: int = 0,
 ) -> list[Output] | None:
     """submit and wait in one call: the fast path of blocking operations. ``keep`` owns the memory: when
     a signal handler raises during the wait, the operation is still in flight and ``keep`` is kept alive
     for it.
+    """
+
+def gpu_serves(kind: int, dtype: int, op: int, prescale: float, postscale: float) -> bool:
+    """Whether this job carries out such an operation on the GPUs themselves: the same answer on every rank.
+    What it does not can be staged. False before init.
     """
 
 def add_process_set(ranks: Sequence[int]) -> int:

@@ -4,19 +4,20 @@ import pytest
 import torch
 
 import horovod.torch as hvd
-from horovod.torch import tensors
 from horovod.torch.operations import ops
+from horovod.torch.placements import on_devices
 
 
 def on_an_accelerator(function, *arguments, **options):
     """Calls ``function`` as if its tensors were in the memory of an accelerator."""
-    describe, place = ops._describe, ops.glue.place
+    describe, place, place_group = ops._describe, ops.glue.place, ops.glue.place_group
     ops._describe = lambda tensor: None
-    ops.glue.place = lambda tensor, result: tensors.stage(tensor, tensor.detach(), result)
+    ops.glue.place = lambda tensor, result, purpose: on_devices([tensor], result, purpose)[0]
+    ops.glue.place_group = on_devices
     try:
         return function(*arguments, **options)
     finally:
-        ops._describe, ops.glue.place = describe, place
+        ops._describe, ops.glue.place, ops.glue.place_group = describe, place, place_group
 
 
 def calls(name):

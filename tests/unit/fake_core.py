@@ -6,8 +6,6 @@ for or polled, as late as the contract allows, so that a caller who reads too ea
 found out.
 """
 
-import ctypes
-import functools
 import itertools
 import math
 import sys
@@ -16,25 +14,19 @@ import weakref
 from dataclasses import dataclass, field
 
 import torch
+from fake_results import (
+    ALLGATHER,
+    ALLTOALL,
+    JOIN,
+    KINDS,
+    NAMES,
+    REDUCESCATTER,
+    outcome,
+    view,
+)
 
-NAMES = [
-    "uint8",
-    "int8",
-    "uint16",
-    "int16",
-    "int32",
-    "int64",
-    "float16",
-    "float32",
-    "float64",
-    "bool",
-    "bfloat16",
-]
-NAMES += ["uint32", "uint64"]
-KINDS = ["ALLREDUCE", "ALLGATHER", "BROADCAST", "BARRIER", "ALLTOALL", "REDUCESCATTER", "JOIN"]
-ALLREDUCE, ALLGATHER, BROADCAST, BARRIER, ALLTOALL, REDUCESCATTER, JOIN = range(7)
 _handles = itertools.count(1000)  # never given twice, as by the real core
-AVERAGE, SUM, ADASUM, MIN, MAX, PRODUCT = range(6)
+HOST_DEVICE, STAGED_DEVICE = -1, -2
 
 
 def next_handle():
@@ -43,10 +35,16 @@ def next_handle():
 
 
 class Output:
-    """What the core allocated."""
+    """What the core allocated. ``released_on``: the stream behind whose work a GPU's memory is freed."""
 
-    def __init__(self, tensor):
+    def __init__(self, tensor, device=HOST_DEVICE):
         self.tensor = tensor
+        self.device = device
+        self.released_on = None
+
+    def release_on(self, stream):
+        assert self.device >= 0
+        self.released_on = stream
 
     @property
     def shape(self):
@@ -83,7 +81,9 @@ class Request:
     outputs: list | None = None
     error: Exception | None = None
     left: list | None = None  # what the outputs were when the operation was complete
-    on_device: bool = False
+    device: int = HOST_DEVICE
+    stream: int = 0
+    ready_event: int = 0
 
 
 def described(given, wanted, dtype, shape, given_bytes, wanted_bytes):
@@ -101,77 +101,13 @@ def contents(request):
     return [bytes(tensor.contiguous().reshape(-1).view(torch.uint8).tolist()) for tensor in outputs]
 
 
-def view(address, dtype, shape):
-    """The memory at ``address`` as a tensor."""
-    torch_dtype = getattr(torch, NAMES[dtype])
-    count = 1
-    for dim in shape:
-        count *= dim
-    if count == 0:
-        return torch.empty(tuple(shape), dtype=torch_dtype)
-    data = (ctypes.c_char * (count * torch_dtype.itemsize)).from_address(address)
-    return torch.frombuffer(data, dtype=torch_dtype).reshape(tuple(shape))
-
-
-def reduced(inputs, op, prescale, postscale):
-    """The result of an allreduce, in float64 or int64."""
-    wide = torch.float64 if inputs[0].is_floating_point() else torch.int64
-    stack = torch.stack([tensor.to(wide) * prescale for tensor in inputs])
-    if op in (AVERAGE, SUM):
-        total = stack.sum(0)
-        if op == AVERAGE:
-            total = total / len(inputs) if wide.is_floating_point else (total / len(inputs)).trunc()
-    elif op == ADASUM:
-        total = functools.reduce(adasum, stack)
-    else:
-        total = {MIN: torch.amin, MAX: torch.amax, PRODUCT: torch.prod}[op](stack, 0)
-    return total * postscale
-
-
-def adasum(a, b):
-    """Two tensors combined by Adasum; the fake combines more of them one after the other."""
-    dot, squared_a, squared_b = (a * b).sum(), (a * a).sum(), (b * b).sum()
-    share_a = 1 - (dot / (2 * squared_a) if squared_a else 0)
-    share_b = 1 - (dot / (2 * squared_b) if squared_b else 0)
-    return share_a * a + share_b * b
-
-
-def rows_of(position, size, rows):
-    """The first row and the number of rows of one member's part of ``rows``."""
-    short, longer = divmod(rows, size)
-    return position * short + min(position, longer), short + (position < longer)
-
-
-def outcome(request, position, inputs, splits, root):
-    """What the member at ``position`` gets: one tensor for each of its tensors; for an alltoall also the
-    received splits. ``inputs``: for each member the list of its tensors; ``splits``: of each member.
-    """
-    if request.kind == ALLTOALL:
-        parts = [
-            tensors[0].split([*rows, len(tensors[0]) - sum(rows)])
-            for tensors, rows in zip(inputs, splits, strict=True)
-        ]
-        received = [part[position] for part in parts]
-        return [torch.cat(received), torch.tensor([len(part) for part in received])]
-    results = []
-    for index, own in enumerate(inputs[position]):
-        tensors = [tensors_of_member[index] for tensors_of_member in inputs]
-        if request.kind == BROADCAST:
-            result = tensors[root]
-        elif request.kind == ALLGATHER:
-            result = torch.cat(tensors)
-        else:
-            result = reduced(tensors, request.op, request.prescale, request.postscale).to(own.dtype)
-            if request.kind == REDUCESCATTER:
-                result = result.narrow(0, *rows_of(position, len(inputs), own.shape[0])).clone()
-        results.append(result)
-    return results
-
-
 def deliver(request, results):
     """Puts results where the request wants them."""
     if request.kind in (ALLGATHER, ALLTOALL, REDUCESCATTER):
-        request.outputs = [Output(result) for result in results]
+        device = max(request.device, HOST_DEVICE)
+        request.outputs = [Output(result, device) for result in results]
+        if request.kind == ALLTOALL:  # how many rows came is said in host memory
+            request.outputs[1].device = HOST_DEVICE
         return
     for (_, address, dtype, shape), result in zip(request.tensors, results, strict=True):
         view(address, dtype, shape).copy_(result)
@@ -193,6 +129,7 @@ class FakeCore:
     timeline: list = field(default_factory=list)
     shown: int = 0  # how often the stacks were asked for
     sets: list = field(default_factory=list)  # the ranks of process set 1, 2, ...
+    on_gpu: object = None  # callable(kind, dtype, op, prescale, postscale): what runs on GPUs; None: nothing
 
     def is_initialized(self):
         return self.up
@@ -221,7 +158,9 @@ class FakeCore:
         keep=None,
         splits=None,
         sampled=False,
-        on_device=False,
+        device=HOST_DEVICE,
+        stream=0,
+        ready_event=0,
     ):
         if not self.up:
             raise ValueError("Horovod has not been initialized; use hvd.init().")
@@ -235,7 +174,7 @@ class FakeCore:
         (self.reserved if reserved else self.requests).append(request)
         handle = next_handle()
         self.pending[handle] = request
-        request.on_device = bool(on_device)
+        request.device, request.stream, request.ready_event = device, stream, ready_event
         return handle
 
     def wait(self, handle, timeout=None):
@@ -272,6 +211,9 @@ class FakeCore:
         return self.wait(
             self.submit(kind, name, tensors, op, prescale, postscale, root, process_set, keep, splits)
         )
+
+    def gpu_serves(self, kind, dtype, op, prescale, postscale):
+        return self.on_gpu is not None and self.on_gpu(kind, dtype, op, prescale, postscale)
 
     def add_process_set(self, ranks):
         self.sets.append(list(ranks))
@@ -340,6 +282,7 @@ def install():
     except ImportError:
         fake = types.ModuleType("horovod._core")
         fake.__dict__.update(zip(KINDS, range(len(KINDS)), strict=True), Output=Output)
+        fake.HOST_DEVICE, fake.STAGED_DEVICE = HOST_DEVICE, STAGED_DEVICE
         fake.DTYPES = {name: number for number, name in enumerate(NAMES)}
         idle = FakeCore()
         for function in (
@@ -351,6 +294,7 @@ def install():
             "wait",
             "poll",
             "changed",
+            "gpu_serves",
             "run",
             "counters",
             "settings",
@@ -373,6 +317,7 @@ def put_under_common(monkeypatch, fake):
 
     monkeypatch.setattr(agreement, "_counts", weakref.WeakKeyDictionary())
     fake.DTYPES = {name: number for number, name in enumerate(NAMES)}
+    fake.HOST_DEVICE, fake.STAGED_DEVICE = HOST_DEVICE, STAGED_DEVICE
     for number, name in enumerate(KINDS):
         setattr(fake, name, number)
     for name, module in list(sys.modules.items()):

@@ -8,19 +8,8 @@ import threading
 from contextlib import contextmanager
 
 import torch
-from fake_core import (
-    ALLGATHER,
-    ALLREDUCE,
-    JOIN,
-    Output,
-    Request,
-    deliver,
-    described,
-    next_handle,
-    outcome,
-    put_under_common,
-    view,
-)
+from fake_core import HOST_DEVICE, Output, Request, deliver, described, next_handle, put_under_common
+from fake_results import ALLGATHER, ALLREDUCE, JOIN, outcome, view
 
 from horovod.common import process_sets
 from horovod.common.exceptions import TensorMismatchError
@@ -122,7 +111,9 @@ class FakeJob:
         keep=None,
         splits=None,
         sampled=False,
-        on_device=False,
+        device=HOST_DEVICE,
+        stream=0,
+        ready_event=0,
     ):
         rank = self.local.rank
         if rank not in self.members[process_set]:

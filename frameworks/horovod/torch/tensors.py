@@ -1,30 +1,18 @@
-"""What torch tensors are to the core: addresses, types, shapes, and the detours for tensors that it cannot
-take as they are (not contiguous, negated views, other devices).
-
-A tensor of a device is staged. At submission it is copied to pinned host memory on the caller's current
-stream, behind whatever computes it; an event says when the copy is done, and only then does the core see the
-bytes. At ``synchronize`` the result is copied back on the stream that is current then. The host blocks on
-neither copy.
+"""What torch tensors are to the core: addresses, types, shapes. ``placements`` has the detours for tensors
+that it cannot take as they are (not contiguous, negated views, other devices).
 """
 
 from __future__ import annotations
 
 import ctypes
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
-from horovod.common.collective.tensor_glue import DTYPES as NUMBERS
-from horovod.common.collective.tensor_glue import Output, Placement, Result, Spec, TensorGlue
-
-DTYPES: dict[torch.dtype, int] = {
-    dtype: number
-    for name, number in NUMBERS.items()
-    if isinstance(dtype := getattr(torch, name, None), torch.dtype)
-}
-"""The numbers by which the core knows torch's types."""
+from horovod.common.collective.tensor_glue import Placement, Purpose, Result, Spec, TensorGlue
+from horovod.torch.placements import DTYPES, on_devices, on_host
 
 # Types for which every operation of the core exists; the others are looked at more closely in `place`.
 _PLAIN_DTYPES = {dtype: number for dtype, number in DTYPES.items() if dtype != torch.bool}
@@ -45,35 +33,25 @@ def describe(tensor: torch.Tensor) -> Spec | None:
     return None
 
 
-def place(tensor: torch.Tensor, result: Result) -> Placement[torch.Tensor]:
+def place(tensor: torch.Tensor, result: Result, purpose: Purpose) -> Placement[torch.Tensor]:
     """See TensorGlue."""
-    check(tensor)
-    if result is Result.IN_PLACE and overlaps(tensor):
-        raise ValueError("Tensor is required to be contiguous: its elements share memory (an expanded view).")
-    data = tensor.detach()
-    if not tensor.is_cpu:
-        return stage(tensor, data, result)
-    source = data.resolve_neg().contiguous()  # the same tensor where nothing is to be done
-    address = source.data_ptr()
-    dtype = DTYPES[source.dtype]
-    if result is Result.FROM_CORE:
-        return Placement((address, 0, dtype, source.shape, source.nbytes, 0), source, adopt)
-    if result is Result.LIKE_INPUT:
-        output = torch.empty(source.shape, dtype=source.dtype, device="cpu")
-        spec = (address, output.data_ptr(), dtype, source.shape, source.nbytes, output.nbytes)
-        return Placement(spec, (source, output), lambda _: output)
-
-    def finish(output: Output | None) -> torch.Tensor:
-        if source is not data:
-            data.copy_(source)
-        return tensor
-
-    spec = (address, address, dtype, source.shape, source.nbytes, source.nbytes)
-    return Placement(spec, source, finish)
+    check(tensor, result)
+    return on_host(tensor, result) if tensor.is_cpu else on_devices([tensor], result, purpose)[0]
 
 
-def check(tensor: Any) -> None:
-    """Raises unless the tensor can take part in an operation."""
+def place_group(
+    tensors: Sequence[torch.Tensor], result: Result, purpose: Purpose
+) -> list[Placement[torch.Tensor]]:
+    """See TensorGlue."""
+    for tensor in tensors:
+        check(tensor, result)
+    if any(tensor.is_cpu for tensor in tensors):
+        return [place(tensor, result, purpose) for tensor in tensors]
+    return on_devices(tensors, result, purpose) if tensors else []
+
+
+def check(tensor: Any, result: Result) -> None:
+    """Raises unless the tensor can take part in an operation whose result goes to ``result``."""
     if not isinstance(tensor, torch.Tensor):
         raise TypeError(f"Expected a torch.Tensor, not {type(tensor).__name__}.")
     if tensor.layout is not torch.strided or tensor.is_nested:
@@ -82,17 +60,14 @@ def check(tensor: Any) -> None:
         raise ValueError(f"Tensor type {tensor.type()} is not supported.")
     if tensor.device.type == "meta":
         raise ValueError("A tensor on the meta device has no content to send; materialise it first.")
+    if result is Result.IN_PLACE and overlaps(tensor):
+        raise ValueError("Tensor is required to be contiguous: its elements share memory (an expanded view).")
 
 
 def overlaps(tensor: torch.Tensor) -> bool:
     """Whether an expanded dimension makes several elements one."""
     pairs = zip(tensor.shape, tensor.stride(), strict=True)
     return tensor.numel() > 0 and any(stride == 0 and size > 1 for size, stride in pairs)
-
-
-def adopt(output: Output | None) -> torch.Tensor:
-    """The core's output as a tensor, without a copy."""
-    return torch.from_dlpack(output)
 
 
 def from_bytes(data: bytes) -> torch.Tensor:
@@ -107,74 +82,12 @@ def to_bytes(tensor: torch.Tensor) -> bytes:
     return ctypes.string_at(tensor.data_ptr(), tensor.numel()) if tensor.numel() > 0 else b""
 
 
-class BlockingDevice:
-    """A device of any kind: every copy waits for the device."""
-
-    non_blocking = False
-
-    def host_buffer(self, tensor: torch.Tensor) -> torch.Tensor:
-        """A contiguous CPU tensor of the shape and type of ``tensor``."""
-        return torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu")
-
-    def record(self, device: torch.device) -> Callable[[], None] | None:
-        """What blocks until all that the current stream was given so far is done; None when it already is."""
-        return None
-
-
-class CudaDevice(BlockingDevice):
-    """A CUDA device. torch's allocator of pinned memory reuses a buffer only after the copies from and to
-    it.
-    """
-
-    non_blocking = True
-
-    def host_buffer(self, tensor: torch.Tensor) -> torch.Tensor:
-        return torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu", pin_memory=True)
-
-    def record(self, device: torch.device) -> Callable[[], None] | None:
-        event = torch.cuda.Event(blocking=True)  # the waiting thread sleeps
-        event.record(torch.cuda.current_stream(device))
-        return event.synchronize
-
-
-_DEVICES: dict[str, BlockingDevice] = {"cuda": CudaDevice()}
-_ANY_DEVICE = BlockingDevice()
-
-
-def stage(
-    tensor: torch.Tensor, data: torch.Tensor, result: Result, device: BlockingDevice | None = None
-) -> Placement[torch.Tensor]:
-    """The placement of a ``tensor`` of a device, of which ``data`` is the detached alias: staged through host
-    memory in stream order.
-    """
-    device = device or _DEVICES.get(tensor.device.type, _ANY_DEVICE)
-    buffer = device.host_buffer(data)
-    buffer.copy_(data, non_blocking=device.non_blocking)
-    ready = device.record(tensor.device)
-
-    def finish(output: Output | None) -> torch.Tensor:
-        if result is Result.FROM_CORE:
-            return torch.from_dlpack(output).to(tensor.device)
-        target = (
-            data
-            if result is Result.IN_PLACE
-            else torch.empty(data.shape, dtype=data.dtype, device=data.device)
-        )
-        target.copy_(buffer, non_blocking=device.non_blocking)
-        return tensor if result is Result.IN_PLACE else target
-
-    address = buffer.data_ptr()
-    size = buffer.nbytes
-    output_address, room = (0, 0) if result is Result.FROM_CORE else (address, size)
-    spec = (address, output_address, DTYPES[buffer.dtype], buffer.shape, size, room)
-    return Placement(spec, (buffer, data), finish, ready, on_device=True)
-
-
 class TorchGlue(TensorGlue[torch.Tensor]):
     """Describes, places and makes torch tensors."""
 
     describe = staticmethod(describe)
     place = staticmethod(place)
+    place_group = staticmethod(place_group)
     from_bytes = staticmethod(from_bytes)
     to_bytes = staticmethod(to_bytes)
 

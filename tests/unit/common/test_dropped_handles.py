@@ -15,9 +15,11 @@ import torch
 import horovod.torch as hvd
 from horovod import _core
 from horovod.common.collective import handles
-from horovod.common.collective.tensor_glue import Result
+from horovod.common.collective.tensor_glue import Purpose, Result
 from horovod.common.exceptions import HorovodInternalError, TensorMismatchError
 from horovod.torch.operations import ops
+
+ALLREDUCE = Purpose(_core.ALLREDUCE)
 
 LIMIT = 1024  # of dropped handles before the first sweep
 
@@ -143,9 +145,9 @@ def test_failed_operation_that_was_dropped(core, monkeypatch):
 def test_dropped_deferred_handles(core, monkeypatch):
     monkeypatch.setattr(handles, "_MOST_DROPPED", 0)
     for number in range(200):
-        placement = ops.glue.place(torch.ones(1), Result.IN_PLACE)
+        placement = ops.glue.place(torch.ones(1), Result.IN_PLACE, ALLREDUCE)
         placement.ready = lambda: None
-        ops.start(core.ALLREDUCE, f"deferred {number}", [placement])
+        ops.start(ALLREDUCE, f"deferred {number}", [placement])
     limit = time.monotonic() + 20
     while any(not future.done() for future in list(ops._deferred._futures.values())):
         assert time.monotonic() < limit
@@ -162,9 +164,9 @@ def test_deferred_handles_whose_loss_is_no_longer_listed_are_errors(core, monkey
     monkeypatch.setattr(handles, "_MOST_LOST", 3)
     numbers = []
     for number in range(10):
-        placement = ops.glue.place(torch.ones(1), Result.IN_PLACE)
+        placement = ops.glue.place(torch.ones(1), Result.IN_PLACE, ALLREDUCE)
         placement.ready = lambda: None
-        numbers.append(ops.start(core.ALLREDUCE, f"deferred {number}", [placement]) + 0)
+        numbers.append(ops.start(ALLREDUCE, f"deferred {number}", [placement]) + 0)
     wait([ops._deferred._futures[number] for number in numbers])
     core.progress()
     ops.sweep()

@@ -7,10 +7,13 @@ import pytest
 import torch
 
 import horovod.torch as hvd
+from horovod import _core
 from horovod.common.collective.awaiting import CompletionWatch
-from horovod.common.collective.tensor_glue import Result
+from horovod.common.collective.tensor_glue import Purpose, Result
 from horovod.common.exceptions import HorovodInternalError, TensorMismatchError
 from horovod.torch.operations import ops
+
+ALLREDUCE = Purpose(_core.ALLREDUCE)
 
 
 def test_wait_with_a_limit(slow):
@@ -51,9 +54,9 @@ def test_limit_that_ends_when_the_operation_does(slow):
 def test_limit_of_a_deferred_operation(core):
     gate = threading.Event()
     tensor = torch.ones(2)
-    placement = ops.glue.place(tensor, Result.IN_PLACE)
+    placement = ops.glue.place(tensor, Result.IN_PLACE, ALLREDUCE)
     placement.ready = gate.wait
-    handle = ops.start(core.ALLREDUCE, "deferred", [placement])
+    handle = ops.start(ALLREDUCE, "deferred", [placement])
     assert handle < 0
     with pytest.raises(TimeoutError, match=r"not ready after 0\.01 seconds"):
         hvd.wait(handle, 0.01)
@@ -231,9 +234,9 @@ def test_watch_ends_and_starts_again():
 
 def test_join_lets_deferred_submissions_go_first(core):
     gate = threading.Event()
-    placement = ops.glue.place(torch.ones(1), Result.IN_PLACE)
+    placement = ops.glue.place(torch.ones(1), Result.IN_PLACE, ALLREDUCE)
     placement.ready = gate.wait
-    handle = ops.start(core.ALLREDUCE, "first", [placement])
+    handle = ops.start(ALLREDUCE, "first", [placement])
     threading.Timer(0.05, gate.set).start()
     assert hvd.join() == 0
     assert [request.kind for request in core.requests] == [core.ALLREDUCE, core.JOIN]

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from fake_core import ADASUM, NAMES, adasum, rows_of
+from fake_results import ADASUM, NAMES, adasum, rows_of
 
 import horovod.torch as hvd
 

@@ -5,7 +5,7 @@ import weakref
 
 import pytest
 import torch
-from fake_core import AVERAGE, MAX, NAMES, SUM
+from fake_results import AVERAGE, MAX, NAMES, SUM
 
 import horovod.torch as hvd
 from horovod.common.exceptions import TensorMismatchError

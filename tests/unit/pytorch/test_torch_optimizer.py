@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from fake_core import AVERAGE, NAMES, SUM
+from fake_results import AVERAGE, NAMES, SUM
 from small_models import backward, model, names_of, wrapped
 from torch import nn
 

@@ -7,12 +7,13 @@ import torch
 
 import horovod.torch as hvd
 from horovod.common.collective.deferred import DeferredSubmitter
-from horovod.common.collective.tensor_glue import Result
-from horovod.torch import tensors
+from horovod.common.collective.tensor_glue import Purpose, Result
+from horovod.torch.devices import BlockingDevice
 from horovod.torch.operations import ops
+from horovod.torch.placements import on_devices
 
 
-class PlayedDevice(tensors.BlockingDevice):
+class PlayedDevice(BlockingDevice):
     """Copies to the host end when ``done`` is set."""
 
     non_blocking = True
@@ -38,7 +39,8 @@ def device(core):
 
 
 def start(tensor, result, device, name="x", kind=0):
-    return ops.start(kind, name, [tensors.stage(tensor, tensor.detach(), result, device)])
+    purpose = Purpose(kind)
+    return ops.start(purpose, name, on_devices([tensor], result, purpose, device))
 
 
 def test_named_operation_is_submitted_when_the_copy_is_done(core, device):
@@ -51,6 +53,7 @@ def test_named_operation_is_submitted_when_the_copy_is_done(core, device):
     assert hvd.synchronize(handle) is tensor
     assert tensor.tolist() == [2, 2, 2]
     assert core.requests[0].tensors[0][0] == device.buffers[0].data_ptr()
+    assert core.requests[0].device == core.STAGED_DEVICE
     assert hvd.poll(handle) is True
     assert hvd.synchronize(handle) is None
 

@@ -12,7 +12,15 @@ from typing import Any
 from horovod.common import basics
 from horovod.common.collective.collectives import Collectives
 from horovod.common.collective.objects import ObjectCollectives
-from horovod.common.collective.tensor_glue import DTYPES, Output, Placement, Result, Spec, TensorGlue
+from horovod.common.collective.tensor_glue import (
+    DTYPES,
+    Output,
+    Placement,
+    Purpose,
+    Result,
+    Spec,
+    TensorGlue,
+)
 from horovod.common.process_sets import ProcessSet, global_process_set
 
 
@@ -28,7 +36,7 @@ class ByteGlue(TensorGlue[bytearray]):
         size = len(tensor)
         return (address, address, DTYPES["uint8"], (size,), size, size) if tensor else None
 
-    def place(self, tensor: bytearray, result: Result) -> Placement[bytearray]:
+    def place(self, tensor: bytearray, result: Result, purpose: Purpose) -> Placement[bytearray]:
         address = _address(tensor)
 
         def finish(output: Output | None) -> bytearray:

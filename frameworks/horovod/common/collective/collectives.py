@@ -16,7 +16,7 @@ from horovod import _core
 from horovod.common import basics
 from horovod.common.collective.gathers import Gathers
 from horovod.common.collective.reductions import Reductions
-from horovod.common.collective.tensor_glue import Result, Tensor
+from horovod.common.collective.tensor_glue import Purpose, Result, Tensor
 from horovod.common.process_sets import ProcessSet, check_process_set, global_process_set, included_sets
 
 _NUMBER_BYTES = 8
@@ -162,8 +162,9 @@ class Collectives(Reductions[Tensor], Gathers[Tensor]):
     ) -> int:
         set_number = check_process_set(process_set)
         check_root(root_rank, process_set)
-        placements = [self.glue.place(tensor, result)]
-        return self.start(_core.BROADCAST, name, placements, root=root_rank, process_set=set_number)
+        purpose = Purpose(_core.BROADCAST)
+        placements = [self.glue.place(tensor, result, purpose)]
+        return self.start(purpose, name, placements, root=root_rank, process_set=set_number)
 
 
 def check_root(root_rank: int, process_set: ProcessSet) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 from horovod import _core
 from horovod.common.collective.compression import Compressor, NoneCompressor, resolve_plain_compression
 from horovod.common.collective.handles import Submission
-from horovod.common.collective.tensor_glue import Placement, Result, Tensor
+from horovod.common.collective.tensor_glue import Placement, Purpose, Result, Tensor
 from horovod.common.process_sets import ProcessSet, check_process_set, global_process_set
 from horovod.common.reduce_ops import Adasum, Average, Sum, resolve_op
 
@@ -31,8 +31,7 @@ class Gathers(Submission[Tensor]):
             A handle for ``synchronize``.
         """
         number = check_process_set(process_set)
-        placements = [self.glue.place(tensor, Result.FROM_CORE)]
-        return self._start_gather(placements, False, name, number)
+        return self._start_gather([tensor], False, name, number)
 
     def allgather(
         self, tensor: Tensor, name: str | None = None, process_set: ProcessSet = global_process_set
@@ -74,8 +73,7 @@ class Gathers(Submission[Tensor]):
             One handle, for which ``synchronize`` returns the list.
         """
         number = check_process_set(process_set)
-        placements = self.place_group(list(tensors), Result.FROM_CORE)
-        return self._start_gather(placements, True, name, number)
+        return self._start_gather(list(tensors), True, name, number)
 
     def gather_to_reduce_async(
         self, tensors: Sequence[Tensor], name: str | None, op: int, process_set: ProcessSet
@@ -84,8 +82,7 @@ class Gathers(Submission[Tensor]):
         rows by ``op``: another one on another rank is a TensorMismatchError.
         """
         number = check_process_set(process_set)
-        placements = self.place_group(list(tensors), Result.FROM_CORE)
-        return self._start_gather(placements, len(tensors) > 1, name, number, op)
+        return self._start_gather(list(tensors), len(tensors) > 1, name, number, op)
 
     def grouped_allgather(
         self,
@@ -125,7 +122,8 @@ class Gathers(Submission[Tensor]):
             given.
         """
         number = check_process_set(process_set)
-        placement = self.glue.place(tensor, Result.FROM_CORE)
+        purpose = Purpose(_core.ALLTOALL)
+        placement = self.glue.place(tensor, Result.FROM_CORE, purpose)
         _check_dimensions([placement], "alltoall distributes")
         counts = self._splits_of(splits, placement.spec[3][0], process_set)
 
@@ -134,7 +132,7 @@ class Gathers(Submission[Tensor]):
             rows = list(memoryview(sources.tobytes()).cast("q")) if sources is not None else []
             return placement.finish(received), self.glue.integer_tensor(rows, splits)
 
-        return self.start(_core.ALLTOALL, name, [placement], process_set=number, splits=counts, finish=finish)
+        return self.start(purpose, name, [placement], process_set=number, splits=counts, finish=finish)
 
     def alltoall(
         self,
@@ -188,8 +186,8 @@ class Gathers(Submission[Tensor]):
             A handle for ``synchronize``.
         """
         op, number = scatter_op(op), check_process_set(process_set)
-        placements = [self.glue.place(tensor, Result.FROM_CORE)]
-        return self._start_scatter(placements, False, name, op, number, prescale_factor, postscale_factor)
+        purpose = Purpose(_core.REDUCESCATTER, op, prescale_factor, postscale_factor)
+        return self._start_scatter([tensor], False, name, purpose, number)
 
     def reducescatter(
         self,
@@ -257,8 +255,8 @@ class Gathers(Submission[Tensor]):
             One handle, for which ``synchronize`` returns the list.
         """
         op, number = scatter_op(op), check_process_set(process_set)
-        placements = self.place_group(list(tensors), Result.FROM_CORE)
-        return self._start_scatter(placements, True, name, op, number, prescale_factor, postscale_factor)
+        purpose = Purpose(_core.REDUCESCATTER, op, prescale_factor, postscale_factor)
+        return self._start_scatter(list(tensors), True, name, purpose, number)
 
     def grouped_reducescatter(
         self,
@@ -315,34 +313,22 @@ class Gathers(Submission[Tensor]):
         return resolve_splits(counts, rows, process_set.size() or 1)
 
     def _start_gather(
-        self,
-        placements: list[Placement[Tensor]],
-        grouped: bool,
-        name: str | None,
-        process_set: int,
-        op: int = Sum,
+        self, tensors: list[Tensor], grouped: bool, name: str | None, process_set: int, op: int = Sum
     ) -> int:
+        purpose = Purpose(_core.ALLGATHER, op)
+        placements = self.place_group(tensors, Result.FROM_CORE, purpose)
         _check_dimensions(placements, "allgather concatenates")
-        return self.start(_core.ALLGATHER, name, placements, grouped, op, process_set=process_set)
+        return self.start(purpose, name, placements, grouped, process_set=process_set)
 
     def _start_scatter(
-        self,
-        placements: list[Placement[Tensor]],
-        grouped: bool,
-        name: str | None,
-        op: int,
-        process_set: int,
-        prescale: float,
-        postscale: float,
+        self, tensors: list[Tensor], grouped: bool, name: str | None, purpose: Purpose, process_set: int
     ) -> int:
+        placements = self.place_group(tensors, Result.FROM_CORE, purpose)
         if any(len(placement.spec[3]) == 0 for placement in placements):
             raise ValueError(
                 "reducescatter deals out the first dimension and a scalar has none; reshape it to (1,)."
             )
-        factors = (prescale, postscale)
-        return self.start(
-            _core.REDUCESCATTER, name, placements, grouped, op, *factors, process_set=process_set
-        )
+        return self.start(purpose, name, placements, grouped, process_set=process_set)
 
 
 def scatter_op(op: int | None) -> int:

@@ -20,9 +20,9 @@ from typing import Any, Generic
 from horovod import _core
 from horovod.common.collective.awaiting import CompletionWatch
 from horovod.common.collective.deferred import DeferredSubmitter
-from horovod.common.collective.tensor_glue import Placement, Result, Spec, Tensor, TensorGlue
+from horovod.common.collective.tensor_glue import Placement, Purpose, Result, Spec, Tensor, TensorGlue
 from horovod.common.exceptions import HorovodInternalError
-from horovod.common.reduce_ops import Adasum, Average, Sum
+from horovod.common.reduce_ops import Adasum, Average
 
 _BOOL = _core.DTYPES["bool"]
 FLOATING = frozenset(_core.DTYPES[name] for name in ("float16", "bfloat16", "float32", "float64"))
@@ -87,22 +87,21 @@ class Handles:
 
     def start(
         self,
-        kind: int,
+        purpose: Purpose,
         name: str | None,
         placements: list[Placement[Any]],
         grouped: bool = False,
-        op: int = Sum,
-        prescale: float = 1.0,
-        postscale: float = 1.0,
         root: int = 0,
         process_set: int = 0,
         splits: Sequence[int] | None = None,
         finish: Finish | None = None,
     ) -> int:
-        """Submits one operation over ``placements`` and returns its handle. An empty group is complete at
-        once. ``process_set`` is the number of one that this rank is part of. ``finish`` makes the result of
-        ``placements`` and the core's outputs, where it is not simply what the placements make of them.
+        """Submits one operation over ``placements``, which were made for ``purpose``, and returns its handle.
+        An empty group is complete at once. ``process_set`` is the number of one that this rank is part of.
+        ``finish`` makes the result of ``placements`` and the core's outputs, where it is not simply what the
+        placements make of them.
         """
+        kind, op, prescale, postscale = purpose
         finish = finish or (_finish_all if grouped else _finish_one)
         if not placements:
             return self._keep(self._deferred.new_handle(), finish, placements, 0)
@@ -110,11 +109,11 @@ class Handles:
         if kind != _core.ALLGATHER:  # what is gathered may be reduced later, as other types
             check_types(op, [spec[2] for spec in specs])
 
-        on_device = any(placement.on_device for placement in placements)
+        location = placements[0].location
 
         def submit() -> int:
             return _core.submit(
-                kind, name, specs, op, prescale, postscale, root, process_set, None, splits, 0, on_device
+                kind, name, specs, op, prescale, postscale, root, process_set, None, splits, 0, *location
             )
 
         ready = [placement.ready for placement in placements if placement.ready is not None]
@@ -324,9 +323,9 @@ class Submission(Handles, Generic[Tensor]):
         """
         raise NotImplementedError
 
-    def place_group(self, tensors: list[Tensor], result: Result) -> list[Placement[Tensor]]:
+    def place_group(self, tensors: list[Tensor], result: Result, purpose: Purpose) -> list[Placement[Tensor]]:
         """The placements of tensors that travel as one operation, which must be on one device."""
-        placements = [self.glue.place(tensor, result) for tensor in tensors]
+        placements = self.glue.place_group(tensors, result, purpose)
         devices = {self.glue.device(tensor) for tensor in tensors}
         if len(devices) > 1:
             found = ", ".join(sorted(str(device) for device in devices))

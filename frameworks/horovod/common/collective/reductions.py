@@ -19,7 +19,7 @@ from horovod.common.collective.compression import (
 )
 from horovod.common.collective.exchange import Exchange, reduce_once
 from horovod.common.collective.handles import Submission, bytes_of, check_types, first_of
-from horovod.common.collective.tensor_glue import Result, Tensor
+from horovod.common.collective.tensor_glue import Purpose, Result, Tensor
 from horovod.common.process_sets import ProcessSet, check_process_set, global_process_set
 from horovod.common.reduce_ops import OP_NAMES, Adasum, Average, resolve_op
 
@@ -198,9 +198,9 @@ class Reductions(Submission[Tensor]):
         number = check_process_set(process_set)
         specs = [spec for tensor in tensors if (spec := self._describe(tensor)) is not None]
         if not specs or len(specs) < len(tensors):
-            placements = self.place_group(tensors, Result.IN_PLACE)
-            factors = (prescale_factor, postscale_factor)
-            return self.start(_core.ALLREDUCE, name, placements, True, op, *factors, process_set=number)
+            purpose = Purpose(_ALLREDUCE, op, prescale_factor, postscale_factor)
+            placements = self.place_group(tensors, Result.IN_PLACE, purpose)
+            return self.start(purpose, name, placements, True, process_set=number)
         handle = _core.submit(_core.ALLREDUCE, name, specs, op, prescale_factor, postscale_factor, 0, number)
         return self._keep(handle, None, tensors, bytes_of(specs))
 
@@ -250,9 +250,9 @@ class Reductions(Submission[Tensor]):
         """
         op = resolve_op(op, average)
         number = check_process_set(process_set)
-        placements = self.place_group(list(tensors), Result.LIKE_INPUT)
-        factors = (prescale_factor, postscale_factor)
-        return self.start(_core.ALLREDUCE, name, placements, True, op, *factors, process_set=number)
+        purpose = Purpose(_ALLREDUCE, op, prescale_factor, postscale_factor)
+        placements = self.place_group(list(tensors), Result.LIKE_INPUT, purpose)
+        return self.start(purpose, name, placements, True, process_set=number)
 
     def grouped_allreduce(
         self,
@@ -304,9 +304,9 @@ class Reductions(Submission[Tensor]):
         postscale: float,
         process_set: int,
     ) -> int:
-        placements = [self.glue.place(tensor, result)]
-        factors = (prescale, postscale)
-        return self.start(_ALLREDUCE, name, placements, False, op, *factors, process_set=process_set)
+        purpose = Purpose(_ALLREDUCE, op, prescale, postscale)
+        placements = [self.glue.place(tensor, result, purpose)]
+        return self.start(purpose, name, placements, process_set=process_set)
 
     def _other_op(self, op: int | None, average: bool | None, tensors: Sequence[Tensor]) -> int:
         """The reduction to run, when it needs a look at the arguments. Types that need ``place`` are checked

@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from horovod import _core
+from horovod.common.reduce_ops import Sum
 
 Tensor = TypeVar("Tensor")
 Output = _core.Output
@@ -21,15 +22,44 @@ DTYPES = _core.DTYPES
 Spec = tuple[int, int, int, Sequence[int], int, int]
 
 
+class Purpose(NamedTuple):
+    """The operation that tensors are placed for: its kind, and the reduction with its factors."""
+
+    kind: int
+    op: int = Sum
+    prescale: float = 1.0
+    postscale: float = 1.0
+
+    def runs_on_gpu(self, dtype: int) -> bool:
+        """Whether this job does that on the GPUs themselves, for a type; the same on every rank."""
+        return _core.gpu_serves(self.kind, dtype, self.op, self.prescale, self.postscale)
+
+
+class Location(NamedTuple):
+    """Where the addresses of a spec point to, as _core.submit takes it: a number of a GPU, or one of the
+    constants of the core; for a GPU the stream on which the caller works, and an event that is reached on it
+    once the inputs are computed (0: they are).
+    """
+
+    device: int
+    stream: int = 0
+    ready_event: int = 0
+
+
+IN_HOST_MEMORY = Location(_core.HOST_DEVICE)
+
+STAGED = Location(_core.STAGED_DEVICE)
+"""In host memory too, as the copy of a tensor that is on a device, as those of the other ranks must be."""
+
+
 class Placement(Generic[Tensor]):
     """A tensor described to the core. It keeps alive whatever the addresses of ``spec`` point into.
 
     ``ready``, when not None, blocks until the bytes may be read (a copy from a GPU is under way until then).
-    ``finish`` runs once, after the operation, and returns the result. ``on_device``: the tensor itself is in
-    the memory of an accelerator, as those of the other ranks must be then.
+    ``finish`` runs once, after the operation, and returns the result.
     """
 
-    __slots__ = ("_finish", "_kept", "on_device", "ready", "spec")
+    __slots__ = ("_finish", "_kept", "location", "ready", "spec")
 
     def __init__(
         self,
@@ -37,11 +67,11 @@ class Placement(Generic[Tensor]):
         kept: Any,
         finish: Callable[[Output | None], Tensor],
         ready: Callable[[], None] | None = None,
-        on_device: bool = False,
+        location: Location = IN_HOST_MEMORY,
     ) -> None:
         self.spec = spec
         self.ready = ready
-        self.on_device = on_device
+        self.location = location
         self._kept = kept
         self._finish = finish
 
@@ -67,11 +97,19 @@ class TensorGlue(Generic[Tensor]):
         """
         raise NotImplementedError
 
-    def place(self, tensor: Tensor, result: Result) -> Placement[Tensor]:
+    def place(self, tensor: Tensor, result: Result, purpose: Purpose) -> Placement[Tensor]:
         """Any tensor that can take part. Raises ValueError for one that cannot, TypeError for what is no
         tensor.
         """
         raise NotImplementedError
+
+    def place_group(
+        self, tensors: Sequence[Tensor], result: Result, purpose: Purpose
+    ) -> list[Placement[Tensor]]:
+        """As ``place``, tensors that travel as one operation: all have one location, if they are on one
+        device.
+        """
+        return [self.place(tensor, result, purpose) for tensor in tensors]
 
     def empty_like(self, tensor: Tensor) -> tuple[Tensor, int]:
         """A contiguous CPU tensor for the result of one that ``describe`` described, and its address."""

@@ -1,0 +1,142 @@
+"""How a torch tensor takes part in an operation: in host memory as it is, on the GPU itself where the job can
+(NCCL), or staged through host memory.
+
+On the GPU the core works in the order of the caller's current stream: an event says when the inputs are
+computed, and an operation is complete as soon as the stream waits for its result. The host never waits.
+
+A tensor that is staged is copied to pinned host memory at submission, on the caller's current stream, behind
+whatever computes it; an event says when the copy is done, and only then does the core see the bytes. At
+``synchronize`` the result is copied back on the stream that is current then. The host blocks on neither copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from horovod.common.collective.tensor_glue import DTYPES as NUMBERS
+from horovod.common.collective.tensor_glue import STAGED, Output, Placement, Purpose, Result
+from horovod.torch.devices import BlockingDevice, StreamWork, calls_to
+
+DTYPES: dict[torch.dtype, int] = {
+    dtype: number
+    for name, number in NUMBERS.items()
+    if isinstance(dtype := getattr(torch, name, None), torch.dtype)
+}
+"""The numbers by which the core knows torch's types."""
+
+
+def on_host(tensor: torch.Tensor, result: Result) -> Placement[torch.Tensor]:
+    """A tensor in host memory."""
+    data = tensor.detach()
+    source = data.resolve_neg().contiguous()  # the same tensor where nothing is to be done
+    address = source.data_ptr()
+    dtype = DTYPES[source.dtype]
+    if result is Result.FROM_CORE:
+        return Placement((address, 0, dtype, source.shape, source.nbytes, 0), source, adopt)
+    if result is Result.LIKE_INPUT:
+        output = torch.empty(source.shape, dtype=source.dtype, device="cpu")
+        spec = (address, output.data_ptr(), dtype, source.shape, source.nbytes, output.nbytes)
+        return Placement(spec, (source, output), lambda _: output)
+
+    def finish(output: Output | None) -> torch.Tensor:
+        if source is not data:
+            data.copy_(source)
+        return tensor
+
+    spec = (address, address, dtype, source.shape, source.nbytes, source.nbytes)
+    return Placement(spec, source, finish)
+
+
+def on_devices(
+    tensors: Sequence[torch.Tensor], result: Result, purpose: Purpose, calls: BlockingDevice | None = None
+) -> list[Placement[torch.Tensor]]:
+    """Tensors of devices that travel as one operation. ``calls``: to their device.
+
+    Raises ValueError when the current stream captures a graph.
+    """
+    device = tensors[0].device
+    calls = calls or calls_to(device)
+    if calls.is_capturing(device):
+        raise ValueError(
+            f"The current stream of {device} captures a graph, and an operation of horovod cannot be part of "
+            "one: what it does depends on the other ranks. Capture the forward and backward pass without it "
+            "(with a DistributedOptimizer within optimizer.no_sync()), and reduce after graph.replay()."
+        )
+    if calls.has_streams and all(
+        tensor.device == device and purpose.runs_on_gpu(DTYPES[tensor.dtype]) for tensor in tensors
+    ):
+        return _on_gpu(tensors, result, calls)
+    return [_staged(tensor, result, calls) for tensor in tensors]
+
+
+def adopt(output: Output | None) -> torch.Tensor:
+    """The core's output as a tensor, without a copy."""
+    return torch.from_dlpack(output)
+
+
+def _on_gpu(
+    tensors: Sequence[torch.Tensor], result: Result, calls: BlockingDevice
+) -> list[Placement[torch.Tensor]]:
+    aliases = [tensor.detach() for tensor in tensors]
+    sources = [data.resolve_neg().contiguous() for data in aliases]
+    work = StreamWork(calls, tensors[0].device)  # when all copies have been given to the stream
+    return [
+        _of_stream(tensor, data, source, result, work)
+        for tensor, data, source in zip(tensors, aliases, sources, strict=True)
+    ]
+
+
+def _of_stream(
+    tensor: torch.Tensor, data: torch.Tensor, source: torch.Tensor, result: Result, work: StreamWork
+) -> Placement[torch.Tensor]:
+    """The placement of ``tensor``; ``data``: its detached alias, ``source``: that or a contiguous copy."""
+    target = source
+    if result is Result.LIKE_INPUT:
+        target = torch.empty(source.shape, dtype=source.dtype, device=source.device)
+
+    def finish(output: Output | None) -> torch.Tensor:
+        if output is not None:
+            stream = work.follow()
+            own = adopt(output).clone()  # in memory of torch's allocator, which knows the stream
+            output.release_on(stream)
+            return own
+        if result is Result.LIKE_INPUT:
+            work.follow(target)
+            return target
+        if source is data:
+            work.follow()
+        else:
+            work.follow(source)
+            data.copy_(source)
+        return tensor
+
+    address, size = source.data_ptr(), source.nbytes
+    to, room = (0, 0) if result is Result.FROM_CORE else (target.data_ptr(), size)
+    spec = (address, to, DTYPES[source.dtype], source.shape, size, room)
+    return Placement(spec, (source, target, work), finish, location=work.location)
+
+
+def _staged(tensor: torch.Tensor, result: Result, calls: BlockingDevice) -> Placement[torch.Tensor]:
+    data = tensor.detach()
+    buffer = calls.host_buffer(data)
+    buffer.copy_(data, non_blocking=calls.non_blocking)
+    ready = calls.record(tensor.device)
+
+    def finish(output: Output | None) -> torch.Tensor:
+        if result is Result.FROM_CORE:
+            return adopt(output).to(tensor.device)
+        target = (
+            data
+            if result is Result.IN_PLACE
+            else torch.empty(data.shape, dtype=data.dtype, device=data.device)
+        )
+        target.copy_(buffer, non_blocking=calls.non_blocking)
+        return tensor if result is Result.IN_PLACE else target
+
+    address = buffer.data_ptr()
+    size = buffer.nbytes
+    output_address, room = (0, 0) if result is Result.FROM_CORE else (address, size)
+    spec = (address, output_address, DTYPES[buffer.dtype], buffer.shape, size, room)
+    return Placement(spec, (buffer, data), finish, ready, STAGED)
