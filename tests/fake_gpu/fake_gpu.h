@@ -1,0 +1,23 @@
+#pragma once
+
+// What a test asks the fake driver, besides the functions that every driver has.
+
+#include <cstddef>
+
+extern "C" {
+
+// One line per call of either library since the last fake_gpu_forget(): its name and the arguments
+// that matter. Valid until this thread asks again.
+const char* fake_gpu_calls();
+
+// Empties the list, starts the counts of calls that fail anew, and reads the environment again.
+void fake_gpu_forget();
+
+// How many objects the program still holds, with their names in `text`: device memory, streams,
+// events, retained contexts, communicators, registrations and reduce ops.
+int fake_gpu_leaks(char* text, size_t bytes);
+
+// What cuStreamIsCapturing says of every stream: 0 no, 1 yes, 2 invalidated.
+void fake_gpu_capture(int status);
+
+}  // extern "C"
