@@ -10,7 +10,8 @@ extern "C" {
 // that matter. Valid until this thread asks again.
 const char* fake_gpu_calls();
 
-// Empties the list, starts the counts of calls that fail anew, and reads the environment again.
+// Empties the list, mends devices that an error has broken, starts the counts of calls that fail
+// anew, and reads the environment again.
 void fake_gpu_forget();
 
 // How many objects the program still holds, with their names in `text`: device memory, streams,

@@ -45,6 +45,8 @@ int cuStreamDestroy_v2(void* stream);
 int cuStreamWaitEvent(void* stream, void* event, unsigned flags);
 int cuStreamQuery(void* stream);
 int cuStreamSynchronize(void* stream);
+// `function` runs on the thread of the stream: a kernel of a test.
+int cuLaunchHostFunc(void* stream, void (*function)(void*), void* argument);
 int cuStreamIsCapturing(void* stream, int* status);
 int cuThreadExchangeStreamCaptureMode(int* mode);
 

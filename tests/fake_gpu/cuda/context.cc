@@ -72,6 +72,11 @@ void Break(int device, int code) {
   TheDevices().by_number[device].broken = code;
 }
 
+void MendAll() {
+  std::lock_guard<std::mutex> lock(TheDevices().mutex);
+  for (auto& device : TheDevices().by_number) device.second.broken = kCudaOk;
+}
+
 }  // namespace fake_gpu
 
 using namespace fake_gpu;

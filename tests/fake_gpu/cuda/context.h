@@ -10,5 +10,6 @@ int NeedDevice(int* device);
 
 // Work on this device broke a rule: every later call on it returns `code`, as with a real GPU.
 void Break(int device, int code);
+void MendAll();
 
 }  // namespace fake_gpu

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <utility>
 
+#include "cuda/context.h"
 #include "cuda/settings.h"
 #include "fake_gpu.h"
 
@@ -74,6 +75,7 @@ const char* fake_gpu_calls() {
 
 void fake_gpu_forget() {
   fake_gpu::ReadSettings();
+  fake_gpu::MendAll();
   std::lock_guard<std::mutex> lock(TheRecords().mutex);
   TheRecords().calls.clear();
   TheRecords().counters.clear();

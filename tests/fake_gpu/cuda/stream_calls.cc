@@ -150,6 +150,15 @@ int cuStreamSynchronize(void* handle) {
   return NeedDevice(&device);
 }
 
+int cuLaunchHostFunc(void* handle, void (*function)(void*), void* argument) {
+  int result;
+  const StreamPtr stream = StreamForWork("cuLaunchHostFunc", handle, &result);
+  if (stream == nullptr) return result;
+  Record("cuLaunchHostFunc", "stream", stream->Name());
+  stream->Enqueue([=] { function(argument); });
+  return kCudaOk;
+}
+
 int cuStreamIsCapturing(void* handle, int* status) {
   int result;
   if (StreamFor("cuStreamIsCapturing", handle, &result) == nullptr) return result;
