@@ -29,6 +29,14 @@ class Backend {
   // cannot be done is a machine whose first step says so.
   virtual std::unique_ptr<StepMachine> Start(CollectiveSpec spec) = 0;
 
+  // Memory of the device for a result whose size only negotiation tells, for the collective that is
+  // started next; freed in the order of the stream in `order`. Of a backend of a device: results on
+  // the host are the engine's.
+  virtual Status Allocate(const DeviceOrder& /*order*/, int64_t /*bytes*/,
+                          std::shared_ptr<std::byte>* /*memory*/) {
+    return Status::Internal("a backend of the host allocates no results");
+  }
+
   // The generation is lost: ends what is under way, so that the machines can be destroyed and no
   // memory of the user's is touched afterwards. Nothing is started any more. Needs no memory.
   // Perhaps more than once, and perhaps of a backend that was never set up.

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -29,6 +30,13 @@ struct DeviceOrder {
   // GPUs, which other ranks cannot know. The host's of a rank that has joined, which brings no
   // tensor of its own.
   int32_t device = kHostDevice;
+};
+
+// Frees memory of a device (the deleter of a shared_ptr), after what `stream` was given before.
+struct DeviceFree {
+  std::function<void(void* memory, void* stream)> free;
+  void* stream = nullptr;
+  void operator()(std::byte* memory) const { free(memory, stream); }
 };
 
 // A whole collective as the backend sees it: several fused tensors, one kind, all of the host or

@@ -29,6 +29,18 @@ const char* Name(ReduceOp op) {
   return kNames[static_cast<int>(op)];
 }
 
+const char* Name(DeviceKind kind) {
+  switch (kind) {
+    case DeviceKind::kHost:
+      return "a CPU tensor";
+    case DeviceKind::kStaged:
+      return "a GPU tensor by way of host memory";
+    case DeviceKind::kGpu:
+      return "a GPU tensor";
+  }
+  return "";
+}
+
 const char* Name(OpKind kind) {
   constexpr const char* kNames[kOpKinds] = {"allreduce", "allgather",     "broadcast", "barrier",
                                             "alltoall",  "reducescatter", "join"};

@@ -58,9 +58,17 @@ inline bool Reduces(OpKind kind) {
   return kind == OpKind::kAllreduce || kind == OpKind::kReducescatter;
 }
 
-// Of a GPU a rank knows a number of its own, from 0 on; ranks agree on no more than whether it is
-// one.
+// Where a tensor lies. Of a GPU a rank knows a number of its own, from 0 on; ranks agree on no more
+// than the kind.
 constexpr int32_t kHostDevice = -1;
+constexpr int32_t kStagedDevice = -2;  // on a GPU, and a copy in host memory takes part for it
+
+enum class DeviceKind : uint8_t { kHost, kStaged, kGpu };
+inline DeviceKind KindOf(int32_t device) {
+  if (device >= 0) return DeviceKind::kGpu;
+  return device == kStagedDevice ? DeviceKind::kStaged : DeviceKind::kHost;
+}
+const char* Name(DeviceKind kind);  // "a GPU tensor"
 
 using Shape = std::vector<int64_t>;
 

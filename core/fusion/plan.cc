@@ -13,7 +13,7 @@ bool GoesAlone(const Ready& tensor, int64_t threshold) {
 }
 
 bool MayTravelTogether(const Ready& a, const Ready& b) {
-  if (a.kind != b.kind || a.on_gpu != b.on_gpu) return false;
+  if (a.kind != b.kind || a.device != b.device) return false;
   if (Reduces(a.kind)) {
     return a.dtype == b.dtype && a.op == b.op && a.prescale == b.prescale &&
            a.postscale == b.postscale;

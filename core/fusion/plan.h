@@ -17,7 +17,7 @@ struct Ready {
   double prescale = 1.0;
   double postscale = 1.0;
   GlobalRank root{0};  // broadcast
-  bool on_gpu = false;
+  DeviceKind device = DeviceKind::kHost;
   int64_t bytes = 0;  // an allgather counts the parts of all ranks; equal on every rank
 };
 

@@ -114,10 +114,9 @@ std::vector<Property> PropertiesOf(OpKind kind) {
                    [](const Request& r) { return "root " + Name(r.root); },
                    "Every rank must name the same root rank."});
   }
-  all.push_back(
-      {"Mismatched " + Upper(kind) + " CPU/GPU device selection",
-       [](const Request& r) { return std::string(r.device < 0 ? "a CPU tensor" : "a GPU tensor"); },
-       "The tensor must be on the CPU on every rank, or on a GPU on every rank."});
+  all.push_back({"Mismatched " + Upper(kind) + " CPU/GPU device selection",
+                 [](const Request& r) { return std::string(Name(KindOf(r.device))); },
+                 "The tensor must be on the CPU on every rank, or on a GPU on every rank."});
   return all;
 }
 

@@ -41,7 +41,7 @@ void Take(Decoder* in, const char* field, size_t max, std::vector<int64_t>* dims
 uint8_t TagOf(const Request& request) {
   const bool scaled = request.prescale != 1.0 || request.postscale != 1.0;
   return (scaled ? kScaled : 0) | (request.root != GlobalRank(0) ? kRooted : 0) |
-         (request.device >= 0 ? kOnDevice : 0);
+         (request.device != kHostDevice ? kOnDevice : 0);
 }
 
 uint8_t TagOf(const Announcement& announcement) {
@@ -102,7 +102,8 @@ void Take(Decoder* in, Request* request) {
   // A negative root is a mistake of the caller, not of the link: the sequencer answers it.
   if (tag & kRooted)
     request->root = GlobalRank(static_cast<int32_t>(in->Signed("root", -kMaxInt - 1, kMaxInt)));
-  if (tag & kOnDevice) request->device = static_cast<int32_t>(in->Signed("device", 0, kMaxInt));
+  if (tag & kOnDevice)
+    request->device = static_cast<int32_t>(in->Signed("device", kStagedDevice, kMaxInt));
   if (TagOf(*request) != tag) in->Fail("request tag");
   request->name = in->Text("name", kMaxNameBytes);
   const size_t count = in->Count("number of tensors", 2, kMaxTensors);

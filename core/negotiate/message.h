@@ -47,7 +47,7 @@ struct Request {
   // - of an allgather or alltoall not the first dimensions nor the splits: they may differ between
   // ranks and
   //   from step to step, and travel with each announcement (SizesOf);
-  // - of the device only CPU or GPU: every rank has a number of its own;
+  // - of the device only its kind: every rank has numbers of its own;
   // - nothing that `kind` does not use (the root of an allreduce).
   bool SameAs(const Request& other) const;
 };

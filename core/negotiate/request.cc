@@ -37,7 +37,7 @@ bool Request::SameAs(const Request& other) const {
   if (kind != other.kind || name != other.name || tensors.size() != other.tensors.size())
     return false;
   if (kind == OpKind::kBarrier) return true;
-  if ((device < 0) != (other.device < 0) || !SameParameters(*this, other)) return false;
+  if (KindOf(device) != KindOf(other.device) || !SameParameters(*this, other)) return false;
   const bool ragged = kind == OpKind::kAllgather || kind == OpKind::kAlltoall;
   if (!ragged) return tensors == other.tensors;
   return std::equal(tensors.begin(), tensors.end(), other.tensors.begin(), SameButFirstDim);

@@ -1,5 +1,6 @@
 #include "python/bindings.h"
 
+#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,11 +22,11 @@ bool Read(PyObject* object, double* value) {
 
 namespace {
 
-constexpr int kParameters = 12;
+constexpr int kParameters = 14;
 constexpr int kKeep = 8;
-constexpr const char* kNames[kParameters] = {"kind",     "name",      "tensors", "op",
-                                             "prescale", "postscale", "root",    "process_set",
-                                             "keep",     "splits",    "sampled", "on_device"};
+constexpr const char* kNames[kParameters] = {
+    "kind",        "name", "tensors", "op",      "prescale", "postscale", "root",
+    "process_set", "keep", "splits",  "sampled", "device",   "stream",    "ready_event"};
 
 // Positional and keyword arguments by the order of kNames; null where left out.
 struct Arguments {
@@ -79,6 +80,10 @@ bool ReadName(PyObject* object, std::string* name) {
 bool ReadAddress(PyObject* object, void** address) {
   *address = PyLong_AsVoidPtr(object);
   return *address != nullptr || PyErr_Occurred() == nullptr;
+}
+
+bool ReadOptionalAddress(PyObject* object, void** address) {
+  return object == nullptr || ReadAddress(object, address);
 }
 
 bool ReadNumbers(PyObject* object, const char* what, std::vector<int64_t>* numbers) {
@@ -152,12 +157,18 @@ bool ReadEntry(const Arguments& arguments, Entry* entry) {
     return false;
   }
   int64_t sampled = 0;
-  int64_t on_device = 0;
-  if (!Read(arguments.value[10], &sampled) || !Read(arguments.value[11], &on_device)) return false;
+  int64_t device = kHostDevice;
+  if (!Read(arguments.value[10], &sampled) || !Read(arguments.value[11], &device) ||
+      !ReadOptionalAddress(arguments.value[12], &entry->order.stream) ||
+      !ReadOptionalAddress(arguments.value[13], &entry->order.ready_event)) {
+    return false;
+  }
   entry->sampled = sampled != 0;
-  // Of a device only the kind: its number is this rank's own, and every rank must make the same
-  // plans.
-  request.device = on_device != 0 ? 0 : -1;
+  if (device < kStagedDevice || device > std::numeric_limits<int32_t>::max()) {
+    PyErr_SetString(PyExc_ValueError, "unknown device");
+    return false;
+  }
+  request.device = static_cast<int32_t>(device);
   PyObject* splits = arguments.value[9];
   if (splits != nullptr && splits != Py_None &&
       !ReadNumbers(splits, "splits are a sequence of integers", &request.splits))

@@ -64,7 +64,8 @@ void Init(int rank, int size, int local_rank, int local_size, int cross_rank, in
           uint64_t generation, const std::string& wiring, const std::vector<PyLink>& links,
           const std::vector<int>& hosts, const std::vector<std::string>& host_names,
           int launcher_fd, const py::bytes& launcher_key, uint64_t launcher_frames,
-          double start_seconds, const std::string& library, const std::string& address) {
+          double start_seconds, const std::string& library, const std::string& address,
+          const std::string& gpu_driver, const std::string& gpu_library) {
   LinkOwner owner(links, launcher_fd);
   if (api::CurrentEngine() != nullptr) throw py::value_error("the engine runs already");
   EngineOptions options;
@@ -82,6 +83,8 @@ void Init(int rank, int size, int local_rank, int local_size, int cross_rank, in
   options.launcher_frames = launcher_frames;
   options.library = library;
   options.address = address;
+  options.gpu_driver = gpu_driver;
+  options.gpu_library = gpu_library;
   options.start_us = static_cast<int64_t>(start_seconds * 1e6);
   for (const PyLink& link : links) options.links.push_back(LinkOf(link));
   ThrowIfError(ReadConfig(&std::getenv, &options.config));
@@ -109,6 +112,16 @@ std::shared_ptr<Engine> NeedEngine() {
   std::shared_ptr<Engine> engine = api::CurrentEngine();
   if (engine == nullptr) ThrowIfError(api::NotRunning());
   return engine;
+}
+
+bool ServesGpu(int kind, int dtype, int op, double prescale, double postscale) {
+  const bool known = kind >= 0 && kind < kOpKinds && dtype >= 0 && dtype < kDataTypes && op >= 0 &&
+                     op < kReduceOps;
+  if (!known) throw py::value_error("unknown operation, reduction or dtype");
+  const std::shared_ptr<Engine> engine = api::CurrentEngine();
+  return engine != nullptr &&
+         engine->ServesGpu(static_cast<OpKind>(kind), static_cast<DataType>(dtype),
+                           static_cast<ReduceOp>(op), prescale, postscale);
 }
 
 std::map<std::string, uint64_t> GetCounters() { return NeedEngine()->CountersNow(); }
@@ -175,6 +188,8 @@ void AddConstants(py::module_& module) {
   module.attr("ALLTOALL") = static_cast<int>(OpKind::kAlltoall);
   module.attr("REDUCESCATTER") = static_cast<int>(OpKind::kReducescatter);
   module.attr("JOIN") = static_cast<int>(OpKind::kJoin);
+  module.attr("HOST_DEVICE") = kHostDevice;
+  module.attr("STAGED_DEVICE") = kStagedDevice;
   module.attr("LINK_WATCH") = static_cast<int>(LinkRole::kWatch);
   module.attr("LINK_CONTROL") = static_cast<int>(LinkRole::kControl);
   module.attr("LINK_DATA") = static_cast<int>(LinkRole::kData);
@@ -192,13 +207,16 @@ void BindModule(py::module_& module) {
              arg("wiring"), arg("links"), arg("hosts") = std::vector<int>(),
              arg("host_names") = std::vector<std::string>(), arg("launcher_fd") = -1,
              arg("launcher_key") = py::bytes(std::string(32, '\0')), arg("launcher_frames") = 0,
-             arg("start_seconds") = 0.0, arg("library") = "", arg("address") = "");
+             arg("start_seconds") = 0.0, arg("library") = "", arg("address") = "",
+             arg("gpu_driver") = "", arg("gpu_library") = "");
   module.def("shutdown", &api::StopEngine, py::call_guard<py::gil_scoped_release>());
   module.def("is_initialized", [] { return api::CurrentEngine() != nullptr; });
   module.def("has_topology", [] { return api::KnownIdentity().has_value(); });
   module.def("topology", &GetTopology);
   module.def("check_running", [] { NeedEngine(); });
   module.def("counters", &GetCounters);
+  module.def("gpu_serves", &ServesGpu, arg("kind"), arg("dtype"), arg("op"), arg("prescale"),
+             arg("postscale"));
   module.def("add_process_set", &AddProcessSet, arg("ranks"));
   module.def("remove_process_set", &RemoveProcessSet, arg("process_set"));
   module.def("await_stacks_request", &AwaitStacksRequest, arg("signal") = 0);

@@ -7,10 +7,12 @@
 
 namespace py = pybind11;
 
-// The part of the DLPack ABI (version 0.x, https://dmlc.github.io/dlpack) that a CPU tensor needs.
+// The part of the DLPack ABI (version 0.x, https://dmlc.github.io/dlpack) that a dense tensor
+// needs.
 namespace hvd::dlpack {
 
 constexpr int32_t kCpu = 1;
+constexpr int32_t kCuda = 2;
 
 enum TypeCode : uint8_t { kInt = 0, kUInt = 1, kFloat = 2, kBfloat = 4, kBool = 6 };
 
@@ -66,6 +68,12 @@ dlpack::DataType DlpackType(DataType dtype) {
   }
 }
 
+// torch takes a GPU of ROCm for one of CUDA, too.
+dlpack::Device DlpackDevice(const Output& output) {
+  if (output.device < 0) return {dlpack::kCpu, 0};
+  return {dlpack::kCuda, output.device};
+}
+
 // What a consumer of the capsule owns: the description and a share of the memory.
 struct Export {
   dlpack::ManagedTensor managed;
@@ -77,7 +85,7 @@ py::capsule MakeCapsule(const Output& output) {
   owned->output = output;
   dlpack::Tensor& tensor = owned->managed.tensor;
   tensor = {output.data.get(),
-            {dlpack::kCpu, 0},
+            DlpackDevice(output),
             static_cast<int32_t>(output.shape.size()),
             DlpackType(output.dtype),
             owned->output.shape.data(),
@@ -97,7 +105,14 @@ py::capsule MakeCapsule(const Output& output) {
 }
 
 py::bytes BytesOf(const Output& output) {
+  if (output.device >= 0) throw py::value_error("the bytes are on a GPU");
   return {reinterpret_cast<const char*>(output.data.get()), static_cast<size_t>(output.bytes)};
+}
+
+// Until now it would be freed after the work of the stream that it was made for.
+void ReleaseOn(const Output& output, uintptr_t stream) {
+  auto* const free = std::get_deleter<DeviceFree>(output.data);
+  if (free != nullptr) free->stream = reinterpret_cast<void*>(stream);
 }
 
 }  // namespace
@@ -108,7 +123,12 @@ void BindOutput(py::module_& module) {
       .def_property_readonly("dtype", [](const Output& o) { return static_cast<int>(o.dtype); })
       .def("__dlpack__", [](const Output& o, const py::kwargs&) { return MakeCapsule(o); })
       .def("tobytes", &BytesOf)
-      .def("__dlpack_device__", [](const Output&) { return py::make_tuple(dlpack::kCpu, 0); });
+      .def_property_readonly("device", [](const Output& o) { return o.device; })
+      .def("release_on", &ReleaseOn, py::arg("stream"))
+      .def("__dlpack_device__", [](const Output& o) {
+        const dlpack::Device device = DlpackDevice(o);
+        return py::make_tuple(device.type, device.id);
+      });
 }
 
 py::object OutputsOf(const Handle& handle) {

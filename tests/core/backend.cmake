@@ -1,6 +1,8 @@
 # Ranks as threads. Each backend is a medium of the same tests; Gloo's module is one where it was built.
-add_library(hvd_ranks STATIC ranks.cc)
+add_library(hvd_ranks STATIC ranks.cc backend_on_gpu.cc)
 target_link_libraries(hvd_ranks PUBLIC hvd_check hvd_backend)
+add_dependencies(hvd_ranks fake_cuda fake_nccl)
+target_compile_definitions(hvd_ranks PRIVATE HVD_FAKE_GPU_FOLDER="${PROJECT_BINARY_DIR}/fake_gpu")
 get_property(has_gloo GLOBAL PROPERTY HVD_HAS_GLOO)
 if(has_gloo)
   add_dependencies(hvd_ranks hvd_gloo)

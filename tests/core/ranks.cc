@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "backend/library/staged_backend.h"
+#include "backend_on_gpu.h"
 #include "base/clock.h"
 #include "transport/shm/window.h"
 #include "transport/tcp/transport.h"
@@ -99,15 +100,15 @@ class FirstThatServes : public Backend {
 }  // namespace
 
 const char* Name(Medium medium) {
-  constexpr const char* kNames[] = {"inproc window", "inproc transport", "shared memory",
-                                    "TCP",           "several hosts",    "Gloo"};
+  constexpr const char* kNames[] = {
+      "inproc window", "inproc transport", "shared memory", "TCP", "several hosts", "Gloo", "NCCL"};
   return kNames[static_cast<int>(medium)];
 }
 
 const std::vector<Medium>& AllMedia() {
   static const std::vector<Medium> media = [] {
     std::vector<Medium> all{Medium::kInprocWindow, Medium::kInprocTransport, Medium::kShmWindow,
-                            Medium::kTcp, Medium::kHosts};
+                            Medium::kTcp,          Medium::kHosts,           Medium::kNccl};
     if (!std::string(HVD_GLOO_MODULE).empty()) all.push_back(Medium::kGloo);
     return all;
   }();
@@ -175,7 +176,8 @@ Status Rank::Join(uint32_t set, const std::vector<int>& members, Backend** backe
     return Status::Ok();
   }
   std::unique_ptr<Window> window;
-  if (world_->medium_ == Medium::kInprocWindow || world_->medium_ == Medium::kGloo) {
+  if (world_->medium_ == Medium::kInprocWindow || world_->medium_ == Medium::kGloo ||
+      world_->medium_ == Medium::kNccl) {
     window = world_->fabric_.MakeWindow(set, ranks, GlobalRank(rank_), waker_);
   } else {
     std::vector<int> sockets;
@@ -191,6 +193,7 @@ Status Rank::Join(uint32_t set, const std::vector<int>& members, Backend** backe
   backends_.emplace_back();
   HVD_RETURN_IF_ERROR(MakeWindowBackend(windows_.back().get(), &backends_.back()));
   *backend = backends_.back().get();
+  if (world_->medium_ == Medium::kNccl) return JoinNccl(ranks, backend);
   return world_->medium_ == Medium::kGloo ? JoinGloo(members, backend) : Status::Ok();
 }
 
@@ -208,6 +211,21 @@ Status Rank::JoinGloo(const std::vector<int>& members, Backend** backend) {
   backends_.push_back(std::make_unique<FirstThatServes>(
       MakeStagedBackend(library_->MakeSet(place, size), library_->name(), *backend, place, size),
       *backend, waker_));
+  *backend = backends_.back().get();
+  return Status::Ok();
+}
+
+Status Rank::JoinNccl(const Members& members, Backend** backend) {
+  if (gpu_ == nullptr) {
+    const std::string folder = HVD_FAKE_GPU_FOLDER;
+    nccl::GpuOptions options;
+    options.driver = folder + "/libcuda.so.1";
+    options.library = folder + "/libnccl.so.2";
+    options.timeout_us = 30'000'000;
+    gpu_ = std::make_shared<nccl::GpuRuntime>(options);
+  }
+  auto gpu = MakeBackendOnGpu(gpu_, *backend, members, members.Find(GlobalRank(rank_)));
+  backends_.push_back(std::make_unique<FirstThatServes>(std::move(gpu), *backend, waker_));
   *backend = backends_.back().get();
   return Status::Ok();
 }
@@ -244,6 +262,16 @@ Status Rank::Drive(const Machines& machines, uint32_t seed) {
   return Status::Ok();
 }
 
+// A machine that is blocked may have to be looked at again though nothing wakes the rank.
+int Rank::MillisecondsUntil(const Machines& machines, const std::vector<bool>& done) {
+  int64_t first = NowMicros() + 1000000;
+  for (size_t i = 0; i < machines.size(); ++i) {
+    const int64_t deadline = done[i] ? -1 : machines[i]->deadline_us();
+    if (deadline >= 0) first = std::min(first, deadline);
+  }
+  return static_cast<int>(std::max<int64_t>(0, first - NowMicros()) / 1000);
+}
+
 // As the engine sleeps: armed, after one more look at everything.
 Status Rank::Sleep(const Machines& machines, std::vector<bool>* done) {
   for (const auto& window : windows_) window->Arm(true);
@@ -251,7 +279,8 @@ Status Rank::Sleep(const Machines& machines, std::vector<bool>* done) {
   Status status = transport_ ? transport_->Progress(&moved) : Status::Ok();
   if (status.ok()) status = Pass(machines, done, nullptr, &moved);
   const int links = transport_ ? transport_->poll_fd() : -1;
-  if (status.ok() && !moved && Readable(links >= 0 ? links : waker_.fd(), 1000) && links < 0)
+  const int most = MillisecondsUntil(machines, *done);
+  if (status.ok() && !moved && Readable(links >= 0 ? links : waker_.fd(), most) && links < 0)
     waker_.Drain();
   for (const auto& window : windows_) window->Arm(false);
   return status;

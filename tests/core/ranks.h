@@ -11,6 +11,7 @@
 
 #include "backend/host/host_backend.h"
 #include "backend/library/library.h"
+#include "backend/nccl/gpu_runtime.h"
 #include "base/link.h"
 #include "base/waker.h"
 #include "transport/descriptor.h"
@@ -20,8 +21,9 @@
 namespace hvd::test {
 
 // kHosts: several hosts, each with a window in process, and links in process between all. kGloo:
-// the module with the real library, above a window in process.
-enum class Medium { kInprocWindow, kInprocTransport, kShmWindow, kTcp, kHosts, kGloo };
+// the module with the real library, above a window in process. kNccl: tensors on GPUs, with the
+// stand-ins of tests/fake_gpu.
+enum class Medium { kInprocWindow, kInprocTransport, kShmWindow, kTcp, kHosts, kGloo, kNccl };
 inline bool IsLinks(Medium medium) {
   return medium != Medium::kInprocWindow && medium != Medium::kShmWindow;
 }
@@ -75,8 +77,10 @@ class Rank {
 
  private:
   Status JoinGloo(const std::vector<int>& members, Backend** backend);
+  Status JoinNccl(const Members& members, Backend** backend);
   Status JoinHosts(uint32_t set, const Members& members, Backend** backend);
   Status Sleep(const Machines& machines, std::vector<bool>* done);
+  static int MillisecondsUntil(const Machines& machines, const std::vector<bool>& done);
   Status Pass(const Machines& machines, std::vector<bool>* done, std::mt19937* random, bool* moved);
 
   World* const world_;
@@ -84,6 +88,7 @@ class Rank {
   Waker waker_;
   std::unique_ptr<Transport> transport_;
   std::unique_ptr<Library> library_;
+  std::shared_ptr<nccl::GpuRuntime> gpu_;
   std::vector<std::unique_ptr<Window>> windows_;
   std::vector<std::unique_ptr<Backend>> backends_;
 };

@@ -10,11 +10,13 @@
 
 namespace hvd {
 
-// Collectives on host memory, over shared memory or over links. It serves every device
-// and kind: where no other backend does, the adapter hands in copies in host memory.
+// Collectives on host memory, over shared memory or over links, of every kind; of a tensor on a GPU
+// on the copy that the adapter hands in.
 class HostBackend : public Backend {
  public:
-  bool Serves(const CollectiveSpec& /*spec*/) const final { return true; }
+  bool Serves(const CollectiveSpec& spec) const final {
+    return KindOf(spec.device) != DeviceKind::kGpu;
+  }
   // Window and links are there before the set is; flags and sockets wake by themselves.
   std::unique_ptr<StepMachine> SetUp(const CollectiveSpec& /*first*/,
                                      const Waker& /*waker*/) final {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <new>
 
+#include "backend/nccl/reduction.h"
 #include "base/clock.h"
 #include "base/status.h"
 #include "base/text.h"
@@ -78,7 +79,26 @@ Status RankEngine::Usable(const Entry& entry) const {
   if (abort_.is_set()) return abort_.status();
   auto members = static_cast<size_t>(options_.size);  // the set of all ranks is the usual one
   if (entry.process_set != 0) HVD_RETURN_IF_ERROR(sets_.Admits(entry.process_set, &members));
+  if (KindOf(entry.request.device) == DeviceKind::kGpu) {
+    HVD_RETURN_IF_ERROR(CheckGpu(entry.request));
+  }
   return CheckEntry(entry, members);
+}
+
+bool RankEngine::ServesGpu(OpKind kind, DataType dtype, ReduceOp op, double prescale,
+                           double postscale) const {
+  return !options_.gpu_library.empty() && nccl::Carries(kind, dtype, op, prescale, postscale);
+}
+
+Status RankEngine::CheckGpu(const negotiate::Request& request) const {
+  for (const negotiate::TensorMeta& tensor : request.tensors) {
+    if (!ServesGpu(request.kind, tensor.dtype, request.reduce_op, request.prescale,
+                   request.postscale)) {
+      return Status::Invalid(std::string(Name(request.kind)) + " of '" + Shown(request.name) +
+                             "': no backend of this job carries it on a GPU");
+    }
+  }
+  return Status::Ok();
 }
 
 // As in Wait, but the thread waits elsewhere; from when the operation is queued.

@@ -36,6 +36,10 @@ struct EngineOptions {
   inproc::Fabric* fabric = nullptr;  // kInproc
   std::string library;  // file of the module that runs collectives on the host; empty: our own
   std::string address;  // for its connections: where the other ranks reach this one
+  // Files of the GPU driver and of NCCL, which all ranks have then; empty: tensors of GPUs are
+  // staged through host memory. Loaded when the first such tensor comes.
+  std::string gpu_driver;
+  std::string gpu_library;
   bool inproc_transport = false;  // kInproc: links instead of windows, also within a host
   // Set 0 is everybody; these are 1, 2, ... Each a list of global ranks, ascending.
   std::vector<std::vector<int>> process_sets;
@@ -57,6 +61,11 @@ class Engine {
   // timeout_us (< 0: no limit). `interrupted` (may be null) is called now and then while it waits,
   // without locks; true ends the wait with kTimeout.
   virtual Status Wait(const HandlePtr& handle, int64_t timeout_us, bool (*interrupted)()) = 0;
+
+  // Whether such an operation on tensors of GPUs is carried out there; the same on every rank. What
+  // is not is to be staged.
+  virtual bool ServesGpu(OpKind kind, DataType dtype, ReduceOp op, double prescale,
+                         double postscale) const = 0;
 
   // Fails what is in flight, says goodbye, joins all threads. Idempotent.
   virtual void Shutdown() = 0;

@@ -32,6 +32,8 @@ class RankEngine : public Engine {
 
   Status Submit(Entry entry, HandlePtr* handle) override;
   Status Wait(const HandlePtr& handle, int64_t timeout_us, bool (*interrupted)()) override;
+  bool ServesGpu(OpKind kind, DataType dtype, ReduceOp op, double prescale,
+                 double postscale) const override;
   void Shutdown() override;
   Status AddProcessSet(std::vector<int> ranks, uint32_t* id) override;
   Status RemoveProcessSet(uint32_t id) override;
@@ -73,6 +75,7 @@ class RankEngine : public Engine {
   std::string StuckWithout(const Departure& departure, bool broken);
   bool CaughtUp(AtDeparture* then);
   Status Usable(const Entry& entry) const;
+  Status CheckGpu(const negotiate::Request& request) const;
   void CountAsBlocked(Entry* entry);
   void Flush() noexcept;
   void FailWhatIsLeft() noexcept;

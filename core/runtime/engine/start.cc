@@ -245,6 +245,8 @@ Status RankEngine::MakeWatcher() {
   watcher.on_show_stacks = [this] { stacks_.Ask(NowMicros()); };
   watcher.on_abort = [this] {
     wirer_->Interrupt();
+    cycle_->Lose();
+    loop_->Poke();
     loop_->WakeAll();
   };
   watcher_.emplace(std::move(watcher), &abort_);

@@ -8,6 +8,7 @@
 
 #include "backend/host/host_backend.h"
 #include "backend/library/staged_backend.h"
+#include "backend/nccl/nccl_backend.h"
 #include "runtime/control/control.h"
 #include "runtime/engine/cores.h"
 #include "transport/inproc/fabric.h"
@@ -25,6 +26,8 @@ enum Channel : uint32_t { kControlChannel, kDataChannel };
 
 // Shutdown is nothing that the ranks do together: a slower one may still be reading.
 constexpr int64_t kLibraryLingerUs = 10'000'000;
+// A process that ends inside the GPU's driver may crash.
+constexpr int64_t kMostToLeaveGpuUs = 3'000'000;
 
 std::vector<Link> TakeLinks(EngineOptions* options, LinkRole role) {
   std::vector<Link>& links = options->links;
@@ -144,6 +147,16 @@ Status OpenLibrary(const EngineOptions& options, std::unique_ptr<Library>* libra
   return LoadLibrary(options.library, given, library);
 }
 
+std::shared_ptr<nccl::GpuRuntime> OpenGpu(const EngineOptions& options) {
+  if (options.gpu_library.empty()) return nullptr;
+  nccl::GpuOptions gpu;
+  gpu.driver = options.gpu_driver;
+  gpu.library = options.gpu_library;
+  gpu.local_rank = options.local_rank;
+  gpu.timeout_us = static_cast<int64_t>(options.config.start_timeout_seconds * 1e6);
+  return std::make_shared<nccl::GpuRuntime>(gpu);
+}
+
 // By channel.
 Status MakeTransports(EngineOptions* options, const Waker& waker,
                       std::vector<std::unique_ptr<Transport>>* transports) {
@@ -169,6 +182,7 @@ Wirer::Wirer(const EngineOptions& options)
 Status Wirer::Make(EngineOptions* options, const Waker& waker, std::unique_ptr<Wirer>* wirer) {
   std::unique_ptr<Wirer> made(new Wirer(*options));
   HVD_RETURN_IF_ERROR(OpenLibrary(*options, &made->library_));
+  made->gpu_ = OpenGpu(*options);
   if (!made->job_.AllShareMemory()) {
     HVD_RETURN_IF_ERROR(MakeTransports(options, waker, &made->transports_));
     made->control_ = made->transports_[kControlChannel].get();
@@ -183,6 +197,10 @@ Status Wirer::Make(EngineOptions* options, const Waker& waker, std::unique_ptr<W
   }
   *wirer = std::move(made);
   return Status::Ok();
+}
+
+Wirer::~Wirer() {
+  if (gpu_ != nullptr) gpu_->AwaitAll(kMostToLeaveGpuUs);
 }
 
 Status Wirer::Prepare(uint32_t id, const Members& members, int64_t deadline_us,
@@ -211,7 +229,15 @@ void Wirer::Finish(uint32_t id, const Members& members, ProcessSetWires* wires) 
   if (wires->backends.empty()) {
     wires->backends.push_back(MakeTransportBackend(data_, id, members, members.Find(rank_)));
   }
+  UseGpu(members, wires);
   UseLibrary(members, wires);
+}
+
+void Wirer::UseGpu(const Members& members, ProcessSetWires* wires) {
+  if (gpu_ == nullptr) return;
+  Backend* const host = wires->backends.back().get();
+  auto made = MakeNcclBackend(gpu_, host, members, members.Find(rank_));
+  wires->backends.insert(wires->backends.begin(), std::move(made));
 }
 
 // Before the backend of our own, which serves what the library does not have.

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "backend/library/library.h"
+#include "backend/nccl/gpu_runtime.h"
 #include "base/rank.h"
 #include "base/topology.h"
 #include "base/waker.h"
@@ -30,6 +31,8 @@ class WindowSource {
 class Wirer {
  public:
   static Status Make(EngineOptions* options, const Waker& waker, std::unique_ptr<Wirer>* wirer);
+  // Waits, for a while, for what still ends communicators of its sets.
+  ~Wirer();
 
   // Collective and blocking: every rank calls it for the same sets in the same order, the one of
   // all ranks first, also for sets that it does not belong to. Callable without the progress lock.
@@ -61,6 +64,7 @@ class Wirer {
  private:
   explicit Wirer(const EngineOptions& options);
   void UseLibrary(const Members& members, ProcessSetWires* wires);
+  void UseGpu(const Members& members, ProcessSetWires* wires);
 
   const GlobalRank rank_;
   const Topology job_;
@@ -69,7 +73,8 @@ class Wirer {
   std::vector<std::unique_ptr<Transport>> transports_;
   Transport* control_ = nullptr;
   Transport* data_ = nullptr;
-  std::unique_ptr<Library> library_;  // null: none is used
+  std::unique_ptr<Library> library_;       // null: none is used
+  std::shared_ptr<nccl::GpuRuntime> gpu_;  // null: tensors of GPUs are staged
   int cores_;
 };
 

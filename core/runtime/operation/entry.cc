@@ -149,20 +149,26 @@ void FillIdentity(ReduceOp op, const Output& output) {
 
 }  // namespace
 
-Status Output::Allocate(DataType dtype, Shape shape, Output* output) {
+Status Output::Describe(DataType dtype, Shape shape, Output* output) {
   const int64_t bytes = negotiate::BytesOf({dtype, shape});
   if (bytes < 0)
     return {Code::kUnavailable, "a result of shape " + ToString(shape) + " does not fit memory"};
-  const size_t rounded = (static_cast<size_t>(bytes) / kAlignment + 1) * kAlignment;
-  void* memory = std::aligned_alloc(kAlignment, rounded);
-  if (memory == nullptr) {
-    return {Code::kUnavailable, "no memory for a result of shape " + ToString(shape) + " of " +
-                                    Name(dtype) + " (" + std::to_string(bytes) + " bytes)"};
-  }
   output->dtype = dtype;
   output->shape = std::move(shape);
-  output->data = std::shared_ptr<std::byte>(static_cast<std::byte*>(memory), std::free);
   output->bytes = bytes;
+  return Status::Ok();
+}
+
+Status Output::Allocate(DataType dtype, Shape shape, Output* output) {
+  HVD_RETURN_IF_ERROR(Describe(dtype, std::move(shape), output));
+  const size_t rounded = (static_cast<size_t>(output->bytes) / kAlignment + 1) * kAlignment;
+  void* memory = std::aligned_alloc(kAlignment, rounded);
+  if (memory == nullptr) {
+    return {Code::kUnavailable, "no memory for a result of shape " + ToString(output->shape) +
+                                    " of " + Name(dtype) + " (" + std::to_string(output->bytes) +
+                                    " bytes)"};
+  }
+  output->data = std::shared_ptr<std::byte>(static_cast<std::byte*>(memory), std::free);
   return Status::Ok();
 }
 

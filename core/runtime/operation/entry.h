@@ -21,8 +21,11 @@ struct Output {
   Shape shape;
   std::shared_ptr<std::byte> data;
   int64_t bytes = 0;  // of data
+  int32_t device = kHostDevice;
 
-  // Fails when `shape` does not fit memory.
+  // Without data yet. Fails when `shape` does not fit memory.
+  static Status Describe(DataType dtype, Shape shape, Output* output);
+  // On the host. Likewise.
   static Status Allocate(DataType dtype, Shape shape, Output* output);
 };
 

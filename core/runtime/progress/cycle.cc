@@ -233,10 +233,14 @@ HandleChain Cycle::TakeFinished() noexcept {
 
 void Cycle::FailAll(const Status& status) noexcept {
   unsent_.store(false);
-  if (queue_->in_flight() == 0) return;
+  const bool lost = lost_.exchange(false);
+  if (queue_->in_flight() == 0 && !lost) return;
   // Nothing may touch user memory once its handle is done.
-  for (auto& transport : transports_) transport->Close(0);
+  if (queue_->in_flight() > 0) {
+    for (auto& transport : transports_) transport->Close(0);
+  }
   for (auto& set : sets_) set->executor().Abandon();
+  for (auto& set : dismissed_) set->executor().Abandon();
   queue_->Take(&taken_, &urged_);
   while (const HandlePtr handle = queue_->ForgetOldest())
     Fail(handle, NotCompleted(*handle, status));

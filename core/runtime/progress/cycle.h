@@ -63,6 +63,10 @@ class Cycle {
   // Completed operations with a sink to call once the lock is released.
   HandleChain TakeFinished() noexcept;
 
+  // The generation is lost, though perhaps nothing is in flight: a GPU may still be at work on what
+  // is complete here. The next round with the cause set ends that. Callable without the lock.
+  void Lose() { lost_.store(true); }
+
   // Fails everything in flight and lets go of user memory.
   void FailAll(const Status& status) noexcept;
   // What was sent gets up to `linger_us` to arrive.
@@ -99,6 +103,7 @@ class Cycle {
   std::vector<std::function<void()>> tasks_;
   std::atomic<bool> has_tasks_{false};
   std::atomic<bool> unsent_{false};  // control bytes wait for room
+  std::atomic<bool> lost_{false};
   std::atomic<uint64_t> rounds_{0};
   const Cause out_of_memory_;
   bool broken_ = false;  // reported; the cause has not come back yet

@@ -21,7 +21,7 @@ fusion::Ready Describe(const negotiate::Request& request, size_t tensor, double 
   ready.prescale = prescale;
   ready.postscale = request.postscale;
   ready.root = request.root;
-  ready.on_gpu = request.device != kHostDevice;
+  ready.device = KindOf(request.device);
   ready.dtype = request.tensors[tensor].dtype;
   ready.bytes = sizes == nullptr ? negotiate::BytesOf(request.tensors[tensor]) : sizes->all_bytes;
   return ready;
@@ -67,6 +67,8 @@ Status PrescaleAhead(Handle* handle, double* prescale) {
   }
   return Status::Ok();
 }
+
+bool OnGpu(const Entry& entry) { return KindOf(entry.request.device) == DeviceKind::kGpu; }
 
 Status Numbers(const std::vector<int64_t>& numbers, Output* output) {
   HVD_RETURN_IF_ERROR(
@@ -139,8 +141,11 @@ Status Executor::PrepareResult(const HandlePtr& handle, const negotiate::Decisio
   const bool alltoall = request.kind == OpKind::kAlltoall;
   handle->outputs.resize(request.tensors.size() + (alltoall ? 1 : 0));
   if (alltoall) HVD_RETURN_IF_ERROR(Numbers(part->sizes->received, &handle->outputs.back()));
-  return Output::Allocate(meta.dtype, part->sizes == nullptr ? meta.shape : part->sizes->shape,
-                          &handle->outputs[part->tensor]);
+  const Shape& shape = part->sizes == nullptr ? meta.shape : part->sizes->shape;
+  Output* const output = &handle->outputs[part->tensor];
+  // A backend of a GPU has to be set up before it allocates.
+  if (OnGpu(handle->entry)) return Output::Describe(meta.dtype, shape, output);
+  return Output::Allocate(meta.dtype, shape, output);
 }
 
 // What has no tensor (a barrier, an empty group) still happens on all ranks together.
@@ -171,7 +176,7 @@ Executor::Job Executor::MakeJob(std::vector<Part> parts, const Policy& policy) c
     const int64_t bytes = sizes != nullptr ? sizes->input_bytes : buffer.input_bytes;
     job.spec.pieces.push_back({buffer.input, output, bytes});
     if (sizes != nullptr) job.spec.rank_bytes.push_back(sizes->rank_bytes);
-    if (first.device != kHostDevice) job.spec.order.push_back(OrderOf(handle.entry));
+    if (OnGpu(handle.entry)) job.spec.order.push_back(OrderOf(handle.entry));
   }
   job.parts = std::move(parts);
   return job;
@@ -180,9 +185,10 @@ Executor::Job Executor::MakeJob(std::vector<Part> parts, const Policy& policy) c
 Status Executor::Advance(bool* moved) {
   if (machine_ == nullptr) {
     if (waiting_.empty()) return Status::Ok();
-    Begin(std::move(waiting_.front()));
+    Job job = std::move(waiting_.front());
     waiting_.pop_front();
     *moved = true;
+    HVD_RETURN_IF_ERROR(Begin(std::move(job)));
   }
   switch (machine_->Advance()) {
     case Step::kBlocked:
@@ -193,11 +199,8 @@ Status Executor::Advance(bool* moved) {
     case Step::kDone:
       *moved = true;
       machine_.reset();
-      if (setting_up_) {
-        StartCollective();
-      } else {
-        Finish(current_);
-      }
+      if (setting_up_) return StartCollective();
+      Finish(current_);
       return Status::Ok();
     case Step::kFailed:
       break;
@@ -211,7 +214,7 @@ Backend* Executor::BackendOf(const CollectiveSpec& spec) const {
   return found == backends_.end() ? nullptr : found->get();
 }
 
-void Executor::Begin(Job job) {
+Status Executor::Begin(Job job) {
   job.spec.sequence = ++sequence_;
   Count(counters_->collectives);
   Count(counters_->tensors, job.parts.size());
@@ -225,14 +228,30 @@ void Executor::Begin(Job job) {
     machine_ = backend_->SetUp(current_.spec, waker_);
     setting_up_ = machine_ != nullptr;
   }
-  if (!setting_up_) StartCollective();
+  return setting_up_ ? Status::Ok() : StartCollective();
 }
 
-void Executor::StartCollective() {
+Status Executor::StartCollective() {
   setting_up_ = false;
-  machine_ = backend_ != nullptr
-                 ? backend_->Start(std::move(current_.spec))
-                 : MakeFailed(Status::Internal("no backend runs what is of this device"));
+  if (backend_ == nullptr) return Status::Internal("no backend runs what is of this device");
+  HVD_RETURN_IF_ERROR(AllocateResults());
+  machine_ = backend_->Start(std::move(current_.spec));
+  return Status::Ok();
+}
+
+// Those on a GPU; what a rank that has joined would get is dropped.
+Status Executor::AllocateResults() {
+  CollectiveSpec& spec = current_.spec;
+  for (size_t i = 0; i < spec.order.size(); ++i) {
+    const Part& part = current_.parts[i];
+    if (spec.pieces[i].output != nullptr || part.handle->entry.neutral) continue;
+    Output& output = part.handle->outputs[part.tensor];
+    if (output.bytes == 0) continue;
+    HVD_RETURN_IF_ERROR(backend_->Allocate(spec.order[i], output.bytes, &output.data));
+    output.device = spec.order[i].device;
+    spec.pieces[i].output = output.data.get();
+  }
+  return Status::Ok();
 }
 
 bool Executor::broken() const {
@@ -252,7 +271,8 @@ void Executor::Complete(const HandlePtr& handle, Status status) noexcept {
   if (events_ != nullptr) events_->End(handle->id);
   handle->kept.clear();
   handle->status = std::move(status);
-  if (handle->entry.sampled && handle->status.ok()) handle->sample = Sample(handle->entry);
+  if (handle->entry.sampled && handle->status.ok() && !OnGpu(handle->entry))
+    handle->sample = Sample(handle->entry);
   if (handle->entry.on_complete) finished_.Append(handle);
   handle->done.store(true, std::memory_order_release);
 }

@@ -79,8 +79,9 @@ class Executor {
   Job MakeJob(std::vector<Part> parts, const Policy& policy) const;
   static Job BarrierJob(const HandlePtr& handle);
   Backend* BackendOf(const CollectiveSpec& spec) const;
-  void Begin(Job job);
-  void StartCollective();
+  Status Begin(Job job);
+  Status StartCollective();
+  Status AllocateResults();
   void Finish(Job& job);
   void Complete(const HandlePtr& handle, Status status) noexcept;
   void Trace(const Job& job);

@@ -26,7 +26,7 @@ Ready RandomTensor(std::mt19937& random) {
   tensor.prescale = random() % 4 == 0 ? 0.5 : 1.0;
   tensor.postscale = random() % 4 == 0 ? 2.0 : 1.0;
   tensor.root = GlobalRank(static_cast<int>(random() % 2));
-  tensor.on_gpu = random() % 2 == 1;
+  tensor.device = static_cast<DeviceKind>(random() % 3);
   tensor.bytes = random() % 5 == 0 ? 0 : random() % 200;
   return tensor;
 }
@@ -38,7 +38,7 @@ std::vector<Ready> RandomTensors(std::mt19937& random) {
 }
 
 bool Compatible(const Ready& a, const Ready& b) {
-  if (a.kind != b.kind || a.on_gpu != b.on_gpu) return false;
+  if (a.kind != b.kind || a.device != b.device) return false;
   if (a.kind == OpKind::kBarrier) return false;
   if (a.kind == OpKind::kBroadcast) return a.root == b.root;
   if (a.kind == OpKind::kAllgather || a.kind == OpKind::kAlltoall) return true;

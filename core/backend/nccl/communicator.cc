@@ -1,0 +1,111 @@
+#include "backend/nccl/communicator.h"
+
+#include <string>
+
+namespace hvd::nccl {
+
+namespace {
+
+constexpr unsigned kNonBlockingStream = 1;  // does not wait for the stream 0 of the program
+constexpr unsigned kWithoutTiming = 2;
+constexpr int kHighestPriority = -5;  // the driver takes its own highest for what is beyond it
+
+}  // namespace
+
+Communicator::~Communicator() { FreeAll(); }
+
+Status Communicator::Prepare() {
+  HVD_RETURN_IF_ERROR(runtime_->Load(&driver_, &nccl_));
+  if (device_ < 0) device_ = runtime_->options().local_rank % driver_->devices();
+  HVD_RETURN_IF_ERROR(driver_->Context(device_, &context_));
+  const DeviceScope scope(*driver_, context_);
+  const DriverFunctions& call = driver_->call();
+  HVD_RETURN_IF_ERROR(driver_->Check(
+      call.create_stream(&stream_, kNonBlockingStream, kHighestPriority), "making a stream"));
+  return driver_->Check(call.create_event(&event_, kWithoutTiming), "making an event");
+}
+
+Status Communicator::MakeId(UniqueId* id) const {
+  const int result = nccl().unique_id(id);
+  return result == kSuccess ? Status::Ok() : Error(result, "making a communicator's id");
+}
+
+Status Communicator::Connect(const UniqueId& id) {
+  const DeviceScope scope(*driver_, context_);
+  CommunicatorConfig config = WithoutBlocking();
+  const int result = nccl().init(&comm_, size_, id, position_, &config);
+  if (result == kSuccess || result == kInProgress) return Status::Ok();
+  return Error(result, "setting up a communicator");
+}
+
+Status Communicator::MakeBuffer() {
+  const DeviceScope scope(*driver_, context_);
+  if (!nccl_->registers()) {
+    uintptr_t memory = 0;
+    HVD_RETURN_IF_ERROR(
+        driver_->Check(driver_->call().allocate(&memory, kBufferBytes), "allocating a buffer"));
+    buffer_ = reinterpret_cast<void*>(memory);
+    return Status::Ok();
+  }
+  const int allocated = nccl().allocate(&buffer_, kBufferBytes);
+  if (allocated != kSuccess) return Error(allocated, "allocating a buffer");
+  of_nccl_ = true;
+  // Not every network takes memory that way; it is only faster.
+  if (nccl().register_memory(comm_, buffer_, kBufferBytes, &registration_) != kSuccess) {
+    registration_ = nullptr;
+  }
+  return Status::Ok();
+}
+
+int Communicator::Look() const {
+  int state = kSuccess;
+  const int result = nccl().async_error(comm_, &state);
+  return result == kSuccess ? state : result;
+}
+
+Status Communicator::Error(int result, const std::string& doing) const {
+  return nccl_->Error(result, comm_, doing);
+}
+
+Status Communicator::ContextOf(int32_t device, void** context) const {
+  if (device == device_) *context = context_;
+  return device == device_ ? Status::Ok() : driver_->Context(device, context);
+}
+
+void Communicator::Finalize() {
+  const DeviceScope scope(*driver_, context_);
+  Deregister();
+  nccl().finalize(comm_);
+}
+
+void Communicator::Destroy() {
+  const DeviceScope scope(*driver_, context_);
+  nccl().destroy(comm_);
+  comm_ = nullptr;
+}
+
+// NCCL takes back what was registered itself.
+void Communicator::Abort() {
+  if (comm_ == nullptr) return;
+  const DeviceScope scope(*driver_, context_);
+  nccl().abort(comm_);
+  comm_ = nullptr;
+  registration_ = nullptr;
+}
+
+void Communicator::Deregister() {
+  if (registration_ != nullptr) nccl().deregister_memory(comm_, registration_);
+  registration_ = nullptr;
+}
+
+void Communicator::FreeAll() {
+  if (driver_ == nullptr || context_ == nullptr) return;
+  const DeviceScope scope(*driver_, context_);
+  const DriverFunctions& call = driver_->call();
+  if (buffer_ != nullptr && of_nccl_) nccl().free(buffer_);
+  if (buffer_ != nullptr && !of_nccl_) call.free(reinterpret_cast<uintptr_t>(buffer_));
+  if (event_ != nullptr) call.destroy_event(event_);
+  if (stream_ != nullptr) call.destroy_stream(stream_);
+}
+
+}  // namespace hvd::nccl

@@ -1,0 +1,105 @@
+#include "backend/nccl/gpu_driver.h"
+
+#include <dlfcn.h>
+
+#include <utility>
+
+namespace hvd::nccl {
+
+namespace {
+
+constexpr int kSuccess = 0;
+constexpr int kRelaxedCapture = 2;
+
+// Where a function lies in DriverFunctions, and what each driver calls it.
+struct Name {
+  size_t place;
+  const char* cuda;
+  const char* rocm;
+};
+
+#define HVD_PLACE(member) offsetof(DriverFunctions, member)
+constexpr Name kNames[] = {
+    {HVD_PLACE(init), "cuInit", "hipInit"},
+    {HVD_PLACE(device_count), "cuDeviceGetCount", "hipGetDeviceCount"},
+    {HVD_PLACE(device), "cuDeviceGet", "hipDeviceGet"},
+    {HVD_PLACE(retain_context), "cuDevicePrimaryCtxRetain", "hipDevicePrimaryCtxRetain"},
+    {HVD_PLACE(push_context), "cuCtxPushCurrent_v2", "hipCtxPushCurrent"},
+    {HVD_PLACE(pop_context), "cuCtxPopCurrent_v2", "hipCtxPopCurrent"},
+    {HVD_PLACE(create_stream), "cuStreamCreateWithPriority", "hipStreamCreateWithPriority"},
+    {HVD_PLACE(destroy_stream), "cuStreamDestroy_v2", "hipStreamDestroy"},
+    {HVD_PLACE(wait_for_event), "cuStreamWaitEvent", "hipStreamWaitEvent"},
+    {HVD_PLACE(create_event), "cuEventCreate", "hipEventCreateWithFlags"},
+    {HVD_PLACE(destroy_event), "cuEventDestroy_v2", "hipEventDestroy"},
+    {HVD_PLACE(record_event), "cuEventRecord", "hipEventRecord"},
+    {HVD_PLACE(query_event), "cuEventQuery", "hipEventQuery"},
+    {HVD_PLACE(allocate), "cuMemAlloc_v2", "hipMalloc"},
+    {HVD_PLACE(free), "cuMemFree_v2", "hipFree"},
+    {HVD_PLACE(allocate_in_order), "cuMemAllocAsync", "hipMallocAsync"},
+    {HVD_PLACE(free_in_order), "cuMemFreeAsync", "hipFreeAsync"},
+    {HVD_PLACE(copy), "cuMemcpyDtoDAsync_v2", "hipMemcpyDtoDAsync"},
+    {HVD_PLACE(fill), "cuMemsetD8Async", "hipMemsetD8Async"},
+    {HVD_PLACE(exchange_capture_mode), "cuThreadExchangeStreamCaptureMode",
+     "hipThreadExchangeStreamCaptureMode"},
+    {HVD_PLACE(error_text), "cuGetErrorString", "hipDrvGetErrorString"},
+};
+#undef HVD_PLACE
+
+Status Find(void* library, const std::string& path, DriverFunctions* call) {
+  const bool cuda = dlsym(library, kNames[0].cuda) != nullptr;
+  for (const Name& name : kNames) {
+    const char* const wanted = cuda ? name.cuda : name.rocm;
+    void* const found = dlsym(library, wanted);
+    if (found == nullptr) {
+      return {Code::kUnavailable, "the GPU driver " + path + " is too old: it has no " + wanted +
+                                      ". Install a newer one (CUDA 11.2, or ROCm 5.2)"};
+    }
+    *reinterpret_cast<void**>(reinterpret_cast<char*>(call) + name.place) = found;
+  }
+  return Status::Ok();
+}
+
+}  // namespace
+
+Status GpuDriver::Load(const std::string& path, std::shared_ptr<const GpuDriver>* driver) {
+  auto loaded = std::make_shared<GpuDriver>();
+  void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) {
+    return {Code::kUnavailable, std::string("the GPU driver cannot be loaded: ") + dlerror()};
+  }
+  HVD_RETURN_IF_ERROR(Find(library, path, &loaded->call_));
+  HVD_RETURN_IF_ERROR(loaded->Check(loaded->call_.init(0), "initialising the GPU driver"));
+  HVD_RETURN_IF_ERROR(
+      loaded->Check(loaded->call_.device_count(&loaded->devices_), "counting GPUs"));
+  if (loaded->devices_ == 0) return {Code::kUnavailable, "the GPU driver shows no GPU"};
+  *driver = std::move(loaded);
+  return Status::Ok();
+}
+
+Status GpuDriver::Context(int device, void** context) const {
+  int handle = 0;
+  HVD_RETURN_IF_ERROR(Check(call_.device(&handle, device), "choosing the GPU"));
+  return Check(call_.retain_context(context, handle), "using the GPU");
+}
+
+Status GpuDriver::Check(int result, const char* doing) const {
+  if (result == kSuccess) return Status::Ok();
+  const char* text = nullptr;
+  if (call_.error_text(result, &text) != kSuccess || text == nullptr) text = "unknown error";
+  return {Code::kUnavailable, std::string(doing) + " failed: " + text + " (error " +
+                                  std::to_string(result) + " of the GPU driver)"};
+}
+
+DeviceScope::DeviceScope(const GpuDriver& driver, void* context)
+    : call_(driver.call()), capture_mode_(kRelaxedCapture) {
+  pushed_ = call_.push_context(context) == kSuccess;
+  call_.exchange_capture_mode(&capture_mode_);
+}
+
+DeviceScope::~DeviceScope() {
+  call_.exchange_capture_mode(&capture_mode_);
+  void* popped;
+  if (pushed_) call_.pop_context(&popped);
+}
+
+}  // namespace hvd::nccl

@@ -1,0 +1,104 @@
+#include "backend/nccl/nccl_backend.h"
+
+#include <string>
+#include <utility>
+
+#include "backend/nccl/gpu_collective.h"
+#include "backend/nccl/reduction.h"
+#include "backend/nccl/session.h"
+#include "backend/nccl/setting_up.h"
+
+namespace hvd {
+
+namespace {
+
+using nccl::Communicator;
+using nccl::DeviceScope;
+using nccl::GpuDriver;
+
+// The GPU that a set's communicator uses on this rank: that of the first tensor. Negative: it
+// brings none.
+int32_t DeviceOf(const CollectiveSpec& first) {
+  for (const DeviceOrder& order : first.order) {
+    if (order.device >= 0) return order.device;
+  }
+  return kHostDevice;
+}
+
+class NcclBackend : public Backend {
+ public:
+  NcclBackend(std::shared_ptr<nccl::GpuRuntime> runtime, Backend* host, Members members,
+              Position position)
+      : runtime_(std::move(runtime)),
+        host_(host),
+        members_(std::move(members)),
+        position_(position) {}
+
+  bool Serves(const CollectiveSpec& spec) const override {
+    return KindOf(spec.device) == DeviceKind::kGpu;
+  }
+
+  std::unique_ptr<StepMachine> SetUp(const CollectiveSpec& first, const Waker& waker) override {
+    const Status begun = nccl::Session::Begin(runtime_, members_.size(), position_.value(),
+                                              DeviceOf(first), waker, &session_);
+    if (!begun.ok()) return MakeFailed(begun);
+    return nccl::MakeSettingUp(session_.get(), host_, members_, position_, first.sequence);
+  }
+
+  std::unique_ptr<StepMachine> Start(CollectiveSpec spec) override {
+    return nccl::MakeGpuCollective(std::move(spec), &session_->communicator(), position_.value(),
+                                   members_.size());
+  }
+
+  Status Allocate(const DeviceOrder& order, int64_t bytes,
+                  std::shared_ptr<std::byte>* memory) override;
+
+  void Abort() noexcept override {
+    if (session_ != nullptr) session_->Abort();
+  }
+
+ private:
+  const std::shared_ptr<nccl::GpuRuntime> runtime_;
+  Backend* const host_;
+  const Members members_;
+  const Position position_;
+  std::unique_ptr<nccl::Session> session_;  // null: not set up
+};
+
+// On the communicator's stream, which is about to write there; on another GPU on the tensor's own,
+// for which the communicator's waits.
+Status NcclBackend::Allocate(const DeviceOrder& order, int64_t bytes,
+                             std::shared_ptr<std::byte>* memory) {
+  const Communicator& communicator = session_->communicator();
+  const GpuDriver& driver = communicator.driver();
+  const nccl::DriverFunctions& call = driver.call();
+  void* context = nullptr;
+  HVD_RETURN_IF_ERROR(communicator.ContextOf(order.device, &context));
+  const bool here = order.device == communicator.device();
+  void* const stream = here ? communicator.stream() : order.stream;
+  const DeviceScope scope(driver, context);
+  uintptr_t address = 0;
+  HVD_RETURN_IF_ERROR(
+      driver.Check(call.allocate_in_order(&address, static_cast<size_t>(bytes), stream),
+                   "allocating a result on the GPU"));
+  DeviceFree free;
+  free.stream = order.stream;
+  free.free = [held = communicator.shared_driver(), context](void* data, void* after) {
+    const DeviceScope inside(*held, context);
+    held->call().free_in_order(reinterpret_cast<uintptr_t>(data), after);
+  };
+  *memory = {reinterpret_cast<std::byte*>(address), std::move(free)};
+  if (here) return Status::Ok();
+  void* const event = communicator.event();
+  HVD_RETURN_IF_ERROR(driver.Check(call.record_event(event, stream), "recording an event"));
+  return driver.Check(call.wait_for_event(communicator.stream(), event, 0), "awaiting an event");
+}
+
+}  // namespace
+
+std::unique_ptr<Backend> MakeNcclBackend(std::shared_ptr<nccl::GpuRuntime> runtime, Backend* host,
+                                         Members members, Position position) {
+  return std::make_unique<NcclBackend>(std::move(runtime), host, std::move(members), position);
+}
+
+}  // namespace hvd

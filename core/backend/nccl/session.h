@@ -1,0 +1,49 @@
+#pragma once
+
+#include <memory>
+
+#include "backend/nccl/communicator.h"
+#include "base/collective.h"
+#include "base/waker.h"
+
+namespace hvd::nccl {
+
+// A communicator and the thread on which NCCL and the driver may wait for it. The thread sets it
+// up, sleeps while it is used by whoever holds the progress lock, and ends it. It may outlive the
+// session, where a driver hangs.
+class Session {
+ public:
+  // Starts to prepare it, and on the first rank to make its id.
+  static Status Begin(std::shared_ptr<GpuRuntime> runtime, int size, int position, int32_t device,
+                      const Waker& waker, std::unique_ptr<Session>* session);
+  // Ends it when all that was begun is done, without waiting for that.
+  ~Session();
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  // kDone: it is prepared, or connected, whichever was begun last. Never kFailed while it is being
+  // prepared: the other ranks have to hear of that first.
+  Step Look() const;
+  // Why preparing or connecting failed.
+  Status status() const;
+
+  UniqueId id() const;
+  void BeginToConnect(const UniqueId& id);
+
+  // Once it is connected.
+  Communicator& communicator() const;
+
+  // Ends it at once, and returns when the GPU touches nothing more, or after half a second: then
+  // the driver hangs. Needs no memory; more than one call does no harm.
+  void Abort() noexcept;
+
+ private:
+  struct Shared;
+
+  explicit Session(std::shared_ptr<Shared> shared) : shared_(std::move(shared)) {}
+  static void Run(Shared* shared);
+
+  const std::shared_ptr<Shared> shared_;
+};
+
+}  // namespace hvd::nccl

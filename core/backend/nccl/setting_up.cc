@@ -1,0 +1,102 @@
+#include "backend/nccl/setting_up.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace hvd::nccl {
+
+namespace {
+
+// What a member tells the others. Of fixed size: they read nothing beyond it.
+struct Told {
+  UniqueId id;      // of the first member
+  char error[384];  // ends with a 0; empty: none
+};
+
+class SettingUp : public StepMachine {
+ public:
+  SettingUp(Session* session, Backend* host, Members members, Position position, uint64_t sequence)
+      : session_(session),
+        host_(host),
+        members_(std::move(members)),
+        position_(position),
+        sequence_(sequence),
+        told_(static_cast<size_t>(members_.size())) {}
+
+  Step Advance() override {
+    if (exchange_ != nullptr) return Exchange();
+    const Step step = session_->Look();
+    if (step != Step::kDone || connecting_) return step;
+    exchange_ = host_->Start(Tell());
+    return Step::kProgressed;
+  }
+  Status status() const override {
+    if (!refused_.ok()) return refused_;
+    return exchange_ != nullptr ? exchange_->status() : session_->status();
+  }
+  int64_t deadline_us() const override {
+    return exchange_ != nullptr ? exchange_->deadline_us() : -1;
+  }
+
+ private:
+  // An allgather of equal parts.
+  CollectiveSpec Tell() {
+    mine_.id = session_->id();
+    const std::string error = session_->status().message();
+    std::strncpy(mine_.error, error.c_str(), sizeof mine_.error - 1);
+    CollectiveSpec spec;
+    spec.kind = OpKind::kAllgather;
+    spec.sequence = sequence_;
+    spec.reduction.dtype = DataType::kUint8;
+    spec.pieces.push_back({reinterpret_cast<const std::byte*>(&mine_),
+                           reinterpret_cast<std::byte*>(told_.data()), sizeof mine_});
+    spec.rank_bytes.emplace_back(told_.size(), sizeof mine_);
+    return spec;
+  }
+
+  Step Exchange() {
+    const Step step = exchange_->Advance();
+    if (step != Step::kDone) return step;
+    exchange_.reset();
+    refused_ = WhoCannot();
+    if (!refused_.ok()) return Step::kFailed;
+    connecting_ = true;
+    session_->BeginToConnect(told_.front().id);
+    return Step::kProgressed;
+  }
+
+  Status WhoCannot() {
+    for (size_t i = 0; i < told_.size(); ++i) {
+      told_[i].error[sizeof told_[i].error - 1] = '\0';
+      if (told_[i].error[0] == '\0') continue;
+      return Status::Aborted(Name(members_[Position(static_cast<int>(i))]) +
+                             " cannot use NCCL: " + told_[i].error +
+                             ". HOROVOD_GPU_OPERATIONS=host in the environment of all ranks has "
+                             "tensors of GPUs travel by way of host memory");
+    }
+    return Status::Ok();
+  }
+
+  Session* const session_;
+  Backend* const host_;
+  const Members members_;
+  const Position position_;
+  const uint64_t sequence_;
+  Told mine_ = {};
+  std::vector<Told> told_;
+  std::unique_ptr<StepMachine> exchange_;
+  bool connecting_ = false;
+  Status refused_;
+};
+
+}  // namespace
+
+std::unique_ptr<StepMachine> MakeSettingUp(Session* session, Backend* host, const Members& members,
+                                           Position position, uint64_t sequence) {
+  return std::make_unique<SettingUp>(session, host, members, position, sequence);
+}
+
+}  // namespace hvd::nccl
