@@ -30,8 +30,7 @@ TEST(Context, OfAnotherDeviceIsRefused) {
   const Buffer<char> buffer(8);
   const Device one(1);
   EXPECT_EQ(cuEventRecord(event, stream), kCudaInvalidHandle);
-  EXPECT_EQ(cuMemcpyDtoDAsync_v2(buffer.address(), buffer.address() + 4, 4, nullptr),
-            kCudaInvalidValue);
+  EXPECT_EQ(cuMemFreeAsync(buffer.address(), nullptr), kCudaInvalidValue);
   EXPECT_TRUE(HasCalled("is memory of device 0"));
   EXPECT_EQ(cuEventQuery(event), kCudaOk);
 }

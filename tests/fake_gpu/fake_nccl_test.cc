@@ -154,7 +154,7 @@ TEST(Arithmetic, IsThatOfTheTypes) {
   });
 }
 
-// 1.0, -2.5, 65504 and the smallest subnormal, as bits.
+// 1.0, -2.5, 65504, the smallest subnormal and zeros, as bits.
 TEST(Arithmetic, OfHalves) {
   const Environment environment;
   WithRanks(2, true, [](const TestRank& self) {
@@ -162,6 +162,9 @@ TEST(Arithmetic, OfHalves) {
     EXPECT_EQ(ReduceOne<uint16_t>(self, kFloat16, kSum, zero ? 0x3c00 : 0xc100), 0xbe00);
     EXPECT_EQ(ReduceOne<uint16_t>(self, kFloat16, kSum, 0x7bff), 0x7c00);
     EXPECT_EQ(ReduceOne<uint16_t>(self, kFloat16, kSum, 0x0001), 0x0002);
+    EXPECT_EQ(ReduceOne<uint16_t>(self, kFloat16, kSum, 0x0000), 0x0000);
+    EXPECT_EQ(ReduceOne<uint16_t>(self, kFloat16, kSum, zero ? 0x3c00 : 0xbc00), 0x0000);
+    EXPECT_EQ(ReduceOne<uint16_t>(self, kBfloat16, kSum, 0x8000), 0x8000);
     EXPECT_EQ(ReduceOne<uint16_t>(self, kFloat16, kAvg, zero ? 0x3c00 : 0xc100), 0xba00);
     EXPECT_EQ(ReduceOne<uint16_t>(self, kFloat16, kSum, zero ? 0x6800 : 0x3c00), 0x6800);  // a tie
     EXPECT_EQ(ReduceOne<uint16_t>(self, kFloat16, kSum, zero ? 0x7c00 : 0xfc00) & 0x7e00, 0x7e00);

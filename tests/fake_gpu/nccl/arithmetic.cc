@@ -40,6 +40,7 @@ Half<kMantissa, kBias> ToHalf(float value) {
   const int sign = std::signbit(value) ? 0x8000 : 0;
   if (std::isnan(value)) return {static_cast<uint16_t>(sign | kSpecial | 1 << (kMantissa - 1))};
   if (std::isinf(value)) return {static_cast<uint16_t>(sign | kSpecial)};
+  if (value == 0) return {static_cast<uint16_t>(sign)};
   int exponent = 0;
   std::frexp(value, &exponent);  // |value| in [2^(exponent-1), 2^exponent)
   const int biased = std::max(exponent - 1 + kBias, 1);
