@@ -25,6 +25,12 @@ const std::vector<Setting>& SettingsTable() {
        "auto, shm or tcp; tcp is used between processes of one machine too."},
       {"HOROVOD_CPU_OPERATIONS", "choice", "host",
        "Library that reduces on the CPU: host (this one's own), gloo or mpi."},
+      {"HOROVOD_GPU_OPERATIONS", "choice", "nccl",
+       "Tensors on GPUs: nccl (by NCCL where all ranks have it) or host (staged in its memory)."},
+      {"HOROVOD_NCCL_HOME", "path", "",
+       "Folder whose lib or lib64 has the NCCL to use; unset = a framework's, or an installed "
+       "one."},
+      {"HOROVOD_NCCL_LIB", "path", "", "The folder or file of the NCCL to use, before the other."},
       {"HOROVOD_GLOO_TIMEOUT_SECONDS", "number", "30",
        "Seconds after which a call of Gloo that makes no progress fails."},
       {"HOROVOD_THREAD_AFFINITY", "list", "",

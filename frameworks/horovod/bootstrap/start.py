@@ -9,7 +9,7 @@ from collections.abc import MutableMapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from . import libraries, processes, secret
+from . import gpu_libraries, libraries, processes, secret
 from .errors import BootstrapError
 from .identity import ALONE, HOROVODRUN, Identity, from_environment, placed, reason
 from .secret import SECRET_BYTES
@@ -66,16 +66,17 @@ def start(environ: MutableMapping[str, str] | None = None) -> None:
     _warn_of_unknown(identity, environment)
     wiring = _wiring(environment)
     library = _process.library = libraries.wanted(identity.rank, environment)
+    gpu = gpu_libraries.wanted(identity.rank, environment)
     _process.generation += 1
     _process.pid = os.getpid()
     if identity.rank == 0 and identity.launcher not in (HOROVODRUN, ALONE) and _process.generation == 1:
         log("info", 0, reason(identity, environment))
     if identity.size == 1:
         secret.remove(environment)
-        _init_core(identity, "shm", [])
+        _init_core(identity, "shm", [], gpu=gpu)
         made = "1 host", "alone"
     else:
-        made = _start_among_others(identity, wiring, library, environment)
+        made = _start_among_others(identity, wiring, library, gpu, environment)
     if identity.rank == 0:
         _tell(identity, made, time.monotonic() - began)
     _process.started = True
@@ -131,7 +132,11 @@ def _tell(identity: Identity, made: tuple[str, str], seconds: float) -> None:
 
 
 def _start_among_others(
-    identity: Identity, wiring: str, library: libraries.Library, environment: MutableMapping[str, str]
+    identity: Identity,
+    wiring: str,
+    library: libraries.Library,
+    gpu: gpu_libraries.GpuLibraries,
+    environment: MutableMapping[str, str],
 ) -> tuple[str, str]:
     """Returns on how many hosts the ranks are, and how they reach each other, and why so."""
     from .mesh.mesh import connect_mesh
@@ -156,6 +161,7 @@ def _start_among_others(
             timeout,
             network_of(environment),
             str(library),
+            gpu,
         )
     except BaseException as error:
         if isinstance(error, BootstrapError) and error.absent:
@@ -170,9 +176,12 @@ def _start_among_others(
     # The end of a store in rank 0 is no news: that rank is watched like every other.
     launcher = _launcher_link(store, identity)
     store.close()
-    _init_core(identity, mesh.wiring, mesh.links, launcher, left, mesh.hosts, mesh.host_names, library)
+    _init_core(
+        identity, mesh.wiring, mesh.links, launcher, left, mesh.hosts, mesh.host_names, library, mesh.gpu
+    )
     hosts = f"{len(set(mesh.hosts))} hosts" if mesh.hosts else "1 host"
     by = f", collectives on the CPU by {library}" if library.name else ""
+    by += f", between GPUs by {mesh.gpu.name} ({escaped(mesh.gpu.library)})" if mesh.gpu.name else ""
     return hosts, f"{_way(mesh)} ({_reason(wiring, mesh.wiring)}){by}"
 
 
@@ -256,6 +265,7 @@ def _init_core(
     hosts: Sequence[int] = (),
     host_names: Sequence[str] = (),
     library: libraries.Library = libraries.OUR_OWN,
+    gpu: gpu_libraries.GpuLibraries = gpu_libraries.NONE,
 ) -> None:
     descriptor, key, frames = launcher or (-1, bytes(SECRET_BYTES), 0)
     try:
@@ -283,6 +293,8 @@ def _init_core(
         start_seconds=start_seconds,
         library=library.path,
         address=libraries.own_address((link[0] for link in links), bool(hosts)) if library.path else "",
+        gpu_driver=gpu.driver,
+        gpu_library=gpu.library,
     )
 
 

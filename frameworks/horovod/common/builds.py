@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+import os
+
 
 def mpi_threads_supported() -> bool:
     """Whether MPI may be called from several threads: always, where MPI is enabled.
@@ -38,8 +41,10 @@ def gloo_built() -> bool:
 
 
 def nccl_built() -> int:
-    """The version code of the NCCL library in use; 0 for none."""
-    return 0
+    """The version code of the NCCL library (or RCCL) that can be used here, such as 22304; 0 for none. Loads
+    the library, but initialises no GPU.
+    """
+    return _version_code(_gpu_libraries()[1])
 
 
 def ddl_built() -> bool:
@@ -53,12 +58,27 @@ def ccl_built() -> bool:
 
 
 def cuda_built() -> bool:
-    """Whether collectives run on CUDA devices themselves. CUDA tensors work regardless, through host
-    memory.
+    """Whether collectives can run on CUDA devices themselves: there are a driver and NCCL. CUDA tensors work
+    regardless, through host memory.
     """
-    return False
+    return _gpu_libraries()[0] == "nccl"
 
 
 def rocm_built() -> bool:
-    """Whether collectives run on ROCm devices themselves."""
-    return False
+    """Whether collectives can run on ROCm devices themselves: there are a driver and RCCL."""
+    return _gpu_libraries()[0] == "rccl"
+
+
+def _gpu_libraries() -> tuple[str, str]:
+    """Name and file of the library for GPUs, which is looked for anew: a framework may have brought it."""
+    from horovod.bootstrap import gpu_libraries
+
+    found = gpu_libraries.find(os.environ)
+    return found.name, found.library
+
+
+@functools.cache
+def _version_code(library: str) -> int:
+    from horovod.bootstrap import gpu_libraries
+
+    return gpu_libraries.version_code(library) if library else 0

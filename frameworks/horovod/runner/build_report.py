@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
+from typing import Any
 
-from horovod.bootstrap import libraries
+from horovod.bootstrap import gpu_libraries, libraries
+from horovod.bootstrap.text import escaped
 from horovod.runner.adapters import adapters, core_location
+from horovod.runner.gpus import DriverError, gpus
 from horovod.version import __version__
 
 # Why --verbose shows a library as missing.
-_ABSENT = dict.fromkeys(("NCCL", "DDL", "CCL"), " (not in this version)")
+_ABSENT = dict.fromkeys(("DDL", "CCL"), " (not in this version)")
 _CONTROLLER = {"MPI": " (ranks agree without it; horovodrun --mpi starts them with mpirun)"}
 _OPERATIONS = "Tensor Operations"
 _LIBRARIES = ("MPI", "Gloo")
@@ -21,7 +25,7 @@ def facts() -> dict[str, dict[str, bool]]:
     """
     core = core_location() is not None
     ours = {"Shared memory": core, "TCP": core}
-    others = dict.fromkeys(("NCCL", "DDL", "CCL"), False)
+    others = {"NCCL": core and bool(_nccl()), "DDL": False, "CCL": False}
     others |= {name: bool(libraries.installed(name.lower())) for name in _LIBRARIES}
     return {
         "Frameworks": {adapter.framework: adapter.available for adapter in adapters()},
@@ -42,6 +46,8 @@ def describe(verbose: bool = False) -> str:
         lines += ["", f"Available {section}:"]
         why = {**absent, **notes, **told.get(section, {})}
         lines += [f"    [{'X' if works else ' '}] {name}{why.get(name, '')}" for name, works in rows.items()]
+    if verbose:
+        lines += ["", "GPUs of this machine:", *(f"    {line}" for line in _gpu_lines())]
     if core_location() is None:
         lines += ["", "The compiled core is missing: install the package with pip install ."]
     if not verbose:
@@ -51,12 +57,14 @@ def describe(verbose: bool = False) -> str:
 
 def as_json() -> str:
     """The same as one JSON object, with the version of each framework and what is missing (null: nothing)."""
-    report: dict[str, object] = {"version": __version__, "core": core_location()}
+    report: dict[str, Any] = {"version": __version__, "core": core_location()}
     for section, rows in facts().items():
         report[section.lower().replace(" ", "_")] = rows
     report["libraries"] = {
         name: [library._asdict() for library in libraries.installed(name.lower())] for name in _LIBRARIES
     }
+    report["libraries"]["NCCL"] = _nccl()
+    report["gpus"], report["gpus_lack"] = _gpus()
     report["adapters"] = {
         adapter.framework: {
             "package": f"horovod.{adapter.package}",
@@ -70,12 +78,38 @@ def as_json() -> str:
 
 def _libraries() -> dict[str, str]:
     """Version and place of each, or how to get it."""
-    return {name: f" ({_library(name.lower())})" for name in _LIBRARIES}
+    shown = {name: f" ({_library(name.lower())})" for name in _LIBRARIES}
+    found = [f"{library['version']}, by {library['path']}" for library in _nccl()]
+    return {**shown, "NCCL": f" ({'; '.join(found) or gpu_libraries.how_to_get(os.environ)})"}
 
 
 def _library(name: str) -> str:
     found = [f"{library.version}, by {library.path}" for library in libraries.installed(name)]
     return "; ".join(found) or libraries.how_to_get(name)
+
+
+def _nccl() -> list[dict[str, str]]:
+    """NCCL or RCCL, in the form of the other libraries: none, or one."""
+    found = gpu_libraries.find(os.environ)
+    code = gpu_libraries.version_code(found.library) if found.name else 0
+    version = gpu_libraries.version_text(code)
+    return [{"name": found.name, "version": version, "path": found.library}] if code else []
+
+
+def _gpus() -> tuple[list[str], str | None]:
+    """The names of the GPUs, and why there are none."""
+    for name in ("nccl", "rccl"):
+        if driver := gpu_libraries.find_driver(name, os.environ):
+            try:
+                return gpus(name, driver), None
+            except DriverError as error:
+                return [], escaped(f"{driver}: {error}")
+    return [], "no driver of a GPU is installed"
+
+
+def _gpu_lines() -> list[str]:
+    found, lacking = _gpus()
+    return [escaped(name) for name in found] or [f"none ({lacking or 'the driver sees none'})"]
 
 
 def _notes() -> dict[str, str]:

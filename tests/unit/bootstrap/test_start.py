@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import horovod
+from horovod.bootstrap import gpu_libraries
 from horovod.bootstrap import start as start_module
 from horovod.bootstrap.errors import BootstrapError
 from horovod.bootstrap.start import is_started, start, stop
@@ -48,6 +49,7 @@ def core(monkeypatch: pytest.MonkeyPatch) -> Iterator[Core]:
     core = Core()
     monkeypatch.setitem(sys.modules, "horovod._core", core)
     monkeypatch.setattr(horovod, "_core", core, raising=False)
+    monkeypatch.setattr(gpu_libraries, "find", lambda environ: gpu_libraries.NONE)
     monkeypatch.setattr(start_module, "_process", start_module._Process())
     before = len(os.listdir("/proc/self/fd"))
     yield core
@@ -91,6 +93,8 @@ def test_single_process_opens_nothing(core: Core) -> None:
             "start_seconds": 0.0,
             "library": "",
             "address": "",
+            "gpu_driver": "",
+            "gpu_library": "",
         }
     ]
     stop()

@@ -1,6 +1,7 @@
 """horovodrun --check-build says what is true, at once, and imports nothing heavy for it."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -23,7 +24,7 @@ def test_the_table_has_the_sections_that_scripts_read():
     ]
     for adapter in adapters():
         assert f"    [{'X' if adapter.available else ' '}] {adapter.framework}" in lines
-    assert "    [X] Gloo" in lines and "    [ ] NCCL" in lines
+    assert "    [X] Gloo" in lines and any(line.endswith("] NCCL") for line in lines)
 
 
 def test_the_table_says_how_to_learn_why():
@@ -44,6 +45,25 @@ def test_json_says_the_same_and_why():
     assert report["frameworks"] == {adapter.framework: adapter.available for adapter in adapters()}
     for name, adapter in report["adapters"].items():
         assert (adapter["lacks"] is None) == report["frameworks"][name]
+
+
+def test_nccl_and_the_gpus_are_shown(fake_gpu):
+    environment = {**os.environ, "LD_LIBRARY_PATH": fake_gpu, "FAKE_NCCL_VERSION": "22304"}
+    environment["HOROVOD_NCCL_HOME"] = fake_gpu
+    table = subprocess.run([*CHECK, "--verbose"], env=environment, capture_output=True, check=True).stdout
+    assert f"    [X] NCCL (2.23.4, by {fake_gpu}/libnccl.so.2)".encode() in table
+    assert b"    Fake GPU 0\n    Fake GPU 1" in table
+    said = subprocess.run([*CHECK, "--json"], env=environment, capture_output=True, check=True).stdout
+    report = json.loads(said)
+    path = f"{fake_gpu}/libnccl.so.2"
+    assert report["libraries"]["NCCL"] == [{"name": "nccl", "version": "2.23.4", "path": path}]
+    assert (report["gpus"], report["gpus_lack"]) == (["Fake GPU 0", "Fake GPU 1"], None)
+    environment["FAKE_CUDA_INIT_FAILS"] = "1"
+    said = subprocess.run([*CHECK, "--json"], env=environment, capture_output=True, check=True).stdout
+    assert json.loads(said)["gpus_lack"].endswith("libcuda.so.1: cuInit of the driver says error 100")
+    code = "import horovod.torch as hvd; print(hvd.nccl_built(), hvd.cuda_built(), hvd.rocm_built())"
+    asked = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    assert asked.stdout == "22304 True False\n", asked.stderr
 
 
 def test_it_takes_less_than_a_second_and_imports_nothing_heavy():

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ..errors import BootstrapError, SharedMemoryError
+from ..gpu_libraries import NONE, GpuLibraries
 from ..identity import Identity
 from ..network import endpoints, interfaces
 from ..network.auth import Role
@@ -34,6 +35,7 @@ from .places import (
     number_hosts,
     place_of,
     rank_names,
+    rank_without_gpus,
     ways_to,
 )
 
@@ -52,8 +54,8 @@ _LINKING_SHARE = 0.5
 class Mesh(NamedTuple):
     """The wiring that was made; the number of each rank's host (empty: there is one), and the hosts' names;
     its links (descriptor, peer, role, send key, receive key), whose descriptors are the caller's; when all
-    ranks had arrived, on the clock of time.monotonic: about the same moment for all; and the processes of the
-    other ranks on this machine.
+    ranks had arrived, on the clock of time.monotonic: about the same moment for all; the processes of the
+    other ranks on this machine; and the libraries by which all ranks have tensors travel between GPUs.
     """
 
     wiring: str
@@ -62,6 +64,7 @@ class Mesh(NamedTuple):
     links: list[Link]
     arrived: float
     neighbours: list[Process]
+    gpu: GpuLibraries = NONE
 
 
 def connect_mesh(
@@ -74,6 +77,7 @@ def connect_mesh(
     timeout: float,
     network: Network = ANY_NETWORK,
     library: str = "",
+    gpu: GpuLibraries = NONE,
 ) -> Mesh:
     """Waits for all ranks and makes the links to this rank's neighbours.
 
@@ -83,14 +87,14 @@ def connect_mesh(
     is logged. Sockets are blocking and close-on-exec. Raises BootstrapError when not all ranks have arrived
     by ``deadline``, when the links are not made within half of ``timeout`` seconds after that, or when shared
     memory is asked for and refused; nothing stays open then. ``library``: of this rank's collectives, which
-    must be that of all.
+    must be that of all; ``gpu``: those for GPUs that this rank could use.
     """
     if wiring not in (*WIRINGS, "auto"):
         raise ValueError(f"unknown wiring {wiring!r}: expected one of {', '.join(WIRINGS)} or auto")
     if wiring == "tcp":
-        return _connect(identity, generation, store, secret, wiring, deadline, timeout, network, library)
+        return _connect(identity, generation, store, secret, wiring, deadline, timeout, network, library, gpu)
     try:
-        return _connect(identity, generation, store, secret, "shm", deadline, timeout, network, library)
+        return _connect(identity, generation, store, secret, "shm", deadline, timeout, network, library, gpu)
     except SharedMemoryError as error:
         if wiring == "shm":
             raise
@@ -99,7 +103,7 @@ def connect_mesh(
         deadline = time.monotonic() + _LINKING_SHARE * timeout
         again = "mesh-again"
         return _connect(
-            identity, generation, store, secret, "tcp", deadline, timeout, network, library, again
+            identity, generation, store, secret, "tcp", deadline, timeout, network, library, gpu, again
         )
 
 
@@ -113,6 +117,7 @@ def _connect(
     timeout: float,
     network: Network,
     library: str,
+    gpu: GpuLibraries,
     scope: str = ARRIVED,
 ) -> Mesh:
     rank, size = identity.rank, identity.size
@@ -121,7 +126,7 @@ def _connect(
         log("debug", rank, f"listens for other ranks at {escaped(', '.join(a for _, a in listeners))}")
         refusal = shared_memory_refusal() if wiring == "shm" else None
         keys = [f"{generation}/{scope}/{peer}" for peer in range(size)]
-        place = place_of(identity, refusal, [address for _, address in listeners], wiring, library)
+        place = place_of(identity, refusal, [address for _, address in listeners], wiring, library, gpu)
         store.set(keys[rank], place.encode())
         # Of all, although a few may be dialled: so every rank knows who is missing.
         left = max(0.0, deadline - time.monotonic())
@@ -132,6 +137,7 @@ def _connect(
             if place.refusal:
                 raise SharedMemoryError(peer, place.refusal)
         hosts = number_hosts(places)
+        gpu = _of_all(gpu, rank, places)
         wanted = _wanted(rank, size, wiring, hosts)
         stack.pop_all()  # the linker's from here on
     sockets, names = [listener for listener, _ in listeners], rank_names(places, hosts)
@@ -142,7 +148,20 @@ def _connect(
                 linker.dial(_addresses_of(peer, rank, places, hosts), peer, role)
         linker.run(arrived, _LINKING_SHARE * timeout)
         links = linker.take_links()
-        return Mesh(wiring, hosts, host_names(places, hosts), links, arrived, neighbours(rank, places))
+        others = neighbours(rank, places)
+        return Mesh(wiring, hosts, host_names(places, hosts), links, arrived, others, gpu)
+
+
+def _of_all(gpu: GpuLibraries, rank: int, places: Sequence[Place]) -> GpuLibraries:
+    """``gpu`` where every rank has the like; a log of level info says who has not, where others have."""
+    lacking = rank_without_gpus(places)
+    if lacking is None:
+        return gpu
+    having = next((peer for peer, place in enumerate(places) if place.gpu_library), None)
+    if rank == 0 and having is not None:
+        why = f"rank {having} has {shown(places[having].gpu_library)}, and rank {lacking} does not"
+        log("info", 0, f"tensors on GPUs go through host memory, because {why}")
+    return NONE
 
 
 def _listen(

@@ -7,13 +7,16 @@ from dataclasses import dataclass
 from horovod.version import __version__
 
 from ..errors import BootstrapError
+from ..gpu_libraries import NONE, GpuLibraries
+from ..gpu_libraries import VARIABLE as _GPU_VARIABLE
 from ..identity import Identity
 from ..network import endpoints
 from ..network.interfaces import is_loopback
 from ..processes import NOBODY, Process, own_process
 from ..text import shown
 
-_FIELDS = 9
+_FIELDS = 10
+_DEMANDED = " demanded"
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 _NETWORK = "/proc/self/ns/net"
 
@@ -22,7 +25,8 @@ _NETWORK = "/proc/self/ns/net"
 class Place:
     """What one rank tells: its host's name, the machine that it runs on, how many ranks its host has, why the
     system refuses it shared memory (empty: it does not), its addresses, the best for its own host first; the
-    wiring that it makes, its version, its process, and the library of its collectives (empty: our own).
+    wiring that it makes, its version, its process, the library of its collectives (empty: our own), that for
+    tensors on GPUs (empty: none), and whether its user insists on that.
     """
 
     host: str
@@ -34,17 +38,26 @@ class Place:
     version: str = __version__
     process: Process = NOBODY
     library: str = ""
+    gpu_library: str = ""
+    gpu_demanded: bool = False
 
     def encode(self) -> bytes:
         """Lines of text."""
         refusal = " ".join(self.refusal.split())
         where = (self.host, self.machine, str(self.local_size), refusal, ",".join(self.addresses))
         process = f"{self.process.pid} {self.process.start_time}"
-        return "\n".join((*where, self.wiring, self.version, process, self.library)).encode(errors="replace")
+        gpu = self.gpu_library + _DEMANDED * self.gpu_demanded
+        told = (*where, self.wiring, self.version, process, self.library, gpu)
+        return "\n".join(told).encode(errors="replace")
 
 
 def place_of(
-    identity: Identity, refusal: str | None, addresses: Sequence[str], wiring: str, library: str = ""
+    identity: Identity,
+    refusal: str | None,
+    addresses: Sequence[str],
+    wiring: str,
+    library: str = "",
+    gpu: GpuLibraries = NONE,
 ) -> Place:
     """The place of this process. ``refusal``: why it gets no shared memory."""
     host = " ".join(identity.hostname.split())
@@ -57,6 +70,8 @@ def place_of(
         wiring,
         process=own_process(),
         library=library,
+        gpu_library=gpu.name,
+        gpu_demanded=gpu.demanded,
     )
 
 
@@ -68,7 +83,9 @@ def decode(rank: int, value: bytes) -> Place:
     pid, _, start_time = lines[7].partition(" ")
     process = Process(int(pid), start_time) if pid.isdecimal() and len(pid) <= 9 else NOBODY
     addresses, wiring, version = tuple(lines[4].split(",")), lines[5], lines[6]
-    return Place(lines[0], lines[1], int(lines[2]), lines[3], addresses, wiring, version, process, lines[8])
+    gpu, demanded = lines[9].removesuffix(_DEMANDED), lines[9].endswith(_DEMANDED)
+    where = (lines[0], lines[1], int(lines[2]), lines[3], addresses)
+    return Place(*where, wiring, version, process, lines[8], gpu, demanded)
 
 
 def check_alike(places: Sequence[Place]) -> None:
@@ -98,6 +115,32 @@ def check_alike(places: Sequence[Place]) -> None:
                 "ranks the same HOROVOD_CPU_OPERATIONS, and install the same version of the library on all "
                 "hosts"
             )
+
+
+def rank_without_gpus(places: Sequence[Place]) -> int | None:
+    """The first rank by whom tensors cannot travel from GPU to GPU as by the others, or None: then they do so
+    in this job, and else all go through host memory.
+
+    Raises:
+        BootstrapError: a rank demands it, with one text on every rank.
+    """
+    demanding = next((rank for rank, place in enumerate(places) if place.gpu_demanded), None)
+    wanted = places[demanding or 0].gpu_library
+    lacking = (rank for rank, place in enumerate(places) if not wanted or place.gpu_library != wanted)
+    first = next(lacking, None)
+    if first is not None and demanding is not None:
+        place = places[first]
+        raise BootstrapError(
+            f"rank {demanding} on {shown(places[demanding].host)} asks for {_GPU_VARIABLE}=nccl, and rank "
+            f"{first} on {shown(place.host)} has {_gpu_library(place)}: install NCCL (pip install "
+            "nvidia-nccl-cu12 or -cu13) and the driver of the GPUs on all hosts, or unset the variable on "
+            "all ranks"
+        )
+    return first
+
+
+def _gpu_library(place: Place) -> str:
+    return shown(place.gpu_library) if place.gpu_library else "no NCCL, or does not want it"
 
 
 def _library(place: Place) -> str:
