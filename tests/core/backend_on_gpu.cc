@@ -44,12 +44,13 @@ class Device {
     if (bytes == 0) return nullptr;
     const DeviceScope scope(*driver_, context_);
     uintptr_t address = 0;
-    Check(driver_->call().allocate(&address, static_cast<size_t>(bytes)));
+    Check(driver_->call().allocate(&address, static_cast<size_t>(bytes), stream_));
     return reinterpret_cast<std::byte*>(address);
   }
   void Free(std::byte* memory) const {
     const DeviceScope scope(*driver_, context_);
-    if (memory != nullptr) Check(driver_->call().free(reinterpret_cast<uintptr_t>(memory)));
+    if (memory != nullptr)
+      Check(driver_->call().free(reinterpret_cast<uintptr_t>(memory), stream_));
   }
   void Copy(std::byte* to, const std::byte* from, int64_t bytes) const {
     if (bytes == 0) return;

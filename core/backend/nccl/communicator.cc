@@ -42,8 +42,8 @@ Status Communicator::MakeBuffer() {
   const DeviceScope scope(*driver_, context_);
   if (!nccl_->registers()) {
     uintptr_t memory = 0;
-    HVD_RETURN_IF_ERROR(
-        driver_->Check(driver_->call().allocate(&memory, kBufferBytes), "allocating a buffer"));
+    HVD_RETURN_IF_ERROR(driver_->Check(driver_->call().allocate(&memory, kBufferBytes, stream_),
+                                       "allocating a buffer"));
     buffer_ = reinterpret_cast<void*>(memory);
     return Status::Ok();
   }
@@ -103,7 +103,7 @@ void Communicator::FreeAll() {
   const DeviceScope scope(*driver_, context_);
   const DriverFunctions& call = driver_->call();
   if (buffer_ != nullptr && of_nccl_) nccl().free(buffer_);
-  if (buffer_ != nullptr && !of_nccl_) call.free(reinterpret_cast<uintptr_t>(buffer_));
+  if (buffer_ != nullptr && !of_nccl_) call.free(reinterpret_cast<uintptr_t>(buffer_), stream_);
   if (event_ != nullptr) call.destroy_event(event_);
   if (stream_ != nullptr) call.destroy_stream(stream_);
 }

@@ -93,8 +93,8 @@ class GpuCollective : public StepMachine {
     const int64_t bytes = Layout::BufferBytes(spec_, home, rank_, size_);
     std::byte* buffer = communicator_->buffer();
     if (bytes > static_cast<int64_t>(Communicator::kBufferBytes)) {
-      HVD_RETURN_IF_ERROR(Check(driver_.call().allocate_in_order(
-          &extra_, static_cast<size_t>(bytes), communicator_->stream())));
+      HVD_RETURN_IF_ERROR(Check(
+          driver_.call().allocate(&extra_, static_cast<size_t>(bytes), communicator_->stream())));
       buffer = reinterpret_cast<std::byte*>(extra_);
     }
     layout_ = std::make_unique<Layout>(spec_, home, rank_, size_, buffer);
@@ -168,8 +168,7 @@ class GpuCollective : public StepMachine {
   Status ReleaseOutputs() {
     const DriverFunctions& call = driver_.call();
     void* const event = communicator_->event();
-    if (extra_ != 0)
-      HVD_RETURN_IF_ERROR(Check(call.free_in_order(extra_, communicator_->stream())));
+    if (extra_ != 0) HVD_RETURN_IF_ERROR(Check(call.free(extra_, communicator_->stream())));
     HVD_RETURN_IF_ERROR(Check(call.record_event(event, communicator_->stream())));
     const DeviceOrder* last = nullptr;
     for (const DeviceOrder& order : spec_.order) {

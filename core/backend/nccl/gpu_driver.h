@@ -27,10 +27,10 @@ struct DriverFunctions {
   int (*destroy_event)(void* event);
   int (*record_event)(void* event, void* stream);
   int (*query_event)(void* event);
-  int (*allocate)(uintptr_t* memory, size_t bytes);
-  int (*free)(uintptr_t memory);
-  int (*allocate_in_order)(uintptr_t* memory, size_t bytes, void* stream);
-  int (*free_in_order)(uintptr_t memory, void* stream);
+  // In the order of a stream. What frees at once waits for all work on the GPU, and so for other
+  // ranks.
+  int (*allocate)(uintptr_t* memory, size_t bytes, void* stream);
+  int (*free)(uintptr_t memory, void* stream);
   int (*copy)(uintptr_t to, uintptr_t from, size_t bytes, void* stream);
   int (*fill)(uintptr_t to, unsigned char value, size_t bytes, void* stream);
   int (*exchange_capture_mode)(int* mode);

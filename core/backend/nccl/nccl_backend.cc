@@ -78,14 +78,13 @@ Status NcclBackend::Allocate(const DeviceOrder& order, int64_t bytes,
   void* const stream = here ? communicator.stream() : order.stream;
   const DeviceScope scope(driver, context);
   uintptr_t address = 0;
-  HVD_RETURN_IF_ERROR(
-      driver.Check(call.allocate_in_order(&address, static_cast<size_t>(bytes), stream),
-                   "allocating a result on the GPU"));
+  HVD_RETURN_IF_ERROR(driver.Check(call.allocate(&address, static_cast<size_t>(bytes), stream),
+                                   "allocating a result on the GPU"));
   DeviceFree free;
   free.stream = order.stream;
   free.free = [held = communicator.shared_driver(), context](void* data, void* after) {
     const DeviceScope inside(*held, context);
-    held->call().free_in_order(reinterpret_cast<uintptr_t>(data), after);
+    held->call().free(reinterpret_cast<uintptr_t>(data), after);
   };
   *memory = {reinterpret_cast<std::byte*>(address), std::move(free)};
   if (here) return Status::Ok();

@@ -2,6 +2,8 @@
 
 // Random tensors, and what a collective must make of them.
 
+#include <algorithm>
+#include <cmath>
 #include <random>
 #include <vector>
 
@@ -101,6 +103,26 @@ inline Bytes Reduced(const Reduction& reduction, const std::vector<Bytes>& input
          [&](const std::vector<uint8_t>& c) { return reference::BoolElement(reduction, c); });
   }
   return result;
+}
+
+// Whether a result is what an implementation of another order and rounding may give, which
+// multiplies each input by a factor in the element's type: floats to a few units of their last
+// place.
+inline bool IsClose(DataType dtype, const Bytes& result, const Bytes& expected) {
+  if (!IsFloating(dtype)) return result == expected;
+  bool close = result.size() == expected.size();
+  WithCodec(dtype, [&](auto codec) {
+    using Storage = typename decltype(codec)::Storage;
+    const double unit = dtype == DataType::kBfloat16  ? 0x1p-6
+                        : dtype == DataType::kFloat16 ? 0x1p-9
+                                                      : 0x1p-21;
+    for (size_t i = 0; close && i < expected.size() / sizeof(Storage); ++i) {
+      const double wanted = codec.Load(Get<Storage>(expected, i));
+      const double found = codec.Load(Get<Storage>(result, i));
+      close = std::fabs(found - wanted) <= unit * std::max(1.0, std::fabs(wanted));
+    }
+  });
+  return close;
 }
 
 }  // namespace hvd::test

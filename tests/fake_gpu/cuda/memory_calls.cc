@@ -27,7 +27,8 @@ class Ranges {
 
   void Add(CudaAddress address, size_t bytes) {
     if (bytes == 0 || !why_.empty()) return;
-    if (BlockPtr block = FindBlock(address, bytes, device_, &why_)) blocks_.push_back(block);
+    // With one space of addresses, a stream copies to and from every device.
+    if (BlockPtr block = FindBlock(address, bytes, kAnyDevice, &why_)) blocks_.push_back(block);
   }
 
   // Queues `work`, which may touch the ranges.
