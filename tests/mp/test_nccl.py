@@ -1,0 +1,174 @@
+"""Tensors that travel from GPU to GPU, by a fake of NCCL: jobs of several processes, each with a fake GPU."""
+
+import os
+import signal
+import time
+
+import numpy as np
+import pytest
+import torch
+from fake_device import fake_device
+from load import within
+
+import horovod.torch as hvd
+from horovod import _core
+from horovod.common.collective.tensor_glue import Purpose, Result
+from horovod.torch.operations import ops
+from horovod.torch.placements import on_devices
+
+SUM, AVERAGE = hvd.Sum, hvd.Average
+
+
+@pytest.fixture
+def gpus(fake_gpu):
+    """The environment of ranks with GPUs whose streams are slow in random ways."""
+    return {"LD_LIBRARY_PATH": fake_gpu, "HOROVOD_NCCL_HOME": fake_gpu, "FAKE_GPU_DELAY_US": "300"}
+
+
+def values(rank, *shape):
+    """What a rank sends."""
+    return np.arange(np.prod(shape), dtype=np.float32).reshape(shape) + 100 * rank
+
+
+def every_kind():
+    """On a set of the ranks 0 and 2, and of all; by name and without. Compares with numpy."""
+    hvd.init(process_sets="dynamic")
+    gpu = fake_device()
+    pair = hvd.add_process_set([0, 2])
+    sets = [(0, list(range(hvd.size())))]
+    if pair.included():
+        sets.append((pair.process_set_id, [0, 2]))
+    for step in range(6):
+        name = f"step{step}" if step % 2 else None
+        for number, members in sets:
+            _check_reductions(gpu, name, number, members)
+            _check_rows(gpu, name, number, members)
+    calls = gpu.calls()
+    assert "ncclAllReduce" in calls and "cuMemcpyDtoH" in calls
+    hvd.shutdown()
+
+
+def _check_reductions(gpu, name, number, members):
+    sent = gpu.block(values(hvd.rank(), 5))
+    total, mean = gpu.empty((5,), np.float32), gpu.empty((5,), np.float32)
+
+    def named(kind):
+        return name and f"{name}.{kind}.{number}"
+
+    handles = [
+        gpu.submit(_core.ALLREDUCE, named("sum"), [sent], [total], op=SUM, process_set=number),
+        gpu.submit(_core.ALLREDUCE, named("mean"), [sent], [mean], op=AVERAGE, process_set=number),
+    ]
+    root = members[-1]
+    taken = gpu.block(values(hvd.rank(), 3, 2))
+    broadcast = {"root": root, "process_set": number}
+    handles.append(gpu.submit(_core.BROADCAST, named("root"), [taken], [taken], **broadcast))
+    assert [_core.wait(handle) for handle in handles] == [None] * 3
+    everybody = sum(values(rank, 5) for rank in members)
+    np.testing.assert_allclose(gpu.array(total), everybody)
+    np.testing.assert_allclose(gpu.array(mean), everybody / len(members), rtol=1e-6)
+    np.testing.assert_array_equal(gpu.array(taken), values(root, 3, 2))
+
+
+def _check_rows(gpu, name, number, members):
+    place, size = members.index(hvd.rank()), len(members)
+
+    def named(kind):
+        return name and f"{name}.{kind}.{number}"
+
+    rows = gpu.block(values(hvd.rank(), place + 1, 2))  # as many as its place says, and one
+    dealt = gpu.block(values(hvd.rank(), size + 1, 2))
+    counts = [place + 1] * size
+    scattered = gpu.block(values(hvd.rank(), sum(counts), 2))
+    outputs = [
+        _core.wait(handle)
+        for handle in (
+            gpu.submit(_core.ALLGATHER, named("gather"), [rows], [None], process_set=number),
+            gpu.submit(_core.REDUCESCATTER, named("deal"), [dealt], [None], op=SUM, process_set=number),
+            gpu.submit(_core.ALLTOALL, named("swap"), [scattered], [None], process_set=number, splits=counts),
+        )
+    ]
+    gathered, reduced, received = (gpu.array(gpu.adopted(made[0])) for made in outputs)
+    np.testing.assert_array_equal(
+        gathered, np.concatenate([values(rank, other + 1, 2) for other, rank in enumerate(members)])
+    )
+    total = sum(values(rank, size + 1, 2) for rank in members)
+    start, count = (0, 2) if place == 0 else (place + 1, 1)
+    np.testing.assert_allclose(reduced, total[start : start + count])
+    parts = [
+        values(rank, (other + 1) * size, 2)[place * (other + 1) : (place + 1) * (other + 1)]
+        for other, rank in enumerate(members)
+    ]
+    np.testing.assert_array_equal(received, np.concatenate(parts))
+    assert list(memoryview(outputs[2][1].tobytes()).cast("q")) == [other + 1 for other in range(size)]
+
+
+@pytest.mark.parametrize("wire", ["shm", "tcp"])
+def test_every_kind_in_process_sets(run_ranks, gpus, wire):
+    run_ranks(3, every_kind, env={**gpus, "HOROVOD_TRANSPORT": wire})
+
+
+def a_rank_dies_while_others_need_its_data():
+    """Rank 1 is killed while its GPU is busy, so that the operation of the others never ends by itself."""
+    hvd.init()
+    gpu = fake_device()
+    block = gpu.block(np.ones(1000, np.float32))
+    _core.wait(gpu.submit(_core.ALLREDUCE, "before", [block], [block]))
+    gpu.synchronize()
+    if hvd.rank() == 1:
+        gpu.occupy(600)
+    _core.wait(gpu.submit(_core.ALLREDUCE, "in flight", [block], [block]))  # it is given to the GPU
+    if hvd.rank() == 1:
+        time.sleep(0.3)
+        os.kill(os.getpid(), signal.SIGKILL)
+    assert gpu.is_busy()
+    start = time.monotonic()
+    gpu.synchronize()
+    seconds = time.monotonic() - start
+    with pytest.raises(hvd.HorovodInternalError) as caught:
+        _core.wait(gpu.submit(_core.ALLREDUCE, "after", [block], [block]))
+    return [seconds, str(caught.value)]
+
+
+def test_a_rank_that_dies_sets_the_streams_of_the_others_free(run_ranks, gpus):
+    results = run_ranks(3, a_rank_dies_while_others_need_its_data, env=gpus, dies=[1])
+    for seconds, text in (results[0], results[2]):
+        assert "rank 1" in text
+        assert 0.1 < seconds < 0.3 + within(1.0)
+
+
+def ranks_differ():
+    """Ends with whether NCCL serves, and the result of a tensor that a GPU has, or would have."""
+    hvd.init()
+    serves = _core.gpu_serves(_core.ALLREDUCE, _core.DTYPES["float32"], SUM, 1.0, 1.0)
+    purpose = Purpose(_core.ALLREDUCE, SUM)
+    handle = ops.start(purpose, "staged", on_devices([torch.ones(3)], Result.LIKE_INPUT, purpose))
+    return [serves, hvd.synchronize(handle).tolist()]
+
+
+def test_one_rank_without_nccl_and_all_go_through_host_memory(run_ranks, gpus):
+    def with_one_less(rank):
+        return {**gpus, **({"HOROVOD_GPU_OPERATIONS": "host"} if rank == 1 else {})}
+
+    assert run_ranks(3, ranks_differ, env=with_one_less) == [[False, [3, 3, 3]]] * 3
+
+
+def test_all_ranks_with_nccl_use_it(run_ranks, gpus):
+    assert [serves for serves, _ in run_ranks(2, ranks_differ, env=gpus)] == [True, True]
+
+
+def a_start_is_refused():
+    """Ends with why."""
+    with pytest.raises(RuntimeError) as caught:
+        hvd.init()
+    return str(caught.value)
+
+
+def test_nccl_that_is_asked_for_and_missing_somewhere_is_an_error_on_all(run_ranks, gpus):
+    def asked(rank):
+        return {**gpus, "HOROVOD_GPU_OPERATIONS": "host" if rank == 1 else "NCCL"}
+
+    texts = run_ranks(2, a_start_is_refused, env=asked)
+    assert texts[0] == texts[1]
+    assert "rank 0 on localhost asks for HOROVOD_GPU_OPERATIONS=nccl" in texts[0]
+    assert "rank 1 on localhost has no NCCL" in texts[0]
