@@ -195,8 +195,7 @@ class BackendOnGpu : public Backend {
         position_(position.value()),
         size_(members.size()) {
     std::shared_ptr<const GpuDriver> driver;
-    std::shared_ptr<const nccl::NcclLibrary> library;
-    Must(runtime->Load(&driver, &library));
+    Must(GpuDriver::Load(runtime->options().driver, &driver));
     for (int number = 0; number < kDevices; ++number) {
       devices_.push_back(std::make_unique<Device>(driver, number));
     }
