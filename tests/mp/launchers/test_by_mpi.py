@@ -1,10 +1,13 @@
 """Tensors that travel by MPI, of each MPI that is here."""
 
+import importlib.util
 import re
+import sys
+from pathlib import Path
 
 import pytest
-from launch import PROGRAMS
-from other_launchers import run
+from launch import PROGRAMS, Launcher
+from other_launchers import mpich_for_mpi4py, run
 
 from horovod.bootstrap import libraries
 
@@ -44,3 +47,20 @@ def test_a_killed_rank_ends_the_job(launcher: str) -> None:
     )
     status, output = run(launcher, "-c", program, ranks=3, **BY_MPI)
     assert status != 0, output
+
+
+@pytest.mark.skipif(importlib.util.find_spec("mpi4py") is None, reason="mpi4py is not installed here")
+@pytest.mark.parametrize("launcher", MPIS)
+def test_communicators_are_jobs_and_process_sets(launcher: str, tmp_path: Path) -> None:
+    given = {libraries.VARIABLE: "host"}
+    if "MPICH" in launcher:
+        given = {libraries.VARIABLE: "MPI", **mpich_for_mpi4py(tmp_path)}
+    status, output = run(launcher, str(PROGRAMS / "by_communicator.py"), ranks=3, **given)
+    assert status == 0, output
+    assert len(re.findall(r"rank \d is done", output)) == 3, output
+
+
+def test_a_list_of_ranks_without_mpi_says_what_it_takes() -> None:
+    program = "import horovod.common.basics as hvd; hvd.init(comm=[0, 2])"
+    status, stdout, stderr = Launcher().run("-np", "2", sys.executable, "-c", program)
+    assert status != 0 and "MPI_COMM_WORLD, which has 2" in (stdout + stderr).decode()
