@@ -27,6 +27,8 @@ const std::vector<Setting>& SettingsTable() {
        "Library that reduces on the CPU: host (this one's own), gloo or mpi."},
       {"HOROVOD_GLOO_TIMEOUT_SECONDS", "number", "30",
        "Seconds after which a call of Gloo that makes no progress fails."},
+      {"HOROVOD_MPI_THREADS_DISABLE", "flag", "0",
+       "Call MPI from one thread at a time; process sets then do without it."},
       {"HOROVOD_THREAD_AFFINITY", "list", "",
        "Core of the background thread of each local rank, such as 0,2,4."},
       {"HOROVOD_AUTOTUNE", "flag", "0",

@@ -19,7 +19,14 @@ CARRIERS = [
 ]
 
 
-@pytest.mark.parametrize(("ranks", "transport"), [(2, "shm"), (3, "tcp"), (4, "shm")])
+@pytest.mark.parametrize(
+    ("ranks", "transport"),
+    [
+        (2, "shm"),
+        pytest.param(3, "tcp", marks=pytest.mark.full),
+        pytest.param(4, "shm", marks=pytest.mark.full),
+    ],
+)
 @pytest.mark.parametrize(("operations", "thread"), CARRIERS)
 def test_every_collective_is_right(operations: str, thread: str, ranks: int, transport: str) -> None:
     environment = {"HOROVOD_TRANSPORT": transport, "HOROVOD_DYNAMIC_PROCESS_SETS": "1"}

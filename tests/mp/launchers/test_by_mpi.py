@@ -27,12 +27,33 @@ MPIS = [
 ]
 
 
-@pytest.mark.parametrize("ranks", [2, 3, 4])
+@pytest.mark.parametrize(
+    "ranks", [pytest.param(2, marks=pytest.mark.full), 3, pytest.param(4, marks=pytest.mark.full)]
+)
 @pytest.mark.parametrize("launcher", MPIS)
 def test_every_collective_is_right(launcher: str, ranks: int) -> None:
     status, output = run(launcher, str(PROGRAMS / "by_library.py"), "hvd-mpi", ranks=ranks, **BY_MPI)
     assert status == 0, output
     assert len(re.findall(r"rank \d is done", output)) == ranks, output
+
+
+@pytest.mark.parametrize("launcher", MPIS)
+def test_mpi_can_be_called_from_one_thread_only(launcher: str) -> None:
+    program = (
+        "import torch, horovod.torch as hvd\n"
+        "hvd.init(process_sets=[pair := hvd.ProcessSet([0, 1])])\n"
+        "assert hvd.mpi_enabled() and not hvd.mpi_threads_supported()\n"
+        "for step in range(20):\n"
+        "    own = pair.included() and hvd.allreduce_async(torch.ones(9), op=hvd.Sum, process_set=pair)\n"
+        "    assert hvd.allreduce(torch.ones(9), op=hvd.Sum)[0] == 3\n"
+        "    assert own is False or hvd.synchronize(own)[0] == 2\n"
+        "threads = [open(f'/proc/self/task/{task}/comm').read() for task in os.listdir('/proc/self/task')]\n"
+        "assert threads.count('hvd-mpi\\n') == 1, threads\n"
+        "hvd.shutdown()\n"
+    )
+    given = {**BY_MPI, "HOROVOD_MPI_THREADS_DISABLE": "1"}
+    status, output = run(launcher, "-c", f"import os\n{program}", ranks=3, **given)
+    assert status == 0, output
 
 
 @pytest.mark.parametrize("launcher", MPIS)
