@@ -33,6 +33,8 @@ const std::vector<Setting>& SettingsTable() {
       {"HOROVOD_NCCL_LIB", "path", "", "The folder or file of the NCCL to use, before the other."},
       {"HOROVOD_GLOO_TIMEOUT_SECONDS", "number", "30",
        "Seconds after which a call of Gloo that makes no progress fails."},
+      {"HOROVOD_MPI_THREADS_DISABLE", "flag", "0",
+       "Call MPI from one thread at a time; process sets then do without it."},
       {"HOROVOD_THREAD_AFFINITY", "list", "",
        "Core of the background thread of each local rank, such as 0,2,4."},
       {"HOROVOD_AUTOTUNE", "flag", "0",

@@ -1,9 +1,11 @@
 """Starts jobs by the launchers of others, the real ones: on this host, or on several that it stands for."""
 
+import ctypes.util
 import re
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from launch import PROGRAMS, Launcher
@@ -91,3 +93,19 @@ def run_on_hosts(
     results = [own.finish(job, 90) for job in jobs]
     own.wait_until_gone(5)
     return max(abs(result.returncode) for result in results), "".join(result.output for result in results)
+
+
+def mpich_for_mpi4py(folder: Path) -> dict[str, str]:
+    """Variables with which mpi4py takes MPICH, whose library has a name of its own in Debian."""
+    library = ctypes.util.find_library("mpich") or ctypes.util.find_library("mpi")
+    (folder / "libmpi.so.12").symlink_to(_whereabouts(library or "libmpich.so.12"))
+    return {"MPI4PY_MPIABI": "mpich", "LD_LIBRARY_PATH": str(folder)}
+
+
+def _whereabouts(library: str) -> str:
+    """The path of a shared library, from the cache of the dynamic linker."""
+    cache = subprocess.run(["ldconfig", "-p"], capture_output=True, text=True, check=True).stdout
+    found = re.search(rf"{re.escape(library)} .*=> (\S+)", cache)
+    if found is None:
+        pytest.skip(f"the library of MPICH ({library}) is not here")
+    return found[1]

@@ -342,7 +342,8 @@ def ranks_lose_one_in_training() -> str:
 
     with pytest.raises(mx.base.MXNetError) as caught:
         for number in range(1000):
-            if hvd.rank() == 1 and number == 3:  # rank 0 may still be about to read a number of the third step
+            # Rank 0 may still be about to read a number of the third step.
+            if hvd.rank() == 1 and number == 3:
                 os.kill(os.getpid(), signal.SIGKILL)
             step()
     with pytest.raises(mx.base.MXNetError, match=r"'after it' was not completed: .*rank 1"):

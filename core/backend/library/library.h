@@ -24,6 +24,7 @@ using CombineFunction = void (*)(DataType dtype, ReduceOp op, const void* left, 
 
 struct LibraryOptions {
   std::string address;     // at which the other ranks of the job reach this one
+  int job_size = 0;        // ranks of the job
   int64_t timeout_us = 0;  // of a call that makes no progress
   // For so long after its end a set's connections stay open: members that are slower may still
   // need what this one has sent.

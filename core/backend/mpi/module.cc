@@ -15,14 +15,17 @@ namespace {
 
 class MpiSet : public LibrarySet {
  public:
-  MpiSet(CombineFunction combine, int size)
+  // `is_served`: false for a set that is left to our own backend.
+  MpiSet(CombineFunction combine, int size, bool is_served)
       : combine_(combine),
         size_(size),
+        is_served_(is_served),
         communicator_(std::make_shared<MPI_Comm>(MPI_COMM_NULL)),
         worker_("hvd-mpi", 0, [] {}) {}
 
   // Reducescatter and Adasum are our own: MPI's have no order that gives all ranks the same bits.
   bool Has(OpKind kind, ReduceOp op) const override {
+    if (!is_served_) return false;
     if (kind == OpKind::kAllreduce) return op != ReduceOp::kAdasum;
     return kind == OpKind::kAllgather || kind == OpKind::kBroadcast || kind == OpKind::kAlltoall ||
            kind == OpKind::kBarrier;
@@ -51,6 +54,7 @@ class MpiSet : public LibrarySet {
 
   const CombineFunction combine_;
   const int size_;
+  const bool is_served_;
   const std::shared_ptr<MPI_Comm> communicator_;  // of the worker alone
   const Waker* waker_ = nullptr;
   Worker worker_;
@@ -58,14 +62,17 @@ class MpiSet : public LibrarySet {
 
 class Mpi : public Library {
  public:
-  explicit Mpi(CombineFunction combine) : combine_(combine) {}
+  explicit Mpi(const LibraryOptions& options)
+      : combine_(options.combine), job_size_(options.job_size) {}
   const char* name() const override { return "MPI"; }
   std::unique_ptr<LibrarySet> MakeSet(int /*rank*/, int size) override {
-    return std::make_unique<MpiSet>(combine_, size);
+    // A set has a thread of its own.
+    return std::make_unique<MpiSet>(combine_, size, !has_one_thread() || size == job_size_);
   }
 
  private:
   const CombineFunction combine_;
+  const int job_size_;
 };
 
 // MPI's own words, up to what says where and when it was built: "Open MPI v4.1.4".
@@ -88,7 +95,7 @@ std::string Version() {
 HVD_EXPORT const hvd::LibraryModule hvd_library_module = {
     HVD_LIBRARY_STAMP,
     [](const hvd::LibraryOptions& options) -> hvd::Library* {
-      return new hvd::mpi_backend::Mpi(options.combine);
+      return new hvd::mpi_backend::Mpi(options);
     },
 };
 
@@ -98,9 +105,9 @@ HVD_EXPORT const char* hvd_library_version() {
   return version.c_str();
 }
 
-// By the main thread. Why MPI cannot be used; null: it can.
-HVD_EXPORT const char* hvd_library_initialize() {
+// By the main thread. Why MPI cannot be used; null: it can. `one_thread`: see Initialize.
+HVD_EXPORT const char* hvd_library_initialize(int one_thread) {
   static std::string why;
-  why = hvd::mpi_backend::Initialize();
+  why = hvd::mpi_backend::Initialize(one_thread != 0);
   return why.empty() ? nullptr : why.c_str();
 }

@@ -10,6 +10,7 @@ namespace hvd::mpi_backend {
 namespace {
 
 std::atomic<bool> gave_up{false};
+std::atomic<bool> one_thread_only{false};
 std::atomic<int> uninterruptible{0};
 
 bool Finalized() {
@@ -32,7 +33,9 @@ void Check(int code, const char* name) {
   throw std::runtime_error(std::string(name) + ": " + text.data());
 }
 
-std::string Initialize() {
+std::string Initialize(bool one_thread) {
+  one_thread_only = one_thread;
+  const int needed = one_thread ? MPI_THREAD_SERIALIZED : MPI_THREAD_MULTIPLE;
   if (Finalized()) return "MPI was finalized in this process, and cannot be used again";
   int initialized = 0;
   int level = MPI_THREAD_SINGLE;
@@ -40,16 +43,19 @@ std::string Initialize() {
   if (initialized != 0) {
     MPI_Query_thread(&level);
   } else {
-    MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &level);
+    MPI_Init_thread(nullptr, nullptr, needed, &level);
     std::atexit(FinalizeAtExit);
   }
-  if (level == MPI_THREAD_MULTIPLE) return "";
-  return "MPI does not allow calls from several threads here (MPI_THREAD_MULTIPLE). If the program "
-         "initializes MPI itself, let it ask for that";
+  if (level >= needed) return "";
+  return std::string("MPI does not allow calls from ") +
+         (one_thread ? "another thread than the main one here (MPI_THREAD_SERIALIZED)"
+                     : "several threads here (MPI_THREAD_MULTIPLE)") +
+         ". If the program initializes MPI itself, let it ask for that";
 }
 
 void GiveUp() { gave_up = true; }
 bool given_up() { return gave_up; }
+bool has_one_thread() { return one_thread_only; }
 
 Uninterruptible::Uninterruptible() { ++uninterruptible; }
 Uninterruptible::~Uninterruptible() { --uninterruptible; }

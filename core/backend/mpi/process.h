@@ -12,8 +12,10 @@ namespace hvd::mpi_backend {
 void Check(int code, const char* name);
 
 // Initialises MPI unless that is done already; what was initialised here is finalised at the end of
-// the process. Returns why MPI cannot be used, empty: it can.
-std::string Initialize();
+// the process. `one_thread`: calls come from one thread at a time, which is the same one while a
+// job runs. Returns why MPI cannot be used, empty: it can.
+std::string Initialize(bool one_thread);
+bool has_one_thread();
 
 // A call was left behind in MPI, or has failed: MPI is used no more here, and not finalised, since
 // that could wait for ever.

@@ -142,6 +142,7 @@ Status OpenLibrary(const EngineOptions& options, std::unique_ptr<Library>* libra
   if (options.library.empty()) return Status::Ok();
   LibraryOptions given;
   given.address = options.address;
+  given.job_size = options.size;
   given.timeout_us = static_cast<int64_t>(options.config.gloo_timeout_seconds * 1e6);
   given.linger_us = kLibraryLingerUs;
   return LoadLibrary(options.library, given, library);

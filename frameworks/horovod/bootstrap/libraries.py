@@ -12,6 +12,7 @@ from .errors import BootstrapError
 from .text import shown
 
 VARIABLE = "HOROVOD_CPU_OPERATIONS"
+ONE_THREAD = "HOROVOD_MPI_THREADS_DISABLE"
 _FOLDER = Path(__file__).parents[1]
 _OPEN_MPI, _MPICH = "_mpi_openmpi.so", "_mpi_mpich.so"
 _MODULES = {"gloo": ("_gloo.so",), "mpi": (_OPEN_MPI, _MPICH)}
@@ -31,9 +32,10 @@ class Library(NamedTuple):
     name: str = ""
     version: str = ""
     path: str = ""
+    has_one_thread: bool = False  # that may call it
 
     def __str__(self) -> str:
-        return f"{self.name} {self.version}".strip()
+        return f"{self.name} {self.version}{', from one thread' if self.has_one_thread else ''}".strip()
 
 
 OUR_OWN = Library()
@@ -79,7 +81,9 @@ def wanted(rank: int, environ: Mapping[str, str]) -> Library:
         # The plugins of an MPI look for its symbols among those that all see.
         mode = ctypes.RTLD_GLOBAL if name == "mpi" else ctypes.RTLD_LOCAL
         library, module = _load(name, _module(name, environ), mode)
-        _initialize(module)
+        if name == "mpi":
+            library = library._replace(has_one_thread=_is_on(environ.get(ONE_THREAD, "")))
+        _initialize(module, library.has_one_thread)
     except BootstrapError as error:
         raise BootstrapError(f"{asked}: {error}. Or unset {VARIABLE}") from None
     return library
@@ -119,14 +123,18 @@ def _absent(module: str) -> str:
     )
 
 
-def _initialize(module: ctypes.CDLL) -> None:
+def _is_on(value: str) -> bool:
+    return value.lower() in {"1", "true", "yes", "on"}
+
+
+def _initialize(module: ctypes.CDLL, one_thread: bool) -> None:
     """A library that has to be, as MPI."""
     try:
         initialize = module.hvd_library_initialize
     except AttributeError:
         return
     initialize.restype = ctypes.c_char_p
-    if why := initialize():
+    if why := initialize(int(one_thread)):
         raise BootstrapError(why.decode(errors="replace"))
 
 

@@ -7,8 +7,9 @@ import sys
 import time
 from collections.abc import MutableMapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from . import communicator as communicators
 from . import gpu_libraries, libraries, processes, secret
 from .errors import BootstrapError
 from .identity import ALONE, HOROVODRUN, Identity, from_environment, placed, reason
@@ -29,13 +30,26 @@ _DEFAULT_START_TIMEOUT = 30.0
 
 
 @dataclass
-class _Process:
-    """What outlives a stop: the count of starts, and the secret, once taken out of the environment."""
+class _Job:
+    """The ranks that start together: what outlives a stop of them, if they start again."""
 
     generation: int = 0
-    started: bool = False
-    secret: bytes | None = None
+    secret: bytes | None = None  # once it is taken out of the environment
     rendezvous: "Rendezvous | None" = None  # where no launcher of ours has a store
+    comm: Any = None  # whose members they are; None: all that the launcher has started
+
+
+@dataclass
+class _Process:
+    """What outlives a stop. The members of a communicator meet anew at each start; the job of all ranks goes
+    on meanwhile as it was: not all of its ranks need be in a communicator, or as often.
+    """
+
+    all_ranks: _Job = field(default_factory=_Job)
+    job: _Job = field(default_factory=_Job)  # of the last start
+    starts: int = 0
+    started: bool = False
+    given: bytes | None = None  # the user's secret, where no launcher of ours has a store
     own: bytes = field(default_factory=lambda: secrets.token_bytes(SECRET_BYTES))  # in a job of one
     neighbours: list[processes.Process] = field(default_factory=list)  # that this rank looks after
     library: libraries.Library = libraries.OUR_OWN
@@ -46,12 +60,13 @@ class _Process:
 _process = _Process()
 
 
-def start(environ: MutableMapping[str, str] | None = None) -> None:
+def start(environ: MutableMapping[str, str] | None = None, comm: Any = None) -> None:
     """Makes this process a rank and starts its engine. Collective: all ranks start (and start again)
     together.
 
     Raises ValueError for a wrong environment and BootstrapError when the ranks do not come together. A
-    second start without a stop in between does nothing.
+    second start without a stop in between does nothing. ``comm``: the communicator of mpi4py whose members
+    are the job, or a list of ranks, checked; None: the job is the one that the environment tells.
     """
     environment = os.environ if environ is None else environ
     if is_started():
@@ -62,17 +77,18 @@ def start(environ: MutableMapping[str, str] | None = None) -> None:
             "forked child is not a rank and cannot become one. Use horovod in the parent only"
         )
     began = time.monotonic()
-    identity = from_environment(environment)
+    identity = _choose_job(comm, environment)
     _warn_of_unknown(identity, environment)
     wiring = _wiring(environment)
     library = _process.library = libraries.wanted(identity.rank, environment)
     gpu = gpu_libraries.wanted(identity.rank, environment)
-    _process.generation += 1
+    _process.job.generation += 1
+    _process.starts += 1
     _process.pid = os.getpid()
-    if identity.rank == 0 and identity.launcher not in (HOROVODRUN, ALONE) and _process.generation == 1:
+    if identity.rank == 0 and identity.launcher not in (HOROVODRUN, ALONE) and _process.starts == 1:
         log("info", 0, reason(identity, environment))
     if identity.size == 1:
-        secret.remove(environment)
+        _forget_secret(environment)
         _init_core(identity, "shm", [], gpu=gpu)
         made = "1 host", "alone"
     else:
@@ -118,8 +134,32 @@ def launchers_store(environ: MutableMapping[str, str] | None = None) -> "StoreCl
 
 def key_for(purpose: str) -> bytes:
     """A key that only the ranks of this job have, in this generation, and use for one purpose."""
-    label = f"horovod {purpose} {_process.generation}".encode()
-    return hmac.digest(_process.secret or _process.own, label, "sha256")
+    label = f"horovod {purpose} {_process.job.generation}".encode()
+    return hmac.digest(_process.job.secret or _process.own, label, "sha256")
+
+
+def communicator() -> Any | None:
+    """The one whose members are the job since the last start; None: the job is all ranks."""
+    return _process.job.comm
+
+
+def _choose_job(comm: Any, environment: MutableMapping[str, str]) -> Identity:
+    timeout = _start_timeout(environment)
+    comm = communicators.communicator_of(comm, timeout)
+    if _process.job.comm is not None and _process.job.rendezvous and _process.job.rendezvous.server:
+        _process.job.rendezvous.server.close()
+    _process.job = _process.all_ranks if comm is None else _Job(comm=comm)
+    if comm is None:
+        return from_environment(environment)
+    return communicators.identity_of(comm, environment, timeout)
+
+
+def _forget_secret(environment: MutableMapping[str, str]) -> None:
+    """A rank without others needs none, but it may have others at a later start."""
+    if _process.job.comm is None:
+        secret.remove(environment)
+    else:
+        _process.given = secret.take(environment) or _process.given
 
 
 def _tell(identity: Identity, made: tuple[str, str], seconds: float) -> None:
@@ -127,7 +167,7 @@ def _tell(identity: Identity, made: tuple[str, str], seconds: float) -> None:
     hosts, way = made
     host = escaped(os.uname().nodename)
     host = host if hosts == "1 host" else f"rank 0 on {host}"
-    generation = f", start {_process.generation} of this process" if _process.generation > 1 else ""
+    generation = f", start {_process.starts} of this process" if _process.starts > 1 else ""
     log("info", 0, f"{ranks} on {hosts} ({host}), {way}, started in {seconds:.2f} s{generation}")
 
 
@@ -144,18 +184,18 @@ def _start_among_others(
 
     timeout = _start_timeout(environment)
     deadline = time.monotonic() + timeout
-    generation = _process.generation
+    generation = _process.job.generation
     if identity.launcher == HOROVODRUN:
         store = _launchers_store(identity, environment, timeout, generation)
     else:
         store = _own_store(identity, environment, timeout)
-    assert _process.secret is not None
+    assert _process.job.secret is not None
     try:
         mesh = connect_mesh(
             identity,
             generation,
             store,
-            _process.secret,
+            _process.job.secret,
             wiring,
             deadline,
             timeout,
@@ -192,7 +232,7 @@ def _launcher_link(store: "StoreClient", identity: Identity) -> "LauncherLink":
 
     if identity.launcher != HOROVODRUN:
         return LauncherLink(processes.watch(identity), bytes(SECRET_BYTES), 0)
-    store.set(f"{_process.generation}/{LINKED}/{identity.rank}", b"")
+    store.set(f"{_process.job.generation}/{LINKED}/{identity.rank}", b"")
     return store.detach()
 
 
@@ -216,17 +256,20 @@ def _own_store(identity: Identity, environment: MutableMapping[str, str], timeou
     from .rendezvous.ways import find_rendezvous
 
     network = network_of(environment)
-    if _process.rendezvous is None:
-        own_secret = secret.take(environment)
-        _process.rendezvous = find_rendezvous(identity, environment, network, own_secret, timeout)
-        if identity.rank == 0 and _process.rendezvous.way:
-            log("info", 0, f"the ranks meet at {_process.rendezvous.address}: {_process.rendezvous.way}")
-    rendezvous = _process.rendezvous
-    store = rendezvous.client(_process.generation, timeout)
+    job = _process.job
+    if job.rendezvous is None:
+        _process.given = secret.take(environment) or _process.given
+        carrier = None if job.comm is None else communicators.CommunicatorCarrier(job.comm, timeout)
+        job.rendezvous = find_rendezvous(identity, environment, network, _process.given, timeout, carrier)
+        if identity.rank == 0 and job.rendezvous.way:
+            log("info", 0, f"the ranks meet at {job.rendezvous.address}: {job.rendezvous.way}")
+    rendezvous = job.rendezvous
+    store = rendezvous.client(job.generation, timeout)
     try:
-        if _process.secret is None:
-            _process.secret = rendezvous.job_secret(store, timeout)
-            rendezvous.export(store, network, environment, timeout)
+        if job.secret is None:
+            job.secret = rendezvous.job_secret(store, timeout)
+            if job.comm is None:  # a process has one RANK, and may be in several communicators
+                rendezvous.export(store, network, environment, timeout)
     except BaseException:
         store.close()
         raise
@@ -282,7 +325,7 @@ def _init_core(
         local_size=identity.local_size,
         cross_rank=identity.cross_rank,
         cross_size=identity.cross_size,
-        generation=_process.generation,
+        generation=_process.job.generation,
         wiring=wiring,
         links=links,
         hosts=hosts,
@@ -302,7 +345,7 @@ def _warn_of_unknown(identity: Identity, environment: MutableMapping[str, str]) 
     """Once in a job, at its first start."""
     from horovod import _core
 
-    if identity.rank == 0 and _process.generation == 0:
+    if identity.rank == 0 and _process.starts == 0:
         warn_of_unknown(environment, [row[0] for row in _core.settings()])
 
 
@@ -323,21 +366,22 @@ def _start_timeout(environment: MutableMapping[str, str]) -> float:
 
 def _take_secret(environment: MutableMapping[str, str]) -> bytes:
     """The job's secret: taken out of the environment, where children would find it, then from memory."""
-    _process.secret = secret.take(environment) or _process.secret
-    if _process.secret is None:
+    job = _process.all_ranks
+    job.secret = secret.take(environment) or job.secret
+    if job.secret is None:
         raise ValueError(
             f"{secret.FILE_VARIABLE} is not set: only a process that horovodrun started can become a rank, "
             "and a rank takes the way to the secret out of its environment, so that its children cannot"
         )
-    return _process.secret
+    return job.secret
 
 
 def _leave_parent() -> None:
     """Runs in a forked child: it holds copies of the parent's descriptors, but it is not the rank."""
-    if _process.generation and not _process.forked_from:
+    if _process.starts and not _process.forked_from:
         _process.forked_from = _process.pid
     _process.started = False
-    _process.secret = None
+    _process.all_ranks.secret = _process.job.secret = None
 
 
 os.register_at_fork(after_in_child=_leave_parent)

@@ -36,13 +36,16 @@ def init(
     initialised.
 
     Args:
-        comm: None or empty; sub-communicators need MPI.
-        process_sets: a list of ProcessSet to register, equal on all ranks, or "dynamic" to allow
-            ``add_process_set`` and ``remove_process_set`` while the job runs.
+        comm: None or empty: the job is all ranks. An intracommunicator of mpi4py, or a list of ranks of
+            MPI_COMM_WORLD: its members are the job, with their ranks in it, and only they call this. MPI must
+            have started them.
+        process_sets: a list of ProcessSet to register, equal on all ranks (but for communicators, which may
+            be several, as after a split), or "dynamic" to allow ``add_process_set`` and
+            ``remove_process_set`` while the job runs.
 
     Raises:
         ValueError: a set is wrong or the ranks differ, with one text on every rank and with nothing left
-            running; or ``comm`` needs MPI.
+            running; or ``comm`` needs MPI, or does not contain this rank.
         NotImplementedError: ``comm`` is a list of ranks and a set is a communicator.
         HorovodInternalError: the job could not be joined.
     """
@@ -59,7 +62,7 @@ def init(
         from horovod.bootstrap.start import start
 
         stacks.show_crashes()
-        start()
+        start(comm=comm)
         stacks.watch()
         _owner_pid = os.getpid()
         global_process_set.ranks = list(range(size()))
@@ -91,13 +94,13 @@ def _check_sets(process_sets: Sequence[ProcessSet] | str | None) -> list[Process
 
 
 def _check_comm(comm: Sequence[int] | Any | None, given: list[ProcessSet]) -> None:
-    if comm is None or (isinstance(comm, list) and not comm):
-        return
-    if isinstance(comm, (list, tuple, range)) and any(known.ranks is None for known in given):
+    if isinstance(comm, (list, tuple, range)) and comm and any(known.ranks is None for known in given):
         raise NotImplementedError(
             "init(comm=[ranks], process_sets=[...]): sets that are communicators need a communicator as comm"
         )
-    raise ValueError("init(comm=...) needs a build with MPI, which this is not; call hvd.init() without it")
+    from horovod.bootstrap.communicator import check
+
+    check(comm)
 
 
 def _check_registered(given: list[ProcessSet]) -> None:

@@ -7,13 +7,15 @@ import os
 
 
 def mpi_threads_supported() -> bool:
-    """Whether MPI may be called from several threads: always, where MPI is enabled.
+    """Whether MPI may be called from several threads: unless HOROVOD_MPI_THREADS_DISABLE is set.
 
-    Raises ValueError where it is not.
+    Raises ValueError where MPI is not enabled.
     """
+    from horovod.bootstrap.start import library
+
     if not mpi_enabled():
         raise ValueError("Horovod MPI is not enabled: this job does not use it. Ask hvd.mpi_enabled() first.")
-    return True
+    return not library().has_one_thread
 
 
 def mpi_enabled() -> bool:

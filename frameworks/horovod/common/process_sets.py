@@ -187,8 +187,10 @@ def remove_process_set(process_set: ProcessSet) -> bool:
 
 def register_at_start(process_sets: Sequence[ProcessSet]) -> None:
     """Registers the sets that ``init`` was given, on all ranks. Raises as ``add_process_set``."""
+    from horovod.common.communicators import resolved  # late: it needs all of the bootstrap
+
     with _lock:
-        _register("hvd.init(process_sets=...)", process_sets, None)
+        _register("hvd.init(process_sets=...)", *resolved(process_sets, ProcessSet))
 
 
 def invalidate_all() -> None:
@@ -228,7 +230,7 @@ def _candidate(given: ProcessSet | Sequence[int]) -> tuple[ProcessSet, str | Non
 def _problem_with(process_set: ProcessSet, size: int, known: dict[tuple[int, ...], str]) -> str | None:
     ranks = process_set.ranks
     if ranks is None:
-        return f"a process set of a communicator ({process_set.mpi_comm!r:.100}) needs a build with MPI"
+        return "a process set of a communicator is for hvd.init(process_sets=[...])"
     if process_set.process_set_id is not None:
         return f"the ProcessSet is registered already, as number {process_set.process_set_id}"
     if not ranks:

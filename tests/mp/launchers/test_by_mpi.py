@@ -1,10 +1,13 @@
 """Tensors that travel by MPI, of each MPI that is here."""
 
+import importlib.util
 import re
+import sys
+from pathlib import Path
 
 import pytest
-from launch import PROGRAMS
-from other_launchers import run
+from launch import PROGRAMS, Launcher
+from other_launchers import mpich_for_mpi4py, run
 
 from horovod.bootstrap import libraries
 
@@ -24,12 +27,33 @@ MPIS = [
 ]
 
 
-@pytest.mark.parametrize("ranks", [2, 3, 4])
+@pytest.mark.parametrize(
+    "ranks", [pytest.param(2, marks=pytest.mark.full), 3, pytest.param(4, marks=pytest.mark.full)]
+)
 @pytest.mark.parametrize("launcher", MPIS)
 def test_every_collective_is_right(launcher: str, ranks: int) -> None:
     status, output = run(launcher, str(PROGRAMS / "by_library.py"), "hvd-mpi", ranks=ranks, **BY_MPI)
     assert status == 0, output
     assert len(re.findall(r"rank \d is done", output)) == ranks, output
+
+
+@pytest.mark.parametrize("launcher", MPIS)
+def test_mpi_can_be_called_from_one_thread_only(launcher: str) -> None:
+    program = (
+        "import torch, horovod.torch as hvd\n"
+        "hvd.init(process_sets=[pair := hvd.ProcessSet([0, 1])])\n"
+        "assert hvd.mpi_enabled() and not hvd.mpi_threads_supported()\n"
+        "for step in range(20):\n"
+        "    own = pair.included() and hvd.allreduce_async(torch.ones(9), op=hvd.Sum, process_set=pair)\n"
+        "    assert hvd.allreduce(torch.ones(9), op=hvd.Sum)[0] == 3\n"
+        "    assert own is False or hvd.synchronize(own)[0] == 2\n"
+        "threads = [open(f'/proc/self/task/{task}/comm').read() for task in os.listdir('/proc/self/task')]\n"
+        "assert threads.count('hvd-mpi\\n') == 1, threads\n"
+        "hvd.shutdown()\n"
+    )
+    given = {**BY_MPI, "HOROVOD_MPI_THREADS_DISABLE": "1"}
+    status, output = run(launcher, "-c", f"import os\n{program}", ranks=3, **given)
+    assert status == 0, output
 
 
 @pytest.mark.parametrize("launcher", MPIS)
@@ -44,3 +68,20 @@ def test_a_killed_rank_ends_the_job(launcher: str) -> None:
     )
     status, output = run(launcher, "-c", program, ranks=3, **BY_MPI)
     assert status != 0, output
+
+
+@pytest.mark.skipif(importlib.util.find_spec("mpi4py") is None, reason="mpi4py is not installed here")
+@pytest.mark.parametrize("launcher", MPIS)
+def test_communicators_are_jobs_and_process_sets(launcher: str, tmp_path: Path) -> None:
+    given = {libraries.VARIABLE: "host"}
+    if "MPICH" in launcher:
+        given = {libraries.VARIABLE: "MPI", **mpich_for_mpi4py(tmp_path)}
+    status, output = run(launcher, str(PROGRAMS / "by_communicator.py"), ranks=3, **given)
+    assert status == 0, output
+    assert len(re.findall(r"rank \d is done", output)) == 3, output
+
+
+def test_a_list_of_ranks_without_mpi_says_what_it_takes() -> None:
+    program = "import horovod.common.basics as hvd; hvd.init(comm=[0, 2])"
+    status, stdout, stderr = Launcher().run("-np", "2", sys.executable, "-c", program)
+    assert status != 0 and "MPI_COMM_WORLD, which has 2" in (stdout + stderr).decode()

@@ -1,6 +1,5 @@
 """Jobs that other launchers start on several hosts, which this machine stands for."""
 
-import ctypes.util
 import importlib.util
 import os
 import re
@@ -12,7 +11,7 @@ from pathlib import Path
 import pytest
 import slurm
 from launch import PROGRAMS, ROOT, Launcher
-from other_launchers import PROGRAM, REAL, run_on_hosts
+from other_launchers import PROGRAM, REAL, mpich_for_mpi4py, run_on_hosts
 
 TUTORIAL = str(ROOT / "examples" / "torch_tutorial.py")
 TRAINING = str(PROGRAMS / "short_training.py")
@@ -168,18 +167,6 @@ def test_mpi_in_the_same_job_agrees(secret_file: str, tmp_path: Path, launcher: 
         # Its shared memory mixes up two hosts that are one machine: it crashes there without us, too.
         options = ("--mca", "btl", "tcp,self", *(word for name in given for word in ("-x", name)))
     else:
-        # Debian's library has a name of its own.
-        library = ctypes.util.find_library("mpich") or ctypes.util.find_library("mpi")
-        (tmp_path / "libmpi.so.12").symlink_to(_whereabouts(library or "libmpich.so.12"))
-        given = {"MPI4PY_MPIABI": "mpich", "LD_LIBRARY_PATH": str(tmp_path)}
+        given = mpich_for_mpi4py(tmp_path)
     status, output = run_on_hosts(launcher, str(PROGRAMS / "with_mpi4py.py"), order, options=options, **given)
     assert status == 0 and output.count("agrees") == 4, output
-
-
-def _whereabouts(library: str) -> str:
-    """The path of a shared library, from the cache of the dynamic linker."""
-    cache = subprocess.run(["ldconfig", "-p"], capture_output=True, text=True, check=True).stdout
-    found = re.search(rf"{re.escape(library)} .*=> (\S+)", cache)
-    if found is None:
-        pytest.skip(f"the library of MPICH ({library}) is not here")
-    return found[1]

@@ -1,7 +1,9 @@
-"""Every collective on random data against numpy, on all ranks and on sets that overlap. Then the ranks leave
-one by one, the first as soon as it has its own result. The argument is the name of a thread that must run.
+"""The collectives as users call them, on random data against numpy, on all ranks and on sets that overlap:
+one program for whatever carries them. Then the ranks leave one by one, the first as soon as it has its own
+result. The argument is the name of a thread that must run.
 """
 
+import itertools
 import sys
 import time
 from pathlib import Path
@@ -11,13 +13,17 @@ import torch
 
 import horovod.torch as hvd
 
-TYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int32, torch.int64, torch.uint8)
-SIZES = (0, 1, 7, 1000, 300_001)
+INTEGERS = (torch.uint8, torch.int8, torch.uint16, torch.int16, torch.uint32, torch.int32, torch.uint64)
+FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+TYPES = (torch.bool, torch.int64, *INTEGERS, *FLOATS)
+SIZES = (0, 1, 7, 1000)
+LARGE = ((300_001, torch.float32), (300_001, torch.bfloat16))
+LARGER_THAN_A_ROUND = 9_000_001  # of float32: a round of a library has 32 MiB
 
 
 def tensor_of(rank: int, size: int, dtype: torch.dtype, seed: int) -> torch.Tensor:
-    """Small integers, whose sums are exact in every type."""
-    return torch.from_numpy(np.random.default_rng([seed, rank]).integers(0, 5, size)).to(dtype)
+    """Small integers, whose sums and products are exact in every type."""
+    return torch.from_numpy(np.random.default_rng([seed, rank]).integers(0, 4, size)).to(dtype)
 
 
 def numbers(tensor: torch.Tensor) -> np.ndarray:
@@ -26,25 +32,35 @@ def numbers(tensor: torch.Tensor) -> np.ndarray:
 
 
 def check(got: torch.Tensor, wanted: np.ndarray, doing: str) -> None:
-    """Equal, also in shape."""
+    """Equal, also in shape; of bool, whatever is not 0 is True."""
     values = numbers(got)
-    assert values.shape == wanted.shape and np.array_equal(values, wanted), doing
+    expected = (wanted != 0).astype(float) if got.dtype == torch.bool else wanted
+    assert values.shape == expected.shape and np.array_equal(values, expected), doing
 
 
 def reductions(members: hvd.ProcessSet, own: torch.Tensor, given: list[np.ndarray], doing: str) -> None:
     """The library's, with factors, and those that stay our own."""
-    total, count = sum(given), len(given)
-    check(hvd.allreduce(own, op=hvd.Sum, process_set=members), total, f"sum, {doing}")
-    check(hvd.allreduce(own, op=hvd.Max, process_set=members), np.maximum.reduce(given), f"max, {doing}")
-    check(hvd.allreduce(own, op=hvd.Min, process_set=members), np.minimum.reduce(given), f"min, {doing}")
-    twice = hvd.allreduce(own, op=hvd.Sum, prescale_factor=4.0, postscale_factor=0.5, process_set=members)
-    check(twice, 2.0 * total, f"factors, {doing}")
-    if own.dtype.is_floating_point and count in (1, 2, 4):
-        check(hvd.allreduce(own, process_set=members), total / count, f"average, {doing}")
+    total, count, place = sum(given), len(given), members.rank()
+    for op, wanted in (
+        ("Sum", total),
+        ("Product", np.prod(given, axis=0)),
+        ("Max", np.max(given, axis=0)),
+        ("Min", np.min(given, axis=0)),
+    ):
+        check(hvd.allreduce(own, op=getattr(hvd, op), process_set=members), wanted, f"{op}, {doing}")
+    if own.dtype != torch.bool:
+        twice = hvd.allreduce(own, op=hvd.Sum, prescale_factor=4.0, postscale_factor=0.5, process_set=members)
+        check(twice, 2.0 * total, f"factors, {doing}")
+        average = numbers(hvd.allreduce(own, process_set=members))
+        exact = total / count if own.dtype.is_floating_point else total // count
+        assert np.allclose(average, exact, rtol=2**-8, atol=0), f"average, {doing}"
     rows = own[: own.numel() // count * count]
     parts = np.split(total[: rows.numel()], count)
-    place = members.rank()
     check(hvd.reducescatter(rows, op=hvd.Sum, process_set=members), parts[place], f"reducescatter, {doing}")
+    pieces = [own, own[:0], own[: own.numel() // 3]]
+    group = hvd.grouped_allreduce(pieces, op=hvd.Sum, process_set=members)
+    for got, piece in zip(group, pieces, strict=True):
+        check(got, total[: piece.numel()], f"group, {doing}")
 
 
 def exchanges(members: hvd.ProcessSet, own: torch.Tensor, given: list[np.ndarray], doing: str) -> None:
@@ -53,8 +69,9 @@ def exchanges(members: hvd.ProcessSet, own: torch.Tensor, given: list[np.ndarray
     kept = [max(0, size - 3 * at) for at in range(count)]
     gathered = np.concatenate([each[:keep] for each, keep in zip(given, kept, strict=True)])
     check(hvd.allgather(own[: kept[place]], process_set=members), gathered, f"allgather, {doing}")
-    root = members.ranks[-1]
-    check(hvd.broadcast(own, root_rank=root, process_set=members), given[-1], f"broadcast, {doing}")
+    for root in (0, count - 1):
+        got = hvd.broadcast(own, root_rank=members.ranks[root], process_set=members)
+        check(got, given[root], f"broadcast, {doing}")
     bounds = np.linspace(0, size, count + 1).astype(int)
     splits = torch.tensor(np.diff(bounds))
     received, _ = hvd.alltoall(own, splits=splits, process_set=members)
@@ -63,13 +80,35 @@ def exchanges(members: hvd.ProcessSet, own: torch.Tensor, given: list[np.ndarray
     hvd.barrier(process_set=members)
 
 
-def run_all(members: hvd.ProcessSet) -> None:
-    """All kinds, sizes and types among the members."""
-    for seed, (size, dtype) in enumerate((size, dtype) for size in SIZES for dtype in TYPES):
+def run_all(members: hvd.ProcessSet, *cases: tuple[int, torch.dtype]) -> None:
+    """All kinds among the members, with these sizes and types."""
+    for seed, (size, dtype) in enumerate(cases):
         tensors = [tensor_of(rank, size, dtype, seed) for rank in members.ranks]
         given, doing = [numbers(each) for each in tensors], f"{size} of {dtype} among {members.ranks}"
         reductions(members, tensors[members.rank()], given, doing)
         exchanges(members, tensors[members.rank()], given, doing)
+
+
+def run_large() -> None:
+    """In several rounds, the last of which is short."""
+    rank, size = hvd.rank(), hvd.size()
+    own = torch.arange(LARGER_THAN_A_ROUND, dtype=torch.float32).fmod_(97.0)
+    assert torch.equal(hvd.allreduce(own, op=hvd.Sum), own * size)
+    got = hvd.broadcast(own + rank, root_rank=size - 1)
+    assert torch.equal(got, own + (size - 1))
+    matrix = own[: LARGER_THAN_A_ROUND // size // 3 * size * 3].view(-1, 3)
+    received = hvd.alltoall(matrix + rank)
+    part = matrix[len(matrix) // size * rank : len(matrix) // size * (rank + 1)]
+    assert torch.equal(received, torch.cat([part + peer for peer in range(size)]))
+    assert torch.equal(hvd.allgather(own[: 1 + rank]), torch.cat([own[: 1 + peer] for peer in range(size)]))
+    assert torch.equal(hvd.allreduce(own[:1000], op=hvd.Adasum), own[:1000])  # of equal vectors
+
+
+def join_one_by_one() -> None:
+    """Those that have joined count as zeros."""
+    for step in range(hvd.rank()):
+        assert hvd.allreduce(torch.ones(5), op=hvd.Sum, name=f"step {step}")[0] == hvd.size() - 1 - step
+    assert hvd.join() == hvd.size() - 1
 
 
 def leave_one_by_one() -> None:
@@ -78,7 +117,7 @@ def leave_one_by_one() -> None:
         hvd.init()
         rank, size = hvd.rank(), hvd.size()
         handle = hvd.allreduce_async(torch.ones(2_000_000), op=hvd.Sum, name="last")
-        time.sleep(0.2 * rank)
+        time.sleep(0.1 * rank)
         assert bool((hvd.synchronize(handle) == size).all())
         hvd.shutdown()
 
@@ -87,10 +126,13 @@ sets = [hvd.ProcessSet([0, 1]), hvd.ProcessSet([1, 2])]  # of three ranks or mor
 hvd.init()
 for process_set in sets if hvd.size() > 2 else ():
     hvd.add_process_set(process_set)
-run_all(hvd.global_process_set)
+run_all(hvd.global_process_set, *itertools.product(SIZES, TYPES), *LARGE)
 for process_set in sets if hvd.size() > 2 else ():
     if process_set.included():
-        run_all(process_set)
+        run_all(process_set, *itertools.product(SIZES[1:3], TYPES), LARGE[0])
+if hvd.size() < 4:  # it takes long
+    run_large()
+join_one_by_one()
 names = {path.read_text().strip() for path in Path("/proc/self/task").glob("*/comm")}
 assert sys.argv[1] in names, names
 rank = hvd.rank()

@@ -109,7 +109,7 @@ def test_a_rank_erases_the_secret_from_the_environment_it_was_started_with(place
 
 def test_keys_differ_by_purpose_and_generation() -> None:
     program = (
-        "from horovod.bootstrap import start; p = start._process; p.secret = bytes(32);"
+        "from horovod.bootstrap import start; p = start._process.job; p.secret = bytes(32);"
         "keys = [start.key_for('a'), start.key_for('b')]; p.generation = 2; keys.append(start.key_for('a'));"
         "print(len(set(keys)), len(keys[0]), bytes(32) in keys)"
     )

@@ -223,8 +223,9 @@ def test_timeline(core, monkeypatch):
 
 
 def test_init_arguments(core):
-    with pytest.raises(ValueError, match="MPI"):
-        hvd.init(comm=[0])
+    for comm in ([1], [0, 0], [0, 1], object()):
+        with pytest.raises(ValueError, match="MPI"):
+            hvd.init(comm=comm)
     with pytest.raises(NotImplementedError, match="communicators"):
         hvd.init(comm=[0], process_sets=[ProcessSet(object())])
     with pytest.raises(ValueError, match="dynamic"):

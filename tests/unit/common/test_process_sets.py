@@ -78,7 +78,7 @@ def test_all_ranks_is_the_global_set(job):
         ([1, 1], "twice"),
         ([0.5], "made of ranks"),
         (["a"], "made of ranks"),
-        (object(), "needs a build with MPI"),
+        (object(), "is for hvd.init(process_sets=[...])"),
     ],
 )
 def test_impossible_sets(job, ranks, words):
@@ -172,7 +172,7 @@ def start(job, monkeypatch):
         threads = job(size)
         up = PerThread(dict)
         threads.is_initialized = lambda: bool(dict(up.items()))
-        monkeypatch.setattr(bootstrap, "start", lambda: up.__setitem__("up", 1))
+        monkeypatch.setattr(bootstrap, "start", lambda comm: up.__setitem__("up", 1))
         monkeypatch.setattr(bootstrap, "stop", lambda: up.clear())
         monkeypatch.setattr(basics, "_lock", PerThread(lambda: basics.threading.RLock()))
         monkeypatch.setattr(basics, "_shutdown_callbacks", [])

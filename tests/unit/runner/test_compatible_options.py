@@ -16,9 +16,10 @@ WORK = """
 --log-level=INFO --log-with-timestamp --log-without-timestamp --log-hide-timestamp --no-log-hide-timestamp
 -prefix-timestamp --prefix-output-with-timestamp --gloo -p=22 --ssh-port=22 -i=key --ssh-identity-file=key
 --network-interfaces=lo,eth0 --network-interface=lo --mpi --jsrun
+--mpi-threads-disable --no-mpi-threads-disable
 """.split()
 SO_ANYWAY = """
---tcp --mpi-threads-disable --no-mpi-threads-disable --hierarchical-allreduce --no-hierarchical-allreduce
+--tcp --hierarchical-allreduce --no-hierarchical-allreduce
 --hierarchical-allgather --no-hierarchical-allgather --no-torus-allreduce
 """.split()
 REFUSED = {

@@ -53,6 +53,7 @@ AS_VARIABLES = {
     "HOROVOD_STALL_CHECK_TIME_SECONDS": "7",
     "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "8",
     "HOROVOD_THREAD_AFFINITY": "0",
+    "HOROVOD_MPI_THREADS_DISABLE": "1",
     "HOROVOD_LOG_LEVEL": "info",
     "HOROVOD_LOG_HIDE_TIME": "1",
 }
@@ -152,7 +153,10 @@ def test_every_key_of_the_reference_is_read(file: Path) -> None:
     arguments = parse_args(["--config-file", str(file), "-np", "2", "prog"])
     assert (arguments.controller, arguments.mpi_args) == ("mpi", "-v")
     assert arguments.prefix_output_with_timestamp
-    assert options.environment(arguments) == {"HOROVOD_LOG_HIDE_TIME": "0"}
+    assert options.environment(arguments) == {
+        "HOROVOD_MPI_THREADS_DISABLE": "0",
+        "HOROVOD_LOG_HIDE_TIME": "0",
+    }
     overruled = parse_args(["--config-file", str(file), "--gloo", "-np", "2", "prog"])
     assert overruled.controller == "gloo" and overruled.launcher != "mpi"
 

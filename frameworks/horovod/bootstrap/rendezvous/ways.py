@@ -26,7 +26,12 @@ from .rendezvous import Offer, Rendezvous, derive
 
 
 def find_rendezvous(
-    identity: Identity, environ: Mapping[str, str], network: Network, own: bytes | None, timeout: float
+    identity: Identity,
+    environ: Mapping[str, str],
+    network: Network,
+    own: bytes | None,
+    timeout: float,
+    carrier: Carrier | None = None,
 ) -> Rendezvous:
     """Finds out where the store is; in rank 0, makes it.
 
@@ -36,15 +41,16 @@ def find_rendezvous(
         network: what the user says of the network.
         own: the secret that the user gives; None: none.
         timeout: seconds until the launcher must have answered.
+        carrier: what the program gives for it; None: what the launcher offers.
 
     Raises:
         BootstrapError: there is no way to meet; the text says what to provide.
     """
     rendezvous = Rendezvous(identity, _job(identity, environ), own, own)
-    if identity.local_size == identity.size:
+    if carrier is None and identity.local_size == identity.size:
         _on_one_host(rendezvous, environ)
         return rendezvous
-    rendezvous.carrier = carrier_of(identity, environ, timeout)
+    rendezvous.carrier = carrier or carrier_of(identity, environ, timeout)
     if rendezvous.carrier:
         _by_carrier(rendezvous, rendezvous.carrier, environ, network)
     elif own is None:
@@ -92,7 +98,10 @@ def _by_carrier(
                 f"and join the job. Give one to all hosts: {how_to_make_a_secret()}"
             )
     rendezvous.key = derive(rendezvous.root, b"store", rendezvous.job)
-    _serve(rendezvous, environ, network, network.ports)
+    if rendezvous.identity.local_size == rendezvous.identity.size:
+        _serve_host(rendezvous)
+    else:
+        _serve(rendezvous, environ, network, network.ports)
     carrier.tell(Offer(rendezvous.address, carried).encode())
 
 
@@ -128,6 +137,13 @@ def _serve(rendezvous: Rendezvous, environ: Mapping[str, str], network: Network,
     rendezvous.server = StoreServer(
         rendezvous.key, rendezvous.identity.size, "tcp", say=_warn, hosts=hosts, ports=ports
     )
+    rendezvous.address = rendezvous.server.address
+    rendezvous.server.start()
+
+
+def _serve_host(rendezvous: Rendezvous) -> None:
+    """Where all are on one host that others tell apart by no name of the job's."""
+    rendezvous.server = StoreServer(rendezvous.key, rendezvous.identity.size, say=_warn)
     rendezvous.address = rendezvous.server.address
     rendezvous.server.start()
 

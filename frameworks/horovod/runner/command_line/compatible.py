@@ -34,8 +34,6 @@ class _Option:
 _OPTIONS = (
     _Option(("--disable-cache",), so="the launcher remembers nothing between two jobs"),
     _Option(("--tcp",), so="InfiniBand is not used"),
-    _Option(("--mpi-threads-disable",), so="MPI is not used"),
-    _Option(("--no-mpi-threads-disable",), so="MPI is not used"),
     _Option(("--hierarchical-allreduce",), so="the library chooses what is fastest between hosts"),
     _Option(("--no-hierarchical-allreduce",), so="the library chooses what is fastest between hosts"),
     _Option(("--hierarchical-allgather",), so="the library chooses what is fastest between hosts"),

@@ -137,6 +137,20 @@ TUNABLES = {
         ),
         Tunable("--hang-timeout", _STALL, _SECONDS, "short for the option above"),
     ),
+    "MPI": (
+        Tunable(
+            "--mpi-threads-disable",
+            "HOROVOD_MPI_THREADS_DISABLE",
+            "1",
+            "where tensors travel by MPI: call it from one thread at a time",
+        ),
+        Tunable(
+            "--no-mpi-threads-disable",
+            "HOROVOD_MPI_THREADS_DISABLE",
+            "0",
+            "call it from one thread for each process set (default)",
+        ),
+    ),
     "logging": (
         Tunable(
             "--log-level",

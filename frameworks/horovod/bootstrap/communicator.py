@@ -1,0 +1,197 @@
+"""The job of a communicator of MPI: who its ranks are, and how rank 0 tells the others where its store is.
+
+The communicators are those of mpi4py. Nothing here waits for ever: a rank that does not come is an error.
+"""
+
+import importlib
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from .errors import StartTimeoutError
+from .identity import ALONE, HOROVODRUN, Identity, from_environment
+
+_MOST_BYTES = 4096  # of what one rank tells
+_PAUSE_SECONDS = 0.001
+
+# MPI may still write to what these hold.
+_abandoned: list[Any] = []
+# Those that were made of a list of ranks: an MPI has only so many.
+_made: dict[tuple[int, ...], Any] = {}
+
+
+class CommunicatorCarrier:
+    """A carrier (see rendezvous/carriers.py). ``tell`` and ``hear`` are collective, once."""
+
+    name = "the communicator"
+    is_public = False
+
+    def __init__(self, comm: Any, timeout: float) -> None:
+        self._comm, self._timeout = comm, timeout
+        self._heard = ""
+
+    def tell(self, value: str) -> None:
+        """Gives ``value`` to all other ranks."""
+        self._broadcast(value, self._timeout)
+
+    def hear(self, timeout: float) -> str:
+        """What rank 0 tells; again at every further call."""
+        if not self._heard:
+            self._heard = self._broadcast("", timeout)
+        return self._heard
+
+    def _broadcast(self, value: str, timeout: float) -> str:
+        line = _padded(value)
+        _wait_for_all(self._comm, self._comm.Ibcast(line, root=0), timeout)
+        return _text(line)
+
+
+def check(comm: Sequence[int] | Any | None) -> None:
+    """Raises ValueError unless ``hvd.init(comm=...)`` can take it in this process."""
+    if comm is None:
+        return
+    if isinstance(comm, (list, tuple, range)):
+        _check_list(list(comm))
+    elif not is_communicator(comm):
+        raise ValueError(
+            f"hvd.init(comm={comm!r:.100}): comm is an intracommunicator of mpi4py (of MPI), or a list of "
+            "ranks"
+        )
+    elif not comm:
+        raise ValueError(
+            "hvd.init(comm=MPI.COMM_NULL): this process is in no communicator of that MPI call, so it cannot "
+            "be a rank of its job; let only the members call hvd.init"
+        )
+
+
+def is_communicator(value: Any) -> bool:
+    """Whether it has the calls that are used here; an intercommunicator does not do what they say."""
+    needed = ("Get_rank", "Get_size", "Get_group", "Ibcast", "Iallgather", "Is_inter")
+    return all(hasattr(value, name) for name in needed) and not (value and value.Is_inter())
+
+
+def _check_list(ranks: list[Any]) -> None:
+    own = from_environment(os.environ)
+    is_wrong = own.rank not in ranks or len(set(ranks)) < len(ranks) or not set(ranks) <= set(range(own.size))
+    if ranks and is_wrong:
+        raise ValueError(
+            f"hvd.init(comm={ranks}) on rank {own.rank} of MPI_COMM_WORLD, which has {own.size}: comm lists "
+            "ranks of it, each once, and this one among them"
+        )
+
+
+def communicator_of(comm: Sequence[int] | Any | None, timeout: float) -> Any | None:
+    """The communicator for ``comm``, which is checked; None: the job is all ranks. Collective over the
+    members of a list.
+
+    Raises ValueError where a list needs MPI and there is none, and StartTimeoutError where a member of it
+    does not come.
+    """
+    if comm is None or not isinstance(comm, (list, tuple, range)):
+        return comm
+    ranks = tuple(comm)
+    own = from_environment(os.environ)
+    if not ranks or ranks == tuple(range(own.size)):
+        return None
+    if ranks not in _made:
+        try:
+            mpi = importlib.import_module("mpi4py.MPI")
+        except (ImportError, RuntimeError) as error:
+            needs = f"hvd.init(comm={list(ranks)}) needs MPI and mpi4py (pip install mpi4py)"
+            raise ValueError(f"{needs}: {error}") from None
+        _check_world(mpi.COMM_WORLD, own)
+        _made[ranks] = _make(mpi, ranks, timeout)
+    return _made[ranks]
+
+
+def _make(mpi: Any, ranks: Sequence[int], timeout: float) -> Any:
+    """No call of MPI that makes a communicator of a part of the ranks returns before all of them are in it:
+    they say first that they are about to.
+    """
+    world, first, others = mpi.COMM_WORLD, ranks[0], ranks[1:]
+    tag, word = world.Get_attr(mpi.TAG_UB), bytearray(1)
+    if world.Get_rank() == first:
+        arrivals = {rank: world.Irecv(bytearray(1), source=rank, tag=tag) for rank in others}
+        _wait(arrivals, timeout)
+        _wait({rank: world.Isend(word, dest=rank, tag=tag) for rank in others}, timeout)
+    else:
+        words = [world.Isend(word, dest=first, tag=tag), world.Irecv(bytearray(1), source=first, tag=tag)]
+        _wait({first: words[1]}, timeout)
+        words[0].Wait()
+    return world.Create_group(world.Get_group().Incl(list(ranks)))
+
+
+def identity_of(comm: Any, environ: Mapping[str, str], timeout: float) -> Identity:
+    """The identity of this process in ``comm``. Collective.
+
+    Raises ValueError where MPI has not started the ranks, and StartTimeoutError when a member does not come.
+    """
+    own = from_environment(environ)
+    _check_world(importlib.import_module("mpi4py.MPI").COMM_WORLD, own)
+    rank, size = comm.Get_rank(), comm.Get_size()
+    hosts = _gather(comm, own.hostname, timeout)
+    local = [peer for peer in range(size) if hosts[peer] == hosts[rank]]
+    hostname = "localhost" if len(local) == size else own.hostname
+    placed = replace(own, rank=rank, size=size, local_rank=local.index(rank), local_size=len(local))
+    return replace(placed, hostname=hostname)
+
+
+def _check_world(world: Any, own: Identity) -> None:
+    """MPI in processes that it has not started takes each of them for a world of its own."""
+    size = world.Get_size()
+    if size != own.size or (size > 1 and own.launcher in (HOROVODRUN, ALONE)):
+        raise ValueError(
+            f"hvd.init(comm=...): this is one of {own.size} processes, started by {own.launcher}, and "
+            f"MPI_COMM_WORLD has {size}: start the job with mpirun or horovodrun --mpi, of the MPI that "
+            "mpi4py uses"
+        )
+
+
+def _gather(comm: Any, value: str, timeout: float) -> list[str]:
+    """What every member tells, by rank."""
+    all_lines = bytearray(_MOST_BYTES * comm.Get_size())
+    _wait_for_all(comm, comm.Iallgather(_padded(value), all_lines), timeout)
+    starts = range(0, len(all_lines), _MOST_BYTES)
+    return [_text(all_lines[start : start + _MOST_BYTES]) for start in starts]
+
+
+def _wait_for_all(comm: Any, request: Any, timeout: float) -> None:
+    if _is_slow([request], timeout):
+        raise StartTimeoutError(
+            f"rank {comm.Get_rank()} of the communicator of hvd.init(comm=...): not all of its "
+            f"{comm.Get_size()} ranks have called hvd.init within {timeout:g} s"
+        )
+
+
+def _wait(requests: Mapping[int, Any], timeout: float) -> None:
+    """For each of these ranks of MPI_COMM_WORLD."""
+    if _is_slow(list(requests.values()), timeout):
+        absent = [rank for rank, request in requests.items() if not request.Test()]
+        raise StartTimeoutError(
+            f"hvd.init(comm=[...]): of the ranks of MPI_COMM_WORLD {absent} did not call it with the same "
+            f"list within {timeout:g} s"
+        )
+
+
+def _is_slow(requests: list[Any], timeout: float) -> bool:
+    deadline = time.monotonic() + timeout
+    while not all(map(_is_done, requests)):
+        if time.monotonic() > deadline:
+            _abandoned.extend(requests)
+            return True
+        time.sleep(_PAUSE_SECONDS)
+    return False
+
+
+def _is_done(request: Any) -> bool:
+    return bool(request.Test())
+
+
+def _padded(value: str) -> bytearray:
+    return bytearray(value.encode(errors="replace")[:_MOST_BYTES].ljust(_MOST_BYTES))
+
+
+def _text(line: bytearray) -> str:
+    return line.decode(errors="replace").rstrip()
