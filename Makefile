@@ -33,7 +33,7 @@ SYSTEM_PACKAGES := ccache gdb libgloo-dev libmpich-dev libopenmpi-dev mpich open
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(JOBS)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv build sdist wheel demo test test-core test-unit test-mp test-tf test-mx test-package matrix faults soak fuzz test-full tsan asan lint format bench docs test-deps clean
+.PHONY: help venv build sdist wheel demo test test-core test-unit test-mp test-tf test-mx test-package matrix faults gpu-test soak fuzz test-full tsan asan lint format bench docs test-deps clean
 
 help: ## List these words
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -109,6 +109,9 @@ matrix: build ## Run the tests of other versions and Pythons (CELLS="..." picks 
 
 faults: build ## Bring about every fault that one host can show (CASES="1 35" picks some)
 	$(BIN)/python tests/faults/run.py $(CASES)
+
+gpu-test: build ## Check and time tensors on the GPUs of this machine (HVD_GPU_RANKS: ranks)
+	$(BIN)/python tests/gpu/run.py
 
 soak: build ## Jobs with random faults for SECONDS (1800); counts what must never happen
 	$(BIN)/python tests/faults/soak.py --seconds $(SECONDS)
