@@ -23,7 +23,7 @@ SO_ANYWAY = """
 --hierarchical-allgather --no-hierarchical-allgather --no-torus-allreduce
 """.split()
 REFUSED = {
-    "NCCL is not supported": ["--torus-allreduce", "--num-nccl-streams 2"],
+    "does not steer NCCL": ["--torus-allreduce", "--num-nccl-streams 2"],
     "--start-timeout": ["--gloo-timeout-seconds 9"],
     "elastic jobs are not supported": [
         "--host-discovery-script x.sh",

@@ -111,7 +111,7 @@ def test_what_is_empty_says_nothing(file: Path, content: str) -> None:
         ("params: {cycle_time_ms: fast}", "argument --cycle-time-ms: "),
         ("autotune: {enabled: 7}", "autotune.enabled: 7 is neither true nor false"),
         ("controller: carrier", "none of gloo, mpi, jsrun"),
-        ("library_options: {num_nccl_streams: 2}", "NCCL is not supported"),
+        ("library_options: {num_nccl_streams: 2}", "does not steer NCCL"),
         ("- a list", "expected keys and values"),
         ("env: 3", "env: expected names and values"),
         ("env: {DEBUG: yes}", "env.DEBUG: True is no text: put it in quotes"),

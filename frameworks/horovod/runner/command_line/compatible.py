@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 _FIXED = "elastic jobs are not supported in this version: the number of ranks is that of -np"
-_NO_NCCL = "NCCL is not supported in this version: tensors travel through the memory of the host"
+_NO_NCCL = "this version does not steer NCCL, which chooses its streams and rings itself"
 _TWO_TIMEOUTS = (
     "use --start-timeout for the start, --hang-timeout for operations, and HOROVOD_GLOO_TIMEOUT_SECONDS "
     "for the Gloo library"
