@@ -148,8 +148,9 @@ format: venv ## Format everything
 	$(BIN)/ruff format .
 	@$(BIN)/clang-format -i $(CXX_FILES)
 
-bench: build ## Compare with torch.distributed; a table and build/bench.png, about 3 minutes
+bench: build ## Compare with torch.distributed, then host, Gloo and MPI; build/bench.png
 	$(BIN)/python benchmarks/compare.py --plot build/bench.png $(BENCH)
+	$(BIN)/python benchmarks/libraries.py $(BENCH)
 
 $(VENV)/.docs: $(VENV)/.tools requirements/docs.txt
 	$(PIP) install --quiet -r requirements/docs.txt
