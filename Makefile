@@ -151,7 +151,7 @@ format: venv ## Format everything
 	$(BIN)/ruff format .
 	@$(BIN)/clang-format -i $(CXX_FILES)
 
-bench: build ## Compare with torch.distributed, then host, Gloo and MPI; tables and build/bench.png
+bench: build ## Compare with torch.distributed, then host, Gloo and MPI; build/bench.png
 	$(BIN)/python benchmarks/compare.py --plot build/bench.png $(BENCH)
 	$(BIN)/python benchmarks/libraries.py $(BENCH)
 
