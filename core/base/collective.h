@@ -36,6 +36,7 @@ struct DeviceOrder {
 struct DeviceFree {
   std::function<void(void* memory, void* stream)> free;
   void* stream = nullptr;
+  bool rocm = false;  // a GPU of AMD's
   void operator()(std::byte* memory) const { free(memory, stream); }
 };
 

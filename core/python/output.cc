@@ -13,6 +13,7 @@ namespace hvd::dlpack {
 
 constexpr int32_t kCpu = 1;
 constexpr int32_t kCuda = 2;
+constexpr int32_t kRocm = 10;
 
 enum TypeCode : uint8_t { kInt = 0, kUInt = 1, kFloat = 2, kBfloat = 4, kBool = 6 };
 
@@ -68,10 +69,12 @@ dlpack::DataType DlpackType(DataType dtype) {
   }
 }
 
-// torch takes a GPU of ROCm for one of CUDA, too.
+DeviceFree* FreeOf(const Output& output) { return std::get_deleter<DeviceFree>(output.data); }
+
 dlpack::Device DlpackDevice(const Output& output) {
   if (output.device < 0) return {dlpack::kCpu, 0};
-  return {dlpack::kCuda, output.device};
+  const DeviceFree* const free = FreeOf(output);
+  return {free != nullptr && free->rocm ? dlpack::kRocm : dlpack::kCuda, output.device};
 }
 
 // What a consumer of the capsule owns: the description and a share of the memory.
@@ -111,7 +114,7 @@ py::bytes BytesOf(const Output& output) {
 
 // Until now it would be freed after the work of the stream that it was made for.
 void ReleaseOn(const Output& output, uintptr_t stream) {
-  auto* const free = std::get_deleter<DeviceFree>(output.data);
+  DeviceFree* const free = FreeOf(output);
   if (free != nullptr) free->stream = reinterpret_cast<void*>(stream);
 }
 

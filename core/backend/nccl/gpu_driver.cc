@@ -43,10 +43,9 @@ constexpr Name kNames[] = {
 };
 #undef HVD_PLACE
 
-Status Find(void* library, const std::string& path, DriverFunctions* call) {
-  const bool cuda = dlsym(library, kNames[0].cuda) != nullptr;
+Status Find(void* library, const std::string& path, bool rocm, DriverFunctions* call) {
   for (const Name& name : kNames) {
-    const char* const wanted = cuda ? name.cuda : name.rocm;
+    const char* const wanted = rocm ? name.rocm : name.cuda;
     void* const found = dlsym(library, wanted);
     if (found == nullptr) {
       return {Code::kUnavailable, "the GPU driver " + path + " is too old: it has no " + wanted +
@@ -65,7 +64,8 @@ Status GpuDriver::Load(const std::string& path, std::shared_ptr<const GpuDriver>
   if (library == nullptr) {
     return {Code::kUnavailable, std::string("the GPU driver cannot be loaded: ") + dlerror()};
   }
-  HVD_RETURN_IF_ERROR(Find(library, path, &loaded->call_));
+  loaded->rocm_ = dlsym(library, kNames[0].cuda) == nullptr;
+  HVD_RETURN_IF_ERROR(Find(library, path, loaded->rocm_, &loaded->call_));
   HVD_RETURN_IF_ERROR(loaded->Check(loaded->call_.init(0), "initialising the GPU driver"));
   HVD_RETURN_IF_ERROR(
       loaded->Check(loaded->call_.device_count(&loaded->devices_), "counting GPUs"));

@@ -44,6 +44,7 @@ class GpuDriver {
 
   const DriverFunctions& call() const { return call_; }
   int devices() const { return devices_; }
+  bool rocm() const { return rocm_; }
 
   // The context that frameworks use on a device, too; held until the process ends, as theirs is.
   Status Context(int device, void** context) const;
@@ -54,6 +55,7 @@ class GpuDriver {
  private:
   DriverFunctions call_ = {};
   int devices_ = 0;
+  bool rocm_ = false;
 };
 
 // While it lives, calls of this thread are for one device, also while another stream of the process

@@ -82,6 +82,7 @@ Status NcclBackend::Allocate(const DeviceOrder& order, int64_t bytes,
                                    "allocating a result on the GPU"));
   DeviceFree free;
   free.stream = order.stream;
+  free.rocm = driver.rocm();
   free.free = [held = communicator.shared_driver(), context](void* data, void* after) {
     const DeviceScope inside(*held, context);
     held->call().free(reinterpret_cast<uintptr_t>(data), after);
