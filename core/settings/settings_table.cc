@@ -31,6 +31,9 @@ const std::vector<Setting>& SettingsTable() {
        "Folder whose lib or lib64 has the NCCL to use; unset = a framework's, or an installed "
        "one."},
       {"HOROVOD_NCCL_LIB", "path", "", "The folder or file of the NCCL to use, before the other."},
+      {"HOROVOD_CONTROLLER", "choice", "gloo",
+       "By what ranks that MPI has started learn the job's address and secret: gloo (no MPI: the "
+       "launcher's own means, or HOROVOD_SECRET_FILE) or mpi."},
       {"HOROVOD_GLOO_TIMEOUT_SECONDS", "number", "30",
        "Seconds after which a call of Gloo that makes no progress fails."},
       {"HOROVOD_MPI_THREADS_DISABLE", "flag", "0",

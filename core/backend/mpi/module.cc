@@ -5,6 +5,7 @@
 
 #include "backend/library/library.h"
 #include "backend/library/worker.h"
+#include "backend/mpi/broadcast.h"
 #include "backend/mpi/calls.h"
 #include "backend/mpi/communicator.h"
 #include "backend/mpi/process.h"
@@ -109,5 +110,12 @@ HVD_EXPORT const char* hvd_library_version() {
 HVD_EXPORT const char* hvd_library_initialize(int one_thread) {
   static std::string why;
   why = hvd::mpi_backend::Initialize(one_thread != 0);
+  return why.empty() ? nullptr : why.c_str();
+}
+
+// By the main thread, once it is initialized. See Broadcast; null: it went well.
+HVD_EXPORT const char* hvd_library_broadcast(char* data, int bytes, double seconds) {
+  static std::string why;
+  why = hvd::mpi_backend::Broadcast(data, bytes, seconds);
   return why.empty() ? nullptr : why.c_str();
 }

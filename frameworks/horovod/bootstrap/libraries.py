@@ -78,15 +78,20 @@ def wanted(rank: int, environ: Mapping[str, str]) -> Library:
         allowed = ", ".join(["host (the default)", *_MODULES])
         raise ValueError(f"{asked}: {why}. Set it to one of {allowed}, or unset it")
     try:
-        # The plugins of an MPI look for its symbols among those that all see.
-        mode = ctypes.RTLD_GLOBAL if name == "mpi" else ctypes.RTLD_LOCAL
-        library, module = _load(name, _module(name, environ), mode)
-        if name == "mpi":
-            library = library._replace(has_one_thread=_is_on(environ.get(ONE_THREAD, "")))
-        _initialize(module, library.has_one_thread)
+        return opened(name, environ)[0]
     except BootstrapError as error:
         raise BootstrapError(f"{asked}: {error}. Or unset {VARIABLE}") from None
-    return library
+
+
+def opened(name: str, environ: Mapping[str, str]) -> tuple[Library, ctypes.CDLL]:
+    """Loaded and initialised."""
+    # The plugins of an MPI look for its symbols among those that all see.
+    mode = ctypes.RTLD_GLOBAL if name == "mpi" else ctypes.RTLD_LOCAL
+    library, module = _load(name, _module(name, environ), mode)
+    if name == "mpi":
+        library = library._replace(has_one_thread=_is_on(environ.get(ONE_THREAD, "")))
+    _initialize(module, library.has_one_thread)
+    return library, module
 
 
 def _module(name: str, environ: Mapping[str, str]) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from . import communicator as communicators
-from . import gpu_libraries, libraries, processes, secret
+from . import controller, gpu_libraries, libraries, processes, secret
 from .errors import BootstrapError
 from .identity import ALONE, HOROVODRUN, Identity, from_environment, placed, reason
 from .secret import SECRET_BYTES
@@ -20,6 +20,7 @@ from .variables import warn_of_unknown
 if TYPE_CHECKING:
     from .mesh.linker import Link
     from .mesh.mesh import Mesh
+    from .rendezvous.carriers import Carrier
     from .rendezvous.rendezvous import Rendezvous
     from .store.client import LauncherLink, StoreClient
 
@@ -79,6 +80,7 @@ def start(environ: MutableMapping[str, str] | None = None, comm: Any = None) -> 
     began = time.monotonic()
     identity = _choose_job(comm, environment)
     _warn_of_unknown(identity, environment)
+    controller.check(identity, environment)
     wiring = _wiring(environment)
     library = _process.library = libraries.wanted(identity.rank, environment)
     gpu = gpu_libraries.wanted(identity.rank, environment)
@@ -259,7 +261,7 @@ def _own_store(identity: Identity, environment: MutableMapping[str, str], timeou
     job = _process.job
     if job.rendezvous is None:
         _process.given = secret.take(environment) or _process.given
-        carrier = None if job.comm is None else communicators.CommunicatorCarrier(job.comm, timeout)
+        carrier = _carrier(identity, environment, timeout)
         job.rendezvous = find_rendezvous(identity, environment, network, _process.given, timeout, carrier)
         if identity.rank == 0 and job.rendezvous.way:
             log("info", 0, f"the ranks meet at {job.rendezvous.address}: {job.rendezvous.way}")
@@ -274,6 +276,15 @@ def _own_store(identity: Identity, environment: MutableMapping[str, str], timeou
         store.close()
         raise
     return store
+
+
+def _carrier(identity: Identity, environment: MutableMapping[str, str], timeout: float) -> "Carrier | None":
+    """What the program or its environment gives to carry the job's address and secret."""
+    if _process.job.comm is not None:
+        return communicators.CommunicatorCarrier(_process.job.comm, timeout)
+    if controller.is_mpi(environment):
+        return controller.MpiCarrier(identity.rank, environment, timeout)
+    return None
 
 
 def _way(mesh: "Mesh") -> str:

@@ -19,10 +19,13 @@ def mpi_threads_supported() -> bool:
 
 
 def mpi_enabled() -> bool:
-    """Whether this job's tensors travel by MPI."""
+    """Whether this job uses MPI: its tensors travel by it, or it has carried the job's addresses and
+    keys.
+    """
+    from horovod.bootstrap import controller
     from horovod.bootstrap.start import library
 
-    return library().name == "mpi"
+    return library().name == "mpi" or controller.is_mpi(os.environ)
 
 
 def mpi_built() -> bool:

@@ -57,6 +57,28 @@ def test_mpi_can_be_called_from_one_thread_only(launcher: str) -> None:
 
 
 @pytest.mark.parametrize("launcher", MPIS)
+def test_mpi_carries_address_and_secret(launcher: str) -> None:
+    program = (
+        "import torch, horovod.torch as hvd\n"
+        "for start in range(3):\n"
+        "    hvd.init()\n"
+        "    assert hvd.mpi_enabled() and hvd.allreduce(torch.ones(9), op=hvd.Sum)[0] == 2\n"
+        "    hvd.shutdown()\n"
+    )
+    given = {"HOROVOD_CONTROLLER": "mpi", "HOROVOD_LOG_LEVEL": "info"}
+    status, output = run(launcher, "-c", program, ranks=2, **given)
+    assert status == 0 and "MPI says where, and the secret is there, too" in output, output
+
+
+def test_mpi_as_the_controller_of_ranks_that_it_did_not_start_is_refused() -> None:
+    program = "import horovod.common.basics as hvd; hvd.init()"
+    for value, reason in (("mpi", "horovodrun --mpi"), ("ibm", "expected gloo")):
+        command = ("-np", "2", sys.executable, "-c", program)
+        status, stdout, stderr = Launcher().run(*command, HOROVOD_CONTROLLER=value)
+        assert status != 0 and reason in (stdout + stderr).decode()
+
+
+@pytest.mark.parametrize("launcher", MPIS)
 def test_a_killed_rank_ends_the_job(launcher: str) -> None:
     program = (
         "import os, signal, torch, horovod.torch as hvd\n"

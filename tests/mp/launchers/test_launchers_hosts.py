@@ -13,6 +13,8 @@ import slurm
 from launch import PROGRAMS, ROOT, Launcher
 from other_launchers import PROGRAM, REAL, mpich_for_mpi4py, run_on_hosts
 
+from horovod.bootstrap import libraries
+
 TUTORIAL = str(ROOT / "examples" / "torch_tutorial.py")
 TRAINING = str(PROGRAMS / "short_training.py")
 
@@ -72,6 +74,16 @@ def test_two_hosts_of_open_mpi(secret_file: str) -> None:
     status, output = run_on_hosts("Open MPI", PROGRAM, options=options, **given)
     _assert_right(status, output)
     assert "rank 0 is on 127.0.0.1, and the secret is that of HOROVOD_SECRET_FILE" in output, output
+
+
+@pytest.mark.skipif(not libraries.built("mpi"), reason="horovod was built without MPI")
+def test_mpi_carries_address_and_secret_between_hosts() -> None:
+    given = {"HOROVOD_CONTROLLER": "mpi", "HOROVOD_LOG_LEVEL": "info"}
+    # Its shared memory mixes up two hosts that are one machine: it crashes there without us, too.
+    options = ("--mca", "btl", "tcp,self", *(word for name in given for word in ("-x", name)))
+    status, output = run_on_hosts("Open MPI", PROGRAM, options=options, **given)
+    _assert_right(status, output)
+    assert "MPI says where, and the secret is there, too" in output, output
 
 
 def test_what_several_hosts_of_open_mpi_need_is_said_on_every_rank(secret_file: str) -> None:

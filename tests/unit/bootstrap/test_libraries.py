@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from horovod.bootstrap import libraries
+from horovod.bootstrap import controller, libraries
 from horovod.bootstrap.errors import BootstrapError
 from horovod.bootstrap.libraries import OUR_OWN, VARIABLE, Library
 from horovod.bootstrap.mesh.places import Place, check_alike, decode
@@ -52,6 +52,13 @@ def test_mpi_is_the_one_that_started_the_process(
     monkeypatch.setattr(libraries, "_FOLDER", tmp_path)
     with pytest.raises(BootstrapError, match=rf"{package}\b.*HOROVOD_WITH_MPI=1"):
         libraries.wanted(0, {VARIABLE: "MPI", variable: "0"})
+
+
+@pytest.mark.parametrize(("value", "is_mpi"), [("", False), ("gloo", False), ("MPI", True), ("mpi", True)])
+def test_controllers(value: str, is_mpi: bool) -> None:
+    assert controller.is_mpi({controller.VARIABLE: value}) == is_mpi
+    with pytest.raises(ValueError, match=r"HOROVOD_CONTROLLER=.*expected gloo"):
+        controller.is_mpi({controller.VARIABLE: value + "x"})
 
 
 def test_mpi_that_did_not_start_the_process_says_how_to_start_it() -> None:

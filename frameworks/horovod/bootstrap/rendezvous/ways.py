@@ -11,12 +11,13 @@ import secrets
 import socket
 from collections.abc import Mapping
 
+from .. import controller, libraries
 from ..errors import BootstrapError
 from ..identity import Identity
 from ..network import endpoints, interfaces
 from ..network.interfaces import Network
 from ..secret import FILE_VARIABLE, SECRET_BYTES
-from ..sources import source_of
+from ..sources import OPEN_MPI, source_of
 from ..store.server import StoreServer
 from ..text import log, shown
 from . import one_host
@@ -162,8 +163,14 @@ def _how_to_give_a_secret(identity: Identity, environ: Mapping[str, str]) -> str
     return (
         f"{identity.launcher} started {identity.size} processes on several hosts, {identity.local_size} of "
         f"them on {shown(identity.hostname)}, and offers no way to give them a secret by which they know "
-        f"each other. Make one: {how_to_make_a_secret()}{address}"
+        f"each other. Make one: {how_to_make_a_secret()}{address}{_or_by_mpi(identity)}"
     )
+
+
+def _or_by_mpi(identity: Identity) -> str:
+    if identity.launcher != OPEN_MPI or not libraries.built("mpi"):
+        return ""
+    return f". Or set {controller.VARIABLE}=mpi on all ranks: MPI carries both then"
 
 
 def _warn(text: str) -> None:
