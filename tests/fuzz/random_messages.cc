@@ -86,7 +86,11 @@ Request AnyRequest(Input* input) {
   if ((what & 2) != 0) request.prescale = AnyFactor(input);
   if ((what & 4) != 0) request.postscale = AnyFactor(input);
   if ((what & 8) != 0) request.root = GlobalRank(static_cast<int32_t>(input->Number()));
-  if ((what & 16) != 0) request.device = static_cast<int32_t>(input->Number() & 0x7fffffff);
+  if ((what & 16) != 0) {
+    const uint64_t device = input->Number();
+    request.device =
+        (device & 1) != 0 ? kStagedDevice : static_cast<int32_t>(device >> 1 & 0x7fffffff);
+  }
   if ((what & 32) == 0) request.name = AnyName(input);
   for (size_t count = (what & 64) != 0 ? input->Below(5) : 1; count > 0; --count) {
     TensorMeta& tensor = request.tensors.emplace_back();

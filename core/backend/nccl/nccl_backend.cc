@@ -35,7 +35,10 @@ class NcclBackend : public Backend {
         position_(position) {}
 
   bool Serves(const CollectiveSpec& spec) const override {
-    return KindOf(spec.device) == DeviceKind::kGpu;
+    const Reduction& reduction = spec.reduction;
+    return KindOf(spec.device) == DeviceKind::kGpu &&
+           nccl::Carries(spec.kind, reduction.dtype, reduction.op, reduction.prescale,
+                         reduction.postscale);
   }
 
   std::unique_ptr<StepMachine> SetUp(const CollectiveSpec& first, const Waker& waker) override {

@@ -97,7 +97,9 @@ Status Executor::Add(std::vector<Decided> decided, const Policy& policy) {
     std::vector<Part> together;
     together.reserve(group.size());
     for (size_t i : group) together.push_back(std::move(parts[i]));
-    waiting_.push_back(MakeJob(std::move(together), policy));
+    Job job = MakeJob(std::move(together), policy);
+    HVD_RETURN_IF_ERROR(CheckServed(job.spec));
+    waiting_.push_back(std::move(job));
   }
   // Last: as long as the join is in flight, this rank drives the operations before it.
   if (join != nullptr) waiting_.push_back(BarrierJob(join));
@@ -214,6 +216,14 @@ Backend* Executor::BackendOf(const CollectiveSpec& spec) const {
   return found == backends_.end() ? nullptr : found->get();
 }
 
+// What this rank submits was checked then. What it takes part in since it has joined is what
+// another rank says.
+Status Executor::CheckServed(const CollectiveSpec& spec) const {
+  if (BackendOf(spec) != nullptr) return Status::Ok();
+  return Status::Aborted(std::string("no backend of this job runs ") + Name(spec.kind) + " of " +
+                         Name(KindOf(spec.device)));
+}
+
 Status Executor::Begin(Job job) {
   job.spec.sequence = ++sequence_;
   Count(counters_->collectives);
@@ -223,7 +233,7 @@ Status Executor::Begin(Job job) {
   if (events_ != nullptr) Trace(job);
   current_ = std::move(job);
   backend_ = BackendOf(current_.spec);
-  if (backend_ != nullptr && std::find(set_up_.begin(), set_up_.end(), backend_) == set_up_.end()) {
+  if (std::find(set_up_.begin(), set_up_.end(), backend_) == set_up_.end()) {
     set_up_.push_back(backend_);
     machine_ = backend_->SetUp(current_.spec, waker_);
     setting_up_ = machine_ != nullptr;
@@ -233,7 +243,6 @@ Status Executor::Begin(Job job) {
 
 Status Executor::StartCollective() {
   setting_up_ = false;
-  if (backend_ == nullptr) return Status::Internal("no backend runs what is of this device");
   HVD_RETURN_IF_ERROR(AllocateResults());
   machine_ = backend_->Start(std::move(current_.spec));
   return Status::Ok();

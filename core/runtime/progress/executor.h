@@ -79,6 +79,7 @@ class Executor {
   Job MakeJob(std::vector<Part> parts, const Policy& policy) const;
   static Job BarrierJob(const HandlePtr& handle);
   Backend* BackendOf(const CollectiveSpec& spec) const;
+  Status CheckServed(const CollectiveSpec& spec) const;
   Status Begin(Job job);
   Status StartCollective();
   Status AllocateResults();

@@ -45,6 +45,7 @@ Request RandomRequest(Random* random) {
   request.postscale = RandomFactor(random);
   request.root = GlobalRank(random->OneIn(2) ? 0 : static_cast<int32_t>(random->Next()));
   request.device = random->OneIn(2) ? -1 : static_cast<int32_t>(random->Next() >> 33);
+  if (random->OneIn(4)) request.device = kStagedDevice;
   request.name = RandomText(random, kMaxNameBytes);
   request.tensors.resize(random->Below(5));
   for (TensorMeta& tensor : request.tensors) {
