@@ -1,5 +1,7 @@
 #include "backend/mpi/process.h"
 
+#include <unistd.h>
+
 #include <array>
 #include <atomic>
 #include <cstdlib>
@@ -12,6 +14,7 @@ namespace {
 std::atomic<bool> gave_up{false};
 std::atomic<bool> one_thread_only{false};
 std::atomic<int> uninterruptible{0};
+pid_t initialized_by = 0;
 
 bool Finalized() {
   int finalized = 0;
@@ -19,7 +22,9 @@ bool Finalized() {
   return finalized != 0;
 }
 
+// A forked child ends by the same functions as its parent, whose MPI it is.
 void FinalizeAtExit() {
+  if (getpid() != initialized_by) return;
   if (!given_up() && uninterruptible.load() == 0 && !Finalized()) MPI_Finalize();
 }
 
@@ -44,6 +49,7 @@ std::string Initialize(bool one_thread) {
     MPI_Query_thread(&level);
   } else {
     MPI_Init_thread(nullptr, nullptr, needed, &level);
+    initialized_by = getpid();
     std::atexit(FinalizeAtExit);
   }
   if (level >= needed) return "";

@@ -107,3 +107,18 @@ def test_a_list_of_ranks_without_mpi_says_what_it_takes() -> None:
     program = "import horovod.common.basics as hvd; hvd.init(comm=[0, 2])"
     status, stdout, stderr = Launcher().run("-np", "2", sys.executable, "-c", program)
     assert status != 0 and "MPI_COMM_WORLD, which has 2" in (stdout + stderr).decode()
+
+
+@pytest.mark.parametrize("launcher", MPIS)
+def test_a_forked_child_leaves_mpi_alone_at_its_end(launcher: str) -> None:
+    program = (
+        "import os, sys, torch, horovod.torch as hvd\n"
+        "hvd.init()\n"
+        "hvd.allreduce(torch.ones(9))\n"
+        "child = os.fork()\n"
+        "if child == 0: sys.exit(7)\n"
+        "assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7\n"
+        "assert hvd.allreduce(torch.ones(9), op=hvd.Sum)[0] == 2\n"
+    )
+    status, output = run(launcher, "-c", program, ranks=2, **BY_MPI)
+    assert status == 0, output
