@@ -45,9 +45,11 @@ class MpiCarrier:
         self._asked, self._timeout = f"rank {rank}: {VARIABLE}=mpi", timeout
         self._heard = ""
         try:
-            self._broadcast = libraries.opened("mpi", environ)[1].hvd_library_broadcast
+            library, module = libraries.opened("mpi", environ)
         except BootstrapError as error:
             raise BootstrapError(f"{self._asked}: {error}. Or unset {VARIABLE}") from None
+        libraries.initialize(library, rank, VARIABLE)
+        self._broadcast = module.hvd_library_broadcast
         self._broadcast.restype = ctypes.c_char_p
         self._broadcast.argtypes = (ctypes.c_char_p, ctypes.c_int, ctypes.c_double)
 

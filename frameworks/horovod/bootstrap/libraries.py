@@ -63,10 +63,10 @@ def how_to_get(name: str) -> str:
 
 
 def wanted(rank: int, environ: Mapping[str, str]) -> Library:
-    """What the environment of ``rank`` asks for; MPI is initialised then.
+    """What the environment of ``rank`` asks for.
 
     Raises ValueError for a library that there is no support for, and BootstrapError for one that is not
-    installed, or cannot be used by this process.
+    installed, or that did not start this process.
     """
     value = environ.get(VARIABLE, "")
     name = value.lower()
@@ -84,14 +84,27 @@ def wanted(rank: int, environ: Mapping[str, str]) -> Library:
 
 
 def opened(name: str, environ: Mapping[str, str]) -> tuple[Library, ctypes.CDLL]:
-    """Loaded and initialised."""
+    """Loaded, not initialised. Raises BootstrapError where it cannot be."""
     # The plugins of an MPI look for its symbols among those that all see.
     mode = ctypes.RTLD_GLOBAL if name == "mpi" else ctypes.RTLD_LOCAL
     library, module = _load(name, _module(name, environ), mode)
     if name == "mpi":
         library = library._replace(has_one_thread=_is_on(environ.get(ONE_THREAD, "")))
-    _initialize(module, library.has_one_thread)
     return library, module
+
+
+def initialize(library: Library, rank: int, variable: str = VARIABLE) -> None:
+    """MPI, which waits for all ranks, without a limit: they have met before, if they can without it.
+
+    Raises BootstrapError: it cannot be used by this process. ``variable`` asks for it.
+    """
+    if library.name != "mpi":
+        return
+    initialize_mpi = ctypes.CDLL(library.path).hvd_library_initialize
+    initialize_mpi.restype = ctypes.c_char_p
+    if why := initialize_mpi(int(library.has_one_thread)):
+        text = why.decode(errors="replace")
+        raise BootstrapError(f"rank {rank}: {variable}=MPI: {text}. Or unset {variable}")
 
 
 def _module(name: str, environ: Mapping[str, str]) -> str:
@@ -130,17 +143,6 @@ def _absent(module: str) -> str:
 
 def _is_on(value: str) -> bool:
     return value.lower() in {"1", "true", "yes", "on"}
-
-
-def _initialize(module: ctypes.CDLL, one_thread: bool) -> None:
-    """A library that has to be, as MPI."""
-    try:
-        initialize = module.hvd_library_initialize
-    except AttributeError:
-        return
-    initialize.restype = ctypes.c_char_p
-    if why := initialize(int(one_thread)):
-        raise BootstrapError(why.decode(errors="replace"))
 
 
 def own_address(links: Iterable[int], several_hosts: bool) -> str:

@@ -91,7 +91,7 @@ def start(environ: MutableMapping[str, str] | None = None, comm: Any = None) -> 
         log("info", 0, reason(identity, environment))
     if identity.size == 1:
         _forget_secret(environment)
-        _init_core(identity, "shm", [], gpu=gpu)
+        _init_core(identity, "shm", [], library=library, gpu=gpu)
         made = "1 host", "alone"
     else:
         made = _start_among_others(identity, wiring, library, gpu, environment)
@@ -323,6 +323,8 @@ def _init_core(
 ) -> None:
     descriptor, key, frames = launcher or (-1, bytes(SECRET_BYTES), 0)
     try:
+        libraries.initialize(library, identity.rank)
+
         from horovod import _core
     except BaseException:
         for opened in [*(link[0] for link in links), descriptor]:

@@ -122,3 +122,25 @@ def test_a_forked_child_leaves_mpi_alone_at_its_end(launcher: str) -> None:
     )
     status, output = run(launcher, "-c", program, ranks=2, **BY_MPI)
     assert status == 0, output
+
+
+@pytest.mark.parametrize(
+    ("other", "reason"),
+    [
+        (
+            "os.environ['HOROVOD_CPU_OPERATIONS'] = 'host'",
+            "rank 1 .* by horovod itself, and rank 0 .* by mpi",
+        ),
+        ("time.sleep(12)", "rank 1 never arrived"),
+    ],
+)
+@pytest.mark.parametrize("launcher", MPIS)
+def test_a_rank_that_does_not_start_mpi_holds_up_no_other(launcher: str, other: str, reason: str) -> None:
+    program = (
+        "import os, time, horovod.common.basics as hvd\n"
+        "if '1' in (os.environ.get('PMI_RANK'), os.environ.get('OMPI_COMM_WORLD_RANK')):\n"
+        f"    {other}\n"
+        "hvd.init()\n"
+    )
+    status, output = run(launcher, "-c", program, ranks=3, **BY_MPI, HOROVOD_START_TIMEOUT="4")
+    assert status != 0 and re.search(reason, output), output
