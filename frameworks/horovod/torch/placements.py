@@ -81,20 +81,27 @@ def _on_gpu(
 ) -> list[Placement[torch.Tensor]]:
     aliases = [tensor.detach() for tensor in tensors]
     sources = [data.resolve_neg().contiguous() for data in aliases]
-    work = StreamWork(calls, tensors[0].device)  # when all copies have been given to the stream
+    targets = sources
+    if result is Result.LIKE_INPUT:
+        targets = [torch.empty(source.shape, dtype=source.dtype, device=source.device) for source in sources]
+    # Last, behind the copies, and behind what other threads had in the memory of the targets before.
+    work = StreamWork(calls, tensors[0].device)
     return [
-        _of_stream(tensor, data, source, result, work)
-        for tensor, data, source in zip(tensors, aliases, sources, strict=True)
+        _of_stream(*members, result, work) for members in zip(tensors, aliases, sources, targets, strict=True)
     ]
 
 
 def _of_stream(
-    tensor: torch.Tensor, data: torch.Tensor, source: torch.Tensor, result: Result, work: StreamWork
+    tensor: torch.Tensor,
+    data: torch.Tensor,
+    source: torch.Tensor,
+    target: torch.Tensor,
+    result: Result,
+    work: StreamWork,
 ) -> Placement[torch.Tensor]:
-    """The placement of ``tensor``; ``data``: its detached alias, ``source``: that or a contiguous copy."""
-    target = source
-    if result is Result.LIKE_INPUT:
-        target = torch.empty(source.shape, dtype=source.dtype, device=source.device)
+    """The placement of ``tensor``; ``data``: its detached alias, ``source``: that or a contiguous copy,
+    ``target``: where the result goes, unless the core allocates.
+    """
 
     def finish(output: Output | None) -> torch.Tensor:
         if output is not None:

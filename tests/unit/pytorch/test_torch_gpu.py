@@ -105,6 +105,14 @@ def test_a_group_has_one_event(core, gpu):
     assert core.requests[0].ready_event == gpu.events[0].cuda_event
 
 
+def test_the_event_is_behind_those_who_had_the_memory_of_the_result_before(core, gpu, monkeypatch):
+    order, empty = [], torch.empty
+    monkeypatch.setattr(torch, "empty", lambda *a, **more: order.append("memory") or empty(*a, **more))
+    monkeypatch.setattr(gpu, "event", lambda stream: order.append("event") or PlayedEvent(stream))
+    hvd.grouped_allreduce([torch.ones(2), torch.ones(3)], op=hvd.Sum)
+    assert order == ["memory", "memory", "event"]
+
+
 @pytest.mark.parametrize("tensor", [torch.ones(2, 3).t(), torch.ones(()), torch.ones(0)], ids=str)
 def test_layouts(core, gpu, tensor):
     expected = 2 * tensor
