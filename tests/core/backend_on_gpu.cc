@@ -214,6 +214,10 @@ class BackendOnGpu : public Backend {
   std::unique_ptr<StepMachine> Start(CollectiveSpec spec) override {
     return std::make_unique<OnGpu>(std::move(spec), gpu_.get(), devices_, position_, size_);
   }
+  Status Allocate(const DeviceOrder& order, int64_t bytes,
+                  std::shared_ptr<std::byte>* memory) override {
+    return gpu_->Allocate(order, bytes, memory);
+  }
   void Abort() noexcept override { gpu_->Abort(); }
 
  private:

@@ -79,6 +79,10 @@ class FirstThatServes : public Backend {
     return std::make_unique<InTurn>(started_++, &turn_,
                                     [this, spec = std::move(spec)] { return Begin(spec); });
   }
+  Status Allocate(const DeviceOrder& order, int64_t bytes,
+                  std::shared_ptr<std::byte>* memory) override {
+    return library_->Allocate(order, bytes, memory);
+  }
   void Abort() noexcept override { library_->Abort(); }
 
  private:

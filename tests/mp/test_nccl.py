@@ -137,6 +137,37 @@ def test_a_rank_that_dies_sets_the_streams_of_the_others_free(run_ranks, gpus):
         assert 0.1 < seconds < 0.3 + within(1.0)
 
 
+def a_result_is_empty():
+    """Of two ranks that deal out one row; it is on the GPU all the same."""
+    hvd.init()
+    gpu = fake_device()
+    row = gpu.block(values(hvd.rank(), 1, 2))
+    (dealt,) = _core.wait(gpu.submit(_core.REDUCESCATTER, "deal", [row], [None], op=SUM))
+    return gpu.adopted(dealt).shape
+
+
+def test_a_result_without_elements_is_on_the_gpu(run_ranks, gpus):
+    assert run_ranks(2, a_result_is_empty, env=gpus) == [[1, 2], [0, 2]]
+
+
+def versions_differ():
+    """Ends with what the first operation fails with."""
+    hvd.init()
+    gpu = fake_device()
+    block = gpu.block(np.ones(10, np.float32))
+    with pytest.raises(hvd.HorovodInternalError) as caught:
+        _core.wait(gpu.submit(_core.ALLREDUCE, "x", [block], [block]))
+    return str(caught.value)
+
+
+def test_ranks_with_different_versions_of_nccl_are_told(run_ranks, gpus):
+    def with_an_older_one(rank):
+        return {**gpus, "FAKE_NCCL_VERSION": "22602" if rank == 1 else "22703"}
+
+    for text in run_ranks(2, versions_differ, env=with_an_older_one):
+        assert "rank 1 has version 2.26.2 of NCCL, and rank 0 has 2.27.3" in text
+
+
 def ranks_differ():
     """Ends with whether NCCL serves, and the result of a tensor that a GPU has, or would have."""
     hvd.init()

@@ -1,13 +1,13 @@
 #include "backend/nccl/communicator.h"
 
 #include <string>
+#include <utility>
 
 namespace hvd::nccl {
 
 namespace {
 
 constexpr unsigned kNonBlockingStream = 1;  // does not wait for the stream 0 of the program
-constexpr unsigned kWithoutTiming = 2;
 constexpr int kHighestPriority = -5;  // the driver takes its own highest for what is beyond it
 
 }  // namespace
@@ -72,6 +72,20 @@ Status Communicator::ContextOf(int32_t device, void** context) const {
   return device == device_ ? Status::Ok() : driver_->Context(device, context);
 }
 
+Status Communicator::Borrow(int64_t bytes, std::byte** memory) {
+  HVD_RETURN_IF_ERROR(
+      driver_->Check(driver_->call().allocate(&borrowed_, static_cast<size_t>(bytes), stream_),
+                     "allocating memory for tensors that travel together"));
+  *memory = reinterpret_cast<std::byte*>(borrowed_);
+  return Status::Ok();
+}
+
+Status Communicator::Return() {
+  if (borrowed_ == 0) return Status::Ok();
+  return driver_->Check(driver_->call().free(std::exchange(borrowed_, 0), stream_),
+                        "freeing memory of tensors that travelled together");
+}
+
 void Communicator::Finalize() {
   const DeviceScope scope(*driver_, context_);
   Deregister();
@@ -102,6 +116,7 @@ void Communicator::FreeAll() {
   if (driver_ == nullptr || context_ == nullptr) return;
   const DeviceScope scope(*driver_, context_);
   const DriverFunctions& call = driver_->call();
+  (void)Return();
   if (buffer_ != nullptr && of_nccl_) nccl().free(buffer_);
   if (buffer_ != nullptr && !of_nccl_) call.free(reinterpret_cast<uintptr_t>(buffer_), stream_);
   if (event_ != nullptr) call.destroy_event(event_);

@@ -50,7 +50,16 @@ class Communicator {
   // Of the context of another GPU of this rank, which one of its tensors may lie on.
   Status ContextOf(int32_t device, void** context) const;
 
+  // Memory for so long as the stream needs it; in place of the buffer, where that is too small. One
+  // piece at a time, which is freed with the communicator at the latest.
+  Status Borrow(int64_t bytes, std::byte** memory);
+  Status Return();
+
+  // Of NCCL; 0 where it has not been loaded.
+  int version() const { return nccl_ != nullptr ? nccl_->version() : 0; }
+
   static constexpr size_t kBufferBytes = 16 << 20;
+  static constexpr unsigned kWithoutTiming = 2;  // of events
 
  private:
   void Deregister();
@@ -68,6 +77,7 @@ class Communicator {
   void* comm_ = nullptr;
   void* buffer_ = nullptr;
   bool of_nccl_ = false;  // the buffer
+  uintptr_t borrowed_ = 0;
   void* registration_ = nullptr;
 };
 

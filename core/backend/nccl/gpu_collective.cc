@@ -86,16 +86,12 @@ class GpuCollective : public StepMachine {
     return MakeLayout();
   }
 
-  // What is larger than the communicator's buffer travels in memory that is there for so long as
-  // its stream needs it.
   Status MakeLayout() {
     const int32_t home = communicator_->device();
     const int64_t bytes = Layout::BufferBytes(spec_, home, rank_, size_);
     std::byte* buffer = communicator_->buffer();
     if (bytes > static_cast<int64_t>(Communicator::kBufferBytes)) {
-      HVD_RETURN_IF_ERROR(Check(
-          driver_.call().allocate(&extra_, static_cast<size_t>(bytes), communicator_->stream())));
-      buffer = reinterpret_cast<std::byte*>(extra_);
+      HVD_RETURN_IF_ERROR(communicator_->Borrow(bytes, &buffer));
     }
     layout_ = std::make_unique<Layout>(spec_, home, rank_, size_, buffer);
     return Status::Ok();
@@ -168,7 +164,7 @@ class GpuCollective : public StepMachine {
   Status ReleaseOutputs() {
     const DriverFunctions& call = driver_.call();
     void* const event = communicator_->event();
-    if (extra_ != 0) HVD_RETURN_IF_ERROR(Check(call.free(extra_, communicator_->stream())));
+    HVD_RETURN_IF_ERROR(communicator_->Return());
     HVD_RETURN_IF_ERROR(Check(call.record_event(event, communicator_->stream())));
     const DeviceOrder* last = nullptr;
     for (const DeviceOrder& order : spec_.order) {
@@ -195,7 +191,6 @@ class GpuCollective : public StepMachine {
   const int size_;
   Phase phase_ = Phase::kInputs;
   std::unique_ptr<Layout> layout_;
-  uintptr_t extra_ = 0;  // memory in place of the communicator's buffer
   size_t copied_ = 0;    // of the phase
   int scaled_sum_ = -1;  // NCCL's number of the operation that was made for this collective
   int64_t look_again_us_ = -1;

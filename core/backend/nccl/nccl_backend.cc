@@ -1,5 +1,6 @@
 #include "backend/nccl/nccl_backend.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -68,6 +69,23 @@ class NcclBackend : public Backend {
   std::unique_ptr<nccl::Session> session_;  // null: not set up
 };
 
+// The communicator's stream waits for a stream of the current context: an event is recorded by
+// streams of its own context alone.
+Status AwaitStream(const Communicator& communicator, void* stream) {
+  const GpuDriver& driver = communicator.driver();
+  const nccl::DriverFunctions& call = driver.call();
+  void* event = nullptr;
+  HVD_RETURN_IF_ERROR(
+      driver.Check(call.create_event(&event, Communicator::kWithoutTiming), "making an event"));
+  Status status = driver.Check(call.record_event(event, stream), "recording an event");
+  if (status.ok()) {
+    const DeviceScope home(driver, communicator.context());
+    status = driver.Check(call.wait_for_event(communicator.stream(), event, 0), "awaiting it");
+  }
+  call.destroy_event(event);  // the driver keeps it for so long as a stream waits
+  return status;
+}
+
 // On the communicator's stream, which is about to write there; on another GPU on the tensor's own,
 // for which the communicator's waits.
 Status NcclBackend::Allocate(const DeviceOrder& order, int64_t bytes,
@@ -81,8 +99,9 @@ Status NcclBackend::Allocate(const DeviceOrder& order, int64_t bytes,
   void* const stream = here ? communicator.stream() : order.stream;
   const DeviceScope scope(driver, context);
   uintptr_t address = 0;
-  HVD_RETURN_IF_ERROR(driver.Check(call.allocate(&address, static_cast<size_t>(bytes), stream),
-                                   "allocating a result on the GPU"));
+  const auto size = static_cast<size_t>(std::max<int64_t>(bytes, 1));  // the driver refuses 0
+  HVD_RETURN_IF_ERROR(
+      driver.Check(call.allocate(&address, size, stream), "allocating a result on the GPU"));
   DeviceFree free;
   free.stream = order.stream;
   free.rocm = driver.rocm();
@@ -91,10 +110,7 @@ Status NcclBackend::Allocate(const DeviceOrder& order, int64_t bytes,
     held->call().free(reinterpret_cast<uintptr_t>(data), after);
   };
   *memory = {reinterpret_cast<std::byte*>(address), std::move(free)};
-  if (here) return Status::Ok();
-  void* const event = communicator.event();
-  HVD_RETURN_IF_ERROR(driver.Check(call.record_event(event, stream), "recording an event"));
-  return driver.Check(call.wait_for_event(communicator.stream(), event, 0), "awaiting an event");
+  return here ? Status::Ok() : AwaitStream(communicator, stream);
 }
 
 }  // namespace

@@ -89,6 +89,11 @@ Status NcclLibrary::Error(int result, void* comm, const std::string& doing) cons
   return Status::Aborted(text + ". NCCL_DEBUG=INFO in the environment of all ranks shows more.");
 }
 
+std::string VersionText(int version) {
+  return std::to_string(version / 10000) + "." + std::to_string(version / 100 % 100) + "." +
+         std::to_string(version % 100);
+}
+
 CommunicatorConfig WithoutBlocking() {
   return {sizeof(CommunicatorConfig), kMagic, kOldest, /*blocking=*/0};
 }

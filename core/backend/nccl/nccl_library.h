@@ -91,6 +91,9 @@ class NcclLibrary {
   int version_ = 0;
 };
 
+// "2.27.3".
+std::string VersionText(int version);
+
 CommunicatorConfig WithoutBlocking();
 
 }  // namespace hvd::nccl

@@ -28,6 +28,22 @@ constexpr std::chrono::milliseconds kMostToAbort(500);
 enum class Stage : uint8_t { kPreparing, kPrepared, kConnecting, kConnected, kFailed, kEnded };
 enum class Wish : uint8_t { kNone, kConnect, kEnd, kAbort };
 
+// For a thread that starts meanwhile: the program's signals are for its own threads.
+class WithoutSignals {
+ public:
+  WithoutSignals() {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  ~WithoutSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  WithoutSignals(const WithoutSignals&) = delete;
+  WithoutSignals& operator=(const WithoutSignals&) = delete;
+
+ private:
+  sigset_t before_;
+};
+
 }  // namespace
 
 // The thread's, too.
@@ -128,21 +144,19 @@ Status Session::Begin(std::shared_ptr<GpuRuntime> runtime, int size, int positio
                       const Waker& waker, std::unique_ptr<Session>* session) {
   auto shared = std::make_shared<Shared>(std::move(runtime), size, position, device, waker);
   std::unique_ptr<Session> begun(new Session(shared));
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);  // the program's signals are for its own threads
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  Status status;
+  const WithoutSignals scope;
   shared->runtime->Enter();
   try {
     std::thread([shared] { Run(shared.get()); }).detach();
-    *session = std::move(begun);
   } catch (const std::system_error& error) {
     shared->runtime->Leave();
-    status = {Code::kUnavailable, std::string("a thread for NCCL cannot start: ") + error.what()};
+    return {Code::kUnavailable, std::string("a thread for NCCL cannot start: ") + error.what()};
+  } catch (const std::bad_alloc&) {
+    shared->runtime->Leave();
+    throw;
   }
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  return status;
+  *session = std::move(begun);
+  return Status::Ok();
 }
 
 Session::~Session() { shared_->Want(Wish::kEnd); }
@@ -182,6 +196,8 @@ Status Session::status() const {
   const std::lock_guard<std::mutex> lock(shared_->mutex);
   return shared_->status;
 }
+
+int Session::version() const { return shared_->communicator->version(); }
 
 UniqueId Session::id() const {
   const std::lock_guard<std::mutex> lock(shared_->mutex);

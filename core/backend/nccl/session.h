@@ -27,6 +27,8 @@ class Session {
   // Why preparing or connecting failed.
   Status status() const;
 
+  // Once it is prepared: of NCCL (0: that cannot be loaded), and on the first rank the id.
+  int version() const;
   UniqueId id() const;
   void BeginToConnect(const UniqueId& id);
 

@@ -13,6 +13,7 @@ namespace {
 // What a member tells the others. Of fixed size: they read nothing beyond it.
 struct Told {
   UniqueId id;      // of the first member
+  int version;      // of its NCCL
   char error[384];  // ends with a 0; empty: none
 };
 
@@ -45,6 +46,7 @@ class SettingUp : public StepMachine {
   // An allgather of equal parts.
   CollectiveSpec Tell() {
     mine_.id = session_->id();
+    mine_.version = session_->version();
     const std::string error = session_->status().message();
     std::strncpy(mine_.error, error.c_str(), sizeof mine_.error - 1);
     CollectiveSpec spec;
@@ -62,6 +64,7 @@ class SettingUp : public StepMachine {
     if (step != Step::kDone) return step;
     exchange_.reset();
     refused_ = WhoCannot();
+    if (refused_.ok()) refused_ = WhoDiffers();
     if (!refused_.ok()) return Step::kFailed;
     connecting_ = true;
     session_->BeginToConnect(told_.front().id);
@@ -78,6 +81,21 @@ class SettingUp : public StepMachine {
                              "tensors of GPUs travel by way of host memory");
     }
     return Status::Ok();
+  }
+
+  // With another version NCCL would not set up a communicator, or hang there.
+  Status WhoDiffers() const {
+    const int first = told_.front().version;
+    const auto differs =
+        std::find_if(told_.begin(), told_.end(), [&](const Told& t) { return t.version != first; });
+    if (differs == told_.end()) return Status::Ok();
+    const auto at = static_cast<int>(differs - told_.begin());
+    return Status::Aborted(Name(members_[Position(at)]) + " has version " +
+                           VersionText(differs->version) + " of NCCL, and " +
+                           Name(members_[Position(0)]) + " has " + VersionText(first) +
+                           ". Install the same one on all hosts (HOROVOD_NCCL_LIB names the file "
+                           "to use), or set HOROVOD_GPU_OPERATIONS=host for all ranks: then "
+                           "tensors of GPUs travel by way of host memory");
   }
 
   Session* const session_;

@@ -255,7 +255,6 @@ Status Executor::AllocateResults() {
     const Part& part = current_.parts[i];
     if (spec.pieces[i].output != nullptr || part.handle->entry.neutral) continue;
     Output& output = part.handle->outputs[part.tensor];
-    if (output.bytes == 0) continue;
     HVD_RETURN_IF_ERROR(backend_->Allocate(spec.order[i], output.bytes, &output.data));
     output.device = spec.order[i].device;
     spec.pieces[i].output = output.data.get();

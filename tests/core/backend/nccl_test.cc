@@ -84,19 +84,61 @@ TEST(Nccl, ATensorAloneIsReducedWhereItLies) {
   EXPECT_EQ(Calls("cuMemcpyDtoDAsync"), size_t{4});  // the test's own, to the GPU and back
 }
 
+// What the GPUs still hold after a while.
+std::string LeftOnTheGpus() {
+  std::string leaks;
+  for (int i = 0; i < 500; ++i) {
+    leaks = fake_gpu::test::Leaks();
+    if (!Has(leaks, "comm") && !Has(leaks, "stream") && !Has(leaks, "memory")) return "";
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  return leaks;
+}
+
 TEST(Nccl, NothingIsLeftOnTheGpu) {
   const Environment environment;
   WithTwo([&](Rank& rank, Backend* backend) {
     std::vector<Numbers> tensors{Numbers(10, 1.0f), Numbers(3, 2.0f)};
     ASSERT_OK(rank.Run(backend, Allreduce(&tensors)));
   });
-  std::string leaks;
-  for (int i = 0; i < 500; ++i) {
-    leaks = fake_gpu::test::Leaks();
-    if (!Has(leaks, "comm") && !Has(leaks, "stream") && !Has(leaks, "memory")) break;
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  }
-  EXPECT_TRUE(!Has(leaks, "comm") && !Has(leaks, "stream") && !Has(leaks, "memory"));
+  EXPECT_EQ(LeftOnTheGpus(), std::string());
+}
+
+// The tensors need more than the buffer of the communicator, and one rank does not come.
+TEST(Nccl, NothingIsLeftOnTheGpuByACollectiveThatIsAborted) {
+  const Environment environment;
+  std::atomic<bool> aborted{false};
+  WithTwo([&](Rank& rank, Backend* backend) {
+    std::vector<Numbers> tensors{Numbers(10, 1.0f)};
+    ASSERT_OK(rank.Run(backend, Allreduce(&tensors)));
+    if (rank.rank() == 1) {
+      while (!aborted.load()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      return;
+    }
+    std::vector<Numbers> large(2, Numbers(3 << 20, 1.0f));
+    const std::unique_ptr<StepMachine> machine = backend->Start(Allreduce(&large, 2));
+    while (Calls("ncclAllReduce") < 3) EXPECT_TRUE(machine->Advance() != Step::kDone);
+    backend->Abort();
+    aborted.store(true);
+  });
+  EXPECT_EQ(LeftOnTheGpus(), std::string());
+}
+
+TEST(Nccl, AResultIsAllocatedOnTheGpuOfItsTensor) {
+  const Environment environment;
+  WithTwo([&](Rank& rank, Backend* backend) {
+    std::vector<Numbers> tensors{Numbers(10, 1.0f)};
+    ASSERT_OK(rank.Run(backend, Allreduce(&tensors)));
+    for (const int device : {rank.rank(), 1 - rank.rank()}) {
+      for (const int64_t bytes : {64, 0}) {
+        DeviceOrder order;
+        order.device = device;
+        std::shared_ptr<std::byte> memory;
+        ASSERT_OK(backend->Allocate(order, bytes, &memory));
+        EXPECT_TRUE(memory != nullptr);
+      }
+    }
+  });
 }
 
 TEST(Nccl, ADriverThatDoesNotStartIsToldToAll) {
