@@ -48,7 +48,11 @@ class MpiSet : public LibrarySet {
 
   Step Look() override { return worker_.Look(); }
   Status status() const override { return worker_.status(); }
-  void Abandon() noexcept override { worker_.Abandon(); }
+  void Abandon() noexcept override {
+    // At once: the process may end before the thread notices.
+    if (worker_.Look() == Step::kBlocked) GiveUp();
+    worker_.Abandon();
+  }
 
  private:
   void BeginJob(std::function<void()> job) { worker_.Begin(*waker_, std::move(job)); }

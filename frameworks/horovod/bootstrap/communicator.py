@@ -3,6 +3,7 @@
 The communicators are those of mpi4py. Nothing here waits for ever: a rank that does not come is an error.
 """
 
+import hashlib
 import importlib
 import os
 import time
@@ -10,10 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from .errors import StartTimeoutError
+from .errors import BootstrapError, StartTimeoutError
 from .identity import ALONE, HOROVODRUN, Identity, from_environment
 
 _MOST_BYTES = 4096  # of what one rank tells
+_WORD_BYTES = 32
 _PAUSE_SECONDS = 0.001
 
 # MPI may still write to what these hold.
@@ -107,20 +109,41 @@ def communicator_of(comm: Sequence[int] | Any | None, timeout: float) -> Any | N
 
 
 def _make(mpi: Any, ranks: Sequence[int], timeout: float) -> Any:
-    """No call of MPI that makes a communicator of a part of the ranks returns before all of them are in it:
-    they say first that they are about to.
+    """No call of MPI that makes a communicator of a part of the ranks returns before all of them are in it.
+    So they say first that they are about to, with their list, and hear it from the list's first rank; and
+    once more, for the first word may be one of a rank that has given up since.
     """
     world, first, others = mpi.COMM_WORLD, ranks[0], ranks[1:]
-    tag, word = world.Get_attr(mpi.TAG_UB), bytearray(1)
-    if world.Get_rank() == first:
-        arrivals = {rank: world.Irecv(bytearray(1), source=rank, tag=tag) for rank in others}
-        _wait(arrivals, timeout)
-        _wait({rank: world.Isend(word, dest=rank, tag=tag) for rank in others}, timeout)
-    else:
-        words = [world.Isend(word, dest=first, tag=tag), world.Irecv(bytearray(1), source=first, tag=tag)]
-        _wait({first: words[1]}, timeout)
-        words[0].Wait()
+    word = hashlib.sha256(repr(tuple(ranks)).encode()).digest()
+    is_first = world.Get_rank() == first
+    peers = others if is_first else (first,)
+    for _ in range(2):
+        if is_first:
+            told = _hear(mpi, peers, timeout)
+            _say(mpi, peers, word, timeout)
+        else:
+            _say(mpi, peers, word, timeout)
+            told = _hear(mpi, peers, timeout)
+        if differing := [rank for rank, said in told.items() if said != word]:
+            raise BootstrapError(
+                f"hvd.init(comm={list(ranks)}) on rank {world.Get_rank()} of MPI_COMM_WORLD: {differing} "
+                "gave another list. Give all its members the same list, in the same order"
+            )
     return world.Create_group(world.Get_group().Incl(list(ranks)))
+
+
+def _say(mpi: Any, peers: Sequence[int], word: bytes, timeout: float) -> None:
+    world = mpi.COMM_WORLD
+    tag = world.Get_attr(mpi.TAG_UB)
+    _wait({rank: world.Isend(bytearray(word), dest=rank, tag=tag) for rank in peers}, timeout)
+
+
+def _hear(mpi: Any, peers: Sequence[int], timeout: float) -> dict[int, bytes]:
+    world = mpi.COMM_WORLD
+    words = {rank: bytearray(_WORD_BYTES) for rank in peers}
+    tag = world.Get_attr(mpi.TAG_UB)
+    _wait({rank: world.Irecv(word, source=rank, tag=tag) for rank, word in words.items()}, timeout)
+    return {rank: bytes(word) for rank, word in words.items()}
 
 
 def identity_of(comm: Any, environ: Mapping[str, str], timeout: float) -> Identity:

@@ -103,6 +103,26 @@ def test_communicators_are_jobs_and_process_sets(launcher: str, tmp_path: Path) 
     assert len(re.findall(r"rank \d is done", output)) == 3, output
 
 
+@pytest.mark.skipif(importlib.util.find_spec("mpi4py") is None, reason="mpi4py is not installed here")
+@pytest.mark.parametrize("launcher", MPIS)
+def test_lists_that_differ_are_an_error_on_all(launcher: str, tmp_path: Path) -> None:
+    program = (
+        "import os, time\n"
+        "from mpi4py import MPI\n"
+        "import horovod.common.basics as hvd\n"
+        "rank = MPI.COMM_WORLD.rank\n"
+        "try:\n"
+        "    rank == 3 or hvd.init(comm=[0, 2, 1] if rank == 1 else [0, 1, 2])\n"
+        "except Exception as error:\n"
+        "    print(f'rank {rank}: {error}', flush=True)\n"
+        "time.sleep(3)\n"  # so that the first that ends without MPI_Finalize does not end the others
+        "os._exit(0)\n"
+    )
+    given = mpich_for_mpi4py(tmp_path) if "MPICH" in launcher else {}
+    _, output = run(launcher, "-c", program, ranks=4, HOROVOD_START_TIMEOUT="10", **given)
+    assert "rank 0: hvd.init(comm=[0, 1, 2]) on rank 0 of MPI_COMM_WORLD: [1] gave another list" in output
+
+
 def test_a_list_of_ranks_without_mpi_says_what_it_takes() -> None:
     program = "import horovod.common.basics as hvd; hvd.init(comm=[0, 2])"
     status, stdout, stderr = Launcher().run("-np", "2", sys.executable, "-c", program)
