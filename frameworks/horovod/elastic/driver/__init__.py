@@ -1,0 +1,1 @@
+"""Decides which workers an elastic job has. Pure: events and times in, decisions out."""

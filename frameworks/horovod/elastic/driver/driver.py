@@ -1,0 +1,298 @@
+"""The elastic driver: hears what happens to workers and hosts, and decides which workers there are and which
+of them make the next generation.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from .numbering import Member, number
+from .reliability import Reliability
+from .workers import State, Worker, chosen, missing
+
+_NEVER = float("inf")
+GATHERING_SECONDS = 5.0
+"""A newcomer that is ready waits so long for others that are on their way: the job grows once, not often."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What the user asks for.
+
+    ``ranks``: with so many the first generation begins. ``fewest``, ``most``: ranks of any generation.
+    ``spares``: processes that wait beside them. ``resets``: so many generations may follow the first one.
+    ``patience``: seconds without a generation, or for a member that does not come to the next one.
+    ``is_durable``: new workers find the state of the training on disk when all who held it are gone.
+    """
+
+    ranks: int
+    fewest: int
+    most: int | None = None
+    spares: int = 0
+    resets: int | None = None
+    patience: float = 600.0
+    is_durable: bool = False
+
+
+@dataclass(frozen=True)
+class Start:
+    """Start a worker."""
+
+    worker: int
+    host: str
+
+
+@dataclass(frozen=True)
+class Form:
+    """Tell the members their places; nobody is in an earlier generation any more."""
+
+    generation: int
+    members: tuple[Member, ...]
+
+
+@dataclass(frozen=True)
+class Notify:
+    """Tell the members, who train, that the job can grow, or has to shrink."""
+
+    added: bool
+    removed: bool
+
+
+@dataclass(frozen=True)
+class Kill:
+    """End a worker: gently, or at once where it ``is_silent``."""
+
+    worker: int
+    is_silent: bool
+    reason: str
+
+
+@dataclass(frozen=True)
+class End:
+    """The job is over. ``reason`` is empty when it has done its work."""
+
+    status: int
+    reason: str
+
+
+Decision = Start | Form | Notify | Kill | End
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """A worker that failed: ``status`` as a shell reports it, ``lived`` how many seconds it was a member."""
+
+    worker: int
+    host: str
+    rank: int | None
+    generation: int
+    status: int
+    lived: float
+
+
+@dataclass
+class Driver:
+    """Call ``on_...`` for what happens, then carry out what ``decide`` returns, and again at ``next_time``.
+
+    Every time is that of one monotonic clock, in seconds.
+    """
+
+    limits: Limits
+    began: float
+    reliability: Reliability = field(default_factory=Reliability)
+    generation: int = 0
+    attempts: list[Attempt] = field(default_factory=list)
+    _workers: dict[int, Worker] = field(default_factory=dict)
+    _slots: dict[str, int] = field(default_factory=dict)
+    _started: int = 0
+    _has_finished: bool = False  # a worker has done its work
+    _end: End | None = None
+    _bug: Attempt | None = None
+    _notified: tuple[bool, bool] = (False, False)  # of this generation: (added, removed)
+    _idle_since: float | None = None  # since then not every member trains
+
+    def __post_init__(self) -> None:
+        self._idle_since = self.began
+
+    @property
+    def members(self) -> list[Worker]:
+        """Who is in the current generation, as far as anybody knows."""
+        return self._in(State.MEMBER)
+
+    def on_hosts(self, slots: Mapping[str, int]) -> None:
+        """The hosts that the job may use, and how many ranks each may run."""
+        self._slots = {host: count for host, count in slots.items() if count > 0}
+
+    def on_waiting(self, worker: int, now: float) -> None:
+        """A worker asks for a place in the next generation."""
+        found = self._workers.get(worker)
+        if found is None or found.state is State.WAITING:
+            return
+        if found.state is State.MEMBER and self._idle_since is None:
+            self._idle_since = now
+        found.state, found.since = State.WAITING, now
+
+    def on_silent(self, worker: int) -> list[Decision]:
+        """The others have given a member up that lives."""
+        found = self._workers.get(worker)
+        if found is None or found.is_killed:
+            return []
+        found.is_killed = True
+        return [Kill(worker, True, "the other ranks have given it up: it does not respond")]
+
+    def on_exit(self, worker: int, status: int, now: float, is_lost: bool = False) -> float:
+        """A worker has ended; ``is_lost``: its host is out of reach. Returns for how long the host is set
+        aside.
+        """
+        found = self._workers.pop(worker, None)
+        if found is None or self._end is not None:
+            return 0.0
+        if status == 0 and not found.is_killed and (found.generation or not self.generation):
+            self._has_finished = True
+            return 0.0
+        if found.state is State.MEMBER and self._idle_since is None:
+            self._idle_since = now
+        if found.is_killed and found.generation < self.generation:
+            return 0.0  # it was one too many
+        lived = now - found.since if found.state is State.MEMBER else 0.0
+        attempt = Attempt(worker, found.host, found.rank, found.generation, status, lived)
+        self.attempts.append(attempt)
+        if self.generation == 0 and status < 128 and not is_lost:
+            self._bug = self._bug or attempt
+        return self.reliability.failed(found.host, lived, is_lost, now)
+
+    def decide(self, now: float) -> list[Decision]:
+        """What to do now, in this order; each decision is returned once."""
+        if self._end is not None:
+            return []
+        self._end = self._verdict(now)
+        if self._end is not None:
+            return [self._end]
+        decisions = [*self._starts(now), *self._forms(now)]
+        self._end = self._end or self._too_few(now)
+        if self._end is not None:
+            return [self._end]
+        return [*decisions, *self._kills(now), *self._notices(now)]
+
+    def next_time(self, now: float) -> float:
+        """When to ask again although nothing has happened (infinity: never)."""
+        if self._end is not None:
+            return _NEVER
+        times = [self.reliability.next_time(now)]
+        if self._idle_since is not None:
+            times.append(self._idle_since + self.limits.patience)
+        times += [worker.since + GATHERING_SECONDS for worker in self._in(State.WAITING)]
+        return min((time for time in times if time > now), default=_NEVER)
+
+    def _in(self, state: State) -> list[Worker]:
+        return [worker for worker in self._workers.values() if worker.state is state]
+
+    @property
+    def _most(self) -> int:
+        return sum(self._slots.values()) if self.limits.most is None else self.limits.most
+
+    def _verdict(self, now: float) -> End | None:
+        holders = [worker for worker in self._workers.values() if worker.generation > 0]
+        if self._has_finished and not (holders if self.generation else self._workers):
+            return End(0, "")
+        if self._bug is not None:
+            return End(self._bug.status, "a worker failed before the training began")
+        if self.generation > 0 and not holders and not self.limits.is_durable:
+            return End(self._last_status, "no worker is left that has the state of the training")
+        return None
+
+    def _too_few(self, now: float) -> End | None:
+        if not self._is_overdue(now):
+            return None
+        late = [worker for worker in self.members if not worker.is_killed]
+        if late and self._in(State.WAITING):  # ``_kills`` ends them: the others may go on
+            return None
+        count = len(self._in(State.WAITING))
+        needed = self.limits.fewest if self.generation else self.limits.ranks
+        return End(
+            self._last_status,
+            f"for {self.limits.patience:g} s there were too few workers: {count} of at least {needed}",
+        )
+
+    def _is_overdue(self, now: float) -> bool:
+        return self._idle_since is not None and now >= self._idle_since + self.limits.patience
+
+    @property
+    def _last_status(self) -> int:
+        return self.attempts[-1].status if self.attempts else 1
+
+    def _starts(self, now: float) -> list[Decision]:
+        if self._has_finished:
+            return []
+        usable = self.reliability.usable(self._slots, now)
+        wanted = [worker for worker in self._workers.values() if not worker.is_killed]
+        decisions: list[Decision] = []
+        for host in missing(wanted, usable, self._slots, self._most, self.limits.spares):
+            self._workers[self._started] = Worker(self._started, host, now)
+            decisions.append(Start(self._started, host))
+            self._started += 1
+        return decisions
+
+    def _forms(self, now: float) -> list[Decision]:
+        if self.members:
+            return []
+        waiting = [worker for worker in self._in(State.WAITING) if not worker.is_killed]
+        taken = chosen(waiting, self._slots, self._most)
+        if not self._may_form(taken):
+            return []
+        if self.limits.resets is not None and self.generation > self.limits.resets:
+            self._end = End(self._last_status, f"more than --reset-limit {self.limits.resets} resets")
+            return []
+        self.generation += 1
+        members = number([worker.candidate() for worker in taken])
+        for member in members:
+            worker = self._workers[member.worker]
+            worker.state, worker.since, worker.generation = State.MEMBER, now, self.generation
+            worker.rank, worker.local_rank = member.rank, member.local_rank
+        self._notified, self._idle_since = (False, False), None
+        return [Form(self.generation, tuple(members))]
+
+    def _may_form(self, taken: list[Worker]) -> bool:
+        if self._has_finished:  # those who are left may finish, too
+            return bool(taken) and any(worker.generation for worker in taken)
+        needed = self.limits.fewest if self.generation else self.limits.ranks
+        # Who has the state goes on at once. Without it, nothing is lost by waiting for the others.
+        is_whole = any(worker.generation for worker in taken) or not self._in(State.STARTING)
+        return is_whole and len(taken) >= needed
+
+    def _kills(self, now: float) -> list[Decision]:
+        """Waiting workers for whom there is no room, and members that keep the others waiting."""
+        decisions: list[Decision] = []
+        if not self.members and self._idle_since is not None:
+            return decisions
+        room = len(chosen(self._workers.values(), self._slots, self._most)) + self.limits.spares
+        kept = sorted(self._workers.values(), key=lambda each: (each.host not in self._slots, each.order))
+        for worker in kept[room:] + [each for each in kept[:room] if each.host not in self._slots]:
+            if worker.state is not State.MEMBER and not worker.is_killed:
+                worker.is_killed = True
+                decisions.append(Kill(worker.number, False, "there is no room for it any more"))
+        if self._is_overdue(now):
+            for worker in self.members:
+                if not worker.is_killed:
+                    worker.is_killed = True
+                    reason = f"it has kept the others waiting for {self.limits.patience:g} s"
+                    decisions.append(Kill(worker.number, True, reason))
+        return decisions
+
+    def _notices(self, now: float) -> list[Decision]:
+        members = self.members
+        if not members or self._has_finished or self._idle_since is not None:
+            return []
+        room = chosen([*members, *self._in(State.WAITING)], self._slots, self._most)
+        added = len(room) > len(members) and self._has_gathered(now)
+        removed = any(worker not in room for worker in members)
+        before = self._notified
+        self._notified = (added or before[0], removed or before[1])
+        if self._notified == before:
+            return []
+        return [Notify(added, removed)]
+
+    def _has_gathered(self, now: float) -> bool:
+        """Whether newcomers need not wait for others."""
+        coming = [worker for worker in self._in(State.STARTING) if not worker.is_killed]
+        longest = max((now - worker.since for worker in self._in(State.WAITING)), default=0.0)
+        return not coming or longest >= GATHERING_SECONDS

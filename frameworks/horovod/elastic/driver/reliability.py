@@ -1,0 +1,70 @@
+"""Which hosts new workers may be started on, by how workers failed there. Pure: events and times in."""
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+PATIENCE = 3
+"""So many failures in a row set a host aside."""
+HEALTHY_SECONDS = 5.0
+"""A worker that was a member for so long has not failed in a row with others."""
+COOLDOWN = (1.0, 60.0)
+_JITTER = 0.5
+
+
+@dataclass
+class _Record:
+    failures: int = 0  # in a row
+    aside_until: float = 0.0
+
+
+@dataclass
+class Reliability:
+    """A host where workers fail again and again is set aside for a while, which doubles each time; workers
+    that run there are left alone.
+
+    Args:
+        cooldown: the shortest and the longest time, in seconds, before jitter.
+        seed: of the jitter.
+    """
+
+    cooldown: tuple[float, float] = COOLDOWN
+    seed: int | None = None
+    _records: dict[str, _Record] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._random = random.Random(self.seed)
+
+    def failed(self, host: str, lived: float, is_lost: bool, now: float) -> float:
+        """A worker failed that had been a member for ``lived`` seconds; ``is_lost``: with its whole host.
+
+        Returns:
+            For how many seconds the host is set aside; 0: it is not.
+        """
+        record = self._records.setdefault(host, _Record())
+        record.failures = 1 if lived >= HEALTHY_SECONDS else record.failures + 1
+        times = record.failures - PATIENCE
+        if is_lost:
+            times = max(times, 0)
+        if times < 0:
+            return 0.0
+        shortest, longest = self.cooldown
+        pause = min(longest, shortest * 2.0 ** min(times, 30))
+        pause *= self._random.uniform(1 - _JITTER, 1 + _JITTER)
+        record.aside_until = max(record.aside_until, now + pause)
+        return pause
+
+    def usable(self, slots: Mapping[str, int], now: float) -> dict[str, int]:
+        """The slots of the hosts that are not set aside."""
+        return {host: count for host, count in slots.items() if self._until(host) <= now}
+
+    def next_time(self, now: float) -> float:
+        """When the next host may be used again (infinity: none is set aside)."""
+        return min(
+            (each.aside_until for each in self._records.values() if each.aside_until > now),
+            default=float("inf"),
+        )
+
+    def _until(self, host: str) -> float:
+        record = self._records.get(host)
+        return 0.0 if record is None else record.aside_until

@@ -1,0 +1,77 @@
+"""The workers of an elastic job, and which of them a generation takes. Pure."""
+
+import enum
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from .numbering import Candidate
+
+
+class State(enum.Enum):
+    """What a worker does."""
+
+    STARTING = enum.auto()  # it has not asked for a place yet
+    WAITING = enum.auto()  # it has asked for a place in the next generation
+    MEMBER = enum.auto()  # it is in the current generation, as far as anybody knows
+
+
+@dataclass
+class Worker:
+    """One process. ``generation`` is the last one that it was in (0: none, so it holds no state of the
+    training); ``since`` is when it came into its ``state``.
+    """
+
+    number: int
+    host: str
+    since: float
+    state: State = State.STARTING
+    generation: int = 0
+    rank: int | None = None
+    local_rank: int | None = None
+    is_killed: bool = False
+
+    @property
+    def order(self) -> tuple[bool, int, int]:
+        """Who holds the state first, in the order of ranks, then the others as they were started."""
+        return self.generation == 0, self.rank or 0, self.number
+
+    def candidate(self) -> Candidate:
+        """For ``numbering.number``."""
+        return Candidate(self.number, self.host, self.rank, self.local_rank)
+
+
+def chosen(workers: Iterable[Worker], slots: Mapping[str, int], limit: int) -> list[Worker]:
+    """Those of ``workers`` for whom there is room: at most ``slots`` on each host, and ``limit`` in all."""
+    taken: Counter[str] = Counter()
+    found: list[Worker] = []
+    for worker in sorted(workers, key=lambda each: each.order):
+        if len(found) < limit and taken[worker.host] < slots.get(worker.host, 0):
+            taken[worker.host] += 1
+            found.append(worker)
+    return found
+
+
+def missing(
+    workers: Collection[Worker], usable: Mapping[str, int], slots: Mapping[str, int], limit: int, spares: int
+) -> list[str]:
+    """On which hosts to start workers, an entry for each: as many as there is room for, and ``spares`` more.
+
+    ``usable`` are the hosts among all ``slots`` that may get new ones. Spares do not stand in for workers
+    whose host may not be used now.
+    """
+    counts = Counter(worker.host for worker in workers)
+    regular = len(chosen(workers, slots, limit))
+    room = min(limit, sum(slots.values())) - regular
+    found: list[str] = []
+    for host, count in usable.items():
+        new = max(0, min(room, count - counts[host]))
+        found += [host] * new
+        counts[host] += new
+        room -= new
+    if room > 0 or not usable:
+        return found
+    for _ in range(spares - (len(workers) - regular)):
+        found.append(min(usable, key=lambda host: counts[host] - usable[host]))
+        counts[found[-1]] += 1
+    return found

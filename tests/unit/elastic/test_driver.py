@@ -1,0 +1,371 @@
+"""The decisions of the elastic driver: which workers there are, and who is in a generation."""
+
+import collections
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from horovod.elastic.driver.driver import Driver, End, Form, Kill, Limits, Notify, Start
+from horovod.elastic.driver.numbering import Candidate, number
+from horovod.elastic.driver.reliability import COOLDOWN, PATIENCE, Reliability
+from horovod.elastic.driver.workers import State
+
+
+class Job:
+    """Carries decisions out, as a launcher does, in a time of its own."""
+
+    def __init__(self, limits, slots):
+        self.now = 100.0
+        self.driver = Driver(limits, self.now, Reliability(seed=1))
+        self.living = {}  # worker: host
+        self.forms = []
+        self.notices = []
+        self.kills = []
+        self.end = None
+        self.driver.on_hosts(slots)
+        self.act()
+
+    def act(self):
+        for decision in self.driver.decide(self.now):
+            if isinstance(decision, Start):
+                assert decision.worker not in self.living
+                self.living[decision.worker] = decision.host
+            elif isinstance(decision, Form):
+                self.check(decision)
+                self.forms.append(decision)
+            elif isinstance(decision, Notify):
+                self.notices.append(decision)
+            elif isinstance(decision, Kill):
+                assert decision.worker in self.living
+                self.kills.append(decision.worker)
+            elif isinstance(decision, End):
+                assert self.end is None
+                self.end = decision
+
+    def check(self, form):
+        assert form.generation == len(self.forms) + 1
+        assert {each.worker for each in form.members} <= self.living.keys()
+        assert [each.rank for each in form.members] == list(range(len(form.members)))
+        by_host = collections.defaultdict(list)
+        for each in form.members:
+            assert each.size == len(form.members) and each.host == self.living[each.worker]
+            by_host[each.host].append(each)
+        for host, members in by_host.items():
+            assert sorted(each.local_rank for each in members) == list(range(len(members)))
+            assert {each.local_size for each in members} == {len(members)}, host
+        for position in {each.local_rank for each in form.members}:
+            across = [each for each in form.members if each.local_rank == position]
+            assert sorted(each.cross_rank for each in across) == list(range(len(across)))
+            assert {each.cross_size for each in across} == {len(across)}
+
+    def ready(self, *workers):
+        for worker in workers or list(self.living):
+            self.driver.on_waiting(worker, self.now)
+        self.act()
+
+    def dies(self, worker, status=137, is_lost=False):
+        del self.living[worker]
+        pause = self.driver.on_exit(worker, status, self.now, is_lost)
+        self.act()
+        return pause
+
+    def hosts(self, slots):
+        self.driver.on_hosts(slots)
+        self.act()
+
+    def later(self, seconds):
+        self.now += seconds
+        self.act()
+
+    def ranks(self):
+        return {each.worker: each.rank for each in self.forms[-1].members}
+
+
+def test_the_first_generation_has_all_ranks():
+    job = Job(Limits(4, 2), {"a": 4})
+    assert job.living == dict.fromkeys(range(4), "a")
+    job.ready(2, 0, 1)
+    assert not job.forms
+    job.ready(3)
+    assert job.ranks() == {0: 0, 1: 1, 2: 2, 3: 3}
+
+
+def test_survivors_go_on_at_once_and_a_newcomer_takes_the_free_rank():
+    job = Job(Limits(4, 2), {"a": 4})
+    job.ready()
+    job.dies(1)
+    assert 4 in job.living and len(job.forms) == 1
+    job.ready(0, 2)
+    assert len(job.forms) == 1  # rank 3 has not come
+    job.ready(3)
+    assert job.ranks() == {0: 0, 2: 2, 3: 1}
+    assert not job.notices
+    job.ready(4)
+    assert job.notices == [Notify(added=True, removed=False)]
+    job.ready(0, 2, 3)
+    assert job.ranks() == {0: 0, 2: 2, 3: 1, 4: 3}
+
+
+def test_a_spare_takes_the_place_at_once():
+    job = Job(Limits(4, 2, spares=1), {"a": 4})
+    assert len(job.living) == 5
+    job.ready()
+    assert job.ranks() == {0: 0, 1: 1, 2: 2, 3: 3}
+    job.dies(1)
+    assert 5 in job.living  # a new spare
+    job.ready(0, 2, 3)
+    assert job.ranks() == {0: 0, 2: 2, 3: 3, 4: 1}
+    assert not job.notices and not job.kills
+
+
+def test_fewer_than_the_fewest_wait_for_newcomers_and_not_for_ever():
+    job = Job(Limits(3, 3, patience=60.0), {"a": 3})
+    job.ready()
+    job.dies(0)
+    job.ready(1, 2)
+    assert len(job.forms) == 1
+    job.later(59)
+    assert job.end is None
+    job.ready(3)
+    assert job.ranks() == {1: 1, 2: 2, 3: 0}
+    job.dies(3)
+    job.ready(1, 2)
+    job.later(61)
+    assert job.end == End(137, "for 60 s there were too few workers: 2 of at least 3")
+
+
+def test_the_job_ends_when_all_have_finished():
+    job = Job(Limits(2, 1, spares=1), {"a": 2})
+    job.ready()
+    job.dies(0, status=0)
+    assert job.end is None and len(job.living) == 2
+    job.dies(1, status=0)
+    assert job.end == End(0, "")
+
+
+def test_after_a_finish_a_death_is_not_made_good():
+    job = Job(Limits(2, 1), {"a": 2})
+    job.ready()
+    job.dies(0, status=0)
+    job.dies(1)
+    assert job.end == End(0, "") and not job.living
+
+
+def test_those_who_have_not_finished_may_go_on_alone():
+    job = Job(Limits(3, 3), {"a": 3})
+    job.ready()
+    job.dies(0, status=0)
+    job.ready(1, 2)
+    assert job.ranks() == {1: 1, 2: 0}
+
+
+def test_when_nobody_has_the_state_the_job_ends_unless_it_is_on_disk():
+    for is_durable in (False, True):
+        job = Job(Limits(2, 1, is_durable=is_durable), {"a": 2})
+        job.ready()
+        job.dies(0)
+        job.dies(1, status=134)
+        if is_durable:
+            assert job.end is None
+            job.ready(2)
+            assert len(job.forms) == 1  # nothing is lost by waiting for the other one
+            job.ready(3)
+            assert job.ranks() == {2: 0, 3: 1}
+        else:
+            assert job.end == End(134, "no worker is left that has the state of the training")
+
+
+def test_a_bug_before_the_training_ends_the_job():
+    job = Job(Limits(2, 1), {"a": 2})
+    job.ready(0)
+    job.dies(1, status=1)
+    assert job.end == End(1, "a worker failed before the training began")
+
+
+def test_a_worker_killed_before_the_training_is_replaced():
+    job = Job(Limits(2, 1), {"a": 2})
+    job.ready(0)
+    job.dies(1)
+    assert job.end is None and 2 in job.living
+    job.ready(2)
+    assert len(job.forms) == 1
+
+
+def test_a_program_that_never_joins_may_end_in_order():
+    job = Job(Limits(2, 1), {"a": 2})
+    job.dies(0, status=0)
+    assert job.end is None
+    job.dies(1, status=0)
+    assert job.end == End(0, "")
+
+
+def test_resets_have_a_limit():
+    job = Job(Limits(3, 1, resets=1), {"a": 3})
+    job.ready()
+    job.dies(0)
+    job.ready(1, 2)
+    assert len(job.forms) == 2
+    job.dies(1)
+    job.ready(2)
+    assert job.end == End(137, "more than --reset-limit 1 resets")
+
+
+def test_hosts_come_and_go():
+    job = Job(Limits(2, 1, most=4), {"a": 2})
+    job.ready()
+    job.hosts({"a": 2, "b": 3})
+    assert sorted(job.living.values()) == ["a", "a", "b", "b"]
+    job.ready(2)
+    assert not job.notices  # the other one is on its way
+    job.ready(3)
+    assert job.notices == [Notify(added=True, removed=False)]
+    job.ready()
+    assert job.ranks() == {0: 0, 1: 1, 2: 2, 3: 3}
+    job.hosts({"b": 3})
+    assert job.notices[1:] == [Notify(added=False, removed=True)]
+    assert job.living[4] == "b"
+    assert not job.kills
+    job.ready()
+    assert job.ranks() == {3: 0, 4: 1, 2: 2}
+    assert sorted(job.kills) == [0, 1]
+    job.dies(0, 143)
+    job.dies(1, 143)
+    assert job.end is None and not job.driver.attempts
+
+
+def test_newcomers_are_not_waited_for_long():
+    job = Job(Limits(1, 1), {"a": 1})
+    job.ready()
+    job.hosts({"a": 3})
+    job.ready(1)
+    assert not job.notices
+    job.later(6)
+    assert job.notices == [Notify(added=True, removed=False)]
+
+
+def test_a_member_that_does_not_come_is_ended():
+    job = Job(Limits(3, 1, patience=30.0), {"a": 3})
+    job.ready()
+    job.dies(0)
+    job.ready(1)
+    job.later(31)
+    assert job.kills == [2] and job.end is None
+    job.dies(2)
+    assert len(job.forms) == 2 and job.ranks() == {1: 0}
+
+
+def test_a_silent_member_is_ended_once():
+    job = Job(Limits(2, 1), {"a": 2})
+    job.ready()
+    assert job.driver.on_silent(1)[0].is_silent
+    assert job.driver.on_silent(1) == []
+    assert job.driver.on_silent(7) == []
+
+
+def test_a_host_where_workers_fail_again_and_again_is_set_aside_for_a_while():
+    job = Job(Limits(2, 1), {"a": 1, "b": 1})
+    job.ready()
+    pauses = []
+    for _ in range(PATIENCE + 2):
+        worker = next(each for each, host in job.living.items() if host == "b")
+        pauses.append(job.dies(worker))
+        if "b" not in job.living.values():
+            job.later(3 * pauses[-1])
+            assert "b" in job.living.values()
+    assert pauses[: PATIENCE - 1] == [0.0] * (PATIENCE - 1)
+    for times, pause in enumerate(pauses[PATIENCE - 1 :]):
+        assert 0.5 * 2**times <= pause / COOLDOWN[0] <= 1.5 * 2**times
+    assert job.living[0] == "a"
+
+
+def test_a_host_that_is_lost_is_set_aside_at_once():
+    job = Job(Limits(2, 1), {"a": 1, "b": 1})
+    job.ready()
+    assert job.dies(1, status=1, is_lost=True) > 0
+    assert list(job.living.values()) == ["a"]
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from("abc"), st.one_of(st.none(), st.integers(0, 9))), min_size=1, max_size=9
+    ),
+)
+def test_numbers_are_kept_where_they_can_be(holders):
+    taken = set()
+    candidates = []
+    for worker, (host, rank) in enumerate(holders):
+        rank = None if rank in taken else rank
+        taken.add(rank)
+        candidates.append(Candidate(worker, host, rank))
+    ranks = {each.worker: each.rank for each in number(candidates)}
+    assert sorted(ranks.values()) == list(range(len(candidates)))
+    for each in candidates:
+        if each.rank is not None and each.rank < len(candidates):
+            assert ranks[each.worker] == each.rank
+
+
+_EVENTS = st.lists(
+    st.one_of(
+        st.tuples(st.just("ready"), st.integers(0, 9)),
+        st.tuples(st.just("dies"), st.integers(0, 9), st.sampled_from([1, 134, 137])),
+        st.tuples(st.just("hosts"), st.dictionaries(st.sampled_from("abc"), st.integers(0, 3), max_size=3)),
+        st.tuples(st.just("later"), st.sampled_from([0.1, 1.0, 6.0, 40.0])),
+    ),
+    max_size=60,
+)
+
+
+@settings(max_examples=400, deadline=None)
+@given(_EVENTS, st.integers(1, 3), st.integers(0, 2), st.one_of(st.none(), st.integers(3, 5)), st.booleans())
+def test_any_history_keeps_the_rules_and_ends_well(events, fewest, spares, most, is_durable):
+    job = Job(Limits(3, fewest, most, spares, patience=1000.0, is_durable=is_durable), {"a": 2, "b": 2})
+    for kind, *values in events:
+        if job.end is not None:
+            return
+        workers = sorted(job.living)
+        if kind == "ready" and workers:
+            job.ready(workers[values[0] % len(workers)])
+        elif kind == "dies" and workers:
+            job.dies(workers[values[0] % len(workers)], values[1])
+        elif kind == "hosts":
+            job.hosts(values[0])
+        elif kind == "later":
+            job.later(values[0])
+        assert len(job.living) <= 20
+    job.hosts({"a": 2, "b": 2})
+    settles(job)
+
+
+def settles(job):
+    """From any state, workers that do what they are told come to train together, or the job has ended."""
+    for _ in range(40):
+        if job.end is not None:
+            return
+        job.later(120.0)
+        for worker in [each for each in job.kills if each in job.living]:
+            job.dies(worker, 143)
+        job.kills.clear()
+        if job.end is None:
+            job.ready(*[each for each in job.living if not trains(job, each)] or [-1])
+        if job.end is None and job.notices:
+            job.notices.clear()
+            job.ready()
+    if job.end is None:
+        target = min(4, job.driver.limits.most or 4)
+        assert len(job.driver.members) == target
+        assert len(job.living) == target + job.driver.limits.spares
+
+
+def trains(job, worker):
+    return worker in {each.number for each in job.driver.members}
+
+
+def test_states_have_one_name_each():
+    assert len({state.value for state in State}) == 3
+
+
+@pytest.mark.parametrize("spares", [0, 2])
+def test_a_fresh_job_starts_what_it_needs(spares):
+    job = Job(Limits(2, 1, most=3, spares=spares), {"a": 1, "b": 1, "c": 1, "d": 1})
+    assert len(job.living) == 3 + spares
