@@ -1,6 +1,7 @@
 """What can go wrong before the engine runs.
 
 BootstrapError (RuntimeError)
+├── AbandonedError           the launcher has given this start up
 ├── AnotherUserError         a process of another user listens there
 ├── AuthenticationError      the other side does not hold this job's secret
 ├── PortTakenError           no TCP port to listen at is free (also an OSError)
@@ -31,6 +32,10 @@ class AuthenticationError(BootstrapError):
 
 class PortTakenError(BootstrapError, OSError):
     """Somebody else listens at the port, or all ports are taken."""
+
+
+class AbandonedError(BootstrapError):
+    """The launcher has given this start up, or has ended: in an elastic job, as a rank has ended."""
 
 
 class SharedMemoryError(BootstrapError):

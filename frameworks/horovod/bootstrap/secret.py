@@ -10,6 +10,7 @@ Where another launcher has started the ranks on several hosts, the file is one t
 
 import ctypes
 import fcntl
+import hmac
 import os
 import stat
 from collections.abc import Mapping, MutableMapping
@@ -59,6 +60,13 @@ def offer(secret: bytes) -> Offer:
     if descriptor >= 0:
         os.close(descriptor)
     return Offer({SECRET_VARIABLE: secret.hex()})
+
+
+def of_generation(secret: bytes, generation: int) -> bytes:
+    """What the ranks of one generation of an elastic job prove to each other: a process that has been in an
+    earlier one only has no say in it.
+    """
+    return hmac.digest(secret, b"horovod generation %d" % generation, "sha256")
 
 
 def take(environment: MutableMapping[str, str]) -> bytes | None:

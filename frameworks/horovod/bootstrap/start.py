@@ -10,24 +10,24 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from . import communicator as communicators
-from . import controller, gpu_libraries, libraries, processes, secret
-from .errors import BootstrapError
+from . import controller, gpu_libraries, libraries, membership, processes, secret, summary
+from .errors import AbandonedError, BootstrapError, StartTimeoutError
 from .identity import ALONE, HOROVODRUN, Identity, from_environment, placed, reason
+from .membership import STORE_VARIABLE, Membership
 from .secret import SECRET_BYTES
 from .text import escaped, log, shown
 from .variables import warn_of_unknown
 
 if TYPE_CHECKING:
     from .mesh.linker import Link
-    from .mesh.mesh import Mesh
     from .rendezvous.carriers import Carrier
     from .rendezvous.rendezvous import Rendezvous
     from .store.client import LauncherLink, StoreClient
 
-STORE_VARIABLE = "HOROVOD_STORE_ADDR"
 _TRANSPORTS = ("auto", "shm", "tcp")
 START_TIMEOUT_VARIABLE = "HOROVOD_START_TIMEOUT"
 _DEFAULT_START_TIMEOUT = 30.0
+_MOST_STARTS = 10  # of an elastic job in a row, each ended by a rank's end
 
 
 @dataclass
@@ -43,9 +43,11 @@ class _Job:
 @dataclass
 class _Process:
     """What outlives a stop. The members of a communicator meet anew at each start; the job of all ranks goes
-    on meanwhile as it was: not all of its ranks need be in a communicator, or as often.
+    on meanwhile as it was: not all of its ranks need be in a communicator, or as often. ``membership``: in an
+    elastic job, where each generation is a job of its own.
     """
 
+    membership: Membership | None = None
     all_ranks: _Job = field(default_factory=_Job)
     job: _Job = field(default_factory=_Job)  # of the last start
     starts: int = 0
@@ -77,6 +79,17 @@ def start(environ: MutableMapping[str, str] | None = None, comm: Any = None) -> 
             f"this process was forked from process {_process.forked_from}, which is a rank of the job: a "
             "forked child is not a rank and cannot become one. Use horovod in the parent only"
         )
+    for left in reversed(range(_MOST_STARTS)):
+        try:
+            _start_once(environment, comm)
+            return
+        except (AbandonedError, StartTimeoutError) as error:
+            if _process.membership is None or left == 0:
+                raise
+            log("warning", _process.membership.rank, f"{escaped(str(error))}; the ranks start again")
+
+
+def _start_once(environment: MutableMapping[str, str], comm: Any) -> None:
     began = time.monotonic()
     identity = _choose_job(comm, environment)
     _warn_of_unknown(identity, environment)
@@ -84,7 +97,6 @@ def start(environ: MutableMapping[str, str] | None = None, comm: Any = None) -> 
     wiring = _wiring(environment)
     library = _process.library = libraries.wanted(identity.rank, environment)
     gpu = gpu_libraries.wanted(identity.rank, environment)
-    _process.job.generation += 1
     _process.starts += 1
     _process.pid = os.getpid()
     if identity.rank == 0 and identity.launcher not in (HOROVODRUN, ALONE) and _process.starts == 1:
@@ -96,7 +108,7 @@ def start(environ: MutableMapping[str, str] | None = None, comm: Any = None) -> 
     else:
         made = _start_among_others(identity, wiring, library, gpu, environment)
     if identity.rank == 0:
-        _tell(identity, made, time.monotonic() - began)
+        summary.tell(identity, made, time.monotonic() - began, _process.starts)
     _process.started = True
 
 
@@ -147,13 +159,35 @@ def communicator() -> Any | None:
 
 def _choose_job(comm: Any, environment: MutableMapping[str, str]) -> Identity:
     timeout = _start_timeout(environment)
+    if membership.is_elastic(environment):
+        return _join(comm, environment, timeout)
     comm = communicators.communicator_of(comm, timeout)
     if _process.job.comm is not None and _process.job.rendezvous and _process.job.rendezvous.server:
         _process.job.rendezvous.server.close()
     _process.job = _process.all_ranks if comm is None else _Job(comm=comm)
+    _process.job.generation += 1
     if comm is None:
         return from_environment(environment)
     return communicators.identity_of(comm, environment, timeout)
+
+
+def _join(comm: Any, environment: MutableMapping[str, str], timeout: float) -> Identity:
+    """Waits for a place in the next generation of an elastic job."""
+    if comm is not None:
+        raise ValueError("hvd.init(comm=...) in an elastic job: its ranks are for its launcher to say")
+    root = _take_secret(environment)
+    if _process.membership is None:
+        _process.membership = Membership(environment, root, timeout)
+    place = _process.membership.join()
+    place.export(environment)
+    own = secret.of_generation(root, place.generation)
+    _process.job = _Job(place.generation, own)
+    return from_environment(environment)
+
+
+def elastic_membership() -> Membership | None:
+    """This process's channel to the launcher of an elastic job, once it has started; None in other jobs."""
+    return _process.membership
 
 
 def _forget_secret(environment: MutableMapping[str, str]) -> None:
@@ -162,15 +196,6 @@ def _forget_secret(environment: MutableMapping[str, str]) -> None:
         secret.remove(environment)
     else:
         _process.given = secret.take(environment) or _process.given
-
-
-def _tell(identity: Identity, made: tuple[str, str], seconds: float) -> None:
-    ranks = "1 rank" if identity.size == 1 else f"{identity.size} ranks"
-    hosts, way = made
-    host = escaped(os.uname().nodename)
-    host = host if hosts == "1 host" else f"rank 0 on {host}"
-    generation = f", start {_process.starts} of this process" if _process.starts > 1 else ""
-    log("info", 0, f"{ranks} on {hosts} ({host}), {way}, started in {seconds:.2f} s{generation}")
 
 
 def _start_among_others(
@@ -213,18 +238,23 @@ def _start_among_others(
     if identity.launcher != HOROVODRUN:
         identity = placed(identity, mesh.hosts)
         _process.neighbours = mesh.neighbours
-    _tell_links(identity, mesh.links)
+    summary.tell_links(identity, mesh.links)
     left = max(0.1, mesh.arrived + timeout - time.monotonic())
     # The end of a store in rank 0 is no news: that rank is watched like every other.
     launcher = _launcher_link(store, identity)
     store.close()
-    _init_core(
-        identity, mesh.wiring, mesh.links, launcher, left, mesh.hosts, mesh.host_names, library, mesh.gpu
-    )
+    try:
+        _init_core(
+            identity, mesh.wiring, mesh.links, launcher, left, mesh.hosts, mesh.host_names, library, mesh.gpu
+        )
+    except RuntimeError as error:  # a rank has ended meanwhile
+        if _process.membership is None:
+            raise
+        raise AbandonedError(str(error)) from error
     hosts = f"{len(set(mesh.hosts))} hosts" if mesh.hosts else "1 host"
     by = f", collectives on the CPU by {library}" if library.name else ""
     by += f", between GPUs by {mesh.gpu.name} ({escaped(mesh.gpu.library)})" if mesh.gpu.name else ""
-    return hosts, f"{_way(mesh)} ({_reason(wiring, mesh.wiring)}){by}"
+    return hosts, f"{summary.way(mesh, wiring)}{by}"
 
 
 def _launcher_link(store: "StoreClient", identity: Identity) -> "LauncherLink":
@@ -244,6 +274,8 @@ def _launchers_store(
     from .store.client import StoreClient
 
     own_secret = _take_secret(environment)
+    if _process.membership is not None and _process.job.secret is not None:
+        own_secret = _process.job.secret
     address = environment.get(STORE_VARIABLE)
     if not address:
         raise ValueError(
@@ -285,29 +317,6 @@ def _carrier(identity: Identity, environment: MutableMapping[str, str], timeout:
     if controller.is_mpi(environment):
         return controller.MpiCarrier(identity.rank, environment, timeout)
     return None
-
-
-def _way(mesh: "Mesh") -> str:
-    if not mesh.hosts:
-        return "over shared memory" if mesh.wiring == "shm" else "over TCP on the loopback interface"
-    return "over shared memory within a host and TCP between hosts" if mesh.wiring == "shm" else "over TCP"
-
-
-def _reason(asked: str, made: str) -> str:
-    if asked != "auto":
-        return f"HOROVOD_TRANSPORT={asked}"
-    return "all ranks can share it" if made == "shm" else "the system refuses shared memory"
-
-
-def _tell_links(identity: Identity, links: "list[Link]") -> None:
-    from .network.auth import Role
-
-    peers: dict[str, list[str]] = {}
-    for link in links:
-        peers.setdefault(Role(link[2]).name.lower(), []).append(str(link[1]))
-    made = "; ".join(f"{role} to rank {', '.join(ranks)}" for role, ranks in peers.items())
-    where = f"local rank {identity.local_rank} of {identity.local_size}, pid {os.getpid()}"
-    log("debug", identity.rank, f"{where}; launcher: {identity.launcher}; links: {made}")
 
 
 def _init_core(

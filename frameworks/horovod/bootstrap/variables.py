@@ -8,8 +8,14 @@ from .text import escaped
 
 _PREFIX = "HOROVOD_"
 
-# Of the launcher, which alone reads them.
-_OWN = ("HOROVOD_JOB_ID", "HOROVOD_SSH_CONFIG", "HOROVOD_SSH_FAN_OUT")
+# Of the launcher, which reads them or tells its workers by them.
+_OWN = (
+    "HOROVOD_ELASTIC_ADDR",
+    "HOROVOD_ELASTIC_WORKER",
+    "HOROVOD_JOB_ID",
+    "HOROVOD_SSH_CONFIG",
+    "HOROVOD_SSH_FAN_OUT",
+)
 
 # Variables of Horovod 0.28 that have no effect here: what they ask for is so anyway, or concerns a library
 # that is not used, or the build.

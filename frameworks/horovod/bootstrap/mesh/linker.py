@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from ..errors import AnotherUserError, AuthenticationError, BootstrapError, StartTimeoutError
+from ..errors import AbandonedError, AnotherUserError, AuthenticationError, BootstrapError, StartTimeoutError
 from ..network import endpoints
 from ..network.auth import HANDSHAKE_SECONDS, Connector, Keys, Role, Terms
 from ..network.gatekeeper import Gatekeeper
@@ -72,8 +72,9 @@ class Linker:
         wanted: set[tuple[int, Role]],
         listeners: Sequence[socket.socket],
         names: Sequence[str],
+        launcher: socket.socket | None = None,
     ) -> None:
-        """``names``: of every rank, for people."""
+        """``names``: of every rank, for people. ``launcher``: the connection to it, whose end ends this."""
         self._rank = rank
         self._generation = generation
         self._secret = secret
@@ -89,6 +90,8 @@ class Linker:
             Gatekeeper(listener, self._selector, secret, self._expects, self._admit, self._say)
             for listener in listeners
         ]
+        if launcher is not None:
+            self._selector.register(launcher, selectors.EVENT_READ, self._on_launcher)
 
     def __enter__(self) -> "Linker":
         return self
@@ -134,6 +137,9 @@ class Linker:
             (connection.detach(), peer, int(role), keys.send, keys.receive)
             for (peer, role), (connection, keys) in ordered
         ]
+
+    def _on_launcher(self) -> None:
+        raise AbandonedError(f"rank {self._rank}: the launcher has given this start up, or has ended")
 
     def _say(self, text: str) -> None:
         _log.warning("[%d] warning: %s", self._rank, text)

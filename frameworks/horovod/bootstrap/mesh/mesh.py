@@ -141,7 +141,7 @@ def _connect(
         wanted = _wanted(rank, size, wiring, hosts)
         stack.pop_all()  # the linker's from here on
     sockets, names = [listener for listener, _ in listeners], rank_names(places, hosts)
-    with Linker(rank, generation, secret, wanted, sockets, names) as linker:
+    with Linker(rank, generation, secret, wanted, sockets, names, store.connection) as linker:
         # The nearest first, so that the ranks do not all knock at rank 0.
         for peer, role in sorted(wanted, reverse=True):
             if peer < rank:

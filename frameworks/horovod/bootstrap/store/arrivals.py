@@ -48,6 +48,10 @@ class Arrivals:
             if len(self._arrived) == self._size:
                 self.deadline = now + self._seconds + _SLACK_SECONDS
 
+    def is_linked(self, rank: int) -> bool:
+        """Whether ``rank`` has come through the start."""
+        return rank in self._linked
+
     def stand_down(self) -> None:
         """A rank has said itself why this start fails."""
         self.deadline = _NEVER

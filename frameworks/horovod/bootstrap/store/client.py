@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ..errors import AnotherUserError, AuthenticationError, BootstrapError, StartTimeoutError
+from ..errors import AbandonedError, AnotherUserError, AuthenticationError, BootstrapError, StartTimeoutError
 from ..network import endpoints
 from ..network.auth import LAUNCHER_RANK, Keys, Role, Terms, authenticate
 from ..network.frames import Opener, Sealer
@@ -128,6 +128,11 @@ class StoreClient:
         self.close()
 
     @property
+    def connection(self) -> socket.socket:
+        """Readable, between two requests, when the launcher has ended it."""
+        return self._connection
+
+    @property
     def own_host(self) -> str:
         """The address of this host by which the launcher is reached."""
         return endpoints.own_host(self._connection)
@@ -206,7 +211,7 @@ class StoreClient:
                 if payloads:
                     return decode(payloads[0])
         except OSError as error:
-            raise BootstrapError(
+            raise AbandonedError(
                 f"rank {self._rank}: the launcher's store does not answer: {error}"
             ) from error
 

@@ -1,5 +1,6 @@
 """The rendezvous store: a key-value space in the launcher, on one thread, for authenticated ranks only."""
 
+import collections
 import contextlib
 import heapq
 import itertools
@@ -88,6 +89,8 @@ class StoreServer:
         self._waits: dict[bytes, list[_Wait]] = {}
         self._deadlines: list[tuple[float, int, _Wait]] = []
         self._ended: frozenset[int] = frozenset()  # ranks that will set nothing more
+        self._given: collections.deque[tuple[bytes, bytes]] = collections.deque()  # by ``set``, to be put
+        self._is_abandoned = False
         self._order = itertools.count()
         self._selector = selectors.DefaultSelector()
         self._wake_receive, self._wake_send = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
@@ -111,6 +114,11 @@ class StoreServer:
         does not concern it.
         """
         self._table[key] = value
+
+    def set(self, key: bytes, value: bytes) -> None:
+        """Sets a key for the ranks to read, while the store serves; on any thread."""
+        self._given.append((key, value))
+        self._wake()
 
     def divert(self, prefix: bytes, taker: Taker) -> None:
         """Hands what ranks set under keys that begin with ``prefix`` to ``taker``, with the rank, on the
@@ -151,6 +159,13 @@ class StoreServer:
             self._ended |= set(ranks)
             self._wake()
 
+    def abandon_start(self) -> None:
+        """The ranks will not come together: turns away those that have not come through their start, now and
+        later. Those that have, keep their links.
+        """
+        self._is_abandoned = True
+        self._wake()
+
     def close(self) -> None:
         """Ends the thread and closes every connection; ranks see it as the launcher's end."""
         if self._closing:
@@ -174,6 +189,7 @@ class StoreServer:
     def _expects(self, terms: Terms) -> bool:
         return (
             terms.role == Role.LAUNCHER
+            and not self._is_abandoned
             and terms.acceptor == LAUNCHER_RANK
             and 0 <= terms.connector < self._size
         )
@@ -193,6 +209,12 @@ class StoreServer:
 
     def _on_wake(self) -> None:
         os.read(self._wake_receive, _RECEIVE_BYTES)
+        while self._given:
+            self._put(LAUNCHER_RANK, *self._given.popleft())
+        if self._is_abandoned:
+            for client in list(self._clients.values()):
+                if not self._arrivals.is_linked(client.terms.connector):
+                    self._discard(client)
         for wait in [wait for key in self._waits if self._is_hopeless(key) for wait in self._waits[key]]:
             if wait.client.waiting is wait:
                 self._answer(wait)

@@ -1,0 +1,137 @@
+"""A worker of an elastic job: which rank it is in each generation, and word that the job could change.
+
+The launcher numbers its workers, each a process, and the generations, each a set of ranks. A worker asks for
+its place in the next generation and waits; meanwhile the launcher sees who else is left and who has come. In
+a store of its own, which lives as long as the job, it says so:
+
+    waiting/<worker>           set by a worker: it asks, and tells the last generation that it was in
+    place/<worker>/<count>.    set by the launcher: the answer to the worker's request of that number
+    update/<number>.           set by the launcher: hosts came or went since the generation began
+"""
+
+import json
+import threading
+from collections.abc import Callable, Mapping, MutableMapping
+from dataclasses import asdict, dataclass
+
+from .errors import AbandonedError, BootstrapError, StartTimeoutError
+from .store.client import StoreClient
+
+ADDRESS_VARIABLE = "HOROVOD_ELASTIC_ADDR"
+WORKER_VARIABLE = "HOROVOD_ELASTIC_WORKER"
+STORE_VARIABLE = "HOROVOD_STORE_ADDR"
+MOST_WORKERS = 1 << 20
+_DAY = 24 * 3600.0
+
+
+@dataclass(frozen=True)
+class Place:
+    """The place of a worker in a generation. ``store`` is where its ranks meet; ``updates`` is the number of
+    the last update that this generation takes account of.
+    """
+
+    generation: int
+    rank: int
+    size: int
+    local_rank: int
+    local_size: int
+    cross_rank: int
+    cross_size: int
+    store: str
+    updates: int
+
+    def encode(self) -> bytes:
+        """As JSON."""
+        return json.dumps(asdict(self)).encode()
+
+    def export(self, environ: MutableMapping[str, str]) -> None:
+        """Sets the variables that tell a process which rank it is."""
+        numbers = ("rank", "size", "local_rank", "local_size", "cross_rank", "cross_size")
+        environ.update({f"HOROVOD_{name.upper()}": str(getattr(self, name)) for name in numbers})
+        environ[STORE_VARIABLE] = self.store
+        environ["RANK"], environ["WORLD_SIZE"] = str(self.rank), str(self.size)
+        environ["LOCAL_RANK"], environ["LOCAL_WORLD_SIZE"] = str(self.local_rank), str(self.local_size)
+
+
+def decode_place(data: bytes) -> Place:
+    """Raises BootstrapError for what ``Place.encode`` does not make."""
+    try:
+        return Place(**json.loads(data))
+    except (TypeError, ValueError):
+        raise BootstrapError("the launcher tells a place in a form that this version does not know") from None
+
+
+def is_elastic(environ: Mapping[str, str]) -> bool:
+    """Whether a launcher of elastic jobs has started this process."""
+    return WORKER_VARIABLE in environ and ADDRESS_VARIABLE in environ
+
+
+class Membership:
+    """This worker's channel to the launcher. ``place`` is its last place."""
+
+    def __init__(self, environ: Mapping[str, str], secret: bytes, timeout: float) -> None:
+        """Raises ValueError for a wrong environment, BootstrapError when the launcher does not answer."""
+        self.place: Place | None = None
+        self._address = environ[ADDRESS_VARIABLE]
+        self._worker = _number(environ[WORKER_VARIABLE])
+        self._secret = secret
+        self._timeout = timeout
+        self._client = self._connect()
+        self._asked = 0
+        self._watcher: threading.Thread | None = None
+
+    def join(self) -> Place:
+        """Waits for a place in the next generation, as long as the launcher lets it wait."""
+        before = 0 if self.place is None else self.place.generation
+        self._asked += 1
+        try:
+            self._client.set(f"waiting/{self._worker}", str(before).encode())
+            told = _wait(self._client, f"place/{self._worker}/{self._asked}.")
+        except AbandonedError as error:
+            raise BootstrapError(f"the launcher of this elastic job has ended: {error}") from None
+        self.place = decode_place(told)
+        return self.place
+
+    @property
+    def rank(self) -> int:
+        """The last one; 0 before the first."""
+        return 0 if self.place is None else self.place.rank
+
+    def watch(self, callback: Callable[[int, bool, bool], None]) -> None:
+        """Calls ``callback``, on a thread of its own, with the number of each update, whether hosts were
+        added, and whether some were removed. Once in the life of this process.
+        """
+        if self._watcher is None:
+            self._watcher = threading.Thread(
+                target=self._watch, args=(callback,), name="hvd-membership", daemon=True
+            )
+            self._watcher.start()
+
+    def _watch(self, callback: Callable[[int, bool, bool], None]) -> None:
+        number = 0 if self.place is None else self.place.updates
+        try:
+            with self._connect() as client:
+                while True:
+                    number += 1
+                    kinds = _wait(client, f"update/{number}.").split()
+                    if self.place is None or number > self.place.updates:
+                        callback(number, b"added" in kinds, b"removed" in kinds)
+        except BootstrapError:  # the launcher has ended: the engine says so
+            return
+
+    def _connect(self) -> StoreClient:
+        return StoreClient(self._address, self._secret, self._worker, 0, self._timeout)
+
+
+def _wait(client: StoreClient, key: str) -> bytes:
+    while True:
+        try:
+            return client.get(key, _DAY)
+        except StartTimeoutError:
+            continue
+
+
+def _number(text: str) -> int:
+    if not text.isdecimal() or len(text) > 9 or int(text) >= MOST_WORKERS:
+        raise ValueError(f"{WORKER_VARIABLE}: horovodrun sets this to the number of a worker")
+    return int(text)

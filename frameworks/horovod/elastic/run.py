@@ -1,0 +1,94 @@
+"""The loop around a training function: when ranks are lost or come, the others start again and go on."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
+
+from horovod.bootstrap.text import escaped, log
+from horovod.common import basics
+from horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrupt, TensorMismatchError
+from horovod.elastic import notices
+
+Result = TypeVar("Result")
+
+
+class Recoverable(Protocol):
+    """What the loop asks of the state of a training; see ``state.State``."""
+
+    def on_hosts_updated(self, timestamp: int, update_res: int) -> None:
+        """Hosts came or went."""
+
+    def sync(self) -> None:
+        """Gives all ranks the state of the one that has come furthest."""
+
+    def restore(self) -> None:
+        """Goes back to the last commit."""
+
+    def on_reset(self) -> None:
+        """The ranks have started again."""
+
+
+def run_fn(func: Callable[..., Result], reset: Callable[[], None] | None = None) -> Callable[..., Result]:
+    """Makes a training function elastic.
+
+    Args:
+        func: ``func(state, ...)``, which calls ``state.commit()`` now and then and returns when the training
+            is done. It may be called several times.
+        reset: leaves the job and joins its next generation; None: ``hvd.shutdown()`` and ``hvd.init()``.
+
+    Returns:
+        The function to call on every rank, with the same arguments.
+
+    Raises (when it is called):
+        TensorMismatchError: the ranks disagree about an operation. Trying again would not help.
+        Exception: anything else that ``func`` raises, but HorovodInternalError, after which it goes back to
+            the last commit, and HostsUpdatedInterrupt, after which it goes on.
+    """
+    reset = reset or _reset
+
+    @functools.wraps(func)
+    def wrapper(state: Recoverable, *args: Any, **kwargs: Any) -> Result:
+        notices.register(state)
+        try:
+            return _run(func, reset, state, args, kwargs)
+        finally:
+            notices.remove(state)
+
+    return wrapper
+
+
+def _run(
+    func: Callable[..., Result],
+    reset: Callable[[], None],
+    state: Recoverable,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> Result:
+    is_synced = False
+    while True:
+        try:
+            if not is_synced:
+                state.sync()
+            return func(state, *args, **kwargs)
+        except TensorMismatchError:
+            raise
+        except HorovodInternalError as error:
+            _tell(escaped(str(error)))
+            state.restore()
+            is_synced = False
+        except HostsUpdatedInterrupt as interrupt:
+            _tell("hosts came or went")
+            is_synced = interrupt.skip_sync
+        reset()
+        state.on_reset()
+
+
+def _tell(reason: str) -> None:
+    log("info", basics.rank(), f"{reason}; the ranks start again")
+
+
+def _reset() -> None:
+    basics.shutdown()
+    basics.init()
