@@ -27,7 +27,8 @@ _DAY = 24 * 3600.0
 @dataclass(frozen=True)
 class Place:
     """The place of a worker in a generation. ``store`` is where its ranks meet; ``updates`` is the number of
-    the last update that this generation takes account of.
+    the last update that this generation takes account of. ``has_newcomers``: not all of its ranks were in the
+    one before.
     """
 
     generation: int
@@ -39,6 +40,7 @@ class Place:
     cross_size: int
     store: str
     updates: int
+    has_newcomers: bool
 
     def encode(self) -> bytes:
         """As JSON."""

@@ -15,7 +15,9 @@ from .errors import AbandonedError, BootstrapError, StartTimeoutError
 from .identity import ALONE, HOROVODRUN, Identity, from_environment, placed, reason
 from .membership import STORE_VARIABLE, Membership
 from .secret import SECRET_BYTES
-from .text import escaped, log, shown
+from .start_settings import start_timeout
+from .start_settings import wiring as wiring_of
+from .text import escaped, log
 from .variables import warn_of_unknown
 
 if TYPE_CHECKING:
@@ -24,9 +26,6 @@ if TYPE_CHECKING:
     from .rendezvous.rendezvous import Rendezvous
     from .store.client import LauncherLink, StoreClient
 
-_TRANSPORTS = ("auto", "shm", "tcp")
-START_TIMEOUT_VARIABLE = "HOROVOD_START_TIMEOUT"
-_DEFAULT_START_TIMEOUT = 30.0
 _MOST_STARTS = 10  # of an elastic job in a row, each ended by a rank's end
 
 
@@ -94,7 +93,7 @@ def _start_once(environment: MutableMapping[str, str], comm: Any) -> None:
     identity = _choose_job(comm, environment)
     _warn_of_unknown(identity, environment)
     controller.check(identity, environment)
-    wiring = _wiring(environment)
+    wiring = wiring_of(environment)
     library = _process.library = libraries.wanted(identity.rank, environment)
     gpu = gpu_libraries.wanted(identity.rank, environment)
     _process.starts += 1
@@ -143,7 +142,7 @@ def launchers_store(environ: MutableMapping[str, str] | None = None) -> "StoreCl
     """
     environment = os.environ if environ is None else environ
     identity = from_environment(environment)
-    return _launchers_store(identity, environment, _start_timeout(environment), generation=0)
+    return _launchers_store(identity, environment, start_timeout(environment), generation=0)
 
 
 def key_for(purpose: str) -> bytes:
@@ -158,7 +157,7 @@ def communicator() -> Any | None:
 
 
 def _choose_job(comm: Any, environment: MutableMapping[str, str]) -> Identity:
-    timeout = _start_timeout(environment)
+    timeout = start_timeout(environment)
     if membership.is_elastic(environment):
         return _join(comm, environment, timeout)
     comm = communicators.communicator_of(comm, timeout)
@@ -209,7 +208,7 @@ def _start_among_others(
     from .mesh.mesh import connect_mesh
     from .network.interfaces import from_environment as network_of
 
-    timeout = _start_timeout(environment)
+    timeout = start_timeout(environment)
     deadline = time.monotonic() + timeout
     generation = _process.job.generation
     if identity.launcher == HOROVODRUN:
@@ -369,21 +368,6 @@ def _warn_of_unknown(identity: Identity, environment: MutableMapping[str, str]) 
 
     if identity.rank == 0 and _process.starts == 0:
         warn_of_unknown(environment, [row[0] for row in _core.settings()])
-
-
-def _wiring(environment: MutableMapping[str, str]) -> str:
-    name = environment.get("HOROVOD_TRANSPORT") or "auto"
-    if name not in _TRANSPORTS:
-        raise ValueError(f"HOROVOD_TRANSPORT='{shown(name)}': expected one of {', '.join(_TRANSPORTS)}")
-    return name
-
-
-def _start_timeout(environment: MutableMapping[str, str]) -> float:
-    from horovod import _core
-
-    text = environment.get(START_TIMEOUT_VARIABLE, "")
-    _core.check_setting(START_TIMEOUT_VARIABLE, text)
-    return float(text or _DEFAULT_START_TIMEOUT)
 
 
 def _take_secret(environment: MutableMapping[str, str]) -> bytes:

@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
+from horovod.bootstrap.start import elastic_membership
 from horovod.bootstrap.text import escaped, log
 from horovod.common import basics
 from horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrupt, TensorMismatchError
@@ -82,7 +83,14 @@ def _run(
             _tell("hosts came or went")
             is_synced = interrupt.skip_sync
         reset()
+        is_synced = is_synced and not _has_newcomers()
         state.on_reset()
+
+
+def _has_newcomers() -> bool:
+    """Whether a rank has just come, which waits for the state."""
+    membership = elastic_membership()
+    return membership is not None and membership.place is not None and membership.place.has_newcomers
 
 
 def _tell(reason: str) -> None:

@@ -55,6 +55,7 @@ class Ending:
         self.own_exits: list[Exit] = []  # those that the launcher did not bring about, in their order
         self.ended_by: int | None = None
         self.has_timed_out = False
+        self._concluded: int | None = None
         self._grace = grace
         self._plan: list[tuple[float, int]] = [] if deadline == _NEVER else [(deadline, SHOW_STACKS)]
         self._has_signalled = False
@@ -66,7 +67,20 @@ class Ending:
             return self.first_failure.status
         if self.has_timed_out:
             return TIMEOUT_STATUS
+        if self._concluded is not None and self.ended_by is None:
+            return self._concluded
         return 0 if self.ended_by is None else 128 + self.ended_by
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether ``conclude`` has said so."""
+        return bool(self._concluded)
+
+    def conclude(self, status: int, now: float) -> None:
+        """The job is over, with this status, whatever becomes of the ranks that are left."""
+        if self._concluded is None and self.ended_by is None and not self.has_timed_out:
+            self._concluded = status
+            self._plan = [(now, signal.SIGTERM), (now + self._grace, signal.SIGKILL)]
 
     def on_exits(self, exits: Sequence[Exit], now: float) -> None:
         """Takes exits seen at one moment: among them, death by signal counts as the earlier."""

@@ -37,6 +37,11 @@ class Journal:
         """A rank runs."""
         self._write("rank", rank=rank, host=host, pid=pid)
 
+    def generation(self, number: int, ranks: Iterable[tuple[int, int, str]]) -> None:
+        """An elastic job has these ranks from now on: rank, number of its process, host."""
+        named = [{"rank": rank, "worker": worker, "host": host} for rank, worker, host in ranks]
+        self._write("generation", generation=number, ranks=named)
+
     def record(self, rank: int, stream: str) -> "Record | None":
         """Takes the output of one stream of a rank; None: nobody wants it."""
         return None if self.sink is None else Record(self.sink, rank, stream)

@@ -64,6 +64,10 @@ def start_job(arguments: argparse.Namespace, call: "Call | None" = None) -> int:
         from .mpi import launch
 
         return launch.launch(arguments, call)
+    if arguments.launcher == placing.ELASTIC:
+        from .elastic import launch as elastic
+
+        return elastic.launch(arguments)
     from .launchers import direct
 
     arguments.call = call

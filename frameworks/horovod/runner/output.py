@@ -39,6 +39,10 @@ class LinePrefixer:
         self._timestamps = timestamps
         self._rest = bytearray()
 
+    def relabel(self, label: str) -> None:
+        """What stands in front of the lines from now on."""
+        self._label = label.encode()
+
     def feed(self, data: bytes) -> bytes:
         """The lines that ``data`` completes."""
         end = data.rfind(b"\n") + 1
@@ -150,12 +154,18 @@ class Display:
 
     def prefixer(self, rank: int, stream: str, on_terminal: bool) -> LinePrefixer:
         """What puts the prefix in front of the lines of one stream of a rank."""
-        label = f"[{rank}]<{stream}>:"
+        label = label_of(rank, stream, on_terminal)
         if not on_terminal:
             return LinePrefixer(label, self.timestamps)
-        if _is_coloured():
-            label = f"\x1b[{_COLOURS[rank % len(_COLOURS)]}m{label}\x1b[0m"
         return TerminalPrefixer(label, self.timestamps, lambda: shutil.get_terminal_size().columns)
+
+
+def label_of(rank: int, stream: str, on_terminal: bool, name: str | None = None) -> str:
+    """What stands in front of the lines of a rank; ``name``: what it is called, if not by its number."""
+    label = f"[{rank if name is None else name}]<{stream}>:"
+    if on_terminal and _is_coloured():
+        return f"\x1b[{_COLOURS[rank % len(_COLOURS)]}m{label}\x1b[0m"
+    return label
 
 
 def _is_coloured() -> bool:

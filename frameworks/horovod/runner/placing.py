@@ -9,6 +9,7 @@ from .command_line.origins import COMMAND_LINE
 from .hosts import Host, HostsError
 
 OWN, MPI, JSRUN = "gloo", "mpi", "jsrun"
+ELASTIC = "elastic"
 
 # Each of them tells an MPI launcher the hosts of its allocation.
 _ALLOCATIONS = ("SLURM_JOB_ID", "PBS_NODEFILE", "PE_HOSTFILE", "COBALT_NODEFILE", lsf.JOB)
@@ -20,6 +21,10 @@ def place(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
     Raises:
         HostsError: they contradict each other, or say too little.
     """
+    if is_elastic(arguments):
+        _place_elastic(arguments)
+        return
+    _refuse_elastic(arguments)
     _take_lsf(arguments, environ)
     arguments.host_list, arguments.num_proc = _hosts(arguments)
     count = arguments.num_proc
@@ -33,8 +38,59 @@ def place(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
 
 def says_where(arguments: argparse.Namespace, environ: Mapping[str, str]) -> bool:
     """Whether there is anything that says how many ranks to start."""
-    names = ("num_proc", "nnodes", "nproc_per_node", "hosts", "hostfile")
+    names = ("num_proc", "nnodes", "nproc_per_node", "hosts", "hostfile", "min_np", "host_discovery_script")
     return any(getattr(arguments, name) is not None for name in names) or lsf.JOB in environ
+
+
+def is_elastic(arguments: argparse.Namespace) -> bool:
+    """Whether the job goes on when ranks are lost or come."""
+    return arguments.min_np is not None or arguments.host_discovery_script is not None
+
+
+def _place_elastic(arguments: argparse.Namespace) -> None:
+    """Completes ``num_proc``, ``min_np`` and ``host_list``, which is empty where a script says the hosts."""
+    for option, value in (
+        ("--mpi and --jsrun", arguments.controller if uses_mpi(arguments) else None),
+        ("--ranks", arguments.ranks),
+        ("--stdin-rank", arguments.stdin_rank),
+        ("--output-filename", arguments.output_filename),
+    ):
+        if value is not None:
+            raise HostsError(f"{option}: not in an elastic job, whose processes change; leave it out")
+    if arguments.host_discovery_script is None:
+        if arguments.num_proc is None and arguments.hosts is None and arguments.hostfile is None:
+            arguments.num_proc = arguments.max_np or arguments.min_np
+        arguments.host_list, arguments.num_proc = _hosts(arguments)
+        hosts.check_slots(arguments.host_list, arguments.num_proc)
+    else:
+        if arguments.hosts is not None or arguments.hostfile is not None:
+            raise HostsError("--host-discovery-script says where to start: leave -H and --hostfile out")
+        arguments.host_list, arguments.lsf_hosts = [], None
+        arguments.num_proc = _number_at_start(arguments)
+    arguments.min_np = arguments.num_proc if arguments.min_np is None else arguments.min_np
+    least, most = arguments.min_np, arguments.max_np
+    if not 1 <= least <= arguments.num_proc or (most is not None and most < arguments.num_proc):
+        given = f"--min-np {least} -np {arguments.num_proc}" + (
+            f" --max-np {most}" if most is not None else ""
+        )
+        raise HostsError(f"{given}: these three do not rise, from at least 1")
+    arguments.controller, arguments.launcher = OWN, ELASTIC
+
+
+def _number_at_start(arguments: argparse.Namespace) -> int:
+    """With how many ranks the job begins, where a script says the hosts."""
+    asked = arguments.min_np if arguments.num_proc in (None, values.AUTO) else arguments.num_proc
+    if asked is None:
+        raise HostsError("-np is missing: say with how many ranks the job begins, for example -np 2")
+    return int(asked)
+
+
+def _refuse_elastic(arguments: argparse.Namespace) -> None:
+    """What means nothing where the number of ranks is fixed."""
+    for name in ("max_np", "spares", "reset_limit", "elastic_timeout", "slots_per_host"):
+        if getattr(arguments, name) is not None:
+            option = f"--{name.replace('_', '-')}"
+            raise HostsError(f"{option}: only in an elastic job; give --min-np, too, or leave {option} out")
 
 
 def uses_mpi(arguments: argparse.Namespace) -> bool:
@@ -69,7 +125,8 @@ def _hosts(arguments: argparse.Namespace) -> tuple[list[Host], int]:
     """The hosts that the job may use, and how many ranks it has."""
     asked = arguments.num_proc
     nnodes, per_node = arguments.nnodes, arguments.nproc_per_node
-    if asked is None and per_node is None and nnodes is None and arguments.lsf_hosts is None:
+    lsf_hosts = getattr(arguments, "lsf_hosts", None)
+    if asked is None and per_node is None and nnodes is None and lsf_hosts is None:
         raise HostsError("-np is missing: say how many ranks to start, for example -np 2, or -np auto")
     if arguments.hosts is not None and arguments.hostfile is not None:
         raise HostsError("-H and --hostfile both say where to start: give one of them")
@@ -78,8 +135,8 @@ def _hosts(arguments: argparse.Namespace) -> tuple[list[Host], int]:
         found = hosts.parse(arguments.hosts)
     elif arguments.hostfile is not None:
         found = hosts.read_hostfile(arguments.hostfile)
-    elif arguments.lsf_hosts is not None:
-        found = arguments.lsf_hosts
+    elif lsf_hosts is not None:
+        found = lsf_hosts
     else:
         found = [_own_host(np, per_node)]
     return hosts.narrow(launchers.united(found), np, nnodes, per_node)

@@ -64,6 +64,11 @@ class RankOutput:
         if self._file is not None:
             self._keep(self._file, data)
 
+    def relabel(self, label: str) -> None:
+        """What stands in front of its lines from now on."""
+        if self._prefixer is not None:
+            self._prefixer.relabel(label)
+
     def hide(self) -> None:
         """From here on only the report and the file get what comes."""
         self._prefixer = self._record = None

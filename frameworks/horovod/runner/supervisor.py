@@ -39,10 +39,31 @@ class Testimony(Protocol):
         """Who has not come through the start of the ranks in time, once, if no rank says it."""
 
 
+class Policy(Protocol):
+    """What an elastic job makes of its processes: it starts new ones in place of those that end."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the job goes on although no process runs."""
+
+    def ended(self, exits: Sequence[Exit]) -> None:
+        """How processes ended that were seen to end at one moment."""
+
+    def tend(self, now: float) -> float:
+        """Carries on what is under way. Returns when to call it at the latest."""
+
+    def stop(self) -> None:
+        """The job is being ended, for a reason of its launcher: nothing more is started."""
+
+    def report(self) -> bytes:
+        """Why the job failed."""
+
+
 class Supervisor:
     """Runs a job until every rank has ended and nothing that they started is left.
 
-    It receives the events of all nodes; see ``nodes.node.Events``.
+    It receives the events of all nodes; see ``nodes.node.Events``. In an elastic job, which has a ``policy``,
+    "rank" is the number of a process there, and ``hosts`` and ``outputs`` grow with them.
     """
 
     def __init__(
@@ -70,23 +91,27 @@ class Supervisor:
         self._journal = journal or Journal()
         self._nodes: Sequence[Node] = ()
         self._pids: dict[int, int] = {}
+        self._policy: Policy | None = None
         self._alive = set(range(len(hosts)))
         self._ending = ending or Ending()
         self._is_draining = False
         self._abandons_output = False
         loop.on_signal = self._on_signal
 
-    def run(self, nodes: Sequence[Node]) -> int:
-        """The status of the job, whose ranks the nodes have started."""
-        self._nodes = nodes
-        while self._alive:
+    def run(self, nodes: Sequence[Node], policy: Policy | None = None) -> int:
+        """The status of the job, whose ranks the nodes have started; or ``policy`` starts them."""
+        self._nodes, self._policy = nodes, policy
+        while self._alive or (self._policy is not None and self._policy.is_open):
             self._end_late_start()
             for number in self._ending.due(time.monotonic()):
                 if number == SHOW_STACKS:
                     self._on_timeout()
                 else:
                     self._broadcast(number)
-            self._step(self._ending.next_time())
+            until = self._ending.next_time()
+            if self._policy is not None:
+                until = min(until, self._policy.tend(time.monotonic()))
+            self._step(until)
         for node in nodes:
             node.finish()
         while not all(node.is_finished for node in nodes):
@@ -96,10 +121,11 @@ class Supervisor:
     def started(self, rank: int, pid: int) -> None:
         """A rank runs."""
         self._pids[rank] = pid
+        self._alive.add(rank)
         self._journal.started(rank, self._hosts[rank], pid)
-        if self._is_verbose:
+        if self._is_verbose and self._policy is None:
             where = "" if len(set(self._hosts)) == 1 else f" on {self._hosts[rank]}"
-            self._say(f"rank {rank} of {len(self._hosts)}{where}: pid {pid}")
+            self.say(f"rank {rank} of {len(self._hosts)}{where}: pid {pid}")
 
     def has_room(self, rank: int, stream: str) -> bool:
         """Whether the reader of the output keeps up."""
@@ -116,9 +142,20 @@ class Supervisor:
         """How ranks ended."""
         self._alive -= {exit.rank for exit in exits}
         self._journal.exits(exits, self._hosts)
+        if self._policy is not None:
+            self._policy.ended(exits)
+            return
         # Any other status ends the job anyhow.
         self._testimony.ranks_ended([exit.rank for exit in exits if exit.code == 0])
         self._plan_end(exits)
+
+    def conclude(self, status: int) -> None:
+        """Ends the processes that are left: the job is over, with this status."""
+        self._ending.conclude(status, time.monotonic())
+
+    def pid(self, rank: int) -> int | None:
+        """None: it has never started."""
+        return self._pids.get(rank)
 
     def _end_late_start(self) -> None:
         late = self._testimony.late()
@@ -132,7 +169,8 @@ class Supervisor:
             for node in self._nodes:
                 node.find_stopped()
 
-    def _say(self, text: str) -> None:
+    def say(self, text: str) -> None:
+        """Writes a line among the launcher's own."""
         self._sinks[1].put(f"horovodrun: {text}\n".encode())
 
     def _step(self, until: float) -> None:
@@ -156,12 +194,18 @@ class Supervisor:
         self._ending.on_signal(number, time.monotonic())
         if self._ending.ended_by == number and not ended_already:
             self._journal.signal(number)
+            self._stop_policy()
             name = signal.Signals(number).name
-            self._say(f"{name}: ending all ranks (a second one: at once)")
+            self.say(f"{name}: ending all ranks (a second one: at once)")
+
+    def _stop_policy(self) -> None:
+        if self._policy is not None:
+            self._policy.stop()
 
     def _on_timeout(self) -> None:
         self._journal.timeout()
-        self._say("the job has not ended within --timeout: the ranks show where they are, and are then ended")
+        self._stop_policy()
+        self.say("the job has not ended within --timeout: the ranks show where they are, and are then ended")
         for node in self._nodes:
             node.show_stacks()
 
@@ -222,6 +266,8 @@ class Supervisor:
     def _report(self) -> int:
         """Says why the job failed, if it did, and returns its status."""
         failed = self._ending.first_failure
+        if self._policy is not None and self._ending.has_failed:
+            self._sinks[1].put(self._policy.report(), self)
         if failed is None:
             return self._ending.status
         ranks = range(len(self._hosts))

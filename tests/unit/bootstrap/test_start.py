@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import horovod
-from horovod.bootstrap import gpu_libraries
+from horovod.bootstrap import gpu_libraries, start_settings
 from horovod.bootstrap import start as start_module
 from horovod.bootstrap.errors import BootstrapError
 from horovod.bootstrap.start import is_started, start, stop
@@ -236,9 +236,9 @@ def test_a_process_of_another_launcher_does_not_start(core: Core) -> None:
 def test_the_start_timeout_has_the_range_of_the_table(text: str) -> None:
     """What the engine would refuse is refused before anything is connected, in its words."""
     with pytest.raises(ValueError, match=r"HOROVOD_START_TIMEOUT=.*seconds from 0\.01 to 86400"):
-        start_module._start_timeout({"HOROVOD_START_TIMEOUT": text})
-    assert start_module._start_timeout({"HOROVOD_START_TIMEOUT": "86400"}) == 86400
-    assert start_module._start_timeout({}) == 30
+        start_settings.start_timeout({"HOROVOD_START_TIMEOUT": text})
+    assert start_settings.start_timeout({"HOROVOD_START_TIMEOUT": "86400"}) == 86400
+    assert start_settings.start_timeout({}) == 30
 
 
 def test_a_rank_without_stderr_starts() -> None:

@@ -8,7 +8,6 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-_FIXED = "elastic jobs are not supported in this version: the number of ranks is that of -np"
 _NO_NCCL = "this version does not steer NCCL, which chooses its streams and rings itself"
 _TWO_TIMEOUTS = (
     "use --start-timeout for the start, --hang-timeout for operations, and HOROVOD_GLOO_TIMEOUT_SECONDS "
@@ -42,13 +41,6 @@ _OPTIONS = (
     _Option(("--torus-allreduce",), refusal=_NO_NCCL),
     _Option(("--num-nccl-streams",), 1, refusal=_NO_NCCL),
     _Option(("--gloo-timeout-seconds",), 1, refusal=_TWO_TIMEOUTS),
-    _Option(("--host-discovery-script",), 1, refusal=_FIXED),
-    _Option(("--min-np", "--min-num-proc"), 1, refusal=_FIXED),
-    _Option(("--max-np", "--max-num-proc"), 1, refusal=_FIXED),
-    _Option(("--slots-per-host", "--slots"), 1, refusal=_FIXED),
-    _Option(("--elastic-timeout",), 1, refusal=_FIXED),
-    _Option(("--reset-limit",), 1, refusal=_FIXED),
-    _Option(("--blacklist-cooldown-range",), 2, refusal=_FIXED),
 )
 
 

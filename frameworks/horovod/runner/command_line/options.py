@@ -77,6 +77,27 @@ def add_ssh(parser: argparse.ArgumentParser) -> None:
     add("--ssh-fan-out", type=values.integer, metavar="N", help=fan_out)
 
 
+def add_elastic(parser: argparse.ArgumentParser) -> None:
+    """Options of jobs that go on when ranks are lost or come."""
+    add = parser.add_argument_group("elastic jobs, which go on when ranks are lost or come").add_argument
+    fewest = "go on as long as there are N ranks; makes the job elastic"
+    add("--min-np", "--min-num-proc", type=values.integer, metavar="N", help=fewest)
+    most = "grow to N ranks at most (as many as there are slots)"
+    add("--max-np", "--max-num-proc", type=values.integer, metavar="N", help=most)
+    script = "ask SCRIPT each second for the hosts, a line each, such as node1:4; makes the job elastic"
+    add("--host-discovery-script", metavar="SCRIPT", help=script)
+    slots = "how many ranks a host may run that the script names without a number"
+    add("--slots-per-host", "--slots", type=values.integer, metavar="N", help=slots)
+    spares = "keep N more processes that have come to hvd.init() and wait to take a lost one's place (0)"
+    add("--spares", type=values.integer, metavar="N", help=spares)
+    patience = "end the job when it has been without enough ranks for S seconds (600)"
+    add("--elastic-timeout", type=values.seconds, metavar="S", help=patience)
+    resets = "end the job when its ranks have started again N times and would do so once more"
+    add("--reset-limit", type=values.integer, metavar="N", help=resets)
+    cooldown = "seconds for which a host is left alone where ranks fail again and again (1 60)"
+    add("--blacklist-cooldown-range", type=values.seconds, nargs=2, metavar=("MIN", "MAX"), help=cooldown)
+
+
 def add_output(parser: argparse.ArgumentParser) -> None:
     """Options for what the ranks write and read."""
     add = parser.add_argument_group("output and input of the ranks").add_argument

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from horovod.bootstrap import secret
+from horovod.bootstrap.membership import STORE_VARIABLE
 from horovod.bootstrap.network import endpoints, interfaces
-from horovod.bootstrap.start import START_TIMEOUT_VARIABLE, STORE_VARIABLE
+from horovod.bootstrap.start_settings import START_TIMEOUT_VARIABLE
 from horovod.bootstrap.store.server import StoreServer
 from horovod.bootstrap.text import escaped, is_logged
 

@@ -130,6 +130,10 @@ class Agent:
         if tag == Tag.SIGNAL:
             self._is_paused = said["pauses"]
             node.signal(int(said["number"]))
+        elif tag == Tag.START_WORKER:
+            self._start_worker(node, int(said["worker"]), said["variables"])
+        elif tag == Tag.SIGNAL_ONE:
+            node.signal_one(int(said["worker"]), int(said["number"]))
         elif tag == Tag.FIND_STOPPED:
             node.find_stopped()
             self._channel.send(Tag.STOPPED, node.stopped)
@@ -160,6 +164,14 @@ class Agent:
         except OSError as error:
             text = f"{error}{limits.limit_behind(error, load)}"
             self._channel.send(Tag.REFUSED, [text, _NOT_RUN_STATUS])
+
+    def _start_worker(self, node: LocalNode, worker: int, variables: dict[str, str]) -> None:
+        """One more. Where the system refuses it, it has failed like one that has started."""
+        try:
+            node.start_worker(worker, variables)
+        except OSError as error:
+            text = f"it could not be started: {error}{limits.limit_behind(error, limits.Load(1))}"
+            self._channel.send(Tag.ENDED, [[worker, _NOT_RUN_STATUS, None, [text]]])
 
     def _guard(self) -> Guardian:
         """The one of all that runs here."""

@@ -15,7 +15,7 @@ from typing import Any
 
 from horovod.version import __version__
 
-PROTOCOL = 3
+PROTOCOL = 4
 GREETING = f"\nhorovod agent {PROTOCOL} {__version__}\n".encode()
 _GREETING = re.compile(rb"\nhorovod agent (\d{1,9})(?: ([!-~]{1,64}))?\n")
 # For scripts of a login that read lines: they would wait for ever, or take what is the agent's.
@@ -42,6 +42,8 @@ class Tag(enum.IntEnum):
     DIAL = 11  # a further host: run its ssh for the launcher; see relay
     TO_SSH = 12  # bytes for such an ssh
     END_SSH = 13
+    START_WORKER = 14  # one process more, of the work
+    SIGNAL_ONE = 15
 
     HELLO = 20
     STARTED = 21

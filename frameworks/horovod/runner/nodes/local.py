@@ -69,6 +69,7 @@ class LocalNode:
         self._guardian = guardian
         self._events = events
         self._memory_kills = post_mortem.MemoryKills()
+        self._work: Work | None = None
         self._ranks: list[_Rank] = []
         self._streams: list[_Stream] = []
         self._paused: list[_Stream] = []
@@ -76,9 +77,16 @@ class LocalNode:
 
     def start(self, work: Work) -> None:
         """Starts the ranks. Raises OSError when the system refuses one; those before it run then."""
+        self._work = work
         for place in work.placements:
             environment = rank_environment(work.environment, place, work.size)
             self.start_one(place.rank, work.command, environment, place.rank == work.stdin_rank)
+
+    def start_worker(self, number: int, variables: Mapping[str, str]) -> None:
+        """Starts one process more of the work. Raises OSError when the system refuses it."""
+        assert self._work is not None
+        environment = {**self._work.environment, **variables}
+        self.start_one(number, self._work.command, environment, reads_input=False)
 
     def start_one(
         self, number: int, command: Sequence[str], environment: Mapping[str, str], reads_input: bool
@@ -98,6 +106,14 @@ class LocalNode:
             _signal_group(rank.pid, number)
             if number in (signal.SIGINT, signal.SIGTERM):
                 _signal_group(rank.pid, signal.SIGCONT)
+
+    def signal_one(self, rank: int, number: int) -> None:
+        """Sends a signal to the process group of one rank, if it lives."""
+        for each in self._living():
+            if each.number == rank:
+                _signal_group(each.pid, number)
+                if number == signal.SIGTERM:
+                    _signal_group(each.pid, signal.SIGCONT)
 
     def find_stopped(self) -> None:
         """Looks which ranks are stopped; see ``stopped``."""

@@ -65,6 +65,14 @@ class Node(Protocol):
     def signal(self, number: int) -> None:
         """Sends a signal to the process groups of the ranks that live."""
 
+    def start_worker(self, number: int, variables: Mapping[str, str]) -> None:
+        """Starts one process more, of the work that the node has; ``variables`` are its own. Raises OSError
+        where the system refuses it.
+        """
+
+    def signal_one(self, rank: int, number: int) -> None:
+        """Sends a signal to the process group of one rank, if it lives."""
+
     def find_stopped(self) -> None:
         """Looks which ranks are stopped; see ``stopped``."""
 

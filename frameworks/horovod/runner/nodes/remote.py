@@ -103,6 +103,20 @@ class RemoteNode:
         }
         self._send(Tag.WORK, said)
 
+    def start_worker(self, number: int, variables: Mapping[str, str]) -> None:
+        """Has the agent start one process more; how it fares, the events will tell. Raises OSError where the
+        agent is gone.
+        """
+        if self._is_lost:
+            raise OSError(f"the agent on {self.host} is gone")
+        self._alive.add(number)
+        self._open |= {(number, stream) for stream in STREAMS}
+        self._send(Tag.START_WORKER, {"worker": number, "variables": dict(variables)})
+
+    def signal_one(self, rank: int, number: int) -> None:
+        """Sends a signal to one rank there, if it lives."""
+        self._send(Tag.SIGNAL_ONE, {"worker": rank, "number": int(number)})
+
     def signal(self, number: int) -> None:
         """Sends a signal to the ranks that live there."""
         said = {"number": int(number), "pauses": number == signal.SIGSTOP}
@@ -151,6 +165,11 @@ class RemoteNode:
     def leave(self) -> None:
         """Lets the agent go; ``has_left`` tells when it is gone."""
         self._send(Tag.DONE)
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether nothing can be done there any more."""
+        return self._is_lost
 
     @property
     def has_left(self) -> bool:

@@ -1,0 +1,55 @@
+"""What a user's script says of the hosts, and what of it is believed. Pure: texts in, hosts out."""
+
+import re
+from collections.abc import Mapping
+
+MISSES = 2
+"""A host has to be absent from so many outputs in a row before it counts as gone."""
+_NAME = re.compile(r"[A-Za-z0-9_]([\w.-]*\w)?", re.ASCII)
+_LINE = re.compile(r"(?P<name>\[[0-9A-Fa-f:.%]+\]|[^:\s]+)(:(?P<slots>[0-9]{1,7}))?", re.ASCII)
+
+
+class DiscoveryError(ValueError):
+    """An output cannot be used; the text says why."""
+
+
+def parse(text: str, slots: int | None) -> dict[str, int]:
+    """The hosts of one output: a line for each, "name:slots", or "name" with ``slots``.
+
+    Raises:
+        DiscoveryError: a line is no host, a host has no number of slots, or there is no host at all.
+    """
+    found: dict[str, int] = {}
+    for line in filter(None, map(str.strip, text.splitlines())):
+        match = _LINE.fullmatch(line)
+        name = match["name"].strip("[]") if match else ""
+        if match is None or (match["name"][0] != "[" and not _NAME.fullmatch(name)):
+            raise DiscoveryError(f"{line[:80]!r} is no host; a line is for example node1:4")
+        if match["slots"] is None and slots is None:
+            raise DiscoveryError(f"{line[:80]!r} has no slots; write {name}:4, or give --slots-per-host")
+        count = slots if match["slots"] is None else int(match["slots"])
+        if count:
+            found[name] = count or 0
+    if not found:
+        raise DiscoveryError("it lists no host with slots")
+    return found
+
+
+class Sightings:
+    """Takes one output after another. A host that comes is believed at once; one that goes, not before it is
+    missing in ``MISSES`` outputs in a row: a listing that flaps does not disturb the job.
+    """
+
+    def __init__(self) -> None:
+        self.hosts: dict[str, int] = {}
+        self._missed: dict[str, int] = {}
+
+    def see(self, found: Mapping[str, int]) -> bool:
+        """Takes the hosts of an output. Returns whether ``hosts`` has changed."""
+        before = self.hosts
+        absent = {name: self._missed.get(name, 0) + 1 for name in before if name not in found}
+        self._missed = {name: count for name, count in absent.items() if count < MISSES}
+        kept = {name: count for name, count in before.items() if name in self._missed or name in found}
+        self.hosts = {name: found.get(name, count) for name, count in kept.items()}
+        self.hosts |= {name: count for name, count in found.items() if name not in kept}
+        return self.hosts != before

@@ -1,0 +1,1 @@
+"""Elastic jobs: carries out what ``horovod.elastic.driver`` decides."""

@@ -1,0 +1,156 @@
+"""The workers of an elastic job: on this host, or on others by an agent that ssh starts there."""
+
+import os
+import time
+from collections.abc import Callable, Mapping, MutableSequence, Sequence
+
+from horovod.bootstrap.membership import WORKER_VARIABLE
+
+from ..ending import Exit
+from ..launchers import is_this_host
+from ..nodes.local import LocalNode
+from ..nodes.node import STREAMS, Node
+from ..nodes.rank_process import threads
+from ..nodes.remote import RemoteNode
+from ..output import label_of
+from ..rank_output import RankOutput
+from ..sink import Sink
+
+NewNode = Callable[[str], LocalNode | RemoteNode]
+"""Makes the node of a host: one of this host has its work, one of another host is not dialled yet."""
+NewOutput = Callable[[int, str, Sink], RankOutput]
+"""Makes the output of a worker, of a stream, into a sink."""
+
+_START_STATUS = 1
+
+
+class Crew:
+    """Starts, ends and names workers. ``nodes``, ``hosts`` (by worker) and ``outputs`` are the supervisor's,
+    and grow.
+
+    Args:
+        begin: gives a node of another host its work, when its agent is there.
+        seconds: until an agent has to be there.
+        wake: ends the waiting of the loop.
+    """
+
+    def __init__(
+        self,
+        nodes: MutableSequence[Node],
+        hosts: MutableSequence[str],
+        outputs: dict[tuple[int, str], RankOutput],
+        sinks: Sequence[Sink],
+        new_node: NewNode,
+        new_output: NewOutput,
+        begin: Callable[[RemoteNode], None],
+        slots: Callable[[str], int],
+        seconds: float,
+        wake: Callable[[], None],
+    ) -> None:
+        self._nodes = nodes
+        self._hosts = hosts
+        self._outputs = outputs
+        self._sinks = sinks
+        self._new_node = new_node
+        self._new_output = new_output
+        self._begin = begin
+        self._slots = slots
+        self._seconds = seconds
+        self._wake = wake
+        self._by_host: dict[str, LocalNode | RemoteNode] = {}
+        self._pending: dict[str, list[int]] = {}  # workers whose host is being reached
+        self._deadlines: dict[str, float] = {}
+        self._failed: list[Exit] = []
+
+    def start(self, worker: int, host: str) -> None:
+        """Starts a worker. One that cannot be started ends at once: see ``take_failed``."""
+        assert worker == len(self._hosts)
+        self._hosts.append(host)
+        for name, sink in zip(STREAMS, self._sinks, strict=True):
+            self._outputs[worker, name] = self._new_output(worker, name, sink)
+        node = self._node(host)
+        if isinstance(node, RemoteNode) and host in self._pending:
+            self._pending[host].append(worker)
+            return
+        self._start_on(node, worker)
+
+    def signal(self, worker: int, number: int) -> None:
+        """Sends a signal to one."""
+        host = self._hosts[worker]
+        if worker in self._pending.get(host, []):
+            self._pending[host].remove(worker)
+            self._fail(worker, "", 128 + number)
+        else:
+            self._by_host[host].signal_one(worker, number)
+
+    def name(self, worker: int, rank: int | None) -> None:
+        """What stands in front of the lines of a worker from now on."""
+        name = f"w{worker}" if rank is None else None
+        for stream, sink in zip(STREAMS, self._sinks, strict=True):
+            label = label_of(worker if rank is None else rank, stream, sink.is_terminal, name)
+            self._outputs[worker, stream].relabel(label)
+
+    def take_failed(self, now: float) -> list[Exit]:
+        """How workers ended that have never run, since the last call."""
+        for host in list(self._pending):
+            self._advance(host, now)
+        found, self._failed = self._failed, []
+        return found
+
+    def next_time(self) -> float:
+        """When to call ``take_failed`` at the latest."""
+        return min(self._deadlines.values(), default=float("inf"))
+
+    def _node(self, host: str) -> LocalNode | RemoteNode:
+        node = self._by_host.get(host)
+        if isinstance(node, RemoteNode) and node.is_lost:
+            node = None  # another one, by a new login
+        if node is None:
+            node = self._by_host[host] = self._new_node(host)
+            self._nodes.append(node)
+            if isinstance(node, RemoteNode) and node.greeting is None:
+                self._pending[host] = []
+                self._deadlines[host] = time.monotonic() + self._seconds
+                node.dial(None)
+        return node
+
+    def _advance(self, host: str, now: float) -> None:
+        """Goes on with a host that is being reached."""
+        node = self._by_host[host]
+        assert isinstance(node, RemoteNode)
+        if node.greeting is not None:
+            self._begin(node)
+            for worker in self._forget(host):
+                self._start_on(node, worker)
+        elif node.failure is not None or now >= self._deadlines[host]:
+            why = node.failure or f"{host}: no agent came up within {self._seconds:g} s"
+            node.close()
+            del self._by_host[host]
+            self._nodes.remove(node)
+            for worker in self._forget(host):
+                self._fail(worker, why, _START_STATUS)
+        elif node.wants_to_dial(now):
+            node.dial(None)
+
+    def _forget(self, host: str) -> list[int]:
+        del self._deadlines[host]
+        return self._pending.pop(host)
+
+    def _start_on(self, node: LocalNode | RemoteNode, worker: int) -> None:
+        try:
+            node.start_worker(worker, self._variables(worker))
+        except OSError as error:
+            self._fail(worker, f"could not be started: {error}", _START_STATUS)
+
+    def _variables(self, worker: int) -> Mapping[str, str]:
+        host = self._hosts[worker]
+        own = {WORKER_VARIABLE: str(worker), "HOROVOD_HOSTNAME": host}
+        if is_this_host(host) and "OMP_NUM_THREADS" not in os.environ:
+            own["OMP_NUM_THREADS"] = str(threads(max(1, self._slots(host))))
+        return own
+
+    def _fail(self, worker: int, why: str, status: int) -> None:
+        for name in STREAMS:
+            self._outputs[worker, name].end()
+        self._failed.append(Exit(worker, status, lost=why))
+        self._wake()

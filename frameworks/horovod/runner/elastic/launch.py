@@ -1,0 +1,215 @@
+"""Puts an elastic job together and runs it."""
+
+import argparse
+import contextlib
+import os
+import secrets
+import shlex
+import time
+from collections.abc import Mapping, Sequence
+
+from horovod.bootstrap import secret
+from horovod.bootstrap.membership import ADDRESS_VARIABLE
+from horovod.bootstrap.network import endpoints, interfaces
+from horovod.bootstrap.store.server import StoreServer
+from horovod.elastic.driver.driver import Driver, Limits
+from horovod.elastic.driver.reliability import COOLDOWN, Reliability
+
+from ..command_line import options
+from ..launchers import is_this_host, setup
+from ..launchers.direct import JOB_VARIABLE
+from ..nodes import reach, ssh
+from ..nodes.guardian import Guardian
+from ..nodes.local import LocalNode
+from ..nodes.loop import Loop
+from ..nodes.node import Node, Work
+from ..nodes.remote import RemoteNode
+from ..output import Display, label_of
+from ..rank_output import RankOutput
+from ..sink import Sink
+from ..supervisor import Supervisor
+from .crew import Crew
+from .discovery import Discovery
+from .policy import ElasticPolicy
+from .roster import Roster
+
+PATIENCE_SECONDS = 600.0
+_START_SECONDS = 30.0
+
+
+def launch(arguments: argparse.Namespace) -> int:
+    """Runs ``arguments.command`` as an elastic job and returns its status."""
+    return setup.launch(arguments, _supervise)
+
+
+def _supervise(
+    arguments: argparse.Namespace,
+    files: setup.Files,
+    loop: Loop,
+    sinks: Sequence[Sink],
+    stack: contextlib.ExitStack,
+) -> int:
+    job = _Job(arguments, files, loop, sinks, stack)
+    arguments.journal.start(arguments.command, [])
+    return job.run()
+
+
+class _Job:
+    """The parts of an elastic job. ``stack`` gets what is to be closed."""
+
+    def __init__(
+        self,
+        arguments: argparse.Namespace,
+        files: setup.Files,
+        loop: Loop,
+        sinks: Sequence[Sink],
+        stack: contextlib.ExitStack,
+    ) -> None:
+        self._arguments = arguments
+        self._files = files
+        self._loop = loop
+        self._sinks = sinks
+        self._stack = stack
+        self._secret = secrets.token_bytes(secret.SECRET_BYTES)
+        self._offered = secret.offer(self._secret)
+        stack.callback(self._offered.close)
+        self._number = secrets.token_hex(8)
+        self._variables = {
+            **options.environment(arguments),
+            JOB_VARIABLE: self._number,
+            "HOROVOD_ELASTIC": "1",
+        }
+        self._environment = {**os.environ, **self._variables}
+        self._network = interfaces.from_environment(self._environment)
+        self._hosts: list[str] = []  # by worker
+        self._nodes: list[Node] = []
+        self._outputs: dict[tuple[int, str], RankOutput] = {}
+        self._slots = {host.name: host.slots for host in arguments.host_list}
+        self._display = Display(arguments.prefix_output_with_timestamp)
+        self._guardian = Guardian(f"{JOB_VARIABLE}={self._number}")
+        stack.callback(self._guardian.dismiss)
+        stack.callback(loop.children.kill_strays)
+        loop.children.expect(self._guardian.pid, is_tool=True)
+        self._discovery = self._new_discovery()
+        self._has_told_hosts = False
+        seconds = float(arguments.start_timeout or _START_SECONDS)
+        self._roster = Roster(self._secret, self._new_store, loop.wake, seconds)
+        stack.callback(self._roster.close)
+        self._variables[ADDRESS_VARIABLE] = self._roster.address
+        self._crew = Crew(
+            self._nodes,
+            self._hosts,
+            self._outputs,
+            sinks,
+            self._new_node,
+            self._new_output,
+            self._begin,
+            lambda host: self._slots.get(host, 1),
+            seconds,
+            loop.wake,
+        )
+
+    def run(self) -> int:
+        """Until the job is over."""
+        arguments = self._arguments
+        supervisor = self._supervisor = Supervisor(
+            self._loop,
+            self._sinks,
+            self._outputs,
+            self._hosts,
+            self._roster,
+            arguments.verbose,
+            ending=options.ending(arguments),
+            journal=arguments.journal,
+        )
+        cooldown = arguments.blacklist_cooldown_range or COOLDOWN
+        driver = Driver(_limits(arguments), time.monotonic(), Reliability(tuple(cooldown)))
+        policy = ElasticPolicy(
+            driver,
+            self._roster,
+            self._crew,
+            self._discover,
+            lambda: float("inf") if self._discovery is None else self._discovery.next_time(),
+            supervisor.say,
+            supervisor.conclude,
+            arguments.journal,
+        )
+        return supervisor.run(self._nodes, policy)
+
+    def _discover(self, now: float) -> Mapping[str, int] | None:
+        if self._discovery is None:
+            first, self._has_told_hosts = not self._has_told_hosts, True
+            return self._slots if first else None
+        found = self._discovery.tend(now)
+        if found is not None:
+            self._slots = dict(found)
+        return found
+
+    def _new_discovery(self) -> Discovery | None:
+        arguments = self._arguments
+        if arguments.host_discovery_script is None:
+            return None
+        command = shlex.split(arguments.host_discovery_script)
+        discovery = Discovery(self._loop, command, arguments.slots_per_host, self._warn)
+        self._stack.callback(discovery.close)
+        return discovery
+
+    @property
+    def _is_here(self) -> bool:
+        """Whether the job is on this host and stays there."""
+        return self._discovery is None and all(map(is_this_host, self._slots))
+
+    def _new_store(self, key: bytes, size: int) -> StoreServer:
+        if self._is_here:
+            return StoreServer(key, size, say=self._warn)
+        addresses = reach.own_addresses([], self._network)
+        return StoreServer(key, size, "tcp", self._warn, addresses, ports=self._network.ports)
+
+    def _new_node(self, host: str) -> LocalNode | RemoteNode:
+        if is_this_host(host):
+            node = LocalNode(host, self._loop.selector, self._loop.children, self._guardian, self._supervisor)
+            self._stack.callback(node.close)
+            inherited = dict(os.environ)
+            secret.remove(inherited)  # of a job that this one is started in
+            defaults = {"MASTER_ADDR": endpoints.LOOPBACK}
+            own = {**defaults, **inherited, **self._variables, **self._offered.variables}
+            node.start(Work(self._arguments.command, {**own, "PYTHONUNBUFFERED": "1"}, (), 0))
+            return node
+        target = ssh.target(host, self._arguments.ssh_port, self._arguments.ssh_identity_file)
+        remote = RemoteNode(self._loop, self._guardian, target, self._marker(host), self._network.ports)
+        self._stack.callback(remote.close)
+        return remote
+
+    def _begin(self, node: RemoteNode) -> None:
+        environment = {**self._variables, JOB_VARIABLE: self._number_at(node.host), "PYTHONUNBUFFERED": "1"}
+        work = Work(self._arguments.command, environment, (), 0)
+        node.start(work, self._secret, os.getcwd(), os.environ, self._supervisor)
+
+    def _marker(self, host: str) -> str:
+        return f"{JOB_VARIABLE}={self._number_at(host)}"
+
+    def _number_at(self, host: str) -> str:
+        return f"{self._number}.{host}"
+
+    def _new_output(self, worker: int, stream: str, sink: Sink) -> RankOutput:
+        journal = self._arguments.journal
+        prefixer = None
+        if not journal.is_alone:
+            prefixer = self._display.prefixer(worker, stream, sink.is_terminal)
+            prefixer.relabel(label_of(worker, stream, sink.is_terminal, f"w{worker}"))
+        record = journal.record(worker, stream)
+        return RankOutput(sink, prefixer, record=record, complaints=self._sinks[1])
+
+    def _warn(self, text: str) -> None:
+        self._sinks[1].put(f"horovodrun: warning: {text}\n".encode())
+
+
+def _limits(arguments: argparse.Namespace) -> Limits:
+    return Limits(
+        ranks=arguments.num_proc,
+        fewest=arguments.min_np,
+        most=arguments.max_np,
+        spares=arguments.spares or 0,
+        resets=arguments.reset_limit,
+        patience=PATIENCE_SECONDS if arguments.elastic_timeout is None else arguments.elastic_timeout,
+    )

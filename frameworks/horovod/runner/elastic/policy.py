@@ -1,0 +1,185 @@
+"""Carries out the decisions of the elastic driver, and tells it what happens; see ``supervisor.Policy``."""
+
+import signal
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+from horovod.bootstrap.text import escaped
+from horovod.elastic.driver.driver import Attempt, Decision, Driver, End, Form, Kill, Notify, Start
+from horovod.elastic.driver.numbering import Member
+
+from ..ending import Exit
+from ..journal import Journal
+from .roster import Roster
+
+_ATTEMPTS_SHOWN = 9
+_PASSING = 128
+
+
+class Crew(Protocol):
+    """Where workers are started and ended."""
+
+    def start(self, worker: int, host: str) -> None:
+        """Starts one."""
+
+    def signal(self, worker: int, number: int) -> None:
+        """Sends it a signal."""
+
+    def name(self, worker: int, rank: int | None) -> None:
+        """It has this rank from now on."""
+
+    def take_failed(self, now: float) -> list[Exit]:
+        """How workers ended that have never run, since the last call."""
+
+    def next_time(self) -> float:
+        """When to call ``take_failed`` at the latest."""
+
+
+class ElasticPolicy:
+    """One job's. ``discover`` returns the hosts when they have changed since the last call, and is asked
+    each time; ``conclude`` gets the status of the job when it is over; ``say`` gets lines for people.
+    """
+
+    def __init__(
+        self,
+        driver: Driver,
+        roster: Roster,
+        crew: Crew,
+        discover: Callable[[float], Mapping[str, int] | None],
+        next_discovery: Callable[[], float],
+        say: Callable[[str], None],
+        conclude: Callable[[int], None],
+        journal: Journal,
+    ) -> None:
+        self._driver = driver
+        self._roster = roster
+        self._crew = crew
+        self._discover = discover
+        self._next_discovery = next_discovery
+        self._say = say
+        self._conclude = conclude
+        self._journal = journal
+        self._places: dict[int, Member] = {}  # by worker, of the last generation that it was in
+        self._hosts: dict[int, str] = {}
+        self._end: End | None = None
+        self._is_stopped = False
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the job goes on although no worker runs."""
+        return self._end is None and not self._is_stopped
+
+    def ended(self, exits: Sequence[Exit]) -> None:
+        """How workers ended."""
+        if not (exits and self.is_open):
+            return
+        now = time.monotonic()
+        self._take_waiting(now)
+        self._roster.ended(exit.rank for exit in exits)
+        for exit in exits:
+            pause = self._driver.on_exit(exit.rank, exit.status, now, bool(exit.lost))
+            self._tell_exit(exit, pause)
+        self._act(now)
+
+    def tend(self, now: float) -> float:
+        """Hears the workers and the discovery, and acts on it."""
+        if not self.is_open:
+            return float("inf")
+        hosts = self._discover(now)
+        if hosts is not None:
+            self._driver.on_hosts(hosts)
+        self.ended(self._crew.take_failed(now))
+        self._take_waiting(now)
+        for worker in self._roster.silent():
+            self._carry_out(self._driver.on_silent(worker), now)
+        self._act(now)
+        return min(self._driver.next_time(now), self._crew.next_time(), self._next_discovery())
+
+    def stop(self) -> None:
+        """Nothing more is started."""
+        self._is_stopped = True
+
+    def report(self) -> bytes:
+        """Why the job failed: the reason, and the last workers that failed."""
+        assert self._end is not None
+        lines = [f"{self._end.reason}; the job's status is {self._end.status}"]
+        attempts = self._driver.attempts[-_ATTEMPTS_SHOWN:]
+        if len(attempts) < len(self._driver.attempts):
+            lines.append(f"{len(self._driver.attempts)} workers failed, the last of them:")
+        lines += [_attempt(each) for each in attempts]
+        return "".join(f"horovodrun: {line}\n" for line in lines).encode(errors="replace")
+
+    def _take_waiting(self, now: float) -> None:
+        for worker in self._roster.take_waiting():
+            self._driver.on_waiting(worker, now)
+
+    def _act(self, now: float) -> None:
+        self._carry_out(self._driver.decide(now), now)
+
+    def _carry_out(self, decisions: Sequence[Decision], now: float) -> None:
+        for decision in decisions:
+            if isinstance(decision, Start):
+                self._hosts[decision.worker] = decision.host
+                self._crew.start(decision.worker, decision.host)
+            elif isinstance(decision, Form):
+                self._form(decision)
+            elif isinstance(decision, Notify):
+                self._roster.notify(decision.added, decision.removed)
+            elif isinstance(decision, Kill):
+                self._say(f"{self._who(decision.worker)} is ended: {decision.reason}")
+                number = signal.SIGKILL if decision.is_silent else signal.SIGTERM
+                self._crew.signal(decision.worker, number)
+            elif isinstance(decision, End):
+                self._end = decision
+                self._conclude(decision.status)
+
+    def _form(self, form: Form) -> None:
+        self._roster.form(form.generation, form.members)
+        before, self._places = self._places, {**self._places, **{each.worker: each for each in form.members}}
+        for member in form.members:
+            self._crew.name(member.worker, member.rank)
+        self._journal.generation(
+            form.generation, [(each.rank, each.worker, each.host) for each in form.members]
+        )
+        if form.generation > 1:
+            new = [each.rank for each in form.members if each.worker not in before]
+            came = f", of which {_ranks(new)} {'is' if len(new) == 1 else 'are'} new" if new else ""
+            count = f"{len(form.members)} rank{'s' if len(form.members) > 1 else ''}"
+            self._say(f"generation {form.generation}: {count}{came}")
+
+    def _tell_exit(self, exit: Exit, pause: float) -> None:
+        if exit.code == 0 or (self._end is not None):
+            return
+        how = exit.lost or _how(exit)
+        aside = f"; no worker is started on that host for {pause:.0f} s" if pause else ""
+        notes = "".join(f"; {note}" for note in exit.notes)
+        self._say(f"{self._who(exit.rank)} {how}{notes}{aside}")
+
+    def _who(self, worker: int) -> str:
+        host = escaped(self._hosts.get(worker, "?"))
+        place = self._places.get(worker)
+        name = f"worker {worker}" if place is None else f"rank {place.rank}"
+        return f"{name} ({host})"
+
+
+def _how(exit: Exit) -> str:
+    if exit.code > 0:
+        return f"failed with exit status {exit.code}"
+    try:
+        name = signal.Signals(-exit.code).name
+    except ValueError:
+        name = f"signal {-exit.code}"
+    return f"was killed by {name}{f' from {exit.killer}' if exit.killer else ''}"
+
+
+def _attempt(attempt: Attempt) -> str:
+    name = f"worker {attempt.worker}" if attempt.rank is None else f"rank {attempt.rank}"
+    status = attempt.status
+    how = f"killed by signal {status - _PASSING}" if status > _PASSING else f"exit status {status}"
+    lived = f", {attempt.lived:.0f} s after it had joined" if attempt.generation else ", before it joined"
+    return f"  {name} on {escaped(attempt.host)}, generation {attempt.generation}: {how}{lived}"
+
+
+def _ranks(ranks: Sequence[int]) -> str:
+    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, sorted(ranks)))}"

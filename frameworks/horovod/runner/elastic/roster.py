@@ -1,0 +1,123 @@
+"""The launcher's side of ``bootstrap.membership``: who waits for a place, and what each is told."""
+
+import collections
+from collections.abc import Callable, Collection, Iterable, Sequence
+
+from horovod.bootstrap import secret
+from horovod.bootstrap.membership import MOST_WORKERS, Place
+from horovod.bootstrap.store.server import StoreServer
+from horovod.bootstrap.store.verdicts import Kind, Verdict
+from horovod.elastic.driver.numbering import Member
+
+NewStore = Callable[[bytes, int], StoreServer]
+"""Makes a store for so many ranks, which prove that secret."""
+
+_WAITING = b"waiting/"
+
+
+class Roster:
+    """Talks with the workers, over a store that lives as long as the job, and keeps for each generation a
+    store of its own, where its ranks meet, as those of any job do.
+    """
+
+    def __init__(
+        self, root: bytes, new_store: NewStore, wake: Callable[[], None], start_seconds: float
+    ) -> None:
+        """``wake`` may be called on any thread."""
+        self._root = root
+        self._new_store = new_store
+        self._wake = wake
+        self._start_seconds = start_seconds
+        self._asked: collections.Counter[int] = collections.Counter()
+        self._waiting: collections.deque[int] = collections.deque()
+        self._updates = 0
+        self._members: tuple[Member, ...] = ()
+        self._store: StoreServer | None = None  # of the current generation
+        self._server = new_store(root, MOST_WORKERS)
+        self._server.divert(_WAITING, self._take)
+        self._server.start()
+
+    @property
+    def address(self) -> str:
+        """Where workers reach it."""
+        return self._server.address
+
+    def take_waiting(self) -> list[int]:
+        """The workers that have asked for a place since the last call."""
+        found = []
+        while self._waiting:
+            found.append(self._waiting.popleft())
+        return found
+
+    def form(self, generation: int, members: Sequence[Member]) -> None:
+        """Tells the members of a generation their places."""
+        before = {member.worker for member in self._members}
+        has_newcomers = any(member.worker not in before for member in members)
+        if self._store is not None:  # all who were in it have left it, or have ended
+            self._store.close()
+        self._members, self._store = tuple(members), None
+        address = ""
+        if len(members) > 1:
+            self._store = self._new_store(secret.of_generation(self._root, generation), len(members))
+            self._store.watch_start(self._start_seconds, self._wake)
+            self._store.start()
+            address = self._store.address
+        for member in members:
+            position = (member.local_rank, member.local_size, member.cross_rank, member.cross_size)
+            place = Place(
+                generation, member.rank, member.size, *position, address, self._updates, has_newcomers
+            )
+            key = f"place/{member.worker}/{self._asked[member.worker]}."
+            self._server.set(key.encode(), place.encode())
+
+    def notify(self, added: bool, removed: bool) -> None:
+        """Tells all workers that hosts came or went."""
+        self._updates += 1
+        kinds = [word for word, is_so in ((b"added", added), (b"removed", removed)) if is_so]
+        self._server.set(b"update/%d." % self._updates, b" ".join(kinds))
+
+    def ended(self, workers: Iterable[int]) -> None:
+        """Workers have ended: nobody is to wait for them in a start."""
+        ranks = {member.worker: member.rank for member in self._members}
+        gone = [ranks[worker] for worker in workers if worker in ranks]
+        if self._store is not None and gone:
+            self._store.ranks_ended(gone)
+            self._store.abandon_start()
+
+    def ranks_ended(self, ranks: Collection[int]) -> None:
+        """Without effect: see ``ended``."""
+
+    def late(self) -> None:
+        """Nobody: see ``silent``."""
+
+    def verdicts(self, ended: Collection[int] = (), seconds: float = 0.0) -> list[Verdict]:
+        """What the ranks of the current generation hold for the cause of its end."""
+        if self._store is None:
+            return []
+        late = self._store.late()
+        return [*self._store.verdicts((), 0.0), *([late] if late is not None else [])]
+
+    def silent(self) -> list[int]:
+        """The workers that the others have given up, or that have not come through the start."""
+        workers = {member.rank: member.worker for member in self._members}
+        accused = [
+            verdict.culprit
+            for verdict in self.verdicts()
+            if verdict.kind in (Kind.SILENT, Kind.ABSENT) and verdict.culprit is not None
+        ]
+        return [workers[rank] for rank in accused if rank in workers]
+
+    def close(self) -> None:
+        """Ends both stores."""
+        for store in (self._store, self._server):
+            if store is not None:
+                store.close()
+
+    def _take(self, worker: int, key: bytes, value: bytes) -> str:
+        """On the thread of the store."""
+        if key != _WAITING + b"%d" % worker:
+            return "a worker asks for itself only"
+        self._asked[worker] += 1
+        self._waiting.append(worker)
+        self._wake()
+        return ""
