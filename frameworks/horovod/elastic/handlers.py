@@ -48,6 +48,10 @@ class StateHandler:
     def reset(self) -> None:
         """Adapts ``value`` to the new ranks; may not wait for them."""
 
+    def differs_between_ranks(self) -> bool:
+        """Whether ranks may hold different values after the same step; the same answer on all of them."""
+        return False
+
 
 class IndicesHandler(StateHandler):
     """Of ``ElasticIndices``. What any rank has processed is processed for all."""
@@ -73,6 +77,9 @@ class IndicesHandler(StateHandler):
 
     def reset(self) -> None:
         self.value.reset()
+
+    def differs_between_ranks(self) -> bool:
+        return self.value.uneven == "keep"  # who has joined does not see the last batches of the others
 
 
 class HandlerState(ObjectState):
@@ -127,6 +134,9 @@ class HandlerState(ObjectState):
         """See ``State``."""
         for handler in self._handlers.values():
             handler.reset()
+
+    def _differs_between_ranks(self) -> bool:
+        return any(handler.differs_between_ranks() for handler in self._handlers.values())
 
     def _receive(self, winner: Winner) -> None:
         super()._receive(winner)

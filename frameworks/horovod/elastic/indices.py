@@ -52,6 +52,7 @@ class ElasticIndices:
         self, samples: int | Sized, shuffle: bool = True, seed: int = 0, uneven: Uneven = "pad"
     ) -> None:
         self._epoch = Epoch(samples if isinstance(samples, int) else len(samples), shuffle, seed, uneven)
+        self.uneven = uneven
         self._is_exhausted = False
         self.reset()
 

@@ -129,7 +129,8 @@ class Epoch:
       nothing of the loop, and no rank ever waits in vain.
     * ``"drop"``: at most R - 1 samples of an epoch are left out, and none is processed twice.
     * ``"keep"``: each sample is processed exactly once. The shares differ, so the loop has to call
-      ``hvd.join()`` after the last batch of an epoch.
+      ``hvd.join()`` after the last batch of an epoch, and to begin the next epoch before anything is
+      committed: a rank that waits in ``join`` does not see what the others process.
 
     What changes the ranks in the middle of an epoch adds nothing to this: padding and dropping concern the
     last batch only.

@@ -87,9 +87,11 @@ class State:
             HostsUpdatedInterrupt: on all ranks, in the same call, when some rank has heard of a change.
             HorovodInternalError: a rank is gone.
         """
-        result = self._updates.agree()
+        result, is_complete = self._updates.agree()
         if result != HostUpdateResult.no_update:
-            raise HostsUpdatedInterrupt(skip_sync=result == HostUpdateResult.removed)
+            # One that has joined does not hear of it, but of a failure, so it will want to synchronize.
+            equal = is_complete and not self._differs_between_ranks()
+            raise HostsUpdatedInterrupt(skip_sync=equal and result == HostUpdateResult.removed)
 
     def on_hosts_updated(self, timestamp: float, update_res: int) -> None:
         """Notes that hosts have changed. The next ``check_host_updates`` tells; may be called from any
@@ -118,6 +120,10 @@ class State:
 
     def reset(self) -> None:
         """Adapts the state to the new ranks. To be overridden; it may not wait for other ranks."""
+
+    def _differs_between_ranks(self) -> bool:
+        """Whether ranks may hold different states after the same step; the same answer on all of them."""
+        return False
 
     def _settle(self) -> None:
         """Makes sure that what is to be saved has been computed. All ranks call it together."""
@@ -166,7 +172,8 @@ class ObjectState(State):
     def restore(self) -> None:
         """See ``State``. Objects are other ones than before, with the contents that they had."""
         self._updates.supersede()
-        self._assign(self._snapshot.values())
+        saved = self._snapshot.values()
+        self._assign({name: value for name, value in saved.items() if name in self._names})
 
     def sync(self) -> None:
         """Gives all ranks the state of the rank that has committed most, and saves it. Before anybody has

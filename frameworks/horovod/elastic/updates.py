@@ -37,11 +37,11 @@ class HostUpdates:
         """One more."""
         self._heard.append((timestamp, int(result)))
 
-    def agree(self) -> HostUpdateResult:
-        """What all updates that some rank has heard of since the last call have changed; the same on every
-        rank. A collective, of all ranks that have not joined.
+    def agree(self) -> tuple[HostUpdateResult, bool]:
+        """What all updates that some rank has heard of since the last call have changed, and whether all
+        ranks have been asked; the same on all of them. A collective, of the ranks that have not joined.
         """
-        newest, result = self.handled, 0
+        newest, result, is_complete = self.handled, 0, True
         while self._heard:
             timestamp, update = self._heard.popleft()
             if timestamp > self.handled:
@@ -49,11 +49,12 @@ class HostUpdates:
                 result |= update
         if basics.is_initialized() and basics.size() > 1:
             answers = exchange([newest, result], _NAME).values()
+            is_complete = len(answers) == basics.size()
             newest = max(timestamp for timestamp, _ in answers)
             for _, update in answers:
                 result |= update
         self.handled = newest
-        return HostUpdateResult(result)
+        return HostUpdateResult(result), is_complete
 
     def supersede(self) -> None:
         """The ranks are about to meet anew: what this rank has heard until now is old by then."""

@@ -62,8 +62,8 @@ def _copied(value: Any, kept: Any, pairs: list[tuple[torch.Tensor, torch.Tensor]
 
 
 def _like(value: dict[Any, Any], copies: dict[Any, Any]) -> Any:
-    """``copies`` as a dictionary of another type, such as that of ``Module.state_dict``, which has the versions
-    of the modules as an attribute.
+    """``copies`` as a dictionary of another type, such as that of ``Module.state_dict``, which has the
+    versions of the modules as an attribute.
     """
     made = copy.copy(value)
     made.update(copies)

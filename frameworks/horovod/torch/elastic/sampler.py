@@ -20,9 +20,16 @@ class ElasticSampler(ElasticIndices, torch.utils.data.Sampler):
 
     Each epoch processes all samples; by default at most one less than there are ranks of them twice, in the
     last batch, so that all ranks make the same number of batches: a rank with one more would wait for the
-    others in ``optimizer.step()`` for ever. With ``uneven="keep"`` each is processed exactly once, and the
-    loop has to call ``hvd.join()`` after the last batch of each epoch. ``uneven="drop"`` leaves samples out
-    instead.
+    others in ``optimizer.step()`` for ever. ``uneven="drop"`` leaves that many out instead. With
+    ``uneven="keep"`` each is processed exactly once, and the loop has to let ranks run out of batches::
+
+        while state.epoch < epochs:
+            for number, batch in enumerate(loader):
+                ...
+            hvd.join()
+            state.epoch += 1
+            sampler.set_epoch(state.epoch)
+            state.commit()
 
     Args:
         dataset: what has a length.
