@@ -14,7 +14,7 @@ writing must not be reduced in place: torch cannot tell, and the process would c
 
 from horovod.common.collective import exports as _exports
 from horovod.common.collective.exports import *
-from horovod.torch import metric
+from horovod.torch import elastic, metric
 from horovod.torch.compiling import mark_functions as _mark_functions_outside_of_graphs
 from horovod.torch.compression import Compression
 from horovod.torch.functions import (
@@ -47,6 +47,7 @@ __all__ = [
     "Compression",
     "convert_sync_batchnorm",
     "DistributedOptimizer",
+    "elastic",
     "metric",
     "sparse_allreduce_async",
     "SyncBatchNorm",

@@ -232,11 +232,15 @@ class _DistributedOptimizer(WrappedOptimizer):
         """As the wrapped optimizer's. Waits for gradients being reduced, and expects a full step's passes
         again.
         """
+        self._forget_step()
+        super().load_state_dict(state_dict)  # type: ignore[misc]
+
+    def _forget_step(self) -> None:
+        """Ends what is in flight, of a step that will not be made."""
         if self._reducer is not None:
             self._reducer.abandon()
         self._begin_step()
         self._should_synchronize = True
-        super().load_state_dict(state_dict)  # type: ignore[misc]
 
 
 @outside_of_graphs

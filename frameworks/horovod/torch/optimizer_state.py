@@ -31,15 +31,7 @@ class OptimizerOutline(NamedTuple):
 
 def outline(optimizer: torch.optim.Optimizer) -> OptimizerOutline:
     """The outline of the optimizer's present state."""
-    groups = [
-        (len(group["params"]), _map({key: group[key] for key in group if key != "params"}, None, _outline_of))
-        for group in optimizer.param_groups
-    ]
-    states = [
-        _map(optimizer.state[parameter], parameter, _outline_of) if parameter in optimizer.state else None
-        for parameter in _parameters(optimizer)
-    ]
-    return OptimizerOutline(groups, states, _map(_others(optimizer), None, _outline_of))
+    return _described(optimizer, _outline_of)
 
 
 def problems_with(optimizer: torch.optim.Optimizer, described: OptimizerOutline) -> str | None:
@@ -69,6 +61,30 @@ def assign(optimizer: torch.optim.Optimizer, described: OptimizerOutline) -> lis
         del optimizer.state[key]
     optimizer.state.update(_build(described.others, others, None, tensors))
     return tensors
+
+
+def tensors_of(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
+    """The tensors of the optimizer's state and options, in the order of ``assign``."""
+    tensors: list[torch.Tensor] = []
+
+    def note(tensor: torch.Tensor, parameter: torch.Tensor | None) -> TensorOutline:
+        tensors.append(tensor)
+        return _outline_of(tensor, parameter)
+
+    _described(optimizer, note)
+    return tensors
+
+
+def _described(optimizer: torch.optim.Optimizer, describe: Callable[..., TensorOutline]) -> OptimizerOutline:
+    groups = [
+        (len(group["params"]), _map({key: group[key] for key in group if key != "params"}, None, describe))
+        for group in optimizer.param_groups
+    ]
+    states = [
+        _map(optimizer.state[parameter], parameter, describe) if parameter in optimizer.state else None
+        for parameter in _parameters(optimizer)
+    ]
+    return OptimizerOutline(groups, states, _map(_others(optimizer), None, describe))
 
 
 def _others(optimizer: torch.optim.Optimizer) -> dict[Any, Any]:

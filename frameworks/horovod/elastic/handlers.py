@@ -1,0 +1,150 @@
+"""Attributes of a state that are more than values: a *handler* knows how to save, restore and synchronize
+one object in place, such as a model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from horovod.common import basics
+from horovod.common.set_agreement import exchange
+from horovod.elastic.indices import ElasticIndices
+from horovod.elastic.sampling import Processed, Progress
+from horovod.elastic.state import ObjectState, Winner
+
+_NAME = "horovod.elastic.progress"
+
+
+class StateHandler:
+    """Saves, restores and synchronizes ``value``. Derive from it, and save in ``__init__``.
+
+    Attributes:
+        value: the object.
+        winner: whose state ``sync`` is to give to all ranks.
+    """
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+        self.winner = Winner()
+
+    def set_value(self, value: Any) -> None:
+        """Handles another object from now on."""
+        self.value = value
+        self.save()
+
+    def save(self) -> None:
+        """Keeps a copy of the state of ``value``."""
+        raise NotImplementedError
+
+    def restore(self) -> None:
+        """Gives ``value`` the state that was saved last."""
+        raise NotImplementedError
+
+    def sync(self) -> None:
+        """Gives ``value`` on all ranks the state that it has on the rank ``winner.rank``; does not save."""
+        raise NotImplementedError
+
+    def reset(self) -> None:
+        """Adapts ``value`` to the new ranks; may not wait for them."""
+
+    def differs_between_ranks(self) -> bool:
+        """Whether ranks may hold different values after the same step; the same answer on all of them."""
+        return False
+
+
+class IndicesHandler(StateHandler):
+    """Of ``ElasticIndices``. What any rank has processed is processed for all."""
+
+    value: ElasticIndices
+
+    def __init__(self, value: ElasticIndices) -> None:
+        super().__init__(value)
+        self.save()
+
+    def save(self) -> None:
+        self._saved = self.value.progress
+
+    def restore(self) -> None:
+        self.value.go_back(self._saved)
+
+    def sync(self) -> None:
+        reports = {0: self.value.report}
+        if basics.is_initialized() and basics.size() > 1:
+            reports = {rank: _progress(told) for rank, told in exchange(self.value.report, _NAME).items()}
+        others = [report for rank, report in reports.items() if rank in self.winner.holders]
+        self.value.unite(reports[self.winner.rank], others)
+
+    def reset(self) -> None:
+        self.value.reset()
+
+    def differs_between_ranks(self) -> bool:
+        return self.value.uneven == "keep"  # who has joined does not see the last batches of the others
+
+
+class HandlerState(ObjectState):
+    """A state whose attributes are handled by handlers where there is one for their type.
+
+    Args:
+        bcast_object: as for ``State``.
+        get_rank: as for ``State``.
+        **kwargs: names and first values of the attributes.
+    """
+
+    def __init__(self, bcast_object: Callable[..., Any], get_rank: Callable[[], int], **kwargs: Any) -> None:
+        self._handlers: dict[str, StateHandler] = {}
+        super().__init__(bcast_object, get_rank, **kwargs)
+
+    def _handler_type(self, value: Any) -> Callable[[Any], StateHandler] | None:
+        """What makes a handler for ``value``; None for one without."""
+        return IndicesHandler if isinstance(value, ElasticIndices) else None
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in self.__dict__.get("_names", ()) or name in self.__dict__.get("_handlers", ()):
+            self._handle(name, value)
+        super().__setattr__(name, value)
+
+    def _handle(self, name: str, value: Any) -> None:
+        """An attribute gets a value."""
+        handler = self._handlers.get(name)
+        wanted = self._handler_type(value)
+        if wanted is None:
+            self._handlers.pop(name, None)
+            self._names[name] = None
+        elif handler is not None and type(handler) is wanted:
+            if handler.value is not value:
+                handler.set_value(value)
+        else:
+            self._names.pop(name, None)
+            self._handlers[name] = wanted(value)
+
+    def save(self) -> None:
+        """See ``State``."""
+        super().save()  # first: it can fail, and then nothing is saved
+        for handler in self._handlers.values():
+            handler.save()
+
+    def restore(self) -> None:
+        """See ``State``. Models, optimizers and the like are restored in place."""
+        super().restore()
+        for handler in self._handlers.values():
+            handler.restore()
+
+    def reset(self) -> None:
+        """See ``State``."""
+        for handler in self._handlers.values():
+            handler.reset()
+
+    def _differs_between_ranks(self) -> bool:
+        return any(handler.differs_between_ranks() for handler in self._handlers.values())
+
+    def _receive(self, winner: Winner) -> None:
+        super()._receive(winner)
+        for handler in self._handlers.values():
+            handler.winner = winner
+            handler.sync()
+
+
+def _progress(told: list[Any]) -> Progress:
+    epoch, (first, more), ranks, rank, done = told
+    return Progress(epoch, Processed(first, tuple(more)), ranks, rank, done)

@@ -1,0 +1,206 @@
+"""The state of a training that survives lost workers.
+
+A *commit* is a copy of the state that this rank keeps in memory. After a failure every survivor goes back to
+its newest commit; then the ranks, survivors and newcomers, *elect* a winner, whose state all of them get.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+from horovod.common import basics
+from horovod.common.exceptions import HostsUpdatedInterrupt
+from horovod.common.set_agreement import exchange
+from horovod.elastic.snapshot import Snapshot
+from horovod.elastic.updates import HostUpdateResult, HostUpdates
+
+_NAME = "horovod.elastic.sync"
+
+
+class Winner(NamedTuple):
+    """Whose state all ranks get.
+
+    ``holders``: the ranks that hold the same commit, the winner among them. ``age``: see ``State``.
+    """
+
+    rank: int = 0
+    holders: frozenset[int] = frozenset({0})
+    age: tuple[int, int] = (0, 0)
+
+
+class State:
+    """What all states have in common. Derive from ``ObjectState``, or from this class and define ``save``,
+    ``restore`` and ``sync``.
+
+    Each state has an *age*: how often it was synchronized, and how many commits there were. Both are carried
+    over by ``sync``. The greatest age wins: a newcomer, which was never synchronized, never wins over a rank
+    that was; and of two ranks, of which one has committed a step more than the other before the failure, the
+    step is not lost.
+
+    Args:
+        bcast_object: a function of an object and a root rank that gives all ranks the root's object.
+        get_rank: a function that gives this process's rank.
+    """
+
+    def __init__(self, bcast_object: Callable[..., Any], get_rank: Callable[[], int]) -> None:
+        self._bcast_object = bcast_object
+        self._rank = get_rank
+        self._updates = HostUpdates()
+        self._reset_callbacks: list[Callable[[], None]] = []
+        self._age = (0, 0)
+
+    def save(self) -> None:
+        """Keeps a copy of the state in memory."""
+        raise NotImplementedError
+
+    def restore(self) -> None:
+        """Makes the state what it was when it was last saved."""
+        raise NotImplementedError
+
+    def sync(self) -> None:
+        """Gives all ranks the state of one. All ranks must call it."""
+        raise NotImplementedError
+
+    def commit(self) -> None:
+        """Saves the state, then looks whether the hosts have changed. All ranks must call it at the same
+        place of their programs.
+
+        Commit after optimizer steps: after a failure the training goes on from the last commit. The more
+        often you commit the fewer steps are lost, but each copies the whole state.
+
+        Raises:
+            HostsUpdatedInterrupt: as ``check_host_updates``.
+            UnpicklableObjectError: some attribute cannot be saved; it is named.
+            HorovodInternalError: a rank is gone.
+        """
+        self._settle()
+        self.save()
+        synchronized, commits = self._age
+        self._age = (synchronized, commits + 1)
+        self.check_host_updates()
+
+    def check_host_updates(self) -> None:
+        """Looks whether hosts have come or gone. All ranks must call it at the same place of their programs.
+
+        Raises:
+            HostsUpdatedInterrupt: on all ranks, in the same call, when some rank has heard of a change.
+            HorovodInternalError: a rank is gone.
+        """
+        result, is_complete = self._updates.agree()
+        if result != HostUpdateResult.no_update:
+            # One that has joined does not hear of it, but of a failure, so it will want to synchronize.
+            equal = is_complete and not self._differs_between_ranks()
+            raise HostsUpdatedInterrupt(skip_sync=equal and result == HostUpdateResult.removed)
+
+    def on_hosts_updated(self, timestamp: float, update_res: int) -> None:
+        """Notes that hosts have changed. The next ``check_host_updates`` tells; may be called from any
+        thread.
+
+        Args:
+            timestamp: of the change; greater than those of earlier changes, and equal on all ranks.
+            update_res: what has changed, a ``HostUpdateResult``.
+        """
+        self._updates.note(timestamp, update_res)
+
+    def register_reset_callbacks(self, callbacks: Iterable[Callable[[], None]]) -> None:
+        """Has functions called whenever the ranks have changed, before the state is synchronized.
+
+        Args:
+            callbacks: functions without arguments. They can adapt the learning rate to ``hvd.size()``, say.
+        """
+        self._reset_callbacks.extend(callbacks)
+
+    def on_reset(self) -> None:
+        """Is called when the ranks have changed, on those that were there before."""
+        self._updates.forget_superseded()
+        self.reset()
+        for callback in self._reset_callbacks:
+            callback()
+
+    def reset(self) -> None:
+        """Adapts the state to the new ranks. To be overridden; it may not wait for other ranks."""
+
+    def _differs_between_ranks(self) -> bool:
+        """Whether ranks may hold different states after the same step; the same answer on all of them."""
+        return False
+
+    def _settle(self) -> None:
+        """Makes sure that what is to be saved has been computed. All ranks call it together."""
+
+    def _elect(self) -> Winner:
+        """Whose state all ranks get. A collective."""
+        answers = {0: [*self._age, self._updates.handled]}
+        if basics.is_initialized() and basics.size() > 1:
+            answers = exchange(answers[0], _NAME)
+        ages = {rank: (int(told[0]), int(told[1])) for rank, told in answers.items()}
+        self._updates.handled = max(handled for _, _, handled in answers.values())
+        newest = max(ages.values())
+        holders = frozenset(rank for rank, age in ages.items() if age == newest)
+        return Winner(min(holders), holders, newest)
+
+
+class ObjectState(State):
+    """A state of Python objects, which are its attributes.
+
+    Args:
+        bcast_object: as for ``State``.
+        get_rank: as for ``State``.
+        **kwargs: names and first values of the attributes: numbers, lists, whatever can be pickled.
+
+    Raises:
+        UnpicklableObjectError: a ValueError; what cannot be.
+        ValueError: a name that a method has.
+    """
+
+    def __init__(self, bcast_object: Callable[..., Any], get_rank: Callable[[], int], **kwargs: Any) -> None:
+        super().__init__(bcast_object, get_rank)
+        self._snapshot = Snapshot()
+        self._names = dict.fromkeys(kwargs)  # in order
+        for name, value in kwargs.items():
+            if hasattr(type(self), name) or name.startswith("_"):
+                raise ValueError(
+                    f"A state cannot have an attribute {name!r}: the name is taken. Use another."
+                )
+            setattr(self, name, value)
+        self._snapshot.take(self._objects())
+
+    def save(self) -> None:
+        """See ``State``."""
+        self._snapshot.take(self._objects())
+
+    def restore(self) -> None:
+        """See ``State``. Objects are other ones than before, with the contents that they had."""
+        self._updates.supersede()
+        saved = self._snapshot.values()
+        self._assign({name: value for name, value in saved.items() if name in self._names})
+
+    def sync(self) -> None:
+        """Gives all ranks the state of the rank that has committed most, and saves it. Before anybody has
+        committed that is rank 0. All ranks must call it.
+
+        Raises:
+            UnpicklableObjectError: on every rank: the objects of that rank cannot be pickled.
+            HorovodInternalError: a rank is gone.
+        """
+        winner = self._elect()
+        self._receive(winner)
+        self._settle()
+        self.save()
+        synchronized, commits = winner.age
+        self._age = (synchronized + 1, commits)
+
+    def _receive(self, winner: Winner) -> None:
+        """Gives all ranks the winner's state."""
+        if self._names:
+            mine = self._objects()
+            received = self._bcast_object(mine, winner.rank) if winner.rank else self._bcast_object(mine)
+            if self._rank() != winner.rank:
+                self._assign(received)
+
+    def _objects(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self._names}
+
+    def _assign(self, values: dict[str, Any]) -> None:
+        for name, value in values.items():
+            setattr(self, name, value)

@@ -1,0 +1,159 @@
+"""The state of elastic training with torch, and the handlers of its parts."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from horovod.common.basics import rank
+from horovod.common.collective.operations import ALLREDUCE
+from horovod.common.collective.tensor_glue import DTYPES, Purpose
+from horovod.common.set_agreement import exchange
+from horovod.elastic.handlers import HandlerState, IndicesHandler, StateHandler
+from horovod.torch.elastic.copies import StateCopy
+from horovod.torch.elastic.sampler import ElasticSampler
+from horovod.torch.functions import broadcast_object, broadcast_optimizer_state, broadcast_parameters
+from horovod.torch.optimizer_state import assign, outline, tensors_of
+
+HandlerRegistry = Sequence[tuple[Any, Callable[[Any], StateHandler]]]
+
+
+class TorchState(HandlerState):
+    """A model, its optimizer, and whatever else the training needs to go on.
+
+    Models, optimizers, samplers, schedules of the learning rate and gradient scalers are saved, restored and
+    synchronized in place, by handlers (``get_handler_registry``). Everything else is pickled.
+
+    Args:
+        model: a ``torch.nn.Module``.
+        optimizer: a ``torch.optim.Optimizer``, or a DistributedOptimizer.
+        **kwargs: further attributes, also models and optimizers: ``sampler=sampler, epoch=0``.
+
+    Raises:
+        UnpicklableObjectError: a ValueError; an attribute cannot be pickled.
+    """
+
+    def __init__(
+        self,
+        model: torch.nn.Module | None = None,
+        optimizer: torch.optim.Optimizer | None = None,
+        **kwargs: Any,
+    ) -> None:
+        broadcast = functools.partial(broadcast_object, name="horovod.elastic.objects")
+        super().__init__(broadcast, rank, model=model, optimizer=optimizer, **kwargs)
+
+    def _settle(self) -> None:
+        # What a GPU was given may still fail with the job, and then has to be known before it is saved.
+        if Purpose(ALLREDUCE).runs_on_gpu(DTYPES["float32"]):
+            if torch.cuda.is_initialized():
+                torch.cuda.synchronize()
+            exchange([], "horovod.elastic.settled")
+
+    def _handler_type(self, value: Any) -> Callable[[Any], StateHandler] | None:
+        return next((make for kind, make in _registry if isinstance(value, kind)), None)
+
+
+class _StateDictHandler(StateHandler):
+    """Of anything with ``state_dict`` and ``load_state_dict``."""
+
+    def __init__(self, value: Any) -> None:
+        super().__init__(value)
+        self._copy = StateCopy()
+        self.save()
+
+    def save(self) -> None:
+        self._copy.take(self.value.state_dict())
+
+    def restore(self) -> None:
+        self.value.load_state_dict(self._copy.new_copy())
+
+    def sync(self) -> None:
+        root = self.winner.rank
+        mine = self.value.state_dict()
+        state = broadcast_object(mine, root, "horovod.elastic.state_dict")
+        if state is not mine:
+            self.value.load_state_dict(state)
+
+
+class ModelStateHandler(_StateDictHandler):
+    """Of a ``torch.nn.Module``: what its ``state_dict`` has."""
+
+    value: torch.nn.Module
+
+    def restore(self) -> None:
+        self.value.load_state_dict(self._copy.to_load())
+
+    def sync(self) -> None:
+        state = self.value.state_dict()
+        tensors = {key: value for key, value in state.items() if isinstance(value, torch.Tensor)}
+        broadcast_parameters(tensors, self.winner.rank)
+        others = {key: value for key, value in state.items() if key not in tensors}
+        if others:  # the extra states of modules
+            others = broadcast_object(others, self.winner.rank, "horovod.elastic.extra_state")
+        for key, value in others.items():
+            state[key] = value
+        self.value.load_state_dict(state)  # for modules whose dictionary does not have the tensors themselves
+
+
+class OptimizerStateHandler(_StateDictHandler):
+    """Of a ``torch.optim.Optimizer``, distributed or not: its state and the options of its groups. It forgets
+    gradients, also those that are being reduced: they belong to a step that is not made.
+    """
+
+    value: torch.optim.Optimizer
+
+    # Not by load_state_dict, which converts the state to the types of the parameters.
+    def save(self) -> None:
+        self._outline = outline(self.value)
+        self._copy.take(tensors_of(self.value))
+
+    def restore(self) -> None:
+        _forget_gradients(self.value)
+        self._copy.put_into(assign(self.value, self._outline))
+
+    def sync(self) -> None:
+        _forget_gradients(self.value)
+        if isinstance(self.value, torch.optim.LBFGS):
+            super().sync()
+        else:
+            broadcast_optimizer_state(self.value, self.winner.rank)
+
+
+class SamplerStateHandler(IndicesHandler):
+    """Of an ``ElasticSampler``. What any rank has processed is processed for all."""
+
+
+def _forget_gradients(optimizer: torch.optim.Optimizer) -> None:
+    forget_step = getattr(optimizer, "_forget_step", None)
+    if forget_step is not None:
+        forget_step()
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            parameter.grad = None
+
+
+_registry: HandlerRegistry = [
+    (torch.nn.Module, ModelStateHandler),
+    (torch.optim.Optimizer, OptimizerStateHandler),
+    (ElasticSampler, SamplerStateHandler),
+    (torch.optim.lr_scheduler.LRScheduler, _StateDictHandler),
+    (torch.amp.GradScaler, _StateDictHandler),
+]
+
+
+def get_handler_registry() -> HandlerRegistry:
+    """The types that have handlers: a list of (type, handler). The first that fits counts."""
+    return _registry
+
+
+def set_handler_registry(registry: HandlerRegistry) -> None:
+    """Replaces the list of types that have handlers. States that exist keep theirs.
+
+    Args:
+        registry: pairs of a type and what makes a ``StateHandler`` of an object of that type.
+    """
+    global _registry
+    _registry = registry

@@ -1,0 +1,215 @@
+"""The state of elastic training between real ranks: whose state all get, and what becomes of the samples."""
+
+import os
+import signal
+
+import pytest
+import torch
+from torch import nn
+
+import horovod.torch as hvd
+from horovod.common.exceptions import HostsUpdatedInterrupt
+from horovod.elastic.updates import HostUpdateResult
+
+
+def made(distributed=True, sampler=None):
+    """A state whose every part depends on the rank."""
+    torch.manual_seed(hvd.rank())
+    net = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
+    optimizer = torch.optim.Adam(net.parameters(), lr=0.01 * (1 + hvd.rank()))
+    if distributed:
+        optimizer = hvd.DistributedOptimizer(optimizer, net.named_parameters())
+    state = hvd.elastic.TorchState(net, optimizer, sampler=sampler, epoch=hvd.rank(), log=[hvd.rank()])
+    return net, optimizer, state
+
+
+def step(net, optimizer):
+    optimizer.zero_grad()
+    net(torch.randn(5, 3)).pow(2).sum().backward()
+    optimizer.step()
+
+
+def alone(net, optimizer):
+    """A step that only this rank makes: the optimizer's of torch."""
+    optimizer.zero_grad()
+    net(torch.randn(5, 3)).pow(2).sum().backward()
+    getattr(optimizer, "_forget_step", lambda: None)()
+    optimizer._wrapped.step() if hasattr(optimizer, "_wrapped") else optimizer.step()
+
+
+def everything(net, optimizer, state):
+    optimizers = [[(k, v) for k, v in group.items() if k != "params"] for group in optimizer.param_groups]
+    states = [sorted(optimizer.state[p].items()) for p in net.parameters() if p in optimizer.state]
+    return repr([sorted(net.state_dict().items()), optimizers, states, state.epoch, state.log])
+
+
+def ranks_newest_wins(commits):
+    hvd.init()
+    net, optimizer, state = made(distributed=False)
+    for number in range(commits[hvd.rank()]):
+        alone(net, optimizer)
+        state.epoch, state.log = 10 * hvd.rank() + number, [*state.log, number]
+        state.save()  # a commit, as far as this rank can make one alone
+        state._age = (0, number + 1)
+    alone(net, optimizer)  # rolled back
+    state.log.append("lost")
+    state.restore()
+    mine = everything(net, optimizer, state)
+    state.sync()
+    now = everything(net, optimizer, state)
+    step(net, optimizer)
+    state.log.append("lost")
+    state.restore()
+    assert everything(net, optimizer, state) == now  # it was saved
+    return [mine, now, state._age]
+
+
+@pytest.mark.parametrize("commits", [[0, 0], [1, 3, 3], [0, 1, 2], [2, 2, 1]])
+def test_the_newest_commit_wins(run_ranks, commits):
+    results = run_ranks(len(commits), ranks_newest_wins, [commits])
+    winner = commits.index(max(commits))
+    assert [now for _, now, _ in results] == [results[winner][0]] * len(commits)
+    assert [age for _, _, age in results] == [[1, max(commits)]] * len(commits)
+    assert len({mine for mine, _, _ in results}) == len(commits)
+
+
+def ranks_newcomer():
+    """Rank 0 has just come; it has even committed on its own."""
+    hvd.init()
+    net, optimizer, state = made(distributed=False)
+    if hvd.rank() == 0:
+        state._age = (0, 7)
+    else:
+        state._age = (1, 0)
+    mine = everything(net, optimizer, state)
+    state.sync()
+    return [mine, everything(net, optimizer, state), state._age]
+
+
+def test_a_newcomer_never_wins(run_ranks):
+    results = run_ranks(3, ranks_newcomer)
+    assert [now for _, now, _ in results] == [results[1][0]] * 3
+    assert [age for *_, age in results] == [[2, 0]] * 3
+
+
+def ranks_updates():
+    hvd.init()
+    *_, state = made()
+    state.sync()
+    raised = []
+    for number in range(6):
+        if number == 1 and hvd.rank() == 1:
+            state.on_hosts_updated(1.0, HostUpdateResult.removed)
+        if number == 2:  # the others hear of it too late
+            state.on_hosts_updated(1.0, HostUpdateResult.removed)
+        if number == 3:
+            state.on_hosts_updated(2.0 + hvd.rank(), [1, 2, 1][hvd.rank()])
+        if number == 5 and hvd.rank() == 0:
+            state.on_hosts_updated(9.0, HostUpdateResult.no_update)
+        try:
+            state.commit()
+            raised.append(None)
+        except HostsUpdatedInterrupt as interrupt:
+            raised.append(interrupt.skip_sync)
+    return raised
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_all_ranks_hear_of_an_update_in_the_same_call(run_ranks, ranks):
+    assert run_ranks(ranks, ranks_updates) == [[None, True, None, False, None, None]] * ranks
+
+
+def ranks_sampler(uneven):
+    """Three ranks of which the last is lost: the others go on without it, in a job of two."""
+    hvd.init()
+    sampler = hvd.elastic.ElasticSampler(range(50), uneven=uneven)
+    *_, state = made(sampler=sampler)
+    state.sync()
+    loader = torch.utils.data.DataLoader(range(50), batch_size=4, sampler=sampler)
+    committed, batches = [], iter(loader)
+    for number in range(2):
+        committed += next(batches).tolist()
+        sampler.record_batch(number, 4)
+        state.commit()
+    next(batches)  # processed, and lost with the failure
+    sampler.record_batch(2, 4)
+    rank = hvd.rank()
+    state.restore()
+    hvd.shutdown()
+    if rank == 2:
+        return committed
+    os.environ.update(HOROVOD_RANK="0", HOROVOD_SIZE="1", HOROVOD_LOCAL_RANK="0", HOROVOD_LOCAL_SIZE="1")
+    hvd.init()
+    state.on_reset()
+    state.sync()
+    rest = [index for batch in loader for index in batch.tolist()]
+    assert sampler.num_replicas == 1
+    return [committed, rest]
+
+
+def test_samples_of_a_lost_rank_are_not_processed_again(run_ranks):
+    first, second, third = run_ranks(3, ranks_sampler, ["keep"])
+    (own0, rest0), (own1, rest1) = first, second
+    committed = own0 + own1 + third
+    assert len(committed) == len(set(committed)) == 24
+    assert sorted(committed + rest0) == sorted(committed + rest1) == list(range(50))
+
+
+def ranks_unequal():
+    hvd.init()
+    sampler = hvd.elastic.ElasticSampler(range(20), shuffle=False)
+    *_, state = made(sampler=sampler)
+    state.sync()
+    own = list(sampler)
+    done = own[: 2 + 3 * hvd.rank()]
+    sampler.record_batch(0, len(done))
+    state.save()
+    state.restore()
+    state.on_reset()
+    state.sync()
+    return [done, sorted(sampler.processed_indices), sampler.remaining_indices, list(sampler)]
+
+
+def test_what_any_rank_has_processed_is_processed(run_ranks):
+    results = run_ranks(2, ranks_unequal)
+    done = sorted(results[0][0] + results[1][0])
+    assert len(done) == 7
+    assert [processed for _, processed, _, _ in results] == [done] * 2
+    rest = [index for index in range(20) if index not in done]
+    assert [remaining for _, _, remaining, _ in results] == [rest] * 2
+    assert set(results[0][3] + results[1][3]) == set(rest)
+
+
+def ranks_failed_step():
+    """A step of which some gradients are in flight when the job fails."""
+    hvd.init()
+    net, optimizer, state = made()
+    state.sync()
+    step(net, optimizer)
+    state.commit()
+    before = everything(net, optimizer, state)
+    optimizer.zero_grad()
+    if hvd.rank() == 1:  # the other waits for gradients that do not come
+        os.kill(os.getpid(), signal.SIGKILL)
+    net(torch.randn(5, 3)).pow(2).sum().backward()
+    try:
+        optimizer.step()
+        raise AssertionError("it stepped")
+    except hvd.HorovodInternalError:
+        state.restore()
+    assert everything(net, optimizer, state) == before
+    assert all(p.grad is None for p in net.parameters())
+    hvd.shutdown()
+    os.environ.update(HOROVOD_RANK="0", HOROVOD_SIZE="1", HOROVOD_LOCAL_RANK="0", HOROVOD_LOCAL_SIZE="1")
+    hvd.init()
+    state.on_reset()
+    state.sync()
+    assert everything(net, optimizer, state) == before
+    step(net, optimizer)
+    state.commit()
+    return state._age
+
+
+def test_a_step_that_fails_leaves_nothing_behind(run_ranks):
+    env = {"HOROVOD_ELASTIC": "1"}
+    assert run_ranks(2, ranks_failed_step, env=env, dies=[1])[0] == [2, 2]
