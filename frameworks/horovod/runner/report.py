@@ -54,18 +54,18 @@ def failure_report(failure: Failure, stdout: Tail, stderr: Tail) -> bytes:
         title = "ended with an error" if cause.rank is None else "after it failed"
         lines.append(f"{title}: {_names(failure.later)}")
     if cause.rank is not None:
-        title, output = _evidence(cause.rank, _LINES - len(lines) - 1, stdout, stderr)
+        title, output = evidence(cause.rank, _LINES - len(lines) - 1, stdout, stderr)
         lines += [title] if output else []
     text = [f"horovodrun: {line}" for line in lines] + [f"  {line}" for line in output]
     return ("\n".join(text) + "\n").encode(errors="replace")
 
 
-def _evidence(rank: int, room: int, stdout: Tail, stderr: Tail) -> tuple[str, list[str]]:
-    """A title, and the most telling lines of what the rank wrote."""
+def evidence(number: int, room: int, stdout: Tail, stderr: Tail, noun: str = "rank") -> tuple[str, list[str]]:
+    """A title, and the most telling lines of what a rank wrote, which is called so."""
     for title, lines in (
-        (f"rank {rank} crashed, innermost call first:", crash(stderr, room, _WIDTH)),
-        (f"the last lines of rank {rank} on stderr:", stderr.lines(room, _WIDTH)),
-        (f"the last lines of rank {rank} on stdout:", stdout.lines(room, _WIDTH)),
+        (f"{noun} {number} crashed, innermost call first:", crash(stderr, room, _WIDTH)),
+        (f"the last lines of {noun} {number} on stderr:", stderr.lines(room, _WIDTH)),
+        (f"the last lines of {noun} {number} on stdout:", stdout.lines(room, _WIDTH)),
     ):
         if lines:
             return title, lines

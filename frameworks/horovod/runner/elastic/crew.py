@@ -14,6 +14,7 @@ from ..nodes.rank_process import threads
 from ..nodes.remote import RemoteNode
 from ..output import label_of
 from ..rank_output import RankOutput
+from ..report import evidence
 from ..sink import Sink
 
 NewNode = Callable[[str], LocalNode | RemoteNode]
@@ -90,6 +91,12 @@ class Crew:
             label = label_of(worker if rank is None else rank, stream, sink.is_terminal, name)
             self._outputs[worker, stream].relabel(label)
 
+    def evidence(self, worker: int, room: int) -> list[str]:
+        """A title, and the most telling lines that a worker has written, ``room`` at most."""
+        stdout, stderr = (self._outputs[worker, name].tail for name in STREAMS)
+        title, lines = evidence(worker, room, stdout, stderr, "worker")
+        return [title, *(f"  {line}" for line in lines)] if lines else []
+
     def take_failed(self, now: float) -> list[Exit]:
         """How workers ended that have never run, since the last call."""
         for host in list(self._pending):
@@ -108,7 +115,9 @@ class Crew:
         if node is None:
             node = self._by_host[host] = self._new_node(host)
             self._nodes.append(node)
-            if isinstance(node, RemoteNode) and node.greeting is None:
+            if isinstance(node, RemoteNode) and node.greeting is not None:
+                self._begin(node)
+            elif isinstance(node, RemoteNode):
                 self._pending[host] = []
                 self._deadlines[host] = time.monotonic() + self._seconds
                 node.dial(None)

@@ -92,6 +92,7 @@ class _Job:
         loop.children.expect(self._guardian.pid, is_tool=True)
         self._discovery = self._new_discovery()
         self._has_told_hosts = False
+        self._remotes = self._reach_hosts()
         seconds = float(arguments.start_timeout or _START_SECONDS)
         self._roster = Roster(self._secret, self._new_store, loop.wake, seconds)
         stack.callback(self._roster.close)
@@ -154,6 +155,18 @@ class _Job:
         self._stack.callback(discovery.close)
         return discovery
 
+    def _reach_hosts(self) -> list[RemoteNode]:
+        """Brings up an agent on each other host that the user has named: one that cannot be used is known
+        before anything is started. Hosts that a script names later are reached beside the job.
+        """
+        arguments = self._arguments
+        remotes = [self._new_remote(host) for host in self._slots if not is_this_host(host)]
+        self._stack.callback(reach.part, self._loop, remotes)
+        seconds = float(arguments.start_timeout or _START_SECONDS)
+        reach.greet(self._loop, remotes, seconds, options.ssh_fan_out(self._environment))
+        reach.check_machines(remotes, next(filter(is_this_host, self._slots), None))
+        return remotes
+
     @property
     def _is_here(self) -> bool:
         """Whether the job is on this host and stays there."""
@@ -162,7 +175,7 @@ class _Job:
     def _new_store(self, key: bytes, size: int) -> StoreServer:
         if self._is_here:
             return StoreServer(key, size, say=self._warn)
-        addresses = reach.own_addresses([], self._network)
+        addresses = reach.own_addresses(self._remotes, self._network)
         return StoreServer(key, size, "tcp", self._warn, addresses, ports=self._network.ports)
 
     def _new_node(self, host: str) -> LocalNode | RemoteNode:
@@ -175,8 +188,13 @@ class _Job:
             own = {**defaults, **inherited, **self._variables, **self._offered.variables}
             node.start(Work(self._arguments.command, {**own, "PYTHONUNBUFFERED": "1"}, (), 0))
             return node
+        reached = (node for node in self._remotes if node.host == host and not node.is_lost)
+        return next(reached, None) or self._new_remote(host)
+
+    def _new_remote(self, host: str) -> RemoteNode:
         target = ssh.target(host, self._arguments.ssh_port, self._arguments.ssh_identity_file)
-        remote = RemoteNode(self._loop, self._guardian, target, self._marker(host), self._network.ports)
+        marker = f"{JOB_VARIABLE}={self._number_at(host)}"
+        remote = RemoteNode(self._loop, self._guardian, target, marker, self._network.ports)
         self._stack.callback(remote.close)
         return remote
 
@@ -184,9 +202,6 @@ class _Job:
         environment = {**self._variables, JOB_VARIABLE: self._number_at(node.host), "PYTHONUNBUFFERED": "1"}
         work = Work(self._arguments.command, environment, (), 0)
         node.start(work, self._secret, os.getcwd(), os.environ, self._supervisor)
-
-    def _marker(self, host: str) -> str:
-        return f"{JOB_VARIABLE}={self._number_at(host)}"
 
     def _number_at(self, host: str) -> str:
         return f"{self._number}.{host}"

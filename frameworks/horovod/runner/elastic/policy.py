@@ -13,7 +13,8 @@ from ..ending import Exit
 from ..journal import Journal
 from .roster import Roster
 
-_ATTEMPTS_SHOWN = 9
+_ATTEMPTS_SHOWN = 4
+_LINES = 12  # of a report
 _PASSING = 128
 
 
@@ -28,6 +29,9 @@ class Crew(Protocol):
 
     def name(self, worker: int, rank: int | None) -> None:
         """It has this rank from now on."""
+
+    def evidence(self, worker: int, room: int) -> list[str]:
+        """A title, and the most telling lines that a worker has written."""
 
     def take_failed(self, now: float) -> list[Exit]:
         """How workers ended that have never run, since the last call."""
@@ -101,13 +105,17 @@ class ElasticPolicy:
         self._is_stopped = True
 
     def report(self) -> bytes:
-        """Why the job failed: the reason, and the last workers that failed."""
+        """Why the job failed: the reason, the last workers that failed, and what one of them wrote."""
         assert self._end is not None
         lines = [f"{self._end.reason}; the job's status is {self._end.status}"]
         attempts = self._driver.attempts[-_ATTEMPTS_SHOWN:]
         if len(attempts) < len(self._driver.attempts):
             lines.append(f"{len(self._driver.attempts)} workers failed, the last of them:")
         lines += [_attempt(each) for each in attempts]
+        if attempts:
+            # A worker that ended by itself says more than one that was killed.
+            own = [each for each in attempts if each.status < _PASSING] or attempts
+            lines += self._crew.evidence(own[0].worker, _LINES - len(lines) - 1)
         return "".join(f"horovodrun: {line}\n" for line in lines).encode(errors="replace")
 
     def _take_waiting(self, now: float) -> None:
@@ -174,7 +182,7 @@ def _how(exit: Exit) -> str:
 
 
 def _attempt(attempt: Attempt) -> str:
-    name = f"worker {attempt.worker}" if attempt.rank is None else f"rank {attempt.rank}"
+    name = f"worker {attempt.worker}" + ("" if attempt.rank is None else f", rank {attempt.rank}")
     status = attempt.status
     how = f"killed by signal {status - _PASSING}" if status > _PASSING else f"exit status {status}"
     lived = f", {attempt.lived:.0f} s after it had joined" if attempt.generation else ", before it joined"

@@ -1,0 +1,108 @@
+"""Elastic jobs on three "hosts" by a real sshd: ranks and whole hosts are lost, come and go."""
+
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import sshd
+from elastic_job import TRAINS, Story
+from launch import MODULE, PROGRAMS
+from load import within
+from sshd import Hosts
+
+HOSTS = ",".join(f"{host}:2" for host in sshd.HOSTS)
+STEPS = (sys.executable, str(PROGRAMS / "elastic_steps.py"))
+pytestmark = pytest.mark.skipif(bool(sshd.missing()), reason=sshd.missing())
+
+
+@pytest.fixture(scope="module")
+def ssh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[sshd.Ssh]:
+    with sshd.serving(tmp_path_factory.mktemp("sshd")) as server:
+        yield server
+
+
+@pytest.fixture
+def hosts(ssh: sshd.Ssh) -> Iterator[Hosts]:
+    hosts = Hosts(ssh)
+    yield hosts
+    hosts.wait_until_gone(5.0)
+
+
+def test_a_rank_of_another_host_is_replaced(hosts: Hosts) -> None:
+    words = ("-np", "6", "--min-np", "4", "--spares", "1", "-H", HOSTS)
+    status, stdout, stderr = hosts.run(*hosts.command(*words), *STEPS, "20", "step", "4", OMP_NUM_THREADS="1")
+    story = Story(status, (stdout + stderr).decode())
+    assert status == 0, story.output
+    assert set(story.done) >= set(range(6)) - {4} and list(story.deaths) == [4], story.output
+    assert "rank 4 (127.0.0.3) was killed by SIGKILL" in story.output
+    assert max(story.gaps()) < within(5.0)
+
+
+def begin(hosts: Hosts, folder: Path, *words: str) -> tuple[subprocess.Popen[bytes], Callable[[], str]]:
+    """A job whose output is in a file, and what reads it."""
+    path = folder / "output"
+    with path.open("wb") as file:
+        command = [*MODULE, *hosts.command(*words)]
+        environment = {**hosts.environment, "OMP_NUM_THREADS": "1"}
+        job = hosts.popen(command, stdout=file, stderr=subprocess.STDOUT, env=environment)
+    return job, path.read_text
+
+
+def wait_for(condition: Callable[[], bool], seconds: float, read: Callable[[], str]) -> float:
+    start = time.monotonic()
+    while not condition():
+        assert time.monotonic() < start + within(seconds), read()
+        time.sleep(0.02)
+    return time.monotonic() - start
+
+
+def trained(read: Callable[[], str], size: int, after: float = 0.0) -> bool:
+    """Whether all ranks of a generation of this size train, which has begun after a moment."""
+    entries = [each for each in TRAINS.findall(read()) if float(each[4]) > after]
+    return {int(rank) for rank, of, *_ in entries if int(of) == size} == set(range(size))
+
+
+def test_a_whole_host_is_lost_and_comes_back(hosts: Hosts, tmp_path: Path) -> None:
+    words = ("-np", "6", "--min-np", "2", "-H", HOSTS, *STEPS, "100000", "never", "-1", "64", "0.02")
+    job, read = begin(hosts, tmp_path, *words)
+    wait_for(lambda: trained(read, 6), 30, read)
+    victim = next(agent for agent in hosts.agents() if "127.0.0.2" in agent.environ()["SSH_CONNECTION"])
+    lost = [victim, *victim.children(recursive=True)]
+    death = time.monotonic()
+    for process in lost:
+        process.kill()
+    wait_for(lambda: trained(read, 4, death), 12, read)
+    assert re.search(r"rank [23] \(127\.0\.0\.2\) ", read())
+    wait_for(lambda: trained(read, 6, death), 20, read)
+    job.send_signal(signal.SIGTERM)
+    assert job.wait(within(15)) == 128 + signal.SIGTERM
+
+
+def test_hosts_of_a_script_come_and_go(hosts: Hosts, tmp_path: Path) -> None:
+    listing, script = tmp_path / "hosts", tmp_path / "discover.sh"
+    listing.write_text("127.0.0.1:2\n")
+    script.write_text(f"#!/bin/sh\ncat {listing}\n")
+    script.chmod(0o755)
+    words = ("-np", "2", "--min-np", "1", "--host-discovery-script", str(script))
+    job, read = begin(hosts, tmp_path, *words, *STEPS, "100000", "never", "-1", "64", "0.02")
+    wait_for(lambda: trained(read, 2), 30, read)
+    listing.write_text("127.0.0.1:2\n127.0.0.3:2\n")
+    moment = time.monotonic()
+    wait_for(lambda: trained(read, 4, moment), 30, read)
+    listing.write_text("127.0.0.3:2\n")
+    moment = time.monotonic()
+    wait_for(lambda: trained(read, 2, moment), 30, read)
+    listing.write_text("what is this?\n")
+    time.sleep(3)
+    assert "'what is this?' is no host" in read()
+    moment = time.monotonic()
+    listing.write_text("127.0.0.3:1\n127.0.0.2:2\n")
+    wait_for(lambda: trained(read, 3, moment), 30, read)
+    assert "killed" not in read() and "failed" not in read(), read()
+    job.send_signal(signal.SIGTERM)
+    assert job.wait(within(15)) == 128 + signal.SIGTERM
