@@ -94,6 +94,8 @@ def add_elastic(parser: argparse.ArgumentParser) -> None:
     add("--elastic-timeout", type=values.seconds, metavar="S", help=patience)
     resets = "end the job when its ranks have started again N times and would do so once more"
     add("--reset-limit", type=values.integer, metavar="N", help=resets)
+    chaos = "bring faults about to see that your training goes on, such as kill:every=20s, or stop:every=60s"
+    add("--chaos", type=values.chaos, metavar="FAULT", help=chaos)
     cooldown = "seconds for which a host is left alone where ranks fail again and again (1 60)"
     add("--blacklist-cooldown-range", type=values.seconds, nargs=2, metavar=("MIN", "MAX"), help=cooldown)
 

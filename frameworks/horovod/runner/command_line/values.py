@@ -119,3 +119,13 @@ def level(text: str) -> str:
     if text.upper() not in LEVELS:
         raise argparse.ArgumentTypeError(f"{text!r} is not one of {', '.join(LEVELS)}")
     return text.lower()
+
+
+def chaos(text: str) -> object:
+    """Faults that are to be brought about."""
+    from ..elastic import chaos as faults  # only for those who need it: the help is to be quick
+
+    try:
+        return faults.parse(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None

@@ -134,6 +134,7 @@ class _Job:
             supervisor.say,
             supervisor.conclude,
             arguments.journal,
+            arguments.chaos,
         )
         return supervisor.run(self._nodes, policy)
 

@@ -11,6 +11,7 @@ from horovod.elastic.driver.numbering import Member
 
 from ..ending import Exit
 from ..journal import Journal
+from .chaos import Chaos
 from .roster import Roster
 
 _ATTEMPTS_SHOWN = 4
@@ -55,7 +56,9 @@ class ElasticPolicy:
         say: Callable[[str], None],
         conclude: Callable[[int], None],
         journal: Journal,
+        chaos: Chaos | None = None,
     ) -> None:
+        self._chaos = chaos
         self._driver = driver
         self._roster = roster
         self._crew = crew
@@ -68,6 +71,7 @@ class ElasticPolicy:
         self._hosts: dict[int, str] = {}
         self._end: End | None = None
         self._is_stopped = False
+        self._signalled: set[int] = set()  # workers whose end the launcher has brought about
 
     @property
     def is_open(self) -> bool:
@@ -98,7 +102,11 @@ class ElasticPolicy:
         for worker in self._roster.silent():
             self._carry_out(self._driver.on_silent(worker), now)
         self._act(now)
-        return min(self._driver.next_time(now), self._crew.next_time(), self._next_discovery())
+        times = [self._driver.next_time(now), self._crew.next_time(), self._next_discovery()]
+        if self._chaos is not None:
+            self._hit(self._chaos, now)
+            times.append(self._chaos.next_time())
+        return min(times)
 
     def stop(self) -> None:
         """Nothing more is started."""
@@ -117,6 +125,19 @@ class ElasticPolicy:
             own = [each for each in attempts if each.status < _PASSING] or attempts
             lines += self._crew.evidence(own[0].worker, _LINES - len(lines) - 1)
         return "".join(f"horovodrun: {line}\n" for line in lines).encode(errors="replace")
+
+    def _hit(self, chaos: Chaos, now: float) -> None:
+        """Brings about the fault that the user has asked for."""
+        ranks = {worker.rank: worker.number for worker in self._driver.members if worker.rank is not None}
+        rank = chaos.choose(ranks.keys(), now)
+        if rank is not None:
+            self._say(f"--chaos: {signal.Signals(chaos.number).name} to rank {rank}")
+            self._signal(ranks[rank], chaos.number)
+
+    def _signal(self, worker: int, number: int) -> None:
+        if number != signal.SIGSTOP:
+            self._signalled.add(worker)
+        self._crew.signal(worker, number)
 
     def _take_waiting(self, now: float) -> None:
         for worker in self._roster.take_waiting():
@@ -137,7 +158,7 @@ class ElasticPolicy:
             elif isinstance(decision, Kill):
                 self._say(f"{self._who(decision.worker)} is ended: {decision.reason}")
                 number = signal.SIGKILL if decision.is_silent else signal.SIGTERM
-                self._crew.signal(decision.worker, number)
+                self._signal(decision.worker, number)
             elif isinstance(decision, End):
                 self._end = decision
                 self._conclude(decision.status)
@@ -161,7 +182,8 @@ class ElasticPolicy:
             return
         how = exit.lost or _how(exit)
         aside = f"; no worker is started on that host for {pause:.0f} s" if pause else ""
-        notes = "".join(f"; {note}" for note in exit.notes)
+        is_own = exit.rank in self._signalled
+        notes = "" if is_own else "".join(f"; {note}" for note in exit.notes)
         self._say(f"{self._who(exit.rank)} {how}{notes}{aside}")
 
     def _who(self, worker: int) -> str:

@@ -1,0 +1,80 @@
+"""Trains a small net on scikit-learn's handwritten digits, and goes on when processes are lost or come.
+
+    horovodrun -np 3 --min-np 1 --spares 1 python examples/torch_elastic.py
+
+Kill one of the processes while it runs, or let horovodrun do it: --chaos kill:every=5s. What made the
+distributed script elastic are the four places marked # 1. to # 4.
+"""
+
+import argparse
+import os
+
+import torch
+from sklearn.datasets import load_digits
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.data import DataLoader, TensorDataset
+
+import horovod.torch as hvd
+
+
+def load_data() -> tuple[TensorDataset, TensorDataset]:
+    """The same split on every rank: four fifths to train with, one fifth to test with."""
+    images, labels = load_digits(return_X_y=True)
+    order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(1))
+    test, train = order[: len(order) // 5], order[len(order) // 5 :]
+    x, y = torch.tensor(images, dtype=torch.float32) / 16, torch.tensor(labels)
+    return TensorDataset(x[train], y[train]), TensorDataset(x[test], y[test])
+
+
+def accuracy(model: nn.Module, data: TensorDataset) -> float:
+    with torch.no_grad():
+        return (model(data.tensors[0]).argmax(1) == data.tensors[1]).float().mean().item()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--epochs", type=int, default=15)
+    parser.add_argument("--batch", type=int, default=32, help="samples per process and step")
+    parser.add_argument("--lr", type=float, default=0.05, help="for one process")
+    args = parser.parse_args()
+
+    hvd.init()
+    torch.manual_seed(1)
+    train_data, test_data = load_data()
+    model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10))
+    optimizer = torch.optim.SGD(model.parameters(), lr=args.lr, momentum=0.9)
+    optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters())
+
+    # 1. The sampler knows which samples of the epoch are done, whoever has done them.
+    sampler = hvd.elastic.ElasticSampler(train_data)
+    loader = DataLoader(train_data, batch_size=args.batch, sampler=sampler)
+
+    # 2. What the training needs to go on. A new process gets it from the others.
+    state = hvd.elastic.TorchState(model, optimizer, sampler=sampler, epoch=0)
+
+    # 3. Called again after a process was lost or has come.
+    @hvd.elastic.run
+    def train(state: hvd.elastic.TorchState) -> None:
+        print(f"rank {hvd.rank()} of {hvd.size()}, pid {os.getpid()}: epoch {state.epoch}", flush=True)
+        while state.epoch < args.epochs:
+            model.train()
+            for number, (images, labels) in enumerate(loader):
+                optimizer.zero_grad()
+                loss = F.cross_entropy(model(images), labels)
+                loss.backward()
+                optimizer.step()
+                sampler.record_batch(number, args.batch)
+                state.commit()  # 4. From here the others go on when a process is lost.
+            state.epoch += 1
+            sampler.set_epoch(state.epoch)
+            if hvd.rank() == 0:
+                print(f"epoch {state.epoch}: loss {loss.item():.3f}", flush=True)
+
+    train(state)
+    if hvd.rank() == 0:
+        print(f"{accuracy(model, test_data):.1%} of the test images are recognised")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,58 @@
+"""Brings faults about in an elastic job, for users who want to see that their training goes on."""
+
+import random
+import signal
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+KINDS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}
+_SPECIFICATION = "kill:every=20s, kill:every=20s,rank=1 or stop:every=60s"
+_NEVER = float("inf")
+
+
+@dataclass
+class Chaos:
+    """Sends a signal to one rank in each period: at a random moment of it, so that it hits every phase.
+
+    ``rank``: which one; None: a random one, and never the last that has the state of the training.
+    """
+
+    number: int
+    period: float
+    rank: int | None = None
+    _begin: float | None = None
+    _due: float = _NEVER
+    _random: random.Random = field(default_factory=random.Random)
+
+    def choose(self, ranks: Collection[int], now: float) -> int | None:
+        """The rank that gets the signal now, of those that there are; None: none does."""
+        if self._begin is None:
+            self._plan(now)
+        if now < self._due or not ranks:
+            return None
+        self._plan(max(now, (self._begin or 0.0) + self.period))
+        if self.rank is None:
+            return self._random.choice(sorted(ranks)) if len(ranks) > 1 else None
+        return self.rank if self.rank in ranks else None
+
+    def next_time(self) -> float:
+        """When to call ``choose``."""
+        return self._due
+
+    def _plan(self, begin: float) -> None:
+        self._begin = begin
+        self._due = begin + self._random.uniform(0.5, 1.0) * self.period
+
+
+def parse(text: str) -> Chaos:
+    """Of the option --chaos. Raises ValueError for what is none."""
+    kind, _, rest = text.partition(":")
+    fields = dict(part.partition("=")[::2] for part in rest.split(",") if part)
+    period, rank = fields.pop("every", ""), fields.pop("rank", None)
+    try:
+        seconds = float(period.removesuffix("s"))
+        if kind not in KINDS or fields or not 0 < seconds < _NEVER:
+            raise ValueError
+        return Chaos(KINDS[kind], seconds, None if rank is None else int(rank))
+    except ValueError:
+        raise ValueError(f"{text!r} is no fault; write for example {_SPECIFICATION}") from None
