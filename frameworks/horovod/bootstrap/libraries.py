@@ -58,8 +58,14 @@ def installed(name: str) -> list[Library]:
 
 
 def how_to_get(name: str) -> str:
-    """In one sentence."""
-    return _absent(_MODULES[name][0])
+    """In two sentences, where it is not ``built``."""
+    titles, packages, switches = zip(*map(_PACKAGES.__getitem__, _MODULES[name]), strict=True)
+    return _absent(" or ".join(titles), " or ".join(packages), switches[0])
+
+
+def has_one_thread(environ: Mapping[str, str]) -> bool:
+    """Whether MPI is to be called from one thread at a time."""
+    return environ.get(ONE_THREAD, "").lower() in {"1", "true", "yes", "on"}
 
 
 def wanted(rank: int, environ: Mapping[str, str]) -> Library:
@@ -89,7 +95,7 @@ def opened(name: str, environ: Mapping[str, str]) -> tuple[Library, ctypes.CDLL]
     mode = ctypes.RTLD_GLOBAL if name == "mpi" else ctypes.RTLD_LOCAL
     library, module = _load(name, _module(name, environ), mode)
     if name == "mpi":
-        library = library._replace(has_one_thread=_is_on(environ.get(ONE_THREAD, "")))
+        library = library._replace(has_one_thread=has_one_thread(environ))
     return library, module
 
 
@@ -111,6 +117,8 @@ def _module(name: str, environ: Mapping[str, str]) -> str:
     """Of MPI that by which this process was started."""
     if name != "mpi":
         return _MODULES[name][0]
+    if not built(name):  # said first: who installs an mpirun needs the headers, too
+        raise BootstrapError(how_to_get(name))
     for variable, module in _MPIS.items():
         if variable in environ:
             return module
@@ -123,26 +131,21 @@ def _module(name: str, environ: Mapping[str, str]) -> str:
 def _load(name: str, module: str, mode: int) -> tuple[Library, ctypes.CDLL]:
     path = _FOLDER / module
     if not path.exists():
-        raise BootstrapError(_absent(module))
+        raise BootstrapError(_absent(*_PACKAGES[module]))
     try:
         loaded = ctypes.CDLL(str(path), mode=mode)
         ask = loaded.hvd_library_version
     except (OSError, AttributeError) as error:
-        raise BootstrapError(f"{module} cannot be loaded ({error}): {_absent(module)}") from error
+        raise BootstrapError(f"{module} cannot be loaded ({error}): {_absent(*_PACKAGES[module])}") from error
     ask.restype = ctypes.c_char_p
     return Library(name, ask().decode(errors="replace"), str(path)), loaded
 
 
-def _absent(module: str) -> str:
-    title, package, switch = _PACKAGES[module]
+def _absent(title: str, package: str, switch: str) -> str:
     return (
         f"this installation was built without {title}. Install its headers and library (on Debian and "
         f"Ubuntu: {package}), then install horovod again from its sources with {switch}"
     )
-
-
-def _is_on(value: str) -> bool:
-    return value.lower() in {"1", "true", "yes", "on"}
 
 
 def own_address(links: Iterable[int], several_hosts: bool) -> str:
