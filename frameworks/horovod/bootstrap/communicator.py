@@ -79,7 +79,7 @@ def _check_list(ranks: list[Any]) -> None:
     is_wrong = own.rank not in ranks or len(set(ranks)) < len(ranks) or not set(ranks) <= set(range(own.size))
     if ranks and is_wrong:
         raise ValueError(
-            f"hvd.init(comm={ranks}) on rank {own.rank} of {own.size} of MPI_COMM_WORLD: comm must list "
+            f"hvd.init(comm={ranks}) on rank {own.rank} of MPI_COMM_WORLD (size {own.size}): comm must list "
             "ranks of it, each once, with this one; a rank that is not in the list must not call hvd.init"
         )
 

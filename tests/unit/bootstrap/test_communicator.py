@@ -81,9 +81,9 @@ def world(monkeypatch: pytest.MonkeyPatch) -> Comm:
         (object(), "intracommunicator of mpi4py"),
         (Comm(0, 2, is_inter=True), "intracommunicator of mpi4py"),
         (Null(0, 0), "COMM_NULL"),
-        ([0, 2], "rank 1 of 4 of MPI_COMM_WORLD"),
+        ([0, 2], r"rank 1 of MPI_COMM_WORLD \(size 4\)"),
         ([1, 1], "each once"),
-        (range(1, 5), "rank 1 of 4 of"),
+        (range(1, 5), "size 4"),
     ],
 )
 def test_what_it_does_not_take(world: Comm, comm: Any, words: str) -> None:
