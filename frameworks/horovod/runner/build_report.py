@@ -14,14 +14,13 @@ from horovod.version import __version__
 
 # Why --verbose shows a library as missing.
 _ABSENT = dict.fromkeys(("DDL", "CCL"), " (not in this version)")
-_CONTROLLER = {"MPI": " (ranks agree without it; horovodrun --mpi starts them with mpirun)"}
 _OPERATIONS = "Tensor Operations"
 _LIBRARIES = ("MPI", "Gloo")
 
 
 def facts() -> dict[str, dict[str, bool]]:
-    """By section, what is there. The controller that scripts know as Gloo, the one without MPI, is ours;
-    under the operations, Gloo is the library of that name.
+    """By section, what is there. The controller that scripts know as Gloo, the one without MPI, is ours; MPI
+    is one for HOROVOD_CONTROLLER=mpi. Under the operations, Gloo is the library of that name.
     """
     core = core_location() is not None
     ours = {"Shared memory": core, "TCP": core}
@@ -29,7 +28,7 @@ def facts() -> dict[str, dict[str, bool]]:
     others |= {name: bool(libraries.installed(name.lower())) for name in _LIBRARIES}
     return {
         "Frameworks": {adapter.framework: adapter.available for adapter in adapters()},
-        "Controllers": {"MPI": False, "Gloo": core},
+        "Controllers": {"MPI": others["MPI"], "Gloo": core},
         _OPERATIONS: {**ours, **others},
     }
 
@@ -41,7 +40,7 @@ def describe(verbose: bool = False) -> str:
     lines = [f"Horovod v{__version__}:"]
     notes = _notes() if verbose else {}
     absent = _ABSENT if verbose and core_location() is not None else {}
-    told = {_OPERATIONS: _libraries(), "Controllers": _CONTROLLER} if verbose else {}
+    told = {_OPERATIONS: _libraries(), "Controllers": {"MPI": f" ({_controller()})"}} if verbose else {}
     for section, rows in facts().items():
         lines += ["", f"Available {section}:"]
         why = {**absent, **notes, **told.get(section, {})}
@@ -81,6 +80,13 @@ def _libraries() -> dict[str, str]:
     shown = {name: f" ({_library(name.lower())})" for name in _LIBRARIES}
     found = [f"{library['version']}, by {library['path']}" for library in _nccl()]
     return {**shown, "NCCL": f" ({'; '.join(found) or gpu_libraries.how_to_get(os.environ)})"}
+
+
+def _controller() -> str:
+    """What MPI is for as one."""
+    if libraries.installed("mpi"):
+        return "HOROVOD_CONTROLLER=mpi has it carry a job's address and secret; ranks agree without it"
+    return f"ranks agree without it, and horovodrun --mpi does not need it; {libraries.how_to_get('mpi')}"
 
 
 def _library(name: str) -> str:
