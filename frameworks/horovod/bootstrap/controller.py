@@ -55,7 +55,7 @@ class MpiCarrier:
             library, module = libraries.opened("mpi", environ)
         except BootstrapError as error:
             raise BootstrapError(f"{self._asked}: {error}. Or unset {VARIABLE}") from None
-        libraries.initialize(library, rank, VARIABLE)
+        libraries.initialize(library, rank, VARIABLE, timeout)
         self._broadcast = module.hvd_library_broadcast
         self._broadcast.restype = ctypes.c_char_p
         self._broadcast.argtypes = (ctypes.c_char_p, ctypes.c_int, ctypes.c_double)

@@ -35,7 +35,8 @@ class Library(NamedTuple):
     has_one_thread: bool = False  # that may call it
 
     def __str__(self) -> str:
-        return f"{self.name} {self.version}{', from one thread' if self.has_one_thread else ''}".strip()
+        name = "" if self.name == "mpi" else self.name  # an MPI's version begins with its name
+        return f"{name} {self.version}{', from one thread' if self.has_one_thread else ''}".strip()
 
 
 OUR_OWN = Library()
@@ -99,8 +100,9 @@ def opened(name: str, environ: Mapping[str, str]) -> tuple[Library, ctypes.CDLL]
     return library, module
 
 
-def initialize(library: Library, rank: int, variable: str = VARIABLE) -> None:
-    """MPI, which waits for all ranks, without a limit: they have met before, if they can without it.
+def initialize(library: Library, rank: int, variable: str = VARIABLE, timeout: float = -1.0) -> None:
+    """MPI, which waits for all ranks. Without a limit, if they have met before, as they do where they can
+    without it; else for ``timeout`` seconds.
 
     Raises BootstrapError: it cannot be used by this process. ``variable`` asks for it.
     """
@@ -108,7 +110,8 @@ def initialize(library: Library, rank: int, variable: str = VARIABLE) -> None:
         return
     initialize_mpi = ctypes.CDLL(library.path).hvd_library_initialize
     initialize_mpi.restype = ctypes.c_char_p
-    if why := initialize_mpi(int(library.has_one_thread)):
+    initialize_mpi.argtypes = (ctypes.c_int, ctypes.c_double)
+    if why := initialize_mpi(int(library.has_one_thread), timeout):
         text = why.decode(errors="replace")
         raise BootstrapError(f"rank {rank}: {variable}=MPI: {text}. Or unset {variable}")
 

@@ -24,8 +24,8 @@ _LIBRARIES = ("MPI", "Gloo")
 
 
 def facts() -> dict[str, dict[str, bool]]:
-    """By section, what is there. The controller that scripts know as Gloo, the one without MPI, is ours;
-    under the operations, Gloo is the library of that name.
+    """By section, what is there. The controller that scripts know as Gloo, the one without MPI, is ours; MPI
+    is one for HOROVOD_CONTROLLER=mpi. Under the operations, Gloo is the library of that name.
     """
     core = core_location() is not None
     libraries_found = {name: bool(libraries.installed(name.lower())) for name in _LIBRARIES}
