@@ -6,9 +6,12 @@ import importlib
 import os
 import runpy
 import shutil
+import site
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
+from typing import Any
 
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
@@ -28,6 +31,25 @@ def check_machine() -> None:
             + "".join(f"  {thing}\n" for thing in missing)
             + "Install it and try again, or install a wheel, which needs none of it (make wheel)."
         )
+
+
+def check_nccl() -> None:
+    """HOROVOD_WITH_NCCL=1: nothing of it is compiled in, but it must be here, if without a driver."""
+    if os.environ.get("HOROVOD_WITH_NCCL") != "1":
+        return
+    hidden = [sysconfig.get_path("purelib"), site.getusersitepackages()]  # from a build of pip's
+    sys.path += [str(ROOT / "frameworks"), *hidden]
+    gpu_libraries = importlib.import_module("horovod.bootstrap.gpu_libraries")
+    if not any(gpu_libraries.find_library(name, os.environ) for name in ("nccl", "rccl")):
+        raise SystemExit(
+            f"HOROVOD_WITH_NCCL=1, but {gpu_libraries.HOW_TO_GET_LIBRARY}. Or unset HOROVOD_WITH_NCCL."
+        )
+
+
+def run_cmake(command: list[str], **streams: Any) -> None:
+    """Ends the build where it fails, without a traceback: CMake and the compiler have said why."""
+    if status := subprocess.run(command, check=False, **streams).returncode:
+        raise SystemExit(f"horovod was not built: see the error above (cmake ended with status {status}).")
 
 
 def find_tool(name: str, folder_attribute: str) -> str:
@@ -89,12 +111,12 @@ class CMakeBuild(build_ext):
         configure = [cmake, "-S", str(ROOT), "-B", str(build_dir), "-G", "Ninja", *settings]
         # Some lines of CMake come at every level of its log; warnings and errors go to stderr.
         told = None if self.distribution.verbose else subprocess.DEVNULL
-        subprocess.run(configure, check=True, stdout=told)
+        run_cmake(configure, stdout=told)
         target, pattern = TARGETS[ext.name]
         if ext.name in OPTIONAL and target not in (build_dir / "optional-targets").read_text().split(";"):
             self.remove(ext)
             return
-        subprocess.run([cmake, "--build", str(build_dir), "--target", target, "-j", jobs], check=True)
+        run_cmake([cmake, "--build", str(build_dir), "--target", target, "-j", jobs])
         built = max((build_dir / "lib").glob(pattern), key=lambda path: path.stat().st_mtime)
         self.deliver(built, Path(self.get_ext_fullpath(ext.name)))
 
@@ -114,6 +136,7 @@ class CMakeBuild(build_ext):
 
 if COMPILES.intersection(sys.argv):
     check_machine()
+    check_nccl()
 
 setup(
     ext_modules=[Extension(name, sources=[], optional=name in OPTIONAL) for name in TARGETS],

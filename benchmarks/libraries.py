@@ -70,11 +70,13 @@ def title(size: int) -> str:
     return next(f"{size // unit} {name}" for unit, name in units if size >= unit)
 
 
-def can_be_used(library: str) -> bool:
-    """Here, by horovodrun."""
-    return library == "host" or (
-        libraries.built(library) and (library != "mpi" or bool(shutil.which("mpirun")))
-    )
+def lacking(library: str) -> str:
+    """Why horovodrun cannot use it here; empty where it can."""
+    if library == "host":
+        return ""
+    if not libraries.built(library):
+        return libraries.how_to_get(library)
+    return "" if library != "mpi" or shutil.which("mpirun") else "there is no mpirun on PATH"
 
 
 def main() -> None:
@@ -86,7 +88,7 @@ def main() -> None:
     args, _ = parser.parse_known_args()  # make bench has options for the other comparison too
     if args.measure:
         return measure(args.quick)
-    present = [library for library in LIBRARIES if can_be_used(library)]
+    present = [library for library in LIBRARIES if not lacking(library)]
     found: dict[str, list[list[float]]] = {library: [] for library in present}
     for _ in range(1 if args.quick else args.rounds):
         for library in present:
@@ -96,8 +98,8 @@ def main() -> None:
     for at in range(len(found["host"][0])):
         medians = [statistics.median(times[at] for times in found[library]) * 1e3 for library in present]
         print(f"| {title(SIZES[at])} | " + " | ".join(f"{median:.3g}" for median in medians) + " |")
-    for library in sorted({*LIBRARIES} - {*present}):
-        print(f"{library} is left out: {libraries.how_to_get(library)}")
+    for library in filter(lacking, LIBRARIES):
+        print(f"{library} is left out: {lacking(library)}")
 
 
 if __name__ == "__main__":

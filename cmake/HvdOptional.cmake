@@ -1,12 +1,27 @@
-# hvd_optional(<NAME> <found> <what>): sets HVD_HAS_<NAME> for a library that the build can do without.
-# In the environment, HOROVOD_WITH_<NAME>=1 fails the build where it was not found, and
-# HOROVOD_WITHOUT_<NAME>=1 leaves it out where it was.
-function(hvd_optional name found what)
-  set(has OFF)
-  if("$ENV{HOROVOD_WITH_${name}}" STREQUAL "1" AND NOT found)
-    message(FATAL_ERROR "HOROVOD_WITH_${name}=1, and this machine has not ${what}. Install it, or unset HOROVOD_WITH_${name}.")
+# In the environment, HOROVOD_WITH_<NAME>=1 fails the build where a library that it can do without was not found,
+# and HOROVOD_WITHOUT_<NAME>=1 leaves the library out; nothing looks for it then.
+
+# hvd_is_left_out(<NAME> <result>)
+function(hvd_is_left_out name result)
+  set(left_out OFF)
+  if("$ENV{HOROVOD_WITHOUT_${name}}" STREQUAL "1")
+    set(left_out ON)
+    if("$ENV{HOROVOD_WITH_${name}}" STREQUAL "1")
+      message(FATAL_ERROR "HOROVOD_WITH_${name}=1 and HOROVOD_WITHOUT_${name}=1 are both set. Unset one of them.")
+    endif()
   endif()
-  if(found AND NOT "$ENV{HOROVOD_WITHOUT_${name}}" STREQUAL "1")
+  set(${result} ${left_out} PARENT_SCOPE)
+endfunction()
+
+# hvd_optional(<NAME> <found> <what> <packages>): sets HVD_HAS_<NAME>.
+function(hvd_optional name found what packages)
+  if("$ENV{HOROVOD_WITH_${name}}" STREQUAL "1" AND NOT found)
+    message(FATAL_ERROR
+      "HOROVOD_WITH_${name}=1, but the build does not find ${what}. Install them "
+      "(Debian and Ubuntu: ${packages}), or unset HOROVOD_WITH_${name}.")
+  endif()
+  set(has OFF)
+  if(found)
     set(has ON)
   endif()
   set(HVD_HAS_${name} ${has} PARENT_SCOPE)

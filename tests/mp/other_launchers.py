@@ -104,7 +104,7 @@ def mpich_for_mpi4py(folder: Path) -> dict[str, str]:
 
 def _whereabouts(library: str) -> str:
     """The path of a shared library, from the cache of the dynamic linker."""
-    cache = subprocess.run(["ldconfig", "-p"], capture_output=True, text=True, check=True).stdout
+    cache = subprocess.run(["/sbin/ldconfig", "-p"], capture_output=True, text=True, check=True).stdout
     found = re.search(rf"{re.escape(library)} .*=> (\S+)", cache)
     if found is None:
         pytest.skip(f"the library of MPICH ({library}) is not here")

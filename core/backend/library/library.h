@@ -80,6 +80,8 @@ class Library {
   virtual const char* name() const = 0;  // "Gloo"
   // Waits for nobody. `rank` is this rank's position among `size` members.
   virtual std::unique_ptr<LibrarySet> MakeSet(int rank, int size) = 0;
+  // A rank of the job is lost: whatever waits for all ranks waits for ever.
+  virtual void LoseRank() noexcept {}
 };
 
 // What a module exports as `hvd_library_module`.

@@ -35,6 +35,7 @@ bool Await(MPI_Request* request, double seconds) {
 std::string Broadcast(char* data, int bytes, double seconds) try {
   auto memory = std::make_unique<std::vector<char>>(data, data + bytes);
   MPI_Request request = MPI_REQUEST_NULL;
+  const ErrorsReturned returned;
   Check(MPI_Ibcast(memory->data(), bytes, MPI_CHAR, 0, MPI_COMM_WORLD, &request), "MPI_Ibcast");
   if (!Await(&request, seconds)) {
     GiveUp();

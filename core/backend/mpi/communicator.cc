@@ -45,6 +45,7 @@ int TagOf(const std::vector<int>& ranks) {
 
 MPI_Comm Make(const std::vector<int>& ranks) {
   const Uninterruptible waits;
+  const ErrorsReturned returned;
   MPI_Group world = MPI_GROUP_NULL;
   MPI_Group members = MPI_GROUP_NULL;
   MPI_Comm made = MPI_COMM_NULL;
@@ -59,11 +60,16 @@ MPI_Comm Make(const std::vector<int>& ranks) {
   return made;
 }
 
+// The other members may wait for this one in a call that it has left by an error.
+MPI_Comm MakeOrGiveUp(const std::vector<int>& ranks) try { return Make(ranks); } catch (...) {
+  GiveUp();
+  throw;
+}
+
 }  // namespace
 
 void WriteAddress(int members, LibrarySet::Addresses* mine) {
-  if (given_up())
-    throw std::runtime_error("MPI failed before in this process, and is not used again");
+  if (given_up()) throw std::runtime_error("MPI was given up before in this process");
   Address own{};
   Check(MPI_Comm_size(MPI_COMM_WORLD, &own.world_size), "MPI_Comm_size");
   Check(MPI_Comm_rank(MPI_COMM_WORLD, &own.world_rank), "MPI_Comm_rank");
@@ -82,7 +88,7 @@ MPI_Comm CommunicatorOf(const LibrarySet::Addresses& addresses) {
     const auto found = kept.find(ranks);
     if (found != kept.end()) return found->second;
   }
-  const MPI_Comm made = Make(ranks);  // other sets may make theirs meanwhile
+  const MPI_Comm made = MakeOrGiveUp(ranks);  // other sets may make theirs meanwhile
   const std::lock_guard<std::mutex> lock(mutex);
   return kept[ranks] = made;
 }

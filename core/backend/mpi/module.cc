@@ -1,5 +1,7 @@
 #include <array>
+#include <cctype>
 #include <cstring>
+#include <sstream>
 #include <string>
 #include <utility>
 
@@ -70,6 +72,7 @@ class Mpi : public Library {
   explicit Mpi(const LibraryOptions& options)
       : combine_(options.combine), job_size_(options.job_size) {}
   const char* name() const override { return "MPI"; }
+  void LoseRank() noexcept override { GiveUp(); }
   std::unique_ptr<LibrarySet> MakeSet(int /*rank*/, int size) override {
     // A set has a thread of its own.
     return std::make_unique<MpiSet>(combine_, size, !has_one_thread() || size == job_size_);
@@ -80,14 +83,19 @@ class Mpi : public Library {
   const int job_size_;
 };
 
-// MPI's own words, up to what says where and when it was built: "Open MPI v4.1.4".
+// Of MPI's own words, as "Open MPI v4.1.4, package: ..." or "MPICH Version:\t4.0.2\n...", those
+// before what says where and when it was built: "Open MPI 4.1.4", "MPICH 4.0.2".
 std::string Version() {
   std::array<char, MPI_MAX_LIBRARY_VERSION_STRING + 1> text{};
   int length = 0;
   MPI_Get_library_version(text.data(), &length);
-  const std::string line(text.data(), std::strcspn(text.data(), ",\n"));
+  std::istringstream line(std::string(text.data(), std::strcspn(text.data(), ",\n")));
   std::string words;
-  for (const char letter : line) words += letter == '\t' ? ' ' : letter;
+  for (std::string word; line >> word;) {
+    if (word == "Version:") continue;
+    const bool is_number = word.size() > 1 && word[0] == 'v' && std::isdigit(word[1]) != 0;
+    words += (words.empty() ? "" : " ") + (is_number ? word.substr(1) : word);
+  }
   return words;
 }
 
@@ -110,10 +118,10 @@ HVD_EXPORT const char* hvd_library_version() {
   return version.c_str();
 }
 
-// By the main thread. Why MPI cannot be used; null: it can. `one_thread`: see Initialize.
-HVD_EXPORT const char* hvd_library_initialize(int one_thread) {
+// By the main thread. Why MPI cannot be used; null: it can. See Initialize.
+HVD_EXPORT const char* hvd_library_initialize(int one_thread, double seconds) {
   static std::string why;
-  why = hvd::mpi_backend::Initialize(one_thread != 0);
+  why = hvd::mpi_backend::Initialize(one_thread != 0, seconds);
   return why.empty() ? nullptr : why.c_str();
 }
 

@@ -203,6 +203,7 @@ void RankEngine::Shutdown() {
   Flush();
   // The goodbye comes before any link closes: peers must not take the leaver for lost.
   if (watcher_) watcher_->Stop(queue_.in_flight() > 0);
+  if (abort_.is_set()) wirer_->Lose(abort_.cause());
   // Whoever waits sees this as the cause, fails what is in flight and releases the progress lock.
   abort_.Set(prepared_.shut_down);
   wirer_->Interrupt();

@@ -241,6 +241,11 @@ void Wirer::UseGpu(const Members& members, ProcessSetWires* wires) {
   wires->backends.insert(wires->backends.begin(), std::move(made));
 }
 
+void Wirer::Lose(const Cause& cause) noexcept {
+  const bool lost = cause.kind == CauseKind::kDied || cause.kind == CauseKind::kSilent;
+  if (lost && library_ != nullptr) library_->LoseRank();
+}
+
 // Before the backend of our own, which serves what the library does not have.
 void Wirer::UseLibrary(const Members& members, ProcessSetWires* wires) {
   if (library_ == nullptr || members.size() == 1) return;

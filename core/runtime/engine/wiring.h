@@ -9,6 +9,7 @@
 #include "base/topology.h"
 #include "base/waker.h"
 #include "runtime/engine/engine.h"
+#include "runtime/liveness/cause.h"
 #include "runtime/progress/process_set.h"
 #include "transport/transport.h"
 #include "transport/window.h"
@@ -57,6 +58,9 @@ class Wirer {
   GlobalRank failed_rank() const {
     return windows_ == nullptr ? GlobalRank() : windows_->failed_rank();
   }
+
+  // That a rank is lost, if that is the cause of this generation's end.
+  void Lose(const Cause& cause) noexcept;
 
   // The cores that the ranks of this host may use.
   int cores() const { return cores_; }

@@ -20,6 +20,12 @@ _PAUSE_SECONDS = 0.001
 
 # MPI may still write to what these hold.
 _abandoned: list[Any] = []
+# Those on which such a call is: the next one on it, on another rank, would be taken for its counterpart.
+_given_up: list[Any] = []
+_TRY_AGAIN = (
+    "To try again, all of them give a communicator that none has tried before: let each try be "
+    "hvd.init(comm=comm.Dup())"
+)
 # Those that were made of a list of ranks: an MPI has only so many.
 _made: dict[tuple[int, ...], Any] = {}
 
@@ -79,8 +85,8 @@ def _check_list(ranks: list[Any]) -> None:
     is_wrong = own.rank not in ranks or len(set(ranks)) < len(ranks) or not set(ranks) <= set(range(own.size))
     if ranks and is_wrong:
         raise ValueError(
-            f"hvd.init(comm={ranks}) on rank {own.rank} of MPI_COMM_WORLD, which has {own.size}: comm lists "
-            "ranks of it, each once, and this one among them"
+            f"hvd.init(comm={ranks}) on rank {own.rank} of MPI_COMM_WORLD (size {own.size}): comm must list "
+            "ranks of it, each once, with this one; a rank that is not in the list must not call hvd.init"
         )
 
 
@@ -142,15 +148,28 @@ def _hear(mpi: Any, peers: Sequence[int], timeout: float) -> dict[int, bytes]:
     world = mpi.COMM_WORLD
     words = {rank: bytearray(_WORD_BYTES) for rank in peers}
     tag = world.Get_attr(mpi.TAG_UB)
-    _wait({rank: world.Irecv(word, source=rank, tag=tag) for rank, word in words.items()}, timeout)
+    requests = {rank: world.Irecv(word, source=rank, tag=tag) for rank, word in words.items()}
+    try:
+        _wait(requests, timeout)
+    except StartTimeoutError:
+        for request in requests.values():  # they would hear what a later try is told
+            if not request.Test():
+                request.Cancel()
+        raise
     return {rank: bytes(word) for rank, word in words.items()}
 
 
 def identity_of(comm: Any, environ: Mapping[str, str], timeout: float) -> Identity:
     """The identity of this process in ``comm``. Collective.
 
-    Raises ValueError where MPI has not started the ranks, and StartTimeoutError when a member does not come.
+    Raises ValueError where MPI has not started the ranks or ``comm`` has been tried in vain before, and
+    StartTimeoutError when a member does not come.
     """
+    if comm in _given_up:
+        raise ValueError(
+            "hvd.init(comm=...): not all ranks of this communicator came when it was tried before. "
+            f"{_TRY_AGAIN}"
+        )
     own = from_environment(environ)
     _check_world(importlib.import_module("mpi4py.MPI").COMM_WORLD, own)
     rank, size = comm.Get_rank(), comm.Get_size()
@@ -182,9 +201,10 @@ def _gather(comm: Any, value: str, timeout: float) -> list[str]:
 
 def _wait_for_all(comm: Any, request: Any, timeout: float) -> None:
     if _is_slow([request], timeout):
+        _given_up.append(comm)
         raise StartTimeoutError(
             f"rank {comm.Get_rank()} of the communicator of hvd.init(comm=...): not all of its "
-            f"{comm.Get_size()} ranks have called hvd.init within {timeout:g} s"
+            f"{comm.Get_size()} ranks have called hvd.init within {timeout:g} s. {_TRY_AGAIN}"
         )
 
 

@@ -23,11 +23,18 @@ def is_mpi(environ: Mapping[str, str]) -> bool:
 
 
 def check(identity: Identity, environ: Mapping[str, str]) -> None:
-    """Raises ValueError for one that this process cannot have."""
-    if is_mpi(environ) and identity.launcher == HOROVODRUN:
+    """Raises ValueError for one that this process cannot have, and BootstrapError for one that was not
+    built.
+    """
+    if not is_mpi(environ):
+        return
+    asked = f"rank {identity.rank}: {VARIABLE}=mpi"
+    if not libraries.built("mpi"):
+        raise BootstrapError(f"{asked}: {libraries.how_to_get('mpi')}. Or unset {VARIABLE}")
+    if identity.launcher == HOROVODRUN:
         raise ValueError(
-            f"{VARIABLE}=mpi, but horovodrun itself started this process: start the job with "
-            f"horovodrun --mpi, or unset {VARIABLE}"
+            f"{asked}, but horovodrun itself started this process: start the job with horovodrun --mpi, or "
+            f"unset {VARIABLE}"
         )
 
 
@@ -48,7 +55,7 @@ class MpiCarrier:
             library, module = libraries.opened("mpi", environ)
         except BootstrapError as error:
             raise BootstrapError(f"{self._asked}: {error}. Or unset {VARIABLE}") from None
-        libraries.initialize(library, rank, VARIABLE)
+        libraries.initialize(library, rank, VARIABLE, timeout)
         self._broadcast = module.hvd_library_broadcast
         self._broadcast.restype = ctypes.c_char_p
         self._broadcast.argtypes = (ctypes.c_char_p, ctypes.c_int, ctypes.c_double)

@@ -24,6 +24,10 @@ _REFUSED = {
     "ddl": "IBM's DDL is not supported",
     "ccl": "oneCCL is not supported",
 }
+HOW_TO_GET_LIBRARY = (
+    "NCCL (libnccl.so.2) is not here. Install it, with pip install nvidia-nccl-cu12 (or -cu13, for CUDA 13), "
+    f"or set {_HOME_VARIABLE} to the folder that has it in lib"
+)
 _RTLD_DI_LINKMAP = 2
 
 
@@ -98,14 +102,14 @@ def find(environ: Mapping[str, str]) -> GpuLibraries:
     for vendor in _VENDORS:
         driver = find_driver(vendor.name, environ)
         if driver:
-            library = _find_library(vendor, environ)
+            library = find_library(vendor.name, environ)
             return GpuLibraries(vendor.name, driver, library) if library else NONE
     return NONE
 
 
 def find_driver(name: str, environ: Mapping[str, str]) -> str:
     """The file of the driver that ``name`` ("nccl" or "rccl") needs; empty where there is none."""
-    vendor = next(vendor for vendor in _VENDORS if vendor.name == name)
+    vendor = _vendor(name)
     folders = (*_path(environ), *vendor.folders, *_STANDARD)
     return _loaded(vendor.drivers) or _first_file(folders, vendor.drivers)
 
@@ -117,10 +121,7 @@ def how_to_get(environ: Mapping[str, str]) -> str:
             "there is no driver of a GPU here (libcuda.so.1). Install it; a container must be started with "
             "access to the GPUs, as by docker run --gpus all"
         )
-    return (
-        "NCCL (libnccl.so.2) is not here. Install it, with pip install nvidia-nccl-cu12 (or -cu13, for "
-        f"CUDA 13), or set {_HOME_VARIABLE} to the folder that has it in lib"
-    )
+    return HOW_TO_GET_LIBRARY
 
 
 def version_code(library: str) -> int:
@@ -140,8 +141,15 @@ def version_text(code: int) -> str:
     return f"{major}.{minor}.{code % 100}"
 
 
-def _find_library(vendor: _Vendor, environ: Mapping[str, str]) -> str:
-    """First where the user says, then what a framework has loaded, so that a process has one of them."""
+def _vendor(name: str) -> _Vendor:
+    return next(vendor for vendor in _VENDORS if vendor.name == name)
+
+
+def find_library(name: str, environ: Mapping[str, str]) -> str:
+    """The file of ``name`` ("nccl" or "rccl"), with or without a driver; empty where there is none. First
+    where the user says, then what a framework has loaded, so that a process has one of them.
+    """
+    vendor = _vendor(name)
     names = vendor.libraries
     file, home = environ.get(_FILE_VARIABLE, ""), environ.get(_HOME_VARIABLE, "")
     if os.path.isfile(file):

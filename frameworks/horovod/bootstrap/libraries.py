@@ -35,7 +35,8 @@ class Library(NamedTuple):
     has_one_thread: bool = False  # that may call it
 
     def __str__(self) -> str:
-        return f"{self.name} {self.version}{', from one thread' if self.has_one_thread else ''}".strip()
+        name = "" if self.name == "mpi" else self.name  # an MPI's version begins with its name
+        return f"{name} {self.version}{', from one thread' if self.has_one_thread else ''}".strip()
 
 
 OUR_OWN = Library()
@@ -58,8 +59,14 @@ def installed(name: str) -> list[Library]:
 
 
 def how_to_get(name: str) -> str:
-    """In one sentence."""
-    return _absent(_MODULES[name][0])
+    """In two sentences, where it is not ``built``."""
+    titles, packages, switches = zip(*map(_PACKAGES.__getitem__, _MODULES[name]), strict=True)
+    return _absent(" or ".join(titles), " or ".join(packages), switches[0])
+
+
+def has_one_thread(environ: Mapping[str, str]) -> bool:
+    """Whether MPI is to be called from one thread at a time."""
+    return environ.get(ONE_THREAD, "").lower() in {"1", "true", "yes", "on"}
 
 
 def wanted(rank: int, environ: Mapping[str, str]) -> Library:
@@ -89,12 +96,13 @@ def opened(name: str, environ: Mapping[str, str]) -> tuple[Library, ctypes.CDLL]
     mode = ctypes.RTLD_GLOBAL if name == "mpi" else ctypes.RTLD_LOCAL
     library, module = _load(name, _module(name, environ), mode)
     if name == "mpi":
-        library = library._replace(has_one_thread=_is_on(environ.get(ONE_THREAD, "")))
+        library = library._replace(has_one_thread=has_one_thread(environ))
     return library, module
 
 
-def initialize(library: Library, rank: int, variable: str = VARIABLE) -> None:
-    """MPI, which waits for all ranks, without a limit: they have met before, if they can without it.
+def initialize(library: Library, rank: int, variable: str = VARIABLE, timeout: float = -1.0) -> None:
+    """MPI, which waits for all ranks. Without a limit, if they have met before, as they do where they can
+    without it; else for ``timeout`` seconds.
 
     Raises BootstrapError: it cannot be used by this process. ``variable`` asks for it.
     """
@@ -102,7 +110,8 @@ def initialize(library: Library, rank: int, variable: str = VARIABLE) -> None:
         return
     initialize_mpi = ctypes.CDLL(library.path).hvd_library_initialize
     initialize_mpi.restype = ctypes.c_char_p
-    if why := initialize_mpi(int(library.has_one_thread)):
+    initialize_mpi.argtypes = (ctypes.c_int, ctypes.c_double)
+    if why := initialize_mpi(int(library.has_one_thread), timeout):
         text = why.decode(errors="replace")
         raise BootstrapError(f"rank {rank}: {variable}=MPI: {text}. Or unset {variable}")
 
@@ -111,6 +120,8 @@ def _module(name: str, environ: Mapping[str, str]) -> str:
     """Of MPI that by which this process was started."""
     if name != "mpi":
         return _MODULES[name][0]
+    if not built(name):  # said first: who installs an mpirun needs the headers, too
+        raise BootstrapError(how_to_get(name))
     for variable, module in _MPIS.items():
         if variable in environ:
             return module
@@ -123,26 +134,21 @@ def _module(name: str, environ: Mapping[str, str]) -> str:
 def _load(name: str, module: str, mode: int) -> tuple[Library, ctypes.CDLL]:
     path = _FOLDER / module
     if not path.exists():
-        raise BootstrapError(_absent(module))
+        raise BootstrapError(_absent(*_PACKAGES[module]))
     try:
         loaded = ctypes.CDLL(str(path), mode=mode)
         ask = loaded.hvd_library_version
     except (OSError, AttributeError) as error:
-        raise BootstrapError(f"{module} cannot be loaded ({error}): {_absent(module)}") from error
+        raise BootstrapError(f"{module} cannot be loaded ({error}): {_absent(*_PACKAGES[module])}") from error
     ask.restype = ctypes.c_char_p
     return Library(name, ask().decode(errors="replace"), str(path)), loaded
 
 
-def _absent(module: str) -> str:
-    title, package, switch = _PACKAGES[module]
+def _absent(title: str, package: str, switch: str) -> str:
     return (
         f"this installation was built without {title}. Install its headers and library (on Debian and "
         f"Ubuntu: {package}), then install horovod again from its sources with {switch}"
     )
-
-
-def _is_on(value: str) -> bool:
-    return value.lower() in {"1", "true", "yes", "on"}
 
 
 def own_address(links: Iterable[int], several_hosts: bool) -> str:

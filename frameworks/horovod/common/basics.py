@@ -47,7 +47,9 @@ def init(
         ValueError: a set is wrong or the ranks differ, with one text on every rank and with nothing left
             running; or ``comm`` needs MPI, or does not contain this rank.
         NotImplementedError: ``comm`` is a list of ranks and a set is a communicator.
-        HorovodInternalError: the job could not be joined.
+        RuntimeError: the job could not be joined: a BootstrapError of ``horovod.bootstrap.errors``, which is
+            its StartTimeoutError, also a TimeoutError, where it names ranks that did not come in time; or
+            HorovodInternalError, where a rank was lost after all had met.
     """
     global _owner_pid
     given = _check_sets(process_sets)

@@ -11,11 +11,11 @@ def mpi_threads_supported() -> bool:
 
     Raises ValueError where MPI is not enabled.
     """
-    from horovod.bootstrap.start import library
+    from horovod.bootstrap import libraries
 
     if not mpi_enabled():
         raise ValueError("Horovod MPI is not enabled: this job does not use it. Ask hvd.mpi_enabled() first.")
-    return not library().has_one_thread
+    return not libraries.has_one_thread(os.environ)
 
 
 def mpi_enabled() -> bool:
@@ -29,7 +29,7 @@ def mpi_enabled() -> bool:
 
 
 def mpi_built() -> bool:
-    """Whether tensors can travel by MPI here."""
+    """Whether this installation has a part for MPI, so that a job can use it."""
     from horovod.bootstrap import libraries
 
     return libraries.built("mpi")

@@ -14,22 +14,27 @@ from horovod.version import __version__
 
 # Why --verbose shows a library as missing.
 _ABSENT = dict.fromkeys(("DDL", "CCL"), " (not in this version)")
-_CONTROLLER = {"MPI": " (ranks agree without it; horovodrun --mpi starts them with mpirun)"}
+# Of those that are there.
+_CONTROLLER = {
+    "MPI": " (HOROVOD_CONTROLLER=mpi: it carries the job's address and secret, and nothing later)",
+    "Gloo": " (the default: runs without MPI, and without the library of that name)",
+}
 _OPERATIONS = "Tensor Operations"
 _LIBRARIES = ("MPI", "Gloo")
 
 
 def facts() -> dict[str, dict[str, bool]]:
-    """By section, what is there. The controller that scripts know as Gloo, the one without MPI, is ours;
-    under the operations, Gloo is the library of that name.
+    """By section, what is there. The controller that scripts know as Gloo, the one without MPI, is ours; MPI
+    is one for HOROVOD_CONTROLLER=mpi. Under the operations, Gloo is the library of that name.
     """
     core = core_location() is not None
+    libraries_found = {name: bool(libraries.installed(name.lower())) for name in _LIBRARIES}
     ours = {"Shared memory": core, "TCP": core}
     others = {"NCCL": core and bool(_nccl()), "DDL": False, "CCL": False}
-    others |= {name: bool(libraries.installed(name.lower())) for name in _LIBRARIES}
+    others |= libraries_found
     return {
         "Frameworks": {adapter.framework: adapter.available for adapter in adapters()},
-        "Controllers": {"MPI": False, "Gloo": core},
+        "Controllers": {"MPI": core and libraries_found["MPI"], "Gloo": core},
         _OPERATIONS: {**ours, **others},
     }
 
@@ -41,9 +46,11 @@ def describe(verbose: bool = False) -> str:
     lines = [f"Horovod v{__version__}:"]
     notes = _notes() if verbose else {}
     absent = _ABSENT if verbose and core_location() is not None else {}
-    told = {_OPERATIONS: _libraries(), "Controllers": _CONTROLLER} if verbose else {}
+    told = {_OPERATIONS: _libraries()} if verbose else {}
     for section, rows in facts().items():
         lines += ["", f"Available {section}:"]
+        if verbose and section == "Controllers":
+            told[section] = {name: _controller(name, works) for name, works in rows.items()}
         why = {**absent, **notes, **told.get(section, {})}
         lines += [f"    [{'X' if works else ' '}] {name}{why.get(name, '')}" for name, works in rows.items()]
     if verbose:
@@ -81,6 +88,11 @@ def _libraries() -> dict[str, str]:
     shown = {name: f" ({_library(name.lower())})" for name in _LIBRARIES}
     found = [f"{library['version']}, by {library['path']}" for library in _nccl()]
     return {**shown, "NCCL": f" ({'; '.join(found) or gpu_libraries.how_to_get(os.environ)})"}
+
+
+def _controller(name: str, works: bool) -> str:
+    """What it does, or how to get it; that the core is missing is said apart."""
+    return _CONTROLLER[name] if works or name != "MPI" else f" ({libraries.how_to_get('mpi')})"
 
 
 def _library(name: str) -> str:

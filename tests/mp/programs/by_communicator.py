@@ -83,8 +83,25 @@ def one_rank_alone_waits_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     if world.rank == 0:
         with pytest.raises(TimeoutError, match=r"not all of its \d ranks have called hvd.init"):
             hvd.init(comm=lonely)
+        with pytest.raises(ValueError, match=r"hvd.init\(comm=comm.Dup\(\)\)"):
+            hvd.init(comm=lonely)
         with pytest.raises(TimeoutError, match=r"of the ranks of MPI_COMM_WORLD \[1\] did not"):
             hvd.init(comm=[0, 1])
+
+
+def a_list_can_be_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After each of its ranks has waited for the other one in vain."""
+    world.barrier()
+    monkeypatch.setenv("HOROVOD_START_TIMEOUT", "1")
+    if world.rank == 1:
+        with pytest.raises(TimeoutError, match=r"of the ranks of MPI_COMM_WORLD \[0\] did not"):
+            hvd.init(comm=[0, 1])
+    world.barrier()
+    monkeypatch.setenv("HOROVOD_START_TIMEOUT", "30")
+    if world.rank < 2:
+        hvd.init(comm=[0, 1])
+        assert total() == 1
+        hvd.shutdown()
 
 
 if __name__ == "__main__":
@@ -98,4 +115,5 @@ if __name__ == "__main__":
     assert world.allreduce(1) == world.size and not MPI.Is_finalized()
     with pytest.MonkeyPatch.context() as changes:
         one_rank_alone_waits_not_for_ever(changes)
+        a_list_can_be_tried_again(changes)
     print(f"rank {world.rank} is done", flush=True)

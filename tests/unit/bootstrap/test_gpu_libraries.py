@@ -42,6 +42,13 @@ def test_a_machine_without_gpus_has_none(tmp_path: Path) -> None:
     assert gpu_libraries.find(files(tmp_path / "a", "libnccl.so.2")) == NONE
     assert gpu_libraries.find(files(tmp_path / "b", "libcuda.so.1")) == NONE
     assert gpu_libraries.wanted(0, {}) == NONE
+    assert gpu_libraries.find_library("nccl", {}) == ""
+
+
+def test_a_library_is_found_without_a_driver(tmp_path: Path) -> None:
+    environ = files(tmp_path / "a", "libnccl.so.2")
+    assert gpu_libraries.find_library("nccl", environ) == f"{tmp_path}/a/libnccl.so.2"
+    assert gpu_libraries.find_library("rccl", environ) == ""
 
 
 def test_the_pair_of_one_vendor(tmp_path: Path) -> None:

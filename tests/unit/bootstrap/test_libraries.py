@@ -8,6 +8,7 @@ import pytest
 
 from horovod.bootstrap import controller, libraries
 from horovod.bootstrap.errors import BootstrapError
+from horovod.bootstrap.identity import from_environment
 from horovod.bootstrap.libraries import OUR_OWN, VARIABLE, Library
 from horovod.bootstrap.mesh.places import Place, check_alike, decode
 
@@ -61,6 +62,27 @@ def test_controllers(value: str, is_mpi: bool) -> None:
         controller.is_mpi({controller.VARIABLE: value + "x"})
 
 
+@pytest.mark.parametrize("environ", [{}, {"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "1"}])
+def test_a_controller_that_was_not_built_says_how_to_get_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, environ: dict[str, str]
+) -> None:
+    own = from_environment(environ)
+    controller.check(own, environ)
+    monkeypatch.setattr(libraries, "_FOLDER", tmp_path)
+    controller.check(own, {**environ, controller.VARIABLE: "gloo"})
+    with pytest.raises(BootstrapError, match=r"rank 0: .*=mpi: .*without Open MPI or MPICH.*WITH_MPI=1"):
+        controller.check(own, {**environ, controller.VARIABLE: "mpi"})
+
+
+def test_mpi_that_was_not_built_is_said_before_who_must_start_the_process(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(libraries, "_FOLDER", tmp_path)
+    with pytest.raises(BootstrapError, match=r"rank 2: .*libopenmpi-dev or libmpich-dev.*WITH_MPI=1"):
+        libraries.wanted(2, {VARIABLE: "MPI"})
+
+
+@pytest.mark.skipif(not libraries.built("mpi"), reason="horovod was built without MPI")
 def test_mpi_that_did_not_start_the_process_says_how_to_start_it() -> None:
     with pytest.raises(BootstrapError, match=r"rank 2: .*=MPI: .*mpirun.*horovodrun --mpi.*unset"):
         libraries.wanted(2, {VARIABLE: "MPI"})

@@ -247,6 +247,14 @@ def test_builds(core):
         builds.mpi_threads_supported()
 
 
+@pytest.mark.parametrize(("disabled", "supported"), [("", True), ("0", True), ("1", False)])
+def test_mpi_as_the_controller_is_called_as_the_user_says(monkeypatch, core, disabled, supported):
+    monkeypatch.setenv("HOROVOD_CONTROLLER", "mpi")
+    monkeypatch.setenv("HOROVOD_MPI_THREADS_DISABLE", disabled)
+    assert builds.mpi_enabled() and not builds.gloo_enabled()
+    assert builds.mpi_threads_supported() is supported
+
+
 def test_util():
     assert util.extension_available("torch") is True
     assert util.extension_available("absent") is False

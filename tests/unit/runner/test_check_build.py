@@ -34,9 +34,13 @@ def test_the_table_says_how_to_learn_why():
     assert hint not in verbose
     for line in verbose.splitlines():  # every [ ] has its reason
         assert "[ ]" not in line or line.endswith(")"), line
-    assert "    [ ] MPI (ranks agree without it; horovodrun --mpi starts them with mpirun)" in verbose
+    found = (
+        "[X] MPI (HOROVOD_CONTROLLER=mpi" if libraries.installed("mpi") else "[ ] MPI (this installation was"
+    )
+    assert f"    {found}" in verbose.partition("Operations")[0]
     for name in ("Gloo", "MPI"):
         (found,) = re.findall(rf"^    \[.\] {name} \((.*)\)$", verbose.partition("Operations")[2], re.M)
+        assert "Version" not in found and " v" not in found
         assert re.search(r"\d\.\d.*\.so$" if libraries.installed(name.lower()) else "HOROVOD_WITH_", found)
 
 
