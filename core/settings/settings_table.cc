@@ -97,9 +97,13 @@ const std::vector<Setting>& SettingsTable() {
       {"HOROVOD_HOSTNAME", "text", "",
        "Name of this host, set by horovodrun; unset = the system's."},
       {"HOROVOD_ELASTIC", "flag", "0",
-       "Elastic jobs are not supported yet, and nothing sets this. With 1, a job of one process "
-       "reduces its gradients too, optimizers are compared at their first step instead of when "
-       "they are made, and TensorFlow's graphs ask for the number of ranks at each run."},
+       "horovodrun sets 1 for the processes of an elastic job. A job of one process reduces its "
+       "gradients too, then, optimizers are compared at their first step instead of when they are "
+       "made, and TensorFlow's graphs ask for the number of ranks at each run."},
+      {"HOROVOD_ELASTIC_ADDR", "text", "",
+       "Where horovodrun tells the processes of an elastic job their ranks. It sets this."},
+      {"HOROVOD_ELASTIC_WORKER", "integer", "",
+       "Number of this process among all that an elastic job has started. horovodrun sets this."},
       {"HOROVOD_START_TIMEOUT", "number", "30",
        "Seconds that the processes wait for each other at the start, and then at most for their "
        "links."},

@@ -8,14 +8,8 @@ from .text import escaped
 
 _PREFIX = "HOROVOD_"
 
-# Of the launcher, which reads them or tells its workers by them.
-_OWN = (
-    "HOROVOD_ELASTIC_ADDR",
-    "HOROVOD_ELASTIC_WORKER",
-    "HOROVOD_JOB_ID",
-    "HOROVOD_SSH_CONFIG",
-    "HOROVOD_SSH_FAN_OUT",
-)
+# Of the launcher, which alone reads them.
+_OWN = ("HOROVOD_JOB_ID", "HOROVOD_SSH_CONFIG", "HOROVOD_SSH_FAN_OUT")
 
 # Variables of Horovod 0.28 that have no effect here: what they ask for is so anyway, or concerns a library
 # that is not used, or the build.
@@ -53,7 +47,7 @@ def warn_of_unknown(environ: Mapping[str, str], known: Collection[str]) -> None:
     names = {*known, *_OWN}
     unknown = sorted(name for name in environ if name.startswith(_PREFIX) and not _is_known(name, names))
     if unknown:
-        warnings.warn(_text(unknown, names), RuntimeWarning, stacklevel=5)  # who calls init
+        warnings.warn(_text(unknown, names), RuntimeWarning, stacklevel=6)  # who calls init
 
 
 def _is_known(name: str, known: Collection[str]) -> bool:

@@ -17,10 +17,9 @@ _HINTS = (
         "nobody could answer it: to use breakpoint() or input() there, add --stdin-rank {rank}",
     ),
     (
-        r"^AttributeError: module 'horovod[\w.]*' has no attribute 'elastic'"
-        r"|^ModuleNotFoundError: No module named 'horovod[\w.]*\.(?:elastic|ray|spark)"
-        r"|^ImportError: cannot import name '(?:elastic|ray|spark)' from 'horovod[\w.]*'",
-        "elastic training, Ray and Spark are not there yet",
+        r"^ModuleNotFoundError: No module named 'horovod[\w.]*\.(?:ray|spark)"
+        r"|^ImportError: cannot import name '(?:ray|spark)' from 'horovod[\w.]*'",
+        "Ray and Spark are not there yet",
     ),
     (
         r"^AttributeError: module 'numpy' has no attribute 'bool'",

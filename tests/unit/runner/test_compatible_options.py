@@ -25,14 +25,6 @@ SO_ANYWAY = """
 REFUSED = {
     "does not steer NCCL": ["--torus-allreduce", "--num-nccl-streams 2"],
     "--start-timeout": ["--gloo-timeout-seconds 9"],
-    "elastic jobs are not supported": [
-        "--host-discovery-script x.sh",
-        *(f"--{end}-{name} 2" for end in ("min", "max") for name in ("np", "num-proc")),
-        "--slots-per-host 2",
-        "--elastic-timeout 9",
-        "--reset-limit 1",
-        "--blacklist-cooldown-range 1 2",
-    ],
 }
 REFUSALS = [(why, line) for why, lines in REFUSED.items() for line in lines]
 

@@ -116,7 +116,7 @@ class StoreServer:
         self._table[key] = value
 
     def set(self, key: bytes, value: bytes) -> None:
-        """Sets a key for the ranks to read, while the store serves; on any thread."""
+        """Sets a key for the ranks to read; on any thread."""
         self._given.append((key, value))
         self._wake()
 
@@ -160,9 +160,7 @@ class StoreServer:
             self._wake()
 
     def abandon_start(self) -> None:
-        """The ranks will not come together: turns away those that have not come through their start, now and
-        later. Those that have, keep their links.
-        """
+        """Turns away ranks that have not come through their start, now and later; others keep their links."""
         self._is_abandoned = True
         self._wake()
 
