@@ -62,7 +62,7 @@ PYTHON = {
     "common.training": {"common", "common.collective", "_core", *BOOTSTRAP},
     "elastic": {*COMMON, *BOOTSTRAP, "version"},
     "torch": ADAPTER,
-    "_keras": COMMON | {"version"},
+    "_keras": COMMON | {"elastic", "version"},
     "tensorflow": ADAPTER | {"_keras"},
     "mxnet": ADAPTER,
     "keras": ADAPTER | {"_keras", "torch", "tensorflow"},

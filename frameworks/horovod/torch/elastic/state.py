@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -12,13 +12,13 @@ from horovod.common.basics import rank
 from horovod.common.collective.operations import ALLREDUCE
 from horovod.common.collective.tensor_glue import DTYPES, Purpose
 from horovod.common.set_agreement import exchange
-from horovod.elastic.handlers import HandlerState, IndicesHandler, StateHandler
+from horovod.elastic.handlers import HandlerMaker, HandlerState, IndicesHandler, StateHandler
 from horovod.torch.elastic.copies import StateCopy
 from horovod.torch.elastic.sampler import ElasticSampler
 from horovod.torch.functions import broadcast_object, broadcast_optimizer_state, broadcast_parameters
 from horovod.torch.optimizer_state import assign, outline, tensors_of
 
-HandlerRegistry = Sequence[tuple[Any, Callable[[Any], StateHandler]]]
+HandlerRegistry = Sequence[tuple[Any, HandlerMaker]]
 
 
 class TorchState(HandlerState):
@@ -52,7 +52,7 @@ class TorchState(HandlerState):
                 torch.cuda.synchronize()
             exchange([], "horovod.elastic.settled")
 
-    def _handler_type(self, value: Any) -> Callable[[Any], StateHandler] | None:
+    def _maker_for(self, name: str, value: Any) -> HandlerMaker | None:
         return next((make for kind, make in _registry if isinstance(value, kind)), None)
 
 
