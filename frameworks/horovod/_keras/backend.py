@@ -106,6 +106,9 @@ class Backend(ABC):
         """Within it, the framework's error for a job that is lost becomes a HorovodInternalError."""
         return contextlib.nullcontext()
 
+    def settle(self) -> None:  # noqa: B027 - most have nothing to do
+        """Makes sure that what was computed so far has not failed. All ranks call it together."""
+
     def mean(self, values: Mapping[str, float]) -> dict[str, float]:
         """The average of each number over the ranks, sorted by name, for logs. ValueError on every rank when
         the ranks do not have the same names.

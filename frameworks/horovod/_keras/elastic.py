@@ -82,7 +82,7 @@ class ModelState(HandlerState):
         super().__init__(objects, basics.rank, model=model, optimizer=optimizer, **kwargs)
 
     def _maker_for(self, name: str, value: Any) -> HandlerMaker | None:
-        makers = {"model": self._make_model, "optimizer": self._make_optimizer}
+        makers: dict[str, HandlerMaker] = {"model": self._make_model, "optimizer": self._make_optimizer}
         if value is not None and name in makers:
             return makers[name]
         return super()._maker_for(name, value)

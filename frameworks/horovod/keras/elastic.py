@@ -4,11 +4,11 @@ workers come. See ``horovod.tensorflow.keras.elastic`` for an example.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
 from horovod._keras.elastic import ModelState
+from horovod.elastic.decorator import elastic
 from horovod.elastic.indices import ElasticIndices
 from horovod.keras.backend import adapter as _adapter
 from horovod.keras.backend import backend as _backend
@@ -30,6 +30,9 @@ class KerasState(ModelState):
     def __init__(self, model: Any, optimizer: Any = None, **kwargs: Any) -> None:
         super().__init__(_broadcast, model, optimizer, **kwargs)
 
+    def _settle(self) -> None:
+        _backend.settle()
+
 
 def _broadcast(variables: Any, root_rank: int) -> None:
     with _backend.internal_errors():
@@ -46,14 +49,7 @@ def run(func: Callable[..., Any]) -> Callable[..., Any]:
     Returns:
         The function to call.
     """
-    from horovod.elastic.run import run_fn  # late: it is for elastic jobs only
-
-    @functools.wraps(func)
-    def translated(*arguments: Any, **options: Any) -> Any:
-        with _backend.internal_errors():
-            return func(*arguments, **options)
-
-    return run_fn(translated)
+    return elastic(func, _backend.internal_errors)
 
 
 __all__ = [

@@ -24,6 +24,7 @@ from typing import Any
 
 from horovod.common import basics
 from horovod.common.exceptions import HorovodInternalError
+from horovod.elastic.decorator import elastic
 from horovod.elastic.handlers import HandlerMaker, HandlerState, StateHandler
 from horovod.elastic.indices import ElasticIndices
 from horovod.elastic.variables import VariablesHandler
@@ -56,14 +57,7 @@ def run(func: Callable[..., Any]) -> Callable[..., Any]:
     Returns:
         The function to call.
     """
-    from horovod.elastic.run import run_fn  # late: it is for elastic jobs only
-
-    @functools.wraps(func)
-    def translated(*arguments: Any, **options: Any) -> Any:
-        with internal_errors():
-            return func(*arguments, **options)
-
-    return run_fn(translated)
+    return elastic(func, internal_errors)
 
 
 class MXNetState(HandlerState):

@@ -28,6 +28,7 @@ from horovod._keras.elastic import ModelState
 from horovod.common import basics
 from horovod.common.collective import byte_objects
 from horovod.common.exceptions import HorovodInternalError
+from horovod.elastic.decorator import elastic
 from horovod.elastic.handlers import HandlerMaker, HandlerState
 from horovod.elastic.indices import ElasticIndices
 from horovod.elastic.variables import VariablesHandler
@@ -60,14 +61,7 @@ def run(func: Callable[..., Any]) -> Callable[..., Any]:
     Returns:
         The function to call.
     """
-    from horovod.elastic.run import run_fn  # late: it is for elastic jobs only
-
-    @functools.wraps(func)
-    def translated(*arguments: Any, **options: Any) -> Any:
-        with internal_errors():
-            return func(*arguments, **options)
-
-    return run_fn(translated)
+    return elastic(func, internal_errors)
 
 
 def broadcast(variables: Sequence[Any], root_rank: int) -> None:
