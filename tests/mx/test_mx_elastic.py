@@ -87,10 +87,11 @@ def test_the_newest_commit_wins(run_ranks, commits: list[int]) -> None:
 def ranks_lose_one() -> list[str]:
     hvd.init()
     net, trainer, step = made()
-    state = hvd.elastic.MXNetState(net, trainer)
+    state = hvd.elastic.MXNetState(net, trainer, batch=0)
     state.sync()
     step()
     state.commit()
+    committed = values(net)
     if hvd.rank() == 1:
         os.kill(os.getpid(), signal.SIGKILL)
     texts = []
@@ -100,7 +101,18 @@ def ranks_lose_one() -> list[str]:
     texts.append(str(caught.value))
     with pytest.raises(HorovodInternalError) as caught:
         state.sync()
-    return [*texts, str(caught.value)]
+    texts.append(str(caught.value))
+    state.batch = 5
+    step()
+    with pytest.raises(HorovodInternalError) as caught:
+        state.commit()
+    texts.append(str(caught.value))
+    step()  # nobody looks at what becomes of it
+    state.restore()
+    mx.nd.waitall()  # as MXNet does at the end of the process
+    assert state.batch == 0  # the commit has saved nothing
+    assert values(net) == committed
+    return texts
 
 
 def test_a_lost_rank_is_the_error_of_elastic_training(run_ranks) -> None:

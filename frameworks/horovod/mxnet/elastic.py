@@ -73,6 +73,18 @@ class MXNetState(HandlerState):
         objects = functools.partial(broadcast_object, name="horovod.elastic.objects")
         super().__init__(objects, basics.rank, params=params, trainer=trainer, **kwargs)
 
+    def restore(self) -> None:
+        """See ``State``."""
+        # MXNet keeps errors that nobody has met, and would raise them at the end of the process.
+        with contextlib.suppress(mx.base.MXNetError):
+            mx.nd.waitall()
+        super().restore()
+
+    def _settle(self) -> None:
+        # What the engine was given may still fail, and then has to be known before anything is saved.
+        with internal_errors():
+            mx.nd.waitall()
+
     def _maker_for(self, name: str, value: Any) -> HandlerMaker | None:
         if isinstance(value, (mx.gluon.Block, mx.gluon.ParameterDict)):
             return _Parameters
