@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/status.h"
 #include "base/types.h"
 #include "mxnet_ops/progress.h"
 #include "mxnet_ops/turns.h"
@@ -185,17 +186,22 @@ class Call {
     auto* call = static_cast<Call*>(given);
     std::string problem;
     try {
-      problem = result->code == 0 ? call->CopyResults(*result) : call->Problem(result->message);
+      problem = result->code == 0 ? call->CopyResults(*result) : call->Problem(*result);
     } catch (const std::bad_alloc&) {
       return call->End(&no_memory());
     }
     call->Finish(problem);
   }
 
-  // The error is met where an array is read, so it says of which operation it is.
-  std::string Problem(const std::string& message) const {
-    if (message.find(name_) != std::string::npos) return message;
-    return "'" + name_ + "' was not completed: " + message;
+  // The error is met where an array is read, so it says of which operation it is. MXNet has one
+  // type of errors; elastic training knows by the first word that the generation is lost.
+  std::string Problem(const hvd_result& result) const {
+    const std::string message = result.message;
+    const auto code = static_cast<Code>(result.code);
+    const bool is_lost = code == Code::kAborted || code == Code::kShutdown;
+    const std::string kind = is_lost ? "HorovodInternalError: " : "";
+    if (message.find(name_) != std::string::npos) return kind + message;
+    return kind + "'" + name_ + "' was not completed: " + message;
   }
 
   // No `problem`: success.

@@ -5,7 +5,7 @@ import inspect
 import check_mxnet
 import mx_api_table as table
 import pytest
-from public_api import METRIC, VALUES, check_mpi_ops, written
+from public_api import INDICES, METRIC, VALUES, check_elastic, check_mpi_ops, written
 
 import horovod
 import horovod.mxnet as hvd
@@ -33,6 +33,11 @@ def test_values() -> None:
     for name, signature in table.TRAINER_METHODS.items():
         assert written(getattr(hvd.DistributedTrainer, name)) == signature
     assert issubclass(hvd.DistributedTrainer, check_mxnet.mx.gluon.Trainer)
+
+
+def test_elastic() -> None:
+    state = "params=None, trainer=None, **kwargs"
+    check_elastic(hvd.elastic, {"ElasticIndices": INDICES, "MXNetState": state, "run": "func"})
 
 
 def test_names_that_scripts_import_from_mpi_ops() -> None:

@@ -1,7 +1,7 @@
 """What every adapter offers, and how a signature is written in the tables of public functions."""
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from types import ModuleType
 from typing import Any
 
@@ -46,6 +46,31 @@ MPI_OPS = ["is_homogeneous", "handle_average_backwards_compatibility", "_basics"
 
 METRIC = {"get_global_mean": "value, name=None, process_set=gps"}
 
+# The methods of every state of elastic training.
+STATE_METHODS = {
+    "save": "self",
+    "restore": "self",
+    "sync": "self",
+    "commit": "self",
+    "check_host_updates": "self",
+    "register_reset_callbacks": "self, callbacks",
+    "on_reset": "self",
+    "on_hosts_updated": "self, timestamp, update_res",
+    "reset": "self",
+}
+
+INDICES = "samples, shuffle=True, seed=0, uneven='pad'"
+
+# The methods of samplers and indices of elastic training.
+INDICES_METHODS = {
+    "set_epoch": "self, epoch",
+    "record_batch": "self, batch_idx, batch_size",
+    "get_indices": "self, batch_idx, batch_size",
+    "state_dict": "self",
+    "load_state_dict": "self, state_dict",
+    "reset": "self",
+}
+
 
 def written(function: Callable[..., Any]) -> str:
     """A signature in the notation of the tables: names in order, with defaults."""
@@ -65,6 +90,17 @@ def written(function: Callable[..., Any]) -> str:
         stars = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
         parts.append(stars.get(parameter.kind, "") + parameter.name + text)
     return ", ".join(parts)
+
+
+def check_elastic(elastic: ModuleType, functions: Mapping[str, str]) -> None:
+    """The module ``elastic`` of an adapter offers ``functions``, and they have the methods of the tables."""
+    assert {name: written(getattr(elastic, name)) for name in elastic.__all__} == functions
+    for name in functions:
+        made = getattr(elastic, name)
+        methods = STATE_METHODS if name.endswith("State") else INDICES_METHODS
+        if name.endswith(("State", "Sampler", "Indices")):
+            assert {method: written(getattr(made, method)) for method in methods} == methods
+        assert inspect.getdoc(made)
 
 
 def check_mpi_ops(adapter: ModuleType, mpi_ops: ModuleType, operations: Iterable[str]) -> None:

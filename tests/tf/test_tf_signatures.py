@@ -6,7 +6,7 @@ import inspect
 import pytest
 import tensorflow as tf
 import tf_api_table as table
-from public_api import METRIC, VALUES, check_mpi_ops, written
+from public_api import METRIC, VALUES, check_elastic, check_mpi_ops, written
 
 import horovod
 import horovod.keras
@@ -49,6 +49,18 @@ def test_values(adapter):
     assert module.__version__ == horovod.__version__
     assert {"none", "fp16", "bf16"} <= set(vars(module.Compression))
     assert {name: written(getattr(module.metric, name)) for name in METRIC} == METRIC
+
+
+@pytest.mark.parametrize(
+    ("adapter", "functions"),
+    [
+        ("tensorflow", table.TENSORFLOW_ELASTIC),
+        ("tensorflow.keras", {**table.KERAS_ELASTIC, "indices_dataset": "indices"}),
+        ("keras", table.KERAS_ELASTIC),
+    ],
+)
+def test_elastic(adapter, functions):
+    check_elastic(adapter_of(adapter).elastic, functions)
 
 
 def test_names_that_scripts_import_from_mpi_ops():

@@ -2,7 +2,7 @@
 defaults.
 """
 
-from public_api import COMMON
+from public_api import COMMON, INDICES
 
 DEVICES = "device_dense='', device_sparse=''"
 FACTORS = "prescale_factor=1.0, postscale_factor=1.0"
@@ -65,6 +65,23 @@ GRADIENT = (
     "self, target, sources, output_gradients=None, use_generic_names=False, "
     "unconnected_gradients=UnconnectedGradients.NONE"
 )
+
+TENSORFLOW_ELASTIC = {
+    "ElasticIndices": INDICES,
+    "indices_dataset": "indices",
+    "run": "func",
+    "TensorFlowKerasState": "model, optimizer=None, backend=None, **kwargs",
+    "TensorFlowState": "variables=None, session=None, **kwargs",
+}
+
+KERAS_ELASTIC = {
+    "CommitStateCallback": "state, batches_per_commit=1",
+    "ElasticIndices": INDICES,
+    "KerasState": "model, optimizer=None, **kwargs",
+    "run": "func",
+    "UpdateBatchStateCallback": "state",
+    "UpdateEpochStateCallback": "state",
+}
 
 # The methods of what DistributedGradientTape returns.
 TAPE_METHODS = {

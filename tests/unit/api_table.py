@@ -60,6 +60,12 @@ TORCH = {
     "convert_sync_batchnorm": "module, process_set=gps",
 }
 
+TORCH_ELASTIC = {
+    "run": "func",
+    "ElasticSampler": "dataset, shuffle=True, seed=0, uneven='pad'",
+    "TorchState": "model=None, optimizer=None, **kwargs",
+}
+
 # Importable from horovod.torch.mpi_ops besides the operations.
 MPI_OPS = [
     "is_homogeneous",

@@ -63,7 +63,7 @@ PYTHON = {
     "elastic": {*COMMON, *BOOTSTRAP, "version"},
     "elastic.driver": set(),
     "torch": ADAPTER,
-    "_keras": COMMON | {"version"},
+    "_keras": COMMON | {"elastic", "version"},
     "tensorflow": ADAPTER | {"_keras"},
     "mxnet": ADAPTER,
     "keras": ADAPTER | {"_keras", "torch", "tensorflow"},

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from horovod._keras import callbacks, rate_callbacks
+from horovod._keras import callbacks, elastic, rate_callbacks
 from horovod._keras.backend import Backend, make_plan
 from horovod._keras.loading import load_model
 from horovod.common.collective.compression import Compressor, NoneCompressor
@@ -31,6 +31,10 @@ class KerasAdapter:
         self._backend = backend
         self._callbacks_module = f"{package}.callbacks"
         base = keras.callbacks.Callback
+        of_elastic = f"{package}.elastic"
+        self.CommitStateCallback = self._callback(elastic.CommitState, base, module=of_elastic)
+        self.UpdateBatchStateCallback = self._callback(elastic.UpdateBatchState, base, module=of_elastic)
+        self.UpdateEpochStateCallback = self._callback(elastic.UpdateEpochState, base, module=of_elastic)
         self.BroadcastGlobalVariablesCallback = self._callback(callbacks.BroadcastGlobalVariables, base)
         self.MetricAverageCallback = self._callback(callbacks.MetricAverage, base)
         self.LearningRateScheduleCallback = self._callback(rate_callbacks.LearningRateSchedule, base)
@@ -38,9 +42,9 @@ class KerasAdapter:
         checkpoint = keras.callbacks.ModelCheckpoint
         self.BestModelCheckpoint = self._callback(callbacks.BestModel, checkpoint, "BestModelCheckpoint")
 
-    def _callback(self, part: type, base: type, name: str | None = None) -> Any:
+    def _callback(self, part: type, base: type, name: str | None = None, module: str | None = None) -> Any:
         """A class of callbacks of this Keras whose methods come from ``part`` first."""
-        named = {"__module__": self._callbacks_module, "__doc__": part.__doc__}
+        named = {"__module__": module or self._callbacks_module, "__doc__": part.__doc__}
         return type(name or f"{part.__name__}Callback", (part, base), {**named, "_backend": self._backend})
 
     def distributed(

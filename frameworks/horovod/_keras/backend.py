@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
@@ -100,6 +101,13 @@ class Backend(ABC):
     def result(self, tensor: Any) -> Any:
         """What the caller of an operation outside of graphs gets: what ``hvd`` has returned, evaluated."""
         return tensor
+
+    def internal_errors(self) -> contextlib.AbstractContextManager[None]:
+        """Within it, the framework's error for a job that is lost becomes a HorovodInternalError."""
+        return contextlib.nullcontext()
+
+    def settle(self) -> None:  # noqa: B027 - most have nothing to do
+        """Makes sure that what was computed so far has not failed. All ranks call it together."""
 
     def mean(self, values: Mapping[str, float]) -> dict[str, float]:
         """The average of each number over the ranks, sorted by name, for logs. ValueError on every rank when

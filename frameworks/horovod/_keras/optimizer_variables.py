@@ -27,6 +27,16 @@ def is_built(optimizer: Any) -> bool:
     return bool(getattr(inner, "built", False) or getattr(inner, "_built", False))
 
 
+def build(optimizer: Any, trainable_variables: Sequence[Any]) -> None:
+    """Makes the variables of an optimizer that has none yet, as its first step would."""
+    if is_built(optimizer):
+        return
+    if hasattr(optimizer, "_create_all_weights"):
+        optimizer._create_all_weights(list(trainable_variables))
+    else:
+        optimizer.build(list(trainable_variables))
+
+
 def all_variables(optimizer: Any) -> list[Any]:
     """Those that exist: counts, rates, slots; with the state of a wrapper for loss scaling."""
     if optimizer is None:

@@ -53,6 +53,10 @@ class StateHandler:
         return False
 
 
+HandlerMaker = Callable[[Any], StateHandler]
+"""Makes the handler of an object: a class of them, mostly."""
+
+
 class IndicesHandler(StateHandler):
     """Of ``ElasticIndices``. What any rank has processed is processed for all."""
 
@@ -93,10 +97,11 @@ class HandlerState(ObjectState):
 
     def __init__(self, bcast_object: Callable[..., Any], get_rank: Callable[[], int], **kwargs: Any) -> None:
         self._handlers: dict[str, StateHandler] = {}
+        self._makers: dict[str, HandlerMaker] = {}
         super().__init__(bcast_object, get_rank, **kwargs)
 
-    def _handler_type(self, value: Any) -> Callable[[Any], StateHandler] | None:
-        """What makes a handler for ``value``; None for one without."""
+    def _maker_for(self, name: str, value: Any) -> HandlerMaker | None:
+        """What makes a handler for an attribute; None for one without."""
         return IndicesHandler if isinstance(value, ElasticIndices) else None
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -107,16 +112,16 @@ class HandlerState(ObjectState):
     def _handle(self, name: str, value: Any) -> None:
         """An attribute gets a value."""
         handler = self._handlers.get(name)
-        wanted = self._handler_type(value)
-        if wanted is None:
+        make = self._maker_for(name, value)
+        if make is None:
             self._handlers.pop(name, None)
             self._names[name] = None
-        elif handler is not None and type(handler) is wanted:
-            if handler.value is not value:
-                handler.set_value(value)
-        else:
+        elif handler is None or self._makers[name] != make:
             self._names.pop(name, None)
-            self._handlers[name] = wanted(value)
+            self._handlers[name] = make(value)
+            self._makers[name] = make
+        elif handler.value is not value:
+            handler.set_value(value)
 
     def save(self) -> None:
         """See ``State``."""

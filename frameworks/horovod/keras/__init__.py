@@ -19,7 +19,7 @@ from horovod.common.collective.byte_objects import objects as _objects
 from horovod.common.collective.compression import Compressor, NoneCompressor
 from horovod.common.collective.exports import *
 from horovod.common.training.gradient_options import GradientSettings, Groups
-from horovod.keras import callbacks, metric
+from horovod.keras import callbacks, elastic, metric
 from horovod.keras.backend import adapter as _adapter
 from horovod.keras.backend import backend as _backend
 
@@ -127,6 +127,7 @@ __all__ = [
     "callbacks",
     "Compression",
     "DistributedOptimizer",
+    "elastic",
     "load_model",
     "metric",
     "PartialDistributedOptimizer",

@@ -16,6 +16,7 @@ from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.common.training import step_checks
 from horovod.common.training.agreement import DENSE, MISSING, SPARSE, Reduced, agree_on_gradients
 from horovod.common.training.gradient_options import cut_into_groups, takes_part
+from horovod.torch.elastic.state import settle
 from horovod.torch.step_checks import contents_of, kind_of
 
 
@@ -62,6 +63,10 @@ class TorchBackend(Backend):
             "hvd.broadcast_global_variables() is for graphs of TensorFlow. Use hvd.broadcast_variables(), or "
             "hvd.callbacks.BroadcastGlobalVariablesCallback(0) instead."
         )
+
+    def settle(self) -> None:
+        """See ``Backend``."""
+        settle()
 
     def tensor(self, value: Any) -> Any:
         """A variable stands for its value, of which the result is no function."""

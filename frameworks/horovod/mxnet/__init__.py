@@ -12,7 +12,7 @@ and which errors it raises is said in ``horovod.mxnet.mpi_ops``.
 
 from horovod.common.collective import exports as _exports
 from horovod.common.collective.exports import *
-from horovod.mxnet import metric
+from horovod.mxnet import elastic, metric
 from horovod.mxnet.compression import Compression
 from horovod.mxnet.functions import allgather_object, broadcast_object, broadcast_parameters
 from horovod.mxnet.mpi_ops import *
@@ -33,6 +33,7 @@ __all__ = [
     "Compression",
     "DistributedOptimizer",
     "DistributedTrainer",
+    "elastic",
     "metric",
 ]
 

@@ -26,7 +26,7 @@ from horovod.common.collective.exports import *
 from horovod.common.util import gpu_available
 from horovod.common.util import num_rank_is_power_2 as check_num_rank_power_of_2
 from horovod.tensorflow import autograd as _autograd  # noqa: F401  # registers those of the operations
-from horovod.tensorflow import metric
+from horovod.tensorflow import elastic, metric
 from horovod.tensorflow.compression import Compression
 from horovod.tensorflow.functions import (
     BroadcastGlobalVariablesHook,
@@ -70,6 +70,7 @@ __all__ = [
     "Compression",
     "DistributedGradientTape",
     "DistributedOptimizer",
+    "elastic",
     "gpu_available",
     "handle_average_backwards_compatibility",
     "local_rank_op",

@@ -63,16 +63,15 @@ def assign(optimizer: torch.optim.Optimizer, described: OptimizerOutline) -> lis
     return tensors
 
 
-def tensors_of(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
-    """The tensors of the optimizer's state and options, in the order of ``assign``."""
+def outline_and_tensors(optimizer: torch.optim.Optimizer) -> tuple[OptimizerOutline, list[torch.Tensor]]:
+    """The outline of the optimizer's present state, and its tensors, in the order of ``assign``."""
     tensors: list[torch.Tensor] = []
 
     def note(tensor: torch.Tensor, parameter: torch.Tensor | None) -> TensorOutline:
         tensors.append(tensor)
         return _outline_of(tensor, parameter)
 
-    _described(optimizer, note)
-    return tensors
+    return _described(optimizer, note), tensors
 
 
 def _described(optimizer: torch.optim.Optimizer, describe: Callable[..., TensorOutline]) -> OptimizerOutline:

@@ -12,8 +12,8 @@ from pathlib import Path
 import fake_core
 import pytest
 import torch
-from api_table import MPI_OPS, TORCH, UTIL
-from public_api import METRIC, VALUES, check_mpi_ops, written
+from api_table import MPI_OPS, TORCH, TORCH_ELASTIC, UTIL
+from public_api import METRIC, VALUES, check_elastic, check_mpi_ops, written
 
 import horovod
 import horovod.torch as hvd
@@ -49,6 +49,10 @@ def test_every_argument_and_result_is_documented(name):
     made = isinstance(function, type)
     returns = not made and inspect.signature(function).return_annotation not in {"None", None}
     assert ("\nReturns:\n" in rest) == returns
+
+
+def test_elastic():
+    check_elastic(hvd.elastic, TORCH_ELASTIC)
 
 
 @pytest.mark.parametrize("name", METRIC)

@@ -16,7 +16,7 @@ from horovod.tensorflow import metric
 from horovod.tensorflow import mpi_ops as _mpi_ops
 from horovod.tensorflow.compression import Compression
 from horovod.tensorflow.functions import allgather_object, broadcast_object
-from horovod.tensorflow.keras import callbacks
+from horovod.tensorflow.keras import callbacks, elastic
 from horovod.tensorflow.keras.backend import adapter as _adapter
 
 DistributedOptimizer = _adapter.DistributedOptimizer
@@ -40,6 +40,7 @@ __all__ = [
     "callbacks",
     "Compression",
     "DistributedOptimizer",
+    "elastic",
     "load_model",
     "metric",
     "PartialDistributedOptimizer",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Sequence
 from typing import Any
@@ -66,6 +67,10 @@ class TensorFlowBackend(Backend):
     def tensor(self, value: Any) -> Any:
         """See ``Backend``."""
         return tf.convert_to_tensor(value)
+
+    def internal_errors(self) -> contextlib.AbstractContextManager[None]:
+        """See ``Backend``."""
+        return hvd.elastic.internal_errors()
 
     def result(self, tensor: Any) -> Any:
         """In a program of TensorFlow 1, what the operation gives when Keras' session runs it."""

@@ -25,6 +25,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from horovod.elastic.decorator import elastic
 from horovod.torch.elastic.sampler import ElasticSampler
 from horovod.torch.elastic.state import TorchState
 
@@ -39,9 +40,7 @@ def run(func: Callable[..., Any]) -> Callable[..., Any]:
     Returns:
         The function to call.
     """
-    from horovod.elastic.run import run_fn  # late: it is for elastic jobs only
-
-    return run_fn(func)
+    return elastic(func)
 
 
 __all__ = ["ElasticSampler", "run", "TorchState"]

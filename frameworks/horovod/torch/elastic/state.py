@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -12,13 +12,13 @@ from horovod.common.basics import rank
 from horovod.common.collective.operations import ALLREDUCE
 from horovod.common.collective.tensor_glue import DTYPES, Purpose
 from horovod.common.set_agreement import exchange
-from horovod.elastic.handlers import HandlerState, IndicesHandler, StateHandler
+from horovod.elastic.handlers import HandlerMaker, HandlerState, IndicesHandler, StateHandler
 from horovod.torch.elastic.copies import StateCopy
 from horovod.torch.elastic.sampler import ElasticSampler
 from horovod.torch.functions import broadcast_object, broadcast_optimizer_state, broadcast_parameters
-from horovod.torch.optimizer_state import assign, outline, tensors_of
+from horovod.torch.optimizer_state import assign, outline_and_tensors
 
-HandlerRegistry = Sequence[tuple[Any, Callable[[Any], StateHandler]]]
+HandlerRegistry = Sequence[tuple[Any, HandlerMaker]]
 
 
 class TorchState(HandlerState):
@@ -46,14 +46,20 @@ class TorchState(HandlerState):
         super().__init__(broadcast, rank, model=model, optimizer=optimizer, **kwargs)
 
     def _settle(self) -> None:
-        # What a GPU was given may still fail with the job, and then has to be known before it is saved.
-        if Purpose(ALLREDUCE).runs_on_gpu(DTYPES["float32"]):
-            if torch.cuda.is_initialized():
-                torch.cuda.synchronize()
-            exchange([], "horovod.elastic.settled")
+        settle()
 
-    def _handler_type(self, value: Any) -> Callable[[Any], StateHandler] | None:
+    def _maker_for(self, name: str, value: Any) -> HandlerMaker | None:
         return next((make for kind, make in _registry if isinstance(value, kind)), None)
+
+
+def settle() -> None:
+    """Waits for what the GPU was given, which may still fail with the job. In a job that works on GPUs it is
+    a collective: HorovodInternalError where the job has failed.
+    """
+    if Purpose(ALLREDUCE).runs_on_gpu(DTYPES["float32"]):
+        if torch.cuda.is_initialized():
+            torch.cuda.synchronize()
+        exchange([], "horovod.elastic.settled")
 
 
 class _StateDictHandler(StateHandler):
@@ -107,8 +113,8 @@ class OptimizerStateHandler(_StateDictHandler):
 
     # Not by load_state_dict, which converts the state to the types of the parameters.
     def save(self) -> None:
-        self._outline = outline(self.value)
-        self._copy.take(tensors_of(self.value))
+        self._outline, tensors = outline_and_tensors(self.value)
+        self._copy.take(tensors)
 
     def restore(self) -> None:
         _forget_gradients(self.value)

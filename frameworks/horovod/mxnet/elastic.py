@@ -1,0 +1,159 @@
+"""Training with MXNet that goes on when workers are lost and when workers come::
+
+import horovod.mxnet as hvd
+
+hvd.init()
+trainer = hvd.DistributedTrainer(net.collect_params(), "adam")
+state = hvd.elastic.MXNetState(net, trainer, batch=0)
+
+@hvd.elastic.run
+def train(state):
+    for state.batch in range(state.batch, batches):
+        train_one_batch()
+        state.commit()
+
+train(state)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from horovod.common import basics
+from horovod.common.exceptions import HorovodInternalError
+from horovod.elastic.decorator import elastic
+from horovod.elastic.handlers import HandlerMaker, HandlerState, StateHandler
+from horovod.elastic.indices import ElasticIndices
+from horovod.elastic.variables import VariablesHandler
+from horovod.mxnet.functions import broadcast_object, broadcast_parameters
+from horovod.mxnet.native import mx
+
+_LOST = "HorovodInternalError: "  # see Call::Problem in frameworks/mxnet_ops/push.cc
+
+
+@contextlib.contextmanager
+def internal_errors() -> Iterator[None]:
+    """Within it, the error by which MXNet tells that an operation of ours has lost the job becomes a
+    HorovodInternalError.
+    """
+    try:
+        yield
+    except mx.base.MXNetError as error:
+        if _LOST in str(error):
+            raise HorovodInternalError(str(error)) from error
+        raise
+
+
+def run(func: Callable[..., Any]) -> Callable[..., Any]:
+    """A decorator: ``func(state, ...)`` runs again, from the last commit, when ranks are lost, and from where
+    it is when hosts have changed.
+
+    Args:
+        func: the training; its first argument is the state.
+
+    Returns:
+        The function to call.
+    """
+    return elastic(func, internal_errors)
+
+
+class MXNetState(HandlerState):
+    """Parameters, their trainer, and whatever else the training needs to go on.
+
+    Args:
+        params: a block of gluon, its ``collect_params()``, or a dict of arrays. All are initialized.
+        trainer: of gluon, also a DistributedTrainer.
+        **kwargs: further attributes, such as ``epoch=0, batch=0``.
+    """
+
+    def __init__(self, params: Any = None, trainer: Any = None, **kwargs: Any) -> None:
+        objects = functools.partial(broadcast_object, name="horovod.elastic.objects")
+        super().__init__(objects, basics.rank, params=params, trainer=trainer, **kwargs)
+
+    def restore(self) -> None:
+        """See ``State``."""
+        # MXNet keeps errors that nobody has met, and would raise them at the end of the process.
+        with contextlib.suppress(mx.base.MXNetError):
+            mx.nd.waitall()
+        super().restore()
+
+    def _settle(self) -> None:
+        # What the engine was given may still fail, and then has to be known before anything is saved.
+        with internal_errors():
+            mx.nd.waitall()
+
+    def _maker_for(self, name: str, value: Any) -> HandlerMaker | None:
+        if isinstance(value, (mx.gluon.Block, mx.gluon.ParameterDict)):
+            return _Parameters
+        if isinstance(value, mx.gluon.Trainer):
+            return _Trainer
+        if name == "params" and isinstance(value, Mapping):
+            return _Parameters
+        return super()._maker_for(name, value)
+
+
+class _Parameters(VariablesHandler):
+    """Of a block, its parameters, or arrays by name."""
+
+    def all_variables(self) -> list[Any]:
+        is_block = isinstance(self.value, mx.gluon.Block)
+        named = self.value.collect_params() if is_block else self.value
+        return [named[key] for key in sorted(named.keys(), key=str)]
+
+    def read(self, variables: Sequence[Any]) -> list[Any]:
+        with internal_errors():  # of what has been started before
+            return [_array(variable).asnumpy() for variable in variables]
+
+    def write(self, variables: Sequence[Any], arrays: Sequence[Any]) -> None:
+        for variable, array in zip(variables, arrays, strict=True):
+            if isinstance(variable, mx.gluon.Parameter):
+                variable.set_data(mx.nd.array(array, dtype=array.dtype))
+            else:
+                variable[:] = array
+
+    def broadcast(self, variables: Sequence[Any], root_rank: int) -> None:
+        by_place = {f"{place:06}": variable for place, variable in enumerate(variables)}
+        broadcast_parameters(by_place, root_rank, prefix="horovod.elastic.parameters.")
+        with internal_errors():
+            for variable in variables:
+                _array(variable).wait_to_read()
+
+
+class _Trainer(StateHandler):
+    """Of a ``gluon.Trainer``: its optimizer, with what that keeps for each parameter."""
+
+    def __init__(self, value: Any) -> None:
+        super().__init__(value)
+        self.save()
+
+    def save(self) -> None:
+        self._saved = self._state()
+
+    def restore(self) -> None:
+        self._load(self._saved)
+
+    def sync(self) -> None:
+        self._load(broadcast_object(self._state(), self.winner.rank, "horovod.elastic.trainer"))
+
+    def _state(self) -> bytes:
+        # The optimizer, too: it counts the updates.
+        with internal_errors():
+            return self.value._updaters[0].get_states(dump_optimizer=True)
+
+    def _load(self, state: bytes) -> None:
+        trainer = self.value
+        for updater in trainer._updaters:
+            updater.set_states(state)
+            updater.optimizer = trainer._updaters[0].optimizer
+        trainer._optimizer = trainer._updaters[0].optimizer
+        trainer._optimizer.param_dict = dict(enumerate(trainer._params))
+
+
+def _array(variable: Any) -> Any:
+    return variable.list_data()[0] if isinstance(variable, mx.gluon.Parameter) else variable
+
+
+__all__ = ["ElasticIndices", "MXNetState", "run"]

@@ -1,0 +1,160 @@
+"""Training with TensorFlow that goes on when workers are lost and when workers come::
+
+import horovod.tensorflow as hvd
+
+hvd.init()
+state = hvd.elastic.TensorFlowKerasState(model, optimizer, batch=0)
+
+@hvd.elastic.run
+def train(state):
+    for state.batch in range(state.batch, batches):
+        train_one_batch()
+        state.commit()
+
+train(state)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from horovod._keras.elastic import ModelState
+from horovod.common import basics
+from horovod.common.collective import byte_objects
+from horovod.common.exceptions import HorovodInternalError
+from horovod.elastic.decorator import elastic
+from horovod.elastic.handlers import HandlerMaker, HandlerState
+from horovod.elastic.indices import ElasticIndices
+from horovod.elastic.variables import VariablesHandler
+from horovod.tensorflow.functions import broadcast_variables
+
+# How errors of our operations begin; see Call::Fail in frameworks/tensorflow_ops/collective.cc.
+_FROM_OUR_OPERATION = re.compile(r"\bHorovod[A-Z]\w*: ")
+
+
+@contextlib.contextmanager
+def internal_errors() -> Iterator[None]:
+    """Within it, the error by which TensorFlow tells that an operation of ours has lost the job becomes a
+    HorovodInternalError.
+    """
+    try:
+        yield
+    except tf.errors.UnknownError as error:
+        if _FROM_OUR_OPERATION.search(error.message or ""):
+            raise HorovodInternalError(error.message) from error
+        raise
+
+
+def run(func: Callable[..., Any]) -> Callable[..., Any]:
+    """A decorator: ``func(state, ...)`` runs again, from the last commit, when ranks are lost, and from where
+    it is when hosts have changed.
+
+    Args:
+        func: the training; its first argument is the state.
+
+    Returns:
+        The function to call.
+    """
+    return elastic(func, internal_errors)
+
+
+def broadcast(variables: Sequence[Any], root_rank: int) -> None:
+    """``hvd.broadcast_variables`` with the errors of elastic training."""
+    with internal_errors():
+        broadcast_variables(variables, root_rank)
+
+
+class _Variables(VariablesHandler):
+    """Of a list of variables, in a session where there is one."""
+
+    def __init__(self, value: list[Any], session: Any) -> None:
+        self._session = session
+        self._broadcasting: dict[int, Any] = {}  # the operation, by root rank
+        super().__init__(value)
+
+    def all_variables(self) -> list[Any]:
+        return list(self.value)
+
+    def read(self, variables: Sequence[Any]) -> list[Any]:
+        if self._session is not None:
+            return list(self._session.run(list(variables)))
+        return [variable.numpy() for variable in variables]
+
+    def write(self, variables: Sequence[Any], arrays: Sequence[Any]) -> None:
+        for variable, array in zip(variables, arrays, strict=True):
+            if self._session is not None:
+                variable.load(array, self._session)
+            else:
+                variable.assign(array)
+
+    def broadcast(self, variables: Sequence[Any], root_rank: int) -> None:
+        if self._session is None:
+            broadcast(variables, root_rank)
+            return
+        with self._session.graph.as_default(), internal_errors():
+            if root_rank not in self._broadcasting:
+                self._broadcasting[root_rank] = broadcast_variables(variables, root_rank)
+            self._session.run(self._broadcasting[root_rank])
+
+    def title(self) -> str:
+        return "list of variables"
+
+
+class TensorFlowState(HandlerState):
+    """Variables of TensorFlow, and whatever else the training needs to go on.
+
+    Args:
+        variables: a list, in an order that is equal on all ranks. By default the global variables of the
+            graph, of which there are none where TensorFlow executes eagerly.
+        session: for variables of a graph of TensorFlow 1.
+        **kwargs: further attributes, such as ``epoch=0``.
+    """
+
+    def __init__(self, variables: Sequence[Any] | None = None, session: Any = None, **kwargs: Any) -> None:
+        if variables is None:
+            variables = tf.compat.v1.global_variables()
+        if session is None and not tf.executing_eagerly():
+            session = tf.compat.v1.get_default_session()
+        self._make_variables = functools.partial(_Variables, session=session)
+        super().__init__(_broadcast_objects, basics.rank, variables=list(variables), **kwargs)
+
+    def _maker_for(self, name: str, value: Any) -> HandlerMaker | None:
+        return self._make_variables if name == "variables" else super()._maker_for(name, value)
+
+
+class TensorFlowKerasState(ModelState):
+    """A model of Keras on TensorFlow, its optimizer, and whatever else the training needs to go on.
+
+    Args:
+        model: built, so that it has weights.
+        optimizer: by default that of the model, if it is compiled.
+        backend: accepted and not needed.
+        **kwargs: further attributes, such as ``epoch=0, batch=0``.
+    """
+
+    def __init__(self, model: Any, optimizer: Any = None, backend: Any = None, **kwargs: Any) -> None:
+        super().__init__(broadcast, model, optimizer, **kwargs)
+
+
+def indices_dataset(indices: ElasticIndices) -> tf.data.Dataset:
+    """The indices of this rank that are left, whenever an iteration begins.
+
+    Args:
+        indices: make it an attribute of the state, and call its ``record_batch`` after each batch.
+
+    Returns:
+        A dataset of integers; ``dataset.map`` makes samples of them.
+    """
+    spec = tf.TensorSpec((), tf.int64)
+    return tf.data.Dataset.from_generator(lambda: iter(indices), output_signature=spec)
+
+
+_broadcast_objects = functools.partial(byte_objects.objects.broadcast_object, name="horovod.elastic.objects")
+
+__all__ = ["ElasticIndices", "indices_dataset", "run", "TensorFlowKerasState", "TensorFlowState"]

@@ -1,0 +1,120 @@
+"""Elastic training with MXNet: what comes back, whose state all get, and what a lost rank raises."""
+
+import os
+import signal
+
+import numpy as np
+import pytest
+
+import horovod.mxnet as hvd
+from horovod.common.exceptions import HorovodInternalError
+from horovod.mxnet.native import mx
+
+
+def made(seed: int = 0):
+    """A trained layer, its trainer, a step and the values of the layer."""
+    mx.random.seed(seed)
+    net = mx.gluon.nn.Dense(2, in_units=3)
+    net.initialize()
+    trainer = hvd.DistributedTrainer(net.collect_params(), "adam", {"learning_rate": 0.1})
+
+    def step() -> None:
+        with mx.autograd.record():
+            loss = net(mx.nd.ones((4, 3))).square().sum()
+        loss.backward()
+        trainer.step(4)
+
+    return net, trainer, step
+
+
+def values(net) -> list[list[float]]:
+    return [p.list_data()[0].asnumpy().ravel().tolist() for p in net.collect_params().values()]
+
+
+@pytest.mark.parametrize("form", ["block", "params"])
+def test_parameters_and_trainer_come_back(form: str) -> None:
+    hvd.init()
+    net, trainer, step = made()
+    given = net if form == "block" else net.collect_params()
+    state = hvd.elastic.MXNetState(given, trainer, batch=0, indices=hvd.elastic.ElasticIndices(10))
+    step()
+    state.batch = 1
+    state.commit()
+    saved, runs = values(net), []
+    for _ in range(2):
+        for _ in range(3):
+            step()
+            trainer.set_learning_rate(0.01)
+        state.batch = 9
+        runs.append(values(net))
+        state.restore()
+        assert values(net) == saved
+        assert (state.batch, trainer.learning_rate) == (1, 0.1)
+    assert runs[0] == runs[1]  # so the moments and the count of updates came back, too
+    state.sync()
+    assert values(net) == saved
+
+
+def test_arrays() -> None:
+    hvd.init()
+    arrays = {"a": mx.nd.array([1.0, 2.0]), "b": mx.nd.array([3], dtype="int64")}
+    state = hvd.elastic.MXNetState(arrays)
+    arrays["a"][:] = 0
+    arrays["b"][:] = 0
+    state.restore()
+    assert arrays["a"].asnumpy().tolist() == [1.0, 2.0]
+    assert arrays["b"].asnumpy().tolist() == [3]
+
+
+def ranks_sync(commits: list[int]) -> list[object]:
+    hvd.init()
+    net, trainer, _ = made(hvd.rank())
+    net.weight.set_data(mx.nd.array(np.full((2, 3), 1.0 + hvd.rank())))
+    trainer.set_learning_rate(0.1 * (1 + hvd.rank()))
+    state = hvd.elastic.MXNetState(net, trainer, batch=hvd.rank())
+    state._age = (0, commits[hvd.rank()])
+    state.sync()
+    return [values(net)[0], trainer.learning_rate, state.batch]
+
+
+@pytest.mark.parametrize("commits", [[0, 0], [1, 0, 2]], ids=str)
+def test_the_newest_commit_wins(run_ranks, commits: list[int]) -> None:
+    winner = commits.index(max(commits))
+    expected = [[1.0 + winner] * 6, 0.1 * (1 + winner), winner]
+    assert run_ranks(len(commits), ranks_sync, [commits]) == [expected] * len(commits)
+
+
+def ranks_lose_one() -> list[str]:
+    hvd.init()
+    net, trainer, step = made()
+    state = hvd.elastic.MXNetState(net, trainer, batch=0)
+    state.sync()
+    step()
+    state.commit()
+    committed = values(net)
+    if hvd.rank() == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    texts = []
+    with pytest.raises(HorovodInternalError) as caught, hvd.elastic.internal_errors():
+        step()
+        values(net)
+    texts.append(str(caught.value))
+    with pytest.raises(HorovodInternalError) as caught:
+        state.sync()
+    texts.append(str(caught.value))
+    state.batch = 5
+    step()
+    with pytest.raises(HorovodInternalError) as caught:
+        state.commit()
+    texts.append(str(caught.value))
+    step()  # nobody looks at what becomes of it
+    state.restore()
+    mx.nd.waitall()  # as MXNet does at the end of the process
+    assert state.batch == 0  # the commit has saved nothing
+    assert values(net) == committed
+    return texts
+
+
+def test_a_lost_rank_is_the_error_of_elastic_training(run_ranks) -> None:
+    texts, _ = run_ranks(2, ranks_lose_one, dies=[1])
+    assert all("rank 1" in text for text in texts)
