@@ -200,6 +200,7 @@ void RankEngine::Shutdown() {
   if (shut_down_.exchange(true) || loop_ == nullptr) return;
   queue_.Close();  // so that what the goodbye says of operations in flight stays true
   loop_->Stop();
+  wirer_->Listen({});  // from here on the watcher may be gone
   Flush();
   // The goodbye comes before any link closes: peers must not take the leaver for lost.
   if (watcher_) watcher_->Stop(queue_.in_flight() > 0);

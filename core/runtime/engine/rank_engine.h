@@ -52,6 +52,7 @@ class RankEngine : public Engine {
   void PrepareErrors();
   void OpenTimeline();
   void MakeCycle();
+  void ListenToGpus();
   Status WireFirstSets();
   int64_t StartDeadline() const;
   std::unique_ptr<ProcessSet> MakeSet(uint32_t id, const Members& members, ProcessSetWires wires);

@@ -44,6 +44,11 @@ class Wirer {
     if (windows_ != nullptr) windows_->Interrupt();
   }
 
+  // Who hears of trouble with GPUs; see GpuRuntime::Listen.
+  void Listen(nccl::GpuListener listener) {
+    if (gpu_ != nullptr) gpu_->Listen(std::move(listener));
+  }
+
   // The part of it that touches transports in use: with the progress lock, or before there is one.
   void Finish(uint32_t id, const Members& members, ProcessSetWires* wires);
 
@@ -64,7 +69,7 @@ class Wirer {
  private:
   explicit Wirer(const EngineOptions& options);
   void UseLibrary(const Members& members, ProcessSetWires* wires);
-  void UseGpu(const Members& members, ProcessSetWires* wires);
+  void UseGpu(uint32_t id, const Members& members, ProcessSetWires* wires);
 
   const GlobalRank rank_;
   const Topology job_;
