@@ -18,6 +18,19 @@ Status GpuRuntime::Load(std::shared_ptr<const GpuDriver>* driver,
   return status_;
 }
 
+bool GpuRuntime::RecordsGraph(const DeviceOrder& order) {
+  std::shared_ptr<const GpuDriver> driver;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    driver = driver_;
+  }
+  void* context = nullptr;
+  if (driver == nullptr || !driver->Context(order.device, &context).ok()) return false;
+  const DeviceScope scope(*driver, context);
+  bool records = false;
+  return driver->IsCapturing(order.stream, &records).ok() && records;
+}
+
 void GpuRuntime::Enter(Occupant* occupant) {
   const std::lock_guard<std::mutex> lock(mutex_);
   inside_.push_back(occupant);

@@ -11,6 +11,7 @@
 
 #include "backend/nccl/gpu_driver.h"
 #include "backend/nccl/nccl_library.h"
+#include "base/collective.h"
 #include "base/rank.h"
 #include "base/status.h"
 
@@ -62,6 +63,9 @@ class GpuRuntime {
 
   // Loads both the first time, which takes a while; an error stays.
   Status Load(std::shared_ptr<const GpuDriver>* driver, std::shared_ptr<const NcclLibrary>* nccl);
+
+  // Whether a tensor's stream records a graph, by which an operation on it is held up.
+  bool RecordsGraph(const DeviceOrder& order);
 
   void Enter(Occupant* occupant);
   void Leave(const Occupant* occupant) noexcept;

@@ -77,6 +77,7 @@ class RankEngine : public Engine {
   bool CaughtUp(AtDeparture* then);
   Status Usable(const Entry& entry) const;
   Status CheckGpu(const negotiate::Request& request) const;
+  Status CheckGraph(const Entry& entry) const;
   void CountAsBlocked(Entry* entry);
   void Flush() noexcept;
   void FailWhatIsLeft() noexcept;
