@@ -175,10 +175,10 @@ def a_gpu_is_busy():
     return result
 
 
-def test_what_a_gpu_does_not_finish_is_reported(run_ranks, gpus, capfd):
+def test_what_a_gpu_does_not_finish_is_reported(run_ranks, gpus, tmp_path):
     env = {**gpus, "HOROVOD_STALL_CHECK_TIME_SECONDS": "1"}
     assert run_ranks(2, a_gpu_is_busy, env=env) == [[2] * 10] * 2
-    said = capfd.readouterr().err
+    said = "".join(path.read_text() for path in tmp_path.rglob("*.out"))
     assert "rank 1's GPU has not reached the allreduce of 'x' on GPU 0 in process set 0" in said
     assert "rank 0's GPU has not finished the allreduce of 'x'" in said
 
