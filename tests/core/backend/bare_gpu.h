@@ -50,6 +50,10 @@ class BareGpu {
   nccl::GpuRuntime& runtime() const { return *runtime_; }
   void* stream() const { return stream_; }
   const float* data() const { return static_cast<const float*>(tensor_.data()); }
+  void Fill(unsigned char byte) const {
+    EXPECT_EQ(cuMemsetD8Async(tensor_.address(), byte, kElements * sizeof(float), stream_), 0);
+    EXPECT_EQ(cuStreamSynchronize(stream_), 0);
+  }
   std::vector<float> Read() const { return tensor_.Read(stream_); }
 
   // A backend of a set of both ranks, set up with the other rank.

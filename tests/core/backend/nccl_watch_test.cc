@@ -247,6 +247,7 @@ TEST(NcclWatch, AfterAnAbortNothingIsWritten) {
       [&](BareGpu& gpu, Backend* backend, int rank) {
         BareGpu::Give(backend, gpu.Sum());
         if (rank == 1) return;
+        gpu.Fill(0);  // what is left of the first one would be copied over it
         auto gate = std::make_unique<Gate>(gpu.stream());
         BareGpu::Give(backend, gpu.Sum());
         std::thread opener([&] {
@@ -268,7 +269,7 @@ TEST(NcclWatch, AStreamThatBeginsToRecordAGraphIsWaitedFor) {
   WithTwo([&](BareGpu& gpu, Backend* backend, int rank) {
     const auto machine = backend->Start(gpu.Sum());
     fake_gpu_capture_stream(gpu.stream(), 1);
-    const auto until = Clock::now() + milliseconds(100 + 100 * rank);
+    const auto until = Clock::now() + milliseconds(1000 + 100 * rank);
     Step step = Step::kBlocked;
     while (Clock::now() < until && step != Step::kDone && step != Step::kFailed)
       step = machine->Advance();
