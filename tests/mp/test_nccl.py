@@ -137,6 +137,96 @@ def test_a_rank_that_dies_sets_the_streams_of_the_others_free(run_ranks, gpus):
         assert 0.1 < seconds < 0.3 + within(1.0)
 
 
+def a_network_fails_between_live_ranks():
+    """The GPUs of all ranks are stuck then, and the program waits for its own, outside of horovod."""
+    hvd.init()
+    gpu = fake_device()
+    block = gpu.block(np.ones(1000, np.float32))
+    for name in ("first", "second"):
+        _core.wait(gpu.submit(_core.ALLREDUCE, name, [block], [block]))
+    start = time.monotonic()
+    gpu.synchronize()
+    seconds = time.monotonic() - start
+    with pytest.raises(hvd.HorovodInternalError) as caught:
+        _core.wait(gpu.submit(_core.ALLREDUCE, "after", [block], [block]))
+    return [seconds, str(caught.value)]
+
+
+def test_a_network_that_fails_sets_the_streams_of_all_free(run_ranks, gpus):
+    results = run_ranks(3, a_network_fails_between_live_ranks, env={**gpus, "FAKE_NCCL_ASYNC_FAIL_AT": "2:1"})
+    for seconds, text in results:
+        assert seconds < within(1.5)
+        assert (
+            "rank 1 cannot go on: NCCL failed during allreduce of 'second' on GPU 0 in process set 0" in text
+        )
+        assert "remote process exited or there was a network error" in text
+
+
+def a_gpu_is_busy():
+    """That of rank 1, with something else."""
+    hvd.init()
+    gpu = fake_device()
+    block = gpu.block(np.ones(10, np.float32))
+    if hvd.rank() == 1:
+        gpu.occupy(4)
+    _core.wait(gpu.submit(_core.ALLREDUCE, "x", [block], [block], op=SUM))
+    result = gpu.array(block).tolist()
+    hvd.shutdown()
+    return result
+
+
+def test_what_a_gpu_does_not_finish_is_reported(run_ranks, gpus, tmp_path):
+    env = {**gpus, "HOROVOD_STALL_CHECK_TIME_SECONDS": "1"}
+    assert run_ranks(2, a_gpu_is_busy, env=env) == [[2] * 10] * 2
+    said = "".join(path.read_text() for path in tmp_path.rglob("*.out"))
+    assert "rank 1's GPU has not reached the allreduce of 'x' on GPU 0 in process set 0" in said
+    assert "rank 0's GPU has not finished the allreduce of 'x'" in said
+
+
+def a_gpu_is_busy_for_too_long():
+    """That of rank 1. Ends with what the next operation fails with."""
+    hvd.init()
+    gpu = fake_device()
+    block = gpu.block(np.ones(10, np.float32))
+    if hvd.rank() == 1:
+        gpu.occupy(4)
+    _core.wait(gpu.submit(_core.ALLREDUCE, "x", [block], [block]))
+    start = time.monotonic()
+    if hvd.rank() == 0:
+        gpu.synchronize()
+    seconds = time.monotonic() - start
+    time.sleep(max(0, 3 - seconds))
+    with pytest.raises(hvd.HorovodInternalError) as caught:
+        _core.wait(gpu.submit(_core.ALLREDUCE, "after", [block], [block]))
+    return [seconds, str(caught.value)]
+
+
+def test_an_explicit_limit_ends_a_stall_on_a_gpu(run_ranks, gpus):
+    env = {**gpus, "HOROVOD_STALL_CHECK_DISABLE": "1", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "1"}
+    results = run_ranks(2, a_gpu_is_busy_for_too_long, env=env)
+    for _, text in results:
+        assert "rank 1's GPU has not reached the allreduce of 'x' on GPU 0 in process set 0" in text
+    assert results[0][0] < within(2.5)
+
+
+def a_stream_captures_a_graph():
+    """It begins to between submission and completion, and a wait within the capture would never end."""
+    hvd.init()
+    gpu = fake_device()
+    block = gpu.block(np.ones(10, np.float32))
+    handle = gpu.submit(_core.ALLREDUCE, "x", [block], [block], op=SUM)
+    gpu.capture(True)
+    with pytest.raises(TimeoutError, match=r"'x' cannot be complete while its stream captures a graph"):
+        _core.wait(handle)
+    gpu.capture(False)
+    _core.wait(handle)
+    return gpu.array(block).tolist()
+
+
+def test_a_wait_within_a_capture_is_refused_and_the_operation_goes_on(run_ranks, gpus):
+    assert run_ranks(2, a_stream_captures_a_graph, env=gpus) == [[2] * 10] * 2
+
+
 def a_result_is_empty():
     """Of two ranks that deal out one row; it is on the GPU all the same."""
     hvd.init()

@@ -124,6 +124,10 @@ class FakeDevice:
         more = {"device": DEVICE, "stream": self.stream, "ready_event": self.event(), **more}
         return _core.submit(kind, name, specs, **more)
 
+    def capture(self, captures: bool) -> None:
+        """As if the program began to capture the stream, or ended that."""
+        self._driver.fake_gpu_capture_stream(ctypes.c_void_p(self.stream), int(captures))
+
     def calls(self) -> str:
         """What both libraries have been asked, one line for each call."""
         self._driver.fake_gpu_calls.restype = ctypes.c_char_p

@@ -9,9 +9,13 @@ namespace hvd::nccl {
 namespace {
 
 constexpr int kSuccess = 0;
+constexpr int kNotReady = 600;
 constexpr int kRelaxedCapture = 2;
+// The errors that have to do with streams that record a graph.
+constexpr int kFirstOfCapture = 900;
+constexpr int kLastOfCapture = 908;
 
-// Where a function lies in DriverFunctions, and what each driver calls it.
+// Where a function lies in DriverFunctions, and what each driver calls it; null: it is not needed.
 struct Name {
   size_t place;
   const char* cuda;
@@ -36,7 +40,9 @@ constexpr Name kNames[] = {
     {HVD_PLACE(allocate), "cuMemAllocAsync", "hipMallocAsync"},
     {HVD_PLACE(free), "cuMemFreeAsync", "hipFreeAsync"},
     {HVD_PLACE(copy), "cuMemcpyDtoDAsync_v2", "hipMemcpyDtoDAsync"},
+    {HVD_PLACE(copy_between), "cuMemcpyPeerAsync", nullptr},
     {HVD_PLACE(fill), "cuMemsetD8Async", "hipMemsetD8Async"},
+    {HVD_PLACE(is_capturing), "cuStreamIsCapturing", "hipStreamIsCapturing"},
     {HVD_PLACE(exchange_capture_mode), "cuThreadExchangeStreamCaptureMode",
      "hipThreadExchangeStreamCaptureMode"},
     {HVD_PLACE(error_text), "cuGetErrorString", "hipDrvGetErrorString"},
@@ -46,6 +52,7 @@ constexpr Name kNames[] = {
 Status Find(void* library, const std::string& path, bool rocm, DriverFunctions* call) {
   for (const Name& name : kNames) {
     const char* const wanted = rocm ? name.rocm : name.cuda;
+    if (wanted == nullptr) continue;
     void* const found = dlsym(library, wanted);
     if (found == nullptr) {
       return {Code::kUnavailable, "the GPU driver " + path + " is too old: it has no " + wanted +
@@ -86,6 +93,23 @@ Status GpuDriver::Check(int result, const char* doing) const {
   if (call_.error_text(result, &text) != kSuccess || text == nullptr) text = "unknown error";
   return {Code::kUnavailable, std::string(doing) + " failed: " + text + " (error " +
                                   std::to_string(result) + " of the GPU driver)"};
+}
+
+Status GpuDriver::Happened(void* event, bool* happened) const {
+  const int result = call_.query_event(event);
+  *happened = result == kSuccess;
+  return result == kNotReady ? Status::Ok() : Check(result, "asking how far the GPU is");
+}
+
+bool GpuDriver::IsOfCapture(int result) {
+  return result >= kFirstOfCapture && result <= kLastOfCapture;
+}
+
+Status GpuDriver::IsCapturing(void* stream, bool* capturing) const {
+  int status = 0;
+  const int result = call_.is_capturing(stream, &status);
+  *capturing = IsOfCapture(result) || status != 0;
+  return *capturing ? Status::Ok() : Check(result, "asking whether a stream records a graph");
 }
 
 DeviceScope::DeviceScope(const GpuDriver& driver, void* context)

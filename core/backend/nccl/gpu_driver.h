@@ -32,7 +32,12 @@ struct DriverFunctions {
   int (*allocate)(uintptr_t* memory, size_t bytes, void* stream);
   int (*free)(uintptr_t memory, void* stream);
   int (*copy)(uintptr_t to, uintptr_t from, size_t bytes, void* stream);
+  // Between two GPUs, also where neither reaches the other's memory. Null with ROCm, whose `copy`
+  // does that.
+  int (*copy_between)(uintptr_t to, void* to_context, uintptr_t from, void* from_context,
+                      size_t bytes, void* stream);
   int (*fill)(uintptr_t to, unsigned char value, size_t bytes, void* stream);
+  int (*is_capturing)(void* stream, int* status);
   int (*exchange_capture_mode)(int* mode);
   int (*error_text)(int error, const char** text);
 };
@@ -51,6 +56,15 @@ class GpuDriver {
 
   // The error of a call, or Ok.
   Status Check(int result, const char* doing) const;
+
+  // Whether an event has happened; an error where the GPU can be used no more. Of its context.
+  Status Happened(void* event, bool* happened) const;
+
+  // Whether a stream of the current context records a graph: it must be given nothing then that is
+  // no part of the graph.
+  Status IsCapturing(void* stream, bool* capturing) const;
+  // Whether a call failed because of that.
+  static bool IsOfCapture(int result);
 
  private:
   DriverFunctions call_ = {};

@@ -19,6 +19,7 @@ enum CudaResult {
   kCudaInvalidHandle = 400,
   kCudaNotReady = 600,
   kCudaIllegalAddress = 700,
+  kCudaCaptureIsolation = 905,
 };
 
 }  // namespace fake_gpu
@@ -61,6 +62,8 @@ int cuMemFree_v2(CudaAddress address);
 int cuMemAllocAsync(CudaAddress* address, size_t bytes, void* stream);
 int cuMemFreeAsync(CudaAddress address, void* stream);
 int cuMemcpyDtoDAsync_v2(CudaAddress to, CudaAddress from, size_t bytes, void* stream);
+int cuMemcpyPeerAsync(CudaAddress to, void* to_context, CudaAddress from, void* from_context,
+                      size_t bytes, void* stream);
 int cuMemcpyHtoDAsync_v2(CudaAddress to, const void* from, size_t bytes, void* stream);
 int cuMemcpyDtoHAsync_v2(void* to, CudaAddress from, size_t bytes, void* stream);
 int cuMemsetD8Async(CudaAddress to, unsigned char value, size_t bytes, void* stream);

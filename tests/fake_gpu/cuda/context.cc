@@ -43,20 +43,19 @@ void* HandleOf(int device) { return reinterpret_cast<void*>(kContexts + (device 
 
 bool IsDevice(int device) { return device >= 0 && device < TheSettings().devices; }
 
-// The device of a context, or -1.
-int DeviceOf(void* context) {
-  const uintptr_t offset = reinterpret_cast<uintptr_t>(context) - kContexts;
-  const bool valid = offset % kStep == 0 && offset / kStep >= 1 &&
-                     offset / kStep <= static_cast<uintptr_t>(TheSettings().devices);
-  return valid ? static_cast<int>(offset / kStep) - 1 : -1;
-}
-
 bool IsRetained(int device) {
   std::lock_guard<std::mutex> lock(TheDevices().mutex);
   return TheDevices().by_number[device].retained > 0;
 }
 
 }  // namespace
+
+int DeviceOf(void* context) {
+  const uintptr_t offset = reinterpret_cast<uintptr_t>(context) - kContexts;
+  const bool valid = offset % kStep == 0 && offset / kStep >= 1 &&
+                     offset / kStep <= static_cast<uintptr_t>(TheSettings().devices);
+  return valid ? static_cast<int>(offset / kStep) - 1 : -1;
+}
 
 int CurrentDevice() { return stack.empty() ? -1 : stack.back(); }
 

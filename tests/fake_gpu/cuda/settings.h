@@ -27,6 +27,7 @@ struct Settings {
   int nccl_init_fails;
   Fault nccl_fail;
   Fault nccl_async_fail;
+  int nccl_abort_ms;
   bool nccl_refuses_duplicates;
 };
 
