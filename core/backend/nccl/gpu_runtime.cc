@@ -17,6 +17,14 @@ Status GpuRuntime::Load(std::shared_ptr<const GpuDriver>* driver,
   return status_;
 }
 
+bool GpuRuntime::ReducesFloat8() {
+  constexpr int kLeastCapability = 9;
+  std::shared_ptr<const GpuDriver> driver;
+  std::shared_ptr<const NcclLibrary> nccl;
+  if (!Load(&driver, &nccl).ok()) return false;
+  return nccl->has_float8() && driver->capability() >= kLeastCapability;
+}
+
 void GpuRuntime::Enter() {
   const std::lock_guard<std::mutex> lock(mutex_);
   ++inside_;

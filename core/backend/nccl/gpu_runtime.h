@@ -29,6 +29,10 @@ class GpuRuntime {
   // Loads both the first time, which takes a while; an error stays.
   Status Load(std::shared_ptr<const GpuDriver>* driver, std::shared_ptr<const NcclLibrary>* nccl);
 
+  // Whether they reduce floats of 8 bits: NCCL does so on GPUs from compute capability 9.0 on.
+  // Loads both if need be.
+  bool ReducesFloat8();
+
   // Of threads that end communicators: whoever leaves the process waits for them, for a while.
   void Enter();
   void Leave() noexcept;

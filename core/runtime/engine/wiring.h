@@ -58,6 +58,9 @@ class Wirer {
     return windows_ == nullptr ? GlobalRank() : windows_->failed_rank();
   }
 
+  // What reduces on GPUs; null: they have no library in this job.
+  nccl::GpuRuntime* gpu() const { return gpu_.get(); }
+
   // The cores that the ranks of this host may use.
   int cores() const { return cores_; }
 

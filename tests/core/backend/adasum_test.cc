@@ -11,8 +11,8 @@ namespace hvd::test {
 namespace {
 
 const std::vector<int> kRanks{1, 2, 3, 4, 5, 7, 8};
-constexpr DataType kTypes[] = {DataType::kFloat32, DataType::kFloat64, DataType::kFloat16,
-                               DataType::kBfloat16};
+constexpr DataType kTypes[] = {DataType::kFloat32,  DataType::kFloat64,      DataType::kFloat16,
+                               DataType::kBfloat16, DataType::kFloat8E4m3fn, DataType::kFloat8E5m2};
 
 using Vector = std::vector<double>;
 
@@ -66,6 +66,8 @@ Bytes Encoded(DataType dtype, const Vector& values) {
 double Precision(DataType dtype) {
   if (dtype == DataType::kFloat64) return 1e-13;
   if (dtype == DataType::kFloat32) return 2e-6;
+  if (dtype == DataType::kFloat8E4m3fn) return 0x1p-4 + 2e-6;
+  if (dtype == DataType::kFloat8E5m2) return 0x1p-3 + 2e-6;
   return dtype == DataType::kFloat16 ? 0x1p-11 + 2e-6 : 0x1p-8 + 2e-6;
 }
 

@@ -21,6 +21,8 @@ enum CudaResult {
   kCudaIllegalAddress = 700,
 };
 
+constexpr int kMajorCapability = 75;  // the one attribute
+
 }  // namespace fake_gpu
 
 extern "C" {
@@ -33,6 +35,7 @@ int cuGetErrorString(int result, const char** text);
 
 int cuDeviceGetCount(int* count);
 int cuDeviceGet(int* device, int ordinal);
+int cuDeviceGetAttribute(int* value, int attribute, int device);
 int cuDeviceGetName(char* name, int bytes, int device);
 int cuDevicePrimaryCtxRetain(void** context, int device);
 int cuDevicePrimaryCtxRelease_v2(int device);
