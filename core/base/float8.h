@@ -54,7 +54,7 @@ HVD_INLINE uint32_t NearestFloat8(uint32_t magnitude) {
 }
 
 // Rounds to nearest, ties to even. What is larger than all becomes the largest, infinity too, as
-// PyTorch and GPUs convert it: there is no infinity to tell of it, and NaN stays for what is none.
+// PyTorch 2.13 and CUDA convert it: there is no infinity to tell of it, and NaN stays for what is none.
 HVD_INLINE Float8E4m3fn ToFloat8E4m3fn(float value) {
   constexpr uint32_t kLargest = 0x43e00000;  // 448
   const uint32_t bits = FloatBits(value);

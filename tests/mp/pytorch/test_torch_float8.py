@@ -25,7 +25,7 @@ def every_value(dtype: torch.dtype) -> torch.Tensor:
 
 
 def rounded(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Before its version 2.13 torch made NaN of what float8_e4m3fn does not hold."""
+    """Older versions of torch make NaN of what float8_e4m3fn does not hold."""
     return (values.clamp(-LARGEST, LARGEST) if dtype == torch.float8_e4m3fn else values).to(dtype)
 
 
