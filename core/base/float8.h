@@ -22,20 +22,31 @@ struct Float8E5m2 {
   uint8_t bits;
 };
 
-// Exact; NaN is quiet.
-HVD_INLINE float ToFloat(Float8E5m2 value) {
-  return ToFloat(Float16{static_cast<uint16_t>(value.bits << 8)});
+// The bits of the float that a number is, without its sign. Exact.
+template <typename Float8>
+HVD_INLINE uint32_t Float8Magnitude(Float8 value) {
+  constexpr uint32_t kSmallestNormal = (127u - Float8::kBias + 1) << 23;
+  const uint32_t magnitude = static_cast<uint32_t>(value.bits & 0x7f) << (23 - Float8::kMantissa);
+  const uint32_t normal = magnitude + ((127u - Float8::kBias) << 23);
+  // A subnormal is placed below the leading one of the smallest normal, which is then subtracted.
+  const uint32_t subnormal =
+      FloatBits(BitsToFloat(normal + (1u << 23)) - BitsToFloat(kSmallestNormal));
+  return Select(Less(magnitude, 1u << 23), subnormal, normal);
 }
 
-// Exact; NaN is quiet.
+constexpr uint32_t kQuietNan = 0x7fc00000;
+
 HVD_INLINE float ToFloat(Float8E4m3fn value) {
-  constexpr uint32_t kNan = 0x7fu << 20;
-  const uint32_t magnitude = static_cast<uint32_t>(value.bits & 0x7f) << 20;
-  const uint32_t normal = magnitude + ((127u - Float8E4m3fn::kBias) << 23);
-  // A subnormal is placed below the leading one of 2^-6, which is then subtracted.
-  const uint32_t subnormal = FloatBits(BitsToFloat(normal + (1u << 23)) - BitsToFloat(121u << 23));
-  const uint32_t finite = Select(Less(magnitude, 1u << 23), subnormal, normal);
-  const uint32_t bits = Select(Less(magnitude, kNan), finite, 0x7fc00000);
+  const uint32_t magnitude = value.bits & 0x7f;
+  const uint32_t bits = Select(Less(magnitude, 0x7f), Float8Magnitude(value), kQuietNan);
+  return BitsToFloat(bits | static_cast<uint32_t>(value.bits & 0x80) << 24);
+}
+
+HVD_INLINE float ToFloat(Float8E5m2 value) {
+  constexpr uint32_t kInfinity = 0x7c;
+  const uint32_t magnitude = value.bits & 0x7f;
+  const uint32_t special = Select(Less(kInfinity, magnitude), kQuietNan, 255u << 23);
+  const uint32_t bits = Select(Less(magnitude, kInfinity), Float8Magnitude(value), special);
   return BitsToFloat(bits | static_cast<uint32_t>(value.bits & 0x80) << 24);
 }
 
@@ -53,8 +64,8 @@ HVD_INLINE uint32_t NearestFloat8(uint32_t magnitude) {
   return Select(Less(magnitude, kSmallestNormal), subnormal, normal);
 }
 
-// Rounds to nearest, ties to even. What is larger than all becomes the largest, infinity too, as
-// PyTorch 2.13 and CUDA convert it: there is no infinity to tell of it, and NaN stays for what is none.
+// Rounds to nearest, ties to even. What is larger than all numbers, infinity too, becomes the
+// largest, as PyTorch 2.13 and CUDA convert it.
 HVD_INLINE Float8E4m3fn ToFloat8E4m3fn(float value) {
   constexpr uint32_t kLargest = 0x43e00000;  // 448
   const uint32_t bits = FloatBits(value);
