@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -73,6 +74,15 @@ struct Float8Codec {
     const int leading = field == 0 ? 0 : 1 << kMantissa;
     return std::ldexp(fraction + leading, (field == 0 ? 1 : field) - kBias - kMantissa);
   }
+  // By their bits. Where it would go on, the format of five exponent bits has infinity.
+  static const std::vector<double>& Numbers() {
+    static const std::vector<double> numbers = [] {
+      std::vector<double> all;
+      for (int bits = 0; bits < kEnd + (kInfinity ? 1 : 0); ++bits) all.push_back(Number(bits));
+      return all;
+    }();
+    return numbers;
+  }
   static double Load(Storage s) {
     const double sign = s & 0x80 ? -1.0 : 1.0;
     const int magnitude = s & 0x7f;
@@ -82,13 +92,16 @@ struct Float8Codec {
   static Storage Save(double v) {
     const int sign = std::signbit(v) ? 0x80 : 0;
     if (std::isnan(v)) return static_cast<Storage>(kNan | sign);
-    // Where it would go on, the format of five exponent bits has infinity.
-    const int last = kInfinity ? kEnd : kEnd - 1;
-    int nearest = 0;
-    for (int other = 1; other <= last; ++other) {
-      const double here = std::fabs(std::fabs(v) - Number(nearest));
-      const double there = std::fabs(std::fabs(v) - Number(other));
-      if (std::isinf(v) || there < here || (there == here && other % 2 == 0)) nearest = other;
+    const std::vector<double>& numbers = Numbers();
+    const double magnitude = std::fabs(v);
+    const auto after = std::lower_bound(numbers.begin(), numbers.end(), magnitude);
+    auto nearest = static_cast<int>(after - numbers.begin());
+    if (after == numbers.end()) {
+      --nearest;
+    } else if (nearest > 0) {
+      const double down = magnitude - numbers[nearest - 1];
+      const double up = numbers[nearest] - magnitude;
+      if (down < up || (down == up && nearest % 2 == 1)) --nearest;
     }
     return static_cast<Storage>(nearest | sign);
   }
