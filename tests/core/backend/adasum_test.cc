@@ -71,12 +71,19 @@ double Precision(DataType dtype) {
   return dtype == DataType::kFloat16 ? 0x1p-11 + 2e-6 : 0x1p-8 + 2e-6;
 }
 
+// Half of what lies between subnormal numbers, where that is more than the room above.
+double SubnormalRoom(DataType dtype) {
+  if (dtype == DataType::kFloat8E4m3fn) return 0x1p-10;
+  return dtype == DataType::kFloat8E5m2 ? 0x1p-17 : 0;
+}
+
 bool Close(DataType dtype, const Bytes& tensor, const Vector& expected) {
   const Vector values = Decoded(dtype, tensor);
   double largest = 0;
   for (double value : expected) largest = std::max(largest, std::fabs(value));
   // An element may be small because large ones cancel out.
-  const double floor = largest * (dtype == DataType::kFloat64 ? 1e-13 : 2e-6);
+  const double floor =
+      SubnormalRoom(dtype) + largest * (dtype == DataType::kFloat64 ? 1e-13 : 2e-6);
   for (size_t i = 0; i < values.size(); ++i) {
     if (!(std::fabs(values[i] - expected[i]) <= Precision(dtype) * std::fabs(expected[i]) + floor))
       return false;
