@@ -278,6 +278,67 @@ def test_all_ranks_with_nccl_use_it(run_ranks, gpus):
     assert [serves for serves, _ in run_ranks(2, ranks_differ, env=gpus)] == [True, True]
 
 
+FLOATS_OF_8_BITS = {"float8_e4m3fn": torch.float8_e4m3fn, "float8_e5m2": torch.float8_e5m2}
+SUMS_OF_8_BITS = [[3 * number for number in (0, 1, 2, 0.5)]] * 2  # by type; 3 ranks
+
+
+def eight_bits():
+    """Ends with what NCCL serves of a sum, an average and a broadcast, and the sums by the way that it
+    leaves.
+    """
+    hvd.init()
+    gpu, serves, sums = fake_device(), [], []
+    for name, dtype in FLOATS_OF_8_BITS.items():
+        number, tensor = _core.DTYPES[name], torch.tensor([0, 1, 2, 0.5]).to(dtype)
+        asked = [(_core.ALLREDUCE, SUM), (_core.ALLREDUCE, AVERAGE), (_core.BROADCAST, SUM)]
+        serves.append([_core.gpu_serves(kind, number, op, 1.0, 1.0) for kind, op in asked])
+        if serves[-1][0]:
+            block = gpu.block(tensor.view(torch.uint8).numpy())
+            block.kind = name
+            _core.wait(gpu.submit(_core.ALLREDUCE, name, [block], [block], op=SUM))
+            total = torch.from_numpy(gpu.array(block)).view(dtype)
+        else:
+            purpose = Purpose(_core.ALLREDUCE, SUM)
+            total = hvd.synchronize(
+                ops.start(purpose, name, on_devices([tensor], Result.LIKE_INPUT, purpose))
+            )
+        sums.append(total.float().tolist())
+    return [serves, sums, "dtype=float8e4m3 op=sum" in gpu.calls()]
+
+
+@pytest.mark.parametrize(
+    ("settings", "sum_by_nccl"),
+    [({}, True), ({"FAKE_NCCL_VERSION": "22304"}, False), ({"FAKE_GPU_CAPABILITY": "8"}, False)],
+    ids=["now", "an older NCCL", "older GPUs"],
+)
+def test_floats_of_eight_bits_travel_by_nccl_where_it_reduces_them(run_ranks, gpus, settings, sum_by_nccl):
+    expected = [[[sum_by_nccl, False, True]] * 2, SUMS_OF_8_BITS, sum_by_nccl]
+    assert run_ranks(3, eight_bits, env={**gpus, **settings}) == [expected] * 3
+
+
+def one_rank_has_an_older_gpu():
+    """Ends with what the sum fails with."""
+    hvd.init()
+    gpu, number = fake_device(), _core.DTYPES["float8_e5m2"]
+    with pytest.raises(hvd.TensorMismatchError) as caught:
+        if _core.gpu_serves(_core.ALLREDUCE, number, SUM, 1.0, 1.0):
+            block = gpu.block(np.ones(3, np.uint8))
+            block.kind = "float8_e5m2"
+            _core.wait(gpu.submit(_core.ALLREDUCE, "x", [block], [block], op=SUM))
+        else:
+            tensor, purpose = torch.ones(3).to(torch.float8_e5m2), Purpose(_core.ALLREDUCE, SUM)
+            hvd.synchronize(ops.start(purpose, "x", on_devices([tensor], Result.LIKE_INPUT, purpose)))
+    return str(caught.value)
+
+
+def test_ranks_of_which_one_cannot_reduce_eight_bits_on_its_gpu_are_told(run_ranks, gpus):
+    def with_an_older_one(rank):
+        return {**gpus, "FAKE_GPU_CAPABILITY": "8" if rank == 1 else "9"}
+
+    first, second = run_ranks(2, one_rank_has_an_older_gpu, env=with_an_older_one)
+    assert first == second and "by way of host memory" in first and "rank 1" in first, first
+
+
 def a_start_is_refused():
     """Ends with why."""
     with pytest.raises(RuntimeError) as caught:

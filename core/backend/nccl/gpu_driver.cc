@@ -2,6 +2,8 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
+#include <limits>
 #include <utility>
 
 namespace hvd::nccl {
@@ -14,6 +16,7 @@ constexpr int kRelaxedCapture = 2;
 // The errors that have to do with streams that record a graph.
 constexpr int kFirstOfCapture = 900;
 constexpr int kLastOfCapture = 908;
+constexpr int kCapability = 75;  // of CUDA's attributes; ROCm has other numbers
 
 // Where a function lies in DriverFunctions, and what each driver calls it; null: it is not needed.
 struct Name {
@@ -27,6 +30,7 @@ constexpr Name kNames[] = {
     {HVD_PLACE(init), "cuInit", "hipInit"},
     {HVD_PLACE(device_count), "cuDeviceGetCount", "hipGetDeviceCount"},
     {HVD_PLACE(device), "cuDeviceGet", "hipDeviceGet"},
+    {HVD_PLACE(attribute), "cuDeviceGetAttribute", "hipDeviceGetAttribute"},
     {HVD_PLACE(retain_context), "cuDevicePrimaryCtxRetain", "hipDevicePrimaryCtxRetain"},
     {HVD_PLACE(push_context), "cuCtxPushCurrent_v2", "hipCtxPushCurrent"},
     {HVD_PLACE(pop_context), "cuCtxPopCurrent_v2", "hipCtxPopCurrent"},
@@ -77,7 +81,21 @@ Status GpuDriver::Load(const std::string& path, std::shared_ptr<const GpuDriver>
   HVD_RETURN_IF_ERROR(
       loaded->Check(loaded->call_.device_count(&loaded->devices_), "counting GPUs"));
   if (loaded->devices_ == 0) return {Code::kUnavailable, "the GPU driver shows no GPU"};
+  if (!loaded->rocm_) HVD_RETURN_IF_ERROR(loaded->FindCapability());
   *driver = std::move(loaded);
+  return Status::Ok();
+}
+
+Status GpuDriver::FindCapability() {
+  capability_ = std::numeric_limits<int>::max();
+  for (int number = 0; number < devices_; ++number) {
+    int device = 0;
+    int capability = 0;
+    HVD_RETURN_IF_ERROR(Check(call_.device(&device, number), "choosing the GPU"));
+    HVD_RETURN_IF_ERROR(
+        Check(call_.attribute(&capability, kCapability, device), "asking what a GPU can do"));
+    capability_ = std::min(capability_, capability);
+  }
   return Status::Ok();
 }
 

@@ -17,6 +17,7 @@ struct DriverFunctions {
   int (*init)(unsigned flags);
   int (*device_count)(int* count);
   int (*device)(int* device, int number);
+  int (*attribute)(int* value, int which, int device);
   int (*retain_context)(void** context, int device);
   int (*push_context)(void* context);
   int (*pop_context)(void** context);
@@ -50,6 +51,8 @@ class GpuDriver {
   const DriverFunctions& call() const { return call_; }
   int devices() const { return devices_; }
   bool rocm() const { return rocm_; }
+  // The least compute capability of the GPUs, of which this is the first number; 0 of those of AMD.
+  int capability() const { return capability_; }
 
   // The context that frameworks use on a device, too; held until the process ends, as theirs is.
   Status Context(int device, void** context) const;
@@ -67,8 +70,11 @@ class GpuDriver {
   static bool IsOfCapture(int result);
 
  private:
+  Status FindCapability();
+
   DriverFunctions call_ = {};
   int devices_ = 0;
+  int capability_ = 0;
   bool rocm_ = false;
 };
 

@@ -31,6 +31,14 @@ bool GpuRuntime::RecordsGraph(const DeviceOrder& order) {
   return driver->IsCapturing(order.stream, &records).ok() && records;
 }
 
+bool GpuRuntime::ReducesFloat8() {
+  constexpr int kLeastCapability = 9;
+  std::shared_ptr<const GpuDriver> driver;
+  std::shared_ptr<const NcclLibrary> nccl;
+  if (!Load(&driver, &nccl).ok()) return false;
+  return nccl->has_float8() && driver->capability() >= kLeastCapability;
+}
+
 void GpuRuntime::Enter(Occupant* occupant) {
   const std::lock_guard<std::mutex> lock(mutex_);
   inside_.push_back(occupant);

@@ -64,6 +64,10 @@ class GpuRuntime {
   // Loads both the first time, which takes a while; an error stays.
   Status Load(std::shared_ptr<const GpuDriver>* driver, std::shared_ptr<const NcclLibrary>* nccl);
 
+  // Whether they reduce floats of 8 bits: NCCL does so on GPUs from compute capability 9.0 on.
+  // Loads both if need be.
+  bool ReducesFloat8();
+
   // Whether a tensor's stream records a graph, by which an operation on it is held up.
   bool RecordsGraph(const DeviceOrder& order);
 

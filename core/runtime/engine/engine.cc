@@ -87,7 +87,9 @@ Status RankEngine::Usable(const Entry& entry) const {
 
 bool RankEngine::ServesGpu(OpKind kind, DataType dtype, ReduceOp op, double prescale,
                            double postscale) const {
-  return !options_.gpu_library.empty() && nccl::Carries(kind, dtype, op, prescale, postscale);
+  nccl::GpuRuntime* const gpu = wirer_->gpu();
+  if (gpu == nullptr || !nccl::Carries(kind, dtype, op, prescale, postscale)) return false;
+  return !nccl::IsFloat8Reduction(kind, dtype) || gpu->ReducesFloat8();
 }
 
 Status RankEngine::CheckGpu(const negotiate::Request& request) const {

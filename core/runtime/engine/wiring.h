@@ -72,6 +72,9 @@ class Wirer {
   // That a rank is lost, if that is the cause of this generation's end.
   void Lose(const Cause& cause) noexcept;
 
+  // What reduces on GPUs; null: they have no library in this job.
+  nccl::GpuRuntime* gpu() const { return gpu_.get(); }
+
   // The cores that the ranks of this host may use.
   int cores() const { return cores_; }
 

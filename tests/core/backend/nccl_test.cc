@@ -270,6 +270,10 @@ TEST(Nccl, WhatItCarriesDependsOnNothingOfOneRanks) {
   EXPECT_TRUE(Carries(OpKind::kAllgather, DataType::kInt16, ReduceOp::kSum, 1.0, 1.0));
   EXPECT_FALSE(Carries(OpKind::kAllreduce, DataType::kFloat32, ReduceOp::kAdasum, 1.0, 1.0));
   EXPECT_FALSE(Carries(OpKind::kAllreduce, DataType::kFloat32, ReduceOp::kMax, 2.0, 1.0));
+  EXPECT_TRUE(Carries(OpKind::kAllreduce, DataType::kFloat8E5m2, ReduceOp::kSum, 0.5, 1.0));
+  EXPECT_FALSE(Carries(OpKind::kAllreduce, DataType::kFloat8E5m2, ReduceOp::kSum, 9.0, 1.0));
+  EXPECT_TRUE(Carries(OpKind::kAllreduce, DataType::kFloat8E4m3fn, ReduceOp::kSum, 9.0, 1.0));
+  EXPECT_FALSE(Carries(OpKind::kAllreduce, DataType::kFloat8E4m3fn, ReduceOp::kAverage, 1.0, 1.0));
 }
 
 }  // namespace

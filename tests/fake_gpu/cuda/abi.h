@@ -22,6 +22,8 @@ enum CudaResult {
   kCudaCaptureIsolation = 905,
 };
 
+constexpr int kMajorCapability = 75;  // the one attribute
+
 }  // namespace fake_gpu
 
 extern "C" {
@@ -34,6 +36,7 @@ int cuGetErrorString(int result, const char** text);
 
 int cuDeviceGetCount(int* count);
 int cuDeviceGet(int* device, int ordinal);
+int cuDeviceGetAttribute(int* value, int attribute, int device);
 int cuDeviceGetName(char* name, int bytes, int device);
 int cuDevicePrimaryCtxRetain(void** context, int device);
 int cuDevicePrimaryCtxRelease_v2(int device);

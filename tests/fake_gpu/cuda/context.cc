@@ -122,6 +122,13 @@ int cuDeviceGet(int* device, int ordinal) {
   return kCudaOk;
 }
 
+int cuDeviceGetAttribute(int* value, int attribute, int device) {
+  if (!IsDevice(device)) return kCudaInvalidDevice;
+  if (attribute != kMajorCapability) return kCudaInvalidValue;
+  *value = TheSettings().capability;
+  return kCudaOk;
+}
+
 int cuDeviceGetName(char* name, int bytes, int device) {
   if (!IsDevice(device)) return kCudaInvalidDevice;
   std::snprintf(name, bytes, "Fake GPU %d", device);

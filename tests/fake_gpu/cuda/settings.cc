@@ -38,6 +38,7 @@ Fault ReadFault(const char* name) {
 const Settings* Read() {
   auto* settings = new Settings;
   settings->devices = static_cast<int>(Number("FAKE_GPU_DEVICES", 2));
+  settings->capability = static_cast<int>(Number("FAKE_GPU_CAPABILITY", 9));
   settings->strict = Number("FAKE_GPU_STRICT", 1) != 0;
   settings->delay_us = static_cast<int>(Number("FAKE_GPU_DELAY_US", 0));
   settings->seed = static_cast<unsigned>(Number("FAKE_GPU_SEED", 1));

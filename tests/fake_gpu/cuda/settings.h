@@ -16,6 +16,7 @@ constexpr int kEverybody = -2;
 // The environment of the fakes; README.md has the table of its variables.
 struct Settings {
   int devices;
+  int capability;
   bool strict;
   int delay_us;
   unsigned seed;
