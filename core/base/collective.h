@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -53,6 +54,7 @@ struct CollectiveSpec {
   int64_t direct_bytes = -1;
   int32_t device = kHostDevice;  // what chose the backend; of a GPU only that it is one
   std::vector<Piece> pieces;
+  std::string title;  // of GPUs, for messages: "allreduce of 'a' and 2 more"
   std::vector<DeviceOrder>
       order;  // by piece; empty on the host, whose memory may be touched at once
   // By piece, for n ranks; empty for the other kinds:

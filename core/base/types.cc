@@ -12,10 +12,11 @@ struct TypeRow {
 
 // In the order of DataType.
 constexpr TypeRow kTypes[kDataTypes] = {
-    {"uint8", 1, false},  {"int8", 1, false},  {"uint16", 2, false},  {"int16", 2, false},
-    {"int32", 4, false},  {"int64", 8, false}, {"float16", 2, true},  {"float32", 4, true},
-    {"float64", 8, true}, {"bool", 1, false},  {"bfloat16", 2, true}, {"uint32", 4, false},
-    {"uint64", 8, false},
+    {"uint8", 1, false},  {"int8", 1, false},         {"uint16", 2, false},
+    {"int16", 2, false},  {"int32", 4, false},        {"int64", 8, false},
+    {"float16", 2, true}, {"float32", 4, true},       {"float64", 8, true},
+    {"bool", 1, false},   {"bfloat16", 2, true},      {"uint32", 4, false},
+    {"uint64", 8, false}, {"float8_e4m3fn", 1, true}, {"float8_e5m2", 1, true},
 };
 
 }  // namespace

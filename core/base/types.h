@@ -22,8 +22,10 @@ enum class DataType : uint8_t {
   kBfloat16,
   kUint32,
   kUint64,
+  kFloat8E4m3fn,
+  kFloat8E5m2,
 };
-constexpr int kDataTypes = 13;
+constexpr int kDataTypes = 15;
 
 // Public numbers (API: Average=0 ... Product=5).
 enum class ReduceOp : uint8_t { kAverage = 0, kSum, kAdasum, kMin, kMax, kProduct };

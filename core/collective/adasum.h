@@ -35,7 +35,7 @@ using StartCollective = std::function<std::unique_ptr<StepMachine>(const Collect
 //
 // Rank r owns slice r of all vectors. An alltoall brings them together, each level of the tree is
 // computed on slices, with an allreduce of the dots in between, and an allgather hands out the
-// slices. A slice is finished on one rank, so all get the same bits. float16 and bfloat16 are
+// slices. A slice is finished on one rank, so all get the same bits. Floats of 16 and 8 bits are
 // computed in float32 and rounded once, at the end; dots are summed in double.
 //
 // One tensor: dots of several would not be those of one.

@@ -84,7 +84,7 @@ enum class Finished { kStays, kGoesRound };
 // The ring with arithmetic. The blocks [ends[b-1], ends[b]) of `stream` go round, and every rank
 // adds its own input to what arrives, straight from the tensors. Position r finishes block r + 1
 // (modulo the size): this last hop also applies divisor and postscale, and writes the outputs.
-// float16 and bfloat16 are rounded once per hop.
+// Floats of 16 and 8 bits are rounded once per hop.
 //
 // An output may be the very memory of its input.
 class RingReduce : public Ring {

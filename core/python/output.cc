@@ -60,6 +60,8 @@ dlpack::DataType DlpackType(DataType dtype) {
     case DataType::kBfloat16:
       return {dlpack::kBfloat, bits, 1};
     case DataType::kUint8:
+    case DataType::kFloat8E4m3fn:  // as bytes: DLPack names these types since its version 1.1 only
+    case DataType::kFloat8E5m2:
     case DataType::kUint16:
     case DataType::kUint32:
     case DataType::kUint64:

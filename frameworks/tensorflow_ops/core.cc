@@ -16,9 +16,11 @@ namespace {
 
 std::atomic<hvd_api*> core{nullptr};
 
+constexpr auto kNone = static_cast<TF_DataType>(0);  // no operation takes it
+
 constexpr TF_DataType kByCoreType[kDataTypes] = {
-    TF_UINT8, TF_INT8,   TF_UINT16, TF_INT16,    TF_INT32,  TF_INT64,  TF_HALF,
-    TF_FLOAT, TF_DOUBLE, TF_BOOL,   TF_BFLOAT16, TF_UINT32, TF_UINT64,
+    TF_UINT8,  TF_INT8, TF_UINT16,   TF_INT16,  TF_INT32,  TF_INT64, TF_HALF, TF_FLOAT,
+    TF_DOUBLE, TF_BOOL, TF_BFLOAT16, TF_UINT32, TF_UINT64, kNone,    kNone,
 };
 
 }  // namespace

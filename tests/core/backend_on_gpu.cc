@@ -189,9 +189,9 @@ class OnGpu : public StepMachine {
 
 class BackendOnGpu : public Backend {
  public:
-  BackendOnGpu(std::shared_ptr<nccl::GpuRuntime> runtime, Backend* host, const Members& members,
-               Position position)
-      : gpu_(MakeNcclBackend(runtime, host, members, position)),
+  BackendOnGpu(std::shared_ptr<nccl::GpuRuntime> runtime, Backend* host, uint32_t set,
+               const Members& members, Position position)
+      : gpu_(MakeNcclBackend(runtime, host, set, members, position)),
         position_(position.value()),
         size_(members.size()) {
     std::shared_ptr<const GpuDriver> driver;
@@ -230,8 +230,8 @@ class BackendOnGpu : public Backend {
 }  // namespace
 
 std::unique_ptr<Backend> MakeBackendOnGpu(std::shared_ptr<nccl::GpuRuntime> runtime, Backend* host,
-                                          const Members& members, Position position) {
-  return std::make_unique<BackendOnGpu>(std::move(runtime), host, members, position);
+                                          uint32_t set, const Members& members, Position position) {
+  return std::make_unique<BackendOnGpu>(std::move(runtime), host, set, members, position);
 }
 
 }  // namespace hvd::test

@@ -13,6 +13,6 @@ namespace hvd::test {
 // that does not wait for its inputs, or does not have the stream wait, reads or gives other values.
 // With the stand-ins of tests/fake_gpu.
 std::unique_ptr<Backend> MakeBackendOnGpu(std::shared_ptr<nccl::GpuRuntime> runtime, Backend* host,
-                                          const Members& members, Position position);
+                                          uint32_t set, const Members& members, Position position);
 
 }  // namespace hvd::test

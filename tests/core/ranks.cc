@@ -197,7 +197,7 @@ Status Rank::Join(uint32_t set, const std::vector<int>& members, Backend** backe
   backends_.emplace_back();
   HVD_RETURN_IF_ERROR(MakeWindowBackend(windows_.back().get(), &backends_.back()));
   *backend = backends_.back().get();
-  if (world_->medium_ == Medium::kNccl) return JoinNccl(ranks, backend);
+  if (world_->medium_ == Medium::kNccl) return JoinNccl(set, ranks, backend);
   return world_->medium_ == Medium::kGloo ? JoinGloo(members, backend) : Status::Ok();
 }
 
@@ -219,16 +219,17 @@ Status Rank::JoinGloo(const std::vector<int>& members, Backend** backend) {
   return Status::Ok();
 }
 
-Status Rank::JoinNccl(const Members& members, Backend** backend) {
+Status Rank::JoinNccl(uint32_t set, const Members& members, Backend** backend) {
   if (gpu_ == nullptr) {
     const std::string folder = HVD_FAKE_GPU_FOLDER;
     nccl::GpuOptions options;
     options.driver = folder + "/libcuda.so.1";
     options.library = folder + "/libnccl.so.2";
+    options.rank = GlobalRank(rank_);
     options.timeout_us = 30'000'000;
     gpu_ = std::make_shared<nccl::GpuRuntime>(options);
   }
-  auto gpu = MakeBackendOnGpu(gpu_, *backend, members, members.Find(GlobalRank(rank_)));
+  auto gpu = MakeBackendOnGpu(gpu_, *backend, set, members, members.Find(GlobalRank(rank_)));
   backends_.push_back(std::make_unique<FirstThatServes>(std::move(gpu), *backend, waker_));
   *backend = backends_.back().get();
   return Status::Ok();

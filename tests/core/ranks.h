@@ -70,6 +70,8 @@ class Rank {
   Rank& operator=(const Rank&) = delete;
 
   int rank() const { return rank_; }
+  // Of kNccl, once it has joined a set.
+  nccl::GpuRuntime& gpu() const { return *gpu_; }
   // Makes this rank's backend for a set; collective over `members`. The backend dies with the rank.
   Status Join(uint32_t set, const std::vector<int>& members, Backend** backend);
 
@@ -80,7 +82,7 @@ class Rank {
 
  private:
   Status JoinGloo(const std::vector<int>& members, Backend** backend);
-  Status JoinNccl(const Members& members, Backend** backend);
+  Status JoinNccl(uint32_t set, const Members& members, Backend** backend);
   Status JoinHosts(uint32_t set, const Members& members, Backend** backend);
   Status Sleep(const Machines& machines, std::vector<bool>* done);
   static int MillisecondsUntil(const Machines& machines, const std::vector<bool>& done);

@@ -21,4 +21,8 @@ int fake_gpu_leaks(char* text, size_t bytes);
 // What cuStreamIsCapturing says of every stream: 0 no, 1 yes, 2 invalidated.
 void fake_gpu_capture(int status);
 
+// As if the program began to capture this stream, or ended that: meanwhile it is an error to put
+// work on the stream, or to have it wait for an event.
+void fake_gpu_capture_stream(void* stream, int captures);
+
 }  // extern "C"

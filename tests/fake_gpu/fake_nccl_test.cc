@@ -174,6 +174,22 @@ TEST(Arithmetic, OfHalves) {
   });
 }
 
+// 1.0, -2.5, the largest numbers, at which sums stay, and infinity.
+TEST(Arithmetic, OfFloatsOfEightBits) {
+  const Environment environment;
+  WithRanks(2, true, [](const TestRank& self) {
+    const bool zero = self.rank == 0;
+    EXPECT_EQ(ReduceOne<uint8_t>(self, kFloat8e4m3, kSum, zero ? 0x38 : 0xc2), 0xbc);
+    EXPECT_EQ(ReduceOne<uint8_t>(self, kFloat8e4m3, kSum, 0x7e), 0x7e);
+    EXPECT_EQ(ReduceOne<uint8_t>(self, kFloat8e4m3, kSum, zero ? 0x7f : 0x38) & 0x7f, 0x7f);
+    EXPECT_EQ(ReduceOne<uint8_t>(self, kFloat8e4m3, kSum, 0x01), 0x02);
+    EXPECT_EQ(ReduceOne<uint8_t>(self, kFloat8e4m3, kMax, zero ? 0x38 : 0xc2), 0x38);
+    EXPECT_EQ(ReduceOne<uint8_t>(self, kFloat8e5m2, kSum, zero ? 0x3c : 0xc1), 0xbe);
+    EXPECT_EQ(ReduceOne<uint8_t>(self, kFloat8e5m2, kSum, 0x7b), 0x7b);
+    EXPECT_EQ(ReduceOne<uint8_t>(self, kFloat8e5m2, kAvg, 0x3c), 0x3c);
+  });
+}
+
 TEST(Arithmetic, OfCreatedOps) {
   const Environment environment;
   WithRanks(2, false, [](const TestRank& self) {

@@ -81,6 +81,21 @@ def rows(device: torch.device) -> None:
         check(dealt, total[first : first + count], dtype)
 
 
+def eight_bits(device: torch.device) -> None:
+    """Floats of 8 bits, by NCCL or not. Each element comes from one rank, so that sums are exact."""
+    size, rank, index = hvd.size(), hvd.rank(), torch.arange(1001, device=device)
+    for dtype in (torch.float8_e4m3fn, torch.float8_e5m2):
+        whole = (1 + index % 3).to(torch.float32)
+        mine = torch.where(index % size == rank, whole, torch.zeros_like(whole)).to(dtype)
+        assert hvd.allreduce(mine, op=hvd.Sum).float().equal(whole), dtype
+        assert hvd.allreduce(mine, op=hvd.Max).float().equal(whole), dtype
+        assert hvd.allreduce(whole.to(dtype)).float().equal(whole), dtype
+        parts = hvd.reducescatter(mine[: size * 3], op=hvd.Sum)
+        assert parts.float().equal(whole[3 * rank : 3 * rank + 3]), dtype
+        assert hvd.broadcast(whole.to(dtype), 0).float().equal(whole), dtype
+        assert hvd.allgather(whole[: rank + 1].to(dtype)).dtype == dtype
+
+
 def forms(device: torch.device) -> None:
     """Groups, strided tensors, other streams, process sets, tensors that the host frees early."""
     size, rank = hvd.size(), hvd.rank()
@@ -125,7 +140,7 @@ def captures(device: torch.device) -> None:
 
 if __name__ == "__main__":
     gpu = begin(process_sets="dynamic")
-    for part in (reductions, rows, forms, captures):
+    for part in (reductions, rows, eight_bits, forms, captures):
         part(gpu)
         torch.cuda.synchronize()
         hvd.barrier()

@@ -137,6 +137,96 @@ def test_a_rank_that_dies_sets_the_streams_of_the_others_free(run_ranks, gpus):
         assert 0.1 < seconds < 0.3 + within(1.0)
 
 
+def a_network_fails_between_live_ranks():
+    """The GPUs of all ranks are stuck then, and the program waits for its own, outside of horovod."""
+    hvd.init()
+    gpu = fake_device()
+    block = gpu.block(np.ones(1000, np.float32))
+    for name in ("first", "second"):
+        _core.wait(gpu.submit(_core.ALLREDUCE, name, [block], [block]))
+    start = time.monotonic()
+    gpu.synchronize()
+    seconds = time.monotonic() - start
+    with pytest.raises(hvd.HorovodInternalError) as caught:
+        _core.wait(gpu.submit(_core.ALLREDUCE, "after", [block], [block]))
+    return [seconds, str(caught.value)]
+
+
+def test_a_network_that_fails_sets_the_streams_of_all_free(run_ranks, gpus):
+    results = run_ranks(3, a_network_fails_between_live_ranks, env={**gpus, "FAKE_NCCL_ASYNC_FAIL_AT": "2:1"})
+    for seconds, text in results:
+        assert seconds < within(1.5)
+        assert (
+            "rank 1 cannot go on: NCCL failed during allreduce of 'second' on GPU 0 in process set 0" in text
+        )
+        assert "remote process exited or there was a network error" in text
+
+
+def a_gpu_is_busy():
+    """That of rank 1, with something else."""
+    hvd.init()
+    gpu = fake_device()
+    block = gpu.block(np.ones(10, np.float32))
+    if hvd.rank() == 1:
+        gpu.occupy(4)
+    _core.wait(gpu.submit(_core.ALLREDUCE, "x", [block], [block], op=SUM))
+    result = gpu.array(block).tolist()
+    hvd.shutdown()
+    return result
+
+
+def test_what_a_gpu_does_not_finish_is_reported(run_ranks, gpus, tmp_path):
+    env = {**gpus, "HOROVOD_STALL_CHECK_TIME_SECONDS": "1"}
+    assert run_ranks(2, a_gpu_is_busy, env=env) == [[2] * 10] * 2
+    said = "".join(path.read_text() for path in tmp_path.rglob("*.out"))
+    assert "rank 1's GPU has not reached the allreduce of 'x' on GPU 0 in process set 0" in said
+    assert "rank 0's GPU has not finished the allreduce of 'x'" in said
+
+
+def a_gpu_is_busy_for_too_long():
+    """That of rank 1. Ends with what the next operation fails with."""
+    hvd.init()
+    gpu = fake_device()
+    block = gpu.block(np.ones(10, np.float32))
+    if hvd.rank() == 1:
+        gpu.occupy(4)
+    _core.wait(gpu.submit(_core.ALLREDUCE, "x", [block], [block]))
+    start = time.monotonic()
+    if hvd.rank() == 0:
+        gpu.synchronize()
+    seconds = time.monotonic() - start
+    time.sleep(max(0, 3 - seconds))
+    with pytest.raises(hvd.HorovodInternalError) as caught:
+        _core.wait(gpu.submit(_core.ALLREDUCE, "after", [block], [block]))
+    return [seconds, str(caught.value)]
+
+
+def test_an_explicit_limit_ends_a_stall_on_a_gpu(run_ranks, gpus):
+    env = {**gpus, "HOROVOD_STALL_CHECK_DISABLE": "1", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "1"}
+    results = run_ranks(2, a_gpu_is_busy_for_too_long, env=env)
+    for _, text in results:
+        assert "rank 1's GPU has not reached the allreduce of 'x' on GPU 0 in process set 0" in text
+    assert results[0][0] < within(2.5)
+
+
+def a_stream_captures_a_graph():
+    """It begins to between submission and completion, and a wait within the capture would never end."""
+    hvd.init()
+    gpu = fake_device()
+    block = gpu.block(np.ones(10, np.float32))
+    handle = gpu.submit(_core.ALLREDUCE, "x", [block], [block], op=SUM)
+    gpu.capture(True)
+    with pytest.raises(TimeoutError, match=r"'x' cannot be complete while its stream captures a graph"):
+        _core.wait(handle)
+    gpu.capture(False)
+    _core.wait(handle)
+    return gpu.array(block).tolist()
+
+
+def test_a_wait_within_a_capture_is_refused_and_the_operation_goes_on(run_ranks, gpus):
+    assert run_ranks(2, a_stream_captures_a_graph, env=gpus) == [[2] * 10] * 2
+
+
 def a_result_is_empty():
     """Of two ranks that deal out one row; it is on the GPU all the same."""
     hvd.init()
@@ -186,6 +276,67 @@ def test_one_rank_without_nccl_and_all_go_through_host_memory(run_ranks, gpus):
 
 def test_all_ranks_with_nccl_use_it(run_ranks, gpus):
     assert [serves for serves, _ in run_ranks(2, ranks_differ, env=gpus)] == [True, True]
+
+
+FLOATS_OF_8_BITS = {"float8_e4m3fn": torch.float8_e4m3fn, "float8_e5m2": torch.float8_e5m2}
+SUMS_OF_8_BITS = [[3 * number for number in (0, 1, 2, 0.5)]] * 2  # by type; 3 ranks
+
+
+def eight_bits():
+    """Ends with what NCCL serves of a sum, an average and a broadcast, and the sums by the way that it
+    leaves.
+    """
+    hvd.init()
+    gpu, serves, sums = fake_device(), [], []
+    for name, dtype in FLOATS_OF_8_BITS.items():
+        number, tensor = _core.DTYPES[name], torch.tensor([0, 1, 2, 0.5]).to(dtype)
+        asked = [(_core.ALLREDUCE, SUM), (_core.ALLREDUCE, AVERAGE), (_core.BROADCAST, SUM)]
+        serves.append([_core.gpu_serves(kind, number, op, 1.0, 1.0) for kind, op in asked])
+        if serves[-1][0]:
+            block = gpu.block(tensor.view(torch.uint8).numpy())
+            block.kind = name
+            _core.wait(gpu.submit(_core.ALLREDUCE, name, [block], [block], op=SUM))
+            total = torch.from_numpy(gpu.array(block)).view(dtype)
+        else:
+            purpose = Purpose(_core.ALLREDUCE, SUM)
+            total = hvd.synchronize(
+                ops.start(purpose, name, on_devices([tensor], Result.LIKE_INPUT, purpose))
+            )
+        sums.append(total.float().tolist())
+    return [serves, sums, "dtype=float8e4m3 op=sum" in gpu.calls()]
+
+
+@pytest.mark.parametrize(
+    ("settings", "sum_by_nccl"),
+    [({}, True), ({"FAKE_NCCL_VERSION": "22304"}, False), ({"FAKE_GPU_CAPABILITY": "8"}, False)],
+    ids=["now", "an older NCCL", "older GPUs"],
+)
+def test_floats_of_eight_bits_travel_by_nccl_where_it_reduces_them(run_ranks, gpus, settings, sum_by_nccl):
+    expected = [[[sum_by_nccl, False, True]] * 2, SUMS_OF_8_BITS, sum_by_nccl]
+    assert run_ranks(3, eight_bits, env={**gpus, **settings}) == [expected] * 3
+
+
+def one_rank_has_an_older_gpu():
+    """Ends with what the sum fails with."""
+    hvd.init()
+    gpu, number = fake_device(), _core.DTYPES["float8_e5m2"]
+    with pytest.raises(hvd.TensorMismatchError) as caught:
+        if _core.gpu_serves(_core.ALLREDUCE, number, SUM, 1.0, 1.0):
+            block = gpu.block(np.ones(3, np.uint8))
+            block.kind = "float8_e5m2"
+            _core.wait(gpu.submit(_core.ALLREDUCE, "x", [block], [block], op=SUM))
+        else:
+            tensor, purpose = torch.ones(3).to(torch.float8_e5m2), Purpose(_core.ALLREDUCE, SUM)
+            hvd.synchronize(ops.start(purpose, "x", on_devices([tensor], Result.LIKE_INPUT, purpose)))
+    return str(caught.value)
+
+
+def test_ranks_of_which_one_cannot_reduce_eight_bits_on_its_gpu_are_told(run_ranks, gpus):
+    def with_an_older_one(rank):
+        return {**gpus, "FAKE_GPU_CAPABILITY": "8" if rank == 1 else "9"}
+
+    first, second = run_ranks(2, one_rank_has_an_older_gpu, env=with_an_older_one)
+    assert first == second and "by way of host memory" in first and "rank 1" in first, first
 
 
 def a_start_is_refused():

@@ -11,6 +11,7 @@ from operations import Running
 import horovod.torch as hvd
 
 SPLIT_TYPES = [torch.int32, torch.int64, torch.uint8, torch.int16]
+NOT_OF_NUMPY = (torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2)
 IN_PLACE = ("allreduce", "grouped_allreduce", "broadcast")
 
 
@@ -20,9 +21,9 @@ def tensor(array: np.ndarray, dtype: str) -> torch.Tensor:
 
 
 def array(result: torch.Tensor) -> np.ndarray:
-    """A tensor as numpy shows it; bfloat16 as float32."""
+    """A tensor as numpy shows it; the types that it lacks as float32."""
     result = result.detach()
-    return (result.float() if result.dtype == torch.bfloat16 else result).numpy()
+    return (result.float() if result.dtype in NOT_OF_NUMPY else result).numpy()
 
 
 class TorchRunning(Running):

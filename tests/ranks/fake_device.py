@@ -16,7 +16,9 @@ DEVICE = 0
 
 
 class Block:
-    """An array in the memory of the GPU."""
+    """An array in the memory of the GPU. ``kind``: the name of its type, where numpy lacks it."""
+
+    kind = ""
 
     def __init__(self, address: int, shape: Sequence[int], dtype: Any) -> None:
         self.address = address
@@ -27,7 +29,7 @@ class Block:
     def spec(self, output: "Block | None") -> tuple[Any, ...]:
         """For the core; ``output`` None: the core allocates."""
         to, room = (output.address, output.nbytes) if output else (0, 0)
-        number = _core.DTYPES[self.dtype.name]
+        number = _core.DTYPES[self.kind or self.dtype.name]
         return (self.address, to, number, self.shape, self.nbytes, room)
 
 
@@ -123,6 +125,10 @@ class FakeDevice:
         specs = [block.spec(output) for block, output in zip(blocks, outputs, strict=True)]
         more = {"device": DEVICE, "stream": self.stream, "ready_event": self.event(), **more}
         return _core.submit(kind, name, specs, **more)
+
+    def capture(self, captures: bool) -> None:
+        """As if the program began to capture the stream, or ended that."""
+        self._driver.fake_gpu_capture_stream(ctypes.c_void_p(self.stream), int(captures))
 
     def calls(self) -> str:
         """What both libraries have been asked, one line for each call."""

@@ -225,11 +225,11 @@ class Running(ABC):
         return arrays
 
     def _hops(self) -> int:
-        """Over links, and where a rank has joined, a factor is applied and a half rounded before anything
-        else.
+        """Over links, and where a rank has joined, a factor is applied and a narrow float rounded before
+        anything else.
         """
         case = self.case
-        scaled = self.plan.options.get("prescale_factor", 1.0) != 1.0 and case.dtype in reference.HALVES
+        scaled = self.plan.options.get("prescale_factor", 1.0) != 1.0 and case.dtype in reference.NARROW
         ahead = os.environ.get("HOROVOD_TRANSPORT") == "tcp" or len(case.here) < case.ranks
         return case.hops or (2 if scaled and ahead else 0)
 

@@ -1,7 +1,7 @@
 """What the collectives must compute, by numpy and in rank order, from inputs that every rank can make for
 all ranks.
 
-Arrays are those of numpy; bfloat16, which it lacks, is float32 of the same value.
+Arrays are those of numpy; bfloat16 and floats of 8 bits, which it lacks, are float32 of the same value.
 """
 
 import hashlib
@@ -11,11 +11,22 @@ import numpy as np
 AVERAGE, SUM, ADASUM, MIN, MAX, PRODUCT = range(6)
 OPS = {"Average": AVERAGE, "Sum": SUM, "Min": MIN, "Max": MAX, "Product": PRODUCT}
 INTEGERS = ["uint8", "int8", "uint16", "int16", "int32", "int64", "uint32", "uint64"]
-HALVES = ["float16", "bfloat16"]
-FLOATS = ["float32", "float64", *HALVES]
+FLOAT8 = {"float8_e4m3fn": (3, -6, 448.0, 448.0), "float8_e5m2": (2, -14, 57344.0, np.inf)}
+"""Bits of the mantissa, the least exponent of a normal number, the largest number, and what is beyond."""
+NARROW = ["float16", "bfloat16", *FLOAT8]
+"""Computed in float32, and rounded once."""
+FLOATS = ["float32", "float64", *NARROW]
 DTYPES = [*INTEGERS, *FLOATS, "bool"]
-DIGITS = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 2.0**-24, "float64": 2.0**-53}
-SMALLEST = {"float16": 2.0**-24}  # subnormal numbers lie no closer
+DIGITS = {
+    "float8_e4m3fn": 2.0**-4,
+    "float8_e5m2": 2.0**-3,
+    "float16": 2.0**-11,
+    "bfloat16": 2.0**-8,
+    "float32": 2.0**-24,
+    "float64": 2.0**-53,
+}
+SMALLEST = {"float16": 2.0**-24, "float8_e4m3fn": 2.0**-9, "float8_e5m2": 2.0**-16}
+"""Subnormal numbers lie no closer."""
 
 
 def numbers(rank, dtype, shape, seed=0):
@@ -32,10 +43,19 @@ def numbers(rank, dtype, shape, seed=0):
 
 def rounded(values, dtype):
     """Floating-point values as the type holds them, rounded to nearest even."""
+    if dtype in FLOAT8:
+        return _rounded_to_8_bits(values, *FLOAT8[dtype])
     if dtype != "bfloat16":
         return values.astype(dtype)
     bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
     return ((bits + np.uint32(0x7FFF) + ((bits >> 16) & 1)) & np.uint32(0xFFFF0000)).view(np.float32)
+
+
+def _rounded_to_8_bits(values, mantissa, lowest, largest, beyond):
+    exponents = np.maximum(np.frexp(values.astype(np.float64))[1] - 1, lowest)
+    steps = np.ldexp(1.0, exponents - mantissa)
+    nearest = np.rint(values / steps) * steps  # ties to even
+    return np.where(np.abs(nearest) > largest, np.copysign(beyond, nearest), nearest).astype(np.float32)
 
 
 def digest(arrays):
@@ -47,8 +67,8 @@ def digest(arrays):
 
 
 def allreduce(arrays, dtype, op, prescale=1.0, postscale=1.0, ranks=None):
-    """The reduction of one array per rank, in the arithmetic that the library documents: halves in float32
-    and rounded once, integers wrapping in their type, their factors in double and truncated.
+    """The reduction of one array per rank, in the arithmetic that the library documents: narrow floats in
+    float32 and rounded once, integers wrapping in their type, their factors in double and truncated.
 
     ``ranks``: what Average divides by, when more ranks than these belong to it.
     """
@@ -56,7 +76,7 @@ def allreduce(arrays, dtype, op, prescale=1.0, postscale=1.0, ranks=None):
         return rounded(adasum(arrays), dtype)
     if dtype == "bool":
         return (np.logical_or if op in (SUM, MAX) else np.logical_and).reduce(arrays)
-    wide = np.float32 if dtype in HALVES else arrays[0].dtype.type
+    wide = np.float32 if dtype in NARROW else arrays[0].dtype.type
     combine = {MIN: np.minimum, MAX: np.maximum, PRODUCT: np.multiply}.get(op, np.add)
     divisor = ranks or len(arrays) if op == AVERAGE else 1
     result = _scaled(arrays[0].astype(wide), prescale)

@@ -8,8 +8,12 @@ import numpy as np
 import tensorflow as tf
 from framework import Framework
 from operations import Running
+from reference import DTYPES, FLOAT8
 
 import horovod.tensorflow as hvd
+
+TYPES = [name for name in DTYPES if name not in FLOAT8]
+"""Those that the adapter takes."""
 
 
 def tensor(array: np.ndarray, dtype: str) -> tf.Tensor:
@@ -71,6 +75,7 @@ class TensorFlow(Framework):
 
     hvd = hvd
     running = TensorFlowRunning
+    dtypes = TYPES
     disagreement = tf.errors.FailedPreconditionError
     gone = tf.errors.UnknownError
     mistake = (ValueError, TypeError, tf.errors.InvalidArgumentError)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from matrix import SHAPES, TRANSPORTS, check_digests, run_table
 from operations import Case, Running
-from tensorflow_glue import TensorFlowRunning, run_in_graph
+from tensorflow_glue import TYPES, TensorFlowRunning, run_in_graph
 
 import horovod.tensorflow as hvd
 
@@ -18,7 +18,7 @@ def ranks_matrix(sizes: int) -> dict[str, str]:
 
     def run(number: int, cases: list[Case], order: random.Random) -> Iterator[Running]:
         for in_graph in [number % 2 == 0] if sizes == 1 else [False, True]:
-            window = [TensorFlowRunning(case) for case in cases]
+            window = [TensorFlowRunning(case) for case in cases if case.dtype in TYPES]
             if in_graph:
                 run_in_graph(window, order)
             for running in window:

@@ -58,7 +58,8 @@ class Output:
         return bytes(self.tensor.contiguous().view(torch.uint8).tolist())
 
     def __dlpack__(self, **kwargs):
-        return self.tensor.__dlpack__()
+        floats_as_bytes = self.tensor.is_floating_point() and self.tensor.element_size() == 1
+        return (self.tensor.view(torch.uint8) if floats_as_bytes else self.tensor).__dlpack__()
 
     def __dlpack_device__(self):
         return self.tensor.__dlpack_device__()

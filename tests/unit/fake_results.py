@@ -20,7 +20,7 @@ NAMES = [
     "bool",
     "bfloat16",
 ]
-NAMES += ["uint32", "uint64"]
+NAMES += ["uint32", "uint64", "float8_e4m3fn", "float8_e5m2"]
 KINDS = ["ALLREDUCE", "ALLGATHER", "BROADCAST", "BARRIER", "ALLTOALL", "REDUCESCATTER", "JOIN"]
 ALLREDUCE, ALLGATHER, BROADCAST, BARRIER, ALLTOALL, REDUCESCATTER, JOIN = range(7)
 AVERAGE, SUM, ADASUM, MIN, MAX, PRODUCT = range(6)
@@ -59,6 +59,11 @@ def adasum(a, b):
     share_a = 1 - (dot / (2 * squared_a) if squared_a else 0)
     share_b = 1 - (dot / (2 * squared_b) if squared_b else 0)
     return share_a * a + share_b * b
+
+
+def same(a, b):
+    """Whether type and elements are equal, also of types that torch cannot compare."""
+    return a.dtype == b.dtype and torch.equal(a.to(torch.float64), b.to(torch.float64))
 
 
 def rows_of(position, size, rows):

@@ -9,6 +9,7 @@ namespace {
 
 constexpr unsigned kNonBlockingStream = 1;  // does not wait for the stream 0 of the program
 constexpr int kHighestPriority = -5;  // the driver takes its own highest for what is beyond it
+constexpr size_t kBorrowedUnit = 16 << 20;  // so that one that is kept fits more often
 
 }  // namespace
 
@@ -20,6 +21,7 @@ Status Communicator::Prepare() {
   HVD_RETURN_IF_ERROR(driver_->Context(device_, &context_));
   const DeviceScope scope(*driver_, context_);
   const DriverFunctions& call = driver_->call();
+  outstanding_.emplace(*driver_);
   HVD_RETURN_IF_ERROR(driver_->Check(
       call.create_stream(&stream_, kNonBlockingStream, kHighestPriority), "making a stream"));
   return driver_->Check(call.create_event(&event_, kWithoutTiming), "making an event");
@@ -72,18 +74,49 @@ Status Communicator::ContextOf(int32_t device, void** context) const {
   return device == device_ ? Status::Ok() : driver_->Context(device, context);
 }
 
+std::string Communicator::Doing(const std::string& title) const {
+  return title + " on GPU " + std::to_string(device_) + " in process set " + std::to_string(set_);
+}
+
 Status Communicator::Borrow(int64_t bytes, std::byte** memory) {
-  HVD_RETURN_IF_ERROR(
-      driver_->Check(driver_->call().allocate(&borrowed_, static_cast<size_t>(bytes), stream_),
-                     "allocating memory for tensors that travel together"));
+  const auto wanted = static_cast<size_t>(bytes);
+  if (wanted > borrowed_bytes_) {
+    HVD_RETURN_IF_ERROR(FreeBorrowed());
+    const size_t rounded = (wanted + kBorrowedUnit - 1) / kBorrowedUnit * kBorrowedUnit;
+    const size_t room = rounded > kMostKeptBytes ? wanted : rounded;
+    HVD_RETURN_IF_ERROR(driver_->Check(driver_->call().allocate(&borrowed_, room, stream_),
+                                       "allocating memory for tensors that travel together"));
+    borrowed_bytes_ = room;
+  }
   *memory = reinterpret_cast<std::byte*>(borrowed_);
   return Status::Ok();
 }
 
 Status Communicator::Return() {
+  return borrowed_bytes_ > kMostKeptBytes ? FreeBorrowed() : Status::Ok();
+}
+
+Status Communicator::FreeBorrowed() {
+  borrowed_bytes_ = 0;
   if (borrowed_ == 0) return Status::Ok();
   return driver_->Check(driver_->call().free(std::exchange(borrowed_, 0), stream_),
                         "freeing memory of tensors that travelled together");
+}
+
+Status Communicator::Copy(uintptr_t to, int32_t to_device, uintptr_t from, int32_t from_device,
+                          size_t bytes) const {
+  const DriverFunctions& call = driver_->call();
+  int result;
+  if (to_device == from_device || call.copy_between == nullptr) {
+    result = call.copy(to, from, bytes, stream_);
+  } else {
+    void* to_context = nullptr;
+    void* from_context = nullptr;
+    HVD_RETURN_IF_ERROR(ContextOf(to_device, &to_context));
+    HVD_RETURN_IF_ERROR(ContextOf(from_device, &from_context));
+    result = call.copy_between(to, to_context, from, from_context, bytes, stream_);
+  }
+  return driver_->Check(result, "copying");
 }
 
 void Communicator::Finalize() {
@@ -107,6 +140,19 @@ void Communicator::Abort() {
   registration_ = nullptr;
 }
 
+void Communicator::MarkEnd() {
+  if (event_ == nullptr) return;
+  const DeviceScope scope(*driver_, context_);
+  driver_->call().record_event(event_, stream_);
+}
+
+bool Communicator::HasEnded() const {
+  if (event_ == nullptr) return true;
+  const DeviceScope scope(*driver_, context_);
+  bool happened = false;
+  return !driver_->Happened(event_, &happened).ok() || happened;
+}
+
 void Communicator::Deregister() {
   if (registration_ != nullptr) nccl().deregister_memory(comm_, registration_);
   registration_ = nullptr;
@@ -116,9 +162,10 @@ void Communicator::FreeAll() {
   if (driver_ == nullptr || context_ == nullptr) return;
   const DeviceScope scope(*driver_, context_);
   const DriverFunctions& call = driver_->call();
-  (void)Return();
+  (void)FreeBorrowed();
   if (buffer_ != nullptr && of_nccl_) nccl().free(buffer_);
   if (buffer_ != nullptr && !of_nccl_) call.free(reinterpret_cast<uintptr_t>(buffer_), stream_);
+  if (outstanding_) outstanding_->Free();
   if (event_ != nullptr) call.destroy_event(event_);
   if (stream_ != nullptr) call.destroy_stream(stream_);
 }

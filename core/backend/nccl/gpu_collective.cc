@@ -1,6 +1,7 @@
 #include "backend/nccl/gpu_collective.h"
 
 #include <algorithm>
+#include <mutex>
 #include <string>
 #include <utility>
 
@@ -14,6 +15,7 @@ namespace {
 
 constexpr size_t kCopiesPerStep = 64;
 constexpr int64_t kPauseUs = 50;      // between two looks at what NCCL does by itself
+constexpr int64_t kGraphUs = 1000;    // ... at a stream that records a graph
 constexpr int64_t kLateUs = 1000000;  // see Session: NCCL's word comes after the watcher's
 constexpr int kFactorOnHost = 1;      // a factor that is read at once
 
@@ -30,6 +32,7 @@ class GpuCollective : public StepMachine {
 
   Step Advance() override {
     if (failed_us_ >= 0) return NowMicros() < failed_us_ + kLateUs ? Step::kBlocked : Step::kFailed;
+    const std::lock_guard<std::mutex> lock(communicator_->in_use());
     const DeviceScope scope(driver_, communicator_->context());
     switch (phase_) {
       case Phase::kInputs:
@@ -43,7 +46,9 @@ class GpuCollective : public StepMachine {
       case Phase::kAfter:
         return Copies(layout_->after, Phase::kOutputs);
       case Phase::kOutputs:
-        return Went(ReleaseOutputs(), Phase::kDone);
+        return Went(EndOnGpu(), Phase::kStreams);
+      case Phase::kStreams:
+        return HaveStreamsWait();
       case Phase::kDone:
         return Step::kDone;
     }
@@ -55,12 +60,21 @@ class GpuCollective : public StepMachine {
   }
 
  private:
-  enum class Phase : uint8_t { kInputs, kBefore, kCall, kLaunch, kAfter, kOutputs, kDone };
+  enum class Phase : uint8_t {
+    kInputs,
+    kBefore,
+    kCall,
+    kLaunch,
+    kAfter,
+    kOutputs,
+    kStreams,
+    kDone
+  };
 
   Step Went(const Status& status, Phase next) {
     if (!status.ok()) return Fail(status);
     phase_ = next;
-    return next == Phase::kDone ? Step::kDone : Step::kProgressed;
+    return Step::kProgressed;
   }
 
   Step Fail(Status status) {
@@ -70,7 +84,7 @@ class GpuCollective : public StepMachine {
   }
 
   std::string Doing() const {
-    return std::string(Name(spec_.kind)) + " on GPU " + std::to_string(communicator_->device());
+    return communicator_->Doing(spec_.title.empty() ? Name(spec_.kind) : spec_.title);
   }
   Status Check(int result) const { return driver_.Check(result, Doing().c_str()); }
 
@@ -110,8 +124,8 @@ class GpuCollective : public StepMachine {
 
   Status Run(const Copy& copy) const {
     if (copy.from == nullptr) return Fill(copy);
-    return Check(driver_.call().copy(Address(copy.to), Address(copy.from),
-                                     static_cast<size_t>(copy.bytes), communicator_->stream()));
+    return communicator_->Copy(Address(copy.to), copy.to_device, Address(copy.from),
+                               copy.from_device, static_cast<size_t>(copy.bytes));
   }
 
   // The driver fills with one byte; of longer patterns the first is made of bytes, and copied to
@@ -135,6 +149,10 @@ class GpuCollective : public StepMachine {
   }
 
   Step Call() {
+    const std::string title = spec_.title.empty() ? Name(spec_.kind) : spec_.title;
+    const Status begun =
+        communicator_->outstanding().Begin(communicator_->stream(), title, NowMicros());
+    if (!begun.ok()) return Fail(begun);
     Arithmetic arithmetic;
     if (Reduces(spec_.kind)) arithmetic = ArithmeticOf(spec_.reduction);
     const NcclFunctions& nccl = communicator_->nccl();
@@ -161,27 +179,41 @@ class GpuCollective : public StepMachine {
     return Step::kProgressed;
   }
 
-  Status ReleaseOutputs() {
-    const DriverFunctions& call = driver_.call();
-    void* const event = communicator_->event();
+  Status EndOnGpu() {
     HVD_RETURN_IF_ERROR(communicator_->Return());
-    HVD_RETURN_IF_ERROR(Check(call.record_event(event, communicator_->stream())));
-    const DeviceOrder* last = nullptr;
-    for (const DeviceOrder& order : spec_.order) {
-      if (order.device == kHostDevice) continue;
-      if (last != nullptr && last->stream == order.stream && last->device == order.device) continue;
-      last = &order;
-      HVD_RETURN_IF_ERROR(HaveWait(order, event));
-    }
-    return Status::Ok();
+    return communicator_->outstanding().End(communicator_->stream(), &end_);
   }
 
-  // Stream 0 is that of the device that is current.
-  Status HaveWait(const DeviceOrder& order, void* event) const {
+  Step HaveStreamsWait() {
+    look_again_us_ = -1;
+    for (; released_ < spec_.order.size(); ++released_) {
+      const DeviceOrder& order = spec_.order[released_];
+      if (order.device == kHostDevice || IsReleased(order)) continue;
+      bool records = false;
+      const Status status = HaveWait(order, &records);
+      if (!status.ok()) return Fail(status);
+      if (records) look_again_us_ = NowMicros() + kGraphUs;
+      if (records) return Step::kBlocked;
+      last_ = &order;
+    }
+    phase_ = Phase::kDone;
+    return Step::kDone;
+  }
+  bool IsReleased(const DeviceOrder& order) const {
+    return last_ != nullptr && last_->stream == order.stream && last_->device == order.device;
+  }
+
+  // Stream 0 is that of the device that is current. *records: it records a graph, perhaps only
+  // since the call before.
+  Status HaveWait(const DeviceOrder& order, bool* records) const {
     void* context = nullptr;
     HVD_RETURN_IF_ERROR(communicator_->ContextOf(order.device, &context));
     const DeviceScope scope(driver_, context);
-    return Check(driver_.call().wait_for_event(order.stream, event, 0));
+    HVD_RETURN_IF_ERROR(driver_.IsCapturing(order.stream, records));
+    if (*records) return Status::Ok();
+    const int result = driver_.call().wait_for_event(order.stream, end_, 0);
+    *records = GpuDriver::IsOfCapture(result);
+    return *records ? Status::Ok() : Check(result);
   }
 
   const CollectiveSpec spec_;
@@ -193,6 +225,9 @@ class GpuCollective : public StepMachine {
   std::unique_ptr<Layout> layout_;
   size_t copied_ = 0;    // of the phase
   int scaled_sum_ = -1;  // NCCL's number of the operation that was made for this collective
+  void* end_ = nullptr;  // event: all of it is done on the GPU
+  size_t released_ = 0;  // streams that wait for it, or need not
+  const DeviceOrder* last_ = nullptr;  // of these, that waits
   int64_t look_again_us_ = -1;
   int64_t failed_us_ = -1;
   Status status_;

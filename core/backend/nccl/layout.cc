@@ -52,11 +52,12 @@ int64_t Layout::BufferBytes(const CollectiveSpec& spec, int32_t home, int rank, 
   return bytes;
 }
 
-Layout::Layout(const CollectiveSpec& spec, int32_t home, int rank, int size, std::byte* buffer) {
+Layout::Layout(const CollectiveSpec& spec, int32_t home, int rank, int size, std::byte* buffer)
+    : home_(home) {
   if (TravelTogether(spec)) {
     Together(spec, buffer);
   } else {
-    Apart(spec, home, rank, size, buffer);
+    Apart(spec, rank, size, buffer);
   }
 }
 
@@ -74,13 +75,12 @@ void Layout::Together(const CollectiveSpec& spec, std::byte* buffer) {
   parts.push_back({buffer, buffer, end, nullptr});
 }
 
-void Layout::Apart(const CollectiveSpec& spec, int32_t home, int rank, int size,
-                   std::byte* buffer) {
+void Layout::Apart(const CollectiveSpec& spec, int rank, int size, std::byte* buffer) {
   for (size_t i = 0; i < spec.pieces.size(); ++i) {
     const Piece& piece = spec.pieces[i];
     Part part{piece.input, piece.output, piece.bytes, nullptr};
     if (!spec.rank_bytes.empty()) part.rank_bytes = &spec.rank_bytes[i];
-    if (!IsHere(spec, i, home)) {
+    if (!IsHere(spec, i, home_)) {
       const int64_t bytes = OutputBytes(spec, i, rank, size);
       CopyIn(spec, i, buffer);
       part.input = buffer;
@@ -95,7 +95,7 @@ void Layout::Apart(const CollectiveSpec& spec, int32_t home, int rank, int size,
 void Layout::CopyIn(const CollectiveSpec& spec, size_t i, std::byte* to) {
   const Piece& piece = spec.pieces[i];
   if (piece.bytes == 0) return;
-  Copy copy{to, piece.input, piece.bytes, 0, {}};
+  Copy copy{to, piece.input, piece.bytes, home_, spec.order[i].device, 0, {}};
   if (IsNeutral(spec, i)) {
     if (!Reduces(spec.kind)) return;  // nobody looks at it
     copy.from = nullptr;
@@ -107,7 +107,7 @@ void Layout::CopyIn(const CollectiveSpec& spec, size_t i, std::byte* to) {
 
 void Layout::CopyOut(const CollectiveSpec& spec, size_t i, const std::byte* from, int64_t bytes) {
   if (bytes == 0 || IsNeutral(spec, i)) return;
-  after.push_back({spec.pieces[i].output, from, bytes, 0, {}});
+  after.push_back({spec.pieces[i].output, from, bytes, spec.order[i].device, home_, 0, {}});
 }
 
 }  // namespace hvd::nccl

@@ -9,12 +9,14 @@
 
 namespace hvd::nccl {
 
-// A copy on the GPU. Without `from`: `bytes` of `to` are filled with the `element` bytes of
-// `pattern`.
+// A copy on the GPU, or between two of them. Without `from`: `bytes` of `to` are filled with the
+// `element` bytes of `pattern`.
 struct Copy {
   std::byte* to = nullptr;
   const std::byte* from = nullptr;
   int64_t bytes = 0;
+  int32_t to_device = kHostDevice;
+  int32_t from_device = kHostDevice;
   size_t element = 0;
   std::byte pattern[8] = {};
 };
@@ -36,9 +38,11 @@ struct Layout {
 
  private:
   void Together(const CollectiveSpec& spec, std::byte* buffer);
-  void Apart(const CollectiveSpec& spec, int32_t home, int rank, int size, std::byte* buffer);
+  void Apart(const CollectiveSpec& spec, int rank, int size, std::byte* buffer);
   void CopyIn(const CollectiveSpec& spec, size_t piece, std::byte* to);
   void CopyOut(const CollectiveSpec& spec, size_t piece, const std::byte* from, int64_t bytes);
+
+  const int32_t home_;
 };
 
 }  // namespace hvd::nccl

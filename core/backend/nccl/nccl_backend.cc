@@ -28,10 +28,11 @@ int32_t DeviceOf(const CollectiveSpec& first) {
 
 class NcclBackend : public Backend {
  public:
-  NcclBackend(std::shared_ptr<nccl::GpuRuntime> runtime, Backend* host, Members members,
-              Position position)
+  NcclBackend(std::shared_ptr<nccl::GpuRuntime> runtime, Backend* host, uint32_t set,
+              Members members, Position position)
       : runtime_(std::move(runtime)),
         host_(host),
+        set_(set),
         members_(std::move(members)),
         position_(position) {}
 
@@ -43,7 +44,7 @@ class NcclBackend : public Backend {
   }
 
   std::unique_ptr<StepMachine> SetUp(const CollectiveSpec& first, const Waker& waker) override {
-    const Status begun = nccl::Session::Begin(runtime_, members_.size(), position_.value(),
+    const Status begun = nccl::Session::Begin(runtime_, set_, members_.size(), position_.value(),
                                               DeviceOf(first), waker, &session_);
     if (!begun.ok()) return MakeFailed(begun);
     return nccl::MakeSettingUp(session_.get(), host_, members_, position_, first.sequence);
@@ -64,6 +65,7 @@ class NcclBackend : public Backend {
  private:
   const std::shared_ptr<nccl::GpuRuntime> runtime_;
   Backend* const host_;
+  const uint32_t set_;
   const Members members_;
   const Position position_;
   std::unique_ptr<nccl::Session> session_;  // null: not set up
@@ -116,8 +118,8 @@ Status NcclBackend::Allocate(const DeviceOrder& order, int64_t bytes,
 }  // namespace
 
 std::unique_ptr<Backend> MakeNcclBackend(std::shared_ptr<nccl::GpuRuntime> runtime, Backend* host,
-                                         Members members, Position position) {
-  return std::make_unique<NcclBackend>(std::move(runtime), host, std::move(members), position);
+                                         uint32_t set, Members members, Position position) {
+  return std::make_unique<NcclBackend>(std::move(runtime), host, set, std::move(members), position);
 }
 
 }  // namespace hvd

@@ -12,6 +12,6 @@ namespace hvd {
 // the streams of their tensors wait for it, the host does not. `host` serves the set too, and
 // outlives it: the members exchange by it what a communicator needs.
 std::unique_ptr<Backend> MakeNcclBackend(std::shared_ptr<nccl::GpuRuntime> runtime, Backend* host,
-                                         Members members, Position position);
+                                         uint32_t set, Members members, Position position);
 
 }  // namespace hvd

@@ -9,6 +9,7 @@ namespace hvd::nccl {
 namespace {
 
 constexpr int kOldest = 21400;
+constexpr int kRegisters = 21900;
 constexpr unsigned kMagic = 0xcafebeef;
 
 struct Name {
@@ -78,8 +79,8 @@ Status NcclLibrary::Load(const std::string& path, std::shared_ptr<const NcclLibr
 }
 
 bool NcclLibrary::registers() const {
-  return call_.allocate != nullptr && call_.free != nullptr && call_.register_memory != nullptr &&
-         call_.deregister_memory != nullptr;
+  return version_ >= kRegisters && call_.allocate != nullptr && call_.free != nullptr &&
+         call_.register_memory != nullptr && call_.deregister_memory != nullptr;
 }
 
 Status NcclLibrary::Error(int result, void* comm, const std::string& doing) const {

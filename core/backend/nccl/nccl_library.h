@@ -25,6 +25,8 @@ enum NcclType : int {
   kFloat = 7,
   kDouble = 8,
   kBfloat = 9,
+  kFloat8e4m3 = 10,  // these two since version 2.24
+  kFloat8e5m2 = 11,
 };
 enum NcclOp : int { kSum = 0, kProd = 1, kMax = 2, kMin = 3, kAvg = 4 };
 
@@ -81,7 +83,8 @@ class NcclLibrary {
 
   const NcclFunctions& call() const { return call_; }
   int version() const { return version_; }  // 22703 is 2.27.3
-  bool registers() const;                   // memory of ours that it can use without copies
+  bool has_float8() const { return version_ >= 22400; }
+  bool registers() const;  // memory of ours that it can use without copies
 
   // What went wrong with a communicator (null: none is concerned).
   Status Error(int result, void* comm, const std::string& doing) const;

@@ -10,8 +10,12 @@
 namespace hvd::nccl {
 
 // Whether it carries such an operation. Equal on every rank: of the factors, but of no number of
-// ranks. What it does not carry travels through host memory.
+// ranks. What it does not carry travels through host memory. Reductions of floats of 8 bits need
+// GpuRuntime::ReducesFloat8 besides.
 bool Carries(OpKind kind, DataType dtype, ReduceOp op, double prescale, double postscale);
+
+// Whether it is a reduction of floats of 8 bits.
+bool IsFloat8Reduction(OpKind kind, DataType dtype);
 
 // The element type of a reduction.
 int TypeOf(DataType dtype);

@@ -12,18 +12,20 @@
 #include <thread>
 #include <utility>
 
+#include "backend/nccl/watch.h"
+#include "base/clock.h"
+
 namespace hvd::nccl {
 
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using Clock = GpuRuntime::Clock;
 
 constexpr std::chrono::milliseconds kPause(1);  // between two looks at what NCCL does by itself
 // NCCL tells of a dead peer sooner than the watcher, and without its name: so its failure is told
 // so much later, when the true cause has come.
 constexpr std::chrono::seconds kLate(1);
-constexpr std::chrono::seconds kMostToFinalize(10);
-constexpr std::chrono::milliseconds kMostToAbort(500);
+constexpr std::chrono::seconds kMostToIdle(10);  // of a GPU whose communicator is aborted
 
 enum class Stage : uint8_t { kPreparing, kPrepared, kConnecting, kConnected, kFailed, kEnded };
 enum class Wish : uint8_t { kNone, kConnect, kEnd, kAbort };
@@ -47,13 +49,13 @@ class WithoutSignals {
 }  // namespace
 
 // The thread's, too.
-struct Session::Shared {
-  Shared(std::shared_ptr<GpuRuntime> given, int size, int position, int32_t device,
+struct Session::Shared : Occupant {
+  Shared(std::shared_ptr<GpuRuntime> given, uint32_t set, int size, int position, int32_t device,
          const Waker& of_rank)
       : runtime(std::move(given)),
         makes_id(position == 0),
         waker(&of_rank),
-        communicator(std::make_unique<Communicator>(runtime, size, position, device)) {}
+        communicator(std::make_unique<Communicator>(runtime, set, size, position, device)) {}
 
   const std::shared_ptr<GpuRuntime> runtime;
   const bool makes_id;
@@ -61,11 +63,13 @@ struct Session::Shared {
   std::condition_variable changed;
   Stage stage = Stage::kPreparing;
   Wish wish = Wish::kNone;
-  Status status;  // of the stage
+  bool watches = false;  // the GPU has work
+  Status status;         // of the stage
   const Status no_memory = Status::Aborted("there is no memory to set up a communicator of NCCL");
   UniqueId id = {};
   const Waker* waker;  // null once nobody sleeps on it
-  // The thread's until it is connected and from its end on; in between the driver's.
+  // The thread's until it is connected and from its end on; in between the driver's, and both hold
+  // its in_use.
   std::unique_ptr<Communicator> communicator;
 
   void Reach(Stage reached, Status why) noexcept {
@@ -83,6 +87,8 @@ struct Session::Shared {
     changed.notify_all();
   }
 
+  void WantAbort() noexcept override { Want(Wish::kAbort); }
+
   // Sleeps until somebody wants more than `known`, or for so long; what is wanted then.
   Wish Await(Wish known) {
     std::unique_lock<std::mutex> lock(mutex);
@@ -95,8 +101,40 @@ struct Session::Shared {
     return wish;
   }
 
+  // From the driver: the GPU gets work.
+  void BeginToWatch() noexcept {
+    const std::lock_guard<std::mutex> lock(mutex);
+    watches = true;
+    changed.notify_all();
+  }
+
+  // Until somebody wants it to end; what is wanted then.
+  Wish WatchGpu() {
+    Watch watch(runtime.get(), communicator.get());
+    for (;;) {
+      {
+        std::unique_lock<std::mutex> lock(mutex);
+        changed.wait(lock, [&] { return watches || wish > Wish::kConnect; });
+        watches = false;
+      }
+      do {
+        if (const Wish wanted = Await(Wish::kConnect, Watch::kPeriod); wanted > Wish::kConnect)
+          return wanted;
+      } while (Looks(&watch));
+    }
+  }
+  // Where there is no memory for it, the next look may find some.
+  static bool Looks(Watch* watch) noexcept {
+    try {
+      return watch->Look(NowMicros());
+    } catch (const std::bad_alloc&) {
+      return true;
+    }
+  }
+
   void Prepare() {
     Status why = communicator->Prepare();
+    if (why.ok()) communicator->outstanding().WatchBy([this] { BeginToWatch(); });
     if (why.ok() && makes_id) why = communicator->MakeId(&id);
     Reach(Stage::kPrepared, why);
   }
@@ -131,28 +169,35 @@ struct Session::Shared {
 
   // Gives up on what peers do not finish.
   void Finalize() {
-    const auto deadline = Clock::now() + kMostToFinalize;
+    const auto deadline = Clock::now() + GpuRuntime::kMostToFinalize;
     communicator->Finalize();
     while (communicator->Look() == kInProgress) {
       if (Await(Wish::kEnd, kPause) == Wish::kAbort || Clock::now() > deadline) return;
     }
     if (communicator->Look() == kSuccess) communicator->Destroy();
   }
+
+  void AwaitIdleGpu() const {
+    const auto deadline = Clock::now() + kMostToIdle;
+    communicator->MarkEnd();
+    while (!communicator->HasEnded() && Clock::now() < deadline)
+      std::this_thread::sleep_for(kPause);
+  }
 };
 
-Status Session::Begin(std::shared_ptr<GpuRuntime> runtime, int size, int position, int32_t device,
-                      const Waker& waker, std::unique_ptr<Session>* session) {
-  auto shared = std::make_shared<Shared>(std::move(runtime), size, position, device, waker);
+Status Session::Begin(std::shared_ptr<GpuRuntime> runtime, uint32_t set, int size, int position,
+                      int32_t device, const Waker& waker, std::unique_ptr<Session>* session) {
+  auto shared = std::make_shared<Shared>(std::move(runtime), set, size, position, device, waker);
   std::unique_ptr<Session> begun(new Session(shared));
   const WithoutSignals scope;
-  shared->runtime->Enter();
+  shared->runtime->Enter(shared.get());
   try {
     std::thread([shared] { Run(shared.get()); }).detach();
   } catch (const std::system_error& error) {
-    shared->runtime->Leave();
+    shared->runtime->Leave(shared.get());
     return {Code::kUnavailable, std::string("a thread for NCCL cannot start: ") + error.what()};
   } catch (const std::bad_alloc&) {
-    shared->runtime->Leave();
+    shared->runtime->Leave(shared.get());
     throw;
   }
   *session = std::move(begun);
@@ -171,11 +216,13 @@ void Session::Run(Shared* shared) {
   } catch (const std::bad_alloc&) {
     shared->Reach(Stage::kFailed, shared->no_memory);
   }
-  if (shared->Await(Wish::kConnect) == Wish::kEnd && connected) shared->Finalize();
+  const Wish wish = connected ? shared->WatchGpu() : shared->Await(Wish::kConnect);
+  if (wish == Wish::kEnd && connected) shared->Finalize();
   shared->communicator->Abort();
+  shared->AwaitIdleGpu();
   shared->communicator.reset();
   shared->Reach(Stage::kEnded, Status::Ok());
-  shared->runtime->Leave();
+  shared->runtime->Leave(shared);
 }
 
 Step Session::Look() const {
@@ -217,8 +264,9 @@ Communicator& Session::communicator() const { return *shared_->communicator; }
 
 void Session::Abort() noexcept {
   shared_->Want(Wish::kAbort);
+  const auto limit = shared_->runtime->AbortAll();
   std::unique_lock<std::mutex> lock(shared_->mutex);
-  shared_->changed.wait_for(lock, kMostToAbort, [this] { return shared_->stage == Stage::kEnded; });
+  shared_->changed.wait_until(lock, limit, [this] { return shared_->stage == Stage::kEnded; });
 }
 
 }  // namespace hvd::nccl

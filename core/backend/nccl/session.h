@@ -9,13 +9,13 @@
 namespace hvd::nccl {
 
 // A communicator and the thread on which NCCL and the driver may wait for it. The thread sets it
-// up, sleeps while it is used by whoever holds the progress lock, and ends it. It may outlive the
-// session, where a driver hangs.
+// up, watches it while the GPU has work of it, and ends it. In between whoever holds the progress
+// lock uses it. The thread may outlive the session, where a driver hangs.
 class Session {
  public:
   // Starts to prepare it, and on the first rank to make its id.
-  static Status Begin(std::shared_ptr<GpuRuntime> runtime, int size, int position, int32_t device,
-                      const Waker& waker, std::unique_ptr<Session>* session);
+  static Status Begin(std::shared_ptr<GpuRuntime> runtime, uint32_t set, int size, int position,
+                      int32_t device, const Waker& waker, std::unique_ptr<Session>* session);
   // Ends it when all that was begun is done, without waiting for that.
   ~Session();
   Session(const Session&) = delete;
@@ -35,8 +35,9 @@ class Session {
   // Once it is connected.
   Communicator& communicator() const;
 
-  // Ends it at once, and returns when the GPU touches nothing more, or after half a second: then
-  // the driver hangs. Needs no memory; more than one call does no harm.
+  // Ends it at once, and with it all others of the runtime. Returns when the GPU touches nothing
+  // more, or half a second after the first such call: then the driver hangs, or the GPU is at work
+  // for the program. Needs no memory; more than one call does no harm.
   void Abort() noexcept;
 
  private:

@@ -53,7 +53,7 @@ class Lanes {
 //     finishes them in its staging                                             (kReduced),
 //   copies all lanes from their carriers' staging to its outputs               (kTaken).
 // So every result has one order of arithmetic and all ranks get the same bits, on every run.
-// float16 and bfloat16 are rounded once within the host and once between the hosts.
+// Floats of 16 and 8 bits are rounded once within the host and once between the hosts.
 //
 // Between H hosts a lane of n bytes costs each carrier 2 * n * (H - 1) / H bytes each way: every
 // host reduces one block of it and gives the result to the others. Where two hosts meet, and where

@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "base/float8.h"
 #include "base/half.h"
 
 namespace hvd {
@@ -10,11 +11,15 @@ namespace {
 
 float Widen(Float16 raw) { return ToFloat(raw); }
 float Widen(Bfloat16 raw) { return ToFloat(raw); }
+float Widen(Float8E4m3fn raw) { return ToFloat(raw); }
+float Widen(Float8E5m2 raw) { return ToFloat(raw); }
 float Widen(float raw) { return raw; }
 double Widen(double raw) { return raw; }
 
 void Narrow(float value, Float16* raw) { *raw = ToFloat16(value); }
 void Narrow(float value, Bfloat16* raw) { *raw = ToBfloat16(value); }
+void Narrow(float value, Float8E4m3fn* raw) { *raw = ToFloat8E4m3fn(value); }
+void Narrow(float value, Float8E5m2* raw) { *raw = ToFloat8E5m2(value); }
 void Narrow(float value, float* raw) { *raw = value; }
 void Narrow(double value, double* raw) { *raw = value; }
 
@@ -91,6 +96,10 @@ const AdasumKernels* AdasumKernelsFor(DataType dtype) {
       return Kernels<Float16>::Table();
     case DataType::kBfloat16:
       return Kernels<Bfloat16>::Table();
+    case DataType::kFloat8E4m3fn:
+      return Kernels<Float8E4m3fn>::Table();
+    case DataType::kFloat8E5m2:
+      return Kernels<Float8E5m2>::Table();
     case DataType::kFloat32:
       return Kernels<float>::Table();
     case DataType::kFloat64:

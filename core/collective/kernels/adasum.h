@@ -15,9 +15,9 @@ struct Dots {
 };
 
 // The arithmetic of Adasum for one element type. Vectors are kept in a work type: float32 for
-// float16 and bfloat16, else the type itself. Every result is computed in double and rounded once
-// to the work type, dots stay in double. Plain code with a fixed order of additions: equal bits on
-// every machine.
+// floats of 16 and 8 bits, else the type itself. Every result is computed in double and rounded
+// once to the work type, dots stay in double. Plain code with a fixed order of additions: equal
+// bits on every machine.
 struct AdasumKernels {
   size_t work_bytes;  // of one element of the work type
   // work = raw * factor; `raw` may be `work` where the types are equal. Both aligned.

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "base/float8.h"
 #include "base/half.h"
 
 // How elements get from memory into the type they are computed in, and back. A lane handles kWidth
@@ -66,6 +67,32 @@ struct HalfLane {
   }
   HVD_INLINE static void Store(std::byte* at, int64_t i, Value value) {
     Poke<uint16_t>(at, i, ToFloat16(value).bits);
+  }
+};
+
+struct Float8E4m3fnLane {
+  using Compute = float;
+  using Value = float;
+  static constexpr int64_t kWidth = 1;
+  static constexpr int64_t kBytes = 1;
+  HVD_INLINE static Value Load(const std::byte* at, int64_t i) {
+    return ToFloat(Float8E4m3fn{Peek<uint8_t>(at, i)});
+  }
+  HVD_INLINE static void Store(std::byte* at, int64_t i, Value value) {
+    Poke<uint8_t>(at, i, ToFloat8E4m3fn(value).bits);
+  }
+};
+
+struct Float8E5m2Lane {
+  using Compute = float;
+  using Value = float;
+  static constexpr int64_t kWidth = 1;
+  static constexpr int64_t kBytes = 1;
+  HVD_INLINE static Value Load(const std::byte* at, int64_t i) {
+    return ToFloat(Float8E5m2{Peek<uint8_t>(at, i)});
+  }
+  HVD_INLINE static void Store(std::byte* at, int64_t i, Value value) {
+    Poke<uint8_t>(at, i, ToFloat8E5m2(value).bits);
   }
 };
 

@@ -181,5 +181,6 @@ struct Loops {
         {Loops<BoolLane, BoolLane, Max>::Run, Loops<BoolLane, BoolLane, Min>::Run,         \
          Loops<BoolLane, BoolLane, Max>::Run, Loops<BoolLane, BoolLane, Min>::Run},        \
         HVD_KERNEL_ROW(WideBfloat, BfloatLane), HVD_NUMBER_ROW(uint32_t),                  \
-        HVD_NUMBER_ROW(uint64_t),                                                          \
+        HVD_NUMBER_ROW(uint64_t), HVD_KERNEL_ROW(Float8E4m3fnLane, Float8E4m3fnLane),      \
+        HVD_KERNEL_ROW(Float8E5m2Lane, Float8E5m2Lane),                                    \
   }

@@ -87,7 +87,9 @@ Status RankEngine::Usable(const Entry& entry) const {
 
 bool RankEngine::ServesGpu(OpKind kind, DataType dtype, ReduceOp op, double prescale,
                            double postscale) const {
-  return !options_.gpu_library.empty() && nccl::Carries(kind, dtype, op, prescale, postscale);
+  nccl::GpuRuntime* const gpu = wirer_->gpu();
+  if (gpu == nullptr || !nccl::Carries(kind, dtype, op, prescale, postscale)) return false;
+  return !nccl::IsFloat8Reduction(kind, dtype) || gpu->ReducesFloat8();
 }
 
 Status RankEngine::CheckGpu(const negotiate::Request& request) const {
@@ -99,6 +101,18 @@ Status RankEngine::CheckGpu(const negotiate::Request& request) const {
     }
   }
   return Status::Ok();
+}
+
+// The thread that waits may be the one that has to end the graph. The operation goes on.
+Status RankEngine::CheckGraph(const Entry& entry) const {
+  if (KindOf(entry.request.device) != DeviceKind::kGpu) return Status::Ok();
+  DeviceOrder order = entry.order;
+  order.device = entry.request.device;
+  if (!wirer_->RecordsGraph(order)) return Status::Ok();
+  return {Code::kTimeout,
+          "'" + Shown(entry.request.name) +
+              "' cannot be complete while its stream captures a graph: an operation of horovod is "
+              "no part of one. Wait for it before the capture begins, or after it has ended"};
 }
 
 // As in Wait, but the thread waits elsewhere; from when the operation is queued.
@@ -142,6 +156,7 @@ Status RankEngine::Wait(const HandlePtr& handle, int64_t timeout_us, bool (*inte
   if (!handle->done.load(std::memory_order_acquire) && !handle->entry.urgent) queue_.Urge(handle);
   bool long_wait = false;
   bool stop = false;
+  Status graph;
   while (!handle->done.load(std::memory_order_acquire)) {
     const int64_t left = deadline < 0 ? -1 : std::max<int64_t>(0, deadline - NowMicros());
     const Waited waited = loop_->Wait(*handle, left);
@@ -149,8 +164,11 @@ Status RankEngine::Wait(const HandlePtr& handle, int64_t timeout_us, bool (*inte
     stop = waited == Waited::kTimeout || (interrupted != nullptr && interrupted());
     if (stop) break;
     if (!std::exchange(long_wait, true)) blocked_.Enter(NowMicros());
+    graph = CheckGraph(handle->entry);
+    if (!graph.ok()) break;
   }
   if (long_wait) blocked_.Leave(NowMicros());
+  if (!graph.ok()) return graph;
   return stop ? NotComplete(*handle, prepared_.not_complete) : handle->status;
 }
 
@@ -200,6 +218,7 @@ void RankEngine::Shutdown() {
   if (shut_down_.exchange(true) || loop_ == nullptr) return;
   queue_.Close();  // so that what the goodbye says of operations in flight stays true
   loop_->Stop();
+  wirer_->Listen({});  // from here on the watcher may be gone
   Flush();
   // The goodbye comes before any link closes: peers must not take the leaver for lost.
   if (watcher_) watcher_->Stop(queue_.in_flight() > 0);

@@ -52,6 +52,7 @@ class RankEngine : public Engine {
   void PrepareErrors();
   void OpenTimeline();
   void MakeCycle();
+  void ListenToGpus();
   Status WireFirstSets();
   int64_t StartDeadline() const;
   std::unique_ptr<ProcessSet> MakeSet(uint32_t id, const Members& members, ProcessSetWires wires);
@@ -76,6 +77,7 @@ class RankEngine : public Engine {
   bool CaughtUp(AtDeparture* then);
   Status Usable(const Entry& entry) const;
   Status CheckGpu(const negotiate::Request& request) const;
+  Status CheckGraph(const Entry& entry) const;
   void CountAsBlocked(Entry* entry);
   void Flush() noexcept;
   void FailWhatIsLeft() noexcept;

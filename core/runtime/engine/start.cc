@@ -132,6 +132,7 @@ Status RankEngine::TryStart() {
   if (options_.launcher.fd >= 0) descriptors_.push_back(options_.launcher.fd);
   HVD_RETURN_IF_ERROR(Wirer::Make(&options_, waker_, &wirer_));
   MakeCycle();
+  ListenToGpus();
   HVD_RETURN_IF_ERROR(WireFirstSets());
   const int local_size = wirer_->job().LocalSize(Position(options_.rank));
   const LoopOptions loop = LoopOptionsFor(options_, wirer_->cores(), local_size);
@@ -223,6 +224,23 @@ void RankEngine::MakeCycle() {
   cycle.on_failure = [this](Cause cause) { watcher_->Abort(std::move(cause)); };
   cycle_ = std::make_unique<Cycle>(rank(), cycle, &queue_, &abort_);
   for (auto& transport : wirer_->TakeTransports()) cycle_->Own(std::move(transport));
+}
+
+// Of what a GPU was given and the host is done with.
+void RankEngine::ListenToGpus() {
+  nccl::GpuListener listener;
+  const StallOptions stall = StallOptionsFor(options_.config);
+  listener.warning_us = stall.warning_us;
+  listener.failure_us = stall.failure_us;
+  listener.on_stall = [this](const std::string& report, bool first) {
+    Log(LogLevel::kWarning, report);
+    if (first) ShowStacks();
+  };
+  listener.on_trouble = [this](nccl::GpuTrouble trouble) {
+    const CauseKind kind = trouble.stalled ? CauseKind::kStall : CauseKind::kFault;
+    watcher_->Abort(About(kind, trouble.culprit, std::move(trouble.reason)));
+  };
+  wirer_->Listen(std::move(listener));
 }
 
 Status RankEngine::MakeWatcher() {

@@ -26,8 +26,6 @@ enum Channel : uint32_t { kControlChannel, kDataChannel };
 
 // Shutdown is nothing that the ranks do together: a slower one may still be reading.
 constexpr int64_t kLibraryLingerUs = 10'000'000;
-// A process that ends inside the GPU's driver may crash.
-constexpr int64_t kMostToLeaveGpuUs = 3'000'000;
 
 std::vector<Link> TakeLinks(EngineOptions* options, LinkRole role) {
   std::vector<Link>& links = options->links;
@@ -153,6 +151,7 @@ std::shared_ptr<nccl::GpuRuntime> OpenGpu(const EngineOptions& options) {
   nccl::GpuOptions gpu;
   gpu.driver = options.gpu_driver;
   gpu.library = options.gpu_library;
+  gpu.rank = GlobalRank(options.rank);
   gpu.local_rank = options.local_rank;
   gpu.timeout_us = static_cast<int64_t>(options.config.start_timeout_seconds * 1e6);
   return std::make_shared<nccl::GpuRuntime>(gpu);
@@ -201,7 +200,7 @@ Status Wirer::Make(EngineOptions* options, const Waker& waker, std::unique_ptr<W
 }
 
 Wirer::~Wirer() {
-  if (gpu_ != nullptr) gpu_->AwaitAll(kMostToLeaveGpuUs);
+  if (gpu_ != nullptr) gpu_->AwaitAll();
 }
 
 Status Wirer::Prepare(uint32_t id, const Members& members, int64_t deadline_us,
@@ -230,14 +229,14 @@ void Wirer::Finish(uint32_t id, const Members& members, ProcessSetWires* wires) 
   if (wires->backends.empty()) {
     wires->backends.push_back(MakeTransportBackend(data_, id, members, members.Find(rank_)));
   }
-  UseGpu(members, wires);
+  UseGpu(id, members, wires);
   UseLibrary(members, wires);
 }
 
-void Wirer::UseGpu(const Members& members, ProcessSetWires* wires) {
+void Wirer::UseGpu(uint32_t id, const Members& members, ProcessSetWires* wires) {
   if (gpu_ == nullptr) return;
   Backend* const host = wires->backends.back().get();
-  auto made = MakeNcclBackend(gpu_, host, members, members.Find(rank_));
+  auto made = MakeNcclBackend(gpu_, host, id, members, members.Find(rank_));
   wires->backends.insert(wires->backends.begin(), std::move(made));
 }
 

@@ -45,6 +45,16 @@ class Wirer {
     if (windows_ != nullptr) windows_->Interrupt();
   }
 
+  // Who hears of trouble with GPUs; see GpuRuntime::Listen.
+  void Listen(nccl::GpuListener listener) {
+    if (gpu_ != nullptr) gpu_->Listen(std::move(listener));
+  }
+
+  // See GpuRuntime::RecordsGraph.
+  bool RecordsGraph(const DeviceOrder& order) const {
+    return gpu_ != nullptr && gpu_->RecordsGraph(order);
+  }
+
   // The part of it that touches transports in use: with the progress lock, or before there is one.
   void Finish(uint32_t id, const Members& members, ProcessSetWires* wires);
 
@@ -62,13 +72,16 @@ class Wirer {
   // That a rank is lost, if that is the cause of this generation's end.
   void Lose(const Cause& cause) noexcept;
 
+  // What reduces on GPUs; null: they have no library in this job.
+  nccl::GpuRuntime* gpu() const { return gpu_.get(); }
+
   // The cores that the ranks of this host may use.
   int cores() const { return cores_; }
 
  private:
   explicit Wirer(const EngineOptions& options);
   void UseLibrary(const Members& members, ProcessSetWires* wires);
-  void UseGpu(const Members& members, ProcessSetWires* wires);
+  void UseGpu(uint32_t id, const Members& members, ProcessSetWires* wires);
 
   const GlobalRank rank_;
   const Topology job_;

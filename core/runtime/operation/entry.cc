@@ -6,6 +6,7 @@
 #include <limits>
 #include <string>
 
+#include "base/float8.h"
 #include "base/half.h"
 #include "base/text.h"
 #include "runtime/operation/result_sizes.h"
@@ -138,6 +139,10 @@ void FillIdentity(ReduceOp op, const Output& output) {
       return FillWith(ToFloat16(Identity<float>(op)), output);
     case DataType::kBfloat16:
       return FillWith(ToBfloat16(Identity<float>(op)), output);
+    case DataType::kFloat8E4m3fn:  // which has no infinity: its largest changes nothing either
+      return FillWith(ToFloat8E4m3fn(Identity<float>(op)), output);
+    case DataType::kFloat8E5m2:
+      return FillWith(ToFloat8E5m2(Identity<float>(op)), output);
     case DataType::kFloat32:
       return FillWith(Identity<float>(op), output);
     case DataType::kFloat64:

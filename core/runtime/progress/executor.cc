@@ -231,6 +231,7 @@ Status Executor::Begin(Job job) {
   for (const Piece& piece : job.spec.pieces)
     Count(counters_->bytes, static_cast<uint64_t>(piece.bytes));
   if (events_ != nullptr) Trace(job);
+  if (!job.spec.order.empty()) job.spec.title = Title(job);
   current_ = std::move(job);
   backend_ = BackendOf(current_.spec);
   if (std::find(set_up_.begin(), set_up_.end(), backend_) == set_up_.end()) {
@@ -297,7 +298,10 @@ void Executor::Trace(const Job& job) {
 
 std::string Executor::Running() const {
   const Job& job = current_.parts.empty() && !waiting_.empty() ? waiting_.front() : current_;
-  if (job.parts.empty()) return "";
+  return job.parts.empty() ? "" : Title(job);
+}
+
+std::string Executor::Title(const Job& job) {
   const Handle& first = *job.parts.front().handle;
   const size_t more = job.parts.size() - 1;
   return std::string(Name(first.entry.request.kind)) + " of '" + Shown(first.name()) + "'" +

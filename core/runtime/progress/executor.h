@@ -86,6 +86,7 @@ class Executor {
   void Finish(Job& job);
   void Complete(const HandlePtr& handle, Status status) noexcept;
   void Trace(const Job& job);
+  static std::string Title(const Job& job);
 
   Members members_;
   Position position_;

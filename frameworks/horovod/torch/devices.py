@@ -103,6 +103,11 @@ class StreamWork:
         """
         current = self._calls.current_stream(self._device)
         if current != self._stream:
+            if self._calls.is_capturing(self._device):
+                raise ValueError(
+                    f"The current stream of {self._device} captures a graph, and the operation was started "
+                    "in another stream: the graph cannot wait for it. Call synchronize before the capture."
+                )
             if current != self._follower:
                 current.wait_stream(self._stream)
                 self._follower = current

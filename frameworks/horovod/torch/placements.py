@@ -24,7 +24,12 @@ DTYPES: dict[torch.dtype, int] = {
     for name, number in NUMBERS.items()
     if isinstance(dtype := getattr(torch, name, None), torch.dtype)
 }
-"""The numbers by which the core knows torch's types."""
+"""The numbers by which the core knows torch's types. Older versions of torch lack some of them."""
+
+# The core hands these out as bytes: not every torch can import them.
+_FLOATS_OF_8_BITS = {
+    number: dtype for dtype, number in DTYPES.items() if dtype.is_floating_point and dtype.itemsize == 1
+}
 
 
 def on_host(tensor: torch.Tensor, result: Result) -> Placement[torch.Tensor]:
@@ -73,7 +78,10 @@ def on_devices(
 
 def adopt(output: Output | None) -> torch.Tensor:
     """The core's output as a tensor, without a copy."""
-    return torch.from_dlpack(output)
+    assert output is not None  # the core allocates in an operation that adopts
+    tensor = torch.from_dlpack(output)
+    dtype = _FLOATS_OF_8_BITS.get(output.dtype)
+    return tensor if dtype is None else tensor.view(dtype)
 
 
 def _on_gpu(

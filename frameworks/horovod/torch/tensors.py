@@ -116,7 +116,9 @@ class TorchGlue(TensorGlue[torch.Tensor]):
         return placed
 
     def scaled(self, tensor: torch.Tensor, factor: float) -> torch.Tensor:
-        return tensor * factor if tensor.is_floating_point() else (tensor.double() * factor).to(tensor.dtype)
+        if tensor.is_floating_point() and tensor.element_size() > 1:
+            return tensor * factor
+        return (tensor.double() * factor).to(tensor.dtype)  # integers, and floats that torch only converts
 
     def integers(self, values: Any) -> list[int]:
         given = values.tolist() if isinstance(values, torch.Tensor) else values

@@ -11,8 +11,8 @@ namespace hvd::test {
 namespace {
 
 const std::vector<int> kRanks{1, 2, 3, 4, 5, 7, 8};
-constexpr DataType kTypes[] = {DataType::kFloat32, DataType::kFloat64, DataType::kFloat16,
-                               DataType::kBfloat16};
+constexpr DataType kTypes[] = {DataType::kFloat32,  DataType::kFloat64,      DataType::kFloat16,
+                               DataType::kBfloat16, DataType::kFloat8E4m3fn, DataType::kFloat8E5m2};
 
 using Vector = std::vector<double>;
 
@@ -66,7 +66,15 @@ Bytes Encoded(DataType dtype, const Vector& values) {
 double Precision(DataType dtype) {
   if (dtype == DataType::kFloat64) return 1e-13;
   if (dtype == DataType::kFloat32) return 2e-6;
+  if (dtype == DataType::kFloat8E4m3fn) return 0x1p-4 + 2e-6;
+  if (dtype == DataType::kFloat8E5m2) return 0x1p-3 + 2e-6;
   return dtype == DataType::kFloat16 ? 0x1p-11 + 2e-6 : 0x1p-8 + 2e-6;
+}
+
+// Half of what lies between subnormal numbers, where that is more than the room above.
+double SubnormalRoom(DataType dtype) {
+  if (dtype == DataType::kFloat8E4m3fn) return 0x1p-10;
+  return dtype == DataType::kFloat8E5m2 ? 0x1p-17 : 0;
 }
 
 bool Close(DataType dtype, const Bytes& tensor, const Vector& expected) {
@@ -74,7 +82,8 @@ bool Close(DataType dtype, const Bytes& tensor, const Vector& expected) {
   double largest = 0;
   for (double value : expected) largest = std::max(largest, std::fabs(value));
   // An element may be small because large ones cancel out.
-  const double floor = largest * (dtype == DataType::kFloat64 ? 1e-13 : 2e-6);
+  const double floor =
+      SubnormalRoom(dtype) + largest * (dtype == DataType::kFloat64 ? 1e-13 : 2e-6);
   for (size_t i = 0; i < values.size(); ++i) {
     if (!(std::fabs(values[i] - expected[i]) <= Precision(dtype) * std::fabs(expected[i]) + floor))
       return false;

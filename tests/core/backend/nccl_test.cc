@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <sstream>
 #include <thread>
 
 #include "backend/nccl/reduction.h"
@@ -28,15 +29,17 @@ CollectiveSpec Allreduce(std::vector<Numbers>* tensors, uint64_t sequence = 1) {
   return spec;
 }
 
-size_t Calls(const std::string& name) {
-  const std::string calls = "\n" + std::string(fake_gpu_calls());
+// How many calls there were of a function, with an argument.
+size_t Lines(const std::string& name, const std::string& argument) {
+  std::istringstream calls{std::string(fake_gpu_calls())};
   size_t count = 0;
-  for (size_t at = calls.find("\n" + name + " "); at != std::string::npos;
-       at = calls.find("\n" + name + " ", at + 1)) {
-    ++count;
+  for (std::string line; std::getline(calls, line);) {
+    const bool wanted = line.rfind(name + " ", 0) == 0 && line.find(argument) != std::string::npos;
+    count += wanted ? 1 : 0;
   }
   return count;
 }
+size_t Calls(const std::string& name) { return Lines(name, ""); }
 
 // Two ranks, each of which does `body` with its backend of a set of both.
 void WithTwo(const std::function<void(Rank&, Backend*)>& body) {
@@ -124,6 +127,29 @@ TEST(Nccl, NothingIsLeftOnTheGpuByACollectiveThatIsAborted) {
   EXPECT_EQ(LeftOnTheGpus(), std::string());
 }
 
+// More than the buffer of the communicator holds.
+TEST(Nccl, MemoryOfManyTensorsIsKeptForTheNextTime) {
+  const Environment environment;
+  WithTwo([&](Rank& rank, Backend* backend) {
+    for (uint64_t step = 1; step <= 3; ++step) {
+      std::vector<Numbers> tensors(2, Numbers((3 << 20) + step, 1.0f));
+      ASSERT_OK(rank.Run(backend, Allreduce(&tensors, step)));
+      EXPECT_EQ(tensors[1].back(), 2.0f);
+    }
+  });
+  EXPECT_EQ(Lines("cuMemAllocAsync", "bytes=33554432"), size_t{2});
+}
+
+TEST(Nccl, BetweenGpusThatDoNotReachEachOtherThePeerCopies) {
+  const Environment environment;
+  WithTwo([&](Rank& rank, Backend* backend) {
+    std::vector<Numbers> tensors(4, Numbers(10, 1.0f));  // the last one is on the other GPU
+    ASSERT_OK(rank.Run(backend, Allreduce(&tensors)));
+    EXPECT_EQ(tensors[3][9], 2.0f);
+  });
+  EXPECT_EQ(Calls("cuMemcpyPeerAsync"), size_t{4});
+}
+
 TEST(Nccl, AResultIsAllocatedOnTheGpuOfItsTensor) {
   const Environment environment;
   WithTwo([&](Rank& rank, Backend* backend) {
@@ -178,8 +204,7 @@ TEST(Nccl, ACallThatFailsIsAnErrorThatComesAfterTheWatchers) {
   });
 }
 
-// The GPU has been given the call; its failure is seen when the next one is to start.
-TEST(Nccl, ANetworkThatFailsIsAnErrorOfTheNextCall) {
+TEST(Nccl, ACallOfANetworkThatFailsIsNeverDone) {
   const Environment environment("FAKE_NCCL_ASYNC_FAIL_AT", "1");
   WithTwo([&](Rank& rank, Backend* backend) {
     std::vector<Numbers> tensors{Numbers(10, 1.0f)};
@@ -245,6 +270,10 @@ TEST(Nccl, WhatItCarriesDependsOnNothingOfOneRanks) {
   EXPECT_TRUE(Carries(OpKind::kAllgather, DataType::kInt16, ReduceOp::kSum, 1.0, 1.0));
   EXPECT_FALSE(Carries(OpKind::kAllreduce, DataType::kFloat32, ReduceOp::kAdasum, 1.0, 1.0));
   EXPECT_FALSE(Carries(OpKind::kAllreduce, DataType::kFloat32, ReduceOp::kMax, 2.0, 1.0));
+  EXPECT_TRUE(Carries(OpKind::kAllreduce, DataType::kFloat8E5m2, ReduceOp::kSum, 0.5, 1.0));
+  EXPECT_FALSE(Carries(OpKind::kAllreduce, DataType::kFloat8E5m2, ReduceOp::kSum, 9.0, 1.0));
+  EXPECT_TRUE(Carries(OpKind::kAllreduce, DataType::kFloat8E4m3fn, ReduceOp::kSum, 9.0, 1.0));
+  EXPECT_FALSE(Carries(OpKind::kAllreduce, DataType::kFloat8E4m3fn, ReduceOp::kAverage, 1.0, 1.0));
 }
 
 }  // namespace

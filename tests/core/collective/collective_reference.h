@@ -23,10 +23,11 @@ T RandomInteger(std::mt19937_64& random) {
   return static_cast<T>(random());
 }
 
-inline double RandomReal(std::mt19937_64& random, Values values) {
+inline double RandomReal(DataType dtype, std::mt19937_64& random, Values values) {
   if (values == Values::kAny) return std::uniform_real_distribution<double>(-2, 2)(random);
   constexpr double kChoices[] = {-2, -1, 1, 2, 1, 1, -1, 1};
-  return kChoices[random() % 8];
+  const double choice = kChoices[random() % 8];
+  return dtype == DataType::kFloat8E5m2 ? std::copysign(1, choice) : choice;  // it has no 9
 }
 
 // Calls visit(codec) for a floating type, with the codec of the reference.
@@ -34,6 +35,8 @@ template <typename Visit>
 void WithCodec(DataType dtype, Visit visit) {
   if (dtype == DataType::kFloat16) visit(reference::HalfCodec());
   if (dtype == DataType::kBfloat16) visit(reference::BfloatCodec());
+  if (dtype == DataType::kFloat8E4m3fn) visit(reference::E4m3fnCodec());
+  if (dtype == DataType::kFloat8E5m2) visit(reference::E5m2Codec());
   if (dtype == DataType::kFloat32) visit(reference::NumberCodec<float>());
   if (dtype == DataType::kFloat64) visit(reference::NumberCodec<double>());
 }
@@ -68,7 +71,8 @@ inline Bytes RandomTensor(DataType dtype, int64_t elements, Values values,
   const auto count = static_cast<size_t>(elements);
   Bytes tensor(count * SizeOf(dtype));
   for (size_t i = 0; i < count; ++i) {
-    WithCodec(dtype, [&](auto codec) { Put(&tensor, i, codec.Save(RandomReal(random, values))); });
+    WithCodec(dtype,
+              [&](auto codec) { Put(&tensor, i, codec.Save(RandomReal(dtype, random, values))); });
     WithInteger(dtype, [&](auto zero) { Put(&tensor, i, RandomInteger<decltype(zero)>(random)); });
     if (dtype == DataType::kBool) Put(&tensor, i, static_cast<uint8_t>(random() % 2));
   }
@@ -105,6 +109,22 @@ inline Bytes Reduced(const Reduction& reduction, const std::vector<Bytes>& input
   return result;
 }
 
+// The last place of a number near 1, and a few.
+inline double UnitOf(DataType dtype) {
+  switch (dtype) {
+    case DataType::kFloat8E5m2:
+      return 0x1p-1;
+    case DataType::kFloat8E4m3fn:
+      return 0x1p-2;
+    case DataType::kBfloat16:
+      return 0x1p-6;
+    case DataType::kFloat16:
+      return 0x1p-9;
+    default:
+      return 0x1p-21;
+  }
+}
+
 // Whether a result is what an implementation of another order and rounding may give, which
 // multiplies each input by a factor in the element's type: floats to a few units of their last
 // place.
@@ -113,9 +133,7 @@ inline bool IsClose(DataType dtype, const Bytes& result, const Bytes& expected) 
   bool close = result.size() == expected.size();
   WithCodec(dtype, [&](auto codec) {
     using Storage = typename decltype(codec)::Storage;
-    const double unit = dtype == DataType::kBfloat16  ? 0x1p-6
-                        : dtype == DataType::kFloat16 ? 0x1p-9
-                                                      : 0x1p-21;
+    const double unit = UnitOf(dtype);
     for (size_t i = 0; close && i < expected.size() / sizeof(Storage); ++i) {
       const double wanted = codec.Load(Get<Storage>(expected, i));
       const double found = codec.Load(Get<Storage>(result, i));

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -10,7 +11,7 @@
 
 // What a reduction must give, computed one element at a time from the definitions: floats in double
 // with a rounding per step (exact for float32 arithmetic), integers in 128 bits, 16-bit floats by
-// scaling and rounding.
+// scaling and rounding, 8-bit floats by looking for the nearest.
 namespace hvd::reference {
 
 // A binary format of `precision` significant bits in 16 bits of storage.
@@ -58,6 +59,56 @@ struct BfloatCodec {
   static Storage Save(double v) { return Encode(v, kBfloat); }
   static double Round(double v) { return static_cast<float>(v); }
 };
+
+// Eight bits, by looking for the nearest of all numbers that there are.
+template <int kMantissa, int kBias, bool kInfinity>
+struct Float8Codec {
+  using Storage = uint8_t;
+  static constexpr int kNan = 0x7f;
+  // The first that is no number: infinity, or NaN.
+  static constexpr int kEnd = kInfinity ? 0x80 - (1 << kMantissa) : kNan;
+
+  static double Number(int magnitude) {
+    const int field = magnitude >> kMantissa;
+    const int fraction = magnitude & ((1 << kMantissa) - 1);
+    const int leading = field == 0 ? 0 : 1 << kMantissa;
+    return std::ldexp(fraction + leading, (field == 0 ? 1 : field) - kBias - kMantissa);
+  }
+  // By their bits. Where it would go on, the format of five exponent bits has infinity.
+  static const std::vector<double>& Numbers() {
+    static const std::vector<double> numbers = [] {
+      std::vector<double> all;
+      for (int bits = 0; bits < kEnd + (kInfinity ? 1 : 0); ++bits) all.push_back(Number(bits));
+      return all;
+    }();
+    return numbers;
+  }
+  static double Load(Storage s) {
+    const double sign = s & 0x80 ? -1.0 : 1.0;
+    const int magnitude = s & 0x7f;
+    if (magnitude < kEnd) return sign * Number(magnitude);
+    return kInfinity && magnitude == kEnd ? sign * INFINITY : std::nan("");
+  }
+  static Storage Save(double v) {
+    const int sign = std::signbit(v) ? 0x80 : 0;
+    if (std::isnan(v)) return static_cast<Storage>(kNan | sign);
+    const std::vector<double>& numbers = Numbers();
+    const double magnitude = std::fabs(v);
+    const auto after = std::lower_bound(numbers.begin(), numbers.end(), magnitude);
+    auto nearest = static_cast<int>(after - numbers.begin());
+    if (after == numbers.end()) {
+      --nearest;
+    } else if (nearest > 0) {
+      const double down = magnitude - numbers[nearest - 1];
+      const double up = numbers[nearest] - magnitude;
+      if (down < up || (down == up && nearest % 2 == 1)) --nearest;
+    }
+    return static_cast<Storage>(nearest | sign);
+  }
+  static double Round(double v) { return static_cast<float>(v); }
+};
+using E4m3fnCodec = Float8Codec<3, 7, false>;
+using E5m2Codec = Float8Codec<2, 15, true>;
 
 template <typename T>
 struct NumberCodec {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <random>
 
+#include "base/float8.h"
 #include "base/half.h"
 #include "check.h"
 #include "collective/kernels_reference.h"
@@ -11,6 +12,8 @@ namespace hvd {
 namespace {
 
 using reference::BfloatCodec;
+using reference::E4m3fnCodec;
+using reference::E5m2Codec;
 using reference::HalfCodec;
 using reference::NumberCodec;
 using Bytes = std::vector<uint8_t>;
@@ -24,8 +27,8 @@ constexpr uint8_t kGuard = 0xa5;
 // Any bits, and often values whose sums and products are ordinary or special.
 template <typename Codec>
 typename Codec::Storage RandomFloat(std::mt19937_64& random) {
-  const double kSpecial[] = {NAN,   INFINITY, -INFINITY, 0.0,  -0.0, 6e-8,
-                             -6e-8, 1e-39,    65504,     3e38, 1,    -1};
+  const double kSpecial[] = {NAN,  INFINITY, -INFINITY, 0.0, -0.0, 6e-8,  -6e-8, 1e-39,     65504,
+                             3e38, 1,        -1,        448, 464,  57344, 61440, 1.0 / 1024};
   switch (random() % 8) {
     case 0: {
       typename Codec::Storage any;
@@ -73,6 +76,12 @@ template <typename T>
 bool SameValue(DataType dtype, T a, T b) {
   if (std::memcmp(&a, &b, sizeof a) == 0) return true;
   if (dtype == DataType::kFloat32 || dtype == DataType::kFloat64) return a != a && b != b;
+  if constexpr (std::is_same_v<T, uint8_t>) {
+    if (dtype == DataType::kFloat8E4m3fn)
+      return std::isnan(E4m3fnCodec::Load(a)) && std::isnan(E4m3fnCodec::Load(b));
+    if (dtype == DataType::kFloat8E5m2)
+      return std::isnan(E5m2Codec::Load(a)) && std::isnan(E5m2Codec::Load(b));
+  }
   const auto format = dtype == DataType::kBfloat16 ? reference::kBfloat : reference::kHalf;
   if (dtype != DataType::kFloat16 && dtype != DataType::kBfloat16) return false;
   return std::isnan(reference::Decode(a, format)) && std::isnan(reference::Decode(b, format));
@@ -171,6 +180,8 @@ void CheckInteger(DataType dtype) {
 
 TEST(kernels, Float16) { CheckFloat<HalfCodec>(DataType::kFloat16); }
 TEST(kernels, Bfloat16) { CheckFloat<BfloatCodec>(DataType::kBfloat16); }
+TEST(kernels, Float8E4m3fn) { CheckFloat<E4m3fnCodec>(DataType::kFloat8E4m3fn); }
+TEST(kernels, Float8E5m2) { CheckFloat<E5m2Codec>(DataType::kFloat8E5m2); }
 TEST(kernels, Float32) { CheckFloat<NumberCodec<float>>(DataType::kFloat32); }
 TEST(kernels, Float64) { CheckFloat<NumberCodec<double>>(DataType::kFloat64); }
 TEST(kernels, Uint8) { CheckInteger<uint8_t>(DataType::kUint8); }

@@ -19,7 +19,10 @@ enum CudaResult {
   kCudaInvalidHandle = 400,
   kCudaNotReady = 600,
   kCudaIllegalAddress = 700,
+  kCudaCaptureIsolation = 905,
 };
+
+constexpr int kMajorCapability = 75;  // the one attribute
 
 }  // namespace fake_gpu
 
@@ -33,6 +36,7 @@ int cuGetErrorString(int result, const char** text);
 
 int cuDeviceGetCount(int* count);
 int cuDeviceGet(int* device, int ordinal);
+int cuDeviceGetAttribute(int* value, int attribute, int device);
 int cuDeviceGetName(char* name, int bytes, int device);
 int cuDevicePrimaryCtxRetain(void** context, int device);
 int cuDevicePrimaryCtxRelease_v2(int device);
@@ -61,6 +65,8 @@ int cuMemFree_v2(CudaAddress address);
 int cuMemAllocAsync(CudaAddress* address, size_t bytes, void* stream);
 int cuMemFreeAsync(CudaAddress address, void* stream);
 int cuMemcpyDtoDAsync_v2(CudaAddress to, CudaAddress from, size_t bytes, void* stream);
+int cuMemcpyPeerAsync(CudaAddress to, void* to_context, CudaAddress from, void* from_context,
+                      size_t bytes, void* stream);
 int cuMemcpyHtoDAsync_v2(CudaAddress to, const void* from, size_t bytes, void* stream);
 int cuMemcpyDtoHAsync_v2(void* to, CudaAddress from, size_t bytes, void* stream);
 int cuMemsetD8Async(CudaAddress to, unsigned char value, size_t bytes, void* stream);

@@ -43,20 +43,19 @@ void* HandleOf(int device) { return reinterpret_cast<void*>(kContexts + (device 
 
 bool IsDevice(int device) { return device >= 0 && device < TheSettings().devices; }
 
-// The device of a context, or -1.
-int DeviceOf(void* context) {
-  const uintptr_t offset = reinterpret_cast<uintptr_t>(context) - kContexts;
-  const bool valid = offset % kStep == 0 && offset / kStep >= 1 &&
-                     offset / kStep <= static_cast<uintptr_t>(TheSettings().devices);
-  return valid ? static_cast<int>(offset / kStep) - 1 : -1;
-}
-
 bool IsRetained(int device) {
   std::lock_guard<std::mutex> lock(TheDevices().mutex);
   return TheDevices().by_number[device].retained > 0;
 }
 
 }  // namespace
+
+int DeviceOf(void* context) {
+  const uintptr_t offset = reinterpret_cast<uintptr_t>(context) - kContexts;
+  const bool valid = offset % kStep == 0 && offset / kStep >= 1 &&
+                     offset / kStep <= static_cast<uintptr_t>(TheSettings().devices);
+  return valid ? static_cast<int>(offset / kStep) - 1 : -1;
+}
 
 int CurrentDevice() { return stack.empty() ? -1 : stack.back(); }
 
@@ -120,6 +119,13 @@ int cuDeviceGet(int* device, int ordinal) {
   if (!initialized) return Fail(3, "cuDeviceGet before cuInit");
   if (!IsDevice(ordinal)) return kCudaInvalidDevice;
   *device = ordinal;
+  return kCudaOk;
+}
+
+int cuDeviceGetAttribute(int* value, int attribute, int device) {
+  if (!IsDevice(device)) return kCudaInvalidDevice;
+  if (attribute != kMajorCapability) return kCudaInvalidValue;
+  *value = TheSettings().capability;
   return kCudaOk;
 }
 

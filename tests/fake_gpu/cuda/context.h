@@ -5,6 +5,9 @@ namespace fake_gpu {
 // The device of this thread's current context, or -1.
 int CurrentDevice();
 
+// The device of a context, or -1.
+int DeviceOf(void* context);
+
 // For a call that needs a current context: kCudaOk and the device, or the result of the call.
 int NeedDevice(int* device);
 

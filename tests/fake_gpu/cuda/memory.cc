@@ -91,7 +91,7 @@ BlockPtr FindBlock(uint64_t address, size_t bytes, int device, std::string* why)
   } else if (address - AddressOf(*block) + bytes > block->bytes) {
     *why = std::to_string(bytes) + " bytes at " + std::to_string(address - AddressOf(*block)) +
            " do not fit into the " + std::to_string(block->bytes) + " bytes of " + block->Name();
-  } else if (device != kAnyDevice && block->device != device) {
+  } else if (block->device != device) {
     *why = block->Name() + " is memory of device " + std::to_string(block->device) +
            ", the call is for device " + std::to_string(device);
   }

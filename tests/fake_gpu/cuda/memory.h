@@ -36,8 +36,6 @@ using BlockPtr = std::shared_ptr<Block>;
 BlockPtr Allocate(size_t bytes, int device, Origin origin, bool reached);
 void Reach(const BlockPtr& block);
 
-constexpr int kAnyDevice = -1;
-
 // The block that holds the whole range on `device`, for a call made now; null with the reason. Work
 // called for after a free can never run before it, so a block that is closed is none.
 BlockPtr FindBlock(uint64_t address, size_t bytes, int device, std::string* why);

@@ -25,10 +25,11 @@ class Ranges {
  public:
   Ranges(std::string call, int device) : call_(std::move(call)), device_(device) {}
 
-  void Add(CudaAddress address, size_t bytes) {
+  // No device reaches the memory of another.
+  void Add(CudaAddress address, size_t bytes) { Add(address, bytes, device_); }
+  void Add(CudaAddress address, size_t bytes, int device) {
     if (bytes == 0 || !why_.empty()) return;
-    // With one space of addresses, a stream copies to and from every device.
-    if (BlockPtr block = FindBlock(address, bytes, kAnyDevice, &why_)) blocks_.push_back(block);
+    if (BlockPtr block = FindBlock(address, bytes, device, &why_)) blocks_.push_back(block);
   }
 
   // Queues `work`, which may touch the ranges.
@@ -118,6 +119,26 @@ int cuMemcpyDtoDAsync_v2(CudaAddress to, CudaAddress from, size_t bytes, void* h
   Ranges ranges("cuMemcpyDtoDAsync", stream->device());
   ranges.Add(to, bytes);
   ranges.Add(from, bytes);
+  return ranges.Enqueue(stream, [=] {
+    std::memmove(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from), bytes);
+  });
+}
+
+int cuMemcpyPeerAsync(CudaAddress to, void* to_context, CudaAddress from, void* from_context,
+                      size_t bytes, void* handle) {
+  int result;
+  const StreamPtr stream = StreamForWork("cuMemcpyPeerAsync", handle, &result);
+  if (stream == nullptr) return result;
+  const int to_device = DeviceOf(to_context);
+  const int from_device = DeviceOf(from_context);
+  Record("cuMemcpyPeerAsync", "to", NameOf(to), "device", to_device, "from", NameOf(from), "device",
+         from_device, "bytes", bytes, "stream", stream->Name());
+  if (to_device < 0 || from_device < 0) {
+    return Fail(kCudaInvalidContext, "cuMemcpyPeerAsync with what is no context");
+  }
+  Ranges ranges("cuMemcpyPeerAsync", stream->device());
+  ranges.Add(to, bytes, to_device);
+  ranges.Add(from, bytes, from_device);
   return ranges.Enqueue(stream, [=] {
     std::memmove(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from), bytes);
   });

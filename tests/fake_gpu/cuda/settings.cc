@@ -38,6 +38,7 @@ Fault ReadFault(const char* name) {
 const Settings* Read() {
   auto* settings = new Settings;
   settings->devices = static_cast<int>(Number("FAKE_GPU_DEVICES", 2));
+  settings->capability = static_cast<int>(Number("FAKE_GPU_CAPABILITY", 9));
   settings->strict = Number("FAKE_GPU_STRICT", 1) != 0;
   settings->delay_us = static_cast<int>(Number("FAKE_GPU_DELAY_US", 0));
   settings->seed = static_cast<unsigned>(Number("FAKE_GPU_SEED", 1));
@@ -49,6 +50,7 @@ const Settings* Read() {
   settings->nccl_init_fails = Rank("FAKE_NCCL_INIT_FAILS");
   settings->nccl_fail = ReadFault("FAKE_NCCL_FAIL_AT");
   settings->nccl_async_fail = ReadFault("FAKE_NCCL_ASYNC_FAIL_AT");
+  settings->nccl_abort_ms = static_cast<int>(Number("FAKE_NCCL_ABORT_MS", 0));
   settings->nccl_refuses_duplicates = Number("FAKE_NCCL_REFUSES_DUPLICATES", 0) != 0;
   return settings;
 }

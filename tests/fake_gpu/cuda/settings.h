@@ -16,6 +16,7 @@ constexpr int kEverybody = -2;
 // The environment of the fakes; README.md has the table of its variables.
 struct Settings {
   int devices;
+  int capability;
   bool strict;
   int delay_us;
   unsigned seed;
@@ -27,6 +28,7 @@ struct Settings {
   int nccl_init_fails;
   Fault nccl_fail;
   Fault nccl_async_fail;
+  int nccl_abort_ms;
   bool nccl_refuses_duplicates;
 };
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -45,6 +46,9 @@ class Stream : public std::enable_shared_from_this<Stream> {
   void Hold(int change);
   bool IsHeld();
 
+  void Capture(bool captures) { captures_ = captures; }
+  bool IsCapturing() const { return captures_; }
+
  private:
   void Run();
   bool Next(std::function<void()>* work);
@@ -52,6 +56,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
 
   const int number_;
   const int device_;
+  std::atomic<bool> captures_{false};
   std::mutex mutex_;  // guards all below
   std::condition_variable changed_;
   std::deque<std::function<void()>> queue_;

@@ -81,6 +81,11 @@ StreamPtr StreamForWork(const char* call, void* handle, int* result) {
                                            std::to_string(CurrentDevice()));
     return nullptr;
   }
+  if (stream->IsCapturing()) {
+    *result = Fail(kCudaCaptureIsolation,
+                   std::string(call) + " on stream " + stream->Name() + ", which captures a graph");
+    return nullptr;
+  }
   if (stream->IsHeld()) {
     *result = Fail(kCudaInvalidValue, std::string(call) + " on stream " + stream->Name() +
                                           " overtakes a call of NCCL that is in progress");
@@ -161,8 +166,9 @@ int cuLaunchHostFunc(void* handle, void (*function)(void*), void* argument) {
 
 int cuStreamIsCapturing(void* handle, int* status) {
   int result;
-  if (StreamFor("cuStreamIsCapturing", handle, &result) == nullptr) return result;
-  *status = capture_status;
+  const StreamPtr stream = StreamFor("cuStreamIsCapturing", handle, &result);
+  if (stream == nullptr) return result;
+  *status = stream->IsCapturing() ? 1 : capture_status.load();
   return kCudaOk;
 }
 
@@ -228,3 +234,7 @@ int cuEventSynchronize(void* handle) {
 }
 
 void fake_gpu_capture(int status) { capture_status = status; }
+
+void fake_gpu_capture_stream(void* stream, int captures) {
+  if (const StreamPtr found = Streams().Find(stream)) found->Capture(captures != 0);
+}

@@ -1,31 +1,46 @@
 #include "nccl/arithmetic.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <limits>
 #include <type_traits>
 
+#include "cuda/settings.h"
 #include "nccl/abi.h"
 
 namespace fake_gpu {
 namespace {
 
-// A float of 16 bits in memory, with so many of them for the mantissa. Slow and plain: the tests
-// compare the fast conversions of the core with it.
-template <int kMantissa, int kBias>
-struct Half {
-  uint16_t bits;
+// A float of 16 or 8 bits in memory, with so many of them for the mantissa. Slow and plain: the
+// tests compare the fast conversions of the core with it.
+template <typename Bits, int kMantissa, int kBias>
+struct Small {
+  Bits bits;
 };
-using Float16 = Half<10, 15>;
-using Bfloat16 = Half<7, 127>;
+using Float16 = Small<uint16_t, 10, 15>;
+using Bfloat16 = Small<uint16_t, 7, 127>;
+using Float8e4m3 = Small<uint8_t, 3, 7>;
+using Float8e5m2 = Small<uint8_t, 2, 15>;
 
-template <int kMantissa, int kBias>
-float ToFloat(Half<kMantissa, kBias> half) {
-  const int exponent = (half.bits & 0x7fff) >> kMantissa;
-  const int mantissa = half.bits & ((1 << kMantissa) - 1);
-  const float sign = half.bits & 0x8000 ? -1.0f : 1.0f;
-  if (exponent == 2 * kBias + 1) {
+template <typename Bits>
+constexpr int kSignOf = 1 << (8 * sizeof(Bits) - 1);
+
+// float8e4m3 has numbers where others have infinity, and one NaN.
+template <typename T>
+constexpr bool kHasInfinity = !std::is_same_v<T, Float8e4m3>;
+
+template <typename Bits, int kMantissa, int kBias>
+float ToFloat(Small<Bits, kMantissa, kBias> small) {
+  constexpr int kSign = kSignOf<Bits>;
+  const int magnitude = small.bits & (kSign - 1);
+  const int exponent = magnitude >> kMantissa;
+  const int mantissa = small.bits & ((1 << kMantissa) - 1);
+  const float sign = small.bits & kSign ? -1.0f : 1.0f;
+  if (!kHasInfinity<decltype(small)>) {
+    if (magnitude == kSign - 1) return std::numeric_limits<float>::quiet_NaN();
+  } else if (exponent == (kSign - 1) >> kMantissa) {
     return mantissa == 0 ? sign * std::numeric_limits<float>::infinity()
                          : std::numeric_limits<float>::quiet_NaN();
   }
@@ -34,20 +49,30 @@ float ToFloat(Half<kMantissa, kBias> half) {
                            std::max(exponent, 1) - kBias - kMantissa);
 }
 
+// Of a finite float, without its sign. A mantissa that becomes 2.0 carries over.
 template <int kMantissa, int kBias>
-Half<kMantissa, kBias> ToHalf(float value) {
-  constexpr int kSpecial = (2 * kBias + 1) << kMantissa;
-  const int sign = std::signbit(value) ? 0x8000 : 0;
-  if (std::isnan(value)) return {static_cast<uint16_t>(sign | kSpecial | 1 << (kMantissa - 1))};
-  if (std::isinf(value)) return {static_cast<uint16_t>(sign | kSpecial)};
-  if (value == 0) return {static_cast<uint16_t>(sign)};
+int NearestBits(float magnitude) {
+  if (magnitude == 0) return 0;
   int exponent = 0;
-  std::frexp(value, &exponent);  // |value| in [2^(exponent-1), 2^exponent)
+  std::frexp(magnitude, &exponent);  // in [2^(exponent-1), 2^exponent)
   const int biased = std::max(exponent - 1 + kBias, 1);
-  // Ties to even, the mode that every program runs in. A mantissa that becomes 2.0 carries over.
-  const float units = std::nearbyint(std::ldexp(std::fabs(value), kMantissa + kBias - biased));
-  const int bits = static_cast<int>(units) + ((biased - 1) << kMantissa);
-  return {static_cast<uint16_t>(sign | std::min(bits, kSpecial))};
+  // Ties to even, the mode that every program runs in.
+  const float units = std::nearbyint(std::ldexp(magnitude, kMantissa + kBias - biased));
+  return static_cast<int>(units) + ((biased - 1) << kMantissa);
+}
+
+// What is larger than all numbers is infinity; of 8 bits, as in CUDA's headers, the largest number.
+template <typename Bits, int kMantissa, int kBias>
+Small<Bits, kMantissa, kBias> ToSmall(float value) {
+  using Result = Small<Bits, kMantissa, kBias>;
+  constexpr int kAll = kSignOf<Bits> - 1;
+  constexpr int kInfinity = kHasInfinity<Result> ? kAll >> kMantissa << kMantissa : kAll;
+  constexpr int kEnd = sizeof(Bits) == 1 ? kInfinity - 1 : kInfinity;
+  const int sign = std::signbit(value) ? kSignOf<Bits> : 0;
+  if (std::isnan(value)) return {static_cast<Bits>(sign | kInfinity | 1 << (kMantissa - 1))};
+  const float magnitude = std::fabs(value);
+  const int bits = std::isinf(value) ? kEnd : NearestBits<kMantissa, kBias>(magnitude);
+  return {static_cast<Bits>(sign | std::min(bits, kEnd))};
 }
 
 // How to compute with T: in which type, and how to add and multiply there.
@@ -72,10 +97,11 @@ struct Math {
   }
 };
 
-template <int kMantissa, int kBias>
-struct Math<Half<kMantissa, kBias>> : Math<float> {
-  static float Load(Half<kMantissa, kBias> value) { return ToFloat(value); }
-  static Half<kMantissa, kBias> Store(float value) { return ToHalf<kMantissa, kBias>(value); }
+template <typename Bits, int kMantissa, int kBias>
+struct Math<Small<Bits, kMantissa, kBias>> : Math<float> {
+  using Type = Small<Bits, kMantissa, kBias>;
+  static float Load(Type value) { return ToFloat(value); }
+  static Type Store(float value) { return ToSmall<Bits, kMantissa, kBias>(value); }
 };
 
 template <typename T>
@@ -136,7 +162,12 @@ void StoreScale(float value, unsigned char* scale) {
 
 }  // namespace
 
-bool CanReduce(int dtype) { return dtype != kFloat8e4m3 && dtype != kFloat8e5m2; }
+bool HasDtype(int dtype) {
+  return dtype >= 0 &&
+         (dtype < kFloat8e4m3 || (dtype < kDtypes && TheSettings().nccl_version >= 22400));
+}
+
+bool CanReduce(int dtype) { return dtype < kFloat8e4m3 || TheSettings().capability >= 9; }
 
 void Reduce(int dtype, int op, const std::vector<Input>& inputs, size_t count, std::byte* out) {
   switch (dtype) {
@@ -160,13 +191,20 @@ void Reduce(int dtype, int op, const std::vector<Input>& inputs, size_t count, s
       return ReduceAs<double>(op, inputs, count, out);
     case kBfloat16:
       return ReduceAs<Bfloat16>(op, inputs, count, out);
+    case kFloat8e4m3:
+      return ReduceAs<Float8e4m3>(op, inputs, count, out);
+    case kFloat8e5m2:
+      return ReduceAs<Float8e5m2>(op, inputs, count, out);
   }
 }
 
 void ScaleOfAverage(int dtype, int nranks, unsigned char* scale) {
-  if (dtype == kFloat16) return StoreScale<Float16>(1.0f / static_cast<float>(nranks), scale);
-  if (dtype == kBfloat16) return StoreScale<Bfloat16>(1.0f / static_cast<float>(nranks), scale);
-  if (dtype == kFloat32) return StoreScale<float>(1.0f / static_cast<float>(nranks), scale);
+  const float single = 1.0f / static_cast<float>(nranks);
+  if (dtype == kFloat16) return StoreScale<Float16>(single, scale);
+  if (dtype == kBfloat16) return StoreScale<Bfloat16>(single, scale);
+  if (dtype == kFloat8e4m3) return StoreScale<Float8e4m3>(single, scale);
+  if (dtype == kFloat8e5m2) return StoreScale<Float8e5m2>(single, scale);
+  if (dtype == kFloat32) return StoreScale<float>(single, scale);
   const double exact = 1.0 / nranks;
   if (dtype == kFloat64) std::memcpy(scale, &exact, sizeof exact);
 }

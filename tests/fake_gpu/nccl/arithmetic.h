@@ -13,10 +13,12 @@ struct Input {
   const unsigned char* scale;
 };
 
+// Whether this version has the dtype; and whether the GPUs can reduce it.
+bool HasDtype(int dtype);
 bool CanReduce(int dtype);
 
-// `out` becomes the inputs, reduced in their order. Integers wrap; halves are reduced as floats and
-// rounded once, at the end.
+// `out` becomes the inputs, reduced in their order. Integers wrap; floats of 16 and 8 bits are
+// reduced as floats and rounded once, at the end. Those of 8 bits stay at their largest number.
 void Reduce(int dtype, int op, const std::vector<Input>& inputs, size_t count, std::byte* out);
 
 // The scalar by which an average multiplies every input: 1/n in the type, as NCCL has it.

@@ -96,10 +96,10 @@ class Caller {
 
   // Empty, or why the arguments are no valid call; sets the scalar of the op.
   std::string WhyNot() {
-    if (a_.dtype < 0 || a_.dtype >= kDtypes) return "no such dtype";
+    if (!HasDtype(a_.dtype)) return "no such dtype";
     if (a_.root < -1 || a_.root >= communicator_->nranks()) return "no such root or peer";
     if (call_.what.IsReduction() && !CanReduce(a_.dtype))
-      return "the fake cannot reduce this dtype";
+      return "floats of 8 bits are reduced from compute capability 9.0 on";
     if (call_.stream == nullptr) return "the stream was destroyed";
     if (call_.stream->device() != communicator_->device()) return "the stream is of another device";
     if (call_.stream->IsHeld()) return "the call overtakes one that is in progress on its stream";

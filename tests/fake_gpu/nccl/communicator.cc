@@ -204,6 +204,7 @@ void Communicator::Abort() {
     changed_.notify_all();
   }
   AwaitHelper();
+  std::this_thread::sleep_for(std::chrono::milliseconds(TheSettings().nccl_abort_ms));
   std::unique_lock<std::mutex> lock(mutex_);
   changed_.wait(lock, [&] { return !running_; });
 }

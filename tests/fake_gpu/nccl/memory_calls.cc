@@ -45,7 +45,7 @@ int ncclRedOpCreatePreMulSum(int* op, void* scalar, int dtype, int residence, vo
   int result;
   const auto communicator = Ready("ncclRedOpCreatePreMulSum", comm, &result);
   if (communicator == nullptr) return result;
-  if (residence != kHostImmediate || dtype < 0 || dtype >= kDtypes || !CanReduce(dtype)) {
+  if (residence != kHostImmediate || !HasDtype(dtype) || !CanReduce(dtype)) {
     return Fail(kInvalidArgument, "ncclRedOpCreatePreMulSum: only scalars of the host");
   }
   CreatedOp created{dtype, {}};

@@ -14,7 +14,8 @@ import torch
 import horovod.torch as hvd
 
 INTEGERS = (torch.uint8, torch.int8, torch.uint16, torch.int16, torch.uint32, torch.int32, torch.uint64)
-FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+FLOATS_OF_8_BITS = (torch.float8_e4m3fn, torch.float8_e5m2)
+FLOATS = (*FLOATS_OF_8_BITS, torch.float16, torch.bfloat16, torch.float32, torch.float64)
 TYPES = (torch.bool, torch.int64, *INTEGERS, *FLOATS)
 SIZES = (0, 1, 7, 1000)
 LARGE = ((300_001, torch.float32), (300_001, torch.bfloat16))
@@ -22,8 +23,9 @@ LARGER_THAN_A_ROUND = 9_000_001  # of float32: a round of a library has 32 MiB
 
 
 def tensor_of(rank: int, size: int, dtype: torch.dtype, seed: int) -> torch.Tensor:
-    """Small integers, whose sums and products are exact in every type."""
-    return torch.from_numpy(np.random.default_rng([seed, rank]).integers(0, 4, size)).to(dtype)
+    """Small integers, whose sums and products among four ranks are exact in the type."""
+    end = 3 if dtype in FLOATS_OF_8_BITS else 4
+    return torch.from_numpy(np.random.default_rng([seed, rank]).integers(0, end, size)).to(dtype)
 
 
 def numbers(tensor: torch.Tensor) -> np.ndarray:
@@ -53,7 +55,8 @@ def reductions(members: hvd.ProcessSet, own: torch.Tensor, given: list[np.ndarra
         check(twice, 2.0 * total, f"factors, {doing}")
         average = numbers(hvd.allreduce(own, process_set=members))
         exact = total / count if own.dtype.is_floating_point else total // count
-        assert np.allclose(average, exact, rtol=2**-8, atol=0), f"average, {doing}"
+        rounding = 2**-3 if own.dtype in FLOATS_OF_8_BITS else 2**-8
+        assert np.allclose(average, exact, rtol=rounding, atol=0), f"average, {doing}"
     rows = own[: own.numel() // count * count]
     parts = np.split(total[: rows.numel()], count)
     check(hvd.reducescatter(rows, op=hvd.Sum, process_set=members), parts[place], f"reducescatter, {doing}")

@@ -210,6 +210,14 @@ def test_a_stream_that_captures_a_graph_is_refused_before_anything_is_sent(core,
     assert core.requests == []
 
 
+def test_a_capture_in_another_stream_cannot_wait_for_an_operation(core, gpu):
+    handle = hvd.allreduce_async_(torch.ones(2), op=hvd.Sum)
+    gpu.current, gpu.capturing = PlayedStream(), True
+    with pytest.raises(ValueError, match=r"captures a graph.*synchronize before"):
+        hvd.synchronize(handle)
+    assert gpu.current.waited_for == []
+
+
 def test_a_job_without_nccl_stages_everything(core, gpu):
     core.on_gpu = None
     assert hvd.allreduce(torch.ones(2), op=hvd.Sum).tolist() == [2, 2]

@@ -1,17 +1,19 @@
 """The operations on torch tensors over the fake core: what reaches the core, and what comes back."""
 
 import gc
+import importlib.util
 import weakref
 
 import pytest
 import torch
-from fake_results import AVERAGE, MAX, NAMES, SUM
+from fake_results import AVERAGE, MAX, NAMES, SUM, same
 
 import horovod.torch as hvd
 from horovod.common.exceptions import TensorMismatchError
 from horovod.torch.operations import ops
 
 DTYPES = [getattr(torch, name) for name in NAMES]
+FLOAT8 = torch.float8_e4m3fn
 
 
 def values(dtype, shape=(2, 3)):
@@ -39,12 +41,11 @@ def test_allreduce_forms(two, dtype, form):
         assert hvd.poll(handle)
         assert hvd.synchronize(handle) is None
     expected = (before.to(torch.float64) * (1 if dtype == torch.bool else 3)).to(dtype)
-    assert result.dtype == dtype
-    assert torch.equal(result, expected)
+    assert same(result, expected)
     if form.endswith("_"):
         assert result is tensor
     else:
-        assert torch.equal(tensor, before)
+        assert same(tensor, before)
 
 
 @pytest.mark.parametrize("form", ["allreduce", "allreduce_", "allreduce_async", "allreduce_async_"])
@@ -143,7 +144,7 @@ def test_leaf_that_requires_gradient_in_place(two):
     ("tensor", "error"),
     [
         (torch.ones(2, dtype=torch.complex64), ValueError),
-        (torch.ones(2).to(torch.float8_e4m3fn), ValueError),
+        (torch.ones(2).to(torch.float8_e4m3fnuz), ValueError),
         (torch.eye(3).to_sparse(), ValueError),
         (torch.ones(2, device="meta"), ValueError),
         ([1.0, 2.0], TypeError),
@@ -159,6 +160,28 @@ def test_wrong_tensors_are_refused_before_submission(core, tensor, error):
     with pytest.raises(error):
         hvd.grouped_allreduce_([torch.ones(2), tensor])
     assert core.requests == []
+
+
+def test_a_torch_without_a_type_does_without_it(monkeypatch):
+    monkeypatch.delattr(torch, "float8_e4m3fn")
+    module = importlib.util.find_spec("horovod.torch.placements")
+    older = importlib.util.module_from_spec(module)
+    module.loader.exec_module(older)
+    assert [dtype for dtype in DTYPES if dtype not in older.DTYPES] == [FLOAT8]
+
+
+@pytest.mark.parametrize("shape", [(), (0, 2), (3, 2)])
+def test_floats_of_eight_bits_come_from_the_core_as_they_are(core, shape):
+    tensor = torch.full(shape, 2.0).to(FLOAT8)
+    gathered = hvd.allgather(tensor) if shape else hvd.allreduce(tensor)
+    assert (gathered.dtype, gathered.shape) == (FLOAT8, shape)
+    assert same(gathered, tensor)
+
+
+def test_floats_of_eight_bits_are_scaled():
+    for factor, expected in ((0.5, 1.0), (1000.0, 2000.0)):
+        scaled = ops.glue.scaled(torch.tensor([2.0]).to(torch.float8_e5m2), factor)
+        assert same(scaled, torch.tensor([expected]).to(torch.float8_e5m2))
 
 
 def test_bool_has_no_average(core):

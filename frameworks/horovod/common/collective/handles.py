@@ -25,7 +25,8 @@ from horovod.common.exceptions import HorovodInternalError
 from horovod.common.reduce_ops import Adasum, Average
 
 _BOOL = _core.DTYPES["bool"]
-FLOATING = frozenset(_core.DTYPES[name] for name in ("float16", "bfloat16", "float32", "float64"))
+_FLOATS = ("float8_e4m3fn", "float8_e5m2", "float16", "bfloat16", "float32", "float64")
+FLOATING = frozenset(_core.DTYPES[name] for name in _FLOATS)
 """The numbers of the floating-point types."""
 
 _INPUT_BYTES = operator.itemgetter(4)

@@ -1,0 +1,104 @@
+#pragma once
+
+// The backend of GPUs bare: the test itself plays the framework, with one tensor on a GPU.
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "backend/nccl/nccl_backend.h"
+#include "check.h"
+#include "device.h"
+#include "ranks.h"
+
+namespace hvd::test {
+
+inline bool Has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+// Whether it holds within some seconds.
+inline bool Comes(const std::function<bool()>& holds, int milliseconds = 5000) {
+  for (int i = 0; i < milliseconds && !holds(); ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  return holds();
+}
+
+// One of two ranks, with the communicator on the GPU of its number; used by one thread.
+class BareGpu {
+ public:
+  // Of a World of kInprocWindow. `lies`: the GPU with the tensor.
+  BareGpu(World* world, int r, int lies)
+      : lies_(lies),
+        device_(lies),
+        rank_(world, r),
+        world_(world),
+        tensor_(std::vector<float>(kElements, 1.0f)) {
+    nccl::GpuOptions options;
+    options.driver = std::string(HVD_FAKE_GPU_FOLDER) + "/libcuda.so.1";
+    options.library = std::string(HVD_FAKE_GPU_FOLDER) + "/libnccl.so.2";
+    options.rank = GlobalRank(r);
+    options.timeout_us = 30'000'000;
+    runtime_ = std::make_shared<nccl::GpuRuntime>(options);
+  }
+
+  static constexpr size_t kElements = 10;
+
+  nccl::GpuRuntime& runtime() const { return *runtime_; }
+  void* stream() const { return stream_; }
+  const float* data() const { return static_cast<const float*>(tensor_.data()); }
+  void Fill(unsigned char byte) const {
+    EXPECT_EQ(cuMemsetD8Async(tensor_.address(), byte, kElements * sizeof(float), stream_), 0);
+    EXPECT_EQ(cuStreamSynchronize(stream_), 0);
+  }
+  std::vector<float> Read() const { return tensor_.Read(stream_); }
+
+  // A backend of a set of both ranks, set up with the other rank.
+  Backend* Join(uint32_t set) {
+    Backend* host = nullptr;
+    const Members members(world_->Everybody());
+    if (!rank_.Join(set, world_->Everybody(), &host).ok()) return nullptr;
+    const Position position = members.Find(GlobalRank(rank_.rank()));
+    backends_.push_back(MakeNcclBackend(runtime_, host, set, members, position));
+    const auto machine = backends_.back()->SetUp(Sum(rank_.rank()), waker_);
+    EXPECT_TRUE(Comes([&] { return machine->Advance() == Step::kDone; }));
+    return backends_.back().get();
+  }
+
+  // Of the tensor in place, behind all that the stream has.
+  CollectiveSpec Sum() { return Sum(lies_); }
+
+  // Until the GPU has all of it.
+  static void Give(Backend* backend, CollectiveSpec spec) {
+    const auto machine = backend->Start(std::move(spec));
+    EXPECT_TRUE(Comes([&] { return machine->Advance() == Step::kDone; }));
+  }
+
+ private:
+  CollectiveSpec Sum(int device) {
+    EXPECT_EQ(cuEventRecord(ready_, stream_), 0);
+    CollectiveSpec spec;
+    spec.title = "allreduce of 'x'";
+    spec.device = device;
+    auto* const data = static_cast<std::byte*>(tensor_.data());
+    spec.pieces.push_back({data, data, static_cast<int64_t>(kElements * sizeof(float))});
+    spec.order.push_back({stream_, ready_, device});
+    return spec;
+  }
+
+  const int lies_;
+  const fake_gpu::test::Device device_;  // first: it is current
+  Rank rank_;
+  World* const world_;
+  Waker waker_;
+  fake_gpu::test::TestStream stream_;
+  fake_gpu::test::TestEvent ready_;
+  const fake_gpu::test::Buffer<float> tensor_;
+  std::shared_ptr<nccl::GpuRuntime> runtime_;
+  std::vector<std::unique_ptr<Backend>> backends_;
+};
+
+}  // namespace hvd::test
