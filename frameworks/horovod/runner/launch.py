@@ -67,7 +67,7 @@ def start_job(arguments: argparse.Namespace, call: "Call | None" = None) -> int:
     if arguments.launcher == placing.ELASTIC:
         from .elastic import launch as elastic
 
-        return elastic.launch(arguments)
+        return elastic.launch(arguments, call)
     from .launchers import direct
 
     arguments.call = call

@@ -87,7 +87,15 @@ def _number_at_start(arguments: argparse.Namespace) -> int:
 
 def _refuse_elastic(arguments: argparse.Namespace) -> None:
     """What means nothing where the number of ranks is fixed."""
-    for name in ("max_np", "spares", "reset_limit", "elastic_timeout", "slots_per_host", "chaos"):
+    for name in (
+        "max_np",
+        "spares",
+        "reset_limit",
+        "elastic_timeout",
+        "slots_per_host",
+        "chaos",
+        "blacklist_cooldown_range",
+    ):
         if getattr(arguments, name) is not None:
             option = f"--{name.replace('_', '-')}"
             raise HostsError(f"{option}: only in an elastic job; give --min-np, too, or leave {option} out")

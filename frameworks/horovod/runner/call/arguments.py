@@ -27,7 +27,14 @@ _SWITCHES = {
     "use_gloo": "--gloo",
     "use_mpi": "--mpi",
 }
-_SHORT = {"num_proc": ("-np", "-n"), "hosts": ("-H",), "ssh_port": ("-p",), "ssh_identity_file": ("-i",)}
+_SHORT = {
+    "num_proc": ("-np", "-n"),
+    "min_num_proc": ("--min-np",),
+    "max_num_proc": ("--max-np",),
+    "hosts": ("-H",),
+    "ssh_port": ("-p",),
+    "ssh_identity_file": ("-i",),
+}
 _EITHER = (("hosts", "hostfile"), ("use_gloo", "use_mpi"))
 _LAUNCHERS_WORDS = re.compile(r"^horovodrun: error: | \(see horovodrun --help\)$")
 

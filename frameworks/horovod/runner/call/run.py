@@ -63,14 +63,14 @@ def run(
         args: its positional arguments, the same on every rank.
         kwargs: its keyword arguments.
         num_proc: how many ranks to start.
-        min_num_proc: of elastic jobs, which are not supported in this version.
-        max_num_proc: the same.
-        slots: the same.
-        reset_limit: the same.
-        cooldown_range: the same.
+        min_num_proc: refused: an elastic job runs a program, and no function.
+        max_num_proc: refused likewise.
+        slots: refused likewise.
+        reset_limit: refused likewise.
+        cooldown_range: refused likewise.
         hosts: where to start the ranks, and how many at most, such as "localhost:4,node2:4".
         hostfile: a file that says the same; not together with ``hosts``.
-        host_discovery_script: of elastic jobs.
+        host_discovery_script: refused likewise.
         start_timeout: how many seconds to wait for the hosts, and then for the ranks to find each other,
             30 by default.
         ssh_port: where sshd listens on other hosts.

@@ -7,6 +7,7 @@ import secrets
 import shlex
 import time
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from horovod.bootstrap import secret
 from horovod.bootstrap.membership import ADDRESS_VARIABLE
@@ -33,12 +34,23 @@ from .discovery import Discovery
 from .policy import ElasticPolicy
 from .roster import Roster
 
+if TYPE_CHECKING:
+    from ..call.call import Call
+
 PATIENCE_SECONDS = 600.0
 _START_SECONDS = 30.0
 
 
-def launch(arguments: argparse.Namespace) -> int:
-    """Runs ``arguments.command`` as an elastic job and returns its status."""
+def launch(arguments: argparse.Namespace, call: "Call | None" = None) -> int:
+    """Runs ``arguments.command`` as an elastic job and returns its status. A function, of ``call``, has a
+    result for each rank, and here ranks come and go: it hears that.
+    """
+    if call is not None:
+        call.outcome.refusal = (
+            "--min-num-proc and --host-discovery-script make a job elastic, which runs a program and no "
+            "function: start your script with horovodrun"
+        )
+        return setup.USAGE_STATUS
     return setup.launch(arguments, _supervise)
 
 
