@@ -238,7 +238,7 @@ def test_old_names_warn_and_mean_the_new_ones(old):
     with pytest.warns(DeprecationWarning, match=rf"{old} is deprecated, use ") as warned:
         if old.startswith("m"):
             with pytest.raises(ValueError, match=f"{old[:3]}_num_proc.* elastic"):
-                horovod.run(own_rank, **{old: value})
+                horovod.run(own_rank, num_proc=2, **{old: value})
         else:
             assert horovod.run(own_rank, **{old: value}) == ([0, 1] if old == "np" else [0])
     assert warned[0].filename == __file__
