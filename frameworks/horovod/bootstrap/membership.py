@@ -5,6 +5,7 @@ its place in the next generation and waits; meanwhile the launcher sees who else
 a store of its own, which lives as long as the job, it says so:
 
     waiting/<worker>           set by a worker: it asks, and tells the last generation that it was in
+    leaving/<worker>           set by a worker: it ends in good order, because it was asked to
     place/<worker>/<count>.    set by the launcher: the answer to the worker's request of that number
     update/<number>.           set by the launcher: hosts came or went since the generation began
 """
@@ -93,6 +94,14 @@ class Membership:
             raise BootstrapError(f"the launcher of this elastic job has ended: {error}") from None
         self.place = decode_place(told)
         return self.place
+
+    def leave(self) -> bool:
+        """Says that this worker is about to end in good order. Returns whether the launcher has heard it."""
+        try:
+            self._client.set(f"leaving/{self._worker}", b"")
+        except BootstrapError:
+            return False
+        return True
 
     @property
     def rank(self) -> int:

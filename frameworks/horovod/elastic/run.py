@@ -10,7 +10,7 @@ from horovod.bootstrap.start import elastic_membership
 from horovod.bootstrap.text import escaped, log
 from horovod.common import basics
 from horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrupt, TensorMismatchError
-from horovod.elastic import notices
+from horovod.elastic import notices, preemption
 
 Result = TypeVar("Result")
 
@@ -53,7 +53,8 @@ def run_fn(func: Callable[..., Result], reset: Callable[[], None] | None = None)
     def wrapper(state: Recoverable, *args: Any, **kwargs: Any) -> Result:
         notices.register(state)
         try:
-            return _run(func, reset, state, args, kwargs)
+            with preemption.heard():
+                return _run(func, reset, state, args, kwargs)
         finally:
             notices.remove(state)
 

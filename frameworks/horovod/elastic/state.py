@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from horovod.common import basics
 from horovod.common.exceptions import HostsUpdatedInterrupt
 from horovod.common.set_agreement import exchange
+from horovod.elastic import preemption
 from horovod.elastic.snapshot import Snapshot
 from horovod.elastic.updates import HostUpdateResult, HostUpdates
 
@@ -86,8 +87,11 @@ class State:
         Raises:
             HostsUpdatedInterrupt: on all ranks, in the same call, when some rank has heard of a change.
             HorovodInternalError: a rank is gone.
+            SystemExit: this rank was asked to leave, by SIGTERM; the others raise HostsUpdatedInterrupt.
         """
-        result, is_complete = self._updates.agree()
+        result, is_complete, leaving = self._updates.agree(preemption.is_asked())
+        if leaving and basics.rank() in leaving:
+            preemption.leave()
         if result != HostUpdateResult.no_update:
             # One that has joined does not hear of it, but of a failure, so it will want to synchronize.
             equal = is_complete and not self._differs_between_ranks()

@@ -37,24 +37,29 @@ class HostUpdates:
         """One more."""
         self._heard.append((timestamp, int(result)))
 
-    def agree(self) -> tuple[HostUpdateResult, bool]:
-        """What all updates that some rank has heard of since the last call have changed, and whether all
-        ranks have been asked; the same on all of them. A collective, of the ranks that have not joined.
+    def agree(self, leaves: bool = False) -> tuple[HostUpdateResult, bool, frozenset[int]]:
+        """What all updates that some rank has heard of since the last call have changed, whether all ranks
+        have been asked, and which of them are to leave the job, as this one if it ``leaves``; the same on all
+        of them. A collective, of the ranks that have not joined.
         """
         newest, result, is_complete = self.handled, 0, True
+        leaving = frozenset({basics.rank()} if leaves and basics.is_initialized() else ())
         while self._heard:
             timestamp, update = self._heard.popleft()
             if timestamp > self.handled:
                 newest = max(newest, timestamp)
                 result |= update
         if basics.is_initialized() and basics.size() > 1:
-            answers = exchange([newest, result], _NAME).values()
+            answers = exchange([newest, result, int(leaves)], _NAME)
             is_complete = len(answers) == basics.size()
-            newest = max(timestamp for timestamp, _ in answers)
-            for _, update in answers:
+            newest = max(timestamp for timestamp, _, _ in answers.values())
+            leaving = frozenset(rank for rank, (_, _, is_leaving) in answers.items() if is_leaving)
+            for _, update, _ in answers.values():
                 result |= update
         self.handled = newest
-        return HostUpdateResult(result), is_complete
+        if leaving:
+            result |= HostUpdateResult.removed
+        return HostUpdateResult(result), is_complete, leaving
 
     def supersede(self) -> None:
         """The ranks are about to meet anew: what this rank has heard until now is old by then."""

@@ -131,6 +131,16 @@ class Driver:
             self._idle_since = now
         found.state, found.since = State.WAITING, now
 
+    def on_leaving(self, worker: int, now: float) -> None:
+        """A worker ends in good order, as its host was told to: none is started there for a while."""
+        found = self._workers.get(worker)
+        if found is None:
+            return
+        if found.state is State.MEMBER and self._idle_since is None:
+            self._idle_since = now
+        found.state, found.since = State.LEAVING, now
+        self.reliability.rest(found.host, now)
+
     def on_silent(self, worker: int) -> list[Decision]:
         """The others have given a member up that lives."""
         found = self._workers.get(worker)
@@ -144,7 +154,7 @@ class Driver:
         aside.
         """
         found = self._workers.pop(worker, None)
-        if found is None or self._end is not None:
+        if found is None or self._end is not None or found.state is State.LEAVING:
             return 0.0
         if status == 0 and not found.is_killed and (found.generation or not self.generation):
             self._has_finished = True

@@ -12,7 +12,7 @@ from horovod.elastic.driver.numbering import Member
 NewStore = Callable[[bytes, int], StoreServer]
 """Makes a store for so many ranks, which prove that secret."""
 
-_WAITING = b"waiting/"
+_WAITING, _LEAVING = b"waiting/", b"leaving/"
 
 
 class Roster:
@@ -34,7 +34,9 @@ class Roster:
         self._members: tuple[Member, ...] = ()
         self._store: StoreServer | None = None  # of the current generation
         self._server = new_store(root, MOST_WORKERS)
-        self._server.divert(_WAITING, self._take)
+        self._leaving: collections.deque[int] = collections.deque()
+        self._server.divert(_WAITING, self._take_waiting)
+        self._server.divert(_LEAVING, self._take_leaving)
         self._server.start()
 
     @property
@@ -47,6 +49,13 @@ class Roster:
         found = []
         while self._waiting:
             found.append(self._waiting.popleft())
+        return found
+
+    def take_leaving(self) -> list[int]:
+        """The workers that have said since the last call that they end in good order."""
+        found = []
+        while self._leaving:
+            found.append(self._leaving.popleft())
         return found
 
     def form(self, generation: int, members: Sequence[Member]) -> None:
@@ -113,8 +122,15 @@ class Roster:
             if store is not None:
                 store.close()
 
-    def _take(self, worker: int, key: bytes, value: bytes) -> str:
-        """On the thread of the store."""
+    def _take_leaving(self, worker: int, key: bytes, value: bytes) -> str:
+        if key != _LEAVING + b"%d" % worker:
+            return "a worker speaks for itself only"
+        self._leaving.append(worker)
+        self._wake()
+        return ""
+
+    def _take_waiting(self, worker: int, key: bytes, value: bytes) -> str:
+        """On the thread of the store, like the one before."""
         if key != _WAITING + b"%d" % worker:
             return "a worker asks for itself only"
         self._asked[worker] += 1
