@@ -7,11 +7,10 @@ host is about to be taken away, when the whole job is to end, and by the engine 
 from __future__ import annotations
 
 import signal
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NoReturn
 
 from horovod.bootstrap.start import elastic_membership
 
@@ -19,6 +18,10 @@ ASKED_STATUS = 128 + signal.SIGTERM
 ORPHAN_STATUS = 75  # EX_TEMPFAIL of sysexits.h: the same job can go on later
 
 _asked = threading.Event()
+
+
+class Leaving(SystemExit):
+    """This worker ends in good order, because it was asked to."""
 
 
 @contextmanager
@@ -40,11 +43,11 @@ def is_asked() -> bool:
     return _asked.is_set()
 
 
-def leave() -> None:
+def leave() -> NoReturn:
     """Ends this worker: with status 143, or 75 where the launcher has died."""
     membership = elastic_membership()
     is_told = membership is not None and membership.leave()
-    sys.exit(ASKED_STATUS if is_told else ORPHAN_STATUS)
+    raise Leaving(ASKED_STATUS if is_told else ORPHAN_STATUS)
 
 
 def _on_signal(number: int, frame: Any) -> None:

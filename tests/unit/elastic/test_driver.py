@@ -176,6 +176,26 @@ def test_when_nobody_has_the_state_the_job_ends_unless_it_is_on_disk():
             assert job.end == End(134, "no worker is left that has the state of the training")
 
 
+@pytest.mark.parametrize(
+    ("status", "seconds", "ends"), [(1, 1.0, True), (137, 1.0, False), (1, 1000.0, False)]
+)
+def test_a_durable_job_that_fails_by_itself_at_the_same_place_is_not_started_for_ever(status, seconds, ends):
+    job = Job(Limits(2, 2, is_durable=True), {"a": 2})
+    for generation in (1, 2):
+        assert job.end is None
+        job.ready()
+        assert len(job.forms) == generation
+        job.later(seconds)
+        for worker in list(job.living):
+            if job.driver.members and worker in {each.worker for each in job.forms[-1].members}:
+                job.dies(worker, status)
+        for _ in range(10):
+            job.later(30.0)
+    assert (job.end is not None) is ends
+    if ends:
+        assert job.end.status == status and "again" in job.end.reason
+
+
 def test_a_bug_before_the_training_ends_the_job():
     job = Job(Limits(2, 1), {"a": 2})
     job.ready(0)

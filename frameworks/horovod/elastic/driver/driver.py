@@ -13,6 +13,11 @@ _NEVER = float("inf")
 GATHERING_SECONDS = 5.0
 """A newcomer that is ready waits so long for others that are on their way: the job grows once, not often."""
 
+HOPELESS = 2
+"""A job that goes on from disk is not started again when so many generations have failed in the same way,"""
+SOON_SECONDS = 300.0
+"""each within this time."""
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -208,7 +213,22 @@ class Driver:
             return End(self._bug.status, "a worker failed before the training began")
         if self.generation > 0 and not holders and not self.limits.is_durable:
             return End(self._last_status, "no worker is left that has the state of the training")
+        if self.generation > 0 and not holders and self._fails_again:
+            return End(
+                self._last_status, "the workers have failed by themselves again, soon after they went on"
+            )
         return None
+
+    @property
+    def _fails_again(self) -> bool:
+        """Whether the last generations have ended by errors of their own, soon after they had begun: others
+        that go on from the same place would, too.
+        """
+        last = range(self.generation, self.generation - HOPELESS, -1)
+        ends = [[each for each in self.attempts if each.generation == number] for number in last]
+        return all(
+            end and all(each.status < 128 and each.lived < SOON_SECONDS for each in end) for end in ends
+        )
 
     def _too_few(self, now: float) -> End | None:
         if not self._is_overdue(now):

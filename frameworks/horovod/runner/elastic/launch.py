@@ -137,7 +137,7 @@ class _Job:
             journal=arguments.journal,
         )
         cooldown = arguments.blacklist_cooldown_range or COOLDOWN
-        driver = Driver(_limits(arguments), time.monotonic(), Reliability(tuple(cooldown)))
+        driver = Driver(_limits(arguments, self._environment), time.monotonic(), Reliability(tuple(cooldown)))
         policy = ElasticPolicy(
             driver,
             self._roster,
@@ -235,7 +235,7 @@ class _Job:
         self._sinks[1].put(f"horovodrun: warning: {text}\n".encode())
 
 
-def _limits(arguments: argparse.Namespace) -> Limits:
+def _limits(arguments: argparse.Namespace, environment: Mapping[str, str]) -> Limits:
     return Limits(
         ranks=arguments.num_proc,
         fewest=arguments.min_np,
@@ -243,4 +243,5 @@ def _limits(arguments: argparse.Namespace) -> Limits:
         spares=arguments.spares or 0,
         resets=arguments.reset_limit,
         patience=PATIENCE_SECONDS if arguments.elastic_timeout is None else arguments.elastic_timeout,
+        is_durable=bool(environment.get(options.VARIABLES["checkpoint_dir"])),
     )
