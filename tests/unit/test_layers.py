@@ -69,7 +69,7 @@ PYTHON = {
     "tensorflow": ADAPTER | {"_keras"},
     "mxnet": ADAPTER,
     "keras": ADAPTER | {"_keras", "torch", "tensorflow"},
-    "runner": {"elastic.driver", *BOOTSTRAP, "version"},
+    "runner": {"elastic", "elastic.driver", *BOOTSTRAP, "version"},
     "ray": {"runner", "elastic", *BOOTSTRAP, *COMMON, "version"},
     "spark": {"runner", "elastic", *BOOTSTRAP, *COMMON, "version"},
 }

@@ -98,7 +98,7 @@ class State:
         """``check_host_updates``; ``commit`` is the number of the one that this rank has just saved."""
         news = self._updates.agree(self._note(commit), preemption.is_asked())
         self._hear(news.notes)
-        if basics.rank() in news.leaving:
+        if news.leaving and basics.rank() in news.leaving:
             preemption.leave()
         if news.result != HostUpdateResult.no_update:
             # One that has joined does not hear of it, but of a failure, so it will want to synchronize.

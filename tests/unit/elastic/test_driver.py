@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from horovod.elastic.driver.driver import Driver, End, Form, Kill, Limits, Notify, Start
 from horovod.elastic.driver.numbering import Candidate, number
 from horovod.elastic.driver.reliability import COOLDOWN, PATIENCE, Reliability
-from horovod.elastic.driver.workers import State
 
 
 class Job:
@@ -381,8 +380,18 @@ def trains(job, worker):
     return worker in {each.number for each in job.driver.members}
 
 
-def test_states_have_one_name_each():
-    assert len({state.value for state in State}) == 3
+def test_a_worker_that_leaves_in_good_order_is_no_failure():
+    job = Job(Limits(3, 1), {"a": 2, "b": 1})
+    job.ready()
+    job.driver.on_leaving(2, job.now)
+    job.act()
+    job.ready(0, 1)
+    assert job.ranks() == {0: 0, 1: 1}  # although its process has not ended yet
+    job.dies(2, status=143)
+    assert job.end is None and not job.driver.attempts
+    assert "b" not in job.living.values()
+    job.later(200)
+    assert "b" in job.living.values()
 
 
 @pytest.mark.parametrize("spares", [0, 2])
