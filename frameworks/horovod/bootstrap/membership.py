@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import asdict, dataclass
 
-from .errors import AbandonedError, BootstrapError, StartTimeoutError
+from .errors import AbandonedError, BootstrapError, LauncherEndedError, StartTimeoutError
 from .store.client import StoreClient
 
 ADDRESS_VARIABLE = "HOROVOD_ELASTIC_ADDR"
@@ -91,7 +91,7 @@ class Membership:
             self._client.set(f"waiting/{self._worker}", str(before).encode())
             told = _wait(self._client, f"place/{self._worker}/{self._asked}.")
         except AbandonedError as error:
-            raise BootstrapError(f"the launcher of this elastic job has ended: {error}") from None
+            raise LauncherEndedError(f"the launcher of this elastic job has ended: {error}") from None
         self.place = decode_place(told)
         return self.place
 

@@ -12,12 +12,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
+from horovod.bootstrap.errors import LauncherEndedError
 from horovod.bootstrap.start import elastic_membership
 
 ASKED_STATUS = 128 + signal.SIGTERM
 ORPHAN_STATUS = 75  # EX_TEMPFAIL of sysexits.h: the same job can go on later
 
 _asked = threading.Event()
+_leaves_at_once = False
 
 
 class Leaving(SystemExit):
@@ -38,6 +40,23 @@ def heard() -> Iterator[None]:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
+@contextmanager
+def at_once() -> Iterator[None]:
+    """Within it, who is asked leaves at once: what this rank has is saved, and it waits for others. So it
+    does when there is no launcher any more that would say for whom.
+    """
+    global _leaves_at_once
+    if is_asked():
+        leave()
+    _leaves_at_once = True
+    try:
+        yield
+    except LauncherEndedError as error:
+        raise Leaving(ORPHAN_STATUS) from error
+    finally:
+        _leaves_at_once = False
+
+
 def is_asked() -> bool:
     """Whether this worker is to leave."""
     return _asked.is_set()
@@ -52,3 +71,5 @@ def leave() -> NoReturn:
 
 def _on_signal(number: int, frame: Any) -> None:
     _asked.set()
+    if _leaves_at_once:
+        raise Leaving(ASKED_STATUS)

@@ -90,7 +90,8 @@ def _run(
         except HostsUpdatedInterrupt as interrupt:
             _tell("hosts came or went")
             is_synced = interrupt.skip_sync
-        reset()
+        with preemption.at_once():
+            reset()
         is_synced = is_synced and not _has_newcomers()
         state.on_reset()
 

@@ -253,6 +253,18 @@ def test_hosts_come_and_go():
     assert job.end is None and not job.driver.attempts
 
 
+def test_a_host_that_shrinks_while_another_comes_leaves_room_for_its_workers():
+    job = Job(Limits(2, 1), {"a": 2})
+    job.ready()
+    job.hosts({"a": 1, "b": 2})
+    assert sorted(job.living.values()) == ["a", "a", "b", "b"] and not job.kills
+    job.ready(2, 3)
+    assert job.notices == [Notify(added=False, removed=True), Notify(added=True, removed=True)]
+    job.ready()
+    assert job.ranks() == {0: 0, 2: 1, 3: 2}
+    assert job.kills == [1]
+
+
 def test_newcomers_are_not_waited_for_long():
     job = Job(Limits(1, 1), {"a": 1})
     job.ready()

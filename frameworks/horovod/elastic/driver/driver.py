@@ -294,12 +294,17 @@ class Driver:
         decisions: list[Decision] = []
         if not self.members and self._idle_since is not None:
             return decisions
-        room = len(chosen(self._workers.values(), self._slots, self._most)) + self.limits.spares
-        kept = sorted(self._workers.values(), key=lambda each: (each.host not in self._slots, each.order))
-        for worker in kept[room:] + [each for each in kept[:room] if each.host not in self._slots]:
-            if worker.state is not State.MEMBER and not worker.is_killed:
-                worker.is_killed = True
-                decisions.append(Kill(worker.number, False, "there is no room for it any more"))
+        living = [worker for worker in self._workers.values() if not worker.is_killed]
+        taken = chosen(living, self._slots, self._most)
+        spares = self.limits.spares
+        for worker in sorted(living, key=lambda each: each.order):
+            if worker in taken or worker.state in (State.MEMBER, State.LEAVING):
+                continue
+            if worker.host in self._slots and spares > 0:
+                spares -= 1
+                continue
+            worker.is_killed = True
+            decisions.append(Kill(worker.number, False, "there is no room for it any more"))
         if self._is_overdue(now):
             for worker in self.members:
                 if not worker.is_killed:
