@@ -61,7 +61,9 @@ TORCH = {
 }
 
 TORCH_ELASTIC = {
-    "run": "func",
+    "CheckpointError": "*args, **kwargs",
+    "run": "func=None, checkpoint_dir=None, every_commits=None, every_seconds=None, keep=3, "
+    "allow_pickle=False",
     "ElasticSampler": "dataset, shuffle=True, seed=0, uneven='pad'",
     "TorchState": "model=None, optimizer=None, **kwargs",
 }

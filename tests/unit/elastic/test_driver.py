@@ -1,84 +1,13 @@
 """The decisions of the elastic driver: which workers there are, and who is in a generation."""
 
-import collections
-
 import pytest
-from hypothesis import given, settings
+from driver_job import Job
+from hypothesis import given
 from hypothesis import strategies as st
 
-from horovod.elastic.driver.driver import Driver, End, Form, Kill, Limits, Notify, Start
+from horovod.elastic.driver.driver import End, Limits, Notify
 from horovod.elastic.driver.numbering import Candidate, number
-from horovod.elastic.driver.reliability import COOLDOWN, PATIENCE, Reliability
-
-
-class Job:
-    """Carries decisions out, as a launcher does, in a time of its own."""
-
-    def __init__(self, limits, slots):
-        self.now = 100.0
-        self.driver = Driver(limits, self.now, Reliability(seed=1))
-        self.living = {}  # worker: host
-        self.forms = []
-        self.notices = []
-        self.kills = []
-        self.end = None
-        self.driver.on_hosts(slots)
-        self.act()
-
-    def act(self):
-        for decision in self.driver.decide(self.now):
-            if isinstance(decision, Start):
-                assert decision.worker not in self.living
-                self.living[decision.worker] = decision.host
-            elif isinstance(decision, Form):
-                self.check(decision)
-                self.forms.append(decision)
-            elif isinstance(decision, Notify):
-                self.notices.append(decision)
-            elif isinstance(decision, Kill):
-                assert decision.worker in self.living
-                self.kills.append(decision.worker)
-            elif isinstance(decision, End):
-                assert self.end is None
-                self.end = decision
-
-    def check(self, form):
-        assert form.generation == len(self.forms) + 1
-        assert {each.worker for each in form.members} <= self.living.keys()
-        assert [each.rank for each in form.members] == list(range(len(form.members)))
-        by_host = collections.defaultdict(list)
-        for each in form.members:
-            assert each.size == len(form.members) and each.host == self.living[each.worker]
-            by_host[each.host].append(each)
-        for host, members in by_host.items():
-            assert sorted(each.local_rank for each in members) == list(range(len(members)))
-            assert {each.local_size for each in members} == {len(members)}, host
-        for position in {each.local_rank for each in form.members}:
-            across = [each for each in form.members if each.local_rank == position]
-            assert sorted(each.cross_rank for each in across) == list(range(len(across)))
-            assert {each.cross_size for each in across} == {len(across)}
-
-    def ready(self, *workers):
-        for worker in workers or list(self.living):
-            self.driver.on_waiting(worker, self.now)
-        self.act()
-
-    def dies(self, worker, status=137, is_lost=False):
-        del self.living[worker]
-        pause = self.driver.on_exit(worker, status, self.now, is_lost)
-        self.act()
-        return pause
-
-    def hosts(self, slots):
-        self.driver.on_hosts(slots)
-        self.act()
-
-    def later(self, seconds):
-        self.now += seconds
-        self.act()
-
-    def ranks(self):
-        return {each.worker: each.rank for each in self.forms[-1].members}
+from horovod.elastic.driver.reliability import COOLDOWN, PATIENCE
 
 
 def test_the_first_generation_has_all_ranks():
@@ -334,62 +263,6 @@ def test_numbers_are_kept_where_they_can_be(holders):
     for each in candidates:
         if each.rank is not None and each.rank < len(candidates):
             assert ranks[each.worker] == each.rank
-
-
-_EVENTS = st.lists(
-    st.one_of(
-        st.tuples(st.just("ready"), st.integers(0, 9)),
-        st.tuples(st.just("dies"), st.integers(0, 9), st.sampled_from([1, 134, 137])),
-        st.tuples(st.just("hosts"), st.dictionaries(st.sampled_from("abc"), st.integers(0, 3), max_size=3)),
-        st.tuples(st.just("later"), st.sampled_from([0.1, 1.0, 6.0, 40.0])),
-    ),
-    max_size=60,
-)
-
-
-@settings(max_examples=400, deadline=None)
-@given(_EVENTS, st.integers(1, 3), st.integers(0, 2), st.one_of(st.none(), st.integers(3, 5)), st.booleans())
-def test_any_history_keeps_the_rules_and_ends_well(events, fewest, spares, most, is_durable):
-    job = Job(Limits(3, fewest, most, spares, patience=1000.0, is_durable=is_durable), {"a": 2, "b": 2})
-    for kind, *values in events:
-        if job.end is not None:
-            return
-        workers = sorted(job.living)
-        if kind == "ready" and workers:
-            job.ready(workers[values[0] % len(workers)])
-        elif kind == "dies" and workers:
-            job.dies(workers[values[0] % len(workers)], values[1])
-        elif kind == "hosts":
-            job.hosts(values[0])
-        elif kind == "later":
-            job.later(values[0])
-        assert len(job.living) <= 20
-    job.hosts({"a": 2, "b": 2})
-    settles(job)
-
-
-def settles(job):
-    """From any state, workers that do what they are told come to train together, or the job has ended."""
-    for _ in range(40):
-        if job.end is not None:
-            return
-        job.later(120.0)
-        for worker in [each for each in job.kills if each in job.living]:
-            job.dies(worker, 143)
-        job.kills.clear()
-        if job.end is None:
-            job.ready(*[each for each in job.living if not trains(job, each)] or [-1])
-        if job.end is None and job.notices:
-            job.notices.clear()
-            job.ready()
-    if job.end is None:
-        target = min(4, job.driver.limits.most or 4)
-        assert len(job.driver.members) == target
-        assert len(job.living) == target + job.driver.limits.spares
-
-
-def trains(job, worker):
-    return worker in {each.number for each in job.driver.members}
 
 
 def test_a_worker_that_leaves_in_good_order_is_no_failure():
