@@ -12,6 +12,8 @@ from .workers import State, Worker, chosen, missing
 _NEVER = float("inf")
 GATHERING_SECONDS = 5.0
 """A newcomer that is ready waits so long for others that are on their way: the job grows once, not often."""
+ENDING_SECONDS = 5.0
+"""A worker that is asked to end has so long; then it is killed."""
 
 
 @dataclass(frozen=True)
@@ -132,12 +134,11 @@ class Driver:
         found.state, found.since = State.WAITING, now
 
     def on_silent(self, worker: int) -> list[Decision]:
-        """The others have given a member up that lives."""
+        """The others have given a member up that lives. One that asks for a place responds again."""
         found = self._workers.get(worker)
-        if found is None or found.is_killed:
+        if found is None or found.is_killed or found.state is not State.MEMBER:
             return []
-        found.is_killed = True
-        return [Kill(worker, True, "the other ranks have given it up: it does not respond")]
+        return [self._kill(found, "the other ranks have given it up: it does not respond", None)]
 
     def on_exit(self, worker: int, status: int, now: float, is_lost: bool = False) -> float:
         """A worker has ended; ``is_lost``: its host is out of reach. Returns for how long the host is set
@@ -181,6 +182,7 @@ class Driver:
         if self._idle_since is not None:
             times.append(self._idle_since + self.limits.patience)
         times += [worker.since + GATHERING_SECONDS for worker in self._in(State.WAITING)]
+        times += [worker.killed_at + ENDING_SECONDS for worker in self._workers.values()]
         return min((time for time in times if time > now), default=_NEVER)
 
     def _in(self, state: State) -> list[Worker]:
@@ -192,8 +194,14 @@ class Driver:
 
     def _verdict(self, now: float) -> End | None:
         holders = [worker for worker in self._workers.values() if worker.generation > 0]
-        if self._has_finished and not (holders if self.generation else self._workers):
-            return End(0, "")
+        if self._has_finished:
+            left = holders if self.generation else self._workers.values()
+            if all(worker.is_killed for worker in left):
+                return End(0, "")
+            if not self.generation and self._in(State.WAITING):
+                return End(
+                    1, "a worker ended with exit status 0 and without hvd.init(), where others wait for it"
+                )
         if self._bug is not None:
             return End(self._bug.status, "a worker failed before the training began")
         if self.generation > 0 and not holders and not self.limits.is_durable:
@@ -218,7 +226,8 @@ class Driver:
 
     @property
     def _last_status(self) -> int:
-        return self.attempts[-1].status if self.attempts else 1
+        """Of a job that fails: one that ended in order was no success either."""
+        return next((attempt.status for attempt in reversed(self.attempts) if attempt.status), 1)
 
     def _starts(self, now: float) -> list[Decision]:
         if self._has_finished:
@@ -236,8 +245,8 @@ class Driver:
         if self.members:
             return []
         waiting = [worker for worker in self._in(State.WAITING) if not worker.is_killed]
-        taken = chosen(waiting, self._slots, self._most)
-        if not self._may_form(taken):
+        taken = self._with_state(chosen(waiting, self._slots, self._most), waiting)
+        if not self._may_form(taken, now):
             return []
         if self.limits.resets is not None and self.generation > self.limits.resets:
             self._end = End(self._last_status, f"more than --reset-limit {self.limits.resets} resets")
@@ -251,32 +260,55 @@ class Driver:
         self._notified, self._idle_since = (False, False), None
         return [Form(self.generation, tuple(members))]
 
-    def _may_form(self, taken: list[Worker]) -> bool:
+    def _with_state(self, taken: list[Worker], waiting: list[Worker]) -> list[Worker]:
+        """``taken``, and for one generation a worker whose host is to be left, if nobody else could give the
+        others the state of the training.
+        """
+        holders = [worker for worker in waiting if worker.generation]
+        if not taken or not holders or any(worker.generation for worker in taken):
+            return taken
+        return [min(holders, key=lambda each: each.order), *taken]
+
+    def _may_form(self, taken: list[Worker], now: float) -> bool:
         if self._has_finished:  # those who are left may finish, too
             return bool(taken) and any(worker.generation for worker in taken)
         needed = self.limits.fewest if self.generation else self.limits.ranks
         # Who has the state goes on at once. Without it, nothing is lost by waiting for the others.
-        is_whole = any(worker.generation for worker in taken) or not self._in(State.STARTING)
+        is_whole = any(worker.generation for worker in taken) or self._has_gathered(now)
         return is_whole and len(taken) >= needed
 
     def _kills(self, now: float) -> list[Decision]:
-        """Waiting workers for whom there is no room, and members that keep the others waiting."""
-        decisions: list[Decision] = []
-        if not self.members and self._idle_since is not None:
-            return decisions
-        room = len(chosen(self._workers.values(), self._slots, self._most)) + self.limits.spares
-        kept = sorted(self._workers.values(), key=lambda each: (each.host not in self._slots, each.order))
-        for worker in kept[room:] + [each for each in kept[:room] if each.host not in self._slots]:
-            if worker.state is not State.MEMBER and not worker.is_killed:
-                worker.is_killed = True
-                decisions.append(Kill(worker.number, False, "there is no room for it any more"))
-        if self._is_overdue(now):
-            for worker in self.members:
-                if not worker.is_killed:
-                    worker.is_killed = True
-                    reason = f"it has kept the others waiting for {self.limits.patience:g} s"
-                    decisions.append(Kill(worker.number, True, reason))
+        """Workers for whom there is no room, and members that keep the others waiting."""
+        decisions = [
+            self._kill(worker, f"it has not ended within {ENDING_SECONDS:g} s", None)
+            for worker in self._workers.values()
+            if now >= worker.killed_at + ENDING_SECONDS
+        ]
+        if self.members or self._idle_since is None:
+            decisions += [
+                self._kill(each, "there is no room for it any more", now) for each in self._surplus()
+            ]
+        if self._is_overdue(now) and (late := [each for each in self.members if not each.is_killed]):
+            reason = f"it has kept the others waiting for {self.limits.patience:g} s"
+            decisions += [self._kill(worker, reason, None) for worker in late]
+            self._idle_since = now  # until they are gone the others have to wait
         return decisions
+
+    def _kill(self, worker: Worker, reason: str, now: float | None) -> Decision:
+        """At once, or gently: it is asked ``now``."""
+        worker.is_killed, worker.killed_at = True, _NEVER if now is None else now
+        return Kill(worker.number, now is None, reason)
+
+    def _surplus(self) -> list[Worker]:
+        """Who is no member, and neither has room nor is a spare."""
+        living = [worker for worker in self._workers.values() if not worker.is_killed]
+        regular = {worker.number for worker in chosen(living, self._slots, self._most)}
+        others = [worker for worker in living if worker.number not in regular]
+        others = sorted(
+            (each for each in others if each.state is not State.MEMBER), key=lambda each: each.order
+        )
+        spares = [worker for worker in others if worker.host in self._slots][: self.limits.spares]
+        return [worker for worker in others if worker not in spares]
 
     def _notices(self, now: float) -> list[Decision]:
         members = self.members
