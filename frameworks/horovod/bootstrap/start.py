@@ -106,6 +106,8 @@ def _start_once(environment: MutableMapping[str, str], comm: Any) -> None:
         made = "1 host", "alone"
     else:
         made = _start_among_others(identity, wiring, library, gpu, environment)
+    if _process.membership is not None:
+        _process.membership.use()
     if identity.rank == 0:
         summary.tell(identity, made, time.monotonic() - began, _process.starts)
     _process.started = True
@@ -239,9 +241,14 @@ def _start_among_others(
         _process.neighbours = mesh.neighbours
     summary.tell_links(identity, mesh.links)
     left = max(0.1, mesh.arrived + timeout - time.monotonic())
-    # The end of a store in rank 0 is no news: that rank is watched like every other.
-    launcher = _launcher_link(store, identity)
-    store.close()
+    try:
+        # The end of a store in rank 0 is no news: that rank is watched like every other.
+        launcher = _launcher_link(store, identity)
+    except BaseException:  # the others wait for this rank until its links end
+        [os.close(descriptor) for descriptor, *_ in mesh.links]
+        raise
+    finally:
+        store.close()
     try:
         _init_core(
             identity, mesh.wiring, mesh.links, launcher, left, mesh.hosts, mesh.host_names, library, mesh.gpu

@@ -132,3 +132,15 @@ def test_who_is_accused_itself_accuses_in_vain(launcher: Launcher) -> None:
         second.blame([0], "it does not respond")
         time.sleep(0.2)
         assert launcher.roster.silent() == [5]
+
+
+def test_after_a_start_that_failed_the_state_is_synchronized(launcher: Launcher) -> None:
+    worker = launcher.worker(0)
+    with ThreadPoolExecutor() as pool:
+        for generation, comes_through, has_newcomers in ((1, True, True), (2, False, False), (3, True, True)):
+            place = pool.submit(worker.join)
+            launcher.until_waiting(0)
+            launcher.form(generation, 0)
+            assert place.result(_SECONDS).has_newcomers is has_newcomers
+            if comes_through:
+                worker.use()
