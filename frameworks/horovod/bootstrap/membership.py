@@ -63,6 +63,12 @@ def decode_place(data: bytes) -> Place:
         raise BootstrapError("the launcher tells a place in a form that this version does not know") from None
 
 
+def remove(environ: MutableMapping[str, str]) -> None:
+    """Takes out what a launcher of elastic jobs has told a process: another job is started from there."""
+    for name in (ADDRESS_VARIABLE, WORKER_VARIABLE):
+        environ.pop(name, None)
+
+
 def is_elastic(environ: Mapping[str, str]) -> bool:
     """Whether a launcher of elastic jobs has started this process."""
     return WORKER_VARIABLE in environ and ADDRESS_VARIABLE in environ

@@ -96,8 +96,7 @@ def _start_once(environment: MutableMapping[str, str], comm: Any) -> None:
     wiring = wiring_of(environment)
     library = _process.library = libraries.wanted(identity.rank, environment)
     gpu = gpu_libraries.wanted(identity.rank, environment)
-    _process.starts += 1
-    _process.pid = os.getpid()
+    _process.starts, _process.pid = _process.starts + 1, os.getpid()
     if identity.rank == 0 and identity.launcher not in (HOROVODRUN, ALONE) and _process.starts == 1:
         log("info", 0, reason(identity, environment))
     if identity.size == 1:
@@ -245,7 +244,8 @@ def _start_among_others(
         # The end of a store in rank 0 is no news: that rank is watched like every other.
         launcher = _launcher_link(store, identity)
     except BaseException:  # the others wait for this rank until its links end
-        [os.close(descriptor) for descriptor, *_ in mesh.links]
+        for descriptor, *_ in mesh.links:
+            os.close(descriptor)
         raise
     finally:
         store.close()

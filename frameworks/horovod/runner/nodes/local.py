@@ -188,6 +188,7 @@ class LocalNode:
             killer = post_mortem.killer(code, self._memory_kills)
             exits.append(Exit(rank.number, code, killer=killer, notes=tuple(post_mortem.notes(code, killer))))
         if exits:
+            self._ranks = self._living()
             self._events.ended(exits)
 
     def _watch(self, stream: _Stream) -> None:
