@@ -48,3 +48,24 @@ def test_a_job_may_be_started_from_a_worker_of_an_elastic_one() -> None:
             b"inside: 0 of 2",
             b"inside: 1 of 2",
         ]
+
+
+LEAVES_ONE = """
+if [ -f pid ]; then
+    sleep 0.5
+    kill -0 $(cat pid) 2> /dev/null && echo alive || echo gone
+else
+    sleep 300 &
+    echo $! > pid
+    kill -9 $$
+fi
+"""
+
+
+def test_nothing_is_left_of_a_worker_that_was_killed(tmp_path: Path) -> None:
+    """What it has started may hold the GPU of the next one, or be the rank itself."""
+    launcher = Launcher()
+    words = ("-np", "1", "--min-np", "1", "sh", "-c", f"cd {tmp_path}\n{LEAVES_ONE}")
+    status, stdout, stderr = launcher.run(*words)
+    assert status == 0, stderr
+    assert stdout == b"[w1]<stdout>:gone\n"
