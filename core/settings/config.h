@@ -56,6 +56,7 @@ struct Config {
   double peer_timeout_seconds = 6.0;
   double start_timeout_seconds = 30.0;
   double gloo_timeout_seconds = 30.0;
+  bool elastic = false;
 };
 
 // The value of a variable or null, as getenv.

@@ -104,6 +104,12 @@ const std::vector<Setting>& SettingsTable() {
        "Where horovodrun tells the processes of an elastic job their ranks. It sets this."},
       {"HOROVOD_ELASTIC_WORKER", "integer", "",
        "Number of this process among all that an elastic job has started. horovodrun sets this."},
+      {"HOROVOD_CHECKPOINT_DIR", "text", "",
+       "Folder to which elastic training writes its state now and then, and from which it goes "
+       "on."},
+      {"HOROVOD_CHECKPOINT_PICKLE", "flag", "0",
+       "Write to checkpoints by pickle what has no other form on disk, and unpickle it; only for "
+       "folders that nobody else can write to."},
       {"HOROVOD_START_TIMEOUT", "number", "30",
        "Seconds that the processes wait for each other at the start, and then at most for their "
        "links."},

@@ -41,7 +41,7 @@ CORE = {
 NATIVE = {"tensorflow_ops": {"api/c_api.h", "base"}, "mxnet_ops": {"api/c_api.h", "base"}}
 
 ROOMS = {"bootstrap.network", "bootstrap.store", "bootstrap.mesh", "bootstrap.rendezvous"}
-BOOTSTRAP = {"bootstrap", "bootstrap.start", *ROOMS}
+BOOTSTRAP = {"bootstrap", "bootstrap.start", "bootstrap.membership", *ROOMS}
 COMMON = {"common", "common.collective", "common.training"}
 ADAPTER = COMMON | {"elastic", "version"}
 
@@ -52,7 +52,9 @@ PYTHON = {
     "__main__": {"runner"},
     "version": set(),
     "bootstrap": {"_core", "version"},
-    "bootstrap.start": {"bootstrap", *ROOMS, "_core", "version"},
+    "bootstrap.membership": {"bootstrap.store", "bootstrap"},
+    "bootstrap.summary": {"bootstrap.mesh", "bootstrap.network", "bootstrap"},
+    "bootstrap.start": {"bootstrap", "bootstrap.membership", "bootstrap.summary", *ROOMS, "_core", "version"},
     "bootstrap.network": {"bootstrap"},
     "bootstrap.store": {"bootstrap.network", "bootstrap"},
     "bootstrap.mesh": {"bootstrap.store", "bootstrap.network", "bootstrap", "version"},
@@ -67,7 +69,7 @@ PYTHON = {
     "tensorflow": ADAPTER | {"_keras"},
     "mxnet": ADAPTER,
     "keras": ADAPTER | {"_keras", "torch", "tensorflow"},
-    "runner": {"elastic.driver", *BOOTSTRAP, "version"},
+    "runner": {"elastic", "elastic.driver", *BOOTSTRAP, "version"},
     "ray": {"runner", "elastic", *BOOTSTRAP, *COMMON, "version"},
     "spark": {"runner", "elastic", *BOOTSTRAP, *COMMON, "version"},
 }

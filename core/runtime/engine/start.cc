@@ -255,6 +255,8 @@ Status RankEngine::MakeWatcher() {
   watcher.launcher_frames = options_.launcher_frames;
   watcher.heartbeat_seconds = options_.config.heartbeat_seconds;
   watcher.timeout_seconds = options_.config.peer_timeout_seconds;
+  // In an elastic job the ranks finish their step first, and save what they have.
+  if (options_.config.elastic) watcher.orphan_seconds = 10.0;
   watcher.stuck_without = [this](const Departure& departure, bool broken) {
     return StuckWithout(departure, broken);
   };

@@ -27,7 +27,6 @@ constexpr size_t kMostReason = 4096;
 constexpr size_t kMostPayload = kMostReason + 128;
 
 constexpr int kProbes = 5;
-constexpr int64_t kOrphanGraceUs = 2000000;  // between SIGTERM and SIGKILL
 
 // Grows up to its size, without memory of its own: the launcher is told also when there is none
 // left.
@@ -76,8 +75,11 @@ Bytes Payload(const Cause& cause) noexcept {
 
 }  // namespace
 
-LauncherLink::LauncherLink(const Link& link, uint64_t frames)
-    : fd_(link.fd), hmac_(link.send_key.data(), link.send_key.size()), frames_(frames) {}
+LauncherLink::LauncherLink(const Link& link, uint64_t frames, double orphan_seconds)
+    : fd_(link.fd),
+      hmac_(link.send_key.data(), link.send_key.size()),
+      frames_(frames),
+      orphan_us_(static_cast<int64_t>(orphan_seconds * 1e6)) {}
 
 // A Unix socket refuses the options, and needs none.
 void LauncherLink::ProbeHost(double seconds) {
@@ -113,7 +115,7 @@ void LauncherLink::Hear() {
 }
 
 void LauncherLink::EndOrphan() const {
-  if (gone() && NowMicros() - gone_us_ > kOrphanGraceUs) kill(getpid(), SIGKILL);
+  if (gone() && NowMicros() - gone_us_ > orphan_us_) kill(getpid(), SIGKILL);
 }
 
 void LauncherLink::Report(const Cause& cause) noexcept {

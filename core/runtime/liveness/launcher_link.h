@@ -15,7 +15,8 @@ class LauncherLink {
  public:
   // Owns the link's descriptor: a socket, over which `frames` went before, or a pidfd of a launcher
   // that takes no messages, which is readable when it has ended and refuses to receive; -1 = none.
-  LauncherLink(const Link& link, uint64_t frames);
+  // `orphan_seconds` lie between SIGTERM and SIGKILL for a rank without its launcher.
+  LauncherLink(const Link& link, uint64_t frames, double orphan_seconds = 2.0);
   ~LauncherLink() { Close(); }
   LauncherLink(const LauncherLink&) = delete;
   LauncherLink& operator=(const LauncherLink&) = delete;
@@ -43,6 +44,7 @@ class LauncherLink {
   int fd_;
   HmacSha256 hmac_;
   uint64_t frames_;
+  const int64_t orphan_us_;
   int64_t gone_us_ = 0;  // since when; 0 = it is there
 };
 

@@ -35,7 +35,7 @@ std::string Seconds(int64_t us) {
 // All that the failure of a job needs is made here, while there is memory.
 Watcher::Watcher(WatcherOptions options, AbortCell* abort)
     : options_(std::move(options)),
-      launcher_(options_.launcher, options_.launcher_frames),
+      launcher_(options_.launcher, options_.launcher_frames, options_.orphan_seconds),
       links_(Adopt(options_.links)),
       abort_(abort),
       departures_(options_.size),

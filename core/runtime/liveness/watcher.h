@@ -35,6 +35,7 @@ struct WatcherOptions {
   uint64_t launcher_frames = 0;  // that went over it before
   double heartbeat_seconds = 1.0;
   double timeout_seconds = 6.0;
+  double orphan_seconds = 2.0;  // see LauncherLink
   StuckWithout stuck_without;
   std::function<void()> on_heartbeat;    // with every heartbeat that is sent
   std::function<int64_t()> blocked_us;   // see Blocked

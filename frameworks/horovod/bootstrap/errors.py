@@ -4,6 +4,7 @@ BootstrapError (RuntimeError)
 ├── AbandonedError           the launcher has given this start up
 ├── AnotherUserError         a process of another user listens there
 ├── AuthenticationError      the other side does not hold this job's secret
+├── LauncherEndedError       the launcher of an elastic job has ended
 ├── PortTakenError           no TCP port to listen at is free (also an OSError)
 ├── SharedMemoryError        the system refuses it to a rank
 └── StartTimeoutError        somebody did not arrive in time (also a TimeoutError)
@@ -28,6 +29,10 @@ class AnotherUserError(BootstrapError):
 
 class AuthenticationError(BootstrapError):
     """The other side of a connection could not prove that it belongs to this job."""
+
+
+class LauncherEndedError(BootstrapError):
+    """The launcher of this elastic job has ended, so nobody says which ranks there are."""
 
 
 class PortTakenError(BootstrapError, OSError):

@@ -5,6 +5,7 @@ its place in the next generation and waits; meanwhile the launcher sees who else
 a store of its own, which lives as long as the job, it says so:
 
     waiting/<worker>           set by a worker: it asks, and tells the last generation that it was in
+    leaving/<worker>           set by a worker: it ends in good order, because it was asked to
     place/<worker>/<count>.    set by the launcher: the answer to the worker's request of that number
     update/<number>.           set by the launcher: hosts came or went since the generation began
 """
@@ -14,7 +15,7 @@ import threading
 from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import asdict, dataclass, replace
 
-from .errors import AbandonedError, BootstrapError, StartTimeoutError
+from .errors import AbandonedError, BootstrapError, LauncherEndedError, StartTimeoutError
 from .store.client import StoreClient
 
 ADDRESS_VARIABLE = "HOROVOD_ELASTIC_ADDR"
@@ -97,7 +98,7 @@ class Membership:
             self._client.set(f"waiting/{self._worker}", str(before).encode())
             told = _wait(self._client, f"place/{self._worker}/{self._asked}.")
         except AbandonedError as error:
-            raise BootstrapError(f"the launcher of this elastic job has ended: {error}") from None
+            raise LauncherEndedError(f"the launcher of this elastic job has ended: {error}") from None
         place = decode_place(told)
         # Those who have come through that start have met a failure in it, and newcomers were in it perhaps.
         self.place = replace(place, has_newcomers=place.has_newcomers or self._is_unused)
@@ -107,6 +108,14 @@ class Membership:
     def use(self) -> None:
         """This worker has come through the start in its place."""
         self._is_unused = False
+
+    def leave(self) -> bool:
+        """Says that this worker is about to end in good order. Returns whether the launcher has heard it."""
+        try:
+            self._client.set(f"leaving/{self._worker}", b"")
+        except BootstrapError:
+            return False
+        return True
 
     @property
     def rank(self) -> int:

@@ -4,11 +4,12 @@ one object in place, such as a model.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from horovod.common import basics
 from horovod.common.set_agreement import exchange
+from horovod.elastic.checkpoint.errors import UnstorableObjectError
 from horovod.elastic.indices import ElasticIndices
 from horovod.elastic.sampling import Processed, Progress
 from horovod.elastic.state import ObjectState, Winner
@@ -45,6 +46,22 @@ class StateHandler:
         """Gives ``value`` on all ranks the state that it has on the rank ``winner.rank``; does not save."""
         raise NotImplementedError
 
+    def contents(self) -> Any:
+        """What was saved last, for a checkpoint: tensors, numbers, text, and lists, tuples and dictionaries
+        of them. Its tensors need not be copies; see ``lend``.
+        """
+        raise UnstorableObjectError(
+            f"{type(self).__name__} cannot write a {type(self.value).__name__} to a checkpoint: it has to "
+            "define contents() and load()"
+        )
+
+    def lend(self) -> None:
+        """Leaves the tensors of ``contents`` as they are, whatever is saved, until the next call."""
+
+    def load(self, contents: Any) -> None:
+        """Gives ``value`` the state that ``contents`` has told of, in another job; does not save."""
+        raise NotImplementedError
+
     def reset(self) -> None:
         """Adapts ``value`` to the new ranks; may not wait for them."""
 
@@ -78,6 +95,14 @@ class IndicesHandler(StateHandler):
             reports = {rank: _progress(told) for rank, told in exchange(self.value.report, _NAME).items()}
         others = [report for rank, report in reports.items() if rank in self.winner.holders]
         self.value.unite(reports[self.winner.rank], others)
+
+    def contents(self) -> Any:
+        processed = self.value.processed_at(self._saved)
+        return {"epoch": self._saved.epoch, "first": processed.first, "more": list(processed.more)}
+
+    def load(self, contents: Any) -> None:
+        processed = Processed(contents["first"], tuple(contents["more"]))
+        self.value.go_back(Progress(contents["epoch"], processed))
 
     def reset(self) -> None:
         self.value.reset()
@@ -139,6 +164,28 @@ class HandlerState(ObjectState):
         """See ``State``."""
         for handler in self._handlers.values():
             handler.reset()
+
+    def saved_values(self) -> dict[str, tuple[Any, bool]]:
+        """See ``checkpoint.durability.Subject``."""
+        saved = super().saved_values()
+        for name, handler in self._handlers.items():
+            try:
+                saved[name] = (handler.contents(), True)
+            except UnstorableObjectError as error:
+                raise UnstorableObjectError(f"{name} of the state: {error}") from error
+        return saved
+
+    def lend(self) -> None:
+        """See ``checkpoint.durability.Subject``."""
+        for handler in self._handlers.values():
+            handler.lend()
+
+    def load_values(self, values: Mapping[str, Any]) -> None:
+        """See ``checkpoint.durability.Subject``."""
+        super().load_values(values)
+        for name, handler in self._handlers.items():
+            if name in values:
+                handler.load(values[name])
 
     def _differs_between_ranks(self) -> bool:
         return any(handler.differs_between_ranks() for handler in self._handlers.values())

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sized
 from typing import Any
 
 from horovod.common import basics
-from horovod.elastic.sampling import Epoch, Progress, Uneven
+from horovod.elastic.sampling import Epoch, Processed, Progress, Uneven, processed_by
 
 
 class ElasticIndices:
@@ -147,6 +147,10 @@ class ElasticIndices:
     def report(self) -> Progress:
         """How far this rank has come, for ``unite``."""
         return self._epoch.report
+
+    def processed_at(self, progress: Progress) -> Processed:
+        """The places that all ranks had processed when this one had come so far."""
+        return processed_by(self._epoch.length, progress)
 
     def go_back(self, progress: Progress) -> None:
         """Makes this rank's share and position what they were."""

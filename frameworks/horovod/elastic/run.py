@@ -10,7 +10,9 @@ from horovod.bootstrap.start import elastic_membership
 from horovod.bootstrap.text import escaped, log
 from horovod.common import basics
 from horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrupt, TensorMismatchError
-from horovod.elastic import notices
+from horovod.elastic import notices, preemption
+from horovod.elastic.checkpoint.durability import kept
+from horovod.elastic.checkpoint.options import Options
 
 Result = TypeVar("Result")
 
@@ -31,13 +33,18 @@ class Recoverable(Protocol):
         """The ranks have started again."""
 
 
-def run_fn(func: Callable[..., Result], reset: Callable[[], None] | None = None) -> Callable[..., Result]:
+def run_fn(
+    func: Callable[..., Result],
+    reset: Callable[[], None] | None = None,
+    checkpoints: Options | None = None,
+) -> Callable[..., Result]:
     """Makes a training function elastic.
 
     Args:
         func: ``func(state, ...)``, which calls ``state.commit()`` now and then and returns when the training
             is done. It may be called several times.
         reset: leaves the job and joins its next generation; None: ``hvd.shutdown()`` and ``hvd.init()``.
+        checkpoints: where they go, and how often; None: as the environment says.
 
     Returns:
         The function to call on every rank, with the same arguments.
@@ -53,7 +60,8 @@ def run_fn(func: Callable[..., Result], reset: Callable[[], None] | None = None)
     def wrapper(state: Recoverable, *args: Any, **kwargs: Any) -> Result:
         notices.register(state)
         try:
-            return _run(func, reset, state, args, kwargs)
+            with preemption.heard(), kept(state, checkpoints or Options()):
+                return _run(func, reset, state, args, kwargs)
         finally:
             notices.remove(state)
 
@@ -82,7 +90,8 @@ def _run(
         except HostsUpdatedInterrupt as interrupt:
             _tell("hosts came or went")
             is_synced = interrupt.skip_sync
-        reset()
+        with preemption.at_once():
+            reset()
         is_synced = is_synced and not _has_newcomers()
         state.on_reset()
 

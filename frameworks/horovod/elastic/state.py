@@ -6,12 +6,16 @@ its newest commit; then the ranks, survivors and newcomers, *elect* a winner, wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from horovod.common import basics
 from horovod.common.exceptions import HostsUpdatedInterrupt
 from horovod.common.set_agreement import exchange
+from horovod.elastic import preemption
+from horovod.elastic.checkpoint.durability import Durability
+from horovod.elastic.checkpoint.formats import ArrayFormat, Format
+from horovod.elastic.checkpoint.notes import decode_notes
 from horovod.elastic.snapshot import Snapshot
 from horovod.elastic.updates import HostUpdateResult, HostUpdates
 
@@ -78,7 +82,7 @@ class State:
         self.save()
         synchronized, commits = self._age
         self._age = (synchronized, commits + 1)
-        self.check_host_updates()
+        self._look(commits + 1)
 
     def check_host_updates(self) -> None:
         """Looks whether hosts have come or gone. All ranks must call it at the same place of their programs.
@@ -86,12 +90,20 @@ class State:
         Raises:
             HostsUpdatedInterrupt: on all ranks, in the same call, when some rank has heard of a change.
             HorovodInternalError: a rank is gone.
+            SystemExit: this rank was asked to leave, by SIGTERM; the others raise HostsUpdatedInterrupt.
         """
-        result, is_complete = self._updates.agree()
-        if result != HostUpdateResult.no_update:
+        self._look(None)
+
+    def _look(self, commit: int | None) -> None:
+        """``check_host_updates``; ``commit`` is the number of the one that this rank has just saved."""
+        news = self._updates.agree(self._note(commit), preemption.is_asked())
+        self._hear(news.notes)
+        if news.leaving and basics.rank() in news.leaving:
+            preemption.leave()
+        if news.result != HostUpdateResult.no_update:
             # One that has joined does not hear of it, but of a failure, so it will want to synchronize.
-            equal = is_complete and not self._differs_between_ranks()
-            raise HostsUpdatedInterrupt(skip_sync=equal and result == HostUpdateResult.removed)
+            equal = news.is_complete and not self._differs_between_ranks()
+            raise HostsUpdatedInterrupt(skip_sync=equal and news.result == HostUpdateResult.removed)
 
     def on_hosts_updated(self, timestamp: float, update_res: int) -> None:
         """Notes that hosts have changed. The next ``check_host_updates`` tells; may be called from any
@@ -120,6 +132,13 @@ class State:
 
     def reset(self) -> None:
         """Adapts the state to the new ranks. To be overridden; it may not wait for other ranks."""
+
+    def _note(self, commit: int | None) -> Any:
+        """What this rank tells the others at a commit, if anything."""
+        return None
+
+    def _hear(self, notes: Mapping[int, Any]) -> None:
+        """What the ranks have told; the same on all of them."""
 
     def _differs_between_ranks(self) -> bool:
         """Whether ranks may hold different states after the same step; the same answer on all of them."""
@@ -151,7 +170,14 @@ class ObjectState(State):
     Raises:
         UnpicklableObjectError: a ValueError; what cannot be.
         ValueError: a name that a method has.
+
+    Attributes:
+        durability: writes some of the commits to a folder; None where there is none.
+        formats: of the tensors that the attributes may have.
     """
+
+    durability: Durability | None = None
+    formats: Sequence[Format] = (ArrayFormat(),)
 
     def __init__(self, bcast_object: Callable[..., Any], get_rank: Callable[[], int], **kwargs: Any) -> None:
         super().__init__(bcast_object, get_rank)
@@ -165,6 +191,18 @@ class ObjectState(State):
             setattr(self, name, value)
         self._snapshot.take(self._objects())
 
+    def record(self, **values: Any) -> None:
+        """Adds a line to the history of the training, which ``horovodrun history`` shows. It belongs to the
+        next commit: after a failure the history goes back as far as the state does. Without a folder for
+        checkpoints it does nothing.
+
+        Args:
+            **values: numbers and text, such as ``step=7, loss=0.3``. All ranks call it alike; the line on
+                disk is that of rank 0.
+        """
+        if self.durability is not None:
+            self.durability.recorder.add(values)
+
     def save(self) -> None:
         """See ``State``."""
         self._snapshot.take(self._objects())
@@ -172,18 +210,30 @@ class ObjectState(State):
     def restore(self) -> None:
         """See ``State``. Objects are other ones than before, with the contents that they had."""
         self._updates.supersede()
-        saved = self._snapshot.values()
-        self._assign({name: value for name, value in saved.items() if name in self._names})
+        if self.durability is not None:
+            self.durability.recorder.go_back()
+        self._assign(self._saved_objects())
+
+    def on_reset(self) -> None:
+        """See ``State``."""
+        if self.durability is not None:
+            self.durability.on_reset()
+        super().on_reset()
 
     def sync(self) -> None:
         """Gives all ranks the state of the rank that has committed most, and saves it. Before anybody has
-        committed that is rank 0. All ranks must call it.
+        committed that is rank 0, which first loads the newest checkpoint, if there is one. All ranks must
+        call it.
 
         Raises:
+            CheckpointError: on every rank: the folder of checkpoints, or the newest one, cannot be used.
             UnpicklableObjectError: on every rank: the objects of that rank cannot be pickled.
             HorovodInternalError: a rank is gone.
         """
         winner = self._elect()
+        if self.durability is not None and winner.age[0] == 0:  # nobody has anything
+            commit = self.durability.resume()
+            winner = winner if commit is None else Winner(age=(0, commit))
         self._receive(winner)
         self._settle()
         self.save()
@@ -197,6 +247,32 @@ class ObjectState(State):
             received = self._bcast_object(mine, winner.rank) if winner.rank else self._bcast_object(mine)
             if self._rank() != winner.rank:
                 self._assign(received)
+        if self.durability is not None:
+            recorder = self.durability.recorder
+            recorder.take(self._bcast_object(recorder.give(), winner.rank))
+
+    def saved_values(self) -> dict[str, tuple[Any, bool]]:
+        """See ``checkpoint.durability.Subject``."""
+        return {name: (value, True) for name, value in self._saved_objects().items()}
+
+    def lend(self) -> None:
+        """See ``checkpoint.durability.Subject``."""
+
+    def load_values(self, values: Mapping[str, Any]) -> None:
+        """See ``checkpoint.durability.Subject``."""
+        self._assign({name: value for name, value in values.items() if name in self._names})
+
+    def _note(self, commit: int | None) -> Any:
+        return None if self.durability is None or commit is None else self.durability.note(commit)
+
+    def _hear(self, notes: Mapping[int, Any]) -> None:
+        told = decode_notes(notes)
+        if self.durability is not None and told is not None:
+            self.durability.act(told)
+
+    def _saved_objects(self) -> dict[str, Any]:
+        saved = self._snapshot.values()
+        return {name: value for name, value in saved.items() if name in self._names}
 
     def _objects(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self._names}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections import deque
+from typing import Any, NamedTuple
 
 from horovod.common import basics
 from horovod.common.set_agreement import exchange
@@ -18,6 +19,18 @@ class HostUpdateResult(enum.IntFlag):
     removed = 1
     added = 2
     mixed = 3
+
+
+class News(NamedTuple):
+    """What the ranks have told each other. ``result``: what all updates have changed that some rank has heard
+    of since the last time; ``is_complete``: whether all ranks have been asked; ``notes``: what they added, by
+    rank; ``leaving``: the ranks that are to leave the job.
+    """
+
+    result: HostUpdateResult
+    is_complete: bool
+    notes: dict[int, Any]
+    leaving: frozenset[int] = frozenset()
 
 
 class HostUpdates:
@@ -37,24 +50,32 @@ class HostUpdates:
         """One more."""
         self._heard.append((timestamp, int(result)))
 
-    def agree(self) -> tuple[HostUpdateResult, bool]:
-        """What all updates that some rank has heard of since the last call have changed, and whether all
-        ranks have been asked; the same on all of them. A collective, of the ranks that have not joined.
+    def agree(self, note: Any = None, leaves: bool = False) -> News:
+        """The same on all ranks. A collective, of the ranks that have not joined.
+
+        Args:
+            note: what this rank adds; made of lists, numbers and text.
+            leaves: whether this rank is to leave the job.
         """
-        newest, result, is_complete = self.handled, 0, True
+        newest, result, is_complete, notes = self.handled, 0, True, {0: note}
+        leaving = frozenset({0} if leaves else ())
         while self._heard:
             timestamp, update = self._heard.popleft()
             if timestamp > self.handled:
                 newest = max(newest, timestamp)
                 result |= update
         if basics.is_initialized() and basics.size() > 1:
-            answers = exchange([newest, result], _NAME).values()
+            answers = exchange([newest, result, note, int(leaves)], _NAME)
             is_complete = len(answers) == basics.size()
-            newest = max(timestamp for timestamp, _ in answers)
-            for _, update in answers:
+            newest = max(timestamp for timestamp, *_ in answers.values())
+            leaving = frozenset(rank for rank, told in answers.items() if told[3])
+            for _, update, *_ in answers.values():
                 result |= update
+            notes = {rank: told[2] for rank, told in answers.items()}
         self.handled = newest
-        return HostUpdateResult(result), is_complete
+        if leaving:
+            result |= HostUpdateResult.removed
+        return News(HostUpdateResult(result), is_complete, notes, leaving)
 
     def supersede(self) -> None:
         """The ranks are about to meet anew: what this rank has heard until now is old by then."""

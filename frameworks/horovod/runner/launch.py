@@ -31,6 +31,10 @@ def check_build(verbose: bool = False) -> None:
 def run_commandline() -> None:
     """Runs horovodrun and exits with its status."""
     with _reader_may_leave():
+        if sys.argv[1:2] == ["history"]:
+            from .history import command
+
+            sys.exit(command.run(sys.argv[2:]))
         sys.exit(_run(parse_args()))
 
 

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from horovod.elastic.driver.driver import End, Limits, Notify
 from horovod.elastic.driver.numbering import Candidate, number
 from horovod.elastic.driver.reliability import COOLDOWN, PATIENCE
-from horovod.elastic.driver.workers import State
 
 
 def test_the_first_generation_has_all_ranks():
@@ -105,6 +104,26 @@ def test_when_nobody_has_the_state_the_job_ends_unless_it_is_on_disk():
             assert job.end == End(134, "no worker is left that has the state of the training")
 
 
+@pytest.mark.parametrize(
+    ("status", "seconds", "ends"), [(1, 1.0, True), (137, 1.0, False), (1, 1000.0, False)]
+)
+def test_a_durable_job_that_fails_by_itself_at_the_same_place_is_not_started_for_ever(status, seconds, ends):
+    job = Job(Limits(2, 2, is_durable=True), {"a": 2})
+    for generation in (1, 2):
+        assert job.end is None
+        job.ready()
+        assert len(job.forms) == generation
+        job.later(seconds)
+        for worker in list(job.living):
+            if job.driver.members and worker in {each.worker for each in job.forms[-1].members}:
+                job.dies(worker, status)
+        for _ in range(10):
+            job.later(30.0)
+    assert (job.end is not None) is ends
+    if ends:
+        assert job.end.status == status and "again" in job.end.reason
+
+
 def test_a_bug_before_the_training_ends_the_job():
     job = Job(Limits(2, 1), {"a": 2})
     job.ready(0)
@@ -161,6 +180,18 @@ def test_hosts_come_and_go():
     job.dies(0, 143)
     job.dies(1, 143)
     assert job.end is None and not job.driver.attempts
+
+
+def test_a_host_that_shrinks_while_another_comes_leaves_room_for_its_workers():
+    job = Job(Limits(2, 1), {"a": 2})
+    job.ready()
+    job.hosts({"a": 1, "b": 2})
+    assert sorted(job.living.values()) == ["a", "a", "b", "b"] and not job.kills
+    job.ready(2, 3)
+    assert job.notices == [Notify(added=False, removed=True), Notify(added=True, removed=True)]
+    job.ready()
+    assert job.ranks() == {0: 0, 2: 1, 3: 2}
+    assert job.kills == [1]
 
 
 def test_newcomers_are_not_waited_for_long():
@@ -290,8 +321,18 @@ def trains(job, worker):
     return worker in {each.number for each in job.driver.members}
 
 
-def test_states_have_one_name_each():
-    assert len({state.value for state in State}) == 3
+def test_a_worker_that_leaves_in_good_order_is_no_failure():
+    job = Job(Limits(3, 1), {"a": 2, "b": 1})
+    job.ready()
+    job.driver.on_leaving(2, job.now)
+    job.act()
+    job.ready(0, 1)
+    assert job.ranks() == {0: 0, 1: 1}  # although its process has not ended yet
+    job.dies(2, status=143)
+    assert job.end is None and not job.driver.attempts
+    assert "b" not in job.living.values()
+    job.later(200)
+    assert "b" in job.living.values()
 
 
 @pytest.mark.parametrize("spares", [0, 2])

@@ -134,7 +134,7 @@ def test_memory_is_kept_from_commit_to_commit():
 
     def addresses():
         model, second = state._handlers["model"], state._handlers["optimizer"]
-        kept = [*model._copy._kept.values(), *second._copy._kept]
+        kept = [*model._copies.newest.kept.values(), *second._copies.newest.kept]
         return [tensor.data_ptr() for tensor in kept]
 
     before = addresses()
@@ -282,3 +282,14 @@ def test_sampler_in_a_loader_with_workers():
         sampler.record_batch(number, 2)
     assert seen == list(range(10))
     assert sampler.processed_num == 10
+
+
+def test_the_milestones_of_a_schedule_are_not_counted_twice():
+    net = net_of()
+    optimizer = torch.optim.SGD(net.parameters(), lr=1.0)
+    schedule = torch.optim.lr_scheduler.MultiStepLR(optimizer, [2, 4])
+    state = hvd.elastic.TorchState(net, optimizer, schedule=schedule)
+    for _ in range(3):
+        state.commit()
+        state.restore()
+    assert schedule.milestones == {2: 1, 4: 1}

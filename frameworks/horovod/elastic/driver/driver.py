@@ -15,6 +15,11 @@ GATHERING_SECONDS = 5.0
 ENDING_SECONDS = 5.0
 """A worker that is asked to end has so long; then it is killed."""
 
+HOPELESS = 2
+"""A job that goes on from disk is not started again when so many generations have failed in the same way,"""
+SOON_SECONDS = 300.0
+"""each within this time."""
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -133,6 +138,16 @@ class Driver:
             self._idle_since = now
         found.state, found.since = State.WAITING, now
 
+    def on_leaving(self, worker: int, now: float) -> None:
+        """A worker ends in good order, as its host was told to: none is started there for a while."""
+        found = self._workers.get(worker)
+        if found is None:
+            return
+        if found.state is State.MEMBER and self._idle_since is None:
+            self._idle_since = now
+        found.state, found.since = State.LEAVING, now
+        self.reliability.rest(found.host, now)
+
     def on_silent(self, worker: int) -> list[Decision]:
         """The others have given a member up that lives. One that asks for a place responds again."""
         found = self._workers.get(worker)
@@ -145,7 +160,7 @@ class Driver:
         aside.
         """
         found = self._workers.pop(worker, None)
-        if found is None or self._end is not None:
+        if found is None or self._end is not None or found.state is State.LEAVING:
             return 0.0
         if status == 0 and not found.is_killed and (found.generation or not self.generation):
             self._has_finished = True
@@ -206,7 +221,22 @@ class Driver:
             return End(self._bug.status, "a worker failed before the training began")
         if self.generation > 0 and not holders and not self.limits.is_durable:
             return End(self._last_status, "no worker is left that has the state of the training")
+        if self.generation > 0 and not holders and self._fails_again:
+            return End(
+                self._last_status, "the workers have failed by themselves again, soon after they went on"
+            )
         return None
+
+    @property
+    def _fails_again(self) -> bool:
+        """Whether the last generations have ended by errors of their own, soon after they had begun: others
+        that go on from the same place would, too.
+        """
+        last = range(self.generation, self.generation - HOPELESS, -1)
+        ends = [[each for each in self.attempts if each.generation == number] for number in last]
+        return all(
+            end and all(each.status < 128 and each.lived < SOON_SECONDS for each in end) for end in ends
+        )
 
     def _too_few(self, now: float) -> End | None:
         if not self._is_overdue(now):
@@ -303,10 +333,9 @@ class Driver:
         """Who is no member, and neither has room nor is a spare."""
         living = [worker for worker in self._workers.values() if not worker.is_killed]
         regular = {worker.number for worker in chosen(living, self._slots, self._most)}
-        others = [worker for worker in living if worker.number not in regular]
-        others = sorted(
-            (each for each in others if each.state is not State.MEMBER), key=lambda each: each.order
-        )
+        stays = (State.MEMBER, State.LEAVING)
+        others = [each for each in living if each.number not in regular and each.state not in stays]
+        others.sort(key=lambda each: each.order)
         spares = [worker for worker in others if worker.host in self._slots][: self.limits.spares]
         return [worker for worker in others if worker not in spares]
 

@@ -54,6 +54,11 @@ class Reliability:
         record.aside_until = max(record.aside_until, now + pause)
         return pause
 
+    def rest(self, host: str, now: float) -> None:
+        """The host is about to go, or somebody else needs it."""
+        record = self._records.setdefault(host, _Record())
+        record.aside_until = max(record.aside_until, now + self.cooldown[1])
+
     def usable(self, slots: Mapping[str, int], now: float) -> dict[str, int]:
         """The slots of the hosts that are not set aside."""
         return {host: count for host, count in slots.items() if self._until(host) <= now}

@@ -14,6 +14,7 @@ class State(enum.Enum):
     STARTING = enum.auto()  # it has not asked for a place yet
     WAITING = enum.auto()  # it has asked for a place in the next generation
     MEMBER = enum.auto()  # it is in the current generation, as far as anybody knows
+    LEAVING = enum.auto()  # it ends in good order, because it was asked to
 
 
 @dataclass

@@ -15,7 +15,11 @@ if TYPE_CHECKING:
     from ..ending import Ending
 
 _FAULTHANDLER = "PYTHONFAULTHANDLER"  # with it, a rank can show its stacks also before hvd.init()
-VARIABLES = {"start_timeout": "HOROVOD_START_TIMEOUT", "ssh_fan_out": "HOROVOD_SSH_FAN_OUT"}
+VARIABLES = {
+    "start_timeout": "HOROVOD_START_TIMEOUT",
+    "ssh_fan_out": "HOROVOD_SSH_FAN_OUT",
+    "checkpoint_dir": "HOROVOD_CHECKPOINT_DIR",
+}
 FAN_OUT = 32
 
 
@@ -94,6 +98,8 @@ def add_elastic(parser: argparse.ArgumentParser) -> None:
     add("--elastic-timeout", type=values.seconds, metavar="S", help=patience)
     resets = "end the job when its ranks have started again N times and would do so once more"
     add("--reset-limit", type=values.integer, metavar="N", help=resets)
+    folder = "write commits to DIR now and then; when all ranks are lost, new ones go on from the newest"
+    add("--checkpoint-dir", type=os.path.abspath, metavar="DIR", help=folder)
     chaos = "bring faults about to see that your training goes on, such as kill:every=20s, or stop:every=60s"
     add("--chaos", type=values.chaos, metavar="FAULT", help=chaos)
     cooldown = "seconds for which a host is left alone where ranks fail again and again (1 60)"

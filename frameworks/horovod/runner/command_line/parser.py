@@ -18,7 +18,8 @@ _PLACES = {"hosts", "hostfile"}
 _USAGE = """horovodrun -np N [options] [--] command [argument ...]
        horovodrun --print-config [--json] [options]
        horovodrun --check-build [--verbose] [--json]
-       horovodrun --merge-timelines OUT FILE [FILE ...]"""
+       horovodrun --merge-timelines OUT FILE [FILE ...]
+       horovodrun history DIR [options]"""
 
 _DESCRIPTION = (
     "Starts N ranks of a command, on this host or on those of -H, and shows their output, each line behind "

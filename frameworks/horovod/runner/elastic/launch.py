@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 PATIENCE_SECONDS = 600.0
 _START_SECONDS = 30.0
+_ORPHAN_SECONDS = 10.0  # for the step that the ranks are in, and for what they save
 
 
 def launch(arguments: argparse.Namespace, call: "Call | None" = None) -> int:
@@ -136,7 +137,7 @@ class _Job:
             journal=arguments.journal,
         )
         cooldown = arguments.blacklist_cooldown_range or COOLDOWN
-        driver = Driver(_limits(arguments), time.monotonic(), Reliability(tuple(cooldown)))
+        driver = Driver(_limits(arguments, self._environment), time.monotonic(), Reliability(tuple(cooldown)))
         policy = ElasticPolicy(
             driver,
             self._roster,
@@ -199,7 +200,7 @@ class _Job:
             secret.remove(inherited)  # of a job that this one is started in
             defaults = {"MASTER_ADDR": endpoints.LOOPBACK}
             own = {**defaults, **inherited, **self._variables, **self._offered.variables}
-            node.start(Work(self._arguments.command, {**own, "PYTHONUNBUFFERED": "1"}, (), 0))
+            node.start(self._work({**own, "PYTHONUNBUFFERED": "1"}))
             return node
         reached = (node for node in self._remotes if node.host == host and not node.is_lost)
         return next(reached, None) or self._new_remote(host)
@@ -213,8 +214,10 @@ class _Job:
 
     def _begin(self, node: RemoteNode) -> None:
         environment = {**self._variables, JOB_VARIABLE: self._number_at(node.host), "PYTHONUNBUFFERED": "1"}
-        work = Work(self._arguments.command, environment, (), 0)
-        node.start(work, self._secret, os.getcwd(), os.environ, self._supervisor)
+        node.start(self._work(environment), self._secret, os.getcwd(), os.environ, self._supervisor)
+
+    def _work(self, environment: Mapping[str, str]) -> Work:
+        return Work(self._arguments.command, environment, (), 0, orphan_seconds=_ORPHAN_SECONDS)
 
     def _number_at(self, host: str) -> str:
         return f"{self._number}.{host}"
@@ -232,7 +235,7 @@ class _Job:
         self._sinks[1].put(f"horovodrun: warning: {text}\n".encode())
 
 
-def _limits(arguments: argparse.Namespace) -> Limits:
+def _limits(arguments: argparse.Namespace, environment: Mapping[str, str]) -> Limits:
     return Limits(
         ranks=arguments.num_proc,
         fewest=arguments.min_np,
@@ -240,4 +243,5 @@ def _limits(arguments: argparse.Namespace) -> Limits:
         spares=arguments.spares or 0,
         resets=arguments.reset_limit,
         patience=PATIENCE_SECONDS if arguments.elastic_timeout is None else arguments.elastic_timeout,
+        is_durable=bool(environment.get(options.VARIABLES["checkpoint_dir"])),
     )

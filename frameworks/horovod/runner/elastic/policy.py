@@ -78,6 +78,8 @@ class ElasticPolicy:
         self._end: End | None = None
         self._is_stopped = False
         self._signalled: set[int] = set()  # workers whose end the launcher has brought about
+        self._leavers: set[int] = set()
+        self._dismissed: set[int] = set()  # workers for whom there is no room
 
     @property
     def is_open(self) -> bool:
@@ -148,6 +150,10 @@ class ElasticPolicy:
         self._crew.signal(worker, number)
 
     def _take_waiting(self, now: float) -> None:
+        for worker in self._roster.take_leaving():
+            self._say(f"{self._who(worker)} leaves the job, as it was asked to")
+            self._driver.on_leaving(worker, now)
+            self._leavers.add(worker)
         for worker in self._roster.take_waiting():
             self._driver.on_waiting(worker, now)
 
@@ -166,6 +172,8 @@ class ElasticPolicy:
             elif isinstance(decision, Kill):
                 self._say(f"{self._who(decision.worker)} is ended: {decision.reason}")
                 number = signal.SIGKILL if decision.is_silent else signal.SIGTERM
+                if not decision.is_silent:
+                    self._dismissed.add(decision.worker)
                 self._signal(decision.worker, number)
             elif isinstance(decision, End):
                 self._end = decision
@@ -187,7 +195,7 @@ class ElasticPolicy:
             self._say(f"generation {form.generation}: {count}{came}")
 
     def _tell_exit(self, exit: Exit, pause: float) -> None:
-        if exit.code == 0 or (self._end is not None):
+        if exit.code == 0 or self._end is not None or exit.rank in self._leavers | self._dismissed:
             return
         how = exit.lost or _how(exit)
         aside = f"; no worker is started on that host for {pause:.0f} s" if pause else ""

@@ -12,7 +12,7 @@ from horovod.elastic.driver.numbering import Member
 NewStore = Callable[[bytes, int], StoreServer]
 """Makes a store for so many ranks, which prove that secret."""
 
-_WAITING, _PLACE, _UPDATE = b"waiting/", b"place/", b"update/"
+_WAITING, _LEAVING, _PLACE, _UPDATE = b"waiting/", b"leaving/", b"place/", b"update/"
 
 
 class Roster:
@@ -34,8 +34,10 @@ class Roster:
         self._members: tuple[Member, ...] = ()
         self._store: StoreServer | None = None  # of the current generation
         self._server = new_store(root, MOST_WORKERS)
+        self._leaving: collections.deque[int] = collections.deque()
         self._told: dict[int, bytes] = {}  # by worker, the key of its last place
-        self._server.divert(_WAITING, self._take)
+        self._server.divert(_WAITING, self._take_waiting)
+        self._server.divert(_LEAVING, self._take_leaving)
         for prefix in (_PLACE, _UPDATE):
             self._server.divert(prefix, lambda *_: "that is for the launcher to say")
         self._server.start()
@@ -50,6 +52,13 @@ class Roster:
         found = []
         while self._waiting:
             found.append(self._waiting.popleft())
+        return found
+
+    def take_leaving(self) -> list[int]:
+        """The workers that have said since the last call that they end in good order."""
+        found = []
+        while self._leaving:
+            found.append(self._leaving.popleft())
         return found
 
     def form(self, generation: int, members: Sequence[Member]) -> None:
@@ -124,8 +133,15 @@ class Roster:
         if key := self._told.pop(worker, None):
             self._server.set(key, None)
 
-    def _take(self, worker: int, key: bytes, value: bytes) -> str:
-        """On the thread of the store."""
+    def _take_leaving(self, worker: int, key: bytes, value: bytes) -> str:
+        if key != _LEAVING + b"%d" % worker:
+            return "a worker speaks for itself only"
+        self._leaving.append(worker)
+        self._wake()
+        return ""
+
+    def _take_waiting(self, worker: int, key: bytes, value: bytes) -> str:
+        """On the thread of the store, like the one before."""
         if key != _WAITING + b"%d" % worker:
             return "a worker asks for itself only"
         self._asked[worker] += 1

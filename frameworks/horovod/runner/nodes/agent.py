@@ -158,7 +158,9 @@ class Agent:
                 os.chdir(said["folder"])
             os.environ["PATH"] = environment.get("PATH", os.defpath)  # in which the command is looked for
             placements = [Placement(*fields) for fields in said["placements"]]
-            self._node.start(Work(runnable(said["command"]), environment, placements, said["size"]))
+            orphan = said["orphan_seconds"]
+            command, size = runnable(said["command"]), said["size"]
+            self._node.start(Work(command, environment, placements, size, orphan_seconds=orphan))
         except CommandError as error:
             self._channel.send(Tag.REFUSED, [str(error), error.status])
         except OSError as error:

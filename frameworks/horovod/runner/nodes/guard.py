@@ -2,8 +2,9 @@
 
 Runs as a program of its own, in a session of its own, started before the first rank. Its standard input is
 a pipe from the launcher: the first line is the job's marker (an environment entry that every process of the
-job inherits), then a line "+session" or "-session" for each rank that starts or has ended, and "done"
-before an orderly end. An end of file without "done" means that the launcher is gone.
+job inherits), then a line "+session" or "-session" for each rank that starts or has ended, "=seconds" for
+the time that ranks have between SIGTERM and SIGKILL, and "done" before an orderly end. An end of file without
+"done" means that the launcher is gone.
 """
 
 import os
@@ -87,11 +88,11 @@ def _is_marked(pid: int, marker: bytes) -> bool:
         return False
 
 
-def _end_job(sessions: set[int], marker: bytes) -> None:
+def _end_job(sessions: set[int], marker: bytes, seconds: float) -> None:
     found = members(sessions, marker)
     signal_all(found, signal.SIGTERM)
     signal_all(found, signal.SIGCONT)
-    deadline = time.monotonic() + _TERM_SECONDS
+    deadline = time.monotonic() + seconds
     while found and time.monotonic() < deadline:
         time.sleep(_POLL_SECONDS)
         found = members(sessions, marker)
@@ -112,16 +113,19 @@ def main() -> None:
     lines = sys.stdin.buffer
     marker = lines.readline().rstrip(b"\n")
     sessions: set[int] = set()
+    seconds = _TERM_SECONDS
     for line in lines:
         word = line.strip()
         if word == b"done":
             return
         if word[:1] == b"+":
             sessions.add(int(word[1:]))
+        elif word[:1] == b"=":
+            seconds = float(word[1:])
         else:
             sessions.discard(int(word[1:]))
     if marker:
-        _end_job(sessions, marker)
+        _end_job(sessions, marker, seconds)
 
 
 if __name__ == "__main__":

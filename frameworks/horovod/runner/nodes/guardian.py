@@ -36,6 +36,10 @@ class Guardian:
         """The rank has ended, so that its number may soon be another's."""
         self._tell(f"-{session}")
 
+    def allow(self, seconds: float) -> None:
+        """Ranks have so long to end by themselves when the launcher is gone."""
+        self._tell(f"={seconds:g}")
+
     def dismiss(self) -> None:
         """Nothing is left to guard."""
         self._tell("done")

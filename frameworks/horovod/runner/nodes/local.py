@@ -79,6 +79,8 @@ class LocalNode:
     def start(self, work: Work) -> None:
         """Starts the ranks. Raises OSError when the system refuses one; those before it run then."""
         self._work = work
+        if work.orphan_seconds is not None:
+            self._guardian.allow(work.orphan_seconds)
         for place in work.placements:
             environment = rank_environment(work.environment, place, work.size)
             self.start_one(place.rank, work.command, environment, place.rank == work.stdin_rank)

@@ -19,7 +19,8 @@ class Work:
     """What the ranks of one node run.
 
     ``environment`` is that of all of them, to which each rank's own variables come; ``size`` is that of the
-    job; ``stdin_rank`` is the rank, if any, that reads the launcher's standard input.
+    job; ``stdin_rank`` is the rank, if any, that reads the launcher's standard input; ``orphan_seconds`` is
+    how long ranks have to end by themselves without the launcher, if not as long as usual.
     """
 
     command: Sequence[str]
@@ -27,6 +28,7 @@ class Work:
     placements: Sequence[Placement]
     size: int
     stdin_rank: int | None = None
+    orphan_seconds: float | None = None
 
 
 class Events(Protocol):

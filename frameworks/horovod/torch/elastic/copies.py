@@ -11,6 +11,30 @@ import torch
 _copy_all: Callable[..., None] | None = getattr(torch, "_foreach_copy_", None)
 
 
+class Copies:
+    """The newest copy of a state dictionary. One that is lent stays as it is, while the next ones are made
+    beside it.
+    """
+
+    def __init__(self) -> None:
+        self.newest = StateCopy()
+        self._other: StateCopy | None = None
+        self._is_lent = False
+
+    def take(self, state: Any) -> None:
+        """See ``StateCopy``. It is ``newest`` when it is whole."""
+        if not self._is_lent:
+            self.newest.take(state)
+            return
+        copied = self._other or StateCopy()
+        copied.take(state)
+        self.newest, self._other, self._is_lent = copied, self.newest, False
+
+    def lend(self) -> None:
+        """Leaves ``newest`` as it is until the next call; what was lent before is free."""
+        self._is_lent = True
+
+
 class StateCopy:
     """A copy of one state dictionary: of what is made of dictionaries, lists, tensors and other objects."""
 
@@ -25,6 +49,11 @@ class StateCopy:
         with torch.no_grad():
             self._kept = _copied(state, self._kept, pairs)
             _copy_pairs(pairs)
+
+    @property
+    def kept(self) -> Any:
+        """The copy itself, not to be changed."""
+        return self._kept
 
     def to_load(self) -> Any:
         """The copy, for what copies the tensors itself. Other objects are new copies."""
@@ -66,7 +95,7 @@ def _like(value: dict[Any, Any], copies: dict[Any, Any]) -> Any:
     versions of the modules as an attribute.
     """
     made = copy.copy(value)
-    made.update(copies)
+    dict.update(made, copies)  # a Counter would add
     return made
 
 

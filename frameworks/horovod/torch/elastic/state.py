@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import functools
 from collections.abc import Sequence
 from typing import Any
@@ -12,11 +13,14 @@ from horovod.common.basics import rank
 from horovod.common.collective.operations import ALLREDUCE
 from horovod.common.collective.tensor_glue import DTYPES, Purpose
 from horovod.common.set_agreement import exchange
+from horovod.elastic.checkpoint.formats import ArrayFormat
 from horovod.elastic.handlers import HandlerMaker, HandlerState, IndicesHandler, StateHandler
-from horovod.torch.elastic.copies import StateCopy
+from horovod.torch.elastic.copies import Copies
+from horovod.torch.elastic.formats import TensorFormat
+from horovod.torch.elastic.outlines import read, written
 from horovod.torch.elastic.sampler import ElasticSampler
 from horovod.torch.functions import broadcast_object, broadcast_optimizer_state, broadcast_parameters
-from horovod.torch.optimizer_state import assign, outline_and_tensors
+from horovod.torch.optimizer_state import assign, outline_and_tensors, problems_with
 
 HandlerRegistry = Sequence[tuple[Any, HandlerMaker]]
 
@@ -35,6 +39,8 @@ class TorchState(HandlerState):
     Raises:
         UnpicklableObjectError: a ValueError; an attribute cannot be pickled.
     """
+
+    formats = (TensorFormat(), ArrayFormat())
 
     def __init__(
         self,
@@ -67,14 +73,25 @@ class _StateDictHandler(StateHandler):
 
     def __init__(self, value: Any) -> None:
         super().__init__(value)
-        self._copy = StateCopy()
+        self._copies = Copies()
         self.save()
 
     def save(self) -> None:
-        self._copy.take(self.value.state_dict())
+        self._copies.take(self.value.state_dict())
 
     def restore(self) -> None:
-        self.value.load_state_dict(self._copy.new_copy())
+        self.value.load_state_dict(self._copies.newest.new_copy())
+
+    def contents(self) -> Any:
+        kept = self._copies.newest.kept
+        return dict(kept) if type(kept) is collections.OrderedDict else kept
+
+    def lend(self) -> None:
+        self._copies.lend()
+        _await_copies()
+
+    def load(self, contents: Any) -> None:
+        self.value.load_state_dict(contents)
 
     def sync(self) -> None:
         root = self.winner.rank
@@ -90,7 +107,7 @@ class ModelStateHandler(_StateDictHandler):
     value: torch.nn.Module
 
     def restore(self) -> None:
-        self.value.load_state_dict(self._copy.to_load())
+        self.value.load_state_dict(self._copies.newest.to_load())
 
     def sync(self) -> None:
         state = self.value.state_dict()
@@ -114,11 +131,24 @@ class OptimizerStateHandler(_StateDictHandler):
     # Not by load_state_dict, which converts the state to the types of the parameters.
     def save(self) -> None:
         self._outline, tensors = outline_and_tensors(self.value)
-        self._copy.take(tensors)
+        self._copies.take(tensors)
 
     def restore(self) -> None:
         _forget_gradients(self.value)
-        self._copy.put_into(assign(self.value, self._outline))
+        self._copies.newest.put_into(assign(self.value, self._outline))
+
+    def contents(self) -> Any:
+        return written(self._outline, self._copies.newest.kept)
+
+    def load(self, contents: Any) -> None:
+        _forget_gradients(self.value)
+        described, tensors = read(contents)
+        problem = problems_with(self.value, described)
+        if problem is not None:
+            raise ValueError(problem)
+        with torch.no_grad():
+            for mine, loaded in zip(assign(self.value, described), tensors, strict=True):
+                mine.copy_(loaded)
 
     def sync(self) -> None:
         _forget_gradients(self.value)
@@ -130,6 +160,12 @@ class OptimizerStateHandler(_StateDictHandler):
 
 class SamplerStateHandler(IndicesHandler):
     """Of an ``ElasticSampler``. What any rank has processed is processed for all."""
+
+
+def _await_copies() -> None:
+    """Another thread is to read what was copied on a GPU."""
+    if torch.cuda.is_initialized():
+        torch.cuda.current_stream().synchronize()
 
 
 def _forget_gradients(optimizer: torch.optim.Optimizer) -> None:

@@ -1,0 +1,75 @@
+"""A worker that is asked to end, by SIGTERM, ends in good order: at its next commit.
+
+Then all ranks know of it, what was committed is saved, and the others go on without it. It is asked when its
+host is about to be taken away, when the whole job is to end, and by the engine when the launcher has died.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NoReturn
+
+from horovod.bootstrap.errors import LauncherEndedError
+from horovod.bootstrap.start import elastic_membership
+
+ASKED_STATUS = 128 + signal.SIGTERM
+ORPHAN_STATUS = 75  # EX_TEMPFAIL of sysexits.h: the same job can go on later
+
+_asked = threading.Event()
+_leaves_at_once = False
+
+
+class Leaving(SystemExit):
+    """This worker ends in good order, because it was asked to."""
+
+
+@contextmanager
+def heard() -> Iterator[None]:
+    """Within it SIGTERM asks, where the program has no handler of its own, in a worker of an elastic job."""
+    is_main = threading.current_thread() is threading.main_thread()
+    if elastic_membership() is None or not is_main or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
+        yield
+        return
+    signal.signal(signal.SIGTERM, _on_signal)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+@contextmanager
+def at_once() -> Iterator[None]:
+    """Within it, who is asked leaves at once: what this rank has is saved, and it waits for others. So it
+    does when there is no launcher any more that would say for whom.
+    """
+    global _leaves_at_once
+    if is_asked():
+        leave()
+    _leaves_at_once = True
+    try:
+        yield
+    except LauncherEndedError as error:
+        raise Leaving(ORPHAN_STATUS) from error
+    finally:
+        _leaves_at_once = False
+
+
+def is_asked() -> bool:
+    """Whether this worker is to leave."""
+    return _asked.is_set()
+
+
+def leave() -> NoReturn:
+    """Ends this worker: with status 143, or 75 where the launcher has died."""
+    membership = elastic_membership()
+    is_told = membership is not None and membership.leave()
+    raise Leaving(ASKED_STATUS if is_told else ORPHAN_STATUS)
+
+
+def _on_signal(number: int, frame: Any) -> None:
+    _asked.set()
+    if _leaves_at_once:
+        raise Leaving(ASKED_STATUS)
