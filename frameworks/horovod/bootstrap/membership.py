@@ -13,7 +13,7 @@ a store of its own, which lives as long as the job, it says so:
 import json
 import threading
 from collections.abc import Callable, Mapping, MutableMapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 from .errors import AbandonedError, BootstrapError, LauncherEndedError, StartTimeoutError
 from .store.client import StoreClient
@@ -29,7 +29,7 @@ _DAY = 24 * 3600.0
 class Place:
     """The place of a worker in a generation. ``store`` is where its ranks meet; ``updates`` is the number of
     the last update that this generation takes account of. ``has_newcomers``: not all of its ranks were in the
-    one before.
+    one before, or not all have come through the start of that.
     """
 
     generation: int
@@ -64,6 +64,12 @@ def decode_place(data: bytes) -> Place:
         raise BootstrapError("the launcher tells a place in a form that this version does not know") from None
 
 
+def remove(environ: MutableMapping[str, str]) -> None:
+    """Takes out what a launcher of elastic jobs has told a process: another job is started from there."""
+    for name in (ADDRESS_VARIABLE, WORKER_VARIABLE):
+        environ.pop(name, None)
+
+
 def is_elastic(environ: Mapping[str, str]) -> bool:
     """Whether a launcher of elastic jobs has started this process."""
     return WORKER_VARIABLE in environ and ADDRESS_VARIABLE in environ
@@ -81,6 +87,7 @@ class Membership:
         self._timeout = timeout
         self._client = self._connect()
         self._asked = 0
+        self._is_unused = False  # this worker has not come through the start in its last place
         self._watcher: threading.Thread | None = None
 
     def join(self) -> Place:
@@ -92,8 +99,15 @@ class Membership:
             told = _wait(self._client, f"place/{self._worker}/{self._asked}.")
         except AbandonedError as error:
             raise LauncherEndedError(f"the launcher of this elastic job has ended: {error}") from None
-        self.place = decode_place(told)
+        place = decode_place(told)
+        # Those who have come through that start have met a failure in it, and newcomers were in it perhaps.
+        self.place = replace(place, has_newcomers=place.has_newcomers or self._is_unused)
+        self._is_unused = True
         return self.place
+
+    def use(self) -> None:
+        """This worker has come through the start in its place."""
+        self._is_unused = False
 
     def leave(self) -> bool:
         """Says that this worker is about to end in good order. Returns whether the launcher has heard it."""

@@ -96,8 +96,7 @@ def _start_once(environment: MutableMapping[str, str], comm: Any) -> None:
     wiring = wiring_of(environment)
     library = _process.library = libraries.wanted(identity.rank, environment)
     gpu = gpu_libraries.wanted(identity.rank, environment)
-    _process.starts += 1
-    _process.pid = os.getpid()
+    _process.starts, _process.pid = _process.starts + 1, os.getpid()
     if identity.rank == 0 and identity.launcher not in (HOROVODRUN, ALONE) and _process.starts == 1:
         log("info", 0, reason(identity, environment))
     if identity.size == 1:
@@ -106,6 +105,8 @@ def _start_once(environment: MutableMapping[str, str], comm: Any) -> None:
         made = "1 host", "alone"
     else:
         made = _start_among_others(identity, wiring, library, gpu, environment)
+    if _process.membership is not None:
+        _process.membership.use()
     if identity.rank == 0:
         summary.tell(identity, made, time.monotonic() - began, _process.starts)
     _process.started = True
@@ -239,9 +240,15 @@ def _start_among_others(
         _process.neighbours = mesh.neighbours
     summary.tell_links(identity, mesh.links)
     left = max(0.1, mesh.arrived + timeout - time.monotonic())
-    # The end of a store in rank 0 is no news: that rank is watched like every other.
-    launcher = _launcher_link(store, identity)
-    store.close()
+    try:
+        # The end of a store in rank 0 is no news: that rank is watched like every other.
+        launcher = _launcher_link(store, identity)
+    except BaseException:  # the others wait for this rank until its links end
+        for descriptor, *_ in mesh.links:
+            os.close(descriptor)
+        raise
+    finally:
+        store.close()
     try:
         _init_core(
             identity, mesh.wiring, mesh.links, launcher, left, mesh.hosts, mesh.host_names, library, mesh.gpu

@@ -129,7 +129,8 @@ class Supervisor:
 
     def has_room(self, rank: int, stream: str) -> bool:
         """Whether the reader of the output keeps up."""
-        return self._outputs[rank, stream].has_room
+        output = self._outputs.get((rank, stream))
+        return output is None or output.has_room
 
     def output(self, rank: int, stream: str, data: bytes) -> None:
         """The next bytes of a stream; no bytes: its end."""

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import time
 import types
 from collections.abc import Iterator
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 import horovod
 from horovod.bootstrap import gpu_libraries, start_settings
 from horovod.bootstrap import start as start_module
-from horovod.bootstrap.errors import BootstrapError
+from horovod.bootstrap.errors import AbandonedError, BootstrapError
 from horovod.bootstrap.start import is_started, start, stop
 from horovod.bootstrap.store.server import StoreServer
 
@@ -248,3 +249,32 @@ def test_a_rank_without_stderr_starts() -> None:
     path = os.path.dirname(os.path.dirname(horovod.__file__))
     environment = {**os.environ, "PYTHONPATH": path}
     assert subprocess.check_output([sys.executable, "-c", code], env=environment, text=True) == "on\n"
+
+
+def test_a_rank_whose_start_is_given_up_at_the_end_leaves_no_link_open(
+    core: Core, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the others would wait for it."""
+    server = StoreServer(_SECRET, 2)
+    server.start()
+    before = len(os.listdir("/proc/self/fd"))
+    mine, other = os.pipe()
+    links = [(mine, 1, 0, _SECRET, _SECRET)]
+    mesh = types.SimpleNamespace(links=links, arrived=0.0, hosts=[], host_names=[], wiring="shm")
+    monkeypatch.setattr("horovod.bootstrap.mesh.mesh.connect_mesh", lambda *_: mesh)
+    monkeypatch.setattr(start_module.summary, "tell_links", lambda *_: None)
+
+    def give_up(*_: object) -> None:
+        raise AbandonedError("given up")
+
+    monkeypatch.setattr(start_module, "_launcher_link", give_up)
+    try:
+        with pytest.raises(AbandonedError):
+            start(_environment(server.address, 0, 2))
+        os.close(other)
+        deadline = time.monotonic() + 5
+        while len(os.listdir("/proc/self/fd")) > before and time.monotonic() < deadline:
+            time.sleep(0.01)  # the server's end of the connection
+        assert len(os.listdir("/proc/self/fd")) == before
+    finally:
+        server.close()

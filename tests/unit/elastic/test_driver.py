@@ -1,7 +1,7 @@
 """The decisions of the elastic driver: which workers there are, and who is in a generation."""
 
 import pytest
-from driver_job import Job
+from driven_job import Job
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -1,6 +1,6 @@
 """The decisions of the elastic driver keep the rules through any history."""
 
-from driver_job import Job
+from driven_job import Job
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -44,7 +44,7 @@ def settles(job):
         if job.end is not None:
             return
         job.later(120.0)
-        for worker in [each for each in job.kills if each in job.living]:
+        for worker in set(job.kills) & job.living.keys():
             job.dies(worker, 143)
         job.kills.clear()
         if job.end is None:

@@ -336,7 +336,10 @@ def test_names_of_this_host_are_one_host() -> None:
     assert [str(host) for host in found] == ["far:3", "127.0.0.1:5"]
 
 
-@pytest.mark.parametrize("name", ["HOME", "SSH_AUTH_SOCK", "XDG_RUNTIME_DIR", "TMPDIR", "HOROVOD_SECRET_KEY"])
+@pytest.mark.parametrize(
+    "name",
+    ["HOME", "SSH_AUTH_SOCK", "XDG_RUNTIME_DIR", "TMPDIR", "HOROVOD_SECRET_KEY", "HOROVOD_ELASTIC_ADDR"],
+)
 def test_what_belongs_to_a_host_stays_there(name: str) -> None:
     assert _OWN.fullmatch(name)
 

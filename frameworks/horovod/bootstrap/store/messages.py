@@ -75,3 +75,13 @@ def decode(payload: bytes) -> tuple[Tag, list[bytes]]:
     except (struct.error, ValueError) as error:
         raise BootstrapError(f"malformed message to or from the store: {error}") from None
     return tag, fields
+
+
+def integer(text: bytes) -> int:
+    """Of a field. Raises BootstrapError for anything else."""
+    if len(text) > 20:
+        raise BootstrapError("not a number")
+    try:
+        return int(text)
+    except ValueError:
+        raise BootstrapError("not a number") from None

@@ -20,7 +20,7 @@ from ..network.gatekeeper import Gatekeeper, Say
 from ..text import escaped
 from .arrivals import Arrivals
 from .claims import Claims
-from .messages import MAX_KEY, TOKEN_BYTES, Tag, decode, encode, fits, owner
+from .messages import MAX_KEY, TOKEN_BYTES, Tag, decode, encode, fits, integer, owner
 from .verdicts import Verdict, from_fields
 
 MEMORY_QUOTA = 64 << 20
@@ -85,11 +85,11 @@ class StoreServer:
         self._links: dict[int, int] = {}  # links to the launcher that each rank has open
         self._late: Verdict | None = None
         self._arrivals = Arrivals(size, float("inf"))
-        self._on_late: Callable[[], None] = lambda: None
+        self._on_news: Callable[[], None] = lambda: None
         self._waits: dict[bytes, list[_Wait]] = {}
         self._deadlines: list[tuple[float, int, _Wait]] = []
         self._ended: frozenset[int] = frozenset()  # ranks that will set nothing more
-        self._given: collections.deque[tuple[bytes, bytes]] = collections.deque()  # by ``set``, to be put
+        self._given: collections.deque[tuple[bytes, bytes | None]] = collections.deque()  # by ``set``
         self._is_abandoned = False
         self._order = itertools.count()
         self._selector = selectors.DefaultSelector()
@@ -115,8 +115,8 @@ class StoreServer:
         """
         self._table[key] = value
 
-    def set(self, key: bytes, value: bytes) -> None:
-        """Sets a key for the ranks to read; on any thread."""
+    def set(self, key: bytes, value: bytes | None) -> None:
+        """Sets a key for the ranks to read, as ``publish`` does, or takes it back (None); on any thread."""
         self._given.append((key, value))
         self._wake()
 
@@ -126,11 +126,11 @@ class StoreServer:
         """
         self._takers[prefix] = taker
 
-    def watch_start(self, seconds: float, on_late: Callable[[], None]) -> None:
-        """Calls ``on_late``, on the thread of the store, when ranks have not come through their start within
-        ``seconds`` and none of them says so; then ``late`` has it. Before ``start``.
+    def watch_start(self, seconds: float, on_news: Callable[[], None]) -> None:
+        """Calls ``on_news``, on the thread of the store, for each verdict, and when ranks have not come
+        through their start within ``seconds`` and none of them says so: ``late`` has it. Before ``start``.
         """
-        self._arrivals, self._on_late = Arrivals(self._size, seconds), on_late
+        self._arrivals, self._on_news = Arrivals(self._size, seconds), on_news
 
     def late(self) -> Verdict | None:
         """Who has not come through the start, once; the observer is one of them."""
@@ -187,7 +187,6 @@ class StoreServer:
     def _expects(self, terms: Terms) -> bool:
         return (
             terms.role == Role.LAUNCHER
-            and not self._is_abandoned
             and terms.acceptor == LAUNCHER_RANK
             and 0 <= terms.connector < self._size
         )
@@ -208,7 +207,11 @@ class StoreServer:
     def _on_wake(self) -> None:
         os.read(self._wake_receive, _RECEIVE_BYTES)
         while self._given:
-            self._put(LAUNCHER_RANK, *self._given.popleft())
+            key, value = self._given.popleft()
+            if value is None:
+                self._table.pop(key, None)
+            else:
+                self._keep(key, value)
         if self._is_abandoned:
             for client in list(self._clients.values()):
                 if not self._arrivals.is_linked(client.terms.connector):
@@ -260,6 +263,8 @@ class StoreServer:
             self._handle(client, *decode(payload))
 
     def _handle(self, client: _Client, tag: Tag, fields: list[bytes]) -> None:
+        if self._is_abandoned and not self._arrivals.is_linked(client.terms.connector):
+            raise BootstrapError("this start is given up")
         if client.refusal:
             self._respond(client, Tag.REFUSED, [client.refusal.encode()])
             return
@@ -272,11 +277,11 @@ class StoreServer:
         elif tag == Tag.SET and len(fields) == 2:
             self._respond(client, *self._put(client.terms.connector, fields[0], fields[1]))
         elif tag == Tag.ADD and len(fields) == 2:
-            total = _integer(bytes(self._table.get(fields[0], b"0"))) + _integer(fields[1])
+            total = integer(bytes(self._table.get(fields[0], b"0"))) + integer(fields[1])
             tag, response = self._put(client.terms.connector, fields[0], b"%d" % total)
             self._respond(client, tag, response or [b"%d" % total])
         elif tag == Tag.WAIT and len(fields) >= 1:
-            self._wait(client, _integer(fields[0]), fields[1:])
+            self._wait(client, integer(fields[0]), fields[1:])
         else:
             raise BootstrapError("not a request")
 
@@ -290,13 +295,14 @@ class StoreServer:
         self._arrivals.stand_down()
         with self._changed:
             self._verdicts.setdefault(observer, verdict)
+        self._on_news()
 
     def _expire_start(self) -> None:
         verdict = self._arrivals.overdue(time.monotonic())
         if verdict is not None:
             with self._changed:
                 self._late = self._verdicts[verdict.observer] = verdict
-            self._on_late()
+            self._on_news()
 
     def _put(self, rank: int, key: bytes, value: bytes) -> tuple[Tag, list[bytes]]:
         if not 0 < len(key) <= MAX_KEY:
@@ -310,13 +316,16 @@ class StoreServer:
         if self._memory + growth > MEMORY_QUOTA:
             return Tag.REFUSED, [b"the store is full (%d MiB)" % (MEMORY_QUOTA >> 20)]
         self._memory += growth
-        self._table[key] = value
         self._arrivals.note(rank, key, time.monotonic())
+        self._keep(key, value)
+        return Tag.OK, []
+
+    def _keep(self, key: bytes, value: bytes) -> None:
+        self._table[key] = value
         for wait in self._waits.pop(key, []):
             wait.missing.discard(key)
             if not wait.missing and wait.client.waiting is wait:
                 self._answer(wait)
-        return Tag.OK, []
 
     def _wait(self, client: _Client, milliseconds: int, keys: list[bytes]) -> None:
         wait = client.waiting = _Wait(client, keys, {key for key in keys if key not in self._table})
@@ -388,12 +397,3 @@ class StoreServer:
         if client.acts:
             self._claims.release(client.terms.connector)
         self._count_link(client.terms.connector, -1)
-
-
-def _integer(text: bytes) -> int:
-    if len(text) > 20:
-        raise BootstrapError("not a number")
-    try:
-        return int(text)
-    except ValueError:
-        raise BootstrapError("not a number") from None

@@ -5,6 +5,8 @@ from collections.abc import Mapping
 
 MISSES = 2
 """A host has to be absent from so many outputs in a row before it counts as gone."""
+MOST_SLOTS = 4096
+"""Of a host. Without --max-np a job starts as many processes as there are slots."""
 _NAME = re.compile(r"[A-Za-z0-9_]([\w.-]*\w)?", re.ASCII)
 _LINE = re.compile(r"(?P<name>\[[0-9A-Fa-f:.%]+\]|[^:\s]+)(:(?P<slots>[0-9]{1,7}))?", re.ASCII)
 
@@ -28,8 +30,10 @@ def parse(text: str, slots: int | None) -> dict[str, int]:
         if match["slots"] is None and slots is None:
             raise DiscoveryError(f"{line[:80]!r} has no slots; write {name}:4, or give --slots-per-host")
         count = slots if match["slots"] is None else int(match["slots"])
+        if (count or 0) > MOST_SLOTS:
+            raise DiscoveryError(f"{line[:80]!r} has more than {MOST_SLOTS} slots")
         if count:
-            found[name] = count or 0
+            found[name] = count
     if not found:
         raise DiscoveryError("it lists no host with slots")
     return found

@@ -12,6 +12,8 @@ from .workers import State, Worker, chosen, missing
 _NEVER = float("inf")
 GATHERING_SECONDS = 5.0
 """A newcomer that is ready waits so long for others that are on their way: the job grows once, not often."""
+ENDING_SECONDS = 5.0
+"""A worker that is asked to end has so long; then it is killed."""
 
 HOPELESS = 2
 """A job that goes on from disk is not started again when so many generations have failed in the same way,"""
@@ -147,12 +149,11 @@ class Driver:
         self.reliability.rest(found.host, now)
 
     def on_silent(self, worker: int) -> list[Decision]:
-        """The others have given a member up that lives."""
+        """The others have given a member up that lives. One that asks for a place responds again."""
         found = self._workers.get(worker)
-        if found is None or found.is_killed:
+        if found is None or found.is_killed or found.state is not State.MEMBER:
             return []
-        found.is_killed = True
-        return [Kill(worker, True, "the other ranks have given it up: it does not respond")]
+        return [self._kill(found, "the other ranks have given it up: it does not respond", None)]
 
     def on_exit(self, worker: int, status: int, now: float, is_lost: bool = False) -> float:
         """A worker has ended; ``is_lost``: its host is out of reach. Returns for how long the host is set
@@ -196,6 +197,7 @@ class Driver:
         if self._idle_since is not None:
             times.append(self._idle_since + self.limits.patience)
         times += [worker.since + GATHERING_SECONDS for worker in self._in(State.WAITING)]
+        times += [worker.killed_at + ENDING_SECONDS for worker in self._workers.values()]
         return min((time for time in times if time > now), default=_NEVER)
 
     def _in(self, state: State) -> list[Worker]:
@@ -207,8 +209,14 @@ class Driver:
 
     def _verdict(self, now: float) -> End | None:
         holders = [worker for worker in self._workers.values() if worker.generation > 0]
-        if self._has_finished and not (holders if self.generation else self._workers):
-            return End(0, "")
+        if self._has_finished:
+            left = holders if self.generation else self._workers.values()
+            if all(worker.is_killed for worker in left):
+                return End(0, "")
+            if not self.generation and self._in(State.WAITING):
+                return End(
+                    1, "a worker ended with exit status 0 and without hvd.init(), where others wait for it"
+                )
         if self._bug is not None:
             return End(self._bug.status, "a worker failed before the training began")
         if self.generation > 0 and not holders and not self.limits.is_durable:
@@ -248,7 +256,8 @@ class Driver:
 
     @property
     def _last_status(self) -> int:
-        return self.attempts[-1].status if self.attempts else 1
+        """Of a job that fails: one that ended in order was no success either."""
+        return next((attempt.status for attempt in reversed(self.attempts) if attempt.status), 1)
 
     def _starts(self, now: float) -> list[Decision]:
         if self._has_finished:
@@ -266,8 +275,8 @@ class Driver:
         if self.members:
             return []
         waiting = [worker for worker in self._in(State.WAITING) if not worker.is_killed]
-        taken = chosen(waiting, self._slots, self._most)
-        if not self._may_form(taken):
+        taken = self._with_state(chosen(waiting, self._slots, self._most), waiting)
+        if not self._may_form(taken, now):
             return []
         if self.limits.resets is not None and self.generation > self.limits.resets:
             self._end = End(self._last_status, f"more than --reset-limit {self.limits.resets} resets")
@@ -281,37 +290,54 @@ class Driver:
         self._notified, self._idle_since = (False, False), None
         return [Form(self.generation, tuple(members))]
 
-    def _may_form(self, taken: list[Worker]) -> bool:
+    def _with_state(self, taken: list[Worker], waiting: list[Worker]) -> list[Worker]:
+        """``taken``, and for one generation a worker whose host is to be left, if nobody else could give the
+        others the state of the training.
+        """
+        holders = [worker for worker in waiting if worker.generation]
+        if not taken or not holders or any(worker.generation for worker in taken):
+            return taken
+        return [min(holders, key=lambda each: each.order), *taken]
+
+    def _may_form(self, taken: list[Worker], now: float) -> bool:
         if self._has_finished:  # those who are left may finish, too
             return bool(taken) and any(worker.generation for worker in taken)
         needed = self.limits.fewest if self.generation else self.limits.ranks
         # Who has the state goes on at once. Without it, nothing is lost by waiting for the others.
-        is_whole = any(worker.generation for worker in taken) or not self._in(State.STARTING)
+        is_whole = any(worker.generation for worker in taken) or self._has_gathered(now)
         return is_whole and len(taken) >= needed
 
     def _kills(self, now: float) -> list[Decision]:
-        """Waiting workers for whom there is no room, and members that keep the others waiting."""
-        decisions: list[Decision] = []
-        if not self.members and self._idle_since is not None:
-            return decisions
-        living = [worker for worker in self._workers.values() if not worker.is_killed]
-        taken = chosen(living, self._slots, self._most)
-        spares = self.limits.spares
-        for worker in sorted(living, key=lambda each: each.order):
-            if worker in taken or worker.state in (State.MEMBER, State.LEAVING):
-                continue
-            if worker.host in self._slots and spares > 0:
-                spares -= 1
-                continue
-            worker.is_killed = True
-            decisions.append(Kill(worker.number, False, "there is no room for it any more"))
-        if self._is_overdue(now):
-            for worker in self.members:
-                if not worker.is_killed:
-                    worker.is_killed = True
-                    reason = f"it has kept the others waiting for {self.limits.patience:g} s"
-                    decisions.append(Kill(worker.number, True, reason))
+        """Workers for whom there is no room, and members that keep the others waiting."""
+        decisions = [
+            self._kill(worker, f"it has not ended within {ENDING_SECONDS:g} s", None)
+            for worker in self._workers.values()
+            if now >= worker.killed_at + ENDING_SECONDS
+        ]
+        if self.members or self._idle_since is None:
+            decisions += [
+                self._kill(each, "there is no room for it any more", now) for each in self._surplus()
+            ]
+        if self._is_overdue(now) and (late := [each for each in self.members if not each.is_killed]):
+            reason = f"it has kept the others waiting for {self.limits.patience:g} s"
+            decisions += [self._kill(worker, reason, None) for worker in late]
+            self._idle_since = now  # until they are gone the others have to wait
         return decisions
+
+    def _kill(self, worker: Worker, reason: str, now: float | None) -> Decision:
+        """At once, or gently: it is asked ``now``."""
+        worker.is_killed, worker.killed_at = True, _NEVER if now is None else now
+        return Kill(worker.number, now is None, reason)
+
+    def _surplus(self) -> list[Worker]:
+        """Who is no member, and neither has room nor is a spare."""
+        living = [worker for worker in self._workers.values() if not worker.is_killed]
+        regular = {worker.number for worker in chosen(living, self._slots, self._most)}
+        stays = (State.MEMBER, State.LEAVING)
+        others = [each for each in living if each.number not in regular and each.state not in stays]
+        others.sort(key=lambda each: each.order)
+        spares = [worker for worker in others if worker.host in self._slots][: self.limits.spares]
+        return [worker for worker in others if worker not in spares]
 
     def _notices(self, now: float) -> list[Decision]:
         members = self.members

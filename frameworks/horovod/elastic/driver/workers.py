@@ -20,7 +20,7 @@ class State(enum.Enum):
 @dataclass
 class Worker:
     """One process. ``generation`` is the last one that it was in (0: none, so it holds no state of the
-    training); ``since`` is when it came into its ``state``.
+    training); ``since`` is when it came into its ``state``, ``killed_at`` when it was asked to end.
     """
 
     number: int
@@ -31,6 +31,7 @@ class Worker:
     rank: int | None = None
     local_rank: int | None = None
     is_killed: bool = False
+    killed_at: float = float("inf")
 
     @property
     def order(self) -> tuple[bool, int, int]:

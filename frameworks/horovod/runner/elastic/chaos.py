@@ -26,9 +26,12 @@ class Chaos:
 
     def choose(self, ranks: Collection[int], now: float) -> int | None:
         """The rank that gets the signal now, of those that there are; None: none does."""
+        if not ranks:  # the next ones are hit in a period of their own
+            self._begin, self._due = None, _NEVER
+            return None
         if self._begin is None:
             self._plan(now)
-        if now < self._due or not ranks:
+        if now < self._due:
             return None
         self._plan(max(now, (self._begin or 0.0) + self.period))
         if self.rank is None:

@@ -23,6 +23,7 @@ NewOutput = Callable[[int, str, Sink], RankOutput]
 """Makes the output of a worker, of a stream, into a sink."""
 
 _START_STATUS = 1
+_KEPT = 16  # of workers that have ended, what they wrote; of older ones it is forgotten
 
 
 class Crew:
@@ -62,6 +63,7 @@ class Crew:
         self._pending: dict[str, list[int]] = {}  # workers whose host is being reached
         self._deadlines: dict[str, float] = {}
         self._failed: list[Exit] = []
+        self._gone: list[int] = []  # workers that have ended and whose outputs are kept, in that order
 
     def start(self, worker: int, host: str) -> None:
         """Starts a worker. One that cannot be started ends at once: see ``take_failed``."""
@@ -81,8 +83,8 @@ class Crew:
         if worker in self._pending.get(host, []):
             self._pending[host].remove(worker)
             self._fail(worker, "", 128 + number)
-        else:
-            self._by_host[host].signal_one(worker, number)
+        elif node := self._by_host.get(host):
+            node.signal_one(worker, number)
 
     def name(self, worker: int, rank: int | None) -> None:
         """What stands in front of the lines of a worker from now on."""
@@ -93,6 +95,8 @@ class Crew:
 
     def evidence(self, worker: int, room: int) -> list[str]:
         """A title, and the most telling lines that a worker has written, ``room`` at most."""
+        if worker not in self._gone:
+            return []
         stdout, stderr = (self._outputs[worker, name].tail for name in STREAMS)
         title, lines = evidence(worker, room, stdout, stderr, "worker")
         return [title, *(f"  {line}" for line in lines)] if lines else []
@@ -103,6 +107,21 @@ class Crew:
             self._advance(host, now)
         found, self._failed = self._failed, []
         return found
+
+    def ended(self, worker: int) -> None:
+        """A worker has ended. What it wrote is kept for a while: a report may show it."""
+        self._gone.append(worker)
+        for old in self._gone[:-_KEPT]:
+            if all(self._outputs[old, name].is_ended for name in STREAMS):
+                self._gone.remove(old)
+                for name in STREAMS:
+                    del self._outputs[old, name]
+
+    def stop(self) -> None:
+        """Nothing more is started: not on hosts either that are still being reached."""
+        for host in list(self._pending):
+            for worker in self._forget(host):
+                self._end_outputs(worker)
 
     def next_time(self) -> float:
         """When to call ``take_failed`` at the latest."""
@@ -120,8 +139,15 @@ class Crew:
             elif isinstance(node, RemoteNode):
                 self._pending[host] = []
                 self._deadlines[host] = time.monotonic() + self._seconds
-                node.dial(None)
+                self._dial(node)
         return node
+
+    def _dial(self, node: RemoteNode) -> None:
+        try:
+            node.dial(None)
+        except OSError as error:  # a limit of this host, which is no reason to end the job
+            node.failure = f"{node.host}: ssh cannot be started: {error}"
+            self._wake()
 
     def _advance(self, host: str, now: float) -> None:
         """Goes on with a host that is being reached."""
@@ -139,7 +165,7 @@ class Crew:
             for worker in self._forget(host):
                 self._fail(worker, why, _START_STATUS)
         elif node.wants_to_dial(now):
-            node.dial(None)
+            self._dial(node)
 
     def _forget(self, host: str) -> list[int]:
         del self._deadlines[host]
@@ -159,7 +185,10 @@ class Crew:
         return own
 
     def _fail(self, worker: int, why: str, status: int) -> None:
-        for name in STREAMS:
-            self._outputs[worker, name].end()
+        self._end_outputs(worker)
         self._failed.append(Exit(worker, status, lost=why))
         self._wake()
+
+    def _end_outputs(self, worker: int) -> None:
+        for name in STREAMS:
+            self._outputs[worker, name].end()

@@ -34,6 +34,12 @@ class Crew(Protocol):
     def evidence(self, worker: int, room: int) -> list[str]:
         """A title, and the most telling lines that a worker has written."""
 
+    def ended(self, worker: int) -> None:
+        """It has ended."""
+
+    def stop(self) -> None:
+        """Nothing more is started."""
+
     def take_failed(self, now: float) -> list[Exit]:
         """How workers ended that have never run, since the last call."""
 
@@ -90,6 +96,7 @@ class ElasticPolicy:
         for exit in exits:
             pause = self._driver.on_exit(exit.rank, exit.status, now, bool(exit.lost))
             self._tell_exit(exit, pause)
+            self._crew.ended(exit.rank)
         self._act(now)
 
     def tend(self, now: float) -> float:
@@ -113,6 +120,7 @@ class ElasticPolicy:
     def stop(self) -> None:
         """Nothing more is started."""
         self._is_stopped = True
+        self._crew.stop()
 
     def report(self) -> bytes:
         """Why the job failed: the reason, the last workers that failed, and what one of them wrote."""
@@ -169,6 +177,7 @@ class ElasticPolicy:
                 self._signal(decision.worker, number)
             elif isinstance(decision, End):
                 self._end = decision
+                self._crew.stop()
                 self._conclude(decision.status)
 
     def _form(self, form: Form) -> None:

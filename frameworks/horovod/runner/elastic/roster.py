@@ -12,7 +12,7 @@ from horovod.elastic.driver.numbering import Member
 NewStore = Callable[[bytes, int], StoreServer]
 """Makes a store for so many ranks, which prove that secret."""
 
-_WAITING, _LEAVING = b"waiting/", b"leaving/"
+_WAITING, _LEAVING, _PLACE, _UPDATE = b"waiting/", b"leaving/", b"place/", b"update/"
 
 
 class Roster:
@@ -35,8 +35,11 @@ class Roster:
         self._store: StoreServer | None = None  # of the current generation
         self._server = new_store(root, MOST_WORKERS)
         self._leaving: collections.deque[int] = collections.deque()
+        self._told: dict[int, bytes] = {}  # by worker, the key of its last place
         self._server.divert(_WAITING, self._take_waiting)
         self._server.divert(_LEAVING, self._take_leaving)
+        for prefix in (_PLACE, _UPDATE):
+            self._server.divert(prefix, lambda *_: "that is for the launcher to say")
         self._server.start()
 
     @property
@@ -76,22 +79,25 @@ class Roster:
             place = Place(
                 generation, member.rank, member.size, *position, address, self._updates, has_newcomers
             )
-            key = f"place/{member.worker}/{self._asked[member.worker]}."
-            self._server.set(key.encode(), place.encode())
+            self._forget_place(member.worker)
+            key = _PLACE + b"%d/%d." % (member.worker, self._asked[member.worker])
+            self._server.set(key, place.encode())
+            self._told[member.worker] = key
 
     def notify(self, added: bool, removed: bool) -> None:
         """Tells all workers that hosts came or went."""
         self._updates += 1
         kinds = [word for word, is_so in ((b"added", added), (b"removed", removed)) if is_so]
-        self._server.set(b"update/%d." % self._updates, b" ".join(kinds))
+        self._server.set(_UPDATE + b"%d." % self._updates, b" ".join(kinds))
 
     def ended(self, workers: Iterable[int]) -> None:
         """Workers have ended: nobody is to wait for them in a start."""
-        ranks = {member.worker: member.rank for member in self._members}
-        gone = [ranks[worker] for worker in workers if worker in ranks]
-        if self._store is not None and gone:
-            self._store.ranks_ended(gone)
+        members = {member.worker for member in self._members}
+        gone = list(workers)
+        if self._store is not None and not members.isdisjoint(gone):
             self._store.abandon_start()
+        for worker in gone:
+            self._forget_place(worker)
 
     def ranks_ended(self, ranks: Collection[int]) -> None:
         """Without effect: see ``ended``."""
@@ -109,11 +115,11 @@ class Roster:
     def silent(self) -> list[int]:
         """The workers that the others have given up, or that have not come through the start."""
         workers = {member.rank: member.worker for member in self._members}
-        accused = [
-            verdict.culprit
-            for verdict in self.verdicts()
-            if verdict.kind in (Kind.SILENT, Kind.ABSENT) and verdict.culprit is not None
-        ]
+        accused: dict[int, None] = {}  # in order
+        for verdict in self.verdicts():
+            # Who is cut off from the others holds them for silent, and says so later than they do.
+            if verdict.kind in (Kind.SILENT, Kind.ABSENT) and verdict.observer not in accused:
+                accused |= {} if verdict.culprit is None else {verdict.culprit: None}
         return [workers[rank] for rank in accused if rank in workers]
 
     def close(self) -> None:
@@ -121,6 +127,11 @@ class Roster:
         for store in (self._store, self._server):
             if store is not None:
                 store.close()
+
+    def _forget_place(self, worker: int) -> None:
+        """It has got the place, as it has asked for another one, or has ended."""
+        if key := self._told.pop(worker, None):
+            self._server.set(key, None)
 
     def _take_leaving(self, worker: int, key: bytes, value: bytes) -> str:
         if key != _LEAVING + b"%d" % worker:

@@ -172,6 +172,8 @@ class Agent:
         try:
             node.start_worker(worker, variables)
         except OSError as error:
+            for stream in STREAMS:
+                self.output(worker, stream, b"")
             text = f"it could not be started: {error}{limits.limit_behind(error, limits.Load(1))}"
             self._channel.send(Tag.ENDED, [[worker, _NOT_RUN_STATUS, None, [text]]])
 

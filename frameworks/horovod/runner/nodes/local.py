@@ -34,6 +34,7 @@ class _Stream:
 class _Rank:
     number: int
     pid: int
+    may_be_replaced: bool = False
     is_alive: bool = True
 
 
@@ -89,6 +90,7 @@ class LocalNode:
         assert self._work is not None
         environment = {**self._work.environment, **variables}
         self.start_one(number, self._work.command, environment, reads_input=False)
+        self._ranks[-1].may_be_replaced = True
 
     def start_one(
         self, number: int, command: Sequence[str], environment: Mapping[str, str], reads_input: bool
@@ -187,9 +189,14 @@ class LocalNode:
                 continue
             rank.is_alive = False
             self._guardian.forget(rank.pid)
+            if (
+                code != 0 and rank.may_be_replaced
+            ):  # what it leaves behind would be in the way of the next one
+                _signal_group(rank.pid, signal.SIGKILL)
             killer = post_mortem.killer(code, self._memory_kills)
             exits.append(Exit(rank.number, code, killer=killer, notes=tuple(post_mortem.notes(code, killer))))
         if exits:
+            self._ranks = self._living()
             self._events.ended(exits)
 
     def _watch(self, stream: _Stream) -> None:

@@ -1,4 +1,4 @@
-"""Carries out what the elastic driver decides, as a launcher does, in a time of its own."""
+"""A job for the elastic driver, in a time of its own."""
 
 import collections
 

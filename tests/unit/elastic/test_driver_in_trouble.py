@@ -1,0 +1,118 @@
+"""The decisions of the elastic driver when workers come late, end badly or not at all, or have to move."""
+
+from driven_job import Job
+
+from horovod.elastic.driver.driver import End, Limits, Notify
+
+
+def test_a_late_member_that_dies_slowly_does_not_end_the_job():
+    job = Job(Limits(3, 1, patience=30.0), {"a": 3})
+    job.ready()
+    job.dies(0)
+    job.ready(1)
+    job.later(31)
+    assert job.kills == [2]
+    job.later(0.1)  # any event before the kernel has ended it
+    assert job.end is None
+    job.dies(2)
+    assert job.ranks() == {1: 0}
+
+
+def test_a_late_member_that_cannot_be_killed_is_not_waited_for_for_ever():
+    job = Job(Limits(3, 1, patience=30.0), {"a": 3})
+    job.ready()
+    job.dies(0)
+    job.ready(1)
+    job.later(31)
+    job.later(31)
+    assert job.end is not None and job.end.status == 137
+
+
+def test_a_job_that_gives_up_never_ends_with_status_0():
+    job = Job(Limits(2, 2, patience=30.0), {"a": 2})
+    job.ready()
+    job.dies(0)
+    job.dies(2, status=0)  # the newcomer ends in order and has done nothing
+    job.ready(1)
+    job.later(31)
+    assert job.end is not None and job.end.status == 137
+
+
+def test_who_waits_for_a_worker_that_has_ended_in_order_is_told_at_once():
+    job = Job(Limits(2, 1), {"a": 2})
+    job.dies(0, status=0)
+    assert job.end is None  # the other one may do without a job, too
+    job.ready(1)
+    assert job.end is not None and job.end.status == 1
+    assert "exit status 0" in job.end.reason
+
+
+def test_a_spare_that_never_comes_does_not_keep_the_first_generation():
+    job = Job(Limits(2, 1, spares=1), {"a": 2})
+    job.ready(0, 1)
+    assert not job.forms  # it is on its way
+    assert job.driver.next_time(job.now) <= job.now + 5.0
+    job.later(6)
+    assert job.ranks() == {0: 0, 1: 1}
+
+
+def test_a_worker_for_which_there_is_room_is_not_ended_for_one_that_has_none():
+    job = Job(Limits(4, 1), {"a": 3, "b": 1})
+    job.ready()
+    assert job.living == {0: "a", 1: "a", 2: "a", 3: "b"}
+    job.dies(2)
+    assert job.living[4] == "a"
+    job.ready(0, 1, 3)
+    assert len(job.forms) == 2
+    job.hosts({"a": 2, "b": 2})
+    assert job.kills == [4] and job.living[5] == "b"
+    for _ in range(10):
+        job.later(0.1)
+    assert job.kills == [4] and len(job.living) == 5
+
+
+def test_the_state_moves_when_all_hosts_change():
+    job = Job(Limits(2, 2), {"a": 2})
+    job.ready()
+    job.hosts({"b": 2})
+    assert job.notices == [Notify(added=False, removed=True)]
+    job.ready(0, 1)
+    assert len(job.forms) == 1
+    job.ready(2, 3)
+    assert job.ranks() == {0: 0, 2: 1, 3: 2}  # one that has the state gives it to the others
+    assert job.kills == [1]
+    assert len(job.notices) == 2
+    job.ready(0, 2, 3)
+    assert job.ranks().keys() == {2, 3}
+    assert job.kills == [1, 0]
+
+
+def test_a_worker_that_does_not_end_when_asked_is_killed():
+    job = Job(Limits(2, 1), {"a": 2})
+    job.ready()
+    job.hosts({"a": 1})
+    job.ready()
+    assert job.kills == [1]
+    due = job.driver.next_time(job.now)
+    assert due < job.now + 30
+    job.later(due - job.now)
+    assert job.kills == [1, 1]
+    job.later(60)
+    assert job.kills == [1, 1]
+
+
+def test_a_doomed_worker_does_not_keep_a_job_that_has_done_its_work():
+    job = Job(Limits(2, 1), {"a": 2})
+    job.ready()
+    job.hosts({"a": 1})
+    job.ready()
+    assert job.kills == [1]
+    job.dies(0, status=0)
+    assert job.end == End(0, "")
+
+
+def test_a_member_that_responds_again_is_not_ended():
+    job = Job(Limits(2, 1), {"a": 2})
+    job.ready()
+    job.ready(1)
+    assert job.driver.on_silent(1) == []

@@ -1,0 +1,146 @@
+"""The launcher's talk with the workers of an elastic job, over real sockets, with workers as threads."""
+
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from horovod.bootstrap import secret
+from horovod.bootstrap.errors import AbandonedError, BootstrapError
+from horovod.bootstrap.membership import ADDRESS_VARIABLE, WORKER_VARIABLE, Membership
+from horovod.bootstrap.store import server as store
+from horovod.bootstrap.store.client import StoreClient
+from horovod.bootstrap.store.server import StoreServer
+from horovod.elastic.driver.numbering import Candidate, Member, number
+from horovod.runner.elastic.roster import Roster
+
+_ROOT = bytes(range(32))
+_SECONDS = 5.0
+
+
+class SlowStore(StoreServer):
+    """The thread of the store runs between any two steps of the launcher's."""
+
+    def ranks_ended(self, ranks: object) -> None:
+        super().ranks_ended(ranks)  # type: ignore[arg-type]
+        time.sleep(0.2)
+
+
+class Launcher:
+    def __init__(self) -> None:
+        self.woken = threading.Event()
+        self.roster = Roster(_ROOT, lambda key, size: SlowStore(key, size), self.woken.set, 30.0)
+        self.members: list[Membership] = []
+
+    def worker(self, worker: int) -> Membership:
+        environment = {ADDRESS_VARIABLE: self.roster.address, WORKER_VARIABLE: str(worker)}
+        self.members.append(Membership(environment, _ROOT, _SECONDS))
+        return self.members[-1]
+
+    def form(self, generation: int, *workers: int) -> list[Member]:
+        members = number([Candidate(worker, "a") for worker in workers])
+        self.roster.form(generation, members)
+        return members
+
+    def until_waiting(self, *workers: int) -> None:
+        asked: set[int] = set()
+        deadline = time.monotonic() + _SECONDS
+        while not asked >= set(workers):
+            assert time.monotonic() < deadline
+            asked |= set(self.roster.take_waiting())
+            time.sleep(0.005)
+
+    def meeting(self, rank: int, generation: int = 1) -> StoreClient:
+        """Of the current generation."""
+        assert self.roster._store is not None
+        own = secret.of_generation(_ROOT, generation)
+        return StoreClient(self.roster._store.address, own, rank, generation, _SECONDS)
+
+
+@pytest.fixture
+def launcher() -> Iterator[Launcher]:
+    launcher = Launcher()
+    yield launcher
+    for member in launcher.members:
+        member._client.close()
+    launcher.roster.close()
+
+
+def test_places_are_told_however_much_is_in_the_store(
+    launcher: Launcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "MEMORY_QUOTA", 4000)
+    worker = launcher.worker(0)
+    with ThreadPoolExecutor() as pool:
+        for generation in range(1, 50):
+            place = pool.submit(worker.join)
+            launcher.until_waiting(0)
+            launcher.form(generation, 0)
+            assert place.result(_SECONDS).generation == generation
+    assert len(launcher.roster._server._table) < 5  # a place that was told is kept no longer
+
+
+def test_a_worker_says_nothing_in_the_name_of_the_launcher(launcher: Launcher) -> None:
+    client = launcher.worker(0)._client
+    for key in ("place/1/1.", "update/1.", "waiting/1"):
+        with pytest.raises(BootstrapError, match="refused"):
+            client.set(key, b"")
+        with pytest.raises(BootstrapError, match="refused"):
+            client.add(key, 1)
+    assert launcher.roster.take_waiting() == []
+
+
+def test_who_waits_in_a_start_that_a_worker_has_left_by_its_end_may_start_again(launcher: Launcher) -> None:
+    launcher.form(1, 0, 1, 2)
+    with ThreadPoolExecutor() as pool, launcher.meeting(0) as client:
+        waits = pool.submit(client.get, "1/mesh/2")
+        time.sleep(0.1)
+        launcher.roster.ended([2])
+        with pytest.raises(AbandonedError):
+            waits.result(_SECONDS)
+
+
+def test_who_comes_late_to_a_start_that_is_given_up_is_told_so_at_once(launcher: Launcher) -> None:
+    launcher.form(1, 0, 1, 2)
+    with launcher.meeting(0) as client:
+        client.set("1/linked/0", b"")
+        launcher.roster.ended([2])
+        begin = time.monotonic()
+        with pytest.raises(AbandonedError):
+            launcher.meeting(1)
+        assert time.monotonic() - begin < 2.0
+        client.set("1/any/0", b"")  # who has come through keeps its link
+
+
+def test_the_launcher_wakes_for_a_verdict(launcher: Launcher) -> None:
+    launcher.form(1, 0, 1, 2)
+    with launcher.meeting(0) as client:
+        launcher.woken.clear()
+        client.blame([2], "it never came")
+        assert launcher.woken.wait(_SECONDS)
+        assert launcher.roster.silent() == [2]
+
+
+def test_who_is_accused_itself_accuses_in_vain(launcher: Launcher) -> None:
+    launcher.form(1, 4, 5, 6)
+    with launcher.meeting(0) as first, launcher.meeting(1) as second:
+        first.blame([1], "it does not respond")
+        while not launcher.roster.silent():
+            time.sleep(0.01)
+        second.blame([0], "it does not respond")
+        time.sleep(0.2)
+        assert launcher.roster.silent() == [5]
+
+
+def test_after_a_start_that_failed_the_state_is_synchronized(launcher: Launcher) -> None:
+    worker = launcher.worker(0)
+    with ThreadPoolExecutor() as pool:
+        for generation, comes_through, has_newcomers in ((1, True, True), (2, False, False), (3, True, True)):
+            place = pool.submit(worker.join)
+            launcher.until_waiting(0)
+            launcher.form(generation, 0)
+            assert place.result(_SECONDS).has_newcomers is has_newcomers
+            if comes_through:
+                worker.use()
