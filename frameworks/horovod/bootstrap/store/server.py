@@ -139,6 +139,11 @@ class StoreServer:
             return late
 
     @property
+    def is_starting(self) -> bool:
+        """Whether ranks have not come through their start yet."""
+        return not self._arrivals.are_all_linked
+
+    @property
     def dropped(self) -> int:
         """Connections turned away so far."""
         return sum(gate.refusals.count for gate in self._gates)
@@ -187,7 +192,6 @@ class StoreServer:
     def _expects(self, terms: Terms) -> bool:
         return (
             terms.role == Role.LAUNCHER
-            and not self._is_abandoned
             and terms.acceptor == LAUNCHER_RANK
             and 0 <= terms.connector < self._size
         )
@@ -221,6 +225,9 @@ class StoreServer:
         return bool(self._ended) and owner(key.decode(errors="replace")) in self._ended
 
     def _admit(self, connection: socket.socket, terms: Terms, keys: Keys) -> None:
+        if self._is_abandoned and not self._arrivals.is_linked(terms.connector):
+            connection.close()  # after the proof: who is refused at the gate tries again
+            return
         client = _Client(connection, terms, Sealer(keys.send), Opener(keys.receive))
         self._clients[connection] = client
         self._count_link(terms.connector, 1)

@@ -7,11 +7,13 @@ from dataclasses import dataclass, field
 
 from .numbering import Member, number
 from .reliability import Reliability
-from .workers import State, Worker, chosen, missing
+from .workers import State, Worker, chosen, missing, surplus
 
 _NEVER = float("inf")
 GATHERING_SECONDS = 5.0
 """A newcomer that is ready waits so long for others that are on their way: the job grows once, not often."""
+KILLED_SECONDS = 10.0
+"""Who is killed has ended by then, or never will."""
 
 
 @dataclass(frozen=True)
@@ -131,13 +133,18 @@ class Driver:
             self._idle_since = now
         found.state, found.since = State.WAITING, now
 
-    def on_silent(self, worker: int) -> list[Decision]:
-        """The others have given a member up that lives."""
+    @property
+    def is_waiting(self) -> bool:
+        """Whether not all members train, or there are none."""
+        return self._end is None and self._idle_since is not None
+
+    def on_silent(self, worker: int, reason: str) -> list[Decision]:
+        """A worker lives, and does nothing any more."""
         found = self._workers.get(worker)
         if found is None or found.is_killed:
             return []
         found.is_killed = True
-        return [Kill(worker, True, "the other ranks have given it up: it does not respond")]
+        return [Kill(worker, True, reason)]
 
     def on_exit(self, worker: int, status: int, now: float, is_lost: bool = False) -> float:
         """A worker has ended; ``is_lost``: its host is out of reach. Returns for how long the host is set
@@ -179,12 +186,18 @@ class Driver:
             return _NEVER
         times = [self.reliability.next_time(now)]
         if self._idle_since is not None:
-            times.append(self._idle_since + self.limits.patience)
+            end = self._idle_since + self.limits.patience
+            times += [end, end + KILLED_SECONDS]
         times += [worker.since + GATHERING_SECONDS for worker in self._in(State.WAITING)]
         return min((time for time in times if time > now), default=_NEVER)
 
     def _in(self, state: State) -> list[Worker]:
         return [worker for worker in self._workers.values() if worker.state is state]
+
+    @property
+    def _live(self) -> list[Worker]:
+        """Those that are not being ended."""
+        return [worker for worker in self._workers.values() if not worker.is_killed]
 
     @property
     def _most(self) -> int:
@@ -203,9 +216,8 @@ class Driver:
     def _too_few(self, now: float) -> End | None:
         if not self._is_overdue(now):
             return None
-        late = [worker for worker in self.members if not worker.is_killed]
-        if late and self._in(State.WAITING):  # ``_kills`` ends them: the others may go on
-            return None
+        if self.members and self._in(State.WAITING) and not self._is_overdue(now - KILLED_SECONDS):
+            return None  # ``_kills`` ends the members: the others may go on
         count = len(self._in(State.WAITING))
         needed = self.limits.fewest if self.generation else self.limits.ranks
         return End(
@@ -224,9 +236,8 @@ class Driver:
         if self._has_finished:
             return []
         usable = self.reliability.usable(self._slots, now)
-        wanted = [worker for worker in self._workers.values() if not worker.is_killed]
         decisions: list[Decision] = []
-        for host in missing(wanted, usable, self._slots, self._most, self.limits.spares):
+        for host in missing(self._live, usable, self._slots, self._most, self.limits.spares):
             self._workers[self._started] = Worker(self._started, host, now)
             decisions.append(Start(self._started, host))
             self._started += 1
@@ -264,10 +275,8 @@ class Driver:
         decisions: list[Decision] = []
         if not self.members and self._idle_since is not None:
             return decisions
-        room = len(chosen(self._workers.values(), self._slots, self._most)) + self.limits.spares
-        kept = sorted(self._workers.values(), key=lambda each: (each.host not in self._slots, each.order))
-        for worker in kept[room:] + [each for each in kept[:room] if each.host not in self._slots]:
-            if worker.state is not State.MEMBER and not worker.is_killed:
+        for worker in surplus(self._live, self._slots, self._most, self.limits.spares):
+            if worker.state is not State.MEMBER:
                 worker.is_killed = True
                 decisions.append(Kill(worker.number, False, "there is no room for it any more"))
         if self._is_overdue(now):

@@ -75,3 +75,13 @@ def missing(
         found.append(min(usable, key=lambda host: counts[host] - usable[host]))
         counts[found[-1]] += 1
     return found
+
+
+def surplus(workers: Collection[Worker], slots: Mapping[str, int], limit: int, spares: int) -> list[Worker]:
+    """Those of ``workers`` that are neither ``chosen`` nor among the ``spares`` beside them: none that
+    ``missing`` would start.
+    """
+    kept = {worker.number for worker in chosen(workers, slots, limit)}
+    rest = sorted((each for each in workers if each.number not in kept), key=lambda each: each.order)
+    usable = [worker for worker in rest if worker.host in slots]
+    return usable[spares:] + [worker for worker in rest if worker.host not in slots]

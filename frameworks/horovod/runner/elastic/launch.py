@@ -145,10 +145,16 @@ class _Job:
             lambda: float("inf") if self._discovery is None else self._discovery.next_time(),
             supervisor.say,
             supervisor.conclude,
+            self._find_stopped,
             arguments.journal,
             arguments.chaos,
         )
         return supervisor.run(self._nodes, policy)
+
+    def _find_stopped(self) -> list[int]:
+        for node in self._nodes:
+            node.find_stopped()
+        return [worker for node in self._nodes for worker in node.stopped]
 
     def _discover(self, now: float) -> Mapping[str, int] | None:
         if self._discovery is None:

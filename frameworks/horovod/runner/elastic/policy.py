@@ -1,8 +1,9 @@
 """Carries out the decisions of the elastic driver, and tells it what happens; see ``supervisor.Policy``."""
 
+import collections
 import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
 from horovod.bootstrap.text import escaped
@@ -17,6 +18,8 @@ from .roster import Roster
 _ATTEMPTS_SHOWN = 4
 _LINES = 12  # of a report
 _PASSING = 128
+_LOOK_SECONDS = 1.0
+_LOOKS = 5  # at a stopped worker, before it is given up: about as long as ranks wait for a silent one
 
 
 class Crew(Protocol):
@@ -43,7 +46,8 @@ class Crew(Protocol):
 
 class ElasticPolicy:
     """One job's. ``discover`` returns the hosts when they have changed since the last call, and is asked
-    each time; ``conclude`` gets the status of the job when it is over; ``say`` gets lines for people.
+    each time; ``conclude`` gets the status of the job when it is over; ``say`` gets lines for people;
+    ``find_stopped`` looks which workers a signal has stopped, and returns those that are known by now.
     """
 
     def __init__(
@@ -55,6 +59,7 @@ class ElasticPolicy:
         next_discovery: Callable[[], float],
         say: Callable[[str], None],
         conclude: Callable[[int], None],
+        find_stopped: Callable[[], Collection[int]],
         journal: Journal,
         chaos: Chaos | None = None,
     ) -> None:
@@ -66,6 +71,9 @@ class ElasticPolicy:
         self._next_discovery = next_discovery
         self._say = say
         self._conclude = conclude
+        self._find_stopped = find_stopped
+        self._stopped: collections.Counter[int] = collections.Counter()  # looks in a row, by worker
+        self._next_look = 0.0
         self._journal = journal
         self._places: dict[int, Member] = {}  # by worker, of the last generation that it was in
         self._hosts: dict[int, str] = {}
@@ -100,9 +108,15 @@ class ElasticPolicy:
         self.ended(self._crew.take_failed(now))
         self._take_waiting(now)
         for worker in self._roster.silent():
-            self._carry_out(self._driver.on_silent(worker), now)
+            reason = "the other ranks have given it up: it does not respond"
+            self._carry_out(self._driver.on_silent(worker, reason), now)
         self._act(now)
-        times = [self._driver.next_time(now), self._crew.next_time(), self._next_discovery()]
+        times = [
+            self._look_for_stopped(now),
+            self._driver.next_time(now),
+            self._crew.next_time(),
+            self._next_discovery(),
+        ]
         if self._chaos is not None:
             self._hit(self._chaos, now)
             times.append(self._chaos.next_time())
@@ -125,6 +139,24 @@ class ElasticPolicy:
             own = [each for each in attempts if each.status < _PASSING] or attempts
             lines += self._crew.evidence(own[0].worker, _LINES - len(lines) - 1)
         return "".join(f"horovodrun: {line}\n" for line in lines).encode(errors="replace")
+
+    def _look_for_stopped(self, now: float) -> float:
+        """While ranks wait for workers, a stopped one among these is ended soon. Ranks that train notice it
+        themselves. Returns when to look again.
+        """
+        if not (self._driver.is_waiting or self._roster.is_starting):
+            self._stopped.clear()
+            self._next_look = 0.0
+            return float("inf")
+        if now >= self._next_look:
+            found = self._find_stopped()
+            self._stopped = collections.Counter({each: self._stopped[each] + 1 for each in found})
+            self._next_look = now + _LOOK_SECONDS
+            for worker in [each for each, looks in self._stopped.items() if looks > _LOOKS]:
+                reason = "a signal has stopped it, and the others wait for it"
+                self._carry_out(self._driver.on_silent(worker, reason), now)
+            self._act(now)
+        return self._next_look
 
     def _hit(self, chaos: Chaos, now: float) -> None:
         """Brings about the fault that the user has asked for."""

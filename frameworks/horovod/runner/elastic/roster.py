@@ -97,6 +97,11 @@ class Roster:
         late = self._store.late()
         return [*self._store.verdicts((), 0.0), *([late] if late is not None else [])]
 
+    @property
+    def is_starting(self) -> bool:
+        """Whether ranks of the current generation have not come through their start."""
+        return self._store is not None and self._store.is_starting
+
     def silent(self) -> list[int]:
         """The workers that the others have given up, or that have not come through the start."""
         workers = {member.rank: member.worker for member in self._members}
