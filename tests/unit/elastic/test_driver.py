@@ -6,7 +6,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from horovod.elastic.driver.driver import KILLED_SECONDS, Driver, End, Form, Kill, Limits, Notify, Start
+from horovod.elastic.driver.driver import (
+    GRACE_SECONDS,
+    KILLED_SECONDS,
+    Driver,
+    End,
+    Form,
+    Kill,
+    Limits,
+    Notify,
+    Start,
+)
 from horovod.elastic.driver.numbering import Candidate, number
 from horovod.elastic.driver.reliability import COOLDOWN, PATIENCE, Reliability
 from horovod.elastic.driver.workers import State
@@ -306,6 +316,18 @@ def test_a_job_shrinks_on_one_host_and_grows_on_another_at_once():
     assert set(job.kills) <= {0, 1, 2, 3}
 
 
+def test_who_does_not_end_when_asked_to_is_killed():
+    job = Job(Limits(2, 1), {"a": 2})
+    job.ready()
+    job.hosts({"a": 1})
+    job.ready()
+    assert job.kills == [1]
+    assert job.driver.next_time(job.now) == job.now + GRACE_SECONDS
+    job.later(GRACE_SECONDS)
+    job.later(GRACE_SECONDS)
+    assert job.kills == [1, 1]
+
+
 def test_a_host_where_workers_fail_again_and_again_is_set_aside_for_a_while():
     job = Job(Limits(2, 1), {"a": 1, "b": 1})
     job.ready()
@@ -386,7 +408,7 @@ def settles(job):
         if job.end is not None:
             return
         job.later(120.0)
-        for worker in [each for each in job.kills if each in job.living]:
+        for worker in {each for each in job.kills if each in job.living}:
             job.dies(worker, 143)
         job.kills.clear()
         if job.end is None:

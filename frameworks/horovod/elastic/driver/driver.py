@@ -12,6 +12,8 @@ from .workers import State, Worker, chosen, missing, surplus
 _NEVER = float("inf")
 GATHERING_SECONDS = 5.0
 """A newcomer that is ready waits so long for others that are on their way: the job grows once, not often."""
+GRACE_SECONDS = 5.0
+"""So long a worker may take that was asked to end."""
 KILLED_SECONDS = 10.0
 """Who is killed has ended by then, or never will."""
 
@@ -188,6 +190,7 @@ class Driver:
         if self._idle_since is not None:
             end = self._idle_since + self.limits.patience
             times += [end, end + KILLED_SECONDS]
+        times += [worker.killed_by for worker in self._workers.values()]
         times += [worker.since + GATHERING_SECONDS for worker in self._in(State.WAITING)]
         return min((time for time in times if time > now), default=_NEVER)
 
@@ -277,8 +280,13 @@ class Driver:
             return decisions
         for worker in surplus(self._live, self._slots, self._most, self.limits.spares):
             if worker.state is not State.MEMBER:
-                worker.is_killed = True
+                worker.is_killed, worker.killed_by = True, now + GRACE_SECONDS
                 decisions.append(Kill(worker.number, False, "there is no room for it any more"))
+        for worker in self._workers.values():
+            if now >= worker.killed_by:
+                worker.killed_by = _NEVER
+                reason = f"it has not ended within {GRACE_SECONDS:g} s after it was asked to"
+                decisions.append(Kill(worker.number, True, reason))
         if self._is_overdue(now):
             for worker in self.members:
                 if not worker.is_killed:

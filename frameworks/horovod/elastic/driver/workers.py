@@ -30,6 +30,7 @@ class Worker:
     rank: int | None = None
     local_rank: int | None = None
     is_killed: bool = False
+    killed_by: float = float("inf")  # the time by which it has to be gone, after it was asked to end
 
     @property
     def order(self) -> tuple[bool, int, int]:

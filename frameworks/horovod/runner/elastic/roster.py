@@ -78,11 +78,9 @@ class Roster:
 
     def ended(self, workers: Iterable[int]) -> None:
         """Workers have ended: nobody is to wait for them in a start."""
-        ranks = {member.worker: member.rank for member in self._members}
-        gone = [ranks[worker] for worker in workers if worker in ranks]
-        if self._store is not None and gone:
-            self._store.ranks_ended(gone)
-            self._store.abandon_start()
+        members = {member.worker for member in self._members}
+        if self._store is not None and not members.isdisjoint(workers):
+            self._store.abandon_start()  # those who are in it meet again, in the next generation
 
     def ranks_ended(self, ranks: Collection[int]) -> None:
         """Without effect: see ``ended``."""
