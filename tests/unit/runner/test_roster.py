@@ -70,3 +70,13 @@ def test_the_end_of_a_worker_of_an_earlier_generation_is_no_news(roster: Roster)
         client.set(f"1/linked/{rank}", b"")
         client.close()
     assert not roster.is_starting
+
+
+def test_ranks_hear_that_one_of_them_is_out_of_reach(roster: Roster) -> None:
+    clients = _gather(roster, 2)
+    roster.lost([7])
+    roster.lost([1])
+    with StoreClient(roster.address, _ROOT, 0, 0, 5.0) as client:
+        assert client.get("update/1.", 5.0) == b"removed"
+    for client in clients:
+        client.close()

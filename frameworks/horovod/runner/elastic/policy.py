@@ -80,6 +80,7 @@ class ElasticPolicy:
         self._end: End | None = None
         self._is_stopped = False
         self._signalled: set[int] = set()  # workers whose end the launcher has brought about
+        self._told: set[int] = set()  # those of whom it has said so
 
     @property
     def is_open(self) -> bool:
@@ -93,6 +94,7 @@ class ElasticPolicy:
         now = time.monotonic()
         self._take_waiting(now)
         self._roster.ended(exit.rank for exit in exits)
+        self._roster.lost([exit.rank for exit in exits if exit.lost])
         for exit in exits:
             pause = self._driver.on_exit(exit.rank, exit.status, now, bool(exit.lost))
             self._tell_exit(exit, pause)
@@ -189,6 +191,7 @@ class ElasticPolicy:
                 self._roster.notify(decision.added, decision.removed)
             elif isinstance(decision, Kill):
                 self._say(f"{self._who(decision.worker)} is ended: {decision.reason}")
+                self._told.add(decision.worker)
                 number = signal.SIGKILL if decision.is_silent else signal.SIGTERM
                 self._signal(decision.worker, number)
             elif isinstance(decision, End):
@@ -212,6 +215,8 @@ class ElasticPolicy:
     def _tell_exit(self, exit: Exit, pause: float) -> None:
         if exit.code == 0 or (self._end is not None):
             return
+        if exit.rank in self._told and not pause and -exit.code in (signal.SIGTERM, signal.SIGKILL):
+            return  # that it is ended has been said, and why
         how = exit.lost or _how(exit)
         aside = f"; no worker is started on that host for {pause:.0f} s" if pause else ""
         is_own = exit.rank in self._signalled

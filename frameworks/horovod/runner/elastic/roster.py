@@ -82,6 +82,13 @@ class Roster:
         if self._store is not None and not members.isdisjoint(workers):
             self._store.abandon_start()  # those who are in it meet again, in the next generation
 
+    def lost(self, workers: Collection[int]) -> None:
+        """Workers are out of reach, and may live and train: the ranks of their generation, who may see no
+        error, stop at a commit and ask for a place in the next one.
+        """
+        if any(member.worker in workers for member in self._members):
+            self.notify(added=False, removed=True)
+
     def ranks_ended(self, ranks: Collection[int]) -> None:
         """Without effect: see ``ended``."""
 
