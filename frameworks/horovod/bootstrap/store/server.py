@@ -5,6 +5,7 @@ import contextlib
 import heapq
 import itertools
 import os
+import re
 import selectors
 import socket
 import threading
@@ -199,8 +200,7 @@ class StoreServer:
     def _serve(self) -> None:
         while not self._closing:
             deadline = min(self._arrivals.deadline, *(gate.next_deadline() for gate in self._gates))
-            if self._deadlines:
-                deadline = min(deadline, self._deadlines[0][0])
+            deadline = min([deadline, *(entry[0] for entry in self._deadlines[:1])])
             timeout = None if deadline == float("inf") else max(0.0, deadline - time.monotonic())
             for key, _ in self._selector.select(timeout):
                 key.data()
@@ -226,8 +226,7 @@ class StoreServer:
 
     def _admit(self, connection: socket.socket, terms: Terms, keys: Keys) -> None:
         if self._is_abandoned and not self._arrivals.is_linked(terms.connector):
-            connection.close()  # after the proof: who is refused at the gate tries again
-            return
+            return connection.close()  # after the proof: who is refused at the gate tries again
         client = _Client(connection, terms, Sealer(keys.send), Opener(keys.receive))
         self._clients[connection] = client
         self._count_link(terms.connector, 1)
@@ -375,11 +374,9 @@ class StoreServer:
         self._flush(client)
 
     def _flush(self, client: _Client) -> None:
-        try:
+        with contextlib.suppress(BlockingIOError, InterruptedError):
             while client.unsent:
                 del client.unsent[: client.connection.send(client.unsent)]
-        except (BlockingIOError, InterruptedError):
-            pass
         events = selectors.EVENT_READ | (selectors.EVENT_WRITE if client.unsent else 0)
         key = self._selector.get_key(client.connection)
         if key.events != events:
@@ -398,9 +395,6 @@ class StoreServer:
 
 
 def _integer(text: bytes) -> int:
-    if len(text) > 20:
+    if not re.fullmatch(rb"-?[0-9]{1,19}", text):
         raise BootstrapError("not a number")
-    try:
-        return int(text)
-    except ValueError:
-        raise BootstrapError("not a number") from None
+    return int(text)
