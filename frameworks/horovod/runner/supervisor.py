@@ -103,15 +103,13 @@ class Supervisor:
         self._nodes, self._policy = nodes, policy
         while self._alive or (self._policy is not None and self._policy.is_open):
             self._end_late_start()
-            for number in self._ending.due(time.monotonic()):
+            until = _NEVER if self._policy is None else self._policy.tend(time.monotonic())
+            for number in self._ending.due(time.monotonic()):  # after the policy, which may conclude the job
                 if number == SHOW_STACKS:
                     self._on_timeout()
                 else:
                     self._broadcast(number)
-            until = self._ending.next_time()
-            if self._policy is not None:
-                until = min(until, self._policy.tend(time.monotonic()))
-            self._step(until)
+            self._step(min(until, self._ending.next_time()))
         for node in nodes:
             node.finish()
         while not all(node.is_finished for node in nodes):

@@ -83,6 +83,22 @@ def test_a_whole_host_is_lost_and_comes_back(hosts: Hosts, tmp_path: Path) -> No
     assert job.wait(within(15)) == 128 + signal.SIGTERM
 
 
+def test_a_host_whose_agent_is_stopped_is_left_although_its_ranks_train(hosts: Hosts, tmp_path: Path) -> None:
+    words = ("-np", "4", "--min-np", "2", "-H", HOSTS.rpartition(",")[0])
+    job, read = begin(hosts, tmp_path, *words, *STEPS, "100000", "never", "-1", "64", "0.02")
+    wait_for(lambda: trained(read, 4), 30, read)
+    agent = next(each for each in hosts.agents() if "127.0.0.2" in each.environ()["SSH_CONNECTION"])
+    moment = time.monotonic()
+    agent.suspend()
+    wait_for(lambda: trained(read, 2, moment), 14, read)
+    wait_for(lambda: trained(read, 4, moment), 20, read)
+    agent.resume()  # it ends its own workers, and not those of the agent that has taken its place
+    time.sleep(2)
+    assert "killed" not in read() and "generation 4" not in read(), read()
+    job.send_signal(signal.SIGTERM)
+    assert job.wait(within(15)) == 128 + signal.SIGTERM
+
+
 def test_hosts_of_a_script_come_and_go(hosts: Hosts, tmp_path: Path) -> None:
     listing, script = tmp_path / "hosts", tmp_path / "discover.sh"
     listing.write_text("127.0.0.1:2\n")

@@ -55,3 +55,17 @@ def test_without_a_spare_the_others_go_on_at_once_and_grow_again() -> None:
     assert {worker: size for worker, (_, _, size) in story.done.items()} == {0: 3, 2: 3, 3: 3}
     assert "generation 2: 2 ranks" in story.output and "generation 3: 3 ranks" in story.output
     assert all(gap < within(2.0) for gap in story.gaps())
+
+
+def test_more_resets_than_allowed_end_the_job_although_ranks_live() -> None:
+    words = ("always", 1)
+    story = run(3, "--min-np", "2", "--spares", "1", "--reset-limit", "1", steps=400, words=words)
+    assert story.status == 137, story.output
+    assert "more than --reset-limit 1 resets; the job's status is 137" in story.output
+
+
+def test_too_few_workers_for_too_long_end_the_job_although_ranks_live() -> None:
+    options = ("--min-np", "2", "--elastic-timeout", "2", "--blacklist-cooldown-range", "60", "61")
+    story = run(2, *options, steps=400, words=("always", 1))
+    assert story.status == 137, story.output
+    assert "for 2 s there were too few workers: 1 of at least 2" in story.output

@@ -1,4 +1,5 @@
-"""Elastic training without a framework: counts steps, each an allreduce and a commit. One worker may die.
+"""Elastic training without a framework: counts steps, each an allreduce and a commit. One worker may die, or
+(PHASE always) whoever has its number as a rank.
 
 Usage: elastic_steps.py STEPS [PHASE WORKER [BYTES [SECONDS]]]. PHASE says when WORKER kills itself, BYTES how
 much each step reduces, SECONDS how long a step takes. Lines tell what happens, with the time of a clock that
@@ -78,6 +79,8 @@ def train(state: Steps) -> None:
             may_die("inside", 0.03)
             if PHASE == "reset" and hvd.size() == 4 and WORKER == (VICTIM + 1) % 4:
                 die()
+        if PHASE == "always" and hvd.rank() == VICTIM:
+            die()
         total = operations.allreduce_(bytearray(b"\1") * BYTES, op=SUM, name="step")
         assert total == bytearray([hvd.size()]) * BYTES, total[:8]
         state.step += 1

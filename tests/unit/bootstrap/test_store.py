@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from load import within
 
-from horovod.bootstrap.errors import AuthenticationError, BootstrapError, StartTimeoutError
+from horovod.bootstrap.errors import AbandonedError, AuthenticationError, BootstrapError, StartTimeoutError
 from horovod.bootstrap.network import endpoints, gatekeeper
 from horovod.bootstrap.network.auth import LAUNCHER_RANK, Role, Terms, authenticate
 from horovod.bootstrap.network.frames import Sealer
@@ -375,3 +375,18 @@ def test_malformed_messages_are_errors(data: bytes) -> None:
 def test_message_with_too_many_fields_is_refused() -> None:
     with pytest.raises(BootstrapError, match="too many"):
         decode(bytes([Tag.WAIT]) + (store_messages.MAX_FIELDS + 1).to_bytes(4, "big"))
+
+
+def test_whoever_comes_to_an_abandoned_start_is_told_at_once(server: StoreServer) -> None:
+    with _client(server, 0) as linked, _client(server, 1) as waits:
+        linked.set("1/linked/0", b"")
+        server.abandon_start()
+        with pytest.raises(AbandonedError):
+            waits.get("1/mesh/2", 20.0)
+        began = time.monotonic()
+        with pytest.raises(AbandonedError):
+            _client(server, 2, 20.0)
+        assert time.monotonic() - began < within(2.0)
+        linked.set("1/more", b"x")
+        assert linked.get("1/more") == b"x"
+    assert server.dropped == 0

@@ -211,8 +211,9 @@ def test_a_member_that_does_not_come_is_ended():
     job.ready(1)
     job.later(31)
     assert job.kills == [2] and job.end is None
+    job.later(1)  # until its end is heard
     job.dies(2)
-    assert len(job.forms) == 2 and job.ranks() == {1: 0}
+    assert job.end is None and len(job.forms) == 2 and job.ranks() == {1: 0}
 
 
 def test_a_silent_member_is_ended_once():
@@ -221,6 +222,29 @@ def test_a_silent_member_is_ended_once():
     assert job.driver.on_silent(1)[0].is_silent
     assert job.driver.on_silent(1) == []
     assert job.driver.on_silent(7) == []
+
+
+def test_a_silent_member_does_not_take_the_room_of_who_is_started_in_its_place():
+    job = Job(Limits(3, 2, spares=1), {"a": 3})
+    job.ready()
+    job.driver.on_silent(1)
+    job.act()
+    assert sorted(job.living) == [0, 1, 2, 3, 4]
+    job.ready(0, 2)
+    job.dies(1)
+    assert not job.kills and job.ranks() == {0: 0, 3: 1, 2: 2}
+    job.ready(4)
+    assert not job.kills and sorted(job.living) == [0, 2, 3, 4]
+
+
+def test_a_job_shrinks_on_one_host_and_grows_on_another_at_once():
+    job = Job(Limits(3, 1, spares=1), {"a": 3})
+    job.ready()
+    job.hosts({"a": 1, "b": 3})
+    assert sorted(job.living.values()) == ["a"] * 4 + ["b"] * 3
+    job.ready()
+    assert len(job.ranks()) == 4 and 0 in job.ranks() and len(job.living) - len(job.kills) == 5
+    assert set(job.kills) <= {0, 1, 2, 3}
 
 
 def test_a_host_where_workers_fail_again_and_again_is_set_aside_for_a_while():

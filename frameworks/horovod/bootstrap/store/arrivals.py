@@ -41,7 +41,7 @@ class Arrivals:
             self.deadline = now + self._seconds + _SLACK_SECONDS
         if step[2] == LINKED.encode():
             self._linked.add(rank)
-            if len(self._linked) == self._size:
+            if self.are_all_linked:
                 self.deadline = _NEVER
         elif rank not in self._arrived:
             self._arrived.add(rank)
@@ -51,6 +51,11 @@ class Arrivals:
     def is_linked(self, rank: int) -> bool:
         """Whether ``rank`` has come through the start."""
         return rank in self._linked
+
+    @property
+    def are_all_linked(self) -> bool:
+        """Whether all ranks have come through the start."""
+        return len(self._linked) == self._size
 
     def stand_down(self) -> None:
         """A rank has said itself why this start fails."""

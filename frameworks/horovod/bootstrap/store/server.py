@@ -138,6 +138,10 @@ class StoreServer:
             late, self._late = self._late, None
             return late
 
+    def is_starting(self) -> bool:
+        """Whether ranks have not come through their start yet."""
+        return not self._arrivals.are_all_linked
+
     @property
     def dropped(self) -> int:
         """Connections turned away so far."""
@@ -185,17 +189,13 @@ class StoreServer:
             os.write(self._wake_send, b"\0")
 
     def _expects(self, terms: Terms) -> bool:
-        return (
-            terms.role == Role.LAUNCHER
-            and terms.acceptor == LAUNCHER_RANK
-            and 0 <= terms.connector < self._size
-        )
+        is_for_store = terms.role == Role.LAUNCHER and terms.acceptor == LAUNCHER_RANK
+        return is_for_store and 0 <= terms.connector < self._size
 
     def _serve(self) -> None:
         while not self._closing:
-            deadline = min(self._arrivals.deadline, *(gate.next_deadline() for gate in self._gates))
-            if self._deadlines:
-                deadline = min(deadline, self._deadlines[0][0])
+            times = [entry[0] for entry in self._deadlines[:1]]
+            deadline = min(self._arrivals.deadline, *times, *(gate.next_deadline() for gate in self._gates))
             timeout = None if deadline == float("inf") else max(0.0, deadline - time.monotonic())
             for key, _ in self._selector.select(timeout):
                 key.data()
@@ -224,6 +224,8 @@ class StoreServer:
         return bool(self._ended) and owner(key.decode(errors="replace")) in self._ended
 
     def _admit(self, connection: socket.socket, terms: Terms, keys: Keys) -> None:
+        if self._is_abandoned and not self._arrivals.is_linked(terms.connector):
+            return connection.close()  # after the proof: who is refused at the gate tries again
         client = _Client(connection, terms, Sealer(keys.send), Opener(keys.receive))
         self._clients[connection] = client
         self._count_link(terms.connector, 1)
@@ -377,11 +379,9 @@ class StoreServer:
         self._flush(client)
 
     def _flush(self, client: _Client) -> None:
-        try:
+        with contextlib.suppress(BlockingIOError, InterruptedError):
             while client.unsent:
                 del client.unsent[: client.connection.send(client.unsent)]
-        except (BlockingIOError, InterruptedError):
-            pass
         events = selectors.EVENT_READ | (selectors.EVENT_WRITE if client.unsent else 0)
         key = self._selector.get_key(client.connection)
         if key.events != events:

@@ -40,20 +40,24 @@ def parse(text: str, slots: int | None) -> dict[str, int]:
 
 
 class Sightings:
-    """Takes one output after another. A host that comes is believed at once; one that goes, not before it is
-    missing in ``MISSES`` outputs in a row: a listing that flaps does not disturb the job.
+    """Takes one output after another. Slots that come are believed at once; those that go, not before they
+    are missing in ``MISSES`` outputs in a row: a listing that flaps does not disturb the job.
     """
 
     def __init__(self) -> None:
         self.hosts: dict[str, int] = {}
-        self._missed: dict[str, int] = {}
+        self._missed: dict[str, int] = {}  # outputs in a row that had fewer slots, by host
 
     def see(self, found: Mapping[str, int]) -> bool:
         """Takes the hosts of an output. Returns whether ``hosts`` has changed."""
         before = self.hosts
-        absent = {name: self._missed.get(name, 0) + 1 for name in before if name not in found}
-        self._missed = {name: count for name, count in absent.items() if count < MISSES}
-        kept = {name: count for name, count in before.items() if name in self._missed or name in found}
-        self.hosts = {name: found.get(name, count) for name, count in kept.items()}
-        self.hosts |= {name: count for name, count in found.items() if name not in kept}
+        fewer = {
+            name: self._missed.get(name, 0) + 1
+            for name, count in before.items()
+            if found.get(name, 0) < count
+        }
+        self._missed = {name: times for name, times in fewer.items() if times < MISSES}
+        now = {name: count if name in self._missed else found.get(name, 0) for name, count in before.items()}
+        now |= {name: count for name, count in found.items() if name not in before}
+        self.hosts = {name: count for name, count in now.items() if count}
         return self.hosts != before

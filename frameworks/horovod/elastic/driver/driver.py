@@ -138,6 +138,11 @@ class Driver:
             self._idle_since = now
         found.state, found.since = State.WAITING, now
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether not all members train, or there are none."""
+        return self._end is None and self._idle_since is not None
+
     def on_leaving(self, worker: int, now: float) -> None:
         """A worker ends in good order, as its host was told to: none is started there for a while."""
         found = self._workers.get(worker)
@@ -153,7 +158,14 @@ class Driver:
         found = self._workers.get(worker)
         if found is None or found.is_killed or found.state is not State.MEMBER:
             return []
-        return [self._kill(found, "the other ranks have given it up: it does not respond", None)]
+        return self.on_stopped(worker, "the other ranks have given it up: it does not respond")
+
+    def on_stopped(self, worker: int, reason: str) -> list[Decision]:
+        """A worker lives, and does nothing any more."""
+        found = self._workers.get(worker)
+        if found is None or found.is_killed:
+            return []
+        return [self._kill(found, reason, None)]
 
     def on_exit(self, worker: int, status: int, now: float, is_lost: bool = False) -> float:
         """A worker has ended; ``is_lost``: its host is out of reach. Returns for how long the host is set
@@ -204,6 +216,11 @@ class Driver:
         return [worker for worker in self._workers.values() if worker.state is state]
 
     @property
+    def _live(self) -> list[Worker]:
+        """Those that are not being ended."""
+        return [worker for worker in self._workers.values() if not worker.is_killed]
+
+    @property
     def _most(self) -> int:
         return sum(self._slots.values()) if self.limits.most is None else self.limits.most
 
@@ -242,8 +259,8 @@ class Driver:
         if not self._is_overdue(now):
             return None
         late = [worker for worker in self.members if not worker.is_killed]
-        if late and self._in(State.WAITING):  # ``_kills`` ends them: the others may go on
-            return None
+        if late and self._in(State.WAITING):
+            return None  # ``_kills`` ends the members: the others may go on
         count = len(self._in(State.WAITING))
         needed = self.limits.fewest if self.generation else self.limits.ranks
         return End(
@@ -263,9 +280,8 @@ class Driver:
         if self._has_finished:
             return []
         usable = self.reliability.usable(self._slots, now)
-        wanted = [worker for worker in self._workers.values() if not worker.is_killed]
         decisions: list[Decision] = []
-        for host in missing(wanted, usable, self._slots, self._most, self.limits.spares):
+        for host in missing(self._live, usable, self._slots, self._most, self.limits.spares):
             self._workers[self._started] = Worker(self._started, host, now)
             decisions.append(Start(self._started, host))
             self._started += 1

@@ -1,6 +1,7 @@
 """Puts an elastic job together and runs it."""
 
 import argparse
+import collections
 import contextlib
 import os
 import secrets
@@ -95,6 +96,7 @@ class _Job:
         self._environment = {**os.environ, **self._variables}
         self._network = interfaces.from_environment(self._environment)
         self._hosts: list[str] = []  # by worker
+        self._logins: collections.Counter[str] = collections.Counter()  # by host
         self._nodes: list[Node] = []
         self._outputs: dict[tuple[int, str], RankOutput] = {}
         self._slots = {host.name: host.slots for host in arguments.host_list}
@@ -146,10 +148,16 @@ class _Job:
             lambda: float("inf") if self._discovery is None else self._discovery.next_time(),
             supervisor.say,
             supervisor.conclude,
+            self._find_stopped,
             arguments.journal,
             arguments.chaos,
         )
         return supervisor.run(self._nodes, policy)
+
+    def _find_stopped(self) -> list[int]:
+        for node in self._nodes:
+            node.find_stopped()
+        return [worker for node in self._nodes for worker in node.stopped]
 
     def _discover(self, now: float) -> Mapping[str, int] | None:
         if self._discovery is None:
@@ -207,6 +215,7 @@ class _Job:
 
     def _new_remote(self, host: str) -> RemoteNode:
         target = ssh.target(host, self._arguments.ssh_port, self._arguments.ssh_identity_file)
+        self._logins[host] += 1
         marker = f"{JOB_VARIABLE}={self._number_at(host)}"
         remote = RemoteNode(self._loop, self._guardian, target, marker, self._network.ports)
         self._stack.callback(remote.close)
@@ -220,7 +229,8 @@ class _Job:
         return Work(self._arguments.command, environment, (), 0, orphan_seconds=_ORPHAN_SECONDS)
 
     def _number_at(self, host: str) -> str:
-        return f"{self._number}.{host}"
+        """Of the latest login there: the agent of an earlier one ends its own workers only."""
+        return f"{self._number}.{host}.{self._logins[host]}"
 
     def _new_output(self, worker: int, stream: str, sink: Sink) -> RankOutput:
         journal = self._arguments.journal

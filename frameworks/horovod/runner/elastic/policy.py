@@ -1,8 +1,9 @@
 """Carries out the decisions of the elastic driver, and tells it what happens; see ``supervisor.Policy``."""
 
+import collections
 import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
 from horovod.bootstrap.text import escaped
@@ -17,6 +18,8 @@ from .roster import Roster
 _ATTEMPTS_SHOWN = 4
 _LINES = 12  # of a report
 _PASSING = 128
+_LOOK_SECONDS = 1.0
+_LOOKS = 5  # at a stopped worker, before it is given up: about as long as ranks wait for a silent one
 
 
 class Crew(Protocol):
@@ -49,7 +52,8 @@ class Crew(Protocol):
 
 class ElasticPolicy:
     """One job's. ``discover`` returns the hosts when they have changed since the last call, and is asked
-    each time; ``conclude`` gets the status of the job when it is over; ``say`` gets lines for people.
+    each time; ``conclude`` gets the status of the job when it is over; ``say`` gets lines for people;
+    ``find_stopped`` looks which workers a signal has stopped, and returns those that are known by now.
     """
 
     def __init__(
@@ -61,6 +65,7 @@ class ElasticPolicy:
         next_discovery: Callable[[], float],
         say: Callable[[str], None],
         conclude: Callable[[int], None],
+        find_stopped: Callable[[], Collection[int]],
         journal: Journal,
         chaos: Chaos | None = None,
     ) -> None:
@@ -72,6 +77,9 @@ class ElasticPolicy:
         self._next_discovery = next_discovery
         self._say = say
         self._conclude = conclude
+        self._find_stopped = find_stopped
+        self._stopped: collections.Counter[int] = collections.Counter()  # looks in a row, by worker
+        self._next_look = 0.0
         self._journal = journal
         self._places: dict[int, Member] = {}  # by worker, of the last generation that it was in
         self._hosts: dict[int, str] = {}
@@ -79,7 +87,7 @@ class ElasticPolicy:
         self._is_stopped = False
         self._signalled: set[int] = set()  # workers whose end the launcher has brought about
         self._leavers: set[int] = set()
-        self._dismissed: set[int] = set()  # workers for whom there is no room
+        self._told: set[int] = set()  # those of whom it has said so
 
     @property
     def is_open(self) -> bool:
@@ -93,6 +101,7 @@ class ElasticPolicy:
         now = time.monotonic()
         self._take_waiting(now)
         self._roster.ended(exit.rank for exit in exits)
+        self._roster.lost([exit.rank for exit in exits if exit.lost])
         for exit in exits:
             pause = self._driver.on_exit(exit.rank, exit.status, now, bool(exit.lost))
             self._tell_exit(exit, pause)
@@ -111,7 +120,12 @@ class ElasticPolicy:
         for worker in self._roster.silent():
             self._carry_out(self._driver.on_silent(worker), now)
         self._act(now)
-        times = [self._driver.next_time(now), self._crew.next_time(), self._next_discovery()]
+        times = [
+            self._look_for_stopped(now),
+            self._driver.next_time(now),
+            self._crew.next_time(),
+            self._next_discovery(),
+        ]
         if self._chaos is not None:
             self._hit(self._chaos, now)
             times.append(self._chaos.next_time())
@@ -135,6 +149,24 @@ class ElasticPolicy:
             own = [each for each in attempts if each.status < _PASSING] or attempts
             lines += self._crew.evidence(own[0].worker, _LINES - len(lines) - 1)
         return "".join(f"horovodrun: {line}\n" for line in lines).encode(errors="replace")
+
+    def _look_for_stopped(self, now: float) -> float:
+        """While ranks wait for workers, a stopped one among these is ended soon. Ranks that train notice it
+        themselves. Returns when to look again.
+        """
+        if not (self._driver.is_waiting or self._roster.is_starting):
+            self._stopped.clear()
+            self._next_look = 0.0
+            return float("inf")
+        if now >= self._next_look:
+            found = self._find_stopped()
+            self._stopped = collections.Counter({each: self._stopped[each] + 1 for each in found})
+            self._next_look = now + _LOOK_SECONDS
+            for worker in [each for each, looks in self._stopped.items() if looks > _LOOKS]:
+                reason = "a signal has stopped it, and the others wait for it"
+                self._carry_out(self._driver.on_stopped(worker, reason), now)
+            self._act(now)
+        return self._next_look
 
     def _hit(self, chaos: Chaos, now: float) -> None:
         """Brings about the fault that the user has asked for."""
@@ -171,9 +203,8 @@ class ElasticPolicy:
                 self._roster.notify(decision.added, decision.removed)
             elif isinstance(decision, Kill):
                 self._say(f"{self._who(decision.worker)} is ended: {decision.reason}")
+                self._told.add(decision.worker)
                 number = signal.SIGKILL if decision.is_silent else signal.SIGTERM
-                if not decision.is_silent:
-                    self._dismissed.add(decision.worker)
                 self._signal(decision.worker, number)
             elif isinstance(decision, End):
                 self._end = decision
@@ -195,8 +226,10 @@ class ElasticPolicy:
             self._say(f"generation {form.generation}: {count}{came}")
 
     def _tell_exit(self, exit: Exit, pause: float) -> None:
-        if exit.code == 0 or self._end is not None or exit.rank in self._leavers | self._dismissed:
+        if exit.code == 0 or self._end is not None or exit.rank in self._leavers:
             return
+        if exit.rank in self._told and not pause:
+            return  # that it is ended has been said, and why
         how = exit.lost or _how(exit)
         aside = f"; no worker is started on that host for {pause:.0f} s" if pause else ""
         is_own = exit.rank in self._signalled

@@ -99,6 +99,13 @@ class Roster:
         for worker in gone:
             self._forget_place(worker)
 
+    def lost(self, workers: Collection[int]) -> None:
+        """Workers are out of reach, and may live and train: the ranks of their generation, who may see no
+        error, stop at a commit and ask for a place in the next one.
+        """
+        if any(member.worker in workers for member in self._members):
+            self.notify(added=False, removed=True)
+
     def ranks_ended(self, ranks: Collection[int]) -> None:
         """Without effect: see ``ended``."""
 
@@ -111,6 +118,11 @@ class Roster:
             return []
         late = self._store.late()
         return [*self._store.verdicts((), 0.0), *([late] if late is not None else [])]
+
+    @property
+    def is_starting(self) -> bool:
+        """Whether ranks of the current generation have not come through their start."""
+        return self._store is not None and self._store.is_starting()
 
     def silent(self) -> list[int]:
         """The workers that the others have given up, or that have not come through the start."""

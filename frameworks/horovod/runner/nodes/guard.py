@@ -31,16 +31,18 @@ class Process(NamedTuple):
 
 def processes() -> Iterator[Process]:
     """All processes that are not zombies."""
-    for name in os.listdir("/proc"):
-        if not name.isdecimal():
-            continue
-        try:
-            with open(f"/proc/{name}/stat", "rb") as file:
-                state, parent, _group, session = file.read().rpartition(b")")[2].split()[:4]
-        except (OSError, ValueError):
-            continue
-        if state not in (b"Z", b"X"):
-            yield Process(int(name), state, int(parent), int(session))
+    found = (look_at(int(name)) for name in os.listdir("/proc") if name.isdecimal())
+    return (process for process in found if process is not None)
+
+
+def look_at(pid: int) -> Process | None:
+    """None: it does not exist any more, or is a zombie."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            state, parent, _group, session = file.read().rpartition(b")")[2].split()[:4]
+    except (OSError, ValueError):
+        return None
+    return None if state in (b"Z", b"X") else Process(pid, state, int(parent), int(session))
 
 
 def descendants(root: int, without: Collection[int] = ()) -> set[int]:
@@ -57,9 +59,10 @@ def descendants(root: int, without: Collection[int] = ()) -> set[int]:
     return found
 
 
-def stopped_processes() -> set[int]:
-    """The processes that a signal has stopped."""
-    return {process.pid for process in processes() if process.state == b"T"}
+def is_stopped(pid: int) -> bool:
+    """Whether a signal has stopped a process."""
+    process = look_at(pid)
+    return process is not None and process.state == b"T"
 
 
 def members(sessions: set[int], marker: bytes) -> set[int]:

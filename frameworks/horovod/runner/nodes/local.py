@@ -121,8 +121,7 @@ class LocalNode:
 
     def find_stopped(self) -> None:
         """Looks which ranks are stopped; see ``stopped``."""
-        found = guard.stopped_processes()
-        self.stopped = [rank.number for rank in self._ranks if rank.pid in found]
+        self.stopped = [rank.number for rank in self._living() if guard.is_stopped(rank.pid)]
 
     def show_stacks(self) -> None:
         """Has the ranks that live write where they are to their stderr; says it for those that cannot."""
