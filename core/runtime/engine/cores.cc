@@ -1,5 +1,6 @@
 #include "runtime/engine/cores.h"
 
+#include <poll.h>
 #include <sched.h>
 #include <unistd.h>
 
@@ -78,13 +79,18 @@ CoreReport& ReportOf(Window* window, Position member, SegmentId id) {
   return *reinterpret_cast<CoreReport*>(window->Span(member, id));
 }
 
+bool HasEnded(int link) {
+  pollfd entry = {link, POLLRDHUP, 0};
+  return poll(&entry, 1, 0) > 0 && entry.revents != 0;
+}
+
 }  // namespace
 
 int UsableCores() { return Limited(Affinity()); }
 
 size_t CoreCountBytes() { return sizeof(CoreReport); }
 
-Status CountCores(Window* window, int64_t deadline_us, int* cores) {
+Status CountCores(Window* window, const std::vector<int>& links, int64_t deadline_us, int* cores) {
   SegmentId id;
   HVD_RETURN_IF_ERROR(window->Allocate(sizeof(CoreReport), &id));
   CoreReport& mine = ReportOf(window, window->position(), id);
@@ -97,6 +103,8 @@ Status CountCores(Window* window, int64_t deadline_us, int* cores) {
          pause = std::min(2 * pause, kLongestUs)) {
       if (NowMicros() > deadline_us)
         return Status::Aborted("a rank of this host did not finish its start");
+      if (std::any_of(links.begin(), links.end(), HasEnded))
+        return Status::Aborted("a rank has ended during its start");
       usleep(pause);
     }
     all.Add(report.mask);

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "base/status.h"
 #include "transport/window.h"
@@ -13,8 +14,9 @@ int UsableCores();
 
 // Those that the ranks of this window may use together: the union of their affinities (ranks pinned
 // to a core each have a core each), limited by the cgroup's quota. Collective and blocking; takes
-// CoreCountBytes of the window.
-Status CountCores(Window* window, int64_t deadline_us, int* cores);
+// CoreCountBytes of the window. `links` are sockets to other ranks: the end of one ends the
+// waiting, as no watcher looks at them yet.
+Status CountCores(Window* window, const std::vector<int>& links, int64_t deadline_us, int* cores);
 size_t CoreCountBytes();
 
 }  // namespace hvd

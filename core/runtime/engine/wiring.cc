@@ -195,6 +195,7 @@ Status Wirer::Make(EngineOptions* options, const Waker& waker, std::unique_ptr<W
   } else {
     made->windows_ = std::make_unique<SharedWindows>(options, made->job_, waker);
   }
+  for (const Link& link : options->links) made->links_.push_back(link.fd);
   *wirer = std::move(made);
   return Status::Ok();
 }
@@ -221,7 +222,7 @@ Status Wirer::Prepare(uint32_t id, const Members& members, int64_t deadline_us,
                                                 members.Find(rank_), wires->topology,
                                                 &wires->backends.emplace_back()));
   }
-  return id == 0 ? CountCores(wires->window.get(), deadline_us, &cores_) : Status::Ok();
+  return id == 0 ? CountCores(wires->window.get(), links_, deadline_us, &cores_) : Status::Ok();
 }
 
 void Wirer::Finish(uint32_t id, const Members& members, ProcessSetWires* wires) {

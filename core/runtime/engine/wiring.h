@@ -92,6 +92,7 @@ class Wirer {
   Transport* data_ = nullptr;
   std::unique_ptr<Library> library_;       // null: none is used
   std::shared_ptr<nccl::GpuRuntime> gpu_;  // null: tensors of GPUs are staged
+  std::vector<int> links_;                 // that are not its own, while the first sets are made
   int cores_;
 };
 

@@ -1,4 +1,5 @@
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -8,6 +9,7 @@
 #include "base/clock.h"
 #include "check.h"
 #include "cluster.h"
+#include "runtime/engine/cores.h"
 #include "runtime/liveness/watcher.h"
 
 namespace hvd::test {
@@ -54,6 +56,33 @@ TEST(Faults, EnginesAndWatchersDoNotStartWithoutADescriptorToSleepOn) {
     EXPECT_TRUE(status.code() == Code::kUnavailable);
     EXPECT_TRUE(Contains(status.message(), "ulimit -n"));
   }
+}
+
+// No watcher runs yet that would see it.
+TEST(Faults, ARankThatEndsBeforeItHasToldItsCoresIsNotWaitedFor) {
+  inproc::Fabric fabric(2);
+  Waker wakers[2];
+  std::unique_ptr<Window> windows[2];
+  for (int r = 0; r < 2; ++r) {
+    windows[r] = fabric.MakeWindow(1, {0, 1}, GlobalRank(r), wakers[r]);
+  }
+  int link[2];
+  ASSERT_TRUE(socketpair(AF_UNIX, SOCK_STREAM, 0, link) == 0);
+  ASSERT_TRUE(write(link[1], "heartbeat", 9) == 9);
+  std::thread end([&] {
+    SegmentId id;
+    EXPECT_TRUE(windows[1]->Allocate(CoreCountBytes(), &id).ok());
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    close(link[1]);
+  });
+  const int64_t begin = NowMicros();
+  int cores = 0;
+  const Status status = CountCores(windows[0].get(), {link[0]}, begin + 20000000, &cores);
+  EXPECT_TRUE(Contains(status.message(), "has ended"));
+  EXPECT_TRUE(NowMicros() - begin >= 40000);
+  EXPECT_TRUE(NowMicros() - begin < 10000000);
+  end.join();
+  close(link[0]);
 }
 
 // Rank 2 stops in the middle of its work (it submits no more) and is then lost: whoever waits for
