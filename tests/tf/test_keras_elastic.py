@@ -9,6 +9,9 @@ import horovod.keras
 import horovod.tensorflow as hvd_tf
 import horovod.tensorflow.keras as hvd
 from horovod.common.exceptions import HorovodInternalError
+from horovod.elastic.checkpoint.durability import kept
+from horovod.elastic.checkpoint.errors import CheckpointError
+from horovod.elastic.checkpoint.options import Options
 
 X, Y = np.ones((12, 3), "float32"), np.ones((12, 2), "float32")
 
@@ -166,3 +169,32 @@ def test_the_indices_of_a_dataset_are_those_that_are_left():
         seen += batch.numpy().tolist()
         indices.record_batch(number, 4)
     assert sorted(seen) == [10 * index for index in range(10)]
+
+
+def test_a_model_goes_on_from_disk(tmp_path):
+    def held(model):
+        weights = [*model.weights, *model.optimizer.variables]
+        return [np.array(variable.numpy()) for variable in weights]
+
+    options = Options(str(tmp_path / "kept"), commits=1)
+    model = model_of()
+    state = hvd.elastic.KerasState(model, epoch=0)
+    with kept(state, options):
+        state.sync()
+        for state.epoch in range(1, 4):  # a commit does not disturb what is being written
+            fit(model, [])
+            state.commit()
+    saved = held(model)
+
+    model = model_of()
+    state = hvd.elastic.KerasState(model, epoch=0)
+    assert not same(held(model), saved)
+    with kept(state, options):
+        state.sync()
+        assert state.epoch == 3 and same(held(model), saved)
+
+    other = keras.Sequential([keras.layers.InputLayer((3,)), keras.layers.Dense(5)])
+    other.compile(hvd.DistributedOptimizer(keras.optimizers.Adam()), "mse")
+    state = hvd.elastic.KerasState(other, epoch=0)
+    with pytest.raises(CheckpointError, match="shapes"), kept(state, options):
+        state.sync()

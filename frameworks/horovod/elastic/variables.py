@@ -7,6 +7,7 @@ from typing import Any
 
 from horovod.common import basics
 from horovod.common.set_agreement import exchange, listed
+from horovod.elastic.checkpoint.errors import UnstorableObjectError
 from horovod.elastic.handlers import StateHandler
 
 _NAME = "horovod.elastic.variables"
@@ -20,6 +21,7 @@ class VariablesHandler(StateHandler):
     def __init__(self, value: Any) -> None:
         super().__init__(value)
         self._saved: list[tuple[Any, Any]] = []
+        self._is_lent = False
         self.save()
 
     def all_variables(self) -> list[Any]:
@@ -43,9 +45,10 @@ class VariablesHandler(StateHandler):
         raise NotImplementedError
 
     def save(self) -> None:
-        """Into the arrays of the last time, where they fit."""
+        """Into the arrays of the last time, where they fit and nobody else reads them."""
         variables = self.all_variables()
-        kept = {id(variable): array for variable, array in self._saved}
+        kept = {} if self._is_lent else {id(variable): array for variable, array in self._saved}
+        self._is_lent = False
         values = self.read(variables)
         self._saved = [
             (variable, _copied(value, kept.get(id(variable))))
@@ -55,6 +58,26 @@ class VariablesHandler(StateHandler):
     def restore(self) -> None:
         """What has been made since it was saved stays as it is."""
         self.write([variable for variable, _ in self._saved], [array for _, array in self._saved])
+
+    def contents(self) -> list[Any]:
+        """Of the variables that all ranks share."""
+        saved = {id(variable): array for variable, array in self._saved}
+        arrays = [saved[id(variable)] for variable in self.shared_variables() if id(variable) in saved]
+        foreign = next((array.dtype for array in arrays if array.dtype.kind == "V"), None)
+        if foreign is not None:  # numpy would forget it
+            raise UnstorableObjectError(f"the {self.title()} has variables of {foreign}, which .npz has not")
+        return arrays
+
+    def lend(self) -> None:
+        self._is_lent = True
+
+    def load(self, contents: Any) -> None:
+        variables = self.shared_variables()
+        wanted = [tuple(variable.shape) for variable in variables]
+        shapes = [array.shape for array in contents]
+        if shapes != wanted:
+            raise ValueError(f"the {self.title()} has variables of the shapes {wanted}, not {shapes}")
+        self.write(variables, contents)
 
     def sync(self) -> None:
         """ValueError on all ranks where they have different numbers of variables."""
