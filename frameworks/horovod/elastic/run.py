@@ -75,9 +75,14 @@ def _run(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> Result:
-    is_synced = False
+    is_synced, has_ranks = False, True
     while True:
         try:
+            if not has_ranks:
+                with preemption.at_once():
+                    reset()
+                is_synced, has_ranks = is_synced and not _has_newcomers(), True
+                state.on_reset()
             if not is_synced:
                 state.sync()
             return func(state, *args, **kwargs)
@@ -90,10 +95,7 @@ def _run(
         except HostsUpdatedInterrupt as interrupt:
             _tell("hosts came or went")
             is_synced = interrupt.skip_sync
-        with preemption.at_once():
-            reset()
-        is_synced = is_synced and not _has_newcomers()
-        state.on_reset()
+        has_ranks = False
 
 
 def _has_newcomers() -> bool:
