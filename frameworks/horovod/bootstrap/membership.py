@@ -5,11 +5,13 @@ its place in the next generation and waits; meanwhile the launcher sees who else
 a store of its own, which lives as long as the job, it says so:
 
     waiting/<worker>           set by a worker: it asks, and tells the last generation that it was in
+    holding/<worker>           set by a worker: it has the state of the training, as it has synchronized
     leaving/<worker>           set by a worker: it ends in good order, because it was asked to
     place/<worker>/<count>.    set by the launcher: the answer to the worker's request of that number
     update/<number>.           set by the launcher: hosts came or went since the generation began
 """
 
+import contextlib
 import json
 import threading
 from collections.abc import Callable, Mapping, MutableMapping
@@ -87,6 +89,7 @@ class Membership:
         self._timeout = timeout
         self._client = self._connect()
         self._asked = 0
+        self._has_told_state = False
         self._is_unused = False  # this worker has not come through the start in its last place
         self._watcher: threading.Thread | None = None
 
@@ -108,6 +111,13 @@ class Membership:
     def use(self) -> None:
         """This worker has come through the start in its place."""
         self._is_unused = False
+
+    def hold(self) -> None:
+        """Says, once, that this worker has the state of the training."""
+        if not self._has_told_state:
+            self._has_told_state = True
+            with contextlib.suppress(BootstrapError):  # without a launcher, nobody wants to know
+                self._client.set(f"holding/{self._worker}", b"")
 
     def leave(self) -> bool:
         """Says that this worker is about to end in good order. Returns whether the launcher has heard it."""

@@ -85,6 +85,7 @@ def _run(
                 state.on_reset()
             if not is_synced:
                 state.sync()
+                _tell_launcher()
             return func(state, *args, **kwargs)
         except TensorMismatchError:
             raise
@@ -96,6 +97,13 @@ def _run(
             _tell("hosts came or went")
             is_synced = interrupt.skip_sync
         has_ranks = False
+
+
+def _tell_launcher() -> None:
+    """This rank has the state, and can give it to others."""
+    membership = elastic_membership()
+    if membership is not None:
+        membership.hold()
 
 
 def _has_newcomers() -> bool:

@@ -116,3 +116,37 @@ def test_a_member_that_responds_again_is_not_ended():
     job.ready()
     job.ready(1)
     assert job.driver.on_silent(1) == []
+
+
+def test_newcomers_that_have_not_got_the_state_do_not_hold_it():
+    """All who had it are lost while two newcomers join: nothing is begun anew in silence."""
+    for is_durable in (False, True):
+        job = Job(Limits(2, 1, is_durable=is_durable), {"a": 2})
+        job.ready()
+        for worker in (0, 1):
+            job.driver.on_holding(worker)
+        job.dies(0)
+        job.ready(1)
+        job.ready(2)  # worker 2 has been started in the place of 0
+        job.ready(1)
+        assert job.ranks() == {1: 0, 2: 1}
+        job.dies(1)
+        assert job.end is None  # 2 may have got it by now
+        job.ready(2)
+        if is_durable:
+            assert job.end is None
+        else:
+            assert job.end == End(137, "no worker is left that has the state of the training")
+
+
+def test_who_has_told_that_it_has_the_state_goes_on_alone():
+    job = Job(Limits(2, 1), {"a": 2})
+    job.ready()
+    job.dies(0)
+    job.ready(1)
+    job.ready(2)
+    job.ready(1)
+    job.driver.on_holding(2)
+    job.dies(1)
+    job.ready(2)
+    assert job.end is None and job.ranks() == {2: 0}

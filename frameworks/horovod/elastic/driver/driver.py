@@ -112,6 +112,7 @@ class Driver:
     _slots: dict[str, int] = field(default_factory=dict)
     _started: int = 0
     _has_finished: bool = False  # a worker has done its work
+    _has_state: bool = False  # a worker has told that it holds the state of the training
     _end: End | None = None
     _bug: Attempt | None = None
     _notified: tuple[bool, bool] = (False, False)  # of this generation: (added, removed)
@@ -137,6 +138,12 @@ class Driver:
         if found.state is State.MEMBER and self._idle_since is None:
             self._idle_since = now
         found.state, found.since = State.WAITING, now
+
+    def on_holding(self, worker: int) -> None:
+        """A worker holds the state of the training: it has synchronized with the others."""
+        found = self._workers.get(worker)
+        if found is not None:
+            found.holds = self._has_state = True
 
     @property
     def is_waiting(self) -> bool:
@@ -225,9 +232,9 @@ class Driver:
         return sum(self._slots.values()) if self.limits.most is None else self.limits.most
 
     def _verdict(self, now: float) -> End | None:
-        holders = [worker for worker in self._workers.values() if worker.generation > 0]
+        holders = [worker for worker in self._workers.values() if self._may_hold(worker)]
         if self._has_finished:
-            left = holders if self.generation else self._workers.values()
+            left = [each for each in self._workers.values() if each.generation or not self.generation]
             if all(worker.is_killed for worker in left):
                 return End(0, "")
             if not self.generation and self._in(State.WAITING):
@@ -243,6 +250,13 @@ class Driver:
                 self._last_status, "the workers have failed by themselves again, soon after they went on"
             )
         return None
+
+    def _may_hold(self, worker: Worker) -> bool:
+        """Whether it has the state of the training, as far as anybody knows: who trains may not have told it
+        yet, and before anybody has told it, any member may have it.
+        """
+        is_unsure = worker.state is State.MEMBER or not self._has_state
+        return worker.holds or (worker.generation > 0 and is_unsure)
 
     @property
     def _fails_again(self) -> bool:
@@ -310,8 +324,8 @@ class Driver:
         """``taken``, and for one generation a worker whose host is to be left, if nobody else could give the
         others the state of the training.
         """
-        holders = [worker for worker in waiting if worker.generation]
-        if not taken or not holders or any(worker.generation for worker in taken):
+        holders = [worker for worker in waiting if self._may_hold(worker)]
+        if not taken or not holders or any(map(self._may_hold, taken)):
             return taken
         return [min(holders, key=lambda each: each.order), *taken]
 
@@ -320,7 +334,7 @@ class Driver:
             return bool(taken) and any(worker.generation for worker in taken)
         needed = self.limits.fewest if self.generation else self.limits.ranks
         # Who has the state goes on at once. Without it, nothing is lost by waiting for the others.
-        is_whole = any(worker.generation for worker in taken) or self._has_gathered(now)
+        is_whole = any(map(self._may_hold, taken)) or self._has_gathered(now)
         return is_whole and len(taken) >= needed
 
     def _kills(self, now: float) -> list[Decision]:

@@ -19,8 +19,9 @@ class State(enum.Enum):
 
 @dataclass
 class Worker:
-    """One process. ``generation`` is the last one that it was in (0: none, so it holds no state of the
-    training); ``since`` is when it came into its ``state``, ``killed_at`` when it was asked to end.
+    """One process. ``generation`` is the last one that it was in (0: none); it ``holds`` the state
+    of the training when it has made it or got it; ``since`` is when it came into its ``state``,
+    ``killed_at`` when it was asked to end.
     """
 
     number: int
@@ -30,13 +31,14 @@ class Worker:
     generation: int = 0
     rank: int | None = None
     local_rank: int | None = None
+    holds: bool = False
     is_killed: bool = False
     killed_at: float = float("inf")
 
     @property
-    def order(self) -> tuple[bool, int, int]:
+    def order(self) -> tuple[bool, bool, int, int]:
         """Who holds the state first, in the order of ranks, then the others as they were started."""
-        return self.generation == 0, self.rank or 0, self.number
+        return not self.holds, self.generation == 0, self.rank or 0, self.number
 
     def candidate(self) -> Candidate:
         """For ``numbering.number``."""

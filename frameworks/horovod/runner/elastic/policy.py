@@ -182,6 +182,8 @@ class ElasticPolicy:
         self._crew.signal(worker, number)
 
     def _take_waiting(self, now: float) -> None:
+        for worker in self._roster.take_holding():
+            self._driver.on_holding(worker)
         for worker in self._roster.take_leaving():
             self._say(f"{self._who(worker)} leaves the job, as it was asked to")
             self._driver.on_leaving(worker, now)

@@ -12,7 +12,8 @@ from horovod.elastic.driver.numbering import Member
 NewStore = Callable[[bytes, int], StoreServer]
 """Makes a store for so many ranks, which prove that secret."""
 
-_WAITING, _LEAVING, _PLACE, _UPDATE = b"waiting/", b"leaving/", b"place/", b"update/"
+_WAITING, _LEAVING, _HOLDING = b"waiting/", b"leaving/", b"holding/"
+_PLACE, _UPDATE = b"place/", b"update/"
 
 
 class Roster:
@@ -29,15 +30,15 @@ class Roster:
         self._wake = wake
         self._start_seconds = start_seconds
         self._asked: collections.Counter[int] = collections.Counter()
-        self._waiting: collections.deque[int] = collections.deque()
+        self._said: dict[bytes, collections.deque[int]] = {}  # the workers, by what they have said
         self._updates = 0
         self._members: tuple[Member, ...] = ()
         self._store: StoreServer | None = None  # of the current generation
         self._server = new_store(root, MOST_WORKERS)
-        self._leaving: collections.deque[int] = collections.deque()
         self._told: dict[int, bytes] = {}  # by worker, the key of its last place
-        self._server.divert(_WAITING, self._take_waiting)
-        self._server.divert(_LEAVING, self._take_leaving)
+        for prefix in (_WAITING, _LEAVING, _HOLDING):
+            self._said[prefix] = collections.deque()
+            self._server.divert(prefix, self._hear)
         for prefix in (_PLACE, _UPDATE):
             self._server.divert(prefix, lambda *_: "that is for the launcher to say")
         self._server.start()
@@ -49,17 +50,15 @@ class Roster:
 
     def take_waiting(self) -> list[int]:
         """The workers that have asked for a place since the last call."""
-        found = []
-        while self._waiting:
-            found.append(self._waiting.popleft())
-        return found
+        return _emptied(self._said[_WAITING])
 
     def take_leaving(self) -> list[int]:
         """The workers that have said since the last call that they end in good order."""
-        found = []
-        while self._leaving:
-            found.append(self._leaving.popleft())
-        return found
+        return _emptied(self._said[_LEAVING])
+
+    def take_holding(self) -> list[int]:
+        """The workers that have said since the last call that they have the state of the training."""
+        return _emptied(self._said[_HOLDING])
 
     def form(self, generation: int, members: Sequence[Member]) -> None:
         """Tells the members of a generation their places."""
@@ -145,18 +144,18 @@ class Roster:
         if key := self._told.pop(worker, None):
             self._server.set(key, None)
 
-    def _take_leaving(self, worker: int, key: bytes, value: bytes) -> str:
-        if key != _LEAVING + b"%d" % worker:
+    def _hear(self, worker: int, key: bytes, value: bytes) -> str:
+        """On the thread of the store."""
+        prefix, slash, number = key.partition(b"/")
+        if number != b"%d" % worker:
             return "a worker speaks for itself only"
-        self._leaving.append(worker)
+        if prefix + slash == _WAITING:
+            self._asked[worker] += 1
+        self._said[prefix + slash].append(worker)
         self._wake()
         return ""
 
-    def _take_waiting(self, worker: int, key: bytes, value: bytes) -> str:
-        """On the thread of the store, like the one before."""
-        if key != _WAITING + b"%d" % worker:
-            return "a worker asks for itself only"
-        self._asked[worker] += 1
-        self._waiting.append(worker)
-        self._wake()
-        return ""
+
+def _emptied(queue: collections.deque[int]) -> list[int]:
+    """What was in it; another thread may append meanwhile."""
+    return [queue.popleft() for _ in range(len(queue))]
