@@ -69,7 +69,7 @@ def main() -> None:
             state.epoch += 1
             sampler.set_epoch(state.epoch)
             if hvd.rank() == 0:
-                print(f"epoch {state.epoch}: loss {loss.item():.3f}", flush=True)
+                print(f"epoch {state.epoch}: accuracy {accuracy(model, test_data):.1%}", flush=True)
 
     train(state)
     if hvd.rank() == 0:

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from elastic_examples import survives_a_kill
 from launch import ROOT, Launcher
 
 HOROVODRUN = Path(sys.executable).with_name("horovodrun")
@@ -69,3 +70,10 @@ def test_tutorial_learns(legacy):
     accuracies = numbers(lines, "accuracy")
     assert len(accuracies) == 3
     assert accuracies[-1] > 0.8
+
+
+@pytest.mark.timeout(SECONDS + 30)
+def test_keras_elastic_goes_on_when_a_rank_is_killed():
+    output = survives_a_kill("keras_elastic.py", "--epochs", "8", seconds=SECONDS)
+    accuracy = re.search(r"([\d.]+)% of the test images", output)
+    assert accuracy is not None and float(accuracy[1]) > 80, output
