@@ -1,0 +1,49 @@
+"""The faults that users bring about in an elastic job to try it."""
+
+import itertools
+import signal
+
+import pytest
+
+from horovod.runner.elastic.chaos import parse
+
+
+def test_each_period_has_one_fault_at_a_moment_of_its_own():
+    chaos = parse("kill:every=20s")
+    assert chaos.number == signal.SIGKILL
+    hits, now = [], 100.0
+    while now < 500:
+        if chaos.choose([0, 1, 2], now) is not None:
+            hits.append(now)
+        now += 0.5
+    assert 18 <= len(hits) <= 28
+    assert len({round(later - earlier, 1) for earlier, later in itertools.pairwise(hits)}) > 3
+
+
+def test_it_takes_the_rank_that_was_named_and_no_other():
+    chaos = parse("stop:every=2,rank=1")
+    assert chaos.number == signal.SIGSTOP
+    chaos.choose([0], 0.0)
+    assert chaos.choose([0, 2], 10.0) is None
+    assert chaos.choose([0, 1], 20.0) == 1
+
+
+def test_the_last_rank_with_the_state_is_spared():
+    chaos = parse("kill:every=1s")
+    chaos.choose([0], 0.0)
+    assert [chaos.choose([3], moment) for moment in (2.0, 4.0, 6.0)] == [None] * 3
+
+
+def test_nothing_is_made_up_for():
+    """While no rank trains, as at the start, no faults gather that all come at once."""
+    chaos = parse("kill:every=1s")
+    assert [chaos.choose([], float(moment)) for moment in range(10)] == [None] * 10
+    assert [chaos.choose([0, 1], 10.0 + step / 10) for step in range(5)].count(None) >= 4
+
+
+@pytest.mark.parametrize(
+    "text", ["", "kill", "kill:20s", "kill:every=0", "burn:every=2s", "kill:every=2s,x=1"]
+)
+def test_what_is_no_fault(text):
+    with pytest.raises(ValueError, match="is no fault; write for example kill:every=20s"):
+        parse(text)
