@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol, TypeVar
 
 from horovod import _core
 from horovod.bootstrap import start
 from horovod.bootstrap.communicator import is_communicator
 from horovod.common.set_agreement import exchange
 
-if TYPE_CHECKING:
-    from horovod.common.process_sets import ProcessSet
+
+class RanksOrCommunicator(Protocol):
+    """What is asked of a process set; see ``process_sets.ProcessSet``."""
+
+    ranks: list[int] | None
+    mpi_comm: Any
 
 
-def resolved(
-    process_sets: Sequence[ProcessSet], make: type[ProcessSet]
-) -> tuple[list[ProcessSet], str | None]:
+Set = TypeVar("Set", bound=RanksOrCommunicator)
+
+
+def resolved(process_sets: Sequence[Set], make: Callable[[list[int]], Set]) -> tuple[list[Set], str | None]:
     """Process sets of ranks in place of those of communicators, equal on all ranks; and what is wrong with
     those of this rank. Where the ranks give several communicators, as after a split, each of these is a
     set; a rank's own object stands for its own. Collective over the job.
