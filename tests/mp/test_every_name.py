@@ -33,6 +33,7 @@ def ranks_call_everything() -> list[str]:
     exchanges(h)
     process_sets(h)
     training(h)
+    elastic_training(h)
     h.shutdown()
     assert not h.is_initialized()
     return sorted(set(hvd.__all__) - h.used)
@@ -158,6 +159,24 @@ def training(h: Names) -> None:
     assert math.isfinite(loss.item())
     total = h.allreduce(next(model.parameters()).detach(), op=h.Average)
     assert torch.allclose(total, next(model.parameters()))
+
+
+def elastic_training(h: Names) -> None:
+    model = torch.nn.Linear(1, 1)
+    sampler = h.elastic.ElasticSampler(dataset=range(8), shuffle=False, seed=0)
+    state = h.elastic.TorchState(model=model, optimizer=None, sampler=sampler, seen=0)
+
+    def train(given: hvd.elastic.TorchState) -> int:
+        for number, _ in enumerate(sampler):
+            sampler.record_batch(batch_idx=number, batch_size=1)
+            given.seen += 1
+            given.commit()
+        return given.seen
+
+    assert issubclass(h.elastic.CheckpointError, Exception)
+    options = {"every_commits": 1, "every_seconds": None, "keep": 1, "allow_pickle": False}
+    decorated = h.elastic.run(checkpoint_dir=tempfile.mkdtemp(), **options)
+    assert decorated(train)(state) == 4
 
 
 def test_every_public_name_does_what_it_says(run_ranks) -> None:
