@@ -24,6 +24,8 @@ TIMES = 5 if os.environ.get("HVD_TEST_FULL") else 1
 BEGINS = re.compile(r"begins at step (\d+) with (\d+) ranks")
 STEPS = "durable_steps.py"
 TORCH = "durable_torch.py"
+# Large tensors written by all ranks, too, where there is time for it.
+BOTH = [(), pytest.param(("shard",), marks=pytest.mark.full)]
 TOLD = re.compile(r"(begins|commits) (\d+) ([0-9a-f]{64})")
 
 
@@ -110,7 +112,7 @@ def test_all_workers_are_killed_at_random_moments(tmp_path: Path, words: tuple[s
 
 
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("words", [(), ("shard",)], ids=["alone", "sharded"])
+@pytest.mark.parametrize("words", BOTH, ids=["alone", "sharded"])
 def test_another_rank_goes_on_with_the_folder(tmp_path: Path, words: tuple[str, ...]) -> None:
     """Who writes is killed, alone, with another, or another alone; then everything, horovodrun too."""
     for attempt in range(TIMES):
@@ -136,7 +138,7 @@ def test_another_rank_goes_on_with_the_folder(tmp_path: Path, words: tuple[str, 
 
 
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("words", [(), ("shard",)], ids=["alone", "sharded"])
+@pytest.mark.parametrize("words", BOTH, ids=["alone", "sharded"])
 def test_torch_goes_on_bit_by_bit(tmp_path: Path, words: tuple[str, ...]) -> None:
     steps = 150
     job = DurableJob(tmp_path, 2, steps, *words, program=TORCH)
