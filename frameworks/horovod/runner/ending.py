@@ -15,6 +15,14 @@ _NEVER = float("inf")
 ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
+def signal_name(number: int) -> str:
+    """For people and programs; numbers without a name have their number."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
 @dataclass(frozen=True)
 class Exit:
     """How a rank ended: ``code`` is its exit status, or minus the signal that killed it.

@@ -2,14 +2,13 @@
 
 import base64
 import json
-import signal
 import time
 from collections.abc import Iterable, Sequence
 
 from horovod.version import __version__
 
 from .arbitration import Cause
-from .ending import Exit
+from .ending import Exit, signal_name
 from .output import LinePrefixer
 from .sink import Sink
 
@@ -55,7 +54,7 @@ class Journal:
 
     def signal(self, number: int) -> None:
         """The launcher got a signal that ends the job."""
-        self._write("signal", signal=_name(number))
+        self._write("signal", signal=signal_name(number))
 
     def timeout(self) -> None:
         """The time of the job is over."""
@@ -174,11 +173,4 @@ def _end_of(code: int | None) -> dict[str, object]:
     """An exit status or a signal; neither, where somebody has not ended."""
     if code is None or code >= 0:
         return {"exit_status": code, "signal": None}
-    return {"exit_status": None, "signal": _name(-code)}
-
-
-def _name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
+    return {"exit_status": None, "signal": signal_name(-code)}

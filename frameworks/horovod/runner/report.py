@@ -1,6 +1,5 @@
 """The report on a failed job: at most 12 lines, of which the first names the cause."""
 
-import signal
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,7 +8,7 @@ from horovod.bootstrap.store.verdicts import Kind, Verdict
 from horovod.bootstrap.text import escaped
 
 from .arbitration import Cause
-from .ending import Exit
+from .ending import Exit, signal_name
 from .output import Tail, crash
 
 _LINES = 12
@@ -155,8 +154,4 @@ def _names(ranks: Sequence[int]) -> str:
 def _how(exit: Exit) -> str:
     if exit.code > 0:
         return f"failed first, with exit status {exit.code}"
-    try:
-        name = signal.Signals(-exit.code).name
-    except ValueError:
-        name = f"signal {-exit.code}"
-    return f"failed first: killed by {name}"
+    return f"failed first: killed by {signal_name(-exit.code)}"

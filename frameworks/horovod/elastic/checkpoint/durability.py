@@ -66,10 +66,8 @@ class Durability:
         self._has_warned_of_folder = False
         self._newest: Manifest | None = None
         self._damaged: frozenset[str] = frozenset()
-        self._sees: tuple[str, str] = (
-            "",
-            "",
-        )  # a token of rank 0's lock, and what this rank has found for it
+        # A token of rank 0's lock, and what this rank has found for it.
+        self._sees: tuple[str, str] = ("", "")
         self._token = ""  # of rank 0's lock, as it told last
         self._commit = 0
         self._committed_as: int | None = None  # rank

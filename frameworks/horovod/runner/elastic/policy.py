@@ -10,7 +10,7 @@ from horovod.bootstrap.text import escaped
 from horovod.elastic.driver.driver import Attempt, Decision, Driver, End, Form, Kill, Notify, Start
 from horovod.elastic.driver.numbering import Member
 
-from ..ending import Exit
+from ..ending import Exit, signal_name
 from ..journal import Journal
 from .chaos import Chaos
 from .roster import Roster
@@ -248,11 +248,7 @@ class ElasticPolicy:
 def _how(exit: Exit) -> str:
     if exit.code > 0:
         return f"failed with exit status {exit.code}"
-    try:
-        name = signal.Signals(-exit.code).name
-    except ValueError:
-        name = f"signal {-exit.code}"
-    return f"was killed by {name}{f' from {exit.killer}' if exit.killer else ''}"
+    return f"was killed by {signal_name(-exit.code)}{f' from {exit.killer}' if exit.killer else ''}"
 
 
 def _attempt(attempt: Attempt) -> str:
