@@ -74,8 +74,11 @@ class Hosts(Launcher):
         return [*self._ssh.options, *arguments]
 
     def agents(self) -> list[psutil.Process]:
-        """Those that came through this sshd."""
-        return [process for process in psutil.process_iter() if self._is_agent(process)]
+        """Those that came through this sshd: not what they start, which looks like them until it is a
+        program of its own, or is ssh and names them.
+        """
+        alike = {process.pid: process for process in psutil.process_iter() if self._is_agent(process)}
+        return [process for process in alike.values() if _parent(process) not in alike]
 
     def _is_agent(self, process: psutil.Process) -> bool:
         try:
@@ -97,6 +100,14 @@ class Hosts(Launcher):
         while (left := self.agents()) and time.monotonic() < deadline:
             time.sleep(0.02)
         assert not left
+
+
+def _parent(process: psutil.Process) -> int:
+    """0: it has ended."""
+    try:
+        return process.ppid()
+    except psutil.NoSuchProcess:
+        return 0
 
 
 def missing() -> str:

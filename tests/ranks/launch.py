@@ -7,6 +7,7 @@ import sys
 import time
 import uuid
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -63,8 +64,7 @@ class Launcher:
             stdout, stderr = process.communicate(timeout=within(timeout))
         except subprocess.TimeoutExpired:
             stacks = "\n".join(_stack(pid) for pid in self.survivors())
-            for pid in self.survivors():
-                os.kill(pid, signal.SIGKILL)
+            self._end_all()
             output = b"".join(filter(None, process.communicate())).decode(errors="replace")
             raise AssertionError(f"the job did not end within {timeout} s\n{output}\n{stacks}") from None
         return Result(process.returncode, stdout or b"", stderr or b"")
@@ -78,11 +78,18 @@ class Launcher:
         return [command_line(folder).replace(b"\0", b" ").decode() for folder in self._folders()]
 
     def wait_until_gone(self, seconds: float) -> None:
-        """Fails when one of them is still there after ``seconds``."""
+        """Fails when one of them is still there after ``seconds``; none stays for the tests that follow."""
         deadline = time.monotonic() + within(seconds)
-        while self.census():
-            assert time.monotonic() < deadline, self.census()
+        while left := self.census():
+            if time.monotonic() > deadline:
+                self._end_all()
+                raise AssertionError(left)
             time.sleep(0.02)
+
+    def _end_all(self) -> None:
+        for pid in self.survivors():
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
     def _folders(self) -> Iterator[Path]:
         return (folder for folder in Path("/proc").glob("[0-9]*") if carries(folder, self.marker))
