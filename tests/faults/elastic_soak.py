@@ -237,7 +237,8 @@ def judge(job: Job, wrong: Counter[str], reference: list[float]) -> dict[str, fl
     wrong["leaks"] += figures["oldest worker: bytes an hour"] > 256 << 20
     return {
         "trainings": len(found), "mean accuracy": statistics.mean(found or [0.0]), "lowest accuracy": lowest,
-        "mean accuracy without faults": statistics.mean(reference), "lowest without faults": expected, **figures,
+        "mean accuracy without faults": statistics.mean(reference), "lowest without faults": expected,
+        **figures,
     }  # fmt: skip
 
 
