@@ -24,9 +24,11 @@ from typing import Any
 
 from horovod.common import basics
 from horovod.common.exceptions import HorovodInternalError
+from horovod.elastic.batches import ElasticBatches
 from horovod.elastic.decorator import elastic
 from horovod.elastic.handlers import HandlerMaker, HandlerState, StateHandler
 from horovod.elastic.indices import ElasticIndices
+from horovod.elastic.rate import RateScale, Rule
 from horovod.elastic.variables import VariablesHandler
 from horovod.mxnet.functions import broadcast_object, broadcast_parameters
 from horovod.mxnet.native import mx
@@ -152,8 +154,52 @@ class _Trainer(StateHandler):
         trainer._optimizer.param_dict = dict(enumerate(trainer._params))
 
 
+class LearningRateScale(RateScale):
+    """Scales the learning rate of each step by the number of ranks, where each rank keeps its batch size.
+
+    Make it an attribute of the state, and call its ``step`` in place of the trainer's::
+
+        scale = hvd.elastic.LearningRateScale(trainer, ranks=4, rule="linear", warmup_steps=100)
+        state = hvd.elastic.MXNetState(net, trainer, scale=scale, batch=0)
+        ...
+        scale.step(batch_size)
+
+    Args:
+        trainer: of gluon, also a DistributedTrainer.
+        ranks: for which its learning rate was chosen; None: those that there are now.
+        rule: "linear", "sqrt", or a function of (ranks now) / (ranks then) that returns the factor.
+        warmup_steps: in how many steps the factor goes to a new value; 0: at once.
+
+    Raises:
+        ValueError: no such rule, or a number is too small.
+    """
+
+    def __init__(
+        self, trainer: Any, ranks: int | None = None, rule: Rule = "linear", warmup_steps: int = 100
+    ) -> None:
+        super().__init__(ranks, rule, warmup_steps)
+        self._trainer = trainer
+
+    def step(self, batch_size: int, **options: Any) -> None:
+        """``trainer.step`` with the scaled rate; before and after, the optimizer has the unscaled one.
+
+        Args:
+            batch_size: as for the trainer's ``step``, and so are the options.
+        """
+        optimizer, factor = self._trainer._optimizer, self.factor
+        rate, schedule = optimizer.lr, optimizer.lr_scheduler
+        optimizer.lr = rate * factor
+        if schedule is not None:
+            optimizer.lr_scheduler = lambda updates: schedule(updates) * factor
+        try:
+            self._trainer.step(batch_size, **options)
+        finally:
+            optimizer.lr, optimizer.lr_scheduler = rate, schedule
+        self.record_step()
+
+
 def _array(variable: Any) -> Any:
     return variable.list_data()[0] if isinstance(variable, mx.gluon.Parameter) else variable
 
 
-__all__ = ["ElasticIndices", "MXNetState", "run"]
+__all__ = ["ElasticBatches", "ElasticIndices", "LearningRateScale", "MXNetState", "run"]
