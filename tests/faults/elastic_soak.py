@@ -79,10 +79,12 @@ class Job:
 
     def newest(self) -> dict[int, int]:
         """Process ids by rank, of those that live."""
-        found = {}
-        for rank, _, pid, _ in (match.groups() for match in map(BEGINS.search, list(self.lines)) if match):
-            found[int(rank)] = int(pid)
-        return {rank: pid for rank, pid in found.items() if psutil.pid_exists(pid)}
+        found: dict[int, int] = {}
+        size = 0
+        for match in filter(None, map(BEGINS.search, list(self.lines))):
+            found = {rank: pid for rank, pid in found.items() if pid != int(match[3])}
+            found[int(match[1])], size = int(match[3]), int(match[2])
+        return {rank: pid for rank, pid in found.items() if rank < size and _lives(pid)}
 
     def spares(self) -> list[int]:
         """Workers that have no rank yet."""
@@ -114,6 +116,13 @@ class Job:
             self.samples.append(Sample(time.monotonic(), own, workers, len(self.launcher.survivors())))
 
 
+def _lives(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False
+
+
 def _usage(pid: int) -> tuple[int, int, int] | None:
     try:
         process = psutil.Process(pid)
@@ -126,9 +135,9 @@ def _usage(pid: int) -> tuple[int, int, int] | None:
 def bring(job: Job, fault: str, dice: random.Random) -> str:
     """One fault; says what was done."""
     ranks = job.newest()
-    victims = dice.sample(sorted(ranks), min(len(ranks), 2))
-    if len(victims) < 2:
+    if len(ranks) < 3:  # after a preemption, this host gets no new process for a minute
         return "nothing: too few ranks"
+    victims = dice.sample(sorted(ranks), 2)
     if fault in ("shrink", "grow"):
         slots = RANKS - 1 if fault == "shrink" else RANKS + 1
         job.hosts.write_text(f"localhost:{slots}\n")
@@ -227,7 +236,7 @@ def judge(job: Job, wrong: Counter[str], reference: list[float]) -> dict[str, fl
         wrong["leftovers"] += 1
     found = [float(match[1]) for match in map(ACCURACY.search, job.lines) if match]
     lowest, expected = min(found, default=0.0), min(reference)
-    wrong["lower accuracy"] += statistics.mean(found or [0.0]) < statistics.mean(reference) - 0.015
+    wrong["lower accuracy"] += lowest < expected - 0.005
     figures = growth(job)
     if wrong.total():
         print("\n".join(line for line in job.lines if not STEP.search(line)), file=sys.stderr)

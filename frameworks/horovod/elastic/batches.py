@@ -8,6 +8,7 @@ the same steps are made, in the same order, by 4 ranks, by 2, and by 3.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sized
 from typing import Any, NamedTuple
 
@@ -31,7 +32,7 @@ class Part(NamedTuple):
 def split(length: int, parts: int) -> list[range]:
     """``length`` places in ``parts`` runs, whose lengths differ by one at most."""
     bounds = [length * number // parts for number in range(parts + 1)]
-    return [range(begin, end) for begin, end in zip(bounds, bounds[1:], strict=False)]
+    return [range(begin, end) for begin, end in itertools.pairwise(bounds)]
 
 
 def passes_for(batch_size: int, ranks: int, largest: int | None) -> int:

@@ -34,7 +34,9 @@ class RateScale:
         if not callable(rule) and rule not in _RULES:
             raise ValueError(f'rule is "linear", "sqrt" or a function, not {rule!r}')
         if warmup_steps < 0 or (ranks is not None and ranks < 1):
-            raise ValueError(f"ranks is at least 1 and warmup_steps at least 0, not {ranks} and {warmup_steps}")
+            raise ValueError(
+                f"ranks is at least 1 and warmup_steps at least 0, not {ranks} and {warmup_steps}"
+            )
         self._rule = rule if callable(rule) else _RULES[rule]
         self._warmup = warmup_steps
         self._ranks = ranks or _size()

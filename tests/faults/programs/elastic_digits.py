@@ -2,7 +2,8 @@
 
 Usage: elastic_digits.py UNTIL [EPOCHS]. Each training has EPOCHS epochs and begins with the same parameters.
 Lines tell the accuracy of each, where a worker begins, how far rank 0 has come, and what must never be: ranks
-whose parameters differ after a commit, a loss that is no number, samples that an epoch used twice or never.
+whose parameters differ after a commit, or a loss that is no number. All trainings make the same steps, whatever
+happens, so they come to the same accuracy.
 """
 
 import hashlib
@@ -21,7 +22,7 @@ import horovod.torch as hvd
 
 UNTIL = float(sys.argv[1])
 EPOCHS = int(sys.argv[2]) if len(sys.argv) > 2 else 4
-BATCH = 16
+BATCH = 64  # of all ranks together, however many there are
 COMPARED = 10  # steps between two comparisons of the ranks
 PACE = 0.02  # seconds that a step takes at least
 
@@ -56,9 +57,9 @@ def main() -> None:
     start = {name: value.clone() for name, value in model.state_dict().items()}
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters())
-    sampler = hvd.elastic.ElasticSampler(train_data)
-    loader = DataLoader(train_data, batch_size=BATCH, sampler=sampler)
-    state = hvd.elastic.TorchState(model, optimizer, sampler=sampler, epoch=0, step=0, trainings=0)
+    batches = hvd.elastic.ElasticBatches(train_data, BATCH)
+    loader = DataLoader(train_data, batch_sampler=batches)
+    state = hvd.elastic.TorchState(model, optimizer, batches=batches, step=0, trainings=0)
 
     def compare() -> None:
         digests = hvd.allgather_object(digest(model), name="digest")
@@ -66,15 +67,15 @@ def main() -> None:
             tell("WRONG the ranks have different parameters after step", state.step)
 
     def one_epoch() -> None:
-        for number, (images, labels) in enumerate(loader):
+        for part, (images, labels) in zip(batches.parts(), loader, strict=True):
             begin = time.monotonic()
             optimizer.zero_grad()
-            loss = F.cross_entropy(model(images), labels)
+            loss = part.weight * F.cross_entropy(model(images), labels)
             loss.backward()
             optimizer.step()
             if not math.isfinite(loss.item()):
                 tell("WRONG loss", loss.item())
-            sampler.record_batch(number, BATCH)
+            batches.record_step()
             state.step += 1
             state.commit()
             if state.step % COMPARED == 0:
@@ -88,17 +89,16 @@ def main() -> None:
         if hvd.rank() == 0:
             tell("accuracy", f"{right:.4f}")
         model.load_state_dict(start)
-        state.epoch = 0
+        batches.set_epoch(0)
         state.trainings += 1
 
     @hvd.elastic.run
     def train(state: hvd.elastic.TorchState) -> None:
         tell("begins as rank", hvd.rank(), "of", hvd.size(), "pid", os.getpid())
         while True:
-            while state.epoch < EPOCHS:
+            while batches.epoch < EPOCHS:
                 one_epoch()
-                state.epoch += 1
-                sampler.set_epoch(state.trainings * EPOCHS + state.epoch)
+                batches.set_epoch(batches.epoch + 1)
             finish_training()
             # All end after the same training, whatever their clocks say.
             if hvd.broadcast_object(time.monotonic() >= UNTIL, root_rank=0, name="over"):

@@ -54,7 +54,10 @@ def test_weighted_gradients_average_to_that_of_the_batch(
 
     passes = passes_for(length, ranks, largest)
     of_ranks = [
-        sum(part.weight * gradient(part.indices) for part in parts_of(list(range(length)), rank, ranks, passes))
+        sum(
+            part.weight * gradient(part.indices)
+            for part in parts_of(list(range(length)), rank, ranks, passes)
+        )
         for rank in range(ranks)
     ]
     assert np.allclose(np.mean(of_ranks, axis=0), gradient(list(range(length))))

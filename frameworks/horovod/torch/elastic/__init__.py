@@ -26,9 +26,9 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+from horovod.elastic.batches import ElasticBatches
 from horovod.elastic.checkpoint.errors import CheckpointError
 from horovod.elastic.checkpoint.options import Options
-from horovod.elastic.batches import ElasticBatches
 from horovod.elastic.decorator import elastic
 from horovod.torch.elastic.rate import LearningRateScale
 from horovod.torch.elastic.sampler import ElasticSampler
