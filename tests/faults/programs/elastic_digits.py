@@ -2,8 +2,8 @@
 
 Usage: elastic_digits.py UNTIL [EPOCHS]. Each training has EPOCHS epochs and begins with the same parameters.
 Lines tell the accuracy of each, where a worker begins, how far rank 0 has come, and what must never be: ranks
-whose parameters differ after a commit, or a loss that is no number. All trainings make the same steps, whatever
-happens, so they come to the same accuracy.
+whose parameters differ after a commit, or a loss that is no number. All trainings make the same steps,
+whatever happens, so they come to the same accuracy.
 """
 
 import hashlib
