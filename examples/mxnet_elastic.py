@@ -1,4 +1,4 @@
-"""Trains a small net of gluon on scikit-learn's handwritten digits, and goes on when processes are lost or come.
+"""Trains a small net of gluon on handwritten digits, and goes on when processes are lost or come.
 
     horovodrun -np 3 --min-np 1 --spares 1 python examples/mxnet_elastic.py
 

@@ -25,13 +25,16 @@ from typing import Any
 from horovod.common import basics
 from horovod.common.exceptions import HorovodInternalError
 from horovod.elastic.batches import ElasticBatches
+from horovod.elastic.checkpoint.formats import ArrayFormat
 from horovod.elastic.decorator import elastic
 from horovod.elastic.handlers import HandlerMaker, HandlerState, StateHandler
 from horovod.elastic.indices import ElasticIndices
 from horovod.elastic.rate import RateScale, Rule
 from horovod.elastic.variables import VariablesHandler
+from horovod.mxnet import trainer_state
 from horovod.mxnet.functions import broadcast_object, broadcast_parameters
 from horovod.mxnet.native import mx
+from horovod.mxnet.params_format import ParamsFormat
 
 _LOST = "HorovodInternalError: "  # see Call::Problem in frameworks/mxnet_ops/push.cc
 
@@ -70,6 +73,8 @@ class MXNetState(HandlerState):
         trainer: of gluon, also a DistributedTrainer.
         **kwargs: further attributes, such as ``epoch=0, batch=0``.
     """
+
+    formats = (ParamsFormat(), ArrayFormat())
 
     def __init__(self, params: Any = None, trainer: Any = None, **kwargs: Any) -> None:
         objects = functools.partial(broadcast_object, name="horovod.elastic.objects")
@@ -116,6 +121,12 @@ class _Parameters(VariablesHandler):
             else:
                 variable[:] = array
 
+    def contents(self) -> list[Any]:
+        return [mx.nd.array(array, dtype=array.dtype) for array in super().contents()]
+
+    def load(self, contents: Any) -> None:
+        super().load([array.asnumpy() for array in contents])
+
     def broadcast(self, variables: Sequence[Any], root_rank: int) -> None:
         by_place = {f"{place:06}": variable for place, variable in enumerate(variables)}
         broadcast_parameters(by_place, root_rank, prefix="horovod.elastic.parameters.")
@@ -132,26 +143,22 @@ class _Trainer(StateHandler):
         self.save()
 
     def save(self) -> None:
-        self._saved = self._state()
+        with internal_errors():
+            self._saved = trainer_state.snapshot(self.value)
 
     def restore(self) -> None:
-        self._load(self._saved)
+        trainer_state.load(self.value, self._saved)
 
     def sync(self) -> None:
-        self._load(broadcast_object(self._state(), self.winner.rank, "horovod.elastic.trainer"))
-
-    def _state(self) -> bytes:
-        # The optimizer, too: it counts the updates.
         with internal_errors():
-            return self.value._updaters[0].get_states(dump_optimizer=True)
+            mine = trainer_state.snapshot(self.value)
+        trainer_state.load(self.value, broadcast_object(mine, self.winner.rank, "horovod.elastic.trainer"))
 
-    def _load(self, state: bytes) -> None:
-        trainer = self.value
-        for updater in trainer._updaters:
-            updater.set_states(state)
-            updater.optimizer = trainer._updaters[0].optimizer
-        trainer._optimizer = trainer._updaters[0].optimizer
-        trainer._optimizer.param_dict = dict(enumerate(trainer._params))
+    def contents(self) -> Any:
+        return self._saved
+
+    def load(self, contents: Any) -> None:
+        trainer_state.load(self.value, contents)
 
 
 class LearningRateScale(RateScale):
