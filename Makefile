@@ -116,7 +116,7 @@ gpu-test: build ## Check and time tensors on the GPUs of this machine (HVD_GPU_R
 soak: build ## Jobs with random faults for SECONDS (1800); counts what must never happen
 	$(BIN)/python tests/faults/soak.py --seconds $(SECONDS)
 
-soak-elastic: build ## One elastic job with random faults for SECONDS (1800); counts what must never happen
+soak-elastic: build ## One elastic job with random faults for SECONDS; counts likewise
 	$(BIN)/python tests/faults/elastic_soak.py --seconds $(SECONDS)
 
 FUZZ_LIMIT = $(if $(filter command environment,$(origin SECONDS)),--seconds $(SECONDS),--runs $(RUNS))
