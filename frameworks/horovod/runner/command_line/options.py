@@ -140,8 +140,14 @@ def ssh_fan_out(environ: Mapping[str, str]) -> int:
 
 def ending(arguments: argparse.Namespace) -> "Ending":
     """The limits of a job that begins now."""
-    from ..ending import GRACE_SECONDS, Ending  # only here: the help is to be quick
+    from ..ending import Ending  # only here: the help is to be quick
 
-    grace = GRACE_SECONDS if arguments.grace is None else arguments.grace
     deadline = float("inf") if arguments.timeout is None else time.monotonic() + arguments.timeout
-    return Ending(grace, deadline)
+    return Ending(grace(arguments), deadline)
+
+
+def grace(arguments: argparse.Namespace) -> float:
+    """Seconds that ranks which are to end have."""
+    from ..ending import GRACE_SECONDS
+
+    return GRACE_SECONDS if arguments.grace is None else float(arguments.grace)

@@ -14,7 +14,8 @@ from horovod.bootstrap import secret
 from horovod.bootstrap.membership import ADDRESS_VARIABLE
 from horovod.bootstrap.network import endpoints, interfaces
 from horovod.bootstrap.store.server import StoreServer
-from horovod.elastic.driver.driver import Driver, Limits
+from horovod.elastic.driver.decisions import Limits
+from horovod.elastic.driver.driver import Driver
 from horovod.elastic.driver.reliability import COOLDOWN, Reliability
 
 from ..command_line import options
@@ -254,4 +255,5 @@ def _limits(arguments: argparse.Namespace, environment: Mapping[str, str]) -> Li
         resets=arguments.reset_limit,
         patience=PATIENCE_SECONDS if arguments.elastic_timeout is None else arguments.elastic_timeout,
         is_durable=bool(environment.get(options.VARIABLES["checkpoint_dir"])),
+        grace=options.grace(arguments),
     )

@@ -7,7 +7,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
 from horovod.bootstrap.text import escaped
-from horovod.elastic.driver.driver import Attempt, Decision, Driver, End, Form, Kill, Notify, Start
+from horovod.elastic.driver.decisions import Attempt, Decision, End, Form, GiveUp, Kill, Notify, Start
+from horovod.elastic.driver.driver import Driver
 from horovod.elastic.driver.numbering import Member
 
 from ..ending import Exit, signal_name
@@ -118,7 +119,7 @@ class ElasticPolicy:
         self.ended(self._crew.take_failed(now))
         self._take_waiting(now)
         for worker in self._roster.silent():
-            self._carry_out(self._driver.on_silent(worker), now)
+            self._carry_out(self._driver.on_silent(worker, now), now)
         self._act(now)
         times = [
             self._look_for_stopped(now),
@@ -164,7 +165,7 @@ class ElasticPolicy:
             self._next_look = now + _LOOK_SECONDS
             for worker in [each for each, looks in self._stopped.items() if looks > _LOOKS]:
                 reason = "a signal has stopped it, and the others wait for it"
-                self._carry_out(self._driver.on_stopped(worker, reason), now)
+                self._carry_out(self._driver.on_stopped(worker, reason, now), now)
             self._act(now)
         return self._next_look
 
@@ -208,6 +209,10 @@ class ElasticPolicy:
                 self._told.add(decision.worker)
                 number = signal.SIGKILL if decision.is_silent else signal.SIGTERM
                 self._signal(decision.worker, number)
+            elif isinstance(decision, GiveUp):
+                who = self._who(decision.worker)
+                self._say(f"{who} does not end although it was killed; the job goes on without it")
+                self._roster.ended([decision.worker])
             elif isinstance(decision, End):
                 self._end = decision
                 self._crew.stop()
