@@ -5,7 +5,8 @@ its place in the next generation and waits; meanwhile the launcher sees who else
 a store of its own, which lives as long as the job, it says so:
 
     waiting/<worker>           set by a worker: it asks, and tells the last generation that it was in
-    holding/<worker>           set by a worker: it has the state of the training, as it has synchronized
+    holding/<worker>           set by a worker: it has the state of the training, as it has synchronized, and
+                               "durable" if it writes it to disk, too
     leaving/<worker>           set by a worker: it ends in good order, because it was asked to
     place/<worker>/<count>.    set by the launcher: the answer to the worker's request of that number
     update/<number>.           set by the launcher: hosts came or went since the generation began
@@ -24,6 +25,7 @@ ADDRESS_VARIABLE = "HOROVOD_ELASTIC_ADDR"
 WORKER_VARIABLE = "HOROVOD_ELASTIC_WORKER"
 STORE_VARIABLE = "HOROVOD_STORE_ADDR"
 MOST_WORKERS = 1 << 20
+DURABLE = b"durable"
 _DAY = 24 * 3600.0
 
 
@@ -112,12 +114,12 @@ class Membership:
         """This worker has come through the start in its place."""
         self._is_unused = False
 
-    def hold(self) -> None:
-        """Says, once, that this worker has the state of the training."""
+    def hold(self, is_durable: bool = False) -> None:
+        """Says, once, that this worker has the state of the training; ``is_durable``: on disk, too."""
         if not self._has_told_state:
             self._has_told_state = True
             with contextlib.suppress(BootstrapError):  # without a launcher, nobody wants to know
-                self._client.set(f"holding/{self._worker}", b"")
+                self._client.set(f"holding/{self._worker}", DURABLE if is_durable else b"")
 
     def leave(self) -> bool:
         """Says that this worker is about to end in good order. Returns whether the launcher has heard it."""

@@ -94,6 +94,8 @@ def _refuse_elastic(arguments: argparse.Namespace) -> None:
         "elastic_timeout",
         "slots_per_host",
         "chaos",
+        "preemption_signal",
+        "preemption_file",
         "blacklist_cooldown_range",
     ):
         if getattr(arguments, name) is not None:

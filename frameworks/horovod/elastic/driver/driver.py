@@ -281,8 +281,7 @@ class Driver:
         ]
         if self.members or self._idle_since is None:
             decisions += [
-                self._ask_to_end(each, "there is no room for it any more", now)
-                for each in self._surplus()
+                self._ask_to_end(each, "there is no room for it any more", now) for each in self._surplus()
             ]
         if self._is_overdue(now) and (late := [each for each in self.members if not each.is_killed]):
             reason = f"it has kept the others waiting for {self.limits.patience:g} s"

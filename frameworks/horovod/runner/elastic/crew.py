@@ -129,8 +129,10 @@ class Crew:
 
     def _node(self, host: str) -> LocalNode | RemoteNode:
         node = self._by_host.get(host)
-        if isinstance(node, RemoteNode) and node.is_lost:
-            node = None  # another one, by a new login
+        if isinstance(node, RemoteNode) and node.is_lost:  # another one, by a new login
+            node.close()
+            self._nodes.remove(node)
+            node = None
         if node is None:
             node = self._by_host[host] = self._new_node(host)
             self._nodes.append(node)
