@@ -56,11 +56,11 @@ class Ending:
     Args:
         grace: seconds from the first signal to the ranks to the one that kills.
         deadline: when the job ends anyhow, by the clock of all the times here.
-        preemption: a signal that asks for the end as SIGTERM does, and is passed on in its place.
+        preemption: one more signal that asks for the end as SIGTERM does; it is passed on.
     """
 
     def __init__(
-        self, grace: float = GRACE_SECONDS, deadline: float = _NEVER, preemption: int = signal.SIGTERM
+        self, grace: float = GRACE_SECONDS, deadline: float = _NEVER, preemption: int | None = None
     ) -> None:
         self.first_failure: Exit | None = None
         self.later_failures: list[Exit] = []
@@ -68,7 +68,7 @@ class Ending:
         self.ended_by: int | None = None
         self.has_timed_out = False
         self._concluded: int | None = None
-        self._preemption = preemption
+        self._preemption = signal.SIGTERM if preemption is None else preemption
         self._grace = grace
         self._plan: list[tuple[float, int]] = [] if deadline == _NEVER else [(deadline, SHOW_STACKS)]
         self._has_signalled = False

@@ -2,7 +2,6 @@
 
 import argparse
 import os
-import signal
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -150,8 +149,7 @@ def ending(arguments: argparse.Namespace, preemption: int | None = None) -> "End
     from ..ending import Ending  # only here: the help is to be quick
 
     deadline = float("inf") if arguments.timeout is None else time.monotonic() + arguments.timeout
-    asks = signal.SIGTERM if preemption is None else preemption
-    return Ending(grace(arguments), deadline, asks)
+    return Ending(grace(arguments), deadline, preemption)
 
 
 def grace(arguments: argparse.Namespace) -> float:
