@@ -79,6 +79,13 @@ def is_elastic(environ: Mapping[str, str]) -> bool:
     return WORKER_VARIABLE in environ and ADDRESS_VARIABLE in environ
 
 
+def connect(environ: Mapping[str, str], secret: bytes, timeout: float) -> StoreClient:
+    """A connection to the launcher, as the worker that the environment tells. Raises ValueError for a wrong
+    environment, BootstrapError when the launcher does not answer.
+    """
+    return StoreClient(environ[ADDRESS_VARIABLE], secret, _number(environ[WORKER_VARIABLE]), 0, timeout)
+
+
 class Membership:
     """This worker's channel to the launcher. ``place`` is its last place."""
 

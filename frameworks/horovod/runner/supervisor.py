@@ -78,8 +78,10 @@ class Supervisor:
         on_failure: Callable[[Cause, bytes], None] | None = None,
         ending: Ending | None = None,
         journal: Journal | None = None,
+        on_report: Callable[[bytes], None] | None = None,
     ) -> None:
-        """``on_failure`` gets the cause and the report of a job that fails; without it, stderr does.
+        """``on_failure`` gets the cause and the report of a job that fails, ``on_report`` what the policy of
+        an elastic job reports; without them, stderr does.
         ``ending`` knows the limits that the user has set; ``journal`` gets all that happens.
         """
         self._loop = loop
@@ -89,6 +91,7 @@ class Supervisor:
         self._testimony = testimony
         self._is_verbose = is_verbose
         self._on_failure = on_failure or self._show_report
+        self._on_report = on_report or (lambda report: self._sinks[1].put(report, self))
         self._journal = journal or Journal()
         self._nodes: Sequence[Node] = ()
         self._pids: dict[int, int] = {}
@@ -293,7 +296,7 @@ class Supervisor:
         """Says why the job failed, if it did, and returns its status."""
         failed = self._ending.first_failure
         if self._policy is not None and self._ending.has_failed:
-            self._sinks[1].put(self._policy.report(), self)
+            self._on_report(self._policy.report())
         if failed is None:
             return self._ending.status
         ranks = range(len(self._hosts))

@@ -48,14 +48,9 @@ _ORPHAN_SECONDS = 10.0  # for the step that the ranks are in, and for what they 
 
 def launch(arguments: argparse.Namespace, call: "Call | None" = None) -> int:
     """Runs ``arguments.command`` as an elastic job and returns its status. A function, of ``call``, has a
-    result for each rank, and here ranks come and go: it hears that.
+    result on each worker that does its work to the end.
     """
-    if call is not None:
-        call.outcome.refusal = (
-            "--min-num-proc and --host-discovery-script make a job elastic, which runs a program and no "
-            "function: start your script with horovodrun"
-        )
-        return setup.USAGE_STATUS
+    arguments.call = call
     return setup.launch(arguments, _supervise)
 
 
@@ -117,7 +112,8 @@ class _Job:
         stack.callback(self._close_remotes)
         self._remotes = self._reach_hosts()
         seconds = float(arguments.start_timeout or _START_SECONDS)
-        self._roster = Roster(self._secret, self._new_store, loop.wake, seconds)
+        prepare = [] if arguments.call is None else [arguments.call.attach]
+        self._roster = Roster(self._secret, self._new_store, loop.wake, seconds, *prepare)
         stack.callback(self._roster.close)
         self._variables[ADDRESS_VARIABLE] = self._roster.address
         self._crew = Crew(
@@ -145,6 +141,7 @@ class _Job:
             arguments.verbose,
             ending=options.ending(arguments, self._preemption),
             journal=arguments.journal,
+            on_report=None if arguments.call is None else arguments.call.take_report,
         )
         cooldown = arguments.blacklist_cooldown_range or COOLDOWN
         driver = Driver(_limits(arguments, self._environment), time.monotonic(), Reliability(tuple(cooldown)))
@@ -163,7 +160,10 @@ class _Job:
             options.grace(arguments),
             arguments.chaos,
         )
-        return supervisor.run(self._nodes, policy)
+        status = supervisor.run(self._nodes, policy)
+        if arguments.call is not None:
+            arguments.call.ranks = policy.culprit() or policy.ranks()
+        return status
 
     def _discover(self, now: float) -> Mapping[str, int] | None:
         if self._discovery is None:

@@ -93,11 +93,13 @@ class ElasticPolicy:
         self._slots: Mapping[str, int] = {}
         self._going: dict[str, float] = {}  # hosts that are about to go: when their workers are killed
         self._places: dict[int, Member] = {}  # by worker, of the last generation that it was in
+        self._generations: dict[int, int] = {}  # the number of that
         self._hosts: dict[int, str] = {}
         self._end: End | None = None
         self._is_stopped = False
         self._signalled: set[int] = set()  # workers whose end the launcher has brought about
         self._leavers: set[int] = set()
+        self._finishers: list[int] = []  # workers that have done their work
         self._told: set[int] = set()  # those of whom it has said so
 
     @property
@@ -114,6 +116,8 @@ class ElasticPolicy:
         self._formation.ended(exit.rank for exit in exits)
         self._roster.lost([exit.rank for exit in exits if exit.lost])
         for exit in exits:
+            if exit.code == 0 and exit.rank not in self._leavers | self._told:
+                self._finishers.append(exit.rank)
             pause = self._driver.on_exit(exit.rank, exit.status, now, bool(exit.lost))
             self._tell_exit(exit, pause)
             self._crew.ended(exit.rank)
@@ -181,6 +185,21 @@ class ElasticPolicy:
         """Nothing more is started."""
         self._is_stopped = True
         self._crew.stop()
+
+    def ranks(self) -> dict[int, int]:
+        """Of the workers that have done their work: by their ranks, the later generation behind."""
+        last = {worker: place.rank for worker, place in self._places.items()}
+        order = sorted(
+            self._finishers, key=lambda each: (self._generations.get(each, 0), last.get(each, each), each)
+        )
+        return {worker: rank for rank, worker in enumerate(order)}
+
+    def culprit(self) -> dict[int, int]:
+        """The worker that failed last, and the rank that it had, where the job has failed."""
+        attempts = self._driver.attempts
+        if not attempts or self._end is None or self._end.status == 0:
+            return {}
+        return {attempts[-1].worker: attempts[-1].rank or 0}
 
     def report(self) -> bytes:
         """Why the job failed: the reason, the last workers that failed, and what one of them wrote."""
@@ -266,6 +285,7 @@ class ElasticPolicy:
     def _on_begin(self, form: Form) -> None:
         before, self._places = self._places, {**self._places, **{each.worker: each for each in form.members}}
         for member in form.members:
+            self._generations[member.worker] = form.generation
             self._crew.name(member.worker, member.rank)
         self._journal.generation(
             form.generation, [(each.rank, each.worker, each.host) for each in form.members]

@@ -26,9 +26,14 @@ class Roster:
     """
 
     def __init__(
-        self, root: bytes, new_store: NewStore, wake: Callable[[], None], start_seconds: float
+        self,
+        root: bytes,
+        new_store: NewStore,
+        wake: Callable[[], None],
+        start_seconds: float,
+        prepare: Callable[[StoreServer], None] = lambda server: None,
     ) -> None:
-        """``wake`` may be called on any thread."""
+        """``wake`` may be called on any thread; ``prepare`` gets the store of the job before it serves."""
         self._root = root
         self._new_store = new_store
         self._wake = wake
@@ -47,6 +52,7 @@ class Roster:
             self._server.divert(prefix, self._hear)
         for prefix in (_PLACE, _UPDATE):
             self._server.divert(prefix, lambda *_: "that is for the launcher to say")
+        prepare(self._server)
         self._server.start()
 
     @property
