@@ -104,6 +104,6 @@ def test_signals_that_cannot_ask_are_refused(name: str) -> None:
 
 
 def test_options_of_elastic_jobs_are_refused_in_others() -> None:
-    for option in ("--preemption-signal=USR1", "--preemption-file=/tmp/notice"):
+    for option in ("--preemption-signal=USR1", "--preemption-file=notice"):
         status, _, stderr = Launcher().run("-np", "1", option, "true")
         assert status == 2 and re.search(rb"--preemption-\w+: only in an elastic job", stderr)

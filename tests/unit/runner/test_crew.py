@@ -44,6 +44,16 @@ class Host(RemoteNode):
         self.is_closed = True
 
 
+class Outputs:
+    """Of nobody's interest."""
+
+    def new(self, worker: int, stream: str, sink: Sink) -> RankOutput:
+        return RankOutput(sink, None)
+
+    def name(self, output: RankOutput, worker: int, stream: str, rank: int | None) -> None:
+        pass
+
+
 class Desk:
     """A crew, and all that it is given."""
 
@@ -58,7 +68,7 @@ class Desk:
             self.outputs,
             [sink, sink],
             lambda host: Host(host, self.error),
-            lambda worker, stream, sink: RankOutput(sink, None),
+            Outputs(),
             lambda node: None,
             lambda host: 1,
             30.0,

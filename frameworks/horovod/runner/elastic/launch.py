@@ -29,7 +29,7 @@ from ..nodes.loop import Loop
 from ..nodes.node import Node, Work
 from ..nodes.notice import Notice
 from ..nodes.remote import RemoteNode
-from ..output import Display, label_of
+from ..output import Display
 from ..rank_output import RankOutput
 from ..sink import Sink
 from ..supervisor import Supervisor
@@ -37,6 +37,7 @@ from .crew import Crew
 from .discovery import Discovery
 from .policy import ElasticPolicy
 from .roster import Roster
+from .worker_output import WorkerOutputs
 
 if TYPE_CHECKING:
     from ..call.call import Call
@@ -78,7 +79,6 @@ class _Job:
         stack: contextlib.ExitStack,
     ) -> None:
         self._arguments = arguments
-        self._files = files
         self._loop = loop
         self._sinks = sinks
         self._stack = stack
@@ -102,7 +102,6 @@ class _Job:
         self._nodes: list[Node] = []
         self._outputs: dict[tuple[int, str], RankOutput] = {}
         self._slots = {host.name: host.slots for host in arguments.host_list}
-        self._display = Display(arguments.prefix_output_with_timestamp)
         self._guardian = Guardian(f"{JOB_VARIABLE}={self._number}")
         stack.callback(self._guardian.dismiss)
         stack.callback(loop.children.kill_strays)
@@ -122,12 +121,20 @@ class _Job:
             self._outputs,
             sinks,
             self._new_node,
-            self._new_output,
+            self._outputs_maker(files),
             self._begin,
             lambda host: self._slots.get(host, 1),
             seconds,
             loop.wake,
         )
+
+    def _outputs_maker(self, files: setup.Files) -> WorkerOutputs:
+        arguments = self._arguments
+        display = Display(arguments.prefix_output_with_timestamp, arguments.ranks)
+        folder, complaints = arguments.output_filename, self._sinks[1]
+        outputs = WorkerOutputs(display, arguments.journal, folder, files, complaints)
+        self._stack.callback(outputs.close)
+        return outputs
 
     def run(self) -> int:
         """Until the job is over."""
@@ -250,15 +257,6 @@ class _Job:
     def _number_at(self, host: str) -> str:
         """Of the latest login there: the agent of an earlier one ends its own workers only."""
         return f"{self._number}.{host}.{self._logins[host]}"
-
-    def _new_output(self, worker: int, stream: str, sink: Sink) -> RankOutput:
-        journal = self._arguments.journal
-        prefixer = None
-        if not journal.is_alone:
-            prefixer = self._display.prefixer(worker, stream, sink.is_terminal)
-            prefixer.relabel(label_of(worker, stream, sink.is_terminal, f"w{worker}"))
-        record = journal.record(worker, stream)
-        return RankOutput(sink, prefixer, record=record, complaints=self._sinks[1])
 
     def _warn(self, text: str) -> None:
         self._sinks[1].put(f"horovodrun: warning: {text}\n".encode())
