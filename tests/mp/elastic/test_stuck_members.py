@@ -28,7 +28,7 @@ def stuck(folder: Path, generation: int, workers: set[int]) -> str:
 def test_a_start_in_which_all_are_stuck_ends(tmp_path: Path) -> None:
     path = stuck(tmp_path, 1, {0, 1, 2})
     begun = time.monotonic()
-    launcher, job, _ = begin(tmp_path, "--start-timeout", "1", PYTHONPATH=path)
+    launcher, job, _ = begin(tmp_path, PYTHONPATH=path, HOROVOD_START_TIMEOUT="1")
     result = launcher.finish(job, 30)
     assert time.monotonic() - begun > 6.0
     assert result.returncode == 137, result.output

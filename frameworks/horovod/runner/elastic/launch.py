@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from horovod.bootstrap import secret
 from horovod.bootstrap.membership import ADDRESS_VARIABLE
 from horovod.bootstrap.network import endpoints, interfaces
+from horovod.bootstrap.start_settings import START_TIMEOUT_VARIABLE
 from horovod.bootstrap.store.server import StoreServer
 from horovod.elastic import asking
 from horovod.elastic.driver.decisions import Limits
@@ -112,7 +113,8 @@ class _Job:
         self._remotes = self._reach_hosts()
         seconds = float(arguments.start_timeout or _START_SECONDS)
         prepare = [] if arguments.call is None else [arguments.call.attach]
-        self._roster = Roster(self._secret, self._new_store, loop.wake, seconds, *prepare)
+        start = _start_seconds(self._environment)
+        self._roster = Roster(self._secret, self._new_store, loop.wake, start, *prepare)
         stack.callback(self._roster.close)
         self._variables[ADDRESS_VARIABLE] = self._roster.address
         self._crew = Crew(
@@ -260,6 +262,14 @@ class _Job:
 
     def _warn(self, text: str) -> None:
         self._sinks[1].put(f"horovodrun: warning: {text}\n".encode())
+
+
+def _start_seconds(environment: Mapping[str, str]) -> float:
+    """What the ranks have for their start; of a value that is no number, they say so."""
+    try:
+        return float(environment.get(START_TIMEOUT_VARIABLE) or _START_SECONDS)
+    except ValueError:
+        return float("inf")
 
 
 def _without_identity(environ: Mapping[str, str]) -> dict[str, str]:
