@@ -30,17 +30,21 @@ TOLD = re.compile(r"(begins|commits) (\d+) ([0-9a-f]{64})")
 
 
 class DurableJob:
-    """A job with a folder."""
+    """A job with a folder, of which the launcher is told, or only the program has the name."""
 
-    def __init__(self, folder: Path, ranks: int, *words: object, program: str = STEPS) -> None:
+    def __init__(
+        self, folder: Path, ranks: int, *words: object, program: str = STEPS, is_told: bool = True
+    ) -> None:
         self.launcher = Launcher()
         self.program = program.encode()
         command = (sys.executable, str(PROGRAMS / program), *map(str, words))
         self.process = self.launcher.start(
-            *("-np", str(ranks), "--min-np", str(ranks), "--checkpoint-dir", str(folder)),
+            *("-np", str(ranks), "--min-np", str(ranks)),
+            *(("--checkpoint-dir", str(folder)) if is_told else ()),
             *("--blacklist-cooldown-range", "0.1", "0.5"),
             *command,
             OMP_NUM_THREADS="1",
+            HVD_TEST_FOLDER="" if is_told else str(folder),
         )
 
     def workers(self) -> list[int]:
@@ -180,3 +184,13 @@ def test_a_second_job_in_the_folder_is_refused(tmp_path: Path) -> None:
         first.launcher.finish(first.process, 30)
     assert result.returncode != 0
     assert "is in use by another job (process" in result.output, result.output
+
+
+def test_a_folder_that_only_the_program_names_is_gone_on_from(tmp_path: Path) -> None:
+    folder = tmp_path / "checkpoints"
+    job = DurableJob(folder, 2, 40, 400, 0.05, is_told=False)
+    wait_for_checkpoint(folder, 3)
+    job.kill_workers()
+    begins = [int(step) for step, _ in BEGINS.findall(job.finish(60))]
+    assert len(begins) == 2 and begins[1] > 0
+    check_folder(folder, 40)

@@ -122,3 +122,25 @@ def test_hosts_of_a_script_come_and_go(hosts: Hosts, tmp_path: Path) -> None:
     assert "killed" not in read() and "failed" not in read(), read()
     job.send_signal(signal.SIGTERM)
     assert job.wait(within(15)) == 128 + signal.SIGTERM
+
+
+def test_a_host_that_is_about_to_go_is_left_and_one_that_stays_after_all_is_used(
+    hosts: Hosts, tmp_path: Path
+) -> None:
+    notice = tmp_path / "notice.127.0.0.2"
+    words = ("-np", "4", "--min-np", "2", "-H", HOSTS.rpartition(",")[0])
+    words = (*words, "--preemption-file", str(tmp_path / "notice.{host}"))
+    job, read = begin(hosts, tmp_path, *words, *STEPS, "100000", "never", "-1", "64", "0.02")
+    wait_for(lambda: trained(read, 4), 30, read)
+    moment = time.monotonic()
+    notice.touch()
+    wait_for(lambda: trained(read, 2, moment), 10, read)
+    wait_for(lambda: len(re.findall("leaves with status 143", read())) == 2, 5, read)
+    time.sleep(2)
+    assert "127.0.0.2 is about to go" in read() and "generation 3" not in read(), read()
+    moment = time.monotonic()
+    notice.unlink()
+    wait_for(lambda: trained(read, 4, moment), 20, read)
+    assert "killed" not in read() and "failed" not in read(), read()
+    job.send_signal(signal.SIGTERM)
+    assert job.wait(within(15)) == 128 + signal.SIGTERM
