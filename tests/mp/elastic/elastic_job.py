@@ -54,7 +54,7 @@ class Story:
         return [first - death for death in self.deaths.values() if death < first]
 
     def check(self, ranks: int, steps: int, victims: Collection[int]) -> None:
-        """All of ``victims`` died, nobody else did, each was named, and nothing that was committed is lost."""
+        """All of ``victims`` died and were named, nobody else was, and nothing that was committed is lost."""
         assert self.status == 0, self.output
         assert self.deaths.keys() == set(victims), self.output
         assert set(range(ranks)) - set(victims) <= self.done.keys(), self.output
@@ -65,7 +65,7 @@ class Story:
         self._check_names()
 
     def _check_names(self) -> None:
-        """Who has trained has a rank of its own; others have their number, or the place of one that was lost."""
+        """Who has trained has its own rank; others have their number, or the place of one that was lost."""
         had: dict[int, int] = {}
         for rank, _, _, worker, _ in TRAINS.findall(self.output):
             if int(worker) in self.deaths:

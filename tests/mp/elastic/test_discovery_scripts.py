@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from elastic_job import KILLED, TIMES, TRAINS, check_seconds
-from launch import PROGRAMS, Launcher
+from launch import MODULE, PROGRAMS, Launcher
 from load import within
 
 STARTS_AGAIN = re.compile(r"^horovodrun: generation (\d+): (\d+) ranks?", re.MULTILINE)
@@ -26,8 +26,7 @@ class Job:
         program = (sys.executable, str(PROGRAMS / "elastic_steps.py"), "1000000", *words, "64", "0.02")
         with self.said.open("wb") as said:
             self.process = self.launcher.popen(
-                [sys.executable, "-m", "horovod.runner.launch", *options]
-                + ["--host-discovery-script", str(self.script), *program],
+                [*MODULE, *options, "--host-discovery-script", str(self.script), *program],
                 env={**self.launcher.environment, "OMP_NUM_THREADS": "1", "HVD_TEST_LOG": str(self.log)},
                 stdout=subprocess.DEVNULL,
                 stderr=said,
@@ -45,7 +44,7 @@ class Job:
         new.rename(self.script)
 
     def workers(self, size: int, after: float = 0.0) -> set[int]:
-        """Those that have begun to train after a moment, in a generation of this size; empty: not all have."""
+        """Those that have begun to train in a generation of this size since then; empty: not all have."""
         found = {
             int(rank): int(worker)
             for rank, of, _, worker, when in TRAINS.findall(self.log.read_text())

@@ -2,7 +2,6 @@
 
 import subprocess
 
-import psutil
 import pytest
 import sshd
 from elastic_job import KILLED, TIMES, check_seconds, run
@@ -30,12 +29,12 @@ def test_the_others_go_on_and_a_spare_takes_the_place(ssh: sshd.Ssh, phase: str)
     for time in range(TIMES):
         dead = [time % RANKS] if phase != "reset" else [time % RANKS, (time + 1) % RANKS]
         phases = phase if phase != "reset" else "step,reset"
-        size = 64 << 20 if phase == "inside" else 64
+        size, steps = (64 << 20, 8) if phase == "inside" else (64, STEPS)
         words = (phases, ",".join(map(str, dead)), size)
-        story = run(RANKS, *OPTIONS, steps=STEPS, words=words, launcher=Launched(ssh))
+        story = run(RANKS, *OPTIONS, steps=steps, words=words, launcher=Launched(ssh))
         if phase in ("rendezvous", "sync", "inside") and not story.deaths:
             continue  # it was through before its time had come
-        story.check(RANKS, STEPS, dead)
+        story.check(RANKS, steps, dead)
         for (_, number, host), victim in zip(KILLED.findall(story.output), dead, strict=True):
             assert int(number) == victim and host == sshd.HOSTS[victim // 2], story.output
         seconds += story.start() if phase in EARLY else story.gaps()

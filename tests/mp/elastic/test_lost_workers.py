@@ -14,11 +14,11 @@ def test_the_others_go_on_and_a_spare_takes_the_place(phase: str) -> None:
     seconds = []
     for time in range(TIMES):
         victim = (time + 1) % (RANKS - 1 if phase == "ahead" else RANKS)
-        size = 64 << 20 if phase == "inside" else 64
-        story = run(RANKS, "--min-np", "2", "--spares", "2", steps=STEPS, words=(phase, victim, size))
+        size, steps = (64 << 20, 8) if phase == "inside" else (64, STEPS)
+        story = run(RANKS, "--min-np", "2", "--spares", "2", steps=steps, words=(phase, victim, size))
         if phase in ("rendezvous", "sync", "inside") and victim not in story.deaths:
             continue  # it was through before its time had come
-        story.check(RANKS, STEPS, [victim])
+        story.check(RANKS, steps, [victim])
         assert len(story.done) == RANKS
         seconds += story.start() if phase in EARLY else story.gaps()
     check_seconds(phase, seconds)

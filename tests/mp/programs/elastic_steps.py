@@ -1,9 +1,9 @@
-"""Elastic training without a framework: counts steps, each an allreduce and a commit. Some workers may die, or
-(PHASE always) whoever has such a number as a rank.
+"""Elastic training without a framework: counts steps, each an allreduce and a commit. Some workers may die,
+or (PHASE always) whoever has such a number as a rank.
 
-Usage: elastic_steps.py STEPS [PHASES WORKERS [BYTES [SECONDS]]]. PHASES says when each of WORKERS kills itself,
-with commas between several; BYTES how much each step reduces, SECONDS how long a step takes. Lines tell what
-happens, with the time of a clock that all processes of this machine share.
+Usage: elastic_steps.py STEPS [PHASES WORKERS [BYTES [SECONDS]]]. PHASES says when each of WORKERS kills
+itself, with commas between several; BYTES how much each step reduces, SECONDS how long a step takes. Lines
+tell what happens, with the time of a clock that all processes of this machine share.
 """
 
 import os

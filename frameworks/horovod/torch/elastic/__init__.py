@@ -37,8 +37,8 @@ from horovod.torch.elastic.sampler import ElasticSampler
 from horovod.torch.elastic.state import TorchState
 
 if os.environ.get("HOROVOD_ELASTIC") == "1":
-    # The first optimizer of a process imports this, for a second or more. Now a spare has time for it; when it
-    # takes the place of a lost rank, all ranks would wait for it. What fails here fails there again.
+    # The first optimizer of a process imports this, for a second or more. Now a spare has time for it; when
+    # it takes the place of a lost rank, all ranks would wait. What fails here fails there again.
     with contextlib.suppress(Exception):
         importlib.import_module("torch._dynamo")
 
