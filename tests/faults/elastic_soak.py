@@ -35,6 +35,8 @@ RANKS = 4
 BEGINS = re.compile(r"begins as rank (\d+) of (\d+) pid (\d+) at ([\d.]+)")
 STEP = re.compile(r"step (\d+) of (\d+) at ([\d.]+)")
 ACCURACY = re.compile(r"accuracy ([\d.]+)")
+KILLED = re.compile(r"^horovodrun: .* was killed by SIGKILL")
+GIVEN_UP = re.compile(r"^horovodrun: .* is ended: .*(does not respond|a signal has stopped it)")
 HANG = 30.0  # seconds without a step, on an idle machine
 FAULTS = ("kill", "kill", "kill", "kill two", "pause", "freeze", "preempt", "kill spare", "shrink", "grow")
 
@@ -57,6 +59,7 @@ class Job:
     folder: Path
     lines: list[str] = field(default_factory=list)
     samples: list[Sample] = field(default_factory=list)
+    struck: Counter[str] = field(default_factory=Counter)  # processes: "killed", "frozen"
 
     def __post_init__(self) -> None:
         self.launcher = Launcher()
@@ -147,11 +150,14 @@ def bring(job: Job, fault: str, dice: random.Random) -> str:
         spares = job.spares()
         for pid in spares[:1]:
             psutil.Process(pid).kill()
+            job.struck["killed"] += 1
         return "kill -9 of a spare" if spares else "nothing: no spare"
     chosen = victims if fault == "kill two" else victims[:1]
     number = {"preempt": signal.SIGTERM, "pause": signal.SIGSTOP, "freeze": signal.SIGSTOP}
     for rank in chosen:
         psutil.Process(ranks[rank]).send_signal(number.get(fault, signal.SIGKILL))
+        job.struck["killed"] += fault not in number
+        job.struck["frozen"] += fault == "freeze"
     if fault == "pause":
         time.sleep(2.0)
         psutil.Process(ranks[chosen[0]]).send_signal(signal.SIGCONT)
@@ -175,7 +181,9 @@ def slope(samples: list[tuple[float, int]]) -> float:
 
 
 def growth(job: Job) -> dict[str, float]:
-    """Of the launcher, and of the worker that lived longest, after the first minutes of each."""
+    """Of the launcher, and of the worker that lived longest, in the later half of each: before, they fill
+    what is bounded.
+    """
     lives = Counter(pid for sample in job.samples for pid in sample.workers)
     oldest = lives.most_common(1)[0][0]
     found = {}
@@ -184,19 +192,41 @@ def growth(job: Job) -> dict[str, float]:
         of_worker = [
             (each.when, each.workers[oldest][index]) for each in job.samples if oldest in each.workers
         ]
-        found[f"launcher: {name} an hour"] = slope(of_launcher[len(of_launcher) // 5 :])
-        found[f"oldest worker: {name} an hour"] = slope(of_worker[len(of_worker) // 5 :])
-    found["oldest worker: minutes"] = lives[oldest] * 5 / 60
+        found[f"launcher: {name} an hour"] = slope(of_launcher[len(of_launcher) // 2 :])
+        found[f"oldest worker: {name} an hour"] = slope(of_worker[len(of_worker) // 2 :])
+    oldest_seen = [each.when for each in job.samples if oldest in each.workers]
+    found["oldest worker: minutes"] = (oldest_seen[-1] - oldest_seen[0]) / 60
+    return found
+
+
+def misnamed(job: Job) -> int:
+    """How many processes more or fewer were named as killed, or given up, than were. One that was given up
+    is killed then, which may be told, too.
+    """
+    killed = sum(bool(KILLED.search(line)) for line in job.lines)
+    given_up = sum(bool(GIVEN_UP.search(line)) for line in job.lines)
+    fewest, frozen = job.struck["killed"], job.struck["frozen"]
+    return abs(killed - min(max(killed, fewest), fewest + frozen)) + abs(given_up - frozen)
+
+
+def by_kind(recoveries: list[tuple[str, float]]) -> dict[str, float]:
+    """Median and worst of all, and the median of each fault."""
+    if not recoveries:
+        return {}
+    seconds = [each for _, each in recoveries]
+    found = {"recovery median s": statistics.median(seconds), "recovery worst s": max(seconds)}
+    for kind in sorted({kind for kind, _ in recoveries}):
+        found[f"recovery median s, {kind}"] = statistics.median(s for each, s in recoveries if each == kind)
     return found
 
 
 def play(
     job: Job, every: float, kinds: list[str], dice: random.Random, quiet: bool
-) -> tuple[Counter[str], list[float], Counter[str]]:
-    """Faults until the job's time is over; what went wrong, the seconds of recovery, the faults."""
-    wrong, recoveries, brought = Counter[str](), list[float](), Counter[str]()
+) -> tuple[Counter[str], list[tuple[str, float]], Counter[str]]:
+    """Faults until the job's time is over; what went wrong, the faults' seconds of recovery, the faults."""
+    wrong, recoveries, brought = Counter[str](), list[tuple[str, float]](), Counter[str]()
     begin = time.monotonic()
-    next_fault, fault_at, told = begin + every, None, ""
+    next_fault, fault_at, fault, told = begin + every, None, "", ""
     while job.process.poll() is None:
         time.sleep(5.0 if fault_at is None else 0.5)
         job.look()
@@ -205,7 +235,7 @@ def play(
             wrong["hangs"] += 1
             break
         if fault_at is not None and (seconds := recovery(job, fault_at)) is not None:
-            recoveries.append(seconds)
+            recoveries.append((fault, seconds))
             _say(quiet, f"{now - begin:7.0f} s  {told}: steps again after {seconds:.2f} s")
             fault_at = None
         if now < next_fault or not job.latest_step() or now - begin > job.seconds - every:
@@ -236,6 +266,7 @@ def judge(job: Job, wrong: Counter[str], reference: list[float]) -> dict[str, fl
         wrong["leftovers"] += 1
     found = [float(match[1]) for match in map(ACCURACY.search, job.lines) if match]
     lowest, expected = min(found, default=0.0), min(reference)
+    wrong["wrong culprits"] += misnamed(job)
     wrong["lower accuracy"] += lowest < expected - 0.005
     figures = growth(job)
     if wrong.total():
@@ -277,9 +308,11 @@ def main() -> int:
         dice = random.Random(arguments.seed)
         wrong, recoveries, brought = play(job, arguments.every, arguments.faults, dice, arguments.json)
         figures = judge(job, wrong, reference)
-    figures["recovery median s"] = statistics.median(recoveries or [0.0])
-    figures["recovery worst s"] = max(recoveries, default=0.0)
-    kinds = ("hangs", "wrong results", "lower accuracy", "bad endings", "leftovers", "leaks")
+    figures |= by_kind(recoveries)
+    kinds = (
+        *("hangs", "wrong results", "wrong culprits", "lower accuracy", "bad endings"),
+        *("leftovers", "leaks"),
+    )
     if arguments.json:
         print(json.dumps({"faults": brought, "wrong": {kind: wrong[kind] for kind in kinds}, **figures}))
     else:

@@ -2,8 +2,8 @@
 
 Usage: elastic_digits.py UNTIL [EPOCHS]. Each training has EPOCHS epochs and begins with the same parameters.
 Lines tell the accuracy of each, where a worker begins, how far rank 0 has come, and what must never be: ranks
-whose parameters differ after a commit, or a loss that is no number. All trainings make the same steps,
-whatever happens, so they come to the same accuracy.
+whose parameters differ at a commit, a commit that is lost, or a loss that is no number. All trainings make
+the same steps, whatever happens, so they come to the same accuracy.
 """
 
 import hashlib
@@ -23,7 +23,6 @@ import horovod.torch as hvd
 UNTIL = float(sys.argv[1])
 EPOCHS = int(sys.argv[2]) if len(sys.argv) > 2 else 4
 BATCH = 64  # of all ranks together, however many there are
-COMPARED = 10  # steps between two comparisons of the ranks
 PACE = 0.02  # seconds that a step takes at least
 
 
@@ -48,6 +47,14 @@ def digest(model: nn.Module) -> bytes:
     return sha.digest()
 
 
+class State(hvd.elastic.TorchState):
+    newest = 0  # the step of the last commit of this process
+
+    def save(self) -> None:
+        super().save()
+        type(self).newest = max(self.newest, self.step)
+
+
 def main() -> None:
     hvd.init()
     torch.set_num_threads(1)
@@ -59,7 +66,7 @@ def main() -> None:
     optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters())
     batches = hvd.elastic.ElasticBatches(train_data, BATCH)
     loader = DataLoader(train_data, batch_sampler=batches)
-    state = hvd.elastic.TorchState(model, optimizer, batches=batches, step=0, trainings=0)
+    state = State(model, optimizer, batches=batches, step=0, trainings=0)
 
     def compare() -> None:
         digests = hvd.allgather_object(digest(model), name="digest")
@@ -77,9 +84,8 @@ def main() -> None:
                 tell("WRONG loss", loss.item())
             batches.record_step()
             state.step += 1
+            compare()
             state.commit()
-            if state.step % COMPARED == 0:
-                compare()
             if hvd.rank() == 0 and state.step % 5 == 0:
                 tell("step", state.step, "of", hvd.size())
             time.sleep(max(0.0, PACE - (time.monotonic() - begin)))
@@ -95,6 +101,8 @@ def main() -> None:
     @hvd.elastic.run
     def train(state: hvd.elastic.TorchState) -> None:
         tell("begins as rank", hvd.rank(), "of", hvd.size(), "pid", os.getpid())
+        if state.step < state.newest:
+            tell("WRONG step", state.step, "after a commit of step", state.newest)
         while True:
             while batches.epoch < EPOCHS:
                 one_epoch()

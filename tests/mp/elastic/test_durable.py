@@ -20,7 +20,8 @@ from horovod.elastic.checkpoint.folder import opened
 from horovod.elastic.checkpoint.formats import ArrayFormat
 from horovod.elastic.checkpoint.reader import newest
 
-TIMES = 5 if os.environ.get("HVD_TEST_FULL") else 1
+TIMES = 7 if os.environ.get("HVD_TEST_FULL") else 1
+KILLS = 20 if os.environ.get("HVD_TEST_FULL") else 2
 BEGINS = re.compile(r"begins at step (\d+) with (\d+) ranks")
 STEPS = "durable_steps.py"
 TORCH = "durable_torch.py"
@@ -76,6 +77,13 @@ def wait_for_checkpoint(folder: Path, number: int) -> None:
         time.sleep(0.02)
 
 
+def wait_for_a_write(folder: Path) -> None:
+    deadline = time.monotonic() + within(30)
+    while not any(name.startswith("writing") for name in os.listdir(folder)):
+        assert time.monotonic() < deadline
+        time.sleep(0.0005)
+
+
 def check_history(folder: Path, steps: int) -> None:
     """It has each step once, in order."""
     lines = history.decode((folder / layout.HISTORY).read_bytes())
@@ -83,15 +91,22 @@ def check_history(folder: Path, steps: int) -> None:
     assert [line["commit"] for line in lines] == list(range(1, steps + 1))
 
 
+def newest_step(folder: Path) -> int:
+    """Of the newest complete checkpoint, which is whole."""
+    complaints: list[str] = []
+    with opened(str(folder), create=False) as place:
+        step = newest(place, [ArrayFormat()], complaints.append).value("step", False)
+    assert not complaints
+    return int(step)
+
+
 def check_folder(folder: Path, steps: int) -> None:
     """The newest checkpoint is that of the end, and nothing is left over."""
     check_history(folder, steps)
-    complaints: list[str] = []
-    with opened(str(folder), create=False) as place:
-        found = newest(place, [ArrayFormat()], complaints.append)
-        assert found.value("step", False) == steps and complaints == []
-        assert len(layout.complete(place.names())) == 2
-        assert not [name for name in place.names() if name.startswith("writing")], place.names()
+    assert newest_step(folder) == steps
+    names = os.listdir(folder)
+    assert len(layout.complete(names)) == 2
+    assert not [name for name in names if name.startswith("writing")], names
 
 
 @pytest.mark.timeout(3600)
@@ -113,6 +128,29 @@ def test_all_workers_are_killed_at_random_moments(tmp_path: Path, words: tuple[s
         assert len(begins) == 4 and begins == sorted(begins) and begins[1] > 0, output
         assert "is not used" not in output and "was not written" not in output, output
         check_folder(folder, 60)
+
+
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("words", BOTH, ids=["alone", "sharded"])
+def test_all_workers_are_killed_during_a_write(tmp_path: Path, words: tuple[str, ...]) -> None:
+    steps = 10 + 5 * KILLS
+    job = DurableJob(tmp_path, 3, steps, 400_000, 0.02, *words)
+    cut, number, newest_steps = 0, 0, [0]
+    for _ in range(KILLS):
+        wait_for_checkpoint(tmp_path, number + 2)
+        wait_for_a_write(tmp_path)
+        time.sleep(random.uniform(0, 0.01))
+        job.kill_workers()
+        time.sleep(0.05)  # they are gone, and those that follow have not begun
+        names = os.listdir(tmp_path)
+        cut += any(name.startswith("writing") for name in names)
+        number = layout.number_of(layout.complete(names)[0])
+        newest_steps.append(newest_step(tmp_path))
+    output = job.finish(240)
+    assert [int(step) for step, _ in BEGINS.findall(output)] == newest_steps, output
+    assert "is not used" not in output and "was not written" not in output, output
+    print(f"\n{cut} of {KILLS} writes were cut short")
+    check_folder(tmp_path, steps)
 
 
 @pytest.mark.timeout(3600)

@@ -22,6 +22,8 @@ train(state)
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import os
 from collections.abc import Callable
 from typing import Any
@@ -33,6 +35,12 @@ from horovod.elastic.decorator import elastic
 from horovod.torch.elastic.rate import LearningRateScale
 from horovod.torch.elastic.sampler import ElasticSampler
 from horovod.torch.elastic.state import TorchState
+
+if os.environ.get("HOROVOD_ELASTIC") == "1":
+    # The first optimizer of a process imports this, for a second or more. Now a spare has time for it; when
+    # it takes the place of a lost rank, all ranks would wait. What fails here fails there again.
+    with contextlib.suppress(Exception):
+        importlib.import_module("torch._dynamo")
 
 
 def run(
