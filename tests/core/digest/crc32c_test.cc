@@ -11,7 +11,7 @@ namespace {
 
 std::vector<crc32c::Function> Functions() {
   std::vector<crc32c::Function> functions = {Crc32c, crc32c::Portable};
-  if (crc32c::Hardware() != nullptr) functions.push_back(crc32c::Hardware());
+  for (const crc32c::Function hardware : crc32c::Hardware()) functions.push_back(hardware);
   return functions;
 }
 
