@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import itertools
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,8 +16,9 @@ from horovod import _core
 from horovod.common.collective.tensor_glue import Spec
 from horovod.common.reduce_ops import Sum
 from horovod.torch.distributed.errors import timed_out
-from horovod.torch.distributed.work import CompletedWork, Finish, OperationWork
+from horovod.torch.distributed.work import CompletedWork, Finish, MessageWork, OperationWork
 
+_MANY_MESSAGES = 64
 COMPLETED = CompletedWork()
 """Of every operation that is not asynchronous: nobody asks it anything but to wait."""
 
@@ -31,6 +32,7 @@ class Communicator:
         name: of the group.
         timeout: seconds that an operation may take, unless it says so itself.
         in_flight: asynchronous operations in the order of their start; this keeps their tensors.
+        messages: likewise sends and receives, which may be complete in any order.
     """
 
     def __init__(
@@ -48,6 +50,8 @@ class Communicator:
         self.name = name
         self.timeout = timeout
         self.in_flight: deque[OperationWork] = deque()
+        self.messages: set[OperationWork] = set()
+        self._counts: Counter[tuple[int, int]] = Counter()  # of messages, by sender and tag
         self.started = 0
         self.monitored = itertools.count()  # barriers
         self._set = process_set
@@ -127,6 +131,42 @@ class Communicator:
         self.in_flight.append(work)
         return work
 
+    def message(
+        self, sender: int, tag: int, spec: Spec, arrived: Callable[[], None] | None, kept: Any, result: Any
+    ) -> Any:
+        """Starts to send or to receive, in a group of two: it is a broadcast of the sender, by a name that
+        says which message it is, so that messages meet in any order of starting.
+
+        Args:
+            sender: a rank of the group.
+            tag: which messages fit.
+            spec: the tensor, of which a message has the bytes.
+            arrived: puts the bytes that have come where they belong; None: they are there.
+            kept: what must stay alive while it is in flight.
+            result: the tensors that it writes.
+
+        Returns:
+            A Work.
+
+        Raises:
+            NotImplementedError: the group has more ranks.
+        """
+        if self.size != 2:
+            raise NotImplementedError(
+                f"send and recv of the backend hvd are for groups of two ranks, and {self.name!r} has "
+                f"{self.size}."
+            )
+        self._counts[sender, tag] += 1
+        name = f"message.{sender}.{tag}.{self._counts[sender, tag]}"
+        handle = _core.submit(_core.BROADCAST, name, (spec,), root=self.ranks[sender], process_set=self._set)
+        source = -1 if sender == self.rank else sender
+        work = MessageWork(self, _core.BROADCAST, handle, kept, arrived, result, self.timeout, source)
+        if len(self.messages) > _MANY_MESSAGES:
+            for other in list(self.messages):
+                other.is_over()
+        self.messages.add(work)
+        return work
+
     def timed_out(self, kind: int, seconds: float) -> Exception:
         """The error of an operation that is late."""
         return timed_out(_NAMES[kind], self.name, self.rank, self.size, seconds)
@@ -135,6 +175,7 @@ class Communicator:
         """Ends the communicator; no rank may have operations in flight."""
         self._close()
         self.in_flight.clear()
+        self.messages.clear()
 
     def _retire(self) -> None:
         """Lets those go that are over, from the oldest on: the program may have dropped them."""

@@ -47,7 +47,6 @@ class OperationWork(_Work):
         finish: Finish | None,
         result: Any,
         timeout: float,
-        source: int = -1,
     ) -> None:
         super().__init__()
         self._communicator = communicator
@@ -57,7 +56,7 @@ class OperationWork(_Work):
         self._finish = finish
         self._result = result
         self._timeout = timeout
-        self._source = source
+        self._source = -1
         self._deadline = 0.0  # of the future
         self._done = False
         self._error: BaseException | None = None
@@ -164,6 +163,10 @@ class OperationWork(_Work):
             self._error = error
         self._done = True
         self._kept = self._finish = None
+        self._leave()
+
+    def _leave(self) -> None:
+        """The communicator need not keep it any more."""
 
     def _tell(self) -> bool:
         """Completes the future of one that is over; whether it is."""
@@ -184,13 +187,34 @@ class OperationWork(_Work):
         return self._communicator.timed_out(self._kind, seconds)
 
 
+class MessageWork(OperationWork):
+    """A send or a receive. ``source``: of a receive whom its message is from."""
+
+    def __init__(
+        self,
+        communicator: Communicator,
+        kind: int,
+        handle: int,
+        kept: Any,
+        arrived: Callable[[], None] | None,
+        result: Any,
+        timeout: float,
+        source: int,
+    ) -> None:
+        finish = None if arrived is None else lambda _: arrived()
+        super().__init__(communicator, kind, handle, kept, finish, result, timeout)
+        self._source = source
+
+    def _leave(self) -> None:
+        self._communicator.messages.discard(self)
+
+
 class CompletedWork(_Work):
     """An operation that is over."""
 
-    def __init__(self, result: Any = (), source: int = -1) -> None:
+    def __init__(self, result: Any = ()) -> None:
         super().__init__()
         self._result = result
-        self._source = source
 
     def wait(self, timeout: timedelta = _NO_LIMIT) -> bool:
         """Returns at once."""
@@ -215,8 +239,8 @@ class CompletedWork(_Work):
         return self._result
 
     def source_rank(self) -> int:
-        """Of a receive the rank that it came from; -1 for others."""
-        return self._source
+        """-1: it is no receive."""
+        return -1
 
     _source_rank = source_rank
 
