@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 from load import within
 from process_groups import process_group
+from torch.distributed.device_mesh import init_device_mesh
 
 import horovod.torch as hvd
 from horovod.common.exceptions import HorovodInternalError
@@ -82,6 +83,35 @@ def with_a_group_more() -> None:
         dist.barrier()
 
 
+def parts() -> None:
+    with process_group() as (rank, size):
+        middle = dist.new_group([1, 2])
+        if rank in (1, 2):
+            tensor = torch.full((3,), float(rank))
+            dist.all_reduce(tensor, group=middle)
+            assert tensor.tolist() == [3.0] * 3
+            dist.broadcast(tensor.mul_(rank), src=2, group=middle)
+            assert tensor.tolist() == [6.0] * 3
+            objects = [None, None]
+            dist.all_gather_object(objects, rank, group=middle)
+            assert objects == [1, 2] and dist.get_process_group_ranks(middle) == [1, 2]
+        else:
+            assert middle is dist.GroupMember.NON_GROUP_MEMBER
+        mesh = init_device_mesh("cpu", (2, size // 2), mesh_dim_names=("outer", "inner"))
+        tensor = torch.tensor([float(rank)])
+        dist.all_reduce(tensor, group=mesh.get_group("inner"))
+        assert tensor.item() == (1.0 if rank < 2 else 5.0)
+        dist.all_reduce(tensor, group=mesh.get_group("outer"))
+        assert tensor.item() == 6.0
+        evens, _ = dist.new_subgroups_by_enumeration([[0, 2], [1, 3]])
+        dist.all_reduce(tensor, group=evens)
+        assert tensor.item() == 12.0
+        with pytest.raises(NotImplementedError, match="use_local_synchronization"):
+            dist.new_group([rank, (rank + 1) % size], use_local_synchronization=True)
+        dist.destroy_process_group(evens)
+        dist.barrier()
+
+
 def killed(kind: str, store: str, mark: str) -> list[Any]:
     """When a survivor heard of it, and how."""
     with process_group(store) as (rank, size):
@@ -119,6 +149,10 @@ def test_ranks_of_horovodrun(run_ranks: Callable[..., Any]) -> None:
 @pytest.mark.parametrize("program", [after_hvd, another_rank, with_a_group_more], ids=lambda p: p.__name__)
 def test_beside_hvd(run_ranks: Callable[..., Any], program: Callable[[], None]) -> None:
     run_ranks(3, program)
+
+
+def test_parts_of_the_ranks(run_ranks: Callable[..., Any]) -> None:
+    run_ranks(4, parts)
 
 
 def test_hvd_joins_the_job_of_a_process_group(run_ranks: Callable[..., Any], tmp_path: Path) -> None:

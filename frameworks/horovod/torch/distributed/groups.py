@@ -42,3 +42,35 @@ def open_communicator(
         )
     number = _core.add_process_set(positions)
     return Communicator(number, rank, positions, name, timeout, world.leave if starts else lambda: None)
+
+
+def open_part(rank: int, ranks: Sequence[int], name: str, timeout: float) -> Communicator | None:
+    """A communicator for some ranks of the default group, all of whose ranks call this.
+
+    Args:
+        rank: of this process in the default group.
+        ranks: the members.
+        name: of the group.
+        timeout: seconds that an operation may take.
+
+    Returns:
+        None on a rank that is no member.
+
+    Raises:
+        NotImplementedError: the members alone call, or they are not in ascending order.
+    """
+    if len(ranks) == 1:
+        return LoneCommunicator(name, timeout) if rank in ranks else None
+    everybody = len(ranks) == len(world.members())
+    if not everybody and not name.isdecimal():  # as torch names groups that nobody but their members knows
+        raise NotImplementedError(
+            "The backend hvd has no new_group(use_local_synchronization=True) for a part of the ranks: leave "
+            "it out, and let all ranks call new_group."
+        )
+    if list(ranks) != sorted(ranks):
+        raise NotImplementedError(f"The ranks of a group of hvd must ascend, and {list(ranks)} do not.")
+    positions = [world.members().index(member) for member in ranks]
+    number = _core.add_process_set(positions)
+    if rank not in ranks:
+        return None
+    return Communicator(number, list(ranks).index(rank), positions, name, timeout, lambda: None)

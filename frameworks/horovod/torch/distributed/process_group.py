@@ -21,7 +21,7 @@ from torch._C._distributed_c10d import (
     ScatterOptions,
 )
 
-from horovod.torch.distributed import barriers, gathers, peers, reductions
+from horovod.torch.distributed import barriers, gathers, groups, peers, reductions
 from horovod.torch.distributed.communicator import Communicator
 from horovod.torch.distributed.work import joint
 
@@ -196,6 +196,26 @@ class ProcessGroupHorovod(_ProcessGroup):
     def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
         seconds = self._communicator.timeout if timeout is None else timeout.total_seconds()
         barriers.monitored_barrier(self._communicator, self._store, seconds, wait_all_ranks)
+
+    # Groups of some of its ranks.
+
+    def new_group(
+        self,
+        ranks: Sequence[int],
+        timeout: timedelta,
+        pg_options: Any = None,
+        group_name: str = "",
+        group_desc: str | None = None,
+    ) -> ProcessGroupHorovod | None:
+        """As ``dist.new_group`` calls it on the default group, on all ranks; None for those that are no
+        member.
+        """
+        communicator = groups.open_part(self.rank(), ranks, group_name, timeout.total_seconds())
+        if communicator is None:
+            return None
+        made = ProcessGroupHorovod(communicator, dist.PrefixStore(f"{group_name}/", self._store))
+        made.setGroupDesc(group_desc or "undefined")
+        return made
 
     # Several operations that are waited for as one.
 
