@@ -155,7 +155,7 @@ def key_for(purpose: str) -> bytes:
 
 
 def communicator() -> Any | None:
-    """The one whose members are the job since the last start; None: the job is all ranks."""
+    """The one whose members are the job since the last start, or a given job; None: the job is all ranks."""
     return _process.job.comm
 
 
@@ -319,7 +319,7 @@ def _own_store(identity: Identity, environment: MutableMapping[str, str], timeou
 def _carrier(identity: Identity, environment: MutableMapping[str, str], timeout: float) -> "Carrier | None":
     """What the program or its environment gives to carry the job's address and secret."""
     if _process.job.comm is not None:
-        return communicators.CommunicatorCarrier(_process.job.comm, timeout)
+        return communicators.carrier_of(_process.job.comm, identity, timeout)
     if controller.is_mpi(environment):
         return controller.MpiCarrier(identity.rank, environment, timeout)
     return None

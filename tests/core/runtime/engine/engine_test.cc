@@ -170,7 +170,7 @@ TEST(Engine, RefusesMemoryOfAnotherLengthThanTheTensor) {
     }
     for (const OpKind kind : {OpKind::kAllgather, OpKind::kAlltoall, OpKind::kReducescatter}) {
       EXPECT_TRUE(code_of(kind, {bytes, 40, nullptr, 0}) == Code::kOk);
-      EXPECT_TRUE(code_of(kind, {bytes, 40, bytes, 40}) == Code::kInvalidArgument);
+      EXPECT_TRUE(code_of(kind, {bytes, 40, bytes, 40}) == Code::kOk);
       EXPECT_TRUE(code_of(kind, {bytes, 36, nullptr, 0}) == Code::kInvalidArgument);
     }
   });
