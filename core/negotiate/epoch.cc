@@ -34,21 +34,26 @@ Epoch::Epoch(Schedule schedule, size_t ids)
   CountMissing();
 }
 
-std::optional<size_t> Epoch::Fill(uint32_t id, bool unnamed) {
+std::optional<size_t> Epoch::Next(uint32_t id, bool unnamed) const {
   size_t place = kNowhere;
   if (!unnamed) {
     if (id < cursor_.size()) place = cursor_[id];
-    if (place == kNowhere) return std::nullopt;
-    cursor_[id] = next_[place];
-  } else {
-    if (unnamed_places_.empty()) return std::nullopt;
+  } else if (!unnamed_places_.empty()) {
     place = unnamed_places_[unnamed_cursor_];
-    if (slots_[place]->id != id) return std::nullopt;
-    unnamed_cursor_ = (unnamed_cursor_ + 1) % unnamed_places_.size();
+    if (slots_[place]->id != id) place = kNowhere;
   }
-  const bool in_next = place - first_ < length();  // below first_ it wraps around to a large number
-  if (filled_[place]++ == 0 && in_next) --missing_;
-  return place;
+  return place == kNowhere ? std::nullopt : std::optional(place);
+}
+
+void Epoch::Fill(size_t place) {
+  const Slot& slot = *slots_[place];
+  if (slot.unnamed) {
+    unnamed_cursor_ = (unnamed_cursor_ + 1) % unnamed_places_.size();
+  } else {
+    cursor_[slot.id] = next_[place];
+  }
+  const bool of_next_batch = place >= first_ && place < first_ + length();
+  if (filled_[place]++ == 0 && of_next_batch) --missing_;
 }
 
 void Epoch::Pass() {

@@ -18,8 +18,11 @@ class Epoch {
 
   // The place of the operation that this member submits next, counted over all batches of the
   // schedule; nothing when the schedule has none for it. Unnamed operations keep their order.
-  std::optional<size_t> Fill(uint32_t id, bool unnamed);
+  std::optional<size_t> Next(uint32_t id, bool unnamed) const;
+  // It has submitted what Next has found the place of.
+  void Fill(size_t place);
 
+  size_t places() const { return slots_.size(); }
   const Slot& At(size_t place) const { return *slots_[place]; }
 
   // Whether this member has submitted all of the next batch.

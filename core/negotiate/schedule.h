@@ -10,22 +10,6 @@
 
 namespace hvd::negotiate {
 
-// One operation of a step that repeats: a cached id, and the sizes that were decided with it.
-struct Slot {
-  uint32_t id = kNoId;
-  bool unnamed = false;
-  std::vector<int64_t> sizes = {};  // see Decision
-  bool operator==(const Slot& o) const {
-    return id == o.id && unnamed == o.unnamed && sizes == o.sizes;
-  }
-};
-
-// What the members of a set do again and again: the batches of a step, in the order in which they
-// run. A member that knows it need not announce, nor hear, what comes next.
-struct Schedule {
-  std::vector<std::vector<Slot>> batches;  // none is empty
-};
-
 struct LearningOptions {
   size_t repeats = 3;            // equal steps that make a schedule; 0: none is ever made
   size_t longest_period = 4;     // so many steps of different shape may alternate

@@ -116,6 +116,13 @@ TEST(Schedule, CanBeSwitchedOff) {
   EXPECT_EQ(Repeats(&learner, {Batch({0})}), size_t{0});
 }
 
+// The place that the next operation of this id takes; nothing when there is none.
+std::optional<size_t> Fill(Epoch* epoch, uint32_t id, bool unnamed = false) {
+  const auto place = epoch->Next(id, unnamed);
+  if (place) epoch->Fill(*place);
+  return place;
+}
+
 Schedule Of(const std::vector<std::vector<Slot>>& batches) {
   Schedule schedule;
   schedule.batches = batches;
@@ -125,10 +132,10 @@ Schedule Of(const std::vector<std::vector<Slot>>& batches) {
 TEST(Epoch, IsReadyWhenAllOfTheNextBatchIsSubmitted) {
   Epoch epoch(Of({{{0}, {1}}, {{2}}}), 4);
   EXPECT_FALSE(epoch.Ready());
-  EXPECT_EQ(*epoch.Fill(2, false), size_t{2});
-  EXPECT_EQ(*epoch.Fill(1, false), size_t{1});
+  EXPECT_EQ(*Fill(&epoch, 2, false), size_t{2});
+  EXPECT_EQ(*Fill(&epoch, 1, false), size_t{1});
   EXPECT_FALSE(epoch.Ready());
-  EXPECT_EQ(*epoch.Fill(0, false), size_t{0});
+  EXPECT_EQ(*Fill(&epoch, 0, false), size_t{0});
   EXPECT_TRUE(epoch.Ready());
   EXPECT_EQ(epoch.length(), size_t{2});
   epoch.Pass();
@@ -141,18 +148,18 @@ TEST(Epoch, IsReadyWhenAllOfTheNextBatchIsSubmitted) {
 
 TEST(Epoch, HasNoPlaceForOthers) {
   Epoch epoch(Of({{{0}, {1, true}}}), 4);
-  EXPECT_FALSE(epoch.Fill(2, false));
-  EXPECT_FALSE(epoch.Fill(9, false));
-  EXPECT_FALSE(epoch.Fill(1, false));
-  EXPECT_FALSE(epoch.Fill(0, true));
-  EXPECT_TRUE(epoch.Fill(1, true));
+  EXPECT_FALSE(Fill(&epoch, 2, false));
+  EXPECT_FALSE(Fill(&epoch, 9, false));
+  EXPECT_FALSE(Fill(&epoch, 1, false));
+  EXPECT_FALSE(Fill(&epoch, 0, true));
+  EXPECT_TRUE(Fill(&epoch, 1, true));
 }
 
 TEST(Epoch, KeepsTheOrderOfUnnamedOperations) {
   Epoch epoch(Of({{{0, true}, {1, true}}, {{0, true}}}), 2);
-  EXPECT_FALSE(epoch.Fill(1, true));
+  EXPECT_FALSE(Fill(&epoch, 1, true));
   for (const size_t place : {0, 1, 2, 0, 1, 2}) {  // also beyond the next step
-    const auto filled = epoch.Fill(place == 1 ? 1 : 0, true);
+    const auto filled = Fill(&epoch, place == 1 ? 1 : 0, true);
     ASSERT_TRUE(filled);
     EXPECT_EQ(*filled, place);
   }
@@ -167,13 +174,13 @@ TEST(Epoch, KeepsTheOrderOfUnnamedOperations) {
 TEST(Epoch, GivesANameThatComesSeveralTimesItsPlacesInTurn) {
   Epoch epoch(Of({{{0}}, {{1}}, {{0}}, {{2}}}), 3);
   for (int step = 0; step < 3; ++step) {
-    EXPECT_EQ(*epoch.Fill(0, false), size_t{0});
+    EXPECT_EQ(*Fill(&epoch, 0, false), size_t{0});
     epoch.Pass();
-    EXPECT_EQ(*epoch.Fill(1, false), size_t{1});
+    EXPECT_EQ(*Fill(&epoch, 1, false), size_t{1});
     epoch.Pass();
-    EXPECT_EQ(*epoch.Fill(0, false), size_t{2});
+    EXPECT_EQ(*Fill(&epoch, 0, false), size_t{2});
     epoch.Pass();
-    EXPECT_EQ(*epoch.Fill(2, false), size_t{3});
+    EXPECT_EQ(*Fill(&epoch, 2, false), size_t{3});
     epoch.Pass();
   }
 }
@@ -197,7 +204,7 @@ TEST(Epoch, PassesWhatIsSubmittedWhateverTheOrder) {
     for (int i = 0; i < 300; ++i) {
       const uint32_t id = random() % ids;
       if (!pending[id]) {
-        ASSERT_TRUE(epoch.Fill(id, false));
+        ASSERT_TRUE(Fill(&epoch, id, false));
         pending[id] = true;
       }
       const std::vector<Slot>& batch = batches[next];
