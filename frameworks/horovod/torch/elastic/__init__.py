@@ -26,9 +26,11 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+from horovod.elastic.batches import ElasticBatches
 from horovod.elastic.checkpoint.errors import CheckpointError
 from horovod.elastic.checkpoint.options import Options
 from horovod.elastic.decorator import elastic
+from horovod.torch.elastic.rate import LearningRateScale
 from horovod.torch.elastic.sampler import ElasticSampler
 from horovod.torch.elastic.state import TorchState
 
@@ -69,4 +71,4 @@ def run(
     return elastic(func, checkpoints=checkpoints)
 
 
-__all__ = ["CheckpointError", "ElasticSampler", "run", "TorchState"]
+__all__ = ["CheckpointError", "ElasticBatches", "ElasticSampler", "LearningRateScale", "TorchState", "run"]

@@ -55,7 +55,8 @@ class TorchState(HandlerState):
         settle()
 
     def _maker_for(self, name: str, value: Any) -> HandlerMaker | None:
-        return next((make for kind, make in _registry if isinstance(value, kind)), None)
+        registered = next((make for kind, make in _registry if isinstance(value, kind)), None)
+        return registered or super()._maker_for(name, value)
 
 
 def settle() -> None:
