@@ -21,7 +21,7 @@ std::optional<Response> Sequencer::Next(Micros now) {
   now_ = now;
   if (closed_.empty() && batch_.Closed(now)) Close();
   if (closed_.empty()) return std::nullopt;
-  Response response = std::move(closed_.front());
+  std::optional<Response> response(std::move(closed_.front()));
   closed_.pop_front();
   return response;
 }
@@ -138,7 +138,7 @@ void Sequencer::Close() {
 void Sequencer::NoteStep() {
   Response& latest = closed_.back();
   latest.schedule = learner_.Note(latest, Quiet());
-  if (!latest.schedule) return;
+  if (latest.schedule.empty()) return;
   ++epoch_;
   batch_.Restart();
   for (Member& member : members_) member = {0, unnamed_base_ - 1, false};

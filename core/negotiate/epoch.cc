@@ -68,9 +68,9 @@ void Epoch::Pass() {
 }
 
 void Epoch::CountMissing() {
-  missing_ = static_cast<size_t>(std::count(
-      filled_.begin() + static_cast<int64_t>(first_),
-      filled_.begin() + static_cast<int64_t>(first_ + length()), uint32_t{0}));
+  missing_ = static_cast<size_t>(
+      std::count(filled_.begin() + static_cast<int64_t>(first_),
+                 filled_.begin() + static_cast<int64_t>(first_ + length()), uint32_t{0}));
 }
 
 }  // namespace hvd::negotiate

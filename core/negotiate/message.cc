@@ -164,10 +164,9 @@ void Take(Decoder* in, Decision* decision) {
 }
 
 // What is as by default takes no more than a count of 0.
-void Put(const std::optional<Schedule>& schedule, Encoder* out) {
-  out->Varint(schedule ? schedule->batches.size() : 0);
-  if (!schedule) return;
-  for (const std::vector<Slot>& batch : schedule->batches) {
+void Put(const Schedule& schedule, Encoder* out) {
+  out->Varint(schedule.batches.size());
+  for (const std::vector<Slot>& batch : schedule.batches) {
     out->Varint(batch.size());
     for (const Slot& slot : batch) {
       out->Byte((slot.unnamed ? kUnnamed : 0) | (slot.sizes.empty() ? 0 : kSized));
@@ -185,13 +184,12 @@ void Take(Decoder* in, Slot* slot) {
   if (tag & kSized) TakeSizes(in, in->left(), &slot->sizes);
 }
 
-void Take(Decoder* in, std::optional<Schedule>* schedule) {
+void Take(Decoder* in, Schedule* schedule) {
   const size_t batches = in->Count("batches", 3, kMaxSlots);
-  if (batches == 0) return;
   size_t slots = 0;
-  schedule->emplace();
-  while (in->ok() && (*schedule)->batches.size() < batches) {
-    std::vector<Slot>& batch = (*schedule)->batches.emplace_back();
+  schedule->batches.clear();
+  while (in->ok() && schedule->batches.size() < batches) {
+    std::vector<Slot>& batch = schedule->batches.emplace_back();
     const size_t count = in->Count("slots", 2, kMaxSlots);
     slots += count;
     if (count == 0 || slots > kMaxSlots) in->Fail("slots");
@@ -269,7 +267,6 @@ void Encode(const Response& response, std::string* out) {
 Status Decode(std::string_view bytes, Response* response) {
   constexpr uint64_t kMaxRank = std::numeric_limits<int32_t>::max();
   Head head{};
-  response->schedule.reset();
   const Status status = TakeAll(bytes, "response", kMaxRank + 1, &head, &response->decisions,
                                 [response](Decoder* in) { Take(in, &response->schedule); });
   response->number = head.number;

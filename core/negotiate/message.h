@@ -131,7 +131,8 @@ struct Slot {
 // What the members of a set do again and again: the batches of a step, in the order in which they
 // run. A member that knows it need not announce, nor hear, what comes next.
 struct Schedule {
-  std::vector<std::vector<Slot>> batches;  // neither it nor any of them is empty
+  std::vector<std::vector<Slot>> batches;  // none of them is empty
+  bool empty() const { return batches.empty(); }
 };
 
 // Sequencer -> members. Every member carries out every response of its set in the order of the
@@ -144,7 +145,7 @@ struct Response {
   GlobalRank last_joined;
   // After these decisions, on which nothing more follows, the members follow a schedule until one
   // of them cannot: then they announce again.
-  std::optional<Schedule> schedule;
+  Schedule schedule;  // empty: they do not
 };
 
 // Bytes are little endian, lengths are checked before use, anything odd is an error (kAborted)

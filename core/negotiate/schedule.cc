@@ -22,18 +22,18 @@ uint64_t DigestOf(const Slot& slot) {
 
 }  // namespace
 
-std::optional<Schedule> ScheduleLearner::Note(const Response& response, bool quiet) {
-  if (options_.repeats == 0) return std::nullopt;
+Schedule ScheduleLearner::Note(const Response& response, bool quiet) {
+  if (options_.repeats == 0) return {};
   learnable_ = learnable_ && Take(response);
-  if (!quiet) return std::nullopt;
+  if (!quiet) return {};
   if (!std::exchange(learnable_, true)) {
     step_ = {};
     steps_.clear();
-    return std::nullopt;
+    return {};
   }
   EndStep();
   const size_t period = Period();
-  return period == 0 ? std::nullopt : std::optional(Latest(period));
+  return period == 0 ? Schedule() : Latest(period);
 }
 
 // Whether it can be part of a schedule: what fails, is new, or lacks a joined member cannot.
@@ -81,7 +81,8 @@ Schedule ScheduleLearner::Latest(size_t period) {
 
 void ScheduleLearner::Left(size_t batches) {
   const bool served = batches >= 8 * last_size_;
-  needed_ = served ? options_.repeats : std::min(2 * needed_, std::max(kMostRepeats, options_.repeats));
+  needed_ =
+      served ? options_.repeats : std::min(2 * needed_, std::max(kMostRepeats, options_.repeats));
   step_ = {};
   steps_.clear();
   learnable_ = true;

@@ -3,7 +3,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
-#include <optional>
 #include <vector>
 
 #include "negotiate/message.h"
@@ -11,8 +10,8 @@
 namespace hvd::negotiate {
 
 struct LearningOptions {
-  size_t repeats = 3;            // equal steps that make a schedule; 0: none is ever made
-  size_t longest_period = 4;     // so many steps of different shape may alternate
+  size_t repeats = 3;             // equal steps that make a schedule; 0: none is ever made
+  size_t longest_period = 4;      // so many steps of different shape may alternate
   size_t longest_step = 1 << 14;  // operations; a longer one is not learned
 };
 
@@ -25,8 +24,8 @@ class ScheduleLearner {
   explicit ScheduleLearner(LearningOptions options) : options_(options), needed_(options.repeats) {}
 
   // The response that was decided next. `quiet`: nothing is under way behind it. Returns what
-  // repeats, once it has done so often enough.
-  std::optional<Schedule> Note(const Response& response, bool quiet);
+  // repeats, once it has done so often enough; empty before.
+  Schedule Note(const Response& response, bool quiet);
 
   // A schedule was left after so many batches of it have run. One that served but shortly is
   // trusted only after more repeats, the next time.

@@ -73,6 +73,11 @@ class Sequencer {
   // Whether schedules are made.
   void Learn(bool learns) { learns_ = learns; }
 
+  // `member` was the last to vote at a gate of a schedule; see Lateness::Note.
+  std::string* NoteLate(Position member, Micros since, Micros voted) {
+    return lateness_.Note(member.index(), since, voted);
+  }
+
   // What the members wait for at a gate of a schedule, for reports; nothing when they do not.
   void SetGated(std::optional<Unready> gated) { gated_ = std::move(gated); }
 

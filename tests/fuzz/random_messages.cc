@@ -160,8 +160,7 @@ bool Same(const Response& a, const Response& b) {
   return a.number == b.number && a.last_joined == b.last_joined &&
          std::equal(a.decisions.begin(), a.decisions.end(), b.decisions.begin(), b.decisions.end(),
                     SameDecision) &&
-         a.schedule.has_value() == b.schedule.has_value() &&
-         (!a.schedule || a.schedule->batches == b.schedule->batches);
+         a.schedule.batches == b.schedule.batches;
 }
 
 }  // namespace hvd::fuzz

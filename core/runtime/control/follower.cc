@@ -28,7 +28,8 @@ bool Follower::Brings(const Slot& slot, const negotiate::Request& request) const
   const bool by_sender = request.kind == OpKind::kAlltoall;
   if (slot.sizes.size() != own.size() * members_) return false;
   for (size_t i = 0; i < own.size(); ++i) {
-    const size_t at = by_sender ? position_.index() * members_ + i : i * members_ + position_.index();
+    const size_t at =
+        by_sender ? position_.index() * members_ + i : i * members_ + position_.index();
     if (slot.sizes[at] != own[i]) return false;
   }
   return true;

@@ -37,8 +37,14 @@ class Gate {
 
   virtual uint64_t number() const = 0;  // of the gate that is next
 
-  // Those that have voted at it, as far as this member can know.
-  virtual std::vector<Position> Voters() const = 0;
+  // Who was the last to vote at a gate that has just passed, and since when the others had all
+  // waited for it; nobody where members do not share a clock.
+  struct Last {
+    Position member;
+    int64_t since_us = 0;
+    int64_t voted_us = 0;
+  };
+  virtual Last last() const { return {}; }
 
   // The member whose votes cannot be right; nobody while all is well.
   virtual Position corrupt() const = 0;

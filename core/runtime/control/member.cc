@@ -15,8 +15,9 @@ using negotiate::kNoId;
 
 namespace {
 
-OperationInfo InfoOf(const negotiate::Request& request) {
+OperationInfo InfoOf(const negotiate::Request& request, bool scheduled) {
   OperationInfo info;
+  info.scheduled = scheduled;
   info.kind = request.kind;
   info.name = request.name;
   info.tensors = static_cast<uint32_t>(request.tensors.size());
@@ -41,7 +42,7 @@ Status MakeNeutralHandle(uint32_t set, const negotiate::Request& request, uint64
 
 void Member::Add(const HandlePtr& handle) {
   const negotiate::Request& request = handle->entry.request;
-  if (events_ != nullptr) events_->Begin(handle->id, set_, InfoOf(request));
+  if (events_ != nullptr) events_->Begin(handle->id, set_, InfoOf(request, follower_.has_value()));
   if (request.kind == OpKind::kJoin) {
     join_ = handle;
     departs_ = true;

@@ -60,9 +60,6 @@ class TransportGate : public Gate {
   }
 
   uint64_t number() const override { return number_; }
-  std::vector<Position> Voters() const override {
-    return voted_ ? std::vector<Position>{position_} : std::vector<Position>();
-  }
   Position corrupt() const override { return corrupt_; }
 
   bool idle() const override {
@@ -76,9 +73,7 @@ class TransportGate : public Gate {
   }
 
  private:
-  Position At(int place) const {
-    return Position((place + members_.size()) % members_.size());
-  }
+  Position At(int place) const { return Position((place + members_.size()) % members_.size()); }
 
   // Posts what will be received, so that no frame holds up what comes behind it on its link.
   void Open() {

@@ -1,14 +1,20 @@
+#include <algorithm>
+#include <atomic>
 #include <vector>
 
+#include "base/clock.h"
 #include "runtime/control/gate.h"
 
 namespace hvd {
 
 namespace {
 
-// A member's latest vote: twice the number of its gate, and one more if it poisons it.
+// A member's latest vote: twice the number of its gate, and one more if it poisons it. Beside it
+// when it voted, on the clock that the members of a host share, by the parity of the gate: nobody
+// is two gates ahead.
 struct Ballot {
   alignas(64) Flag vote;
+  std::atomic<int64_t> voted_us[2];
 };
 
 class WindowGate : public Gate {
@@ -22,8 +28,10 @@ class WindowGate : public Gate {
   // Whoever has voted waits for this vote, and looks at the others' votes before it sleeps. A
   // member that has not is left alone, unless the batch will never run.
   void Vote(bool may_run) override {
-    Flag& mine = ballots_[window_->position().index()]->vote;
+    Ballot& ballot = *ballots_[window_->position().index()];
+    Flag& mine = ballot.vote;
     const uint64_t vote = 2 * number_ + (may_run ? 0 : 1);
+    ballot.voted_us[number_ % 2].store(NowMicros(), std::memory_order_relaxed);
     voted_ = true;
     poisoned_ |= !may_run;
     if (!may_run) return window_->Post(mine, vote);
@@ -62,12 +70,17 @@ class WindowGate : public Gate {
 
   uint64_t number() const override { return number_; }
 
-  std::vector<Position> Voters() const override {
-    std::vector<Position> voters;
+  Last last() const override {
+    Last last;
     for (Position m(0); m.value() < window_->size(); m = Next(m)) {
-      if (VoteOf(m) >= 2 * number_) voters.push_back(m);
+      const int64_t voted = TimeOf(m);
+      if (!last.member.known() || voted > last.voted_us) {
+        last = {m, std::max(last.since_us, last.voted_us), voted};
+      } else {
+        last.since_us = std::max(last.since_us, voted);
+      }
     }
-    return voters;
+    return last;
   }
 
   Position corrupt() const override { return corrupt_; }
@@ -75,6 +88,10 @@ class WindowGate : public Gate {
 
  private:
   uint64_t VoteOf(Position member) const { return Window::Try(ballots_[member.index()]->vote); }
+
+  int64_t TimeOf(Position member) const {
+    return ballots_[member.index()]->voted_us[number_ % 2].load(std::memory_order_relaxed);
+  }
 
   // A member is at the next gate at most, and only if this one has voted, that it may run.
   bool Possible(uint64_t vote) const { return vote / 2 <= number_ + (voted_ ? 1 : 0); }

@@ -76,6 +76,11 @@ Micros ProcessSet::GateDeadline() const {
 
 Status ProcessSet::RunScheduled(Micros now) {
   std::vector<Decided> decided = member_.follower()->TakeBatch();
+  const Gate::Last last = sequencer_ ? gate_->last() : Gate::Last();
+  if (last.member.known()) {
+    std::string* name = sequencer_->NoteLate(last.member, last.since_us, last.voted_us);
+    if (name != nullptr) *name = decided.front().handle->name();
+  }
   gate_->Advance();
   Count(counters_->gates);
   Count(counters_->scheduled, decided.size());
@@ -137,8 +142,7 @@ void ProcessSet::ShowGated() {
   const negotiate::Request& request = member_.RequestOf(member_.follower()->NextId());
   unready.kind = request.kind;
   const uint64_t ordinal = sequencer_->unnamed_base() + member_.follower()->unnamed();
-  unready.name =
-      request.name.empty() ? negotiate::PublicName(request.kind, ordinal) : request.name;
+  unready.name = request.name.empty() ? negotiate::PublicName(request.kind, ordinal) : request.name;
   unready.since = gated_since_;
   sequencer_->SetGated(std::move(unready));
 }

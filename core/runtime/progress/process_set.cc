@@ -197,12 +197,13 @@ Status ProcessSet::HearSequencer(Micros now, bool* moved) {
 Status ProcessSet::CarryOut(Response response, const Policy& policy, Micros now) {
   Count(counters_->responses);
   std::vector<Decided> decided;
-  std::optional<negotiate::Schedule> schedule = std::exchange(response.schedule, std::nullopt);
+  negotiate::Schedule schedule = std::exchange(response.schedule, {});
   HVD_RETURN_IF_ERROR(member_.Match(std::move(response), &decided));
   if (Logs(LogLevel::kTrace)) Trace(options_.id, decided);
   if (autotune_) Tune(decided, now);
   HVD_RETURN_IF_ERROR(executor_.Add(std::move(decided), policy));
-  return schedule ? BeginSchedule(std::move(*schedule), policy, now) : Status::Ok();
+  if (schedule.empty()) return Status::Ok();
+  return BeginSchedule(std::move(schedule), policy, now);
 }
 
 void ProcessSet::StartTuning() {

@@ -35,7 +35,7 @@ struct ProcessSetWires {
   Topology topology;
   std::unique_ptr<Window> window;
   std::unique_ptr<Control> control;
-  std::unique_ptr<Gate> gate;  // null: no schedule is ever followed
+  std::unique_ptr<Gate> gate;                      // null: no schedule is ever followed
   std::vector<std::unique_ptr<Backend>> backends;  // see Executor
 };
 
@@ -127,8 +127,8 @@ class ProcessSet {
   bool leaves_schedule_ = false;  // from the next gate on
   // On the sequencer's rank: at which gate each member waits, and what members that have left the
   // schedule already announce.
-  std::vector<uint64_t> waiting_;  // by position; empty: none has waited for long
-  uint64_t gated_at_ = 0;          // the latest such gate,
+  std::vector<uint64_t> waiting_;      // by position; empty: none has waited for long
+  uint64_t gated_at_ = 0;              // the latest such gate,
   negotiate::Micros gated_since_ = 0;  // and since when somebody waits there
   std::vector<std::pair<Position, negotiate::AnnounceMessage>> early_;
 

@@ -145,9 +145,8 @@ bool Same(const AnnounceMessage& a, const AnnounceMessage& b) {
 }
 
 bool Same(const Response& a, const Response& b) {
-  return a.number == b.number && a.last_joined == b.last_joined &&
-         Same(a.decisions, b.decisions) && a.schedule.has_value() == b.schedule.has_value() &&
-         (!a.schedule || a.schedule->batches == b.schedule->batches);
+  return a.number == b.number && a.last_joined == b.last_joined && Same(a.decisions, b.decisions) &&
+         a.schedule.batches == b.schedule.batches;
 }
 
 template <typename T>

@@ -29,7 +29,7 @@ Response Batch(const std::vector<uint32_t>& ids) {
 size_t Repeats(ScheduleLearner* learner, const std::vector<Response>& step, size_t most = 200) {
   for (size_t n = 1; n <= most; ++n) {
     for (size_t i = 0; i < step.size(); ++i) {
-      if (learner->Note(step[i], i + 1 == step.size())) return n;
+      if (!learner->Note(step[i], i + 1 == step.size()).empty()) return n;
     }
   }
   return 0;
@@ -42,27 +42,25 @@ TEST(Schedule, IsMadeOfAStepThatRepeats) {
 
 TEST(Schedule, TakesTheBatchesOfTheLatestStep) {
   ScheduleLearner learner({});
-  EXPECT_FALSE(learner.Note(Batch({0, 1, 2}), true));
-  EXPECT_FALSE(learner.Note(Batch({2, 0}), false));
-  EXPECT_FALSE(learner.Note(Batch({1}), true));
-  EXPECT_FALSE(learner.Note(Batch({1}), false));
-  const auto schedule = learner.Note(Batch({2, 0}), true);
-  ASSERT_TRUE(schedule);
-  ASSERT_EQ(schedule->batches.size(), size_t{2});
-  EXPECT_EQ(schedule->batches[0][0].id, 1u);
-  EXPECT_EQ(schedule->batches[1][0].id, 2u);
+  EXPECT_TRUE(learner.Note(Batch({0, 1, 2}), true).empty());
+  EXPECT_TRUE(learner.Note(Batch({2, 0}), false).empty());
+  EXPECT_TRUE(learner.Note(Batch({1}), true).empty());
+  EXPECT_TRUE(learner.Note(Batch({1}), false).empty());
+  const Schedule schedule = learner.Note(Batch({2, 0}), true);
+  ASSERT_EQ(schedule.batches.size(), size_t{2});
+  EXPECT_EQ(schedule.batches[0][0].id, 1u);
+  EXPECT_EQ(schedule.batches[1][0].id, 2u);
 }
 
 TEST(Schedule, HoldsStepsThatAlternate) {
   ScheduleLearner learner({});
   size_t noted = 0;
-  std::optional<Schedule> schedule;
-  while (!schedule && noted < 100) {
+  Schedule schedule;
+  while (schedule.empty() && noted < 100) {
     schedule = learner.Note(Batch({noted++ % 3 == 2 ? 5u : 4u}), true);
   }
-  ASSERT_TRUE(schedule);
   EXPECT_EQ(noted, size_t{9});
-  ASSERT_EQ(schedule->batches.size(), size_t{3});
+  ASSERT_EQ(schedule.batches.size(), size_t{3});
 }
 
 TEST(Schedule, HasNothingThatFailsOrIsNewOrLacksAMember) {
@@ -89,7 +87,7 @@ TEST(Schedule, NeedsEqualSizes) {
   Response response;
   for (int64_t n = 0; n < 50; ++n) {
     response.decisions = {Known(1, 0, {n, 2})};
-    EXPECT_FALSE(learner.Note(response, true));
+    EXPECT_TRUE(learner.Note(response, true).empty());
   }
   response.decisions = {Known(1, 0, {7, 2})};
   EXPECT_EQ(Repeats(&learner, {response}), size_t{3});

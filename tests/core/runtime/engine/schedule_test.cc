@@ -24,8 +24,8 @@ class Step {
   void Submit(const std::string& name, size_t elements, uint32_t set = 0) {
     data_.emplace_back(elements, static_cast<float>(rank_ + 1));
     HandlePtr& handle = handles_.emplace_back();
-    ASSERT_OK(test::Submit(*engine_, AllreduceEntry(name, &data_.back(), ReduceOp::kSum, set),
-                           &handle));
+    ASSERT_OK(
+        test::Submit(*engine_, AllreduceEntry(name, &data_.back(), ReduceOp::kSum, set), &handle));
   }
 
   void Wait(float sum = 0) {
