@@ -21,6 +21,9 @@ const std::vector<Setting>& SettingsTable() {
        "ranks."},
       {"HOROVOD_CACHE_CAPACITY", "integer", "",
        "Most operations whose description is cached; unset = all, 0 = none."},
+      {"HOROVOD_LEARNED_SCHEDULE", "flag", "1",
+       "Once some steps were alike, the ranks go on without negotiating, until one of them does "
+       "something else."},
       {"HOROVOD_TRANSPORT", "choice", "auto",
        "auto, shm or tcp; tcp is used between processes of one machine too."},
       {"HOROVOD_CPU_OPERATIONS", "choice", "host",
