@@ -26,9 +26,12 @@ def test_the_job_ends_and_says_which_rank_was_stopped() -> None:
 def test_one_that_goes_on_soon_is_waited_for() -> None:
     launcher = Launcher()
     job = launcher.start("-np", "2", "sh", "-c", STOPS)
-    time.sleep(3)
-    (stopped,) = [pid for pid in launcher.survivors() if _state(pid) == "T"]
-    os.kill(stopped, signal.SIGCONT)
+    deadline = time.monotonic() + within(10.0)
+    while not (stopped := [pid for pid in launcher.survivors() if _state(pid) == "T"]):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    time.sleep(2)
+    os.kill(stopped[0], signal.SIGCONT)
     result = launcher.finish(job, 30)
     assert result.returncode == 0 and not result.output, result.output
 
@@ -40,5 +43,8 @@ def test_a_rank_that_works_on_after_the_others_is_left_alone() -> None:
 
 
 def _state(pid: int) -> str:
-    with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:
-        return file.read().rpartition(")")[2].split()[0]
+    try:
+        with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:
+            return file.read().rpartition(")")[2].split()[0]
+    except OSError:  # it has ended meanwhile
+        return ""
