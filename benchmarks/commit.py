@@ -65,7 +65,7 @@ class Training:
 
     @contextmanager
     def written(self) -> Iterator[None]:
-        """Meanwhile a thread writes commits to a folder, one after another: far more often than in earnest."""
+        """Meanwhile a thread writes commits to a folder, one after another: far more often than usual."""
         folder = hvd.broadcast_object(tempfile.mkdtemp(prefix="commit-") if hvd.rank() == 0 else None)
         with kept(self.state, Options(folder, commits=1)):
             self.state.sync()
@@ -92,7 +92,9 @@ def measure(training: Training, rounds: int, steps: int) -> dict[str, Times]:
 
 def report(found: dict[str, Times]) -> bool:
     """Prints the table; returns whether a commit is cheap enough. Minima: what others do only adds."""
-    print(f"{'each step':24} {'min':>9} {'median':>9} {'worst':>9} {'of a step':>10} {'backward':>10} {'x':>6}")
+    print(
+        f"{'each step':24} {'min':>9} {'median':>9} {'worst':>9} {'of a step':>10} {'backward':>10} {'x':>6}"
+    )
     plain = min(found["nothing"].backward)
     for name, times in found.items():
         call = [min(times.call), statistics.median(times.call), max(times.call)]
