@@ -8,6 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from horovod.elastic.batches import ElasticBatches, parts_of, passes_for, split
+from horovod.elastic.rate import RateScale
+from horovod.torch.elastic import TorchState
 
 SIZES = st.integers(1, 40)
 LARGEST = st.none() | st.integers(1, 50)
@@ -115,3 +117,14 @@ def test_sizes_are_positive(bad: dict[str, int]) -> None:
         ElasticBatches(5, **bad)
     with pytest.raises(ValueError, match="samples is at least 1"):
         ElasticBatches([], 2)
+
+
+def test_a_state_of_torch_tells_them_of_new_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though they look like a data loader that has a state."""
+    batches, scale = ElasticBatches(8, 4), RateScale()
+    state = TorchState(batches=batches, scale=scale)
+    told = []
+    monkeypatch.setattr(batches, "reset", lambda: told.append("batches"))
+    monkeypatch.setattr(scale, "reset", lambda: told.append("scale"))
+    state.reset()
+    assert told == ["batches", "scale"]

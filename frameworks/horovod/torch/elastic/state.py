@@ -13,9 +13,11 @@ from horovod.common.basics import rank
 from horovod.common.collective.operations import ALLREDUCE
 from horovod.common.collective.tensor_glue import DTYPES, Purpose
 from horovod.common.set_agreement import exchange
+from horovod.elastic.batches import ElasticBatches
 from horovod.elastic.checkpoint.formats import ArrayFormat
-from horovod.elastic.handlers import HandlerMaker, HandlerState, IndicesHandler, StateHandler
+from horovod.elastic.handlers import HandlerMaker, HandlerState, IndicesHandler, PlainHandler, StateHandler
 from horovod.elastic.indices import ElasticIndices
+from horovod.elastic.rate import RateScale
 from horovod.torch.elastic.copies import Copies
 from horovod.torch.elastic.formats import TensorFormat
 from horovod.torch.elastic.loaders import LoaderStateHandler, StatefulLoader
@@ -186,6 +188,8 @@ _registry: HandlerRegistry = [
     (torch.optim.Optimizer, OptimizerStateHandler),
     (ElasticSampler, SamplerStateHandler),
     (ElasticIndices, IndicesHandler),
+    (ElasticBatches, PlainHandler),
+    (RateScale, PlainHandler),
     (torch.optim.lr_scheduler.LRScheduler, _StateDictHandler),
     (torch.amp.GradScaler, _StateDictHandler),
     (StatefulLoader, LoaderStateHandler),  # last: others can be iterated over, too
