@@ -70,8 +70,15 @@ class Job:
         script.chmod(0o700)
         options = ("-np", str(RANKS), "--min-np", "1", "--max-np", "5", "--spares", "1")
         training = (sys.executable, str(PROGRAM), str(time.monotonic() + self.seconds))
+        self.temporary = self.folder / "temporary"
+        self.temporary.mkdir()
         self.process = self.launcher.start(
-            *options, "--host-discovery-script", str(script), *training, OMP_NUM_THREADS="1"
+            *options,
+            "--host-discovery-script",
+            str(script),
+            *training,
+            OMP_NUM_THREADS="1",
+            TMPDIR=str(self.temporary),
         )
         for stream in (self.process.stdout, self.process.stderr):
             threading.Thread(target=self._read, args=(stream,), daemon=True).start()
@@ -266,6 +273,7 @@ def judge(job: Job, wrong: Counter[str], reference: list[float]) -> dict[str, fl
         wrong["leftovers"] += 1
     found = [float(match[1]) for match in map(ACCURACY.search, job.lines) if match]
     lowest, expected = min(found, default=0.0), min(reference)
+    wrong["leftovers"] += sum(1 for path in job.temporary.rglob("*") if not path.is_dir())
     wrong["wrong culprits"] += misnamed(job)
     wrong["lower accuracy"] += lowest < expected - 0.005
     figures = growth(job)

@@ -4,6 +4,7 @@ import os
 import re
 import statistics
 import sys
+import tempfile
 from collections.abc import Collection
 from dataclasses import dataclass
 
@@ -89,9 +90,12 @@ def run(
     """A whole job; nothing may be left of it."""
     launcher = launcher or Launcher()
     program = (sys.executable, str(PROGRAMS / "elastic_steps.py"), str(steps), *map(str, words))
-    process = launcher.start("-np", str(ranks), *(options or ANY), *program, OMP_NUM_THREADS="1")
-    result = launcher.finish(process, timeout)
-    launcher.wait_until_gone(5)
+    command = ("-np", str(ranks), *(options or ANY), *program)
+    with tempfile.TemporaryDirectory() as folder:
+        process = launcher.start(*command, OMP_NUM_THREADS="1", TMPDIR=folder)
+        result = launcher.finish(process, timeout)
+        launcher.wait_until_gone(5)
+        assert os.listdir(folder) == []
     return Story(result.returncode, result.output)
 
 

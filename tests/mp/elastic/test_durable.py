@@ -182,15 +182,16 @@ def test_another_rank_goes_on_with_the_folder(tmp_path: Path, words: tuple[str, 
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("words", BOTH, ids=["alone", "sharded"])
 def test_torch_goes_on_bit_by_bit(tmp_path: Path, words: tuple[str, ...]) -> None:
-    steps = 150
+    kills = max(2, KILLS // 2)
+    steps = 75 * kills
     job = DurableJob(tmp_path, 2, steps, *words, program=TORCH)
     number = 0
-    for _ in range(2):
+    for _ in range(kills):
         wait_for_checkpoint(tmp_path, number + 3)
         time.sleep(random.uniform(0, 0.5))
         job.kill_workers()
         number = layout.number_of(layout.complete(os.listdir(tmp_path))[0])
-    output = job.finish(120)
+    output = job.finish(60 * kills)
     committed: dict[str, str] = {}
     begins = []
     for what, step, digest in TOLD.findall(output):
@@ -199,7 +200,7 @@ def test_torch_goes_on_bit_by_bit(tmp_path: Path, words: tuple[str, ...]) -> Non
         else:
             begins.append(int(step))
             assert step == "0" or committed[step] == digest, output
-    assert len(begins) == 3 and begins == sorted(begins) and begins[1] > 0, output
+    assert len(begins) == kills + 1 and begins == sorted(begins) and begins[1] > 0, output
     check_history(tmp_path, steps)
 
 

@@ -12,6 +12,11 @@ RANKS, STEPS = 4, 20
 OPTIONS = ("--min-np", "2", "--max-np", str(RANKS), "--spares", "1")
 LISTED = ",".join(f"{host}:2" for host in sshd.HOSTS)
 EARLY = ("rendezvous", "sync")  # nobody has trained yet
+PHASES = [
+    "inside",
+    "reset",
+    *(pytest.param(each, marks=pytest.mark.full) for each in (*EARLY, "step", "commit")),
+]
 pytestmark = pytest.mark.skipif(bool(sshd.missing()), reason=sshd.missing())
 
 
@@ -23,7 +28,7 @@ class Launched(Hosts):
 
 
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("phase", [*EARLY, "step", "inside", "commit", "reset"])
+@pytest.mark.parametrize("phase", PHASES)
 def test_the_others_go_on_and_a_spare_takes_the_place(ssh: sshd.Ssh, phase: str) -> None:
     seconds = []
     for time in range(TIMES):
@@ -41,6 +46,7 @@ def test_the_others_go_on_and_a_spare_takes_the_place(ssh: sshd.Ssh, phase: str)
     check_seconds(f"over ssh, {phase}", seconds)
 
 
+@pytest.mark.full
 @pytest.mark.timeout(3600)
 def test_who_dies_when_the_work_is_done_does_not_fail_the_job(ssh: sshd.Ssh) -> None:
     for time in range(TIMES):
