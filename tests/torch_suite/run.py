@@ -1,6 +1,6 @@
 """Compares the backend "hvd" with gloo on torch's own tests of torch.distributed::
 
-    python tests/torch_suite/run.py [--np 2 4] [pattern ...]
+    python tests/torch_suite/run.py [--np 2,4] [pattern ...]
 
 Runs every test with both. Those that torch skips for all backends but gloo run once more with "hvd" in gloo's
 place. Ends with an error when one that gloo passes does not pass and is not in gaps.json, which says why.
@@ -81,10 +81,10 @@ def report(ranks: int, gloo: Outcomes, ours: Outcomes) -> bool:
 def main() -> None:
     """See the text of this file."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--np", type=int, nargs="+", default=[2, 4], help="numbers of ranks")
+    parser.add_argument("--np", default="2,4", help="numbers of ranks")
     parser.add_argument("patterns", nargs="*", default=["*"], help="names of tests")
     arguments = parser.parse_args()
-    well = [report(ranks, *compare(ranks, arguments.patterns)) for ranks in arguments.np]
+    well = [report(ranks, *compare(ranks, arguments.patterns)) for ranks in map(int, arguments.np.split(","))]
     sys.exit(not all(well))
 
 
