@@ -27,6 +27,7 @@ constexpr Micros kTellsAfter = 1'000'000;
 }  // namespace
 
 Status ProcessSet::BeginSchedule(negotiate::Schedule schedule, const Policy& policy, Micros now) {
+  if (gate_ == nullptr) return Status::Aborted("a response has a schedule that nobody can follow");
   HVD_RETURN_IF_ERROR(member_.Follow(std::move(schedule)));
   at_gate_ = {policy, now, now};
   return Status::Ok();
