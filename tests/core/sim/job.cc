@@ -45,8 +45,10 @@ void CheckReport(const Job& job, const Ranks& ranks) {
   if (job.plan.sets.size() > 1) return;  // who waits in another set is absent from this one, too
   const std::vector<GlobalRank> absent = ranks.front()->AbsentAfter(kStallMicros);
   if (absent.size() == 1 && absent.front().value() == job.plan.victim) return;
-  Violate("the stall report does not name the rank that hangs, but " +
-          std::to_string(absent.size()) + " ranks; " + ranks.front()->Waiting());
+  std::string text = "the stall report does not name the rank that hangs, but";
+  for (const GlobalRank rank : absent) text += " " + std::to_string(rank.value());
+  for (const auto& rank : ranks) text += "; " + rank->Waiting();
+  Violate(text);
 }
 
 void Run(Job* job, Ranks* ranks, Outcome* outcome) {

@@ -299,6 +299,8 @@ std::string Rank::Waiting() const {
   std::string text =
       "rank " + std::to_string(rank_) + " in step " + std::to_string(step_) + " waits for";
   for (const Flight& flight : flights_) text += " '" + flight.handle->name() + "'";
+  text += " (" + std::to_string(counters_.gates) + " gates, " +
+          std::to_string(counters_.schedules_left) + " schedules left)";
   return text;
 }
 
