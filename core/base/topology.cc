@@ -2,11 +2,13 @@
 
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cstring>
 #include <fstream>
 #include <map>
 #include <utility>
 
+#include "base/tree.h"
 #include "digest/sha256.h"
 
 namespace hvd {
@@ -35,6 +37,41 @@ Topology Topology::Of(const Members& members) const {
   hosts.reserve(members.ranks().size());
   for (const GlobalRank rank : members.ranks()) hosts.push_back(HostOf(Position(rank.value())));
   return {hosts, hosts_share_memory_};
+}
+
+// The members of a host of the tree.
+std::vector<Position> Topology::TreeHost(int host) const {
+  return hosts_share_memory_ ? OnHost(host) : std::vector<Position>{Position(host)};
+}
+
+Positions Topology::BelowHosts(int first, int end) const {
+  if (!hosts_share_memory_) return Positions::Range(first, end - first);
+  std::vector<int> all;
+  for (int host = first; host < end; ++host) {
+    for (const Position member : OnHost(host)) all.push_back(member.value());
+  }
+  std::sort(all.begin(), all.end());
+  Positions below;
+  for (const int member : all) below.Add(Position(member));
+  return below;
+}
+
+Topology::TreePlace Topology::TreePlaceOf(Position member) const {
+  TreePlace place;
+  const int host = hosts_share_memory_ ? HostOf(member) : member.value();
+  const std::vector<Position> locals = TreeHost(host);
+  if (member != locals.front()) {
+    place.parent = locals.front();
+    return place;
+  }
+  const Tree tree(host, hosts_share_memory_ ? hosts() : size());
+  if (!tree.is_root()) place.parent = TreeHost(tree.parent()).front();
+  const std::vector<int> children = tree.Children();
+  if (locals.size() + children.size() == 1 && !tree.is_root()) return place;
+  for (const Position local : locals) place.children.push_back({local, Positions{local.value()}});
+  for (const int child : children)
+    place.children.push_back({TreeHost(child).front(), BelowHosts(child, tree.End(child))});
+  return place;
 }
 
 std::string Topology::Describe(GlobalRank rank) const {

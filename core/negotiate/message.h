@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/positions.h"
 #include "base/rank.h"
 #include "base/status.h"
 #include "base/types.h"
@@ -64,7 +65,15 @@ Shape SizesOf(const Request& request);
 // An unnamed operation in messages to people: "allreduce.noname.7".
 std::string PublicName(OpKind kind, uint64_t ordinal);
 
-// One rank is ready. In full the first time; by the id that the response gave it from then on.
+// One of the descriptions of an operation that members sent, and which sent it.
+struct Variant {
+  uint32_t id = kNoId;  // kNoId: `request` is set
+  Request request;
+  Positions senders;
+};
+
+// An operation is ready on one member or, merged, on all members below a node of the tree. In full
+// the first time; by the id that the response gave it from then on.
 struct Announcement {
   uint32_t id = kNoId;  // kNoId: `request` is set
   Request request;
@@ -72,8 +81,30 @@ struct Announcement {
   // One count for all kinds, so that an unnamed allreduce here and an unnamed barrier there meet
   // and are found to differ.
   uint64_t ordinal = 0;
-  Shape sizes;  // see SizesOf
+  // See SizesOf; 0 for those that have joined. Merged, for m members below: of an allgather
+  // [tensor * m + member], of an alltoall [member * n + receiver]. None where the variants differ.
+  Shape sizes;
+
+  // The rest is of merged ones only.
+  // Empty where all below who have not joined sent one description. Otherwise each with its
+  // senders, and `id` and `request` say nothing.
+  std::vector<Variant> variants;
+  // The member that the others below waited for, and for how long: at least kToldLateness.
+  // Nobody's when nobody waited for so long.
+  Position last;
+  Micros waited = 0;
 };
+constexpr Micros kToldLateness = 100;
+
+// An operation that somebody below has announced, and others have not for some time.
+struct Waiting {
+  std::string name;
+  uint64_t ordinal = 0;  // as in Announcement
+  OpKind kind = OpKind::kAllreduce;
+  Micros waited = 0;  // since the first announcement
+  Positions ready;    // who has announced it
+};
+constexpr size_t kMaxWaiting = 64;  // in one message
 
 // What a row (an index of the first dimension) of a tensor takes, and the whole of it. -1: more
 // than kMaxTensorBytes.
@@ -82,14 +113,24 @@ int64_t BytesOf(const TensorMeta& tensor);
 // What all tensors of a request take; the largest number where it is more.
 int64_t BytesOf(const Request& request);
 
-// Member -> sequencer. `urgent` = how many of this member's announcements so far (since the
-// beginning, these included) it is blocked on or has been: their batches need not wait for more.
+// Child -> parent in the tree of a set, in which the members are leaves: what happened below, in
+// the order of these fields.
 struct AnnounceMessage {
-  uint64_t urgent = 0;
+  // Merged: who has joined since the message before.
+  Positions joined;
+  // How many of this child's announcements so far (since the beginning, these included) some and
+  // all members below are blocked on or have been: their batches need not wait for more. A member
+  // is both. Blocked on a later one counts as blocked on those before it.
+  uint64_t some_urgent = 0;
+  uint64_t all_urgent = 0;
   std::vector<Announcement> announcements;
-  // After these announcements the member takes part in everything without data of its own, until
-  // all members have joined; it announces nothing in the meantime.
+  // After these announcements all below take part in everything without data of their own, until
+  // all members of the set have joined; nothing is announced in the meantime.
   bool joins = false;
+  // Merged, when it joins: who was the last to do so.
+  Position last;
+  // Merged: what waits for somebody below, if that has changed.
+  std::optional<std::vector<Waiting>> waiting;
 };
 
 // One decided operation: run it, or fail it with the same words everywhere. A member finds its

@@ -74,7 +74,7 @@ void Member::Urge(const HandlePtr& handle) {
 
 bool Member::TakeMessage(negotiate::AnnounceMessage* message) {
   if (message_.announcements.empty() && !message_.joins && urgent_ == urgent_sent_) return false;
-  message_.urgent = urgent_sent_ = urgent_;
+  message_.some_urgent = message_.all_urgent = urgent_sent_ = urgent_;
   *message = std::move(message_);
   message_ = {};
   return true;

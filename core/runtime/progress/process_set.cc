@@ -63,14 +63,14 @@ ProcessSet::ProcessSet(const ProcessSetOptions& options, ProcessSetWires wires, 
   sequencing.members = options.members;
   sequencing.cache = options.cache_capacity > 0;
   sequencing.cache_capacity = options.cache_capacity;
-  sequencer_.emplace(std::move(sequencing));
+  root_.emplace(sequencing);
   if (options.autotune && options.members.size() > 1) StartTuning();
 }
 
 Status ProcessSet::Tick(Micros now, bool* moved) {
   HVD_RETURN_IF_ERROR(Announce(now, moved));
   control_->Progress(moved);
-  HVD_RETURN_IF_ERROR(sequencer_ ? Sequence(now, moved) : HearSequencer(now, moved));
+  HVD_RETURN_IF_ERROR(root_ ? Sequence(now, moved) : HearSequencer(now, moved));
   if (control_->corrupt().known()) {
     return Refuse(control_->corrupt(),
                   Status::Aborted("its stream of control messages is out of step"));
@@ -84,8 +84,8 @@ Status ProcessSet::Announce(Micros now, bool* moved) {
   AnnounceMessage message;
   if (!member_.TakeMessage(&message)) return Status::Ok();
   *moved = true;
-  if (sequencer_ && events_ != nullptr) TraceReady(message, kSequencer);
-  if (sequencer_) return sequencer_->Announce(kSequencer, std::move(message), now);
+  if (root_ && events_ != nullptr) TraceReady(message, kSequencer);
+  if (root_) return root_->Announce(0, std::move(message), now);
   scratch_.clear();
   negotiate::Encode(message, &scratch_);
   control_->Announce(scratch_);
@@ -95,7 +95,7 @@ Status ProcessSet::Announce(Micros now, bool* moved) {
 
 Status ProcessSet::Sequence(Micros now, bool* moved) {
   HVD_RETURN_IF_ERROR(HearMembers(now, moved));
-  while (std::optional<Response> response = sequencer_->Next(now)) {
+  while (std::optional<Response> response = root_->Next(now)) {
     *moved = true;
     const Policy policy = policy_;  // carrying out the response may change it
     if (options_.members.size() > 1) {
@@ -115,7 +115,7 @@ Status ProcessSet::HearMembers(Micros now, bool* moved) {
       AnnounceMessage message;
       Status status = negotiate::Decode(scratch_, &message);
       if (status.ok() && events_ != nullptr) TraceReady(message, member);
-      if (status.ok()) status = sequencer_->Announce(member, std::move(message), now);
+      if (status.ok()) status = root_->Announce(member.index(), std::move(message), now);
       HVD_RETURN_IF_ERROR(Refuse(member, status));
     }
   }
@@ -150,7 +150,7 @@ Status ProcessSet::SharedMemoryIsCorrupt(const std::string& detail) {
 
 void ProcessSet::TraceReady(const AnnounceMessage& message, Position member) const {
   for (const negotiate::Announcement& announcement : message.announcements) {
-    const negotiate::Request& request = sequencer_->RequestIn(announcement);
+    const negotiate::Request request = root_->merger().RequestIn(announcement);
     events_->Ready(options_.id, request.kind, request.name, options_.members[member]);
   }
 }
@@ -207,7 +207,7 @@ void ProcessSet::UseTuned() {
   policy_ = {values.fusion_threshold, values.direct_bytes};
   const negotiate::SequencerOptions& usual = options_.sequencer;
   const int64_t bytes = values.fusion_threshold > 0 ? values.fusion_threshold : usual.batch_bytes;
-  sequencer_->SetLimits(
+  root_->SetLimits(
       {bytes, values.window_us, std::min(values.window_us, usual.urgent_silence), usual.age});
 }
 

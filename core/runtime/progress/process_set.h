@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "base/rank.h"
 #include "base/topology.h"
-#include "negotiate/sequencer.h"
+#include "negotiate/coordinator.h"
 #include "runtime/control/control.h"
 #include "runtime/control/member.h"
 #include "runtime/progress/executor.h"
@@ -51,7 +51,7 @@ class ProcessSet {
 
   // When Tick has something to do though nothing arrives; -1 = never.
   negotiate::Micros Deadline() const {
-    return Earlier(sequencer_ ? sequencer_->Deadline() : -1, executor_.Deadline());
+    return Earlier(root_ ? root_->Deadline() : -1, executor_.Deadline());
   }
   bool idle() const { return control_->idle(); }
   // Sends what is left to send, and does nothing else.
@@ -59,7 +59,7 @@ class ProcessSet {
 
   uint32_t id() const { return options_.id; }
   const Members& members() const { return options_.members; }
-  negotiate::Sequencer* sequencer() { return sequencer_ ? &*sequencer_ : nullptr; }
+  negotiate::Coordinator* root() { return root_ ? &*root_ : nullptr; }
   Executor& executor() { return executor_; }
   Window* window() { return window_.get(); }  // null over links
   // Once Tick has failed because of what a member had sent: its global rank, or kUnknownRank where
@@ -87,8 +87,8 @@ class ProcessSet {
   Counters* counters_;
   EventSink* events_;
   Member member_;
-  std::optional<negotiate::Sequencer> sequencer_;
-  Policy policy_;                        // of the sequencer
+  std::optional<negotiate::Coordinator> root_;
+  Policy policy_;                        // of the root
   std::optional<AutotuneRun> autotune_;  // likewise, while it tunes
   Executor executor_;
   std::string scratch_;  // message bytes, reused

@@ -340,7 +340,7 @@ TEST(Refusals, OfAnAnnouncementNameTheMembersRank) {
        })},
       {"twice", AnnouncementWith(
                     [](AnnounceMessage* m) { m->announcements.push_back(m->announcements[0]); })},
-      {"urgent", AnnouncementWith([](AnnounceMessage* m) { m->urgent = 9; })},
+      {"urgent", AnnouncementWith([](AnnounceMessage* m) { m->some_urgent = m->all_urgent = 9; })},
   };
   for (const auto& [what, bytes] : forged) {
     Victim victim(3);
