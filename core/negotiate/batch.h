@@ -31,6 +31,8 @@ class Batch {
   // Some and all members are blocked on so many of the operations that were ever added or will be;
   // lower numbers than before change nothing.
   void Urge(uint64_t some, uint64_t all);
+  // Operations are counted from 1 again. Only of an empty batch.
+  void Restart() { added_ = some_ = all_ = 0, first_index_ = 1; }
 
   bool empty() const { return first_index_ > added_; }
   bool Full() const { return bytes_ >= limits_.bytes; }

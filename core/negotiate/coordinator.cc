@@ -25,7 +25,8 @@ Coordinator::Coordinator(const SequencerOptions& options,
                          std::vector<MergerOptions::Child> children)
     : members_(options.members),
       merger_(OptionsFor(options, std::move(children))),
-      sequencer_(options, merger_.cache()) {}
+      sequencer_(options, merger_.cache()),
+      learner_(options.learning) {}
 
 Status Coordinator::Announce(size_t child, AnnounceMessage message, Micros now) {
   if (child >= merger_.children())
@@ -40,7 +41,17 @@ std::optional<Response> Coordinator::Next(Micros now) {
   std::optional<Response> response = sequencer_.Next(now);
   // Cannot fail: it answers what the merger has said.
   if (response) (void)merger_.Pass(*response);
+  if (!response || !learns_) return response;
+  response->schedule = learner_.Note(*response, merger_.idle());
+  if (response->schedule.empty()) return response;
+  merger_.Follow();
+  sequencer_.Restart();
   return response;
+}
+
+void Coordinator::Resume(uint64_t batches, uint64_t unnamed) {
+  learner_.Left(batches);
+  merger_.Resume(unnamed);
 }
 
 std::vector<Unready> Coordinator::Pending(Micros now) const {
@@ -58,6 +69,21 @@ std::vector<Unready> Coordinator::Pending(Micros now) const {
     return a.since != b.since ? a.since < b.since : a.name < b.name;
   });
   return pending;
+}
+
+std::optional<Unready> Coordinator::Gated(uint64_t gate, const Request& next,
+                                          uint64_t unnamed) const {
+  const Merger::Gated& gated = merger_.gated();
+  const Positions absent = merger_.below().Without(gated.members);
+  if (gated.gate != gate || absent.empty()) return std::nullopt;
+  Unready unready;
+  const uint64_t ordinal = merger_.unnamed_base() + unnamed;
+  unready.name = next.name.empty() ? PublicName(next.kind, ordinal) : next.name;
+  unready.kind = next.kind;
+  unready.since = gated.since;
+  unready.ready = gated.members.RanksIn(members_);
+  unready.absent = absent.RanksIn(members_);
+  return unready;
 }
 
 }  // namespace hvd::negotiate

@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "base/text.h"
-#include "negotiate/wire.h"
+#include "negotiate/bytes/wire.h"
 
 namespace hvd::negotiate {
 namespace {

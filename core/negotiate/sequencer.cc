@@ -36,7 +36,7 @@ std::optional<Response> Sequencer::Next(Micros now) {
   now_ = now;
   if (closed_.empty() && batch_.Closed(now)) Close();
   if (closed_.empty()) return std::nullopt;
-  Response response = std::move(closed_.front());
+  std::optional<Response> response(std::move(closed_.front()));
   closed_.pop_front();
   return response;
 }
@@ -151,7 +151,7 @@ int64_t Sequencer::ResultBytes(const Announcement& announcement, const Decision&
 void Sequencer::Close() {
   batch_.Clear();
   usual_decisions_ = decisions_.size();
-  closed_.push_back({++number_, std::move(decisions_), {}});
+  closed_.push_back({++number_, std::move(decisions_), {}, {}});
   decisions_.clear();
 }
 

@@ -12,6 +12,7 @@
 #include "negotiate/lateness.h"
 #include "negotiate/message.h"
 #include "negotiate/response_cache.h"
+#include "negotiate/schedule.h"
 
 namespace hvd::negotiate {
 
@@ -27,6 +28,7 @@ struct SequencerOptions {
   // Once so many requests have ids, new ones travel by name: names that never come back must not
   // fill the memory.
   size_t cache_capacity = 1 << 16;
+  LearningOptions learning;  // of schedules
 };
 
 // The one place of a process set that orders, checks and batches what all members are ready for.
@@ -51,6 +53,15 @@ class Sequencer {
 
   // When Next may have something though nothing more is announced; -1 = never.
   Micros Deadline() const { return closed_.empty() ? batch_.Deadline() : now_; }
+
+  // The members follow a schedule now, and count their announcements from 1 again after it. Only
+  // when nothing is under way.
+  void Restart() { batch_.Restart(); }
+
+  // `member` was the last to vote at a gate of a schedule; see Lateness::Note.
+  std::string* NoteLate(Position member, Micros since, Micros voted) {
+    return lateness_.Note(member, since, voted);
+  }
 
   // A line about a rank that the others wait for again and again, at most once a minute; otherwise
   // empty. Call every few seconds.

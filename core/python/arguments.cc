@@ -22,11 +22,12 @@ bool Read(PyObject* object, double* value) {
 
 namespace {
 
-constexpr int kParameters = 14;
+constexpr int kParameters = 15;
 constexpr int kKeep = 8;
+constexpr int kTimeout = 14;
 constexpr const char* kNames[kParameters] = {
-    "kind",        "name", "tensors", "op",      "prescale", "postscale", "root",
-    "process_set", "keep", "splits",  "sampled", "device",   "stream",    "ready_event"};
+    "kind", "name",   "tensors", "op",     "prescale", "postscale",   "root",   "process_set",
+    "keep", "splits", "sampled", "device", "stream",   "ready_event", "timeout"};
 
 // Positional and keyword arguments by the order of kNames; null where left out.
 struct Arguments {
@@ -191,9 +192,11 @@ bool ReadEntry(const Arguments& arguments, Entry* entry) {
 }  // namespace
 
 bool ReadOperation(PyObject* const* args, Py_ssize_t count, PyObject* names, Entry* entry,
-                   PyObject** keep) {
+                   PyObject** keep, double* timeout) {
   Arguments arguments;
   if (!arguments.Collect(args, count, names) || !ReadEntry(arguments, entry)) return false;
+  PyObject* const seconds = arguments.value[kTimeout];
+  if (seconds != Py_None && !Read(seconds, timeout)) return false;
   *keep = arguments.value[kKeep];
   return true;
 }

@@ -8,6 +8,8 @@ hvd_test(negotiate_stall SOURCES negotiate/stall_test.cc USES negotiate)
 hvd_test(negotiate_merger
   SOURCES negotiate/merger_test.cc negotiate/merger_urgency_test.cc
   USES negotiate)
+hvd_test(negotiate_following SOURCES negotiate/following_test.cc negotiate/sim_tree.cc USES negotiate)
+hvd_test(negotiate_schedule SOURCES negotiate/schedule_test.cc USES negotiate)
 hvd_test(negotiate_simulator
   SOURCES negotiate/ledger.cc negotiate/random_request.cc negotiate/sim_client.cc negotiate/sim_member.cc
           negotiate/sim_tree.cc negotiate/simulator.cc negotiate/simulator_test.cc

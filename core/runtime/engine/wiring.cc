@@ -83,7 +83,8 @@ class SharedWindows : public WindowSource {
     options.set = id;
     options.members = members;
     options.deadline = deadline_us;
-    for (const size_t bytes : {WindowControlBytes(), WindowBackendBytes(), CoreCountBytes()}) {
+    for (const size_t bytes :
+         {WindowControlBytes(), WindowGateBytes(), WindowBackendBytes(), CoreCountBytes()}) {
       options.bytes += WholePages(bytes);
     }
     return shm::ShmWindow::Make(options, tree_.get(), window);
@@ -216,6 +217,7 @@ Status Wirer::Prepare(uint32_t id, const Members& members, int64_t deadline_us,
   if (wires->window == nullptr) return Status::Ok();  // not a member
   if (alone) {
     HVD_RETURN_IF_ERROR(MakeWindowControl(wires->window.get(), &wires->control));
+    HVD_RETURN_IF_ERROR(MakeWindowGate(wires->window.get(), &wires->gate));
     HVD_RETURN_IF_ERROR(MakeWindowBackend(wires->window.get(), &wires->backends.emplace_back()));
   } else {
     HVD_RETURN_IF_ERROR(MakeHierarchicalBackend(wires->window.get(), data_, id, members,
@@ -227,6 +229,7 @@ Status Wirer::Prepare(uint32_t id, const Members& members, int64_t deadline_us,
 
 void Wirer::Finish(uint32_t id, const Members& members, ProcessSetWires* wires) {
   if (wires->control == nullptr) wires->control = MakeTransportControl(control_, id, members);
+  if (wires->gate == nullptr) wires->gate = MakeTransportGate(control_, id, members);
   if (wires->backends.empty()) {
     wires->backends.push_back(MakeTransportBackend(data_, id, members, members.Find(rank_)));
   }

@@ -16,7 +16,7 @@ using negotiate::Response;
 
 namespace {
 
-constexpr Position kSequencer(0);
+constexpr Position kRoot(0);
 
 // A response travels behind the sequencer's policy: what follows from it must be equal on all
 // members, whatever their own settings are, and from the same response on when it changes.
@@ -54,26 +54,36 @@ ProcessSet::ProcessSet(const ProcessSetOptions& options, ProcessSetWires wires, 
       control_(std::move(wires.control)),
       counters_(counters),
       events_(events),
-      member_(options.id, options.members, queue, counters, events),
+      member_(options.id, options.members, options.members.Find(options.rank), queue, counters,
+              events),
       policy_{options.fusion_threshold, options.direct_bytes},
       executor_(options.members, options.members.Find(options.rank), std::move(wires.backends),
-                waker, queue, counters, events) {
-  if (options.rank != options.members[kSequencer]) return;
+                waker, queue, counters, events),
+      gate_(std::move(wires.gate)) {
+  if (options.rank != options.members[kRoot]) return;
   negotiate::SequencerOptions sequencing = options.sequencer;
   sequencing.members = options.members;
   sequencing.cache = options.cache_capacity > 0;
   sequencing.cache_capacity = options.cache_capacity;
+  if (gate_ == nullptr || options.members.size() == 1) sequencing.learning.repeats = 0;
   root_.emplace(sequencing);
   if (options.autotune && options.members.size() > 1) StartTuning();
 }
 
 Status ProcessSet::Tick(Micros now, bool* moved) {
-  HVD_RETURN_IF_ERROR(Announce(now, moved));
+  if (member_.follower() == nullptr) HVD_RETURN_IF_ERROR(Announce(now, moved));
   control_->Progress(moved);
-  HVD_RETURN_IF_ERROR(root_ ? Sequence(now, moved) : HearSequencer(now, moved));
+  if (member_.follower() == nullptr) {
+    HVD_RETURN_IF_ERROR(root_ ? Sequence(now, moved) : HearSequencer(now, moved));
+  }
+  // A schedule that has just begun may have its first batch here.
+  if (member_.follower() != nullptr) HVD_RETURN_IF_ERROR(Follow(now, moved));
   if (control_->corrupt().known()) {
     return Refuse(control_->corrupt(),
                   Status::Aborted("its stream of control messages is out of step"));
+  }
+  if (gate_ != nullptr && gate_->corrupt().known()) {
+    return Refuse(gate_->corrupt(), Status::Aborted("its votes at a gate are out of step"));
   }
   HVD_RETURN_IF_ERROR(executor_.Advance(moved));
   return executor_.broken() ? SharedMemoryIsCorrupt("a counter of an operation cannot be right")
@@ -84,13 +94,17 @@ Status ProcessSet::Announce(Micros now, bool* moved) {
   AnnounceMessage message;
   if (!member_.TakeMessage(&message)) return Status::Ok();
   *moved = true;
-  if (root_ && events_ != nullptr) TraceReady(message, kSequencer);
-  if (root_) return root_->Announce(0, std::move(message), now);
+  if (root_ && events_ != nullptr) TraceReady(message, kRoot);
+  if (root_) return root_->Announce(kRoot.index(), std::move(message), now);
+  Send(message);
+  return Status::Ok();
+}
+
+void ProcessSet::Send(const AnnounceMessage& message) {
   scratch_.clear();
   negotiate::Encode(message, &scratch_);
   control_->Announce(scratch_);
   Count(counters_->control_messages);
-  return Status::Ok();
 }
 
 Status ProcessSet::Sequence(Micros now, bool* moved) {
@@ -109,17 +123,27 @@ Status ProcessSet::Sequence(Micros now, bool* moved) {
 
 Status ProcessSet::HearMembers(Micros now, bool* moved) {
   const int size = options_.members.size();
-  for (Position member = Next(kSequencer); member.value() < size; member = Next(member)) {
+  for (Position member = Next(kRoot); member.value() < size; member = Next(member)) {
     while (control_->TakeAnnouncement(member, &scratch_)) {
       *moved = true;
       AnnounceMessage message;
       Status status = negotiate::Decode(scratch_, &message);
-      if (status.ok() && events_ != nullptr) TraceReady(message, member);
-      if (status.ok()) status = root_->Announce(member.index(), std::move(message), now);
       HVD_RETURN_IF_ERROR(Refuse(member, status));
+      HVD_RETURN_IF_ERROR(TakeIn(member, std::move(message), now));
     }
   }
   return Status::Ok();
+}
+
+// While this rank follows a schedule, another may have left it.
+Status ProcessSet::TakeIn(Position member, AnnounceMessage message, Micros now) {
+  const bool follows = member_.follower() != nullptr && message.epoch == member_.epoch();
+  if (follows && message.waits_at == 0) {
+    early_.emplace_back(member, std::move(message));
+    return Status::Ok();
+  }
+  if (events_ != nullptr) TraceReady(message, member);
+  return Refuse(member, root_->Announce(member.index(), std::move(message), now));
 }
 
 // Adds to an error whose cause is what a member has sent (kAborted) who that was and what to do.
@@ -162,7 +186,7 @@ Status ProcessSet::HearSequencer(Micros now, bool* moved) {
     Response response;
     Status status = Decode(scratch_, &policy, &response);
     if (status.ok()) status = CarryOut(std::move(response), policy, now);
-    HVD_RETURN_IF_ERROR(Refuse(kSequencer, status));
+    HVD_RETURN_IF_ERROR(Refuse(kRoot, status));
   }
   return Status::Ok();
 }
@@ -170,10 +194,13 @@ Status ProcessSet::HearSequencer(Micros now, bool* moved) {
 Status ProcessSet::CarryOut(Response response, const Policy& policy, Micros now) {
   Count(counters_->responses);
   std::vector<Decided> decided;
+  negotiate::Schedule schedule = std::exchange(response.schedule, {});
   HVD_RETURN_IF_ERROR(member_.Match(std::move(response), &decided));
   if (Logs(LogLevel::kTrace)) Trace(options_.id, decided);
   if (autotune_) Tune(decided, now);
-  return executor_.Add(std::move(decided), policy);
+  HVD_RETURN_IF_ERROR(executor_.Add(std::move(decided), policy));
+  if (schedule.empty()) return Status::Ok();
+  return BeginSchedule(std::move(schedule), policy, now);
 }
 
 void ProcessSet::StartTuning() {
@@ -183,6 +210,7 @@ void ProcessSet::StartTuning() {
   start.window_us = options_.autotune->longest_window_us;
   start.direct_bytes = topology_.AllShareMemory() ? Board::InlineBytes(size) : kDirectBytes;
   autotune_.emplace(*options_.autotune, start);
+  root_->Learn(false);  // it measures responses
   UseTuned();
 }
 
@@ -197,7 +225,9 @@ void ProcessSet::Tune(const std::vector<Decided>& decided, Micros now) {
   counters_->autotune_samples.store(static_cast<uint64_t>(autotune_->samples()),
                                     std::memory_order_relaxed);
   if (changed) UseTuned();
-  if (autotune_->done()) autotune_.reset();
+  if (!autotune_->done()) return;
+  autotune_.reset();
+  root_->Learn(true);
 }
 
 // A batch closes when it fills one collective. Whoever is blocked never waits longer than without

@@ -34,7 +34,7 @@ void StallCheck::Look(const std::vector<std::unique_ptr<ProcessSet>>& sets, int6
   bool stalled = false;
   for (const auto& set : sets) {
     if (set->root() == nullptr) continue;
-    const Pending pending = set->root()->Pending(now_us);
+    const Pending pending = set->Pending(now_us);
     if (options_.warning_us > 0) stalled |= Warn(pending, now_us);
     Judge(pending, now_us);
     const std::string straggler = set->root()->TakeStraggler(now_us);

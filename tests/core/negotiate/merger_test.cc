@@ -1,7 +1,7 @@
 // A node below which others run nodes of their own. Whole trees, with random programs, are those of
 // the simulators.
 
-#include "negotiate/merger.h"
+#include "negotiate/merge/merger.h"
 
 #include "check.h"
 #include "desk.h"

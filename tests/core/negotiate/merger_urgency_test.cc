@@ -4,7 +4,7 @@
 #include <map>
 
 #include "check.h"
-#include "negotiate/urgency.h"
+#include "negotiate/merge/urgency.h"
 #include "random.h"
 
 namespace hvd::negotiate {

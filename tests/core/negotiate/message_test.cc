@@ -111,6 +111,9 @@ AnnounceMessage RandomAnnounce(Random* random) {
   if (random->OneIn(3)) message.joined = RandomPositions(random);
   if (random->OneIn(3)) message.last = RandomPosition(random);
   if (random->OneIn(3)) message.waiting = RandomWaiting(random);
+  if (random->OneIn(2)) message.epoch = RandomNumber(random, ~uint64_t{0});
+  if (random->OneIn(2)) message.waits_at = RandomNumber(random, ~uint64_t{0});
+  if (message.waits_at != 0 && random->OneIn(2)) message.gated = RandomPositions(random);
   message.announcements.resize(random->Below(8));
   for (Announcement& announcement : message.announcements) {
     if (random->OneIn(2)) {
@@ -124,6 +127,20 @@ AnnounceMessage RandomAnnounce(Random* random) {
     if (random->OneIn(4)) Merge(random, &announcement);
   }
   return message;
+}
+
+Schedule RandomSchedule(Random* random) {
+  Schedule schedule;
+  schedule.batches.resize(1 + random->Below(4));
+  for (std::vector<Slot>& batch : schedule.batches) {
+    batch.resize(1 + random->Below(5));
+    for (Slot& slot : batch) {
+      slot.id = static_cast<uint32_t>(RandomNumber(random, kNoId - 1));
+      slot.unnamed = random->OneIn(2);
+      if (random->OneIn(3)) slot.sizes = RandomShape(random, 100);
+    }
+  }
+  return schedule;
 }
 
 Response RandomResponse(Random* random) {
@@ -148,6 +165,7 @@ Response RandomResponse(Random* random) {
     const bool described = decision.partial && !decision.known && decision.error.empty();
     if (described) decision.request = RandomRequest(random);
   }
+  if (random->OneIn(3)) response.schedule = RandomSchedule(random);
   return response;
 }
 
@@ -195,12 +213,13 @@ bool Same(const AnnounceMessage& a, const AnnounceMessage& b) {
   return a.some_urgent == b.some_urgent && a.all_urgent == b.all_urgent && a.joins == b.joins &&
          a.joined == b.joined && a.last == b.last && SameList(a.announcements, b.announcements) &&
          a.waiting.has_value() == b.waiting.has_value() &&
-         (!a.waiting || SameList(*a.waiting, *b.waiting));
+         (!a.waiting || SameList(*a.waiting, *b.waiting)) && a.epoch == b.epoch &&
+         a.waits_at == b.waits_at && a.gated == b.gated;
 }
 
 bool Same(const Response& a, const Response& b) {
   return a.number == b.number && a.last_joined == b.last_joined &&
-         SameList(a.decisions, b.decisions);
+         SameList(a.decisions, b.decisions) && a.schedule.batches == b.schedule.batches;
 }
 
 template <typename T>
@@ -304,17 +323,17 @@ std::string DecodeError(const std::string& bytes) {
 }
 
 TEST(Message, LimitsNameTheField) {
-  const std::string head{1, 0, 0, 1};  // version, urgent, no join, one announcement
-  EXPECT_TRUE(DecodeError(std::string{2, 0, 0}).find("version 2 instead of 1") !=
+  const std::string head{3, 0, 0, 1};  // version, urgent, no join, one announcement
+  EXPECT_TRUE(DecodeError(std::string{2, 0, 0}).find("version 2 instead of 3") !=
               std::string::npos);
-  EXPECT_TRUE(DecodeError(std::string{1, 0, 0} + "\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01")
+  EXPECT_TRUE(DecodeError(std::string{3, 0, 0} + "\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01")
                   .find("bad count") != std::string::npos);
   EXPECT_TRUE(DecodeError(head + "\xff" + "\x01").find("bad announcement tag") !=
               std::string::npos);
-  EXPECT_TRUE(DecodeError(std::string{1, '\x80', 0, 0, 0}).find("bad number") !=
+  EXPECT_TRUE(DecodeError(std::string{3, '\x80', 0, 0, 0}).find("bad number") !=
               std::string::npos);  // overlong
 
-  EXPECT_TRUE(DecodeError(std::string{1, 0, 32, 0}).find("bad join") != std::string::npos);
+  EXPECT_TRUE(DecodeError(std::string{3, 0, '\x80', 2, 0}).find("bad join") != std::string::npos);
   EXPECT_TRUE(DecodeError(head + std::string{2, 7, 0}).find("bad ordinal") != std::string::npos);
   EXPECT_TRUE(DecodeError(head + std::string{4, 7, 0}).find("bad sizes") != std::string::npos);
 

@@ -97,6 +97,7 @@ void World::OpenDesk(int set, size_t epoch) {
   const std::vector<int>& members = program_.epochs[epoch].sets.at(set);
   SequencerOptions options = program_.options;
   options.members = Members(members);
+  options.learning.repeats = 0;  // its ranks follow no schedule
   std::vector<int> hosts;
   for (const int rank : members) hosts.push_back(program_.hosts[static_cast<size_t>(rank)]);
   desks_.emplace(std::piecewise_construct, std::tuple(set),

@@ -41,6 +41,9 @@ class SimTree {
   // What is due at a node though nothing came.
   void Look(int node, Micros now, std::vector<AnnounceMessage>* up);
   Status Pass(int node, const Response& response);
+  void Resume(int node, uint64_t unnamed) {
+    nodes_[static_cast<size_t>(node)].merger->Resume(unnamed);
+  }
   const Merger& merger(int node) const {
     return node == kRoot ? root_->merger() : *nodes_[static_cast<size_t>(node)].merger;
   }

@@ -80,6 +80,7 @@ Topology TopologyOf(const Scenario& scenario) {
 
 SequencerOptions WithMembers(SequencerOptions options, int ranks) {
   options.members = Members::Everybody(ranks);
+  options.learning.repeats = 0;  // its ranks follow no schedule
   return options;
 }
 

@@ -8,7 +8,7 @@
 
 #include "backend/host/host_backend.h"
 #include "check.h"
-#include "negotiate/wire.h"
+#include "negotiate/bytes/wire.h"
 #include "runtime/operation/result_sizes.h"
 #include "runtime/progress/process_set.h"
 #include "transport/inproc/fabric.h"

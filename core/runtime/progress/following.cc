@@ -1,0 +1,130 @@
+// The part of a process set that follows a learned schedule: its members vote at a gate before each
+// batch, and neither announce nor hear what comes next, until one of them votes that it cannot go
+// on. Then all leave the schedule at the same gate.
+
+#include <algorithm>
+#include <utility>
+
+#include "runtime/progress/process_set.h"
+
+namespace hvd {
+
+using negotiate::AnnounceMessage;
+using negotiate::Micros;
+
+namespace {
+
+// For how long a rank may lack a part of the next batch while it submits nothing: its program waits
+// for an operation, so that it will submit nothing more, or it may still compute.
+constexpr Micros kPatienceOfWaiter = 4'000;
+constexpr Micros kPatience = 100'000;
+
+// A rank that waits at a gate for so long says so, for the report of stalls.
+constexpr Micros kTellsAfter = 1'000'000;
+
+}  // namespace
+
+Status ProcessSet::BeginSchedule(negotiate::Schedule schedule, const Policy& policy, Micros now) {
+  if (gate_ == nullptr) return Status::Aborted("a response has a schedule that nobody can follow");
+  HVD_RETURN_IF_ERROR(member_.Follow(std::move(schedule)));
+  at_gate_ = {policy, now, now};
+  return Status::Ok();
+}
+
+// Passes as many gates as it can.
+Status ProcessSet::Follow(Micros now, bool* moved) {
+  if (root_) HVD_RETURN_IF_ERROR(HearMembers(now, moved));
+  for (;;) {
+    const Gate::Verdict verdict = gate_->Look(moved);
+    if (verdict == Gate::Verdict::kPoisoned) return LeaveSchedule(now, moved);
+    if (!gate_->voted()) {
+      const bool departs = Departs(now);
+      if (!departs && !member_.follower()->Ready()) return Status::Ok();
+      *moved = true;
+      gate_->Vote(!departs);
+      at_gate_.voted = now;
+    } else if (verdict == Gate::Verdict::kPassed) {
+      *moved = true;
+      HVD_RETURN_IF_ERROR(RunScheduled(now));
+    } else {
+      TellWhereItWaits(now);
+      return Status::Ok();
+    }
+  }
+}
+
+// Whether this rank's program does something else than the schedule says.
+bool ProcessSet::Departs(Micros now) {
+  if (member_.departs() || leaves_schedule_) return true;
+  const Follower& follower = *member_.follower();
+  if (follower.Ready() || std::exchange(at_gate_.placed, follower.placed()) != follower.placed()) {
+    at_gate_.quiet_since = now;
+  }
+  return Impatient() && now >= at_gate_.quiet_since + Patience();
+}
+
+bool ProcessSet::Impatient() const { return member_.follower()->pending() > 0; }
+
+Micros ProcessSet::Patience() const { return member_.waits() ? kPatienceOfWaiter : kPatience; }
+
+Micros ProcessSet::GateDeadline() const {
+  if (member_.follower() == nullptr) return -1;
+  if (gate_->voted()) return at_gate_.told ? -1 : at_gate_.voted + kTellsAfter;
+  return Impatient() ? at_gate_.quiet_since + Patience() : -1;
+}
+
+Status ProcessSet::RunScheduled(Micros now) {
+  std::vector<Decided> decided = member_.follower()->TakeBatch();
+  const Gate::Last last = root_ ? gate_->last() : Gate::Last();
+  if (last.member.known()) {
+    std::string* name = root_->NoteLate(last.member, last.since_us, last.voted_us);
+    if (name != nullptr) *name = decided.front().handle->name();
+  }
+  gate_->Advance();
+  Count(counters_->gates);
+  Count(counters_->scheduled, decided.size());
+  at_gate_.quiet_since = now;
+  at_gate_.told = false;
+  if (events_ != nullptr) {
+    events_->MarkCycle();
+    for (const Decided& one : decided) events_->Phase(one.handle->id, kQueuePhase);
+  }
+  return executor_.Add(std::move(decided), at_gate_.policy);
+}
+
+Status ProcessSet::LeaveSchedule(Micros now, bool* moved) {
+  *moved = true;
+  if (!gate_->voted()) gate_->Vote(false);
+  gate_->Advance();
+  Count(counters_->schedules_left);
+  const uint64_t batches = member_.follower()->batches();
+  const uint64_t unnamed = member_.follower()->unnamed();
+  member_.Leave();
+  leaves_schedule_ = false;
+  if (!root_) return Status::Ok();
+  root_->Resume(batches, unnamed);
+  for (auto& [member, message] : std::exchange(early_, {})) {
+    HVD_RETURN_IF_ERROR(TakeIn(member, std::move(message), now));
+  }
+  return Status::Ok();
+}
+
+void ProcessSet::TellWhereItWaits(Micros now) {
+  if (at_gate_.told || now < at_gate_.voted + kTellsAfter) return;
+  at_gate_.told = true;
+  AnnounceMessage message;
+  message.epoch = member_.epoch();
+  message.waits_at = gate_->number();
+  if (!root_) return Send(message);
+  (void)root_->Announce(0, std::move(message), now);  // cannot fail: it is sound
+}
+
+std::vector<negotiate::Unready> ProcessSet::Pending(Micros now) const {
+  const Follower* follower = member_.follower();
+  if (follower == nullptr) return root_->Pending(now);
+  auto gated =
+      root_->Gated(gate_->number(), member_.RequestOf(follower->NextId()), follower->unnamed());
+  return gated ? std::vector{*std::move(gated)} : std::vector<negotiate::Unready>();
+}
+
+}  // namespace hvd
