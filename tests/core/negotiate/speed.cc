@@ -68,6 +68,7 @@ void Sequence(bool named, int members) {
   SequencerOptions options;
   options.batch_bytes = int64_t{1} << 40;
   options.members = Members::Everybody(members);
+  options.learning.repeats = 0;  // they follow no schedule
   Coordinator root(options);
   const std::vector<Request> model = Model();
   AnnounceMessage message;

@@ -86,6 +86,7 @@ class Job {
   Job(int ranks, int per_host) : costs_(0) {
     SequencerOptions options;
     options.members = Members::Everybody(ranks);
+    options.learning.repeats = 0;  // the ranks follow no schedule
     std::vector<int> hosts;
     for (int rank = 0; rank < ranks; ++rank) hosts.push_back(rank / per_host);
     tree_ = std::make_unique<SimTree>(options, Topology(hosts, true));
