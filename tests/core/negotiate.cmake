@@ -6,7 +6,7 @@ hvd_test(negotiate_mismatch SOURCES negotiate/mismatch_test.cc USES negotiate)
 hvd_test(negotiate_lateness SOURCES negotiate/lateness_test.cc USES negotiate)
 hvd_test(negotiate_stall SOURCES negotiate/stall_test.cc USES negotiate)
 hvd_test(negotiate_merger
-  SOURCES negotiate/merger_test.cc negotiate/merger_urgency_test.cc
+  SOURCES negotiate/merger_following_test.cc negotiate/merger_test.cc negotiate/merger_urgency_test.cc
   USES negotiate)
 hvd_test(negotiate_following SOURCES negotiate/following_test.cc negotiate/sim_tree.cc USES negotiate)
 hvd_test(negotiate_schedule SOURCES negotiate/schedule_test.cc USES negotiate)

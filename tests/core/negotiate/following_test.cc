@@ -1,5 +1,4 @@
-// Schedules over a tree of mergers: what a node throws away when one begins, and how all go on when
-// it is left.
+// Random programs on random trees, whose ranks follow schedules and leave them.
 
 #include <algorithm>
 #include <deque>
@@ -19,96 +18,20 @@ namespace {
 
 void ExpectOk(const Status& status) { EXPECT_EQ(status.message(), ""); }
 
-// Position 0, and the node of positions 1 and 2.
-struct Node {
-  Node() : merger(Options()) {}
-  static MergerOptions Options() {
-    MergerOptions options;
-    options.children = {{GlobalRank(0), {0}}, {GlobalRank(1), {1, 2}}};
-    options.members = 4;
-    return options;
-  }
-  AnnounceMessage Take() {
-    AnnounceMessage message;
-    EXPECT_TRUE(merger.Take(&message));
-    return message;
-  }
-  Status Say(size_t child, AnnounceMessage message, uint64_t epoch) {
-    message.epoch = epoch;
-    return merger.Announce(child, std::move(message), 0);
-  }
-  Status SayGated(size_t child, uint64_t gate, Positions gated, Micros now = 0) {
-    AnnounceMessage message;
-    message.epoch = 1;
-    message.waits_at = gate;
-    message.gated = std::move(gated);
-    return merger.Announce(child, std::move(message), now);
-  }
-  Merger merger;
-};
-
-TEST(Following, ThrowsAwayWhatHasNotPassed) {
-  Node node;
-  AnnounceMessage joins;
-  joins.joins = true;
-  ASSERT_OK(node.Say(1, Message({Full(Barrier(), 1), Full(Allreduce("w"))}, 2), 0));
-  ASSERT_OK(node.Say(0, std::move(joins), 0));
-  EXPECT_FALSE(node.merger.idle());
-  node.merger.Follow();
-  EXPECT_TRUE(node.merger.idle());
-  EXPECT_TRUE(node.merger.joined().empty());
-  AnnounceMessage none;
-  EXPECT_FALSE(node.merger.Take(&none));
-  ASSERT_OK(node.Say(1, Message({Full(Allreduce("v"))}), 0));  // on its way when it began
-  EXPECT_TRUE(node.merger.idle());
-  EXPECT_FALSE(node.Say(1, Message({Full(Allreduce("v"))}), 2).ok());
-}
-
-TEST(Following, CountsUnnamedOperationsOn) {
-  Node node;
-  node.merger.Follow();
-  node.merger.Resume(7);
-  EXPECT_FALSE(node.Say(0, Message({Full(Barrier(), 1)}), 1).ok());
-  ASSERT_OK(node.Say(0, Message({Full(Barrier(), 8)}), 1));
-  ASSERT_OK(node.Say(1, Message({Full(Barrier(), 8)}), 1));
-  const AnnounceMessage merged = node.Take();
-  EXPECT_EQ(merged.epoch, 1u);
-  EXPECT_EQ(merged.announcements[0].ordinal, 8u);
-}
-
-TEST(Following, TellsWhoWaitsAtTheLatestGate) {
-  Node node;
-  node.merger.Follow();
-  ASSERT_OK(node.SayGated(0, 4, {}, 10));
-  AnnounceMessage told = node.Take();
-  EXPECT_EQ(told.waits_at, 4u);
-  EXPECT_EQ(told.epoch, 1u);
-  EXPECT_TRUE(told.gated == Positions{0});
-  ASSERT_OK(node.SayGated(1, 4, {2}, 20));
-  EXPECT_TRUE(node.Take().gated == (Positions{0, 2}));
-  EXPECT_EQ(node.merger.gated().since, 10);
-  ASSERT_OK(node.SayGated(1, 5, {1}, 30));
-  ASSERT_OK(node.SayGated(1, 4, {1, 2}, 40));
-  told = node.Take();
-  EXPECT_EQ(told.waits_at, 5u);
-  EXPECT_TRUE(told.gated == Positions{1});
-  EXPECT_FALSE(node.merger.Take(&told));
-  EXPECT_FALSE(node.SayGated(0, 6, {0}).ok());
-  EXPECT_FALSE(node.SayGated(1, 6, {}).ok());
-  EXPECT_FALSE(node.SayGated(1, 6, {0, 1}).ok());
-}
-
-// A program: steps of operations, of which each rank does the first so many, and then joins.
+// A program: steps of operations, of which each rank does the first so many, and then joins. Now
+// and then it begins a step before the latest one is complete, so the names alternate.
 struct Program {
   explicit Program(uint64_t seed) : random(seed) {
     const auto names = 1 + random.Below(5);
     const auto unnamed = random.Below(3);
-    const auto count = 6 + random.Below(20);
+    const auto count = 20 + random.Below(60);
     for (uint64_t s = 0; s < count; ++s) {
       std::vector<Request>& step = steps.emplace_back();
-      for (uint64_t n = 0; n < names; ++n) step.push_back(Allreduce("w" + std::to_string(n)));
+      for (uint64_t n = 0; n < names; ++n)
+        step.push_back(Allreduce("w" + std::to_string(2 * n + s % 2)));
       for (uint64_t u = 0; u < unnamed; ++u) step.push_back(u == 1 ? Barrier() : Allreduce(""));
-      if (random.OneIn(8)) step.push_back(Allreduce("odd" + std::to_string(random.Below(2))));
+      if (random.OneIn(8))
+        step.push_back(Allreduce("odd" + std::to_string(2 * random.Below(2) + s % 2)));
     }
   }
   Random random;
@@ -118,6 +41,7 @@ struct Program {
 struct Operation {
   Request request;
   uint64_t ordinal;
+  size_t step;
 };
 
 // One batch of the schedule, for all.
@@ -145,6 +69,7 @@ class Rank {
   void Hear(const std::string& bytes);
 
  private:
+  void WaitInVain();
   void Announce(const Operation& operation);
   void Place(const Operation& operation);
   void Finish(const std::string& name, uint64_t ordinal);
@@ -303,6 +228,7 @@ void Rank::Send(AnnounceMessage message) {
 void Rank::Submit() {
   if (joined_ || finished_) return;
   if (step_ == steps_) {
+    if (!undecided_.empty()) return WaitInVain();
     joined_ = departs_ = true;
     AnnounceMessage message;
     message.joins = true;
@@ -311,12 +237,11 @@ void Rank::Submit() {
   }
   const std::vector<Request>& step = world_->program.steps[step_];
   if (next_ == step.size()) {
-    if (undecided_.empty()) {
-      ++step_;
-      next_ = 0;
-    } else if (epoch_ && !epoch_->Ready() && world_->random().OneIn(10)) {
-      departs_ = true;  // it waits in vain
-    }
+    const bool ahead = !undecided_.empty();
+    if (ahead && (undecided_.front().step < step_ || !world_->random().OneIn(200)))
+      return WaitInVain();
+    ++step_;
+    next_ = 0;
     return;
   }
   if (next_ == 0) {
@@ -331,10 +256,14 @@ void Rank::Submit() {
         order_.end());
   }
   const Request& request = step[order_[next_++]];
-  undecided_.push_back({request, request.name.empty() ? ++ordinal_ : 0});
+  undecided_.push_back({request, request.name.empty() ? ++ordinal_ : 0, step_});
   const Operation operation = undecided_.back();
   if (epoch_) return Place(operation);
   Announce(operation);
+}
+
+void Rank::WaitInVain() {
+  if (epoch_ && !epoch_->Ready() && world_->random().OneIn(10)) departs_ = true;
 }
 
 void Rank::Announce(const Operation& operation) {
