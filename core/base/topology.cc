@@ -6,6 +6,7 @@
 #include <cstring>
 #include <fstream>
 #include <map>
+#include <numeric>
 #include <utility>
 
 #include "base/tree.h"
@@ -56,7 +57,7 @@ Positions Topology::BelowHosts(int first, int end) const {
   return below;
 }
 
-Topology::TreePlace Topology::TreePlaceOf(Position member) const {
+Topology::TreePlace Topology::TreePlaceOf(Position member, int few) const {
   TreePlace place;
   const int host = hosts_share_memory_ ? HostOf(member) : member.value();
   const std::vector<Position> locals = TreeHost(host);
@@ -64,13 +65,18 @@ Topology::TreePlace Topology::TreePlaceOf(Position member) const {
     place.parent = locals.front();
     return place;
   }
-  const Tree tree(host, hosts_share_memory_ ? hosts() : size());
-  if (!tree.is_root()) place.parent = TreeHost(tree.parent()).front();
-  const std::vector<int> children = tree.Children();
-  if (locals.size() + children.size() == 1 && !tree.is_root()) return place;
+  const bool star = TreeHosts() <= few;
+  const Tree tree(host, TreeHosts());
+  std::vector<int> children = tree.Children();
+  if (star) children.resize(host == 0 ? static_cast<size_t>(TreeHosts() - 1) : 0);
+  if (star) std::iota(children.begin(), children.end(), 1);
+  if (host != 0) place.parent = TreeHost(star ? 0 : tree.parent()).front();
+  if (locals.size() + children.size() == 1 && host != 0) return place;
   for (const Position local : locals) place.children.push_back({local, Positions{local.value()}});
-  for (const int child : children)
-    place.children.push_back({TreeHost(child).front(), BelowHosts(child, tree.End(child))});
+  for (const int child : children) {
+    const int end = star ? child + 1 : tree.End(child);
+    place.children.push_back({TreeHost(child).front(), BelowHosts(child, end)});
+  }
   return place;
 }
 

@@ -50,9 +50,10 @@ class Topology {
   }
 
   // A member's place in the tree over which the set negotiates. The first member of each host is
-  // the parent of the others there, and those of the hosts are a binomial tree of their own: a
-  // distance between two hosts is a power of two. Where hosts share no memory each member is a host
-  // by itself.
+  // the parent of the others there. Of few hosts the first ones are children of the set's first
+  // member: one hop is faster than two. Of more than `few` they are a binomial tree of their own,
+  // so that no member has many children; a distance between two hosts is a power of two then. Where
+  // hosts share no memory each member is a host by itself.
   struct TreePlace {
     Position parent;  // nobody's at the root, which is the first member
     struct Child {
@@ -61,7 +62,8 @@ class Topology {
     };
     std::vector<Child> children;  // itself first; or none, at a leaf
   };
-  TreePlace TreePlaceOf(Position member) const;
+  static constexpr int kFewHosts = 8;
+  TreePlace TreePlaceOf(Position member, int few = kFewHosts) const;
 
   bool ShareMemory(Position a, Position b) const {
     return hosts_share_memory_ && HostOf(a) == HostOf(b);
@@ -77,6 +79,7 @@ class Topology {
     int cross_rank;
   };
 
+  int TreeHosts() const { return hosts_share_memory_ ? hosts() : size(); }
   std::vector<Position> TreeHost(int host) const;
   Positions BelowHosts(int first, int end) const;
 

@@ -33,7 +33,6 @@ Status ProcessSet::BeginSchedule(negotiate::Schedule schedule, const Policy& pol
 
 // Passes as many gates as it can.
 Status ProcessSet::Follow(Micros now, bool* moved) {
-  if (root_) HVD_RETURN_IF_ERROR(HearMembers(now, moved));
   for (;;) {
     const Gate::Verdict verdict = gate_->Look(moved);
     if (verdict == Gate::Verdict::kPoisoned) return LeaveSchedule(now, moved);
@@ -75,9 +74,9 @@ Micros ProcessSet::GateDeadline() const {
 
 Status ProcessSet::RunScheduled(Micros now) {
   std::vector<Decided> decided = member_.follower()->TakeBatch();
-  const Gate::Last last = root_ ? gate_->last() : Gate::Last();
+  const Gate::Last last = root() != nullptr ? gate_->last() : Gate::Last();
   if (last.member.known()) {
-    std::string* name = root_->NoteLate(last.member, last.since_us, last.voted_us);
+    std::string* name = root()->NoteLate(last.member, last.since_us, last.voted_us);
     if (name != nullptr) *name = decided.front().handle->name();
   }
   gate_->Advance();
@@ -101,10 +100,9 @@ Status ProcessSet::LeaveSchedule(Micros now, bool* moved) {
   const uint64_t unnamed = member_.follower()->unnamed();
   member_.Leave();
   leaves_schedule_ = false;
-  if (!root_) return Status::Ok();
-  root_->Resume(batches, unnamed);
-  for (auto& [member, message] : std::exchange(early_, {})) {
-    HVD_RETURN_IF_ERROR(TakeIn(member, std::move(message), now));
+  node_->Resume(batches, unnamed);
+  for (auto& [child, message] : std::exchange(early_, {})) {
+    HVD_RETURN_IF_ERROR(TakeIn(child, std::move(message), now));
   }
   return Status::Ok();
 }
@@ -115,15 +113,14 @@ void ProcessSet::TellWhereItWaits(Micros now) {
   AnnounceMessage message;
   message.epoch = member_.epoch();
   message.waits_at = gate_->number();
-  if (!root_) return Send(message);
-  (void)root_->Announce(0, std::move(message), now);  // cannot fail: it is sound
+  (void)node_->Announce(kSelf, std::move(message), now);  // cannot fail: it is sound
 }
 
 std::vector<negotiate::Unready> ProcessSet::Pending(Micros now) const {
   const Follower* follower = member_.follower();
-  if (follower == nullptr) return root_->Pending(now);
+  if (follower == nullptr) return root()->Pending(now);
   auto gated =
-      root_->Gated(gate_->number(), member_.RequestOf(follower->NextId()), follower->unnamed());
+      root()->Gated(gate_->number(), member_.RequestOf(follower->NextId()), follower->unnamed());
   return gated ? std::vector{*std::move(gated)} : std::vector<negotiate::Unready>();
 }
 

@@ -127,9 +127,9 @@ TEST(Topology, DescribesARankByItsHostWhereThereAreSeveral) {
 
 // Every member is below exactly one child of each node above it, and a child is told of by its
 // own place.
-void CheckTree(const Topology& topology) {
+void CheckTree(const Topology& topology, int few) {
   for (Position member(0); member.value() < topology.size(); member = Next(member)) {
-    const Topology::TreePlace place = topology.TreePlaceOf(member);
+    const Topology::TreePlace place = topology.TreePlaceOf(member, few);
     EXPECT_EQ(place.parent.known(), member.value() != 0);
     Positions below;
     for (const auto& child : place.children) {
@@ -140,7 +140,7 @@ void CheckTree(const Topology& topology) {
         EXPECT_EQ(child.below.size(), 1);
         continue;
       }
-      const Topology::TreePlace its = topology.TreePlaceOf(child.at);
+      const Topology::TreePlace its = topology.TreePlaceOf(child.at, few);
       EXPECT_EQ(its.parent, member);
       EXPECT_EQ(its.children.empty(), child.below.size() == 1);
     }
@@ -151,8 +151,8 @@ void CheckTree(const Topology& topology) {
 
 TEST(Topology, TreeOfHosts) {
   const Topology topology({7, 7, 4, 4, 4, 9, 7}, true);
-  CheckTree(topology);
-  const Topology::TreePlace root = topology.TreePlaceOf(Position(0));
+  CheckTree(topology, 1);
+  const Topology::TreePlace root = topology.TreePlaceOf(Position(0), 1);
   ASSERT_EQ(root.children.size(), size_t{5});  // 0, 1 and 6 here, the leaders 2 and 5
   EXPECT_EQ(root.children[2].at, Position(6));
   EXPECT_TRUE(root.children[3].below == Positions::Range(2, 3));
@@ -171,11 +171,22 @@ TEST(Topology, TreeOfEachShape) {
         blocks.push_back(m * hosts / size);
       }
       for (const bool shares : {false, true}) {
-        CheckTree(Topology(mixed, shares));
-        CheckTree(Topology(blocks, shares));
+        for (const int few : {1, 4, Topology::kFewHosts}) {
+          CheckTree(Topology(mixed, shares), few);
+          CheckTree(Topology(blocks, shares), few);
+        }
       }
     }
   }
+}
+
+TEST(Topology, FewHostsAreAStar) {
+  const Topology topology({0, 0, 1, 1, 2, 2, 3, 3}, true);
+  EXPECT_EQ(topology.TreePlaceOf(Position(6), 1).parent, Position(4));
+  EXPECT_EQ(topology.TreePlaceOf(Position(6)).parent, Position(0));
+  EXPECT_EQ(topology.TreePlaceOf(Position(0)).children.size(), size_t{5});
+  EXPECT_EQ(Topology::OneHost(9, false).TreePlaceOf(Position(7)).parent, Position(6));
+  EXPECT_EQ(Topology::OneHost(8, false).TreePlaceOf(Position(7)).parent, Position(0));
 }
 
 // The most children are those of the root: its own ranks, and the logarithm of the hosts.

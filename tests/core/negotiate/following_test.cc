@@ -98,16 +98,16 @@ class Rank {
 
 class World {
  public:
-  World(uint64_t seed, int ranks)
+  World(uint64_t seed, int ranks, int few)
       : program(seed),
         options(OptionsFor(ranks)),
         topology(HostsOf(&program.random, ranks), true),
-        tree(options, topology) {
+        tree(options, topology, few) {
     int node = 0;
     for (int r = 0; r < ranks; ++r) {
       const uint64_t fewer = program.random.OneIn(3) ? program.random.Below(3) : 0;
       this->ranks.emplace_back(this, r, program.steps.size() - fewer);
-      if (!topology.TreePlaceOf(Position(r)).children.empty()) {
+      if (!topology.TreePlaceOf(Position(r), few).children.empty()) {
         this->ranks.back().node = node++;
         leaders.push_back(r);
       }
@@ -364,7 +364,7 @@ TEST(Following, RandomProgramsOnTrees) {
   size_t ran = 0;
   uint64_t epochs = 0;
   for (uint64_t seed = 1; seed <= 300; ++seed) {
-    World world(seed, 2 + static_cast<int>(seed % 7));
+    World world(seed, 2 + static_cast<int>(seed % 7), seed % 3 == 0 ? Topology::kFewHosts : 1);
     world.Run();
     ran += world.ranks[0].ran();
     epochs += world.ranks[0].epochs();

@@ -5,11 +5,11 @@
 
 namespace hvd::negotiate {
 
-SimTree::SimTree(const SequencerOptions& options, const Topology& topology) {
+SimTree::SimTree(const SequencerOptions& options, const Topology& topology, int few) {
   std::vector<Topology::TreePlace> places;
   std::map<int, int> node_of;  // by position
   for (int m = 0; m < topology.size(); ++m) {
-    places.push_back(topology.TreePlaceOf(Position(m)));
+    places.push_back(topology.TreePlaceOf(Position(m), few));
     if (!places.back().children.empty()) node_of.emplace(m, static_cast<int>(node_of.size()));
   }
   nodes_.resize(node_of.size());

@@ -25,7 +25,8 @@ class SimTree {
     int member = -1;
   };
 
-  SimTree(const SequencerOptions& options, const Topology& topology);
+  // `few`: see Topology::TreePlaceOf; by default even the smallest tree is deep.
+  SimTree(const SequencerOptions& options, const Topology& topology, int few = 1);
 
   Coordinator& root() { return *root_; }
   const Coordinator& root() const { return *root_; }

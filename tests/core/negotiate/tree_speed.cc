@@ -89,7 +89,7 @@ class Job {
     options.learning.repeats = 0;  // the ranks follow no schedule
     std::vector<int> hosts;
     for (int rank = 0; rank < ranks; ++rank) hosts.push_back(rank / per_host);
-    tree_ = std::make_unique<SimTree>(options, Topology(hosts, true));
+    tree_ = std::make_unique<SimTree>(options, Topology(hosts, true), Topology::kFewHosts);
     costs_.resize(static_cast<size_t>(tree_->nodes()));
   }
 

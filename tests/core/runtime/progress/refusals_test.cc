@@ -126,6 +126,7 @@ class Victim {
     ProcessSetWires wires;
     auto control = std::make_unique<ForgedControl>();
     control_ = control.get();
+    wires.topology = Topology::OneHost(options.members.size(), false);
     wires.control = std::move(control);
     const Position position(rank == 3 ? 0 : 1);
     wires.backends.push_back(MakeTransportBackend(transport_.get(), 0, options.members, position));
