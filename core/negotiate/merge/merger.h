@@ -8,10 +8,10 @@
 
 #include "base/positions.h"
 #include "base/rank.h"
-#include "negotiate/message.h"
-#include "negotiate/response_cache.h"
 #include "negotiate/merge/tallies.h"
 #include "negotiate/merge/urgency.h"
+#include "negotiate/message.h"
+#include "negotiate/response_cache.h"
 
 namespace hvd::negotiate {
 
