@@ -67,7 +67,9 @@ Status ProcessSet::Tick(Micros now, bool* moved) {
                   Status::Aborted("its stream of control messages is out of step"));
   }
   if (gate_ != nullptr && gate_->corrupt().known()) {
-    return Refuse(gate_->corrupt(), Status::Aborted("its votes at a gate are out of step"));
+    const Status why = Status::Aborted("its votes at a gate are out of step");
+    return topology_.AllShareMemory() ? Refuse(gate_->corrupt(), why)
+                                      : RefuseSent(gate_->corrupt(), why);
   }
   HVD_RETURN_IF_ERROR(executor_.Advance(moved));
   return executor_.broken() ? SharedMemoryIsCorrupt("a counter of an operation cannot be right")
@@ -106,15 +108,20 @@ Status ProcessSet::TakeIn(size_t child, AnnounceMessage message, Micros now) {
   return Refuse(place_.children[child].at, node_->Announce(child, std::move(message), now));
 }
 
-// Adds to an error whose cause is what a member has sent (kAborted) who that was and what to do.
-Status ProcessSet::Refuse(Position member, const Status& why) {
+// Adds to an error whose cause is what a neighbour in the tree has said (kAborted) who that was and
+// what to do.
+Status ProcessSet::Refuse(Position neighbour, const Status& why) {
   if (why.code() != Code::kAborted) return why;
+  if (!topology_.ShareMemory(neighbour, options_.members.Find(options_.rank)))
+    return RefuseSent(neighbour, why);
+  return SharedMemoryIsCorrupt("what " + Name(options_.members[neighbour]) + " wrote there for " +
+                               Name(options_.rank) + " cannot be right (" + why.message() + ")");
+}
+
+// It came over a link.
+Status ProcessSet::RefuseSent(Position member, const Status& why) {
   const std::string sender = Name(options_.members[member]);
   const std::string receiver = Name(options_.rank);
-  if (topology_.ShareMemory(member, options_.members.Find(options_.rank))) {
-    return SharedMemoryIsCorrupt("what " + sender + " wrote there for " + receiver +
-                                 " cannot be right (" + why.message() + ")");
-  }
   culprit_ = options_.members[member];
   return Status::Aborted(
       sender + " sent a message to " + receiver + " that cannot be right: " + why.message() +

@@ -50,7 +50,8 @@ class ProcessSet {
   void Add(const HandlePtr& handle) { member_.Add(handle); }
   void Urge(const HandlePtr& handle) { member_.Urge(handle); }
 
-  // One round of announcing, sequencing, matching and running. An error ends the generation.
+  // One round of announcing, hearing the others, deciding and running. An error ends the
+  // generation.
   Status Tick(negotiate::Micros now, bool* moved);
 
   // When Tick has something to do though nothing arrives; -1 = never.
@@ -77,7 +78,8 @@ class ProcessSet {
   std::optional<GlobalRank> culprit() const { return culprit_; }
 
  private:
-  Status Refuse(Position member, const Status& why);
+  Status Refuse(Position neighbour, const Status& why);
+  Status RefuseSent(Position member, const Status& why);
   Status SharedMemoryIsCorrupt(const std::string& detail);
   Status Announce(negotiate::Micros now, bool* moved);
   Status HearChildren(negotiate::Micros now, bool* moved);
