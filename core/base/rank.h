@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstddef>
 #include <initializer_list>
+#include <memory>
+#include <numeric>
 #include <ostream>
 #include <string>
 #include <vector>
@@ -45,29 +47,35 @@ inline std::string Name(GlobalRank rank) { return "rank " + std::to_string(rank.
 class Members {
  public:
   Members() = default;
-  explicit Members(const std::vector<int>& ranks) : ranks_(ranks.begin(), ranks.end()) {}
+  explicit Members(const std::vector<int>& ranks)
+      : ranks_(std::make_shared<const std::vector<GlobalRank>>(ranks.begin(), ranks.end())) {}
   Members(std::initializer_list<int> ranks) : Members(std::vector<int>(ranks)) {}
 
   // All ranks of a job of this size.
   static Members Everybody(int size) {
-    Members all;
-    for (int rank = 0; rank < size; ++rank) all.ranks_.emplace_back(rank);
-    return all;
+    std::vector<int> all(static_cast<size_t>(size));
+    std::iota(all.begin(), all.end(), 0);
+    return Members(all);
   }
 
-  int size() const { return static_cast<int>(ranks_.size()); }
-  const std::vector<GlobalRank>& ranks() const { return ranks_; }
+  int size() const { return static_cast<int>(ranks().size()); }
+  const std::vector<GlobalRank>& ranks() const {
+    static const std::vector<GlobalRank> nobody;
+    return ranks_ == nullptr ? nobody : *ranks_;
+  }
 
-  GlobalRank operator[](Position position) const { return ranks_[position.index()]; }
+  GlobalRank operator[](Position position) const { return ranks()[position.index()]; }
   // Nobody's position when the rank is no member.
   Position Find(GlobalRank rank) const {
-    const auto found = std::find(ranks_.begin(), ranks_.end(), rank);
-    return found == ranks_.end() ? Position() : Position(static_cast<int>(found - ranks_.begin()));
+    const auto found = std::find(ranks().begin(), ranks().end(), rank);
+    return found == ranks().end() ? Position()
+                                  : Position(static_cast<int>(found - ranks().begin()));
   }
   bool Has(GlobalRank rank) const { return Find(rank).known(); }
 
  private:
-  std::vector<GlobalRank> ranks_;
+  // Shared by all copies: a large set is described once.
+  std::shared_ptr<const std::vector<GlobalRank>> ranks_;
 };
 
 }  // namespace hvd

@@ -2,11 +2,14 @@
 
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cstring>
 #include <fstream>
 #include <map>
+#include <numeric>
 #include <utility>
 
+#include "base/tree.h"
 #include "digest/sha256.h"
 
 namespace hvd {
@@ -35,6 +38,46 @@ Topology Topology::Of(const Members& members) const {
   hosts.reserve(members.ranks().size());
   for (const GlobalRank rank : members.ranks()) hosts.push_back(HostOf(Position(rank.value())));
   return {hosts, hosts_share_memory_};
+}
+
+// The members of a host of the tree.
+std::vector<Position> Topology::TreeHost(int host) const {
+  return hosts_share_memory_ ? OnHost(host) : std::vector<Position>{Position(host)};
+}
+
+Positions Topology::BelowHosts(int first, int end) const {
+  if (!hosts_share_memory_) return Positions::Range(first, end - first);
+  std::vector<int> all;
+  for (int host = first; host < end; ++host) {
+    for (const Position member : OnHost(host)) all.push_back(member.value());
+  }
+  std::sort(all.begin(), all.end());
+  Positions below;
+  for (const int member : all) below.Add(Position(member));
+  return below;
+}
+
+Topology::TreePlace Topology::TreePlaceOf(Position member, int few) const {
+  TreePlace place;
+  const int host = hosts_share_memory_ ? HostOf(member) : member.value();
+  const std::vector<Position> locals = TreeHost(host);
+  if (member != locals.front()) {
+    place.parent = locals.front();
+    return place;
+  }
+  const bool star = TreeHosts() <= few;
+  const Tree tree(host, TreeHosts());
+  std::vector<int> children = tree.Children();
+  if (star) children.resize(host == 0 ? static_cast<size_t>(TreeHosts() - 1) : 0);
+  if (star) std::iota(children.begin(), children.end(), 1);
+  if (host != 0) place.parent = TreeHost(star ? 0 : tree.parent()).front();
+  if (locals.size() + children.size() == 1 && host != 0) return place;
+  for (const Position local : locals) place.children.push_back({local, Positions{local.value()}});
+  for (const int child : children) {
+    const int end = star ? child + 1 : tree.End(child);
+    place.children.push_back({TreeHost(child).front(), BelowHosts(child, end)});
+  }
+  return place;
 }
 
 std::string Topology::Describe(GlobalRank rank) const {

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "base/positions.h"
 #include "base/rank.h"
 
 namespace hvd {
@@ -48,6 +49,22 @@ class Topology {
     return cross_sizes_[static_cast<size_t>(LocalRank(member))];
   }
 
+  // A member's place in the tree over which the set negotiates. The first member of each host is
+  // the parent of the others there. Of few hosts the first ones are children of the set's first
+  // member: one hop is faster than two. Of more than `few` they are a binomial tree of their own,
+  // so that no member has many children; a distance between two hosts is a power of two then. Where
+  // hosts share no memory each member is a host by itself.
+  struct TreePlace {
+    Position parent;  // nobody's at the root, which is the first member
+    struct Child {
+      Position at;
+      Positions below;  // it and all below it
+    };
+    std::vector<Child> children;  // itself first; or none, at a leaf
+  };
+  static constexpr int kFewHosts = 8;
+  TreePlace TreePlaceOf(Position member, int few = kFewHosts) const;
+
   bool ShareMemory(Position a, Position b) const {
     return hosts_share_memory_ && HostOf(a) == HostOf(b);
   }
@@ -61,6 +78,10 @@ class Topology {
     int local_rank;
     int cross_rank;
   };
+
+  int TreeHosts() const { return hosts_share_memory_ ? hosts() : size(); }
+  std::vector<Position> TreeHost(int host) const;
+  Positions BelowHosts(int first, int end) const;
 
   std::vector<Place> places_;                   // by position
   std::vector<std::vector<Position>> members_;  // by host

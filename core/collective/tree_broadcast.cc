@@ -1,10 +1,10 @@
 #include <algorithm>
 #include <array>
 
+#include "base/tree.h"
 #include "collective/piece_stream.h"
 #include "collective/transport_collectives.h"
 #include "settings/failpoint.h"
-#include "transport/tree.h"
 
 namespace hvd {
 

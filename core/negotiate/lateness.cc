@@ -25,12 +25,12 @@ std::string Millis(Micros us) {
 
 }  // namespace
 
-std::string* Lateness::Note(size_t member, Micros since, Micros now) {
+std::string* Lateness::Note(Position member, Micros since, Micros now) {
   if (window_start_ < 0) window_start_ = now;
   const Micros begin = std::max(since, counted_until_);
   counted_until_ = std::max(counted_until_, now);
   if (begin >= now) return nullptr;
-  Member& late = members_[member];
+  Member& late = late_[member];
   late.waited += now - begin;
   if (late.latest.size() < kLatest) {
     late.latest.push_back(now - since);
@@ -46,7 +46,7 @@ std::string* Lateness::Note(size_t member, Micros since, Micros now) {
 const Lateness::Straggler* Lateness::Take(Micros now) {
   if (window_start_ < 0 || now - window_start_ < kWindow) return nullptr;
   Judge(now - window_start_);
-  for (Member& member : members_) member = Member();
+  late_.clear();
   window_start_ = now;
   if (!found_ || now < quiet_until_) return nullptr;
   quiet_until_ = now + kQuiet;
@@ -54,24 +54,23 @@ const Lateness::Straggler* Lateness::Take(Micros now) {
 }
 
 void Lateness::Judge(Micros window) {
-  const auto less = [](const Member& a, const Member& b) { return a.waited < b.waited; };
-  const auto latest = std::max_element(members_.begin(), members_.end(), less);
+  found_ = false;
+  if (late_.empty()) return;
+  const auto latest = std::max_element(
+      late_.begin(), late_.end(),
+      [](const auto& a, const auto& b) { return a.second.waited < b.second.waited; });
+  Member& member = latest->second;
   Micros waited = 0;
-  for (const Member& member : members_) waited += member.waited;
-  const auto percent = static_cast<int>(100 * latest->waited / window);
+  for (const auto& [position, other] : late_) waited += other.waited;
+  const auto percent = static_cast<int>(100 * member.waited / window);
   // Ranks that are late by turns are no stragglers.
   found_ =
-      latest->waits >= kFewestWaits && percent >= kLeastPercent && 3 * latest->waited > 2 * waited;
+      member.waits >= kFewestWaits && percent >= kLeastPercent && 3 * member.waited > 2 * waited;
   if (!found_) return;
-  std::vector<Micros>& waits = latest->latest;
+  std::vector<Micros>& waits = member.latest;
   const auto middle = waits.begin() + static_cast<std::ptrdiff_t>(waits.size() / 2);
   std::nth_element(waits.begin(), middle, waits.end());
-  straggler_ = {static_cast<size_t>(latest - members_.begin()),
-                latest->waits,
-                percent,
-                *middle,
-                latest->longest,
-                latest->name};
+  straggler_ = {latest->first, member.waits, percent, *middle, member.longest, member.name};
 }
 
 std::string Describe(const Lateness::Straggler& straggler, GlobalRank rank) {

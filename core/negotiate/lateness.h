@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -14,16 +15,14 @@ namespace hvd::negotiate {
 // Waits overlap when several operations lack the same rank; each moment is counted once.
 class Lateness {
  public:
-  explicit Lateness(size_t members) : members_(members) {}
-
   // `member` was the last to announce an operation that the others had all announced at `since`.
   // Null, or where to put the name of the operation, because it is the one that waited longest.
-  std::string* Note(size_t member, Micros since, Micros now);
+  std::string* Note(Position member, Micros since, Micros now);
 
   // The member to speak of, at most once a minute. Call every few seconds: time is looked at in
   // windows of ten seconds. Nobody: null.
   struct Straggler {
-    size_t member = 0;
+    Position member;
     size_t waits = 0;    // separate times in the window
     int percent = 0;     // of the window
     Micros median = 0;   // of the latest waits
@@ -43,7 +42,7 @@ class Lateness {
 
   void Judge(Micros window);
 
-  std::vector<Member> members_;
+  std::map<Position, Member> late_;  // in this window
   Micros counted_until_ = 0;
   Micros window_start_ = -1;  // -1: nothing noted yet
   Micros quiet_until_ = 0;

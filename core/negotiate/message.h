@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/positions.h"
 #include "base/rank.h"
 #include "base/status.h"
 #include "base/types.h"
@@ -14,7 +15,7 @@ namespace hvd::negotiate {
 
 using Micros = int64_t;  // any monotonic clock
 
-constexpr uint8_t kMessageVersion = 2;
+constexpr uint8_t kMessageVersion = 3;
 constexpr uint32_t kNoId = 0xffffffff;
 constexpr size_t kMaxNameBytes = 1024;
 constexpr size_t kMaxDims = 16;
@@ -65,7 +66,15 @@ Shape SizesOf(const Request& request);
 // An unnamed operation in messages to people: "allreduce.noname.7".
 std::string PublicName(OpKind kind, uint64_t ordinal);
 
-// One rank is ready. In full the first time; by the id that the response gave it from then on.
+// One of the descriptions of an operation that members sent, and which sent it.
+struct Variant {
+  uint32_t id = kNoId;  // kNoId: `request` is set
+  Request request;
+  Positions senders;
+};
+
+// An operation is ready on one member or, merged, on all members below a node of the tree. In full
+// the first time; by the id that the response gave it from then on.
 struct Announcement {
   uint32_t id = kNoId;  // kNoId: `request` is set
   Request request;
@@ -73,8 +82,30 @@ struct Announcement {
   // One count for all kinds, so that an unnamed allreduce here and an unnamed barrier there meet
   // and are found to differ.
   uint64_t ordinal = 0;
-  Shape sizes;  // see SizesOf
+  // See SizesOf; 0 for those that have joined. Merged, for m members below: of an allgather
+  // [tensor * m + member], of an alltoall [member * n + receiver]. None where the variants differ.
+  Shape sizes;
+
+  // The rest is of merged ones only.
+  // Empty where all below who have not joined sent one description. Otherwise each with its
+  // senders, and `id` and `request` say nothing.
+  std::vector<Variant> variants;
+  // The member that the others below waited for, and for how long: at least kToldLateness.
+  // Nobody's when nobody waited for so long.
+  Position last;
+  Micros waited = 0;
 };
+constexpr Micros kToldLateness = 100;
+
+// An operation that somebody below has announced, and others have not for some time.
+struct Waiting {
+  std::string name;
+  uint64_t ordinal = 0;  // as in Announcement
+  OpKind kind = OpKind::kAllreduce;
+  Micros waited = 0;  // since the first announcement
+  Positions ready;    // who has announced it
+};
+constexpr size_t kMaxWaiting = 64;  // in one message
 
 // What a row (an index of the first dimension) of a tensor takes, and the whole of it. -1: more
 // than kMaxTensorBytes.
@@ -83,20 +114,32 @@ int64_t BytesOf(const TensorMeta& tensor);
 // What all tensors of a request take; the largest number where it is more.
 int64_t BytesOf(const Request& request);
 
-// Member -> sequencer. `urgent` = how many of this member's announcements so far (since the
-// beginning, these included) it is blocked on or has been: their batches need not wait for more.
+// Child -> parent in the tree of a set, in which the members are leaves: what happened below, in
+// the order of these fields.
 struct AnnounceMessage {
-  uint64_t urgent = 0;
+  // Merged: who has joined since the message before.
+  Positions joined;
+  // How many of this child's announcements so far (since the beginning, these included) some and
+  // all members below are blocked on or have been: their batches need not wait for more. A member
+  // is both. Blocked on a later one counts as blocked on those before it.
+  uint64_t some_urgent = 0;
+  uint64_t all_urgent = 0;
   std::vector<Announcement> announcements;
-  // After these announcements the member takes part in everything without data of its own, until
-  // all members have joined; it announces nothing in the meantime.
+  // After these announcements all below take part in everything without data of their own, until
+  // all members of the set have joined; nothing is announced in the meantime.
   bool joins = false;
-  // How many schedules this member has been told of. The sequencer takes what was announced before
-  // the latest for not announced: the member has placed it in the schedule, or announces it again
-  // when that is left.
+  // Merged, when it joins: who was the last to do so.
+  Position last;
+  // Merged: what waits for somebody below, if that has changed.
+  std::optional<std::vector<Waiting>> waiting;
+  // How many schedules those below have been told of. What was announced before the latest counts
+  // as not announced: the members have placed it in the schedule, or announce it again when that is
+  // left.
   uint64_t epoch = 0;
-  // While the set follows a schedule: this member waits at the gate of this number. 0: it does not.
+  // While the set follows a schedule, and beside the epoch the only thing that is said then: some
+  // below wait at the gate of this number. 0: nothing is said of it.
   uint64_t waits_at = 0;
+  Positions gated;  // merged: who does; of a member it is nobody but itself
 };
 
 // One decided operation: run it, or fail it with the same words everywhere. A member finds its

@@ -2,34 +2,62 @@
 
 #include <algorithm>
 #include <functional>
-#include <string_view>
-#include <utility>
+#include <limits>
 
 #include "base/text.h"
+#include "negotiate/bytes/wire.h"
 
 namespace hvd::negotiate {
 namespace {
 
-uint64_t Mix(uint64_t hash, uint64_t value) {
-  hash = (hash ^ value) * 0x9e3779b97f4a7c15ull;
-  return hash ^ (hash >> 29);
+bool IsRagged(OpKind kind) { return kind == OpKind::kAllgather || kind == OpKind::kAlltoall; }
+
+// What SameAs compares, and nothing else.
+void Pack(const Request& request, std::string* key) {
+  key->clear();
+  Encoder out(key);
+  out.Byte(static_cast<uint8_t>(request.kind));
+  out.Text(request.name);
+  out.Varint(request.tensors.size());
+  if (request.kind == OpKind::kBarrier) return;
+  out.Byte(static_cast<uint8_t>(KindOf(request.device)));
+  if (HasReduction(request.kind)) {
+    const bool scaled = request.prescale != 1.0 || request.postscale != 1.0;
+    out.Byte(static_cast<uint8_t>(request.reduce_op));
+    out.Byte(scaled ? 1 : 0);
+    if (scaled) out.Double(request.prescale);
+    if (scaled) out.Double(request.postscale);
+  }
+  if (request.kind == OpKind::kBroadcast) out.Signed(request.root.value());
+  for (const TensorMeta& tensor : request.tensors) {
+    out.Byte(static_cast<uint8_t>(tensor.dtype));
+    out.Varint(tensor.shape.size());
+    for (size_t d = IsRagged(request.kind) ? 1 : 0; d < tensor.shape.size(); ++d)
+      out.Varint(static_cast<uint64_t>(tensor.shape[d]));
+  }
 }
 
-// Equal for requests that SameAs. The few shapes of one name differ early, so the first tensors are
-// enough.
-uint64_t Hash(const Request& request) {
-  constexpr size_t kHashedTensors = 4;
-  uint64_t hash = std::hash<std::string_view>{}(request.name);
-  hash = Mix(hash, static_cast<uint64_t>(request.kind) | request.tensors.size() << 8);
-  const size_t first =
-      request.kind == OpKind::kAllgather || request.kind == OpKind::kAlltoall ? 1 : 0;
-  for (size_t t = 0; t < std::min(request.tensors.size(), kHashedTensors); ++t) {
-    const TensorMeta& tensor = request.tensors[t];
-    hash = Mix(hash, static_cast<uint64_t>(tensor.dtype) | tensor.shape.size() << 8);
-    for (size_t d = first; d < tensor.shape.size(); ++d)
-      hash = Mix(hash, static_cast<uint64_t>(tensor.shape[d]));
+void Unpack(Decoder* in, Request* request) {
+  request->kind = static_cast<OpKind>(in->Byte("operation"));
+  request->name = in->Text("name", in->left());
+  request->tensors.resize(in->Varint("tensors"));
+  if (request->kind == OpKind::kBarrier) return;
+  in->Byte("device");
+  if (HasReduction(request->kind)) {
+    request->reduce_op = static_cast<ReduceOp>(in->Byte("reduce op"));
+    const bool scaled = in->Byte("scaled") != 0;
+    if (scaled) request->prescale = in->Double("prescale");
+    if (scaled) request->postscale = in->Double("postscale");
   }
-  return hash;
+  if (request->kind == OpKind::kBroadcast)
+    request->root = GlobalRank(static_cast<int>(
+        in->Signed("root", std::numeric_limits<int>::min(), std::numeric_limits<int>::max())));
+  for (TensorMeta& tensor : request->tensors) {
+    tensor.dtype = static_cast<DataType>(in->Byte("data type"));
+    tensor.shape.resize(in->Varint("dimensions"));
+    for (size_t d = IsRagged(request->kind) ? 1 : 0; d < tensor.shape.size(); ++d)
+      tensor.shape[d] = static_cast<int64_t>(in->Varint("dimension"));
+  }
 }
 
 }  // namespace
@@ -38,30 +66,47 @@ ResponseCache::ResponseCache(size_t capacity)
     : capacity_(std::min(capacity, kMostIds)), buckets_(16, kNoId) {}
 
 uint32_t ResponseCache::Find(const Request& request) const {
-  return Lookup(request, Hash(request));
+  if (entries_.empty()) return kNoId;
+  Pack(request, &key_);
+  return Lookup(key_, std::hash<std::string_view>{}(key_));
 }
 
-Status ResponseCache::Learn(uint32_t id, Request request) {
-  const uint64_t hash = Hash(request);
-  const uint32_t known = Lookup(request, hash);
+Status ResponseCache::Learn(uint32_t id, const Request& request) {
+  Pack(request, &key_);
+  const size_t hash = std::hash<std::string_view>{}(key_);
+  const uint32_t known = Lookup(key_, hash);
   if (known == id && id != kNoId) return Status::Ok();
   if (known != kNoId || id != entries_.size() || id >= capacity_) {
     return Status::Aborted("response stream gives id " + std::to_string(id) + " to '" +
                            Shown(request.name) + "', but the next free id is " +
                            std::to_string(entries_.size()) + " of " + std::to_string(capacity_));
   }
-  entries_.push_back({hash, std::move(request)});
+  entries_.push_back({hash, keys_.size(), request.device});
+  keys_ += key_;
   if (2 * entries_.size() > buckets_.size()) Grow();
   Insert(id);
   return Status::Ok();
 }
 
-uint32_t ResponseCache::Lookup(const Request& request, uint64_t hash) const {
+Request ResponseCache::At(uint32_t id) const {
+  Request request;
+  Decoder in(KeyOf(id));
+  Unpack(&in, &request);
+  request.device = entries_[id].device;
+  return request;
+}
+
+std::string_view ResponseCache::KeyOf(uint32_t id) const {
+  const size_t end = id + 1 < entries_.size() ? entries_[id + 1].key : keys_.size();
+  return std::string_view(keys_).substr(entries_[id].key, end - entries_[id].key);
+}
+
+uint32_t ResponseCache::Lookup(std::string_view key, size_t hash) const {
   const size_t mask = buckets_.size() - 1;
   for (size_t b = hash & mask;; b = (b + 1) & mask) {
     const uint32_t id = buckets_[b];
     if (id == kNoId) return kNoId;
-    if (entries_[id].hash == hash && entries_[id].request.SameAs(request)) return id;
+    if (entries_[id].hash == hash && KeyOf(id) == key) return id;
   }
 }
 

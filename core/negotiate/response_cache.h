@@ -1,15 +1,20 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "negotiate/message.h"
 
 namespace hvd::negotiate {
 
-// Which request has which id: the sequencer gives the ids, each member mirrors them with its own
-// requests, so that a known operation is announced in a few bytes. Nothing is ever evicted: an id
-// means one request for good.
+// Which request has which id: the sequencer gives the ids, each member and each inner node of the
+// tree mirrors them with its own requests, so that a known operation is announced in a few bytes.
+// Nothing is ever evicted: an id means one request for good.
+//
+// A request is kept as its key: the bytes of what SameAs compares, which are equal for requests
+// that are the same. They are a fifth of the request itself.
 class ResponseCache {
  public:
   // Every id costs memory for good, and a program of ever new names must not grow without bound: no
@@ -22,28 +27,33 @@ class ResponseCache {
   uint32_t Find(const Request& request) const;
 
   // Ids are dense from 0. An error means that the stream and this mirror do not fit together.
-  Status Learn(uint32_t id, Request request);
+  Status Learn(uint32_t id, const Request& request);
 
-  // id < size(). What SameAs leaves out (device number, first dimensions) is that of the first
-  // time.
-  const Request& At(uint32_t id) const { return entries_[id].request; }
+  // id < size(). Of what SameAs leaves out, the device is that of the first time, and the rest as
+  // by default (the first dimensions of an allgather or alltoall 0).
+  Request At(uint32_t id) const;
+  OpKind KindOf(uint32_t id) const { return static_cast<OpKind>(keys_[entries_[id].key]); }
 
   size_t size() const { return entries_.size(); }
   size_t capacity() const { return capacity_; }
 
  private:
   struct Entry {
-    uint64_t hash;
-    Request request;
+    size_t hash;
+    uint64_t key;  // where it begins in keys_; it ends with the next one
+    int32_t device;
   };
 
-  uint32_t Lookup(const Request& request, uint64_t hash) const;
+  std::string_view KeyOf(uint32_t id) const;
+  uint32_t Lookup(std::string_view key, size_t hash) const;
   void Insert(uint32_t id);
   void Grow();
 
   size_t capacity_;
   std::vector<Entry> entries_;     // by id
   std::vector<uint32_t> buckets_;  // linear probing; a power of two, at most half full
+  std::string keys_;               // one after another
+  mutable std::string key_;        // of the request that is looked for, reused
 };
 
 }  // namespace hvd::negotiate

@@ -1,5 +1,4 @@
-// What has waited for too long, told to people: which ranks are absent, and what they wait for
-// instead.
+#include "negotiate/stall.h"
 
 #include <algorithm>
 #include <map>
@@ -7,7 +6,6 @@
 
 #include "base/text.h"
 #include "negotiate/agreement.h"
-#include "negotiate/sequencer.h"
 
 namespace hvd::negotiate {
 namespace {
@@ -128,13 +126,11 @@ size_t CountStalled(const Pending& pending, Micros now, Micros older_than) {
 
 }  // namespace
 
-std::vector<GlobalRank> AbsentFromAll(const Sequencer& sequencer, Micros now, Micros older_than) {
-  const Pending pending = sequencer.Pending();
+std::vector<GlobalRank> AbsentFromAll(const Pending& pending, Micros now, Micros older_than) {
   return AbsentFromFirst(pending, CountStalled(pending, now, older_than));
 }
 
-std::string StallReport(const Sequencer& sequencer, Micros now, Micros older_than) {
-  const Pending pending = sequencer.Pending();
+std::string StallReport(const Pending& pending, Micros now, Micros older_than) {
   const size_t stalled = CountStalled(pending, now, older_than);
   if (stalled == 0) return "";
   std::vector<std::string> lines{Summary(stalled, older_than)};

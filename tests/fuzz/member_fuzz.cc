@@ -73,6 +73,7 @@ class Rank {
     ProcessSetWires wires;
     auto control = std::make_unique<Messages>();
     control_ = control.get();
+    wires.topology = Topology::OneHost(options.members.size(), false);
     wires.control = std::move(control);
     wires.backends.push_back(MakeTransportBackend(&transport_, 0, options.members, Position(1)));
     set_ = std::make_unique<ProcessSet>(options, std::move(wires), waker_, &queue_, &counters_,

@@ -17,7 +17,7 @@ using namespace fuzz;
 // they grow.
 constexpr size_t kPerByte = 2 * sizeof(Decision);
 constexpr size_t kBase =
-    2 * 1024 * sizeof(Decision);  // room that is made before the elements are read
+    3 * 1024 * sizeof(Decision);  // room that is made before the elements are read
 
 template <typename Message>
 void CheckBytes(std::string_view bytes) {

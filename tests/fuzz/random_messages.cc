@@ -41,9 +41,24 @@ bool SameRequest(const Request& a, const Request& b) {
          a.name == b.name && a.tensors == b.tensors;
 }
 
+bool SameVariant(const Variant& a, const Variant& b) {
+  return a.id == b.id && SameRequest(a.request, b.request) && a.senders == b.senders;
+}
+
 bool SameAnnouncement(const Announcement& a, const Announcement& b) {
   return a.id == b.id && a.ordinal == b.ordinal && a.sizes == b.sizes &&
-         SameRequest(a.request, b.request);
+         SameRequest(a.request, b.request) && a.last == b.last && a.waited == b.waited &&
+         std::equal(a.variants.begin(), a.variants.end(), b.variants.begin(), b.variants.end(),
+                    SameVariant);
+}
+
+bool SameWaiting(const Waiting& a, const Waiting& b) {
+  return a.name == b.name && a.ordinal == b.ordinal && a.kind == b.kind && a.waited == b.waited &&
+         a.ready == b.ready;
+}
+
+bool SameList(const std::vector<Waiting>& a, const std::vector<Waiting>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), SameWaiting);
 }
 
 bool SameDecision(const Decision& a, const Decision& b) {
@@ -100,6 +115,46 @@ Request AnyRequest(Input* input) {
   return request;
 }
 
+Position AnyPosition(Input* input) {
+  const uint64_t number = input->Number();
+  return Position(static_cast<int>(number < 0x7fffffff ? number : number % 16));
+}
+
+// Not empty.
+Positions AnyPositions(Input* input) {
+  Positions positions;
+  for (size_t runs = 1 + input->Below(3); runs > 0; --runs) {
+    const int first = AnyPosition(input).value();
+    const int count = 1 + static_cast<int>(input->Below(5));
+    positions.Add(Positions::Range(std::min(first, 0x7fffffff - 8), count));
+  }
+  return positions;
+}
+
+void Vary(Input* input, Announcement* announcement) {
+  announcement->id = kNoId;
+  announcement->request = {};
+  for (size_t count = 1 + input->Below(3); count > 0; --count) {
+    Variant& variant = announcement->variants.emplace_back();
+    variant.senders = AnyPositions(input);
+    if ((input->Byte() & 1) != 0) {
+      variant.id = static_cast<uint32_t>(input->Number() % kNoId);
+    } else {
+      variant.request = AnyRequest(input);
+    }
+  }
+}
+
+Waiting AnyWaiting(Input* input) {
+  Waiting waiting;
+  waiting.name = AnyName(input);
+  waiting.ordinal = input->Number();
+  waiting.kind = static_cast<OpKind>(input->Below(static_cast<size_t>(OpKind::kReducescatter) + 1));
+  waiting.waited = static_cast<Micros>(input->Number() >> 1);
+  waiting.ready = AnyPositions(input);
+  return waiting;
+}
+
 Announcement AnyAnnouncement(Input* input) {
   Announcement announcement;
   const uint8_t what = input->Byte();
@@ -110,15 +165,27 @@ Announcement AnyAnnouncement(Input* input) {
   }
   if ((what & 2) != 0) announcement.ordinal = std::max<uint64_t>(input->Number(), 1);
   if ((what & 4) != 0) announcement.sizes = AnySizes(input);
+  if ((what & 8) != 0) {
+    announcement.last = AnyPosition(input);
+    announcement.waited = static_cast<Micros>(input->Number() >> 1);
+  }
+  if ((what & 16) != 0) Vary(input, &announcement);
   return announcement;
 }
 
 AnnounceMessage AnyAnnouncements(Input* input) {
   AnnounceMessage message;
-  message.urgent = input->Number();
-  message.joins = (input->Byte() & 1) != 0;
+  message.all_urgent = message.some_urgent = input->Number();
+  const uint8_t what = input->Byte();
+  message.joins = (what & 1) != 0;
+  if ((what & 2) != 0) message.some_urgent = std::max(message.all_urgent, input->Number());
+  if ((what & 4) != 0) message.joined = AnyPositions(input);
+  if ((what & 8) != 0) message.last = AnyPosition(input);
+  if ((what & 16) != 0) message.waiting.emplace();
+  if ((what & 32) != 0) message.waiting = {AnyWaiting(input)};
   message.epoch = input->Below(3);
   message.waits_at = input->Below(3);
+  if (message.waits_at != 0 && (what & 64) != 0) message.gated = AnyPositions(input);
   for (size_t count = input->Below(6); count > 0; --count) {
     message.announcements.push_back(AnyAnnouncement(input));
   }
@@ -150,8 +217,11 @@ Response AnyResponse(Input* input) {
 }
 
 bool Same(const AnnounceMessage& a, const AnnounceMessage& b) {
-  return a.urgent == b.urgent && a.joins == b.joins && a.epoch == b.epoch &&
-         a.waits_at == b.waits_at &&
+  return a.some_urgent == b.some_urgent && a.all_urgent == b.all_urgent && a.joins == b.joins &&
+         a.joined == b.joined && a.last == b.last && a.epoch == b.epoch &&
+         a.waits_at == b.waits_at && a.gated == b.gated &&
+         a.waiting.has_value() == b.waiting.has_value() &&
+         (!a.waiting || SameList(*a.waiting, *b.waiting)) &&
          std::equal(a.announcements.begin(), a.announcements.end(), b.announcements.begin(),
                     b.announcements.end(), SameAnnouncement);
 }

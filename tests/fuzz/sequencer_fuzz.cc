@@ -8,8 +8,8 @@
 #include <map>
 
 #include "base/text.h"
+#include "negotiate/coordinator.h"
 #include "negotiate/response_cache.h"
-#include "negotiate/sequencer.h"
 #include "random_messages.h"
 #include "runtime/operation/result_sizes.h"
 #include "target.h"
@@ -27,9 +27,9 @@ class Mirror {
 
   // One that does harm may name an id before it has been told of it: so what it means is asked of
   // the sequencer.
-  void Announced(const AnnounceMessage& message, const Sequencer& sequencer) {
+  void Announced(const AnnounceMessage& message, const Merger& merger) {
     for (const Announcement& announcement : message.announcements) {
-      Request own = sequencer.RequestIn(announcement);
+      Request own = merger.RequestIn(announcement);
       own.splits.clear();
       if (own.kind == OpKind::kAlltoall) own.splits = announcement.sizes;
       if (own.kind == OpKind::kAllgather) SetRows(announcement.sizes, &own);
@@ -112,7 +112,7 @@ class Mirror {
 class Table {
  public:
   explicit Table(Input* input)
-      : input_(input), members_(Members(input)), sequencer_(Options(input, members_)) {
+      : input_(input), members_(Members(input)), root_(Options(input, members_)) {
     for (size_t m = 0; m < members_.size(); ++m) mirrors_.emplace_back(members_.size(), m);
   }
 
@@ -130,10 +130,9 @@ class Table {
       Meet(what, &message);
     }
     const AnnounceMessage sent = message;
-    const Status status =
-        sequencer_.Announce(Position(static_cast<int>(member)), std::move(message), now_);
+    const Status status = root_.Announce(member, std::move(message), now_);
     if (!status.ok()) return Refused(status, member), false;
-    mirrors_[member].Announced(sent, sequencer_);
+    mirrors_[member].Announced(sent, root_.merger());
     Hear();
     if ((what & 0x80) != 0) Look();
     return true;
@@ -162,7 +161,7 @@ class Table {
   void Meet(uint8_t what, AnnounceMessage* message) {
     constexpr const char* kNames[] = {"w", "b", "\x1b[2J\n", ""};
     message->joins = (what & 7) == 7;
-    message->urgent = (what & 8) != 0 ? input_->Byte() : 0;
+    message->some_urgent = message->all_urgent = (what & 8) != 0 ? input_->Byte() : 0;
     if (message->joins) return;
     Announcement& announcement = message->announcements.emplace_back();
     if ((what & 7) == 6) announcement.id = static_cast<uint32_t>(input_->Below(4));
@@ -191,7 +190,7 @@ class Table {
   }
 
   void Hear() {
-    while (const std::optional<Response> response = sequencer_.Next(now_)) {
+    while (const std::optional<Response> response = root_.Next(now_)) {
       REQUIRE(response->number == ++number_);
       std::string bytes;
       Encode(*response, &bytes);
@@ -209,17 +208,17 @@ class Table {
   }
 
   void Look() {
-    for (const Unready& unready : sequencer_.Pending()) {
+    for (const Unready& unready : root_.Pending(now_)) {
       REQUIRE(!unready.ready.empty() && unready.since <= now_);
       REQUIRE(unready.ready.size() + unready.absent.size() <= members_.size());
     }
-    (void)sequencer_.TakeStraggler(now_);
-    (void)sequencer_.Deadline();
+    (void)root_.TakeStraggler(now_);
+    (void)root_.Deadline();
   }
 
   Input* input_;
   std::vector<int> members_;
-  Sequencer sequencer_;
+  Coordinator root_;
   std::deque<Mirror> mirrors_;
   Micros now_ = 0;
   uint64_t number_ = 0;

@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <map>
 
+#include "base/tree.h"
 #include "collective/frame_flow.h"
 #include "collective/hierarchy/hierarchy.h"
 #include "collective/transport_collectives.h"
 #include "collective/window/staged_exchange.h"
 #include "settings/failpoint.h"
-#include "transport/tree.h"
 
 namespace hvd {
 

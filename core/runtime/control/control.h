@@ -3,28 +3,31 @@
 #include <cstddef>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/rank.h"
 #include "base/status.h"
+#include "base/topology.h"
 #include "transport/transport.h"
 #include "transport/window.h"
 
 namespace hvd {
 
-// The messages of one process set's negotiation: members announce to the sequencer (position 0 of
-// the set), which publishes to all. Order is kept per direction. Never waits: what does not fit is
-// kept and moved by later calls of Progress.
+// One member's messages in the tree over which its process set negotiates (Topology::TreePlace):
+// announcements go up to its parent and come from its children, responses come down and go on.
+// Positions are those of the set. Order is kept between any two members. Never waits: what does not
+// fit is kept and moved by later calls of Progress.
 class Control {
  public:
   virtual ~Control() = default;
 
-  // On a member that is not the sequencer.
+  // To and from the parent.
   virtual void Announce(const std::string& message) = 0;
   virtual bool TakeResponse(std::string* message) = 0;
 
-  // On the sequencer; members are positions 1..size-1.
+  // To all children, and from one of them.
   virtual void Publish(const std::string& message) = 0;
-  virtual bool TakeAnnouncement(Position member, std::string* message) = 0;
+  virtual bool TakeAnnouncement(Position child, std::string* message) = 0;
 
   virtual void Progress(bool* moved) = 0;
   // The member whose stream cannot be cut into messages; nobody's while all is well.
@@ -32,12 +35,23 @@ class Control {
   virtual bool idle() const = 0;  // nothing waits to be sent
 };
 
-// Control over point-to-point links: a star around the sequencer.
-std::unique_ptr<Control> MakeTransportControl(Transport* transport, uint32_t set, Members members);
+// Control over point-to-point links with these neighbours in the tree; `parent` is nobody's at the
+// root.
+std::unique_ptr<Control> MakeTransportControl(Transport* transport, uint32_t set,
+                                              const Members& members, Position parent,
+                                              const std::vector<Position>& children);
 
-// Control through shared memory: every member owns a block with the stream it writes and the counts
-// of what it has read. It takes so many bytes.
+// Control through shared memory, among the members of one host: the first of them is the parent of
+// the others. Every member owns a block with the stream it writes and the counts of what it has
+// read. It takes so many bytes. `local`: the members by their position in the window.
 size_t WindowControlBytes();
-Status MakeWindowControl(Window* window, std::unique_ptr<Control>* control);
+Status MakeWindowControl(Window* window, std::vector<Position> local,
+                         std::unique_ptr<Control>* control);
+
+// By the place of the member in the tree: `window` (see above; null where its host shares no
+// memory) with its host, links with other hosts.
+std::unique_ptr<Control> MakeTreeControl(std::unique_ptr<Control> window, Transport* transport,
+                                         uint32_t set, const Members& members,
+                                         const Topology& topology, Position position);
 
 }  // namespace hvd

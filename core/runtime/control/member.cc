@@ -95,7 +95,7 @@ void Member::Urge(const HandlePtr& handle) {
 bool Member::TakeMessage(negotiate::AnnounceMessage* message) {
   if (follower_) return false;
   if (message_.announcements.empty() && !message_.joins && urgent_ == urgent_sent_) return false;
-  message_.urgent = urgent_sent_ = urgent_;
+  message_.some_urgent = message_.all_urgent = urgent_sent_ = urgent_;
   message_.epoch = epoch_;
   *message = std::move(message_);
   message_ = {};
@@ -140,8 +140,7 @@ Status Member::CheckMeant(const Decision& decision, const Handle& handle) const 
   const negotiate::Request& request = handle.entry.request;
   if (!decision.known) return CheckNew(request, handle.ordinal);
   // A named one was found by its id.
-  const bool fits = handle.ordinal == 0 ||
-                    (decision.id < cache_.size() && cache_.At(decision.id).SameAs(request));
+  const bool fits = handle.ordinal == 0 || cache_.Find(request) == decision.id;
   if (fits) return Status::Ok();
   return Status::Aborted("a response takes '" + handle.name() + "' for another operation");
 }

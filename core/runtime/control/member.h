@@ -50,7 +50,7 @@ class Member {
   void Leave();
 
   // What this rank has announced under this id, for messages.
-  const negotiate::Request& RequestOf(uint32_t id) const { return cache_.At(id); }
+  negotiate::Request RequestOf(uint32_t id) const { return cache_.At(id); }
   uint64_t epoch() const { return epoch_; }
 
  private:

@@ -1,8 +1,8 @@
 #include "runtime/control/control.h"
 
-#include <algorithm>
 #include <cstring>
 #include <deque>
+#include <map>
 
 #include "runtime/control/stream.h"
 
@@ -11,7 +11,6 @@ namespace hvd {
 namespace {
 
 constexpr size_t kFrameBytes = 64 << 10;
-constexpr Position kSequencer(0);
 
 // The stream to one peer: frames that are on their way keep their bytes here.
 class Outgoing {
@@ -69,70 +68,82 @@ class Incoming {
 
 class TransportControl : public Control {
  public:
-  TransportControl(Transport* transport, uint32_t set, Members members)
-      : transport_(transport),
-        set_(set),
-        members_(std::move(members)),
-        out_(members_.ranks().size()),
-        in_(members_.ranks().size()) {
-    const bool sequences = members_.Find(transport->rank()) == kSequencer;
-    first_ = sequences ? Next(kSequencer) : kSequencer;
-    last_ = sequences ? Position(members_.size()) : Next(kSequencer);
-    for (Position m = first_; m < last_; m = Next(m))
-      in_[m.index()].Post(transport_, members_[m], set_);
+  TransportControl(Transport* transport, uint32_t set, const Members& members, Position parent,
+                   const std::vector<Position>& children)
+      : transport_(transport), set_(set), parent_(parent) {
+    if (parent.known()) Meet(parent, members);
+    for (const Position child : children) Meet(child, members);
   }
 
-  void Announce(const std::string& message) override { SendAll(message); }
-  void Publish(const std::string& message) override { SendAll(message); }
-  bool TakeResponse(std::string* message) override { return Take(kSequencer, message); }
-  bool TakeAnnouncement(Position member, std::string* message) override {
-    return Take(member, message);
+  void Announce(const std::string& message) override {
+    peers_.at(parent_).out.Send(transport_, peers_.at(parent_).rank, set_, Framed(message));
+  }
+  void Publish(const std::string& message) override {
+    const std::string stream = Framed(message);
+    for (auto& [position, peer] : peers_) {
+      if (position != parent_) peer.out.Send(transport_, peer.rank, set_, stream);
+    }
+  }
+  bool TakeResponse(std::string* message) override { return Take(parent_, message); }
+  bool TakeAnnouncement(Position child, std::string* message) override {
+    return Take(child, message);
   }
 
   Position corrupt() const override { return corrupt_; }
   void Progress(bool* moved) override {
-    for (Position m = first_; m < last_; m = Next(m)) {
-      *moved |= out_[m.index()].Reap();
-      if (!in_[m.index()].Collect()) continue;
+    for (auto& [position, peer] : peers_) {
+      *moved |= peer.out.Reap();
+      if (!peer.in.Collect()) continue;
       *moved = true;
-      in_[m.index()].Post(transport_, members_[m], set_);
+      peer.in.Post(transport_, peer.rank, set_);
     }
   }
 
   bool idle() const override {
-    return std::all_of(out_.begin(), out_.end(), [](const Outgoing& out) { return out.idle(); });
+    for (const auto& [position, peer] : peers_) {
+      if (!peer.out.idle()) return false;
+    }
+    return true;
   }
 
  private:
-  // To every peer of the star: the sequencer's peers are the members, a member's only peer is the
-  // sequencer.
-  void SendAll(const std::string& message) {
-    std::string stream;
-    AppendMessage(message, &stream);
-    for (Position m = first_; m < last_; m = Next(m))
-      out_[m.index()].Send(transport_, members_[m], set_, stream);
+  struct Peer {
+    GlobalRank rank;
+    Outgoing out;
+    Incoming in;
+  };
+
+  void Meet(Position position, const Members& members) {
+    Peer& peer = peers_[position];
+    peer.rank = members[position];
+    peer.in.Post(transport_, peer.rank, set_);
   }
 
-  bool Take(Position member, std::string* message) {
-    const MessageAssembler::Next next = in_[member.index()].Take(message);
-    if (next == MessageAssembler::Next::kCorrupt) corrupt_ = member;
+  static std::string Framed(const std::string& message) {
+    std::string stream;
+    AppendMessage(message, &stream);
+    return stream;
+  }
+
+  bool Take(Position position, std::string* message) {
+    const MessageAssembler::Next next = peers_.at(position).in.Take(message);
+    if (next == MessageAssembler::Next::kCorrupt) corrupt_ = position;
     return next == MessageAssembler::Next::kMessage;
   }
 
   Transport* transport_;
   uint32_t set_;
-  Members members_;
-  std::vector<Outgoing> out_;  // by position in the set
-  std::vector<Incoming> in_;
-  Position first_;  // peers of the star: positions [first_, last_)
-  Position last_;
+  Position parent_;
+  std::map<Position, Peer> peers_;  // a map does not move its elements
   Position corrupt_;
 };
 
 }  // namespace
 
-std::unique_ptr<Control> MakeTransportControl(Transport* transport, uint32_t set, Members members) {
-  return std::make_unique<TransportControl>(transport, set, std::move(members));
+std::unique_ptr<Control> MakeTransportControl(Transport* transport, uint32_t set,
+                                              const Members& members, Position parent,
+                                              const std::vector<Position>& children) {
+  return std::make_unique<TransportControl>(transport, set, members, parent, children);
 }
 
 }  // namespace hvd

@@ -1,6 +1,7 @@
 #include "runtime/control/control.h"
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "runtime/control/stream.h"
@@ -12,11 +13,10 @@ namespace {
 constexpr size_t kLine = 64;
 constexpr size_t kRingBytes = 256 << 10;
 constexpr size_t kMaxMembers = 1024;
-constexpr Position kSequencer(0);
+constexpr Position kParent(0);  // in the window
 
-// What one member writes. A member other than the sequencer streams announcements to it; the
-// sequencer streams responses to everybody. `consumed[m]` counts what this member has read of m's
-// stream.
+// What one member writes. The parent streams responses to everybody, the others stream
+// announcements to it. `consumed[m]` counts what this member has read of m's stream.
 struct ControlBlock {
   alignas(kLine) Flag written;
   alignas(kLine) Flag consumed[kMaxMembers];
@@ -25,8 +25,8 @@ struct ControlBlock {
 
 class WindowControl : public Control {
  public:
-  WindowControl(Window* window, SegmentId id)
-      : window_(window), readers_(window->size()), rung_(window->size()) {
+  WindowControl(Window* window, std::vector<Position> local, SegmentId id)
+      : window_(window), local_(std::move(local)), readers_(window->size()), rung_(window->size()) {
     for (int m = 0; m < window->size(); ++m) {
       blocks_.push_back(reinterpret_cast<ControlBlock*>(window->Span(Position(m), id)));
       readers_[m].Attach(blocks_[m]->ring, kRingBytes);
@@ -36,20 +36,23 @@ class WindowControl : public Control {
 
   void Announce(const std::string& message) override { Send(message); }
   void Publish(const std::string& message) override { Send(message); }
-  bool TakeResponse(std::string* message) override { return Take(kSequencer, message); }
-  bool TakeAnnouncement(Position member, std::string* message) override {
-    return Take(member, message);
+  bool TakeResponse(std::string* message) override { return Take(kParent, message); }
+  bool TakeAnnouncement(Position child, std::string* message) override {
+    const auto found = std::lower_bound(local_.begin(), local_.end(), child);
+    return Take(Position(static_cast<int>(found - local_.begin())), message);
   }
   bool idle() const override { return writer_.idle(); }
 
-  Position corrupt() const override { return corrupt_; }
+  Position corrupt() const override {
+    return corrupt_.known() ? local_[corrupt_.index()] : Position();
+  }
   void Progress(bool* moved) override {
     if (!writer_.idle()) *moved |= Flush();
   }
 
  private:
   ControlBlock& mine() { return *blocks_[window_->position().index()]; }
-  bool sequencing() const { return window_->position() == kSequencer; }
+  bool leads() const { return window_->position() == kParent; }
 
   void Send(const std::string& message) {
     writer_.Append(message);
@@ -60,13 +63,13 @@ class WindowControl : public Control {
     const uint64_t before = writer_.tail();
     const uint64_t tail = writer_.Write(SlowestReader());
     if (tail == before) return false;
-    window_->Post(mine().written, tail, sequencing() ? Window::kEverybody : kSequencer);
+    window_->Post(mine().written, tail, leads() ? Window::kEverybody : kParent);
     return true;
   }
 
   // How far everybody who reads this rank's stream has come.
   uint64_t SlowestReader() {
-    if (!sequencing()) return HeadOf(kSequencer);
+    if (!leads()) return HeadOf(kParent);
     uint64_t slowest = writer_.tail();
     for (Position m(1); m.value() < window_->size(); m = Next(m))
       slowest = std::min(slowest, HeadOf(m));
@@ -110,25 +113,27 @@ class WindowControl : public Control {
   }
 
   Window* window_;
+  const std::vector<Position> local_;  // by position in the window
   std::vector<ControlBlock*> blocks_;
   std::vector<RingReader> readers_;
   std::vector<uint64_t> rung_;  // by member: the head at which it was last rung
   RingWriter writer_;
-  Position corrupt_;
+  Position corrupt_;  // in the window
 };
 
 }  // namespace
 
 size_t WindowControlBytes() { return sizeof(ControlBlock); }
 
-Status MakeWindowControl(Window* window, std::unique_ptr<Control>* control) {
+Status MakeWindowControl(Window* window, std::vector<Position> local,
+                         std::unique_ptr<Control>* control) {
   if (window->size() > static_cast<int>(kMaxMembers)) {
     return Status::Invalid("a process set of one host holds at most " +
                            std::to_string(kMaxMembers) + " ranks");
   }
   SegmentId id;
   HVD_RETURN_IF_ERROR(window->Allocate(sizeof(ControlBlock), &id));
-  *control = std::make_unique<WindowControl>(window, id);
+  *control = std::make_unique<WindowControl>(window, std::move(local), id);
   return Status::Ok();
 }
 

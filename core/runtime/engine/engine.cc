@@ -185,7 +185,7 @@ void RankEngine::Flush() noexcept {
 
 // On the watcher's thread, which needs no interpreter.
 void RankEngine::OnHeartbeat() {
-  if (options_.size > 1 && sets_.IsFirst(rank())) loop_->Poke();
+  if (cycle_->leads()) loop_->Poke();
   int signal = 0;
   if (!stacks_.TakeOverdue(NowMicros(), kStacksPatienceUs, &signal)) return;
   const std::string pid = std::to_string(getpid());

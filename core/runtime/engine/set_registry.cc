@@ -53,13 +53,6 @@ bool SetRegistry::Knows(const Members& members) const {
   });
 }
 
-bool SetRegistry::IsFirst(GlobalRank rank) const {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  return std::any_of(sets_.begin(), sets_.end(), [rank](const auto& set) {
-    return set.second.members.ranks().front() == rank;
-  });
-}
-
 Members SetRegistry::MembersOf(uint32_t id) const {
   const std::lock_guard<std::mutex> lock(mutex_);
   const auto found = sets_.find(id);

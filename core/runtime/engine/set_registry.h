@@ -29,8 +29,6 @@ class SetRegistry {
   Status Admits(uint32_t id, size_t* members) const;
   bool Has(uint32_t id, GlobalRank rank) const;
   bool Knows(const Members& members) const;
-  // Whether some set has `rank` as its first member, where its sequencer runs.
-  bool IsFirst(GlobalRank rank) const;
   Members MembersOf(uint32_t id) const;
   // The ids of the sets that this rank may submit to, ascending.
   std::vector<uint32_t> Included() const;

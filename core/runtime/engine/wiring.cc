@@ -215,20 +215,23 @@ Status Wirer::Prepare(uint32_t id, const Members& members, int64_t deadline_us,
   if (local.size() == 0) return Status::Ok();
   HVD_RETURN_IF_ERROR(windows_->Make(id, local, deadline_us, &wires->window));
   if (wires->window == nullptr) return Status::Ok();  // not a member
+  const Topology& topology = wires->topology;
+  HVD_RETURN_IF_ERROR(MakeWindowControl(
+      wires->window.get(), topology.OnHost(topology.HostOf(members.Find(rank_))), &wires->control));
   if (alone) {
-    HVD_RETURN_IF_ERROR(MakeWindowControl(wires->window.get(), &wires->control));
     HVD_RETURN_IF_ERROR(MakeWindowGate(wires->window.get(), &wires->gate));
     HVD_RETURN_IF_ERROR(MakeWindowBackend(wires->window.get(), &wires->backends.emplace_back()));
   } else {
     HVD_RETURN_IF_ERROR(MakeHierarchicalBackend(wires->window.get(), data_, id, members,
-                                                members.Find(rank_), wires->topology,
+                                                members.Find(rank_), topology,
                                                 &wires->backends.emplace_back()));
   }
   return id == 0 ? CountCores(wires->window.get(), links_, deadline_us, &cores_) : Status::Ok();
 }
 
 void Wirer::Finish(uint32_t id, const Members& members, ProcessSetWires* wires) {
-  if (wires->control == nullptr) wires->control = MakeTransportControl(control_, id, members);
+  wires->control = MakeTreeControl(std::move(wires->control), control_, id, members,
+                                   wires->topology, members.Find(rank_));
   if (wires->gate == nullptr) wires->gate = MakeTransportGate(control_, id, members);
   if (wires->backends.empty()) {
     wires->backends.push_back(MakeTransportBackend(data_, id, members, members.Find(rank_)));

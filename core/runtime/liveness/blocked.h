@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "transport/tree.h"
+#include "base/tree.h"
 
 namespace hvd {
 
@@ -38,7 +38,7 @@ class Blocked {
 // What a rank tells of being blocked, in microseconds; each a lower bound.
 struct BlockedNews {
   int64_t own = 0;    // the rank itself
-  int64_t below = 0;  // it and all ranks below it in the tree of ranks (transport/tree.h)
+  int64_t below = 0;  // it and all ranks below it in the tree of ranks (base/tree.h)
   int64_t all = 0;    // everybody, as far as it knows
 };
 

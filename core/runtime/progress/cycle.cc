@@ -220,7 +220,7 @@ int64_t Cycle::Deadline() const {
   int64_t earliest = -1;
   for (const auto& set : sets_) {
     earliest = Earlier(earliest, set->Deadline());
-    if (set->sequencer() != nullptr) earliest = Earlier(earliest, stalls_.Deadline());
+    if (set->root() != nullptr) earliest = Earlier(earliest, stalls_.Deadline());
   }
   return earliest;
 }

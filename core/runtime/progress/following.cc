@@ -14,14 +14,12 @@ using negotiate::Micros;
 
 namespace {
 
-constexpr Position kSequencer(0);
-
 // For how long a rank may lack a part of the next batch while it submits nothing: its program waits
 // for an operation, so that it will submit nothing more, or it may still compute.
 constexpr Micros kPatienceOfWaiter = 4'000;
 constexpr Micros kPatience = 100'000;
 
-// A rank that waits at a gate for so long tells the sequencer, which reports stalls.
+// A rank that waits at a gate for so long says so, for the report of stalls.
 constexpr Micros kTellsAfter = 1'000'000;
 
 }  // namespace
@@ -35,7 +33,6 @@ Status ProcessSet::BeginSchedule(negotiate::Schedule schedule, const Policy& pol
 
 // Passes as many gates as it can.
 Status ProcessSet::Follow(Micros now, bool* moved) {
-  if (sequencer_) HVD_RETURN_IF_ERROR(HearMembers(now, moved));
   for (;;) {
     const Gate::Verdict verdict = gate_->Look(moved);
     if (verdict == Gate::Verdict::kPoisoned) return LeaveSchedule(now, moved);
@@ -77,9 +74,9 @@ Micros ProcessSet::GateDeadline() const {
 
 Status ProcessSet::RunScheduled(Micros now) {
   std::vector<Decided> decided = member_.follower()->TakeBatch();
-  const Gate::Last last = sequencer_ ? gate_->last() : Gate::Last();
+  const Gate::Last last = root() != nullptr ? gate_->last() : Gate::Last();
   if (last.member.known()) {
-    std::string* name = sequencer_->NoteLate(last.member, last.since_us, last.voted_us);
+    std::string* name = root()->NoteLate(last.member, last.since_us, last.voted_us);
     if (name != nullptr) *name = decided.front().handle->name();
   }
   gate_->Advance();
@@ -103,11 +100,9 @@ Status ProcessSet::LeaveSchedule(Micros now, bool* moved) {
   const uint64_t unnamed = member_.follower()->unnamed();
   member_.Leave();
   leaves_schedule_ = false;
-  if (!sequencer_) return Status::Ok();
-  sequencer_->SetGated(std::nullopt);
-  sequencer_->Resume(batches, unnamed);
-  for (auto& [member, message] : std::exchange(early_, {})) {
-    HVD_RETURN_IF_ERROR(TakeIn(member, std::move(message), now));
+  node_->Resume(batches, unnamed);
+  for (auto& [child, message] : std::exchange(early_, {})) {
+    HVD_RETURN_IF_ERROR(TakeIn(child, std::move(message), now));
   }
   return Status::Ok();
 }
@@ -118,34 +113,15 @@ void ProcessSet::TellWhereItWaits(Micros now) {
   AnnounceMessage message;
   message.epoch = member_.epoch();
   message.waits_at = gate_->number();
-  if (sequencer_) return NoteWaiting(kSequencer, message.waits_at, now);
-  Send(message);
+  (void)node_->Announce(kSelf, std::move(message), now);  // cannot fail: it is sound
 }
 
-// On the sequencer's rank: a member waits at a gate.
-void ProcessSet::NoteWaiting(Position member, uint64_t gate, Micros now) {
-  if (waiting_.empty()) waiting_.resize(options_.members.ranks().size(), 0);
-  waiting_[member.index()] = gate;
-  if (gated_at_ != gate) gated_since_ = now - kTellsAfter;
-  gated_at_ = gate;
-}
-
-void ProcessSet::ShowGated() {
-  if (!sequencer_) return;
-  sequencer_->SetGated(std::nullopt);
-  if (member_.follower() == nullptr || waiting_.empty()) return;
-  negotiate::Unready unready;
-  for (Position m(0); m.value() < options_.members.size(); m = Next(m)) {
-    const bool waits = waiting_[m.index()] == gate_->number();
-    (waits ? unready.ready : unready.absent).push_back(options_.members[m]);
-  }
-  if (unready.ready.empty() || unready.absent.empty()) return;
-  const negotiate::Request& request = member_.RequestOf(member_.follower()->NextId());
-  unready.kind = request.kind;
-  const uint64_t ordinal = sequencer_->unnamed_base() + member_.follower()->unnamed();
-  unready.name = request.name.empty() ? negotiate::PublicName(request.kind, ordinal) : request.name;
-  unready.since = gated_since_;
-  sequencer_->SetGated(std::move(unready));
+std::vector<negotiate::Unready> ProcessSet::Pending(Micros now) const {
+  const Follower* follower = member_.follower();
+  if (follower == nullptr) return root()->Pending(now);
+  auto gated =
+      root()->Gated(gate_->number(), member_.RequestOf(follower->NextId()), follower->unnamed());
+  return gated ? std::vector{*std::move(gated)} : std::vector<negotiate::Unready>();
 }
 
 }  // namespace hvd

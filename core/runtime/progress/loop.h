@@ -41,8 +41,8 @@ class Loop {
   // arrived.
   Waited Wait(const Handle& handle, int64_t timeout_us) noexcept;
 
-  // One round even if nothing is in flight here: a sequencer whose own program submits nothing must
-  // still see who waits for it.
+  // One round even if nothing is in flight here: a rank whose own program submits nothing must
+  // still see, or tell its parent, who waits for it.
   void Poke();
 
   // From any thread: look at the abort cell now.

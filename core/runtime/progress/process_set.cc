@@ -1,7 +1,6 @@
 #include "runtime/progress/process_set.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "base/text.h"
 #include "collective/transport_collectives.h"
@@ -15,22 +14,6 @@ using negotiate::Micros;
 using negotiate::Response;
 
 namespace {
-
-constexpr Position kSequencer(0);
-
-// A response travels behind the sequencer's policy: what follows from it must be equal on all
-// members, whatever their own settings are, and from the same response on when it changes.
-std::string Encode(const Response& response, const Policy& policy) {
-  std::string bytes(reinterpret_cast<const char*>(&policy), sizeof policy);
-  negotiate::Encode(response, &bytes);
-  return bytes;
-}
-
-Status Decode(std::string_view bytes, Policy* policy, Response* response) {
-  if (bytes.size() < sizeof *policy) return Status::Aborted("a response is too short");
-  std::memcpy(policy, bytes.data(), sizeof *policy);
-  return negotiate::Decode(bytes.substr(sizeof *policy), response);
-}
 
 void Trace(uint32_t set, const std::vector<Decided>& decided) {
   for (const Decided& one : decided) {
@@ -59,31 +42,34 @@ ProcessSet::ProcessSet(const ProcessSetOptions& options, ProcessSetWires wires, 
       policy_{options.fusion_threshold, options.direct_bytes},
       executor_(options.members, options.members.Find(options.rank), std::move(wires.backends),
                 waker, queue, counters, events),
-      gate_(std::move(wires.gate)) {
-  if (options.rank != options.members[kSequencer]) return;
+      gate_(std::move(wires.gate)),
+      place_(topology_.TreePlaceOf(options.members.Find(options.rank))) {
   negotiate::SequencerOptions sequencing = options.sequencer;
   sequencing.members = options.members;
   sequencing.cache = options.cache_capacity > 0;
   sequencing.cache_capacity = options.cache_capacity;
   if (gate_ == nullptr || options.members.size() == 1) sequencing.learning.repeats = 0;
-  sequencer_.emplace(std::move(sequencing));
-  if (options.autotune && options.members.size() > 1) StartTuning();
+  node_ = MakeTreeNode(sequencing, place_, control_.get(), counters);
+  if (root() != nullptr && options.autotune && options.members.size() > 1) StartTuning();
 }
 
 Status ProcessSet::Tick(Micros now, bool* moved) {
-  if (member_.follower() == nullptr) HVD_RETURN_IF_ERROR(Announce(now, moved));
+  const bool follows = member_.follower() != nullptr;
+  if (!follows) HVD_RETURN_IF_ERROR(Announce(now, moved));
   control_->Progress(moved);
-  if (member_.follower() == nullptr) {
-    HVD_RETURN_IF_ERROR(sequencer_ ? Sequence(now, moved) : HearSequencer(now, moved));
-  }
+  HVD_RETURN_IF_ERROR(HearChildren(now, moved));
+  if (!follows) HVD_RETURN_IF_ERROR(HearResponses(now, moved));
   // A schedule that has just begun may have its first batch here.
   if (member_.follower() != nullptr) HVD_RETURN_IF_ERROR(Follow(now, moved));
+  node_->Report(now, moved);
   if (control_->corrupt().known()) {
     return Refuse(control_->corrupt(),
                   Status::Aborted("its stream of control messages is out of step"));
   }
   if (gate_ != nullptr && gate_->corrupt().known()) {
-    return Refuse(gate_->corrupt(), Status::Aborted("its votes at a gate are out of step"));
+    const Status why = Status::Aborted("its votes at a gate are out of step");
+    return topology_.AllShareMemory() ? Refuse(gate_->corrupt(), why)
+                                      : RefuseSent(gate_->corrupt(), why);
   }
   HVD_RETURN_IF_ERROR(executor_.Advance(moved));
   return executor_.broken() ? SharedMemoryIsCorrupt("a counter of an operation cannot be right")
@@ -94,70 +80,48 @@ Status ProcessSet::Announce(Micros now, bool* moved) {
   AnnounceMessage message;
   if (!member_.TakeMessage(&message)) return Status::Ok();
   *moved = true;
-  if (sequencer_ && events_ != nullptr) TraceReady(message, kSequencer);
-  if (sequencer_) return sequencer_->Announce(kSequencer, std::move(message), now);
-  Send(message);
-  return Status::Ok();
+  if (events_ != nullptr) TraceReady(message, kSelf);
+  return node_->Announce(kSelf, std::move(message), now);
 }
 
-void ProcessSet::Send(const AnnounceMessage& message) {
-  scratch_.clear();
-  negotiate::Encode(message, &scratch_);
-  control_->Announce(scratch_);
-  Count(counters_->control_messages);
-}
-
-Status ProcessSet::Sequence(Micros now, bool* moved) {
-  HVD_RETURN_IF_ERROR(HearMembers(now, moved));
-  while (std::optional<Response> response = sequencer_->Next(now)) {
-    *moved = true;
-    const Policy policy = policy_;  // carrying out the response may change it
-    if (options_.members.size() > 1) {
-      control_->Publish(Encode(*response, policy));
-      Count(counters_->control_messages);
-    }
-    HVD_RETURN_IF_ERROR(CarryOut(std::move(*response), policy, now));
-  }
-  return Status::Ok();
-}
-
-Status ProcessSet::HearMembers(Micros now, bool* moved) {
-  const int size = options_.members.size();
-  for (Position member = Next(kSequencer); member.value() < size; member = Next(member)) {
-    while (control_->TakeAnnouncement(member, &scratch_)) {
+Status ProcessSet::HearChildren(Micros now, bool* moved) {
+  for (size_t child = kSelf + 1; child < place_.children.size(); ++child) {
+    const Position at = place_.children[child].at;
+    while (control_->TakeAnnouncement(at, &scratch_)) {
       *moved = true;
       AnnounceMessage message;
-      Status status = negotiate::Decode(scratch_, &message);
-      HVD_RETURN_IF_ERROR(Refuse(member, status));
-      HVD_RETURN_IF_ERROR(TakeIn(member, std::move(message), now));
+      HVD_RETURN_IF_ERROR(Refuse(at, negotiate::Decode(scratch_, &message)));
+      HVD_RETURN_IF_ERROR(TakeIn(child, std::move(message), now));
     }
   }
   return Status::Ok();
 }
 
 // While this rank follows a schedule, another may have left it.
-Status ProcessSet::TakeIn(Position member, AnnounceMessage message, Micros now) {
-  if (message.waits_at != 0) {
-    if (message.epoch == member_.epoch()) NoteWaiting(member, message.waits_at, now);
+Status ProcessSet::TakeIn(size_t child, AnnounceMessage message, Micros now) {
+  const bool follows = member_.follower() != nullptr && message.epoch == member_.epoch();
+  if (follows && message.waits_at == 0) {
+    early_.emplace_back(child, std::move(message));
     return Status::Ok();
   }
-  if (member_.follower() != nullptr && message.epoch == member_.epoch()) {
-    early_.emplace_back(member, std::move(message));
-    return Status::Ok();
-  }
-  if (events_ != nullptr) TraceReady(message, member);
-  return Refuse(member, sequencer_->Announce(member, std::move(message), now));
+  if (events_ != nullptr) TraceReady(message, child);
+  return Refuse(place_.children[child].at, node_->Announce(child, std::move(message), now));
 }
 
-// Adds to an error whose cause is what a member has sent (kAborted) who that was and what to do.
-Status ProcessSet::Refuse(Position member, const Status& why) {
+// Adds to an error whose cause is what a neighbour in the tree has said (kAborted) who that was and
+// what to do.
+Status ProcessSet::Refuse(Position neighbour, const Status& why) {
   if (why.code() != Code::kAborted) return why;
+  if (!topology_.ShareMemory(neighbour, options_.members.Find(options_.rank)))
+    return RefuseSent(neighbour, why);
+  return SharedMemoryIsCorrupt("what " + Name(options_.members[neighbour]) + " wrote there for " +
+                               Name(options_.rank) + " cannot be right (" + why.message() + ")");
+}
+
+// It came over a link.
+Status ProcessSet::RefuseSent(Position member, const Status& why) {
   const std::string sender = Name(options_.members[member]);
   const std::string receiver = Name(options_.rank);
-  if (topology_.AllShareMemory()) {
-    return SharedMemoryIsCorrupt("what " + sender + " wrote there for " + receiver +
-                                 " cannot be right (" + why.message() + ")");
-  }
   culprit_ = options_.members[member];
   return Status::Aborted(
       sender + " sent a message to " + receiver + " that cannot be right: " + why.message() +
@@ -175,23 +139,28 @@ Status ProcessSet::SharedMemoryIsCorrupt(const std::string& detail) {
       "out of bounds, check the machine's memory, then restart the job.");
 }
 
-void ProcessSet::TraceReady(const AnnounceMessage& message, Position member) const {
+// Of those below a child, all at once.
+void ProcessSet::TraceReady(const AnnounceMessage& message, size_t child) const {
+  const negotiate::Merger* merger = node_->merger();
+  if (merger == nullptr || message.announcements.empty()) return;
+  const std::vector<GlobalRank> ranks = merger->below(child).RanksIn(options_.members);
   for (const negotiate::Announcement& announcement : message.announcements) {
-    const negotiate::Request& request = sequencer_->RequestIn(announcement);
-    events_->Ready(options_.id, request.kind, request.name, options_.members[member]);
+    const negotiate::Request request = merger->RequestIn(announcement);
+    for (const GlobalRank rank : ranks)
+      events_->Ready(options_.id, request.kind, request.name, rank);
   }
 }
 
-Status ProcessSet::HearSequencer(Micros now, bool* moved) {
-  while (control_->TakeResponse(&scratch_)) {
+Status ProcessSet::HearResponses(Micros now, bool* moved) {
+  for (;;) {
+    Policy policy = policy_;  // carrying out the response may change it
+    std::optional<Response> response;
+    Status status = node_->Next(now, &policy, &response);
+    if (status.ok() && !response) return Status::Ok();
     *moved = true;
-    Policy policy;
-    Response response;
-    Status status = Decode(scratch_, &policy, &response);
-    if (status.ok()) status = CarryOut(std::move(response), policy, now);
-    HVD_RETURN_IF_ERROR(Refuse(kSequencer, status));
+    if (status.ok()) status = CarryOut(*std::move(response), policy, now);
+    HVD_RETURN_IF_ERROR(place_.parent.known() ? Refuse(place_.parent, status) : status);
   }
-  return Status::Ok();
 }
 
 Status ProcessSet::CarryOut(Response response, const Policy& policy, Micros now) {
@@ -213,7 +182,7 @@ void ProcessSet::StartTuning() {
   start.window_us = options_.autotune->longest_window_us;
   start.direct_bytes = topology_.AllShareMemory() ? Board::InlineBytes(size) : kDirectBytes;
   autotune_.emplace(*options_.autotune, start);
-  sequencer_->Learn(false);  // it measures responses
+  root()->Learn(false);  // it measures responses
   UseTuned();
 }
 
@@ -230,7 +199,7 @@ void ProcessSet::Tune(const std::vector<Decided>& decided, Micros now) {
   if (changed) UseTuned();
   if (!autotune_->done()) return;
   autotune_.reset();
-  sequencer_->Learn(true);
+  root()->Learn(true);
 }
 
 // A batch closes when it fills one collective. Whoever is blocked never waits longer than without
@@ -240,7 +209,7 @@ void ProcessSet::UseTuned() {
   policy_ = {values.fusion_threshold, values.direct_bytes};
   const negotiate::SequencerOptions& usual = options_.sequencer;
   const int64_t bytes = values.fusion_threshold > 0 ? values.fusion_threshold : usual.batch_bytes;
-  sequencer_->SetLimits(
+  root()->SetLimits(
       {bytes, values.window_us, std::min(values.window_us, usual.urgent_silence), usual.age});
 }
 

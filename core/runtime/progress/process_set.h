@@ -9,11 +9,11 @@
 #include "base/clock.h"
 #include "base/rank.h"
 #include "base/topology.h"
-#include "negotiate/sequencer.h"
 #include "runtime/control/control.h"
 #include "runtime/control/gate.h"
 #include "runtime/control/member.h"
 #include "runtime/progress/executor.h"
+#include "runtime/progress/tree_node.h"
 #include "runtime/tune/run.h"
 #include "transport/window.h"
 
@@ -39,9 +39,9 @@ struct ProcessSetWires {
   std::vector<std::unique_ptr<Backend>> backends;  // see Executor
 };
 
-// Everything that one process set needs on one rank: its member, its sequencer (on the set's first
-// rank), the control messages between them and the executor. Belongs to the holder of the progress
-// lock.
+// Everything that one process set needs on one rank: its member, its node of the tree over which
+// the set negotiates, the control messages between nodes, and the executor. Belongs to the holder
+// of the progress lock.
 class ProcessSet {
  public:
   ProcessSet(const ProcessSetOptions& options, ProcessSetWires wires, const Waker& waker,
@@ -50,13 +50,13 @@ class ProcessSet {
   void Add(const HandlePtr& handle) { member_.Add(handle); }
   void Urge(const HandlePtr& handle) { member_.Urge(handle); }
 
-  // One round of announcing, sequencing, matching and running. An error ends the generation.
+  // One round of announcing, hearing the others, deciding and running. An error ends the
+  // generation.
   Status Tick(negotiate::Micros now, bool* moved);
 
   // When Tick has something to do though nothing arrives; -1 = never.
   negotiate::Micros Deadline() const {
-    return Earlier(Earlier(sequencer_ ? sequencer_->Deadline() : -1, GateDeadline()),
-                   executor_.Deadline());
+    return Earlier(Earlier(node_->Deadline(), GateDeadline()), executor_.Deadline());
   }
   bool idle() const { return control_->idle() && (gate_ == nullptr || gate_->idle()); }
   // Sends what is left to send, and does nothing else.
@@ -64,9 +64,12 @@ class ProcessSet {
 
   uint32_t id() const { return options_.id; }
   const Members& members() const { return options_.members; }
-  negotiate::Sequencer* sequencer() { return sequencer_ ? &*sequencer_ : nullptr; }
-  // Before the sequencer is asked what is pending.
-  void ShowGated();
+  // Null but on the root of the tree.
+  negotiate::Coordinator* root() const { return node_->root(); }
+  // Whether others announce to this rank.
+  bool leads() const { return place_.children.size() > 1; }
+  // On the root: what some members wait for, and others have not submitted; the oldest first.
+  std::vector<negotiate::Unready> Pending(negotiate::Micros now) const;
   Executor& executor() { return executor_; }
   Window* window() { return window_.get(); }  // null over links
   // Once Tick has failed because of what a member had sent: its global rank, or kUnknownRank where
@@ -75,15 +78,14 @@ class ProcessSet {
   std::optional<GlobalRank> culprit() const { return culprit_; }
 
  private:
-  Status Refuse(Position member, const Status& why);
+  Status Refuse(Position neighbour, const Status& why);
+  Status RefuseSent(Position member, const Status& why);
   Status SharedMemoryIsCorrupt(const std::string& detail);
   Status Announce(negotiate::Micros now, bool* moved);
-  void Send(const negotiate::AnnounceMessage& message);
-  Status Sequence(negotiate::Micros now, bool* moved);
-  Status HearMembers(negotiate::Micros now, bool* moved);
-  Status TakeIn(Position member, negotiate::AnnounceMessage message, negotiate::Micros now);
-  void TraceReady(const negotiate::AnnounceMessage& message, Position member) const;
-  Status HearSequencer(negotiate::Micros now, bool* moved);
+  Status HearChildren(negotiate::Micros now, bool* moved);
+  Status TakeIn(size_t child, negotiate::AnnounceMessage message, negotiate::Micros now);
+  void TraceReady(const negotiate::AnnounceMessage& message, size_t child) const;
+  Status HearResponses(negotiate::Micros now, bool* moved);
   Status CarryOut(negotiate::Response response, const Policy& policy, negotiate::Micros now);
 
   // following.cc
@@ -96,7 +98,6 @@ class ProcessSet {
   Status RunScheduled(negotiate::Micros now);
   Status LeaveSchedule(negotiate::Micros now, bool* moved);
   void TellWhereItWaits(negotiate::Micros now);
-  void NoteWaiting(Position member, uint64_t gate, negotiate::Micros now);
 
   void StartTuning();
   void Tune(const std::vector<Decided>& decided, negotiate::Micros now);
@@ -109,8 +110,7 @@ class ProcessSet {
   Counters* counters_;
   EventSink* events_;
   Member member_;
-  std::optional<negotiate::Sequencer> sequencer_;
-  Policy policy_;                        // of the sequencer
+  Policy policy_;                        // of the root
   std::optional<AutotuneRun> autotune_;  // likewise, while it tunes
   Executor executor_;
 
@@ -120,17 +120,17 @@ class ProcessSet {
     negotiate::Micros quiet_since;  // the latest submission, or the latest gate
     negotiate::Micros voted;        // when this rank has, at this gate
     uint64_t placed = 0;            // operations, when last looked at
-    bool told = false;              // the sequencer, that this rank waits here
+    bool told = false;              // that this rank waits here
   };
   std::unique_ptr<Gate> gate_;
   AtGate at_gate_{};
   bool leaves_schedule_ = false;  // from the next gate on
-  // On the sequencer's rank: at which gate each member waits, and what members that have left the
-  // schedule already announce.
-  std::vector<uint64_t> waiting_;      // by position; empty: none has waited for long
-  uint64_t gated_at_ = 0;              // the latest such gate,
-  negotiate::Micros gated_since_ = 0;  // and since when somebody waits there
-  std::vector<std::pair<Position, negotiate::AnnounceMessage>> early_;
+  // What children that have left the schedule already announce.
+  std::vector<std::pair<size_t, negotiate::AnnounceMessage>> early_;
+
+  static constexpr size_t kSelf = 0;  // among the children
+  const Topology::TreePlace place_;
+  std::unique_ptr<TreeNode> node_;
 
   std::string scratch_;  // message bytes, reused
   std::optional<GlobalRank> culprit_;

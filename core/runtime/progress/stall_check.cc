@@ -5,7 +5,7 @@
 #include <string>
 #include <utility>
 
-#include "negotiate/sequencer.h"
+#include "negotiate/stall.h"
 #include "settings/log.h"
 
 namespace hvd {
@@ -33,11 +33,11 @@ void StallCheck::Look(const std::vector<std::unique_ptr<ProcessSet>>& sets, int6
   next_look_us_ = now_us + period_us_;
   bool stalled = false;
   for (const auto& set : sets) {
-    if (set->sequencer() == nullptr) continue;
-    set->ShowGated();
-    if (options_.warning_us > 0) stalled |= Warn(*set->sequencer(), now_us);
-    Judge(*set->sequencer(), now_us);
-    const std::string straggler = set->sequencer()->TakeStraggler(now_us);
+    if (set->root() == nullptr) continue;
+    const Pending pending = set->Pending(now_us);
+    if (options_.warning_us > 0) stalled |= Warn(pending, now_us);
+    Judge(pending, now_us);
+    const std::string straggler = set->root()->TakeStraggler(now_us);
     if (!straggler.empty()) Log(LogLevel::kWarning, straggler);
   }
   if (!stalled) {
@@ -51,28 +51,28 @@ void StallCheck::Look(const std::vector<std::unique_ptr<ProcessSet>>& sets, int6
 }
 
 // Whether something is stalled; says so when it is time to.
-bool StallCheck::Warn(const negotiate::Sequencer& sequencer, int64_t now_us) {
-  const std::string report = negotiate::StallReport(sequencer, now_us, options_.warning_us);
+bool StallCheck::Warn(const Pending& pending, int64_t now_us) {
+  const std::string report = negotiate::StallReport(pending, now_us, options_.warning_us);
   if (report.empty() || now_us < next_warning_us_) return !report.empty();
   LogLines(report);
   if (warnings_ == 0) options_.on_stall();
   return true;
 }
 
-void StallCheck::Judge(const negotiate::Sequencer& sequencer, int64_t now_us) {
-  if (Fail(sequencer, now_us, options_.failure_us, "")) return;
+void StallCheck::Judge(const Pending& pending, int64_t now_us) {
+  if (Fail(pending, now_us, options_.failure_us, "")) return;
   if (options_.deadlock_us == 0 || options_.everybody_blocked_us() < options_.deadlock_us) return;
-  Fail(sequencer, now_us, options_.deadlock_us,
+  Fail(pending, now_us, options_.deadlock_us,
        "deadlock: every rank waits in the library, so nobody can submit what is missing.\n");
 }
 
 // Ends the job when something has stalled for so long; whether it has.
-bool StallCheck::Fail(const negotiate::Sequencer& sequencer, int64_t now_us, int64_t limit_us,
+bool StallCheck::Fail(const Pending& pending, int64_t now_us, int64_t limit_us,
                       const char* introduction) {
   if (limit_us == 0) return false;
-  const std::string report = negotiate::StallReport(sequencer, now_us, limit_us);
+  const std::string report = negotiate::StallReport(pending, now_us, limit_us);
   if (report.empty()) return false;
-  const std::vector<GlobalRank> absent = negotiate::AbsentFromAll(sequencer, now_us, limit_us);
+  const std::vector<GlobalRank> absent = negotiate::AbsentFromAll(pending, now_us, limit_us);
   const GlobalRank culprit = absent.size() == 1 ? absent.front() : GlobalRank();
   options_.on_failure(About(CauseKind::kStall, culprit, introduction + report));
   return true;

@@ -20,7 +20,7 @@ struct StallOptions {
   std::function<void(Cause cause)> on_failure;  // it ends the generation
 };
 
-// Operations that some ranks have submitted and others have not: says so on the sequencer's rank,
+// Operations that some ranks have submitted and others have not: says so on the rank of the root,
 // less and less often, and ends the job by an explicit limit or a proved deadlock. Belongs to the
 // holder of the progress lock.
 class StallCheck {
@@ -30,14 +30,14 @@ class StallCheck {
   // When the next look is due, on the clock of NowMicros; -1 = never.
   int64_t Deadline() const { return period_us_ > 0 ? next_look_us_ : -1; }
 
-  // Looks at the sets that are sequenced here, when it is time to.
+  // Looks at the sets whose root is here, when it is time to.
   void Look(const std::vector<std::unique_ptr<ProcessSet>>& sets, int64_t now_us);
 
  private:
-  bool Warn(const negotiate::Sequencer& sequencer, int64_t now_us);
-  void Judge(const negotiate::Sequencer& sequencer, int64_t now_us);
-  bool Fail(const negotiate::Sequencer& sequencer, int64_t now_us, int64_t limit_us,
-            const char* introduction);
+  using Pending = std::vector<negotiate::Unready>;
+  bool Warn(const Pending& pending, int64_t now_us);
+  void Judge(const Pending& pending, int64_t now_us);
+  bool Fail(const Pending& pending, int64_t now_us, int64_t limit_us, const char* introduction);
 
   StallOptions options_;
   int64_t period_us_ = 0;  // 0 = no check

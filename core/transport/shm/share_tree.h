@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "base/rank.h"
+#include "base/tree.h"
 #include "base/waker.h"
 #include "transport/shm/message.h"
-#include "transport/tree.h"
 
 namespace hvd::shm {
 

@@ -125,5 +125,79 @@ TEST(Topology, DescribesARankByItsHostWhereThereAreSeveral) {
   EXPECT_EQ(Topology().Describe(GlobalRank(1)), "rank 1");
 }
 
+// Every member is below exactly one child of each node above it, and a child is told of by its
+// own place.
+void CheckTree(const Topology& topology, int few) {
+  for (Position member(0); member.value() < topology.size(); member = Next(member)) {
+    const Topology::TreePlace place = topology.TreePlaceOf(member, few);
+    EXPECT_EQ(place.parent.known(), member.value() != 0);
+    Positions below;
+    for (const auto& child : place.children) {
+      EXPECT_TRUE(child.below.Has(child.at));
+      EXPECT_TRUE(below.Without(child.below) == below);
+      below.Add(child.below);
+      if (child.at == member) {
+        EXPECT_EQ(child.below.size(), 1);
+        continue;
+      }
+      const Topology::TreePlace its = topology.TreePlaceOf(child.at, few);
+      EXPECT_EQ(its.parent, member);
+      EXPECT_EQ(its.children.empty(), child.below.size() == 1);
+    }
+    if (member.value() == 0) EXPECT_TRUE(below == Positions::Range(0, topology.size()));
+    if (!place.children.empty()) EXPECT_EQ(place.children[0].at, member);
+  }
+}
+
+TEST(Topology, TreeOfHosts) {
+  const Topology topology({7, 7, 4, 4, 4, 9, 7}, true);
+  CheckTree(topology, 1);
+  const Topology::TreePlace root = topology.TreePlaceOf(Position(0), 1);
+  ASSERT_EQ(root.children.size(), size_t{5});  // 0, 1 and 6 here, the leaders 2 and 5
+  EXPECT_EQ(root.children[2].at, Position(6));
+  EXPECT_TRUE(root.children[3].below == Positions::Range(2, 3));
+  EXPECT_EQ(root.children[4].at, Position(5));
+  EXPECT_EQ(topology.TreePlaceOf(Position(4)).parent, Position(2));
+  EXPECT_TRUE(topology.TreePlaceOf(Position(5)).children.empty());
+}
+
+TEST(Topology, TreeOfEachShape) {
+  for (int size = 1; size < 40; ++size) {
+    for (const int hosts : {1, 2, 3, 7}) {
+      std::vector<int> mixed;
+      std::vector<int> blocks;
+      for (int m = 0; m < size; ++m) {
+        mixed.push_back(m * m % hosts);
+        blocks.push_back(m * hosts / size);
+      }
+      for (const bool shares : {false, true}) {
+        for (const int few : {1, 4, Topology::kFewHosts}) {
+          CheckTree(Topology(mixed, shares), few);
+          CheckTree(Topology(blocks, shares), few);
+        }
+      }
+    }
+  }
+}
+
+TEST(Topology, FewHostsAreAStar) {
+  const Topology topology({0, 0, 1, 1, 2, 2, 3, 3}, true);
+  EXPECT_EQ(topology.TreePlaceOf(Position(6), 1).parent, Position(4));
+  EXPECT_EQ(topology.TreePlaceOf(Position(6)).parent, Position(0));
+  EXPECT_EQ(topology.TreePlaceOf(Position(0)).children.size(), size_t{5});
+  EXPECT_EQ(Topology::OneHost(9, false).TreePlaceOf(Position(7)).parent, Position(6));
+  EXPECT_EQ(Topology::OneHost(8, false).TreePlaceOf(Position(7)).parent, Position(0));
+}
+
+// The most children are those of the root: its own ranks, and the logarithm of the hosts.
+TEST(Topology, TreeOfManyRanksIsFlatAndNarrow) {
+  std::vector<int> hosts;
+  for (int m = 0; m < 10000; ++m) hosts.push_back(m / 8);
+  const Topology topology(hosts, true);
+  EXPECT_EQ(topology.TreePlaceOf(Position(0)).children.size(), size_t{8 + 11});
+  EXPECT_EQ(Topology::OneHost(10000, false).TreePlaceOf(Position(0)).children.size(),
+            size_t{1 + 14});
+}
+
 }  // namespace
 }  // namespace hvd::test

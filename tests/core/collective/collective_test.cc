@@ -4,6 +4,7 @@
 #include <set>
 #include <vector>
 
+#include "base/tree.h"
 #include "check.h"
 #include "collective/piece_stream.h"
 #include "collective/ring.h"
@@ -11,7 +12,6 @@
 #include "collective/window/board.h"
 #include "transport/inproc/fabric.h"
 #include "transport/transport_ranks.h"
-#include "transport/tree.h"
 
 namespace hvd::test {
 namespace {

@@ -5,15 +5,15 @@
 #include <utility>
 #include <vector>
 
-#include "negotiate/sequencer.h"
+#include "negotiate/coordinator.h"
 #include "requests.h"
 
 namespace hvd::negotiate {
 
-// A sequencer with ranks 0 .. n-1 (or given ones), announced to by hand.
+// The root of a star of ranks 0 .. n-1 (or given ones), announced to by hand.
 struct Desk {
   explicit Desk(int ranks, SequencerOptions options = {})
-      : sequencer(WithRanks(ranks, std::move(options))) {}
+      : root(WithRanks(ranks, std::move(options))) {}
 
   // The times are the desk's own: tests must not depend on how the defaults are tuned.
   static SequencerOptions WithRanks(int ranks, SequencerOptions options) {
@@ -26,17 +26,20 @@ struct Desk {
 
   Status Say(int member, std::vector<Announcement> announcements, uint64_t urgent = 0,
              Micros now = 0) {
-    return sequencer.Announce(Position(member), {urgent, std::move(announcements)}, now);
+    return root.Announce(static_cast<size_t>(member), Message(std::move(announcements), urgent),
+                         now);
   }
 
   Status Join(int member, std::vector<Announcement> announcements = {}, Micros now = 0) {
-    return sequencer.Announce(Position(member), {0, std::move(announcements), true}, now);
+    AnnounceMessage message = Message(std::move(announcements));
+    message.joins = true;
+    return root.Announce(static_cast<size_t>(member), std::move(message), now);
   }
 
   // What is published by `now`; by default long after everything.
   std::vector<Response> Take(Micros now = 1 << 30) {
     std::vector<Response> responses;
-    while (auto response = sequencer.Next(now)) responses.push_back(std::move(*response));
+    while (auto response = root.Next(now)) responses.push_back(std::move(*response));
     return responses;
   }
 
@@ -50,7 +53,7 @@ struct Desk {
     return none;
   }
 
-  Sequencer sequencer;
+  Coordinator root;
 };
 
 }  // namespace hvd::negotiate

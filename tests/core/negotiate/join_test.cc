@@ -15,8 +15,8 @@ int EndOf(const std::vector<Response>& responses) {
 TEST(Join, TheOthersGoOn) {
   Desk desk(3);
   ASSERT_OK(desk.Join(1));
-  EXPECT_TRUE(desk.sequencer.joined(Position(1)));
-  EXPECT_FALSE(desk.sequencer.joined(Position(0)));
+  EXPECT_TRUE(desk.root.merger().joined().Has(Position(1)));
+  EXPECT_FALSE(desk.root.merger().joined().Has(Position(0)));
   EXPECT_TRUE(desk.Take().empty());
   for (bool known : {false, true}) {
     ASSERT_OK(desk.Say(0, {Full(Allreduce("w"))}));
@@ -44,7 +44,7 @@ TEST(Join, MakesReadyWhatLacksOnlyTheJoined) {
   EXPECT_EQ(responses[0].decisions[0].ordinal, 1u);  // the oldest first
   EXPECT_EQ(responses[0].decisions[1].name, "b");
   EXPECT_TRUE(responses[0].decisions[0].partial && responses[0].decisions[1].partial);
-  ASSERT_EQ(desk.sequencer.Pending().size(), size_t{1});
+  ASSERT_EQ(desk.root.Pending(100).size(), size_t{1});
   ASSERT_OK(desk.Join(1, {Full(Allreduce("late"))}, 50));
   const Decision whole = desk.TakeOne();
   EXPECT_EQ(whole.name, "late");
@@ -86,8 +86,8 @@ TEST(Join, EndsWhenAllHaveJoined) {
   EXPECT_EQ(responses[0].number, 1u);
   EXPECT_TRUE(responses[0].decisions.empty());
   EXPECT_EQ(responses[0].last_joined, GlobalRank(5));
-  for (int member : {0, 1, 2}) EXPECT_FALSE(desk.sequencer.joined(Position(member)));
-  EXPECT_EQ(desk.sequencer.Deadline(), -1);
+  for (int member : {0, 1, 2}) EXPECT_FALSE(desk.root.merger().joined().Has(Position(member)));
+  EXPECT_EQ(desk.root.Deadline(), -1);
   // Nobody is taken for joined now.
   ASSERT_OK(desk.Say(0, {Full(Allreduce("w"))}));
   ASSERT_OK(desk.Say(1, {Full(Allreduce("w"))}));
@@ -120,7 +120,7 @@ TEST(Join, TheLastOneDecidesEverything) {
   ASSERT_EQ(responses.size(), size_t{1});
   ASSERT_EQ(responses[0].decisions.size(), size_t{4});
   for (const Decision& decision : responses[0].decisions) EXPECT_TRUE(decision.partial);
-  EXPECT_TRUE(desk.sequencer.Pending().empty());
+  EXPECT_TRUE(desk.root.Pending(100).empty());
 }
 
 TEST(Join, UnnamedOperationsAreCountedFromOneAgain) {
@@ -154,7 +154,7 @@ TEST(Join, TheJoinedAreBlockedOnEverything) {
   Desk desk(2);
   ASSERT_OK(desk.Join(0));
   ASSERT_OK(desk.Say(1, {Full(Allreduce("a"))}, 0, 100));
-  EXPECT_EQ(desk.sequencer.Deadline(), 130);  // somebody is blocked
+  EXPECT_EQ(desk.root.Deadline(), 130);  // somebody is blocked
   ASSERT_OK(desk.Say(1, {}, 1, 110));
   EXPECT_EQ(desk.Take(110).size(), size_t{1});  // everybody is
   // Joining with what is ready already in the open batch.
@@ -168,7 +168,7 @@ TEST(Join, TheJoinedAreBlockedOnEverything) {
   ASSERT_OK(later.Join(1, {}, 120));
   EXPECT_EQ(EndOf(later.Take(120)), 1);
   for (int member : {0, 1}) ASSERT_OK(later.Say(member, {Cached(0)}, 0, 200));
-  EXPECT_EQ(later.sequencer.Deadline(), 500);
+  EXPECT_EQ(later.root.Deadline(), 500);
 }
 
 TEST(Join, ABroadcastNeedsItsRoot) {
@@ -240,11 +240,11 @@ TEST(Join, TheJoinedAreNotAbsent) {
   ASSERT_OK(desk.Say(0, {Full(Allreduce("w"))}));
   ASSERT_OK(desk.Join(1));
   ASSERT_OK(desk.Join(2, {Full(Allreduce("w"))}));
-  const auto pending = desk.sequencer.Pending();
+  const auto pending = desk.root.Pending(100);
   ASSERT_EQ(pending.size(), size_t{1});
   EXPECT_TRUE(pending[0].ready == (Members{0, 2}.ranks()));
   EXPECT_TRUE(pending[0].absent == Members{3}.ranks());
-  EXPECT_TRUE(StallReport(desk.sequencer, 20000000, 10000000).find("not by rank 3.") !=
+  EXPECT_TRUE(StallReport(desk.root.Pending(20000000), 20000000, 10000000).find("not by rank 3.") !=
               std::string::npos);
 }
 

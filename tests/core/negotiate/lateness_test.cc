@@ -9,13 +9,13 @@ namespace {
 constexpr Micros kMilli = 1000;
 constexpr Micros kSecond = 1000000;
 
-void Note(Lateness* lateness, size_t member, Micros since, Micros now) {
-  if (std::string* name = lateness->Note(member, since, now)) *name = "w";
+void Note(Lateness* lateness, int member, Micros since, Micros now) {
+  if (std::string* name = lateness->Note(Position(member), since, now)) *name = "w";
 }
 
 // Steps of 100 ms for so many seconds, in each of which `member` is late by `late`; gives the last
 // report.
-const Lateness::Straggler* Run(Lateness* lateness, size_t member, Micros late, int seconds,
+const Lateness::Straggler* Run(Lateness* lateness, int member, Micros late, int seconds,
                                Micros start) {
   const Lateness::Straggler* found = nullptr;
   for (int step = 0; step < 10 * seconds; ++step) {
@@ -28,10 +28,10 @@ const Lateness::Straggler* Run(Lateness* lateness, size_t member, Micros late, i
 }
 
 TEST(Lateness, NamesTheStragglerWithItsMedian) {
-  Lateness lateness(3);
+  Lateness lateness;
   const Lateness::Straggler* found = Run(&lateness, 2, 40 * kMilli, 11, 0);
   ASSERT_TRUE(found != nullptr);
-  EXPECT_EQ(found->member, size_t{2});
+  EXPECT_EQ(found->member, Position(2));
   EXPECT_EQ(found->median, 40 * kMilli);
   EXPECT_EQ(found->percent, 40);
   const std::string text = Describe(*found, GlobalRank(7));
@@ -42,7 +42,7 @@ TEST(Lateness, NamesTheStragglerWithItsMedian) {
 }
 
 TEST(Lateness, SaysSoAtMostOnceAMinute) {
-  Lateness lateness(2);
+  Lateness lateness;
   int reports = 0;
   for (int window = 0; window < 30; ++window) {
     reports += Run(&lateness, 0, 60 * kMilli, 10, window * 10 * kSecond) != nullptr ? 1 : 0;
@@ -51,24 +51,24 @@ TEST(Lateness, SaysSoAtMostOnceAMinute) {
 }
 
 TEST(Lateness, JitterPausesAndTurnsAreNoStraggler) {
-  Lateness little(2);
+  Lateness little;
   EXPECT_TRUE(Run(&little, 0, 10 * kMilli, 40, 0) == nullptr);
 
-  Lateness turns(2);
+  Lateness turns;
   for (int step = 0; step < 600; ++step) {
     const Micros ready = (step + 1) * 100 * kMilli;
-    Note(&turns, static_cast<size_t>(step % 2), ready - 50 * kMilli, ready);
+    Note(&turns, step % 2, ready - 50 * kMilli, ready);
     EXPECT_TRUE(turns.Take(ready) == nullptr);
   }
 
-  Lateness pause(2);
+  Lateness pause;
   Note(&pause, 0, 0, kMilli);
   Note(&pause, 0, kSecond, 21 * kSecond);
   EXPECT_TRUE(pause.Take(22 * kSecond) == nullptr);
 }
 
 TEST(Lateness, OverlappingWaitsCountOnce) {
-  Lateness lateness(2);
+  Lateness lateness;
   for (int step = 0; step < 110; ++step) {
     const Micros ready = (step + 1) * 100 * kMilli;
     for (int tensor = 0; tensor < 50; ++tensor) Note(&lateness, 1, ready - 30 * kMilli, ready);
@@ -87,9 +87,9 @@ TEST(Lateness, TheSequencerKnowsWhoAnnouncedLast) {
     ASSERT_OK(desk.Say(2, {Full(Allreduce(name))}, 0, start + 10 * kMilli));
     ASSERT_OK(desk.Say(1, {Full(Allreduce(name))}, 0, start + 60 * kMilli));
   }
-  const std::string text = desk.sequencer.TakeStraggler(11 * kSecond);
+  const std::string text = desk.root.TakeStraggler(11 * kSecond);
   EXPECT_TRUE(text.find("rank 1 is late: p50 50.0 ms") == 0);
-  EXPECT_EQ(desk.sequencer.TakeStraggler(22 * kSecond), "");
+  EXPECT_EQ(desk.root.TakeStraggler(22 * kSecond), "");
 }
 
 }  // namespace

@@ -55,12 +55,65 @@ Request RandomRequest(Random* random) {
   return request;
 }
 
+constexpr uint64_t kMost = (uint64_t{1} << 31) - 2;  // one behind the last position
+
+Position RandomPosition(Random* random) {
+  return Position(static_cast<int>(RandomNumber(random, kMost - 1)));
+}
+
+Positions RandomPositions(Random* random) {
+  Positions positions;
+  for (uint64_t runs = 1 + random->Below(4); runs > 0; --runs) {
+    const int first = RandomPosition(random).value();
+    const uint64_t most = kMost - static_cast<uint64_t>(first);
+    positions.Add(Positions::Range(first, static_cast<int>(1 + RandomNumber(random, most - 1))));
+  }
+  return positions;
+}
+
+void Merge(Random* random, Announcement* announcement) {
+  if (random->OneIn(2)) {
+    announcement->last = RandomPosition(random);
+    announcement->waited = static_cast<Micros>(RandomNumber(random, (uint64_t{1} << 63) - 1));
+  }
+  if (random->OneIn(2)) return;
+  announcement->id = kNoId;
+  announcement->request = {};
+  announcement->variants.resize(1 + random->Below(3));
+  for (Variant& variant : announcement->variants) {
+    variant.senders = RandomPositions(random);
+    if (random->OneIn(2)) {
+      variant.id = static_cast<uint32_t>(RandomNumber(random, kNoId - 1));
+    } else {
+      variant.request = RandomRequest(random);
+    }
+  }
+}
+
+std::vector<Waiting> RandomWaiting(Random* random) {
+  std::vector<Waiting> list(random->Below(4));
+  for (Waiting& waiting : list) {
+    waiting.name = RandomText(random, kMaxNameBytes);
+    waiting.ordinal = RandomNumber(random, ~uint64_t{0});
+    waiting.kind = static_cast<OpKind>(random->Below(6));
+    waiting.waited = static_cast<Micros>(RandomNumber(random, (uint64_t{1} << 63) - 1));
+    waiting.ready = RandomPositions(random);
+  }
+  return list;
+}
+
 AnnounceMessage RandomAnnounce(Random* random) {
   AnnounceMessage message;
-  message.urgent = RandomNumber(random, ~uint64_t{0});
+  message.all_urgent = RandomNumber(random, ~uint64_t{0});
+  message.some_urgent = message.all_urgent;
+  if (random->OneIn(2)) message.some_urgent += RandomNumber(random, ~message.all_urgent);
   message.joins = random->OneIn(2);
-  message.epoch = RandomNumber(random, ~uint64_t{0});
-  message.waits_at = random->OneIn(2) ? 0 : RandomNumber(random, ~uint64_t{0});
+  if (random->OneIn(3)) message.joined = RandomPositions(random);
+  if (random->OneIn(3)) message.last = RandomPosition(random);
+  if (random->OneIn(3)) message.waiting = RandomWaiting(random);
+  if (random->OneIn(2)) message.epoch = RandomNumber(random, ~uint64_t{0});
+  if (random->OneIn(2)) message.waits_at = RandomNumber(random, ~uint64_t{0});
+  if (message.waits_at != 0 && random->OneIn(2)) message.gated = RandomPositions(random);
   message.announcements.resize(random->Below(8));
   for (Announcement& announcement : message.announcements) {
     if (random->OneIn(2)) {
@@ -71,6 +124,7 @@ AnnounceMessage RandomAnnounce(Random* random) {
     if (random->OneIn(2))
       announcement.ordinal = std::max<uint64_t>(1, RandomNumber(random, ~uint64_t{0}));
     if (random->OneIn(3)) announcement.sizes = RandomShape(random, 40);
+    if (random->OneIn(4)) Merge(random, &announcement);
   }
   return message;
 }
@@ -122,8 +176,30 @@ bool Same(const Request& a, const Request& b) {
          a.name == b.name && a.tensors == b.tensors;
 }
 
+bool Same(const Variant& a, const Variant& b);
+bool Same(const Announcement& a, const Announcement& b);
+bool Same(const Waiting& a, const Waiting& b);
+bool Same(const Decision& a, const Decision& b);
+
+template <typename T>
+bool SameList(const std::vector<T>& a, const std::vector<T>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](const T& x, const T& y) { return Same(x, y); });
+}
+
+bool Same(const Variant& a, const Variant& b) {
+  return a.id == b.id && Same(a.request, b.request) && a.senders == b.senders;
+}
+
 bool Same(const Announcement& a, const Announcement& b) {
-  return a.id == b.id && Same(a.request, b.request) && a.ordinal == b.ordinal && a.sizes == b.sizes;
+  return a.id == b.id && Same(a.request, b.request) && a.ordinal == b.ordinal &&
+         a.sizes == b.sizes && a.last == b.last && a.waited == b.waited &&
+         SameList(a.variants, b.variants);
+}
+
+bool Same(const Waiting& a, const Waiting& b) {
+  return a.name == b.name && a.ordinal == b.ordinal && a.kind == b.kind && a.waited == b.waited &&
+         a.ready == b.ready;
 }
 
 bool Same(const Decision& a, const Decision& b) {
@@ -133,20 +209,17 @@ bool Same(const Decision& a, const Decision& b) {
          (!a.request || Same(*a.request, *b.request));
 }
 
-template <typename T>
-bool Same(const std::vector<T>& a, const std::vector<T>& b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
-                    [](const T& x, const T& y) { return Same(x, y); });
-}
-
 bool Same(const AnnounceMessage& a, const AnnounceMessage& b) {
-  return a.urgent == b.urgent && a.joins == b.joins && a.epoch == b.epoch &&
-         a.waits_at == b.waits_at && Same(a.announcements, b.announcements);
+  return a.some_urgent == b.some_urgent && a.all_urgent == b.all_urgent && a.joins == b.joins &&
+         a.joined == b.joined && a.last == b.last && SameList(a.announcements, b.announcements) &&
+         a.waiting.has_value() == b.waiting.has_value() &&
+         (!a.waiting || SameList(*a.waiting, *b.waiting)) && a.epoch == b.epoch &&
+         a.waits_at == b.waits_at && a.gated == b.gated;
 }
 
 bool Same(const Response& a, const Response& b) {
-  return a.number == b.number && a.last_joined == b.last_joined && Same(a.decisions, b.decisions) &&
-         a.schedule.batches == b.schedule.batches;
+  return a.number == b.number && a.last_joined == b.last_joined &&
+         SameList(a.decisions, b.decisions) && a.schedule.batches == b.schedule.batches;
 }
 
 template <typename T>
@@ -250,17 +323,17 @@ std::string DecodeError(const std::string& bytes) {
 }
 
 TEST(Message, LimitsNameTheField) {
-  const std::string head{2, 0, 0, 1};  // version, urgent, no join, one announcement
-  EXPECT_TRUE(DecodeError(std::string{1, 0, 0}).find("version 1 instead of 2") !=
+  const std::string head{3, 0, 0, 1};  // version, urgent, no join, one announcement
+  EXPECT_TRUE(DecodeError(std::string{2, 0, 0}).find("version 2 instead of 3") !=
               std::string::npos);
-  EXPECT_TRUE(DecodeError(std::string{2, 0, 0} + "\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01")
+  EXPECT_TRUE(DecodeError(std::string{3, 0, 0} + "\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01")
                   .find("bad count") != std::string::npos);
   EXPECT_TRUE(DecodeError(head + "\xff" + "\x01").find("bad announcement tag") !=
               std::string::npos);
-  EXPECT_TRUE(DecodeError(std::string{2, '\x80', 0, 0, 0}).find("bad number") !=
+  EXPECT_TRUE(DecodeError(std::string{3, '\x80', 0, 0, 0}).find("bad number") !=
               std::string::npos);  // overlong
 
-  EXPECT_TRUE(DecodeError(std::string{2, 0, 2, 0}).find("bad join") != std::string::npos);
+  EXPECT_TRUE(DecodeError(std::string{3, 0, '\x80', 2, 0}).find("bad join") != std::string::npos);
   EXPECT_TRUE(DecodeError(head + std::string{2, 7, 0}).find("bad ordinal") != std::string::npos);
   EXPECT_TRUE(DecodeError(head + std::string{4, 7, 0}).find("bad sizes") != std::string::npos);
 

@@ -63,4 +63,12 @@ inline Announcement Cached(uint32_t id, uint64_t ordinal = 0, Shape sizes = {}) 
   return announcement;
 }
 
+// Of a member that is blocked on so many of its announcements.
+inline AnnounceMessage Message(std::vector<Announcement> announcements, uint64_t urgent = 0) {
+  AnnounceMessage message;
+  message.some_urgent = message.all_urgent = urgent;
+  message.announcements = std::move(announcements);
+  return message;
+}
+
 }  // namespace hvd::negotiate

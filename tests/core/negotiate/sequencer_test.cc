@@ -10,7 +10,7 @@ TEST(Sequencer, WaitsForEveryMember) {
   Desk desk(3);
   ASSERT_OK(desk.Say(0, {Full(Allreduce("w"))}));
   ASSERT_OK(desk.Say(2, {Full(Allreduce("w"))}));
-  EXPECT_EQ(desk.sequencer.Deadline(), -1);
+  EXPECT_EQ(desk.root.Deadline(), -1);
   EXPECT_TRUE(desk.Take().empty());
   ASSERT_OK(desk.Say(1, {Full(Allreduce("w"))}));
   const Decision decision = desk.TakeOne();
@@ -175,15 +175,15 @@ TEST(Batch, ClosesAfterSilence) {
   Desk desk(2);
   ASSERT_OK(desk.Say(0, {Full(Allreduce("a")), Full(Allreduce("b"))}, 0, 1000));
   ASSERT_OK(desk.Say(1, {Full(Allreduce("a"))}, 0, 1000));
-  EXPECT_EQ(desk.sequencer.Deadline(), 1300);
+  EXPECT_EQ(desk.root.Deadline(), 1300);
   EXPECT_TRUE(desk.Take(1299).empty());
   ASSERT_OK(desk.Say(1, {Full(Allreduce("b"))}, 0, 1299));
-  EXPECT_EQ(desk.sequencer.Deadline(), 1599);
+  EXPECT_EQ(desk.root.Deadline(), 1599);
   EXPECT_TRUE(desk.Take(1598).empty());
   const auto responses = desk.Take(1599);
   ASSERT_EQ(responses.size(), size_t{1});
   EXPECT_EQ(responses[0].decisions.size(), size_t{2});
-  EXPECT_EQ(desk.sequencer.Deadline(), -1);
+  EXPECT_EQ(desk.root.Deadline(), -1);
 }
 
 // A tensor every 200 us leaves no pause, and nobody is blocked on any.
@@ -194,7 +194,7 @@ TEST(Batch, ATrickleDoesNotPutItOffForEver) {
     const std::string name = "t" + std::to_string(i);
     for (const int member : {0, 1})
       ASSERT_OK(desk.Say(member, {Full(Allreduce(name))}, 0, 1000 + 200 * i));
-    if (i == 9) EXPECT_EQ(desk.sequencer.Deadline(), 3000);
+    if (i == 9) EXPECT_EQ(desk.root.Deadline(), 3000);
     for (const Response& response : desk.Take(1000 + 200 * i))
       sizes.push_back(response.decisions.size());
   }
@@ -248,15 +248,15 @@ TEST(Batch, OneBlockedMemberShortensTheSilence) {
   Desk desk(2);
   ASSERT_OK(desk.Say(0, {Full(Allreduce("a"))}, 1, 0));
   ASSERT_OK(desk.Say(1, {Full(Allreduce("a"))}, 0, 0));
-  EXPECT_EQ(desk.sequencer.Deadline(), 30);
+  EXPECT_EQ(desk.root.Deadline(), 30);
   // It may block later than it becomes ready, too; on something else than what is ready it does not
   // count.
   Desk later(2);
   ASSERT_OK(later.Say(0, {Full(Allreduce("x")), Full(Allreduce("a"))}, 1, 0));
   ASSERT_OK(later.Say(1, {Full(Allreduce("a"))}, 0, 0));
-  EXPECT_EQ(later.sequencer.Deadline(), 300);
+  EXPECT_EQ(later.root.Deadline(), 300);
   ASSERT_OK(later.Say(0, {}, 2, 10));
-  EXPECT_EQ(later.sequencer.Deadline(), 30);
+  EXPECT_EQ(later.root.Deadline(), 30);
 }
 
 TEST(Batch, ClosesAtOnceWhenAllAreBlockedOnOneTensor) {
@@ -271,7 +271,7 @@ TEST(Batch, ClosesAtOnceWhenAllAreBlockedOnOneTensor) {
   EXPECT_EQ(responses[0].decisions.size(), size_t{2});
   // The batch after it starts afresh, while old urgency counts no further.
   for (int member : {0, 1, 2}) ASSERT_OK(desk.Say(member, {Cached(0)}, 2, 1000));
-  EXPECT_EQ(desk.sequencer.Deadline(), 1300);
+  EXPECT_EQ(desk.root.Deadline(), 1300);
 }
 
 TEST(Batch, AnErrorClosesIt) {
@@ -335,7 +335,7 @@ TEST(Sequencer, PendingNamesTheAbsent) {
   ASSERT_OK(desk.Say(0, {Full(Allreduce("w")), Full(Allreduce("done"))}, 0, 10));
   ASSERT_OK(desk.Say(2, {Full(Allreduce("w")), Full(Allreduce("done"))}, 0, 20));
   ASSERT_OK(desk.Say(1, {Full(Allreduce("done"))}, 0, 60));
-  const auto pending = desk.sequencer.Pending();
+  const auto pending = desk.root.Pending(100);
   ASSERT_EQ(pending.size(), size_t{2});
   EXPECT_EQ(pending[0].name, "w");
   EXPECT_EQ(pending[0].since, 10);

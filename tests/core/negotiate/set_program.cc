@@ -117,6 +117,8 @@ void Author::WriteStrays(int set, const std::vector<int>& members) {
 
 SetProgram Author::Write() {
   program_.ranks = 1 + Number(6);
+  const uint64_t hosts = random_.OneIn(3) ? 1 : 1 + random_.Below(5);
+  for (int rank = 0; rank < program_.ranks; ++rank) program_.hosts.push_back(Number(hosts));
   program_.max_delay = Number(3000);
   program_.options.batch_bytes = random_.OneIn(2) ? 8 << 20 : 1 + Number(20000);
   program_.options.cache = !random_.OneIn(10);

@@ -4,7 +4,7 @@
 #include <map>
 #include <vector>
 
-#include "negotiate/sequencer.h"
+#include "negotiate/coordinator.h"
 
 namespace hvd::negotiate {
 
@@ -30,6 +30,7 @@ struct Epoch {
 struct SetProgram {
   uint64_t seed = 0;
   int ranks = 1;
+  std::vector<int> hosts;  // by rank, and so the trees of the sets
   Micros max_delay = 0;
   SequencerOptions options;  // members are filled in
   std::vector<Epoch> epochs;

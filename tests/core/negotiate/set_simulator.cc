@@ -10,6 +10,7 @@
 #include "random.h"
 #include "set_ledger.h"
 #include "set_rank.h"
+#include "sim_tree.h"
 
 namespace hvd::negotiate {
 namespace {
@@ -20,26 +21,33 @@ struct Event {
   Micros time;
   uint64_t order;  // of its creation: ties are broken alike on every machine
   Happens what;
-  int rank;
-  int set;
-  std::shared_ptr<const std::string> bytes;
-  std::vector<size_t> operations;  // announced by `bytes`
-  bool joins;
+  int rank;  // whose program acts; -1: a node acts
+  int set = -1;
+  SimTree::Place at = {};  // where something is announced, or whom a response goes to
+  std::shared_ptr<const std::string> bytes = nullptr;
+  std::vector<size_t> operations = {};  // announced by `bytes`
+  bool joins = false;
   bool operator<(const Event& other) const {  // the earliest on top
     return std::tie(time, order) > std::tie(other.time, other.order);
   }
 };
 
-// The sequencer of a set with its links.
+// The tree of a set with its links.
 struct Desk {
-  explicit Desk(const SequencerOptions& options) : sequencer(options) {
+  Desk(const SequencerOptions& options, const Topology& topology) : tree(options, topology) {
     for (const GlobalRank rank : options.members.ranks()) members.push_back(rank.value());
   }
 
+  int MemberOf(int rank) const {
+    const auto found = std::lower_bound(members.begin(), members.end(), rank);
+    return static_cast<int>(found - members.begin());
+  }
+
   std::vector<int> members;
-  Sequencer sequencer;
-  std::map<int, Micros> to_sequencer;  // by rank: when the latest message arrives
-  std::map<int, Micros> to_member;
+  SimTree tree;
+  // When the latest message on a link arrives, by its lower end: members, then nodes.
+  std::map<int, Micros> up;
+  std::map<int, Micros> down;
   Micros alarm = -1;
 };
 
@@ -49,18 +57,19 @@ class World {
   SetOutcome Run();
 
  private:
-  void Plan(Micros time, Happens what, int rank, int set = -1,
-            std::shared_ptr<const std::string> bytes = nullptr, std::vector<size_t> operations = {},
-            bool joins = false);
+  void Plan(Event event);
   Micros Arrival(Micros* link);
   void Handle(const Event& event);
   void OnGo(int rank);
   void OnAnnounced(const Event& event);
   void OnAlarm(int set);
+  void SendUp(const Event& event, const std::vector<AnnounceMessage>& messages);
+  void SendDown(int set, int node, const std::shared_ptr<const std::string>& bytes);
   void OnResponse(const Event& event);
+  void OpenDesk(int set, size_t epoch);
   void Publish(int set);
   void Form(size_t epoch);
-  void CheckIdle(const Sequencer& sequencer, const std::vector<int>& members);
+  void CheckIdle(const SimTree& tree);
   void Violation(const std::string& what) { outcome_.violations.push_back(what); }
 
   const SetProgram& program_;
@@ -79,18 +88,26 @@ World::World(const SetProgram& program)
     : program_(program), random_(~program.seed), ledger_(&program, &outcome_.violations) {
   for (int rank = 0; rank < program.ranks; ++rank) {
     ranks_.emplace_back(&program, rank, &ledger_, &outcome_.violations);
-    Plan(static_cast<Micros>(random_.Below(500)), Happens::kGo, rank);
+    Plan({static_cast<Micros>(random_.Below(500)), 0, Happens::kGo, rank});
   }
-  SequencerOptions options = program.options;
-  options.members = Members(program.epochs[0].sets.at(0));
-  desks_.emplace(0, std::move(options));
-  ledger_.Formed(0, 0);
+  OpenDesk(0, 0);
 }
 
-void World::Plan(Micros time, Happens what, int rank, int set,
-                 std::shared_ptr<const std::string> bytes, std::vector<size_t> operations,
-                 bool joins) {
-  events_.push({time, order_++, what, rank, set, std::move(bytes), std::move(operations), joins});
+void World::OpenDesk(int set, size_t epoch) {
+  const std::vector<int>& members = program_.epochs[epoch].sets.at(set);
+  SequencerOptions options = program_.options;
+  options.members = Members(members);
+  options.learning.repeats = 0;  // its ranks follow no schedule
+  std::vector<int> hosts;
+  for (const int rank : members) hosts.push_back(program_.hosts[static_cast<size_t>(rank)]);
+  desks_.emplace(std::piecewise_construct, std::tuple(set),
+                 std::tuple(options, Topology(hosts, true)));
+  ledger_.Formed(set, epoch);
+}
+
+void World::Plan(Event event) {
+  event.order = order_++;
+  events_.push(std::move(event));
 }
 
 // A link keeps the order of its messages.
@@ -105,11 +122,13 @@ void World::OnGo(int rank) {
   for (SetRank::Mail& mail : member.Go()) {
     const auto desk = desks_.find(mail.set);
     if (desk == desks_.end()) return Violation("a message to a set that is not there");
-    Plan(Arrival(&desk->second.to_sequencer[rank]), Happens::kAnnounced, rank, mail.set,
-         std::make_shared<std::string>(std::move(mail.bytes)), std::move(mail.operations),
-         mail.joins);
+    const int member = desk->second.MemberOf(rank);
+    Plan({Arrival(&desk->second.up[member]), 0, Happens::kAnnounced, rank, mail.set,
+          desk->second.tree.PlaceOf(member), std::make_shared<std::string>(std::move(mail.bytes)),
+          std::move(mail.operations), mail.joins});
   }
-  if (!member.waiting()) Plan(now_ + static_cast<Micros>(random_.Below(200)), Happens::kGo, rank);
+  if (!member.waiting())
+    Plan({now_ + static_cast<Micros>(random_.Below(200)), 0, Happens::kGo, rank});
 }
 
 void World::OnAnnounced(const Event& event) {
@@ -118,41 +137,68 @@ void World::OnAnnounced(const Event& event) {
   AnnounceMessage message;
   const Status decoded = Decode(*event.bytes, &message);
   if (!decoded.ok()) Violation(decoded.message());
-  if (message.joins != event.joins) Violation("a join was lost");
-  ledger_.Announced(event.set, event.rank, event.operations);
-  if (event.joins) ledger_.Joined(event.set, event.rank);
-  const std::vector<int>& members = desk->second.members;
-  const auto member =
-      std::lower_bound(members.begin(), members.end(), event.rank) - members.begin();
-  const Status announced =
-      desk->second.sequencer.Announce(Position(static_cast<int>(member)), std::move(message), now_);
+  if (event.rank >= 0) {
+    if (message.joins != event.joins) Violation("a join was lost");
+    ledger_.Announced(event.set, event.rank, event.operations);
+    if (event.joins) ledger_.Joined(event.set, event.rank);
+  }
+  std::vector<AnnounceMessage> up;
+  const Status announced = desk->second.tree.Announce(event.at, std::move(message), now_, &up);
   if (!announced.ok()) Violation(announced.message());
-  Publish(event.set);
+  SendUp(event, up);
+  if (event.at.node == SimTree::kRoot) Publish(event.set);
+}
+
+void World::SendUp(const Event& event, const std::vector<AnnounceMessage>& messages) {
+  Desk& desk = desks_.at(event.set);
+  const int node = event.at.node;
+  for (const AnnounceMessage& message : messages) {
+    auto bytes = std::make_shared<std::string>();
+    Encode(message, bytes.get());
+    Micros* link = &desk.up[static_cast<int>(desk.members.size()) + node];
+    Plan({Arrival(link), 0, Happens::kAnnounced, -1, event.set, desk.tree.ParentOf(node),
+          std::move(bytes)});
+  }
+}
+
+void World::SendDown(int set, int node, const std::shared_ptr<const std::string>& bytes) {
+  Desk& desk = desks_.at(set);
+  for (const SimTree::Target& to : desk.tree.ChildrenOf(node)) {
+    const bool member = to.member >= 0;
+    const int end = member ? to.member : static_cast<int>(desk.members.size()) + to.node;
+    const int rank = member ? desk.members[static_cast<size_t>(to.member)] : -1;
+    Plan({Arrival(&desk.down[end]), 0, Happens::kResponse, rank, set, {to.node, 0}, bytes});
+  }
 }
 
 void World::OnResponse(const Event& event) {
+  if (event.rank < 0) {
+    Response response;
+    Status passed = Decode(*event.bytes, &response);
+    if (passed.ok()) passed = desks_.at(event.set).tree.Pass(event.at.node, response);
+    if (!passed.ok()) Violation(passed.message());
+    return SendDown(event.set, event.at.node, event.bytes);
+  }
   SetRank& member = ranks_[static_cast<size_t>(event.rank)];
   const bool waited = member.waiting();
   member.Receive(event.set, *event.bytes);
   if (waited && !member.waiting())
-    Plan(now_ + static_cast<Micros>(random_.Below(200)), Happens::kGo, event.rank);
+    Plan({now_ + static_cast<Micros>(random_.Below(200)), 0, Happens::kGo, event.rank});
 }
 
 void World::Publish(int set) {
   Desk& desk = desks_.at(set);
-  while (auto response = desk.sequencer.Next(now_)) {
+  while (auto response = desk.tree.root().Next(now_)) {
     ledger_.Published(set, *response);
     auto bytes = std::make_shared<std::string>();
     Encode(*response, bytes.get());
-    for (int rank : desk.members) {
-      Plan(Arrival(&desk.to_member[rank]), Happens::kResponse, rank, set, bytes);
-    }
+    SendDown(set, SimTree::kRoot, bytes);
     if (set == 0 && ledger_.epochs() > formed_) Form(formed_++);
   }
-  const Micros deadline = desk.sequencer.Deadline();
+  const Micros deadline = desk.tree.root().Deadline();
   if (deadline < 0 || (desk.alarm >= 0 && desk.alarm <= deadline)) return;
   desk.alarm = std::max(deadline, now_);
-  Plan(desk.alarm, Happens::kAlarm, -1, set);
+  Plan({desk.alarm, 0, Happens::kAlarm, -1, set});
 }
 
 // The barrier of an epoch is decided: every rank has done with the sets that go.
@@ -160,24 +206,21 @@ void World::Form(size_t epoch) {
   const std::map<int, std::vector<int>>& sets = program_.epochs[epoch].sets;
   for (auto desk = desks_.begin(); desk != desks_.end();) {
     const bool removed = sets.count(desk->first) == 0;
-    if (removed) CheckIdle(desk->second.sequencer, desk->second.members);
+    if (removed) CheckIdle(desk->second.tree);
     outcome_.removed += removed;
     desk = removed ? desks_.erase(desk) : std::next(desk);
   }
   for (const auto& [set, members] : sets) {
     if (desks_.count(set) > 0) continue;
-    SequencerOptions options = program_.options;
-    options.members = Members(members);
-    desks_.emplace(set, std::move(options));
-    ledger_.Formed(set, epoch);
+    OpenDesk(set, epoch);
   }
 }
 
-void World::CheckIdle(const Sequencer& sequencer, const std::vector<int>& members) {
-  if (!sequencer.Pending().empty() || sequencer.Deadline() != -1)
-    Violation("a sequencer is not idle");
-  for (size_t m = 0; m < members.size(); ++m) {
-    if (sequencer.joined(Position(static_cast<int>(m)))) Violation("a member is still joined");
+void World::CheckIdle(const SimTree& tree) {
+  if (tree.root().Deadline() != -1) Violation("a root is not idle");
+  for (int node = 0; node < tree.nodes(); ++node) {
+    if (!tree.merger(node).Unready(now_).empty()) Violation("a node is not idle");
+    if (!tree.merger(node).joined().empty()) Violation("a member is still joined");
   }
 }
 
@@ -216,7 +259,7 @@ SetOutcome World::Run() {
   for (const SetRank& rank : ranks_) {
     if (!rank.finished() || !rank.idle()) Violation("a rank waits for ever");
   }
-  for (const auto& [set, desk] : desks_) CheckIdle(desk.sequencer, desk.members);
+  for (const auto& [set, desk] : desks_) CheckIdle(desk.tree);
   ledger_.Finish();
   outcome_.decisions = ledger_.decisions();
   outcome_.partial = ledger_.partial();

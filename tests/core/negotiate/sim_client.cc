@@ -22,7 +22,7 @@ void SimClient::Announce(Request request, size_t operation) {
 std::string SimClient::Send(bool block, bool joins) {
   announced_ += message_.announcements.size();
   if (block) urgent_ = announced_;
-  message_.urgent = urgent_;
+  message_.some_urgent = message_.all_urgent = urgent_;
   message_.joins = joins;
   joined_ |= joins;
   full_ =

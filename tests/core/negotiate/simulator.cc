@@ -10,6 +10,7 @@
 #include "ledger.h"
 #include "random.h"
 #include "sim_member.h"
+#include "sim_tree.h"
 
 namespace hvd::negotiate {
 namespace {
@@ -20,9 +21,10 @@ struct Event {
   Micros time;
   uint64_t order;  // of its creation: ties are broken alike on every machine
   Happens what;
-  int rank;
-  std::shared_ptr<const std::string> bytes;
-  std::vector<size_t> operations;  // announced by `bytes`
+  int rank;                // whose program acts; -1: a node acts
+  SimTree::Place at = {};  // where something is announced, or whom a response goes to
+  std::shared_ptr<const std::string> bytes = nullptr;
+  std::vector<size_t> operations = {};  // announced by `bytes`
   int step = 0;
   bool operator<(const Event& other) const {  // the earliest on top
     return std::tie(time, order) > std::tie(other.time, other.order);
@@ -35,14 +37,16 @@ class World {
   Outcome Run();
 
  private:
-  void Plan(Micros time, Happens what, int rank, std::shared_ptr<const std::string> bytes = nullptr,
-            std::vector<size_t> operations = {}, int step = 0);
+  void Plan(Event event);
   Micros Arrival(Micros* link);
   void Handle(const Event& event);
   void OnSubmit(int rank);
   void Send(int rank, size_t count, bool block);
   void OnAnnounced(const Event& event);
+  void SendUp(int node, const std::vector<AnnounceMessage>& messages);
+  void SendDown(int node, const std::shared_ptr<const std::string>& bytes);
   void OnResponse(const Event& event);
+  void TellWhatWaits();
   void Publish();
   void Count(const Response& response);
   void Finish();
@@ -53,13 +57,14 @@ class World {
   const std::vector<Request> workload_;
   Random random_;
   SequencerOptions options_;
-  Sequencer sequencer_;
+  SimTree tree_;
   std::vector<SimMember> members_;
   std::priority_queue<Event> events_;
   Micros now_ = 0;
   uint64_t order_ = 0;
-  std::vector<Micros> to_sequencer_;  // when the latest message on each link arrives
-  std::vector<Micros> to_member_;
+  // When the latest message on each link arrives, by its lower end: members, then nodes.
+  std::vector<Micros> up_;
+  std::vector<Micros> down_;
   Ledger ledger_;
   Micros alarm_ = -1;
   size_t victim_bursts_ = 0;
@@ -67,6 +72,11 @@ class World {
   bool loses_ = false;  // what the victim has sent and has not arrived
   Outcome outcome_;
 };
+
+Topology TopologyOf(const Scenario& scenario) {
+  if (scenario.hosts.empty()) return Topology::OneHost(scenario.ranks, true);
+  return {scenario.hosts, true};
+}
 
 SequencerOptions WithMembers(SequencerOptions options, int ranks) {
   options.members = Members::Everybody(ranks);
@@ -79,9 +89,9 @@ World::World(const Scenario& scenario)
       workload_(Workload(scenario.seed, scenario.named, scenario.unnamed)),
       random_(~scenario.seed),
       options_(WithMembers(scenario.options, scenario.ranks)),
-      sequencer_(options_),
-      to_sequencer_(options_.members.size(), 0),
-      to_member_(options_.members.size(), 0),
+      tree_(options_, TopologyOf(scenario)),
+      up_(options_.members.ranks().size() + static_cast<size_t>(tree_.nodes()), 0),
+      down_(up_.size(), 0),
       ledger_(scenario.seed, scenario.ranks, scenario.steps, &workload_, options_.batch_bytes) {
   outcome_.full.assign(static_cast<size_t>(scenario.steps), 0);
   for (int rank = 0; rank < scenario.ranks; ++rank) {
@@ -91,9 +101,9 @@ World::World(const Scenario& scenario)
   loses_ = random_.OneIn(2);
 }
 
-void World::Plan(Micros time, Happens what, int rank, std::shared_ptr<const std::string> bytes,
-                 std::vector<size_t> operations, int step) {
-  events_.push({time, order_++, what, rank, std::move(bytes), std::move(operations), step});
+void World::Plan(Event event) {
+  event.order = order_++;
+  events_.push(std::move(event));
 }
 
 // A link keeps the order of its messages.
@@ -114,7 +124,7 @@ void World::BeginStep(int rank) {
     // Operation i, by rank i % ranks; barriers have no shape to differ in.
     if (rank == i % scenario_.ranks) member.Spoil(static_cast<size_t>(i));
   }
-  Plan(now_ + static_cast<Micros>(random_.Below(500)), Happens::kSubmit, rank);
+  Plan({now_ + static_cast<Micros>(random_.Below(500)), 0, Happens::kSubmit, rank});
 }
 
 void World::OnSubmit(int rank) {
@@ -127,7 +137,7 @@ void World::OnSubmit(int rank) {
   if (member.submitted()) {
     Send(rank, 0, true);  // the program waits for its step
   } else {
-    Plan(now_ + static_cast<Micros>(random_.Below(200)), Happens::kSubmit, rank);
+    Plan({now_ + static_cast<Micros>(random_.Below(200)), 0, Happens::kSubmit, rank});
   }
 }
 
@@ -135,8 +145,25 @@ void World::Send(int rank, size_t count, bool block) {
   SimMember& member = members_[static_cast<size_t>(rank)];
   auto bytes = std::make_shared<std::string>(member.Submit(count, block));
   outcome_.full[static_cast<size_t>(member.step())] += member.full();
-  Plan(Arrival(&to_sequencer_[static_cast<size_t>(rank)]), Happens::kAnnounced, rank,
-       std::move(bytes), member.announced(), member.step());
+  Plan({Arrival(&up_[static_cast<size_t>(rank)]), 0, Happens::kAnnounced, rank, tree_.PlaceOf(rank),
+        std::move(bytes), member.announced(), member.step()});
+}
+
+void World::SendUp(int node, const std::vector<AnnounceMessage>& messages) {
+  for (const AnnounceMessage& message : messages) {
+    auto bytes = std::make_shared<std::string>();
+    Encode(message, bytes.get());
+    Micros* link = &up_[static_cast<size_t>(scenario_.ranks + node)];
+    Plan({Arrival(link), 0, Happens::kAnnounced, -1, tree_.ParentOf(node), std::move(bytes)});
+  }
+}
+
+void World::SendDown(int node, const std::shared_ptr<const std::string>& bytes) {
+  for (const SimTree::Target& to : tree_.ChildrenOf(node)) {
+    const int end = to.node >= 0 ? scenario_.ranks + to.node : to.member;
+    Micros* link = &down_[static_cast<size_t>(end)];
+    Plan({Arrival(link), 0, Happens::kResponse, to.member, {to.node, 0}, bytes});
+  }
 }
 
 void World::OnAnnounced(const Event& event) {
@@ -144,12 +171,22 @@ void World::OnAnnounced(const Event& event) {
   AnnounceMessage message;
   const Status decoded = Decode(*event.bytes, &message);
   if (!decoded.ok()) Violation(decoded.message());
-  ledger_.Arrived(event.rank, event.step, event.operations);
-  const Status announced = sequencer_.Announce(Position(event.rank), std::move(message), now_);
+  if (event.rank >= 0) ledger_.Arrived(event.rank, event.step, event.operations);
+  std::vector<AnnounceMessage> up;
+  const Status announced = tree_.Announce(event.at, std::move(message), now_, &up);
   if (!announced.ok()) Violation(announced.message());
+  SendUp(event.at.node, up);
+  if (event.at.node == SimTree::kRoot) Publish();
 }
 
 void World::OnResponse(const Event& event) {
+  if (event.rank < 0) {
+    Response response;
+    Status passed = Decode(*event.bytes, &response);
+    if (passed.ok()) passed = tree_.Pass(event.at.node, response);
+    if (!passed.ok()) Violation(passed.message());
+    return SendDown(event.at.node, event.bytes);
+  }
   if (dead_ && event.rank == scenario_.victim) return;
   SimMember& member = members_[static_cast<size_t>(event.rank)];
   const bool was_idle = member.idle();
@@ -158,19 +195,17 @@ void World::OnResponse(const Event& event) {
 }
 
 void World::Publish() {
-  while (auto response = sequencer_.Next(now_)) {
+  while (auto response = tree_.root().Next(now_)) {
     Count(*response);
     ledger_.Judge(*response, &outcome_.violations);
     auto bytes = std::make_shared<std::string>();
     Encode(*response, bytes.get());
-    for (int rank = 0; rank < scenario_.ranks; ++rank) {
-      Plan(Arrival(&to_member_[static_cast<size_t>(rank)]), Happens::kResponse, rank, bytes);
-    }
+    SendDown(SimTree::kRoot, bytes);
   }
-  const Micros deadline = sequencer_.Deadline();
+  const Micros deadline = tree_.root().Deadline();
   if (deadline < 0 || (alarm_ >= 0 && alarm_ <= deadline)) return;
   alarm_ = std::max(deadline, now_);
-  Plan(alarm_, Happens::kAlarm, -1);
+  Plan({alarm_, 0, Happens::kAlarm, -1});
 }
 
 void World::Count(const Response& response) {
@@ -192,8 +227,7 @@ void World::Handle(const Event& event) {
     case Happens::kSubmit:
       return OnSubmit(event.rank);
     case Happens::kAnnounced:
-      OnAnnounced(event);
-      return Publish();
+      return OnAnnounced(event);
     case Happens::kAlarm:
       alarm_ = -1;
       return Publish();
@@ -202,10 +236,23 @@ void World::Handle(const Event& event) {
   }
 }
 
+// Some time after the last event: every node tells its parent, whose number is lower.
+void World::TellWhatWaits() {
+  for (int node = tree_.nodes() - 1; node > SimTree::kRoot; --node) {
+    std::vector<AnnounceMessage> up;
+    tree_.Look(node, now_ + 2'000'000, &up);
+    for (AnnounceMessage& message : up) {
+      const Status told = tree_.Announce(tree_.ParentOf(node), std::move(message), now_, nullptr);
+      if (!told.ok()) Violation(told.message());
+    }
+  }
+}
+
 void World::Finish() {
+  TellWhatWaits();
   outcome_.end = now_;
   outcome_.died = dead_;
-  outcome_.pending = sequencer_.Pending();
+  outcome_.pending = tree_.root().Pending(now_);
   if (dead_) outcome_.orphaned = ledger_.Lacking(scenario_.victim, scenario_.steps - 1);
   const int witness = scenario_.victim == 0 ? 1 : 0;
   for (int rank = 0; rank < scenario_.ranks; ++rank) {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "negotiate/sequencer.h"
+#include "negotiate/coordinator.h"
 
 namespace hvd::negotiate {
 
@@ -15,6 +15,7 @@ namespace hvd::negotiate {
 struct Scenario {
   uint64_t seed = 1;
   int ranks = 2;
+  std::vector<int> hosts;  // by rank, and so the tree; empty: a star
   int steps = 4;
   int named = 20;  // among them allgathers, broadcasts and groups
   int unnamed = 4;

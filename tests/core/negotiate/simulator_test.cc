@@ -49,6 +49,27 @@ Scenario Small(uint64_t seed) {
   return scenario;
 }
 
+// On hosts of unequal size, whose ranks are mixed on every other seed.
+Scenario OnHosts(uint64_t seed) {
+  Scenario scenario = Small(seed);
+  Random random(~seed);
+  const uint64_t hosts = 2 + random.Below(7);
+  for (int rank = 0; rank < scenario.ranks; ++rank)
+    scenario.hosts.push_back(static_cast<int>(random.Below(hosts)));
+  if (seed % 2 == 0) std::sort(scenario.hosts.begin(), scenario.hosts.end());
+  return scenario;
+}
+
+TEST(Simulator, SmallTrees) {
+  for (uint64_t seed = 1; seed <= 300; ++seed) {
+    Scenario scenario = OnHosts(seed);
+    scenario.options.cache = seed % 10 != 0;
+    if (seed % 7 == 0) scenario.options.cache = false;
+    scenario.mismatches = static_cast<int>(seed % 5);
+    ExpectComplete(scenario);
+  }
+}
+
 TEST(Simulator, SmallJobs) {
   for (uint64_t seed = 1; seed <= 300; ++seed) {
     Scenario scenario = Small(seed);
@@ -85,9 +106,12 @@ TEST(Simulator, MismatchesFailAloneAndEverywhereAlike) {
 // is named.
 TEST(Simulator, DeathLeavesItsOperationsPending) {
   int deaths = 0;
-  for (uint64_t seed = 1; seed <= 100; ++seed) {
-    Scenario scenario = Small(seed);
+  for (uint64_t seed = 1; seed <= 200; ++seed) {
+    Scenario scenario = seed <= 100 ? Small(seed) : OnHosts(seed);
     scenario.named += 20;
+    // A node tells of so many.
+    if (!scenario.hosts.empty())
+      scenario.named = std::min(scenario.named, static_cast<int>(kMaxWaiting) - scenario.unnamed);
     scenario.victim = static_cast<int>(seed) % scenario.ranks;
     const Outcome outcome = Simulate(scenario);
     ExpectNoViolation(scenario, outcome);

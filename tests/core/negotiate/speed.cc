@@ -7,8 +7,8 @@
 #include <functional>
 #include <vector>
 
+#include "negotiate/coordinator.h"
 #include "negotiate/response_cache.h"
-#include "negotiate/sequencer.h"
 #include "requests.h"
 
 namespace hvd::negotiate {
@@ -68,7 +68,8 @@ void Sequence(bool named, int members) {
   SequencerOptions options;
   options.batch_bytes = int64_t{1} << 40;
   options.members = Members::Everybody(members);
-  Sequencer sequencer(options);
+  options.learning.repeats = 0;  // they follow no schedule
+  Coordinator root(options);
   const std::vector<Request> model = Model();
   AnnounceMessage message;
   uint64_t ordinal = 0;
@@ -77,8 +78,8 @@ void Sequence(bool named, int members) {
     message.announcements.push_back(named ? Full(model[at]) : Full(Allreduce("", {4}), ++ordinal));
   }
   for (int member = 0; member < members; ++member)
-    (void)sequencer.Announce(Position(member), message, 0).ok();
-  while (sequencer.Next(1 << 20)) continue;
+    (void)root.Announce(static_cast<size_t>(member), message, 0).ok();
+  while (root.Next(1 << 20)) continue;
   uint64_t announced = kTensors;
   std::vector<AnnounceMessage> messages;
   const std::string what =
@@ -88,7 +89,7 @@ void Sequence(bool named, int members) {
     messages.assign(static_cast<size_t>(members), {});
     announced += kTensors;
     for (AnnounceMessage& one : messages) {
-      one.urgent = announced;
+      one.some_urgent = one.all_urgent = announced;
       for (uint32_t i = 0; i < kTensors; ++i) {
         one.announcements.push_back(named ? Cached(i) : Cached(0, ordinal + i + 1));
       }
@@ -96,11 +97,10 @@ void Sequence(bool named, int members) {
     ordinal += kTensors;
     const auto begin = std::chrono::steady_clock::now();
     for (int member = 0; member < members; ++member) {
-      (void)sequencer
-          .Announce(Position(member), std::move(messages[static_cast<size_t>(member)]), 1 << 21)
-          .ok();
+      const auto at = static_cast<size_t>(member);
+      (void)root.Announce(at, std::move(messages[at]), 1 << 21).ok();
     }
-    const auto response = sequencer.Next(1 << 21);
+    const auto response = root.Next(1 << 21);
     const std::chrono::duration<double, std::nano> took = std::chrono::steady_clock::now() - begin;
     if (!response || response->decisions.size() != kTensors) std::abort();
     best = took.count() < best ? took.count() : best;

@@ -11,16 +11,16 @@ constexpr Micros kSecond = 1000000;
 
 TEST(Stall, NothingOldNothingSaid) {
   Desk desk(2);
-  EXPECT_EQ(StallReport(desk.sequencer, 100 * kSecond, 10 * kSecond), "");
+  EXPECT_EQ(StallReport(desk.root.Pending(100 * kSecond), 100 * kSecond, 10 * kSecond), "");
   ASSERT_OK(desk.Say(0, {Full(Allreduce("w"))}, 0, 95 * kSecond));
-  EXPECT_EQ(StallReport(desk.sequencer, 100 * kSecond, 10 * kSecond), "");
+  EXPECT_EQ(StallReport(desk.root.Pending(100 * kSecond), 100 * kSecond, 10 * kSecond), "");
 }
 
 TEST(Stall, NamesTheAbsentAndWhatTheyWaitFor) {
   Desk desk(3);
   for (int member : {0, 1}) ASSERT_OK(desk.Say(member, {Full(Allreduce("gradient"))}, 0, kSecond));
   ASSERT_OK(desk.Say(2, {Full(Barrier(), 1)}, 0, 20 * kSecond));
-  EXPECT_EQ(StallReport(desk.sequencer, 21 * kSecond, 10 * kSecond),
+  EXPECT_EQ(StallReport(desk.root.Pending(21 * kSecond), 21 * kSecond, 10 * kSecond),
             "1 operation has waited for at least 10 s because not all ranks have submitted it:\n"
             "  allreduce 'gradient', 20 s: submitted by ranks 0, 1, not by rank 2.\n"
             "    rank 2 waits for barrier 'barrier.noname.1'.");
@@ -30,7 +30,8 @@ TEST(Stall, SuspectsAnotherNameForTheSameTensor) {
   Desk desk(2);
   ASSERT_OK(desk.Say(0, {Full(Allreduce("other")), Full(Allreduce("layer1.weight"))}));
   ASSERT_OK(desk.Say(1, {Full(Allreduce("unlike")), Full(Allreduce("layer1.wieght"))}));
-  const std::string report = StallReport(desk.sequencer, 11 * kSecond, 10 * kSecond);
+  const std::string report =
+      StallReport(desk.root.Pending(11 * kSecond), 11 * kSecond, 10 * kSecond);
   EXPECT_TRUE(
       report.find(
           "'layer1.weight', 11 s: submitted by rank 0, not by rank 1.\n    rank 1 submitted "
@@ -49,7 +50,8 @@ TEST(Stall, AtMostTwelveLines) {
     ASSERT_OK(
         desk.Say(member, {Full(Allreduce(std::string(30, static_cast<char>('A' + member))))}));
   }
-  const std::string report = StallReport(desk.sequencer, 11 * kSecond, 10 * kSecond);
+  const std::string report =
+      StallReport(desk.root.Pending(11 * kSecond), 11 * kSecond, 10 * kSecond);
   EXPECT_TRUE(std::count(report.begin(), report.end(), '\n') < 12);
   EXPECT_TRUE(report.find("59 operations have waited") == 0);
   EXPECT_TRUE(report.find("... and 55 more") != std::string::npos);

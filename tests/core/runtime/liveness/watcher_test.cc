@@ -18,11 +18,11 @@
 
 #include "base/clock.h"
 #include "base/topology.h"
+#include "base/tree.h"
 #include "check.h"
 #include "runtime/liveness/blocked.h"
 #include "runtime/liveness/departures.h"
 #include "transport/transport_sockets.h"
-#include "transport/tree.h"
 
 namespace hvd::test {
 namespace {

@@ -83,7 +83,9 @@ class Driven {
     options.members = Members::Everybody(2);
     options.rank = GlobalRank(1);
     ProcessSetWires wires;
-    wires.control = MakeTransportControl(transport.get(), 0, options.members);
+    wires.topology = Topology::OneHost(2, false);
+    wires.control =
+        MakeTransportControl(transport.get(), 0, options.members, Position(0), /*children=*/{});
     wires.backends.push_back(
         MakeTransportBackend(transport.get(), 0, options.members, Position(1)));
     cycle_.Own(std::move(transport));

@@ -8,7 +8,7 @@
 
 #include "backend/host/host_backend.h"
 #include "check.h"
-#include "negotiate/wire.h"
+#include "negotiate/bytes/wire.h"
 #include "runtime/operation/result_sizes.h"
 #include "runtime/progress/process_set.h"
 #include "transport/inproc/fabric.h"
@@ -126,6 +126,7 @@ class Victim {
     ProcessSetWires wires;
     auto control = std::make_unique<ForgedControl>();
     control_ = control.get();
+    wires.topology = Topology::OneHost(options.members.size(), false);
     wires.control = std::move(control);
     const Position position(rank == 3 ? 0 : 1);
     wires.backends.push_back(MakeTransportBackend(transport_.get(), 0, options.members, position));
@@ -340,7 +341,7 @@ TEST(Refusals, OfAnAnnouncementNameTheMembersRank) {
        })},
       {"twice", AnnouncementWith(
                     [](AnnounceMessage* m) { m->announcements.push_back(m->announcements[0]); })},
-      {"urgent", AnnouncementWith([](AnnounceMessage* m) { m->urgent = 9; })},
+      {"urgent", AnnouncementWith([](AnnounceMessage* m) { m->some_urgent = m->all_urgent = 9; })},
   };
   for (const auto& [what, bytes] : forged) {
     Victim victim(3);

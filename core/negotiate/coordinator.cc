@@ -1,0 +1,89 @@
+#include "negotiate/coordinator.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace hvd::negotiate {
+namespace {
+
+MergerOptions OptionsFor(const SequencerOptions& options,
+                         std::vector<MergerOptions::Child> children) {
+  MergerOptions merging;
+  merging.children = std::move(children);
+  merging.members = options.members.size();
+  merging.cache_capacity = options.cache ? options.cache_capacity : 0;
+  merging.report_after = 0;
+  if (!merging.children.empty()) return merging;
+  for (Position m(0); m.value() < options.members.size(); m = Next(m))
+    merging.children.push_back({options.members[m], Positions{m.value()}});
+  return merging;
+}
+
+}  // namespace
+
+Coordinator::Coordinator(const SequencerOptions& options,
+                         std::vector<MergerOptions::Child> children)
+    : members_(options.members),
+      merger_(OptionsFor(options, std::move(children))),
+      sequencer_(options, merger_.cache()),
+      learner_(options.learning) {}
+
+Status Coordinator::Announce(size_t child, AnnounceMessage message, Micros now) {
+  if (child >= merger_.children())
+    return Status::Internal("no child " + std::to_string(child) + " in this process set");
+  HVD_RETURN_IF_ERROR(merger_.Announce(child, std::move(message), now));
+  AnnounceMessage merged;
+  while (merger_.Take(&merged)) sequencer_.Hear(std::move(merged), now);
+  return Status::Ok();
+}
+
+std::optional<Response> Coordinator::Next(Micros now) {
+  std::optional<Response> response = sequencer_.Next(now);
+  // Cannot fail: it answers what the merger has said.
+  if (response) (void)merger_.Pass(*response);
+  if (!response || !learns_) return response;
+  response->schedule = learner_.Note(*response, merger_.idle());
+  if (response->schedule.empty()) return response;
+  merger_.Follow();
+  sequencer_.Restart();
+  return response;
+}
+
+void Coordinator::Resume(uint64_t batches, uint64_t unnamed) {
+  learner_.Left(batches);
+  merger_.Resume(unnamed);
+}
+
+std::vector<Unready> Coordinator::Pending(Micros now) const {
+  std::vector<Unready> pending;
+  for (const Waiting& waiting : merger_.Unready(now)) {
+    const Positions absent = merger_.below().Without(merger_.joined()).Without(waiting.ready);
+    Unready& unready = pending.emplace_back();
+    unready.name = waiting.ordinal == 0 ? waiting.name : PublicName(waiting.kind, waiting.ordinal);
+    unready.kind = waiting.kind;
+    unready.since = now - waiting.waited;
+    unready.ready = waiting.ready.RanksIn(members_);
+    unready.absent = absent.RanksIn(members_);
+  }
+  std::sort(pending.begin(), pending.end(), [](const Unready& a, const Unready& b) {
+    return a.since != b.since ? a.since < b.since : a.name < b.name;
+  });
+  return pending;
+}
+
+std::optional<Unready> Coordinator::Gated(uint64_t gate, const Request& next,
+                                          uint64_t unnamed) const {
+  const Merger::Gated& gated = merger_.gated();
+  const Positions absent = merger_.below().Without(gated.members);
+  if (gated.gate != gate || absent.empty()) return std::nullopt;
+  Unready unready;
+  const uint64_t ordinal = merger_.unnamed_base() + unnamed;
+  unready.name = next.name.empty() ? PublicName(next.kind, ordinal) : next.name;
+  unready.kind = next.kind;
+  unready.since = gated.since;
+  unready.ready = gated.members.RanksIn(members_);
+  unready.absent = absent.RanksIn(members_);
+  return unready;
+}
+
+}  // namespace hvd::negotiate

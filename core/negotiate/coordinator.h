@@ -1,0 +1,56 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "negotiate/merge/merger.h"
+#include "negotiate/schedule.h"
+#include "negotiate/sequencer.h"
+#include "negotiate/stall.h"
+
+namespace hvd::negotiate {
+
+// The root of the tree of a process set: a merger, the sequencer that hears what it says, and who
+// finds out that steps repeat.
+class Coordinator {
+ public:
+  // Without children: every member is one.
+  explicit Coordinator(const SequencerOptions& options,
+                       std::vector<MergerOptions::Child> children = {});
+
+  // As of Merger.
+  Status Announce(size_t child, AnnounceMessage message, Micros now);
+  // As of Sequencer; what it gives has passed the merger. With it the members may begin to follow a
+  // schedule.
+  std::optional<Response> Next(Micros now);
+  // They have left the latest one after so many batches, with so many unnamed operations in them.
+  // Until then nothing that they announce after it is taken in.
+  void Resume(uint64_t batches, uint64_t unnamed);
+  // Whether schedules are made.
+  void Learn(bool learns) { learns_ = learns; }
+
+  Micros Deadline() const { return sequencer_.Deadline(); }
+  void SetLimits(Batch::Limits limits) { sequencer_.SetLimits(limits); }
+  std::string TakeStraggler(Micros now) { return sequencer_.TakeStraggler(now); }
+  std::string* NoteLate(Position member, Micros since, Micros voted) {
+    return sequencer_.NoteLate(member, since, voted);
+  }
+
+  // Oldest first. Who has joined is not absent.
+  std::vector<Unready> Pending(Micros now) const;
+  // While a schedule is followed: what some wait for at this gate, and others do not. `next`: an
+  // operation behind it, with so many unnamed ones of the schedule before it.
+  std::optional<Unready> Gated(uint64_t gate, const Request& next, uint64_t unnamed) const;
+
+  const Merger& merger() const { return merger_; }
+
+ private:
+  const Members members_;
+  Merger merger_;
+  Sequencer sequencer_;
+  ScheduleLearner learner_;
+  bool learns_ = true;
+};
+
+}  // namespace hvd::negotiate

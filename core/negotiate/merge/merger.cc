@@ -1,0 +1,234 @@
+#include "negotiate/merge/merger.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "base/text.h"
+
+namespace hvd::negotiate {
+namespace {
+
+constexpr Micros kForEver = std::numeric_limits<Micros>::max();
+
+bool IsEmpty(const AnnounceMessage& message) {
+  return message.announcements.empty() && message.joined.empty() && !message.joins &&
+         !message.waiting;
+}
+
+}  // namespace
+
+Merger::Merger(MergerOptions options)
+    : options_(std::move(options)),
+      cache_(options_.cache_capacity),
+      urgency_(options_.children.size()),
+      merged_(1) {
+  for (MergerOptions::Child& child : options_.children) {
+    below_.Add(child.below);
+    Child& added = children_.emplace_back();
+    added.rank = child.rank;
+    added.below = std::move(child.below);
+  }
+  options_.children.clear();
+  for (Child& child : children_) {
+    for (const Positions::Run& run : child.below.runs())
+      child.places.push_back(below_.PlaceOf(Position(run.first)));
+  }
+}
+
+Status Merger::Announce(size_t child, AnnounceMessage message, Micros now) {
+  if (message.epoch < epoch_) return Status::Ok();
+  if (message.epoch > epoch_) return Corrupt(child, "follows a schedule that there is not");
+  if (message.waits_at != 0) return NoteGate(child, message, now);
+  HVD_RETURN_IF_ERROR(Check(child, message));
+  if (!message.joined.empty()) Joined(child, message.joined);
+  urgency_.Urge(child, message.some_urgent, message.all_urgent);
+  for (Announcement& announcement : message.announcements) {
+    HVD_RETURN_IF_ERROR(AnnounceOne(child, &announcement, now));
+  }
+  if (message.joins) Join(child, message.last);
+  if (message.waiting) {
+    children_[child].waiting = std::move(*message.waiting);
+    children_[child].told = now;
+  }
+  if (next_look_ < 0 && options_.report_after > 0) next_look_ = now + options_.report_after;
+  return Status::Ok();
+}
+
+Status Merger::AnnounceOne(size_t child, Announcement* announcement, Micros now) {
+  HVD_RETURN_IF_ERROR(Check(child, announcement));
+  Tally* tally = TallyOf(*announcement);
+  if (urgency_.Has(child, tally->number)) {
+    return Corrupt(child, "announced '" + Shown(tallies_.Text(tally->name)) + "' twice");
+  }
+  Describe(tally, child, announcement);
+  if (!announcement->sizes.empty()) AddSizes(tally, children_[child], announcement->sizes);
+  if (announcement->ordinal != 0) ++children_[child].ordinal;
+  if (!children_[child].waiting.empty()) ForgetWaiting(&children_[child], *tally);
+  urgency_.Announce(child, tally->number);
+  const bool first = tally->latest < 0;
+  if (first) tally->since = now;
+  const Micros since = std::exchange(tally->latest, now);
+  if (++tally->count == children_.size())
+    Complete(tally, LateIn(child, *announcement, first ? kForEver : now - since));
+  return Status::Ok();
+}
+
+// The check saw that this child has counted up to here without a gap, so an unnamed one's tally
+// exists or is the next one, and cannot have been decided.
+Tally* Merger::TallyOf(const Announcement& announcement) {
+  const Variant* variant = announcement.variants.empty() ? nullptr : &announcement.variants[0];
+  const uint32_t id = variant == nullptr ? announcement.id : variant->id;
+  uint32_t name = kNoId;
+  if (announcement.ordinal == 0 && id != kNoId) {
+    name = name_of_id_[id];
+  } else if (announcement.ordinal == 0) {
+    name = tallies_.NameOf((variant == nullptr ? announcement.request : variant->request).name);
+  }
+  Tally* tally = name == kNoId ? tallies_.Unnamed(announcement.ordinal) : tallies_.Named(name);
+  if (tally != nullptr) return tally;
+  tally = tallies_.Begin(name, announcement.ordinal);
+  tally->count = all_joined_;
+  urgency_.Open(tally->number);
+  return tally;
+}
+
+// Adds what a child has sent to what the others sent.
+void Merger::Describe(Tally* tally, size_t child, Announcement* announcement) {
+  const bool usual = tally->details == nullptr && announcement->variants.empty();
+  const bool first = tally->latest < 0;
+  if (usual && announcement->id != kNoId && (first || tally->id == announcement->id)) {
+    tally->id = announcement->id;
+    return;
+  }
+  Tally::Details* details = DetailsOf(tally);
+  if (!announcement->variants.empty()) {
+    List(tally);
+    for (Variant& variant : announcement->variants) {
+      const size_t v = VariantOf(details, variant.id, &variant.request);
+      details->variants[v].senders.Add(variant.senders);
+    }
+  } else {
+    const size_t v = VariantOf(details, announcement->id, &announcement->request);
+    if (v > 0) List(tally);
+    const Child& sender = children_[child];
+    if (details->listed) details->variants[v].senders.Add(sender.below.Without(sender.joined));
+  }
+  if (details->variants.size() > 1) details->sizes.clear();
+}
+
+Tally::Details* Merger::DetailsOf(Tally* tally) {
+  if (tally->details == nullptr) {
+    tally->details = std::make_unique<Tally::Details>();
+    if (tally->latest >= 0) tally->details->variants.push_back({tally->id, {}, {}});
+  }
+  return tally->details.get();
+}
+
+size_t Merger::VariantOf(Tally::Details* details, uint32_t id, Request* request) const {
+  std::vector<Variant>& variants = details->variants;
+  for (size_t v = 0; v < variants.size(); ++v) {
+    if (id != kNoId && variants[v].id == id) return v;
+    if (id != kNoId && variants[v].id != kNoId) continue;
+    // An unnamed request may have got its id after this variant was announced in full.
+    if (RequestOf(variants[v].id, variants[v].request).SameAs(RequestOf(id, *request))) return v;
+  }
+  variants.push_back({id, {}, {}});
+  if (id == kNoId) variants.back().request = std::move(*request);
+  return variants.size() - 1;
+}
+
+// From here on the senders are listed: those so far are all below their children who had not
+// joined.
+void Merger::List(Tally* tally) {
+  Tally::Details* details = DetailsOf(tally);
+  if (std::exchange(details->listed, true)) return;
+  for (size_t c = 0; c < children_.size(); ++c) {
+    if (!urgency_.Has(c, tally->number)) continue;
+    details->variants[0].senders.Add(children_[c].below.Without(children_[c].joined));
+  }
+}
+
+void Merger::AddSizes(Tally* tally, const Child& child, const Shape& sizes) {
+  Tally::Details* details = DetailsOf(tally);
+  if (details->variants.empty()) details->variants.push_back({tally->id, {}, {}});
+  if (details->variants.size() > 1) return;
+  const Variant& only = details->variants[0];
+  const OpKind kind = only.id == kNoId ? only.request.kind : cache_.KindOf(only.id);
+  const auto each = static_cast<size_t>(child.below.size());
+  const auto all = static_cast<size_t>(below_.size());
+  details->sizes.resize(sizes.size() / each * all);
+  const auto copy = [&](size_t from, size_t to, size_t count) {
+    std::copy_n(sizes.begin() + static_cast<std::ptrdiff_t>(from), count,
+                details->sizes.begin() + static_cast<std::ptrdiff_t>(to));
+  };
+  // Of an alltoall a member has a row of its own, of an allgather each tensor has one.
+  const bool by_member = kind == OpKind::kAlltoall;
+  const size_t rows = by_member ? 1 : sizes.size() / each;
+  const size_t width = by_member ? static_cast<size_t>(options_.members) : 1;
+  for (size_t r = 0; r < child.places.size(); ++r) {
+    const Positions::Run& run = child.below.runs()[r];
+    for (size_t row = 0; row < rows; ++row) {
+      copy((row * each + static_cast<size_t>(run.before)) * width,
+           (row * all + static_cast<size_t>(child.places[r])) * width,
+           static_cast<size_t>(run.count) * width);
+    }
+  }
+}
+
+// Whom the others waited for, and for how long: `others`, at least, is how long the other children
+// did.
+Merger::Late Merger::LateIn(size_t child, const Announcement& announcement, Micros others) const {
+  const Child& sender = children_[child];
+  Late late{Position(sender.below.runs()[0].first), others};
+  if (!sender.IsMember()) late = {announcement.last, std::min(others, announcement.waited)};
+  return late.waited < kToldLateness || late.waited == kForEver ? Late() : late;
+}
+
+void Merger::Complete(Tally* tally, const Late& late) {
+  tally->complete = true;
+  urgency_.Complete(tally->number);
+  if (merged_.back().waiting) merged_.emplace_back();  // that is older news
+  Announcement& out = merged_.back().announcements.emplace_back();
+  out.ordinal = tally->ordinal;
+  out.last = late.last;
+  out.waited = late.waited;
+  Tally::Details* details = tally->details.get();
+  if (details == nullptr) {
+    out.id = tally->id;
+    return;
+  }
+  if (details->listed) {
+    out.variants = details->variants;
+  } else {
+    out.id = details->variants[0].id;
+    out.request = details->variants[0].request;
+  }
+  out.sizes = std::move(details->sizes);
+}
+
+bool Merger::Take(AnnounceMessage* merged) {
+  if (TakeGated(merged)) return true;
+  const bool urged = urgency_.some() != told_some_ || urgency_.all() != told_all_;
+  if (merged_.size() == 1 && !urged && IsEmpty(merged_.front())) return false;
+  *merged = std::move(merged_.front());
+  merged_.pop_front();
+  if (merged_.empty()) merged_.emplace_back();
+  // The counts are those of all announcements: so they go with the last of these.
+  if (merged_.size() == 1 && IsEmpty(merged_.front())) {
+    told_some_ = urgency_.some();
+    told_all_ = urgency_.all();
+  }
+  merged->some_urgent = told_some_;
+  merged->all_urgent = told_all_;
+  merged->epoch = epoch_;
+  return true;
+}
+
+Request Merger::RequestIn(const Announcement& announcement) const {
+  const bool varied = !announcement.variants.empty();
+  const uint32_t id = varied ? announcement.variants[0].id : announcement.id;
+  if (id < name_of_id_.size()) return cache_.At(id);
+  return varied ? announcement.variants[0].request : announcement.request;
+}
+
+}  // namespace hvd::negotiate
