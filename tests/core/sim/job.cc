@@ -14,13 +14,14 @@ namespace {
 
 constexpr uint64_t kMostEvents = 50'000'000;
 constexpr Nanos kDetection = 200'000 * kMicro;  // until a dead rank is noticed
-constexpr int64_t kStallMicros = 3'000'000;
+constexpr Nanos kHangs = 30'000'000 * kMicro;   // until one looks at what hangs
+constexpr int64_t kStallMicros = 15'000'000;    // which has been so for so long then
 
 using Ranks = std::vector<std::unique_ptr<Rank>>;
 
-bool AllFinished(const Job& job, const Ranks& ranks) {
+bool AllFinished(const Ranks& ranks) {
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
-    if (!job.world.stopped(static_cast<int>(rank)) && !ranks[rank]->finished()) return false;
+    if (!ranks[rank]->ended() && !ranks[rank]->finished()) return false;
   }
   return true;
 }
@@ -40,11 +41,14 @@ void EndGeneration(Job* job, Ranks* ranks) {
   }
 }
 
-// A hung rank is the one, and the only one, that everything waits for.
+// Who hangs is the one, and the only one, that everything waits for. Below a rank whose process has
+// stopped others may seem absent, too: their announcements go through it.
 void CheckReport(const Job& job, const Ranks& ranks) {
   if (job.plan.sets.size() > 1) return;  // who waits in another set is absent from this one, too
   const std::vector<GlobalRank> absent = ranks.front()->AbsentAfter(kStallMicros);
-  if (absent.size() == 1 && absent.front().value() == job.plan.victim) return;
+  const GlobalRank victim(job.plan.victim);
+  const bool named = std::find(absent.begin(), absent.end(), victim) != absent.end();
+  if (named && (absent.size() == 1 || job.plan.ending == Ending::kFreeze)) return;
   std::string text = "the stall report does not name the rank that hangs, but";
   for (const GlobalRank rank : absent) text += " " + std::to_string(rank.value());
   for (const auto& rank : ranks) text += "; " + rank->Waiting();
@@ -55,20 +59,18 @@ void Run(Job* job, Ranks* ranks, Outcome* outcome) {
   for (int rank = 0; rank < job->shape.ranks; ++rank)
     ranks->push_back(std::make_unique<Rank>(job, rank));
   const bool hit = job->plan.ending != Ending::kDone;
-  Nanos noticed = -1;
+  Nanos end = -1;
   while (job->world.Next()) {
     if (++outcome->events > kMostEvents) Violate("the job does not come to an end");
-    if (!hit || !job->world.stopped(job->plan.victim)) continue;
-    if (noticed < 0) noticed = job->world.now() + kDetection;
-    if (job->plan.ending == Ending::kDeath && job->world.now() >= noticed) break;
+    if (!hit || !(*ranks)[static_cast<size_t>(job->plan.victim)]->ended()) continue;
+    if (end < 0)
+      end = job->world.now() + (job->plan.ending == Ending::kDeath ? kDetection : kHangs);
+    if (job->world.now() >= end) break;
   }
-  if (hit && job->world.stopped(job->plan.victim)) {
-    const bool waits = !AllFinished(*job, *ranks);
-    if (job->plan.ending == Ending::kDeath) EndGeneration(job, ranks);
-    if (job->plan.ending == Ending::kHang && waits) CheckReport(*job, *ranks);
-  } else if (!AllFinished(*job, *ranks)) {
-    Violate(Stuck(*ranks));
-  }
+  if (AllFinished(*ranks)) return;
+  if (end < 0) Violate(Stuck(*ranks));
+  if (job->plan.ending == Ending::kDeath) return EndGeneration(job, ranks);
+  CheckReport(*job, *ranks);
 }
 
 }  // namespace
@@ -107,6 +109,7 @@ std::string Describe(const Shape& shape, const Plan& plan) {
       " sets, " + std::to_string(plan.ops.size()) + " operations, " +
       std::to_string(plan.steps.size()) + " steps";
   if (plan.ending == Ending::kDeath) text += "; rank " + std::to_string(plan.victim) + " dies";
+  if (plan.ending == Ending::kFreeze) text += "; rank " + std::to_string(plan.victim) + " stops";
   if (plan.ending == Ending::kHang) text += "; rank " + std::to_string(plan.victim) + " hangs";
   return text;
 }

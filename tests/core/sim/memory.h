@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdlib>
 #include <memory>
@@ -16,6 +17,10 @@ class SharedMemory {
   explicit SharedMemory(std::vector<int> ranks) : ranks_(std::move(ranks)) {}
 
   const std::vector<int>& ranks() const { return ranks_; }
+  Position PositionOf(int rank) const {
+    const auto place = std::find(ranks_.begin(), ranks_.end(), rank) - ranks_.begin();
+    return Position(static_cast<int>(place));
+  }
   std::byte* Span(size_t member, SegmentId id, size_t bytes) {
     const auto segment = static_cast<size_t>(id);
     if (segments_.size() <= segment) segments_.resize(segment + 1);
@@ -46,8 +51,8 @@ class SharedMemory {
 // One rank's view of it. Who is posted to acts a moment later.
 class SimWindow : public Window {
  public:
-  SimWindow(World* world, std::shared_ptr<SharedMemory> shared, Position position)
-      : world_(world), shared_(std::move(shared)), position_(position) {}
+  SimWindow(World* world, std::shared_ptr<SharedMemory> shared, int rank)
+      : world_(world), shared_(std::move(shared)), position_(shared_->PositionOf(rank)) {}
 
   Position position() const override { return position_; }
   int size() const override { return static_cast<int>(shared_->ranks().size()); }

@@ -123,7 +123,8 @@ Plan DrawPlan(Random* random, const Shape& shape) {
     plan.joins_at.push_back(early ? Index(random->Below(plan.steps.size())) : plan.steps.size());
   }
   if (!random->OneIn(10)) return plan;
-  plan.ending = random->OneIn(2) ? Ending::kDeath : Ending::kHang;
+  constexpr Ending kEndings[] = {Ending::kDeath, Ending::kFreeze, Ending::kHang};
+  plan.ending = kEndings[random->Below(std::size(kEndings))];
   plan.victim = DrawRank(random, shape.ranks);
   plan.ends_at = Index(random->Below(plan.steps.size()));
   return plan;

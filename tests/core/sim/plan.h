@@ -36,17 +36,19 @@ struct Op {
 // One time that it is submitted.
 struct Submission {
   size_t op;
-  int odd = -1;     // the rank that asks for another shape
-  int longer = -1;  // the rank that brings more rows than usual, where each may bring its own number
+  int odd = -1;  // the rank that asks for another shape
+  int longer =
+      -1;  // the rank that brings more rows than usual, where each may bring its own number
 };
 
 // What all ranks do together before they wait for all of it.
 using ProgramStep = std::vector<Submission>;
 
 enum class Ending {
-  kDone,   // every rank reaches the end
-  kDeath,  // a rank dies before that
-  kHang,   // a rank goes on no more, though its process is there
+  kDone,    // every rank reaches the end
+  kDeath,   // a rank dies before that
+  kFreeze,  // a rank's process stops
+  kHang,    // a rank's program goes on no more, while its engine serves the others
 };
 
 // The program of a whole job. It is the same for all ranks; when each does its part is theirs.

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "negotiate/sequencer.h"
+#include "negotiate/stall.h"
 
 namespace hvd::sim {
 
@@ -86,16 +86,20 @@ std::unique_ptr<ProcessSet> Rank::MakeSet(uint32_t id, const std::vector<int>& r
   const Position position = members.Find(GlobalRank(rank_));
   ProcessSetWires wires;
   wires.topology = job_->topology.Of(members);
-  if (wires.topology.AllShareMemory()) {
+  if (job_->topology.hosts_share_memory()) {
     const auto host = static_cast<size_t>(job_->topology.HostOf(Position(rank_)));
-    wires.window = std::make_unique<SimWindow>(&job_->world, job_->memory[id][host], position);
-    const bool made = MakeWindowControl(wires.window.get(), &wires.control).ok() &&
-                      MakeWindowGate(wires.window.get(), &wires.gate).ok();
+    std::shared_ptr<SharedMemory> memory = job_->memory[id][host];
+    wires.window = std::make_unique<SimWindow>(&job_->world, std::move(memory), rank_);
+    const int of_set = wires.topology.HostOf(position);
+    bool made =
+        MakeWindowControl(wires.window.get(), wires.topology.OnHost(of_set), &wires.control).ok();
+    if (wires.topology.hosts() == 1)
+      made = made && MakeWindowGate(wires.window.get(), &wires.gate).ok();
     if (!made) Violate("a window cannot be made");
-  } else {
-    wires.control = MakeTransportControl(&transport_, id, members);
-    wires.gate = MakeTransportGate(&transport_, id, members);
   }
+  wires.control =
+      MakeTreeControl(std::move(wires.control), &transport_, id, members, wires.topology, position);
+  if (wires.gate == nullptr) wires.gate = MakeTransportGate(&transport_, id, members);
   wires.backends.push_back(std::make_unique<SimBackend>(job_, rank_, id));
   ProcessSetOptions options;
   options.id = id;
@@ -109,7 +113,8 @@ std::unique_ptr<ProcessSet> Rank::MakeSet(uint32_t id, const std::vector<int>& r
 
 // Whoever is awake goes on until nothing moves, as the driver of the engine does.
 void Rank::Act() {
-  if (MeetsItsEnd()) return;
+  MeetEnd();
+  if (job_->world.stopped(rank_)) return;
   bool moved = true;
   while (moved) {
     moved = Go();
@@ -124,15 +129,16 @@ void Rank::Act() {
   job_->world.SetTimer(rank_, next);
 }
 
-bool Rank::MeetsItsEnd() {
+void Rank::MeetEnd() {
   const Plan& plan = job_->plan;
-  if (plan.ending == Ending::kDone || rank_ != plan.victim || step_ < plan.ends_at) return false;
-  // With something in flight it may be missed in the middle of that, of which no report tells.
-  const bool missed = flights_.empty() && sets_.front()->sequencer() == nullptr;
-  if (plan.ending == Ending::kHang && !missed) return false;
-  if (!random().OneIn(3)) return false;
-  job_->world.Stop(rank_);
-  return true;
+  if (plan.ending == Ending::kDone || rank_ != plan.victim || ended_ || step_ < plan.ends_at)
+    return;
+  // With something in flight it may be missed in the middle of that, of which no report tells; and
+  // the root is the one to report.
+  const bool missed = flights_.empty() && sets_.front()->root() == nullptr;
+  if ((plan.ending != Ending::kDeath && !missed) || !random().OneIn(3)) return;
+  ended_ = true;
+  if (plan.ending != Ending::kHang) job_->world.Stop(rank_);
 }
 
 // As Cycle does.
@@ -164,7 +170,7 @@ void Rank::Drain() {
 // The program, as far as it can.
 bool Rank::Go() {
   bool moved = Reap();
-  if (finished() || job_->world.now() < computes_until_) return moved;
+  if (finished() || ended_ || job_->world.now() < computes_until_) return moved;
   if (!begun_) {
     BeginStep();
     return true;
@@ -286,13 +292,10 @@ void Rank::Abort() {
 }
 
 std::vector<GlobalRank> Rank::AbsentAfter(int64_t older_than_us) {
-  for (const auto& set : sets_) {
-    if (set->sequencer() == nullptr || set->id() != 0) continue;
-    set->ShowGated();
-    return negotiate::AbsentFromAll(*set->sequencer(), job_->world.micros() + older_than_us,
-                                    older_than_us);
-  }
-  return {};
+  const int64_t then = job_->world.micros() + older_than_us;
+  const ProcessSet& set = *sets_.front();
+  if (set.root() == nullptr) return {};
+  return negotiate::AbsentFromAll(set.Pending(then), then, older_than_us);
 }
 
 std::string Rank::Waiting() const {

@@ -35,6 +35,8 @@ class Rank : public Actor {
 
   void Act() override;
 
+  // It has met its end.
+  bool ended() const { return ended_; }
   bool finished() const { return step_ > job_->plan.steps.size() && flights_.empty(); }
   const Counters& counters() const { return counters_; }
   // The generation has ended: whatever is in flight fails.
@@ -61,7 +63,7 @@ class Rank : public Actor {
   void Join();
   Entry Describe(const Submission& submission) const;
   void Ask();
-  bool MeetsItsEnd();
+  void MeetEnd();
   Random& random() { return job_->world.random(); }
   Nanos UpTo(Nanos most) { return static_cast<Nanos>(random().Below(static_cast<uint64_t>(most))); }
 
@@ -84,6 +86,7 @@ class Rank : public Actor {
   bool waits_ = false;  // in the library
   bool joined_ = false;
   bool aborted_ = false;
+  bool ended_ = false;
 };
 
 }  // namespace hvd::sim
