@@ -31,6 +31,7 @@ Coordinator::Coordinator(const SequencerOptions& options,
 Status Coordinator::Announce(size_t child, AnnounceMessage message, Micros now) {
   if (child >= merger_.children())
     return Status::Internal("no child " + std::to_string(child) + " in this process set");
+  if (!message.announcements.empty() || message.joins) active_ = now;
   HVD_RETURN_IF_ERROR(merger_.Announce(child, std::move(message), now));
   AnnounceMessage merged;
   while (merger_.Take(&merged)) sequencer_.Hear(std::move(merged), now);
@@ -39,6 +40,7 @@ Status Coordinator::Announce(size_t child, AnnounceMessage message, Micros now) 
 
 std::optional<Response> Coordinator::Next(Micros now) {
   std::optional<Response> response = sequencer_.Next(now);
+  if (response) active_ = now;
   // Cannot fail: it answers what the merger has said.
   if (response) (void)merger_.Pass(*response);
   if (!response || !learns_) return response;
@@ -65,10 +67,23 @@ std::vector<Unready> Coordinator::Pending(Micros now) const {
     unready.ready = waiting.ready.RanksIn(members_);
     unready.absent = absent.RanksIn(members_);
   }
+  if (pending.empty()) AddJoin(&pending);
   std::sort(pending.begin(), pending.end(), [](const Unready& a, const Unready& b) {
     return a.since != b.since ? a.since < b.since : a.name < b.name;
   });
   return pending;
+}
+
+// Some have nothing more to do and wait for the others, who do nothing.
+void Coordinator::AddJoin(std::vector<Unready>* pending) const {
+  const Positions absent = merger_.below().Without(merger_.joined());
+  if (merger_.joined().empty() || absent.empty()) return;
+  Unready& join = pending->emplace_back();
+  join.kind = OpKind::kJoin;
+  join.name = Name(join.kind);
+  join.since = active_;
+  join.ready = merger_.joined().RanksIn(members_);
+  join.absent = absent.RanksIn(members_);
 }
 
 std::optional<Unready> Coordinator::Gated(uint64_t gate, const Request& next,

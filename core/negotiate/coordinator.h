@@ -37,7 +37,8 @@ class Coordinator {
     return sequencer_.NoteLate(member, since, voted);
   }
 
-  // Oldest first. Who has joined is not absent.
+  // Oldest first. Who has joined is not absent; while nothing else is pending, the join itself is,
+  // since the others have done something last.
   std::vector<Unready> Pending(Micros now) const;
   // While a schedule is followed: what some wait for at this gate, and others do not. `next`: an
   // operation behind it, with so many unnamed ones of the schedule before it.
@@ -46,7 +47,10 @@ class Coordinator {
   const Merger& merger() const { return merger_; }
 
  private:
+  void AddJoin(std::vector<Unready>* pending) const;
+
   const Members members_;
+  Micros active_ = 0;  // when something was announced or decided last
   Merger merger_;
   Sequencer sequencer_;
   ScheduleLearner learner_;

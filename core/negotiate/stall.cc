@@ -21,7 +21,8 @@ bool Has(const std::vector<GlobalRank>& ranks, GlobalRank rank) {
 }
 
 std::string Title(const Unready& operation) {
-  return std::string(Name(operation.kind)) + " '" + Shown(operation.name) + "'";
+  const std::string kind = Name(operation.kind);
+  return operation.name == kind ? kind : kind + " '" + Shown(operation.name) + "'";
 }
 
 size_t EditDistance(const std::string& a, const std::string& b) {

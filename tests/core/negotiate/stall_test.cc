@@ -26,6 +26,19 @@ TEST(Stall, NamesTheAbsentAndWhatTheyWaitFor) {
             "    rank 2 waits for barrier 'barrier.noname.1'.");
 }
 
+TEST(Stall, AJoinWaitsForWhoDoesNothing) {
+  Desk desk(3);
+  ASSERT_OK(desk.Join(0, {}, kSecond));
+  ASSERT_OK(desk.Join(2, {}, 2 * kSecond));
+  ASSERT_OK(desk.Say(1, {Full(Allreduce("gradient"))}, 0, 30 * kSecond));
+  EXPECT_EQ(desk.Take(30 * kSecond + 10'000).size(), size_t{1});
+  EXPECT_EQ(StallReport(desk.root.Pending(35 * kSecond), 35 * kSecond, 10 * kSecond), "");
+  EXPECT_EQ(StallReport(desk.root.Pending(41 * kSecond), 41 * kSecond, 10 * kSecond),
+            "1 operation has waited for at least 10 s because not all ranks have submitted it:\n"
+            "  join, 10 s: submitted by ranks 0, 2, not by rank 1.\n"
+            "    rank 1 waits for no operation.");
+}
+
 TEST(Stall, SuspectsAnotherNameForTheSameTensor) {
   Desk desk(2);
   ASSERT_OK(desk.Say(0, {Full(Allreduce("other")), Full(Allreduce("layer1.weight"))}));

@@ -22,6 +22,23 @@ struct Outcome {
 Outcome RunSeed(uint64_t seed, int most_ranks);
 Outcome RunJob(const Shape& shape, Plan plan, uint64_t seed);
 
+// What negotiation costs a job of so many ranks, eight a host, in steps of so many tensors: the
+// first; the next, by ids; those of a learned schedule; and the first that departs from it.
+struct Scale {
+  int ranks = 0;
+  int tensors = 0;
+  Network network;
+  struct Phase {
+    double micros = 0;         // virtual, from the last submission to the last end
+    double messages = 0;       // of control, of all ranks
+    double most_messages = 0;  // of one
+    double most_frames = 0;
+  };
+  Phase cold, cached, learned, departs;
+  int most_peers = 0;  // that one rank has links to
+};
+Scale MeasureScale(int ranks, int tensors, const Network& network);
+
 // For people: what such a job is.
 std::string Describe(const Shape& shape, const Plan& plan);
 

@@ -30,6 +30,7 @@ bool HasOwnSizes(OpKind kind) { return kind == OpKind::kAllgather || kind == OpK
 std::byte* Ledger::MemoryOf(size_t op) { return memory + op * kStride; }
 
 void Ledger::Submitted(int rank, const Submission& submission, size_t step) {
+  costs_[step].submitted = world_->now();
   if (!plan_->Fails(submission, step)) submitted_[{submission.op, rank}].push_back(step);
 }
 
@@ -46,10 +47,11 @@ void Ledger::Started(int rank, size_t set, const CollectiveSpec& spec) {
   }
   if (++meeting.started < plan_->sets[set].members.size()) return;
   CheckSubmitted(meeting.ops);
-  const Nanos takes = static_cast<Nanos>(world_->random().Below(30'000));
+  const Nanos takes = plan_->computes >= 0 ? 0 : static_cast<Nanos>(world_->random().Below(30'000));
   meeting.complete_at = world_->now() + takes;
   for (const int member : plan_->sets[set].members) {
-    world_->Wake(member, meeting.complete_at + static_cast<Nanos>(world_->random().Below(5000)));
+    const uint64_t late = plan_->computes >= 0 ? 1 : world_->random().Below(5000);
+    world_->Wake(member, meeting.complete_at + static_cast<Nanos>(late));
   }
 }
 
@@ -103,10 +105,19 @@ void Ledger::CheckSame(int rank, const Meeting& meeting, const CollectiveSpec& s
   }
 }
 
-void Ledger::Ended(int rank, const Submission& submission, size_t step, bool failed) const {
+void Ledger::Ended(int rank, const Submission& submission, size_t step, bool failed) {
+  costs_[step].ended = world_->now();
   if (failed == plan_->Fails(submission, step)) return;
   Violate("operation " + std::to_string(submission.op) + " of step " + std::to_string(step) +
           (failed ? " fails" : " succeeds") + " on rank " + std::to_string(rank));
+}
+
+void Ledger::EndedStep(size_t step, uint64_t messages, uint64_t frames) {
+  StepCost& cost = costs_[step];
+  cost.messages += messages;
+  cost.frames += frames;
+  cost.most_messages = std::max(cost.most_messages, messages);
+  cost.most_frames = std::max(cost.most_frames, frames);
 }
 
 }  // namespace hvd::sim

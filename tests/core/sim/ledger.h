@@ -13,7 +13,7 @@ namespace hvd::sim {
 // What has happened so far, and the rules that it must keep.
 class Ledger {
  public:
-  Ledger(const Plan* plan, World* world) : plan_(plan), world_(world) {}
+  Ledger(const Plan* plan, World* world) : plan_(plan), world_(world), costs_(plan->steps.size()) {}
 
   void Submitted(int rank, const Submission& submission, size_t step);
   // A rank starts a collective: as everybody does, and of operations that everybody has submitted.
@@ -21,10 +21,24 @@ class Ledger {
   // When it is complete; -1: not all members have started it.
   Nanos CompleteAt(size_t set, uint64_t sequence) const;
   // An operation has ended on a rank.
-  void Ended(int rank, const Submission& submission, size_t step, bool failed) const;
+  void Ended(int rank, const Submission& submission, size_t step, bool failed);
 
   // Stands for the memory of an operation's tensor, which nobody reads.
   static std::byte* MemoryOf(size_t op);
+
+  // What negotiation has taken in a step: until the last operation ended on the last rank, once the
+  // last rank had submitted its last one; and what the ranks have sent since they began it.
+  struct StepCost {
+    Nanos submitted = 0;
+    Nanos ended = 0;
+    uint64_t messages = 0;       // of control, of all ranks
+    uint64_t most_messages = 0;  // of one rank
+    uint64_t frames = 0;         // likewise, of any kind, on links
+    uint64_t most_frames = 0;
+  };
+  // A rank has ended a step, in which it has sent so many.
+  void EndedStep(size_t step, uint64_t messages, uint64_t frames);
+  const std::vector<StepCost>& costs() const { return costs_; }
 
   uint64_t collectives() const { return meetings_.size(); }
 
@@ -43,6 +57,7 @@ class Ledger {
   std::map<std::pair<size_t, uint64_t>, Meeting> meetings_;
   // Steps, by operation and rank, but for those that fail.
   std::map<std::pair<size_t, int>, std::vector<size_t>> submitted_;
+  std::vector<StepCost> costs_;
   std::map<size_t, size_t> run_;  // times, by operation
 };
 

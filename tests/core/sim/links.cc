@@ -9,6 +9,7 @@ void Links::Send(int from, int to, const FrameTag& tag, const void* data, size_t
   Traffic& sent = sent_[static_cast<size_t>(from)];
   ++sent.frames;
   sent.bytes += bytes;
+  peers_[static_cast<size_t>(from)].insert(to);
   world_->Spend(from, network_.overhead);
   Nanos takes =
       network_.latency + static_cast<Nanos>(static_cast<double>(bytes) / network_.bytes_per_nano);
@@ -22,6 +23,10 @@ void Links::Send(int from, int to, const FrameTag& tag, const void* data, size_t
   if (!frames.empty()) arrives = std::max(arrives, frames.back().arrives);
   frames.push_back({arrives, tag, std::string(static_cast<const char*>(data), bytes)});
   world_->Wake(to, arrives);
+}
+
+int Links::PeersOf(int rank) const {
+  return static_cast<int>(peers_[static_cast<size_t>(rank)].size());
 }
 
 void SimTransport::Send(GlobalRank peer, const FrameTag& tag, const void* data, size_t bytes,

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <set>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -29,7 +30,11 @@ struct Traffic {
 class Links {
  public:
   Links(World* world, Network network, int ranks)
-      : world_(world), network_(network), ranks_(ranks), sent_(static_cast<size_t>(ranks)) {}
+      : world_(world),
+        network_(network),
+        ranks_(ranks),
+        sent_(static_cast<size_t>(ranks)),
+        peers_(static_cast<size_t>(ranks)) {}
 
   void Send(int from, int to, const FrameTag& tag, const void* data, size_t bytes);
   // What has arrived there and was not taken, by sender.
@@ -38,6 +43,8 @@ class Links {
   World& world() { return *world_; }
   const Network& network() const { return network_; }
   int ranks() const { return ranks_; }
+  // To how many others a rank has sent something.
+  int PeersOf(int rank) const;
   const Traffic& SentBy(int rank) const { return sent_[static_cast<size_t>(rank)]; }
 
  private:
@@ -46,6 +53,7 @@ class Links {
   const int ranks_;
   std::map<int, std::map<int, std::deque<Frame>>> under_way_;  // by receiver and sender
   std::vector<Traffic> sent_;
+  std::vector<std::set<int>> peers_;
 };
 
 // One rank's end of them. As in production, a frame whose receive is not posted holds up what

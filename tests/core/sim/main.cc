@@ -2,6 +2,7 @@
 //
 // simulate [--seeds N] [--first N] [--ranks N]    many seeds
 // simulate --seed N [--ranks N]                   one, described
+// simulate --scale N --tensors N                  what negotiation costs N ranks, as JSON
 
 #include <cstdio>
 #include <cstdlib>
@@ -17,6 +18,8 @@ struct Arguments {
   uint64_t seeds = 1000;
   uint64_t first = 0;
   int ranks = 16;
+  int scale = 0;
+  int tensors = 200;
   bool one = false;
 };
 
@@ -29,6 +32,10 @@ bool Parse(int count, char** words, Arguments* arguments) {
       arguments->first = value;
     } else if (std::strcmp(words[i], "--ranks") == 0 && value >= 2) {
       arguments->ranks = static_cast<int>(value);
+    } else if (std::strcmp(words[i], "--scale") == 0 && value >= 2) {
+      arguments->scale = static_cast<int>(value);
+    } else if (std::strcmp(words[i], "--tensors") == 0 && value >= 2) {
+      arguments->tensors = static_cast<int>(value);
     } else if (std::strcmp(words[i], "--seed") == 0) {
       arguments->first = value;
       arguments->seeds = 1;
@@ -47,7 +54,29 @@ void DescribeSeed(uint64_t seed, int most_ranks) {
               Describe(shape, DrawPlan(&random, shape)).c_str());
 }
 
+void Print(const char* name, const Scale::Phase& phase) {
+  std::printf(
+      ", \"%s\": {\"micros\": %.1f, \"messages\": %.0f, \"most_messages\": %.0f, \"most_frames\": "
+      "%.0f}",
+      name, phase.micros, phase.messages, phase.most_messages, phase.most_frames);
+}
+
+int ShowScale(const Arguments& arguments) {
+  for (const Network& network : {kInfiniBand, kTcp}) {
+    const Scale scale = MeasureScale(arguments.scale, arguments.tensors, network);
+    std::printf("{\"ranks\": %d, \"tensors\": %d, \"network\": \"%s\", \"most_peers\": %d",
+                scale.ranks, scale.tensors, network.name, scale.most_peers);
+    Print("cold", scale.cold);
+    Print("cached", scale.cached);
+    Print("learned", scale.learned);
+    Print("departs", scale.departs);
+    std::printf("}\n");
+  }
+  return 0;
+}
+
 int Main(const Arguments& arguments) {
+  if (arguments.scale > 0) return ShowScale(arguments);
   Outcome sum;
   uint64_t violations = 0;
   for (uint64_t i = 0; i < arguments.seeds; ++i) {

@@ -1,9 +1,11 @@
 #pragma once
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <cstddef>
-#include <cstdlib>
 #include <memory>
+#include <new>
 #include <vector>
 
 #include "sim/world.h"
@@ -24,24 +26,23 @@ class SharedMemory {
   std::byte* Span(size_t member, SegmentId id, size_t bytes) {
     const auto segment = static_cast<size_t>(id);
     if (segments_.size() <= segment) segments_.resize(segment + 1);
-    if (segments_[segment].empty()) segments_[segment].resize(ranks_.size());
-    Pages& pages = segments_[segment][member];
-    if (pages == nullptr) pages = Make(bytes);
-    return pages.get();
+    while (segments_[segment].size() < ranks_.size()) {
+      segments_[segment].push_back(Make(bytes));
+    }
+    return segments_[segment][member].get();
   }
 
  private:
-  struct Free {
-    void operator()(std::byte* memory) const { std::free(memory); }
+  struct Unmap {
+    size_t bytes;
+    void operator()(std::byte* memory) const { munmap(memory, bytes); }
   };
-  using Pages = std::unique_ptr<std::byte, Free>;
-  // A cache line is all that flags ask for.
+  using Pages = std::unique_ptr<std::byte, Unmap>;
+  // Zero, and no memory before it is written.
   static Pages Make(size_t bytes) {
-    constexpr size_t kPage = 4096;
-    const size_t whole = (bytes + kPage - 1) / kPage * kPage;
-    auto* memory = static_cast<std::byte*>(std::aligned_alloc(kPage, whole));
-    std::fill(memory, memory + whole, std::byte{0});
-    return Pages(memory);
+    void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) throw std::bad_alloc();
+    return Pages(static_cast<std::byte*>(memory), Unmap{bytes});
   }
 
   const std::vector<int> ranks_;

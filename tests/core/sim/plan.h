@@ -57,6 +57,9 @@ struct Plan {
   std::vector<Op> ops;
   std::vector<ProgramStep> steps;
   std::vector<size_t> joins_at;  // by rank: the step before which it joins everywhere
+  // Everybody computes for so long before each step, submits in order, and waits; negative: all of
+  // that is up to chance, and so is how long collectives take, which otherwise take no time.
+  Nanos computes = -1;
   Ending ending = Ending::kDone;
   int victim = -1;
   size_t ends_at = 0;  // the step in which the victim's end comes

@@ -118,6 +118,8 @@ void Rank::Act() {
   bool moved = true;
   while (moved) {
     moved = Go();
+    // A program that is not up to chance submits all of a step before the engine looks.
+    while (job_->plan.computes >= 0 && Go()) moved = true;
     moved = Round() || moved;
   }
   const Nanos now = job_->world.now();
@@ -171,6 +173,7 @@ void Rank::Drain() {
 bool Rank::Go() {
   bool moved = Reap();
   if (finished() || ended_ || job_->world.now() < computes_until_) return moved;
+  const Plan& plan = job_->plan;
   if (!begun_) {
     BeginStep();
     return true;
@@ -179,16 +182,28 @@ bool Rank::Go() {
     const Submission submission = to_submit_.back();
     to_submit_.pop_back();
     Submit(submission);
-    if (random().OneIn(8)) computes_until_ = job_->world.now() + UpTo(kShortCompute);
+    if (plan.computes < 0 && random().OneIn(8)) {
+      computes_until_ = job_->world.now() + UpTo(kShortCompute);
+    }
     return true;
   }
   if (!flights_.empty()) {
     if (!std::exchange(waits_, true)) Ask();
     return moved;
   }
+  EndStep();
+  return true;
+}
+
+void Rank::EndStep() {
+  const uint64_t messages = counters_.control_messages;
+  const uint64_t frames = job_->links.SentBy(rank_).frames;
+  if (step_ < job_->plan.steps.size())
+    job_->ledger.EndedStep(step_, messages - messages_, frames - frames_);
+  messages_ = messages;
+  frames_ = frames;
   ++step_;
   begun_ = waits_ = false;
-  return true;
 }
 
 void Rank::BeginStep() {
@@ -196,12 +211,16 @@ void Rank::BeginStep() {
   begun_ = true;
   if (step_ == plan.joins_at[static_cast<size_t>(rank_)] && !std::exchange(joined_, true)) Join();
   if (step_ >= plan.steps.size()) return;
-  if (!random().OneIn(3)) computes_until_ = job_->world.now() + UpTo(kLongCompute);
+  if (plan.computes >= 0) {
+    computes_until_ = job_->world.now() + plan.computes;
+  } else if (!random().OneIn(3)) {
+    computes_until_ = job_->world.now() + UpTo(kLongCompute);
+  }
   for (const Submission& submission : plan.steps[step_]) {
     if (plan.Has(plan.ops[submission.op], rank_, step_)) to_submit_.push_back(submission);
   }
   std::reverse(to_submit_.begin(), to_submit_.end());
-  if (!random().OneIn(3)) return;
+  if (plan.computes >= 0 || !random().OneIn(3)) return;
   // Named operations in any order; unnamed ones match by their order.
   const auto named = [&](const Submission& s) { return !plan.ops[s.op].name.empty(); };
   std::stable_partition(to_submit_.begin(), to_submit_.end(), named);
@@ -240,7 +259,7 @@ Entry Rank::Describe(const Submission& submission) const {
 
 void Rank::Submit(const Submission& submission) {
   Entry entry = Describe(submission);
-  entry.urgent = random().OneIn(4);
+  entry.urgent = job_->plan.computes < 0 && random().OneIn(4);
   auto handle = std::make_shared<Handle>(std::move(entry));
   const Status status = queue_.Push(handle);
   if (!status.ok()) Violate("a submission is refused: " + status.message());

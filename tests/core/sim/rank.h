@@ -58,6 +58,7 @@ class Rank : public Actor {
   void Drain();
   bool Go();
   bool Reap();
+  void EndStep();
   void BeginStep();
   void Submit(const Submission& submission);
   void Join();
@@ -87,6 +88,8 @@ class Rank : public Actor {
   bool joined_ = false;
   bool aborted_ = false;
   bool ended_ = false;
+  uint64_t messages_ = 0;  // sent before the step
+  uint64_t frames_ = 0;    // likewise
 };
 
 }  // namespace hvd::sim
