@@ -108,7 +108,7 @@ std::unique_ptr<ProcessSet> Rank::MakeSet(uint32_t id, const std::vector<int>& r
   options.cache_capacity = negotiate::ResponseCache::kMostIds;
   if (!job_->shape.schedules) options.sequencer.learning.repeats = 0;
   return std::make_unique<ProcessSet>(options, std::move(wires), waker_, &queue_, &counters_,
-                                      nullptr);
+                                      job_->plan.computes < 0 ? nullptr : &work_);
 }
 
 // Whoever is awake goes on until nothing moves, as the driver of the engine does.
@@ -152,6 +152,8 @@ bool Rank::Round() {
     const Status status = set->Tick(job_->world.micros(), &moved);
     if (!status.ok()) Violate("the engine gives up: " + status.message());
   }
+  work_.new_names = step_ == 0;
+  job_->world.Spend(rank_, work_.Take());
   bool bytes_moved = false;
   (void)transport_.Progress(&bytes_moved);
   return moved || bytes_moved;

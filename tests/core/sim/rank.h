@@ -1,8 +1,12 @@
 #pragma once
 
-#include <functional>
 #include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
+
+#include "base/event_sink.h"
 
 #include "runtime/operation/counters.h"
 #include "runtime/operation/queue.h"
@@ -25,6 +29,27 @@ struct Job {
   std::vector<std::vector<std::shared_ptr<SharedMemory>>> memory;  // by set and host; null: links
 
   Job(const Shape& shape, Plan plan, uint64_t seed);
+};
+
+// What a rank's processor works on messages of control, by what the engine reports of them. The
+// times are those of the core's own speed programs.
+class Work : public EventSink {
+ public:
+  void Begin(uint64_t, uint32_t, const OperationInfo&) override { took_ += new_names ? 300 : 60; }
+  void Phase(uint64_t, const char*) override { took_ += new_names ? 200 : 40; }
+  void End(uint64_t) override {}
+  // Told for each rank below a child, which announces for all of them at once.
+  void Ready(uint32_t, OpKind, std::string_view name, GlobalRank) override {
+    if (std::exchange(latest_, std::string(name)) != name) took_ += new_names ? 1000 : 65;
+  }
+  void MarkCycle() override {}
+
+  Nanos Take() { return std::exchange(took_, 0); }
+  bool new_names = false;  // the operations are told in full
+
+ private:
+  Nanos took_ = 0;
+  std::string latest_;
 };
 
 // A virtual rank: the engine of production, driven in virtual time, and the program that uses it.
@@ -73,6 +98,7 @@ class Rank : public Actor {
   Waker waker_;
   Queue queue_;
   Counters counters_;
+  Work work_;  // counted where nothing is up to chance
   SimTransport transport_;
   std::vector<std::unique_ptr<ProcessSet>> sets_;
   std::vector<HandlePtr> taken_;
