@@ -86,16 +86,20 @@ std::unique_ptr<ProcessSet> Rank::MakeSet(uint32_t id, const std::vector<int>& r
   const Position position = members.Find(GlobalRank(rank_));
   ProcessSetWires wires;
   wires.topology = job_->topology.Of(members);
-  if (wires.topology.AllShareMemory()) {
+  const Topology& topology = wires.topology;
+  if (topology.hosts_share_memory()) {
     const auto host = static_cast<size_t>(job_->topology.HostOf(Position(rank_)));
-    wires.window = std::make_unique<SimWindow>(&job_->world, job_->memory[id][host], position);
-    const bool made = MakeWindowControl(wires.window.get(), &wires.control).ok() &&
-                      MakeWindowGate(wires.window.get(), &wires.gate).ok();
+    wires.window = std::make_unique<SimWindow>(&job_->world, job_->memory[id][host],
+                                               Position(topology.LocalRank(position)));
+    const std::vector<Position>& local = topology.OnHost(topology.HostOf(position));
+    bool made = MakeWindowControl(wires.window.get(), local, &wires.control).ok();
+    if (topology.AllShareMemory())
+      made = made && MakeWindowGate(wires.window.get(), &wires.gate).ok();
     if (!made) Violate("a window cannot be made");
-  } else {
-    wires.control = MakeTransportControl(&transport_, id, members);
-    wires.gate = MakeTransportGate(&transport_, id, members);
   }
+  wires.control =
+      MakeTreeControl(std::move(wires.control), &transport_, id, members, topology, position);
+  if (wires.gate == nullptr) wires.gate = MakeTransportGate(&transport_, id, members);
   wires.backends.push_back(std::make_unique<SimBackend>(job_, rank_, id));
   ProcessSetOptions options;
   options.id = id;
@@ -128,7 +132,8 @@ bool Rank::MeetsItsEnd() {
   const Plan& plan = job_->plan;
   if (plan.ending == Ending::kDone || rank_ != plan.victim || step_ < plan.ends_at) return false;
   // With something in flight it may be missed in the middle of that, of which no report tells.
-  const bool missed = flights_.empty() && sets_.front()->sequencer() == nullptr;
+  // What others tell a rank that stands still is not told on.
+  const bool missed = flights_.empty() && !sets_.front()->leads();
   if (plan.ending == Ending::kHang && !missed) return false;
   if (!random().OneIn(3)) return false;
   job_->world.Stop(rank_);
@@ -287,10 +292,9 @@ void Rank::Abort() {
 
 std::vector<GlobalRank> Rank::AbsentAfter(int64_t older_than_us) {
   for (const auto& set : sets_) {
-    if (set->sequencer() == nullptr || set->id() != 0) continue;
-    set->ShowGated();
-    return negotiate::AbsentFromAll(*set->sequencer(), job_->world.micros() + older_than_us,
-                                    older_than_us);
+    if (set->root() == nullptr || set->id() != 0) continue;
+    const int64_t now = job_->world.micros() + older_than_us;
+    return negotiate::AbsentFromAll(set->Pending(now), now, older_than_us);
   }
   return {};
 }
