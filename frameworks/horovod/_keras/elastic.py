@@ -61,6 +61,9 @@ class OptimizerHandler(_KerasHandler):
     def all_variables(self) -> list[Any]:
         return optimizer_variables.all_variables(self.value)
 
+    def forget_gradients(self) -> None:
+        optimizer_variables.forget_passes(self.value)
+
 
 class ModelState(HandlerState):
     """A model, its optimizer, and whatever else the training needs to go on.
@@ -124,7 +127,8 @@ class CommitState(_StatePart):
     Args:
         state: of ``horovod.elastic``.
         batches_per_commit: how many batches. After a failure the training goes on from the last commit; each
-            copies the whole state.
+            copies the whole state. With ``backward_passes_per_step``, take a multiple of it: gradients of a
+            step that is not complete are no part of a commit.
     """
 
     def __init__(self, state: Any, batches_per_commit: int = 1) -> None:

@@ -121,6 +121,10 @@ class _Parameters(VariablesHandler):
             else:
                 variable[:] = array
 
+    def forget_gradients(self) -> None:
+        for variable in self.all_variables():
+            _forget_gradient(variable)
+
     def contents(self) -> list[Any]:
         return [mx.nd.array(array, dtype=array.dtype) for array in super().contents()]
 
@@ -203,6 +207,15 @@ class LearningRateScale(RateScale):
         finally:
             optimizer.lr, optimizer.lr_scheduler = rate, schedule
         self.record_step()
+
+
+def _forget_gradient(variable: Any) -> None:
+    """Of what adds its gradients up (grad_req "add"); others are overwritten by the next backward pass."""
+    if isinstance(variable, mx.gluon.Parameter):
+        if variable.grad_req == "add":
+            variable.zero_grad()
+    elif variable.grad is not None:
+        variable.grad[:] = 0
 
 
 def _array(variable: Any) -> Any:

@@ -35,6 +35,7 @@ from horovod.elastic.indices import ElasticIndices
 from horovod.elastic.rate import RateScale
 from horovod.elastic.variables import VariablesHandler
 from horovod.tensorflow.functions import broadcast_variables
+from horovod.tensorflow.gradient_aggregation import forget_passes
 
 # How errors of our operations begin; see Call::Fail in frameworks/tensorflow_ops/collective.cc.
 _FROM_OUR_OPERATION = re.compile(r"\bHorovod[A-Z]\w*: ")
@@ -94,6 +95,9 @@ class _Variables(VariablesHandler):
                 variable.load(array, self._session)
             else:
                 variable.assign(array)
+
+    def forget_gradients(self) -> None:
+        forget_passes(self._session)
 
     def broadcast(self, variables: Sequence[Any], root_rank: int) -> None:
         if self._session is None:
