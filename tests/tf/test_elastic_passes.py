@@ -1,4 +1,4 @@
-"""Several backward passes for a step: nothing is left of a step that was not made when a commit comes back."""
+"""Several backward passes for a step: what a step has left that was not made is dropped."""
 
 import keras
 import numpy as np
