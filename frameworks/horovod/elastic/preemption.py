@@ -54,10 +54,10 @@ def at_once() -> Iterator[None]:
     does when there is no launcher any more that would say for whom.
     """
     global _leaves_at_once
-    if is_asked():
-        leave()
-    _leaves_at_once = True
+    _leaves_at_once = True  # first: a signal may come at any moment
     try:
+        if is_asked():
+            leave()
         yield
     except LauncherEndedError as error:
         raise Leaving(ORPHAN_STATUS) from error

@@ -22,6 +22,18 @@ def test_one_that_is_asked_leaves_and_the_others_go_on(tmp_path: Path) -> None:
     launcher.wait_until_gone(5)
 
 
+def test_a_spare_that_is_asked_leaves_and_none_is_started_on_its_host(tmp_path: Path) -> None:
+    launcher, job, log = begin(tmp_path, "--spares", "1", "--preemption-signal", "USR1", steps=300)
+    wait_for(all_train(3), log)
+    os.kill(pid_of(launcher, 3), signal.SIGUSR1)
+    result = launcher.finish(job, 60)
+    assert result.returncode == 0, result.output
+    said = "worker 3 (localhost) was killed by SIGUSR1; no worker is started on that host for 60 s"
+    assert said in result.output, result.output
+    assert "generation 2" not in result.output and "worker 4" not in result.output, result.output
+    launcher.wait_until_gone(5)
+
+
 def test_a_job_that_is_asked_ends_at_one_commit(tmp_path: Path) -> None:
     launcher, job, log = begin(tmp_path, "--checkpoint-dir", str(tmp_path / "kept"))
     wait_for(all_train(3), log)

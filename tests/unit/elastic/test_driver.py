@@ -303,6 +303,15 @@ def test_a_worker_that_leaves_in_good_order_is_no_failure():
     assert "b" in job.living.values()
 
 
+def test_a_spare_that_is_asked_to_end_is_no_failure():
+    job = Job(Limits(2, 1, most=2, spares=1), {"a": 2, "b": 1})
+    job.ready()
+    assert job.ranks() == {0: 0, 1: 1}
+    assert job.living[2] == "b"
+    assert job.dies(2, status=143, was_asked=True) == COOLDOWN[1]
+    assert list(job.living.values()) == ["a", "a", "a"]  # where one would not start on a host that goes
+
+
 @pytest.mark.parametrize("spares", [0, 2])
 def test_a_fresh_job_starts_what_it_needs(spares):
     job = Job(Limits(2, 1, most=3, spares=spares), {"a": 1, "b": 1, "c": 1, "d": 1})

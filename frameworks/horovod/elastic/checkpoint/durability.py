@@ -190,8 +190,8 @@ class Durability:
             return [None, None]
         self.recorder = Recorder()
         with contextlib.suppress(OSError, DamagedError):
-            if self._lock is not None:  # what was recorded later is recorded once more
-                self._folder.extend(layout.HISTORY, found.manifest.history.size, b"")
+            if folder is not None and self._lock is not None:  # what was recorded later is recorded once more
+                folder.extend(layout.HISTORY, found.manifest.history.size, b"")
         return [None, found.manifest.commit]
 
     def _prepare(self) -> OSError | None:

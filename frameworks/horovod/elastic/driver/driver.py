@@ -106,9 +106,11 @@ class Driver:
             return []
         return [self._kill(found, reason, now)]
 
-    def on_exit(self, worker: int, status: int, now: float, is_lost: bool = False) -> float:
-        """A worker has ended; ``is_lost``: its host is out of reach. Returns for how long the host is set
-        aside.
+    def on_exit(
+        self, worker: int, status: int, now: float, is_lost: bool = False, was_asked: bool = False
+    ) -> float:
+        """A worker has ended; ``is_lost``: its host is out of reach; ``was_asked``: by the signal that asks
+        it to leave, before it could say so. Returns for how long the host is set aside.
         """
         found = self._workers.pop(worker, None)
         if found is None or self._end is not None or found.state is State.LEAVING:
@@ -125,6 +127,8 @@ class Driver:
         self.attempts.append(attempt)
         if self.generation == 0 and status < 128 and not is_lost:
             self._bug = self._bug or attempt
+        if was_asked:
+            return self.reliability.rest(found.host, now)
         return self.reliability.failed(found.host, found.began, lived, is_lost, now)
 
     def decide(self, now: float) -> list[Decision]:
