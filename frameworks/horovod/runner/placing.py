@@ -75,7 +75,7 @@ def _place_elastic(arguments: argparse.Namespace) -> None:
         given = f"--min-np {least} -np {arguments.num_proc}" + (
             f" --max-np {most}" if most is not None else ""
         )
-        raise HostsError(f"{given}: these three do not rise, from at least 1")
+        raise HostsError(f"{given}: give 1 <= --min-np <= -np <= --max-np")
     arguments.controller, arguments.launcher = OWN, ELASTIC
 
 
