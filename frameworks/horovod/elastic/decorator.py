@@ -1,13 +1,32 @@
-"""The decorator ``run`` of every adapter."""
+"""The decorator ``run`` of every adapter, and what its framework's errors become within."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
+from horovod.common.exceptions import HorovodInternalError
 from horovod.elastic.checkpoint.options import Options
+
+
+@contextlib.contextmanager
+def internal_errors_of(kind: type[Exception], is_lost: Callable[[str], object]) -> Iterator[None]:
+    """Within it, the error by which a framework tells that an operation of ours has lost the job becomes a
+    HorovodInternalError.
+
+    Args:
+        kind: its class.
+        is_lost: whether a message of such an error tells that.
+    """
+    try:
+        yield
+    except kind as error:
+        message = str(getattr(error, "message", None) or error)
+        if is_lost(message):
+            raise HorovodInternalError(message) from error
+        raise
 
 
 def elastic(

@@ -19,14 +19,13 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from horovod.common import basics
-from horovod.common.exceptions import HorovodInternalError
 from horovod.elastic.batches import ElasticBatches
 from horovod.elastic.checkpoint.formats import ArrayFormat
-from horovod.elastic.decorator import elastic
+from horovod.elastic.decorator import elastic, internal_errors_of
 from horovod.elastic.handlers import HandlerMaker, HandlerState, StateHandler
 from horovod.elastic.indices import ElasticIndices
 from horovod.elastic.rate import RateScale, Rule
@@ -39,17 +38,9 @@ from horovod.mxnet.params_format import ParamsFormat
 _LOST = "HorovodInternalError: "  # see Call::Problem in frameworks/mxnet_ops/push.cc
 
 
-@contextlib.contextmanager
-def internal_errors() -> Iterator[None]:
-    """Within it, the error by which MXNet tells that an operation of ours has lost the job becomes a
-    HorovodInternalError.
-    """
-    try:
-        yield
-    except mx.base.MXNetError as error:
-        if _LOST in str(error):
-            raise HorovodInternalError(str(error)) from error
-        raise
+def internal_errors() -> contextlib.AbstractContextManager[None]:
+    """See ``internal_errors_of``."""
+    return internal_errors_of(mx.base.MXNetError, lambda message: _LOST in message)
 
 
 def run(func: Callable[..., Any]) -> Callable[..., Any]:

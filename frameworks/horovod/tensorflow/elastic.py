@@ -19,7 +19,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -27,9 +27,8 @@ import tensorflow as tf
 from horovod._keras.elastic import ModelState
 from horovod.common import basics
 from horovod.common.collective import byte_objects
-from horovod.common.exceptions import HorovodInternalError
 from horovod.elastic.batches import ElasticBatches
-from horovod.elastic.decorator import elastic
+from horovod.elastic.decorator import elastic, internal_errors_of
 from horovod.elastic.handlers import HandlerMaker, HandlerState
 from horovod.elastic.indices import ElasticIndices
 from horovod.elastic.rate import RateScale
@@ -41,17 +40,9 @@ from horovod.tensorflow.gradient_aggregation import forget_passes
 _FROM_OUR_OPERATION = re.compile(r"\bHorovod[A-Z]\w*: ")
 
 
-@contextlib.contextmanager
-def internal_errors() -> Iterator[None]:
-    """Within it, the error by which TensorFlow tells that an operation of ours has lost the job becomes a
-    HorovodInternalError.
-    """
-    try:
-        yield
-    except tf.errors.UnknownError as error:
-        if _FROM_OUR_OPERATION.search(error.message or ""):
-            raise HorovodInternalError(error.message) from error
-        raise
+def internal_errors() -> contextlib.AbstractContextManager[None]:
+    """See ``internal_errors_of``."""
+    return internal_errors_of(tf.errors.UnknownError, _FROM_OUR_OPERATION.search)
 
 
 def run(func: Callable[..., Any]) -> Callable[..., Any]:
