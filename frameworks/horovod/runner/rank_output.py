@@ -170,7 +170,7 @@ class RankOutput:
                 self._complain(file, error)
 
     def _complain(self, file: Keeper, error: OSError) -> None:
-        why = f"{escaped(file.name)}: {error.strerror}"
+        why = f"{escaped(file.name)}: {escaped(error.strerror or str(error))}"
         self._complaints.put(f"horovodrun: warning: {why}; no more is kept there\n".encode())
 
 

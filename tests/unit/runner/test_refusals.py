@@ -5,11 +5,13 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from horovod.runner import supervisor as supervisor_module
+from horovod.runner.elastic.worker_output import KeptFile
 from horovod.runner.ending import Ending, Exit
 from horovod.runner.nodes.node import STREAMS
 from horovod.runner.output import Display
@@ -157,3 +159,15 @@ def test_a_file_that_fails_when_it_is_closed_is_told(sink: tuple[Sink, int]) -> 
     while told.count(b"\n") < 2:
         told += os.read(sink[1], 4096)
     assert b"warning: logs/rank.0/stdout: No space left on device; no more is kept there" in told
+
+
+def test_a_file_that_is_refused_is_told_with_the_reason(sink: tuple[Sink, int], tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "worker.5").symlink_to(tmp_path / "elsewhere")
+    output = RankOutput(sink[0], None, KeptFile(str(tmp_path), "worker.5", "stdout"))
+    output.feed(b"text\n")
+    output.end()
+    assert (
+        "worker.5 is a symbolic link, or no folder; no more is kept there" in os.read(sink[1], 4096).decode()
+    )
+    assert not list((tmp_path / "elsewhere").iterdir())

@@ -166,7 +166,7 @@ class ElasticPolicy:
             self._say(f"{escaped(host)} is about to go: its workers leave")
         else:
             del self._going[host]
-            self._say(f"{escaped(host)} stays")
+            self._say(f"{escaped(host)} may be used again")
         self._use_hosts()
 
     def _use_hosts(self) -> None:
