@@ -1,5 +1,6 @@
 """The ranks of this host: started, watched and ended by this process, whose children they are."""
 
+import contextlib
 import os
 import selectors
 import signal
@@ -99,9 +100,15 @@ class LocalNode:
         process = start_rank(command, environment, reads_input)
         self._guardian.watch(process.pid)
         self._children.expect(process.pid)
+        pairs = zip(STREAMS, process.outputs, strict=True)
+        streams = [_Stream(number, name, descriptor) for name, descriptor in pairs]
+        try:
+            for stream in streams:
+                self._watch(stream)
+        except OSError:
+            self._undo_start(process.pid, streams)
+            raise
         self._ranks.append(_Rank(number, process.pid))
-        for name, descriptor in zip(STREAMS, process.outputs, strict=True):
-            self._watch(_Stream(number, name, descriptor))
         self._events.started(number, process.pid)
 
     def signal(self, number: int) -> None:
@@ -197,6 +204,16 @@ class LocalNode:
         if exits:
             self._ranks = self._living()
             self._events.ended(exits)
+
+    def _undo_start(self, pid: int, streams: Sequence[_Stream]) -> None:
+        """Ends a process whose output cannot be watched, before it counts as a rank."""
+        _signal_group(pid, signal.SIGKILL)
+        self._guardian.forget(pid)
+        for stream in streams:
+            with contextlib.suppress(KeyError):
+                self._selector.unregister(stream.descriptor)
+            os.close(stream.descriptor)
+        self._streams = [each for each in self._streams if each not in streams]
 
     def _watch(self, stream: _Stream) -> None:
         self._streams.append(stream)
