@@ -3,6 +3,7 @@
 import errno
 import os
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from horovod.bootstrap.store.server import StoreServer
 from horovod.runner import supervisor as supervisor_module
 from horovod.runner.elastic.worker_output import KeptFile
 from horovod.runner.ending import Ending, Exit
@@ -171,3 +173,17 @@ def test_a_file_that_is_refused_is_told_with_the_reason(sink: tuple[Sink, int], 
         "worker.5 is a symbolic link, or no folder; no more is kept there" in os.read(sink[1], 4096).decode()
     )
     assert not list((tmp_path / "elsewhere").iterdir())
+
+
+def test_a_store_without_a_thread_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    before = len(os.listdir("/proc/self/fd"))
+    server = StoreServer(bytes(32), 2)
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="can't start new thread") as caught:
+        patch.setattr(threading.Thread, "start", refuse)
+        server.start()
+    assert caught.value.errno == errno.EAGAIN
+    server.close()
+    assert len(os.listdir("/proc/self/fd")) == before
