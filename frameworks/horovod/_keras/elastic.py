@@ -66,24 +66,28 @@ class OptimizerHandler(_KerasHandler):
 
 
 class ModelState(HandlerState):
-    """A model, its optimizer, and whatever else the training needs to go on.
+    """A model, its optimizer, and whatever else the training needs to go on. What is derived from it says how
+    variables travel.
 
     Args:
-        broadcast: gives variables on all ranks the values of one.
         model: built, so that it has weights.
         optimizer: by default that of the model, if it is compiled.
         **kwargs: further attributes, such as ``epoch=0, batch=0``.
     """
 
-    def __init__(self, broadcast: Broadcast, model: Any, optimizer: Any = None, **kwargs: Any) -> None:
-        self._make_model = functools.partial(ModelHandler, broadcast=broadcast)
-        self._make_optimizer = functools.partial(OptimizerHandler, broadcast=broadcast)
+    def __init__(self, model: Any, optimizer: Any = None, **kwargs: Any) -> None:
+        self._make_model = functools.partial(ModelHandler, broadcast=self._broadcast)
+        self._make_optimizer = functools.partial(OptimizerHandler, broadcast=self._broadcast)
         if optimizer is None:
             optimizer = getattr(model, "optimizer", None)
         if optimizer is not None and model.built:
             optimizer_variables.build(optimizer, model.trainable_variables)
         objects = functools.partial(byte_objects.objects.broadcast_object, name="horovod.elastic.objects")
         super().__init__(objects, basics.rank, model=model, optimizer=optimizer, **kwargs)
+
+    def _broadcast(self, variables: Sequence[Any], root_rank: int) -> None:
+        """Gives variables on all ranks the values of one."""
+        raise NotImplementedError
 
     def _maker_for(self, name: str, value: Any) -> HandlerMaker | None:
         makers: dict[str, HandlerMaker] = {"model": self._make_model, "optimizer": self._make_optimizer}

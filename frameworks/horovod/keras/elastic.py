@@ -4,7 +4,7 @@ workers come. See ``horovod.tensorflow.keras.elastic`` for an example.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from horovod._keras.elastic import ModelState
@@ -30,16 +30,12 @@ class KerasState(ModelState):
         **kwargs: further attributes, such as ``epoch=0, batch=0``.
     """
 
-    def __init__(self, model: Any, optimizer: Any = None, **kwargs: Any) -> None:
-        super().__init__(_broadcast, model, optimizer, **kwargs)
-
     def _settle(self) -> None:
         _backend.settle()
 
-
-def _broadcast(variables: Any, root_rank: int) -> None:
-    with _backend.internal_errors():
-        _backend.broadcast_variables(variables, root_rank)
+    def _broadcast(self, variables: Sequence[Any], root_rank: int) -> None:
+        with _backend.internal_errors():
+            _backend.broadcast_variables(variables, root_rank)
 
 
 def run(func: Callable[..., Any]) -> Callable[..., Any]:

@@ -136,7 +136,10 @@ class TensorFlowKerasState(ModelState):
     """
 
     def __init__(self, model: Any, optimizer: Any = None, backend: Any = None, **kwargs: Any) -> None:
-        super().__init__(broadcast, model, optimizer, **kwargs)
+        super().__init__(model, optimizer, **kwargs)
+
+    def _broadcast(self, variables: Sequence[Any], root_rank: int) -> None:
+        broadcast(variables, root_rank)
 
 
 def indices_dataset(indices: ElasticIndices) -> tf.data.Dataset:
