@@ -21,6 +21,7 @@ _LINGER_SECONDS = 0.3
 _STRAY_TERM_SECONDS = 0.5
 _STRAY_KILL_SECONDS = 1.0
 _STRAY_POLL_SECONDS = 0.01
+_OF_GROUPS = (signal.SIGINT, signal.SIGKILL, signal.SIGSTOP, signal.SIGCONT)  # as those of a terminal
 _NEVER = float("inf")
 
 
@@ -114,7 +115,7 @@ class LocalNode:
     def signal(self, number: int) -> None:
         """Sends a signal to the process groups of the ranks that live; a stopped one is made to see it."""
         for rank in self._living():
-            _signal_group(rank.pid, number)
+            _signal_rank(rank.pid, number)
             if number in (signal.SIGINT, signal.SIGTERM):
                 _signal_group(rank.pid, signal.SIGCONT)
 
@@ -122,7 +123,7 @@ class LocalNode:
         """Sends a signal to the process group of one rank, if it lives."""
         for each in self._living():
             if each.number == rank:
-                _signal_group(each.pid, number)
+                _signal_rank(each.pid, number)
                 if number == signal.SIGTERM:
                     _signal_group(each.pid, signal.SIGCONT)
 
@@ -263,6 +264,17 @@ class LocalNode:
             guard.signal_all(found, signal.SIGTERM)
             guard.signal_all(found, signal.SIGCONT)
             strays.asked = True
+
+
+def _signal_rank(group: int, number: int) -> None:
+    """What a rank can handle is its own: it is not to lose processes that it needs until it ends."""
+    if number in _OF_GROUPS:
+        _signal_group(group, number)
+        return
+    try:
+        guard.signal_all(guard.to_ask(guard.in_group(group), number), number)
+    except OSError:  # no descriptor is left to look
+        _signal_group(group, number)
 
 
 def _signal_group(group: int, number: int) -> None:
