@@ -7,6 +7,9 @@ hvd_test(executor SOURCES runtime/progress/executor_test.cc USES runtime/progres
 hvd_test(refusals SOURCES runtime/progress/refusals_test.cc USES runtime/progress)
 hvd_test(loop SOURCES runtime/progress/loop_test.cc USES runtime/progress)
 hvd_test(gate SOURCES runtime/control/gate_test.cc USES runtime/control)
+# Not a test: prints nanoseconds per tensor.
+add_executable(speed_control runtime/control/speed.cc)
+target_link_libraries(speed_control PRIVATE hvd_runtime_control)
 hvd_test(control_stream SOURCES runtime/control/stream_test.cc USES runtime/control)
 hvd_test(gaussian_process SOURCES runtime/tune/gaussian_process_test.cc USES runtime/tune)
 hvd_test(autotune SOURCES runtime/tune/autotune_test.cc USES runtime/tune)
