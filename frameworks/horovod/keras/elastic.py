@@ -4,12 +4,13 @@ workers come. See ``horovod.tensorflow.keras.elastic`` for an example.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from horovod._keras.elastic import ModelState
 from horovod.elastic.batches import ElasticBatches
-from horovod.elastic.decorator import elastic
+from horovod.elastic.checkpoint.errors import CheckpointError
+from horovod.elastic.decorator import run_with
 from horovod.elastic.indices import ElasticIndices
 from horovod.elastic.rate import RateScale
 from horovod.keras.backend import adapter as _adapter
@@ -38,20 +39,11 @@ class KerasState(ModelState):
             _backend.broadcast_variables(variables, root_rank)
 
 
-def run(func: Callable[..., Any]) -> Callable[..., Any]:
-    """A decorator: ``func(state, ...)`` runs again, from the last commit, when ranks are lost, and from where
-    it is when hosts have changed.
-
-    Args:
-        func: the training; its first argument is the state.
-
-    Returns:
-        The function to call.
-    """
-    return elastic(func, _backend.internal_errors)
+run = run_with(lambda: _backend.internal_errors())
 
 
 __all__ = [
+    "CheckpointError",
     "CommitStateCallback",
     "ElasticBatches",
     "ElasticIndices",

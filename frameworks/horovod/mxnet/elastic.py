@@ -19,13 +19,14 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from horovod.common import basics
 from horovod.elastic.batches import ElasticBatches
+from horovod.elastic.checkpoint.errors import CheckpointError
 from horovod.elastic.checkpoint.formats import ArrayFormat
-from horovod.elastic.decorator import elastic, internal_errors_of
+from horovod.elastic.decorator import internal_errors_of, run_with
 from horovod.elastic.handlers import HandlerMaker, HandlerState, StateHandler
 from horovod.elastic.indices import ElasticIndices
 from horovod.elastic.rate import RateScale, Rule
@@ -43,17 +44,7 @@ def internal_errors() -> contextlib.AbstractContextManager[None]:
     return internal_errors_of(mx.base.MXNetError, lambda message: _LOST in message)
 
 
-def run(func: Callable[..., Any]) -> Callable[..., Any]:
-    """A decorator: ``func(state, ...)`` runs again, from the last commit, when ranks are lost, and from where
-    it is when hosts have changed.
-
-    Args:
-        func: the training; its first argument is the state.
-
-    Returns:
-        The function to call.
-    """
-    return elastic(func, internal_errors)
+run = run_with(internal_errors)
 
 
 class MXNetState(HandlerState):
@@ -213,4 +204,4 @@ def _array(variable: Any) -> Any:
     return variable.list_data()[0] if isinstance(variable, mx.gluon.Parameter) else variable
 
 
-__all__ = ["ElasticBatches", "ElasticIndices", "LearningRateScale", "MXNetState", "run"]
+__all__ = ["CheckpointError", "ElasticBatches", "ElasticIndices", "LearningRateScale", "MXNetState", "run"]

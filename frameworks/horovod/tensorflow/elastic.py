@@ -19,7 +19,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -28,7 +28,8 @@ from horovod._keras.elastic import ModelState
 from horovod.common import basics
 from horovod.common.collective import byte_objects
 from horovod.elastic.batches import ElasticBatches
-from horovod.elastic.decorator import elastic, internal_errors_of
+from horovod.elastic.checkpoint.errors import CheckpointError
+from horovod.elastic.decorator import internal_errors_of, run_with
 from horovod.elastic.handlers import HandlerMaker, HandlerState
 from horovod.elastic.indices import ElasticIndices
 from horovod.elastic.rate import RateScale
@@ -45,17 +46,7 @@ def internal_errors() -> contextlib.AbstractContextManager[None]:
     return internal_errors_of(tf.errors.UnknownError, _FROM_OUR_OPERATION.search)
 
 
-def run(func: Callable[..., Any]) -> Callable[..., Any]:
-    """A decorator: ``func(state, ...)`` runs again, from the last commit, when ranks are lost, and from where
-    it is when hosts have changed.
-
-    Args:
-        func: the training; its first argument is the state.
-
-    Returns:
-        The function to call.
-    """
-    return elastic(func, internal_errors)
+run = run_with(internal_errors)
 
 
 def broadcast(variables: Sequence[Any], root_rank: int) -> None:
@@ -158,6 +149,7 @@ def indices_dataset(indices: ElasticIndices) -> tf.data.Dataset:
 _broadcast_objects = functools.partial(byte_objects.objects.broadcast_object, name="horovod.elastic.objects")
 
 __all__ = [
+    "CheckpointError",
     "ElasticBatches",
     "ElasticIndices",
     "indices_dataset",
