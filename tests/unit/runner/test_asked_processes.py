@@ -40,7 +40,7 @@ def test_what_is_below_a_handler_is_left_to_it(handles: bool, has_shell: bool) -
     if has_shell:
         words = ["sh", "-c", '"$@"; true', "sh", *words]
     with group(*words) as (leader, (parent, child)):
-        found = guard.in_group(leader)
+        found = guard.in_groups({leader})
         assert found == {leader, parent, child} and (leader != parent) is has_shell
         assert guard.to_ask(found, signal.SIGTERM) == found - ({child} if handles else set())
         assert guard.to_ask(found, signal.SIGUSR2) == found

@@ -76,9 +76,9 @@ def members(sessions: set[int], marker: bytes) -> set[int]:
     }
 
 
-def in_group(group: int) -> set[int]:
-    """The processes of a process group."""
-    return {process.pid for process in processes() if process.group == group}
+def in_groups(groups: Collection[int]) -> set[int]:
+    """The processes of some process groups."""
+    return {process.pid for process in processes() if process.group in groups}
 
 
 def to_ask(pids: Collection[int], number: int) -> set[int]:

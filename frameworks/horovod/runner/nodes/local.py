@@ -5,7 +5,7 @@ import os
 import selectors
 import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from .. import post_mortem
@@ -114,16 +114,16 @@ class LocalNode:
 
     def signal(self, number: int) -> None:
         """Sends a signal to the process groups of the ranks that live; a stopped one is made to see it."""
-        for rank in self._living():
-            _signal_rank(rank.pid, number)
-            if number in (signal.SIGINT, signal.SIGTERM):
-                _signal_group(rank.pid, signal.SIGCONT)
+        groups = {rank.pid for rank in self._living()}
+        _signal_groups(groups, number)
+        if number in (signal.SIGINT, signal.SIGTERM):
+            _signal_groups(groups, signal.SIGCONT)
 
     def signal_one(self, rank: int, number: int) -> None:
         """Sends a signal to the process group of one rank, if it lives."""
         for each in self._living():
             if each.number == rank:
-                _signal_rank(each.pid, number)
+                _signal_groups({each.pid}, number)
                 if number == signal.SIGTERM:
                     _signal_group(each.pid, signal.SIGCONT)
 
@@ -266,14 +266,13 @@ class LocalNode:
             strays.asked = True
 
 
-def _signal_rank(group: int, number: int) -> None:
+def _signal_groups(groups: Collection[int], number: int) -> None:
     """What a rank can handle is its own: it is not to lose processes that it needs until it ends."""
-    if number in _OF_GROUPS:
-        _signal_group(group, number)
-        return
-    try:
-        guard.signal_all(guard.to_ask(guard.in_group(group), number), number)
-    except OSError:  # no descriptor is left to look
+    if number not in _OF_GROUPS:
+        with contextlib.suppress(OSError):  # no descriptor is left to look
+            guard.signal_all(guard.to_ask(guard.in_groups(groups), number), number)
+            return
+    for group in groups:
         _signal_group(group, number)
 
 
