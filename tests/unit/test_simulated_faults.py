@@ -1,4 +1,4 @@
-"""The lines that ``make sim FAULTS=1`` breaks are there, once each, and stay apart from what replaces them."""
+"""The lines that ``make sim FAULTS=1`` breaks are there, once each."""
 
 from pathlib import Path
 

@@ -46,11 +46,14 @@ Status Merger::Announce(size_t child, AnnounceMessage message, Micros now) {
     HVD_RETURN_IF_ERROR(AnnounceOne(child, &announcement, now));
   }
   if (message.joins) Join(child, message.last);
+  if (options_.report_after > 0) {
+    if (next_look_ < 0) next_look_ = now + options_.report_after;
+    if (message.waiting) next_look_ = now;  // it has waited long enough
+  }
   if (message.waiting) {
     children_[child].waiting = std::move(*message.waiting);
     children_[child].told = now;
   }
-  if (next_look_ < 0 && options_.report_after > 0) next_look_ = now + options_.report_after;
   return Status::Ok();
 }
 

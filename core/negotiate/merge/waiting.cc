@@ -79,13 +79,13 @@ void Merger::ForgetWaiting(Child* child, const Tally& tally) {
 void Merger::Look(Micros now) {
   if (next_look_ < 0 || now < next_look_) return;
   std::vector<Waiting> list = Unready(now);
-  const bool idle = list.empty();
   const auto young = std::find_if(list.begin(), list.end(), [&](const Waiting& waiting) {
     return waiting.waited < options_.report_after;
   });
+  // What is told changes only with time, or when something is announced.
+  next_look_ = young == list.end() ? -1 : now + options_.report_after;
   list.erase(young, list.end());
   if (list.size() > kMaxWaiting) list.resize(kMaxWaiting);
-  next_look_ = idle && told_.empty() ? -1 : now + options_.report_after;
   if (std::equal(list.begin(), list.end(), told_.begin(), told_.end(), Same)) return;
   told_ = list;
   merged_.back().waiting = std::move(list);
