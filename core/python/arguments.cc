@@ -22,11 +22,11 @@ bool Read(PyObject* object, double* value) {
 
 namespace {
 
-constexpr int kParameters = 14;
+constexpr int kParameters = 15;
 constexpr int kKeep = 8;
 constexpr const char* kNames[kParameters] = {
-    "kind",        "name", "tensors", "op",      "prescale", "postscale", "root",
-    "process_set", "keep", "splits",  "sampled", "device",   "stream",    "ready_event"};
+    "kind", "name",   "tensors", "op",     "prescale", "postscale",   "root", "process_set",
+    "keep", "splits", "sampled", "device", "stream",   "ready_event", "tag"};
 
 // Positional and keyword arguments by the order of kNames; null where left out.
 struct Arguments {
@@ -173,6 +173,13 @@ bool ReadEntry(const Arguments& arguments, Entry* entry) {
   if (splits != nullptr && splits != Py_None &&
       !ReadNumbers(splits, "splits are a sequence of integers", &request.splits))
     return false;
+  if (kind == kSendKind || kind == kRecvKind) {
+    entry->peer.emplace();
+    entry->peer->sends = kind == kSendKind;
+    entry->peer->rank = GlobalRank(static_cast<int>(root));
+    if (!Read(arguments.value[14], &entry->peer->tag)) return false;
+    kind = 0;
+  }
   if (kind < 0 || kind >= kOpKinds || op < 0 || op >= kReduceOps) {
     PyErr_SetString(PyExc_ValueError, "unknown operation or reduction");
     return false;

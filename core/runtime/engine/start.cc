@@ -168,6 +168,10 @@ Status RankEngine::WireFirstSets() {
     wirer_->Finish(id, members, &wires);
     cycle_->Own(MakeSet(id, members, std::move(wires)));
   }
+  peer::Channels channels;
+  HVD_RETURN_IF_ERROR(wirer_->MakeChannels(deadline, &channels));
+  cycle_->Own(
+      std::make_unique<peer::Messages>(rank(), options_.size, std::move(channels), &queue_));
   return Status::Ok();
 }
 
