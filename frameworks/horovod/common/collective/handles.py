@@ -99,9 +99,9 @@ class Handles:
         tag: int = 0,
     ) -> int:
         """Submits one operation over ``placements``, which were made for ``purpose``, and returns its handle.
-        An empty group is complete at once. ``process_set`` is the number of one that this rank is part of.
-        ``tag`` is that of a message. ``finish`` makes the result of ``placements`` and the core's outputs, where it is not simply what the
-        placements make of them.
+        An empty group is complete at once. ``process_set`` is the number of one that this rank is part of,
+        ``tag`` that of a message. ``finish`` makes the result of ``placements`` and the core's outputs, where
+        it is not simply what the placements make of them.
         """
         kind, op, prescale, postscale = purpose
         finish = finish or (_finish_all if grouped else _finish_one)

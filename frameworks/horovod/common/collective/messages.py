@@ -61,9 +61,7 @@ class Messages(Submission[Tensor]):
             return self.synchronize(self.send_async(tensor, dest, tag, process_set))
         number = check_process_set(process_set)
         check_rank("dest", dest, process_set)
-        _core.run(
-            _core.SEND, None, (spec,), root=dest, process_set=number, keep=tensor, tag=check_tag(tag)
-        )
+        _core.run(_core.SEND, None, (spec,), root=dest, process_set=number, keep=tensor, tag=check_tag(tag))
         return None
 
     def recv_async(

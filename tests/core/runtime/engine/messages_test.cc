@@ -1,71 +1,16 @@
-// Sends and receives between ranks, on every wiring.
+// Sends and receives between ranks, on every wiring. message_programs_test.cc has random ones.
 
-#include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <map>
-#include <numeric>
-#include <random>
+#include <string>
 #include <thread>
-#include <tuple>
 
 #include "check.h"
 #include "cluster.h"
+#include "runtime/engine/messages.h"
 
 namespace hvd::test {
 namespace {
-
-using Bytes = std::vector<uint8_t>;
-
-constexpr int64_t kLimitUs = kPatienceMs * int64_t{1000};
-constexpr int kAnybody = -1;
-
-Entry MessageEntry(bool sends, Bytes* data, int rank, int64_t tag, uint32_t set) {
-  Entry entry;
-  entry.process_set = set;
-  entry.peer = PeerOperation{sends, GlobalRank(rank), tag};
-  const auto bytes = static_cast<int64_t>(data->size());
-  entry.request.tensors.push_back({DataType::kUint8, {bytes}});
-  entry.buffers.push_back(TensorBuffer::InPlace(data->data(), bytes));
-  return entry;
-}
-Entry SendEntry(Bytes* data, int to, int64_t tag = 0, uint32_t set = 0) {
-  return MessageEntry(true, data, to, tag, set);
-}
-Entry RecvEntry(Bytes* data, int from, int64_t tag = 0, uint32_t set = 0) {
-  return MessageEntry(false, data, from, tag, set);
-}
-int64_t SourceOf(const HandlePtr& handle) {
-  int64_t source;
-  std::memcpy(&source, handle->outputs.front().data.get(), sizeof source);
-  return source;
-}
-
-// What a message holds, so that no other one has the same.
-Bytes Content(size_t bytes, unsigned seed) {
-  std::mt19937 random(seed);
-  Bytes content(bytes);
-  for (size_t i = 0; i < bytes; i += 1 + bytes / 4096) content[i] = static_cast<uint8_t>(random());
-  if (bytes > 0) content.back() = static_cast<uint8_t>(seed);
-  return content;
-}
-
-const std::vector<size_t>& Sizes() {
-  static const std::vector<size_t> sizes{0,
-                                         1,
-                                         8,
-                                         1023,
-                                         1024,
-                                         1025,
-                                         16 << 10,
-                                         17 << 10,
-                                         64 << 10,
-                                         (64 << 10) + 1,
-                                         300 << 10,
-                                         5 << 20,
-                                         (9 << 20) + 3};
-  return sizes;
-}
 
 TEST(Messages, ArriveOnEveryWiring) {
   for (const Wires wires : kAllWires) {
@@ -74,14 +19,14 @@ TEST(Messages, ArriveOnEveryWiring) {
       cluster.Run([&](Engine& engine, int rank) {
         const int next = (rank + 1) % size;
         const int previous = (rank + size - 1) % size;
-        for (const size_t bytes : Sizes()) {
+        for (const size_t bytes : MessageSizes()) {
           Bytes mine = Content(bytes, rank);
           Bytes theirs(bytes);
           HandlePtr sent;
           HandlePtr received;
           ASSERT_OK(Submit(engine, SendEntry(&mine, next), &sent));
           ASSERT_OK(Run(engine, RecvEntry(&theirs, previous), &received));
-          ASSERT_OK(engine.Wait(sent, kLimitUs, nullptr));
+          ASSERT_OK(engine.Wait(sent, kMessageLimitUs, nullptr));
           EXPECT_TRUE(theirs == Content(bytes, previous));
           EXPECT_EQ(SourceOf(received), int64_t{previous});
         }
@@ -102,8 +47,8 @@ TEST(Messages, ReachTheirOwnSender) {
         if (receive_first) ASSERT_OK(Submit(engine, RecvEntry(&theirs, kAnybody, 3), &received));
         ASSERT_OK(Submit(engine, SendEntry(&mine, rank, 3), &sent));
         if (!receive_first) ASSERT_OK(Submit(engine, RecvEntry(&theirs, rank, 3), &received));
-        ASSERT_OK(engine.Wait(received, kLimitUs, nullptr));
-        ASSERT_OK(engine.Wait(sent, kLimitUs, nullptr));
+        ASSERT_OK(engine.Wait(received, kMessageLimitUs, nullptr));
+        ASSERT_OK(engine.Wait(sent, kMessageLimitUs, nullptr));
         EXPECT_TRUE(theirs == mine);
         EXPECT_EQ(SourceOf(received), int64_t{rank});
       }
@@ -138,7 +83,7 @@ TEST(Messages, WaitAtTheirSenderBeyondWhatAReceiverKeeps) {
         if (rank == 1 && i == 0) std::this_thread::sleep_for(std::chrono::milliseconds(200));
       }
       for (int i = 0; i < kCount; ++i) {
-        ASSERT_OK(engine.Wait(handles[i], kLimitUs, nullptr));
+        ASSERT_OK(engine.Wait(handles[i], kMessageLimitUs, nullptr));
         if (rank == 1) EXPECT_TRUE(data[i] == Content(kBytes, i));
       }
     });
@@ -209,7 +154,7 @@ TEST(Messages, HaveALimitOfTimeAndGoOnAfterIt) {
     }
     ASSERT_OK(Barrier(engine));
     if (rank == 0) ASSERT_OK(Run(engine, SendEntry(&data, 1, 1)));
-    if (rank == 1) ASSERT_OK(engine.Wait(handle, kLimitUs, nullptr));
+    if (rank == 1) ASSERT_OK(engine.Wait(handle, kMessageLimitUs, nullptr));
     EXPECT_TRUE(data == Content(100, 3));
   });
 }
@@ -223,146 +168,10 @@ TEST(Messages, EndWithTheirEngine) {
     ASSERT_OK(Barrier(engine));
     if (rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(100));
     engine.Shutdown();
-    const Status status = engine.Wait(handle, kLimitUs, nullptr);
+    const Status status = engine.Wait(handle, kMessageLimitUs, nullptr);
     EXPECT_EQ(status.code(), Code::kAborted);
     EXPECT_TRUE(status.message().find("recv from rank") != std::string::npos);
   });
-}
-
-// A random program, drawn alike on every rank: messages of any size among any two ranks, on several
-// process sets, with few tags, received in an order of their own, by receives from one rank or from
-// anybody; and collectives beside them.
-struct Planned {
-  int from;
-  int to;
-  int64_t tag;
-  uint32_t set;
-  size_t bytes;
-};
-
-class Program {
- public:
-  Program(Engine& engine, int rank, int size, unsigned seed)
-      : engine_(engine), rank_(rank), size_(size), shared_(seed), own_(seed * 1000 + rank) {}
-
-  void Run() {
-    for (int batch = 0; batch < 4; ++batch) {
-      Plan(batch);
-      Submit();
-      Check();
-    }
-  }
-
- private:
-  struct Flight {
-    bool sends;
-    size_t planned;
-    Bytes data;
-    HandlePtr handle;
-  };
-
-  int Draw(int below) { return static_cast<int>(shared_() % below); }
-
-  // A tag is received either by receives from one rank or by receives from anybody, all of one
-  // size: else it depends on the time which message a receive gets.
-  void Plan(int batch) {
-    planned_.clear();
-    const int count = 5 + Draw(40);
-    for (int i = 0; i < count; ++i) {
-      Planned one;
-      one.set = static_cast<uint32_t>(Draw(2));
-      const int members = one.set == 0 ? size_ : size_ - 1;  // set 1 has all but the last rank
-      one.from = Draw(members);
-      one.to = Draw(members);
-      one.tag = batch * 100 + Draw(5);
-      const size_t drawn = Sizes()[Draw(static_cast<int>(Sizes().size()) - 2)];
-      one.bytes = Anybodys(one.tag) ? 2000 : drawn;
-      planned_.push_back(one);
-    }
-  }
-  static bool Anybodys(int64_t tag) { return tag % 100 >= 3; }
-
-  void Submit() {
-    std::vector<size_t> sends;
-    std::vector<size_t> receives;
-    for (size_t i = 0; i < planned_.size(); ++i) {
-      if (planned_[i].from == rank_) sends.push_back(i);
-      if (planned_[i].to == rank_) receives.push_back(i);
-    }
-    flights_.clear();
-    flights_.reserve(sends.size() + receives.size());
-    reduced_.assign(3000, 1.0f);
-    size_t s = 0;
-    size_t r = 0;
-    const size_t at = own_() % (sends.size() + receives.size() + 1);
-    for (size_t i = 0; i <= sends.size() + receives.size(); ++i) {
-      if (i == at)
-        ASSERT_OK(test::Submit(engine_, AllreduceEntry("beside", &reduced_), &allreduce_));
-      if (i == sends.size() + receives.size()) break;
-      const bool sending = r == receives.size() || (s < sends.size() && own_() % 2 == 0);
-      Start(sending, sending ? sends[s++] : receives[r++]);
-    }
-  }
-
-  void Start(bool sending, size_t index) {
-    const Planned& one = planned_[index];
-    Flight& flight = flights_.emplace_back();
-    flight.sends = sending;
-    flight.planned = index;
-    flight.data = sending ? Content(one.bytes, static_cast<unsigned>(index)) : Bytes(one.bytes);
-    Entry entry = sending ? SendEntry(&flight.data, one.to, one.tag, one.set)
-                          : RecvEntry(&flight.data, Anybodys(one.tag) ? kAnybody : one.from,
-                                      one.tag, one.set);
-    ASSERT_OK(test::Submit(engine_, std::move(entry), &flight.handle));
-  }
-
-  void Check() {
-    std::vector<size_t> order(flights_.size());
-    std::iota(order.begin(), order.end(), size_t{0});
-    std::shuffle(order.begin(), order.end(), own_);
-    for (const size_t i : order) ASSERT_OK(engine_.Wait(flights_[i].handle, kLimitUs, nullptr));
-    ASSERT_OK(engine_.Wait(allreduce_, kLimitUs, nullptr));
-    EXPECT_EQ(reduced_.front(), static_cast<float>(size_));
-    // What each source has sent with a tag comes in the order of sending.
-    std::map<std::tuple<int, uint32_t, int64_t>, std::vector<size_t>> expected;
-    for (size_t i = 0; i < planned_.size(); ++i) {
-      const Planned& one = planned_[i];
-      if (one.to == rank_) expected[{one.from, one.set, one.tag}].push_back(i);
-    }
-    for (const Flight& flight : flights_) {
-      if (flight.sends) continue;
-      const Planned& one = planned_[flight.planned];
-      const int source = static_cast<int>(SourceOf(flight.handle));
-      if (!Anybodys(one.tag)) EXPECT_EQ(source, one.from);
-      auto& from = expected[{source, one.set, one.tag}];
-      ASSERT_TRUE(!from.empty());
-      EXPECT_TRUE(flight.data == Content(one.bytes, static_cast<unsigned>(from.front())));
-      from.erase(from.begin());
-    }
-    for (const auto& [key, left] : expected) EXPECT_TRUE(left.empty());
-  }
-
-  Engine& engine_;
-  const int rank_;
-  const int size_;
-  std::mt19937 shared_;
-  std::mt19937 own_;
-  std::vector<Planned> planned_;
-  std::vector<Flight> flights_;
-  std::vector<float> reduced_;
-  HandlePtr allreduce_;
-};
-
-TEST(Messages, OfRandomProgramsComeInOrder) {
-  for (const Wires wires : kAllWires) {
-    for (unsigned seed = 0; seed < 12; ++seed) {
-      const int size = 2 + static_cast<int>(seed) % 3;
-      std::vector<int> members(size - 1);
-      std::iota(members.begin(), members.end(), 0);
-      Cluster cluster(size, wires, {members});
-      cluster.Run([&](Engine& engine, int rank) { Program(engine, rank, size, seed).Run(); });
-    }
-  }
 }
 
 // What nobody has received goes with its process set, and holds nothing up.
