@@ -33,7 +33,7 @@ SYSTEM_PACKAGES := ccache gdb libgloo-dev libmpich-dev libopenmpi-dev mpich open
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(JOBS)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv build sdist wheel demo test test-core test-unit test-mp test-tf test-mx test-package matrix faults gpu-test soak fuzz test-full tsan asan lint format bench docs test-deps clean
+.PHONY: help venv build sdist wheel demo test test-core test-unit test-mp test-tf test-mx test-package matrix faults gpu-test soak soak-elastic fuzz test-full tsan asan lint format bench docs test-deps clean
 
 help: ## List these words
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -115,6 +115,9 @@ gpu-test: build ## Check and time tensors on the GPUs of this machine (HVD_GPU_R
 
 soak: build ## Jobs with random faults for SECONDS (1800); counts what must never happen
 	$(BIN)/python tests/faults/soak.py --seconds $(SECONDS)
+
+soak-elastic: build ## One elastic job with random faults for SECONDS; counts likewise
+	$(BIN)/python tests/faults/elastic_soak.py --seconds $(SECONDS)
 
 FUZZ_LIMIT = $(if $(filter command environment,$(origin SECONDS)),--seconds $(SECONDS),--runs $(RUNS))
 

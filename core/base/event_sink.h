@@ -16,6 +16,14 @@ inline const char* NegotiatePhase(OpKind kind) {
   return kNames[static_cast<int>(kind)];
 }
 
+// Where a learned schedule spares the negotiation.
+inline const char* GatePhase(OpKind kind) {
+  constexpr const char* kNames[] = {"GATE_ALLREDUCE", "GATE_ALLGATHER", "GATE_BROADCAST",
+                                    "GATE_BARRIER",   "GATE_ALLTOALL",  "GATE_REDUCESCATTER",
+                                    "GATE_JOIN"};
+  return kNames[static_cast<int>(kind)];
+}
+
 inline const char* OperationPhase(OpKind kind) {
   constexpr const char* kNames[] = {"ALLREDUCE", "ALLGATHER",     "BROADCAST", "BARRIER",
                                     "ALLTOALL",  "REDUCESCATTER", "JOIN"};
@@ -30,6 +38,7 @@ struct OperationInfo {
   DataType dtype = DataType::kUint8;  // of the first tensor
   int64_t bytes = 0;                  // of all of them, on this rank
   const Shape* shape = nullptr;       // of the only tensor; null when there are several, or none
+  bool scheduled = false;             // its first phase is at a gate
 };
 
 constexpr const char* kQueuePhase = "QUEUE";  // decided, waits for its turn

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/rank.h"
+#include "collective/links/plan.h"
 #include "collective/scratch.h"
 #include "transport/transport.h"
 
@@ -24,6 +25,7 @@ struct Communicator {
   Members members;
   Position position;  // of this rank
   std::shared_ptr<ScratchPool> scratch;
+  LinkCosts costs = {};  // what algorithms are chosen by; equal on every member
 
   int size() const { return members.size(); }
   int rank() const { return position.value(); }

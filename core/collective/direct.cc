@@ -1,4 +1,4 @@
-// What is small goes directly from everybody to everybody.
+// A small reducescatter goes directly from everybody to everybody.
 
 #include "collective/communicator.h"
 #include "collective/kernels/kernels.h"
@@ -6,91 +6,6 @@
 #include "collective/transport_collectives.h"
 
 namespace hvd {
-
-namespace {
-
-class DirectAllreduce : public StepMachine {
- public:
-  DirectAllreduce(const Communicator& comm, const CollectiveSpec& spec)
-      : comm_(comm),
-        sequence_(spec.sequence),
-        reduction_(spec.reduction),
-        stream_(spec.pieces),
-        receiving_(static_cast<size_t>(comm.size())),
-        sending_(static_cast<size_t>(comm.size())) {
-    const size_t bytes = static_cast<size_t>(stream_.bytes()) * static_cast<size_t>(comm_.size());
-    status_ = comm_.scratch->Borrow(bytes, &scratch_);
-  }
-
-  Status status() const override { return status_; }
-
-  Step Advance() override {
-    if (!status_.ok()) return Step::kFailed;
-    if (stream_.bytes() == 0) return Step::kDone;
-    if (!posted_) {
-      Post();
-      return Step::kProgressed;
-    }
-    while (arrived_ < comm_.size() && Arrived(arrived_)) ++arrived_;
-    if (!status_.ok()) return Step::kFailed;
-    return arrived_ == comm_.size() ? Finish() : Step::kBlocked;
-  }
-
- private:
-  std::byte* Part(int rank) const { return scratch_.data() + stream_.bytes() * rank; }
-
-  void Post() {
-    const auto bytes = static_cast<size_t>(stream_.bytes());
-    stream_.Pack(0, stream_.bytes(), Part(comm_.rank()));
-    for (int step = 1; step < comm_.size(); ++step) {
-      const int from = (comm_.rank() - step + comm_.size()) % comm_.size();
-      const int to = (comm_.rank() + step) % comm_.size();
-      comm_.Recv(from, sequence_, 0, Part(from), bytes, &receiving_[from]);
-      comm_.Send(to, sequence_, 0, Part(comm_.rank()), bytes, &sending_[to]);
-    }
-    posted_ = true;
-  }
-
-  // Both ways: the own part may not be given back while it is being sent.
-  bool Arrived(int rank) {
-    if (rank == comm_.rank()) return true;
-    if (!receiving_[rank].done || !sending_[rank].done) return false;
-    status_ = comm_.Check(receiving_[rank], static_cast<size_t>(stream_.bytes()), rank);
-    return status_.ok();
-  }
-
-  Step Finish() {
-    const auto element = static_cast<int64_t>(SizeOf(reduction_.dtype));
-    std::vector<const void*> sources(static_cast<size_t>(comm_.size()));
-    stream_.ForEach(0, stream_.bytes(),
-                    [&](const std::byte*, std::byte* output, int64_t at, int64_t bytes) {
-                      for (int rank = 0; rank < comm_.size(); ++rank)
-                        sources[rank] = Part(rank) + at;
-                      void* destination = output;
-                      kernels::Reduce(reduction_, sources.data(), comm_.size(), &destination, 1,
-                                      bytes / element);
-                    });
-    return Step::kDone;
-  }
-
-  const Communicator comm_;
-  const uint64_t sequence_;
-  const Reduction reduction_;
-  const PieceStream stream_;
-  std::vector<Transfer> receiving_;  // by position
-  std::vector<Transfer> sending_;
-  ScratchPool::Lease scratch_;
-  Status status_;
-  bool posted_ = false;
-  int arrived_ = 0;  // the ranks below have sent and received
-};
-
-}  // namespace
-
-std::unique_ptr<StepMachine> MakeDirectAllreduce(const Communicator& comm,
-                                                 const CollectiveSpec& spec) {
-  return std::make_unique<DirectAllreduce>(comm, spec);
-}
 
 namespace {
 

@@ -210,9 +210,6 @@ bool IsSmall(const std::vector<Piece>& part) { return Bytes(part) <= kDirectByte
 std::unique_ptr<StepMachine> MakeRingAllreduce(const Communicator& comm,
                                                const CollectiveSpec& spec) {
   PieceStream stream(spec.pieces);
-  const int64_t most =
-      spec.direct_bytes < 0 ? kDirectBytes : std::min(spec.direct_bytes, kMostDirectBytes);
-  if (stream.bytes() <= most) return MakeDirectAllreduce(comm, spec);
   const auto element = static_cast<int64_t>(SizeOf(spec.reduction.dtype));
   const std::vector<int64_t> ends = EvenBlocks(stream.bytes(), element, comm.size());
   return std::make_unique<RingReduce>(comm, spec, std::move(stream), ends, Finished::kGoesRound);

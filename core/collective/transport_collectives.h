@@ -8,17 +8,21 @@
 // The collectives over point-to-point links. See CollectiveSpec for what each is asked.
 namespace hvd {
 
-// Up to so many bytes everybody sends to everybody, where the spec does not say, and at most.
+// Up to so many bytes the parts of a reducescatter go from everybody to everybody, and so does the
+// input of an allreduce where autotune begins.
 constexpr int64_t kDirectBytes = 4 << 10;
+// The most that CollectiveSpec::direct_bytes can ask for.
 constexpr int64_t kMostDirectBytes = 64 << 10;
 
-// Allreduce with the same bits on every rank, because each block is finished on one rank and its
-// bytes are handed round.
-//
+// Allreduce with the same bits on every rank: by the exchange (links/plan.h) or the ring that costs
+// least for the size and the number of ranks. Where the spec says up to which size everybody gets
+// everybody's input whole, up to kMostDirectBytes, that decides first.
+std::unique_ptr<StepMachine> MakeLinkAllreduce(const Communicator& comm,
+                                               const CollectiveSpec& spec);
+
 // The blocks go round a ring twice. First every rank adds its own part to what arrives, straight
 // from the tensors; the last hop also applies divisor and postscale. Then the finished blocks go
-// round. Up to kDirectBytes, or what the spec says up to kMostDirectBytes, it is a direct one
-// instead.
+// round.
 std::unique_ptr<StepMachine> MakeRingAllreduce(const Communicator& comm,
                                                const CollectiveSpec& spec);
 
@@ -31,13 +35,8 @@ std::unique_ptr<StepMachine> MakeRingReducescatter(const Communicator& comm,
 std::unique_ptr<StepMachine> MakeRingAllgather(const Communicator& comm,
                                                const CollectiveSpec& spec);
 
-// Everybody sends its input to everybody and reduces all inputs in rank order: one latency, for
-// small sizes.
-std::unique_ptr<StepMachine> MakeDirectAllreduce(const Communicator& comm,
-                                                 const CollectiveSpec& spec);
-
 // Everybody sends each rank its part of the input and reduces what arrives in rank order: one
-// latency, too.
+// latency, for small sizes.
 std::unique_ptr<StepMachine> MakeDirectReducescatter(const Communicator& comm,
                                                      const CollectiveSpec& spec);
 

@@ -52,8 +52,10 @@ uint32_t crc32c::Portable(const void* data, size_t bytes, uint32_t before) {
 }
 
 uint32_t Crc32c(const void* data, size_t bytes, uint32_t before) {
-  static const crc32c::Function best =
-      crc32c::Hardware() != nullptr ? crc32c::Hardware() : crc32c::Portable;
+  static const crc32c::Function best = [] {
+    const std::vector<crc32c::Function> usable = crc32c::Hardware();
+    return usable.empty() ? crc32c::Portable : usable.front();
+  }();
   return best(data, bytes, before);
 }
 

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 namespace hvd {
 
@@ -12,9 +13,9 @@ uint32_t Crc32c(const void* data, size_t bytes, uint32_t before = 0);
 namespace crc32c {
 using Function = uint32_t (*)(const void* data, size_t bytes, uint32_t before);
 uint32_t Portable(const void* data, size_t bytes, uint32_t before);
-// By the processor's own instruction; null where it has none. One file per processor family defines
-// it.
-Function Hardware();
+// By the processor's own instructions: those that it has, the fastest first. One file per processor
+// family defines it.
+std::vector<Function> Hardware();
 }  // namespace crc32c
 
 }  // namespace hvd

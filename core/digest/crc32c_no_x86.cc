@@ -2,6 +2,6 @@
 
 namespace hvd::crc32c {
 
-Function Hardware() { return nullptr; }
+std::vector<Function> Hardware() { return {}; }
 
 }  // namespace hvd::crc32c

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -66,6 +67,8 @@ class Batch {
   // `member` is blocked on its first `urgent` announcements; a lower number than before changes
   // nothing.
   void Urge(size_t member, uint64_t urgent);
+  // The members count their announcements from 1 again. Only of an empty batch.
+  void Restart() { std::fill(urgent_.begin(), urgent_.end(), uint64_t{0}); }
 
   bool Full() const { return bytes_ >= limits_.bytes; }
   bool Closed(Micros now) const;

@@ -21,7 +21,7 @@ std::optional<Response> Sequencer::Next(Micros now) {
   now_ = now;
   if (closed_.empty() && batch_.Closed(now)) Close();
   if (closed_.empty()) return std::nullopt;
-  Response response = std::move(closed_.front());
+  std::optional<Response> response(std::move(closed_.front()));
   closed_.pop_front();
   return response;
 }
@@ -129,8 +129,25 @@ void Sequencer::Close() {
   for (Tally* tally : decided_) Release(tally);
   decided_.clear();
   usual_decisions_ = decisions_.size();
-  closed_.push_back({++number_, std::move(decisions_), {}});
+  closed_.push_back({++number_, std::move(decisions_), {}, {}});
   decisions_.clear();
+  if (learns_) NoteStep();
+}
+
+// What members have announced without that this sequencer knows, is void from here on.
+void Sequencer::NoteStep() {
+  Response& latest = closed_.back();
+  latest.schedule = learner_.Note(latest, Quiet());
+  if (latest.schedule.empty()) return;
+  ++epoch_;
+  batch_.Restart();
+  for (Member& member : members_) member = {0, unnamed_base_ - 1, false};
+}
+
+void Sequencer::Resume(uint64_t batches, uint64_t unnamed) {
+  learner_.Left(batches);
+  unnamed_base_ += unnamed;
+  for (Member& member : members_) member.ordinal += unnamed;
 }
 
 void Sequencer::Release(Tally* tally) {

@@ -163,6 +163,40 @@ void Take(Decoder* in, Decision* decision) {
   if (tag & kHasRequest) Take(in, &decision->request.emplace());
 }
 
+// What is as by default takes no more than a count of 0.
+void Put(const Schedule& schedule, Encoder* out) {
+  out->Varint(schedule.batches.size());
+  for (const std::vector<Slot>& batch : schedule.batches) {
+    out->Varint(batch.size());
+    for (const Slot& slot : batch) {
+      out->Byte((slot.unnamed ? kUnnamed : 0) | (slot.sizes.empty() ? 0 : kSized));
+      out->Varint(slot.id);
+      if (!slot.sizes.empty()) Put(slot.sizes, out);
+    }
+  }
+}
+
+void Take(Decoder* in, Slot* slot) {
+  const uint8_t tag = in->Byte("slot tag", kUnnamed | kSized);
+  if (tag & kFull) in->Fail("slot tag");
+  slot->unnamed = (tag & kUnnamed) != 0;
+  slot->id = static_cast<uint32_t>(in->Varint("id", kNoId - 1));
+  if (tag & kSized) TakeSizes(in, in->left(), &slot->sizes);
+}
+
+void Take(Decoder* in, Schedule* schedule) {
+  const size_t batches = in->Count("batches", 3, kMaxSlots);
+  size_t slots = 0;
+  schedule->batches.clear();
+  while (in->ok() && schedule->batches.size() < batches) {
+    std::vector<Slot>& batch = schedule->batches.emplace_back();
+    const size_t count = in->Count("slots", 2, kMaxSlots);
+    slots += count;
+    if (count == 0 || slots > kMaxSlots) in->Fail("slots");
+    while (in->ok() && batch.size() < count) Take(in, &batch.emplace_back());
+  }
+}
+
 // What a message has beside its list: a number, and what is to be known of joins.
 struct Head {
   uint64_t number;
@@ -170,9 +204,9 @@ struct Head {
 };
 
 // Both messages: the version, a head, and a list whose elements take at least two bytes.
-template <typename T>
+template <typename T, typename Tail>
 Status TakeAll(std::string_view bytes, const char* message, uint64_t max_join, Head* head,
-               std::vector<T>* list) {
+               std::vector<T>* list, Tail take_tail) {
   Decoder in(bytes);
   const uint8_t version = in.Byte("version");
   if (in.ok() && version != kMessageVersion) {
@@ -186,11 +220,12 @@ Status TakeAll(std::string_view bytes, const char* message, uint64_t max_join, H
   const size_t count = in.Count("count", 2, std::numeric_limits<size_t>::max());
   list->reserve(std::min(count, kReserved));
   while (in.ok() && list->size() < count) Take(&in, &list->emplace_back());
+  take_tail(&in);
   return in.status(message);
 }
 
-template <typename T>
-void PutAll(Head head, const std::vector<T>& list, std::string* out) {
+template <typename T, typename Tail>
+void PutAll(Head head, const std::vector<T>& list, std::string* out, Tail put_tail) {
   out->reserve(out->size() + 16 + 4 * list.size());
   Encoder writer(out);
   writer.Byte(kMessageVersion);
@@ -198,17 +233,26 @@ void PutAll(Head head, const std::vector<T>& list, std::string* out) {
   writer.Varint(head.join);
   writer.Varint(list.size());
   for (const T& element : list) Put(element, &writer);
+  put_tail(&writer);
 }
 
 }  // namespace
 
 void Encode(const AnnounceMessage& message, std::string* out) {
-  PutAll({message.urgent, message.joins ? uint64_t{1} : 0}, message.announcements, out);
+  PutAll({message.urgent, message.joins ? uint64_t{1} : 0}, message.announcements, out,
+         [&message](Encoder* writer) {
+           writer->Varint(message.epoch);
+           writer->Varint(message.waits_at);
+         });
 }
 
 Status Decode(std::string_view bytes, AnnounceMessage* message) {
   Head head{};
-  const Status status = TakeAll(bytes, "announcement", 1, &head, &message->announcements);
+  const auto tail = [message](Decoder* in) {
+    message->epoch = in->Varint("epoch");
+    message->waits_at = in->Varint("gate");
+  };
+  const Status status = TakeAll(bytes, "announcement", 1, &head, &message->announcements, tail);
   message->urgent = head.number;
   message->joins = head.join == 1;
   return status;
@@ -217,13 +261,14 @@ Status Decode(std::string_view bytes, AnnounceMessage* message) {
 // The last rank to join is counted from 1; 0 is none.
 void Encode(const Response& response, std::string* out) {
   PutAll({response.number, static_cast<uint64_t>(response.last_joined.value() + int64_t{1})},
-         response.decisions, out);
+         response.decisions, out, [&response](Encoder* writer) { Put(response.schedule, writer); });
 }
 
 Status Decode(std::string_view bytes, Response* response) {
   constexpr uint64_t kMaxRank = std::numeric_limits<int32_t>::max();
   Head head{};
-  const Status status = TakeAll(bytes, "response", kMaxRank + 1, &head, &response->decisions);
+  const Status status = TakeAll(bytes, "response", kMaxRank + 1, &head, &response->decisions,
+                                [response](Decoder* in) { Take(in, &response->schedule); });
   response->number = head.number;
   response->last_joined = GlobalRank(static_cast<int32_t>(static_cast<int64_t>(head.join) - 1));
   return status;

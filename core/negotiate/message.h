@@ -14,12 +14,13 @@ namespace hvd::negotiate {
 
 using Micros = int64_t;  // any monotonic clock
 
-constexpr uint8_t kMessageVersion = 1;
+constexpr uint8_t kMessageVersion = 2;
 constexpr uint32_t kNoId = 0xffffffff;
 constexpr size_t kMaxNameBytes = 1024;
 constexpr size_t kMaxDims = 16;
 constexpr size_t kMaxTensors = 1 << 20;  // in one request
 constexpr size_t kMaxErrorBytes = 8192;
+constexpr size_t kMaxSlots = 1 << 16;  // in one schedule
 // One rank's tensor takes at most so much (256 TiB), so that the sum over all ranks of a job cannot
 // overflow.
 constexpr int64_t kMaxTensorBytes = int64_t{1} << 48;
@@ -90,6 +91,12 @@ struct AnnounceMessage {
   // After these announcements the member takes part in everything without data of its own, until
   // all members have joined; it announces nothing in the meantime.
   bool joins = false;
+  // How many schedules this member has been told of. The sequencer takes what was announced before
+  // the latest for not announced: the member has placed it in the schedule, or announces it again
+  // when that is left.
+  uint64_t epoch = 0;
+  // While the set follows a schedule: this member waits at the gate of this number. 0: it does not.
+  uint64_t waits_at = 0;
 };
 
 // One decided operation: run it, or fail it with the same words everywhere. A member finds its
@@ -111,6 +118,23 @@ struct Decision {
   std::optional<Request> request;
 };
 
+// One operation of a step that repeats: a cached id, and the sizes that were decided with it.
+struct Slot {
+  uint32_t id = kNoId;
+  bool unnamed = false;
+  std::vector<int64_t> sizes = {};  // see Decision
+  bool operator==(const Slot& o) const {
+    return id == o.id && unnamed == o.unnamed && sizes == o.sizes;
+  }
+};
+
+// What the members of a set do again and again: the batches of a step, in the order in which they
+// run. A member that knows it need not announce, nor hear, what comes next.
+struct Schedule {
+  std::vector<std::vector<Slot>> batches;  // none of them is empty
+  bool empty() const { return batches.empty(); }
+};
+
 // Sequencer -> members. Every member carries out every response of its set in the order of the
 // numbers.
 struct Response {
@@ -119,6 +143,9 @@ struct Response {
   // Somebody: after these decisions all members have joined, this one the last. Then nobody is
   // joined any more, and the members count their unnamed operations from 1 again.
   GlobalRank last_joined;
+  // After these decisions, on which nothing more follows, the members follow a schedule until one
+  // of them cannot: then they announce again.
+  Schedule schedule;  // empty: they do not
 };
 
 // Bytes are little endian, lengths are checked before use, anything odd is an error (kAborted)

@@ -45,7 +45,8 @@ Sequencer::Sequencer(SequencerOptions options)
       cache_(options_.cache ? options_.cache_capacity : 0),
       lateness_(members_.size()),
       batch_(members_.size(),
-             {options_.batch_bytes, options_.silence, options_.urgent_silence, options_.age}) {}
+             {options_.batch_bytes, options_.silence, options_.urgent_silence, options_.age}),
+      learner_(options_.learning) {}
 
 Status Sequencer::Announce(Position member, AnnounceMessage message, Micros now) {
   if (!member.known() || member.index() >= members_.size()) {
@@ -53,6 +54,8 @@ Status Sequencer::Announce(Position member, AnnounceMessage message, Micros now)
   }
   const size_t m = member.index();
   now_ = now;
+  if (message.epoch < epoch_) return Status::Ok();
+  if (message.epoch > epoch_) return Corrupt(m, "follows a schedule that there is not");
   if (message.urgent > members_[m].announced + message.announcements.size()) {
     return Corrupt(m, "is blocked on more operations than it has announced");
   }
@@ -62,6 +65,7 @@ Status Sequencer::Announce(Position member, AnnounceMessage message, Micros now)
   batch_.Urge(m, message.urgent);
   for (Announcement& announcement : message.announcements) {
     HVD_RETURN_IF_ERROR(AnnounceOne(m, &announcement, now));
+    if (message.epoch < epoch_) return Status::Ok();  // it has made a schedule
   }
   if (message.joins) Join(m, now);
   return Status::Ok();
@@ -206,6 +210,7 @@ std::string Sequencer::TakeStraggler(Micros now) {
 
 std::vector<Unready> Sequencer::Pending() const {
   std::vector<Unready> pending;
+  if (gated_) pending.push_back(*gated_);
   for (const Tally& tally : tallies_) {
     if (!tally.announced() || tally.ready()) continue;
     Unready& unready = pending.emplace_back();

@@ -13,6 +13,7 @@
 #include "negotiate/lateness.h"
 #include "negotiate/message.h"
 #include "negotiate/response_cache.h"
+#include "negotiate/schedule.h"
 
 namespace hvd::negotiate {
 
@@ -28,6 +29,7 @@ struct SequencerOptions {
   // Once so many requests have ids, new ones travel by name: names that never come back must not
   // fill the memory.
   size_t cache_capacity = 1 << 16;
+  LearningOptions learning;  // of schedules
 };
 
 // A tensor that some members have announced and others have not.
@@ -60,6 +62,24 @@ class Sequencer {
 
   // The next response, if a batch is closed by `now`. Call until it returns nothing.
   std::optional<Response> Next(Micros now);
+
+  // The members have left the latest schedule after so many batches, with so many unnamed
+  // operations in them. Until then nothing that they announce after it is taken in.
+  void Resume(uint64_t batches, uint64_t unnamed);
+
+  // The first unnamed operation that it has not decided.
+  uint64_t unnamed_base() const { return unnamed_base_; }
+
+  // Whether schedules are made.
+  void Learn(bool learns) { learns_ = learns; }
+
+  // `member` was the last to vote at a gate of a schedule; see Lateness::Note.
+  std::string* NoteLate(Position member, Micros since, Micros voted) {
+    return lateness_.Note(member.index(), since, voted);
+  }
+
+  // What the members wait for at a gate of a schedule, for reports; nothing when they do not.
+  void SetGated(std::optional<Unready> gated) { gated_ = std::move(gated); }
 
   // When Next may have something though nothing more is announced; -1 = never.
   Micros Deadline() const;
@@ -124,6 +144,8 @@ class Sequencer {
   void GatherSizes(const Tally& tally, Decision* decision) const;
   int64_t ResultBytes(const Tally& tally, const Decision& decision) const;
   void Close();
+  void NoteStep();
+  bool Quiet() const { return joined_ == 0 && free_tallies_.size() == tallies_.size(); }
   void Release(Tally* tally);
 
   const SequencerOptions options_;
@@ -148,6 +170,11 @@ class Sequencer {
   std::vector<Decision> decisions_;  // in the same order
   size_t usual_decisions_ = 0;
   std::deque<Response> closed_;
+
+  ScheduleLearner learner_;
+  bool learns_ = true;
+  uint64_t epoch_ = 0;  // schedules made
+  std::optional<Unready> gated_;
 };
 
 // stall.cc

@@ -22,11 +22,13 @@ bool Read(PyObject* object, double* value) {
 
 namespace {
 
-constexpr int kParameters = 15;
+constexpr int kParameters = 16;
 constexpr int kKeep = 8;
+constexpr int kTag = 14;
+constexpr int kTimeout = 15;
 constexpr const char* kNames[kParameters] = {
     "kind", "name",   "tensors", "op",     "prescale", "postscale",   "root", "process_set",
-    "keep", "splits", "sampled", "device", "stream",   "ready_event", "tag"};
+    "keep", "splits", "sampled", "device", "stream",   "ready_event", "tag",  "timeout"};
 
 // Positional and keyword arguments by the order of kNames; null where left out.
 struct Arguments {
@@ -177,7 +179,7 @@ bool ReadEntry(const Arguments& arguments, Entry* entry) {
     entry->peer.emplace();
     entry->peer->sends = kind == kSendKind;
     entry->peer->rank = GlobalRank(static_cast<int>(root));
-    if (!Read(arguments.value[14], &entry->peer->tag)) return false;
+    if (!Read(arguments.value[kTag], &entry->peer->tag)) return false;
     kind = 0;
   }
   if (kind < 0 || kind >= kOpKinds || op < 0 || op >= kReduceOps) {
@@ -198,9 +200,11 @@ bool ReadEntry(const Arguments& arguments, Entry* entry) {
 }  // namespace
 
 bool ReadOperation(PyObject* const* args, Py_ssize_t count, PyObject* names, Entry* entry,
-                   PyObject** keep) {
+                   PyObject** keep, double* timeout) {
   Arguments arguments;
   if (!arguments.Collect(args, count, names) || !ReadEntry(arguments, entry)) return false;
+  PyObject* const seconds = arguments.value[kTimeout];
+  if (seconds != Py_None && !Read(seconds, timeout)) return false;
   *keep = arguments.value[kKeep];
   return true;
 }

@@ -22,9 +22,10 @@ void SetError(const Status& status);
 void ThrowIfError(const Status& status);
 
 // Reads the arguments of submit and run, as CPython hands them over; `keep` is what must outlive
-// the operation (borrowed; may be null). False: the Python error is set.
+// the operation (borrowed; may be null), `timeout` how many seconds to wait for it. False: the
+// Python error is set.
 bool ReadOperation(PyObject* const* args, Py_ssize_t count, PyObject* names, Entry* entry,
-                   PyObject** keep);
+                   PyObject** keep, double* timeout);
 
 // What is no OpKind, as nobody negotiates it: the kinds of a message, for Python.
 constexpr int kSendKind = kOpKinds;

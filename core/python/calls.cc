@@ -18,6 +18,11 @@ namespace {
 
 constexpr double kMostSeconds = 1e9;  // longer (or not a number) is no limit
 
+// In microseconds; -1: none.
+int64_t Limit(double seconds) {
+  return seconds >= 0 && seconds < kMostSeconds ? static_cast<int64_t>(seconds * 1e6) : -1;
+}
+
 // Runs Python's signal handlers; true when one raised.
 bool Interrupted() {
   const PyGILState_STATE gil = PyGILState_Ensure();
@@ -28,9 +33,9 @@ bool Interrupted() {
 
 // Null with an error set when there is no engine or the submission fails.
 HandlePtr Start(PyObject* const* args, Py_ssize_t count, PyObject* names, bool urgent,
-                PyObject** keep, std::shared_ptr<Engine>* engine) {
+                PyObject** keep, double* timeout, std::shared_ptr<Engine>* engine) {
   Entry entry;
-  if (!ReadOperation(args, count, names, &entry, keep)) return nullptr;
+  if (!ReadOperation(args, count, names, &entry, keep, timeout)) return nullptr;
   entry.urgent = urgent;
   *engine = api::CurrentEngine();
   HandlePtr handle;
@@ -43,11 +48,12 @@ HandlePtr Start(PyObject* const* args, Py_ssize_t count, PyObject* names, bool u
 
 PyObject* Submit(PyObject*, PyObject* const* args, Py_ssize_t count, PyObject* names) {
   PyObject* keep;
+  double no_timeout;  // of what does not wait
   std::shared_ptr<Engine> engine;
   NumberedPlace place;
   py::object number = py::reinterpret_steal<py::object>(PyLong_FromLongLong(place.number()));
   if (!number) return nullptr;
-  HandlePtr handle = Start(args, count, names, false, &keep, &engine);
+  HandlePtr handle = Start(args, count, names, false, &keep, &no_timeout, &engine);
   if (handle == nullptr) return nullptr;
   place.Take(std::move(handle));
   return number.release().ptr();
@@ -55,15 +61,16 @@ PyObject* Submit(PyObject*, PyObject* const* args, Py_ssize_t count, PyObject* n
 
 PyObject* Run(PyObject*, PyObject* const* args, Py_ssize_t count, PyObject* names) {
   PyObject* keep = nullptr;
+  double seconds = -1;
   std::shared_ptr<Engine> engine;
-  const HandlePtr handle = Start(args, count, names, true, &keep, &engine);
+  const HandlePtr handle = Start(args, count, names, true, &keep, &seconds, &engine);
   if (handle == nullptr) return nullptr;
   PyThreadState* released = PyEval_SaveThread();
-  const Status status = engine->Wait(handle, -1, Interrupted);
+  const Status status = engine->Wait(handle, Limit(seconds), Interrupted);
   PyEval_RestoreThread(released);
   if (status.ok()) return OutputsOf(*handle).release().ptr();
-  // An exception of a signal handler leaves the operation in flight: its memory must outlive the
-  // caller.
+  // A timeout, or an exception of a signal handler, leaves the operation in flight: its memory must
+  // outlive the caller.
   if (status.code() == Code::kTimeout) Py_XINCREF(keep);
   SetError(status);
   return nullptr;
@@ -91,9 +98,7 @@ PyObject* Wait(PyObject*, PyObject* const* args, Py_ssize_t count) {
     // Without an engine it was shut down while the operation was in flight, so the operation is
     // about to fail.
     while (engine == nullptr && !handle->done.load(std::memory_order_acquire)) sched_yield();
-    const bool limited = seconds >= 0 && seconds < kMostSeconds;
-    const int64_t timeout_us = limited ? static_cast<int64_t>(seconds * 1e6) : -1;
-    status = engine == nullptr ? handle->status : engine->Wait(handle, timeout_us, Interrupted);
+    status = engine == nullptr ? handle->status : engine->Wait(handle, Limit(seconds), Interrupted);
     PyEval_RestoreThread(released);
   } else {
     status = handle->status;

@@ -139,6 +139,7 @@ const std::map<std::string, ValueReader>& ValueReaders() {
       {"HOROVOD_BATCH_WINDOW_MS", {kMillisecondsValues, Milliseconds<&Config::batch_window_ms>}},
       {"HOROVOD_DIRECT_BYTES", {kBytesValues, Count<&Config::direct_bytes>}},
       {"HOROVOD_CACHE_CAPACITY", {kCountValues, Count<&Config::cache_capacity>}},
+      {"HOROVOD_LEARNED_SCHEDULE", {kFlagValues, Flag<&Config::learned_schedule>}},
       {"HOROVOD_AUTOTUNE", {kFlagValues, Flag<&Config::autotune>}},
       {"HOROVOD_AUTOTUNE_LOG", {"a path", Text<&Config::autotune_log>}},
       {"HOROVOD_AUTOTUNE_WARMUP_SAMPLES",

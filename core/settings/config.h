@@ -32,6 +32,7 @@ struct Config {
   int64_t fusion_threshold = 128 << 20;  // bytes
   double cycle_time_ms = 1.0;
   int64_t batch_bytes = kUnset;
+  bool learned_schedule = true;
   double batch_window_ms = kUnset;
   int64_t direct_bytes = kUnset;
   int64_t cache_capacity = kUnbounded;  // 0 = no cache

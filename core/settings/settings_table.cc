@@ -21,6 +21,9 @@ const std::vector<Setting>& SettingsTable() {
        "ranks."},
       {"HOROVOD_CACHE_CAPACITY", "integer", "",
        "Most operations whose description is cached; unset = all, 0 = none."},
+      {"HOROVOD_LEARNED_SCHEDULE", "flag", "1",
+       "Once some steps were alike, the ranks go on without negotiating, until one of them does "
+       "something else."},
       {"HOROVOD_TRANSPORT", "choice", "auto",
        "auto, shm or tcp; tcp is used between processes of one machine too."},
       {"HOROVOD_CPU_OPERATIONS", "choice", "host",
@@ -110,6 +113,12 @@ const std::vector<Setting>& SettingsTable() {
       {"HOROVOD_CHECKPOINT_PICKLE", "flag", "0",
        "Write to checkpoints by pickle what has no other form on disk, and unpickle it; only for "
        "folders that nobody else can write to."},
+      {"HOROVOD_PREEMPTION_SIGNAL", "text", "",
+       "A signal, such as USR1, that asks a worker of an elastic job to end at its next commit, as "
+       "SIGTERM does."},
+      {"HOROVOD_PREEMPTION_FILE", "text", "",
+       "horovodrun leaves a host of an elastic job when there is a file of this name on it; {host} "
+       "in it stands for the host."},
       {"HOROVOD_START_TIMEOUT", "number", "30",
        "Seconds that the processes wait for each other at the start, and then at most for their "
        "links."},

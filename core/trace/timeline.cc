@@ -104,8 +104,9 @@ Status Timeline::Stop() {
 void Timeline::Begin(uint64_t operation, uint32_t process_set, const OperationInfo& info) {
   if (!recording_.load(std::memory_order_relaxed)) return;
   const Contents contents = ContentsOf(info);
-  Add({0, operation, NegotiatePhase(info.kind), process_set, 0, 0, Record::kBegin}, &contents,
-      info.name.substr(0, EventRing::kLongestName), EventRing::kReserve);
+  Add({0, operation, info.scheduled ? GatePhase(info.kind) : NegotiatePhase(info.kind), process_set,
+       0, 0, Record::kBegin},
+      &contents, info.name.substr(0, EventRing::kLongestName), EventRing::kReserve);
 }
 
 void Timeline::Phase(uint64_t operation, const char* phase) {

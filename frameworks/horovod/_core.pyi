@@ -159,8 +159,9 @@ def submit(
 def wait(handle: int, timeout: float | None = None) -> list[Output] | None:
     """Blocks until complete, driving the engine on this thread, and forgets the handle. Returns the
     core's outputs in the order of the tensors (None when the core allocated none): of an ALLTOALL the
-    received tensor and, as int64, how many rows each member sent; of a REDUCESCATTER this rank's rows; of a
-    JOIN the last rank to join, as one int64; of a RECV the rank that has sent. Raises
+    received tensor and, as int64, how many rows each member sent (neither when it has filled a given
+    output); of a REDUCESCATTER this rank's rows; of a JOIN the last rank to join, as one int64; of a RECV
+    the rank that has sent. Raises
     TensorMismatchError, HorovodInternalError or ValueError (unknown handle); TimeoutError after
     ``timeout`` seconds (the handle then stays valid). Python signal handlers run while it waits.
     """
@@ -194,10 +195,11 @@ def run(
     stream: int = 0,
     ready_event: int = 0,
     tag: int = 0,
+    timeout: float | None = None,
 ) -> list[Output] | None:
     """submit and wait in one call: the fast path of blocking operations. ``keep`` owns the memory: when
-    a signal handler raises during the wait, the operation is still in flight and ``keep`` is kept alive
-    for it.
+    a signal handler raises during the wait, or after ``timeout`` seconds (TimeoutError), the operation is
+    still in flight and ``keep`` is kept alive for it.
     """
 
 def gpu_serves(kind: int, dtype: int, op: int, prescale: float, postscale: float) -> bool:

@@ -5,6 +5,7 @@ hvd_test(negotiate_join SOURCES negotiate/join_test.cc USES negotiate)
 hvd_test(negotiate_mismatch SOURCES negotiate/mismatch_test.cc USES negotiate)
 hvd_test(negotiate_lateness SOURCES negotiate/lateness_test.cc USES negotiate)
 hvd_test(negotiate_stall SOURCES negotiate/stall_test.cc USES negotiate)
+hvd_test(negotiate_schedule SOURCES negotiate/schedule_test.cc USES negotiate)
 hvd_test(negotiate_simulator
   SOURCES negotiate/ledger.cc negotiate/random_request.cc negotiate/sim_client.cc negotiate/sim_member.cc
           negotiate/simulator.cc negotiate/simulator_test.cc

@@ -117,10 +117,26 @@ AnnounceMessage AnyAnnouncements(Input* input) {
   AnnounceMessage message;
   message.urgent = input->Number();
   message.joins = (input->Byte() & 1) != 0;
+  message.epoch = input->Below(3);
+  message.waits_at = input->Below(3);
   for (size_t count = input->Below(6); count > 0; --count) {
     message.announcements.push_back(AnyAnnouncement(input));
   }
   return message;
+}
+
+Schedule AnySchedule(Input* input) {
+  Schedule schedule;
+  schedule.batches.resize(1 + input->Below(3));
+  for (std::vector<Slot>& batch : schedule.batches) {
+    for (size_t count = 1 + input->Below(4); count > 0; --count) {
+      Slot& slot = batch.emplace_back();
+      slot.id = static_cast<uint32_t>(input->Below(8));
+      slot.unnamed = input->Below(2) == 0;
+      slot.sizes = AnySizes(input);
+    }
+  }
+  return schedule;
 }
 
 Response AnyResponse(Input* input) {
@@ -129,11 +145,13 @@ Response AnyResponse(Input* input) {
   response.last_joined = GlobalRank(static_cast<int32_t>(input->Number() & 0x7fffffff) - 1);
   for (size_t count = input->Below(6); count > 0; --count)
     response.decisions.push_back(AnyDecision(input));
+  if (input->Below(4) == 0) response.schedule = AnySchedule(input);
   return response;
 }
 
 bool Same(const AnnounceMessage& a, const AnnounceMessage& b) {
-  return a.urgent == b.urgent && a.joins == b.joins &&
+  return a.urgent == b.urgent && a.joins == b.joins && a.epoch == b.epoch &&
+         a.waits_at == b.waits_at &&
          std::equal(a.announcements.begin(), a.announcements.end(), b.announcements.begin(),
                     b.announcements.end(), SameAnnouncement);
 }
@@ -141,7 +159,8 @@ bool Same(const AnnounceMessage& a, const AnnounceMessage& b) {
 bool Same(const Response& a, const Response& b) {
   return a.number == b.number && a.last_joined == b.last_joined &&
          std::equal(a.decisions.begin(), a.decisions.end(), b.decisions.begin(), b.decisions.end(),
-                    SameDecision);
+                    SameDecision) &&
+         a.schedule.batches == b.schedule.batches;
 }
 
 }  // namespace hvd::fuzz

@@ -78,7 +78,8 @@ class Hosts(Launcher):
         program of its own, or is ssh and names them.
         """
         alike = {process.pid: process for process in psutil.process_iter() if self._is_agent(process)}
-        return [process for process in alike.values() if _parent(process) not in alike]
+        parents = {pid: _parent(process) for pid, process in alike.items()}
+        return [alike[pid] for pid, parent in parents.items() if parent is not None and parent not in alike]
 
     def _is_agent(self, process: psutil.Process) -> bool:
         try:
@@ -102,12 +103,12 @@ class Hosts(Launcher):
         assert not left
 
 
-def _parent(process: psutil.Process) -> int:
-    """0: it has ended."""
+def _parent(process: psutil.Process) -> int | None:
+    """None: it has ended."""
     try:
         return process.ppid()
     except psutil.NoSuchProcess:
-        return 0
+        return None
 
 
 def missing() -> str:

@@ -180,6 +180,14 @@ def elastic_training(h: Names) -> None:
             given.commit()
         return given.seen
 
+    batches = h.elastic.ElasticBatches(8, batch_size=4, largest=1, shuffle=False, seed=0, drop_last=True)
+    assert [len(part.indices) for part in batches.parts()] == [1] * 4
+    assert batches.passes == 2
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    scale = h.elastic.LearningRateScale(optimizer, ranks=1, rule="sqrt", warmup_steps=0)
+    optimizer.step()
+    assert math.isclose(scale.factor, math.sqrt(2))
+    assert optimizer.param_groups[0]["lr"] == 0.5
     assert issubclass(h.elastic.CheckpointError, Exception)
     options = {"every_commits": 1, "every_seconds": None, "keep": 1, "allow_pickle": False}
     decorated = h.elastic.run(checkpoint_dir=tempfile.mkdtemp(), **options)

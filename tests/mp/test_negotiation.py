@@ -75,7 +75,7 @@ def test_a_thousand_small_tensors_travel_together_and_by_cached_ids(run_ranks) -
 def test_the_timeline_shows_every_phase_of_every_tensor(run_ranks, tmp_path: Path) -> None:
     path = tmp_path / "timeline.json"
     env = {"HOROVOD_TIMELINE": str(path), "HOROVOD_TIMELINE_MARK_CYCLES": "1"}
-    run_ranks(2, ranks_many_small, env=env)
+    run_ranks(2, ranks_many_small, env={**env, "HOROVOD_LEARNED_SCHEDULE": "0"})
     events = json.loads(path.read_text())
     rows = {e["args"]["name"]: e["tid"] for e in events if e.get("name") == "thread_name"}
     assert {f"allreduce.small.{t}" for t in range(SMALL)} <= set(rows)
@@ -87,3 +87,31 @@ def test_the_timeline_shows_every_phase_of_every_tensor(run_ranks, tmp_path: Pat
     assert sorted(marks) == sorted(["rank 0 ready", "rank 1 ready"] * STEPS)
     assert sum(e.get("name") == "CYCLE_START" for e in events) >= STEPS
     assert [e["ts"] for e in of_one] == sorted(e["ts"] for e in of_one)
+
+
+def ranks_repeat_a_step(steps: int) -> list[dict[str, int]]:
+    """The counters before and after so many steps that are alike, once they are learned."""
+    hvd.init()
+    tensors = [torch.ones(100 + 7 * t) for t in range(161)]
+    counters = []
+    for count in (10, steps):
+        for _ in range(count):
+            handles = [hvd.allreduce_async_(t, name=f"t{i}", op=hvd.Max) for i, t in enumerate(tensors)]
+            for handle in handles:
+                hvd.synchronize(handle)
+        counters.append(hvd.counters())
+    hvd.shutdown()
+    return counters
+
+
+@pytest.mark.parametrize("transport", ["shm", "tcp"])
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_steps_that_repeat_are_not_negotiated(run_ranks, transport: str, ranks: int, tmp_path: Path) -> None:
+    path = tmp_path / "timeline.json"
+    env = {"HOROVOD_TRANSPORT": transport, "HOROVOD_TIMELINE": str(path)}
+    for before, after in run_ranks(ranks, ranks_repeat_a_step, [20], env=env):
+        assert after["control_messages"] == before["control_messages"]
+        assert after["scheduled"] - before["scheduled"] == 20 * 161
+        assert after["schedules_left"] == 0
+    names = {event.get("name") for event in json.loads(path.read_text())}
+    assert {"NEGOTIATE_ALLREDUCE", "GATE_ALLREDUCE"} <= names

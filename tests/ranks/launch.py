@@ -69,6 +69,15 @@ class Launcher:
             raise AssertionError(f"the job did not end within {timeout} s\n{output}\n{stacks}") from None
         return Result(process.returncode, stdout or b"", stderr or b"")
 
+    def end_within(self, process: subprocess.Popen[bytes], timeout: float) -> int | None:
+        """The status of a job whose output somebody else reads; None: it did not end, and was ended."""
+        try:
+            return process.wait(within(timeout))
+        except subprocess.TimeoutExpired:
+            self._end_all()
+            process.wait()
+            return None
+
     def survivors(self) -> list[int]:
         """All live processes with the marker."""
         return [int(folder.name) for folder in self._folders()]

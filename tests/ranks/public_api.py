@@ -60,6 +60,8 @@ STATE_METHODS = {
 }
 
 INDICES = "samples, shuffle=True, seed=0, uneven='pad'"
+BATCHES = "samples, batch_size, largest=None, shuffle=True, seed=0, drop_last=False"
+RATE_SCALE = "ranks=None, rule='linear', warmup_steps=100"
 
 # The methods of samplers and indices of elastic training.
 INDICES_METHODS = {

@@ -9,6 +9,7 @@ import horovod.keras
 import horovod.tensorflow as hvd_tf
 import horovod.tensorflow.keras as hvd
 from horovod.common.exceptions import HorovodInternalError
+from horovod.elastic import rate
 from horovod.elastic.checkpoint.durability import kept
 from horovod.elastic.checkpoint.errors import CheckpointError
 from horovod.elastic.checkpoint.options import Options
@@ -198,3 +199,41 @@ def test_a_model_goes_on_from_disk(tmp_path):
     state = hvd.elastic.KerasState(other, epoch=0)
     with pytest.raises(CheckpointError, match="shapes"), kept(state, options):
         state.sync()
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_batch_has_the_scaled_rate_and_a_commit_the_plain_one(monkeypatch, first):
+    """Wherever the callback is among the others."""
+    monkeypatch.setattr(rate, "_size", lambda: 2)
+    model = model_of("sgd")
+    model.optimizer.learning_rate = 0.25
+    scale = hvd.elastic.RateScale(ranks=1, warmup_steps=0)
+    state = hvd.elastic.KerasState(model, scale=scale, batch=0, epoch=0)
+    during, committed = [], []
+    commit = state.commit
+
+    def watched():
+        committed.append(float(model.optimizer.learning_rate.numpy()))
+        commit()
+
+    class Watch(keras.callbacks.Callback):
+        def on_train_batch_begin(self, batch, logs=None):
+            during.append(float(model.optimizer.learning_rate.numpy()))
+
+    state.commit = watched
+    parts = [hvd.elastic.LearningRateScaleCallback(state, scale), Watch()]
+    committing = [hvd.elastic.CommitStateCallback(state)]
+    fit(model, parts + committing if first else committing + parts)
+    assert during == [0.5] * 4
+    assert committed == [0.25] * 5
+    assert float(model.optimizer.learning_rate.numpy()) == 0.25
+
+
+def test_a_schedule_of_keras_is_refused():
+    model = model_of()
+    rates = keras.optimizers.schedules.ExponentialDecay(0.1, 10, 0.9)
+    model.compile(keras.optimizers.SGD(rates), "mse")
+    scale = hvd.elastic.RateScale()
+    state = hvd.elastic.KerasState(model, scale=scale)
+    with pytest.raises(ValueError, match="LearningRateSchedule"):
+        fit(model, [hvd.elastic.LearningRateScaleCallback(state, scale)])

@@ -2,7 +2,7 @@
 defaults.
 """
 
-from public_api import COMMON, INDICES
+from public_api import BATCHES, COMMON, INDICES, RATE_SCALE
 
 DEVICES = "device_dense='', device_sparse=''"
 FACTORS = "prescale_factor=1.0, postscale_factor=1.0"
@@ -67,6 +67,8 @@ GRADIENT = (
 )
 
 TENSORFLOW_ELASTIC = {
+    "ElasticBatches": BATCHES,
+    "RateScale": RATE_SCALE,
     "ElasticIndices": INDICES,
     "indices_dataset": "indices",
     "run": "func",
@@ -76,6 +78,9 @@ TENSORFLOW_ELASTIC = {
 
 KERAS_ELASTIC = {
     "CommitStateCallback": "state, batches_per_commit=1",
+    "ElasticBatches": BATCHES,
+    "LearningRateScaleCallback": "state, scale",
+    "RateScale": RATE_SCALE,
     "ElasticIndices": INDICES,
     "KerasState": "model, optimizer=None, **kwargs",
     "run": "func",

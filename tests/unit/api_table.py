@@ -68,7 +68,9 @@ TORCH_ELASTIC = {
     "CheckpointError": "*args, **kwargs",
     "run": "func=None, checkpoint_dir=None, every_commits=None, every_seconds=None, keep=3, "
     "allow_pickle=False",
+    "ElasticBatches": "samples, batch_size, largest=None, shuffle=True, seed=0, drop_last=False",
     "ElasticSampler": "dataset, shuffle=True, seed=0, uneven='pad'",
+    "LearningRateScale": "optimizer, ranks=None, rule='linear', warmup_steps=100",
     "TorchState": "model=None, optimizer=None, **kwargs",
 }
 

@@ -66,6 +66,7 @@ PYTHON = {
     "elastic": {*COMMON, *BOOTSTRAP, "version"},
     "elastic.driver": set(),
     "torch": ADAPTER,
+    "torch.distributed": {"torch", "_core", *COMMON},
     "_keras": COMMON | {"elastic", "version"},
     "tensorflow": ADAPTER | {"_keras"},
     "mxnet": ADAPTER,
@@ -79,6 +80,7 @@ PYTHON = {
 FRAMEWORKS = {"torch", "tensorflow", "tf_keras", "keras", "mxnet", "jax"}
 USES_FRAMEWORK = {
     "torch": {"torch"},
+    "torch.distributed": {"torch"},
     "tensorflow": {"tensorflow", "keras", "tf_keras"},
     "keras": {"keras", "torch"},
     "mxnet": {"mxnet"},

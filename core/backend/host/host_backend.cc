@@ -84,7 +84,7 @@ class WindowBackend : public HostBackend {
 std::unique_ptr<StepMachine> StartOverLinks(const Communicator& comm, const CollectiveSpec& spec) {
   switch (spec.kind) {
     case OpKind::kAllreduce:
-      return MakeRingAllreduce(comm, spec);
+      return MakeLinkAllreduce(comm, spec);
     case OpKind::kAllgather:
       return MakeRingAllgather(comm, spec);
     case OpKind::kBroadcast:

@@ -1,9 +1,10 @@
 #include <algorithm>
 #include <array>
+#include <map>
 
 #include "collective/hierarchy/hierarchy.h"
-#include "collective/hierarchy/lane_exchange.h"
 #include "collective/kernels/kernels.h"
+#include "collective/links/exchange.h"
 #include "collective/piece_stream.h"
 #include "settings/failpoint.h"
 
@@ -48,10 +49,8 @@ class HierarchicalAllreduce : public StepMachine {
     const ReduceOp op =
         spec.reduction.op == ReduceOp::kAverage ? ReduceOp::kSum : spec.reduction.op;
     within_ = {spec.reduction.dtype, op, spec.reduction.prescale, 1.0, 1};
-    plan_ = {&comm_, &lanes_, spec.sequence, spec.reduction, element_};
-    plan_.finish.prescale = 1.0;
+    PlanLanes(spec);
     for (auto& exchanges : exchanges_) exchanges.resize(lanes_.own().size());
-    scratch_bytes_ = LaneExchange::ScratchBytes(plan_, LaneBytes(chunk_bytes_));
     const size_t places = kExchanges * lanes_.own().size();
     status_ = comm_.scratch->Borrow(static_cast<size_t>(scratch_bytes_) * places, &scratch_);
   }
@@ -80,7 +79,7 @@ class HierarchicalAllreduce : public StepMachine {
   struct Range {
     int64_t begin, end;
   };
-  using Exchanges = std::vector<LaneExchange>;  // by place in lanes_.own()
+  using Exchanges = std::vector<LinkExchange>;  // by place in lanes_.own()
 
   static int64_t ChunkBytes(int64_t bytes) {
     const int64_t part = bytes <= kOneChunk ? bytes : (bytes + 1) / 2;
@@ -106,6 +105,27 @@ class HierarchicalAllreduce : public StepMachine {
     return {std::min(each * lane, bytes), std::min(each * (lane + 1), bytes)};
   }
 
+  // What this rank does for lanes of every size that there is: those of all chunks but the last
+  // are alike.
+  void PlanLanes(const CollectiveSpec& spec) {
+    if (chunks_ == 0) return;
+    const auto under_way = static_cast<int64_t>(std::min(chunks_, kExchanges));
+    for (const int lane : lanes_.own()) {
+      LinkGroup& group = groups_.emplace_back(LinkGroup{&comm_, spec.sequence, {}, {}, {}});
+      SplitReduction(spec.reduction, &group);
+      for (int host = 0; host < lanes_.hosts(); ++host)
+        group.places.push_back(lanes_.Carrier(host, lane));
+      for (const uint64_t chunk : {uint64_t{0}, chunks_ - 1}) {
+        const Range range = Lane(chunk, lane);
+        const int64_t bytes = range.end - range.begin;
+        if (moves_.count(bytes) > 0) continue;
+        const ExchangePlan plan = CheapestPlan(lanes_.hosts(), bytes, comm_.costs, under_way);
+        moves_[bytes] = PlanMoves(plan, lanes_.hosts(), lanes_.own_host(), bytes, element_);
+        scratch_bytes_ = std::max(scratch_bytes_, moves_[bytes].scratch_bytes);
+      }
+    }
+  }
+
   std::byte* Staging(int local_rank, uint64_t chunk) const {
     return board_->Staging(local_rank, first_ + chunk);
   }
@@ -121,8 +141,8 @@ class HierarchicalAllreduce : public StepMachine {
       const auto number = static_cast<uint32_t>(posted_ * static_cast<uint64_t>(lanes_.count())) +
                           static_cast<uint32_t>(lane);
       const size_t place = posted_ % kExchanges * exchanges.size() + i;
-      exchanges[i].Post(plan_, lane, number, Staging(board_->rank(), posted_) + range.begin,
-                        range.end - range.begin,
+      exchanges[i].Post(groups_[i], moves_.at(range.end - range.begin), number,
+                        Staging(board_->rank(), posted_) + range.begin,
                         scratch_.data() + static_cast<int64_t>(place) * scratch_bytes_);
     }
     ++posted_;
@@ -144,7 +164,7 @@ class HierarchicalAllreduce : public StepMachine {
     if (reduced_ == copied_ || reduced_ == posted_) return false;
     if (!board_->AllHave(Phase::kCopied, first_ + reduced_ + 1)) return false;
     for (const int lane : lanes_.own()) ReduceLane(lane);
-    for (LaneExchange& exchange : ExchangesOf(reduced_)) exchange.Send(plan_);
+    for (LinkExchange& exchange : ExchangesOf(reduced_)) exchange.Send();
     ++reduced_;
     return true;
   }
@@ -163,8 +183,8 @@ class HierarchicalAllreduce : public StepMachine {
   // Moves one lane on, of any chunk that is between the hosts.
   bool Exchange() {
     for (uint64_t chunk = exchanged_; chunk < reduced_; ++chunk) {
-      for (LaneExchange& exchange : ExchangesOf(chunk)) {
-        if (exchange.Advance(plan_, &status_)) return true;
+      for (LinkExchange& exchange : ExchangesOf(chunk)) {
+        if (exchange.Advance(&status_)) return true;
         if (!status_.ok()) return true;
       }
     }
@@ -174,7 +194,7 @@ class HierarchicalAllreduce : public StepMachine {
   bool Publish() {
     if (exchanged_ == reduced_ || board_->Mine(Phase::kReduced) != first_ + exchanged_)
       return false;
-    for (const LaneExchange& exchange : ExchangesOf(exchanged_)) {
+    for (const LinkExchange& exchange : ExchangesOf(exchanged_)) {
       if (!exchange.done()) return false;
     }
     board_->Post(Phase::kReduced, first_ + ++exchanged_);
@@ -203,11 +223,12 @@ class HierarchicalAllreduce : public StepMachine {
   const int64_t element_;
   const int64_t chunk_bytes_;
   const uint64_t chunks_;
-  const uint64_t first_;  // number of the first chunk on the board
-  Reduction within_;      // applies to the inputs of one host
-  LaneExchange::Plan plan_;
+  const uint64_t first_;            // number of the first chunk on the board
+  Reduction within_;                // applies to the inputs of one host
+  std::vector<LinkGroup> groups_;   // by place in lanes_.own()
+  std::map<int64_t, Moves> moves_;  // by the size of a lane
   std::array<Exchanges, kExchanges> exchanges_;
-  int64_t scratch_bytes_;  // of each exchange
+  int64_t scratch_bytes_ = 0;  // of each exchange, at most
   ScratchPool::Lease scratch_;
   std::vector<const void*> sources_;
   Status status_;

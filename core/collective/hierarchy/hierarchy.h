@@ -55,9 +55,9 @@ class Lanes {
 // So every result has one order of arithmetic and all ranks get the same bits, on every run.
 // Floats of 16 and 8 bits are rounded once within the host and once between the hosts.
 //
-// Between H hosts a lane of n bytes costs each carrier 2 * n * (H - 1) / H bytes each way: every
-// host reduces one block of it and gives the result to the others. Where two hosts meet, and where
-// the lane is small, all carriers send each other the whole lane instead: one exchange less.
+// How the carriers of a lane exchange it depends on its size and the number of hosts
+// (links/plan.h). Between H hosts a large lane of n bytes costs each carrier 2 * n * (H - 1) / H
+// bytes each way; what is small, and all that two hosts have, is sent whole, in fewer rounds.
 std::unique_ptr<StepMachine> MakeHierarchicalAllreduce(const Hierarchy& hierarchy,
                                                        const CollectiveSpec& spec);
 

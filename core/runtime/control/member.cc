@@ -15,8 +15,9 @@ using negotiate::kNoId;
 
 namespace {
 
-OperationInfo InfoOf(const negotiate::Request& request) {
+OperationInfo InfoOf(const negotiate::Request& request, bool scheduled) {
   OperationInfo info;
+  info.scheduled = scheduled;
   info.kind = request.kind;
   info.name = request.name;
   info.tensors = static_cast<uint32_t>(request.tensors.size());
@@ -41,12 +42,20 @@ Status MakeNeutralHandle(uint32_t set, const negotiate::Request& request, uint64
 
 void Member::Add(const HandlePtr& handle) {
   const negotiate::Request& request = handle->entry.request;
-  if (events_ != nullptr) events_->Begin(handle->id, set_, InfoOf(request));
+  if (events_ != nullptr) events_->Begin(handle->id, set_, InfoOf(request, follower_.has_value()));
   if (request.kind == OpKind::kJoin) {
     join_ = handle;
-    message_.joins = true;
-    return;
+    departs_ = true;
+    message_.joins = !follower_;
+  } else if (follower_) {
+    Place(handle);
+  } else {
+    Announce(handle);
   }
+}
+
+void Member::Announce(const HandlePtr& handle) {
+  const negotiate::Request& request = handle->entry.request;
   Announcement announcement;
   announcement.id = cache_.Find(request);
   announcement.ordinal = handle->ordinal;
@@ -65,16 +74,29 @@ void Member::Add(const HandlePtr& handle) {
   }
   message_.announcements.push_back(std::move(announcement));
   handle->announced = ++announced_;
-  if (handle->entry.urgent) urgent_ = announced_;
+  if (handle->entry.urgent || handle->urged) urgent_ = announced_;
+}
+
+// What comes behind an operation that the schedule does not have is not placed either: its order
+// counts.
+void Member::Place(const HandlePtr& handle) {
+  handle->announced = ++announced_;
+  if (handle->entry.urgent || handle->urged) urged_ = handle;
+  departs_ = departs_ || !follower_->Place(handle, cache_.Find(handle->entry.request));
 }
 
 void Member::Urge(const HandlePtr& handle) {
-  if (!handle->decided) urgent_ = std::max(urgent_, handle->announced);
+  if (handle->decided) return;
+  handle->urged = true;
+  if (follower_) urged_ = handle;
+  urgent_ = std::max(urgent_, handle->announced);
 }
 
 bool Member::TakeMessage(negotiate::AnnounceMessage* message) {
+  if (follower_) return false;
   if (message_.announcements.empty() && !message_.joins && urgent_ == urgent_sent_) return false;
   message_.urgent = urgent_sent_ = urgent_;
+  message_.epoch = epoch_;
   *message = std::move(message_);
   message_ = {};
   return true;
@@ -182,6 +204,55 @@ Status Member::Match(negotiate::Response response, std::vector<Decided>* decided
   if (events_ != nullptr) events_->Phase(joined.handle->id, kQueuePhase);
   joined.decision.sizes = {response.last_joined.value()};
   return Status::Ok();
+}
+
+// What was announced and has no response yet, in the order of submission.
+std::vector<HandlePtr> Member::Undecided() {
+  std::vector<HandlePtr> handles = queue_->InFlight(set_);
+  const auto other = [](const HandlePtr& handle) {
+    return handle->announced == 0 || handle->decided;
+  };
+  handles.erase(std::remove_if(handles.begin(), handles.end(), other), handles.end());
+  return handles;
+}
+
+void Member::Restart() {
+  message_ = {};
+  announced_ = urgent_ = urgent_sent_ = 0;
+  by_id_.clear();
+  unnamed_.clear();
+  urged_ = nullptr;
+}
+
+Status Member::Follow(negotiate::Schedule schedule) {
+  HVD_RETURN_IF_ERROR(CheckSchedule(schedule));
+  Restart();
+  ++epoch_;
+  follower_.emplace(std::move(schedule), cache_.size(), position_, members_.size());
+  departs_ = join_ != nullptr;
+  for (const HandlePtr& handle : Undecided()) Place(handle);
+  return Status::Ok();
+}
+
+// Numbers from the sequencer size nothing before they fit what this rank knows.
+Status Member::CheckSchedule(const negotiate::Schedule& schedule) const {
+  for (const std::vector<negotiate::Slot>& batch : schedule.batches) {
+    for (const negotiate::Slot& slot : batch) {
+      if (slot.id < cache_.size() && cache_.At(slot.id).name.empty() == slot.unnamed) continue;
+      return Status::Aborted("a schedule has an operation of id " + std::to_string(slot.id) +
+                             ", which this rank does not know");
+    }
+  }
+  return Status::Ok();
+}
+
+void Member::Leave() {
+  const std::vector<HandlePtr> undecided = Undecided();
+  Restart();
+  follower_.reset();
+  departs_ = false;
+  for (const HandlePtr& handle : undecided) Announce(handle);
+  message_.joins = join_ != nullptr;
 }
 
 }  // namespace hvd

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -7,24 +8,21 @@
 #include "base/event_sink.h"
 #include "negotiate/message.h"
 #include "negotiate/response_cache.h"
+#include "runtime/control/follower.h"
 #include "runtime/operation/counters.h"
 #include "runtime/operation/queue.h"
 
 namespace hvd {
 
-// An operation that all members are ready for, with what the sequencer said of it.
-struct Decided {
-  HandlePtr handle;
-  negotiate::Decision decision;
-};
-
 // This rank's side of one set's negotiation: what it has announced and not yet heard of.
 class Member {
  public:
   // The sequencer may give as many ids as there can be.
-  Member(uint32_t set, Members members, Queue* queue, Counters* counters, EventSink* events)
+  Member(uint32_t set, Members members, Position position, Queue* queue, Counters* counters,
+         EventSink* events)
       : set_(set),
         members_(std::move(members)),
+        position_(position),
         cache_(negotiate::ResponseCache::kMostIds),
         queue_(queue),
         counters_(counters),
@@ -39,7 +37,28 @@ class Member {
   // Matches a response with what was announced. An error means that the stream is corrupt.
   Status Match(negotiate::Response response, std::vector<Decided>* decided);
 
+  // From here on the set follows this schedule, with what this rank has announced and not heard of.
+  Status Follow(negotiate::Schedule schedule);
+  // Not null while it does.
+  Follower* follower() { return follower_ ? &*follower_ : nullptr; }
+  const Follower* follower() const { return follower_ ? &*follower_ : nullptr; }
+  // Whether this rank cannot follow it any more: it has submitted something else, or joined.
+  bool departs() const { return departs_; }
+  // Whether this rank's program waits for an operation.
+  bool waits() const { return urged_ != nullptr && !urged_->decided; }
+  // Announces whatever has not run.
+  void Leave();
+
+  // What this rank has announced under this id, for messages.
+  const negotiate::Request& RequestOf(uint32_t id) const { return cache_.At(id); }
+  uint64_t epoch() const { return epoch_; }
+
  private:
+  void Announce(const HandlePtr& handle);
+  void Place(const HandlePtr& handle);
+  std::vector<HandlePtr> Undecided();
+  void Restart();
+  Status CheckSchedule(const negotiate::Schedule& schedule) const;
   HandlePtr Claim(const negotiate::Decision& decision);
   void ForgetId(const Handle& handle);
   Status MatchOne(negotiate::Decision decision, std::vector<Decided>* decided);
@@ -49,6 +68,7 @@ class Member {
 
   uint32_t set_;
   Members members_;
+  Position position_;
   negotiate::ResponseCache cache_;
   Queue* queue_;
   Counters* counters_;
@@ -62,6 +82,11 @@ class Member {
   std::vector<HandlePtr> by_id_;  // announced by cached id: no more than the cache has
   std::unordered_map<uint64_t, HandlePtr> unnamed_;  // by ordinal; operations in flight
   HandlePtr join_;                                   // this rank has joined until it completes
+
+  uint64_t epoch_ = 0;  // schedules heard of
+  std::optional<Follower> follower_;
+  bool departs_ = false;
+  HandlePtr urged_;  // what the program waits for, the latest
 };
 
 }  // namespace hvd

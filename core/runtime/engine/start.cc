@@ -203,6 +203,7 @@ ProcessSetOptions RankEngine::SetOptions(uint32_t id, const Members& members) co
   if (config.fusion_threshold > 0) {
     set.sequencer.batch_bytes = std::min(set.sequencer.batch_bytes, config.fusion_threshold);
   }
+  if (!config.learned_schedule) set.sequencer.learning.repeats = 0;
   KeepTuned(config, &set);
   if (config.autotune && id == 0) set.autotune = AutotuneSettingsFor(config);
   return set;

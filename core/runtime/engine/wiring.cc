@@ -109,8 +109,10 @@ class SharedWindows : public WindowSource {
 // Of a window of a process set.
 WindowBytes BytesOfSet() {
   size_t bytes = 0;
-  for (const size_t part : {WindowControlBytes(), WindowBackendBytes(), CoreCountBytes()})
+  for (const size_t part :
+       {WindowControlBytes(), WindowGateBytes(), WindowBackendBytes(), CoreCountBytes()}) {
     bytes += WholePages(part);
+  }
   return {bytes, bytes};
 }
 
@@ -223,6 +225,7 @@ Status Wirer::Prepare(uint32_t id, const Members& members, int64_t deadline_us,
   if (wires->window == nullptr) return Status::Ok();  // not a member
   if (alone) {
     HVD_RETURN_IF_ERROR(MakeWindowControl(wires->window.get(), &wires->control));
+    HVD_RETURN_IF_ERROR(MakeWindowGate(wires->window.get(), &wires->gate));
     HVD_RETURN_IF_ERROR(MakeWindowBackend(wires->window.get(), &wires->backends.emplace_back()));
   } else {
     HVD_RETURN_IF_ERROR(MakeHierarchicalBackend(wires->window.get(), data_, id, members,
@@ -247,6 +250,7 @@ Status Wirer::MakeChannels(int64_t deadline_us, peer::Channels* channels) {
 
 void Wirer::Finish(uint32_t id, const Members& members, ProcessSetWires* wires) {
   if (wires->control == nullptr) wires->control = MakeTransportControl(control_, id, members);
+  if (wires->gate == nullptr) wires->gate = MakeTransportGate(control_, id, members);
   if (wires->backends.empty()) {
     wires->backends.push_back(MakeTransportBackend(data_, id, members, members.Find(rank_)));
   }

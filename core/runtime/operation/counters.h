@@ -16,6 +16,9 @@ struct Counters {
   std::atomic<uint64_t> cache_misses{0};      // operations announced in full
   std::atomic<uint64_t> responses{0};         // responses carried out
   std::atomic<uint64_t> control_messages{0};  // announcements and responses sent
+  std::atomic<uint64_t> gates{0};             // batches of a learned schedule that were run
+  std::atomic<uint64_t> scheduled{0};         // operations in them
+  std::atomic<uint64_t> schedules_left{0};    // schedules that were given up
   std::atomic<uint64_t> autotune_samples{0};  // taken on this rank
   std::atomic<uint64_t> wakeups{0};           // times a thread of the engine was woken from sleep
 
@@ -28,6 +31,9 @@ struct Counters {
             {"cache_misses", cache_misses},
             {"responses", responses},
             {"control_messages", control_messages},
+            {"gates", gates},
+            {"scheduled", scheduled},
+            {"schedules_left", schedules_left},
             {"autotune_samples", autotune_samples},
             {"wakeups", wakeups}};
   }

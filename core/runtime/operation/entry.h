@@ -31,8 +31,9 @@ struct Output {
 };
 
 // Memory of one tensor: every address with its length, which must be that of dtype and shape.
-// `output` null: the core allocates. So it must be where the result has another size than the input
-// (HasResultSizes).
+// `output` null: the core allocates. It does so, too, where the result has a size of its own
+// (HasResultSizes) and `output_bytes` turns out to be another: no rank can know that before the
+// others have told what they bring, and it must take part nevertheless.
 struct TensorBuffer {
   const std::byte* input = nullptr;
   int64_t input_bytes = 0;

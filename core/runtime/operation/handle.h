@@ -25,6 +25,7 @@ struct Handle {
   uint64_t generation = 0;
   uint64_t ordinal = 0;    // n-th unnamed operation of the set; 0 = named, or a join
   uint64_t announced = 0;  // place in this rank's announcements to the set, from 1; 0 = not yet
+  bool urged = false;      // its program waits for it
   int64_t submitted_us = 0;
   std::atomic<bool> decided{false};  // a response has named it
   size_t running = 0;                // collectives of this operation that are not complete

@@ -82,11 +82,8 @@ Status Numbers(const std::vector<int64_t>& numbers, Output* output) {
 Status Executor::Add(std::vector<Decided> decided, const Policy& policy) {
   std::vector<Part> parts;
   parts.reserve(decided.size());
-  HandlePtr join;
-  for (Decided& one : decided) {
-    if (one.handle->entry.request.kind == OpKind::kJoin) join = one.handle;
-    HVD_RETURN_IF_ERROR(Prepare(std::move(one), &parts));
-  }
+  std::vector<HandlePtr> last;
+  for (Decided& one : decided) HVD_RETURN_IF_ERROR(Prepare(std::move(one), &parts, &last));
   std::vector<fusion::Ready> ready;
   ready.reserve(parts.size());
   for (const Part& part : parts) {
@@ -101,23 +98,23 @@ Status Executor::Add(std::vector<Decided> decided, const Policy& policy) {
     HVD_RETURN_IF_ERROR(CheckServed(job.spec));
     waiting_.push_back(std::move(job));
   }
-  // Last: as long as the join is in flight, this rank drives the operations before it.
-  if (join != nullptr) waiting_.push_back(BarrierJob(join));
+  // Who has waited for a barrier may count on all that was started before it; and as long as a join
+  // is in flight, this rank drives the operations before it.
+  for (const HandlePtr& handle : last) waiting_.push_back(BarrierJob(handle));
   return Status::Ok();
 }
 
-Status Executor::Prepare(Decided decided, std::vector<Part>* parts) {
+Status Executor::Prepare(Decided decided, std::vector<Part>* parts, std::vector<HandlePtr>* last) {
   const HandlePtr& handle = decided.handle;
   const negotiate::Request& request = handle->entry.request;
   if (!decided.decision.error.empty()) {
     Complete(handle, {Code::kMismatch, decided.decision.error});
     return Status::Ok();
   }
-  if (request.kind == OpKind::kJoin)
-    return Numbers(decided.decision.sizes, &handle->outputs.emplace_back());
   if (request.tensors.empty()) {
-    waiting_.push_back(BarrierJob(handle));
-    return Status::Ok();
+    last->push_back(handle);
+    if (request.kind != OpKind::kJoin) return Status::Ok();
+    return Numbers(decided.decision.sizes, &handle->outputs.emplace_back());
   }
   double prescale = request.prescale;
   if (decided.decision.partial) HVD_RETURN_IF_ERROR(PrescaleAhead(handle.get(), &prescale));
@@ -139,7 +136,12 @@ Status Executor::PrepareResult(const HandlePtr& handle, const negotiate::Decisio
     HVD_RETURN_IF_ERROR(FindResultSizes(request, handle->name(), part->tensor, decision.sizes,
                                         members_.size(), position_.value(), part->sizes.get()));
   }
-  if (handle->entry.buffers[part->tensor].output != nullptr) return Status::Ok();
+  TensorBuffer& buffer = handle->entry.buffers[part->tensor];
+  if (part->sizes != nullptr && buffer.output != nullptr) {
+    const int64_t needed = negotiate::BytesOf({meta.dtype, part->sizes->shape});
+    if (buffer.output_bytes != needed) buffer.output = nullptr;
+  }
+  if (buffer.output != nullptr) return Status::Ok();
   const bool alltoall = request.kind == OpKind::kAlltoall;
   handle->outputs.resize(request.tensors.size() + (alltoall ? 1 : 0));
   if (alltoall) HVD_RETURN_IF_ERROR(Numbers(part->sizes->received, &handle->outputs.back()));

@@ -74,7 +74,8 @@ class Executor {
     std::vector<Part> parts;
   };
 
-  Status Prepare(Decided decided, std::vector<Part>* parts);
+  // Adds to `parts`, or to `last` what has no tensor.
+  Status Prepare(Decided decided, std::vector<Part>* parts, std::vector<HandlePtr>* last);
   Status PrepareResult(const HandlePtr& handle, const negotiate::Decision& decision, Part* part);
   Job MakeJob(std::vector<Part> parts, const Policy& policy) const;
   static Job BarrierJob(const HandlePtr& handle);

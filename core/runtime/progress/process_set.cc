@@ -54,26 +54,36 @@ ProcessSet::ProcessSet(const ProcessSetOptions& options, ProcessSetWires wires, 
       control_(std::move(wires.control)),
       counters_(counters),
       events_(events),
-      member_(options.id, options.members, queue, counters, events),
+      member_(options.id, options.members, options.members.Find(options.rank), queue, counters,
+              events),
       policy_{options.fusion_threshold, options.direct_bytes},
       executor_(options.members, options.members.Find(options.rank), std::move(wires.backends),
-                waker, queue, counters, events) {
+                waker, queue, counters, events),
+      gate_(std::move(wires.gate)) {
   if (options.rank != options.members[kSequencer]) return;
   negotiate::SequencerOptions sequencing = options.sequencer;
   sequencing.members = options.members;
   sequencing.cache = options.cache_capacity > 0;
   sequencing.cache_capacity = options.cache_capacity;
+  if (gate_ == nullptr || options.members.size() == 1) sequencing.learning.repeats = 0;
   sequencer_.emplace(std::move(sequencing));
   if (options.autotune && options.members.size() > 1) StartTuning();
 }
 
 Status ProcessSet::Tick(Micros now, bool* moved) {
-  HVD_RETURN_IF_ERROR(Announce(now, moved));
+  if (member_.follower() == nullptr) HVD_RETURN_IF_ERROR(Announce(now, moved));
   control_->Progress(moved);
-  HVD_RETURN_IF_ERROR(sequencer_ ? Sequence(now, moved) : HearSequencer(now, moved));
+  if (member_.follower() == nullptr) {
+    HVD_RETURN_IF_ERROR(sequencer_ ? Sequence(now, moved) : HearSequencer(now, moved));
+  }
+  // A schedule that has just begun may have its first batch here.
+  if (member_.follower() != nullptr) HVD_RETURN_IF_ERROR(Follow(now, moved));
   if (control_->corrupt().known()) {
     return Refuse(control_->corrupt(),
                   Status::Aborted("its stream of control messages is out of step"));
+  }
+  if (gate_ != nullptr && gate_->corrupt().known()) {
+    return Refuse(gate_->corrupt(), Status::Aborted("its votes at a gate are out of step"));
   }
   HVD_RETURN_IF_ERROR(executor_.Advance(moved));
   return executor_.broken() ? SharedMemoryIsCorrupt("a counter of an operation cannot be right")
@@ -86,11 +96,15 @@ Status ProcessSet::Announce(Micros now, bool* moved) {
   *moved = true;
   if (sequencer_ && events_ != nullptr) TraceReady(message, kSequencer);
   if (sequencer_) return sequencer_->Announce(kSequencer, std::move(message), now);
+  Send(message);
+  return Status::Ok();
+}
+
+void ProcessSet::Send(const AnnounceMessage& message) {
   scratch_.clear();
   negotiate::Encode(message, &scratch_);
   control_->Announce(scratch_);
   Count(counters_->control_messages);
-  return Status::Ok();
 }
 
 Status ProcessSet::Sequence(Micros now, bool* moved) {
@@ -114,12 +128,25 @@ Status ProcessSet::HearMembers(Micros now, bool* moved) {
       *moved = true;
       AnnounceMessage message;
       Status status = negotiate::Decode(scratch_, &message);
-      if (status.ok() && events_ != nullptr) TraceReady(message, member);
-      if (status.ok()) status = sequencer_->Announce(member, std::move(message), now);
       HVD_RETURN_IF_ERROR(Refuse(member, status));
+      HVD_RETURN_IF_ERROR(TakeIn(member, std::move(message), now));
     }
   }
   return Status::Ok();
+}
+
+// While this rank follows a schedule, another may have left it.
+Status ProcessSet::TakeIn(Position member, AnnounceMessage message, Micros now) {
+  if (message.waits_at != 0) {
+    if (message.epoch == member_.epoch()) NoteWaiting(member, message.waits_at, now);
+    return Status::Ok();
+  }
+  if (member_.follower() != nullptr && message.epoch == member_.epoch()) {
+    early_.emplace_back(member, std::move(message));
+    return Status::Ok();
+  }
+  if (events_ != nullptr) TraceReady(message, member);
+  return Refuse(member, sequencer_->Announce(member, std::move(message), now));
 }
 
 // Adds to an error whose cause is what a member has sent (kAborted) who that was and what to do.
@@ -170,10 +197,13 @@ Status ProcessSet::HearSequencer(Micros now, bool* moved) {
 Status ProcessSet::CarryOut(Response response, const Policy& policy, Micros now) {
   Count(counters_->responses);
   std::vector<Decided> decided;
+  negotiate::Schedule schedule = std::exchange(response.schedule, {});
   HVD_RETURN_IF_ERROR(member_.Match(std::move(response), &decided));
   if (Logs(LogLevel::kTrace)) Trace(options_.id, decided);
   if (autotune_) Tune(decided, now);
-  return executor_.Add(std::move(decided), policy);
+  HVD_RETURN_IF_ERROR(executor_.Add(std::move(decided), policy));
+  if (schedule.empty()) return Status::Ok();
+  return BeginSchedule(std::move(schedule), policy, now);
 }
 
 void ProcessSet::StartTuning() {
@@ -183,6 +213,7 @@ void ProcessSet::StartTuning() {
   start.window_us = options_.autotune->longest_window_us;
   start.direct_bytes = topology_.AllShareMemory() ? Board::InlineBytes(size) : kDirectBytes;
   autotune_.emplace(*options_.autotune, start);
+  sequencer_->Learn(false);  // it measures responses
   UseTuned();
 }
 
@@ -197,7 +228,9 @@ void ProcessSet::Tune(const std::vector<Decided>& decided, Micros now) {
   counters_->autotune_samples.store(static_cast<uint64_t>(autotune_->samples()),
                                     std::memory_order_relaxed);
   if (changed) UseTuned();
-  if (autotune_->done()) autotune_.reset();
+  if (!autotune_->done()) return;
+  autotune_.reset();
+  sequencer_->Learn(true);
 }
 
 // A batch closes when it fills one collective. Whoever is blocked never waits longer than without

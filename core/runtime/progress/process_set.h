@@ -2,6 +2,8 @@
 
 #include <memory>
 #include <optional>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -9,6 +11,7 @@
 #include "base/topology.h"
 #include "negotiate/sequencer.h"
 #include "runtime/control/control.h"
+#include "runtime/control/gate.h"
 #include "runtime/control/member.h"
 #include "runtime/progress/executor.h"
 #include "runtime/tune/run.h"
@@ -32,6 +35,7 @@ struct ProcessSetWires {
   Topology topology;
   std::unique_ptr<Window> window;
   std::unique_ptr<Control> control;
+  std::unique_ptr<Gate> gate;                      // null: no schedule is ever followed
   std::vector<std::unique_ptr<Backend>> backends;  // see Executor
 };
 
@@ -51,15 +55,18 @@ class ProcessSet {
 
   // When Tick has something to do though nothing arrives; -1 = never.
   negotiate::Micros Deadline() const {
-    return Earlier(sequencer_ ? sequencer_->Deadline() : -1, executor_.Deadline());
+    return Earlier(Earlier(sequencer_ ? sequencer_->Deadline() : -1, GateDeadline()),
+                   executor_.Deadline());
   }
-  bool idle() const { return control_->idle(); }
+  bool idle() const { return control_->idle() && (gate_ == nullptr || gate_->idle()); }
   // Sends what is left to send, and does nothing else.
   void Flush(bool* moved) { control_->Progress(moved); }
 
   uint32_t id() const { return options_.id; }
   const Members& members() const { return options_.members; }
   negotiate::Sequencer* sequencer() { return sequencer_ ? &*sequencer_ : nullptr; }
+  // Before the sequencer is asked what is pending.
+  void ShowGated();
   Executor& executor() { return executor_; }
   Window* window() { return window_.get(); }  // null over links
   // Once Tick has failed because of what a member had sent: its global rank, or kUnknownRank where
@@ -71,11 +78,26 @@ class ProcessSet {
   Status Refuse(Position member, const Status& why);
   Status SharedMemoryIsCorrupt(const std::string& detail);
   Status Announce(negotiate::Micros now, bool* moved);
+  void Send(const negotiate::AnnounceMessage& message);
   Status Sequence(negotiate::Micros now, bool* moved);
   Status HearMembers(negotiate::Micros now, bool* moved);
+  Status TakeIn(Position member, negotiate::AnnounceMessage message, negotiate::Micros now);
   void TraceReady(const negotiate::AnnounceMessage& message, Position member) const;
   Status HearSequencer(negotiate::Micros now, bool* moved);
   Status CarryOut(negotiate::Response response, const Policy& policy, negotiate::Micros now);
+
+  // following.cc
+  Status BeginSchedule(negotiate::Schedule schedule, const Policy& policy, negotiate::Micros now);
+  Status Follow(negotiate::Micros now, bool* moved);
+  bool Departs(negotiate::Micros now);
+  bool Impatient() const;
+  negotiate::Micros Patience() const;
+  negotiate::Micros GateDeadline() const;
+  Status RunScheduled(negotiate::Micros now);
+  Status LeaveSchedule(negotiate::Micros now, bool* moved);
+  void TellWhereItWaits(negotiate::Micros now);
+  void NoteWaiting(Position member, uint64_t gate, negotiate::Micros now);
+
   void StartTuning();
   void Tune(const std::vector<Decided>& decided, negotiate::Micros now);
   void UseTuned();
@@ -91,6 +113,25 @@ class ProcessSet {
   Policy policy_;                        // of the sequencer
   std::optional<AutotuneRun> autotune_;  // likewise, while it tunes
   Executor executor_;
+
+  // While a schedule is followed.
+  struct AtGate {
+    Policy policy;                  // of its batches
+    negotiate::Micros quiet_since;  // the latest submission, or the latest gate
+    negotiate::Micros voted;        // when this rank has, at this gate
+    uint64_t placed = 0;            // operations, when last looked at
+    bool told = false;              // the sequencer, that this rank waits here
+  };
+  std::unique_ptr<Gate> gate_;
+  AtGate at_gate_{};
+  bool leaves_schedule_ = false;  // from the next gate on
+  // On the sequencer's rank: at which gate each member waits, and what members that have left the
+  // schedule already announce.
+  std::vector<uint64_t> waiting_;      // by position; empty: none has waited for long
+  uint64_t gated_at_ = 0;              // the latest such gate,
+  negotiate::Micros gated_since_ = 0;  // and since when somebody waits there
+  std::vector<std::pair<Position, negotiate::AnnounceMessage>> early_;
+
   std::string scratch_;  // message bytes, reused
   std::optional<GlobalRank> culprit_;
 };

@@ -34,6 +34,7 @@ void StallCheck::Look(const std::vector<std::unique_ptr<ProcessSet>>& sets, int6
   bool stalled = false;
   for (const auto& set : sets) {
     if (set->sequencer() == nullptr) continue;
+    set->ShowGated();
     if (options_.warning_us > 0) stalled |= Warn(*set->sequencer(), now_us);
     Judge(*set->sequencer(), now_us);
     const std::string straggler = set->sequencer()->TakeStraggler(now_us);

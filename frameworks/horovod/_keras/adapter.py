@@ -35,6 +35,7 @@ class KerasAdapter:
         self.CommitStateCallback = self._callback(elastic.CommitState, base, module=of_elastic)
         self.UpdateBatchStateCallback = self._callback(elastic.UpdateBatchState, base, module=of_elastic)
         self.UpdateEpochStateCallback = self._callback(elastic.UpdateEpochState, base, module=of_elastic)
+        self.LearningRateScaleCallback = self._callback(elastic.LearningRateScale, base, module=of_elastic)
         self.BroadcastGlobalVariablesCallback = self._callback(callbacks.BroadcastGlobalVariables, base)
         self.MetricAverageCallback = self._callback(callbacks.MetricAverage, base)
         self.LearningRateScheduleCallback = self._callback(rate_callbacks.LearningRateSchedule, base)

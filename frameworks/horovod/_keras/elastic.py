@@ -13,6 +13,7 @@ from horovod._keras.callbacks import CallbackPart
 from horovod.common import basics
 from horovod.common.collective import byte_objects
 from horovod.elastic.handlers import HandlerMaker, HandlerState
+from horovod.elastic.rate import RateScale
 from horovod.elastic.variables import VariablesHandler
 
 Broadcast = Callable[[Sequence[Any], int], None]
@@ -197,3 +198,44 @@ class UpdateEpochState(_StatePart):
     def note_epoch(self, epoch: int) -> None:
         first = epoch if self._first is None else self._first
         self.state.epoch = self._earlier + epoch - first + 1
+
+
+class LearningRateScale(_StatePart):
+    """Scales the learning rate of each batch by the number of ranks, where each rank keeps its batch size.
+
+    It holds during the batch alone: before and after, the optimizer has the unscaled rate, so other
+    callbacks and commits work as they always do, and the factor is never applied twice::
+
+        scale = hvd.elastic.RateScale(ranks=4, rule="linear", warmup_steps=100)
+        state = hvd.elastic.KerasState(model, scale=scale, batch=0, epoch=0)
+        callbacks = [hvd.elastic.LearningRateScaleCallback(state, scale), ...]
+
+    Args:
+        state: of ``horovod.elastic``.
+        scale: the factor; an attribute of the state.
+
+    Raises (when training begins):
+        ValueError: the optimizer's rate is a schedule, which cannot be changed from outside.
+    """
+
+    def __init__(self, state: Any, scale: RateScale) -> None:
+        super().__init__(state)
+        self.scale = scale
+        self._unscaled: float | None = None
+
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
+        super().on_train_begin(logs)
+        optimizer_variables.check_rate_is_settable(self.model.optimizer)
+        self._unscaled = None
+
+    def on_train_batch_begin(self, batch: int, logs: dict[str, Any] | None = None) -> None:
+        optimizer = self.model.optimizer
+        self._unscaled = optimizer_variables.learning_rate(optimizer)
+        optimizer_variables.set_learning_rate(optimizer, self._unscaled * self.scale.factor)
+
+    def note_batch(self, batch: int) -> None:
+        if self._unscaled is None:
+            return
+        optimizer_variables.set_learning_rate(self.model.optimizer, self._unscaled)
+        self._unscaled = None
+        self.scale.record_step()

@@ -1,4 +1,5 @@
-"""The job of a communicator of MPI: who its ranks are, and how rank 0 tells the others where its store is.
+"""The job that a program gives to ``hvd.init``: who its ranks are, and how rank 0 tells the others where its
+store is. That is a communicator of MPI here; ``given`` has the job that is given by a store.
 
 The communicators are those of mpi4py. Nothing here waits for ever: a rank that does not come is an error.
 """
@@ -12,6 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from .errors import BootstrapError, StartTimeoutError
+from .given import GivenCarrier, GivenJob
 from .identity import ALONE, HOROVODRUN, Identity, from_environment
 
 _MOST_BYTES = 4096  # of what one rank tells
@@ -56,9 +58,16 @@ class CommunicatorCarrier:
         return _text(line)
 
 
+def carrier_of(comm: Any, identity: Identity, timeout: float) -> CommunicatorCarrier | GivenCarrier:
+    """The carrier of a communicator or of a given job."""
+    if isinstance(comm, GivenJob):
+        return GivenCarrier(comm, is_public=identity.local_size < identity.size)
+    return CommunicatorCarrier(comm, timeout)
+
+
 def check(comm: Sequence[int] | Any | None) -> None:
     """Raises ValueError unless ``hvd.init(comm=...)`` can take it in this process."""
-    if comm is None:
+    if comm is None or isinstance(comm, GivenJob):
         return
     if isinstance(comm, (list, tuple, range)):
         _check_list(list(comm))
@@ -160,11 +169,13 @@ def _hear(mpi: Any, peers: Sequence[int], timeout: float) -> dict[int, bytes]:
 
 
 def identity_of(comm: Any, environ: Mapping[str, str], timeout: float) -> Identity:
-    """The identity of this process in ``comm``. Collective.
+    """The identity of this process in ``comm``, a communicator or a given job. Collective.
 
     Raises ValueError where MPI has not started the ranks or ``comm`` has been tried in vain before, and
     StartTimeoutError when a member does not come.
     """
+    if isinstance(comm, GivenJob):
+        return comm.identity(environ, timeout)
     if comm in _given_up:
         raise ValueError(
             "hvd.init(comm=...): not all ranks of this communicator came when it was tried before. "

@@ -5,7 +5,8 @@ its place in the next generation and waits; meanwhile the launcher sees who else
 a store of its own, which lives as long as the job, it says so:
 
     waiting/<worker>           set by a worker: it asks, and tells the last generation that it was in
-    holding/<worker>           set by a worker: it has the state of the training, as it has synchronized
+    holding/<worker>           set by a worker: it has the state of the training, as it has synchronized, and
+                               "durable" if it writes it to disk, too
     leaving/<worker>           set by a worker: it ends in good order, because it was asked to
     place/<worker>/<count>.    set by the launcher: the answer to the worker's request of that number
     update/<number>.           set by the launcher: hosts came or went since the generation began
@@ -24,6 +25,7 @@ ADDRESS_VARIABLE = "HOROVOD_ELASTIC_ADDR"
 WORKER_VARIABLE = "HOROVOD_ELASTIC_WORKER"
 STORE_VARIABLE = "HOROVOD_STORE_ADDR"
 MOST_WORKERS = 1 << 20
+DURABLE = b"durable"
 _DAY = 24 * 3600.0
 
 
@@ -77,6 +79,13 @@ def is_elastic(environ: Mapping[str, str]) -> bool:
     return WORKER_VARIABLE in environ and ADDRESS_VARIABLE in environ
 
 
+def connect(environ: Mapping[str, str], secret: bytes, timeout: float) -> StoreClient:
+    """A connection to the launcher, as the worker that the environment tells. Raises ValueError for a wrong
+    environment, BootstrapError when the launcher does not answer.
+    """
+    return StoreClient(environ[ADDRESS_VARIABLE], secret, _number(environ[WORKER_VARIABLE]), 0, timeout)
+
+
 class Membership:
     """This worker's channel to the launcher. ``place`` is its last place."""
 
@@ -112,12 +121,12 @@ class Membership:
         """This worker has come through the start in its place."""
         self._is_unused = False
 
-    def hold(self) -> None:
-        """Says, once, that this worker has the state of the training."""
+    def hold(self, is_durable: bool = False) -> None:
+        """Says, once, that this worker has the state of the training; ``is_durable``: on disk, too."""
         if not self._has_told_state:
             self._has_told_state = True
             with contextlib.suppress(BootstrapError):  # without a launcher, nobody wants to know
-                self._client.set(f"holding/{self._worker}", b"")
+                self._client.set(f"holding/{self._worker}", DURABLE if is_durable else b"")
 
     def leave(self) -> bool:
         """Says that this worker is about to end in good order. Returns whether the launcher has heard it."""

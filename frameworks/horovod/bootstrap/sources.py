@@ -61,6 +61,7 @@ def _numbers(prefix: str) -> tuple[str, str, str, str]:
 
 TORCHRUN, MPICH, JSRUN, SRUN = "torchrun", "MPICH's mpirun", "jsrun", "srun"
 OPEN_MPI, MVAPICH2 = "Open MPI", "MVAPICH2"
+TORCH_PROGRAM = "a launcher for torch.distributed"
 INDEXED_JOB = "an indexed Job of Kubernetes"
 
 # One launcher may start another, and srun starts the helpers of both MPIs: the inner one comes first. jsrun
@@ -82,7 +83,7 @@ SOURCES = (
         job=("SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT"),
         node="SLURMD_NODENAME",
     ),
-    Source("a launcher for torch.distributed", *_TORCH, mark="WORLD_SIZE", job=("MASTER_PORT",)),
+    Source(TORCH_PROGRAM, *_TORCH, mark="WORLD_SIZE", job=("MASTER_PORT",)),
     Source(INDEXED_JOB, "JOB_COMPLETION_INDEX", "WORLD_SIZE", mark="JOB_COMPLETION_INDEX"),
 )
 

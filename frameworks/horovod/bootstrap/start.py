@@ -142,8 +142,10 @@ def launchers_store(environ: MutableMapping[str, str] | None = None) -> "StoreCl
     Raises ValueError for a wrong environment and BootstrapError when horovodrun does not answer.
     """
     environment = os.environ if environ is None else environ
-    identity = from_environment(environment)
-    return _launchers_store(identity, environment, start_timeout(environment), generation=0)
+    timeout = start_timeout(environment)
+    if membership.is_elastic(environment):
+        return membership.connect(environment, _take_secret(environment), timeout)
+    return _launchers_store(from_environment(environment), environment, timeout, generation=0)
 
 
 def key_for(purpose: str) -> bytes:
@@ -153,7 +155,7 @@ def key_for(purpose: str) -> bytes:
 
 
 def communicator() -> Any | None:
-    """The one whose members are the job since the last start; None: the job is all ranks."""
+    """The one whose members are the job since the last start, or a given job; None: the job is all ranks."""
     return _process.job.comm
 
 
@@ -176,12 +178,10 @@ def _join(comm: Any, environment: MutableMapping[str, str], timeout: float) -> I
     if comm is not None:
         raise ValueError("hvd.init(comm=...) in an elastic job: its ranks are for its launcher to say")
     root = _take_secret(environment)
-    if _process.membership is None:
-        _process.membership = Membership(environment, root, timeout)
+    _process.membership = _process.membership or Membership(environment, root, timeout)
     place = _process.membership.join()
     place.export(environment)
-    own = secret.of_generation(root, place.generation)
-    _process.job = _Job(place.generation, own)
+    _process.job = _Job(place.generation, secret.of_generation(root, place.generation))
     return from_environment(environment)
 
 
@@ -319,7 +319,7 @@ def _own_store(identity: Identity, environment: MutableMapping[str, str], timeou
 def _carrier(identity: Identity, environment: MutableMapping[str, str], timeout: float) -> "Carrier | None":
     """What the program or its environment gives to carry the job's address and secret."""
     if _process.job.comm is not None:
-        return communicators.CommunicatorCarrier(_process.job.comm, timeout)
+        return communicators.carrier_of(_process.job.comm, identity, timeout)
     if controller.is_mpi(environment):
         return controller.MpiCarrier(identity.rank, environment, timeout)
     return None

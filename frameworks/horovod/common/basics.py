@@ -15,6 +15,7 @@ from horovod.common.process_sets import ProcessSet, global_process_set
 
 _lock = threading.RLock()
 _owner_pid: int | None = None  # the process that called init; a forked child is uninitialised
+_lent = False  # to torch.distributed: started for it, and the program itself has not called init
 _callbacks_before_shutdown: list[Callable[[], None]] = []
 _shutdown_callbacks: list[Callable[[], None]] = []
 
@@ -51,12 +52,13 @@ def init(
             its StartTimeoutError, also a TimeoutError, where it names ranks that did not come in time; or
             HorovodInternalError, where a rank was lost after all had met.
     """
-    global _owner_pid
+    global _owner_pid, _lent
     given = _check_sets(process_sets)
     _check_comm(comm, given)
     with _lock:
         if _core.is_initialized():
             _check_registered(given)
+            _lent = False
             return
         if isinstance(process_sets, str):
             os.environ["HOROVOD_DYNAMIC_PROCESS_SETS"] = "1"
@@ -76,6 +78,43 @@ def init(
             except BaseException:
                 shutdown()
                 raise
+
+
+def lend(rank: int, size: int, store: Any, key: str) -> None:
+    """Joins the job of ``size`` ranks in which this process is ``rank``, for a part of a program that ends
+    with ``give_back``. Where a job has been joined already, or horovodrun has started the ranks, it is that.
+
+    Args:
+        rank: of this process.
+        size: how many ranks call this.
+        store: where they meet, a ``bootstrap.given.GivenStore``.
+        key: what tells their keys in it from others.
+
+    Raises:
+        ValueError: this process is another rank of the job.
+        RuntimeError: as ``init``.
+    """
+    global _lent
+    with _lock:
+        if not _core.is_initialized():
+            from horovod.bootstrap.given import GivenJob
+
+            init(None if "HOROVOD_RANK" in os.environ else GivenJob(rank, size, store, key))
+            _lent = True
+        job = _topology()[:2]
+        if job != (rank, size):
+            give_back()
+            raise ValueError(
+                f"This process is to be rank {rank} of {size}, but is rank {job[0]} of {job[1]} of the job "
+                "that hvd.init() joins; give the numbers of hvd.rank() and hvd.size()."
+            )
+
+
+def give_back() -> None:
+    """Leaves the job, unless it was joined before ``lend``, or the program has called ``init`` meanwhile."""
+    with _lock:
+        if _lent:
+            shutdown()
 
 
 def _check_sets(process_sets: Sequence[ProcessSet] | str | None) -> list[ProcessSet]:
@@ -118,7 +157,7 @@ def shutdown() -> None:
     """Leaves the job: outstanding operations fail, all threads and links end. ``init`` may be called
     again.
     """
-    global _owner_pid
+    global _owner_pid, _lent
     if _owner_pid != os.getpid():  # before the lock, which a forked child may have inherited taken
         return
     with _lock:
@@ -126,7 +165,7 @@ def shutdown() -> None:
             return
         for callback in _callbacks_before_shutdown:
             callback()
-        _owner_pid = None
+        _owner_pid, _lent = None, False
         from horovod.bootstrap.start import stop
 
         stop()

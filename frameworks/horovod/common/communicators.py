@@ -63,7 +63,8 @@ def _ranks_of(comm: Any) -> list[int]:
     if not comm:
         return []
     mpi = importlib.import_module("mpi4py.MPI")
-    job = start.communicator() or mpi.COMM_WORLD
+    told: Any = start.communicator()
+    job = told if is_communicator(told) else mpi.COMM_WORLD
     if (job.Get_rank(), job.Get_size()) != _core.topology()[:2]:
         raise ValueError(
             "a process set of a communicator needs a job that mpirun or horovodrun --mpi has started, of the "

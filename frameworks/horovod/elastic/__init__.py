@@ -5,7 +5,13 @@
 
 from typing import Any
 
-_PUBLIC = {"ElasticIndices": "indices", "ObjectState": "state", "State": "state"}
+_PUBLIC = {
+    "ElasticBatches": "batches",
+    "ElasticIndices": "indices",
+    "ObjectState": "state",
+    "RateScale": "rate",
+    "State": "state",
+}
 
 
 def __getattr__(name: str) -> Any:

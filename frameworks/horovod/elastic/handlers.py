@@ -4,13 +4,15 @@ one object in place, such as a model.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from horovod.common import basics
 from horovod.common.set_agreement import exchange
+from horovod.elastic.batches import ElasticBatches
 from horovod.elastic.checkpoint.errors import UnstorableObjectError
 from horovod.elastic.indices import ElasticIndices
+from horovod.elastic.rate import RateScale
 from horovod.elastic.sampling import Processed, Progress
 from horovod.elastic.state import ObjectState, Winner
 
@@ -111,6 +113,49 @@ class IndicesHandler(StateHandler):
         return self.value.uneven == "keep"  # who has joined does not see the last batches of the others
 
 
+class PlainHandler(StateHandler):
+    """Of an object whose ``state_dict`` has numbers and text alone, equal on all ranks after the same step,
+    and which adapts to the ranks by ``reset``.
+    """
+
+    def __init__(self, value: Any) -> None:
+        super().__init__(value)
+        self.save()
+
+    def save(self) -> None:
+        self._saved = dict(self.value.state_dict())
+
+    def restore(self) -> None:
+        self.value.load_state_dict(self._saved)
+
+    def sync(self) -> None:
+        mine = self.value.state_dict()
+        if basics.is_initialized() and basics.size() > 1:
+            mine = exchange(mine, _NAME)[self.winner.rank]
+        self.value.load_state_dict(mine)
+
+    def contents(self) -> Any:
+        return self._saved
+
+    def load(self, contents: Any) -> None:
+        self.value.load_state_dict(contents)
+
+    def reset(self) -> None:
+        self.value.reset()
+
+
+_MAKERS: Sequence[tuple[type, HandlerMaker]] = (
+    (ElasticIndices, IndicesHandler),
+    (ElasticBatches, PlainHandler),
+    (RateScale, PlainHandler),
+)
+
+
+def maker_for(value: Any) -> HandlerMaker | None:
+    """What makes a handler for an object that needs no framework; None for other objects."""
+    return next((make for kind, make in _MAKERS if isinstance(value, kind)), None)
+
+
 class HandlerState(ObjectState):
     """A state whose attributes are handled by handlers where there is one for their type.
 
@@ -127,7 +172,7 @@ class HandlerState(ObjectState):
 
     def _maker_for(self, name: str, value: Any) -> HandlerMaker | None:
         """What makes a handler for an attribute; None for one without."""
-        return IndicesHandler if isinstance(value, ElasticIndices) else None
+        return maker_for(value)
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in self.__dict__.get("_names", ()) or name in self.__dict__.get("_handlers", ()):

@@ -1,4 +1,4 @@
-"""A worker that is asked to end, by SIGTERM, ends in good order: at its next commit.
+"""A worker that is asked to end, by SIGTERM or another signal, ends in good order: at its next commit.
 
 Then all ranks know of it, what was committed is saved, and the others go on without it. It is asked when its
 host is about to be taken away, when the whole job is to end, and by the engine when the launcher has died.
@@ -6,14 +6,16 @@ host is about to be taken away, when the whole job is to end, and by the engine 
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any, NoReturn
 
 from horovod.bootstrap.errors import LauncherEndedError
 from horovod.bootstrap.start import elastic_membership
+from horovod.elastic.asking import chosen_signal
 
 ASKED_STATUS = 128 + signal.SIGTERM
 ORPHAN_STATUS = 75  # EX_TEMPFAIL of sysexits.h: the same job can go on later
@@ -28,16 +30,22 @@ class Leaving(SystemExit):
 
 @contextmanager
 def heard() -> Iterator[None]:
-    """Within it SIGTERM asks, where the program has no handler of its own, in a worker of an elastic job."""
-    is_main = threading.current_thread() is threading.main_thread()
-    if elastic_membership() is None or not is_main or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
+    """Within it, in a worker of an elastic job, SIGTERM asks where the program has no handler of its own for
+    it, and the signal that the user has chosen asks in any case: a handler of the program is called, too.
+
+    Raises ValueError for a wrong environment.
+    """
+    if elastic_membership() is None or threading.current_thread() is not threading.main_thread():
         yield
         return
-    signal.signal(signal.SIGTERM, _on_signal)
-    try:
+    chosen = chosen_signal(os.environ)
+    with ExitStack() as stack:
+        for number in {signal.SIGTERM, chosen or signal.SIGTERM}:
+            before = signal.getsignal(number)
+            if number == chosen or before == signal.SIG_DFL:
+                signal.signal(number, _asks_before(before))
+                stack.callback(signal.signal, number, signal.SIG_DFL if before is None else before)
         yield
-    finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 @contextmanager
@@ -69,7 +77,14 @@ def leave() -> NoReturn:
     raise Leaving(ASKED_STATUS if is_told else ORPHAN_STATUS)
 
 
-def _on_signal(number: int, frame: Any) -> None:
-    _asked.set()
-    if _leaves_at_once:
-        raise Leaving(ASKED_STATUS)
+def _asks_before(handler: Any) -> Callable[[int, Any], None]:
+    """A handler that asks, and then calls what was there before it."""
+
+    def on_signal(number: int, frame: Any) -> None:
+        _asked.set()
+        if callable(handler):
+            handler(number, frame)
+        if _leaves_at_once:
+            raise Leaving(ASKED_STATUS)
+
+    return on_signal

@@ -85,7 +85,7 @@ def _run(
                 state.on_reset()
             if not is_synced:
                 state.sync()
-                _tell_launcher()
+                _tell_launcher(state)
             return func(state, *args, **kwargs)
         except TensorMismatchError:
             raise
@@ -99,11 +99,11 @@ def _run(
         has_ranks = False
 
 
-def _tell_launcher() -> None:
-    """This rank has the state, and can give it to others."""
+def _tell_launcher(state: Recoverable) -> None:
+    """This rank has the state, and can give it to others; a folder has it, too, where there is one."""
     membership = elastic_membership()
     if membership is not None:
-        membership.hold()
+        membership.hold(is_durable=getattr(state, "durability", None) is not None)
 
 
 def _has_newcomers() -> bool:

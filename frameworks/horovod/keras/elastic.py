@@ -8,12 +8,15 @@ from collections.abc import Callable
 from typing import Any
 
 from horovod._keras.elastic import ModelState
+from horovod.elastic.batches import ElasticBatches
 from horovod.elastic.decorator import elastic
 from horovod.elastic.indices import ElasticIndices
+from horovod.elastic.rate import RateScale
 from horovod.keras.backend import adapter as _adapter
 from horovod.keras.backend import backend as _backend
 
 CommitStateCallback = _adapter.CommitStateCallback
+LearningRateScaleCallback = _adapter.LearningRateScaleCallback
 UpdateBatchStateCallback = _adapter.UpdateBatchStateCallback
 UpdateEpochStateCallback = _adapter.UpdateEpochStateCallback
 
@@ -54,8 +57,11 @@ def run(func: Callable[..., Any]) -> Callable[..., Any]:
 
 __all__ = [
     "CommitStateCallback",
+    "ElasticBatches",
     "ElasticIndices",
     "KerasState",
+    "LearningRateScaleCallback",
+    "RateScale",
     "run",
     "UpdateBatchStateCallback",
     "UpdateEpochStateCallback",

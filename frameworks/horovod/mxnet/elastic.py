@@ -24,12 +24,17 @@ from typing import Any
 
 from horovod.common import basics
 from horovod.common.exceptions import HorovodInternalError
+from horovod.elastic.batches import ElasticBatches
+from horovod.elastic.checkpoint.formats import ArrayFormat
 from horovod.elastic.decorator import elastic
 from horovod.elastic.handlers import HandlerMaker, HandlerState, StateHandler
 from horovod.elastic.indices import ElasticIndices
+from horovod.elastic.rate import RateScale, Rule
 from horovod.elastic.variables import VariablesHandler
+from horovod.mxnet import trainer_state
 from horovod.mxnet.functions import broadcast_object, broadcast_parameters
 from horovod.mxnet.native import mx
+from horovod.mxnet.params_format import ParamsFormat
 
 _LOST = "HorovodInternalError: "  # see Call::Problem in frameworks/mxnet_ops/push.cc
 
@@ -68,6 +73,8 @@ class MXNetState(HandlerState):
         trainer: of gluon, also a DistributedTrainer.
         **kwargs: further attributes, such as ``epoch=0, batch=0``.
     """
+
+    formats = (ParamsFormat(), ArrayFormat())
 
     def __init__(self, params: Any = None, trainer: Any = None, **kwargs: Any) -> None:
         objects = functools.partial(broadcast_object, name="horovod.elastic.objects")
@@ -114,6 +121,12 @@ class _Parameters(VariablesHandler):
             else:
                 variable[:] = array
 
+    def contents(self) -> list[Any]:
+        return [mx.nd.array(array, dtype=array.dtype) for array in super().contents()]
+
+    def load(self, contents: Any) -> None:
+        super().load([array.asnumpy() for array in contents])
+
     def broadcast(self, variables: Sequence[Any], root_rank: int) -> None:
         by_place = {f"{place:06}": variable for place, variable in enumerate(variables)}
         broadcast_parameters(by_place, root_rank, prefix="horovod.elastic.parameters.")
@@ -130,30 +143,70 @@ class _Trainer(StateHandler):
         self.save()
 
     def save(self) -> None:
-        self._saved = self._state()
+        with internal_errors():
+            self._saved = trainer_state.snapshot(self.value)
 
     def restore(self) -> None:
-        self._load(self._saved)
+        trainer_state.load(self.value, self._saved)
 
     def sync(self) -> None:
-        self._load(broadcast_object(self._state(), self.winner.rank, "horovod.elastic.trainer"))
-
-    def _state(self) -> bytes:
-        # The optimizer, too: it counts the updates.
         with internal_errors():
-            return self.value._updaters[0].get_states(dump_optimizer=True)
+            mine = trainer_state.snapshot(self.value)
+        trainer_state.load(self.value, broadcast_object(mine, self.winner.rank, "horovod.elastic.trainer"))
 
-    def _load(self, state: bytes) -> None:
-        trainer = self.value
-        for updater in trainer._updaters:
-            updater.set_states(state)
-            updater.optimizer = trainer._updaters[0].optimizer
-        trainer._optimizer = trainer._updaters[0].optimizer
-        trainer._optimizer.param_dict = dict(enumerate(trainer._params))
+    def contents(self) -> Any:
+        return self._saved
+
+    def load(self, contents: Any) -> None:
+        trainer_state.load(self.value, contents)
+
+
+class LearningRateScale(RateScale):
+    """Scales the learning rate of each step by the number of ranks, where each rank keeps its batch size.
+
+    Make it an attribute of the state, and call its ``step`` in place of the trainer's::
+
+        scale = hvd.elastic.LearningRateScale(trainer, ranks=4, rule="linear", warmup_steps=100)
+        state = hvd.elastic.MXNetState(net, trainer, scale=scale, batch=0)
+        ...
+        scale.step(batch_size)
+
+    Args:
+        trainer: of gluon, also a DistributedTrainer.
+        ranks: for which its learning rate was chosen; None: those that there are now.
+        rule: "linear", "sqrt", or a function of (ranks now) / (ranks then) that returns the factor.
+        warmup_steps: in how many steps the factor goes to a new value; 0: at once.
+
+    Raises:
+        ValueError: no such rule, or a number is too small.
+    """
+
+    def __init__(
+        self, trainer: Any, ranks: int | None = None, rule: Rule = "linear", warmup_steps: int = 100
+    ) -> None:
+        super().__init__(ranks, rule, warmup_steps)
+        self._trainer = trainer
+
+    def step(self, batch_size: int, **options: Any) -> None:
+        """``trainer.step`` with the scaled rate; before and after, the optimizer has the unscaled one.
+
+        Args:
+            batch_size: as for the trainer's ``step``, and so are the options.
+        """
+        optimizer, factor = self._trainer._optimizer, self.factor
+        rate, schedule = optimizer.lr, optimizer.lr_scheduler
+        optimizer.lr = rate * factor
+        if schedule is not None:
+            optimizer.lr_scheduler = lambda updates: schedule(updates) * factor
+        try:
+            self._trainer.step(batch_size, **options)
+        finally:
+            optimizer.lr, optimizer.lr_scheduler = rate, schedule
+        self.record_step()
 
 
 def _array(variable: Any) -> Any:
     return variable.list_data()[0] if isinstance(variable, mx.gluon.Parameter) else variable
 
 
-__all__ = ["ElasticIndices", "MXNetState", "run"]
+__all__ = ["ElasticBatches", "ElasticIndices", "LearningRateScale", "MXNetState", "run"]

@@ -9,6 +9,7 @@ GRACE_SECONDS = 5.0
 STACKS_SECONDS = 2.0
 SHOW_STACKS = 0  # among the signals that are due: the ranks are to show where they are
 TIMEOUT_STATUS = 124  # as that of timeout(1)
+_ASKED_STATUS = 128 + signal.SIGTERM
 _LAST_SECONDS = 1.0
 _NEVER = float("inf")
 
@@ -55,15 +56,19 @@ class Ending:
     Args:
         grace: seconds from the first signal to the ranks to the one that kills.
         deadline: when the job ends anyhow, by the clock of all the times here.
+        preemption: one more signal that asks for the end as SIGTERM does; it is passed on.
     """
 
-    def __init__(self, grace: float = GRACE_SECONDS, deadline: float = _NEVER) -> None:
+    def __init__(
+        self, grace: float = GRACE_SECONDS, deadline: float = _NEVER, preemption: int | None = None
+    ) -> None:
         self.first_failure: Exit | None = None
         self.later_failures: list[Exit] = []
         self.own_exits: list[Exit] = []  # those that the launcher did not bring about, in their order
         self.ended_by: int | None = None
         self.has_timed_out = False
         self._concluded: int | None = None
+        self._preemption = signal.SIGTERM if preemption is None else preemption
         self._grace = grace
         self._plan: list[tuple[float, int]] = [] if deadline == _NEVER else [(deadline, SHOW_STACKS)]
         self._has_signalled = False
@@ -77,7 +82,19 @@ class Ending:
             return TIMEOUT_STATUS
         if self._concluded is not None and self.ended_by is None:
             return self._concluded
+        if self.ended_by == self._preemption:
+            return _ASKED_STATUS
         return 0 if self.ended_by is None else 128 + self.ended_by
+
+    @property
+    def is_near(self) -> bool:
+        """Whether something has happened already that ends the job."""
+        is_told = self.ended_by is not None or self.has_timed_out or self._concluded is not None
+        return is_told or self.first_failure is not None
+
+    def takes(self, number: int) -> bool:
+        """Whether a signal to the launcher is one that ends the job."""
+        return number in ENDING_SIGNALS or number == self._preemption
 
     @property
     def has_failed(self) -> bool:
@@ -106,7 +123,7 @@ class Ending:
 
     def on_signal(self, number: int, now: float) -> None:
         """Takes a signal that the launcher got."""
-        if number not in ENDING_SIGNALS:
+        if not self.takes(number):
             return
         if self.ended_by is not None or self.first_failure is not None or self.has_timed_out:
             self._plan = [(now, signal.SIGKILL)]

@@ -49,14 +49,16 @@ def is_elastic(arguments: argparse.Namespace) -> bool:
 
 def _place_elastic(arguments: argparse.Namespace) -> None:
     """Completes ``num_proc``, ``min_np`` and ``host_list``, which is empty where a script says the hosts."""
-    for option, value in (
-        ("--mpi and --jsrun", arguments.controller if uses_mpi(arguments) else None),
-        ("--ranks", arguments.ranks),
-        ("--stdin-rank", arguments.stdin_rank),
-        ("--output-filename", arguments.output_filename),
-    ):
-        if value is not None:
-            raise HostsError(f"{option}: not in an elastic job, whose processes change; leave it out")
+    if uses_mpi(arguments):
+        raise HostsError(
+            "--mpi and --jsrun: in an elastic job horovodrun starts and ends each process itself; leave them "
+            "out"
+        )
+    if arguments.stdin_rank is not None:
+        raise HostsError(
+            "--stdin-rank: in an elastic job ranks pass from process to process, and your terminal cannot; "
+            "leave it out, or debug in a job without --min-np"
+        )
     if arguments.host_discovery_script is None:
         if arguments.num_proc is None and arguments.hosts is None and arguments.hostfile is None:
             arguments.num_proc = arguments.max_np or arguments.min_np
@@ -94,6 +96,8 @@ def _refuse_elastic(arguments: argparse.Namespace) -> None:
         "elastic_timeout",
         "slots_per_host",
         "chaos",
+        "preemption_signal",
+        "preemption_file",
         "blacklist_cooldown_range",
     ):
         if getattr(arguments, name) is not None:

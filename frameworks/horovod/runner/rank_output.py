@@ -5,7 +5,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Protocol
 
 from horovod.bootstrap.text import escaped
 
@@ -21,6 +21,20 @@ FILES_OF_A_RANK = 2
 _NEVER = float("inf")
 _PROGRESS_SECONDS = 0.2
 _PROMPT_SECONDS = 0.05
+
+
+class Keeper(Protocol):
+    """A file that keeps output."""
+
+    @property
+    def name(self) -> str:
+        """Its path, for people."""
+
+    def write(self, data: memoryview, /) -> int:
+        """Takes bytes; returns how many. Raises OSError where it takes none."""
+
+    def close(self) -> None:
+        """Nothing more is written to it from here."""
 
 
 class RankOutput:
@@ -39,7 +53,7 @@ class RankOutput:
         self,
         sink: Sink,
         prefixer: LinePrefixer | None,
-        file: BinaryIO | None = None,
+        file: Keeper | None = None,
         has_prompts: bool = False,
         record: Record | None = None,
         complaints: Sink | None = None,
@@ -53,13 +67,14 @@ class RankOutput:
         self._record = record
         self._complaints = complaints or sink
         self._unfinished_since = _NEVER
+        self._is_shown = True
 
     def feed(self, data: bytes) -> None:
         """Takes the stream's next bytes."""
         self.tail.feed(data)
-        if self._prefixer is not None:
+        if self._prefixer is not None and self._is_shown:
             self._show(self._prefixer, data)
-        if self._record is not None:
+        if self._record is not None and self._is_shown:
             self._record.feed(data)
         if self._file is not None:
             self._keep(self._file, data)
@@ -68,6 +83,19 @@ class RankOutput:
         """What stands in front of its lines from now on."""
         if self._prefixer is not None:
             self._prefixer.relabel(label)
+
+    def show(self, is_shown: bool) -> None:
+        """Whether its lines are shown from now on, and are events."""
+        if self._is_shown and not is_shown and self._prefixer is not None:
+            self.sink.put(self._prefixer.take_rest(), self)
+            self._unfinished_since = _NEVER
+        self._is_shown = is_shown
+
+    def keep_in(self, file: Keeper) -> None:
+        """Where its bytes are kept from now on."""
+        if self._file is not None:
+            self._file.close()
+        self._file = None if self.is_ended else file
 
     def hide(self) -> None:
         """From here on only the report and the file get what comes."""
@@ -125,7 +153,7 @@ class RankOutput:
     def _show_time(self) -> float:
         return self._unfinished_since + (_PROMPT_SECONDS if self._has_prompts else _PROGRESS_SECONDS)
 
-    def _keep(self, file: BinaryIO, data: bytes) -> None:
+    def _keep(self, file: Keeper, data: bytes) -> None:
         view = memoryview(data)
         try:
             while view:  # a disk takes part of it before it is full
@@ -138,13 +166,17 @@ class RankOutput:
 
 def open_files(folder: str, size: int) -> list[dict[str, BinaryIO]]:
     """DIR/rank.<zero padded rank>/stdout and stderr, emptied. Raises OSError; see ``files``."""
-    width = len(str(size - 1))
     opened: list[dict[str, BinaryIO]] = []
     with _closing(open_folder(Path(folder))) as top:
         for rank in range(size):
-            with _closing(open_folder_in(top, f"rank.{rank:0{width}d}")) as own:
+            with _closing(open_folder_in(top, folder_of(rank, size))) as own:
                 opened.append({name: open_file_in(own, name) for name in ("stdout", "stderr")})
     return opened
+
+
+def folder_of(rank: int, size: int) -> str:
+    """That of one rank, in a job that begins with ``size``."""
+    return f"rank.{rank:0{len(str(size - 1))}d}"
 
 
 def outputs_of(

@@ -32,6 +32,10 @@ class SignalQueue:
             if not (number == signal.SIGHUP and signal.getsignal(number) == signal.SIG_IGN)
         }
 
+    def catch(self, number: int) -> None:
+        """One more, also where it was ignored before."""
+        self._previous.setdefault(signal.Signals(number), signal.signal(number, lambda *_: None))
+
     def take(self) -> list[int]:
         """The signals since the last call; 0 stands for a ``wake``."""
         try:

@@ -6,11 +6,11 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
-from horovod.bootstrap.store.verdicts import Verdict
+from horovod.bootstrap.store.verdicts import Kind, Verdict
 
 from . import post_mortem
 from .arbitration import Cause, arbitrate
-from .ending import ENDING_SIGNALS, SHOW_STACKS, Ending, Exit
+from .ending import SHOW_STACKS, Ending, Exit, signal_name
 from .journal import Journal
 from .nodes.loop import Loop
 from .nodes.node import STREAMS, Node
@@ -18,6 +18,7 @@ from .rank_output import RankOutput
 from .report import Failure, Process, failure_report
 from .signals import STOP_SIGNALS
 from .sink import Sink
+from .standstill import Standstill
 
 _LAST_OUTPUT_SECONDS = 1.0
 _READER_SECONDS = 2.0
@@ -77,8 +78,10 @@ class Supervisor:
         on_failure: Callable[[Cause, bytes], None] | None = None,
         ending: Ending | None = None,
         journal: Journal | None = None,
+        on_report: Callable[[bytes], None] | None = None,
     ) -> None:
-        """``on_failure`` gets the cause and the report of a job that fails; without it, stderr does.
+        """``on_failure`` gets the cause and the report of a job that fails, ``on_report`` what the policy of
+        an elastic job reports; without them, stderr does.
         ``ending`` knows the limits that the user has set; ``journal`` gets all that happens.
         """
         self._loop = loop
@@ -88,6 +91,7 @@ class Supervisor:
         self._testimony = testimony
         self._is_verbose = is_verbose
         self._on_failure = on_failure or self._show_report
+        self._on_report = on_report or (lambda report: self._sinks[1].put(report, self))
         self._journal = journal or Journal()
         self._nodes: Sequence[Node] = ()
         self._pids: dict[int, int] = {}
@@ -96,6 +100,8 @@ class Supervisor:
         self._ending = ending or Ending()
         self._is_draining = False
         self._abandons_output = False
+        self._standstill = Standstill(self.find_stopped)
+        self._own_verdicts: list[Verdict] = []
         loop.on_signal = self._on_signal
 
     def run(self, nodes: Sequence[Node], policy: Policy | None = None) -> int:
@@ -103,7 +109,8 @@ class Supervisor:
         self._nodes, self._policy = nodes, policy
         while self._alive or (self._policy is not None and self._policy.is_open):
             self._end_late_start()
-            until = _NEVER if self._policy is None else self._policy.tend(time.monotonic())
+            tend = self._end_stopped if self._policy is None else self._policy.tend
+            until = tend(time.monotonic())
             for number in self._ending.due(time.monotonic()):  # after the policy, which may conclude the job
                 if number == SHOW_STACKS:
                     self._on_timeout()
@@ -148,6 +155,10 @@ class Supervisor:
         self._testimony.ranks_ended([exit.rank for exit in exits if exit.code == 0])
         self._plan_end(exits)
 
+    def leave(self, why: str) -> None:
+        """Ends the job in good order, as SIGTERM does."""
+        self._end_on(signal.SIGTERM, f"{why}: ending all ranks")
+
     def conclude(self, status: int) -> None:
         """Ends the processes that are left: the job is over, with this status."""
         self._ending.conclude(status, time.monotonic())
@@ -155,6 +166,26 @@ class Supervisor:
     def pid(self, rank: int) -> int | None:
         """None: it has never started."""
         return self._pids.get(rank)
+
+    def find_stopped(self) -> list[int]:
+        """Looks which ranks a signal has stopped. Returns those that are known by now."""
+        for node in self._nodes:
+            node.find_stopped()
+        return [rank for node in self._nodes for rank in node.stopped if rank in self._alive]
+
+    def _end_stopped(self, now: float) -> float:
+        """Ends a job of which only stopped ranks are left: nobody else waits for them, and says so. Returns
+        when to look again.
+        """
+        if self._ending.is_near or not 0 < len(self._alive) < len(self._hosts):
+            return _NEVER
+        stopped = sorted(self._standstill.look(now))
+        if stopped and set(stopped) == self._alive:
+            ranks = f"rank{'s' if len(stopped) > 1 else ''} {', '.join(map(str, stopped))}"
+            reason = f"a signal has stopped {ranks}, and all others have ended"
+            self._own_verdicts.append(Verdict(stopped[0], Kind.SILENT, stopped[0], reason))
+            self._plan_end([Exit(stopped[0], 1, untold=reason)])
+        return self._standstill.next_time()
 
     def _end_late_start(self) -> None:
         late = self._testimony.late()
@@ -182,20 +213,19 @@ class Supervisor:
     def _on_signal(self, number: int) -> None:
         if number in STOP_SIGNALS:
             self._pause_or_continue(number)
+        elif self._ending.takes(number):
+            self._abandons_output |= self._is_draining
+            self._end_on(number, f"{signal_name(number)}: ending all ranks (a second one: at once)")
         elif number in _FORWARDED:
             self._broadcast(number)
-        else:
-            self._abandons_output |= self._is_draining and number in ENDING_SIGNALS
-            self._end_on(number)
 
-    def _end_on(self, number: int) -> None:
+    def _end_on(self, number: int, text: str) -> None:
         ended_already = self._ending.ended_by is not None
         self._ending.on_signal(number, time.monotonic())
         if self._ending.ended_by == number and not ended_already:
             self._journal.signal(number)
             self._stop_policy()
-            name = signal.Signals(number).name
-            self.say(f"{name}: ending all ranks (a second one: at once)")
+            self.say(text)
 
     def _stop_policy(self) -> None:
         if self._policy is not None:
@@ -266,11 +296,11 @@ class Supervisor:
         """Says why the job failed, if it did, and returns its status."""
         failed = self._ending.first_failure
         if self._policy is not None and self._ending.has_failed:
-            self._sinks[1].put(self._policy.report(), self)
+            self._on_report(self._policy.report())
         if failed is None:
             return self._ending.status
         ranks = range(len(self._hosts))
-        verdicts = self._testimony.verdicts(ranks, _VERDICT_SECONDS)
+        verdicts = [*self._testimony.verdicts(ranks, _VERDICT_SECONDS), *self._own_verdicts]
         cause = arbitrate(failed, self._ending.own_exits, verdicts)
         failures = [failed, *self._ending.later_failures]
         known = [exit.rank for exit in failures if not (exit.lost or exit.untold)]

@@ -28,9 +28,11 @@ from horovod._keras.elastic import ModelState
 from horovod.common import basics
 from horovod.common.collective import byte_objects
 from horovod.common.exceptions import HorovodInternalError
+from horovod.elastic.batches import ElasticBatches
 from horovod.elastic.decorator import elastic
 from horovod.elastic.handlers import HandlerMaker, HandlerState
 from horovod.elastic.indices import ElasticIndices
+from horovod.elastic.rate import RateScale
 from horovod.elastic.variables import VariablesHandler
 from horovod.tensorflow.functions import broadcast_variables
 
@@ -157,4 +159,12 @@ def indices_dataset(indices: ElasticIndices) -> tf.data.Dataset:
 
 _broadcast_objects = functools.partial(byte_objects.objects.broadcast_object, name="horovod.elastic.objects")
 
-__all__ = ["ElasticIndices", "indices_dataset", "run", "TensorFlowKerasState", "TensorFlowState"]
+__all__ = [
+    "ElasticBatches",
+    "ElasticIndices",
+    "indices_dataset",
+    "RateScale",
+    "run",
+    "TensorFlowKerasState",
+    "TensorFlowState",
+]

@@ -11,7 +11,7 @@ namespace {
 
 std::vector<crc32c::Function> Functions() {
   std::vector<crc32c::Function> functions = {Crc32c, crc32c::Portable};
-  if (crc32c::Hardware() != nullptr) functions.push_back(crc32c::Hardware());
+  for (const crc32c::Function hardware : crc32c::Hardware()) functions.push_back(hardware);
   return functions;
 }
 
@@ -46,6 +46,27 @@ TEST(crc32c, EveryLengthAndCutAgreesWithTheDefinition) {
     for (crc32c::Function crc : Functions()) {
       EXPECT_EQ(crc(data.data(), data.size(), 0), expected);
       EXPECT_EQ(crc(data.data() + cut, data.size() - cut, crc(data.data(), cut, 0)), expected);
+    }
+  }
+}
+
+// Long enough for several groups of streams of each length, with something left over.
+TEST(crc32c, LongDataAtAnyAddressAgreesWithTheDefinition) {
+  constexpr size_t kLongest = 60'000;
+  std::mt19937 random(32);
+  std::string data(kLongest + 64, '\0');
+  for (char& byte : data) byte = static_cast<char>(random());
+  for (int round = 0; round < 60; ++round) {
+    const std::string part = data.substr(random() % 64, random() % kLongest);
+    const uint32_t expected = OneBitAtATime(part);
+    std::string shifted(random() % 17, '\0');
+    const size_t offset = shifted.size();
+    shifted += part;
+    const char* at = shifted.data() + offset;
+    const size_t cut = random() % (part.size() + 1);
+    for (crc32c::Function crc : Functions()) {
+      EXPECT_EQ(crc(at, part.size(), 0), expected);
+      EXPECT_EQ(crc(at + cut, part.size() - cut, crc(at, cut, 0)), expected);
     }
   }
 }

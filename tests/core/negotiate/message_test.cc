@@ -59,6 +59,8 @@ AnnounceMessage RandomAnnounce(Random* random) {
   AnnounceMessage message;
   message.urgent = RandomNumber(random, ~uint64_t{0});
   message.joins = random->OneIn(2);
+  message.epoch = RandomNumber(random, ~uint64_t{0});
+  message.waits_at = random->OneIn(2) ? 0 : RandomNumber(random, ~uint64_t{0});
   message.announcements.resize(random->Below(8));
   for (Announcement& announcement : message.announcements) {
     if (random->OneIn(2)) {
@@ -71,6 +73,20 @@ AnnounceMessage RandomAnnounce(Random* random) {
     if (random->OneIn(3)) announcement.sizes = RandomShape(random, 40);
   }
   return message;
+}
+
+Schedule RandomSchedule(Random* random) {
+  Schedule schedule;
+  schedule.batches.resize(1 + random->Below(4));
+  for (std::vector<Slot>& batch : schedule.batches) {
+    batch.resize(1 + random->Below(5));
+    for (Slot& slot : batch) {
+      slot.id = static_cast<uint32_t>(RandomNumber(random, kNoId - 1));
+      slot.unnamed = random->OneIn(2);
+      if (random->OneIn(3)) slot.sizes = RandomShape(random, 100);
+    }
+  }
+  return schedule;
 }
 
 Response RandomResponse(Random* random) {
@@ -95,6 +111,7 @@ Response RandomResponse(Random* random) {
     const bool described = decision.partial && !decision.known && decision.error.empty();
     if (described) decision.request = RandomRequest(random);
   }
+  if (random->OneIn(3)) response.schedule = RandomSchedule(random);
   return response;
 }
 
@@ -123,11 +140,13 @@ bool Same(const std::vector<T>& a, const std::vector<T>& b) {
 }
 
 bool Same(const AnnounceMessage& a, const AnnounceMessage& b) {
-  return a.urgent == b.urgent && a.joins == b.joins && Same(a.announcements, b.announcements);
+  return a.urgent == b.urgent && a.joins == b.joins && a.epoch == b.epoch &&
+         a.waits_at == b.waits_at && Same(a.announcements, b.announcements);
 }
 
 bool Same(const Response& a, const Response& b) {
-  return a.number == b.number && a.last_joined == b.last_joined && Same(a.decisions, b.decisions);
+  return a.number == b.number && a.last_joined == b.last_joined && Same(a.decisions, b.decisions) &&
+         a.schedule.batches == b.schedule.batches;
 }
 
 template <typename T>
@@ -231,17 +250,17 @@ std::string DecodeError(const std::string& bytes) {
 }
 
 TEST(Message, LimitsNameTheField) {
-  const std::string head{1, 0, 0, 1};  // version, urgent, no join, one announcement
-  EXPECT_TRUE(DecodeError(std::string{2, 0, 0}).find("version 2 instead of 1") !=
+  const std::string head{2, 0, 0, 1};  // version, urgent, no join, one announcement
+  EXPECT_TRUE(DecodeError(std::string{1, 0, 0}).find("version 1 instead of 2") !=
               std::string::npos);
-  EXPECT_TRUE(DecodeError(std::string{1, 0, 0} + "\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01")
+  EXPECT_TRUE(DecodeError(std::string{2, 0, 0} + "\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01")
                   .find("bad count") != std::string::npos);
   EXPECT_TRUE(DecodeError(head + "\xff" + "\x01").find("bad announcement tag") !=
               std::string::npos);
-  EXPECT_TRUE(DecodeError(std::string{1, '\x80', 0, 0, 0}).find("bad number") !=
+  EXPECT_TRUE(DecodeError(std::string{2, '\x80', 0, 0, 0}).find("bad number") !=
               std::string::npos);  // overlong
 
-  EXPECT_TRUE(DecodeError(std::string{1, 0, 2, 0}).find("bad join") != std::string::npos);
+  EXPECT_TRUE(DecodeError(std::string{2, 0, 2, 0}).find("bad join") != std::string::npos);
   EXPECT_TRUE(DecodeError(head + std::string{2, 7, 0}).find("bad ordinal") != std::string::npos);
   EXPECT_TRUE(DecodeError(head + std::string{4, 7, 0}).find("bad sizes") != std::string::npos);
 

@@ -70,6 +70,7 @@ class World {
 
 SequencerOptions WithMembers(SequencerOptions options, int ranks) {
   options.members = Members::Everybody(ranks);
+  options.learning.repeats = 0;  // its ranks follow no schedule
   return options;
 }
 

@@ -20,7 +20,8 @@ from horovod.elastic.checkpoint.folder import opened
 from horovod.elastic.checkpoint.formats import ArrayFormat
 from horovod.elastic.checkpoint.reader import newest
 
-TIMES = 5 if os.environ.get("HVD_TEST_FULL") else 1
+TIMES = 7 if os.environ.get("HVD_TEST_FULL") else 1
+KILLS = 20 if os.environ.get("HVD_TEST_FULL") else 2
 BEGINS = re.compile(r"begins at step (\d+) with (\d+) ranks")
 STEPS = "durable_steps.py"
 TORCH = "durable_torch.py"
@@ -30,17 +31,21 @@ TOLD = re.compile(r"(begins|commits) (\d+) ([0-9a-f]{64})")
 
 
 class DurableJob:
-    """A job with a folder."""
+    """A job with a folder, of which the launcher is told, or only the program has the name."""
 
-    def __init__(self, folder: Path, ranks: int, *words: object, program: str = STEPS) -> None:
+    def __init__(
+        self, folder: Path, ranks: int, *words: object, program: str = STEPS, is_told: bool = True
+    ) -> None:
         self.launcher = Launcher()
         self.program = program.encode()
         command = (sys.executable, str(PROGRAMS / program), *map(str, words))
         self.process = self.launcher.start(
-            *("-np", str(ranks), "--min-np", str(ranks), "--checkpoint-dir", str(folder)),
+            *("-np", str(ranks), "--min-np", str(ranks)),
+            *(("--checkpoint-dir", str(folder)) if is_told else ()),
             *("--blacklist-cooldown-range", "0.1", "0.5"),
             *command,
             OMP_NUM_THREADS="1",
+            HVD_TEST_FOLDER="" if is_told else str(folder),
         )
 
     def workers(self) -> list[int]:
@@ -72,6 +77,13 @@ def wait_for_checkpoint(folder: Path, number: int) -> None:
         time.sleep(0.02)
 
 
+def wait_for_a_write(folder: Path) -> None:
+    deadline = time.monotonic() + within(30)
+    while not any(name.startswith("writing") for name in os.listdir(folder)):
+        assert time.monotonic() < deadline
+        time.sleep(0.0005)
+
+
 def check_history(folder: Path, steps: int) -> None:
     """It has each step once, in order."""
     lines = history.decode((folder / layout.HISTORY).read_bytes())
@@ -79,15 +91,22 @@ def check_history(folder: Path, steps: int) -> None:
     assert [line["commit"] for line in lines] == list(range(1, steps + 1))
 
 
+def newest_step(folder: Path) -> int:
+    """Of the newest complete checkpoint, which is whole."""
+    complaints: list[str] = []
+    with opened(str(folder), create=False) as place:
+        step = newest(place, [ArrayFormat()], complaints.append).value("step", False)
+    assert not complaints
+    return int(step)
+
+
 def check_folder(folder: Path, steps: int) -> None:
     """The newest checkpoint is that of the end, and nothing is left over."""
     check_history(folder, steps)
-    complaints: list[str] = []
-    with opened(str(folder), create=False) as place:
-        found = newest(place, [ArrayFormat()], complaints.append)
-        assert found.value("step", False) == steps and complaints == []
-        assert len(layout.complete(place.names())) == 2
-        assert not [name for name in place.names() if name.startswith("writing")], place.names()
+    assert newest_step(folder) == steps
+    names = os.listdir(folder)
+    assert len(layout.complete(names)) == 2
+    assert not [name for name in names if name.startswith("writing")], names
 
 
 @pytest.mark.timeout(3600)
@@ -109,6 +128,29 @@ def test_all_workers_are_killed_at_random_moments(tmp_path: Path, words: tuple[s
         assert len(begins) == 4 and begins == sorted(begins) and begins[1] > 0, output
         assert "is not used" not in output and "was not written" not in output, output
         check_folder(folder, 60)
+
+
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("words", BOTH, ids=["alone", "sharded"])
+def test_all_workers_are_killed_during_a_write(tmp_path: Path, words: tuple[str, ...]) -> None:
+    steps = 10 + 5 * KILLS
+    job = DurableJob(tmp_path, 3, steps, 400_000, 0.02, *words)
+    cut, number, newest_steps = 0, 0, [0]
+    for _ in range(KILLS):
+        wait_for_checkpoint(tmp_path, number + 2)
+        wait_for_a_write(tmp_path)
+        time.sleep(random.uniform(0, 0.01))
+        job.kill_workers()
+        time.sleep(0.05)  # they are gone, and those that follow have not begun
+        names = os.listdir(tmp_path)
+        cut += any(name.startswith("writing") for name in names)
+        number = layout.number_of(layout.complete(names)[0])
+        newest_steps.append(newest_step(tmp_path))
+    output = job.finish(240)
+    assert [int(step) for step, _ in BEGINS.findall(output)] == newest_steps, output
+    assert "is not used" not in output and "was not written" not in output, output
+    print(f"\n{cut} of {KILLS} writes were cut short")
+    check_folder(tmp_path, steps)
 
 
 @pytest.mark.timeout(3600)
@@ -140,15 +182,16 @@ def test_another_rank_goes_on_with_the_folder(tmp_path: Path, words: tuple[str, 
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("words", BOTH, ids=["alone", "sharded"])
 def test_torch_goes_on_bit_by_bit(tmp_path: Path, words: tuple[str, ...]) -> None:
-    steps = 150
+    kills = max(2, KILLS // 2)
+    steps = 75 * kills
     job = DurableJob(tmp_path, 2, steps, *words, program=TORCH)
     number = 0
-    for _ in range(2):
+    for _ in range(kills):
         wait_for_checkpoint(tmp_path, number + 3)
         time.sleep(random.uniform(0, 0.5))
         job.kill_workers()
         number = layout.number_of(layout.complete(os.listdir(tmp_path))[0])
-    output = job.finish(120)
+    output = job.finish(60 * kills)
     committed: dict[str, str] = {}
     begins = []
     for what, step, digest in TOLD.findall(output):
@@ -157,7 +200,7 @@ def test_torch_goes_on_bit_by_bit(tmp_path: Path, words: tuple[str, ...]) -> Non
         else:
             begins.append(int(step))
             assert step == "0" or committed[step] == digest, output
-    assert len(begins) == 3 and begins == sorted(begins) and begins[1] > 0, output
+    assert len(begins) == kills + 1 and begins == sorted(begins) and begins[1] > 0, output
     check_history(tmp_path, steps)
 
 
@@ -180,3 +223,13 @@ def test_a_second_job_in_the_folder_is_refused(tmp_path: Path) -> None:
         first.launcher.finish(first.process, 30)
     assert result.returncode != 0
     assert "is in use by another job (process" in result.output, result.output
+
+
+def test_a_folder_that_only_the_program_names_is_gone_on_from(tmp_path: Path) -> None:
+    folder = tmp_path / "checkpoints"
+    job = DurableJob(folder, 2, 40, 400, 0.05, is_told=False)
+    wait_for_checkpoint(folder, 3)
+    job.kill_workers()
+    begins = [int(step) for step, _ in BEGINS.findall(job.finish(60))]
+    assert len(begins) == 2 and begins[1] > 0
+    check_folder(folder, 40)

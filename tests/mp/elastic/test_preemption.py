@@ -1,52 +1,11 @@
 """Workers that are asked to end leave at a commit; without their launcher, too."""
 
 import os
-import re
 import signal
-import subprocess
-import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 from elastic_job import DONE, TRAINS
-from launch import MODULE, PROGRAMS, Launcher
-from load import within
-
-LEAVES = re.compile(r"leaves with status (\d+) step (\d+) worker (\d+)")
-
-
-def begin(
-    folder: Path, *options: str, steps: int = 100_000
-) -> tuple[Launcher, subprocess.Popen[bytes], Path]:
-    launcher, log = Launcher(), folder / "log"
-    program = (sys.executable, str(PROGRAMS / "elastic_steps.py"), str(steps), "never", "-1", "64", "0.01")
-    command = [*MODULE, "-np", "3", "--min-np", "1", *options, *program]
-    environment = {**launcher.environment, "OMP_NUM_THREADS": "1", "HVD_TEST_LOG": str(log)}
-    log.touch()
-    return launcher, launcher.popen(command, env=environment), log
-
-
-def wait_for(condition: Callable[[str], bool], log: Path, seconds: float = 30) -> None:
-    deadline = time.monotonic() + within(seconds)
-    while not condition(log.read_text()):
-        assert time.monotonic() < deadline, log.read_text()
-        time.sleep(0.02)
-
-
-def all_train(size: int) -> Callable[[str], bool]:
-    return lambda text: (
-        {int(rank) for rank, of, *_ in TRAINS.findall(text) if int(of) == size} == set(range(size))
-    )
-
-
-def pid_of(launcher: Launcher, worker: int) -> int:
-    mark = f"HOROVOD_ELASTIC_WORKER={worker}".encode()
-    for pid in launcher.survivors():
-        variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-        if mark in variables and b"elastic_steps.py" in Path(f"/proc/{pid}/cmdline").read_bytes():
-            return pid
-    raise AssertionError(f"worker {worker} does not run")
+from running_job import LEAVES, all_train, begin, pid_of, wait_for
 
 
 def test_one_that_is_asked_leaves_and_the_others_go_on(tmp_path: Path) -> None:

@@ -218,8 +218,8 @@ def test_200_mib_go_there_and_come_back():
         ({"mpi_args": "--x"}, "mpi_args: "),
         ({"num_proc": 0}, "num_proc=0: at least 1 rank"),
         ({"num_proc": 3, "hosts": "localhost:2"}, "localhost"),
-        ({"min_num_proc": 1}, "min_num_proc and host_discovery_script make a job elastic"),
-        ({"host_discovery_script": "hosts.sh", "num_proc": 1}, "which runs a program and no function"),
+        ({"min_num_proc": 3, "max_num_proc": 2}, "do not rise"),
+        ({"host_discovery_script": "hosts.sh", "hosts": "localhost:1"}, "leave hosts and hostfile out"),
         ({"cooldown_range": (1, 2)}, "cooldown_range: only in an elastic job"),
         ({"hostfile": "no-such-file"}, "no-such-file"),
     ],
@@ -236,9 +236,11 @@ def test_what_horovodrun_refuses_is_an_error_that_names_the_argument(arguments, 
 def test_old_names_warn_and_mean_the_new_ones(old):
     value = "lo" if old == "network_interface" else 2
     with pytest.warns(DeprecationWarning, match=rf"{old} is deprecated, use ") as warned:
-        if old.startswith("m"):
-            with pytest.raises(ValueError, match=f"{old[:3]}_num_proc.* elastic"):
-                horovod.run(own_rank, num_proc=2, **{old: value})
+        if old == "max_np":
+            with pytest.raises(ValueError, match="max_num_proc: only in an elastic job"):
+                horovod.run(own_rank, num_proc=2, max_np=2)
+        elif old == "min_np":
+            assert horovod.run(lambda: 7, min_np=2) == [7, 7]
         else:
             assert horovod.run(own_rank, **{old: value}) == ([0, 1] if old == "np" else [0])
     assert warned[0].filename == __file__

@@ -23,19 +23,6 @@ HOSTS = ",".join(f"{host}:2" for host in sshd.HOSTS)
 pytestmark = pytest.mark.skipif(bool(sshd.missing()), reason=sshd.missing())
 
 
-@pytest.fixture(scope="module")
-def ssh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[sshd.Ssh]:
-    with sshd.serving(tmp_path_factory.mktemp("sshd")) as server:
-        yield server
-
-
-@pytest.fixture
-def hosts(ssh: sshd.Ssh) -> Iterator[Hosts]:
-    hosts = Hosts(ssh)
-    yield hosts
-    hosts.wait_until_gone(3.0)
-
-
 def test_ranks_know_their_places_and_agree_with_torch_distributed(hosts: Hosts, tmp_path: Path) -> None:
     script = tmp_path / "places.py"
     script.write_text(

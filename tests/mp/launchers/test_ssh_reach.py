@@ -6,7 +6,6 @@ import pwd
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,19 +15,6 @@ from load import within
 from sshd import Hosts
 
 pytestmark = pytest.mark.skipif(bool(sshd.missing()), reason=sshd.missing())
-
-
-@pytest.fixture(scope="module")
-def ssh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[sshd.Ssh]:
-    with sshd.serving(tmp_path_factory.mktemp("sshd")) as server:
-        yield server
-
-
-@pytest.fixture
-def hosts(ssh: sshd.Ssh) -> Iterator[Hosts]:
-    hosts = Hosts(ssh)
-    yield hosts
-    hosts.wait_until_gone(3.0)
 
 
 @pytest.mark.parametrize(

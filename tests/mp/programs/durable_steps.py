@@ -58,6 +58,7 @@ def train(state: ObjectState) -> None:
 
 
 state = ObjectState(objects.broadcast_object, hvd.rank, step=0, parts=parameters_at(0), seen=[])
-run_fn(train, checkpoints=Options(commits=1, keep=2))(state)
+folder = os.environ.get("HVD_TEST_FOLDER", "")  # where it is named in the program only
+run_fn(train, checkpoints=Options(path=folder, commits=1, keep=2))(state)
 print(f"has done {state.step} steps as rank {hvd.rank()} of {hvd.size()} worker {os.getpid()}", flush=True)
 hvd.shutdown()

@@ -2,7 +2,8 @@
 
 import collections
 
-from horovod.elastic.driver.driver import Driver, End, Form, Kill, Notify, Start
+from horovod.elastic.driver.decisions import End, Form, GiveUp, Kill, Notify, Start
+from horovod.elastic.driver.driver import Driver
 from horovod.elastic.driver.reliability import Reliability
 
 
@@ -16,6 +17,7 @@ class Job:
         self.forms = []
         self.notices = []
         self.kills = []
+        self.given_up = []
         self.end = None
         self.driver.on_hosts(slots)
         self.act()
@@ -33,6 +35,10 @@ class Job:
             elif isinstance(decision, Kill):
                 assert decision.worker in self.living
                 self.kills.append(decision.worker)
+            elif isinstance(decision, GiveUp):
+                assert decision.worker in self.kills
+                self.given_up.append(decision.worker)
+                del self.living[decision.worker]
             elif isinstance(decision, End):
                 assert self.end is None
                 self.end = decision

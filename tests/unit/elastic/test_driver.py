@@ -5,7 +5,7 @@ from driven_job import Job
 from hypothesis import given
 from hypothesis import strategies as st
 
-from horovod.elastic.driver.driver import End, Limits, Notify
+from horovod.elastic.driver.decisions import End, Limits, Notify
 from horovod.elastic.driver.numbering import Candidate, number
 from horovod.elastic.driver.reliability import COOLDOWN, PATIENCE
 
@@ -219,15 +219,15 @@ def test_a_member_that_does_not_come_is_ended():
 def test_a_silent_member_is_ended_once():
     job = Job(Limits(2, 1), {"a": 2})
     job.ready()
-    assert job.driver.on_silent(1)[0].is_silent
-    assert job.driver.on_silent(1) == []
-    assert job.driver.on_silent(7) == []
+    assert job.driver.on_silent(1, job.now)[0].is_silent
+    assert job.driver.on_silent(1, job.now) == []
+    assert job.driver.on_silent(7, job.now) == []
 
 
 def test_a_silent_member_does_not_take_the_room_of_who_is_started_in_its_place():
     job = Job(Limits(3, 2, spares=1), {"a": 3})
     job.ready()
-    job.driver.on_silent(1)
+    job.driver.on_silent(1, job.now)
     job.act()
     assert sorted(job.living) == [0, 1, 2, 3, 4]
     job.ready(0, 2)

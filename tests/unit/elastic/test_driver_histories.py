@@ -4,7 +4,7 @@ from driven_job import Job
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from horovod.elastic.driver.driver import Limits
+from horovod.elastic.driver.decisions import Limits
 
 _EVENTS = st.lists(
     st.one_of(

@@ -1,8 +1,11 @@
 """The decisions of the elastic driver when workers come late, end badly or not at all, or have to move."""
 
+import pytest
 from driven_job import Job
 
-from horovod.elastic.driver.driver import End, Limits, Notify
+from horovod.elastic.driver.decisions import End, Limits, Notify
+from horovod.elastic.driver.driver import UNKILLABLE_SECONDS
+from horovod.elastic.driver.reliability import MOMENT_SECONDS, PATIENCE
 
 
 def test_a_late_member_that_dies_slowly_does_not_end_the_job():
@@ -18,13 +21,31 @@ def test_a_late_member_that_dies_slowly_does_not_end_the_job():
     assert job.ranks() == {1: 0}
 
 
-def test_a_late_member_that_cannot_be_killed_is_not_waited_for_for_ever():
-    job = Job(Limits(3, 1, patience=30.0), {"a": 3})
+def test_the_job_goes_on_without_a_member_that_cannot_be_killed():
+    job = Job(Limits(3, 1, patience=30.0), {"a": 2, "b": 1})
     job.ready()
     job.dies(0)
     job.ready(1)
     job.later(31)
-    job.later(31)
+    assert job.kills == [2] and not job.given_up
+    due = job.driver.next_time(job.now)
+    assert due <= job.now + UNKILLABLE_SECONDS
+    job.later(UNKILLABLE_SECONDS)
+    assert job.given_up == [2] and job.end is None
+    assert job.ranks() == {1: 0}
+    assert "b" not in job.living.values()  # what holds it up may hold up others, too
+    assert job.driver.on_exit(2, 137, job.now) == 0.0  # at last
+    job.later(100)
+    assert "b" in job.living.values()
+
+
+def test_a_job_that_needs_a_member_that_cannot_be_killed_ends():
+    job = Job(Limits(2, 2, patience=30.0), {"a": 2})
+    job.ready()
+    job.ready(0)
+    for _ in range(4):
+        job.later(31)
+    assert job.given_up == [1]
     assert job.end is not None and job.end.status == 137
 
 
@@ -115,7 +136,7 @@ def test_a_member_that_responds_again_is_not_ended():
     job = Job(Limits(2, 1), {"a": 2})
     job.ready()
     job.ready(1)
-    assert job.driver.on_silent(1) == []
+    assert job.driver.on_silent(1, job.now) == []
 
 
 def test_newcomers_that_have_not_got_the_state_do_not_hold_it():
@@ -150,3 +171,81 @@ def test_who_has_told_that_it_has_the_state_goes_on_alone():
     job.dies(1)
     job.ready(2)
     assert job.end is None and job.ranks() == {2: 0}
+
+
+def test_slow_imports_do_not_use_up_the_patience():
+    job = Job(Limits(2, 1, patience=30.0), {"a": 2})
+    for _ in range(10):
+        job.later(20)
+    assert job.end is None
+    job.ready(0)
+    job.later(29)
+    assert job.end is None
+    job.ready(1)
+    assert len(job.forms) == 1
+
+
+def test_those_who_are_there_do_not_wait_for_slow_imports_for_ever():
+    job = Job(Limits(2, 1, patience=30.0), {"a": 2})
+    job.later(100)
+    job.ready(0)
+    job.later(31)
+    assert job.end is not None and "1 of at least 2" in job.end.reason
+
+
+def test_a_job_without_hosts_ends():
+    job = Job(Limits(2, 1, patience=30.0), {})
+    job.later(31)
+    assert job.end is not None and "0 of at least 2" in job.end.reason
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_workers_of_a_host_that_die_together_have_failed_once(is_lost):
+    job = Job(Limits(8, 1), {"a": 2, "b": 8})
+    job.ready()
+    job.later(1)
+    pauses = []
+    for worker in [each for each, host in job.living.items() if host == "b"]:
+        pauses.append(job.dies(worker, is_lost=is_lost))
+        job.later(0.05)
+    assert sum(pause > 0 for pause in pauses) == is_lost
+    assert all(pause < 2.0 for pause in pauses)
+    job.later(MOMENT_SECONDS)
+    assert list(job.living.values()).count("b") == 8
+
+
+def test_workers_that_die_as_soon_as_they_are_started_fail_each_time():
+    job = Job(Limits(2, 1), {"a": 1, "b": 1})
+    job.ready()
+    pauses = []
+    for _ in range(PATIENCE):
+        (worker,) = [each for each, host in job.living.items() if host == "b"]
+        job.later(0.01)
+        pauses.append(job.dies(worker))
+    assert pauses[-1] > 0 and "b" not in job.living.values()
+
+
+def test_a_worker_that_does_not_end_while_it_leaves_is_killed():
+    job = Job(Limits(2, 1, grace=7.0), {"a": 1, "b": 1})
+    job.ready()
+    job.driver.on_leaving(1, job.now)
+    job.act()
+    job.dies(0, status=0)
+    assert job.end is None
+    job.later(6.9)
+    assert not job.kills
+    job.later(0.2)
+    assert job.kills == [1]
+    job.dies(1)
+    assert job.end == End(0, "")
+
+
+def test_a_folder_that_only_the_program_names_is_known():
+    job = Job(Limits(2, 1), {"a": 2})
+    job.ready()
+    job.driver.on_holding(0, is_durable=True)
+    job.dies(0)
+    job.dies(1)
+    assert job.end is None
+    job.ready()
+    assert len(job.forms) == 2

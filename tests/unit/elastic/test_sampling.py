@@ -1,13 +1,13 @@
 """The arithmetic of elastic sampling: through any history of failures and changes, each sample once."""
 
-import random
 from collections import Counter
-from dataclasses import dataclass, field
 
+import elastic_histories
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from horovod.elastic.indices import ElasticIndices
 from horovod.elastic.sampling import (
     Epoch,
     Processed,
@@ -19,152 +19,15 @@ from horovod.elastic.sampling import (
     share_of,
 )
 
-HISTORIES = 1000
 
-
-@dataclass
-class Member:
-    """A process. ``model``: the samples that have gone into it, in order, since the epoch began."""
-
-    epoch: Epoch
-    model: list[int] = field(default_factory=list)
-    age: tuple[int, int] = (0, 0)
-    saved: tuple = ()
-
-    def save(self):
-        self.saved = (list(self.model), self.epoch.progress)
-
-    def commit(self):
-        self.save()
-        self.age = (self.age[0], self.age[1] + 1)
-
-    def restore(self):
-        self.model = list(self.saved[0])
-        self.epoch.load(self.saved[1])
-
-
-class History:
-    """A job that processes one epoch while its ranks are lost and come, as a seed has it."""
-
-    def __init__(self, seed):
-        self.dice = dice = random.Random(seed)
-        self.length = dice.choice([0, 1, dice.randrange(12), dice.randrange(80)])
-        self.uneven = dice.choice(["pad", "drop", "keep"])
-        self.shuffle = dice.random() < 0.7
-        self.batch = dice.randint(1, 5)
-        self.most = dice.randint(1, 6)  # changes
-        self.members = [self.newcomer() for _ in range(dice.randint(1, 5))]
-        self.ranks_of_last_batch = 1
-        self.sync()
-
-    def newcomer(self):
-        member = Member(Epoch(self.length, self.shuffle, 7, self.uneven))
-        member.epoch.load(Progress(3))
-        member.save()
-        return member
-
-    def sync(self):
-        """As ObjectState.sync and IndicesHandler.sync."""
-        members = self.members
-        newest = max(member.age for member in members)
-        holders = [member for member in members if member.age == newest]
-        reports = [member.epoch.report for member in holders]
-        model = list(holders[0].model)
-        for rank, member in enumerate(members):
-            member.epoch.unite(reports[0], reports, rank, len(members))
-            member.model = list(model)
-            member.age = (newest[0] + 1, newest[1])
-            member.save()
-
-    def batches(self):
-        """Every rank's next batch; only those that have one."""
-        found = [(member, list(member.epoch.left())[: self.batch]) for member in self.members]
-        return [(member, batch) for member, batch in found if batch]
-
-    def step(self):
-        """One batch of all ranks, and perhaps a commit, which may be interrupted. False: none is left."""
-        batches = self.batches()
-        if not batches:
-            return False
-        self.ranks_of_last_batch = len(self.members)
-        together = [index for _, batch in batches for index in batch]
-        for member in self.members:  # those without a batch have joined
-            member.model += together
-        for member, batch in batches:
-            member.epoch.record(self.batch if self.dice.random() < 0.5 else len(batch))
-        if self.dice.random() < 0.6:
-            committing = [member for member, _ in batches]
-            if self.most and self.dice.random() < 0.2:
-                for member in self.dice.sample(committing, self.dice.randint(0, len(committing))):
-                    member.commit()
-                self.fail()
-            else:
-                for member in committing:
-                    member.commit()
-        return True
-
-    def fail(self):
-        """Some ranks are lost; the others go back to what they have committed."""
-        self.most -= 1
-        keep = self.dice.randint(1, len(self.members))
-        self.members = self.dice.sample(self.members, keep)
-        for member in self.members:
-            member.restore()
-        self.meet()
-
-    def resize(self):
-        """Hosts come and go between two steps: nothing is rolled back."""
-        self.most -= 1
-        before = list(self.members)
-        self.members = self.dice.sample(before, self.dice.randint(1, len(before)))
-        removed = len(self.members) < len(before)
-        if removed and self.uneven != "keep" and self.dice.random() < 0.5:  # then nobody synchronizes
-            self.deal()
-        else:
-            self.meet()
-
-    def meet(self):
-        for _ in range(self.dice.choice([0, 0, 1, 3])):  # of one that fails while it does
-            self.deal()
-        self.members += [self.newcomer() for _ in range(self.dice.choice([0, 1, 2]))]
-        self.dice.shuffle(self.members)
-        self.deal(len(self.members))
-        self.sync()
-
-    def deal(self, ranks=None):
-        for rank, member in enumerate(self.members):
-            if member.age > (0, 0):
-                member.epoch.deal(rank, ranks or len(self.members))
-
-    def run(self):
-        while self.step():
-            allowed = (len(self.members),) if self.uneven == "keep" else (0, len(self.members))
-            if self.most and len(self.batches()) in allowed:
-                chance = self.dice.random()
-                if chance < 0.15:
-                    self.fail()
-                elif chance < 0.3:
-                    self.resize()
-        return Counter(self.members[0].model)
+def read(indices, size):
+    left = list(indices)
+    return [left[first : first + size] for first in range(0, len(left), size)]
 
 
 @pytest.mark.parametrize("part", range(10))
 def test_each_sample_is_processed_once_through_any_history(part):
-    seen = Counter()
-    for seed in range(part * HISTORIES // 10, (part + 1) * HISTORIES // 10):
-        history = History(seed)
-        counts, ranks = history.run(), len(history.members)
-        surplus = sum(counts.values()) - history.length
-        seen[history.uneven] += 1
-        assert set(counts) <= set(range(history.length)), seed
-        if history.uneven == "keep":
-            assert surplus == 0 and len(counts) == history.length, seed
-        elif history.uneven == "pad":
-            assert 0 <= surplus < history.ranks_of_last_batch and len(counts) == history.length, seed
-        else:
-            assert -ranks < surplus <= 0 and set(counts.values()) <= {1}, seed
-        assert all(member.model == history.members[0].model for member in history.members), seed
-    assert len(seen) == 3
+    elastic_histories.check(range(part, elastic_histories.COUNT, 10), ElasticIndices, read)
 
 
 @given(st.integers(0, 40), st.integers(1, 9), st.sampled_from(["pad", "drop", "keep"]))

@@ -1,6 +1,9 @@
 """horovod.torch.elastic in a job of one rank: what is saved, where, and what comes back."""
 
 import copy
+import os
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -293,3 +296,16 @@ def test_the_milestones_of_a_schedule_are_not_counted_twice():
         state.commit()
         state.restore()
     assert schedule.milestones == {2: 1, 4: 1}
+
+
+def test_a_spare_imports_what_an_optimizer_needs_before_it_waits():
+    """Once it has a place all ranks wait for it."""
+    program = (
+        "import sys, torch, horovod.torch\n"
+        "before = set(sys.modules)\n"
+        "torch.optim.SGD(torch.nn.Linear(1, 1).parameters(), lr=0.1)\n"
+        "print(len(set(sys.modules) - before))"
+    )
+    environment = {**os.environ, "HOROVOD_ELASTIC": "1"}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, check=True)
+    assert int(done.stdout) < 20, done.stderr

@@ -28,6 +28,7 @@ class Host(RemoteNode):
         self._is_lost = False
         self._error = error
         self.signals: list[int] = []
+        self.is_closed = False
 
     def dial(self, relay: object) -> None:
         if self._error is not None:
@@ -40,6 +41,16 @@ class Host(RemoteNode):
         self.signals.append(rank)
 
     def close(self) -> None:
+        self.is_closed = True
+
+
+class Outputs:
+    """Of nobody's interest."""
+
+    def new(self, worker: int, stream: str, sink: Sink) -> RankOutput:
+        return RankOutput(sink, None)
+
+    def name(self, output: RankOutput, worker: int, stream: str, rank: int | None) -> None:
         pass
 
 
@@ -57,7 +68,7 @@ class Desk:
             self.outputs,
             [sink, sink],
             lambda host: Host(host, self.error),
-            lambda worker, stream, sink: RankOutput(sink, None),
+            Outputs(),
             lambda node: None,
             lambda host: 1,
             30.0,
@@ -93,6 +104,17 @@ def test_where_ssh_cannot_be_started_the_worker_has_failed(desk: Desk) -> None:
     assert exit.rank == 0 and "Too many open files" in exit.lost
     assert desk.nodes == []
     desk.crew.signal(0, 9)  # nobody gets it
+
+
+def test_a_host_that_is_reached_again_and_again_has_one_node(desk: Desk) -> None:
+    for worker in range(5):
+        desk.crew.start(worker, "far")
+        (node,) = desk.nodes
+        assert not node.is_closed
+        node._is_lost = True
+        desk.crew._forget("far")
+    desk.crew.start(5, "far")
+    assert node.is_closed and desk.nodes != [node] and len(desk.nodes) == 1
 
 
 def test_what_workers_wrote_is_forgotten_after_a_while(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:

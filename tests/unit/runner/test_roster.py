@@ -29,9 +29,9 @@ class SlowStore(StoreServer):
 
 
 class Launcher:
-    def __init__(self) -> None:
+    def __init__(self, start_seconds: float = 30.0) -> None:
         self.woken = threading.Event()
-        self.roster = Roster(_ROOT, lambda key, size: SlowStore(key, size), self.woken.set, 30.0)
+        self.roster = Roster(_ROOT, lambda key, size: SlowStore(key, size), self.woken.set, start_seconds)
         self.members: list[Membership] = []
 
     def worker(self, worker: int) -> Membership:
@@ -144,3 +144,52 @@ def test_after_a_start_that_failed_the_state_is_synchronized(launcher: Launcher)
             assert place.result(_SECONDS).has_newcomers is has_newcomers
             if comes_through:
                 worker.use()
+
+
+def test_members_that_do_nothing_in_a_start_have_a_deadline() -> None:
+    launcher = Launcher(start_seconds=0.0)
+    launcher.form(1, 4, 5, 6)
+    with launcher.meeting(1) as client:
+        assert launcher.roster.overdue(time.monotonic()) == []
+        client.set("1/mesh/1", b"")
+        client.set("1/linked/1", b"")
+        due = launcher.roster.next_time()
+        assert time.monotonic() < due < time.monotonic() + 10.0
+        assert launcher.roster.overdue(due) == [4, 6]
+        assert launcher.roster.overdue(due + 1.0) == []
+    launcher.roster.close()
+
+
+def test_a_generation_that_cannot_have_a_store_is_told_to_nobody(launcher: Launcher) -> None:
+    worker = launcher.worker(0)
+    launcher.form(1, 0, 1)
+    refused = [OSError(24, "Too many open files")] * 2
+    new_store = launcher.roster._new_store
+
+    def refuses(key: bytes, size: int) -> StoreServer:
+        if refused:
+            raise refused.pop()
+        return new_store(key, size)
+
+    launcher.roster._new_store = refuses
+    with ThreadPoolExecutor() as pool:
+        place = pool.submit(worker.join)
+        launcher.until_waiting(0)
+        for _ in range(2):
+            with pytest.raises(OSError):
+                launcher.form(2, 0, 1)
+            assert not place.done() and not launcher.roster.is_starting
+        launcher.form(2, 0, 1)
+        told = place.result(_SECONDS)
+    assert (told.generation, told.has_newcomers) == (2, False)
+
+
+def test_a_worker_tells_that_its_state_is_on_disk(launcher: Launcher) -> None:
+    launcher.worker(3).hold(is_durable=True)
+    launcher.worker(4).hold()
+    told: list[tuple[int, bool]] = []
+    deadline = time.monotonic() + _SECONDS
+    while len(told) < 2:
+        assert time.monotonic() < deadline
+        told += launcher.roster.take_holding()
+    assert sorted(told) == [(3, True), (4, False)]

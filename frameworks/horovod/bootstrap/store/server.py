@@ -2,8 +2,6 @@
 
 import collections
 import contextlib
-import heapq
-import itertools
 import os
 import selectors
 import socket
@@ -22,6 +20,7 @@ from .arrivals import Arrivals
 from .claims import Claims
 from .messages import MAX_KEY, TOKEN_BYTES, Tag, decode, encode, fits, integer, owner
 from .verdicts import Verdict, from_fields
+from .waits import Wait, Waits
 
 MEMORY_QUOTA = 64 << 20
 _UNSENT_LIMIT = 16 << 20
@@ -44,14 +43,7 @@ class _Client:
     acts: bool = False  # as its rank: it has claimed it
     refusal: str = ""  # what every request of it is answered with
     unsent: bytearray = field(default_factory=bytearray)
-    waiting: "_Wait | None" = None
-
-
-@dataclass
-class _Wait:
-    client: _Client
-    keys: list[bytes]
-    missing: set[bytes]
+    waiting: "Wait[_Client] | None" = None
 
 
 class StoreServer:
@@ -86,16 +78,14 @@ class StoreServer:
         self._late: Verdict | None = None
         self._arrivals = Arrivals(size, float("inf"))
         self._on_news: Callable[[], None] = lambda: None
-        self._waits: dict[bytes, list[_Wait]] = {}
-        self._deadlines: list[tuple[float, int, _Wait]] = []
+        self._waits: Waits[_Client] = Waits()
         self._ended: frozenset[int] = frozenset()  # ranks that will set nothing more
         self._given: collections.deque[tuple[bytes, bytes | None]] = collections.deque()  # by ``set``
         self._is_abandoned = False
-        self._order = itertools.count()
-        self._selector = selectors.DefaultSelector()
-        self._wake_receive, self._wake_send = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         tcp = kind == "tcp"
         listeners = endpoints.listen_at(hosts, ports) if tcp else [endpoints.listen(kind, name=name)]
+        self._selector = selectors.DefaultSelector()
+        self._wake_receive, self._wake_send = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self.address = ",".join(address for _, address in listeners)
         self._gates = [
             Gatekeeper(listener, self._selector, secret, self._expects, self._admit, say)
@@ -141,6 +131,10 @@ class StoreServer:
     def is_starting(self) -> bool:
         """Whether ranks have not come through their start yet."""
         return not self._arrivals.are_all_linked
+
+    def unlinked(self) -> list[int]:
+        """The ranks that have not come through their start yet."""
+        return [rank for rank in range(self._size) if not self._arrivals.is_linked(rank)]
 
     @property
     def dropped(self) -> int:
@@ -194,14 +188,14 @@ class StoreServer:
 
     def _serve(self) -> None:
         while not self._closing:
-            times = [entry[0] for entry in self._deadlines[:1]]
-            deadline = min(self._arrivals.deadline, *times, *(gate.next_deadline() for gate in self._gates))
+            times = [gate.next_deadline() for gate in self._gates]
+            deadline = min(self._arrivals.deadline, self._waits.next_deadline(), *times)
             timeout = None if deadline == float("inf") else max(0.0, deadline - time.monotonic())
             for key, _ in self._selector.select(timeout):
                 key.data()
             for gate in self._gates:
                 gate.expire()
-            self._expire_waits()
+            self._answer_all(self._waits.expired(time.monotonic()))
             self._expire_start()
 
     def _on_wake(self) -> None:
@@ -216,12 +210,11 @@ class StoreServer:
             for client in list(self._clients.values()):
                 if not self._arrivals.is_linked(client.terms.connector):
                     self._discard(client)
-        for wait in [wait for key in self._waits if self._is_hopeless(key) for wait in self._waits[key]]:
-            if wait.client.waiting is wait:
-                self._answer(wait)
+        if self._ended:
+            self._answer_all(self._waits.on(self._is_hopeless))
 
     def _is_hopeless(self, key: bytes) -> bool:
-        return bool(self._ended) and owner(key.decode(errors="replace")) in self._ended
+        return owner(key.decode(errors="replace")) in self._ended
 
     def _admit(self, connection: socket.socket, terms: Terms, keys: Keys) -> None:
         if self._is_abandoned and not self._arrivals.is_linked(terms.connector):
@@ -324,26 +317,25 @@ class StoreServer:
 
     def _keep(self, key: bytes, value: bytes) -> None:
         self._table[key] = value
-        for wait in self._waits.pop(key, []):
-            wait.missing.discard(key)
-            if not wait.missing and wait.client.waiting is wait:
-                self._answer(wait)
+        self._answer_all(self._waits.found(key))
 
     def _wait(self, client: _Client, milliseconds: int, keys: list[bytes]) -> None:
-        wait = client.waiting = _Wait(client, keys, {key for key in keys if key not in self._table})
+        wait = client.waiting = Wait(client, keys, {key for key in keys if key not in self._table})
         if not wait.missing or milliseconds <= 0 or any(map(self._is_hopeless, wait.missing)):
             self._answer(wait)
             return
-        for key in wait.missing:
-            self._waits.setdefault(key, []).append(wait)
-        deadline = time.monotonic() + min(milliseconds, _WAIT_LIMIT_MS) / 1000
-        heapq.heappush(self._deadlines, (deadline, next(self._order), wait))
+        self._waits.add(wait, time.monotonic() + min(milliseconds, _WAIT_LIMIT_MS) / 1000)
 
-    def _answer(self, wait: _Wait) -> None:
+    def _answer_all(self, waits: Sequence[Wait[_Client]]) -> None:
+        for wait in waits:
+            if wait.is_open:  # to answer one may end others
+                self._answer(wait)
+
+    def _answer(self, wait: Wait[_Client]) -> None:
         """Values when all are there, none when they are too large together; otherwise the keys that never
         came. Then the client may ask again.
         """
-        self._end_wait(wait)
+        self._waits.end(wait)
         missing = [key for key in wait.keys if key in wait.missing]
         hopeless = [key for key in missing if self._is_hopeless(key)]
         try:
@@ -354,20 +346,6 @@ class StoreServer:
                 self._respond(wait.client, Tag.OK, values if fits(values) or len(values) == 1 else [])
         except OSError:
             self._discard(wait.client)
-
-    def _end_wait(self, wait: _Wait) -> None:
-        wait.client.waiting = None
-        for key in wait.missing:
-            remaining = [other for other in self._waits.pop(key, []) if other is not wait]
-            if remaining:
-                self._waits[key] = remaining
-
-    def _expire_waits(self) -> None:
-        now = time.monotonic()
-        while self._deadlines and self._deadlines[0][0] <= now:
-            wait = heapq.heappop(self._deadlines)[2]
-            if wait.client.waiting is wait:
-                self._answer(wait)
 
     def _respond(self, client: _Client, tag: Tag, fields: Sequence[bytes | memoryview]) -> None:
         if not fits(fields):
@@ -391,7 +369,7 @@ class StoreServer:
         if self._clients.pop(client.connection, None) is None:
             return
         if client.waiting is not None:
-            self._end_wait(client.waiting)
+            self._waits.end(client.waiting)
         self._selector.unregister(client.connection)
         client.connection.close()
         if client.acts:

@@ -8,6 +8,10 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+MOST_LINES = 100_000
+"""So many wait for a folder that cannot be written; then the oldest are dropped."""
+_DROPPED_LINES = MOST_LINES // 8  # at a time
+
 
 def line_of(values: Mapping[str, Any]) -> dict[str, Any]:
     """The values of one line: numbers and text; others as ``item()`` gives them, or as text.
@@ -57,6 +61,8 @@ class Recorder:
         """What was added since the last commit belongs to this one."""
         self._committed += [(number, values) for values in self._pending]
         self._pending = []
+        if len(self._committed) > MOST_LINES:
+            del self._committed[: len(self._committed) - MOST_LINES + _DROPPED_LINES]
 
     def go_back(self) -> None:
         """Drops what was added since the last commit."""

@@ -16,13 +16,15 @@ class DiscoveryError(ValueError):
 
 
 def parse(text: str, slots: int | None) -> dict[str, int]:
-    """The hosts of one output: a line for each, "name:slots", or "name" with ``slots``.
+    """The hosts of one output: a line for each, "name:slots", or "name" with ``slots``;
+    what follows a "#" is skipped.
 
     Raises:
         DiscoveryError: a line is no host, a host has no number of slots, or there is no host at all.
     """
     found: dict[str, int] = {}
-    for line in filter(None, map(str.strip, text.splitlines())):
+    lines = (line.partition("#")[0].strip() for line in text.splitlines())
+    for line in filter(None, lines):
         match = _LINE.fullmatch(line)
         name = match["name"].strip("[]") if match else ""
         if match is None or (match["name"][0] != "[" and not _NAME.fullmatch(name)):

@@ -5,95 +5,22 @@ of them make the next generation.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from .numbering import Member, number
+from .decisions import Attempt, Decision, End, Form, GiveUp, Kill, Limits, Notify, Start
+from .numbering import number
 from .reliability import Reliability
 from .workers import State, Worker, chosen, missing
 
 _NEVER = float("inf")
+_KILLED_STATUS = 128 + 9  # by SIGKILL, as a shell reports it
 GATHERING_SECONDS = 5.0
 """A newcomer that is ready waits so long for others that are on their way: the job grows once, not often."""
-ENDING_SECONDS = 5.0
-"""A worker that is asked to end has so long; then it is killed."""
+UNKILLABLE_SECONDS = 10.0
+"""A worker that has not ended so long after it was killed waits for a device or a disk, perhaps for ever."""
 
 HOPELESS = 2
 """A job that goes on from disk is not started again when so many generations have failed in the same way,"""
 SOON_SECONDS = 300.0
 """each within this time."""
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What the user asks for.
-
-    ``ranks``: with so many the first generation begins. ``fewest``, ``most``: ranks of any generation.
-    ``spares``: processes that wait beside them. ``resets``: so many generations may follow the first one.
-    ``patience``: seconds without a generation, or for a member that does not come to the next one.
-    ``is_durable``: new workers find the state of the training on disk when all who held it are gone.
-    """
-
-    ranks: int
-    fewest: int
-    most: int | None = None
-    spares: int = 0
-    resets: int | None = None
-    patience: float = 600.0
-    is_durable: bool = False
-
-
-@dataclass(frozen=True)
-class Start:
-    """Start a worker."""
-
-    worker: int
-    host: str
-
-
-@dataclass(frozen=True)
-class Form:
-    """Tell the members their places; nobody is in an earlier generation any more."""
-
-    generation: int
-    members: tuple[Member, ...]
-
-
-@dataclass(frozen=True)
-class Notify:
-    """Tell the members, who train, that the job can grow, or has to shrink."""
-
-    added: bool
-    removed: bool
-
-
-@dataclass(frozen=True)
-class Kill:
-    """End a worker: gently, or at once where it ``is_silent``."""
-
-    worker: int
-    is_silent: bool
-    reason: str
-
-
-@dataclass(frozen=True)
-class End:
-    """The job is over. ``reason`` is empty when it has done its work."""
-
-    status: int
-    reason: str
-
-
-Decision = Start | Form | Notify | Kill | End
-
-
-@dataclass(frozen=True)
-class Attempt:
-    """A worker that failed: ``status`` as a shell reports it, ``lived`` how many seconds it was a member."""
-
-    worker: int
-    host: str
-    rank: int | None
-    generation: int
-    status: int
-    lived: float
 
 
 @dataclass
@@ -113,13 +40,14 @@ class Driver:
     _started: int = 0
     _has_finished: bool = False  # a worker has done its work
     _has_state: bool = False  # a worker has told that it holds the state of the training
+    _is_durable: bool = False  # new workers find it on disk
     _end: End | None = None
     _bug: Attempt | None = None
     _notified: tuple[bool, bool] = (False, False)  # of this generation: (added, removed)
     _idle_since: float | None = None  # since then not every member trains
 
     def __post_init__(self) -> None:
-        self._idle_since = self.began
+        self._idle_since, self._is_durable = self.began, self.limits.is_durable
 
     @property
     def members(self) -> list[Worker]:
@@ -139,16 +67,19 @@ class Driver:
             self._idle_since = now
         found.state, found.since = State.WAITING, now
 
-    def on_holding(self, worker: int) -> None:
-        """A worker holds the state of the training: it has synchronized with the others."""
+    def on_holding(self, worker: int, is_durable: bool = False) -> None:
+        """A worker holds the state of the training: it has synchronized with the others. ``is_durable``: it
+        writes it to disk, too.
+        """
         found = self._workers.get(worker)
         if found is not None:
             found.holds = self._has_state = True
+            self._is_durable |= is_durable
 
     @property
     def is_waiting(self) -> bool:
-        """Whether not all members train, or there are none."""
-        return self._end is None and self._idle_since is not None
+        """Whether not all members train, or there are none, or some have done their work."""
+        return self._end is None and (self._idle_since is not None or self._has_finished)
 
     def on_leaving(self, worker: int, now: float) -> None:
         """A worker ends in good order, as its host was told to: none is started there for a while."""
@@ -157,22 +88,23 @@ class Driver:
             return
         if found.state is State.MEMBER and self._idle_since is None:
             self._idle_since = now
-        found.state, found.since = State.LEAVING, now
+        found.state, found.since, found.killed_at = State.LEAVING, now, now
         self.reliability.rest(found.host, now)
 
-    def on_silent(self, worker: int) -> list[Decision]:
+    def on_silent(self, worker: int, now: float, reason: str = "") -> list[Decision]:
         """The others have given a member up that lives. One that asks for a place responds again."""
         found = self._workers.get(worker)
         if found is None or found.is_killed or found.state is not State.MEMBER:
             return []
-        return self.on_stopped(worker, "the other ranks have given it up: it does not respond")
+        reason = reason or "the other ranks have given it up: it does not respond"
+        return self.on_stopped(worker, reason, now)
 
-    def on_stopped(self, worker: int, reason: str) -> list[Decision]:
+    def on_stopped(self, worker: int, reason: str, now: float) -> list[Decision]:
         """A worker lives, and does nothing any more."""
         found = self._workers.get(worker)
         if found is None or found.is_killed:
             return []
-        return [self._kill(found, reason, None)]
+        return [self._kill(found, reason, now)]
 
     def on_exit(self, worker: int, status: int, now: float, is_lost: bool = False) -> float:
         """A worker has ended; ``is_lost``: its host is out of reach. Returns for how long the host is set
@@ -193,19 +125,21 @@ class Driver:
         self.attempts.append(attempt)
         if self.generation == 0 and status < 128 and not is_lost:
             self._bug = self._bug or attempt
-        return self.reliability.failed(found.host, lived, is_lost, now)
+        return self.reliability.failed(found.host, found.began, lived, is_lost, now)
 
     def decide(self, now: float) -> list[Decision]:
         """What to do now, in this order; each decision is returned once."""
         if self._end is not None:
             return []
+        given_up = self._given_up(now)
+        self._wait_for_imports(now)
         self._end = self._verdict(now)
         if self._end is not None:
-            return [self._end]
-        decisions = [*self._starts(now), *self._forms(now)]
+            return [*given_up, self._end]
+        decisions = [*given_up, *self._starts(now), *self._forms(now)]
         self._end = self._end or self._too_few(now)
         if self._end is not None:
-            return [self._end]
+            return [*given_up, self._end]
         return [*decisions, *self._kills(now), *self._notices(now)]
 
     def next_time(self, now: float) -> float:
@@ -216,7 +150,8 @@ class Driver:
         if self._idle_since is not None:
             times.append(self._idle_since + self.limits.patience)
         times += [worker.since + GATHERING_SECONDS for worker in self._in(State.WAITING)]
-        times += [worker.killed_at + ENDING_SECONDS for worker in self._workers.values()]
+        times += [worker.killed_at + self.limits.grace for worker in self._workers.values()]
+        times += [worker.shot_at + UNKILLABLE_SECONDS for worker in self._workers.values()]
         return min((time for time in times if time > now), default=_NEVER)
 
     def _in(self, state: State) -> list[Worker]:
@@ -243,7 +178,7 @@ class Driver:
                 )
         if self._bug is not None:
             return End(self._bug.status, "a worker failed before the training began")
-        if self.generation > 0 and not holders and not self.limits.is_durable:
+        if self.generation > 0 and not holders and not self._is_durable:
             return End(self._last_status, "no worker is left that has the state of the training")
         if self.generation > 0 and not holders and self._fails_again:
             return End(
@@ -296,7 +231,7 @@ class Driver:
         usable = self.reliability.usable(self._slots, now)
         decisions: list[Decision] = []
         for host in missing(self._live, usable, self._slots, self._most, self.limits.spares):
-            self._workers[self._started] = Worker(self._started, host, now)
+            self._workers[self._started] = Worker(self._started, host, now, began=now)
             decisions.append(Start(self._started, host))
             self._started += 1
         return decisions
@@ -340,24 +275,42 @@ class Driver:
     def _kills(self, now: float) -> list[Decision]:
         """Workers for whom there is no room, and members that keep the others waiting."""
         decisions = [
-            self._kill(worker, f"it has not ended within {ENDING_SECONDS:g} s", None)
+            self._kill(worker, f"it has not ended within {self.limits.grace:g} s", now)
             for worker in self._workers.values()
-            if now >= worker.killed_at + ENDING_SECONDS
+            if now >= worker.killed_at + self.limits.grace
         ]
         if self.members or self._idle_since is None:
             decisions += [
-                self._kill(each, "there is no room for it any more", now) for each in self._surplus()
+                self._ask_to_end(each, "there is no room for it any more", now) for each in self._surplus()
             ]
         if self._is_overdue(now) and (late := [each for each in self.members if not each.is_killed]):
             reason = f"it has kept the others waiting for {self.limits.patience:g} s"
-            decisions += [self._kill(worker, reason, None) for worker in late]
+            decisions += [self._kill(worker, reason, now) for worker in late]
             self._idle_since = now  # until they are gone the others have to wait
         return decisions
 
-    def _kill(self, worker: Worker, reason: str, now: float | None) -> Decision:
-        """At once, or gently: it is asked ``now``."""
-        worker.is_killed, worker.killed_at = True, _NEVER if now is None else now
-        return Kill(worker.number, now is None, reason)
+    def _ask_to_end(self, worker: Worker, reason: str, now: float) -> Decision:
+        worker.is_killed, worker.killed_at = True, now
+        return Kill(worker.number, False, reason)
+
+    def _kill(self, worker: Worker, reason: str, now: float) -> Decision:
+        worker.is_killed, worker.killed_at, worker.shot_at = True, _NEVER, now
+        return Kill(worker.number, True, reason)
+
+    def _given_up(self, now: float) -> list[Decision]:
+        """Workers that do not end although they were killed. Their hosts get no new ones for a while."""
+        found = [each for each in self._workers.values() if now >= each.shot_at + UNKILLABLE_SECONDS]
+        for worker in found:
+            self.on_exit(worker.number, _KILLED_STATUS, now)
+            self.reliability.rest(worker.host, now)
+        return [GiveUp(worker.number) for worker in found]
+
+    def _wait_for_imports(self, now: float) -> None:
+        """Before the first generation, patience is for workers that are there: how long the imports of a
+        program take, nobody knows.
+        """
+        if self.generation == 0 and not self._in(State.WAITING) and self._live:
+            self._idle_since = now
 
     def _surplus(self) -> list[Worker]:
         """Who is no member, and neither has room nor is a spare."""

@@ -8,6 +8,8 @@ PATIENCE = 3
 """So many failures in a row set a host aside."""
 HEALTHY_SECONDS = 5.0
 """A worker that was a member for so long has not failed in a row with others."""
+MOMENT_SECONDS = 2.0
+"""Workers that fail on a host within this time, and ran together, have failed once."""
 COOLDOWN = (1.0, 60.0)
 _JITTER = 0.5
 
@@ -15,6 +17,7 @@ _JITTER = 0.5
 @dataclass
 class _Record:
     failures: int = 0  # in a row
+    failed_at: float = float("-inf")  # the last of them
     aside_until: float = 0.0
 
 
@@ -35,14 +38,20 @@ class Reliability:
     def __post_init__(self) -> None:
         self._random = random.Random(self.seed)
 
-    def failed(self, host: str, lived: float, is_lost: bool, now: float) -> float:
-        """A worker failed that had been a member for ``lived`` seconds; ``is_lost``: with its whole host.
+    def failed(self, host: str, began: float, lived: float, is_lost: bool, now: float) -> float:
+        """A worker failed that was started at ``began``, and had been a member for ``lived`` seconds;
+        ``is_lost``: with its whole host.
 
         Returns:
-            For how many seconds the host is set aside; 0: it is not.
+            For how many seconds the host is set aside; 0: it is not, or was already for the same failure.
         """
         record = self._records.setdefault(host, _Record())
-        record.failures = 1 if lived >= HEALTHY_SECONDS else record.failures + 1
+        is_same = began < record.failed_at and now < record.failed_at + MOMENT_SECONDS
+        if is_same and (not is_lost or record.aside_until > now):
+            return 0.0
+        if not is_same:
+            record.failures = 1 if lived >= HEALTHY_SECONDS else record.failures + 1
+            record.failed_at = now
         times = record.failures - PATIENCE
         if is_lost:
             times = max(times, 0)

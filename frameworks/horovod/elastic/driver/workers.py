@@ -21,7 +21,7 @@ class State(enum.Enum):
 class Worker:
     """One process. ``generation`` is the last one that it was in (0: none); it ``holds`` the state
     of the training when it has made it or got it; ``since`` is when it came into its ``state``,
-    ``killed_at`` when it was asked to end.
+    ``began`` when it was started, ``killed_at`` when it was asked to end, ``shot_at`` when it was killed.
     """
 
     number: int
@@ -33,7 +33,9 @@ class Worker:
     local_rank: int | None = None
     holds: bool = False
     is_killed: bool = False
+    began: float = 0.0
     killed_at: float = float("inf")
+    shot_at: float = float("inf")
 
     @property
     def order(self) -> tuple[bool, bool, int, int]:

@@ -1,6 +1,7 @@
 """A call as the launcher has it: the function that it serves to the ranks, and what comes of it."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -39,6 +40,7 @@ class Call:
 
     def __init__(self, function: int, results: int) -> None:
         self.outcome = Outcome()
+        self.ranks: Mapping[int, int] | None = None  # in an elastic job, of the workers whose word counts
         self._function = transfer.content(function)
         self._results = transfer.Results(results)
 
@@ -50,10 +52,18 @@ class Call:
     def on_failure(self, cause: Cause, report: bytes) -> None:
         """The caller raises what others print."""
         self.outcome.culprit = cause.rank
+        self.take_report(report)
+
+    def take_report(self, report: bytes) -> None:
+        """The caller raises it."""
         self.outcome.report = report.decode(errors="backslashreplace")
 
     def finish(self) -> Outcome:
         """After the job."""
-        for rank, region in self._results.complete().items():
-            self.outcome.sent[rank] = (region.kind, region.offset, region.size)
+        for sender, region in self._results.complete().items():
+            rank = sender if self.ranks is None else self.ranks.get(sender)
+            if rank is not None:
+                self.outcome.sent[rank] = (region.kind, region.offset, region.size)
+        if self.ranks is not None:
+            self.outcome.size = len(self.ranks)
         return self.outcome

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from horovod.bootstrap.identity import HOROVODRUN, from_environment
+from horovod.bootstrap.membership import is_elastic
 
 from . import arguments, packing
 from .call import Outcome
@@ -62,15 +63,17 @@ def run(
         func: what each rank calls.
         args: its positional arguments, the same on every rank.
         kwargs: its keyword arguments.
-        num_proc: how many ranks to start.
-        min_num_proc: refused: an elastic job runs a program, and no function.
-        max_num_proc: refused likewise.
-        slots: refused likewise.
-        reset_limit: refused likewise.
-        cooldown_range: refused likewise.
+        num_proc: how many ranks to start; in an elastic job at least ``min_num_proc``.
+        min_num_proc: makes the job elastic: it goes on as long as there are so many ranks. Each new process
+            calls the function, too; see docs/elastic.md for what it has to do.
+        max_num_proc: of an elastic job, to which it may grow.
+        slots: of an elastic job: how many ranks a host may run that the script names without a number.
+        reset_limit: of an elastic job: how often its ranks may start again.
+        cooldown_range: of an elastic job: the shortest and the longest time, in seconds, for which a host is
+            left alone where ranks fail again and again.
         hosts: where to start the ranks, and how many at most, such as "localhost:4,node2:4".
         hostfile: a file that says the same; not together with ``hosts``.
-        host_discovery_script: refused likewise.
+        host_discovery_script: makes the job elastic: it prints the hosts, and is asked each second.
         start_timeout: how many seconds to wait for the hosts, and then for the ranks to find each other,
             30 by default.
         ssh_port: where sshd listens on other hosts.
@@ -89,7 +92,8 @@ def run(
         max_np: deprecated, use ``max_num_proc``.
 
     Returns:
-        What the function returned on each rank, in rank order.
+        What the function returned on each rank, in rank order. In an elastic job, on each that has done its
+        work to the end: the ranks of the last generation.
 
     Raises:
         ValueError: arguments exclude each other or cannot be, or the function cannot be pickled.
@@ -127,6 +131,8 @@ def _words(given: dict[str, Any]) -> list[str]:
         if (value := given.pop(old)) is not None:
             warnings.warn(f"horovod.run: {old} is deprecated, use {new}", DeprecationWarning, stacklevel=3)
             given[new] = value
+    if given["min_num_proc"] is not None:
+        given["num_proc"] = max(given["num_proc"], given["min_num_proc"])
     command = python_command(given.pop("executable") or sys.executable, "worker")
     return [*arguments.words(given), "--", *command]
 
@@ -134,6 +140,11 @@ def _words(given: dict[str, Any]) -> list[str]:
 def _refuse_in_rank() -> None:
     """A rank that starts another job would wait for it in the middle of its own."""
     identity = from_environment(os.environ)
+    if is_elastic(os.environ):
+        raise RuntimeError(
+            "horovod.run cannot be called in a worker of an elastic job. Call it in the program that starts "
+            "everything"
+        )
     if identity.launcher == HOROVODRUN or identity.size > 1:
         raise RuntimeError(
             f"horovod.run cannot be called in a rank of a job: this process is rank {identity.rank} of "

@@ -19,6 +19,8 @@ VARIABLES = {
     "start_timeout": "HOROVOD_START_TIMEOUT",
     "ssh_fan_out": "HOROVOD_SSH_FAN_OUT",
     "checkpoint_dir": "HOROVOD_CHECKPOINT_DIR",
+    "preemption_signal": "HOROVOD_PREEMPTION_SIGNAL",
+    "preemption_file": "HOROVOD_PREEMPTION_FILE",
 }
 FAN_OUT = 32
 
@@ -100,6 +102,10 @@ def add_elastic(parser: argparse.ArgumentParser) -> None:
     add("--reset-limit", type=values.integer, metavar="N", help=resets)
     folder = "write commits to DIR now and then; when all ranks are lost, new ones go on from the newest"
     add("--checkpoint-dir", type=os.path.abspath, metavar="DIR", help=folder)
+    asks = "SIGNAL, such as USR1, asks workers to end at their next commit, as SIGTERM does"
+    add("--preemption-signal", type=values.preemption_signal, metavar="SIGNAL", help=asks)
+    notice = "leave a host when there is a file FILE on it; {host} in FILE stands for the host"
+    add("--preemption-file", type=values.absolute_path, metavar="FILE", help=notice)
     chaos = "bring faults about to see that your training goes on, such as kill:every=20s, or stop:every=60s"
     add("--chaos", type=values.chaos, metavar="FAULT", help=chaos)
     cooldown = "seconds for which a host is left alone where ranks fail again and again (1 60)"
@@ -138,10 +144,16 @@ def ssh_fan_out(environ: Mapping[str, str]) -> int:
         raise ValueError(f"{name}: {error}") from None
 
 
-def ending(arguments: argparse.Namespace) -> "Ending":
-    """The limits of a job that begins now."""
-    from ..ending import GRACE_SECONDS, Ending  # only here: the help is to be quick
+def ending(arguments: argparse.Namespace, preemption: int | None = None) -> "Ending":
+    """The limits of a job that begins now; ``preemption`` asks for its end as SIGTERM does."""
+    from ..ending import Ending  # only here: the help is to be quick
 
-    grace = GRACE_SECONDS if arguments.grace is None else arguments.grace
     deadline = float("inf") if arguments.timeout is None else time.monotonic() + arguments.timeout
-    return Ending(grace, deadline)
+    return Ending(grace(arguments), deadline, preemption)
+
+
+def grace(arguments: argparse.Namespace) -> float:
+    """Seconds that ranks which are to end have."""
+    from ..ending import GRACE_SECONDS
+
+    return GRACE_SECONDS if arguments.grace is None else float(arguments.grace)

@@ -155,6 +155,8 @@ def _check(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> No
 
 def _check_ranks(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> None:
     last = arguments.num_proc - 1
+    if placing.is_elastic(arguments):  # it may grow
+        last = sys.maxsize if arguments.max_np is None else arguments.max_np - 1
     if arguments.stdin_rank is not None and arguments.stdin_rank > last:
         parser.error(f"--stdin-rank {arguments.stdin_rank}: the last rank is {last}")
     if arguments.ranks is not None and arguments.ranks[-1] > last:

@@ -1,6 +1,7 @@
 """What the values of horovodrun's options may be: one function reads one kind, or says why it cannot."""
 
 import argparse
+import os
 import re
 
 AUTO = "auto"
@@ -119,6 +120,23 @@ def level(text: str) -> str:
     if text.upper() not in LEVELS:
         raise argparse.ArgumentTypeError(f"{text!r} is not one of {', '.join(LEVELS)}")
     return text.lower()
+
+
+def absolute_path(text: str) -> str:
+    """A path, from here."""
+    if not text:
+        raise argparse.ArgumentTypeError("expected the path of a file")
+    return os.path.abspath(text)
+
+
+def preemption_signal(text: str) -> str:
+    """A signal that can ask a worker to end, by its name without SIG."""
+    from horovod.elastic.asking import signal_named
+
+    try:
+        return signal_named(text).name.removeprefix("SIG")
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def chaos(text: str) -> object:

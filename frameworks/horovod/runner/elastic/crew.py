@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import Callable, Mapping, MutableSequence, Sequence
+from typing import Protocol
 
 from horovod.bootstrap.membership import WORKER_VARIABLE
 
@@ -12,15 +13,23 @@ from ..nodes.local import LocalNode
 from ..nodes.node import STREAMS, Node
 from ..nodes.rank_process import threads
 from ..nodes.remote import RemoteNode
-from ..output import label_of
 from ..rank_output import RankOutput
 from ..report import evidence
 from ..sink import Sink
 
 NewNode = Callable[[str], LocalNode | RemoteNode]
 """Makes the node of a host: one of this host has its work, one of another host is not dialled yet."""
-NewOutput = Callable[[int, str, Sink], RankOutput]
-"""Makes the output of a worker, of a stream, into a sink."""
+
+
+class Outputs(Protocol):
+    """Where the output of workers goes; see ``worker_output.WorkerOutputs``."""
+
+    def new(self, worker: int, stream: str, sink: Sink) -> RankOutput:
+        """Of a worker that has no rank yet."""
+
+    def name(self, output: RankOutput, worker: int, stream: str, rank: int | None) -> None:
+        """What comes from now on is that of a rank (None: of a worker)."""
+
 
 _START_STATUS = 1
 _KEPT = 16  # of workers that have ended, what they wrote; of older ones it is forgotten
@@ -31,6 +40,7 @@ class Crew:
     and grow.
 
     Args:
+        maker: makes the entries of ``outputs``.
         begin: gives a node of another host its work, when its agent is there.
         seconds: until an agent has to be there.
         wake: ends the waiting of the loop.
@@ -43,7 +53,7 @@ class Crew:
         outputs: dict[tuple[int, str], RankOutput],
         sinks: Sequence[Sink],
         new_node: NewNode,
-        new_output: NewOutput,
+        maker: Outputs,
         begin: Callable[[RemoteNode], None],
         slots: Callable[[str], int],
         seconds: float,
@@ -54,7 +64,7 @@ class Crew:
         self._outputs = outputs
         self._sinks = sinks
         self._new_node = new_node
-        self._new_output = new_output
+        self._maker = maker
         self._begin = begin
         self._slots = slots
         self._seconds = seconds
@@ -70,7 +80,7 @@ class Crew:
         assert worker == len(self._hosts)
         self._hosts.append(host)
         for name, sink in zip(STREAMS, self._sinks, strict=True):
-            self._outputs[worker, name] = self._new_output(worker, name, sink)
+            self._outputs[worker, name] = self._maker.new(worker, name, sink)
         node = self._node(host)
         if isinstance(node, RemoteNode) and host in self._pending:
             self._pending[host].append(worker)
@@ -87,11 +97,9 @@ class Crew:
             node.signal_one(worker, number)
 
     def name(self, worker: int, rank: int | None) -> None:
-        """What stands in front of the lines of a worker from now on."""
-        name = f"w{worker}" if rank is None else None
-        for stream, sink in zip(STREAMS, self._sinks, strict=True):
-            label = label_of(worker if rank is None else rank, stream, sink.is_terminal, name)
-            self._outputs[worker, stream].relabel(label)
+        """What a worker writes from now on is that of a rank."""
+        for stream in STREAMS:
+            self._maker.name(self._outputs[worker, stream], worker, stream, rank)
 
     def evidence(self, worker: int, room: int) -> list[str]:
         """A title, and the most telling lines that a worker has written, ``room`` at most."""
@@ -129,8 +137,10 @@ class Crew:
 
     def _node(self, host: str) -> LocalNode | RemoteNode:
         node = self._by_host.get(host)
-        if isinstance(node, RemoteNode) and node.is_lost:
-            node = None  # another one, by a new login
+        if isinstance(node, RemoteNode) and node.is_lost:  # another one, by a new login
+            node.close()
+            self._nodes.remove(node)
+            node = None
         if node is None:
             node = self._by_host[host] = self._new_node(host)
             self._nodes.append(node)

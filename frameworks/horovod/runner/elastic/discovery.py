@@ -94,7 +94,8 @@ class Discovery:
 
     def _finish(self, code: int, now: float) -> Mapping[str, int] | None:
         assert self._process is not None and self._process.stdout is not None
-        while data := self._process.stdout.read(1 << 16):
+        # What the script has started may go on writing.
+        while len(self._output) <= _MOST_OUTPUT and (data := self._process.stdout.read(1 << 16)):
             self._output += data
         self._close_output()
         self._next, self._deadline = now + PERIOD_SECONDS, float("inf")

@@ -13,11 +13,14 @@ from typing import TYPE_CHECKING
 from horovod.bootstrap import secret
 from horovod.bootstrap.membership import ADDRESS_VARIABLE
 from horovod.bootstrap.network import endpoints, interfaces
+from horovod.bootstrap.start_settings import START_TIMEOUT_VARIABLE
 from horovod.bootstrap.store.server import StoreServer
-from horovod.elastic.driver.driver import Driver, Limits
+from horovod.elastic import asking
+from horovod.elastic.driver.decisions import Limits
+from horovod.elastic.driver.driver import Driver
 from horovod.elastic.driver.reliability import COOLDOWN, Reliability
 
-from ..command_line import options
+from ..command_line import exports, options
 from ..launchers import is_this_host, setup
 from ..launchers.direct import JOB_VARIABLE
 from ..nodes import reach, ssh
@@ -25,8 +28,9 @@ from ..nodes.guardian import Guardian
 from ..nodes.local import LocalNode
 from ..nodes.loop import Loop
 from ..nodes.node import Node, Work
+from ..nodes.notice import Notice
 from ..nodes.remote import RemoteNode
-from ..output import Display, label_of
+from ..output import Display
 from ..rank_output import RankOutput
 from ..sink import Sink
 from ..supervisor import Supervisor
@@ -34,6 +38,7 @@ from .crew import Crew
 from .discovery import Discovery
 from .policy import ElasticPolicy
 from .roster import Roster
+from .worker_output import WorkerOutputs
 
 if TYPE_CHECKING:
     from ..call.call import Call
@@ -45,14 +50,9 @@ _ORPHAN_SECONDS = 10.0  # for the step that the ranks are in, and for what they 
 
 def launch(arguments: argparse.Namespace, call: "Call | None" = None) -> int:
     """Runs ``arguments.command`` as an elastic job and returns its status. A function, of ``call``, has a
-    result for each rank, and here ranks come and go: it hears that.
+    result on each worker that does its work to the end.
     """
-    if call is not None:
-        call.outcome.refusal = (
-            "--min-num-proc and --host-discovery-script make a job elastic, which runs a program and no "
-            "function: start your script with horovodrun"
-        )
-        return setup.USAGE_STATUS
+    arguments.call = call
     return setup.launch(arguments, _supervise)
 
 
@@ -80,7 +80,6 @@ class _Job:
         stack: contextlib.ExitStack,
     ) -> None:
         self._arguments = arguments
-        self._files = files
         self._loop = loop
         self._sinks = sinks
         self._stack = stack
@@ -95,21 +94,27 @@ class _Job:
         }
         self._environment = {**os.environ, **self._variables}
         self._network = interfaces.from_environment(self._environment)
+        self._preemption = asking.chosen_signal(self._environment)
+        if self._preemption is not None:
+            loop.catch(self._preemption)
+        self._notice = self._environment.get(options.VARIABLES["preemption_file"]) or None
         self._hosts: list[str] = []  # by worker
         self._logins: collections.Counter[str] = collections.Counter()  # by host
         self._nodes: list[Node] = []
         self._outputs: dict[tuple[int, str], RankOutput] = {}
         self._slots = {host.name: host.slots for host in arguments.host_list}
-        self._display = Display(arguments.prefix_output_with_timestamp)
         self._guardian = Guardian(f"{JOB_VARIABLE}={self._number}")
         stack.callback(self._guardian.dismiss)
         stack.callback(loop.children.kill_strays)
         loop.children.expect(self._guardian.pid, is_tool=True)
         self._discovery = self._new_discovery()
         self._has_told_hosts = False
+        stack.callback(self._close_remotes)
         self._remotes = self._reach_hosts()
         seconds = float(arguments.start_timeout or _START_SECONDS)
-        self._roster = Roster(self._secret, self._new_store, loop.wake, seconds)
+        prepare = [] if arguments.call is None else [arguments.call.attach]
+        start = _start_seconds(self._environment)
+        self._roster = Roster(self._secret, self._new_store, loop.wake, start, *prepare)
         stack.callback(self._roster.close)
         self._variables[ADDRESS_VARIABLE] = self._roster.address
         self._crew = Crew(
@@ -118,12 +123,20 @@ class _Job:
             self._outputs,
             sinks,
             self._new_node,
-            self._new_output,
+            self._outputs_maker(files),
             self._begin,
             lambda host: self._slots.get(host, 1),
             seconds,
             loop.wake,
         )
+
+    def _outputs_maker(self, files: setup.Files) -> WorkerOutputs:
+        arguments = self._arguments
+        display = Display(arguments.prefix_output_with_timestamp, arguments.ranks)
+        folder, complaints = arguments.output_filename, self._sinks[1]
+        outputs = WorkerOutputs(display, arguments.journal, folder, files, complaints)
+        self._stack.callback(outputs.close)
+        return outputs
 
     def run(self) -> int:
         """Until the job is over."""
@@ -135,12 +148,13 @@ class _Job:
             self._hosts,
             self._roster,
             arguments.verbose,
-            ending=options.ending(arguments),
+            ending=options.ending(arguments, self._preemption),
             journal=arguments.journal,
+            on_report=None if arguments.call is None else arguments.call.take_report,
         )
         cooldown = arguments.blacklist_cooldown_range or COOLDOWN
         driver = Driver(_limits(arguments, self._environment), time.monotonic(), Reliability(tuple(cooldown)))
-        policy = ElasticPolicy(
+        policy = self._policy = ElasticPolicy(
             driver,
             self._roster,
             self._crew,
@@ -148,16 +162,17 @@ class _Job:
             lambda: float("inf") if self._discovery is None else self._discovery.next_time(),
             supervisor.say,
             supervisor.conclude,
-            self._find_stopped,
+            supervisor.find_stopped,
             arguments.journal,
+            Notice(self._notice, next(filter(is_this_host, self._slots), os.uname().nodename)),
+            supervisor.leave,
+            options.grace(arguments),
             arguments.chaos,
         )
-        return supervisor.run(self._nodes, policy)
-
-    def _find_stopped(self) -> list[int]:
-        for node in self._nodes:
-            node.find_stopped()
-        return [worker for node in self._nodes for worker in node.stopped]
+        status = supervisor.run(self._nodes, policy)
+        if arguments.call is not None:
+            arguments.call.ranks = policy.culprit() or policy.ranks()
+        return status
 
     def _discover(self, now: float) -> Mapping[str, int] | None:
         if self._discovery is None:
@@ -197,15 +212,22 @@ class _Job:
     def _new_store(self, key: bytes, size: int) -> StoreServer:
         if self._is_here:
             return StoreServer(key, size, say=self._warn)
-        addresses = reach.own_addresses(self._remotes, self._network)
+        addresses = reach.own_addresses(self._known_remotes(), self._network)
         return StoreServer(key, size, "tcp", self._warn, addresses, ports=self._network.ports)
+
+    def _known_remotes(self) -> list[RemoteNode]:
+        """Where a script says the hosts, more may come, by any network: then none are told."""
+        if self._discovery is not None:
+            return []
+        now = [node for node in self._nodes if isinstance(node, RemoteNode)]
+        return [*now, *(node for node in self._remotes if node not in now)]
 
     def _new_node(self, host: str) -> LocalNode | RemoteNode:
         if is_this_host(host):
             node = LocalNode(host, self._loop.selector, self._loop.children, self._guardian, self._supervisor)
             self._stack.callback(node.close)
-            inherited = dict(os.environ)
-            secret.remove(inherited)  # of a job that this one is started in
+            inherited = _without_identity(os.environ)
+            secret.remove(inherited)
             defaults = {"MASTER_ADDR": endpoints.LOOPBACK}
             own = {**defaults, **inherited, **self._variables, **self._offered.variables}
             node.start(self._work({**own, "PYTHONUNBUFFERED": "1"}))
@@ -213,36 +235,46 @@ class _Job:
         reached = (node for node in self._remotes if node.host == host and not node.is_lost)
         return next(reached, None) or self._new_remote(host)
 
+    def _close_remotes(self) -> None:
+        for node in self._nodes:
+            if isinstance(node, RemoteNode):
+                node.close()
+
     def _new_remote(self, host: str) -> RemoteNode:
         target = ssh.target(host, self._arguments.ssh_port, self._arguments.ssh_identity_file)
         self._logins[host] += 1
         marker = f"{JOB_VARIABLE}={self._number_at(host)}"
-        remote = RemoteNode(self._loop, self._guardian, target, marker, self._network.ports)
-        self._stack.callback(remote.close)
-        return remote
+        return RemoteNode(self._loop, self._guardian, target, marker, self._network.ports)
 
     def _begin(self, node: RemoteNode) -> None:
         environment = {**self._variables, JOB_VARIABLE: self._number_at(node.host), "PYTHONUNBUFFERED": "1"}
-        node.start(self._work(environment), self._secret, os.getcwd(), os.environ, self._supervisor)
+        node.on_notice = lambda is_given: self._policy.noticed(node.host, is_given)
+        inherited = _without_identity(os.environ)
+        node.start(self._work(environment), self._secret, os.getcwd(), inherited, self._supervisor)
 
     def _work(self, environment: Mapping[str, str]) -> Work:
-        return Work(self._arguments.command, environment, (), 0, orphan_seconds=_ORPHAN_SECONDS)
+        command, notice = self._arguments.command, self._notice
+        return Work(command, environment, (), 0, orphan_seconds=_ORPHAN_SECONDS, notice=notice)
 
     def _number_at(self, host: str) -> str:
         """Of the latest login there: the agent of an earlier one ends its own workers only."""
         return f"{self._number}.{host}.{self._logins[host]}"
 
-    def _new_output(self, worker: int, stream: str, sink: Sink) -> RankOutput:
-        journal = self._arguments.journal
-        prefixer = None
-        if not journal.is_alone:
-            prefixer = self._display.prefixer(worker, stream, sink.is_terminal)
-            prefixer.relabel(label_of(worker, stream, sink.is_terminal, f"w{worker}"))
-        record = journal.record(worker, stream)
-        return RankOutput(sink, prefixer, record=record, complaints=self._sinks[1])
-
     def _warn(self, text: str) -> None:
         self._sinks[1].put(f"horovodrun: warning: {text}\n".encode())
+
+
+def _start_seconds(environment: Mapping[str, str]) -> float:
+    """What the ranks have for their start; of a value that is no number, they say so."""
+    try:
+        return float(environment.get(START_TIMEOUT_VARIABLE) or _START_SECONDS)
+    except ValueError:
+        return float("inf")
+
+
+def _without_identity(environ: Mapping[str, str]) -> dict[str, str]:
+    """What workers inherit: not who this process is in a job that this one is started in."""
+    return {name: value for name, value in environ.items() if name not in exports.IDENTITY}
 
 
 def _limits(arguments: argparse.Namespace, environment: Mapping[str, str]) -> Limits:
@@ -254,4 +286,5 @@ def _limits(arguments: argparse.Namespace, environment: Mapping[str, str]) -> Li
         resets=arguments.reset_limit,
         patience=PATIENCE_SECONDS if arguments.elastic_timeout is None else arguments.elastic_timeout,
         is_durable=bool(environment.get(options.VARIABLES["checkpoint_dir"])),
+        grace=options.grace(arguments),
     )

@@ -1,25 +1,27 @@
 """Carries out the decisions of the elastic driver, and tells it what happens; see ``supervisor.Policy``."""
 
-import collections
 import signal
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
 from horovod.bootstrap.text import escaped
-from horovod.elastic.driver.driver import Attempt, Decision, Driver, End, Form, Kill, Notify, Start
+from horovod.elastic.driver.decisions import Attempt, Decision, End, Form, GiveUp, Kill, Notify, Start
+from horovod.elastic.driver.driver import Driver
 from horovod.elastic.driver.numbering import Member
 
 from ..ending import Exit, signal_name
 from ..journal import Journal
+from ..nodes.notice import Notice
+from ..standstill import Standstill
 from .chaos import Chaos
+from .formation import Formation
 from .roster import Roster
 
 _ATTEMPTS_SHOWN = 4
 _LINES = 12  # of a report
 _PASSING = 128
-_LOOK_SECONDS = 1.0
-_LOOKS = 5  # at a stopped worker, before it is given up: about as long as ranks wait for a silent one
+_UNSTARTED_STATUS = 75  # EX_TEMPFAIL of sysexits.h: the same job can go on later
 
 
 class Crew(Protocol):
@@ -54,6 +56,8 @@ class ElasticPolicy:
     """One job's. ``discover`` returns the hosts when they have changed since the last call, and is asked
     each time; ``conclude`` gets the status of the job when it is over; ``say`` gets lines for people;
     ``find_stopped`` looks which workers a signal has stopped, and returns those that are known by now.
+    ``notice`` is that of this host, with which the launcher goes: ``leave`` ends the job in good order, and
+    gets the reason. Workers of a host that is about to go have ``grace`` seconds.
     """
 
     def __init__(
@@ -67,8 +71,14 @@ class ElasticPolicy:
         conclude: Callable[[int], None],
         find_stopped: Callable[[], Collection[int]],
         journal: Journal,
+        notice: Notice,
+        leave: Callable[[str], None],
+        grace: float,
         chaos: Chaos | None = None,
     ) -> None:
+        self._notice = notice
+        self._leave = leave
+        self._grace = grace
         self._chaos = chaos
         self._driver = driver
         self._roster = roster
@@ -77,16 +87,19 @@ class ElasticPolicy:
         self._next_discovery = next_discovery
         self._say = say
         self._conclude = conclude
-        self._find_stopped = find_stopped
-        self._stopped: collections.Counter[int] = collections.Counter()  # looks in a row, by worker
-        self._next_look = 0.0
+        self._standstill = Standstill(find_stopped)
         self._journal = journal
+        self._formation = Formation(roster, self._on_begin, say)
+        self._slots: Mapping[str, int] = {}
+        self._going: dict[str, float] = {}  # hosts that are about to go: when their workers are killed
         self._places: dict[int, Member] = {}  # by worker, of the last generation that it was in
+        self._generations: dict[int, int] = {}  # the number of that
         self._hosts: dict[int, str] = {}
         self._end: End | None = None
         self._is_stopped = False
         self._signalled: set[int] = set()  # workers whose end the launcher has brought about
         self._leavers: set[int] = set()
+        self._finishers: list[int] = []  # workers that have done their work
         self._told: set[int] = set()  # those of whom it has said so
 
     @property
@@ -100,9 +113,11 @@ class ElasticPolicy:
             return
         now = time.monotonic()
         self._take_waiting(now)
-        self._roster.ended(exit.rank for exit in exits)
+        self._formation.ended(exit.rank for exit in exits)
         self._roster.lost([exit.rank for exit in exits if exit.lost])
         for exit in exits:
+            if exit.code == 0 and exit.rank not in self._leavers | self._told:
+                self._finishers.append(exit.rank)
             pause = self._driver.on_exit(exit.rank, exit.status, now, bool(exit.lost))
             self._tell_exit(exit, pause)
             self._crew.ended(exit.rank)
@@ -110,31 +125,81 @@ class ElasticPolicy:
 
     def tend(self, now: float) -> float:
         """Hears the workers and the discovery, and acts on it."""
+        if self.is_open and self._notice.look(now):
+            self._leave(f"{self._notice.path}: this host is about to go")
         if not self.is_open:
             return float("inf")
         hosts = self._discover(now)
         if hosts is not None:
-            self._driver.on_hosts(hosts)
+            self._slots = hosts
+            self._use_hosts()
         self.ended(self._crew.take_failed(now))
         self._take_waiting(now)
-        for worker in self._roster.silent():
-            self._carry_out(self._driver.on_silent(worker), now)
+        self._end_stuck(now)
+        self._formation.tend(now)
         self._act(now)
         times = [
             self._look_for_stopped(now),
             self._driver.next_time(now),
             self._crew.next_time(),
             self._next_discovery(),
+            self._roster.next_time(),
+            self._formation.next_time(),
+            self._notice.next_time(),
+            *self._going.values(),
         ]
         if self._chaos is not None:
             self._hit(self._chaos, now)
             times.append(self._chaos.next_time())
         return min(times)
 
+    def noticed(self, host: str, is_given: bool) -> None:
+        """A host is about to go, or is not any more: it is used as if it was not among the hosts."""
+        if is_given == (host in self._going):
+            return
+        if is_given:
+            self._going[host] = time.monotonic() + self._grace
+            self._say(f"{escaped(host)} is about to go: its workers leave")
+        else:
+            del self._going[host]
+            self._say(f"{escaped(host)} stays")
+        self._use_hosts()
+
+    def _use_hosts(self) -> None:
+        self._driver.on_hosts({name: count for name, count in self._slots.items() if name not in self._going})
+
+    def _end_stuck(self, now: float) -> None:
+        """Workers that keep others waiting, or that have not left a host that is about to go."""
+        for worker in self._roster.silent():
+            self._carry_out(self._driver.on_silent(worker, now), now)
+        for worker in self._roster.overdue(now):
+            reason = "it has not come through the start, and nobody says why"
+            self._carry_out(self._driver.on_silent(worker, now, reason), now)
+        for host in [name for name, deadline in self._going.items() if now >= deadline]:
+            self._going[host] = float("inf")
+            reason = f"its host is about to go, and it has not ended within {self._grace:g} s"
+            for worker in [each for each, where in self._hosts.items() if where == host]:
+                self._carry_out(self._driver.on_stopped(worker, reason, now), now)
+
     def stop(self) -> None:
         """Nothing more is started."""
         self._is_stopped = True
         self._crew.stop()
+
+    def ranks(self) -> dict[int, int]:
+        """Of the workers that have done their work: by their ranks, the later generation behind."""
+        last = {worker: place.rank for worker, place in self._places.items()}
+        order = sorted(
+            self._finishers, key=lambda each: (self._generations.get(each, 0), last.get(each, each), each)
+        )
+        return {worker: rank for rank, worker in enumerate(order)}
+
+    def culprit(self) -> dict[int, int]:
+        """The worker that failed last, and the rank that it had, where the job has failed."""
+        attempts = self._driver.attempts
+        if not attempts or self._end is None or self._end.status == 0:
+            return {}
+        return {attempts[-1].worker: attempts[-1].rank or 0}
 
     def report(self) -> bytes:
         """Why the job failed: the reason, the last workers that failed, and what one of them wrote."""
@@ -155,18 +220,13 @@ class ElasticPolicy:
         themselves. Returns when to look again.
         """
         if not (self._driver.is_waiting or self._roster.is_starting):
-            self._stopped.clear()
-            self._next_look = 0.0
+            self._standstill.forget()
             return float("inf")
-        if now >= self._next_look:
-            found = self._find_stopped()
-            self._stopped = collections.Counter({each: self._stopped[each] + 1 for each in found})
-            self._next_look = now + _LOOK_SECONDS
-            for worker in [each for each, looks in self._stopped.items() if looks > _LOOKS]:
-                reason = "a signal has stopped it, and the others wait for it"
-                self._carry_out(self._driver.on_stopped(worker, reason), now)
-            self._act(now)
-        return self._next_look
+        for worker in self._standstill.look(now):
+            reason = "a signal has stopped it, and the job waits for it"
+            self._carry_out(self._driver.on_stopped(worker, reason, now), now)
+        self._act(now)
+        return self._standstill.next_time()
 
     def _hit(self, chaos: Chaos, now: float) -> None:
         """Brings about the fault that the user has asked for."""
@@ -182,8 +242,8 @@ class ElasticPolicy:
         self._crew.signal(worker, number)
 
     def _take_waiting(self, now: float) -> None:
-        for worker in self._roster.take_holding():
-            self._driver.on_holding(worker)
+        for worker, is_durable in self._roster.take_holding():
+            self._driver.on_holding(worker, is_durable)
         for worker in self._roster.take_leaving():
             self._say(f"{self._who(worker)} leaves the job, as it was asked to")
             self._driver.on_leaving(worker, now)
@@ -200,7 +260,7 @@ class ElasticPolicy:
                 self._hosts[decision.worker] = decision.host
                 self._crew.start(decision.worker, decision.host)
             elif isinstance(decision, Form):
-                self._form(decision)
+                self._formation.begin(decision, now)
             elif isinstance(decision, Notify):
                 self._roster.notify(decision.added, decision.removed)
             elif isinstance(decision, Kill):
@@ -208,15 +268,24 @@ class ElasticPolicy:
                 self._told.add(decision.worker)
                 number = signal.SIGKILL if decision.is_silent else signal.SIGTERM
                 self._signal(decision.worker, number)
+            elif isinstance(decision, GiveUp):
+                who = self._who(decision.worker)
+                self._say(f"{who} does not end although it was killed; the job goes on without it")
+                self._formation.ended([decision.worker])
             elif isinstance(decision, End):
-                self._end = decision
-                self._crew.stop()
-                self._conclude(decision.status)
+                self._finish(decision)
+        if self._formation.failure and self._end is None:
+            self._finish(End(_UNSTARTED_STATUS, self._formation.failure))
 
-    def _form(self, form: Form) -> None:
-        self._roster.form(form.generation, form.members)
+    def _finish(self, end: End) -> None:
+        self._end = end
+        self._crew.stop()
+        self._conclude(end.status)
+
+    def _on_begin(self, form: Form) -> None:
         before, self._places = self._places, {**self._places, **{each.worker: each for each in form.members}}
         for member in form.members:
+            self._generations[member.worker] = form.generation
             self._crew.name(member.worker, member.rank)
         self._journal.generation(
             form.generation, [(each.rank, each.worker, each.host) for each in form.members]

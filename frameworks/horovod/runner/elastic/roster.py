@@ -1,10 +1,11 @@
 """The launcher's side of ``bootstrap.membership``: who waits for a place, and what each is told."""
 
 import collections
+import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 
 from horovod.bootstrap import secret
-from horovod.bootstrap.membership import MOST_WORKERS, Place
+from horovod.bootstrap.membership import DURABLE, MOST_WORKERS, Place
 from horovod.bootstrap.store.server import StoreServer
 from horovod.bootstrap.store.verdicts import Kind, Verdict
 from horovod.elastic.driver.numbering import Member
@@ -14,6 +15,9 @@ NewStore = Callable[[bytes, int], StoreServer]
 
 _WAITING, _LEAVING, _HOLDING = b"waiting/", b"leaving/", b"holding/"
 _PLACE, _UPDATE = b"place/", b"update/"
+# Of a start, beside the times in which its ranks give up by themselves, or give each other up.
+_SLACK_SECONDS = 5.0
+_NEVER = float("inf")
 
 
 class Roster:
@@ -22,18 +26,25 @@ class Roster:
     """
 
     def __init__(
-        self, root: bytes, new_store: NewStore, wake: Callable[[], None], start_seconds: float
+        self,
+        root: bytes,
+        new_store: NewStore,
+        wake: Callable[[], None],
+        start_seconds: float,
+        prepare: Callable[[StoreServer], None] = lambda server: None,
     ) -> None:
-        """``wake`` may be called on any thread."""
+        """``wake`` may be called on any thread; ``prepare`` gets the store of the job before it serves."""
         self._root = root
         self._new_store = new_store
         self._wake = wake
         self._start_seconds = start_seconds
         self._asked: collections.Counter[int] = collections.Counter()
         self._said: dict[bytes, collections.deque[int]] = {}  # the workers, by what they have said
+        self._durable: set[int] = set()  # workers whose state is on disk, too
         self._updates = 0
         self._members: tuple[Member, ...] = ()
         self._store: StoreServer | None = None  # of the current generation
+        self._overdue_at = _NEVER  # when its ranks must have come through their start
         self._server = new_store(root, MOST_WORKERS)
         self._told: dict[int, bytes] = {}  # by worker, the key of its last place
         for prefix in (_WAITING, _LEAVING, _HOLDING):
@@ -41,6 +52,7 @@ class Roster:
             self._server.divert(prefix, self._hear)
         for prefix in (_PLACE, _UPDATE):
             self._server.divert(prefix, lambda *_: "that is for the launcher to say")
+        prepare(self._server)
         self._server.start()
 
     @property
@@ -56,23 +68,27 @@ class Roster:
         """The workers that have said since the last call that they end in good order."""
         return _emptied(self._said[_LEAVING])
 
-    def take_holding(self) -> list[int]:
-        """The workers that have said since the last call that they have the state of the training."""
-        return _emptied(self._said[_HOLDING])
+    def take_holding(self) -> list[tuple[int, bool]]:
+        """The workers that have said since the last call that they have the state of the training, and
+        whether they write it to disk.
+        """
+        return [(worker, worker in self._durable) for worker in _emptied(self._said[_HOLDING])]
 
     def form(self, generation: int, members: Sequence[Member]) -> None:
-        """Tells the members of a generation their places."""
-        before = {member.worker for member in self._members}
-        has_newcomers = any(member.worker not in before for member in members)
-        if self._store is not None:  # all who were in it have left it, or have ended
-            self._store.close()
-        self._members, self._store = tuple(members), None
+        """Tells the members of a generation their places. Raises OSError where it can have no store: then
+        nobody has been told anything.
+        """
+        self._close_store()
         address = ""
         if len(members) > 1:
             self._store = self._new_store(secret.of_generation(self._root, generation), len(members))
             self._store.watch_start(self._start_seconds, self._wake)
             self._store.start()
             address = self._store.address
+            self._overdue_at = time.monotonic() + 2 * self._start_seconds + _SLACK_SECONDS
+        before = {member.worker for member in self._members}
+        has_newcomers = any(member.worker not in before for member in members)
+        self._members = tuple(members)
         for member in members:
             position = (member.local_rank, member.local_size, member.cross_rank, member.cross_size)
             place = Place(
@@ -123,6 +139,18 @@ class Roster:
         """Whether ranks of the current generation have not come through their start."""
         return self._store is not None and self._store.is_starting()
 
+    def overdue(self, now: float) -> list[int]:
+        """Once, the workers that have neither come through the start of the generation nor given it up."""
+        if now < self._overdue_at or self._store is None:
+            return []
+        self._overdue_at = _NEVER
+        workers = {member.rank: member.worker for member in self._members}
+        return [workers[rank] for rank in self._store.unlinked()]
+
+    def next_time(self) -> float:
+        """When ``overdue`` has something to tell (infinity: never)."""
+        return self._overdue_at if self.is_starting else _NEVER
+
     def silent(self) -> list[int]:
         """The workers that the others have given up, or that have not come through the start."""
         workers = {member.rank: member.worker for member in self._members}
@@ -135,9 +163,14 @@ class Roster:
 
     def close(self) -> None:
         """Ends both stores."""
-        for store in (self._store, self._server):
-            if store is not None:
-                store.close()
+        self._close_store()
+        self._server.close()
+
+    def _close_store(self) -> None:
+        """That of the last generation: all who were in it have left it, or have ended."""
+        if self._store is not None:
+            self._store.close()
+        self._store, self._overdue_at = None, _NEVER
 
     def _forget_place(self, worker: int) -> None:
         """It has got the place, as it has asked for another one, or has ended."""
@@ -151,6 +184,8 @@ class Roster:
             return "a worker speaks for itself only"
         if prefix + slash == _WAITING:
             self._asked[worker] += 1
+        if value == DURABLE:
+            self._durable.add(worker)
         self._said[prefix + slash].append(worker)
         self._wake()
         return ""

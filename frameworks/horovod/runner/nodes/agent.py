@@ -26,6 +26,7 @@ from .guardian import Guardian
 from .local import LocalNode
 from .loop import Loop
 from .node import STREAMS, Work
+from .notice import Notice
 from .pipes import ReadPipe, WritePipe
 from .rank_process import CommandError, runnable
 from .relay import RelayServer
@@ -52,6 +53,7 @@ class Agent:
         self._is_alone = False  # the launcher has gone, or its ssh has
         self._marker = ""
         self._heard = time.monotonic()
+        self._notice = Notice(None, "")
         loop.on_signal = self._on_signal
         self._output = WritePipe(loop.selector, 1)
         self._channel = Channel(self._output.write, self._on_frame, self._on_end)
@@ -63,6 +65,8 @@ class Agent:
         while not (self._is_done or self._is_orphan):
             self._step(time.monotonic() + 1.0)
             self._tell_finished()
+            if self._notice.look(time.monotonic()):
+                self._channel.send(Tag.NOTICED, int(self._notice.is_given))
             if time.monotonic() > self._heard + SILENCE_SECONDS and not self._is_paused:
                 self._end_on_silence()
         if self._is_orphan:
@@ -152,6 +156,7 @@ class Agent:
                 raise CommandError(refusal, _NOT_RUN_STATUS)
             self._offer = secret.offer(bytes.fromhex(said["secret"]))
             guardian = self._guard()
+            self._notice = Notice(said["notice"], said["host"])
             self._node = LocalNode(said["host"], self._loop.selector, self._loop.children, guardian, self)
             environment = {**os.environ, **said["environment"], **self._offer.variables}
             if os.path.isdir(said["folder"]):

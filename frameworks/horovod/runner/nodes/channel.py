@@ -15,7 +15,7 @@ from typing import Any
 
 from horovod.version import __version__
 
-PROTOCOL = 4
+PROTOCOL = 5
 GREETING = f"\nhorovod agent {PROTOCOL} {__version__}\n".encode()
 _GREETING = re.compile(rb"\nhorovod agent (\d{1,9})(?: ([!-~]{1,64}))?\n")
 # For scripts of a login that read lines: they would wait for ever, or take what is the agent's.
@@ -55,6 +55,7 @@ class Tag(enum.IntEnum):
     PONG = 27
     FROM_SSH = 28  # bytes of such an ssh
     SSH_ENDED = 29
+    NOTICED = 30  # that the host is about to go, or is not any more
 
 
 class ChannelError(Exception):

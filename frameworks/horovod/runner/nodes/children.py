@@ -47,8 +47,11 @@ class Children:
         return self._codes.pop(pid, None)
 
     def strays(self) -> set[int]:
-        """All that the job has running below this process."""
-        return guard.descendants(os.getpid(), without=self._tools)
+        """All that the job has running below this process, as far as there are descriptors to look."""
+        try:
+            return guard.descendants(os.getpid(), without=self._tools)
+        except OSError:  # the groups of the ranks have been signalled: an end that is told counts for more
+            return set()
 
     def kill_strays(self) -> None:
         """For the case that watching itself has failed; in an orderly end there is nobody left."""

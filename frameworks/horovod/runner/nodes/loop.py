@@ -27,13 +27,17 @@ class Loop:
     def step(self, until: float, nodes: Collection[Node]) -> None:
         """Waits for events, at most until ``until``, and handles them; then the nodes go on."""
         now = time.monotonic()
-        until = min([until, *(node.tend(now) for node in nodes)])
+        until = min([until, *(node.tend(now) for node in tuple(nodes))])
         timeout = None if until == float("inf") else max(0.0, until - time.monotonic())
         for key, _ in self.selector.select(timeout):
             key.data()
         now = time.monotonic()
-        for node in nodes:
+        for node in tuple(nodes):  # what one tells may bring others, or end them
             node.tend(now)
+
+    def catch(self, number: int) -> None:
+        """Takes one more signal."""
+        self._signals.catch(number)
 
     def wake(self) -> None:
         """Ends the waiting; may be called on any thread."""

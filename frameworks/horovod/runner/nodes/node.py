@@ -20,7 +20,8 @@ class Work:
 
     ``environment`` is that of all of them, to which each rank's own variables come; ``size`` is that of the
     job; ``stdin_rank`` is the rank, if any, that reads the launcher's standard input; ``orphan_seconds`` is
-    how long ranks have to end by themselves without the launcher, if not as long as usual.
+    how long ranks have to end by themselves without the launcher, if not as long as usual; ``notice`` is the
+    file, if any, that says that the host is about to be taken away.
     """
 
     command: Sequence[str]
@@ -29,6 +30,7 @@ class Work:
     size: int
     stdin_rank: int | None = None
     orphan_seconds: float | None = None
+    notice: str | None = None
 
 
 class Events(Protocol):

@@ -3,7 +3,7 @@
 import re
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, astuple, replace
 
 from horovod.bootstrap.network import interfaces
@@ -30,7 +30,8 @@ _OWN = re.compile(
 
 class RemoteNode:
     """The node of another host; see ``node.Node``. ``greeting`` is there when its agent is; ``failure`` says
-    why there is none, or why its work was refused, with ``failure_status`` for the job.
+    why there is none, or why its work was refused, with ``failure_status`` for the job. ``on_notice`` is
+    called when the host is about to be taken away (True), or is not any more.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class RemoteNode:
         self.greeting: Greeting | None = None
         self.failure: str | None = None
         self.failure_status = _LOST_STATUS
+        self.on_notice: Callable[[bool], None] = lambda is_given: None
         self.route = Route(target, loop, guardian, self._on_frame, self._on_cut)
         self._marker = marker
         self._ports = ports
@@ -58,6 +60,7 @@ class RemoteNode:
         self._open: set[tuple[int, str]] = set()
         self._owed: dict[tuple[int, str], int] = {}  # bytes of output that found no room, by stream
         self._is_lost = False
+        self._is_noticed = False
         self._tended = self._pinged = 0.0
 
     def wants_to_dial(self, now: float) -> bool:
@@ -201,6 +204,8 @@ class RemoteNode:
             self.stopped = [rank for rank in replies.stopped(payload) if rank in self._alive]
         elif tag == Tag.FINISHED:
             self.is_finished = True
+        elif tag == Tag.NOTICED:
+            self._notice(replies.noticed(payload))
         elif tag != Tag.PONG:
             raise ChannelError(f"its agent sent a {tag.name}, which is for agents")
 
@@ -235,6 +240,11 @@ class RemoteNode:
         if exits and self._events is not None:
             self._events.ended(exits)
 
+    def _notice(self, is_given: bool) -> None:
+        if is_given != self._is_noticed:
+            self._is_noticed = is_given
+            self.on_notice(is_given)
+
     def _tell_end(self, now: float) -> bool:
         """Whether there is news, for which nobody waits any more."""
         if self._is_failed:
@@ -263,6 +273,7 @@ class RemoteNode:
         lost, self._alive = sorted(self._alive), set()
         self.is_finished = self._is_lost = True
         self._end_streams()
+        self._notice(False)  # what comes back under this name is another host
         if lost and self._events is not None:
             self._events.ended([Exit(rank, status, lost=reason) for rank in lost])
 

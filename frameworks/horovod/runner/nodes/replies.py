@@ -75,6 +75,12 @@ def stopped(payload: bytes) -> list[int]:
         return [_number(rank) for rank in content(payload)]
 
 
+def noticed(payload: bytes) -> bool:
+    """Whether the host is about to go, of a NOTICED."""
+    with _reading(Tag.NOTICED):
+        return _number(content(payload)) != 0
+
+
 def relayed(payload: bytes) -> tuple[int, int, bytes]:
     """Number of the ssh, number of the stream and bytes, of a FROM_SSH."""
     with _reading(Tag.FROM_SSH):

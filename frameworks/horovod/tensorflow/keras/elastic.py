@@ -22,11 +22,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from horovod.elastic.batches import ElasticBatches
 from horovod.elastic.indices import ElasticIndices
+from horovod.elastic.rate import RateScale
 from horovod.tensorflow.elastic import TensorFlowKerasState, indices_dataset, run
 from horovod.tensorflow.keras.backend import adapter as _adapter
 
 CommitStateCallback = _adapter.CommitStateCallback
+LearningRateScaleCallback = _adapter.LearningRateScaleCallback
 UpdateBatchStateCallback = _adapter.UpdateBatchStateCallback
 UpdateEpochStateCallback = _adapter.UpdateEpochStateCallback
 
@@ -46,9 +49,12 @@ class KerasState(TensorFlowKerasState):
 
 __all__ = [
     "CommitStateCallback",
+    "ElasticBatches",
     "ElasticIndices",
     "indices_dataset",
     "KerasState",
+    "LearningRateScaleCallback",
+    "RateScale",
     "run",
     "UpdateBatchStateCallback",
     "UpdateEpochStateCallback",

@@ -22,15 +22,25 @@ train(state)
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import os
 from collections.abc import Callable
 from typing import Any
 
+from horovod.elastic.batches import ElasticBatches
 from horovod.elastic.checkpoint.errors import CheckpointError
 from horovod.elastic.checkpoint.options import Options
 from horovod.elastic.decorator import elastic
+from horovod.torch.elastic.rate import LearningRateScale
 from horovod.torch.elastic.sampler import ElasticSampler
 from horovod.torch.elastic.state import TorchState
+
+if os.environ.get("HOROVOD_ELASTIC") == "1":
+    # The first optimizer of a process imports this, for a second or more. Now a spare has time for it; when
+    # it takes the place of a lost rank, all ranks would wait. What fails here fails there again.
+    with contextlib.suppress(Exception):
+        importlib.import_module("torch._dynamo")
 
 
 def run(
@@ -69,4 +79,4 @@ def run(
     return elastic(func, checkpoints=checkpoints)
 
 
-__all__ = ["CheckpointError", "ElasticSampler", "run", "TorchState"]
+__all__ = ["CheckpointError", "ElasticBatches", "ElasticSampler", "LearningRateScale", "TorchState", "run"]

@@ -13,10 +13,14 @@ from horovod.common.basics import rank
 from horovod.common.collective.operations import ALLREDUCE
 from horovod.common.collective.tensor_glue import DTYPES, Purpose
 from horovod.common.set_agreement import exchange
+from horovod.elastic.batches import ElasticBatches
 from horovod.elastic.checkpoint.formats import ArrayFormat
-from horovod.elastic.handlers import HandlerMaker, HandlerState, IndicesHandler, StateHandler
+from horovod.elastic.handlers import HandlerMaker, HandlerState, IndicesHandler, PlainHandler, StateHandler
+from horovod.elastic.indices import ElasticIndices
+from horovod.elastic.rate import RateScale
 from horovod.torch.elastic.copies import Copies
 from horovod.torch.elastic.formats import TensorFormat
+from horovod.torch.elastic.loaders import LoaderStateHandler, StatefulLoader
 from horovod.torch.elastic.outlines import read, written
 from horovod.torch.elastic.sampler import ElasticSampler
 from horovod.torch.functions import broadcast_object, broadcast_optimizer_state, broadcast_parameters
@@ -28,8 +32,9 @@ HandlerRegistry = Sequence[tuple[Any, HandlerMaker]]
 class TorchState(HandlerState):
     """A model, its optimizer, and whatever else the training needs to go on.
 
-    Models, optimizers, samplers, schedules of the learning rate and gradient scalers are saved, restored and
-    synchronized in place, by handlers (``get_handler_registry``). Everything else is pickled.
+    Models, optimizers, samplers, stateful data loaders, schedules of the learning rate and gradient scalers
+    are saved, restored and synchronized in place, by handlers (``get_handler_registry``). Everything else is
+    pickled.
 
     Args:
         model: a ``torch.nn.Module``.
@@ -55,7 +60,8 @@ class TorchState(HandlerState):
         settle()
 
     def _maker_for(self, name: str, value: Any) -> HandlerMaker | None:
-        return next((make for kind, make in _registry if isinstance(value, kind)), None)
+        registered = next((make for kind, make in _registry if isinstance(value, kind)), None)
+        return registered or super()._maker_for(name, value)
 
 
 def settle() -> None:
@@ -181,8 +187,12 @@ _registry: HandlerRegistry = [
     (torch.nn.Module, ModelStateHandler),
     (torch.optim.Optimizer, OptimizerStateHandler),
     (ElasticSampler, SamplerStateHandler),
+    (ElasticIndices, IndicesHandler),
+    (ElasticBatches, PlainHandler),
+    (RateScale, PlainHandler),
     (torch.optim.lr_scheduler.LRScheduler, _StateDictHandler),
     (torch.amp.GradScaler, _StateDictHandler),
+    (StatefulLoader, LoaderStateHandler),  # last: others can be iterated over, too
 ]
 
 

@@ -74,7 +74,8 @@ TEST(Engine, OrdersOperationsThatRanksSubmitInAnyOrder) {
       }
       const auto counters = engine.CountersNow();
       EXPECT_EQ(counters.at("cache_misses"), uint64_t{kTensors});
-      EXPECT_EQ(counters.at("cache_hits"), uint64_t{kTensors * (kRounds - 1)});
+      EXPECT_EQ(counters.at("cache_hits") + counters.at("scheduled"),
+                uint64_t{kTensors * (kRounds - 1)});
     });
   }
 }
@@ -170,7 +171,7 @@ TEST(Engine, RefusesMemoryOfAnotherLengthThanTheTensor) {
     }
     for (const OpKind kind : {OpKind::kAllgather, OpKind::kAlltoall, OpKind::kReducescatter}) {
       EXPECT_TRUE(code_of(kind, {bytes, 40, nullptr, 0}) == Code::kOk);
-      EXPECT_TRUE(code_of(kind, {bytes, 40, bytes, 40}) == Code::kInvalidArgument);
+      EXPECT_TRUE(code_of(kind, {bytes, 40, bytes, 40}) == Code::kOk);
       EXPECT_TRUE(code_of(kind, {bytes, 36, nullptr, 0}) == Code::kInvalidArgument);
     }
   });

@@ -1,0 +1,91 @@
+#include "negotiate/schedule.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace hvd::negotiate {
+namespace {
+
+constexpr size_t kMostRepeats = 96;
+
+uint64_t Mix(uint64_t value) {
+  value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9ull;
+  value = (value ^ (value >> 27)) * 0x94d049bb133111ebull;
+  return value ^ (value >> 31);
+}
+
+uint64_t DigestOf(const Slot& slot) {
+  uint64_t digest = Mix(slot.id * 2 + (slot.unnamed ? 1 : 0) + 1);
+  for (const int64_t size : slot.sizes) digest = Mix(digest + static_cast<uint64_t>(size));
+  return digest;
+}
+
+}  // namespace
+
+Schedule ScheduleLearner::Note(const Response& response, bool quiet) {
+  if (options_.repeats == 0) return {};
+  learnable_ = learnable_ && Take(response);
+  if (!quiet) return {};
+  if (!std::exchange(learnable_, true)) {
+    step_ = {};
+    steps_.clear();
+    return {};
+  }
+  EndStep();
+  const size_t period = Period();
+  return period == 0 ? Schedule() : Latest(period);
+}
+
+// Whether it can be part of a schedule: what fails, is new, or lacks a joined member cannot.
+bool ScheduleLearner::Take(const Response& response) {
+  if (response.last_joined.known() || response.decisions.empty()) return false;
+  step_.slots += response.decisions.size();
+  if (step_.slots > options_.longest_step) return false;
+  std::vector<Slot>& batch = step_.batches.emplace_back();
+  batch.reserve(response.decisions.size());
+  for (const Decision& decision : response.decisions) {
+    if (!decision.known || decision.partial || !decision.error.empty()) return false;
+    batch.push_back({decision.id, decision.ordinal != 0, decision.sizes});
+    step_.digest += DigestOf(batch.back());
+  }
+  return true;
+}
+
+void ScheduleLearner::EndStep() {
+  steps_.push_back(std::exchange(step_, {}));
+  if (steps_.size() > options_.longest_period * needed_) steps_.pop_front();
+}
+
+size_t ScheduleLearner::Period() const {
+  const auto repeats = [this](size_t period) {
+    const auto later = steps_.end() - static_cast<int64_t>(period * (needed_ - 1));
+    return std::equal(later, steps_.end(), later - static_cast<int64_t>(period),
+                      [](const Step& a, const Step& b) { return a.digest == b.digest; });
+  };
+  for (size_t period = 1; period <= options_.longest_period; ++period) {
+    if (steps_.size() < period * needed_) return 0;
+    if (repeats(period)) return period;
+  }
+  return 0;
+}
+
+Schedule ScheduleLearner::Latest(size_t period) {
+  Schedule schedule;
+  for (size_t i = steps_.size() - period; i < steps_.size(); ++i) {
+    for (auto& batch : steps_[i].batches) schedule.batches.push_back(std::move(batch));
+  }
+  steps_.clear();
+  last_size_ = schedule.batches.size();
+  return schedule;
+}
+
+void ScheduleLearner::Left(size_t batches) {
+  const bool served = batches >= 8 * last_size_;
+  needed_ =
+      served ? options_.repeats : std::min(2 * needed_, std::max(kMostRepeats, options_.repeats));
+  step_ = {};
+  steps_.clear();
+  learnable_ = true;
+}
+
+}  // namespace hvd::negotiate

@@ -1,0 +1,54 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <vector>
+
+#include "negotiate/message.h"
+
+namespace hvd::negotiate {
+
+struct LearningOptions {
+  size_t repeats = 3;             // equal steps that make a schedule; 0: none is ever made
+  size_t longest_period = 4;      // so many steps of different shape may alternate
+  size_t longest_step = 1 << 14;  // operations; a longer one is not learned
+};
+
+// Finds out from a sequencer's responses that steps repeat. A step ends where nothing is under way:
+// every announced operation has been decided. So the order in which operations become ready within
+// a step, and how they are cut into batches, may change from step to step; those of the latest are
+// taken.
+class ScheduleLearner {
+ public:
+  explicit ScheduleLearner(LearningOptions options) : options_(options), needed_(options.repeats) {}
+
+  // The response that was decided next. `quiet`: nothing is under way behind it. Returns what
+  // repeats, once it has done so often enough; empty before.
+  Schedule Note(const Response& response, bool quiet);
+
+  // A schedule was left after so many batches of it have run. One that served but shortly is
+  // trusted only after more repeats, the next time.
+  void Left(size_t batches);
+
+ private:
+  struct Step {
+    std::vector<std::vector<Slot>> batches;
+    uint64_t digest = 0;  // equal for the same operations in any order
+    size_t slots = 0;
+  };
+
+  bool Take(const Response& response);
+  void EndStep();
+  size_t Period() const;  // 0: nothing repeats yet
+  Schedule Latest(size_t period);
+
+  const LearningOptions options_;
+  size_t needed_;         // repeats that make the next schedule
+  size_t last_size_ = 0;  // batches of the schedule that was made last
+  Step step_;             // under way
+  bool learnable_ = true;
+  std::deque<Step> steps_;  // the latest
+};
+
+}  // namespace hvd::negotiate

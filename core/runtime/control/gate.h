@@ -1,0 +1,63 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "base/rank.h"
+#include "base/status.h"
+#include "transport/transport.h"
+#include "transport/window.h"
+
+namespace hvd {
+
+// The votes of a process set whose members follow a schedule: one gate before each batch, numbered
+// from 1 on for as long as the set lives. A batch runs if all members vote that it may; each member
+// finds out by itself, at the same gate. A vote is never withdrawn. Never waits.
+class Gate {
+ public:
+  enum class Verdict {
+    kOpen,      // some member has not voted
+    kPassed,    // all vote that the batch may run
+    kPoisoned,  // some member votes that it must not: this one's vote cannot change that any more
+  };
+
+  virtual ~Gate() = default;
+
+  // At the gate that is next, once.
+  virtual void Vote(bool may_run) = 0;
+  virtual bool voted() const = 0;
+
+  // Of the gate that is next; never kPassed before this member has voted.
+  virtual Verdict Look(bool* moved) = 0;
+
+  // This member has voted at a gate that is passed or poisoned, and goes on to the one behind it.
+  virtual void Advance() = 0;
+
+  virtual uint64_t number() const = 0;  // of the gate that is next
+
+  // Who was the last to vote at a gate that has just passed, and since when the others had all
+  // waited for it; nobody where members do not share a clock.
+  struct Last {
+    Position member;
+    int64_t since_us = 0;
+    int64_t voted_us = 0;
+  };
+  virtual Last last() const { return {}; }
+
+  // The member whose votes cannot be right; nobody while all is well.
+  virtual Position corrupt() const = 0;
+  virtual bool idle() const = 0;  // nothing waits to be sent
+};
+
+// Votes through flags in shared memory. A member that has not voted is woken by nobody's vote but
+// one that poisons: it computes. It takes so many bytes.
+size_t WindowGateBytes();
+Status MakeWindowGate(Window* window, std::unique_ptr<Gate>* gate);
+
+// Votes over links, in frames of a byte that take ceil(log2(members)) rounds (dissemination, as in
+// a barrier: D. Hensgen, R. Finkel, U. Manber, "Two Algorithms for Barrier Synchronization", 1988).
+std::unique_ptr<Gate> MakeTransportGate(Transport* transport, uint32_t set, Members members);
+
+}  // namespace hvd

@@ -1,0 +1,151 @@
+// The part of a process set that follows a learned schedule: its members vote at a gate before each
+// batch, and neither announce nor hear what comes next, until one of them votes that it cannot go
+// on. Then all leave the schedule at the same gate.
+
+#include <algorithm>
+#include <utility>
+
+#include "runtime/progress/process_set.h"
+
+namespace hvd {
+
+using negotiate::AnnounceMessage;
+using negotiate::Micros;
+
+namespace {
+
+constexpr Position kSequencer(0);
+
+// For how long a rank may lack a part of the next batch while it submits nothing: its program waits
+// for an operation, so that it will submit nothing more, or it may still compute.
+constexpr Micros kPatienceOfWaiter = 4'000;
+constexpr Micros kPatience = 100'000;
+
+// A rank that waits at a gate for so long tells the sequencer, which reports stalls.
+constexpr Micros kTellsAfter = 1'000'000;
+
+}  // namespace
+
+Status ProcessSet::BeginSchedule(negotiate::Schedule schedule, const Policy& policy, Micros now) {
+  if (gate_ == nullptr) return Status::Aborted("a response has a schedule that nobody can follow");
+  HVD_RETURN_IF_ERROR(member_.Follow(std::move(schedule)));
+  at_gate_ = {policy, now, now};
+  return Status::Ok();
+}
+
+// Passes as many gates as it can.
+Status ProcessSet::Follow(Micros now, bool* moved) {
+  if (sequencer_) HVD_RETURN_IF_ERROR(HearMembers(now, moved));
+  for (;;) {
+    const Gate::Verdict verdict = gate_->Look(moved);
+    if (verdict == Gate::Verdict::kPoisoned) return LeaveSchedule(now, moved);
+    if (!gate_->voted()) {
+      const bool departs = Departs(now);
+      if (!departs && !member_.follower()->Ready()) return Status::Ok();
+      *moved = true;
+      gate_->Vote(!departs);
+      at_gate_.voted = now;
+    } else if (verdict == Gate::Verdict::kPassed) {
+      *moved = true;
+      HVD_RETURN_IF_ERROR(RunScheduled(now));
+    } else {
+      TellWhereItWaits(now);
+      return Status::Ok();
+    }
+  }
+}
+
+// Whether this rank's program does something else than the schedule says.
+bool ProcessSet::Departs(Micros now) {
+  if (member_.departs() || leaves_schedule_) return true;
+  const Follower& follower = *member_.follower();
+  if (follower.Ready() || std::exchange(at_gate_.placed, follower.placed()) != follower.placed()) {
+    at_gate_.quiet_since = now;
+  }
+  return Impatient() && now >= at_gate_.quiet_since + Patience();
+}
+
+bool ProcessSet::Impatient() const { return member_.follower()->pending() > 0; }
+
+Micros ProcessSet::Patience() const { return member_.waits() ? kPatienceOfWaiter : kPatience; }
+
+Micros ProcessSet::GateDeadline() const {
+  if (member_.follower() == nullptr) return -1;
+  if (gate_->voted()) return at_gate_.told ? -1 : at_gate_.voted + kTellsAfter;
+  return Impatient() ? at_gate_.quiet_since + Patience() : -1;
+}
+
+Status ProcessSet::RunScheduled(Micros now) {
+  std::vector<Decided> decided = member_.follower()->TakeBatch();
+  const Gate::Last last = sequencer_ ? gate_->last() : Gate::Last();
+  if (last.member.known()) {
+    std::string* name = sequencer_->NoteLate(last.member, last.since_us, last.voted_us);
+    if (name != nullptr) *name = decided.front().handle->name();
+  }
+  gate_->Advance();
+  Count(counters_->gates);
+  Count(counters_->scheduled, decided.size());
+  at_gate_.quiet_since = now;
+  at_gate_.told = false;
+  if (events_ != nullptr) {
+    events_->MarkCycle();
+    for (const Decided& one : decided) events_->Phase(one.handle->id, kQueuePhase);
+  }
+  return executor_.Add(std::move(decided), at_gate_.policy);
+}
+
+Status ProcessSet::LeaveSchedule(Micros now, bool* moved) {
+  *moved = true;
+  if (!gate_->voted()) gate_->Vote(false);
+  gate_->Advance();
+  Count(counters_->schedules_left);
+  const uint64_t batches = member_.follower()->batches();
+  const uint64_t unnamed = member_.follower()->unnamed();
+  member_.Leave();
+  leaves_schedule_ = false;
+  if (!sequencer_) return Status::Ok();
+  sequencer_->SetGated(std::nullopt);
+  sequencer_->Resume(batches, unnamed);
+  for (auto& [member, message] : std::exchange(early_, {})) {
+    HVD_RETURN_IF_ERROR(TakeIn(member, std::move(message), now));
+  }
+  return Status::Ok();
+}
+
+void ProcessSet::TellWhereItWaits(Micros now) {
+  if (at_gate_.told || now < at_gate_.voted + kTellsAfter) return;
+  at_gate_.told = true;
+  AnnounceMessage message;
+  message.epoch = member_.epoch();
+  message.waits_at = gate_->number();
+  if (sequencer_) return NoteWaiting(kSequencer, message.waits_at, now);
+  Send(message);
+}
+
+// On the sequencer's rank: a member waits at a gate.
+void ProcessSet::NoteWaiting(Position member, uint64_t gate, Micros now) {
+  if (waiting_.empty()) waiting_.resize(options_.members.ranks().size(), 0);
+  waiting_[member.index()] = gate;
+  if (gated_at_ != gate) gated_since_ = now - kTellsAfter;
+  gated_at_ = gate;
+}
+
+void ProcessSet::ShowGated() {
+  if (!sequencer_) return;
+  sequencer_->SetGated(std::nullopt);
+  if (member_.follower() == nullptr || waiting_.empty()) return;
+  negotiate::Unready unready;
+  for (Position m(0); m.value() < options_.members.size(); m = Next(m)) {
+    const bool waits = waiting_[m.index()] == gate_->number();
+    (waits ? unready.ready : unready.absent).push_back(options_.members[m]);
+  }
+  if (unready.ready.empty() || unready.absent.empty()) return;
+  const negotiate::Request& request = member_.RequestOf(member_.follower()->NextId());
+  unready.kind = request.kind;
+  const uint64_t ordinal = sequencer_->unnamed_base() + member_.follower()->unnamed();
+  unready.name = request.name.empty() ? negotiate::PublicName(request.kind, ordinal) : request.name;
+  unready.since = gated_since_;
+  sequencer_->SetGated(std::move(unready));
+}
+
+}  // namespace hvd

@@ -1,0 +1,113 @@
+"""The output of the workers of an elastic job: under the rank that each has just now, shown and kept."""
+
+import contextlib
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+from ..files import open_file_in, open_folder, open_folder_in
+from ..journal import Journal
+from ..output import Display, label_of
+from ..rank_output import RankOutput, folder_of
+from ..sink import Sink
+
+
+class KeptFile:
+    """A file that is opened, and emptied, by the first bytes for it."""
+
+    def __init__(self, folder: str, own: str, stream: str) -> None:
+        self.name = os.path.join(folder, own, stream)
+        self._place = folder, own, stream
+        self._file: BinaryIO | None = None
+
+    def write(self, data: bytes | memoryview) -> int:
+        """Raises OSError where it cannot be opened, or takes no more."""
+        if self._file is None:
+            self._file = _opened(*self._place)
+        return self._file.write(data)
+
+    def close(self) -> None:
+        """It may be written to again, and is emptied then."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+class _Shared:
+    """The file of a rank, which outlives each process that has the rank."""
+
+    def __init__(self, file: KeptFile | BinaryIO) -> None:
+        self.name = file.name
+        self.write = file.write
+
+    def close(self) -> None:
+        """It is the job's to close."""
+
+
+class WorkerOutputs:
+    """Makes the output streams of workers, and has each go where those of its rank go.
+
+    Args:
+        display: what the user has asked to see.
+        journal: gets the lines that are shown, too.
+        folder: where output is kept, if it is.
+        files: the files of the first ranks, which are open.
+        complaints: where it is told that a file takes no more.
+    """
+
+    def __init__(
+        self,
+        display: Display,
+        journal: Journal,
+        folder: str | None,
+        files: Sequence[Mapping[str, BinaryIO]],
+        complaints: Sink,
+    ) -> None:
+        self._display = display
+        self._journal = journal
+        self._folder = folder
+        self._first = len(files)
+        self._complaints = complaints
+        self._of_ranks: dict[tuple[int, str], KeptFile | BinaryIO] = {
+            (rank, stream): file for rank, mine in enumerate(files) for stream, file in mine.items()
+        }
+
+    def new(self, worker: int, stream: str, sink: Sink) -> RankOutput:
+        """Of a worker that has no rank yet: of those that the user has asked for, it may get none."""
+        prefixer = None
+        if not self._journal.is_alone:
+            prefixer = self._display.prefixer(worker, stream, sink.is_terminal)
+        file = None if self._folder is None else KeptFile(self._folder, f"worker.{worker}", stream)
+        record = self._journal.record(worker, stream)
+        output = RankOutput(sink, prefixer, file, record=record, complaints=self._complaints)
+        self.name(output, worker, stream, None)
+        return output
+
+    def name(self, output: RankOutput, worker: int, stream: str, rank: int | None) -> None:
+        """What comes from now on is that of a rank (None: of a worker)."""
+        name = f"w{worker}" if rank is None else None
+        output.relabel(label_of(worker if rank is None else rank, stream, output.sink.is_terminal, name))
+        output.show(self._display.ranks is None or (rank is not None and self._display.shows(rank)))
+        if self._folder is not None and rank is not None:
+            output.keep_in(_Shared(self._file_of(self._folder, rank, stream)))
+
+    def close(self) -> None:
+        """Nothing more is written."""
+        for file in self._of_ranks.values():
+            with contextlib.suppress(OSError):
+                file.close()
+
+    def _file_of(self, folder: str, rank: int, stream: str) -> KeptFile | BinaryIO:
+        if (rank, stream) not in self._of_ranks:
+            self._of_ranks[rank, stream] = KeptFile(folder, folder_of(rank, self._first), stream)
+        return self._of_ranks[rank, stream]
+
+
+def _opened(folder: str, own: str, stream: str) -> BinaryIO:
+    with contextlib.ExitStack() as stack:
+        top = open_folder(Path(folder))
+        stack.callback(os.close, top)
+        place = open_folder_in(top, own)
+        stack.callback(os.close, place)
+        return open_file_in(place, stream)

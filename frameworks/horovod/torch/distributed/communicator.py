@@ -1,0 +1,222 @@
+"""The seam to the core: one communicator for each process group, by which operations of its ranks start.
+
+Operations have no names here: the ranks of a process group start them in one order, which is their identity.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import itertools
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from horovod import _core
+from horovod.common.collective.tensor_glue import Spec
+from horovod.common.reduce_ops import Sum
+from horovod.torch.distributed.errors import timed_out
+from horovod.torch.distributed.work import CompletedWork, Finish, MessageWork, OperationWork
+
+_MANY_MESSAGES = 64
+COMPLETED = CompletedWork()
+"""Of every operation that is not asynchronous: nobody asks it anything but to wait."""
+
+
+class Communicator:
+    """The ranks of one process group, which are a process set of the core of its own.
+
+    Attributes:
+        rank: of this process in the group.
+        ranks: of the group's processes in the job.
+        name: of the group.
+        timeout: seconds that an operation may take, unless it says so itself.
+        in_flight: asynchronous operations in the order of their start; this keeps their tensors.
+        messages: likewise sends and receives, which may be complete in any order.
+    """
+
+    def __init__(
+        self,
+        process_set: int,
+        rank: int,
+        ranks: Sequence[int],
+        name: str,
+        timeout: float,
+        close: Callable[[], None],
+    ) -> None:
+        self.rank = rank
+        self.ranks = list(ranks)
+        self.size = len(self.ranks)
+        self.name = name
+        self.timeout = timeout
+        self.in_flight: deque[OperationWork] = deque()
+        self.messages: set[OperationWork] = set()
+        self._counts: Counter[tuple[int, int]] = Counter()  # of messages, by sender and tag
+        self.started = 0
+        self.monitored = itertools.count()  # barriers
+        self._set = process_set
+        self._close = close
+
+    def start(
+        self,
+        kind: int,
+        specs: Sequence[Spec],
+        options: Any,
+        kept: Any = None,
+        finish: Finish | None = None,
+        result: Any = (),
+        op: int = Sum,
+        prescale: float = 1.0,
+        root: int = 0,
+        splits: Sequence[int] | None = None,
+    ) -> Any:
+        """Starts an operation, and completes it unless ``options`` say that it is asynchronous.
+
+        Args:
+            kind: of the core.
+            specs: its tensors.
+            options: those of torch.distributed.
+            kept: what must stay alive while it is in flight.
+            finish: puts the result where it belongs.
+            result: the tensors that it writes.
+            op, prescale: of a reduction.
+            root: of a broadcast, a rank of the group.
+            splits: of an alltoall.
+
+        Returns:
+            A Work.
+        """
+        self.started += 1
+        if self.in_flight:
+            self._retire()
+        limit = options.timeout
+        seconds = self.timeout if limit.days < 0 else limit.total_seconds()
+        if options.asyncOp:
+            return self._submit(kind, specs, seconds, kept, finish, result, op, prescale, root, splits)
+        try:
+            outputs = _core.run(
+                kind,
+                None,
+                specs,
+                op,
+                prescale,
+                1.0,
+                self.ranks[root],
+                self._set,
+                kept,
+                splits,
+                timeout=seconds,
+            )
+        except TimeoutError:
+            raise self.timed_out(kind, seconds) from None
+        if finish is not None:
+            finish(outputs)
+        return COMPLETED
+
+    def _submit(
+        self,
+        kind: int,
+        specs: Sequence[Spec],
+        seconds: float,
+        kept: Any,
+        finish: Finish | None,
+        result: Any,
+        op: int,
+        prescale: float,
+        root: int,
+        splits: Sequence[int] | None,
+    ) -> OperationWork:
+        handle = _core.submit(kind, None, specs, op, prescale, 1.0, self.ranks[root], self._set, None, splits)
+        work = OperationWork(self, kind, handle, kept, finish, result, seconds)
+        self.in_flight.append(work)
+        return work
+
+    def message(
+        self, sender: int, tag: int, spec: Spec, arrived: Callable[[], None] | None, kept: Any, result: Any
+    ) -> Any:
+        """Starts to send or to receive, in a group of two: it is a broadcast of the sender, by a name that
+        says which message it is, so that messages meet in any order of starting.
+
+        Args:
+            sender: a rank of the group.
+            tag: which messages fit.
+            spec: the tensor, of which a message has the bytes.
+            arrived: puts the bytes that have come where they belong; None: they are there.
+            kept: what must stay alive while it is in flight.
+            result: the tensors that it writes.
+
+        Returns:
+            A Work.
+
+        Raises:
+            NotImplementedError: the group has more ranks.
+        """
+        if self.size != 2:
+            raise NotImplementedError(
+                f"send and recv of the backend hvd are for groups of two ranks, and {self.name!r} has "
+                f"{self.size}."
+            )
+        self._counts[sender, tag] += 1
+        name = f"message.{sender}.{tag}.{self._counts[sender, tag]}"
+        handle = _core.submit(_core.BROADCAST, name, (spec,), root=self.ranks[sender], process_set=self._set)
+        source = -1 if sender == self.rank else sender
+        work = MessageWork(self, _core.BROADCAST, handle, kept, arrived, result, self.timeout, source)
+        if len(self.messages) > _MANY_MESSAGES:
+            for other in list(self.messages):
+                other.is_over()
+        self.messages.add(work)
+        return work
+
+    def timed_out(self, kind: int, seconds: float) -> Exception:
+        """The error of an operation that is late."""
+        return timed_out(_NAMES[kind], self.name, self.rank, self.size, seconds)
+
+    def close(self) -> None:
+        """Ends the communicator; no rank may have operations in flight."""
+        self._close()
+        self.in_flight.clear()
+        self.messages.clear()
+
+    def _retire(self) -> None:
+        """Lets those go that are over, from the oldest on: the program may have dropped them."""
+        with contextlib.suppress(IndexError):  # another thread does so, too
+            while self.in_flight[0].is_over():
+                self.in_flight.popleft()
+
+
+class LoneCommunicator(Communicator):
+    """Of a group of one: every operation is a copy, and needs no engine."""
+
+    def __init__(self, name: str, timeout: float) -> None:
+        super().__init__(0, 0, [0], name, timeout, lambda: None)
+
+    def start(
+        self,
+        kind: int,
+        specs: Sequence[Spec],
+        options: Any,
+        kept: Any = None,
+        finish: Finish | None = None,
+        result: Any = (),
+        op: int = Sum,
+        prescale: float = 1.0,
+        root: int = 0,
+        splits: Sequence[int] | None = None,
+    ) -> Any:
+        self.started += 1
+        for source, target, _, _, size, _ in specs:
+            if source != target and size:
+                ctypes.memmove(target, source, size)
+        if finish is not None:
+            finish(None)
+        return CompletedWork(result)
+
+
+_NAMES = {
+    _core.ALLREDUCE: "An allreduce",
+    _core.ALLGATHER: "An allgather",
+    _core.BROADCAST: "A broadcast",
+    _core.BARRIER: "A barrier",
+    _core.ALLTOALL: "An alltoall",
+    _core.REDUCESCATTER: "A reduce-scatter",
+}

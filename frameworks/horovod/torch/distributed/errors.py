@@ -1,0 +1,28 @@
+"""What goes wrong in an operation of a process group, beside the exceptions of
+``horovod.common.exceptions``."""
+
+from __future__ import annotations
+
+import torch.distributed as dist
+
+
+class CollectiveTimeoutError(dist.DistBackendError, TimeoutError):
+    """An operation was not complete within its timeout: that of the call, or that of the process group. The
+    operation goes on, and its tensors stay in use.
+    """
+
+
+def timed_out(what: str, group: str, rank: int, size: int, seconds: float) -> CollectiveTimeoutError:
+    """For one whose counterparts have not come.
+
+    Args:
+        what: the operation.
+        group: the process group's name.
+        rank: of this process in the group.
+        size: of the group.
+        seconds: how long it has been waited for.
+    """
+    return CollectiveTimeoutError(
+        f"{what} on rank {rank} of {size} of process group {group!r} is not complete, and its timeout of "
+        f"{seconds:g} s is over. Has every rank of the group started it, and all in the same order?"
+    )

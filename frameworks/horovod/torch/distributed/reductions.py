@@ -1,0 +1,171 @@
+"""The collectives that reduce: allreduce, reduce and reduce-scatter in all their forms."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from horovod import _core
+from horovod.torch.distributed import buffers, sparse
+from horovod.torch.distributed.communicator import Communicator
+from horovod.torch.distributed.reduce_ops import Reduction, for_tensor, reduction_of
+from horovod.torch.distributed.work import joint
+
+
+def allreduce(communicator: Communicator, tensors: Sequence[torch.Tensor], options: Any) -> Any:
+    """Replaces each tensor by the reduction of those of all ranks; several travel as one operation."""
+    reduction = reduction_of(options.reduceOp)
+    if reduction.combine is None and communicator.size > 1:
+        specs = buffers.in_place(tensors)
+        if specs is not None:  # what DDP and most programs do
+            return communicator.start(
+                _core.ALLREDUCE, specs, options, tensors, None, tensors, reduction.op, reduction.prescale
+            )
+    if any(tensor.layout is not torch.strided for tensor in tensors):
+        return sparse.allreduce(communicator, tensors, reduction, options)
+    return _allreduce_by_copies(communicator, tensors, reduction, options)
+
+
+def _allreduce_by_copies(
+    communicator: Communicator, tensors: Sequence[torch.Tensor], reduction: Reduction, options: Any
+) -> Any:
+    reduction = for_tensor(reduction, tensors[0])
+    if reduction.combine is not None:
+        return _reduce_here(communicator, tensors, reduction, options)
+    targets = [buffers.target(tensor, moved=False) for tensor in tensors]
+    if communicator.size == 1 and reduction.prescale != 1.0:
+        for each in targets:
+            each.buffer.mul_(reduction.prescale)
+    return communicator.start(
+        _core.ALLREDUCE,
+        [buffers.spec(each.buffer, each.buffer, each.buffer.shape) for each in targets],
+        options,
+        targets,
+        buffers.delivering(targets),
+        tensors,
+        reduction.op,
+        reduction.prescale,
+    )
+
+
+def _reduce_here(
+    communicator: Communicator, tensors: Sequence[torch.Tensor], reduction: Reduction, options: Any
+) -> Any:
+    """By an allgather: what the core cannot reduce."""
+    sources = [buffers.flat_source(tensor) for tensor in tensors]
+    gathered = [source.new_empty((communicator.size, source.numel())) for source in sources]
+
+    def finish(outputs: object) -> None:
+        for tensor, rows in zip(tensors, gathered, strict=True):
+            _put(tensor, rows, reduction)
+
+    specs = [
+        buffers.spec(source, rows, (1, source.numel()))
+        for source, rows in zip(sources, gathered, strict=True)
+    ]
+    return communicator.start(_core.ALLGATHER, specs, options, (sources, gathered), finish, tensors)
+
+
+def _put(tensor: torch.Tensor, rows: torch.Tensor, reduction: Reduction) -> None:
+    """The reduction of rows, which came from all ranks, into ``tensor``."""
+    own = torch.view_as_complex(rows.view(rows.shape[0], -1, 2)) if tensor.is_complex() else rows
+    tensor.detach().copy_(reduction.over(own).view(tensor.shape))
+
+
+def reduce(communicator: Communicator, tensors: Sequence[torch.Tensor], options: Any) -> Any:
+    """As ``allreduce``, but only the tensor of the root changes."""
+    if communicator.rank == options.rootRank or communicator.size == 1:
+        return allreduce(communicator, tensors, options)
+    return allreduce(communicator, [tensor.detach().clone() for tensor in tensors], options)
+
+
+def reduce_scatter_single(
+    communicator: Communicator, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], options: Any
+) -> Any:
+    """For each output the own part of the reduction of the inputs of all ranks; several travel as one
+    operation.
+
+    Raises:
+        ValueError: an input has not as many elements as the outputs of all ranks.
+    """
+    size = communicator.size
+    for output, given in zip(outputs, inputs, strict=True):
+        if given.numel() != size * output.numel() or given.dtype != output.dtype:
+            raise ValueError(
+                f"reduce-scatter: an input of {given.numel()} elements of {given.dtype} does not go with an "
+                f"output of {output.numel()} of {output.dtype} in a group of {size}."
+            )
+    reduction = for_tensor(reduction_of(options.reduceOp), inputs[0])
+    sources = [buffers.flat_source(given, reduction.combine is not None) for given in inputs]
+    if reduction.combine is not None or size == 1:
+        works = [
+            _scatter_here(communicator, output, source, [source.numel() // size] * size, reduction, options)
+            for output, source in zip(outputs, sources, strict=True)
+        ]
+        return joint(works)
+    targets = [buffers.target(output, moved=False) for output in outputs]
+    for i, each in enumerate(targets):
+        if _share_memory(sources[i], each.buffer):
+            sources[i] = sources[i].clone()
+    specs = [
+        buffers.spec(source, each.buffer, (size, source.numel() // size))
+        for source, each in zip(sources, targets, strict=True)
+    ]
+    finish = buffers.delivering(targets)
+    op, factor = reduction.op, reduction.prescale
+    return communicator.start(
+        _core.REDUCESCATTER, specs, options, (sources, targets), finish, outputs, op, factor
+    )
+
+
+def _scatter_here(
+    communicator: Communicator,
+    output: torch.Tensor,
+    source: torch.Tensor,
+    parts: Sequence[int],
+    reduction: Reduction,
+    options: Any,
+) -> Any:
+    """By an alltoall of the parts of ``source``, of so many elements, which each rank combines."""
+    received = source.new_empty((communicator.size, parts[communicator.rank]))
+
+    def finish(outputs: list[_core.Output] | None) -> None:
+        buffers.check_fits(outputs, [received])
+        _put(output, received, reduction)
+
+    specs = [buffers.spec(source, received, source.shape)]
+    kept = (source, received)
+    return communicator.start(_core.ALLTOALL, specs, options, kept, finish, output, splits=parts)
+
+
+def reduce_scatter(
+    communicator: Communicator,
+    outputs: Sequence[torch.Tensor],
+    inputs: Sequence[Sequence[torch.Tensor]],
+    options: Any,
+) -> Any:
+    """As ``reduce_scatter_single``, of inputs in one part for each rank, which may differ in size."""
+    works = []
+    for output, parts in zip(outputs, inputs, strict=True):
+        whole = torch.cat([part.detach().reshape(-1) for part in parts])
+        counts = [part.numel() for part in parts]
+        if all(count == output.numel() for count in counts):
+            works.append(reduce_scatter_single(communicator, [output], [whole], options))
+            continue
+        if counts[communicator.rank] != output.numel():
+            raise ValueError(
+                f"reduce-scatter: the part of rank {communicator.rank} has {counts[communicator.rank]} "
+                f"elements, and its output {output.numel()}."
+            )
+        reduction = for_tensor(reduction_of(options.reduceOp), whole)
+        source = buffers.flat_source(whole)
+        elements = [count * (source.numel() // max(1, whole.numel())) for count in counts]
+        works.append(_scatter_here(communicator, output, source, elements, reduction, options))
+    return joint(works)
+
+
+def _share_memory(one: torch.Tensor, other: torch.Tensor) -> bool:
+    first, second = one.data_ptr(), other.data_ptr()
+    return first < second + other.nbytes and second < first + one.nbytes

@@ -1,0 +1,340 @@
+"""Operations in flight, as torch.distributed sees them.
+
+The core completes an operation whether or not anybody waits for it; a Work waits, and then puts the result
+where it belongs if that is not where the core has put it. Futures are completed by one thread, which exists
+from the first ``get_future`` on: DDP takes one for every bucket, and waits for none of them before the end of
+its backward pass.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import threading
+import time
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch._C._distributed_c10d import Work
+
+from horovod import _core
+
+if TYPE_CHECKING:
+    from horovod.torch.distributed.communicator import Communicator
+
+# Puts the core's outputs (None: it has allocated none) where they belong.
+Finish = Callable[["list[_core.Output] | None"], None]
+
+_Work: Any = Work
+_SHORTEST_WAIT, _LONGEST_WAIT = 0.001, 0.02
+_NO_LIMIT = timedelta(0)
+
+
+class OperationWork(_Work):
+    """One operation of the core. It is kept by its communicator while it is in flight, so a program may drop
+    it without waiting.
+    """
+
+    def __init__(
+        self,
+        communicator: Communicator,
+        kind: int,
+        handle: int,
+        kept: Any,
+        finish: Finish | None,
+        result: Any,
+        timeout: float,
+    ) -> None:
+        super().__init__()
+        self._communicator = communicator
+        self._kind = kind
+        self._handle = handle
+        self._kept = kept  # what the core reads and writes
+        self._finish = finish
+        self._result = result
+        self._timeout = timeout
+        self._source = -1
+        self._deadline = 0.0  # of the future
+        self._done = False
+        self._error: BaseException | None = None
+        self._told = False  # the future
+        self._future: torch.futures.Future[Any] | None = None
+        self._lock = threading.Lock()
+
+    def wait(self, timeout: timedelta = _NO_LIMIT) -> bool:
+        """Blocks until the operation is complete.
+
+        Args:
+            timeout: for how long at most; zero: as long as the operation was given.
+
+        Raises:
+            CollectiveTimeoutError: it is not complete.
+            HorovodInternalError: a rank is gone.
+        """
+        if not self._done:
+            self._complete(timeout.total_seconds() or self._timeout)
+        if self._error is not None:
+            raise self._error
+        return True
+
+    def synchronize(self) -> None:
+        """As ``wait``."""
+        self.wait()
+
+    def is_completed(self) -> bool:
+        """Whether ``wait`` would return, or raise, at once."""
+        return self._done or self.is_over()
+
+    def is_success(self) -> bool:
+        """Whether the operation is complete and has not failed."""
+        return self._done and self._error is None
+
+    def exception(self) -> BaseException | None:
+        """Why it has failed."""
+        return self._error
+
+    def result(self) -> Any:
+        """The tensors that the operation writes."""
+        return self._result
+
+    def source_rank(self) -> int:
+        """Of a receive the rank that it came from; -1 for others."""
+        return self._source
+
+    _source_rank = source_rank
+
+    def get_future(self) -> torch.futures.Future[Any]:
+        """A future of the result."""
+        with self._lock:
+            if self._future is not None:
+                return self._future
+            future = self._future = torch.futures.Future()
+            self._deadline = time.monotonic() + self._timeout
+            done = self._done
+        if done:
+            self._tell()
+        else:
+            _completion.add(self)
+        return future
+
+    def is_over(self) -> bool:
+        """Whether the core is done with its tensors; completes it then, and keeps an error for ``wait``."""
+        if not _core.poll(self._handle):
+            return False
+        with contextlib.suppress(Exception):
+            self._complete(0.0)
+        return True
+
+    def wait_a_little(self, seconds: float) -> bool:
+        """Drives the engine for so long at most, on behalf of the future. Whether the operation is over."""
+        if not self._lock.acquire(blocking=False):  # another thread waits for it, and so drives
+            time.sleep(_SHORTEST_WAIT)
+            return self._done
+        try:
+            with contextlib.suppress(Exception):
+                self._complete_locked(seconds)
+            if not self._done and time.monotonic() > self._deadline:
+                self._error = self._timed_out(self._timeout)  # and `_kept` stays
+                self._done = True
+        finally:
+            self._lock.release()
+        return self._tell()
+
+    def _complete(self, seconds: float) -> None:
+        with self._lock:
+            self._complete_locked(seconds)
+        self._tell()
+
+    def _complete_locked(self, seconds: float) -> None:
+        if self._done:
+            return
+        try:
+            outputs = _core.wait(self._handle, seconds)
+            if self._finish is not None:
+                self._finish(outputs)
+        except TimeoutError:
+            raise self._timed_out(seconds) from None
+        except BaseException as error:
+            if not _core.poll(self._handle):  # a signal handler has raised: the operation goes on
+                raise
+            self._error = error
+        self._done = True
+        self._kept = self._finish = None
+        self._leave()
+
+    def _leave(self) -> None:
+        """The communicator need not keep it any more."""
+
+    def _tell(self) -> bool:
+        """Completes the future of one that is over; whether it is."""
+        if self._done and self._future is not None:
+            with self._lock:
+                told, self._told = self._told, True
+            if not told:
+                self._settle_future(self._future)
+        return self._done
+
+    def _settle_future(self, future: torch.futures.Future[Any]) -> None:
+        if self._error is None:
+            future.set_result(self._result)
+        elif isinstance(self._error, Exception):
+            future.set_exception(self._error)
+
+    def _timed_out(self, seconds: float) -> Exception:
+        return self._communicator.timed_out(self._kind, seconds)
+
+
+class MessageWork(OperationWork):
+    """A send or a receive. ``source``: of a receive whom its message is from."""
+
+    def __init__(
+        self,
+        communicator: Communicator,
+        kind: int,
+        handle: int,
+        kept: Any,
+        arrived: Callable[[], None] | None,
+        result: Any,
+        timeout: float,
+        source: int,
+    ) -> None:
+        finish = None if arrived is None else lambda _: arrived()
+        super().__init__(communicator, kind, handle, kept, finish, result, timeout)
+        self._source = source
+
+    def _leave(self) -> None:
+        self._communicator.messages.discard(self)
+
+
+class CompletedWork(_Work):
+    """An operation that is over."""
+
+    def __init__(self, result: Any = ()) -> None:
+        super().__init__()
+        self._result = result
+
+    def wait(self, timeout: timedelta = _NO_LIMIT) -> bool:
+        """Returns at once."""
+        return True
+
+    def synchronize(self) -> None:
+        """Returns at once."""
+
+    def is_completed(self) -> bool:
+        """True."""
+        return True
+
+    def is_success(self) -> bool:
+        """True."""
+        return True
+
+    def exception(self) -> None:
+        """None."""
+
+    def result(self) -> Any:
+        """The tensors that the operation has written."""
+        return self._result
+
+    def source_rank(self) -> int:
+        """-1: it is no receive."""
+        return -1
+
+    _source_rank = source_rank
+
+    def get_future(self) -> torch.futures.Future[Any]:
+        """A future that is complete."""
+        future: torch.futures.Future[Any] = torch.futures.Future()
+        future.set_result(self._result)
+        return future
+
+
+class JointWork(CompletedWork):
+    """Several operations that are waited for as one."""
+
+    def __init__(self, works: Sequence[Any]) -> None:
+        super().__init__([work.result() for work in works])
+        self._works = works
+
+    def wait(self, timeout: timedelta = _NO_LIMIT) -> bool:
+        """Blocks until all are complete; raises the first error."""
+        for work in self._works:
+            work.wait(timeout)
+        return True
+
+    def synchronize(self) -> None:
+        """As ``wait``."""
+        self.wait()
+
+    def is_completed(self) -> bool:
+        """Whether all are complete."""
+        return all(work.is_completed() for work in self._works)
+
+    def is_success(self) -> bool:
+        """Whether all are complete, and none has failed."""
+        return all(work.is_success() for work in self._works)
+
+    def exception(self) -> Any:
+        """The first error."""
+        return next((work.exception() for work in self._works if work.exception() is not None), None)
+
+    def get_future(self) -> torch.futures.Future[Any]:
+        """A future of the results of all."""
+        return torch.futures.collect_all([work.get_future() for work in self._works]).then(_values)
+
+
+def joint(works: Sequence[Any]) -> Any:
+    """A work for all of several."""
+    return works[0] if len(works) == 1 else JointWork(works)
+
+
+def _values(done: torch.futures.Future[list[torch.futures.Future[Any]]]) -> list[Any]:
+    return [future.value() for future in done.value()]
+
+
+class _CompletionThread:
+    """Completes works that somebody has a future of. It waits for the oldest, which drives the engine, and
+    looks at the others now and then: they may be of other groups, where another order holds.
+    """
+
+    def __init__(self) -> None:
+        self._added: queue.SimpleQueue[OperationWork] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._started = False
+
+    def add(self, work: OperationWork) -> None:
+        """Takes charge of ``work``."""
+        self._added.put(work)
+        if not self._started:
+            with self._lock:
+                if not self._started:
+                    threading.Thread(target=self._run, name="hvd-futures", daemon=True).start()
+                    self._started = True
+
+    def _run(self) -> None:
+        added = self._added
+        pending: list[OperationWork] = []
+        while True:
+            if not pending:
+                pending.append(added.get())
+            with contextlib.suppress(queue.Empty):
+                while True:
+                    pending.append(added.get_nowait())
+            seconds = _SHORTEST_WAIT
+            while not pending[0].wait_a_little(seconds) and len(pending) == 1 and added.empty():
+                seconds = min(2 * seconds, _LONGEST_WAIT)
+            pending = [work for work in pending if not work.is_completed()]
+
+
+_completion = _CompletionThread()
+
+
+def _forget() -> None:
+    """In a forked child, where the thread does not exist."""
+    global _completion
+    _completion = _CompletionThread()
+
+
+os.register_at_fork(after_in_child=_forget)

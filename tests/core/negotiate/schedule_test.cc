@@ -1,0 +1,221 @@
+#include "negotiate/schedule.h"
+
+#include <algorithm>
+#include <random>
+#include <vector>
+
+#include "check.h"
+#include "negotiate/epoch.h"
+
+namespace hvd::negotiate {
+namespace {
+
+Decision Known(uint32_t id, uint64_t ordinal = 0, std::vector<int64_t> sizes = {}) {
+  Decision decision;
+  decision.id = id;
+  decision.known = true;
+  decision.ordinal = ordinal;
+  decision.sizes = std::move(sizes);
+  return decision;
+}
+
+Response Batch(const std::vector<uint32_t>& ids) {
+  Response response;
+  for (const uint32_t id : ids) response.decisions.push_back(Known(id));
+  return response;
+}
+
+// How often a step is noted before it makes a schedule; 0: more than `most` times.
+size_t Repeats(ScheduleLearner* learner, const std::vector<Response>& step, size_t most = 200) {
+  for (size_t n = 1; n <= most; ++n) {
+    for (size_t i = 0; i < step.size(); ++i) {
+      if (!learner->Note(step[i], i + 1 == step.size()).empty()) return n;
+    }
+  }
+  return 0;
+}
+
+TEST(Schedule, IsMadeOfAStepThatRepeats) {
+  ScheduleLearner learner({});
+  EXPECT_EQ(Repeats(&learner, {Batch({0, 1}), Batch({2})}), size_t{3});
+}
+
+TEST(Schedule, TakesTheBatchesOfTheLatestStep) {
+  ScheduleLearner learner({});
+  EXPECT_TRUE(learner.Note(Batch({0, 1, 2}), true).empty());
+  EXPECT_TRUE(learner.Note(Batch({2, 0}), false).empty());
+  EXPECT_TRUE(learner.Note(Batch({1}), true).empty());
+  EXPECT_TRUE(learner.Note(Batch({1}), false).empty());
+  const Schedule schedule = learner.Note(Batch({2, 0}), true);
+  ASSERT_EQ(schedule.batches.size(), size_t{2});
+  EXPECT_EQ(schedule.batches[0][0].id, 1u);
+  EXPECT_EQ(schedule.batches[1][0].id, 2u);
+}
+
+TEST(Schedule, HoldsStepsThatAlternate) {
+  ScheduleLearner learner({});
+  size_t noted = 0;
+  Schedule schedule;
+  while (schedule.empty() && noted < 100) {
+    schedule = learner.Note(Batch({noted++ % 3 == 2 ? 5u : 4u}), true);
+  }
+  EXPECT_EQ(noted, size_t{9});
+  ASSERT_EQ(schedule.batches.size(), size_t{3});
+}
+
+TEST(Schedule, HasNothingThatFailsOrIsNewOrLacksAMember) {
+  const auto never = [](const Decision& decision) {
+    ScheduleLearner learner({});
+    Response response;
+    response.decisions = {Known(1), decision};
+    EXPECT_EQ(Repeats(&learner, {response}), size_t{0});
+    EXPECT_EQ(Repeats(&learner, {Batch({1})}), size_t{3});
+  };
+  Decision odd = Known(2);
+  odd.known = false;
+  never(odd);
+  odd = Known(2);
+  odd.partial = true;
+  never(odd);
+  odd = Known(2);
+  odd.error = "the ranks disagree";
+  never(odd);
+}
+
+TEST(Schedule, NeedsEqualSizes) {
+  ScheduleLearner learner({});
+  Response response;
+  for (int64_t n = 0; n < 50; ++n) {
+    response.decisions = {Known(1, 0, {n, 2})};
+    EXPECT_TRUE(learner.Note(response, true).empty());
+  }
+  response.decisions = {Known(1, 0, {7, 2})};
+  EXPECT_EQ(Repeats(&learner, {response}), size_t{3});
+}
+
+TEST(Schedule, IsTrustedLessAfterItServedShortly) {
+  ScheduleLearner learner({});
+  const std::vector<Response> step = {Batch({0}), Batch({1})};
+  EXPECT_EQ(Repeats(&learner, step), size_t{3});
+  learner.Left(5);
+  EXPECT_EQ(Repeats(&learner, step), size_t{6});
+  learner.Left(5);
+  EXPECT_EQ(Repeats(&learner, step), size_t{12});
+  learner.Left(1000);
+  EXPECT_EQ(Repeats(&learner, step), size_t{3});
+  for (int i = 0; i < 20; ++i) learner.Left(0);
+  EXPECT_EQ(Repeats(&learner, step), size_t{96});
+}
+
+TEST(Schedule, CanBeSwitchedOff) {
+  LearningOptions off;
+  off.repeats = 0;
+  ScheduleLearner learner(off);
+  EXPECT_EQ(Repeats(&learner, {Batch({0})}), size_t{0});
+}
+
+// The place that the next operation of this id takes; nothing when there is none.
+std::optional<size_t> Fill(Epoch* epoch, uint32_t id, bool unnamed = false) {
+  const auto place = epoch->Next(id, unnamed);
+  if (place) epoch->Fill(*place);
+  return place;
+}
+
+Schedule Of(const std::vector<std::vector<Slot>>& batches) {
+  Schedule schedule;
+  schedule.batches = batches;
+  return schedule;
+}
+
+TEST(Epoch, IsReadyWhenAllOfTheNextBatchIsSubmitted) {
+  Epoch epoch(Of({{{0}, {1}}, {{2}}}), 4);
+  EXPECT_FALSE(epoch.Ready());
+  EXPECT_EQ(*Fill(&epoch, 2, false), size_t{2});
+  EXPECT_EQ(*Fill(&epoch, 1, false), size_t{1});
+  EXPECT_FALSE(epoch.Ready());
+  EXPECT_EQ(*Fill(&epoch, 0, false), size_t{0});
+  EXPECT_TRUE(epoch.Ready());
+  EXPECT_EQ(epoch.length(), size_t{2});
+  epoch.Pass();
+  EXPECT_TRUE(epoch.Ready());
+  EXPECT_EQ(epoch.first(), size_t{2});
+  epoch.Pass();
+  EXPECT_FALSE(epoch.Ready());
+  EXPECT_EQ(epoch.passed(), 2u);
+}
+
+TEST(Epoch, HasNoPlaceForOthers) {
+  Epoch epoch(Of({{{0}, {1, true}}}), 4);
+  EXPECT_FALSE(Fill(&epoch, 2, false));
+  EXPECT_FALSE(Fill(&epoch, 9, false));
+  EXPECT_FALSE(Fill(&epoch, 1, false));
+  EXPECT_FALSE(Fill(&epoch, 0, true));
+  EXPECT_TRUE(Fill(&epoch, 1, true));
+}
+
+TEST(Epoch, KeepsTheOrderOfUnnamedOperations) {
+  Epoch epoch(Of({{{0, true}, {1, true}}, {{0, true}}}), 2);
+  EXPECT_FALSE(Fill(&epoch, 1, true));
+  for (const size_t place : {0, 1, 2, 0, 1, 2}) {  // also beyond the next step
+    const auto filled = Fill(&epoch, place == 1 ? 1 : 0, true);
+    ASSERT_TRUE(filled);
+    EXPECT_EQ(*filled, place);
+  }
+  for (int i = 0; i < 4; ++i) {
+    EXPECT_TRUE(epoch.Ready());
+    epoch.Pass();
+  }
+  EXPECT_EQ(epoch.unnamed(), 6u);
+  EXPECT_FALSE(epoch.Ready());
+}
+
+TEST(Epoch, GivesANameThatComesSeveralTimesItsPlacesInTurn) {
+  Epoch epoch(Of({{{0}}, {{1}}, {{0}}, {{2}}}), 3);
+  for (int step = 0; step < 3; ++step) {
+    EXPECT_EQ(*Fill(&epoch, 0, false), size_t{0});
+    epoch.Pass();
+    EXPECT_EQ(*Fill(&epoch, 1, false), size_t{1});
+    epoch.Pass();
+    EXPECT_EQ(*Fill(&epoch, 0, false), size_t{2});
+    epoch.Pass();
+    EXPECT_EQ(*Fill(&epoch, 2, false), size_t{3});
+    epoch.Pass();
+  }
+}
+
+// Random schedules, filled in random order as far ahead as names allow, against counts by hand.
+TEST(Epoch, PassesWhatIsSubmittedWhateverTheOrder) {
+  std::mt19937 random(5);
+  for (int round = 0; round < 200; ++round) {
+    const uint32_t ids = 1 + random() % 12;
+    std::vector<uint32_t> order(ids);
+    for (uint32_t id = 0; id < ids; ++id) order[id] = id;
+    std::shuffle(order.begin(), order.end(), random);
+    std::vector<std::vector<Slot>> batches;
+    for (const uint32_t id : order) {
+      if (batches.empty() || random() % 2 == 0) batches.emplace_back();
+      batches.back().push_back({id});
+    }
+    Epoch epoch(Of(batches), ids);
+    std::vector<bool> pending(ids, false);
+    size_t next = 0;
+    for (int i = 0; i < 300; ++i) {
+      const uint32_t id = random() % ids;
+      if (!pending[id]) {
+        ASSERT_TRUE(Fill(&epoch, id, false));
+        pending[id] = true;
+      }
+      const std::vector<Slot>& batch = batches[next];
+      const bool ready = std::all_of(batch.begin(), batch.end(),
+                                     [&](const Slot& slot) { return pending[slot.id]; });
+      ASSERT_EQ(epoch.Ready(), ready);
+      if (!ready) continue;
+      for (const Slot& slot : batch) pending[slot.id] = false;
+      epoch.Pass();
+      next = (next + 1) % batches.size();
+    }
+  }
+}
+
+}  // namespace
+}  // namespace hvd::negotiate

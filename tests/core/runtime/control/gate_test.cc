@@ -1,0 +1,158 @@
+#include "runtime/control/gate.h"
+
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "base/waker.h"
+#include "check.h"
+#include "transport/inproc/fabric.h"
+
+namespace hvd {
+namespace {
+
+constexpr int kGates = 400;
+
+// Where members meet after a poisoned gate, as they do at the sequencer.
+class Meeting {
+ public:
+  explicit Meeting(int size) : size_(size) {}
+  void Wait() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    const int round = round_;
+    if (++here_ == size_) {
+      here_ = 0;
+      ++round_;
+      changed_.notify_all();
+    }
+    changed_.wait(lock, [&] { return round_ != round; });
+  }
+
+ private:
+  const int size_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int here_ = 0;
+  int round_ = 0;
+};
+
+struct Job {
+  Job(int members, uint32_t random) : size(members), seed(random), fabric(members), meeting(size) {}
+  // Whether a member wants the batch behind this gate to run.
+  bool Wants(int member, int gate) const {
+    return std::mt19937(seed + static_cast<uint32_t>(member * kGates + gate))() % (8 * size) != 0;
+  }
+  bool Passes(int gate) const {
+    for (int member = 0; member < size; ++member) {
+      if (!Wants(member, gate)) return false;
+    }
+    return true;
+  }
+
+  const int size;
+  const uint32_t seed;
+  inproc::Fabric fabric;
+  Meeting meeting;
+};
+
+// One member, which comes to each gate sooner or later and looks at it before and after it votes.
+class Voter {
+ public:
+  Voter(Job* job, int member) : job_(job), member_(member) {}
+  virtual ~Voter() = default;
+
+  void Run() {
+    Make();
+    std::mt19937 random(job_->seed + static_cast<uint32_t>(member_));
+    for (int gate = 1; gate <= kGates; ++gate) {
+      EXPECT_EQ(gate_->number(), static_cast<uint64_t>(gate));
+      const bool passed = Pass(gate, random() % 4);
+      EXPECT_EQ(passed, job_->Passes(gate));
+      gate_->Advance();
+      if (!passed) job_->meeting.Wait();
+    }
+    for (bool moved = false; !gate_->idle();) Progress(&moved);
+    EXPECT_FALSE(gate_->corrupt().known());
+    job_->meeting.Wait();
+  }
+
+ protected:
+  virtual void Make() = 0;
+  virtual void Progress(bool* /*moved*/) {}
+
+  // Whether the batch runs.
+  bool Pass(int gate, uint32_t hesitation) {
+    for (;;) {
+      bool moved = false;
+      const Gate::Verdict verdict = gate_->Look(&moved);
+      const bool poisoned = verdict == Gate::Verdict::kPoisoned;
+      if (!gate_->voted() && (poisoned || hesitation-- == 0)) {
+        gate_->Vote(!poisoned && job_->Wants(member_, gate));
+      }
+      Progress(&moved);
+      if (gate_->voted() && verdict != Gate::Verdict::kOpen) return !poisoned;
+      std::this_thread::yield();
+    }
+  }
+
+  Job* job_;
+  const int member_;
+  Waker waker_;
+  std::unique_ptr<Gate> gate_;
+};
+
+class WindowVoter : public Voter {
+ public:
+  using Voter::Voter;
+
+ private:
+  void Make() override {
+    const Members all = Members::Everybody(job_->size);
+    window_ = job_->fabric.MakeWindow(0, all, GlobalRank(member_), waker_);
+    EXPECT_TRUE(MakeWindowGate(window_.get(), &gate_).ok());
+  }
+  std::unique_ptr<Window> window_;
+};
+
+class TransportVoter : public Voter {
+ public:
+  using Voter::Voter;
+  ~TransportVoter() override {
+    if (transport_ != nullptr) transport_->Close(0);
+  }
+
+ private:
+  void Make() override {
+    transport_ = job_->fabric.MakeTransport(0, GlobalRank(member_), waker_);
+    gate_ = MakeTransportGate(transport_.get(), 0, Members::Everybody(job_->size));
+  }
+  void Progress(bool* moved) override { EXPECT_TRUE(transport_->Progress(moved).ok()); }
+  std::unique_ptr<Transport> transport_;
+};
+
+template <typename V>
+void Try(int members, uint32_t seed) {
+  Job job(members, seed);
+  std::vector<std::unique_ptr<V>> voters;
+  for (int member = 0; member < members; ++member) {
+    voters.push_back(std::make_unique<V>(&job, member));
+  }
+  std::vector<std::thread> threads;
+  for (auto& voter : voters) threads.emplace_back([&voter] { voter->Run(); });
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST(Gate, AllMembersComeToTheSameVerdictOverSharedMemory) {
+  for (const int members : {1, 2, 3, 4, 7}) Try<WindowVoter>(members, 11);
+}
+
+TEST(Gate, AllMembersComeToTheSameVerdictOverLinks) {
+  for (const int members : {1, 2, 3, 4, 5, 8}) Try<TransportVoter>(members, 12);
+}
+
+}  // namespace
+}  // namespace hvd

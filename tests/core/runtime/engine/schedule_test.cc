@@ -1,0 +1,203 @@
+// Steps that repeat are followed without negotiation, and whatever else a program does still works.
+
+#include <algorithm>
+#include <numeric>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "check.h"
+#include "cluster.h"
+
+namespace hvd::test {
+namespace {
+
+constexpr int64_t kLongUs = kPatienceMs * int64_t{1000};
+
+float SumOfRanks(int size) { return static_cast<float>(size * (size + 1)) / 2; }
+
+// Tensors that a rank submits together and then waits for.
+class Step {
+ public:
+  Step(Engine* engine, int rank, int size) : engine_(engine), rank_(rank), size_(size) {}
+
+  void Submit(const std::string& name, size_t elements, uint32_t set = 0) {
+    data_.emplace_back(elements, static_cast<float>(rank_ + 1));
+    HandlePtr& handle = handles_.emplace_back();
+    ASSERT_OK(
+        test::Submit(*engine_, AllreduceEntry(name, &data_.back(), ReduceOp::kSum, set), &handle));
+  }
+
+  void Wait(float sum = 0) {
+    for (size_t i = 0; i < handles_.size(); ++i) {
+      ASSERT_OK(engine_->Wait(handles_[i], kLongUs, nullptr));
+      EXPECT_EQ(data_[i].front(), sum > 0 ? sum : SumOfRanks(size_));
+      EXPECT_EQ(data_[i].back(), data_[i].front());
+    }
+    handles_.clear();
+    data_.clear();
+  }
+
+ private:
+  Engine* engine_;
+  int rank_;
+  int size_;
+  std::deque<std::vector<float>> data_;
+  std::vector<HandlePtr> handles_;
+};
+
+void Train(Engine& engine, int rank, int size, int steps, int tensors = 8) {
+  Step step(&engine, rank, size);
+  for (int i = 0; i < steps; ++i) {
+    for (int t = 0; t < tensors; ++t) step.Submit("t" + std::to_string(t), 10 + 1000 * t);
+    step.Wait();
+  }
+}
+
+TEST(LearnedSchedule, SendsNoControlMessageOnceStepsRepeat) {
+  for (const Wires wires : kAllWires) {
+    for (const int size : {2, 3, 4}) {
+      Cluster cluster(size, wires);
+      cluster.Run([&](Engine& engine, int rank) {
+        Train(engine, rank, size, 10);
+        const auto before = engine.CountersNow();
+        Train(engine, rank, size, 50);
+        const auto after = engine.CountersNow();
+        EXPECT_EQ(after.at("control_messages"), before.at("control_messages"));
+        EXPECT_EQ(after.at("scheduled"), before.at("scheduled") + 50 * 8);
+        EXPECT_EQ(after.at("schedules_left"), uint64_t{0});
+      });
+    }
+  }
+}
+
+TEST(LearnedSchedule, CanBeSwitchedOff) {
+  Config config;
+  config.learned_schedule = false;
+  Cluster cluster(2, Wires::kInprocWindow, {}, config);
+  cluster.Run([&](Engine& engine, int rank) {
+    Train(engine, rank, 2, 20);
+    EXPECT_EQ(engine.CountersNow().at("gates"), uint64_t{0});
+  });
+}
+
+// Training, then fewer tensors, then other ones, then training again.
+TEST(LearnedSchedule, IsLeftWhenTheStepHasAnotherShape) {
+  for (const Wires wires : kAllWires) {
+    Cluster cluster(3, wires);
+    cluster.Run([&](Engine& engine, int rank) {
+      for (int epoch = 0; epoch < 3; ++epoch) {
+        Train(engine, rank, 3, 20);
+        Train(engine, rank, 3, 5, 3);  // a part of what the schedule expects
+        Step validation(&engine, rank, 3);
+        for (int i = 0; i < 6; ++i) {
+          validation.Submit("loss", 1);
+          validation.Wait();
+        }
+      }
+      EXPECT_TRUE(engine.CountersNow().at("schedules_left") > 0);
+      EXPECT_TRUE(engine.CountersNow().at("scheduled") > 0);
+    });
+  }
+}
+
+// The same operations on all ranks, but each rank in an order of its own, now waiting at once, now
+// at the end.
+TEST(LearnedSchedule, RanksSubmitInAnyOrder) {
+  for (const Wires wires : kAllWires) {
+    Cluster cluster(4, wires);
+    cluster.Run([&](Engine& engine, int rank) {
+      std::mt19937 random(rank);
+      for (int round = 0; round < 60; ++round) {
+        std::vector<int> order(6);
+        std::iota(order.begin(), order.end(), 0);
+        const bool in_turn = round % 3 == 0 && rank == round % 4;
+        if (!in_turn && round % 2 == 0) std::shuffle(order.begin(), order.end(), random);
+        Step step(&engine, rank, 4);
+        for (const int t : order) {
+          step.Submit("t" + std::to_string(t), 1 + 300 * t);
+          if (in_turn) step.Wait();
+        }
+        step.Wait();
+      }
+    });
+  }
+}
+
+// What a program does in a step is drawn alike on all ranks: most steps are alike.
+TEST(LearnedSchedule, ServesRandomPrograms) {
+  for (const Wires wires : kAllWires) {
+    for (const uint32_t seed : {1u, 2u, 3u}) {
+      Cluster cluster(3, wires, {{0, 1}, {1, 2}});
+      cluster.Run([&](Engine& engine, int rank) {
+        std::mt19937 random(seed);
+        uint32_t shape = 0;
+        for (int round = 0; round < 120; ++round) {
+          if (random() % 12 == 0) shape = random();
+          std::mt19937 drawn(shape);
+          Step step(&engine, rank, 3);
+          const auto count = static_cast<int>(1 + drawn() % 5);
+          for (int t = 0; t < count; ++t) {
+            const bool unnamed = drawn() % 3 == 0;
+            const size_t elements = 1 + drawn() % 3000;
+            step.Submit(unnamed ? "" : "t" + std::to_string(t) + "." + std::to_string(elements),
+                        elements);
+          }
+          const uint32_t both = drawn();
+          Step first(&engine, rank, 3);
+          Step second(&engine, rank, 3);
+          if (both % 2 == 0 && rank <= 1) first.Submit("first", 40, 1);
+          if (both % 3 == 0 && rank >= 1) second.Submit("second", 50, 2);
+          step.Wait();
+          second.Wait(5);
+          first.Wait(3);
+        }
+      });
+    }
+  }
+}
+
+TEST(LearnedSchedule, GathersAsManyRowsAsWereLearned) {
+  for (const Wires wires : kAllWires) {
+    Cluster cluster(3, wires);
+    cluster.Run([&](Engine& engine, int rank) {
+      for (int round = 0; round < 60; ++round) {
+        const int64_t rows = round % 20 == 19 ? round : rank + 1;  // now and then others
+        std::vector<int32_t> data(static_cast<size_t>(2 * rows), rank);
+        Entry gather;
+        gather.request.kind = OpKind::kAllgather;
+        gather.request.name = "rows";
+        gather.request.tensors.push_back({DataType::kInt32, {rows, 2}});
+        const auto bytes = static_cast<int64_t>(data.size() * sizeof(int32_t));
+        gather.buffers.push_back({reinterpret_cast<std::byte*>(data.data()), bytes, nullptr, 0});
+        HandlePtr handle;
+        ASSERT_OK(Run(engine, gather, &handle));
+        const int64_t expected = round % 20 == 19 ? 3 * round : 6;
+        EXPECT_EQ(handle->outputs.at(0).shape[0], expected);
+      }
+      EXPECT_TRUE(engine.CountersNow().at("scheduled") > 0);
+    });
+  }
+}
+
+TEST(LearnedSchedule, EndsWithAJoin) {
+  for (const Wires wires : kAllWires) {
+    Cluster cluster(3, wires);
+    cluster.Run([&](Engine& engine, int rank) {
+      for (int epoch = 0; epoch < 3; ++epoch) {
+        Train(engine, rank, 3, 12, 2);
+        Step alone(&engine, rank, 3);
+        if (rank > 0) alone.Submit("rest", 9);
+        if (rank > 0) alone.Wait(5);
+        Entry join;
+        join.request.kind = OpKind::kJoin;
+        HandlePtr handle;
+        ASSERT_OK(Run(engine, join, &handle));
+      }
+      EXPECT_TRUE(engine.CountersNow().at("scheduled") > 0);
+    });
+  }
+}
+
+}  // namespace
+}  // namespace hvd::test

@@ -1,0 +1,198 @@
+"""Works: futures, timeouts, operations that nobody waits for, and what goes wrong in one operation."""
+
+import gc
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+from load import within
+from process_groups import check, process_group
+
+from horovod.common.exceptions import TensorMismatchError
+from horovod.torch.distributed import CollectiveTimeoutError
+
+LIMIT = 0.4
+
+
+def asynchronous() -> None:
+    with process_group() as (rank, size):
+        total = sum(range(1, size + 1))
+        tensors = [torch.full((n,), rank + 1.0) for n in (1, 10, 100_000)]
+        works = [dist.all_reduce(tensor, async_op=True) for tensor in tensors]
+        assert works[0].result() == [tensors[0]]
+        for work, tensor in zip(reversed(works), reversed(tensors), strict=True):
+            assert work.wait() and work.is_completed() and work.is_success()
+            check(tensor, np.full(tensor.shape, total), "in the other order")
+        assert works[0].wait()  # again
+        strided = torch.full((4, 2), rank + 1.0)[:, 0]
+        work = dist.all_reduce(strided, async_op=True)
+        while not work.is_completed():
+            time.sleep(0.001)
+        check(strided, np.full(4, total), "polled")
+
+
+def futures() -> None:
+    with process_group() as (rank, size):
+        tensors = [torch.full((n,), rank + 1.0) for n in (1, 10, 100_000)]
+        chained = [
+            dist.all_reduce(tensor, async_op=True).get_future().then(lambda done: done.value()[0] / size)
+            for tensor in tensors
+        ]
+        for future, tensor in zip(chained, tensors, strict=True):
+            check(future.wait(), np.full(tensor.shape, sum(range(1, size + 1)) / size), "a future")
+        work = dist.all_reduce(torch.ones(3), async_op=True)
+        future = work.get_future()
+        assert work.wait() and future.wait()[0].tolist() == [size] * 3
+        assert work.get_future() is future
+        work = dist.all_reduce(torch.ones(3), async_op=True)
+        work.wait()
+        assert work.get_future().wait()[0].tolist() == [size] * 3  # of one that is over
+        parts = [[torch.empty(2) for _ in range(size)] for _ in range(2)]
+        joint = dist.group.WORLD.allgather(parts, [torch.full((2,), float(rank)), torch.ones(2)])
+        joint.get_future().wait()
+        assert parts[0][size - 1].tolist() == [size - 1.0] * 2
+
+
+def dropped() -> None:
+    """Nobody waits: the operations are carried out all the same, and nothing is kept for ever."""
+    with process_group() as (rank, size):
+        kept = [torch.full((10,), rank + 1.0) for _ in range(200)]
+        for tensor in kept:
+            dist.all_reduce(tensor, async_op=True)
+            dist.all_reduce(torch.ones(1000), async_op=True)
+        gc.collect()
+        dist.barrier()
+        for tensor in kept:
+            check(tensor, np.full(10, sum(range(1, size + 1))), "dropped")
+        dist.barrier()
+        assert not dist.group.WORLD._communicator.in_flight
+
+
+def late(store: str) -> None:
+    with process_group(store) as (rank, size):
+        short = dist.new_group(timeout=timedelta(seconds=LIMIT))
+        if rank == 0:
+            for attempt in (
+                lambda: dist.all_reduce(torch.ones(2), group=short),
+                lambda: dist.all_reduce(torch.ones(2), group=short, async_op=True).wait(),
+                lambda: dist.barrier(group=short, async_op=True).get_future().wait(),
+            ):
+                began = time.monotonic()
+                with pytest.raises((CollectiveTimeoutError, RuntimeError), match=f"timeout of {LIMIT} s"):
+                    attempt()
+                assert LIMIT <= time.monotonic() - began < within(LIMIT + 1)
+            work = dist.all_reduce(torch.ones(2), async_op=True)
+            with pytest.raises(CollectiveTimeoutError, match=f"An allreduce on rank 0 of {size} .*0.2 s"):
+                work.wait(timedelta(seconds=0.2))
+            dist.distributed_c10d._get_default_store().set("go", "on")
+            work.wait()  # it goes on
+            return
+        dist.distributed_c10d._get_default_store().wait(["go"])
+        for _ in range(2):
+            dist.all_reduce(torch.ones(2), group=short)
+        dist.barrier(group=short)
+        dist.all_reduce(torch.ones(2))
+
+
+def at_odds() -> None:
+    """Each rank gets the same error, and the next operation works."""
+    with process_group() as (rank, size):
+        with pytest.raises(TensorMismatchError, match="shape"):
+            dist.all_reduce(torch.ones(2 + rank))
+        work = dist.broadcast(torch.ones(2, dtype=torch.int32 if rank else torch.float32), 0, async_op=True)
+        with pytest.raises(TensorMismatchError):
+            work.wait()
+        assert work.is_completed() and not work.is_success()
+        assert isinstance(work.exception(), TensorMismatchError)
+        with pytest.raises((RuntimeError, TensorMismatchError)):
+            dist.all_reduce(torch.ones(2 + rank), async_op=True).get_future().wait()
+        with pytest.raises(ValueError, match="have sent"):
+            dist.all_to_all_single(torch.empty(3 * size), torch.ones(size), [3] * size, [1] * size)
+        with pytest.raises(ValueError, match="does not go with"):
+            dist.group.WORLD._allgather_base(torch.empty(3), torch.ones(2)).wait()
+        with pytest.raises(ValueError, match="bitwise"):
+            dist.all_reduce(torch.ones(2), dist.ReduceOp.BAND)
+        tensor = torch.ones(2)
+        dist.all_reduce(tensor)
+        assert tensor.tolist() == [size] * 2
+
+
+def messages() -> None:
+    with process_group() as (rank, _size):
+        other = 1 - rank
+        for number in (0, 1, 5, 100_000):
+            given, found = torch.arange(number) + rank, torch.empty(number, dtype=torch.int64)
+            works = [dist.isend(given, other, tag=7), dist.irecv(found, other, tag=7)]
+            for work in works if rank else reversed(works):
+                assert work is not None and work.wait()
+            check(found, np.arange(number) + other, number)
+        # By their tags in any order, by one tag in theirs; into strided memory; from whoever it is.
+        if rank == 0:
+            for tag in (1, 2, 2, 3):
+                dist.isend(torch.full((3,), float(tag)), 1, tag=tag)
+            dist.send(torch.full((3,), 9.0, dtype=torch.complex64), 1, tag=4)
+        else:
+            found = torch.zeros(3, 2)
+            for tag in (3, 2, 1, 2):
+                assert dist.recv(found[:, 0], None, tag=tag) == 0
+                assert found[:, 0].tolist() == [tag] * 3
+            complexes = torch.zeros(3, dtype=torch.complex64)
+            dist.recv(complexes, 0, tag=4)
+            assert complexes.tolist() == [9.0] * 3
+        pair = [dist.P2POp(dist.irecv, torch.empty(4), other), dist.P2POp(dist.isend, torch.ones(4), other)]
+        for work in dist.batch_isend_irecv(pair):
+            work.wait()
+        assert pair[0].tensor.tolist() == [1.0] * 4
+        with pytest.raises(TensorMismatchError):
+            (dist.send if rank else dist.recv)(torch.ones(3 + rank), other)
+        assert not dist.group.WORLD._communicator.messages or rank == 0
+        dist.barrier()
+
+
+def messages_of_many() -> None:
+    with process_group() as (rank, size):
+        with pytest.raises(NotImplementedError, match="groups of two ranks"):
+            dist.send(torch.ones(1), (rank + 1) % size)
+
+
+def watched_barrier(store: str) -> None:
+    with process_group(store) as (rank, size):
+        group = dist.group.WORLD
+        group.monitored_barrier(timedelta(seconds=5))
+        if rank == size - 1:
+            group.get_group_store().set("passed", "by")
+            return
+        absent = f"Rank {size - 1} failed to pass"
+        with pytest.raises(CollectiveTimeoutError, match=absent):
+            group.monitored_barrier(timedelta(seconds=0.3), wait_all_ranks=True)
+        group.get_group_store().wait(["passed"])
+
+
+PROGRAMS = [asynchronous, futures, dropped, at_odds]
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
+@pytest.mark.parametrize("np", [2, 4])
+def test_works(run_ranks: Callable[..., Any], np: int, program: Callable[[], None]) -> None:
+    run_ranks(np, program)
+
+
+def test_messages(run_ranks: Callable[..., Any]) -> None:
+    run_ranks(2, messages)
+
+
+def test_messages_need_two_ranks(run_ranks: Callable[..., Any]) -> None:
+    run_ranks(3, messages_of_many)
+
+
+@pytest.mark.parametrize("program", [late, watched_barrier], ids=lambda program: program.__name__)
+def test_ranks_that_do_not_come(
+    run_ranks: Callable[..., Any], tmp_path: Path, program: Callable[[str], None]
+) -> None:
+    run_ranks(2, program, [str(tmp_path / "store")])

@@ -1,0 +1,57 @@
+"""Members of an elastic job that do nothing any more: in a start, or when the others have done their work."""
+
+import time
+from pathlib import Path
+
+from elastic_job import DONE
+from launch import Launcher
+from running_job import begin
+
+# They have got their places, and do not come to the store of their generation.
+STUCK = """
+import os, time
+from horovod.bootstrap.store.client import StoreClient
+connect = StoreClient.__init__
+def stuck(self, address, secret, rank, generation, timeout, *more):
+    while generation == {generation} and int(os.environ["HOROVOD_ELASTIC_WORKER"]) in {workers}:
+        time.sleep(1)
+    connect(self, address, secret, rank, generation, timeout, *more)
+StoreClient.__init__ = stuck
+"""
+
+
+def stuck(folder: Path, generation: int, workers: set[int]) -> str:
+    (folder / "sitecustomize.py").write_text(STUCK.format(generation=generation, workers=workers))
+    return f"{folder}:{Launcher().environment['PYTHONPATH']}"
+
+
+def test_a_start_in_which_all_are_stuck_ends(tmp_path: Path) -> None:
+    path = stuck(tmp_path, 1, {0, 1, 2})
+    begun = time.monotonic()
+    launcher, job, _ = begin(tmp_path, PYTHONPATH=path, HOROVOD_START_TIMEOUT="1")
+    result = launcher.finish(job, 30)
+    assert time.monotonic() - begun > 6.0
+    assert result.returncode == 137, result.output
+    assert result.output.count("it has not come through the start, and nobody says why") == 3
+    assert "no worker is left that has the state of the training" in result.output
+    launcher.wait_until_gone(5)
+
+
+def test_a_stopped_member_is_ended_when_the_others_have_done_their_work(tmp_path: Path) -> None:
+    stops = tmp_path / "sitecustomize.py"
+    stops.write_text(
+        "import os, signal, sys\n"
+        "from horovod.common import basics\n"
+        "shutdown = basics.shutdown\n"
+        "def stop():\n"
+        "    shutdown()\n"
+        "    if os.environ['HOROVOD_ELASTIC_WORKER'] == '1': os.kill(os.getpid(), signal.SIGSTOP)\n"
+        "basics.shutdown = stop\n"
+    )
+    path = f"{tmp_path}:{Launcher().environment['PYTHONPATH']}"
+    launcher, job, log = begin(tmp_path, PYTHONPATH=path, steps=20)
+    result = launcher.finish(job, 30)
+    assert result.returncode == 0, result.output
+    assert len(DONE.findall(log.read_text())) == 3
+    assert "is ended: a signal has stopped it, and the job waits for it" in result.output
+    launcher.wait_until_gone(5)

@@ -1,0 +1,64 @@
+"""Ranks of the tests that are in a process group of the backend "hvd"."""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from datetime import timedelta
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+import horovod.torch.distributed
+
+SECONDS = 30.0
+assert horovod.torch.distributed.NAME == "hvd"
+
+
+@contextlib.contextmanager
+def process_group(store: str = "", seconds: float = SECONDS) -> Iterator[tuple[int, int]]:
+    """The default group, of all ranks of the test; gives rank and size. ``store``: the file by which they
+    meet, without anything that a launcher tells; empty: they are ranks of horovodrun.
+    """
+    rank, size = int(os.environ["HOROVOD_RANK"]), int(os.environ["HOROVOD_SIZE"])
+    if store:
+        for name in [name for name in os.environ if name.startswith("HOROVOD_")]:
+            del os.environ[name]
+        dist.init_process_group(
+            "hvd",
+            init_method=f"file://{store}",
+            rank=rank,
+            world_size=size,
+            timeout=timedelta(seconds=seconds),
+        )
+    else:
+        dist.init_process_group(
+            "hvd", store=dist.HashStore(), rank=rank, world_size=size, timeout=timedelta(seconds=seconds)
+        )
+    try:
+        yield rank, size
+    finally:
+        if dist.is_initialized():
+            dist.destroy_process_group()
+
+
+def random_arrays(seed: int, size: int, shape: tuple[int, ...], dtype: torch.dtype) -> list[np.ndarray]:
+    """What the ranks bring, the same on all of them: whole numbers, so that sums are exact in every order."""
+    generator = np.random.default_rng(seed)
+    low, high = (0, 2) if dtype == torch.bool else (1, 3 if dtype.itemsize == 1 else 4)
+    made = [generator.integers(low, high, shape) for _ in range(size)]
+    if dtype.is_complex:
+        made = [array + 1j * generator.integers(low, high, shape) for array in made]
+    return made
+
+
+def as_tensor(array: np.ndarray, dtype: torch.dtype) -> torch.Tensor:
+    """With memory of its own."""
+    return torch.from_numpy(np.array(array)).to(dtype)
+
+
+def check(found: torch.Tensor, expected: np.ndarray, doing: object) -> None:
+    """Equal in every element."""
+    plain = found.to(torch.complex128 if found.is_complex() else torch.float64).numpy()
+    assert plain.shape == np.shape(expected), (doing, plain.shape, np.shape(expected))
+    np.testing.assert_array_equal(plain, np.asarray(expected).astype(plain.dtype), str(doing))

@@ -1,0 +1,17 @@
+"""Random histories of elastic training whose samples tf.data reads: each sample once."""
+
+import elastic_histories
+import pytest
+
+from horovod.elastic.indices import ElasticIndices
+from horovod.tensorflow.elastic import indices_dataset
+
+
+def read(indices, size):
+    dataset = indices_dataset(indices).map(lambda index: index + 1).batch(size).prefetch(2)
+    return ((batch.numpy() - 1).tolist() for batch in dataset)
+
+
+@pytest.mark.parametrize("part", range(10))
+def test_each_sample_is_processed_once(part):
+    elastic_histories.check(range(part, elastic_histories.COUNT, 10), ElasticIndices, read)

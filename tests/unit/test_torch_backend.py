@@ -1,0 +1,65 @@
+"""The backend "hvd" of torch.distributed where no second rank is needed."""
+
+from collections.abc import Iterator
+from importlib.metadata import entry_points
+
+import pytest
+import torch
+import torch.distributed as dist
+
+import horovod.torch.distributed as backend
+from horovod.torch.distributed.registration import register
+
+
+@pytest.fixture
+def alone() -> Iterator[dist.ProcessGroup]:
+    dist.init_process_group("hvd", store=dist.HashStore(), rank=0, world_size=1)
+    yield dist.group.WORLD
+    dist.destroy_process_group()
+
+
+def test_it_is_registered_once() -> None:
+    register()
+    assert dist.is_backend_available(backend.NAME)
+    assert dist.Backend("HVD") == backend.NAME
+    assert dist.Backend.backend_capability[backend.NAME] == ["cpu", "cuda"]
+
+
+def test_later_versions_of_torch_find_it() -> None:
+    found = entry_points(group="torch.distributed.backends")
+    if not [point for point in found if point.name == backend.NAME]:
+        pytest.skip("this installation is older than the entry point: make build")
+    found[backend.NAME].load()()
+
+
+def test_a_group_says_who_it_is(alone: dist.ProcessGroup) -> None:
+    assert (alone.name(), alone.rank(), alone.size()) == ("hvd", 0, 1)
+    assert dist.get_backend() == "hvd"
+    assert alone.group_name == dist.distributed_c10d._get_process_group_name(alone)
+    assert isinstance(alone.get_group_store(), dist.Store)
+
+
+def test_collectives_of_one(alone: dist.ProcessGroup) -> None:
+    tensor = torch.tensor([3.0, 4.0])
+    dist.all_reduce(tensor)
+    work = dist.all_reduce(tensor, dist._make_nccl_premul_sum(2.0), async_op=True)
+    assert work.wait() and work.is_completed() and work.is_success()
+    assert work.get_future().wait() == [tensor]
+    parts = [torch.empty(2)]
+    dist.all_gather(parts, tensor)
+    assert parts[0].tolist() == [6.0, 8.0]
+    sparse = torch.eye(2).to_sparse()
+    dist.all_reduce(sparse)
+    assert sparse.to_dense().tolist() == torch.eye(2).tolist()
+    dist.barrier()
+
+
+def test_what_has_no_reduction_says_so(alone: dist.ProcessGroup) -> None:
+    with pytest.raises(ValueError, match="bitwise"):
+        dist.all_reduce(torch.ones(2), dist.ReduceOp.BOR)
+    with pytest.raises(ValueError, match="can be moved, but not reduced"):
+        dist.all_reduce(torch.ones(2).to(torch.float8_e4m3fnuz))
+    with pytest.raises(ValueError, match="sparse_coo"):
+        dist.all_reduce(torch.eye(2).to_sparse_csr())
+    with pytest.raises(ValueError, match="does not go with"):
+        dist.reduce_scatter_single(torch.empty(2), torch.empty(3))
