@@ -13,7 +13,8 @@ from horovod.common.collective.handles import Submission
 from horovod.common.collective.tensor_glue import Placement, Purpose, Result, Tensor
 from horovod.common.process_sets import ProcessSet, check_process_set, global_process_set
 
-_ANYBODY = -1
+ANY_RANK = -1
+"""Of a receive from whichever rank, as the core takes it."""
 _TAG_BITS = 63
 
 
@@ -113,14 +114,14 @@ class Messages(Submission[Tensor]):
         spec = self._describe(tensor)
         if spec is None:
             handle = self.recv_async(tensor, source, tag, process_set)
-            sender: int = self.synchronize(handle)
-            return sender
+            source_rank: int = self.synchronize(handle)
+            return source_rank
         number = check_process_set(process_set)
         source = check_source(source, process_set)
         outputs = _core.run(
             _core.RECV, None, (spec,), root=source, process_set=number, keep=tensor, tag=check_tag(tag)
         )
-        return _sender(outputs)
+        return sender(outputs)
 
 
 def check_rank(what: str, rank: int, process_set: ProcessSet) -> None:
@@ -137,7 +138,7 @@ def check_rank(what: str, rank: int, process_set: ProcessSet) -> None:
 def check_source(source: int | None, process_set: ProcessSet) -> int:
     """As the core takes it. Raises as ``check_rank``."""
     if source is None:
-        return _ANYBODY
+        return ANY_RANK
     check_rank("source", source, process_set)
     return source
 
@@ -156,10 +157,11 @@ def _sent(placements: list[Placement[Any]], outputs: list[_core.Output] | None) 
 
 def _received(placements: list[Placement[Any]], outputs: list[_core.Output] | None) -> int:
     placements[0].finish(None)
-    return _sender(outputs)
+    return sender(outputs)
 
 
-def _sender(outputs: list[_core.Output] | None) -> int:
+def sender(outputs: list[_core.Output] | None) -> int:
+    """The rank that has sent what was received, from the outputs of a RECV."""
     if not outputs:
         raise RuntimeError("the core gave a receive no output")
     return int(memoryview(outputs[0].tobytes()).cast("q")[0])
