@@ -174,6 +174,32 @@ TEST(Messages, EndWithTheirEngine) {
   });
 }
 
+// A rank that waits for a message submits nothing more: it must not hold up, at a gate, the rank
+// whose message that is.
+TEST(Messages, ComeWhileTheirReceiverLacksAPartOfALearnedBatch) {
+  for (const Wires wires : kAllWires) {
+    Cluster cluster(3, wires);
+    cluster.Run([&](Engine& engine, int rank) {
+      std::vector<float> a(10, 1);
+      std::vector<float> b(10, 1);
+      Bytes data = rank == 1 ? Content(100, 5) : Bytes(100);
+      for (int step = 0; step < 40; ++step) {
+        const bool between = step % 20 == 19;
+        HandlePtr first;
+        HandlePtr second;
+        ASSERT_OK(Submit(engine, AllreduceEntry("a", &a), &first));
+        if (between && rank == 0) ASSERT_OK(Run(engine, RecvEntry(&data, 1)));
+        ASSERT_OK(Submit(engine, AllreduceEntry("b", &b), &second));
+        ASSERT_OK(engine.Wait(first, kMessageLimitUs, nullptr));
+        if (between && rank == 1) ASSERT_OK(Run(engine, SendEntry(&data, 0)));
+        ASSERT_OK(engine.Wait(second, kMessageLimitUs, nullptr));
+      }
+      EXPECT_TRUE(engine.CountersNow().at("scheduled") > 0);
+      if (rank < 2) EXPECT_TRUE(data == Content(100, 5));
+    });
+  }
+}
+
 // What nobody has received goes with its process set, and holds nothing up.
 TEST(Messages, OfASetThatIsRemovedAreDropped) {
   for (const Wires wires : kAllWires) {
