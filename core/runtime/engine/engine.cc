@@ -27,6 +27,7 @@ constexpr int64_t kFlushLimitUs = kSecond;
 // How long what was sent last may take to arrive before its link is closed all the same.
 constexpr int64_t kLingerUs = kSecond / 2;
 constexpr int64_t kStacksPatienceUs = kSecond;
+constexpr int kMostNamed = 8;  // messages in a report
 
 // A receive ends with the rank that its message came from.
 Status PrepareMessage(Handle* handle) {
@@ -90,6 +91,19 @@ bool RankEngine::CaughtUp(AtDeparture* then) {
   if (cycle_->rounds() >= then->rounds + 2 || ++then->asked > kMostAsked) return true;
   loop_->Poke();
   return false;
+}
+
+// Those that have met no counterpart.
+std::string RankEngine::OpenMessages() {
+  std::string lines;
+  int named = 0;
+  for (const HandlePtr& handle : queue_.InFlight()) {
+    if (!handle->entry.peer || handle->decided.load()) continue;
+    if (++named > kMostNamed) return lines + "\n...";
+    if (named > 1) lines += '\n';
+    lines += Name(rank()) + " waits for '" + handle->name() + "'.";
+  }
+  return lines;
 }
 
 Status RankEngine::Usable(const Entry& entry) const {

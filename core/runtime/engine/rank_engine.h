@@ -76,6 +76,7 @@ class RankEngine : public Engine {
   std::string StuckWithout(const Departure& departure, bool broken);
   bool Concerns(const Handle& handle, GlobalRank leaver) const;
   bool CaughtUp(AtDeparture* then);
+  std::string OpenMessages();
   Status Usable(const Entry& entry) const;
   Status UsableMessage(const Entry& entry) const;
   Status CheckGpu(const negotiate::Request& request) const;

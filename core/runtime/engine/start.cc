@@ -223,6 +223,7 @@ void RankEngine::MakeCycle() {
   CycleOptions cycle;
   cycle.stall = StallOptionsFor(options_.config);
   cycle.stall.everybody_blocked_us = [this] { return watcher_->EverybodyBlockedMicros(); };
+  cycle.stall.open_messages = [this] { return OpenMessages(); };
   cycle.stall.on_stall = [this] { ShowStacks(); };
   cycle.stall.on_failure = [this](Cause cause) { watcher_->Abort(std::move(cause)); };
   cycle.on_end = [this](Cause cause) { watcher_->Suspect(std::move(cause)); };

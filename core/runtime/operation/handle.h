@@ -27,7 +27,8 @@ struct Handle {
   uint64_t announced = 0;  // place in this rank's announcements to the set, from 1; 0 = not yet
   bool urged = false;      // its program waits for it
   int64_t submitted_us = 0;
-  std::atomic<bool> decided{false};  // a response has named it
+  // A response has named it; of a message: it has met its receive.
+  std::atomic<bool> decided{false};
   size_t running = 0;                // collectives of this operation that are not complete
   Status status;
   // By tensor; empty when the core allocated none, without data where only others were. Behind that

@@ -83,6 +83,7 @@ void Receives::Meet(const MessagePtr& message, const HandlePtr& receive, const s
   const Frame& frame = message->frame;
   peer->Matched(frame);
   message->receive = receive;
+  receive->decided.store(true);
   const bool fits = CheckFits(*receive, peer->rank(), frame.bytes).ok();
   if (frame.kind == FrameKind::kWhole) return Finish(*message, inlined);
   if (frame.kind == FrameKind::kFollowed) {
@@ -152,6 +153,8 @@ void Receives::MeetOwn(Message* message, const HandlePtr& receive) {
     return Finish(*message, message->kept.data());
   }
   if (CheckFits(*receive, rank_, message->frame.bytes).ok()) {
+    receive->decided.store(true);
+    message->send->decided.store(true);
     copying_.push_back({*message});
     return;
   }

@@ -44,6 +44,7 @@ void Sends::SendPayload(std::unique_ptr<Outgoing> outgoing) {
   const TensorBuffer& buffer = outgoing->handle->entry.buffers.front();
   Transfer* const transfer = &outgoing->transfer;
   const uint64_t number = outgoing->number;
+  outgoing->handle->decided.store(true);
   sending_.push_back(std::move(outgoing));
   peer_->channel().SendPayload(peer_->rank(), number, buffer.input,
                                static_cast<size_t>(buffer.input_bytes), transfer);

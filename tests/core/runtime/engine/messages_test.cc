@@ -159,6 +159,25 @@ TEST(Messages, HaveALimitOfTimeAndGoOnAfterIt) {
   });
 }
 
+TEST(Messages, ThatAllRanksWaitForAreADeadlock) {
+  Config config;
+  config.stall_deadlock_seconds = 0.4;
+  for (const Wires wires : {Wires::kShm, Wires::kTcp}) {
+    Cluster cluster(3, wires, {}, config);
+    cluster.Run([&](Engine& engine, int rank) {
+      Bytes data(100);
+      ASSERT_OK(Barrier(engine));
+      const Status status = Run(engine, RecvEntry(&data, (rank + 1) % 3, 7));
+      EXPECT_EQ(status.code(), Code::kAborted);
+      for (const std::string& part :
+           {std::string("deadlock: every rank waits"),
+            "'recv from rank " + std::to_string((rank + 1) % 3) + " (tag 7)' was not completed",
+            std::string("rank 0 waits for 'recv from rank 1 (tag 7)'")})
+        EXPECT_TRUE(status.message().find(part) != std::string::npos);
+    });
+  }
+}
+
 TEST(Messages, EndWithTheirEngine) {
   Cluster cluster(2, Wires::kShm);
   cluster.Run([&](Engine& engine, int rank) {
