@@ -9,6 +9,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,13 +20,15 @@ from load import within
 from process_groups import as_tensor, check, process_group, random_arrays
 
 import horovod.torch as hvd
+from horovod import _core
+from horovod.common.collective.tensor_glue import DTYPES
 from horovod.common.exceptions import HorovodInternalError, TensorMismatchError
 from horovod.torch.distributed import CollectiveTimeoutError
 
 LENGTHS = [0, 1, 100, 5000, 20_000, 300_000]
 TAGS = 3
 ANY = TAGS  # the tag of messages that are received from any source
-DTYPES = [torch.float32, torch.bfloat16, torch.int64, torch.bool, torch.complex64, torch.float8_e4m3fnuz]
+KINDS = [torch.float32, torch.bfloat16, torch.int64, torch.bool, torch.complex64, torch.float8_e4m3fnuz]
 LIMIT = 0.3
 FEATURES, MICROBATCHES = 6, 8
 
@@ -86,7 +89,7 @@ def every_type() -> None:
     with process_group() as (rank, size):
         after, before = (rank + 1) % size, (rank - 1) % size
         seed = 0
-        for dtype in DTYPES:
+        for dtype in KINDS:
             for shape in [(), (0,), (7,), (3, 5), (40_000,)]:
                 arrays = random_arrays(seed := seed + 1, size, shape, dtype)
                 given, found = as_tensor(arrays[rank], dtype), torch.zeros(shape, dtype=dtype)
@@ -129,9 +132,9 @@ def by_tags() -> None:
         # Objects.
         objects: list[Any] = [{"rank": rank}, "text" * 10_000]
         if rank == 0:
-            for _ in range(1, size):
+            for source in range(1, size):
                 objects = [None, None]
-                source = dist.recv_object_list(objects)
+                assert dist.recv_object_list(objects, source) == source
                 assert objects == [{"rank": source}, "text" * 10_000]
         else:
             dist.send_object_list(objects, 0)
@@ -164,8 +167,8 @@ def futures_of_messages() -> None:
         assert chained.wait() == 5 * ((rank - 1) % size + 1)
 
 
-def late_messages() -> None:
-    with process_group() as (rank, size):
+def late_messages(store: str) -> None:
+    with process_group(store) as (rank, size):
         group = dist.new_group(timeout=timedelta(seconds=LIMIT))
         if rank == 0:
             found = torch.zeros(3)
@@ -218,9 +221,9 @@ def left_open() -> None:
         number = dist.group.WORLD._communicator._set
     gc.collect()
     hvd.barrier()
-    member = hvd.ProcessSet(range(size))
-    member.process_set_id = number
-    hvd.send(torch.ones(1000), (rank - 1) % size, tag=1, process_set=member)
+    given = torch.ones(1000)
+    spec = (given.data_ptr(), 0, DTYPES["float32"], given.shape, given.nbytes, 0)
+    _core.run(_core.SEND, None, (spec,), root=(rank - 1) % size, process_set=number, keep=given, tag=1)
     hvd.barrier()
     hvd.shutdown()
 
@@ -264,7 +267,7 @@ def pipelined(schedule: str) -> None:
         dist.barrier()
 
 
-PROGRAMS = [every_type, by_tags, many, futures_of_messages, late_messages, at_odds, left_open]
+PROGRAMS = [every_type, by_tags, many, futures_of_messages, at_odds, left_open]
 TCP = {"env": {"HOROVOD_TRANSPORT": "tcp"}}
 
 
@@ -272,6 +275,11 @@ TCP = {"env": {"HOROVOD_TRANSPORT": "tcp"}}
 @pytest.mark.parametrize("np", [2, 3])
 def test_messages(run_ranks: Callable[..., Any], np: int, program: Callable[[], None]) -> None:
     run_ranks(np, program)
+
+
+@pytest.mark.parametrize("np", [2, 3])
+def test_messages_that_do_not_come(run_ranks: Callable[..., Any], tmp_path: Path, np: int) -> None:
+    run_ranks(np, late_messages, [str(tmp_path / "store")])
 
 
 @pytest.mark.parametrize(("np", "options"), [(2, {}), (3, TCP), (4, {}), (4, {"hosts": [0, 0, 1, 1]})])
