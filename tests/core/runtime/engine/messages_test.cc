@@ -168,6 +168,7 @@ TEST(Messages, ThatAllRanksWaitForAreADeadlock) {
       Bytes data(100);
       ASSERT_OK(Barrier(engine));
       const Status status = Run(engine, RecvEntry(&data, (rank + 1) % 3, 7));
+      fprintf(stderr, "%s\n", status.message().c_str());
       EXPECT_EQ(status.code(), Code::kAborted);
       for (const std::string& part :
            {std::string("deadlock: every rank waits"),
