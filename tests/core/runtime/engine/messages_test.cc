@@ -168,12 +168,11 @@ TEST(Messages, ThatAllRanksWaitForAreADeadlock) {
       Bytes data(100);
       ASSERT_OK(Barrier(engine));
       const Status status = Run(engine, RecvEntry(&data, (rank + 1) % 3, 7));
-      fprintf(stderr, "%s\n", status.message().c_str());
       EXPECT_EQ(status.code(), Code::kAborted);
-      for (const std::string& part :
-           {std::string("deadlock: every rank waits"),
-            "'recv from rank " + std::to_string((rank + 1) % 3) + " (tag 7)' was not completed",
-            std::string("rank 0 waits for 'recv from rank 1 (tag 7)'")})
+      const std::string own = "recv from rank " + std::to_string((rank + 1) % 3) + " (tag 7)";
+      for (const std::string& part : {"'" + own + "' was not completed",
+                                      std::string("deadlock: every rank waits in the library"),
+                                      std::string(" waits for 'recv from rank ")})
         EXPECT_TRUE(status.message().find(part) != std::string::npos);
     });
   }
