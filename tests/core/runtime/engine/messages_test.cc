@@ -251,8 +251,8 @@ TEST(Messages, FailWithTheCauseWhenTheirSenderDies) {
       ASSERT_OK(Barrier(engine));
       if (rank == 2) {
         std::this_thread::sleep_for(std::chrono::milliseconds(50));
-        cluster.CutLinks(2);
         cut = true;
+        cluster.CutLinks(2);
         std::this_thread::sleep_for(std::chrono::milliseconds(1500));
         return;
       }
