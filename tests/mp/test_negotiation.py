@@ -104,12 +104,16 @@ def ranks_repeat_a_step(steps: int) -> list[dict[str, int]]:
     return counters
 
 
-@pytest.mark.parametrize("transport", ["shm", "tcp"])
-@pytest.mark.parametrize("ranks", [2, 4])
-def test_steps_that_repeat_are_not_negotiated(run_ranks, transport: str, ranks: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("transport", ["auto", "tcp"])
+@pytest.mark.parametrize(
+    "hosts", [[0, 0], [0, 0, 0, 0], [0, 0, 1, 1], [0, 0, 1, 2, 2, 2]], ids=["2", "4", "2x2", "2+1+3"]
+)
+def test_steps_that_repeat_are_not_negotiated(
+    run_ranks, transport: str, hosts: list[int], tmp_path: Path
+) -> None:
     path = tmp_path / "timeline.json"
     env = {"HOROVOD_TRANSPORT": transport, "HOROVOD_TIMELINE": str(path)}
-    for before, after in run_ranks(ranks, ranks_repeat_a_step, [20], env=env):
+    for before, after in run_ranks(len(hosts), ranks_repeat_a_step, [20], env=env, hosts=hosts):
         assert after["control_messages"] == before["control_messages"]
         assert after["scheduled"] - before["scheduled"] == 20 * 161
         assert after["schedules_left"] == 0
