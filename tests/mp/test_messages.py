@@ -138,6 +138,60 @@ def test_the_death_of_a_peer_ends_every_wait(
         assert when - float(note.read_text()) < within(1.0)
 
 
+def resident() -> int:
+    """Bytes of memory that this process has."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def ranks_receive_the_last_first(count: int, elements: int) -> int:
+    """How much memory the messages take at a receiver who waits for another one of the same sender."""
+    hvd.init()
+    rank, grown = hvd.rank(), 0
+    if rank == 0:
+        data = torch.arange(float(elements))
+        handles = [hvd.send_async(data, dest=1) for _ in range(count)]
+        hvd.send(torch.ones(1), dest=1, tag=1)
+        for handle in handles:
+            hvd.synchronize(handle)
+    else:
+        data = torch.ones(elements)
+        before = resident()
+        hvd.recv(torch.zeros(1), tag=1)
+        grown = resident() - before
+        for _ in range(count):
+            hvd.recv(data.zero_())
+            assert data[-1] == elements - 1
+    hvd.barrier()
+    hvd.shutdown()
+    return grown
+
+
+@pytest.mark.parametrize("wiring", ["shm", "tcp"])
+def test_a_sender_does_not_fill_the_memory_of_its_receiver(run_ranks, wiring: str) -> None:
+    _, grown = run_ranks(2, ranks_receive_the_last_first, [3000, 16_000], **WIRINGS[wiring])  # 183 MiB
+    assert grown < 12 << 20
+
+
+def ranks_wait_for_a_second() -> float:
+    """Seconds of a processor that a receive takes while nothing comes."""
+    hvd.init()
+    hvd.barrier()
+    used = time.process_time()
+    if hvd.rank() == 0:
+        hvd.recv(torch.zeros(1))
+    else:
+        time.sleep(1.0)
+        hvd.send(torch.ones(1), dest=0)
+    used = time.process_time() - used
+    hvd.shutdown()
+    return used
+
+
+@pytest.mark.parametrize("wiring", ["shm", "tcp"])
+def test_a_receive_that_waits_uses_no_processor(run_ranks, wiring: str) -> None:
+    assert max(run_ranks(2, ranks_wait_for_a_second, **WIRINGS[wiring])) < 0.1
+
+
 def ranks_disagree_about_size() -> str:
     hvd.init()
     rank = hvd.rank()
