@@ -20,6 +20,12 @@ CASES ?=
 TARGETS ?=
 RUNS ?= 10000000
 KEEP ?=
+# Of make sim: jobs to simulate, and with how many ranks at most; or SEED=N, one of them; or FAULTS=1, to break the
+# protocol and see that it is noticed.
+SEEDS ?= 100000
+RANKS ?= 16
+SEED ?=
+FAULTS ?=
 # Options of benchmarks/compare.py, for example BENCH='--np 4 --only train'.
 BENCH ?=
 
@@ -33,7 +39,7 @@ SYSTEM_PACKAGES := ccache gdb libgloo-dev libmpich-dev libopenmpi-dev mpich open
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(JOBS)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv build sdist wheel demo test test-core test-unit test-mp test-tf test-mx test-package matrix faults gpu-test soak soak-elastic fuzz test-full tsan asan lint format bench docs test-deps clean
+.PHONY: help venv build sdist wheel demo test test-core test-unit test-mp test-tf test-mx test-package matrix faults gpu-test soak soak-elastic fuzz sim test-full tsan asan lint format bench docs test-deps clean
 
 help: ## List these words
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -123,6 +129,9 @@ FUZZ_LIMIT = $(if $(filter command environment,$(origin SECONDS)),--seconds $(SE
 
 fuzz: venv ## Fuzz every parser of the core, RUNS inputs each (TARGETS="..." picks some)
 	$(BIN)/python scripts/fuzz.py $(FUZZ_LIMIT) --jobs $(JOBS) $(if $(KEEP),--keep) $(TARGETS)
+
+sim: venv ## Simulate SEEDS jobs of the negotiation; RANKS, SEED=N, FAULTS=1 as well
+	$(BIN)/python scripts/simulate.py --seeds $(SEEDS) --ranks $(RANKS) --jobs $(JOBS) $(if $(SEED),--seed $(SEED)) $(if $(FAULTS),--faults)
 
 test-full: export HVD_TEST_FULL := 1
 test-full: build $(VENV)/.tensorflow ## Run everything, the long tests too

@@ -118,3 +118,22 @@ def ranks_lose_one() -> list[str]:
 def test_a_lost_rank_is_the_error_of_elastic_training(run_ranks) -> None:
     texts, _ = run_ranks(2, ranks_lose_one, dies=[1])
     assert all("rank 1" in text for text in texts)
+
+
+@pytest.mark.parametrize("back", ["restore", "sync"])
+@pytest.mark.parametrize("form", ["block", "arrays"])
+def test_gradients_that_were_added_up_for_a_step_that_was_not_made_are_dropped(form: str, back: str) -> None:
+    hvd.init()
+    layer = mx.gluon.nn.Dense(2, in_units=3)
+    layer.initialize()
+    layer.collect_params().setattr("grad_req", "add")
+    array = mx.nd.ones((3,))
+    array.attach_grad("add")
+    state = hvd.elastic.MXNetState(layer if form == "block" else {"a": array})
+    with mx.autograd.record():
+        loss = (layer(mx.nd.ones((4, 3))).sum() if form == "block" else (array * array).sum()) * 1.0
+    loss.backward()
+    gradient = layer.weight.grad() if form == "block" else array.grad
+    assert gradient.asnumpy().any()
+    getattr(state, back)()
+    assert not gradient.asnumpy().any()

@@ -5,7 +5,7 @@ import inspect
 import check_mxnet
 import mx_api_table as table
 import pytest
-from public_api import BATCHES, INDICES, METRIC, VALUES, check_elastic, check_mpi_ops, written
+from public_api import BATCHES, INDICES, METRIC, RUN, VALUES, check_elastic, check_mpi_ops, written
 
 import horovod
 import horovod.mxnet as hvd
@@ -39,7 +39,8 @@ def test_elastic() -> None:
     state = "params=None, trainer=None, **kwargs"
     scale = "trainer, ranks=None, rule='linear', warmup_steps=100"
     expected = {"ElasticBatches": BATCHES, "ElasticIndices": INDICES, "LearningRateScale": scale}
-    check_elastic(hvd.elastic, {**expected, "MXNetState": state, "run": "func"})
+    expected |= {"CheckpointError": "*args, **kwargs", "MXNetState": state, "run": RUN}
+    check_elastic(hvd.elastic, expected)
 
 
 def test_names_that_scripts_import_from_mpi_ops() -> None:

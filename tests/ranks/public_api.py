@@ -61,6 +61,7 @@ STATE_METHODS = {
 
 INDICES = "samples, shuffle=True, seed=0, uneven='pad'"
 BATCHES = "samples, batch_size, largest=None, shuffle=True, seed=0, drop_last=False"
+RUN = "func=None, checkpoint_dir=None, every_commits=None, every_seconds=None, keep=3, allow_pickle=False"
 RATE_SCALE = "ranks=None, rule='linear', warmup_steps=100"
 
 # The methods of samplers and indices of elastic training.

@@ -104,6 +104,41 @@ def test_a_model_that_is_not_built_is_told(request, ranks):
     assert "rank 0: 2; rank 1: 0" in texts[0] and "Build" in texts[0]
 
 
+PASSES = 3
+
+
+def gradients_of(rank):
+    return [
+        np.random.default_rng([rank, number]).normal(size=(3, 2)).astype("float32") for number in range(9)
+    ]
+
+
+def rank_begins_a_step_anew(adapter, package):
+    import tensorflow as tf
+
+    hvd, keras = importlib.import_module(adapter), importlib.import_module(package)
+    hvd.init()
+    model = keras.Sequential([keras.layers.InputLayer((3,)), keras.layers.Dense(2, use_bias=False)])
+    (weights,) = model.weights
+    weights.assign(np.ones((3, 2)))
+    optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(1.0), backward_passes_per_step=PASSES)
+    state = hvd.elastic.KerasState(model, optimizer)
+    for gradient in gradients_of(9)[: 1 + hvd.rank()]:  # where a failure has found each rank
+        optimizer.apply_gradients([(tf.constant(gradient), weights)])
+    state.sync()
+    for gradient in gradients_of(hvd.rank())[: 2 * PASSES]:
+        optimizer.apply_gradients([(tf.constant(gradient), weights)])
+    return weights.numpy().tolist()
+
+
+@pytest.mark.parametrize("ranks", ["run_ranks", "run_legacy_keras_ranks"])
+def test_ranks_begin_a_step_of_several_passes_together(request, ranks):
+    results = request.getfixturevalue(ranks)(2, rank_begins_a_step_anew, PACKAGES[ranks], timeout=240)
+    wanted = 1 - np.mean([np.sum(gradients_of(rank)[: 2 * PASSES], axis=0) for rank in range(2)], axis=0)
+    for result in results:
+        np.testing.assert_allclose(result, wanted, rtol=1e-4, atol=1e-4)
+
+
 def rank_is_lost(kind):
     import tensorflow as tf
 

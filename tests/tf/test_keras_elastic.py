@@ -201,6 +201,26 @@ def test_a_model_goes_on_from_disk(tmp_path):
         state.sync()
 
 
+@pytest.mark.parametrize("package", [hvd, horovod.keras, hvd_tf])
+def test_the_program_names_the_folder(package, tmp_path):
+    @package.elastic.run(checkpoint_dir=tmp_path, every_commits=2)
+    def train(state):
+        while state.step < limit:
+            state.step += 1
+            state.commit()
+        return state.step
+
+    make = getattr(package.elastic, "KerasState", None) or package.elastic.TensorFlowKerasState
+    for limit in (3, 7):
+        state = make(model_of(), step=0)
+        assert train(state) == limit
+    assert train(make(model_of(), step=0)) == 7
+    (tmp_path / "file").touch()
+    refused = package.elastic.run(checkpoint_dir=tmp_path / "file")(train)
+    with pytest.raises(package.elastic.CheckpointError, match="No checkpoints can be written"):
+        refused(make(model_of(), step=0))
+
+
 @pytest.mark.parametrize("first", [True, False])
 def test_a_batch_has_the_scaled_rate_and_a_commit_the_plain_one(monkeypatch, first):
     """Wherever the callback is among the others."""

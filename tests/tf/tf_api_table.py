@@ -2,7 +2,7 @@
 defaults.
 """
 
-from public_api import BATCHES, COMMON, INDICES, RATE_SCALE
+from public_api import BATCHES, COMMON, INDICES, RATE_SCALE, RUN
 
 DEVICES = "device_dense='', device_sparse=''"
 FACTORS = "prescale_factor=1.0, postscale_factor=1.0"
@@ -71,7 +71,8 @@ TENSORFLOW_ELASTIC = {
     "RateScale": RATE_SCALE,
     "ElasticIndices": INDICES,
     "indices_dataset": "indices",
-    "run": "func",
+    "CheckpointError": "*args, **kwargs",
+    "run": RUN,
     "TensorFlowKerasState": "model, optimizer=None, backend=None, **kwargs",
     "TensorFlowState": "variables=None, session=None, **kwargs",
 }
@@ -83,7 +84,8 @@ KERAS_ELASTIC = {
     "RateScale": RATE_SCALE,
     "ElasticIndices": INDICES,
     "KerasState": "model, optimizer=None, **kwargs",
-    "run": "func",
+    "CheckpointError": "*args, **kwargs",
+    "run": RUN,
     "UpdateBatchStateCallback": "state",
     "UpdateEpochStateCallback": "state",
 }

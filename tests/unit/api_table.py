@@ -1,6 +1,6 @@
 """The public functions of the torch adapter: for each its parameters, in order, with their defaults."""
 
-from public_api import COMMON
+from public_api import COMMON, RUN
 
 REDUCE = "average=None, name=None, op=None, prescale_factor=1.0, postscale_factor=1.0, process_set=gps"
 REDUCE_COMPRESSED = (
@@ -66,8 +66,7 @@ TORCH = {
 
 TORCH_ELASTIC = {
     "CheckpointError": "*args, **kwargs",
-    "run": "func=None, checkpoint_dir=None, every_commits=None, every_seconds=None, keep=3, "
-    "allow_pickle=False",
+    "run": RUN,
     "ElasticBatches": "samples, batch_size, largest=None, shuffle=True, seed=0, drop_last=False",
     "ElasticSampler": "dataset, shuffle=True, seed=0, uneven='pad'",
     "LearningRateScale": "optimizer, ranks=None, rule='linear', warmup_steps=100",

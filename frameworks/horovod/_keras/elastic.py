@@ -61,26 +61,33 @@ class OptimizerHandler(_KerasHandler):
     def all_variables(self) -> list[Any]:
         return optimizer_variables.all_variables(self.value)
 
+    def forget_gradients(self) -> None:
+        optimizer_variables.forget_passes(self.value)
+
 
 class ModelState(HandlerState):
-    """A model, its optimizer, and whatever else the training needs to go on.
+    """A model, its optimizer, and whatever else the training needs to go on. What is derived from it says how
+    variables travel.
 
     Args:
-        broadcast: gives variables on all ranks the values of one.
         model: built, so that it has weights.
         optimizer: by default that of the model, if it is compiled.
         **kwargs: further attributes, such as ``epoch=0, batch=0``.
     """
 
-    def __init__(self, broadcast: Broadcast, model: Any, optimizer: Any = None, **kwargs: Any) -> None:
-        self._make_model = functools.partial(ModelHandler, broadcast=broadcast)
-        self._make_optimizer = functools.partial(OptimizerHandler, broadcast=broadcast)
+    def __init__(self, model: Any, optimizer: Any = None, **kwargs: Any) -> None:
+        self._make_model = functools.partial(ModelHandler, broadcast=self._broadcast)
+        self._make_optimizer = functools.partial(OptimizerHandler, broadcast=self._broadcast)
         if optimizer is None:
             optimizer = getattr(model, "optimizer", None)
         if optimizer is not None and model.built:
             optimizer_variables.build(optimizer, model.trainable_variables)
         objects = functools.partial(byte_objects.objects.broadcast_object, name="horovod.elastic.objects")
         super().__init__(objects, basics.rank, model=model, optimizer=optimizer, **kwargs)
+
+    def _broadcast(self, variables: Sequence[Any], root_rank: int) -> None:
+        """Gives variables on all ranks the values of one."""
+        raise NotImplementedError
 
     def _maker_for(self, name: str, value: Any) -> HandlerMaker | None:
         makers: dict[str, HandlerMaker] = {"model": self._make_model, "optimizer": self._make_optimizer}
@@ -124,7 +131,8 @@ class CommitState(_StatePart):
     Args:
         state: of ``horovod.elastic``.
         batches_per_commit: how many batches. After a failure the training goes on from the last commit; each
-            copies the whole state.
+            copies the whole state. With ``backward_passes_per_step``, take a multiple of it: gradients of a
+            step that is not complete are no part of a commit.
     """
 
     def __init__(self, state: Any, batches_per_commit: int = 1) -> None:

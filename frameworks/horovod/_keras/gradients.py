@@ -105,6 +105,12 @@ class GradientAccumulation:
         ops.cond(last, lambda: self._hand_over(given, take), lambda: None)
         self.counter.assign((self.counter + 1) % self._passes)
 
+    def forget(self) -> None:
+        """Drops what was added since the sums were last taken: that step is not made."""
+        if self.counter is not None:
+            for variable in (self.counter, *self._sums):
+                variable.assign(self._keras.ops.zeros_like(variable))
+
     def _hand_over(self, given: Sequence[Any], take: Callable[[list[Any]], None]) -> None:
         divisor = self._passes if self._average else 1
         take([None if total is None else total / divisor for total in given])

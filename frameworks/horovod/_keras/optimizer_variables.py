@@ -64,6 +64,14 @@ def pending_gradients(optimizer: Any) -> list[Any]:
     return list(getattr(innermost(optimizer), "_accumulated_gradients", None) or [])
 
 
+def forget_passes(optimizer: Any) -> None:
+    """Drops the gradients that a distributed optimizer has added up for a step that is not made."""
+    for each in (optimizer, innermost(optimizer)):  # Keras 2 has the loss scaling outside
+        accumulation = getattr(each, "_agg_helper", None)
+        if accumulation is not None:
+            accumulation.forget()
+
+
 def velocities(model: Any) -> list[Any]:
     """The variables v = momentum * v - rate * gradient; empty for optimizers that have none such."""
     inner = innermost(model.optimizer)

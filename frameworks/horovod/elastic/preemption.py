@@ -10,7 +10,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from horovod.bootstrap.errors import LauncherEndedError
@@ -21,6 +21,7 @@ ASKED_STATUS = 128 + signal.SIGTERM
 ORPHAN_STATUS = 75  # EX_TEMPFAIL of sysexits.h: the same job can go on later
 
 _asked = threading.Event()
+_replaced: dict[int, Any] = {}  # by signal, the handler that was there before
 _leaves_at_once = False
 
 
@@ -35,17 +36,20 @@ def heard() -> Iterator[None]:
 
     Raises ValueError for a wrong environment.
     """
-    if elastic_membership() is None or threading.current_thread() is not threading.main_thread():
+    is_main = threading.current_thread() is threading.main_thread()
+    if elastic_membership() is None or not is_main or _replaced:  # the last: it is heard already
         yield
         return
     chosen = chosen_signal(os.environ)
-    with ExitStack() as stack:
+    try:
         for number in {signal.SIGTERM, chosen or signal.SIGTERM}:
             before = signal.getsignal(number)
             if number == chosen or before == signal.SIG_DFL:
+                _replaced[number] = signal.SIG_DFL if before is None else before
                 signal.signal(number, _asks_before(before))
-                stack.callback(signal.signal, number, signal.SIG_DFL if before is None else before)
         yield
+    finally:
+        _put_back()
 
 
 @contextmanager
@@ -54,10 +58,10 @@ def at_once() -> Iterator[None]:
     does when there is no launcher any more that would say for whom.
     """
     global _leaves_at_once
-    if is_asked():
-        leave()
-    _leaves_at_once = True
+    _leaves_at_once = True  # first: a signal may come at any moment
     try:
+        if is_asked():
+            leave()
         yield
     except LauncherEndedError as error:
         raise Leaving(ORPHAN_STATUS) from error
@@ -75,6 +79,15 @@ def leave() -> NoReturn:
     membership = elastic_membership()
     is_told = membership is not None and membership.leave()
     raise Leaving(ASKED_STATUS if is_told else ORPHAN_STATUS)
+
+
+def _put_back() -> None:
+    """Also in a forked child, which is no worker: it is to end by SIGTERM as ever."""
+    while _replaced:
+        signal.signal(*_replaced.popitem())
+
+
+os.register_at_fork(after_in_child=_put_back)
 
 
 def _asks_before(handler: Any) -> Callable[[int, Any], None]:

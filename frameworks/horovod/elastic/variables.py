@@ -40,6 +40,11 @@ class VariablesHandler(StateHandler):
         """Makes the values copies of arrays."""
         raise NotImplementedError
 
+    def forget_gradients(self) -> None:
+        """Drops gradients that the framework keeps from one backward pass to the next: they belong to a step
+        that is not made, and the ranks would not agree on when it is complete.
+        """
+
     def broadcast(self, variables: Sequence[Any], root_rank: int) -> None:
         """Gives the variables on all ranks the values that they have on one."""
         raise NotImplementedError
@@ -57,6 +62,7 @@ class VariablesHandler(StateHandler):
 
     def restore(self) -> None:
         """What has been made since it was saved stays as it is."""
+        self.forget_gradients()
         self.write([variable for variable, _ in self._saved], [array for _, array in self._saved])
 
     def contents(self) -> list[Any]:
@@ -77,10 +83,12 @@ class VariablesHandler(StateHandler):
         shapes = [array.shape for array in contents]
         if shapes != wanted:
             raise ValueError(f"the {self.title()} has variables of the shapes {wanted}, not {shapes}")
+        self.forget_gradients()
         self.write(variables, contents)
 
     def sync(self) -> None:
         """ValueError on all ranks where they have different numbers of variables."""
+        self.forget_gradients()
         variables = self.shared_variables()
         if basics.size() > 1:
             counts = {rank: str(count) for rank, count in exchange(len(variables), _NAME).items()}

@@ -4,12 +4,13 @@ workers come. See ``horovod.tensorflow.keras.elastic`` for an example.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any
 
 from horovod._keras.elastic import ModelState
 from horovod.elastic.batches import ElasticBatches
-from horovod.elastic.decorator import elastic
+from horovod.elastic.checkpoint.errors import CheckpointError
+from horovod.elastic.decorator import run_with
 from horovod.elastic.indices import ElasticIndices
 from horovod.elastic.rate import RateScale
 from horovod.keras.backend import adapter as _adapter
@@ -30,32 +31,19 @@ class KerasState(ModelState):
         **kwargs: further attributes, such as ``epoch=0, batch=0``.
     """
 
-    def __init__(self, model: Any, optimizer: Any = None, **kwargs: Any) -> None:
-        super().__init__(_broadcast, model, optimizer, **kwargs)
-
     def _settle(self) -> None:
         _backend.settle()
 
+    def _broadcast(self, variables: Sequence[Any], root_rank: int) -> None:
+        with _backend.internal_errors():
+            _backend.broadcast_variables(variables, root_rank)
 
-def _broadcast(variables: Any, root_rank: int) -> None:
-    with _backend.internal_errors():
-        _backend.broadcast_variables(variables, root_rank)
 
-
-def run(func: Callable[..., Any]) -> Callable[..., Any]:
-    """A decorator: ``func(state, ...)`` runs again, from the last commit, when ranks are lost, and from where
-    it is when hosts have changed.
-
-    Args:
-        func: the training; its first argument is the state.
-
-    Returns:
-        The function to call.
-    """
-    return elastic(func, _backend.internal_errors)
+run = run_with(lambda: _backend.internal_errors())
 
 
 __all__ = [
+    "CheckpointError",
     "CommitStateCallback",
     "ElasticBatches",
     "ElasticIndices",

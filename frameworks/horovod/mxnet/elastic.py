@@ -19,14 +19,14 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from horovod.common import basics
-from horovod.common.exceptions import HorovodInternalError
 from horovod.elastic.batches import ElasticBatches
+from horovod.elastic.checkpoint.errors import CheckpointError
 from horovod.elastic.checkpoint.formats import ArrayFormat
-from horovod.elastic.decorator import elastic
+from horovod.elastic.decorator import internal_errors_of, run_with
 from horovod.elastic.handlers import HandlerMaker, HandlerState, StateHandler
 from horovod.elastic.indices import ElasticIndices
 from horovod.elastic.rate import RateScale, Rule
@@ -39,30 +39,12 @@ from horovod.mxnet.params_format import ParamsFormat
 _LOST = "HorovodInternalError: "  # see Call::Problem in frameworks/mxnet_ops/push.cc
 
 
-@contextlib.contextmanager
-def internal_errors() -> Iterator[None]:
-    """Within it, the error by which MXNet tells that an operation of ours has lost the job becomes a
-    HorovodInternalError.
-    """
-    try:
-        yield
-    except mx.base.MXNetError as error:
-        if _LOST in str(error):
-            raise HorovodInternalError(str(error)) from error
-        raise
+def internal_errors() -> contextlib.AbstractContextManager[None]:
+    """See ``internal_errors_of``."""
+    return internal_errors_of(mx.base.MXNetError, lambda message: _LOST in message)
 
 
-def run(func: Callable[..., Any]) -> Callable[..., Any]:
-    """A decorator: ``func(state, ...)`` runs again, from the last commit, when ranks are lost, and from where
-    it is when hosts have changed.
-
-    Args:
-        func: the training; its first argument is the state.
-
-    Returns:
-        The function to call.
-    """
-    return elastic(func, internal_errors)
+run = run_with(internal_errors)
 
 
 class MXNetState(HandlerState):
@@ -120,6 +102,10 @@ class _Parameters(VariablesHandler):
                 variable.set_data(mx.nd.array(array, dtype=array.dtype))
             else:
                 variable[:] = array
+
+    def forget_gradients(self) -> None:
+        for variable in self.all_variables():
+            _forget_gradient(variable)
 
     def contents(self) -> list[Any]:
         return [mx.nd.array(array, dtype=array.dtype) for array in super().contents()]
@@ -205,8 +191,17 @@ class LearningRateScale(RateScale):
         self.record_step()
 
 
+def _forget_gradient(variable: Any) -> None:
+    """Of what adds its gradients up (grad_req "add"); others are overwritten by the next backward pass."""
+    if isinstance(variable, mx.gluon.Parameter):
+        if variable.grad_req == "add":
+            variable.zero_grad()
+    elif variable.grad is not None:
+        variable.grad[:] = 0
+
+
 def _array(variable: Any) -> Any:
     return variable.list_data()[0] if isinstance(variable, mx.gluon.Parameter) else variable
 
 
-__all__ = ["ElasticBatches", "ElasticIndices", "LearningRateScale", "MXNetState", "run"]
+__all__ = ["CheckpointError", "ElasticBatches", "ElasticIndices", "LearningRateScale", "MXNetState", "run"]

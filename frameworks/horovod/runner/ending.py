@@ -69,7 +69,7 @@ class Ending:
         self.has_timed_out = False
         self._concluded: int | None = None
         self._preemption = signal.SIGTERM if preemption is None else preemption
-        self._grace = grace
+        self.grace = grace
         self._plan: list[tuple[float, int]] = [] if deadline == _NEVER else [(deadline, SHOW_STACKS)]
         self._has_signalled = False
 
@@ -105,19 +105,20 @@ class Ending:
         """The job is over, with this status, whatever becomes of the ranks that are left."""
         if self._concluded is None and self.ended_by is None and not self.has_timed_out:
             self._concluded = status
-            self._plan = [(now, signal.SIGTERM), (now + self._grace, signal.SIGKILL)]
+            self._plan = [(now, signal.SIGTERM), (now + self.grace, signal.SIGKILL)]
 
     def on_exits(self, exits: Sequence[Exit], now: float) -> None:
         """Takes exits seen at one moment: among them, death by signal counts as the earlier."""
         if not self._has_signalled:
             self.own_exits += exits
         failures = sorted((exit for exit in exits if exit.code != 0), key=lambda exit: exit.code > 0)
-        if not failures or self.ended_by is not None or self.has_timed_out:
+        is_over = self.ended_by is not None or self.has_timed_out or self._concluded is not None
+        if not failures or is_over:
             return
         if self.first_failure is None:
             self.first_failure = failures.pop(0)
             report = now + REPORT_SECONDS
-            self._plan = [(report, signal.SIGTERM), (report + self._grace, signal.SIGKILL)]
+            self._plan = [(report, signal.SIGTERM), (report + self.grace, signal.SIGKILL)]
         if not self._has_signalled:
             self.later_failures += failures
 
@@ -129,7 +130,7 @@ class Ending:
             self._plan = [(now, signal.SIGKILL)]
             return
         self.ended_by = number
-        grace = now + self._grace
+        grace = now + self.grace
         if number == signal.SIGINT:
             self._plan = [(now, number), (grace, signal.SIGTERM), (grace + _LAST_SECONDS, signal.SIGKILL)]
         else:
@@ -143,7 +144,7 @@ class Ending:
         if SHOW_STACKS in ready:
             self.has_timed_out = True
             end = now + STACKS_SECONDS
-            self._plan = [(end, signal.SIGTERM), (end + self._grace, signal.SIGKILL)]
+            self._plan = [(end, signal.SIGTERM), (end + self.grace, signal.SIGKILL)]
         return ready
 
     def next_time(self) -> float:

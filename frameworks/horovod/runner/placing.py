@@ -1,6 +1,7 @@
 """How many ranks a job has, on which hosts, and who starts them: from options, and from an LSF job."""
 
 import argparse
+import shlex
 from collections.abc import Mapping
 
 from . import hosts, launchers, limits, lsf
@@ -65,18 +66,35 @@ def _place_elastic(arguments: argparse.Namespace) -> None:
         arguments.host_list, arguments.num_proc = _hosts(arguments)
         hosts.check_slots(arguments.host_list, arguments.num_proc)
     else:
+        _check_script(arguments.host_discovery_script)
         if arguments.hosts is not None or arguments.hostfile is not None:
             raise HostsError("--host-discovery-script says where to start: leave -H and --hostfile out")
         arguments.host_list, arguments.lsf_hosts = [], None
         arguments.num_proc = _number_at_start(arguments)
+    _check_cooldown(arguments)
     arguments.min_np = arguments.num_proc if arguments.min_np is None else arguments.min_np
     least, most = arguments.min_np, arguments.max_np
     if not 1 <= least <= arguments.num_proc or (most is not None and most < arguments.num_proc):
         given = f"--min-np {least} -np {arguments.num_proc}" + (
             f" --max-np {most}" if most is not None else ""
         )
-        raise HostsError(f"{given}: these three do not rise, from at least 1")
+        raise HostsError(f"{given}: give 1 <= --min-np <= -np <= --max-np")
     arguments.controller, arguments.launcher = OWN, ELASTIC
+
+
+def _check_script(script: str) -> None:
+    try:
+        words = shlex.split(script)
+    except ValueError as error:
+        raise HostsError(f"--host-discovery-script {script}: {error}") from None
+    if not words:
+        raise HostsError("--host-discovery-script: expected a command that prints the hosts")
+
+
+def _check_cooldown(arguments: argparse.Namespace) -> None:
+    least, most = arguments.blacklist_cooldown_range or (0.0, 0.0)
+    if least > most:
+        raise HostsError(f"--blacklist-cooldown-range {least:g} {most:g}: the first comes behind the last")
 
 
 def _number_at_start(arguments: argparse.Namespace) -> int:

@@ -93,8 +93,7 @@ class RankOutput:
 
     def keep_in(self, file: Keeper) -> None:
         """Where its bytes are kept from now on."""
-        if self._file is not None:
-            self._file.close()
+        self._close_file()
         self._file = None if self.is_ended else file
 
     def hide(self) -> None:
@@ -117,8 +116,7 @@ class RankOutput:
         self._unfinished_since = _NEVER
         if self._record is not None:
             self._record.end()
-        if self._file is not None:
-            self._file.close()
+        self._close_file()
 
     def _show(self, prefixer: LinePrefixer, data: bytes) -> None:
         self.sink.put(prefixer.feed(data), self)
@@ -160,8 +158,20 @@ class RankOutput:
                 view = view[file.write(view) :]
         except OSError as error:
             self._file = None
-            why = f"{escaped(file.name)}: {error.strerror}"
-            self._complaints.put(f"horovodrun: warning: {why}; no more is kept there\n".encode())
+            self._complain(file, error)
+
+    def _close_file(self) -> None:
+        """Some file systems tell only then that they have kept nothing."""
+        file, self._file = self._file, None
+        if file is not None:
+            try:
+                file.close()
+            except OSError as error:
+                self._complain(file, error)
+
+    def _complain(self, file: Keeper, error: OSError) -> None:
+        why = f"{escaped(file.name)}: {escaped(error.strerror or str(error))}"
+        self._complaints.put(f"horovodrun: warning: {why}; no more is kept there\n".encode())
 
 
 def open_files(folder: str, size: int) -> list[dict[str, BinaryIO]]:

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from horovod.bootstrap.store.verdicts import Kind, Verdict
 
-from . import post_mortem
+from . import limits, post_mortem
 from .arbitration import Cause, arbitrate
 from .ending import SHOW_STACKS, Ending, Exit, signal_name
 from .journal import Journal
@@ -24,6 +24,9 @@ _LAST_OUTPUT_SECONDS = 1.0
 _READER_SECONDS = 2.0
 _VERDICT_SECONDS = 1.0
 _FORWARDED = (signal.SIGUSR1, signal.SIGUSR2)
+_REFUSED_STATUS = 1
+_REFUSED_SECONDS = 5.0
+_PAUSE_SECONDS = 0.02
 _NEVER = float("inf")
 
 
@@ -99,6 +102,7 @@ class Supervisor:
         self._alive = set(range(len(hosts)))
         self._ending = ending or Ending()
         self._is_draining = False
+        self._refused_at: float | None = None
         self._abandons_output = False
         self._standstill = Standstill(self.find_stopped)
         self._own_verdicts: list[Verdict] = []
@@ -108,20 +112,26 @@ class Supervisor:
         """The status of the job, whose ranks the nodes have started; or ``policy`` starts them."""
         self._nodes, self._policy = nodes, policy
         while self._alive or (self._policy is not None and self._policy.is_open):
-            self._end_late_start()
-            tend = self._end_stopped if self._policy is None else self._policy.tend
-            until = tend(time.monotonic())
-            for number in self._ending.due(time.monotonic()):  # after the policy, which may conclude the job
-                if number == SHOW_STACKS:
-                    self._on_timeout()
-                else:
-                    self._broadcast(number)
-            self._step(min(until, self._ending.next_time()))
+            try:
+                self._go_on()
+            except OSError as error:
+                self._end_on_refusal(error)
         for node in nodes:
             node.finish()
         while not all(node.is_finished for node in nodes):
             self._step(_NEVER)
         return self._drain()
+
+    def _go_on(self) -> None:
+        self._end_late_start()
+        tend = self._end_stopped if self._policy is None else self._policy.tend
+        until = tend(time.monotonic())
+        for number in self._ending.due(time.monotonic()):  # after the policy, which may conclude the job
+            if number == SHOW_STACKS:
+                self._on_timeout()
+            else:
+                self._broadcast(number)
+        self._step(min(until, self._ending.next_time()))
 
     def started(self, rank: int, pid: int) -> None:
         """A rank runs."""
@@ -205,7 +215,11 @@ class Supervisor:
 
     def _step(self, until: float) -> None:
         """Waits for events, at most until ``until``, and handles them."""
-        self._loop.step(min([until, *(each.progress_time() for each in self._outputs.values())]), self._nodes)
+        until = min([until, *(each.progress_time() for each in self._outputs.values())])
+        try:
+            self._loop.step(until, self._nodes)
+        except OSError as error:
+            self._end_on_refusal(error)
         now = time.monotonic()
         for output in self._outputs.values():
             output.show_progress(now)
@@ -226,6 +240,22 @@ class Supervisor:
             self._journal.signal(number)
             self._stop_policy()
             self.say(text)
+
+    def _end_on_refusal(self, error: OSError) -> None:
+        """The system has refused the launcher something that it cannot do without: it ends the job in good
+        order. Raises ``error`` when it is refused still after the time that this takes.
+        """
+        now = time.monotonic()
+        if self._refused_at is None:
+            self._refused_at = now
+            self._stop_policy()
+            hint = limits.limit_behind(error, limits.Load(len(self._hosts)))
+            self.say(f"error: horovodrun cannot go on: {error}{hint}; ending all ranks")
+            self._ending.conclude(_REFUSED_STATUS, now)
+        elif now > self._refused_at + self._ending.grace + _REFUSED_SECONDS:
+            raise error
+        else:
+            time.sleep(_PAUSE_SECONDS)
 
     def _stop_policy(self) -> None:
         if self._policy is not None:
@@ -295,7 +325,7 @@ class Supervisor:
     def _report(self) -> int:
         """Says why the job failed, if it did, and returns its status."""
         failed = self._ending.first_failure
-        if self._policy is not None and self._ending.has_failed:
+        if self._policy is not None and self._ending.has_failed and self._refused_at is None:
             self._on_report(self._policy.report())
         if failed is None:
             return self._ending.status

@@ -19,7 +19,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -27,43 +27,26 @@ import tensorflow as tf
 from horovod._keras.elastic import ModelState
 from horovod.common import basics
 from horovod.common.collective import byte_objects
-from horovod.common.exceptions import HorovodInternalError
 from horovod.elastic.batches import ElasticBatches
-from horovod.elastic.decorator import elastic
+from horovod.elastic.checkpoint.errors import CheckpointError
+from horovod.elastic.decorator import internal_errors_of, run_with
 from horovod.elastic.handlers import HandlerMaker, HandlerState
 from horovod.elastic.indices import ElasticIndices
 from horovod.elastic.rate import RateScale
 from horovod.elastic.variables import VariablesHandler
 from horovod.tensorflow.functions import broadcast_variables
+from horovod.tensorflow.gradient_aggregation import forget_passes
 
 # How errors of our operations begin; see Call::Fail in frameworks/tensorflow_ops/collective.cc.
 _FROM_OUR_OPERATION = re.compile(r"\bHorovod[A-Z]\w*: ")
 
 
-@contextlib.contextmanager
-def internal_errors() -> Iterator[None]:
-    """Within it, the error by which TensorFlow tells that an operation of ours has lost the job becomes a
-    HorovodInternalError.
-    """
-    try:
-        yield
-    except tf.errors.UnknownError as error:
-        if _FROM_OUR_OPERATION.search(error.message or ""):
-            raise HorovodInternalError(error.message) from error
-        raise
+def internal_errors() -> contextlib.AbstractContextManager[None]:
+    """See ``internal_errors_of``."""
+    return internal_errors_of(tf.errors.UnknownError, _FROM_OUR_OPERATION.search)
 
 
-def run(func: Callable[..., Any]) -> Callable[..., Any]:
-    """A decorator: ``func(state, ...)`` runs again, from the last commit, when ranks are lost, and from where
-    it is when hosts have changed.
-
-    Args:
-        func: the training; its first argument is the state.
-
-    Returns:
-        The function to call.
-    """
-    return elastic(func, internal_errors)
+run = run_with(internal_errors)
 
 
 def broadcast(variables: Sequence[Any], root_rank: int) -> None:
@@ -94,6 +77,9 @@ class _Variables(VariablesHandler):
                 variable.load(array, self._session)
             else:
                 variable.assign(array)
+
+    def forget_gradients(self) -> None:
+        forget_passes(self._session)
 
     def broadcast(self, variables: Sequence[Any], root_rank: int) -> None:
         if self._session is None:
@@ -141,7 +127,10 @@ class TensorFlowKerasState(ModelState):
     """
 
     def __init__(self, model: Any, optimizer: Any = None, backend: Any = None, **kwargs: Any) -> None:
-        super().__init__(broadcast, model, optimizer, **kwargs)
+        super().__init__(model, optimizer, **kwargs)
+
+    def _broadcast(self, variables: Sequence[Any], root_rank: int) -> None:
+        broadcast(variables, root_rank)
 
 
 def indices_dataset(indices: ElasticIndices) -> tf.data.Dataset:
@@ -160,6 +149,7 @@ def indices_dataset(indices: ElasticIndices) -> tf.data.Dataset:
 _broadcast_objects = functools.partial(byte_objects.objects.broadcast_object, name="horovod.elastic.objects")
 
 __all__ = [
+    "CheckpointError",
     "ElasticBatches",
     "ElasticIndices",
     "indices_dataset",

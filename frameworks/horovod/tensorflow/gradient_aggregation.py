@@ -8,6 +8,7 @@ sums.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -18,6 +19,8 @@ from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.common.training.gradient_options import GradientSettings, check_passes
 from horovod.tensorflow.gradient_reduction import LocalSources, Reducer
 from horovod.tensorflow.graph import as_written, identity, tf_variable
+
+_living: weakref.WeakSet[GradientAggregation] = weakref.WeakSet()
 
 
 class GradientAggregation:
@@ -43,6 +46,7 @@ class GradientAggregation:
         self.counter: tf.Variable | None = None
         self._local = LocalSources(process_set, scale_local_gradients)
         self._sums: dict[int, tuple[Any, tf.Variable]] = {}  # by variable, which is held along with it
+        _living.add(self)
 
     def register_local_var(self, var: Any) -> None:
         """Keeps the gradients of the variable ``var`` on their rank."""
@@ -98,6 +102,13 @@ class GradientAggregation:
                 tf.equal(self._counted(), 0), lambda: _op(apply_grads_closure()), lambda: _op(count_only())
             )
 
+    def forget(self, session: Any = None) -> None:
+        """Drops the passes of a step that is not made. To be called outside of functions; ``session``: of the
+        graph, where there is one.
+        """
+        sums = [total for _, total in self._sums.values()]
+        self._clear(sums if self.counter is None else [self.counter, *sums], session)
+
     def _count(self) -> tuple[Any, Any]:
         """How many passes the step has with this one; and the operation that notes it."""
         if self.counter is None:
@@ -143,6 +154,10 @@ class GradientAggregation:
 
     def _read(self, variable: tf.Variable) -> tf.Tensor:
         """The value of one of those variables."""
+        raise NotImplementedError
+
+    def _clear(self, variables: Sequence[tf.Variable], session: Any) -> None:
+        """Makes them zero."""
         raise NotImplementedError
 
 
@@ -198,6 +213,10 @@ class LocalGradientAggregationHelper(GradientAggregation):
             lambda: tf.zeros(variable.shape, variable.dtype),
         )
 
+    def _clear(self, variables: Sequence[tf.Variable], session: Any) -> None:
+        if session is not None:  # by operations that the graph has already: it may be finalized
+            session.run([each.initializer for each in variables if each.graph is session.graph])
+
 
 class LocalGradientAggregationHelperEager(GradientAggregation):
     """Aggregation in steps that run eagerly or are traced; its variables outlive the traces.
@@ -232,6 +251,10 @@ class LocalGradientAggregationHelperEager(GradientAggregation):
     def _read(self, variable: tf.Variable) -> tf.Tensor:
         return variable.read_value()
 
+    def _clear(self, variables: Sequence[tf.Variable], session: Any) -> None:
+        for variable in variables:
+            variable.assign(tf.zeros(variable.shape, variable.dtype))
+
 
 def make_aggregation(
     reducer: Reducer, settings: GradientSettings, name: str, in_session: bool
@@ -252,6 +275,16 @@ def make_aggregation(
     return LocalGradientAggregationHelper(
         passes, reducer, settings.sparse_as_dense, average, rank(), kind, *where, name
     )
+
+
+def forget_passes(session: Any = None) -> None:
+    """Drops the passes of steps that are not made, of all optimizers of this process.
+
+    Args:
+        session: Of the graph, where there is one.
+    """
+    for aggregation in list(_living):
+        aggregation.forget(session)
 
 
 def _after(done: Sequence[Any], results: list[Any], present: Sequence[int]) -> list[Any]:

@@ -4,6 +4,7 @@ import os
 import signal
 from pathlib import Path
 
+import pytest
 from elastic_job import DONE, TRAINS
 from running_job import LEAVES, all_train, begin, pid_of, wait_for
 
@@ -22,8 +23,22 @@ def test_one_that_is_asked_leaves_and_the_others_go_on(tmp_path: Path) -> None:
     launcher.wait_until_gone(5)
 
 
-def test_a_job_that_is_asked_ends_at_one_commit(tmp_path: Path) -> None:
-    launcher, job, log = begin(tmp_path, "--checkpoint-dir", str(tmp_path / "kept"))
+def test_a_spare_that_is_asked_leaves_and_none_is_started_on_its_host(tmp_path: Path) -> None:
+    launcher, job, log = begin(tmp_path, "--spares", "1", "--preemption-signal", "USR1", steps=300)
+    wait_for(all_train(3), log)
+    os.kill(pid_of(launcher, 3), signal.SIGUSR1)
+    result = launcher.finish(job, 60)
+    assert result.returncode == 0, result.output
+    said = "worker 3 (localhost) was killed by SIGUSR1; no worker is started on that host for 60 s"
+    assert said in result.output, result.output
+    assert "generation 2" not in result.output and "worker 4" not in result.output, result.output
+    launcher.wait_until_gone(5)
+
+
+@pytest.mark.parametrize("helper", [{}, {"HVD_TEST_HELPER": "1"}], ids=["", "helper"])
+def test_a_job_that_is_asked_ends_at_one_commit(tmp_path: Path, helper: dict[str, str]) -> None:
+    """What the workers have forked, such as loaders of data, does not get the signal that asks them."""
+    launcher, job, log = begin(tmp_path, "--checkpoint-dir", str(tmp_path / "kept"), seconds=0.1, **helper)
     wait_for(all_train(3), log)
     job.send_signal(signal.SIGTERM)
     result = launcher.finish(job, 30)
@@ -35,8 +50,11 @@ def test_a_job_that_is_asked_ends_at_one_commit(tmp_path: Path) -> None:
     launcher.wait_until_gone(5)
 
 
-def test_workers_without_their_launcher_save_and_end_with_a_status_of_its_own(tmp_path: Path) -> None:
-    launcher, job, log = begin(tmp_path, "--checkpoint-dir", str(tmp_path / "kept"))
+@pytest.mark.parametrize("helper", [{}, {"HVD_TEST_HELPER": "1"}], ids=["", "helper"])
+def test_workers_without_their_launcher_save_and_end_with_a_status_of_its_own(
+    tmp_path: Path, helper: dict[str, str]
+) -> None:
+    launcher, job, log = begin(tmp_path, "--checkpoint-dir", str(tmp_path / "kept"), seconds=0.1, **helper)
     wait_for(all_train(3), log)
     job.kill()
     wait_for(lambda text: len(LEAVES.findall(text)) == 3, log, 10)

@@ -218,7 +218,7 @@ def test_200_mib_go_there_and_come_back():
         ({"mpi_args": "--x"}, "mpi_args: "),
         ({"num_proc": 0}, "num_proc=0: at least 1 rank"),
         ({"num_proc": 3, "hosts": "localhost:2"}, "localhost"),
-        ({"min_num_proc": 3, "max_num_proc": 2}, "do not rise"),
+        ({"min_num_proc": 3, "max_num_proc": 2}, "give 1 <="),
         ({"host_discovery_script": "hosts.sh", "hosts": "localhost:1"}, "leave hosts and hostfile out"),
         ({"cooldown_range": (1, 2)}, "cooldown_range: only in an elastic job"),
         ({"hostfile": "no-such-file"}, "no-such-file"),

@@ -6,6 +6,7 @@ itself, with commas between several; BYTES how much each step reduces, SECONDS h
 tell what happens, with the time of a clock that all processes of this machine share.
 """
 
+import multiprocessing
 import os
 import random
 import signal
@@ -25,6 +26,7 @@ BYTES = int(sys.argv[4]) if len(sys.argv) > 4 else 64
 SECONDS = float(sys.argv[5]) if len(sys.argv) > 5 else 0.0
 WORKER = int(os.environ["HOROVOD_ELASTIC_WORKER"])
 LOG = os.environ.get("HVD_TEST_LOG")
+HAS_HELPER = "HVD_TEST_HELPER" in os.environ  # a process that each worker needs for its steps
 AT_STEP = 5
 SUM = 1
 RECOVERY = (0.0, 0.1)  # seconds after an error in which a recovery is under way,
@@ -90,6 +92,9 @@ hvd.init()
 @run_fn
 def train(state: Steps) -> None:
     is_new = True
+    helper = multiprocessing.get_context("fork").Process(target=time.sleep, args=(60,), daemon=True)
+    if HAS_HELPER:
+        helper.start()
     if state.step < state.newest:
         tell(f"has lost step {state.newest} and is at {state.step}")
     while state.step < STEPS:
@@ -104,6 +109,8 @@ def train(state: Steps) -> None:
             time.sleep(0.1)
             may_die("ahead")
             reduce("of those that do not commit")
+        if HAS_HELPER and not helper.is_alive():
+            raise RuntimeError("the helper is gone")
         state.commit()
         if is_new:
             tell(f"trains as rank {hvd.rank()} of {hvd.size()} step {state.step}")

@@ -64,9 +64,9 @@ class Job:
             self.driver.on_waiting(worker, self.now)
         self.act()
 
-    def dies(self, worker, status=137, is_lost=False):
+    def dies(self, worker, status=137, is_lost=False, was_asked=False):
         del self.living[worker]
-        pause = self.driver.on_exit(worker, status, self.now, is_lost)
+        pause = self.driver.on_exit(worker, status, self.now, is_lost, was_asked)
         self.act()
         return pause
 

@@ -117,6 +117,23 @@ def test_ranks_with_other_tensors_make_no_checkpoint(folder):
     assert layout.complete(folder.names()) == []
 
 
+def test_without_a_thread_there_is_no_checkpoint_and_a_warning(folder, monkeypatch):
+    zero = ranks_of(folder, 1)[0]
+
+    def refuse(thread):
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        for number in (1, 2):
+            zero.writer.start(zero.task(number))
+            assert not zero.writer.is_busy and zero.writer.wait(1)
+    assert len(zero.said) == 1 and "can't start new thread" in zero.said[0]
+    zero.writer.start(zero.task(3))
+    assert zero.writer.wait(20)
+    check(folder, 3)
+
+
 @pytest.mark.parametrize("point", ["_write_part", "_extend_history", "_check_names", "_await_parts"])
 def test_an_error_at_any_point_leaves_nothing_complete(folder, monkeypatch, point):
     zero = ranks_of(folder, 1)[0]

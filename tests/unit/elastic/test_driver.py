@@ -113,6 +113,7 @@ def test_a_durable_job_that_fails_by_itself_at_the_same_place_is_not_started_for
         assert job.end is None
         job.ready()
         assert len(job.forms) == generation
+        job.driver.on_holding(job.forms[-1].members[0].worker)
         job.later(seconds)
         for worker in list(job.living):
             if job.driver.members and worker in {each.worker for each in job.forms[-1].members}:
@@ -122,6 +123,18 @@ def test_a_durable_job_that_fails_by_itself_at_the_same_place_is_not_started_for
     assert (job.end is not None) is ends
     if ends:
         assert job.end.status == status and "again" in job.end.reason
+
+
+@pytest.mark.parametrize(("status", "ends"), [(1, True), (137, False)])
+def test_a_durable_job_whose_workers_fail_before_they_have_the_state_ends_at_once(status, ends):
+    """Such as by a folder of checkpoints that cannot be used."""
+    job = Job(Limits(2, 1, is_durable=True), {"a": 2})
+    job.ready()
+    for worker in (0, 1):
+        job.dies(worker, status)
+    assert (job.end is not None) is ends
+    if ends:
+        assert job.end == End(1, "the workers have failed by themselves as the training began")
 
 
 def test_a_bug_before_the_training_ends_the_job():
@@ -301,6 +314,15 @@ def test_a_worker_that_leaves_in_good_order_is_no_failure():
     assert "b" not in job.living.values()
     job.later(200)
     assert "b" in job.living.values()
+
+
+def test_a_spare_that_is_asked_to_end_is_no_failure():
+    job = Job(Limits(2, 1, most=2, spares=1), {"a": 2, "b": 1})
+    job.ready()
+    assert job.ranks() == {0: 0, 1: 1}
+    assert job.living[2] == "b"
+    assert job.dies(2, status=143, was_asked=True) == COOLDOWN[1]
+    assert list(job.living.values()) == ["a", "a", "a"]  # where one would not start on a host that goes
 
 
 @pytest.mark.parametrize("spares", [0, 2])

@@ -1,6 +1,7 @@
 """The state of a training of one rank: what is written when, what comes back, and what cannot be written."""
 
 import contextlib
+import errno
 import os
 import resource
 import stat
@@ -236,15 +237,47 @@ def test_a_folder_that_cannot_be_written_to():
         )
         for path in [folder, *folder.rglob("*")]:
             path.chmod(0o700)
-    assert result.returncode == 0, result.stderr
-    assert "began at 2" in result.stdout
-    assert result.stderr.count("warning") == 1 and "no checkpoints are written" in result.stderr
+    assert result.returncode == 1, result.stdout
+    assert "CheckpointError: No checkpoints can be written to" in result.stderr
+    assert "Permission denied" in result.stderr and "give the job another" in result.stderr
 
 
-def test_a_folder_that_cannot_be_made(tmp_path, capfd):
+def test_a_folder_that_cannot_be_made(tmp_path):
     (tmp_path / "file").write_text("")
-    assert train(tmp_path / "file" / "checkpoints", 2)[0] == 0
-    assert capfd.readouterr().err.count("no checkpoints are written") == 1
+    with pytest.raises(CheckpointError, match=r"No checkpoints can be written to .*Not a directory"):
+        train(tmp_path / "file" / "checkpoints", 2)
+
+
+@pytest.mark.parametrize("call", ["open", "mkdir"])
+def test_a_disk_that_is_full_at_the_start_costs_one_warning(tmp_path, monkeypatch, capfd, call):
+    train(tmp_path, 2)
+    inner, is_full = getattr(os, call), True
+
+    def full(path, *arguments, **options):
+        is_new = call == "mkdir" or arguments[0] & os.O_CREAT
+        if is_full and is_new and "dir_fd" in options:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+        return inner(path, *arguments, **options)
+
+    monkeypatch.setattr(os, call, full)
+
+    def loop(state):
+        nonlocal is_full
+        assert state.step == 2
+        for step in range(3, 7):
+            is_full = step < 5
+            state.step = step
+            state.commit()
+            wait(state)
+        raise Stopped
+
+    with contextlib.suppress(Stopped):
+        run_fn(loop, checkpoints=Options(str(tmp_path), commits=1))(object_state(step=0, weights=None))
+    told = capfd.readouterr().err
+    assert "No space left" in told and "the newest one is of commit 2" in told, told
+    assert told.count("warning") == (1 if call == "open" else 2), told  # of the folder, of the writer
+    newest = tmp_path / names(tmp_path)[0] / layout.MANIFEST
+    assert layout.decode_manifest(newest.read_bytes()).commit == 6
 
 
 def test_a_checkpoint_of_another_program_is_an_error(tmp_path):
@@ -303,7 +336,9 @@ def test_links_of_others_are_not_followed(tmp_path):
         folder = tmp_path / f"for-{name}"
         folder.mkdir()
         (folder / name).symlink_to(victim)
-        train(folder, 1)
+        is_lock = name == layout.LOCK
+        with pytest.raises(CheckpointError, match="links") if is_lock else contextlib.nullcontext():
+            train(folder, 1)
         assert victim.read_text() == "precious"
         assert (folder / name).is_symlink()
 

@@ -42,7 +42,8 @@ def test_nothing_is_made_up_for():
 
 
 @pytest.mark.parametrize(
-    "text", ["", "kill", "kill:20s", "kill:every=0", "burn:every=2s", "kill:every=2s,x=1"]
+    "text",
+    ["", "kill", "kill:20s", "kill:every=0", "burn:every=2s", "kill:every=2s,x=1", "kill:every=2s,rank=-1"],
 )
 def test_what_is_no_fault(text):
     with pytest.raises(ValueError, match="is no fault; write for example kill:every=20s"):

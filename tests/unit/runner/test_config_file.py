@@ -105,6 +105,7 @@ def test_what_is_empty_says_nothing(file: Path, content: str) -> None:
     ("content", "said"),
     [
         ("params: {fusion_treshold_mb: 1}", "did you mean params.fusion_threshold_mb?"),
+        ("blacklist_cooldown_range: 3", "expected the least and the most"),
         ("params: {cycle_tme_ms: 1}", "params.cycle_tme_ms is no option of horovodrun; did you mean"),
         ("fusion_threshold_mb: 1", "did you mean params.fusion_threshold_mb?"),
         ("xyzzy: 1", "xyzzy is no option of horovodrun (see"),
@@ -141,6 +142,50 @@ def test_every_key_stands_for_an_option_that_exists() -> None:
         for flag in ([flags] if isinstance(flags, str) else flags)
     }
     assert said - {""} <= known
+
+
+ELASTIC = """
+num_proc: 3
+min_np: 2
+max_num_proc: 4
+spares: 1
+elastic_timeout: 30
+reset_limit: 5
+checkpoint_dir: /kept
+preemption_signal: USR1
+preemption_file: /run/notice
+chaos: kill:every=20s
+blacklist_cooldown_range: [2, 9]
+"""
+
+
+def test_an_elastic_job_is_described(file: Path) -> None:
+    file.write_text(ELASTIC)
+    arguments = parse_args(["--config-file", str(file), "-H", "localhost:4", "--spares", "0", "prog"])
+    assert arguments.launcher == "elastic"
+    assert (arguments.min_np, arguments.num_proc, arguments.max_np) == (2, 3, 4)
+    assert (arguments.spares, arguments.elastic_timeout, arguments.reset_limit) == (0, 30.0, 5)
+    assert arguments.blacklist_cooldown_range == [2.0, 9.0]
+    assert (arguments.chaos.number, arguments.chaos.period) == (9, 20.0)
+    assert options.environment(arguments) == {
+        "HOROVOD_CHECKPOINT_DIR": "/kept",
+        "HOROVOD_PREEMPTION_SIGNAL": "USR1",
+        "HOROVOD_PREEMPTION_FILE": "/run/notice",
+    }
+
+
+def test_a_script_names_the_hosts_of_an_elastic_job(file: Path) -> None:
+    file.write_text("min_num_proc: 2\nhost_discovery_script: ./hosts.sh\nslots_per_host: 4\n")
+    arguments = parse_args(["--config-file", str(file), "prog"])
+    assert (arguments.host_discovery_script, arguments.slots_per_host) == ("./hosts.sh", 4)
+
+
+def test_every_option_of_a_job_has_a_key() -> None:
+    group = next(
+        group for group in parser.new_parser()._action_groups if (group.title or "").startswith("elastic")
+    )
+    keys = {flags for flags in config_file._KEYS.values() if isinstance(flags, str)}
+    assert all(keys & set(action.option_strings) for action in group._group_actions)
 
 
 def test_every_key_of_the_reference_is_read(file: Path) -> None:

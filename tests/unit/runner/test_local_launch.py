@@ -1,6 +1,11 @@
 """Parts of a launch on this host that need no rank."""
 
 import errno
+import os
+import selectors
+import signal
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -9,6 +14,7 @@ from horovod.runner import limits
 from horovod.runner.hosts import allocate, parse
 from horovod.runner.launchers import direct
 from horovod.runner.limits import Load
+from horovod.runner.nodes.local import LocalNode
 from horovod.runner.nodes.rank_process import CommandError, runnable
 from horovod.runner.outline import outline
 
@@ -39,6 +45,30 @@ def test_a_command_that_does_not_exist(program: str, text: str) -> None:
     with pytest.raises(CommandError, match=f"^{text}$") as caught:
         runnable([program])
     assert caught.value.status == 127
+
+
+def test_a_process_whose_output_cannot_be_watched_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    pids: list[int] = []
+    selector = selectors.DefaultSelector()
+    guardian = SimpleNamespace(watch=pids.append, forget=pids.remove)
+    children = SimpleNamespace(expect=pids.append)
+    node = LocalNode("here", selector, children, guardian, SimpleNamespace())  # type: ignore[arg-type]
+    register, left = selector.register, [None]
+
+    def refused(*arguments: Any) -> None:
+        if not left:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        left.pop()
+        register(*arguments)
+
+    monkeypatch.setattr(selector, "register", refused)
+    before = os.listdir("/proc/self/fd")
+    with pytest.raises(OSError, match="No space left"):
+        node.start_one(0, ["sleep", "60"], {"PATH": os.defpath}, reads_input=False)
+    (pid,) = pids  # the guardian does not watch it any more
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
+    assert os.listdir("/proc/self/fd") == before and not selector.get_map()
+    node.close()
 
 
 def test_limits_are_named_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:

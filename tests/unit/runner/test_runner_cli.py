@@ -148,8 +148,32 @@ def test_the_network_between_hosts() -> None:
     ],
 )
 def test_wrong_usage(line: str, hint: str, capsys: pytest.CaptureFixture[str]) -> None:
+    check_refusal(line.split(), hint, capsys)
+
+
+@pytest.mark.parametrize(
+    ("options", "hint"),
+    [
+        (["--host-discovery-script", ""], "--host-discovery-script: expected a command"),
+        (
+            ["--host-discovery-script", "./hosts 'a"],
+            "--host-discovery-script ./hosts 'a: No closing quotation",
+        ),
+        (["--min-np", "2", "--checkpoint-dir", ""], "--checkpoint-dir: expected a path"),
+        (["--min-np", "2", "--blacklist-cooldown-range", "60", "1"], "60 1: the first comes behind the last"),
+        (["--min-np", "3"], "--min-np 3 -np 2: give 1 <= --min-np <= -np <= --max-np"),
+        (["--min-np", "1", "--max-np", "1"], "--min-np 1 -np 2 --max-np 1: give 1 <= --min-np"),
+    ],
+)
+def test_wrong_usage_of_elastic_jobs(
+    options: list[str], hint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    check_refusal(["-np", "2", *options, "prog"], hint, capsys)
+
+
+def check_refusal(line: list[str], hint: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
-        parse_args(line.split())
+        parse_args(line)
     captured = capsys.readouterr()
     assert caught.value.code == 2 and captured.out == "" and captured.err.count("\n") == 1
     assert hint in captured.err and captured.err.startswith("horovodrun: error: ")

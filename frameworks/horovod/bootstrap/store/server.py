@@ -2,6 +2,7 @@
 
 import collections
 import contextlib
+import errno
 import os
 import selectors
 import socket
@@ -96,8 +97,13 @@ class StoreServer:
         self._thread = threading.Thread(target=self._serve, name="horovod-store", daemon=True)
 
     def start(self) -> None:
-        """Begins to serve. Before it, connections already queue at ``address``."""
-        self._thread.start()
+        """Begins to serve. Before it, connections already queue at ``address``. Raises OSError where the
+        system has no thread for it.
+        """
+        try:
+            self._thread.start()
+        except RuntimeError as error:
+            raise OSError(errno.EAGAIN, str(error)) from None
 
     def publish(self, key: bytes, value: bytes | memoryview) -> None:
         """Sets a key for the ranks to read, before ``start``. It belongs to the launcher: the limit of memory

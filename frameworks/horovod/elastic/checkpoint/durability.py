@@ -6,12 +6,14 @@ Nothing here waits for another rank but in collectives, which end when a rank is
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import secrets
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
+from horovod.bootstrap.start import elastic_membership
 from horovod.bootstrap.text import escaped, log
 from horovod.common import basics
 from horovod.common.set_agreement import exchange
@@ -32,6 +34,7 @@ SHARD_BYTES = 64 << 20
 _NAME = "horovod.elastic.resume"
 _LOCK_SECONDS = 5.0
 _LEAVE_SECONDS = 10.0
+_FULL = (errno.ENOSPC, errno.EDQUOT)  # there may be room soon
 
 
 class Subject(Protocol):
@@ -80,7 +83,8 @@ class Durability:
         Returns the number of its commit; None when there is none.
 
         Raises:
-            CheckpointError: on all ranks: another job uses the folder, or the checkpoint does not fit.
+            CheckpointError: on all ranks: another job uses the folder, it cannot be written to, or the
+                checkpoint does not fit.
         """
         if _rank():
             self._leave_lock()  # of an earlier attempt, in which it was rank 0
@@ -168,25 +172,53 @@ class Durability:
     def _resume(self) -> list[Any]:
         """[problem, commit], of which one at least is None."""
         try:
-            if not self._open():
-                return [None, None]
-            assert self._folder is not None
-            self._take_lock(_LOCK_SECONDS, is_fresh=True)
-            found = reader.newest(self._folder, self._subject.formats, _warn)
-            if found is None:
-                return [None, None]
-            self._load(found)
+            problem = self._prepare()
+            folder = self._folder
+            found = None if folder is None else reader.newest(folder, self._subject.formats, _warn)
+            if found is not None:
+                self._load(found)
+                self._newest, self._damaged = found.manifest, found.damaged
+            else:
+                self._tell_new_beginning()
         except CheckpointError as error:
             return [str(error), None]
         except OSError as error:
-            self._warn_of_folder(error)
+            return [self._refusal(error), None]
+        if problem is not None:
+            self._warn_of_folder(problem)
+        if found is None:
             return [None, None]
         self.recorder = Recorder()
-        self._newest, self._damaged = found.manifest, found.damaged
         with contextlib.suppress(OSError, DamagedError):
-            if self._lock is not None:  # what was recorded later is recorded once more
-                self._folder.extend(layout.HISTORY, found.manifest.history.size, b"")
+            if folder is not None and self._lock is not None:  # what was recorded later is recorded once more
+                folder.extend(layout.HISTORY, found.manifest.history.size, b"")
         return [None, found.manifest.commit]
+
+    def _prepare(self) -> OSError | None:
+        """Returns the error of a full disk, which is tried again at each commit. Raises CheckpointError for a
+        folder of somebody else, OSError for one that cannot be written to.
+        """
+        try:
+            self._folder = self._folder or opened(self._options.path)
+            self._lock = self._lock or lock.acquire(self._folder, _LOCK_SECONDS)
+            name = layout.writing_name(layout.next_number(self._folder.names()), secrets.token_hex(4))
+            self._folder.try_to_write(name)
+        except OSError as error:
+            if error.errno not in _FULL:
+                raise
+            return error
+        return None
+
+    def _refusal(self, error: OSError) -> str:
+        return (
+            f"No checkpoints can be written to {escaped(self._options.path)}: {escaped(str(error))}. Make it "
+            "a folder that rank 0 can write to, or give the job another one"
+        )
+
+    def _tell_new_beginning(self) -> None:
+        membership = elastic_membership()
+        if membership is not None and membership.place is not None and membership.place.generation > 1:
+            _warn(f"there is no checkpoint in {escaped(self._options.path)}: the training begins anew")
 
     def _load(self, found: reader.Found) -> None:
         values = {}
@@ -245,7 +277,7 @@ class Durability:
     def _current_writer(self) -> Writer:
         if self._writer is None:
             self._folder = self._folder or opened(self._options.path)
-            self._writer = Writer(self._folder, _warn)
+            self._writer = Writer(self._folder, lambda text: _warn(text + self._newest_for_people()))
         return self._writer
 
     def _proposal(self, commit: int) -> str:
@@ -259,49 +291,26 @@ class Durability:
         """Of a folder to write to; "" when there can be none."""
         assert self._folder is not None
         try:
-            return layout.writing_name(layout.next_number(self._folder.names()), secrets.token_hex(4))
+            name = layout.writing_name(layout.next_number(self._folder.names()), secrets.token_hex(4))
         except OSError as error:
             self._warn_of_folder(error)
             return ""
+        self._has_warned_of_folder = False
+        return name
 
     def _can_write(self) -> bool:
         """Whether this rank, which is rank 0, has the lock by now."""
         if self._lock is not None:
             return True
         try:
-            if not self._open():
-                return False
-            assert self._folder is not None
-            self._take_lock(0.0, is_fresh=False)
-            if self._lock is not None:
-                self._newest = reader.newest_manifest(self._folder) or self._newest
+            self._folder = self._folder or opened(self._options.path)
+            self._lock = lock.acquire(self._folder, 0.0)
+            self._newest = reader.newest_manifest(self._folder) or self._newest
+        except lock.LockedError:  # by the former rank 0: it is tried again later
+            pass
         except (CheckpointError, OSError) as error:
             self._warn_of_folder(error)
         return self._lock is not None
-
-    def _open(self) -> bool:
-        """Raises CheckpointError for a folder of somebody else."""
-        if self._folder is None:
-            try:
-                self._folder = opened(self._options.path)
-            except OSError as error:
-                self._warn_of_folder(error)
-        return self._folder is not None
-
-    def _take_lock(self, patience: float, is_fresh: bool) -> None:
-        """Raises LockedError for a folder of another job. One that is still held by the former rank 0 is
-        tried again later.
-        """
-        assert self._folder is not None
-        if self._lock is not None:
-            return
-        try:
-            self._lock = lock.acquire(self._folder, patience)
-        except lock.LockedError:
-            if is_fresh:
-                raise
-        except OSError as error:
-            self._warn_of_folder(error)
 
     def _leave_lock(self) -> None:
         if self._lock is not None and not (self._writer is not None and self._writer.is_busy):
@@ -314,9 +323,16 @@ class Durability:
         if not self._has_warned_of_folder:
             self._has_warned_of_folder = True
             _warn(
-                f"no checkpoints are written to {escaped(self._options.path)}: {error}. The training goes on "
-                "without them"
+                f"no checkpoints are written to {escaped(self._options.path)}: {escaped(str(error))}. The "
+                f"training goes on without them, and each commit tries again{self._newest_for_people()}"
             )
+
+    def _newest_for_people(self) -> str:
+        """What would be left if all ranks were lost now, as far as this rank knows."""
+        if _rank():
+            return ""
+        newest = self._durable
+        return f"; the newest one is of commit {newest.commit}" if newest else "; there is none yet"
 
     def _seen(self) -> str:
         """Looks once for each token of rank 0."""

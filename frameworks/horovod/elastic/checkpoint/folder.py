@@ -19,6 +19,7 @@ from horovod.elastic.checkpoint.layout import File
 
 _FOLDER_MODE, _FILE_MODE = 0o700, 0o600
 _SAFE = os.O_CLOEXEC | os.O_NOFOLLOW
+_TRIAL = "trial.txt"
 _FOLDER_FLAGS = _SAFE | os.O_DIRECTORY | os.O_RDONLY
 
 
@@ -53,6 +54,15 @@ class Folder:
         with contextlib.suppress(FileExistsError):
             os.mkdir(name, _FOLDER_MODE, dir_fd=self.descriptor)
         return self.folder(name)
+
+    def try_to_write(self, name: str) -> None:
+        """Makes a folder with a file within, and removes both."""
+        try:
+            with self.new_folder(name) as place:
+                place.write_bytes(_TRIAL, b"checkpoints can be written here\n")
+        finally:
+            with contextlib.suppress(DamagedError, OSError):
+                self.remove_folder(name, _TRIAL)
 
     def read(self, name: str, longest: int | None = None) -> bytes:
         """A whole file. Raises DamagedError for what is no file of this user, or longer."""

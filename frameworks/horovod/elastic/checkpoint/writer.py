@@ -77,8 +77,13 @@ class Writer:
     def start(self, task: Task) -> None:
         """Writes in the background; it may not be busy."""
         self._abandoned, self._name = None, task.name
-        self._thread = threading.Thread(target=self.run, args=(task,), name="hvd-checkpoint", daemon=True)
-        self._thread.start()
+        thread = threading.Thread(target=self.run, args=(task,), name="hvd-checkpoint", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:  # a limit on processes
+            self._fail(task, error)
+        else:
+            self._thread = thread
 
     def abandon(self, reason: str, name: str | None = None) -> None:
         """Does not wait for the parts of others any more, of this checkpoint or of any."""
@@ -96,15 +101,18 @@ class Writer:
         try:
             manifest = _write(self._folder, task, lambda: self._abandoned)
         except Exception as error:  # the formats of frameworks raise anything
-            self.failed = task.name
-            if self._abandoned is None:
-                self._warn(task, error)
-            else:
-                text = f"the checkpoint of commit {task.commit} was not written: {self._abandoned}"
-                log("info", task.rank, text)
+            self._fail(task, error)
         else:
             self.written = manifest or self.written
             self._has_warned = self._has_warned and manifest is None
+
+    def _fail(self, task: Task, error: Exception) -> None:
+        self.failed = task.name
+        if self._abandoned is None:
+            self._warn(task, error)
+        else:
+            text = f"the checkpoint of commit {task.commit} was not written: {self._abandoned}"
+            log("info", task.rank, text)
 
     def _warn(self, task: Task, error: Exception) -> None:
         if self._has_warned:

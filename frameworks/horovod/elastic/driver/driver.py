@@ -106,9 +106,11 @@ class Driver:
             return []
         return [self._kill(found, reason, now)]
 
-    def on_exit(self, worker: int, status: int, now: float, is_lost: bool = False) -> float:
-        """A worker has ended; ``is_lost``: its host is out of reach. Returns for how long the host is set
-        aside.
+    def on_exit(
+        self, worker: int, status: int, now: float, is_lost: bool = False, was_asked: bool = False
+    ) -> float:
+        """A worker has ended; ``is_lost``: its host is out of reach; ``was_asked``: by the signal that asks
+        it to leave, before it could say so. Returns for how long the host is set aside.
         """
         found = self._workers.pop(worker, None)
         if found is None or self._end is not None or found.state is State.LEAVING:
@@ -125,6 +127,8 @@ class Driver:
         self.attempts.append(attempt)
         if self.generation == 0 and status < 128 and not is_lost:
             self._bug = self._bug or attempt
+        if was_asked:
+            return self.reliability.rest(found.host, now)
         return self.reliability.failed(found.host, found.began, lived, is_lost, now)
 
     def decide(self, now: float) -> list[Decision]:
@@ -180,7 +184,9 @@ class Driver:
             return End(self._bug.status, "a worker failed before the training began")
         if self.generation > 0 and not holders and not self._is_durable:
             return End(self._last_status, "no worker is left that has the state of the training")
-        if self.generation > 0 and not holders and self._fails_again:
+        if self.generation > 0 and not holders and not self._has_state and self._fails(1):
+            return End(self._last_status, "the workers have failed by themselves as the training began")
+        if self.generation > 0 and not holders and self._fails(HOPELESS):
             return End(
                 self._last_status, "the workers have failed by themselves again, soon after they went on"
             )
@@ -193,12 +199,11 @@ class Driver:
         is_unsure = worker.state is State.MEMBER or not self._has_state
         return worker.holds or (worker.generation > 0 and is_unsure)
 
-    @property
-    def _fails_again(self) -> bool:
-        """Whether the last generations have ended by errors of their own, soon after they had begun: others
-        that go on from the same place would, too.
+    def _fails(self, generations: int) -> bool:
+        """Whether the last so many have ended by errors of their own, soon after they had begun: others that
+        go on from the same place would, too.
         """
-        last = range(self.generation, self.generation - HOPELESS, -1)
+        last = range(self.generation, self.generation - generations, -1)
         ends = [[each for each in self.attempts if each.generation == number] for number in last]
         return all(
             end and all(each.status < 128 and each.lived < SOON_SECONDS for each in end) for end in ends

@@ -63,10 +63,11 @@ class Reliability:
         record.aside_until = max(record.aside_until, now + pause)
         return pause
 
-    def rest(self, host: str, now: float) -> None:
-        """The host is about to go, or somebody else needs it."""
+    def rest(self, host: str, now: float) -> float:
+        """The host is about to go, or needed by others. Returns for how many seconds it is set aside."""
         record = self._records.setdefault(host, _Record())
         record.aside_until = max(record.aside_until, now + self.cooldown[1])
+        return self.cooldown[1]
 
     def usable(self, slots: Mapping[str, int], now: float) -> dict[str, int]:
         """The slots of the hosts that are not set aside."""

@@ -58,6 +58,20 @@ _TOP: dict[str, _Flags] = {
     "timeout": "--timeout",
     "events": "--events",
     "grace": "--grace",
+    "min_np": "--min-np",
+    "min_num_proc": "--min-np",
+    "max_np": "--max-np",
+    "max_num_proc": "--max-np",
+    "host_discovery_script": "--host-discovery-script",
+    "slots_per_host": "--slots-per-host",
+    "spares": "--spares",
+    "elastic_timeout": "--elastic-timeout",
+    "reset_limit": "--reset-limit",
+    "checkpoint_dir": "--checkpoint-dir",
+    "preemption_signal": "--preemption-signal",
+    "preemption_file": "--preemption-file",
+    "chaos": "--chaos",
+    "blacklist_cooldown_range": "--blacklist-cooldown-range",
     "output_filename": "--output-filename",
     "prefix_output_with_timestamp": ("--prefix-output-with-timestamp", ""),
     "ranks": "--ranks",
@@ -74,6 +88,7 @@ _TOP: dict[str, _Flags] = {
     "verbose": ("--verbose", ""),
 }
 _ENV = "env"
+_RANGES = ("blacklist_cooldown_range",)  # two values
 _CONTROLLERS = ("gloo", "mpi", "jsrun")
 _KEYS = _TOP | {f"{name}.{key}": flags for name, keys in _SECTIONS.items() for key, flags in keys.items()}
 
@@ -126,8 +141,16 @@ def _words(path: str, key: str, value: object) -> list[str]:
         if not isinstance(value, bool):
             raise ConfigFileError(f"{path}: {key}: {value!r} is neither true nor false")
         return [flag] if (flag := flags[0] if value else flags[1]) else []
+    if key in _RANGES:
+        return [flags, *_range(path, key, value)]
     text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
     return [f"{flags}={text}"]
+
+
+def _range(path: str, key: str, value: object) -> list[str]:
+    if not isinstance(value, list) or len(value) != 2:
+        raise ConfigFileError(f"{path}: {key}: expected the least and the most, such as {key}: [1, 60]")
+    return [str(each) for each in value]
 
 
 def _exports(path: str, value: object) -> list[str]:

@@ -101,7 +101,7 @@ def add_elastic(parser: argparse.ArgumentParser) -> None:
     resets = "end the job when its ranks have started again N times and would do so once more"
     add("--reset-limit", type=values.integer, metavar="N", help=resets)
     folder = "write commits to DIR now and then; when all ranks are lost, new ones go on from the newest"
-    add("--checkpoint-dir", type=os.path.abspath, metavar="DIR", help=folder)
+    add("--checkpoint-dir", type=values.absolute_path, metavar="DIR", help=folder)
     asks = "SIGNAL, such as USR1, asks workers to end at their next commit, as SIGTERM does"
     add("--preemption-signal", type=values.preemption_signal, metavar="SIGNAL", help=asks)
     notice = "leave a host when there is a file FILE on it; {host} in FILE stands for the host"

@@ -125,7 +125,7 @@ def level(text: str) -> str:
 def absolute_path(text: str) -> str:
     """A path, from here."""
     if not text:
-        raise argparse.ArgumentTypeError("expected the path of a file")
+        raise argparse.ArgumentTypeError("expected a path")
     return os.path.abspath(text)
 
 

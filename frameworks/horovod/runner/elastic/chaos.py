@@ -54,8 +54,9 @@ def parse(text: str) -> Chaos:
     period, rank = fields.pop("every", ""), fields.pop("rank", None)
     try:
         seconds = float(period.removesuffix("s"))
-        if kind not in KINDS or fields or not 0 < seconds < _NEVER:
+        number = None if rank is None else int(rank)
+        if kind not in KINDS or fields or not 0 < seconds < _NEVER or (number or 0) < 0:
             raise ValueError
-        return Chaos(KINDS[kind], seconds, None if rank is None else int(rank))
+        return Chaos(KINDS[kind], seconds, number)
     except ValueError:
         raise ValueError(f"{text!r} is no fault; write for example {_SPECIFICATION}") from None

@@ -120,7 +120,8 @@ class Discovery:
         if why not in self._warned and len(self._warned) < 16:
             self._warned.add(why)
             script = escaped(self._command[0])
-            self._warn(f"--host-discovery-script {script}: {escaped(why)}; the hosts stay as they were")
+            then = "the hosts stay as they were" if self._sightings.hosts else "the job waits for hosts"
+            self._warn(f"--host-discovery-script {script}: {escaped(why)}; {then}")
 
 
 def _kill(group: int) -> None:

@@ -168,6 +168,7 @@ class _Job:
             supervisor.leave,
             options.grace(arguments),
             arguments.chaos,
+            self._preemption,
         )
         status = supervisor.run(self._nodes, policy)
         if arguments.call is not None:

@@ -57,7 +57,8 @@ class ElasticPolicy:
     each time; ``conclude`` gets the status of the job when it is over; ``say`` gets lines for people;
     ``find_stopped`` looks which workers a signal has stopped, and returns those that are known by now.
     ``notice`` is that of this host, with which the launcher goes: ``leave`` ends the job in good order, and
-    gets the reason. Workers of a host that is about to go have ``grace`` seconds.
+    gets the reason. Workers of a host that is about to go have ``grace`` seconds. ``preemption``: a signal
+    that asks a worker to end, beside SIGTERM.
     """
 
     def __init__(
@@ -75,10 +76,12 @@ class ElasticPolicy:
         leave: Callable[[str], None],
         grace: float,
         chaos: Chaos | None = None,
+        preemption: int | None = None,
     ) -> None:
         self._notice = notice
         self._leave = leave
         self._grace = grace
+        self._asking = {_PASSING + signal.SIGTERM, _PASSING + (preemption or signal.SIGTERM)}
         self._chaos = chaos
         self._driver = driver
         self._roster = roster
@@ -118,7 +121,8 @@ class ElasticPolicy:
         for exit in exits:
             if exit.code == 0 and exit.rank not in self._leavers | self._told:
                 self._finishers.append(exit.rank)
-            pause = self._driver.on_exit(exit.rank, exit.status, now, bool(exit.lost))
+            was_asked = exit.status in self._asking and exit.rank not in self._signalled
+            pause = self._driver.on_exit(exit.rank, exit.status, now, bool(exit.lost), was_asked)
             self._tell_exit(exit, pause)
             self._crew.ended(exit.rank)
         self._act(now)
@@ -162,7 +166,7 @@ class ElasticPolicy:
             self._say(f"{escaped(host)} is about to go: its workers leave")
         else:
             del self._going[host]
-            self._say(f"{escaped(host)} stays")
+            self._say(f"{escaped(host)} may be used again")
         self._use_hosts()
 
     def _use_hosts(self) -> None:

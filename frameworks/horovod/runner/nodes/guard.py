@@ -18,6 +18,7 @@ _TERM_SECONDS = 0.8
 _KILL_SECONDS = 1.0
 _POLL_SECONDS = 0.02
 _QUIET_LOOKS = 3
+_PYTHONS = ("python", "pypy")
 
 
 class Process(NamedTuple):
@@ -26,6 +27,7 @@ class Process(NamedTuple):
     pid: int
     state: bytes
     parent: int
+    group: int
     session: int
 
 
@@ -39,10 +41,10 @@ def look_at(pid: int) -> Process | None:
     """None: it does not exist any more, or is a zombie."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
-            state, parent, _group, session = file.read().rpartition(b")")[2].split()[:4]
+            state, parent, group, session = file.read().rpartition(b")")[2].split()[:4]
     except (OSError, ValueError):
         return None
-    return None if state in (b"Z", b"X") else Process(pid, state, int(parent), int(session))
+    return None if state in (b"Z", b"X") else Process(pid, state, int(parent), int(group), int(session))
 
 
 def descendants(root: int, without: Collection[int] = ()) -> set[int]:
@@ -74,6 +76,27 @@ def members(sessions: set[int], marker: bytes) -> set[int]:
     }
 
 
+def in_groups(groups: Collection[int]) -> set[int]:
+    """The processes of some process groups."""
+    return {process.pid for process in processes() if process.group in groups}
+
+
+def to_ask(pids: Collection[int], number: int) -> set[int]:
+    """Of some processes, those that get a signal which asks for something: all but what is below a Python
+    that handles it. That one goes on for a while and needs them; it would take their end for a failure.
+    """
+    parents = {pid: process.parent for pid in pids if (process := look_at(pid)) is not None}
+    handlers = {pid for pid in parents if _handles(pid, number)}
+    found = set()
+    for pid in parents:
+        above = parents[pid]
+        while above in parents and above not in handlers:
+            above = parents[above]
+        if above not in parents:
+            found.add(pid)
+    return found
+
+
 def signal_all(pids: Iterable[int], number: int) -> None:
     """Sends a signal to each that still exists."""
     for pid in pids:
@@ -81,6 +104,18 @@ def signal_all(pids: Iterable[int], number: int) -> None:
             os.kill(pid, number)
         except (ProcessLookupError, PermissionError):
             pass
+
+
+def _handles(pid: int, number: int) -> bool:
+    """Whether a process is a Python with a handler for a signal."""
+    try:
+        if not os.path.basename(os.readlink(f"/proc/{pid}/exe")).startswith(_PYTHONS):
+            return False
+        with open(f"/proc/{pid}/status", "rb") as file:
+            caught = next((line for line in file if line.startswith(b"SigCgt:")), b"SigCgt: 0")
+    except OSError:
+        return False
+    return bool(int(caught.split()[1], 16) >> (number - 1) & 1)
 
 
 def _is_marked(pid: int, marker: bytes) -> bool:
@@ -93,7 +128,7 @@ def _is_marked(pid: int, marker: bytes) -> bool:
 
 def _end_job(sessions: set[int], marker: bytes, seconds: float) -> None:
     found = members(sessions, marker)
-    signal_all(found, signal.SIGTERM)
+    signal_all(to_ask(found, signal.SIGTERM), signal.SIGTERM)
     signal_all(found, signal.SIGCONT)
     deadline = time.monotonic() + seconds
     while found and time.monotonic() < deadline:

@@ -1,10 +1,11 @@
 """The ranks of this host: started, watched and ended by this process, whose children they are."""
 
+import contextlib
 import os
 import selectors
 import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from .. import post_mortem
@@ -20,6 +21,7 @@ _LINGER_SECONDS = 0.3
 _STRAY_TERM_SECONDS = 0.5
 _STRAY_KILL_SECONDS = 1.0
 _STRAY_POLL_SECONDS = 0.01
+_OF_GROUPS = (signal.SIGINT, signal.SIGKILL, signal.SIGSTOP, signal.SIGCONT)  # as those of a terminal
 _NEVER = float("inf")
 
 
@@ -99,23 +101,29 @@ class LocalNode:
         process = start_rank(command, environment, reads_input)
         self._guardian.watch(process.pid)
         self._children.expect(process.pid)
+        pairs = zip(STREAMS, process.outputs, strict=True)
+        streams = [_Stream(number, name, descriptor) for name, descriptor in pairs]
+        try:
+            for stream in streams:
+                self._watch(stream)
+        except OSError:
+            self._undo_start(process.pid, streams)
+            raise
         self._ranks.append(_Rank(number, process.pid))
-        for name, descriptor in zip(STREAMS, process.outputs, strict=True):
-            self._watch(_Stream(number, name, descriptor))
         self._events.started(number, process.pid)
 
     def signal(self, number: int) -> None:
         """Sends a signal to the process groups of the ranks that live; a stopped one is made to see it."""
-        for rank in self._living():
-            _signal_group(rank.pid, number)
-            if number in (signal.SIGINT, signal.SIGTERM):
-                _signal_group(rank.pid, signal.SIGCONT)
+        groups = {rank.pid for rank in self._living()}
+        _signal_groups(groups, number)
+        if number in (signal.SIGINT, signal.SIGTERM):
+            _signal_groups(groups, signal.SIGCONT)
 
     def signal_one(self, rank: int, number: int) -> None:
         """Sends a signal to the process group of one rank, if it lives."""
         for each in self._living():
             if each.number == rank:
-                _signal_group(each.pid, number)
+                _signal_groups({each.pid}, number)
                 if number == signal.SIGTERM:
                     _signal_group(each.pid, signal.SIGCONT)
 
@@ -198,6 +206,16 @@ class LocalNode:
             self._ranks = self._living()
             self._events.ended(exits)
 
+    def _undo_start(self, pid: int, streams: Sequence[_Stream]) -> None:
+        """Ends a process whose output cannot be watched, before it counts as a rank."""
+        _signal_group(pid, signal.SIGKILL)
+        self._guardian.forget(pid)
+        for stream in streams:
+            with contextlib.suppress(KeyError):
+                self._selector.unregister(stream.descriptor)
+            os.close(stream.descriptor)
+        self._streams = [each for each in self._streams if each not in streams]
+
     def _watch(self, stream: _Stream) -> None:
         self._streams.append(stream)
         self._watch_again(stream)
@@ -246,6 +264,16 @@ class LocalNode:
             guard.signal_all(found, signal.SIGTERM)
             guard.signal_all(found, signal.SIGCONT)
             strays.asked = True
+
+
+def _signal_groups(groups: Collection[int], number: int) -> None:
+    """What a rank can handle is its own: it is not to lose processes that it needs until it ends."""
+    if number not in _OF_GROUPS:
+        with contextlib.suppress(OSError):  # no descriptor is left to look
+            guard.signal_all(guard.to_ask(guard.in_groups(groups), number), number)
+            return
+    for group in groups:
+        _signal_group(group, number)
 
 
 def _signal_group(group: int, number: int) -> None:

@@ -23,6 +23,7 @@ from __future__ import annotations
 from typing import Any
 
 from horovod.elastic.batches import ElasticBatches
+from horovod.elastic.checkpoint.errors import CheckpointError
 from horovod.elastic.indices import ElasticIndices
 from horovod.elastic.rate import RateScale
 from horovod.tensorflow.elastic import TensorFlowKerasState, indices_dataset, run
@@ -48,6 +49,7 @@ class KerasState(TensorFlowKerasState):
 
 
 __all__ = [
+    "CheckpointError",
     "CommitStateCallback",
     "ElasticBatches",
     "ElasticIndices",

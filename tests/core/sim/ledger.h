@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "base/collective.h"
+#include "sim/plan.h"
+
+namespace hvd::sim {
+
+// What has happened so far, and the rules that it must keep.
+class Ledger {
+ public:
+  Ledger(const Plan* plan, World* world) : plan_(plan), world_(world) {}
+
+  void Submitted(int rank, const Submission& submission, size_t step);
+  // A rank starts a collective: as everybody does, and of operations that everybody has submitted.
+  void Started(int rank, size_t set, const CollectiveSpec& spec);
+  // When it is complete; -1: not all members have started it.
+  Nanos CompleteAt(size_t set, uint64_t sequence) const;
+  // An operation has ended on a rank.
+  void Ended(int rank, const Submission& submission, size_t step, bool failed) const;
+
+  // Stands for the memory of an operation's tensor, which nobody reads.
+  static std::byte* MemoryOf(size_t op);
+
+  uint64_t collectives() const { return meetings_.size(); }
+
+ private:
+  struct Meeting {
+    CollectiveSpec spec;
+    std::vector<size_t> ops;  // by piece; those of the first rank that has submitted them
+    size_t started = 0;
+    Nanos complete_at = -1;
+  };
+  void CheckSubmitted(const std::vector<size_t>& ops);
+  void CheckSame(int rank, const Meeting& meeting, const CollectiveSpec& spec) const;
+
+  const Plan* plan_;
+  World* world_;
+  std::map<std::pair<size_t, uint64_t>, Meeting> meetings_;
+  // Steps, by operation and rank, but for those that fail.
+  std::map<std::pair<size_t, int>, std::vector<size_t>> submitted_;
+  std::map<size_t, size_t> run_;  // times, by operation
+};
+
+}  // namespace hvd::sim

@@ -1,0 +1,75 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/topology.h"
+#include "base/types.h"
+#include "sim/world.h"
+
+namespace hvd::sim {
+
+// What a job is made of, besides chance.
+struct Shape {
+  int ranks = 4;
+  int ranks_per_host = 2;     // of the hosts but the last
+  bool shared_memory = true;  // within a host; otherwise links alone
+  bool schedules = true;      // are learned
+  Network network = kTcp;
+};
+
+struct Set {
+  std::vector<int> members;
+};
+
+// An operation that a program repeats.
+struct Op {
+  size_t set;
+  OpKind kind;
+  ReduceOp reduce_op;
+  std::string name;  // empty: unnamed
+  int64_t rows;
+  int root;  // broadcast
+};
+
+// One time that it is submitted.
+struct Submission {
+  size_t op;
+  int odd = -1;     // the rank that asks for another shape
+  int longer = -1;  // the rank that brings more rows than usual, where each may bring its own number
+};
+
+// What all ranks do together before they wait for all of it.
+using ProgramStep = std::vector<Submission>;
+
+enum class Ending {
+  kDone,   // every rank reaches the end
+  kDeath,  // a rank dies before that
+  kHang,   // a rank goes on no more, though its process is there
+};
+
+// The program of a whole job. It is the same for all ranks; when each does its part is theirs.
+struct Plan {
+  std::vector<Set> sets;  // the first: all ranks
+  std::vector<Op> ops;
+  std::vector<ProgramStep> steps;
+  std::vector<size_t> joins_at;  // by rank: the step before which it joins everywhere
+  Ending ending = Ending::kDone;
+  int victim = -1;
+  size_t ends_at = 0;  // the step in which the victim's end comes
+
+  bool Has(const Op& op, int rank, size_t step) const;
+  // Who takes part with data of its own.
+  std::vector<int> Present(const Op& op, size_t step) const;
+  // Whether it ends in an error, everywhere.
+  bool Fails(const Submission& submission, size_t step) const;
+};
+
+// Hosts by rank.
+std::vector<int> HostsOf(const Shape& shape);
+
+Shape DrawShape(Random* random, int most_ranks);
+Plan DrawPlan(Random* random, const Shape& shape);
+
+}  // namespace hvd::sim

@@ -1,0 +1,307 @@
+#include "sim/rank.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "negotiate/sequencer.h"
+
+namespace hvd::sim {
+
+namespace {
+
+constexpr Nanos kLongCompute = 300 * kMicro;
+constexpr Nanos kShortCompute = 3 * kMicro;
+
+// Runs collectives by the ledger: they move nothing and take a while.
+class SimBackend : public Backend {
+ public:
+  SimBackend(Job* job, int rank, size_t set) : job_(job), rank_(rank), set_(set) {}
+
+  bool Serves(const CollectiveSpec& /*spec*/) const override { return true; }
+  std::unique_ptr<StepMachine> SetUp(const CollectiveSpec& /*first*/,
+                                     const Waker& /*waker*/) override {
+    return nullptr;
+  }
+  std::unique_ptr<StepMachine> Start(CollectiveSpec spec) override {
+    job_->ledger.Started(rank_, set_, spec);
+    return std::make_unique<Machine>(job_, set_, spec.sequence);
+  }
+  void Abort() noexcept override {}
+
+ private:
+  class Machine : public StepMachine {
+   public:
+    Machine(Job* job, size_t set, uint64_t sequence) : job_(job), set_(set), sequence_(sequence) {}
+    hvd::Step Advance() override {
+      const Nanos at = job_->ledger.CompleteAt(set_, sequence_);
+      return at >= 0 && at <= job_->world.now() ? hvd::Step::kDone : hvd::Step::kBlocked;
+    }
+
+   private:
+    Job* job_;
+    const size_t set_;
+    const uint64_t sequence_;
+  };
+
+  Job* job_;
+  const int rank_;
+  const size_t set_;
+};
+
+std::vector<std::shared_ptr<SharedMemory>> MemoryOf(const Set& set, const std::vector<int>& hosts) {
+  std::vector<std::vector<int>> local(hosts.size());
+  for (const int rank : set.members)
+    local[static_cast<size_t>(hosts[static_cast<size_t>(rank)])].push_back(rank);
+  std::vector<std::shared_ptr<SharedMemory>> memory;
+  for (std::vector<int>& ranks : local)
+    memory.push_back(std::make_shared<SharedMemory>(std::move(ranks)));
+  return memory;
+}
+
+}  // namespace
+
+Job::Job(const Shape& s, Plan p, uint64_t seed)
+    : shape(s),
+      plan(std::move(p)),
+      world(s.ranks, seed),
+      links(&world, s.network, s.ranks),
+      ledger(&plan, &world),
+      topology(HostsOf(s), s.shared_memory) {
+  for (const Set& set : plan.sets) memory.push_back(MemoryOf(set, HostsOf(s)));
+}
+
+Rank::Rank(Job* job, int rank) : job_(job), rank_(rank), transport_(&job->links, rank) {
+  for (size_t s = 0; s < job->plan.sets.size(); ++s) {
+    const std::vector<int>& members = job->plan.sets[s].members;
+    if (!std::binary_search(members.begin(), members.end(), rank)) continue;
+    sets_.push_back(MakeSet(static_cast<uint32_t>(s), members));
+  }
+  job->world.Place(rank, this);
+  job->world.Wake(rank, UpTo(kLongCompute));
+}
+
+// As the Wirer wires it.
+std::unique_ptr<ProcessSet> Rank::MakeSet(uint32_t id, const std::vector<int>& ranks) {
+  const Members members(ranks);
+  const Position position = members.Find(GlobalRank(rank_));
+  ProcessSetWires wires;
+  wires.topology = job_->topology.Of(members);
+  if (wires.topology.AllShareMemory()) {
+    const auto host = static_cast<size_t>(job_->topology.HostOf(Position(rank_)));
+    wires.window = std::make_unique<SimWindow>(&job_->world, job_->memory[id][host], position);
+    const bool made = MakeWindowControl(wires.window.get(), &wires.control).ok() &&
+                      MakeWindowGate(wires.window.get(), &wires.gate).ok();
+    if (!made) Violate("a window cannot be made");
+  } else {
+    wires.control = MakeTransportControl(&transport_, id, members);
+    wires.gate = MakeTransportGate(&transport_, id, members);
+  }
+  wires.backends.push_back(std::make_unique<SimBackend>(job_, rank_, id));
+  ProcessSetOptions options;
+  options.id = id;
+  options.members = members;
+  options.rank = GlobalRank(rank_);
+  options.cache_capacity = negotiate::ResponseCache::kMostIds;
+  if (!job_->shape.schedules) options.sequencer.learning.repeats = 0;
+  return std::make_unique<ProcessSet>(options, std::move(wires), waker_, &queue_, &counters_,
+                                      nullptr);
+}
+
+// Whoever is awake goes on until nothing moves, as the driver of the engine does.
+void Rank::Act() {
+  if (MeetsItsEnd()) return;
+  bool moved = true;
+  while (moved) {
+    moved = Go();
+    moved = Round() || moved;
+  }
+  const Nanos now = job_->world.now();
+  Nanos next = computes_until_ > now ? computes_until_ : -1;
+  for (const auto& set : sets_) {
+    const int64_t deadline = set->Deadline();
+    if (deadline >= 0) next = Earlier(next, std::max(deadline * kMicro, now + kMicro));
+  }
+  job_->world.SetTimer(rank_, next);
+}
+
+bool Rank::MeetsItsEnd() {
+  const Plan& plan = job_->plan;
+  if (plan.ending == Ending::kDone || rank_ != plan.victim || step_ < plan.ends_at) return false;
+  // With something in flight it may be missed in the middle of that, of which no report tells.
+  const bool missed = flights_.empty() && sets_.front()->sequencer() == nullptr;
+  if (plan.ending == Ending::kHang && !missed) return false;
+  if (!random().OneIn(3)) return false;
+  job_->world.Stop(rank_);
+  return true;
+}
+
+// As Cycle does.
+bool Rank::Round() {
+  if (aborted_) return false;
+  bool moved = !queue_.empty();
+  Drain();
+  for (const auto& set : sets_) {
+    const Status status = set->Tick(job_->world.micros(), &moved);
+    if (!status.ok()) Violate("the engine gives up: " + status.message());
+  }
+  bool bytes_moved = false;
+  (void)transport_.Progress(&bytes_moved);
+  return moved || bytes_moved;
+}
+
+void Rank::Drain() {
+  queue_.Take(&taken_, &urged_);
+  const auto find = [this](const HandlePtr& handle) {
+    return std::find_if(sets_.begin(), sets_.end(),
+                        [&](const auto& set) { return set->id() == handle->entry.process_set; });
+  };
+  for (const HandlePtr& handle : taken_) (*find(handle))->Add(handle);
+  for (const HandlePtr& handle : urged_) (*find(handle))->Urge(handle);
+  taken_.clear();
+  urged_.clear();
+}
+
+// The program, as far as it can.
+bool Rank::Go() {
+  bool moved = Reap();
+  if (finished() || job_->world.now() < computes_until_) return moved;
+  if (!begun_) {
+    BeginStep();
+    return true;
+  }
+  if (!to_submit_.empty()) {
+    const Submission submission = to_submit_.back();
+    to_submit_.pop_back();
+    Submit(submission);
+    if (random().OneIn(8)) computes_until_ = job_->world.now() + UpTo(kShortCompute);
+    return true;
+  }
+  if (!flights_.empty()) {
+    if (!std::exchange(waits_, true)) Ask();
+    return moved;
+  }
+  ++step_;
+  begun_ = waits_ = false;
+  return true;
+}
+
+void Rank::BeginStep() {
+  const Plan& plan = job_->plan;
+  begun_ = true;
+  if (step_ == plan.joins_at[static_cast<size_t>(rank_)] && !std::exchange(joined_, true)) Join();
+  if (step_ >= plan.steps.size()) return;
+  if (!random().OneIn(3)) computes_until_ = job_->world.now() + UpTo(kLongCompute);
+  for (const Submission& submission : plan.steps[step_]) {
+    if (plan.Has(plan.ops[submission.op], rank_, step_)) to_submit_.push_back(submission);
+  }
+  std::reverse(to_submit_.begin(), to_submit_.end());
+  if (!random().OneIn(3)) return;
+  // Named operations in any order; unnamed ones match by their order.
+  const auto named = [&](const Submission& s) { return !plan.ops[s.op].name.empty(); };
+  std::stable_partition(to_submit_.begin(), to_submit_.end(), named);
+  const auto unnamed = std::find_if_not(to_submit_.begin(), to_submit_.end(), named);
+  for (auto one = to_submit_.begin(); one != unnamed; ++one) {
+    const auto others = static_cast<uint64_t>(unnamed - one);
+    std::iter_swap(one, one + static_cast<int64_t>(random().Below(others)));
+  }
+}
+
+Entry Rank::Describe(const Submission& submission) const {
+  const Op& op = job_->plan.ops[submission.op];
+  const auto members = static_cast<int64_t>(job_->plan.sets[op.set].members.size());
+  Entry entry;
+  entry.process_set = static_cast<uint32_t>(op.set);
+  entry.request.kind = op.kind;
+  entry.request.reduce_op = op.reduce_op;
+  entry.request.name = op.name;
+  entry.request.root = GlobalRank(op.root);
+  if (op.kind == OpKind::kBarrier) return entry;
+  const bool by_member = op.kind == OpKind::kAlltoall;
+  const bool longer = submission.longer == rank_ && (by_member || op.kind == OpKind::kAllgather);
+  const int64_t own = op.rows + (longer ? 1 : 0);
+  const int64_t rows = by_member ? members * own : own;
+  entry.request.tensors.push_back({DataType::kFloat32, {rows, submission.odd == rank_ ? 2 : 1}});
+  if (by_member) entry.request.splits.assign(static_cast<size_t>(members), own);
+  const int64_t bytes = negotiate::BytesOf(entry.request);
+  TensorBuffer buffer = TensorBuffer::InPlace(Ledger::MemoryOf(submission.op), bytes);
+  if (op.kind != OpKind::kAllreduce && op.kind != OpKind::kBroadcast) {
+    buffer.output = nullptr;
+    buffer.output_bytes = 0;
+  }
+  entry.buffers.push_back(buffer);
+  return entry;
+}
+
+void Rank::Submit(const Submission& submission) {
+  Entry entry = Describe(submission);
+  entry.urgent = random().OneIn(4);
+  auto handle = std::make_shared<Handle>(std::move(entry));
+  const Status status = queue_.Push(handle);
+  if (!status.ok()) Violate("a submission is refused: " + status.message());
+  job_->ledger.Submitted(rank_, submission, step_);
+  flights_.push_back({std::move(handle), submission, step_});
+}
+
+void Rank::Join() {
+  for (const auto& set : sets_) {
+    Entry entry;
+    entry.process_set = set->id();
+    entry.request.kind = OpKind::kJoin;
+    auto handle = std::make_shared<Handle>(std::move(entry));
+    if (!queue_.Push(handle).ok()) Violate("a join is refused");
+    flights_.push_back({std::move(handle), {SIZE_MAX}, step_});
+  }
+  step_ = job_->plan.steps.size();  // it submits nothing more
+}
+
+// The program is blocked on what it has submitted.
+void Rank::Ask() {
+  for (const Flight& flight : flights_) queue_.Urge(flight.handle);
+}
+
+bool Rank::Reap() {
+  const size_t before = flights_.size();
+  const auto done = [this](const Flight& flight) {
+    if (!flight.handle->done.load()) return false;
+    const bool failed = !flight.handle->status.ok();
+    if (aborted_) return true;
+    if (flight.submission.op != SIZE_MAX)
+      job_->ledger.Ended(rank_, flight.submission, flight.step, failed);
+    return true;
+  };
+  flights_.erase(std::remove_if(flights_.begin(), flights_.end(), done), flights_.end());
+  return flights_.size() != before;
+}
+
+void Rank::Abort() {
+  aborted_ = true;
+  transport_.Close(0);
+  for (const auto& set : sets_) set->executor().Abandon();
+  while (const HandlePtr handle = queue_.ForgetOldest()) {
+    handle->status = Status::Aborted("a rank is lost");
+    handle->done.store(true);
+  }
+  (void)Reap();
+  if (!flights_.empty()) Violate("an operation outlives its generation");
+}
+
+std::vector<GlobalRank> Rank::AbsentAfter(int64_t older_than_us) {
+  for (const auto& set : sets_) {
+    if (set->sequencer() == nullptr || set->id() != 0) continue;
+    set->ShowGated();
+    return negotiate::AbsentFromAll(*set->sequencer(), job_->world.micros() + older_than_us,
+                                    older_than_us);
+  }
+  return {};
+}
+
+std::string Rank::Waiting() const {
+  std::string text =
+      "rank " + std::to_string(rank_) + " in step " + std::to_string(step_) + " waits for";
+  for (const Flight& flight : flights_) text += " '" + flight.handle->name() + "'";
+  text += " (" + std::to_string(counters_.gates) + " gates, " +
+          std::to_string(counters_.schedules_left) + " schedules left)";
+  return text;
+}
+
+}  // namespace hvd::sim

@@ -1,0 +1,89 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "runtime/operation/counters.h"
+#include "runtime/operation/queue.h"
+#include "runtime/progress/process_set.h"
+#include "sim/ledger.h"
+#include "sim/links.h"
+#include "sim/memory.h"
+#include "sim/plan.h"
+
+namespace hvd::sim {
+
+// What the ranks of a job have in common.
+struct Job {
+  Shape shape;
+  Plan plan;
+  World world;
+  Links links;
+  Ledger ledger;
+  Topology topology;
+  std::vector<std::vector<std::shared_ptr<SharedMemory>>> memory;  // by set and host; null: links
+
+  Job(const Shape& shape, Plan plan, uint64_t seed);
+};
+
+// A virtual rank: the engine of production, driven in virtual time, and the program that uses it.
+// Its thread, descriptors and watcher are not there.
+class Rank : public Actor {
+ public:
+  Rank(Job* job, int rank);
+
+  void Act() override;
+
+  bool finished() const { return step_ > job_->plan.steps.size() && flights_.empty(); }
+  const Counters& counters() const { return counters_; }
+  // The generation has ended: whatever is in flight fails.
+  void Abort();
+  // Whom the sequencer of all ranks, if it runs here, would say that everything waits for, if
+  // nothing happened for so long.
+  std::vector<GlobalRank> AbsentAfter(int64_t older_than_us);
+  std::string Waiting() const;  // for messages
+
+ private:
+  struct Flight {
+    HandlePtr handle;
+    Submission submission;
+    size_t step;
+  };
+
+  std::unique_ptr<ProcessSet> MakeSet(uint32_t id, const std::vector<int>& members);
+  bool Round();
+  void Drain();
+  bool Go();
+  bool Reap();
+  void BeginStep();
+  void Submit(const Submission& submission);
+  void Join();
+  Entry Describe(const Submission& submission) const;
+  void Ask();
+  bool MeetsItsEnd();
+  Random& random() { return job_->world.random(); }
+  Nanos UpTo(Nanos most) { return static_cast<Nanos>(random().Below(static_cast<uint64_t>(most))); }
+
+  Job* job_;
+  const int rank_;
+  Waker waker_;
+  Queue queue_;
+  Counters counters_;
+  SimTransport transport_;
+  std::vector<std::unique_ptr<ProcessSet>> sets_;
+  std::vector<HandlePtr> taken_;
+  std::vector<HandlePtr> urged_;
+
+  // The program.
+  size_t step_ = 0;
+  std::vector<Submission> to_submit_;  // of the step, last first
+  std::vector<Flight> flights_;
+  Nanos computes_until_ = 0;
+  bool begun_ = false;  // the step
+  bool waits_ = false;  // in the library
+  bool joined_ = false;
+  bool aborted_ = false;
+};
+
+}  // namespace hvd::sim
