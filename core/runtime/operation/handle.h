@@ -29,7 +29,7 @@ struct Handle {
   int64_t submitted_us = 0;
   // A response has named it; of a message: it has met its receive.
   std::atomic<bool> decided{false};
-  size_t running = 0;                // collectives of this operation that are not complete
+  size_t running = 0;  // collectives of this operation that are not complete
   Status status;
   // By tensor; empty when the core allocated none, without data where only others were. Behind that
   // of an alltoall, the rows received from each member (int64); of a join, the last rank to join
