@@ -35,7 +35,8 @@ FEATURES, MICROBATCHES = 6, 8
 
 def random_messages(seeds: list[int]) -> None:
     """Drawn alike on each rank: among all ranks, and among some in a group of their own, where the ranks of
-    the group are other numbers; a collective beside them.
+    the group are other numbers; a collective beside them. Each seed has tags of its own, as a receive from
+    any source would take a message of a rank that is ahead.
     """
     with process_group() as (rank, size):
         some = list(range(size - 2, size))
@@ -61,12 +62,12 @@ def random_messages(seeds: list[int]) -> None:
                 if sends and (not receives or own.random() < 0.5):
                     number, where, _, to, tag, length = sends.popleft()
                     given = torch.arange(length, dtype=torch.float32) + number
-                    started.append((None, None, dist.isend(given, to, groups[where][1], tag)))
+                    started.append((None, None, dist.isend(given, to, groups[where][1], tag + 10 * seed)))
                 else:
                     number, where, source, _, tag, length = receives.popleft()
                     found = torch.empty(length)
                     origin = None if tag == ANY else source
-                    work = dist.irecv(found, origin, groups[where][1], tag)
+                    work = dist.irecv(found, origin, groups[where][1], tag + 10 * seed)
                     started.append(((where, tag), found, work))
             # The works of one lane in their order, as it says which message of any source is whose.
             for lane, found, work in started:
