@@ -53,11 +53,24 @@ def broadcast(group: dist.ProcessGroup, tensor: torch.Tensor, whole: torch.Tenso
     dist.broadcast(tensor, 0, group=group)
 
 
+def exchange(group: dist.ProcessGroup, tensor: torch.Tensor, whole: torch.Tensor) -> None:
+    """Each rank sends to the next."""
+    rank, size = dist.get_rank(group), dist.get_world_size(group)
+    received = whole[: tensor.numel()]
+    batch = [
+        dist.P2POp(dist.irecv, received, (rank - 1) % size, group),
+        dist.P2POp(dist.isend, tensor, (rank + 1) % size, group),
+    ]
+    for work in dist.batch_isend_irecv(batch):
+        work.wait()
+
+
 CALLS: dict[str, Call] = {
     "all_reduce": all_reduce,
     "all_gather": all_gather,
     "reduce_scatter": reduce_scatter,
     "broadcast": broadcast,
+    "batch_isend_irecv": exchange,
 }
 
 

@@ -22,12 +22,13 @@ bool Read(PyObject* object, double* value) {
 
 namespace {
 
-constexpr int kParameters = 15;
+constexpr int kParameters = 16;
 constexpr int kKeep = 8;
-constexpr int kTimeout = 14;
+constexpr int kTag = 14;
+constexpr int kTimeout = 15;
 constexpr const char* kNames[kParameters] = {
-    "kind", "name",   "tensors", "op",     "prescale", "postscale",   "root",   "process_set",
-    "keep", "splits", "sampled", "device", "stream",   "ready_event", "timeout"};
+    "kind", "name",   "tensors", "op",     "prescale", "postscale",   "root", "process_set",
+    "keep", "splits", "sampled", "device", "stream",   "ready_event", "tag",  "timeout"};
 
 // Positional and keyword arguments by the order of kNames; null where left out.
 struct Arguments {
@@ -174,6 +175,13 @@ bool ReadEntry(const Arguments& arguments, Entry* entry) {
   if (splits != nullptr && splits != Py_None &&
       !ReadNumbers(splits, "splits are a sequence of integers", &request.splits))
     return false;
+  if (kind == kSendKind || kind == kRecvKind) {
+    entry->peer.emplace();
+    entry->peer->sends = kind == kSendKind;
+    entry->peer->rank = GlobalRank(static_cast<int>(root));
+    if (!Read(arguments.value[kTag], &entry->peer->tag)) return false;
+    kind = 0;
+  }
   if (kind < 0 || kind >= kOpKinds || op < 0 || op >= kReduceOps) {
     PyErr_SetString(PyExc_ValueError, "unknown operation or reduction");
     return false;

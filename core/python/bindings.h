@@ -27,6 +27,10 @@ void ThrowIfError(const Status& status);
 bool ReadOperation(PyObject* const* args, Py_ssize_t count, PyObject* names, Entry* entry,
                    PyObject** keep, double* timeout);
 
+// What is no OpKind, as nobody negotiates it: the kinds of a message, for Python.
+constexpr int kSendKind = kOpKinds;
+constexpr int kRecvKind = kOpKinds + 1;
+
 // Likewise of one argument, which keeps its value where `object` is null.
 bool Read(PyObject* object, int64_t* value);
 bool Read(PyObject* object, double* value);

@@ -115,6 +115,7 @@ std::shared_ptr<Engine> NeedEngine() {
 }
 
 bool ServesGpu(int kind, int dtype, int op, double prescale, double postscale) {
+  if (kind == kSendKind || kind == kRecvKind) return false;
   const bool known = kind >= 0 && kind < kOpKinds && dtype >= 0 && dtype < kDataTypes && op >= 0 &&
                      op < kReduceOps;
   if (!known) throw py::value_error("unknown operation, reduction or dtype");
@@ -188,6 +189,8 @@ void AddConstants(py::module_& module) {
   module.attr("ALLTOALL") = static_cast<int>(OpKind::kAlltoall);
   module.attr("REDUCESCATTER") = static_cast<int>(OpKind::kReducescatter);
   module.attr("JOIN") = static_cast<int>(OpKind::kJoin);
+  module.attr("SEND") = kSendKind;
+  module.attr("RECV") = kRecvKind;
   module.attr("HOST_DEVICE") = kHostDevice;
   module.attr("STAGED_DEVICE") = kStagedDevice;
   module.attr("LINK_WATCH") = static_cast<int>(LinkRole::kWatch);

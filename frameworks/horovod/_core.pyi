@@ -17,6 +17,10 @@ ALLTOALL: int
 REDUCESCATTER: int
 JOIN: int
 
+# Messages between two ranks, which nobody negotiates
+SEND: int
+RECV: int
+
 # DataType, by the names that numpy uses: {"uint8": 0, ...}
 DTYPES: dict[str, int]
 
@@ -120,6 +124,7 @@ def submit(
     device: int = ...,
     stream: int = 0,
     ready_event: int = 0,
+    tag: int = 0,
 ) -> int:
     """Starts one operation over one or more tensors (several = a group, all or nothing) and returns its
     handle.
@@ -140,6 +145,9 @@ def submit(
     stay valid until the operation is complete: that is, until the work was given to the GPU and ``stream``
     made to wait for it. What runs on the stream from then on sees the results. The host does not wait.
 
+    SEND and RECV take no name and one tensor in host memory; ``root`` is the other rank, of a RECV perhaps
+    -1 for any, and ``tag`` (64 bits) that of the message. The output of a RECV is the tensor's own memory.
+
     JOIN takes no name and no tensors: from here on this rank takes part in all operations of the set without
     data of its own, until every member has joined.
 
@@ -152,7 +160,8 @@ def wait(handle: int, timeout: float | None = None) -> list[Output] | None:
     """Blocks until complete, driving the engine on this thread, and forgets the handle. Returns the
     core's outputs in the order of the tensors (None when the core allocated none): of an ALLTOALL the
     received tensor and, as int64, how many rows each member sent (neither when it has filled a given
-    output); of a REDUCESCATTER this rank's rows; of a JOIN the last rank to join, as one int64. Raises
+    output); of a REDUCESCATTER this rank's rows; of a JOIN the last rank to join, as one int64; of a RECV
+    the rank that has sent. Raises
     TensorMismatchError, HorovodInternalError or ValueError (unknown handle); TimeoutError after
     ``timeout`` seconds (the handle then stays valid). Python signal handlers run while it waits.
     """
@@ -185,6 +194,7 @@ def run(
     device: int = ...,
     stream: int = 0,
     ready_event: int = 0,
+    tag: int = 0,
     timeout: float | None = None,
 ) -> list[Output] | None:
     """submit and wait in one call: the fast path of blocking operations. ``keep`` owns the memory: when

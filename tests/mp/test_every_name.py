@@ -112,6 +112,13 @@ def exchanges(h: Names) -> None:
     assert received.tolist() == [0.0, 1.0] and splits.tolist() == [1, 1]
     received, splits = h.synchronize(h.alltoall_async(tensor=one, splits=None, name="j", process_set=GLOBAL))
     assert received.tolist() == [0.0, 1.0] and splits.tolist() == [1, 1]
+    other = 1 - rank
+    message = {"tag": 7, "process_set": GLOBAL}
+    h.send(tensor=one, dest=other, **message)
+    assert h.synchronize(h.send_async(tensor=one + 5, dest=other, **message)) is None
+    assert h.recv(tensor=received, source=other, **message) == other and received.eq(other).all()
+    assert h.synchronize(h.recv_async(tensor=received, source=None, **message)) == other
+    assert received.eq(other + 5).all()
     h.barrier(process_set=GLOBAL)
     handle = h.allreduce_async(one, name="k")
     assert h.wait(handle=handle, timeout=30.0).eq(0.5).all() and h.poll(handle=handle)

@@ -20,7 +20,9 @@ from fake_results import (
     JOIN,
     KINDS,
     NAMES,
+    RECV,
     REDUCESCATTER,
+    SEND,
     outcome,
     view,
 )
@@ -85,6 +87,7 @@ class Request:
     device: int = HOST_DEVICE
     stream: int = 0
     ready_event: int = 0
+    tag: int = 0
 
 
 def described(given, wanted, dtype, shape, given_bytes, wanted_bytes):
@@ -130,6 +133,7 @@ class FakeCore:
     timeline: list = field(default_factory=list)
     shown: int = 0  # how often the stacks were asked for
     sets: list = field(default_factory=list)  # the ranks of process set 1, 2, ...
+    messages: list = field(default_factory=list)  # that were sent and not received: each comes back here
     on_gpu: object = None  # callable(kind, dtype, op, prescale, postscale): what runs on GPUs; None: nothing
 
     def is_initialized(self):
@@ -162,6 +166,7 @@ class FakeCore:
         device=HOST_DEVICE,
         stream=0,
         ready_event=0,
+        tag=0,
     ):
         if not self.up:
             raise ValueError("Horovod has not been initialized; use hvd.init().")
@@ -176,6 +181,7 @@ class FakeCore:
         handle = next_handle()
         self.pending[handle] = request
         request.device, request.stream, request.ready_event = device, stream, ready_event
+        request.tag = tag
         return handle
 
     def wait(self, handle, timeout=None):
@@ -208,9 +214,12 @@ class FakeCore:
         process_set=0,
         keep=None,
         splits=None,
+        tag=0,
     ):
         return self.wait(
-            self.submit(kind, name, tensors, op, prescale, postscale, root, process_set, keep, splits)
+            self.submit(
+                kind, name, tensors, op, prescale, postscale, root, process_set, keep, splits, tag=tag
+            )
         )
 
     def gpu_serves(self, kind, dtype, op, prescale, postscale):
@@ -267,6 +276,9 @@ class FakeCore:
             return
         request.complete = True
         own = [view(address, dtype, shape).clone() for address, _, dtype, shape in request.tensors]
+        if request.kind in (SEND, RECV):
+            self._complete_message(request, own)
+            return
         ranks = [own] * self.size if self.peers is None else self.peers(request, own)
         if request.kind == JOIN:
             request.outputs = [Output(torch.tensor([self.size - 1]))]
@@ -274,6 +286,19 @@ class FakeCore:
         splits = self.peer_splits or [request.splits] * self.size
         deliver(request, outcome(request, self.rank, ranks, splits, request.root))
         request.left = contents(request)
+
+    def _complete_message(self, request, own):
+        """Whoever this rank sends to sends it back."""
+        key = (request.process_set, request.tag)
+        if request.kind == SEND:
+            self.messages.append((key, request.root, own[0]))
+            return
+        fitting = [message for message in self.messages if message[0] == key]
+        found = next(message for message in fitting if request.root in (-1, message[1]))
+        self.messages = [message for message in self.messages if message is not found]
+        (_, address, dtype, shape) = request.tensors[0]
+        view(address, dtype, shape).copy_(found[2])
+        request.outputs = [Output(torch.tensor([found[1]]))]
 
 
 def install():

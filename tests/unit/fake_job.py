@@ -114,6 +114,7 @@ class FakeJob:
         device=HOST_DEVICE,
         stream=0,
         ready_event=0,
+        tag=0,
     ):
         rank = self.local.rank
         if rank not in self.members[process_set]:

@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[2]
 ENGINE = "runtime/engine/engine.h"
 BELOW_PROGRESS = {
     *("base", "settings", "transport", "collective", "backend", "fusion", "negotiate"),
-    *("runtime/operation", "runtime/control", "runtime/tune", "runtime/liveness"),
+    *("runtime/operation", "runtime/peer", "runtime/control", "runtime/tune", "runtime/liveness"),
 }
 
 # What a folder of core/ may include besides itself: a layer, or one header of a layer. A folder of layers has
@@ -30,6 +30,7 @@ CORE = {
     "runtime/tune": {"negotiate", "settings", "base"},
     "runtime/liveness": {"transport", "settings", "base", "digest"},
     "runtime/operation": {"negotiate", "base"},
+    "runtime/peer": {"runtime/operation", "negotiate", "transport", "base"},
     "runtime/control": {"runtime/operation", "negotiate", "transport", "base"},
     "runtime/progress": BELOW_PROGRESS,
     "runtime/engine": BELOW_PROGRESS | {"runtime/progress", "trace"},

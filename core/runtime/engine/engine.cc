@@ -27,6 +27,13 @@ constexpr int64_t kFlushLimitUs = kSecond;
 // How long what was sent last may take to arrive before its link is closed all the same.
 constexpr int64_t kLingerUs = kSecond / 2;
 constexpr int64_t kStacksPatienceUs = kSecond;
+constexpr int kMostNamed = 8;  // messages in a report
+
+// A receive ends with the rank that its message came from.
+Status PrepareMessage(Handle* handle) {
+  if (handle->entry.peer->sends) return Status::Ok();
+  return Output::Allocate(DataType::kInt64, {1}, &handle->outputs.emplace_back());
+}
 
 // Of a wait that ends before the operation; `without_name` where there is no memory to name it.
 Status NotComplete(const Handle& handle, const Status& without_name) noexcept {
@@ -55,7 +62,7 @@ std::string RankEngine::StuckWithout(const Departure& departure, bool broken) {
       departed_.try_emplace(departure.rank, AtDeparture{cycle_->rounds(), 0}).first->second;
   const int64_t now = NowMicros();
   for (const HandlePtr& handle : queue_.InFlight()) {
-    const bool concerned = sets_.Has(handle->entry.process_set, departure.rank);
+    const bool concerned = Concerns(*handle, departure.rank);
     // What all have agreed on goes on without a leaver that has completed its own part.
     const bool needed = broken || departure.abandoned || !handle->decided.load();
     const int64_t since = std::max(handle->submitted_us, departure.since_us);
@@ -66,6 +73,18 @@ std::string RankEngine::StuckWithout(const Departure& departure, bool broken) {
   return "";
 }
 
+// Whether an operation waits for a rank that has left. What may come from anybody does while nobody
+// else is left to send it.
+bool RankEngine::Concerns(const Handle& handle, GlobalRank leaver) const {
+  const Members members = sets_.MembersOf(handle.entry.process_set);
+  if (!members.Has(leaver) || !handle.entry.peer) return members.Has(leaver);
+  if (handle.entry.peer->rank.known()) return handle.entry.peer->rank == leaver;
+  const auto gone = [this](GlobalRank member) {
+    return member == rank() || departed_.count(member) > 0;
+  };
+  return std::all_of(members.ranks().begin(), members.ranks().end(), gone);
+}
+
 // Whether all that the rank sent before it left has been looked at since. To ask wakes the engine,
 // and one that is held up all the same does not put off the verdict for ever.
 bool RankEngine::CaughtUp(AtDeparture* then) {
@@ -74,15 +93,35 @@ bool RankEngine::CaughtUp(AtDeparture* then) {
   return false;
 }
 
+// Those that have met no counterpart.
+std::string RankEngine::OpenMessages() {
+  std::string lines;
+  int named = 0;
+  for (const HandlePtr& handle : queue_.InFlight()) {
+    if (!handle->entry.peer || handle->decided.load()) continue;
+    if (++named > kMostNamed) return lines + "\n...";
+    if (named > 1) lines += '\n';
+    lines += Name(rank()) + " waits for '" + handle->name() + "'.";
+  }
+  return lines;
+}
+
 Status RankEngine::Usable(const Entry& entry) const {
   if (shut_down_.load()) return AlreadyShutDown();
   if (abort_.is_set()) return abort_.status();
+  if (entry.peer) return UsableMessage(entry);
   auto members = static_cast<size_t>(options_.size);  // the set of all ranks is the usual one
   if (entry.process_set != 0) HVD_RETURN_IF_ERROR(sets_.Admits(entry.process_set, &members));
   if (KindOf(entry.request.device) == DeviceKind::kGpu) {
     HVD_RETURN_IF_ERROR(CheckGpu(entry.request));
   }
   return CheckEntry(entry, members);
+}
+
+Status RankEngine::UsableMessage(const Entry& entry) const {
+  size_t members = 0;
+  HVD_RETURN_IF_ERROR(sets_.Admits(entry.process_set, &members));
+  return CheckMessage(entry, sets_.MembersOf(entry.process_set));
 }
 
 bool RankEngine::ServesGpu(OpKind kind, DataType dtype, ReduceOp op, double prescale,
@@ -139,6 +178,7 @@ Status RankEngine::TrySubmit(Entry entry, HandlePtr* handle) {
   const bool urgent = entry.urgent;
   const bool driven = urgent && !entry.on_complete;  // by its submitter, who is about to wait
   *handle = std::make_shared<Handle>(std::move(entry));
+  if ((*handle)->entry.peer) HVD_RETURN_IF_ERROR(PrepareMessage(handle->get()));
   (*handle)->generation = options_.generation;
   (*handle)->submitted_us = NowMicros();
   blocked_.Touch((*handle)->submitted_us);

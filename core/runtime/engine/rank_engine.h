@@ -74,8 +74,11 @@ class RankEngine : public Engine {
     int asked;  // how often the watcher has asked since something waits for the rank
   };
   std::string StuckWithout(const Departure& departure, bool broken);
+  bool Concerns(const Handle& handle, GlobalRank leaver) const;
   bool CaughtUp(AtDeparture* then);
+  std::string OpenMessages();
   Status Usable(const Entry& entry) const;
+  Status UsableMessage(const Entry& entry) const;
   Status CheckGpu(const negotiate::Request& request) const;
   Status CheckGraph(const Entry& entry) const;
   void CountAsBlocked(Entry* entry);

@@ -168,6 +168,10 @@ Status RankEngine::WireFirstSets() {
     wirer_->Finish(id, members, &wires);
     cycle_->Own(MakeSet(id, members, std::move(wires)));
   }
+  peer::Channels channels;
+  HVD_RETURN_IF_ERROR(wirer_->MakeChannels(deadline, &channels));
+  cycle_->Own(
+      std::make_unique<peer::Messages>(rank(), options_.size, std::move(channels), &queue_));
   return Status::Ok();
 }
 
@@ -219,6 +223,7 @@ void RankEngine::MakeCycle() {
   CycleOptions cycle;
   cycle.stall = StallOptionsFor(options_.config);
   cycle.stall.everybody_blocked_us = [this] { return watcher_->EverybodyBlockedMicros(); };
+  cycle.stall.open_messages = [this] { return OpenMessages(); };
   cycle.stall.on_stall = [this] { ShowStacks(); };
   cycle.stall.on_failure = [this](Cause cause) { watcher_->Abort(std::move(cause)); };
   cycle.on_end = [this](Cause cause) { watcher_->Suspect(std::move(cause)); };

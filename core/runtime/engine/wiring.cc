@@ -73,7 +73,7 @@ class SharedWindows : public WindowSource {
     for (const Link& link : links_) close(link.fd);
   }
 
-  Status Make(uint32_t id, const Members& members, int64_t deadline_us,
+  Status Make(uint32_t id, const Members& members, WindowBytes bytes, int64_t deadline_us,
               std::unique_ptr<Window>* window) override {
     if (tree_ == nullptr) {
       HVD_RETURN_IF_ERROR(shm::ShareTree::Make(generation_, Members(ranks_), rank_, sockets_,
@@ -83,10 +83,8 @@ class SharedWindows : public WindowSource {
     options.set = id;
     options.members = members;
     options.deadline = deadline_us;
-    for (const size_t bytes :
-         {WindowControlBytes(), WindowGateBytes(), WindowBackendBytes(), CoreCountBytes()}) {
-      options.bytes += WholePages(bytes);
-    }
+    options.bytes = bytes.all;
+    options.at_once = bytes.at_once;
     return shm::ShmWindow::Make(options, tree_.get(), window);
   }
 
@@ -108,13 +106,23 @@ class SharedWindows : public WindowSource {
   std::unique_ptr<shm::ShareTree> tree_;
 };
 
+// Of a window of a process set.
+WindowBytes BytesOfSet() {
+  size_t bytes = 0;
+  for (const size_t part :
+       {WindowControlBytes(), WindowGateBytes(), WindowBackendBytes(), CoreCountBytes()}) {
+    bytes += WholePages(part);
+  }
+  return {bytes, bytes};
+}
+
 // Among the threads of a test.
 class FabricWindows : public WindowSource {
  public:
   FabricWindows(const EngineOptions& options, const Waker& waker)
       : fabric_(options.fabric), rank_(options.rank), waker_(waker) {}
 
-  Status Make(uint32_t id, const Members& members, int64_t /*deadline_us*/,
+  Status Make(uint32_t id, const Members& members, WindowBytes /*bytes*/, int64_t /*deadline_us*/,
               std::unique_ptr<Window>* window) override {
     if (members.Has(rank_)) *window = fabric_->MakeWindow(id, members, rank_, waker_);
     return Status::Ok();
@@ -213,7 +221,7 @@ Status Wirer::Prepare(uint32_t id, const Members& members, int64_t deadline_us,
   const Members local = OnHostOf(rank_, job_, members);
   const bool alone = local.size() == members.size();
   if (local.size() == 0) return Status::Ok();
-  HVD_RETURN_IF_ERROR(windows_->Make(id, local, deadline_us, &wires->window));
+  HVD_RETURN_IF_ERROR(windows_->Make(id, local, BytesOfSet(), deadline_us, &wires->window));
   if (wires->window == nullptr) return Status::Ok();  // not a member
   const Topology& topology = wires->topology;
   HVD_RETURN_IF_ERROR(MakeWindowControl(
@@ -227,6 +235,19 @@ Status Wirer::Prepare(uint32_t id, const Members& members, int64_t deadline_us,
                                                 &wires->backends.emplace_back()));
   }
   return id == 0 ? CountCores(wires->window.get(), links_, deadline_us, &cores_) : Status::Ok();
+}
+
+Status Wirer::MakeChannels(int64_t deadline_us, peer::Channels* channels) {
+  if (control_ != nullptr) channels->links = peer::MakeTransportChannel(control_, data_);
+  if (!job_.hosts_share_memory()) return Status::Ok();
+  const Members local = OnHostOf(rank_, job_, Members::Everybody(job_.size()));
+  if (local.size() == 1) return Status::Ok();
+  const peer::WindowNeeds needs = peer::ChannelNeeds(local.size());
+  std::unique_ptr<Window> window;
+  HVD_RETURN_IF_ERROR(
+      windows_->Make(peer::kChannelSet, local, {needs.bytes, needs.at_once}, deadline_us, &window));
+  channels->local = local;
+  return peer::MakeWindowChannel(std::move(window), local, &channels->window);
 }
 
 void Wirer::Finish(uint32_t id, const Members& members, ProcessSetWires* wires) {

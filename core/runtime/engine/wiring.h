@@ -10,18 +10,26 @@
 #include "base/waker.h"
 #include "runtime/engine/engine.h"
 #include "runtime/liveness/cause.h"
+#include "runtime/peer/messages.h"
 #include "runtime/progress/process_set.h"
 #include "transport/transport.h"
 #include "transport/window.h"
 
 namespace hvd {
 
-// Where the windows of process sets come from.
+// How many bytes each member gives to a window, and how many of these, from the first on, must be
+// there from the beginning.
+struct WindowBytes {
+  size_t all;
+  size_t at_once;
+};
+
+// Where windows come from.
 class WindowSource {
  public:
   virtual ~WindowSource() = default;
   // As Wirer::Prepare; *window stays null on a rank that is no member.
-  virtual Status Make(uint32_t id, const Members& members, int64_t deadline_us,
+  virtual Status Make(uint32_t id, const Members& members, WindowBytes bytes, int64_t deadline_us,
                       std::unique_ptr<Window>* window) = 0;
   virtual void Interrupt() {}
   virtual GlobalRank failed_rank() const { return {}; }
@@ -57,6 +65,10 @@ class Wirer {
 
   // The part of it that touches transports in use: with the progress lock, or before there is one.
   void Finish(uint32_t id, const Members& members, ProcessSetWires* wires);
+
+  // What messages between ranks travel over. Collective and blocking: every rank calls it once,
+  // after the first sets were made.
+  Status MakeChannels(int64_t deadline_us, peer::Channels* channels);
 
   // For whoever drives them. Called once.
   std::vector<std::unique_ptr<Transport>> TakeTransports() { return std::move(transports_); }

@@ -9,6 +9,7 @@
 #include "base/float8.h"
 #include "base/half.h"
 #include "base/text.h"
+#include "negotiate/agreement.h"
 #include "runtime/operation/result_sizes.h"
 
 namespace hvd {
@@ -195,6 +196,27 @@ Status CheckEntry(const Entry& entry, size_t members) {
     HVD_RETURN_IF_ERROR(CheckBuffer(request, request.tensors[t], entry.buffers[t]));
   }
   return Status::Ok();
+}
+
+Status CheckMessage(const Entry& entry, const Members& members) {
+  const PeerOperation& peer = *entry.peer;
+  const std::string what = peer.sends ? "send: " : "recv: ";
+  if (entry.request.tensors.size() != 1 || entry.buffers.size() != 1)
+    return Status::Invalid(what + "a message is one tensor");
+  if (KindOf(entry.request.device) == DeviceKind::kGpu)
+    return Status::Invalid(what + "the tensor must lie in host memory, or have a copy there");
+  const bool anybody = !peer.rank.known() && !peer.sends;
+  if (!anybody && !members.Has(peer.rank)) {
+    return Status::Invalid(what + Name(peer.rank) + " does not belong to process set " +
+                           std::to_string(entry.process_set) + ", whose ranks are " +
+                           negotiate::RankList(members.ranks()));
+  }
+  const negotiate::TensorMeta& meta = entry.request.tensors.front();
+  const TensorBuffer& buffer = entry.buffers.front();
+  HVD_RETURN_IF_ERROR(CheckTensor(entry.request, meta));
+  if (peer.sends)
+    return CheckMemory(entry.request, meta, "input", buffer.input, buffer.input_bytes);
+  return CheckMemory(entry.request, meta, "output", buffer.output, buffer.output_bytes);
 }
 
 Status MakeNeutral(uint32_t process_set, const Request& request, Entry* entry,

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "base/collective.h"
@@ -44,11 +45,21 @@ struct TensorBuffer {
   }
 };
 
+// A message between two ranks, which those two alone know of: nothing is negotiated.
+struct PeerOperation {
+  bool sends = false;  // else it receives
+  GlobalRank rank;     // whom to, or whom from; a receive without one: from anybody of its set
+  int64_t tag = 0;
+};
+
 // What an adapter submits. The caller keeps the memory alive until the operation is complete.
 struct Entry {
   uint32_t process_set = 0;
   negotiate::Request request;         // name empty = unnamed
   std::vector<TensorBuffer> buffers;  // one per request.tensors; several = a group, all or nothing
+  // Of an operation that is a send or receive: the request is but its only tensor then. A receive
+  // writes to the output, which the message must fill.
+  std::optional<PeerOperation> peer;
   DeviceOrder order;  // of all of them; of a device alone, which is that of the request
   int32_t priority =
       0;  // among named operations that are taken from the queue together: highest first
@@ -68,6 +79,8 @@ Status CheckRequest(const negotiate::Request& request);
 // What one caller can get wrong, found before anything is sent. `members`: how many its process set
 // has.
 Status CheckEntry(const Entry& entry, size_t members);
+// Likewise of a send or receive.
+Status CheckMessage(const Entry& entry, const Members& members);
 
 // What a rank that has joined runs in place of an operation that it did not submit: the same
 // request, which is another rank's, over `memory`. To a reduction it brings the element that

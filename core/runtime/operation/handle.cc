@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstring>
+#include <string>
 
 namespace hvd {
 
@@ -39,9 +40,17 @@ uint64_t MixTensor(uint64_t sum, const std::byte* data, int64_t bytes) {
   return sum;
 }
 
+// "send to rank 1 (tag 0)"
+std::string NameOf(const PeerOperation& peer) {
+  const std::string whom = peer.rank.known() ? Name(peer.rank) : "any rank";
+  return (peer.sends ? "send to " : "recv from ") + whom + " (tag " + std::to_string(peer.tag) +
+         ")";
+}
+
 }  // namespace
 
 std::string Handle::name() const {
+  if (entry.peer) return NameOf(*entry.peer);
   if (entry.request.kind == OpKind::kJoin) return Name(OpKind::kJoin);
   if (ordinal == 0) return entry.request.name;
   return std::string(Name(entry.request.kind)) + ".noname." + std::to_string(ordinal);

@@ -27,8 +27,9 @@ struct Handle {
   uint64_t announced = 0;  // place in this rank's announcements to the set, from 1; 0 = not yet
   bool urged = false;      // its program waits for it
   int64_t submitted_us = 0;
-  std::atomic<bool> decided{false};  // a response has named it
-  size_t running = 0;                // collectives of this operation that are not complete
+  // A response has named it; of a message: it has met its receive.
+  std::atomic<bool> decided{false};
+  size_t running = 0;  // collectives of this operation that are not complete
   Status status;
   // By tensor; empty when the core allocated none, without data where only others were. Behind that
   // of an alltoall, the rows received from each member (int64); of a join, the last rank to join

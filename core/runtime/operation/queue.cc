@@ -27,7 +27,9 @@ Status Queue::Refusal(const Set& set, const Entry& entry) {
   if (set.joined) {
     return Status::Invalid(
         "this rank has joined (hvd.join()) and can submit nothing until all ranks have: " +
-        std::string(Name(entry.request.kind)) + " of '" + Shown(entry.request.name) + "'");
+        (entry.peer
+             ? "a message"
+             : std::string(Name(entry.request.kind)) + " of '" + Shown(entry.request.name) + "'"));
   }
   return {Code::kDuplicate,
           "Duplicate tensor name '" + Shown(entry.request.name) +
@@ -40,6 +42,7 @@ Status Queue::Push(const HandlePtr& handle) {
   const Entry& entry = handle->entry;
   const bool join = entry.request.kind == OpKind::kJoin;
   const bool named = !join && !entry.request.name.empty();
+  const bool counted = !join && !named && !entry.peer;
   const std::lock_guard<std::mutex> lock(mutex_);
   if (closed_) return AlreadyShutDown();
   Set& set = sets_[entry.process_set];
@@ -48,7 +51,7 @@ Status Queue::Push(const HandlePtr& handle) {
   if (named && !set.names.emplace(entry.request.name, handle).second) return Refusal(set, entry);
   handle->id = ++next_id_;
   if (join) set.joined = true;
-  if (!join && !named) handle->ordinal = ++set.unnamed;
+  if (counted) handle->ordinal = ++set.unnamed;
   in_flight_handles_.Append(handle);
   queued_.push_back(handle);
   queued_bytes_.fetch_add(negotiate::BytesOf(entry.request), std::memory_order_relaxed);

@@ -72,6 +72,7 @@ void Cycle::RunTasks() {
 
 void Cycle::Dismiss(uint32_t id) {
   queue_->DropSet(id);
+  if (messages_ != nullptr) messages_->Forget(id);
   const auto found =
       std::find_if(sets_.begin(), sets_.end(), [id](const auto& set) { return set->id() == id; });
   if (found == sets_.end()) {
@@ -94,6 +95,7 @@ bool Cycle::Drain(int64_t now_us) {
   drained_us_ = now_us;
   for (const HandlePtr& handle : taken_) Route(handle);
   for (const HandlePtr& handle : urged_) {
+    if (handle->entry.peer) continue;
     if (ProcessSet* set = Find(handle->entry.process_set)) set->Urge(handle);
   }
   taken_.clear();
@@ -102,7 +104,9 @@ bool Cycle::Drain(int64_t now_us) {
 }
 
 void Cycle::Route(const HandlePtr& handle) {
-  if (ProcessSet* set = Find(handle->entry.process_set)) return set->Add(handle);
+  ProcessSet* const set = Find(handle->entry.process_set);
+  if (set != nullptr && handle->entry.peer) return messages_->Add(handle);
+  if (set != nullptr) return set->Add(handle);
   Refuse(handle);
 }
 
@@ -133,6 +137,10 @@ Status Cycle::Tick(int64_t now_us, bool* moved) {
     dismissed_[i]->Flush(moved);
     if (ForgetIfIdle(*dismissed_[i]))
       dismissed_.erase(dismissed_.begin() + static_cast<int64_t>(i));
+  }
+  if (messages_ != nullptr) {
+    HVD_RETURN_IF_ERROR(messages_->Progress(moved));
+    unsent |= !messages_->idle();
   }
   // Last, so that everything that was just posted is known before anybody sleeps.
   for (auto& transport : transports_) {
@@ -206,6 +214,7 @@ void Cycle::Arm(bool sleeping) {
   for (auto& set : sets_) {
     if (set->window() != nullptr) set->window()->Arm(sleeping);
   }
+  if (messages_ != nullptr) messages_->Arm(sleeping);
 }
 
 void Cycle::AddPollFds(PollSet* fds) const noexcept {
@@ -228,6 +237,7 @@ int64_t Cycle::Deadline() const {
 HandleChain Cycle::TakeFinished() noexcept {
   HandleChain finished = std::move(failed_);
   for (auto& set : sets_) finished.Append(set->executor().TakeFinished());
+  if (messages_ != nullptr) finished.Append(messages_->TakeFinished());
   return finished;
 }
 
@@ -241,6 +251,7 @@ void Cycle::FailAll(const Status& status) noexcept {
   }
   for (auto& set : sets_) set->executor().Abandon();
   for (auto& set : dismissed_) set->executor().Abandon();
+  if (messages_ != nullptr) messages_->Abandon();
   queue_->Take(&taken_, &urged_);
   while (const HandlePtr handle = queue_->ForgetOldest())
     Fail(handle, NotCompleted(*handle, status));
@@ -254,6 +265,7 @@ void Cycle::Close(int64_t linger_us) {
     const std::lock_guard<std::mutex> lock(tasks_mutex_);
     tasks_.clear();
   }
+  messages_.reset();
   sets_.clear();
   dismissed_.clear();
   transports_.clear();

@@ -10,6 +10,7 @@
 #include "base/rank.h"
 #include "runtime/liveness/cause.h"
 #include "runtime/operation/queue.h"
+#include "runtime/peer/messages.h"
 #include "runtime/progress/process_set.h"
 #include "runtime/progress/stall_check.h"
 #include "runtime/progress/waiting.h"
@@ -32,6 +33,7 @@ class Cycle {
   Cycle(GlobalRank rank, CycleOptions options, Queue* queue, AbortCell* abort);
 
   void Own(std::unique_ptr<Transport> transport) { transports_.push_back(std::move(transport)); }
+  void Own(std::unique_ptr<peer::Messages> messages) { messages_ = std::move(messages); }
   void Own(std::unique_ptr<ProcessSet> set) {
     if (set->leads()) leads_.store(true);
     sets_.push_back(std::move(set));
@@ -100,6 +102,7 @@ class Cycle {
   // Destroyed in reverse: sets let go of transports first.
   std::vector<std::unique_ptr<Transport>> transports_;
   std::vector<std::unique_ptr<ProcessSet>> sets_;
+  std::unique_ptr<peer::Messages> messages_;            // null: this rank knows no others yet
   std::vector<std::unique_ptr<ProcessSet>> dismissed_;  // bytes of theirs are still to be sent
   std::vector<HandlePtr> taken_;
   std::vector<HandlePtr> urged_;

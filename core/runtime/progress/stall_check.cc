@@ -40,6 +40,7 @@ void StallCheck::Look(const std::vector<std::unique_ptr<ProcessSet>>& sets, int6
     const std::string straggler = set->root()->TakeStraggler(now_us);
     if (!straggler.empty()) Log(LogLevel::kWarning, straggler);
   }
+  JudgeMessages();
   if (!stalled) {
     next_warning_us_ = 0;
     warnings_ = 0;
@@ -64,6 +65,17 @@ void StallCheck::Judge(const Pending& pending, int64_t now_us) {
   if (options_.deadlock_us == 0 || options_.everybody_blocked_us() < options_.deadlock_us) return;
   Fail(pending, now_us, options_.deadlock_us,
        "deadlock: every rank waits in the library, so nobody can submit what is missing.\n");
+}
+
+// Nobody sequences messages: of those of other ranks this one knows nothing.
+void StallCheck::JudgeMessages() {
+  if (options_.deadlock_us == 0 || options_.everybody_blocked_us() < options_.deadlock_us) return;
+  const std::string open = options_.open_messages();
+  if (open.empty()) return;
+  options_.on_failure(About(CauseKind::kStall, GlobalRank(),
+                            "deadlock: every rank waits in the library, so nobody can send or "
+                            "receive what is missing.\n" +
+                                open));
 }
 
 // Ends the job when something has stalled for so long; whether it has.

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "runtime/liveness/cause.h"
@@ -16,6 +17,8 @@ struct StallOptions {
   int64_t deadlock_us = 0;        // the failure of a proved deadlock; 0 = never
   // For how long every rank of the job has been Blocked.
   std::function<int64_t()> everybody_blocked_us;
+  // The messages that this rank waits for, a line each; empty: none.
+  std::function<std::string()> open_messages;
   std::function<void()> on_stall;               // a stall is reported for the first time
   std::function<void(Cause cause)> on_failure;  // it ends the generation
 };
@@ -37,6 +40,7 @@ class StallCheck {
   using Pending = std::vector<negotiate::Unready>;
   bool Warn(const Pending& pending, int64_t now_us);
   void Judge(const Pending& pending, int64_t now_us);
+  void JudgeMessages();
   bool Fail(const Pending& pending, int64_t now_us, int64_t limit_us, const char* introduction);
 
   StallOptions options_;

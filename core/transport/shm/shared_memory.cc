@@ -84,7 +84,7 @@ Status SharedMemory::Check(const Identity& identity, int memfd) {
 }
 
 Status SharedMemory::Attach(const Identity& identity, const Descriptor& memfd, int member,
-                            SharedMemory* out) {
+                            size_t reserved, SharedMemory* out) {
   HVD_RETURN_IF_ERROR(Check(identity, memfd.get()));
   SharedMemory segment;
   segment.part_bytes_ = PartBytes(identity);
@@ -95,7 +95,7 @@ Status SharedMemory::Attach(const Identity& identity, const Descriptor& memfd, i
     return Status::Aborted("the shared segment is not the one that was announced");
   }
   const auto offset = kPageBytes + static_cast<size_t>(member) * segment.part_bytes_;
-  HVD_RETURN_IF_ERROR(Reserve(memfd.get(), offset, segment.part_bytes_));
+  HVD_RETURN_IF_ERROR(Reserve(memfd.get(), offset, kPageBytes + WholePages(reserved)));
   new (segment.mapping_.data() + offset) SleepWord;
   *out = std::move(segment);
   return Status::Ok();

@@ -35,9 +35,10 @@ class SharedMemory {
   static Status Create(Identity* identity, Descriptor* memfd);
 
   // Maps it after checking that it is what `identity` says and cannot shrink under us, and reserves
-  // the part of `member`: each its own, so that the pages lie in memory near to it.
+  // the first bytes of the part of `member`, for so many given to the user: each its own, so that
+  // the pages lie in memory near to it.
   static Status Attach(const Identity& identity, const Descriptor& memfd, int member,
-                       SharedMemory* out);
+                       size_t reserved, SharedMemory* out);
 
   // Makes all pages present; once every member has reserved its part.
   void Touch() const { mapping_.Touch(); }

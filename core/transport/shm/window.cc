@@ -36,23 +36,25 @@ Status ShmWindow::Make(const WindowOptions& options, ShareTree* tree,
   Identity identity = IdentityOf(options, tree->generation());
   const Position position = options.members.Find(tree->rank());
   const bool is_member = position.known();
+  const bool whole = options.at_once >= options.bytes;
+  const size_t reserved = whole ? options.bytes : options.at_once;
   std::unique_ptr<ShmWindow> window(is_member ? new ShmWindow(options, position) : nullptr);
 
   Fault fault;
   Descriptor memfd;
   if (is_member)
-    fault.Keep(CheckMemory(options.bytes, identity.members), Outcome::kCannot, tree->rank());
+    fault.Keep(CheckMemory(reserved, identity.members), Outcome::kCannot, tree->rank());
   if (tree->tree().is_root() && fault.status.ok()) {
     fault.Keep(SharedMemory::Create(&identity, &memfd), Outcome::kCannot, tree->rank());
   }
   tree->Spread(&identity, &memfd, options.deadline, &fault);
   if (is_member && fault.status.ok()) {
-    fault.Keep(SharedMemory::Attach(identity, memfd, position.value(), &window->segment_),
+    fault.Keep(SharedMemory::Attach(identity, memfd, position.value(), reserved, &window->segment_),
                Outcome::kCannot, tree->rank());
   }
   HVD_RETURN_IF_ERROR(tree->Agree(identity, std::move(fault), options.deadline));
   if (!is_member) return Status::Ok();
-  window->segment_.Touch();
+  if (whole) window->segment_.Touch();
   window->Connect(options.members, *tree);
   *out = std::move(window);
   return Status::Ok();

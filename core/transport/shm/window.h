@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -17,6 +18,9 @@ struct WindowOptions {
   Members members;   // all of them in the tree
   size_t bytes = 0;  // for all that each member will allocate, each rounded up to whole pages
   Deadline deadline = 0;
+  // So many of the bytes, from the first on, are reserved now. Each page of the others is taken
+  // when it is first touched; where there is no memory then, the process ends.
+  size_t at_once = std::numeric_limits<size_t>::max();
 };
 
 // Window among processes, over one memfd for all members: a process maps it once, and keeps no

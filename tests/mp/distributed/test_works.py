@@ -123,44 +123,6 @@ def at_odds() -> None:
         assert tensor.tolist() == [size] * 2
 
 
-def messages() -> None:
-    with process_group() as (rank, _size):
-        other = 1 - rank
-        for number in (0, 1, 5, 100_000):
-            given, found = torch.arange(number) + rank, torch.empty(number, dtype=torch.int64)
-            works = [dist.isend(given, other, tag=7), dist.irecv(found, other, tag=7)]
-            for work in works if rank else reversed(works):
-                assert work is not None and work.wait()
-            check(found, np.arange(number) + other, number)
-        # By their tags in any order, by one tag in theirs; into strided memory; from whoever it is.
-        if rank == 0:
-            for tag in (1, 2, 2, 3):
-                dist.isend(torch.full((3,), float(tag)), 1, tag=tag)
-            dist.send(torch.full((3,), 9.0, dtype=torch.complex64), 1, tag=4)
-        else:
-            found = torch.zeros(3, 2)
-            for tag in (3, 2, 1, 2):
-                assert dist.recv(found[:, 0], None, tag=tag) == 0
-                assert found[:, 0].tolist() == [tag] * 3
-            complexes = torch.zeros(3, dtype=torch.complex64)
-            dist.recv(complexes, 0, tag=4)
-            assert complexes.tolist() == [9.0] * 3
-        pair = [dist.P2POp(dist.irecv, torch.empty(4), other), dist.P2POp(dist.isend, torch.ones(4), other)]
-        for work in dist.batch_isend_irecv(pair):
-            work.wait()
-        assert pair[0].tensor.tolist() == [1.0] * 4
-        with pytest.raises(TensorMismatchError):
-            (dist.send if rank else dist.recv)(torch.ones(3 + rank), other)
-        assert not dist.group.WORLD._communicator.messages or rank == 0
-        dist.barrier()
-
-
-def messages_of_many() -> None:
-    with process_group() as (rank, size):
-        with pytest.raises(NotImplementedError, match="groups of two ranks"):
-            dist.send(torch.ones(1), (rank + 1) % size)
-
-
 def watched_barrier(store: str) -> None:
     with process_group(store) as (rank, size):
         group = dist.group.WORLD
@@ -181,14 +143,6 @@ PROGRAMS = [asynchronous, futures, dropped, at_odds]
 @pytest.mark.parametrize("np", [2, 4])
 def test_works(run_ranks: Callable[..., Any], np: int, program: Callable[[], None]) -> None:
     run_ranks(np, program)
-
-
-def test_messages(run_ranks: Callable[..., Any]) -> None:
-    run_ranks(2, messages)
-
-
-def test_messages_need_two_ranks(run_ranks: Callable[..., Any]) -> None:
-    run_ranks(3, messages_of_many)
 
 
 @pytest.mark.parametrize("program", [late, watched_barrier], ids=lambda program: program.__name__)

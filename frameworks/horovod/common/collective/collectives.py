@@ -1,6 +1,6 @@
 """Every public operation once: names, defaults, checks and documentation. An adapter adds its tensors by
-TensorGlue. ``reductions`` has the allreduces, ``gathers`` what deals with rows; here are broadcast, barrier
-and join.
+TensorGlue. ``reductions`` has the allreduces, ``gathers`` what deals with rows, ``messages`` send and recv;
+here are broadcast, barrier and join.
 
 Common to all operations: ``name`` identifies the operation on all ranks, which may then start it in any
 order; without one, all ranks must start their unnamed operations in one order. ``process_set`` is the ranks
@@ -13,8 +13,8 @@ when a rank is gone.
 from __future__ import annotations
 
 from horovod import _core
-from horovod.common import basics
 from horovod.common.collective.gathers import Gathers
+from horovod.common.collective.messages import Messages, check_rank
 from horovod.common.collective.reductions import Reductions
 from horovod.common.collective.tensor_glue import Purpose, Result, Tensor
 from horovod.common.process_sets import ProcessSet, check_process_set, global_process_set, included_sets
@@ -22,7 +22,7 @@ from horovod.common.process_sets import ProcessSet, check_process_set, global_pr
 _NUMBER_BYTES = 8
 
 
-class Collectives(Reductions[Tensor], Gathers[Tensor]):
+class Collectives(Reductions[Tensor], Gathers[Tensor], Messages[Tensor]):
     """All operations of one adapter; the bound methods are the functions that users call."""
 
     def broadcast_async_(
@@ -169,10 +169,4 @@ class Collectives(Reductions[Tensor], Gathers[Tensor]):
 
 def check_root(root_rank: int, process_set: ProcessSet) -> None:
     """Raises ValueError unless ``root_rank`` is a member of the set."""
-    if not 0 <= root_rank < basics.size():
-        raise ValueError(f"root_rank is {root_rank}, but the job has the ranks 0 to {basics.size() - 1}.")
-    if process_set is not global_process_set and root_rank not in (process_set.ranks or ()):
-        raise ValueError(
-            f"root_rank is {root_rank}, a rank of the job that is not part of process set "
-            f"{process_set.process_set_id}, whose members are the ranks {process_set.ranks}."
-        )
+    check_rank("root_rank", root_rank, process_set)

@@ -96,11 +96,12 @@ class Handles:
         process_set: int = 0,
         splits: Sequence[int] | None = None,
         finish: Finish | None = None,
+        tag: int = 0,
     ) -> int:
         """Submits one operation over ``placements``, which were made for ``purpose``, and returns its handle.
-        An empty group is complete at once. ``process_set`` is the number of one that this rank is part of.
-        ``finish`` makes the result of ``placements`` and the core's outputs, where it is not simply what the
-        placements make of them.
+        An empty group is complete at once. ``process_set`` is the number of one that this rank is part of,
+        ``tag`` that of a message. ``finish`` makes the result of ``placements`` and the core's outputs, where
+        it is not simply what the placements make of them.
         """
         kind, op, prescale, postscale = purpose
         finish = finish or (_finish_all if grouped else _finish_one)
@@ -114,7 +115,7 @@ class Handles:
 
         def submit() -> int:
             return _core.submit(
-                kind, name, specs, op, prescale, postscale, root, process_set, None, splits, 0, *location
+                kind, name, specs, op, prescale, postscale, root, process_set, None, splits, 0, *location, tag
             )
 
         ready = [placement.ready for placement in placements if placement.ready is not None]

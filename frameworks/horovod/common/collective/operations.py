@@ -67,9 +67,14 @@ OPERATIONS = (
 )
 """The operations on tensors."""
 
+_MESSAGES = ("send", "send_async", "recv", "recv_async")
 _WITHOUT_TENSORS = ("barrier", "join", "poll", "synchronize", "wait", "wait_async")
 
-FUNCTIONS = (*(name for operation in OPERATIONS for name in operation.functions), *_WITHOUT_TENSORS)
+FUNCTIONS = (
+    *(name for operation in OPERATIONS for name in operation.functions),
+    *_MESSAGES,
+    *_WITHOUT_TENSORS,
+)
 """All public functions of operations, in the order of the documentation. An adapter has those that make sense
 in its framework.
 """

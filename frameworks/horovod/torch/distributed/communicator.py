@@ -8,17 +8,19 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import itertools
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from horovod import _core
+from horovod.common.collective.messages import ANY_RANK
 from horovod.common.collective.tensor_glue import Spec
 from horovod.common.reduce_ops import Sum
 from horovod.torch.distributed.errors import timed_out
 from horovod.torch.distributed.work import CompletedWork, Finish, MessageWork, OperationWork
 
 _MANY_MESSAGES = 64
+_left_open: list[OperationWork] = []
 COMPLETED = CompletedWork()
 """Of every operation that is not asynchronous: nobody asks it anything but to wait."""
 
@@ -50,8 +52,8 @@ class Communicator:
         self.name = name
         self.timeout = timeout
         self.in_flight: deque[OperationWork] = deque()
-        self.messages: set[OperationWork] = set()
-        self._counts: Counter[tuple[int, int]] = Counter()  # of messages, by sender and tag
+        self.messages: set[MessageWork] = set()
+        self._reap_at = _MANY_MESSAGES  # so many messages are in flight that some are over, perhaps
         self.started = 0
         self.monitored = itertools.count()  # barriers
         self._set = process_set
@@ -132,38 +134,33 @@ class Communicator:
         return work
 
     def message(
-        self, sender: int, tag: int, spec: Spec, arrived: Callable[[], None] | None, kept: Any, result: Any
-    ) -> Any:
-        """Starts to send or to receive, in a group of two: it is a broadcast of the sender, by a name that
-        says which message it is, so that messages meet in any order of starting.
+        self,
+        kind: int,
+        peer: int | None,
+        tag: int,
+        spec: Spec,
+        arrived: Callable[[], None] | None,
+        kept: Any,
+        result: Any,
+    ) -> MessageWork:
+        """Starts to send to one rank of the group, or to receive from it.
 
         Args:
-            sender: a rank of the group.
+            kind: of the core: SEND or RECV.
+            peer: the other rank of the group; None: receives from any of them.
             tag: which messages fit.
             spec: the tensor, of which a message has the bytes.
             arrived: puts the bytes that have come where they belong; None: they are there.
             kept: what must stay alive while it is in flight.
             result: the tensors that it writes.
-
-        Returns:
-            A Work.
-
-        Raises:
-            NotImplementedError: the group has more ranks.
         """
-        if self.size != 2:
-            raise NotImplementedError(
-                f"send and recv of the backend hvd are for groups of two ranks, and {self.name!r} has "
-                f"{self.size}."
-            )
-        self._counts[sender, tag] += 1
-        name = f"message.{sender}.{tag}.{self._counts[sender, tag]}"
-        handle = _core.submit(_core.BROADCAST, name, (spec,), root=self.ranks[sender], process_set=self._set)
-        source = -1 if sender == self.rank else sender
-        work = MessageWork(self, _core.BROADCAST, handle, kept, arrived, result, self.timeout, source)
-        if len(self.messages) > _MANY_MESSAGES:
+        root = ANY_RANK if peer is None else self.ranks[peer]
+        handle = _core.submit(kind, None, (spec,), root=root, process_set=self._set, tag=tag)
+        work = MessageWork(self, kind, handle, kept, arrived, result, peer, tag)
+        if len(self.messages) >= self._reap_at:
             for other in list(self.messages):
                 other.is_over()
+            self._reap_at = max(_MANY_MESSAGES, 2 * len(self.messages))
         self.messages.add(work)
         return work
 
@@ -172,8 +169,11 @@ class Communicator:
         return timed_out(_NAMES[kind], self.name, self.rank, self.size, seconds)
 
     def close(self) -> None:
-        """Ends the communicator; no rank may have operations in flight."""
+        """Ends the communicator. What is in flight all the same keeps its tensors, as the core may still
+        write to them where the job goes on.
+        """
         self._close()
+        _left_open.extend(work for work in (*self.in_flight, *self.messages) if not work.is_over())
         self.in_flight.clear()
         self.messages.clear()
 
@@ -210,6 +210,11 @@ class LoneCommunicator(Communicator):
         if finish is not None:
             finish(None)
         return CompletedWork(result)
+
+    def message(self, *_arguments: Any, **_options: Any) -> Any:
+        raise ValueError(
+            f"Process group {self.name!r} has one rank, and so nobody to send to or receive from."
+        )
 
 
 _NAMES = {

@@ -26,3 +26,22 @@ def timed_out(what: str, group: str, rank: int, size: int, seconds: float) -> Co
         f"{what} on rank {rank} of {size} of process group {group!r} is not complete, and its timeout of "
         f"{seconds:g} s is over. Has every rank of the group started it, and all in the same order?"
     )
+
+
+def message_timed_out(
+    sends: bool, peer: int | None, tag: int, group: str, rank: int, size: int, seconds: float
+) -> CollectiveTimeoutError:
+    """For one whose other rank has not come.
+
+    Args:
+        sends: else it receives.
+        peer: the other rank of the group; None: any.
+        tag: of the message.
+        group, rank, size, seconds: as for ``timed_out``.
+    """
+    whom = "any rank" if peer is None else f"rank {peer}"
+    what, other = ("send to", "a receive") if sends else ("receive from", "a send")
+    return CollectiveTimeoutError(
+        f"A {what} {whom} (tag {tag}) on rank {rank} of {size} of process group {group!r} is not complete, "
+        f"and its timeout of {seconds:g} s is over. Has {whom} started {other} with this tag?"
+    )

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from horovod import _core
 from horovod.common.collective.tensor_glue import DTYPES, Spec
 from horovod.torch.distributed import buffers
 from horovod.torch.distributed.communicator import Communicator
@@ -15,40 +16,35 @@ def send(communicator: Communicator, tensor: torch.Tensor, destination: int, tag
     """Sends a tensor to a rank of the group.
 
     Args:
-        communicator: of the group, which has two ranks.
+        communicator: of the group.
         tensor: any but a sparse one.
         destination: the other rank.
         tag: what tells the message from others.
 
     Returns:
-        A Work, which is complete when the message has been received.
-
-    Raises:
-        NotImplementedError: the group has more ranks.
+        A Work, which is complete when the tensor may be changed again.
     """
     source = buffers.flat_source(tensor)
-    return communicator.message(communicator.rank, tag, _bytes(source), None, source, [tensor])
+    return communicator.message(_core.SEND, destination, tag, _bytes(source), None, source, [tensor])
 
 
 def recv(communicator: Communicator, tensor: torch.Tensor, source: int | None, tag: int) -> Any:
     """Receives a tensor from a rank of the group.
 
     Args:
-        communicator: of the group, which has two ranks.
+        communicator: of the group.
         tensor: is overwritten; as long as what is sent.
-        source: the other rank; None means the same.
+        source: the other rank; None: any.
         tag: that of the message.
 
     Returns:
-        A Work, whose ``source_rank()`` is the sender.
-
-    Raises:
-        NotImplementedError: the group has more ranks.
+        A Work, whose ``source_rank()`` is the sender when it is complete. It fails with TensorMismatchError
+        if the message has another size.
     """
     target = buffers.target(tensor)
     arrived = None if target.is_direct else target.deliver
-    sender = 1 - communicator.rank if source is None else source
-    return communicator.message(sender, tag, _bytes(target.buffer), arrived, (target, tensor), [tensor])
+    kept = (target, tensor)
+    return communicator.message(_core.RECV, source, tag, _bytes(target.buffer), arrived, kept, [tensor])
 
 
 def _bytes(tensor: torch.Tensor) -> Spec:

@@ -21,6 +21,8 @@ import torch
 from torch._C._distributed_c10d import Work
 
 from horovod import _core
+from horovod.common.collective.messages import sender
+from horovod.torch.distributed.errors import message_timed_out
 
 if TYPE_CHECKING:
     from horovod.torch.distributed.communicator import Communicator
@@ -188,7 +190,9 @@ class OperationWork(_Work):
 
 
 class MessageWork(OperationWork):
-    """A send or a receive. ``source``: of a receive whom its message is from."""
+    """A send or a receive. ``peer``: the other rank of the group; None, of a receive: the one whose message
+    it gets.
+    """
 
     def __init__(
         self,
@@ -198,15 +202,29 @@ class MessageWork(OperationWork):
         kept: Any,
         arrived: Callable[[], None] | None,
         result: Any,
-        timeout: float,
-        source: int,
+        peer: int | None,
+        tag: int,
     ) -> None:
-        finish = None if arrived is None else lambda _: arrived()
-        super().__init__(communicator, kind, handle, kept, finish, result, timeout)
-        self._source = source
+        super().__init__(communicator, kind, handle, kept, self._deliver, result, communicator.timeout)
+        self._arrived = arrived
+        self._peer = peer
+        self._tag = tag
+
+    def _deliver(self, outputs: list[_core.Output] | None) -> None:
+        if self._kind == _core.RECV:
+            self._source = self._communicator.ranks.index(sender(outputs))
+        if self._arrived is not None:
+            self._arrived()
 
     def _leave(self) -> None:
+        self._arrived = None
         self._communicator.messages.discard(self)
+
+    def _timed_out(self, seconds: float) -> Exception:
+        group = self._communicator
+        return message_timed_out(
+            self._kind == _core.SEND, self._peer, self._tag, group.name, group.rank, group.size, seconds
+        )
 
 
 class CompletedWork(_Work):
