@@ -1,7 +1,7 @@
-"""One large allreduce, or another operation, between two hosts over a slow network, made on this machine.
+"""One large allreduce, or another operation, between hosts over a slow network, made on this machine.
 
-python benchmarks/hosts.py [--operation allreduce] [--ranks 2,4,8] [--mbit 200] [--mib 64] [--calls 1]
-                           [--rounds 3] [--json FILE]
+python benchmarks/hosts.py [--operation allreduce] [--hosts 2] [--ranks 2,4,8] [--mbit 200] [--mib 64]
+                           [--calls 1] [--rounds 3] [--json FILE]
 
 The hosts are network namespaces, joined by a bridge, whose interfaces send so many Mbit/s. Three ways take
 turns in the same processes: ours by host (shared memory within a host, between hosts each rank its slice),
@@ -25,7 +25,6 @@ from board import Board
 from host_operations import OPERATIONS, Operation
 
 ROOT = Path(__file__).resolve().parent.parent
-HOSTS = 2
 MASTER = "10.77.0.1"
 BY_HOST, FLAT, GLOO = "horovod", "horovod, flat", "gloo"
 WAYS = (BY_HOST, FLAT, GLOO)
@@ -35,6 +34,7 @@ FRAME, HEADERS = 1514, 66
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--hosts", type=int, default=2)
     parser.add_argument("--ranks", default="2,4,8", help="on each host; several, with commas between")
     parser.add_argument("--mbit", type=float, default=200, help="what each host sends in a second")
     parser.add_argument("--mib", type=float, default=64, help="size of the tensor")
@@ -47,13 +47,13 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def bound(operation: str, way: str, ranks: int, size: int, mbit: float) -> float:
+def bound(operation: str, way: str, hosts: int, ranks: int, size: int, mbit: float) -> float:
     """Seconds that the slowest link needs for what a ring must send over it.
 
     By host, the members of the ring are the hosts. Else they are all ranks; neighbours share a host, so one
     of each host sends to the other.
     """
-    members = HOSTS if way == BY_HOST else HOSTS * ranks
+    members = hosts if way == BY_HOST else hosts * ranks
     return OPERATIONS[operation].share(members) * size * 8 / (mbit * 1e6)
 
 
@@ -127,19 +127,19 @@ def measure(args: argparse.Namespace, ranks: int) -> dict[str, list[float]]:
 
     if reason := networks.why_not():
         sys.exit(f"no hosts on this machine: {reason}")
-    with networks.hosts(HOSTS) as hosts, tempfile.TemporaryDirectory() as name:
-        hosts.join("br0", "eth0", [f"10.77.0.{number + 1}/24" for number in range(HOSTS)])
+    with networks.hosts(args.hosts) as hosts, tempfile.TemporaryDirectory() as name:
+        hosts.join("br0", "eth0", [f"10.77.0.{number + 1}/24" for number in range(args.hosts)])
         for node in hosts.nodes:
             shape = ["root", "tbf", "rate", f"{args.mbit}mbit", "burst", "128kb", "latency", "50ms"]
             node.run("tc", "qdisc", "add", "dev", "eth0", *shape)
         folder = Path(name)
-        Board.create(folder / "board", HOSTS * ranks)
+        Board.create(folder / "board", args.hosts * ranks)
         started = [
             subprocess.Popen(
                 hosts.nodes[rank // ranks].command(sys.executable, *sys.argv, "--folder", name),
-                env=environment(folder, rank, ranks),
+                env=environment(folder, rank, args.hosts, ranks),
             )
-            for rank in range(HOSTS * ranks)
+            for rank in range(args.hosts * ranks)
         ]
         try:
             if sum(process.wait() != 0 for process in started):
@@ -150,7 +150,7 @@ def measure(args: argparse.Namespace, ranks: int) -> dict[str, list[float]]:
         return json.loads((folder / "times.json").read_text(encoding="utf-8"))
 
 
-def environment(folder: Path, rank: int, ranks: int) -> dict[str, str]:
+def environment(folder: Path, rank: int, hosts: int, ranks: int) -> dict[str, str]:
     """As a launcher for torch.distributed has it."""
     secret = folder / "secret"
     if not secret.exists():
@@ -158,7 +158,7 @@ def environment(folder: Path, rank: int, ranks: int) -> dict[str, str]:
         secret.write_text(secrets.token_hex(32), encoding="ascii")
     own = {
         "RANK": rank,
-        "WORLD_SIZE": HOSTS * ranks,
+        "WORLD_SIZE": hosts * ranks,
         "LOCAL_RANK": rank % ranks,
         "LOCAL_WORLD_SIZE": ranks,
         "MASTER_ADDR": MASTER,
@@ -177,11 +177,11 @@ def rows(args: argparse.Namespace, ranks: int, times: dict[str, list[float]]) ->
     found = []
     for way in times:
         median = statistics.median(times[way])
-        best = bound(args.operation, way, ranks, int(args.mib * (1 << 20)), args.mbit)
+        best = bound(args.operation, way, args.hosts, ranks, int(args.mib * (1 << 20)), args.mbit)
         found.append(
             {
                 "operation": args.operation,
-                "hosts": f"{HOSTS}x{ranks}",
+                "hosts": f"{args.hosts}x{ranks}",
                 "way": way,
                 "min_s": min(times[way]),
                 "median_s": median,
