@@ -21,11 +21,12 @@ TARGETS ?=
 RUNS ?= 10000000
 KEEP ?=
 # Of make sim: jobs to simulate, and with how many ranks at most; or SEED=N, one of them; or FAULTS=1, to break the
-# protocol and see that it is noticed.
+# protocol and see that it is noticed; or SCALE="8 10000", what negotiation costs so many ranks.
 SEEDS ?= 100000
 RANKS ?= 16
 SEED ?=
 FAULTS ?=
+SCALE ?=
 # Options of benchmarks/compare.py, for example BENCH='--np 4 --only train'.
 BENCH ?=
 
@@ -130,8 +131,8 @@ FUZZ_LIMIT = $(if $(filter command environment,$(origin SECONDS)),--seconds $(SE
 fuzz: venv ## Fuzz every parser of the core, RUNS inputs each (TARGETS="..." picks some)
 	$(BIN)/python scripts/fuzz.py $(FUZZ_LIMIT) --jobs $(JOBS) $(if $(KEEP),--keep) $(TARGETS)
 
-sim: venv ## Simulate SEEDS jobs of the negotiation; RANKS, SEED=N, FAULTS=1 as well
-	$(BIN)/python scripts/simulate.py --seeds $(SEEDS) --ranks $(RANKS) --jobs $(JOBS) $(if $(SEED),--seed $(SEED)) $(if $(FAULTS),--faults)
+sim: venv ## Simulate SEEDS jobs of the negotiation (or SEED=N, FAULTS=1, SCALE="N ...")
+	$(BIN)/python scripts/simulate.py --seeds $(SEEDS) --ranks $(RANKS) --jobs $(JOBS) $(if $(SEED),--seed $(SEED)) $(if $(FAULTS),--faults) $(if $(SCALE),--scale $(SCALE))
 
 test-full: export HVD_TEST_FULL := 1
 test-full: build $(VENV)/.tensorflow ## Run everything, the long tests too

@@ -3,9 +3,11 @@
 python scripts/simulate.py --seeds 1000000 --ranks 16
 python scripts/simulate.py --seed 42        one seed, described
 python scripts/simulate.py --faults         breaks the protocol, a line at a time: each must be noticed
+python scripts/simulate.py --scale 8 10000  what negotiation costs so many ranks
 """
 
 import argparse
+import json
 import re
 import shutil
 import subprocess
@@ -81,6 +83,23 @@ def run(program: Path, arguments: argparse.Namespace) -> int:
     return 1 if broken else 0
 
 
+def show_scale(program: Path, sizes: list[int], tensors: int) -> int:
+    """A row for each number of ranks and network."""
+    print(f"steps of {tensors} tensors, 8 ranks a host; microseconds of virtual time")
+    print(
+        f"{'ranks':>8}  {'network':12}{'first':>10}{'by ids':>10}{'learned':>10}{'departing':>10}{'links':>8}"
+    )
+    for size in sizes:
+        command = [str(program), "--scale", str(size), "--tensors", str(tensors)]
+        result = subprocess.run(command, capture_output=True, text=True, check=True)
+        for row in map(json.loads, result.stdout.splitlines()):
+            phases = "".join(
+                f"{row[name]['micros']:10,.0f}" for name in ("cold", "cached", "learned", "departs")
+            )
+            print(f"{size:8,}  {row['network']:12}{phases}{row['most_peers']:8}", flush=True)
+    return 0
+
+
 def copy_sources(target: Path) -> None:
     for name in (
         "CMakeLists.txt",
@@ -137,11 +156,15 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="this one alone")
     parser.add_argument("--ranks", type=int, default=16, help="at most, in one job")
     parser.add_argument("--jobs", type=int, default=2, help="processes at a time")
+    parser.add_argument("--scale", type=int, nargs="+", metavar="RANKS", help="sizes of jobs to measure")
+    parser.add_argument("--tensors", type=int, default=200, help="of a step, with --scale")
     parser.add_argument("--faults", action="store_true", help="break the protocol on purpose")
     arguments = parser.parse_args()
     if arguments.faults:
         return run_faults(arguments)
     program = build(ROOT, BUILD)
+    if arguments.scale:
+        return show_scale(program, arguments.scale, arguments.tensors)
     if arguments.seed is not None:
         command = [str(program), "--seed", str(arguments.seed), "--ranks", str(arguments.ranks)]
         return subprocess.run(command, check=False).returncode
