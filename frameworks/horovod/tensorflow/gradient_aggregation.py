@@ -252,6 +252,8 @@ class LocalGradientAggregationHelperEager(GradientAggregation):
         return variable.read_value()
 
     def _clear(self, variables: Sequence[tf.Variable], session: Any) -> None:
+        if session is not None:
+            return  # whose training these variables have no part in
         for variable in variables:
             variable.assign(tf.zeros(variable.shape, variable.dtype))
 
