@@ -24,10 +24,12 @@ uint64_t DigestOf(const Slot& slot) {
 
 Schedule ScheduleLearner::Note(const Response& response, bool quiet) {
   if (options_.repeats == 0) return {};
-  learnable_ = learnable_ && Take(response);
+  if (learnable_ && !Take(response)) {
+    learnable_ = false;
+    step_ = {};  // what never comes to rest must not pile up
+  }
   if (!quiet) return {};
   if (!std::exchange(learnable_, true)) {
-    step_ = {};
     steps_.clear();
     return {};
   }
@@ -45,6 +47,8 @@ bool ScheduleLearner::Take(const Response& response) {
   batch.reserve(response.decisions.size());
   for (const Decision& decision : response.decisions) {
     if (!decision.known || decision.partial || !decision.error.empty()) return false;
+    step_.sizes += decision.sizes.size();
+    if (step_.sizes > options_.most_sizes) return false;
     batch.push_back({decision.id, decision.ordinal != 0, decision.sizes});
     step_.digest += DigestOf(batch.back());
   }
@@ -53,6 +57,8 @@ bool ScheduleLearner::Take(const Response& response) {
 
 void ScheduleLearner::EndStep() {
   steps_.push_back(std::exchange(step_, {}));
+  if (steps_.size() > options_.longest_period)
+    steps_[steps_.size() - 1 - options_.longest_period].batches.clear();
   if (steps_.size() > options_.longest_period * needed_) steps_.pop_front();
 }
 

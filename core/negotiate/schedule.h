@@ -13,6 +13,9 @@ struct LearningOptions {
   size_t repeats = 3;             // equal steps that make a schedule; 0: none is ever made
   size_t longest_period = 4;      // so many steps of different shape may alternate
   size_t longest_step = 1 << 14;  // operations; a longer one is not learned
+  // Numbers in its sizes, likewise. An alltoall has as many as the square of the members: so the
+  // message with a schedule, and what is kept of steps, stay small in a set of any size.
+  size_t most_sizes = 1 << 20;
 };
 
 // Finds out from a sequencer's responses that steps repeat. A step ends where nothing is under way:
@@ -36,6 +39,7 @@ class ScheduleLearner {
     std::vector<std::vector<Slot>> batches;
     uint64_t digest = 0;  // equal for the same operations in any order
     size_t slots = 0;
+    size_t sizes = 0;
   };
 
   bool Take(const Response& response);
@@ -48,7 +52,7 @@ class ScheduleLearner {
   size_t last_size_ = 0;  // batches of the schedule that was made last
   Step step_;             // under way
   bool learnable_ = true;
-  std::deque<Step> steps_;  // the latest
+  std::deque<Step> steps_;  // the latest; those that no schedule can be made of without batches
 };
 
 }  // namespace hvd::negotiate

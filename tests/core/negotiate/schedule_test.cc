@@ -82,6 +82,42 @@ TEST(Schedule, HasNothingThatFailsOrIsNewOrLacksAMember) {
   never(odd);
 }
 
+TEST(Schedule, HoldsAsManyStepsAsMayAlternate) {
+  ScheduleLearner learner({});
+  const std::vector<Response> steps = {Batch({4}), Batch({5, 6}), Batch({4}), Batch({7})};
+  for (size_t noted = 0; noted + 1 < 3 * steps.size(); ++noted)
+    EXPECT_TRUE(learner.Note(steps[noted % steps.size()], true).empty());
+  const Schedule schedule = learner.Note(steps.back(), true);
+  ASSERT_EQ(schedule.batches.size(), steps.size());
+  for (size_t i = 0; i < steps.size(); ++i) {
+    ASSERT_EQ(schedule.batches[i].size(), steps[i].decisions.size());
+    EXPECT_EQ(schedule.batches[i][0].id, steps[i].decisions[0].id);
+  }
+}
+
+// An alltoall brings a number for each pair of members.
+TEST(Schedule, HasNoMoreSizesThanAMessageHolds) {
+  const auto repeats = [](size_t alltoalls, size_t members) {
+    ScheduleLearner learner({});
+    Response response;
+    response.decisions.assign(alltoalls, Known(1, 0, std::vector<int64_t>(members * members, 7)));
+    return Repeats(&learner, {response, Batch({2})}, 5);
+  };
+  EXPECT_EQ(repeats(1, 1024), size_t{3});
+  EXPECT_EQ(repeats(2, 1024), size_t{0});
+}
+
+TEST(Schedule, ForgetsASteplessProgram) {
+  LearningOptions options;
+  options.most_sizes = 10;
+  ScheduleLearner learner(options);
+  Response response;
+  response.decisions = {Known(1, 0, {1, 2, 3})};
+  for (int n = 0; n < 100; ++n) EXPECT_TRUE(learner.Note(response, false).empty());
+  EXPECT_TRUE(learner.Note(response, true).empty());
+  EXPECT_EQ(Repeats(&learner, {response}), size_t{3});
+}
+
 TEST(Schedule, NeedsEqualSizes) {
   ScheduleLearner learner({});
   Response response;

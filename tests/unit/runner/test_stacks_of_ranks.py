@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -44,7 +45,10 @@ def test_a_program_that_shows_none_is_told_of() -> None:
     process = subprocess.Popen(["sleep", "60"])
     try:
         assert stacks.show([process.pid]) == {process.pid: []}
-        assert stacks.whereabouts(process.pid).startswith("sleep is in state S (sleeping)")
+        deadline = time.monotonic() + 10  # it may still be on its way to its sleep
+        while "state S" not in (where := stacks.whereabouts(process.pid)) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert where.startswith("sleep is in state S (sleeping)")
     finally:
         process.kill()
         process.wait()
