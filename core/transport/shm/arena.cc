@@ -50,8 +50,8 @@ Status Arena::Make(Identity identity, Place* place) {
   return Status::Ok();
 }
 
-Status Arena::Attach(const Identity& expected, const Place& place, int member,
-                     size_t reserved, SharedMemory* out) const {
+Status Arena::Attach(const Identity& expected, const Place& place, int member, size_t reserved,
+                     SharedMemory* out) const {
   Identity same = place.identity;
   same.nonce = expected.nonce;
   const size_t bytes = SharedMemory::Bytes(expected);
