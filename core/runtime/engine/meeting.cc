@@ -25,13 +25,15 @@ enum class Leg { kNumber, kPlace, kDone, kVerdict };
 struct Note {
   uint32_t id = 0;
   std::string place;
-  GlobalRank culprit;  // nobody: all is well so far
-  std::string text;    // what went wrong there
+  GlobalRank culprit;   // nobody: all is well so far
+  bool absent = false;  // it has not come
+  std::string text;     // what went wrong there
 
   bool well() const { return !culprit.known(); }
-  void Blame(GlobalRank who, std::string what) {
+  void Blame(GlobalRank who, bool is_absent, std::string what) {
     if (!well()) return;
     culprit = who;
+    absent = is_absent;
     text = std::move(what);
   }
 };
@@ -43,6 +45,7 @@ std::string Encode(const Note& note) {
   out.Varint(note.id);
   out.Text(note.place);
   out.Signed(note.culprit.value());
+  out.Byte(note.absent ? 1 : 0);
   out.Text(Fitted(note.text, kMostText));
   std::string bytes;
   negotiate::Encoder(&bytes).Text(text);
@@ -56,15 +59,17 @@ Status Decode(const std::string& bytes, Note* note) {
   note->place = in.Text("place", kMostPlace);
   constexpr int64_t kMost = std::numeric_limits<int>::max();
   note->culprit = GlobalRank(static_cast<int>(in.Signed("rank", -1, kMost)));
+  note->absent = in.Byte("absent", 1) != 0;
   note->text = in.Text("text", kMostText);
   return in.status("a note about a process set to be made");
 }
 
 class Meeting {
  public:
-  explicit Meeting(const MeetingOptions& options)
+  Meeting(const MeetingOptions& options, int64_t begin_us)
       : options_(options),
-        begin_us_(NowMicros()),
+        number_(options.number()),
+        begin_us_(begin_us),
         first_(options.members[Position(0)]),
         host_first_(options.companions[Position(0)]) {}
 
@@ -72,15 +77,20 @@ class Meeting {
     Number();
     Place();
     if (note_.well() && over_.ok()) Keep(options_.prepare(note_.id, note_.place));
+    const bool prepared = note_.well() && over_.ok();
     note_.place.clear();
     Conclude();
     *id = note_.id;
+    if (note_.well() && over_.ok()) return Status::Ok();
+    if (prepared) options_.discard(note_.id);
     if (!over_.ok()) return over_;
-    if (note_.well()) return Status::Ok();
     return {Code::kUnavailable, "the process set of the ranks " +
                                     negotiate::RankList(options_.members.ranks()) +
                                     " cannot be made: " + note_.text};
   }
+
+  // Why there is no set: one of the members has not come.
+  bool absent() const { return over_.ok() && note_.absent; }
 
  private:
   GlobalRank self() const { return options_.rank; }
@@ -110,14 +120,14 @@ class Meeting {
   }
 
   void Keep(const Status& status) {
-    if (!status.ok()) note_.Blame(self(), Name(self()) + ": " + status.message());
+    if (!status.ok()) note_.Blame(self(), false, Name(self()) + ": " + status.message());
   }
 
   void Tell(GlobalRank to, Leg leg) {
     if (to == self() || !over_.ok()) return;
     std::string bytes = Encode(note_);
     const Status sent = options_.exchange({true, to, TagOf(leg)}, &bytes, Deadline(leg));
-    if (sent.code() == Code::kTimeout) return note_.Blame(to, Absent(to));
+    if (sent.code() == Code::kTimeout) return note_.Blame(to, true, Absent(to));
     over_ = sent;
   }
 
@@ -125,7 +135,7 @@ class Meeting {
     if (from == self() || !over_.ok()) return;
     std::string bytes(kNoteBytes, '\0');
     const Status heard = options_.exchange({false, from, TagOf(leg)}, &bytes, Deadline(leg));
-    if (heard.code() == Code::kTimeout) return note_.Blame(from, Absent(from));
+    if (heard.code() == Code::kTimeout) return note_.Blame(from, true, Absent(from));
     Note theirs;
     over_ = heard.ok() ? Decode(bytes, &theirs) : heard;
     if (!over_.ok()) return;
@@ -133,7 +143,7 @@ class Meeting {
       note_.id = theirs.id;
       note_.place = std::move(theirs.place);
     }
-    if (!theirs.well()) note_.Blame(theirs.culprit, std::move(theirs.text));
+    if (!theirs.well()) note_.Blame(theirs.culprit, theirs.absent, std::move(theirs.text));
   }
 
   std::string Absent(GlobalRank who) const {
@@ -141,14 +151,18 @@ class Meeting {
            ": all members make a process set together, and in one order where they make several";
   }
 
+  // Who has said that all is well must hear what came of it: the first member may have begun to
+  // wait only now.
   int64_t Deadline(Leg leg) const {
     const int64_t grace = std::min(options_.timeout_us / 4, kMostGraceUs);
-    return begin_us_ + options_.timeout_us + grace * static_cast<int64_t>(leg);
+    const bool in_doubt = leg == Leg::kVerdict && note_.well();
+    const int64_t begin = in_doubt ? NowMicros() : begin_us_;
+    return begin + options_.timeout_us + grace * static_cast<int64_t>(leg);
   }
 
   // Equal for the same leg of the same meeting alone, as far as 60 bits can tell.
   int64_t TagOf(Leg leg) const {
-    uint64_t hash = options_.number;
+    uint64_t hash = number_;
     for (const GlobalRank rank : options_.members.ranks())
       hash = (hash ^ (hash >> 29) ^ (rank.index() + 1)) * 0x9E3779B97F4A7C15u;
     const uint64_t low = (hash >> 4 << 2) | static_cast<uint64_t>(leg);
@@ -156,6 +170,7 @@ class Meeting {
   }
 
   const MeetingOptions& options_;
+  const uint64_t number_;
   const int64_t begin_us_;
   const GlobalRank first_;
   const GlobalRank host_first_;
@@ -165,6 +180,16 @@ class Meeting {
 
 }  // namespace
 
-Status Meet(const MeetingOptions& options, uint32_t* id) { return Meeting(options).Run(id); }
+Status Meet(const MeetingOptions& options, uint32_t* id) {
+  const int64_t begin = NowMicros();
+  Status first;
+  for (;;) {
+    Meeting meeting(options, begin);
+    const Status status = meeting.Run(id);
+    if (!meeting.absent()) return status;
+    if (first.ok()) first = status;
+    if (NowMicros() - begin >= options.timeout_us) return first;
+  }
+}
 
 }  // namespace hvd

@@ -37,7 +37,7 @@ Status SetRegistry::Number(int job_size, uint32_t* id) {
 Status SetRegistry::AddAs(uint32_t id, Members members) {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (sets_.size() >= kMostSets) return TooMany();
-  const bool fresh = sets_.emplace(id, Set{std::move(members)}).second;
+  const bool fresh = id >= kFirstOwn && sets_.emplace(id, Set{std::move(members)}).second;
   return fresh ? Status::Ok() : Status::Internal("two process sets have one number");
 }
 

@@ -99,7 +99,6 @@ Status RankEngine::TryAddOwnProcessSet(const std::vector<int>& ranks, int64_t ti
     return Status::Invalid("the members alone make this process set, and " + Name(rank()) +
                            " is none");
   MeetingOptions meeting = MeetingOf(ranks, timeout_us);
-  bool prepared = false;
   meeting.reserve = [&](uint32_t number, std::string* place) {
     return wirer_->Reserve(number, members, place);
   };
@@ -109,20 +108,16 @@ Status RankEngine::TryAddOwnProcessSet(const std::vector<int>& ranks, int64_t ti
     HVD_RETURN_IF_ERROR(sets_.AddAs(number, members));
     sets_.SetClosed(number, true);
     Open(number, members, std::move(wires));
-    prepared = true;
     return Status::Ok();
   };
-  const Status met = Meet(meeting, id);
-  if (met.ok()) {
-    sets_.SetClosed(*id, false);
-    return met;
-  }
-  if (prepared) {
-    sets_.Remove(*id);
-    cycle_->Post([this, set = *id] { cycle_->Dismiss(set); });
+  meeting.discard = [&](uint32_t number) {
+    sets_.Remove(number);
+    cycle_->Post([this, number] { cycle_->Dismiss(number); });
     loop_->Poke();
-  }
-  return abort_.is_set() ? abort_.status() : met;
+  };
+  const Status met = Meet(meeting, id);
+  if (met.ok()) sets_.SetClosed(*id, false);
+  return met.ok() || !abort_.is_set() ? met : abort_.status();
 }
 
 MeetingOptions RankEngine::MeetingOf(const std::vector<int>& ranks, int64_t timeout_us) {
@@ -132,10 +127,10 @@ MeetingOptions RankEngine::MeetingOf(const std::vector<int>& ranks, int64_t time
   meeting.companions = wirer_->Companions(meeting.members);
   meeting.firsts = wirer_->FirstsOf(meeting.members);
   meeting.timeout_us = timeout_us;
-  {
+  meeting.number = [this, ranks] {
     const std::lock_guard<std::mutex> lock(meetings_mutex_);
-    meeting.number = meetings_[ranks]++;
-  }
+    return meetings_[ranks]++;
+  };
   meeting.name = [this](uint32_t* id) { return sets_.Number(options_.size, id); };
   meeting.exchange = [this](const PeerOperation& peer, std::string* note, int64_t deadline_us) {
     return Exchange(peer, note, deadline_us);

@@ -125,6 +125,9 @@ def parts_by_themselves() -> None:
             with pytest.raises(RuntimeError, match=r"rank 2 has not come within 0\.5 s"):
                 dist.new_group([0, 2], timeout=timedelta(seconds=0.5), use_local_synchronization=True)
         dist.barrier()
+        if rank in (0, 2):
+            dist.all_reduce(torch.ones(1), group=dist.new_group([0, 2], use_local_synchronization=True))
+        dist.barrier()
 
 
 def part_beside_gloo(folder: str) -> None:
