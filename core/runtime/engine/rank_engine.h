@@ -72,6 +72,7 @@ class RankEngine : public Engine {
   Status TryAddOwnProcessSet(const std::vector<int>& ranks, int64_t timeout_us, uint32_t* id);
   MeetingOptions MeetingOf(const std::vector<int>& ranks, int64_t timeout_us);
   Status Exchange(const PeerOperation& peer, std::string* note, int64_t deadline_us);
+  Status Leave(const HandlePtr& handle, const Status& late, std::shared_ptr<std::byte> memory);
   void Open(uint32_t id, const Members& members, std::shared_ptr<ProcessSetWires> wires);
   Status TryRemoveProcessSet(uint32_t id);
   template <typename Work>

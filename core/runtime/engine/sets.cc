@@ -151,14 +151,23 @@ Status RankEngine::Exchange(const PeerOperation& peer, std::string* note, int64_
   entry.buffers.push_back(TensorBuffer::InPlace(memory.data.get(), bytes));
   HandlePtr handle;
   HVD_RETURN_IF_ERROR(TrySubmit(std::move(entry), &handle));
-  const Status status = Wait(handle, std::max<int64_t>(0, deadline_us - NowMicros()), nullptr);
-  if (status.code() == Code::kTimeout) {
-    const std::lock_guard<std::mutex> lock(meetings_mutex_);
-    left_.push_back(std::move(memory.data));
-  }
+  Status status = Wait(handle, std::max<int64_t>(0, deadline_us - NowMicros()), nullptr);
+  if (status.code() == Code::kTimeout) status = Leave(handle, status, memory.data);
   HVD_RETURN_IF_ERROR(status);
   std::memcpy(note->data(), memory.data.get(), note->size());
   return Status::Ok();
+}
+
+// What is in flight for ever would fail the job when the other rank ends in good order. How the
+// note has fared in the end: it may have come just now.
+Status RankEngine::Leave(const HandlePtr& handle, const Status& late,
+                         std::shared_ptr<std::byte> memory) {
+  {
+    const std::lock_guard<std::mutex> lock(meetings_mutex_);
+    left_.push_back(std::move(memory));
+  }
+  cycle_->Post([this, handle, late] { cycle_->Leave(handle, late); });
+  return Wait(handle, -1, nullptr);
 }
 
 Status RankEngine::TryRemoveProcessSet(uint32_t id) {

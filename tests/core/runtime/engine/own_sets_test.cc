@@ -1,5 +1,7 @@
 // Process sets that their members make by themselves.
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <condition_variable>
 #include <map>
@@ -103,6 +105,25 @@ TEST(OwnSets, NameWhoDoesNotCome) {
         ASSERT_OK(Barrier(engine, id));
       });
     }
+  }
+}
+
+// Of a meeting that did not take place nothing is left that waits for anybody.
+TEST(OwnSets, LeaveNothingInFlightWhenAMemberDoesNotCome) {
+  for (const Wires wires : {Wires::kShm, Wires::kTcp}) {
+    Cluster cluster(2, wires);
+    cluster.Run([&](Engine& engine, int rank) {
+      uint32_t id = 0;
+      if (rank == 0) {
+        EXPECT_FALSE(engine.AddOwnProcessSet({0, 1}, 100'000, &id).ok());
+        EXPECT_TRUE(engine.InFlight(0).empty());
+      }
+      ASSERT_OK(Barrier(engine));
+      if (rank == 1) return engine.Shutdown();
+      usleep(2'500'000);  // longer than a rank that has left may be waited for
+      ASSERT_OK(engine.AddOwnProcessSet({0}, kPatienceUs, &id));
+      ASSERT_OK(Barrier(engine, id));
+    });
   }
 }
 
