@@ -56,8 +56,9 @@ class Board {
   // Before each collective; cheap but for the first: many sets are never used.
   Status Prepare() {
     if (prepared_) return Status::Ok();
+    HVD_RETURN_IF_ERROR(window_->Populate(segment_));
     prepared_ = true;
-    return window_->Populate(segment_);
+    return Status::Ok();
   }
 
   int rank() const { return rank_; }

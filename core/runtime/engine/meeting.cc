@@ -16,6 +16,7 @@ namespace {
 constexpr size_t kNoteBytes = 512;
 constexpr size_t kMostText = 300;
 constexpr size_t kMostPlace = 128;
+constexpr uint64_t kLongestUs = uint64_t{1} << 60;
 // A rank is late for one leg before others are for the next, and so the one that gets the blame.
 constexpr int64_t kMostGraceUs = 5'000'000;
 
@@ -24,6 +25,7 @@ enum class Leg { kNumber, kPlace, kDone, kVerdict };
 // How the meeting stands.
 struct Note {
   uint32_t id = 0;
+  int64_t patience_us = 0;  // of the first member
   std::string place;
   GlobalRank culprit;   // nobody: all is well so far
   bool absent = false;  // it has not come
@@ -43,6 +45,7 @@ std::string Encode(const Note& note) {
   std::string text;
   negotiate::Encoder out(&text);
   out.Varint(note.id);
+  out.Varint(static_cast<uint64_t>(note.patience_us));
   out.Text(note.place);
   out.Signed(note.culprit.value());
   out.Byte(note.absent ? 1 : 0);
@@ -56,6 +59,7 @@ std::string Encode(const Note& note) {
 Status Decode(const std::string& bytes, Note* note) {
   negotiate::Decoder in(negotiate::Decoder(bytes).Text("length", kNoteBytes));
   note->id = static_cast<uint32_t>(in.Varint("number", std::numeric_limits<uint32_t>::max()));
+  note->patience_us = static_cast<int64_t>(in.Varint("patience", kLongestUs));
   note->place = in.Text("place", kMostPlace);
   constexpr int64_t kMost = std::numeric_limits<int>::max();
   note->culprit = GlobalRank(static_cast<int>(in.Signed("rank", -1, kMost)));
@@ -101,6 +105,7 @@ class Meeting {
       return;
     }
     Keep(options_.name(&note_.id));
+    note_.patience_us = options_.timeout_us;
     for (const GlobalRank other : options_.firsts) Tell(other, Leg::kNumber);
   }
 
@@ -128,7 +133,17 @@ class Meeting {
     std::string bytes = Encode(note_);
     const Status sent = options_.exchange({true, to, TagOf(leg)}, &bytes, Deadline(leg));
     if (sent.code() == Code::kTimeout) return note_.Blame(to, true, Absent(to));
-    over_ = sent;
+    Fail(sent);
+  }
+
+  // Others wait for this rank to say so, unless the job is over.
+  void Fail(const Status& status) {
+    const bool over = status.code() == Code::kAborted || status.code() == Code::kShutdown;
+    if (over) {
+      over_ = status;
+    } else {
+      Keep(status);
+    }
   }
 
   void Hear(GlobalRank from, Leg leg) {
@@ -137,10 +152,11 @@ class Meeting {
     const Status heard = options_.exchange({false, from, TagOf(leg)}, &bytes, Deadline(leg));
     if (heard.code() == Code::kTimeout) return note_.Blame(from, true, Absent(from));
     Note theirs;
-    over_ = heard.ok() ? Decode(bytes, &theirs) : heard;
-    if (!over_.ok()) return;
+    const Status known = heard.ok() ? Decode(bytes, &theirs) : heard;
+    if (!known.ok()) return Fail(known);
     if (leg == Leg::kNumber || leg == Leg::kPlace) {
       note_.id = theirs.id;
+      note_.patience_us = theirs.patience_us;
       note_.place = std::move(theirs.place);
     }
     if (!theirs.well()) note_.Blame(theirs.culprit, theirs.absent, std::move(theirs.text));
@@ -148,23 +164,30 @@ class Meeting {
 
   std::string Absent(GlobalRank who) const {
     return Name(who) + " has not come within " + SecondsText(options_.timeout_us) +
-           ": all members make a process set together, and in one order where they make several";
+           ", or it waits for somebody else: all members make a process set together, and in one "
+           "order where they make several";
   }
 
   // Who has said that all is well must hear what came of it: the first member may have begun to
-  // wait only now.
+  // wait only now, and may have more patience.
   int64_t Deadline(Leg leg) const {
-    const int64_t grace = std::min(options_.timeout_us / 4, kMostGraceUs);
     const bool in_doubt = leg == Leg::kVerdict && note_.well();
     const int64_t begin = in_doubt ? NowMicros() : begin_us_;
-    return begin + options_.timeout_us + grace * static_cast<int64_t>(leg);
+    const int64_t patience = in_doubt ? note_.patience_us : options_.timeout_us;
+    const int64_t grace = std::min(patience / 4, kMostGraceUs);
+    return begin + patience + grace * static_cast<int64_t>(leg);
   }
 
   // Equal for the same leg of the same meeting alone, as far as 60 bits can tell.
   int64_t TagOf(Leg leg) const {
-    uint64_t hash = number_;
-    for (const GlobalRank rank : options_.members.ranks())
-      hash = (hash ^ (hash >> 29) ^ (rank.index() + 1)) * 0x9E3779B97F4A7C15u;
+    uint64_t hash = 0;
+    const auto mix = [&hash](uint64_t number) {
+      hash = (hash ^ (hash >> 29) ^ (number + 1)) * 0x9E3779B97F4A7C15u;
+    };
+    mix(number_);
+    mix(static_cast<uint64_t>(options_.members.size()));
+    for (const GlobalRank rank : options_.members.ranks()) mix(rank.index());
+    hash ^= hash >> 32;
     const uint64_t low = (hash >> 4 << 2) | static_cast<uint64_t>(leg);
     return std::numeric_limits<int64_t>::min() + static_cast<int64_t>(low);
   }

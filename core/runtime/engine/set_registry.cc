@@ -18,7 +18,7 @@ Status TooMany() {
 
 Status SetRegistry::Add(Members members, uint32_t* id) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (sets_.size() >= kMostSets || next_ == kFirstOwn) return TooMany();
+  if (sets_.size() - own_ >= kMostSets || next_ == kFirstOwn) return TooMany();
   sets_[next_].members = std::move(members);
   *id = next_++;
   return Status::Ok();
@@ -36,14 +36,16 @@ Status SetRegistry::Number(int job_size, uint32_t* id) {
 
 Status SetRegistry::AddAs(uint32_t id, Members members) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (sets_.size() >= kMostSets) return TooMany();
+  if (own_ >= kMostSets) return TooMany();
   const bool fresh = id >= kFirstOwn && sets_.emplace(id, Set{std::move(members)}).second;
+  own_ += fresh ? 1 : 0;
   return fresh ? Status::Ok() : Status::Internal("two process sets have one number");
 }
 
 void SetRegistry::Remove(uint32_t id) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  sets_.erase(id);
+  const size_t gone = sets_.erase(id);
+  if (id >= kFirstOwn) own_ -= gone;
 }
 
 bool SetRegistry::SetClosed(uint32_t id, bool closed) {

@@ -16,8 +16,8 @@ class SetRegistry {
  public:
   explicit SetRegistry(GlobalRank rank) : rank_(rank) {}
 
-  // How many there are at a time. Each has mappings of its own, of which the kernel allows a
-  // process 65,530.
+  // How many of either kind there are at a time. Each has mappings of its own, of which the kernel
+  // allows a process 65,530.
   static constexpr size_t kMostSets = 1 << 14;
 
   Status Add(Members members, uint32_t* id);
@@ -49,6 +49,7 @@ class SetRegistry {
   std::map<uint32_t, Set> sets_;
   uint32_t next_ = 0;
   uint32_t named_ = 0;  // so many sets
+  size_t own_ = 0;      // of sets_, that their members have made: other ranks may have others
 };
 
 }  // namespace hvd

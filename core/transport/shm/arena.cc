@@ -1,5 +1,8 @@
 #include "transport/shm/arena.h"
 
+#include <sys/resource.h>
+
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -9,30 +12,38 @@ namespace hvd::shm {
 
 namespace {
 
-constexpr uint64_t kRangeBytes = uint64_t{1} << 40;  // of each rank
+constexpr uint64_t kRangeBytes = uint64_t{1} << 40;  // of each rank, where files may be so large
+constexpr uint64_t kLeastBytes = uint64_t{16} << 20;
+
+// A limit of the shell (ulimit -f) holds for this file, too.
+Status CreateFor(uint64_t ranks, Descriptor* memfd) {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_FSIZE, &limit) != 0) return Status::Errno("getrlimit");
+  const uint64_t allowed = limit.rlim_cur / ranks / kPageBytes * kPageBytes;
+  if (allowed < kLeastBytes)
+    return {Code::kUnavailable,
+            "files may be too small here for shared memory: ulimit -f unlimited"};
+  return SharedMemory::CreateFile(ranks * std::min(allowed, kRangeBytes), memfd);
+}
 
 }  // namespace
 
-Arena::Arena(Descriptor memfd, const Identity& all, int place)
-    : memfd_(std::move(memfd)),
-      bytes_(SharedMemory::Bytes(all)),
-      end_(SharedMemory::OffsetOf(all, place) + kRangeBytes),
-      next_(end_ - kRangeBytes) {}
-
 Status Arena::Make(ShareTree* tree, Deadline deadline, std::unique_ptr<Arena>* out) {
+  const auto ranks = static_cast<size_t>(tree->tree().size());
   Identity all;
   all.generation = tree->generation();
-  all.bytes = kRangeBytes;
-  all.members = static_cast<uint32_t>(tree->tree().size());
+  all.members = static_cast<uint32_t>(ranks);
   Fault fault;
   Descriptor memfd;
-  if (tree->tree().is_root())
-    fault.Keep(SharedMemory::Create(&all, &memfd), Outcome::kCannot, tree->rank());
+  if (tree->tree().is_root()) fault.Keep(CreateFor(ranks, &memfd), Outcome::kCannot, tree->rank());
   tree->Spread(&all, &memfd, deadline, &fault);
+  size_t bytes = 0;
   if (fault.status.ok())
-    fault.Keep(SharedMemory::Check(all, memfd.get()), Outcome::kCannot, tree->rank());
+    fault.Keep(SharedMemory::CheckFile(memfd.get(), &bytes), Outcome::kCannot, tree->rank());
   HVD_RETURN_IF_ERROR(tree->Agree(all, std::move(fault), deadline));
-  out->reset(new Arena(std::move(memfd), all, tree->tree().position()));
+  const size_t range = bytes / ranks;
+  const size_t begin = range * static_cast<size_t>(tree->tree().position());
+  out->reset(new Arena(std::move(memfd), bytes, begin, begin + range));
   return Status::Ok();
 }
 
@@ -55,7 +66,8 @@ Status Arena::Attach(const Identity& expected, const Place& place, int member, s
   Identity same = place.identity;
   same.nonce = expected.nonce;
   const size_t bytes = SharedMemory::Bytes(expected);
-  const bool fits = place.offset % kPageBytes == 0 && place.offset <= bytes_ - bytes;
+  const bool fits =
+      place.offset % kPageBytes == 0 && bytes <= bytes_ && place.offset <= bytes_ - bytes;
   if (std::memcmp(&same, &expected, sizeof same) != 0 || !fits)
     return Status::Aborted("the place of shared memory that was announced is not for this window");
   return SharedMemory::Attach(place.identity, memfd_, place.offset, member, reserved, out);

@@ -40,13 +40,14 @@ class Arena {
                 SharedMemory* out) const;
 
  private:
-  Arena(Descriptor memfd, const Identity& all, int place);
+  Arena(Descriptor memfd, size_t bytes, size_t begin, size_t end)
+      : memfd_(std::move(memfd)), bytes_(bytes), end_(end), next_(begin) {}
 
   const Descriptor memfd_;
-  const size_t bytes_;
-  const size_t end_;  // of the own range
-  std::mutex mutex_;  // guards next_
-  size_t next_;       // of the own range: from here on it is free
+  const size_t bytes_;  // of the file
+  const size_t end_;    // of the own range
+  std::mutex mutex_;    // guards next_
+  size_t next_;         // of the own range: from here on it is free
 };
 
 }  // namespace hvd::shm

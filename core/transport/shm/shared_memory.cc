@@ -60,18 +60,31 @@ size_t SharedMemory::OffsetOf(const Identity& identity, int member) {
   return 2 * kPageBytes + static_cast<size_t>(member) * PartBytes(identity);
 }
 
-Status SharedMemory::Create(Identity* identity, Descriptor* memfd) {
-  if (!FitsFile(*identity)) return {Code::kUnavailable, "no file can hold so much shared memory"};
+Status SharedMemory::CreateFile(size_t bytes, Descriptor* memfd) {
   Descriptor fd(memfd_create("horovod", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd.valid()) return Status::Errno("memfd_create");
-  const size_t bytes = Bytes(*identity);
   if (ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) {
     return Status::Errno("cannot make " + std::to_string(bytes) + " bytes of shared memory");
   }
-  HVD_RETURN_IF_ERROR(CreateWithin(fd, 0, identity));
   if (fcntl(fd.get(), F_ADD_SEALS, kSeals) != 0) return Status::Errno("cannot seal a memfd");
   *memfd = std::move(fd);
   return Status::Ok();
+}
+
+Status SharedMemory::CheckFile(int memfd, size_t* bytes) {
+  struct stat info {};
+  if (fstat(memfd, &info) != 0) return Status::Errno("fstat of the shared segment");
+  *bytes = static_cast<size_t>(info.st_size);
+  const int seals = fcntl(memfd, F_GET_SEALS);
+  if (seals < 0 || (seals & kSeals) != kSeals)
+    return Status::Aborted("the shared segment is not sealed");
+  return Status::Ok();
+}
+
+Status SharedMemory::Create(Identity* identity, Descriptor* memfd) {
+  if (!FitsFile(*identity)) return {Code::kUnavailable, "no file can hold so much shared memory"};
+  HVD_RETURN_IF_ERROR(CreateFile(Bytes(*identity), memfd));
+  return CreateWithin(*memfd, 0, identity);
 }
 
 Status SharedMemory::CreateWithin(const Descriptor& memfd, size_t offset, Identity* identity) {
@@ -85,15 +98,10 @@ Status SharedMemory::CreateWithin(const Descriptor& memfd, size_t offset, Identi
 }
 
 Status SharedMemory::Check(const Identity& identity, int memfd) {
-  struct stat info {};
-  if (fstat(memfd, &info) != 0) return Status::Errno("fstat of the shared segment");
-  if (static_cast<size_t>(info.st_size) != Bytes(identity)) {
-    return Status::Aborted("the shared segment has another size");
-  }
-  const int seals = fcntl(memfd, F_GET_SEALS);
-  if (seals < 0 || (seals & kSeals) != kSeals)
-    return Status::Aborted("the shared segment is not sealed");
-  return Status::Ok();
+  size_t bytes = 0;
+  HVD_RETURN_IF_ERROR(CheckFile(memfd, &bytes));
+  if (bytes == Bytes(identity)) return Status::Ok();
+  return Status::Aborted("the shared segment has another size");
 }
 
 Status SharedMemory::Attach(const Identity& identity, const Descriptor& memfd, size_t offset,

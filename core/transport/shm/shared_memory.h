@@ -30,10 +30,14 @@ struct Identity {
 // when the last process that maps it is gone, however it went.
 class SharedMemory {
  public:
-  // Makes a zeroed memfd of a size that is sealed, and draws its nonce. Its pages are still to be
-  // reserved.
+  // Makes a zeroed memfd of a size that is sealed. Its pages are still to be reserved.
+  static Status CreateFile(size_t bytes, Descriptor* memfd);
+  // The size of such a file, if it cannot shrink under us.
+  static Status CheckFile(int memfd, size_t* bytes);
+
+  // Makes one for `identity`, which gets its nonce.
   static Status Create(Identity* identity, Descriptor* memfd);
-  // Checks that it is what `identity` says, and cannot shrink under us.
+  // Checks that it has the size that `identity` says.
   static Status Check(const Identity& identity, int memfd);
 
   // Makes shared memory of a part of a memfd, from byte `offset` on, that nobody has used.

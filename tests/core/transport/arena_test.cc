@@ -1,4 +1,5 @@
 #include <sys/mman.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <functional>
@@ -65,6 +66,37 @@ TEST(ArenaWindow, OpensNothingButWhatItIsMeantFor) {
   EXPECT_TRUE(refused([](shm::Place* other) { other->identity.nonce[3] ^= 1; }));
   std::unique_ptr<Window> window;
   EXPECT_TRUE(arena.Open(place, &window).ok());
+}
+
+class FileLimit {
+ public:
+  explicit FileLimit(rlim_t bytes) {
+    getrlimit(RLIMIT_FSIZE, &before_);
+    const rlimit limit{bytes, before_.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  ~FileLimit() { setrlimit(RLIMIT_FSIZE, &before_); }
+
+ private:
+  rlimit before_{};
+};
+
+TEST(ArenaWindow, FitsTheLimitOfFiles) {
+  {
+    const FileLimit limit(64 << 20);
+    LoneArena arena(40 << 20);
+    shm::Place place;
+    EXPECT_TRUE(arena.Make(&place).ok());
+    EXPECT_TRUE(arena.Make(&place).code() == Code::kUnavailable);
+  }
+  const FileLimit limit(1 << 20);
+  ShmGroup group(1);
+  const Waker waker;
+  std::unique_ptr<shm::ShareTree> tree;
+  std::unique_ptr<shm::Arena> arena;
+  ASSERT_TRUE(group.Plant(0, 5, waker, &tree).ok());
+  const Status status = shm::Arena::Make(tree.get(), NowMicros() + 30'000'000, &arena);
+  EXPECT_TRUE(status.message().find("ulimit -f") != std::string::npos);
 }
 
 size_t PagesPresent(std::byte* memory, size_t bytes) {

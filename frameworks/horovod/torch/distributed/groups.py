@@ -41,8 +41,12 @@ def open_communicator(
             f"The first group of the backend hvd has the ranks {list(world.members())}, which are its job; "
             f"{strangers} of {members} are not among them. Make a group of all ranks first."
         )
-    leave = world.leave if starts else _stays
-    return _communicator(rank, members, name, timeout, leave)
+    try:
+        return _communicator(rank, members, name, timeout, world.leave if starts else _stays)
+    except Exception:
+        if starts:
+            world.leave()
+        raise
 
 
 def open_part(rank: int, ranks: Sequence[int], name: str, timeout: float) -> Communicator | None:

@@ -127,6 +127,20 @@ TEST(OwnSets, LeaveNothingInFlightWhenAMemberDoesNotCome) {
   }
 }
 
+// Who has said yes waits for the verdict, however little patience it has for those who come.
+TEST(OwnSets, AreMadeEverywhereOrNowhere) {
+  for (const Wires wires : {Wires::kShm, Wires::kHosts}) {
+    Cluster cluster(3, wires);
+    cluster.Run([&](Engine& engine, int rank) {
+      if (rank == 2) usleep(700'000);
+      uint32_t id = 0;
+      const int64_t patience = rank == 1 ? 200'000 : kPatienceUs;
+      ASSERT_OK(engine.AddOwnProcessSet({0, 1, 2}, patience, &id));
+      ASSERT_OK(Barrier(engine, id));
+    });
+  }
+}
+
 TEST(OwnSets, RefuseOthersAndImpossibleMembers) {
   Cluster cluster(2, Wires::kShm);
   cluster.Run([&](Engine& engine, int rank) {
