@@ -66,8 +66,11 @@ class ProcessSet {
   const Members& members() const { return options_.members; }
   // Null but on the root of the tree.
   negotiate::Coordinator* root() const { return node_->root(); }
-  // Whether others announce to this rank.
-  bool leads() const { return place_.children.size() > 1; }
+  // Whether others need this rank's engine though its program does nothing here: they announce to
+  // it, or it passes their votes on.
+  bool relays() const {
+    return place_.children.size() > 1 || (gate_ != nullptr && gate_->relays());
+  }
   // On the root: what some members wait for, and others have not submitted; the oldest first.
   std::vector<negotiate::Unready> Pending(negotiate::Micros now) const;
   Executor& executor() { return executor_; }
