@@ -83,6 +83,7 @@ class ProcessSet {
  private:
   Status Refuse(Position neighbour, const Status& why);
   Status RefuseSent(Position member, const Status& why);
+  Status RefuseDecision(const Status& why);
   Status SharedMemoryIsCorrupt(const std::string& detail);
   Status Announce(negotiate::Micros now, bool* moved);
   Status HearChildren(negotiate::Micros now, bool* moved);
@@ -132,6 +133,7 @@ class ProcessSet {
   std::vector<std::pair<size_t, negotiate::AnnounceMessage>> early_;
 
   static constexpr size_t kSelf = 0;  // among the children
+  static constexpr Position kRoot{0};
   const Topology::TreePlace place_;
   std::unique_ptr<TreeNode> node_;
 
