@@ -2,6 +2,7 @@
 // away from the root.
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <deque>
@@ -184,14 +185,19 @@ TEST(Tree, CarriesWhatTheRootMustKnowOfAStall) {
   Config config;
   config.stall_check_disable = true;
   config.stall_shutdown_seconds = 4;
+  std::atomic<int> told{0};
   ForEachShape(
-      [](Engine& engine, int rank, int size) {
+      [&](Engine& engine, int rank, int size) {
         std::vector<float> data(10, 1.0f);
-        if (rank == 10) {
-          std::this_thread::sleep_for(std::chrono::seconds(7));
+        if (rank == 10) {  // its leaving would be another reason
+          const int64_t limit = NowMicros() + int64_t{60} * 1000000;
+          while (told < size - 1 && NowMicros() < limit)
+            std::this_thread::sleep_for(std::chrono::milliseconds(10));
+          told = 0;
           return;
         }
         const Status status = Allreduce(engine, "w", &data);
+        ++told;
         EXPECT_TRUE(status.code() == Code::kAborted);
         EXPECT_TRUE(Contains(status.message(), "not by rank 10."));
         EXPECT_TRUE(Contains(status.message(), "ranks 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 11" +
