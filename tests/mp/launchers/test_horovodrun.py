@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -36,6 +36,13 @@ def _read_until(process: subprocess.Popen[bytes], needle: bytes, count: int = 1)
         assert line, text
         text += line
     return text
+
+
+def _until(condition: Callable[[], bool], found: Callable[[], object]) -> None:
+    deadline = time.monotonic() + within(5)
+    while not condition():
+        assert time.monotonic() < deadline, found()
+        time.sleep(0.02)
 
 
 def _lines_of(rank: int, stream: str, output: bytes) -> list[bytes]:
@@ -252,10 +259,8 @@ def test_signal_reaches_every_rank_and_ends_the_job(job: Launcher, number: int, 
 
 
 def test_second_interrupt_kills_at_once(job: Launcher) -> None:
-    process = job.start(
-        *("-np", "2"),
-        *_python("signal.signal(2, lambda *_: print('heard'))\nprint('ready'); time.sleep(60)"),
-    )
+    script = _python("signal.signal(2, lambda *_: print('heard'))\nprint('ready'); time.sleep(60)")
+    process = job.start("-np", "2", *script)
     _read_until(process, b"ready", 2)
     process.send_signal(signal.SIGINT)
     _read_until(process, b"heard", 2)  # two at once may be one
@@ -293,10 +298,7 @@ def test_stop_and_continue_reach_the_ranks(job: Launcher, tmp_path: Path) -> Non
         }
 
     process.send_signal(signal.SIGTSTP)
-    deadline = time.monotonic() + within(5)
-    while states() != {"T"}:
-        assert time.monotonic() < deadline, states()
-        time.sleep(0.02)
+    _until(lambda: states() == {"T"}, states)
     process.send_signal(signal.SIGCONT)
     (tmp_path / "go").touch()
     process.communicate(timeout=within(10))
@@ -313,19 +315,14 @@ def test_killed_launcher_leaves_nothing(job: Launcher) -> None:
     )
     process = job.start("-np", "2", *script)
     _read_until(process, b"ready", 2)
-    deadline = time.monotonic() + within(5)
-    while len(job.census()) != 7:  # a process shows no environment in the moment in which it starts a program
-        assert time.monotonic() < deadline, job.census()
-        time.sleep(0.02)
+    # A process shows no environment in the moment in which it starts a program.
+    _until(lambda: len(job.census()) == 7, job.census)
     children = {child.pid for child in guard.processes() if child.parent == process.pid}
     assert len(children) == 3  # the guard and the ranks
     process.kill()
     process.wait()
-    deadline = time.monotonic() + within(5)
     job.wait_until_gone(3.0)
-    while children & {child.pid for child in guard.processes()}:
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    _until(lambda: not children & {child.pid for child in guard.processes()}, job.census)
     process.communicate()
 
 
