@@ -9,8 +9,9 @@
 
 namespace hvd {
 
-// Which ranks each process set has. Ids are given in the order of adding and never again. Thread
-// safe.
+// Which ranks each process set has. Ids are given in the order of adding and never again, to sets
+// that all ranks of the job add by each rank for itself, from 0 on; to those that their members
+// alone make by the first of these, from kFirstOwn on. Thread safe.
 class SetRegistry {
  public:
   explicit SetRegistry(GlobalRank rank) : rank_(rank) {}
@@ -20,6 +21,10 @@ class SetRegistry {
   static constexpr size_t kMostSets = 1 << 14;
 
   Status Add(Members members, uint32_t* id);
+  static constexpr uint32_t kFirstOwn = uint32_t{1} << 31;
+  // The next id that this rank, of so many in the job, gives to a set that its members make.
+  Status Number(int job_size, uint32_t* id);
+  Status AddAs(uint32_t id, Members members);
   void Remove(uint32_t id);
 
   // While closed, nothing can be submitted to a set. False when there is none.
@@ -43,6 +48,7 @@ class SetRegistry {
   mutable std::mutex mutex_;  // guards what follows
   std::map<uint32_t, Set> sets_;
   uint32_t next_ = 0;
+  uint32_t named_ = 0;  // so many sets
 };
 
 }  // namespace hvd
