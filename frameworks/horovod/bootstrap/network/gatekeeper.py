@@ -92,11 +92,15 @@ class Gatekeeper:
 
     def close(self) -> None:
         """Closes the listener and everybody who is not admitted."""
+        self.leave()
+        self._listener.close()
+
+    def leave(self) -> None:
+        """Lets go of the listener, and closes everybody who is not admitted."""
         for connection in list(self._unproven):
             self._forget(connection)
             connection.close()
         self._selector.unregister(self._listener)
-        self._listener.close()
 
     def _on_connection(self) -> None:
         try:
