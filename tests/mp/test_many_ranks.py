@@ -7,7 +7,7 @@ import shlex
 import sys
 
 import pytest
-from launch import MODULE, PROGRAMS, Launcher
+from launch import MODULE, PROGRAMS, Launcher, Result
 
 OPEN_FILES = 1024
 
@@ -19,11 +19,7 @@ OPEN_FILES = 1024
 )
 def test_many_ranks_start_reduce_and_end(ranks: int, hosts: int) -> None:
     launcher = Launcher()
-    program = [sys.executable, str(PROGRAMS / "many_ranks.py"), str(hosts)]
-    horovodrun = [*MODULE, "-np", str(ranks), "--start-timeout", "100", *program]
-    command = f"ulimit -Hn {OPEN_FILES}; ulimit -Sn {OPEN_FILES}; exec {shlex.join(horovodrun)}"
-    environment = {**launcher.environment, "OMP_NUM_THREADS": "1"}
-    result = launcher.finish(launcher.popen(["bash", "-c", command], env=environment), 60)
+    result = _run(launcher, ranks, str(hosts))
     assert result.returncode == 0, result.output
     (line,) = re.findall(rf"{ranks} ranks: init .*", result.output)
     (numbers,) = re.findall(r"at most (\d+) descriptors, (\d+) sockets at the start and (\d+)", line)
@@ -34,3 +30,21 @@ def test_many_ranks_start_reduce_and_end(ranks: int, hosts: int) -> None:
     assert sockets <= sum(circles) + ranks.bit_length() + 4, line
     print(line)
     launcher.wait_until_gone(5)
+
+
+@pytest.mark.parametrize(("ranks", "victim"), [(32, 21), pytest.param(256, 100, marks=pytest.mark.full)])
+def test_a_killed_rank_is_named_by_all_on_many_hosts(ranks: int, victim: int) -> None:
+    launcher = Launcher()
+    result = _run(launcher, ranks, "16", str(victim))
+    assert len(re.findall(rf"after .* s: names rank {victim}\n", result.output)) == ranks - 1, result.output
+    assert result.returncode == 137 and f"horovodrun: rank {victim} " in result.output, result.output
+    assert "refused" not in result.output
+    launcher.wait_until_gone(5)
+
+
+def _run(launcher: Launcher, ranks: int, *arguments: str) -> Result:
+    program = [sys.executable, str(PROGRAMS / "many_ranks.py"), *arguments]
+    horovodrun = [*MODULE, "-np", str(ranks), "--start-timeout", "100", *program]
+    command = f"ulimit -Hn {OPEN_FILES}; ulimit -Sn {OPEN_FILES}; exec {shlex.join(horovodrun)}"
+    environment = {**launcher.environment, "OMP_NUM_THREADS": "1"}
+    return launcher.finish(launcher.popen(["bash", "-c", command], env=environment), 60)

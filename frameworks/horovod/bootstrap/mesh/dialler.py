@@ -26,7 +26,7 @@ Reached = Callable[[socket.socket, Terms, Keys], None]
 Failed = Callable[[Terms, BootstrapError], None]
 
 
-@dataclass
+@dataclass(eq=False)
 class Dial:
     """One attempt after another to reach a rank."""
 
@@ -39,6 +39,7 @@ class Dial:
     connection: socket.socket | None = None
     connector: Connector | None = None
     address: str = ""  # of the attempt
+    is_last: bool = False  # it is not repeated
     outcomes: dict[str, str] = field(default_factory=dict)  # by address
 
     def next_address(self, unanswered: set[str], answered: set[str]) -> str:
@@ -92,10 +93,10 @@ class Dialler:
             self._dials.append(self._queued.popleft())
             self._start(self._dials[-1])
         now = time.monotonic()
-        for dial in self._dials:
+        for dial in list(self._dials):
             if dial.connection is not None and dial.gives_up_at <= now:
                 self._try_again(dial, "no answer")
-            if dial.connection is None and dial.retry_at <= now:
+            if dial in self._dials and dial.connection is None and dial.retry_at <= now:
                 self._start(dial)
 
     def due(self) -> Iterator[float]:
@@ -103,11 +104,14 @@ class Dialler:
         return (dial.retry_at if dial.connection is None else dial.gives_up_at for dial in self._dials)
 
     def drop(self, terms: Terms) -> None:
-        """Nobody needs this call any more."""
+        """Nobody needs this call any more. An attempt that is under way goes on: its acceptor would take the
+        end of it for a stranger's.
+        """
         self._queued = collections.deque(dial for dial in self._queued if dial.terms != terms)
         for dial in [dial for dial in self._dials if dial.terms == terms]:
-            self._hang_up(dial)
-            self._dials.remove(dial)
+            dial.is_last = True
+            if dial.connection is None:
+                self._dials.remove(dial)
 
     def close(self) -> None:
         """Ends all calls."""
@@ -198,6 +202,9 @@ class Dialler:
 
     def _try_again(self, dial: Dial, why: str) -> None:
         self._hang_up(dial)
+        if dial.is_last:
+            self._dials.remove(dial)
+            return
         dial.outcomes[dial.address] = why
         self._unanswered.add(_host(dial.address))
         pause = 0.0 if dial.untried else _RETRY_SECONDS * random.uniform(0.5, 1.5)
