@@ -26,7 +26,7 @@ from horovod.bootstrap.mesh.mesh import connect_mesh
 from horovod.bootstrap.mesh.neighbours import at_start
 from horovod.bootstrap.mesh.places import decode, place_of
 from horovod.bootstrap.network import endpoints
-from horovod.bootstrap.network.auth import Acceptor, Role
+from horovod.bootstrap.network.auth import Acceptor, Role, Terms, authenticate
 from horovod.bootstrap.store.client import StoreClient
 from horovod.bootstrap.store.server import StoreServer
 
@@ -225,6 +225,30 @@ def test_who_has_proved_itself_waits_for_the_welcome(monkeypatch: pytest.MonkeyP
     thread.join()
     accepted[0].close()
     listener.close()
+
+
+def test_a_link_that_comes_before_the_start_is_over_has_to_wait_without_a_word(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A faster rank may want it while this one still waits for others."""
+    listener, address = endpoints.listen("tcp")
+    names = ["rank 0", "rank 1", "rank 2"]
+    with linker.Linker(0, 1, _SECRET, {(1, Role.DATA)}, [listener], names) as made:
+        thread = threading.Thread(target=_run_in_vain, args=(made,))
+        thread.start()
+        with endpoints.connect(address, 5.0) as connection, pytest.raises(ConnectionError):
+            authenticate(connection, _SECRET, Terms(Role.CONTROL, 2, 0, 1))
+        assert not caplog.records
+        with endpoints.connect(address, 5.0) as connection, pytest.raises(ConnectionError):
+            authenticate(connection, _SECRET, Terms(Role.WATCH, 2, 0, 1))
+        assert "unexpected terms" in caplog.text
+        thread.join()
+    listener.close()
+
+
+def _run_in_vain(made: linker.Linker) -> None:
+    with pytest.raises(StartTimeoutError):
+        made.run(time.monotonic(), within(0.5))
 
 
 def test_unknown_wiring(server: StoreServer) -> None:

@@ -8,7 +8,7 @@ import socket
 import time
 from collections.abc import Sequence
 
-from ..errors import AbandonedError, BootstrapError, StartTimeoutError
+from ..errors import AbandonedError, BootstrapError, StartTimeoutError, TooEarlyError
 from ..network.auth import Keys, Role, Terms
 from ..network.gatekeeper import Gatekeeper
 from .dialler import Dialler
@@ -16,6 +16,8 @@ from .dialler import Dialler
 _log = logging.getLogger("horovod")
 
 Link = tuple[int, int, int, bytes, bytes]
+
+ON_DEMAND = (Role.CONTROL, Role.DATA)  # what may also be made later
 
 
 class Linker:
@@ -91,12 +93,13 @@ class Linker:
         _log.warning("[%d] warning: %s", self._rank, text)
 
     def _expects(self, terms: Terms) -> bool:
-        return (
-            terms.generation == self._generation
-            and terms.acceptor == self._rank
-            and terms.connector > self._rank
-            and (terms.connector, terms.role) in self._wanted
-        )
+        if terms.generation != self._generation or terms.acceptor != self._rank:
+            return False
+        if terms.connector > self._rank and (terms.connector, terms.role) in self._wanted:
+            return True
+        if terms.role in ON_DEMAND:
+            raise TooEarlyError("a link that is made on demand, before the start is over")
+        return False
 
     def _admit(self, connection: socket.socket, terms: Terms, keys: Keys) -> None:
         self._keep(terms.connector, terms.role, connection, keys)

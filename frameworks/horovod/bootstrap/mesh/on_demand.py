@@ -18,12 +18,11 @@ from ..errors import BootstrapError
 from ..network.auth import Keys, Role, Terms
 from ..network.gatekeeper import Gatekeeper
 from .dialler import Dialler
-from .linker import Link, link_of
+from .linker import ON_DEMAND, Link, link_of
 
 _log = logging.getLogger("horovod")
 
 _THREAD = "hvd-links"
-_ROLES = (Role.CONTROL, Role.DATA)
 
 
 class Core(Protocol):
@@ -177,7 +176,7 @@ class OnDemand:
     def _expects(self, terms: Terms) -> bool:
         is_here = terms.generation == self._generation and terms.acceptor == self._rank
         exists = 0 <= terms.connector < len(self._names) and terms.connector != self._rank
-        return is_here and exists and terms.role in _ROLES
+        return is_here and exists and terms.role in ON_DEMAND
 
     def _admit(self, connection: socket.socket, terms: Terms, keys: Keys) -> None:
         peer, role = terms.connector, terms.role

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ..errors import AuthenticationError
+from ..errors import AuthenticationError, TooEarlyError
 from . import endpoints
 from .auth import HANDSHAKE_SECONDS, Acceptor, Keys, Policy, Terms
 
@@ -133,6 +133,10 @@ class Gatekeeper:
             return
         try:
             finished = _advance(connection, peer.acceptor)
+        except TooEarlyError:  # it dials again
+            self._forget(connection)
+            connection.close()
+            return
         except (AuthenticationError, OSError) as error:
             self._drop(connection, str(error))
             return
