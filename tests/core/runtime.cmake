@@ -3,6 +3,7 @@ target_link_libraries(hvd_cluster PUBLIC hvd_runtime_engine hvd_check)
 
 hvd_test(queue SOURCES runtime/operation/queue_test.cc USES runtime/operation)
 hvd_test(sample SOURCES runtime/operation/handle_test.cc USES runtime/operation)
+hvd_test(result_sizes SOURCES runtime/operation/result_sizes_test.cc USES runtime/operation)
 hvd_test(executor SOURCES runtime/progress/executor_test.cc USES runtime/progress)
 hvd_test(tree_node SOURCES runtime/progress/tree_node_test.cc USES runtime/progress)
 hvd_test(refusals SOURCES runtime/progress/refusals_test.cc USES runtime/progress)

@@ -189,16 +189,16 @@ def slope(samples: list[tuple[float, int]]) -> float:
 
 def growth(job: Job) -> dict[str, float]:
     """Of the launcher, and of the worker that lived longest, in the later half of each: before, they fill
-    what is bounded.
+    what is bounded. While there are as many workers as usual: each has links to the others.
     """
     lives = Counter(pid for sample in job.samples for pid in sample.workers)
     oldest = lives.most_common(1)[0][0]
+    usual = Counter(len(sample.workers) for sample in job.samples).most_common(1)[0][0]
+    samples = [sample for sample in job.samples if len(sample.workers) == usual]
     found = {}
     for index, name in enumerate(("bytes", "descriptors", "mappings")):
-        of_launcher = [(each.when, each.launcher[index]) for each in job.samples]
-        of_worker = [
-            (each.when, each.workers[oldest][index]) for each in job.samples if oldest in each.workers
-        ]
+        of_launcher = [(each.when, each.launcher[index]) for each in samples]
+        of_worker = [(each.when, each.workers[oldest][index]) for each in samples if oldest in each.workers]
         found[f"launcher: {name} an hour"] = slope(of_launcher[len(of_launcher) // 2 :])
         found[f"oldest worker: {name} an hour"] = slope(of_worker[len(of_worker) // 2 :])
     oldest_seen = [each.when for each in job.samples if oldest in each.workers]

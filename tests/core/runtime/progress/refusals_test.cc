@@ -9,7 +9,6 @@
 #include "backend/host/host_backend.h"
 #include "check.h"
 #include "negotiate/bytes/wire.h"
-#include "runtime/operation/result_sizes.h"
 #include "runtime/progress/process_set.h"
 #include "transport/inproc/fabric.h"
 
@@ -17,7 +16,6 @@ namespace hvd::test {
 namespace {
 
 using negotiate::Request;
-using Sizes = std::vector<int64_t>;
 
 bool Contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
@@ -30,62 +28,6 @@ Request RequestOf(OpKind kind, Shape shape, Shape splits = {}) {
   request.tensors.push_back({DataType::kFloat32, std::move(shape)});
   request.splits = std::move(splits);
   return request;
-}
-
-// What a table means for position 1 of 3.
-Status Find(const Request& request, const Sizes& sizes, ResultSizes* result) {
-  *result = {};
-  return FindResultSizes(request, "w", 0, sizes, 3, 1, result);
-}
-
-TEST(ResultSizes, TakesATableThatHoldsThisRanksOwnRows) {
-  ResultSizes result;
-  ASSERT_OK(Find(RequestOf(OpKind::kAllgather, {4, 2}), {1, 4, 0}, &result));
-  EXPECT_EQ(result.input_bytes, 32);
-  EXPECT_EQ(result.all_bytes, 40);
-  EXPECT_EQ(ToString(result.shape), "[5, 2]");
-  ASSERT_OK(
-      Find(RequestOf(OpKind::kAlltoall, {9}, {1, 2, 3}), {7, 5, 0, 1, 2, 3, 0, 1, 0}, &result));
-  EXPECT_EQ(result.input_bytes, 24);
-  EXPECT_TRUE(result.received == (Sizes{5, 2, 1}));
-  ASSERT_OK(Find(RequestOf(OpKind::kReducescatter, {8}), {}, &result));
-  EXPECT_EQ(result.input_bytes, 32);
-  EXPECT_EQ(ToString(result.shape), "[3]");
-}
-
-TEST(ResultSizes, RefusesATableThatDisagreesWithThisRanksOwnTensor) {
-  constexpr int64_t kHuge = int64_t{1} << 60;
-  const Request gather = RequestOf(OpKind::kAllgather, {4, 2});
-  const Request exchange = RequestOf(OpKind::kAlltoall, {9}, {1, 2, 3});
-  const Request joined = RequestOf(OpKind::kAlltoall, {0});
-  const std::vector<std::pair<Request, Sizes>> forged = {
-      {gather, {1, 16384, 0}},                      // more than it has: foreign memory would leave
-      {gather, {1, 3, 0}},                          // less
-      {gather, {1, -4, 0}},                         //
-      {gather, {1, 4}},                             // too few
-      {gather, {1, 4, 0, 0}},                       // too many
-      {gather, {-1, 4, 0}},                         // another rank's
-      {gather, {kHuge, 4, 0}},                      // bytes that overflow
-      {gather, {kHuge / 8, 4, kHuge}},              // a sum that overflows
-      {exchange, {0, 0, 0, 1, 2, 16384, 0, 0, 0}},  //
-      {exchange, {0, 0, 0, 3, 2, 1, 0, 0, 0}},      // the same sum
-      {exchange, {0, 0, 0, 1, 2, 3}},               //
-      {exchange, {0, kHuge, 0, 1, 2, 3, 0, 0, 0}},  //
-      {exchange, {0, -1, 0, 1, 2, 3, 0, 0, 0}},     //
-      {joined, {0, 0, 0, 0, 1, 0, 0, 0, 0}},        // a rank that has joined sends nothing
-      {RequestOf(OpKind::kReducescatter, {8}), {8}},
-      {RequestOf(OpKind::kAllgather, {}), {1, 1, 1}},
-      {RequestOf(OpKind::kReducescatter, {}), {}},
-      // Nothing here takes no memory, but a row would take more than there is.
-      {RequestOf(OpKind::kAllgather, {0, int64_t{1} << 50}), {5, 0, 5}},
-  };
-  for (const auto& [request, sizes] : forged) {
-    ResultSizes result;
-    const Status status = Find(request, sizes, &result);
-    if (!EXPECT_TRUE(status.code() == Code::kAborted))
-      std::printf("  %s\n", ToString(sizes).c_str());
-    EXPECT_TRUE(Contains(status.message(), "'w'"));
-  }
 }
 
 // Messages that a test puts there.
@@ -114,13 +56,15 @@ class ForgedControl : public Control {
   }
 };
 
-// One rank of a set of ranks 3, 5 and 7, with an allgather of 4 rows named "w" in flight.
+// One rank of a set, of ranks 3, 5 and 7 as a rule, with an allgather of 4 rows named "w" in
+// flight.
 class Victim {
  public:
-  explicit Victim(int rank, OpKind kind = OpKind::kAllgather) : fabric_(8) {
+  explicit Victim(int rank, OpKind kind = OpKind::kAllgather, const Members& members = {3, 5, 7})
+      : fabric_(16) {
     transport_ = fabric_.MakeTransport(0, GlobalRank(rank), waker_, false);
     ProcessSetOptions options;
-    options.members = {3, 5, 7};
+    options.members = members;
     options.rank = GlobalRank(rank);
     options.cache_capacity = 16;
     ProcessSetWires wires;
@@ -128,7 +72,7 @@ class Victim {
     control_ = control.get();
     wires.topology = Topology::OneHost(options.members.size(), false);
     wires.control = std::move(control);
-    const Position position(rank == 3 ? 0 : 1);
+    const Position position = members.Find(GlobalRank(rank));
     wires.backends.push_back(MakeTransportBackend(transport_.get(), 0, options.members, position));
     set_ = std::make_unique<ProcessSet>(options, std::move(wires), waker_, &queue_, &counters_,
                                         nullptr);
@@ -263,6 +207,29 @@ TEST(Refusals, OfAResponseNameTheSequencersRank) {
   }
   Victim sound(5);
   ASSERT_OK(sound.Hear(ResponseWith([](Response*) {})));
+}
+
+// Rank 6 hears rank 3 by way of rank 5, and cannot know which of them is wrong; but what rank 5
+// sees nothing in, it does not pass on.
+TEST(Refusals, OfAResponseThatWasPassedOnNameBoth) {
+  const Members members = {3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14};
+  const auto rows = [](int64_t own) {
+    return ResponseWith([own](negotiate::Response* r) {
+      r->decisions[0].sizes.assign(12, 1);
+      r->decisions[0].sizes[3] = own;
+    });
+  };
+  Victim victim(6, OpKind::kAllgather, members);
+  const Status status = victim.Hear(rows(3));
+  EXPECT_TRUE(Contains(status.message(), "rank 3 decided what cannot be right, or rank 5"));
+  EXPECT_TRUE(Contains(status.message(), "restart the job"));
+  EXPECT_TRUE(victim.culprit() == ProcessSet::kUnknownRank);
+  Victim other(6, OpKind::kAllgather, members);
+  ExpectRefusal(other.Hear("short"), other, 5, "short");
+  Victim next(5, OpKind::kAllgather, members);
+  ExpectRefusal(next.Hear(rows(3)), next, 3, "root");
+  Victim sound(6, OpKind::kAllgather, members);
+  ASSERT_OK(sound.Hear(rows(4)));
 }
 
 // A rank that has joined runs what others describe.

@@ -1,0 +1,88 @@
+// What a response says of the sizes of a result is checked against what this rank has submitted.
+
+#include "runtime/operation/result_sizes.h"
+
+#include <cstdio>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "check.h"
+
+namespace hvd::test {
+namespace {
+
+using negotiate::Request;
+using Sizes = std::vector<int64_t>;
+
+bool Contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+Request RequestOf(OpKind kind, Shape shape, Shape splits = {}) {
+  Request request;
+  request.kind = kind;
+  request.name = "w";
+  request.tensors.push_back({DataType::kFloat32, std::move(shape)});
+  request.splits = std::move(splits);
+  return request;
+}
+
+// What a table means for position 1 of 3.
+Status Find(const Request& request, const Sizes& sizes, ResultSizes* result) {
+  *result = {};
+  return FindResultSizes(request, "w", 0, sizes, 3, 1, result);
+}
+
+TEST(ResultSizes, TakesATableThatHoldsThisRanksOwnRows) {
+  ResultSizes result;
+  ASSERT_OK(Find(RequestOf(OpKind::kAllgather, {4, 2}), {1, 4, 0}, &result));
+  EXPECT_EQ(result.input_bytes, 32);
+  EXPECT_EQ(result.all_bytes, 40);
+  EXPECT_EQ(ToString(result.shape), "[5, 2]");
+  ASSERT_OK(
+      Find(RequestOf(OpKind::kAlltoall, {9}, {1, 2, 3}), {7, 5, 0, 1, 2, 3, 0, 1, 0}, &result));
+  EXPECT_EQ(result.input_bytes, 24);
+  EXPECT_TRUE(result.received == (Sizes{5, 2, 1}));
+  ASSERT_OK(Find(RequestOf(OpKind::kReducescatter, {8}), {}, &result));
+  EXPECT_EQ(result.input_bytes, 32);
+  EXPECT_EQ(ToString(result.shape), "[3]");
+}
+
+TEST(ResultSizes, RefusesATableThatDisagreesWithThisRanksOwnTensor) {
+  constexpr int64_t kHuge = int64_t{1} << 60;
+  const Request gather = RequestOf(OpKind::kAllgather, {4, 2});
+  const Request exchange = RequestOf(OpKind::kAlltoall, {9}, {1, 2, 3});
+  const Request joined = RequestOf(OpKind::kAlltoall, {0});
+  const std::vector<std::pair<Request, Sizes>> forged = {
+      {gather, {1, 16384, 0}},                      // more than it has: foreign memory would leave
+      {gather, {1, 3, 0}},                          // less
+      {gather, {1, -4, 0}},                         //
+      {gather, {1, 4}},                             // too few
+      {gather, {1, 4, 0, 0}},                       // too many
+      {gather, {-1, 4, 0}},                         // another rank's
+      {gather, {kHuge, 4, 0}},                      // bytes that overflow
+      {gather, {kHuge / 8, 4, kHuge}},              // a sum that overflows
+      {exchange, {0, 0, 0, 1, 2, 16384, 0, 0, 0}},  //
+      {exchange, {0, 0, 0, 3, 2, 1, 0, 0, 0}},      // the same sum
+      {exchange, {0, 0, 0, 1, 2, 3}},               //
+      {exchange, {0, kHuge, 0, 1, 2, 3, 0, 0, 0}},  //
+      {exchange, {0, -1, 0, 1, 2, 3, 0, 0, 0}},     //
+      {joined, {0, 0, 0, 0, 1, 0, 0, 0, 0}},        // a rank that has joined sends nothing
+      {RequestOf(OpKind::kReducescatter, {8}), {8}},
+      {RequestOf(OpKind::kAllgather, {}), {1, 1, 1}},
+      {RequestOf(OpKind::kReducescatter, {}), {}},
+      // Nothing here takes no memory, but a row would take more than there is.
+      {RequestOf(OpKind::kAllgather, {0, int64_t{1} << 50}), {5, 0, 5}},
+  };
+  for (const auto& [request, sizes] : forged) {
+    ResultSizes result;
+    const Status status = Find(request, sizes, &result);
+    if (!EXPECT_TRUE(status.code() == Code::kAborted))
+      std::printf("  %s\n", ToString(sizes).c_str());
+    EXPECT_TRUE(Contains(status.message(), "'w'"));
+  }
+}
+
+}  // namespace
+}  // namespace hvd::test
