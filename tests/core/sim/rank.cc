@@ -26,6 +26,12 @@ class SimBackend : public Backend {
     job_->ledger.Started(rank_, set_, spec);
     return std::make_unique<Machine>(job_, set_, spec.sequence);
   }
+  Status Allocate(const DeviceOrder& /*order*/, int64_t bytes,
+                  std::shared_ptr<std::byte>* memory) override {
+    const std::shared_ptr<std::byte[]> made(new std::byte[static_cast<size_t>(bytes) + 1]);
+    *memory = {made, made.get()};
+    return Status::Ok();
+  }
   void Abort() noexcept override {}
 
  private:
@@ -249,6 +255,8 @@ Entry Rank::Describe(const Submission& submission) const {
   const int64_t rows = by_member ? members * own : own;
   entry.request.tensors.push_back({DataType::kFloat32, {rows, submission.odd == rank_ ? 2 : 1}});
   if (by_member) entry.request.splits.assign(static_cast<size_t>(members), own);
+  // On the host the rows might come along with the counts, where the ledger does not look.
+  if (by_member) entry.request.device = 0;
   const int64_t bytes = negotiate::BytesOf(entry.request);
   TensorBuffer buffer = TensorBuffer::InPlace(Ledger::MemoryOf(submission.op), bytes);
   if (op.kind != OpKind::kAllreduce && op.kind != OpKind::kBroadcast) {

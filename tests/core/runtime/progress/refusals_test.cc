@@ -2,6 +2,7 @@
 // and every refusal names the sender and says what to do.
 
 #include <cmath>
+#include <cstring>
 #include <deque>
 #include <functional>
 #include <numeric>
@@ -44,35 +45,57 @@ TEST(ResultSizes, TakesATableThatHoldsThisRanksOwnRows) {
   EXPECT_EQ(result.input_bytes, 32);
   EXPECT_EQ(result.all_bytes, 40);
   EXPECT_EQ(ToString(result.shape), "[5, 2]");
-  ASSERT_OK(
-      Find(RequestOf(OpKind::kAlltoall, {9}, {1, 2, 3}), {7, 5, 0, 1, 2, 3, 0, 1, 0}, &result));
-  EXPECT_EQ(result.input_bytes, 24);
-  EXPECT_TRUE(result.received == (Sizes{5, 2, 1}));
   ASSERT_OK(Find(RequestOf(OpKind::kReducescatter, {8}), {}, &result));
   EXPECT_EQ(result.input_bytes, 32);
   EXPECT_EQ(ToString(result.shape), "[3]");
+}
+
+TEST(ResultSizes, OfAnAlltoallAreKnownInTwoSteps) {
+  const Request request = RequestOf(OpKind::kAlltoall, {9, 2}, {1, 2, 3});
+  ResultSizes result;
+  ASSERT_OK(Find(request, {}, &result));
+  EXPECT_EQ(result.input_bytes, 48);
+  EXPECT_TRUE(result.rank_bytes == (Sizes{8, 16, 24}));
+  Position culprit;
+  ASSERT_OK(AddReceived(request, "w", 0, {5, 2, 1}, &result, &culprit));
+  EXPECT_TRUE(result.rank_bytes == (Sizes{8, 16, 24, 40, 16, 8}));
+  EXPECT_TRUE(result.received == (Sizes{5, 2, 1}));
+  EXPECT_EQ(ToString(result.shape), "[8, 2]");
+  // A rank that has joined sends nothing.
+  ASSERT_OK(Find(RequestOf(OpKind::kAlltoall, {0, 2}), {}, &result));
+  EXPECT_TRUE(result.rank_bytes == (Sizes{0, 0, 0}));
+}
+
+TEST(ResultSizes, RefusesRowsThatNoMemoryHolds) {
+  const auto blames = [](const Shape& shape, const Sizes& rows) {
+    const Request request = RequestOf(OpKind::kAlltoall, shape, {0, 0, 0});
+    ResultSizes result;
+    ASSERT_OK(Find(request, {}, &result));
+    Position culprit;
+    const Status status = AddReceived(request, "w", 0, rows, &result, &culprit);
+    EXPECT_TRUE(status.code() == Code::kAborted && Contains(status.message(), "'w'"));
+    EXPECT_EQ(culprit, Position(2));
+  };
+  blames({9}, {1, 2, -1});
+  blames({9}, {1, 2, INT64_MAX});
+  blames({9}, {1, 2, negotiate::kMaxTensorBytes / 4 + 1});
+  blames({9, 0}, {INT64_MAX - 2, 2, 1});  // rows without bytes
 }
 
 TEST(ResultSizes, RefusesATableThatDisagreesWithThisRanksOwnTensor) {
   constexpr int64_t kHuge = int64_t{1} << 60;
   const Request gather = RequestOf(OpKind::kAllgather, {4, 2});
   const Request exchange = RequestOf(OpKind::kAlltoall, {9}, {1, 2, 3});
-  const Request joined = RequestOf(OpKind::kAlltoall, {0});
   const std::vector<std::pair<Request, Sizes>> forged = {
-      {gather, {1, 16384, 0}},                      // more than it has: foreign memory would leave
-      {gather, {1, 3, 0}},                          // less
-      {gather, {1, -4, 0}},                         //
-      {gather, {1, 4}},                             // too few
-      {gather, {1, 4, 0, 0}},                       // too many
-      {gather, {-1, 4, 0}},                         // another rank's
-      {gather, {kHuge, 4, 0}},                      // bytes that overflow
-      {gather, {kHuge / 8, 4, kHuge}},              // a sum that overflows
-      {exchange, {0, 0, 0, 1, 2, 16384, 0, 0, 0}},  //
-      {exchange, {0, 0, 0, 3, 2, 1, 0, 0, 0}},      // the same sum
-      {exchange, {0, 0, 0, 1, 2, 3}},               //
-      {exchange, {0, kHuge, 0, 1, 2, 3, 0, 0, 0}},  //
-      {exchange, {0, -1, 0, 1, 2, 3, 0, 0, 0}},     //
-      {joined, {0, 0, 0, 0, 1, 0, 0, 0, 0}},        // a rank that has joined sends nothing
+      {gather, {1, 16384, 0}},                  // more than it has: foreign memory would leave
+      {gather, {1, 3, 0}},                      // less
+      {gather, {1, -4, 0}},                     //
+      {gather, {1, 4}},                         // too few
+      {gather, {1, 4, 0, 0}},                   // too many
+      {gather, {-1, 4, 0}},                     // another rank's
+      {gather, {kHuge, 4, 0}},                  // bytes that overflow
+      {gather, {kHuge / 8, 4, kHuge}},          // a sum that overflows
+      {exchange, {0, 0, 0, 1, 2, 3, 0, 0, 0}},  // it has none
       {RequestOf(OpKind::kReducescatter, {8}), {8}},
       {RequestOf(OpKind::kAllgather, {}), {1, 1, 1}},
       {RequestOf(OpKind::kReducescatter, {}), {}},
@@ -117,7 +140,7 @@ class ForgedControl : public Control {
 // One rank of a set of ranks 3, 5 and 7, with an allgather of 4 rows named "w" in flight.
 class Victim {
  public:
-  explicit Victim(int rank, OpKind kind = OpKind::kAllgather) : fabric_(8) {
+  explicit Victim(int rank, OpKind kind = OpKind::kAllgather) : rank_(rank), fabric_(8) {
     transport_ = fabric_.MakeTransport(0, GlobalRank(rank), waker_, false);
     ProcessSetOptions options;
     options.members = {3, 5, 7};
@@ -138,7 +161,9 @@ class Victim {
     auto handle = std::make_shared<Handle>(std::move(entry));
     ASSERT_OK(queue_.Push(handle));
     set_->Add(handle);
+    handle_ = handle;
   }
+  bool done() const { return handle_->done; }
   ~Victim() { transport_->Close(0); }
 
   Status Hear(const std::string& message) {
@@ -169,18 +194,38 @@ class Victim {
   }
   std::optional<GlobalRank> culprit() const { return set_->culprit(); }
 
- private:
-  Status Tick() {
-    bool moved = false;
-    return set_->Tick(1000, &moved);
+  // Rank `sender` says before the first alltoall what it sends to this one.
+  Status HearCounts(int sender, const Sizes& numbers) {
+    std::vector<std::byte> part(kCountBytes);
+    std::memcpy(part.data(), numbers.data(), numbers.size() * sizeof(int64_t));
+    const auto transport = fabric_.MakeTransport(0, GlobalRank(sender), waker_, false);
+    Transfer transfer;
+    transport->Send(GlobalRank(rank_), {0, 1, 0}, part.data(), part.size(), &transfer);
+    bool moved = true;
+    (void)transport->Progress(&moved);
+    Status status;
+    for (int i = 0; i < 20 && status.ok(); ++i) status = Tick();
+    transport->Close(0);
+    return status;
   }
 
+ private:
+  static constexpr size_t kCountBytes = 1024;  // of one part, among three ranks
+
+  Status Tick() {
+    bool moved = false;
+    HVD_RETURN_IF_ERROR(set_->Tick(1000, &moved));
+    return transport_->Progress(&moved);
+  }
+
+  const int rank_;
   inproc::Fabric fabric_;
   Waker waker_;
   std::unique_ptr<Transport> transport_;
   Queue queue_;
   Counters counters_;
   std::vector<float> data_ = std::vector<float>(4, 1.0f);
+  HandlePtr handle_;
   ForgedControl* control_ = nullptr;
   std::unique_ptr<ProcessSet> set_;
 };
@@ -335,9 +380,13 @@ TEST(Refusals, OfAnAnnouncementNameTheMembersRank) {
       {"huge tensor", AnnouncementWith([&](AnnounceMessage* m) {
          first(m).request.tensors[0].shape = {4, INT64_MAX};
        })},
-      {"huge splits", AnnouncementWith([&](AnnounceMessage* m) {
+      {"splits", AnnouncementWith([&](AnnounceMessage* m) {
          first(m).request = RequestOf(OpKind::kAlltoall, {4});
-         first(m).sizes = {int64_t{1} << 45, int64_t{1} << 45, int64_t{1} << 45};
+         first(m).sizes = {1, 2, 1};
+       })},
+      {"huge rows of an alltoall", AnnouncementWith([&](AnnounceMessage* m) {
+         first(m).request = RequestOf(OpKind::kAlltoall, {0, int64_t{1} << 50});
+         first(m).sizes.clear();
        })},
       {"twice", AnnouncementWith(
                     [](AnnounceMessage* m) { m->announcements.push_back(m->announcements[0]); })},
@@ -377,6 +426,34 @@ TEST(Refusals, OfAnIdThatMeansAnotherOperation) {
   Victim unknown(5);
   unknown.Submit(OpKind::kAllreduce);
   ExpectRefusal(unknown.Hear(told(1, 0, true)), unknown, 3, "unknown id");
+}
+
+// What is said before an alltoall, which nobody else has seen.
+TEST(Refusals, OfCountsNameTheirSender) {
+  const auto decided = [] {
+    return ResponseWith([](negotiate::Response* r) { r->decisions[0].sizes.clear(); });
+  };
+  const Sizes sound = {12, 4, 8, 1};  // of 12 bytes, behind 4, none larger than 8: a row
+  const std::vector<std::pair<const char*, Sizes>> forged = {
+      {"rows", {12, 4, 8, -1}},
+      {"huge rows", {12, 4, 8, INT64_MAX}},
+      {"more than memory", {12, 4, 8, negotiate::kMaxTensorBytes}},
+      {"more than the stream", {12, 4, 64, 3}},
+      {"more than the largest", {12, 4, 2, 1}},
+      {"before", {12, -4, 8, 1}},
+      {"stream", {INT64_MAX, 4, 8, 1}},
+  };
+  for (const auto& [what, numbers] : forged) {
+    Victim victim(5, OpKind::kAlltoall);
+    ASSERT_OK(victim.Hear(decided()));
+    ASSERT_OK(victim.HearCounts(3, sound));
+    ExpectRefusal(victim.HearCounts(7, numbers), victim, 7, what);
+  }
+  Victim victim(5, OpKind::kAlltoall);
+  ASSERT_OK(victim.Hear(decided()));
+  ASSERT_OK(victim.HearCounts(3, sound));
+  ASSERT_OK(victim.HearCounts(7, sound));
+  EXPECT_TRUE(victim.done());
 }
 
 TEST(Refusals, OfAStreamNameItsWriter) {
