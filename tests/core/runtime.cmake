@@ -2,6 +2,7 @@ add_library(hvd_cluster STATIC cluster.cc)
 target_link_libraries(hvd_cluster PUBLIC hvd_runtime_engine hvd_check)
 
 hvd_test(queue SOURCES runtime/operation/queue_test.cc USES runtime/operation)
+hvd_test(result_sizes SOURCES runtime/operation/result_sizes_test.cc USES runtime/operation)
 hvd_test(sample SOURCES runtime/operation/handle_test.cc USES runtime/operation)
 hvd_test(count_exchange SOURCES runtime/progress/count_exchange_test.cc USES runtime/progress)
 hvd_test(executor SOURCES runtime/progress/executor_test.cc USES runtime/progress)
