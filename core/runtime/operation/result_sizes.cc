@@ -107,7 +107,9 @@ Status AddReceived(const Request& request, const std::string& name, size_t tenso
   int64_t all_bytes = 0;
   for (size_t r = 0; r < rows.size(); ++r) {
     int64_t& bytes = result->rank_bytes.emplace_back();
-    if (ToBytes(rows[r], row_bytes, &bytes) && Add(rows[r], &all_rows) && Add(bytes, &all_bytes))
+    // Rows without bytes are bounded, too: so the sum is out of nobody's bounds alone.
+    if (ToBytes(rows[r], row_bytes, &bytes) && rows[r] <= negotiate::kMaxTensorBytes &&
+        Add(rows[r], &all_rows) && Add(bytes, &all_bytes))
       continue;
     *culprit = Position(static_cast<int>(r));
     return Status::Aborted("to the alltoall of '" + Shown(name) + "' it brings " +

@@ -76,9 +76,14 @@ void CountExchange::Tell(const CollectiveSpec& of,
   const std::vector<AlltoallSender> told =
       DescribeSender(RowOf(of, members_), static_cast<int>(rank_));
   for (size_t m = 0; m < members_; ++m) {
-    std::vector<int64_t> numbers = {told[m].stream, told[m].before, told[m].largest};
-    for (const std::vector<int64_t>* one : rows) numbers.push_back((*one)[m]);
-    std::memcpy(sent_.data() + m * part_, numbers.data(), head_);
+    std::byte* const part = sent_.data() + m * part_;
+    const auto put = [part](size_t index, int64_t number) {
+      std::memcpy(part + index * sizeof number, &number, sizeof number);
+    };
+    put(kStream, told[m].stream);
+    put(kBefore, told[m].before);
+    put(kLargest, told[m].largest);
+    for (size_t t = 0; t < rows.size(); ++t) put(kFirstRows + t, (*rows[t])[m]);
   }
   if (takes_rows_ && told[rank_].largest <= static_cast<int64_t>(part_ - head_)) AddRows(of);
 }

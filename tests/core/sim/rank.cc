@@ -252,9 +252,10 @@ Entry Rank::Describe(const Submission& submission) const {
   const bool by_member = op.kind == OpKind::kAlltoall;
   const bool longer = submission.longer == rank_ && (by_member || op.kind == OpKind::kAllgather);
   const int64_t own = op.rows + (longer ? 1 : 0);
-  const int64_t rows = by_member ? members * own : own;
+  const int64_t rows = by_member ? members * (own + 1) : own;
   entry.request.tensors.push_back({DataType::kFloat32, {rows, submission.odd == rank_ ? 2 : 1}});
-  if (by_member) entry.request.splits.assign(static_cast<size_t>(members), own);
+  for (int64_t m = 0; by_member && m < members; ++m)
+    entry.request.splits.push_back(own + (rank_ + m) % 2);
   // On the host the rows might come along with the counts, where the ledger does not look.
   if (by_member) entry.request.device = 0;
   const int64_t bytes = negotiate::BytesOf(entry.request);

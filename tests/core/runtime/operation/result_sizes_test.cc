@@ -70,7 +70,7 @@ TEST(ResultSizes, RefusesRowsThatNoMemoryHolds) {
   blames({9}, {1, 2, -1});
   blames({9}, {1, 2, INT64_MAX});
   blames({9}, {1, 2, negotiate::kMaxTensorBytes / 4 + 1});
-  blames({9, 0}, {INT64_MAX - 2, 2, 1});  // rows without bytes
+  blames({9, 0}, {1, 2, negotiate::kMaxTensorBytes + 1});  // rows without bytes
 }
 
 TEST(ResultSizes, RefusesATableThatDisagreesWithThisRanksOwnTensor) {
