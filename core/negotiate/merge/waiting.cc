@@ -1,6 +1,7 @@
 // What a merger says of operations that lack somebody.
 
 #include <algorithm>
+#include <limits>
 #include <map>
 
 #include "negotiate/merge/merger.h"
@@ -11,6 +12,12 @@ namespace {
 using Key = std::pair<std::string, uint64_t>;  // name, ordinal
 
 Key KeyOf(const Waiting& waiting) { return {waiting.name, waiting.ordinal}; }
+
+// The longest time where it is more: a child may tell any.
+Micros Later(Micros waited, Micros elapsed) {
+  constexpr Micros kLongest = std::numeric_limits<Micros>::max();
+  return waited > kLongest - elapsed ? kLongest : waited + elapsed;
+}
 
 // But for the time, which every reader adds to by itself.
 bool Same(const Waiting& a, const Waiting& b) {
@@ -56,7 +63,7 @@ std::vector<Waiting> Merger::Unready(Micros now) const {
   });
   for (const Child& child : children_) {
     for (Waiting waiting : child.waiting) {
-      waiting.waited += now - child.told;
+      waiting.waited = Later(waiting.waited, now - child.told);
       Add(waiting, &all[KeyOf(waiting)]);
     }
   }

@@ -37,6 +37,10 @@ class Gate {
 
   virtual uint64_t number() const = 0;  // of the gate that is next
 
+  // Whether votes reach some members by way of others: then these have to look now and then, also
+  // while they have nothing to vote for.
+  virtual bool relays() const { return false; }
+
   // Who was the last to vote at a gate that has just passed, and since when the others had all
   // waited for it; nobody where members do not share a clock.
   struct Last {

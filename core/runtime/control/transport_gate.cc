@@ -60,6 +60,8 @@ class TransportGate : public Gate {
   }
 
   uint64_t number() const override { return number_; }
+  // The others of at most three are all one or two places away.
+  bool relays() const override { return members_.size() > 3; }
   Position corrupt() const override { return corrupt_; }
 
   bool idle() const override {

@@ -225,7 +225,7 @@ void RankEngine::Flush() noexcept {
 
 // On the watcher's thread, which needs no interpreter.
 void RankEngine::OnHeartbeat() {
-  if (cycle_->leads()) loop_->Poke();
+  if (cycle_->relays()) loop_->Poke();
   int signal = 0;
   if (!stacks_.TakeOverdue(NowMicros(), kStacksPatienceUs, &signal)) return;
   const std::string pid = std::to_string(getpid());

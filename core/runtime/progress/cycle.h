@@ -35,11 +35,11 @@ class Cycle {
   void Own(std::unique_ptr<Transport> transport) { transports_.push_back(std::move(transport)); }
   void Own(std::unique_ptr<peer::Messages> messages) { messages_ = std::move(messages); }
   void Own(std::unique_ptr<ProcessSet> set) {
-    if (set->leads()) leads_.store(true);
+    if (set->relays()) relays_.store(true);
     sets_.push_back(std::move(set));
   }
-  // Whether there has been a set in which others announce to this rank. Callable without the lock.
-  bool leads() const { return leads_.load(); }
+  // Whether there has been a set in which this rank relays. Callable without the lock.
+  bool relays() const { return relays_.load(); }
   // Lets go of a set on which nothing is in flight on any rank, once its last control bytes are
   // sent. Told of sets too that this rank does not belong to: the transports count on every id.
   void Dismiss(uint32_t id);
@@ -112,7 +112,7 @@ class Cycle {
   std::atomic<bool> has_tasks_{false};
   std::atomic<bool> unsent_{false};  // control bytes wait for room
   std::atomic<bool> lost_{false};
-  std::atomic<bool> leads_{false};
+  std::atomic<bool> relays_{false};
   std::atomic<uint64_t> rounds_{0};
   const Cause out_of_memory_;
   bool broken_ = false;  // reported; the cause has not come back yet

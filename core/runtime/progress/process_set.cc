@@ -165,9 +165,26 @@ Status ProcessSet::HearResponses(Micros now, bool* moved) {
     Status status = node_->Next(now, &policy, &response);
     if (status.ok() && !response) return Status::Ok();
     *moved = true;
-    if (status.ok()) status = CarryOut(*std::move(response), policy, now);
-    HVD_RETURN_IF_ERROR(place_.parent.known() ? Refuse(place_.parent, status) : status);
+    if (!status.ok()) return place_.parent.known() ? Refuse(place_.parent, status) : status;
+    HVD_RETURN_IF_ERROR(RefuseDecision(CarryOut(*std::move(response), policy, now)));
   }
+}
+
+// What the parent has let pass may be wrong from the root on.
+Status ProcessSet::RefuseDecision(const Status& why) {
+  if (why.code() != Code::kAborted || !place_.parent.known()) return why;
+  const Position self = options_.members.Find(options_.rank);
+  const bool direct = place_.parent == kRoot || topology_.ShareMemory(place_.parent, self);
+  if (direct) return Refuse(place_.parent, why);
+  const std::string root = Name(options_.members[kRoot]);
+  const std::string parent = Name(options_.members[place_.parent]);
+  culprit_ = kUnknownRank;
+  return Status::Aborted(root + " decided what cannot be right, or " + parent +
+                         " passed it on to " + Name(options_.rank) +
+                         " otherwise: " + why.message() +
+                         ". Check that all ranks run the same version of horovod and that the "
+                         "machines of " +
+                         root + " and " + parent + " are sound, then restart the job.");
 }
 
 Status ProcessSet::CarryOut(Response response, const Policy& policy, Micros now) {

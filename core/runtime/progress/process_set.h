@@ -66,8 +66,11 @@ class ProcessSet {
   const Members& members() const { return options_.members; }
   // Null but on the root of the tree.
   negotiate::Coordinator* root() const { return node_->root(); }
-  // Whether others announce to this rank.
-  bool leads() const { return place_.children.size() > 1; }
+  // Whether others need this rank's engine though its program does nothing here: they announce to
+  // it, or it passes their votes on.
+  bool relays() const {
+    return place_.children.size() > 1 || (gate_ != nullptr && gate_->relays());
+  }
   // On the root: what some members wait for, and others have not submitted; the oldest first.
   std::vector<negotiate::Unready> Pending(negotiate::Micros now) const;
   Executor& executor() { return executor_; }
@@ -81,6 +84,7 @@ class ProcessSet {
   Status Refuse(Position neighbour, const Status& why);
   Status RefuseSent(Position member, const Status& why);
   Status RefuseWords(const Status& why);
+  Status RefuseDecision(const Status& why);
   Status SharedMemoryIsCorrupt(const std::string& detail);
   Status Announce(negotiate::Micros now, bool* moved);
   Status HearChildren(negotiate::Micros now, bool* moved);
@@ -130,6 +134,7 @@ class ProcessSet {
   std::vector<std::pair<size_t, negotiate::AnnounceMessage>> early_;
 
   static constexpr size_t kSelf = 0;  // among the children
+  static constexpr Position kRoot{0};
   const Topology::TreePlace place_;
   std::unique_ptr<TreeNode> node_;
 

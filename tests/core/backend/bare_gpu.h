@@ -21,7 +21,7 @@ inline bool Has(const std::string& text, const std::string& part) {
 }
 
 // Whether it holds within some seconds.
-inline bool Comes(const std::function<bool()>& holds, int milliseconds = 5000) {
+inline bool Comes(const std::function<bool()>& holds, int milliseconds = 20000) {
   for (int i = 0; i < milliseconds && !holds(); ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   return holds();

@@ -232,7 +232,7 @@ TEST(Nccl, SettingUpThatNeverEndsHoldsUpNoOtherSetAndIsAborted) {
     }
     const auto began = Clock::now();
     hangs->Abort();
-    EXPECT_TRUE(Clock::now() - began < std::chrono::seconds(1));
+    EXPECT_TRUE(Clock::now() - began < std::chrono::seconds(10));  // else for ever
   });
 }
 
@@ -252,7 +252,7 @@ TEST(Nccl, AnAbortFreesTheStreamsThatWait) {
     while (Clock::now() < until) EXPECT_TRUE(machine->Advance() != Step::kDone);
     backend->Abort();
     Step step = Step::kBlocked;
-    const auto limit = Clock::now() + std::chrono::seconds(1);
+    const auto limit = Clock::now() + std::chrono::seconds(10);
     while (step != Step::kDone && Clock::now() < limit) step = machine->Advance();
     EXPECT_TRUE(step == Step::kDone);
     freed.store(true);

@@ -93,7 +93,7 @@ TEST(NcclWatch, ANetworkThatFailsIsToldWhileTheGpuWorks) {
       EXPECT_EQ(heard.troubles(), size_t{0});
     } else {
       EXPECT_TRUE(Comes([&] { return heard.troubles() > 0; }));
-      EXPECT_TRUE(Clock::now() - began < milliseconds(1000));
+      EXPECT_TRUE(Clock::now() - began < milliseconds(5000));
       const nccl::GpuTrouble trouble = heard.trouble();
       EXPECT_TRUE(Has(trouble.reason,
                       "rank 1 cannot go on: NCCL failed during allreduce of 'x' on "
@@ -219,10 +219,14 @@ TEST(NcclWatch, NobodyLooksAtAGpuWithoutWork) {
     EXPECT_TRUE(gpu.Read() == std::vector<float>(BareGpu::kElements, 32.0f));
     std::this_thread::sleep_for(milliseconds(1000));
     if (rank == 1) return;
-    const int64_t before = Sleeps();
-    EXPECT_TRUE(before > 0);
-    std::this_thread::sleep_for(milliseconds(500));
-    EXPECT_EQ(Sleeps(), before);
+    bool sleeps = false;  // on a busy machine, the last look may be late
+    for (int i = 0; i < 20 && !sleeps; ++i) {
+      const int64_t before = Sleeps();
+      EXPECT_TRUE(before > 0);
+      std::this_thread::sleep_for(milliseconds(500));
+      sleeps = Sleeps() == before;
+    }
+    EXPECT_TRUE(sleeps);
   });
 }
 
@@ -236,7 +240,7 @@ TEST(NcclWatch, ManySetsAreAbortedAtOnce) {
     const auto began = Clock::now();
     for (Backend* backend : backends) backend->Abort();
     const auto took = Clock::now() - began;
-    EXPECT_TRUE(took >= milliseconds(300) && took < milliseconds(800));
+    EXPECT_TRUE(took >= milliseconds(300) && took < milliseconds(1500));
   });
 }
 

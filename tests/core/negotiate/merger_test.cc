@@ -3,6 +3,8 @@
 
 #include "negotiate/merge/merger.h"
 
+#include <limits>
+
 #include "check.h"
 #include "desk.h"
 
@@ -269,6 +271,23 @@ TEST(Merger, TellsWhatWaitsOnceAndAgainWhenItChanges) {
   ASSERT_EQ(sent.size(), size_t{1});
   ASSERT_TRUE(sent[0].waiting.has_value());
   EXPECT_EQ(sent[0].waiting->size(), size_t{1});
+}
+
+// What a node says of time can be any number that fits.
+TEST(Merger, TellsOfNoTimeBeforeTheBeginning) {
+  constexpr Micros kLongest = std::numeric_limits<Micros>::max();
+  Node node;
+  AnnounceMessage told;
+  Waiting& waiting = told.waiting.emplace().emplace_back();
+  waiting.name = "w";
+  waiting.ready = {6};
+  waiting.waited = kLongest - 5;
+  ASSERT_OK(node.merger.Announce(2, told, 0));
+  node.merger.Look(1'000'000);
+  const std::vector<AnnounceMessage> sent = node.Take();
+  ASSERT_EQ(sent.size(), size_t{1});
+  ASSERT_TRUE(sent[0].waiting && sent[0].waiting->size() == 1);
+  EXPECT_EQ((*sent[0].waiting)[0].waited, kLongest);
 }
 
 std::string Refused(AnnounceMessage message, size_t child = 2) {

@@ -11,6 +11,8 @@ namespace {
 
 constexpr Nanos kLongCompute = 300 * kMicro;
 constexpr Nanos kShortCompute = 3 * kMicro;
+constexpr Nanos kHeartbeat = 1'000'000 * kMicro;
+constexpr Nanos kRests = 40 * kHeartbeat;  // until nobody looks any more where nothing happens
 
 // Runs collectives by the ledger: they move nothing and take a while.
 class SimBackend : public Backend {
@@ -121,20 +123,41 @@ std::unique_ptr<ProcessSet> Rank::MakeSet(uint32_t id, const std::vector<int>& r
 void Rank::Act() {
   MeetEnd();
   if (job_->world.stopped(rank_)) return;
-  bool moved = true;
-  while (moved) {
+  const Nanos now = job_->world.now();
+  const bool asked = AsksEngine();
+  for (bool moved = true; moved;) {
     moved = Go();
     // A program that is not up to chance submits all of a step before the engine looks.
     while (job_->plan.computes >= 0 && Go()) moved = true;
-    moved = Round() || moved;
+    if (asked || HasWork()) moved = Round() || moved;
+    if (moved) moved_ = now;
   }
-  const Nanos now = job_->world.now();
   Nanos next = computes_until_ > now ? computes_until_ : -1;
+  if (Relays() && now < moved_ + kRests) next = Earlier(next, next_beat_);
   for (const auto& set : sets_) {
-    const int64_t deadline = set->Deadline();
+    const int64_t deadline = HasWork() ? set->Deadline() : -1;
     if (deadline >= 0) next = Earlier(next, std::max(deadline * kMicro, now + kMicro));
   }
   job_->world.SetTimer(rank_, next);
+}
+
+// Otherwise the engine sleeps, whatever arrives. Where nothing is up to chance it looks all the
+// same.
+bool Rank::HasWork() const {
+  return job_->plan.computes >= 0 || queue_.in_flight() > 0 ||
+         std::any_of(sets_.begin(), sets_.end(), [](const auto& set) { return !set->idle(); });
+}
+
+bool Rank::Relays() const {
+  if (job_->plan.computes >= 0) return false;
+  return std::any_of(sets_.begin(), sets_.end(), [](const auto& set) { return set->relays(); });
+}
+
+// Whether a heartbeat has the engine look because others may need it.
+bool Rank::AsksEngine() {
+  if (job_->world.now() < next_beat_) return false;
+  next_beat_ = job_->world.now() + kHeartbeat;
+  return Relays();
 }
 
 void Rank::MeetEnd() {

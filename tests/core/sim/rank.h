@@ -80,6 +80,9 @@ class Rank : public Actor {
 
   std::unique_ptr<ProcessSet> MakeSet(uint32_t id, const std::vector<int>& members);
   bool Round();
+  bool HasWork() const;
+  bool Relays() const;
+  bool AsksEngine();
   void Drain();
   bool Go();
   bool Reap();
@@ -103,6 +106,8 @@ class Rank : public Actor {
   std::vector<std::unique_ptr<ProcessSet>> sets_;
   std::vector<HandlePtr> taken_;
   std::vector<HandlePtr> urged_;
+  Nanos next_beat_ = 0;
+  Nanos moved_ = 0;  // when anything last did
 
   // The program.
   size_t step_ = 0;

@@ -21,6 +21,35 @@ TEST(Simulation, NoRuleIsBroken) {
   EXPECT_TRUE(sum.schedules_left > 1000);
 }
 
+// Over links, poison gets through ranks whose programs compute, and their engines sleep until the
+// next heartbeat.
+TEST(Simulation, AReportNamesWhoHangsThoughOthersLeaveTheSchedule) {
+  Shape shape;
+  shape.ranks_per_host = 1;
+  uint64_t left = 0;
+  for (uint64_t seed = 0; seed < 300; ++seed) {
+    Random random(seed);
+    shape.ranks = 4 + static_cast<int>(random.Below(9));
+    const auto draw = [&] {
+      return static_cast<int>(random.Below(static_cast<uint64_t>(shape.ranks)));
+    };
+    Plan plan;
+    plan.sets.resize(1);
+    for (int rank = 0; rank < shape.ranks; ++rank) plan.sets[0].members.push_back(rank);
+    plan.ops = {{0, OpKind::kAllreduce, ReduceOp::kSum, "w", 2, 0}};
+    plan.steps.assign(8, {{0}});
+    plan.steps.resize(10, {{0, draw()}});
+    plan.joins_at.assign(static_cast<size_t>(shape.ranks), plan.steps.size());
+    plan.ending = Ending::kHang;
+    plan.victim = draw();
+    plan.ends_at = 8;
+    const Outcome outcome = RunJob(shape, std::move(plan), random.Next());
+    EXPECT_EQ(outcome.violation, "");
+    left += outcome.schedules_left;
+  }
+  EXPECT_TRUE(left > 300);
+}
+
 TEST(Simulation, NoRuleIsBrokenByManyRanks) {
   for (uint64_t seed = 0; seed < 3; ++seed) EXPECT_EQ(RunSeed(seed, 300).violation, "");
 }

@@ -5,7 +5,6 @@ The packages are none of what make installs: pip install lightning accelerate tr
 
 import importlib.util
 import runpy
-import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,10 +12,12 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from other_launchers import PORTS
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import horovod.torch.distributed  # noqa: F401  (registers the backend)
+from horovod.bootstrap.network.endpoints import free_port
 
 ROOT = Path(__file__).resolve().parents[3]
 STEPS, BATCH = 6, 4
@@ -134,16 +135,10 @@ def example(name: str) -> None:
     runpy.run_path(str(ROOT / "examples" / name), run_name="__main__")
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 def check_same(run_ranks: Callable[..., Any], program: Callable[..., Any], folder: Path) -> None:
     told = {}
     for backend in ("gloo", "hvd"):
-        env = {"MASTER_PORT": str(free_port())}
+        env = {"MASTER_PORT": str(free_port(PORTS))}
         told[backend] = run_ranks(2, program, [backend, str(folder / backend)], env=env, timeout=200)
     assert told["gloo"][0], "no losses"
     assert told["hvd"][0] == pytest.approx(told["gloo"][0], rel=1e-5)
@@ -158,7 +153,7 @@ def check_same(run_ranks: Callable[..., Any], program: Callable[..., Any], folde
     ],
 )
 def test_example(run_ranks: Callable[..., Any], name: str) -> None:
-    run_ranks(2, example, [name], env={"MASTER_PORT": str(free_port())}, timeout=200)
+    run_ranks(2, example, [name], env={"MASTER_PORT": str(free_port(PORTS))}, timeout=200)
 
 
 @needs("lightning")

@@ -29,7 +29,9 @@ def test_a_job_moves_to_other_hosts_with_its_state(tmp_path: Path) -> None:
     begun = process.stdout.readline()
     while b"trains as rank" not in begun:
         begun = process.stdout.readline()
-    hosts.write_text("127.0.0.1:2\n")
+    fresh = tmp_path / "fresh"
+    fresh.write_text("127.0.0.1:2\n")
+    fresh.rename(hosts)  # the script reads all of it or nothing
     result = launcher.finish(process, 60)
     story = Story(result.returncode, begun.decode() + result.output)
     assert story.status == 0, story.output

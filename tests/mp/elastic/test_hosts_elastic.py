@@ -95,25 +95,32 @@ def test_a_host_whose_agent_is_stopped_is_left_although_its_ranks_train(hosts: H
     assert job.wait(within(15)) == 128 + signal.SIGTERM
 
 
+def offer(listing: Path, lines: str) -> None:
+    """The script reads all of the old text or all of the new."""
+    fresh = listing.with_suffix(".new")
+    fresh.write_text(lines)
+    fresh.rename(listing)
+
+
 def test_hosts_of_a_script_come_and_go(hosts: Hosts, tmp_path: Path) -> None:
     listing, script = tmp_path / "hosts", tmp_path / "discover.sh"
-    listing.write_text("127.0.0.1:2\n")
+    offer(listing, "127.0.0.1:2\n")
     script.write_text(f"#!/bin/sh\ncat {listing}\n")
     script.chmod(0o755)
     words = ("-np", "2", "--min-np", "1", "--host-discovery-script", str(script))
     job, read = begin(hosts, tmp_path, *words, *STEPS, "100000", "never", "-1", "64", "0.02")
     wait_for(lambda: trained(read, 2), 30, read)
-    listing.write_text("127.0.0.1:2\n127.0.0.3:2\n")
+    offer(listing, "127.0.0.1:2\n127.0.0.3:2\n")
     moment = time.monotonic()
     wait_for(lambda: trained(read, 4, moment), 30, read)
-    listing.write_text("127.0.0.3:2\n")
+    offer(listing, "127.0.0.3:2\n")
     moment = time.monotonic()
     wait_for(lambda: trained(read, 2, moment), 30, read)
-    listing.write_text("what is this?\n")
+    offer(listing, "what is this?\n")
     time.sleep(3)
     assert "'what is this?' is no host" in read()
     moment = time.monotonic()
-    listing.write_text("127.0.0.3:1\n127.0.0.2:2\n")
+    offer(listing, "127.0.0.3:1\n127.0.0.2:2\n")
     wait_for(lambda: trained(read, 3, moment), 30, read)
     assert "killed" not in read() and "failed" not in read(), read()
     job.send_signal(signal.SIGTERM)

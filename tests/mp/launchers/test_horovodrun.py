@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -36,6 +36,13 @@ def _read_until(process: subprocess.Popen[bytes], needle: bytes, count: int = 1)
         assert line, text
         text += line
     return text
+
+
+def _until(condition: Callable[[], bool], found: Callable[[], object]) -> None:
+    deadline = time.monotonic() + within(5)
+    while not condition():
+        assert time.monotonic() < deadline, found()
+        time.sleep(0.02)
 
 
 def _lines_of(rank: int, stream: str, output: bytes) -> list[bytes]:
@@ -155,12 +162,14 @@ def test_streams_that_lead_to_one_pipe_do_not_mix(job: Launcher) -> None:
     assert all(len(line) == len("[0]<stdout>:") + 80 and len(set(line[-80:])) == 1 for line in lines)
 
 
-def test_stopped_rank_is_named(job: Launcher) -> None:
+def test_stopped_rank_is_named(job: Launcher, tmp_path: Path) -> None:
     script = _python(
-        "if rank == 0: os.kill(os.getpid(), signal.SIGSTOP)\ntime.sleep(0.5)\nif rank == 1: sys.exit(4)"
+        "if rank == 0: open(sys.argv[1], 'w').close(); os.kill(os.getpid(), signal.SIGSTOP)\n"
+        "while not os.path.exists(sys.argv[1]): time.sleep(0.01)\n"
+        "time.sleep(0.5)\nif rank == 1: sys.exit(4)"
     )
     begin = time.monotonic()
-    status, _, stderr = job.run("-np", "3", *script)
+    status, _, stderr = job.run("-np", "3", *script, str(tmp_path / "stops"))
     assert status == 4 and time.monotonic() - begin < within(6)
     assert b"rank 1 " in stderr.splitlines()[0] and b"horovodrun: rank 0 stopped (state T)" in stderr
 
@@ -202,13 +211,15 @@ def test_status_and_report_name_the_first_failure(job: Launcher) -> None:
     assert b"never" not in stdout
 
 
-def test_killed_rank_gives_137_and_survivors_may_report(job: Launcher) -> None:
+def test_killed_rank_gives_137_and_survivors_may_report(job: Launcher, tmp_path: Path) -> None:
     script = _python(
+        "open(os.path.join(sys.argv[1], str(rank)), 'w').close()\n"
+        "while len(os.listdir(sys.argv[1])) < 3: time.sleep(0.01)\n"  # nobody is still about to begin
         "if rank == 0: os.kill(os.getpid(), signal.SIGKILL)\n"
         "time.sleep(0.5); print('survivor saw it', file=sys.stderr); sys.exit(3)"
     )
     begin = time.monotonic()
-    status, _, stderr = job.run("-np", "3", *script)
+    status, _, stderr = job.run("-np", "3", *script, str(tmp_path))
     assert status == 137 and time.monotonic() - begin < within(5)
     assert b"rank 0 " in stderr and b"SIGKILL" in stderr and b"after it failed: ranks 1, 2" in stderr
     assert _lines_of(2, "stderr", stderr) == [b"survivor saw it\n"]
@@ -248,12 +259,11 @@ def test_signal_reaches_every_rank_and_ends_the_job(job: Launcher, number: int, 
 
 
 def test_second_interrupt_kills_at_once(job: Launcher) -> None:
-    process = job.start(
-        "-np", "2", *_python("signal.signal(2, signal.SIG_IGN); print('ready'); time.sleep(60)")
-    )
+    script = _python("signal.signal(2, lambda *_: print('heard'))\nprint('ready'); time.sleep(60)")
+    process = job.start("-np", "2", *script)
     _read_until(process, b"ready", 2)
     process.send_signal(signal.SIGINT)
-    time.sleep(0.3)
+    _read_until(process, b"heard", 2)  # two at once may be one
     begin = time.monotonic()
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=within(10))
@@ -275,25 +285,20 @@ def test_user_signals_are_passed_on(job: Launcher) -> None:
     assert process.returncode == 0
 
 
-def test_stop_and_continue_reach_the_ranks(job: Launcher) -> None:
-    process = job.start(
-        "-np", "2", *_python("print('pid', os.getpid())\nfor i in range(10): time.sleep(0.2)")
-    )
+def test_stop_and_continue_reach_the_ranks(job: Launcher, tmp_path: Path) -> None:
+    script = "print('pid', os.getpid())\nwhile not os.path.exists(sys.argv[1]): time.sleep(0.02)"
+    process = job.start("-np", "2", *_python(script), str(tmp_path / "go"))
     lines = _read_until(process, b"pid", 2).splitlines()
     pids = [int(line.split()[-1]) for line in lines]
 
     def states() -> set[str]:
-        return {
-            Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-            for pid in [*pids, process.pid]
-        }
+        stats = [Path(f"/proc/{pid}/stat").read_text() for pid in (*pids, process.pid)]
+        return {text.rpartition(")")[2].split()[0] for text in stats}
 
     process.send_signal(signal.SIGTSTP)
-    deadline = time.monotonic() + 5
-    while states() != {"T"}:
-        assert time.monotonic() < deadline, states()
-        time.sleep(0.02)
+    _until(lambda: states() == {"T"}, states)
     process.send_signal(signal.SIGCONT)
+    (tmp_path / "go").touch()
     process.communicate(timeout=within(10))
     assert process.returncode == 0
 
@@ -308,30 +313,27 @@ def test_killed_launcher_leaves_nothing(job: Launcher) -> None:
     )
     process = job.start("-np", "2", *script)
     _read_until(process, b"ready", 2)
-    deadline = time.monotonic() + 5
-    while len(job.census()) != 7:  # a process shows no environment in the moment in which it starts a program
-        assert time.monotonic() < deadline, job.census()
-        time.sleep(0.02)
+    # A process shows no environment in the moment in which it starts a program.
+    _until(lambda: len(job.census()) == 7, job.census)
     children = {child.pid for child in guard.processes() if child.parent == process.pid}
     assert len(children) == 3  # the guard and the ranks
     process.kill()
     process.wait()
-    deadline = time.monotonic() + 3
     job.wait_until_gone(3.0)
-    while children & {child.pid for child in guard.processes()}:
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    _until(lambda: not children & {child.pid for child in guard.processes()}, job.census)
     process.communicate()
 
 
 def test_daemons_of_the_ranks_are_ended(job: Launcher) -> None:
     script = _python(
+        "here, there = os.pipe()\n"
         "if os.fork() == 0:\n"
         "    os.setsid()\n"
         "    if os.fork() == 0:\n"
-        "        signal.signal(signal.SIGTERM, signal.SIG_IGN); print('daemon'); time.sleep(60)\n"
+        "        signal.signal(signal.SIGTERM, signal.SIG_IGN); print('daemon'); os.write(there, b'!')\n"
+        "        time.sleep(60)\n"
         "    os._exit(0)\n"
-        "time.sleep(0.5)"
+        "os.read(here, 1)"
     )
     begin = time.monotonic()
     status, stdout, _ = job.run("-np", "2", *script)

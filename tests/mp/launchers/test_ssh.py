@@ -213,7 +213,8 @@ def test_secrets_are_seen_nowhere(hosts: Hosts, tmp_path: Path) -> None:
         "hvd.init()\n"
         "hvd.allreduce(torch.ones(3))\n"
         "folder = pathlib.Path(sys.argv[1])\n"
-        "(folder / f'secret.{hvd.rank()}').write_text(text)\n"
+        "fresh = folder / f'new.{hvd.rank()}'; fresh.write_text(text)\n"
+        "fresh.rename(folder / f'secret.{hvd.rank()}')\n"
         "while not (folder / 'go').exists(): time.sleep(0.05)\n"
     )
     program = [sys.executable, "-c", script, str(tmp_path)]

@@ -39,7 +39,7 @@ def server() -> Iterator[StoreServer]:
     server.start()
     yield server
     server.close()
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert len(os.listdir("/proc/self/fd")) <= before
 
 
 def _identity(rank: int, size: int) -> Identity:
@@ -192,7 +192,7 @@ def test_who_has_proved_itself_waits_for_the_welcome(monkeypatch: pytest.MonkeyP
     """An acceptor that is slow to say so may have taken the connection: another one would replace it there,
     where nobody waits any more.
     """
-    monkeypatch.setattr(linker, "HANDSHAKE_SECONDS", 0.2)
+    monkeypatch.setattr(linker, "HANDSHAKE_SECONDS", 1.0)
     listener, address = endpoints.listen("tcp")
     listener.setblocking(True)
     accepted = []
@@ -203,7 +203,7 @@ def test_who_has_proved_itself_waits_for_the_welcome(monkeypatch: pytest.MonkeyP
             acceptor = Acceptor(_SECRET, lambda _: True)
             connection.sendall(acceptor.feed(connection.recv(acceptor.wanted())))
             welcome = acceptor.feed(connection.recv(acceptor.wanted()))
-            time.sleep(0.6)
+            time.sleep(1.5)
             connection.sendall(welcome)
 
     def until_closed() -> None:

@@ -31,7 +31,7 @@ def server() -> Iterator[StoreServer]:
     server.start()
     yield server
     server.close()
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert len(os.listdir("/proc/self/fd")) <= before
 
 
 def _join(server: StoreServer, rank: int, hosts: Sequence[int], wiring: str, local_size: int | None) -> Mesh:

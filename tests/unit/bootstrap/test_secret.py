@@ -44,7 +44,7 @@ def test_the_environment_is_the_way_where_such_a_file_cannot_be_had(monkeypatch:
             offered = secret.offer(SECRET)
         assert offered.variables == {secret.SECRET_VARIABLE: HEX}
         offered.close()
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert len(os.listdir("/proc/self/fd")) <= before
     environment = {**offered.variables, "OTHER": "1"}
     assert secret.take(environment) == SECRET
     assert environment == {"OTHER": "1"}

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from load import within
 
 import horovod
 from horovod.bootstrap import gpu_libraries, start_settings
@@ -55,7 +56,7 @@ def core(monkeypatch: pytest.MonkeyPatch) -> Iterator[Core]:
     before = len(os.listdir("/proc/self/fd"))
     yield core
     stop()
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert len(os.listdir("/proc/self/fd")) <= before
 
 
 def _environment(address: str, rank: int, size: int, **changes: str) -> dict[str, str]:
@@ -74,7 +75,7 @@ def test_single_process_opens_nothing(core: Core) -> None:
     before = len(os.listdir("/proc/self/fd"))
     start({})
     start({})
-    assert is_started() and len(os.listdir("/proc/self/fd")) == before
+    assert is_started() and len(os.listdir("/proc/self/fd")) <= before
     assert core.calls == [
         {
             "rank": 0,
@@ -272,9 +273,9 @@ def test_a_rank_whose_start_is_given_up_at_the_end_leaves_no_link_open(
         with pytest.raises(AbandonedError):
             start(_environment(server.address, 0, 2))
         os.close(other)
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + within(5)
         while len(os.listdir("/proc/self/fd")) > before and time.monotonic() < deadline:
             time.sleep(0.01)  # the server's end of the connection
-        assert len(os.listdir("/proc/self/fd")) == before
+        assert len(os.listdir("/proc/self/fd")) <= before
     finally:
         server.close()

@@ -23,7 +23,7 @@ def worker(monkeypatch):
 
 def tell_and_sleep(descriptor):
     os.write(descriptor, b"!")
-    time.sleep(30)
+    time.sleep(300)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
@@ -44,7 +44,7 @@ def test_a_process_that_a_worker_has_forked_ends_as_ever(worker, number):
         os.close(here)
         os.close(there)
         os.kill(child.pid, number)
-        child.join(10)
+        child.join(60)
         code = child.exitcode
         child.kill()
         assert code == -number and not preemption.is_asked()

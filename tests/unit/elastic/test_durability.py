@@ -142,7 +142,7 @@ def test_a_commit_does_not_wait_for_the_disk(tmp_path, monkeypatch):
     inner = writer._write_part
 
     def slow(*arguments):
-        may_go_on.wait(10)
+        may_go_on.wait(60)
         return inner(*arguments)
 
     monkeypatch.setattr(writer, "_write_part", slow)
@@ -152,7 +152,7 @@ def test_a_commit_does_not_wait_for_the_disk(tmp_path, monkeypatch):
         for step in range(1, 6):
             state.step, state.weights[:] = step, weights_at(step)
             state.commit()
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 30
         assert names(tmp_path) == []
         may_go_on.set()
         wait(state)
@@ -305,7 +305,7 @@ from horovod.elastic.checkpoint import lock
 from horovod.elastic.checkpoint.folder import opened
 held = lock.acquire(opened(sys.argv[1]), 0)
 print("held", flush=True)
-time.sleep(20)
+time.sleep(60)
 """
 
 

@@ -3,6 +3,7 @@
 import time
 
 import pytest
+from load import within
 
 from horovod.runner.nodes import reach, tree
 
@@ -101,5 +102,5 @@ def test_hosts_that_do_not_let_go_cost_one_second_together() -> None:
     nodes = [_Node(number) for number in range(20)]
     begin = time.monotonic()
     reach.part(_Loop(nodes), nodes)  # type: ignore[arg-type]
-    assert time.monotonic() - begin < 3.0
+    assert time.monotonic() - begin < within(3.0)
     assert all(node.is_left and node.is_closed for node in nodes)

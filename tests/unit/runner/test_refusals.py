@@ -186,4 +186,4 @@ def test_a_store_without_a_thread_leaves_nothing(monkeypatch: pytest.MonkeyPatch
         server.start()
     assert caught.value.errno == errno.EAGAIN
     server.close()
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert len(os.listdir("/proc/self/fd")) <= before

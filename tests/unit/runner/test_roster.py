@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from load import within
 
 from horovod.bootstrap import secret
 from horovod.bootstrap.errors import AbandonedError, BootstrapError
@@ -17,7 +18,7 @@ from horovod.elastic.driver.numbering import Candidate, Member, number
 from horovod.runner.elastic.roster import Roster
 
 _ROOT = bytes(range(32))
-_SECONDS = 5.0
+_SECONDS = 30.0  # within which each step comes on a busy machine
 
 
 class SlowStore(StoreServer):
@@ -110,7 +111,7 @@ def test_who_comes_late_to_a_start_that_is_given_up_is_told_so_at_once(launcher:
         begin = time.monotonic()
         with pytest.raises(AbandonedError):
             launcher.meeting(1)
-        assert time.monotonic() - begin < 2.0
+        assert time.monotonic() - begin < within(2.0)
         client.set("1/any/0", b"")  # who has come through keeps its link
 
 

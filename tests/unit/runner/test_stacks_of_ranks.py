@@ -7,6 +7,7 @@ import sys
 import time
 
 import pytest
+from load import within
 
 from horovod.runner.nodes import stacks
 
@@ -45,7 +46,7 @@ def test_a_program_that_shows_none_is_told_of() -> None:
     process = subprocess.Popen(["sleep", "60"])
     try:
         assert stacks.show([process.pid]) == {process.pid: []}
-        deadline = time.monotonic() + 10  # it may still be on its way to its sleep
+        deadline = time.monotonic() + within(10)  # it may still be on its way to its sleep
         while "state S" not in (where := stacks.whereabouts(process.pid)) and time.monotonic() < deadline:
             time.sleep(0.01)
         assert where.startswith("sleep is in state S (sleeping)")

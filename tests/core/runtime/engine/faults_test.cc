@@ -58,6 +58,12 @@ TEST(Faults, EnginesAndWatchersDoNotStartWithoutADescriptorToSleepOn) {
   }
 }
 
+// Another rank sets it, however late that is on a busy machine.
+void AwaitFlag(const std::atomic<bool>& flag) {
+  const int64_t limit = NowMicros() + int64_t{60} * 1000000;
+  while (!flag && NowMicros() < limit) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+}
+
 // No watcher runs yet that would see it.
 TEST(Faults, ARankThatEndsBeforeItHasToldItsCoresIsNotWaitedFor) {
   inproc::Fabric fabric(2);
@@ -69,13 +75,13 @@ TEST(Faults, ARankThatEndsBeforeItHasToldItsCoresIsNotWaitedFor) {
   int link[2];
   ASSERT_TRUE(socketpair(AF_UNIX, SOCK_STREAM, 0, link) == 0);
   ASSERT_TRUE(write(link[1], "heartbeat", 9) == 9);
+  const int64_t begin = NowMicros();
   std::thread end([&] {
     SegmentId id;
     EXPECT_TRUE(windows[1]->Allocate(CoreCountBytes(), &id).ok());
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
     close(link[1]);
   });
-  const int64_t begin = NowMicros();
   int cores = 0;
   const Status status = CountCores(windows[0].get(), {link[0]}, begin + 20000000, &cores);
   EXPECT_TRUE(Contains(status.message(), "has ended"));
@@ -103,7 +109,7 @@ TEST(Faults, AStoppedAndThenLostRankIsNamedOnAllOthers) {
       EXPECT_TRUE(status.code() == Code::kAborted);
       EXPECT_TRUE(Contains(status.message(), "rank 2"));
       EXPECT_TRUE(Contains(status.message(), "'after'"));
-      EXPECT_TRUE(NowMicros() - start < 1100000);
+      EXPECT_TRUE(NowMicros() - start < 5000000);  // 0.1 s where no other test takes the cores
       EXPECT_TRUE(Contains(Allreduce(engine, "later", &data).message(), "rank 2"));
     });
   }
@@ -129,9 +135,10 @@ TEST(Faults, ARankThatLeavesEarlyIsNamed) {
 
 TEST(Faults, ShutdownFailsWhatIsInFlightAndWhatComesLater) {
   Cluster cluster(2, Wires::kShm);
+  std::atomic<bool> over{false};
   cluster.Run([&](Engine& engine, int rank) {
     if (rank == 1) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(200));
+      AwaitFlag(over);
       return;
     }
     std::vector<float> data(10, 1.0f);
@@ -143,6 +150,7 @@ TEST(Faults, ShutdownFailsWhatIsInFlightAndWhatComesLater) {
     engine.Shutdown();
     waiter.join();
     EXPECT_TRUE(Allreduce(engine, "late", &data).code() == Code::kShutdown);
+    over = true;
   });
 }
 
@@ -170,13 +178,15 @@ TEST(Faults, AStalledOperationFailsAtTheLimitThatWasSet) {
   for (const Wires wires : kAllWires) {
     for (const int absent : {0, 1}) {
       Cluster cluster(2, wires, {}, config);
+      std::atomic<bool> over{false};
       cluster.Run([&](Engine& engine, int rank) {
         std::vector<float> data(1, 1.0f);
         if (rank == absent) {
-          std::this_thread::sleep_for(std::chrono::milliseconds(900));
+          AwaitFlag(over);  // else its leaving is the reason
           return;
         }
         const Status status = Allreduce(engine, "lonely", &data);
+        over = true;
         EXPECT_TRUE(status.code() == Code::kAborted);
         for (const std::string& part :
              {std::string("lonely"), "not by rank " + std::to_string(absent)}) {

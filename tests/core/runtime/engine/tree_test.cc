@@ -2,6 +2,7 @@
 // away from the root.
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <deque>
@@ -10,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/clock.h"
 #include "check.h"
 #include "cluster.h"
 
@@ -184,20 +186,50 @@ TEST(Tree, CarriesWhatTheRootMustKnowOfAStall) {
   Config config;
   config.stall_check_disable = true;
   config.stall_shutdown_seconds = 4;
+  std::atomic<int> told{0};
   ForEachShape(
-      [](Engine& engine, int rank, int size) {
+      [&](Engine& engine, int rank, int size) {
         std::vector<float> data(10, 1.0f);
-        if (rank == 10) {
-          std::this_thread::sleep_for(std::chrono::seconds(7));
+        if (rank == 10) {  // its leaving would be another reason
+          const int64_t limit = NowMicros() + int64_t{60} * 1000000;
+          while (told < size - 1 && NowMicros() < limit)
+            std::this_thread::sleep_for(std::chrono::milliseconds(10));
+          told = 0;
           return;
         }
         const Status status = Allreduce(engine, "w", &data);
+        ++told;
         EXPECT_TRUE(status.code() == Code::kAborted);
         EXPECT_TRUE(Contains(status.message(), "not by rank 10."));
         EXPECT_TRUE(Contains(status.message(), "ranks 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 11" +
                                                    std::string(size > 12 ? ", 12" : "")));
       },
       {}, config);
+}
+
+// Over links votes reach a rank by way of others. Rank 1 computes, so the poison of rank 0 has to
+// get through its engine to rank 3, which would count as absent otherwise.
+TEST(Tree, ARankThatComputesPassesVotesOn) {
+  Config config;
+  config.stall_check_disable = true;
+  config.stall_shutdown_seconds = 4;
+  Cluster cluster(4, Wires::kInprocLinks, {}, config);
+  cluster.Run([&](Engine& engine, int rank) {
+    std::mt19937 random(static_cast<unsigned>(rank));
+    for (int step = 0; step < 10; ++step) Step(engine, rank, Everybody(4), 1, &random);
+    EXPECT_TRUE(engine.CountersNow().at("gates") > 0);
+    // The others vote that the next batch may run before rank 0 does something else.
+    if (rank == 0) std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    if (rank == 1) std::this_thread::sleep_for(std::chrono::seconds(7));
+    if (rank == 1) return;
+    std::vector<float> other(10, 1.0f);
+    HandlePtr handle;
+    if (rank == 0) ASSERT_OK(Submit(engine, AllreduceEntry("other", &other), &handle));
+    std::vector<float> data(10, 1.0f);
+    const Status status = Allreduce(engine, "t0", &data);
+    EXPECT_TRUE(status.code() == Code::kAborted);
+    EXPECT_TRUE(Contains(status.message(), "submitted by ranks 0, 2, 3, not by rank 1."));
+  });
 }
 
 // Rank 8 passes on what others say, and is lost while they wait.

@@ -1,7 +1,11 @@
-// What another rank says of sizes is checked against what this rank knows before anything is sized
-// by it.
+// What a response says of the sizes of a result is checked against what this rank has submitted.
 
 #include "runtime/operation/result_sizes.h"
+
+#include <cstdio>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "check.h"
 

@@ -203,7 +203,7 @@ TEST(Executor, AMachineThatIsBlockedIsWokenByItsBackend) {
   const Status status = rank.Drive(handle, &sleeps);
   device.join();
   ASSERT_OK(status);
-  EXPECT_EQ(sleeps, 1);
+  EXPECT_TRUE(sleeps <= 1);  // none where the device was ready before this thread came to sleep
 }
 
 TEST(Executor, AMachineThatIsBlockedIsAdvancedAtItsDeadline) {
