@@ -17,6 +17,7 @@ namespace hvd::test {
 namespace {
 
 using negotiate::Request;
+using Sizes = std::vector<int64_t>;
 
 bool Contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
