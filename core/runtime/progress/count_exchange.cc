@@ -5,6 +5,7 @@
 #include <string>
 
 #include "collective/piece_stream.h"
+#include "collective/window/board.h"
 #include "negotiate/message.h"
 
 namespace hvd {
@@ -14,10 +15,8 @@ namespace {
 // The numbers of a part before the rows of the tensors.
 enum Number : size_t { kStream, kBefore, kLargest, kFirstRows };
 
-// With rows a part has at most so much, which costs little more than to send the numbers alone; and
-// all parts of a rank together so little that they travel whole on every medium.
-constexpr size_t kMostPart = 1024;
-constexpr size_t kMostPartsSquared = 128 << 10;
+// With rows a part has at most so much, which costs little more than to send the numbers alone.
+constexpr int64_t kMostPart = 1024;
 
 bool OnGpu(const CollectiveSpec& of) { return KindOf(of.device) == DeviceKind::kGpu; }
 
@@ -25,11 +24,12 @@ size_t HeadOf(const CollectiveSpec& of) {
   return (kFirstRows + of.pieces.size()) * sizeof(int64_t);
 }
 
-// A multiple of 8. Equal on every member, so nothing that is one member's own counts.
-size_t PartOf(const CollectiveSpec& of, size_t members) {
+// A multiple of 8. All parts of a rank lie in one slot of shared memory, as far as their numbers
+// do. Equal on every member, so nothing that is one member's own counts.
+size_t PartOf(const CollectiveSpec& of, int members) {
   if (OnGpu(of)) return HeadOf(of);
-  const size_t most = std::min(kMostPart, kMostPartsSquared / (members * members));
-  return std::max(HeadOf(of), most / sizeof(int64_t) * sizeof(int64_t));
+  const int64_t most = std::min(kMostPart, Board::InlineBytes(members) / members);
+  return std::max(HeadOf(of), static_cast<size_t>(most) / sizeof(int64_t) * sizeof(int64_t));
 }
 
 // What the parts for each member take, all tensors together.
@@ -47,6 +47,7 @@ int64_t MostBytes(size_t tensors) {
   return negotiate::kMaxTensorBytes * static_cast<int64_t>(std::min(tensors, kTensorsThatCount));
 }
 
+// `part`: what this rank gets of it.
 bool CanBe(const AlltoallSender& sender, int64_t part, int64_t most) {
   return sender.before >= 0 && sender.stream >= 0 && sender.largest >= part &&
          sender.stream <= most && sender.largest <= most && part <= sender.stream &&
@@ -62,7 +63,7 @@ CountExchange::CountExchange(const CollectiveSpec& of,
       members_(static_cast<size_t>(members)),
       takes_rows_(!OnGpu(of)),
       head_(HeadOf(of)),
-      part_(PartOf(of, members_)),
+      part_(PartOf(of, members)),
       sent_(part_ * members_),
       received_(part_ * members_) {
   Tell(of, rows);

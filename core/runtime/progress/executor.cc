@@ -243,12 +243,11 @@ Status Executor::Begin(Job job) {
   if (events_ != nullptr) Trace(job);
   if (!job.spec.order.empty()) job.spec.title = Title(job);
   current_ = std::move(job);
-  if (current_.spec.kind == OpKind::kAlltoall) {
-    if (members_.size() > 1) {
-      counts_ = MakeCounts();
-    } else {
-      HVD_RETURN_IF_ERROR(UseCounts(nullptr));
-    }
+  const bool alltoall = current_.spec.kind == OpKind::kAlltoall;
+  if (alltoall && members_.size() > 1) {
+    counts_ = MakeCounts();
+  } else if (alltoall) {
+    HVD_RETURN_IF_ERROR(UseCounts(nullptr));
   }
   return Launch();
 }
