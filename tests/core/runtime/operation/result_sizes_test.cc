@@ -8,25 +8,13 @@
 #include <vector>
 
 #include "check.h"
+#include "runtime/requests.h"
 
 namespace hvd::test {
 namespace {
 
 using negotiate::Request;
 using Sizes = std::vector<int64_t>;
-
-bool Contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
-Request RequestOf(OpKind kind, Shape shape, Shape splits = {}) {
-  Request request;
-  request.kind = kind;
-  request.name = "w";
-  request.tensors.push_back({DataType::kFloat32, std::move(shape)});
-  request.splits = std::move(splits);
-  return request;
-}
 
 // What a table means for position 1 of 3.
 Status Find(const Request& request, const Sizes& sizes, ResultSizes* result) {

@@ -10,25 +10,13 @@
 #include "check.h"
 #include "negotiate/bytes/wire.h"
 #include "runtime/progress/process_set.h"
+#include "runtime/requests.h"
 #include "transport/inproc/fabric.h"
 
 namespace hvd::test {
 namespace {
 
 using negotiate::Request;
-
-bool Contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
-Request RequestOf(OpKind kind, Shape shape, Shape splits = {}) {
-  Request request;
-  request.kind = kind;
-  request.name = "w";
-  request.tensors.push_back({DataType::kFloat32, std::move(shape)});
-  request.splits = std::move(splits);
-  return request;
-}
 
 // Messages that a test puts there.
 class ForgedControl : public Control {
