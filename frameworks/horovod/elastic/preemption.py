@@ -20,7 +20,8 @@ from horovod.elastic.asking import chosen_signal
 ASKED_STATUS = 128 + signal.SIGTERM
 ORPHAN_STATUS = 75  # EX_TEMPFAIL of sysexits.h: the same job can go on later
 
-_asked = threading.Event()
+# No Event, whose lock a second signal would wait for within the handler of the first.
+_is_asked = False
 _replaced: dict[int, Any] = {}  # by signal, the handler that was there before
 _leaves_at_once = False
 
@@ -71,7 +72,7 @@ def at_once() -> Iterator[None]:
 
 def is_asked() -> bool:
     """Whether this worker is to leave."""
-    return _asked.is_set()
+    return _is_asked
 
 
 def leave() -> NoReturn:
@@ -94,7 +95,8 @@ def _asks_before(handler: Any) -> Callable[[int, Any], None]:
     """A handler that asks, and then calls what was there before it."""
 
     def on_signal(number: int, frame: Any) -> None:
-        _asked.set()
+        global _is_asked
+        _is_asked = True
         if callable(handler):
             handler(number, frame)
         if _leaves_at_once:

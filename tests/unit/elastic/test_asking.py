@@ -3,6 +3,8 @@
 import multiprocessing
 import os
 import signal
+import sys
+import threading
 import time
 from types import SimpleNamespace
 
@@ -14,11 +16,34 @@ from horovod.elastic import preemption
 @pytest.fixture
 def worker(monkeypatch):
     monkeypatch.setattr(preemption, "elastic_membership", lambda: SimpleNamespace(leave=lambda: True))
+    monkeypatch.setattr(preemption, "_is_asked", False)
     monkeypatch.setenv("HOROVOD_PREEMPTION_SIGNAL", "USR1")
     before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGUSR1)
     yield
     assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGUSR1)) == before
-    preemption._asked.clear()
+
+
+@pytest.fixture
+def asked_at_each_line():
+    """SIGTERM comes before each line of the module and of threading that runs: within the handler, too."""
+    names = (preemption.__file__, threading.__file__)
+
+    def trace(frame, event, _):
+        if event == "line":
+            sys.settrace(None)
+            os.kill(os.getpid(), signal.SIGTERM)
+            sys.settrace(trace)
+        return trace if frame.f_code.co_filename in names else None
+
+    def give_up(*_):
+        raise TimeoutError("the handler waits for itself")
+
+    before = signal.signal(signal.SIGALRM, give_up)
+    signal.setitimer(signal.ITIMER_REAL, 20)
+    yield lambda: sys.settrace(trace)
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    sys.settrace(None)
+    signal.signal(signal.SIGALRM, before)
 
 
 def tell_and_sleep(descriptor):
@@ -30,6 +55,15 @@ def tell_and_sleep(descriptor):
 def test_a_worker_notes_that_it_is_asked(worker, number):
     with preemption.heard():
         os.kill(os.getpid(), number)
+        assert preemption.is_asked()
+
+
+def test_a_worker_may_be_asked_again_while_it_notes_it(worker, asked_at_each_line):
+    """By its engine and by the guard, when the launcher has died."""
+    with preemption.heard():
+        asked_at_each_line()
+        os.kill(os.getpid(), signal.SIGTERM)
+        sys.settrace(None)
         assert preemption.is_asked()
 
 
