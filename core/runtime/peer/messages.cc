@@ -62,7 +62,7 @@ Status Messages::HearFrom(Other* other, bool* moved) {
     if (!other->peer.channel().Take(other->peer.rank(), &frame, &inlined, moved)) break;
     HVD_RETURN_IF_ERROR(Hear(other, frame, inlined));
   }
-  if (other->peer.owes_credit()) other->peer.Send(Frame());
+  other->peer.TellCreditInTime();
   return Status::Ok();
 }
 

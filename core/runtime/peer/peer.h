@@ -63,10 +63,13 @@ class Peer {
     ++matched_;
     freed_ += UnaskedBytes(frame);
   }
-  // Whether it is time to tell, should nothing else be sent.
-  bool owes_credit() const {
-    return matched_ - matched_told_ >= kMostUnmatched / 2 ||
-           freed_ - freed_told_ >= kMostUnaskedBytes / 2;
+  // Should nothing else be sent: once much has changed, and at once where the peer may wait for it,
+  // as it has announced all that it may by what it was told.
+  void TellCreditInTime() {
+    const bool peer_may_wait = received_ - matched_told_ >= kMostUnmatched;
+    const bool much = matched_ - matched_told_ >= kMostUnmatched / 2 ||
+                      freed_ - freed_told_ >= kMostUnaskedBytes / 2;
+    if (much || (peer_may_wait && matched_ != matched_told_)) Send(Frame());
   }
 
   static size_t UnaskedBytes(const Frame& frame) {

@@ -34,8 +34,11 @@ Envelope Receives::EnvelopeOf(const Message& message) const {
 }
 
 void Receives::Add(const HandlePtr& handle) {
-  if (std::optional<MessagePtr> message = matching_.Post(EnvelopeOf(*handle), handle))
-    Meet(*message, handle, (*message)->kept.data());
+  const std::optional<MessagePtr> message = matching_.Post(EnvelopeOf(*handle), handle);
+  if (!message) return;
+  Meet(*message, handle, (*message)->kept.data());
+  // With no receive left open this rank would not come to it.
+  if (Peer* const peer = (*message)->peer) peer->TellCreditInTime();
 }
 
 Status Receives::Hear(Peer* peer, const Frame& frame, const std::byte* inlined) {
@@ -192,7 +195,10 @@ void Receives::CopyStep(bool* moved) {
 void Receives::Forget(uint32_t set) {
   forgotten_.Add(set);
   for (const MessagePtr& message : matching_.Forget(set)) {
-    if (message->peer != nullptr) message->peer->Matched(message->frame);
+    if (message->peer != nullptr) {
+      message->peer->Matched(message->frame);
+      message->peer->TellCreditInTime();
+    }
     if (message->peer == nullptr && message->send == nullptr)
       kept_for_self_ -= message->kept.size();
   }

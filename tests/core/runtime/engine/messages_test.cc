@@ -8,6 +8,7 @@
 #include "check.h"
 #include "cluster.h"
 #include "runtime/engine/messages.h"
+#include "runtime/peer/peer.h"
 
 namespace hvd::test {
 namespace {
@@ -86,6 +87,57 @@ TEST(Messages, WaitAtTheirSenderBeyondWhatAReceiverKeeps) {
         ASSERT_OK(engine.Wait(handles[i], kMessageLimitUs, nullptr));
         if (rank == 1) EXPECT_TRUE(data[i] == Content(kBytes, i));
       }
+    });
+  }
+}
+
+// As many as may wait have been sent, and a few of them are met: there is room for others.
+TEST(Messages, HaveRoomAsSoonAsOneOfTooManyIsMet) {
+  constexpr auto kMany = static_cast<int>(peer::kMostUnmatched);
+  for (const Wires wires : kAllWires) {
+    Cluster cluster(2, wires);
+    cluster.Run([&](Engine& engine, int rank) {
+      Bytes data(8);
+      std::vector<HandlePtr> sent(kMany + 1);
+      if (rank == 0) {
+        for (int i = 0; i <= kMany; ++i)
+          ASSERT_OK(Submit(engine, SendEntry(&data, 1, i == kMany ? 1 : 0), &sent[i]));
+        for (const HandlePtr& handle : sent)
+          ASSERT_OK(engine.Wait(handle, kMessageLimitUs, nullptr));
+        return;
+      }
+      for (int i = 0; i < 10; ++i) ASSERT_OK(Run(engine, RecvEntry(&data, 0)));
+      HandlePtr late;
+      ASSERT_OK(Submit(engine, RecvEntry(&data, 0, 1), &late));
+      EXPECT_TRUE(engine.Wait(late, kMessageLimitUs, nullptr).ok());
+      for (int i = 10; i < kMany; ++i) ASSERT_OK(Run(engine, RecvEntry(&data, 0)));
+    });
+  }
+}
+
+// Each receive takes what has come before it, so its rank never listens.
+TEST(Messages, HaveRoomWhenAllThatWaitedAreMetAtOnce) {
+  constexpr auto kMany = static_cast<int>(peer::kMostUnmatched);
+  for (const Wires wires : kAllWires) {
+    Cluster cluster(2, wires);
+    std::atomic<bool> all_left{false};
+    cluster.Run([&](Engine& engine, int rank) {
+      Bytes data(8);
+      if (rank == 0) {
+        for (int i = 0; i < kMany; ++i)
+          ASSERT_OK(Run(engine, SendEntry(&data, 1, i == kMany - 1 ? 1 : 0)));
+        HandlePtr last;
+        ASSERT_OK(Submit(engine, SendEntry(&data, 1, 2), &last));
+        EXPECT_TRUE(engine.Wait(last, kMessageLimitUs, nullptr).ok());
+        all_left = true;
+        return;
+      }
+      ASSERT_OK(Run(engine, RecvEntry(&data, 0, 1)));
+      for (int i = 1; i < kMany; ++i) ASSERT_OK(Run(engine, RecvEntry(&data, 0)));
+      for (int i = 0; i < kPatienceMs && !all_left; ++i)
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      EXPECT_TRUE(all_left);
+      ASSERT_OK(Run(engine, RecvEntry(&data, 0, 2)));
     });
   }
 }
