@@ -1,6 +1,7 @@
 """Works: futures, timeouts, operations that nobody waits for, and what goes wrong in one operation."""
 
 import gc
+import os
 import time
 from collections.abc import Callable
 from datetime import timedelta
@@ -136,6 +137,22 @@ def watched_barrier(store: str) -> None:
         group.get_group_store().wait(["passed"])
 
 
+def watched_barriers_of_two_jobs(path: str) -> None:
+    """They meet in one store, as they do under torchrun."""
+    rank, size = int(os.environ["HOROVOD_RANK"]), int(os.environ["HOROVOD_SIZE"])
+    store = dist.FileStore(path, size)
+    for job in range(2):
+        dist.init_process_group("hvd", store=store, rank=rank, world_size=size)
+        group = dist.group.WORLD
+        if job == 0:
+            group.monitored_barrier(timedelta(seconds=5))
+        elif rank == 0:
+            with pytest.raises(CollectiveTimeoutError, match="Rank 1 failed to pass"):
+                group.monitored_barrier(timedelta(seconds=0.3))
+        dist.barrier()
+        dist.destroy_process_group()
+
+
 PROGRAMS = [asynchronous, futures, dropped, at_odds]
 
 
@@ -145,7 +162,9 @@ def test_works(run_ranks: Callable[..., Any], np: int, program: Callable[[], Non
     run_ranks(np, program)
 
 
-@pytest.mark.parametrize("program", [late, watched_barrier], ids=lambda program: program.__name__)
+@pytest.mark.parametrize(
+    "program", [late, watched_barrier, watched_barriers_of_two_jobs], ids=lambda program: program.__name__
+)
 def test_ranks_that_do_not_come(
     run_ranks: Callable[..., Any], tmp_path: Path, program: Callable[[str], None]
 ) -> None:

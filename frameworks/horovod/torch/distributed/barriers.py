@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 from horovod import _core
+from horovod.torch.distributed import world
 from horovod.torch.distributed.communicator import Communicator
 from horovod.torch.distributed.errors import CollectiveTimeoutError
 
@@ -35,7 +36,7 @@ def monitored_barrier(communicator: Communicator, store: Any, seconds: float, wa
             come, or has given up.
     """
     number = next(communicator.monitored)
-    prefix = f"monitored_barrier/{number}"
+    prefix = f"monitored_barrier/{world.start()}/{number}"
     if communicator.rank == 0:
         _await_others(communicator, store, prefix, seconds, wait_all_ranks)
         return

@@ -11,6 +11,7 @@ from typing import Any
 from horovod.common import basics
 
 _starts = itertools.count(1)
+_start = 0
 _members: list[int] = []  # by rank in the job, the rank in the default group
 
 
@@ -56,8 +57,17 @@ def enter(rank: int, size: int, members: Sequence[int], store: Any) -> None:
         ValueError: it is another rank, of a job that it has joined before.
         RuntimeError: the ranks do not come together.
     """
-    basics.lend(rank, size, TorchStore(store), f"horovod/{next(_starts)}")
+    global _start
+    _start = next(_starts)
+    basics.lend(rank, size, TorchStore(store), f"horovod/{_start}")
     _members[:] = members
+
+
+def start() -> int:
+    """How often process groups have begun in this process, which is the same on all ranks: it tells the keys
+    of one job in a store from those of the next, as a store may outlive the jobs that meet in it.
+    """
+    return _start
 
 
 def leave() -> None:
