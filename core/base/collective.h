@@ -41,6 +41,14 @@ struct DeviceFree {
   void operator()(std::byte* memory) const { free(memory, stream); }
 };
 
+// What one member of an alltoall sends, all pieces together, as this rank knows it. What it sends
+// to the others is one stream: the parts of the ranks after it, and from the first rank on again.
+struct AlltoallSender {
+  int64_t stream = 0;   // bytes
+  int64_t before = 0;   // of these before the part of this rank
+  int64_t largest = 0;  // part of any rank, itself included
+};
+
 // A whole collective as the backend sees it: several fused tensors, one kind, all of the host or
 // all of GPUs. Ranks are positions in the process set.
 struct CollectiveSpec {
@@ -59,14 +67,14 @@ struct CollectiveSpec {
       order;  // by piece; empty on the host, whose memory may be touched at once
   // By piece, for n ranks; empty for the other kinds:
   // - allgather: n numbers, what each rank contributes. A piece's output holds all, in rank order.
-  // - alltoall: n * n numbers, what rank s sends to rank r at [s * n + r]. A piece's input holds
-  // this rank's
-  //   parts in the order of the receivers (and then perhaps bytes that are not sent), its output
-  //   what arrives in the order of the senders.
+  // - alltoall: 2 * n numbers, what this rank sends to each rank and then what each sends to it. A
+  //   piece's input holds this rank's parts in the order of the receivers (and then perhaps bytes
+  //   that are not sent), its output what arrives in the order of the senders.
   // - reducescatter: n numbers, the part of the input that each rank gets reduced; they add up to
   // the input,
   //   in rank order. A piece's output holds this rank's part only.
   std::vector<std::vector<int64_t>> rank_bytes;
+  std::vector<AlltoallSender> senders;  // alltoall: by rank
 };
 
 enum class Step : uint8_t { kProgressed, kBlocked, kDone, kFailed };

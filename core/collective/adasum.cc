@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "collective/kernels/adasum.h"
+#include "collective/piece_stream.h"
 #include "collective/transport_collectives.h"
 #include "settings/failpoint.h"
 
@@ -48,7 +49,8 @@ class Adasum : public StepMachine {
  public:
   Adasum(const CollectiveSpec& spec, int rank, int size, ScratchPool* scratch,
          const StartCollective& start)
-      : size_(size),
+      : rank_(rank),
+        size_(size),
         element_(static_cast<int64_t>(SizeOf(spec.reduction.dtype))),
         reduction_(spec.reduction),
         kernels_(*AdasumKernelsFor(spec.reduction.dtype)),
@@ -99,32 +101,30 @@ class Adasum : public StepMachine {
   // number with their own above 48 bits, which no count of operations reaches.
   void StartParts(uint64_t sequence, const StartCollective& start) {
     CollectiveSpec part;
-    const auto add = [&](OpKind kind, const Piece& piece, std::vector<int64_t> rank_bytes) {
+    const auto add = [&](OpKind kind, const Piece& piece) {
       part.kind = kind;
       part.sequence = sequence | static_cast<uint64_t>(parts_.size()) << 48;
       part.pieces = {piece};
-      part.rank_bytes.clear();
-      if (!rank_bytes.empty()) part.rank_bytes.push_back(std::move(rank_bytes));
       parts_.push_back(start(part));
+      part.rank_bytes.clear();
+      part.senders.clear();
     };
     std::vector<int64_t> slices;
     for (int rank = 0; rank < size_; ++rank) {
       slices.push_back(SliceOf(piece_.bytes / element_, rank, size_).length() * element_);
     }
-    std::vector<int64_t> matrix;
-    for (int rank = 0; rank < size_; ++rank)
-      matrix.insert(matrix.end(), slices.begin(), slices.end());
-    add(OpKind::kAlltoall, {piece_.input, raw_, piece_.bytes}, std::move(matrix));
+    AddAlikeRows(slices, rank_, &part);
+    add(OpKind::kAlltoall, {piece_.input, raw_, piece_.bytes});
     size_t most = 0;
     for (const Round& round : rounds_) most = std::max(most, round.size());
     dots_.resize(most);
     auto* dots = reinterpret_cast<std::byte*>(dots_.data());
     part.reduction = {DataType::kFloat64, ReduceOp::kSum, 1.0, 1.0, 1};
     for (const Round& round : rounds_) {
-      add(OpKind::kAllreduce, {dots, dots, static_cast<int64_t>(round.size() * sizeof(Dots))}, {});
+      add(OpKind::kAllreduce, {dots, dots, static_cast<int64_t>(round.size() * sizeof(Dots))});
     }
-    add(OpKind::kAllgather, {Result(), piece_.output, slice_.length() * element_},
-        std::move(slices));
+    part.rank_bytes.push_back(std::move(slices));
+    add(OpKind::kAllgather, {Result(), piece_.output, slice_.length() * element_});
   }
 
   // Advances the current part; after it comes `next`.
@@ -184,6 +184,7 @@ class Adasum : public StepMachine {
   }
   std::byte* Result() const { return piece_.output + slice_.begin * element_; }
 
+  const int rank_;
   const int size_;
   const int64_t element_;
   const Reduction reduction_;

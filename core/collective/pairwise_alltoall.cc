@@ -42,11 +42,7 @@ constexpr int64_t kBriefBytes = kFrameBytes;
 static_assert(kBriefBytes * 2 <= static_cast<int64_t>(kStepBytes), "packing it is one step");
 
 bool IsBrief(const AlltoallParts& parts, int sender) {
-  int64_t sent = 0;
-  for (int receiver = 0; receiver < parts.size; ++receiver) {
-    if (receiver != sender) sent += parts.Bytes(sender, receiver);
-  }
-  return sent <= kBriefBytes;
+  return parts.senders[static_cast<size_t>(sender)].stream <= kBriefBytes;
 }
 
 size_t FramesOf(int64_t bytes, bool brief) {

@@ -1,6 +1,7 @@
 #include "collective/piece_stream.h"
 
 #include <cstring>
+#include <numeric>
 
 namespace hvd {
 
@@ -80,14 +81,47 @@ std::vector<PieceStream> BroadcastParts(const CollectiveSpec& spec, int size) {
   return parts;
 }
 
+std::vector<AlltoallSender> DescribeSender(const std::vector<int64_t>& row, int sender) {
+  const size_t size = row.size();
+  std::vector<AlltoallSender> told(size);
+  int64_t stream = 0;
+  for (size_t step = 1; step < size; ++step) {
+    const size_t receiver = (static_cast<size_t>(sender) + step) % size;
+    told[receiver].before = stream;
+    stream += row[receiver];
+  }
+  const int64_t largest = *std::max_element(row.begin(), row.end());
+  for (AlltoallSender& one : told) {
+    one.stream = stream;
+    one.largest = largest;
+  }
+  return told;
+}
+
+void AddAlikeRows(const std::vector<int64_t>& row, int rank, CollectiveSpec* spec) {
+  const size_t size = row.size();
+  const auto me = static_cast<size_t>(rank);
+  const int64_t largest = *std::max_element(row.begin(), row.end());
+  std::vector<int64_t> ends(size);  // of each part, where all lie in the order of the receivers
+  std::partial_sum(row.begin(), row.end(), ends.begin());
+  const int64_t all = ends.back();
+  const int64_t mine = ends[me] - row[me];
+  spec->senders.clear();
+  for (size_t sender = 0; sender < size; ++sender) {
+    const int64_t round = sender > me ? all - ends[sender] + mine : mine - ends[sender];
+    spec->senders.push_back({all - row[sender], sender == me ? 0 : round, largest});
+  }
+  std::vector<int64_t>& bytes = spec->rank_bytes.emplace_back(row);
+  bytes.insert(bytes.end(), size, row[me]);
+}
+
 AlltoallParts::AlltoallParts(const CollectiveSpec& spec, int rank, int size)
     : size(size),
-      bytes(static_cast<size_t>(size) * static_cast<size_t>(size)),
+      senders(spec.senders),
       to(static_cast<size_t>(size)),
       from(static_cast<size_t>(size)) {
   for (size_t i = 0; i < spec.pieces.size(); ++i) {
     const std::vector<int64_t>& piece_bytes = spec.rank_bytes[i];
-    for (size_t pair = 0; pair < bytes.size(); ++pair) bytes[pair] += piece_bytes[pair];
     const std::byte* input = spec.pieces[i].input;
     std::byte* output = spec.pieces[i].output;
     const std::byte* own_input = nullptr;
@@ -95,8 +129,8 @@ AlltoallParts::AlltoallParts(const CollectiveSpec& spec, int rank, int size)
     for (int peer = 0; peer < size; ++peer) {
       if (peer == rank) own_input = input;
       if (peer == rank) own_output = output;
-      const int64_t sent = piece_bytes[static_cast<size_t>(rank * size + peer)];
-      const int64_t received = piece_bytes[static_cast<size_t>(peer * size + rank)];
+      const int64_t sent = piece_bytes[static_cast<size_t>(peer)];
+      const int64_t received = piece_bytes[static_cast<size_t>(size + peer)];
       to[peer].push_back({input, nullptr, sent});
       from[peer].push_back({nullptr, output, received});
       input += sent;

@@ -87,15 +87,20 @@ std::vector<std::vector<Piece>> ScatterParts(const CollectiveSpec& spec, int ran
 // A broadcast is an allgather to which only the root contributes.
 std::vector<PieceStream> BroadcastParts(const CollectiveSpec& spec, int size);
 
+// What the rank `sender` tells each rank of what it sends, `row` to each.
+std::vector<AlltoallSender> DescribeSender(const std::vector<int64_t>& row, int sender);
+
+// Adds the sizes of an alltoall of one piece in which all ranks send alike, `row` to each, as
+// `rank` knows it.
+void AddAlikeRows(const std::vector<int64_t>& row, int rank, CollectiveSpec* spec);
+
 // An alltoall as one rank sees it: what goes to each rank, what comes from each, all tensors
 // together.
 struct AlltoallParts {
   AlltoallParts(const CollectiveSpec& spec, int rank, int size);
 
-  int64_t Bytes(int from, int to) const { return bytes[static_cast<size_t>(from * size + to)]; }
-
   const int size;
-  std::vector<int64_t> bytes;            // of all pieces, as CollectiveSpec::rank_bytes
+  std::vector<AlltoallSender> senders;   // by rank
   std::vector<std::vector<Piece>> to;    // by receiver, without outputs
   std::vector<std::vector<Piece>> from;  // by sender, without inputs
   std::vector<Piece> own;                // from the own inputs to the own outputs

@@ -18,7 +18,9 @@ struct Ready {
   double postscale = 1.0;
   GlobalRank root{0};  // broadcast
   DeviceKind device = DeviceKind::kHost;
-  int64_t bytes = 0;  // an allgather counts the parts of all ranks; equal on every rank
+  // An allgather counts the parts of all ranks, an alltoall a row, of which all know the size:
+  // equal on every rank.
+  int64_t bytes = 0;
 };
 
 // Which tensors travel together: groups of indices into `ready`, in the order of their first

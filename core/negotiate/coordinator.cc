@@ -10,7 +10,6 @@ MergerOptions OptionsFor(const SequencerOptions& options,
                          std::vector<MergerOptions::Child> children) {
   MergerOptions merging;
   merging.children = std::move(children);
-  merging.members = options.members.size();
   merging.cache_capacity = options.cache ? options.cache_capacity : 0;
   merging.report_after = 0;
   if (!merging.children.empty()) return merging;

@@ -47,8 +47,8 @@ struct Request {
 
   // Equal requests share a cached id: everything on which the members must agree, so
   // - of an allgather or alltoall not the first dimensions nor the splits: they may differ between
-  // ranks and
-  //   from step to step, and travel with each announcement (SizesOf);
+  //   ranks and from step to step. Those of an allgather travel with each announcement (SizesOf);
+  //   of an alltoall the members tell each other once it is decided;
   // - of the device only its kind: every rank has numbers of its own;
   // - nothing that `kind` does not use (the root of an allreduce).
   bool SameAs(const Request& other) const;
@@ -58,9 +58,8 @@ struct Request {
 // compressed or sparse tensor is gathered first, and each rank reduces the rows itself.
 inline bool HasReduction(OpKind kind) { return Reduces(kind) || kind == OpKind::kAllgather; }
 
-// What travels with each announcement, for n members: of an allgather the first dimension of each
-// tensor (of a 0-dim tensor, which is an error, 0), of an alltoall its splits (n numbers, one
-// tensor). Empty for the other kinds.
+// What travels with each announcement: of an allgather the first dimension of each tensor (of a
+// 0-dim tensor, which is an error, 0). Empty for the other kinds.
 Shape SizesOf(const Request& request);
 
 // An unnamed operation in messages to people: "allreduce.noname.7".
@@ -82,8 +81,8 @@ struct Announcement {
   // One count for all kinds, so that an unnamed allreduce here and an unnamed barrier there meet
   // and are found to differ.
   uint64_t ordinal = 0;
-  // See SizesOf; 0 for those that have joined. Merged, for m members below: of an allgather
-  // [tensor * m + member], of an alltoall [member * n + receiver]. None where the variants differ.
+  // See SizesOf; 0 for those that have joined. Merged, for m members below:
+  // [tensor * m + member]. None where the variants differ.
   Shape sizes;
 
   // The rest is of merged ones only.
@@ -152,8 +151,7 @@ struct Decision {
   std::string name;  // empty when known or unnamed
   uint64_t ordinal = 0;
   std::string error;  // empty: execute
-  // What the members announced as SizesOf; 0 for those that have joined. For n members:
-  // allgather: [tensor * n + member]; alltoall: [sender * n + receiver].
+  // What the n members announced as SizesOf, [tensor * n + member]; 0 for those that have joined.
   std::vector<int64_t> sizes;
   // Some members have joined instead of announcing this.
   bool partial = false;

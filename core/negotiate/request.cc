@@ -44,7 +44,6 @@ bool Request::SameAs(const Request& other) const {
 }
 
 Shape SizesOf(const Request& request) {
-  if (request.kind == OpKind::kAlltoall) return request.splits;
   Shape dims;
   if (request.kind != OpKind::kAllgather) return dims;
   dims.reserve(request.tensors.size());

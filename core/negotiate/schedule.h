@@ -13,8 +13,8 @@ struct LearningOptions {
   size_t repeats = 3;             // equal steps that make a schedule; 0: none is ever made
   size_t longest_period = 4;      // so many steps of different shape may alternate
   size_t longest_step = 1 << 14;  // operations; a longer one is not learned
-  // Numbers in its sizes, likewise. An alltoall has as many as the square of the members: so the
-  // message with a schedule, and what is kept of steps, stay small in a set of any size.
+  // Numbers in its sizes, likewise: so the message with a schedule, and what is kept of steps, stay
+  // small in a set of any size.
   size_t most_sizes = 1 << 20;
 };
 

@@ -124,20 +124,14 @@ void Sequencer::GiveId(const Announcement& announcement, Decision* decision) {
   (void)cache_->Learn(decision->id, announcement.request);
 }
 
-// What one member's result takes; of an alltoall the largest member's.
+// What one member's result takes; of an alltoall, of which that is not known, what one member sent
+// the first time.
 int64_t Sequencer::ResultBytes(const Announcement& announcement, const Decision& decision) const {
   if (decision.sizes.empty()) {
     return decision.id == kNoId ? BytesOf(announcement.request) : bytes_of_[decision.id];
   }
   const Request request = RequestOf(announcement);
   const auto n = static_cast<size_t>(members_.size());
-  if (request.kind == OpKind::kAlltoall) {
-    std::vector<int64_t> received(n, 0);
-    for (size_t i = 0; i < n * n; ++i)
-      received[i % n] = SaturatingAdd(received[i % n], decision.sizes[i]);
-    return SaturatingMul(BytesPerRow(request.tensors[0]),
-                         *std::max_element(received.begin(), received.end()));
-  }
   int64_t bytes = 0;
   for (size_t t = 0; t < request.tensors.size(); ++t) {
     const int64_t row = BytesPerRow(request.tensors[t]);

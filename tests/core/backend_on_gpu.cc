@@ -130,8 +130,7 @@ int64_t OutputBytes(const CollectiveSpec& spec, size_t piece, int position, int 
     const auto from = static_cast<size_t>(peer);
     if (spec.kind == OpKind::kAllgather) total += bytes[from];
     if (spec.kind == OpKind::kReducescatter && peer == position) total = bytes[from];
-    if (spec.kind == OpKind::kAlltoall)
-      total += bytes[from * static_cast<size_t>(size) + static_cast<size_t>(position)];
+    if (spec.kind == OpKind::kAlltoall) total += bytes[static_cast<size_t>(size) + from];
   }
   return total;
 }

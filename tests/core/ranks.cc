@@ -318,4 +318,26 @@ Status Rank::Run(Backend* backend, CollectiveSpec spec) {
   return Drive(machines);
 }
 
+void SetMatrices(const std::vector<std::vector<int64_t>>& matrices, int rank, int ranks,
+                 CollectiveSpec* spec) {
+  const auto at = [ranks](int from, int to) { return static_cast<size_t>(from * ranks + to); };
+  spec->rank_bytes.assign(matrices.size(), {});
+  for (size_t piece = 0; piece < matrices.size(); ++piece) {
+    for (int r = 0; r < ranks; ++r) spec->rank_bytes[piece].push_back(matrices[piece][at(rank, r)]);
+    for (int r = 0; r < ranks; ++r) spec->rank_bytes[piece].push_back(matrices[piece][at(r, rank)]);
+  }
+  spec->senders.assign(static_cast<size_t>(ranks), {});
+  for (int from = 0; from < ranks; ++from) {
+    AlltoallSender& sender = spec->senders[static_cast<size_t>(from)];
+    for (int step = 0; step < ranks; ++step) {
+      const int to = (from + step) % ranks;
+      int64_t part = 0;
+      for (const std::vector<int64_t>& matrix : matrices) part += matrix[at(from, to)];
+      if (to == rank) sender.before = sender.stream;
+      if (to != from) sender.stream += part;
+      sender.largest = std::max(sender.largest, part);
+    }
+  }
+}
+
 }  // namespace hvd::test

@@ -59,6 +59,11 @@ class World {
   std::vector<std::vector<Link>> links_;          // [rank], for TCP
 };
 
+// Gives `spec` the sizes of an alltoall as `rank` of `ranks` knows them; `matrices` have bytes, by
+// piece, at [sender * ranks + receiver].
+void SetMatrices(const std::vector<std::vector<int64_t>>& matrices, int rank, int ranks,
+                 CollectiveSpec* spec);
+
 using Machines = std::vector<std::unique_ptr<StepMachine>>;
 
 // One rank, used by one thread.

@@ -153,9 +153,7 @@ class Rank {
       decision.ordinal = handle->ordinal;
       if (handle->ordinal == 0) decision.name = handle->entry.request.name;
       const Request& request = handle->entry.request;
-      const size_t own = request.kind == OpKind::kAllgather  ? request.tensors.size() * kMembers
-                         : request.kind == OpKind::kAlltoall ? kMembers * kMembers
-                                                             : 0;
+      const size_t own = request.kind == OpKind::kAllgather ? request.tensors.size() * kMembers : 0;
       for (size_t i = 0; i < own; ++i)
         decision.sizes.push_back(static_cast<int64_t>(input_->Number() >> 1));
     }

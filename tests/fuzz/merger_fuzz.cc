@@ -72,7 +72,6 @@ class Table {
   static MergerOptions AtNode() {
     MergerOptions options;
     options.children = {{GlobalRank(10), {0}}, {GlobalRank(12), {2}}, {GlobalRank(11), {1, 4, 5}}};
-    options.members = 6;
     return options;
   }
 
@@ -97,9 +96,7 @@ class Table {
     const Shape shapes[] = {{4}, {4, 2}, {}};
     request.tensors.push_back({DataType::kFloat32, shapes[input_->Below(3)]});
     if (request.name.empty()) announcement.ordinal = 1 + input_->Below(3);
-    const size_t each = request.kind == OpKind::kAllgather  ? 1
-                        : request.kind == OpKind::kAlltoall ? 6
-                                                            : 0;
+    const size_t each = request.kind == OpKind::kAllgather ? 1 : 0;
     for (size_t i = 0; i < (node ? 3 : 1) * each; ++i)
       announcement.sizes.push_back(static_cast<int64_t>(input_->Byte()));
     if ((what & 7) == 6) {

@@ -1,5 +1,6 @@
-// The table of sizes that comes with a response: taken only if this rank's part of it is what the
-// rank has announced, and then every number that sizes memory is what 128-bit arithmetic says.
+// The table of sizes that comes with a response, or what the others say before an alltoall: the
+// table is taken only if this rank's part of it is what the rank has announced, and every number
+// that sizes memory is what 128-bit arithmetic says.
 
 #include <numeric>
 
@@ -49,38 +50,41 @@ std::vector<int64_t> Table(Input* input, const Request& request, int members, in
   const auto me = static_cast<size_t>(rank);
   std::vector<int64_t> sizes;
   if (request.kind == OpKind::kAllgather) sizes.resize(n * request.tensors.size());
-  if (request.kind == OpKind::kAlltoall) sizes.resize(n * n);
   for (int64_t& size : sizes) size = static_cast<int64_t>(input->Number());
   const Shape mine = negotiate::SizesOf(request);
   for (size_t i = 0; i < mine.size() && !sizes.empty(); ++i) {
-    sizes[request.kind == OpKind::kAlltoall ? me * n + i : i * n + me] = mine[i];
-  }
-  if (request.kind == OpKind::kAlltoall && mine.empty()) {
-    std::fill_n(sizes.begin() + static_cast<std::ptrdiff_t>(me * n), n, 0);
+    sizes[i * n + me] = mine[i];
   }
   if (input->Below(4) == 0 && !sizes.empty()) sizes[input->Below(sizes.size())] = input->Signed();
   if (input->Below(16) == 0) sizes.resize(input->Below(20));
   return sizes;
 }
 
+// What the members say that they send to this rank.
+std::vector<int64_t> Rows(Input* input, int members) {
+  std::vector<int64_t> rows(static_cast<size_t>(members));
+  for (int64_t& one : rows)
+    one = input->Below(4) == 0 ? input->Signed() : static_cast<int64_t>(input->Number() >> 20);
+  return rows;
+}
+
 void CheckResult(const Request& request, size_t tensor, const std::vector<int64_t>& sizes,
                  int members, int rank, const ResultSizes& result) {
   const auto n = static_cast<size_t>(members);
-  const auto me = static_cast<size_t>(rank);
   const int64_t row = negotiate::BytesPerRow(request.tensors[tensor]);
   Wide all = 0;
   for (const int64_t bytes : result.rank_bytes) {
     REQUIRE(bytes >= 0 && (row == 0 ? bytes == 0 : bytes % row == 0));
     all += bytes;
   }
-  REQUIRE(all == result.all_bytes);
+  REQUIRE(all == result.all_bytes || request.kind == OpKind::kAlltoall);
   // What leaves this rank is its own memory.
   REQUIRE(result.input_bytes >= 0 &&
           result.input_bytes <= negotiate::BytesOf(request.tensors[tensor]));
   Wide rows = 0;
   for (size_t r = 0; r < n; ++r) {
     if (request.kind == OpKind::kAllgather) rows += sizes[tensor * n + r];
-    if (request.kind == OpKind::kAlltoall) rows += sizes[r * n + me];
+    if (request.kind == OpKind::kAlltoall) rows += sizes[r];
   }
   if (request.kind == OpKind::kReducescatter) {
     const int64_t first = request.tensors[tensor].shape[0];
@@ -100,9 +104,16 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const negotiate::Request request = OwnRequest(&input, members);
   if (!IsSound(request, members)) return 0;
   const size_t tensor = input.Below(request.tensors.size());
-  const std::vector<int64_t> sizes = Table(&input, request, members, rank);
+  std::vector<int64_t> sizes = Table(&input, request, members, rank);
   ResultSizes result;
-  const Status status = FindResultSizes(request, "w", tensor, sizes, members, rank, &result);
+  Status status = FindResultSizes(request, "w", tensor, sizes, members, rank, &result);
+  if (status.ok() && request.kind == OpKind::kAlltoall) {
+    REQUIRE(sizes.empty() && result.input_bytes <= negotiate::BytesOf(request.tensors[tensor]));
+    sizes = Rows(&input, members);
+    Position culprit;
+    status = AddReceived(request, "w", tensor, sizes, &result, &culprit);
+    REQUIRE(status.ok() != (culprit.known() && culprit.value() < members));
+  }
   if (status.ok()) {
     CheckResult(request, tensor, sizes, members, rank, result);
   } else {

@@ -31,7 +31,6 @@ class Mirror {
     for (const Announcement& announcement : message.announcements) {
       Request own = merger.RequestIn(announcement);
       own.splits.clear();
-      if (own.kind == OpKind::kAlltoall) own.splits = announcement.sizes;
       if (own.kind == OpKind::kAllgather) SetRows(announcement.sizes, &own);
       if (announcement.ordinal != 0) {
         unnamed_.emplace(announcement.ordinal, std::move(own));
@@ -173,9 +172,7 @@ class Table {
       request.tensors.push_back({DataType::kFloat32, shapes[input_->Below(4)]});
     }
     if (request.name.empty() || (what & 7) == 5) announcement.ordinal = 1 + input_->Below(4);
-    const size_t sizes = request.kind == OpKind::kAllgather  ? request.tensors.size()
-                         : request.kind == OpKind::kAlltoall ? members_.size()
-                                                             : 0;
+    const size_t sizes = request.kind == OpKind::kAllgather ? request.tensors.size() : 0;
     for (size_t i = 0; i < sizes; ++i) {
       announcement.sizes.push_back(static_cast<int64_t>(input_->Number() >> 1));
     }

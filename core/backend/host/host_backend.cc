@@ -168,25 +168,22 @@ Status HostBackend::Check(const CollectiveSpec& spec) const {
     return Status::Internal("broadcast from root " + std::to_string(spec.root.value()) + " of " +
                             std::to_string(size_));
   }
-  for (size_t i = 0; i < spec.pieces.size(); ++i) {
-    if (!SizesFit(spec, i)) {
-      return Status::Internal(std::string(Name(spec.kind)) +
-                              " whose sizes disagree with its input");
-    }
-  }
-  return Status::Ok();
+  bool fits = spec.kind != OpKind::kAlltoall || spec.senders.size() == static_cast<size_t>(size_);
+  for (size_t i = 0; i < spec.pieces.size(); ++i) fits = fits && SizesFit(spec, i);
+  if (fits) return Status::Ok();
+  return Status::Internal(std::string(Name(spec.kind)) + " whose sizes disagree with its input");
 }
 
 bool HostBackend::SizesFit(const CollectiveSpec& spec, size_t piece) const {
   const auto size = static_cast<size_t>(size_);
-  const bool square = spec.kind == OpKind::kAlltoall;
-  if (!square && spec.kind != OpKind::kAllgather && spec.kind != OpKind::kReducescatter)
+  const bool alltoall = spec.kind == OpKind::kAlltoall;
+  if (!alltoall && spec.kind != OpKind::kAllgather && spec.kind != OpKind::kReducescatter)
     return true;
   if (spec.rank_bytes.size() != spec.pieces.size()) return false;
   const std::vector<int64_t>& bytes = spec.rank_bytes[piece];
-  if (bytes.size() != (square ? size * size : size)) return false;
-  const auto own = bytes.begin() + static_cast<int64_t>(square ? rank_ * size : 0);
-  const int64_t sum = std::accumulate(own, own + static_cast<int64_t>(size), int64_t{0});
+  if (bytes.size() != (alltoall ? 2 * size : size)) return false;
+  const auto end = bytes.begin() + static_cast<int64_t>(size);
+  const int64_t sum = std::accumulate(bytes.begin(), end, int64_t{0});
   return spec.pieces[piece].bytes == (spec.kind == OpKind::kAllgather ? bytes[rank_] : sum);
 }
 

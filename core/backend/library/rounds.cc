@@ -50,7 +50,8 @@ Rounds::Rounds(CollectiveSpec spec, int rank, int size)
     parts.from[static_cast<size_t>(rank)] = parts.own;
     inputs_ = Streams(parts.to);
     outputs_ = Streams(parts.from);
-    longest_ = *std::max_element(parts.bytes.begin(), parts.bytes.end());
+    for (const AlltoallSender& sender : parts.senders)
+      longest_ = std::max(longest_, sender.largest);
   }
   if (!in_place_) window_ = std::max(kRoundBytes / size, kWindowUnit) / kWindowUnit * kWindowUnit;
 }

@@ -42,7 +42,7 @@ class UnderWay {
 // The members tell each other where the library reaches them, over what they have already.
 class Connecting : public StepMachine {
  public:
-  Connecting(LibrarySet* library, const char* name, Backend* host, int size,
+  Connecting(LibrarySet* library, const char* name, Backend* host, int rank, int size,
              const CollectiveSpec& first, const Waker& waker)
       : library_(library), host_(host), under_way_(library, name) {
     const size_t bytes = LibrarySet::kAddressBytes * static_cast<size_t>(size);
@@ -51,8 +51,8 @@ class Connecting : public StepMachine {
     swap_.kind = OpKind::kAlltoall;
     swap_.sequence = first.sequence;
     swap_.pieces.push_back({mine_->data(), theirs_->data(), static_cast<int64_t>(bytes)});
-    const auto count = static_cast<size_t>(size) * static_cast<size_t>(size);
-    swap_.rank_bytes.emplace_back(count, static_cast<int64_t>(LibrarySet::kAddressBytes));
+    AddAlikeRows(std::vector<int64_t>(static_cast<size_t>(size), LibrarySet::kAddressBytes), rank,
+                 &swap_);
     library_->BeginToListen(waker, mine_);
   }
 
@@ -164,7 +164,7 @@ class StagedBackend : public Backend {
     return library_->Has(spec.kind, spec.reduction.op);
   }
   std::unique_ptr<StepMachine> SetUp(const CollectiveSpec& first, const Waker& waker) override {
-    return std::make_unique<Connecting>(library_.get(), name_, host_, size_, first, waker);
+    return std::make_unique<Connecting>(library_.get(), name_, host_, rank_, size_, first, waker);
   }
   std::unique_ptr<StepMachine> Start(CollectiveSpec spec) override {
     return std::make_unique<StagedCollective>(std::move(spec), library_.get(), name_, rank_, size_,

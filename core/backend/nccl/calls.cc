@@ -102,9 +102,10 @@ class Group {
   void Alltoall(const Part& part) {
     const std::byte* input = part.input;
     std::byte* output = part.output;
+    const std::vector<int64_t>& bytes = *part.rank_bytes;
     for (int peer = 0; peer < size_; ++peer) {
-      const int64_t sent = Between(part, rank_, peer);
-      const int64_t received = Between(part, peer, rank_);
+      const int64_t sent = bytes[static_cast<size_t>(peer)];
+      const int64_t received = bytes[static_cast<size_t>(size_ + peer)];
       if (!Skips(sent))
         Keep(call_.send(input, static_cast<size_t>(sent), kUint8, peer, comm_, stream_));
       if (!Skips(received))
@@ -112,10 +113,6 @@ class Group {
       input += sent;
       output += received;
     }
-  }
-  int64_t Between(const Part& part, int from, int to) const {
-    return (*part.rank_bytes)[static_cast<size_t>(from) * static_cast<size_t>(size_) +
-                              static_cast<size_t>(to)];
   }
 
   const NcclFunctions& call_;

@@ -123,14 +123,12 @@ struct Streams {
     }
     outgoing = PieceStream(sent);
     for (int sender = 0; sender < parts.size; ++sender) {
-      int64_t end = 0;
-      for (int step = 1; step < parts.size; ++step) {
-        const int receiver = (sender + step) % parts.size;
-        const int64_t begin = end;
-        end += parts.Bytes(sender, receiver);
-        if (receiver == rank) incoming[sender] = {PieceStream(parts.from[sender]), begin, end};
-      }
-      ends.push_back(end);
+      const AlltoallSender& told = parts.senders[static_cast<size_t>(sender)];
+      ends.push_back(told.stream);
+      if (sender == rank) continue;
+      PieceStream outputs(parts.from[sender]);
+      const int64_t end = told.before + outputs.bytes();
+      incoming[sender] = {std::move(outputs), told.before, end};
     }
   }
 

@@ -12,39 +12,21 @@ namespace {
 // all is well.
 std::string ImpossibleShape(const Request& request) {
   for (const TensorMeta& tensor : request.tensors) {
-    const bool scattered = request.kind == OpKind::kReducescatter && BytesPerRow(tensor) < 0;
-    if (scattered || BytesOf(tensor) < 0)
+    const bool by_row = request.kind == OpKind::kReducescatter || request.kind == OpKind::kAlltoall;
+    if ((by_row && BytesPerRow(tensor) < 0) || BytesOf(tensor) < 0)
       return "announced a tensor of the impossible shape " + ToString(tensor.shape);
   }
   return "";
 }
 
-// The sizes of `count` sends or receives that one memory holds together, of one tensor.
-std::string ImpossibleRows(const TensorMeta* tensor, const int64_t* sizes, size_t count) {
-  const int64_t row = tensor != nullptr ? BytesPerRow(*tensor) : 0;
-  if (row < 0) return "announced a tensor whose rows are impossibly large";
-  // Rows without bytes are bounded, too: those of all members are added up.
-  const int64_t least = std::max<int64_t>(row, 1);
-  int64_t left = kMaxTensorBytes;
-  for (size_t i = 0; i < count; ++i) {
-    if (sizes[i] > left / least)
-      return "announced " + std::to_string(sizes[i]) + " rows, more than any memory holds";
-    left -= least * sizes[i];
-  }
-  return "";
-}
-
-// `members` send them, `each` of which has a size for every tensor or for every other member.
+// Of an allgather, by tensor and member.
 std::string ImpossibleSizes(const Request& request, const Shape& sizes, size_t members) {
-  const bool alltoall = request.kind == OpKind::kAlltoall;
-  const size_t together = alltoall ? sizes.size() / members : 1;
-  for (size_t i = 0; i < sizes.size(); i += together) {
-    // How many tensors an alltoall has is answered later.
-    const size_t tensor = alltoall ? 0 : i / members;
-    const bool described = tensor < request.tensors.size();
-    std::string impossible =
-        ImpossibleRows(described ? &request.tensors[tensor] : nullptr, &sizes[i], together);
-    if (!impossible.empty()) return impossible;
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    const int64_t row = BytesPerRow(request.tensors[i / members]);
+    if (row < 0) return "announced a tensor whose rows are impossibly large";
+    // Rows without bytes are bounded, too: those of all members are added up.
+    if (sizes[i] > kMaxTensorBytes / std::max<int64_t>(row, 1))
+      return "announced " + std::to_string(sizes[i]) + " rows, more than any memory holds";
   }
   return "";
 }
@@ -141,14 +123,12 @@ Status Merger::CheckSizes(size_t child, const Announcement& announcement) const 
   const uint32_t id = varied ? announcement.variants[0].id : announcement.id;
   const Request& request = varied ? announcement.variants[0].request : announcement.request;
   const OpKind kind = id == kNoId ? request.kind : cache_.KindOf(id);
-  const bool sized = kind == OpKind::kAllgather || kind == OpKind::kAlltoall;
+  const bool sized = kind == OpKind::kAllgather;
   if (id != kNoId && !sized && announcement.sizes.empty()) return Status::Ok();  // the usual case
   const Request meant = RequestOf(id, request);
   const auto below = static_cast<size_t>(children_[child].below.size());
-  size_t expected = kind == OpKind::kAllgather  ? below * meant.tensors.size()
-                    : kind == OpKind::kAlltoall ? below * static_cast<size_t>(options_.members)
-                                                : 0;
-  if (announcement.variants.size() > 1) expected = 0;
+  const bool differs = announcement.variants.size() > 1;
+  const size_t expected = sized && !differs ? below * meant.tensors.size() : 0;
   if (announcement.sizes.size() != expected) {
     return Corrupt(child, "announced " + std::to_string(announcement.sizes.size()) +
                               " sizes instead of " + std::to_string(expected) + " with an " +

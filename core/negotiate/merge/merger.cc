@@ -155,25 +155,17 @@ void Merger::AddSizes(Tally* tally, const Child& child, const Shape& sizes) {
   Tally::Details* details = DetailsOf(tally);
   if (details->variants.empty()) details->variants.push_back({tally->id, {}, {}});
   if (details->variants.size() > 1) return;
-  const Variant& only = details->variants[0];
-  const OpKind kind = only.id == kNoId ? only.request.kind : cache_.KindOf(only.id);
   const auto each = static_cast<size_t>(child.below.size());
   const auto all = static_cast<size_t>(below_.size());
   details->sizes.resize(sizes.size() / each * all);
-  const auto copy = [&](size_t from, size_t to, size_t count) {
-    std::copy_n(sizes.begin() + static_cast<std::ptrdiff_t>(from), count,
-                details->sizes.begin() + static_cast<std::ptrdiff_t>(to));
-  };
-  // Of an alltoall a member has a row of its own, of an allgather each tensor has one.
-  const bool by_member = kind == OpKind::kAlltoall;
-  const size_t rows = by_member ? 1 : sizes.size() / each;
-  const size_t width = by_member ? static_cast<size_t>(options_.members) : 1;
+  const size_t tensors = sizes.size() / each;
   for (size_t r = 0; r < child.places.size(); ++r) {
     const Positions::Run& run = child.below.runs()[r];
-    for (size_t row = 0; row < rows; ++row) {
-      copy((row * each + static_cast<size_t>(run.before)) * width,
-           (row * all + static_cast<size_t>(child.places[r])) * width,
-           static_cast<size_t>(run.count) * width);
+    for (size_t tensor = 0; tensor < tensors; ++tensor) {
+      const size_t from = tensor * each + static_cast<size_t>(run.before);
+      const size_t to = tensor * all + static_cast<size_t>(child.places[r]);
+      std::copy_n(sizes.begin() + static_cast<std::ptrdiff_t>(from), run.count,
+                  details->sizes.begin() + static_cast<std::ptrdiff_t>(to));
     }
   }
 }

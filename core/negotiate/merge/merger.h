@@ -22,7 +22,6 @@ struct MergerOptions {
     Positions below;  // the member; or all whose announcements it merges, itself among them
   };
   std::vector<Child> children;  // one after another in the numbers of their members, or not
-  int members = 0;              // of the set
   size_t cache_capacity = ResponseCache::kMostIds;
   Micros report_after = 1000000;  // what waits for so long is told to the parent; 0: nothing is
 };

@@ -25,12 +25,9 @@ bool Follower::Place(const HandlePtr& handle, uint32_t id) {
 // Whether this rank brings as many rows as in the steps that were learned.
 bool Follower::Brings(const Slot& slot, const negotiate::Request& request) const {
   const Shape own = negotiate::SizesOf(request);
-  const bool by_sender = request.kind == OpKind::kAlltoall;
   if (slot.sizes.size() != own.size() * members_) return false;
   for (size_t i = 0; i < own.size(); ++i) {
-    const size_t at =
-        by_sender ? position_.index() * members_ + i : i * members_ + position_.index();
-    if (slot.sizes[at] != own[i]) return false;
+    if (slot.sizes[i * members_ + position_.index()] != own[i]) return false;
   }
   return true;
 }

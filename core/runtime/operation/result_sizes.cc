@@ -1,6 +1,7 @@
 #include "runtime/operation/result_sizes.h"
 
 #include <string>
+#include <utility>
 
 #include "base/text.h"
 
@@ -15,18 +16,21 @@ Status Impossible(const Request& request, const std::string& name, const std::st
                          Shown(name) + "' says " + what);
 }
 
-// Rows to bytes, and what they add up to; false on overflow or a negative number.
-bool ToBytes(const std::vector<int64_t>& rows, int64_t row_bytes, ResultSizes* result) {
-  for (const int64_t count : rows) {
-    int64_t& bytes = result->rank_bytes.emplace_back();
-    if (count < 0 || __builtin_mul_overflow(count, row_bytes, &bytes)) return false;
-    if (bytes > negotiate::kMaxTensorBytes) return false;
-    if (__builtin_add_overflow(result->all_bytes, bytes, &result->all_bytes)) return false;
-  }
-  return true;
+// Of so many rows; false: no tensor has so many, or fewer than none.
+bool ToBytes(int64_t rows, int64_t row_bytes, int64_t* bytes) {
+  return rows >= 0 && !__builtin_mul_overflow(rows, row_bytes, bytes) &&
+         *bytes <= negotiate::kMaxTensorBytes;
 }
 
 bool Add(int64_t value, int64_t* sum) { return !__builtin_add_overflow(*sum, value, sum); }
+
+bool AddAll(const std::vector<int64_t>& rows, int64_t row_bytes, ResultSizes* result) {
+  for (const int64_t count : rows) {
+    int64_t& bytes = result->rank_bytes.emplace_back();
+    if (!ToBytes(count, row_bytes, &bytes) || !Add(bytes, &result->all_bytes)) return false;
+  }
+  return true;
+}
 
 // The first dimension as evenly as possible, the first ranks having one more.
 std::vector<int64_t> EvenRows(int64_t rows, int members) {
@@ -35,12 +39,16 @@ std::vector<int64_t> EvenRows(int64_t rows, int members) {
   return parts;
 }
 
-// The rows that this rank has announced: one number for an allgather, one for each member for an
-// alltoall (none of a rank that has joined, which sends nothing).
-Shape OwnRows(const Request& request, size_t tensor, int members) {
-  if (request.kind == OpKind::kAllgather) return {request.tensors[tensor].shape[0]};
-  if (!request.splits.empty()) return request.splits;
-  return Shape(static_cast<size_t>(members), 0);
+// What goes to each member; nothing of a rank that has joined.
+Status AddSent(const Request& request, const std::string& name, size_t tensor, int members,
+               ResultSizes* result) {
+  result->sent = request.splits;
+  result->sent.resize(static_cast<size_t>(members));
+  const int64_t row_bytes = negotiate::BytesPerRow(request.tensors[tensor]);
+  if (row_bytes < 0 || !AddAll(result->sent, row_bytes, result))
+    return Impossible(request, name, "that this rank sends more than memory holds");
+  result->input_bytes = std::exchange(result->all_bytes, 0);
+  return Status::Ok();
 }
 
 }  // namespace
@@ -55,46 +63,62 @@ Status FindResultSizes(const Request& request, const std::string& name, size_t t
   const negotiate::TensorMeta& meta = request.tensors[tensor];
   const auto n = static_cast<size_t>(members);
   const auto me = static_cast<size_t>(rank);
-  const bool alltoall = request.kind == OpKind::kAlltoall;
   const bool scatters = request.kind == OpKind::kReducescatter;
+  const bool gathers = request.kind == OpKind::kAllgather;
   // Without a first dimension every rank was refused, so nobody should carry it out.
   if (meta.shape.empty()) return Impossible(request, name, "that a 0-dim tensor takes part");
-  const size_t expected = scatters ? 0 : alltoall ? n * n : n * request.tensors.size();
+  const size_t expected = gathers ? n * request.tensors.size() : 0;
   if (sizes.size() != expected) {
     return Impossible(
         request, name,
         std::to_string(sizes.size()) + " sizes instead of " + std::to_string(expected));
   }
-  const auto first = sizes.begin() + static_cast<int64_t>(alltoall || scatters ? 0 : tensor * n);
+  if (!gathers && !scatters) return AddSent(request, name, tensor, members, result);
+  const auto first = sizes.begin() + static_cast<int64_t>(scatters ? 0 : tensor * n);
   const std::vector<int64_t> rows =
       scatters ? EvenRows(meta.shape[0], members)
-               : std::vector<int64_t>(first, first + (alltoall ? n * n : n));
-  if (!scatters) {
-    const Shape mine = OwnRows(request, tensor, members);
-    const auto said = rows.begin() + static_cast<int64_t>(alltoall ? me * n : me);
-    const Shape theirs(said, said + static_cast<int64_t>(mine.size()));
-    if (theirs != mine) {
-      return Impossible(request, name,
-                        "that this rank sends " + ToString(theirs) +
-                            " rows, but it has announced " + ToString(mine));
-    }
+               : std::vector<int64_t>(first, first + static_cast<int64_t>(n));
+  if (gathers && rows[me] != meta.shape[0]) {
+    return Impossible(request, name,
+                      "that this rank sends " + std::to_string(rows[me]) +
+                          " rows, but it has announced " + std::to_string(meta.shape[0]));
   }
   const int64_t row_bytes = negotiate::BytesPerRow(meta);
-  if (row_bytes < 0 || !ToBytes(rows, row_bytes, result)) {
+  if (row_bytes < 0 || !AddAll(rows, row_bytes, result)) {
     return Impossible(request, name, "sizes that no memory holds");
   }
   result->shape = meta.shape;
   result->shape[0] = 0;
   for (size_t r = 0; r < n; ++r) {
-    const int64_t coming = alltoall ? rows[r * n + me] : rows[r];
-    if (alltoall) result->received.push_back(coming);
     const bool comes_here = !scatters || r == me;
-    if (comes_here && !Add(coming, &result->shape[0])) {
+    if (comes_here && !Add(rows[r], &result->shape[0])) {
       return Impossible(request, name, "more rows than a dimension can have");
     }
-    const bool leaves_here = request.kind != OpKind::kAllgather || r == me;
-    if (leaves_here) result->input_bytes += result->rank_bytes[alltoall ? me * n + r : r];
+    if (scatters || r == me) result->input_bytes += result->rank_bytes[r];
   }
+  return Status::Ok();
+}
+
+Status AddReceived(const Request& request, const std::string& name, size_t tensor,
+                   std::vector<int64_t> rows, ResultSizes* result, Position* culprit) {
+  const negotiate::TensorMeta& meta = request.tensors[tensor];
+  const int64_t row_bytes = negotiate::BytesPerRow(meta);
+  int64_t all_rows = 0;
+  int64_t all_bytes = 0;
+  for (size_t r = 0; r < rows.size(); ++r) {
+    int64_t& bytes = result->rank_bytes.emplace_back();
+    // Rows without bytes are bounded, too: so the sum is out of nobody's bounds alone.
+    if (ToBytes(rows[r], row_bytes, &bytes) && rows[r] <= negotiate::kMaxTensorBytes &&
+        Add(rows[r], &all_rows) && Add(bytes, &all_bytes))
+      continue;
+    *culprit = Position(static_cast<int>(r));
+    return Status::Aborted("to the alltoall of '" + Shown(name) + "' it brings " +
+                           std::to_string(rows[r]) + " rows of " + std::to_string(row_bytes) +
+                           " bytes, which no memory holds");
+  }
+  result->shape = meta.shape;
+  result->shape[0] = all_rows;
+  result->received = std::move(rows);
   return Status::Ok();
 }
 

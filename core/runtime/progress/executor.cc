@@ -24,6 +24,9 @@ fusion::Ready Describe(const negotiate::Request& request, size_t tensor, double 
   ready.device = KindOf(request.device);
   ready.dtype = request.tensors[tensor].dtype;
   ready.bytes = sizes == nullptr ? negotiate::BytesOf(request.tensors[tensor]) : sizes->all_bytes;
+  // How much travels in an alltoall no rank knows yet, but how large its rows are.
+  if (request.kind == OpKind::kAlltoall)
+    ready.bytes = negotiate::BytesPerRow(request.tensors[tensor]);
   return ready;
 }
 
@@ -66,6 +69,13 @@ Status PrescaleAhead(Handle* handle, double* prescale) {
     handle->entry.buffers[t].input = copy.data.get();  // as long as before
   }
   return Status::Ok();
+}
+
+// Where the result of a tensor goes, as far as that is known.
+std::byte* OutputOf(const Handle& handle, size_t tensor) {
+  std::byte* const given = handle.entry.buffers[tensor].output;
+  if (given != nullptr || handle.outputs.empty()) return given;
+  return handle.outputs[tensor].data.get();
 }
 
 bool OnGpu(const Entry& entry) { return KindOf(entry.request.device) == DeviceKind::kGpu; }
@@ -120,33 +130,33 @@ Status Executor::Prepare(Decided decided, std::vector<Part>* parts, std::vector<
   if (decided.decision.partial) HVD_RETURN_IF_ERROR(PrescaleAhead(handle.get(), &prescale));
   handle->running = request.tensors.size();
   for (size_t t = 0; t < request.tensors.size(); ++t) {
-    Part part{handle, t, prescale, {}};
-    HVD_RETURN_IF_ERROR(PrepareResult(handle, decided.decision, &part));
-    parts->push_back(std::move(part));
+    Part& part = parts->emplace_back(Part{handle, t, prescale, {}});
+    if (HasResultSizes(request.kind)) {
+      part.sizes = std::make_unique<ResultSizes>();
+      HVD_RETURN_IF_ERROR(FindResultSizes(request, handle->name(), t, decided.decision.sizes,
+                                          members_.size(), position_.value(), part.sizes.get()));
+    }
+    if (request.kind != OpKind::kAlltoall) HVD_RETURN_IF_ERROR(PrepareOutput(part));
   }
   return Status::Ok();
 }
 
-Status Executor::PrepareResult(const HandlePtr& handle, const negotiate::Decision& decision,
-                               Part* part) {
+// Once the size of the result is known.
+Status Executor::PrepareOutput(const Part& part) {
+  Handle* const handle = part.handle.get();
   const negotiate::Request& request = handle->entry.request;
-  const negotiate::TensorMeta& meta = request.tensors[part->tensor];
-  if (HasResultSizes(request.kind)) {
-    part->sizes = std::make_unique<ResultSizes>();
-    HVD_RETURN_IF_ERROR(FindResultSizes(request, handle->name(), part->tensor, decision.sizes,
-                                        members_.size(), position_.value(), part->sizes.get()));
-  }
-  TensorBuffer& buffer = handle->entry.buffers[part->tensor];
-  if (part->sizes != nullptr && buffer.output != nullptr) {
-    const int64_t needed = negotiate::BytesOf({meta.dtype, part->sizes->shape});
+  const negotiate::TensorMeta& meta = request.tensors[part.tensor];
+  TensorBuffer& buffer = handle->entry.buffers[part.tensor];
+  if (part.sizes != nullptr && buffer.output != nullptr) {
+    const int64_t needed = negotiate::BytesOf({meta.dtype, part.sizes->shape});
     if (buffer.output_bytes != needed) buffer.output = nullptr;
   }
   if (buffer.output != nullptr) return Status::Ok();
   const bool alltoall = request.kind == OpKind::kAlltoall;
   handle->outputs.resize(request.tensors.size() + (alltoall ? 1 : 0));
-  if (alltoall) HVD_RETURN_IF_ERROR(Numbers(part->sizes->received, &handle->outputs.back()));
-  const Shape& shape = part->sizes == nullptr ? meta.shape : part->sizes->shape;
-  Output* const output = &handle->outputs[part->tensor];
+  if (alltoall) HVD_RETURN_IF_ERROR(Numbers(part.sizes->received, &handle->outputs.back()));
+  const Shape& shape = part.sizes == nullptr ? meta.shape : part.sizes->shape;
+  Output* const output = &handle->outputs[part.tensor];
   // A backend of a GPU has to be set up before it allocates.
   if (OnGpu(handle->entry)) return Output::Describe(meta.dtype, shape, output);
   return Output::Allocate(meta.dtype, shape, output);
@@ -174,11 +184,9 @@ Executor::Job Executor::MakeJob(std::vector<Part> parts, const Policy& policy) c
   for (Part& part : parts) {
     Handle& handle = *part.handle;
     const TensorBuffer& buffer = handle.entry.buffers[part.tensor];
-    const bool ours = buffer.output == nullptr;
-    std::byte* output = ours ? handle.outputs[part.tensor].data.get() : buffer.output;
     const ResultSizes* sizes = part.sizes.get();
     const int64_t bytes = sizes != nullptr ? sizes->input_bytes : buffer.input_bytes;
-    job.spec.pieces.push_back({buffer.input, output, bytes});
+    job.spec.pieces.push_back({buffer.input, OutputOf(handle, part.tensor), bytes});
     if (sizes != nullptr) job.spec.rank_bytes.push_back(sizes->rank_bytes);
     if (OnGpu(handle.entry)) job.spec.order.push_back(OrderOf(handle.entry));
   }
@@ -203,7 +211,8 @@ Status Executor::Advance(bool* moved) {
     case Step::kDone:
       *moved = true;
       machine_.reset();
-      if (setting_up_) return StartCollective();
+      if (setting_up_) return Start();
+      if (counts_ != nullptr) return Counted();
       Finish(current_);
       return Status::Ok();
     case Step::kFailed:
@@ -227,7 +236,6 @@ Status Executor::CheckServed(const CollectiveSpec& spec) const {
 }
 
 Status Executor::Begin(Job job) {
-  job.spec.sequence = ++sequence_;
   Count(counters_->collectives);
   Count(counters_->tensors, job.parts.size());
   for (const Piece& piece : job.spec.pieces)
@@ -235,19 +243,73 @@ Status Executor::Begin(Job job) {
   if (events_ != nullptr) Trace(job);
   if (!job.spec.order.empty()) job.spec.title = Title(job);
   current_ = std::move(job);
-  backend_ = BackendOf(current_.spec);
-  if (std::find(set_up_.begin(), set_up_.end(), backend_) == set_up_.end()) {
-    set_up_.push_back(backend_);
-    machine_ = backend_->SetUp(current_.spec, waker_);
-    setting_up_ = machine_ != nullptr;
+  const bool alltoall = current_.spec.kind == OpKind::kAlltoall;
+  if (alltoall && members_.size() > 1) {
+    counts_ = MakeCounts();
+  } else if (alltoall) {
+    HVD_RETURN_IF_ERROR(UseCounts(nullptr));
   }
-  return setting_up_ ? Status::Ok() : StartCollective();
+  return Launch();
 }
 
-Status Executor::StartCollective() {
+// The next collective, or first what sets up its backend.
+Status Executor::Launch() {
+  CollectiveSpec& spec = counts_ != nullptr ? counts_->spec() : current_.spec;
+  spec.sequence = ++sequence_;
+  backend_ = BackendOf(spec);
+  if (backend_ == nullptr) return CheckServed(spec);
+  if (std::find(set_up_.begin(), set_up_.end(), backend_) == set_up_.end()) {
+    set_up_.push_back(backend_);
+    machine_ = backend_->SetUp(spec, waker_);
+    setting_up_ = machine_ != nullptr;
+  }
+  return setting_up_ ? Status::Ok() : Start();
+}
+
+Status Executor::Start() {
   setting_up_ = false;
-  HVD_RETURN_IF_ERROR(AllocateResults());
-  machine_ = backend_->Start(std::move(current_.spec));
+  if (counts_ == nullptr) HVD_RETURN_IF_ERROR(AllocateResults());
+  machine_ = backend_->Start(std::move(counts_ != nullptr ? counts_->spec() : current_.spec));
+  return Status::Ok();
+}
+
+std::unique_ptr<CountExchange> Executor::MakeCounts() const {
+  std::vector<const std::vector<int64_t>*> rows;
+  for (const Part& part : current_.parts) rows.push_back(&part.sizes->sent);
+  return std::make_unique<CountExchange>(current_.spec, rows, position_.value(), members_.size());
+}
+
+// Null: this rank is the only member.
+Status Executor::UseCounts(const CountExchange* counts) {
+  CollectiveSpec& spec = current_.spec;
+  for (size_t i = 0; i < current_.parts.size(); ++i) {
+    const Part& part = current_.parts[i];
+    const Handle& handle = *part.handle;
+    HVD_RETURN_IF_ERROR(AddReceived(handle.entry.request, handle.name(), part.tensor,
+                                    counts != nullptr ? counts->RowsFrom(i) : part.sizes->sent,
+                                    part.sizes.get(), &culprit_));
+    spec.rank_bytes[i] = part.sizes->rank_bytes;
+  }
+  if (counts != nullptr) {
+    HVD_RETURN_IF_ERROR(counts->FillSenders(&spec, &culprit_));
+  } else {
+    spec.senders.resize(1);
+  }
+  // Nothing is sized by what others say before all of it is checked.
+  for (size_t i = 0; i < current_.parts.size(); ++i) {
+    const Part& part = current_.parts[i];
+    HVD_RETURN_IF_ERROR(PrepareOutput(part));
+    spec.pieces[i].output = OutputOf(*part.handle, part.tensor);
+  }
+  return Status::Ok();
+}
+
+Status Executor::Counted() {
+  const std::unique_ptr<CountExchange> counts = std::move(counts_);
+  HVD_RETURN_IF_ERROR(UseCounts(counts.get()));
+  if (!counts->HasAllRows(current_.spec)) return Launch();
+  counts->TakeRows(current_.spec);
+  Finish(current_);
   return Status::Ok();
 }
 
@@ -313,6 +375,7 @@ std::string Executor::Title(const Job& job) {
 void Executor::Abandon() noexcept {
   for (const auto& backend : backends_) backend->Abort();
   machine_.reset();
+  counts_.reset();
   setting_up_ = false;
   current_ = {};
   waiting_.clear();

@@ -13,6 +13,7 @@
 #include "runtime/operation/handle.h"
 #include "runtime/operation/queue.h"
 #include "runtime/operation/result_sizes.h"
+#include "runtime/progress/count_exchange.h"
 
 namespace hvd {
 
@@ -24,7 +25,8 @@ struct Policy {
 
 // Runs the decided operations of one set: plans which tensors travel together, starts one
 // collective after the other in the decided order, on the backend that serves it, and completes
-// the handles. Collectives of one set run one at a time (they share the set's board and links);
+// the handles. Before an alltoall comes a small one, in which the members tell each other how much
+// they send. Collectives of one set run one at a time (they share the set's board and links);
 // those of different sets interleave.
 class Executor {
  public:
@@ -53,6 +55,9 @@ class Executor {
   // Whether a backend can be relied on no more.
   bool broken() const;
 
+  // Once Advance has failed because of what a member has said: which one; else nobody.
+  Position culprit() const { return culprit_; }
+
   // Handles completed since the last call, whose sinks are to be called without the progress lock.
   HandleChain TakeFinished() noexcept { return std::move(finished_); }
 
@@ -76,13 +81,17 @@ class Executor {
 
   // Adds to `parts`, or to `last` what has no tensor.
   Status Prepare(Decided decided, std::vector<Part>* parts, std::vector<HandlePtr>* last);
-  Status PrepareResult(const HandlePtr& handle, const negotiate::Decision& decision, Part* part);
+  static Status PrepareOutput(const Part& part);
   Job MakeJob(std::vector<Part> parts, const Policy& policy) const;
   static Job BarrierJob(const HandlePtr& handle);
   Backend* BackendOf(const CollectiveSpec& spec) const;
   Status CheckServed(const CollectiveSpec& spec) const;
   Status Begin(Job job);
-  Status StartCollective();
+  Status Launch();
+  Status Start();
+  std::unique_ptr<CountExchange> MakeCounts() const;
+  Status UseCounts(const CountExchange* counts);
+  Status Counted();
   Status AllocateResults();
   void Finish(Job& job);
   void Complete(const HandlePtr& handle, Status status) noexcept;
@@ -99,9 +108,11 @@ class Executor {
 
   std::deque<Job> waiting_;
   Job current_;
-  Backend* backend_ = nullptr;            // that runs current_
-  std::unique_ptr<StepMachine> machine_;  // of current_, or what sets up its backend first
+  Backend* backend_ = nullptr;             // that runs current_
+  std::unique_ptr<CountExchange> counts_;  // what comes before current_; null: nothing does
+  std::unique_ptr<StepMachine> machine_;   // of one of them, or what sets up its backend first
   bool setting_up_ = false;
+  Position culprit_;
   std::vector<const Backend*> set_up_;  // those that are
   uint64_t sequence_ = 0;
   HandleChain finished_;

@@ -71,7 +71,8 @@ Status ProcessSet::Tick(Micros now, bool* moved) {
     return topology_.AllShareMemory() ? Refuse(gate_->corrupt(), why)
                                       : RefuseSent(gate_->corrupt(), why);
   }
-  HVD_RETURN_IF_ERROR(executor_.Advance(moved));
+  const Status advanced = executor_.Advance(moved);
+  if (!advanced.ok()) return executor_.culprit().known() ? RefuseWords(advanced) : advanced;
   return executor_.broken() ? SharedMemoryIsCorrupt("a counter of an operation cannot be right")
                             : Status::Ok();
 }
@@ -116,6 +117,12 @@ Status ProcessSet::Refuse(Position neighbour, const Status& why) {
     return RefuseSent(neighbour, why);
   return SharedMemoryIsCorrupt("what " + Name(options_.members[neighbour]) + " wrote there for " +
                                Name(options_.rank) + " cannot be right (" + why.message() + ")");
+}
+
+// Of a member that has said something impossible before an alltoall.
+Status ProcessSet::RefuseWords(const Status& why) {
+  return topology_.AllShareMemory() ? Refuse(executor_.culprit(), why)
+                                    : RefuseSent(executor_.culprit(), why);
 }
 
 // It came over a link.

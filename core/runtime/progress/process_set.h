@@ -83,6 +83,7 @@ class ProcessSet {
  private:
   Status Refuse(Position neighbour, const Status& why);
   Status RefuseSent(Position member, const Status& why);
+  Status RefuseWords(const Status& why);
   Status RefuseDecision(const Status& why);
   Status SharedMemoryIsCorrupt(const std::string& detail);
   Status Announce(negotiate::Micros now, bool* moved);

@@ -148,7 +148,6 @@ std::unique_ptr<TreeNode> MakeTreeNode(const negotiate::SequencerOptions& option
     return std::make_unique<Root>(options, std::move(children), control, counters);
   negotiate::MergerOptions merging;
   merging.children = std::move(children);
-  merging.members = options.members.size();
   return std::make_unique<Inner>(std::move(merging), control, counters);
 }
 

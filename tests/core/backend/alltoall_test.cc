@@ -30,7 +30,7 @@ class Part {
   Part(const Matrices& matrices, int ranks, int rank, uint64_t sequence) {
     spec_.kind = OpKind::kAlltoall;
     spec_.sequence = sequence;
-    spec_.rank_bytes = matrices;
+    SetMatrices(matrices, rank, ranks, &spec_);
     for (size_t piece = 0; piece < matrices.size(); ++piece) {
       Bytes input, expected;
       const auto add = [&](Bytes* all, int from, int to) {
@@ -197,7 +197,11 @@ TEST(Alltoall, SizesThatDisagreeWithTheInputFail) {
   spec.kind = OpKind::kAlltoall;
   Bytes data(8);
   spec.pieces.push_back({data.data(), data.data(), 8});
-  spec.rank_bytes = {{4}};
+  SetMatrices({{4}}, 0, 1, &spec);
+  EXPECT_EQ(rank.Run(backend, spec).code(), Code::kInternal);
+  SetMatrices({{8}}, 0, 1, &spec);
+  ASSERT_OK(rank.Run(backend, spec));
+  spec.senders.clear();
   EXPECT_EQ(rank.Run(backend, spec).code(), Code::kInternal);
   spec.rank_bytes.clear();
   EXPECT_EQ(rank.Run(backend, spec).code(), Code::kInternal);

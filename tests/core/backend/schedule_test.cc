@@ -111,12 +111,18 @@ class Part {
     spec.reduction = operation_.reduction;
     spec.root = Position(operation_.root);
     const auto element = static_cast<int64_t>(SizeOf(operation_.reduction.dtype));
+    std::vector<std::vector<int64_t>> bytes = operation_.elements;
+    for (std::vector<int64_t>& row : bytes) {
+      for (int64_t& one : row) one *= element;
+    }
     for (size_t piece = 0; piece < inputs_.size(); ++piece) {
       spec.pieces.push_back({inputs_[piece].data(), outputs_[piece].data(),
                              static_cast<int64_t>(inputs_[piece].size())});
-      if (!IsRagged(operation_.kind)) continue;
-      spec.rank_bytes.push_back(operation_.elements[piece]);
-      for (int64_t& bytes : spec.rank_bytes.back()) bytes *= element;
+    }
+    if (operation_.kind == OpKind::kAlltoall) {
+      SetMatrices(bytes, static_cast<int>(rank_), static_cast<int>(operation_.ranks), &spec);
+    } else if (IsRagged(operation_.kind)) {
+      spec.rank_bytes = std::move(bytes);
     }
     return spec;
   }

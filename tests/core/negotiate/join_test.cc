@@ -69,8 +69,7 @@ TEST(Join, SizesOfTheJoinedAreZero) {
   for (int member : {1, 2}) ASSERT_OK(desk.Say(member, {Full(two)}));
   EXPECT_TRUE(desk.TakeOne().sizes == (std::vector<int64_t>{0, 2, 2, 0, 5, 5}));
   for (int member : {1, 2}) ASSERT_OK(desk.Say(member, {Full(Alltoall("a", {6}, {1, 2, member}))}));
-  const Decision alltoall = desk.TakeOne();
-  EXPECT_TRUE(alltoall.sizes == (std::vector<int64_t>{0, 0, 0, 1, 2, 1, 1, 2, 2}));
+  EXPECT_TRUE(desk.TakeOne().sizes.empty());
 }
 
 TEST(Join, EndsWhenAllHaveJoined) {

@@ -14,7 +14,6 @@ struct Node {
   static MergerOptions Options() {
     MergerOptions options;
     options.children = {{GlobalRank(0), {0}}, {GlobalRank(1), {1, 2}}};
-    options.members = 4;
     return options;
   }
   AnnounceMessage Take() {

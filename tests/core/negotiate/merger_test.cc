@@ -18,7 +18,6 @@ struct Node {
   static MergerOptions Options() {
     MergerOptions options;
     options.children = {{GlobalRank(10), {0}}, {GlobalRank(12), {2}}, {GlobalRank(15), {5, 6, 7}}};
-    options.members = 8;
     return options;
   }
 

@@ -95,12 +95,12 @@ TEST(Schedule, HoldsAsManyStepsAsMayAlternate) {
   }
 }
 
-// An alltoall brings a number for each pair of members.
+// A group of allgathers brings a number for each tensor and member.
 TEST(Schedule, HasNoMoreSizesThanAMessageHolds) {
-  const auto repeats = [](size_t alltoalls, size_t members) {
+  const auto repeats = [](size_t groups, size_t members) {
     ScheduleLearner learner({});
     Response response;
-    response.decisions.assign(alltoalls, Known(1, 0, std::vector<int64_t>(members * members, 7)));
+    response.decisions.assign(groups, Known(1, 0, std::vector<int64_t>(1024 * members, 7)));
     return Repeats(&learner, {response, Batch({2})}, 5);
   };
   EXPECT_EQ(repeats(1, 1024), size_t{3});

@@ -172,14 +172,12 @@ std::vector<int64_t> SizesOf(const SetProgram& program, size_t epoch, size_t ope
   const std::vector<int>& members = program.epochs[epoch].sets.at(planned.set);
   const bool gathers = planned.request.kind == OpKind::kAllgather;
   const size_t n = members.size();
-  const size_t each = gathers                                     ? planned.request.tensors.size()
-                      : planned.request.kind == OpKind::kAlltoall ? n
-                                                                  : 0;
+  const size_t each = gathers ? planned.request.tensors.size() : 0;
   std::vector<int64_t> sizes(n * each, 0);
   for (size_t m = 0; m < n; ++m) {
     if (!std::binary_search(planned.ranks.begin(), planned.ranks.end(), members[m])) continue;
     for (size_t i = 0; i < each; ++i)
-      sizes[gathers ? i * n + m : m * n + i] = Size(program.seed, epoch, operation, members[m], i);
+      sizes[i * n + m] = Size(program.seed, epoch, operation, members[m], i);
   }
   return sizes;
 }

@@ -7,10 +7,9 @@
 namespace hvd::negotiate {
 namespace {
 
-// An alltoall tells n * n sizes to n members: too much for a thousand of them.
 Request RandomOperation(Random* random) {
   return RandomRequest(random, {OpKind::kAllreduce, OpKind::kAllreduce, OpKind::kAllgather,
-                                OpKind::kBroadcast, OpKind::kReducescatter});
+                                OpKind::kBroadcast, OpKind::kReducescatter, OpKind::kAlltoall});
 }
 
 }  // namespace

@@ -32,7 +32,6 @@ SimTree::SimTree(const SequencerOptions& options, const Topology& topology, int 
     }
     MergerOptions merging;
     merging.children = std::move(children);
-    merging.members = options.members.size();
     nodes_[static_cast<size_t>(node)].merger = std::make_unique<Merger>(std::move(merging));
   }
 }

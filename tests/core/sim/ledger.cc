@@ -23,6 +23,12 @@ std::vector<size_t> OpsOf(const CollectiveSpec& spec) {
   return ops;
 }
 
+// Of a rank in a set.
+size_t PlaceOf(const std::vector<int>& members, int rank) {
+  const auto at = std::lower_bound(members.begin(), members.end(), rank);
+  return static_cast<size_t>(at - members.begin());
+}
+
 bool HasOwnSizes(OpKind kind) { return kind == OpKind::kAllgather || kind == OpKind::kAlltoall; }
 
 }  // namespace
@@ -38,20 +44,62 @@ void Ledger::Started(int rank, size_t set, const CollectiveSpec& spec) {
   Meeting& meeting = meetings_[{set, spec.sequence}];
   if (meeting.started == 0) {
     meeting.spec = spec;
-    meeting.ops = OpsOf(spec);
+    meeting.ops = IsCounts(spec) ? std::vector<size_t>() : OpsOf(spec);
   } else {
     CheckSame(rank, meeting, spec);
   }
+  const std::vector<int>& members = plan_->sets[set].members;
+  meeting.counts.resize(IsCounts(spec) ? members.size() : 0);
+  meeting.exchanges.resize(spec.kind == OpKind::kAlltoall && !IsCounts(spec) ? members.size() : 0);
+  if (!meeting.counts.empty()) meeting.counts[PlaceOf(members, rank)] = spec.pieces.front();
+  if (!meeting.exchanges.empty()) meeting.exchanges[PlaceOf(members, rank)] = spec;
   for (size_t i = 0; i < meeting.ops.size(); ++i) {
     if (meeting.ops[i] == kMostOps) meeting.ops[i] = OpsOf(spec)[i];
   }
-  if (++meeting.started < plan_->sets[set].members.size()) return;
+  if (++meeting.started < members.size()) return;
+  CarryCounts(meeting);
+  CheckExchanges(meeting);
   CheckSubmitted(meeting.ops);
+  meeting.counts = {};
+  meeting.exchanges = {};
   const Nanos takes = plan_->computes >= 0 ? 0 : static_cast<Nanos>(world_->random().Below(30'000));
   meeting.complete_at = world_->now() + takes;
-  for (const int member : plan_->sets[set].members) {
+  for (const int member : members) {
     const uint64_t late = plan_->computes >= 0 ? 1 : world_->random().Below(5000);
     world_->Wake(member, meeting.complete_at + static_cast<Nanos>(late));
+  }
+}
+
+bool Ledger::IsCounts(const CollectiveSpec& spec) {
+  return spec.kind == OpKind::kAlltoall && spec.device == kHostDevice;
+}
+
+void Ledger::CarryCounts(const Meeting& meeting) {
+  const size_t members = meeting.counts.size();
+  for (size_t from = 0; from < members; ++from) {
+    const auto part = static_cast<size_t>(meeting.counts[from].bytes) / members;
+    for (size_t to = 0; to < members; ++to) {
+      std::copy_n(meeting.counts[from].input + to * part, part,
+                  meeting.counts[to].output + from * part);
+    }
+  }
+}
+
+// What each sends to each is what that one expects, and all know the same of it.
+void Ledger::CheckExchanges(const Meeting& meeting) {
+  const size_t members = meeting.exchanges.size();
+  for (size_t from = 0; from < members; ++from) {
+    const CollectiveSpec& sent = meeting.exchanges[from];
+    for (size_t to = 0; to < members; ++to) {
+      const CollectiveSpec& got = meeting.exchanges[to];
+      for (size_t i = 0; i < sent.rank_bytes.size(); ++i) {
+        if (sent.rank_bytes[i][to] != got.rank_bytes[i][members + from])
+          Violate("a rank expects other rows than it is sent");
+      }
+      if (got.senders[from].stream != sent.senders[from].stream ||
+          got.senders[from].largest != sent.senders[from].largest)
+        Violate("ranks know different things of one sender");
+    }
   }
 }
 
@@ -93,8 +141,14 @@ void Ledger::CheckSame(int rank, const Meeting& meeting, const CollectiveSpec& s
       !Reduces(spec.kind) || (spec.reduction.op == first.reduction.op &&
                               spec.reduction.divisor == first.reduction.divisor);
   if (!same_reduction) Violate(who + "another reduction");
-  if (spec.rank_bytes != first.rank_bytes) Violate(who + "it with other sizes");
+  const bool alltoall = spec.kind == OpKind::kAlltoall;
+  if (!alltoall && spec.rank_bytes != first.rank_bytes) Violate(who + "it with other sizes");
   if (spec.pieces.size() != first.pieces.size()) Violate(who + "it with more or fewer tensors");
+  if (IsCounts(spec) != IsCounts(first)) Violate(who + "it with or without rows");
+  if (IsCounts(spec)) {
+    if (spec.pieces[0].bytes != first.pieces[0].bytes) Violate(who + "counts of another length");
+    return;
+  }
   const std::vector<size_t> ops = OpsOf(spec);
   for (size_t i = 0; i < ops.size(); ++i) {
     const bool same = ops[i] == meeting.ops[i] || ops[i] == kMostOps || meeting.ops[i] == kMostOps;

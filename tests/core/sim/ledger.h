@@ -48,7 +48,14 @@ class Ledger {
     std::vector<size_t> ops;  // by piece; those of the first rank that has submitted them
     size_t started = 0;
     Nanos complete_at = -1;
+    // Of an alltoall, by member, until it is complete.
+    std::vector<Piece> counts;
+    std::vector<CollectiveSpec> exchanges;
   };
+  // The numbers that members tell each other before an alltoall: all that is really carried.
+  static bool IsCounts(const CollectiveSpec& spec);
+  static void CarryCounts(const Meeting& meeting);
+  static void CheckExchanges(const Meeting& meeting);
   void CheckSubmitted(const std::vector<size_t>& ops);
   void CheckSame(int rank, const Meeting& meeting, const CollectiveSpec& spec) const;
 

@@ -28,6 +28,12 @@ class SimBackend : public Backend {
     job_->ledger.Started(rank_, set_, spec);
     return std::make_unique<Machine>(job_, set_, spec.sequence);
   }
+  Status Allocate(const DeviceOrder& /*order*/, int64_t bytes,
+                  std::shared_ptr<std::byte>* memory) override {
+    const std::shared_ptr<std::byte[]> made(new std::byte[static_cast<size_t>(bytes) + 1]);
+    *memory = {made, made.get()};
+    return Status::Ok();
+  }
   void Abort() noexcept override {}
 
  private:
@@ -269,9 +275,12 @@ Entry Rank::Describe(const Submission& submission) const {
   const bool by_member = op.kind == OpKind::kAlltoall;
   const bool longer = submission.longer == rank_ && (by_member || op.kind == OpKind::kAllgather);
   const int64_t own = op.rows + (longer ? 1 : 0);
-  const int64_t rows = by_member ? members * own : own;
+  const int64_t rows = by_member ? members * (own + 1) : own;
   entry.request.tensors.push_back({DataType::kFloat32, {rows, submission.odd == rank_ ? 2 : 1}});
-  if (by_member) entry.request.splits.assign(static_cast<size_t>(members), own);
+  for (int64_t m = 0; by_member && m < members; ++m)
+    entry.request.splits.push_back(own + (rank_ + m) % 2);
+  // On the host the rows might come along with the counts, where the ledger does not look.
+  if (by_member) entry.request.device = 0;
   const int64_t bytes = negotiate::BytesOf(entry.request);
   TensorBuffer buffer = TensorBuffer::InPlace(Ledger::MemoryOf(submission.op), bytes);
   if (op.kind != OpKind::kAllreduce && op.kind != OpKind::kBroadcast) {

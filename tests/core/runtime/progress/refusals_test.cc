@@ -1,7 +1,8 @@
-// What another rank sends is checked against what this rank knows before anything is sized by it,
-// and every refusal names the sender and says what to do.
+// What another rank sends is checked against what this rank knows, and every refusal names the
+// sender and says what to do.
 
 #include <cmath>
+#include <cstring>
 #include <deque>
 #include <functional>
 #include <numeric>
@@ -17,6 +18,7 @@ namespace hvd::test {
 namespace {
 
 using negotiate::Request;
+using Sizes = std::vector<int64_t>;
 
 // Messages that a test puts there.
 class ForgedControl : public Control {
@@ -49,7 +51,7 @@ class ForgedControl : public Control {
 class Victim {
  public:
   explicit Victim(int rank, OpKind kind = OpKind::kAllgather, const Members& members = {3, 5, 7})
-      : fabric_(16) {
+      : rank_(rank), fabric_(16) {
     transport_ = fabric_.MakeTransport(0, GlobalRank(rank), waker_, false);
     ProcessSetOptions options;
     options.members = members;
@@ -70,7 +72,9 @@ class Victim {
     auto handle = std::make_shared<Handle>(std::move(entry));
     ASSERT_OK(queue_.Push(handle));
     set_->Add(handle);
+    handle_ = handle;
   }
+  bool done() const { return handle_->done; }
   ~Victim() { transport_->Close(0); }
 
   Status Hear(const std::string& message) {
@@ -101,18 +105,38 @@ class Victim {
   }
   std::optional<GlobalRank> culprit() const { return set_->culprit(); }
 
- private:
-  Status Tick() {
-    bool moved = false;
-    return set_->Tick(1000, &moved);
+  // Rank `sender` says before the first alltoall what it sends to this one.
+  Status HearCounts(int sender, const Sizes& numbers) {
+    std::vector<std::byte> part(kCountBytes);
+    std::memcpy(part.data(), numbers.data(), numbers.size() * sizeof(int64_t));
+    const auto transport = fabric_.MakeTransport(0, GlobalRank(sender), waker_, false);
+    Transfer transfer;
+    transport->Send(GlobalRank(rank_), {0, 1, 0}, part.data(), part.size(), &transfer);
+    bool moved = true;
+    (void)transport->Progress(&moved);
+    Status status;
+    for (int i = 0; i < 20 && status.ok(); ++i) status = Tick();
+    transport->Close(0);
+    return status;
   }
 
+ private:
+  static constexpr size_t kCountBytes = 1024;  // of one part, among three ranks
+
+  Status Tick() {
+    bool moved = false;
+    HVD_RETURN_IF_ERROR(set_->Tick(1000, &moved));
+    return transport_->Progress(&moved);
+  }
+
+  const int rank_;
   inproc::Fabric fabric_;
   Waker waker_;
   std::unique_ptr<Transport> transport_;
   Queue queue_;
   Counters counters_;
   std::vector<float> data_ = std::vector<float>(4, 1.0f);
+  HandlePtr handle_;
   ForgedControl* control_ = nullptr;
   std::unique_ptr<ProcessSet> set_;
 };
@@ -290,9 +314,13 @@ TEST(Refusals, OfAnAnnouncementNameTheMembersRank) {
       {"huge tensor", AnnouncementWith([&](AnnounceMessage* m) {
          first(m).request.tensors[0].shape = {4, INT64_MAX};
        })},
-      {"huge splits", AnnouncementWith([&](AnnounceMessage* m) {
+      {"splits", AnnouncementWith([&](AnnounceMessage* m) {
          first(m).request = RequestOf(OpKind::kAlltoall, {4});
-         first(m).sizes = {int64_t{1} << 45, int64_t{1} << 45, int64_t{1} << 45};
+         first(m).sizes = {1, 2, 1};
+       })},
+      {"huge rows of an alltoall", AnnouncementWith([&](AnnounceMessage* m) {
+         first(m).request = RequestOf(OpKind::kAlltoall, {0, int64_t{1} << 50});
+         first(m).sizes.clear();
        })},
       {"twice", AnnouncementWith(
                     [](AnnounceMessage* m) { m->announcements.push_back(m->announcements[0]); })},
@@ -332,6 +360,20 @@ TEST(Refusals, OfAnIdThatMeansAnotherOperation) {
   Victim unknown(5);
   unknown.Submit(OpKind::kAllreduce);
   ExpectRefusal(unknown.Hear(told(1, 0, true)), unknown, 3, "unknown id");
+}
+
+// What is said before an alltoall, which nobody else has seen.
+TEST(Refusals, OfCountsNameTheirSender) {
+  const auto decided = ResponseWith([](negotiate::Response* r) { r->decisions[0].sizes.clear(); });
+  const Sizes sound = {12, 4, 8, 1};  // of 12 bytes, behind 4, none larger than 8: a row
+  for (const Sizes& said : {sound, Sizes{12, 4, 8, -1}, Sizes{12, 4, 2, 1}}) {
+    Victim victim(5, OpKind::kAlltoall);
+    ASSERT_OK(victim.Hear(decided));
+    ASSERT_OK(victim.HearCounts(3, sound));
+    const Status status = victim.HearCounts(7, said);
+    if (said != sound) ExpectRefusal(status, victim, 7, "counts");
+    EXPECT_EQ(victim.done(), said == sound);
+  }
 }
 
 TEST(Refusals, OfAStreamNameItsWriter) {
