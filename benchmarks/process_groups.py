@@ -158,6 +158,19 @@ def measure_training(run: Session, groups: Groups, name: str, kind: str) -> None
     run.rows.append(Row(kind, name, run.size, times, load()))
 
 
+def measure_new_groups(run: Session, groups: Groups) -> None:
+    """Groups last as long as the job: so they come after all else, and once."""
+    count = 10 if run.quick else 1000
+    times: dict[str, list[list[float]]] = {}
+    for library in groups:
+        run.board.barrier()
+        start = time.perf_counter()
+        for _ in range(count):
+            dist.new_group(backend="hvd" if library == OURS else library)
+        times[library] = [[run.board.max(time.perf_counter() - start)]]
+    run.rows.append(Row("new_group", f"{count} groups", run.size, times, load()))
+
+
 def main() -> None:
     with session(__doc__.splitlines()[0], both_groups) as run:
         groups = {OURS: dist.new_group(backend="hvd"), PEER: dist.group.WORLD}
@@ -166,6 +179,7 @@ def main() -> None:
             measure_training(run, groups, name, "ddp")
         if not run.quick:
             measure_training(run, groups, "transformer", "fsdp2")
+        measure_new_groups(run, groups)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 #include "base/link.h"
 
+#include <algorithm>
 #include <cstring>
 
 namespace hvd {
@@ -13,6 +14,14 @@ Digest FrameMac(const HmacSha256& hmac, uint64_t number, const void* frame, size
 }
 
 }  // namespace
+
+std::vector<Link> Take(LinkRole role, std::vector<Link>* links) {
+  const auto first = std::stable_partition(links->begin(), links->end(),
+                                           [role](const Link& link) { return link.role != role; });
+  std::vector<Link> taken(first, links->end());
+  links->erase(first, links->end());
+  return taken;
+}
 
 void Sealer::Seal(const void* frame, size_t bytes, void* mac) {
   const Digest digest = FrameMac(hmac_, number_++, frame, bytes);

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/rank.h"
 #include "base/status.h"
@@ -32,6 +33,9 @@ struct Link {
   Key send_key{};
   Key recv_key{};
 };
+
+// Those of one role, which are the caller's from here on.
+std::vector<Link> Take(LinkRole role, std::vector<Link>* links);
 
 // A sealed frame is the frame and a truncated MAC over (number of the frame on this link, frame).
 // The number is not sent: both sides count, so a frame that is forged, repeated, lost or out of

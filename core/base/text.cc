@@ -141,4 +141,9 @@ std::string SizeText(int64_t bytes) {
   return std::to_string(number) + kUnits[unit];
 }
 
+std::string SecondsText(int64_t micros) {
+  return std::to_string(micros / 1'000'000) + "." + std::to_string(micros % 1'000'000 / 100'000) +
+         " s";
+}
+
 }  // namespace hvd

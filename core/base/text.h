@@ -40,4 +40,7 @@ std::string Fitted(std::string name, size_t longest);
 // A size for people, always exact: "8 MiB", "64 KiB", "1500 bytes".
 std::string SizeText(int64_t bytes);
 
+// A time for people, to a tenth: "2.5 s".
+std::string SecondsText(int64_t micros);
+
 }  // namespace hvd

@@ -139,6 +139,20 @@ uint32_t AddProcessSet(std::vector<int> ranks) {
   return id;
 }
 
+uint32_t AddOwnProcessSet(std::vector<int> ranks, double timeout) {
+  uint32_t id = 0;
+  const std::shared_ptr<Engine> engine = NeedEngine();
+  Status status;
+  {
+    const py::gil_scoped_release release;
+    constexpr double kLongest = 1e9;
+    const auto micros = static_cast<int64_t>(std::clamp(timeout, 0.0, kLongest) * 1e6);
+    status = engine->AddOwnProcessSet(std::move(ranks), micros, &id);
+  }
+  ThrowIfError(status);
+  return id;
+}
+
 void RemoveProcessSet(uint32_t id) {
   const std::shared_ptr<Engine> engine = NeedEngine();
   Status status;
@@ -221,6 +235,7 @@ void BindModule(py::module_& module) {
   module.def("gpu_serves", &ServesGpu, arg("kind"), arg("dtype"), arg("op"), arg("prescale"),
              arg("postscale"));
   module.def("add_process_set", &AddProcessSet, arg("ranks"));
+  module.def("add_own_process_set", &AddOwnProcessSet, arg("ranks"), arg("timeout"));
   module.def("remove_process_set", &RemoveProcessSet, arg("process_set"));
   module.def("await_stacks_request", &AwaitStacksRequest, arg("signal") = 0);
   module.def("show_stacks", &ShowStacks);

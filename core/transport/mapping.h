@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 
+#include <cerrno>
 #include <cstddef>
 #include <string>
 #include <utility>
@@ -35,8 +36,9 @@ class Mapping {
   static Status Anonymous(size_t bytes, Mapping* out) {  // all pages present
     return Map(MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, bytes, out);
   }
-  static Status Shared(int fd, size_t bytes, Mapping* out) {
-    return Map(MAP_SHARED, fd, bytes, out);
+  // `offset` in the file: of a page.
+  static Status Shared(int fd, size_t bytes, Mapping* out, size_t offset = 0) {
+    return Map(MAP_SHARED, fd, bytes, out, offset);
   }
 
   // Makes pages that exist present here, so that there is no page fault on the hot path. Reads,
@@ -47,12 +49,21 @@ class Mapping {
     }
   }
 
+  // Makes pages present here for which nothing was reserved; an error where there is no memory.
+  // Older kernels than 5.14 do that on first use, and end the process instead.
+  static Status Populate(std::byte* pages, size_t bytes) {
+    constexpr int kPopulateWrite = 23;  // MADV_POPULATE_WRITE
+    if (madvise(pages, bytes, kPopulateWrite) == 0 || errno == EINVAL) return Status::Ok();
+    return Status::Errno("cannot get " + std::to_string(bytes) + " bytes of shared memory");
+  }
+
   std::byte* data() const { return data_; }
   size_t bytes() const { return bytes_; }
 
  private:
-  static Status Map(int flags, int fd, size_t bytes, Mapping* out) {
-    void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, flags, fd, 0);
+  static Status Map(int flags, int fd, size_t bytes, Mapping* out, size_t offset = 0) {
+    const auto from = static_cast<off_t>(offset);
+    void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, flags, fd, from);
     if (data == MAP_FAILED) return Status::Errno("cannot map " + std::to_string(bytes) + " bytes");
     Mapping mapping;
     mapping.data_ = static_cast<std::byte*>(data);

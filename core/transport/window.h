@@ -30,6 +30,10 @@ class Window {
   // until everybody has: called while a process set is made, never from a step.
   virtual Status Allocate(size_t bytes, SegmentId* id) = 0;
 
+  // Sees to it that there is memory for this rank's own part of a segment, before it is used first:
+  // a window may have been made without. Waits for nobody.
+  virtual Status Populate(SegmentId /*id*/) { return Status::Ok(); }
+
   // Where a member's segment is mapped here, page aligned.
   virtual std::byte* Span(Position member, SegmentId id) = 0;
 

@@ -146,7 +146,8 @@ def submit(
     made to wait for it. What runs on the stream from then on sees the results. The host does not wait.
 
     SEND and RECV take no name and one tensor in host memory; ``root`` is the other rank, of a RECV perhaps
-    -1 for any, and ``tag`` (64 bits) that of the message. The output of a RECV is the tensor's own memory.
+    -1 for any, and ``tag`` (from -2**62 to 2**62 - 1) that of the message. The output of a RECV is the
+    tensor's own memory.
 
     JOIN takes no name and no tensors: from here on this rank takes part in all operations of the set without
     data of its own, until every member has joined.
@@ -210,6 +211,11 @@ def gpu_serves(kind: int, dtype: int, op: int, prescale: float, postscale: float
 def add_process_set(ranks: Sequence[int]) -> int:
     """Makes a set of ascending global ranks and returns its number. Blocks until it is wired up: every rank
     of the job must call it with equal ranks at the same time, also one that is not a member.
+    """
+
+def add_own_process_set(ranks: Sequence[int], timeout: float) -> int:
+    """Likewise, but the members alone call it, each within ``timeout`` seconds of the first. It cannot be
+    removed.
     """
 
 def remove_process_set(process_set: int) -> None:

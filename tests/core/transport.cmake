@@ -1,6 +1,7 @@
 hvd_test(farewell SOURCES transport/farewell_test.cc USES transport)
 hvd_test(available SOURCES transport/available_test.cc USES transport)
 hvd_test(window SOURCES transport/window_test.cc USES transport)
+hvd_test(arena SOURCES transport/arena_test.cc USES transport)
 hvd_test(transport SOURCES transport/transport_test.cc USES transport)
 hvd_test(transport_faults SOURCES transport/transport_faults_test.cc USES transport)
 hvd_test(transport_calls SOURCES transport/transport_calls_test.cc USES transport)

@@ -229,6 +229,9 @@ class FakeCore:
         self.sets.append(list(ranks))
         return len(self.sets)
 
+    def add_own_process_set(self, ranks, timeout):
+        return self.add_process_set(ranks)
+
     def remove_process_set(self, process_set):
         self.sets[process_set - 1] = None
 

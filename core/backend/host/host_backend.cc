@@ -58,6 +58,8 @@ class WindowBackend : public HostBackend {
   bool broken() const override { return board_->overwritten(); }
 
  private:
+  Status Prepare() override { return board_->Prepare(); }
+
   std::unique_ptr<StepMachine> StartAmongMany(const CollectiveSpec& spec) override {
     switch (spec.kind) {
       case OpKind::kAllreduce:
@@ -125,6 +127,8 @@ class HierarchicalBackend : public HostBackend {
   bool broken() const override { return board_->overwritten(); }
 
  private:
+  Status Prepare() override { return board_->Prepare(); }
+
   std::unique_ptr<StepMachine> StartAmongMany(const CollectiveSpec& spec) override {
     const bool alone = hierarchy_.topology.hosts() == hierarchy_.topology.size();  // on every host
     switch (spec.kind) {
@@ -152,7 +156,8 @@ class HierarchicalBackend : public HostBackend {
 }  // namespace
 
 std::unique_ptr<StepMachine> HostBackend::Start(CollectiveSpec spec) {
-  const Status status = Check(spec);
+  Status status = Check(spec);
+  if (status.ok()) status = Prepare();
   if (!status.ok()) return MakeFailed(status);
   if (size_ == 1) return std::make_unique<Local>(spec);
   if (spec.kind != OpKind::kAllreduce || spec.reduction.op != ReduceOp::kAdasum)

@@ -24,15 +24,16 @@ size_t Board::Bytes() { return sizeof(Layout); }
 Status Board::Make(Window* window, std::unique_ptr<Board>* board) {
   SegmentId id;
   HVD_RETURN_IF_ERROR(window->Allocate(sizeof(Layout), &id));
-  board->reset(new Board(window));
+  board->reset(new Board(window, id));
   for (int rank = 0; rank < window->size(); ++rank) {
     (*board)->segments_.push_back(reinterpret_cast<Layout*>(window->Span(Position(rank), id)));
   }
   return Status::Ok();
 }
 
-Board::Board(Window* window)
+Board::Board(Window* window, SegmentId segment)
     : window_(window),
+      segment_(segment),
       rank_(window->position().value()),
       size_(window->size()),
       seen_(static_cast<size_t>(size_)) {}

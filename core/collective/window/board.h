@@ -53,6 +53,14 @@ class Board {
   static size_t Bytes();
   static Status Make(Window* window, std::unique_ptr<Board>* board);
 
+  // Before each collective; cheap but for the first: many sets are never used.
+  Status Prepare() {
+    if (prepared_) return Status::Ok();
+    HVD_RETURN_IF_ERROR(window_->Populate(segment_));
+    prepared_ = true;
+    return Status::Ok();
+  }
+
   int rank() const { return rank_; }
   int size() const { return size_; }
   // Up to here it is faster that everybody reads everybody's slot once than to share the work in
@@ -94,12 +102,14 @@ class Board {
  private:
   struct Layout;
 
-  explicit Board(Window* window);
+  Board(Window* window, SegmentId segment);
   static int Index(Phase phase) { return static_cast<int>(phase); }
   // A peer's counter, or 0 when it cannot be one.
   uint64_t Read(const Flag& flag, uint64_t next);
 
   Window* const window_;
+  const SegmentId segment_;
+  bool prepared_ = false;
   const int rank_;
   const int size_;
   std::vector<Layout*> segments_;

@@ -75,7 +75,12 @@ class Engine {
   // does.
   virtual Status AddProcessSet(std::vector<int> ranks, uint32_t* id) = 0;
 
-  // Likewise. An error, on every rank, when some rank has operations in flight on the set.
+  // The same with the members alone, which call it; at most so long after the last of them did. It
+  // lasts as long as the engine.
+  virtual Status AddOwnProcessSet(std::vector<int> ranks, int64_t timeout_us, uint32_t* id) = 0;
+
+  // As AddProcessSet, of one of those. An error, on every rank, when some rank has operations in
+  // flight on the set.
   virtual Status RemoveProcessSet(uint32_t id) = 0;
 
   // Those that this rank belongs to, ascending; the first is 0, all ranks.

@@ -3,11 +3,13 @@
 #include <atomic>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "runtime/engine/engine.h"
+#include "runtime/engine/meeting.h"
 #include "runtime/engine/set_registry.h"
 #include "runtime/engine/wiring.h"
 #include "runtime/liveness/blocked.h"
@@ -36,6 +38,7 @@ class RankEngine : public Engine {
                  double postscale) const override;
   void Shutdown() override;
   Status AddProcessSet(std::vector<int> ranks, uint32_t* id) override;
+  Status AddOwnProcessSet(std::vector<int> ranks, int64_t timeout_us, uint32_t* id) override;
   Status RemoveProcessSet(uint32_t id) override;
   std::vector<uint32_t> ProcessSets() const override { return sets_.Included(); }
   std::vector<int> MembersOf(uint32_t process_set) const override;
@@ -64,7 +67,13 @@ class RankEngine : public Engine {
   Status TryStart();
   void TellLauncher(const Status& status) noexcept;
   Status TrySubmit(Entry entry, HandlePtr* handle);
+  Status CheckMembers(const std::vector<int>& ranks) const;
   Status TryAddProcessSet(const std::vector<int>& ranks, uint32_t* id);
+  Status TryAddOwnProcessSet(const std::vector<int>& ranks, int64_t timeout_us, uint32_t* id);
+  MeetingOptions MeetingOf(const std::vector<int>& ranks, int64_t timeout_us);
+  Status Exchange(const PeerOperation& peer, std::string* note, int64_t deadline_us);
+  Status Leave(const HandlePtr& handle, const Status& late, std::shared_ptr<std::byte> memory);
+  void Open(uint32_t id, const Members& members, std::shared_ptr<ProcessSetWires> wires);
   Status TryRemoveProcessSet(uint32_t id);
   template <typename Work>
   Status Together(Work work);
@@ -87,7 +96,10 @@ class RankEngine : public Engine {
 
   EngineOptions options_;
   SetRegistry sets_;
-  std::vector<int> descriptors_;  // constant once started
+  std::mutex meetings_mutex_;                      // guards meetings_ and left_
+  std::map<std::vector<int>, uint64_t> meetings_;  // by members: how many they have begun
+  std::vector<std::shared_ptr<std::byte>> left_;   // memory of notes that did not come in time
+  std::vector<int> descriptors_;                   // constant once started
   // By rank that has left, so at most as many; the watcher's thread's.
   std::map<GlobalRank, AtDeparture> departed_;
   // What has to be said when there may be no memory for it.

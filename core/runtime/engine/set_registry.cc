@@ -1,27 +1,51 @@
 #include "runtime/engine/set_registry.h"
 
 #include <algorithm>
-#include <limits>
 #include <string>
 
 #include "runtime/operation/queue.h"
 
 namespace hvd {
 
+namespace {
+
+Status TooMany() {
+  return Status::Invalid("a job has at most " + std::to_string(SetRegistry::kMostSets) +
+                         " process sets at a time: remove some that are not needed any more");
+}
+
+}  // namespace
+
 Status SetRegistry::Add(Members members, uint32_t* id) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (sets_.size() >= kMostSets || next_ == std::numeric_limits<uint32_t>::max()) {
-    return Status::Invalid("a job has at most " + std::to_string(kMostSets) +
-                           " process sets at a time: remove some that are not needed any more");
-  }
+  if (sets_.size() - own_ >= kMostSets || next_ == kFirstOwn) return TooMany();
   sets_[next_].members = std::move(members);
   *id = next_++;
   return Status::Ok();
 }
 
+// Ids of different ranks differ by the remainder.
+Status SetRegistry::Number(int job_size, uint32_t* id) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const uint64_t own = uint64_t{named_} * static_cast<uint64_t>(job_size) + rank_.index();
+  if (own >= kFirstOwn - kMostSets) return TooMany();  // the last numbers mean something else
+  ++named_;
+  *id = kFirstOwn + static_cast<uint32_t>(own);
+  return Status::Ok();
+}
+
+Status SetRegistry::AddAs(uint32_t id, Members members) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (own_ >= kMostSets) return TooMany();
+  const bool fresh = id >= kFirstOwn && sets_.emplace(id, Set{std::move(members)}).second;
+  own_ += fresh ? 1 : 0;
+  return fresh ? Status::Ok() : Status::Internal("two process sets have one number");
+}
+
 void SetRegistry::Remove(uint32_t id) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  sets_.erase(id);
+  const size_t gone = sets_.erase(id);
+  if (id >= kFirstOwn) own_ -= gone;
 }
 
 bool SetRegistry::SetClosed(uint32_t id, bool closed) {

@@ -1,9 +1,11 @@
 // Process sets that come and go while the engine runs.
 
 #include <algorithm>
+#include <cstring>
 #include <functional>
 #include <new>
 
+#include "base/clock.h"
 #include "runtime/engine/rank_engine.h"
 
 namespace hvd {
@@ -39,17 +41,33 @@ Status RankEngine::AddProcessSet(std::vector<int> ranks, uint32_t* id) {
   return Together([&] { return TryAddProcessSet(ranks, id); });
 }
 
+Status RankEngine::AddOwnProcessSet(std::vector<int> ranks, int64_t timeout_us, uint32_t* id) {
+  return Together([&] { return TryAddOwnProcessSet(ranks, timeout_us, id); });
+}
+
 Status RankEngine::RemoveProcessSet(uint32_t id) {
   return Together([&] { return TryRemoveProcessSet(id); });
 }
 
-Status RankEngine::TryAddProcessSet(const std::vector<int>& ranks, uint32_t* id) {
+Status RankEngine::CheckMembers(const std::vector<int>& ranks) const {
   if (shut_down_.load()) return AlreadyShutDown();
   const bool ascending = std::is_sorted(ranks.begin(), ranks.end(), std::less_equal<int>());
-  if (ranks.empty() || !ascending || ranks.front() < 0 || ranks.back() >= options_.size) {
-    return Status::Invalid(
-        "a process set has one or more ranks of the job, each once, in ascending order");
-  }
+  if (!ranks.empty() && ascending && ranks.front() >= 0 && ranks.back() < options_.size)
+    return Status::Ok();
+  return Status::Invalid(
+      "a process set has one or more ranks of the job, each once, in ascending order");
+}
+
+// From the next round on it takes part in what the others do.
+void RankEngine::Open(uint32_t id, const Members& members, std::shared_ptr<ProcessSetWires> wires) {
+  cycle_->Post([this, id, members, wires = std::move(wires)] {
+    wirer_->Finish(id, members, wires.get());
+    cycle_->Own(MakeSet(id, members, std::move(*wires)));
+  });
+}
+
+Status RankEngine::TryAddProcessSet(const std::vector<int>& ranks, uint32_t* id) {
+  HVD_RETURN_IF_ERROR(CheckMembers(ranks));
   const Members members(ranks);
   HVD_RETURN_IF_ERROR(sets_.Add(members, id));
   sets_.SetClosed(*id, true);
@@ -57,12 +75,7 @@ Status RankEngine::TryAddProcessSet(const std::vector<int>& ranks, uint32_t* id)
   const bool member = sets_.Has(*id, rank());
   auto wires = std::make_shared<ProcessSetWires>();
   const Status mine = wirer_->Prepare(*id, members, StartDeadline(), wires.get());
-  if (member && mine.ok()) {
-    cycle_->Post([this, set = *id, members, wires] {
-      wirer_->Finish(set, members, wires.get());
-      cycle_->Own(MakeSet(set, members, std::move(*wires)));
-    });
-  }
+  if (member && mine.ok()) Open(*id, members, wires);
   int64_t successes = 0;
   const Status agreed = Agree("horovod.add_process_set", mine.ok() ? 1 : 0, &successes);
   if (agreed.ok() && successes == options_.size) {
@@ -76,6 +89,85 @@ Status RankEngine::TryAddProcessSet(const std::vector<int>& ranks, uint32_t* id)
   if (!mine.ok()) return mine;
   return agreed.ok() ? Status(Code::kUnavailable, name + " could not be set up on another rank")
                      : agreed;
+}
+
+Status RankEngine::TryAddOwnProcessSet(const std::vector<int>& ranks, int64_t timeout_us,
+                                       uint32_t* id) {
+  HVD_RETURN_IF_ERROR(CheckMembers(ranks));
+  const Members members(ranks);
+  if (!members.Has(rank()))
+    return Status::Invalid("the members alone make this process set, and " + Name(rank()) +
+                           " is none");
+  MeetingOptions meeting = MeetingOf(ranks, timeout_us);
+  meeting.reserve = [&](uint32_t number, std::string* place) {
+    return wirer_->Reserve(number, members, place);
+  };
+  meeting.prepare = [&](uint32_t number, const std::string& place) {
+    auto wires = std::make_shared<ProcessSetWires>();
+    HVD_RETURN_IF_ERROR(wirer_->PrepareIn(number, members, place, wires.get()));
+    HVD_RETURN_IF_ERROR(sets_.AddAs(number, members));
+    sets_.SetClosed(number, true);
+    Open(number, members, std::move(wires));
+    return Status::Ok();
+  };
+  meeting.discard = [&](uint32_t number) {
+    sets_.Remove(number);
+    cycle_->Post([this, number] { cycle_->Dismiss(number); });
+    loop_->Poke();
+  };
+  const Status met = Meet(meeting, id);
+  if (met.ok()) sets_.SetClosed(*id, false);
+  return met.ok() || !abort_.is_set() ? met : abort_.status();
+}
+
+MeetingOptions RankEngine::MeetingOf(const std::vector<int>& ranks, int64_t timeout_us) {
+  MeetingOptions meeting;
+  meeting.rank = rank();
+  meeting.members = Members(ranks);
+  meeting.companions = wirer_->Companions(meeting.members);
+  meeting.firsts = wirer_->FirstsOf(meeting.members);
+  meeting.timeout_us = timeout_us;
+  meeting.number = [this, ranks] {
+    const std::lock_guard<std::mutex> lock(meetings_mutex_);
+    return meetings_[ranks]++;
+  };
+  meeting.name = [this](uint32_t* id) { return sets_.Number(options_.size, id); };
+  meeting.exchange = [this](const PeerOperation& peer, std::string* note, int64_t deadline_us) {
+    return Exchange(peer, note, deadline_us);
+  };
+  return meeting;
+}
+
+// Sends the note, or receives one of as many bytes.
+Status RankEngine::Exchange(const PeerOperation& peer, std::string* note, int64_t deadline_us) {
+  Output memory;
+  const auto bytes = static_cast<int64_t>(note->size());
+  HVD_RETURN_IF_ERROR(Output::Allocate(DataType::kUint8, {bytes}, &memory));
+  std::memcpy(memory.data.get(), note->data(), note->size());
+  Entry entry;
+  entry.urgent = true;
+  entry.peer = peer;
+  entry.request.tensors.push_back({DataType::kUint8, {bytes}});
+  entry.buffers.push_back(TensorBuffer::InPlace(memory.data.get(), bytes));
+  HandlePtr handle;
+  HVD_RETURN_IF_ERROR(TrySubmit(std::move(entry), &handle));
+  Status status = Wait(handle, std::max<int64_t>(0, deadline_us - NowMicros()), nullptr);
+  if (status.code() == Code::kTimeout) status = Leave(handle, status, memory.data);
+  HVD_RETURN_IF_ERROR(status);
+  std::memcpy(note->data(), memory.data.get(), note->size());
+  return Status::Ok();
+}
+
+// What is in flight for ever would fail the job when the other rank ends in good order. How the
+// note has fared in the end: it may have come just now.
+Status RankEngine::Leave(const HandlePtr& handle, const Status& late,
+                         std::shared_ptr<std::byte> memory) {
+  {
+    const std::lock_guard<std::mutex> lock(meetings_mutex_);
+    left_.push_back(std::move(memory));
+  }
+  cycle_->Post([this, handle, late] { cycle_->Leave(handle, late); });
+  return Wait(handle, -1, nullptr);
 }
 
 Status RankEngine::TryRemoveProcessSet(uint32_t id) {

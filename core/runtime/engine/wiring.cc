@@ -13,8 +13,6 @@
 #include "runtime/engine/cores.h"
 #include "transport/inproc/fabric.h"
 #include "transport/mapping.h"
-#include "transport/shm/share_tree.h"
-#include "transport/shm/window.h"
 #include "transport/tcp/transport.h"
 
 namespace hvd {
@@ -26,15 +24,6 @@ enum Channel : uint32_t { kControlChannel, kDataChannel };
 
 // Shutdown is nothing that the ranks do together: a slower one may still be reading.
 constexpr int64_t kLibraryLingerUs = 10'000'000;
-
-std::vector<Link> TakeLinks(EngineOptions* options, LinkRole role) {
-  std::vector<Link>& links = options->links;
-  const auto first = std::stable_partition(links.begin(), links.end(),
-                                           [role](const Link& l) { return l.role != role; });
-  std::vector<Link> taken(first, links.end());
-  links.erase(first, links.end());
-  return taken;
-}
 
 // Over TCP the ranks of a host use links as those of several hosts do.
 Topology JobOf(const EngineOptions& options) {
@@ -53,59 +42,6 @@ Members OnHostOf(GlobalRank rank, const Topology& job, const Members& members) {
   return Members(local);
 }
 
-// Among processes: over a tree of links among the ranks of the host, which is made with the first
-// window.
-class SharedWindows : public WindowSource {
- public:
-  SharedWindows(EngineOptions* options, const Topology& job, const Waker& waker)
-      : generation_(options->generation), rank_(options->rank), waker_(waker) {
-    const Position self(options->rank);
-    for (const Position rank : job.OnHost(job.HostOf(self))) ranks_.push_back(rank.value());
-    sockets_.resize(ranks_.size(), -1);
-    links_ = TakeLinks(options, LinkRole::kShare);  // from here on nothing may fail
-    for (const Link& link : links_) {
-      const auto place = std::find(ranks_.begin(), ranks_.end(), link.peer.value());
-      if (place != ranks_.end()) sockets_[place - ranks_.begin()] = link.fd;
-    }
-  }
-
-  ~SharedWindows() override {
-    for (const Link& link : links_) close(link.fd);
-  }
-
-  Status Make(uint32_t id, const Members& members, WindowBytes bytes, int64_t deadline_us,
-              std::unique_ptr<Window>* window) override {
-    if (tree_ == nullptr) {
-      HVD_RETURN_IF_ERROR(shm::ShareTree::Make(generation_, Members(ranks_), rank_, sockets_,
-                                               waker_, deadline_us, &tree_));
-    }
-    shm::WindowOptions options;
-    options.set = id;
-    options.members = members;
-    options.deadline = deadline_us;
-    options.bytes = bytes.all;
-    options.at_once = bytes.at_once;
-    return shm::ShmWindow::Make(options, tree_.get(), window);
-  }
-
-  void Interrupt() override {
-    for (const Link& link : links_) ::shutdown(link.fd, SHUT_RDWR);
-  }
-
-  GlobalRank failed_rank() const override {
-    return tree_ == nullptr ? GlobalRank() : tree_->failed_rank();
-  }
-
- private:
-  const uint64_t generation_;
-  const GlobalRank rank_;
-  const Waker& waker_;
-  std::vector<int> ranks_;    // of the host
-  std::vector<int> sockets_;  // by place in ranks_; -1: no link
-  std::vector<Link> links_;   // owned; for as long as sets may be added
-  std::unique_ptr<shm::ShareTree> tree_;
-};
-
 // Of a window of a process set.
 WindowBytes BytesOfSet() {
   size_t bytes = 0;
@@ -116,23 +52,12 @@ WindowBytes BytesOfSet() {
   return {bytes, bytes};
 }
 
-// Among the threads of a test.
-class FabricWindows : public WindowSource {
- public:
-  FabricWindows(const EngineOptions& options, const Waker& waker)
-      : fabric_(options.fabric), rank_(options.rank), waker_(waker) {}
-
-  Status Make(uint32_t id, const Members& members, WindowBytes /*bytes*/, int64_t /*deadline_us*/,
-              std::unique_ptr<Window>* window) override {
-    if (members.Has(rank_)) *window = fabric_->MakeWindow(id, members, rank_, waker_);
-    return Status::Ok();
-  }
-
- private:
-  inproc::Fabric* const fabric_;
-  const GlobalRank rank_;
-  const Waker& waker_;
-};
+// Of one that its members have made by themselves: there may be very many, and few of them in use.
+WindowBytes BytesOfOwnSet() {
+  WindowBytes bytes = BytesOfSet();
+  bytes.at_once = WholePages(WindowControlBytes()) + WholePages(WindowGateBytes());
+  return bytes;
+}
 
 Status MakeTcp(EngineOptions* options, LinkRole role, std::unique_ptr<Transport>* transport) {
   tcp::TcpTransport::Options tcp;
@@ -142,7 +67,7 @@ Status MakeTcp(EngineOptions* options, LinkRole role, std::unique_ptr<Transport>
   const bool control = role == LinkRole::kControl;
   tcp.integrity = control ? tcp::Integrity::kSealed : tcp::Integrity::kChecksum;
   tcp.peers_may_leave = control;
-  return tcp::TcpTransport::Make(tcp, TakeLinks(options, role), transport);
+  return tcp::TcpTransport::Make(tcp, Take(role, &options->links), transport);
 }
 
 Status OpenLibrary(const EngineOptions& options, std::unique_ptr<Library>* library) {
@@ -200,9 +125,9 @@ Status Wirer::Make(EngineOptions* options, const Waker& waker, std::unique_ptr<W
   if (!made->job_.hosts_share_memory()) {
     // Over links alone.
   } else if (options->wiring == Wiring::kInproc) {
-    made->windows_ = std::make_unique<FabricWindows>(*options, waker);
+    made->windows_ = MakeFabricWindows(*options, waker);
   } else {
-    made->windows_ = std::make_unique<SharedWindows>(options, made->job_, waker);
+    made->windows_ = MakeSharedWindows(options, made->job_, waker);
   }
   for (const Link& link : options->links) made->links_.push_back(link.fd);
   *wirer = std::move(made);
@@ -219,14 +144,46 @@ Status Wirer::Prepare(uint32_t id, const Members& members, int64_t deadline_us,
   if (!job_.hosts_share_memory()) return Status::Ok();
   // All ranks of a host come to the same answer, and make the window together.
   const Members local = OnHostOf(rank_, job_, members);
-  const bool alone = local.size() == members.size();
   if (local.size() == 0) return Status::Ok();
   HVD_RETURN_IF_ERROR(windows_->Make(id, local, BytesOfSet(), deadline_us, &wires->window));
   if (wires->window == nullptr) return Status::Ok();  // not a member
+  HVD_RETURN_IF_ERROR(Furnish(id, members, wires));
+  return id == 0 ? CountCores(wires->window.get(), links_, deadline_us, &cores_) : Status::Ok();
+}
+
+Members Wirer::Companions(const Members& members) const {
+  return job_.hosts_share_memory() ? OnHostOf(rank_, job_, members) : Members({rank_.value()});
+}
+
+std::vector<GlobalRank> Wirer::FirstsOf(const Members& members) const {
+  if (!job_.hosts_share_memory()) return members.ranks();
+  const Topology topology = job_.Of(members);
+  std::vector<GlobalRank> firsts;
+  for (int host = 0; host < topology.hosts(); ++host)
+    firsts.push_back(members[topology.OnHost(host).front()]);
+  return firsts;
+}
+
+Status Wirer::Reserve(uint32_t id, const Members& members, std::string* place) {
+  if (!job_.hosts_share_memory()) return Status::Ok();
+  return windows_->Reserve(id, Companions(members), BytesOfOwnSet(), place);
+}
+
+Status Wirer::PrepareIn(uint32_t id, const Members& members, const std::string& place,
+                        ProcessSetWires* wires) {
+  wires->topology = job_.Of(members);
+  if (!job_.hosts_share_memory()) return Status::Ok();
+  HVD_RETURN_IF_ERROR(
+      windows_->Open(id, Companions(members), BytesOfOwnSet(), place, &wires->window));
+  return Furnish(id, members, wires);
+}
+
+// What works over the window that it has.
+Status Wirer::Furnish(uint32_t id, const Members& members, ProcessSetWires* wires) {
   const Topology& topology = wires->topology;
   HVD_RETURN_IF_ERROR(MakeWindowControl(
       wires->window.get(), topology.OnHost(topology.HostOf(members.Find(rank_))), &wires->control));
-  if (alone) {
+  if (wires->window->size() == members.size()) {
     HVD_RETURN_IF_ERROR(MakeWindowGate(wires->window.get(), &wires->gate));
     HVD_RETURN_IF_ERROR(MakeWindowBackend(wires->window.get(), &wires->backends.emplace_back()));
   } else {
@@ -234,7 +191,7 @@ Status Wirer::Prepare(uint32_t id, const Members& members, int64_t deadline_us,
                                                 members.Find(rank_), topology,
                                                 &wires->backends.emplace_back()));
   }
-  return id == 0 ? CountCores(wires->window.get(), links_, deadline_us, &cores_) : Status::Ok();
+  return Status::Ok();
 }
 
 Status Wirer::MakeChannels(int64_t deadline_us, peer::Channels* channels) {

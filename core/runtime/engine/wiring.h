@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "backend/library/library.h"
@@ -9,6 +10,7 @@
 #include "base/topology.h"
 #include "base/waker.h"
 #include "runtime/engine/engine.h"
+#include "runtime/engine/windows.h"
 #include "runtime/liveness/cause.h"
 #include "runtime/peer/messages.h"
 #include "runtime/progress/process_set.h"
@@ -16,24 +18,6 @@
 #include "transport/window.h"
 
 namespace hvd {
-
-// How many bytes each member gives to a window, and how many of these, from the first on, must be
-// there from the beginning.
-struct WindowBytes {
-  size_t all;
-  size_t at_once;
-};
-
-// Where windows come from.
-class WindowSource {
- public:
-  virtual ~WindowSource() = default;
-  // As Wirer::Prepare; *window stays null on a rank that is no member.
-  virtual Status Make(uint32_t id, const Members& members, WindowBytes bytes, int64_t deadline_us,
-                      std::unique_ptr<Window>* window) = 0;
-  virtual void Interrupt() {}
-  virtual GlobalRank failed_rank() const { return {}; }
-};
 
 // Turns links (or a test's fabric) into what process sets talk and compute over. Takes the links
 // that it needs out of the options of its making.
@@ -47,6 +31,17 @@ class Wirer {
   // all ranks first, also for sets that it does not belong to. Callable without the progress lock.
   // Gives up at `deadline_us`, on the clock of NowMicros.
   Status Prepare(uint32_t id, const Members& members, int64_t deadline_us, ProcessSetWires* wires);
+
+  // The same for a set that its members make by themselves: the first one on each host reserves
+  // what the set has there, and tells the others where; then each prepares it. Nothing waits, and
+  // nobody may use the set before all have. Thread safe.
+  Status Reserve(uint32_t id, const Members& members, std::string* place);
+  Status PrepareIn(uint32_t id, const Members& members, const std::string& place,
+                   ProcessSetWires* wires);
+  // Of these members, those who share memory with this rank and itself, ascending.
+  Members Companions(const Members& members) const;
+  // Those of them who reserve.
+  std::vector<GlobalRank> FirstsOf(const Members& members) const;
 
   // Ends a Prepare that waits for a member that will not come. From any thread; for good.
   void Interrupt() {
@@ -92,6 +87,7 @@ class Wirer {
 
  private:
   explicit Wirer(const EngineOptions& options);
+  Status Furnish(uint32_t id, const Members& members, ProcessSetWires* wires);
   void UseLibrary(const Members& members, ProcessSetWires* wires);
   void UseGpu(uint32_t id, const Members& members, ProcessSetWires* wires);
 

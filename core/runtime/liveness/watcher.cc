@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "base/text.h"
 #include "settings/log.h"
 #include "transport/descriptor.h"
 
@@ -24,11 +25,6 @@ constexpr int kSuspicionRoundMs = 10;
 // How long a goodbye may take to arrive before its link is closed all the same.
 constexpr int64_t kGoodbyeUs = kSecond / 2;
 constexpr useconds_t kFlushPauseUs = 500;
-
-std::string Seconds(int64_t us) {
-  std::string text = std::to_string(us / kSecond) + "." + std::to_string(us % kSecond / 100000);
-  return text + " s";
-}
 
 }  // namespace
 
@@ -213,7 +209,7 @@ void Watcher::CheckSilence(int64_t now_us) {
     if (!peer->open() || peer->departed) continue;
     const int64_t silence = now_us - peer->heard_us;
     const std::string state = silence > timeout / 2 ? peer->ProcessState() : "";
-    const std::string text = peer->Describe() + " has not responded for " + Seconds(silence) +
+    const std::string text = peer->Describe() + " has not responded for " + SecondsText(silence) +
                              (state.empty() ? "" : " (process is " + state + ")");
     // A process that the kernel shows running may only be short of CPU: it gets more time.
     const int64_t limit = state == "alive" ? 3 * timeout / 2 : timeout;

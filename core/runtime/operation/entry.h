@@ -49,8 +49,10 @@ struct TensorBuffer {
 struct PeerOperation {
   bool sends = false;  // else it receives
   GlobalRank rank;     // whom to, or whom from; a receive without one: from anybody of its set
-  int64_t tag = 0;
+  int64_t tag = 0;     // of the engine's own messages below kFirstTag
 };
+// Of programs.
+constexpr int64_t kFirstTag = -(int64_t{1} << 62);
 
 // What an adapter submits. The caller keeps the memory alive until the operation is complete.
 struct Entry {

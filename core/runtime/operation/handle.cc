@@ -40,11 +40,12 @@ uint64_t MixTensor(uint64_t sum, const std::byte* data, int64_t bytes) {
   return sum;
 }
 
-// "send to rank 1 (tag 0)"
+// "send to rank 1 (tag 0)".
 std::string NameOf(const PeerOperation& peer) {
   const std::string whom = peer.rank.known() ? Name(peer.rank) : "any rank";
-  return (peer.sends ? "send to " : "recv from ") + whom + " (tag " + std::to_string(peer.tag) +
-         ")";
+  const std::string what =
+      peer.tag < kFirstTag ? "a process set to be made" : "tag " + std::to_string(peer.tag);
+  return (peer.sends ? "send to " : "recv from ") + whom + " (" + what + ")";
 }
 
 }  // namespace

@@ -13,7 +13,9 @@ class Completion {
  public:
   explicit Completion(Queue* queue) : queue_(queue) {}
 
+  // Unless it has ended: its submitter may have left it (see Messages::Leave).
   void Complete(const HandlePtr& handle, Status status) noexcept {
+    if (handle->done.load(std::memory_order_relaxed)) return;
     --open_;
     queue_->Forget(handle.get());
     handle->status = std::move(status);

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "base/rank.h"
@@ -35,6 +36,12 @@ class Messages {
 
   // An operation with a `peer`.
   void Add(const HandlePtr& handle);
+
+  // Ends an operation for its submitter, who does not wait any longer, unless it is complete. Its
+  // memory must stay all the same: what has been promised to the peer comes and goes there.
+  void Leave(const HandlePtr& handle, Status status) noexcept {
+    completion_.Complete(handle, std::move(status));
+  }
 
   // Does what can be done now. An error ends the generation.
   Status Progress(bool* moved);

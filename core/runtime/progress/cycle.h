@@ -5,6 +5,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/rank.h"
@@ -43,6 +44,11 @@ class Cycle {
   // Lets go of a set on which nothing is in flight on any rank, once its last control bytes are
   // sent. Told of sets too that this rank does not belong to: the transports count on every id.
   void Dismiss(uint32_t id);
+
+  // See Messages::Leave.
+  void Leave(const HandlePtr& message, Status status) noexcept {
+    if (messages_ != nullptr) messages_->Leave(message, std::move(status));
+  }
 
   // Has `task` run at the start of the next round, before submissions are taken. Callable without
   // the lock.

@@ -27,8 +27,8 @@ class Fabric {
   std::unique_ptr<Window> MakeWindow(uint32_t set, const Members& members, GlobalRank rank,
                                      const Waker& waker) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    const uint32_t name =
-        set * static_cast<uint32_t>(size_) + static_cast<uint32_t>(members[Position(0)].value());
+    const uint64_t name =
+        uint64_t{set} * static_cast<uint64_t>(size_) + members[Position(0)].index();
     auto window = windows_.Get(name, rank, members.size());
     return std::make_unique<InprocWindow>(std::move(window), members.Find(rank), waker);
   }
@@ -40,7 +40,7 @@ class Fabric {
   }
 
  private:
-  using Key = std::pair<uint32_t, int>;
+  using Key = std::pair<uint64_t, int>;
 
   // One object per (name, generation), made by whoever asks first and kept until all have asked.
   template <typename T>
@@ -52,7 +52,7 @@ class Fabric {
     std::map<Key, int> generation;  // by (name, rank)
     std::map<Key, Entry> entries;   // by (name, generation)
 
-    std::shared_ptr<T> Get(uint32_t name, GlobalRank rank, int members) {
+    std::shared_ptr<T> Get(uint64_t name, GlobalRank rank, int members) {
       const Key key{name, generation[{name, rank.value()}]++};
       Entry& entry = entries[key];
       if (!entry.object) entry.object = std::make_shared<T>(members);

@@ -29,8 +29,9 @@ struct Header {
 static_assert(sizeof(Header) <= kPageBytes);
 
 size_t PartBytes(const Identity& identity) { return kPageBytes + WholePages(identity.bytes); }
-size_t FileBytes(const Identity& identity) {
-  return kPageBytes + identity.members * PartBytes(identity);
+
+bool FitsFile(const Identity& identity) {
+  return identity.members > 0 && identity.bytes <= kMostBytes / identity.members;
 }
 
 // Without the reservation a full memory would end the process later with SIGBUS.
@@ -51,52 +52,71 @@ Status Draw(std::array<uint8_t, 16>* nonce) {
 
 }  // namespace
 
-Status SharedMemory::Create(Identity* identity, Descriptor* memfd) {
-  if (identity->members == 0 || identity->bytes > kMostBytes / identity->members) {
-    return {Code::kUnavailable, "no file can hold so much shared memory"};
-  }
-  HVD_RETURN_IF_ERROR(Draw(&identity->nonce));
+size_t SharedMemory::Bytes(const Identity& identity) {
+  return kPageBytes + identity.members * PartBytes(identity);
+}
+
+size_t SharedMemory::OffsetOf(const Identity& identity, int member) {
+  return 2 * kPageBytes + static_cast<size_t>(member) * PartBytes(identity);
+}
+
+Status SharedMemory::CreateFile(size_t bytes, Descriptor* memfd) {
   Descriptor fd(memfd_create("horovod", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd.valid()) return Status::Errno("memfd_create");
-  const size_t bytes = FileBytes(*identity);
   if (ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) {
     return Status::Errno("cannot make " + std::to_string(bytes) + " bytes of shared memory");
   }
-  HVD_RETURN_IF_ERROR(Reserve(fd.get(), 0, kPageBytes));
-  const Header header{kLayout, *identity};
-  if (pwrite(fd.get(), &header, sizeof header, 0) != sizeof header)
-    return Status::Errno("pwrite to a memfd");
   if (fcntl(fd.get(), F_ADD_SEALS, kSeals) != 0) return Status::Errno("cannot seal a memfd");
   *memfd = std::move(fd);
   return Status::Ok();
 }
 
-Status SharedMemory::Check(const Identity& identity, int memfd) {
+Status SharedMemory::CheckFile(int memfd, size_t* bytes) {
   struct stat info {};
   if (fstat(memfd, &info) != 0) return Status::Errno("fstat of the shared segment");
-  if (static_cast<size_t>(info.st_size) != FileBytes(identity)) {
-    return Status::Aborted("the shared segment has another size");
-  }
+  *bytes = static_cast<size_t>(info.st_size);
   const int seals = fcntl(memfd, F_GET_SEALS);
   if (seals < 0 || (seals & kSeals) != kSeals)
     return Status::Aborted("the shared segment is not sealed");
   return Status::Ok();
 }
 
-Status SharedMemory::Attach(const Identity& identity, const Descriptor& memfd, int member,
-                            size_t reserved, SharedMemory* out) {
-  HVD_RETURN_IF_ERROR(Check(identity, memfd.get()));
+Status SharedMemory::Create(Identity* identity, Descriptor* memfd) {
+  if (!FitsFile(*identity)) return {Code::kUnavailable, "no file can hold so much shared memory"};
+  HVD_RETURN_IF_ERROR(CreateFile(Bytes(*identity), memfd));
+  return CreateWithin(*memfd, 0, identity);
+}
+
+Status SharedMemory::CreateWithin(const Descriptor& memfd, size_t offset, Identity* identity) {
+  HVD_RETURN_IF_ERROR(Draw(&identity->nonce));
+  HVD_RETURN_IF_ERROR(Reserve(memfd.get(), offset, kPageBytes));
+  const Header header{kLayout, *identity};
+  const auto at = static_cast<off_t>(offset);
+  if (pwrite(memfd.get(), &header, sizeof header, at) != sizeof header)
+    return Status::Errno("pwrite to a memfd");
+  return Status::Ok();
+}
+
+Status SharedMemory::Check(const Identity& identity, int memfd) {
+  size_t bytes = 0;
+  HVD_RETURN_IF_ERROR(CheckFile(memfd, &bytes));
+  if (bytes == Bytes(identity)) return Status::Ok();
+  return Status::Aborted("the shared segment has another size");
+}
+
+Status SharedMemory::Attach(const Identity& identity, const Descriptor& memfd, size_t offset,
+                            int member, size_t reserved, SharedMemory* out) {
   SharedMemory segment;
   segment.part_bytes_ = PartBytes(identity);
-  HVD_RETURN_IF_ERROR(Mapping::Shared(memfd.get(), FileBytes(identity), &segment.mapping_));
+  HVD_RETURN_IF_ERROR(Mapping::Shared(memfd.get(), Bytes(identity), &segment.mapping_, offset));
   const auto* header = reinterpret_cast<const Header*>(segment.mapping_.data());
   if (header->layout != kLayout ||
       std::memcmp(&header->identity, &identity, sizeof identity) != 0) {
     return Status::Aborted("the shared segment is not the one that was announced");
   }
-  const auto offset = kPageBytes + static_cast<size_t>(member) * segment.part_bytes_;
-  HVD_RETURN_IF_ERROR(Reserve(memfd.get(), offset, kPageBytes + WholePages(reserved)));
-  new (segment.mapping_.data() + offset) SleepWord;
+  const size_t part = kPageBytes + static_cast<size_t>(member) * segment.part_bytes_;
+  HVD_RETURN_IF_ERROR(Reserve(memfd.get(), offset + part, kPageBytes + WholePages(reserved)));
+  new (segment.mapping_.data() + part) SleepWord;
   *out = std::move(segment);
   return Status::Ok();
 }

@@ -25,20 +25,34 @@ struct Identity {
   std::array<uint8_t, 16> nonce{};
 };
 
-// One memfd for all members, mapped once: a page of our own, then each member's part, which begins
-// with a page for its sleep word. A memfd has no name, so nothing remains of it when the last
-// process that maps it is gone, however it went.
+// One memfd for all members, or a piece of one, mapped once: a page of our own, then each member's
+// part, which begins with a page for its sleep word. A memfd has no name, so nothing remains of it
+// when the last process that maps it is gone, however it went.
 class SharedMemory {
  public:
-  // Makes a zeroed memfd of a size that is sealed, and draws its nonce. Its pages are still to be
-  // reserved.
-  static Status Create(Identity* identity, Descriptor* memfd);
+  // Makes a zeroed memfd of a size that is sealed. Its pages are still to be reserved.
+  static Status CreateFile(size_t bytes, Descriptor* memfd);
+  // The size of such a file, if it cannot shrink under us.
+  static Status CheckFile(int memfd, size_t* bytes);
 
-  // Maps it after checking that it is what `identity` says and cannot shrink under us, and reserves
-  // the first bytes of the part of `member`, for so many given to the user: each its own, so that
-  // the pages lie in memory near to it.
-  static Status Attach(const Identity& identity, const Descriptor& memfd, int member,
+  // Makes one for `identity`, which gets its nonce.
+  static Status Create(Identity* identity, Descriptor* memfd);
+  // Checks that it has the size that `identity` says.
+  static Status Check(const Identity& identity, int memfd);
+
+  // Makes shared memory of a part of a memfd, from byte `offset` on, that nobody has used.
+  static Status CreateWithin(const Descriptor& memfd, size_t offset, Identity* identity);
+
+  // Maps what lies at byte `offset` of a memfd that was checked, if that is what `identity` says,
+  // and reserves the first bytes of the part of `member`, for so many given to the user: each its
+  // own, so that the pages lie in memory near to it.
+  static Status Attach(const Identity& identity, const Descriptor& memfd, size_t offset, int member,
                        size_t reserved, SharedMemory* out);
+
+  // What all of it takes of a file.
+  static size_t Bytes(const Identity& identity);
+  // Where in it the memory of a member begins that is given to the user.
+  static size_t OffsetOf(const Identity& identity, int member);
 
   // Makes all pages present; once every member has reserved its part.
   void Touch() const { mapping_.Touch(); }
@@ -47,8 +61,6 @@ class SharedMemory {
   std::byte* Part(int member) const;
 
  private:
-  static Status Check(const Identity& identity, int memfd);
-
   Mapping mapping_;
   size_t part_bytes_ = 0;
 };

@@ -49,13 +49,35 @@ Status ShmWindow::Make(const WindowOptions& options, ShareTree* tree,
   }
   tree->Spread(&identity, &memfd, options.deadline, &fault);
   if (is_member && fault.status.ok()) {
-    fault.Keep(SharedMemory::Attach(identity, memfd, position.value(), reserved, &window->segment_),
-               Outcome::kCannot, tree->rank());
+    fault.Keep(SharedMemory::Check(identity, memfd.get()), Outcome::kCannot, tree->rank());
+  }
+  if (is_member && fault.status.ok()) {
+    fault.Keep(
+        SharedMemory::Attach(identity, memfd, 0, position.value(), reserved, &window->segment_),
+        Outcome::kCannot, tree->rank());
   }
   HVD_RETURN_IF_ERROR(tree->Agree(identity, std::move(fault), options.deadline));
   if (!is_member) return Status::Ok();
   if (whole) window->segment_.Touch();
   window->Connect(options.members, *tree);
+  *out = std::move(window);
+  return Status::Ok();
+}
+
+Status ShmWindow::MakeIn(Arena* arena, const WindowOptions& options, const ShareTree& tree,
+                         Place* place) {
+  return arena->Make(IdentityOf(options, tree.generation()), place);
+}
+
+Status ShmWindow::Open(const Arena& arena, const WindowOptions& options, const ShareTree& tree,
+                       const Place& place, std::unique_ptr<Window>* out) {
+  const Identity identity = IdentityOf(options, tree.generation());
+  const Position position = options.members.Find(tree.rank());
+  std::unique_ptr<ShmWindow> window(new ShmWindow(options, position));
+  const size_t reserved = window->reserved_;
+  HVD_RETURN_IF_ERROR(CheckMemory(reserved, identity.members));
+  HVD_RETURN_IF_ERROR(arena.Attach(identity, place, position.value(), reserved, &window->segment_));
+  window->Connect(options.members, tree);
   *out = std::move(window);
   return Status::Ok();
 }
@@ -66,6 +88,15 @@ void ShmWindow::Connect(const Members& members, const ShareTree& tree) {
     if (peer == position_) continue;
     bell_.AddPeer(peer, segment_.SleepWordOf(peer.value()), tree.WakerOf(members[peer]));
   }
+}
+
+Status ShmWindow::Populate(SegmentId id) {
+  const size_t begin = offsets_[id];
+  const auto next = static_cast<size_t>(id) + 1;
+  const size_t end = next < offsets_.size() ? offsets_[next] : used_;
+  if (end <= reserved_) return Status::Ok();
+  HVD_RETURN_IF_ERROR(CheckMemory(end - begin, static_cast<size_t>(size_)));
+  return Mapping::Populate(Span(position_, id), end - begin);
 }
 
 Status ShmWindow::Allocate(size_t bytes, SegmentId* id) {

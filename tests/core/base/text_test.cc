@@ -143,6 +143,8 @@ TEST(text, SizesAreExact) {
   EXPECT_EQ(SizeText(1536), "1536 bytes");
   EXPECT_EQ(SizeText(int64_t{8} << 20), "8 MiB");
   EXPECT_EQ(SizeText(int64_t{1} << 42), "4096 GiB");
+  EXPECT_EQ(SecondsText(2'590'000), "2.5 s");
+  EXPECT_EQ(SecondsText(0), "0.0 s");
 }
 
 }  // namespace

@@ -1,11 +1,14 @@
 #pragma once
 
+#include <condition_variable>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
 #include "base/clock.h"
 #include "transport/descriptor.h"
+#include "transport/shm/arena.h"
 #include "transport/shm/share_tree.h"
 #include "transport/shm/window.h"
 #include "transport/transport_sockets.h"
@@ -59,9 +62,51 @@ class ShmGroup : public WindowGroup {
     *a = Descriptor(of_a);
     *b = Descriptor(of_b);
   }
+
+ protected:
   const size_t bytes_;
+
+ private:
   std::vector<int> members_;
   std::vector<std::vector<Descriptor>> sockets_;
+};
+
+// Their windows lie in an arena; the first member makes the memory. `at_once`: what is reserved.
+class ArenaGroup : public ShmGroup {
+ public:
+  explicit ArenaGroup(int size, size_t bytes = kWindowBytes, size_t at_once = 0)
+      : ShmGroup(size, bytes), at_once_(at_once), meets_(size) {}
+
+  std::unique_ptr<Window> Make(int rank, const Waker& waker) override {
+    std::unique_ptr<shm::ShareTree> tree;
+    std::unique_ptr<shm::Arena> arena;
+    std::unique_ptr<Window> window;
+    EXPECT_EQ(Plant(rank, 5, waker, &tree).message(), "");
+    EXPECT_EQ(shm::Arena::Make(tree.get(), NowMicros() + patience_us, &arena).message(), "");
+    const shm::WindowOptions options{3, Members(members()), bytes_, 0, at_once_};
+    if (rank == 0) {
+      EXPECT_EQ(shm::ShmWindow::MakeIn(arena.get(), options, *tree, &place_).message(), "");
+    }
+    Meet();
+    EXPECT_EQ(shm::ShmWindow::Open(*arena, options, *tree, place_, &window).message(), "");
+    Meet();
+    return window;
+  }
+
+ private:
+  void Meet() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    const int round = here_++ / meets_;
+    all_here_.notify_all();
+    all_here_.wait(lock, [&] { return here_ >= (round + 1) * meets_; });
+  }
+
+  const size_t at_once_;
+  const int meets_;  // so many members
+  shm::Place place_;
+  std::mutex mutex_;
+  std::condition_variable all_here_;
+  int here_ = 0;
 };
 
 }  // namespace hvd::test

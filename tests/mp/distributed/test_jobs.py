@@ -4,6 +4,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -106,10 +107,43 @@ def parts() -> None:
         evens, _ = dist.new_subgroups_by_enumeration([[0, 2], [1, 3]])
         dist.all_reduce(tensor, group=evens)
         assert tensor.item() == 12.0
-        with pytest.raises(NotImplementedError, match="use_local_synchronization"):
-            dist.new_group([rank, (rank + 1) % size], use_local_synchronization=True)
         dist.destroy_process_group(evens)
         dist.barrier()
+
+
+def parts_by_themselves() -> None:
+    """Of no group do others than its members know."""
+    with process_group() as (rank, size):
+        for pair in sorted(sorted((first, (first + 1) % size)) for first in range(size)):
+            if rank in pair:
+                for _ in range(5):
+                    group = dist.new_group(pair, use_local_synchronization=True)
+                    tensor = torch.tensor([rank + 1.0])
+                    dist.all_reduce(tensor, group=group)
+                    assert tensor.item() == sum(pair) + 2
+        if rank == 0:
+            with pytest.raises(RuntimeError, match=r"rank 2 has not come within 0\.5 s"):
+                dist.new_group([0, 2], timeout=timedelta(seconds=0.5), use_local_synchronization=True)
+        dist.barrier()
+        if rank in (0, 2):
+            dist.all_reduce(torch.ones(1), group=dist.new_group([0, 2], use_local_synchronization=True))
+        dist.barrier()
+
+
+def part_beside_gloo(folder: str) -> None:
+    """The default group is gloo's, and a group of ours has a part of the ranks of an earlier one."""
+    hvd.init()
+    rank, size = hvd.rank(), hvd.size()
+    store = dist.FileStore(folder, size)
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=size)
+    for ranks in ([0, 1, 2, 3], [1, 3], [0, 2, 3]):
+        group = dist.new_group(ranks, backend="hvd")
+        if rank in ranks:
+            tensor = torch.tensor([rank + 1.0])
+            dist.all_reduce(tensor, group=group)
+            assert tensor.item() == sum(ranks) + len(ranks)
+    dist.barrier()
+    dist.destroy_process_group()
 
 
 def killed(kind: str, store: str, mark: str) -> list[Any]:
@@ -153,6 +187,18 @@ def test_beside_hvd(run_ranks: Callable[..., Any], program: Callable[[], None]) 
 
 def test_parts_of_the_ranks(run_ranks: Callable[..., Any]) -> None:
     run_ranks(4, parts)
+
+
+@pytest.mark.parametrize("transport", ["auto", "tcp"])
+def test_groups_made_by_their_members(
+    run_ranks: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, transport: str
+) -> None:
+    monkeypatch.setenv("HOROVOD_TRANSPORT", transport)
+    run_ranks(4, parts_by_themselves)
+
+
+def test_parts_of_the_job_beside_gloo(run_ranks: Callable[..., Any], tmp_path: Path) -> None:
+    run_ranks(4, part_beside_gloo, [str(tmp_path / "store")])
 
 
 def test_hvd_joins_the_job_of_a_process_group(run_ranks: Callable[..., Any], tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from horovod.common.process_sets import ProcessSet, check_process_set, global_pr
 
 ANY_RANK = -1
 """Of a receive from whichever rank, as the core takes it."""
-_TAG_BITS = 63
+_TAG_BITS = 62  # and a sign: the core's own messages have the others
 
 
 class Messages(Submission[Tensor]):
@@ -147,7 +147,7 @@ def check_tag(tag: int) -> int:
     """The tag. Raises TypeError or ValueError for what is none."""
     number = operator.index(tag)
     if not -(1 << _TAG_BITS) <= number < 1 << _TAG_BITS:
-        raise ValueError(f"A tag is an integer of 64 bits, not {number}.")
+        raise ValueError(f"A tag is an integer from -2**62 to 2**62 - 1, not {number}.")
     return number
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from horovod import _core
@@ -26,7 +26,8 @@ def open_communicator(
     Raises:
         ValueError: this process is another rank of a job that runs already.
         RuntimeError: the ranks do not come together.
-        NotImplementedError: the group is a part of the job.
+        NotImplementedError: some of the ranks are none of the job that runs already, or they are not in its
+            order.
     """
     if size == 1:
         return LoneCommunicator(name, timeout)
@@ -34,18 +35,22 @@ def open_communicator(
     starts = not world.members()
     if starts:
         world.enter(rank, size, members, store)
-    positions = [world.members().index(member) for member in members if member in world.members()]
-    if positions != list(range(len(world.members()))):
+    strangers = [member for member in members if member not in world.members()]
+    if strangers:
         raise NotImplementedError(
-            f"The backend hvd has groups of all ranks of its job, {world.members()}, and of one; not of "
-            f"{members}."
+            f"The first group of the backend hvd has the ranks {list(world.members())}, which are its job; "
+            f"{strangers} of {members} are not among them. Make a group of all ranks first."
         )
-    number = _core.add_process_set(positions)
-    return Communicator(number, rank, positions, name, timeout, world.leave if starts else lambda: None)
+    try:
+        return _communicator(rank, members, name, timeout, world.leave if starts else _stays)
+    except Exception:
+        if starts:
+            world.leave()
+        raise
 
 
 def open_part(rank: int, ranks: Sequence[int], name: str, timeout: float) -> Communicator | None:
-    """A communicator for some ranks of the default group, all of whose ranks call this.
+    """A communicator for some ranks of the default group, which alone need to call this.
 
     Args:
         rank: of this process in the default group.
@@ -57,20 +62,25 @@ def open_part(rank: int, ranks: Sequence[int], name: str, timeout: float) -> Com
         None on a rank that is no member.
 
     Raises:
-        NotImplementedError: the members alone call, or they are not in ascending order.
+        RuntimeError: the ranks do not come together.
+        NotImplementedError: they are not in ascending order.
     """
-    if len(ranks) == 1:
-        return LoneCommunicator(name, timeout) if rank in ranks else None
-    everybody = len(ranks) == len(world.members())
-    if not everybody and not name.isdecimal():  # as torch names groups that nobody but their members knows
-        raise NotImplementedError(
-            "The backend hvd has no new_group(use_local_synchronization=True) for a part of the ranks: leave "
-            "it out, and let all ranks call new_group."
-        )
-    if list(ranks) != sorted(ranks):
-        raise NotImplementedError(f"The ranks of a group of hvd must ascend, and {list(ranks)} do not.")
-    positions = [world.members().index(member) for member in ranks]
-    number = _core.add_process_set(positions)
     if rank not in ranks:
         return None
-    return Communicator(number, list(ranks).index(rank), positions, name, timeout, lambda: None)
+    if len(ranks) == 1:
+        return LoneCommunicator(name, timeout)
+    return _communicator(list(ranks).index(rank), ranks, name, timeout, _stays)
+
+
+def _communicator(
+    rank: int, members: Sequence[int], name: str, timeout: float, leave: Callable[[], None]
+) -> Communicator:
+    positions = [world.members().index(member) for member in members]
+    if positions != sorted(positions):
+        raise NotImplementedError(f"The ranks of a group of hvd must ascend, and {list(members)} do not.")
+    number = _core.add_own_process_set(positions, timeout)
+    return Communicator(number, rank, positions, name, timeout, leave)
+
+
+def _stays() -> None:
+    """What a group leaves behind when it ends: the job."""

@@ -1,0 +1,218 @@
+#include "runtime/engine/meeting.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/text.h"
+#include "negotiate/agreement.h"
+#include "negotiate/bytes/wire.h"
+
+namespace hvd {
+
+namespace {
+
+constexpr size_t kNoteBytes = 512;
+constexpr size_t kMostText = 300;
+constexpr size_t kMostPlace = 128;
+constexpr uint64_t kLongestUs = uint64_t{1} << 60;
+// A rank is late for one leg before others are for the next, and so the one that gets the blame.
+constexpr int64_t kMostGraceUs = 5'000'000;
+
+enum class Leg { kNumber, kPlace, kDone, kVerdict };
+
+// How the meeting stands.
+struct Note {
+  uint32_t id = 0;
+  int64_t patience_us = 0;  // of the first member
+  std::string place;
+  GlobalRank culprit;   // nobody: all is well so far
+  bool absent = false;  // it has not come
+  std::string text;     // what went wrong there
+
+  bool well() const { return !culprit.known(); }
+  void Blame(GlobalRank who, bool is_absent, std::string what) {
+    if (!well()) return;
+    culprit = who;
+    absent = is_absent;
+    text = std::move(what);
+  }
+};
+
+// Its text, and then nothing up to the length that all have.
+std::string Encode(const Note& note) {
+  std::string text;
+  negotiate::Encoder out(&text);
+  out.Varint(note.id);
+  out.Varint(static_cast<uint64_t>(note.patience_us));
+  out.Text(note.place);
+  out.Signed(note.culprit.value());
+  out.Byte(note.absent ? 1 : 0);
+  out.Text(Fitted(note.text, kMostText));
+  std::string bytes;
+  negotiate::Encoder(&bytes).Text(text);
+  bytes.resize(kNoteBytes);
+  return bytes;
+}
+
+Status Decode(const std::string& bytes, Note* note) {
+  negotiate::Decoder in(negotiate::Decoder(bytes).Text("length", kNoteBytes));
+  note->id = static_cast<uint32_t>(in.Varint("number", std::numeric_limits<uint32_t>::max()));
+  note->patience_us = static_cast<int64_t>(in.Varint("patience", kLongestUs));
+  note->place = in.Text("place", kMostPlace);
+  constexpr int64_t kMost = std::numeric_limits<int>::max();
+  note->culprit = GlobalRank(static_cast<int>(in.Signed("rank", -1, kMost)));
+  note->absent = in.Byte("absent", 1) != 0;
+  note->text = in.Text("text", kMostText);
+  return in.status("a note about a process set to be made");
+}
+
+class Meeting {
+ public:
+  Meeting(const MeetingOptions& options, int64_t begin_us)
+      : options_(options),
+        number_(options.number()),
+        begin_us_(begin_us),
+        first_(options.members[Position(0)]),
+        host_first_(options.companions[Position(0)]) {}
+
+  Status Run(uint32_t* id) {
+    Number();
+    Place();
+    if (note_.well() && over_.ok()) Keep(options_.prepare(note_.id, note_.place));
+    const bool prepared = note_.well() && over_.ok();
+    note_.place.clear();
+    Conclude();
+    *id = note_.id;
+    if (note_.well() && over_.ok()) return Status::Ok();
+    if (prepared) options_.discard(note_.id);
+    if (!over_.ok()) return over_;
+    return {Code::kUnavailable, "the process set of the ranks " +
+                                    negotiate::RankList(options_.members.ranks()) +
+                                    " cannot be made: " + note_.text};
+  }
+
+  // Why there is no set: one of the members has not come.
+  bool absent() const { return over_.ok() && note_.absent; }
+
+ private:
+  GlobalRank self() const { return options_.rank; }
+
+  void Number() {
+    if (self() != first_) {
+      if (self() == host_first_) Hear(first_, Leg::kNumber);
+      return;
+    }
+    Keep(options_.name(&note_.id));
+    note_.patience_us = options_.timeout_us;
+    for (const GlobalRank other : options_.firsts) Tell(other, Leg::kNumber);
+  }
+
+  void Place() {
+    if (self() != host_first_) return Hear(host_first_, Leg::kPlace);
+    if (note_.well()) Keep(options_.reserve(note_.id, &note_.place));
+    for (const GlobalRank other : options_.companions.ranks()) Tell(other, Leg::kPlace);
+  }
+
+  void Conclude() {
+    if (self() != first_) {
+      Tell(first_, Leg::kDone);
+      return Hear(first_, Leg::kVerdict);
+    }
+    for (const GlobalRank other : options_.members.ranks()) Hear(other, Leg::kDone);
+    for (const GlobalRank other : options_.members.ranks()) Tell(other, Leg::kVerdict);
+  }
+
+  void Keep(const Status& status) {
+    if (!status.ok()) note_.Blame(self(), false, Name(self()) + ": " + status.message());
+  }
+
+  void Tell(GlobalRank to, Leg leg) {
+    if (to == self() || !over_.ok()) return;
+    std::string bytes = Encode(note_);
+    const Status sent = options_.exchange({true, to, TagOf(leg)}, &bytes, Deadline(leg));
+    if (sent.code() == Code::kTimeout) return note_.Blame(to, true, Absent(to));
+    Fail(sent);
+  }
+
+  // Others wait for this rank to say so, unless the job is over.
+  void Fail(const Status& status) {
+    const bool over = status.code() == Code::kAborted || status.code() == Code::kShutdown;
+    if (over) {
+      over_ = status;
+    } else {
+      Keep(status);
+    }
+  }
+
+  void Hear(GlobalRank from, Leg leg) {
+    if (from == self() || !over_.ok()) return;
+    std::string bytes(kNoteBytes, '\0');
+    const Status heard = options_.exchange({false, from, TagOf(leg)}, &bytes, Deadline(leg));
+    if (heard.code() == Code::kTimeout) return note_.Blame(from, true, Absent(from));
+    Note theirs;
+    const Status known = heard.ok() ? Decode(bytes, &theirs) : heard;
+    if (!known.ok()) return Fail(known);
+    if (leg == Leg::kNumber || leg == Leg::kPlace) {
+      note_.id = theirs.id;
+      note_.patience_us = theirs.patience_us;
+      note_.place = std::move(theirs.place);
+    }
+    if (!theirs.well()) note_.Blame(theirs.culprit, theirs.absent, std::move(theirs.text));
+  }
+
+  std::string Absent(GlobalRank who) const {
+    return Name(who) + " has not come within " + SecondsText(options_.timeout_us) +
+           ", or it waits for somebody else: all members make a process set together, and in one "
+           "order where they make several";
+  }
+
+  // Who has said that all is well must hear what came of it: the first member may have begun to
+  // wait only now, and may have more patience.
+  int64_t Deadline(Leg leg) const {
+    const bool in_doubt = leg == Leg::kVerdict && note_.well();
+    const int64_t begin = in_doubt ? NowMicros() : begin_us_;
+    const int64_t patience = in_doubt ? note_.patience_us : options_.timeout_us;
+    const int64_t grace = std::min(patience / 4, kMostGraceUs);
+    return begin + patience + grace * static_cast<int64_t>(leg);
+  }
+
+  // Equal for the same leg of the same meeting alone, as far as 60 bits can tell.
+  int64_t TagOf(Leg leg) const {
+    uint64_t hash = 0;
+    const auto mix = [&hash](uint64_t number) {
+      hash = (hash ^ (hash >> 29) ^ (number + 1)) * 0x9E3779B97F4A7C15u;
+    };
+    mix(number_);
+    mix(static_cast<uint64_t>(options_.members.size()));
+    for (const GlobalRank rank : options_.members.ranks()) mix(rank.index());
+    hash ^= hash >> 32;
+    const uint64_t low = (hash >> 4 << 2) | static_cast<uint64_t>(leg);
+    return std::numeric_limits<int64_t>::min() + static_cast<int64_t>(low);
+  }
+
+  const MeetingOptions& options_;
+  const uint64_t number_;
+  const int64_t begin_us_;
+  const GlobalRank first_;
+  const GlobalRank host_first_;
+  Note note_;
+  Status over_;  // the job
+};
+
+}  // namespace
+
+Status Meet(const MeetingOptions& options, uint32_t* id) {
+  const int64_t begin = NowMicros();
+  Status first;
+  for (;;) {
+    Meeting meeting(options, begin);
+    const Status status = meeting.Run(id);
+    if (!meeting.absent()) return status;
+    if (first.ok()) first = status;
+    if (NowMicros() - begin >= options.timeout_us) return first;
+  }
+}
+
+}  // namespace hvd

@@ -1,0 +1,76 @@
+#include "transport/shm/arena.h"
+
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "base/rank.h"
+
+namespace hvd::shm {
+
+namespace {
+
+constexpr uint64_t kRangeBytes = uint64_t{1} << 40;  // of each rank, where files may be so large
+constexpr uint64_t kLeastBytes = uint64_t{16} << 20;
+
+// A limit of the shell (ulimit -f) holds for this file, too.
+Status CreateFor(uint64_t ranks, Descriptor* memfd) {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_FSIZE, &limit) != 0) return Status::Errno("getrlimit");
+  const uint64_t allowed = limit.rlim_cur / ranks / kPageBytes * kPageBytes;
+  if (allowed < kLeastBytes)
+    return {Code::kUnavailable,
+            "files may be too small here for shared memory: ulimit -f unlimited"};
+  return SharedMemory::CreateFile(ranks * std::min(allowed, kRangeBytes), memfd);
+}
+
+}  // namespace
+
+Status Arena::Make(ShareTree* tree, Deadline deadline, std::unique_ptr<Arena>* out) {
+  const auto ranks = static_cast<size_t>(tree->tree().size());
+  Identity all;
+  all.generation = tree->generation();
+  all.members = static_cast<uint32_t>(ranks);
+  Fault fault;
+  Descriptor memfd;
+  if (tree->tree().is_root()) fault.Keep(CreateFor(ranks, &memfd), Outcome::kCannot, tree->rank());
+  tree->Spread(&all, &memfd, deadline, &fault);
+  size_t bytes = 0;
+  if (fault.status.ok())
+    fault.Keep(SharedMemory::CheckFile(memfd.get(), &bytes), Outcome::kCannot, tree->rank());
+  HVD_RETURN_IF_ERROR(tree->Agree(all, std::move(fault), deadline));
+  const size_t range = bytes / ranks;
+  const size_t begin = range * static_cast<size_t>(tree->tree().position());
+  out->reset(new Arena(std::move(memfd), bytes, begin, begin + range));
+  return Status::Ok();
+}
+
+Status Arena::Make(Identity identity, Place* place) {
+  const size_t bytes = SharedMemory::Bytes(identity);
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (bytes > end_ - next_)
+      return {Code::kUnavailable, "this rank has made as many windows as it can"};
+    place->offset = next_;
+    next_ += bytes;
+  }
+  HVD_RETURN_IF_ERROR(SharedMemory::CreateWithin(memfd_, place->offset, &identity));
+  place->identity = identity;
+  return Status::Ok();
+}
+
+Status Arena::Attach(const Identity& expected, const Place& place, int member, size_t reserved,
+                     SharedMemory* out) const {
+  Identity same = place.identity;
+  same.nonce = expected.nonce;
+  const size_t bytes = SharedMemory::Bytes(expected);
+  const bool fits =
+      place.offset % kPageBytes == 0 && bytes <= bytes_ && place.offset <= bytes_ - bytes;
+  if (std::memcmp(&same, &expected, sizeof same) != 0 || !fits)
+    return Status::Aborted("the place of shared memory that was announced is not for this window");
+  return SharedMemory::Attach(place.identity, memfd_, place.offset, member, reserved, out);
+}
+
+}  // namespace hvd::shm

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <type_traits>
+#include <utility>
+
+#include "base/status.h"
+#include "transport/descriptor.h"
+#include "transport/shm/share_tree.h"
+#include "transport/shm/shared_memory.h"
+
+namespace hvd::shm {
+
+// Where in the arena shared memory lies, as its maker tells the other members.
+struct Place {
+  uint64_t offset = 0;
+  Identity identity;
+};
+static_assert(std::is_trivially_copyable_v<Place> && sizeof(Place) == 56,
+              "the struct is sent as it lies");
+
+// A file that all ranks of a host have from the start: windows can be made in it later on by their
+// members alone, to whom no descriptor has to travel. Each rank has a range of its own, from which
+// it gives places away without asking anybody. The file is far larger than memory, and takes none
+// but for what is reserved of it.
+class Arena {
+ public:
+  // Collective among all ranks of the tree and blocking, as ShmWindow::Make.
+  static Status Make(ShareTree* tree, Deadline deadline, std::unique_ptr<Arena>* out);
+
+  // Makes shared memory for `identity`, which gets its nonce, in this rank's range. Thread safe.
+  Status Make(Identity identity, Place* place);
+
+  // Maps what another rank (or this one) has made, if it is what `expected` says but for the nonce.
+  // Of the own part so many bytes are reserved.
+  Status Attach(const Identity& expected, const Place& place, int member, size_t reserved,
+                SharedMemory* out) const;
+
+ private:
+  Arena(Descriptor memfd, size_t bytes, size_t begin, size_t end)
+      : memfd_(std::move(memfd)), bytes_(bytes), end_(end), next_(begin) {}
+
+  const Descriptor memfd_;
+  const size_t bytes_;  // of the file
+  const size_t end_;    // of the own range
+  std::mutex mutex_;    // guards next_
+  size_t next_;         // of the own range: from here on it is free
+};
+
+}  // namespace hvd::shm
