@@ -38,6 +38,10 @@ struct State {
 // forked child, where the engine's threads do not exist and its locks may be held for ever.
 State* state = new State;
 
+// So that a child finds a list that is whole.
+void BeforeFork() { state->mutex.lock(); }
+void InParent() { state->mutex.unlock(); }
+
 void InForkedChild() {
   // Peers must see the end of this process's parent even while children of it live on.
   for (const OpenFile& known : state->descriptors) {
@@ -75,7 +79,8 @@ Status NotRunning() {
 }
 
 Status StartEngine(const RankIdentity& identity, EngineOptions options) {
-  [[maybe_unused]] static const int registered = pthread_atfork(nullptr, nullptr, InForkedChild);
+  [[maybe_unused]] static const int registered =
+      pthread_atfork(BeforeFork, InParent, InForkedChild);
   std::unique_ptr<Engine> engine;
   HVD_RETURN_IF_ERROR(Engine::Make(std::move(options), &engine));
   std::vector<OpenFile> descriptors;
@@ -98,6 +103,20 @@ void StopEngine() {
     if (state->rank_pid == 0) state->identity.reset();
   }
   if (engine != nullptr) engine->Shutdown();
+}
+
+void AddLink(const Link& link) {
+  std::shared_ptr<Engine> engine;
+  {
+    const std::lock_guard<std::mutex> lock(state->mutex);
+    engine = state->engine;
+    if (engine != nullptr) state->descriptors.push_back(Identify(link.fd));
+  }
+  if (engine == nullptr) {
+    close(link.fd);
+  } else {
+    engine->AddLink(link);
+  }
 }
 
 }  // namespace hvd::api

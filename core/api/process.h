@@ -29,6 +29,9 @@ Status NotRunning();
 Status StartEngine(const RankIdentity& identity, EngineOptions options);
 void StopEngine();
 
+// See Engine::AddLink; a forked child closes its copy. Without an engine the socket is closed.
+void AddLink(const Link& link);
+
 // The table of api/c_api.h, with a reference that the caller releases. It works on whatever engine
 // there is.
 hvd_api* AcquireTable();

@@ -3,7 +3,10 @@
 #include <pybind11/pybind11.h>
 
 #include <cstdint>
+#include <memory>
+#include <tuple>
 
+#include "base/link.h"
 #include "base/status.h"
 #include "runtime/engine/engine.h"
 
@@ -13,7 +16,16 @@ namespace hvd::python {
 
 // Parts of the module.
 void BindCalls(pybind11::module_& module);
+void BindLinks(pybind11::module_& module);
 void BindOutput(pybind11::module_& module);
+
+// A link as bootstrap hands it over: descriptor, peer, role, keys to send and to receive. Throws
+// for other keys.
+using PyLink = std::tuple<int, int, int, pybind11::bytes, pybind11::bytes>;
+Link LinkOf(const PyLink& given);
+
+// The engine; throws where there is none.
+std::shared_ptr<Engine> NeedEngine();
 
 // Sets the Python exception of a status (horovod.common.exceptions, or a built-in).
 void SetError(const Status& status);

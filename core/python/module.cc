@@ -3,10 +3,8 @@
 #include <unistd.h>
 
 #include <cstdlib>
-#include <cstring>
 #include <optional>
 #include <string>
-#include <tuple>
 #include <vector>
 
 #include "api/process.h"
@@ -18,23 +16,6 @@ namespace py = pybind11;
 
 namespace hvd::python {
 namespace {
-
-using PyLink = std::tuple<int, int, int, py::bytes, py::bytes>;
-
-Link LinkOf(const PyLink& given) {
-  Link link;
-  link.fd = std::get<0>(given);
-  link.peer = GlobalRank(std::get<1>(given));
-  link.role = static_cast<LinkRole>(std::get<2>(given));
-  const std::string send = std::get<3>(given);
-  const std::string receive = std::get<4>(given);
-  if (send.size() != link.send_key.size() || receive.size() != link.recv_key.size()) {
-    throw py::value_error("a link has two keys of 32 bytes");
-  }
-  std::memcpy(link.send_key.data(), send.data(), send.size());
-  std::memcpy(link.recv_key.data(), receive.data(), receive.size());
-  return link;
-}
 
 // Closes what bootstrap handed over unless the engine has taken it: init owns it also when it
 // fails.
@@ -65,7 +46,7 @@ void Init(int rank, int size, int local_rank, int local_size, int cross_rank, in
           const std::vector<int>& hosts, const std::vector<std::string>& host_names,
           int launcher_fd, const py::bytes& launcher_key, uint64_t launcher_frames,
           double start_seconds, const std::string& library, const std::string& address,
-          const std::string& gpu_driver, const std::string& gpu_library) {
+          const std::string& gpu_driver, const std::string& gpu_library, bool links_on_demand) {
   LinkOwner owner(links, launcher_fd);
   if (api::CurrentEngine() != nullptr) throw py::value_error("the engine runs already");
   EngineOptions options;
@@ -85,6 +66,7 @@ void Init(int rank, int size, int local_rank, int local_size, int cross_rank, in
   options.address = address;
   options.gpu_driver = gpu_driver;
   options.gpu_library = gpu_library;
+  options.links_on_demand = links_on_demand;
   options.start_us = static_cast<int64_t>(start_seconds * 1e6);
   for (const PyLink& link : links) options.links.push_back(LinkOf(link));
   ThrowIfError(ReadConfig(&std::getenv, &options.config));
@@ -106,12 +88,6 @@ py::tuple GetTopology() {
   if (!t) ThrowIfError(api::NotRunning());
   return py::make_tuple(t->rank, t->size, t->local_rank, t->local_size, t->cross_rank,
                         t->cross_size);
-}
-
-std::shared_ptr<Engine> NeedEngine() {
-  std::shared_ptr<Engine> engine = api::CurrentEngine();
-  if (engine == nullptr) ThrowIfError(api::NotRunning());
-  return engine;
 }
 
 bool ServesGpu(int kind, int dtype, int op, double prescale, double postscale) {
@@ -207,10 +183,6 @@ void AddConstants(py::module_& module) {
   module.attr("RECV") = kRecvKind;
   module.attr("HOST_DEVICE") = kHostDevice;
   module.attr("STAGED_DEVICE") = kStagedDevice;
-  module.attr("LINK_WATCH") = static_cast<int>(LinkRole::kWatch);
-  module.attr("LINK_CONTROL") = static_cast<int>(LinkRole::kControl);
-  module.attr("LINK_DATA") = static_cast<int>(LinkRole::kData);
-  module.attr("LINK_SHARE") = static_cast<int>(LinkRole::kShare);
   module.attr("DTYPES") = DataTypes();
 }
 
@@ -219,13 +191,14 @@ void BindModule(py::module_& module) {
   AddConstants(module);
   BindOutput(module);
   BindCalls(module);
+  BindLinks(module);
   module.def("init", &Init, py::kw_only(), arg("rank"), arg("size"), arg("local_rank"),
              arg("local_size"), arg("cross_rank"), arg("cross_size"), arg("generation"),
              arg("wiring"), arg("links"), arg("hosts") = std::vector<int>(),
              arg("host_names") = std::vector<std::string>(), arg("launcher_fd") = -1,
              arg("launcher_key") = py::bytes(std::string(32, '\0')), arg("launcher_frames") = 0,
              arg("start_seconds") = 0.0, arg("library") = "", arg("address") = "",
-             arg("gpu_driver") = "", arg("gpu_library") = "");
+             arg("gpu_driver") = "", arg("gpu_library") = "", arg("links_on_demand") = false);
   module.def("shutdown", &api::StopEngine, py::call_guard<py::gil_scoped_release>());
   module.def("is_initialized", [] { return api::CurrentEngine() != nullptr; });
   module.def("has_topology", [] { return api::KnownIdentity().has_value(); });

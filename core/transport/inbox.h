@@ -5,6 +5,7 @@
 #include <cstring>
 #include <deque>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "transport/id_ranges.h"
@@ -48,7 +49,9 @@ class Inbox {
   };
 
   Inbox() : Inbox(Limits()) {}
-  explicit Inbox(const Limits& limits) : limits_(limits) {}
+  // `forgotten`: sets that are no more already.
+  explicit Inbox(const Limits& limits, IdRanges forgotten = {})
+      : limits_(limits), forgotten_(std::move(forgotten)) {}
 
   bool waiting() const { return !posted_.empty(); }
 

@@ -76,14 +76,16 @@ def init(
     address: str = "",
     gpu_driver: str = "",
     gpu_library: str = "",
+    links_on_demand: bool = False,
 ) -> None:
-    """Starts the engine. ``wiring`` is "shm" (AF_UNIX: watch links, to every peer or so many that news
-    reach all over them, and share links along a binomial tree) or "tcp" (watch, control and data link to
-    every peer). ``hosts``: for each rank a number that those of its host have in common; empty: one host.
-    With several, "shm" means shared memory within each of them (share links along a tree of its ranks) and
-    watch, control and data links to every peer; ``host_names``, in the order of the hosts' first ranks, are
-    for messages. A link is (fd, peer, role, send_key, recv_key), keys of 32 bytes; the core owns the
-    descriptors from the call on, also when it fails. ``launcher_fd``: a connected socket whose end of file
+    """Starts the engine. ``wiring`` is "shm" (shared memory within a host, for which there are share links
+    along a binomial tree of its ranks) or "tcp" (links alone). There are watch links to every peer, or to so
+    many that news reach all over them. ``hosts``: for each rank a number that those of its host have in
+    common; empty: one host. Between hosts, and with "tcp" between all, control and data go over links: those
+    that are missing are asked for when they are first used (``take_link_requests``) if ``links_on_demand``,
+    else that is an error. ``host_names``, in the order of the hosts' first ranks, are for messages. A link
+    is (fd, peer, role, send_key, recv_key), keys of 32 bytes; the core owns the descriptors from the call
+    on, also when it fails. ``launcher_fd``: a connected socket whose end of file
     means that the launcher is gone, or a pidfd of it; -1 = none. ``launcher_key`` (32 bytes) seals what this
     rank tells the launcher over it, why the engine gave up; ``launcher_frames`` were sealed so before.
     ``library``: the file of a module for a library that carries out collectives (empty: our own do), and
@@ -229,6 +231,20 @@ def await_stacks_request(signal: int = 0) -> bool:
     when the engine was shut down. ``signal``: one at which this process shows its stacks even while native
     code holds the interpreter lock; the engine raises it in a thread of its own when nobody answers.
     """
+
+def link_requests_descriptor() -> int:
+    """A descriptor of the caller's, readable when ``take_link_requests`` has something to say."""
+
+def take_link_requests() -> list[tuple[int, int]] | None:
+    """(peer, role) of the links that are wanted since the last call; None: there will be no more."""
+
+def add_link(link: tuple[int, int, int, bytes, bytes]) -> None:
+    """Hands over a link that is wanted here or at its other end. The core owns its descriptor, also when this
+    fails.
+    """
+
+def give_up_link(peer: int, reason: str) -> None:
+    """Ends the job for want of a link to ``peer``, unless that has left. ``reason``: for people."""
 
 def show_stacks() -> None:
     """Asks all ranks, this one too, to show their stacks. Returns at once."""

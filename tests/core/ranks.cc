@@ -161,8 +161,10 @@ Rank::Rank(World* world, int rank) : world_(world), rank_(rank) {
   tcp::TcpTransport::Options options;
   options.rank = GlobalRank(rank);
   options.size = world_->size();
-  const Status status = tcp::TcpTransport::Make(options, world_->links_[rank], &transport_);
+  std::unique_ptr<tcp::TcpTransport> transport;
+  const Status status = tcp::TcpTransport::Make(options, world_->links_[rank], &transport);
   if (!status.ok()) check::Fail(__FILE__, __LINE__, "links: " + status.message());
+  transport_ = std::move(transport);
 }
 
 // Gloo drops what a slower member has not read yet; the engine's sets stay a while for that.

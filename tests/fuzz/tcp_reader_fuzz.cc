@@ -51,7 +51,9 @@ struct Posted {
 class Peer {
  public:
   Peer(Integrity integrity, Input* input)
-      : input_(input), guard_(integrity, kKey), reader_(kGeneration, Guard(integrity, kKey)) {}
+      : input_(input), guard_(integrity, kKey), reader_(kGeneration, IdRanges()) {
+    reader_.Open(Guard(integrity, kKey));
+  }
   ~Peer() {
     char bytes[4096];
     while (read(ThePipe().read_end, bytes, sizeof bytes) > 0) {

@@ -42,7 +42,7 @@ CORE = {
 NATIVE = {"tensorflow_ops": {"api/c_api.h", "base"}, "mxnet_ops": {"api/c_api.h", "base"}}
 
 ROOMS = {"bootstrap.network", "bootstrap.store", "bootstrap.mesh", "bootstrap.rendezvous"}
-BOOTSTRAP = {"bootstrap", "bootstrap.start", "bootstrap.membership", *ROOMS}
+BOOTSTRAP = {"bootstrap", "bootstrap.engine", "bootstrap.start", "bootstrap.membership", *ROOMS}
 COMMON = {"common", "common.collective", "common.training"}
 ADAPTER = COMMON | {"elastic", "version"}
 
@@ -55,7 +55,11 @@ PYTHON = {
     "bootstrap": {"_core", "version"},
     "bootstrap.membership": {"bootstrap.store", "bootstrap"},
     "bootstrap.summary": {"bootstrap.mesh", "bootstrap.network", "bootstrap"},
-    "bootstrap.start": {"bootstrap", "bootstrap.membership", "bootstrap.summary", *ROOMS, "_core", "version"},
+    "bootstrap.engine": {"bootstrap.mesh", "bootstrap.store", "bootstrap", "_core"},
+    "bootstrap.start": {
+        *{"bootstrap", "bootstrap.engine", "bootstrap.membership", "bootstrap.summary", "_core", "version"},
+        *ROOMS,
+    },
     "bootstrap.network": {"bootstrap"},
     "bootstrap.store": {"bootstrap.network", "bootstrap"},
     "bootstrap.mesh": {"bootstrap.store", "bootstrap.network", "bootstrap", "version"},

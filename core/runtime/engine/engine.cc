@@ -103,6 +103,9 @@ std::string RankEngine::OpenMessages() {
     if (named > 1) lines += '\n';
     lines += Name(rank()) + " waits for '" + handle->name() + "'.";
   }
+  if (named == 0) return lines;
+  for (const std::string& missing : link_requests_.Missing(rank(), wirer_->job()))
+    lines += '\n' + missing + '.';
   return lines;
 }
 
@@ -212,6 +215,23 @@ Status RankEngine::Wait(const HandlePtr& handle, int64_t timeout_us, bool (*inte
   return stop ? NotComplete(*handle, prepared_.not_complete) : handle->status;
 }
 
+// Between two rounds, so that no machine sees a transport change under it.
+void RankEngine::AddLink(const Link& link) {
+  Descriptor given(link.fd);
+  const auto socket = std::make_shared<Descriptor>(std::move(given));
+  cycle_->Post([this, link, socket] {
+    const Status status = wirer_->AddLink(link, std::move(*socket));
+    link_requests_.Made({link.peer, link.role});
+    if (!status.ok()) watcher_->Abort(About(CauseKind::kFault, rank(), status.text()));
+  });
+  loop_->Poke();
+  loop_->WakeAll();
+}
+
+void RankEngine::GiveUpLink(GlobalRank peer, const std::string& reason) {
+  watcher_->Suspect(About(CauseKind::kFault, peer, reason));
+}
+
 // The last responses to slower peers may still wait for room.
 void RankEngine::Flush() noexcept {
   const int64_t deadline = NowMicros() + kFlushLimitUs;
@@ -226,6 +246,7 @@ void RankEngine::Flush() noexcept {
 // On the watcher's thread, which needs no interpreter.
 void RankEngine::OnHeartbeat() {
   if (cycle_->relays()) loop_->Poke();
+  TellOfMissingLinks();
   int signal = 0;
   if (!stacks_.TakeOverdue(NowMicros(), kStacksPatienceUs, &signal)) return;
   const std::string pid = std::to_string(getpid());
@@ -236,6 +257,17 @@ void RankEngine::OnHeartbeat() {
           pid + ", or: gdb -p " + pid +
           (signal > 0 ? ". Its Python stacks, seen from outside, innermost call first:" : ""));
   if (signal > 0) raise(signal);  // this thread alone is interrupted
+}
+
+// An operation that waits for one is held up by nothing that its program does.
+void RankEngine::TellOfMissingLinks() {
+  const Config& config = options_.config;
+  if (config.stall_check_disable) return;
+  const auto limit = static_cast<int64_t>(config.stall_check_seconds * kSecond);
+  for (const std::string& line :
+       link_requests_.TakeOverdue(rank(), wirer_->job(), NowMicros(), limit)) {
+    Log(LogLevel::kWarning, line + ". Look at that rank, and at the network to its host.");
+  }
 }
 
 // What all have submitted completes by itself and lets its waiter go on: until then nobody is
@@ -260,6 +292,7 @@ void RankEngine::Shutdown() {
   loop_->Stop();
   wirer_->Listen({});  // from here on the watcher may be gone
   Flush();
+  link_requests_.Close();
   // The goodbye comes before any link closes: peers must not take the leaver for lost.
   if (watcher_) watcher_->Stop(queue_.in_flight() > 0);
   if (abort_.is_set()) wirer_->Lose(abort_.cause());

@@ -8,6 +8,7 @@
 
 #include "base/link.h"
 #include "base/status.h"
+#include "runtime/engine/link_requests.h"
 #include "runtime/operation/handle.h"
 #include "settings/config.h"
 
@@ -32,6 +33,9 @@ struct EngineOptions {
   std::vector<Link> links;              // owned by the engine from Make on, also when it fails
   Link launcher;                        // likewise; fd -1 = none
   uint64_t launcher_frames = 0;         // that were sealed for it before
+  // What has no link gets one when it is first used, by way of link_requests(); else that is an
+  // error.
+  bool links_on_demand = false;
   int64_t start_us = 0;              // after which the start is given up; 0 = the configured time
   inproc::Fabric* fabric = nullptr;  // kInproc
   std::string library;  // file of the module that runs collectives on the host; empty: our own
@@ -101,6 +105,13 @@ class Engine {
   // Needs HOROVOD_TIMELINE to have been set, else an error: without it nothing is recorded.
   virtual Status StartTimeline(const std::string& path, bool mark_cycles) = 0;
   virtual Status StopTimeline() = 0;
+
+  // For the one thread that makes links on demand. It hands them over, in whatever order; the
+  // engine owns the socket from then on. A link that cannot be made is a failure of the job, unless
+  // its peer is known to have left.
+  virtual LinkRequests& link_requests() = 0;
+  virtual void AddLink(const Link& link) = 0;
+  virtual void GiveUpLink(GlobalRank peer, const std::string& reason) = 0;
 
   virtual std::map<std::string, uint64_t> CountersNow() const = 0;
   // The descriptors that a forked child must close, so that peers notice when this process dies.

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "runtime/engine/engine.h"
+#include "runtime/engine/link_requests.h"
 #include "runtime/engine/meeting.h"
 #include "runtime/engine/set_registry.h"
 #include "runtime/engine/wiring.h"
@@ -47,6 +48,9 @@ class RankEngine : public Engine {
   void ShowStacks() override;
   Status StartTimeline(const std::string& path, bool mark_cycles) override;
   Status StopTimeline() override { return timeline_ == nullptr ? Status::Ok() : timeline_->Stop(); }
+  LinkRequests& link_requests() override { return link_requests_; }
+  void AddLink(const Link& link) override;
+  void GiveUpLink(GlobalRank peer, const std::string& reason) override;
   std::map<std::string, uint64_t> CountersNow() const override { return counters_.Now(); }
   std::vector<int> Descriptors() const override { return descriptors_; }
 
@@ -62,6 +66,7 @@ class RankEngine : public Engine {
   ProcessSetOptions SetOptions(uint32_t id, const Members& members) const;
   Status MakeWatcher();
   void OnHeartbeat();
+  void TellOfMissingLinks();
   int64_t BlockedMicros();
   Status Agree(const std::string& what, int64_t mine, int64_t* all);
   Status TryStart();
@@ -115,6 +120,7 @@ class RankEngine : public Engine {
   Counters counters_;
   Queue queue_;
   Waker waker_;
+  LinkRequests link_requests_;
   Blocked blocked_;
   StacksRequest stacks_;
   std::unique_ptr<Timeline> timeline_;  // null unless asked for

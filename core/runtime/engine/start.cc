@@ -125,12 +125,13 @@ void RankEngine::TellLauncher(const Status& status) noexcept {
 
 Status RankEngine::TryStart() {
   HVD_RETURN_IF_ERROR(waker_.status());
+  HVD_RETURN_IF_ERROR(link_requests_.status());
   HVD_RETURN_IF_ERROR(failpoint::Arm(options_.config.failpoint, options_.rank));
   OpenTimeline();
   for (const Link& link : options_.links) descriptors_.push_back(link.fd);
   descriptors_.push_back(waker_.fd());
   if (options_.launcher.fd >= 0) descriptors_.push_back(options_.launcher.fd);
-  HVD_RETURN_IF_ERROR(Wirer::Make(&options_, waker_, &wirer_));
+  HVD_RETURN_IF_ERROR(Wirer::Make(&options_, waker_, &link_requests_, &wirer_));
   MakeCycle();
   ListenToGpus();
   HVD_RETURN_IF_ERROR(WireFirstSets());
@@ -271,6 +272,7 @@ Status RankEngine::MakeWatcher() {
   watcher.on_show_stacks = [this] { stacks_.Ask(NowMicros()); };
   watcher.on_abort = [this] {
     wirer_->Interrupt();
+    link_requests_.Close();
     cycle_->Lose();
     loop_->Poke();
     loop_->WakeAll();

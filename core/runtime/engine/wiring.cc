@@ -13,7 +13,6 @@
 #include "runtime/engine/cores.h"
 #include "transport/inproc/fabric.h"
 #include "transport/mapping.h"
-#include "transport/tcp/transport.h"
 
 namespace hvd {
 
@@ -59,17 +58,6 @@ WindowBytes BytesOfOwnSet() {
   return bytes;
 }
 
-Status MakeTcp(EngineOptions* options, LinkRole role, std::unique_ptr<Transport>* transport) {
-  tcp::TcpTransport::Options tcp;
-  tcp.generation = static_cast<uint32_t>(options->generation);
-  tcp.rank = GlobalRank(options->rank);
-  tcp.size = options->size;
-  const bool control = role == LinkRole::kControl;
-  tcp.integrity = control ? tcp::Integrity::kSealed : tcp::Integrity::kChecksum;
-  tcp.peers_may_leave = control;
-  return tcp::TcpTransport::Make(tcp, Take(role, &options->links), transport);
-}
-
 Status OpenLibrary(const EngineOptions& options, std::unique_ptr<Library>* library) {
   if (options.library.empty()) return Status::Ok();
   LibraryOptions given;
@@ -91,34 +79,18 @@ std::shared_ptr<nccl::GpuRuntime> OpenGpu(const EngineOptions& options) {
   return std::make_shared<nccl::GpuRuntime>(gpu);
 }
 
-// By channel.
-Status MakeTransports(EngineOptions* options, const Waker& waker,
-                      std::vector<std::unique_ptr<Transport>>* transports) {
-  transports->resize(2);  // before anything owns the links
-  std::unique_ptr<Transport>& control = (*transports)[kControlChannel];
-  std::unique_ptr<Transport>& data = (*transports)[kDataChannel];
-  if (options->wiring == Wiring::kInproc) {
-    const GlobalRank rank(options->rank);
-    control =
-        options->fabric->MakeTransport(kControlChannel, rank, waker, /*peers_may_leave=*/true);
-    data = options->fabric->MakeTransport(kDataChannel, rank, waker);
-    return Status::Ok();
-  }
-  HVD_RETURN_IF_ERROR(MakeTcp(options, LinkRole::kControl, &control));
-  return MakeTcp(options, LinkRole::kData, &data);
-}
-
 }  // namespace
 
 Wirer::Wirer(const EngineOptions& options)
     : rank_(options.rank), job_(JobOf(options)), cores_(UsableCores()) {}
 
-Status Wirer::Make(EngineOptions* options, const Waker& waker, std::unique_ptr<Wirer>* wirer) {
+Status Wirer::Make(EngineOptions* options, const Waker& waker, LinkRequests* requests,
+                   std::unique_ptr<Wirer>* wirer) {
   std::unique_ptr<Wirer> made(new Wirer(*options));
   HVD_RETURN_IF_ERROR(OpenLibrary(*options, &made->library_));
   made->gpu_ = OpenGpu(*options);
   if (!made->job_.AllShareMemory()) {
-    HVD_RETURN_IF_ERROR(MakeTransports(options, waker, &made->transports_));
+    HVD_RETURN_IF_ERROR(made->MakeTransports(options, waker, requests));
     made->control_ = made->transports_[kControlChannel].get();
     made->data_ = made->transports_[kDataChannel].get();
   }
@@ -132,6 +104,48 @@ Status Wirer::Make(EngineOptions* options, const Waker& waker, std::unique_ptr<W
   for (const Link& link : options->links) made->links_.push_back(link.fd);
   *wirer = std::move(made);
   return Status::Ok();
+}
+
+// By channel.
+Status Wirer::MakeTransports(EngineOptions* options, const Waker& waker, LinkRequests* requests) {
+  transports_.resize(2);  // before anything owns the links
+  std::unique_ptr<Transport>& control = transports_[kControlChannel];
+  std::unique_ptr<Transport>& data = transports_[kDataChannel];
+  if (options->wiring == Wiring::kInproc) {
+    control =
+        options->fabric->MakeTransport(kControlChannel, rank_, waker, /*peers_may_leave=*/true);
+    data = options->fabric->MakeTransport(kDataChannel, rank_, waker);
+    return Status::Ok();
+  }
+  HVD_RETURN_IF_ERROR(MakeTcp(options, LinkRole::kControl, requests, &control));
+  return MakeTcp(options, LinkRole::kData, requests, &data);
+}
+
+Status Wirer::MakeTcp(EngineOptions* options, LinkRole role, LinkRequests* requests,
+                      std::unique_ptr<Transport>* transport) {
+  tcp::TcpTransport::Options tcp;
+  tcp.generation = static_cast<uint32_t>(options->generation);
+  tcp.rank = rank_;
+  tcp.size = options->size;
+  const bool control = role == LinkRole::kControl;
+  tcp.integrity = control ? tcp::Integrity::kSealed : tcp::Integrity::kChecksum;
+  tcp.peers_may_leave = control;
+  if (options->links_on_demand) {
+    tcp.ask_for_link = [requests, role](GlobalRank peer) { requests->Ask({peer, role}); };
+  }
+  std::unique_ptr<tcp::TcpTransport> made;
+  HVD_RETURN_IF_ERROR(tcp::TcpTransport::Make(tcp, Take(role, &options->links), &made));
+  over_sockets_[role] = made.get();
+  *transport = std::move(made);
+  return Status::Ok();
+}
+
+Status Wirer::AddLink(const Link& link, Descriptor socket) {
+  const auto found = over_sockets_.find(link.role);
+  if (found == over_sockets_.end()) {
+    return Status::Internal("a " + std::string(Name(link.role)) + " link comes after the start");
+  }
+  return found->second->AddLink(link, std::move(socket));
 }
 
 Wirer::~Wirer() {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -10,10 +11,13 @@
 #include "base/topology.h"
 #include "base/waker.h"
 #include "runtime/engine/engine.h"
+#include "runtime/engine/link_requests.h"
 #include "runtime/engine/windows.h"
 #include "runtime/liveness/cause.h"
 #include "runtime/peer/messages.h"
 #include "runtime/progress/process_set.h"
+#include "transport/descriptor.h"
+#include "transport/tcp/transport.h"
 #include "transport/transport.h"
 #include "transport/window.h"
 
@@ -23,7 +27,9 @@ namespace hvd {
 // that it needs out of the options of its making.
 class Wirer {
  public:
-  static Status Make(EngineOptions* options, const Waker& waker, std::unique_ptr<Wirer>* wirer);
+  // `requests`: where transports ask for the links that they lack, if they may; it outlives them.
+  static Status Make(EngineOptions* options, const Waker& waker, LinkRequests* requests,
+                     std::unique_ptr<Wirer>* wirer);
   // Waits, for a while, for what still ends communicators of its sets.
   ~Wirer();
 
@@ -65,6 +71,9 @@ class Wirer {
   // after the first sets were made.
   Status MakeChannels(int64_t deadline_us, peer::Channels* channels);
 
+  // A link that was made on demand; with the progress lock, while there are transports.
+  Status AddLink(const Link& link, Descriptor socket);
+
   // For whoever drives them. Called once.
   std::vector<std::unique_ptr<Transport>> TakeTransports() { return std::move(transports_); }
 
@@ -87,6 +96,9 @@ class Wirer {
 
  private:
   explicit Wirer(const EngineOptions& options);
+  Status MakeTransports(EngineOptions* options, const Waker& waker, LinkRequests* requests);
+  Status MakeTcp(EngineOptions* options, LinkRole role, LinkRequests* requests,
+                 std::unique_ptr<Transport>* transport);
   Status Furnish(uint32_t id, const Members& members, ProcessSetWires* wires);
   void UseLibrary(const Members& members, ProcessSetWires* wires);
   void UseGpu(uint32_t id, const Members& members, ProcessSetWires* wires);
@@ -98,9 +110,10 @@ class Wirer {
   std::vector<std::unique_ptr<Transport>> transports_;
   Transport* control_ = nullptr;
   Transport* data_ = nullptr;
-  std::unique_ptr<Library> library_;       // null: none is used
-  std::shared_ptr<nccl::GpuRuntime> gpu_;  // null: tensors of GPUs are staged
-  std::vector<int> links_;                 // that are not its own, while the first sets are made
+  std::map<LinkRole, tcp::TcpTransport*> over_sockets_;  // the same two, where they are that
+  std::unique_ptr<Library> library_;                     // null: none is used
+  std::shared_ptr<nccl::GpuRuntime> gpu_;                // null: tensors of GPUs are staged
+  std::vector<int> links_;  // that are not its own, while the first sets are made
   int cores_;
 };
 

@@ -9,6 +9,13 @@
 
 namespace hvd {
 
+namespace {
+
+// What a goodbye may take by way of others: each passes it on at once, or soon.
+constexpr int64_t kNewsUs = 5'000'000;
+
+}  // namespace
+
 Cause Diagnosis::OfEnd(const WatchedPeer& peer) const {
   if (!peer.Lives()) return Died(peer);
   Cause cause = About(CauseKind::kLink, peer.rank(), "the connection was closed");
@@ -54,11 +61,15 @@ Diagnosis::Verdict Diagnosis::Settle(const Suspicion& suspicion, int64_t hear_ou
   if (const Departure* departure = departures_->Find(cause.culprit)) {
     return {true, AfterGoodbye(*departure, suspicion)};
   }
+  const bool broken_link = cause.kind == CauseKind::kLink && cause.culprit.known();
+  const bool unwatched = broken_link && Find(cause.culprit) == nullptr;
+  // Who is leaving itself waits for no goodbye that is still on its way.
+  if (unwatched && hear_out_us == 0 && !suspicion.broken) return {true, std::nullopt};
+  const int64_t patience_us = unwatched && hear_out_us > 0 ? kNewsUs : hear_out_us;
   // Of itself a rank knows best.
   const bool own = cause.culprit == rank_;
-  if (!own && NowMicros() - suspicion.since_us < hear_out_us) return {false, std::nullopt};
-  const WatchedPeer* peer = cause.kind == CauseKind::kLink ? Find(cause.culprit) : nullptr;
-  return {true, peer == nullptr ? cause : OfLink(*peer, cause)};
+  if (!own && NowMicros() - suspicion.since_us < patience_us) return {false, std::nullopt};
+  return {true, broken_link ? OfLink(cause) : cause};
 }
 
 // Who has said goodbye may close its links, and OfDepartures knows whether it is missed; unless
@@ -71,19 +82,23 @@ std::optional<Cause> Diagnosis::AfterGoodbye(const Departure& departure,
   return Missed(departure, stuck.empty() ? suspicion.cause.reason.str() + "." : stuck);
 }
 
-// A link to `peer` broke, and the watch links have told nothing better.
-Cause Diagnosis::OfLink(const WatchedPeer& peer, Cause cause) const {
-  const bool dead = peer.open() ? peer.ProcessState() == "dead" : !peer.Lives();
-  if (dead) return Died(peer);
+// A link broke, and the watch links have told nothing better.
+Cause Diagnosis::OfLink(Cause cause) const {
+  const GlobalRank rank = cause.culprit;
+  const WatchedPeer* const peer = Find(rank);
+  const bool dead =
+      peer != nullptr && (peer->open() ? peer->ProcessState() == "dead" : !peer->Lives());
+  if (dead) return Died(*peer);
   // The same text at both ends.
   const std::string own = job_->Describe(rank_) + " (pid " + std::to_string(getpid()) + ")";
-  const bool own_first = rank_ < peer.rank();
-  cause.other = std::max(rank_, peer.rank());
-  cause.culprit = std::min(rank_, peer.rank());
+  const std::string theirs = peer != nullptr ? peer->Describe() : job_->Describe(rank);
+  const bool own_first = rank_ < rank;
+  cause.other = std::max(rank_, rank);
+  cause.culprit = std::min(rank_, rank);
   cause.reason =
-      "the " + std::string(Name(cause.link)) + " link between " +
-      (own_first ? own : peer.Describe()) + " and " + (own_first ? peer.Describe() : own) +
-      " broke although both are alive (" + cause.reason.str() +
+      "the " + std::string(Name(cause.link)) + " link between " + (own_first ? own : theirs) +
+      " and " + (own_first ? theirs : own) + " broke although both are alive (" +
+      cause.reason.str() +
       "). Look for what lies between them: a firewall, a proxy, or a program that closes sockets.";
   return cause;
 }

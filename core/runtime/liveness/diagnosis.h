@@ -39,7 +39,8 @@ class Diagnosis {
     bool settled;
     std::optional<Cause> cause;
   };
-  // A suspicion becomes the cause when the watch links have told nothing better for `hear_out_us`.
+  // A suspicion becomes the cause when the watch links have told nothing better for `hear_out_us`;
+  // of a rank that this one does not watch, news come by way of others, so they get longer.
   Verdict Settle(const Suspicion& suspicion, int64_t hear_out_us) const;
 
   // The watch link to this peer, which has said no goodbye, has ended. kDied, or kLink, which is no
@@ -56,7 +57,7 @@ class Diagnosis {
   const WatchedPeer* Find(GlobalRank rank) const;
   Cause Missed(const Departure& departure, const std::string& why) const;
   std::optional<Cause> AfterGoodbye(const Departure& departure, const Suspicion& suspicion) const;
-  Cause OfLink(const WatchedPeer& peer, Cause cause) const;
+  Cause OfLink(Cause cause) const;
 
   const GlobalRank rank_;
   const Topology* const job_;

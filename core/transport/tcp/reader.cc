@@ -15,8 +15,10 @@ constexpr size_t kReadAhead = 16 << 10;
 constexpr size_t kSlice = 256 << 10;  // guarded while still in the cache
 }  // namespace
 
-FrameReader::FrameReader(uint32_t generation, Guard guard)
-    : generation_(generation), guard_(std::move(guard)), buffer_(new std::byte[kReadAhead]) {}
+void FrameReader::Open(const Guard& guard) {
+  buffer_.reset(new std::byte[kReadAhead]);
+  guard_.emplace(guard);
+}
 
 Status FrameReader::Progress(int socket, size_t budget, bool* moved) {
   const size_t start = budget;
@@ -50,7 +52,7 @@ Status FrameReader::TakeHeader(int socket, size_t* budget, bool* more) {
   if (!*more) return Status::Ok();
   HVD_RETURN_IF_ERROR(Fill(socket, kPrefixBytes, budget, more));
   if (!*more) return Status::Ok();
-  HVD_RETURN_IF_ERROR(Decode(buffer_.get() + begin_, generation_, &guard_, &header_));
+  HVD_RETURN_IF_ERROR(Decode(buffer_.get() + begin_, generation_, &*guard_, &header_));
   begin_ += kPrefixBytes;
   state_ = State::kHeld;
   return Status::Ok();
@@ -85,7 +87,7 @@ void FrameReader::Forget(uint32_t set) {
   const std::byte* before = recv_.data;
   SetAside();
   std::memcpy(recv_.data, before, received_);
-  guard_.Move(recv_.data);
+  guard_->Move(recv_.data);
 }
 
 Status FrameReader::TakePayload(int socket, size_t* budget, bool* more) {
@@ -98,7 +100,7 @@ Status FrameReader::TakePayload(int socket, size_t* budget, bool* more) {
   } else {
     HVD_RETURN_IF_ERROR(Read(socket, at, wanted, budget, &got, more));
   }
-  guard_.Add(at, got);
+  guard_->Add(at, got);
   received_ += got;
   if (received_ == header_.length) state_ = State::kTrailer;
   return Status::Ok();
@@ -107,7 +109,7 @@ Status FrameReader::TakePayload(int socket, size_t* budget, bool* more) {
 Status FrameReader::TakeTrailer(int socket, size_t* budget, bool* more) {
   HVD_RETURN_IF_ERROR(Fill(socket, kSealBytes, budget, more));
   if (!*more) return Status::Ok();
-  const bool intact = guard_.Accepts(buffer_.get() + begin_);
+  const bool intact = guard_->Accepts(buffer_.get() + begin_);
   begin_ += kSealBytes;
   if (!intact) return Status::Aborted("corrupt frame payload");
   return Complete();

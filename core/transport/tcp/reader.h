@@ -1,6 +1,8 @@
 #pragma once
 
 #include <memory>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "transport/inbox.h"
@@ -13,7 +15,12 @@ namespace hvd::tcp {
 // socket, until it must make way (Inbox).
 class FrameReader {
  public:
-  FrameReader(uint32_t generation, Guard guard);
+  // `forgotten`: sets that are no more already.
+  FrameReader(uint32_t generation, IdRanges forgotten)
+      : generation_(generation), inbox_(Inbox::Limits(), std::move(forgotten)) {}
+
+  // Before the first Progress: what is posted waits for it.
+  void Open(const Guard& guard);
 
   Status Post(const PostedRecv& recv) {
     tried_ = false;
@@ -59,7 +66,7 @@ class FrameReader {
   Status Fill(int socket, size_t bytes, size_t* budget, bool* more);
 
   const uint32_t generation_;
-  Guard guard_;
+  std::optional<Guard> guard_;  // none: not open
   Inbox inbox_;
   State state_ = State::kHeader;
   bool readable_ = false;

@@ -30,44 +30,61 @@ Status SetNonBlocking(int socket) {
 
 }  // namespace
 
-TcpTransport::Connection::Connection(const Options& options, const Link& link, Descriptor fd)
-    : socket(std::move(fd)),
-      writer(options.generation, Guard(options.integrity, link.send_key)),
-      reader(options.generation, Guard(options.integrity, link.recv_key)) {}
-
 Status TcpTransport::Make(const Options& options, const std::vector<Link>& links,
-                          std::unique_ptr<Transport>* out) {
+                          std::unique_ptr<TcpTransport>* out) {
   std::vector<Descriptor> sockets = Adopt(links);
   std::unique_ptr<TcpTransport> transport(new TcpTransport(options));
   HVD_RETURN_IF_ERROR(transport->poller_.Open());
-  transport->leaving_.reserve(links.size());
   for (size_t i = 0; i < links.size(); ++i) {
-    HVD_RETURN_IF_ERROR(transport->Connect(links[i], std::move(sockets[i])));
+    HVD_RETURN_IF_ERROR(transport->AddLink(links[i], std::move(sockets[i])));
   }
   *out = std::move(transport);
   return Status::Ok();
 }
 
-Status TcpTransport::Connect(const Link& link, Descriptor socket) {
+Status TcpTransport::AddLink(const Link& link, Descriptor socket) {
+  if (!failure_.ok()) return Status::Ok();  // nobody needs it any more
   const bool known = link.peer.known() && link.peer.value() < size() && link.peer != rank();
-  if (!known || connections_[link.peer.index()] != nullptr) {
+  if (!known || Meet(link.peer).socket.valid()) {
     return Status::Internal("a second or impossible link to " + Name(link.peer));
   }
+  Connection& connection = Meet(link.peer);
+  leaving_.reserve(++sockets_);
   HVD_RETURN_IF_ERROR(SetNonBlocking(socket.get()));
   Tune(socket.get());
+  connection.writer.Open(Guard(options_.integrity, link.send_key));
+  connection.reader.Open(Guard(options_.integrity, link.recv_key));
   HVD_RETURN_IF_ERROR(poller_.Add(socket.get(), link.peer));
-  connections_[link.peer.index()] = std::make_unique<Connection>(options_, link, std::move(socket));
+  connection.socket = std::move(socket);
+  Note(link.peer);
   return Status::Ok();
+}
+
+TcpTransport::Connection& TcpTransport::Meet(GlobalRank peer) {
+  std::unique_ptr<Connection>& connection = connections_[peer.index()];
+  if (connection == nullptr) {
+    connection = std::make_unique<Connection>(options_.generation, forgotten_);
+  }
+  return *connection;
 }
 
 // The connection to `peer` while the transport is healthy.
 TcpTransport::Connection* TcpTransport::Find(GlobalRank peer) {
   if (!failure_.ok()) return nullptr;
-  if (!peer.known() || peer.value() >= size() || connections_[peer.index()] == nullptr) {
+  const bool exists = peer.known() && peer.value() < size() && peer != rank();
+  const bool linked = exists && connections_[peer.index()] != nullptr;
+  if (!linked && (!exists || options_.ask_for_link == nullptr)) {
     failure_ = Status::Internal(Name(rank()) + " has no link to " + Name(peer));
     return nullptr;
   }
-  return connections_[peer.index()].get();
+  return &Meet(peer);
+}
+
+void TcpTransport::AskForLink(GlobalRank peer) {
+  Connection& connection = Meet(peer);
+  if (connection.socket.valid() || connection.asked) return;
+  connection.asked = true;
+  options_.ask_for_link(peer);
 }
 
 void TcpTransport::Send(GlobalRank peer, const FrameTag& tag, const void* data, size_t bytes,
@@ -79,6 +96,7 @@ void TcpTransport::Send(GlobalRank peer, const FrameTag& tag, const void* data, 
     return;
   }
   connection->writer.Post({tag, static_cast<const std::byte*>(data), bytes, transfer});
+  AskForLink(peer);
   Note(peer);
 }
 
@@ -93,6 +111,7 @@ void TcpTransport::Recv(GlobalRank peer, const FrameTag& tag, void* data, size_t
 }
 
 void TcpTransport::Forget(uint32_t set) {
+  forgotten_.Add(set);
   for (int rank = 0; rank < size(); ++rank) {
     const GlobalRank peer(rank);
     if (connections_[peer.index()] == nullptr) continue;
@@ -205,7 +224,8 @@ void TcpTransport::Fail(GlobalRank peer, const Status& status) {
 void TcpTransport::Close(int64_t linger_us) {
   if (failure_.ok()) failure_ = closed_;
   for (auto& connection : connections_) {
-    if (connection != nullptr) leaving_.push_back(std::move(connection->socket));
+    const bool linked = connection != nullptr && connection->socket.valid();
+    if (linked) leaving_.push_back(std::move(connection->socket));
     connection.reset();
   }
   movable_.clear();

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -20,6 +23,9 @@ namespace hvd::tcp {
 // are. Whoever sleeps on poll_fd first calls Progress until it moves nothing, with nothing posted
 // since: then the list is empty. A peer that closes is an error as soon as something is expected
 // from it or sent to it.
+//
+// A link may come later than what is posted with its peer, which then waits for it. Who sends asks
+// for it; who receives need not: it comes with what is sent.
 class TcpTransport : public Transport {
  public:
   struct Options {
@@ -28,11 +34,18 @@ class TcpTransport : public Transport {
     int size = 1;
     Integrity integrity = Integrity::kChecksum;
     bool peers_may_leave = false;  // see TakeEnded
+    // Told of each peer, once, that something is to be sent to and to whom there is no link:
+    // AddLink brings it, sooner or later. Must not wait. Null: without a link nobody can be talked
+    // to.
+    std::function<void(GlobalRank peer)> ask_for_link = nullptr;
   };
 
-  // Takes the sockets of `links`, whatever it returns. Peers without a link cannot be talked to.
+  // Takes the sockets of `links`, whatever it returns.
   static Status Make(const Options& options, const std::vector<Link>& links,
-                     std::unique_ptr<Transport>* out);
+                     std::unique_ptr<TcpTransport>* out);
+
+  // A link that has been made since. What is posted with its peer goes on.
+  Status AddLink(const Link& link, Descriptor socket);
 
   ~TcpTransport() override { Close(0); }
   GlobalRank rank() const override { return options_.rank; }
@@ -51,13 +64,16 @@ class TcpTransport : public Transport {
 
  private:
   struct Connection {
-    Connection(const Options& options, const Link& link, Descriptor fd);
-    bool movable() const { return !ended && (writer.movable() || reader.movable()); }
-    bool expects() const { return !ended && (writer.blocked() || reader.wants()); }
+    Connection(uint32_t generation, const IdRanges& forgotten)
+        : writer(generation), reader(generation, forgotten) {}
+    bool open() const { return socket.valid() && !ended; }
+    bool movable() const { return open() && (writer.movable() || reader.movable()); }
+    bool expects() const { return open() && (writer.blocked() || reader.wants()); }
 
-    Descriptor socket;
+    Descriptor socket;  // none: the link is still to come
     FrameWriter writer;
     FrameReader reader;
+    bool asked = false;          // for the link
     bool ended = false;          // the peer has left
     bool listed = false;         // in movable_
     bool expecting = false;      // counted in expecting_
@@ -65,8 +81,9 @@ class TcpTransport : public Transport {
   };
 
   explicit TcpTransport(const Options& options) : options_(options), connections_(options.size) {}
-  Status Connect(const Link& link, Descriptor socket);
+  Connection& Meet(GlobalRank peer);
   Connection* Find(GlobalRank peer);
+  void AskForLink(GlobalRank peer);
   void Note(GlobalRank peer);
   void MoveListed(bool* moved);
   void MoveChanged(bool* moved);
@@ -78,7 +95,7 @@ class TcpTransport : public Transport {
 
   const Options options_;
   Poller poller_;
-  std::vector<std::unique_ptr<Connection>> connections_;  // by global rank; null without a link
+  std::vector<std::unique_ptr<Connection>> connections_;  // by global rank; null: unused
   std::vector<GlobalRank> movable_;                       // peers for the next Progress
   std::vector<GlobalRank> turn_;                          // those of this one; empty between two
   int expecting_ = 0;  // links of which an event may be worth something
@@ -89,6 +106,8 @@ class TcpTransport : public Transport {
   // For Close, which must succeed when there is no memory: its error, and room for all sockets.
   const Status closed_{Code::kShutdown, "the transport is closed"};
   std::vector<Descriptor> leaving_;
+  size_t sockets_ = 0;  // that there have been
+  IdRanges forgotten_;  // sets
 };
 
 }  // namespace hvd::tcp

@@ -66,7 +66,7 @@ void FrameWriter::Discard() {
 
 void FrameWriter::Begin() {
   const PostedSend& send = queue_.front();
-  prefix_ = Encode({generation_, send.tag, static_cast<uint32_t>(send.bytes)}, &guard_);
+  prefix_ = Encode({generation_, send.tag, static_cast<uint32_t>(send.bytes)}, &*guard_);
   begun_ = true;
   sent_ = 0;
   guarded_ = 0;
@@ -77,9 +77,9 @@ FrameWriter::Rest FrameWriter::Gather() {
   const size_t payload_sent = sent_ > kPrefixBytes ? sent_ - kPrefixBytes : 0;
   if (guarded_ < send.bytes && payload_sent >= guarded_) {
     const size_t slice = std::min(kSlice, send.bytes - guarded_);
-    guard_.Add(send.data + guarded_, slice);
+    guard_->Add(send.data + guarded_, slice);
     guarded_ += slice;
-    if (guarded_ == send.bytes) trailer_ = guard_.Finish();
+    if (guarded_ == send.bytes) trailer_ = guard_->Finish();
   }
   Rest rest;
   size_t skip = sent_;

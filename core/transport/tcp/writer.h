@@ -1,6 +1,7 @@
 #pragma once
 
 #include <deque>
+#include <optional>
 
 #include "transport/inbox.h"
 #include "transport/tcp/frame.h"
@@ -12,8 +13,10 @@ namespace hvd::tcp {
 // The sending half of a connection: frames leave in the order of posting.
 class FrameWriter {
  public:
-  FrameWriter(uint32_t generation, Guard guard)
-      : generation_(generation), guard_(std::move(guard)) {}
+  explicit FrameWriter(uint32_t generation) : generation_(generation) {}
+
+  // Before the first Progress: what is posted waits for it.
+  void Open(const Guard& guard) { guard_.emplace(guard); }
 
   void Post(const PostedSend& send) { queue_.push_back(send); }
   bool idle() const { return queue_.empty(); }
@@ -34,7 +37,7 @@ class FrameWriter {
   void Advance(size_t sent);
 
   const uint32_t generation_;
-  Guard guard_;
+  std::optional<Guard> guard_;  // none: not open
   std::deque<PostedSend> queue_;
   bool blocked_ = false;
 

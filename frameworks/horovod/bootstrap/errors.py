@@ -31,6 +31,10 @@ class AuthenticationError(BootstrapError):
     """The other side of a connection could not prove that it belongs to this job."""
 
 
+class TooEarlyError(AuthenticationError):
+    """The other side asks for what this one will have in a moment; it asks again."""
+
+
 class LauncherEndedError(BootstrapError):
     """The launcher of this elastic job has ended, so nobody says which ranks there are."""
 

@@ -5,12 +5,13 @@ import os
 import secrets
 import sys
 import time
-from collections.abc import MutableMapping, Sequence
+from collections.abc import MutableMapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from . import communicator as communicators
 from . import controller, gpu_libraries, libraries, membership, processes, secret, summary
+from .engine import start_engine
 from .errors import AbandonedError, BootstrapError, StartTimeoutError
 from .identity import ALONE, HOROVODRUN, Identity, from_environment, placed, reason
 from .membership import STORE_VARIABLE, Membership
@@ -21,7 +22,7 @@ from .text import escaped, log
 from .variables import warn_of_unknown
 
 if TYPE_CHECKING:
-    from .mesh.linker import Link
+    from .mesh.on_demand import OnDemand
     from .rendezvous.carriers import Carrier
     from .rendezvous.rendezvous import Rendezvous
     from .store.client import LauncherLink, StoreClient
@@ -54,6 +55,7 @@ class _Process:
     given: bytes | None = None  # the user's secret, where no launcher of ours has a store
     own: bytes = field(default_factory=lambda: secrets.token_bytes(SECRET_BYTES))  # in a job of one
     neighbours: list[processes.Process] = field(default_factory=list)  # that this rank looks after
+    on_demand: "OnDemand | None" = None  # makes links while the engine runs
     library: libraries.Library = libraries.OUR_OWN
     pid: int = 0
     forked_from: int = 0
@@ -101,7 +103,7 @@ def _start_once(environment: MutableMapping[str, str], comm: Any) -> None:
         log("info", 0, reason(identity, environment))
     if identity.size == 1:
         _forget_secret(environment)
-        _init_core(identity, "shm", [], library=library, gpu=gpu)
+        start_engine(identity, _process.job.generation, "shm", [], library=library, gpu=gpu)
         made = "1 host", "alone"
     else:
         made = _start_among_others(identity, wiring, library, gpu, environment)
@@ -119,6 +121,9 @@ def stop() -> None:
 
         _process.started = False
         _core.shutdown()
+        if _process.on_demand is not None:
+            _process.on_demand.close()
+        _process.on_demand = None
         # An error ends this process, and the job with it: it has been told already, or it is on its way.
         if hasattr(sys, "last_value") or sys.exc_info()[0] is not None:
             processes.continue_stopped(_process.neighbours)
@@ -244,19 +249,29 @@ def _start_among_others(
         # The end of a store in rank 0 is no news: that rank is watched like every other.
         launcher = _launcher_link(store, identity)
     except BaseException:  # the others wait for this rank until its links end
-        for descriptor, *_ in mesh.links:
-            os.close(descriptor)
+        mesh.close()
         raise
     finally:
         store.close()
     try:
-        _init_core(
-            identity, mesh.wiring, mesh.links, launcher, left, mesh.hosts, mesh.host_names, library, mesh.gpu
+        start_engine(
+            identity,
+            generation,
+            mesh.wiring,
+            mesh.links,
+            launcher,
+            left,
+            mesh.hosts,
+            mesh.host_names,
+            library,
+            mesh.gpu,
+            mesh.on_demand,
         )
     except RuntimeError as error:  # a rank has ended meanwhile
         if _process.membership is None:
             raise
         raise AbandonedError(str(error)) from error
+    _process.on_demand = mesh.on_demand
     hosts = f"{len(set(mesh.hosts))} hosts" if mesh.hosts else "1 host"
     by = f", collectives on the CPU by {library}" if library.name else ""
     by += f", between GPUs by {mesh.gpu.name} ({escaped(mesh.gpu.library)})" if mesh.gpu.name else ""
@@ -325,50 +340,6 @@ def _carrier(identity: Identity, environment: MutableMapping[str, str], timeout:
     return None
 
 
-def _init_core(
-    identity: Identity,
-    wiring: str,
-    links: "list[Link]",
-    launcher: "LauncherLink | None" = None,
-    start_seconds: float = 0.0,
-    hosts: Sequence[int] = (),
-    host_names: Sequence[str] = (),
-    library: libraries.Library = libraries.OUR_OWN,
-    gpu: gpu_libraries.GpuLibraries = gpu_libraries.NONE,
-) -> None:
-    descriptor, key, frames = launcher or (-1, bytes(SECRET_BYTES), 0)
-    try:
-        libraries.initialize(library, identity.rank)
-
-        from horovod import _core
-    except BaseException:
-        for opened in [*(link[0] for link in links), descriptor]:
-            if opened >= 0:
-                os.close(opened)
-        raise
-    _core.init(
-        rank=identity.rank,
-        size=identity.size,
-        local_rank=identity.local_rank,
-        local_size=identity.local_size,
-        cross_rank=identity.cross_rank,
-        cross_size=identity.cross_size,
-        generation=_process.job.generation,
-        wiring=wiring,
-        links=links,
-        hosts=hosts,
-        host_names=host_names,
-        launcher_fd=descriptor,
-        launcher_key=key,
-        launcher_frames=frames,
-        start_seconds=start_seconds,
-        library=library.path,
-        address=libraries.own_address((link[0] for link in links), bool(hosts)) if library.path else "",
-        gpu_driver=gpu.driver,
-        gpu_library=gpu.library,
-    )
-
-
 def _warn_of_unknown(identity: Identity, environment: MutableMapping[str, str]) -> None:
     """Once in a job, at its first start."""
     from horovod import _core
@@ -394,6 +365,9 @@ def _leave_parent() -> None:
     if _process.starts and not _process.forked_from:
         _process.forked_from = _process.pid
     _process.started = False
+    if _process.on_demand is not None:
+        _process.on_demand.close_in_child()
+    _process.on_demand = None
     _process.all_ranks.secret = _process.job.secret = None
 
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import os
 import signal
 import sys
-import sysconfig
 import threading
 import traceback
 from pathlib import Path
@@ -24,7 +24,7 @@ _INNERMOST = 6
 _PACKAGE = str(Path(__file__).parents[1])
 _THREAD = "hvd-stacks"
 _STDERR = 2
-_LIBRARIES = (sysconfig.get_path("stdlib"), "<frozen ")
+_LIBRARIES = (os.path.dirname(os.__file__), "<frozen ")
 _INSTALLED = ("/site-packages/", "/dist-packages/")
 
 

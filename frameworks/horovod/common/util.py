@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
-import importlib.metadata
 import importlib.util
 import itertools
 import os
@@ -149,6 +148,8 @@ def check_installed_version(name: str, version: str, exception: BaseException | 
     Raises:
         HorovodVersionMismatchError: the versions differ and there is an ``exception``.
     """
+    import importlib.metadata  # as long to import as all else that a rank needs
+
     try:
         installed = importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:

@@ -110,7 +110,7 @@ double Measure(int ranks, int64_t delay_us, int64_t bytes, Algorithm algorithm) 
     tcp::TcpTransport::Options options;
     options.rank = GlobalRank(rank);
     options.size = ranks;
-    std::unique_ptr<Transport> transport;
+    std::unique_ptr<tcp::TcpTransport> transport;
     ASSERT_OK(tcp::TcpTransport::Make(options, links[static_cast<size_t>(rank)], &transport));
     const Communicator comm{transport.get(),     0, Members(everybody), Position(rank),
                             ScratchPool::Make(), {}};

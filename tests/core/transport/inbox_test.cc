@@ -70,7 +70,7 @@ TEST(Inbox, ParkedBytesHaveABound) {
 TEST(Inbox, AFloodNamesItsSender) {
   constexpr uint32_t kMost = 1 << 16;
   const auto links = Mesh(2, UnixPair);
-  std::unique_ptr<Transport> ranks[2];
+  std::unique_ptr<tcp::TcpTransport> ranks[2];
   for (int rank = 0; rank < 2; ++rank) {
     ASSERT_OK(tcp::TcpTransport::Make({1, GlobalRank(rank), 2, tcp::Integrity::kChecksum},
                                       links[rank], &ranks[rank]));

@@ -101,10 +101,10 @@ class Star {
   void Leave(int peer) { far_[peer].reset(); }
   int Progress(int rounds) { return Calls(*transport, rounds); }
 
-  std::unique_ptr<Transport> transport;
+  std::unique_ptr<tcp::TcpTransport> transport;
 
  private:
-  std::vector<std::unique_ptr<Transport>> far_;
+  std::vector<std::unique_ptr<tcp::TcpTransport>> far_;
   std::vector<Transfer> received_;
   const std::byte payload_[kBytes] = {};
   std::byte buffer_[kBytes];
@@ -158,7 +158,7 @@ TEST(TransportCalls, ABlockedSendIsNotTriedInVain) {
     const auto drain = [&] {
       while (recv(peer.get(), sink.data(), sink.size(), MSG_DONTWAIT) > 0) continue;
     };
-    std::unique_ptr<Transport> transport;
+    std::unique_ptr<tcp::TcpTransport> transport;
     const Link link{ours, GlobalRank(1), LinkRole::kData, TestKey(0, 1), TestKey(1, 0)};
     ASSERT_OK(tcp::TcpTransport::Make({1, GlobalRank(0), 2, tcp::Integrity::kChecksum}, {link},
                                       &transport));

@@ -76,7 +76,7 @@ struct Duel {
   tcp::Guard guard;  // of what the peer sends
   const Integrity integrity;
   Descriptor peer;
-  std::unique_ptr<Transport> transport;
+  std::unique_ptr<tcp::TcpTransport> transport;
   std::byte received[kBytes] = {};
   Transfer transfer;
 };
@@ -239,7 +239,7 @@ TEST(TcpFaults, LinksThatMakeNoSense) {
       others.emplace_back(theirs);
       links.push_back({ours, GlobalRank(peer), LinkRole::kData, {}, {}});
     }
-    std::unique_ptr<Transport> transport;
+    std::unique_ptr<tcp::TcpTransport> transport;
     EXPECT_EQ(tcp::TcpTransport::Make({kGeneration, GlobalRank(0), 2, Integrity::kChecksum}, links,
                                       &transport)
                   .code(),

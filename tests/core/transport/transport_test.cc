@@ -23,9 +23,11 @@ MakeTransports Tcp(SocketPair (*connect)(), tcp::Integrity integrity) {
     const auto links = Mesh(size, connect);
     Transports transports(size);
     for (int rank = 0; rank < size; ++rank) {
-      const Status made = tcp::TcpTransport::Make({9, GlobalRank(rank), size, integrity},
-                                                  links[rank], &transports[rank]);
+      std::unique_ptr<tcp::TcpTransport> transport;
+      const Status made =
+          tcp::TcpTransport::Make({9, GlobalRank(rank), size, integrity}, links[rank], &transport);
       EXPECT_EQ(made.message(), "");
+      transports[rank] = std::move(transport);
     }
     return transports;
   };

@@ -20,12 +20,13 @@ from horovod.bootstrap.errors import (
     StartTimeoutError,
 )
 from horovod.bootstrap.identity import Identity
-from horovod.bootstrap.mesh import linker, mesh
+from horovod.bootstrap.mesh import dialler, linker, mesh
 from horovod.bootstrap.mesh.linker import Link
 from horovod.bootstrap.mesh.mesh import connect_mesh
+from horovod.bootstrap.mesh.neighbours import at_start
 from horovod.bootstrap.mesh.places import decode, place_of
 from horovod.bootstrap.network import endpoints
-from horovod.bootstrap.network.auth import Acceptor, Role
+from horovod.bootstrap.network.auth import Acceptor, Role, Terms, authenticate
 from horovod.bootstrap.store.client import StoreClient
 from horovod.bootstrap.store.server import StoreServer
 
@@ -53,6 +54,9 @@ def _join(
         deadline = time.monotonic() + timeout
         made = connect_mesh(_identity(rank, size), generation, store, _SECRET, wiring, deadline, timeout)
         assert made.wiring == wiring or wiring == "auto"
+        assert (made.on_demand is None) == (made.wiring == "shm")
+        if made.on_demand is not None:
+            made.on_demand.close()
         return made.links
 
 
@@ -73,8 +77,8 @@ def _close(meshes: list[list[Link]]) -> None:
 def test_neighbours_are_linked_and_nobody_else(server: StoreServer, size: int, wiring: str) -> None:
     meshes = _join_all(server, size, wiring)
     by_end = {(rank, *link[1:3]): link for rank, links in enumerate(meshes) for link in links}
-    roles = mesh.WIRINGS[wiring][1]
-    ends = [(rank, peer, role) for rank in range(size) for role in roles for peer in roles[role](rank, size)]
+    wanted = [at_start(rank, [0] * size, wiring == "shm") for rank in range(size)]
+    ends = [(rank, *link) for rank in range(size) for link in wanted[rank]]
     assert sorted(by_end) == sorted(ends) and len(by_end) == sum(map(len, meshes))
     for (rank, peer, role), (fd, _, _, send_key, recv_key) in by_end.items():
         other = by_end[peer, rank, role]
@@ -184,7 +188,7 @@ def test_garbage_and_crowds_do_not_disturb(server: StoreServer, wiring: str) -> 
     attacked.close()
     for connection in crowd:
         connection.close()
-    assert [len(links) for links in meshes] == ([6, 6, 6] if wiring == "tcp" else [4, 3, 3])
+    assert [len(links) for links in meshes] == ([6, 5, 5] if wiring == "tcp" else [4, 3, 3])
     _close(meshes)
 
 
@@ -192,7 +196,7 @@ def test_who_has_proved_itself_waits_for_the_welcome(monkeypatch: pytest.MonkeyP
     """An acceptor that is slow to say so may have taken the connection: another one would replace it there,
     where nobody waits any more.
     """
-    monkeypatch.setattr(linker, "HANDSHAKE_SECONDS", 1.0)
+    monkeypatch.setattr(dialler, "HANDSHAKE_SECONDS", 1.0)
     listener, address = endpoints.listen("tcp")
     listener.setblocking(True)
     accepted = []
@@ -221,6 +225,30 @@ def test_who_has_proved_itself_waits_for_the_welcome(monkeypatch: pytest.MonkeyP
     thread.join()
     accepted[0].close()
     listener.close()
+
+
+def test_a_link_that_comes_before_the_start_is_over_has_to_wait_without_a_word(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A faster rank may want it while this one still waits for others."""
+    listener, address = endpoints.listen("tcp")
+    names = ["rank 0", "rank 1", "rank 2"]
+    with linker.Linker(0, 1, _SECRET, {(1, Role.DATA)}, [listener], names) as made:
+        thread = threading.Thread(target=_run_in_vain, args=(made,))
+        thread.start()
+        with endpoints.connect(address, 5.0) as connection, pytest.raises(ConnectionError):
+            authenticate(connection, _SECRET, Terms(Role.CONTROL, 2, 0, 1))
+        assert not caplog.records
+        with endpoints.connect(address, 5.0) as connection, pytest.raises(ConnectionError):
+            authenticate(connection, _SECRET, Terms(Role.WATCH, 2, 0, 1))
+        assert "unexpected terms" in caplog.text
+        thread.join()
+    listener.close()
+
+
+def _run_in_vain(made: linker.Linker) -> None:
+    with pytest.raises(StartTimeoutError):
+        made.run(time.monotonic(), within(0.5))
 
 
 def test_unknown_wiring(server: StoreServer) -> None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from horovod.bootstrap.errors import BootstrapError
 from horovod.bootstrap.identity import Identity
 from horovod.bootstrap.mesh.mesh import Mesh, connect_mesh
-from horovod.bootstrap.mesh.neighbours import sharing
+from horovod.bootstrap.mesh.neighbours import at_start
 from horovod.bootstrap.mesh.places import Place, check_alike, decode, number_hosts
 from horovod.bootstrap.network.auth import Role
 from horovod.bootstrap.store.client import StoreClient
@@ -62,13 +62,7 @@ def test_links_between_hosts_are_tcp_and_within_them_unix(
     meshes = _join_all(server, hosts, wiring)
     for rank, mesh in enumerate(meshes):
         assert mesh.hosts == hosts and mesh.wiring == ("shm" if wiring == "auto" else "tcp")
-        local = [peer for peer in range(len(hosts)) if hosts[peer] == hosts[rank]]
-        tree = {(local[place], Role.SHARE) for place in sharing(local.index(rank), len(local))}
-        others = set(range(len(hosts))) - {rank}
-        every = {(peer, role) for peer in others for role in (Role.WATCH, Role.CONTROL, Role.DATA)}
-        assert {(link[1], Role(link[2])) for link in mesh.links} == every | (
-            tree if wiring == "auto" else set()
-        )
+        assert {(link[1], Role(link[2])) for link in mesh.links} == at_start(rank, hosts, wiring == "auto")
         for descriptor, peer, _role, _send, _receive in mesh.links:
             with _view(descriptor) as view:
                 is_near = wiring == "auto" and hosts[peer] == hosts[rank]
@@ -76,6 +70,8 @@ def test_links_between_hosts_are_tcp_and_within_them_unix(
                 # The address by which the store is reached, and no other one of this machine.
                 assert is_near or {view.getsockname()[0], view.getpeername()[0]} == {"127.0.0.1"}
             os.close(descriptor)
+        assert mesh.on_demand is not None
+        mesh.on_demand.close()
 
 
 def test_ranks_of_one_name_on_two_machines_are_told_so_everywhere(server: StoreServer) -> None:

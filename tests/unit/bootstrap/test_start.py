@@ -15,6 +15,7 @@ import horovod
 from horovod.bootstrap import gpu_libraries, start_settings
 from horovod.bootstrap import start as start_module
 from horovod.bootstrap.errors import AbandonedError, BootstrapError
+from horovod.bootstrap.mesh.mesh import Mesh
 from horovod.bootstrap.start import is_started, start, stop
 from horovod.bootstrap.store.server import StoreServer
 
@@ -39,8 +40,17 @@ class Core(types.ModuleType):
         if value and not value.replace(".", "").isdigit():
             raise ValueError(f"{variable}={value}")
 
+    def link_requests_descriptor(self) -> int:
+        reading, self._asking = os.pipe()
+        return reading
+
+    def take_link_requests(self) -> None:
+        """There are none, and the engine stops."""
+
     def shutdown(self) -> None:
         last = self.calls[-1]
+        if last["links_on_demand"]:
+            os.close(self._asking)
         for fd in [link[0] for link in last["links"]] + [last["launcher_fd"]]:
             if fd >= 0:
                 os.close(fd)
@@ -97,6 +107,7 @@ def test_single_process_opens_nothing(core: Core) -> None:
             "address": "",
             "gpu_driver": "",
             "gpu_library": "",
+            "links_on_demand": False,
         }
     ]
     stop()
@@ -261,7 +272,7 @@ def test_a_rank_whose_start_is_given_up_at_the_end_leaves_no_link_open(
     before = len(os.listdir("/proc/self/fd"))
     mine, other = os.pipe()
     links = [(mine, 1, 0, _SECRET, _SECRET)]
-    mesh = types.SimpleNamespace(links=links, arrived=0.0, hosts=[], host_names=[], wiring="shm")
+    mesh = Mesh("shm", [], [], links, 0.0, [])
     monkeypatch.setattr("horovod.bootstrap.mesh.mesh.connect_mesh", lambda *_: mesh)
     monkeypatch.setattr(start_module.summary, "tell_links", lambda *_: None)
 

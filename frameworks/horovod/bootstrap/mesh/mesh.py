@@ -1,8 +1,9 @@
 """Which links a rank has to others, and where they meet.
 
 Every rank listens at addresses of its own, tells them the others through the store, dials those of its
-neighbours that have a lower rank and accepts the higher ones. Ranks of one host meet at Unix sockets, unless
-shared memory is not wanted; all others meet over TCP, at the first address that answers.
+neighbours that have a lower rank and accepts the higher ones; other links are made later, on demand. Ranks of
+one host meet at Unix sockets, unless shared memory is not wanted; all others meet over TCP, at the first
+address that answers.
 """
 
 import contextlib
@@ -12,20 +13,21 @@ import os
 import socket
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 from ..errors import BootstrapError, SharedMemoryError
 from ..gpu_libraries import NONE, GpuLibraries
 from ..identity import Identity
 from ..network import endpoints, interfaces
-from ..network.auth import Role
 from ..network.interfaces import ANY_NETWORK, Network
 from ..processes import Process
 from ..store.arrivals import ARRIVED
 from ..store.client import StoreClient
 from ..text import escaped, log, shown
 from .linker import Link, Linker
-from .neighbours import Neighbours, everybody, sharing, watched
+from .neighbours import at_start
+from .on_demand import OnDemand
 from .places import (
     Place,
     check_alike,
@@ -41,11 +43,7 @@ from .places import (
 
 _log = logging.getLogger("horovod")
 
-WIRINGS: dict[str, tuple[str, dict[Role, Neighbours]]] = {
-    "shm": ("unix", {Role.WATCH: watched, Role.SHARE: sharing}),
-    "tcp": ("tcp", {Role.WATCH: everybody, Role.CONTROL: everybody, Role.DATA: everybody}),
-}
-_BETWEEN_HOSTS = {Role.WATCH: everybody, Role.CONTROL: everybody, Role.DATA: everybody}
+WIRINGS = ("shm", "tcp")
 # Of the start timeout, for the links. Who waits for a neighbour behind them, in the core, waits longer: so
 # the rank that cannot be reached is named by those who see it.
 _LINKING_SHARE = 0.5
@@ -55,7 +53,8 @@ class Mesh(NamedTuple):
     """The wiring that was made; the number of each rank's host (empty: there is one), and the hosts' names;
     its links (descriptor, peer, role, send key, receive key), whose descriptors are the caller's; when all
     ranks had arrived, on the clock of time.monotonic: about the same moment for all; the processes of the
-    other ranks on this machine; and the libraries by which all ranks have tensors travel between GPUs.
+    other ranks on this machine; the libraries by which all ranks have tensors travel between GPUs; and what
+    makes further links, the caller's too (None: there are none).
     """
 
     wiring: str
@@ -65,6 +64,14 @@ class Mesh(NamedTuple):
     arrived: float
     neighbours: list[Process]
     gpu: GpuLibraries = NONE
+    on_demand: OnDemand | None = None
+
+    def close(self) -> None:
+        """Where nobody takes the links."""
+        for descriptor, *_ in self.links:
+            os.close(descriptor)
+        if self.on_demand is not None:
+            self.on_demand.close()
 
 
 def connect_mesh(
@@ -81,13 +88,12 @@ def connect_mesh(
 ) -> Mesh:
     """Waits for all ranks and makes the links to this rank's neighbours.
 
-    "shm": on one host Unix sockets, to a few ranks only, one for each role that needs it; on several hosts
-    also three links to every other rank, over TCP where it is on another host. "tcp": TCP, three to every
-    other rank. "auto": "shm", or "tcp" when the system refuses shared memory to any of the ranks, which
-    is logged. Sockets are blocking and close-on-exec. Raises BootstrapError when not all ranks have arrived
-    by ``deadline``, when the links are not made within half of ``timeout`` seconds after that, or when shared
-    memory is asked for and refused; nothing stays open then. ``library``: of this rank's collectives, which
-    must be that of all; ``gpu``: those for GPUs that this rank could use.
+    "shm": Unix sockets within a host, TCP between hosts. "tcp": TCP alone. "auto": "shm", or "tcp" when the
+    system refuses shared memory to any of the ranks, which is logged. Sockets are blocking and close-on-exec.
+    Raises BootstrapError when not all ranks have arrived by ``deadline``, when the links are not made within
+    half of ``timeout`` seconds after that, or when shared memory is asked for and refused; nothing stays open
+    then. ``library``: of this rank's collectives, which must be that of all; ``gpu``: those for GPUs that
+    this rank could use.
     """
     if wiring not in (*WIRINGS, "auto"):
         raise ValueError(f"unknown wiring {wiring!r}: expected one of {', '.join(WIRINGS)} or auto")
@@ -121,6 +127,7 @@ def _connect(
     scope: str = ARRIVED,
 ) -> Mesh:
     rank, size = identity.rank, identity.size
+    share = _LINKING_SHARE * timeout
     with contextlib.ExitStack() as stack:
         listeners = _listen(stack, identity, wiring, network, store.own_host)
         log("debug", rank, f"listens for other ranks at {escaped(', '.join(a for _, a in listeners))}")
@@ -138,18 +145,22 @@ def _connect(
                 raise SharedMemoryError(peer, place.refusal)
         hosts = number_hosts(places)
         gpu = _of_all(gpu, rank, places)
-        wanted = _wanted(rank, size, wiring, hosts)
-        stack.pop_all()  # the linker's from here on
-    sockets, names = [listener for listener, _ in listeners], rank_names(places, hosts)
-    with Linker(rank, generation, secret, wanted, sockets, names, store.connection) as linker:
-        # The nearest first, so that the ranks do not all knock at rank 0.
-        for peer, role in sorted(wanted, reverse=True):
-            if peer < rank:
-                linker.dial(_addresses_of(peer, rank, places, hosts), peer, role)
-        linker.run(arrived, _LINKING_SHARE * timeout)
-        links = linker.take_links()
+        wanted = at_start(rank, hosts or [0] * size, wiring == "shm")
+        sockets, names = [listener for listener, _ in listeners], rank_names(places, hosts)
+        with Linker(rank, generation, secret, wanted, sockets, names, store.connection) as linker:
+            # The nearest first, so that the ranks do not all knock at rank 0.
+            for peer, role in sorted(wanted, reverse=True):
+                if peer < rank:
+                    linker.dial(_addresses_of(peer, rank, places, hosts), peer, role)
+            linker.run(arrived, share)
+            links = linker.take_links()
+        on_demand = None
+        if hosts or wiring == "tcp":  # else there is shared memory between all
+            stack.pop_all()  # the listeners are its own from here on
+            ways = partial(_addresses_of, rank=rank, places=places, hosts=hosts)
+            on_demand = OnDemand(rank, generation, secret, sockets, names, wanted, ways, share)
         others = neighbours(rank, places)
-        return Mesh(wiring, hosts, host_names(places, hosts), links, arrived, others, gpu)
+        return Mesh(wiring, hosts, host_names(places, hosts), links, arrived, others, gpu, on_demand)
 
 
 def _of_all(gpu: GpuLibraries, rank: int, places: Sequence[Place]) -> GpuLibraries:
@@ -186,16 +197,6 @@ def _listen(
 def _close(listeners: Sequence[tuple[socket.socket, str]]) -> None:
     for listener, _address in listeners:
         listener.close()
-
-
-def _wanted(rank: int, size: int, wiring: str, hosts: list[int]) -> set[tuple[int, Role]]:
-    """(peer, role) of every link of this rank."""
-    roles = WIRINGS[wiring][1] if not hosts else _BETWEEN_HOSTS
-    wanted = {(peer, role) for role, linked in roles.items() for peer in linked(rank, size)}
-    if hosts and wiring == "shm":
-        local = [peer for peer in range(size) if hosts[peer] == hosts[rank]]
-        wanted |= {(local[place], Role.SHARE) for place in sharing(local.index(rank), len(local))}
-    return wanted
 
 
 def _addresses_of(peer: int, rank: int, places: Sequence[Place], hosts: Sequence[int]) -> list[str]:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ..errors import AuthenticationError
+from ..errors import AuthenticationError, TooEarlyError
 from . import endpoints
 from .auth import HANDSHAKE_SECONDS, Acceptor, Keys, Policy, Terms
 
@@ -92,11 +92,15 @@ class Gatekeeper:
 
     def close(self) -> None:
         """Closes the listener and everybody who is not admitted."""
+        self.leave()
+        self._listener.close()
+
+    def leave(self) -> None:
+        """Lets go of the listener, and closes everybody who is not admitted."""
         for connection in list(self._unproven):
             self._forget(connection)
             connection.close()
         self._selector.unregister(self._listener)
-        self._listener.close()
 
     def _on_connection(self) -> None:
         try:
@@ -129,6 +133,10 @@ class Gatekeeper:
             return
         try:
             finished = _advance(connection, peer.acceptor)
+        except TooEarlyError:  # it dials again
+            self._forget(connection)
+            connection.close()
+            return
         except (AuthenticationError, OSError) as error:
             self._drop(connection, str(error))
             return

@@ -24,13 +24,36 @@ Suspicion Of(GlobalRank culprit, CauseKind kind, bool broken, int64_t age_us = 0
 }
 
 TEST(Diagnosis, ASuspicionWaitsUntilTheWatchLinksAreHeardOut) {
-  const Known known;
+  Known known;
+  const auto [near, far] = UnixPair();
+  const Descriptor other(far);
+  const Link link{near, GlobalRank(2), LinkRole::kWatch, {}, {}};
+  known.peers.push_back(
+      std::make_unique<WatchedPeer>(link, Descriptor(near), known.job.Describe(link.peer), 0));
   EXPECT_FALSE(
       known.diagnosis.Settle(Of(GlobalRank(2), CauseKind::kLink, false), kHearOutUs).settled);
   const auto old = known.diagnosis.Settle(
       Of(GlobalRank(2), CauseKind::kLink, false, 2 * kHearOutUs), kHearOutUs);
   ASSERT_TRUE(old.settled && old.cause);
-  EXPECT_EQ(old.cause->culprit, GlobalRank(2));
+  EXPECT_TRUE(old.cause->culprit == kOwn && old.cause->other == GlobalRank(2));
+}
+
+TEST(Diagnosis, OfARankThatIsNotWatchedNewsTakeLonger) {
+  const Known known;
+  const auto at = [&](bool broken, int64_t age_us, int64_t hear_out_us) {
+    return known.diagnosis.Settle(Of(GlobalRank(2), CauseKind::kLink, broken, age_us), hear_out_us);
+  };
+  EXPECT_FALSE(at(false, 2 * kHearOutUs, kHearOutUs).settled);
+  EXPECT_FALSE(at(true, 2 * kHearOutUs, kHearOutUs).settled);
+  const auto old = at(false, 10 * kHearOutUs, kHearOutUs);
+  ASSERT_TRUE(old.settled && old.cause);
+  EXPECT_TRUE(old.cause->culprit == kOwn && old.cause->other == GlobalRank(2));
+  EXPECT_TRUE(old.cause->reason.str().find("rank 2 on blue broke although both are alive") !=
+              std::string::npos);
+  // Who leaves itself cannot hear whether that one has left too.
+  const auto leaving = at(false, 0, 0);
+  EXPECT_TRUE(leaving.settled && !leaving.cause);
+  EXPECT_TRUE(at(true, 0, 0).cause);
 }
 
 TEST(Diagnosis, OfItselfARankKnowsBest) {

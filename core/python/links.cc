@@ -1,0 +1,92 @@
+// Links as bootstrap hands them over, at the start and on demand.
+
+#include <fcntl.h>
+#include <pybind11/stl.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "api/process.h"
+#include "python/bindings.h"
+
+namespace py = pybind11;
+
+namespace hvd::python {
+
+Link LinkOf(const PyLink& given) {
+  Link link;
+  link.fd = std::get<0>(given);
+  link.peer = GlobalRank(std::get<1>(given));
+  link.role = static_cast<LinkRole>(std::get<2>(given));
+  const std::string send = std::get<3>(given);
+  const std::string receive = std::get<4>(given);
+  if (send.size() != link.send_key.size() || receive.size() != link.recv_key.size()) {
+    throw py::value_error("a link has two keys of 32 bytes");
+  }
+  std::memcpy(link.send_key.data(), send.data(), send.size());
+  std::memcpy(link.recv_key.data(), receive.data(), receive.size());
+  return link;
+}
+
+std::shared_ptr<Engine> NeedEngine() {
+  std::shared_ptr<Engine> engine = api::CurrentEngine();
+  if (engine == nullptr) ThrowIfError(api::NotRunning());
+  return engine;
+}
+
+namespace {
+
+// A descriptor of the caller's, readable when take_link_requests has something to say.
+int LinkRequestsDescriptor() {
+  return fcntl(NeedEngine()->link_requests().fd(), F_DUPFD_CLOEXEC, 0);
+}
+
+// (peer, role) of each; None when there will be no more.
+py::object TakeLinkRequests() {
+  const std::shared_ptr<Engine> engine = api::CurrentEngine();
+  std::vector<WantedLink> wanted;
+  if (engine == nullptr || !engine->link_requests().Take(&wanted)) return py::none();
+  py::list list;
+  for (const WantedLink& link : wanted) {
+    list.append(py::make_tuple(link.peer.value(), static_cast<int>(link.role)));
+  }
+  return std::move(list);
+}
+
+// The core's from here on, also when it fails.
+void AddLink(const PyLink& given) {
+  Link link;
+  try {
+    link = LinkOf(given);
+  } catch (...) {
+    close(std::get<0>(given));
+    throw;
+  }
+  const py::gil_scoped_release release;
+  api::AddLink(link);
+}
+
+void GiveUpLink(int peer, const std::string& reason) {
+  const std::shared_ptr<Engine> engine = api::CurrentEngine();
+  const py::gil_scoped_release release;
+  if (engine != nullptr) engine->GiveUpLink(GlobalRank(peer), reason);
+}
+
+}  // namespace
+
+void BindLinks(py::module_& module) {
+  using py::arg;
+  module.attr("LINK_WATCH") = static_cast<int>(LinkRole::kWatch);
+  module.attr("LINK_CONTROL") = static_cast<int>(LinkRole::kControl);
+  module.attr("LINK_DATA") = static_cast<int>(LinkRole::kData);
+  module.attr("LINK_SHARE") = static_cast<int>(LinkRole::kShare);
+  module.def("link_requests_descriptor", &LinkRequestsDescriptor);
+  module.def("take_link_requests", &TakeLinkRequests);
+  module.def("add_link", &AddLink, arg("link"));
+  module.def("give_up_link", &GiveUpLink, arg("peer"), arg("reason"));
+}
+
+}  // namespace hvd::python

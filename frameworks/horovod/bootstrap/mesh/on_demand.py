@@ -1,0 +1,207 @@
+"""Links that are made after the start, when the core first wants them.
+
+As at the start, the higher rank of a link dials and the lower one accepts. Where the lower one wants it, it
+*knocks*: it dials the higher rank, proves itself, and hangs up; then the higher rank dials. So a link is made
+in one way only, whoever wants it and also when both do, and neither waits for the other.
+"""
+
+import logging
+import os
+import selectors
+import socket
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from ..errors import BootstrapError
+from ..network.auth import Keys, Role, Terms
+from ..network.gatekeeper import Gatekeeper
+from .dialler import Dialler
+from .linker import ON_DEMAND, Link, link_of
+
+_log = logging.getLogger("horovod")
+
+_THREAD = "hvd-links"
+
+
+class Core(Protocol):
+    """What this asks of the module ``_core``."""
+
+    def link_requests_descriptor(self) -> int:
+        """Readable when there is something to take; the caller's."""
+
+    def take_link_requests(self) -> list[tuple[int, int]] | None:
+        """(peer, role) of links that are wanted; None: there will be no more."""
+
+    def add_link(self, link: Link) -> None:
+        """Takes a link."""
+
+    def give_up_link(self, peer: int, reason: str) -> None:
+        """Ends the job, unless the peer has left."""
+
+
+class OnDemand:
+    """Owns the listeners of a rank. ``start`` begins a thread, which ends by itself when the core has stopped
+    or has failed; then nothing stays open.
+    """
+
+    def __init__(
+        self,
+        rank: int,
+        generation: int,
+        secret: bytes,
+        listeners: Sequence[socket.socket],
+        names: Sequence[str],
+        made: set[tuple[int, Role]],
+        addresses_of: Callable[[int], list[str]],
+        timeout: float,
+    ) -> None:
+        """``made``: the links that there are. ``names``: of every rank, for people. ``timeout``: seconds, for
+        one link.
+        """
+        self._rank = rank
+        self._generation = generation
+        self._secret = secret
+        self._listeners = listeners
+        self._names = names
+        self._made = made
+        self._addresses_of = addresses_of
+        self._timeout = timeout
+        self._awaited: dict[tuple[int, Role], float] = {}  # until when
+        self._selector: selectors.BaseSelector | None = None
+        self._thread: threading.Thread | None = None
+
+    def start(self, core: Core) -> None:
+        """Once the core runs. Nothing stays open when it fails."""
+        self._core = core
+        self._wanted = core.link_requests_descriptor()
+        self._selector = selectors.DefaultSelector()
+        self._dialler = Dialler(
+            self._rank, self._secret, self._selector, self._reach, self._names, self._give_up
+        )
+        self._selector.register(self._wanted, selectors.EVENT_READ, self._on_wanted)
+        self._gates = [
+            Gatekeeper(listener, self._selector, self._secret, self._expects, self._admit, self._say)
+            for listener in self._listeners
+        ]
+        self._thread = threading.Thread(target=self._serve, args=(self._selector,), name=_THREAD, daemon=True)
+        try:
+            self._thread.start()
+        except BaseException:
+            self._thread = None
+            self._end()
+            raise
+
+    def close(self) -> None:
+        """After the core has stopped, or where it has not started."""
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        elif self._selector is None:
+            for listener in self._listeners:
+                listener.close()
+
+    def close_in_child(self) -> None:
+        """In a process that was forked from the rank: its copies of the descriptors. Nothing is taken out of
+        the selector, which the kernel has once for both.
+        """
+        if self._thread is None or self._selector is None:
+            return self.close()
+        for key in list(self._selector.get_map().values()):
+            if isinstance(key.fileobj, int):
+                os.close(key.fileobj)
+            else:
+                key.fileobj.close()  # type: ignore[attr-defined]
+        self._selector.close()
+        self._thread = None
+
+    def _serve(self, selector: selectors.BaseSelector) -> None:
+        self._over = False
+        try:
+            while not self._over:
+                self._step(selector)
+        except Exception as error:  # nobody else would tell, and whoever waits for a link would go on waiting
+            self._core.give_up_link(self._rank, f"rank {self._rank} can make no more links: {error!r}")
+        finally:
+            self._end()
+
+    def _end(self) -> None:
+        for gate in self._gates:
+            gate.close()
+        self._dialler.close()
+        if self._selector is not None:
+            self._selector.close()
+        os.close(self._wanted)
+
+    def _step(self, selector: selectors.BaseSelector) -> None:
+        self._dialler.advance()
+        gates = (gate.next_deadline() for gate in self._gates)
+        until = min([*self._awaited.values(), *gates, *self._dialler.due()], default=float("inf"))
+        left = None if until == float("inf") else max(0.0, until - time.monotonic())
+        for key, _ in selector.select(left):
+            key.data()
+        for gate in self._gates:
+            gate.expire()
+        now = time.monotonic()
+        for peer, role in [awaited for awaited, end in self._awaited.items() if end <= now]:
+            self._miss(peer, role)
+
+    def _on_wanted(self) -> None:
+        wanted = self._core.take_link_requests()
+        self._over = wanted is None
+        for peer, role in wanted or ():
+            self._want(peer, Role(role))
+
+    def _want(self, peer: int, role: Role) -> None:
+        if (peer, role) in self._made or (peer, role) in self._awaited:
+            return
+        self._awaited[peer, role] = time.monotonic() + self._timeout
+        terms = self._terms(peer, role)
+        try:
+            self._dialler.dial(self._addresses_of(peer), terms)
+        except BootstrapError as error:
+            self._give_up(terms, error)
+
+    def _terms(self, peer: int, role: Role) -> Terms:
+        """Of a call: a link with a lower rank, a knock at a higher one."""
+        return Terms(role, self._rank, peer, self._generation)
+
+    def _reach(self, connection: socket.socket, terms: Terms, keys: Keys) -> None:
+        if terms.acceptor < self._rank:
+            self._keep(connection, terms.acceptor, terms.role, keys)
+        else:
+            connection.close()
+
+    def _expects(self, terms: Terms) -> bool:
+        is_here = terms.generation == self._generation and terms.acceptor == self._rank
+        exists = 0 <= terms.connector < len(self._names) and terms.connector != self._rank
+        return is_here and exists and terms.role in ON_DEMAND
+
+    def _admit(self, connection: socket.socket, terms: Terms, keys: Keys) -> None:
+        peer, role = terms.connector, terms.role
+        if peer > self._rank and (peer, role) not in self._made:
+            return self._keep(connection, peer, role, keys)
+        connection.close()
+        if peer < self._rank:
+            self._want(peer, role)
+
+    def _keep(self, connection: socket.socket, peer: int, role: Role, keys: Keys) -> None:
+        self._made.add((peer, role))
+        self._awaited.pop((peer, role), None)
+        self._dialler.drop(self._terms(peer, role))  # a knock may still be under way
+        self._core.add_link(link_of(connection, peer, role, keys))
+
+    def _miss(self, peer: int, role: Role) -> None:
+        terms = self._terms(peer, role)
+        self._awaited.pop((peer, role))
+        missing = f"no {role.name.lower()} link to {self._names[peer]} within {self._timeout:g} s"
+        self._core.give_up_link(peer, f"rank {self._rank}: {missing}{self._dialler.attempts(terms)}")
+        self._dialler.drop(terms)
+
+    def _give_up(self, terms: Terms, error: BootstrapError) -> None:
+        self._awaited.pop((terms.acceptor, terms.role), None)
+        self._core.give_up_link(terms.acceptor, str(error))
+
+    def _say(self, text: str) -> None:
+        _log.warning("[%d] warning: %s", self._rank, text)

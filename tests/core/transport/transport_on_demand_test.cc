@@ -1,0 +1,218 @@
+// Links that come after what is posted over them.
+
+#include <sys/epoll.h>
+
+#include <map>
+#include <mutex>
+#include <utility>
+
+#include "transport/descriptor.h"
+#include "transport/tcp/transport.h"
+#include "transport/transport_conformance.h"
+#include "transport/transport_sockets.h"
+
+namespace hvd::test {
+namespace {
+
+using tcp::Integrity;
+using tcp::TcpTransport;
+constexpr uint32_t kGeneration = 9;
+
+// Makes the links that transports ask for, one for each pair, and keeps them until they are taken.
+class Exchange {
+ public:
+  explicit Exchange(int size) : made_(size), asked_(size) {}
+
+  void Ask(int rank, int peer) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    ++asked_[rank][peer];
+    if (asked_[rank][peer] + asked_[peer][rank] > 1) return;
+    const auto [near, far] = UnixPair();
+    Give(rank, peer, near);
+    Give(peer, rank, far);
+  }
+
+  std::vector<Link> TakeLinks(int rank) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    wakers_[rank].Drain();
+    return std::exchange(made_[rank], {});
+  }
+
+  int asked(int rank, int peer) { return asked_[rank][peer]; }
+  int fd(int rank) { return wakers_[rank].fd(); }
+
+ private:
+  void Give(int rank, int peer, int socket) {
+    made_[rank].push_back(
+        {socket, GlobalRank(peer), LinkRole::kData, TestKey(rank, peer), TestKey(peer, rank)});
+    wakers_[rank].Ring();
+  }
+
+  std::mutex mutex_;  // guards the two lines below
+  std::vector<std::vector<Link>> made_;
+  std::vector<std::map<int, int>> asked_;  // by rank and peer: how often
+  std::map<int, Waker> wakers_;
+};
+
+TcpTransport::Options OptionsOf(Exchange* exchange, int rank, int size) {
+  TcpTransport::Options options;
+  options.generation = kGeneration;
+  options.rank = GlobalRank(rank);
+  options.size = size;
+  options.ask_for_link = [exchange, rank](GlobalRank peer) { exchange->Ask(rank, peer.value()); };
+  return options;
+}
+
+// A rank that adds the links that there are before it makes progress, as the engine does.
+class RankOnDemand : public Transport {
+ public:
+  RankOnDemand(std::shared_ptr<Exchange> exchange, int rank, int size)
+      : exchange_(std::move(exchange)), events_(epoll_create1(EPOLL_CLOEXEC)) {
+    EXPECT_EQ(TcpTransport::Make(OptionsOf(exchange_.get(), rank, size), {}, &own_).message(), "");
+    Watch(exchange_->fd(rank));
+  }
+
+  GlobalRank rank() const override { return own_->rank(); }
+  int size() const override { return own_->size(); }
+  void Send(GlobalRank peer, const FrameTag& tag, const void* data, size_t bytes,
+            Transfer* transfer) override {
+    own_->Send(peer, tag, data, bytes, transfer);
+  }
+  void Recv(GlobalRank peer, const FrameTag& tag, void* data, size_t capacity,
+            Transfer* transfer) override {
+    own_->Recv(peer, tag, data, capacity, transfer);
+  }
+  void Forget(uint32_t set) override { own_->Forget(set); }
+  Status Progress(bool* moved) override {
+    for (const Link& link : exchange_->TakeLinks(rank().value())) {
+      HVD_RETURN_IF_ERROR(own_->AddLink(link, Descriptor(link.fd)));
+    }
+    const Status status = own_->Progress(moved);
+    if (own_->poll_fd() >= 0 && !std::exchange(watched_, true)) Watch(own_->poll_fd());
+    return status;
+  }
+  GlobalRank lost_peer() const override { return own_->lost_peer(); }
+  GlobalRank TakeEnded() override { return own_->TakeEnded(); }
+  int poll_fd() const override { return events_.get(); }
+  void Close(int64_t linger_us) override { own_->Close(linger_us); }
+
+ private:
+  void Watch(int fd) const {
+    epoll_event event{};
+    event.events = EPOLLIN;
+    EXPECT_EQ(epoll_ctl(events_.get(), EPOLL_CTL_ADD, fd, &event), 0);
+  }
+
+  std::shared_ptr<Exchange> exchange_;
+  std::unique_ptr<TcpTransport> own_;
+  Descriptor events_;
+  bool watched_ = false;
+};
+
+const MakeTransports kOnDemand = [](const std::vector<Waker>& wakers) {
+  const int size = static_cast<int>(wakers.size());
+  const auto exchange = std::make_shared<Exchange>(size);
+  Transports transports;
+  for (int rank = 0; rank < size; ++rank) {
+    transports.push_back(std::make_unique<RankOnDemand>(exchange, rank, size));
+  }
+  return transports;
+};
+
+TRANSPORT_CONFORMANCE(TcpTransportOnDemand, kOnDemand)
+
+// Two ranks of one thread, without links.
+struct Pair {
+  Pair() {
+    for (int rank = 0; rank < 2; ++rank) {
+      ASSERT_OK(TcpTransport::Make(OptionsOf(&exchange, rank, 2), {}, &ranks[rank]));
+    }
+  }
+
+  void AddLinks() {
+    for (int rank = 0; rank < 2; ++rank) {
+      for (const Link& link : exchange.TakeLinks(rank)) {
+        ASSERT_OK(ranks[rank]->AddLink(link, Descriptor(link.fd)));
+      }
+    }
+  }
+
+  void Settle() {
+    for (bool any = true; std::exchange(any, false);) {
+      for (auto& rank : ranks) {
+        bool moved = false;
+        ASSERT_OK(rank->Progress(&moved));
+        any |= moved;
+      }
+    }
+  }
+
+  Exchange exchange{2};
+  std::unique_ptr<TcpTransport> ranks[2];
+};
+
+TEST(OnDemand, ItIsAskedForOnceAndByTheSenderAlone) {
+  Pair pair;
+  Transfer sent[2], received[2];
+  char here[2] = {'a', 'b'}, there[2] = {};
+  for (uint64_t i = 0; i < 2; ++i) {
+    pair.ranks[1]->Recv(GlobalRank(0), {1, i, 0}, &there[i], 1, &received[i]);
+  }
+  EXPECT_EQ(pair.exchange.asked(1, 0), 0);
+  for (uint64_t i = 0; i < 2; ++i) {
+    pair.ranks[0]->Send(GlobalRank(1), {1, i, 0}, &here[i], 1, &sent[i]);
+  }
+  EXPECT_EQ(pair.exchange.asked(0, 1), 1);
+  pair.Settle();
+  EXPECT_FALSE(sent[0].done || received[0].done);
+  EXPECT_TRUE(pair.ranks[0]->poll_fd() < 0 && pair.ranks[1]->poll_fd() < 0);
+  pair.AddLinks();
+  pair.Settle();
+  EXPECT_TRUE(sent[1].done && received[1].done);
+  EXPECT_EQ(std::string(there, 2), "ab");
+}
+
+TEST(OnDemand, WhatIsForgottenBeforeTheLinkIsDiscardedAfterIt) {
+  Pair pair;
+  Transfer sent[2], received;
+  char here[2] = {'a', 'b'}, there = 0;
+  pair.ranks[1]->Forget(1);
+  pair.ranks[1]->Recv(GlobalRank(0), {2, 0, 0}, &there, 1, &received);
+  pair.ranks[1]->Forget(3);
+  pair.ranks[0]->Send(GlobalRank(1), {1, 0, 0}, &here[0], 1, &sent[0]);
+  pair.ranks[0]->Send(GlobalRank(1), {2, 0, 0}, &here[1], 1, &sent[1]);
+  pair.AddLinks();
+  pair.Settle();
+  EXPECT_TRUE(received.done && there == 'b');
+}
+
+TEST(OnDemand, CloseForgetsWhatStillWaitsForALink) {
+  const int before = OpenDescriptors();
+  {
+    Pair pair;
+    Transfer sent;
+    char here = 'a';
+    pair.ranks[0]->Send(GlobalRank(1), {1, 0, 0}, &here, 1, &sent);
+    pair.ranks[0]->Close(0);
+    pair.AddLinks();  // one of them comes too late
+    EXPECT_FALSE(sent.done);
+  }
+  EXPECT_EQ(OpenDescriptors(), before);
+}
+
+TEST(OnDemand, ASecondLinkIsRefused) {
+  Pair pair;
+  Transfer sent;
+  char here = 'a';
+  pair.ranks[0]->Send(GlobalRank(1), {1, 0, 0}, &here, 1, &sent);
+  pair.AddLinks();
+  const auto [near, far] = UnixPair();
+  const Descriptor other(far);
+  const Link second{near, GlobalRank(1), LinkRole::kData, TestKey(0, 1), TestKey(1, 0)};
+  EXPECT_EQ(pair.ranks[0]->AddLink(second, Descriptor(near)).code(), Code::kInternal);
+  pair.Settle();
+  EXPECT_TRUE(sent.done);
+}
+
+}  // namespace
+}  // namespace hvd::test
