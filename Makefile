@@ -128,7 +128,7 @@ faults: build ## Bring about every fault that one host can show (CASES="1 35" pi
 gpu-test: build ## Check and time tensors on the GPUs of this machine (HVD_GPU_RANKS: ranks)
 	$(BIN)/python tests/gpu/run.py
 
-torch-suite: build ## Run torch's own tests of torch.distributed, with gloo beside (NP=2,4, TORCH_TESTS="...")
+torch-suite: build ## Run torch's own tests of torch.distributed, beside gloo (NP, TORCH_TESTS)
 	$(BIN)/python tests/torch_suite/run.py --np $(NP) $(foreach test,$(TORCH_TESTS),'$(test)')
 
 soak: build ## Jobs with random faults for SECONDS (1800); counts what must never happen

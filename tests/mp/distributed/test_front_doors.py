@@ -1,5 +1,5 @@
-"""Lightning, accelerate, Keras on torch and the Trainer of transformers on the backend "hvd": the same losses as
-on gloo, in the same processes, for the packages take longer to import than to train.
+"""Lightning, accelerate, Keras on torch and the Trainer of transformers on the backend "hvd": the same losses
+as on gloo, in the same processes, for the packages take longer to import than to train.
 
 requirements/front_doors.txt has the packages; a test is skipped where its own is missing.
 """
