@@ -27,6 +27,9 @@ RANKS ?= 16
 SEED ?=
 FAULTS ?=
 SCALE ?=
+# Of make torch-suite: numbers of ranks, and patterns of names of tests (all when empty).
+NP ?= 2,4
+TORCH_TESTS ?=
 # Options of benchmarks/compare.py, for example BENCH='--np 4 --only train'.
 BENCH ?=
 
@@ -40,7 +43,7 @@ SYSTEM_PACKAGES := ccache gdb libgloo-dev libmpich-dev libopenmpi-dev mpich open
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(JOBS)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv build sdist wheel demo test test-core test-unit test-mp test-tf test-mx test-package matrix faults gpu-test soak soak-elastic fuzz sim test-full tsan asan lint format bench docs test-deps clean
+.PHONY: help venv build sdist wheel demo test test-core test-unit test-mp test-tf test-mx test-package matrix faults gpu-test torch-suite soak soak-elastic fuzz sim test-full tsan asan lint format bench docs test-deps clean
 
 help: ## List these words
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -61,7 +64,12 @@ $(VENV)/.tensorflow: $(VENV)/.tools requirements/tensorflow.txt requirements/tf-
 	$(PIP) install --quiet --no-deps -r requirements/tf-keras.txt
 	@touch $@
 
-venv: $(VENV)/.tools ## Make .venv with the tools and frameworks that the other words use
+# Packages of others that only some tests use, which are skipped where these cannot be had.
+$(VENV)/.front_doors: $(VENV)/.tools requirements/front_doors.txt
+	@if $(PIP) install --quiet -r requirements/front_doors.txt; then touch $@; \
+	else echo "Going on without what requirements/front_doors.txt lists; its tests are skipped."; fi
+
+venv: $(VENV)/.tools $(VENV)/.front_doors ## Make .venv with the tools and frameworks that the other words use
 
 build: $(VENV)/.installed ## Build horovod and install it, editable, into .venv
 	@$(BIN)/python setup.py --quiet build_ext --inplace
@@ -95,7 +103,7 @@ test-core: venv ## Run the core's tests (C++, ranks are threads)
 test-unit: build ## Run the Python tests that need one process
 	$(BIN)/python -m pytest tests/unit -n $(TEST_JOBS) -q
 
-test-mp: build ## Run the tests that start several processes
+test-mp: build $(VENV)/.front_doors ## Run the tests that start several processes
 	$(BIN)/python -m pytest tests/mp -n $(MP_JOBS) --dist worksteal -q
 
 # Each file in one process: what it loads before the ranks are forked, and whichever Keras it settles on.
@@ -119,6 +127,9 @@ faults: build ## Bring about every fault that one host can show (CASES="1 35" pi
 
 gpu-test: build ## Check and time tensors on the GPUs of this machine (HVD_GPU_RANKS: ranks)
 	$(BIN)/python tests/gpu/run.py
+
+torch-suite: build ## Run torch's own tests of torch.distributed, beside gloo (NP, TORCH_TESTS)
+	$(BIN)/python tests/torch_suite/run.py --np $(NP) $(foreach test,$(TORCH_TESTS),'$(test)')
 
 soak: build ## Jobs with random faults for SECONDS (1800); counts what must never happen
 	$(BIN)/python tests/faults/soak.py --seconds $(SECONDS)

@@ -4,21 +4,25 @@ import contextlib
 import os
 from collections.abc import Iterator
 from datetime import timedelta
+from pathlib import Path
 
 import numpy as np
 import torch
 import torch.distributed as dist
 
+import horovod.torch as hvd
 import horovod.torch.distributed
 
 SECONDS = 30.0
+ORDER, STORE = "TEST_GROUP_ORDER", "TEST_GROUP_STORE"
 assert horovod.torch.distributed.NAME == "hvd"
 
 
 @contextlib.contextmanager
 def process_group(store: str = "", seconds: float = SECONDS) -> Iterator[tuple[int, int]]:
     """The default group, of all ranks of the test; gives rank and size. ``store``: the file by which they
-    meet, without anything that a launcher tells; empty: they are ranks of horovodrun.
+    meet, without anything that a launcher tells; empty: they are ranks of horovodrun. In an environment of
+    ``in_another_order`` the ranks of the group are other ones than those of the job.
     """
     rank, size = int(os.environ["HOROVOD_RANK"]), int(os.environ["HOROVOD_SIZE"])
     if store:
@@ -31,6 +35,12 @@ def process_group(store: str = "", seconds: float = SECONDS) -> Iterator[tuple[i
             world_size=size,
             timeout=timedelta(seconds=seconds),
         )
+    elif ORDER in os.environ:
+        hvd.init()
+        rank = int(os.environ[ORDER].split(",")[rank])
+        dist.init_process_group(
+            "hvd", store=dist.FileStore(os.environ[STORE], size), rank=rank, world_size=size
+        )
     else:
         dist.init_process_group(
             "hvd", store=dist.HashStore(), rank=rank, world_size=size, timeout=timedelta(seconds=seconds)
@@ -40,6 +50,11 @@ def process_group(store: str = "", seconds: float = SECONDS) -> Iterator[tuple[i
     finally:
         if dist.is_initialized():
             dist.destroy_process_group()
+
+
+def in_another_order(order: list[int], folder: Path) -> dict[str, str]:
+    """The environment in which rank r of the job is rank order[r] of the default group."""
+    return {ORDER: ",".join(map(str, order)), STORE: str(folder / "order")}
 
 
 def random_arrays(seed: int, size: int, shape: tuple[int, ...], dtype: torch.dtype) -> list[np.ndarray]:

@@ -1,6 +1,7 @@
 """Compares the backend "hvd" with gloo on torch's own tests of torch.distributed::
 
     python tests/torch_suite/run.py [--np 2,4] [pattern ...]
+    make torch-suite [NP=2,4] [TORCH_TESTS="pattern ..."]
 
 Runs every test with both. Those that torch skips for all backends but gloo run once more with "hvd" in gloo's
 place. Ends with an error when one that gloo passes does not pass and is not in gaps.json, which says why.

@@ -351,7 +351,7 @@ def _warn_of_unknown(identity: Identity, environment: MutableMapping[str, str]) 
 def _take_secret(environment: MutableMapping[str, str]) -> bytes:
     """The job's secret: taken out of the environment, where children would find it, then from memory."""
     job = _process.all_ranks
-    job.secret = secret.take(environment) or job.secret
+    job.secret = secret.take(environment) or job.secret or _process.given
     if job.secret is None:
         raise ValueError(
             f"{secret.FILE_VARIABLE} is not set: only a process that horovodrun started can become a rank, "
@@ -369,6 +369,7 @@ def _leave_parent() -> None:
         _process.on_demand.close_in_child()
     _process.on_demand = None
     _process.all_ranks.secret = _process.job.secret = None
+    _process.own = secrets.token_bytes(SECRET_BYTES)  # several children are jobs of their own
 
 
 os.register_at_fork(after_in_child=_leave_parent)

@@ -57,6 +57,8 @@ def init(
     _check_comm(comm, given)
     with _lock:
         if _core.is_initialized():
+            if _lent:
+                _check_lent()
             _check_registered(given)
             _lent = False
             return
@@ -80,34 +82,76 @@ def init(
                 raise
 
 
-def lend(rank: int, size: int, store: Any, key: str) -> None:
-    """Joins the job of ``size`` ranks in which this process is ``rank``, for a part of a program that ends
-    with ``give_back``. Where a job has been joined already, or horovodrun has started the ranks, it is that.
+def lend(rank: int, size: int, store: Any, key: str) -> list[int]:
+    """Joins a job with the ``size`` processes that call this, for a part of a program that ends with
+    ``give_back``. Where they have joined a job already, or horovodrun has started just them, it is that.
 
     Args:
-        rank: of this process.
-        size: how many ranks call this.
-        store: where they meet, a ``bootstrap.given.GivenStore``.
+        rank: of this process among them.
+        size: how many call this.
+        store: where they meet, a ``bootstrap.given.GivenStore``; None: they cannot, and are all ranks of the
+            job, in its order.
         key: what tells their keys in it from others.
 
+    Returns:
+        For each of them its rank in the job.
+
     Raises:
-        ValueError: this process is another rank of the job.
+        ValueError: they are not in one job, or without a store another rank of it; with one text on every
+            rank.
         RuntimeError: as ``init``.
     """
     global _lent
+    from horovod.bootstrap.given import GivenJob
+
     with _lock:
         if not _core.is_initialized():
-            from horovod.bootstrap.given import GivenJob
-
-            init(None if "HOROVOD_RANK" in os.environ else GivenJob(rank, size, store, key))
+            launched = os.environ.get("HOROVOD_SIZE") == str(size)
+            init(None if launched or store is None else GivenJob(rank, size, store, key))
             _lent = True
-        job = _topology()[:2]
-        if job != (rank, size):
+            if not launched and store is not None:
+                return list(range(size))
+        try:
+            return _places(GivenJob(rank, size, store, key))
+        except BaseException:
             give_back()
-            raise ValueError(
-                f"This process is to be rank {rank} of {size}, but is rank {job[0]} of {job[1]} of the job "
-                "that hvd.init() joins; give the numbers of hvd.rank() and hvd.size()."
-            )
+            raise
+
+
+def _places(given: Any) -> list[int]:
+    """For each rank of a given job its rank in the one that runs."""
+    from horovod.bootstrap.given import Place
+    from horovod.bootstrap.start import key_for
+    from horovod.bootstrap.start_settings import start_timeout
+
+    rank, size = _topology()[:2]
+    if given.store is not None:
+        own = Place(rank, size, key_for("the job of process groups").hex()[:16])
+        return list(given.places(own, start_timeout(os.environ)))
+    if (rank, size) != (given.rank, given.size):
+        raise ValueError(
+            f"This process is to be rank {given.rank} of {given.size}, but is rank {rank} of {size} of the "
+            "job that hvd.init() joins; give the numbers of hvd.rank() and hvd.size(), or a store that all "
+            "processes share."
+        )
+    return list(range(size))
+
+
+def _check_lent() -> None:
+    """Raises ValueError where process groups have begun a job that is not the launcher's."""
+    from horovod.bootstrap.identity import from_environment
+
+    try:
+        told = from_environment(os.environ)
+    except ValueError:  # it tells only what torch.distributed asks
+        return
+    rank, size = _topology()[:2]
+    if told.size > 1 and (told.rank, told.size) != (rank, size):
+        raise ValueError(
+            f"hvd.init(): {told.launcher} has started this process as rank {told.rank} of {told.size}, but a "
+            f"process group of torch.distributed has made it rank {rank} of {size} of a job of its own. Call "
+            "hvd.init() first; process groups of a part of its ranks can then be made"
+        )
 
 
 def give_back() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
+import json
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,12 +47,29 @@ def _numpy_for_mxnet() -> str | None:
     return f"MXNet does not work with numpy {numpy}; install 'numpy<2'" if _at_least(numpy, "2") else None
 
 
+def _framework_of_keras() -> str | None:
+    """Keras is installed without the framework by which it computes."""
+    name = os.environ.get("KERAS_BACKEND") or _configured_for_keras()
+    if _location(name) is not None:
+        return None
+    return f"keras computes by {name}, which is not installed; install it, or set KERAS_BACKEND=torch"
+
+
+def _configured_for_keras() -> str:
+    """As Keras itself looks it up."""
+    try:
+        folder = Path(os.environ.get("KERAS_HOME") or "~/.keras").expanduser()
+        return str(json.loads((folder / "keras.json").read_text(encoding="utf-8"))["backend"])
+    except (OSError, ValueError, LookupError, TypeError, RuntimeError):
+        return "tensorflow"
+
+
 _TENSORFLOW = ("tensorflow", "tensorflow-cpu", "tensorflow-gpu", "tensorflow-rocm", "tf-nightly")
 _ADAPTERS = (
     _Needs("TensorFlow", "tensorflow", "tensorflow", _TENSORFLOW, "2.13", operations=True),
     _Needs("PyTorch", "torch", "torch", ("torch",), "2.1"),
     _Needs("MXNet", "mxnet", "mxnet", ("mxnet",), "1.9", operations=True, more=_numpy_for_mxnet),
-    _Needs("Keras", "keras", "keras", ("keras",), "2.13"),
+    _Needs("Keras", "keras", "keras", ("keras",), "2.13", more=_framework_of_keras),
 )
 
 

@@ -3,13 +3,14 @@
 import itertools
 from collections.abc import Callable
 from functools import reduce
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
-from process_groups import as_tensor, check, process_group, random_arrays
+from process_groups import as_tensor, check, in_another_order, process_group, random_arrays
 
 FLOATS = [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2]
 INTEGERS = [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.uint16, torch.uint32]
@@ -239,6 +240,13 @@ PROGRAMS = [
 @pytest.mark.parametrize("np", [2, 4])
 def test_equals_numpy(run_ranks: Callable[..., Any], np: int, program: Callable[[], None]) -> None:
     run_ranks(np, program)
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
+def test_equals_numpy_in_another_order(
+    run_ranks: Callable[..., Any], tmp_path: Path, program: Callable[[], None]
+) -> None:
+    run_ranks(3, program, env=in_another_order([2, 0, 1], tmp_path))
 
 
 @pytest.mark.parametrize("program", [every_reduction, every_move], ids=lambda program: program.__name__)

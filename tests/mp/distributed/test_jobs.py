@@ -108,6 +108,13 @@ def parts() -> None:
         dist.all_reduce(tensor, group=evens)
         assert tensor.item() == 12.0
         dist.destroy_process_group(evens)
+        unsorted = dist.new_group([3, 0, 2], sort_ranks=False)
+        if rank != 1:
+            objects = [None] * 3
+            dist.all_gather_object(objects, rank, group=unsorted)
+            assert objects == [3, 0, 2] and dist.get_group_rank(unsorted, 3) == 0
+            dist.broadcast(tensor.fill_(rank), src=3, group=unsorted)
+            assert tensor.item() == 3
         dist.barrier()
 
 

@@ -17,7 +17,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from load import within
-from process_groups import as_tensor, check, process_group, random_arrays
+from process_groups import as_tensor, check, in_another_order, process_group, random_arrays
 
 import horovod.torch as hvd
 from horovod import _core
@@ -286,6 +286,10 @@ def test_messages_that_do_not_come(run_ranks: Callable[..., Any], tmp_path: Path
 @pytest.mark.parametrize(("np", "options"), [(2, {}), (3, TCP), (4, {}), (4, {"hosts": [0, 0, 1, 1]})])
 def test_random_messages(run_ranks: Callable[..., Any], np: int, options: dict[str, Any]) -> None:
     run_ranks(np, random_messages, [list(range(5))], **options)
+
+
+def test_random_messages_in_another_order(run_ranks: Callable[..., Any], tmp_path: Path) -> None:
+    run_ranks(3, random_messages, [list(range(5))], env=in_another_order([2, 0, 1], tmp_path))
 
 
 @pytest.mark.parametrize("lengths", [10, 1_000_000])

@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from horovod.bootstrap import libraries
+from horovod.runner import adapters as runner_adapters
 from horovod.runner.adapters import adapters
 
 CHECK = [sys.executable, "-m", "horovod.runner.launch", "--check-build"]
@@ -87,3 +88,15 @@ def test_an_adapter_counts_exactly_when_it_can_be_imported(adapter):
     code = f"import horovod.{adapter.package}"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode == 0) == adapter.available, done.stderr[-2000:]
+
+
+def test_keras_needs_the_framework_by_which_it_computes(monkeypatch, tmp_path):
+    (keras,) = [needs for needs in runner_adapters._ADAPTERS if needs.package == "keras"]
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path))
+    monkeypatch.delenv("KERAS_BACKEND", raising=False)
+    (tmp_path / "keras.json").write_text('{"backend": "made_up"}')
+    assert keras.more().startswith("keras computes by made_up, which is not installed")
+    (tmp_path / "keras.json").write_text('{"backend": "json"}')  # any module that is there
+    assert keras.more() is None
+    monkeypatch.setenv("KERAS_BACKEND", "made_up")
+    assert "made_up" in keras.more()

@@ -8,19 +8,25 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import itertools
+import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
+
+import torch.distributed as dist
 
 from horovod import _core
+from horovod.common import basics
 from horovod.common.collective.messages import ANY_RANK
 from horovod.common.collective.tensor_glue import Spec
 from horovod.common.reduce_ops import Sum
 from horovod.torch.distributed.errors import timed_out
 from horovod.torch.distributed.work import CompletedWork, Finish, MessageWork, OperationWork
 
+Part = TypeVar("Part")
 _MANY_MESSAGES = 64
 _left_open: list[OperationWork] = []
+_of_the_job: weakref.WeakSet[Communicator] = weakref.WeakSet()  # end with it
 COMPLETED = CompletedWork()
 """Of every operation that is not asynchronous: nobody asks it anything but to wait."""
 
@@ -31,6 +37,8 @@ class Communicator:
     Attributes:
         rank: of this process in the group.
         ranks: of the group's processes in the job.
+        order: the ranks of the group as the process set has them, where that is another order: ascending in
+            the job. None: it is the same.
         name: of the group.
         timeout: seconds that an operation may take, unless it says so itself.
         in_flight: asynchronous operations in the order of their start; this keeps their tensors.
@@ -49,6 +57,8 @@ class Communicator:
         self.rank = rank
         self.ranks = list(ranks)
         self.size = len(self.ranks)
+        order = sorted(range(self.size), key=self.ranks.__getitem__)
+        self.order = None if order == list(range(self.size)) else order
         self.name = name
         self.timeout = timeout
         self.in_flight: deque[OperationWork] = deque()
@@ -58,6 +68,15 @@ class Communicator:
         self.monitored = itertools.count()  # barriers
         self._set = process_set
         self._close = close
+        _of_the_job.add(self)
+
+    def arranged(self, parts: Sequence[Part]) -> Sequence[Part]:
+        """One part for each rank of the group, in the order of the process set."""
+        return parts if self.order is None else [parts[rank] for rank in self.order]
+
+    def position(self, rank: int) -> int:
+        """In the process set, of a rank of the group."""
+        return rank if self.order is None else self.order.index(rank)
 
     def start(
         self,
@@ -83,7 +102,7 @@ class Communicator:
             result: the tensors that it writes.
             op, prescale: of a reduction.
             root: of a broadcast, a rank of the group.
-            splits: of an alltoall.
+            splits: of an alltoall, in the order of the process set, as all parts of a tensor.
 
         Returns:
             A Work.
@@ -177,6 +196,13 @@ class Communicator:
         self.in_flight.clear()
         self.messages.clear()
 
+    def end(self) -> None:
+        """The job has ended before the group. What the numbers of its process sets name in the next job is
+        not this group.
+        """
+        self._close = _nothing
+        self.__class__ = _Ended
+
     def _retire(self) -> None:
         """Lets those go that are over, from the oldest on: the program may have dropped them."""
         with contextlib.suppress(IndexError):  # another thread does so, too
@@ -184,11 +210,37 @@ class Communicator:
                 self.in_flight.popleft()
 
 
+class _Ended(Communicator):
+    """Of a group that has outlived its job."""
+
+    def start(self, *_arguments: Any, **_options: Any) -> Any:
+        raise dist.DistBackendError(
+            f"The job of process group {self.name!r} has ended, by hvd.shutdown() or with the default group. "
+            "Call dist.destroy_process_group(), then dist.init_process_group() on all ranks."
+        )
+
+    message = start
+
+
+def _nothing() -> None:
+    """What an ended job leaves to do."""
+
+
+def _end_all() -> None:
+    for communicator in list(_of_the_job):
+        communicator.end()
+    _of_the_job.clear()
+
+
+basics.on_shutdown(_end_all)
+
+
 class LoneCommunicator(Communicator):
     """Of a group of one: every operation is a copy, and needs no engine."""
 
     def __init__(self, name: str, timeout: float) -> None:
-        super().__init__(0, 0, [0], name, timeout, lambda: None)
+        super().__init__(0, 0, [0], name, timeout, _nothing)
+        _of_the_job.discard(self)
 
     def start(
         self,

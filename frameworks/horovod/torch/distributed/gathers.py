@@ -45,21 +45,32 @@ def allgather_single(communicator: Communicator, outputs: Tensors, inputs: Tenso
         specs.append(buffers.spec(source, each.buffer, (1, source.numel())))
         kept.append(source)
         targets.append(each)
+    if communicator.order is not None:
+        parts = [output.tensor_split(size) for output in outputs]
+        return allgather(communicator, parts, inputs, options, [[output] for output in outputs])
     finish = buffers.delivering(targets)
     return communicator.start(_core.ALLGATHER, specs, options, (kept, targets), finish, outputs)
 
 
-def allgather(communicator: Communicator, outputs: Sequence[Tensors], inputs: Tensors, options: Any) -> Any:
-    """Each list of outputs becomes the inputs of all ranks, whose sizes may differ."""
+def allgather(
+    communicator: Communicator,
+    outputs: Sequence[Tensors],
+    inputs: Tensors,
+    options: Any,
+    results: Sequence[Tensors] | None = None,
+) -> Any:
+    """Each list of outputs becomes the inputs of all ranks, whose sizes may differ. ``results``: what the
+    works name as their results, if not the outputs.
+    """
     works = []
-    for parts, given in zip(outputs, inputs, strict=True):
+    for parts, given, result in zip(outputs, inputs, results or outputs, strict=True):
         source = buffers.flat_source(given)
         whole, finish = _parts_of(communicator, parts, source)
         # Where all are to have one size the ranks find out when they have not.
         even = all(part.numel() == given.numel() for part in parts)
         spec = buffers.spec(source, whole, (1, source.numel()) if even else source.shape)
         kept = (source, whole)
-        works.append(communicator.start(_core.ALLGATHER, [spec], options, kept, finish, parts))
+        works.append(communicator.start(_core.ALLGATHER, [spec], options, kept, finish, result))
     return joint(works)
 
 
@@ -68,7 +79,7 @@ def gather(communicator: Communicator, outputs: Sequence[Tensors], inputs: Tenso
     root = options.rootRank
     source = buffers.flat_source(inputs[0])
     splits = [0] * communicator.size
-    splits[root] = 1
+    splits[communicator.position(root)] = 1
     whole, finish = source.new_empty(0), None
     if communicator.rank == root:
         whole, finish = _parts_of(communicator, outputs[0], source)
@@ -82,13 +93,14 @@ def scatter(communicator: Communicator, outputs: Tensors, inputs: Sequence[Tenso
     """The output becomes the root's input for this rank; all of one size."""
     size, target = communicator.size, buffers.target(outputs[0])
     if communicator.rank == options.rootRank:
-        source = torch.cat([buffers.flat_source(part) for part in inputs[0]])
-        splits = [1] * size
-        if len(inputs[0]) != size or source.numel() != size * target.buffer.numel():
+        parts = [buffers.flat_source(part) for part in inputs[0]]
+        if len(parts) != size or any(part.numel() != target.buffer.numel() for part in parts):
             raise ValueError(
-                f"scatter: the root's {len(inputs[0])} tensors must be one for each of {size} ranks, of the "
-                "size of its output."
+                f"scatter: the root's {len(parts)} tensors must be one for each of {size} ranks, of the size "
+                "of its output."
             )
+        source = torch.cat(list(communicator.arranged(parts)))
+        splits = [1] * size
     else:
         source = target.buffer.new_empty(0)
         splits = [0] * size
@@ -115,25 +127,38 @@ def alltoall_single(
     source, target = buffers.flat_source(given), buffers.target(output)
     sent = _elements(communicator, given, input_splits, source, "input")
     _elements(communicator, output, output_splits, target.buffer, "output")
+    if communicator.order is not None:
+        outputs = _split(output, output_splits, communicator.size)
+        inputs = _split(given, input_splits, communicator.size)
+        return alltoall(communicator, outputs, inputs, options, [output])
     spec = buffers.spec(source, target.buffer, source.shape)
     finish = buffers.delivering([target], sized=True)
     kept = (source, target)
     return communicator.start(_core.ALLTOALL, [spec], options, kept, finish, output, splits=sent)
 
 
-def alltoall(communicator: Communicator, outputs: Tensors, inputs: Tensors, options: Any) -> Any:
-    """The i-th output becomes what rank i has as input for this rank; sizes may differ."""
+def alltoall(
+    communicator: Communicator, outputs: Tensors, inputs: Tensors, options: Any, result: Tensors | None = None
+) -> Any:
+    """The i-th output becomes what rank i has as input for this rank; sizes may differ. ``result``: what the
+    work names as its result, if not the outputs.
+    """
     if len(outputs) != communicator.size or len(inputs) != communicator.size:
         raise ValueError(
             f"alltoall: {len(inputs)} inputs and {len(outputs)} outputs in a group of {communicator.size}."
         )
-    sources = [buffers.flat_source(part) for part in inputs]
+    sources = [buffers.flat_source(part) for part in communicator.arranged(inputs)]
     source = torch.cat(sources)
     whole, finish = _parts_of(communicator, outputs, source)
     spec = buffers.spec(source, whole, source.shape)
     sent = [part.numel() for part in sources]
     kept = (source, whole)
-    return communicator.start(_core.ALLTOALL, [spec], options, kept, finish, outputs, splits=sent)
+    return communicator.start(_core.ALLTOALL, [spec], options, kept, finish, result or outputs, splits=sent)
+
+
+def _split(tensor: torch.Tensor, splits: Sequence[int], size: int) -> Tensors:
+    """The rows that go with each rank; without splits equally many."""
+    return tensor.split(list(splits)) if splits else tensor.tensor_split(size)
 
 
 def _elements(
@@ -153,8 +178,10 @@ def _elements(
 
 
 def _parts_of(communicator: Communicator, parts: Tensors, source: torch.Tensor) -> tuple[torch.Tensor, Any]:
-    """One contiguous tensor for what arrives for ``parts``, and what distributes it to them."""
-    targets = [buffers.target(part) for part in parts]
+    """One contiguous tensor for what arrives for ``parts``, one for each rank of the group, and what
+    distributes it to them.
+    """
+    targets = [buffers.target(part) for part in communicator.arranged(parts)]
     counts = [each.buffer.numel() for each in targets]
     whole = source.new_empty(sum(counts))
 

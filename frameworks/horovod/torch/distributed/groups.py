@@ -24,28 +24,17 @@ def open_communicator(
         timeout: seconds that an operation may take.
 
     Raises:
-        ValueError: this process is another rank of a job that runs already.
+        ValueError: the ranks are not in one job, though some are in one that runs already.
         RuntimeError: the ranks do not come together.
-        NotImplementedError: some of the ranks are none of the job that runs already, or they are not in its
-            order.
     """
     if size == 1:
         return LoneCommunicator(name, timeout)
     members = list(ranks) or list(range(size))
-    starts = not world.members()
-    if starts:
-        world.enter(rank, size, members, store)
-    strangers = [member for member in members if member not in world.members()]
-    if strangers:
-        raise NotImplementedError(
-            f"The first group of the backend hvd has the ranks {list(world.members())}, which are its job; "
-            f"{strangers} of {members} are not among them. Make a group of all ranks first."
-        )
+    world.enter(rank, size, members, store)
     try:
-        return _communicator(rank, members, name, timeout, world.leave if starts else _stays)
+        return _communicator(rank, members, name, timeout, world.leave)
     except Exception:
-        if starts:
-            world.leave()
+        world.leave()
         raise
 
 
@@ -63,7 +52,6 @@ def open_part(rank: int, ranks: Sequence[int], name: str, timeout: float) -> Com
 
     Raises:
         RuntimeError: the ranks do not come together.
-        NotImplementedError: they are not in ascending order.
     """
     if rank not in ranks:
         return None
@@ -76,9 +64,7 @@ def _communicator(
     rank: int, members: Sequence[int], name: str, timeout: float, leave: Callable[[], None]
 ) -> Communicator:
     positions = [world.members().index(member) for member in members]
-    if positions != sorted(positions):
-        raise NotImplementedError(f"The ranks of a group of hvd must ascend, and {list(members)} do not.")
-    number = _core.add_own_process_set(positions, timeout)
+    number = _core.add_own_process_set(sorted(positions), timeout)
     return Communicator(number, rank, positions, name, timeout, leave)
 
 

@@ -97,6 +97,23 @@ def reduce_scatter_single(
                 f"reduce-scatter: an input of {given.numel()} elements of {given.dtype} does not go with an "
                 f"output of {output.numel()} of {output.dtype} in a group of {size}."
             )
+    if communicator.order is not None:
+        inputs = [_arranged(communicator, given) for given in inputs]
+    return _reduce_scatter(communicator, outputs, inputs, options)
+
+
+def _arranged(communicator: Communicator, given: torch.Tensor) -> torch.Tensor:
+    """The input with its parts in the order of the process set."""
+    size = communicator.size
+    rows = given.detach().reshape(size, given.numel() // size)
+    return torch.stack(list(communicator.arranged(rows.unbind(0))))
+
+
+def _reduce_scatter(
+    communicator: Communicator, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], options: Any
+) -> Any:
+    """Of inputs whose parts are in the order of the process set."""
+    size = communicator.size
     reduction = for_tensor(reduction_of(options.reduceOp), inputs[0])
     sources = [buffers.flat_source(given, reduction.combine is not None) for given in inputs]
     if reduction.combine is not None or size == 1:
@@ -129,7 +146,7 @@ def _scatter_here(
     options: Any,
 ) -> Any:
     """By an alltoall of the parts of ``source``, of so many elements, which each rank combines."""
-    received = source.new_empty((communicator.size, parts[communicator.rank]))
+    received = source.new_empty((communicator.size, parts[communicator.position(communicator.rank)]))
 
     def finish(outputs: list[_core.Output] | None) -> None:
         buffers.check_fits(outputs, [received])
@@ -149,16 +166,19 @@ def reduce_scatter(
     """As ``reduce_scatter_single``, of inputs in one part for each rank, which may differ in size."""
     works = []
     for output, parts in zip(outputs, inputs, strict=True):
-        whole = torch.cat([part.detach().reshape(-1) for part in parts])
-        counts = [part.numel() for part in parts]
-        if all(count == output.numel() for count in counts):
-            works.append(reduce_scatter_single(communicator, [output], [whole], options))
-            continue
-        if counts[communicator.rank] != output.numel():
+        part = parts[communicator.rank]
+        own = part.numel()
+        if own != output.numel() or part.dtype != output.dtype:
             raise ValueError(
-                f"reduce-scatter: the part of rank {communicator.rank} has {counts[communicator.rank]} "
-                f"elements, and its output {output.numel()}."
+                f"reduce-scatter: the part of rank {communicator.rank} has {own} elements of {part.dtype}, "
+                f"and its output {output.numel()} of {output.dtype}."
             )
+        arranged = [part.detach().reshape(-1) for part in communicator.arranged(parts)]
+        whole = torch.cat(arranged)
+        counts = [part.numel() for part in arranged]
+        if all(count == own for count in counts):
+            works.append(_reduce_scatter(communicator, [output], [whole], options))
+            continue
         reduction = for_tensor(reduction_of(options.reduceOp), whole)
         source = buffers.flat_source(whole)
         elements = [count * (source.numel() // max(1, whole.numel())) for count in counts]

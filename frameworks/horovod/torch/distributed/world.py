@@ -1,18 +1,28 @@
-"""The job behind the process groups: the one that runs already, or one that is started for the first
-group."""
+"""The job behind the process groups: the one that runs already, or one that is started for the first group.
+
+The members of a group that is made beside another default group, or of a default group that has a part of the
+ranks of the job, tell each other by the group's store which ranks of the job they are.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import itertools
+from collections import Counter
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
+import torch.distributed as dist
+
 from horovod.common import basics
 
+ABSENT = -1
 _starts = itertools.count(1)
 _start = 0
-_members: list[int] = []  # by rank in the job, the rank in the default group
+_members: list[int] = []  # see ``members``
+_groups = 0  # that have entered
+_turns: Counter[tuple[int, ...]] = Counter()  # by members: how often they have met, as all of them count
 
 
 class TorchStore:
@@ -39,28 +49,50 @@ class TorchStore:
 
 
 def members() -> Sequence[int]:
-    """By rank in the job of the process groups, the rank in the default group; empty: there is no job."""
+    """By rank in the job of the process groups, the rank in the default group; ABSENT: it is not known to be
+    in a group. Empty: there is no job.
+    """
     return _members if basics.is_initialized() else ()
 
 
 def enter(rank: int, size: int, members: Sequence[int], store: Any) -> None:
-    """Makes this process rank ``rank`` of a job of ``size`` ranks, unless it is so already. All of them call
-    it.
+    """Sees to it that the ranks of a group are in one job, and known in it, until ``leave``: starts the job,
+    or finds out who they are in the one that runs. All of them call it.
 
     Args:
-        rank: of this process in the job.
-        size: of the job.
-        members: by rank in the job, the rank in the default group.
+        rank: of this process in the group.
+        size: of the group.
+        members: by rank in the group, the rank in the default group.
         store: of torch.distributed, where they meet.
 
     Raises:
-        ValueError: it is another rank, of a job that it has joined before.
+        ValueError: they are not in one job, though some have joined one.
         RuntimeError: the ranks do not come together.
     """
+    global _groups
+    if not _covers(members):
+        _meet(rank, size, members, store)
+    _groups += 1
+
+
+def _covers(ranks: Sequence[int]) -> bool:
+    """Whether all ranks of the job are known, and these are some of them: the same on all of them."""
+    known = members()
+    return ABSENT not in known and all(rank in known for rank in ranks)
+
+
+def _meet(rank: int, size: int, members: Sequence[int], store: Any) -> None:
     global _start
-    _start = next(_starts)
-    basics.lend(rank, size, TorchStore(store), f"horovod/{_start}")
-    _members[:] = members
+    if not _members:
+        _start = next(_starts)
+    turn = _turns[tuple(members)] = _turns[tuple(members)] + 1
+    among = hashlib.sha256(repr(list(members)).encode()).hexdigest()[:16]
+    shared = TorchStore(store) if _is_shared(store) else None
+    places = basics.lend(rank, size, shared, f"horovod/{turn}/{among}")
+    if not _members:
+        _members[:] = [ABSENT] * basics.size()
+    for place, member in zip(places, members, strict=True):
+        _members[place] = member
 
 
 def start() -> int:
@@ -71,6 +103,28 @@ def start() -> int:
 
 
 def leave() -> None:
-    """Ends what ``enter`` began; the job goes on if the program has called ``hvd.init``."""
+    """Ends what ``enter`` began for one group. With the last one the job ends, unless the program has called
+    ``hvd.init``.
+    """
+    global _groups
+    _groups -= 1
+    if _groups == 0:
+        _members.clear()
+        basics.give_back()
+
+
+def _is_shared(store: Any) -> bool:
+    """Whether other processes can write to it."""
+    while isinstance(store, dist.PrefixStore):
+        store = store.underlying_store
+    return not isinstance(store, dist.HashStore)
+
+
+def _forget() -> None:
+    """Where the program ends the job, with hvd.shutdown(), the next one has other ranks."""
+    global _groups
+    _groups = 0
     _members.clear()
-    basics.give_back()
+
+
+basics.on_shutdown(_forget)
