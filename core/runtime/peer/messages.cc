@@ -57,8 +57,8 @@ Status Messages::Progress(bool* moved) {
   return Status::Ok();
 }
 
-// Nothing that is sent to this rank is looked at before it has another message itself. So nobody may
-// wait for room that there is.
+// Nothing that is sent to this rank is looked at before it has another message itself. So nobody
+// may wait for room that there is.
 void Messages::LookAway() {
   looks_away_ = true;
   for (const auto& other : others_) {

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+import functools
+from collections.abc import Sequence
 from typing import Any
 
 from horovod import _core
@@ -42,8 +44,8 @@ def open_communicator(
             f"{strangers} of {members} are not among them. Make a group of all ranks first."
         )
     try:
-        return _communicator(rank, members, name, timeout, world.leave if starts else _stays)
-    except Exception:
+        return _communicator(rank, members, name, timeout, starts)
+    except BaseException:
         if starts:
             world.leave()
         raise
@@ -69,18 +71,22 @@ def open_part(rank: int, ranks: Sequence[int], name: str, timeout: float) -> Com
         return None
     if len(ranks) == 1:
         return LoneCommunicator(name, timeout)
-    return _communicator(list(ranks).index(rank), ranks, name, timeout, _stays)
+    return _communicator(list(ranks).index(rank), ranks, name, timeout, False)
 
 
-def _communicator(
-    rank: int, members: Sequence[int], name: str, timeout: float, leave: Callable[[], None]
-) -> Communicator:
+def _communicator(rank: int, members: Sequence[int], name: str, timeout: float, starts: bool) -> Communicator:
     positions = [world.members().index(member) for member in members]
     if positions != sorted(positions):
         raise NotImplementedError(f"The ranks of a group of hvd must ascend, and {list(members)} do not.")
     number = _core.add_own_process_set(positions, timeout)
+    leave = functools.partial(_leave, number, world.start(), starts)
     return Communicator(number, rank, positions, name, timeout, leave)
 
 
-def _stays() -> None:
-    """What a group leaves behind when it ends: the job."""
+def _leave(number: int, start: int, ends_job: bool) -> None:
+    """Of a group that ends: lets go of its process set, if the job that has it runs, and of the job."""
+    if start == world.start():
+        with contextlib.suppress(ValueError):  # the job has ended before
+            _core.leave_process_set(number)
+    if ends_job:
+        world.leave()
