@@ -67,6 +67,9 @@ class NumberedPlace {
   bool taken_ = false;
 };
 
+// Runs Python's signal handlers; true when one raised, now or before.
+bool Interrupted();
+
 HandlePtr Recall(int64_t number);  // null when unknown
 void Forget(int64_t number);
 

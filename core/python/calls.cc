@@ -5,6 +5,7 @@
 #include <exception>
 #include <new>
 #include <utility>
+#include <vector>
 
 #include "api/process.h"
 
@@ -13,6 +14,13 @@ namespace py = pybind11;
 // submit, run, wait, poll and changed: plain CPython functions, because a training step calls them
 // hundreds of times.
 namespace hvd::python {
+
+bool Interrupted() {
+  const PyGILState_STATE gil = PyGILState_Ensure();
+  const bool raised = PyErr_Occurred() != nullptr || PyErr_CheckSignals() != 0;
+  PyGILState_Release(gil);
+  return raised;
+}
 
 namespace {
 
@@ -23,17 +31,43 @@ int64_t Limit(double seconds) {
   return seconds >= 0 && seconds < kMostSeconds ? static_cast<int64_t>(seconds * 1e6) : -1;
 }
 
-// Runs Python's signal handlers; true when one raised.
-bool Interrupted() {
-  const PyGILState_STATE gil = PyGILState_Ensure();
-  const bool raised = PyErr_CheckSignals() != 0;
-  PyGILState_Release(gil);
-  return raised;
+// Operations that their callers have left in flight, and what they use. It stays until they are
+// done. Never destroyed; guarded by the interpreter lock.
+struct Left {
+  HandlePtr handle;
+  PyObject* keep;
+};
+std::vector<Left>* left_in_flight = new std::vector<Left>;
+
+void ReleaseDone() {
+  std::vector<Left>& all = *left_in_flight;
+  for (size_t i = 0; i < all.size();) {
+    if (!all[i].handle->done.load(std::memory_order_acquire)) {
+      ++i;
+      continue;
+    }
+    std::swap(all[i], all.back());
+    PyObject* const keep = all.back().keep;
+    all.pop_back();
+    Py_DECREF(keep);  // which may run anything
+  }
+}
+
+// Where there is no memory, what it uses stays for ever.
+void LeaveInFlight(const HandlePtr& handle, PyObject* keep) noexcept {
+  if (keep == nullptr) return;
+  Py_INCREF(keep);
+  try {
+    left_in_flight->push_back({handle, keep});
+  } catch (const std::bad_alloc&) {
+    return;
+  }
 }
 
 // Null with an error set when there is no engine or the submission fails.
 HandlePtr Start(PyObject* const* args, Py_ssize_t count, PyObject* names, bool urgent,
                 PyObject** keep, double* timeout, std::shared_ptr<Engine>* engine) {
+  if (!left_in_flight->empty()) ReleaseDone();
   Entry entry;
   if (!ReadOperation(args, count, names, &entry, keep, timeout)) return nullptr;
   entry.urgent = urgent;
@@ -71,7 +105,7 @@ PyObject* Run(PyObject*, PyObject* const* args, Py_ssize_t count, PyObject* name
   if (status.ok()) return OutputsOf(*handle).release().ptr();
   // A timeout, or an exception of a signal handler, leaves the operation in flight: its memory must
   // outlive the caller.
-  if (status.code() == Code::kTimeout) Py_XINCREF(keep);
+  if (status.code() == Code::kTimeout) LeaveInFlight(handle, keep);
   SetError(status);
   return nullptr;
 }

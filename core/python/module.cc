@@ -123,10 +123,23 @@ uint32_t AddOwnProcessSet(std::vector<int> ranks, double timeout) {
     const py::gil_scoped_release release;
     constexpr double kLongest = 1e9;
     const auto micros = static_cast<int64_t>(std::clamp(timeout, 0.0, kLongest) * 1e6);
-    status = engine->AddOwnProcessSet(std::move(ranks), micros, &id);
+    status = engine->AddOwnProcessSet(std::move(ranks), micros, Interrupted, &id);
   }
   ThrowIfError(status);
-  return id;
+  if (PyErr_Occurred() == nullptr) return id;
+  // A signal handler has raised, but the others had made the set already.
+  (void)engine->LeaveProcessSet(id);
+  throw py::error_already_set();
+}
+
+void LeaveProcessSet(uint32_t id) {
+  const std::shared_ptr<Engine> engine = NeedEngine();
+  Status status;
+  {
+    const py::gil_scoped_release release;
+    status = engine->LeaveProcessSet(id);
+  }
+  ThrowIfError(status);
 }
 
 void RemoveProcessSet(uint32_t id) {
@@ -209,6 +222,7 @@ void BindModule(py::module_& module) {
              arg("postscale"));
   module.def("add_process_set", &AddProcessSet, arg("ranks"));
   module.def("add_own_process_set", &AddOwnProcessSet, arg("ranks"), arg("timeout"));
+  module.def("leave_process_set", &LeaveProcessSet, arg("process_set"));
   module.def("remove_process_set", &RemoveProcessSet, arg("process_set"));
   module.def("await_stacks_request", &AwaitStacksRequest, arg("signal") = 0);
   module.def("show_stacks", &ShowStacks);

@@ -12,7 +12,7 @@ namespace hvd {
 class IdRanges {
  public:
   void Add(uint32_t id) {
-    const auto after = Behind(id);
+    const auto after = ranges_.begin() + (Behind(id) - ranges_.cbegin());
     if (after != ranges_.begin() && (after - 1)->last >= id) return;
     const bool follows = after != ranges_.begin() && (after - 1)->last + 1 == id;
     const bool precedes = after != ranges_.end() && id + 1 == after->first;
@@ -29,8 +29,8 @@ class IdRanges {
   }
 
   bool Has(uint32_t id) const {
-    return std::any_of(ranges_.begin(), ranges_.end(),
-                       [id](const Range& range) { return range.first <= id && id <= range.last; });
+    const auto after = Behind(id);
+    return after != ranges_.begin() && id <= (after - 1)->last;
   }
 
   size_t ranges() const { return ranges_.size(); }
@@ -42,7 +42,7 @@ class IdRanges {
   };
 
   // The first range that begins behind `id`.
-  std::vector<Range>::iterator Behind(uint32_t id) {
+  std::vector<Range>::const_iterator Behind(uint32_t id) const {
     return std::upper_bound(ranges_.begin(), ranges_.end(), id,
                             [](uint32_t value, const Range& range) { return value < range.first; });
   }

@@ -96,9 +96,10 @@ class Inbox {
     return Status::Ok();
   }
 
-  // Drops what concerns a set, and says from then on that its frames are to be discarded. Of sets
-  // that this rank does not belong to it is told too: ids are given in order and never again, so
-  // what is forgotten falls into at most one range more than there are sets.
+  // Drops what concerns a set, and says from then on that its frames are to be discarded. Ids are
+  // given in order and never again. Of sets that all ranks make it is told too where this rank is
+  // no member, so what is forgotten of them falls into at most one range more than there are; of
+  // those that their members make alone, into one more for each that others have made in between.
   void Forget(uint32_t set) {
     const auto of_set = [set](const auto& item) { return item.tag.set == set; };
     posted_.erase(std::remove_if(posted_.begin(), posted_.end(), of_set), posted_.end());

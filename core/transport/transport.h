@@ -43,8 +43,8 @@ class Transport {
                     Transfer* transfer) = 0;
 
   // The set is no more: its posted receives are dropped, and its frames that still arrive are
-  // discarded. None of its sends may be under way. Called for every set of the job that goes, this
-  // rank's or not.
+  // discarded. None of its sends may be under way. Called for every set that goes, this rank's or
+  // not, but for those that their members alone know of.
   virtual void Forget(uint32_t set) = 0;
 
   // Moves what can be moved now. *moved says whether anything did. An error names the peer whose

@@ -216,8 +216,13 @@ def add_process_set(ranks: Sequence[int]) -> int:
     """
 
 def add_own_process_set(ranks: Sequence[int], timeout: float) -> int:
-    """Likewise, but the members alone call it, each within ``timeout`` seconds of the first. It cannot be
-    removed.
+    """Likewise, but the members alone call it, each within ``timeout`` seconds of the first. An exception of
+    a signal handler ends it, and the others get an error.
+    """
+
+def leave_process_set(process_set: int) -> None:
+    """Lets go of a set that its members alone have made. Each calls it by itself, and it waits for nobody:
+    nothing can be started on the set here any more. What is in flight on it goes on.
     """
 
 def remove_process_set(process_set: int) -> None:

@@ -232,6 +232,9 @@ class FakeCore:
     def add_own_process_set(self, ranks, timeout):
         return self.add_process_set(ranks)
 
+    def leave_process_set(self, process_set):
+        self.sets[process_set - 1] = None
+
     def remove_process_set(self, process_set):
         self.sets[process_set - 1] = None
 

@@ -79,12 +79,17 @@ class Engine {
   // does.
   virtual Status AddProcessSet(std::vector<int> ranks, uint32_t* id) = 0;
 
-  // The same with the members alone, which call it; at most so long after the last of them did. It
-  // lasts as long as the engine.
-  virtual Status AddOwnProcessSet(std::vector<int> ranks, int64_t timeout_us, uint32_t* id) = 0;
+  // The same with the members alone, which call it; at most so long after the last of them did.
+  // `interrupted`: as for Wait; true ends it with an error, on the other members too if it can be.
+  virtual Status AddOwnProcessSet(std::vector<int> ranks, int64_t timeout_us, bool (*interrupted)(),
+                                  uint32_t* id) = 0;
 
-  // As AddProcessSet, of one of those. An error, on every rank, when some rank has operations in
-  // flight on the set.
+  // Of such a set: this rank submits nothing to it any more, and lets go of it when nothing is in
+  // flight on it here. Each member calls it by itself, and waits for nobody.
+  virtual Status LeaveProcessSet(uint32_t id) = 0;
+
+  // As AddProcessSet, of one that all ranks have made. An error, on every rank, when some rank has
+  // operations in flight on the set.
   virtual Status RemoveProcessSet(uint32_t id) = 0;
 
   // Those that this rank belongs to, ascending; the first is 0, all ranks.

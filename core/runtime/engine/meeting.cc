@@ -20,7 +20,7 @@ constexpr uint64_t kLongestUs = uint64_t{1} << 60;
 // A rank is late for one leg before others are for the next, and so the one that gets the blame.
 constexpr int64_t kMostGraceUs = 5'000'000;
 
-enum class Leg { kNumber, kPlace, kDone, kVerdict };
+enum class Leg { kNumber, kPlace, kDone, kVerdict, kHere };
 
 // How the meeting stands.
 struct Note {
@@ -78,15 +78,18 @@ class Meeting {
         host_first_(options.companions[Position(0)]) {}
 
   Status Run(uint32_t* id) {
+    Here();
     Number();
     Place();
-    if (note_.well() && over_.ok()) Keep(options_.prepare(note_.id, note_.place));
+    if (note_.well() && over_.ok()) Prepare();
     const bool prepared = note_.well() && over_.ok();
-    note_.place.clear();
+    std::string place;
+    place.swap(note_.place);
     Conclude();
     *id = note_.id;
     if (note_.well() && over_.ok()) return Status::Ok();
     if (prepared) options_.discard(note_.id);
+    if (self() == host_first_ && !place.empty()) options_.close(place);
     if (!over_.ok()) return over_;
     return {Code::kUnavailable, "the process set of the ranks " +
                                     negotiate::RankList(options_.members.ranks()) +
@@ -94,10 +97,17 @@ class Meeting {
   }
 
   // Why there is no set: one of the members has not come.
-  bool absent() const { return over_.ok() && note_.absent; }
+  bool absent() const { return over_.ok() && note_.absent && !hurries_; }
 
  private:
   GlobalRank self() const { return options_.rank; }
+
+  // So that nobody is taken for late who waits for the first member.
+  void Here() {
+    if (host_first_ == first_) return;
+    if (self() != host_first_) return Hear(host_first_, Leg::kHere);
+    for (const GlobalRank other : options_.companions.ranks()) Tell(other, Leg::kHere);
+  }
 
   void Number() {
     if (self() != first_) {
@@ -113,6 +123,14 @@ class Meeting {
     if (self() != host_first_) return Hear(host_first_, Leg::kPlace);
     if (note_.well()) Keep(options_.reserve(note_.id, &note_.place));
     for (const GlobalRank other : options_.companions.ranks()) Tell(other, Leg::kPlace);
+  }
+
+  // Who comes when the place is closed is late, as the verdict will say.
+  void Prepare() {
+    const Status prepared = options_.prepare(note_.id, note_.place);
+    if (prepared.code() == Code::kTimeout)
+      return note_.Blame(self(), true, Name(self()) + " has come too late");
+    Keep(prepared);
   }
 
   void Conclude() {
@@ -131,9 +149,17 @@ class Meeting {
   void Tell(GlobalRank to, Leg leg) {
     if (to == self() || !over_.ok()) return;
     std::string bytes = Encode(note_);
-    const Status sent = options_.exchange({true, to, TagOf(leg)}, &bytes, Deadline(leg));
+    const Status sent = Exchange({true, to, TagOf(leg)}, &bytes, Deadline(leg));
     if (sent.code() == Code::kTimeout) return note_.Blame(to, true, Absent(to));
     Fail(sent);
+  }
+
+  Status Exchange(const PeerOperation& peer, std::string* bytes, int64_t deadline_us) {
+    const Status status = options_.exchange(peer, bytes, deadline_us);
+    const bool interrupted = status.code() == Code::kTimeout && NowMicros() < deadline_us;
+    if (interrupted) note_.Blame(self(), false, Name(self()) + " was interrupted");
+    hurries_ = hurries_ || interrupted;
+    return status;
   }
 
   // Others wait for this rank to say so, unless the job is over.
@@ -149,8 +175,11 @@ class Meeting {
   void Hear(GlobalRank from, Leg leg) {
     if (from == self() || !over_.ok()) return;
     std::string bytes(kNoteBytes, '\0');
-    const Status heard = options_.exchange({false, from, TagOf(leg)}, &bytes, Deadline(leg));
-    if (heard.code() == Code::kTimeout) return note_.Blame(from, true, Absent(from));
+    const Status heard = Exchange({false, from, TagOf(leg)}, &bytes, Deadline(leg));
+    // Who gives the place has said that it is here: it waits for the number.
+    const GlobalRank missing = leg == Leg::kPlace ? first_ : from;
+    if (heard.code() == Code::kTimeout) return note_.Blame(missing, true, Absent(missing));
+    heard_us_ = NowMicros();
     Note theirs;
     const Status known = heard.ok() ? Decode(bytes, &theirs) : heard;
     if (!known.ok()) return Fail(known);
@@ -159,7 +188,9 @@ class Meeting {
       note_.patience_us = theirs.patience_us;
       note_.place = std::move(theirs.place);
     }
-    if (!theirs.well()) note_.Blame(theirs.culprit, theirs.absent, std::move(theirs.text));
+    if (theirs.well()) return;
+    if (leg == Leg::kVerdict) note_.culprit = GlobalRank();  // it holds for all
+    note_.Blame(theirs.culprit, theirs.absent, std::move(theirs.text));
   }
 
   std::string Absent(GlobalRank who) const {
@@ -171,14 +202,19 @@ class Meeting {
   // Who has said that all is well must hear what came of it: the first member may have begun to
   // wait only now, and may have more patience.
   int64_t Deadline(Leg leg) const {
+    if (hurries_) return NowMicros();
+    if (leg == Leg::kHere) leg = Leg::kPlace;
     const bool in_doubt = leg == Leg::kVerdict && note_.well();
     const int64_t begin = in_doubt ? NowMicros() : begin_us_;
     const int64_t patience = in_doubt ? note_.patience_us : options_.timeout_us;
     const int64_t grace = std::min(patience / 4, kMostGraceUs);
-    return begin + patience + grace * static_cast<int64_t>(leg);
+    const int64_t usual = begin + patience + grace * static_cast<int64_t>(leg);
+    if ((leg != Leg::kPlace && leg != Leg::kDone) || !note_.well()) return usual;
+    // Where the first of some companions came at the last moment, what waited for it needs another.
+    return std::max(usual, std::min(usual, heard_us_) + grace / 2);
   }
 
-  // Equal for the same leg of the same meeting alone, as far as 60 bits can tell.
+  // Equal for the same leg of the same meeting alone, as far as 59 bits can tell.
   int64_t TagOf(Leg leg) const {
     uint64_t hash = 0;
     const auto mix = [&hash](uint64_t number) {
@@ -188,7 +224,7 @@ class Meeting {
     mix(static_cast<uint64_t>(options_.members.size()));
     for (const GlobalRank rank : options_.members.ranks()) mix(rank.index());
     hash ^= hash >> 32;
-    const uint64_t low = (hash >> 4 << 2) | static_cast<uint64_t>(leg);
+    const uint64_t low = (hash >> 5 << 3) | static_cast<uint64_t>(leg);
     return std::numeric_limits<int64_t>::min() + static_cast<int64_t>(low);
   }
 
@@ -197,6 +233,8 @@ class Meeting {
   const int64_t begin_us_;
   const GlobalRank first_;
   const GlobalRank host_first_;
+  int64_t heard_us_ = 0;  // when another member was heard last
+  bool hurries_ = false;  // it was interrupted
   Note note_;
   Status over_;  // the job
 };

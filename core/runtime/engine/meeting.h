@@ -25,10 +25,13 @@ struct MeetingOptions {
   std::function<Status(uint32_t* id)> name;
   // Of the first of its companions: memory for them, and where it lies.
   std::function<Status(uint32_t id, std::string* place)> reserve;
-  // The set, as it is on this rank; and that there is none after all.
+  // The set, as it is on this rank (kTimeout: that comes too late); and that there is none after
+  // all: of who has prepared it, and of who has reserved the place.
   std::function<Status(uint32_t id, const std::string& place)> prepare;
   std::function<void(uint32_t id)> discard;
-  // Sends a note, or receives one of equal length. kTimeout: not in time; other errors end the job.
+  std::function<void(const std::string& place)> close;
+  // Sends a note, or receives one of equal length. kTimeout: not in time, or, before the deadline,
+  // that the program has been interrupted; other errors end the job.
   std::function<Status(const PeerOperation& peer, std::string* note, int64_t deadline_us)> exchange;
 };
 
@@ -38,9 +41,12 @@ struct MeetingOptions {
 // Who comes too late finds that the meeting is over, and goes to the next one for as long as it has
 // time: so all are at the same one again when they try again.
 //
-// Four legs of messages: the number, from the first member to the first of each group of
-// companions; the place, from there to the others of the group; how each has fared, to the first
-// member; its verdict, to all.
+// Five legs of messages: that it is here, from the first of each group of companions to the others;
+// the number, from the first member to the first of each group; the place, from there to the others
+// of the group; how each has fared, to the first member; its verdict, to all.
+//
+// Who is interrupted gives up at once, and says so in all legs that are left. The others get an
+// error that names it, unless it had said yes before: then they have a set that it does not use.
 Status Meet(const MeetingOptions& options, uint32_t* id);
 
 }  // namespace hvd

@@ -39,7 +39,9 @@ class RankEngine : public Engine {
                  double postscale) const override;
   void Shutdown() override;
   Status AddProcessSet(std::vector<int> ranks, uint32_t* id) override;
-  Status AddOwnProcessSet(std::vector<int> ranks, int64_t timeout_us, uint32_t* id) override;
+  Status AddOwnProcessSet(std::vector<int> ranks, int64_t timeout_us, bool (*interrupted)(),
+                          uint32_t* id) override;
+  Status LeaveProcessSet(uint32_t id) override;
   Status RemoveProcessSet(uint32_t id) override;
   std::vector<uint32_t> ProcessSets() const override { return sets_.Included(); }
   std::vector<int> MembersOf(uint32_t process_set) const override;
@@ -74,10 +76,15 @@ class RankEngine : public Engine {
   Status TrySubmit(Entry entry, HandlePtr* handle);
   Status CheckMembers(const std::vector<int>& ranks) const;
   Status TryAddProcessSet(const std::vector<int>& ranks, uint32_t* id);
-  Status TryAddOwnProcessSet(const std::vector<int>& ranks, int64_t timeout_us, uint32_t* id);
+  Status TryAddOwnProcessSet(const std::vector<int>& ranks, int64_t timeout_us,
+                             bool (*interrupted)(), uint32_t* id);
   MeetingOptions MeetingOf(const std::vector<int>& ranks, int64_t timeout_us);
-  Status Exchange(const PeerOperation& peer, std::string* note, int64_t deadline_us);
-  Status Leave(const HandlePtr& handle, const Status& late, std::shared_ptr<std::byte> memory);
+  Status Exchange(const PeerOperation& peer, std::string* note, int64_t deadline_us,
+                  bool (*interrupted)());
+  Status Leave(const HandlePtr& handle, const Status& late, Output memory);
+  Status TryLeaveProcessSet(uint32_t id);
+  void LetGo(uint32_t id);
+  void LetGoOfIdle();
   void Open(uint32_t id, const Members& members, std::shared_ptr<ProcessSetWires> wires);
   Status TryRemoveProcessSet(uint32_t id);
   template <typename Work>
@@ -101,9 +108,9 @@ class RankEngine : public Engine {
 
   EngineOptions options_;
   SetRegistry sets_;
-  std::mutex meetings_mutex_;                      // guards meetings_ and left_
+  std::mutex meetings_mutex_;                      // guards meetings_ and leaving_
   std::map<std::vector<int>, uint64_t> meetings_;  // by members: how many they have begun
-  std::vector<std::shared_ptr<std::byte>> left_;   // memory of notes that did not come in time
+  std::vector<uint32_t> leaving_;                  // sets that this rank lets go of once idle
   std::vector<int> descriptors_;                   // constant once started
   // By rank that has left, so at most as many; the watcher's thread's.
   std::map<GlobalRank, AtDeparture> departed_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "runtime/operation/queue.h"
 
@@ -24,13 +25,13 @@ Status SetRegistry::Add(Members members, uint32_t* id) {
   return Status::Ok();
 }
 
-// Ids of different ranks differ by the remainder.
+// Those of one rank follow each other: what is kept of ids that are over is kept as ranges.
 Status SetRegistry::Number(int job_size, uint32_t* id) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  const uint64_t own = uint64_t{named_} * static_cast<uint64_t>(job_size) + rank_.index();
-  if (own >= kFirstOwn - kMostSets) return TooMany();  // the last numbers mean something else
-  ++named_;
-  *id = kFirstOwn + static_cast<uint32_t>(own);
+  // The last numbers mean something else.
+  const uint32_t each = (kFirstOwn - kMostSets) / static_cast<uint32_t>(job_size);
+  if (named_ >= each) return TooMany();
+  *id = kFirstOwn + each * static_cast<uint32_t>(rank_.index()) + named_++;
   return Status::Ok();
 }
 
@@ -54,6 +55,12 @@ bool SetRegistry::SetClosed(uint32_t id, bool closed) {
   if (found == sets_.end()) return false;
   found->second.closed = closed;
   return true;
+}
+
+bool SetRegistry::Close(uint32_t id) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto found = sets_.find(id);
+  return found != sets_.end() && !std::exchange(found->second.closed, true);
 }
 
 Status SetRegistry::Admits(uint32_t id, size_t* members) const {

@@ -11,7 +11,8 @@ namespace hvd {
 
 // Which ranks each process set has. Ids are given in the order of adding and never again, to sets
 // that all ranks of the job add by each rank for itself, from 0 on; to those that their members
-// alone make by the first of these, from kFirstOwn on. Thread safe.
+// alone make by the first of these, from kFirstOwn on, each rank in a range of its own. Thread
+// safe.
 class SetRegistry {
  public:
   explicit SetRegistry(GlobalRank rank) : rank_(rank) {}
@@ -29,6 +30,8 @@ class SetRegistry {
 
   // While closed, nothing can be submitted to a set. False when there is none.
   bool SetClosed(uint32_t id, bool closed);
+  // For good. False when there is none, or it is closed.
+  bool Close(uint32_t id);
 
   // Whether this rank may submit to the set; if so, how many members it has.
   Status Admits(uint32_t id, size_t* members) const;

@@ -41,8 +41,13 @@ Status RankEngine::AddProcessSet(std::vector<int> ranks, uint32_t* id) {
   return Together([&] { return TryAddProcessSet(ranks, id); });
 }
 
-Status RankEngine::AddOwnProcessSet(std::vector<int> ranks, int64_t timeout_us, uint32_t* id) {
-  return Together([&] { return TryAddOwnProcessSet(ranks, timeout_us, id); });
+Status RankEngine::AddOwnProcessSet(std::vector<int> ranks, int64_t timeout_us,
+                                    bool (*interrupted)(), uint32_t* id) {
+  return Together([&] { return TryAddOwnProcessSet(ranks, timeout_us, interrupted, id); });
+}
+
+Status RankEngine::LeaveProcessSet(uint32_t id) {
+  return Together([&] { return TryLeaveProcessSet(id); });
 }
 
 Status RankEngine::RemoveProcessSet(uint32_t id) {
@@ -82,9 +87,7 @@ Status RankEngine::TryAddProcessSet(const std::vector<int>& ranks, uint32_t* id)
     sets_.SetClosed(*id, false);
     return Status::Ok();
   }
-  sets_.Remove(*id);
-  cycle_->Post([this, set = *id] { cycle_->Dismiss(set); });
-  loop_->Poke();
+  LetGo(*id);
   if (abort_.is_set()) return abort_.status();
   if (!mine.ok()) return mine;
   return agreed.ok() ? Status(Code::kUnavailable, name + " could not be set up on another rank")
@@ -92,12 +95,13 @@ Status RankEngine::TryAddProcessSet(const std::vector<int>& ranks, uint32_t* id)
 }
 
 Status RankEngine::TryAddOwnProcessSet(const std::vector<int>& ranks, int64_t timeout_us,
-                                       uint32_t* id) {
+                                       bool (*interrupted)(), uint32_t* id) {
   HVD_RETURN_IF_ERROR(CheckMembers(ranks));
   const Members members(ranks);
   if (!members.Has(rank()))
     return Status::Invalid("the members alone make this process set, and " + Name(rank()) +
                            " is none");
+  LetGoOfIdle();
   MeetingOptions meeting = MeetingOf(ranks, timeout_us);
   meeting.reserve = [&](uint32_t number, std::string* place) {
     return wirer_->Reserve(number, members, place);
@@ -110,10 +114,10 @@ Status RankEngine::TryAddOwnProcessSet(const std::vector<int>& ranks, int64_t ti
     Open(number, members, std::move(wires));
     return Status::Ok();
   };
-  meeting.discard = [&](uint32_t number) {
-    sets_.Remove(number);
-    cycle_->Post([this, number] { cycle_->Dismiss(number); });
-    loop_->Poke();
+  meeting.discard = [&](uint32_t number) { LetGo(number); };
+  meeting.close = [&](const std::string& place) { wirer_->Close(place); };
+  meeting.exchange = [&](const PeerOperation& peer, std::string* note, int64_t deadline_us) {
+    return Exchange(peer, note, deadline_us, interrupted);
   };
   const Status met = Meet(meeting, id);
   if (met.ok()) sets_.SetClosed(*id, false);
@@ -132,14 +136,12 @@ MeetingOptions RankEngine::MeetingOf(const std::vector<int>& ranks, int64_t time
     return meetings_[ranks]++;
   };
   meeting.name = [this](uint32_t* id) { return sets_.Number(options_.size, id); };
-  meeting.exchange = [this](const PeerOperation& peer, std::string* note, int64_t deadline_us) {
-    return Exchange(peer, note, deadline_us);
-  };
   return meeting;
 }
 
 // Sends the note, or receives one of as many bytes.
-Status RankEngine::Exchange(const PeerOperation& peer, std::string* note, int64_t deadline_us) {
+Status RankEngine::Exchange(const PeerOperation& peer, std::string* note, int64_t deadline_us,
+                            bool (*interrupted)()) {
   Output memory;
   const auto bytes = static_cast<int64_t>(note->size());
   HVD_RETURN_IF_ERROR(Output::Allocate(DataType::kUint8, {bytes}, &memory));
@@ -151,23 +153,50 @@ Status RankEngine::Exchange(const PeerOperation& peer, std::string* note, int64_
   entry.buffers.push_back(TensorBuffer::InPlace(memory.data.get(), bytes));
   HandlePtr handle;
   HVD_RETURN_IF_ERROR(TrySubmit(std::move(entry), &handle));
-  Status status = Wait(handle, std::max<int64_t>(0, deadline_us - NowMicros()), nullptr);
-  if (status.code() == Code::kTimeout) status = Leave(handle, status, memory.data);
+  Status status = Wait(handle, std::max<int64_t>(0, deadline_us - NowMicros()), interrupted);
+  if (status.code() == Code::kTimeout) status = Leave(handle, status, memory);
   HVD_RETURN_IF_ERROR(status);
   std::memcpy(note->data(), memory.data.get(), note->size());
   return Status::Ok();
 }
 
 // What is in flight for ever would fail the job when the other rank ends in good order. How the
-// note has fared in the end: it may have come just now.
-Status RankEngine::Leave(const HandlePtr& handle, const Status& late,
-                         std::shared_ptr<std::byte> memory) {
+// note has fared in the end: it may have come just now. What comes later has its memory.
+Status RankEngine::Leave(const HandlePtr& handle, const Status& late, Output memory) {
+  cycle_->Post([this, handle, late, memory = std::move(memory)] {
+    handle->kept.push_back(memory);
+    cycle_->Leave(handle, late);
+  });
+  return Wait(handle, -1, nullptr);
+}
+
+Status RankEngine::TryLeaveProcessSet(uint32_t id) {
+  if (shut_down_.load()) return AlreadyShutDown();
+  if (id < SetRegistry::kFirstOwn || !sets_.Close(id)) return NoSuchSet(id);
   {
     const std::lock_guard<std::mutex> lock(meetings_mutex_);
-    left_.push_back(std::move(memory));
+    leaving_.push_back(id);
   }
-  cycle_->Post([this, handle, late] { cycle_->Leave(handle, late); });
-  return Wait(handle, -1, nullptr);
+  LetGoOfIdle();
+  return Status::Ok();
+}
+
+// One on which something is in flight is looked at again when the next one is made or left.
+void RankEngine::LetGoOfIdle() {
+  const std::lock_guard<std::mutex> lock(meetings_mutex_);
+  const auto idle = [this](uint32_t id) {
+    if (queue_.CloseSet(id) > 0) return false;
+    LetGo(id);
+    return true;
+  };
+  leaving_.erase(std::remove_if(leaving_.begin(), leaving_.end(), idle), leaving_.end());
+  wirer_->Reclaim();
+}
+
+void RankEngine::LetGo(uint32_t id) {
+  sets_.Remove(id);
+  cycle_->Post([this, id] { cycle_->Dismiss(id); });
+  loop_->Poke();
 }
 
 Status RankEngine::TryRemoveProcessSet(uint32_t id) {

@@ -57,10 +57,18 @@ class SharedWindows : public WindowSource {
   Status Open(uint32_t id, const Members& members, WindowBytes bytes, const std::string& place,
               std::unique_ptr<Window>* window) override {
     shm::Place made;
-    if (arena_ == nullptr || place.size() != sizeof made)
+    if (arena_ == nullptr || !Read(place, &made))
       return Status::Aborted("no place of shared memory was announced");
-    std::memcpy(&made, place.data(), sizeof made);
     return shm::ShmWindow::Open(*arena_, OptionsOf(id, members, bytes), *tree_, made, window);
+  }
+
+  void Close(const std::string& place) override {
+    shm::Place made;
+    if (arena_ != nullptr && Read(place, &made)) arena_->Close(made);
+  }
+
+  void Reclaim() override {
+    if (arena_ != nullptr) arena_->Reclaim();
   }
 
   void Interrupt() override {
@@ -78,6 +86,12 @@ class SharedWindows : public WindowSource {
                                              deadline_us, &tree_));
     no_arena_ = shm::Arena::Make(tree_.get(), deadline_us, &arena_);
     return Status::Ok();
+  }
+
+  static bool Read(const std::string& place, shm::Place* made) {
+    if (place.size() != sizeof *made) return false;
+    std::memcpy(made, place.data(), sizeof *made);
+    return true;
   }
 
   static shm::WindowOptions OptionsOf(uint32_t id, const Members& members, WindowBytes bytes) {

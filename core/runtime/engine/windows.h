@@ -32,6 +32,9 @@ class WindowSource {
                          std::string* place) = 0;
   virtual Status Open(uint32_t id, const Members& members, WindowBytes bytes,
                       const std::string& place, std::unique_ptr<Window>* window) = 0;
+  // As Wirer::Close and Wirer::Reclaim.
+  virtual void Close(const std::string& /*place*/) {}
+  virtual void Reclaim() {}
   virtual void Interrupt() {}
   virtual GlobalRank failed_rank() const { return {}; }
 };

@@ -192,6 +192,14 @@ Status Wirer::PrepareIn(uint32_t id, const Members& members, const std::string& 
   return Furnish(id, members, wires);
 }
 
+void Wirer::Close(const std::string& place) {
+  if (windows_ != nullptr) windows_->Close(place);
+}
+
+void Wirer::Reclaim() {
+  if (windows_ != nullptr) windows_->Reclaim();
+}
+
 // What works over the window that it has.
 Status Wirer::Furnish(uint32_t id, const Members& members, ProcessSetWires* wires) {
   const Topology& topology = wires->topology;

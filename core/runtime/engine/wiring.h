@@ -39,11 +39,15 @@ class Wirer {
   Status Prepare(uint32_t id, const Members& members, int64_t deadline_us, ProcessSetWires* wires);
 
   // The same for a set that its members make by themselves: the first one on each host reserves
-  // what the set has there, and tells the others where; then each prepares it. Nothing waits, and
-  // nobody may use the set before all have. Thread safe.
+  // what the set has there, and tells the others where; then each prepares it (kTimeout: its place
+  // was closed). Nothing waits, and nobody may use the set before all have. Thread safe.
   Status Reserve(uint32_t id, const Members& members, std::string* place);
   Status PrepareIn(uint32_t id, const Members& members, const std::string& place,
                    ProcessSetWires* wires);
+  // Of a place that this rank has reserved: who has not prepared the set there cannot any more.
+  void Close(const std::string& place);
+  // Frees places that all members have left, some at a time.
+  void Reclaim();
   // Of these members, those who share memory with this rank and itself, ascending.
   Members Companions(const Members& members) const;
   // Those of them who reserve.

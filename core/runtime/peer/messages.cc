@@ -30,6 +30,7 @@ Messages::Messages(GlobalRank rank, int size, Channels channels, Queue* queue)
 }
 
 void Messages::Add(const HandlePtr& handle) {
+  looks_away_ = false;
   completion_.Begin();
   const PeerOperation& operation = *handle->entry.peer;
   if (!operation.sends) return receives_.Add(handle);
@@ -41,6 +42,7 @@ void Messages::Add(const HandlePtr& handle) {
 }
 
 Status Messages::Progress(bool* moved) {
+  if (completion_.open() == 0 && !looks_away_) LookAway();
   if (completion_.open() == 0 && !receives_.arriving() && idle()) return Status::Ok();
   for (const auto& other : others_) {
     if (other == nullptr) continue;
@@ -53,6 +55,17 @@ Status Messages::Progress(bool* moved) {
     HVD_RETURN_IF_ERROR(channel->broken());
   }
   return Status::Ok();
+}
+
+// Nothing that is sent to this rank is looked at before it has another message itself. So nobody
+// may wait for room that there is.
+void Messages::LookAway() {
+  looks_away_ = true;
+  for (const auto& other : others_) {
+    if (other != nullptr) other->peer.TellCredit();
+  }
+  bool moved = false;
+  for (Channel* channel : all_) channel->Progress(&moved);
 }
 
 Status Messages::HearFrom(Other* other, bool* moved) {

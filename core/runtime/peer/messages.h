@@ -67,6 +67,7 @@ class Messages {
     Sends sends;
   };
 
+  void LookAway();
   Status HearFrom(Other* other, bool* moved);
   Status Hear(Other* other, const Frame& frame, const std::byte* inlined);
 
@@ -76,6 +77,7 @@ class Messages {
   Completion completion_;
   std::vector<std::unique_ptr<Other>> others_;  // by rank; null: this one
   Receives receives_;
+  bool looks_away_ = true;  // as it has no messages, which the others know
 };
 
 }  // namespace hvd::peer

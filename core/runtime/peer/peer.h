@@ -72,6 +72,11 @@ class Peer {
     if (much || (peer_may_wait && matched_ != matched_told_)) Send(Frame());
   }
 
+  // Before this rank looks away: the peer may come to wait for it meanwhile.
+  void TellCredit() {
+    if (matched_ != matched_told_ || freed_ != freed_told_) Send(Frame());
+  }
+
   static size_t UnaskedBytes(const Frame& frame) {
     return frame.kind == FrameKind::kOffer ? 0 : static_cast<size_t>(frame.bytes);
   }

@@ -14,6 +14,7 @@ namespace {
 
 constexpr uint64_t kRangeBytes = uint64_t{1} << 40;  // of each rank, where files may be so large
 constexpr uint64_t kLeastBytes = uint64_t{16} << 20;
+constexpr int kMostLooks = 32;  // at places of the own range, at a time
 
 // A limit of the shell (ulimit -f) holds for this file, too.
 Status CreateFor(uint64_t ranks, Descriptor* memfd) {
@@ -48,17 +49,43 @@ Status Arena::Make(ShareTree* tree, Deadline deadline, std::unique_ptr<Arena>* o
 }
 
 Status Arena::Make(Identity identity, Place* place) {
+  Reclaim();
+  const std::lock_guard<std::mutex> lock(mutex_);
   const size_t bytes = SharedMemory::Bytes(identity);
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    if (bytes > end_ - next_)
-      return {Code::kUnavailable, "this rank has made as many windows as it can"};
-    place->offset = next_;
-    next_ += bytes;
-  }
+  std::vector<size_t>& again = again_[bytes];
+  if (again.empty() && bytes > end_ - next_)
+    return {Code::kUnavailable, "this rank has made as many windows as it can"};
+  place->offset = again.empty() ? next_ : again.back();
   HVD_RETURN_IF_ERROR(SharedMemory::CreateWithin(memfd_, place->offset, &identity));
   place->identity = identity;
+  given_.push_back(*place);
+  if (again.empty()) {
+    next_ += bytes;
+  } else {
+    again.pop_back();
+  }
   return Status::Ok();
+}
+
+void Arena::Close(const Place& place) const {
+  SharedMemory::Close(memfd_, place.offset, place.identity);
+}
+
+// There may be very many that are in use.
+void Arena::Reclaim() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  for (int looks = 0; looks < kMostLooks && !given_.empty(); ++looks) {
+    looked_ = looked_ < given_.size() ? looked_ : 0;
+    Place& place = given_[looked_];
+    if (!SharedMemory::Deserted(memfd_, place.offset, place.identity)) {
+      ++looked_;
+      continue;
+    }
+    if (SharedMemory::Release(memfd_, place.offset, place.identity))
+      again_[SharedMemory::Bytes(place.identity)].push_back(place.offset);
+    place = given_.back();
+    given_.pop_back();
+  }
 }
 
 Status Arena::Attach(const Identity& expected, const Place& place, int member, size_t reserved,
@@ -70,7 +97,10 @@ Status Arena::Attach(const Identity& expected, const Place& place, int member, s
       place.offset % kPageBytes == 0 && bytes <= bytes_ && place.offset <= bytes_ - bytes;
   if (std::memcmp(&same, &expected, sizeof same) != 0 || !fits)
     return Status::Aborted("the place of shared memory that was announced is not for this window");
-  return SharedMemory::Attach(place.identity, memfd_, place.offset, member, reserved, out);
+  const Status attached =
+      SharedMemory::Attach(place.identity, memfd_, place.offset, member, reserved, out);
+  if (attached.code() != Code::kAborted) return attached;
+  return {Code::kTimeout, "its place in shared memory is closed"};
 }
 
 }  // namespace hvd::shm

@@ -13,12 +13,13 @@
 #include <limits>
 #include <new>
 #include <string>
+#include <vector>
 
 namespace hvd::shm {
 
 namespace {
 
-constexpr uint64_t kLayout = 0x68766473'65670002;  // the last 16 bits are the layout's version
+constexpr uint64_t kLayout = 0x68766473'65670003;  // the last 16 bits are the layout's version
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 constexpr uint64_t kMostBytes = uint64_t{1} << 62;  // of a file
 
@@ -26,7 +27,15 @@ struct Header {
   uint64_t layout;
   Identity identity;
 };
-static_assert(sizeof(Header) <= kPageBytes);
+
+// The header, and a seat for each member.
+size_t HeadBytes(const Identity& identity) {
+  return WholePages(sizeof(Header) + identity.members * sizeof(Seat::Word));
+}
+
+Seat::Word* SeatsOf(const Mapping& head) {
+  return std::launder(reinterpret_cast<Seat::Word*>(head.data() + sizeof(Header)));
+}
 
 size_t PartBytes(const Identity& identity) { return kPageBytes + WholePages(identity.bytes); }
 
@@ -53,11 +62,26 @@ Status Draw(std::array<uint8_t, 16>* nonce) {
 }  // namespace
 
 size_t SharedMemory::Bytes(const Identity& identity) {
-  return kPageBytes + identity.members * PartBytes(identity);
+  return HeadBytes(identity) + identity.members * PartBytes(identity);
 }
 
 size_t SharedMemory::OffsetOf(const Identity& identity, int member) {
-  return 2 * kPageBytes + static_cast<size_t>(member) * PartBytes(identity);
+  return HeadBytes(identity) + kPageBytes + static_cast<size_t>(member) * PartBytes(identity);
+}
+
+// Never 0, which is what memory holds that was given back; the lowest bits tell the states apart.
+uint64_t Seat::Free(const Identity& identity) {
+  uint64_t drawn = 0;
+  std::memcpy(&drawn, identity.nonce.data(), sizeof drawn);
+  return (drawn | 4) & ~uint64_t{3};
+}
+
+bool Seat::Take(Word* word, const Identity& identity) {
+  uint64_t free = Free(identity);
+  if (!word->compare_exchange_strong(free, free + 1)) return false;
+  word_ = word;
+  left_ = Left(identity);
+  return true;
 }
 
 Status SharedMemory::CreateFile(size_t bytes, Descriptor* memfd) {
@@ -89,12 +113,39 @@ Status SharedMemory::Create(Identity* identity, Descriptor* memfd) {
 
 Status SharedMemory::CreateWithin(const Descriptor& memfd, size_t offset, Identity* identity) {
   HVD_RETURN_IF_ERROR(Draw(&identity->nonce));
-  HVD_RETURN_IF_ERROR(Reserve(memfd.get(), offset, kPageBytes));
+  HVD_RETURN_IF_ERROR(Reserve(memfd.get(), offset, HeadBytes(*identity)));
   const Header header{kLayout, *identity};
+  const std::vector<uint64_t> seats(identity->members, Seat::Free(*identity));
   const auto at = static_cast<off_t>(offset);
-  if (pwrite(memfd.get(), &header, sizeof header, at) != sizeof header)
+  const auto behind = at + static_cast<off_t>(sizeof header);
+  const size_t bytes = seats.size() * sizeof seats[0];
+  if (pwrite(memfd.get(), &header, sizeof header, at) != sizeof header ||
+      pwrite(memfd.get(), seats.data(), bytes, behind) != static_cast<ssize_t>(bytes))
     return Status::Errno("pwrite to a memfd");
   return Status::Ok();
+}
+
+void SharedMemory::Close(const Descriptor& memfd, size_t offset, const Identity& identity) {
+  Mapping head;
+  if (!Mapping::Shared(memfd.get(), HeadBytes(identity), &head, offset).ok()) return;
+  for (uint32_t member = 0; member < identity.members; ++member) {
+    uint64_t free = Seat::Free(identity);
+    SeatsOf(head)[member].compare_exchange_strong(free, Seat::Left(identity));
+  }
+}
+
+bool SharedMemory::Deserted(const Descriptor& memfd, size_t offset, const Identity& identity) {
+  std::vector<uint64_t> seats(identity.members);
+  const auto bytes = static_cast<ssize_t>(seats.size() * sizeof seats[0]);
+  const auto at = static_cast<off_t>(offset + sizeof(Header));
+  if (pread(memfd.get(), seats.data(), static_cast<size_t>(bytes), at) != bytes) return false;
+  const uint64_t left = Seat::Left(identity);
+  return std::all_of(seats.begin(), seats.end(), [=](uint64_t seat) { return seat == left; });
+}
+
+bool SharedMemory::Release(const Descriptor& memfd, size_t offset, const Identity& identity) {
+  return fallocate(memfd.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                   static_cast<off_t>(offset), static_cast<off_t>(Bytes(identity))) == 0;
 }
 
 Status SharedMemory::Check(const Identity& identity, int memfd) {
@@ -107,14 +158,15 @@ Status SharedMemory::Check(const Identity& identity, int memfd) {
 Status SharedMemory::Attach(const Identity& identity, const Descriptor& memfd, size_t offset,
                             int member, size_t reserved, SharedMemory* out) {
   SharedMemory segment;
+  segment.head_bytes_ = HeadBytes(identity);
   segment.part_bytes_ = PartBytes(identity);
   HVD_RETURN_IF_ERROR(Mapping::Shared(memfd.get(), Bytes(identity), &segment.mapping_, offset));
   const auto* header = reinterpret_cast<const Header*>(segment.mapping_.data());
-  if (header->layout != kLayout ||
-      std::memcmp(&header->identity, &identity, sizeof identity) != 0) {
+  const bool same =
+      header->layout == kLayout && std::memcmp(&header->identity, &identity, sizeof identity) == 0;
+  if (!same || !segment.seat_.Take(SeatsOf(segment.mapping_) + member, identity))
     return Status::Aborted("the shared segment is not the one that was announced");
-  }
-  const size_t part = kPageBytes + static_cast<size_t>(member) * segment.part_bytes_;
+  const size_t part = segment.head_bytes_ + static_cast<size_t>(member) * segment.part_bytes_;
   HVD_RETURN_IF_ERROR(Reserve(memfd.get(), offset + part, kPageBytes + WholePages(reserved)));
   new (segment.mapping_.data() + part) SleepWord;
   *out = std::move(segment);
@@ -126,7 +178,7 @@ SleepWord* SharedMemory::SleepWordOf(int member) const {
 }
 
 std::byte* SharedMemory::Part(int member) const {
-  return mapping_.data() + 2 * kPageBytes + static_cast<size_t>(member) * part_bytes_;
+  return mapping_.data() + head_bytes_ + kPageBytes + static_cast<size_t>(member) * part_bytes_;
 }
 
 namespace {

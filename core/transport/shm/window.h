@@ -36,7 +36,7 @@ class ShmWindow : public Window {
 
   // Two halves of the same that wait for nobody: one member makes the memory, and tells the others
   // where; each of them, this one too, has a window when it has opened it, and nobody may use it
-  // before all have. The tree tells who wakes whom. No deadline matters.
+  // before all have (kTimeout: it was closed). The tree tells who wakes whom. No deadline matters.
   static Status MakeIn(Arena* arena, const WindowOptions& options, const ShareTree& tree,
                        Place* place);
   static Status Open(const Arena& arena, const WindowOptions& options, const ShareTree& tree,

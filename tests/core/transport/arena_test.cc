@@ -2,6 +2,7 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <cstring>
 #include <functional>
 #include <memory>
 #include <vector>
@@ -36,6 +37,7 @@ class LoneArena {
   Status Open(const shm::Place& place, std::unique_ptr<Window>* window) {
     return shm::ShmWindow::Open(*arena_, options, *tree_, place, window);
   }
+  void Close(const shm::Place& place) { arena_->Close(place); }
 
   shm::WindowOptions options;
 
@@ -54,7 +56,8 @@ TEST(ArenaWindow, OpensNothingButWhatItIsMeantFor) {
     shm::Place other = place;
     change(&other);
     std::unique_ptr<Window> window;
-    return arena.Open(other, &window).code() == Code::kAborted && window == nullptr;
+    const Code code = arena.Open(other, &window).code();
+    return (code == Code::kAborted || code == Code::kTimeout) && window == nullptr;
   };
   EXPECT_TRUE(refused([](shm::Place* other) { other->offset += 1; }));
   EXPECT_TRUE(refused([](shm::Place* other) { other->offset += kPageBytes; }));
@@ -66,6 +69,49 @@ TEST(ArenaWindow, OpensNothingButWhatItIsMeantFor) {
   EXPECT_TRUE(refused([](shm::Place* other) { other->identity.nonce[3] ^= 1; }));
   std::unique_ptr<Window> window;
   EXPECT_TRUE(arena.Open(place, &window).ok());
+}
+
+TEST(ArenaWindow, LeavesItsPlaceToTheNext) {
+  LoneArena arena(64 << 10);
+  arena.options.at_once = 64 << 10;
+  shm::Place first;
+  shm::Place second;
+  shm::Place third;
+  std::unique_ptr<Window> window;
+  ASSERT_TRUE(arena.Make(&first).ok());
+  ASSERT_TRUE(arena.Make(&second).ok());  // nobody has come to the first yet
+  EXPECT_TRUE(first.offset != second.offset);
+  ASSERT_TRUE(arena.Open(first, &window).ok());
+  SegmentId id = 0;
+  ASSERT_TRUE(window->Allocate(64 << 10, &id).ok());
+  std::memset(window->Span(Position(0), id), 7, 64 << 10);
+  ASSERT_TRUE(arena.Make(&third).ok());
+  EXPECT_TRUE(first.offset != third.offset);
+  window.reset();
+  ASSERT_TRUE(arena.Make(&third).ok());
+  EXPECT_EQ(first.offset, third.offset);
+  EXPECT_EQ(arena.Open(first, &window).code(), Code::kTimeout);
+  ASSERT_TRUE(arena.Open(third, &window).ok());
+  ASSERT_TRUE(window->Allocate(64 << 10, &id).ok());
+  const std::byte* const memory = window->Span(Position(0), id);
+  EXPECT_TRUE(
+      std::all_of(memory, memory + (64 << 10), [](std::byte b) { return b == std::byte{0}; }));
+}
+
+TEST(ArenaWindow, IsOpenedByNobodyOnceItsPlaceIsClosed) {
+  LoneArena arena(4096);
+  shm::Place place;
+  std::unique_ptr<Window> window;
+  ASSERT_TRUE(arena.Make(&place).ok());
+  arena.Close(place);
+  EXPECT_EQ(arena.Open(place, &window).code(), Code::kTimeout);
+  shm::Place next;
+  ASSERT_TRUE(arena.Make(&next).ok());
+  EXPECT_EQ(place.offset, next.offset);
+  ASSERT_TRUE(arena.Open(next, &window).ok());
+  arena.Close(next);  // who is there may stay
+  ASSERT_TRUE(arena.Make(&place).ok());
+  EXPECT_TRUE(place.offset != next.offset);
 }
 
 class FileLimit {

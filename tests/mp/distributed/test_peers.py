@@ -20,8 +20,6 @@ from load import within
 from process_groups import as_tensor, check, in_another_order, process_group, random_arrays
 
 import horovod.torch as hvd
-from horovod import _core
-from horovod.common.collective.tensor_glue import DTYPES
 from horovod.common.exceptions import HorovodInternalError, TensorMismatchError
 from horovod.torch.distributed import CollectiveTimeoutError
 
@@ -216,15 +214,17 @@ def at_odds() -> None:
 def left_open() -> None:
     """A group ends with a receive open, and the job goes on: the message finds memory that is there."""
     hvd.init()
-    with process_group() as (rank, size):
-        dist.irecv(torch.zeros(1000), (rank + 1) % size, tag=1)
+    with process_group() as (rank, _size):
+        if rank == 0:
+            dist.irecv(torch.zeros(1000), 1, tag=1)
         dist.barrier()
-        number = dist.group.WORLD._communicator._set
-    gc.collect()
-    hvd.barrier()
-    given = torch.ones(1000)
-    spec = (given.data_ptr(), 0, DTYPES["float32"], given.shape, given.nbytes, 0)
-    _core.run(_core.SEND, None, (spec,), root=(rank - 1) % size, process_set=number, keep=given, tag=1)
+        if rank > 0:
+            hvd.barrier()  # rank 0 has left
+        if rank == 1:
+            dist.send(torch.ones(1000), 0, tag=1)
+    if rank == 0:
+        gc.collect()
+        hvd.barrier()
     hvd.barrier()
     hvd.shutdown()
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import itertools
+import sys
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -17,7 +18,7 @@ import torch.distributed as dist
 
 from horovod import _core
 from horovod.common import basics
-from horovod.common.collective.messages import ANY_RANK
+from horovod.common.collective.messages import ANY_RANK, check_tag
 from horovod.common.collective.tensor_glue import Spec
 from horovod.common.reduce_ops import Sum
 from horovod.torch.distributed.errors import timed_out
@@ -68,6 +69,7 @@ class Communicator:
         self.monitored = itertools.count()  # barriers
         self._set = process_set
         self._close = close
+        self._closed = False
         _of_the_job.add(self)
 
     def arranged(self, parts: Sequence[Part]) -> Sequence[Part]:
@@ -172,9 +174,12 @@ class Communicator:
             arrived: puts the bytes that have come where they belong; None: they are there.
             kept: what must stay alive while it is in flight.
             result: the tensors that it writes.
+
+        Raises:
+            ValueError: there are no such tags.
         """
         root = ANY_RANK if peer is None else self.ranks[peer]
-        handle = _core.submit(kind, None, (spec,), root=root, process_set=self._set, tag=tag)
+        handle = _core.submit(kind, None, (spec,), root=root, process_set=self._set, tag=check_tag(tag))
         work = MessageWork(self, kind, handle, kept, arrived, result, peer, tag)
         if len(self.messages) >= self._reap_at:
             for other in list(self.messages):
@@ -188,13 +193,21 @@ class Communicator:
         return timed_out(_NAMES[kind], self.name, self.rank, self.size, seconds)
 
     def close(self) -> None:
-        """Ends the communicator. What is in flight all the same keeps its tensors, as the core may still
-        write to them where the job goes on.
+        """Ends the communicator; does nothing when it has ended. What is in flight all the same keeps its
+        tensors until it is over, as the core may still write to them where the job goes on.
         """
-        self._close()
-        _left_open.extend(work for work in (*self.in_flight, *self.messages) if not work.is_over())
-        self.in_flight.clear()
-        self.messages.clear()
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            self._close()
+            works = (*_left_open, *self.in_flight, *self.messages)
+            _left_open[:] = [work for work in works if not work.is_over()]
+            self.in_flight.clear()
+            self.messages.clear()
+        except Exception:
+            if sys is not None and not sys.is_finalizing():  # else what this needs is gone
+                raise
 
     def end(self) -> None:
         """The job has ended before the group. What the numbers of its process sets name in the next job is

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+import functools
+from collections.abc import Sequence
 from typing import Any
 
 from horovod import _core
@@ -32,8 +34,8 @@ def open_communicator(
     members = list(ranks) or list(range(size))
     world.enter(rank, size, members, store)
     try:
-        return _communicator(rank, members, name, timeout, world.leave)
-    except Exception:
+        return _communicator(rank, members, name, timeout, has_entered=True)
+    except BaseException:
         world.leave()
         raise
 
@@ -57,16 +59,24 @@ def open_part(rank: int, ranks: Sequence[int], name: str, timeout: float) -> Com
         return None
     if len(ranks) == 1:
         return LoneCommunicator(name, timeout)
-    return _communicator(list(ranks).index(rank), ranks, name, timeout, _stays)
+    return _communicator(list(ranks).index(rank), ranks, name, timeout, has_entered=False)
 
 
 def _communicator(
-    rank: int, members: Sequence[int], name: str, timeout: float, leave: Callable[[], None]
+    rank: int, members: Sequence[int], name: str, timeout: float, has_entered: bool
 ) -> Communicator:
     positions = [world.members().index(member) for member in members]
     number = _core.add_own_process_set(sorted(positions), timeout)
+    leave = functools.partial(_leave, number, world.start(), has_entered)
     return Communicator(number, rank, positions, name, timeout, leave)
 
 
-def _stays() -> None:
-    """What a group leaves behind when it ends: the job."""
+def _leave(number: int, start: int, has_entered: bool) -> None:
+    """Of a group that ends: lets go of its process set, if the job that has it runs, and of the job."""
+    try:
+        if start == world.start():
+            with contextlib.suppress(ValueError):  # the job has ended before
+                _core.leave_process_set(number)
+    finally:
+        if has_entered:
+            world.leave()

@@ -26,6 +26,7 @@ from horovod.torch.distributed.communicator import Communicator
 from horovod.torch.distributed.work import joint
 
 Tensors = Sequence[torch.Tensor]
+_MANY_WORKS = 64
 _DEVICES = [torch.device("cpu")]
 # Whose methods have forms that torch.distributed itself does not use.
 _ProcessGroup: Any = dist.ProcessGroup
@@ -48,6 +49,7 @@ class ProcessGroupHorovod(_ProcessGroup):
         self._name = communicator.name
         self._description = ""
         self._coalesced: list[Any] | None = None
+        self._prune_at = _MANY_WORKS  # so many of them are kept that some are over, perhaps
 
     # Who the group is.
 
@@ -220,15 +222,22 @@ class ProcessGroupHorovod(_ProcessGroup):
     # Several operations that are waited for as one.
 
     def _start_coalescing(self, device: torch.device) -> None:
-        self._coalesced = []
+        self._coalesced = []  # of an earlier block that has raised nobody asks
+        self._prune_at = _MANY_WORKS
 
     def _end_coalescing(self, device: torch.device) -> Any:
         works, self._coalesced = self._coalesced or [], None
         return joint(works)
 
     def _noted(self, work: Any) -> Any:
-        if self._coalesced is not None:
-            self._coalesced.append(work)
+        if self._coalesced is None:
+            return work
+        self._coalesced.append(work)
+        if len(self._coalesced) >= self._prune_at:  # a block that raises does not tell of its end
+            self._coalesced = [
+                work for work in self._coalesced if not work.is_completed() or work.exception()
+            ]
+            self._prune_at = max(_MANY_WORKS, 2 * len(self._coalesced))
         return work
 
     # The end.

@@ -60,7 +60,8 @@ class OperationWork(_Work):
         self._timeout = timeout
         self._source = -1
         self._deadline = 0.0  # of the future
-        self._done = False
+        self._done = False  # for the program
+        self._over = False  # for the core, too, which a timeout of the future does not wait for
         self._error: BaseException | None = None
         self._told = False  # the future
         self._future: torch.futures.Future[Any] | None = None
@@ -139,7 +140,7 @@ class OperationWork(_Work):
             with contextlib.suppress(Exception):
                 self._complete_locked(seconds)
             if not self._done and time.monotonic() > self._deadline:
-                self._error = self._timed_out(self._timeout)  # and `_kept` stays
+                self._error = self._timed_out(self._timeout)  # and `_kept` stays until it is over
                 self._done = True
         finally:
             self._lock.release()
@@ -152,7 +153,7 @@ class OperationWork(_Work):
 
     def _complete_locked(self, seconds: float) -> None:
         if self._done:
-            return
+            return self._end_late()
         try:
             outputs = _core.wait(self._handle, seconds)
             if self._finish is not None:
@@ -160,10 +161,23 @@ class OperationWork(_Work):
         except TimeoutError:
             raise self._timed_out(seconds) from None
         except BaseException as error:
-            if not _core.poll(self._handle):  # a signal handler has raised: the operation goes on
+            # A signal handler has raised: the operation goes on.
+            if not isinstance(error, Exception) or not _core.poll(self._handle):
                 raise
             self._error = error
         self._done = True
+        self._end()
+
+    def _end_late(self) -> None:
+        """Of one whose outcome is told: lets its tensors go once the core is done with them."""
+        if self._over or not _core.poll(self._handle):
+            return
+        with contextlib.suppress(Exception):
+            _core.wait(self._handle, 0.0)
+        self._end()
+
+    def _end(self) -> None:
+        self._over = True
         self._kept = self._finish = None
         self._leave()
 

@@ -142,6 +142,30 @@ TEST(Messages, HaveRoomWhenAllThatWaitedAreMetAtOnce) {
   }
 }
 
+// Fewer than may wait do so, at a rank that looks away: it waits for something else meanwhile.
+TEST(Messages, HaveRoomWhileTheirReceiverIsInACollective) {
+  constexpr auto kMany = static_cast<int>(peer::kMostUnmatched);
+  for (const Wires wires : kAllWires) {
+    Cluster cluster(2, wires);
+    std::atomic<bool> one_is_met{false};
+    cluster.Run([&](Engine& engine, int rank) {
+      Bytes data(8);
+      if (rank == 1) {
+        ASSERT_OK(Run(engine, RecvEntry(&data, 0)));
+        one_is_met = true;
+        EXPECT_TRUE(Barrier(engine).ok());
+        for (int i = 0; i < kMany; ++i) ASSERT_OK(Run(engine, RecvEntry(&data, 0)));
+        return;
+      }
+      for (int i = 0; i < 10; ++i) ASSERT_OK(Run(engine, SendEntry(&data, 1)));
+      for (int i = 0; i < kPatienceMs && !one_is_met; ++i)
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      for (int i = 10; i <= kMany; ++i) ASSERT_OK(Run(engine, SendEntry(&data, 1)));
+      EXPECT_TRUE(Barrier(engine).ok());
+    });
+  }
+}
+
 TEST(Messages, OfAnotherSizeAreAnErrorOfTheReceiveAlone) {
   for (const Wires wires : {Wires::kInprocWindow, Wires::kShm, Wires::kTcp}) {
     for (const size_t bytes : {size_t{100}, size_t{40} << 10, size_t{1} << 20}) {

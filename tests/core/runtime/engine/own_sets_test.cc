@@ -53,7 +53,7 @@ TEST(OwnSets, AreMadeByTheirMembersAlone) {
         const std::vector<int> members = Draw(&random, 5);
         if (!Belongs(rank, members)) continue;
         uint32_t id = 0;
-        ASSERT_OK(engine.AddOwnProcessSet(members, kPatienceUs, &id));
+        ASSERT_OK(engine.AddOwnProcessSet(members, kPatienceUs, nullptr, &id));
         EXPECT_TRUE(numbers.insert(id).second);
         EXPECT_TRUE(id >= SetRegistry::kFirstOwn);
         for (const size_t elements : {size_t{3}, size_t{200000}}) {
@@ -76,7 +76,7 @@ TEST(OwnSets, NeedNobodyElse) {
     cluster.Run([&](Engine& engine, int rank) {
       if (rank == 0 || rank == 2) {
         uint32_t id = 0;
-        ASSERT_OK(engine.AddOwnProcessSet({0, 2}, kPatienceUs, &id));
+        ASSERT_OK(engine.AddOwnProcessSet({0, 2}, kPatienceUs, nullptr, &id));
         std::vector<float> data(1, static_cast<float>(rank + 1));
         ASSERT_OK(Allreduce(engine, "x", &data, ReduceOp::kSum, id));
         EXPECT_EQ(data[0], 4.0f);
@@ -93,7 +93,7 @@ TEST(OwnSets, NameWhoDoesNotCome) {
       cluster.Run([&](Engine& engine, int rank) {
         uint32_t id = 0;
         if (rank != absent) {
-          const Status status = engine.AddOwnProcessSet({0, 1, 2}, 300'000, &id);
+          const Status status = engine.AddOwnProcessSet({0, 1, 2}, 300'000, nullptr, &id);
           const std::string culprit =
               "rank " + std::to_string(absent) + " has not come within 0.3 s";
           EXPECT_TRUE(status.code() == Code::kUnavailable);
@@ -101,7 +101,7 @@ TEST(OwnSets, NameWhoDoesNotCome) {
         }
         ASSERT_OK(Barrier(engine));
         // Who was too late goes on to the meeting at which the others are.
-        ASSERT_OK(engine.AddOwnProcessSet({0, 1, 2}, kPatienceUs, &id));
+        ASSERT_OK(engine.AddOwnProcessSet({0, 1, 2}, kPatienceUs, nullptr, &id));
         ASSERT_OK(Barrier(engine, id));
       });
     }
@@ -115,13 +115,13 @@ TEST(OwnSets, LeaveNothingInFlightWhenAMemberDoesNotCome) {
     cluster.Run([&](Engine& engine, int rank) {
       uint32_t id = 0;
       if (rank == 0) {
-        EXPECT_FALSE(engine.AddOwnProcessSet({0, 1}, 100'000, &id).ok());
+        EXPECT_FALSE(engine.AddOwnProcessSet({0, 1}, 100'000, nullptr, &id).ok());
         EXPECT_TRUE(engine.InFlight(0).empty());
       }
       ASSERT_OK(Barrier(engine));
       if (rank == 1) return engine.Shutdown();
       usleep(2'500'000);  // longer than a rank that has left may be waited for
-      ASSERT_OK(engine.AddOwnProcessSet({0}, kPatienceUs, &id));
+      ASSERT_OK(engine.AddOwnProcessSet({0}, kPatienceUs, nullptr, &id));
       ASSERT_OK(Barrier(engine, id));
     });
   }
@@ -135,7 +135,7 @@ TEST(OwnSets, AreMadeEverywhereOrNowhere) {
       if (rank == 2) usleep(700'000);
       uint32_t id = 0;
       const int64_t patience = rank == 1 ? 200'000 : kPatienceUs;
-      ASSERT_OK(engine.AddOwnProcessSet({0, 1, 2}, patience, &id));
+      ASSERT_OK(engine.AddOwnProcessSet({0, 1, 2}, patience, nullptr, &id));
       ASSERT_OK(Barrier(engine, id));
     });
   }
@@ -147,9 +147,9 @@ TEST(OwnSets, RefuseOthersAndImpossibleMembers) {
     uint32_t id = 0;
     for (const std::vector<int>& members :
          std::vector<std::vector<int>>{{}, {1, 0}, {0, 2}, {1 - rank}})
-      EXPECT_TRUE(engine.AddOwnProcessSet(members, kPatienceUs, &id).code() ==
+      EXPECT_TRUE(engine.AddOwnProcessSet(members, kPatienceUs, nullptr, &id).code() ==
                   Code::kInvalidArgument);
-    ASSERT_OK(engine.AddOwnProcessSet({rank}, kPatienceUs, &id));
+    ASSERT_OK(engine.AddOwnProcessSet({rank}, kPatienceUs, nullptr, &id));
     ASSERT_OK(Barrier(engine, id));
   });
 }
@@ -165,7 +165,7 @@ TEST(OwnSets, AreMadeByThreadsSideBySide) {
       threads.emplace_back([&] {
         for (int i = 0; i < 10; ++i) {
           uint32_t id = 0;
-          ASSERT_OK(engine.AddOwnProcessSet(members, kPatienceUs, &id));
+          ASSERT_OK(engine.AddOwnProcessSet(members, kPatienceUs, nullptr, &id));
           std::vector<float> data(1, static_cast<float>(rank + 1));
           ASSERT_OK(Allreduce(engine, "x", &data, ReduceOp::kSum, id));
           EXPECT_EQ(data[0], SumOf(members));
@@ -187,11 +187,11 @@ TEST(OwnSets, AreMadeWhenAllTryAgain) {
         std::vector<int> here = Draw(&random, 4);
         if (here.size() == 4) here.pop_back();
         if (Belongs(rank, here)) {
-          EXPECT_FALSE(engine.AddOwnProcessSet({0, 1, 2, 3}, 50'000, &id).ok());
+          EXPECT_FALSE(engine.AddOwnProcessSet({0, 1, 2, 3}, 50'000, nullptr, &id).ok());
         }
         ASSERT_OK(Barrier(engine));
       }
-      ASSERT_OK(engine.AddOwnProcessSet({0, 1, 2, 3}, kPatienceUs, &id));
+      ASSERT_OK(engine.AddOwnProcessSet({0, 1, 2, 3}, kPatienceUs, nullptr, &id));
       std::vector<float> data(1, static_cast<float>(rank + 1));
       ASSERT_OK(Allreduce(engine, "x", &data, ReduceOp::kSum, id));
       EXPECT_EQ(data[0], 10.0f);
@@ -225,6 +225,7 @@ class Meetings {
     options.timeout_us = kPatienceUs;
     options.number = [] { return uint64_t{0}; };
     options.discard = [](uint32_t id) { EXPECT_EQ(id, uint32_t{42}); };
+    options.close = [](const std::string& place) { EXPECT_FALSE(place.empty()); };
     const auto done = [fails](const char* what) {
       return fails == what ? Status::Invalid(std::string(what) + " fails") : Status::Ok();
     };

@@ -24,5 +24,29 @@ TEST(SetRegistry, HoldsABoundedNumberOfSetsAndGivesIdsOnce) {
   EXPECT_TRUE(sets.Has(id, GlobalRank(1)) && !sets.Has(17, GlobalRank(0)));
 }
 
+// The ids of different ranks differ, and those of one follow each other.
+TEST(SetRegistry, NumbersSetsOfTheirMembersByRank) {
+  SetRegistry first(GlobalRank(0));
+  SetRegistry last(GlobalRank(2));
+  uint32_t id = 0;
+  uint32_t before = 0;
+  ASSERT_OK(first.Number(3, &id));
+  EXPECT_EQ(id, SetRegistry::kFirstOwn);
+  ASSERT_OK(last.Number(3, &before));
+  ASSERT_OK(last.Number(3, &id));
+  EXPECT_EQ(id, before + 1);
+  EXPECT_TRUE(before > SetRegistry::kFirstOwn + (uint32_t{1} << 30));
+  EXPECT_TRUE(id < ~uint32_t{0} - SetRegistry::kMostSets);
+}
+
+TEST(SetRegistry, ClosesASetOnce) {
+  SetRegistry sets(GlobalRank(0));
+  EXPECT_FALSE(sets.Close(SetRegistry::kFirstOwn));
+  ASSERT_OK(sets.AddAs(SetRegistry::kFirstOwn, Members{0}));
+  EXPECT_TRUE(sets.Close(SetRegistry::kFirstOwn));
+  EXPECT_FALSE(sets.Close(SetRegistry::kFirstOwn));
+  EXPECT_TRUE(sets.Included().empty());
+}
+
 }  // namespace
 }  // namespace hvd::test
