@@ -6,6 +6,7 @@
 
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace hvd::api {
@@ -29,6 +30,7 @@ OpenFile Identify(int fd) {
 struct State {
   std::mutex mutex;  // guards everything
   std::shared_ptr<Engine> engine;
+  std::shared_ptr<Engine> stopping;  // what it sent last may still want links
   std::optional<RankIdentity> identity;
   pid_t rank_pid = 0;  // of the rank that this process was forked from; 0 = of none
   std::vector<OpenFile> descriptors;
@@ -97,19 +99,27 @@ void StopEngine() {
   std::shared_ptr<Engine> engine;
   {
     const std::lock_guard<std::mutex> lock(state->mutex);
-    engine = std::move(state->engine);
-    state->engine = nullptr;
-    state->descriptors.clear();
+    engine = std::exchange(state->engine, nullptr);
+    if (engine != nullptr) state->stopping = engine;
     if (state->rank_pid == 0) state->identity.reset();
   }
-  if (engine != nullptr) engine->Shutdown();
+  if (engine == nullptr) return;
+  engine->Shutdown();
+  const std::lock_guard<std::mutex> lock(state->mutex);
+  if (state->stopping == engine) state->stopping = nullptr;
+  if (state->engine == nullptr) state->descriptors.clear();
+}
+
+std::shared_ptr<Engine> LinkingEngine() {
+  const std::lock_guard<std::mutex> lock(state->mutex);
+  return state->engine != nullptr ? state->engine : state->stopping;
 }
 
 void AddLink(const Link& link) {
   std::shared_ptr<Engine> engine;
   {
     const std::lock_guard<std::mutex> lock(state->mutex);
-    engine = state->engine;
+    engine = state->engine != nullptr ? state->engine : state->stopping;
     if (engine != nullptr) state->descriptors.push_back(Identify(link.fd));
   }
   if (engine == nullptr) {

@@ -29,6 +29,8 @@ Status NotRunning();
 Status StartEngine(const RankIdentity& identity, EngineOptions options);
 void StopEngine();
 
+// For whom links are made: the engine, also while it stops. Null: nobody.
+std::shared_ptr<Engine> LinkingEngine();
 // See Engine::AddLink; a forked child closes its copy. Without an engine the socket is closed.
 void AddLink(const Link& link);
 

@@ -41,12 +41,14 @@ namespace {
 
 // A descriptor of the caller's, readable when take_link_requests has something to say.
 int LinkRequestsDescriptor() {
-  return fcntl(NeedEngine()->link_requests().fd(), F_DUPFD_CLOEXEC, 0);
+  const int fd = fcntl(NeedEngine()->link_requests().fd(), F_DUPFD_CLOEXEC, 0);
+  if (fd < 0) ThrowIfError(Status::Errno("cannot hear which links are wanted"));
+  return fd;
 }
 
 // (peer, role) of each; None when there will be no more.
 py::object TakeLinkRequests() {
-  const std::shared_ptr<Engine> engine = api::CurrentEngine();
+  const std::shared_ptr<Engine> engine = api::LinkingEngine();
   std::vector<WantedLink> wanted;
   if (engine == nullptr || !engine->link_requests().Take(&wanted)) return py::none();
   py::list list;
@@ -70,7 +72,7 @@ void AddLink(const PyLink& given) {
 }
 
 void GiveUpLink(int peer, const std::string& reason) {
-  const std::shared_ptr<Engine> engine = api::CurrentEngine();
+  const std::shared_ptr<Engine> engine = api::LinkingEngine();
   const py::gil_scoped_release release;
   if (engine != nullptr) engine->GiveUpLink(GlobalRank(peer), reason);
 }

@@ -24,6 +24,8 @@ constexpr int64_t kDepartureGraceUs = kSecond;
 // caught up.
 constexpr int kMostAsked = 20;
 constexpr int64_t kFlushLimitUs = kSecond;
+// The same for what waits for a link: its peer's interpreter may be held up.
+constexpr int64_t kLinkLimitUs = 5 * kSecond;
 // How long what was sent last may take to arrive before its link is closed all the same.
 constexpr int64_t kLingerUs = kSecond / 2;
 constexpr int64_t kStacksPatienceUs = kSecond;
@@ -232,11 +234,15 @@ void RankEngine::GiveUpLink(GlobalRank peer, const std::string& reason) {
   watcher_->Suspect(About(CauseKind::kFault, peer, reason));
 }
 
-// The last responses to slower peers may still wait for room.
+// The last responses to slower peers may still wait for room, and a small message, which is
+// complete once it is posted, for its link.
 void RankEngine::Flush() noexcept {
-  const int64_t deadline = NowMicros() + kFlushLimitUs;
-  while (cycle_->HasWork() && queue_.in_flight() == 0 && !abort_.is_set() &&
-         NowMicros() < deadline) {
+  const int64_t begin = NowMicros();
+  int64_t deadline = begin + kFlushLimitUs;
+  while (cycle_->HasWork() && queue_.in_flight() == 0 && !abort_.is_set()) {
+    const int64_t now = NowMicros();
+    if (now < begin + kLinkLimitUs && link_requests_.open()) deadline = now + kFlushLimitUs;
+    if (now >= deadline) return;
     // Without the lock a waiter drives, which is about to leave: nothing is in flight.
     const std::unique_lock<std::mutex> lock(loop_->progress(), std::try_to_lock);
     if (!lock.owns_lock() || !cycle_->Round()) usleep(50);

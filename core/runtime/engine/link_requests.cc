@@ -41,6 +41,11 @@ void LinkRequests::Made(const WantedLink& made) {
   open_.erase(std::remove_if(open_.begin(), open_.end(), is_it), open_.end());
 }
 
+bool LinkRequests::open() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return !open_.empty();
+}
+
 void LinkRequests::Close() {
   const std::lock_guard<std::mutex> lock(mutex_);
   over_ = true;

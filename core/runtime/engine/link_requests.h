@@ -34,6 +34,8 @@ class LinkRequests {
   int fd() const { return waker_.fd(); }
 
   void Made(const WantedLink& made);
+  // Whether one that was asked for is not made.
+  bool open() const;
   void Close();
 
   // For people: a line about each that is missing for `limit_us` and of which this was not said

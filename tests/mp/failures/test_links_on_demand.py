@@ -65,6 +65,27 @@ def test_it_is_named_on_every_rank(run_ranks, fails: str, why: str) -> None:
         assert rank == VICTIM or (f"rank {VICTIM}" in text and why in text), (rank, text)
 
 
+def ranks_send_and_leave() -> int:
+    """What rank 0 gets, which comes late to messages that are complete at their senders."""
+    hvd.init()
+    hvd.barrier()
+    total = 0
+    if hvd.rank() == 0:
+        time.sleep(0.3)
+        for _ in range(hvd.size() - 1):
+            received = torch.zeros(1)
+            hvd.recv(received)
+            total += int(received.item())
+    else:
+        hvd.send(torch.tensor([10.0 ** (hvd.rank() - 1)]), 0)
+    hvd.shutdown()
+    return total
+
+
+def test_a_small_message_arrives_although_its_sender_leaves_at_once(run_ranks) -> None:
+    assert run_ranks(6, ranks_send_and_leave, hosts=HOSTS)[0] == 11111
+
+
 def ranks_fork_and_send() -> list[int]:
     """How many sockets a child has, and what its parent gets from all others afterwards."""
     hvd.init()

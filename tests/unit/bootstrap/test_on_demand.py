@@ -1,6 +1,7 @@
 """Links that are made after the start, between ranks that are threads here, each with a core of its own."""
 
 import contextlib
+import errno
 import os
 import random
 import select
@@ -161,6 +162,18 @@ def test_a_rank_that_does_not_answer_is_named_in_time(asking: int) -> None:
     ranks.stop()
 
 
+def test_who_knocked_in_time_waits_longer_than_who_then_calls_in_vain() -> None:
+    ranks = _Ranks(2, timeout=0.3)
+    listener, ranks.addresses[0] = endpoints.listen("tcp")
+    listener.close()  # as behind a firewall that lets connections pass one way
+    ranks.cores[0].want(1, _DATA)
+    _until(lambda: bool(ranks.cores[1].given_up))
+    ((peer, reason),) = ranks.cores[1].given_up
+    assert peer == 0 and "Calls to rank 0:" in reason and "refused" in reason
+    assert not ranks.cores[0].given_up
+    ranks.stop()
+
+
 def test_a_call_that_is_under_way_ends_with_the_core() -> None:
     silent, address = endpoints.listen("tcp")  # accepts in its kernel alone, like a process that is stopped
     ranks = _Ranks(2)
@@ -215,6 +228,35 @@ def test_a_forked_child_keeps_nothing_and_disturbs_nothing() -> None:
     _until(lambda: all(core.links for core in ranks.cores))
     _check_pair(ranks, 0, 1, _DATA)
     ranks.stop()
+
+
+def test_a_child_that_is_forked_after_the_end_has_nothing_to_close() -> None:
+    ranks = _Ranks(1)
+    ranks.cores[0].stop()
+    _until(lambda: threading.active_count() == 1)
+    child = os.fork()
+    if child == 0:
+        ended_well = False
+        with contextlib.suppress(BaseException):
+            ranks.ranks[0].close_in_child()
+            ended_well = True
+        os._exit(0 if ended_well else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    ranks.stop()
+
+
+def test_a_start_that_fails_leaves_nothing_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(_: object) -> int:
+        raise OSError(errno.EMFILE, "no descriptor is left")
+
+    for where, what in ((_Core, "link_requests_descriptor"), (threading.Thread, "start")):
+        core, (listener, _) = _Core(), endpoints.listen("tcp")
+        rank = OnDemand(0, 7, _SECRET, [listener], ["rank 0"], set(), lambda _: [], 1.0)
+        with monkeypatch.context() as patch, pytest.raises(OSError, match="no descriptor"):
+            patch.setattr(where, what, fails)
+            rank.start(core)
+        rank.close()
+        core.close()
 
 
 def _sockets() -> int:

@@ -5,6 +5,7 @@ As at the start, the higher rank of a link dials and the lower one accepts. Wher
 in one way only, whoever wants it and also when both do, and neither waits for the other.
 """
 
+import contextlib
 import logging
 import os
 import selectors
@@ -23,6 +24,7 @@ from .linker import ON_DEMAND, Link, link_of
 _log = logging.getLogger("horovod")
 
 _THREAD = "hvd-links"
+_GRACE_SECONDS = 2.0
 
 
 class Core(Protocol):
@@ -69,28 +71,34 @@ class OnDemand:
         self._addresses_of = addresses_of
         self._timeout = timeout
         self._awaited: dict[tuple[int, Role], float] = {}  # until when
+        self._closing = contextlib.ExitStack()  # what is open, once it runs
         self._selector: selectors.BaseSelector | None = None
         self._thread: threading.Thread | None = None
 
     def start(self, core: Core) -> None:
         """Once the core runs. Nothing stays open when it fails."""
         self._core = core
-        self._wanted = core.link_requests_descriptor()
-        self._selector = selectors.DefaultSelector()
-        self._dialler = Dialler(
-            self._rank, self._secret, self._selector, self._reach, self._names, self._give_up
-        )
-        self._selector.register(self._wanted, selectors.EVENT_READ, self._on_wanted)
-        self._gates = [
-            Gatekeeper(listener, self._selector, self._secret, self._expects, self._admit, self._say)
-            for listener in self._listeners
-        ]
-        self._thread = threading.Thread(target=self._serve, args=(self._selector,), name=_THREAD, daemon=True)
+        for listener in self._listeners:
+            self._closing.callback(listener.close)
         try:
-            self._thread.start()
+            wanted = core.link_requests_descriptor()
+            self._closing.callback(os.close, wanted)
+            selector = self._selector = self._closing.enter_context(selectors.DefaultSelector())
+            self._dialler = Dialler(
+                self._rank, self._secret, selector, self._reach, self._names, self._give_up
+            )
+            self._closing.callback(self._dialler.close)
+            selector.register(wanted, selectors.EVENT_READ, self._on_wanted)
+            self._gates = []
+            for listener in self._listeners:
+                gate = Gatekeeper(listener, selector, self._secret, self._expects, self._admit, self._say)
+                self._closing.callback(gate.leave)
+                self._gates.append(gate)
+            thread = threading.Thread(target=self._serve, args=(selector,), name=_THREAD, daemon=True)
+            thread.start()
+            self._thread = thread
         except BaseException:
-            self._thread = None
-            self._end()
+            self._closing.close()
             raise
 
     def close(self) -> None:
@@ -108,7 +116,8 @@ class OnDemand:
         """
         if self._thread is None or self._selector is None:
             return self.close()
-        for key in list(self._selector.get_map().values()):
+        # None: the core has ended before, and so has the thread.
+        for key in list((self._selector.get_map() or {}).values()):
             if isinstance(key.fileobj, int):
                 os.close(key.fileobj)
             else:
@@ -124,15 +133,7 @@ class OnDemand:
         except Exception as error:  # nobody else would tell, and whoever waits for a link would go on waiting
             self._core.give_up_link(self._rank, f"rank {self._rank} can make no more links: {error!r}")
         finally:
-            self._end()
-
-    def _end(self) -> None:
-        for gate in self._gates:
-            gate.close()
-        self._dialler.close()
-        if self._selector is not None:
-            self._selector.close()
-        os.close(self._wanted)
+            self._closing.close()
 
     def _step(self, selector: selectors.BaseSelector) -> None:
         self._dialler.advance()
@@ -168,10 +169,13 @@ class OnDemand:
         return Terms(role, self._rank, peer, self._generation)
 
     def _reach(self, connection: socket.socket, terms: Terms, keys: Keys) -> None:
-        if terms.acceptor < self._rank:
-            self._keep(connection, terms.acceptor, terms.role, keys)
-        else:
-            connection.close()
+        peer, role = terms.acceptor, terms.role
+        if peer < self._rank:
+            return self._keep(connection, peer, role, keys)
+        connection.close()
+        # From now on the peer calls: if that is in vain, it has more to tell, and is to be the first.
+        if (peer, role) in self._awaited:
+            self._awaited[peer, role] = time.monotonic() + self._timeout + _GRACE_SECONDS
 
     def _expects(self, terms: Terms) -> bool:
         is_here = terms.generation == self._generation and terms.acceptor == self._rank
