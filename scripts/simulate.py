@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -83,6 +84,13 @@ def run(program: Path, arguments: argparse.Namespace) -> int:
     return 1 if broken else 0
 
 
+def scale_rows(program: Path, size: int, tensors: int) -> list[dict[str, Any]]:
+    """What negotiation costs so many ranks, on each network."""
+    command = [str(program), "--scale", str(size), "--tensors", str(tensors)]
+    result = subprocess.run(command, capture_output=True, text=True, check=True)
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
 def show_scale(program: Path, sizes: list[int], tensors: int) -> int:
     """A row for each number of ranks and network."""
     print(f"steps of {tensors} tensors, 8 ranks a host; microseconds of virtual time")
@@ -90,9 +98,7 @@ def show_scale(program: Path, sizes: list[int], tensors: int) -> int:
         f"{'ranks':>8}  {'network':12}{'first':>10}{'by ids':>10}{'learned':>10}{'departing':>10}{'links':>8}"
     )
     for size in sizes:
-        command = [str(program), "--scale", str(size), "--tensors", str(tensors)]
-        result = subprocess.run(command, capture_output=True, text=True, check=True)
-        for row in map(json.loads, result.stdout.splitlines()):
+        for row in scale_rows(program, size, tensors):
             phases = "".join(
                 f"{row[name]['micros']:10,.0f}" for name in ("cold", "cached", "learned", "departs")
             )
@@ -158,11 +164,17 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=2, help="processes at a time")
     parser.add_argument("--scale", type=int, nargs="+", metavar="RANKS", help="sizes of jobs to measure")
     parser.add_argument("--tensors", type=int, default=200, help="of a step, with --scale")
+    parser.add_argument("--json", action="store_true", help="a line of JSON for each row of --scale")
     parser.add_argument("--faults", action="store_true", help="break the protocol on purpose")
     arguments = parser.parse_args()
     if arguments.faults:
         return run_faults(arguments)
     program = build(ROOT, BUILD)
+    if arguments.scale and arguments.json:
+        for size in arguments.scale:
+            for row in scale_rows(program, size, arguments.tensors):
+                print(json.dumps(row), flush=True)
+        return 0
     if arguments.scale:
         return show_scale(program, arguments.scale, arguments.tensors)
     if arguments.seed is not None:

@@ -102,6 +102,15 @@ bool Samples(const std::string& text, Config* config) {
   return ParseInteger(text, lowest, 1000, &(config->*member));
 }
 
+// What a chunk costs in flags, or in waiting of other process sets, is out of proportion beyond.
+bool ChunkBytes(const std::string& text, Config* config) {
+  return ParseInteger(text, 16 << 10, 1 << 20, &config->shm_chunk_bytes);
+}
+
+bool StagingSlots(const std::string& text, Config* config) {
+  return ParseInteger(text, 2, 16, &config->shm_staging_slots);
+}
+
 bool Noise(const std::string& text, Config* config) {
   return ParseNumber(text, 0, 1, &config->autotune_noise);
 }
@@ -149,6 +158,8 @@ const std::map<std::string, ValueReader>& ValueReaders() {
       {"HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES",
        {kSamplesValues, Samples<&Config::autotune_max_samples, 0>}},
       {"HOROVOD_AUTOTUNE_GAUSSIAN_PROCESS_NOISE", {"a number from 0 to 1", Noise}},
+      {"HOROVOD_SHM_CHUNK_BYTES", {"bytes, as an integer from 16384 to 1048576", ChunkBytes}},
+      {"HOROVOD_SHM_STAGING_SLOTS", {"an integer from 2 to 16", StagingSlots}},
       {"HOROVOD_TRANSPORT", {"auto, shm or tcp", Transport}},
       {"HOROVOD_LOG_LEVEL", {"trace, debug, info, warning, error or fatal", Level}},
       {"HOROVOD_LOG_HIDE_TIME", {kFlagValues, Flag<&Config::log_hide_time>}},

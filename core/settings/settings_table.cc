@@ -26,6 +26,11 @@ const std::vector<Setting>& SettingsTable() {
        "something else."},
       {"HOROVOD_TRANSPORT", "choice", "auto",
        "auto, shm or tcp; tcp is used between processes of one machine too."},
+      {"HOROVOD_SHM_CHUNK_BYTES", "bytes", "131072",
+       "Largest part of a tensor that a rank stages in shared memory at once, in whole pages; the "
+       "same on all ranks."},
+      {"HOROVOD_SHM_STAGING_SLOTS", "integer", "4",
+       "How many such parts a rank may have staged at a time; the same on all ranks."},
       {"HOROVOD_CPU_OPERATIONS", "choice", "host",
        "Library that reduces on the CPU: host (this one's own), gloo or mpi."},
       {"HOROVOD_GPU_OPERATIONS", "choice", "nccl",

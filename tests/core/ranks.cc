@@ -119,10 +119,11 @@ const std::vector<Medium>& AllMedia() {
   return media;
 }
 
-World::World(Medium medium, int size, std::vector<int> hosts)
+World::World(Medium medium, int size, std::vector<int> hosts, BoardShape board)
     : medium_(medium),
       size_(size),
       hosts_(hosts.empty() ? HostsOfEveryShape(size) : std::move(hosts)),
+      board_(board),
       fabric_(size),
       sockets_(size) {
   if (medium == Medium::kTcp) links_ = Mesh(size, TcpPair);
@@ -192,12 +193,12 @@ Status Rank::Join(uint32_t set, const std::vector<int>& members, Backend** backe
     std::unique_ptr<shm::ShareTree> tree;  // of the members alone
     HVD_RETURN_IF_ERROR(
         shm::ShareTree::Make(1, ranks, GlobalRank(rank_), sockets, waker_, deadline, &tree));
-    HVD_RETURN_IF_ERROR(
-        shm::ShmWindow::Make({set, ranks, WindowBackendBytes(), deadline}, tree.get(), &window));
+    HVD_RETURN_IF_ERROR(shm::ShmWindow::Make(
+        {set, ranks, WindowBackendBytes(world_->board_), deadline}, tree.get(), &window));
   }
   windows_.push_back(std::move(window));
   backends_.emplace_back();
-  HVD_RETURN_IF_ERROR(MakeWindowBackend(windows_.back().get(), &backends_.back()));
+  HVD_RETURN_IF_ERROR(MakeWindowBackend(windows_.back().get(), world_->board_, &backends_.back()));
   *backend = backends_.back().get();
   if (world_->medium_ == Medium::kNccl) return JoinNccl(set, ranks, backend);
   return world_->medium_ == Medium::kGloo ? JoinGloo(members, backend) : Status::Ok();
@@ -245,8 +246,9 @@ Status Rank::JoinHosts(uint32_t set, const Members& members, Backend** backend) 
     local.push_back(members[member].value());
   }
   windows_.push_back(world_->fabric_.MakeWindow(set, Members(local), GlobalRank(rank_), waker_));
-  HVD_RETURN_IF_ERROR(MakeHierarchicalBackend(windows_.back().get(), transport_.get(), set, members,
-                                              position, topology, &backends_.emplace_back()));
+  HVD_RETURN_IF_ERROR(MakeHierarchicalBackend(windows_.back().get(), world_->board_,
+                                              transport_.get(), set, members, position, topology,
+                                              &backends_.emplace_back()));
   *backend = backends_.back().get();
   return Status::Ok();
 }

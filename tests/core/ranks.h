@@ -37,8 +37,8 @@ const char* Name(Medium medium);
 // What the ranks of a test have in common; made before they start.
 class World {
  public:
-  // `hosts`: by rank, for kHosts; without, hosts of unequal size.
-  World(Medium medium, int size, std::vector<int> hosts = {});
+  // `hosts`: by rank, for kHosts; without, hosts of unequal size. `board`: where memory is shared.
+  World(Medium medium, int size, std::vector<int> hosts = {}, BoardShape board = {});
 
   Medium medium() const { return medium_; }
   int size() const { return size_; }
@@ -51,6 +51,7 @@ class World {
   const Medium medium_;
   const int size_;
   const std::vector<int> hosts_;  // by rank
+  const BoardShape board_;
   inproc::Fabric fabric_;
   std::mutex mutex_;  // guards left_
   std::condition_variable leaves_;

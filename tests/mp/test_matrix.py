@@ -26,6 +26,12 @@ def test_every_operation_and_type(run_ranks, ranks: int, transport: str) -> None
     check_digests(run_ranks(ranks, ranks_matrix, [sizes], env={"HOROVOD_TRANSPORT": transport}))
 
 
+@pytest.mark.parametrize(("chunk_bytes", "slots"), [(16384, 2), (1 << 20, 3)])
+def test_every_operation_through_other_staging(run_ranks, chunk_bytes: int, slots: int) -> None:
+    env = {"HOROVOD_SHM_CHUNK_BYTES": str(chunk_bytes), "HOROVOD_SHM_STAGING_SLOTS": str(slots)}
+    check_digests(run_ranks(3, ranks_matrix, [2], env={"HOROVOD_TRANSPORT": "shm", **env}))
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("transport", TRANSPORTS)
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4, 8])

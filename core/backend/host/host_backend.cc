@@ -192,9 +192,10 @@ bool HostBackend::SizesFit(const CollectiveSpec& spec, size_t piece) const {
   return spec.pieces[piece].bytes == (spec.kind == OpKind::kAllgather ? bytes[rank_] : sum);
 }
 
-Status MakeWindowBackend(Window* window, std::unique_ptr<Backend>* backend) {
+Status MakeWindowBackend(Window* window, const BoardShape& shape,
+                         std::unique_ptr<Backend>* backend) {
   std::unique_ptr<Board> board;
-  HVD_RETURN_IF_ERROR(Board::Make(window, &board));
+  HVD_RETURN_IF_ERROR(Board::Make(window, shape, &board));
   *backend = std::make_unique<WindowBackend>(std::move(board));
   return Status::Ok();
 }
@@ -205,11 +206,11 @@ std::unique_ptr<Backend> MakeTransportBackend(Transport* transport, uint32_t set
       Communicator{transport, set, std::move(members), position, ScratchPool::Make()});
 }
 
-Status MakeHierarchicalBackend(Window* window, Transport* transport, uint32_t set, Members members,
-                               Position position, Topology topology,
+Status MakeHierarchicalBackend(Window* window, const BoardShape& shape, Transport* transport,
+                               uint32_t set, Members members, Position position, Topology topology,
                                std::unique_ptr<Backend>* backend) {
   std::unique_ptr<Board> board;
-  HVD_RETURN_IF_ERROR(Board::Make(window, &board));
+  HVD_RETURN_IF_ERROR(Board::Make(window, shape, &board));
   *backend = std::make_unique<HierarchicalBackend>(
       std::move(board),
       Communicator{transport, set, std::move(members), position, ScratchPool::Make()},

@@ -43,8 +43,9 @@ class HostBackend : public Backend {
 
 // All members share the window, of which each allocates so many bytes. `window` outlives the
 // backend; no machine outlives either.
-inline size_t WindowBackendBytes() { return Board::Bytes(); }
-Status MakeWindowBackend(Window* window, std::unique_ptr<Backend>* backend);
+inline size_t WindowBackendBytes(const BoardShape& shape) { return Board::Bytes(shape); }
+Status MakeWindowBackend(Window* window, const BoardShape& shape,
+                         std::unique_ptr<Backend>* backend);
 
 // `position` is this rank's own. `transport` outlives the backend; it is closed before an
 // unfinished machine is destroyed.
@@ -53,8 +54,8 @@ std::unique_ptr<Backend> MakeTransportBackend(Transport* transport, uint32_t set
 
 // Members on several hosts: `window` is that of those on this host, alone or not; `transport` leads
 // to all. `topology` is the set's.
-Status MakeHierarchicalBackend(Window* window, Transport* transport, uint32_t set, Members members,
-                               Position position, Topology topology,
+Status MakeHierarchicalBackend(Window* window, const BoardShape& shape, Transport* transport,
+                               uint32_t set, Members members, Position position, Topology topology,
                                std::unique_ptr<Backend>* backend);
 
 }  // namespace hvd

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <array>
 #include <map>
 
 #include "collective/hierarchy/hierarchy.h"
@@ -25,14 +24,12 @@ namespace {
 // Up to here a tensor is one chunk; beyond, at least two overlap.
 constexpr int64_t kOneChunk = 16 << 10;
 
-// Chunks that may be between the hosts at once: those whose receives are posted.
-constexpr uint64_t kExchanges = kStagingSlots;
-
-// Nobody waits for ever: a rank posts the receives of chunk k once its exchanges of all chunks up
-// to k - kExchanges are complete. A peer sends something of chunk k only when its own are, and then
-// it has sent before, over the same link, everything of theirs that it has to send. So in front of
-// a frame whose receive is not posted there is nothing that its receiver still lacks, and the
-// exchange of the lowest chunk that is not complete anywhere goes on.
+// As many chunks may be between the hosts at once as the board has staging slots, S: those whose
+// receives are posted. Nobody waits for ever: a rank posts the receives of chunk k once its
+// exchanges of all chunks up to k - S are complete. A peer sends something of chunk k only when its
+// own are, and then it has sent before, over the same link, everything of theirs that it has to
+// send. So in front of a frame whose receive is not posted there is nothing that its receiver still
+// lacks, and the exchange of the lowest chunk that is not complete anywhere goes on.
 class HierarchicalAllreduce : public StepMachine {
  public:
   HierarchicalAllreduce(const Hierarchy& hierarchy, const CollectiveSpec& spec)
@@ -42,7 +39,7 @@ class HierarchicalAllreduce : public StepMachine {
         operation_(board_->NextOperation()),
         stream_(spec.pieces),
         element_(static_cast<int64_t>(SizeOf(spec.reduction.dtype))),
-        chunk_bytes_(ChunkBytes(stream_.bytes())),
+        chunk_bytes_(ChunkBytes(stream_.bytes(), board_->shape())),
         chunks_(static_cast<uint64_t>((stream_.bytes() + chunk_bytes_ - 1) / chunk_bytes_)),
         first_(board_->NextChunks(chunks_)),
         sources_(static_cast<size_t>(board_->size())) {
@@ -50,8 +47,9 @@ class HierarchicalAllreduce : public StepMachine {
         spec.reduction.op == ReduceOp::kAverage ? ReduceOp::kSum : spec.reduction.op;
     within_ = {spec.reduction.dtype, op, spec.reduction.prescale, 1.0, 1};
     PlanLanes(spec);
+    exchanges_.resize(board_->shape().staging_slots);
     for (auto& exchanges : exchanges_) exchanges.resize(lanes_.own().size());
-    const size_t places = kExchanges * lanes_.own().size();
+    const size_t places = exchanges_.size() * lanes_.own().size();
     status_ = comm_.scratch->Borrow(static_cast<size_t>(scratch_bytes_) * places, &scratch_);
   }
 
@@ -81,10 +79,10 @@ class HierarchicalAllreduce : public StepMachine {
   };
   using Exchanges = std::vector<LinkExchange>;  // by place in lanes_.own()
 
-  static int64_t ChunkBytes(int64_t bytes) {
+  static int64_t ChunkBytes(int64_t bytes, const BoardShape& shape) {
     const int64_t part = bytes <= kOneChunk ? bytes : (bytes + 1) / 2;
     const int64_t lines = std::max<int64_t>((part + 127) / 128, 1) * 128;
-    return std::min(lines, static_cast<int64_t>(kChunkBytes));
+    return std::min(lines, shape.chunk_bytes);
   }
 
   Range Chunk(uint64_t chunk) const {
@@ -109,7 +107,7 @@ class HierarchicalAllreduce : public StepMachine {
   // are alike.
   void PlanLanes(const CollectiveSpec& spec) {
     if (chunks_ == 0) return;
-    const auto under_way = static_cast<int64_t>(std::min(chunks_, kExchanges));
+    const auto under_way = static_cast<int64_t>(std::min(chunks_, board_->shape().staging_slots));
     for (const int lane : lanes_.own()) {
       LinkGroup& group = groups_.emplace_back(LinkGroup{&comm_, spec.sequence, {}, {}, {}});
       SplitReduction(spec.reduction, &group);
@@ -130,17 +128,17 @@ class HierarchicalAllreduce : public StepMachine {
     return board_->Staging(local_rank, first_ + chunk);
   }
 
-  Exchanges& ExchangesOf(uint64_t chunk) { return exchanges_[chunk % kExchanges]; }
+  Exchanges& ExchangesOf(uint64_t chunk) { return exchanges_[chunk % exchanges_.size()]; }
 
   bool PostReceives() {
-    if (posted_ == chunks_ || posted_ == exchanged_ + kExchanges) return false;
+    if (posted_ == chunks_ || posted_ == exchanged_ + exchanges_.size()) return false;
     Exchanges& exchanges = ExchangesOf(posted_);
     for (size_t i = 0; i < exchanges.size(); ++i) {
       const int lane = lanes_.own()[i];
       const Range range = Lane(posted_, lane);
       const auto number = static_cast<uint32_t>(posted_ * static_cast<uint64_t>(lanes_.count())) +
                           static_cast<uint32_t>(lane);
-      const size_t place = posted_ % kExchanges * exchanges.size() + i;
+      const size_t place = posted_ % exchanges_.size() * exchanges.size() + i;
       exchanges[i].Post(groups_[i], moves_.at(range.end - range.begin), number,
                         Staging(board_->rank(), posted_) + range.begin,
                         scratch_.data() + static_cast<int64_t>(place) * scratch_bytes_);
@@ -223,12 +221,12 @@ class HierarchicalAllreduce : public StepMachine {
   const int64_t element_;
   const int64_t chunk_bytes_;
   const uint64_t chunks_;
-  const uint64_t first_;            // number of the first chunk on the board
-  Reduction within_;                // applies to the inputs of one host
-  std::vector<LinkGroup> groups_;   // by place in lanes_.own()
-  std::map<int64_t, Moves> moves_;  // by the size of a lane
-  std::array<Exchanges, kExchanges> exchanges_;
-  int64_t scratch_bytes_ = 0;  // of each exchange, at most
+  const uint64_t first_;              // number of the first chunk on the board
+  Reduction within_;                  // applies to the inputs of one host
+  std::vector<LinkGroup> groups_;     // by place in lanes_.own()
+  std::map<int64_t, Moves> moves_;    // by the size of a lane
+  std::vector<Exchanges> exchanges_;  // of the chunks under way
+  int64_t scratch_bytes_ = 0;         // of each exchange, at most
   ScratchPool::Lease scratch_;
   std::vector<const void*> sources_;
   Status status_;

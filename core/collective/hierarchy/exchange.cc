@@ -20,9 +20,11 @@ constexpr int64_t kTreeBytes = 128 << 10;
 // Frames are not cut smaller for the sake of overlap.
 constexpr int64_t kLeastFrame = 16 << 10;
 
-// Half of what goes one way, so that there is something to overlap; whole cache lines.
-int64_t FrameBytes(int64_t bytes) {
-  return std::clamp((bytes / 2 + 127) / 128 * 128, kLeastFrame, kFrameBytes);
+// Half of what goes one way, so that there is something to overlap; whole cache lines. A chunk of
+// the board holds it.
+int64_t FrameBytes(int64_t bytes, const BoardShape& shape) {
+  const int64_t most = std::min(kFrameBytes, shape.chunk_bytes);
+  return std::clamp((bytes / 2 + 127) / 128 * 128, std::min(kLeastFrame, most), most);
 }
 
 using Frames = std::vector<Frame>;
@@ -44,7 +46,8 @@ void Append(const Frames& frames, Frames* to) {
 
 // Rank r's part goes straight from r to one rank of each other host: to that of r's local rank
 // where there is one.
-Plan PlanAllgather(const Topology& topology, const CollectiveSpec& spec, Position self) {
+Plan PlanAllgather(const Topology& topology, const BoardShape& shape, const CollectiveSpec& spec,
+                   Position self) {
   Plan plan;
   const std::vector<PieceStream> parts = GatherParts(spec, self.value(), topology.size());
   for (size_t rank = 0; rank < parts.size(); ++rank) {
@@ -52,7 +55,7 @@ Plan PlanAllgather(const Topology& topology, const CollectiveSpec& spec, Positio
   }
   std::vector<Frames> cut;  // by rank
   for (const PieceStream& stream : plan.streams) {
-    cut.push_back(Cut(stream, FrameBytes(LargestBytes(parts)), plan.frames));
+    cut.push_back(Cut(stream, FrameBytes(LargestBytes(parts), shape), plan.frames));
     plan.frames += static_cast<uint32_t>(cut.back().size());
   }
   plan.own = cut[self.index()];
@@ -98,13 +101,14 @@ Route RouteOf(int host, int hosts, int64_t frames) {
 
 // On the root's host the root hands everything to the others; the lanes' carriers take the frames
 // in turn to the other hosts and hand them to those there.
-Plan PlanBroadcast(const Topology& topology, const CollectiveSpec& spec, Position self) {
+Plan PlanBroadcast(const Topology& topology, const BoardShape& shape, const CollectiveSpec& spec,
+                   Position self) {
   Plan plan;
   const Lanes lanes(topology, self);
   const bool is_root = self == spec.root;
   const PieceStream stream(spec.pieces);
   plan.streams.push_back(is_root ? stream : stream.Relayed());
-  const Frames frames = Cut(plan.streams[0], FrameBytes(stream.bytes() / lanes.count()), 0);
+  const Frames frames = Cut(plan.streams[0], FrameBytes(stream.bytes() / lanes.count(), shape), 0);
   plan.frames = static_cast<uint32_t>(frames.size());
   plan.given.resize(static_cast<size_t>(topology.LocalSize(self)));
   if (is_root) plan.own = frames;
@@ -268,7 +272,8 @@ std::unique_ptr<StepMachine> MakeHierarchicalAllgather(const Hierarchy& hierarch
                                                        const CollectiveSpec& spec) {
   const Communicator& comm = hierarchy.comm;
   return std::make_unique<HierarchicalExchange>(
-      hierarchy.board, comm, spec.sequence, PlanAllgather(hierarchy.topology, spec, comm.position));
+      hierarchy.board, comm, spec.sequence,
+      PlanAllgather(hierarchy.topology, hierarchy.board->shape(), spec, comm.position));
 }
 
 std::unique_ptr<StepMachine> MakeHierarchicalBroadcast(const Hierarchy& hierarchy,
@@ -276,7 +281,8 @@ std::unique_ptr<StepMachine> MakeHierarchicalBroadcast(const Hierarchy& hierarch
   const Communicator& comm = hierarchy.comm;
   if (PieceStream(spec.pieces).bytes() <= kTreeBytes) return MakeTreeBroadcast(comm, spec);
   return std::make_unique<HierarchicalExchange>(
-      hierarchy.board, comm, spec.sequence, PlanBroadcast(hierarchy.topology, spec, comm.position));
+      hierarchy.board, comm, spec.sequence,
+      PlanBroadcast(hierarchy.topology, hierarchy.board->shape(), spec, comm.position));
 }
 
 }  // namespace hvd

@@ -39,7 +39,7 @@ class HierarchicalReducescatter : public StepMachine {
         sequence_(spec.sequence),
         parts_(Parts(spec, comm_)),
         element_(static_cast<int64_t>(SizeOf(spec.reduction.dtype))),
-        block_bytes_(BlockBytes(LargestBytes(parts_), lanes_)),
+        block_bytes_(BlockBytes(LargestBytes(parts_), board_->shape(), lanes_)),
         rows_(CountChunks(LargestBytes(parts_), block_bytes_)),
         chunks_(rows_ * static_cast<uint64_t>(lanes_.hosts())),
         first_(board_->NextChunks(chunks_)),
@@ -51,6 +51,7 @@ class HierarchicalReducescatter : public StepMachine {
     between_.prescale = 1.0;
     const auto hosts = static_cast<size_t>(lanes_.hosts());
     for (auto& row : receives_) row.resize(hosts);
+    sends_.resize(board_->shape().staging_slots);
     for (auto& chunk : sends_) chunk.resize(lanes_.own().size());
     status_ = comm_.scratch->Borrow(kRows * hosts * static_cast<size_t>(block_bytes_), &scratch_);
   }
@@ -88,11 +89,10 @@ class HierarchicalReducescatter : public StepMachine {
   // At least two rows, so that there is something to overlap. Whole cache lines of every type, or
   // whole elements where so many ranks share a chunk, or so many hosts the scratch, that each gets
   // less.
-  static int64_t BlockBytes(int64_t largest, const Lanes& lanes) {
+  static int64_t BlockBytes(int64_t largest, const BoardShape& shape, const Lanes& lanes) {
     const int64_t half = std::max<int64_t>((largest / 2 + 127) / 128, 1) * 128;
     const int64_t arriving = static_cast<int64_t>(kRows) * lanes.hosts();
-    const int64_t room =
-        std::min(static_cast<int64_t>(kChunkBytes) / lanes.count(), kMostScratch / arriving);
+    const int64_t room = std::min(shape.chunk_bytes / lanes.count(), kMostScratch / arriving);
     const int64_t unit = room >= 128 ? 128 : 8;
     return std::min(half, room / unit * unit);
   }
@@ -162,7 +162,7 @@ class HierarchicalReducescatter : public StepMachine {
   bool Reduce() {
     if (reduced_ == copied_ || board_->Mine(Phase::kReduced) != first_ + reduced_) return false;
     if (!board_->AllHave(Phase::kCopied, first_ + reduced_ + 1)) return false;
-    std::vector<Transfer>& sends = sends_[reduced_ % kStagingSlots];
+    std::vector<Transfer>& sends = sends_[reduced_ % sends_.size()];
     for (size_t i = 0; i < sends.size(); ++i) {
       const int lane = lanes_.own()[i];
       const Position owner = Owner(reduced_, lane);
@@ -191,7 +191,7 @@ class HierarchicalReducescatter : public StepMachine {
   bool Finish() {
     if (finished_ == reduced_ || board_->Mine(Phase::kTaken) != first_ + finished_) return false;
     const std::vector<Transfer>& transfers =
-        IsOwn(finished_) ? receives_[RowOf(finished_) % kRows] : sends_[finished_ % kStagingSlots];
+        IsOwn(finished_) ? receives_[RowOf(finished_) % kRows] : sends_[finished_ % sends_.size()];
     const bool moved = std::all_of(transfers.begin(), transfers.end(),
                                    [](const Transfer& transfer) { return transfer.done; });
     if (!moved || (IsOwn(finished_) && posted_ <= RowOf(finished_))) return false;
@@ -240,7 +240,7 @@ class HierarchicalReducescatter : public StepMachine {
   Reduction within_;                                   // applies to the inputs of one host
   Reduction between_;                                  // to the hosts' results
   std::array<std::vector<Transfer>, kRows> receives_;  // by host
-  std::array<std::vector<Transfer>, kStagingSlots> sends_;  // by place in lanes_.own()
+  std::vector<std::vector<Transfer>> sends_;           // by staging slot and place in lanes_.own()
   ScratchPool::Lease scratch_;
   std::vector<const void*> sources_;
   Status status_;

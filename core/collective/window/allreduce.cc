@@ -67,7 +67,7 @@ class ChunkedAllreduce : public StepMachine {
         stream_(std::move(stream)),
         gathered_(stream_.small_pieces()),
         element_(static_cast<int64_t>(SizeOf(reduction.dtype))),
-        chunk_bytes_(ChunkBytes(stream_.bytes())),
+        chunk_bytes_(ChunkBytes(stream_.bytes(), board->shape())),
         chunks_(static_cast<uint64_t>((stream_.bytes() + chunk_bytes_ - 1) / chunk_bytes_)),
         first_(board->NextChunks(chunks_)),
         sources_(static_cast<size_t>(board->size())) {}
@@ -94,9 +94,9 @@ class ChunkedAllreduce : public StepMachine {
 
   // At least two chunks where there is enough for that, so that there is something to overlap;
   // whole cache lines of every type. Half of a single byte is rounded up.
-  static int64_t ChunkBytes(int64_t bytes) {
+  static int64_t ChunkBytes(int64_t bytes, const BoardShape& shape) {
     const int64_t half = ((bytes + 1) / 2 + 127) / 128 * 128;
-    return std::min(half, static_cast<int64_t>(kChunkBytes));
+    return std::min(half, shape.chunk_bytes);
   }
 
   Range Chunk(uint64_t chunk) const {

@@ -2,6 +2,16 @@
 
 namespace hvd {
 
+namespace {
+
+constexpr int64_t kPage = 4096;
+
+}  // namespace
+
+BoardShape BoardShape::Of(int64_t chunk_bytes, int64_t staging_slots) {
+  return {(chunk_bytes + kPage - 1) / kPage * kPage, static_cast<uint64_t>(staging_slots)};
+}
+
 // Two cache lines each, because the processor fetches lines in pairs.
 struct alignas(128) StartLine {
   Flag flag;  // 1 + number of the last operation begun on this parity
@@ -12,28 +22,31 @@ struct alignas(128) PhaseLine {
   Flag flag;
 };
 
+// What lies before the staging.
 struct Board::Layout {
   StartLine start[2];
   PhaseLine phase[kPhases];
-  alignas(4096) std::byte small[2][kSlotBytes];
-  alignas(4096) std::byte staging[kStagingSlots][kChunkBytes];
+  alignas(kPage) std::byte small[2][kSlotBytes];
 };
 
-size_t Board::Bytes() { return sizeof(Layout); }
+size_t Board::Bytes(const BoardShape& shape) {
+  return sizeof(Layout) + shape.staging_slots * static_cast<size_t>(shape.chunk_bytes);
+}
 
-Status Board::Make(Window* window, std::unique_ptr<Board>* board) {
+Status Board::Make(Window* window, const BoardShape& shape, std::unique_ptr<Board>* board) {
   SegmentId id;
-  HVD_RETURN_IF_ERROR(window->Allocate(sizeof(Layout), &id));
-  board->reset(new Board(window, id));
+  HVD_RETURN_IF_ERROR(window->Allocate(Bytes(shape), &id));
+  board->reset(new Board(window, id, shape));
   for (int rank = 0; rank < window->size(); ++rank) {
     (*board)->segments_.push_back(reinterpret_cast<Layout*>(window->Span(Position(rank), id)));
   }
   return Status::Ok();
 }
 
-Board::Board(Window* window, SegmentId segment)
+Board::Board(Window* window, SegmentId segment, const BoardShape& shape)
     : window_(window),
       segment_(segment),
+      shape_(shape),
       rank_(window->position().value()),
       size_(window->size()),
       seen_(static_cast<size_t>(size_)) {}
@@ -98,7 +111,8 @@ void Board::Post(Phase phase, uint64_t count) {
 }
 
 std::byte* Board::Staging(int rank, uint64_t chunk) const {
-  return segments_[rank]->staging[chunk % kStagingSlots];
+  const auto slot = static_cast<int64_t>(chunk % shape_.staging_slots);
+  return reinterpret_cast<std::byte*>(segments_[rank] + 1) + slot * shape_.chunk_bytes;
 }
 
 }  // namespace hvd

@@ -11,10 +11,18 @@
 
 namespace hvd {
 
-constexpr size_t kTinyBytes = 56;          // fits in the cache line of its flag
-constexpr size_t kSlotBytes = 64 << 10;    // largest payload of one rank that travels in a slot
-constexpr size_t kChunkBytes = 128 << 10;  // largest part of a stream that is staged at once
-constexpr uint64_t kStagingSlots = 4;      // chunks of one rank that may be staged at once
+constexpr size_t kTinyBytes = 56;        // fits in the cache line of its flag
+constexpr size_t kSlotBytes = 64 << 10;  // largest payload of one rank that travels in a slot
+
+// How a set stages its streams; the same on all members, also of other hosts. What a host stages
+// should stay in its caches. A small chunk costs more flags, a large one leaves less to overlap.
+struct BoardShape {
+  // `chunk_bytes` is rounded up to whole pages, so that every slice begins at a cache line.
+  static BoardShape Of(int64_t chunk_bytes, int64_t staging_slots);
+
+  int64_t chunk_bytes = 128 << 10;  // largest part of a stream that is staged at once
+  uint64_t staging_slots = 4;       // chunks of one rank that may be staged at once
+};
 
 // Members advance together, so a counter that is so far ahead was written by no member.
 constexpr uint64_t kImpossibleLead = uint64_t{1} << 32;
@@ -41,17 +49,17 @@ constexpr int kPhases = 3;
 // member begins s-1 only when it has finished reading every earlier inline operation, s-2 among
 // them. So nobody reads the slot.
 //
-// Reuse of a staging slot. Chunk k uses slot k % kStagingSlots, which chunk j = k - kStagingSlots
-// used before it. A member writes it when every member's kTaken > j. Who has taken j reads no
-// result of j, and has itself reduced j before (it takes only what all have reduced), so it reads
-// no input of j either.
+// Reuse of a staging slot. Chunk k uses slot k % S, which chunk j = k - S used before it, where S
+// is the number of staging slots. A member writes it when every member's kTaken > j. Who has taken
+// j reads no result of j, and has itself reduced j before (it takes only what all have reduced), so
+// it reads no input of j either.
 //
 // After an operation that did not complete everywhere the board is dead, with its generation.
 class Board {
  public:
   // As Window::Allocate, which it needs so many bytes of.
-  static size_t Bytes();
-  static Status Make(Window* window, std::unique_ptr<Board>* board);
+  static size_t Bytes(const BoardShape& shape);
+  static Status Make(Window* window, const BoardShape& shape, std::unique_ptr<Board>* board);
 
   // Before each collective; cheap but for the first: many sets are never used.
   Status Prepare() {
@@ -63,6 +71,7 @@ class Board {
 
   int rank() const { return rank_; }
   int size() const { return size_; }
+  const BoardShape& shape() const { return shape_; }
   // Up to here it is faster that everybody reads everybody's slot once than to share the work in
   // phases. All slots together stay within half a step.
   int64_t inline_bytes() const { return InlineBytes(size_); }
@@ -90,7 +99,7 @@ class Board {
   bool Has(int rank, Phase phase, uint64_t count);
   bool AllHave(Phase phase, uint64_t count);
   bool MayStage(uint64_t chunk) {
-    return chunk < kStagingSlots || AllHave(Phase::kTaken, chunk - kStagingSlots + 1);
+    return chunk < shape_.staging_slots || AllHave(Phase::kTaken, chunk - shape_.staging_slots + 1);
   }
   void Post(Phase phase, uint64_t count);
   std::byte* Staging(int rank, uint64_t chunk) const;
@@ -102,13 +111,14 @@ class Board {
  private:
   struct Layout;
 
-  Board(Window* window, SegmentId segment);
+  Board(Window* window, SegmentId segment, const BoardShape& shape);
   static int Index(Phase phase) { return static_cast<int>(phase); }
   // A peer's counter, or 0 when it cannot be one.
   uint64_t Read(const Flag& flag, uint64_t next);
 
   Window* const window_;
   const SegmentId segment_;
+  const BoardShape shape_;
   bool prepared_ = false;
   const int rank_;
   const int size_;

@@ -49,21 +49,24 @@ class InlineAllgather : public StepMachine {
   int next_ = 0;  // the parts of the ranks below have been taken
 };
 
-constexpr int64_t kChunk = static_cast<int64_t>(kChunkBytes);
+uint64_t Chunks(const Board* board, int64_t bytes) {
+  return CountChunks(bytes, board->shape().chunk_bytes);
+}
 
 class ChunkedAllgather : public StagedExchange {
  public:
   ChunkedAllgather(Board* board, std::vector<PieceStream> parts)
-      : StagedExchange(board, CountChunks(LargestBytes(parts)),
-                       CountChunks(parts[board->rank()].bytes()),
-                       CountChunks(LargestBytes(parts, board->rank()))),
-        parts_(std::move(parts)) {}
+      : StagedExchange(board, Chunks(board, LargestBytes(parts)),
+                       Chunks(board, parts[board->rank()].bytes()),
+                       Chunks(board, LargestBytes(parts, board->rank()))),
+        parts_(std::move(parts)),
+        chunk_bytes_(board->shape().chunk_bytes) {}
 
  private:
   const PieceStream& own() const { return parts_[rank()]; }
-  static int64_t Begin(uint64_t chunk) { return static_cast<int64_t>(chunk) * kChunk; }
-  static int64_t End(uint64_t chunk, const PieceStream& part) {
-    return std::min(Begin(chunk) + kChunk, part.bytes());
+  int64_t Begin(uint64_t chunk) const { return static_cast<int64_t>(chunk) * chunk_bytes_; }
+  int64_t End(uint64_t chunk, const PieceStream& part) const {
+    return std::min(Begin(chunk) + chunk_bytes_, part.bytes());
   }
 
   void Stage(uint64_t chunk, std::byte* staging) override {
@@ -83,6 +86,7 @@ class ChunkedAllgather : public StagedExchange {
   }
 
   const std::vector<PieceStream> parts_;
+  const int64_t chunk_bytes_;
   int next_ = 0;  // whose part of the chunk is the next to take
 };
 
@@ -176,35 +180,37 @@ class InlineAlltoall : public StepMachine {
   int next_ = 0;  // the parts of the ranks below have been taken
 };
 
-// Up to here the chunks of the other ranks have something for this one.
-uint64_t ChunksNeeded(const Streams& streams) {
+// Up to here the streams of the other ranks have something for this one.
+int64_t BytesNeeded(const Streams& streams) {
   int64_t last = 0;
   for (const Incoming& part : streams.incoming) {
     if (part.begin != part.end) last = std::max(last, part.end);
   }
-  return CountChunks(last);
+  return last;
 }
 
 class ChunkedAlltoall : public StagedExchange {
  public:
   ChunkedAlltoall(Board* board, Streams streams, int64_t longest)
-      : StagedExchange(board, CountChunks(longest), CountChunks(streams.outgoing.bytes()),
-                       ChunksNeeded(streams)),
-        streams_(std::move(streams)) {}
+      : StagedExchange(board, Chunks(board, longest), Chunks(board, streams.outgoing.bytes()),
+                       Chunks(board, BytesNeeded(streams))),
+        streams_(std::move(streams)),
+        chunk_bytes_(board->shape().chunk_bytes) {}
 
  private:
   void Stage(uint64_t chunk, std::byte* staging) override {
-    const int64_t begin = static_cast<int64_t>(chunk) * kChunk;
-    streams_.outgoing.Pack(begin, std::min(begin + kChunk, streams_.outgoing.bytes()), staging);
+    const int64_t begin = static_cast<int64_t>(chunk) * chunk_bytes_;
+    streams_.outgoing.Pack(begin, std::min(begin + chunk_bytes_, streams_.outgoing.bytes()),
+                           staging);
   }
 
   // What one rank has for this one.
   Taken Take(uint64_t chunk) override {
-    const int64_t chunk_begin = static_cast<int64_t>(chunk) * kChunk;
+    const int64_t chunk_begin = static_cast<int64_t>(chunk) * chunk_bytes_;
     for (bool copied = false; next_ < size() && !copied; ++next_) {
       const Incoming& part = streams_.incoming[next_];
       const int64_t begin = std::max(chunk_begin, part.begin);
-      const int64_t end = std::min(chunk_begin + kChunk, part.end);
+      const int64_t end = std::min(chunk_begin + chunk_bytes_, part.end);
       if (begin >= end) continue;
       if (!HasStaged(next_, chunk)) return Taken::kNothing;
       part.outputs.Unpack(begin - part.begin, end - part.begin,
@@ -219,6 +225,7 @@ class ChunkedAlltoall : public StagedExchange {
   bool WorkAlone() override { return streams_.own.Next(); }
 
   Streams streams_;
+  const int64_t chunk_bytes_;
   int next_ = 0;  // whose part of the chunk is the next to look at
 };
 

@@ -72,9 +72,9 @@ class InlineReducescatter : public StepMachine {
 
 // Whole cache lines of every type, or whole elements where so many ranks share a chunk that each
 // gets less. At least two chunks, so that there is something to overlap.
-int64_t BlockBytes(const Parts& parts) {
+int64_t BlockBytes(const Parts& parts, const BoardShape& shape) {
   const int64_t half = (LargestBytes(parts) / 2 + 63) / 64 * 64;
-  const auto room = static_cast<int64_t>(kChunkBytes / parts.size());
+  const int64_t room = shape.chunk_bytes / static_cast<int64_t>(parts.size());
   const int64_t unit = room >= 64 ? 64 : 8;
   return std::min(half, room / unit * unit);
 }
@@ -142,7 +142,7 @@ std::unique_ptr<StepMachine> MakeWindowReducescatter(Board* board, const Collect
   if (bytes <= static_cast<int64_t>(kSlotBytes)) {
     return std::make_unique<InlineReducescatter>(board, spec.reduction, std::move(parts), bytes);
   }
-  const int64_t block_bytes = BlockBytes(parts);
+  const int64_t block_bytes = BlockBytes(parts, board->shape());
   return std::make_unique<ChunkedReducescatter>(board, spec.reduction, block_bytes,
                                                 std::move(parts));
 }

@@ -64,7 +64,7 @@ class StagedExchange : public StepMachine {
 };
 
 // How many pieces of `piece` bytes `bytes` take.
-inline uint64_t CountChunks(int64_t bytes, int64_t piece = static_cast<int64_t>(kChunkBytes)) {
+inline uint64_t CountChunks(int64_t bytes, int64_t piece) {
   return static_cast<uint64_t>((bytes + piece - 1) / piece);
 }
 

@@ -42,18 +42,18 @@ Members OnHostOf(GlobalRank rank, const Topology& job, const Members& members) {
 }
 
 // Of a window of a process set.
-WindowBytes BytesOfSet() {
+WindowBytes BytesOfSet(const BoardShape& board) {
   size_t bytes = 0;
   for (const size_t part :
-       {WindowControlBytes(), WindowGateBytes(), WindowBackendBytes(), CoreCountBytes()}) {
+       {WindowControlBytes(), WindowGateBytes(), WindowBackendBytes(board), CoreCountBytes()}) {
     bytes += WholePages(part);
   }
   return {bytes, bytes};
 }
 
 // Of one that its members have made by themselves: there may be very many, and few of them in use.
-WindowBytes BytesOfOwnSet() {
-  WindowBytes bytes = BytesOfSet();
+WindowBytes BytesOfOwnSet(const BoardShape& board) {
+  WindowBytes bytes = BytesOfSet(board);
   bytes.at_once = WholePages(WindowControlBytes()) + WholePages(WindowGateBytes());
   return bytes;
 }
@@ -82,7 +82,10 @@ std::shared_ptr<nccl::GpuRuntime> OpenGpu(const EngineOptions& options) {
 }  // namespace
 
 Wirer::Wirer(const EngineOptions& options)
-    : rank_(options.rank), job_(JobOf(options)), cores_(UsableCores()) {}
+    : rank_(options.rank),
+      job_(JobOf(options)),
+      board_(BoardShape::Of(options.config.shm_chunk_bytes, options.config.shm_staging_slots)),
+      cores_(UsableCores()) {}
 
 Status Wirer::Make(EngineOptions* options, const Waker& waker, LinkRequests* requests,
                    std::unique_ptr<Wirer>* wirer) {
@@ -159,7 +162,7 @@ Status Wirer::Prepare(uint32_t id, const Members& members, int64_t deadline_us,
   // All ranks of a host come to the same answer, and make the window together.
   const Members local = OnHostOf(rank_, job_, members);
   if (local.size() == 0) return Status::Ok();
-  HVD_RETURN_IF_ERROR(windows_->Make(id, local, BytesOfSet(), deadline_us, &wires->window));
+  HVD_RETURN_IF_ERROR(windows_->Make(id, local, BytesOfSet(board_), deadline_us, &wires->window));
   if (wires->window == nullptr) return Status::Ok();  // not a member
   HVD_RETURN_IF_ERROR(Furnish(id, members, wires));
   return id == 0 ? CountCores(wires->window.get(), links_, deadline_us, &cores_) : Status::Ok();
@@ -180,7 +183,7 @@ std::vector<GlobalRank> Wirer::FirstsOf(const Members& members) const {
 
 Status Wirer::Reserve(uint32_t id, const Members& members, std::string* place) {
   if (!job_.hosts_share_memory()) return Status::Ok();
-  return windows_->Reserve(id, Companions(members), BytesOfOwnSet(), place);
+  return windows_->Reserve(id, Companions(members), BytesOfOwnSet(board_), place);
 }
 
 Status Wirer::PrepareIn(uint32_t id, const Members& members, const std::string& place,
@@ -188,7 +191,7 @@ Status Wirer::PrepareIn(uint32_t id, const Members& members, const std::string& 
   wires->topology = job_.Of(members);
   if (!job_.hosts_share_memory()) return Status::Ok();
   HVD_RETURN_IF_ERROR(
-      windows_->Open(id, Companions(members), BytesOfOwnSet(), place, &wires->window));
+      windows_->Open(id, Companions(members), BytesOfOwnSet(board_), place, &wires->window));
   return Furnish(id, members, wires);
 }
 
@@ -207,9 +210,10 @@ Status Wirer::Furnish(uint32_t id, const Members& members, ProcessSetWires* wire
       wires->window.get(), topology.OnHost(topology.HostOf(members.Find(rank_))), &wires->control));
   if (wires->window->size() == members.size()) {
     HVD_RETURN_IF_ERROR(MakeWindowGate(wires->window.get(), &wires->gate));
-    HVD_RETURN_IF_ERROR(MakeWindowBackend(wires->window.get(), &wires->backends.emplace_back()));
+    HVD_RETURN_IF_ERROR(
+        MakeWindowBackend(wires->window.get(), board_, &wires->backends.emplace_back()));
   } else {
-    HVD_RETURN_IF_ERROR(MakeHierarchicalBackend(wires->window.get(), data_, id, members,
+    HVD_RETURN_IF_ERROR(MakeHierarchicalBackend(wires->window.get(), board_, data_, id, members,
                                                 members.Find(rank_), topology,
                                                 &wires->backends.emplace_back()));
   }

@@ -10,6 +10,7 @@
 #include "base/rank.h"
 #include "base/topology.h"
 #include "base/waker.h"
+#include "collective/window/board.h"
 #include "runtime/engine/engine.h"
 #include "runtime/engine/link_requests.h"
 #include "runtime/engine/windows.h"
@@ -109,6 +110,7 @@ class Wirer {
 
   const GlobalRank rank_;
   const Topology job_;
+  const BoardShape board_;
   // Over shared memory the one, over links the others.
   std::unique_ptr<WindowSource> windows_;
   std::vector<std::unique_ptr<Transport>> transports_;

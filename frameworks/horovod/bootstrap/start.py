@@ -16,7 +16,7 @@ from .errors import AbandonedError, BootstrapError, StartTimeoutError
 from .identity import ALONE, HOROVODRUN, Identity, from_environment, placed, reason
 from .membership import STORE_VARIABLE, Membership
 from .secret import SECRET_BYTES
-from .start_settings import start_timeout
+from .start_settings import staging, start_timeout
 from .start_settings import wiring as wiring_of
 from .text import escaped, log
 from .variables import warn_of_unknown
@@ -234,6 +234,7 @@ def _start_among_others(
             network_of(environment),
             str(library),
             gpu,
+            staging(environment),
         )
     except BaseException as error:
         if isinstance(error, BootstrapError) and error.absent:

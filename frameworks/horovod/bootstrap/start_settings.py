@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from .text import shown
 
 START_TIMEOUT_VARIABLE = "HOROVOD_START_TIMEOUT"
+_STAGING_VARIABLES = ("HOROVOD_SHM_CHUNK_BYTES", "HOROVOD_SHM_STAGING_SLOTS")
 _TRANSPORTS = ("auto", "shm", "tcp")
 _DEFAULT_START_TIMEOUT = 30.0
 
@@ -15,6 +16,19 @@ def wiring(environment: Mapping[str, str]) -> str:
     if name not in _TRANSPORTS:
         raise ValueError(f"HOROVOD_TRANSPORT='{shown(name)}': expected one of {', '.join(_TRANSPORTS)}")
     return name
+
+
+def staging(environment: Mapping[str, str]) -> str:
+    """How this rank stages tensors in shared memory, for people too. Raises ValueError for a wrong value."""
+    from horovod import _core
+
+    defaults = {row[0]: row[2] for row in _core.settings()}
+    told = []
+    for variable in _STAGING_VARIABLES:
+        text = environment.get(variable, "")
+        _core.check_setting(variable, text)
+        told.append(f"{variable}={int(text or defaults[variable])}")
+    return ", ".join(told)
 
 
 def start_timeout(environment: Mapping[str, str]) -> float:

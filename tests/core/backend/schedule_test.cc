@@ -243,6 +243,24 @@ TEST(Schedule, SeveralAtOnceOnHostsOfManyShapes) {
   }
 }
 
+// The smallest chunks, few and many; and larger ones than a frame between hosts.
+TEST(Schedule, OnBoardsOfEveryShape) {
+  const BoardShape shapes[] = {BoardShape::Of(16 << 10, 2), BoardShape::Of(20'000, 16),
+                               BoardShape::Of(1 << 20, 3)};
+  for (const BoardShape& shape : shapes) {
+    for (Medium medium : {Medium::kInprocWindow, Medium::kShmWindow}) {
+      World world(medium, 3, {}, shape);
+      RunInARow(&world, 100);
+      RunSeveralAtOnce(&world, 10);
+    }
+    for (const std::vector<int>& hosts : HostShapes()) {
+      World world(Medium::kHosts, static_cast<int>(hosts.size()), hosts, shape);
+      RunInARow(&world, 50);
+      RunSeveralAtOnce(&world, 5);
+    }
+  }
+}
+
 using Sets = std::vector<std::vector<int>>;
 
 // Every rank starts the operations of the sets it is in in another order; one loop drives them all.

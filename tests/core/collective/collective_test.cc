@@ -131,7 +131,7 @@ TEST(Board, InlineSlotsComeBackWhenEverybodyHasBegunTheNext) {
   std::unique_ptr<Board> boards[2];
   RunRanks(2, [&](int r) {
     windows[r] = fabric.MakeWindow(1, {0, 1}, GlobalRank(r), wakers[r]);
-    ASSERT_OK(Board::Make(windows[r].get(), &boards[r]));
+    ASSERT_OK(Board::Make(windows[r].get(), {}, &boards[r]));
   });
   Board& a = *boards[0];
   Board& b = *boards[1];
@@ -154,23 +154,27 @@ TEST(Board, InlineSlotsComeBackWhenEverybodyHasBegunTheNext) {
 }
 
 TEST(Board, StagingComesBackWhenEverybodyHasTaken) {
+  const BoardShape shape = BoardShape::Of(20'000, 3);
+  const uint64_t slots = 3;
   inproc::Fabric fabric(2);
   Waker wakers[2];
   std::unique_ptr<Window> windows[2];
   std::unique_ptr<Board> boards[2];
   RunRanks(2, [&](int r) {
     windows[r] = fabric.MakeWindow(1, {0, 1}, GlobalRank(r), wakers[r]);
-    ASSERT_OK(Board::Make(windows[r].get(), &boards[r]));
+    ASSERT_OK(Board::Make(windows[r].get(), shape, &boards[r]));
   });
   Board& a = *boards[0];
   Board& b = *boards[1];
-  EXPECT_TRUE(a.MayStage(kStagingSlots - 1));
-  EXPECT_FALSE(a.MayStage(kStagingSlots));
+  EXPECT_TRUE(a.MayStage(slots - 1));
+  EXPECT_FALSE(a.MayStage(slots));
   a.Post(Phase::kTaken, 1);
-  EXPECT_FALSE(a.MayStage(kStagingSlots));
+  EXPECT_FALSE(a.MayStage(slots));
   b.Post(Phase::kTaken, 1);
-  EXPECT_TRUE(a.MayStage(kStagingSlots));
-  EXPECT_FALSE(a.MayStage(kStagingSlots + 1));
+  EXPECT_TRUE(a.MayStage(slots));
+  EXPECT_FALSE(a.MayStage(slots + 1));
+  EXPECT_TRUE(a.Staging(0, slots) == a.Staging(0, 0));
+  EXPECT_TRUE(a.Staging(0, slots + 1) == a.Staging(0, 0) + shape.chunk_bytes);
 }
 
 }  // namespace

@@ -23,6 +23,7 @@ Status Read(const Environment& environment, Config* config) {
 bool SameConfig(const Config& a, const Config& b) {
   return a.fusion_threshold == b.fusion_threshold && a.cycle_time_ms == b.cycle_time_ms &&
          a.cache_capacity == b.cache_capacity && a.transport == b.transport &&
+         a.shm_chunk_bytes == b.shm_chunk_bytes && a.shm_staging_slots == b.shm_staging_slots &&
          a.log_level == b.log_level && a.log_hide_time == b.log_hide_time &&
          a.timeline == b.timeline && a.timeline_mark_cycles == b.timeline_mark_cycles &&
          a.stall_check_disable == b.stall_check_disable &&
@@ -53,6 +54,7 @@ TEST(config, TheTableTellsTheDefaults) {
   config.fusion_threshold = 1;
   config.cycle_time_ms = 2;
   config.transport = TransportChoice::kTcp;
+  config.shm_chunk_bytes = config.shm_staging_slots = 6;
   config.log_level = LogLevel::kFatal;
   config.log_hide_time = config.timeline_mark_cycles = config.stall_check_disable = true;
   config.stall_check_seconds = config.stall_shutdown_seconds = 3;
@@ -71,6 +73,8 @@ TEST(config, ValuesAreRead) {
                   {"HOROVOD_CYCLE_TIME", "0.25"},
                   {"HOROVOD_CACHE_CAPACITY", "1024"},
                   {"HOROVOD_TRANSPORT", "tcp"},
+                  {"HOROVOD_SHM_CHUNK_BYTES", "16384"},
+                  {"HOROVOD_SHM_STAGING_SLOTS", "16"},
                   {"HOROVOD_LOG_LEVEL", "DEBUG"},
                   {"HOROVOD_LOG_HIDE_TIME", "1"},
                   {"HOROVOD_TIMELINE", "/a b.json"},
@@ -87,6 +91,8 @@ TEST(config, ValuesAreRead) {
   EXPECT_EQ(c.cycle_time_ms, 0.25);
   EXPECT_EQ(c.cache_capacity, 1024);
   EXPECT_TRUE(c.transport == TransportChoice::kTcp && c.log_level == LogLevel::kDebug);
+  EXPECT_EQ(c.shm_chunk_bytes, 16384);
+  EXPECT_EQ(c.shm_staging_slots, 16);
   EXPECT_TRUE(c.log_hide_time && c.timeline_mark_cycles && c.stall_check_disable);
   EXPECT_EQ(c.timeline, "/a b.json");
   EXPECT_EQ(c.stall_check_seconds, 2.0);

@@ -35,7 +35,8 @@ struct Scale {
     double most_frames = 0;
   };
   Phase cold, cached, learned, departs;
-  int most_peers = 0;  // that one rank has links to
+  int most_peers = 0;       // to whom one rank has links for negotiation
+  int more_data_links = 0;  // of one rank: for small allreduces, made on demand
 };
 Scale MeasureScale(int ranks, int tensors, const Network& network);
 

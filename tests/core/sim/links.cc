@@ -10,6 +10,7 @@ void Links::Send(int from, int to, const FrameTag& tag, const void* data, size_t
   ++sent.frames;
   sent.bytes += bytes;
   peers_[static_cast<size_t>(from)].insert(to);
+  peers_[static_cast<size_t>(to)].insert(from);
   world_->Spend(from, network_.overhead);
   Nanos takes =
       network_.latency + static_cast<Nanos>(static_cast<double>(bytes) / network_.bytes_per_nano);

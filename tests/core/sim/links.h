@@ -43,7 +43,7 @@ class Links {
   World& world() { return *world_; }
   const Network& network() const { return network_; }
   int ranks() const { return ranks_; }
-  // To how many others a rank has sent something.
+  // With how many others a rank has exchanged something: so many links it has.
   int PeersOf(int rank) const;
   const Traffic& SentBy(int rank) const { return sent_[static_cast<size_t>(rank)]; }
 

@@ -64,8 +64,10 @@ void Print(const char* name, const Scale::Phase& phase) {
 int ShowScale(const Arguments& arguments) {
   for (const Network& network : {kInfiniBand, kTcp}) {
     const Scale scale = MeasureScale(arguments.scale, arguments.tensors, network);
-    std::printf("{\"ranks\": %d, \"tensors\": %d, \"network\": \"%s\", \"most_peers\": %d",
-                scale.ranks, scale.tensors, network.name, scale.most_peers);
+    std::printf(
+        "{\"ranks\": %d, \"tensors\": %d, \"network\": \"%s\", \"most_peers\": %d, "
+        "\"more_data_links\": %d",
+        scale.ranks, scale.tensors, network.name, scale.most_peers, scale.more_data_links);
     Print("cold", scale.cold);
     Print("cached", scale.cached);
     Print("learned", scale.learned);

@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <memory>
+#include <set>
 #include <vector>
 
+#include "collective/links/moves.h"
 #include "sim/job.h"
 #include "sim/rank.h"
 
@@ -13,6 +15,7 @@ namespace hvd::sim {
 namespace {
 
 constexpr int kRanksPerHost = 8;
+constexpr int kFewHosts = 8;  // that are all linked from the start
 constexpr Nanos kComputes = 1'000'000;
 constexpr size_t kAlike = 12;  // steps before the one that departs
 constexpr size_t kCached = 2;  // the first is told in full, and gives ids
@@ -43,6 +46,29 @@ Scale::Phase Phase(const std::vector<Ledger::StepCost>& costs, size_t step) {
           static_cast<double>(cost.most_frames)};
 }
 
+// Around the circle of hosts, those at distances that are powers of two are linked for the data
+// from the start.
+bool IsLinked(int ahead, int hosts) {
+  const int behind = hosts - ahead;
+  return (ahead & (ahead - 1)) == 0 || (behind & (behind - 1)) == 0;
+}
+
+// With how many others a carrier exchanges its part of an allreduce of small tensors.
+int MoreHosts(int self, int hosts) {
+  constexpr int64_t kLaneBytes = 512;
+  const ExchangePlan plan = CheapestPlan(hosts, kLaneBytes, LinkCosts{});
+  std::set<int> more;
+  for (const Move& move : PlanMoves(plan, hosts, self, kLaneBytes, 4).list) {
+    std::vector<Parcel> parcels = move.out;
+    parcels.insert(parcels.end(), move.in.begin(), move.in.end());
+    for (const Parcel& parcel : parcels) {
+      const int ahead = (parcel.member - self + hosts) % hosts;
+      if (!IsLinked(ahead, hosts)) more.insert(ahead);
+    }
+  }
+  return static_cast<int>(more.size());
+}
+
 }  // namespace
 
 Scale MeasureScale(int ranks, int tensors, const Network& network) {
@@ -55,6 +81,9 @@ Scale MeasureScale(int ranks, int tensors, const Network& network) {
   for (int rank = 0; rank < ranks; ++rank) all.push_back(std::make_unique<Rank>(&job, rank));
   while (job.world.Next()) continue;
   Scale scale{ranks, tensors, network, {}, {}, {}, {}};
+  const int hosts = (ranks + kRanksPerHost - 1) / kRanksPerHost;
+  for (int host = 0; hosts > kFewHosts && host < hosts; ++host)
+    scale.more_data_links = std::max(scale.more_data_links, MoreHosts(host, hosts));
   const std::vector<Ledger::StepCost>& costs = job.ledger.costs();
   scale.cold = Phase(costs, 0);
   scale.cached = Phase(costs, kCached);

@@ -18,6 +18,7 @@ from horovod.bootstrap.mesh.mesh import Mesh, connect_mesh
 from horovod.bootstrap.mesh.neighbours import at_start
 from horovod.bootstrap.mesh.places import Place, check_alike, decode, number_hosts
 from horovod.bootstrap.network.auth import Role
+from horovod.bootstrap.start_settings import staging
 from horovod.bootstrap.store.client import StoreClient
 from horovod.bootstrap.store.server import StoreServer
 
@@ -115,6 +116,22 @@ def test_a_transport_that_one_rank_alone_has_is_the_same_error_everywhere(
     assert (
         f"HOROVOD_TRANSPORT is tcp on rank {count - 1} on node" in text and "not on rank 0 on node0" in text
     )
+
+
+def test_ranks_that_stage_tensors_differently_hear_how() -> None:
+    usual = staging({})
+    other = staging({"HOROVOD_SHM_CHUNK_BYTES": "65536"})
+    assert usual == staging({"HOROVOD_SHM_STAGING_SLOTS": "4"}) != other
+    places = [replace(_place("a", "m", 1), staging=usual), replace(_place("b", "n", 1), staging=other)]
+    assert decode(1, places[1].encode()) == places[1]
+    with pytest.raises(BootstrapError, match=r"rank 1 on b has HOROVOD_SHM_CHUNK_BYTES=65536, .*=131072"):
+        check_alike(places)
+
+
+@pytest.mark.parametrize("value", ["0", "16383", "2000000", "64k"])
+def test_a_chunk_of_no_use_is_refused(value: str) -> None:
+    with pytest.raises(ValueError, match=r"HOROVOD_SHM_CHUNK_BYTES=.*from 16384 to 1048576"):
+        staging({"HOROVOD_SHM_CHUNK_BYTES": value})
 
 
 def test_one_name_for_two_machines_is_named() -> None:

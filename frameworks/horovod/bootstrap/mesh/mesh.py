@@ -85,6 +85,7 @@ def connect_mesh(
     network: Network = ANY_NETWORK,
     library: str = "",
     gpu: GpuLibraries = NONE,
+    staging: str = "",
 ) -> Mesh:
     """Waits for all ranks and makes the links to this rank's neighbours.
 
@@ -92,25 +93,33 @@ def connect_mesh(
     system refuses shared memory to any of the ranks, which is logged. Sockets are blocking and close-on-exec.
     Raises BootstrapError when not all ranks have arrived by ``deadline``, when the links are not made within
     half of ``timeout`` seconds after that, or when shared memory is asked for and refused; nothing stays open
-    then. ``library``: of this rank's collectives, which must be that of all; ``gpu``: those for GPUs that
-    this rank could use.
+    then. ``library``: of this rank's collectives; ``staging``: how it stages tensors; both must be those of
+    all. ``gpu``: the libraries for GPUs that this rank could use.
     """
     if wiring not in (*WIRINGS, "auto"):
         raise ValueError(f"unknown wiring {wiring!r}: expected one of {', '.join(WIRINGS)} or auto")
+    connect = partial(
+        _connect,
+        identity,
+        generation,
+        store,
+        secret,
+        timeout=timeout,
+        network=network,
+        library=library,
+        gpu=gpu,
+        staging=staging,
+    )
     if wiring == "tcp":
-        return _connect(identity, generation, store, secret, wiring, deadline, timeout, network, library, gpu)
+        return connect(wiring, deadline)
     try:
-        return _connect(identity, generation, store, secret, "shm", deadline, timeout, network, library, gpu)
+        return connect("shm", deadline)
     except SharedMemoryError as error:
         if wiring == "shm":
             raise
         if identity.rank == error.rank:
             _log.warning("[%d] warning: %s; the job goes on over TCP, which is slower", error.rank, error)
-        deadline = time.monotonic() + _LINKING_SHARE * timeout
-        again = "mesh-again"
-        return _connect(
-            identity, generation, store, secret, "tcp", deadline, timeout, network, library, gpu, again
-        )
+        return connect("tcp", time.monotonic() + _LINKING_SHARE * timeout, scope="mesh-again")
 
 
 def _connect(
@@ -124,6 +133,7 @@ def _connect(
     network: Network,
     library: str,
     gpu: GpuLibraries,
+    staging: str,
     scope: str = ARRIVED,
 ) -> Mesh:
     rank, size = identity.rank, identity.size
@@ -133,7 +143,8 @@ def _connect(
         log("debug", rank, f"listens for other ranks at {escaped(', '.join(a for _, a in listeners))}")
         refusal = shared_memory_refusal() if wiring == "shm" else None
         keys = [f"{generation}/{scope}/{peer}" for peer in range(size)]
-        place = place_of(identity, refusal, [address for _, address in listeners], wiring, library, gpu)
+        addresses = [address for _, address in listeners]
+        place = place_of(identity, refusal, addresses, wiring, library, gpu, staging)
         store.set(keys[rank], place.encode())
         # Of all, although a few may be dialled: so every rank knows who is missing.
         left = max(0.0, deadline - time.monotonic())

@@ -15,7 +15,7 @@ from ..network.interfaces import is_loopback
 from ..processes import NOBODY, Process, own_process
 from ..text import shown
 
-_FIELDS = 10
+_FIELDS = 11
 _DEMANDED = " demanded"
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 _NETWORK = "/proc/self/ns/net"
@@ -26,7 +26,8 @@ class Place:
     """What one rank tells: its host's name, the machine that it runs on, how many ranks its host has, why the
     system refuses it shared memory (empty: it does not), its addresses, the best for its own host first; the
     wiring that it makes, its version, its process, the library of its collectives (empty: our own), that for
-    tensors on GPUs (empty: none), and whether its user insists on that.
+    tensors on GPUs (empty: none), whether its user insists on that, and how it stages tensors in shared
+    memory.
     """
 
     host: str
@@ -40,6 +41,7 @@ class Place:
     library: str = ""
     gpu_library: str = ""
     gpu_demanded: bool = False
+    staging: str = ""
 
     def encode(self) -> bytes:
         """Lines of text."""
@@ -47,7 +49,7 @@ class Place:
         where = (self.host, self.machine, str(self.local_size), refusal, ",".join(self.addresses))
         process = f"{self.process.pid} {self.process.start_time}"
         gpu = self.gpu_library + _DEMANDED * self.gpu_demanded
-        told = (*where, self.wiring, self.version, process, self.library, gpu)
+        told = (*where, self.wiring, self.version, process, self.library, gpu, self.staging)
         return "\n".join(told).encode(errors="replace")
 
 
@@ -58,6 +60,7 @@ def place_of(
     wiring: str,
     library: str = "",
     gpu: GpuLibraries = NONE,
+    staging: str = "",
 ) -> Place:
     """The place of this process. ``refusal``: why it gets no shared memory."""
     host = " ".join(identity.hostname.split())
@@ -72,6 +75,7 @@ def place_of(
         library=library,
         gpu_library=gpu.name,
         gpu_demanded=gpu.demanded,
+        staging=staging,
     )
 
 
@@ -85,12 +89,12 @@ def decode(rank: int, value: bytes) -> Place:
     addresses, wiring, version = tuple(lines[4].split(",")), lines[5], lines[6]
     gpu, demanded = lines[9].removesuffix(_DEMANDED), lines[9].endswith(_DEMANDED)
     where = (lines[0], lines[1], int(lines[2]), lines[3], addresses)
-    return Place(*where, wiring, version, process, lines[8], gpu, demanded)
+    return Place(*where, wiring, version, process, lines[8], gpu, demanded, lines[10])
 
 
 def check_alike(places: Sequence[Place]) -> None:
     """Makes sure that all ranks cut tensors in the same way, which follows from their version, from how they
-    are linked, and from the library of their collectives.
+    are linked, from how they stage tensors, and from the library of their collectives.
 
     Raises:
         BootstrapError: two differ, with one text on every rank.
@@ -108,6 +112,11 @@ def check_alike(places: Sequence[Place]) -> None:
             raise BootstrapError(
                 f"HOROVOD_TRANSPORT is tcp on {tcp}, but not on {other}: give all ranks the same. A launcher "
                 "may have to be told to pass it to other hosts"
+            )
+        if place.staging != first.staging:
+            raise BootstrapError(
+                f"{here} has {shown(place.staging)}, and {there} has {shown(first.staging)}: give all ranks "
+                "the same"
             )
         if place.library != first.library:
             raise BootstrapError(
