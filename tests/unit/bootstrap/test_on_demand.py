@@ -67,7 +67,9 @@ class _Core:
 class _Ranks:
     """So many of them, on one network."""
 
-    def __init__(self, size: int, timeout: float = 20.0, missing: tuple[int, ...] = ()) -> None:
+    def __init__(
+        self, size: int, timeout: float = 20.0, missing: tuple[int, ...] = (), late: tuple[int, ...] = ()
+    ) -> None:
         listening = [endpoints.listen("tcp") for _ in range(size)]
         self.addresses = [address for _, address in listening]
         self.cores = [_Core() for _ in range(size)]
@@ -79,7 +81,7 @@ class _Ranks:
         for rank, core in enumerate(self.cores):
             if rank in missing:
                 listening[rank][0].close()
-            else:
+            elif rank not in late:
                 self.ranks[rank].start(core)
 
     def _addresses_of(self, peer: int) -> list[str]:
@@ -171,6 +173,19 @@ def test_who_knocked_in_time_waits_longer_than_who_then_calls_in_vain() -> None:
     ((peer, reason),) = ranks.cores[1].given_up
     assert peer == 0 and "Calls to rank 0:" in reason and "refused" in reason
     assert not ranks.cores[0].given_up
+    ranks.stop()
+
+
+@pytest.mark.parametrize("asking", [0, 1])
+def test_a_rank_that_listens_and_takes_no_call_yet_is_waited_for(asking: int) -> None:
+    """Such as one whose program holds the interpreter's lock: it lives, as those know that watch it."""
+    ranks = _Ranks(2, timeout=0.2, late=(1 - asking,))
+    ranks.cores[asking].want(1 - asking, _DATA)
+    time.sleep(1.0)
+    assert not ranks.cores[asking].given_up
+    ranks.ranks[1 - asking].start(ranks.cores[1 - asking])
+    _until(lambda: all(core.links for core in ranks.cores))
+    _check_pair(ranks, 0, 1, _DATA)
     ranks.stop()
 
 

@@ -40,6 +40,7 @@ class Dial:
     connector: Connector | None = None
     address: str = ""  # of the attempt
     is_last: bool = False  # it is not repeated
+    is_heard: bool = False  # an attempt has reached the host, which has answered for the rank
     outcomes: dict[str, str] = field(default_factory=dict)  # by address
 
     def next_address(self, unanswered: set[str], answered: set[str]) -> str:
@@ -113,6 +114,10 @@ class Dialler:
             if dial.connection is None:
                 self._dials.remove(dial)
 
+    def is_heard(self, terms: Terms) -> bool:
+        """Whether somebody listens where such a call goes, though it may not have been taken yet."""
+        return any(dial.is_heard for dial in self._dials if dial.terms == terms)
+
     def close(self) -> None:
         """Ends all calls."""
         for dial in self._dials:
@@ -164,6 +169,7 @@ class Dialler:
 
     def _greet(self, dial: Dial, connection: socket.socket) -> None:
         endpoints.finish_connect(connection)
+        dial.is_heard = True
         connector = Connector(self._secret, dial.terms)
         _send_whole(connection, connector.greeting())
         dial.connector = connector

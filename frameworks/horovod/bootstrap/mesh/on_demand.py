@@ -24,7 +24,9 @@ from .linker import ON_DEMAND, Link, link_of
 _log = logging.getLogger("horovod")
 
 _THREAD = "hvd-links"
-_GRACE_SECONDS = 2.0
+_FOREVER = float(
+    "inf"
+)  # the core tells people of it, and who dies meanwhile is missed by those that watch it
 
 
 class Core(Protocol):
@@ -138,8 +140,8 @@ class OnDemand:
     def _step(self, selector: selectors.BaseSelector) -> None:
         self._dialler.advance()
         gates = (gate.next_deadline() for gate in self._gates)
-        until = min([*self._awaited.values(), *gates, *self._dialler.due()], default=float("inf"))
-        left = None if until == float("inf") else max(0.0, until - time.monotonic())
+        until = min([*self._awaited.values(), *gates, *self._dialler.due()], default=_FOREVER)
+        left = None if until == _FOREVER else max(0.0, until - time.monotonic())
         for key, _ in selector.select(left):
             key.data()
         for gate in self._gates:
@@ -173,9 +175,8 @@ class OnDemand:
         if peer < self._rank:
             return self._keep(connection, peer, role, keys)
         connection.close()
-        # From now on the peer calls: if that is in vain, it has more to tell, and is to be the first.
-        if (peer, role) in self._awaited:
-            self._awaited[peer, role] = time.monotonic() + self._timeout + _GRACE_SECONDS
+        if (peer, role) in self._awaited:  # now the peer calls, and tells if that is in vain
+            self._awaited[peer, role] = _FOREVER
 
     def _expects(self, terms: Terms) -> bool:
         is_here = terms.generation == self._generation and terms.acceptor == self._rank
@@ -198,6 +199,9 @@ class OnDemand:
 
     def _miss(self, peer: int, role: Role) -> None:
         terms = self._terms(peer, role)
+        if self._dialler.is_heard(terms):  # it may compute without letting other threads run
+            self._awaited[peer, role] = _FOREVER
+            return
         self._awaited.pop((peer, role))
         missing = f"no {role.name.lower()} link to {self._names[peer]} within {self._timeout:g} s"
         self._core.give_up_link(peer, f"rank {self._rank}: {missing}{self._dialler.attempts(terms)}")
