@@ -214,7 +214,7 @@ def _start_among_others(
     from .mesh.mesh import connect_mesh
     from .network.interfaces import from_environment as network_of
 
-    timeout = start_timeout(environment)
+    timeout, staged = start_timeout(environment), staging(environment)
     deadline = time.monotonic() + timeout
     generation = _process.job.generation
     if identity.launcher == HOROVODRUN:
@@ -234,7 +234,7 @@ def _start_among_others(
             network_of(environment),
             str(library),
             gpu,
-            staging(environment),
+            staged,
         )
     except BaseException as error:
         if isinstance(error, BootstrapError) and error.absent:

@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from .text import shown
 
 START_TIMEOUT_VARIABLE = "HOROVOD_START_TIMEOUT"
-_STAGING_VARIABLES = ("HOROVOD_SHM_CHUNK_BYTES", "HOROVOD_SHM_STAGING_SLOTS")
+# The defaults of the core.
+_STAGING = {"HOROVOD_SHM_CHUNK_BYTES": 131072, "HOROVOD_SHM_STAGING_SLOTS": 4}
 _TRANSPORTS = ("auto", "shm", "tcp")
 _DEFAULT_START_TIMEOUT = 30.0
 
@@ -22,12 +23,11 @@ def staging(environment: Mapping[str, str]) -> str:
     """How this rank stages tensors in shared memory, for people too. Raises ValueError for a wrong value."""
     from horovod import _core
 
-    defaults = {row[0]: row[2] for row in _core.settings()}
     told = []
-    for variable in _STAGING_VARIABLES:
+    for variable, default in _STAGING.items():
         text = environment.get(variable, "")
         _core.check_setting(variable, text)
-        told.append(f"{variable}={int(text or defaults[variable])}")
+        told.append(f"{variable}={int(text or default)}")
     return ", ".join(told)
 
 

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from horovod import _core
 from horovod.bootstrap.errors import BootstrapError
 from horovod.bootstrap.identity import Identity
 from horovod.bootstrap.mesh.mesh import Mesh, connect_mesh
@@ -122,6 +123,8 @@ def test_ranks_that_stage_tensors_differently_hear_how() -> None:
     usual = staging({})
     other = staging({"HOROVOD_SHM_CHUNK_BYTES": "65536"})
     assert usual == staging({"HOROVOD_SHM_STAGING_SLOTS": "4"}) != other
+    defaults = {row[0]: row[2] for row in _core.settings() if row[0].startswith("HOROVOD_SHM_")}
+    assert usual == ", ".join(f"{variable}={value}" for variable, value in defaults.items())
     places = [replace(_place("a", "m", 1), staging=usual), replace(_place("b", "n", 1), staging=other)]
     assert decode(1, places[1].encode()) == places[1]
     with pytest.raises(BootstrapError, match=r"rank 1 on b has HOROVOD_SHM_CHUNK_BYTES=65536, .*=131072"):
