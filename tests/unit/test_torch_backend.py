@@ -2,12 +2,15 @@
 
 from collections.abc import Iterator
 from importlib.metadata import entry_points
+from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
 
 import horovod.torch.distributed as backend
+from horovod.torch.distributed import communicator, world
+from horovod.torch.distributed.communicator import Communicator
 from horovod.torch.distributed.registration import register
 
 
@@ -63,3 +66,47 @@ def test_what_has_no_reduction_says_so(alone: dist.ProcessGroup) -> None:
         dist.all_reduce(torch.eye(2).to_sparse_csr())
     with pytest.raises(ValueError, match="does not go with"):
         dist.reduce_scatter_single(torch.empty(2), torch.empty(3))
+
+
+def test_an_operation_that_is_not_over_keeps_its_tensors_beside_another_thread() -> None:
+    group = Communicator(0, 0, [0, 1], "group", 1.0, lambda: None)
+
+    class Over:
+        """Another thread lets it go, too, when this one has seen that it is over."""
+
+        def is_over(self) -> bool:
+            if self in group.in_flight:
+                group.in_flight.popleft()
+            return True
+
+    class InFlight:
+        def is_over(self) -> bool:
+            return False
+
+    works: list[Any] = [Over(), in_flight := InFlight()]
+    group.in_flight.extend(works)
+    group._retire()
+    assert list(group.in_flight) == [in_flight]
+
+
+def test_an_end_that_fails_keeps_the_tensors_of_what_is_in_flight() -> None:
+    def fail() -> None:
+        raise RuntimeError("no end")
+
+    class InFlight:
+        def is_over(self) -> bool:
+            return False
+
+    group = Communicator(0, 0, [0, 1], "group", 1.0, fail)
+    in_flight: Any = InFlight()
+    group.in_flight.append(in_flight)
+    with pytest.raises(RuntimeError, match="no end"):
+        group.close()
+    assert in_flight in communicator._left_open
+    communicator._left_open.remove(in_flight)
+
+
+def test_a_group_whose_job_ends_while_it_is_made_counts_for_no_later_one() -> None:
+    assert world._groups == 0
+    world.leave()
+    assert world._groups == 0

@@ -11,6 +11,7 @@
 #include "backend/nccl/nccl_backend.h"
 #include "runtime/control/control.h"
 #include "runtime/engine/cores.h"
+#include "runtime/engine/set_registry.h"
 #include "transport/inproc/fabric.h"
 #include "transport/mapping.h"
 
@@ -241,7 +242,7 @@ void Wirer::Finish(uint32_t id, const Members& members, ProcessSetWires* wires) 
     wires->backends.push_back(MakeTransportBackend(data_, id, members, members.Find(rank_)));
   }
   UseGpu(id, members, wires);
-  UseLibrary(members, wires);
+  UseLibrary(id, members, wires);
 }
 
 void Wirer::UseGpu(uint32_t id, const Members& members, ProcessSetWires* wires) {
@@ -256,9 +257,12 @@ void Wirer::Lose(const Cause& cause) noexcept {
   if (lost && library_ != nullptr) library_->LoseRank();
 }
 
-// Before the backend of our own, which serves what the library does not have.
-void Wirer::UseLibrary(const Members& members, ProcessSetWires* wires) {
-  if (library_ == nullptr || members.size() == 1) return;
+// Before the backend of our own, which serves what the library does not have. A library has a thread
+// and connections for a set, or one communicator for equal members, which collectives of two sets
+// at once would confuse; so not for sets that come and go, several of them with equal members.
+void Wirer::UseLibrary(uint32_t id, const Members& members, ProcessSetWires* wires) {
+  const bool own = id >= SetRegistry::kFirstOwn;
+  if (library_ == nullptr || own || members.size() == 1) return;
   const int position = members.Find(rank_).value();
   Backend* const host = wires->backends.back().get();
   auto staged = MakeStagedBackend(library_->MakeSet(position, members.size()), library_->name(),

@@ -105,7 +105,7 @@ class Wirer {
   Status MakeTcp(EngineOptions* options, LinkRole role, LinkRequests* requests,
                  std::unique_ptr<Transport>* transport);
   Status Furnish(uint32_t id, const Members& members, ProcessSetWires* wires);
-  void UseLibrary(const Members& members, ProcessSetWires* wires);
+  void UseLibrary(uint32_t id, const Members& members, ProcessSetWires* wires);
   void UseGpu(uint32_t id, const Members& members, ProcessSetWires* wires);
 
   const GlobalRank rank_;

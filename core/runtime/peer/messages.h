@@ -49,8 +49,11 @@ class Messages {
   // Nothing is left to be sent of what is complete here.
   bool idle() const;
 
-  // The process set is no more, and nothing of it is in flight anywhere.
-  void Forget(uint32_t set) { receives_.Forget(set); }
+  // The process set is no more here, and nothing of it is in flight on this rank.
+  void Forget(uint32_t set) {
+    receives_.Forget(set);
+    looks_away_ = false;  // there may be more room than the others know
+  }
 
   void Arm(bool sleeping);
 

@@ -60,7 +60,7 @@ Status Receives::Hear(Peer* peer, const Frame& frame, const std::byte* inlined) 
   return Status::Ok();
 }
 
-// Of a set that is no more nobody asks for anything; its own sender has ended it before.
+// Of a set that is no more nobody asks for anything; its sender may have left it later.
 void Receives::Keep(MessagePtr message, const std::byte* inlined) {
   const Frame& frame = message->frame;
   const auto bytes = static_cast<size_t>(frame.bytes);
@@ -68,7 +68,7 @@ void Receives::Keep(MessagePtr message, const std::byte* inlined) {
   if (frame.kind == FrameKind::kWhole && bytes > 0)
     std::memcpy(message->kept.data(), inlined, bytes);
   if (frame.kind == FrameKind::kFollowed) ReceivePayload(message, message->kept.data());
-  if (forgotten_.Has(frame.set)) return message->peer->Matched(frame);
+  if (forgotten_.Has(frame.set)) return Drop(*message);
   const Envelope envelope = EnvelopeOf(*message);
   matching_.Keep(envelope, std::move(message));
 }
@@ -96,11 +96,23 @@ void Receives::Meet(const MessagePtr& message, const HandlePtr& receive, const s
     return ReceivePayload(message, fits ? OutputOf(*receive) : message->kept.data());
   }
   if (fits) ReceivePayload(message, OutputOf(*receive));
-  Frame answer;
-  answer.kind = fits ? FrameKind::kAccept : FrameKind::kDecline;
-  answer.number = frame.number;
-  peer->Send(answer);
+  Answer(*message, fits ? FrameKind::kAccept : FrameKind::kDecline);
   if (!fits) Finish(*message, nullptr);
+}
+
+// Of an offer.
+void Receives::Answer(const Message& message, FrameKind kind) {
+  Frame answer;
+  answer.kind = kind;
+  answer.number = message.frame.number;
+  message.peer->Send(answer);
+}
+
+// Of another rank, for which there is no receive and never will be: its send may still wait.
+void Receives::Drop(const Message& message) {
+  message.peer->Matched(message.frame);
+  if (message.frame.kind == FrameKind::kOffer) return Answer(message, FrameKind::kDecline);
+  message.peer->TellCreditInTime();
 }
 
 // `payload`: where it lies; null where it came straight into the memory of the receive.
@@ -196,11 +208,10 @@ void Receives::Forget(uint32_t set) {
   forgotten_.Add(set);
   for (const MessagePtr& message : matching_.Forget(set)) {
     if (message->peer != nullptr) {
-      message->peer->Matched(message->frame);
-      message->peer->TellCreditInTime();
-    }
-    if (message->peer == nullptr && message->send == nullptr)
+      Drop(*message);
+    } else if (message->send == nullptr) {
       kept_for_self_ -= message->kept.size();
+    }
   }
 }
 

@@ -59,6 +59,8 @@ class Receives {
   Envelope EnvelopeOf(const Message& message) const;
   void Keep(MessagePtr message, const std::byte* inlined);
   void Meet(const MessagePtr& message, const HandlePtr& receive, const std::byte* inlined);
+  static void Answer(const Message& message, FrameKind kind);
+  static void Drop(const Message& message);
   void MeetOwn(Message* message, const HandlePtr& receive);
   void ReceivePayload(const MessagePtr& message, std::byte* memory);
   void Finish(const Message& message, const std::byte* payload);

@@ -105,7 +105,8 @@ def lend(rank: int, size: int, store: Any, key: str) -> list[int]:
     from horovod.bootstrap.given import GivenJob
 
     with _lock:
-        if not _core.is_initialized():
+        begins = not _core.is_initialized()
+        if begins:
             launched = os.environ.get("HOROVOD_SIZE") == str(size)
             init(None if launched or store is None else GivenJob(rank, size, store, key))
             _lent = True
@@ -114,7 +115,8 @@ def lend(rank: int, size: int, store: Any, key: str) -> list[int]:
         try:
             return _places(GivenJob(rank, size, store, key))
         except BaseException:
-            give_back()
+            if begins:  # else other groups may have the job, too
+                give_back()
             raise
 
 

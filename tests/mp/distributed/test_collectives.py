@@ -167,6 +167,12 @@ def unusual_memory() -> None:
         whole[rank] = as_tensor(given[rank], torch.float32).view(-1)
         dist.all_gather_into_tensor(whole, whole[rank])  # as FSDP does
         check(whole, np.stack([array.reshape(-1) for array in given]), "in place")
+        one_row = torch.zeros(1, 24 * size)  # as many elements, whatever the shape
+        dist.all_gather_into_tensor(one_row, as_tensor(given[rank], torch.float32))
+        check(one_row.view(size, 4, 6), np.stack(given), "into one row")
+        columns = torch.zeros(24, size).t()
+        dist.all_gather_into_tensor(columns, as_tensor(given[rank], torch.float32))
+        check(columns.view(size, 24), np.stack([array.reshape(-1) for array in given]), "into columns")
         many = random_arrays(12, size, (size, LARGE), torch.float32)
         flat = as_tensor(many[rank], torch.float32)
         dist.reduce_scatter_tensor(flat[rank], flat)

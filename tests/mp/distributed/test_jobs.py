@@ -16,6 +16,7 @@ from process_groups import process_group
 from torch.distributed.device_mesh import init_device_mesh
 
 import horovod.torch as hvd
+from horovod.bootstrap import libraries
 from horovod.common.exceptions import HorovodInternalError
 
 VICTIM = 1
@@ -194,6 +195,26 @@ def test_beside_hvd(run_ranks: Callable[..., Any], program: Callable[[], None]) 
 
 def test_parts_of_the_ranks(run_ranks: Callable[..., Any]) -> None:
     run_ranks(4, parts)
+
+
+def beside_a_library() -> None:
+    """Which would have a thread and connections for every group."""
+    hvd.init()
+    with process_group() as (_, size):
+        groups = [dist.group.WORLD, dist.new_group([*range(size)])]
+        for group in groups:
+            dist.all_reduce(torch.ones(3), group=group)
+        threads = [path.read_text() for path in Path("/proc/self/task").glob("*/comm")]
+        assert "hvd-gloo\n" not in threads
+        assert hvd.allreduce(torch.ones(1), op=hvd.Sum).item() == size
+        threads = [path.read_text() for path in Path("/proc/self/task").glob("*/comm")]
+        assert "hvd-gloo\n" in threads
+    hvd.shutdown()
+
+
+@pytest.mark.skipif(not libraries.installed("gloo"), reason="horovod was built without Gloo")
+def test_groups_take_nothing_of_a_library(run_ranks: Callable[..., Any]) -> None:
+    run_ranks(2, beside_a_library, env={libraries.VARIABLE: "GLOO"})
 
 
 @pytest.mark.parametrize("transport", ["auto", "tcp"])

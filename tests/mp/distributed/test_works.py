@@ -36,6 +36,11 @@ def asynchronous() -> None:
         while not work.is_completed():
             time.sleep(0.001)
         check(strided, np.full(4, total), "polled")
+        changed = [torch.full((4,), rank + 1.0)]
+        work = dist.group.WORLD.allreduce(changed)
+        changed.clear()  # the list is the program's, what is in it stays in use
+        assert work.wait()
+        check(work.result()[0], np.full(4, total), "a list that changes")
 
 
 def futures() -> None:

@@ -92,6 +92,8 @@ def check_ended(rank: int, part: Any) -> None:
     if rank < 2:
         with pytest.raises(dist.DistBackendError, match="has ended"):
             dist.send(torch.ones(1), 1 - rank, group=part)
+        with pytest.raises(dist.DistBackendError, match="has ended"):
+            dist.new_group([0, 1], use_local_synchronization=True)
 
 
 def started_again(store: str) -> None:
@@ -171,20 +173,51 @@ def parts_beside_gloo(store: str, with_hvd: bool) -> list[str]:
     else:
         forget_the_launcher()
     begin(store, rank, size, "gloo")
-    told = []
+    told, groups = [], []
     for ranks in ([1, 3], [0, 1], [0, 1, 2, 3], [1, 3], [0, 2]):
         apart = not with_hvd and ranks != [1, 3]
         with pytest.raises(ValueError) if apart and rank in ranks else contextlib.nullcontext() as caught:
             group = dist.new_group(ranks, backend="hvd")
             if rank in ranks:
                 check_group(ranks, group)
+                groups.append((ranks, group))
         if caught is not None:
             told.append(str(caught.value))
         dist.barrier()
         if apart:
             break
+    for members, earlier in groups:  # what is refused takes nothing from them
+        check_group(members, earlier)
+    dist.barrier()
     dist.destroy_process_group()
     return told
+
+
+def overlapping(store: str) -> None:
+    """Whom a rank knows already, from groups of which not all members have been, says nothing of these."""
+    hvd.init()
+    begin(store, hvd.rank(), hvd.size(), "gloo")
+    for ranks in ([0, 1], [1, 2], [0, 1], [0, 2], [0, 1, 2], [1, 2]):
+        group = dist.new_group(ranks, backend="hvd")
+        if hvd.rank() in ranks:
+            check_group(ranks, group)
+    dist.destroy_process_group()
+
+
+def left_apart(store: str) -> None:
+    """One rank has left all of its groups, another is in one of them still."""
+    hvd.init()
+    begin(store, hvd.rank(), hvd.size(), "gloo")
+    everybody = dist.new_group(backend="hvd")
+    pair = dist.new_group([1, 2], backend="hvd")
+    dist.destroy_process_group(everybody)
+    group = dist.new_group([0, 1], backend="hvd")
+    if hvd.rank() in (0, 1):
+        check_group([0, 1], group)
+    if hvd.rank() in (1, 2):
+        check_group([1, 2], pair)
+    dist.barrier()
+    dist.destroy_process_group()
 
 
 def one_after_another(store: str) -> None:
@@ -233,6 +266,13 @@ def test_other_ranks_are_refused_alike(
 
 def test_the_job_lasts_as_long_as_a_group(run_ranks: Callable[..., Any], tmp_path: Path) -> None:
     run_ranks(3, one_after_another, [str(tmp_path / "store")])
+
+
+@pytest.mark.parametrize("program", [overlapping, left_apart], ids=lambda program: program.__name__)
+def test_ranks_that_know_others_meet_all_the_same(
+    run_ranks: Callable[..., Any], tmp_path: Path, program: Callable[[str], None]
+) -> None:
+    run_ranks(3, program, [str(tmp_path / "store")])
 
 
 @pytest.mark.parametrize("with_hvd", [True, False])

@@ -14,14 +14,12 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-import torch.distributed as dist
-
 from horovod import _core
 from horovod.common import basics
 from horovod.common.collective.messages import ANY_RANK, check_tag
 from horovod.common.collective.tensor_glue import Spec
 from horovod.common.reduce_ops import Sum
-from horovod.torch.distributed.errors import timed_out
+from horovod.torch.distributed.errors import job_has_ended, timed_out
 from horovod.torch.distributed.work import CompletedWork, Finish, MessageWork, OperationWork
 
 Part = TypeVar("Part")
@@ -179,12 +177,13 @@ class Communicator:
             ValueError: there are no such tags.
         """
         root = ANY_RANK if peer is None else self.ranks[peer]
-        handle = _core.submit(kind, None, (spec,), root=root, process_set=self._set, tag=check_tag(tag))
-        work = MessageWork(self, kind, handle, kept, arrived, result, peer, tag)
         if len(self.messages) >= self._reap_at:
             for other in list(self.messages):
                 other.is_over()
             self._reap_at = max(_MANY_MESSAGES, 2 * len(self.messages))
+        # Nothing that takes long may come before this keeps the tensors: a signal handler may raise.
+        handle = _core.submit(kind, None, (spec,), root=root, process_set=self._set, tag=check_tag(tag))
+        work = MessageWork(self, kind, handle, kept, arrived, result, peer, tag)
         self.messages.add(work)
         return work
 
@@ -200,9 +199,11 @@ class Communicator:
             return
         self._closed = True
         try:
+            _left_open.extend((*self.in_flight, *self.messages))  # before anything that may raise
             self._close()
-            works = (*_left_open, *self.in_flight, *self.messages)
-            _left_open[:] = [work for work in works if not work.is_over()]
+            for work in [work for work in _left_open if work.is_over()]:
+                with contextlib.suppress(ValueError):  # another thread lets it go, too
+                    _left_open.remove(work)
             self.in_flight.clear()
             self.messages.clear()
         except Exception:
@@ -218,19 +219,16 @@ class Communicator:
 
     def _retire(self) -> None:
         """Lets those go that are over, from the oldest on: the program may have dropped them."""
-        with contextlib.suppress(IndexError):  # another thread does so, too
-            while self.in_flight[0].is_over():
-                self.in_flight.popleft()
+        with contextlib.suppress(IndexError, ValueError):  # another thread does so, too
+            while (oldest := self.in_flight[0]).is_over():
+                self.in_flight.remove(oldest)  # and no other, which may have become the oldest by now
 
 
 class _Ended(Communicator):
     """Of a group that has outlived its job."""
 
     def start(self, *_arguments: Any, **_options: Any) -> Any:
-        raise dist.DistBackendError(
-            f"The job of process group {self.name!r} has ended, by hvd.shutdown() or with the default group. "
-            "Call dist.destroy_process_group(), then dist.init_process_group() on all ranks."
-        )
+        raise job_has_ended(self.name)
 
     message = start
 

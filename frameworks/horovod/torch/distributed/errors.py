@@ -45,3 +45,15 @@ def message_timed_out(
         f"A {what} {whom} (tag {tag}) on rank {rank} of {size} of process group {group!r} is not complete, "
         f"and its timeout of {seconds:g} s is over. Has {whom} started {other} with this tag?"
     )
+
+
+def job_has_ended(group: str) -> dist.DistBackendError:
+    """For what is asked of a group that has outlived its job.
+
+    Args:
+        group: the process group's name.
+    """
+    return dist.DistBackendError(
+        f"The job of process group {group!r} has ended, by hvd.shutdown() or with the default group. "
+        "Call dist.destroy_process_group(), then dist.init_process_group() on all ranks."
+    )

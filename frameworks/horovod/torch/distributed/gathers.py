@@ -10,13 +10,14 @@ import torch
 from horovod import _core
 from horovod.torch.distributed import buffers
 from horovod.torch.distributed.communicator import Communicator
-from horovod.torch.distributed.work import joint
+from horovod.torch.distributed.work import Finish, joint
 
 Tensors = Sequence[torch.Tensor]
 
 
 def broadcast(communicator: Communicator, tensors: Tensors, options: Any) -> Any:
     """Overwrites each tensor by that of the root; several travel as one operation."""
+    tensors = list(tensors)  # the program's list may change while they are in flight
     root, specs = options.rootRank, buffers.in_place(tensors)
     kept: Any = tensors
     finish = None
@@ -34,7 +35,7 @@ def allgather_single(communicator: Communicator, outputs: Tensors, inputs: Tenso
         ValueError: an output has not the size of the inputs of all ranks.
     """
     size = communicator.size
-    specs, kept, targets = [], [], []
+    specs, kept, targets, gathered = [], [], [], []
     for output, given in zip(outputs, inputs, strict=True):
         if output.numel() != size * given.numel() or output.dtype != given.dtype:
             raise ValueError(
@@ -42,35 +43,45 @@ def allgather_single(communicator: Communicator, outputs: Tensors, inputs: Tenso
                 f"input of {given.numel()} of {given.dtype} in a group of {size}."
             )
         source, each = buffers.flat_source(given), buffers.target(output)
-        specs.append(buffers.spec(source, each.buffer, (1, source.numel())))
+        whole = each.buffer if communicator.order is None else torch.empty_like(each.buffer)
+        specs.append(buffers.spec(source, whole, (1, source.numel())))
         kept.append(source)
         targets.append(each)
-    if communicator.order is not None:
-        parts = [output.tensor_split(size) for output in outputs]
-        return allgather(communicator, parts, inputs, options, [[output] for output in outputs])
+        gathered.append(whole)
     finish = buffers.delivering(targets)
-    return communicator.start(_core.ALLGATHER, specs, options, (kept, targets), finish, outputs)
+    if communicator.order is not None:
+        finish = _rearranging(communicator.order, gathered, targets)
+    return communicator.start(_core.ALLGATHER, specs, options, (kept, gathered, targets), finish, outputs)
 
 
-def allgather(
-    communicator: Communicator,
-    outputs: Sequence[Tensors],
-    inputs: Tensors,
-    options: Any,
-    results: Sequence[Tensors] | None = None,
-) -> Any:
-    """Each list of outputs becomes the inputs of all ranks, whose sizes may differ. ``results``: what the
-    works name as their results, if not the outputs.
+def _rearranging(order: Sequence[int], gathered: Tensors, targets: Sequence[buffers.Target]) -> Finish:
+    """Puts what came in the order of the process set where it belongs. A part is so many elements, whatever
+    the shape.
     """
+
+    def finish(outputs: list[_core.Output] | None) -> None:
+        buffers.check_fits(outputs, gathered)
+        for whole, each in zip(gathered, targets, strict=True):
+            shape = (len(order), whole.numel() // len(order))
+            rows = each.buffer.view(shape)
+            for rank, arrived in zip(order, whole.view(shape), strict=True):
+                rows[rank].copy_(arrived)
+            each.deliver()
+
+    return finish
+
+
+def allgather(communicator: Communicator, outputs: Sequence[Tensors], inputs: Tensors, options: Any) -> Any:
+    """Each list of outputs becomes the inputs of all ranks, whose sizes may differ."""
     works = []
-    for parts, given, result in zip(outputs, inputs, results or outputs, strict=True):
+    for parts, given in zip(outputs, inputs, strict=True):
         source = buffers.flat_source(given)
         whole, finish = _parts_of(communicator, parts, source)
         # Where all are to have one size the ranks find out when they have not.
         even = all(part.numel() == given.numel() for part in parts)
         spec = buffers.spec(source, whole, (1, source.numel()) if even else source.shape)
         kept = (source, whole)
-        works.append(communicator.start(_core.ALLGATHER, [spec], options, kept, finish, result))
+        works.append(communicator.start(_core.ALLGATHER, [spec], options, kept, finish, parts))
     return joint(works)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from horovod import _core
 from horovod.torch.distributed import world
 from horovod.torch.distributed.communicator import Communicator, LoneCommunicator
+from horovod.torch.distributed.errors import job_has_ended
 
 
 def open_communicator(
@@ -53,7 +54,8 @@ def open_part(rank: int, ranks: Sequence[int], name: str, timeout: float) -> Com
         None on a rank that is no member.
 
     Raises:
-        RuntimeError: the ranks do not come together.
+        RuntimeError: the ranks do not come together, or (DistBackendError) the job of the default group has
+            ended.
     """
     if rank not in ranks:
         return None
@@ -65,7 +67,10 @@ def open_part(rank: int, ranks: Sequence[int], name: str, timeout: float) -> Com
 def _communicator(
     rank: int, members: Sequence[int], name: str, timeout: float, has_entered: bool
 ) -> Communicator:
-    positions = [world.members().index(member) for member in members]
+    known = world.members()
+    if not known:
+        raise job_has_ended(name)
+    positions = [known.index(member) for member in members]
     number = _core.add_own_process_set(sorted(positions), timeout)
     leave = functools.partial(_leave, number, world.start(), has_entered)
     return Communicator(number, rank, positions, name, timeout, leave)

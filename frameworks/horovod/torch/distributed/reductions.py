@@ -18,6 +18,7 @@ def allreduce(communicator: Communicator, tensors: Sequence[torch.Tensor], optio
     """Replaces each tensor by the reduction of those of all ranks; several travel as one operation."""
     reduction = reduction_of(options.reduceOp)
     if reduction.combine is None and communicator.size > 1:
+        tensors = list(tensors)  # the program's list may change while they are in flight
         specs = buffers.in_place(tensors)
         if specs is not None:  # what DDP and most programs do
             return communicator.start(

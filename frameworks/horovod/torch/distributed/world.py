@@ -70,18 +70,14 @@ def enter(rank: int, size: int, members: Sequence[int], store: Any) -> None:
         RuntimeError: the ranks do not come together.
     """
     global _groups
-    if not _covers(members):
-        _meet(rank, size, members, store)
+    _meet(rank, size, members, store)
     _groups += 1
 
 
-def _covers(ranks: Sequence[int]) -> bool:
-    """Whether all ranks of the job are known, and these are some of them: the same on all of them."""
-    known = members()
-    return ABSENT not in known and all(rank in known for rank in ranks)
-
-
 def _meet(rank: int, size: int, members: Sequence[int], store: Any) -> None:
+    """Also where this rank knows all of them from other groups: the others may not have been in those, and
+    cannot tell whether it comes.
+    """
     global _start
     if not _members:
         _start = next(_starts)
@@ -107,6 +103,8 @@ def leave() -> None:
     ``hvd.init``.
     """
     global _groups
+    if _groups == 0:  # the program has ended the job while the group was being made
+        return
     _groups -= 1
     if _groups == 0:
         _members.clear()

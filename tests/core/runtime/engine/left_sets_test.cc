@@ -146,6 +146,32 @@ TEST(LeftSets, DeliverTheirMessages) {
   }
 }
 
+// A large one waits at its sender until its receiver says that it wants it, or that it never will.
+TEST(LeftSets, LetSendersGoWhoseMessagesNobodyReceives) {
+  for (const Wires wires : kAllWires) {
+    Cluster cluster(2, wires);
+    cluster.Run([&](Engine& engine, int rank) {
+      for (const bool sent_before : {true, false}) {
+        uint32_t id = 0;
+        ASSERT_OK(engine.AddOwnProcessSet({0, 1}, kPatienceUs, nullptr, &id));
+        Bytes data(5 << 20);
+        Bytes word(8);
+        HandlePtr handle;
+        if (rank == 1 && !sent_before) ASSERT_OK(engine.LeaveProcessSet(id));
+        ASSERT_OK(Barrier(engine));
+        if (rank == 0) ASSERT_OK(Submit(engine, SendEntry(&data, 1, 7, id), &handle));
+        ASSERT_OK(Run(engine, MessageEntry(rank == 0, &word, 1 - rank, 8, 0)));
+        if (rank == 1 && sent_before) ASSERT_OK(engine.LeaveProcessSet(id));
+        if (rank == 0) {
+          ASSERT_OK(engine.Wait(handle, kMessageLimitUs, nullptr));
+          ASSERT_OK(engine.LeaveProcessSet(id));
+        }
+        ASSERT_OK(Barrier(engine));
+      }
+    });
+  }
+}
+
 TEST(LeftSets, AreThoseThatAllRanksHaveNotMade) {
   Cluster cluster(2, Wires::kShm);
   cluster.Run([&](Engine& engine, int) {
