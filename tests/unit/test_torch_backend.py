@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 
 import horovod.torch.distributed as backend
-from horovod.torch.distributed import communicator, world
+from horovod.torch.distributed import barriers, communicator, world
 from horovod.torch.distributed.communicator import Communicator
 from horovod.torch.distributed.registration import register
 
@@ -110,3 +110,13 @@ def test_a_group_whose_job_ends_while_it_is_made_counts_for_no_later_one() -> No
     assert world._groups == 0
     world.leave()
     assert world._groups == 0
+
+
+def test_a_barrier_whose_store_is_gone_does_not_speak_of_time() -> None:
+    keeper = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    store = dist.TCPStore("127.0.0.1", keeper.port)
+    group = Communicator(0, 1, [0, 1], "pair", 5.0, lambda: None)
+    del keeper
+    with pytest.raises(dist.DistBackendError, match="the store of the group is gone") as error:
+        barriers.monitored_barrier(group, store, 20.0, False)
+    assert not isinstance(error.value, TimeoutError)

@@ -6,6 +6,8 @@ import time
 from datetime import timedelta
 from typing import Any
 
+import torch.distributed as dist
+
 from horovod import _core
 from horovod.torch.distributed import world
 from horovod.torch.distributed.communicator import Communicator
@@ -32,20 +34,29 @@ def monitored_barrier(communicator: Communicator, store: Any, seconds: float, wa
 
     Raises:
         CollectiveTimeoutError: on rank 0, naming the ranks that have not come; on the others when rank 0 has
-        not
-            come, or has given up.
+            not come, or has given up.
+        DistBackendError: the store is gone, as with the process that keeps it.
     """
     number = next(communicator.monitored)
     prefix = f"monitored_barrier/{world.start()}/{number}"
-    if communicator.rank == 0:
-        _await_others(communicator, store, prefix, seconds, wait_all_ranks)
-        return
-    store.set(f"{prefix}/{communicator.rank}", _DONE)
     try:
-        store.wait([f"{prefix}/0"], timedelta(seconds=seconds + _GRACE_SECONDS))
+        if communicator.rank == 0:
+            _await_others(communicator, store, prefix, seconds, wait_all_ranks)
+        else:
+            _await_first(communicator, store, prefix, seconds)
+    except dist.DistNetworkError as error:
+        raise dist.DistBackendError(
+            f"Rank {communicator.rank} cannot learn who has come to monitored_barrier of process group "
+            f"{communicator.name!r}: the store of the group is gone. Look at the process that keeps it, rank "
+            "0 where torch.distributed has made it."
+        ) from error
+
+
+def _await_first(communicator: Communicator, store: Any, prefix: str, seconds: float) -> None:
+    store.set(f"{prefix}/{communicator.rank}", _DONE)
+    verdict = b"Rank 0 has not come"
+    if _has_come(store, f"{prefix}/0", time.monotonic() + seconds + _GRACE_SECONDS):
         verdict = store.get(f"{prefix}/0")
-    except RuntimeError:
-        verdict = b"Rank 0 has not come"
     if verdict != _DONE:
         raise CollectiveTimeoutError(
             f"Rank {communicator.rank} timed out in monitored_barrier of process group {communicator.name!r} "
@@ -78,6 +89,8 @@ def _await_others(
 def _has_come(store: Any, key: str, deadline: float) -> bool:
     try:
         store.wait([key], timedelta(seconds=max(0.001, deadline - time.monotonic())))
+    except dist.DistNetworkError:  # not a matter of time
+        raise
     except RuntimeError:
         return False
     return True
