@@ -257,9 +257,9 @@ void Wirer::Lose(const Cause& cause) noexcept {
   if (lost && library_ != nullptr) library_->LoseRank();
 }
 
-// Before the backend of our own, which serves what the library does not have. A library has a thread
-// and connections for a set, or one communicator for equal members, which collectives of two sets
-// at once would confuse; so not for sets that come and go, several of them with equal members.
+// Before the backend of our own, which serves what the library does not have. A library has a
+// thread and connections for a set, or one communicator for equal members, which collectives of two
+// sets at once would confuse; so not for sets that come and go, several of them with equal members.
 void Wirer::UseLibrary(uint32_t id, const Members& members, ProcessSetWires* wires) {
   const bool own = id >= SetRegistry::kFirstOwn;
   if (library_ == nullptr || own || members.size() == 1) return;
