@@ -120,3 +120,19 @@ def test_a_barrier_whose_store_is_gone_does_not_speak_of_time() -> None:
     with pytest.raises(dist.DistBackendError, match="the store of the group is gone") as error:
         barriers.monitored_barrier(group, store, 20.0, False)
     assert not isinstance(error.value, TimeoutError)
+
+
+@pytest.mark.parametrize("inputs", [2, 6])
+def test_a_lone_rank_writes_to_nothing_but_its_output(alone: dist.ProcessGroup, inputs: int) -> None:
+    memory = torch.zeros(12)
+    output, given = memory[:4], torch.ones(inputs)
+    for call in (
+        lambda: dist.all_to_all_single(output, given),
+        lambda: dist.all_to_all_single(output, given, [4], [inputs]),
+        lambda: dist.all_to_all([output], [given]),
+        lambda: dist.all_gather([output], given),
+        lambda: dist.gather(given, [output], dst=0),
+    ):
+        with pytest.raises(ValueError, match="bytes"):
+            call()
+    assert memory.tolist() == [0.0] * 12

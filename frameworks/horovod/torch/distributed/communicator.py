@@ -267,7 +267,12 @@ class LoneCommunicator(Communicator):
         splits: Sequence[int] | None = None,
     ) -> Any:
         self.started += 1
-        for source, target, _, _, size, _ in specs:
+        for source, target, _, _, size, room in specs:
+            if target and room != size:  # among others the core sees that
+                raise ValueError(
+                    f"{_NAMES[kind]} in process group {self.name!r} of one rank: the input has {size} bytes, "
+                    f"and the output {room}."
+                )
             if source != target and size:
                 ctypes.memmove(target, source, size)
         if finish is not None:
