@@ -4,6 +4,7 @@ import os
 import signal
 import threading
 import time
+from pathlib import Path
 
 import pytest
 import torch
@@ -26,10 +27,18 @@ def sockets() -> int:
     return found
 
 
-def ranks_want_one_that(fails: str) -> str:
+def out_of_all_collectives(folder: Path) -> None:
+    """Ends when every rank has called it; not by a collective, which might still run elsewhere."""
+    (folder / str(hvd.rank())).touch()
+    while len(list(folder.iterdir())) < hvd.size():
+        time.sleep(0.01)
+
+
+def ranks_want_one_that(fails: str, folder: str) -> str:
     before = sockets()
     hvd.init()
     pids = hvd.allgather(torch.tensor([os.getpid()])).tolist()
+    out_of_all_collectives(Path(folder))
     text = "no error"
     if hvd.rank() == VICTIM:
         if fails == "leaves":
@@ -58,9 +67,9 @@ def ranks_want_one_that(fails: str) -> str:
 @pytest.mark.parametrize(
     ("fails", "why"), [("dies", "died"), ("stops", "has not responded for"), ("leaves", "has left the job")]
 )
-def test_it_is_named_on_every_rank(run_ranks, fails: str, why: str) -> None:
+def test_it_is_named_on_every_rank(run_ranks, fails: str, why: str, tmp_path: Path) -> None:
     dies = [] if fails == "leaves" else [VICTIM]
-    texts = run_ranks(6, ranks_want_one_that, [fails], hosts=HOSTS, dies=dies)
+    texts = run_ranks(6, ranks_want_one_that, [fails, str(tmp_path)], hosts=HOSTS, dies=dies)
     for rank, text in enumerate(texts):
         assert rank == VICTIM or (f"rank {VICTIM}" in text and why in text), (rank, text)
 
