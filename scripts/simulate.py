@@ -84,26 +84,34 @@ def run(program: Path, arguments: argparse.Namespace) -> int:
     return 1 if broken else 0
 
 
-def scale_rows(program: Path, size: int, tensors: int) -> list[dict[str, Any]]:
+PHASES = {"cold": "first", "cached": "by ids", "learned": "learned", "departs": "departing"}
+
+
+def scale_rows(program: Path, size: int, arguments: argparse.Namespace) -> list[dict[str, Any]]:
     """What negotiation costs so many ranks, on each network."""
-    command = [str(program), "--scale", str(size), "--tensors", str(tensors)]
+    what = "--first-step" if arguments.first_step else "--scale"
+    command = [str(program), what, str(size), "--tensors", str(arguments.tensors)]
     result = subprocess.run(command, capture_output=True, text=True, check=True)
     return [json.loads(line) for line in result.stdout.splitlines()]
 
 
-def show_scale(program: Path, sizes: list[int], tensors: int) -> int:
+def show_scale(program: Path, arguments: argparse.Namespace) -> int:
     """A row for each number of ranks and network."""
-    print(f"steps of {tensors} tensors, 8 ranks a host; microseconds of virtual time")
-    print(
-        f"{'ranks':>8}  {'network':12}{'first':>10}{'by ids':>10}{'learned':>10}{'departing':>10}{'links':>8}"
-    )
-    for size in sizes:
-        for row in scale_rows(program, size, tensors):
-            phases = "".join(
-                f"{row[name]['micros']:10,.0f}" for name in ("cold", "cached", "learned", "departs")
-            )
-            print(f"{size:8,}  {row['network']:12}{phases}{row['most_peers']:8}", flush=True)
+    if not arguments.json:
+        phases = list(PHASES.values())[: 1 if arguments.first_step else None]
+        print(f"steps of {arguments.tensors} tensors, 8 ranks a host; microseconds of virtual time")
+        titles = "".join(f"{phase:>10}" for phase in phases)
+        print(f"{'ranks':>8}  {'network':12}{titles}" + ("" if arguments.first_step else f"{'links':>8}"))
+    for size in arguments.scale:
+        for row in scale_rows(program, size, arguments):
+            print(json.dumps(row) if arguments.json else scale_line(row), flush=True)
     return 0
+
+
+def scale_line(row: dict[str, Any]) -> str:
+    times = "".join(f"{row[phase]['micros']:10,.0f}" for phase in PHASES if phase in row)
+    links = f"{row['most_peers']:8}" if "most_peers" in row else ""
+    return f"{row['ranks']:8,}  {row['network']:12}{times}{links}"
 
 
 def copy_sources(target: Path) -> None:
@@ -163,6 +171,9 @@ def main() -> int:
     parser.add_argument("--ranks", type=int, default=16, help="at most, in one job")
     parser.add_argument("--jobs", type=int, default=2, help="processes at a time")
     parser.add_argument("--scale", type=int, nargs="+", metavar="RANKS", help="sizes of jobs to measure")
+    parser.add_argument(
+        "--first-step", action="store_true", help="with --scale, that step alone: it takes less memory"
+    )
     parser.add_argument("--tensors", type=int, default=200, help="of a step, with --scale")
     parser.add_argument("--json", action="store_true", help="a line of JSON for each row of --scale")
     parser.add_argument("--faults", action="store_true", help="break the protocol on purpose")
@@ -170,13 +181,8 @@ def main() -> int:
     if arguments.faults:
         return run_faults(arguments)
     program = build(ROOT, BUILD)
-    if arguments.scale and arguments.json:
-        for size in arguments.scale:
-            for row in scale_rows(program, size, arguments.tensors):
-                print(json.dumps(row), flush=True)
-        return 0
     if arguments.scale:
-        return show_scale(program, arguments.scale, arguments.tensors)
+        return show_scale(program, arguments)
     if arguments.seed is not None:
         command = [str(program), "--seed", str(arguments.seed), "--ranks", str(arguments.ranks)]
         return subprocess.run(command, check=False).returncode

@@ -39,6 +39,8 @@ struct Scale {
   int more_data_links = 0;  // of one rank: for small allreduces, made on demand
 };
 Scale MeasureScale(int ranks, int tensors, const Network& network);
+// The first step alone, which takes less memory: for jobs of thousands of ranks and tensors.
+Scale::Phase MeasureFirstStep(int ranks, int tensors, const Network& network);
 
 // For people: what such a job is.
 std::string Describe(const Shape& shape, const Plan& plan);

@@ -3,6 +3,7 @@
 // simulate [--seeds N] [--first N] [--ranks N]    many seeds
 // simulate --seed N [--ranks N]                   one, described
 // simulate --scale N --tensors N                  what negotiation costs N ranks, as JSON
+// simulate --first-step N --tensors N             its first step alone, which needs less memory
 
 #include <cstdio>
 #include <cstdlib>
@@ -19,6 +20,7 @@ struct Arguments {
   uint64_t first = 0;
   int ranks = 16;
   int scale = 0;
+  int first_step = 0;
   int tensors = 200;
   bool one = false;
 };
@@ -34,6 +36,8 @@ bool Parse(int count, char** words, Arguments* arguments) {
       arguments->ranks = static_cast<int>(value);
     } else if (std::strcmp(words[i], "--scale") == 0 && value >= 2) {
       arguments->scale = static_cast<int>(value);
+    } else if (std::strcmp(words[i], "--first-step") == 0 && value >= 2) {
+      arguments->first_step = static_cast<int>(value);
     } else if (std::strcmp(words[i], "--tensors") == 0 && value >= 2) {
       arguments->tensors = static_cast<int>(value);
     } else if (std::strcmp(words[i], "--seed") == 0) {
@@ -77,7 +81,18 @@ int ShowScale(const Arguments& arguments) {
   return 0;
 }
 
+int ShowFirstStep(const Arguments& arguments) {
+  for (const Network& network : {kInfiniBand, kTcp}) {
+    std::printf("{\"ranks\": %d, \"tensors\": %d, \"network\": \"%s\"", arguments.first_step,
+                arguments.tensors, network.name);
+    Print("cold", MeasureFirstStep(arguments.first_step, arguments.tensors, network));
+    std::printf("}\n");
+  }
+  return 0;
+}
+
 int Main(const Arguments& arguments) {
+  if (arguments.first_step > 0) return ShowFirstStep(arguments);
   if (arguments.scale > 0) return ShowScale(arguments);
   Outcome sum;
   uint64_t violations = 0;

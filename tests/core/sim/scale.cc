@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <memory>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "collective/links/moves.h"
@@ -39,6 +40,22 @@ Plan Training(int ranks, int tensors) {
   return plan;
 }
 
+// Drives the program's steps on all ranks, from the start of the job to its end.
+void Run(Job* job) {
+  std::vector<std::unique_ptr<Rank>> all;
+  for (int rank = 0; rank < job->shape.ranks; ++rank)
+    all.push_back(std::make_unique<Rank>(job, rank));
+  while (job->world.Next()) continue;
+}
+
+Shape ShapeOf(int ranks, const Network& network) {
+  Shape shape;
+  shape.ranks = ranks;
+  shape.ranks_per_host = kRanksPerHost;
+  shape.network = network;
+  return shape;
+}
+
 Scale::Phase Phase(const std::vector<Ledger::StepCost>& costs, size_t step) {
   const Ledger::StepCost& cost = costs[step];
   return {static_cast<double>(cost.ended - cost.submitted) / kMicro,
@@ -72,14 +89,8 @@ int MoreHosts(int self, int hosts) {
 }  // namespace
 
 Scale MeasureScale(int ranks, int tensors, const Network& network) {
-  Shape shape;
-  shape.ranks = ranks;
-  shape.ranks_per_host = kRanksPerHost;
-  shape.network = network;
-  Job job(shape, Training(ranks, tensors), 1);
-  std::vector<std::unique_ptr<Rank>> all;
-  for (int rank = 0; rank < ranks; ++rank) all.push_back(std::make_unique<Rank>(&job, rank));
-  while (job.world.Next()) continue;
+  Job job(ShapeOf(ranks, network), Training(ranks, tensors), 1);
+  Run(&job);
   Scale scale{ranks, tensors, network, {}, {}, {}, {}};
   const int hosts = (ranks + kRanksPerHost - 1) / kRanksPerHost;
   for (int host = 0; hosts > kFewHosts && host < hosts; ++host)
@@ -92,6 +103,15 @@ Scale MeasureScale(int ranks, int tensors, const Network& network) {
   for (int rank = 0; rank < ranks; ++rank)
     scale.most_peers = std::max(scale.most_peers, job.links.PeersOf(rank));
   return scale;
+}
+
+Scale::Phase MeasureFirstStep(int ranks, int tensors, const Network& network) {
+  Plan plan = Training(ranks, tensors);
+  plan.steps.resize(1);
+  plan.joins_at.assign(static_cast<size_t>(ranks), plan.steps.size());
+  Job job(ShapeOf(ranks, network), std::move(plan), 1);
+  Run(&job);
+  return Phase(job.ledger.costs(), 0);
 }
 
 }  // namespace hvd::sim

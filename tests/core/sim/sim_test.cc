@@ -63,5 +63,12 @@ TEST(Simulation, AllFollowsFromTheSeed) {
   }
 }
 
+TEST(Simulation, TheFirstStepCostsTheSameWhenItIsTheOnlyOne) {
+  for (const int ranks : {8, 40, 200}) {
+    const double among_others = MeasureScale(ranks, 30, kTcp).cold.micros;
+    EXPECT_EQ(MeasureFirstStep(ranks, 30, kTcp).micros, among_others);
+  }
+}
+
 }  // namespace
 }  // namespace hvd::sim
