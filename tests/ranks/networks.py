@@ -10,10 +10,13 @@ import ctypes
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+DELAYS = Path(__file__).with_name("delays.py")
 CLONE_NEWUSER, CLONE_NEWNET = 0x10000000, 0x40000000
 
 
@@ -61,6 +64,21 @@ class Hosts:
             self.switch.run(*ends)
             self.switch.run("ip", "link", "set", end, "master", bridge, "up")
             self._rise(node, interface, address)
+
+    @contextlib.contextmanager
+    def join_far(self, seconds: float, addresses: Sequence[str]) -> Iterator[None]:
+        """As ``join``, by a switch that hands each frame on only after so long."""
+        files = [_network_file(node) for node in self.nodes]
+        command = self.switch.command(sys.executable, str(DELAYS), str(seconds), *files)
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as switch:
+            assert switch.stdin is not None and switch.stdout is not None
+            try:
+                assert switch.stdout.readline() == b"ready\n", "no switch"
+                for node, address in zip(self.nodes, addresses, strict=True):
+                    self._rise(node, "eth0", address)
+                yield
+            finally:
+                switch.stdin.close()
 
     def request(self, hosts: Sequence[int], listening: Sequence[str]) -> dict[str, Any]:
         """For ``run_ranks``: where each rank runs, and at which addresses of the switch the store is."""
@@ -146,3 +164,8 @@ def _hold(way: Sequence[str], has_user: bool, within: Namespace | None = None) -
 def _network(node: Namespace) -> dict[str, int]:
     """For a process that is in the user's namespace already."""
     return {path: kind for path, kind in node.files.items() if kind == CLONE_NEWNET}
+
+
+def _network_file(node: Namespace) -> str:
+    (path,) = _network(node)
+    return path

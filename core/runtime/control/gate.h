@@ -7,6 +7,7 @@
 
 #include "base/rank.h"
 #include "base/status.h"
+#include "base/topology.h"
 #include "transport/transport.h"
 #include "transport/window.h"
 
@@ -55,13 +56,20 @@ class Gate {
   virtual bool idle() const = 0;  // nothing waits to be sent
 };
 
+// What a gate takes of a window.
+constexpr size_t kWindowGateBytes = 128;
+
 // Votes through flags in shared memory. A member that has not voted is woken by nobody's vote but
-// one that poisons: it computes. It takes so many bytes.
-size_t WindowGateBytes();
+// one that poisons: it computes.
 Status MakeWindowGate(Window* window, std::unique_ptr<Gate>* gate);
 
 // Votes over links, in frames of a byte that take ceil(log2(members)) rounds (dissemination, as in
 // a barrier: D. Hensgen, R. Finkel, U. Manber, "Two Algorithms for Barrier Synchronization", 1988).
 std::unique_ptr<Gate> MakeTransportGate(Transport* transport, uint32_t set, Members members);
+
+// Of several hosts, whose members share memory: those of a host vote through flags of `window`, and
+// its first member votes for all of them over links, as above.
+Status MakeHostGate(Window* window, Transport* transport, uint32_t set, const Members& members,
+                    const Topology& topology, std::unique_ptr<Gate>* gate);
 
 }  // namespace hvd

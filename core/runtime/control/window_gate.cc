@@ -16,6 +16,7 @@ struct Ballot {
   alignas(64) Flag vote;
   std::atomic<int64_t> voted_us[2];
 };
+static_assert(sizeof(Ballot) <= kWindowGateBytes);
 
 class WindowGate : public Gate {
  public:
@@ -111,8 +112,6 @@ class WindowGate : public Gate {
 };
 
 }  // namespace
-
-size_t WindowGateBytes() { return sizeof(Ballot); }
 
 Status MakeWindowGate(Window* window, std::unique_ptr<Gate>* gate) {
   SegmentId id;

@@ -46,7 +46,7 @@ Members OnHostOf(GlobalRank rank, const Topology& job, const Members& members) {
 WindowBytes BytesOfSet(const BoardShape& board) {
   size_t bytes = 0;
   for (const size_t part :
-       {WindowControlBytes(), WindowGateBytes(), WindowBackendBytes(board), CoreCountBytes()}) {
+       {WindowControlBytes(), kWindowGateBytes, WindowBackendBytes(board), CoreCountBytes()}) {
     bytes += WholePages(part);
   }
   return {bytes, bytes};
@@ -55,7 +55,7 @@ WindowBytes BytesOfSet(const BoardShape& board) {
 // Of one that its members have made by themselves: there may be very many, and few of them in use.
 WindowBytes BytesOfOwnSet(const BoardShape& board) {
   WindowBytes bytes = BytesOfSet(board);
-  bytes.at_once = WholePages(WindowControlBytes()) + WholePages(WindowGateBytes());
+  bytes.at_once = WholePages(WindowControlBytes()) + WholePages(kWindowGateBytes);
   return bytes;
 }
 
@@ -214,6 +214,8 @@ Status Wirer::Furnish(uint32_t id, const Members& members, ProcessSetWires* wire
     HVD_RETURN_IF_ERROR(
         MakeWindowBackend(wires->window.get(), board_, &wires->backends.emplace_back()));
   } else {
+    HVD_RETURN_IF_ERROR(
+        MakeHostGate(wires->window.get(), control_, id, members, topology, &wires->gate));
     HVD_RETURN_IF_ERROR(MakeHierarchicalBackend(wires->window.get(), board_, data_, id, members,
                                                 members.Find(rank_), topology,
                                                 &wires->backends.emplace_back()));

@@ -101,8 +101,11 @@ std::unique_ptr<ProcessSet> Rank::MakeSet(uint32_t id, const std::vector<int>& r
     const int of_set = wires.topology.HostOf(position);
     bool made =
         MakeWindowControl(wires.window.get(), wires.topology.OnHost(of_set), &wires.control).ok();
-    if (wires.topology.hosts() == 1)
-      made = made && MakeWindowGate(wires.window.get(), &wires.gate).ok();
+    made =
+        made && (wires.topology.hosts() == 1 ? MakeWindowGate(wires.window.get(), &wires.gate)
+                                             : MakeHostGate(wires.window.get(), &transport_, id,
+                                                            members, wires.topology, &wires.gate))
+                    .ok();
     if (!made) Violate("a window cannot be made");
   }
   wires.control =

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <random>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/waker.h"
@@ -55,6 +56,7 @@ struct Job {
 
   const int size;
   const uint32_t seed;
+  std::vector<int> hosts;  // by member, where there are several
   inproc::Fabric fabric;
   Meeting meeting;
 };
@@ -134,9 +136,36 @@ class TransportVoter : public Voter {
   std::unique_ptr<Transport> transport_;
 };
 
+// On hosts of Job::hosts.
+class HostVoter : public Voter {
+ public:
+  using Voter::Voter;
+  ~HostVoter() override {
+    if (transport_ != nullptr) transport_->Close(0);
+  }
+
+ private:
+  void Make() override {
+    transport_ = job_->fabric.MakeTransport(0, GlobalRank(member_), waker_);
+    std::vector<int> local;
+    for (int member = 0; member < job_->size; ++member) {
+      if (job_->hosts[static_cast<size_t>(member)] == job_->hosts[static_cast<size_t>(member_)])
+        local.push_back(member);
+    }
+    window_ = job_->fabric.MakeWindow(0, Members(local), GlobalRank(member_), waker_);
+    EXPECT_TRUE(MakeHostGate(window_.get(), transport_.get(), 0, Members::Everybody(job_->size),
+                             Topology(job_->hosts, /*hosts_share_memory=*/true), &gate_)
+                    .ok());
+  }
+  void Progress(bool* moved) override { EXPECT_TRUE(transport_->Progress(moved).ok()); }
+  std::unique_ptr<Transport> transport_;
+  std::unique_ptr<Window> window_;
+};
+
 template <typename V>
-void Try(int members, uint32_t seed) {
+void Try(int members, uint32_t seed, std::vector<int> hosts = {}) {
   Job job(members, seed);
+  job.hosts = std::move(hosts);
   std::vector<std::unique_ptr<V>> voters;
   for (int member = 0; member < members; ++member) {
     voters.push_back(std::make_unique<V>(&job, member));
@@ -152,6 +181,14 @@ TEST(Gate, AllMembersComeToTheSameVerdictOverSharedMemory) {
 
 TEST(Gate, AllMembersComeToTheSameVerdictOverLinks) {
   for (const int members : {1, 2, 3, 4, 5, 8}) Try<TransportVoter>(members, 12);
+}
+
+TEST(Gate, AllMembersComeToTheSameVerdictOnSeveralHosts) {
+  const std::vector<std::vector<int>> shapes = {
+      {0, 1},          {0, 0, 1, 1},    {0, 0, 1, 2, 2, 2},
+      {0, 1, 0, 1, 0}, {0, 1, 2, 3, 4}, {0, 0, 1, 1, 2, 3, 3, 4}};
+  for (const std::vector<int>& hosts : shapes)
+    Try<HostVoter>(static_cast<int>(hosts.size()), 13, hosts);
 }
 
 }  // namespace
