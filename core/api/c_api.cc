@@ -11,6 +11,7 @@
 
 #include "api/process.h"
 #include "base/text.h"
+#include "runtime/engine/set_registry.h"
 
 namespace hvd::api {
 
@@ -88,8 +89,16 @@ Status ReadEntry(const hvd_operation& operation, Entry* entry) {
   return ReadTensors(operation, entry);
 }
 
-// The joins of all process sets of this rank, delivered as one: that of all ranks, once the last is
-// complete.
+// This rank's process sets that all ranks have made. Those that their members alone have made
+// belong to others (torch.distributed), which go on: not all of their members join.
+std::vector<uint32_t> SetsToJoin(const Engine& engine) {
+  std::vector<uint32_t> sets = engine.ProcessSets();
+  const auto own = std::lower_bound(sets.begin(), sets.end(), SetRegistry::kFirstOwn);
+  sets.erase(own, sets.end());
+  return sets;
+}
+
+// Their joins, delivered as one: that of all ranks, once the last is complete.
 class Joining {
  public:
   Joining(const Caller& caller, size_t joins)
@@ -127,7 +136,7 @@ class Joining {
 
 // Where it throws, nothing has been delivered, nor will be.
 void SubmitJoins(Engine* engine, const Caller& caller) {
-  const std::vector<uint32_t> sets = engine->ProcessSets();
+  const std::vector<uint32_t> sets = SetsToJoin(*engine);
   const auto joining = std::make_shared<Joining>(caller, sets.size());
   for (const uint32_t set : sets) {
     Entry entry;

@@ -41,6 +41,20 @@ struct OperationInfo {
   bool scheduled = false;             // its first phase is at a gate
 };
 
+// What a message between two ranks is about.
+struct MessageInfo {
+  bool sends = false;  // else it receives
+  GlobalRank peer;     // the other rank; of a receive, unknown: any
+  int64_t tag = 0;
+  DataType dtype = DataType::kUint8;
+  int64_t bytes = 0;
+  const Shape* shape = nullptr;
+};
+
+// Until its payload leaves, or a receive has met its message; and after that.
+inline const char* AwaitPhase(bool sends) { return sends ? "WAIT_SEND" : "WAIT_RECV"; }
+inline const char* MessagePhase(bool sends) { return sends ? "SEND" : "RECV"; }
+
 constexpr const char* kQueuePhase = "QUEUE";  // decided, waits for its turn
 
 // Where the engine reports the phases of an operation's life: one after the other, from Begin to
@@ -53,6 +67,8 @@ class EventSink {
   virtual ~EventSink() = default;
   // Its first phase: it is announced.
   virtual void Begin(uint64_t operation, uint32_t process_set, const OperationInfo& info) = 0;
+  // Likewise of a message, which waits for its peer.
+  virtual void BeginMessage(uint64_t operation, uint32_t process_set, const MessageInfo& info) = 0;
   // The end of the phase before, too.
   virtual void Phase(uint64_t operation, const char* phase) = 0;
   virtual void End(uint64_t operation) = 0;

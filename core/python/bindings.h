@@ -60,7 +60,9 @@ class NumberedPlace {
   NumberedPlace& operator=(const NumberedPlace&) = delete;
 
   int64_t number() const { return number_; }
-  void Take(HandlePtr handle) noexcept;
+  // `keep` stays until the number is forgotten, whatever the program drops; may be null. Needs the
+  // interpreter lock.
+  void Take(HandlePtr handle, PyObject* keep) noexcept;
 
  private:
   int64_t number_;
@@ -71,7 +73,7 @@ class NumberedPlace {
 bool Interrupted();
 
 HandlePtr Recall(int64_t number);  // null when unknown
-void Forget(int64_t number);
+void Forget(int64_t number);       // once the operation is over; needs the interpreter lock
 
 // A new type of integers whose instances, when they go, are appended to `dropped` if they are keys
 // of `entries`. What `entries` keeps for an operation then shows whether the program can still ask

@@ -81,15 +81,15 @@ HandlePtr Start(PyObject* const* args, Py_ssize_t count, PyObject* names, bool u
 }
 
 PyObject* Submit(PyObject*, PyObject* const* args, Py_ssize_t count, PyObject* names) {
-  PyObject* keep;
-  double no_timeout;  // of what does not wait
+  PyObject* keep = nullptr;
+  double no_timeout = -1;  // of what does not wait
   std::shared_ptr<Engine> engine;
   NumberedPlace place;
   py::object number = py::reinterpret_steal<py::object>(PyLong_FromLongLong(place.number()));
   if (!number) return nullptr;
   HandlePtr handle = Start(args, count, names, false, &keep, &no_timeout, &engine);
   if (handle == nullptr) return nullptr;
-  place.Take(std::move(handle));
+  place.Take(std::move(handle), keep);
   return number.release().ptr();
 }
 

@@ -11,9 +11,14 @@ namespace hvd::python {
 
 namespace {
 
+struct Numbered {
+  HandlePtr handle;
+  PyObject* keep;  // owned; may be null
+};
+
 struct Handles {
   std::mutex mutex;  // guards what follows
-  std::unordered_map<int64_t, HandlePtr> by_number;
+  std::unordered_map<int64_t, Numbered> by_number;
   int64_t last =
       1000;  // Python keeps one object for each small integer, so those are never dropped
 };
@@ -57,7 +62,7 @@ NumberedPlace::NumberedPlace() {
   [[maybe_unused]] static const int registered =
       pthread_atfork(nullptr, nullptr, [] { handles = new Handles; });
   const std::lock_guard<std::mutex> lock(handles->mutex);
-  handles->by_number.emplace(handles->last + 1, nullptr);
+  handles->by_number.emplace(handles->last + 1, Numbered{nullptr, nullptr});
   number_ = ++handles->last;
 }
 
@@ -65,23 +70,31 @@ NumberedPlace::~NumberedPlace() {
   if (!taken_) Forget(number_);
 }
 
-void NumberedPlace::Take(HandlePtr handle) noexcept {
+void NumberedPlace::Take(HandlePtr handle, PyObject* keep) noexcept {
   taken_ = true;
   const std::lock_guard<std::mutex> lock(handles->mutex);
   const auto place = handles->by_number.find(number_);
-  if (place != handles->by_number.end())
-    place->second = std::move(handle);  // else: forked in between
+  if (place == handles->by_number.end()) return;  // forked in between
+  Py_XINCREF(keep);
+  place->second = {std::move(handle), keep};
 }
 
 HandlePtr Recall(int64_t number) {
   const std::lock_guard<std::mutex> lock(handles->mutex);
   const auto found = handles->by_number.find(number);
-  return found == handles->by_number.end() ? nullptr : found->second;
+  return found == handles->by_number.end() ? nullptr : found->second.handle;
 }
 
 void Forget(int64_t number) {
-  const std::lock_guard<std::mutex> lock(handles->mutex);
-  handles->by_number.erase(number);
+  Numbered forgotten{};
+  {
+    const std::lock_guard<std::mutex> lock(handles->mutex);
+    const auto found = handles->by_number.find(number);
+    if (found == handles->by_number.end()) return;
+    forgotten = std::move(found->second);
+    handles->by_number.erase(found);
+  }
+  Py_XDECREF(forgotten.keep);  // which may run anything
 }
 
 PyObject* MakeHandleType(PyObject* entries, PyObject* dropped) {

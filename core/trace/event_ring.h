@@ -26,6 +26,7 @@ struct Record {
 
 // Of an operation: what is recorded of its tensors.
 struct Contents {
+  enum Message : uint8_t { kNone, kSend, kReceive };
   static constexpr uint8_t kMostDims = 8;
   static constexpr uint8_t kNoShape = 0xFF;  // several tensors, none, or one of more dimensions
 
@@ -34,6 +35,9 @@ struct Contents {
   DataType dtype = DataType::kUint8;
   OpKind kind = OpKind::kAllreduce;
   uint8_t dims = kNoShape;
+  Message message = kNone;
+  int32_t peer = 0;  // of a message; -1: any rank
+  int64_t tag = 0;   // likewise
   int64_t shape[kMostDims];
 
   uint8_t length() const {

@@ -37,16 +37,31 @@ std::thread ThreadWithoutSignals(void (*body)(void*), void* argument) {
   return thread;
 }
 
+void KeepShape(const Shape* shape, Contents* contents) {
+  if (shape == nullptr || shape->size() > Contents::kMostDims) return;
+  contents->dims = static_cast<uint8_t>(shape->size());
+  std::copy(shape->begin(), shape->end(), contents->shape);
+}
+
 Contents ContentsOf(const OperationInfo& info) {
   Contents contents;
   contents.bytes = info.bytes;
   contents.tensors = info.tensors;
   contents.dtype = info.dtype;
   contents.kind = info.kind;
-  if (info.shape != nullptr && info.shape->size() <= Contents::kMostDims) {
-    contents.dims = static_cast<uint8_t>(info.shape->size());
-    std::copy(info.shape->begin(), info.shape->end(), contents.shape);
-  }
+  KeepShape(info.shape, &contents);
+  return contents;
+}
+
+Contents ContentsOf(const MessageInfo& info) {
+  Contents contents;
+  contents.bytes = info.bytes;
+  contents.tensors = 1;
+  contents.dtype = info.dtype;
+  contents.message = info.sends ? Contents::kSend : Contents::kReceive;
+  contents.peer = info.peer.value();
+  contents.tag = info.tag;
+  KeepShape(info.shape, &contents);
   return contents;
 }
 
@@ -107,6 +122,13 @@ void Timeline::Begin(uint64_t operation, uint32_t process_set, const OperationIn
   Add({0, operation, info.scheduled ? GatePhase(info.kind) : NegotiatePhase(info.kind), process_set,
        0, 0, Record::kBegin},
       &contents, info.name.substr(0, EventRing::kLongestName), EventRing::kReserve);
+}
+
+void Timeline::BeginMessage(uint64_t operation, uint32_t process_set, const MessageInfo& info) {
+  if (!recording_.load(std::memory_order_relaxed)) return;
+  const Contents contents = ContentsOf(info);
+  Add({0, operation, AwaitPhase(info.sends), process_set, 0, 0, Record::kBegin}, &contents, {},
+      EventRing::kReserve);
 }
 
 void Timeline::Phase(uint64_t operation, const char* phase) {

@@ -37,6 +37,7 @@ class Timeline : public EventSink {
   Status Stop();
 
   void Begin(uint64_t operation, uint32_t process_set, const OperationInfo& info) override;
+  void BeginMessage(uint64_t operation, uint32_t process_set, const MessageInfo& info) override;
   void Phase(uint64_t operation, const char* phase) override;
   void End(uint64_t operation) override;
   void Ready(uint32_t process_set, OpKind kind, std::string_view name, GlobalRank rank) override;

@@ -59,6 +59,16 @@ int64_t WallMinusMonotonic() {
   return offset;
 }
 
+std::string InSet(std::string label, uint32_t process_set) {
+  if (process_set != 0) label += " [process set " + std::to_string(process_set) + "]";
+  return label;
+}
+
+std::string LabelOf(const Contents& message) {
+  const std::string peer = message.peer < 0 ? "any rank" : "rank " + std::to_string(message.peer);
+  return (message.message == Contents::kSend ? "send to " : "recv from ") + peer;
+}
+
 // What a slice says when it is clicked on; `name` only where the row does not say it.
 void AppendArguments(const Contents& contents, std::string_view name, std::string* json) {
   *json += "{\"bytes\":";
@@ -77,6 +87,10 @@ void AppendArguments(const Contents& contents, std::string_view name, std::strin
   } else if (contents.tensors > 0) {
     *json += ",\"tensors\":";
     AppendNumber(contents.tensors, json);
+  }
+  if (contents.message != Contents::kNone) {
+    *json += ",\"tag\":";
+    AppendNumber(contents.tag, json);
   }
   if (!name.empty()) {
     *json += ",\"tensor\":";
@@ -131,8 +145,11 @@ void TraceWriter::Lost(uint64_t count) {
 
 void TraceWriter::Begin(const Record& record, const Contents& contents, std::string_view name) {
   if (operation_at_.size() >= kMostOpen) return Lost(1);
-  int row =
-      name.empty() ? RowFrom(&unnamed_) : RowOf(record.process_set, Name(contents.kind), name);
+  const bool is_message = contents.message != Contents::kNone;
+  Pool* const pool = is_message     ? PoolOf(record.process_set, contents)
+                     : name.empty() ? &unnamed_
+                                    : nullptr;
+  int row = pool != nullptr ? RowFrom(pool) : RowOf(record.process_set, Name(contents.kind), name);
   const bool shared = row < 0;
   if (shared) row = RowFrom(&others_);
   // The end of the operation before has been lost.
@@ -175,17 +192,23 @@ int TraceWriter::RowOf(uint32_t process_set, const char* kind, std::string_view 
   const auto found = row_of_.find(key_);
   if (found != row_of_.end()) return found->second;
   if (row_of_.size() >= kMostRows) return -1;
-  std::string label = key_.substr(0, label_length);
-  if (process_set != 0) label += " [process set " + std::to_string(process_set) + "]";
-  const int row = NewRow(label, nullptr);
+  const int row = NewRow(InSet(key_.substr(0, label_length), process_set), nullptr);
   row_of_.emplace(key_, row);
   return row;
+}
+
+TraceWriter::Pool* TraceWriter::PoolOf(uint32_t process_set, const Contents& message) {
+  const std::string label = InSet(LabelOf(message), process_set);
+  const auto found = messages_.find(label);
+  if (found != messages_.end()) return &found->second;
+  if (messages_.size() >= kMostRows) return &others_;
+  return &messages_.emplace(label, Pool{label, 0, {}}).first->second;
 }
 
 int TraceWriter::RowFrom(Pool* pool) {
   if (pool->free.empty()) {
     const size_t number = ++pool->made;
-    return NewRow(number == 1 ? pool->label : pool->label + (" " + std::to_string(number)), pool);
+    return NewRow(number == 1 ? pool->label : pool->label + " " + std::to_string(number), pool);
   }
   const int row = pool->free.back();
   pool->free.pop_back();

@@ -12,9 +12,10 @@
 namespace hvd {
 
 // Turns records into the elements of a Chrome trace. The operations of one kind, name and process
-// set have a row of their own, "allreduce.NAME", in which one is shown at a time. Unnamed
-// operations, and names beyond kMostRows, take any row that is free: so memory is bounded however
-// many names there are, and the slices of a row always nest.
+// set have a row of their own, "allreduce.NAME", in which one is shown at a time. Messages of one
+// direction, peer and process set have as many rows as there are of them in flight, "send to rank
+// 1" and so on. Unnamed operations, and names and peers beyond kMostRows, take any row that is
+// free: so memory is bounded however many names there are, and the slices of a row always nest.
 class TraceWriter {
  public:
   static constexpr size_t kMostRows = 1 << 14;
@@ -36,7 +37,7 @@ class TraceWriter {
  private:
   // The free rows of operations without a row of their own.
   struct Pool {
-    const char* label;
+    std::string label;
     size_t made = 0;
     std::vector<int> free;
   };
@@ -53,6 +54,7 @@ class TraceWriter {
 
   int RowOf(uint32_t process_set, const char* kind,
             std::string_view name);  // -1: there are too many
+  Pool* PoolOf(uint32_t process_set, const Contents& message);
   int RowFrom(Pool* pool);
   int NewRow(std::string_view label, Pool* pool);
   void DescribeProcess();
@@ -72,6 +74,7 @@ class TraceWriter {
   std::string key_;
   std::unordered_map<std::string, int> row_of_;     // by kind, name and process set
   std::unordered_map<uint64_t, int> operation_at_;  // the row of an operation in flight
+  std::unordered_map<std::string, Pool> messages_;  // by label; elements stay where they are
   Pool unnamed_{"unnamed", 0, {}};
   Pool others_{"others", 0, {}};
   uint64_t lost_ = 0;

@@ -134,7 +134,7 @@ def submit(
     A tensor is (input address, output address, dtype, shape, input bytes, output bytes) of its contiguous
     input. Output address 0 = the core allocates, as it must for allgather, alltoall and reducescatter. In
     place: both addresses equal. The lengths must be what dtype and shape take. Memory must stay valid until
-    the operation is complete; the caller keeps the references (``keep`` is ignored here).
+    the operation is complete: ``keep`` is kept alive until ``wait`` has told its outcome.
     ``name`` None = unnamed: all ranks must start their unnamed operations (of all kinds, per process set)
     in one order. ``root`` is a global rank. ``splits``, for ALLTOALL: how many rows of the one tensor go to
     each member of the set, at most its first dimension in all. ``sampled``: ``changed`` will be asked.
@@ -215,9 +215,10 @@ def add_process_set(ranks: Sequence[int]) -> int:
     of the job must call it with equal ranks at the same time, also one that is not a member.
     """
 
-def add_own_process_set(ranks: Sequence[int], timeout: float) -> int:
-    """Likewise, but the members alone call it, each within ``timeout`` seconds of the first. An exception of
-    a signal handler ends it, and the others get an error.
+def add_own_process_set(ranks: Sequence[int], name: str, timeout: float) -> int:
+    """Likewise, but the members alone call it, each within ``timeout`` seconds of the first, under one name:
+    threads that do so side by side come together with those that give the same. An exception of a signal
+    handler ends it, and the others get an error.
     """
 
 def leave_process_set(process_set: int) -> None:
@@ -269,6 +270,9 @@ def settings() -> list[tuple[str, str, str, str]]:
 
 def check_setting(variable: str, value: str) -> None:
     """Raises ValueError, which names what is allowed, for a value that ``init`` would refuse."""
+
+def shared_file_bytes(ranks: int) -> int:
+    """The largest file of shared memory that so many ranks of a host make as they start."""
 
 def start_timeline(path: str, mark_cycles: bool = False) -> None: ...
 def stop_timeline() -> None: ...

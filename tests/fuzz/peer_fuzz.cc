@@ -91,7 +91,8 @@ class Rank {
     channel_ = channel.get();
     peer::Channels channels;
     channels.links = std::move(channel);
-    messages_ = std::make_unique<peer::Messages>(GlobalRank(0), 2, std::move(channels), &queue_);
+    messages_ =
+        std::make_unique<peer::Messages>(GlobalRank(0), 2, std::move(channels), &queue_, nullptr);
     Start({false, GlobalRank(1), kTags}, 0, 0);  // for ever: without it nobody listens
   }
   ~Rank() { messages_->Abandon(); }
@@ -152,7 +153,7 @@ class Rank {
     const uint8_t how = input_->Byte();
     frame.kind = static_cast<FrameKind>(1 + input_->Below(peer::kFrameKinds));
     frame.set = static_cast<uint32_t>(input_->Below(2));
-    frame.tag = AnyTag();
+    frame.tag = input_->Below(4) == 0 ? kFirstTag - 1 : AnyTag();
     frame.bytes = (how & 1) != 0 ? AnySize(input_) : input_->Number();
     frame.number = (how & 2) != 0 ? received_ + 1 : input_->Number();
     if (!Announces(frame.kind) && (how & 4) != 0) frame.number = channel_->sent;
@@ -163,6 +164,7 @@ class Rank {
     if ((how & 8) == 0) frame.inlined = static_cast<uint32_t>(input_->Below(256) * 4);
     if ((how & 16) == 0) frame.matched = input_->Number();
     if ((how & 32) == 0) frame.freed = input_->Number();
+    if ((how & 128) == 0) frame.notes = static_cast<uint32_t>(input_->Number());
     if (Announces(frame.kind)) received_ = frame.number;
     return frame;
   }

@@ -93,6 +93,40 @@ def test_every_rank_writes_its_own_and_they_merge_on_one_clock(run_ranks, tmp_pa
     assert 0 <= min(e["ts"] for e in events if "ts" in e) < max(e["ts"] for e in events if "ts" in e) < 120e6
 
 
+def rank_send() -> None:
+    import torch
+
+    import horovod.torch as hvd
+
+    hvd.init()
+    other = 1 - hvd.rank()
+    for count in (1, 300_000):
+        if hvd.rank() == 0:
+            hvd.send(torch.ones(count), other, tag=5)
+            hvd.recv(torch.zeros(count))
+        else:
+            hvd.recv(torch.zeros(count), other, tag=5)
+            hvd.send(torch.ones(count), other)
+    hvd.barrier()
+    hvd.shutdown()
+
+
+@pytest.mark.parametrize("wiring", ["shm", "tcp"])
+def test_messages_have_rows_of_their_own(run_ranks, tmp_path: Path, wiring: str) -> None:
+    env = {"HOROVOD_TIMELINE": str(tmp_path / "t.{rank}.json"), "HOROVOD_TRANSPORT": wiring}
+    run_ranks(2, rank_send, env=env)
+    for rank in range(2):
+        of = timeline_schema.rows(timeline_schema.load(tmp_path / f"t.{rank}.json"))
+        sent = of[rank, f"send to rank {1 - rank}"]
+        received = of[rank, "recv from any rank" if rank == 0 else "recv from rank 0"]
+        assert phases(sent) == ["WAIT_SEND", "SEND"] * 2 and phases(received) == ["WAIT_RECV", "RECV"] * 2
+        shown = [event["args"] for event in sent if "args" in event]
+        assert [(one["bytes"], one["tag"]) for one in shown[::2]] == [
+            (4, 0 if rank else 5),
+            (1_200_000, 0 if rank else 5),
+        ]
+
+
 def rank_start_and_stop(folder: str) -> None:
     import torch
 

@@ -13,7 +13,7 @@ namespace hvd {
 
 namespace {
 
-constexpr size_t kNoteBytes = 512;
+constexpr size_t kNoteBytes = kMostNoteBytes;
 constexpr size_t kMostText = 300;
 constexpr size_t kMostPlace = 128;
 constexpr uint64_t kLongestUs = uint64_t{1} << 60;
@@ -188,9 +188,19 @@ class Meeting {
       note_.patience_us = theirs.patience_us;
       note_.place = std::move(theirs.place);
     }
-    if (theirs.well()) return;
+    if (theirs.well()) return Check(leg);
     if (leg == Leg::kVerdict) note_.culprit = GlobalRank();  // it holds for all
     note_.Blame(theirs.culprit, theirs.absent, std::move(theirs.text));
+  }
+
+  // A number that is another rank's would be two sets in one.
+  void Check(Leg leg) {
+    const bool named = leg == Leg::kNumber || leg == Leg::kPlace;
+    if (!named || options_.may_have_named(note_.id)) return;
+    Keep(Status::Invalid(Name(first_) + " gives the process set the number " +
+                         std::to_string(note_.id) +
+                         ", which is not one of its own. Check that all ranks run the same version "
+                         "of horovod"));
   }
 
   std::string Absent(GlobalRank who) const {
@@ -220,6 +230,7 @@ class Meeting {
     const auto mix = [&hash](uint64_t number) {
       hash = (hash ^ (hash >> 29) ^ (number + 1)) * 0x9E3779B97F4A7C15u;
     };
+    mix(options_.name_hash);
     mix(number_);
     mix(static_cast<uint64_t>(options_.members.size()));
     for (const GlobalRank rank : options_.members.ranks()) mix(rank.index());

@@ -10,6 +10,15 @@ namespace hvd {
 
 namespace {
 
+// How many ids of its own a rank has. The last numbers mean something else.
+uint32_t RangeOf(int job_size) {
+  return (SetRegistry::kFirstOwn - SetRegistry::kMostSets) / static_cast<uint32_t>(job_size);
+}
+
+uint32_t BeginOfRange(GlobalRank rank, int job_size) {
+  return SetRegistry::kFirstOwn + RangeOf(job_size) * static_cast<uint32_t>(rank.index());
+}
+
 Status TooMany() {
   return Status::Invalid("a job has at most " + std::to_string(SetRegistry::kMostSets) +
                          " process sets at a time: remove some that are not needed any more");
@@ -28,11 +37,14 @@ Status SetRegistry::Add(Members members, uint32_t* id) {
 // Those of one rank follow each other: what is kept of ids that are over is kept as ranges.
 Status SetRegistry::Number(int job_size, uint32_t* id) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  // The last numbers mean something else.
-  const uint32_t each = (kFirstOwn - kMostSets) / static_cast<uint32_t>(job_size);
-  if (named_ >= each) return TooMany();
-  *id = kFirstOwn + each * static_cast<uint32_t>(rank_.index()) + named_++;
+  if (named_ >= RangeOf(job_size)) return TooMany();
+  *id = BeginOfRange(rank_, job_size) + named_++;
   return Status::Ok();
+}
+
+bool SetRegistry::MayHaveGiven(GlobalRank first, int job_size, uint32_t id) {
+  const uint32_t begin = BeginOfRange(first, job_size);
+  return id >= begin && id - begin < RangeOf(job_size);
 }
 
 Status SetRegistry::AddAs(uint32_t id, Members members) {

@@ -25,6 +25,8 @@ class SetRegistry {
   static constexpr uint32_t kFirstOwn = uint32_t{1} << 31;
   // The next id that this rank, of so many in the job, gives to a set that its members make.
   Status Number(int job_size, uint32_t* id);
+  // Whether that rank may have given such an id.
+  static bool MayHaveGiven(GlobalRank first, int job_size, uint32_t id);
   Status AddAs(uint32_t id, Members members);
   void Remove(uint32_t id);
 

@@ -41,9 +41,9 @@ Status RankEngine::AddProcessSet(std::vector<int> ranks, uint32_t* id) {
   return Together([&] { return TryAddProcessSet(ranks, id); });
 }
 
-Status RankEngine::AddOwnProcessSet(std::vector<int> ranks, int64_t timeout_us,
-                                    bool (*interrupted)(), uint32_t* id) {
-  return Together([&] { return TryAddOwnProcessSet(ranks, timeout_us, interrupted, id); });
+Status RankEngine::AddOwnProcessSet(std::vector<int> ranks, const std::string& name,
+                                    int64_t timeout_us, bool (*interrupted)(), uint32_t* id) {
+  return Together([&] { return TryAddOwnProcessSet(ranks, name, timeout_us, interrupted, id); });
 }
 
 Status RankEngine::LeaveProcessSet(uint32_t id) {
@@ -94,15 +94,15 @@ Status RankEngine::TryAddProcessSet(const std::vector<int>& ranks, uint32_t* id)
                      : agreed;
 }
 
-Status RankEngine::TryAddOwnProcessSet(const std::vector<int>& ranks, int64_t timeout_us,
-                                       bool (*interrupted)(), uint32_t* id) {
+Status RankEngine::TryAddOwnProcessSet(const std::vector<int>& ranks, const std::string& name,
+                                       int64_t timeout_us, bool (*interrupted)(), uint32_t* id) {
   HVD_RETURN_IF_ERROR(CheckMembers(ranks));
   const Members members(ranks);
   if (!members.Has(rank()))
     return Status::Invalid("the members alone make this process set, and " + Name(rank()) +
                            " is none");
   LetGoOfIdle();
-  MeetingOptions meeting = MeetingOf(ranks, timeout_us);
+  MeetingOptions meeting = MeetingOf(ranks, name, timeout_us);
   meeting.reserve = [&](uint32_t number, std::string* place) {
     return wirer_->Reserve(number, members, place);
   };
@@ -124,18 +124,23 @@ Status RankEngine::TryAddOwnProcessSet(const std::vector<int>& ranks, int64_t ti
   return met.ok() || !abort_.is_set() ? met : abort_.status();
 }
 
-MeetingOptions RankEngine::MeetingOf(const std::vector<int>& ranks, int64_t timeout_us) {
+MeetingOptions RankEngine::MeetingOf(const std::vector<int>& ranks, const std::string& name,
+                                     int64_t timeout_us) {
   MeetingOptions meeting;
   meeting.rank = rank();
   meeting.members = Members(ranks);
   meeting.companions = wirer_->Companions(meeting.members);
   meeting.firsts = wirer_->FirstsOf(meeting.members);
+  meeting.name_hash = MeetingNumbers::HashOf(name);
   meeting.timeout_us = timeout_us;
-  meeting.number = [this, ranks] {
+  meeting.number = [this, ranks, hash = meeting.name_hash] {
     const std::lock_guard<std::mutex> lock(meetings_mutex_);
-    return meetings_[ranks]++;
+    return meetings_.Next(ranks, hash);
   };
   meeting.name = [this](uint32_t* id) { return sets_.Number(options_.size, id); };
+  meeting.may_have_named = [first = GlobalRank(ranks.front()), size = options_.size](uint32_t id) {
+    return SetRegistry::MayHaveGiven(first, size, id);
+  };
   return meeting;
 }
 
@@ -167,6 +172,7 @@ Status RankEngine::Leave(const HandlePtr& handle, const Status& late, Output mem
     handle->kept.push_back(memory);
     cycle_->Leave(handle, late);
   });
+  loop_->WakeAll();  // another thread may drive, and sleep
   return Wait(handle, -1, nullptr);
 }
 

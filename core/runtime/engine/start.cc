@@ -171,8 +171,8 @@ Status RankEngine::WireFirstSets() {
   }
   peer::Channels channels;
   HVD_RETURN_IF_ERROR(wirer_->MakeChannels(deadline, &channels));
-  cycle_->Own(
-      std::make_unique<peer::Messages>(rank(), options_.size, std::move(channels), &queue_));
+  cycle_->Own(std::make_unique<peer::Messages>(rank(), options_.size, std::move(channels), &queue_,
+                                               timeline_.get()));
   return Status::Ok();
 }
 

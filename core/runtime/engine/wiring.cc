@@ -14,6 +14,7 @@
 #include "runtime/engine/set_registry.h"
 #include "transport/inproc/fabric.h"
 #include "transport/mapping.h"
+#include "transport/shm/shared_memory.h"
 
 namespace hvd {
 
@@ -81,6 +82,14 @@ std::shared_ptr<nccl::GpuRuntime> OpenGpu(const EngineOptions& options) {
 }
 
 }  // namespace
+
+size_t SharedFileBytes(const Config& config, int ranks) {
+  const BoardShape board = BoardShape::Of(config.shm_chunk_bytes, config.shm_staging_slots);
+  shm::Identity file;
+  file.members = static_cast<uint32_t>(ranks);
+  file.bytes = std::max(BytesOfSet(board).all, peer::ChannelNeeds(ranks).bytes);
+  return shm::SharedMemory::Bytes(file);
+}
 
 Wirer::Wirer(const EngineOptions& options)
     : rank_(options.rank),

@@ -214,6 +214,8 @@ Status CheckMessage(const Entry& entry, const Members& members) {
   const negotiate::TensorMeta& meta = entry.request.tensors.front();
   const TensorBuffer& buffer = entry.buffers.front();
   HVD_RETURN_IF_ERROR(CheckTensor(entry.request, meta));
+  if (IsNote(peer.tag) && buffer.input_bytes > static_cast<int64_t>(kMostNoteBytes))
+    return Status::Invalid(what + "such a tag is for the engine's own notes");
   if (peer.sends)
     return CheckMemory(entry.request, meta, "input", buffer.input, buffer.input_bytes);
   return CheckMemory(entry.request, meta, "output", buffer.output, buffer.output_bytes);

@@ -49,10 +49,13 @@ struct TensorBuffer {
 struct PeerOperation {
   bool sends = false;  // else it receives
   GlobalRank rank;     // whom to, or whom from; a receive without one: from anybody of its set
-  int64_t tag = 0;     // of the engine's own messages below kFirstTag
+  int64_t tag = 0;     // of the engine's own messages, its notes, below kFirstTag
 };
 // Of programs.
 constexpr int64_t kFirstTag = -(int64_t{1} << 62);
+constexpr bool IsNote(int64_t tag) { return tag < kFirstTag; }
+// What a note may have.
+constexpr size_t kMostNoteBytes = 512;
 
 // What an adapter submits. The caller keeps the memory alive until the operation is complete.
 struct Entry {

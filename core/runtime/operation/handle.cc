@@ -44,7 +44,7 @@ uint64_t MixTensor(uint64_t sum, const std::byte* data, int64_t bytes) {
 std::string NameOf(const PeerOperation& peer) {
   const std::string whom = peer.rank.known() ? Name(peer.rank) : "any rank";
   const std::string what =
-      peer.tag < kFirstTag ? "a process set to be made" : "tag " + std::to_string(peer.tag);
+      IsNote(peer.tag) ? "a process set to be made" : "tag " + std::to_string(peer.tag);
   return (peer.sends ? "send to " : "recv from ") + whom + " (" + what + ")";
 }
 

@@ -1,8 +1,10 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <utility>
 
+#include "base/event_sink.h"
 #include "runtime/operation/handle.h"
 #include "runtime/operation/queue.h"
 
@@ -11,28 +13,47 @@ namespace hvd::peer {
 // Ends operations, as the executor of a process set ends its own.
 class Completion {
  public:
-  explicit Completion(Queue* queue) : queue_(queue) {}
+  // `events`: null without a timeline.
+  Completion(Queue* queue, EventSink* events) : queue_(queue), events_(events) {}
 
   // Unless it has ended: its submitter may have left it (see Messages::Leave).
   void Complete(const HandlePtr& handle, Status status) noexcept {
     if (handle->done.load(std::memory_order_relaxed)) return;
     --open_;
     queue_->Forget(handle.get());
+    if (events_ != nullptr) events_->End(handle->id);
     handle->status = std::move(status);
     if (handle->entry.on_complete) finished_.Append(handle);
     handle->done.store(true, std::memory_order_release);
   }
 
-  void Begin() { ++open_; }
-  size_t open() const { return open_; }  // begun and not complete
+  void Begin(const Handle& handle) {
+    ++open_;
+    if (events_ != nullptr && !IsNote(handle.entry.peer->tag)) Trace(handle);
+  }
+  // Its payload is on its way.
+  void Travels(const Handle& handle) {
+    if (events_ != nullptr) events_->Phase(handle.id, MessagePhase(handle.entry.peer->sends));
+  }
+  // Begun and not complete. One that is left before it has begun counts in both, in that order.
+  int64_t open() const { return open_; }
   void Clear() noexcept { open_ = 0; }
 
   // Those whose sinks are to be called without the progress lock.
   HandleChain TakeFinished() noexcept { return std::move(finished_); }
 
  private:
+  void Trace(const Handle& handle) {
+    const PeerOperation& peer = *handle.entry.peer;
+    const negotiate::TensorMeta& tensor = handle.entry.request.tensors.front();
+    events_->BeginMessage(handle.id, handle.entry.process_set,
+                          {peer.sends, peer.rank, peer.tag, tensor.dtype,
+                           negotiate::BytesOf(handle.entry.request), &tensor.shape});
+  }
+
   Queue* const queue_;
-  size_t open_ = 0;
+  EventSink* const events_;
+  int64_t open_ = 0;
   HandleChain finished_;
 };
 

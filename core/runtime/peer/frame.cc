@@ -6,7 +6,7 @@ namespace hvd::peer {
 
 namespace {
 
-constexpr uint8_t kVersion = 1;
+constexpr uint8_t kVersion = 2;
 
 // Little endian, whatever the machine.
 template <typename T>
@@ -38,7 +38,7 @@ FrameHead Encode(const Frame& frame) {
   at = Put(at, frame.matched);
   at = Put(at, frame.freed);
   at = Put(at, frame.inlined);
-  Put(at, uint32_t{0});
+  Put(at, frame.notes);
   return head;
 }
 
@@ -55,7 +55,8 @@ Status Decode(const std::byte* head, Frame* frame) {
   at = Get(at, &frame->bytes);
   at = Get(at, &frame->matched);
   at = Get(at, &frame->freed);
-  Get(at, &frame->inlined);
+  at = Get(at, &frame->inlined);
+  Get(at, &frame->notes);
   if (kind == 0 || kind > kFrameKinds || version != kVersion) {
     return Status::Aborted("a frame of kind " + std::to_string(kind) + ", version " +
                            std::to_string(version));

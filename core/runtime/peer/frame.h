@@ -32,9 +32,11 @@ struct Frame {
   uint64_t bytes = 0;    // of the whole payload
   uint32_t inlined = 0;  // of the payload, in the frame
   // Of the messages that go the other way, since the beginning: how many receives they have met,
-  // and how many bytes of those that were sent unasked are no longer kept for them.
+  // and how many bytes of those that were sent unasked are no longer kept for them. Of the engine's
+  // own notes, which count for neither: how many receives these have met.
   uint64_t matched = 0;
   uint64_t freed = 0;
+  uint32_t notes = 0;
 };
 
 constexpr size_t kFrameBytes = 56;

@@ -12,10 +12,10 @@ constexpr int kMostFrames = 64;
 
 }  // namespace
 
-Messages::Messages(GlobalRank rank, int size, Channels channels, Queue* queue)
+Messages::Messages(GlobalRank rank, int size, Channels channels, Queue* queue, EventSink* events)
     : rank_(rank),
       channels_(std::move(channels)),
-      completion_(queue),
+      completion_(queue, events),
       receives_(rank, &completion_) {
   for (Channel* channel : {channels_.window.get(), channels_.links.get()}) {
     if (channel != nullptr) all_.push_back(channel);
@@ -31,7 +31,7 @@ Messages::Messages(GlobalRank rank, int size, Channels channels, Queue* queue)
 
 void Messages::Add(const HandlePtr& handle) {
   looks_away_ = false;
-  completion_.Begin();
+  completion_.Begin(*handle);
   const PeerOperation& operation = *handle->entry.peer;
   if (!operation.sends) return receives_.Add(handle);
   if (operation.rank == rank_) return receives_.SendToSelf(handle);

@@ -32,7 +32,8 @@ struct Channels {
 // Belongs to the holder of the progress lock.
 class Messages {
  public:
-  Messages(GlobalRank rank, int size, Channels channels, Queue* queue);
+  // `events`: null without a timeline.
+  Messages(GlobalRank rank, int size, Channels channels, Queue* queue, EventSink* events);
 
   // An operation with a `peer`.
   void Add(const HandlePtr& handle);

@@ -87,6 +87,7 @@ void Receives::Meet(const MessagePtr& message, const HandlePtr& receive, const s
   peer->Matched(frame);
   message->receive = receive;
   receive->decided.store(true);
+  completion_->Travels(*receive);
   const bool fits = CheckFits(*receive, peer->rank(), frame.bytes).ok();
   if (frame.kind == FrameKind::kWhole) return Finish(*message, inlined);
   if (frame.kind == FrameKind::kFollowed) {
@@ -158,11 +159,14 @@ void Receives::SendToSelf(const HandlePtr& handle) {
   const bool over = message->send == nullptr;
   const Envelope envelope = EnvelopeOf(*message);
   matching_.Keep(envelope, std::move(message));
-  if (over) completion_->Complete(handle, Status::Ok());
+  if (!over) return;
+  completion_->Travels(*handle);
+  completion_->Complete(handle, Status::Ok());
 }
 
 void Receives::MeetOwn(Message* message, const HandlePtr& receive) {
   message->receive = receive;
+  completion_->Travels(*receive);
   if (message->send == nullptr) {
     kept_for_self_ -= message->kept.size();
     return Finish(*message, message->kept.data());
@@ -170,6 +174,7 @@ void Receives::MeetOwn(Message* message, const HandlePtr& receive) {
   if (CheckFits(*receive, rank_, message->frame.bytes).ok()) {
     receive->decided.store(true);
     message->send->decided.store(true);
+    completion_->Travels(*message->send);
     copying_.push_back({*message});
     return;
   }

@@ -6,6 +6,10 @@
 namespace hvd::peer {
 
 void Sends::Advance(bool* moved) {
+  for (; !notes_.empty() && peer_->MayAnnounceNote(); notes_.pop_front()) {
+    Announce(notes_.front());
+    *moved = true;
+  }
   for (; !waiting_.empty() && peer_->MayAnnounce(); waiting_.pop_front()) {
     Announce(waiting_.front());
     *moved = true;
@@ -24,7 +28,8 @@ void Sends::Announce(const HandlePtr& handle) {
   const Entry& entry = handle->entry;
   const TensorBuffer& buffer = entry.buffers.front();
   const auto bytes = static_cast<size_t>(buffer.input_bytes);
-  const bool unasked = bytes <= peer_->channel().unasked_bytes() && peer_->MaySendUnasked(bytes);
+  const bool unasked = IsNote(entry.peer->tag) ||
+                       (bytes <= peer_->channel().unasked_bytes() && peer_->MaySendUnasked(bytes));
   const bool inlined = unasked && bytes <= peer_->channel().inline_bytes();
   Frame frame;
   frame.kind = inlined ? FrameKind::kWhole : unasked ? FrameKind::kFollowed : FrameKind::kOffer;
@@ -32,8 +37,9 @@ void Sends::Announce(const HandlePtr& handle) {
   frame.tag = entry.peer->tag;
   frame.bytes = bytes;
   frame.inlined = inlined ? static_cast<uint32_t>(bytes) : 0;
-  frame.number = peer_->Announce(Peer::UnaskedBytes(frame));
+  frame.number = peer_->Announce(frame);
   peer_->Send(frame, buffer.input);
+  if (unasked) completion_->Travels(*handle);
   if (inlined) return completion_->Complete(handle, Status::Ok());
   auto outgoing = std::make_unique<Outgoing>(Outgoing{handle, frame.number, {}});
   if (unasked) return SendPayload(std::move(outgoing));
@@ -56,6 +62,7 @@ Status Sends::HearAnswer(const Frame& frame) {
   std::unique_ptr<Outgoing> outgoing = std::move(found->second);
   offered_.erase(found);
   if (frame.kind == FrameKind::kAccept) {
+    completion_->Travels(*outgoing->handle);
     SendPayload(std::move(outgoing));
   } else {
     completion_->Complete(outgoing->handle, Status::Ok());
@@ -64,6 +71,7 @@ Status Sends::HearAnswer(const Frame& frame) {
 }
 
 void Sends::Clear() noexcept {
+  notes_.clear();
   waiting_.clear();
   offered_.clear();
   sending_.clear();

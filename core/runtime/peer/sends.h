@@ -13,12 +13,16 @@
 
 namespace hvd::peer {
 
-// The messages from this rank to one other, in the order of their submission.
+// The messages from this rank to one other, in the order of their submission. The engine's own
+// notes pass those that wait.
 class Sends {
  public:
   Sends(Peer* peer, Completion* completion) : peer_(peer), completion_(completion) {}
 
-  void Add(HandlePtr handle) { waiting_.push_back(std::move(handle)); }
+  void Add(HandlePtr handle) {
+    const bool note = IsNote(handle->entry.peer->tag);
+    (note ? notes_ : waiting_).push_back(std::move(handle));
+  }
 
   // Announces what may be, and completes what has left this rank.
   void Advance(bool* moved);
@@ -40,6 +44,7 @@ class Sends {
 
   Peer* const peer_;
   Completion* const completion_;
+  std::deque<HandlePtr> notes_;
   std::deque<HandlePtr> waiting_;
   std::unordered_map<uint64_t, std::unique_ptr<Outgoing>> offered_;  // by number
   std::vector<std::unique_ptr<Outgoing>> sending_;

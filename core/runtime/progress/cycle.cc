@@ -45,9 +45,10 @@ bool Cycle::Round() noexcept {
 }
 
 bool Cycle::Work() {
-  if (has_tasks_.load(std::memory_order_acquire)) RunTasks();
+  bool moved = has_tasks_.load(std::memory_order_acquire);  // they may end operations
+  if (moved) RunTasks();
   const int64_t now = NowMicros();
-  bool moved = Drain(now);
+  moved |= Drain(now);
   const Status status = Tick(now, &moved);
   if (!status.ok()) Broken(status);
   rounds_.store(rounds_.load(std::memory_order_relaxed) + 1, std::memory_order_release);

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -53,6 +54,15 @@ Status Reserve(int memfd, size_t offset, size_t bytes) {
   return Status::Errno("cannot reserve " + std::to_string(bytes) + " bytes of shared memory");
 }
 
+// Where the limit of the shell is less, the kernel would end the process with SIGXFSZ.
+Status CheckLimit(size_t bytes) {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_FSIZE, &limit) != 0 || bytes <= limit.rlim_cur) return Status::Ok();
+  return {Code::kUnavailable, "cannot make " + std::to_string(bytes) +
+                                  " bytes of shared memory, as no file may have more than " +
+                                  std::to_string(limit.rlim_cur) + ": ulimit -f unlimited"};
+}
+
 Status Draw(std::array<uint8_t, 16>* nonce) {
   const ssize_t drawn = getrandom(nonce->data(), nonce->size(), 0);
   if (drawn != static_cast<ssize_t>(nonce->size())) return Status::Errno("getrandom");
@@ -85,6 +95,7 @@ bool Seat::Take(Word* word, const Identity& identity) {
 }
 
 Status SharedMemory::CreateFile(size_t bytes, Descriptor* memfd) {
+  HVD_RETURN_IF_ERROR(CheckLimit(bytes));
   Descriptor fd(memfd_create("horovod", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd.valid()) return Status::Errno("memfd_create");
   if (ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) {

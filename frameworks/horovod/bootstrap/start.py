@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from . import communicator as communicators
-from . import controller, gpu_libraries, libraries, membership, processes, secret, summary
+from . import controller, descriptors, gpu_libraries, libraries, membership, processes, secret, summary
 from .engine import start_engine
 from .errors import AbandonedError, BootstrapError, StartTimeoutError
 from .identity import ALONE, HOROVODRUN, Identity, from_environment, placed, reason
@@ -214,6 +214,8 @@ def _start_among_others(
     from .mesh.mesh import connect_mesh
     from .network.interfaces import from_environment as network_of
 
+    keeps_store = identity.rank == 0 and identity.launcher != HOROVODRUN
+    descriptors.check(identity.rank, identity.size - 2 if keeps_store else 0)
     timeout, staged = start_timeout(environment), staging(environment)
     deadline = time.monotonic() + timeout
     generation = _process.job.generation

@@ -17,7 +17,7 @@ _HOSTS_LISTED = 8
 def outline(placements: Sequence[Placement], environment: Mapping[str, str]) -> str:
     """Ranks, hosts, transport and threads, the last two as the environment has them."""
     wanted = environment.get("HOROVOD_TRANSPORT") or "auto"
-    refusal = shared_memory_refusal() if wanted == "auto" else None
+    refusal = shared_memory_refusal(placements[0].local_size) if wanted == "auto" else None
     transport = f"TCP (no shared memory: {refusal})" if refusal else _TRANSPORTS.get(wanted, wanted)
     hosts = by_host(placements)
     where = f"{os.uname().nodename} ({_many(limits.usable_cores(), 'core')})"

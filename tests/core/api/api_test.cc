@@ -184,5 +184,23 @@ TEST(Api, JoinsAllProcessSets) {
   api->release(api);
 }
 
+// They are torch.distributed's, beside which the program may use TensorFlow.
+TEST(Api, DoesNotJoinSetsThatTheirMembersAloneHaveMade) {
+  hvd_api* api = api::AcquireTable();
+  const Job job;
+  ASSERT_OK(job.status);
+  uint32_t own = 0;
+  ASSERT_OK(api::CurrentEngine()->AddOwnProcessSet({0}, "", 1'000'000, nullptr, &own));
+  const auto responses = [] { return api::CurrentEngine()->CountersNow().at("responses"); };
+  const uint64_t before = responses();
+  const hvd_operation operation = Operation(OpKind::kJoin, nullptr, nullptr);
+  Seen seen;
+  api->submit(api, &operation, &Done, &seen);
+  seen.Await();
+  EXPECT_EQ(seen.code, 0);
+  EXPECT_EQ(responses(), before + 1);
+  api->release(api);
+}
+
 }  // namespace
 }  // namespace hvd::test

@@ -36,6 +36,7 @@ struct Job {
 class Work : public EventSink {
  public:
   void Begin(uint64_t, uint32_t, const OperationInfo&) override { took_ += new_names ? 300 : 60; }
+  void BeginMessage(uint64_t, uint32_t, const MessageInfo&) override {}
   void Phase(uint64_t, const char*) override { took_ += new_names ? 200 : 40; }
   void End(uint64_t) override {}
   // Told for each rank below a child, which announces for all of them at once.

@@ -178,6 +178,32 @@ TEST(Timeline, UnnamedOperationsShareRowsOneAtATime) {
   EXPECT_EQ(slices.at("unnamed 2"), "(NEGOTIATE_BROADCAST)");
 }
 
+// Those of one direction and peer that are in flight together have a row each.
+TEST(Timeline, MessagesHaveRowsByPeerAndDirection) {
+  const std::string text = Recorded(false, [](Timeline& timeline) {
+    const Shape shape{2, 3};
+    const MessageInfo sent{true, GlobalRank(1), 7, DataType::kFloat32, 24, &shape};
+    timeline.BeginMessage(10, 0, sent);
+    timeline.BeginMessage(11, 0, sent);
+    timeline.Phase(11, MessagePhase(true));
+    timeline.End(11);
+    timeline.End(10);
+    timeline.BeginMessage(12, 0, sent);
+    timeline.End(12);
+    timeline.BeginMessage(13, 3, {false, GlobalRank(), 0, DataType::kUint8, 5, nullptr});
+    timeline.Phase(13, MessagePhase(false));
+    timeline.End(13);
+  });
+  EXPECT_EQ(Count(text, "\"send to rank 1\""), 1);
+  EXPECT_EQ(Count(text, "\"send to rank 1 2\""), 1);
+  EXPECT_EQ(Count(text, "\"send to rank 1 3\""), 0);
+  EXPECT_EQ(Count(text, "\"recv from any rank [process set 3]\""), 1);
+  EXPECT_EQ(Count(text, "\"WAIT_SEND\""), 3);
+  EXPECT_EQ(Count(text, "\"SEND\""), 1);
+  EXPECT_EQ(Count(text, "\"RECV\""), 1);
+  EXPECT_EQ(Count(text, "{\"bytes\":24,\"dtype\":\"float32\",\"shape\":[2,3],\"tag\":7}"), 4);
+}
+
 TEST(Timeline, WhatIsUnderWayEndsWithIt) {
   const auto slices = Slices(Recorded(false, [](Timeline& timeline) {
     timeline.Phase(9, "ALLREDUCE");  // began before the timeline did

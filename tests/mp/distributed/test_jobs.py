@@ -2,6 +2,7 @@
 
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable
 from datetime import timedelta
@@ -83,6 +84,23 @@ def with_a_group_more() -> None:
         for group in groups:
             dist.destroy_process_group(group)
         dist.barrier()
+
+
+def with_a_rank_that_joins() -> None:
+    """``hvd.join`` is of what the program does by ``hvd``: the group goes on without limits."""
+    hvd.init()
+    with process_group() as (rank, size):
+        joining = threading.Thread(target=hvd.join)
+        if rank == 0:
+            joining.start()
+            time.sleep(0.2)
+        tensor = torch.ones(3)
+        dist.all_reduce(tensor)
+        assert tensor.tolist() == [size] * 3
+        if rank > 0:
+            joining.start()
+        joining.join()
+        both(rank, size)
 
 
 def parts() -> None:
@@ -188,7 +206,11 @@ def test_ranks_of_horovodrun(run_ranks: Callable[..., Any]) -> None:
     run_ranks(2, started_twice, [""])
 
 
-@pytest.mark.parametrize("program", [after_hvd, another_rank, with_a_group_more], ids=lambda p: p.__name__)
+@pytest.mark.parametrize(
+    "program",
+    [after_hvd, another_rank, with_a_group_more, with_a_rank_that_joins],
+    ids=lambda program: program.__name__,
+)
 def test_beside_hvd(run_ranks: Callable[..., Any], program: Callable[[], None]) -> None:
     run_ranks(3, program)
 

@@ -3,6 +3,7 @@
 import gc
 import os
 import time
+import weakref
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -15,6 +16,7 @@ import torch.distributed as dist
 from load import within
 from process_groups import check, process_group
 
+from horovod import _core
 from horovod.common.exceptions import TensorMismatchError
 from horovod.torch.distributed import CollectiveTimeoutError
 
@@ -158,7 +160,34 @@ def watched_barriers_of_two_jobs(path: str) -> None:
         dist.destroy_process_group()
 
 
-PROGRAMS = [asynchronous, futures, dropped, at_odds]
+def forgotten() -> None:
+    """Works, tensors, and what knows of them, go while the core has yet to write to the tensors."""
+    with process_group() as (rank, _):
+        communicator = dist.group.WORLD._communicator
+        for _round in range(5):
+            dist.barrier()
+            if rank > 0:
+                time.sleep(0.1)
+                if rank == 1:
+                    dist.send(torch.ones(300_000), 0)
+                dist.all_reduce(torch.ones(300_000))
+                continue
+            tensors = [torch.zeros(300_000), torch.ones(300_000)]
+            known = [weakref.ref(tensor) for tensor in tensors]
+            works = [dist.irecv(tensors[0], 1), dist.all_reduce(tensors[1], async_op=True)]
+            handles = [work._handle for work in works]
+            communicator.messages.clear()
+            communicator.in_flight.clear()
+            tensors.clear()
+            works.clear()
+            gc.collect()
+            assert all(tensor() is not None for tensor in known)
+            for handle in handles:
+                _core.wait(handle, 30.0)
+            assert all(tensor() is None for tensor in known)  # nor are they kept for ever
+
+
+PROGRAMS = [asynchronous, futures, dropped, forgotten, at_odds]
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)

@@ -97,7 +97,7 @@ def test_refused_shared_memory_means_tcp_for_all_and_one_line(
     server: StoreServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     answers = [None, "memfd_create: not permitted", None]  # of whichever rank asks
-    monkeypatch.setattr(mesh, "shared_memory_refusal", lambda: answers.pop())
+    monkeypatch.setattr(mesh, "shared_memory_refusal", lambda ranks: answers.pop())
     meshes = _join_all(server, 3, "auto")
     assert all(sorted({link[2] for link in links}) == [0, 1, 2] for links in meshes)
     (line,) = [record.getMessage() for record in caplog.records]
@@ -108,7 +108,7 @@ def test_refused_shared_memory_means_tcp_for_all_and_one_line(
 def test_shared_memory_that_is_asked_for_and_refused_is_an_error(
     server: StoreServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mesh, "shared_memory_refusal", lambda: "not permitted")
+    monkeypatch.setattr(mesh, "shared_memory_refusal", lambda ranks: "not permitted")
     with pytest.raises(SharedMemoryError, match="rank 0: not permitted"):
         _join_all(server, 2, "shm")
 

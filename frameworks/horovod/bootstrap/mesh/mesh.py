@@ -10,6 +10,7 @@ import contextlib
 import logging
 import mmap
 import os
+import resource
 import socket
 import time
 from collections.abc import Sequence
@@ -141,7 +142,7 @@ def _connect(
     with contextlib.ExitStack() as stack:
         listeners = _listen(stack, identity, wiring, network, store.own_host)
         log("debug", rank, f"listens for other ranks at {escaped(', '.join(a for _, a in listeners))}")
-        refusal = shared_memory_refusal() if wiring == "shm" else None
+        refusal = shared_memory_refusal(identity.local_size) if wiring == "shm" else None
         keys = [f"{generation}/{scope}/{peer}" for peer in range(size)]
         addresses = [address for _, address in listeners]
         place = place_of(identity, refusal, addresses, wiring, library, gpu, staging)
@@ -225,8 +226,18 @@ def _addresses_of(peer: int, rank: int, places: Sequence[Place], hosts: Sequence
     return found
 
 
-def shared_memory_refusal() -> str | None:
-    """Why this process cannot make memory that it could share; None: it can."""
+def shared_memory_refusal(ranks: int) -> str | None:
+    """Why this process cannot make memory that so many ranks of its host could share; None: it can."""
+    allowed = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+    if allowed != resource.RLIM_INFINITY:
+        from horovod import _core
+
+        needed = _core.shared_file_bytes(ranks)
+        if allowed < needed:
+            return (
+                f"no file may have more than {allowed:,} bytes, and {ranks} ranks share one of {needed:,} "
+                "(ulimit -f unlimited lifts the limit)"
+            )
     try:
         descriptor = os.memfd_create("horovod", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         try:

@@ -40,7 +40,8 @@ class Communicator:
             the job. None: it is the same.
         name: of the group.
         timeout: seconds that an operation may take, unless it says so itself.
-        in_flight: asynchronous operations in the order of their start; this keeps their tensors.
+        in_flight: asynchronous operations in the order of their start; the core keeps their tensors, and this
+            sees to it that they are let go when they are over.
         messages: likewise sends and receives, which may be complete in any order.
     """
 
@@ -147,7 +148,7 @@ class Communicator:
         root: int,
         splits: Sequence[int] | None,
     ) -> OperationWork:
-        handle = _core.submit(kind, None, specs, op, prescale, 1.0, self.ranks[root], self._set, None, splits)
+        handle = _core.submit(kind, None, specs, op, prescale, 1.0, self.ranks[root], self._set, kept, splits)
         work = OperationWork(self, kind, handle, kept, finish, result, seconds)
         self.in_flight.append(work)
         return work
@@ -181,8 +182,9 @@ class Communicator:
             for other in list(self.messages):
                 other.is_over()
             self._reap_at = max(_MANY_MESSAGES, 2 * len(self.messages))
-        # Nothing that takes long may come before this keeps the tensors: a signal handler may raise.
-        handle = _core.submit(kind, None, (spec,), root=root, process_set=self._set, tag=check_tag(tag))
+        handle = _core.submit(
+            kind, None, (spec,), root=root, process_set=self._set, keep=kept, tag=check_tag(tag)
+        )
         work = MessageWork(self, kind, handle, kept, arrived, result, peer, tag)
         self.messages.add(work)
         return work

@@ -33,7 +33,7 @@ void Interrupt(Wires wires, int interrupted, int late, bool all_hear) {
     if (rank == late) usleep(500'000);
     const int64_t begin = NowMicros();
     const Status status =
-        engine.AddOwnProcessSet({0, 1, 2, 3}, kPatienceUs, gives_up ? Always : nullptr, &id);
+        engine.AddOwnProcessSet({0, 1, 2, 3}, "", kPatienceUs, gives_up ? Always : nullptr, &id);
     EXPECT_TRUE(NowMicros() - begin < (gives_up ? 400'000 : 5'000'000));
     if (all_hear || gives_up) {
       EXPECT_TRUE(Says(status, "rank " + std::to_string(interrupted) + " was interrupted"));
@@ -41,7 +41,7 @@ void Interrupt(Wires wires, int interrupted, int late, bool all_hear) {
       EXPECT_TRUE(status.ok());
     }
     ASSERT_OK(Barrier(engine));
-    ASSERT_OK(engine.AddOwnProcessSet({0, 1, 2, 3}, kPatienceUs, nullptr, &id));
+    ASSERT_OK(engine.AddOwnProcessSet({0, 1, 2, 3}, "", kPatienceUs, nullptr, &id));
     ASSERT_OK(Barrier(engine, id));
   });
 }
@@ -66,11 +66,11 @@ TEST(Meeting, BlamesNobodyWhoWaitsToo) {
     uint32_t id = 0;
     if (rank == 2) usleep(300'000);
     if (rank > 0) {
-      const Status status = engine.AddOwnProcessSet({0, 1, 2, 3}, 400'000, nullptr, &id);
+      const Status status = engine.AddOwnProcessSet({0, 1, 2, 3}, "", 400'000, nullptr, &id);
       EXPECT_TRUE(Says(status, "rank 0 has not come within 0.4 s"));
     }
     ASSERT_OK(Barrier(engine));
-    ASSERT_OK(engine.AddOwnProcessSet({0, 1, 2, 3}, kPatienceUs, nullptr, &id));
+    ASSERT_OK(engine.AddOwnProcessSet({0, 1, 2, 3}, "", kPatienceUs, nullptr, &id));
     ASSERT_OK(Barrier(engine, id));
   });
 }
@@ -85,6 +85,7 @@ TEST(Meeting, HearsThoseWhoWaitedForALateOne) {
   options.timeout_us = 200'000;
   options.number = [] { return uint64_t{0}; };
   options.name = [](uint32_t* id) { return *id = 42, Status::Ok(); };
+  options.may_have_named = [](uint32_t) { return true; };
   options.reserve = [](uint32_t, std::string*) { return Status::Ok(); };
   options.prepare = [](uint32_t, const std::string&) { return Status::Ok(); };
   options.discard = [](uint32_t) {};

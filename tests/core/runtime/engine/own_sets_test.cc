@@ -14,7 +14,9 @@
 #include "check.h"
 #include "cluster.h"
 #include "runtime/engine/meeting.h"
+#include "runtime/engine/messages.h"
 #include "runtime/engine/set_registry.h"
+#include "runtime/peer/peer.h"
 
 namespace hvd::test {
 namespace {
@@ -53,7 +55,7 @@ TEST(OwnSets, AreMadeByTheirMembersAlone) {
         const std::vector<int> members = Draw(&random, 5);
         if (!Belongs(rank, members)) continue;
         uint32_t id = 0;
-        ASSERT_OK(engine.AddOwnProcessSet(members, kPatienceUs, nullptr, &id));
+        ASSERT_OK(engine.AddOwnProcessSet(members, "", kPatienceUs, nullptr, &id));
         EXPECT_TRUE(numbers.insert(id).second);
         EXPECT_TRUE(id >= SetRegistry::kFirstOwn);
         for (const size_t elements : {size_t{3}, size_t{200000}}) {
@@ -76,7 +78,7 @@ TEST(OwnSets, NeedNobodyElse) {
     cluster.Run([&](Engine& engine, int rank) {
       if (rank == 0 || rank == 2) {
         uint32_t id = 0;
-        ASSERT_OK(engine.AddOwnProcessSet({0, 2}, kPatienceUs, nullptr, &id));
+        ASSERT_OK(engine.AddOwnProcessSet({0, 2}, "", kPatienceUs, nullptr, &id));
         std::vector<float> data(1, static_cast<float>(rank + 1));
         ASSERT_OK(Allreduce(engine, "x", &data, ReduceOp::kSum, id));
         EXPECT_EQ(data[0], 4.0f);
@@ -93,7 +95,7 @@ TEST(OwnSets, NameWhoDoesNotCome) {
       cluster.Run([&](Engine& engine, int rank) {
         uint32_t id = 0;
         if (rank != absent) {
-          const Status status = engine.AddOwnProcessSet({0, 1, 2}, 300'000, nullptr, &id);
+          const Status status = engine.AddOwnProcessSet({0, 1, 2}, "", 300'000, nullptr, &id);
           const std::string culprit =
               "rank " + std::to_string(absent) + " has not come within 0.3 s";
           EXPECT_TRUE(status.code() == Code::kUnavailable);
@@ -101,7 +103,7 @@ TEST(OwnSets, NameWhoDoesNotCome) {
         }
         ASSERT_OK(Barrier(engine));
         // Who was too late goes on to the meeting at which the others are.
-        ASSERT_OK(engine.AddOwnProcessSet({0, 1, 2}, kPatienceUs, nullptr, &id));
+        ASSERT_OK(engine.AddOwnProcessSet({0, 1, 2}, "", kPatienceUs, nullptr, &id));
         ASSERT_OK(Barrier(engine, id));
       });
     }
@@ -115,13 +117,13 @@ TEST(OwnSets, LeaveNothingInFlightWhenAMemberDoesNotCome) {
     cluster.Run([&](Engine& engine, int rank) {
       uint32_t id = 0;
       if (rank == 0) {
-        EXPECT_FALSE(engine.AddOwnProcessSet({0, 1}, 100'000, nullptr, &id).ok());
+        EXPECT_FALSE(engine.AddOwnProcessSet({0, 1}, "", 100'000, nullptr, &id).ok());
         EXPECT_TRUE(engine.InFlight(0).empty());
       }
       ASSERT_OK(Barrier(engine));
       if (rank == 1) return engine.Shutdown();
       usleep(2'500'000);  // longer than a rank that has left may be waited for
-      ASSERT_OK(engine.AddOwnProcessSet({0}, kPatienceUs, nullptr, &id));
+      ASSERT_OK(engine.AddOwnProcessSet({0}, "", kPatienceUs, nullptr, &id));
       ASSERT_OK(Barrier(engine, id));
     });
   }
@@ -135,7 +137,7 @@ TEST(OwnSets, AreMadeEverywhereOrNowhere) {
       if (rank == 2) usleep(700'000);
       uint32_t id = 0;
       const int64_t patience = rank == 1 ? 200'000 : kPatienceUs;
-      ASSERT_OK(engine.AddOwnProcessSet({0, 1, 2}, patience, nullptr, &id));
+      ASSERT_OK(engine.AddOwnProcessSet({0, 1, 2}, "", patience, nullptr, &id));
       ASSERT_OK(Barrier(engine, id));
     });
   }
@@ -147,9 +149,9 @@ TEST(OwnSets, RefuseOthersAndImpossibleMembers) {
     uint32_t id = 0;
     for (const std::vector<int>& members :
          std::vector<std::vector<int>>{{}, {1, 0}, {0, 2}, {1 - rank}})
-      EXPECT_TRUE(engine.AddOwnProcessSet(members, kPatienceUs, nullptr, &id).code() ==
+      EXPECT_TRUE(engine.AddOwnProcessSet(members, "", kPatienceUs, nullptr, &id).code() ==
                   Code::kInvalidArgument);
-    ASSERT_OK(engine.AddOwnProcessSet({rank}, kPatienceUs, nullptr, &id));
+    ASSERT_OK(engine.AddOwnProcessSet({rank}, "", kPatienceUs, nullptr, &id));
     ASSERT_OK(Barrier(engine, id));
   });
 }
@@ -165,7 +167,7 @@ TEST(OwnSets, AreMadeByThreadsSideBySide) {
       threads.emplace_back([&] {
         for (int i = 0; i < 10; ++i) {
           uint32_t id = 0;
-          ASSERT_OK(engine.AddOwnProcessSet(members, kPatienceUs, nullptr, &id));
+          ASSERT_OK(engine.AddOwnProcessSet(members, "", kPatienceUs, nullptr, &id));
           std::vector<float> data(1, static_cast<float>(rank + 1));
           ASSERT_OK(Allreduce(engine, "x", &data, ReduceOp::kSum, id));
           EXPECT_EQ(data[0], SumOf(members));
@@ -187,16 +189,80 @@ TEST(OwnSets, AreMadeWhenAllTryAgain) {
         std::vector<int> here = Draw(&random, 4);
         if (here.size() == 4) here.pop_back();
         if (Belongs(rank, here)) {
-          EXPECT_FALSE(engine.AddOwnProcessSet({0, 1, 2, 3}, 50'000, nullptr, &id).ok());
+          EXPECT_FALSE(engine.AddOwnProcessSet({0, 1, 2, 3}, "", 50'000, nullptr, &id).ok());
         }
         ASSERT_OK(Barrier(engine));
       }
-      ASSERT_OK(engine.AddOwnProcessSet({0, 1, 2, 3}, kPatienceUs, nullptr, &id));
+      ASSERT_OK(engine.AddOwnProcessSet({0, 1, 2, 3}, "", kPatienceUs, nullptr, &id));
       std::vector<float> data(1, static_cast<float>(rank + 1));
       ASSERT_OK(Allreduce(engine, "x", &data, ReduceOp::kSum, id));
       EXPECT_EQ(data[0], 10.0f);
     }
   });
+}
+
+// Threads of a rank that make sets of equal members side by side: those of one name come together,
+// whichever comes first on each rank.
+TEST(OwnSets, BelongToThreadsThatGiveOneName) {
+  constexpr int kThreads = 3;
+  for (const Wires wires : {Wires::kShm, Wires::kTcp}) {
+    Cluster cluster(3, wires);
+    cluster.Run([&](Engine& engine, int rank) {
+      std::vector<std::thread> threads;
+      for (int thread = 0; thread < kThreads; ++thread) {
+        threads.emplace_back([&, thread] {
+          for (int round = 0; round < 10; ++round) {
+            if ((thread + rank + round) % 3 == 0) usleep(500);
+            uint32_t id = 0;
+            const std::string name = std::to_string(round % 2 == 0 ? thread : 10 * round + thread);
+            ASSERT_OK(engine.AddOwnProcessSet({0, 1, 2}, name, kPatienceUs, nullptr, &id));
+            std::vector<float> data(1, static_cast<float>(thread));
+            ASSERT_OK(Allreduce(engine, "x", &data, ReduceOp::kSum, id));
+            EXPECT_EQ(data[0], static_cast<float>(3 * thread));
+            ASSERT_OK(engine.LeaveProcessSet(id));
+          }
+        });
+      }
+      for (std::thread& thread : threads) thread.join();
+    });
+  }
+}
+
+// All that a rank may have under way to another is: what the engine itself says has room.
+TEST(OwnSets, AreMadeBesideMessagesThatNobodyReceives) {
+  constexpr int kCount = 5000;
+  for (const Wires wires : kAllWires) {
+    Cluster cluster(2, wires);
+    cluster.Run([&](Engine& engine, int rank) {
+      Bytes data(300);
+      std::vector<HandlePtr> sent(kCount);
+      for (HandlePtr& handle : sent) ASSERT_OK(Submit(engine, SendEntry(&data, 1 - rank), &handle));
+      ASSERT_OK(engine.Wait(sent.front(), kPatienceUs, nullptr));
+      for (int i = 0; i < 3; ++i) {
+        uint32_t id = 0;
+        ASSERT_OK(engine.AddOwnProcessSet({0, 1}, "", 5'000'000, nullptr, &id));
+        ASSERT_OK(Barrier(engine, id));
+      }
+      Bytes received(300);
+      for (int i = 0; i < kCount; ++i) ASSERT_OK(Run(engine, RecvEntry(&received, 1 - rank)));
+      for (const HandlePtr& handle : sent) ASSERT_OK(engine.Wait(handle, kPatienceUs, nullptr));
+    });
+  }
+}
+
+// More meetings than a rank may have notes of under way, to none of which the other has come yet.
+TEST(OwnSets, AreMadeAfterVeryManyMeetingsWithoutAMember) {
+  for (const Wires wires : {Wires::kShm, Wires::kTcp}) {
+    Cluster cluster(2, wires);
+    cluster.Run([&](Engine& engine, int rank) {
+      uint32_t id = 0;
+      for (uint32_t i = 0; rank == 0 && i < peer::kMostNotes + 100; ++i)
+        EXPECT_FALSE(engine.AddOwnProcessSet({0, 1}, "", 100, nullptr, &id).ok());
+      ASSERT_OK(Barrier(engine));
+      ASSERT_OK(engine.AddOwnProcessSet({0, 1}, "", kPatienceUs, nullptr, &id));
+      ASSERT_OK(Barrier(engine, id));
+    });
+  }
 }
 
 // A meeting over messages in memory.
@@ -224,19 +290,22 @@ class Meetings {
     options.firsts = {GlobalRank(0), GlobalRank(1)};
     options.timeout_us = kPatienceUs;
     options.number = [] { return uint64_t{0}; };
-    options.discard = [](uint32_t id) { EXPECT_EQ(id, uint32_t{42}); };
+    const uint32_t number = fails == "foreign" ? 43 : 42;
+    options.discard = [=](uint32_t id) { EXPECT_EQ(id, number); };
+    options.may_have_named = [](uint32_t id) { return id == 42; };
     options.close = [](const std::string& place) { EXPECT_FALSE(place.empty()); };
     const auto done = [fails](const char* what) {
       return fails == what ? Status::Invalid(std::string(what) + " fails") : Status::Ok();
     };
-    options.name = [&](uint32_t* id) { return *id = 42, done("name"); };
+    options.name = [&](uint32_t* id) { return *id = number, done("name"); };
     options.reserve = [&](uint32_t id, std::string* place) {
-      EXPECT_EQ(id, uint32_t{42});
+      EXPECT_EQ(id, number);
       *place = "host " + std::to_string(rank % 2);
       return done("reserve");
     };
     options.prepare = [&](uint32_t id, const std::string& place) {
-      EXPECT_EQ(id, uint32_t{42});
+      EXPECT_EQ(id, number);
+      EXPECT_TRUE(id == 42 || rank == 0);
       EXPECT_EQ(place, "host " + std::to_string(rank % 2));
       return done("prepare");
     };
@@ -279,6 +348,14 @@ TEST(Meeting, TellsEverybodyWhoFails) {
         if (has_it) EXPECT_TRUE(status.message().find(text) != std::string::npos);
       }
     }
+  }
+}
+
+TEST(Meeting, RefusesANumberThatIsNotTheFirstMembers) {
+  for (const Status& status : Meetings().Run(6, 0, "foreign")) {
+    EXPECT_TRUE(status.code() == Code::kUnavailable);
+    EXPECT_TRUE(status.message().find("rank 0 gives the process set the number 43, which is not "
+                                      "one of its own") != std::string::npos);
   }
 }
 

@@ -1,6 +1,7 @@
 #include "runtime/engine/set_registry.h"
 
 #include "check.h"
+#include "runtime/engine/meeting_numbers.h"
 
 namespace hvd::test {
 namespace {
@@ -37,6 +38,14 @@ TEST(SetRegistry, NumbersSetsOfTheirMembersByRank) {
   EXPECT_EQ(id, before + 1);
   EXPECT_TRUE(before > SetRegistry::kFirstOwn + (uint32_t{1} << 30));
   EXPECT_TRUE(id < ~uint32_t{0} - SetRegistry::kMostSets);
+  EXPECT_TRUE(SetRegistry::MayHaveGiven(GlobalRank(2), 3, id));
+  EXPECT_FALSE(SetRegistry::MayHaveGiven(GlobalRank(1), 3, id));
+  EXPECT_TRUE(SetRegistry::MayHaveGiven(GlobalRank(1), 3, before - 1));
+  EXPECT_FALSE(SetRegistry::MayHaveGiven(GlobalRank(2), 3, before - 1));
+  for (const uint32_t other : {uint32_t{0}, SetRegistry::kFirstOwn - 1, ~uint32_t{0}}) {
+    for (int rank = 0; rank < 3; ++rank)
+      EXPECT_FALSE(SetRegistry::MayHaveGiven(GlobalRank(rank), 3, other));
+  }
 }
 
 TEST(SetRegistry, ClosesASetOnce) {
@@ -46,6 +55,19 @@ TEST(SetRegistry, ClosesASetOnce) {
   EXPECT_TRUE(sets.Close(SetRegistry::kFirstOwn));
   EXPECT_FALSE(sets.Close(SetRegistry::kFirstOwn));
   EXPECT_TRUE(sets.Included().empty());
+}
+
+TEST(MeetingNumbers, CountByMembersAndNameAndForgetTheOldestNames) {
+  MeetingNumbers numbers;
+  EXPECT_EQ(numbers.Next({0, 1}, 7), uint64_t{0});
+  EXPECT_EQ(numbers.Next({0, 1}, 7), uint64_t{1});
+  EXPECT_EQ(numbers.Next({0, 1}, 8), uint64_t{0});
+  EXPECT_EQ(numbers.Next({0, 2}, 7), uint64_t{0});
+  for (uint64_t name = 100; name < 100 + MeetingNumbers::kMostNames; ++name)
+    EXPECT_EQ(numbers.Next({0, 1}, name), uint64_t{0});
+  EXPECT_EQ(numbers.Next({0, 1}, 7), uint64_t{0});
+  EXPECT_EQ(numbers.Next({0, 2}, 7), uint64_t{1});
+  EXPECT_TRUE(MeetingNumbers::HashOf("a") != MeetingNumbers::HashOf("b"));
 }
 
 }  // namespace
