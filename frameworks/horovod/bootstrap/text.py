@@ -45,6 +45,13 @@ def is_logged(level: str, environ: Mapping[str, str]) -> bool:
     return wanted in _LEVELS and _LEVELS.index(level) >= _LEVELS.index(wanted)
 
 
+def warn(rank: int, text: str) -> None:
+    """A warning of ``rank`` by the logger "horovod", which the program may have set up."""
+    import logging  # late: most starts have nothing to warn of
+
+    logging.getLogger("horovod").warning("[%d] warning: %s", rank, text)
+
+
 def log(level: str, rank: int, text: str) -> None:
     """Writes one line to stderr, unless the level is below the one that is set (warning)."""
     if not is_logged(level, os.environ):

@@ -5,12 +5,10 @@ soon, and tried for longer in the next round. What has answered is tried first f
 """
 
 import collections
-import random
 import selectors
 import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 
 from ..errors import AnotherUserError, AuthenticationError, BootstrapError
 from ..network import endpoints
@@ -18,7 +16,7 @@ from ..network.auth import HANDSHAKE_SECONDS, Connector, Keys, Terms
 from ..network.interfaces import INTERFACES_VARIABLE, PORTS_VARIABLE
 from ..text import shown
 
-_RETRY_SECONDS = 0.02
+_RETRY_SECONDS = 0.03
 _CONNECT_SECONDS = 0.4  # for an address, where there are others, in the first round; then twice as long
 _MOST_DIALS = 16  # of one rank at a time: many at once would displace each other at a busy acceptor
 
@@ -26,22 +24,22 @@ Reached = Callable[[socket.socket, Terms, Keys], None]
 Failed = Callable[[Terms, BootstrapError], None]
 
 
-@dataclass(eq=False)
 class Dial:
     """One attempt after another to reach a rank."""
 
-    addresses: list[str]
-    terms: Terms
-    retry_at: float
-    untried: list[str] = field(default_factory=list)  # of this round, the next one last
-    patience: float = _CONNECT_SECONDS / 2
-    gives_up_at: float = float("inf")
-    connection: socket.socket | None = None
-    connector: Connector | None = None
-    address: str = ""  # of the attempt
-    is_last: bool = False  # it is not repeated
-    is_heard: bool = False  # an attempt has reached the host, which has answered for the rank
-    outcomes: dict[str, str] = field(default_factory=dict)  # by address
+    def __init__(self, addresses: list[str], terms: Terms) -> None:
+        self.addresses = addresses
+        self.terms = terms
+        self.retry_at = time.monotonic()
+        self.untried: list[str] = []  # of this round, the next one last
+        self.patience = _CONNECT_SECONDS / 2
+        self.gives_up_at = float("inf")
+        self.connection: socket.socket | None = None
+        self.connector: Connector | None = None
+        self.address = ""  # of the attempt
+        self.is_last = False  # it is not repeated
+        self.is_heard = False  # an attempt has reached the host, which has answered for the rank
+        self.outcomes: dict[str, str] = {}  # by address
 
     def next_address(self, unanswered: set[str], answered: set[str]) -> str:
         """Those of hosts that have ``answered`` first, those ``unanswered`` last."""
@@ -86,7 +84,7 @@ class Dialler:
 
     def dial(self, addresses: Sequence[str], terms: Terms) -> None:
         """Queues a call; ``advance`` begins it."""
-        self._queued.append(Dial(list(addresses), terms, time.monotonic()))
+        self._queued.append(Dial(list(addresses), terms))
 
     def advance(self) -> None:
         """What is due: a call that is queued, one that is repeated, one that got no answer."""
@@ -213,7 +211,7 @@ class Dialler:
             return
         dial.outcomes[dial.address] = why
         self._unanswered.add(_host(dial.address))
-        pause = 0.0 if dial.untried else _RETRY_SECONDS * random.uniform(0.5, 1.5)
+        pause = 0.0 if dial.untried else endpoints.jittered(_RETRY_SECONDS)
         dial.retry_at = time.monotonic() + pause
 
     def _hang_up(self, dial: Dial) -> None:

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from horovod.version import __version__
 
@@ -21,8 +21,7 @@ _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 _NETWORK = "/proc/self/ns/net"
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(NamedTuple):
     """What one rank tells: its host's name, the machine that it runs on, how many ranks its host has, why the
     system refuses it shared memory (empty: it does not), its addresses, the best for its own host first; the
     wiring that it makes, its version, its process, the library of its collectives (empty: our own), that for

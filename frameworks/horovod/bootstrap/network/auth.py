@@ -15,12 +15,11 @@ machine: bytes in, bytes out.
 
 import enum
 import hmac
-import secrets
+import os
 import socket
 import struct
 import time
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from ..errors import AuthenticationError, StartTimeoutError
 
@@ -44,8 +43,7 @@ class Role(enum.IntEnum):
     LAUNCHER = 4  # requests to the store, verdicts; its end is the launcher's
 
 
-@dataclass(frozen=True)
-class Terms:
+class Terms(NamedTuple):
     """What both sides must agree on; bound into every proof and key."""
 
     role: Role
@@ -54,8 +52,7 @@ class Terms:
     generation: int
 
 
-@dataclass(frozen=True)
-class Keys:
+class Keys(NamedTuple):
     """The keys of one authenticated connection, different for each direction."""
 
     send: bytes
@@ -181,7 +178,7 @@ def authenticate(connection: socket.socket, secret: bytes, terms: Terms) -> Keys
 
 
 def _nonce() -> bytes:
-    return secrets.token_bytes(_NONCE_BYTES)
+    return os.urandom(_NONCE_BYTES)
 
 
 def _digest(secret: bytes, label: bytes, transcript: bytes) -> bytes:

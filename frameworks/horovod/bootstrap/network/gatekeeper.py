@@ -9,7 +9,7 @@ import selectors
 import socket
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ..errors import AuthenticationError, TooEarlyError
 from . import endpoints
@@ -47,8 +47,7 @@ class Refusals:
         self._untold = 0
 
 
-@dataclass
-class _Unproven:
+class _Unproven(NamedTuple):
     acceptor: Acceptor
     deadline: float
     origin: str

@@ -1,9 +1,7 @@
 """A rank's side of the rendezvous store."""
 
-import hashlib
+import hmac
 import os
-import random
-import secrets
 import socket
 import time
 from collections.abc import Sequence
@@ -14,13 +12,12 @@ from ..network import endpoints
 from ..network.auth import LAUNCHER_RANK, Keys, Role, Terms, authenticate
 from ..network.frames import Opener, Sealer
 from .messages import TOKEN_BYTES, Tag, decode, encode, owner
-from .verdicts import Kind, fields_of
 
 _ANSWER_SLACK = 10.0
 _RETRY_SECONDS = 0.02
 _CONNECT_SECONDS = 0.4  # for an address, where there are others, in the first round; then twice as long
 _RETRY_LIMIT = 1.0
-_OWN = secrets.token_bytes(32)  # of this process and those that it forks
+_OWN = os.urandom(32)  # of this process and those that it forks
 
 
 def dial(
@@ -50,7 +47,7 @@ def dial(
                     f"rank {rank}: no connection to the store of {keeper} at {address} within {timeout:g} s "
                     f"({error}); is {keeper} still running?"
                 ) from None
-        time.sleep(pause * random.uniform(0.5, 1.0))
+        time.sleep(endpoints.jittered(pause))
         pause, patience = min(2 * pause, _RETRY_LIMIT), 2 * patience
 
 
@@ -83,7 +80,7 @@ def _dial_once(address: str, secret: bytes, terms: Terms, deadline: float) -> tu
 
 def _token() -> bytes:
     """Tells this process from every other one, on whatever host; a forked child has its own."""
-    return hashlib.blake2b(b"%d" % os.getpid(), key=_OWN, digest_size=TOKEN_BYTES).digest()
+    return hmac.digest(_OWN, b"%d" % os.getpid(), "sha256")[:TOKEN_BYTES]
 
 
 class LauncherLink(NamedTuple):
@@ -181,6 +178,8 @@ class StoreClient:
 
         Does nothing when the launcher does not listen.
         """
+        from .verdicts import Kind, fields_of
+
         culprit = absent[0] if len(absent) == 1 else None
         payload = encode(Tag.VERDICT, fields_of(Kind.ABSENT, culprit, reason))
         try:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from horovod.bootstrap import secret
-from horovod.bootstrap.membership import ADDRESS_VARIABLE
+from horovod.bootstrap.start_settings import ADDRESS_VARIABLE
 from horovod.bootstrap.network import endpoints, interfaces
 from horovod.bootstrap.start_settings import START_TIMEOUT_VARIABLE
 from horovod.bootstrap.store.server import StoreServer
