@@ -23,6 +23,8 @@ def escaped(text: str, keeps_lines: bool = False) -> str:
         The text with ``\x1b``, ``\n``, ``\u202e`` and their like in place of such characters. Escaping it
         again changes nothing.
     """
+    if text.isprintable():
+        return text
     return "".join(
         c if c.isprintable() or (keeps_lines and c == "\n") else c.encode("unicode_escape").decode()
         for c in text
