@@ -286,8 +286,8 @@ def _start_among_others(
 
 def _launcher_link(store: "StoreClient", identity: Identity) -> "LauncherLink":
     """By what the core sees the end of the launcher. horovodrun hears that this rank has all other links."""
-    from .store.arrivals import LINKED
     from .store.client import LauncherLink
+    from .store.messages import LINKED
 
     if identity.launcher != HOROVODRUN:
         return LauncherLink(processes.watch(identity), bytes(SECRET_BYTES), 0)

@@ -21,8 +21,8 @@ from ..identity import Identity
 from ..network import endpoints, interfaces
 from ..network.interfaces import ANY_NETWORK, Network
 from ..processes import Process
-from ..store.arrivals import ARRIVED
 from ..store.client import StoreClient
+from ..store.messages import ARRIVED
 from ..text import escaped, log, shown, warn
 from .linker import Link, Linker
 from .neighbours import at_start

@@ -6,9 +6,9 @@ Ranks watch each other's start. The launcher watches it as well, as all of them 
 import re
 from collections.abc import Sequence
 
+from .messages import LINKED
 from .verdicts import Kind, Verdict
 
-ARRIVED, LINKED = "mesh", "linked"  # as ranks have keys "<generation>/<step>/<rank>"
 _STEP = rb"([0-9]{1,9})/(mesh|linked)/[0-9]{1,9}"
 # A rank that lives gives up at the timeout, and knows more.
 _SLACK_SECONDS = 3.0
