@@ -1,7 +1,8 @@
 """Calls to other ranks, side by side, in the selector of somebody else's loop.
 
 A rank that tells several addresses is dialled at one after the other: an address that does not answer is left
-soon, and tried for longer in the next round. What has answered is tried first for every further link.
+soon, and tried for longer in the next round. What has answered is tried first for every further link. A rank
+with one address is not dialled again while the connection lasts: it may be slow, and will come to it.
 """
 
 import collections
@@ -56,6 +57,11 @@ class Dial:
         """Packets to an address that does not route may vanish, and then others are waiting."""
         return self.patience if len(self.addresses) > 1 else HANDSHAKE_SECONDS
 
+    def seconds_to_answer(self) -> float:
+        """Who listens at this address, of several, may be no rank of this job."""
+        rounds = self.patience / _CONNECT_SECONDS
+        return rounds * HANDSHAKE_SECONDS if len(self.addresses) > 1 else float("inf")
+
 
 class Dialler:
     """``reached`` is given each proven connection (non-blocking), and owns it; ``failed`` hears of a call
@@ -93,6 +99,8 @@ class Dialler:
             self._start(self._dials[-1])
         now = time.monotonic()
         for dial in list(self._dials):
+            if dial.connection is not None and dial.gives_up_at <= now:
+                self._on_ready(dial)  # it may be this rank that was slow
             if dial.connection is not None and dial.gives_up_at <= now:
                 self._try_again(dial, "no answer")
             if dial in self._dials and dial.connection is None and dial.retry_at <= now:
@@ -147,6 +155,7 @@ class Dialler:
             return
         dial.gives_up_at = time.monotonic() + dial.seconds_to_connect()
         self._selector.register(dial.connection, selectors.EVENT_WRITE, lambda: self._on_ready(dial))
+        self._on_ready(dial)  # within a host the connection is there at once
 
     def _on_ready(self, dial: Dial) -> None:
         if dial.connection is None:
@@ -167,11 +176,11 @@ class Dialler:
 
     def _greet(self, dial: Dial, connection: socket.socket) -> None:
         endpoints.finish_connect(connection)
-        dial.is_heard = True
         connector = Connector(self._secret, dial.terms)
         _send_whole(connection, connector.greeting())
+        dial.is_heard = True
         dial.connector = connector
-        dial.gives_up_at = time.monotonic() + HANDSHAKE_SECONDS
+        dial.gives_up_at = time.monotonic() + dial.seconds_to_answer()
         self._selector.modify(connection, selectors.EVENT_READ, lambda: self._on_ready(dial))
 
     def _listen(self, dial: Dial, connection: socket.socket, connector: Connector) -> None:

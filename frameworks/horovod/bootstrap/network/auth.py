@@ -149,20 +149,20 @@ class Acceptor:
         return _CHALLENGE.pack(_MAGIC, _VERSION, nonce, _digest(self._secret, b"acceptor", self._transcript))
 
 
-def authenticate(connection: socket.socket, secret: bytes, terms: Terms) -> Keys:
+def authenticate(connection: socket.socket, secret: bytes, terms: Terms, seconds: float) -> Keys:
     """Runs the dialling side on a connected socket.
 
-    The limit holds for the whole exchange, not for each receive, so that a peer which sends a byte now and
-    then gains nothing. Raises AuthenticationError (wrong secret or terms), StartTimeoutError, or
+    The limit of ``seconds`` holds for the whole exchange, not for each receive, so that a peer which sends a
+    byte now and then gains nothing. Raises AuthenticationError (wrong secret or terms), StartTimeoutError, or
     ConnectionError (dropped).
     """
-    deadline = time.monotonic() + HANDSHAKE_SECONDS
+    deadline = time.monotonic() + seconds
     connector = Connector(secret, terms)
     outgoing = connector.greeting()
     while connector.keys is None:
         remaining = deadline - time.monotonic()
         if remaining <= 0:
-            raise StartTimeoutError(f"no answer to the authentication within {HANDSHAKE_SECONDS:g} s")
+            raise StartTimeoutError(f"no answer to the authentication within {seconds:g} s")
         connection.settimeout(remaining)
         try:
             if outgoing:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from ..errors import AbandonedError, AnotherUserError, AuthenticationError, BootstrapError, StartTimeoutError
 from ..network import endpoints
-from ..network.auth import LAUNCHER_RANK, Keys, Role, Terms, authenticate
+from ..network.auth import HANDSHAKE_SECONDS, LAUNCHER_RANK, Keys, Role, Terms, authenticate
 from ..network.frames import Opener, Sealer
 from .messages import TOKEN_BYTES, Tag, decode, encode, owner
 
@@ -55,24 +55,30 @@ def _dial_one_of(
     addresses: Sequence[str], secret: bytes, terms: Terms, deadline: float, patience: float
 ) -> tuple[socket.socket, Keys]:
     """Tries each once, at most ``patience`` seconds where there are others: packets to an address that does
-    not route may vanish. Who listens at one of several may be of another job, too. Raises what the last one
-    met, or that somebody answered who is of another job.
+    not route may vanish. Who listens at one of several may be of another job, too, and never answer; the
+    store that has one address may be slow to. Raises what the last one met, or that somebody answered who is
+    of another job.
     """
     problem: Exception | None = None
     for address in addresses:
-        limit = deadline if len(addresses) == 1 else min(deadline, time.monotonic() + patience)
+        to_connect = to_answer = max(0.1, deadline - time.monotonic())
+        if len(addresses) > 1:
+            to_connect = min(to_connect, patience)
+            to_answer = min(to_answer, patience / _CONNECT_SECONDS * HANDSHAKE_SECONDS)
         try:
-            return _dial_once(address, secret, terms, limit)
+            return _dial_once(address, secret, terms, to_connect, to_answer)
         except (OSError, BootstrapError) as error:
             problem = problem if isinstance(problem, AuthenticationError) else error
     assert problem is not None
     raise problem
 
 
-def _dial_once(address: str, secret: bytes, terms: Terms, deadline: float) -> tuple[socket.socket, Keys]:
-    connection = endpoints.connect(address, max(0.1, deadline - time.monotonic()))
+def _dial_once(
+    address: str, secret: bytes, terms: Terms, to_connect: float, to_answer: float
+) -> tuple[socket.socket, Keys]:
+    connection = endpoints.connect(address, to_connect)
     try:
-        return connection, authenticate(connection, secret, terms)
+        return connection, authenticate(connection, secret, terms, to_answer)
     except BaseException:
         connection.close()
         raise
