@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from load import within
 
 from horovod.bootstrap.errors import AuthenticationError, StartTimeoutError
-from horovod.bootstrap.network import auth
 from horovod.bootstrap.network.auth import Acceptor, Connector, Keys, Role, Terms, authenticate
 from horovod.bootstrap.network.frames import MAX_PAYLOAD, Opener, Sealer
 

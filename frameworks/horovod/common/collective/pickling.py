@@ -1,5 +1,5 @@
-"""Objects as bytes: of Python's plain types by pickle itself, all others by cloudpickle, which takes along the
-functions and classes of the program. It takes as long to import as a rank takes to start.
+"""Objects as bytes: of Python's plain types by pickle itself, all others by cloudpickle, which takes along
+functions and classes of the program, and takes as long to import as a rank takes to start.
 """
 
 from __future__ import annotations
