@@ -26,6 +26,7 @@ _INNERMOST = 6
 _PACKAGE = os.path.dirname(os.path.dirname(__file__))
 _THREAD = "hvd-stacks"
 _STDERR = 2
+_STATUS = "/proc/self/status"
 _LIBRARIES = (os.path.dirname(os.__file__), "<frozen ")
 _INSTALLED = ("/site-packages/", "/dist-packages/")
 
@@ -97,7 +98,7 @@ def _caught_signals() -> int:
     """A bit for each signal that has a handler, also one of native code; all, where nobody tells."""
     with (
         contextlib.suppress(OSError, ValueError, IndexError),
-        open("/proc/self/status", encoding="ascii", errors="replace") as file,
+        open(_STATUS, encoding="ascii", errors="replace") as file,
     ):
         for line in file:
             if line.startswith("SigCgt:"):
