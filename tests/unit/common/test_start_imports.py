@@ -1,5 +1,5 @@
-"""What a rank imports when it starts. All ranks of a host start together: a module that takes 3 ms costs a job
-of 256 ranks half a second on 2 cores.
+"""What a rank imports when it starts. All ranks of a host start together: 3 ms for a module are half a second
+of a job of 256 ranks on 2 cores.
 """
 
 import importlib.util
