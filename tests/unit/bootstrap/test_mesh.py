@@ -4,6 +4,7 @@ import contextlib
 import errno
 import os
 import random
+import selectors
 import socket
 import threading
 import time
@@ -306,6 +307,28 @@ def test_a_peer_that_has_said_who_it_is_may_be_slow_to_prove_it(monkeypatch: pyt
             accepting.result()
         _close([made.take_links()])
     listener.close()
+
+
+def test_a_stranger_is_told_of_when_its_descriptor_is_free() -> None:
+    """The log may have to open files, and none be left."""
+    listener, address = endpoints.listen("tcp")
+    seen = []
+    with selectors.DefaultSelector() as selector, endpoints.connect(address, 5.0) as stranger:
+        stranger.settimeout(5.0)
+        gate = gatekeeper.Gatekeeper(
+            listener,
+            selector,
+            _SECRET,
+            lambda _: True,
+            lambda *_: None,
+            lambda _: seen.append(stranger.recv(1)),
+        )
+        stranger.sendall(bytes(Acceptor(_SECRET, lambda _: True).wanted()))
+        while not gate.refusals.count:
+            for key, _ in selector.select(within(5.0)):
+                key.data()
+        gate.close()
+    assert seen == [b""]
 
 
 def test_unknown_wiring(server: StoreServer) -> None:

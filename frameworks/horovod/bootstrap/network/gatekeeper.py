@@ -158,8 +158,9 @@ class Gatekeeper:
             self._admit(connection, peer.acceptor.terms, peer.acceptor.keys)
 
     def _drop(self, connection: socket.socket, reason: str) -> None:
-        self.refusals.add(self._unproven[connection].origin, reason)
+        origin = self._unproven[connection].origin
         self._release(connection)
+        self.refusals.add(origin, reason)  # afterwards: to tell of it may take a descriptor
 
     def _release(self, connection: socket.socket) -> None:
         self._forget(connection)
