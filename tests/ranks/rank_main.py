@@ -94,8 +94,8 @@ def reap() -> None:
 
 def run_job(folder: Path, connection: socket.socket) -> None:
     """Does not return. A forked rank leaves by SystemExit, so nothing here may catch that or clean up."""
-    from horovod.bootstrap.membership import STORE_VARIABLE
     from horovod.bootstrap.secret import SECRET_VARIABLE
+    from horovod.bootstrap.start_settings import STORE_VARIABLE
     from horovod.bootstrap.store.server import StoreServer
 
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)

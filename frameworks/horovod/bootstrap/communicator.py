@@ -9,7 +9,6 @@ import importlib
 import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from .errors import BootstrapError, StartTimeoutError
@@ -187,8 +186,8 @@ def identity_of(comm: Any, environ: Mapping[str, str], timeout: float) -> Identi
     hosts = _gather(comm, own.hostname, timeout)
     local = [peer for peer in range(size) if hosts[peer] == hosts[rank]]
     hostname = "localhost" if len(local) == size else own.hostname
-    placed = replace(own, rank=rank, size=size, local_rank=local.index(rank), local_size=len(local))
-    return replace(placed, hostname=hostname)
+    placed = own._replace(rank=rank, size=size, local_rank=local.index(rank), local_size=len(local))
+    return placed._replace(hostname=hostname)
 
 
 def _check_world(world: Any, own: Identity) -> None:

@@ -6,9 +6,7 @@ first tensor on a GPU comes. A process that has none pays nothing for them, and 
 """
 
 import ctypes
-import importlib.util
 import os
-import platform
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -63,10 +61,11 @@ _VENDORS = (
     ),
     _Vendor("rccl", _HIP, ("librccl.so.1", "librccl.so"), (os.path.join("/opt", "rocm", "lib"),)),
 )
+_MACHINE = os.uname().machine
 _STANDARD = (
     "/usr/lib64",
-    f"/usr/lib/{platform.machine()}-linux-gnu",
-    f"/lib/{platform.machine()}-linux-gnu",
+    f"/usr/lib/{_MACHINE}-linux-gnu",
+    f"/lib/{_MACHINE}-linux-gnu",
     "/usr/local/lib",
     "/usr/lib",
     f"{sys.prefix}/lib",  # of conda
@@ -170,6 +169,8 @@ def _path(environ: Mapping[str, str]) -> list[str]:
 
 def _package_folders() -> Iterable[str]:
     """Of the packages from PyPI. Nothing is imported."""
+    import importlib.util  # late: most machines have no driver
+
     try:
         found = importlib.util.find_spec("nvidia")
     except (ImportError, ValueError):

@@ -3,7 +3,7 @@
 import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from .slurm import tasks_per_node
 from .sources import SOURCES, SRUN, Source, source_of
@@ -16,8 +16,7 @@ _MOST_DIGITS = 20
 _VARIABLES = tuple(f"HOROVOD_{name}" for pair in _RANGES for name in pair)
 
 
-@dataclass(frozen=True)
-class Identity:
+class Identity(NamedTuple):
     """Position of a process among all, among those of its host, and of its host among the hosts."""
 
     rank: int
@@ -183,7 +182,7 @@ def placed(identity: Identity, hosts: Sequence[int]) -> Identity:
         return identity
     ranks = Counter(hosts)
     alike = sorted(host for host in ranks if ranks[host] > identity.local_rank)
-    return replace(identity, cross_rank=alike.index(hosts[identity.rank]), cross_size=len(alike))
+    return identity._replace(cross_rank=alike.index(hosts[identity.rank]), cross_size=len(alike))
 
 
 def reason(identity: Identity, environ: Mapping[str, str]) -> str:

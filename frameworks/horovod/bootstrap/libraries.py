@@ -2,10 +2,8 @@
 
 import contextlib
 import ctypes
-import ipaddress
-import socket
+import os
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import NamedTuple
 
 from .errors import BootstrapError
@@ -13,7 +11,7 @@ from .text import shown
 
 VARIABLE = "HOROVOD_CPU_OPERATIONS"
 ONE_THREAD = "HOROVOD_MPI_THREADS_DISABLE"
-_FOLDER = Path(__file__).parents[1]
+_FOLDER = os.path.dirname(os.path.dirname(__file__))
 _OPEN_MPI, _MPICH = "_mpi_openmpi.so", "_mpi_mpich.so"
 _MODULES = {"gloo": ("_gloo.so",), "mpi": (_OPEN_MPI, _MPICH)}
 _PACKAGES = {
@@ -44,7 +42,7 @@ OUR_OWN = Library()
 
 def built(name: str) -> bool:
     """Whether this installation has a module for a library."""
-    return any((_FOLDER / module).exists() for module in _MODULES[name])
+    return any(os.path.exists(_path(module)) for module in _MODULES[name])
 
 
 def installed(name: str) -> list[Library]:
@@ -132,16 +130,20 @@ def _module(name: str, environ: Mapping[str, str]) -> str:
 
 
 def _load(name: str, module: str, mode: int) -> tuple[Library, ctypes.CDLL]:
-    path = _FOLDER / module
-    if not path.exists():
+    path = _path(module)
+    if not os.path.exists(path):
         raise BootstrapError(_absent(*_PACKAGES[module]))
     try:
-        loaded = ctypes.CDLL(str(path), mode=mode)
+        loaded = ctypes.CDLL(path, mode=mode)
         ask = loaded.hvd_library_version
     except (OSError, AttributeError) as error:
         raise BootstrapError(f"{module} cannot be loaded ({error}): {_absent(*_PACKAGES[module])}") from error
     ask.restype = ctypes.c_char_p
-    return Library(name, ask().decode(errors="replace"), str(path)), loaded
+    return Library(name, ask().decode(errors="replace"), path), loaded
+
+
+def _path(module: str) -> str:
+    return os.path.join(_FOLDER, module)
 
 
 def _absent(title: str, package: str, switch: str) -> str:
@@ -161,6 +163,8 @@ def own_address(links: Iterable[int], several_hosts: bool) -> str:
 
 def _end_of(descriptor: int) -> str:
     """Its address; empty for one that is not of IP."""
+    import socket  # late: only a library asks
+
     link = socket.socket(fileno=descriptor)
     try:
         is_ip = link.family in (socket.AF_INET, socket.AF_INET6)
@@ -170,4 +174,6 @@ def _end_of(descriptor: int) -> str:
 
 
 def _is_loopback(address: str) -> bool:
+    import ipaddress
+
     return ipaddress.ip_address(address.partition("%")[0]).is_loopback

@@ -16,21 +16,18 @@ import contextlib
 import json
 import threading
 from collections.abc import Callable, Mapping, MutableMapping
-from dataclasses import asdict, dataclass, replace
+from typing import NamedTuple
 
 from .errors import AbandonedError, BootstrapError, LauncherEndedError, StartTimeoutError
+from .start_settings import ADDRESS_VARIABLE, STORE_VARIABLE, WORKER_VARIABLE
 from .store.client import StoreClient
 
-ADDRESS_VARIABLE = "HOROVOD_ELASTIC_ADDR"
-WORKER_VARIABLE = "HOROVOD_ELASTIC_WORKER"
-STORE_VARIABLE = "HOROVOD_STORE_ADDR"
 MOST_WORKERS = 1 << 20
 DURABLE = b"durable"
 _DAY = 24 * 3600.0
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(NamedTuple):
     """The place of a worker in a generation. ``store`` is where its ranks meet; ``updates`` is the number of
     the last update that this generation takes account of. ``has_newcomers``: not all of its ranks were in the
     one before, or not all have come through the start of that.
@@ -49,7 +46,7 @@ class Place:
 
     def encode(self) -> bytes:
         """As JSON."""
-        return json.dumps(asdict(self)).encode()
+        return json.dumps(self._asdict()).encode()
 
     def export(self, environ: MutableMapping[str, str]) -> None:
         """Sets the variables that tell a process which rank it is."""
@@ -66,17 +63,6 @@ def decode_place(data: bytes) -> Place:
         return Place(**json.loads(data))
     except (TypeError, ValueError):
         raise BootstrapError("the launcher tells a place in a form that this version does not know") from None
-
-
-def remove(environ: MutableMapping[str, str]) -> None:
-    """Takes out what a launcher of elastic jobs has told a process: another job is started from there."""
-    for name in (ADDRESS_VARIABLE, WORKER_VARIABLE):
-        environ.pop(name, None)
-
-
-def is_elastic(environ: Mapping[str, str]) -> bool:
-    """Whether a launcher of elastic jobs has started this process."""
-    return WORKER_VARIABLE in environ and ADDRESS_VARIABLE in environ
 
 
 def connect(environ: Mapping[str, str], secret: bytes, timeout: float) -> StoreClient:
@@ -113,7 +99,7 @@ class Membership:
             raise LauncherEndedError(f"the launcher of this elastic job has ended: {error}") from None
         place = decode_place(told)
         # Those who have come through that start have met a failure in it, and newcomers were in it perhaps.
-        self.place = replace(place, has_newcomers=place.has_newcomers or self._is_unused)
+        self.place = place._replace(has_newcomers=place.has_newcomers or self._is_unused)
         self._is_unused = True
         return self.place
 

@@ -8,13 +8,12 @@ Where such a file cannot be had, the secret itself is in the environment, and a 
 Where another launcher has started the ranks on several hosts, the file is one that the user has made.
 """
 
-import ctypes
 import fcntl
 import hmac
 import os
 import stat
 from collections.abc import Mapping, MutableMapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from .text import shown
 
@@ -29,8 +28,7 @@ _MOST_ENVIRONMENT = 16 << 20
 _ENV_START, _ENV_END = 50 - 3, 51 - 3  # fields of /proc/PID/stat, less those up to the program's name
 
 
-@dataclass(frozen=True)
-class Offer:
+class Offer(NamedTuple):
     """How ranks get the secret: variables for their environment, and the descriptor to keep open."""
 
     variables: Mapping[str, str]
@@ -44,6 +42,8 @@ class Offer:
 
 def offer(secret: bytes) -> Offer:
     """Makes the secret available to processes that this one starts, as long as it lives."""
+    import ctypes  # late: ranks offer nothing
+
     descriptor = -1
     try:
         descriptor = os.memfd_create("horovod-secret", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)

@@ -4,15 +4,15 @@ import re
 from collections.abc import Iterator
 
 _MOST = 1 << 20  # nodes; a text of a few bytes could name billions
-_TASKS = re.compile(r"(?P<tasks>[0-9]{1,7})(\(x(?P<nodes>[0-9]{1,7})\))?")
-_RANGE = re.compile(r"(?P<first>[0-9]{1,18})(-(?P<last>[0-9]{1,18}))?")
+_TASKS = r"(?P<tasks>[0-9]{1,7})(\(x(?P<nodes>[0-9]{1,7})\))?"
+_RANGE = r"(?P<first>[0-9]{1,18})(-(?P<last>[0-9]{1,18}))?"
 
 
 def tasks_per_node(text: str) -> list[int]:
     """Slurm's "2(x3),1" in full: [2, 2, 2, 1]. Raises ValueError for anything else."""
     tasks: list[int] = []
     for part in text.split(","):
-        match = _TASKS.fullmatch(part)
+        match = re.fullmatch(_TASKS, part)
         if match is None or len(tasks) > _MOST:
             raise ValueError(f"{text[:200]!r} is no list of tasks such as 2(x3),1")
         tasks += [int(match["tasks"])] * min(int(match["nodes"] or 1), _MOST)
@@ -67,7 +67,7 @@ def _expanded(pattern: str) -> Iterator[str]:
 def _numbers(ranges: str) -> Iterator[str]:
     """ "01-03,7" counts 01, 02, 03, 7: as wide as the first of its range."""
     for part in ranges.split(","):
-        match = _RANGE.fullmatch(part)
+        match = re.fullmatch(_RANGE, part)
         first, last = (match["first"], match["last"] or match["first"]) if match else ("1", "0")
         if int(last) < int(first):
             raise ValueError

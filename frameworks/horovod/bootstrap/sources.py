@@ -1,11 +1,10 @@
 """The launchers that a rank recognises: by which variables each says who the process is."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True)
-class Source:
+class Source(NamedTuple):
     """One launcher, and its variables.
 
     ``rank`` to ``local_size`` are the four numbers of an identity; without names for the last two there is

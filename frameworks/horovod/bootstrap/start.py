@@ -2,26 +2,22 @@
 
 import hmac
 import os
-import secrets
 import sys
 import time
 from collections.abc import MutableMapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from . import communicator as communicators
-from . import controller, descriptors, gpu_libraries, libraries, membership, processes, secret, summary
+from . import controller, descriptors, gpu_libraries, libraries, processes, secret, summary
 from .engine import start_engine
 from .errors import AbandonedError, BootstrapError, StartTimeoutError
 from .identity import ALONE, HOROVODRUN, Identity, from_environment, placed, reason
-from .membership import STORE_VARIABLE, Membership
 from .secret import SECRET_BYTES
-from .start_settings import staging, start_timeout
+from .start_settings import STORE_VARIABLE, is_elastic, staging, start_timeout
 from .start_settings import wiring as wiring_of
 from .text import escaped, log
-from .variables import warn_of_unknown
 
 if TYPE_CHECKING:
+    from .membership import Membership
     from .mesh.on_demand import OnDemand
     from .rendezvous.carriers import Carrier
     from .rendezvous.rendezvous import Rendezvous
@@ -30,35 +26,35 @@ if TYPE_CHECKING:
 _MOST_STARTS = 10  # of an elastic job in a row, each ended by a rank's end
 
 
-@dataclass
 class _Job:
     """The ranks that start together: what outlives a stop of them, if they start again."""
 
-    generation: int = 0
-    secret: bytes | None = None  # once it is taken out of the environment
-    rendezvous: "Rendezvous | None" = None  # where no launcher of ours has a store
-    comm: Any = None  # whose members they are; None: all that the launcher has started
+    def __init__(self, generation: int = 0, secret: bytes | None = None, comm: Any = None) -> None:
+        self.generation = generation
+        self.secret = secret  # once it is taken out of the environment
+        self.rendezvous: Rendezvous | None = None  # where no launcher of ours has a store
+        self.comm = comm  # whose members they are; None: all that the launcher has started
 
 
-@dataclass
 class _Process:
     """What outlives a stop. The members of a communicator meet anew at each start; the job of all ranks goes
     on meanwhile as it was: not all of its ranks need be in a communicator, or as often. ``membership``: in an
     elastic job, where each generation is a job of its own.
     """
 
-    membership: Membership | None = None
-    all_ranks: _Job = field(default_factory=_Job)
-    job: _Job = field(default_factory=_Job)  # of the last start
-    starts: int = 0
-    started: bool = False
-    given: bytes | None = None  # the user's secret, where no launcher of ours has a store
-    own: bytes = field(default_factory=lambda: secrets.token_bytes(SECRET_BYTES))  # in a job of one
-    neighbours: list[processes.Process] = field(default_factory=list)  # that this rank looks after
-    on_demand: "OnDemand | None" = None  # makes links while the engine runs
-    library: libraries.Library = libraries.OUR_OWN
-    pid: int = 0
-    forked_from: int = 0
+    def __init__(self) -> None:
+        self.membership: Membership | None = None
+        self.all_ranks = _Job()
+        self.job = _Job()  # of the last start
+        self.starts = 0
+        self.started = False
+        self.given: bytes | None = None  # the user's secret, where no launcher of ours has a store
+        self.own = os.urandom(SECRET_BYTES)  # in a job of one
+        self.neighbours: list[processes.Process] = []  # that this rank looks after
+        self.on_demand: OnDemand | None = None  # makes links while the engine runs
+        self.library = libraries.OUR_OWN
+        self.pid = 0
+        self.forked_from = 0
 
 
 _process = _Process()
@@ -148,7 +144,9 @@ def launchers_store(environ: MutableMapping[str, str] | None = None) -> "StoreCl
     """
     environment = os.environ if environ is None else environ
     timeout = start_timeout(environment)
-    if membership.is_elastic(environment):
+    if is_elastic(environment):
+        from . import membership
+
         return membership.connect(environment, _take_secret(environment), timeout)
     return _launchers_store(from_environment(environment), environment, timeout, generation=0)
 
@@ -166,22 +164,29 @@ def communicator() -> Any | None:
 
 def _choose_job(comm: Any, environment: MutableMapping[str, str]) -> Identity:
     timeout = start_timeout(environment)
-    if membership.is_elastic(environment):
+    if is_elastic(environment):
         return _join(comm, environment, timeout)
-    comm = communicators.communicator_of(comm, timeout)
+    if comm is not None:
+        from .communicator import communicator_of
+
+        comm = communicator_of(comm, timeout)
     if _process.job.comm is not None and _process.job.rendezvous and _process.job.rendezvous.server:
         _process.job.rendezvous.server.close()
     _process.job = _process.all_ranks if comm is None else _Job(comm=comm)
     _process.job.generation += 1
     if comm is None:
         return from_environment(environment)
-    return communicators.identity_of(comm, environment, timeout)
+    from .communicator import identity_of
+
+    return identity_of(comm, environment, timeout)
 
 
 def _join(comm: Any, environment: MutableMapping[str, str], timeout: float) -> Identity:
     """Waits for a place in the next generation of an elastic job."""
     if comm is not None:
         raise ValueError("hvd.init(comm=...) in an elastic job: its ranks are for its launcher to say")
+    from .membership import Membership
+
     root = _take_secret(environment)
     _process.membership = _process.membership or Membership(environment, root, timeout)
     place = _process.membership.join()
@@ -190,7 +195,7 @@ def _join(comm: Any, environment: MutableMapping[str, str], timeout: float) -> I
     return from_environment(environment)
 
 
-def elastic_membership() -> Membership | None:
+def elastic_membership() -> "Membership | None":
     """This process's channel to the launcher of an elastic job, once it has started; None in other jobs."""
     return _process.membership
 
@@ -283,8 +288,8 @@ def _start_among_others(
 
 def _launcher_link(store: "StoreClient", identity: Identity) -> "LauncherLink":
     """By what the core sees the end of the launcher. horovodrun hears that this rank has all other links."""
-    from .store.arrivals import LINKED
     from .store.client import LauncherLink
+    from .store.messages import LINKED
 
     if identity.launcher != HOROVODRUN:
         return LauncherLink(processes.watch(identity), bytes(SECRET_BYTES), 0)
@@ -337,7 +342,9 @@ def _own_store(identity: Identity, environment: MutableMapping[str, str], timeou
 def _carrier(identity: Identity, environment: MutableMapping[str, str], timeout: float) -> "Carrier | None":
     """What the program or its environment gives to carry the job's address and secret."""
     if _process.job.comm is not None:
-        return communicators.carrier_of(_process.job.comm, identity, timeout)
+        from .communicator import carrier_of
+
+        return carrier_of(_process.job.comm, identity, timeout)
     if controller.is_mpi(environment):
         return controller.MpiCarrier(identity.rank, environment, timeout)
     return None
@@ -345,9 +352,11 @@ def _carrier(identity: Identity, environment: MutableMapping[str, str], timeout:
 
 def _warn_of_unknown(identity: Identity, environment: MutableMapping[str, str]) -> None:
     """Once in a job, at its first start."""
-    from horovod import _core
-
     if identity.rank == 0 and _process.starts == 0:
+        from horovod import _core
+
+        from .variables import warn_of_unknown
+
         warn_of_unknown(environment, [row[0] for row in _core.settings()])
 
 
@@ -372,7 +381,7 @@ def _leave_parent() -> None:
         _process.on_demand.close_in_child()
     _process.on_demand = None
     _process.all_ranks.secret = _process.job.secret = None
-    _process.own = secrets.token_bytes(SECRET_BYTES)  # several children are jobs of their own
+    _process.own = os.urandom(SECRET_BYTES)  # several children are jobs of their own
 
 
 os.register_at_fork(after_in_child=_leave_parent)

@@ -1,10 +1,14 @@
-"""The settings of a start: how the ranks reach each other, and how long they wait for each other."""
+"""The settings of a start: how the ranks reach each other, how long they wait for each other, and what
+horovodrun tells them of itself.
+"""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 
 from .text import shown
 
 START_TIMEOUT_VARIABLE = "HOROVOD_START_TIMEOUT"
+STORE_VARIABLE = "HOROVOD_STORE_ADDR"
+ADDRESS_VARIABLE, WORKER_VARIABLE = "HOROVOD_ELASTIC_ADDR", "HOROVOD_ELASTIC_WORKER"
 # The defaults of the core.
 _STAGING = {"HOROVOD_SHM_CHUNK_BYTES": 131072, "HOROVOD_SHM_STAGING_SLOTS": 4}
 _TRANSPORTS = ("auto", "shm", "tcp")
@@ -38,3 +42,14 @@ def start_timeout(environment: Mapping[str, str]) -> float:
     text = environment.get(START_TIMEOUT_VARIABLE, "")
     _core.check_setting(START_TIMEOUT_VARIABLE, text)
     return float(text or _DEFAULT_START_TIMEOUT)
+
+
+def is_elastic(environment: Mapping[str, str]) -> bool:
+    """Whether a launcher of elastic jobs has started this process."""
+    return WORKER_VARIABLE in environment and ADDRESS_VARIABLE in environment
+
+
+def forget_elastic(environment: MutableMapping[str, str]) -> None:
+    """Takes out what a launcher of elastic jobs has told a process: another job is started from there."""
+    for name in (ADDRESS_VARIABLE, WORKER_VARIABLE):
+        environment.pop(name, None)

@@ -23,6 +23,8 @@ def escaped(text: str, keeps_lines: bool = False) -> str:
         The text with ``\x1b``, ``\n``, ``\u202e`` and their like in place of such characters. Escaping it
         again changes nothing.
     """
+    if text.isprintable():
+        return text
     return "".join(
         c if c.isprintable() or (keeps_lines and c == "\n") else c.encode("unicode_escape").decode()
         for c in text
@@ -43,6 +45,13 @@ def is_logged(level: str, environ: Mapping[str, str]) -> bool:
     """Whether lines of a level are asked for. The core refuses what is no level."""
     wanted = environ.get("HOROVOD_LOG_LEVEL", "").lower() or "warning"
     return wanted in _LEVELS and _LEVELS.index(level) >= _LEVELS.index(wanted)
+
+
+def warn(rank: int, text: str) -> None:
+    """A warning of ``rank`` by the logger "horovod", which the program may have set up."""
+    import logging  # late: most starts have nothing to warn of
+
+    logging.getLogger("horovod").warning("[%d] warning: %s", rank, text)
 
 
 def log(level: str, rank: int, text: str) -> None:

@@ -1,6 +1,5 @@
 """The HOROVOD_ variables: their defaults, and a warning of those that nothing reads, mostly misspelled."""
 
-import difflib
 import warnings
 from collections.abc import Collection, Mapping
 
@@ -56,6 +55,8 @@ def _is_known(name: str, known: Collection[str]) -> bool:
 
 
 def _text(unknown: list[str], known: Collection[str]) -> str:
+    import difflib  # late: most starts have no unknown names
+
     parts = []
     for name in unknown[:8]:
         nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.8)

@@ -185,9 +185,10 @@ def _check_comm(comm: Sequence[int] | Any | None, given: list[ProcessSet]) -> No
         raise NotImplementedError(
             "init(comm=[ranks], process_sets=[...]): sets that are communicators need a communicator as comm"
         )
-    from horovod.bootstrap.communicator import check
+    if comm is not None:
+        from horovod.bootstrap.communicator import check
 
-    check(comm)
+        check(comm)
 
 
 def _check_registered(given: list[ProcessSet]) -> None:

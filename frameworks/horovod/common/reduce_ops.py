@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import warnings
 
-from horovod.common.util import level_of_the_program
-
 Average = 0
 Sum = 1
 Adasum = 2
@@ -35,6 +33,8 @@ def handle_average_backwards_compatibility(op: int | None, average: bool | None)
         return op
     if average is None:
         return Average
+    from horovod.common.util import level_of_the_program
+
     warnings.warn(
         "Parameter `average` has been replaced with `op` and will be removed; use op=hvd.Average or hvd.Sum",
         DeprecationWarning,

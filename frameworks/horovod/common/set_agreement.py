@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import array
-import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -41,6 +39,9 @@ def exchange(message: Any, name: str = _NAME, process_set: int = 0) -> dict[int,
     """The ``message`` (made of lists, numbers and text) of every rank of a process set, by rank. Those that
     have joined are missing. ``name`` is that of the collective.
     """
+    import array  # late: most jobs have no sets
+    import json
+
     text = json.dumps([_core.topology()[0], message]).encode()
     data = array.array("B", len(text).to_bytes(_LENGTH_BYTES, "little") + text)
     address, count = data.buffer_info()
@@ -52,6 +53,8 @@ def exchange(message: Any, name: str = _NAME, process_set: int = 0) -> dict[int,
 
 
 def _frames(data: bytes) -> Iterator[tuple[int, Any]]:
+    import json
+
     start = 0
     while start < len(data):
         begin = start + _LENGTH_BYTES
@@ -62,6 +65,8 @@ def _frames(data: bytes) -> Iterator[tuple[int, Any]]:
 
 def _alike(by_rank: dict[int, Any]) -> dict[str, list[int]]:
     """The ranks of each different value, in the order of the ranks."""
+    import json
+
     groups: dict[str, list[int]] = {}
     for rank, value in sorted(by_rank.items()):
         groups.setdefault(value if isinstance(value, str) else json.dumps(value), []).append(rank)

@@ -13,17 +13,20 @@ import os
 import signal
 import sys
 import threading
-import traceback
-from pathlib import Path
 from types import FrameType
+from typing import TYPE_CHECKING
 
 from horovod import _core
 from horovod.bootstrap.text import escaped
 
+if TYPE_CHECKING:
+    import traceback
+
 _INNERMOST = 6
-_PACKAGE = str(Path(__file__).parents[1])
+_PACKAGE = os.path.dirname(os.path.dirname(__file__))
 _THREAD = "hvd-stacks"
 _STDERR = 2
+_STATUS = "/proc/self/status"
 _LIBRARIES = (os.path.dirname(os.__file__), "<frozen ")
 _INSTALLED = ("/site-packages/", "/dist-packages/")
 
@@ -93,8 +96,11 @@ def _signal_without_lock() -> int:
 
 def _caught_signals() -> int:
     """A bit for each signal that has a handler, also one of native code; all, where nobody tells."""
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        for line in Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines():
+    with (
+        contextlib.suppress(OSError, ValueError, IndexError),
+        open(_STATUS, encoding="ascii", errors="replace") as file,
+    ):
+        for line in file:
             if line.startswith("SigCgt:"):
                 return int(line.split()[1], 16)
     return -1
@@ -102,6 +108,8 @@ def _caught_signals() -> int:
 
 def describe(rank: int, frames: dict[int, FrameType]) -> str:
     """The innermost calls of each thread and the program's own call, the main thread first, in few lines."""
+    import traceback  # late: few jobs stall
+
     names = {thread.ident or 0: thread.name for thread in threading.enumerate()}
     main = threading.main_thread().ident
     lines = [f"Python stacks of rank {rank}, innermost call last:"]

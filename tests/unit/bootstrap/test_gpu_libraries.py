@@ -6,7 +6,6 @@ import shutil
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -165,12 +164,12 @@ def test_a_file_that_is_no_library_has_no_version(tmp_path: Path) -> None:
 
 
 def test_a_place_says_what_its_rank_has() -> None:
-    for place in (OWN, replace(OWN, gpu_demanded=True), replace(OWN, gpu_library="")):
+    for place in (OWN, OWN._replace(gpu_demanded=True), OWN._replace(gpu_library="")):
         assert decode(1, place.encode()) == place
 
 
 def test_all_ranks_have_the_same_or_none_uses_it() -> None:
-    without, rccl = replace(OWN, gpu_library=""), replace(OWN, gpu_library="rccl")
+    without, rccl = OWN._replace(gpu_library=""), OWN._replace(gpu_library="rccl")
     assert rank_without_gpus([OWN, OWN]) is None
     assert rank_without_gpus([rccl, rccl]) is None
     assert rank_without_gpus([OWN, OWN, without]) == 2
@@ -180,9 +179,9 @@ def test_all_ranks_have_the_same_or_none_uses_it() -> None:
 
 
 def test_ranks_that_demand_it_hear_who_has_none() -> None:
-    demanding = replace(OWN, host="b", gpu_demanded=True)
+    demanding = OWN._replace(host="b", gpu_demanded=True)
     assert rank_without_gpus([OWN, demanding]) is None
     with pytest.raises(BootstrapError, match=r"rank 1 on b asks .*=nccl, and rank 0 on a has no NCCL.*pip"):
-        rank_without_gpus([replace(OWN, gpu_library=""), demanding])
+        rank_without_gpus([OWN._replace(gpu_library=""), demanding])
     with pytest.raises(BootstrapError, match=r"rank 1 on b asks .* rank 2 on a has rccl"):
-        rank_without_gpus([OWN, demanding, replace(OWN, gpu_library="rccl")])
+        rank_without_gpus([OWN, demanding, OWN._replace(gpu_library="rccl")])

@@ -1,7 +1,6 @@
 """Which library carries out collectives on the CPU."""
 
 import socket
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -98,13 +97,13 @@ def test_gloo_has_a_version(value: str) -> None:
 
 def test_ranks_with_different_libraries_hear_which() -> None:
     own = Place("a", "m", 1, "", ("unix:@x",))
-    other = replace(own, host="b", library="gloo 0.5.0")
+    other = own._replace(host="b", library="gloo 0.5.0")
     assert decode(1, other.encode()) == other
     check_alike([other, other])
     with pytest.raises(BootstrapError, match=r"rank 1 on b .*gloo 0.5.0.* rank 0 on a .*horovod itself"):
         check_alike([own, other])
     with pytest.raises(BootstrapError, match=r"gloo 0.5.0.*gloo 0.6.0"):
-        check_alike([replace(own, library="gloo 0.6.0"), other])
+        check_alike([own._replace(library="gloo 0.6.0"), other])
 
 
 def test_the_address_is_that_of_a_link_to_another_host(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ import contextlib
 import errno
 import os
 import random
+import selectors
 import socket
 import threading
 import time
@@ -25,8 +26,8 @@ from horovod.bootstrap.mesh.linker import Link
 from horovod.bootstrap.mesh.mesh import connect_mesh
 from horovod.bootstrap.mesh.neighbours import at_start
 from horovod.bootstrap.mesh.places import decode, place_of
-from horovod.bootstrap.network import endpoints
-from horovod.bootstrap.network.auth import Acceptor, Role, Terms, authenticate
+from horovod.bootstrap.network import endpoints, gatekeeper
+from horovod.bootstrap.network.auth import Acceptor, Connector, Role, Terms, authenticate
 from horovod.bootstrap.store.client import StoreClient
 from horovod.bootstrap.store.server import StoreServer
 
@@ -237,10 +238,10 @@ def test_a_link_that_comes_before_the_start_is_over_has_to_wait_without_a_word(
         thread = threading.Thread(target=_run_in_vain, args=(made,))
         thread.start()
         with endpoints.connect(address, 5.0) as connection, pytest.raises(ConnectionError):
-            authenticate(connection, _SECRET, Terms(Role.CONTROL, 2, 0, 1))
+            authenticate(connection, _SECRET, Terms(Role.CONTROL, 2, 0, 1), 5.0)
         assert not caplog.records
         with endpoints.connect(address, 5.0) as connection, pytest.raises(ConnectionError):
-            authenticate(connection, _SECRET, Terms(Role.WATCH, 2, 0, 1))
+            authenticate(connection, _SECRET, Terms(Role.WATCH, 2, 0, 1), 5.0)
         assert "unexpected terms" in caplog.text
         thread.join()
     listener.close()
@@ -249,6 +250,85 @@ def test_a_link_that_comes_before_the_start_is_over_has_to_wait_without_a_word(
 def _run_in_vain(made: linker.Linker) -> None:
     with pytest.raises(StartTimeoutError):
         made.run(time.monotonic(), within(0.5))
+
+
+def test_who_gives_an_attempt_up_before_it_is_heard_is_no_stranger(caplog: pytest.LogCaptureFixture) -> None:
+    """This rank was slow, and the peer dials again; where it hangs up on an answer, it may be a stranger."""
+    listener, address = endpoints.listen("tcp")
+    expected = Connector(_SECRET, Terms(Role.WATCH, 1, 0, 1)).greeting()
+    with linker.Linker(0, 1, _SECRET, {(1, Role.WATCH)}, [listener], ["rank 0", "rank 1"]) as made:
+        with endpoints.connect(address, 5.0) as early:
+            early.sendall(expected)
+        _run_in_vain(made)
+        assert not caplog.records
+        thread = threading.Thread(target=_run_in_vain, args=(made,))
+        thread.start()
+        with endpoints.connect(address, 5.0) as late:
+            late.sendall(expected)
+            assert late.recv(1)
+        thread.join()
+        assert "refused a connection" in caplog.text
+    listener.close()
+
+
+def test_a_slow_rank_is_not_dialled_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dialler, "HANDSHAKE_SECONDS", 0.1)
+    calls = []
+    connect = endpoints.start_connect
+    monkeypatch.setattr(endpoints, "start_connect", lambda to: calls.append(to) or connect(to))
+    listener, address = endpoints.listen("tcp")
+    wanted = {(0, Role.DATA)}
+    with ThreadPoolExecutor() as pool, linker.Linker(1, 1, _SECRET, wanted, [], ["0", "1"]) as caller:
+        caller.dial([address], 0, Role.DATA)
+        calling = pool.submit(caller.run, time.monotonic(), within(10.0))
+        time.sleep(0.5)
+        with linker.Linker(0, 1, _SECRET, {(1, Role.DATA)}, [listener], ["0", "1"]) as slow:
+            slow.run(time.monotonic(), within(10.0))
+            calling.result()
+            _close([caller.take_links(), slow.take_links()])
+    assert calls == [address]
+    listener.close()
+
+
+def test_a_peer_that_has_said_who_it_is_may_be_slow_to_prove_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gatekeeper, "HANDSHAKE_SECONDS", 0.1)
+    listener, address = endpoints.listen("tcp")
+    with (
+        ThreadPoolExecutor() as pool,
+        linker.Linker(0, 1, _SECRET, {(1, Role.DATA)}, [listener], ["0", "1"]) as made,
+    ):
+        accepting = pool.submit(made.run, time.monotonic(), within(10.0))
+        with endpoints.connect(address, 5.0) as connection:
+            connector = Connector(_SECRET, Terms(Role.DATA, 1, 0, 1))
+            connection.sendall(connector.greeting())
+            answer = connector.feed(connection.recv(connector.wanted(), socket.MSG_WAITALL))
+            time.sleep(0.4)
+            connection.sendall(answer)
+            accepting.result()
+        _close([made.take_links()])
+    listener.close()
+
+
+def test_a_stranger_is_told_of_when_its_descriptor_is_free() -> None:
+    """The log may have to open files, and none be left."""
+    listener, address = endpoints.listen("tcp")
+    seen = []
+    with selectors.DefaultSelector() as selector, endpoints.connect(address, 5.0) as stranger:
+        stranger.settimeout(5.0)
+        gate = gatekeeper.Gatekeeper(
+            listener,
+            selector,
+            _SECRET,
+            lambda _: True,
+            lambda *_: None,
+            lambda _: seen.append(stranger.recv(1)),
+        )
+        stranger.sendall(bytes(Acceptor(_SECRET, lambda _: True).wanted()))
+        while not gate.refusals.count:
+            for key, _ in selector.select(within(5.0)):
+                key.data()
+        gate.close()
+    assert seen == [b""]
 
 
 def test_unknown_wiring(server: StoreServer) -> None:

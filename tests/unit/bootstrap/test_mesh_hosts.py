@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -94,7 +93,7 @@ def _place(host: str, machine: str, local_size: int) -> Place:
 
 
 def test_ranks_of_two_versions_are_named() -> None:
-    places = [_place("a", "m", 1), replace(_place("b", "n", 1), version="9.9")]
+    places = [_place("a", "m", 1), _place("b", "n", 1)._replace(version="9.9")]
     with pytest.raises(BootstrapError, match=r"rank 1 on b has version 9.9 of horovod, and rank 0 on a has"):
         check_alike(places)
 
@@ -125,7 +124,7 @@ def test_ranks_that_stage_tensors_differently_hear_how() -> None:
     assert usual == staging({"HOROVOD_SHM_STAGING_SLOTS": "4"}) != other
     defaults = {row[0]: row[2] for row in _core.settings() if row[0].startswith("HOROVOD_SHM_")}
     assert usual == ", ".join(f"{variable}={value}" for variable, value in defaults.items())
-    places = [replace(_place("a", "m", 1), staging=usual), replace(_place("b", "n", 1), staging=other)]
+    places = [_place("a", "m", 1)._replace(staging=usual), _place("b", "n", 1)._replace(staging=other)]
     assert decode(1, places[1].encode()) == places[1]
     with pytest.raises(BootstrapError, match=r"rank 1 on b has HOROVOD_SHM_CHUNK_BYTES=65536, .*=131072"):
         check_alike(places)

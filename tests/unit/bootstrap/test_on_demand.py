@@ -215,7 +215,7 @@ def test_nobody_else_and_no_other_generation_gets_a_link(caplog: pytest.LogCaptu
     ):
         with endpoints.connect(ranks.addresses[0], 5.0) as connection:
             with pytest.raises((BootstrapError, ConnectionError)):
-                authenticate(connection, secret, terms)
+                authenticate(connection, secret, terms, 5.0)
     assert not ranks.cores[0].links and "refused a connection" in caplog.text
     ranks.stop()
 

@@ -237,7 +237,7 @@ def test_the_connection_of_a_started_rank_goes_on_where_the_client_stopped(serve
 def test_rank_outside_the_job_is_refused(server: StoreServer) -> None:
     for terms in (Terms(Role.LAUNCHER, 8, LAUNCHER_RANK, 1), Terms(Role.DATA, 0, LAUNCHER_RANK, 1)):
         with _raw(server) as connection, pytest.raises(ConnectionError):
-            authenticate(connection, _SECRET, terms)
+            authenticate(connection, _SECRET, terms, 5.0)
 
 
 def test_absent_server_is_an_error_after_the_timeout() -> None:

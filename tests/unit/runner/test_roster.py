@@ -10,7 +10,8 @@ from load import within
 
 from horovod.bootstrap import secret
 from horovod.bootstrap.errors import AbandonedError, BootstrapError
-from horovod.bootstrap.membership import ADDRESS_VARIABLE, WORKER_VARIABLE, Membership
+from horovod.bootstrap.membership import Membership
+from horovod.bootstrap.start_settings import ADDRESS_VARIABLE, WORKER_VARIABLE
 from horovod.bootstrap.store import server as store
 from horovod.bootstrap.store.client import StoreClient
 from horovod.bootstrap.store.server import StoreServer

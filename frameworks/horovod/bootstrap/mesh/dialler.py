@@ -1,16 +1,15 @@
 """Calls to other ranks, side by side, in the selector of somebody else's loop.
 
 A rank that tells several addresses is dialled at one after the other: an address that does not answer is left
-soon, and tried for longer in the next round. What has answered is tried first for every further link.
+soon, and tried for longer in the next round. What has answered is tried first for every further link. A rank
+with one address is not dialled again while the connection lasts: it may be slow, and will come to it.
 """
 
 import collections
-import random
 import selectors
 import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 
 from ..errors import AnotherUserError, AuthenticationError, BootstrapError
 from ..network import endpoints
@@ -18,7 +17,7 @@ from ..network.auth import HANDSHAKE_SECONDS, Connector, Keys, Terms
 from ..network.interfaces import INTERFACES_VARIABLE, PORTS_VARIABLE
 from ..text import shown
 
-_RETRY_SECONDS = 0.02
+_RETRY_SECONDS = 0.03
 _CONNECT_SECONDS = 0.4  # for an address, where there are others, in the first round; then twice as long
 _MOST_DIALS = 16  # of one rank at a time: many at once would displace each other at a busy acceptor
 
@@ -26,22 +25,22 @@ Reached = Callable[[socket.socket, Terms, Keys], None]
 Failed = Callable[[Terms, BootstrapError], None]
 
 
-@dataclass(eq=False)
 class Dial:
     """One attempt after another to reach a rank."""
 
-    addresses: list[str]
-    terms: Terms
-    retry_at: float
-    untried: list[str] = field(default_factory=list)  # of this round, the next one last
-    patience: float = _CONNECT_SECONDS / 2
-    gives_up_at: float = float("inf")
-    connection: socket.socket | None = None
-    connector: Connector | None = None
-    address: str = ""  # of the attempt
-    is_last: bool = False  # it is not repeated
-    is_heard: bool = False  # an attempt has reached the host, which has answered for the rank
-    outcomes: dict[str, str] = field(default_factory=dict)  # by address
+    def __init__(self, addresses: list[str], terms: Terms) -> None:
+        self.addresses = addresses
+        self.terms = terms
+        self.retry_at = time.monotonic()
+        self.untried: list[str] = []  # of this round, the next one last
+        self.patience = _CONNECT_SECONDS / 2
+        self.gives_up_at = float("inf")
+        self.connection: socket.socket | None = None
+        self.connector: Connector | None = None
+        self.address = ""  # of the attempt
+        self.is_last = False  # it is not repeated
+        self.is_heard = False  # an attempt has reached the host, which has answered for the rank
+        self.outcomes: dict[str, str] = {}  # by address
 
     def next_address(self, unanswered: set[str], answered: set[str]) -> str:
         """Those of hosts that have ``answered`` first, those ``unanswered`` last."""
@@ -57,6 +56,11 @@ class Dial:
     def seconds_to_connect(self) -> float:
         """Packets to an address that does not route may vanish, and then others are waiting."""
         return self.patience if len(self.addresses) > 1 else HANDSHAKE_SECONDS
+
+    def seconds_to_answer(self) -> float:
+        """Who listens at this address, of several, may be no rank of this job."""
+        rounds = self.patience / _CONNECT_SECONDS
+        return rounds * HANDSHAKE_SECONDS if len(self.addresses) > 1 else float("inf")
 
 
 class Dialler:
@@ -86,7 +90,7 @@ class Dialler:
 
     def dial(self, addresses: Sequence[str], terms: Terms) -> None:
         """Queues a call; ``advance`` begins it."""
-        self._queued.append(Dial(list(addresses), terms, time.monotonic()))
+        self._queued.append(Dial(list(addresses), terms))
 
     def advance(self) -> None:
         """What is due: a call that is queued, one that is repeated, one that got no answer."""
@@ -95,6 +99,8 @@ class Dialler:
             self._start(self._dials[-1])
         now = time.monotonic()
         for dial in list(self._dials):
+            if dial.connection is not None and dial.gives_up_at <= now:
+                self._on_ready(dial)  # it may be this rank that was slow
             if dial.connection is not None and dial.gives_up_at <= now:
                 self._try_again(dial, "no answer")
             if dial in self._dials and dial.connection is None and dial.retry_at <= now:
@@ -149,6 +155,7 @@ class Dialler:
             return
         dial.gives_up_at = time.monotonic() + dial.seconds_to_connect()
         self._selector.register(dial.connection, selectors.EVENT_WRITE, lambda: self._on_ready(dial))
+        self._on_ready(dial)  # within a host the connection is there at once
 
     def _on_ready(self, dial: Dial) -> None:
         if dial.connection is None:
@@ -169,11 +176,11 @@ class Dialler:
 
     def _greet(self, dial: Dial, connection: socket.socket) -> None:
         endpoints.finish_connect(connection)
-        dial.is_heard = True
         connector = Connector(self._secret, dial.terms)
         _send_whole(connection, connector.greeting())
+        dial.is_heard = True
         dial.connector = connector
-        dial.gives_up_at = time.monotonic() + HANDSHAKE_SECONDS
+        dial.gives_up_at = time.monotonic() + dial.seconds_to_answer()
         self._selector.modify(connection, selectors.EVENT_READ, lambda: self._on_ready(dial))
 
     def _listen(self, dial: Dial, connection: socket.socket, connector: Connector) -> None:
@@ -213,7 +220,7 @@ class Dialler:
             return
         dial.outcomes[dial.address] = why
         self._unanswered.add(_host(dial.address))
-        pause = 0.0 if dial.untried else _RETRY_SECONDS * random.uniform(0.5, 1.5)
+        pause = 0.0 if dial.untried else endpoints.jittered(_RETRY_SECONDS)
         dial.retry_at = time.monotonic() + pause
 
     def _hang_up(self, dial: Dial) -> None:

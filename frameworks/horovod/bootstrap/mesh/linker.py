@@ -2,7 +2,6 @@
 side by side, and only waits for events.
 """
 
-import logging
 import selectors
 import socket
 import time
@@ -11,9 +10,8 @@ from collections.abc import Sequence
 from ..errors import AbandonedError, BootstrapError, StartTimeoutError, TooEarlyError
 from ..network.auth import Keys, Role, Terms
 from ..network.gatekeeper import Gatekeeper
+from ..text import warn
 from .dialler import Dialler
-
-_log = logging.getLogger("horovod")
 
 Link = tuple[int, int, int, bytes, bytes]
 
@@ -90,7 +88,7 @@ class Linker:
         raise AbandonedError(f"rank {self._rank}: the launcher has given this start up, or has ended")
 
     def _say(self, text: str) -> None:
-        _log.warning("[%d] warning: %s", self._rank, text)
+        warn(self._rank, text)
 
     def _expects(self, terms: Terms) -> bool:
         if terms.generation != self._generation or terms.acceptor != self._rank:

@@ -7,7 +7,6 @@ address that answers.
 """
 
 import contextlib
-import logging
 import mmap
 import os
 import resource
@@ -23,9 +22,9 @@ from ..identity import Identity
 from ..network import endpoints, interfaces
 from ..network.interfaces import ANY_NETWORK, Network
 from ..processes import Process
-from ..store.arrivals import ARRIVED
 from ..store.client import StoreClient
-from ..text import escaped, log, shown
+from ..store.messages import ARRIVED
+from ..text import escaped, log, shown, warn
 from .linker import Link, Linker
 from .neighbours import at_start
 from .on_demand import OnDemand
@@ -41,8 +40,6 @@ from .places import (
     rank_without_gpus,
     ways_to,
 )
-
-_log = logging.getLogger("horovod")
 
 WIRINGS = ("shm", "tcp")
 # Of the start timeout, for the links. Who waits for a neighbour behind them, in the core, waits longer: so
@@ -119,7 +116,7 @@ def connect_mesh(
         if wiring == "shm":
             raise
         if identity.rank == error.rank:
-            _log.warning("[%d] warning: %s; the job goes on over TCP, which is slower", error.rank, error)
+            warn(error.rank, f"{error}; the job goes on over TCP, which is slower")
         return connect("tcp", time.monotonic() + _LINKING_SHARE * timeout, scope="mesh-again")
 
 

@@ -6,7 +6,6 @@ in one way only, whoever wants it and also when both do, and neither waits for t
 """
 
 import contextlib
-import logging
 import os
 import selectors
 import socket
@@ -18,10 +17,9 @@ from typing import Protocol
 from ..errors import BootstrapError
 from ..network.auth import Keys, Role, Terms
 from ..network.gatekeeper import Gatekeeper
+from ..text import warn
 from .dialler import Dialler
 from .linker import ON_DEMAND, Link, link_of
-
-_log = logging.getLogger("horovod")
 
 _THREAD = "hvd-links"
 _FOREVER = float(
@@ -212,4 +210,4 @@ class OnDemand:
         self._core.give_up_link(terms.acceptor, str(error))
 
     def _say(self, text: str) -> None:
-        _log.warning("[%d] warning: %s", self._rank, text)
+        warn(self._rank, text)

@@ -1,8 +1,9 @@
 """Where the ranks of a job run, and at which addresses they listen, as they tell each other in the store."""
 
 import os
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from horovod.version import __version__
 
@@ -21,8 +22,7 @@ _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 _NETWORK = "/proc/self/ns/net"
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(NamedTuple):
     """What one rank tells: its host's name, the machine that it runs on, how many ranks its host has, why the
     system refuses it shared memory (empty: it does not), its addresses, the best for its own host first; the
     wiring that it makes, its version, its process, the library of its collectives (empty: our own), that for
@@ -42,6 +42,11 @@ class Place:
     gpu_library: str = ""
     gpu_demanded: bool = False
     staging: str = ""
+
+    @property
+    def manner(self) -> tuple[str, str, str, str]:
+        """What must be alike on all ranks, for they cut tensors by it."""
+        return self.version, self.wiring, self.staging, self.library
 
     def encode(self) -> bytes:
         """Lines of text."""
@@ -101,29 +106,32 @@ def check_alike(places: Sequence[Place]) -> None:
     """
     first = places[0]
     for rank, place in enumerate(places):
-        here, there = f"rank {rank} on {shown(place.host)}", f"rank 0 on {shown(first.host)}"
-        if place.version != first.version:
-            raise BootstrapError(
-                f"{here} has version {shown(place.version)} of horovod, and {there} has "
-                f"{shown(first.version)}: install the same on all hosts"
-            )
-        if place.wiring != first.wiring:
-            tcp, other = (here, there) if place.wiring == "tcp" else (there, here)
-            raise BootstrapError(
-                f"HOROVOD_TRANSPORT is tcp on {tcp}, but not on {other}: give all ranks the same. A launcher "
-                "may have to be told to pass it to other hosts"
-            )
-        if place.staging != first.staging:
-            raise BootstrapError(
-                f"{here} has {shown(place.staging)}, and {there} has {shown(first.staging)}: give all ranks "
-                "the same"
-            )
-        if place.library != first.library:
-            raise BootstrapError(
-                f"{here} reduces on the CPU by {_library(place)}, and {there} by {_library(first)}: give all "
-                "ranks the same HOROVOD_CPU_OPERATIONS, and install the same version of the library on all "
-                "hosts"
-            )
+        if place.manner != first.manner:
+            raise BootstrapError(_difference(rank, place, first))
+
+
+def _difference(rank: int, place: Place, first: Place) -> str:
+    here, there = f"rank {rank} on {shown(place.host)}", f"rank 0 on {shown(first.host)}"
+    if place.version != first.version:
+        return (
+            f"{here} has version {shown(place.version)} of horovod, and {there} has "
+            f"{shown(first.version)}: install the same on all hosts"
+        )
+    if place.wiring != first.wiring:
+        tcp, other = (here, there) if place.wiring == "tcp" else (there, here)
+        return (
+            f"HOROVOD_TRANSPORT is tcp on {tcp}, but not on {other}: give all ranks the same. A launcher may "
+            "have to be told to pass it to other hosts"
+        )
+    if place.staging != first.staging:
+        return (
+            f"{here} has {shown(place.staging)}, and {there} has {shown(first.staging)}: give all ranks the "
+            "same"
+        )
+    return (
+        f"{here} reduces on the CPU by {_library(place)}, and {there} by {_library(first)}: give all ranks "
+        "the same HOROVOD_CPU_OPERATIONS, and install the same version of the library on all hosts"
+    )
 
 
 def rank_without_gpus(places: Sequence[Place]) -> int | None:
@@ -166,8 +174,9 @@ def number_hosts(places: Sequence[Place]) -> list[int]:
     """
     numbers: dict[tuple[str, str], int] = {}
     hosts = [numbers.setdefault((place.host, place.machine), len(numbers)) for place in places]
+    counts = Counter(hosts)
     for rank, place in enumerate(places):
-        count = hosts.count(hosts[rank])
+        count = counts[hosts[rank]]
         if count != place.local_size:
             raise BootstrapError(_contradiction(rank, place, count, places))
     return hosts if len(numbers) > 1 else []

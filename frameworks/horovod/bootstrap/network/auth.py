@@ -15,12 +15,11 @@ machine: bytes in, bytes out.
 
 import enum
 import hmac
-import secrets
+import os
 import socket
 import struct
 import time
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from ..errors import AuthenticationError, StartTimeoutError
 
@@ -44,8 +43,7 @@ class Role(enum.IntEnum):
     LAUNCHER = 4  # requests to the store, verdicts; its end is the launcher's
 
 
-@dataclass(frozen=True)
-class Terms:
+class Terms(NamedTuple):
     """What both sides must agree on; bound into every proof and key."""
 
     role: Role
@@ -54,8 +52,7 @@ class Terms:
     generation: int
 
 
-@dataclass(frozen=True)
-class Keys:
+class Keys(NamedTuple):
     """The keys of one authenticated connection, different for each direction."""
 
     send: bytes
@@ -152,20 +149,20 @@ class Acceptor:
         return _CHALLENGE.pack(_MAGIC, _VERSION, nonce, _digest(self._secret, b"acceptor", self._transcript))
 
 
-def authenticate(connection: socket.socket, secret: bytes, terms: Terms) -> Keys:
+def authenticate(connection: socket.socket, secret: bytes, terms: Terms, seconds: float) -> Keys:
     """Runs the dialling side on a connected socket.
 
-    The limit holds for the whole exchange, not for each receive, so that a peer which sends a byte now and
-    then gains nothing. Raises AuthenticationError (wrong secret or terms), StartTimeoutError, or
+    The limit of ``seconds`` holds for the whole exchange, not for each receive, so that a peer which sends a
+    byte now and then gains nothing. Raises AuthenticationError (wrong secret or terms), StartTimeoutError, or
     ConnectionError (dropped).
     """
-    deadline = time.monotonic() + HANDSHAKE_SECONDS
+    deadline = time.monotonic() + seconds
     connector = Connector(secret, terms)
     outgoing = connector.greeting()
     while connector.keys is None:
         remaining = deadline - time.monotonic()
         if remaining <= 0:
-            raise StartTimeoutError(f"no answer to the authentication within {HANDSHAKE_SECONDS:g} s")
+            raise StartTimeoutError(f"no answer to the authentication within {seconds:g} s")
         connection.settimeout(remaining)
         try:
             if outgoing:
@@ -181,7 +178,7 @@ def authenticate(connection: socket.socket, secret: bytes, terms: Terms) -> Keys
 
 
 def _nonce() -> bytes:
-    return secrets.token_bytes(_NONCE_BYTES)
+    return os.urandom(_NONCE_BYTES)
 
 
 def _digest(secret: bytes, label: bytes, transcript: bytes) -> bytes:

@@ -8,24 +8,19 @@ network namespace is open to other users, so both ends check the peer's uid by S
 import atexit
 import collections
 import errno
-import ipaddress
 import os
-import random
-import re
-import secrets
 import socket
 import struct
 from collections.abc import Sequence
 
 from ..errors import AnotherUserError, BootstrapError, PortTakenError
 from ..text import shown
-from .interfaces import PORTS_VARIABLE
+from .interfaces import PORTS_VARIABLE, packed
 
 LOOPBACK = "127.0.0.1"
 _Target = str | tuple[str, int] | tuple[str, int, int, int]
 _CREDENTIALS = struct.Struct("3i")
 _BACKLOG = 1024
-_PORT = re.compile("[0-9]{1,5}", re.ASCII)
 _LONGEST_NAME = 107  # of an abstract socket, for the kernel
 _MOST_CLAIMS = 64
 # Of ports, oldest first; a process that starts job after job gives up those of its first ones.
@@ -40,7 +35,7 @@ def listen(
     one; "tcp": at one address of this host, and one of ``ports`` or any.
     """
     if kind == "unix":
-        name = name or f"horovod-{secrets.token_hex(16)}"
+        name = name or f"horovod-{os.urandom(16).hex()}"
         return _listening(socket.AF_UNIX, "\0" + name), f"unix:@{name}"
     if kind == "tcp":
         family = _family(host)
@@ -111,7 +106,7 @@ def split(address: str) -> tuple[str, int] | None:
     kind, _, rest = address.partition(":")
     host, _, port = rest.rpartition(":")
     host = host[1:-1] if host[:1] == "[" and host[-1:] == "]" else host
-    if kind == "tcp" and _is_numeric(host) and _PORT.fullmatch(port) and 0 < int(port) < 65536:
+    if kind == "tcp" and _is_numeric(host) and 0 < _port(port) < 65536:
         return host, int(port)
     return None
 
@@ -210,6 +205,11 @@ def connect(address: str, timeout: float) -> socket.socket:
     return connection
 
 
+def jittered(seconds: float) -> float:
+    """A random pause, from half of ``seconds`` on: those who failed together do not try again together."""
+    return seconds * (0.5 + int.from_bytes(os.urandom(2), "big") / (1 << 17))
+
+
 def _begin(connection: socket.socket, target: _Target) -> None:
     try:
         connection.connect(target)
@@ -219,7 +219,7 @@ def _begin(connection: socket.socket, target: _Target) -> None:
 
 def _listening_at_one_of(ports: range, host: str) -> socket.socket:
     """From a random one on, so that ranks which start together do not try the same ones."""
-    start = random.randrange(len(ports))
+    start = int.from_bytes(os.urandom(4), "big") % len(ports)
     for port in (*ports[start:], *ports[:start]):
         try:
             # The links of jobs that run or have just ended keep their port, and do not keep others from it.
@@ -276,10 +276,14 @@ def _target(host: str, port: int) -> _Target:
 
 def _is_numeric(host: str) -> bool:
     try:
-        ipaddress.ip_address(host)
+        return bool(packed(host))
     except ValueError:
         return False
-    return True
+
+
+def _port(text: str) -> int:
+    """0 for what is none."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= 5 else 0
 
 
 def _family(host: str) -> socket.AddressFamily:

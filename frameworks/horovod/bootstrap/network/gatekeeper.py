@@ -1,21 +1,23 @@
 """Accepts connections, authenticates them side by side in one loop, and lets only proven peers through.
 
 A connection that is not authenticated costs one descriptor and at most one small frame of memory, for at
-most HANDSHAKE_SECONDS; there are at most UNPROVEN_LIMIT of them. A newcomer beyond the limit displaces the
-oldest: an honest peer needs milliseconds, so a crowd of idle connections cannot keep it out.
+most HANDSHAKE_SECONDS until it says who it is, and then PROOF_SECONDS; there are at most UNPROVEN_LIMIT of
+them. A newcomer beyond the limit displaces the oldest: an honest peer needs milliseconds, so a crowd of idle
+connections cannot keep it out.
 """
 
 import selectors
 import socket
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ..errors import AuthenticationError, TooEarlyError
 from . import endpoints
 from .auth import HANDSHAKE_SECONDS, Acceptor, Keys, Policy, Terms
 
 UNPROVEN_LIMIT = 64
+PROOF_SECONDS = 30.0  # a peer that has to share its cores with many others may be slow
 _EXHAUSTED_SECONDS = 0.01
 _QUIET_SECONDS = 10.0
 
@@ -47,11 +49,24 @@ class Refusals:
         self._untold = 0
 
 
-@dataclass
-class _Unproven:
+class _GivenUpError(Exception):
+    """The peer has asked on the right terms, and has not waited for an answer: this process was slow."""
+
+
+class _Unproven(NamedTuple):
     acceptor: Acceptor
-    deadline: float
+    since: float
     origin: str
+
+    @property
+    def seconds(self) -> float:
+        """How long it is waited for."""
+        return HANDSHAKE_SECONDS if self.acceptor.terms is None else PROOF_SECONDS
+
+    @property
+    def deadline(self) -> float:
+        """When it is dropped."""
+        return self.since + self.seconds
 
 
 class Gatekeeper:
@@ -82,13 +97,13 @@ class Gatekeeper:
 
     def next_deadline(self) -> float:
         """When ``expire`` has something to do (monotonic seconds; infinity when nobody waits)."""
-        return next((peer.deadline for peer in self._unproven.values()), float("inf"))
+        return min((peer.deadline for peer in self._unproven.values()), default=float("inf"))
 
     def expire(self) -> None:
         """Drops those who did not prove themselves in time."""
         now = time.monotonic()
-        for connection in [c for c, peer in self._unproven.items() if peer.deadline <= now]:
-            self._drop(connection, f"it did not prove itself within {HANDSHAKE_SECONDS:g} s")
+        for connection, peer in [(c, peer) for c, peer in self._unproven.items() if peer.deadline <= now]:
+            self._drop(connection, f"it did not prove itself within {peer.seconds:g} s")
 
     def close(self) -> None:
         """Closes the listener and everybody who is not admitted."""
@@ -98,8 +113,7 @@ class Gatekeeper:
     def leave(self) -> None:
         """Lets go of the listener, and closes everybody who is not admitted."""
         for connection in list(self._unproven):
-            self._forget(connection)
-            connection.close()
+            self._release(connection)
         self._selector.unregister(self._listener)
 
     def _on_connection(self) -> None:
@@ -116,8 +130,7 @@ class Gatekeeper:
         if len(self._unproven) >= UNPROVEN_LIMIT:
             self._drop(next(iter(self._unproven)), "too many connections that do not prove themselves")
         acceptor = Acceptor(self._secret, self._policy)
-        deadline = time.monotonic() + HANDSHAKE_SECONDS
-        self._unproven[connection] = _Unproven(acceptor, deadline, endpoints.origin(connection))
+        self._unproven[connection] = _Unproven(acceptor, time.monotonic(), endpoints.origin(connection))
         self._selector.register(connection, selectors.EVENT_READ, lambda: self._on_bytes(connection))
 
     def _make_room(self) -> None:
@@ -133,9 +146,8 @@ class Gatekeeper:
             return
         try:
             finished = _advance(connection, peer.acceptor)
-        except TooEarlyError:  # it dials again
-            self._forget(connection)
-            connection.close()
+        except (TooEarlyError, _GivenUpError):  # it dials again
+            self._release(connection)
             return
         except (AuthenticationError, OSError) as error:
             self._drop(connection, str(error))
@@ -146,13 +158,25 @@ class Gatekeeper:
             self._admit(connection, peer.acceptor.terms, peer.acceptor.keys)
 
     def _drop(self, connection: socket.socket, reason: str) -> None:
-        self.refusals.add(self._unproven[connection].origin, reason)
+        origin = self._unproven[connection].origin
+        self._release(connection)
+        self.refusals.add(origin, reason)  # afterwards: to tell of it may take a descriptor
+
+    def _release(self, connection: socket.socket) -> None:
         self._forget(connection)
         connection.close()
 
     def _forget(self, connection: socket.socket) -> None:
         del self._unproven[connection]
         self._selector.unregister(connection)
+
+
+def _is_closed(connection: socket.socket) -> bool:
+    """Whether the peer has closed it, with nothing left to read."""
+    try:
+        return not connection.recv(1, socket.MSG_PEEK)
+    except (BlockingIOError, InterruptedError):
+        return False
 
 
 def _advance(connection: socket.socket, acceptor: Acceptor) -> bool:
@@ -164,6 +188,8 @@ def _advance(connection: socket.socket, acceptor: Acceptor) -> bool:
     if not data:
         raise ConnectionResetError("closed during authentication")
     answer = acceptor.feed(data)
+    if answer and acceptor.keys is None and _is_closed(connection):
+        raise _GivenUpError
     if answer and connection.send(answer) != len(answer):
         raise ConnectionError("the peer does not take the answer")
     return acceptor.keys is not None

@@ -3,25 +3,24 @@ and at which ports.
 """
 
 import ctypes
-import ipaddress
 import re
 import socket
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ..text import shown
 
 INTERFACES_VARIABLE, GLOO_VARIABLE = "HOROVOD_NETWORK_INTERFACES", "HOROVOD_GLOO_IFACE"
 PORTS_VARIABLE = "HOROVOD_PORT_RANGE"
 
-_PORTS = re.compile("([0-9]{1,5})-([0-9]{1,5})", re.ASCII)
+_PORTS = "([0-9]{1,5})-([0-9]{1,5})"
 _MOST_PORT = 65535
 _MOST_ADDRESSES = 8  # that a rank tells: a host of many containers has as many bridges
 _IFF_UP = 1
+_LOOPBACK_6 = bytes(15) + b"\1"
 
 
-@dataclass(frozen=True)
-class Network:
+class Network(NamedTuple):
     """What the user says of the network. ``interfaces``: those to use; none: whichever lead to the others.
     ``ports``: for everything that listens; None: any.
     """
@@ -34,8 +33,7 @@ class Network:
 ANY_NETWORK = Network()
 
 
-@dataclass(frozen=True)
-class Address:
+class Address(NamedTuple):
     """An address of an interface that is up: ``host`` in numbers, with "%interface" behind it where it means
     something on the links of that interface only.
     """
@@ -108,20 +106,40 @@ def route_to(host: str) -> str:
         return ""
 
 
+def packed(host: str) -> bytes:
+    """The 4 or 16 bytes of an address in numbers, without "%interface". Raises ValueError for any other
+    text.
+    """
+    numbers, percent, interface = host.partition("%")
+    family = socket.AF_INET6 if ":" in numbers else socket.AF_INET
+    if percent and (family == socket.AF_INET or not interface or "%" in interface):
+        raise ValueError(f"{shown(host)} is no address")
+    try:
+        return socket.inet_pton(family, numbers)
+    except OSError:
+        raise ValueError(f"{shown(host)} is no address in numbers") from None
+
+
 def is_loopback(host: str) -> bool:
     """Whether an address leads nowhere but to the same machine."""
-    return ipaddress.ip_address(host).is_loopback
+    address = packed(host)
+    return address[0] == 127 if len(address) == 4 else address == _LOOPBACK_6
+
+
+def _is_of_one_link(host: str) -> bool:
+    """Whether it is of 169.254.0.0/16 or fe80::/10."""
+    first, second, *_ = address = packed(host)
+    return (first, second) == (169, 254) if len(address) == 4 else first == 0xFE and second & 0xC0 == 0x80
 
 
 def _remoteness(host: str) -> int:
-    address = ipaddress.ip_address(host)
-    return 2 if address.is_loopback else 1 if address.is_link_local else 0
+    return 2 if is_loopback(host) else 1 if _is_of_one_link(host) else 0
 
 
 def _ports(text: str) -> range | None:
     if not text:
         return None
-    match = _PORTS.fullmatch(text.strip())
+    match = re.fullmatch(_PORTS, text.strip())
     first, last = (int(match[1]), int(match[2])) if match else (0, 0)
     if not 0 < first <= last <= _MOST_PORT:
         raise ValueError(f"{PORTS_VARIABLE}={shown(text)}: expected FIRST-LAST, for example 20000-20999")

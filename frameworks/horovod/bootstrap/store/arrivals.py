@@ -6,10 +6,10 @@ Ranks watch each other's start. The launcher watches it as well, as all of them 
 import re
 from collections.abc import Sequence
 
+from .messages import LINKED
 from .verdicts import Kind, Verdict
 
-ARRIVED, LINKED = "mesh", "linked"  # as ranks have keys "<generation>/<step>/<rank>"
-_STEP = re.compile(rb"([0-9]{1,9})/(mesh|linked)/[0-9]{1,9}")
+_STEP = rb"([0-9]{1,9})/(mesh|linked)/[0-9]{1,9}"
 # A rank that lives gives up at the timeout, and knows more.
 _SLACK_SECONDS = 3.0
 _RANKS_NAMED = 16
@@ -33,7 +33,7 @@ class Arrivals:
 
     def note(self, rank: int, key: bytes, now: float) -> None:
         """Takes what ``rank`` has set."""
-        step = _STEP.fullmatch(key)
+        step = re.fullmatch(_STEP, key)
         if step is None or int(step[1]) < self._generation:
             return
         if int(step[1]) > self._generation:

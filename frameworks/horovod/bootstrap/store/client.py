@@ -1,9 +1,7 @@
 """A rank's side of the rendezvous store."""
 
-import hashlib
+import hmac
 import os
-import random
-import secrets
 import socket
 import time
 from collections.abc import Sequence
@@ -11,16 +9,15 @@ from typing import NamedTuple
 
 from ..errors import AbandonedError, AnotherUserError, AuthenticationError, BootstrapError, StartTimeoutError
 from ..network import endpoints
-from ..network.auth import LAUNCHER_RANK, Keys, Role, Terms, authenticate
+from ..network.auth import HANDSHAKE_SECONDS, LAUNCHER_RANK, Keys, Role, Terms, authenticate
 from ..network.frames import Opener, Sealer
 from .messages import TOKEN_BYTES, Tag, decode, encode, owner
-from .verdicts import Kind, fields_of
 
 _ANSWER_SLACK = 10.0
 _RETRY_SECONDS = 0.02
 _CONNECT_SECONDS = 0.4  # for an address, where there are others, in the first round; then twice as long
 _RETRY_LIMIT = 1.0
-_OWN = secrets.token_bytes(32)  # of this process and those that it forks
+_OWN = os.urandom(32)  # of this process and those that it forks
 
 
 def dial(
@@ -50,7 +47,7 @@ def dial(
                     f"rank {rank}: no connection to the store of {keeper} at {address} within {timeout:g} s "
                     f"({error}); is {keeper} still running?"
                 ) from None
-        time.sleep(pause * random.uniform(0.5, 1.0))
+        time.sleep(endpoints.jittered(pause))
         pause, patience = min(2 * pause, _RETRY_LIMIT), 2 * patience
 
 
@@ -58,24 +55,30 @@ def _dial_one_of(
     addresses: Sequence[str], secret: bytes, terms: Terms, deadline: float, patience: float
 ) -> tuple[socket.socket, Keys]:
     """Tries each once, at most ``patience`` seconds where there are others: packets to an address that does
-    not route may vanish. Who listens at one of several may be of another job, too. Raises what the last one
-    met, or that somebody answered who is of another job.
+    not route may vanish. Who listens at one of several may be of another job, too, and never answer; the
+    store that has one address may be slow to. Raises what the last one met, or that somebody answered who is
+    of another job.
     """
     problem: Exception | None = None
     for address in addresses:
-        limit = deadline if len(addresses) == 1 else min(deadline, time.monotonic() + patience)
+        to_connect = to_answer = max(0.1, deadline - time.monotonic())
+        if len(addresses) > 1:
+            to_connect = min(to_connect, patience)
+            to_answer = min(to_answer, patience / _CONNECT_SECONDS * HANDSHAKE_SECONDS)
         try:
-            return _dial_once(address, secret, terms, limit)
+            return _dial_once(address, secret, terms, to_connect, to_answer)
         except (OSError, BootstrapError) as error:
             problem = problem if isinstance(problem, AuthenticationError) else error
     assert problem is not None
     raise problem
 
 
-def _dial_once(address: str, secret: bytes, terms: Terms, deadline: float) -> tuple[socket.socket, Keys]:
-    connection = endpoints.connect(address, max(0.1, deadline - time.monotonic()))
+def _dial_once(
+    address: str, secret: bytes, terms: Terms, to_connect: float, to_answer: float
+) -> tuple[socket.socket, Keys]:
+    connection = endpoints.connect(address, to_connect)
     try:
-        return connection, authenticate(connection, secret, terms)
+        return connection, authenticate(connection, secret, terms, to_answer)
     except BaseException:
         connection.close()
         raise
@@ -83,7 +86,7 @@ def _dial_once(address: str, secret: bytes, terms: Terms, deadline: float) -> tu
 
 def _token() -> bytes:
     """Tells this process from every other one, on whatever host; a forked child has its own."""
-    return hashlib.blake2b(b"%d" % os.getpid(), key=_OWN, digest_size=TOKEN_BYTES).digest()
+    return hmac.digest(_OWN, b"%d" % os.getpid(), "sha256")[:TOKEN_BYTES]
 
 
 class LauncherLink(NamedTuple):
@@ -181,6 +184,8 @@ class StoreClient:
 
         Does nothing when the launcher does not listen.
         """
+        from .verdicts import Kind, fields_of
+
         culprit = absent[0] if len(absent) == 1 else None
         payload = encode(Tag.VERDICT, fields_of(Kind.ABSENT, culprit, reason))
         try:

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from ..errors import BootstrapError
 from ..network.frames import MAX_PAYLOAD
 
+ARRIVED, LINKED = "mesh", "linked"  # how far a rank has come, in its keys "<generation>/<step>/<rank>"
 MAX_FIELDS = 1 << 16
 MAX_KEY = 256
 TOKEN_BYTES = 16

@@ -6,7 +6,7 @@ executed, and whatever does not fit is refused together with the connection.
 
 import enum
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ..errors import BootstrapError
 
@@ -37,8 +37,7 @@ class Link(enum.IntEnum):
     SHARE = 3
 
 
-@dataclass(frozen=True)
-class Verdict:
+class Verdict(NamedTuple):
     """What ``observer`` holds for the first cause. ``culprit`` is None when it is no single rank's doing;
     ``other`` and ``link`` mean something for LINK only.
     """

@@ -5,7 +5,6 @@ plain bytes of Python.
 from __future__ import annotations
 
 import ctypes
-import numbers
 import os
 from typing import Any
 
@@ -77,7 +76,9 @@ def mean_of_plain(value: Any, name: str | None = None, process_set: ProcessSet =
     Raises:
         ValueError: the shapes differ; on every rank.
     """
-    import numpy  # late: nothing else here needs it
+    import numbers  # late: nothing else here needs them
+
+    import numpy
 
     array = numpy.asarray(value)
     gathered = objects.allgather_object(array, name, process_set)

@@ -11,9 +11,12 @@ import itertools
 import queue
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future, wait
+from typing import TYPE_CHECKING
 
 from horovod import _core
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 Ready = Callable[[], None]
 Submit = Callable[[], int]
@@ -38,6 +41,8 @@ class DeferredSubmitter:
 
     def submit(self, ready: list[Ready], submit: Submit) -> int:
         """Calls ``submit`` once all of ``ready`` have returned; returns a negative handle without waiting."""
+        from concurrent.futures import Future  # late: most programs defer nothing
+
         handle = self.new_handle()
         future: Future[int] = Future()
         self._futures[handle] = future
@@ -57,13 +62,13 @@ class DeferredSubmitter:
         future = self._futures.get(handle)
         if future is None:
             return None
-        if timeout is not None and not wait([future], timeout).done:
+        if timeout is not None and not _are_done([future], timeout):
             raise TimeoutError(f"The input is not ready after {timeout:g} seconds.")
         return future.result()
 
     def flush(self) -> None:
         """Waits until all that was deferred has been submitted."""
-        wait(list(self._futures.values()))
+        _are_done(list(self._futures.values()))
 
     def drop(self, handle: int) -> None:
         """Forgets a handle that was waited for; nothing for one that is not deferred."""
@@ -92,6 +97,13 @@ class DeferredSubmitter:
         self._queue = queue.SimpleQueue()
         self._thread = None
         self._lock = threading.Lock()
+
+
+def _are_done(futures: list[Future[int]], timeout: float | None = None) -> bool:
+    """Waits for all of them, at most ``timeout`` seconds."""
+    from concurrent.futures import wait
+
+    return not futures or not wait(futures, timeout).not_done
 
 
 def _work(items: queue.SimpleQueue[_Item | None]) -> None:

@@ -1,14 +1,14 @@
-"""Python objects between ranks: pickled by cloudpickle, sent as byte tensors, sizes of 64 bits.
+"""Python objects between ranks: pickled, sent as byte tensors, sizes of 64 bits.
 
 An object travels as a MAC, one status byte and a payload. A rank that cannot pickle its object says so to
 the others instead of leaving them waiting. The MAC is verified before anything is unpickled, because a link
-for data is protected by no more than a checksum.
+for data is protected by no more than a checksum. Each object of a gathering has its own, since no rank has
+all of them before they have travelled.
 """
 
 from __future__ import annotations
 
 import hmac
-import pickle
 from typing import Any, Generic
 
 from horovod.bootstrap.text import escaped
@@ -28,10 +28,10 @@ class UnpicklableObjectError(ValueError):
 
 
 def _encode(obj: Any) -> tuple[bytes, Exception | None]:
-    import cloudpickle  # late: most programs never send an object
+    from horovod.common.collective.pickling import dumps  # late: most programs never send an object
 
     try:
-        return _PICKLED + cloudpickle.dumps(obj), None
+        return _PICKLED + dumps(obj), None
     except Exception as error:
         text = f"rank {basics.rank()} cannot pickle a {type(obj).__name__}: {error}"
         return _FAILED + text.encode(errors="replace"), error
@@ -40,6 +40,8 @@ def _encode(obj: Any) -> tuple[bytes, Exception | None]:
 def _decode(data: memoryview, failure: Exception | None) -> Any:
     if data[:1] == _FAILED:
         raise UnpicklableObjectError(escaped(bytes(data[1:]).decode(errors="replace"))) from failure
+    import pickle
+
     return pickle.loads(data[1:])
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from horovod.bootstrap.identity import HOROVODRUN, from_environment
-from horovod.bootstrap.membership import is_elastic
+from horovod.bootstrap.start_settings import is_elastic
 
 from . import arguments, packing
 from .call import Outcome

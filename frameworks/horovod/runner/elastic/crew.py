@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Mapping, MutableSequence, Sequence
 from typing import Protocol
 
-from horovod.bootstrap.membership import WORKER_VARIABLE
+from horovod.bootstrap.start_settings import WORKER_VARIABLE
 
 from ..ending import Exit
 from ..launchers import is_this_host

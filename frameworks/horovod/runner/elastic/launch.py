@@ -11,9 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from horovod.bootstrap import secret
-from horovod.bootstrap.membership import ADDRESS_VARIABLE
 from horovod.bootstrap.network import endpoints, interfaces
-from horovod.bootstrap.start_settings import START_TIMEOUT_VARIABLE
+from horovod.bootstrap.start_settings import ADDRESS_VARIABLE, START_TIMEOUT_VARIABLE
 from horovod.bootstrap.store.server import StoreServer
 from horovod.elastic import asking
 from horovod.elastic.driver.decisions import Limits

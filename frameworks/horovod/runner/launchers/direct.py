@@ -7,10 +7,9 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import replace
 
-from horovod.bootstrap import membership, secret
-from horovod.bootstrap.membership import STORE_VARIABLE
+from horovod.bootstrap import secret
 from horovod.bootstrap.network import endpoints, interfaces
-from horovod.bootstrap.start_settings import START_TIMEOUT_VARIABLE
+from horovod.bootstrap.start_settings import START_TIMEOUT_VARIABLE, STORE_VARIABLE, forget_elastic
 from horovod.bootstrap.store.server import StoreServer
 from horovod.bootstrap.text import escaped, is_logged
 
@@ -162,7 +161,7 @@ class _Job:
         self._stack.callback(offered.close)
         inherited = dict(os.environ)
         secret.remove(inherited)  # of a job that this one is started in
-        membership.remove(inherited)
+        forget_elastic(inherited)
         environment = {**inherited, **work.environment, **offered.variables}
         node = LocalNode(host, self._loop.selector, self._loop.children, self._guardian, supervisor)
         self._stack.callback(node.close)
