@@ -246,9 +246,10 @@ def test_a_forked_child_keeps_nothing_and_disturbs_nothing() -> None:
 
 
 def test_a_child_that_is_forked_after_the_end_has_nothing_to_close() -> None:
+    threads = threading.active_count()
     ranks = _Ranks(1)
     ranks.cores[0].stop()
-    _until(lambda: threading.active_count() == 1)
+    _until(lambda: threading.active_count() == threads)
     child = os.fork()
     if child == 0:
         ended_well = False
