@@ -149,6 +149,14 @@ def sizes_at_odds() -> None:
         expects(rank == 0, "rank 0 has sent 1 elements.*room for 3")(
             lambda: dist.all_to_all_single(torch.zeros(9 if rank == 0 else 3), torch.zeros(3))
         )
+        root = 1 if rank == 1 else 0
+        outputs = zeros(2, 2, 2) if rank == root else None
+        expects(rank != 2, r"gather.*rank \d has sent [01] tensors")(
+            lambda: dist.gather(torch.ones(2), outputs, root)
+        )
+        expects(True, r"scatter.*rank \d has sent [01] tensors")(
+            lambda: dist.scatter(torch.ones(2), outputs, root)
+        )
         parts = zeros(*([3, 2, 1] if rank == 1 else [1, 2, 3]))
         expects(rank != 1, "reduce_scatter.*rank 1 has sent")(
             lambda: dist.reduce_scatter(torch.zeros(rank + 1), parts)

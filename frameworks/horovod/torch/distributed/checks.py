@@ -106,43 +106,43 @@ def split_counts(
     return counts
 
 
-def check_arrived(
-    communicator: Communicator, what: str, sent: Sequence[int], room: Sequence[int], width: int = 1
-) -> None:
-    """Raises TensorMismatchError unless each rank has sent what the output has room for.
+class Expected:
+    """What the ranks are to send to this one: ``room``, in the order of the process set.
 
     Args:
         communicator: of the group.
         what: the operation.
-        sent: how much each rank has sent, in the order of the process set.
-        room: how much was expected of it.
-        width: so much of that is an element.
-    """
-    for position, (came, expected) in enumerate(zip(sent, room, strict=True)):
-        if came != expected:
-            rank = position if communicator.order is None else communicator.order[position]
-            raise at_odds(communicator, what, rank, came // width, expected // width)
-
-
-class Expected:
-    """What the ranks are to send in an alltoall: ``room``, in the order of the process set, each ``width`` an
-    element.
+        room: how much is expected of each rank.
+        width: so much of that is one of ``unit``.
+        unit: in which people count.
     """
 
-    __slots__ = ("_bytes", "_communicator", "_room", "_what", "_width")
+    __slots__ = ("_bytes", "_communicator", "_room", "_unit", "_what", "_width")
 
-    def __init__(self, communicator: Communicator, what: str, room: Sequence[int], width: int) -> None:
+    def __init__(
+        self, communicator: Communicator, what: str, room: Sequence[int], width: int, unit: str = "elements"
+    ) -> None:
         self._communicator = communicator
         self._what = what
         self._room = room
         self._width = width
+        self._unit = unit
         self._bytes = array("q", room).tobytes()
 
     def check(self, outputs: list[_core.Output] | None) -> None:
-        """Raises TensorMismatchError where a rank has sent something else, by the core's outputs."""
+        """Raises TensorMismatchError where a rank has sent something else, by the core's outputs of an
+        alltoall.
+        """
         if outputs is None:  # alone
             return
         counts = outputs[-1].tobytes()
         if counts != self._bytes:
-            sent = array("q", counts)
-            check_arrived(self._communicator, self._what, sent, self._room, self._width)
+            self.compare(array("q", counts))
+
+    def compare(self, sent: Sequence[int]) -> None:
+        """Likewise, by how much each rank has sent."""
+        communicator, width = self._communicator, self._width
+        for position, (came, expected) in enumerate(zip(sent, self._room, strict=True)):
+            if came != expected:
+                rank = position if communicator.order is None else communicator.order[position]
+                raise at_odds(communicator, self._what, rank, came // width, expected // width, self._unit)

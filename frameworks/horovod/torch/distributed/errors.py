@@ -32,7 +32,7 @@ def wrong_call(communicator: Communicator, what: str, why: str) -> ValueError:
 
 
 def at_odds(
-    communicator: Communicator, what: str, sender: int, came: int, expected: int
+    communicator: Communicator, what: str, sender: int, came: int, expected: int, unit: str
 ) -> TensorMismatchError:
     """For an output whose size is not what a rank has sent.
 
@@ -40,12 +40,14 @@ def at_odds(
         communicator: of the group.
         what: the operation.
         sender: the rank of the group.
-        came: how many elements it has sent to this rank.
-        expected: for how many this rank's output for it has room.
+        came: how much it has sent to this rank.
+        expected: for how much this rank's output for it has room.
+        unit: of both.
     """
     return TensorMismatchError(
-        f"{what}, {_place(communicator)}: rank {sender} has sent {came} elements, but the output here has "
-        f"room for {expected} of it. Give all ranks tensors, and splits, that go with each other."
+        f"{what}, {_place(communicator)}: rank {sender} has sent {came} {unit}, but the output here has "
+        f"room for {expected} of it. Give all ranks tensors, splits and roots that go with each "
+        "other."
     )
 
 

@@ -15,6 +15,7 @@ from horovod.torch.distributed.errors import wrong_call
 from horovod.torch.distributed.work import Finish, joint
 
 Tensors = Sequence[torch.Tensor]
+_UNIT = "tensors"  # of what all ranks have of one size
 
 
 def broadcast(communicator: Communicator, tensors: Tensors, options: Any) -> Any:
@@ -102,10 +103,12 @@ def _allgather(communicator: Communicator, parts: Tensors, given: torch.Tensor, 
         return communicator.start(_core.ALLGATHER, [spec], options, (source, whole), distribute, parts)
     # Only the sum of sizes is known when all is well for the core, so each rank says its own, too.
     own, told = torch.tensor([source.numel()]), torch.zeros(communicator.size, dtype=torch.int64)
-    room = [part.numel() * buffers.width(given) for part in communicator.arranged(parts)]
+    width = buffers.width(given)
+    room = [part.numel() * width for part in communicator.arranged(parts)]
+    expected = Expected(communicator, "all_gather", room, width)
 
     def finish(outputs: list[_core.Output] | None) -> None:
-        checks.check_arrived(communicator, "all_gather", told.tolist(), room, buffers.width(given))
+        expected.compare(told.tolist())
         distribute(outputs)
 
     specs = [buffers.spec(source, whole, source.shape, given.dtype), buffers.spec(own, told, (1,))]
@@ -120,11 +123,16 @@ def gather(communicator: Communicator, outputs: Sequence[Tensors], inputs: Tenso
     source = buffers.flat_source(inputs[0])
     splits = [0] * communicator.size
     splits[communicator.position(root)] = 1
-    whole, finish = source.new_empty(0), None
+    expected = Expected(
+        communicator, "gather", [int(communicator.rank == root)] * communicator.size, 1, _UNIT
+    )
+    whole = source.new_empty(0)
+    finish: Finish = expected.check
     if communicator.rank == root:
         checks.check_list(communicator, "gather, outputs", outputs[0], inputs[0])
         checks.check_sizes(communicator, "gather, outputs", outputs[0], inputs[0].numel(), "its input")
-        whole, finish = _parts_of(communicator, outputs[0], source)
+        whole, distribute = _parts_of(communicator, outputs[0], source)
+        finish = _checked(expected, distribute)
     spec = buffers.spec(source, whole, (1, source.numel()), inputs[0].dtype)
     result = outputs[0] if outputs else []
     kept = (source, whole)
@@ -155,7 +163,7 @@ def _from_root(communicator: Communicator, root: int) -> Expected:
     """The root sends one row, and nobody else anything: who takes another for the root has sent one, too."""
     room = [0] * communicator.size
     room[communicator.position(root)] = 1
-    return Expected(communicator, "scatter", room, 1)
+    return Expected(communicator, "scatter", room, 1, _UNIT)
 
 
 def alltoall_single(
@@ -207,16 +215,21 @@ def alltoall(
     whole, distribute = _parts_of(communicator, outputs, source)
     width = buffers.width(inputs[0])
     room = [part.numel() * width for part in communicator.arranged(outputs)]
-    expected = Expected(communicator, "all_to_all", room, width)
-
-    def finish(arrived: list[_core.Output] | None) -> None:
-        expected.check(arrived)
-        distribute(arrived)
-
+    finish = _checked(Expected(communicator, "all_to_all", room, width), distribute)
     spec = buffers.spec(source, whole, source.shape, inputs[0].dtype)
     sent = [part.numel() for part in sources]
     kept = (source, whole)
     return communicator.start(_core.ALLTOALL, [spec], options, kept, finish, result or outputs, splits=sent)
+
+
+def _checked(expected: Expected, distribute: Finish) -> Finish:
+    """Distributes what has arrived, if it is what was expected."""
+
+    def finish(outputs: list[_core.Output] | None) -> None:
+        expected.check(outputs)
+        distribute(outputs)
+
+    return finish
 
 
 def _elements(rows: Sequence[int], flat: torch.Tensor) -> list[int]:
