@@ -20,7 +20,7 @@ STEPS = 4
 
 def model() -> nn.Module:
     torch.manual_seed(5)
-    return nn.Sequential(nn.Linear(20, 40), nn.ReLU(), nn.Linear(40, 40), nn.ReLU(), nn.Linear(40, 3))
+    return nn.Sequential(nn.Linear(20, 600), nn.ReLU(), nn.Linear(600, 600), nn.ReLU(), nn.Linear(600, 3))
 
 
 def losses(
@@ -44,7 +44,7 @@ def compiled(optimize: bool | str, with_hook: bool) -> None:
         torch._dynamo.config.optimize_ddp = optimize
 
         def wrapped(inner: nn.Module) -> DistributedDataParallel:
-            made = DistributedDataParallel(inner, bucket_cap_mb=0.004)  # type: ignore[arg-type]
+            made = DistributedDataParallel(inner, bucket_cap_mb=1)
             if with_hook:
                 made.register_comm_hook(None, default_hooks.allreduce_hook)
             return made
@@ -62,7 +62,7 @@ def compiled(optimize: bool | str, with_hook: bool) -> None:
 
 
 def groups_in_graphs() -> None:
-    with process_group() as (rank, size):
+    with process_group():
         group = dist.new_group()
 
         def compute(given: torch.Tensor) -> torch.Tensor:
@@ -74,15 +74,6 @@ def groups_in_graphs() -> None:
         assert torch.equal(
             torch.compile(compute, backend="aot_eager", fullgraph=True)(torch.ones(3)), expected
         )
-
-        def in_flight(given: torch.Tensor) -> torch.Tensor:
-            total = given + 1
-            work = group.allreduce([total])
-            work.wait()
-            return total * 2
-
-        result = torch.compile(in_flight, backend="aot_eager")(torch.full((3,), float(rank)))
-        assert result.tolist() == [2.0 * sum(range(1, size + 1))] * 3
 
 
 @pytest.mark.parametrize("optimize", [True, False, "python_reducer"])

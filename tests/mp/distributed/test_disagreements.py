@@ -34,7 +34,6 @@ def sparse_tensors() -> list[str]:
             (sparse(3, 3), sparse(3)),
             (sparse(3, 4), sparse(3, 4, deep=1)),
             (sparse(3), sparse(3, dtype=torch.float64)),
-            (sparse(3, 2, deep=1), sparse(3, deep=1, dtype=torch.complex64)),
             (sparse(5), torch.sparse_coo_tensor([[200_000_000]], [5.0], (300_000_000,))),
         ]
         for one, other in pairs:
@@ -131,7 +130,7 @@ def sizes_at_odds() -> None:
         )
         of_complex = [torch.zeros(length, dtype=torch.complex64) for length in lengths]
         expects(rank == 0, "all_gather.*rank 1 has sent 2 elements.*room for 3")(
-            lambda: dist.all_gather(of_complex, given.to(torch.complex64))
+            lambda: dist.group.WORLD.allgather([of_complex], [given.to(torch.complex64)]).wait()
         )
         lengths = [1, 3, 2] if rank == 2 else [2, 2, 2]
         expects(rank == 2, "all_to_all.*rank 0 has sent 2 elements.*room for 1")(
@@ -178,17 +177,20 @@ def expects(fails: bool, text: str) -> Callable[[Callable[[], Any]], None]:
 
 
 def alike_to_the_core() -> None:
-    """Types that travel as others, and lists that are even for some ranks alone."""
+    """Types that travel as others, and lists that are even for some ranks alone. torch.distributed makes
+    pairs of complex numbers itself in some functions, but the methods of the group do not.
+    """
     with process_group() as (rank, size):
+        group: Any = dist.group.WORLD
         numbers, pairs = torch.ones(2, dtype=torch.complex64), torch.ones(2, 2)
         foreign = torch.ones(4).to(torch.float8_e4m3fnuz)
         plain = torch.ones(4, dtype=torch.uint8)
         whole = [torch.zeros(size * 2, 2), torch.zeros(size * 2, dtype=torch.complex64)]
         for call in (
-            lambda: dist.all_reduce(pairs if rank else numbers),
-            lambda: dist.broadcast(pairs if rank else numbers, 0),
+            lambda: group.allreduce([pairs if rank else numbers]).wait(),
+            lambda: group.broadcast([pairs if rank else numbers]).wait(),
             lambda: dist.broadcast(foreign if rank else plain, 0),
-            lambda: dist.all_gather_into_tensor(*((whole[0], pairs) if rank else (whole[1], numbers))),
+            lambda: group.all_gather_single(*((whole[0], pairs) if rank else (whole[1], numbers))).wait(),
             lambda: dist.all_gather(zeros(*([2, 2, 2] if rank else [2, 1, 3])), torch.zeros(2)),
         ):
             with pytest.raises(TensorMismatchError):

@@ -14,7 +14,6 @@ import torch.distributed as dist
 from load import within
 from process_groups import interrupted_after, process_group
 
-import horovod.torch as hvd
 from horovod.common.exceptions import HorovodInternalError
 
 PATIENCE = timedelta(seconds=40)
@@ -70,7 +69,7 @@ def interrupted_barrier(store: str) -> None:
         dist.barrier()
 
 
-def formed_again(store: str, with_hvd: bool) -> None:
+def formed_again(store: str) -> None:
     """Twice, each time with one rank less."""
     rank, size = int(os.environ["HOROVOD_RANK"]), int(os.environ["HOROVOD_SIZE"])
     for name in [name for name in os.environ if name.startswith("HOROVOD_")]:
@@ -78,8 +77,6 @@ def formed_again(store: str, with_hvd: bool) -> None:
     for left in (size, size - 1, size - 2):
         file = dist.FileStore(f"{store}.{left}", left)
         dist.init_process_group("hvd", store=file, rank=rank, world_size=left, timeout=PATIENCE)
-        if with_hvd:
-            hvd.init()
         tensor = torch.ones(5)
         dist.all_reduce(tensor)
         assert tensor.tolist() == [left] * 5
@@ -91,14 +88,11 @@ def formed_again(store: str, with_hvd: bool) -> None:
             die()
         with pytest.raises(HorovodInternalError, match=rf"rank {left - 1} .* died"):
             dist.all_reduce(tensor)
-        with pytest.raises(HorovodInternalError):
-            dist.all_reduce(tensor, group=pair)
+        if rank < 2:
+            with pytest.raises(HorovodInternalError):
+                dist.all_reduce(tensor, group=pair)
         dist.destroy_process_group()
-        if with_hvd:
-            hvd.shutdown()
     dist.destroy_process_group()
-    if with_hvd:
-        hvd.shutdown()
 
 
 @pytest.mark.parametrize("victim", [0, 2])
@@ -120,8 +114,5 @@ def test_a_monitored_barrier_can_be_interrupted(run_ranks: Callable[..., Any], t
     run_ranks(3, interrupted_barrier, [str(tmp_path / "store")])
 
 
-@pytest.mark.parametrize("with_hvd", [False, True])
-def test_those_that_are_left_form_a_group_again(
-    run_ranks: Callable[..., Any], tmp_path: Path, with_hvd: bool
-) -> None:
-    run_ranks(4, formed_again, [str(tmp_path / "store"), with_hvd], dies=[2, 3])
+def test_those_that_are_left_form_a_group_again(run_ranks: Callable[..., Any], tmp_path: Path) -> None:
+    run_ranks(4, formed_again, [str(tmp_path / "store")], dies=[2, 3])

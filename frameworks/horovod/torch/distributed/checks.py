@@ -142,7 +142,8 @@ class Expected:
     def compare(self, sent: Sequence[int]) -> None:
         """Likewise, by how much each rank has sent."""
         communicator, width = self._communicator, self._width
-        for position, (came, expected) in enumerate(zip(sent, self._room, strict=True)):
+        for rank in range(communicator.size):
+            position = communicator.position(rank)
+            came, expected = sent[position], self._room[position]
             if came != expected:
-                rank = position if communicator.order is None else communicator.order[position]
                 raise at_odds(communicator, self._what, rank, came // width, expected // width, self._unit)

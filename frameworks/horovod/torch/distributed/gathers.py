@@ -215,7 +215,8 @@ def alltoall(
     whole, distribute = _parts_of(communicator, outputs, source)
     width = buffers.width(inputs[0])
     room = [part.numel() * width for part in communicator.arranged(outputs)]
-    finish = _checked(Expected(communicator, "all_to_all", room, width), distribute)
+    what = "all_to_all" if result is None else "all_to_all_single"
+    finish = _checked(Expected(communicator, what, room, width), distribute)
     spec = buffers.spec(source, whole, source.shape, inputs[0].dtype)
     sent = [part.numel() for part in sources]
     kept = (source, whole)
