@@ -65,6 +65,9 @@ Shape SizesOf(const Request& request);
 // An unnamed operation in messages to people: "allreduce.noname.7".
 std::string PublicName(OpKind kind, uint64_t ordinal);
 
+// One that was not submitted, in messages to people: "allreduce of 'grad'", or "allreduce".
+std::string Submission(const Request& request);
+
 // One of the descriptions of an operation that members sent, and which sent it.
 struct Variant {
   uint32_t id = kNoId;  // kNoId: `request` is set

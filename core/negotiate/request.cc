@@ -2,6 +2,7 @@
 #include <cstring>
 #include <limits>
 
+#include "base/text.h"
 #include "negotiate/message.h"
 
 namespace hvd::negotiate {
@@ -72,6 +73,10 @@ int64_t BytesOf(const Request& request) {
 
 std::string PublicName(OpKind kind, uint64_t ordinal) {
   return std::string(Name(kind)) + ".noname." + std::to_string(ordinal);
+}
+
+std::string Submission(const Request& request) {
+  return Name(request.kind) + (request.name.empty() ? "" : " of '" + Shown(request.name) + "'");
 }
 
 }  // namespace hvd::negotiate

@@ -219,6 +219,7 @@ void BindModule(py::module_& module) {
   module.def("has_topology", [] { return api::KnownIdentity().has_value(); });
   module.def("topology", &GetTopology);
   module.def("check_running", [] { NeedEngine(); });
+  module.def("check_health", [] { ThrowIfError(NeedEngine()->Health()); });
   module.def("counters", &GetCounters);
   module.def("gpu_serves", &ServesGpu, arg("kind"), arg("dtype"), arg("op"), arg("prescale"),
              arg("postscale"));

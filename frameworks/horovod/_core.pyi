@@ -108,6 +108,9 @@ def has_topology() -> bool:
 def check_running() -> None:
     """Raises ValueError, which says why and what to do, unless this process is a rank."""
 
+def check_health() -> None:
+    """Likewise, and HorovodInternalError, which says why, once the job has failed."""
+
 def topology() -> tuple[int, int, int, int, int, int]:
     """(rank, size, local_rank, local_size, cross_rank, cross_size); ValueError before init."""
 
@@ -162,8 +165,8 @@ def submit(
 def wait(handle: int, timeout: float | None = None) -> list[Output] | None:
     """Blocks until complete, driving the engine on this thread, and forgets the handle. Returns the
     core's outputs in the order of the tensors (None when the core allocated none): of an ALLTOALL the
-    received tensor and, as int64, how many rows each member sent (neither when it has filled a given
-    output); of a REDUCESCATTER this rank's rows; of a JOIN the last rank to join, as one int64; of a RECV
+    received tensor (not when it has filled a given output) and, as int64, how many rows each member sent; of
+    a REDUCESCATTER this rank's rows; of a JOIN the last rank to join, as one int64; of a RECV
     the rank that has sent. Raises
     TensorMismatchError, HorovodInternalError or ValueError (unknown handle); TimeoutError after
     ``timeout`` seconds (the handle then stays valid). Python signal handlers run while it waits.
@@ -216,9 +219,9 @@ def add_process_set(ranks: Sequence[int]) -> int:
     """
 
 def add_own_process_set(ranks: Sequence[int], name: str, timeout: float) -> int:
-    """Likewise, but the members alone call it, each within ``timeout`` seconds of the first, under one name:
-    threads that do so side by side come together with those that give the same. An exception of a signal
-    handler ends it, and the others get an error.
+    """Likewise, but the members alone call it, each within ``timeout`` seconds of the first, with the ranks in
+    any order, which must be the same on all, and under one name: threads that do so side by side come together
+    with those that give the same. An exception of a signal handler ends it, and the others get an error.
     """
 
 def leave_process_set(process_set: int) -> None:

@@ -2,13 +2,18 @@
 
 import contextlib
 import os
+import signal
+import threading
+import time
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 import torch.distributed as dist
+from load import within
 
 import horovod.torch as hvd
 import horovod.torch.distributed
@@ -77,3 +82,24 @@ def check(found: torch.Tensor, expected: np.ndarray, doing: object) -> None:
     plain = found.to(torch.complex128 if found.is_complex() else torch.float64).numpy()
     assert plain.shape == np.shape(expected), (doing, plain.shape, np.shape(expected))
     np.testing.assert_array_equal(plain, np.asarray(expected).astype(plain.dtype), str(doing))
+
+
+@contextlib.contextmanager
+def interrupted_after(seconds: float, soon: float = 0.5) -> Iterator[None]:
+    """Expects that the block ends with KeyboardInterrupt, ``soon`` after the signal at most."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    sent: list[float] = []
+
+    def interrupt() -> None:
+        sent.append(time.monotonic())
+        os.kill(os.getpid(), signal.SIGINT)
+
+    timer = threading.Timer(seconds, interrupt)
+    timer.start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            yield
+        assert time.monotonic() - sent[0] < within(soon)
+    finally:
+        timer.join()
+        signal.signal(signal.SIGINT, before)

@@ -33,6 +33,20 @@ def test_every_snippet_has_a_framework_that_runs_it():
     assert [program.title for program in snippets.programs_with("none")] == []
 
 
+def test_what_a_block_needs_goes_into_its_program(tmp_path, monkeypatch):
+    page = tmp_path / "page.md"
+    blocks = [
+        "```python\nimport torch\n```",
+        "<!-- setup:\nimport os\n-->",
+        "```python\nimport torch as t\n```",
+    ]
+    page.write_text("\n\n".join(blocks) + "\n", encoding="utf-8")
+    monkeypatch.setattr(snippets, "ROOT", tmp_path)
+    first, second = snippets.programs(page)
+    assert [code for _, code in first.pieces] == ["import torch\n"]
+    assert [code for _, code in second.pieces] == ["import os\n", "import torch as t\n"]
+
+
 def test_a_snippet_that_fails_names_its_line(tmp_path, monkeypatch):
     page = tmp_path / "page.md"
     page.write_text("text\n\n```python\nimport torch\n\nundefined\n```\n", encoding="utf-8")

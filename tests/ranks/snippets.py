@@ -1,7 +1,8 @@
 """The Python code in README.md and docs/, as programs that ranks can run.
 
 Blocks of a page share one namespace, so a page reads like one program. A block that begins with the import of
-a framework or of horovod begins a new one. Comments of HTML, which no reader sees, add what a block needs:
+a framework or of horovod begins a new one. Comments of HTML, which no reader sees, add what a block needs, in
+its program:
 
     <!-- setup:                        code that runs before the next block
     model = ...
@@ -61,6 +62,7 @@ class Program:
 def programs(path: Path) -> list[Program]:
     """All programs of a page. SyntaxError for a block that is no Python, also for one that is not run."""
     text, found, ranks, skip = path.read_text(encoding="utf-8"), [], 2, False
+    ahead = []  # of the next block
     page = path.relative_to(ROOT).as_posix()
     for part in _PART.finditer(text):
         code = part["block"] or part["setup"]
@@ -72,10 +74,14 @@ def programs(path: Path) -> list[Program]:
             piece = (text.count("\n", 0, part.start()) + 2, code)
             if skip:
                 Program(page, 0, 0, [piece]).compiled()
+            elif part["setup"]:
+                ahead.append(piece)
             else:
-                if not found or _BEGIN.match(code):
+                ahead.append(piece)
+                if not found or any(_BEGIN.match(code) for _, code in ahead):
                     found.append(Program(page, len(found), ranks))
-                found[-1].pieces.append(piece)
+                found[-1].pieces += ahead
+                ahead = []
             skip = False
     return found
 

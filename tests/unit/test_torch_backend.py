@@ -1,6 +1,8 @@
 """The backend "hvd" of torch.distributed where no second rank is needed."""
 
+from array import array
 from collections.abc import Iterator
+from datetime import timedelta
 from importlib.metadata import entry_points
 from typing import Any
 
@@ -9,9 +11,13 @@ import torch
 import torch.distributed as dist
 
 import horovod.torch.distributed as backend
-from horovod.torch.distributed import barriers, communicator, world
+from horovod.common.exceptions import TensorMismatchError
+from horovod.torch.distributed import CollectiveTimeoutError, barriers, communicator, work, world
+from horovod.torch.distributed.checks import Expected
 from horovod.torch.distributed.communicator import Communicator
+from horovod.torch.distributed.errors import differ
 from horovod.torch.distributed.registration import register
+from horovod.torch.distributed.work import OperationWork
 
 
 @pytest.fixture
@@ -112,10 +118,11 @@ def test_a_group_whose_job_ends_while_it_is_made_counts_for_no_later_one() -> No
     assert world._groups == 0
 
 
-def test_a_barrier_whose_store_is_gone_does_not_speak_of_time() -> None:
+def test_a_barrier_whose_store_is_gone_does_not_speak_of_time(monkeypatch: pytest.MonkeyPatch) -> None:
     keeper = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     store = dist.TCPStore("127.0.0.1", keeper.port)
     group = Communicator(0, 1, [0, 1], "pair", 5.0, lambda: None)
+    monkeypatch.setattr(group, "check_health", lambda: None)  # there is no job
     del keeper
     with pytest.raises(dist.DistBackendError, match="the store of the group is gone") as error:
         barriers.monitored_barrier(group, store, 20.0, False)
@@ -133,6 +140,54 @@ def test_a_lone_rank_writes_to_nothing_but_its_output(alone: dist.ProcessGroup, 
         lambda: dist.all_gather([output], given),
         lambda: dist.gather(given, [output], dst=0),
     ):
-        with pytest.raises(ValueError, match="bytes"):
+        with pytest.raises(ValueError, match=r"bytes|elements"):
             call()
     assert memory.tolist() == [0.0] * 12
+
+
+def work_of(monkeypatch: pytest.MonkeyPatch, finish: Any) -> OperationWork:
+    """Of an operation that is complete in the core, which forgets it once it was waited for."""
+    waited: list[int] = []
+    monkeypatch.setattr(work._core, "poll", lambda handle: True)
+    monkeypatch.setattr(work._core, "wait", lambda handle, seconds: waited.append(handle))
+    made = OperationWork(Communicator(0, 0, [0, 1], "pair", 5.0, lambda: None), 0, 7, None, finish, [], 5.0)
+    monkeypatch.setattr(made, "_waits", waited, raising=False)
+    return made
+
+
+def test_an_interrupted_delivery_is_taken_up_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    delivered: list[Any] = []
+
+    def finish(outputs: Any) -> None:
+        delivered.append(outputs)
+        if len(delivered) == 1:
+            raise KeyboardInterrupt
+
+    operation = work_of(monkeypatch, finish)
+    with pytest.raises(KeyboardInterrupt):
+        operation.wait()
+    assert operation.wait() and operation.is_success()
+    assert len(delivered) == 2 and operation._waits == [7]  # type: ignore[attr-defined]
+
+
+def test_a_wait_beside_another_ones_has_its_own_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    operation = work_of(monkeypatch, None)
+    with operation._lock:  # as long as another thread waits
+        with pytest.raises(CollectiveTimeoutError, match=r"timeout of 0\.1 s"):
+            operation.wait(timedelta(seconds=0.1))
+    assert operation.wait()
+
+
+def test_tensors_at_odds_are_told_by_rank_of_the_group() -> None:
+    group = Communicator(0, 1, [4, 2, 3], "some", 1.0, lambda: None)
+    error = differ(group, "all_reduce", ["[3]", "[4]", "[3]"])
+    assert "ranks 0, 2 [3]; rank 1 [4]" in str(error)
+    with pytest.raises(TensorMismatchError, match=r"rank 0 has sent 5 elements.*room for 3"):
+        Expected(group, "all_to_all", [2, 4, 6], 2).check([Counts([2, 4, 10])])  # type: ignore[list-item]
+
+
+class Counts:
+    """What the core tells of an alltoall."""
+
+    def __init__(self, counts: list[int]) -> None:
+        self.tobytes = array("q", counts).tobytes

@@ -140,8 +140,8 @@ Status RankEngine::CheckGpu(const negotiate::Request& request) const {
   for (const negotiate::TensorMeta& tensor : request.tensors) {
     if (!ServesGpu(request.kind, tensor.dtype, request.reduce_op, request.prescale,
                    request.postscale)) {
-      return Status::Invalid(std::string(Name(request.kind)) + " of '" + Shown(request.name) +
-                             "': no backend of this job carries it on a GPU");
+      return Status::Invalid(negotiate::Submission(request) +
+                             ": no backend of this job carries it on a GPU");
     }
   }
   return Status::Ok();

@@ -79,7 +79,8 @@ class Engine {
   // does.
   virtual Status AddProcessSet(std::vector<int> ranks, uint32_t* id) = 0;
 
-  // The same with the members alone, which call it; at most so long after the last of them did.
+  // The same with the members alone, which call it with the ranks in one order, whichever that is;
+  // at most so long after the last of them did.
   // `name`: the same on all members, need not be the set's alone. Threads that make sets of equal
   // members side by side come together with those that give the same name; sets of one name are
   // made one after the other, as all members must do so in one order. `interrupted`: as for Wait;
@@ -94,6 +95,9 @@ class Engine {
   // As AddProcessSet, of one that all ranks have made. An error, on every rank, when some rank has
   // operations in flight on the set.
   virtual Status RemoveProcessSet(uint32_t id) = 0;
+
+  // An error that says why, once the job has failed: for who waits elsewhere than in Wait.
+  virtual Status Health() = 0;
 
   // Those that this rank belongs to, ascending; the first is 0, all ranks.
   virtual std::vector<uint32_t> ProcessSets() const = 0;

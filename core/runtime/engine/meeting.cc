@@ -25,6 +25,7 @@ enum class Leg { kNumber, kPlace, kDone, kVerdict, kHere };
 // How the meeting stands.
 struct Note {
   uint32_t id = 0;
+  uint32_t order = 0;
   int64_t patience_us = 0;  // of the first member
   std::string place;
   GlobalRank culprit;   // nobody: all is well so far
@@ -45,6 +46,7 @@ std::string Encode(const Note& note) {
   std::string text;
   negotiate::Encoder out(&text);
   out.Varint(note.id);
+  out.Varint(note.order);
   out.Varint(static_cast<uint64_t>(note.patience_us));
   out.Text(note.place);
   out.Signed(note.culprit.value());
@@ -59,6 +61,7 @@ std::string Encode(const Note& note) {
 Status Decode(const std::string& bytes, Note* note) {
   negotiate::Decoder in(negotiate::Decoder(bytes).Text("length", kNoteBytes));
   note->id = static_cast<uint32_t>(in.Varint("number", std::numeric_limits<uint32_t>::max()));
+  note->order = static_cast<uint32_t>(in.Varint("order", std::numeric_limits<uint32_t>::max()));
   note->patience_us = static_cast<int64_t>(in.Varint("patience", kLongestUs));
   note->place = in.Text("place", kMostPlace);
   constexpr int64_t kMost = std::numeric_limits<int>::max();
@@ -75,7 +78,9 @@ class Meeting {
         number_(options.number()),
         begin_us_(begin_us),
         first_(options.members[Position(0)]),
-        host_first_(options.companions[Position(0)]) {}
+        host_first_(options.companions[Position(0)]) {
+    note_.order = options.order;
+  }
 
   Status Run(uint32_t* id) {
     Here();
@@ -91,7 +96,7 @@ class Meeting {
     if (prepared) options_.discard(note_.id);
     if (self() == host_first_ && !place.empty()) options_.close(place);
     if (!over_.ok()) return over_;
-    return {Code::kUnavailable, "the process set of the ranks " +
+    return {Code::kUnavailable, "the process set of " +
                                     negotiate::RankList(options_.members.ranks()) +
                                     " cannot be made: " + note_.text};
   }
@@ -183,24 +188,28 @@ class Meeting {
     Note theirs;
     const Status known = heard.ok() ? Decode(bytes, &theirs) : heard;
     if (!known.ok()) return Fail(known);
-    if (leg == Leg::kNumber || leg == Leg::kPlace) {
+    const bool named = leg == Leg::kNumber || leg == Leg::kPlace;
+    if (named) {
       note_.id = theirs.id;
       note_.patience_us = theirs.patience_us;
       note_.place = std::move(theirs.place);
     }
-    if (theirs.well()) return Check(leg);
+    if (theirs.well() && named) Check(theirs);
+    if (theirs.well()) return;
     if (leg == Leg::kVerdict) note_.culprit = GlobalRank();  // it holds for all
     note_.Blame(theirs.culprit, theirs.absent, std::move(theirs.text));
   }
 
-  // A number that is another rank's would be two sets in one.
-  void Check(Leg leg) {
-    const bool named = leg == Leg::kNumber || leg == Leg::kPlace;
-    if (!named || options_.may_have_named(note_.id)) return;
-    Keep(Status::Invalid(Name(first_) + " gives the process set the number " +
-                         std::to_string(note_.id) +
-                         ", which is not one of its own. Check that all ranks run the same version "
-                         "of horovod"));
+  void Check(const Note& theirs) {
+    // A number that is another rank's would be two sets in one.
+    if (!options_.may_have_named(theirs.id))
+      return Keep(Status::Invalid(
+          Name(first_) + " gives the process set the number " + std::to_string(theirs.id) +
+          ", which is not one of its own. Check that all ranks run the same version of horovod"));
+    if (theirs.order == note_.order) return;
+    note_.Blame(self(), false,
+                Name(self()) + " has its ranks in another order than " + Name(first_) +
+                    ": all members give them in one");
   }
 
   std::string Absent(GlobalRank who) const {

@@ -18,6 +18,7 @@ struct MeetingOptions {
   Members companions;              // this rank and the members with whom it shares memory
   std::vector<GlobalRank> firsts;  // of the companions of each member
   uint64_t name_hash = 0;          // of the name under which they meet
+  uint32_t order = 0;              // a number of the order in which this rank has the members
   int64_t timeout_us = 0;          // that this rank waits for the others
 
   // How many meetings of these members under this name this rank has been at before.
@@ -39,7 +40,7 @@ struct MeetingOptions {
 };
 
 // Collective among the members, and blocking. Every member has made its part of the set, or every
-// member gets an error, which names the rank that is why.
+// member gets an error, which names the rank that is why. All must have the members in one order.
 //
 // Who comes too late finds that the meeting is over, and goes to the next one for as long as it has
 // time: so all are at the same one again when they try again.

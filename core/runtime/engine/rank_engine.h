@@ -44,6 +44,7 @@ class RankEngine : public Engine {
                           bool (*interrupted)(), uint32_t* id) override;
   Status LeaveProcessSet(uint32_t id) override;
   Status RemoveProcessSet(uint32_t id) override;
+  Status Health() override { return abort_.is_set() ? abort_.status() : Status::Ok(); }
   std::vector<uint32_t> ProcessSets() const override { return sets_.Included(); }
   std::vector<int> MembersOf(uint32_t process_set) const override;
   std::vector<std::string> InFlight(uint32_t process_set) override;
@@ -77,7 +78,7 @@ class RankEngine : public Engine {
   Status TrySubmit(Entry entry, HandlePtr* handle);
   Status CheckMembers(const std::vector<int>& ranks) const;
   Status TryAddProcessSet(const std::vector<int>& ranks, uint32_t* id);
-  Status TryAddOwnProcessSet(const std::vector<int>& ranks, const std::string& name,
+  Status TryAddOwnProcessSet(const std::vector<int>& order, const std::string& name,
                              int64_t timeout_us, bool (*interrupted)(), uint32_t* id);
   MeetingOptions MeetingOf(const std::vector<int>& ranks, const std::string& name,
                            int64_t timeout_us);

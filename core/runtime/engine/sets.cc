@@ -10,6 +10,17 @@
 
 namespace hvd {
 
+namespace {
+
+// FNV-1a of their sequence.
+uint32_t DigestOf(const std::vector<int>& ranks) {
+  uint32_t digest = 2166136261u;
+  for (const int rank : ranks) digest = (digest ^ static_cast<uint32_t>(rank)) * 16777619u;
+  return digest;
+}
+
+}  // namespace
+
 // The sum of one number of every rank; blocks until all have come here. A rank that has joined
 // counts 0.
 Status RankEngine::Agree(const std::string& what, int64_t mine, int64_t* all) {
@@ -94,8 +105,10 @@ Status RankEngine::TryAddProcessSet(const std::vector<int>& ranks, uint32_t* id)
                      : agreed;
 }
 
-Status RankEngine::TryAddOwnProcessSet(const std::vector<int>& ranks, const std::string& name,
+Status RankEngine::TryAddOwnProcessSet(const std::vector<int>& order, const std::string& name,
                                        int64_t timeout_us, bool (*interrupted)(), uint32_t* id) {
+  std::vector<int> ranks = order;
+  std::sort(ranks.begin(), ranks.end());
   HVD_RETURN_IF_ERROR(CheckMembers(ranks));
   const Members members(ranks);
   if (!members.Has(rank()))
@@ -103,6 +116,7 @@ Status RankEngine::TryAddOwnProcessSet(const std::vector<int>& ranks, const std:
                            " is none");
   LetGoOfIdle();
   MeetingOptions meeting = MeetingOf(ranks, name, timeout_us);
+  meeting.order = DigestOf(order);
   meeting.reserve = [&](uint32_t number, std::string* place) {
     return wirer_->Reserve(number, members, place);
   };

@@ -23,8 +23,7 @@ using negotiate::TensorMeta;
 
 // The text is made only when there is something to say: this runs for every operation.
 Status Refuse(const Request& request, const std::string& why) {
-  return Status::Invalid(std::string(Name(request.kind)) + " of '" + Shown(request.name) +
-                         "': " + why);
+  return Status::Invalid(negotiate::Submission(request) + ": " + why);
 }
 
 Status CheckReduction(const Request& request, const TensorMeta& meta) {

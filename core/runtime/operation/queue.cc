@@ -27,9 +27,7 @@ Status Queue::Refusal(const Set& set, const Entry& entry) {
   if (set.joined) {
     return Status::Invalid(
         "this rank has joined (hvd.join()) and can submit nothing until all ranks have: " +
-        (entry.peer
-             ? "a message"
-             : std::string(Name(entry.request.kind)) + " of '" + Shown(entry.request.name) + "'"));
+        (entry.peer ? "a message" : negotiate::Submission(entry.request)));
   }
   return {Code::kDuplicate,
           "Duplicate tensor name '" + Shown(entry.request.name) +

@@ -151,10 +151,11 @@ Status Executor::PrepareOutput(const Part& part) {
     const int64_t needed = negotiate::BytesOf({meta.dtype, part.sizes->shape});
     if (buffer.output_bytes != needed) buffer.output = nullptr;
   }
-  if (buffer.output != nullptr) return Status::Ok();
   const bool alltoall = request.kind == OpKind::kAlltoall;
-  handle->outputs.resize(request.tensors.size() + (alltoall ? 1 : 0));
-  if (alltoall) HVD_RETURN_IF_ERROR(Numbers(part.sizes->received, &handle->outputs.back()));
+  if (buffer.output == nullptr) handle->outputs.resize(request.tensors.size());
+  if (alltoall)
+    HVD_RETURN_IF_ERROR(Numbers(part.sizes->received, &handle->outputs.emplace_back()));
+  if (buffer.output != nullptr) return Status::Ok();
   const Shape& shape = part.sizes == nullptr ? meta.shape : part.sizes->shape;
   Output* const output = &handle->outputs[part.tensor];
   // A backend of a GPU has to be set up before it allocates.

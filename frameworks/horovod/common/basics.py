@@ -104,20 +104,20 @@ def lend(rank: int, size: int, store: Any, key: str) -> list[int]:
     global _lent
     from horovod.bootstrap.given import GivenJob
 
+    given = GivenJob(rank, size, store, key)
     with _lock:
-        begins = not _core.is_initialized()
-        if begins:
+        if not _core.is_initialized():
             launched = os.environ.get("HOROVOD_SIZE") == str(size)
-            init(None if launched or store is None else GivenJob(rank, size, store, key))
+            init(None if launched or store is None else given)
             _lent = True
             if not launched and store is not None:
                 return list(range(size))
-        try:
-            return _places(GivenJob(rank, size, store, key))
-        except BaseException:
-            if begins:  # else other groups may have the job, too
-                give_back()
-            raise
+            try:
+                return _places(given)
+            except BaseException:
+                give_back()  # nobody else has the job yet
+                raise
+    return _places(given)  # without the lock: it may wait for long
 
 
 def _places(given: Any) -> list[int]:

@@ -2,14 +2,11 @@
 
 import gc
 import os
-import signal
 import subprocess
 import sys
-import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -18,7 +15,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from load import within
-from process_groups import process_group
+from process_groups import interrupted_after, process_group
 
 from horovod import _core
 from horovod.torch.distributed import CollectiveTimeoutError
@@ -61,27 +58,6 @@ def many_groups() -> None:
             make_and_destroy()
         dist.barrier()
         assert shared_bytes() < memory + 40 * MIB and mappings() < mapped + 40
-
-
-@contextmanager
-def interrupted_after(seconds: float) -> Iterator[None]:
-    """Expects that the block ends with KeyboardInterrupt, soon after the signal."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    sent: list[float] = []
-
-    def interrupt() -> None:
-        sent.append(time.monotonic())
-        os.kill(os.getpid(), signal.SIGINT)
-
-    timer = threading.Timer(seconds, interrupt)
-    timer.start()
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            yield
-        assert time.monotonic() - sent[0] < within(0.5)
-    finally:
-        timer.join()
-        signal.signal(signal.SIGINT, before)
 
 
 def interrupted() -> None:

@@ -9,12 +9,15 @@ from typing import Any
 import torch.distributed as dist
 
 from horovod import _core
+from horovod.common.exceptions import HorovodInternalError
 from horovod.torch.distributed import world
 from horovod.torch.distributed.communicator import Communicator
 from horovod.torch.distributed.errors import CollectiveTimeoutError
 
 _DONE = b"done"
 _GRACE_SECONDS = 5.0  # in which rank 0 tells the others
+_SLICE_SECONDS = 0.2  # of a wait for the store, after which Ctrl-C and the end of the job are heard
+_VERDICT_SECONDS = 1.0  # in which the job says why a rank is gone that has kept the store
 
 
 def barrier(communicator: Communicator, options: Any) -> Any:
@@ -35,15 +38,21 @@ def monitored_barrier(communicator: Communicator, store: Any, seconds: float, wa
     Raises:
         CollectiveTimeoutError: on rank 0, naming the ranks that have not come; on the others when rank 0 has
             not come, or has given up.
+        HorovodInternalError: a rank of the job is gone.
         DistBackendError: the store is gone, as with the process that keeps it.
     """
     number = next(communicator.monitored)
     prefix = f"monitored_barrier/{world.start()}/{number}"
     try:
+        communicator.check_health()
         if communicator.rank == 0:
             _await_others(communicator, store, prefix, seconds, wait_all_ranks)
         else:
             _await_first(communicator, store, prefix, seconds)
+    except HorovodInternalError as error:
+        raise HorovodInternalError(
+            f"monitored_barrier of process group {communicator.name!r} was not completed: {error}"
+        ) from None
     except dist.DistNetworkError as error:
         raise dist.DistBackendError(
             f"Rank {communicator.rank} cannot learn who has come to monitored_barrier of process group "
@@ -55,12 +64,12 @@ def monitored_barrier(communicator: Communicator, store: Any, seconds: float, wa
 def _await_first(communicator: Communicator, store: Any, prefix: str, seconds: float) -> None:
     store.set(f"{prefix}/{communicator.rank}", _DONE)
     verdict = b"Rank 0 has not come"
-    if _has_come(store, f"{prefix}/0", time.monotonic() + seconds + _GRACE_SECONDS):
+    if _has_come(communicator, store, f"{prefix}/0", time.monotonic() + seconds + _GRACE_SECONDS):
         verdict = store.get(f"{prefix}/0")
     if verdict != _DONE:
         raise CollectiveTimeoutError(
-            f"Rank {communicator.rank} timed out in monitored_barrier of process group {communicator.name!r} "
-            f"after {seconds:g} s: {verdict.decode()}."
+            f"monitored_barrier of process group {communicator.name!r} has failed on rank "
+            f"{communicator.rank}, with a timeout of {seconds:g} s: {verdict.decode()}."
         )
 
 
@@ -70,7 +79,7 @@ def _await_others(
     deadline = time.monotonic() + seconds
     absent = []
     for rank in range(1, communicator.size):
-        if not _has_come(store, f"{prefix}/{rank}", deadline):
+        if not _has_come(communicator, store, f"{prefix}/{rank}", deadline):
             absent.append(rank)
             if not wait_all_ranks:
                 break
@@ -81,16 +90,30 @@ def _await_others(
     text = f"Rank{several} {', '.join(map(str, absent))} failed to pass monitoredBarrier"
     store.set(f"{prefix}/0", text)
     raise CollectiveTimeoutError(
-        f"{text} of process group {communicator.name!r}: Rank 0 timed out in monitoredBarrier after "
-        f"{seconds:g} s."
+        f"{text} of process group {communicator.name!r}: rank 0 has waited for {seconds:g} s. Look at what "
+        "they do, for example with py-spy dump."
     )
 
 
-def _has_come(store: Any, key: str, deadline: float) -> bool:
-    try:
-        store.wait([key], timedelta(seconds=max(0.001, deadline - time.monotonic())))
-    except dist.DistNetworkError:  # not a matter of time
-        raise
-    except RuntimeError:
-        return False
-    return True
+def _has_come(communicator: Communicator, store: Any, key: str, deadline: float) -> bool:
+    while True:
+        left = deadline - time.monotonic()
+        try:
+            store.wait([key], timedelta(seconds=max(0.001, min(left, _SLICE_SECONDS))))
+        except dist.DistNetworkError:  # not a matter of time
+            _await_cause(communicator)
+            raise
+        except RuntimeError:
+            communicator.check_health()
+            if left <= _SLICE_SECONDS:
+                return False
+        else:
+            return True
+
+
+def _await_cause(communicator: Communicator) -> None:
+    """Raises HorovodInternalError if a rank is gone: it may have kept the store."""
+    until = time.monotonic() + _VERDICT_SECONDS
+    while time.monotonic() < until:
+        communicator.check_health()
+        time.sleep(_SLICE_SECONDS / 4)

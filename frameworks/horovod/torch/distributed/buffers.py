@@ -14,6 +14,7 @@ import torch
 
 from horovod import _core
 from horovod.common.collective.tensor_glue import Spec
+from horovod.torch.distributed.checks import Expected
 from horovod.torch.distributed.work import Finish
 from horovod.torch.placements import DTYPES
 from horovod.torch.tensors import describe, overlaps
@@ -55,16 +56,29 @@ def in_place(tensors: Sequence[torch.Tensor]) -> list[Spec] | None:
     return specs
 
 
-def spec(source: torch.Tensor, output: torch.Tensor | None, shape: Sequence[int]) -> Spec:
+def spec(
+    source: torch.Tensor, output: torch.Tensor | None, shape: Sequence[int], dtype: torch.dtype | None = None
+) -> Spec:
     """What the core is told.
 
     Args:
         source: from ``flat_source`` or a Target.
         output: of a Target; None: the core allocates.
         shape: of the source, as the ranks are to agree on it.
+        dtype: of the tensor that the source stands for; None: its own. Where it is another one the shape says
+            so, by dimensions of 1 at its end, so that ranks disagree whose tensors look alike to the core.
     """
     to, room = (0, 0) if output is None else (output.data_ptr(), output.nbytes)
+    if dtype is not None and dtype is not source.dtype:
+        shape = (*shape, 1) if dtype.is_complex else (*shape, 1, 1)
     return (source.data_ptr(), to, DTYPES[source.dtype], shape, source.nbytes, room)
+
+
+def width(tensor: torch.Tensor) -> int:
+    """How many elements stand for one of ``tensor`` in the core."""
+    if tensor.is_complex():
+        return 2
+    return 1 if tensor.dtype in DTYPES else tensor.dtype.itemsize
 
 
 def flat_source(tensor: torch.Tensor, moved: bool = True) -> torch.Tensor:
@@ -74,6 +88,7 @@ def flat_source(tensor: torch.Tensor, moved: bool = True) -> torch.Tensor:
         tensor: any but a sparse one.
         moved: it is moved and not reduced, so a type that the core does not know may be bytes.
     """
+    _check_dense(tensor)
     return _plain(tensor, moved).resolve_neg().contiguous().view(-1).cpu()
 
 
@@ -84,6 +99,7 @@ def target(tensor: torch.Tensor, moved: bool = True) -> Target:
     Raises:
         ValueError: several of its elements share memory.
     """
+    _check_dense(tensor)
     if overlaps(tensor):
         raise ValueError(
             "A tensor that receives a result must not have elements that share memory (an expanded view)."
@@ -98,10 +114,16 @@ def target(tensor: torch.Tensor, moved: bool = True) -> Target:
     return Target(buffer, plain, buffer)
 
 
+def _check_dense(tensor: torch.Tensor) -> None:
+    if tensor.layout is not torch.strided:
+        raise ValueError(
+            f"A tensor of layout {tensor.layout} cannot take part in this operation: of sparse tensors, "
+            "all_reduce takes those of torch.sparse_coo; make it dense with to_dense()."
+        )
+
+
 def _plain(tensor: torch.Tensor, moved: bool) -> torch.Tensor:
     """A view of a type that the core knows (a copy of a conjugated or negated view)."""
-    if tensor.layout is not torch.strided:
-        raise ValueError(f"A tensor of layout {tensor.layout} cannot take part in this operation.")
     plain = tensor.detach()
     if plain.is_complex():
         plain = torch.view_as_real(plain.resolve_conj())
@@ -112,31 +134,21 @@ def _plain(tensor: torch.Tensor, moved: bool) -> torch.Tensor:
     return plain.contiguous().view(-1).view(torch.uint8) if plain.dim() == 0 else plain.view(torch.uint8)
 
 
-def delivering(targets: Sequence[Target], sized: bool = False) -> Finish | None:
+def delivering(targets: Sequence[Target], expected: Expected | None = None) -> Finish | None:
     """What is to be done for targets when their operation is complete; None: nothing.
 
     Args:
         targets: of one operation.
-        sized: the other ranks have a say in how large the result is.
+        expected: what the other ranks are to send, where they have a say in that.
     """
     late = [each for each in targets if not each.is_direct]
-    if not late and not sized:
+    if not late and expected is None:
         return None
-    buffers = [each.buffer for each in targets]
 
     def finish(outputs: list[_core.Output] | None) -> None:
-        check_fits(outputs, buffers)
+        if expected is not None:
+            expected.check(outputs)
         for each in late:
             each.deliver()
 
     return finish
-
-
-def check_fits(outputs: list[_core.Output] | None, buffers: Sequence[torch.Tensor]) -> None:
-    """Raises ValueError where the core has not put its results into ``buffers``: they have another size."""
-    for output, buffer in zip(outputs or (), buffers, strict=False):
-        if buffer.numel() > 0 or 0 not in output.shape:
-            raise ValueError(
-                f"The ranks have sent {list(output.shape)} elements in all, but the output has room for "
-                f"{buffer.numel()}: give all ranks tensors, and splits, that go with each other."
-            )

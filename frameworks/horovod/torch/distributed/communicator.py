@@ -19,7 +19,7 @@ from horovod.common import basics
 from horovod.common.collective.messages import ANY_RANK, check_tag
 from horovod.common.collective.tensor_glue import Spec
 from horovod.common.reduce_ops import Sum
-from horovod.torch.distributed.errors import job_has_ended, timed_out
+from horovod.torch.distributed.errors import job_has_ended, timed_out, was_destroyed
 from horovod.torch.distributed.work import CompletedWork, Finish, MessageWork, OperationWork
 
 Part = TypeVar("Part")
@@ -208,9 +208,14 @@ class Communicator:
                     _left_open.remove(work)
             self.in_flight.clear()
             self.messages.clear()
+            self.__class__ = _Destroyed
         except Exception:
             if sys is not None and not sys.is_finalizing():  # else what this needs is gone
                 raise
+
+    def check_health(self) -> None:
+        """Raises HorovodInternalError, which says why, once the job has failed."""
+        _core.check_health()
 
     def end(self) -> None:
         """The job has ended before the group. What the numbers of its process sets name in the next job is
@@ -232,7 +237,16 @@ class _Ended(Communicator):
     def start(self, *_arguments: Any, **_options: Any) -> Any:
         raise job_has_ended(self.name)
 
-    message = start
+    message = check_health = start
+
+
+class _Destroyed(Communicator):
+    """Of a group that the program has destroyed."""
+
+    def start(self, *_arguments: Any, **_options: Any) -> Any:
+        raise was_destroyed(self.name)
+
+    message = check_health = start
 
 
 def _nothing() -> None:
@@ -280,6 +294,9 @@ class LoneCommunicator(Communicator):
         if finish is not None:
             finish(None)
         return CompletedWork(result)
+
+    def check_health(self) -> None:
+        """It needs no job."""
 
     def message(self, *_arguments: Any, **_options: Any) -> Any:
         raise ValueError(

@@ -8,22 +8,29 @@ from typing import Any
 import torch
 
 from horovod import _core
-from horovod.torch.distributed import buffers
+from horovod.torch.distributed import buffers, checks
+from horovod.torch.distributed.checks import Expected
 from horovod.torch.distributed.communicator import Communicator
+from horovod.torch.distributed.errors import wrong_call
 from horovod.torch.distributed.work import Finish, joint
 
 Tensors = Sequence[torch.Tensor]
+_UNIT = "tensors"  # of what all ranks have of one size
 
 
 def broadcast(communicator: Communicator, tensors: Tensors, options: Any) -> Any:
     """Overwrites each tensor by that of the root; several travel as one operation."""
     tensors = list(tensors)  # the program's list may change while they are in flight
     root, specs = options.rootRank, buffers.in_place(tensors)
+    checks.check_rank(communicator, "broadcast, its root", root)
     kept: Any = tensors
     finish = None
     if specs is None:
         targets = kept = [buffers.target(tensor) for tensor in tensors]
-        specs = [buffers.spec(each.buffer, each.buffer, each.buffer.shape) for each in targets]
+        specs = [
+            buffers.spec(each.buffer, each.buffer, each.buffer.shape, tensor.dtype)
+            for each, tensor in zip(targets, tensors, strict=True)
+        ]
         finish = buffers.delivering(targets)
     return communicator.start(_core.BROADCAST, specs, options, kept, finish, tensors, root=root)
 
@@ -38,13 +45,14 @@ def allgather_single(communicator: Communicator, outputs: Tensors, inputs: Tenso
     specs, kept, targets, gathered = [], [], [], []
     for output, given in zip(outputs, inputs, strict=True):
         if output.numel() != size * given.numel() or output.dtype != given.dtype:
-            raise ValueError(
-                f"allgather: an output of {output.numel()} elements of {output.dtype} does not go with an "
-                f"input of {given.numel()} of {given.dtype} in a group of {size}."
+            why = (
+                f"an output of {output.numel()} elements of {output.dtype} does not go with an input of "
+                f"{given.numel()} of {given.dtype}; give one of {size * given.numel()} of that type"
             )
+            raise wrong_call(communicator, "all_gather into one tensor", why)
         source, each = buffers.flat_source(given), buffers.target(output)
         whole = each.buffer if communicator.order is None else torch.empty_like(each.buffer)
-        specs.append(buffers.spec(source, whole, (1, source.numel())))
+        specs.append(buffers.spec(source, whole, (1, source.numel()), given.dtype))
         kept.append(source)
         targets.append(each)
         gathered.append(whole)
@@ -60,7 +68,6 @@ def _rearranging(order: Sequence[int], gathered: Tensors, targets: Sequence[buff
     """
 
     def finish(outputs: list[_core.Output] | None) -> None:
-        buffers.check_fits(outputs, gathered)
         for whole, each in zip(gathered, targets, strict=True):
             shape = (len(order), whole.numel() // len(order))
             rows = each.buffer.view(shape)
@@ -72,29 +79,61 @@ def _rearranging(order: Sequence[int], gathered: Tensors, targets: Sequence[buff
 
 
 def allgather(communicator: Communicator, outputs: Sequence[Tensors], inputs: Tensors, options: Any) -> Any:
-    """Each list of outputs becomes the inputs of all ranks, whose sizes may differ."""
-    works = []
+    """Each list of outputs becomes the inputs of all ranks, whose sizes may differ.
+
+    Raises:
+        ValueError: a list is not one of outputs for all ranks, of the type of the input and for this rank of
+            its size.
+        TensorMismatchError: the ranks have inputs of other sizes than the outputs.
+    """
     for parts, given in zip(outputs, inputs, strict=True):
-        source = buffers.flat_source(given)
-        whole, finish = _parts_of(communicator, parts, source)
-        # Where all are to have one size the ranks find out when they have not.
-        even = all(part.numel() == given.numel() for part in parts)
-        spec = buffers.spec(source, whole, (1, source.numel()) if even else source.shape)
-        kept = (source, whole)
-        works.append(communicator.start(_core.ALLGATHER, [spec], options, kept, finish, parts))
+        checks.check_list(communicator, "all_gather, outputs", parts, given)
+        own = [parts[communicator.rank]]
+        checks.check_sizes(communicator, "all_gather, the output for itself", own, given.numel(), "its input")
+    works = [_allgather(communicator, *pair, options) for pair in zip(outputs, inputs, strict=True)]
     return joint(works)
+
+
+def _allgather(communicator: Communicator, parts: Tensors, given: torch.Tensor, options: Any) -> Any:
+    source = buffers.flat_source(given)
+    whole, distribute = _parts_of(communicator, parts, source)
+    if all(part.numel() == given.numel() for part in parts):
+        # All are to have one size: the ranks find out when they have not.
+        spec = buffers.spec(source, whole, (1, source.numel()), given.dtype)
+        return communicator.start(_core.ALLGATHER, [spec], options, (source, whole), distribute, parts)
+    # Only the sum of sizes is known when all is well for the core, so each rank says its own, too.
+    own, told = torch.tensor([source.numel()]), torch.zeros(communicator.size, dtype=torch.int64)
+    width = buffers.width(given)
+    room = [part.numel() * width for part in communicator.arranged(parts)]
+    expected = Expected(communicator, "all_gather", room, width)
+
+    def finish(outputs: list[_core.Output] | None) -> None:
+        expected.compare(told.tolist())
+        distribute(outputs)
+
+    specs = [buffers.spec(source, whole, source.shape, given.dtype), buffers.spec(own, told, (1,))]
+    kept = (source, whole, own, told)
+    return communicator.start(_core.ALLGATHER, specs, options, kept, finish, parts)
 
 
 def gather(communicator: Communicator, outputs: Sequence[Tensors], inputs: Tensors, options: Any) -> Any:
     """As ``allgather`` of tensors of one size, on the root only."""
     root = options.rootRank
+    checks.check_rank(communicator, "gather, its root", root)
     source = buffers.flat_source(inputs[0])
     splits = [0] * communicator.size
     splits[communicator.position(root)] = 1
-    whole, finish = source.new_empty(0), None
+    expected = Expected(
+        communicator, "gather", [int(communicator.rank == root)] * communicator.size, 1, _UNIT
+    )
+    whole = source.new_empty(0)
+    finish: Finish = expected.check
     if communicator.rank == root:
-        whole, finish = _parts_of(communicator, outputs[0], source)
-    spec = buffers.spec(source, whole, (1, source.numel()))
+        checks.check_list(communicator, "gather, outputs", outputs[0], inputs[0])
+        checks.check_sizes(communicator, "gather, outputs", outputs[0], inputs[0].numel(), "its input")
+        whole, distribute = _parts_of(communicator, outputs[0], source)
+        finish = _checked(expected, distribute)
+    spec = buffers.spec(source, whole, (1, source.numel()), inputs[0].dtype)
     result = outputs[0] if outputs else []
     kept = (source, whole)
     return communicator.start(_core.ALLTOALL, [spec], options, kept, finish, result, splits=splits)
@@ -102,24 +141,29 @@ def gather(communicator: Communicator, outputs: Sequence[Tensors], inputs: Tenso
 
 def scatter(communicator: Communicator, outputs: Tensors, inputs: Sequence[Tensors], options: Any) -> Any:
     """The output becomes the root's input for this rank; all of one size."""
+    checks.check_rank(communicator, "scatter, its root", options.rootRank)
     size, target = communicator.size, buffers.target(outputs[0])
     if communicator.rank == options.rootRank:
+        checks.check_list(communicator, "scatter, inputs", inputs[0], outputs[0])
+        checks.check_sizes(communicator, "scatter, inputs", inputs[0], outputs[0].numel(), "its output")
         parts = [buffers.flat_source(part) for part in inputs[0]]
-        if len(parts) != size or any(part.numel() != target.buffer.numel() for part in parts):
-            raise ValueError(
-                f"scatter: the root's {len(parts)} tensors must be one for each of {size} ranks, of the size "
-                "of its output."
-            )
         source = torch.cat(list(communicator.arranged(parts)))
         splits = [1] * size
     else:
         source = target.buffer.new_empty(0)
         splits = [0] * size
     rows = (size if communicator.rank == options.rootRank else 0, target.buffer.numel())
-    spec = buffers.spec(source, target.buffer, rows)
-    finish = buffers.delivering([target], sized=True)
+    spec = buffers.spec(source, target.buffer, rows, outputs[0].dtype)
+    finish = buffers.delivering([target], _from_root(communicator, options.rootRank))
     kept = (source, target)
     return communicator.start(_core.ALLTOALL, [spec], options, kept, finish, outputs, splits=splits)
+
+
+def _from_root(communicator: Communicator, root: int) -> Expected:
+    """The root sends one row, and nobody else anything: who takes another for the root has sent one, too."""
+    room = [0] * communicator.size
+    room[communicator.position(root)] = 1
+    return Expected(communicator, "scatter", room, 1, _UNIT)
 
 
 def alltoall_single(
@@ -133,17 +177,23 @@ def alltoall_single(
     """The output becomes the rows of the inputs of all ranks that are for this one.
 
     Raises:
-        ValueError: the splits do not go with the tensors, or with what the other ranks send.
+        ValueError: the splits do not go with the tensors.
+        TensorMismatchError: they do not go with what the other ranks send.
     """
-    source, target = buffers.flat_source(given), buffers.target(output)
-    sent = _elements(communicator, given, input_splits, source, "input")
-    _elements(communicator, output, output_splits, target.buffer, "output")
+    if output.dtype is not given.dtype:
+        why = f"an input of {given.dtype} and an output of {output.dtype}; give both of one type"
+        raise wrong_call(communicator, "all_to_all_single", why)
+    input_rows = checks.split_counts(communicator, given, input_splits, "input")
+    output_rows = checks.split_counts(communicator, output, output_splits, "output")
     if communicator.order is not None:
-        outputs = _split(output, output_splits, communicator.size)
-        inputs = _split(given, input_splits, communicator.size)
+        outputs, inputs = output.split(output_rows), given.split(input_rows)
         return alltoall(communicator, outputs, inputs, options, [output])
-    spec = buffers.spec(source, target.buffer, source.shape)
-    finish = buffers.delivering([target], sized=True)
+    source, target = buffers.flat_source(given), buffers.target(output)
+    sent = _elements(input_rows, source)
+    room = _elements(output_rows, target.buffer)
+    spec = buffers.spec(source, target.buffer, source.shape, given.dtype)
+    expected = Expected(communicator, "all_to_all_single", room, buffers.width(given))
+    finish = buffers.delivering([target], expected)
     kept = (source, target)
     return communicator.start(_core.ALLTOALL, [spec], options, kept, finish, output, splits=sent)
 
@@ -153,42 +203,45 @@ def alltoall(
 ) -> Any:
     """The i-th output becomes what rank i has as input for this rank; sizes may differ. ``result``: what the
     work names as its result, if not the outputs.
+
+    Raises:
+        ValueError: there is not one input and one output for each rank, all of one type.
+        TensorMismatchError: the ranks have inputs of other sizes than the outputs.
     """
-    if len(outputs) != communicator.size or len(inputs) != communicator.size:
-        raise ValueError(
-            f"alltoall: {len(inputs)} inputs and {len(outputs)} outputs in a group of {communicator.size}."
-        )
+    checks.check_list(communicator, "all_to_all, inputs", inputs)
+    checks.check_list(communicator, "all_to_all, outputs", outputs, inputs[0])
     sources = [buffers.flat_source(part) for part in communicator.arranged(inputs)]
     source = torch.cat(sources)
-    whole, finish = _parts_of(communicator, outputs, source)
-    spec = buffers.spec(source, whole, source.shape)
+    whole, distribute = _parts_of(communicator, outputs, source)
+    width = buffers.width(inputs[0])
+    room = [part.numel() * width for part in communicator.arranged(outputs)]
+    what = "all_to_all" if result is None else "all_to_all_single"
+    finish = _checked(Expected(communicator, what, room, width), distribute)
+    spec = buffers.spec(source, whole, source.shape, inputs[0].dtype)
     sent = [part.numel() for part in sources]
     kept = (source, whole)
     return communicator.start(_core.ALLTOALL, [spec], options, kept, finish, result or outputs, splits=sent)
 
 
-def _split(tensor: torch.Tensor, splits: Sequence[int], size: int) -> Tensors:
-    """The rows that go with each rank; without splits equally many."""
-    return tensor.split(list(splits)) if splits else tensor.tensor_split(size)
+def _checked(expected: Expected, distribute: Finish) -> Finish:
+    """Distributes what has arrived, if it is what was expected."""
+
+    def finish(outputs: list[_core.Output] | None) -> None:
+        expected.check(outputs)
+        distribute(outputs)
+
+    return finish
 
 
-def _elements(
-    communicator: Communicator, tensor: torch.Tensor, splits: Sequence[int], flat: torch.Tensor, what: str
-) -> list[int]:
-    """How many elements of ``flat`` go with each rank, by splits in rows of ``tensor``; none: equal ones."""
-    size = communicator.size
-    rows = tensor.shape[0] if tensor.dim() > 0 else 0
-    counts = list(splits) or [rows // size] * size
-    if len(counts) != size or sum(counts) != rows or min(counts) < 0:
-        raise ValueError(
-            f"alltoall: the {what} splits {list(splits)} are not one number of rows for each of {size} ranks "
-            f"that make up the {rows} rows of the {what}."
-        )
-    per_row = flat.numel() // rows if rows else 0
-    return [count * per_row for count in counts]
+def _elements(rows: Sequence[int], flat: torch.Tensor) -> list[int]:
+    """How many elements of ``flat`` the rows have that go with each rank."""
+    per_row = flat.numel() // max(1, sum(rows))
+    return [count * per_row for count in rows]
 
 
-def _parts_of(communicator: Communicator, parts: Tensors, source: torch.Tensor) -> tuple[torch.Tensor, Any]:
+def _parts_of(
+    communicator: Communicator, parts: Tensors, source: torch.Tensor
+) -> tuple[torch.Tensor, Finish]:
     """One contiguous tensor for what arrives for ``parts``, one for each rank of the group, and what
     distributes it to them.
     """
@@ -197,7 +250,6 @@ def _parts_of(communicator: Communicator, parts: Tensors, source: torch.Tensor) 
     whole = source.new_empty(sum(counts))
 
     def finish(outputs: list[_core.Output] | None) -> None:
-        buffers.check_fits(outputs, [whole])
         for each, arrived in zip(targets, whole.split(counts), strict=True):
             each.buffer.view(-1).copy_(arrived)
             each.deliver()

@@ -8,7 +8,7 @@ import torch
 
 from horovod import _core
 from horovod.common.collective.tensor_glue import DTYPES, Spec
-from horovod.torch.distributed import buffers
+from horovod.torch.distributed import buffers, checks
 from horovod.torch.distributed.communicator import Communicator
 
 
@@ -23,7 +23,11 @@ def send(communicator: Communicator, tensor: torch.Tensor, destination: int, tag
 
     Returns:
         A Work, which is complete when the tensor may be changed again.
+
+    Raises:
+        ValueError: there is no such rank, or no such tag.
     """
+    checks.check_rank(communicator, "send, its destination", destination)
     source = buffers.flat_source(tensor)
     return communicator.message(_core.SEND, destination, tag, _bytes(source), None, source, [tensor])
 
@@ -40,7 +44,12 @@ def recv(communicator: Communicator, tensor: torch.Tensor, source: int | None, t
     Returns:
         A Work, whose ``source_rank()`` is the sender when it is complete. It fails with TensorMismatchError
         if the message has another size.
+
+    Raises:
+        ValueError: as for ``send``.
     """
+    if source is not None:
+        checks.check_rank(communicator, "recv, its source", source)
     target = buffers.target(tensor)
     arrived = None if target.is_direct else target.deliver
     kept = (target, tensor)

@@ -21,6 +21,7 @@ from torch._C._distributed_c10d import (
     ScatterOptions,
 )
 
+from horovod.torch.compiling import methods_outside_of_graphs
 from horovod.torch.distributed import barriers, gathers, groups, peers, reductions
 from horovod.torch.distributed.communicator import Communicator
 from horovod.torch.distributed.work import joint
@@ -32,6 +33,7 @@ _DEVICES = [torch.device("cpu")]
 _ProcessGroup: Any = dist.ProcessGroup
 
 
+@methods_outside_of_graphs  # torch calls them between graphs, where Dynamo would compile them
 class ProcessGroupHorovod(_ProcessGroup):
     """A group of ranks whose collectives the core carries out. Made by ``dist.init_process_group("hvd")`` and
     ``dist.new_group``. What each operation does and raises is said in ``reductions``, ``gathers``, ``peers``

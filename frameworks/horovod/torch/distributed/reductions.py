@@ -8,8 +8,10 @@ from typing import Any
 import torch
 
 from horovod import _core
-from horovod.torch.distributed import buffers, sparse
+from horovod.torch.distributed import buffers, checks, sparse
+from horovod.torch.distributed.checks import Expected
 from horovod.torch.distributed.communicator import Communicator
+from horovod.torch.distributed.errors import wrong_call
 from horovod.torch.distributed.reduce_ops import Reduction, for_tensor, reduction_of
 from horovod.torch.distributed.work import joint
 
@@ -41,7 +43,10 @@ def _allreduce_by_copies(
             each.buffer.mul_(reduction.prescale)
     return communicator.start(
         _core.ALLREDUCE,
-        [buffers.spec(each.buffer, each.buffer, each.buffer.shape) for each in targets],
+        [
+            buffers.spec(each.buffer, each.buffer, each.buffer.shape, tensor.dtype)
+            for each, tensor in zip(targets, tensors, strict=True)
+        ],
         options,
         targets,
         buffers.delivering(targets),
@@ -63,8 +68,8 @@ def _reduce_here(
             _put(tensor, rows, reduction)
 
     specs = [
-        buffers.spec(source, rows, (1, source.numel()))
-        for source, rows in zip(sources, gathered, strict=True)
+        buffers.spec(source, rows, (1, source.numel()), tensor.dtype)
+        for source, rows, tensor in zip(sources, gathered, tensors, strict=True)
     ]
     return communicator.start(_core.ALLGATHER, specs, options, (sources, gathered), finish, tensors)
 
@@ -77,6 +82,7 @@ def _put(tensor: torch.Tensor, rows: torch.Tensor, reduction: Reduction) -> None
 
 def reduce(communicator: Communicator, tensors: Sequence[torch.Tensor], options: Any) -> Any:
     """As ``allreduce``, but only the tensor of the root changes."""
+    checks.check_rank(communicator, "reduce, its root", options.rootRank)
     if communicator.rank == options.rootRank or communicator.size == 1:
         return allreduce(communicator, tensors, options)
     return allreduce(communicator, [tensor.detach().clone() for tensor in tensors], options)
@@ -94,10 +100,11 @@ def reduce_scatter_single(
     size = communicator.size
     for output, given in zip(outputs, inputs, strict=True):
         if given.numel() != size * output.numel() or given.dtype != output.dtype:
-            raise ValueError(
-                f"reduce-scatter: an input of {given.numel()} elements of {given.dtype} does not go with an "
-                f"output of {output.numel()} of {output.dtype} in a group of {size}."
+            why = (
+                f"an input of {given.numel()} elements of {given.dtype} does not go with an output of "
+                f"{output.numel()} of {output.dtype}; give one of {size * output.numel()} of that type"
             )
+            raise wrong_call(communicator, "reduce_scatter of one tensor", why)
     if communicator.order is not None:
         inputs = [_arranged(communicator, given) for given in inputs]
     return _reduce_scatter(communicator, outputs, inputs, options)
@@ -128,8 +135,8 @@ def _reduce_scatter(
         if _share_memory(sources[i], each.buffer):
             sources[i] = sources[i].clone()
     specs = [
-        buffers.spec(source, each.buffer, (size, source.numel() // size))
-        for source, each in zip(sources, targets, strict=True)
+        buffers.spec(source, each.buffer, (size, source.numel() // size), given.dtype)
+        for source, each, given in zip(sources, targets, inputs, strict=True)
     ]
     finish = buffers.delivering(targets)
     op, factor = reduction.op, reduction.prescale
@@ -147,13 +154,16 @@ def _scatter_here(
     options: Any,
 ) -> Any:
     """By an alltoall of the parts of ``source``, of so many elements, which each rank combines."""
-    received = source.new_empty((communicator.size, parts[communicator.position(communicator.rank)]))
+    own = parts[communicator.position(communicator.rank)]
+    received = source.new_empty((communicator.size, own))
+    room = [own] * communicator.size
+    expected = Expected(communicator, "reduce_scatter", room, buffers.width(output))
 
     def finish(outputs: list[_core.Output] | None) -> None:
-        buffers.check_fits(outputs, [received])
+        expected.check(outputs)
         _put(output, received, reduction)
 
-    specs = [buffers.spec(source, received, source.shape)]
+    specs = [buffers.spec(source, received, source.shape, output.dtype)]
     kept = (source, received)
     return communicator.start(_core.ALLTOALL, specs, options, kept, finish, output, splits=parts)
 
@@ -164,16 +174,22 @@ def reduce_scatter(
     inputs: Sequence[Sequence[torch.Tensor]],
     options: Any,
 ) -> Any:
-    """As ``reduce_scatter_single``, of inputs in one part for each rank, which may differ in size."""
+    """As ``reduce_scatter_single``, of inputs in one part for each rank, which may differ in size.
+
+    Raises:
+        ValueError: there is not one input for each rank, all of the type of the output and that for this rank
+            of its size.
+        TensorMismatchError: the other ranks have inputs for this one of another size.
+    """
+    for output, parts in zip(outputs, inputs, strict=True):
+        checks.check_list(communicator, "reduce_scatter, inputs", parts, output)
+        mine = [parts[communicator.rank]]
+        checks.check_sizes(
+            communicator, "reduce_scatter, the input for itself", mine, output.numel(), "its output"
+        )
     works = []
     for output, parts in zip(outputs, inputs, strict=True):
-        part = parts[communicator.rank]
-        own = part.numel()
-        if own != output.numel() or part.dtype != output.dtype:
-            raise ValueError(
-                f"reduce-scatter: the part of rank {communicator.rank} has {own} elements of {part.dtype}, "
-                f"and its output {output.numel()} of {output.dtype}."
-            )
+        own = output.numel()
         arranged = [part.detach().reshape(-1) for part in communicator.arranged(parts)]
         whole = torch.cat(arranged)
         counts = [part.numel() for part in arranged]

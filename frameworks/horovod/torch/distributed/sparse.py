@@ -11,8 +11,11 @@ from horovod import _core
 from horovod.common.reduce_ops import Average, Sum
 from horovod.torch.distributed import buffers
 from horovod.torch.distributed.communicator import Communicator
+from horovod.torch.distributed.errors import differ
 from horovod.torch.distributed.reduce_ops import Reduction
 from horovod.torch.placements import adopt
+
+_SEPARATOR = "\n"
 
 
 def allreduce(
@@ -22,6 +25,7 @@ def allreduce(
 
     Raises:
         ValueError: another layout or reduction, or several tensors.
+        TensorMismatchError: the ranks have tensors of different shapes, dimensions that are sparse, or types.
     """
     tensor = tensors[0]
     if len(tensors) != 1 or tensor.layout is not torch.sparse_coo or reduction.op not in (Sum, Average):
@@ -29,27 +33,54 @@ def allreduce(
             "An allreduce of sparse tensors takes one of layout torch.sparse_coo, and SUM, AVG or PREMUL_SUM."
         )
     own = tensor.detach().coalesce()
-    indices = own.indices().t().contiguous().cpu()
+    indices = own.indices().t().contiguous().cpu().view(-1)
     values = own.values()
-    plain = torch.view_as_real(values) if values.is_complex() else values
-    plain = plain.contiguous().cpu()
+    plain = buffers.flat_source(values, moved=False)
+    about = torch.frombuffer(bytearray(_about(tensor).encode()), dtype=torch.uint8)
     factor = reduction.prescale / (communicator.size if reduction.op == Average else 1)
-    result: list[torch.Tensor] = []
 
     def finish(outputs: list[_core.Output] | None) -> None:
-        rows, all_values = (indices, plain) if outputs is None else (adopt(outputs[0]), adopt(outputs[1]))
-        if values.is_complex():
-            all_values = torch.view_as_complex(all_values)
-        total = torch.sparse_coo_tensor(
-            rows.t(), all_values, tensor.shape, device=tensor.device, check_invariants=False
-        ).coalesce()
+        places, entries, told = (indices, plain, about) if outputs is None else map(adopt, outputs)
+        _check_alike(communicator, told)
+        total = _assembled(places, entries, tensor, values).coalesce()
         if factor != 1.0:
             total = (total * factor).to(tensor.dtype)
         with torch.no_grad():
             tensor.copy_(total)
-        result.append(tensor)
 
-    specs = [buffers.spec(part, None, part.shape) for part in (indices, plain)]
+    # Flat, so that the ranks come to compare what is said of the tensors where they differ.
+    specs = [buffers.spec(part, None, part.shape) for part in (indices, plain, about)]
     if communicator.size == 1:
         specs = []
-    return communicator.start(_core.ALLGATHER, specs, options, (indices, plain), finish, result)
+    return communicator.start(_core.ALLGATHER, specs, options, (indices, plain, about), finish, [tensor])
+
+
+def _assembled(
+    places: torch.Tensor, entries: torch.Tensor, like: torch.Tensor, values: torch.Tensor
+) -> torch.Tensor:
+    """A tensor as ``like``, whose values are like ``values``, of flat indices and values of all ranks."""
+    if values.is_complex():
+        entries = torch.view_as_complex(entries.view(-1, 2))
+    one = values.shape[1:]
+    deep = like.sparse_dim()
+    count = places.numel() // deep if deep else entries.numel() // max(1, one.numel())
+    return torch.sparse_coo_tensor(
+        places.view(count, deep).t(),
+        entries.view(count, *one),
+        like.shape,
+        device=like.device,
+        check_invariants=False,
+    )
+
+
+def _about(tensor: torch.Tensor) -> str:
+    """What must be alike on all ranks."""
+    name = str(tensor.dtype).removeprefix("torch.")
+    return f"{list(tensor.shape)} of {name} with {tensor.sparse_dim()} sparse dimensions{_SEPARATOR}"
+
+
+def _check_alike(communicator: Communicator, told: torch.Tensor) -> None:
+    by_position = bytes(told.tolist()).decode().split(_SEPARATOR)[:-1]
+    if len(set(by_position)) > 1:
+        by_rank = [by_position[communicator.position(rank)] for rank in range(communicator.size)]
+        raise differ(communicator, "all_reduce of sparse tensors", by_rank)

@@ -22,6 +22,7 @@ from torch._C._distributed_c10d import Work
 
 from horovod import _core
 from horovod.common.collective.messages import sender
+from horovod.torch.compiling import methods_outside_of_graphs
 from horovod.torch.distributed.errors import message_timed_out
 
 if TYPE_CHECKING:
@@ -33,8 +34,11 @@ Finish = Callable[["list[_core.Output] | None"], None]
 _Work: Any = Work
 _SHORTEST_WAIT, _LONGEST_WAIT = 0.001, 0.02
 _NO_LIMIT = timedelta(0)
+_AT_ONCE = 0.0  # to wait for what is over
+_LONGEST_LIMIT = threading.TIMEOUT_MAX
 
 
+@methods_outside_of_graphs
 class OperationWork(_Work):
     """One operation of the core. It is kept by its communicator while it is in flight, so a program may drop
     it without waiting.
@@ -58,6 +62,8 @@ class OperationWork(_Work):
         self._finish = finish
         self._result = result
         self._timeout = timeout
+        self._outputs: list[_core.Output] | None = None
+        self._waited = False  # `_outputs` are there, and the core has forgotten the handle
         self._source = -1
         self._deadline = 0.0  # of the future
         self._done = False  # for the program
@@ -128,7 +134,7 @@ class OperationWork(_Work):
         if not _core.poll(self._handle):
             return False
         with contextlib.suppress(Exception):
-            self._complete(0.0)
+            self._complete(_AT_ONCE)
         return True
 
     def wait_a_little(self, seconds: float) -> bool:
@@ -138,7 +144,7 @@ class OperationWork(_Work):
             return self._done
         try:
             with contextlib.suppress(Exception):
-                self._complete_locked(seconds)
+                self._complete_locked(seconds, time.monotonic() + seconds)
             if not self._done and time.monotonic() > self._deadline:
                 self._error = self._timed_out(self._timeout)  # and `_kept` stays until it is over
                 self._done = True
@@ -147,17 +153,25 @@ class OperationWork(_Work):
         return self._tell()
 
     def _complete(self, seconds: float) -> None:
-        with self._lock:
-            self._complete_locked(seconds)
+        """Waits for so long at most; not for another thread that waits, unless the operation is over."""
+        until = time.monotonic() + seconds
+        if not self._lock.acquire(timeout=-1 if seconds == _AT_ONCE else min(seconds, _LONGEST_LIMIT)):
+            raise self._timed_out(seconds)
+        try:
+            self._complete_locked(seconds, until)
+        finally:
+            self._lock.release()
         self._tell()
 
-    def _complete_locked(self, seconds: float) -> None:
+    def _complete_locked(self, seconds: float, until: float) -> None:
         if self._done:
             return self._end_late()
         try:
-            outputs = _core.wait(self._handle, seconds)
+            if not self._waited:
+                self._outputs = _core.wait(self._handle, max(0.0, until - time.monotonic()))
+                self._waited = True
             if self._finish is not None:
-                self._finish(outputs)
+                self._finish(self._outputs)  # and again, where a signal handler has raised in it
         except TimeoutError:
             raise self._timed_out(seconds) from None
         except BaseException as error:
@@ -178,7 +192,7 @@ class OperationWork(_Work):
 
     def _end(self) -> None:
         self._over = True
-        self._kept = self._finish = None
+        self._kept = self._finish = self._outputs = None
         self._leave()
 
     def _leave(self) -> None:
@@ -203,6 +217,7 @@ class OperationWork(_Work):
         return self._communicator.timed_out(self._kind, seconds)
 
 
+@methods_outside_of_graphs
 class MessageWork(OperationWork):
     """A send or a receive. ``peer``: the other rank of the group; None, of a receive: the one whose message
     it gets.
@@ -241,6 +256,7 @@ class MessageWork(OperationWork):
         )
 
 
+@methods_outside_of_graphs
 class CompletedWork(_Work):
     """An operation that is over."""
 
@@ -283,6 +299,7 @@ class CompletedWork(_Work):
         return future
 
 
+@methods_outside_of_graphs
 class JointWork(CompletedWork):
     """Several operations that are waited for as one."""
 

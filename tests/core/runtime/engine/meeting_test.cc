@@ -75,6 +75,26 @@ TEST(Meeting, BlamesNobodyWhoWaitsToo) {
   });
 }
 
+// A permuted group has its ranks in an order of its own, which all members must mean.
+TEST(Meeting, EndsWithAnErrorOnAllWhenTheOrdersDiffer) {
+  for (const Wires wires : {Wires::kShm, Wires::kTcp, Wires::kHosts}) {
+    const bool hosts = wires == Wires::kHosts;
+    Cluster cluster(4, wires, {}, {}, hosts ? std::vector<int>{0, 0, 1, 1} : std::vector<int>{});
+    cluster.Run([&](Engine& engine, int rank) {
+      uint32_t id = 0;
+      const std::vector<int> order = {2, 0, 1, 3};
+      const std::vector<int> other = {0, 2, 1, 3};
+      const Status status =
+          engine.AddOwnProcessSet(rank == 2 ? other : order, "g", kPatienceUs, nullptr, &id);
+      EXPECT_TRUE(Says(status, "process set of ranks 0, 1, 2, 3 cannot be made: rank"));
+      EXPECT_TRUE(Says(status, "has its ranks in another order than rank 0"));
+      ASSERT_OK(Barrier(engine));
+      ASSERT_OK(engine.AddOwnProcessSet(order, "g", kPatienceUs, nullptr, &id));
+      ASSERT_OK(Barrier(engine, id));
+    });
+  }
+}
+
 // Rank 1 comes when the first member is about to give up: who has waited for rank 1 needs a moment.
 TEST(Meeting, HearsThoseWhoWaitedForALateOne) {
   MeetingOptions options;

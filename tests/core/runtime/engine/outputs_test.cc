@@ -47,7 +47,11 @@ TEST(Outputs, ThatFitAreFilled) {
         ASSERT_OK(Run(engine, EntryOf(OpKind::kAllgather, 1, length, &part, &whole), &handle));
         EXPECT_TRUE(handle->outputs.empty());
         std::vector<float> exchanged(whole.size());
-        ASSERT_OK(Run(engine, EntryOf(OpKind::kAlltoall, kRanks, length, &whole, &exchanged)));
+        ASSERT_OK(
+            Run(engine, EntryOf(OpKind::kAlltoall, kRanks, length, &whole, &exchanged), &handle));
+        ASSERT_EQ(handle->outputs.size(), size_t{1});  // how many rows each has sent
+        EXPECT_EQ(handle->outputs[0].dtype, DataType::kInt64);
+        EXPECT_EQ(handle->outputs[0].bytes, int64_t{kRanks * sizeof(int64_t)});
         std::vector<float> scattered(part.size());
         ASSERT_OK(Run(engine, EntryOf(OpKind::kReducescatter, kRanks, length, &whole, &scattered)));
         for (int from = 0; from < kRanks; ++from) {
