@@ -11,7 +11,6 @@
 
 #include "api/process.h"
 #include "base/text.h"
-#include "runtime/engine/set_registry.h"
 
 namespace hvd::api {
 
@@ -93,7 +92,7 @@ Status ReadEntry(const hvd_operation& operation, Entry* entry) {
 // belong to others (torch.distributed), which go on: not all of their members join.
 std::vector<uint32_t> SetsToJoin(const Engine& engine) {
   std::vector<uint32_t> sets = engine.ProcessSets();
-  const auto own = std::lower_bound(sets.begin(), sets.end(), SetRegistry::kFirstOwn);
+  const auto own = std::lower_bound(sets.begin(), sets.end(), kFirstOwnSet);
   sets.erase(own, sets.end());
   return sets;
 }

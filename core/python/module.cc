@@ -10,7 +10,6 @@
 
 #include "api/process.h"
 #include "python/bindings.h"
-#include "runtime/engine/wiring.h"
 #include "settings/config.h"
 #include "settings/log.h"
 

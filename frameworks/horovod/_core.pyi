@@ -219,9 +219,10 @@ def add_process_set(ranks: Sequence[int]) -> int:
     """
 
 def add_own_process_set(ranks: Sequence[int], name: str, timeout: float) -> int:
-    """Likewise, but the members alone call it, each within ``timeout`` seconds of the first, with the ranks in
-    any order, which must be the same on all, and under one name: threads that do so side by side come together
-    with those that give the same. An exception of a signal handler ends it, and the others get an error.
+    """Likewise, but the members alone call it, each within ``timeout`` seconds of the first, with the ranks
+    in any order, which must be the same on all, and under one name: threads that do so side by side come
+    together with those that give the same. An exception of a signal handler ends it, and the others get an
+    error.
     """
 
 def leave_process_set(process_set: int) -> None:

@@ -255,6 +255,12 @@ class FakeCore:
     def check_setting(self, variable, value):
         pass
 
+    def check_health(self):
+        self.check_running()
+
+    def shared_file_bytes(self, ranks):
+        return 1 << 20
+
     def handle_type(self, entries, dropped):
         def note(handle):
             if handle in entries:

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -49,6 +50,12 @@ struct EngineOptions {
   std::vector<std::vector<int>> process_sets;
   Config config;
 };
+
+// The largest file of shared memory that so many ranks of a host make as they start.
+size_t SharedFileBytes(const Config& config, int ranks);
+
+// The first number of sets that their members alone have made.
+constexpr uint32_t kFirstOwnSet = uint32_t{1} << 31;
 
 // One rank's engine. Thread safe.
 class Engine {

@@ -6,6 +6,7 @@
 
 #include "base/rank.h"
 #include "base/status.h"
+#include "runtime/engine/engine.h"
 
 namespace hvd {
 
@@ -22,7 +23,7 @@ class SetRegistry {
   static constexpr size_t kMostSets = 1 << 14;
 
   Status Add(Members members, uint32_t* id);
-  static constexpr uint32_t kFirstOwn = uint32_t{1} << 31;
+  static constexpr uint32_t kFirstOwn = kFirstOwnSet;
   // The next id that this rank, of so many in the job, gives to a set that its members make.
   Status Number(int job_size, uint32_t* id);
   // Whether that rank may have given such an id.

@@ -24,9 +24,6 @@
 
 namespace hvd {
 
-// The largest file of shared memory that so many ranks of a host make as they start.
-size_t SharedFileBytes(const Config& config, int ranks);
-
 // Turns links (or a test's fabric) into what process sets talk and compute over. Takes the links
 // that it needs out of the options of its making.
 class Wirer {

@@ -153,8 +153,7 @@ Status Executor::PrepareOutput(const Part& part) {
   }
   const bool alltoall = request.kind == OpKind::kAlltoall;
   if (buffer.output == nullptr) handle->outputs.resize(request.tensors.size());
-  if (alltoall)
-    HVD_RETURN_IF_ERROR(Numbers(part.sizes->received, &handle->outputs.emplace_back()));
+  if (alltoall) HVD_RETURN_IF_ERROR(Numbers(part.sizes->received, &handle->outputs.emplace_back()));
   if (buffer.output != nullptr) return Status::Ok();
   const Shape& shape = part.sizes == nullptr ? meta.shape : part.sizes->shape;
   Output* const output = &handle->outputs[part.tensor];

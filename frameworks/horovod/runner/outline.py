@@ -3,7 +3,7 @@
 import os
 from collections.abc import Mapping, Sequence
 
-from horovod.bootstrap.mesh.mesh import shared_memory_refusal
+from horovod.bootstrap.shared_memory import shared_memory_refusal
 from horovod.bootstrap.text import escaped
 
 from . import limits

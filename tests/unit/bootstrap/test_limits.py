@@ -39,14 +39,14 @@ def test_too_few_name_the_limit_and_the_remedy(room: int) -> None:
 
 PROGRAM = """
 import resource, signal
-from horovod.bootstrap.mesh import mesh
+from horovod.bootstrap.shared_memory import shared_memory_refusal
 signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
-assert mesh.shared_memory_refusal(2) is None
+assert shared_memory_refusal(2) is None
 hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
 resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, hard))
-print(mesh.shared_memory_refusal(2))
+print(shared_memory_refusal(2))
 resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
-print(mesh.shared_memory_refusal(2))
+print(shared_memory_refusal(2))
 """
 
 

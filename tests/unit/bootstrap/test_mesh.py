@@ -242,8 +242,8 @@ def test_a_link_that_comes_before_the_start_is_over_has_to_wait_without_a_word(
         assert not caplog.records
         with endpoints.connect(address, 5.0) as connection, pytest.raises(ConnectionError):
             authenticate(connection, _SECRET, Terms(Role.WATCH, 2, 0, 1), 5.0)
-        assert "unexpected terms" in caplog.text
         thread.join()
+        assert "unexpected terms" in caplog.text
     listener.close()
 
 
