@@ -116,7 +116,7 @@ uint32_t AddProcessSet(std::vector<int> ranks) {
   return id;
 }
 
-uint32_t AddOwnProcessSet(std::vector<int> ranks, const std::string& name, double timeout) {
+uint32_t AddOwnProcessSet(std::vector<int> ranks, double timeout) {
   uint32_t id = 0;
   const std::shared_ptr<Engine> engine = NeedEngine();
   Status status;
@@ -124,7 +124,7 @@ uint32_t AddOwnProcessSet(std::vector<int> ranks, const std::string& name, doubl
     const py::gil_scoped_release release;
     constexpr double kLongest = 1e9;
     const auto micros = static_cast<int64_t>(std::clamp(timeout, 0.0, kLongest) * 1e6);
-    status = engine->AddOwnProcessSet(std::move(ranks), name, micros, Interrupted, &id);
+    status = engine->AddOwnProcessSet(std::move(ranks), micros, Interrupted, &id);
   }
   ThrowIfError(status);
   if (PyErr_Occurred() == nullptr) return id;
@@ -223,7 +223,7 @@ void BindModule(py::module_& module) {
   module.def("gpu_serves", &ServesGpu, arg("kind"), arg("dtype"), arg("op"), arg("prescale"),
              arg("postscale"));
   module.def("add_process_set", &AddProcessSet, arg("ranks"));
-  module.def("add_own_process_set", &AddOwnProcessSet, arg("ranks"), arg("name"), arg("timeout"));
+  module.def("add_own_process_set", &AddOwnProcessSet, arg("ranks"), arg("timeout"));
   module.def("leave_process_set", &LeaveProcessSet, arg("process_set"));
   module.def("remove_process_set", &RemoveProcessSet, arg("process_set"));
   module.def("await_stacks_request", &AwaitStacksRequest, arg("signal") = 0);

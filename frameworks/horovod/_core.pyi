@@ -218,11 +218,10 @@ def add_process_set(ranks: Sequence[int]) -> int:
     of the job must call it with equal ranks at the same time, also one that is not a member.
     """
 
-def add_own_process_set(ranks: Sequence[int], name: str, timeout: float) -> int:
-    """Likewise, but the members alone call it, each within ``timeout`` seconds of the first, with the ranks
-    in any order, which must be the same on all, and under one name: threads that do so side by side come
-    together with those that give the same. An exception of a signal handler ends it, and the others get an
-    error.
+def add_own_process_set(ranks: Sequence[int], timeout: float) -> int:
+    """Likewise, but the members alone call it, each within ``timeout`` seconds of the first, and with the
+    ranks in any order, which must be the same on all. An exception of a signal handler ends it, and the
+    others get an error.
     """
 
 def leave_process_set(process_set: int) -> None:

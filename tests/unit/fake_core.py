@@ -229,7 +229,7 @@ class FakeCore:
         self.sets.append(list(ranks))
         return len(self.sets)
 
-    def add_own_process_set(self, ranks, name, timeout):
+    def add_own_process_set(self, ranks, timeout):
         return self.add_process_set(ranks)
 
     def leave_process_set(self, process_set):

@@ -87,13 +87,11 @@ class Engine {
   virtual Status AddProcessSet(std::vector<int> ranks, uint32_t* id) = 0;
 
   // The same with the members alone, which call it with the ranks in one order, whichever that is;
-  // at most so long after the last of them did.
-  // `name`: the same on all members, need not be the set's alone. Threads that make sets of equal
-  // members side by side come together with those that give the same name; sets of one name are
-  // made one after the other, as all members must do so in one order. `interrupted`: as for Wait;
-  // true ends it with an error, on the other members too if it can be.
-  virtual Status AddOwnProcessSet(std::vector<int> ranks, const std::string& name,
-                                  int64_t timeout_us, bool (*interrupted)(), uint32_t* id) = 0;
+  // at most so long after the last of them did. Those that make several sets of equal members make
+  // them one after the other, in one order. `interrupted`: as for Wait; true ends it with an error,
+  // on the other members too if it can be.
+  virtual Status AddOwnProcessSet(std::vector<int> ranks, int64_t timeout_us, bool (*interrupted)(),
+                                  uint32_t* id) = 0;
 
   // Of such a set: this rank submits nothing to it any more, and lets go of it when nothing is in
   // flight on it here. Each member calls it by itself, and waits for nobody.

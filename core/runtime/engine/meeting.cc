@@ -239,7 +239,6 @@ class Meeting {
     const auto mix = [&hash](uint64_t number) {
       hash = (hash ^ (hash >> 29) ^ (number + 1)) * 0x9E3779B97F4A7C15u;
     };
-    mix(options_.name_hash);
     mix(number_);
     mix(static_cast<uint64_t>(options_.members.size()));
     for (const GlobalRank rank : options_.members.ranks()) mix(rank.index());

@@ -17,11 +17,10 @@ struct MeetingOptions {
   Members members;
   Members companions;              // this rank and the members with whom it shares memory
   std::vector<GlobalRank> firsts;  // of the companions of each member
-  uint64_t name_hash = 0;          // of the name under which they meet
   uint32_t order = 0;              // a number of the order in which this rank has the members
   int64_t timeout_us = 0;          // that this rank waits for the others
 
-  // How many meetings of these members under this name this rank has been at before.
+  // How many meetings of these members this rank has been at before.
   std::function<uint64_t()> number;
   // Its own part. Of the first member: a number for the set, that no other has.
   std::function<Status(uint32_t* id)> name;

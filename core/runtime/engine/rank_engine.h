@@ -11,7 +11,6 @@
 #include "runtime/engine/engine.h"
 #include "runtime/engine/link_requests.h"
 #include "runtime/engine/meeting.h"
-#include "runtime/engine/meeting_numbers.h"
 #include "runtime/engine/set_registry.h"
 #include "runtime/engine/wiring.h"
 #include "runtime/liveness/blocked.h"
@@ -40,8 +39,8 @@ class RankEngine : public Engine {
                  double postscale) const override;
   void Shutdown() override;
   Status AddProcessSet(std::vector<int> ranks, uint32_t* id) override;
-  Status AddOwnProcessSet(std::vector<int> ranks, const std::string& name, int64_t timeout_us,
-                          bool (*interrupted)(), uint32_t* id) override;
+  Status AddOwnProcessSet(std::vector<int> ranks, int64_t timeout_us, bool (*interrupted)(),
+                          uint32_t* id) override;
   Status LeaveProcessSet(uint32_t id) override;
   Status RemoveProcessSet(uint32_t id) override;
   Status Health() override { return abort_.is_set() ? abort_.status() : Status::Ok(); }
@@ -78,10 +77,9 @@ class RankEngine : public Engine {
   Status TrySubmit(Entry entry, HandlePtr* handle);
   Status CheckMembers(const std::vector<int>& ranks) const;
   Status TryAddProcessSet(const std::vector<int>& ranks, uint32_t* id);
-  Status TryAddOwnProcessSet(const std::vector<int>& order, const std::string& name,
-                             int64_t timeout_us, bool (*interrupted)(), uint32_t* id);
-  MeetingOptions MeetingOf(const std::vector<int>& ranks, const std::string& name,
-                           int64_t timeout_us);
+  Status TryAddOwnProcessSet(const std::vector<int>& order, int64_t timeout_us,
+                             bool (*interrupted)(), uint32_t* id);
+  MeetingOptions MeetingOf(const std::vector<int>& ranks, int64_t timeout_us);
   Status Exchange(const PeerOperation& peer, std::string* note, int64_t deadline_us,
                   bool (*interrupted)());
   Status Leave(const HandlePtr& handle, const Status& late, Output memory);
@@ -111,10 +109,10 @@ class RankEngine : public Engine {
 
   EngineOptions options_;
   SetRegistry sets_;
-  std::mutex meetings_mutex_;      // guards meetings_ and leaving_
-  MeetingNumbers meetings_;        // those that this rank has begun
-  std::vector<uint32_t> leaving_;  // sets that this rank lets go of once idle
-  std::vector<int> descriptors_;   // constant once started
+  std::mutex meetings_mutex_;                      // guards meetings_ and leaving_
+  std::map<std::vector<int>, uint64_t> meetings_;  // by members: how many they have begun
+  std::vector<uint32_t> leaving_;                  // sets that this rank lets go of once idle
+  std::vector<int> descriptors_;                   // constant once started
   // By rank that has left, so at most as many; the watcher's thread's.
   std::map<GlobalRank, AtDeparture> departed_;
   // What has to be said when there may be no memory for it.

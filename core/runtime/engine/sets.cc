@@ -52,9 +52,9 @@ Status RankEngine::AddProcessSet(std::vector<int> ranks, uint32_t* id) {
   return Together([&] { return TryAddProcessSet(ranks, id); });
 }
 
-Status RankEngine::AddOwnProcessSet(std::vector<int> ranks, const std::string& name,
-                                    int64_t timeout_us, bool (*interrupted)(), uint32_t* id) {
-  return Together([&] { return TryAddOwnProcessSet(ranks, name, timeout_us, interrupted, id); });
+Status RankEngine::AddOwnProcessSet(std::vector<int> ranks, int64_t timeout_us,
+                                    bool (*interrupted)(), uint32_t* id) {
+  return Together([&] { return TryAddOwnProcessSet(ranks, timeout_us, interrupted, id); });
 }
 
 Status RankEngine::LeaveProcessSet(uint32_t id) {
@@ -105,8 +105,8 @@ Status RankEngine::TryAddProcessSet(const std::vector<int>& ranks, uint32_t* id)
                      : agreed;
 }
 
-Status RankEngine::TryAddOwnProcessSet(const std::vector<int>& order, const std::string& name,
-                                       int64_t timeout_us, bool (*interrupted)(), uint32_t* id) {
+Status RankEngine::TryAddOwnProcessSet(const std::vector<int>& order, int64_t timeout_us,
+                                       bool (*interrupted)(), uint32_t* id) {
   std::vector<int> ranks = order;
   std::sort(ranks.begin(), ranks.end());
   HVD_RETURN_IF_ERROR(CheckMembers(ranks));
@@ -115,7 +115,7 @@ Status RankEngine::TryAddOwnProcessSet(const std::vector<int>& order, const std:
     return Status::Invalid("the members alone make this process set, and " + Name(rank()) +
                            " is none");
   LetGoOfIdle();
-  MeetingOptions meeting = MeetingOf(ranks, name, timeout_us);
+  MeetingOptions meeting = MeetingOf(ranks, timeout_us);
   meeting.order = DigestOf(order);
   meeting.reserve = [&](uint32_t number, std::string* place) {
     return wirer_->Reserve(number, members, place);
@@ -138,18 +138,16 @@ Status RankEngine::TryAddOwnProcessSet(const std::vector<int>& order, const std:
   return met.ok() || !abort_.is_set() ? met : abort_.status();
 }
 
-MeetingOptions RankEngine::MeetingOf(const std::vector<int>& ranks, const std::string& name,
-                                     int64_t timeout_us) {
+MeetingOptions RankEngine::MeetingOf(const std::vector<int>& ranks, int64_t timeout_us) {
   MeetingOptions meeting;
   meeting.rank = rank();
   meeting.members = Members(ranks);
   meeting.companions = wirer_->Companions(meeting.members);
   meeting.firsts = wirer_->FirstsOf(meeting.members);
-  meeting.name_hash = MeetingNumbers::HashOf(name);
   meeting.timeout_us = timeout_us;
-  meeting.number = [this, ranks, hash = meeting.name_hash] {
+  meeting.number = [this, ranks] {
     const std::lock_guard<std::mutex> lock(meetings_mutex_);
-    return meetings_.Next(ranks, hash);
+    return meetings_[ranks]++;
   };
   meeting.name = [this](uint32_t* id) { return sets_.Number(options_.size, id); };
   meeting.may_have_named = [first = GlobalRank(ranks.front()), size = options_.size](uint32_t id) {

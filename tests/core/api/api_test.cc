@@ -190,7 +190,7 @@ TEST(Api, DoesNotJoinSetsThatTheirMembersAloneHaveMade) {
   const Job job;
   ASSERT_OK(job.status);
   uint32_t own = 0;
-  ASSERT_OK(api::CurrentEngine()->AddOwnProcessSet({0}, "", 1'000'000, nullptr, &own));
+  ASSERT_OK(api::CurrentEngine()->AddOwnProcessSet({0}, 1'000'000, nullptr, &own));
   const auto responses = [] { return api::CurrentEngine()->CountersNow().at("responses"); };
   const uint64_t before = responses();
   const hvd_operation operation = Operation(OpKind::kJoin, nullptr, nullptr);

@@ -164,7 +164,7 @@ def closed_twice() -> None:
         group = dist.new_group()
         group.abort()
         group.shutdown()
-        with pytest.raises(ValueError, match="does not exist"):
+        with pytest.raises(ValueError, match="destroyed"):
             dist.all_reduce(torch.ones(1), group=group)
         dist.barrier()
         default = dist.group.WORLD

@@ -71,7 +71,7 @@ def _communicator(
     if not known:
         raise job_has_ended(name)
     positions = [known.index(member) for member in members]
-    number = _core.add_own_process_set(positions, name, timeout)
+    number = _core.add_own_process_set(positions, timeout)
     leave = functools.partial(_leave, number, world.start(), has_entered)
     return Communicator(number, rank, positions, name, timeout, leave)
 

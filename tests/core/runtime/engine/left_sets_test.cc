@@ -37,7 +37,7 @@ int64_t SharedBytes() {
 // The same sum on all members, who leave at once: others may not have gone so far.
 void UseAndLeave(Engine& engine, int rank, const std::vector<int>& members, size_t elements) {
   uint32_t id = 0;
-  ASSERT_OK(engine.AddOwnProcessSet(members, "", kPatienceUs, nullptr, &id));
+  ASSERT_OK(engine.AddOwnProcessSet(members, kPatienceUs, nullptr, &id));
   float sum = 0;
   for (const int member : members) sum += static_cast<float>(member + 1);
   std::vector<float> data(elements, static_cast<float>(rank + 1));
@@ -71,7 +71,7 @@ TEST(LeftSets, GiveTheirPlacesToOthersBesideThoseInUse) {
   cluster.Run([&](Engine& engine, int rank) {
     uint32_t id = 0;
     for (int i = 0; i < 200; ++i)
-      ASSERT_OK(engine.AddOwnProcessSet({0, 1}, "", kPatienceUs, nullptr, &id));
+      ASSERT_OK(engine.AddOwnProcessSet({0, 1}, kPatienceUs, nullptr, &id));
     if (rank == 0) before = SharedBytes();
     for (int i = 0; i < 300; ++i) UseAndLeave(engine, rank, {0, 1}, 100);
     ASSERT_OK(Barrier(engine, id));
@@ -104,7 +104,7 @@ TEST(LeftSets, TakeNothingMoreAndEndWhatIsInFlight) {
     Cluster cluster(2, wires);
     cluster.Run([&](Engine& engine, int rank) {
       uint32_t id = 0;
-      ASSERT_OK(engine.AddOwnProcessSet({0, 1}, "", kPatienceUs, nullptr, &id));
+      ASSERT_OK(engine.AddOwnProcessSet({0, 1}, kPatienceUs, nullptr, &id));
       std::vector<float> data(10, 1.0f);
       if (rank == 1) {
         ASSERT_OK(Barrier(engine));
@@ -122,7 +122,7 @@ TEST(LeftSets, TakeNothingMoreAndEndWhatIsInFlight) {
       ASSERT_OK(Barrier(engine));
       ASSERT_OK(engine.Wait(handle, kPatienceUs, nullptr));
       EXPECT_EQ(data.back(), 2.0f);
-      ASSERT_OK(engine.AddOwnProcessSet({0}, "", kPatienceUs, nullptr, &id));
+      ASSERT_OK(engine.AddOwnProcessSet({0}, kPatienceUs, nullptr, &id));
       EXPECT_EQ(engine.ProcessSets().size(), size_t{2});
     });
   }
@@ -138,7 +138,7 @@ TEST(LeftSets, LoseNothingThatIsInFlight) {
     cluster.Run([&](Engine& engine, int rank) {
       for (int round = 0; round < 20; ++round) {
         uint32_t id = 0;
-        ASSERT_OK(engine.AddOwnProcessSet({0, 1, 2}, "", kPatienceUs, nullptr, &id));
+        ASSERT_OK(engine.AddOwnProcessSet({0, 1, 2}, kPatienceUs, nullptr, &id));
         std::vector<HandlePtr> handles;
         std::vector<std::vector<float>> sums;
         std::vector<Bytes> sent;
@@ -179,7 +179,7 @@ TEST(LeftSets, DeliverTheirMessages) {
     cluster.Run([&](Engine& engine, int rank) {
       for (int round = 0; round < 20; ++round) {
         uint32_t id = 0;
-        ASSERT_OK(engine.AddOwnProcessSet({0, 1}, "", kPatienceUs, nullptr, &id));
+        ASSERT_OK(engine.AddOwnProcessSet({0, 1}, kPatienceUs, nullptr, &id));
         Bytes data = Content(100, 0);
         if (rank == 1) data.assign(100, 0);
         ASSERT_OK(Run(engine, MessageEntry(rank == 0, &data, 1 - rank, 7, id)));
@@ -197,7 +197,7 @@ TEST(LeftSets, LetSendersGoWhoseMessagesNobodyReceives) {
     cluster.Run([&](Engine& engine, int rank) {
       for (const bool sent_before : {true, false}) {
         uint32_t id = 0;
-        ASSERT_OK(engine.AddOwnProcessSet({0, 1}, "", kPatienceUs, nullptr, &id));
+        ASSERT_OK(engine.AddOwnProcessSet({0, 1}, kPatienceUs, nullptr, &id));
         Bytes data(5 << 20);
         Bytes word(8);
         HandlePtr handle;
@@ -236,7 +236,7 @@ TEST(LeftSets, LeaveNothingWhereAMemberDoesNotCome) {
       uint32_t id = 0;
       for (int i = 0; rank == 0 && i < 120; ++i) {
         if (i == 20) before = SharedBytes();
-        EXPECT_FALSE(engine.AddOwnProcessSet({0, 1}, "", 5'000, nullptr, &id).ok());
+        EXPECT_FALSE(engine.AddOwnProcessSet({0, 1}, 5'000, nullptr, &id).ok());
       }
       if (rank == 0) EXPECT_TRUE(SharedBytes() < before + (int64_t{10} << 20));
       ASSERT_OK(Barrier(engine));

@@ -33,7 +33,7 @@ void Interrupt(Wires wires, int interrupted, int late, bool all_hear) {
     if (rank == late) usleep(500'000);
     const int64_t begin = NowMicros();
     const Status status =
-        engine.AddOwnProcessSet({0, 1, 2, 3}, "", kPatienceUs, gives_up ? Always : nullptr, &id);
+        engine.AddOwnProcessSet({0, 1, 2, 3}, kPatienceUs, gives_up ? Always : nullptr, &id);
     EXPECT_TRUE(NowMicros() - begin < (gives_up ? 400'000 : 5'000'000));
     if (all_hear || gives_up) {
       EXPECT_TRUE(Says(status, "rank " + std::to_string(interrupted) + " was interrupted"));
@@ -41,7 +41,7 @@ void Interrupt(Wires wires, int interrupted, int late, bool all_hear) {
       EXPECT_TRUE(status.ok());
     }
     ASSERT_OK(Barrier(engine));
-    ASSERT_OK(engine.AddOwnProcessSet({0, 1, 2, 3}, "", kPatienceUs, nullptr, &id));
+    ASSERT_OK(engine.AddOwnProcessSet({0, 1, 2, 3}, kPatienceUs, nullptr, &id));
     ASSERT_OK(Barrier(engine, id));
   });
 }
@@ -66,11 +66,11 @@ TEST(Meeting, BlamesNobodyWhoWaitsToo) {
     uint32_t id = 0;
     if (rank == 2) usleep(300'000);
     if (rank > 0) {
-      const Status status = engine.AddOwnProcessSet({0, 1, 2, 3}, "", 400'000, nullptr, &id);
+      const Status status = engine.AddOwnProcessSet({0, 1, 2, 3}, 400'000, nullptr, &id);
       EXPECT_TRUE(Says(status, "rank 0 has not come within 0.4 s"));
     }
     ASSERT_OK(Barrier(engine));
-    ASSERT_OK(engine.AddOwnProcessSet({0, 1, 2, 3}, "", kPatienceUs, nullptr, &id));
+    ASSERT_OK(engine.AddOwnProcessSet({0, 1, 2, 3}, kPatienceUs, nullptr, &id));
     ASSERT_OK(Barrier(engine, id));
   });
 }
@@ -85,11 +85,11 @@ TEST(Meeting, EndsWithAnErrorOnAllWhenTheOrdersDiffer) {
       const std::vector<int> order = {2, 0, 1, 3};
       const std::vector<int> other = {0, 2, 1, 3};
       const Status status =
-          engine.AddOwnProcessSet(rank == 2 ? other : order, "g", kPatienceUs, nullptr, &id);
+          engine.AddOwnProcessSet(rank == 2 ? other : order, kPatienceUs, nullptr, &id);
       EXPECT_TRUE(Says(status, "process set of ranks 0, 1, 2, 3 cannot be made: rank"));
       EXPECT_TRUE(Says(status, "has its ranks in another order than rank 0"));
       ASSERT_OK(Barrier(engine));
-      ASSERT_OK(engine.AddOwnProcessSet(order, "g", kPatienceUs, nullptr, &id));
+      ASSERT_OK(engine.AddOwnProcessSet(order, kPatienceUs, nullptr, &id));
       ASSERT_OK(Barrier(engine, id));
     });
   }

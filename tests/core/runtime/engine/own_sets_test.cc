@@ -55,7 +55,7 @@ TEST(OwnSets, AreMadeByTheirMembersAlone) {
         const std::vector<int> members = Draw(&random, 5);
         if (!Belongs(rank, members)) continue;
         uint32_t id = 0;
-        ASSERT_OK(engine.AddOwnProcessSet(members, "", kPatienceUs, nullptr, &id));
+        ASSERT_OK(engine.AddOwnProcessSet(members, kPatienceUs, nullptr, &id));
         EXPECT_TRUE(numbers.insert(id).second);
         EXPECT_TRUE(id >= SetRegistry::kFirstOwn);
         for (const size_t elements : {size_t{3}, size_t{200000}}) {
@@ -78,7 +78,7 @@ TEST(OwnSets, NeedNobodyElse) {
     cluster.Run([&](Engine& engine, int rank) {
       if (rank == 0 || rank == 2) {
         uint32_t id = 0;
-        ASSERT_OK(engine.AddOwnProcessSet({0, 2}, "", kPatienceUs, nullptr, &id));
+        ASSERT_OK(engine.AddOwnProcessSet({0, 2}, kPatienceUs, nullptr, &id));
         std::vector<float> data(1, static_cast<float>(rank + 1));
         ASSERT_OK(Allreduce(engine, "x", &data, ReduceOp::kSum, id));
         EXPECT_EQ(data[0], 4.0f);
@@ -95,7 +95,7 @@ TEST(OwnSets, NameWhoDoesNotCome) {
       cluster.Run([&](Engine& engine, int rank) {
         uint32_t id = 0;
         if (rank != absent) {
-          const Status status = engine.AddOwnProcessSet({0, 1, 2}, "", 300'000, nullptr, &id);
+          const Status status = engine.AddOwnProcessSet({0, 1, 2}, 300'000, nullptr, &id);
           const std::string culprit =
               "rank " + std::to_string(absent) + " has not come within 0.3 s";
           EXPECT_TRUE(status.code() == Code::kUnavailable);
@@ -103,7 +103,7 @@ TEST(OwnSets, NameWhoDoesNotCome) {
         }
         ASSERT_OK(Barrier(engine));
         // Who was too late goes on to the meeting at which the others are.
-        ASSERT_OK(engine.AddOwnProcessSet({0, 1, 2}, "", kPatienceUs, nullptr, &id));
+        ASSERT_OK(engine.AddOwnProcessSet({0, 1, 2}, kPatienceUs, nullptr, &id));
         ASSERT_OK(Barrier(engine, id));
       });
     }
@@ -117,13 +117,13 @@ TEST(OwnSets, LeaveNothingInFlightWhenAMemberDoesNotCome) {
     cluster.Run([&](Engine& engine, int rank) {
       uint32_t id = 0;
       if (rank == 0) {
-        EXPECT_FALSE(engine.AddOwnProcessSet({0, 1}, "", 100'000, nullptr, &id).ok());
+        EXPECT_FALSE(engine.AddOwnProcessSet({0, 1}, 100'000, nullptr, &id).ok());
         EXPECT_TRUE(engine.InFlight(0).empty());
       }
       ASSERT_OK(Barrier(engine));
       if (rank == 1) return engine.Shutdown();
       usleep(2'500'000);  // longer than a rank that has left may be waited for
-      ASSERT_OK(engine.AddOwnProcessSet({0}, "", kPatienceUs, nullptr, &id));
+      ASSERT_OK(engine.AddOwnProcessSet({0}, kPatienceUs, nullptr, &id));
       ASSERT_OK(Barrier(engine, id));
     });
   }
@@ -137,7 +137,7 @@ TEST(OwnSets, AreMadeEverywhereOrNowhere) {
       if (rank == 2) usleep(700'000);
       uint32_t id = 0;
       const int64_t patience = rank == 1 ? 200'000 : kPatienceUs;
-      ASSERT_OK(engine.AddOwnProcessSet({0, 1, 2}, "", patience, nullptr, &id));
+      ASSERT_OK(engine.AddOwnProcessSet({0, 1, 2}, patience, nullptr, &id));
       ASSERT_OK(Barrier(engine, id));
     });
   }
@@ -149,9 +149,9 @@ TEST(OwnSets, RefuseOthersAndImpossibleMembers) {
     uint32_t id = 0;
     for (const std::vector<int>& members :
          std::vector<std::vector<int>>{{}, {1, 0}, {0, 2}, {1 - rank}})
-      EXPECT_TRUE(engine.AddOwnProcessSet(members, "", kPatienceUs, nullptr, &id).code() ==
+      EXPECT_TRUE(engine.AddOwnProcessSet(members, kPatienceUs, nullptr, &id).code() ==
                   Code::kInvalidArgument);
-    ASSERT_OK(engine.AddOwnProcessSet({rank}, "", kPatienceUs, nullptr, &id));
+    ASSERT_OK(engine.AddOwnProcessSet({rank}, kPatienceUs, nullptr, &id));
     ASSERT_OK(Barrier(engine, id));
   });
 }
@@ -167,7 +167,7 @@ TEST(OwnSets, AreMadeByThreadsSideBySide) {
       threads.emplace_back([&] {
         for (int i = 0; i < 10; ++i) {
           uint32_t id = 0;
-          ASSERT_OK(engine.AddOwnProcessSet(members, "", kPatienceUs, nullptr, &id));
+          ASSERT_OK(engine.AddOwnProcessSet(members, kPatienceUs, nullptr, &id));
           std::vector<float> data(1, static_cast<float>(rank + 1));
           ASSERT_OK(Allreduce(engine, "x", &data, ReduceOp::kSum, id));
           EXPECT_EQ(data[0], SumOf(members));
@@ -189,43 +189,16 @@ TEST(OwnSets, AreMadeWhenAllTryAgain) {
         std::vector<int> here = Draw(&random, 4);
         if (here.size() == 4) here.pop_back();
         if (Belongs(rank, here)) {
-          EXPECT_FALSE(engine.AddOwnProcessSet({0, 1, 2, 3}, "", 50'000, nullptr, &id).ok());
+          EXPECT_FALSE(engine.AddOwnProcessSet({0, 1, 2, 3}, 50'000, nullptr, &id).ok());
         }
         ASSERT_OK(Barrier(engine));
       }
-      ASSERT_OK(engine.AddOwnProcessSet({0, 1, 2, 3}, "", kPatienceUs, nullptr, &id));
+      ASSERT_OK(engine.AddOwnProcessSet({0, 1, 2, 3}, kPatienceUs, nullptr, &id));
       std::vector<float> data(1, static_cast<float>(rank + 1));
       ASSERT_OK(Allreduce(engine, "x", &data, ReduceOp::kSum, id));
       EXPECT_EQ(data[0], 10.0f);
     }
   });
-}
-
-// Threads of a rank that make sets of equal members side by side: those of one name come together,
-// whichever comes first on each rank.
-TEST(OwnSets, BelongToThreadsThatGiveOneName) {
-  constexpr int kThreads = 3;
-  for (const Wires wires : {Wires::kShm, Wires::kTcp}) {
-    Cluster cluster(3, wires);
-    cluster.Run([&](Engine& engine, int rank) {
-      std::vector<std::thread> threads;
-      for (int thread = 0; thread < kThreads; ++thread) {
-        threads.emplace_back([&, thread] {
-          for (int round = 0; round < 10; ++round) {
-            if ((thread + rank + round) % 3 == 0) usleep(500);
-            uint32_t id = 0;
-            const std::string name = std::to_string(round % 2 == 0 ? thread : 10 * round + thread);
-            ASSERT_OK(engine.AddOwnProcessSet({0, 1, 2}, name, kPatienceUs, nullptr, &id));
-            std::vector<float> data(1, static_cast<float>(thread));
-            ASSERT_OK(Allreduce(engine, "x", &data, ReduceOp::kSum, id));
-            EXPECT_EQ(data[0], static_cast<float>(3 * thread));
-            ASSERT_OK(engine.LeaveProcessSet(id));
-          }
-        });
-      }
-      for (std::thread& thread : threads) thread.join();
-    });
-  }
 }
 
 // All that a rank may have under way to another is: what the engine itself says has room.
@@ -240,7 +213,7 @@ TEST(OwnSets, AreMadeBesideMessagesThatNobodyReceives) {
       ASSERT_OK(engine.Wait(sent.front(), kPatienceUs, nullptr));
       for (int i = 0; i < 3; ++i) {
         uint32_t id = 0;
-        ASSERT_OK(engine.AddOwnProcessSet({0, 1}, "", 5'000'000, nullptr, &id));
+        ASSERT_OK(engine.AddOwnProcessSet({0, 1}, 5'000'000, nullptr, &id));
         ASSERT_OK(Barrier(engine, id));
       }
       Bytes received(300);
@@ -257,9 +230,9 @@ TEST(OwnSets, AreMadeAfterVeryManyMeetingsWithoutAMember) {
     cluster.Run([&](Engine& engine, int rank) {
       uint32_t id = 0;
       for (uint32_t i = 0; rank == 0 && i < peer::kMostNotes + 100; ++i)
-        EXPECT_FALSE(engine.AddOwnProcessSet({0, 1}, "", 100, nullptr, &id).ok());
+        EXPECT_FALSE(engine.AddOwnProcessSet({0, 1}, 100, nullptr, &id).ok());
       ASSERT_OK(Barrier(engine));
-      ASSERT_OK(engine.AddOwnProcessSet({0, 1}, "", kPatienceUs, nullptr, &id));
+      ASSERT_OK(engine.AddOwnProcessSet({0, 1}, kPatienceUs, nullptr, &id));
       ASSERT_OK(Barrier(engine, id));
     });
   }

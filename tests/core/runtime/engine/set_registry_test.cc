@@ -1,7 +1,6 @@
 #include "runtime/engine/set_registry.h"
 
 #include "check.h"
-#include "runtime/engine/meeting_numbers.h"
 
 namespace hvd::test {
 namespace {
@@ -55,19 +54,6 @@ TEST(SetRegistry, ClosesASetOnce) {
   EXPECT_TRUE(sets.Close(SetRegistry::kFirstOwn));
   EXPECT_FALSE(sets.Close(SetRegistry::kFirstOwn));
   EXPECT_TRUE(sets.Included().empty());
-}
-
-TEST(MeetingNumbers, CountByMembersAndNameAndForgetTheOldestNames) {
-  MeetingNumbers numbers;
-  EXPECT_EQ(numbers.Next({0, 1}, 7), uint64_t{0});
-  EXPECT_EQ(numbers.Next({0, 1}, 7), uint64_t{1});
-  EXPECT_EQ(numbers.Next({0, 1}, 8), uint64_t{0});
-  EXPECT_EQ(numbers.Next({0, 2}, 7), uint64_t{0});
-  for (uint64_t name = 100; name < 100 + MeetingNumbers::kMostNames; ++name)
-    EXPECT_EQ(numbers.Next({0, 1}, name), uint64_t{0});
-  EXPECT_EQ(numbers.Next({0, 1}, 7), uint64_t{0});
-  EXPECT_EQ(numbers.Next({0, 2}, 7), uint64_t{1});
-  EXPECT_TRUE(MeetingNumbers::HashOf("a") != MeetingNumbers::HashOf("b"));
 }
 
 }  // namespace
