@@ -90,8 +90,8 @@ def _await_others(
     text = f"Rank{several} {', '.join(map(str, absent))} failed to pass monitoredBarrier"
     store.set(f"{prefix}/0", text)
     raise CollectiveTimeoutError(
-        f"{text} of process group {communicator.name!r}: rank 0 has waited for {seconds:g} s. Look at what "
-        "they do, for example with py-spy dump."
+        f"{text} of process group {communicator.name!r}: Rank 0 timed out in monitoredBarrier after "
+        f"{seconds:g} s. Look at what they do, for example with py-spy dump."
     )
 
 

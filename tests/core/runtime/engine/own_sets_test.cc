@@ -148,7 +148,7 @@ TEST(OwnSets, RefuseOthersAndImpossibleMembers) {
   cluster.Run([&](Engine& engine, int rank) {
     uint32_t id = 0;
     for (const std::vector<int>& members :
-         std::vector<std::vector<int>>{{}, {1, 0}, {0, 2}, {1 - rank}})
+         std::vector<std::vector<int>>{{}, {0, 0}, {0, 2}, {1 - rank}})
       EXPECT_TRUE(engine.AddOwnProcessSet(members, kPatienceUs, nullptr, &id).code() ==
                   Code::kInvalidArgument);
     ASSERT_OK(engine.AddOwnProcessSet({rank}, kPatienceUs, nullptr, &id));
