@@ -11,7 +11,7 @@
 
 namespace py = pybind11;
 
-// submit, run, wait, poll and changed: plain CPython functions, because a training step calls them
+// submit, run, wait, forget, poll and changed: plain CPython functions, because a training step calls them
 // hundreds of times.
 namespace hvd::python {
 
@@ -113,12 +113,13 @@ PyObject* Run(PyObject*, PyObject* const* args, Py_ssize_t count, PyObject* name
 PyObject* Wait(PyObject*, PyObject* const* args, Py_ssize_t count) {
   int64_t number = 0;
   double seconds = -1;
-  if (count < 1 || count > 2) {
-    PyErr_SetString(PyExc_TypeError, "wait(handle, timeout=None)");
+  if (count < 1 || count > 3) {
+    PyErr_SetString(PyExc_TypeError, "wait(handle, timeout=None, forget=True)");
     return nullptr;
   }
-  if (!Read(args[0], &number) || (count == 2 && args[1] != Py_None && !Read(args[1], &seconds)))
+  if (!Read(args[0], &number) || (count >= 2 && args[1] != Py_None && !Read(args[1], &seconds)))
     return nullptr;
+  const bool forget = count < 3 || args[2] != Py_False;
   const HandlePtr handle = Recall(number);
   if (handle == nullptr) {
     PyErr_Format(PyExc_ValueError, "handle %lld is unknown: it was waited for already",
@@ -137,7 +138,7 @@ PyObject* Wait(PyObject*, PyObject* const* args, Py_ssize_t count) {
   } else {
     status = handle->status;
   }
-  if (status.code() != Code::kTimeout) Forget(number);
+  if (forget && status.code() != Code::kTimeout) Forget(number);
   if (status.ok()) return OutputsOf(*handle).release().ptr();
   SetError(status);
   return nullptr;
@@ -148,6 +149,13 @@ PyObject* Poll(PyObject*, PyObject* number) {
   if (!Read(number, &value)) return nullptr;
   const HandlePtr handle = Recall(value);
   return PyBool_FromLong(handle == nullptr || handle->done.load(std::memory_order_acquire));
+}
+
+PyObject* ForgetHandle(PyObject*, PyObject* number) {
+  int64_t value = 0;
+  if (!Read(number, &value)) return nullptr;
+  Forget(value);
+  Py_RETURN_NONE;
 }
 
 PyObject* Changed(PyObject*, PyObject* number) {
@@ -190,6 +198,7 @@ PyMethodDef kMethods[] = {
     {"run", AsMethod(&Edge<&Run>::Call), METH_FASTCALL | METH_KEYWORDS,
      "Starts an operation and waits for it."},
     {"wait", AsMethod(&Edge<&Wait>::Call), METH_FASTCALL, "Waits for a handle."},
+    {"forget", &ForgetHandle, METH_O, "Lets a handle go that was waited for."},
     {"poll", &Poll, METH_O, "Whether a handle is complete."},
     {"changed", &Changed, METH_O, "Whether the result of a complete operation was changed since."},
     {nullptr, nullptr, 0, nullptr},

@@ -162,8 +162,9 @@ def submit(
     HorovodInternalError (not running any more).
     """
 
-def wait(handle: int, timeout: float | None = None) -> list[Output] | None:
-    """Blocks until complete, driving the engine on this thread, and forgets the handle. Returns the
+def wait(handle: int, timeout: float | None = None, forget: bool = True, /) -> list[Output] | None:
+    """Blocks until complete, driving the engine on this thread, and forgets the handle; or keeps it for
+    ``forget()``, so that it may be waited for again, with the same outcome. Returns the
     core's outputs in the order of the tensors (None when the core allocated none): of an ALLTOALL the
     received tensor (not when it has filled a given output) and, as int64, how many rows each member sent; of
     a REDUCESCATTER this rank's rows; of a JOIN the last rank to join, as one int64; of a RECV
@@ -171,6 +172,9 @@ def wait(handle: int, timeout: float | None = None) -> list[Output] | None:
     TensorMismatchError, HorovodInternalError or ValueError (unknown handle); TimeoutError after
     ``timeout`` seconds (the handle then stays valid). Python signal handlers run while it waits.
     """
+
+def forget(handle: int) -> None:
+    """Lets go of a handle that was waited for and kept, and of what the operation has used."""
 
 def poll(handle: int) -> bool:
     """True when complete (or unknown, because it was waited for)."""

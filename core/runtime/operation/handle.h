@@ -32,8 +32,8 @@ struct Handle {
   size_t running = 0;  // collectives of this operation that are not complete
   Status status;
   // By tensor; empty when the core allocated none, without data where only others were. Behind that
-  // of an alltoall, the rows received from each member (int64); of a join, the last rank to join
-  // (int64).
+  // of an alltoall, or alone if it was given one, the rows received from each member (int64); of a
+  // join, the last rank to join (int64).
   std::vector<Output> outputs;
   std::vector<Output>
       kept;             // memory that the buffers of the entry point into, where it is the core's

@@ -21,7 +21,7 @@ class Completion {
     if (handle->done.load(std::memory_order_relaxed)) return;
     --open_;
     queue_->Forget(handle.get());
-    if (events_ != nullptr) events_->End(handle->id);
+    if (IsShown(*handle)) events_->End(handle->id);
     handle->status = std::move(status);
     if (handle->entry.on_complete) finished_.Append(handle);
     handle->done.store(true, std::memory_order_release);
@@ -29,11 +29,11 @@ class Completion {
 
   void Begin(const Handle& handle) {
     ++open_;
-    if (events_ != nullptr && !IsNote(handle.entry.peer->tag)) Trace(handle);
+    if (IsShown(handle)) Trace(handle);
   }
   // Its payload is on its way.
   void Travels(const Handle& handle) {
-    if (events_ != nullptr) events_->Phase(handle.id, MessagePhase(handle.entry.peer->sends));
+    if (IsShown(handle)) events_->Phase(handle.id, MessagePhase(handle.entry.peer->sends));
   }
   // Begun and not complete. One that is left before it has begun counts in both, in that order.
   int64_t open() const { return open_; }
@@ -43,6 +43,11 @@ class Completion {
   HandleChain TakeFinished() noexcept { return std::move(finished_); }
 
  private:
+  // The engine's own notes are none of the program's.
+  bool IsShown(const Handle& handle) const {
+    return events_ != nullptr && !IsNote(handle.entry.peer->tag);
+  }
+
   void Trace(const Handle& handle) {
     const PeerOperation& peer = *handle.entry.peer;
     const negotiate::TensorMeta& tensor = handle.entry.request.tensors.front();

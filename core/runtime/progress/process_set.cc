@@ -67,9 +67,7 @@ Status ProcessSet::Tick(Micros now, bool* moved) {
                   Status::Aborted("its stream of control messages is out of step"));
   }
   if (gate_ != nullptr && gate_->corrupt().known()) {
-    const Status why = Status::Aborted("its votes at a gate are out of step");
-    return topology_.AllShareMemory() ? Refuse(gate_->corrupt(), why)
-                                      : RefuseSent(gate_->corrupt(), why);
+    return Refuse(gate_->corrupt(), Status::Aborted("its votes at a gate are out of step"));
   }
   const Status advanced = executor_.Advance(moved);
   if (!advanced.ok()) return executor_.culprit().known() ? RefuseWords(advanced) : advanced;

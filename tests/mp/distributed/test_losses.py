@@ -20,7 +20,7 @@ PATIENCE = timedelta(seconds=40)
 
 
 def die() -> None:
-    time.sleep(0.3)  # the others are in the barrier
+    time.sleep(within(0.4))  # the others are out of what came before, which they may have ended later
     os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -100,14 +100,14 @@ def test_a_monitored_barrier_ends_when_a_rank_dies(
     run_ranks: Callable[..., Any], tmp_path: Path, victim: int
 ) -> None:
     times = run_ranks(3, watched, [str(tmp_path / "store"), victim], dies=[victim])
-    assert max(time for time in times if time is not None) < within(1.3), times
+    assert max(time for time in times if time is not None) < within(1.5), times
 
 
 def test_a_monitored_barrier_ends_when_the_rank_with_the_store_dies(
     run_ranks: Callable[..., Any], tmp_path: Path
 ) -> None:
     times = run_ranks(3, watched_by_its_own_store, [str(tmp_path / "port")], dies=[0])
-    assert max(time for time in times if time is not None) < within(1.3), times
+    assert max(time for time in times if time is not None) < within(1.5), times
 
 
 def test_a_monitored_barrier_can_be_interrupted(run_ranks: Callable[..., Any], tmp_path: Path) -> None:

@@ -242,6 +242,18 @@ def test_the_same_job(
     run_ranks(3, in_any_order, [str(tmp_path / "store"), hvd_first, hvd_ends_first, launched])
 
 
+def pairs_in_turn(store: str) -> None:
+    """Some ranks have begun more groups than those that they meet then."""
+    hvd.init()
+    for pair in ([0, 1], [0, 2], [1, 2], [0, 1, 2]):
+        if hvd.rank() in pair:
+            begin(store + "".join(map(str, pair)), pair.index(hvd.rank()), len(pair))
+            check_group(pair)
+            dist.group.WORLD.monitored_barrier(timedelta(seconds=SECONDS))
+            dist.destroy_process_group()
+    hvd.shutdown()
+
+
 @pytest.mark.parametrize("program", [started_again, parts], ids=lambda program: program.__name__)
 def test_beside_hvd_which_goes_on(
     run_ranks: Callable[..., Any], tmp_path: Path, program: Callable[[str], None]
@@ -268,7 +280,9 @@ def test_the_job_lasts_as_long_as_a_group(run_ranks: Callable[..., Any], tmp_pat
     run_ranks(3, one_after_another, [str(tmp_path / "store")])
 
 
-@pytest.mark.parametrize("program", [overlapping, left_apart], ids=lambda program: program.__name__)
+@pytest.mark.parametrize(
+    "program", [overlapping, left_apart, pairs_in_turn], ids=lambda program: program.__name__
+)
 def test_ranks_that_know_others_meet_all_the_same(
     run_ranks: Callable[..., Any], tmp_path: Path, program: Callable[[str], None]
 ) -> None:

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 
 class _OtherTypeError(Exception):
-    """Not a number, text, bytes, None, or a tuple, list, dict or set of these."""
+    """Not a real number, text, bytes, None, or a tuple, list, dict or set of these."""
 
 
 class _PlainPickler(pickle.Pickler):
@@ -22,11 +22,19 @@ class _PlainPickler(pickle.Pickler):
 
 def dumps(obj: Any) -> bytes:
     """What ``pickle.loads`` makes a copy of ``obj`` from. Raises whatever the object's own code raises."""
+    plain = _dumps_plain(obj)
+    if plain is not None:
+        return plain
+    import cloudpickle
+
+    return bytes(cloudpickle.dumps(obj))
+
+
+def _dumps_plain(obj: Any) -> bytes | None:
+    """None: not all of it is of plain types."""
     file = io.BytesIO()
     try:
         _PlainPickler(file, pickle.HIGHEST_PROTOCOL).dump(obj)
-        return file.getvalue()
     except (_OtherTypeError, RecursionError):
-        import cloudpickle
-
-        return bytes(cloudpickle.dumps(obj))
+        return None
+    return file.getvalue()

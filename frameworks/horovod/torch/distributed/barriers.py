@@ -41,10 +41,10 @@ def monitored_barrier(communicator: Communicator, store: Any, seconds: float, wa
         HorovodInternalError: a rank of the job is gone.
         DistBackendError: the store is gone, as with the process that keeps it.
     """
-    number = next(communicator.monitored)
-    prefix = f"monitored_barrier/{world.start()}/{number}"
     try:
         communicator.check_health()
+        turn = world.turn_of(communicator.rank, "monitored_barrier", store)
+        prefix = f"monitored_barrier/{turn}"
         if communicator.rank == 0:
             _await_others(communicator, store, prefix, seconds, wait_all_ranks)
         else:

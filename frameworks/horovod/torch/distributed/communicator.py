@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import itertools
 import sys
 import weakref
 from collections import deque
@@ -65,7 +64,6 @@ class Communicator:
         self.messages: set[MessageWork] = set()
         self._reap_at = _MANY_MESSAGES  # so many messages are in flight that some are over, perhaps
         self.started = 0
-        self.monitored = itertools.count()  # barriers
         self._set = process_set
         self._close = close
         self._closed = False

@@ -46,7 +46,7 @@ def at_odds(
     """
     return TensorMismatchError(
         f"{what}, {_place(communicator)}: rank {sender} has sent {came} {unit}, but the output here has "
-        f"room for {expected} of it. Give all ranks tensors, splits and roots that go with each "
+        f"room for {expected}. Give all ranks tensors, splits and roots that go with each "
         "other."
     )
 

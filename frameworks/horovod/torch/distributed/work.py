@@ -35,7 +35,6 @@ _Work: Any = Work
 _SHORTEST_WAIT, _LONGEST_WAIT = 0.001, 0.02
 _NO_LIMIT = timedelta(0)
 _AT_ONCE = 0.0  # to wait for what is over
-_LONGEST_LIMIT = threading.TIMEOUT_MAX
 
 
 @methods_outside_of_graphs
@@ -62,8 +61,6 @@ class OperationWork(_Work):
         self._finish = finish
         self._result = result
         self._timeout = timeout
-        self._outputs: list[_core.Output] | None = None
-        self._waited = False  # `_outputs` are there, and the core has forgotten the handle
         self._source = -1
         self._deadline = 0.0  # of the future
         self._done = False  # for the program
@@ -77,14 +74,14 @@ class OperationWork(_Work):
         """Blocks until the operation is complete.
 
         Args:
-            timeout: for how long at most; zero: as long as the operation was given.
+            timeout: for how long at most; zero or less: as long as the operation was given.
 
         Raises:
             CollectiveTimeoutError: it is not complete.
             HorovodInternalError: a rank is gone.
         """
         if not self._done:
-            self._complete(timeout.total_seconds() or self._timeout)
+            self._complete(timeout.total_seconds() if timeout > _NO_LIMIT else self._timeout)
         if self._error is not None:
             raise self._error
         return True
@@ -155,23 +152,24 @@ class OperationWork(_Work):
     def _complete(self, seconds: float) -> None:
         """Waits for so long at most; not for another thread that waits, unless the operation is over."""
         until = time.monotonic() + seconds
-        if not self._lock.acquire(timeout=-1 if seconds == _AT_ONCE else min(seconds, _LONGEST_LIMIT)):
-            raise self._timed_out(seconds)
-        try:
+        while seconds != _AT_ONCE and self._lock.locked() and not self._done:  # that thread drives
+            if time.monotonic() > until:
+                raise self._timed_out(seconds)
+            time.sleep(_SHORTEST_WAIT)
+        with self._lock:  # no acquire: a signal handler that raises after it would leave the lock held
             self._complete_locked(seconds, until)
-        finally:
-            self._lock.release()
         self._tell()
 
     def _complete_locked(self, seconds: float, until: float) -> None:
+        """A signal handler may raise anywhere in it: all of it can be done again until the handle is
+        forgotten.
+        """
         if self._done:
             return self._end_late()
         try:
-            if not self._waited:
-                self._outputs = _core.wait(self._handle, max(0.0, until - time.monotonic()))
-                self._waited = True
+            outputs = _core.wait(self._handle, max(0.0, until - time.monotonic()), False)
             if self._finish is not None:
-                self._finish(self._outputs)  # and again, where a signal handler has raised in it
+                self._finish(outputs)
         except TimeoutError:
             raise self._timed_out(seconds) from None
         except BaseException as error:
@@ -184,16 +182,14 @@ class OperationWork(_Work):
 
     def _end_late(self) -> None:
         """Of one whose outcome is told: lets its tensors go once the core is done with them."""
-        if self._over or not _core.poll(self._handle):
-            return
-        with contextlib.suppress(Exception):
-            _core.wait(self._handle, 0.0)
-        self._end()
+        if not self._over and _core.poll(self._handle):
+            self._end()
 
     def _end(self) -> None:
-        self._over = True
-        self._kept = self._finish = self._outputs = None
+        _core.forget(self._handle)
+        self._kept = self._finish = None
         self._leave()
+        self._over = True
 
     def _leave(self) -> None:
         """The communicator need not keep it any more."""

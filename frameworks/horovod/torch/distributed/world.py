@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-from collections import Counter
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
@@ -22,7 +21,6 @@ _starts = itertools.count(1)
 _start = 0
 _members: list[int] = []  # see ``members``
 _groups = 0  # that have entered
-_turns: Counter[tuple[int, ...]] = Counter()  # by members: how often they have met, as all of them count
 
 
 class TorchStore:
@@ -81,20 +79,25 @@ def _meet(rank: int, size: int, members: Sequence[int], store: Any) -> None:
     global _start
     if not _members:
         _start = next(_starts)
-    turn = _turns[tuple(members)] = _turns[tuple(members)] + 1
     among = hashlib.sha256(repr(list(members)).encode()).hexdigest()[:16]
     shared = TorchStore(store) if _is_shared(store) else None
-    places = basics.lend(rank, size, shared, f"horovod/{turn}/{among}")
+    places = basics.lend(rank, size, shared, f"horovod/{among}/{turn_of(rank, among, store)}")
     if not _members:
         _members[:] = [ABSENT] * basics.size()
     for place, member in zip(places, members, strict=True):
         _members[place] = member
 
 
-def start() -> int:
-    """How often process groups have begun in this process, which is the same on all ranks: it tells the keys
-    of one job in a store from those of the next, as a store may outlive the jobs that meet in it.
+def turn_of(rank: int, what: str, store: Any) -> int:
+    """How often ``rank`` has come to ``what`` in this store. It is the same on all ranks, as all of them
+    come, and tells the keys of one time from those of the next: a store may outlive the jobs that meet in it,
+    and some ranks may have met others in another store before.
     """
+    return int(store.add(f"horovod/turns/{what}/{rank}", 1))
+
+
+def start() -> int:
+    """How often process groups have begun in this process."""
     return _start
 
 

@@ -191,5 +191,54 @@ TEST(Gate, AllMembersComeToTheSameVerdictOnSeveralHosts) {
     Try<HostVoter>(static_cast<int>(hosts.size()), 13, hosts);
 }
 
+// Two hosts of two; the flags of the first of them can be written by anybody.
+struct FirstHost {
+  FirstHost() {
+    const Members all = Members::Everybody(4);
+    const Topology topology({0, 0, 1, 1}, /*hosts_share_memory=*/true);
+    for (int member = 0; member < 2; ++member) {
+      transports.push_back(fabric.MakeTransport(0, GlobalRank(member), waker));
+      windows.push_back(fabric.MakeWindow(0, Members({0, 1}), GlobalRank(member), waker));
+    }
+    std::thread other([&] { Make(1, all, topology); });
+    Make(0, all, topology);
+    other.join();
+  }
+  ~FirstHost() {
+    for (auto& transport : transports) transport->Close(0);
+  }
+  void Make(size_t member, const Members& all, const Topology& topology) {
+    EXPECT_TRUE(MakeHostGate(windows[member].get(), transports[member].get(), 0, all, topology,
+                             &gates[member])
+                    .ok());
+  }
+  // Of the ballot of a member: its vote, or, behind that, what the first tells.
+  Flag& FlagOf(int member, size_t line) {
+    return *reinterpret_cast<Flag*>(windows[0]->Span(Position(member), 0) + 64 * line);
+  }
+
+  inproc::Fabric fabric{4};
+  Waker waker;
+  std::vector<std::unique_ptr<Transport>> transports;
+  std::vector<std::unique_ptr<Window>> windows;
+  std::unique_ptr<Gate> gates[2];
+};
+
+TEST(Gate, AVoteThatCannotBeRightIsNotBelieved) {
+  bool moved = false;
+  FirstHost votes;
+  votes.FlagOf(1, 0).store(4);  // of the second gate
+  votes.gates[0]->Vote(true);
+  EXPECT_TRUE(votes.gates[0]->Look(&moved) == Gate::Verdict::kOpen);
+  EXPECT_EQ(votes.gates[0]->corrupt(), Position(1));
+
+  for (const uint64_t verdict : {uint64_t{2}, uint64_t{4}, uint64_t{7}}) {
+    FirstHost told;
+    told.FlagOf(0, 1).store(verdict);  // before this member has voted
+    EXPECT_TRUE(told.gates[1]->Look(&moved) == Gate::Verdict::kOpen);
+    EXPECT_EQ(told.gates[1]->corrupt(), Position(0));
+  }
+}
+
 }  // namespace
 }  // namespace hvd

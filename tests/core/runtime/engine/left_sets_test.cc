@@ -128,7 +128,6 @@ TEST(LeftSets, TakeNothingMoreAndEndWhatIsInFlight) {
   }
 }
 
-// A small message may be on its way when its sender leaves.
 // Collectives and messages of all kinds are in flight when their set is left, and the next one is
 // made and left meanwhile.
 TEST(LeftSets, LoseNothingThatIsInFlight) {
@@ -173,6 +172,7 @@ TEST(LeftSets, LoseNothingThatIsInFlight) {
   }
 }
 
+// A small message may be on its way when its sender leaves.
 TEST(LeftSets, DeliverTheirMessages) {
   for (const Wires wires : kAllWires) {
     Cluster cluster(2, wires);
