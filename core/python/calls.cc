@@ -11,8 +11,8 @@
 
 namespace py = pybind11;
 
-// submit, run, wait, forget, poll and changed: plain CPython functions, because a training step calls them
-// hundreds of times.
+// submit, run, wait, forget, poll and changed: plain CPython functions, because a training step
+// calls them hundreds of times.
 namespace hvd::python {
 
 bool Interrupted() {

@@ -70,8 +70,7 @@ Status RankEngine::CheckMembers(const std::vector<int>& ranks) const {
   const bool ascending = std::is_sorted(ranks.begin(), ranks.end(), std::less_equal<int>());
   if (!ranks.empty() && ascending && ranks.front() >= 0 && ranks.back() < options_.size)
     return Status::Ok();
-  return Status::Invalid(
-      "a process set has one or more ranks of the job, each once");
+  return Status::Invalid("a process set has one or more ranks of the job, each once");
 }
 
 // From the next round on it takes part in what the others do.
