@@ -109,7 +109,7 @@ std::vector<Property> PropertiesOf(OpKind kind) {
                    },
                    "Every rank must use the same factors."});
   }
-  if (kind == OpKind::kBroadcast) {
+  if (HasRoot(kind)) {
     all.push_back({"Mismatched " + Upper(kind) + " root ranks",
                    [](const Request& r) { return "root " + Name(r.root); },
                    "Every rank must name the same root rank."});

@@ -39,7 +39,7 @@ struct Request {
   ReduceOp reduce_op = ReduceOp::kSum;  // see HasReduction
   double prescale = 1.0;
   double postscale = 1.0;
-  GlobalRank root{0};  // broadcast
+  GlobalRank root{0};  // see HasRoot
   int32_t device = kHostDevice;
   std::string name;  // empty for an unnamed operation
   std::vector<TensorMeta> tensors;
@@ -50,13 +50,21 @@ struct Request {
   //   ranks and from step to step. Those of an allgather travel with each announcement (SizesOf);
   //   of an alltoall the members tell each other once it is decided;
   // - of the device only its kind: every rank has numbers of its own;
-  // - nothing that `kind` does not use (the root of an allreduce).
+  // - nothing that `kind` does not use (the root of an allgather).
   bool SameAs(const Request& other) const;
 };
 
-// Whether the members must agree on reduce_op and the factors. So it is for an allgather, too: a
-// compressed or sparse tensor is gathered first, and each rank reduces the rows itself.
-inline bool HasReduction(OpKind kind) { return Reduces(kind) || kind == OpKind::kAllgather; }
+// Whether the members must agree on reduce_op and the factors. So it is where they reduce the rows
+// themselves: those of an allgather of compressed tensors, or of an alltoall.
+inline bool HasReduction(OpKind kind) {
+  return Reduces(kind) || kind == OpKind::kAllgather || kind == OpKind::kAlltoall;
+}
+
+// Whether they must agree on the root. That of an allreduce is the one who uses the result, if the
+// others do not.
+inline bool HasRoot(OpKind kind) {
+  return kind == OpKind::kBroadcast || kind == OpKind::kAllreduce;
+}
 
 // What travels with each announcement: of an allgather the first dimension of each tensor (of a
 // 0-dim tensor, which is an error, 0). Empty for the other kinds.

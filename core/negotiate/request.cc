@@ -20,11 +20,11 @@ int64_t Bytes(const Shape& shape, DataType dtype) {
 bool SameBits(double a, double b) { return std::memcmp(&a, &b, sizeof a) == 0; }
 
 bool SameParameters(const Request& a, const Request& b) {
-  if (HasReduction(a.kind)) {
-    return a.reduce_op == b.reduce_op && SameBits(a.prescale, b.prescale) &&
-           SameBits(a.postscale, b.postscale);
+  if (HasReduction(a.kind) && (a.reduce_op != b.reduce_op || !SameBits(a.prescale, b.prescale) ||
+                               !SameBits(a.postscale, b.postscale))) {
+    return false;
   }
-  return a.kind != OpKind::kBroadcast || a.root == b.root;
+  return !HasRoot(a.kind) || a.root == b.root;
 }
 
 bool SameButFirstDim(const TensorMeta& a, const TensorMeta& b) {

@@ -28,7 +28,7 @@ void Pack(const Request& request, std::string* key) {
     if (scaled) out.Double(request.prescale);
     if (scaled) out.Double(request.postscale);
   }
-  if (request.kind == OpKind::kBroadcast) out.Signed(request.root.value());
+  if (HasRoot(request.kind)) out.Signed(request.root.value());
   for (const TensorMeta& tensor : request.tensors) {
     out.Byte(static_cast<uint8_t>(tensor.dtype));
     out.Varint(tensor.shape.size());
@@ -49,7 +49,7 @@ void Unpack(Decoder* in, Request* request) {
     if (scaled) request->prescale = in->Double("prescale");
     if (scaled) request->postscale = in->Double("postscale");
   }
-  if (request->kind == OpKind::kBroadcast)
+  if (HasRoot(request->kind))
     request->root = GlobalRank(static_cast<int>(
         in->Signed("root", std::numeric_limits<int>::min(), std::numeric_limits<int>::max())));
   for (TensorMeta& tensor : request->tensors) {

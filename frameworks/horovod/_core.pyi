@@ -279,7 +279,7 @@ def check_setting(variable: str, value: str) -> None:
     """Raises ValueError, which names what is allowed, for a value that ``init`` would refuse."""
 
 def shared_file_bytes(ranks: int) -> int:
-    """The largest file of shared memory that so many ranks of a host make as they start."""
+    """What the largest file of shared memory of so many ranks of a host has at least."""
 
 def start_timeline(path: str, mark_cycles: bool = False) -> None: ...
 def stop_timeline() -> None: ...

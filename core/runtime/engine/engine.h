@@ -51,7 +51,7 @@ struct EngineOptions {
   Config config;
 };
 
-// The largest file of shared memory that so many ranks of a host make as they start.
+// What the largest file of shared memory of so many ranks of a host has at least.
 size_t SharedFileBytes(const Config& config, int ranks);
 
 // The first number of sets that their members alone have made.

@@ -14,6 +14,7 @@
 #include "runtime/engine/set_registry.h"
 #include "transport/inproc/fabric.h"
 #include "transport/mapping.h"
+#include "transport/shm/arena.h"
 #include "transport/shm/shared_memory.h"
 
 namespace hvd {
@@ -88,7 +89,7 @@ size_t SharedFileBytes(const Config& config, int ranks) {
   shm::Identity file;
   file.members = static_cast<uint32_t>(ranks);
   file.bytes = std::max(BytesOfSet(board).all, peer::ChannelNeeds(ranks).bytes);
-  return shm::SharedMemory::Bytes(file);
+  return std::max(shm::SharedMemory::Bytes(file), shm::Arena::LeastFileBytes(ranks));
 }
 
 Wirer::Wirer(const EngineOptions& options)

@@ -13,15 +13,14 @@ namespace hvd::shm {
 namespace {
 
 constexpr uint64_t kRangeBytes = uint64_t{1} << 40;  // of each rank, where files may be so large
-constexpr uint64_t kLeastBytes = uint64_t{16} << 20;
-constexpr int kMostLooks = 32;  // at places of the own range, at a time
+constexpr int kMostLooks = 32;                       // at places of the own range, at a time
 
 // A limit of the shell (ulimit -f) holds for this file, too.
-Status CreateFor(uint64_t ranks, Descriptor* memfd) {
+Status CreateFor(uint64_t ranks, uint64_t least, Descriptor* memfd) {
   rlimit limit{};
   if (getrlimit(RLIMIT_FSIZE, &limit) != 0) return Status::Errno("getrlimit");
   const uint64_t allowed = limit.rlim_cur / ranks / kPageBytes * kPageBytes;
-  if (allowed < kLeastBytes)
+  if (allowed < least)
     return {Code::kUnavailable,
             "files may be too small here for shared memory: ulimit -f unlimited"};
   return SharedMemory::CreateFile(ranks * std::min(allowed, kRangeBytes), memfd);
@@ -36,7 +35,8 @@ Status Arena::Make(ShareTree* tree, Deadline deadline, std::unique_ptr<Arena>* o
   all.members = static_cast<uint32_t>(ranks);
   Fault fault;
   Descriptor memfd;
-  if (tree->tree().is_root()) fault.Keep(CreateFor(ranks, &memfd), Outcome::kCannot, tree->rank());
+  if (tree->tree().is_root())
+    fault.Keep(CreateFor(ranks, kLeastBytes, &memfd), Outcome::kCannot, tree->rank());
   tree->Spread(&all, &memfd, deadline, &fault);
   size_t bytes = 0;
   if (fault.status.ok())

@@ -30,6 +30,9 @@ static_assert(std::is_trivially_copyable_v<Place> && sizeof(Place) == 56,
 // file is far larger than memory, and takes none but for what is reserved of it.
 class Arena {
  public:
+  // Of the file that so many ranks need at least.
+  static size_t LeastFileBytes(int ranks) { return kLeastBytes * static_cast<size_t>(ranks); }
+
   // Collective among all ranks of the tree and blocking, as ShmWindow::Make.
   static Status Make(ShareTree* tree, Deadline deadline, std::unique_ptr<Arena>* out);
 
@@ -47,6 +50,8 @@ class Arena {
                 SharedMemory* out) const;
 
  private:
+  static constexpr uint64_t kLeastBytes = uint64_t{16} << 20;  // of each rank
+
   Arena(Descriptor memfd, size_t bytes, size_t begin, size_t end)
       : memfd_(std::move(memfd)), bytes_(bytes), end_(end), next_(begin) {}
 

@@ -48,6 +48,41 @@ def sparse_tensors() -> list[str]:
     return texts
 
 
+def reductions() -> list[str]:
+    """The errors, which are the same on all ranks."""
+    texts = []
+    with process_group() as (rank, size):
+        odd = rank == 1
+        numbers = torch.ones(6, dtype=torch.int32)
+        uneven = [torch.ones(1 + place) for place in range(size)]
+        add, largest = (dist.ReduceOp.MAX if odd else dist.ReduceOp.SUM), dist.ReduceOp.MAX
+        mean = dist.ReduceOp.AVG if odd else dist.ReduceOp.SUM
+        bits = dist.ReduceOp.BAND if odd else dist.ReduceOp.BOR
+        shape = (2, 3) if odd else (3, 2)
+        calls: list[Callable[[], Any]] = [
+            lambda: dist.reduce(torch.ones(2), 1 if odd else 0),
+            lambda: dist.reduce(numbers, 1 if odd else 0, dist.ReduceOp.BXOR),
+            lambda: dist.all_reduce(torch.ones(2), add),
+            lambda: dist.all_reduce(numbers, bits),
+            lambda: dist.all_reduce(numbers.view(shape), dist.ReduceOp.BAND),
+            lambda: dist.all_reduce(sparse(3), mean),
+            lambda: dist.reduce_scatter(torch.zeros(1 + rank), uneven, add),
+        ]
+        for call in calls:
+            with pytest.raises(TensorMismatchError) as caught:
+                call()
+            texts.append(str(caught.value))
+            check_works(size)
+        results = torch.zeros(1 + rank)
+        dist.reduce_scatter(results, uneven, largest)
+        assert results.tolist() == [1.0] * (1 + rank)
+        for root in range(size):
+            tensor = numbers.clone()
+            dist.reduce(tensor, root, dist.ReduceOp.BXOR)
+            assert tensor.tolist() == [size % 2 if rank == root else 1] * 6
+    return texts
+
+
 def rooted(options: Any, root: int) -> Any:
     options.rootRank = root
     return options
@@ -252,5 +287,16 @@ def test_sparse_tensors(run_ranks: Callable[..., Any], tmp_path: Path, permuted:
     texts, *others = run_ranks(3, sparse_tensors, env=env)
     assert all(other == texts for other in others)
     for text in texts[:2]:
-        assert "ranks 0, 2 [3, 3] of float32 with 2 sparse dimensions; rank 1 [" in text, text
-    assert "rank 1 [3, 4] of float32 with 1 sparse dimensions" in texts[2]
+        assert "ranks 0, 2 SUM of [3, 3] of float32 with 2 sparse dimensions; rank 1 SUM of [" in text, text
+    assert "rank 1 SUM of [3, 4] of float32 with 1 sparse dimensions" in texts[2]
+
+
+@pytest.mark.parametrize("permuted", [False, True])
+def test_reductions(run_ranks: Callable[..., Any], tmp_path: Path, permuted: bool) -> None:
+    env = in_another_order([2, 0, 1], tmp_path) if permuted else {}
+    texts, *others = run_ranks(3, reductions, env=env)
+    assert all(other == texts for other in others)
+    assert "root ranks" in texts[0] and "root 0; rank 1 BXOR" in texts[1]
+    assert "ranks 0, 2 BOR of" in texts[3] and "rank 1 BAND" in texts[3]
+    assert "[3, 2]" in texts[4] and "[2, 3]" in texts[4] and "rank 1 AVG" in texts[5]
+    assert all("reduction operation" in texts[which] for which in (2, 6))

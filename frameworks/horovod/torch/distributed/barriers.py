@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from datetime import timedelta
 from typing import Any
 
 import torch.distributed as dist
@@ -16,7 +15,7 @@ from horovod.torch.distributed.errors import CollectiveTimeoutError
 
 _DONE = b"done"
 _GRACE_SECONDS = 5.0  # in which rank 0 tells the others
-_SLICE_SECONDS = 0.2  # of a wait for the store, after which Ctrl-C and the end of the job are heard
+_SHORTEST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.0005, 0.05  # between two looks at the store
 _VERDICT_SECONDS = 1.0  # in which the job says why a rank is gone that has kept the store
 
 
@@ -96,19 +95,21 @@ def _await_others(
 
 
 def _has_come(communicator: Communicator, store: Any, key: str, deadline: float) -> bool:
+    """Asks the store again and again: a wait there says much to the log when it takes long."""
+    pause = _SHORTEST_PAUSE_SECONDS
     while True:
-        left = deadline - time.monotonic()
         try:
-            store.wait([key], timedelta(seconds=max(0.001, min(left, _SLICE_SECONDS))))
-        except dist.DistNetworkError:  # not a matter of time
+            if store.check([key]):
+                return True
+        except RuntimeError:  # not a matter of time
             _await_cause(communicator)
             raise
-        except RuntimeError:
-            communicator.check_health()
-            if left <= _SLICE_SECONDS:
-                return False
-        else:
-            return True
+        communicator.check_health()
+        left = deadline - time.monotonic()
+        if left <= 0:
+            return False
+        time.sleep(min(pause, left))
+        pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
 
 
 def _await_cause(communicator: Communicator) -> None:
@@ -116,4 +117,4 @@ def _await_cause(communicator: Communicator) -> None:
     until = time.monotonic() + _VERDICT_SECONDS
     while time.monotonic() < until:
         communicator.check_health()
-        time.sleep(_SLICE_SECONDS / 4)
+        time.sleep(_LONGEST_PAUSE_SECONDS)

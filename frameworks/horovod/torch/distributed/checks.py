@@ -11,7 +11,9 @@ import torch
 
 from horovod import _core
 from horovod.torch.distributed.communicator import Communicator
-from horovod.torch.distributed.errors import at_odds, wrong_call
+from horovod.torch.distributed.errors import at_odds, differ, wrong_call
+
+_SAID_BYTES = 256
 
 
 def check_rank(communicator: Communicator, what: str, rank: int) -> None:
@@ -49,6 +51,24 @@ def check_list(
             raise wrong_call(
                 communicator, what, f"tensor {rank} is of {tensor.dtype}; give all of one type, here {dtype}"
             )
+
+
+def as_bytes(said: str) -> torch.Tensor:
+    """A text as ``check_alike`` takes it from each rank, of one length."""
+    text = said.encode()[:_SAID_BYTES].ljust(_SAID_BYTES)
+    return torch.frombuffer(bytearray(text), dtype=torch.uint8)
+
+
+def check_alike(communicator: Communicator, what: str, told: torch.Tensor) -> None:
+    """Raises TensorMismatchError, with one text on all ranks, unless all have told the same: by position, one
+    behind the other.
+    """
+    rows = told.view(communicator.size, _SAID_BYTES)
+    if bool((rows == rows[0]).all()):
+        return
+    by_position = [bytes(row.tolist()).decode(errors="replace").rstrip() for row in rows]
+    by_rank = [by_position[communicator.position(rank)] for rank in range(communicator.size)]
+    raise differ(communicator, what, by_rank)
 
 
 def check_sizes(

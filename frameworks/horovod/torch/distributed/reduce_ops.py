@@ -72,6 +72,12 @@ def reduction_of(op: Any) -> Reduction:
     return _CORE[number] if number != _PREMUL_SUM else Reduction(prescale=float(op.factor))
 
 
+def described(op: Any) -> str:
+    """A ``ReduceOp`` in words, for the comparison between ranks."""
+    name = str(op.op.name)
+    return f"{name} with the factor {op.factor}" if _number(op.op) == _PREMUL_SUM else name
+
+
 def for_tensor(reduction: Reduction, tensor: torch.Tensor) -> Reduction:
     """``reduction`` as it applies to the elements of ``tensor``.
 

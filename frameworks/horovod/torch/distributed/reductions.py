@@ -12,31 +12,47 @@ from horovod.torch.distributed import buffers, checks, sparse
 from horovod.torch.distributed.checks import Expected
 from horovod.torch.distributed.communicator import Communicator
 from horovod.torch.distributed.errors import wrong_call
-from horovod.torch.distributed.reduce_ops import Reduction, for_tensor, reduction_of
+from horovod.torch.distributed.reduce_ops import Reduction, described, for_tensor, reduction_of
 from horovod.torch.distributed.work import joint
 
 
-def allreduce(communicator: Communicator, tensors: Sequence[torch.Tensor], options: Any) -> Any:
-    """Replaces each tensor by the reduction of those of all ranks; several travel as one operation."""
+def allreduce(
+    communicator: Communicator, tensors: Sequence[torch.Tensor], options: Any, root: int = 0
+) -> Any:
+    """Replaces each tensor by the reduction of those of all ranks; several travel as one operation. ``root``
+    is for the comparison between ranks.
+    """
     reduction = reduction_of(options.reduceOp)
     if reduction.combine is None and communicator.size > 1:
         tensors = list(tensors)  # the program's list may change while they are in flight
         specs = buffers.in_place(tensors)
         if specs is not None:  # what DDP and most programs do
             return communicator.start(
-                _core.ALLREDUCE, specs, options, tensors, None, tensors, reduction.op, reduction.prescale
+                _core.ALLREDUCE,
+                specs,
+                options,
+                tensors,
+                None,
+                tensors,
+                reduction.op,
+                reduction.prescale,
+                root,
             )
     if any(tensor.layout is not torch.strided for tensor in tensors):
         return sparse.allreduce(communicator, tensors, reduction, options)
-    return _allreduce_by_copies(communicator, tensors, reduction, options)
+    return _allreduce_by_copies(communicator, tensors, reduction, options, root)
 
 
 def _allreduce_by_copies(
-    communicator: Communicator, tensors: Sequence[torch.Tensor], reduction: Reduction, options: Any
+    communicator: Communicator,
+    tensors: Sequence[torch.Tensor],
+    reduction: Reduction,
+    options: Any,
+    root: int,
 ) -> Any:
     reduction = for_tensor(reduction, tensors[0])
     if reduction.combine is not None:
-        return _reduce_here(communicator, tensors, reduction, options)
+        return _reduce_here(communicator, tensors, reduction, options, root)
     targets = [buffers.target(tensor, moved=False) for tensor in tensors]
     if communicator.size == 1 and reduction.prescale != 1.0:
         for each in targets:
@@ -53,23 +69,32 @@ def _allreduce_by_copies(
         tensors,
         reduction.op,
         reduction.prescale,
+        root,
     )
 
 
 def _reduce_here(
-    communicator: Communicator, tensors: Sequence[torch.Tensor], reduction: Reduction, options: Any
+    communicator: Communicator,
+    tensors: Sequence[torch.Tensor],
+    reduction: Reduction,
+    options: Any,
+    root: int,
 ) -> Any:
     """By an allgather: what the core cannot reduce."""
-    sources = [buffers.flat_source(tensor) for tensor in tensors]
+    shapes = [list(tensor.shape) for tensor in tensors]
+    about = checks.as_bytes(f"{described(options.reduceOp)} of {shapes}, root {root}")
+    sources = [*(buffers.flat_source(tensor) for tensor in tensors), about]
     gathered = [source.new_empty((communicator.size, source.numel())) for source in sources]
 
     def finish(outputs: object) -> None:
-        for tensor, rows in zip(tensors, gathered, strict=True):
+        if communicator.size > 1:
+            checks.check_alike(communicator, "all_reduce", gathered[-1])
+        for tensor, rows in zip(tensors, gathered[:-1], strict=True):
             _put(tensor, rows, reduction)
 
     specs = [
         buffers.spec(source, rows, (1, source.numel()), tensor.dtype)
-        for source, rows, tensor in zip(sources, gathered, tensors, strict=True)
+        for source, rows, tensor in zip(sources, gathered, [*tensors, about], strict=True)
     ]
     return communicator.start(_core.ALLGATHER, specs, options, (sources, gathered), finish, tensors)
 
@@ -83,9 +108,9 @@ def _put(tensor: torch.Tensor, rows: torch.Tensor, reduction: Reduction) -> None
 def reduce(communicator: Communicator, tensors: Sequence[torch.Tensor], options: Any) -> Any:
     """As ``allreduce``, but only the tensor of the root changes."""
     checks.check_rank(communicator, "reduce, its root", options.rootRank)
-    if communicator.rank == options.rootRank or communicator.size == 1:
-        return allreduce(communicator, tensors, options)
-    return allreduce(communicator, [tensor.detach().clone() for tensor in tensors], options)
+    if communicator.rank != options.rootRank and communicator.size > 1:
+        tensors = [tensor.detach().clone() for tensor in tensors]
+    return allreduce(communicator, tensors, options, options.rootRank)
 
 
 def reduce_scatter_single(
@@ -165,7 +190,8 @@ def _scatter_here(
 
     specs = [buffers.spec(source, received, source.shape, output.dtype)]
     kept = (source, received)
-    return communicator.start(_core.ALLTOALL, specs, options, kept, finish, output, splits=parts)
+    op, factor = reduction.op, reduction.prescale  # for the comparison between ranks
+    return communicator.start(_core.ALLTOALL, specs, options, kept, finish, output, op, factor, splits=parts)
 
 
 def reduce_scatter(

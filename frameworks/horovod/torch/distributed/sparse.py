@@ -9,13 +9,10 @@ import torch
 
 from horovod import _core
 from horovod.common.reduce_ops import Average, Sum
-from horovod.torch.distributed import buffers
+from horovod.torch.distributed import buffers, checks
 from horovod.torch.distributed.communicator import Communicator
-from horovod.torch.distributed.errors import differ
-from horovod.torch.distributed.reduce_ops import Reduction
+from horovod.torch.distributed.reduce_ops import Reduction, described
 from horovod.torch.placements import adopt
-
-_SEPARATOR = "\n"
 
 
 def allreduce(
@@ -36,12 +33,12 @@ def allreduce(
     indices = own.indices().t().contiguous().cpu().view(-1)
     values = own.values()
     plain = buffers.flat_source(values, moved=False)
-    about = torch.frombuffer(bytearray(_about(tensor).encode()), dtype=torch.uint8)
+    about = checks.as_bytes(f"{described(options.reduceOp)} of {_about(tensor)}")
     factor = reduction.prescale / (communicator.size if reduction.op == Average else 1)
 
     def finish(outputs: list[_core.Output] | None) -> None:
         places, entries, told = (indices, plain, about) if outputs is None else map(adopt, outputs)
-        _check_alike(communicator, told)
+        checks.check_alike(communicator, "all_reduce of sparse tensors", told)
         total = _assembled(places, entries, tensor, values).coalesce()
         if factor != 1.0:
             total = (total * factor).to(tensor.dtype)
@@ -76,11 +73,4 @@ def _assembled(
 def _about(tensor: torch.Tensor) -> str:
     """What must be alike on all ranks."""
     name = str(tensor.dtype).removeprefix("torch.")
-    return f"{list(tensor.shape)} of {name} with {tensor.sparse_dim()} sparse dimensions{_SEPARATOR}"
-
-
-def _check_alike(communicator: Communicator, told: torch.Tensor) -> None:
-    by_position = bytes(told.tolist()).decode().split(_SEPARATOR)[:-1]
-    if len(set(by_position)) > 1:
-        by_rank = [by_position[communicator.position(rank)] for rank in range(communicator.size)]
-        raise differ(communicator, "all_reduce of sparse tensors", by_rank)
+    return f"{list(tensor.shape)} of {name} with {tensor.sparse_dim()} sparse dimensions"
