@@ -24,7 +24,7 @@ TEST(ResponseCache, EveryAgreedFieldMatters) {
   ResponseCache cache(100);
   ASSERT_OK(cache.Learn(0, Allreduce("w", {2, 3})));
   ASSERT_OK(cache.Learn(1, Broadcast("w", 1, {2, 3})));
-  std::vector<Request> others(9, Allreduce("w", {2, 3}));
+  std::vector<Request> others(10, Allreduce("w", {2, 3}));
   others[0].name = "v";
   others[1].kind = OpKind::kAllgather;
   others[2].reduce_op = ReduceOp::kMax;
@@ -34,6 +34,7 @@ TEST(ResponseCache, EveryAgreedFieldMatters) {
   others[6].tensors[0].dtype = DataType::kFloat64;
   others[7].tensors[0].shape = {3, 2};
   others[8].tensors.push_back(others[8].tensors[0]);
+  others[9].root = GlobalRank(1);
   for (const Request& other : others) EXPECT_EQ(cache.Find(other), kNoId);
   EXPECT_EQ(cache.Find(Broadcast("w", 2, {2, 3})), kNoId);
   EXPECT_EQ(cache.Find(Broadcast("w", 1, {2, 3})), 1u);
@@ -50,8 +51,10 @@ TEST(ResponseCache, WhatMayDifferDoesNot) {
   gpu.device = 0;
   ASSERT_OK(cache.Learn(1, gpu));
   gpu.device = 3;
-  gpu.root = GlobalRank(5);
   EXPECT_EQ(cache.Find(gpu), 1u);
+  Request gather = Allgather("g", {2, 3});
+  gather.root = GlobalRank(5);
+  EXPECT_EQ(cache.Find(gather), 0u);
 }
 
 TEST(ResponseCache, UnnamedShareAnIdPerDescription) {
