@@ -184,15 +184,19 @@ class FakeCore:
         request.tag = tag
         return handle
 
-    def wait(self, handle, timeout=None):
+    def wait(self, handle, timeout=None, forget=True):
         request = self.pending.get(handle)
         if request is None:
             raise ValueError(f"unknown handle {handle}")
         self._complete(request)
-        del self.pending[handle]
+        if forget:
+            self.forget(handle)
         if request.error is not None:
             raise request.error
         return request.outputs
+
+    def forget(self, handle):
+        self.pending.pop(handle, None)
 
     def poll(self, handle):
         request = self.pending.get(handle)
