@@ -49,7 +49,7 @@ def draw_steps(axes: Any, rows: Rows) -> None:
         times = [original(size, network) for size in ranks]
         axes.plot(ranks, times, network.line, color=GREY, label=f"the original's design, {network.name}")
     axes.set(title="Negotiation of a step of 200 tensors (modelled)", ylabel="us", yscale="log")
-    axes.legend(fontsize=7, ncols=2)
+    axes.legend(fontsize=7, ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.16))
 
 
 def draw_pair(axes: Any, rows: Rows, name: str, title: str) -> None:
