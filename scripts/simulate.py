@@ -145,6 +145,7 @@ def noticed(program: Path, arguments: argparse.Namespace) -> str:
 def run_faults(arguments: argparse.Namespace) -> int:
     """Breaks a line at a time; 1 when nothing notices."""
     source = BROKEN / "source"
+    shutil.rmtree(BROKEN, ignore_errors=True)  # it may hold what was made of a broken line
     copy_sources(source)
     missed = 0
     for fault in yaml.safe_load(FAULTS.read_text(encoding="utf-8")):
