@@ -134,20 +134,26 @@ def measure(args: argparse.Namespace, ranks: int) -> dict[str, list[float]]:
             node.run("tc", "qdisc", "add", "dev", "eth0", *shape)
         folder = Path(name)
         Board.create(folder / "board", args.hosts * ranks)
-        started = [
-            subprocess.Popen(
-                hosts.nodes[rank // ranks].command(sys.executable, *sys.argv, "--folder", name),
-                env=environment(folder, rank, args.hosts, ranks),
-            )
-            for rank in range(args.hosts * ranks)
-        ]
-        try:
-            if sum(process.wait() != 0 for process in started):
-                sys.exit("a rank has failed")
-        finally:
-            for process in started:
-                process.kill()
+        run_on(hosts, ranks, folder, "--folder", name)
         return json.loads((folder / "times.json").read_text(encoding="utf-8"))
+
+
+def run_on(hosts: Any, ranks: int, folder: Path, *words: str) -> None:
+    """Runs this program with ``words`` added as so many ranks on each host, until all have ended."""
+    count = len(hosts.nodes)
+    started = [
+        subprocess.Popen(
+            hosts.nodes[rank // ranks].command(sys.executable, *sys.argv, *words),
+            env=environment(folder, rank, count, ranks),
+        )
+        for rank in range(count * ranks)
+    ]
+    try:
+        if sum(process.wait() != 0 for process in started):
+            sys.exit("a rank has failed")
+    finally:
+        for process in started:
+            process.kill()
 
 
 def environment(folder: Path, rank: int, hosts: int, ranks: int) -> dict[str, str]:

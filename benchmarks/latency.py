@@ -10,15 +10,13 @@ allreduce, in delays, is the number of messages that follow each other: it grows
 import argparse
 import json
 import math
-import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
-from hosts import ROOT, environment
+from hosts import ROOT, run_on
 
 STEPS_TO_LEARN = 12
 
@@ -54,21 +52,7 @@ def measure(args: argparse.Namespace, count: int) -> dict[int, list[float]]:
     with networks.hosts(count) as hosts, tempfile.TemporaryDirectory() as name:
         result = Path(name) / "times.json"
         with hosts.join_far(args.delay / 1e3, [f"10.77.0.{number + 1}/24" for number in range(count)]):
-            started = [
-                subprocess.Popen(
-                    hosts.nodes[rank // args.ranks].command(
-                        sys.executable, *sys.argv, "--result", str(result)
-                    ),
-                    env={**os.environ, **environment(Path(name), rank, count, args.ranks)},
-                )
-                for rank in range(count * args.ranks)
-            ]
-            try:
-                if sum(process.wait() != 0 for process in started):
-                    sys.exit("a rank has failed")
-            finally:
-                for process in started:
-                    process.kill()
+            run_on(hosts, args.ranks, Path(name), "--result", str(result))
         times = json.loads(result.read_text(encoding="utf-8"))
         return {int(size): seconds for size, seconds in times.items()}
 
