@@ -113,6 +113,8 @@ HandlePtr Member::Claim(const Decision& decision) {
     if (decision.id < by_id_.size()) handle = std::move(by_id_[decision.id]);
   } else {
     handle = queue_->Find(set_, decision.name);
+    // What others do after this rank has joined may have the name of what still runs here.
+    if (handle != nullptr && handle->decided && join_ != nullptr) return nullptr;
     if (handle != nullptr && !decision.error.empty()) ForgetId(*handle);
   }
   return handle;

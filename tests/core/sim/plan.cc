@@ -117,6 +117,7 @@ Plan DrawPlan(Random* random, const Shape& shape) {
   const size_t ops = 1 + Index(random->Below(6));
   for (size_t op = 0; op < ops; ++op) plan.ops.push_back(DrawOp(random, plan.sets, op));
   plan.steps = DrawSteps(random, ops, shape.ranks);
+  plan.joins_in_flight = random->OneIn(3);
   const bool some_join_early = random->OneIn(4);
   for (int rank = 0; rank < shape.ranks; ++rank) {
     const bool early = some_join_early && random->OneIn(3);

@@ -57,6 +57,7 @@ struct Plan {
   std::vector<Op> ops;
   std::vector<ProgramStep> steps;
   std::vector<size_t> joins_at;  // by rank: the step before which it joins everywhere
+  bool joins_in_flight = false;  // and that without waiting for the step before
   // Everybody computes for so long before each step, submits in order, and waits; negative: all of
   // that is up to chance, and so is how long collectives take, which otherwise take no time.
   Nanos computes = -1;

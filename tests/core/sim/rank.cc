@@ -221,7 +221,8 @@ bool Rank::Go() {
     }
     return true;
   }
-  if (!flights_.empty()) {
+  const bool joins_next = step_ + 1 == plan.joins_at[static_cast<size_t>(rank_)];
+  if (!flights_.empty() && !(plan.joins_in_flight && joins_next)) {
     if (!std::exchange(waits_, true)) Ask();
     return moved;
   }

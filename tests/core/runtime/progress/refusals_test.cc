@@ -284,6 +284,35 @@ TEST(Refusals, OfAnOperationThatNoRankMayAskForNameTheSequencersRank) {
   ASSERT_OK(sound.Hear(told([](Request*) {})));
 }
 
+// Others go on with another operation of that name, or disagree about it, while what this rank
+// announced before it joined still runs here.
+TEST(Refusals, AreNotOfWhatTakesTheNameOfWhatStillRunsWhereARankHasJoined) {
+  const auto second = [](const std::function<void(negotiate::Decision*)>& change) {
+    return ResponseWith([&](negotiate::Response* r) {
+      r->number = 2;
+      r->decisions[0].partial = true;
+      r->decisions[0].sizes.clear();
+      change(&r->decisions[0]);
+    });
+  };
+  const std::string other = second([](negotiate::Decision* decision) {
+    decision->id = 1;
+    decision->request = RequestOf(OpKind::kAllreduce, {4});
+  });
+  const std::string failed = second([](negotiate::Decision* decision) {
+    decision->id = negotiate::kNoId;
+    decision->error = "the others disagree";
+  });
+  for (const std::string& bytes : {other, failed}) {
+    Victim victim(5);
+    victim.Join();
+    ASSERT_OK(victim.Hear(ResponseWith([](negotiate::Response*) {})));
+    EXPECT_TRUE(!victim.done());
+    ASSERT_OK(victim.Hear(bytes));
+    EXPECT_TRUE(!victim.done());
+  }
+}
+
 TEST(Refusals, OfAnAnnouncementNameTheMembersRank) {
   using negotiate::AnnounceMessage;
   const auto first = [](AnnounceMessage* m) -> negotiate::Announcement& {
