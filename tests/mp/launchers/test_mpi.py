@@ -111,7 +111,8 @@ def test_the_ranks_are_on_several_hosts(mpi: Mpi, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("end", "status"), [("sys.exit(7)", 7), ("os.kill(os.getpid(), 9)", 137)])
 def test_a_failed_rank_gives_its_status(mpi: Mpi, end: str, status: int) -> None:
-    text = f"print('last words', rank, file=sys.stderr)\nrank == 1 and {end}\ntime.sleep(60)"
+    # MPICH lets a rank go on that another has left with a status of its own.
+    text = f"print('last words', rank, file=sys.stderr)\nrank == 1 and {end}\ntime.sleep(10)"
     output = (result := mpi.run("-np", "2", *script(text))).output
     assert result.returncode == status, output
     if mpi.name == "Open MPI":

@@ -184,7 +184,7 @@ def test_a_stopped_relay_is_the_culprit(at_work: AtWork) -> None:
 
 def test_a_timeout_shows_the_stacks_behind_a_relay(hosts: Hosts) -> None:
     script = "import time\ndef stuck():\n    time.sleep(600)\nstuck()\n"
-    limit = str(round(within(8)))
+    limit = str(round(within(5)))
     process = hosts.start(*hosts.command(*ALL, "--timeout", limit, sys.executable, "-c", script))
     result = hosts.finish(process, 60)
     assert result.returncode == 124
