@@ -41,7 +41,8 @@ def test_more_die_while_the_others_recover(name: str) -> None:
     seconds = []
     for time in range(TIMES):
         dead = [each if each >= RANKS else (each + time) % RANKS for each in victims]
-        words = (phases, ",".join(map(str, dead)))
+        # The steps take longer than all that happens.
+        words = (phases, ",".join(map(str, dead)), 64, 0.005)
         story = run(RANKS, "--min-np", "1", "--spares", "3", steps=STEPS * 5, words=words)
         if name == "newcomer":  # one that is through in time lives
             dead = [each for each in dead if each in story.deaths]
@@ -59,7 +60,7 @@ def test_who_dies_when_the_work_is_done_does_not_fail_the_job() -> None:
 
 
 def test_without_a_spare_the_others_go_on_at_once_and_grow_again() -> None:
-    story = run(3, "--min-np", "2", steps=150, words=("step", 1, 64, 0.02))
+    story = run(3, "--min-np", "2", steps=150, words=("step,late", "1,3", 64, 0.02))
     assert story.status == 0, story.output
     assert {worker: size for worker, (_, _, size) in story.done.items()} == {0: 3, 2: 3, 3: 3}
     assert "generation 2: 2 ranks" in story.output and "generation 3: 3 ranks" in story.output

@@ -1,5 +1,5 @@
 """Elastic training without a framework: counts steps, each an allreduce and a commit. Some workers may die,
-or (PHASE always) whoever has such a number as a rank.
+or (PHASE always) whoever has such a number as a rank; with PHASE late one starts late.
 
 Usage: elastic_steps.py STEPS [PHASES WORKERS [BYTES [SECONDS]]]. PHASES says when each of WORKERS kills
 itself, with commas between several; BYTES how much each step reduces, SECONDS how long a step takes. Lines
@@ -85,6 +85,8 @@ def reduce(name: str) -> None:
 
 
 may_die("before")
+if DEATHS.get(WORKER) == "late":  # it lives, and is not there before the others have gone on
+    time.sleep(1.0)
 may_die("rendezvous", (0.0, 0.05))
 hvd.init()
 
