@@ -295,6 +295,22 @@ def test_a_library_for_the_host_leaves_tensors_on_gpus_to_nccl(run_ranks, gpus):
     assert results == [[[2] * 3, [2] * 3, True]] * 2
 
 
+def a_call_of_nccl_fails():
+    """Ends with what the operation fails with."""
+    hvd.init()
+    gpu = fake_device()
+    block = gpu.block(np.ones(10, np.float32))
+    with pytest.raises(hvd.HorovodInternalError) as caught:
+        for _ in range(2):  # the first is done for a rank whose GPU has all of it
+            _core.wait(gpu.submit(_core.ALLREDUCE, "x", [block], [block]))
+    return str(caught.value)
+
+
+def test_a_call_of_nccl_that_fails_is_an_error_that_names_its_rank(run_ranks, gpus):
+    for text in run_ranks(2, a_call_of_nccl_fails, env={**gpus, "FAKE_NCCL_FAIL_AT": "1:1"}):
+        assert "rank 1: NCCL failed during allreduce of 'x' on GPU 0 in process set 0" in text
+
+
 FLOATS_OF_8_BITS = {"float8_e4m3fn": torch.float8_e4m3fn, "float8_e5m2": torch.float8_e5m2}
 SUMS_OF_8_BITS = [[3 * number for number in (0, 1, 2, 0.5)]] * 2  # by type; 3 ranks
 
