@@ -267,6 +267,37 @@ TEST(NcclWatch, AfterAnAbortNothingIsWritten) {
       true);
 }
 
+// The program need not wait for the GPU before its set ends, and the other rank is late. Of tensors
+// that travel together: those lie in memory that is registered.
+TEST(NcclWatch, ASetThatEndsLeavesTheGpuWhatItStillNeeds) {
+  const Environment environment;
+  World world(Medium::kInprocWindow, 2);
+  std::atomic<bool> left{false};
+  std::atomic<bool> given{false};
+  RunRanks(2, [&](int r) {
+    BareGpu gpu(&world, r, r);
+    Backend* const backend = gpu.Join(3);
+    ASSERT_TRUE(backend != nullptr);
+    if (r == 1) {
+      EXPECT_TRUE(Comes([&] { return left.load(); }));
+      std::this_thread::sleep_for(milliseconds(200));
+    }
+    CollectiveSpec spec = gpu.Sum();
+    Piece& whole = spec.pieces.front();
+    const int64_t half = whole.bytes / 2;
+    const Piece second{whole.input + half, whole.output + half, half};
+    whole.bytes = half;
+    spec.pieces.push_back(second);
+    spec.order.push_back(spec.order.front());
+    BareGpu::Give(backend, std::move(spec));
+    if (r == 0) gpu.Leave();
+    left.store(true);
+    EXPECT_TRUE(gpu.Read() == std::vector<float>(BareGpu::kElements, 2.0f));
+    if (r == 1) given.store(true);
+    EXPECT_TRUE(Comes([&] { return given.load(); }));  // the other still uses the host's backend
+  });
+}
+
 // From the submission on; the result is there once the graph is recorded.
 TEST(NcclWatch, AStreamThatBeginsToRecordAGraphIsWaitedFor) {
   const Environment environment;
