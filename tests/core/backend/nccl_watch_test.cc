@@ -230,6 +230,27 @@ TEST(NcclWatch, NobodyLooksAtAGpuWithoutWork) {
   });
 }
 
+// A driver may take seconds to start, on a thread of one set's.
+TEST(NcclWatch, ADriverThatStartsSlowlyHoldsUpNobodyElse) {
+  const Environment environment("FAKE_CUDA_INIT_MS", "1500");
+  nccl::GpuOptions options;
+  options.driver = std::string(HVD_FAKE_GPU_FOLDER) + "/libcuda.so.1";
+  options.library = std::string(HVD_FAKE_GPU_FOLDER) + "/libnccl.so.2";
+  nccl::GpuRuntime runtime(options);
+  std::atomic<bool> loaded{false};
+  std::thread loader([&] {
+    std::shared_ptr<const nccl::GpuDriver> driver;
+    std::shared_ptr<const nccl::NcclLibrary> library;
+    EXPECT_TRUE(runtime.Load(&driver, &library).ok());
+    loaded.store(true);
+  });
+  EXPECT_TRUE(Comes([] { return fake_gpu::test::HasCalled("cuInit"); }));
+  EXPECT_FALSE(runtime.RecordsGraph({}));
+  runtime.AbortAll();
+  EXPECT_FALSE(loaded.load());
+  loader.join();
+}
+
 TEST(NcclWatch, ManySetsAreAbortedAtOnce) {
   World world(Medium::kInprocWindow, 2);
   const Environment environment("FAKE_NCCL_ABORT_MS", "300");
