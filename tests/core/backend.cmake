@@ -17,6 +17,7 @@ hvd_test(backend_reducescatter SOURCES backend/reducescatter_test.cc USES ranks 
 hvd_test(backend_schedule SOURCES backend/schedule_test.cc USES ranks backend)
 hvd_test(backend_alltoall SOURCES backend/alltoall_test.cc USES ranks backend)
 hvd_test(backend_adasum SOURCES backend/adasum_test.cc USES ranks backend collective)
+hvd_test(backend_staged SOURCES backend/staged_test.cc USES backend)
 hvd_test(backend_nccl SOURCES backend/nccl_test.cc USES ranks backend)
 target_link_libraries(test_backend_nccl PRIVATE fake_cuda)
 hvd_test(backend_nccl_watch SOURCES backend/nccl_watch_test.cc USES ranks backend)

@@ -201,11 +201,11 @@ Status Rank::Join(uint32_t set, const std::vector<int>& members, Backend** backe
   HVD_RETURN_IF_ERROR(MakeWindowBackend(windows_.back().get(), world_->board_, &backends_.back()));
   *backend = backends_.back().get();
   if (world_->medium_ == Medium::kNccl) return JoinNccl(set, ranks, backend);
-  return world_->medium_ == Medium::kGloo ? JoinGloo(members, backend) : Status::Ok();
+  return world_->medium_ == Medium::kGloo ? JoinGloo(set, members, backend) : Status::Ok();
 }
 
 // Above the backend that was just made.
-Status Rank::JoinGloo(const std::vector<int>& members, Backend** backend) {
+Status Rank::JoinGloo(uint32_t set, const std::vector<int>& members, Backend** backend) {
   const auto size = static_cast<int>(members.size());
   if (size == 1) return Status::Ok();
   if (library_ == nullptr) {
@@ -215,9 +215,10 @@ Status Rank::JoinGloo(const std::vector<int>& members, Backend** backend) {
     HVD_RETURN_IF_ERROR(LoadLibrary(HVD_GLOO_MODULE, options, &library_));
   }
   const int place = Members(members).Find(GlobalRank(rank_)).value();
-  backends_.push_back(std::make_unique<FirstThatServes>(
-      MakeStagedBackend(library_->MakeSet(place, size), library_->name(), *backend, place, size),
-      *backend, waker_));
+  backends_.push_back(
+      std::make_unique<FirstThatServes>(MakeStagedBackend(library_->MakeSet(set, place, size),
+                                                          library_->name(), *backend, place, size),
+                                        *backend, waker_));
   *backend = backends_.back().get();
   return Status::Ok();
 }

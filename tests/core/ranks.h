@@ -87,7 +87,7 @@ class Rank {
   Status Run(Backend* backend, CollectiveSpec spec);
 
  private:
-  Status JoinGloo(const std::vector<int>& members, Backend** backend);
+  Status JoinGloo(uint32_t set, const std::vector<int>& members, Backend** backend);
   Status JoinNccl(uint32_t set, const Members& members, Backend** backend);
   Status JoinHosts(uint32_t set, const Members& members, Backend** backend);
   Status Sleep(const Machines& machines, std::vector<bool>* done);

@@ -12,6 +12,7 @@ from load import within
 
 import horovod.torch as hvd
 from horovod import _core
+from horovod.bootstrap import libraries
 from horovod.common.collective.tensor_glue import Purpose, Result
 from horovod.torch.operations import ops
 from horovod.torch.placements import on_devices
@@ -276,6 +277,38 @@ def test_one_rank_without_nccl_and_all_go_through_host_memory(run_ranks, gpus):
 
 def test_all_ranks_with_nccl_use_it(run_ranks, gpus):
     assert [serves for serves, _ in run_ranks(2, ranks_differ, env=gpus)] == [True, True]
+
+
+def by_two_libraries():
+    """Ends with sums of a tensor on the GPU and of one on the host, and whether NCCL has made the first."""
+    hvd.init()
+    gpu = fake_device()
+    block = gpu.block(np.ones(3, np.float32))
+    _core.wait(gpu.submit(_core.ALLREDUCE, "x", [block], [block], op=SUM))
+    on_gpu = gpu.array(block).tolist()
+    return [on_gpu, hvd.allreduce(torch.ones(3), op=SUM).tolist(), "ncclAllReduce" in gpu.calls()]
+
+
+@pytest.mark.skipif(not libraries.installed("gloo"), reason="horovod was built without Gloo")
+def test_a_library_for_the_host_leaves_tensors_on_gpus_to_nccl(run_ranks, gpus):
+    results = run_ranks(2, by_two_libraries, env={**gpus, libraries.VARIABLE: "GLOO"})
+    assert results == [[[2] * 3, [2] * 3, True]] * 2
+
+
+def a_call_of_nccl_fails():
+    """Ends with what the operation fails with."""
+    hvd.init()
+    gpu = fake_device()
+    block = gpu.block(np.ones(10, np.float32))
+    with pytest.raises(hvd.HorovodInternalError) as caught:
+        for _ in range(2):  # the first is done for a rank whose GPU has all of it
+            _core.wait(gpu.submit(_core.ALLREDUCE, "x", [block], [block]))
+    return str(caught.value)
+
+
+def test_a_call_of_nccl_that_fails_is_an_error_that_names_its_rank(run_ranks, gpus):
+    for text in run_ranks(2, a_call_of_nccl_fails, env={**gpus, "FAKE_NCCL_FAIL_AT": "1:1"}):
+        assert "rank 1: NCCL failed during allreduce of 'x' on GPU 0 in process set 0" in text
 
 
 FLOATS_OF_8_BITS = {"float8_e4m3fn": torch.float8_e4m3fn, "float8_e5m2": torch.float8_e5m2}

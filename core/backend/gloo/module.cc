@@ -70,7 +70,7 @@ class Gloo : public Library {
  public:
   explicit Gloo(LibraryOptions options) : options_(std::move(options)) {}
   const char* name() const override { return "Gloo"; }
-  std::unique_ptr<LibrarySet> MakeSet(int rank, int size) override {
+  std::unique_ptr<LibrarySet> MakeSet(uint32_t /*id*/, int rank, int size) override {
     return std::make_unique<GlooSet>(options_, rank, size);
   }
 

@@ -78,8 +78,9 @@ class Library {
  public:
   virtual ~Library() = default;
   virtual const char* name() const = 0;  // "Gloo"
-  // Waits for nobody. `rank` is this rank's position among `size` members.
-  virtual std::unique_ptr<LibrarySet> MakeSet(int rank, int size) = 0;
+  // Waits for nobody. `id` is the process set's number, equal on all members; `rank` is this rank's
+  // position among `size` of them.
+  virtual std::unique_ptr<LibrarySet> MakeSet(uint32_t id, int rank, int size) = 0;
   // A rank of the job is lost: whatever waits for all ranks waits for ever.
   virtual void LoseRank() noexcept {}
 };

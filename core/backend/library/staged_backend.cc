@@ -161,7 +161,7 @@ class StagedBackend : public Backend {
         staging_(std::make_shared<Staging>()) {}
 
   bool Serves(const CollectiveSpec& spec) const override {
-    return library_->Has(spec.kind, spec.reduction.op);
+    return KindOf(spec.device) != DeviceKind::kGpu && library_->Has(spec.kind, spec.reduction.op);
   }
   std::unique_ptr<StepMachine> SetUp(const CollectiveSpec& first, const Waker& waker) override {
     return std::make_unique<Connecting>(library_.get(), name_, host_, rank_, size_, first, waker);

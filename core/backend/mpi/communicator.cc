@@ -36,14 +36,15 @@ std::vector<int> WorldRanks(const LibrarySet::Addresses& addresses) {
   return ranks;
 }
 
-// Tells sets apart whose members make their communicators at the same time. FNV-1a.
-int TagOf(const std::vector<int>& ranks) {
-  uint32_t hash = 2166136261U;
-  for (const int rank : ranks) hash = (hash ^ static_cast<uint32_t>(rank)) * 16777619U;
-  return static_cast<int>(hash % 32767);  // the largest tag that every MPI has
+// Tells sets apart that share members and make their communicators at the same time: two with one
+// tag would take each other's messages, and wait for ever or crash. So it is no digest of the
+// members. Programs that make communicators of their own begin at 0.
+int TagOf(uint32_t id) {
+  constexpr uint32_t kLargest = 32767;  // that every MPI has
+  return static_cast<int>(kLargest - id % kLargest);
 }
 
-MPI_Comm Make(const std::vector<int>& ranks) {
+MPI_Comm Make(const std::vector<int>& ranks, uint32_t id) {
   const Uninterruptible waits;
   const ErrorsReturned returned;
   MPI_Group world = MPI_GROUP_NULL;
@@ -52,8 +53,7 @@ MPI_Comm Make(const std::vector<int>& ranks) {
   Check(MPI_Comm_group(MPI_COMM_WORLD, &world), "MPI_Comm_group");
   Check(MPI_Group_incl(world, static_cast<int>(ranks.size()), ranks.data(), &members),
         "MPI_Group_incl");
-  Check(MPI_Comm_create_group(MPI_COMM_WORLD, members, TagOf(ranks), &made),
-        "MPI_Comm_create_group");
+  Check(MPI_Comm_create_group(MPI_COMM_WORLD, members, TagOf(id), &made), "MPI_Comm_create_group");
   MPI_Group_free(&members);
   MPI_Group_free(&world);
   Check(MPI_Comm_set_errhandler(made, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
@@ -61,7 +61,9 @@ MPI_Comm Make(const std::vector<int>& ranks) {
 }
 
 // The other members may wait for this one in a call that it has left by an error.
-MPI_Comm MakeOrGiveUp(const std::vector<int>& ranks) try { return Make(ranks); } catch (...) {
+MPI_Comm MakeOrGiveUp(const std::vector<int>& ranks, uint32_t id) try {
+  return Make(ranks, id);
+} catch (...) {
   GiveUp();
   throw;
 }
@@ -79,7 +81,7 @@ void WriteAddress(int members, LibrarySet::Addresses* mine) {
   }
 }
 
-MPI_Comm CommunicatorOf(const LibrarySet::Addresses& addresses) {
+MPI_Comm CommunicatorOf(const LibrarySet::Addresses& addresses, uint32_t id) {
   static std::mutex mutex;
   static std::map<std::vector<int>, MPI_Comm> kept;
   const std::vector<int> ranks = WorldRanks(addresses);
@@ -88,7 +90,7 @@ MPI_Comm CommunicatorOf(const LibrarySet::Addresses& addresses) {
     const auto found = kept.find(ranks);
     if (found != kept.end()) return found->second;
   }
-  const MPI_Comm made = MakeOrGiveUp(ranks);  // other sets may make theirs meanwhile
+  const MPI_Comm made = MakeOrGiveUp(ranks, id);  // other sets may make theirs meanwhile
   const std::lock_guard<std::mutex> lock(mutex);
   return kept[ranks] = made;
 }

@@ -19,8 +19,9 @@ namespace {
 class MpiSet : public LibrarySet {
  public:
   // `is_served`: false for a set that is left to our own backend.
-  MpiSet(CombineFunction combine, int size, bool is_served)
+  MpiSet(CombineFunction combine, uint32_t id, int size, bool is_served)
       : combine_(combine),
+        id_(id),
         size_(size),
         is_served_(is_served),
         communicator_(std::make_shared<MPI_Comm>(MPI_COMM_NULL)),
@@ -39,8 +40,8 @@ class MpiSet : public LibrarySet {
     BeginJob([size = size_, mine = std::move(mine)] { WriteAddress(size, mine.get()); });
   }
   void BeginToConnect(std::shared_ptr<const Addresses> theirs) override {
-    BeginJob([communicator = communicator_, theirs = std::move(theirs)] {
-      *communicator = CommunicatorOf(*theirs);
+    BeginJob([communicator = communicator_, id = id_, theirs = std::move(theirs)] {
+      *communicator = CommunicatorOf(*theirs, id);
     });
   }
   void Begin(LibraryCall call) override {
@@ -60,6 +61,7 @@ class MpiSet : public LibrarySet {
   void BeginJob(std::function<void()> job) { worker_.Begin(*waker_, std::move(job)); }
 
   const CombineFunction combine_;
+  const uint32_t id_;
   const int size_;
   const bool is_served_;
   const std::shared_ptr<MPI_Comm> communicator_;  // of the worker alone
@@ -73,9 +75,9 @@ class Mpi : public Library {
       : combine_(options.combine), job_size_(options.job_size) {}
   const char* name() const override { return "MPI"; }
   void LoseRank() noexcept override { GiveUp(); }
-  std::unique_ptr<LibrarySet> MakeSet(int /*rank*/, int size) override {
+  std::unique_ptr<LibrarySet> MakeSet(uint32_t id, int /*rank*/, int size) override {
     // A set has a thread of its own.
-    return std::make_unique<MpiSet>(combine_, size, !has_one_thread() || size == job_size_);
+    return std::make_unique<MpiSet>(combine_, id, size, !has_one_thread() || size == job_size_);
   }
 
  private:

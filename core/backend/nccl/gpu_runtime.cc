@@ -7,11 +7,14 @@ namespace hvd::nccl {
 
 Status GpuRuntime::Load(std::shared_ptr<const GpuDriver>* driver,
                         std::shared_ptr<const NcclLibrary>* nccl) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::lock_guard<std::mutex> loading(load_mutex_);
   if (!loaded_) {
     loaded_ = true;
-    status_ = GpuDriver::Load(options_.driver, &driver_);
+    std::shared_ptr<const GpuDriver> found;
+    status_ = GpuDriver::Load(options_.driver, &found);
     if (status_.ok()) status_ = NcclLibrary::Load(options_.library, &nccl_);
+    const std::lock_guard<std::mutex> lock(mutex_);
+    driver_ = std::move(found);
   }
   *driver = driver_;
   *nccl = nccl_;

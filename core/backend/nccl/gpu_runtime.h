@@ -90,9 +90,12 @@ class GpuRuntime {
   std::condition_variable left_;
   std::vector<Occupant*> inside_;
   Clock::time_point abort_ends_{};  // 0: nothing is aborted
+  std::shared_ptr<const GpuDriver> driver_;  // written with load_mutex_ held, too
+  // Guards what follows, also while both are loaded. A driver may take seconds to start; whoever
+  // takes the other mutex must not wait for that.
+  std::mutex load_mutex_;
   bool loaded_ = false;
   Status status_;
-  std::shared_ptr<const GpuDriver> driver_;
   std::shared_ptr<const NcclLibrary> nccl_;
   std::mutex listener_mutex_;  // guards listener_, also while one of its functions runs
   GpuListener listener_;

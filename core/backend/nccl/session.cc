@@ -167,14 +167,24 @@ struct Session::Shared : Occupant {
                            "ranks shows where it waits.");
   }
 
-  // Gives up on what peers do not finish.
+  // Gives up on what peers do not finish. First comes the end of the GPU's own work: until then it
+  // may need what is registered, which is taken back before the communicator ends.
   void Finalize() {
     const auto deadline = Clock::now() + GpuRuntime::kMostToFinalize;
+    communicator->MarkEnd();
+    if (!AwaitUntil(deadline, [this] { return communicator->HasEnded(); })) return;
     communicator->Finalize();
-    while (communicator->Look() == kInProgress) {
-      if (Await(Wish::kEnd, kPause) == Wish::kAbort || Clock::now() > deadline) return;
-    }
+    if (!AwaitUntil(deadline, [this] { return communicator->Look() != kInProgress; })) return;
     if (communicator->Look() == kSuccess) communicator->Destroy();
+  }
+
+  // False: it is to be aborted, or has taken too long.
+  template <typename Holds>
+  bool AwaitUntil(Clock::time_point deadline, Holds holds) {
+    while (!holds()) {
+      if (Await(Wish::kEnd, kPause) == Wish::kAbort || Clock::now() > deadline) return false;
+    }
+    return true;
   }
 
   void AwaitIdleGpu() const {

@@ -277,7 +277,7 @@ void Wirer::UseLibrary(uint32_t id, const Members& members, ProcessSetWires* wir
   if (library_ == nullptr || own || members.size() == 1) return;
   const int position = members.Find(rank_).value();
   Backend* const host = wires->backends.back().get();
-  auto staged = MakeStagedBackend(library_->MakeSet(position, members.size()), library_->name(),
+  auto staged = MakeStagedBackend(library_->MakeSet(id, position, members.size()), library_->name(),
                                   host, position, members.size());
   wires->backends.insert(wires->backends.begin(), std::move(staged));
 }

@@ -166,17 +166,22 @@ void Cycle::Broken(const Status& status) {
     cause.culprit = rank_;
     cause.reason = Name(rank_) + " cannot go on: " + status.message();
   }
+  bool says_who = cause.culprit.known();
   for (const auto& set : sets_) {
     if (!set->culprit()) continue;
+    says_who = true;
     cause.culprit = *set->culprit();
     if (cause.culprit.known()) cause.kind = CauseKind::kCorrupt;
   }
   for (size_t i = 0; i < transports_.size(); ++i) {
     if (!transports_[i]->lost_peer().known()) continue;
+    says_who = true;
     cause.kind = transports_[i]->lost_to_corruption() ? CauseKind::kCorrupt : CauseKind::kLink;
     cause.culprit = transports_[i]->lost_peer();
     cause.link = i == 0 ? LinkRole::kControl : LinkRole::kData;
   }
+  // As of a library, which does not know whose fault it was: who has seen it is all there is.
+  if (!says_who) cause.reason = Name(rank_) + ": " + status.message();
   options_.on_failure(std::move(cause));
 }
 

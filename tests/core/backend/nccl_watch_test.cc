@@ -230,6 +230,27 @@ TEST(NcclWatch, NobodyLooksAtAGpuWithoutWork) {
   });
 }
 
+// A driver may take seconds to start, on a thread of one set's.
+TEST(NcclWatch, ADriverThatStartsSlowlyHoldsUpNobodyElse) {
+  const Environment environment("FAKE_CUDA_INIT_MS", "1500");
+  nccl::GpuOptions options;
+  options.driver = std::string(HVD_FAKE_GPU_FOLDER) + "/libcuda.so.1";
+  options.library = std::string(HVD_FAKE_GPU_FOLDER) + "/libnccl.so.2";
+  nccl::GpuRuntime runtime(options);
+  std::atomic<bool> loaded{false};
+  std::thread loader([&] {
+    std::shared_ptr<const nccl::GpuDriver> driver;
+    std::shared_ptr<const nccl::NcclLibrary> library;
+    EXPECT_TRUE(runtime.Load(&driver, &library).ok());
+    loaded.store(true);
+  });
+  EXPECT_TRUE(Comes([] { return fake_gpu::test::HasCalled("cuInit"); }));
+  EXPECT_FALSE(runtime.RecordsGraph({}));
+  runtime.AbortAll();
+  EXPECT_FALSE(loaded.load());
+  loader.join();
+}
+
 TEST(NcclWatch, ManySetsAreAbortedAtOnce) {
   World world(Medium::kInprocWindow, 2);
   const Environment environment("FAKE_NCCL_ABORT_MS", "300");
@@ -265,6 +286,37 @@ TEST(NcclWatch, AfterAnAbortNothingIsWritten) {
         opener.join();
       },
       true);
+}
+
+// The program need not wait for the GPU before its set ends, and the other rank is late. Of tensors
+// that travel together: those lie in memory that is registered.
+TEST(NcclWatch, ASetThatEndsLeavesTheGpuWhatItStillNeeds) {
+  const Environment environment;
+  World world(Medium::kInprocWindow, 2);
+  std::atomic<bool> left{false};
+  std::atomic<bool> given{false};
+  RunRanks(2, [&](int r) {
+    BareGpu gpu(&world, r, r);
+    Backend* const backend = gpu.Join(3);
+    ASSERT_TRUE(backend != nullptr);
+    if (r == 1) {
+      EXPECT_TRUE(Comes([&] { return left.load(); }));
+      std::this_thread::sleep_for(milliseconds(200));
+    }
+    CollectiveSpec spec = gpu.Sum();
+    Piece& whole = spec.pieces.front();
+    const int64_t half = whole.bytes / 2;
+    const Piece second{whole.input + half, whole.output + half, half};
+    whole.bytes = half;
+    spec.pieces.push_back(second);
+    spec.order.push_back(spec.order.front());
+    BareGpu::Give(backend, std::move(spec));
+    if (r == 0) gpu.Leave();
+    left.store(true);
+    EXPECT_TRUE(gpu.Read() == std::vector<float>(BareGpu::kElements, 2.0f));
+    if (r == 1) given.store(true);
+    EXPECT_TRUE(Comes([&] { return given.load(); }));  // the other still uses the host's backend
+  });
 }
 
 // From the submission on; the result is there once the graph is recorded.

@@ -3,11 +3,13 @@
 #include "cuda/context.h"
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <map>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "cuda/abi.h"
@@ -82,6 +84,7 @@ using namespace fake_gpu;
 
 int cuInit(unsigned) {
   Record("cuInit");
+  std::this_thread::sleep_for(std::chrono::milliseconds(TheSettings().init_ms));
   if (TheSettings().init_fails || TheSettings().devices == 0) return kCudaNoDevice;
   initialized = true;
   return kCudaOk;

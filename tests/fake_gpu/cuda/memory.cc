@@ -142,6 +142,11 @@ bool Register(const BlockPtr& block, int change) {
   return !block->closed;
 }
 
+bool IsInUse(const BlockPtr& block) {
+  std::lock_guard<std::mutex> lock(TheMemory().mutex);
+  return block->users > 0;
+}
+
 std::string NameOf(uint64_t address) {
   std::lock_guard<std::mutex> lock(TheMemory().mutex);
   const BlockPtr block = At(address);

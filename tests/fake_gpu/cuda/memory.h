@@ -47,6 +47,9 @@ bool Release(const BlockPtr& block, std::string* why);
 
 bool Register(const BlockPtr& block, int change);
 
+// Whether work runs on it.
+bool IsInUse(const BlockPtr& block);
+
 // "m3+128", or the bare address where it is no device memory.
 std::string NameOf(uint64_t address);
 

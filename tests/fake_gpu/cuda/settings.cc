@@ -43,6 +43,7 @@ const Settings* Read() {
   settings->delay_us = static_cast<int>(Number("FAKE_GPU_DELAY_US", 0));
   settings->seed = static_cast<unsigned>(Number("FAKE_GPU_SEED", 1));
   settings->init_fails = Number("FAKE_CUDA_INIT_FAILS", 0) != 0;
+  settings->init_ms = static_cast<int>(Number("FAKE_CUDA_INIT_MS", 0));
   const long long limit = Number("FAKE_CUDA_NO_MEMORY_AT", -1);
   settings->no_memory_at = limit < 0 ? std::numeric_limits<size_t>::max() : limit;
   settings->nccl_version = static_cast<int>(Number("FAKE_NCCL_VERSION", 22703));

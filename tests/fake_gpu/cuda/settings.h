@@ -21,6 +21,7 @@ struct Settings {
   int delay_us;
   unsigned seed;
   bool init_fails;
+  int init_ms;
   size_t no_memory_at;
 
   int nccl_version;

@@ -225,6 +225,10 @@ int ncclCommDeregister(void* comm, void* handle) {
   if (registration == nullptr || registration->communicator != communicator) {
     return Fail(kInvalidArgument, "ncclCommDeregister of what the communicator does not know");
   }
+  if (IsInUse(registration->block)) {
+    return Fail(kInvalidUsage, "ncclCommDeregister of " + registration->block->Name() +
+                                   " while a call of NCCL runs on it");
+  }
   Withdraw(registration);
   return kSuccess;
 }

@@ -38,6 +38,12 @@ def test_every_collective_is_right(launcher: str, ranks: int) -> None:
 
 
 @pytest.mark.parametrize("launcher", MPIS)
+def test_sets_that_share_ranks_make_their_communicators_at_once(launcher: str) -> None:
+    status, output = run(launcher, str(PROGRAMS / "makes_communicators.py"), ranks=10, **BY_MPI)
+    assert status == 0 and "is done" in output, output
+
+
+@pytest.mark.parametrize("launcher", MPIS)
 def test_mpi_can_be_called_from_one_thread_only(launcher: str) -> None:
     program = (
         "import torch, horovod.torch as hvd\n"
