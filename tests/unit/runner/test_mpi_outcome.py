@@ -14,9 +14,14 @@ from horovod.runner.sink import Sink
 _EXITED = "  Process name: [[9569,1],2]\n  Exit code:    3\n"
 _KILLED = "mpirun noticed that process rank 1 with PID 0 on node vm exited on signal 9 (Killed)."
 _HYDRA = "YOUR APPLICATION TERMINATED WITH THE EXIT STRING: Killed (signal 9)"
+_HYDRA_OF_TWO = (
+    "=   EXIT CODE: 9\n=   CLEANING UP REMAINING PROCESSES\n"
+    "YOUR APPLICATION TERMINATED WITH THE EXIT STRING: Terminated (signal 15)"
+)
 _WARNS = "warning: rank 1 on node (node 1) (pid 71) has not responded for 3.0 s"
 _SILENT = (
-    "'x' was not completed: rank 1 on node (node 1) (pid 71) has not responded for 6.0 s (stopped). Look"
+    "'x' was not completed: rank 1 on node (node 1) (pid 71) has not responded for 6.0 s (stopped). "
+    "Look at what that process does (for example with py-spy dump), then restart the job."
 )
 
 
@@ -27,6 +32,7 @@ _SILENT = (
         (3, _EXITED, Outcome(2, 3)),
         (137, _KILLED, Outcome(1, -9)),
         (9, _HYDRA, Outcome(None, -9)),
+        (15, _HYDRA_OF_TWO, Outcome(None, -9)),  # SIGKILL, and then a SIGABRT: 9 | 6
         (5, "no word", Outcome(None, 5)),
         (3, _EXITED.replace("2]", "9]"), Outcome(None, 3)),
     ],
@@ -54,6 +60,20 @@ class Heard:
 
     def ended(self, exits: Sequence[Exit]) -> None:
         self.exits += exits
+
+
+@pytest.mark.parametrize(("word", "expected"), [(_SILENT, Kind.SILENT), (_WARNS, Kind.FAULT)])
+def test_a_silent_rank_is_blamed_where_the_launcher_killed_the_rest(word: str, expected: Kind) -> None:
+    """MPICH does, and tells only that; a warning may have nothing to do with it."""
+    heard, testimony, sinks = Heard(), relay.Testimony(), [Sink(1, lambda: None), Sink(2, lambda: None)]
+    told = relay.Relay(heard, sinks, re.compile(rb"<(\d)>"), "MPICH", 3, testimony)  # type: ignore[arg-type]
+    told.output(0, "stderr", f"<2>{word}\n<0>{word}\n".encode())
+    told.output(0, "stdout", _HYDRA.encode())
+    told.ended([Exit(0, 9)])
+    assert heard.exits[0].code == (1 if expected == Kind.SILENT else -9)
+    assert [said.kind for said in testimony.verdicts((), 0.0)] == [expected]
+    for sink in sinks:
+        sink.close()
 
 
 @pytest.mark.parametrize("code", [0, 3, 137])

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 _EXITED = re.compile(r"Process name: \[\[\d+,\d+\],(\d{1,7})\]\s+Exit code: +(\d{1,3})\b")
 _KILLED = re.compile(r"process rank (\d{1,7}) with PID \d+ on node \S+ exited on signal (\d{1,2})\b")
 _KILLED_SOMEBODY = re.compile(r"TERMINATED WITH THE EXIT STRING: .*\(signal (\d{1,2})\)")
+# Of the first rank that a signal ended. The string above is of all of them, their numbers joined bit by bit.
+_KILLED_FIRST = re.compile(r"EXIT CODE: +(\d{1,2})\b")
 # As the core says it; see runtime/liveness/watcher.cc.
 _SILENT = re.compile(r"rank (\d{1,7})(?: on [^\n]{1,300})? \(pid \d+\) has not responded for [^\n]*")
 
@@ -22,6 +24,14 @@ class Outcome:
     code: int
 
 
+def after_silence(found: Outcome, why: str) -> Outcome:
+    """``found``, where ranks wrote ``why`` about a silent one. MPICH kills who has not ended when another
+    has, and tells only that: so not the signal counts, but that ranks gave up, not only warned.
+    """
+    gave_up = "at what that process does" in why
+    return Outcome(None, 1) if gave_up and found.rank is None and found.code < 0 else found
+
+
 def outcome(code: int, words: str, size: int) -> Outcome:
     """What became of a job of ``size`` ranks whose launcher ended with ``code`` after it said ``words``."""
     if code == 0:
@@ -31,7 +41,8 @@ def outcome(code: int, words: str, size: int) -> Outcome:
     if (found := _KILLED.search(words)) and int(found[1]) < size and int(found[2]):
         return Outcome(int(found[1]), -int(found[2]))
     if (found := _KILLED_SOMEBODY.search(words)) and int(found[1]):
-        return Outcome(None, -int(found[1]))
+        first = _KILLED_FIRST.search(words)
+        return Outcome(None, -int(first[1] if first and int(first[1]) else found[1]))
     return Outcome(None, code)
 
 

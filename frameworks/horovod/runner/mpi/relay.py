@@ -9,7 +9,7 @@ from ..ending import Exit
 from ..nodes.node import STREAMS, Events
 from ..output import LinePrefixer, Tail
 from ..sink import Sink
-from .outcome import Outcome, outcome, silent_rank
+from .outcome import Outcome, after_silence, outcome, silent_rank
 from .tagged import Untangler
 
 
@@ -91,18 +91,18 @@ class Relay:
         self.drain()
         code = exits[0].code
         words = "".join(tail.text() for tail in self._own_words.values())
-        found = outcome(code, words, self._size)
+        silent = silent_rank((tail.text() for tail in self._last_words), self._size)
+        found = after_silence(outcome(code, words, self._size), silent[1] if silent and code > 0 else "")
         first = 0 if found.rank is None else found.rank
         reason = self._reason(code) if found.rank is None and code != 0 else ""
-        self._testimony.verdict = self._verdict(found, reason)
+        self._testimony.verdict = self._verdict(found, reason, silent)
         untold = f"{self._name} does not tell" if code != 0 else ""
         others = [Exit(rank, 0, untold=untold) for rank in range(self._size) if rank != first]
         self._events.ended([Exit(first, found.code, untold=reason), *others])
 
-    def _verdict(self, found: Outcome, reason: str) -> Verdict | None:
+    def _verdict(self, found: Outcome, reason: str, silent: tuple[int, str] | None) -> Verdict | None:
         """What the report is to say beside how rank ``found.rank`` ended."""
         first = 0 if found.rank is None else found.rank
-        silent = silent_rank((tail.text() for tail in self._last_words), self._size)
         if silent is not None and found.code > 0:
             return Verdict(first, Kind.SILENT, silent[0], silent[1])
         return Verdict(first, Kind.FAULT, None, reason) if reason else None
