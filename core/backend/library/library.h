@@ -81,7 +81,7 @@ class Library {
   // Waits for nobody. `id` is the process set's number, equal on all members; `rank` is this rank's
   // position among `size` of them.
   virtual std::unique_ptr<LibrarySet> MakeSet(uint32_t id, int rank, int size) = 0;
-  // A rank of the job is lost: whatever waits for all ranks waits for ever.
+  // A rank of the job is lost or stuck: whatever waits for all ranks waits for ever.
   virtual void LoseRank() noexcept {}
 };
 

@@ -18,7 +18,8 @@ void Check(int code, const char* name);
 std::string Initialize(bool one_thread, double seconds);
 bool has_one_thread();
 
-// A call was left behind in MPI, or has failed, or a rank is lost: MPI is used no more here, and
+// A call was left behind in MPI, or has failed, or a rank is lost or stuck: MPI is used no more
+// here, and
 // not finalised, since that could wait for ever. A process that has initialised MPI does not end
 // with status 0 then: what has started it takes it for failed and ends the other ranks.
 void GiveUp();

@@ -264,8 +264,10 @@ void Wirer::UseGpu(uint32_t id, const Members& members, ProcessSetWires* wires) 
   wires->backends.insert(wires->backends.begin(), std::move(made));
 }
 
+// One that others have waited for in vain will not come to the end of MPI, either.
 void Wirer::Lose(const Cause& cause) noexcept {
-  const bool lost = cause.kind == CauseKind::kDied || cause.kind == CauseKind::kSilent;
+  const bool lost = cause.kind == CauseKind::kDied || cause.kind == CauseKind::kSilent ||
+                    cause.kind == CauseKind::kStall;
   if (lost && library_ != nullptr) library_->LoseRank();
 }
 

@@ -99,6 +99,22 @@ def test_a_killed_rank_ends_the_job(launcher: str) -> None:
     assert status != 0, output
 
 
+@pytest.mark.parametrize("launcher", MPIS)
+def test_a_rank_that_never_comes_ends_the_job(launcher: str) -> None:
+    program = (
+        "import time, torch, horovod.torch as hvd\n"
+        "from horovod.common.exceptions import HorovodInternalError\n"
+        "hvd.init()\n"
+        "hvd.allreduce(torch.ones(9), name='x')\n"
+        "time.sleep(600 * (hvd.rank() == 1))\n"
+        "try: hvd.allreduce(torch.ones(9), name='y')\n"
+        "except HorovodInternalError as error: print('told:', error, flush=True)\n"
+    )
+    given = {"HOROVOD_STALL_CHECK_TIME_SECONDS": "1", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "2"}
+    status, output = run(launcher, "-c", program, ranks=3, **BY_MPI, **given)
+    assert status != 0 and re.search(r"told: .*\n.*not by rank 1", output), output
+
+
 @pytest.mark.skipif(importlib.util.find_spec("mpi4py") is None, reason="mpi4py is not installed here")
 @pytest.mark.parametrize("launcher", MPIS)
 def test_communicators_are_jobs_and_process_sets(launcher: str, tmp_path: Path) -> None:
