@@ -13,13 +13,15 @@ class Cause:
     """Why the job failed.
 
     ``rank`` is the culprit, None when it is no single rank. ``exit`` is how the culprit ended of itself, None
-    when it did not. ``verdict`` is what the ranks say, None when an exit tells all.
+    when it did not. ``verdict`` is what the ranks say, None when an exit tells all. ``untold``: it has ended,
+    and nobody knows how.
     """
 
     rank: int | None
     exit: Exit | None
     verdict: Verdict | None
     status: int
+    untold: bool = False
 
 
 def arbitrate(first: Exit, exits: Sequence[Exit], verdicts: Sequence[Verdict]) -> Cause:
@@ -49,7 +51,9 @@ def arbitrate(first: Exit, exits: Sequence[Exit], verdicts: Sequence[Verdict]) -
     if rank in trail:
         earliest = next(item for item in verdicts if item.observer in trail)
         return Cause(earliest.culprit, None, earliest, first.status)
-    exit = next((exit for exit in exits if exit.rank == rank and not exit.untold), None)
+    exit = next((exit for exit in exits if exit.rank == rank), None)
+    if exit is not None and exit.untold:
+        return Cause(rank, None, verdict, first.status, untold=True)
     if exit is not None and exit.code != 0:
         return Cause(rank, exit, None, exit.status)
     return Cause(rank, exit, verdict, first.status)

@@ -101,12 +101,14 @@ def _misdeed(failure: Failure, cause: Cause) -> str:
     if _is(cause, Kind.SILENT):
         return f"stopped responding{' (state T: stopped)' if cause.rank in failure.stopped else ''}"
     if _is(cause, Kind.LEFT):
-        return "left the job too early, by hvd.shutdown()"
+        return f"left the job too early{'' if cause.untold else ', by hvd.shutdown()'}"
     if _is(cause, Kind.STALL):
         return "did not submit what other ranks wait for"
     if _is(cause, Kind.CORRUPT):
         return "sent corrupt data"
-    return "closed its connections although it was alive" if _is(cause, Kind.DIED) else "cannot go on"
+    if not _is(cause, Kind.DIED):
+        return "cannot go on"
+    return "died" if cause.untold else "closed its connections although it was alive"
 
 
 def _absence(failure: Failure, cause: Cause) -> str:

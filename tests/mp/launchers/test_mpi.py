@@ -1,6 +1,7 @@
 """horovodrun --mpi with the real Open MPI and MPICH, and --jsrun with a program in place of jsrun."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -122,6 +123,20 @@ def test_a_failed_rank_gives_its_status(mpi: Mpi, end: str, status: int) -> None
         assert "horovodrun: MPICH" in output and "does not tell which rank failed" in output
         assert "horovodrun: host" not in output and "ended with an error" not in output
     assert f"the job's status is {status}" in output
+
+
+def test_a_rank_that_leaves_early_is_named_and_not_those_who_raise_for_it(mpi: Mpi) -> None:
+    text = (
+        "from horovod.common import basics as hvd\n"
+        "from horovod.common.collective.byte_objects import objects\n"
+        "hvd.init()\n"
+        "rank == 1 or objects.allgather_object(rank)"
+    )
+    output = (result := mpi.run("-np", "3", *script(text))).output
+    assert result.returncode == 1, output
+    assert re.search(r"horovodrun: rank 1 \(\S+\) left the job too early; the job's status is 1", output), (
+        output
+    )
 
 
 def test_a_stopped_rank_is_named_by_those_who_wait_for_it(mpi: Mpi, tmp_path: Path) -> None:

@@ -40,7 +40,9 @@ def test_a_process_that_has_given_mpi_up_does_not_end_with_status_0(launcher: st
 def test_a_survivor_without_a_collective_does_not_finalize_mpi(launcher: str) -> None:
     survive = {"OMPI_MCA_orte_enable_recovery": "1"}
     _, output = run(launcher, PROGRAM, "loses_a_rank", ranks=3, **BY_MPI, **survive)
-    assert len(re.findall("a rank is lost or stuck: this process ends without MPI_Finalize", output)) == 2, output
+    assert len(re.findall("a rank is lost or stuck: this process ends without MPI_Finalize", output)) == 2, (
+        output
+    )
 
 
 @pytest.mark.parametrize("launcher", MPIS)

@@ -73,7 +73,7 @@ _verdicts = st.lists(
 
 def test_an_exit_of_which_nobody_knows_explains_nothing() -> None:
     exits = [Exit(0, 1), Exit(1, 0, untold="mpirun does not tell")]
-    assert arbitrate(exits[0], exits, _SILENT) == Cause(1, None, _SILENT[0], 1)
+    assert arbitrate(exits[0], exits, _SILENT) == Cause(1, None, _SILENT[0], 1, untold=True)
 
 
 @given(_exits, _verdicts)

@@ -8,7 +8,7 @@ import pytest
 from horovod.bootstrap.store.verdicts import Kind
 from horovod.runner.ending import Exit
 from horovod.runner.mpi import relay
-from horovod.runner.mpi.outcome import Outcome, outcome, silent_rank
+from horovod.runner.mpi.outcome import Blame, Outcome, blame, outcome
 from horovod.runner.sink import Sink
 
 _EXITED = "  Process name: [[9569,1],2]\n  Exit code:    3\n"
@@ -41,12 +41,16 @@ def test_who_failed_as_the_launcher_says(code: int, words: str, expected: Outcom
     assert outcome(code, words, 4) == expected
 
 
-def test_who_is_silent_as_the_ranks_say() -> None:
-    assert silent_rank(["", "rank 1 has not responded, as somebody printed"], 4) is None
-    assert silent_rank([_SILENT.replace("rank 1", "rank 7")], 4) is None
-    found = silent_rank([_SILENT.replace("rank 1", "rank 2"), _WARNS + "\n" + _SILENT, _SILENT], 4)
-    assert found is not None and found[0] == 1
-    assert found[1].startswith("rank 1 on node (node 1) (pid 71) has not responded for 6.0 s (stopped)")
+def test_whom_the_ranks_gave_up_on_as_they_say() -> None:
+    assert blame(["", "rank 1 has not responded, as somebody printed"], 4) is None
+    assert blame([_SILENT.replace("rank 1", "rank 7")], 4) is None
+    found = blame([_SILENT.replace("rank 1", "rank 2"), _WARNS + "\n" + _SILENT, _SILENT], 4)
+    assert found is not None and (found.kind, found.rank) == (Kind.SILENT, 1)
+    assert found.reason.startswith("rank 1 on node (node 1) (pid 71) has not responded for 6.0 s (stopped)")
+    gone = "rank 2 (pid 5) has left the job (its program ended), but rank 0 waits for 'x'."
+    assert blame([f"'x' was not completed: {gone}\nTraceback"], 4) == Blame(Kind.LEFT, 2, gone)
+    dead = "rank 3 (pid 5) died: its connection ended without a goodbye."
+    assert blame([f"error: {dead}", _WARNS, f"error: {dead}"], 4) == Blame(Kind.DIED, 3, dead)
 
 
 class Heard:
@@ -89,5 +93,31 @@ def test_a_silent_rank_is_blamed_where_another_raised_for_it(code: int) -> None:
     )
     verdicts = [(said.observer, said.kind, said.culprit) for said in testimony.verdicts((), 0.0)]
     assert verdicts == ([(2, Kind.SILENT, 1)] if code == 3 else [])
+    for sink in sinks:
+        sink.close()
+
+
+@pytest.mark.parametrize(
+    ("code", "words", "text", "expected"),
+    [
+        # Ranks that raised ended before the one for which they did, or after it.
+        (3, _EXITED, "rank 1 (pid 5) has left the job (its program ended)", (2, Kind.LEFT, 1)),
+        (3, _EXITED, "rank 2 (pid 5) has left the job (its program ended)", None),
+        (3, _EXITED, "rank 1 (pid 5) died: its connection ended", (2, Kind.DIED, 1)),
+        (137, _KILLED, "rank 2 (pid 5) died: its connection ended", None),
+        (9, _HYDRA, "rank 1 (pid 5) died: its connection ended", (0, Kind.DIED, 1)),
+        (9, _HYDRA, "rank 1 (pid 5) has left the job (its program ended)", (0, Kind.FAULT, None)),
+    ],
+)
+def test_who_is_blamed_beside_what_the_launcher_says(
+    code: int, words: str, text: str, expected: tuple[int, Kind, int | None] | None
+) -> None:
+    heard, testimony, sinks = Heard(), relay.Testimony(), [Sink(1, lambda: None), Sink(2, lambda: None)]
+    told = relay.Relay(heard, sinks, re.compile(rb"<(\d)>"), "an mpirun", 3, testimony)  # type: ignore[arg-type]
+    told.output(0, "stderr", f"<0>'x' was not completed: {text}\n".encode())
+    told.output(0, "stdout", words.encode())
+    told.ended([Exit(0, code)])
+    verdicts = [(said.observer, said.kind, said.culprit) for said in testimony.verdicts((), 0.0)]
+    assert verdicts == ([] if expected is None else [expected])
     for sink in sinks:
         sink.close()

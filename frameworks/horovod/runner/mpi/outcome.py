@@ -5,13 +5,18 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from horovod.bootstrap.store.verdicts import Kind
+
 _EXITED = re.compile(r"Process name: \[\[\d+,\d+\],(\d{1,7})\]\s+Exit code: +(\d{1,3})\b")
 _KILLED = re.compile(r"process rank (\d{1,7}) with PID \d+ on node \S+ exited on signal (\d{1,2})\b")
 _KILLED_SOMEBODY = re.compile(r"TERMINATED WITH THE EXIT STRING: .*\(signal (\d{1,2})\)")
 # Of the first rank that a signal ended. The string above is of all of them, their numbers joined bit by bit.
 _KILLED_FIRST = re.compile(r"EXIT CODE: +(\d{1,2})\b")
-# As the core says it; see runtime/liveness/watcher.cc.
-_SILENT = re.compile(r"rank (\d{1,7})(?: on [^\n]{1,300})? \(pid \d+\) has not responded for [^\n]*")
+# As the core says it; see runtime/liveness, watcher.cc, departures.h and diagnosis.cc.
+_BLAMED = re.compile(
+    r"rank (\d{1,7})(?: on [^\n]{1,300})? \(pid \d+\) (has not responded for|has left the job|died)[^\n]*"
+)
+_KINDS = {"has not responded for": Kind.SILENT, "has left the job": Kind.LEFT, "died": Kind.DIED}
 
 
 @dataclass(frozen=True)
@@ -24,11 +29,20 @@ class Outcome:
     code: int
 
 
-def after_silence(found: Outcome, why: str) -> Outcome:
-    """``found``, where ranks wrote ``why`` about a silent one. MPICH kills who has not ended when another
-    has, and tells only that: so not the signal counts, but that ranks gave up, not only warned.
+@dataclass(frozen=True)
+class Blame:
+    """Whom ranks gave up on: what it did, and how they put it."""
+
+    kind: Kind
+    rank: int
+    reason: str
+
+
+def after_silence(found: Outcome, blame: Blame | None) -> Outcome:
+    """``found``, where ranks gave up on a silent one, and did not only warn. MPICH kills who has not ended
+    when another has, and tells only that: so the signal does not count.
     """
-    gave_up = "at what that process does" in why
+    gave_up = blame is not None and blame.kind == Kind.SILENT and "at what that process does" in blame.reason
     return Outcome(None, 1) if gave_up and found.rank is None and found.code < 0 else found
 
 
@@ -46,10 +60,11 @@ def outcome(code: int, words: str, size: int) -> Outcome:
     return Outcome(None, code)
 
 
-def silent_rank(words: Iterable[str], size: int) -> tuple[int, str] | None:
-    """Whom most ranks of a job of ``size`` hold for silent, by what each wrote last, and why."""
-    told = [last for text in words for last in [*_SILENT.finditer(text)][-1:] if int(last[1]) < size]
+def blame(words: Iterable[str], size: int) -> Blame | None:
+    """Whom most ranks of a job of ``size`` gave up on, by what each wrote last."""
+    told = [last for text in words for last in [*_BLAMED.finditer(text)][-1:] if int(last[1]) < size]
     if not told:
         return None
     rank = Counter(int(found[1]) for found in told).most_common(1)[0][0]
-    return rank, next(found[0] for found in told if int(found[1]) == rank)
+    found = next(found for found in told if int(found[1]) == rank)
+    return Blame(_KINDS[found[2]], rank, found[0])

@@ -9,13 +9,13 @@ from ..ending import Exit
 from ..nodes.node import STREAMS, Events
 from ..output import LinePrefixer, Tail
 from ..sink import Sink
-from .outcome import Outcome, after_silence, outcome, silent_rank
+from .outcome import Blame, Outcome, after_silence, blame, outcome
 from .tagged import Untangler
 
 
 class Testimony:
     """What is known of the ranks beside their exits: that the launcher does not tell who failed, or what the
-    ranks wrote of one that stopped responding.
+    ranks wrote of one that they gave up on.
     """
 
     def __init__(self) -> None:
@@ -91,21 +91,31 @@ class Relay:
         self.drain()
         code = exits[0].code
         words = "".join(tail.text() for tail in self._own_words.values())
-        silent = silent_rank((tail.text() for tail in self._last_words), self._size)
-        found = after_silence(outcome(code, words, self._size), silent[1] if silent and code > 0 else "")
+        blamed = blame((tail.text() for tail in self._last_words), self._size) if code > 0 else None
+        found = after_silence(outcome(code, words, self._size), blamed)
         first = 0 if found.rank is None else found.rank
         reason = self._reason(code) if found.rank is None and code != 0 else ""
-        self._testimony.verdict = self._verdict(found, reason, silent)
+        self._testimony.verdict = self._verdict(found, reason, blamed)
         untold = f"{self._name} does not tell" if code != 0 else ""
         others = [Exit(rank, 0, untold=untold) for rank in range(self._size) if rank != first]
         self._events.ended([Exit(first, found.code, untold=reason), *others])
 
-    def _verdict(self, found: Outcome, reason: str, silent: tuple[int, str] | None) -> Verdict | None:
-        """What the report is to say beside how rank ``found.rank`` ended."""
+    def _verdict(self, found: Outcome, reason: str, blamed: Blame | None) -> Verdict | None:
+        """What the report is to say beside how rank ``found.rank`` ended: of one that others gave up on. Who
+        is silent may only have been slow where a signal ended a rank. Whoever has left or died explains what
+        another rank did, not what itself did.
+        """
         first = 0 if found.rank is None else found.rank
-        if silent is not None and found.code > 0:
-            return Verdict(first, Kind.SILENT, silent[0], silent[1])
+        if blamed is not None and self._counts(blamed, found):
+            return Verdict(first, blamed.kind, blamed.rank, blamed.reason)
         return Verdict(first, Kind.FAULT, None, reason) if reason else None
+
+    @staticmethod
+    def _counts(blamed: Blame, found: Outcome) -> bool:
+        if blamed.kind == Kind.SILENT:
+            return found.code > 0
+        untold_death = found.rank is None and blamed.kind == Kind.DIED
+        return blamed.rank != found.rank and (found.code > 0 or untold_death)
 
     def _reason(self, code: int) -> str:
         if code < 0:
