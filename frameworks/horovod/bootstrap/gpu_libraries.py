@@ -100,9 +100,9 @@ def find(environ: Mapping[str, str]) -> GpuLibraries:
     """
     for vendor in _VENDORS:
         driver = find_driver(vendor.name, environ)
-        if driver:
-            library = find_library(vendor.name, environ)
-            return GpuLibraries(vendor.name, driver, library) if library else NONE
+        library = find_library(vendor.name, environ) if driver else ""
+        if library:
+            return GpuLibraries(vendor.name, driver, library)
     return NONE
 
 

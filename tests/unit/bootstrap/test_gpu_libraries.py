@@ -57,6 +57,8 @@ def test_the_pair_of_one_vendor(tmp_path: Path) -> None:
     rocm = files(tmp_path / "rocm", "libamdhip64.so.6", "libnccl.so.2", "librccl.so.1")
     found = gpu_libraries.find(rocm)
     assert found == ("rccl", f"{tmp_path}/rocm/libamdhip64.so.6", f"{tmp_path}/rocm/librccl.so.1", False)
+    both = files(tmp_path / "both", "libcuda.so.1", "libamdhip64.so.6", "librccl.so.1")
+    assert gpu_libraries.find(both).name == "rccl"
 
 
 def test_the_users_wish_is_first_then_what_is_loaded_then_a_package(
