@@ -32,9 +32,8 @@ void Merger::Join(size_t child, Position last) {
     if (!tally->complete && !urgency_.Has(child, tally->number)) lacking.push_back(tally);
   });
   // Tallies are recycled, so their order here says nothing about their age.
-  std::sort(lacking.begin(), lacking.end(), [](const Tally* a, const Tally* b) {
-    return a->since != b->since ? a->since < b->since : a->order < b->order;
-  });
+  std::sort(lacking.begin(), lacking.end(),
+            [](const Tally* a, const Tally* b) { return a->order < b->order; });
   for (Tally* tally : lacking) {
     if (++tally->count == children_.size()) Complete(tally, {});
   }

@@ -66,10 +66,10 @@ Status Merger::AnnounceOne(size_t child, Announcement* announcement, Micros now)
   Describe(tally, child, announcement);
   if (!announcement->sizes.empty()) AddSizes(tally, children_[child], announcement->sizes);
   if (announcement->ordinal != 0) ++children_[child].ordinal;
-  if (!children_[child].waiting.empty()) ForgetWaiting(&children_[child], *tally);
   urgency_.Announce(child, tally->number);
   const bool first = tally->latest < 0;
   if (first) tally->since = now;
+  if (!children_[child].waiting.empty()) TakeOver(&children_[child], tally, now);
   const Micros since = std::exchange(tally->latest, now);
   if (++tally->count == children_.size())
     Complete(tally, LateIn(child, *announcement, first ? kForEver : now - since));
@@ -183,6 +183,7 @@ void Merger::Complete(Tally* tally, const Late& late) {
   tally->complete = true;
   urgency_.Complete(tally->number);
   if (merged_.back().waiting) merged_.emplace_back();  // that is older news
+  ForgetWaiting(*tally, &told_);
   Announcement& out = merged_.back().announcements.emplace_back();
   out.ordinal = tally->ordinal;
   out.last = late.last;

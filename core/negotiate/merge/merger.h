@@ -142,7 +142,8 @@ class Merger {
 
   // waiting.cc
   Positions ReadyOf(const Tally& tally) const;
-  void ForgetWaiting(Child* child, const Tally& tally);
+  void TakeOver(Child* child, Tally* tally, Micros now) const;
+  void ForgetWaiting(const Tally& tally, std::vector<Waiting>* waiting) const;
 
   MergerOptions options_;
   std::vector<Child> children_;
@@ -157,8 +158,8 @@ class Merger {
   uint64_t told_some_ = 0;              // what it was told of urgency last
   uint64_t told_all_ = 0;
   Micros next_look_ = -1;
-  std::vector<Waiting> told_;
-  uint64_t epoch_ = 0;  // schedules that have passed
+  std::vector<Waiting> told_;  // what the parent knows to wait
+  uint64_t epoch_ = 0;         // schedules that have passed
   Gated gated_;
   bool tells_gated_ = false;
 };

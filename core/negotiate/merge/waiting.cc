@@ -13,6 +13,10 @@ using Key = std::pair<std::string, uint64_t>;  // name, ordinal
 
 Key KeyOf(const Waiting& waiting) { return {waiting.name, waiting.ordinal}; }
 
+Key KeyOf(const Tally& tally, const Tallies& tallies) {
+  return {tally.ordinal == 0 ? tallies.Text(tally.name) : "", tally.ordinal};
+}
+
 // The longest time where it is more: a child may tell any.
 Micros Later(Micros waited, Micros elapsed) {
   constexpr Micros kLongest = std::numeric_limits<Micros>::max();
@@ -74,13 +78,25 @@ std::vector<Waiting> Merger::Unready(Micros now) const {
   return list;
 }
 
-// The child has announced it, so what it has told of it is no more.
-void Merger::ForgetWaiting(Child* child, const Tally& tally) {
-  const Key key{tally.ordinal == 0 ? tallies_.Text(tally.name) : "", tally.ordinal};
-  std::vector<Waiting>& waiting = child->waiting;
-  waiting.erase(std::remove_if(waiting.begin(), waiting.end(),
-                               [&](const Waiting& w) { return KeyOf(w) == key; }),
-                waiting.end());
+// The child announces what it may have told of: that has waited for longer than this node knows of.
+void Merger::TakeOver(Child* child, Tally* tally, Micros now) const {
+  const Key key = KeyOf(*tally, tallies_);
+  for (const Waiting& waiting : child->waiting) {
+    if (KeyOf(waiting) != key) continue;
+    const Micros waited = Later(waiting.waited, now - child->told);
+    tally->since = std::max<Micros>(0, std::min(tally->since, now - waited));
+  }
+  ForgetWaiting(*tally, &child->waiting);
+}
+
+// Who has told of it has announced it since, so what it has told is no more: the next operation of
+// that name is another.
+void Merger::ForgetWaiting(const Tally& tally, std::vector<Waiting>* waiting) const {
+  if (waiting->empty()) return;
+  const Key key = KeyOf(tally, tallies_);
+  waiting->erase(std::remove_if(waiting->begin(), waiting->end(),
+                                [&](const Waiting& w) { return KeyOf(w) == key; }),
+                 waiting->end());
 }
 
 void Merger::Look(Micros now) {

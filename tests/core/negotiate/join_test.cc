@@ -33,8 +33,8 @@ TEST(Join, TheOthersGoOn) {
 
 TEST(Join, MakesReadyWhatLacksOnlyTheJoined) {
   Desk desk(3);
+  ASSERT_OK(desk.Say(1, {Full(Barrier(), 1), Full(Allreduce("b"))}, 0, 10));
   ASSERT_OK(desk.Say(0, {Full(Allreduce("late")), Full(Allreduce("b"))}, 0, 20));
-  ASSERT_OK(desk.Say(1, {Full(Allreduce("b")), Full(Barrier(), 1)}, 0, 10));
   ASSERT_OK(desk.Say(0, {Full(Barrier(), 1)}, 0, 30));
   ASSERT_OK(desk.Join(2, {}, 40));
   const auto responses = desk.Take();

@@ -263,14 +263,53 @@ TEST(Merger, TellsWhatWaitsOnceAndAgainWhenItChanges) {
   EXPECT_EQ((*sent[0].waiting)[0].name, "w");
   EXPECT_TRUE((*sent[0].waiting)[0].ready == (Positions{2, 6}));
   EXPECT_TRUE((*sent[0].waiting)[0].waited >= 9'000'000);
-  // It is announced, and waits no more.
+  // It is announced, and waits no more: who hears that needs not be told.
   for (const size_t child : {0, 2})
     ASSERT_OK(node.Say(child, {Full(Allreduce("w"))}, 0, 4'000'000));
   node.merger.Look(node.merger.Deadline());
   sent = node.Take();
   ASSERT_EQ(sent.size(), size_t{1});
-  ASSERT_TRUE(sent[0].waiting.has_value());
-  EXPECT_EQ(sent[0].waiting->size(), size_t{1});
+  EXPECT_EQ(sent[0].announcements.size(), size_t{1});
+  EXPECT_FALSE(sent[0].waiting.has_value());
+}
+
+// A node may look only now and then, as where its own program computes.
+TEST(Merger, TellsOfAnOperationThatWaitsAgainAsItDidTheLastTime) {
+  Node node;
+  constexpr Micros kLate = 2'500'000;
+  for (const Micros begin : {Micros{0}, 2 * kLate}) {
+    ASSERT_OK(node.Say(1, {Full(Allreduce("w"))}, 0, begin));
+    node.merger.Look(begin + kLate);
+    const auto told = node.Take();
+    ASSERT_EQ(told.size(), size_t{1});
+    ASSERT_TRUE(told[0].waiting && told[0].waiting->size() == 1);
+    EXPECT_TRUE((*told[0].waiting)[0].ready == Positions{2});
+    ASSERT_OK(node.Say(0, {Full(Allreduce("w"))}, 0, begin + kLate));
+    ASSERT_OK(node.Say(2, {Full(Allreduce("w"))}, 0, begin + kLate));
+    EXPECT_EQ(node.TakeOne().request.name, "w");
+    ASSERT_OK(node.Decide(kNoId, "w"));
+  }
+}
+
+// It has waited for as long as whoever told of it first says, also once that one has announced it.
+TEST(Merger, GoesOnTellingOfWhatANodeHasToldOfAndAnnouncesNow) {
+  Node node;
+  AnnounceMessage told;
+  Waiting& waiting = told.waiting.emplace().emplace_back();
+  waiting.name = "w";
+  waiting.ready = {6};
+  waiting.waited = 1'500'000;
+  ASSERT_OK(node.merger.Announce(2, told, 2'000'000));
+  node.merger.Look(2'000'000);
+  ASSERT_EQ(node.Take().size(), size_t{1});
+  ASSERT_OK(node.Say(2, {Full(Allreduce("w"))}, 0, 3'000'000));
+  node.merger.Look(node.merger.Deadline() - 1);
+  node.merger.Look(4'000'000);
+  const auto sent = node.Take();
+  ASSERT_EQ(sent.size(), size_t{1});
+  ASSERT_TRUE(sent[0].waiting && sent[0].waiting->size() == 1);
+  EXPECT_TRUE((*sent[0].waiting)[0].ready == (Positions{5, 6, 7}));
+  EXPECT_EQ((*sent[0].waiting)[0].waited, 3'500'000);
 }
 
 // What a node says of time can be any number that fits.

@@ -55,6 +55,19 @@ void CheckReport(const Job& job, const Ranks& ranks) {
   Violate(text);
 }
 
+// Of a set of all ranks each of them has done the same.
+void CheckCounters(const Job& job, const Ranks& ranks) {
+  if (job.plan.sets.size() > 1) return;
+  const Counters& first = ranks.front()->counters();
+  for (const auto& rank : ranks) {
+    const Counters& own = rank->counters();
+    if (own.gates != first.gates || own.scheduled != first.scheduled ||
+        own.schedules_left != first.schedules_left || own.responses != first.responses ||
+        own.collectives != first.collectives || own.tensors != first.tensors)
+      Violate("ranks count differently what they do together");
+  }
+}
+
 void Run(Job* job, Ranks* ranks, Outcome* outcome) {
   for (int rank = 0; rank < job->shape.ranks; ++rank)
     ranks->push_back(std::make_unique<Rank>(job, rank));
@@ -67,7 +80,7 @@ void Run(Job* job, Ranks* ranks, Outcome* outcome) {
       end = job->world.now() + (job->plan.ending == Ending::kDeath ? kDetection : kHangs);
     if (job->world.now() >= end) break;
   }
-  if (AllFinished(*ranks)) return;
+  if (AllFinished(*ranks)) return hit ? void() : CheckCounters(*job, *ranks);
   if (end < 0) Violate(Stuck(*ranks));
   if (job->plan.ending == Ending::kDeath) return EndGeneration(job, ranks);
   CheckReport(*job, *ranks);

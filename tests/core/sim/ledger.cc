@@ -8,18 +8,21 @@ namespace hvd::sim {
 namespace {
 
 constexpr size_t kMostOps = 1 << 12;
-constexpr size_t kStride = 1 << 10;  // more bytes than a tensor has
-std::byte memory[kMostOps * kStride];
+constexpr size_t kTensors = 4;      // of an operation at most
+constexpr size_t kStride = 1 << 8;  // more bytes than a tensor has whose bytes anybody looks at
+constexpr size_t kNobodys = kMostOps * kTensors;
+std::byte memory[kNobodys * kStride];
 
-// The operation whose memory this is; kMostOps: that of a rank that has joined.
-size_t OpAt(const std::byte* address) {
-  if (address < memory || address >= memory + sizeof memory) return kMostOps;
+// The tensor whose memory this is, of all operations; kNobodys: that of a rank that has joined.
+size_t TensorAt(const std::byte* address) {
+  if (address < memory || address >= memory + sizeof memory) return kNobodys;
   return static_cast<size_t>(address - memory) / kStride;
 }
+bool BeginsOp(size_t tensor) { return tensor != kNobodys && tensor % kTensors == 0; }
 
 std::vector<size_t> OpsOf(const CollectiveSpec& spec) {
   std::vector<size_t> ops;
-  for (const Piece& piece : spec.pieces) ops.push_back(OpAt(piece.input));
+  for (const Piece& piece : spec.pieces) ops.push_back(TensorAt(piece.input));
   return ops;
 }
 
@@ -33,7 +36,9 @@ bool HasOwnSizes(OpKind kind) { return kind == OpKind::kAllgather || kind == OpK
 
 }  // namespace
 
-std::byte* Ledger::MemoryOf(size_t op) { return memory + op * kStride; }
+std::byte* Ledger::MemoryOf(size_t op, size_t tensor) {
+  return memory + (op * kTensors + tensor) * kStride;
+}
 
 void Ledger::Submitted(int rank, const Submission& submission, size_t step) {
   costs_[step].submitted = world_->now();
@@ -54,12 +59,13 @@ void Ledger::Started(int rank, size_t set, const CollectiveSpec& spec) {
   if (!meeting.counts.empty()) meeting.counts[PlaceOf(members, rank)] = spec.pieces.front();
   if (!meeting.exchanges.empty()) meeting.exchanges[PlaceOf(members, rank)] = spec;
   for (size_t i = 0; i < meeting.ops.size(); ++i) {
-    if (meeting.ops[i] == kMostOps) meeting.ops[i] = OpsOf(spec)[i];
+    if (meeting.ops[i] == kNobodys) meeting.ops[i] = OpsOf(spec)[i];
   }
+  if (!IsCounts(spec)) NoteSteps(rank, spec, &meeting);
   if (++meeting.started < members.size()) return;
   CarryCounts(meeting);
   CheckExchanges(meeting);
-  CheckSubmitted(meeting.ops);
+  CheckSubmitted(meeting);
   meeting.counts = {};
   meeting.exchanges = {};
   const Nanos takes = plan_->computes >= 0 ? 0 : static_cast<Nanos>(world_->random().Below(30'000));
@@ -107,25 +113,32 @@ Nanos Ledger::CompleteAt(size_t set, uint64_t sequence) const {
   return meetings_.at({set, sequence}).complete_at;
 }
 
-// Whoever takes part has submitted it as often as it has run.
-void Ledger::CheckSubmitted(const std::vector<size_t>& ops) {
-  for (const size_t op : ops) {
-    if (op == kMostOps) Violate("a collective is of no operation of any rank");
-    const size_t time = run_[op]++;
-    size_t step = 0;
-    bool known = false;
-    for (const int rank : plan_->sets[plan_->ops[op].set].members) {
-      const std::vector<size_t>& steps = submitted_[{op, rank}];
-      if (steps.size() <= time) continue;
-      if (known && steps[time] != step) Violate("operations of different steps have met");
-      step = steps[time];
-      known = true;
-    }
-    if (!known) Violate("an operation has run more often than it was submitted");
-    for (const int rank : plan_->Present(plan_->ops[op], step)) {
-      if (submitted_[{op, rank}].size() <= time)
-        Violate("an operation has run that a rank had not submitted");
-    }
+// What a rank starts is the oldest that it has submitted, and of the same step as the others'.
+void Ledger::NoteSteps(int rank, const CollectiveSpec& spec, Meeting* meeting) {
+  const std::vector<size_t> tensors = OpsOf(spec);
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    if (!BeginsOp(tensors[i])) continue;
+    const std::pair<size_t, int> whose{tensors[i] / kTensors, rank};
+    const size_t time = started_[whose]++;
+    if (submitted_[whose].size() <= time) Violate("an operation runs that was not submitted");
+    const size_t step = submitted_[whose][time];
+    auto& [met, ranks] = meeting->steps.emplace(i, std::pair{step, 0}).first->second;
+    if (met != step) Violate("operations of different steps have met");
+    ++ranks;
+  }
+}
+
+// All have submitted it who take part in its step, and it runs once.
+void Ledger::CheckSubmitted(const Meeting& meeting) {
+  for (const size_t tensor : meeting.ops) {
+    if (tensor == kNobodys) Violate("a collective is of no operation of any rank");
+  }
+  for (const auto& [place, met] : meeting.steps) {
+    const size_t op = meeting.ops[place] / kTensors;
+    if (run_[op] > met.first) Violate("an operation has run out of its turn");
+    run_[op] = met.first + 1;
+    if (plan_->Present(plan_->ops[op], met.first).size() != met.second)
+      Violate("an operation has run that a rank had not submitted");
   }
 }
 
@@ -151,7 +164,7 @@ void Ledger::CheckSame(int rank, const Meeting& meeting, const CollectiveSpec& s
   }
   const std::vector<size_t> ops = OpsOf(spec);
   for (size_t i = 0; i < ops.size(); ++i) {
-    const bool same = ops[i] == meeting.ops[i] || ops[i] == kMostOps || meeting.ops[i] == kMostOps;
+    const bool same = ops[i] == meeting.ops[i] || ops[i] == kNobodys || meeting.ops[i] == kNobodys;
     if (!same) Violate(who + "it with other tensors");
     if (!HasOwnSizes(spec.kind) && spec.pieces[i].bytes != first.pieces[i].bytes) {
       Violate(who + "it with other bytes");

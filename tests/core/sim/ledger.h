@@ -24,7 +24,7 @@ class Ledger {
   void Ended(int rank, const Submission& submission, size_t step, bool failed);
 
   // Stands for the memory of an operation's tensor, which nobody reads.
-  static std::byte* MemoryOf(size_t op);
+  static std::byte* MemoryOf(size_t op, size_t tensor);
 
   // What negotiation has taken in a step: until the last operation ended on the last rank, once the
   // last rank had submitted its last one; and what the ranks have sent since they began it.
@@ -46,6 +46,8 @@ class Ledger {
   struct Meeting {
     CollectiveSpec spec;
     std::vector<size_t> ops;  // by piece; those of the first rank that has submitted them
+    // Of the first tensor of each operation: the step that it is of, and by how many ranks.
+    std::map<size_t, std::pair<size_t, size_t>> steps;
     size_t started = 0;
     Nanos complete_at = -1;
     // Of an alltoall, by member, until it is complete.
@@ -56,7 +58,8 @@ class Ledger {
   static bool IsCounts(const CollectiveSpec& spec);
   static void CarryCounts(const Meeting& meeting);
   static void CheckExchanges(const Meeting& meeting);
-  void CheckSubmitted(const std::vector<size_t>& ops);
+  void NoteSteps(int rank, const CollectiveSpec& spec, Meeting* meeting);
+  void CheckSubmitted(const Meeting& meeting);
   void CheckSame(int rank, const Meeting& meeting, const CollectiveSpec& spec) const;
 
   const Plan* plan_;
@@ -65,7 +68,8 @@ class Ledger {
   // Steps, by operation and rank, but for those that fail.
   std::map<std::pair<size_t, int>, std::vector<size_t>> submitted_;
   std::vector<StepCost> costs_;
-  std::map<size_t, size_t> run_;  // times, by operation
+  std::map<std::pair<size_t, int>, size_t> started_;  // how many of them
+  std::map<size_t, size_t> run_;  // the latest step of an operation that has, and 1
 };
 
 }  // namespace hvd::sim

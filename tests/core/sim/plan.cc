@@ -1,6 +1,7 @@
 #include "sim/plan.h"
 
 #include <algorithm>
+#include <map>
 
 namespace hvd::sim {
 
@@ -34,7 +35,8 @@ Op DrawOp(Random* random, const std::vector<Set>& sets, size_t number) {
   op.kind = kKinds[random->Below(std::size(kKinds))];
   op.reduce_op = random->OneIn(2) ? ReduceOp::kSum : ReduceOp::kMin;
   if (!random->OneIn(4)) op.name = std::to_string(number);
-  op.rows = 1 + static_cast<int64_t>(random->Below(4));
+  op.rows = static_cast<int64_t>(random->Below(5));
+  if (op.kind != OpKind::kAlltoall && random->OneIn(4)) op.tensors = 1 + Index(random->Below(3));
   const std::vector<int>& members = sets[op.set].members;
   op.root = members[Index(random->Below(members.size()))];
   return op;
@@ -42,7 +44,7 @@ Op DrawOp(Random* random, const std::vector<Set>& sets, size_t number) {
 
 // Shapes of steps that follow each other, each for a while, or two of them in turns, as in training
 // and validation. Now and then a rank asks for something else, or a step is cut short.
-std::vector<ProgramStep> DrawSteps(Random* random, size_t ops, int ranks) {
+std::vector<ProgramStep> DrawSteps(Random* random, size_t ops, int ranks, bool waits) {
   std::vector<ProgramStep> shapes(1 + Index(random->Below(3)));
   for (ProgramStep& shape : shapes) {
     for (size_t op = 0; op < ops; ++op) {
@@ -64,6 +66,7 @@ std::vector<ProgramStep> DrawSteps(Random* random, size_t ops, int ranks) {
       if (random->OneIn(8)) {
         step[Index(random->Below(step.size()))].longer = DrawRank(random, ranks);
       }
+      if (waits && random->OneIn(3)) step[Index(random->Below(step.size()))].waits = true;
       steps.push_back(std::move(step));
     }
   }
@@ -75,7 +78,7 @@ std::vector<ProgramStep> DrawSteps(Random* random, size_t ops, int ranks) {
 bool Plan::Has(const Op& op, int rank, size_t step) const {
   const std::vector<int>& members = sets[op.set].members;
   return std::binary_search(members.begin(), members.end(), rank) &&
-         step < joins_at[static_cast<size_t>(rank)];
+         (step < joins_at[static_cast<size_t>(rank)] || step >= resumes_at);
 }
 
 std::vector<int> Plan::Present(const Op& op, size_t step) const {
@@ -94,10 +97,26 @@ bool Plan::Fails(const Submission& submission, size_t step) const {
 }
 
 std::vector<int> HostsOf(const Shape& shape) {
+  if (!shape.hosts.empty()) return shape.hosts;
   std::vector<int> hosts;
   for (int rank = 0; rank < shape.ranks; ++rank) hosts.push_back(rank / shape.ranks_per_host);
   return hosts;
 }
+
+namespace {
+
+// Hosts of any sizes, whose ranks do not stand side by side; numbered as they first appear.
+std::vector<int> DealHosts(Random* random, int ranks) {
+  const uint64_t hosts = 1 + random->Below(static_cast<uint64_t>(ranks));
+  std::map<uint64_t, int> numbers;
+  std::vector<int> dealt;
+  for (int rank = 0; rank < ranks; ++rank)
+    dealt.push_back(
+        numbers.emplace(random->Below(hosts), static_cast<int>(numbers.size())).first->second);
+  return dealt;
+}
+
+}  // namespace
 
 Shape DrawShape(Random* random, int most_ranks) {
   constexpr Network kNetworks[] = {kInfiniBand, kTcp, kLossy};
@@ -108,6 +127,10 @@ Shape DrawShape(Random* random, int most_ranks) {
   shape.shared_memory = !random->OneIn(4);
   shape.schedules = !random->OneIn(8);
   shape.network = kNetworks[random->Below(std::size(kNetworks))];
+  if (random->OneIn(4)) shape.hosts = DealHosts(random, shape.ranks);
+  if (random->OneIn(8)) shape.cache_capacity = Index(random->Below(4));
+  if (random->OneIn(4)) shape.batch_bytes = 1 + static_cast<int64_t>(random->Below(64));
+  if (random->OneIn(4)) shape.fusion_threshold = static_cast<int64_t>(random->Below(64));
   return shape;
 }
 
@@ -116,12 +139,20 @@ Plan DrawPlan(Random* random, const Shape& shape) {
   plan.sets = DrawSets(random, shape.ranks);
   const size_t ops = 1 + Index(random->Below(6));
   for (size_t op = 0; op < ops; ++op) plan.ops.push_back(DrawOp(random, plan.sets, op));
-  plan.steps = DrawSteps(random, ops, shape.ranks);
+  plan.ordered = random->OneIn(3);
+  plan.steps = DrawSteps(random, ops, shape.ranks, plan.ordered);
+  plan.slow = random->OneIn(5);
   plan.joins_in_flight = random->OneIn(3);
+  plan.overlaps = random->OneIn(3);
+  plan.priorities = random->OneIn(3);
+  plan.leaves = random->OneIn(3);
+  const size_t last = plan.steps.size();
+  if (random->OneIn(4) && last > 1) plan.resumes_at = 1 + Index(random->Below(last - 1));
+  const size_t all_join_at = std::min(plan.resumes_at, last);
   const bool some_join_early = random->OneIn(4);
   for (int rank = 0; rank < shape.ranks; ++rank) {
     const bool early = some_join_early && random->OneIn(3);
-    plan.joins_at.push_back(early ? Index(random->Below(plan.steps.size())) : plan.steps.size());
+    plan.joins_at.push_back(early ? Index(random->Below(all_join_at)) : all_join_at);
   }
   if (!random->OneIn(10)) return plan;
   constexpr Ending kEndings[] = {Ending::kDeath, Ending::kFreeze, Ending::kHang};

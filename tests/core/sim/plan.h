@@ -17,6 +17,10 @@ struct Shape {
   bool shared_memory = true;  // within a host; otherwise links alone
   bool schedules = true;      // are learned
   Network network = kTcp;
+  std::vector<int> hosts = {};      // by rank, where they are not dealt one host after the other
+  size_t cache_capacity = 1 << 20;  // HOROVOD_CACHE_CAPACITY
+  int64_t batch_bytes = 8 << 20;    // see SequencerOptions
+  int64_t fusion_threshold = 128 << 20;  // of a collective
 };
 
 struct Set {
@@ -31,6 +35,7 @@ struct Op {
   std::string name;  // empty: unnamed
   int64_t rows;
   int root;  // broadcast
+  size_t tensors = 1;
 };
 
 // One time that it is submitted.
@@ -39,6 +44,7 @@ struct Submission {
   int odd = -1;  // the rank that asks for another shape
   int longer =
       -1;  // the rank that brings more rows than usual, where each may bring its own number
+  bool waits = false;  // all wait for it before they submit the next
 };
 
 // What all ranks do together before they wait for all of it.
@@ -58,6 +64,13 @@ struct Plan {
   std::vector<ProgramStep> steps;
   std::vector<size_t> joins_at;  // by rank: the step before which it joins everywhere
   bool joins_in_flight = false;  // and that without waiting for the step before
+  // All have joined before this step, and go on with it when that is complete; if it is one.
+  size_t resumes_at = SIZE_MAX;
+  bool overlaps = false;    // a step may begin before the one before is complete
+  bool priorities = false;  // operations have some
+  bool ordered = false;     // within a step, as it must be where some are waited for
+  bool slow = false;        // now and then a rank computes for seconds
+  bool leaves = false;      // who has come to the end lets go of its sets
   // Everybody computes for so long before each step, submits in order, and waits; negative: all of
   // that is up to chance, and so is how long collectives take, which otherwise take no time.
   Nanos computes = -1;

@@ -3,58 +3,17 @@
 #include <algorithm>
 #include <utility>
 
-#include "negotiate/stall.h"
+#include "sim/backend.h"
 
 namespace hvd::sim {
 
 namespace {
 
 constexpr Nanos kLongCompute = 300 * kMicro;
+constexpr Nanos kVeryLongCompute = 20'000'000 * kMicro;
 constexpr Nanos kShortCompute = 3 * kMicro;
-constexpr Nanos kHeartbeat = 1'000'000 * kMicro;
-constexpr Nanos kRests = 40 * kHeartbeat;  // until nobody looks any more where nothing happens
-
-// Runs collectives by the ledger: they move nothing and take a while.
-class SimBackend : public Backend {
- public:
-  SimBackend(Job* job, int rank, size_t set) : job_(job), rank_(rank), set_(set) {}
-
-  bool Serves(const CollectiveSpec& /*spec*/) const override { return true; }
-  std::unique_ptr<StepMachine> SetUp(const CollectiveSpec& /*first*/,
-                                     const Waker& /*waker*/) override {
-    return nullptr;
-  }
-  std::unique_ptr<StepMachine> Start(CollectiveSpec spec) override {
-    job_->ledger.Started(rank_, set_, spec);
-    return std::make_unique<Machine>(job_, set_, spec.sequence);
-  }
-  Status Allocate(const DeviceOrder& /*order*/, int64_t bytes,
-                  std::shared_ptr<std::byte>* memory) override {
-    const std::shared_ptr<std::byte[]> made(new std::byte[static_cast<size_t>(bytes) + 1]);
-    *memory = {made, made.get()};
-    return Status::Ok();
-  }
-  void Abort() noexcept override {}
-
- private:
-  class Machine : public StepMachine {
-   public:
-    Machine(Job* job, size_t set, uint64_t sequence) : job_(job), set_(set), sequence_(sequence) {}
-    hvd::Step Advance() override {
-      const Nanos at = job_->ledger.CompleteAt(set_, sequence_);
-      return at >= 0 && at <= job_->world.now() ? hvd::Step::kDone : hvd::Step::kBlocked;
-    }
-
-   private:
-    Job* job_;
-    const size_t set_;
-    const uint64_t sequence_;
-  };
-
-  Job* job_;
-  const int rank_;
-  const size_t set_;
-};
+constexpr Nanos kSleepsIn = 900'000 * kMicro;  // less than any look that nobody asked for
+constexpr Nanos kRests = 40 * kHeartbeat;      // until nobody looks any more where nothing happens
 
 std::vector<std::shared_ptr<SharedMemory>> MemoryOf(const Set& set, const std::vector<int>& hosts) {
   std::vector<std::vector<int>> local(hosts.size());
@@ -78,13 +37,18 @@ Job::Job(const Shape& s, Plan p, uint64_t seed)
   for (const Set& set : plan.sets) memory.push_back(MemoryOf(set, HostsOf(s)));
 }
 
-Rank::Rank(Job* job, int rank) : job_(job), rank_(rank), transport_(&job->links, rank) {
+Rank::Rank(Job* job, int rank)
+    : job_(job),
+      rank_(rank),
+      transport_(&job->links, rank),
+      next_join_(job->plan.joins_at[static_cast<size_t>(rank)]) {
   for (size_t s = 0; s < job->plan.sets.size(); ++s) {
     const std::vector<int>& members = job->plan.sets[s].members;
     if (!std::binary_search(members.begin(), members.end(), rank)) continue;
     sets_.push_back(MakeSet(static_cast<uint32_t>(s), members));
   }
   job->world.Place(rank, this);
+  job->ranks.push_back(this);
   job->world.Wake(rank, UpTo(kLongCompute));
 }
 
@@ -116,10 +80,13 @@ std::unique_ptr<ProcessSet> Rank::MakeSet(uint32_t id, const std::vector<int>& r
   options.id = id;
   options.members = members;
   options.rank = GlobalRank(rank_);
-  options.cache_capacity = negotiate::ResponseCache::kMostIds;
+  options.cache_capacity = job_->shape.cache_capacity;
+  options.sequencer.batch_bytes = job_->shape.batch_bytes;
+  options.fusion_threshold = job_->shape.fusion_threshold;
   if (!job_->shape.schedules) options.sequencer.learning.repeats = 0;
+  EventSink* const events = job_->plan.computes < 0 ? &timeline_ : static_cast<EventSink*>(&work_);
   return std::make_unique<ProcessSet>(options, std::move(wires), waker_, &queue_, &counters_,
-                                      job_->plan.computes < 0 ? nullptr : &work_);
+                                      events);
 }
 
 // Whoever is awake goes on until nothing moves, as the driver of the engine does.
@@ -135,8 +102,9 @@ void Rank::Act() {
     if (asked || HasWork()) moved = Round() || moved;
     if (moved) moved_ = now;
   }
+  if (job_->plan.leaves && finished()) LeaveSets();
   Nanos next = computes_until_ > now ? computes_until_ : -1;
-  if (Relays() && now < moved_ + kRests) next = Earlier(next, next_beat_);
+  if (Relays() && !HasWork() && now < moved_ + kRests) next = Earlier(next, next_beat_);
   for (const auto& set : sets_) {
     const int64_t deadline = HasWork() ? set->Deadline() : -1;
     if (deadline >= 0) next = Earlier(next, std::max(deadline * kMicro, now + kMicro));
@@ -156,15 +124,26 @@ bool Rank::Relays() const {
   return std::any_of(sets_.begin(), sets_.end(), [](const auto& set) { return set->relays(); });
 }
 
-// Whether a heartbeat has the engine look because others may need it.
+// Whether a heartbeat has the engine look because others may need it. While it has work it must be
+// woken in time by those who have something for it.
 bool Rank::AsksEngine() {
   if (job_->world.now() < next_beat_) return false;
   next_beat_ = job_->world.now() + kHeartbeat;
-  return Relays();
+  return Relays() && !HasWork();
+}
+
+// As Cycle does with a set that is dismissed.
+void Rank::LeaveSets() {
+  for (auto set = sets_.begin(); set != sets_.end();) {
+    const bool idle = (*set)->idle();
+    if (idle) transport_.Forget((*set)->id());
+    set = idle ? sets_.erase(set) : std::next(set);
+  }
 }
 
 void Rank::MeetEnd() {
   const Plan& plan = job_->plan;
+  if (sets_.empty()) return;
   if (plan.ending == Ending::kDone || rank_ != plan.victim || ended_ || step_ < plan.ends_at)
     return;
   // With something in flight it may be missed in the middle of that, of which no report tells; and
@@ -188,6 +167,7 @@ bool Rank::Round() {
   job_->world.Spend(rank_, work_.Take());
   bool bytes_moved = false;
   (void)transport_.Progress(&bytes_moved);
+  if (job_->plan.slow && !moved) CheckReports();
   return moved || bytes_moved;
 }
 
@@ -212,17 +192,26 @@ bool Rank::Go() {
     BeginStep();
     return true;
   }
+  if (awaited_ != nullptr) {
+    if (!awaited_->done.load()) return moved;
+    awaited_ = nullptr;
+  }
   if (!to_submit_.empty()) {
     const Submission submission = to_submit_.back();
+    if (const Flight* same = SameName(submission)) {
+      if (!std::exchange(waits_, true)) queue_.Urge(same->handle);
+      return moved;
+    }
+    waits_ = false;
     to_submit_.pop_back();
     Submit(submission);
     if (plan.computes < 0 && random().OneIn(8)) {
-      computes_until_ = job_->world.now() + UpTo(kShortCompute);
+      computes_until_ = job_->world.now() + DrawCompute(kShortCompute);
     }
     return true;
   }
-  const bool joins_next = step_ + 1 == plan.joins_at[static_cast<size_t>(rank_)];
-  if (!flights_.empty() && !(plan.joins_in_flight && joins_next)) {
+  const bool joins_next = step_ + 1 == next_join_;
+  if (!flights_.empty() && !(joins_next ? plan.joins_in_flight : goes_on_)) {
     if (!std::exchange(waits_, true)) Ask();
     return moved;
   }
@@ -244,18 +233,20 @@ void Rank::EndStep() {
 void Rank::BeginStep() {
   const Plan& plan = job_->plan;
   begun_ = true;
-  if (step_ == plan.joins_at[static_cast<size_t>(rank_)] && !std::exchange(joined_, true)) Join();
+  goes_on_ = false;
+  if (step_ == next_join_) return Join();
   if (step_ >= plan.steps.size()) return;
+  goes_on_ = plan.overlaps && random().OneIn(2);
   if (plan.computes >= 0) {
     computes_until_ = job_->world.now() + plan.computes;
   } else if (!random().OneIn(3)) {
-    computes_until_ = job_->world.now() + UpTo(kLongCompute);
+    computes_until_ = job_->world.now() + DrawCompute(kLongCompute);
   }
   for (const Submission& submission : plan.steps[step_]) {
     if (plan.Has(plan.ops[submission.op], rank_, step_)) to_submit_.push_back(submission);
   }
   std::reverse(to_submit_.begin(), to_submit_.end());
-  if (plan.computes >= 0 || !random().OneIn(3)) return;
+  if (plan.computes >= 0 || plan.ordered || !random().OneIn(3)) return;
   // Named operations in any order; unnamed ones match by their order.
   const auto named = [&](const Submission& s) { return !plan.ops[s.op].name.empty(); };
   std::stable_partition(to_submit_.begin(), to_submit_.end(), named);
@@ -264,6 +255,11 @@ void Rank::BeginStep() {
     const auto others = static_cast<uint64_t>(unnamed - one);
     std::iter_swap(one, one + static_cast<int64_t>(random().Below(others)));
   }
+}
+
+Nanos Rank::DrawCompute(Nanos usual) {
+  const bool long_one = job_->plan.slow && random().OneIn(8);
+  return UpTo(long_one ? kVeryLongCompute : usual);
 }
 
 Entry Rank::Describe(const Submission& submission) const {
@@ -286,23 +282,31 @@ Entry Rank::Describe(const Submission& submission) const {
   // On the host the rows might come along with the counts, where the ledger does not look.
   if (by_member) entry.request.device = 0;
   const int64_t bytes = negotiate::BytesOf(entry.request);
-  TensorBuffer buffer = TensorBuffer::InPlace(Ledger::MemoryOf(submission.op), bytes);
-  if (op.kind != OpKind::kAllreduce && op.kind != OpKind::kBroadcast) {
-    buffer.output = nullptr;
-    buffer.output_bytes = 0;
+  for (size_t t = 0; t < op.tensors; ++t) {
+    TensorBuffer buffer = TensorBuffer::InPlace(Ledger::MemoryOf(submission.op, t), bytes);
+    if (op.kind != OpKind::kAllreduce && op.kind != OpKind::kBroadcast) {
+      buffer.output = nullptr;
+      buffer.output_bytes = 0;
+    }
+    entry.buffers.push_back(buffer);
   }
-  entry.buffers.push_back(buffer);
+  entry.request.tensors.resize(op.tensors, entry.request.tensors.front());
   return entry;
 }
 
 void Rank::Submit(const Submission& submission) {
   Entry entry = Describe(submission);
   entry.urgent = job_->plan.computes < 0 && random().OneIn(4);
+  if (job_->plan.priorities) entry.priority = static_cast<int32_t>(random().Below(3));
   auto handle = std::make_shared<Handle>(std::move(entry));
   const Status status = queue_.Push(handle);
   if (!status.ok()) Violate("a submission is refused: " + status.message());
   job_->ledger.Submitted(rank_, submission, step_);
-  flights_.push_back({std::move(handle), submission, step_});
+  if (submission.waits) {
+    awaited_ = handle;
+    queue_.Urge(handle);
+  }
+  flights_.push_back({std::move(handle), submission, step_, job_->world.now()});
 }
 
 void Rank::Join() {
@@ -312,9 +316,22 @@ void Rank::Join() {
     entry.request.kind = OpKind::kJoin;
     auto handle = std::make_shared<Handle>(std::move(entry));
     if (!queue_.Push(handle).ok()) Violate("a join is refused");
-    flights_.push_back({std::move(handle), {SIZE_MAX}, step_});
+    flights_.push_back({std::move(handle), {SIZE_MAX}, step_, job_->world.now()});
   }
-  step_ = job_->plan.steps.size();  // it submits nothing more
+  // It submits nothing more, or goes on behind this when all have joined.
+  const size_t end = job_->plan.steps.size();
+  const bool resumes = step_ < end && job_->plan.resumes_at < end;
+  step_ = resumes ? job_->plan.resumes_at - 1 : end;
+  next_join_ = resumes ? end : SIZE_MAX;
+}
+
+// What is in flight under the name of what it is about to submit.
+const Rank::Flight* Rank::SameName(const Submission& submission) const {
+  const std::string& name = job_->plan.ops[submission.op].name;
+  const auto found = std::find_if(flights_.begin(), flights_.end(), [&](const Flight& flight) {
+    return flight.submission.op == submission.op;
+  });
+  return name.empty() || found == flights_.end() ? nullptr : &*found;
 }
 
 // The program is blocked on what it has submitted.
@@ -328,8 +345,9 @@ bool Rank::Reap() {
     if (!flight.handle->done.load()) return false;
     const bool failed = !flight.handle->status.ok();
     if (aborted_) return true;
-    if (flight.submission.op != SIZE_MAX)
-      job_->ledger.Ended(rank_, flight.submission, flight.step, failed);
+    if (flight.submission.op == SIZE_MAX) return true;
+    if (Lasts(flight) > kSleepsIn) Violate("an operation lasts until a sleeper wakes by itself");
+    job_->ledger.Ended(rank_, flight.submission, flight.step, failed);
     return true;
   };
   flights_.erase(std::remove_if(flights_.begin(), flights_.end(), done), flights_.end());
@@ -348,11 +366,11 @@ void Rank::Abort() {
   if (!flights_.empty()) Violate("an operation outlives its generation");
 }
 
-std::vector<GlobalRank> Rank::AbsentAfter(int64_t older_than_us) {
-  const int64_t then = job_->world.micros() + older_than_us;
-  const ProcessSet& set = *sets_.front();
-  if (set.root() == nullptr) return {};
-  return negotiate::AbsentFromAll(set.Pending(then), then, older_than_us);
+// Nobody computes for long, so that it ends soon: in a job where nobody hangs.
+Nanos Rank::Lasts(const Flight& flight) const {
+  const Plan& plan = job_->plan;
+  const bool counts = plan.computes < 0 && !plan.slow && plan.ending == Ending::kDone;
+  return counts ? job_->world.now() - flight.since : 0;
 }
 
 std::string Rank::Waiting() const {

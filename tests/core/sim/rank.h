@@ -1,5 +1,6 @@
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -18,6 +19,8 @@
 
 namespace hvd::sim {
 
+class Rank;
+
 // What the ranks of a job have in common.
 struct Job {
   Shape shape;
@@ -26,6 +29,7 @@ struct Job {
   Links links;
   Ledger ledger;
   Topology topology;
+  std::vector<const Rank*> ranks;
   std::vector<std::vector<std::shared_ptr<SharedMemory>>> memory;  // by set and host; null: links
 
   Job(const Shape& shape, Plan plan, uint64_t seed);
@@ -53,6 +57,36 @@ class Work : public EventSink {
   std::string latest_;
 };
 
+// What a timeline would be told: each operation begins once, is decided, runs and ends.
+class Timeline : public EventSink {
+ public:
+  void Begin(uint64_t operation, uint32_t, const OperationInfo&) override {
+    if (!phases_.emplace(operation, 1).second) Violate("an operation begins twice");
+  }
+  void BeginMessage(uint64_t, uint32_t, const MessageInfo&) override {}
+  void Phase(uint64_t operation, const char* phase) override {
+    if (operation == 0) return;  // nobody submitted it here
+    const int expected = std::string_view(phase) == kQueuePhase ? 1 : 2;
+    const auto found = phases_.find(operation);
+    // A group runs once for all its tensors, or in parts.
+    const bool follows = found != phases_.end() &&
+                         (found->second == expected || (expected == 2 && found->second == 3));
+    if (!follows) Violate("an operation comes to " + std::string(phase) + " out of turn");
+    found->second = expected + 1;
+  }
+  void End(uint64_t operation) override {
+    if (operation == 0) return;
+    if (phases_.erase(operation) == 0) Violate("an operation ends that has not begun");
+  }
+  void Ready(uint32_t, OpKind, std::string_view, GlobalRank) override {}
+  void MarkCycle() override {}
+
+ private:
+  std::map<uint64_t, int> phases_;  // by operation in flight: how many it has been in
+};
+
+constexpr Nanos kHeartbeat = 1'000'000 * kMicro;
+
 // A virtual rank: the engine of production, driven in virtual time, and the program that uses it.
 // Its thread, descriptors and watcher are not there.
 class Rank : public Actor {
@@ -77,6 +111,7 @@ class Rank : public Actor {
     HandlePtr handle;
     Submission submission;
     size_t step;
+    Nanos since;
   };
 
   std::unique_ptr<ProcessSet> MakeSet(uint32_t id, const std::vector<int>& members);
@@ -93,6 +128,13 @@ class Rank : public Actor {
   void Join();
   Entry Describe(const Submission& submission) const;
   void Ask();
+  const Flight* SameName(const Submission& submission) const;
+  void LeaveSets();
+  void CheckReports();
+  // Whether it has waited in a set for what is called so, for so long.
+  bool Awaits(uint32_t set, const std::string& name, Nanos time) const;
+  Nanos DrawCompute(Nanos usual);
+  Nanos Lasts(const Flight& flight) const;
   void MeetEnd();
   Random& random() { return job_->world.random(); }
   Nanos UpTo(Nanos most) { return static_cast<Nanos>(random().Below(static_cast<uint64_t>(most))); }
@@ -103,6 +145,7 @@ class Rank : public Actor {
   Queue queue_;
   Counters counters_;
   Work work_;  // counted where nothing is up to chance
+  Timeline timeline_;
   SimTransport transport_;
   std::vector<std::unique_ptr<ProcessSet>> sets_;
   std::vector<HandlePtr> taken_;
@@ -115,9 +158,11 @@ class Rank : public Actor {
   std::vector<Submission> to_submit_;  // of the step, last first
   std::vector<Flight> flights_;
   Nanos computes_until_ = 0;
-  bool begun_ = false;  // the step
-  bool waits_ = false;  // in the library
-  bool joined_ = false;
+  bool begun_ = false;    // the step
+  bool waits_ = false;    // in the library
+  HandlePtr awaited_;     // before it submits anything more
+  bool goes_on_ = false;  // with the next step before this one is complete
+  size_t next_join_ = 0;  // the step before which it joins
   bool aborted_ = false;
   bool ended_ = false;
   uint64_t messages_ = 0;  // sent before the step
