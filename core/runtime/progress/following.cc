@@ -54,7 +54,7 @@ Status ProcessSet::Follow(Micros now, bool* moved) {
 
 // Whether this rank's program does something else than the schedule says.
 bool ProcessSet::Departs(Micros now) {
-  if (member_.departs() || leaves_schedule_) return true;
+  if (member_.departs()) return true;
   const Follower& follower = *member_.follower();
   if (follower.Ready() || std::exchange(at_gate_.placed, follower.placed()) != follower.placed()) {
     at_gate_.quiet_since = now;
@@ -99,7 +99,6 @@ Status ProcessSet::LeaveSchedule(Micros now, bool* moved) {
   const uint64_t batches = member_.follower()->batches();
   const uint64_t unnamed = member_.follower()->unnamed();
   member_.Leave();
-  leaves_schedule_ = false;
   node_->Resume(batches, unnamed);
   for (auto& [child, message] : std::exchange(early_, {})) {
     HVD_RETURN_IF_ERROR(TakeIn(child, std::move(message), now));

@@ -129,7 +129,6 @@ class ProcessSet {
   };
   std::unique_ptr<Gate> gate_;
   AtGate at_gate_{};
-  bool leaves_schedule_ = false;  // from the next gate on
   // What children that have left the schedule already announce.
   std::vector<std::pair<size_t, negotiate::AnnounceMessage>> early_;
 
