@@ -33,7 +33,8 @@ void EndAtExit(int status, void* /*unused*/) {
   if (!given_up() && uninterruptible.load() == 0) return Finalize();
   if (status != 0) return;
   (void)std::fputs(
-      "horovod: a call of MPI was left behind, or a rank is lost or stuck: this process ends without "
+      "horovod: a call of MPI was left behind, or a rank is lost or stuck: this process ends "
+      "without "
       "MPI_Finalize, and with status 1, as mpirun takes that for a failure\n",
       stderr);
   (void)std::fflush(nullptr);
@@ -62,7 +63,8 @@ std::string Initialize(bool one_thread, double seconds) {
   const int needed = one_thread ? MPI_THREAD_SERIALIZED : MPI_THREAD_MULTIPLE;
   if (Finalized()) return "MPI was finalized in this process, and cannot be used again";
   if (given_up()) {
-    return "MPI was given up in this process, because a call of it failed, a rank was lost or stuck, "
+    return "MPI was given up in this process, because a call of it failed, a rank was lost or "
+           "stuck, "
            "or shutdown() came while a collective was under way; start the job again";
   }
   int initialized = 0;

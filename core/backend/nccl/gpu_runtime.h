@@ -89,7 +89,7 @@ class GpuRuntime {
   std::mutex mutex_;  // guards what follows
   std::condition_variable left_;
   std::vector<Occupant*> inside_;
-  Clock::time_point abort_ends_{};  // 0: nothing is aborted
+  Clock::time_point abort_ends_{};           // 0: nothing is aborted
   std::shared_ptr<const GpuDriver> driver_;  // written with load_mutex_ held, too
   // Guards what follows, also while both are loaded. A driver may take seconds to start; whoever
   // takes the other mutex must not wait for that.
