@@ -30,7 +30,7 @@ Coordinator::Coordinator(const SequencerOptions& options,
 Status Coordinator::Announce(size_t child, AnnounceMessage message, Micros now) {
   if (child >= merger_.children())
     return Status::Internal("no child " + std::to_string(child) + " in this process set");
-  if (!message.announcements.empty() || message.joins) active_ = now;
+  if (!message.announcements.empty() || message.joins || !message.joined.empty()) active_ = now;
   HVD_RETURN_IF_ERROR(merger_.Announce(child, std::move(message), now));
   AnnounceMessage merged;
   while (merger_.Take(&merged)) sequencer_.Hear(std::move(merged), now);

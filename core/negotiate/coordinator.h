@@ -50,7 +50,7 @@ class Coordinator {
   void AddJoin(std::vector<Unready>* pending) const;
 
   const Members members_;
-  Micros active_ = 0;  // when something was announced or decided last
+  Micros active_ = 0;  // when something was announced or decided, or somebody joined, last
   Merger merger_;
   Sequencer sequencer_;
   ScheduleLearner learner_;

@@ -247,5 +247,20 @@ TEST(Join, TheJoinedAreNotAbsent) {
               std::string::npos);
 }
 
+// The time in which the set followed a schedule is none in which the others did nothing.
+TEST(Join, IsWaitedForSinceSomebodyBelowANodeHasJoined) {
+  SequencerOptions options;
+  options.members = Members::Everybody(3);
+  Coordinator root(options, {{GlobalRank(0), Positions{0}}, {GlobalRank(1), Positions{1, 2}}});
+  constexpr Micros kLate = 50'000'000;
+  AnnounceMessage message;
+  message.joined = Positions{2};
+  ASSERT_OK(root.Announce(1, message, kLate));
+  const std::vector<Unready> pending = root.Pending(kLate + 1);
+  ASSERT_EQ(pending.size(), size_t{1});
+  EXPECT_TRUE(pending[0].kind == OpKind::kJoin && pending[0].since == kLate);
+  EXPECT_TRUE(pending[0].absent == (Members{0, 1}.ranks()));
+}
+
 }  // namespace
 }  // namespace hvd::negotiate
