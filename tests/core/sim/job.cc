@@ -14,8 +14,9 @@ namespace {
 
 constexpr uint64_t kMostEvents = 50'000'000;
 constexpr Nanos kDetection = 200'000 * kMicro;  // until a dead rank is noticed
-constexpr Nanos kHangs = 30'000'000 * kMicro;   // until one looks at what hangs
-constexpr int64_t kStallMicros = 15'000'000;    // which has been so for so long then
+// Until one looks at what hangs: what others compute meanwhile has to be over for long.
+constexpr Nanos kHangs = 120'000'000 * kMicro;
+constexpr int64_t kStallMicros = 15'000'000;  // which has been so for so long then
 
 using Ranks = std::vector<std::unique_ptr<Rank>>;
 
