@@ -28,7 +28,7 @@ struct Tally {
   uint32_t name = kNoId;  // see Names; kNoId: unnamed
   uint64_t ordinal = 0;   // 0: named
   uint64_t order = 0;     // of the first announcements of operations
-  Micros since = 0;       // somebody below has waited for it
+  Micros since = 0;       // when somebody below began to wait for it
   Micros latest = -1;     // the latest one; -1: none yet
   uint32_t id = kNoId;    // what was sent, while there are no details
   uint32_t count = 0;     // children that have announced it or joined; 0: free

@@ -12,7 +12,7 @@ _KILLED = re.compile(r"process rank (\d{1,7}) with PID \d+ on node \S+ exited on
 _KILLED_SOMEBODY = re.compile(r"TERMINATED WITH THE EXIT STRING: .*\(signal (\d{1,2})\)")
 # Of the first rank that a signal ended. The string above is of all of them, their numbers joined bit by bit.
 _KILLED_FIRST = re.compile(r"EXIT CODE: +(\d{1,2})\b")
-# As the core says it; see runtime/liveness, watcher.cc, departures.h and diagnosis.cc.
+# As the core says it; see watcher.cc and diagnosis.cc in core/runtime/liveness.
 _BLAMED = re.compile(
     r"rank (\d{1,7})(?: on [^\n]{1,300})? \(pid \d+\) (has not responded for|has left the job|died)[^\n]*"
 )
