@@ -2,10 +2,10 @@
 
 import threading
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+import threads
 from check_mxnet import mx
 
 import horovod.mxnet
@@ -34,12 +34,6 @@ def reductions() -> dict[str, Callable[[np.ndarray, str | None], np.ndarray]]:
     return {"torch": by_torch, "tensorflow": by_tensorflow, "mxnet": by_mxnet}
 
 
-def engines() -> int:
-    """Threads of that name."""
-    names = [task / "comm" for task in Path("/proc/self/task").iterdir()]
-    return [name.read_text().strip() for name in names].count("hvd-engine")
-
-
 def ranks_use_all() -> list[Any]:
     """In turn without names, at once with names. Returns how many engines there are, and whether all tensors
     were theirs.
@@ -65,13 +59,13 @@ def ranks_use_all() -> list[Any]:
         except BaseException as error:
             problems.append(error)
 
-    threads = [threading.Thread(target=loop, args=[framework]) for framework in by]
-    for thread in threads:
+    loops = [threading.Thread(target=loop, args=[framework]) for framework in by]
+    for thread in loops:
         thread.start()
-    for thread in threads:
+    for thread in loops:
         thread.join()
     assert not problems, problems
-    return [engines(), horovod.mxnet.counters()["tensors"] >= 6 * ROUNDS]
+    return [threads.names()["hvd-engine"], horovod.mxnet.counters()["tensors"] >= 6 * ROUNDS]
 
 
 def test_three_frameworks_share_one_engine(run_ranks_of_all) -> None:

@@ -13,6 +13,9 @@ import torch
 
 import horovod.torch as hvd
 
+sys.path.append(str(Path(__file__).parents[2] / "ranks"))
+import threads
+
 INTEGERS = (torch.uint8, torch.int8, torch.uint16, torch.int16, torch.uint32, torch.int32, torch.uint64)
 FLOATS_OF_8_BITS = (torch.float8_e4m3fn, torch.float8_e5m2)
 FLOATS = (*FLOATS_OF_8_BITS, torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -136,8 +139,7 @@ for process_set in sets if hvd.size() > 2 else ():
 if hvd.size() < 4:  # it takes long
     run_large()
 join_one_by_one()
-names = {path.read_text().strip() for path in Path("/proc/self/task").glob("*/comm")}
-assert sys.argv[1] in names, names
+assert sys.argv[1] in threads.names(), threads.names()
 rank = hvd.rank()
 hvd.shutdown()
 leave_one_by_one()

@@ -10,10 +10,10 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
+import threads
 import torch
 from launch import Job
 from torch.utils.data import DataLoader, Dataset
@@ -107,18 +107,7 @@ def census():
     """What must not grow: descriptors, threads, mappings of shared memory, mappings."""
     maps = Path("/proc/self/maps").read_text(encoding="utf-8").splitlines()
     shared = [line for line in maps if "memfd" in line]
-    return [len(os.listdir("/proc/self/fd")), live_threads(), len(shared), len(maps)]
-
-
-def live_threads():
-    """Without those that were joined and are still listed for a moment."""
-    exiting = 0x4  # PF_EXITING
-    count = 0
-    for task in Path("/proc/self/task").iterdir():
-        with suppress(OSError):
-            flags = int((task / "stat").read_text().rpartition(")")[2].split()[6])
-            count += not flags & exiting
-    return count
+    return [len(os.listdir("/proc/self/fd")), threads.live(), len(shared), len(maps)]
 
 
 def ranks_cycle(cycles):
