@@ -17,6 +17,9 @@ class Backend {
   // member's own: of a GPU only that it is one may matter, and of the pieces nothing.
   virtual bool Serves(const CollectiveSpec& spec) const = 0;
 
+  // Whether it can be given such a collective, which it serves, with everybody's input; likewise.
+  virtual bool TakesGathered(const CollectiveSpec& /*spec*/) const { return false; }
+
   // What the members make together before the first collective, such as a communicator, as a
   // machine, so that it holds up no other set; null when there is nothing to make. Called once,
   // before the collective `first` is started, which is the same one on every member. From here on

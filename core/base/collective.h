@@ -75,6 +75,9 @@ struct CollectiveSpec {
   //   in rank order. A piece's output holds this rank's part only.
   std::vector<std::vector<int64_t>> rank_bytes;
   std::vector<AlltoallSender> senders;  // alltoall: by rank
+  // Allreduce: the inputs of all members, one after the other, each that of all pieces; empty where
+  // they have yet to be exchanged.
+  std::vector<std::byte> gathered;
 };
 
 enum class Step : uint8_t { kProgressed, kBlocked, kDone, kFailed };

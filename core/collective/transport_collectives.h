@@ -19,6 +19,9 @@ constexpr int64_t kMostDirectBytes = 64 << 10;
 // everybody's input whole, up to kMostDirectBytes, that decides first.
 std::unique_ptr<StepMachine> MakeLinkAllreduce(const Communicator& comm,
                                                const CollectiveSpec& spec);
+// The exchange of so much; null: a ring.
+std::unique_ptr<ExchangePlan> PlanOfAllreduce(const Communicator& comm, int64_t bytes,
+                                              int64_t direct_bytes);
 
 // The blocks go round a ring twice. First every rank adds its own part to what arrives, straight
 // from the tensors; the last hop also applies divisor and postscale. Then the finished blocks go

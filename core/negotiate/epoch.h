@@ -22,6 +22,9 @@ class Epoch {
   // It has submitted what Next has found the place of.
   void Fill(size_t place);
 
+  const Schedule& schedule() const { return schedule_; }
+  size_t batch() const { return batch_; }  // the next one
+
   size_t places() const { return slots_.size(); }
   const Slot& At(size_t place) const { return *slots_[place]; }
 

@@ -12,6 +12,7 @@ else()
 endif()
 
 hvd_test(backend_allreduce SOURCES backend/allreduce_test.cc USES ranks backend)
+hvd_test(backend_gathered SOURCES backend/gathered_test.cc USES ranks backend)
 hvd_test(backend_gather SOURCES backend/gather_test.cc USES ranks backend)
 hvd_test(backend_reducescatter SOURCES backend/reducescatter_test.cc USES ranks backend)
 hvd_test(backend_schedule SOURCES backend/schedule_test.cc USES ranks backend)

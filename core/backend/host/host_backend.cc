@@ -5,6 +5,7 @@
 #include <string>
 
 #include "collective/adasum.h"
+#include "collective/gathered.h"
 #include "collective/hierarchy/hierarchy.h"
 #include "collective/kernels/kernels.h"
 #include "collective/piece_stream.h"
@@ -79,6 +80,9 @@ class WindowBackend : public HostBackend {
     }
     return MakeFailed(Status::Internal("unknown collective"));
   }
+  std::unique_ptr<StepMachine> StartGathered(const CollectiveSpec& spec) override {
+    return MakeGatheredOnHost(spec, board_->size());
+  }
 
   const std::unique_ptr<Board> board_;
 };
@@ -111,6 +115,9 @@ class TransportBackend : public HostBackend {
  private:
   std::unique_ptr<StepMachine> StartAmongMany(const CollectiveSpec& spec) override {
     return StartOverLinks(comm_, spec);
+  }
+  std::unique_ptr<StepMachine> StartGathered(const CollectiveSpec& spec) override {
+    return MakeGatheredOverLinks(comm_, spec);
   }
 
   const Communicator comm_;
@@ -148,6 +155,9 @@ class HierarchicalBackend : public HostBackend {
     }
     return StartOverLinks(hierarchy_.comm, spec);
   }
+  std::unique_ptr<StepMachine> StartGathered(const CollectiveSpec& spec) override {
+    return MakeGatheredOnHosts(hierarchy_, spec);
+  }
 
   const std::unique_ptr<Board> board_;
   const Hierarchy hierarchy_;
@@ -160,6 +170,7 @@ std::unique_ptr<StepMachine> HostBackend::Start(CollectiveSpec spec) {
   if (status.ok()) status = Prepare();
   if (!status.ok()) return MakeFailed(status);
   if (size_ == 1) return std::make_unique<Local>(spec);
+  if (!spec.gathered.empty()) return StartGathered(spec);
   if (spec.kind != OpKind::kAllreduce || spec.reduction.op != ReduceOp::kAdasum)
     return StartAmongMany(spec);
   return MakeAdasum(spec, rank_, size_, scratch_,

@@ -17,6 +17,9 @@ class HostBackend : public Backend {
   bool Serves(const CollectiveSpec& spec) const final {
     return KindOf(spec.device) != DeviceKind::kGpu;
   }
+  bool TakesGathered(const CollectiveSpec& spec) const final {
+    return spec.kind == OpKind::kAllreduce && spec.reduction.op != ReduceOp::kAdasum;
+  }
   // Window and links are there before the set is; flags and sockets wake by themselves.
   std::unique_ptr<StepMachine> SetUp(const CollectiveSpec& /*first*/,
                                      const Waker& /*waker*/) final {
@@ -32,6 +35,7 @@ class HostBackend : public Backend {
 
  private:
   virtual std::unique_ptr<StepMachine> StartAmongMany(const CollectiveSpec& spec) = 0;
+  virtual std::unique_ptr<StepMachine> StartGathered(const CollectiveSpec& spec) = 0;
   virtual Status Prepare() { return Status::Ok(); }  // before each of them
   Status Check(const CollectiveSpec& spec) const;
   bool SizesFit(const CollectiveSpec& spec, size_t piece) const;

@@ -90,16 +90,11 @@ class HierarchicalAllreduce : public StepMachine {
     return {begin, std::min(begin + chunk_bytes_, stream_.bytes())};
   }
 
-  // Whole cache lines, of every type.
-  int64_t LaneBytes(int64_t chunk_bytes) const {
-    return ((chunk_bytes + lanes_.count() - 1) / lanes_.count() + 127) / 128 * 128;
-  }
-
   // Counted from the start of the chunk.
   Range Lane(uint64_t chunk, int lane) const {
     const Range whole = Chunk(chunk);
     const int64_t bytes = whole.end - whole.begin;
-    const int64_t each = LaneBytes(bytes);
+    const int64_t each = lanes_.Bytes(bytes);
     return {std::min(each * lane, bytes), std::min(each * (lane + 1), bytes)};
   }
 

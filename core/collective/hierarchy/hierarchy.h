@@ -36,6 +36,8 @@ class Lanes {
     return members[static_cast<size_t>(lane) % members.size()].value();
   }
   int LocalCarrier(int lane) const { return lane % local_size_; }
+  // Of each lane but the last of so much: whole cache lines, of every type.
+  int64_t Bytes(int64_t all) const { return ((all + count_ - 1) / count_ + 127) / 128 * 128; }
 
  private:
   std::vector<std::vector<Position>> carriers_;  // the members by host

@@ -92,9 +92,10 @@ class ExchangeAllreduce : public StepMachine {
   int64_t unpacked_ = 0;
 };
 
-// Null: a ring.
-std::unique_ptr<ExchangePlan> PlanFor(const Communicator& comm, int64_t bytes,
-                                      int64_t direct_bytes) {
+}  // namespace
+
+std::unique_ptr<ExchangePlan> PlanOfAllreduce(const Communicator& comm, int64_t bytes,
+                                              int64_t direct_bytes) {
   using Form = ExchangePlan::Form;
   const int size = comm.size();
   const LinkCosts& costs = comm.costs;
@@ -109,12 +110,10 @@ std::unique_ptr<ExchangePlan> PlanFor(const Communicator& comm, int64_t bytes,
   return std::make_unique<ExchangePlan>(plan);
 }
 
-}  // namespace
-
 std::unique_ptr<StepMachine> MakeLinkAllreduce(const Communicator& comm,
                                                const CollectiveSpec& spec) {
   PieceStream stream(spec.pieces);
-  const auto plan = PlanFor(comm, stream.bytes(), spec.direct_bytes);
+  const auto plan = PlanOfAllreduce(comm, stream.bytes(), spec.direct_bytes);
   if (plan == nullptr) return MakeRingAllreduce(comm, spec);
   return std::make_unique<ExchangeAllreduce>(comm, spec, std::move(stream), *plan);
 }

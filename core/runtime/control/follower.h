@@ -27,8 +27,18 @@ class Follower {
 
   // Whether this rank has submitted all of the next batch.
   bool Ready() const { return epoch_.Ready(); }
+  // The operations of the next batch, once it is.
+  template <typename Visit>
+  void ForEachOfNext(Visit visit) const {
+    for (size_t place = epoch_.first(); place < epoch_.first() + epoch_.length(); ++place)
+      visit(*placed_[place].front());
+  }
   // All members have.
   std::vector<Decided> TakeBatch();
+
+  // The batches of the schedule, and the next one among them.
+  const negotiate::Schedule& schedule() const { return epoch_.schedule(); }
+  size_t next_batch() const { return epoch_.batch(); }
 
   // An operation of the next batch, for messages.
   uint32_t NextId() const { return epoch_.At(epoch_.first()).id; }

@@ -16,6 +16,9 @@ namespace hvd {
 // The votes of a process set whose members follow a schedule: one gate before each batch, numbered
 // from 1 on for as long as the set lives. A batch runs if all members vote that it may; each member
 // finds out by itself, at the same gate. A vote is never withdrawn. Never waits.
+//
+// A vote that the batch may run carries the member's data of a small batch, its payload. So who has
+// heard all votes has everybody's data, and needs nothing more of the others.
 class Gate {
  public:
   enum class Verdict {
@@ -26,12 +29,24 @@ class Gate {
 
   virtual ~Gate() = default;
 
-  // At the gate that is next, once.
-  virtual void Vote(bool may_run) = 0;
+  // How large a member's payload may be, a multiple of kPayloadUnit; equal on every member.
+  virtual size_t most_payload() const = 0;
+  static constexpr size_t kPayloadUnit = 8;
+
+  // The payload of each vote at the gate that is next has so many bytes, a multiple of
+  // kPayloadUnit: equal on every member, and said before anything else at a gate.
+  virtual void Expect(size_t payload_bytes) = 0;
+
+  // At the gate that is next, once. `payload`: of the length that is expected; of a vote that the
+  // batch must not run nothing is read.
+  virtual void Vote(bool may_run, const std::byte* payload) = 0;
   virtual bool voted() const = 0;
 
   // Of the gate that is next; never kPassed before this member has voted.
   virtual Verdict Look(bool* moved) = 0;
+
+  // What a member's vote has carried, at a gate that is passed, until Advance.
+  virtual const std::byte* PayloadOf(Position member) const = 0;
 
   // This member has voted at a gate that is passed or poisoned, and goes on to the one behind it.
   virtual void Advance() = 0;
@@ -56,16 +71,19 @@ class Gate {
   virtual bool idle() const = 0;  // nothing waits to be sent
 };
 
-// What a gate takes of a window.
-constexpr size_t kWindowGateBytes = 128;
+// What a gate takes of a window: of one host, and of several.
+size_t WindowGateBytes();
+size_t HostGateBytes();
 
 // Votes through flags in shared memory. A member that has not voted is woken by nobody's vote but
 // one that poisons: it computes.
 Status MakeWindowGate(Window* window, std::unique_ptr<Gate>* gate);
 
-// Votes over links, in frames of a byte that take ceil(log2(members)) rounds (dissemination, as in
-// a barrier: D. Hensgen, R. Finkel, U. Manber, "Two Algorithms for Barrier Synchronization", 1988).
-std::unique_ptr<Gate> MakeTransportGate(Transport* transport, uint32_t set, Members members);
+// Votes over links. Few members tell each other directly; more of them in ceil(log2(members))
+// rounds (dissemination, as in a barrier: D. Hensgen, R. Finkel, U. Manber, "Two Algorithms for
+// Barrier Synchronization", 1988). `weights`: a member's payload is that of so many; empty: of one.
+std::unique_ptr<Gate> MakeTransportGate(Transport* transport, uint32_t set, Members members,
+                                        std::vector<int> weights = {});
 
 // Of several hosts, whose members share memory: those of a host vote through flags of `window`, and
 // its first member votes for all of them over links, as above.

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <atomic>
+#include <cstring>
 #include <vector>
 
 #include "base/clock.h"
@@ -9,14 +10,17 @@ namespace hvd {
 
 namespace {
 
+constexpr size_t kMostPayload = 1 << 10;    // of one member
+constexpr size_t kMostPayloads = 16 << 10;  // of all
+
 // A member's latest vote: twice the number of its gate, and one more if it poisons it. Beside it
-// when it voted, on the clock that the members of a host share, by the parity of the gate: nobody
-// is two gates ahead.
+// when it voted, on the clock that the members of a host share, and what the vote carries: by the
+// parity of the gate, for nobody is two gates ahead.
 struct Ballot {
   alignas(64) Flag vote;
   std::atomic<int64_t> voted_us[2];
+  alignas(64) std::byte payload[2][kMostPayload];
 };
-static_assert(sizeof(Ballot) <= kWindowGateBytes);
 
 class WindowGate : public Gate {
  public:
@@ -26,10 +30,18 @@ class WindowGate : public Gate {
     }
   }
 
+  size_t most_payload() const override {
+    const size_t each = kMostPayloads / ballots_.size() / kPayloadUnit * kPayloadUnit;
+    return std::min(each, kMostPayload);
+  }
+  void Expect(size_t payload_bytes) override { payload_bytes_ = payload_bytes; }
+
   // Whoever has voted waits for this vote, and looks at the others' votes before it sleeps. A
   // member that has not is left alone, unless the batch will never run.
-  void Vote(bool may_run) override {
+  void Vote(bool may_run, const std::byte* payload) override {
     Ballot& ballot = *ballots_[window_->position().index()];
+    if (may_run && payload_bytes_ > 0)
+      std::memcpy(ballot.payload[number_ % 2], payload, payload_bytes_);
     Flag& mine = ballot.vote;
     const uint64_t vote = 2 * number_ + (may_run ? 0 : 1);
     ballot.voted_us[number_ % 2].store(NowMicros(), std::memory_order_relaxed);
@@ -63,8 +75,13 @@ class WindowGate : public Gate {
     return all ? Verdict::kPassed : Verdict::kOpen;
   }
 
+  const std::byte* PayloadOf(Position member) const override {
+    return ballots_[member.index()]->payload[number_ % 2];
+  }
+
   void Advance() override {
     ++number_;
+    payload_bytes_ = 0;
     first_open_ = Position(0);
     voted_ = poisoned_ = false;
   }
@@ -105,6 +122,7 @@ class WindowGate : public Gate {
   Window* window_;
   std::vector<Ballot*> ballots_;
   uint64_t number_ = 1;
+  size_t payload_bytes_ = 0;
   Position first_open_{0};  // those before it have voted that the batch may run
   bool voted_ = false;
   bool poisoned_ = false;
@@ -112,6 +130,8 @@ class WindowGate : public Gate {
 };
 
 }  // namespace
+
+size_t WindowGateBytes() { return sizeof(Ballot); }
 
 Status MakeWindowGate(Window* window, std::unique_ptr<Gate>* gate) {
   SegmentId id;

@@ -44,20 +44,22 @@ Members OnHostOf(GlobalRank rank, const Topology& job, const Members& members) {
   return Members(local);
 }
 
-// Of a window of a process set.
-WindowBytes BytesOfSet(const BoardShape& board) {
+size_t GateBytes(bool several_hosts) { return several_hosts ? HostGateBytes() : WindowGateBytes(); }
+
+// Of a window of a process set, whose members are on one host or on several.
+WindowBytes BytesOfSet(const BoardShape& board, bool several_hosts) {
   size_t bytes = 0;
-  for (const size_t part :
-       {WindowControlBytes(), kWindowGateBytes, WindowBackendBytes(board), CoreCountBytes()}) {
+  for (const size_t part : {WindowControlBytes(), GateBytes(several_hosts),
+                            WindowBackendBytes(board), CoreCountBytes()}) {
     bytes += WholePages(part);
   }
   return {bytes, bytes};
 }
 
 // Of one that its members have made by themselves: there may be very many, and few of them in use.
-WindowBytes BytesOfOwnSet(const BoardShape& board) {
-  WindowBytes bytes = BytesOfSet(board);
-  bytes.at_once = WholePages(WindowControlBytes()) + WholePages(kWindowGateBytes);
+WindowBytes BytesOfOwnSet(const BoardShape& board, bool several_hosts) {
+  WindowBytes bytes = BytesOfSet(board, several_hosts);
+  bytes.at_once = WholePages(WindowControlBytes()) + WholePages(GateBytes(several_hosts));
   return bytes;
 }
 
@@ -88,7 +90,8 @@ size_t SharedFileBytes(const Config& config, int ranks) {
   const BoardShape board = BoardShape::Of(config.shm_chunk_bytes, config.shm_staging_slots);
   shm::Identity file;
   file.members = static_cast<uint32_t>(ranks);
-  file.bytes = std::max(BytesOfSet(board).all, peer::ChannelNeeds(ranks).bytes);
+  file.bytes =
+      std::max(BytesOfSet(board, /*several_hosts=*/true).all, peer::ChannelNeeds(ranks).bytes);
   return std::max(shm::SharedMemory::Bytes(file), shm::Arena::LeastFileBytes(ranks));
 }
 
@@ -173,7 +176,8 @@ Status Wirer::Prepare(uint32_t id, const Members& members, int64_t deadline_us,
   // All ranks of a host come to the same answer, and make the window together.
   const Members local = OnHostOf(rank_, job_, members);
   if (local.size() == 0) return Status::Ok();
-  HVD_RETURN_IF_ERROR(windows_->Make(id, local, BytesOfSet(board_), deadline_us, &wires->window));
+  const WindowBytes bytes = BytesOfSet(board_, wires->topology.hosts() > 1);
+  HVD_RETURN_IF_ERROR(windows_->Make(id, local, bytes, deadline_us, &wires->window));
   if (wires->window == nullptr) return Status::Ok();  // not a member
   HVD_RETURN_IF_ERROR(Furnish(id, members, wires));
   return id == 0 ? CountCores(wires->window.get(), links_, deadline_us, &cores_) : Status::Ok();
@@ -194,15 +198,16 @@ std::vector<GlobalRank> Wirer::FirstsOf(const Members& members) const {
 
 Status Wirer::Reserve(uint32_t id, const Members& members, std::string* place) {
   if (!job_.hosts_share_memory()) return Status::Ok();
-  return windows_->Reserve(id, Companions(members), BytesOfOwnSet(board_), place);
+  const WindowBytes bytes = BytesOfOwnSet(board_, job_.Of(members).hosts() > 1);
+  return windows_->Reserve(id, Companions(members), bytes, place);
 }
 
 Status Wirer::PrepareIn(uint32_t id, const Members& members, const std::string& place,
                         ProcessSetWires* wires) {
   wires->topology = job_.Of(members);
   if (!job_.hosts_share_memory()) return Status::Ok();
-  HVD_RETURN_IF_ERROR(
-      windows_->Open(id, Companions(members), BytesOfOwnSet(board_), place, &wires->window));
+  const WindowBytes bytes = BytesOfOwnSet(board_, wires->topology.hosts() > 1);
+  HVD_RETURN_IF_ERROR(windows_->Open(id, Companions(members), bytes, place, &wires->window));
   return Furnish(id, members, wires);
 }
 

@@ -18,6 +18,7 @@ struct Counters {
   std::atomic<uint64_t> control_messages{0};  // announcements and responses sent
   std::atomic<uint64_t> gates{0};             // batches of a learned schedule that were run
   std::atomic<uint64_t> scheduled{0};         // operations in them
+  std::atomic<uint64_t> carried{0};           // tensors whose data came with the votes
   std::atomic<uint64_t> schedules_left{0};    // schedules that were given up
   std::atomic<uint64_t> autotune_samples{0};  // taken on this rank
   std::atomic<uint64_t> wakeups{0};           // times a thread of the engine was woken from sleep
@@ -33,6 +34,7 @@ struct Counters {
             {"control_messages", control_messages},
             {"gates", gates},
             {"scheduled", scheduled},
+            {"carried", carried},
             {"schedules_left", schedules_left},
             {"autotune_samples", autotune_samples},
             {"wakeups", wakeups}};

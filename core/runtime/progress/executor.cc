@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "collective/kernels/kernels.h"
 #include "fusion/plan.h"
+#include "runtime/progress/payload.h"
 
 namespace hvd {
 
@@ -89,16 +90,19 @@ Status Numbers(const std::vector<int64_t>& numbers, Output* output) {
 
 }  // namespace
 
-Status Executor::Add(std::vector<Decided> decided, const Policy& policy) {
+Status Executor::Add(std::vector<Decided> decided, const Policy& policy, const Gate* gate) {
   std::vector<Part> parts;
   parts.reserve(decided.size());
   std::vector<HandlePtr> last;
   for (Decided& one : decided) HVD_RETURN_IF_ERROR(Prepare(std::move(one), &parts, &last));
   std::vector<fusion::Ready> ready;
   ready.reserve(parts.size());
-  for (const Part& part : parts) {
+  size_t in_payload = 0;
+  for (Part& part : parts) {
     ready.push_back(
         Describe(part.handle->entry.request, part.tensor, part.prescale, part.sizes.get()));
+    part.in_payload = in_payload;
+    in_payload += PayloadBytes(part.handle->entry.buffers[part.tensor].input_bytes);
   }
   for (const std::vector<size_t>& group : fusion::Plan(ready, policy.fusion_threshold)) {
     std::vector<Part> together;
@@ -106,6 +110,7 @@ Status Executor::Add(std::vector<Decided> decided, const Policy& policy) {
     for (size_t i : group) together.push_back(std::move(parts[i]));
     Job job = MakeJob(std::move(together), policy);
     HVD_RETURN_IF_ERROR(CheckServed(job.spec));
+    if (gate != nullptr) Gather(*gate, &job);
     waiting_.push_back(std::move(job));
   }
   // Who has waited for a barrier may count on all that was started before it; and as long as a join
@@ -192,6 +197,28 @@ Executor::Job Executor::MakeJob(std::vector<Part> parts, const Policy& policy) c
   }
   job.parts = std::move(parts);
   return job;
+}
+
+void Executor::Gather(const Gate& gate, Job* job) const {
+  Count(counters_->carried, job->parts.size());
+  std::vector<std::byte>& gathered = job->spec.gathered;
+  for (Position member(0); member.value() < members_.size(); member = Next(member)) {
+    const std::byte* payload = gate.PayloadOf(member);
+    for (const Part& part : job->parts) {
+      const std::byte* input = payload + part.in_payload;
+      const int64_t bytes = part.handle->entry.buffers[part.tensor].input_bytes;
+      gathered.insert(gathered.end(), input, input + bytes);
+    }
+  }
+}
+
+bool Executor::TakesGathered(const negotiate::Request& request) const {
+  CollectiveSpec spec;
+  spec.kind = request.kind;
+  spec.reduction.op = request.reduce_op;
+  spec.device = request.device;
+  const Backend* backend = BackendOf(spec);
+  return backend != nullptr && !request.tensors.empty() && backend->TakesGathered(spec);
 }
 
 Status Executor::Advance(bool* moved) {

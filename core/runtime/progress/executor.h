@@ -8,6 +8,7 @@
 #include "backend/backend.h"
 #include "base/event_sink.h"
 #include "base/rank.h"
+#include "runtime/control/gate.h"
 #include "runtime/control/member.h"
 #include "runtime/operation/counters.h"
 #include "runtime/operation/handle.h"
@@ -42,8 +43,12 @@ class Executor {
         counters_(counters),
         events_(events) {}
 
-  // One response's operations.
-  Status Add(std::vector<Decided> decided, const Policy& policy);
+  // One response's operations, or one batch of a schedule, whose inputs the votes at `gate` have
+  // carried here from everybody (see payload.h); null: they have not.
+  Status Add(std::vector<Decided> decided, const Policy& policy, const Gate* gate = nullptr);
+
+  // Whether the backend that runs it can do with inputs that votes carry; equal on every member.
+  bool TakesGathered(const negotiate::Request& request) const;
 
   // Begins the next collective when none runs, and takes one step of it. *moved says whether
   // anything happened.
@@ -73,6 +78,7 @@ class Executor {
     size_t tensor;
     double prescale;
     std::unique_ptr<ResultSizes> sizes;  // null where the kind has none
+    size_t in_payload = 0;               // where votes carry it
   };
   struct Job {
     CollectiveSpec spec;
@@ -83,6 +89,7 @@ class Executor {
   Status Prepare(Decided decided, std::vector<Part>* parts, std::vector<HandlePtr>* last);
   static Status PrepareOutput(const Part& part);
   Job MakeJob(std::vector<Part> parts, const Policy& policy) const;
+  void Gather(const Gate& gate, Job* job) const;
   static Job BarrierJob(const HandlePtr& handle);
   Backend* BackendOf(const CollectiveSpec& spec) const;
   Status CheckServed(const CollectiveSpec& spec) const;

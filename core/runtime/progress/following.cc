@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "runtime/progress/payload.h"
 #include "runtime/progress/process_set.h"
 
 namespace hvd {
@@ -27,8 +28,41 @@ constexpr Micros kTellsAfter = 1'000'000;
 Status ProcessSet::BeginSchedule(negotiate::Schedule schedule, const Policy& policy, Micros now) {
   if (gate_ == nullptr) return Status::Aborted("a response has a schedule that nobody can follow");
   HVD_RETURN_IF_ERROR(member_.Follow(std::move(schedule)));
-  at_gate_ = {policy, now, now};
+  at_gate_ = {};
+  at_gate_.policy = policy;
+  at_gate_.quiet_since = at_gate_.voted = now;
+  for (const std::vector<negotiate::Slot>& batch : member_.follower()->schedule().batches)
+    at_gate_.payloads.push_back(PayloadOf(batch));
+  ExpectPayload();
   return Status::Ok();
+}
+
+// What each vote for a batch carries; 0: it is too large, or of a kind that has to travel itself.
+// Then every rank computes it whole, which it may have been told not to.
+size_t ProcessSet::PayloadOf(const std::vector<negotiate::Slot>& batch) const {
+  size_t most = gate_->most_payload();
+  if (at_gate_.policy.direct_bytes >= 0)
+    most = std::min(most, static_cast<size_t>(at_gate_.policy.direct_bytes));
+  size_t bytes = 0;
+  for (const negotiate::Slot& slot : batch) {
+    const negotiate::Request& request = member_.RequestOf(slot.id);
+    if (!executor_.TakesGathered(request)) return 0;
+    bytes += PayloadBytes(request);
+    if (bytes > most) return 0;
+  }
+  return bytes;
+}
+
+void ProcessSet::ExpectPayload() {
+  at_gate_.payload_bytes = at_gate_.payloads[member_.follower()->next_batch()];
+  gate_->Expect(at_gate_.payload_bytes);
+}
+
+// A batch with nothing to carry has no bytes to read.
+void ProcessSet::Vote(bool may_run) {
+  if (may_run && at_gate_.payload_bytes > 0)
+    Pack(*member_.follower(), at_gate_.payload_bytes, &payload_);
+  gate_->Vote(may_run, payload_.data());
 }
 
 // Passes as many gates as it can.
@@ -40,7 +74,7 @@ Status ProcessSet::Follow(Micros now, bool* moved) {
       const bool departs = Departs(now);
       if (!departs && !member_.follower()->Ready()) return Status::Ok();
       *moved = true;
-      gate_->Vote(!departs);
+      Vote(!departs);
       at_gate_.voted = now;
     } else if (verdict == Gate::Verdict::kPassed) {
       *moved = true;
@@ -79,7 +113,6 @@ Status ProcessSet::RunScheduled(Micros now) {
     std::string* name = root()->NoteLate(last.member, last.since_us, last.voted_us);
     if (name != nullptr) *name = decided.front().handle->name();
   }
-  gate_->Advance();
   Count(counters_->gates);
   Count(counters_->scheduled, decided.size());
   at_gate_.quiet_since = now;
@@ -88,12 +121,16 @@ Status ProcessSet::RunScheduled(Micros now) {
     events_->MarkCycle();
     for (const Decided& one : decided) events_->Phase(one.handle->id, kQueuePhase);
   }
-  return executor_.Add(std::move(decided), at_gate_.policy);
+  const Gate* carrier = at_gate_.payload_bytes > 0 ? gate_.get() : nullptr;
+  HVD_RETURN_IF_ERROR(executor_.Add(std::move(decided), at_gate_.policy, carrier));
+  gate_->Advance();
+  ExpectPayload();
+  return Status::Ok();
 }
 
 Status ProcessSet::LeaveSchedule(Micros now, bool* moved) {
   *moved = true;
-  if (!gate_->voted()) gate_->Vote(false);
+  if (!gate_->voted()) Vote(false);
   gate_->Advance();
   Count(counters_->schedules_left);
   const uint64_t batches = member_.follower()->batches();

@@ -101,6 +101,9 @@ class ProcessSet {
   negotiate::Micros Patience() const;
   negotiate::Micros GateDeadline() const;
   Status RunScheduled(negotiate::Micros now);
+  size_t PayloadOf(const std::vector<negotiate::Slot>& batch) const;
+  void ExpectPayload();
+  void Vote(bool may_run);
   Status LeaveSchedule(negotiate::Micros now, bool* moved);
   void TellWhereItWaits(negotiate::Micros now);
 
@@ -121,14 +124,17 @@ class ProcessSet {
 
   // While a schedule is followed.
   struct AtGate {
-    Policy policy;                  // of its batches
-    negotiate::Micros quiet_since;  // the latest submission, or the latest gate
-    negotiate::Micros voted;        // when this rank has, at this gate
-    uint64_t placed = 0;            // operations, when last looked at
-    bool told = false;              // that this rank waits here
+    Policy policy{};                    // of its batches
+    negotiate::Micros quiet_since = 0;  // the latest submission, or the latest gate
+    negotiate::Micros voted = 0;        // when this rank has, at this gate
+    uint64_t placed = 0;                // operations, when last looked at
+    bool told = false;                  // that this rank waits here
+    std::vector<size_t> payloads;       // bytes that a vote carries, by batch
+    size_t payload_bytes = 0;           // of the next one
   };
   std::unique_ptr<Gate> gate_;
   AtGate at_gate_{};
+  std::vector<std::byte> payload_;  // of a vote, reused
   // What children that have left the schedule already announce.
   std::vector<std::pair<size_t, negotiate::AnnounceMessage>> early_;
 

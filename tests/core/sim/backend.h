@@ -13,6 +13,9 @@ class SimBackend : public Backend {
   SimBackend(Job* job, int rank, size_t set) : job_(job), rank_(rank), set_(set) {}
 
   bool Serves(const CollectiveSpec& /*spec*/) const override { return true; }
+  bool TakesGathered(const CollectiveSpec& spec) const override {
+    return spec.kind == OpKind::kAllreduce && spec.reduction.op != ReduceOp::kAdasum;
+  }
   std::unique_ptr<StepMachine> SetUp(const CollectiveSpec& /*first*/,
                                      const Waker& /*waker*/) override {
     return nullptr;

@@ -11,7 +11,10 @@ constexpr size_t kMostOps = 1 << 12;
 constexpr size_t kTensors = 4;      // of an operation at most
 constexpr size_t kStride = 1 << 8;  // more bytes than a tensor has whose bytes anybody looks at
 constexpr size_t kNobodys = kMostOps * kTensors;
-std::byte memory[kNobodys * kStride];
+// Of such a tensor each of so many ranks has a part of its own, and the ranks after them the same.
+constexpr size_t kParts = 16;
+constexpr size_t kPart = kStride / kParts;
+std::byte memory[kNobodys * kStride + kStride];
 
 // The tensor whose memory this is, of all operations; kNobodys: that of a rank that has joined.
 size_t TensorAt(const std::byte* address) {
@@ -26,6 +29,12 @@ std::vector<size_t> OpsOf(const CollectiveSpec& spec) {
   return ops;
 }
 
+// Of a tensor on a rank in a step: two that could be taken for each other have different ones.
+std::byte MarkOf(size_t tensor, int rank, size_t step) {
+  return static_cast<std::byte>(tensor * 7 + static_cast<size_t>(rank) % kParts * 16 + step * 5 +
+                                1);
+}
+
 // Of a rank in a set.
 size_t PlaceOf(const std::vector<int>& members, int rank) {
   const auto at = std::lower_bound(members.begin(), members.end(), rank);
@@ -36,8 +45,12 @@ bool HasOwnSizes(OpKind kind) { return kind == OpKind::kAllgather || kind == OpK
 
 }  // namespace
 
-std::byte* Ledger::MemoryOf(size_t op, size_t tensor) {
-  return memory + (op * kTensors + tensor) * kStride;
+std::byte* Ledger::MemoryOf(size_t op, size_t tensor, int rank) {
+  return memory + (op * kTensors + tensor) * kStride + static_cast<size_t>(rank) % kParts * kPart;
+}
+
+void Ledger::MarkMemory(size_t op, size_t tensor, int rank, size_t step) {
+  std::fill_n(MemoryOf(op, tensor, rank), kPart, MarkOf(op * kTensors + tensor, rank, step));
 }
 
 void Ledger::Submitted(int rank, const Submission& submission, size_t step) {
@@ -62,6 +75,7 @@ void Ledger::Started(int rank, size_t set, const CollectiveSpec& spec) {
     if (meeting.ops[i] == kNobodys) meeting.ops[i] = OpsOf(spec)[i];
   }
   if (!IsCounts(spec)) NoteSteps(rank, spec, &meeting);
+  if (!spec.gathered.empty()) CheckGathered(set, spec, meeting);
   if (++meeting.started < members.size()) return;
   CarryCounts(meeting);
   CheckExchanges(meeting);
@@ -126,6 +140,27 @@ void Ledger::NoteSteps(int rank, const CollectiveSpec& spec, Meeting* meeting) {
     if (met != step) Violate("operations of different steps have met");
     ++ranks;
   }
+}
+
+// What votes have carried here is what each member has submitted for this step.
+void Ledger::CheckGathered(size_t set, const CollectiveSpec& spec, const Meeting& meeting) const {
+  auto from = spec.gathered.begin();
+  for (const int member : plan_->sets[set].members) {
+    for (size_t i = 0; i < spec.pieces.size(); ++i) {
+      const auto end = from + spec.pieces[i].bytes;
+      const auto step = meeting.steps.find(i);  // of others the first tensor may be elsewhere
+      const size_t tensor = TensorAt(spec.pieces[i].input);
+      // Two unnamed ones, of different steps, may be in flight at once.
+      const bool unknown =
+          step == meeting.steps.end() || plan_->ops[tensor / kTensors].name.empty();
+      const bool right = unknown || std::all_of(from, end, [&](std::byte byte) {
+                           return byte == MarkOf(tensor, member, step->second.first);
+                         });
+      if (!right) Violate("a vote has carried other data than its member's");
+      from = end;
+    }
+  }
+  if (from != spec.gathered.end()) Violate("votes have carried more than the inputs");
 }
 
 // All have submitted it who take part in its step, and it runs once.

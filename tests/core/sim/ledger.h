@@ -23,8 +23,10 @@ class Ledger {
   // An operation has ended on a rank.
   void Ended(int rank, const Submission& submission, size_t step, bool failed);
 
-  // Stands for the memory of an operation's tensor, which nobody reads.
-  static std::byte* MemoryOf(size_t op, size_t tensor);
+  // Stands for the memory of an operation's tensor on a rank. Nobody reads it but to let votes
+  // carry it: so it has a mark of each time that it is submitted.
+  static std::byte* MemoryOf(size_t op, size_t tensor, int rank);
+  static void MarkMemory(size_t op, size_t tensor, int rank, size_t step);
 
   // What negotiation has taken in a step: until the last operation ended on the last rank, once the
   // last rank had submitted its last one; and what the ranks have sent since they began it.
@@ -59,6 +61,7 @@ class Ledger {
   static void CarryCounts(const Meeting& meeting);
   static void CheckExchanges(const Meeting& meeting);
   void NoteSteps(int rank, const CollectiveSpec& spec, Meeting* meeting);
+  void CheckGathered(size_t set, const CollectiveSpec& spec, const Meeting& meeting) const;
   void CheckSubmitted(const Meeting& meeting);
   void CheckSame(int rank, const Meeting& meeting, const CollectiveSpec& spec) const;
 

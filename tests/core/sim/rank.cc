@@ -283,7 +283,7 @@ Entry Rank::Describe(const Submission& submission) const {
   if (by_member) entry.request.device = 0;
   const int64_t bytes = negotiate::BytesOf(entry.request);
   for (size_t t = 0; t < op.tensors; ++t) {
-    TensorBuffer buffer = TensorBuffer::InPlace(Ledger::MemoryOf(submission.op, t), bytes);
+    TensorBuffer buffer = TensorBuffer::InPlace(Ledger::MemoryOf(submission.op, t, rank_), bytes);
     if (op.kind != OpKind::kAllreduce && op.kind != OpKind::kBroadcast) {
       buffer.output = nullptr;
       buffer.output_bytes = 0;
@@ -302,6 +302,8 @@ void Rank::Submit(const Submission& submission) {
   const Status status = queue_.Push(handle);
   if (!status.ok()) Violate("a submission is refused: " + status.message());
   job_->ledger.Submitted(rank_, submission, step_);
+  for (size_t t = 0; t < job_->plan.ops[submission.op].tensors; ++t)
+    Ledger::MarkMemory(submission.op, t, rank_, step_);
   if (submission.waits) {
     awaited_ = handle;
     queue_.Urge(handle);

@@ -1,5 +1,6 @@
 #include "runtime/control/gate.h"
 
+#include <algorithm>
 #include <condition_variable>
 #include <functional>
 #include <memory>
@@ -47,6 +48,19 @@ struct Job {
   bool Wants(int member, int gate) const {
     return std::mt19937(seed + static_cast<uint32_t>(member * kGates + gate))() % (8 * size) != 0;
   }
+  // What each vote carries at this gate: nothing at every third, else some or as much as may be.
+  size_t PayloadBytes(int gate, size_t most) const {
+    const uint32_t random = std::mt19937(seed * 31 + static_cast<uint32_t>(gate))();
+    if (random % 3 == 0) return 0;
+    const size_t units = most / Gate::kPayloadUnit;
+    return random % 3 == 1 ? most : std::min<size_t>(units, random / 3 % 4) * Gate::kPayloadUnit;
+  }
+  std::vector<std::byte> PayloadOf(int member, int gate, size_t bytes) const {
+    std::mt19937 random(seed + static_cast<uint32_t>(member * 7919 + gate));
+    std::vector<std::byte> payload(bytes);
+    for (std::byte& byte : payload) byte = static_cast<std::byte>(random());
+    return payload;
+  }
   bool Passes(int gate) const {
     for (int member = 0; member < size; ++member) {
       if (!Wants(member, gate)) return false;
@@ -72,8 +86,11 @@ class Voter {
     std::mt19937 random(job_->seed + static_cast<uint32_t>(member_));
     for (int gate = 1; gate <= kGates; ++gate) {
       EXPECT_EQ(gate_->number(), static_cast<uint64_t>(gate));
+      payload_bytes_ = job_->PayloadBytes(gate, gate_->most_payload());
+      gate_->Expect(payload_bytes_);
       const bool passed = Pass(gate, random() % 4);
       EXPECT_EQ(passed, job_->Passes(gate));
+      if (passed) CheckPayloads(gate);
       gate_->Advance();
       if (!passed) job_->meeting.Wait();
     }
@@ -93,7 +110,8 @@ class Voter {
       const Gate::Verdict verdict = gate_->Look(&moved);
       const bool poisoned = verdict == Gate::Verdict::kPoisoned;
       if (!gate_->voted() && (poisoned || hesitation-- == 0)) {
-        gate_->Vote(!poisoned && job_->Wants(member_, gate));
+        const std::vector<std::byte> payload = job_->PayloadOf(member_, gate, payload_bytes_);
+        gate_->Vote(!poisoned && job_->Wants(member_, gate), payload.data());
       }
       Progress(&moved);
       if (gate_->voted() && verdict != Gate::Verdict::kOpen) return !poisoned;
@@ -101,8 +119,16 @@ class Voter {
     }
   }
 
+  void CheckPayloads(int gate) const {
+    for (int member = 0; member < job_->size; ++member) {
+      const std::vector<std::byte> sent = job_->PayloadOf(member, gate, payload_bytes_);
+      EXPECT_TRUE(std::equal(sent.begin(), sent.end(), gate_->PayloadOf(Position(member))));
+    }
+  }
+
   Job* job_;
   const int member_;
+  size_t payload_bytes_ = 0;
   Waker waker_;
   std::unique_ptr<Gate> gate_;
 };
@@ -180,13 +206,17 @@ TEST(Gate, AllMembersComeToTheSameVerdictOverSharedMemory) {
 }
 
 TEST(Gate, AllMembersComeToTheSameVerdictOverLinks) {
-  for (const int members : {1, 2, 3, 4, 5, 8}) Try<TransportVoter>(members, 12);
+  for (const int members : {1, 2, 3, 4, 5, 8, 9, 13, 16}) Try<TransportVoter>(members, 12);
 }
 
 TEST(Gate, AllMembersComeToTheSameVerdictOnSeveralHosts) {
-  const std::vector<std::vector<int>> shapes = {
-      {0, 1},          {0, 0, 1, 1},    {0, 0, 1, 2, 2, 2},
-      {0, 1, 0, 1, 0}, {0, 1, 2, 3, 4}, {0, 0, 1, 1, 2, 3, 3, 4}};
+  const std::vector<std::vector<int>> shapes = {{0, 1},
+                                                {0, 0, 1, 1},
+                                                {0, 0, 1, 2, 2, 2},
+                                                {0, 1, 0, 1, 0},
+                                                {0, 1, 2, 3, 4},
+                                                {0, 0, 1, 1, 2, 3, 3, 4},
+                                                {0, 1, 2, 3, 4, 5, 6, 7, 8, 8, 9}};
   for (const std::vector<int>& hosts : shapes)
     Try<HostVoter>(static_cast<int>(hosts.size()), 13, hosts);
 }
@@ -228,7 +258,7 @@ TEST(Gate, AVoteThatCannotBeRightIsNotBelieved) {
   bool moved = false;
   FirstHost votes;
   votes.FlagOf(1, 0).store(4);  // of the second gate
-  votes.gates[0]->Vote(true);
+  votes.gates[0]->Vote(true, nullptr);
   EXPECT_TRUE(votes.gates[0]->Look(&moved) == Gate::Verdict::kOpen);
   EXPECT_EQ(votes.gates[0]->corrupt(), Position(1));
 

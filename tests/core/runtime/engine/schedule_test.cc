@@ -71,6 +71,46 @@ TEST(LearnedSchedule, SendsNoControlMessageOnceStepsRepeat) {
   }
 }
 
+// In every step: two small tensors, which votes carry, among one that is too large for that.
+void ReduceRandom(Engine& engine, int rank, int size, int step) {
+  const auto of = [step](int r, size_t tensor) {
+    std::mt19937 random(static_cast<uint32_t>(1000 * step + 10 * r) +
+                        static_cast<uint32_t>(tensor));
+    std::vector<float> values(tensor == 1 ? 5000 : 3 + tensor);
+    for (float& value : values) value = static_cast<float>(random() % 1000);
+    return values;
+  };
+  std::vector<std::vector<float>> tensors;
+  for (size_t tensor = 0; tensor < 3; ++tensor) tensors.push_back(of(rank, tensor));
+  for (size_t tensor = 0; tensor < 3; ++tensor) {
+    HandlePtr handle;
+    const Entry entry =
+        AllreduceEntry("tensor " + std::to_string(tensor), &tensors[tensor], ReduceOp::kSum, 0);
+    ASSERT_OK(test::Submit(engine, entry, &handle));
+    ASSERT_OK(engine.Wait(handle, kLongUs, nullptr));
+    std::vector<float> sum(tensors[tensor].size());
+    for (int r = 0; r < size; ++r) {
+      const std::vector<float> values = of(r, tensor);
+      for (size_t i = 0; i < sum.size(); ++i) sum[i] += values[i];
+    }
+    EXPECT_TRUE(tensors[tensor] == sum);
+  }
+}
+
+TEST(LearnedSchedule, HasItsVotesCarryWhatIsSmall) {
+  for (const Wires wires : kAllWires) {
+    for (const int size : {2, 3, 5}) {
+      Cluster cluster(size, wires);
+      cluster.Run([&](Engine& engine, int rank) {
+        for (int step = 0; step < 60; ++step) ReduceRandom(engine, rank, size, step);
+        const auto counters = engine.CountersNow();
+        EXPECT_TRUE(counters.at("carried") >= uint64_t{60});
+        EXPECT_TRUE(counters.at("carried") <= uint64_t{2 * 60});
+      });
+    }
+  }
+}
+
 TEST(LearnedSchedule, CanBeSwitchedOff) {
   Config config;
   config.learned_schedule = false;

@@ -1,0 +1,196 @@
+#include "collective/gathered.h"
+
+#include <algorithm>
+#include <deque>
+#include <utility>
+#include <vector>
+
+#include "collective/kernels/kernels.h"
+#include "collective/links/exchange.h"
+#include "collective/piece_stream.h"
+#include "collective/transport_collectives.h"
+
+namespace hvd {
+
+namespace {
+
+// All members in rank order.
+class FlatAllreduce : public StepMachine {
+ public:
+  FlatAllreduce(const CollectiveSpec& spec, int members)
+      : inputs_(spec.gathered),
+        stream_(spec.pieces),
+        reduction_(spec.reduction),
+        sources_(static_cast<size_t>(members)) {}
+
+  Step Advance() override {
+    const auto element = static_cast<int64_t>(SizeOf(reduction_.dtype));
+    stream_.ForEach(
+        0, stream_.bytes(), [&](const std::byte*, std::byte* output, int64_t at, int64_t bytes) {
+          const std::byte* input = inputs_.data() + at;
+          for (const void*& source : sources_) {
+            source = input;
+            input += stream_.bytes();
+          }
+          void* destination = output;
+          kernels::Reduce(reduction_, sources_.data(), static_cast<int>(sources_.size()),
+                          &destination, 1, bytes / element);
+        });
+    return Step::kDone;
+  }
+
+ private:
+  const std::vector<std::byte> inputs_;
+  const PieceStream stream_;
+  const Reduction reduction_;
+  std::vector<const void*> sources_;
+};
+
+// A stretch of the data, and how the groups of an exchange combine it (links/plan.h): as many
+// neighbours as a radix says, level by level.
+struct Part {
+  int64_t begin = 0;
+  int64_t end = 0;
+  std::vector<int> radices;
+};
+
+// What is combined with what.
+struct Order {
+  std::vector<std::vector<int>> groups;  // of members that come first, each group by itself
+  Reduction within;                      // in each group
+  bool reduces_within = false;           // else each group is one member, whose input is taken
+  std::vector<Part> parts;
+  Reduction combine;  // of groups
+  Reduction finish;   // of those that are combined for the last time
+};
+
+class OrderedAllreduce : public StepMachine {
+ public:
+  OrderedAllreduce(const CollectiveSpec& spec, Order order)
+      : inputs_(spec.gathered),
+        stream_(spec.pieces),
+        element_(static_cast<int64_t>(SizeOf(spec.reduction.dtype))),
+        order_(std::move(order)),
+        result_(static_cast<size_t>(stream_.bytes())) {}
+
+  Step Advance() override {
+    for (const Part& part : order_.parts) Reduce(part);
+    stream_.Unpack(0, stream_.bytes(), result_.data());
+    return Step::kDone;
+  }
+
+ private:
+  using Stretches = std::vector<const void*>;
+
+  void Reduce(const Part& part) {
+    bytes_ = part.end - part.begin;
+    Stretches values;
+    for (const std::vector<int>& group : order_.groups) {
+      const Stretches inputs = InputsOf(group, part.begin);
+      values.push_back(order_.reduces_within ? Combined(order_.within, inputs) : inputs[0]);
+    }
+    FoldIn(part, &values);
+    for (size_t level = 0; level + 1 < part.radices.size(); ++level)
+      Level(static_cast<size_t>(part.radices[level]), &values);
+    Store(order_.finish, values, result_.data() + part.begin);
+    scratch_.clear();
+  }
+
+  Stretches InputsOf(const std::vector<int>& group, int64_t begin) const {
+    Stretches inputs;
+    for (const int member : group)
+      inputs.push_back(inputs_.data() + member * stream_.bytes() + begin);
+    return inputs;
+  }
+
+  // Those outside the core have sent their data to one in it.
+  void FoldIn(const Part& part, Stretches* values) {
+    size_t core = 1;
+    for (const int radix : part.radices) core *= static_cast<size_t>(radix);
+    for (size_t outside = core; outside < values->size(); ++outside) {
+      const void*& server = (*values)[outside - core];
+      server = Combined(order_.combine, {server, (*values)[outside]});
+    }
+    values->resize(core);
+  }
+
+  void Level(size_t radix, Stretches* values) {
+    Stretches combined;
+    for (auto group = values->begin(); group != values->end(); group += radix)
+      combined.push_back(Combined(order_.combine, {group, group + radix}));
+    *values = std::move(combined);
+  }
+
+  const void* Combined(const Reduction& reduction, const Stretches& values) {
+    std::vector<std::byte>& to = scratch_.emplace_back(static_cast<size_t>(bytes_));
+    Store(reduction, values, to.data());
+    return to.data();
+  }
+
+  void Store(const Reduction& reduction, const Stretches& values, void* to) const {
+    kernels::Reduce(reduction, values.data(), static_cast<int>(values.size()), &to, 1,
+                    bytes_ / element_);
+  }
+
+  const std::vector<std::byte> inputs_;
+  const PieceStream stream_;
+  const int64_t element_;
+  const Order order_;
+  std::vector<std::byte> result_;
+  int64_t bytes_ = 0;                           // of the part
+  std::deque<std::vector<std::byte>> scratch_;  // what was combined of it so far
+};
+
+bool IsFlat(const ExchangePlan& plan, int members) {
+  return plan.radices.size() == 1 && plan.core() == members;
+}
+
+Order OrderOf(const Reduction& reduction) {
+  Order order;
+  LinkGroup group;
+  SplitReduction(reduction, &group);
+  order.within = order.combine = group.combine;
+  order.within.prescale = reduction.prescale;
+  order.finish = group.finish;
+  return order;
+}
+
+}  // namespace
+
+std::unique_ptr<StepMachine> MakeGatheredOnHost(const CollectiveSpec& spec, int members) {
+  return std::make_unique<FlatAllreduce>(spec, members);
+}
+
+std::unique_ptr<StepMachine> MakeGatheredOverLinks(const Communicator& comm,
+                                                   const CollectiveSpec& spec) {
+  const int64_t bytes = PieceStream(spec.pieces).bytes();
+  const auto plan = PlanOfAllreduce(comm, bytes, spec.direct_bytes);
+  if (plan == nullptr || IsFlat(*plan, comm.size()))
+    return std::make_unique<FlatAllreduce>(spec, comm.size());
+  Order order = OrderOf(spec.reduction);
+  for (int member = 0; member < comm.size(); ++member) order.groups.push_back({member});
+  order.reduces_within = spec.reduction.prescale != 1.0;
+  order.parts = {{0, bytes, plan->radices}};
+  return std::make_unique<OrderedAllreduce>(spec, std::move(order));
+}
+
+std::unique_ptr<StepMachine> MakeGatheredOnHosts(const Hierarchy& hierarchy,
+                                                 const CollectiveSpec& spec) {
+  const Topology& topology = hierarchy.topology;
+  const Lanes lanes(topology, hierarchy.comm.position);
+  const int64_t bytes = PieceStream(spec.pieces).bytes();
+  Order order = OrderOf(spec.reduction);
+  for (int host = 0; host < topology.hosts(); ++host) {
+    std::vector<int>& group = order.groups.emplace_back();
+    for (const Position member : topology.OnHost(host)) group.push_back(member.value());
+  }
+  order.reduces_within = topology.hosts() < topology.size() || spec.reduction.prescale != 1.0;
+  for (int64_t begin = 0; begin < bytes; begin += lanes.Bytes(bytes)) {
+    const int64_t end = std::min(begin + lanes.Bytes(bytes), bytes);
+    const ExchangePlan plan = CheapestPlan(topology.hosts(), end - begin, hierarchy.comm.costs);
+    order.parts.push_back({begin, end, plan.radices});
+  }
+  return std::make_unique<OrderedAllreduce>(spec, std::move(order));
+}
+
+}  // namespace hvd

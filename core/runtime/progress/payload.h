@@ -1,0 +1,24 @@
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "negotiate/message.h"
+#include "runtime/control/follower.h"
+#include "runtime/control/gate.h"
+
+// What the vote for a small batch carries: the inputs of its tensors, in the order of the batch,
+// each from a multiple of Gate::kPayloadUnit on.
+namespace hvd {
+
+// What the tensors of one operation take.
+size_t PayloadBytes(const negotiate::Request& request);
+inline size_t PayloadBytes(int64_t tensor_bytes) {
+  const auto bytes = static_cast<size_t>(tensor_bytes);
+  return (bytes + Gate::kPayloadUnit - 1) / Gate::kPayloadUnit * Gate::kPayloadUnit;
+}
+
+// This rank's, of the next batch, of which it has submitted all; `bytes` in all.
+void Pack(const Follower& follower, size_t bytes, std::vector<std::byte>* payload);
+
+}  // namespace hvd
