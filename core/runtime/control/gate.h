@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -32,6 +33,11 @@ class Gate {
   // How large a member's payload may be, a multiple of kPayloadUnit; equal on every member.
   virtual size_t most_payload() const = 0;
   static constexpr size_t kPayloadUnit = 8;
+  static constexpr size_t kMostPayload = 512;       // of one member
+  static constexpr size_t kMostPayloads = 4 << 10;  // of all
+  static constexpr size_t MostPayload(size_t members) {
+    return std::min(kMostPayload, kMostPayloads / members / kPayloadUnit * kPayloadUnit);
+  }
 
   // The payload of each vote at the gate that is next has so many bytes, a multiple of
   // kPayloadUnit: equal on every member, and said before anything else at a gate.

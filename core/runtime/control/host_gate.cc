@@ -9,9 +9,7 @@ namespace hvd {
 
 namespace {
 
-constexpr Position kFirst{0};              // of the host
-constexpr size_t kMostPayload = 512;       // of one member
-constexpr size_t kMostPayloads = 4 << 10;  // of all
+constexpr Position kFirst{0};  // of the host
 
 // Twice the number of a gate, and one more for poison: a member's latest vote; and what all hosts
 // have come to, which the first member of a host tells the others. With each goes what it carries,
@@ -19,20 +17,20 @@ constexpr size_t kMostPayloads = 4 << 10;  // of all
 struct Ballot {
   alignas(64) Flag vote;
   alignas(64) Flag verdict;
-  alignas(64) std::byte payload[2][kMostPayload];
-  alignas(64) std::byte everybodys[2][kMostPayloads];  // one host after the other
+  alignas(64) std::byte payload[2][Gate::kMostPayload];
+  alignas(64) std::byte everybodys[2][Gate::kMostPayloads];  // one host after the other
 };
 
 // What both kinds of members have in common.
 class HostGate : public Gate {
  public:
   HostGate(Window* window, SegmentId id, const Topology& topology, Position self)
-      : window_(window), local_(topology.OnHost(topology.HostOf(self))) {
+      : window_(window),
+        local_(topology.OnHost(topology.HostOf(self))),
+        most_payload_(MostPayload(static_cast<size_t>(topology.size()))) {
     for (Position m(0); m.value() < window->size(); m = Next(m)) {
       ballots_.push_back(reinterpret_cast<Ballot*>(window->Span(m, id)));
     }
-    const auto size = static_cast<size_t>(topology.size());
-    most_payload_ = std::min(kMostPayload, kMostPayloads / size / kPayloadUnit * kPayloadUnit);
     if (most_payload_ > 0) Place(topology);
   }
 
@@ -69,8 +67,8 @@ class HostGate : public Gate {
 
   Window* window_;
   const std::vector<Position> local_;  // in the set, by their place in the window
+  const size_t most_payload_;
   std::vector<Ballot*> ballots_;
-  size_t most_payload_ = 0;
   std::vector<size_t> places_;  // by member: among the payloads of everybody
   uint64_t number_ = 1;
   size_t payload_bytes_ = 0;

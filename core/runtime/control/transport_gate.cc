@@ -14,9 +14,7 @@ namespace {
 
 constexpr int kFewMembers = 8;  // tell each other directly: hosts so few are all linked
 constexpr size_t kMostHops = 31;
-constexpr size_t kMostPayload = 512;       // of one
-constexpr size_t kMostPayloads = 4 << 10;  // of all
-constexpr uint32_t kFirstChunk = 1;        // chunk 0 is the stream of control messages
+constexpr uint32_t kFirstChunk = 1;  // chunk 0 is the stream of control messages
 
 enum Word : uint8_t { kMayRun = 0, kPoison = 1 };
 
@@ -62,7 +60,7 @@ class TransportGate : public Gate {
         hops_(HopsAmong(members_.size())) {
     const int all = std::accumulate(weights.begin(), weights.end(), 0);
     const auto total = static_cast<size_t>(weights.empty() ? members_.size() : all);
-    most_payload_ = std::min(kMostPayload, kMostPayloads / total / kPayloadUnit * kPayloadUnit);
+    most_payload_ = MostPayload(total);
     if (most_payload_ > 0) Weigh(weights);
   }
 

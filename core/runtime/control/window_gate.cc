@@ -10,16 +10,13 @@ namespace hvd {
 
 namespace {
 
-constexpr size_t kMostPayload = 1 << 10;    // of one member
-constexpr size_t kMostPayloads = 16 << 10;  // of all
-
 // A member's latest vote: twice the number of its gate, and one more if it poisons it. Beside it
 // when it voted, on the clock that the members of a host share, and what the vote carries: by the
 // parity of the gate, for nobody is two gates ahead.
 struct Ballot {
   alignas(64) Flag vote;
   std::atomic<int64_t> voted_us[2];
-  alignas(64) std::byte payload[2][kMostPayload];
+  alignas(64) std::byte payload[2][Gate::kMostPayload];
 };
 
 class WindowGate : public Gate {
@@ -30,10 +27,7 @@ class WindowGate : public Gate {
     }
   }
 
-  size_t most_payload() const override {
-    const size_t each = kMostPayloads / ballots_.size() / kPayloadUnit * kPayloadUnit;
-    return std::min(each, kMostPayload);
-  }
+  size_t most_payload() const override { return MostPayload(ballots_.size()); }
   void Expect(size_t payload_bytes) override { payload_bytes_ = payload_bytes; }
 
   // Whoever has voted waits for this vote, and looks at the others' votes before it sleeps. A
