@@ -76,6 +76,8 @@ struct Entry {
   std::function<void(const Handle&)> on_complete;
   // Not submitted here: this rank has joined and takes part without data of its own.
   bool neutral = false;
+
+  bool OnGpu() const { return KindOf(request.device) == DeviceKind::kGpu; }
 };
 
 // What no rank may ask for, whichever it is: of the description alone.

@@ -45,6 +45,11 @@ struct Handle {
   Handle* previous = nullptr;
 
   std::string name() const;  // the public name, for messages
+  // Where the result of a tensor goes, as far as that is known.
+  std::byte* OutputOf(size_t tensor) const {
+    std::byte* const given = entry.buffers[tensor].output;
+    return given != nullptr || outputs.empty() ? given : outputs[tensor].data.get();
+  }
   // Once done: whether somebody has written to the outputs since, as far as a sample tells.
   bool Changed() const;
 };

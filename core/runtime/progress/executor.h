@@ -85,12 +85,14 @@ class Executor {
     std::vector<Part> parts;
   };
 
-  // Adds to `parts`, or to `last` what has no tensor.
+  // prepare.cc. Adds to `parts`, or to `last` what has no tensor.
   Status Prepare(Decided decided, std::vector<Part>* parts, std::vector<HandlePtr>* last);
   static Status PrepareOutput(const Part& part);
   Job MakeJob(std::vector<Part> parts, const Policy& policy) const;
   void Gather(const Gate& gate, Job* job) const;
   static Job BarrierJob(const HandlePtr& handle);
+
+  // executor.cc.
   Backend* BackendOf(const CollectiveSpec& spec) const;
   Status CheckServed(const CollectiveSpec& spec) const;
   Status Begin(Job job);
