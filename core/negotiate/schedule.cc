@@ -30,7 +30,7 @@ Schedule ScheduleLearner::Note(const Response& response, bool quiet) {
   }
   if (!quiet) return {};
   if (!std::exchange(learnable_, true)) {
-    steps_.clear();
+    Forget();
     return {};
   }
   EndStep();
@@ -56,20 +56,24 @@ bool ScheduleLearner::Take(const Response& response) {
 }
 
 void ScheduleLearner::EndStep() {
+  digests_.push_back(step_.digest);
+  if (digests_.size() > options_.longest_period * needed_) digests_.pop_front();
+  weight_ += step_.weight();
   steps_.push_back(std::exchange(step_, {}));
-  if (steps_.size() > options_.longest_period)
-    steps_[steps_.size() - 1 - options_.longest_period].batches.clear();
-  if (steps_.size() > options_.longest_period * needed_) steps_.pop_front();
+  const auto too_many = [this] {
+    return steps_.size() > options_.longest_period ||
+           (steps_.size() > options_.few_steps && weight_ > options_.most_of_many);
+  };
+  for (; too_many(); steps_.pop_front()) weight_ -= steps_.front().weight();
 }
 
 size_t ScheduleLearner::Period() const {
   const auto repeats = [this](size_t period) {
-    const auto later = steps_.end() - static_cast<int64_t>(period * (needed_ - 1));
-    return std::equal(later, steps_.end(), later - static_cast<int64_t>(period),
-                      [](const Step& a, const Step& b) { return a.digest == b.digest; });
+    const auto later = digests_.end() - static_cast<int64_t>(period * (needed_ - 1));
+    return std::equal(later, digests_.end(), later - static_cast<int64_t>(period));
   };
-  for (size_t period = 1; period <= options_.longest_period; ++period) {
-    if (steps_.size() < period * needed_) return 0;
+  for (size_t period = 1; period <= steps_.size(); ++period) {
+    if (digests_.size() < period * needed_) return 0;
     if (repeats(period)) return period;
   }
   return 0;
@@ -80,9 +84,15 @@ Schedule ScheduleLearner::Latest(size_t period) {
   for (size_t i = steps_.size() - period; i < steps_.size(); ++i) {
     for (auto& batch : steps_[i].batches) schedule.batches.push_back(std::move(batch));
   }
-  steps_.clear();
+  Forget();
   last_size_ = schedule.batches.size();
   return schedule;
+}
+
+void ScheduleLearner::Forget() {
+  digests_.clear();
+  steps_.clear();
+  weight_ = 0;
 }
 
 void ScheduleLearner::Left(size_t batches) {
@@ -90,7 +100,7 @@ void ScheduleLearner::Left(size_t batches) {
   needed_ =
       served ? options_.repeats : std::min(2 * needed_, std::max(kMostRepeats, options_.repeats));
   step_ = {};
-  steps_.clear();
+  Forget();
   learnable_ = true;
 }
 

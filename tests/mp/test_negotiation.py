@@ -119,3 +119,38 @@ def test_steps_that_repeat_are_not_negotiated(
         assert after["schedules_left"] == 0
     names = {event.get("name") for event in json.loads(path.read_text())}
     assert {"NEGOTIATE_ALLREDUCE", "GATE_ALLREDUCE"} <= names
+
+
+SCALARS = {"loss": torch.float32, "right": torch.int64, "seen": torch.int32, "norm": torch.bfloat16}
+METRIC_STEPS = 40
+
+
+def ranks_average_metrics() -> tuple[int, int]:
+    """A large gradient and some numbers in each step; how many tensors votes have carried, and negotiation's
+    messages in the second half.
+    """
+    hvd.init()
+    rank, size = hvd.rank(), hvd.size()
+    messages = 0
+    for step in range(METRIC_STEPS):
+        if step == METRIC_STEPS // 2:
+            messages = hvd.counters()["control_messages"]
+        assert hvd.allreduce(torch.full((3000,), float(rank)), name="gradient", op=hvd.Max)[7] == size - 1
+        for name, dtype in SCALARS.items():
+            value = torch.tensor([rank + step, 2 * rank], dtype=dtype)
+            expected = sum(r + step for r in range(size)), size * (size - 1)
+            assert hvd.allreduce(value, name=name, op=hvd.Sum).tolist() == list(expected)
+        mean = hvd.allreduce(torch.tensor(rank + 0.5), name="mean")
+        assert mean.item() == sum(r + 0.5 for r in range(size)) / size
+    counters = hvd.counters()
+    hvd.shutdown()
+    return counters["carried"], counters["control_messages"] - messages
+
+
+@pytest.mark.parametrize("transport", ["auto", "tcp"])
+@pytest.mark.parametrize("hosts", [[0, 0, 0], [0, 0, 1, 1], [0, 0, 1, 2, 2, 2]], ids=["3", "2x2", "2+1+3"])
+def test_votes_carry_the_metrics_of_a_step(run_ranks, transport: str, hosts: list[int]) -> None:
+    env = {"HOROVOD_TRANSPORT": transport}
+    for carried, messages in run_ranks(len(hosts), ranks_average_metrics, env=env, hosts=hosts):
+        assert messages == 0
+        assert (len(SCALARS) + 1) * METRIC_STEPS // 2 <= carried < (len(SCALARS) + 1) * METRIC_STEPS

@@ -95,6 +95,36 @@ TEST(Schedule, HoldsAsManyStepsAsMayAlternate) {
   }
 }
 
+// A loop that waits for a gradient and then for each of its metrics.
+TEST(Schedule, HoldsManySmallStepsThatAlternate) {
+  for (const uint32_t steps : {2u, 7u, 64u, 65u}) {
+    ScheduleLearner learner({});
+    size_t noted = 0;
+    Schedule schedule;
+    for (; schedule.empty() && noted < 6 * steps; ++noted)
+      schedule = learner.Note(Batch({static_cast<uint32_t>(noted) % steps}), true);
+    EXPECT_EQ(schedule.batches.size(), steps <= 64 ? size_t{steps} : size_t{0});
+    if (steps <= 64) EXPECT_EQ(noted, size_t{3 * steps});
+  }
+}
+
+// What is kept of steps stays small: of many that alternate, those that have few operations.
+TEST(Schedule, HoldsFewStepsOfManyOperations) {
+  const auto holds = [](size_t steps, uint32_t operations) {
+    ScheduleLearner learner({});
+    for (size_t noted = 0; noted < 6 * steps; ++noted) {
+      Response response;
+      for (uint32_t id = 0; id < operations; ++id)
+        response.decisions.push_back(Known(static_cast<uint32_t>(noted % steps) * 10'000 + id));
+      if (!learner.Note(response, true).empty()) return true;
+    }
+    return false;
+  };
+  EXPECT_TRUE(holds(4, 5000));
+  EXPECT_TRUE(holds(5, 400));
+  EXPECT_FALSE(holds(5, 5000));
+}
+
 // A group of allgathers brings a number for each tensor and member.
 TEST(Schedule, HasNoMoreSizesThanAMessageHolds) {
   const auto repeats = [](size_t groups, size_t members) {
