@@ -87,9 +87,9 @@ struct Variant {
 // the first time; by the id that the response gave it from then on.
 struct Announcement {
   uint32_t id = kNoId;  // kNoId: `request` is set
-  // A run: so many operations, those of ids id, id + 1, ..., one after the other. More than one only
-  // of named ones without sizes and variants, of each of which the rest holds: a step submits most
-  // of what it did the first time in the order in which ids were given then.
+  // A run: so many operations, those of ids id, id + 1, ..., one after the other. More than one
+  // only of named ones without sizes and variants, of each of which the rest holds: a step submits
+  // most of what it did the first time in the order in which ids were given then.
   uint32_t count = 1;
   Request request;
   // 0: named; else this is the member's n-th unnamed operation in this set, from 1, without a gap.

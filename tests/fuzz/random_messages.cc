@@ -63,9 +63,8 @@ bool SameList(const std::vector<Waiting>& a, const std::vector<Waiting>& b) {
 
 bool SameDecision(const Decision& a, const Decision& b) {
   return a.id == b.id && a.count == b.count && a.known == b.known && a.name == b.name &&
-         a.ordinal == b.ordinal &&
-         a.error == b.error && a.sizes == b.sizes && a.partial == b.partial &&
-         a.request.has_value() == b.request.has_value() &&
+         a.ordinal == b.ordinal && a.error == b.error && a.sizes == b.sizes &&
+         a.partial == b.partial && a.request.has_value() == b.request.has_value() &&
          (!a.request || SameRequest(*a.request, *b.request));
 }
 

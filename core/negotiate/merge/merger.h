@@ -79,8 +79,8 @@ class Merger {
   const Positions& joined() const { return joined_; }
   const Positions& below(size_t child) const { return children_[child].below; }
 
-  // What an announcement that was not taken in yet is about, by operation; without a name when it is
-  // unnamed, or of an unknown id. A run ends with the last known id.
+  // What an announcement that was not taken in yet is about, by operation; without a name when it
+  // is unnamed, or of an unknown id. A run ends with the last known id.
   std::vector<Request> RequestsIn(const Announcement& announcement) const;
 
   // The ids that have passed; on the root the sequencer gives them here.

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "requests.h"
+
 namespace hvd::negotiate {
 
 SetLedger::SetLedger(const SetProgram* program, std::vector<std::string>* violations)

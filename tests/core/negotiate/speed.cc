@@ -83,9 +83,11 @@ void Sequence(bool named, bool runs, int members) {
   while (root.Next(1 << 20)) continue;
   uint64_t announced = kTensors;
   std::vector<AnnounceMessage> messages;
-  const std::string what =
-      std::string("sequence ") + (!named ? "unnamed, " : runs ? "run, " : "named, ") +
-      std::to_string(members);
+  const std::string what = std::string("sequence ") +
+                           (!named ? "unnamed, "
+                            : runs ? "run, "
+                                   : "named, ") +
+                           std::to_string(members);
   double best = 1e18;
   for (int round = 0; round < (members > 2 ? 5 : kRounds); ++round) {
     messages.assign(static_cast<size_t>(members), {});

@@ -121,7 +121,8 @@ int main() {
   for (int i = 0; i < kRounds; ++i) TimeById(&member, static_cast<uint64_t>(i) + 2, &by_id);
   std::printf("announce by id, %u tensors             %6.1f ns per tensor\n", kTensors,
               by_id.announce);
-  std::printf("match with a response, %u tensors      %6.1f ns per tensor\n", kTensors, by_id.match);
+  std::printf("match with a response, %u tensors      %6.1f ns per tensor\n", kTensors,
+              by_id.match);
   if (!member.Follow(Steps()).ok()) std::abort();
   double best = 1e18;
   for (int i = 0; i < kRounds; ++i) best = std::min(best, TimeStep(&member));
