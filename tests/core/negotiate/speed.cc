@@ -1,6 +1,7 @@
 // Nanoseconds per tensor of the steady state: 1,000 known tensors that 2 members announce and one
 // response decides.
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -64,6 +65,49 @@ void Cache() {
   if (sum == 0) std::abort();  // keeps the loop
 }
 
+// What a node whose children announce one run each spends on each operation of it: for each child,
+// and for the response.
+void MergeRuns(size_t children) {
+  MergerOptions options;
+  for (int c = 0; c < static_cast<int>(children); ++c)
+    options.children.push_back({GlobalRank(c), Positions{c}});
+  Merger node(std::move(options));
+  AnnounceMessage full;
+  Response response;
+  for (const Request& request : Model()) {
+    full.announcements.push_back(Full(request));
+    Decision& decision = response.decisions.emplace_back();
+    decision.id = static_cast<uint32_t>(response.decisions.size()) - 1;
+    decision.name = request.name;
+  }
+  AnnounceMessage run = Message({Run(0, kTensors)});
+  double announce = 1e18;
+  double pass = 1e18;
+  for (int round = 0; round <= kRounds; ++round) {
+    run.some_urgent = run.all_urgent = static_cast<uint64_t>(round + 1) * kTensors;
+    const auto begin = std::chrono::steady_clock::now();
+    for (size_t c = 0; c < children; ++c) {
+      AnnounceMessage message = round == 0 ? full : run;
+      if (!node.Announce(c, std::move(message), 0).ok()) std::abort();
+    }
+    AnnounceMessage merged;
+    while (node.Take(&merged)) continue;
+    const auto middle = std::chrono::steady_clock::now();
+    if (!node.Pass(response).ok()) std::abort();
+    const auto end = std::chrono::steady_clock::now();
+    announce = std::min(announce, std::chrono::duration<double, std::nano>(middle - begin).count());
+    pass = std::min(pass, std::chrono::duration<double, std::nano>(end - middle).count());
+    response.decisions.assign(1, {});
+    response.decisions[0].id = 0;
+    response.decisions[0].count = kTensors;
+    response.decisions[0].known = true;
+  }
+  const std::string what = "of " + std::to_string(children) + " children";
+  std::printf("%-32s %6.1f ns per tensor and child\n", ("merge runs " + what).c_str(),
+              announce / kTensors / static_cast<double>(children));
+  std::printf("%-32s %6.1f ns per tensor\n", ("pass a run " + what).c_str(), pass / kTensors);
+}
+
 // `runs`: the named ones are announced as one run.
 void Sequence(bool named, bool runs, int members) {
   SequencerOptions options;
@@ -120,6 +164,7 @@ void Sequence(bool named, bool runs, int members) {
 int main() {
   hvd::negotiate::Codec();
   hvd::negotiate::Cache();
+  for (const size_t children : {2, 8, 32}) hvd::negotiate::MergeRuns(children);
   for (int members : {2, 1000}) {
     hvd::negotiate::Sequence(true, true, members);
     hvd::negotiate::Sequence(true, false, members);
