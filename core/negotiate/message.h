@@ -15,7 +15,7 @@ namespace hvd::negotiate {
 
 using Micros = int64_t;  // any monotonic clock
 
-constexpr uint8_t kMessageVersion = 3;
+constexpr uint8_t kMessageVersion = 4;
 constexpr uint32_t kNoId = 0xffffffff;
 constexpr size_t kMaxNameBytes = 1024;
 constexpr size_t kMaxDims = 16;
@@ -87,6 +87,10 @@ struct Variant {
 // the first time; by the id that the response gave it from then on.
 struct Announcement {
   uint32_t id = kNoId;  // kNoId: `request` is set
+  // A run: so many operations, those of ids id, id + 1, ..., one after the other. More than one
+  // only of named ones without sizes and variants, of each of which the rest holds: a step submits
+  // most of what it did the first time in the order in which ids were given then.
+  uint32_t count = 1;
   Request request;
   // 0: named; else this is the member's n-th unnamed operation in this set, from 1, without a gap.
   // One count for all kinds, so that an unnamed allreduce here and an unnamed barrier there meet
@@ -116,6 +120,12 @@ struct Waiting {
   Positions ready;    // who has announced it
 };
 constexpr size_t kMaxWaiting = 64;  // in one message
+
+// Whether it may be more than one operation, whatever its count is.
+bool IsRun(const Announcement& announcement);
+// Makes the last of the list a run that ends with the named operation `id`, if all else is the
+// same.
+bool Extend(uint32_t id, Position last, Micros waited, std::vector<Announcement>* list);
 
 // What a row (an index of the first dimension) of a tensor takes, and the whole of it. -1: more
 // than kMaxTensorBytes.
@@ -151,12 +161,17 @@ struct AnnounceMessage {
   uint64_t waits_at = 0;
   Positions gated;  // merged: who does; of a member it is nobody but itself
 };
+// Those of runs, too.
+uint64_t OperationsIn(const AnnounceMessage& message);
 
 // One decided operation: run it, or fail it with the same words everywhere. A member finds its
 // entry by `ordinal` if that is not 0, else by `name`, which is that of `id` when `known`.
 struct Decision {
   uint32_t id =
       kNoId;  // cached id from now on; kNoId when the cache is off or full, or on an error
+  // A run as of Announcement. More than one only of known and named ones without error and sizes,
+  // which lack nobody.
+  uint32_t count = 1;
   bool known =
       false;  // the members learned `id` before; if not, each learns it now with its own request
   std::string name;  // empty when known or unnamed
@@ -169,6 +184,10 @@ struct Decision {
   // Set when partial, not known and no error: the joined members have no request of their own.
   std::optional<Request> request;
 };
+
+// As of announcements.
+bool IsRun(const Decision& decision);
+bool Extend(uint32_t id, std::vector<Decision>* list);
 
 // One operation of a step that repeats: a cached id, and the sizes that were decided with it.
 struct Slot {
@@ -199,6 +218,7 @@ struct Response {
   // of them cannot: then they announce again.
   Schedule schedule;  // empty: they do not
 };
+uint64_t OperationsIn(const Response& response);
 
 // Bytes are little endian, lengths are checked before use, anything odd is an error (kAborted)
 // naming the field. Compact: a cached announcement or decision is a few bytes (varints). Encode

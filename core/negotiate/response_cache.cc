@@ -37,6 +37,10 @@ void Pack(const Request& request, std::string* key) {
   }
 }
 
+uint32_t HashOf(std::string_view key) {
+  return static_cast<uint32_t>(std::hash<std::string_view>{}(key));
+}
+
 void Unpack(Decoder* in, Request* request) {
   request->kind = static_cast<OpKind>(in->Byte("operation"));
   request->name = in->Text("name", in->left());
@@ -68,12 +72,12 @@ ResponseCache::ResponseCache(size_t capacity)
 uint32_t ResponseCache::Find(const Request& request) const {
   if (entries_.empty()) return kNoId;
   Pack(request, &key_);
-  return Lookup(key_, std::hash<std::string_view>{}(key_));
+  return Lookup(key_, HashOf(key_));
 }
 
 Status ResponseCache::Learn(uint32_t id, const Request& request) {
   Pack(request, &key_);
-  const size_t hash = std::hash<std::string_view>{}(key_);
+  const uint32_t hash = HashOf(key_);
   const uint32_t known = Lookup(key_, hash);
   if (known == id && id != kNoId) return Status::Ok();
   if (known != kNoId || id != entries_.size() || id >= capacity_) {
@@ -81,8 +85,8 @@ Status ResponseCache::Learn(uint32_t id, const Request& request) {
                            Shown(request.name) + "', but the next free id is " +
                            std::to_string(entries_.size()) + " of " + std::to_string(capacity_));
   }
-  entries_.push_back({hash, keys_.size(), request.device});
-  keys_ += key_;
+  entries_.push_back({keys_.size(), hash, request.device});
+  Keep(key_);
   if (2 * entries_.size() > buckets_.size()) Grow();
   Insert(id);
   return Status::Ok();
@@ -98,10 +102,17 @@ Request ResponseCache::At(uint32_t id) const {
 
 std::string_view ResponseCache::KeyOf(uint32_t id) const {
   const size_t end = id + 1 < entries_.size() ? entries_[id + 1].key : keys_.size();
-  return std::string_view(keys_).substr(entries_[id].key, end - entries_[id].key);
+  return {keys_.data() + entries_[id].key, end - entries_[id].key};
 }
 
-uint32_t ResponseCache::Lookup(std::string_view key, size_t hash) const {
+// They are most of what is kept: room for a few more is enough.
+void ResponseCache::Keep(std::string_view key) {
+  const size_t needed = keys_.size() + key.size();
+  if (needed > keys_.capacity()) keys_.reserve(needed + needed / 8);
+  keys_.insert(keys_.end(), key.begin(), key.end());
+}
+
+uint32_t ResponseCache::Lookup(std::string_view key, uint32_t hash) const {
   const size_t mask = buckets_.size() - 1;
   for (size_t b = hash & mask;; b = (b + 1) & mask) {
     const uint32_t id = buckets_[b];

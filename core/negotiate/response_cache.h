@@ -39,20 +39,21 @@ class ResponseCache {
 
  private:
   struct Entry {
-    size_t hash;
-    uint64_t key;  // where it begins in keys_; it ends with the next one
+    uint64_t key;   // where it begins in keys_; it ends with the next one
+    uint32_t hash;  // its lowest bits
     int32_t device;
   };
 
   std::string_view KeyOf(uint32_t id) const;
-  uint32_t Lookup(std::string_view key, size_t hash) const;
+  uint32_t Lookup(std::string_view key, uint32_t hash) const;
+  void Keep(std::string_view key);
   void Insert(uint32_t id);
   void Grow();
 
   size_t capacity_;
   std::vector<Entry> entries_;     // by id
   std::vector<uint32_t> buckets_;  // linear probing; a power of two, at most half full
-  std::string keys_;               // one after another
+  std::vector<char> keys_;         // one after another
   mutable std::string key_;        // of the request that is looked for, reused
 };
 

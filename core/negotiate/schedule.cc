@@ -41,16 +41,19 @@ Schedule ScheduleLearner::Note(const Response& response, bool quiet) {
 // Whether it can be part of a schedule: what fails, is new, or lacks a joined member cannot.
 bool ScheduleLearner::Take(const Response& response) {
   if (response.last_joined.known() || response.decisions.empty()) return false;
-  step_.slots += response.decisions.size();
+  const uint64_t operations = OperationsIn(response);
+  step_.slots += operations;
   if (step_.slots > options_.longest_step) return false;
   std::vector<Slot>& batch = step_.batches.emplace_back();
-  batch.reserve(response.decisions.size());
+  batch.reserve(operations);
   for (const Decision& decision : response.decisions) {
     if (!decision.known || decision.partial || !decision.error.empty()) return false;
     step_.sizes += decision.sizes.size();
     if (step_.sizes > options_.most_sizes) return false;
-    batch.push_back({decision.id, decision.ordinal != 0, decision.sizes});
-    step_.digest += DigestOf(batch.back());
+    for (uint32_t i = 0; i < decision.count; ++i) {
+      batch.push_back({decision.id + i, decision.ordinal != 0, decision.sizes});
+      step_.digest += DigestOf(batch.back());
+    }
   }
   return true;
 }

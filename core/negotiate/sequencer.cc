@@ -42,6 +42,27 @@ std::optional<Response> Sequencer::Next(Micros now) {
 }
 
 void Sequencer::Ready(Announcement announcement, Micros now) {
+  if (!IsRun(announcement)) return ReadyOne(std::move(announcement), now);
+  if (joined_.empty()) return ReadyRun(announcement, now);
+  const uint32_t end = announcement.id + std::exchange(announcement.count, 1);
+  for (; announcement.id < end; ++announcement.id) ReadyOne(announcement, now);
+}
+
+// Nothing is to be decided but where batches end.
+void Sequencer::ReadyRun(const Announcement& run, Micros now) {
+  NoteLateness(run, now);
+  for (uint32_t id = run.id; id < run.id + run.count; ++id) {
+    if (!Extend(id, &decisions_)) {
+      Decision& decision = decisions_.emplace_back();
+      decision.id = id;
+      decision.known = true;
+    }
+    batch_.Add(bytes_of_[id], now);
+    if (batch_.Full()) Close();
+  }
+}
+
+void Sequencer::ReadyOne(Announcement announcement, Micros now) {
   if (decisions_.empty()) decisions_.reserve(usual_decisions_);
   Decision& decision = decisions_.emplace_back();
   decision.ordinal = announcement.ordinal;
@@ -50,17 +71,21 @@ void Sequencer::Ready(Announcement announcement, Micros now) {
   const bool failed = !decision.error.empty();
   if (!decision.known && decision.ordinal == 0) decision.name = RequestOf(announcement).name;
   const int64_t bytes = failed ? 0 : ResultBytes(announcement, decision);
-  if (announcement.last.known()) {
-    std::string* name = lateness_.Note(announcement.last, now - announcement.waited, now);
-    const auto title = [&](const Request& request) {
-      return decision.ordinal == 0 ? request.name : PublicName(request.kind, decision.ordinal);
-    };
-    if (name != nullptr) *name = title(RequestOf(announcement));
-  }
+  NoteLateness(announcement, now);
   if (decision.partial && !decision.known && !failed)
     decision.request = std::move(announcement.request);
   batch_.Add(bytes, now);
   if (failed || batch_.Full()) Close();
+}
+
+// Of a run once: the others of it were waited for at the same time.
+void Sequencer::NoteLateness(const Announcement& announcement, Micros now) {
+  if (!announcement.last.known()) return;
+  std::string* name = lateness_.Note(announcement.last, now - announcement.waited, now);
+  if (name == nullptr) return;
+  const uint64_t ordinal = announcement.ordinal;
+  const Request request = RequestOf(announcement);
+  *name = ordinal == 0 ? request.name : PublicName(request.kind, ordinal);
 }
 
 void Sequencer::Agree(Announcement* announcement, Decision* decision) {

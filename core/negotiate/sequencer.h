@@ -69,6 +69,9 @@ class Sequencer {
 
  private:
   void Ready(Announcement announcement, Micros now);
+  void ReadyRun(const Announcement& run, Micros now);
+  void ReadyOne(Announcement announcement, Micros now);
+  void NoteLateness(const Announcement& announcement, Micros now);
   void Agree(Announcement* announcement, Decision* decision);
   bool Partial(const Announcement& announcement) const;
   std::string JoinedRoot(const Announcement& announcement) const;

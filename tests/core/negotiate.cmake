@@ -1,12 +1,14 @@
-hvd_test(negotiate_message SOURCES negotiate/message_test.cc USES negotiate)
+hvd_test(negotiate_message SOURCES negotiate/message_limits_test.cc negotiate/message_test.cc USES negotiate)
 hvd_test(negotiate_response_cache SOURCES negotiate/response_cache_test.cc USES negotiate)
 hvd_test(negotiate_sequencer SOURCES negotiate/sequencer_test.cc USES negotiate)
+hvd_test(negotiate_sequencer_run SOURCES negotiate/sequencer_run_test.cc USES negotiate)
 hvd_test(negotiate_join SOURCES negotiate/join_test.cc USES negotiate)
 hvd_test(negotiate_mismatch SOURCES negotiate/mismatch_test.cc USES negotiate)
 hvd_test(negotiate_lateness SOURCES negotiate/lateness_test.cc USES negotiate)
 hvd_test(negotiate_stall SOURCES negotiate/stall_test.cc USES negotiate)
 hvd_test(negotiate_merger
-  SOURCES negotiate/merger_following_test.cc negotiate/merger_test.cc negotiate/merger_urgency_test.cc
+  SOURCES negotiate/merger_following_test.cc negotiate/merger_run_test.cc negotiate/merger_test.cc
+          negotiate/merger_urgency_test.cc
   USES negotiate)
 hvd_test(negotiate_following SOURCES negotiate/following_test.cc negotiate/sim_tree.cc USES negotiate)
 hvd_test(negotiate_schedule SOURCES negotiate/schedule_test.cc USES negotiate)

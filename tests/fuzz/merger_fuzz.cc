@@ -102,6 +102,7 @@ class Table {
     if ((what & 7) == 6) {
       announcement.id = static_cast<uint32_t>(input_->Below(4));
       announcement.request = {};
+      announcement.count = AnyRun(input_, announcement);
     }
     if (node && (what & 7) == 5) Vary(&announcement);
     if (node && (what & 64) != 0) announcement.last = Position(5), announcement.waited = 5000;

@@ -46,7 +46,7 @@ bool SameVariant(const Variant& a, const Variant& b) {
 }
 
 bool SameAnnouncement(const Announcement& a, const Announcement& b) {
-  return a.id == b.id && a.ordinal == b.ordinal && a.sizes == b.sizes &&
+  return a.id == b.id && a.count == b.count && a.ordinal == b.ordinal && a.sizes == b.sizes &&
          SameRequest(a.request, b.request) && a.last == b.last && a.waited == b.waited &&
          std::equal(a.variants.begin(), a.variants.end(), b.variants.begin(), b.variants.end(),
                     SameVariant);
@@ -62,9 +62,9 @@ bool SameList(const std::vector<Waiting>& a, const std::vector<Waiting>& b) {
 }
 
 bool SameDecision(const Decision& a, const Decision& b) {
-  return a.id == b.id && a.known == b.known && a.name == b.name && a.ordinal == b.ordinal &&
-         a.error == b.error && a.sizes == b.sizes && a.partial == b.partial &&
-         a.request.has_value() == b.request.has_value() &&
+  return a.id == b.id && a.count == b.count && a.known == b.known && a.name == b.name &&
+         a.ordinal == b.ordinal && a.error == b.error && a.sizes == b.sizes &&
+         a.partial == b.partial && a.request.has_value() == b.request.has_value() &&
          (!a.request || SameRequest(*a.request, *b.request));
 }
 
@@ -72,6 +72,13 @@ Shape AnySizes(Input* input) {
   Shape sizes(input->Below(12));
   for (int64_t& size : sizes) size = AnyDim(input);
   return sizes;
+}
+
+// Of a run that begins with this id.
+uint32_t AnyCount(Input* input, uint32_t id) {
+  const uint64_t most = kNoId - id;
+  const uint64_t count = input->Below(2) == 0 ? 1 : input->Number();
+  return static_cast<uint32_t>(std::min(std::max<uint64_t>(count, 1), most));
 }
 
 Decision AnyDecision(Input* input) {
@@ -88,6 +95,7 @@ Decision AnyDecision(Input* input) {
   if (decision.error.empty()) decision.sizes = AnySizes(input);
   if (decision.partial && !decision.known && decision.error.empty())
     decision.request = AnyRequest(input);
+  if (IsRun(decision)) decision.count = AnyCount(input, decision.id);
   return decision;
 }
 
@@ -170,7 +178,12 @@ Announcement AnyAnnouncement(Input* input) {
     announcement.waited = static_cast<Micros>(input->Number() >> 1);
   }
   if ((what & 16) != 0) Vary(input, &announcement);
+  announcement.count = AnyRun(input, announcement);
   return announcement;
+}
+
+uint32_t AnyRun(Input* input, const Announcement& announcement) {
+  return IsRun(announcement) ? AnyCount(input, announcement.id) : 1;
 }
 
 AnnounceMessage AnyAnnouncements(Input* input) {

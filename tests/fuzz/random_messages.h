@@ -9,6 +9,8 @@ namespace hvd::fuzz {
 // make ranks meet more often than others.
 negotiate::Request AnyRequest(Input* input);
 negotiate::Announcement AnyAnnouncement(Input* input);
+// How many operations it may be.
+uint32_t AnyRun(Input* input, const negotiate::Announcement& announcement);
 negotiate::AnnounceMessage AnyAnnouncements(Input* input);
 negotiate::Response AnyResponse(Input* input);
 

@@ -29,13 +29,14 @@ class Mirror {
   // the sequencer.
   void Announced(const AnnounceMessage& message, const Merger& merger) {
     for (const Announcement& announcement : message.announcements) {
-      Request own = merger.RequestIn(announcement);
-      own.splits.clear();
-      if (own.kind == OpKind::kAllgather) SetRows(announcement.sizes, &own);
-      if (announcement.ordinal != 0) {
-        unnamed_.emplace(announcement.ordinal, std::move(own));
-      } else {
-        named_.emplace(own.name, std::move(own));
+      for (Request& own : merger.RequestsIn(announcement)) {
+        own.splits.clear();
+        if (own.kind == OpKind::kAllgather) SetRows(announcement.sizes, &own);
+        if (announcement.ordinal != 0) {
+          unnamed_.emplace(announcement.ordinal, std::move(own));
+        } else {
+          named_.emplace(own.name, std::move(own));
+        }
       }
     }
     joined_ |= message.joins;
@@ -62,6 +63,11 @@ class Mirror {
       REQUIRE_THAT(learned.ok(), learned.message());
     }
     if (decision.error.empty()) Size(own, decision);
+  }
+
+  void DecidedRun(Decision decision) {
+    const uint32_t count = std::exchange(decision.count, 1);
+    for (uint32_t i = 0; i < count; ++i, ++decision.id) Decided(decision);
   }
 
   void EndJoin() {
@@ -164,6 +170,10 @@ class Table {
     if (message->joins) return;
     Announcement& announcement = message->announcements.emplace_back();
     if ((what & 7) == 6) announcement.id = static_cast<uint32_t>(input_->Below(4));
+    if ((what & 7) == 6 && (what & 16) != 0) {
+      announcement.count = 1 + static_cast<uint32_t>(input_->Below(4));
+      return;
+    }
     Request& request = announcement.request;
     request.kind = static_cast<OpKind>(input_->Below(6));
     request.name = kNames[input_->Below(4)];
@@ -196,7 +206,7 @@ class Table {
       REQUIRE_THAT(status.ok(), status.message());
       REQUIRE(Same(*response, read));
       for (Mirror& mirror : mirrors_) {
-        for (const Decision& decision : response->decisions) mirror.Decided(decision);
+        for (const Decision& decision : response->decisions) mirror.DecidedRun(decision);
       }
       for (const Decision& decision : response->decisions) REQUIRE(IsHarmless(decision.error));
       if (!response->last_joined.known()) continue;

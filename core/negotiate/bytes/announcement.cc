@@ -12,7 +12,8 @@ enum AnnouncementTag : uint8_t {
   kSized = 4,
   kVaried = 8,
   kLate = 16,
-  kAnnouncementTags = 31
+  kRun = 32,
+  kAnnouncementTags = 63
 };
 // ... of a message of announcements, behind what all have.
 enum AnnounceTag : uint8_t {
@@ -31,7 +32,8 @@ uint8_t TagOf(const Announcement& announcement) {
   const bool varied = !announcement.variants.empty();
   return (announcement.id == kNoId && !varied ? kFull : 0) |
          (announcement.ordinal != 0 ? kUnnamed : 0) | (announcement.sizes.empty() ? 0 : kSized) |
-         (varied ? kVaried : 0) | (announcement.last.known() ? kLate : 0);
+         (varied ? kVaried : 0) | (announcement.last.known() ? kLate : 0) |
+         (announcement.count > 1 ? kRun : 0);
 }
 
 uint8_t TagOf(const AnnounceMessage& message) {
@@ -112,6 +114,7 @@ void Put(const Announcement& announcement, Encoder* out) {
   const uint8_t tag = TagOf(announcement);
   out->Byte(tag);
   if (!(tag & (kFull | kVaried))) out->Varint(announcement.id);
+  if (tag & kRun) PutRun(announcement.count, out);
   if (tag & kUnnamed) out->Varint(announcement.ordinal);
   if (tag & kFull) Put(announcement.request, out);
   if (tag & kSized) Put(announcement.sizes, out);
@@ -125,8 +128,10 @@ void Put(const Announcement& announcement, Encoder* out) {
 void Take(Decoder* in, Announcement* announcement) {
   const uint8_t tag = in->Byte("announcement tag", kAnnouncementTags);
   if ((tag & kFull) && (tag & kVaried)) in->Fail("announcement tag");
+  if ((tag & kRun) && (tag & ~(kRun | kLate))) in->Fail("announcement tag");
   if (!(tag & (kFull | kVaried)))
     announcement->id = static_cast<uint32_t>(in->Varint("id", kNoId - 1));
+  if (tag & kRun) announcement->count = TakeRun(in, announcement->id);
   if (tag & kUnnamed) announcement->ordinal = TakeOrdinal(in);
   if (tag & kFull) Take(in, &announcement->request);
   if (tag & kSized) TakeSizes(in, in->left(), &announcement->sizes);

@@ -40,6 +40,13 @@ std::string_view TakeText(Decoder* in, const char* field, size_t max) {
   return text;
 }
 
+void PutRun(uint32_t count, Encoder* out) { out->Varint(count - 1); }
+
+uint32_t TakeRun(Decoder* in, uint32_t first) {
+  const uint64_t more = in->Varint("run", kNoId - 1 - first);
+  return static_cast<uint32_t>(more != 0 ? more : in->Fail("run")) + 1;
+}
+
 void Put(const Request& request, Encoder* out) {
   const uint8_t tag = TagOf(request);
   out->Byte(tag);

@@ -25,6 +25,10 @@ void TakeSizes(Decoder* in, size_t max, Shape* sizes);
 uint64_t TakeOrdinal(Decoder* in);
 std::string_view TakeText(Decoder* in, const char* field, size_t max);
 
+// How many ids a run has, from `first` on: more than one, and all of them are ids.
+void PutRun(uint32_t count, Encoder* out);
+uint32_t TakeRun(Decoder* in, uint32_t first);
+
 void Put(const Request& request, Encoder* out);
 void Take(Decoder* in, Request* request);
 

@@ -6,7 +6,7 @@ namespace hvd::negotiate {
 namespace {
 
 // Which optional parts of a decision follow its tag.
-enum DecisionTag : uint8_t {
+enum DecisionTag : uint16_t {
   kHasId = 1,
   kKnown = 2,
   kHasOrdinal = 4,
@@ -14,17 +14,20 @@ enum DecisionTag : uint8_t {
   kHasError = 16,
   kHasSizes = 32,
   kPartial = 64,
-  kHasRequest = 128
+  kHasRequest = 128,
+  kRun = 256,
+  kDecisionTags = 511
 };
 
 // ... of a slot of a schedule.
 enum SlotTag : uint8_t { kUnnamed = 1, kSized = 2, kSlotTags = 3 };
 
-uint8_t TagOf(const Decision& decision) {
+uint16_t TagOf(const Decision& decision) {
   return (decision.id != kNoId ? kHasId : 0) | (decision.known ? kKnown : 0) |
          (decision.ordinal != 0 ? kHasOrdinal : 0) | (decision.name.empty() ? 0 : kHasName) |
          (decision.error.empty() ? 0 : kHasError) | (decision.sizes.empty() ? 0 : kHasSizes) |
-         (decision.partial ? kPartial : 0) | (decision.request ? kHasRequest : 0);
+         (decision.partial ? kPartial : 0) | (decision.request ? kHasRequest : 0) |
+         (decision.count > 1 ? kRun : 0);
 }
 
 // What is as by default takes no more than a count of 0.
@@ -63,9 +66,10 @@ void Take(Decoder* in, Schedule* schedule) {
 }  // namespace
 
 void Put(const Decision& decision, Encoder* out) {
-  const uint8_t tag = TagOf(decision);
-  out->Byte(tag);
+  const uint16_t tag = TagOf(decision);
+  out->Varint(tag);
   if (tag & kHasId) out->Varint(decision.id);
+  if (tag & kRun) PutRun(decision.count, out);
   if (tag & kHasOrdinal) out->Varint(decision.ordinal);
   if (tag & kHasName) out->Text(decision.name);
   if (tag & kHasError) out->Text(decision.error);
@@ -74,7 +78,7 @@ void Put(const Decision& decision, Encoder* out) {
 }
 
 void Take(Decoder* in, Decision* decision) {
-  const uint8_t tag = in->Byte("decision tag");
+  const auto tag = static_cast<uint16_t>(in->Varint("decision tag", kDecisionTags));
   decision->known = (tag & kKnown) != 0;
   decision->partial = (tag & kPartial) != 0;
   // Found in one way: by name, or else by known id or ordinal.
@@ -85,7 +89,9 @@ void Take(Decoder* in, Decision* decision) {
   if ((tag & kHasError) && (tag & (kHasId | kHasSizes))) in->Fail("decision tag");
   const bool described = decision->partial && !decision->known && !(tag & kHasError);
   if (described != ((tag & kHasRequest) != 0)) in->Fail("decision tag");
+  if ((tag & kRun) && tag != (kRun | kHasId | kKnown)) in->Fail("decision tag");
   if (tag & kHasId) decision->id = static_cast<uint32_t>(in->Varint("id", kNoId - 1));
+  if (tag & kRun) decision->count = TakeRun(in, decision->id);
   if (tag & kHasOrdinal) decision->ordinal = TakeOrdinal(in);
   if (tag & kHasName) decision->name = TakeText(in, "name", kMaxNameBytes);
   if (tag & kHasError) decision->error = TakeText(in, "error", kMaxErrorBytes);

@@ -37,9 +37,13 @@ Status Merger::Corrupt(size_t child, const std::string& what) const {
   return Status::Aborted("corrupt announcement: " + hvd::Name(children_[child].rank) + " " + what);
 }
 
+Status Merger::Twice(size_t child, const Tally& tally) const {
+  return Corrupt(child, "announced '" + Shown(tallies_.Text(tally.name)) + "' twice");
+}
+
 Status Merger::Check(size_t child, const AnnounceMessage& message) const {
   const Child& sender = children_[child];
-  if (message.some_urgent > urgency_.Announced(child) + message.announcements.size() ||
+  if (message.some_urgent > urgency_.Announced(child) + OperationsIn(message) ||
       message.all_urgent > message.some_urgent) {
     return Corrupt(child, "is blocked on more operations than it has announced");
   }
@@ -74,10 +78,29 @@ Status Merger::Check(size_t child, Announcement* announcement) const {
     return Corrupt(child, "announced unnamed operation " + std::to_string(ordinal) + " after " +
                               std::to_string(sender.ordinal));
   }
-  const bool late = announcement->last.known();
-  if (late && (sender.IsMember() || !sender.below.Has(announcement->last)))
-    return Corrupt(child, "waited for a rank that is not below it");
+  HVD_RETURN_IF_ERROR(CheckLateness(child, *announcement));
   return CheckSizes(child, *announcement);
+}
+
+// Ends with the first id that is not known, however many there are.
+Status Merger::CheckRun(size_t child, const Announcement& run) const {
+  for (uint32_t id = run.id; id < run.id + run.count; ++id) {
+    if (id >= name_of_id_.size() || name_of_id_[id] == kNoId)
+      return CheckDescription(child, 0, &id, run.request);
+    if (cache_.KindOf(id) != OpKind::kAllgather) continue;
+    Announcement one;
+    one.id = id;
+    HVD_RETURN_IF_ERROR(CheckSizes(child, one));
+  }
+  return CheckLateness(child, run);
+}
+
+Status Merger::CheckLateness(size_t child, const Announcement& announcement) const {
+  const Child& sender = children_[child];
+  const bool late = announcement.last.known();
+  if (late && (sender.IsMember() || !sender.below.Has(announcement.last)))
+    return Corrupt(child, "waited for a rank that is not below it");
+  return Status::Ok();
 }
 
 Status Merger::CheckDescription(size_t child, uint64_t ordinal, uint32_t* id,

@@ -58,22 +58,44 @@ Status Merger::Announce(size_t child, AnnounceMessage message, Micros now) {
 }
 
 Status Merger::AnnounceOne(size_t child, Announcement* announcement, Micros now) {
+  if (IsRun(*announcement)) return AnnounceRun(child, *announcement, now);
   HVD_RETURN_IF_ERROR(Check(child, announcement));
   Tally* tally = TallyOf(*announcement);
-  if (urgency_.Has(child, tally->number)) {
-    return Corrupt(child, "announced '" + Shown(tallies_.Text(tally->name)) + "' twice");
-  }
+  if (urgency_.Has(child, tally->number)) return Twice(child, *tally);
   Describe(tally, child, announcement);
   if (!announcement->sizes.empty()) AddSizes(tally, children_[child], announcement->sizes);
   if (announcement->ordinal != 0) ++children_[child].ordinal;
+  Note(child, *announcement, tally, now);
+  return Status::Ok();
+}
+
+// The usual case, in which an operation costs nothing but what is counted.
+Status Merger::AnnounceRun(size_t child, const Announcement& run, Micros now) {
+  HVD_RETURN_IF_ERROR(CheckRun(child, run));
+  for (uint32_t id = run.id; id < run.id + run.count; ++id) {
+    Tally* tally = TallyOf(name_of_id_[id], 0);
+    if (urgency_.Has(child, tally->number)) return Twice(child, *tally);
+    if (tally->details == nullptr && (tally->latest < 0 || tally->id == id)) {
+      tally->id = id;
+    } else {
+      Announcement one;
+      one.id = id;
+      Describe(tally, child, &one);
+    }
+    Note(child, run, tally, now);
+  }
+  return Status::Ok();
+}
+
+// Counts it.
+void Merger::Note(size_t child, const Announcement& announcement, Tally* tally, Micros now) {
   urgency_.Announce(child, tally->number);
   const bool first = tally->latest < 0;
   if (first) tally->since = now;
   if (!children_[child].waiting.empty()) TakeOver(&children_[child], tally, now);
   const Micros since = std::exchange(tally->latest, now);
   if (++tally->count == children_.size())
-    Complete(tally, LateIn(child, *announcement, first ? kForEver : now - since));
-  return Status::Ok();
+    Complete(tally, LateIn(child, announcement, first ? kForEver : now - since));
 }
 
 // The check saw that this child has counted up to here without a gap, so an unnamed one's tally
@@ -87,9 +109,13 @@ Tally* Merger::TallyOf(const Announcement& announcement) {
   } else if (announcement.ordinal == 0) {
     name = tallies_.NameOf((variant == nullptr ? announcement.request : variant->request).name);
   }
-  Tally* tally = name == kNoId ? tallies_.Unnamed(announcement.ordinal) : tallies_.Named(name);
+  return TallyOf(name, announcement.ordinal);
+}
+
+Tally* Merger::TallyOf(uint32_t name, uint64_t ordinal) {
+  Tally* tally = name == kNoId ? tallies_.Unnamed(ordinal) : tallies_.Named(name);
   if (tally != nullptr) return tally;
-  tally = tallies_.Begin(name, announcement.ordinal);
+  tally = tallies_.Begin(name, ordinal);
   tally->count = all_joined_;
   urgency_.Open(tally->number);
   return tally;
@@ -184,7 +210,10 @@ void Merger::Complete(Tally* tally, const Late& late) {
   urgency_.Complete(tally->number);
   if (merged_.back().waiting) merged_.emplace_back();  // that is older news
   ForgetWaiting(*tally, &told_);
-  Announcement& out = merged_.back().announcements.emplace_back();
+  std::vector<Announcement>& announcements = merged_.back().announcements;
+  const bool usual = tally->details == nullptr && tally->ordinal == 0;
+  if (usual && Extend(tally->id, late.last, late.waited, &announcements)) return;
+  Announcement& out = announcements.emplace_back();
   out.ordinal = tally->ordinal;
   out.last = late.last;
   out.waited = late.waited;
@@ -220,11 +249,16 @@ bool Merger::Take(AnnounceMessage* merged) {
   return true;
 }
 
-Request Merger::RequestIn(const Announcement& announcement) const {
+std::vector<Request> Merger::RequestsIn(const Announcement& announcement) const {
   const bool varied = !announcement.variants.empty();
-  const uint32_t id = varied ? announcement.variants[0].id : announcement.id;
-  if (id < name_of_id_.size()) return cache_.At(id);
-  return varied ? announcement.variants[0].request : announcement.request;
+  const uint32_t first = varied ? announcement.variants[0].id : announcement.id;
+  if (first >= name_of_id_.size())
+    return {varied ? announcement.variants[0].request : announcement.request};
+  std::vector<Request> requests;
+  const size_t known = name_of_id_.size() - first;
+  for (uint32_t i = 0; i < std::min<size_t>(announcement.count, known); ++i)
+    requests.push_back(cache_.At(first + i));
+  return requests;
 }
 
 }  // namespace hvd::negotiate

@@ -79,9 +79,9 @@ class Merger {
   const Positions& joined() const { return joined_; }
   const Positions& below(size_t child) const { return children_[child].below; }
 
-  // What an announcement that was not taken in yet is about; without a name when it is unnamed, or
-  // of an unknown id.
-  Request RequestIn(const Announcement& announcement) const;
+  // What an announcement that was not taken in yet is about, by operation; without a name when it
+  // is unnamed, or of an unknown id. A run ends with the last known id.
+  std::vector<Request> RequestsIn(const Announcement& announcement) const;
 
   // The ids that have passed; on the root the sequencer gives them here.
   ResponseCache* cache() { return &cache_; }
@@ -107,14 +107,20 @@ class Merger {
   // checks.cc: whether these can be the bytes of a sound child.
   Status Check(size_t child, const AnnounceMessage& message) const;
   Status Check(size_t child, Announcement* announcement) const;
+  Status CheckRun(size_t child, const Announcement& run) const;
+  Status CheckLateness(size_t child, const Announcement& announcement) const;
   Status CheckDescription(size_t child, uint64_t ordinal, uint32_t* id,
                           const Request& request) const;
   Status CheckVariants(size_t child, Announcement* announcement) const;
   Status CheckSizes(size_t child, const Announcement& announcement) const;
   Status Corrupt(size_t child, const std::string& what) const;
+  Status Twice(size_t child, const Tally& tally) const;
 
   Status AnnounceOne(size_t child, Announcement* announcement, Micros now);
+  Status AnnounceRun(size_t child, const Announcement& run, Micros now);
+  void Note(size_t child, const Announcement& announcement, Tally* tally, Micros now);
   Tally* TallyOf(const Announcement& announcement);
+  Tally* TallyOf(uint32_t name, uint64_t ordinal);
   void Describe(Tally* tally, size_t child, Announcement* announcement);
   Tally::Details* DetailsOf(Tally* tally);
   size_t VariantOf(Tally::Details* details, uint32_t id, Request* request) const;
@@ -137,6 +143,8 @@ class Merger {
 
   // responses.cc
   Status PassOne(const Decision& decision);
+  Status PassRun(const Decision& run);
+  void End(Tally* tally);
   Tally* TallyOf(const Decision& decision) const;
   Status Learn(const Decision& decision, const Tally* tally);
 

@@ -4,6 +4,14 @@
 #include "negotiate/merge/merger.h"
 
 namespace hvd::negotiate {
+namespace {
+
+Status Unexpected(const Decision& decision) {
+  return Status::Aborted("a response names '" + Shown(decision.name) +
+                         "', which not all ranks here have announced");
+}
+
+}  // namespace
 
 Status Merger::Pass(const Response& response) {
   for (const Decision& decision : response.decisions) HVD_RETURN_IF_ERROR(PassOne(decision));
@@ -13,19 +21,30 @@ Status Merger::Pass(const Response& response) {
 }
 
 Status Merger::PassOne(const Decision& decision) {
+  if (IsRun(decision)) return PassRun(decision);
   Tally* tally = TallyOf(decision);
   // Those who have all joined take part in what they have not announced.
   const bool expected =
       tally != nullptr ? tally->complete : decision.partial && all_joined_ == children_.size();
-  if (!expected) {
-    return Status::Aborted("a response names '" + Shown(decision.name) +
-                           "', which not all ranks here have announced");
-  }
+  if (!expected) return Unexpected(decision);
   if (decision.id != kNoId && !decision.known) HVD_RETURN_IF_ERROR(Learn(decision, tally));
-  if (tally == nullptr) return Status::Ok();
+  if (tally != nullptr) End(tally);
+  return Status::Ok();
+}
+
+Status Merger::PassRun(const Decision& run) {
+  for (uint32_t id = run.id; id < run.id + run.count; ++id) {
+    const uint32_t name = id < name_of_id_.size() ? name_of_id_[id] : kNoId;
+    Tally* tally = name == kNoId ? nullptr : tallies_.Named(name);
+    if (tally == nullptr || !tally->complete) return Unexpected(run);
+    End(tally);
+  }
+  return Status::Ok();
+}
+
+void Merger::End(Tally* tally) {
   urgency_.Release(tally->number);
   tallies_.End(tally);
-  return Status::Ok();
 }
 
 Tally* Merger::TallyOf(const Decision& decision) const {

@@ -6,6 +6,8 @@ namespace hvd::negotiate {
 
 void Urgency::Open(size_t operation) {
   const size_t needed = (operation + 1) * children_.size();
+  // With many children this is most of what a node keeps: room for a few more is enough.
+  if (indexes_.capacity() < needed) indexes_.reserve(needed + needed / 8);
   if (indexes_.size() < needed) indexes_.resize(needed, 0);
 }
 

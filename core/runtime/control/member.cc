@@ -55,26 +55,31 @@ void Member::Add(const HandlePtr& handle) {
 }
 
 void Member::Announce(const HandlePtr& handle) {
-  const negotiate::Request& request = handle->entry.request;
-  Announcement announcement;
-  announcement.id = cache_.Find(request);
-  announcement.ordinal = handle->ordinal;
-  if (announcement.id == kNoId) {
-    announcement.request = request;
-    Count(counters_->cache_misses);
-  } else {
-    Count(counters_->cache_hits);
-  }
-  announcement.sizes = negotiate::SizesOf(request);
+  const uint32_t id = cache_.Find(handle->entry.request);
+  Count(id == kNoId ? counters_->cache_misses : counters_->cache_hits);
   if (handle->ordinal != 0) {
     unnamed_.emplace(handle->ordinal, handle);
-  } else if (announcement.id != kNoId) {
-    if (by_id_.size() <= announcement.id) by_id_.resize(announcement.id + 1);
-    by_id_[announcement.id] = handle;
+  } else if (id != kNoId) {
+    if (by_id_.size() <= id) by_id_.resize(id + 1);
+    by_id_[id] = handle;
   }
-  message_.announcements.push_back(std::move(announcement));
+  Say(id, *handle);
   handle->announced = ++announced_;
   if (handle->entry.urgent || handle->urged) urgent_ = announced_;
+}
+
+// A run is longer by it, or it is one of its own.
+void Member::Say(uint32_t id, const Handle& handle) {
+  const negotiate::Request& request = handle.entry.request;
+  Shape sizes = negotiate::SizesOf(request);
+  std::vector<Announcement>& announcements = message_.announcements;
+  const bool plain = id != kNoId && handle.ordinal == 0 && sizes.empty();
+  if (plain && negotiate::Extend(id, {}, 0, &announcements)) return;
+  Announcement& announcement = announcements.emplace_back();
+  announcement.id = id;
+  if (id == kNoId) announcement.request = request;
+  announcement.ordinal = handle.ordinal;
+  announcement.sizes = std::move(sizes);
 }
 
 // What comes behind an operation that the schedule does not have is not placed either: its order
@@ -185,6 +190,16 @@ Status Member::MatchOne(Decision decision, std::vector<Decided>* decided) {
   return Status::Ok();
 }
 
+Status Member::MatchRun(const Decision& run, std::vector<Decided>* decided) {
+  for (uint32_t i = 0; i < run.count; ++i) {
+    Decision one;
+    one.id = run.id + i;
+    one.known = true;
+    HVD_RETURN_IF_ERROR(MatchOne(std::move(one), decided));
+  }
+  return Status::Ok();
+}
+
 Status Member::Match(negotiate::Response response, std::vector<Decided>* decided) {
   if (response.number != ++responses_) {
     return Status::Aborted("response " + std::to_string(response.number) + " of process set " +
@@ -192,9 +207,12 @@ Status Member::Match(negotiate::Response response, std::vector<Decided>* decided
                            std::to_string(responses_));
   }
   if (events_ != nullptr) events_->MarkCycle();
-  decided->reserve(response.decisions.size());
+  // Of runs no more than this rank knows: the first id that it has not announced ends it all.
+  decided->reserve(response.decisions.size() +
+                   std::min<size_t>(OperationsIn(response), cache_.size()));
   for (Decision& decision : response.decisions) {
-    HVD_RETURN_IF_ERROR(MatchOne(std::move(decision), decided));
+    const bool run = decision.count > 1;
+    HVD_RETURN_IF_ERROR(run ? MatchRun(decision, decided) : MatchOne(std::move(decision), decided));
   }
   if (!response.last_joined.known()) return Status::Ok();
   if (join_ == nullptr)

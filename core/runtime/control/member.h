@@ -55,6 +55,7 @@ class Member {
 
  private:
   void Announce(const HandlePtr& handle);
+  void Say(uint32_t id, const Handle& handle);
   void Place(const HandlePtr& handle);
   std::vector<HandlePtr> Undecided();
   void Restart();
@@ -62,6 +63,7 @@ class Member {
   HandlePtr Claim(const negotiate::Decision& decision);
   void ForgetId(const Handle& handle);
   Status MatchOne(negotiate::Decision decision, std::vector<Decided>* decided);
+  Status MatchRun(const negotiate::Decision& run, std::vector<Decided>* decided);
   Status CheckNew(const negotiate::Request& request, uint64_t ordinal) const;
   Status CheckMeant(const negotiate::Decision& decision, const Handle& handle) const;
   Status TakePart(const negotiate::Decision& decision, HandlePtr* handle) const;

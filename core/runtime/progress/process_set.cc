@@ -150,9 +150,10 @@ void ProcessSet::TraceReady(const AnnounceMessage& message, size_t child) const 
   if (merger == nullptr || message.announcements.empty()) return;
   const std::vector<GlobalRank> ranks = merger->below(child).RanksIn(options_.members);
   for (const negotiate::Announcement& announcement : message.announcements) {
-    const negotiate::Request request = merger->RequestIn(announcement);
-    for (const GlobalRank rank : ranks)
-      events_->Ready(options_.id, request.kind, request.name, rank);
+    for (const negotiate::Request& request : merger->RequestsIn(announcement)) {
+      for (const GlobalRank rank : ranks)
+        events_->Ready(options_.id, request.kind, request.name, rank);
+    }
   }
 }
 

@@ -36,10 +36,13 @@ struct Desk {
     return root.Announce(static_cast<size_t>(member), std::move(message), now);
   }
 
-  // What is published by `now`; by default long after everything.
+  // What is published by `now`; by default long after everything. Without runs.
   std::vector<Response> Take(Micros now = 1 << 30) {
     std::vector<Response> responses;
-    while (auto response = root.Next(now)) responses.push_back(std::move(*response));
+    while (auto response = root.Next(now)) {
+      response->decisions = EachOf(*response);
+      responses.push_back(std::move(*response));
+    }
     return responses;
   }
 

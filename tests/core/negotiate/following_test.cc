@@ -295,7 +295,7 @@ void Rank::Hear(const std::string& bytes) {
   EXPECT_EQ(response.number, ++number_);
   EXPECT_FALSE(follows());
   if (node > SimTree::kRoot) ExpectOk(world_->tree.Pass(node, response));
-  for (const Decision& decision : response.decisions) {
+  for (const Decision& decision : EachOf(response)) {
     EXPECT_EQ(decision.error, "");
     EXPECT_TRUE(!joined_ || decision.partial);
     const Operation* own = nullptr;

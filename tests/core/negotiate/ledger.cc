@@ -1,5 +1,6 @@
 #include "ledger.h"
 
+#include "requests.h"
 #include "sim_member.h"
 
 namespace hvd::negotiate {
@@ -49,7 +50,8 @@ int64_t Ledger::BytesOf(size_t operation, int step) const {
 void Ledger::Judge(const Response& response, std::vector<std::string>* violations) {
   if (response.decisions.empty()) violations->push_back("an empty response");
   int64_t bytes = 0;
-  for (const Decision& decision : response.decisions) {
+  const std::vector<Decision> decisions = EachOf(response);
+  for (const Decision& decision : decisions) {
     if (bytes >= batch_bytes_) violations->push_back("a batch went on after it was full");
     const size_t operation = OperationOf(decision);
     const auto step = static_cast<size_t>(decided_[operation]++);
@@ -57,7 +59,7 @@ void Ledger::Judge(const Response& response, std::vector<std::string>* violation
         announced_[step][operation].size() != static_cast<size_t>(ranks_)) {
       violations->push_back("a decision that not all ranks have asked for, or a second one");
     }
-    const bool last = &decision == &response.decisions.back();
+    const bool last = &decision == &decisions.back();
     if (!decision.error.empty() && !last) violations->push_back("an error did not close its batch");
     bytes += BytesOf(operation, static_cast<int>(step));
   }

@@ -63,6 +63,23 @@ inline Announcement Cached(uint32_t id, uint64_t ordinal = 0, Shape sizes = {}) 
   return announcement;
 }
 
+// The named operations of these ids.
+inline Announcement Run(uint32_t first, uint32_t count) {
+  Announcement announcement = Cached(first);
+  announcement.count = count;
+  return announcement;
+}
+
+// One for each operation, also of runs.
+inline std::vector<Decision> EachOf(const Response& response) {
+  std::vector<Decision> each;
+  for (Decision decision : response.decisions) {
+    const uint32_t count = std::exchange(decision.count, 1);
+    for (uint32_t i = 0; i < count; ++i, ++decision.id) each.push_back(decision);
+  }
+  return each;
+}
+
 // Of a member that is blocked on so many of its announcements.
 inline AnnounceMessage Message(std::vector<Announcement> announcements, uint64_t urgent = 0) {
   AnnounceMessage message;

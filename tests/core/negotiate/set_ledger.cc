@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "requests.h"
+
 namespace hvd::negotiate {
 
 SetLedger::SetLedger(const SetProgram* program, std::vector<std::string>* violations)
@@ -39,7 +41,7 @@ void SetLedger::Joined(int set, int rank) {
 
 void SetLedger::Published(int set, const Response& response) {
   Account& account = accounts_.at(set);
-  for (const Decision& decision : response.decisions) Judge(decision, &account);
+  for (const Decision& decision : EachOf(response)) Judge(decision, &account);
   if (response.last_joined.known()) return EndEpoch(set, response, &account);
   if (response.decisions.empty()) Violation("an empty response");
 }

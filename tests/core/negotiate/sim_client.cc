@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "requests.h"
+
 namespace hvd::negotiate {
 
 uint64_t HashBytes(uint64_t hash, const std::string& bytes) {
@@ -10,17 +12,20 @@ uint64_t HashBytes(uint64_t hash, const std::string& bytes) {
 }
 
 void SimClient::Announce(Request request, size_t operation) {
-  Announcement& announcement = message_.announcements.emplace_back();
-  if (request.name.empty()) announcement.ordinal = ++ordinal_;
-  announcement.sizes = SizesOf(request);
-  announcement.id = cache_.Find(request);
-  if (announcement.id == kNoId) announcement.request = request;
-  const Key key{request.name, announcement.ordinal};
+  const uint32_t id = cache_.Find(request);
+  const uint64_t ordinal = request.name.empty() ? ++ordinal_ : 0;
+  const Shape sizes = SizesOf(request);
+  const bool plain = id != kNoId && ordinal == 0 && sizes.empty();
+  ++announced_;
+  if (!plain || !Extend(id, {}, 0, &message_.announcements)) {
+    message_.announcements.push_back(id == kNoId ? Full(request, ordinal)
+                                                 : Cached(id, ordinal, sizes));
+  }
+  const Key key{request.name, ordinal};
   pending_[key] = {operation, std::move(request)};
 }
 
 std::string SimClient::Send(bool block, bool joins) {
-  announced_ += message_.announcements.size();
   if (block) urgent_ = announced_;
   message_.some_urgent = message_.all_urgent = urgent_;
   message_.joins = joins;
@@ -44,7 +49,7 @@ std::vector<SimClient::Done> SimClient::Receive(const std::string& bytes,
   Response response;
   check(Decode(bytes, &response).message());
   if (response.number != ++number_) check("response numbers have a gap");
-  for (Decision& decision : response.decisions) check(CarryOut(std::move(decision), &done));
+  for (Decision& decision : EachOf(response)) check(CarryOut(std::move(decision), &done));
   if (response.last_joined.known()) check(EndJoin());
   return done;
 }

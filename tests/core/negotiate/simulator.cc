@@ -210,7 +210,7 @@ void World::Publish() {
 
 void World::Count(const Response& response) {
   ++outcome_.responses;
-  outcome_.decisions += static_cast<int64_t>(response.decisions.size());
+  outcome_.decisions += static_cast<int64_t>(OperationsIn(response));
   for (const Decision& decision : response.decisions) {
     if (!decision.error.empty()) outcome_.errors.push_back(decision.error);
   }

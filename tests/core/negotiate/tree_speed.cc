@@ -69,11 +69,12 @@ class Meter {
 
 std::string LeafMessage(int chunk, bool full, uint64_t announced) {
   AnnounceMessage message;
-  for (int t = chunk * kTensors / kChunks; t < (chunk + 1) * kTensors / kChunks; ++t) {
+  constexpr int kEach = kTensors / kChunks;
+  for (int t = chunk * kEach; full && t < (chunk + 1) * kEach; ++t) {
     const std::string name = "model.layers." + std::to_string(t) + ".attention.weight";
-    message.announcements.push_back(full ? Full(Allreduce(name, {1000}))
-                                         : Cached(static_cast<uint32_t>(t)));
+    message.announcements.push_back(Full(Allreduce(name, {1000})));
   }
+  if (!full) message.announcements.push_back(Run(static_cast<uint32_t>(chunk * kEach), kEach));
   // The program waits when it has submitted all.
   message.all_urgent = message.some_urgent = chunk + 1 == kChunks ? announced : 0;
   std::string bytes;
