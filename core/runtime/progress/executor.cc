@@ -45,8 +45,10 @@ bool Executor::TakesGathered(const negotiate::Request& request) const {
   spec.kind = request.kind;
   spec.reduction.op = request.reduce_op;
   spec.device = request.device;
+  if (request.tensors.empty()) return false;
+  spec.reduction.dtype = request.tensors.front().dtype;
   const Backend* backend = BackendOf(spec);
-  return backend != nullptr && !request.tensors.empty() && backend->TakesGathered(spec);
+  return backend != nullptr && backend->TakesGathered(spec);
 }
 
 // What this rank submits was checked then. What it takes part in since it has joined is what
