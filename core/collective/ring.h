@@ -72,7 +72,7 @@ class Ring : public StepMachine {
   bool HasSlot(size_t receive) const;
   bool PostReceives();
   bool PostSend();
-  Step ConsumeNext();
+  bool ConsumeNext();
 
   const Communicator comm_;
   const uint64_t sequence_;

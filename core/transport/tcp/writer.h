@@ -6,8 +6,6 @@
 #include "transport/inbox.h"
 #include "transport/tcp/frame.h"
 
-struct msghdr;
-
 namespace hvd::tcp {
 
 // The sending half of a connection: frames leave in the order of posting.
@@ -18,7 +16,7 @@ class FrameWriter {
   // Before the first Progress: what is posted waits for it.
   void Open(const Guard& guard) { guard_.emplace(guard); }
 
-  void Post(const PostedSend& send) { queue_.push_back(send); }
+  void Post(const PostedSend& send) { queue_.emplace_back(send); }
   bool idle() const { return queue_.empty(); }
   bool blocked() const { return blocked_; }  // the socket took no more
   bool movable() const { return !queue_.empty() && !blocked_; }
@@ -31,22 +29,28 @@ class FrameWriter {
   Status Progress(int socket, size_t budget, bool* moved);
 
  private:
-  struct Rest;
-  void Begin();
-  Rest Gather();
+  // A frame on its way.
+  struct Outgoing {
+    explicit Outgoing(const PostedSend& send) : send(send) {}
+    size_t bytes() const { return kPrefixBytes + send.bytes + (send.bytes > 0 ? kSealBytes : 0); }
+    bool guarded_all() const { return begun && guarded == send.bytes; }
+
+    PostedSend send;
+    bool begun = false;  // it has its prefix
+    size_t guarded = 0;  // of the payload; the trailer is there once all of it is
+    Prefix prefix;
+    Trailer trailer;
+  };
+  class Batch;
+  Batch Gather();
+  void GuardMore(Outgoing* frame, size_t most);
   void Advance(size_t sent);
 
   const uint32_t generation_;
   std::optional<Guard> guard_;  // none: not open
-  std::deque<PostedSend> queue_;
+  std::deque<Outgoing> queue_;
+  size_t sent_ = 0;  // of the frame at its front: of prefix, payload and trailer together
   bool blocked_ = false;
-
-  // The frame at the front of the queue.
-  bool begun_ = false;
-  size_t sent_ = 0;     // of prefix, payload and seal together
-  size_t guarded_ = 0;  // of the payload
-  Prefix prefix_;
-  Trailer trailer_;
 };
 
 }  // namespace hvd::tcp

@@ -186,6 +186,48 @@ TEST(TransportCalls, ABlockedSendIsNotTriedInVain) {
   }
 }
 
+// Frames that are posted together leave together, whatever their sizes; what the socket does not
+// take of them follows.
+TEST(TransportCalls, FramesPostedTogetherLeaveInFewCalls) {
+  for (SocketPair (*connect)() : {UnixPair, TcpPair}) {
+    const auto [ours, theirs] = connect();
+    std::unique_ptr<tcp::TcpTransport> from, to;
+    ASSERT_OK(tcp::TcpTransport::Make(
+        {1, GlobalRank(0), 2, tcp::Integrity::kChecksum},
+        {{ours, GlobalRank(1), LinkRole::kData, TestKey(0, 1), TestKey(1, 0)}}, &from));
+    ASSERT_OK(tcp::TcpTransport::Make(
+        {1, GlobalRank(1), 2, tcp::Integrity::kChecksum},
+        {{theirs, GlobalRank(0), LinkRole::kData, TestKey(1, 0), TestKey(0, 1)}}, &to));
+    const auto exchange = [&](const std::vector<size_t>& sizes, uint64_t sequence) {
+      std::deque<std::vector<std::byte>> sent, received;
+      std::deque<Transfer> sends, receives;
+      for (uint32_t i = 0; i < sizes.size(); ++i) {
+        sent.emplace_back(sizes[i], static_cast<std::byte>(i + 1));
+        received.emplace_back(sizes[i]);
+        from->Send(GlobalRank(1), {1, sequence, i}, sent[i].data(), sizes[i],
+                   &sends.emplace_back());
+        to->Recv(GlobalRank(0), {1, sequence, i}, received[i].data(), sizes[i],
+                 &receives.emplace_back());
+      }
+      const int made = Calls(*from, 1);
+      while (!receives.back().done) {
+        Calls(*to, 1);
+        Calls(*from, 1);
+      }
+      for (size_t i = 0; i < sizes.size(); ++i) {
+        EXPECT_TRUE(sends[i].done);
+        EXPECT_TRUE(received[i] == sent[i]);
+      }
+      return made;
+    };
+    EXPECT_EQ(exchange({10, 0, 1000, 1, 0, 300, 64, 2000}, 0), 1);
+    // More parts than one call has, more bytes, and frames that end where a call does.
+    EXPECT_TRUE(exchange(std::vector<size_t>(100, 8), 1) <= 7);
+    exchange(std::vector<size_t>(12, 128 << 10), 2);
+    exchange({(1 << 20) + 1, 0, 512 << 10, 1, (512 << 10) - 48, 3 << 20, 5}, 3);
+  }
+}
+
 // An event that was told while a link had no receive is not told again.
 TEST(TransportCalls, WhatCameBeforeItsReceiveIsNotLost) {
   for (SocketPair (*connect)() : {UnixPair, TcpPair}) {
