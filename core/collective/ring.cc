@@ -57,18 +57,24 @@ void Ring::AddRound(const std::vector<std::vector<RingFrame>>& blocks, size_t fi
   }
 }
 
-// All that has arrived, kInFlight frames at most, so that it is sent on together: the fewer calls
-// of the system, the less it takes (transport/tcp/writer).
+// As much as one step may of what has arrived, so that it is sent on together: the fewer calls of
+// the system, the less it takes (transport/tcp/writer).
 Step Ring::Advance() {
+  constexpr size_t kFrames = kStepBytes / kFrameBytes;
   if (!status_.ok()) return Step::kFailed;
   bool moved = PostReceives();
-  for (; consumed_ < receive_posted_ && receiving_[consumed_ % kInFlight].done; moved = true) {
+  for (size_t frame = 0; frame < kFrames && HasArrived(); ++frame) {
     if (!ConsumeNext()) return Step::kFailed;
+    moved = true;
   }
   while (PostSend()) moved = true;
   if (moved) return Step::kProgressed;
   const bool done = consumed_ == receives_.size() && send_done_ == sends_.size();
   return done ? Step::kDone : Step::kBlocked;
+}
+
+bool Ring::HasArrived() const {
+  return consumed_ < receive_posted_ && receiving_[consumed_ % kInFlight].done;
 }
 
 bool Ring::HasSlot(size_t receive) const {

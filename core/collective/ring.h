@@ -72,6 +72,7 @@ class Ring : public StepMachine {
   bool HasSlot(size_t receive) const;
   bool PostReceives();
   bool PostSend();
+  bool HasArrived() const;
   bool ConsumeNext();
 
   const Communicator comm_;
