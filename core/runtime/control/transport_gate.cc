@@ -12,7 +12,7 @@ namespace hvd {
 
 namespace {
 
-constexpr int kFewMembers = 8;  // tell each other directly: hosts so few are all linked
+constexpr int kFewMembers = 8;  // tell each other directly: so few may all be linked
 constexpr size_t kMostHops = 31;
 constexpr uint32_t kFirstChunk = 1;  // chunk 0 is the stream of control messages
 
@@ -80,6 +80,7 @@ class TransportGate : public Gate {
     Open();
     Reap();
     Hear(moved);
+    if (corrupt_.known()) return Verdict::kOpen;
     if (voted_) Pass();
     if (poisoned_) return Verdict::kPoisoned;
     return voted_ && heard_ == hops_.size() ? Verdict::kPassed : Verdict::kOpen;

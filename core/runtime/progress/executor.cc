@@ -51,6 +51,23 @@ bool Executor::TakesGathered(const negotiate::Request& request) const {
   return backend != nullptr && backend->TakesGathered(spec);
 }
 
+bool Executor::WritesToInputOf(const Handle& handle) const {
+  const auto overwrites = [&handle](const Part& part) {
+    const std::vector<TensorBuffer>& buffers = part.handle->entry.buffers;
+    if (buffers.empty() || buffers[part.tensor].output == nullptr) return false;
+    const std::byte* const output = buffers[part.tensor].output;
+    const std::byte* const end = output + buffers[part.tensor].output_bytes;
+    return std::any_of(handle.entry.buffers.begin(), handle.entry.buffers.end(),
+                       [&](const TensorBuffer& buffer) {
+                         return output < buffer.input + buffer.input_bytes && buffer.input < end;
+                       });
+  };
+  const auto any = [&overwrites](const Job& job) {
+    return std::any_of(job.parts.begin(), job.parts.end(), overwrites);
+  };
+  return any(current_) || std::any_of(waiting_.begin(), waiting_.end(), any);
+}
+
 // What this rank submits was checked then. What it takes part in since it has joined is what
 // another rank says.
 Status Executor::CheckServed(const CollectiveSpec& spec) const {

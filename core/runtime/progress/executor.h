@@ -50,6 +50,9 @@ class Executor {
   // Whether the backend that runs it can do with inputs that votes carry; equal on every member.
   bool TakesGathered(const negotiate::Request& request) const;
 
+  // Whether an operation that has not ended yet writes to memory that this one reads.
+  bool WritesToInputOf(const Handle& handle) const;
+
   // Begins the next collective when none runs, and takes one step of it. *moved says whether
   // anything happened.
   Status Advance(bool* moved);

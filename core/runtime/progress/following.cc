@@ -58,6 +58,17 @@ void ProcessSet::ExpectPayload() {
   gate_->Expect(at_gate_.payload_bytes);
 }
 
+// Whether this rank has submitted all of the next batch. A vote that carries data reads them, so
+// what comes before the batch and writes there has to end first.
+bool ProcessSet::MayVote() const {
+  const Follower& follower = *member_.follower();
+  if (!follower.Ready() || at_gate_.payload_bytes == 0) return follower.Ready();
+  bool readable = true;
+  follower.ForEachOfNext(
+      [&](const Handle& handle) { readable = readable && !executor_.WritesToInputOf(handle); });
+  return readable;
+}
+
 // A batch with nothing to carry has no bytes to read.
 void ProcessSet::Vote(bool may_run) {
   if (may_run && at_gate_.payload_bytes > 0)
@@ -72,7 +83,7 @@ Status ProcessSet::Follow(Micros now, bool* moved) {
     if (verdict == Gate::Verdict::kPoisoned) return LeaveSchedule(now, moved);
     if (!gate_->voted()) {
       const bool departs = Departs(now);
-      if (!departs && !member_.follower()->Ready()) return Status::Ok();
+      if (!departs && !MayVote()) return Status::Ok();
       *moved = true;
       Vote(!departs);
       at_gate_.voted = now;

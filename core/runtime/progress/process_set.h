@@ -103,6 +103,7 @@ class ProcessSet {
   Status RunScheduled(negotiate::Micros now);
   size_t PayloadOf(const std::vector<negotiate::Slot>& batch) const;
   void ExpectPayload();
+  bool MayVote() const;
   void Vote(bool may_run);
   Status LeaveSchedule(negotiate::Micros now, bool* moved);
   void TellWhereItWaits(negotiate::Micros now);

@@ -36,8 +36,8 @@ struct Job {
 };
 
 // What a rank's processor works on messages of control, by what the engine reports of them. The
-// times are those of the core's own speed programs. Of operations that have ids, which are announced
-// and decided as runs, these measure
+// times are those of the core's own speed programs. Of operations that have ids, which are
+// announced and decided as runs, these measure
 // - speed_control: 53 ns to place one in a schedule, and 36 to announce it; 20 to match it with the
 //   response, to which 5 come for the node (speed_negotiate: pass a run);
 // - speed_negotiate: 6 to 7 for each child of a node that announces it (merge runs of 8 children).

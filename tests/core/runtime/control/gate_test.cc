@@ -270,5 +270,44 @@ TEST(Gate, AVoteThatCannotBeRightIsNotBelieved) {
   }
 }
 
+// What a vote over a link can say: a word, or a payload of the length that is expected.
+TEST(Gate, AVoteOverALinkThatCannotBeRightIsNotBelieved) {
+  constexpr size_t kPayload = 16;
+  const auto corrupt = [](size_t payload, const std::vector<uint8_t>& frame) {
+    inproc::Fabric fabric(2);
+    Waker waker;
+    const auto transport = fabric.MakeTransport(0, GlobalRank(0), waker);
+    const auto peer = fabric.MakeTransport(0, GlobalRank(1), waker);
+    const auto gate = MakeTransportGate(transport.get(), 0, Members::Everybody(2));
+    const std::vector<std::byte> own(payload);
+    Transfer sent;
+    peer->Send(GlobalRank(0), {0, 1, 1}, frame.data(), frame.size(), &sent);
+    gate->Expect(payload);
+    gate->Vote(true, own.data());
+    bool moved = false;
+    Gate::Verdict verdict = Gate::Verdict::kOpen;
+    for (int i = 0; i < 10; ++i) {
+      EXPECT_TRUE(peer->Progress(&moved).ok());
+      EXPECT_TRUE(transport->Progress(&moved).ok());
+      verdict = gate->Look(&moved);
+    }
+    const bool open = verdict == Gate::Verdict::kOpen;
+    EXPECT_EQ(open, gate->corrupt().known());
+    EXPECT_TRUE(!open || gate->corrupt() == Position(1));
+    for (const auto& end : {transport.get(), peer.get()}) end->Close(0);
+    return open;
+  };
+  EXPECT_FALSE(corrupt(0, {0}));
+  EXPECT_FALSE(corrupt(0, {1}));
+  EXPECT_FALSE(corrupt(kPayload, {1}));
+  EXPECT_FALSE(corrupt(kPayload, std::vector<uint8_t>(kPayload, 2)));
+  EXPECT_TRUE(corrupt(0, {2}));
+  EXPECT_TRUE(corrupt(0, {}));
+  EXPECT_TRUE(corrupt(kPayload, {0}));
+  EXPECT_TRUE(corrupt(kPayload, {2}));
+  EXPECT_TRUE(corrupt(kPayload, {}));
+  EXPECT_TRUE(corrupt(kPayload, std::vector<uint8_t>(kPayload / 2, 1)));
+}
+
 }  // namespace
 }  // namespace hvd

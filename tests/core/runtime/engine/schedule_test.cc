@@ -111,6 +111,35 @@ TEST(LearnedSchedule, HasItsVotesCarryWhatIsSmall) {
   }
 }
 
+// An operation may read what an earlier one of this rank has written, which has not ended yet.
+TEST(LearnedSchedule, CarriesWhatEarlierOperationsHaveWritten) {
+  for (const Wires wires : kAllWires) {
+    for (const int size : {2, 3}) {
+      Cluster cluster(size, wires);
+      cluster.Run([&](Engine& engine, int rank) {
+        for (int step = 0; step < 40; ++step) {
+          std::vector<float> data(5, static_cast<float>(100 * step + rank));
+          Entry broadcast = AllreduceEntry("broadcast", &data);
+          broadcast.request.kind = OpKind::kBroadcast;
+          broadcast.request.root = GlobalRank(1);
+          broadcast.urgent = true;
+          HandlePtr first, second;
+          ASSERT_OK(test::Submit(engine, broadcast, &first));
+          // So that there are two batches, the second of which the others are ready for at once.
+          if (rank == 1) ASSERT_OK(engine.Wait(first, kLongUs, nullptr));
+          Entry sum = AllreduceEntry("sum", &data);
+          sum.urgent = true;
+          ASSERT_OK(test::Submit(engine, sum, &second));
+          ASSERT_OK(engine.Wait(second, kLongUs, nullptr));
+          if (rank != 1) ASSERT_OK(engine.Wait(first, kLongUs, nullptr));
+          EXPECT_EQ(data.back(), static_cast<float>(size * (100 * step + 1)));
+        }
+        EXPECT_TRUE(engine.CountersNow().at("carried") > 0);
+      });
+    }
+  }
+}
+
 TEST(LearnedSchedule, CanBeSwitchedOff) {
   Config config;
   config.learned_schedule = false;
