@@ -20,7 +20,7 @@ void Links::Send(int from, int to, const FrameTag& tag, const void* data, size_t
     takes += network_.retransmission;
   }
   std::deque<Frame>& frames = under_way_[to][from];
-  Nanos arrives = world_->now() + takes;
+  Nanos arrives = world_->FreeAt(from) + takes;
   if (!frames.empty()) arrives = std::max(arrives, frames.back().arrives);
   frames.push_back({arrives, tag, std::string(static_cast<const char*>(data), bytes)});
   world_->Wake(to, arrives);

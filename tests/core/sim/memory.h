@@ -79,7 +79,8 @@ class SimWindow : public Window {
   void Ring(size_t member) {
     if (member == position_.index()) return;
     const Nanos moment = 100 + static_cast<Nanos>(world_->random().Below(2000));
-    world_->Wake(shared_->ranks()[member], world_->now() + moment);
+    const Nanos posted = world_->FreeAt(shared_->ranks()[position_.index()]);
+    world_->Wake(shared_->ranks()[member], posted + moment);
   }
 
   World* world_;

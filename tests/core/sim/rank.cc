@@ -40,6 +40,7 @@ Job::Job(const Shape& s, Plan p, uint64_t seed)
 Rank::Rank(Job* job, int rank)
     : job_(job),
       rank_(rank),
+      work_(&job->world, rank),
       transport_(&job->links, rank),
       next_join_(job->plan.joins_at[static_cast<size_t>(rank)]) {
   for (size_t s = 0; s < job->plan.sets.size(); ++s) {
@@ -158,13 +159,12 @@ void Rank::MeetEnd() {
 bool Rank::Round() {
   if (aborted_) return false;
   bool moved = !queue_.empty();
+  work_.new_names = step_ == 0;
   Drain();
   for (const auto& set : sets_) {
     const Status status = set->Tick(job_->world.micros(), &moved);
     if (!status.ok()) Violate("the engine gives up: " + status.message());
   }
-  work_.new_names = step_ == 0;
-  job_->world.Spend(rank_, work_.Take());
   bool bytes_moved = false;
   (void)transport_.Progress(&bytes_moved);
   if (job_->plan.slow && !moved) CheckReports();

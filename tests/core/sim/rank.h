@@ -43,21 +43,24 @@ struct Job {
 // - speed_negotiate: 6 to 7 for each child of a node that announces it (merge runs of 8 children).
 class Work : public EventSink {
  public:
-  void Begin(uint64_t, uint32_t, const OperationInfo&) override { took_ += new_names ? 300 : 60; }
+  Work(World* world, int rank) : world_(world), rank_(rank) {}
+  void Begin(uint64_t, uint32_t, const OperationInfo&) override { Spend(new_names ? 300 : 60); }
   void BeginMessage(uint64_t, uint32_t, const MessageInfo&) override {}
-  void Phase(uint64_t, const char*) override { took_ += new_names ? 200 : 25; }
+  void Phase(uint64_t, const char*) override { Spend(new_names ? 200 : 25); }
   void End(uint64_t) override {}
   // Told for each rank below a child, which announces for all of them at once.
   void Ready(uint32_t, OpKind, std::string_view name, GlobalRank) override {
-    if (std::exchange(latest_, std::string(name)) != name) took_ += new_names ? 1000 : 7;
+    if (std::exchange(latest_, std::string(name)) != name) Spend(new_names ? 1000 : 7);
   }
   void MarkCycle() override {}
 
-  Nanos Take() { return std::exchange(took_, 0); }
   bool new_names = false;  // the operations are told in full
 
  private:
-  Nanos took_ = 0;
+  void Spend(Nanos time) { world_->Spend(rank_, time); }
+
+  World* const world_;
+  const int rank_;
   std::string latest_;
 };
 

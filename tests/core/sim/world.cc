@@ -15,10 +15,7 @@ void World::SetTimer(int rank, Nanos when) {
   if (when >= 0) events_.push({std::max(when, now_), random_.Next(), rank, seat.timer});
 }
 
-void World::Spend(int rank, Nanos time) {
-  Seat& seat = At(rank);
-  seat.busy_until = std::max(seat.busy_until, now_) + time;
-}
+void World::Spend(int rank, Nanos time) { At(rank).busy_until = FreeAt(rank) + time; }
 
 bool World::Next() {
   while (!events_.empty()) {

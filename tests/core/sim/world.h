@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <queue>
 #include <string>
@@ -59,6 +60,10 @@ class World {
   void SetTimer(int rank, Nanos when);
   // Its processor is taken for so long: it does not act before.
   void Spend(int rank, Nanos time);
+  // When it is done with what it has spent so far: what it sends now leaves then.
+  Nanos FreeAt(int rank) const {
+    return std::max(now_, seats_[static_cast<size_t>(rank)].busy_until);
+  }
   // From now on it acts no more.
   void Stop(int rank) { At(rank).stopped = true; }
   bool stopped(int rank) const { return seats_[static_cast<size_t>(rank)].stopped; }
