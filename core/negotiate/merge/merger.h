@@ -82,6 +82,8 @@ class Merger {
   // What an announcement that was not taken in yet is about, by operation; without a name when it
   // is unnamed, or of an unknown id. A run ends with the last known id.
   std::vector<Request> RequestsIn(const Announcement& announcement) const;
+  // How many ids have passed: a sound child announces no more operations by id in one message.
+  size_t known() const { return name_of_id_.size(); }
 
   // The ids that have passed; on the root the sequencer gives them here.
   ResponseCache* cache() { return &cache_; }

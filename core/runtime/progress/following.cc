@@ -97,10 +97,12 @@ Status ProcessSet::Follow(Micros now, bool* moved) {
   }
 }
 
-// Whether this rank's program does something else than the schedule says.
+// Whether this rank's program does something else than the schedule says, or what no vote can
+// carry.
 bool ProcessSet::Departs(Micros now) {
   if (member_.departs()) return true;
   const Follower& follower = *member_.follower();
+  if (at_gate_.payload_bytes > 0 && follower.Ready() && ReadsItsOwnResults(follower)) return true;
   if (follower.Ready() || std::exchange(at_gate_.placed, follower.placed()) != follower.placed()) {
     at_gate_.quiet_since = now;
   }

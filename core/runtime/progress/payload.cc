@@ -1,6 +1,7 @@
 #include "runtime/progress/payload.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace hvd {
 
@@ -21,6 +22,24 @@ void Pack(const Follower& follower, size_t bytes, std::vector<std::byte>* payloa
       to += static_cast<std::ptrdiff_t>(PayloadBytes(buffer.input_bytes));
     }
   });
+}
+
+bool ReadsItsOwnResults(const Follower& follower) {
+  std::vector<std::pair<const std::byte*, const std::byte*>> written;  // begin and end
+  bool reads = false;
+  follower.ForEachOfNext([&](const Handle& handle) {
+    const std::vector<TensorBuffer>& buffers = handle.entry.buffers;
+    for (const TensorBuffer& buffer : buffers) {
+      const std::byte* const end = buffer.input + buffer.input_bytes;
+      reads = reads || std::any_of(written.begin(), written.end(), [&](const auto& range) {
+                return range.first < end && buffer.input < range.second;
+              });
+    }
+    for (const TensorBuffer& buffer : buffers)
+      if (buffer.output != nullptr)
+        written.emplace_back(buffer.output, buffer.output + buffer.output_bytes);
+  });
+  return reads;
 }
 
 }  // namespace hvd

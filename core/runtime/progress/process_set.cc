@@ -148,6 +148,9 @@ Status ProcessSet::SharedMemoryIsCorrupt(const std::string& detail) {
 void ProcessSet::TraceReady(const AnnounceMessage& message, size_t child) const {
   const negotiate::Merger* merger = node_->merger();
   if (merger == nullptr || message.announcements.empty()) return;
+  // What cannot be right is refused when it is taken in; its runs may name any id any number of
+  // times.
+  if (OperationsIn(message) > merger->known() + message.announcements.size()) return;
   const std::vector<GlobalRank> ranks = merger->below(child).RanksIn(options_.members);
   for (const negotiate::Announcement& announcement : message.announcements) {
     for (const negotiate::Request& request : merger->RequestsIn(announcement)) {

@@ -28,6 +28,9 @@ class Guard {
   // The bytes added so far lie here from now on.
   void Move(const std::byte* begin) { begin_ = begin; }
 
+  // Forgets what was added since the last Finish: it will not be sent.
+  void Drop() { checksum_ = 0, bytes_ = 0; }
+
   // The seal of what was added since the last Finish.
   Trailer Finish();
   bool Accepts(const std::byte* received);  // whether it is that seal

@@ -77,6 +77,7 @@ Status FrameWriter::Progress(int socket, size_t budget, bool* moved) {
 void FrameWriter::Discard() {
   for (const Outgoing& frame : queue_) frame.send.transfer->done = true;
   queue_.clear();
+  if (guard_) guard_->Drop();
   sent_ = 0;
   blocked_ = false;
 }

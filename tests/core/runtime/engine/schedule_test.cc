@@ -140,6 +140,27 @@ TEST(LearnedSchedule, CarriesWhatEarlierOperationsHaveWritten) {
   }
 }
 
+// Likewise if both are ready at once, in one batch.
+TEST(LearnedSchedule, CarriesNoBatchThatReadsItsOwnResults) {
+  for (const Wires wires : kAllWires) {
+    Cluster cluster(2, wires);
+    cluster.Run([&](Engine& engine, int rank) {
+      for (int step = 0; step < 40; ++step) {
+        std::vector<float> data(5, static_cast<float>(step + rank));
+        std::vector<float> most(5);
+        HandlePtr first, second;
+        ASSERT_OK(test::Submit(engine, AllreduceEntry("sum", &data), &first));
+        Entry entry = AllreduceEntry("most", &data, ReduceOp::kMax);
+        entry.buffers[0].output = reinterpret_cast<std::byte*>(most.data());
+        ASSERT_OK(test::Submit(engine, entry, &second));
+        ASSERT_OK(engine.Wait(first, kLongUs, nullptr));
+        ASSERT_OK(engine.Wait(second, kLongUs, nullptr));
+        EXPECT_EQ(most.back(), static_cast<float>(2 * step + 1));
+      }
+    });
+  }
+}
+
 TEST(LearnedSchedule, CanBeSwitchedOff) {
   Config config;
   config.learned_schedule = false;
