@@ -1,6 +1,7 @@
 """horovodrun with real processes. The commands are small scripts that know nothing of horovod."""
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -339,6 +340,20 @@ def test_daemons_of_the_ranks_are_ended(job: Launcher) -> None:
     status, stdout, _ = job.run("-np", "2", *script)
     assert status == 0 and stdout.count(b"daemon") == 2 and time.monotonic() - begin < within(5)
     assert job.census() == []
+
+
+def test_children_of_the_shell_that_became_the_launcher_are_none_of_the_jobs(
+    job: Launcher, tmp_path: Path
+) -> None:
+    """bash replaces itself by its last command, which inherits the readers of its process substitutions."""
+    out, err = tmp_path / "out", tmp_path / "err"
+    ranks = shlex.join([*MODULE, "-np", "2", "sh", "-c", "seq 1 20000; echo why >&2"])
+    readers = f"> >(sleep 2; cat > {out}) 2> >(sleep 2; (sleep 1; tee {err} >&2))"
+    shell = job.popen(["bash", "-c", f"(sleep 3 &); sleep 3 & exec {ranks} {readers}"])
+    assert job.finish(shell, 30).returncode == 0
+    _until(lambda: err.exists() and err.read_bytes().count(b"why") == 2, job.census)
+    assert sorted(map(int, _lines_of(1, "stdout", out.read_bytes()))) == list(range(1, 20001))
+    job.wait_until_gone(5.0)
 
 
 def test_wrong_usage_is_one_line_and_status_2(job: Launcher) -> None:

@@ -12,11 +12,15 @@ _KILL_SECONDS = 1.0
 
 
 class Children:
-    """The children of this process, which becomes the subreaper of whatever they leave behind."""
+    """The children of this process, which becomes the subreaper of whatever they leave behind.
+
+    Children that are there already are none of the job's: a shell that has started them, for a process
+    substitution or in the background, then became this process.
+    """
 
     def __init__(self) -> None:
         self._expected: set[int] = set()
-        self._tools: set[int] = set()
+        self._tools = guard.children(os.getpid())
         self._codes: dict[int, int] = {}
         _become_subreaper()
 
@@ -47,9 +51,11 @@ class Children:
         return self._codes.pop(pid, None)
 
     def strays(self) -> set[int]:
-        """All that the job has running below this process, as far as there are descriptors to look."""
+        """All that the job has running below this process, as far as there are descriptors to look. Each rank
+        leads a session, so what is in this process's own was left by children of before.
+        """
         try:
-            return guard.descendants(os.getpid(), without=self._tools)
+            return guard.descendants(os.getpid(), without=self._tools) - guard.in_session(os.getsid(0))
         except OSError:  # the groups of the ranks have been signalled: an end that is told counts for more
             return set()
 

@@ -61,6 +61,16 @@ def descendants(root: int, without: Collection[int] = ()) -> set[int]:
     return found
 
 
+def children(parent: int) -> set[int]:
+    """The processes that ``parent`` has started, or that were left to it."""
+    return {process.pid for process in processes() if process.parent == parent}
+
+
+def in_session(session: int) -> set[int]:
+    """The processes of a session."""
+    return {process.pid for process in processes() if process.session == session}
+
+
 def is_stopped(pid: int) -> bool:
     """Whether a signal has stopped a process."""
     process = look_at(pid)
