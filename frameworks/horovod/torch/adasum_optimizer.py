@@ -14,6 +14,7 @@ from horovod.common.reduce_ops import Adasum
 from horovod.common.training.agreement import Agreement, at_construction
 from horovod.common.training.gradient_options import GradientSettings
 from horovod.torch.buckets import cut_into_buckets
+from horovod.torch.layouts import laid_out_as
 from horovod.torch.operations import ops
 from horovod.torch.step_checks import take_part_without_update
 from horovod.torch.wrapping import WrappedOptimizer, described
@@ -117,7 +118,7 @@ class DistributedAdasumOptimizer(WrappedOptimizer):
                         f"The gradient of {name!r} is sparse, which op=hvd.Adasum cannot reduce; give "
                         "DistributedOptimizer(sparse_as_dense=True), or sparse=False to the layer"
                     )
-                parameter.grad = gradient.to_dense()
+                parameter.grad = laid_out_as(gradient.to_dense(), parameter)
 
     def _local_step(self, closure: Callable[[], Any] | None) -> Any:
         own = self.__dict__

@@ -14,8 +14,8 @@ from horovod.common.collective.exchange import Exchange
 from horovod.common.training.gradient_options import GradientSettings
 from horovod.common.training.gradient_reductions import GradientReduction
 from horovod.torch.compiling import methods_outside_of_graphs
+from horovod.torch.layouts import laid_out_as, overlaps
 from horovod.torch.operations import ops
-from horovod.torch.tensors import overlaps
 
 
 class Reduction:
@@ -149,9 +149,9 @@ class GradientHook:
             self.filled = True
             gradient = self.parameter.grad = torch.zeros_like(self.parameter)
         elif gradient.layout is not torch.strided:
-            gradient = self.parameter.grad = gradient.to_dense()
+            gradient = self.parameter.grad = laid_out_as(gradient.to_dense(), self.parameter)
         elif overlaps(gradient):
-            gradient = self.parameter.grad = gradient.contiguous()
+            gradient = self.parameter.grad = laid_out_as(gradient.contiguous(), self.parameter)
         return gradient
 
     def unfill(self) -> None:

@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 
 import torch
 
+from horovod.torch.layouts import lies_as
+
 
 class TensorOutline(NamedTuple):
     """Stands for a tensor. ``on_parameter``: it lies where the parameter lies, otherwise in host memory."""
@@ -127,7 +129,15 @@ def _build(described: Any, present: Any, parameter: torch.Tensor | None, tensors
 
 
 def _tensor(described: TensorOutline, present: Any, parameter: torch.Tensor | None) -> torch.Tensor:
-    if isinstance(present, torch.Tensor) and (tuple(present.shape), present.dtype) == described[:2]:
+    """The present one where it fits. One of the parameter's shape lies in memory as the parameter does, which
+    a fused step takes for granted: it goes through both in the order of their memory.
+    """
+    fits = isinstance(present, torch.Tensor) and (tuple(present.shape), present.dtype) == described[:2]
+    like = parameter if parameter is not None and tuple(parameter.shape) == described.shape else None
+    if fits and (like is None or lies_as(present, like)):
         return present
     device = parameter.device if described.on_parameter and parameter is not None else torch.device("cpu")
-    return torch.empty(described.shape, dtype=described.dtype, device=device)
+    if like is None:
+        return torch.empty(described.shape, dtype=described.dtype, device=device)
+    made = torch.empty_like(like, dtype=described.dtype, device=device, memory_format=torch.preserve_format)
+    return made.copy_(present) if fits else made

@@ -18,6 +18,7 @@ import torch
 from horovod.common.collective.tensor_glue import DTYPES as NUMBERS
 from horovod.common.collective.tensor_glue import STAGED, Output, Placement, Purpose, Result
 from horovod.torch.devices import BlockingDevice, StreamWork, calls_to
+from horovod.torch.layouts import laid_out_as
 
 DTYPES: dict[torch.dtype, int] = {
     dtype: number
@@ -43,7 +44,9 @@ def on_host(tensor: torch.Tensor, result: Result) -> Placement[torch.Tensor]:
     if result is Result.LIKE_INPUT:
         output = torch.empty(source.shape, dtype=source.dtype, device="cpu")
         spec = (address, output.data_ptr(), dtype, source.shape, source.nbytes, output.nbytes)
-        return Placement(spec, (source, output), lambda _: output)
+        if source is data:
+            return Placement(spec, (source, output), lambda _: output)
+        return Placement(spec, (source, output), lambda _: laid_out_as(output, data))
 
     def finish(output: Output | None) -> torch.Tensor:
         if source is not data:
@@ -119,7 +122,7 @@ def _of_stream(
             return own
         if result is Result.LIKE_INPUT:
             work.follow(target)
-            return target
+            return target if source is data else laid_out_as(target, data)
         if source is data:
             work.follow()
         else:
@@ -143,9 +146,7 @@ def _staged(tensor: torch.Tensor, result: Result, calls: BlockingDevice) -> Plac
         if result is Result.FROM_CORE:
             return adopt(output).to(tensor.device)
         target = (
-            data
-            if result is Result.IN_PLACE
-            else torch.empty(data.shape, dtype=data.dtype, device=data.device)
+            data if result is Result.IN_PLACE else torch.empty_like(data, memory_format=torch.preserve_format)
         )
         target.copy_(buffer, non_blocking=calls.non_blocking)
         return tensor if result is Result.IN_PLACE else target

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from horovod.common.collective.tensor_glue import Placement, Purpose, Result, Spec, TensorGlue
+from horovod.torch.layouts import overlaps
 from horovod.torch.placements import DTYPES, on_devices, on_host
 
 # Types for which every operation of the core exists; the others are looked at more closely in `place`.
@@ -62,12 +63,6 @@ def check(tensor: Any, result: Result) -> None:
         raise ValueError("A tensor on the meta device has no content to send; materialise it first.")
     if result is Result.IN_PLACE and overlaps(tensor):
         raise ValueError("Tensor is required to be contiguous: its elements share memory (an expanded view).")
-
-
-def overlaps(tensor: torch.Tensor) -> bool:
-    """Whether an expanded dimension makes several elements one."""
-    pairs = zip(tensor.shape, tensor.stride(), strict=True)
-    return tensor.numel() > 0 and any(stride == 0 and size > 1 for size, stride in pairs)
 
 
 def from_bytes(data: bytes) -> torch.Tensor:

@@ -121,6 +121,42 @@ def test_sparse_adam(ranks):
     assert flat(mine) == flat(root)
 
 
+def laid_out(layout):
+    """A parameter whose elements do not lie in memory in the order of its dimensions."""
+    made = {
+        "channels_last": lambda: torch.ones(4, 3, 2, 2).to(memory_format=torch.channels_last),
+        "channels_last_3d": lambda: torch.ones(4, 3, 2, 2, 2).to(memory_format=torch.channels_last_3d),
+        "transposed": lambda: torch.ones(3, 4).t(),
+        "permuted": lambda: torch.ones(2, 3, 4).permute(2, 0, 1),
+    }
+    return nn.Parameter(made[layout]())
+
+
+@pytest.mark.parametrize("layout", ["channels_last", "channels_last_3d", "transposed", "permuted"])
+@pytest.mark.parametrize("had", ["nothing", "contiguous"])
+def test_state_lies_in_memory_as_its_parameter(ranks, layout, had):
+    """A fused step goes through both in the order of their memory."""
+
+    def optimizer(filled):
+        parameter = laid_out(layout)
+        made = torch.optim.AdamW([parameter])
+        if filled:
+            values = torch.arange(1.0, 1.0 + parameter.numel()).reshape(parameter.shape)
+            state = {"exp_avg": values, "exp_avg_sq": values.clone(), "step": torch.tensor(2.0)}
+            made.state[parameter] = {**state, "of_another_shape": torch.ones(3, 2)}
+        return made, parameter
+
+    (root, of_root), (mine, parameter) = optimizer(True), optimizer(had == "contiguous")
+    ranks.record(lambda: hvd.broadcast_optimizer_state(root, 0))
+    ranks.replay(lambda: hvd.broadcast_optimizer_state(mine, 0))
+    assert flat(mine) == flat(root)
+    for held, by in ((root, of_root), (mine, parameter)):
+        state = held.state[by]
+        assert state["exp_avg"].stride() == state["exp_avg_sq"].stride() == by.stride()
+        assert state["exp_avg"].flatten()[1] == 2.0
+        assert state["of_another_shape"].is_contiguous()
+
+
 @pytest.mark.parametrize("options", [{"momentum": 0.9}, {}])
 def test_root_without_state_clears_the_others(ranks, options):
     root, mine = trained(torch.optim.SGD, 0, **options), trained(torch.optim.SGD, 2, **options)

@@ -96,6 +96,8 @@ def test_non_contiguous(two, tensor):
     expected = tensor * 3
     assert torch.equal(hvd.allreduce(tensor, op=hvd.Sum), expected)
     assert torch.equal(hvd.broadcast(tensor, 1), expected - tensor)
+    laid_out = torch.empty_like(tensor).stride()  # as the results of torch's own operations
+    assert hvd.allreduce(tensor).stride() == hvd.broadcast(tensor, 1).stride() == laid_out
     assert torch.equal(hvd.allgather(tensor), torch.cat([tensor, 2 * tensor]))
     assert hvd.allreduce_(tensor, op=hvd.Sum) is tensor
     assert torch.equal(tensor, expected)

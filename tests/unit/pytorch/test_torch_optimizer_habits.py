@@ -101,6 +101,17 @@ def test_sparse_gradients(two, as_dense):
         assert two.requests[-1].tensors[0][3][0] == 1  # one row of the two equal ones
 
 
+def test_dense_gradients_lie_in_memory_as_their_parameters(two):
+    """A fused step goes through both in the order of their memory."""
+    net = nn.Embedding(4, 2, sparse=True)
+    net.weight = nn.Parameter(torch.zeros(2, 4).t())
+    optimizer = wrapped(net, sparse_as_dense=True, op=hvd.Sum)
+    net(torch.tensor([1])).sum().backward()
+    optimizer.step()
+    assert net.weight.grad.tolist() == [[0, 0], [2, 2], [0, 0], [0, 0]]
+    assert net.weight.grad.stride() == net.weight.stride() == (1, 4)
+
+
 def test_sparse_gradients_have_no_maximum(two):
     net = nn.Embedding(4, 2, sparse=True)
     optimizer = wrapped(net, op=hvd.Max)
