@@ -11,7 +11,7 @@ TF_JOBS ?= 2
 WERROR ?= OFF
 # Of the matrix: names of noxfile.py; all when empty.
 CELLS ?=
-# How long make soak goes on.
+# How long make soak and make programs go on.
 SECONDS ?= 1800
 # Of make faults: numbers of cases; all when empty.
 CASES ?=
@@ -22,9 +22,11 @@ RUNS ?= 10000000
 KEEP ?=
 # Of make sim: jobs to simulate, and with how many ranks at most; or SEED=N, one of them; or FAULTS=1, to break the
 # protocol and see that it is noticed; or SCALE="8 10000", what negotiation costs so many ranks.
+# SEED=N is one program of make programs, too; ACTS="1 4" plays some of its acts.
 SEEDS ?= 100000
 RANKS ?= 16
 SEED ?=
+ACTS ?=
 FAULTS ?=
 SCALE ?=
 # Of make torch-suite: numbers of ranks, and patterns of names of tests (all when empty).
@@ -43,7 +45,7 @@ SYSTEM_PACKAGES := ccache gdb libgloo-dev libmpich-dev libopenmpi-dev mpich open
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(JOBS)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv build sdist wheel demo test test-core test-unit test-mp test-tf test-mx test-package matrix faults gpu-test torch-suite soak soak-elastic fuzz sim test-full tsan asan lint format bench docs test-deps clean
+.PHONY: help venv build sdist wheel demo test test-core test-unit test-mp test-tf test-mx test-package matrix faults gpu-test torch-suite soak soak-elastic programs fuzz sim test-full tsan asan lint format bench docs test-deps clean
 
 help: ## List these words
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -136,6 +138,9 @@ soak: build ## Jobs with random faults for SECONDS (1800); counts what must neve
 
 soak-elastic: build ## One elastic job with random faults for SECONDS; counts likewise
 	$(BIN)/python tests/faults/elastic_soak.py --seconds $(SECONDS)
+
+programs: build ## Random programs over real processes for SECONDS (or SEED=N); counts likewise
+	$(BIN)/python tests/fuzz/programs/run_programs.py $(if $(SEED),--seed $(SEED) $(if $(ACTS),--acts $(ACTS)),--seconds $(SECONDS))
 
 FUZZ_LIMIT = $(if $(filter command environment,$(origin SECONDS)),--seconds $(SECONDS),--runs $(RUNS))
 

@@ -166,10 +166,14 @@ class Running(ABC):
     """A case under way."""
 
     def __init__(self, case: Case) -> None:
-        self.case, self.plan = case, PLANS[case.kind](case)
+        self.case, self.plan = case, self.planned(case)
         self.dtypes = self.plan.dtypes or [case.dtype]
         self.mine = [self.tensor(a, dtype) for a, dtype in zip(self.plan.mine, self.dtypes, strict=True)]
         self.called: Any = None  # what ``call`` has returned
+
+    def planned(self, case: Case) -> Plan:
+        """What to call, and what must come out."""
+        return PLANS[case.kind](case)
 
     @abstractmethod
     def tensor(self, array: np.ndarray, dtype: str) -> Any:

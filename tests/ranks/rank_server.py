@@ -53,6 +53,80 @@ def serve(preloaded: Sequence[str], **changes: str) -> Iterator[RankServer]:
     process.wait(30)
 
 
+@dataclass
+class Ended:
+    """How the ranks of a job have ended, and the folder in which they have left what they say.
+
+    Attributes:
+        statuses: by rank, negative when a signal has ended it.
+        hanging: the ranks that did not end in time; then their stacks end their output.
+        left: the command lines of processes that were left behind.
+        crashed: the process that supervises the ranks has ended early; nothing else is known.
+    """
+
+    folder: Path
+    size: int
+    statuses: list[int]
+    hanging: list[int]
+    left: list[str]
+    crashed: bool = False
+
+    def problem(self, dies: Sequence[int] = ()) -> str:
+        """Empty when each rank has ended well, or has died as those of ``dies`` were to."""
+        if self.crashed:
+            return "the process that supervises the ranks has ended early"
+        if self.hanging:
+            return f"ranks {self.hanging} did not end in time; their stacks end their output"
+        expected = [-9 if rank in dies else 0 for rank in range(self.size)]
+        if self.statuses != expected:
+            return f"the ranks ended with {self.statuses}"
+        return f"processes were left behind: {self.left}" if self.left else ""
+
+    def result(self, rank: int) -> Any:
+        """What the function has returned."""
+        return json.loads((self.folder / f"{rank}.json").read_text(encoding="utf-8"))
+
+    def output(self) -> str:
+        """Of all ranks."""
+        texts = [(self.folder / f"{rank}.out") for rank in range(self.size)]
+        shown = [path.read_text(errors="replace")[-SHOWN_OUTPUT:] if path.exists() else "" for path in texts]
+        return "\n".join(f"--- rank {rank} ---\n{text}" for rank, text in enumerate(shown))
+
+
+def run_job(
+    folder: Path,
+    server: RankServer,
+    np: int,
+    function: Callable[..., Any],
+    arguments: Sequence[Any] = (),
+    env: Environment | None = None,
+    timeout: float = 60,
+    finalize: bool = False,
+    dies: Sequence[int] = (),
+    hosts: Sequence[int] | None = None,
+    network: Mapping[str, Any] | None = None,
+) -> Ended:
+    """One job, as ``runner`` describes it, however it ends."""
+    own = Path(tempfile.mkdtemp(prefix=f"{function.__name__}-", dir=folder))
+    request = {
+        "file": str(inspect.getsourcefile(function)),
+        "function": function.__name__,
+        "arguments": list(arguments),
+        "environments": [
+            {**_environment_of_rank(server, rank, np, env), **_place(rank, hosts)} for rank in range(np)
+        ],
+        "timeout": within(timeout),
+        "finalize": finalize,
+        "dies": list(dies),
+        "network": network,
+    }
+    (own / "request.json").write_text(json.dumps(request), encoding="utf-8")
+    outcome = _outcome(server, own)
+    if "crash" in outcome:
+        return Ended(own, np, [], [], [], crashed=True)
+    return Ended(own, np, outcome["statuses"], outcome["hanging"], outcome["left"])
+
+
 def runner(folder: Path, server: RankServer) -> Callable[..., list[Any]]:
     """``run_ranks(np, function)``: calls a function of a test file in ``np`` ranks and returns their
     results.
@@ -67,35 +141,13 @@ def runner(folder: Path, server: RankServer) -> Callable[..., list[Any]]:
     in full, which takes 0.2 seconds each. May be called from several threads.
     """
 
-    def run(
-        np: int,
-        function: Callable[..., Any],
-        arguments: Sequence[Any] = (),
-        env: Environment | None = None,
-        timeout: float = 60,
-        finalize: bool = False,
-        dies: Sequence[int] = (),
-        hosts: Sequence[int] | None = None,
-        network: Mapping[str, Any] | None = None,
-    ) -> list[Any]:
-        own = Path(tempfile.mkdtemp(prefix=f"{function.__name__}-", dir=folder))
-        request = {
-            "file": str(inspect.getsourcefile(function)),
-            "function": function.__name__,
-            "arguments": list(arguments),
-            "environments": [
-                {**_environment_of_rank(server, rank, np, env), **_place(rank, hosts)} for rank in range(np)
-            ],
-            "timeout": within(timeout),
-            "finalize": finalize,
-            "dies": list(dies),
-            "network": network,
-        }
-        (own / "request.json").write_text(json.dumps(request), encoding="utf-8")
-        problem = _problem(_outcome(server, own), dies)
+    def run(np: int, function: Callable[..., Any], *arguments: Any, **options: Any) -> list[Any]:
+        ended = run_job(folder, server, np, function, *arguments, **options)
+        dies = options.get("dies", ())
+        problem = ended.problem(dies)
         if problem:
-            pytest.fail(f"{problem}\n{_output(own, np)}", pytrace=False)
-        return [None if rank in dies else _result(own, rank) for rank in range(np)]
+            pytest.fail(f"{problem}\n{ended.output()}", pytrace=False)
+        return [None if rank in dies else ended.result(rank) for rank in range(np)]
 
     return run
 
@@ -138,24 +190,3 @@ def _outcome(server: RankServer, folder: Path) -> dict[str, Any]:
             socket.send_fds(server.socket, [str(folder).encode()], [its.fileno()])
         with mine.makefile() as file:
             return json.loads(file.read() or '{"crash": true}')
-
-
-def _problem(outcome: Mapping[str, Any], dies: Sequence[int]) -> str:
-    if "crash" in outcome:
-        return "the process that supervises the ranks has ended early"
-    if outcome["hanging"]:
-        return f"ranks {outcome['hanging']} did not end in time; their stacks end their output"
-    expected = [-9 if rank in dies else 0 for rank in range(len(outcome["statuses"]))]
-    if outcome["statuses"] != expected:
-        return f"the ranks ended with {outcome['statuses']}"
-    return f"processes were left behind: {outcome['left']}" if outcome["left"] else ""
-
-
-def _result(folder: Path, rank: int) -> Any:
-    return json.loads((folder / f"{rank}.json").read_text(encoding="utf-8"))
-
-
-def _output(folder: Path, size: int) -> str:
-    texts = [(folder / f"{rank}.out") for rank in range(size)]
-    shown = [path.read_text(errors="replace")[-SHOWN_OUTPUT:] if path.exists() else "" for path in texts]
-    return "\n".join(f"--- rank {rank} ---\n{text}" for rank, text in enumerate(shown))
