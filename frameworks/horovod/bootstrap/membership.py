@@ -4,7 +4,7 @@ The launcher numbers its workers, each a process, and the generations, each a se
 its place in the next generation and waits; meanwhile the launcher sees who else is left and who has come. In
 a store of its own, which lives as long as the job, it says so:
 
-    waiting/<worker>           set by a worker: it asks, and tells the last generation that it was in
+    waiting/<worker>           set by a worker: it asks, and tells how many commits the training has made
     holding/<worker>           set by a worker: it has the state of the training, as it has synchronized, and
                                "durable" if it writes it to disk, too
     leaving/<worker>           set by a worker: it ends in good order, because it was asked to
@@ -73,11 +73,14 @@ def connect(environ: Mapping[str, str], secret: bytes, timeout: float) -> StoreC
 
 
 class Membership:
-    """This worker's channel to the launcher. ``place`` is its last place."""
+    """This worker's channel to the launcher. ``place`` is its last place, ``commits`` how many the training
+    has made, as far as this worker knows.
+    """
 
     def __init__(self, environ: Mapping[str, str], secret: bytes, timeout: float) -> None:
         """Raises ValueError for a wrong environment, BootstrapError when the launcher does not answer."""
         self.place: Place | None = None
+        self.commits = 0
         self._address = environ[ADDRESS_VARIABLE]
         self._worker = _number(environ[WORKER_VARIABLE])
         self._secret = secret
@@ -90,10 +93,9 @@ class Membership:
 
     def join(self) -> Place:
         """Waits for a place in the next generation, as long as the launcher lets it wait."""
-        before = 0 if self.place is None else self.place.generation
         self._asked += 1
         try:
-            self._client.set(f"waiting/{self._worker}", str(before).encode())
+            self._client.set(f"waiting/{self._worker}", str(self.commits).encode())
             told = _wait(self._client, f"place/{self._worker}/{self._asked}.")
         except AbandonedError as error:
             raise LauncherEndedError(f"the launcher of this elastic job has ended: {error}") from None

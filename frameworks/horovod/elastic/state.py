@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from horovod.bootstrap.start import elastic_membership
 from horovod.common import basics
 from horovod.common.exceptions import HostsUpdatedInterrupt
 from horovod.common.set_agreement import exchange
@@ -81,8 +82,15 @@ class State:
         self._settle()
         self.save()
         synchronized, commits = self._age
-        self._age = (synchronized, commits + 1)
+        self._grow((synchronized, commits + 1))
         self._look(commits + 1)
+
+    def _grow(self, age: tuple[int, int]) -> None:
+        """Takes a new age; the launcher hears of the commits when this rank next asks for a place."""
+        self._age = age
+        membership = elastic_membership()
+        if membership is not None:
+            membership.commits = max(membership.commits, age[1])
 
     def check_host_updates(self) -> None:
         """Looks whether hosts have come or gone. All ranks must call it at the same place of their programs.
@@ -238,7 +246,7 @@ class ObjectState(State):
         self._settle()
         self.save()
         synchronized, commits = winner.age
-        self._age = (synchronized + 1, commits)
+        self._grow((synchronized + 1, commits))
 
     def _receive(self, winner: Winner) -> None:
         """Gives all ranks the winner's state."""

@@ -59,9 +59,9 @@ class Job:
             assert sorted(each.cross_rank for each in across) == list(range(len(across)))
             assert {each.cross_size for each in across} == {len(across)}
 
-    def ready(self, *workers):
+    def ready(self, *workers, commits=0):
         for worker in workers or list(self.living):
-            self.driver.on_waiting(worker, self.now)
+            self.driver.on_waiting(worker, self.now, commits)
         self.act()
 
     def dies(self, worker, status=137, is_lost=False, was_asked=False):

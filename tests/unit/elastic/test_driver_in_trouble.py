@@ -5,6 +5,7 @@ from driven_job import Job
 
 from horovod.elastic.driver.decisions import End, Limits, Notify
 from horovod.elastic.driver.driver import UNKILLABLE_SECONDS
+from horovod.elastic.driver.progress import FRUITLESS, SHORT_SECONDS
 from horovod.elastic.driver.reliability import MOMENT_SECONDS, PATIENCE
 
 
@@ -249,3 +250,52 @@ def test_a_folder_that_only_the_program_names_is_known():
     assert job.end is None
     job.ready()
     assert len(job.forms) == 2
+
+
+@pytest.mark.parametrize("dies", [True, False], ids=["an error of one rank", "a deadlock of all"])
+def test_a_failure_that_comes_back_in_every_generation_ends_the_job(dies):
+    job = _failing(dies, commits=lambda generation: 7)
+    assert job.end is not None and job.end.status == 1
+    assert len(job.forms) == FRUITLESS + 1 and f"{FRUITLESS} generations in a row" in job.end.reason
+
+
+def test_a_job_that_commits_now_and_then_goes_on_in_spite_of_many_failures():
+    assert _failing(True, commits=lambda generation: generation // (FRUITLESS - 1)).end is None
+
+
+def test_generations_that_run_for_long_without_a_commit_are_no_sign_of_an_error():
+    assert _failing(True, commits=lambda generation: 0, seconds=SHORT_SECONDS + 1).end is None
+
+
+def test_hosts_that_come_and_go_are_no_failures():
+    job = Job(Limits(2, 2, 3), {"a": 2})
+    job.ready()
+    for generation in range(4 * FRUITLESS):
+        job.hosts({"a": 2, "b": 1} if generation % 2 == 0 else {"a": 2})
+        newcomers = job.living.keys() - job.ranks().keys()
+        job.ready(*newcomers or [-1])
+        job.later(6.0)
+        assert job.notices.pop()
+        job.ready()
+        for worker in [each for each in job.kills if each in job.living]:
+            job.dies(worker, 143)
+    assert job.end is None and len(job.forms) == 4 * FRUITLESS + 1
+
+
+def _failing(dies, commits, seconds=1.0):
+    """A job of two ranks, of which the last one fails, or both meet an error, in each generation."""
+    job = Job(Limits(2, 2, patience=1e9), {"a": 2})
+    job.ready()
+    job.driver.on_holding(0)
+    for generation in range(4 * FRUITLESS):
+        job.later(seconds)
+        if dies:
+            job.dies(max(job.living), 1)
+        job.ready(0, commits=commits(generation))
+        while len(job.living) < 2:  # the host is set aside for a while after each failure
+            job.later(30.0)
+        if job.end is None:
+            job.ready(max(job.living), commits=0 if dies else commits(generation))
+        if job.end is not None:
+            break
+    return job

@@ -51,7 +51,7 @@ class Launcher:
         deadline = time.monotonic() + _SECONDS
         while not asked >= set(workers):
             assert time.monotonic() < deadline
-            asked |= set(self.roster.take_waiting())
+            asked |= {worker for worker, _ in self.roster.take_waiting()}
             time.sleep(0.005)
 
     def meeting(self, rank: int, generation: int = 1) -> StoreClient:

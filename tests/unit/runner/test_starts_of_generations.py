@@ -40,7 +40,7 @@ def _gather(roster: Roster, count: int) -> list[StoreClient]:
         clients = [pool.submit(_place, roster, worker) for worker in range(count)]
         waiting: list[int] = []
         for _ in itertools.count():
-            waiting += roster.take_waiting()
+            waiting += [worker for worker, _ in roster.take_waiting()]
             if len(waiting) == count:
                 break
             threading.Event().wait(0.005)

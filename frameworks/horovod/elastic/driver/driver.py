@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from .decisions import Attempt, Decision, End, Form, GiveUp, Kill, Limits, Notify, Start
 from .numbering import number
+from .progress import Progress
 from .reliability import Reliability
 from .workers import State, Worker, chosen, missing
 
@@ -41,6 +42,7 @@ class Driver:
     _has_finished: bool = False  # a worker has done its work
     _has_state: bool = False  # a worker has told that it holds the state of the training
     _is_durable: bool = False  # new workers find it on disk
+    _progress: Progress = field(default_factory=Progress)
     _end: End | None = None
     _bug: Attempt | None = None
     _notified: tuple[bool, bool] = (False, False)  # of this generation: (added, removed)
@@ -58,13 +60,13 @@ class Driver:
         """The hosts that the job may use, and how many ranks each may run."""
         self._slots = {host: count for host, count in slots.items() if count > 0}
 
-    def on_waiting(self, worker: int, now: float) -> None:
-        """A worker asks for a place in the next generation."""
+    def on_waiting(self, worker: int, now: float, commits: int = 0) -> None:
+        """A worker asks for a place in the next generation; it knows of so many commits."""
         found = self._workers.get(worker)
         if found is None or found.state is State.WAITING:
             return
-        if found.state is State.MEMBER and self._idle_since is None:
-            self._idle_since = now
+        self._progress.on_commits(commits)
+        self._on_idle(found, now)
         found.state, found.since = State.WAITING, now
 
     def on_holding(self, worker: int, is_durable: bool = False) -> None:
@@ -76,6 +78,12 @@ class Driver:
             found.holds = self._has_state = True
             self._is_durable |= is_durable
 
+    def _on_idle(self, worker: Worker, now: float) -> None:
+        """It trains no more, or has not trained."""
+        if worker.state is State.MEMBER and self._idle_since is None:
+            self._idle_since = now
+            self._progress.on_end(now)
+
     @property
     def is_waiting(self) -> bool:
         """Whether not all members train, or there are none, or some have done their work."""
@@ -86,8 +94,7 @@ class Driver:
         found = self._workers.get(worker)
         if found is None:
             return
-        if found.state is State.MEMBER and self._idle_since is None:
-            self._idle_since = now
+        self._on_idle(found, now)
         found.state, found.since, found.killed_at = State.LEAVING, now, now
         self.reliability.rest(found.host, now)
 
@@ -118,8 +125,7 @@ class Driver:
         if status == 0 and not found.is_killed and (found.generation or not self.generation):
             self._has_finished = True
             return 0.0
-        if found.state is State.MEMBER and self._idle_since is None:
-            self._idle_since = now
+        self._on_idle(found, now)
         if found.is_killed and found.generation < self.generation:
             return 0.0  # it was one too many
         lived = now - found.since if found.state is State.MEMBER else 0.0
@@ -250,6 +256,10 @@ class Driver:
             return []
         if self.limits.resets is not None and self.generation > self.limits.resets:
             self._end = End(self._last_status, f"more than --reset-limit {self.limits.resets} resets")
+            return []
+        has_survivors = any(worker.generation == self.generation > 0 for worker in taken)
+        if self._progress.on_form(now, has_survivors, any(self._notified)):
+            self._end = End(self._last_status, self._progress.reason)
             return []
         self.generation += 1
         members = number([worker.candidate() for worker in taken])

@@ -252,8 +252,8 @@ class ElasticPolicy:
             self._say(f"{self._who(worker)} leaves the job, as it was asked to")
             self._driver.on_leaving(worker, now)
             self._leavers.add(worker)
-        for worker in self._roster.take_waiting():
-            self._driver.on_waiting(worker, now)
+        for worker, commits in self._roster.take_waiting():
+            self._driver.on_waiting(worker, now, commits)
 
     def _act(self, now: float) -> None:
         self._carry_out(self._driver.decide(now), now)

@@ -18,6 +18,7 @@ _PLACE, _UPDATE = b"place/", b"update/"
 # Of a start, beside the times in which its ranks give up by themselves, or give each other up.
 _SLACK_SECONDS = 5.0
 _NEVER = float("inf")
+_MOST_DIGITS = 19
 
 
 class Roster:
@@ -40,6 +41,7 @@ class Roster:
         self._start_seconds = start_seconds
         self._asked: collections.Counter[int] = collections.Counter()
         self._said: dict[bytes, collections.deque[int]] = {}  # the workers, by what they have said
+        self._commits: dict[int, int] = {}  # of the training, by the worker that has told it
         self._durable: set[int] = set()  # workers whose state is on disk, too
         self._updates = 0
         self._members: tuple[Member, ...] = ()
@@ -60,9 +62,11 @@ class Roster:
         """Where workers reach it."""
         return self._server.address
 
-    def take_waiting(self) -> list[int]:
-        """The workers that have asked for a place since the last call."""
-        return _emptied(self._said[_WAITING])
+    def take_waiting(self) -> list[tuple[int, int]]:
+        """The workers that have asked for a place since the last call, and how many commits of the training
+        each knows of.
+        """
+        return [(worker, self._commits[worker]) for worker in _emptied(self._said[_WAITING])]
 
     def take_leaving(self) -> list[int]:
         """The workers that have said since the last call that they end in good order."""
@@ -183,6 +187,9 @@ class Roster:
         if number != b"%d" % worker:
             return "a worker speaks for itself only"
         if prefix + slash == _WAITING:
+            if not (value.isdigit() and len(value) < _MOST_DIGITS):
+                return "a worker that asks for a place tells a number of commits"
+            self._commits[worker] = int(value)
             self._asked[worker] += 1
         if value == DURABLE:
             self._durable.add(worker)
