@@ -17,7 +17,7 @@ from horovod.torch.buckets import cut_into_buckets
 from horovod.torch.layouts import laid_out_as
 from horovod.torch.operations import ops
 from horovod.torch.step_checks import take_part_without_update
-from horovod.torch.wrapping import WrappedOptimizer, described
+from horovod.torch.wrapping import WrappedOptimizer
 
 _SUBJECT = "DistributedOptimizer"
 
@@ -41,7 +41,6 @@ class DistributedAdasumOptimizer(WrappedOptimizer):
     ) -> None:
         parameters = self._adopt(optimizer, named_parameters)
         self._facts = settings.facts()
-        self._parameters = parameters
         self._agreement = Agreement(_SUBJECT, settings.process_set)
         if at_construction() and not copied:
             self._agree()
@@ -52,9 +51,8 @@ class DistributedAdasumOptimizer(WrappedOptimizer):
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Adds parameters to train, as the wrapped optimizer does; their deltas are reduced one by one."""
-        added = self._added(param_group)
-        self._parameters += added
-        self._buckets += cut_into_buckets(added, None)
+        super().add_param_group(param_group)  # type: ignore[misc]
+        self._take_in()
 
     def set_backward_passes_per_step(self, passes: int) -> None:
         """Nothing to change: gradients accumulate until ``step``, however many passes are made."""
@@ -88,6 +86,7 @@ class DistributedAdasumOptimizer(WrappedOptimizer):
         """The local step, then the reduction of all deltas; when that fails, the parameters have their old
         values. A rank whose gradients GradScaler found not to be finite takes part with zeros.
         """
+        self._take_in()
         if not self._agreement.reached:
             self._agree()
         self._check_layouts()
@@ -107,7 +106,11 @@ class DistributedAdasumOptimizer(WrappedOptimizer):
     step.hooked = True  # type: ignore[attr-defined]
 
     def _agree(self) -> None:
-        self._agreement.reach({**self._facts, **described(self._parameters)})
+        self._agreement.reach({**self._facts, **self._described()})
+
+    def _take_in(self) -> None:
+        """Of parameters that have come into the groups, the deltas are reduced one by one."""
+        self._buckets += cut_into_buckets(self._newcomers(), None)
 
     def _check_layouts(self) -> None:
         for name, parameter in (member for _, members in self._buckets for member in members):

@@ -19,33 +19,44 @@ from horovod.common.training.gradient_options import Groups
 from horovod.torch.buckets import Bucket, complete_all, cut_into_buckets
 from horovod.torch.gradient_hooks import Reduction
 from horovod.torch.operations import ops
-from horovod.torch.wrapping import NamedParameters, described
+from horovod.torch.wrapping import NamedParameters
 
 _SUBJECT = "DistributedOptimizer"
 
 
 class GradientReducer:
-    """Reduces the gradients of ``parameters``. The ranks compare ``facts`` and their parameters first.
+    """Reduces the gradients of ``parameters``. The ranks compare their ``facts`` first. ``find_added`` tells
+    which parameters have come since it was called before. Both are None once the optimizer is gone, whose
+    parameters others may train.
 
-    ``detached``: a newer optimizer has taken over its parameters, and reduces them in another way.
+    ``added``: those that the ranks have not agreed on yet. ``detached``: a newer optimizer has taken over its
+    parameters, and reduces them in another way.
     """
 
     def __init__(
-        self, reduction: Reduction, parameters: NamedParameters, groups: Groups, facts: Facts, copied: bool
+        self,
+        reduction: Reduction,
+        parameters: NamedParameters,
+        groups: Groups,
+        facts: Callable[[], Facts | None],
+        find_added: Callable[[], NamedParameters | None],
+        copied: bool,
     ) -> None:
         self.reduction = reduction
         self.buckets: list[Bucket] = []
+        self.added: NamedParameters = []
         self.detached = False
         self._finish: Callable[[], None] | None = None
-        self._settings = dict(facts)
-        self._parameters = list(parameters)
+        self._look = facts
+        self._facts: Facts = {}
+        self._find_added = find_added
         self._agreement = Agreement(_SUBJECT, reduction.process_set)
         self._frozen = [(name, p) for name, p in parameters if not p.requires_grad]
         self._rounds_seen: dict[Bucket, int] = {}  # of the buckets shared with other optimizers
         self._in_pass = False
         trained = [(name, p) for name, p in parameters if p.requires_grad]
         wanted = cut_into_buckets(trained, groups)
-        self._settings.update(_memberships(wanted))
+        self._memberships = _memberships(wanted)
         if at_construction() and not copied:
             self._agree()
         reduction.prefix = self._agreement.numbered(_SUBJECT)
@@ -74,10 +85,11 @@ class GradientReducer:
         self.reduction.begin_early = True
 
     def add(self, parameters: NamedParameters) -> None:
-        """More parameters, whose gradients are reduced one by one."""
-        self._parameters += parameters
-        self._frozen += [(name, p) for name, p in parameters if not p.requires_grad]
-        self._train([(name, p) for name, p in parameters if p.requires_grad])
+        """More parameters, whose gradients are reduced one by one once the ranks have agreed on them: as on
+        those that were frozen, and no longer are.
+        """
+        self._frozen += parameters
+        self.added += parameters
 
     def synchronize(self) -> None:
         """Waits until all gradients are reduced, after submitting what never became due."""
@@ -96,6 +108,7 @@ class GradientReducer:
                 if bucket.handle is None:
                     bucket.submit_incomplete()
             complete_all(buckets)
+            self._tell_additions(buckets)
             if self.reduction.changed or _shared:
                 self._tell_changes(buckets)
             self._follow_freezing()
@@ -166,9 +179,11 @@ class GradientReducer:
         if torch._C._current_graph_task_id() >= 0:
             self._in_pass = True
             torch.autograd.Variable._execution_engine.queue_callback(self._end_of_pass)
+        self.add(self._find_added() or [])
         try:
             if not self._agreement.reached:
                 self._agree()
+                self._train_thawed({name for name, p in self._frozen if p.requires_grad})
                 for hook in (hook for bucket in self.buckets for hook in bucket.members):
                     hook.forget()
                 reduction.prefix = self._agreement.numbered(_SUBJECT)
@@ -187,11 +202,28 @@ class GradientReducer:
             self._finish()
 
     def _agree(self) -> None:
-        self._agreement.reach({**self._settings, **described(self._parameters)})
+        self._facts = self._look() or self._facts
+        self._agreement.reach({**self._facts, **self._memberships})
 
     def _train(self, parameters: NamedParameters) -> None:
         wanted = cut_into_buckets(parameters, None)
         _adopt(self, [Bucket(name, members, self.reduction) for name, members in wanted])
+
+    def _train_thawed(self, names: set[str]) -> None:
+        self._train([(name, p) for name, p in self._frozen if name in names])
+        self._frozen = [(name, p) for name, p in self._frozen if name not in names]
+
+    def _tell_additions(self, buckets: list[Bucket]) -> None:
+        """Of parameters that have come since the first submission of this step. Every bucket tells of them,
+        as of changes.
+        """
+        self.add(self._find_added() or [])
+        late = [name for name, p in self.added if p.requires_grad and name not in self.reduction.thawed]
+        if late:
+            self.reduction.note_thawed([*self.reduction.thawed, *late])
+            for bucket in buckets:
+                bucket.tell()
+            complete_all(buckets)
 
     def _tell_changes(self, buckets: list[Bucket]) -> None:
         """When the program has changed gradients in flight: raises, on all ranks. Every bucket tells it,
@@ -217,12 +249,12 @@ class GradientReducer:
         thawed = set(self.reduction.thawed)
         if thawed:
             before = len(self.buckets)
-            self._train([(name, p) for name, p in self._frozen if name in thawed])
-            self._frozen = [(name, p) for name, p in self._frozen if name not in thawed]
+            self._train_thawed(thawed)
             self.reduction.note_thawed([])
             for bucket in self.buckets[before:]:
                 bucket.submit_incomplete()
             complete_all(self.buckets)
+        self.added = []
 
     def _not_yet_reduced(self) -> list[Bucket]:
         """All buckets, less those that another optimizer has reduced since this one's last step: all that

@@ -15,6 +15,7 @@ import torch
 from horovod.common.collective.compression import AnyCompressor, resolve_plain_compression
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.common.reduce_ops import Adasum, Average, Sum
+from horovod.common.training.agreement import Facts
 from horovod.common.training.gradient_options import GradientSettings, check_passes, takes_part
 from horovod.torch.adasum_optimizer import DistributedAdasumOptimizer
 from horovod.torch.buckets import Bucket
@@ -24,7 +25,7 @@ from horovod.torch.gradient_hooks import Reduction
 from horovod.torch.gradient_reducer import GradientReducer, bucket_of, release
 from horovod.torch.operations import ops
 from horovod.torch.step_checks import watch_steps
-from horovod.torch.wrapping import NamedParameters, WrappedOptimizer, subclass_of
+from horovod.torch.wrapping import NamedParameters, WrappedOptimizer, subclass_of, weakly
 
 
 @methods_outside_of_graphs
@@ -47,12 +48,17 @@ class _DistributedOptimizer(WrappedOptimizer):
         reduction = Reduction(settings, sparse_again=isinstance(optimizer, torch.optim.SparseAdam))
         if not takes_part(settings.process_set):
             return
-        facts = {"the optimizer": self._base.__name__, **settings.facts()}
-        reducer = self._reducer = GradientReducer(reduction, parameters, settings.groups, facts, copied)
+        self._settings = settings
+        facts, find_added = weakly(self._facts), weakly(self._newcomers)
+        reducer = GradientReducer(reduction, parameters, settings.groups, facts, find_added, copied)
+        self._reducer = reducer
         weakref.finalize(self, release, reducer).atexit = False
         if settings.synchronize_in_backward:
             this = weakref.ref(self)
             reducer.finish_in_backward(lambda: _finish_in_backward(this()))
+
+    def _facts(self) -> Facts:
+        return {"the optimizer": self._base.__name__, **self._settings.facts(), **self._described()}
 
     def _begin_step(self) -> None:
         self._synchronized = False
@@ -74,14 +80,14 @@ class _DistributedOptimizer(WrappedOptimizer):
         return bucket.handle, None
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Adds parameters to train, as the wrapped optimizer does; their gradients are reduced one by one.
+        """Adds parameters to train, as the wrapped optimizer does; their gradients are reduced one by one. To
+        add them to the wrapped optimizer is the same. In the next step the ranks agree on them.
 
         Args:
             param_group: as for the wrapped optimizer.
         """
-        added = self._added(param_group)
-        if self._reducer is not None:
-            self._reducer.add(added)
+        super().add_param_group(param_group)  # type: ignore[misc]
+        self._take_in()
 
     def set_backward_passes_per_step(self, passes: int) -> None:
         """Changes how many backward passes are accumulated before gradients are reduced.
@@ -151,6 +157,7 @@ class _DistributedOptimizer(WrappedOptimizer):
         else:
             if self._should_synchronize:
                 self._synchronize_once()
+            self._refuse_unreduced()
             self._begin_step()
             loss = super().step()  # type: ignore[misc]
         self._note_step()
@@ -172,6 +179,22 @@ class _DistributedOptimizer(WrappedOptimizer):
     @_step_supports_amp_scaling.setter
     def _step_supports_amp_scaling(self, value: bool) -> None:
         self.__dict__["_step_supports_amp_scaling"] = value
+
+    def _take_in(self) -> None:
+        """Sees which parameters have come into the groups; their gradients are reduced from now on."""
+        added = self._newcomers()
+        if self._reducer is not None and added:
+            self._reducer.add(added)
+
+    def _refuse_unreduced(self) -> None:
+        self._take_in()
+        added = [] if self._reducer is None else self._reducer.added
+        names = [name for name, parameter in added if parameter.grad is not None]
+        if names:
+            raise RuntimeError(
+                f"{names[0]!r} was added to the optimizer after its gradients had been reduced. Add "
+                "parameters before the backward pass."
+            )
 
     def _is_due(self) -> bool:
         """Whether there are gradients that were not reduced: also after ``synchronize``, where the program
@@ -335,7 +358,7 @@ def _wrap(
     wrapped._distribute(optimizer, named, settings, copied)
     wrapped.backward_passes_per_step = settings.backward_passes_per_step
     if active:
-        watch_steps(wrapped, optimizer, named, settings.process_set)
+        watch_steps(wrapped, optimizer, wrapped._parameter_names, settings.process_set)
     names = wrapped._parameter_names
 
     def wrap_again(plain: torch.optim.Optimizer, copies: NamedParameters, passes: int) -> Any:
@@ -353,5 +376,5 @@ def _of_copy(
     if settings.groups is None or isinstance(settings.groups, int):
         return settings
     by_name = dict(copies)
-    groups = [[by_name[names[p]] for p in group if p in names] for group in settings.groups]
+    groups = [[by_name[names[p]] for p in group if names.get(p) in by_name] for group in settings.groups]
     return replace(settings, groups=groups)

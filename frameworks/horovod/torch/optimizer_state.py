@@ -4,12 +4,14 @@ options of the parameter groups in which every tensor is replaced by what is nee
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
 
 from horovod.torch.layouts import lies_as
+from horovod.torch.wrapping import GROUP_NAMES, known_names, present_parameters
 
 
 class TensorOutline(NamedTuple):
@@ -23,12 +25,15 @@ class TensorOutline(NamedTuple):
 class OptimizerOutline(NamedTuple):
     """``groups``: the options of each parameter group, with its number of parameters; ``states``: for each
     parameter, in the order of the groups, its state, or None where there is none; ``others``: the state that
-    belongs to no parameter.
+    belongs to no parameter; ``names`` and ``shapes`` of the parameters, in the order of the states, as far as
+    they are known.
     """
 
     groups: list[tuple[int, dict[str, Any]]]
     states: list[dict[Any, Any] | None]
     others: dict[Any, Any]
+    names: list[str] | None = None
+    shapes: list[tuple[int, ...]] | None = None
 
 
 def outline(optimizer: torch.optim.Optimizer) -> OptimizerOutline:
@@ -40,7 +45,37 @@ def problems_with(optimizer: torch.optim.Optimizer, described: OptimizerOutline)
     """Why the outline of another rank cannot be this optimizer's; None if it can."""
     mine = [len(group["params"]) for group in optimizer.param_groups]
     theirs = [count for count, _ in described.groups]
-    return None if mine == theirs else f"it has groups of {mine} parameters, the root's has {theirs}"
+    if mine != theirs:
+        return f"it has groups of {mine} parameters, the root's has {theirs}"
+    matched = _matched(optimizer, described)
+    if matched is None:
+        return "the names of the parameters of its groups are not those of the root's"
+    for number, (parameter, shape) in enumerate(zip(matched, described.shapes or (), strict=False)):
+        if parameter.shape != shape:
+            return (
+                f"its parameter number {number} has the shape {list(parameter.shape)}, the root's "
+                f"{list(shape)}; make it of a list, because a set has another order in each process"
+            )
+    return None
+
+
+def _matched(optimizer: torch.optim.Optimizer, described: OptimizerOutline) -> list[torch.Tensor] | None:
+    """The parameters to which the states belong, in their order: by name where both sides know names,
+    otherwise by place. None if a group has other names.
+    """
+    own, names = present_parameters(optimizer.param_groups), known_names(optimizer)
+    if names is None or described.names is None:
+        return own
+    counts = [count for count, _ in described.groups]
+    if any(set(a) != set(b) for a, b in zip(_cut(names, counts), _cut(described.names, counts), strict=True)):
+        return None
+    by_name = dict(zip(names, own, strict=True))
+    return [by_name[name] for name in described.names]
+
+
+def _cut(names: list[str], counts: list[int]) -> list[list[str]]:
+    ends = list(itertools.accumulate(counts))
+    return [names[end - count : end] for end, count in zip(ends, counts, strict=True)]
 
 
 def assign(optimizer: torch.optim.Optimizer, described: OptimizerOutline) -> list[torch.Tensor]:
@@ -49,11 +84,11 @@ def assign(optimizer: torch.optim.Optimizer, described: OptimizerOutline) -> lis
     """
     tensors: list[torch.Tensor] = []
     for group, (_, options) in zip(optimizer.param_groups, described.groups, strict=True):
-        present = {key: group[key] for key in group if key != "params"}
+        present = _options(group)
         for key in present.keys() - options.keys():
             del group[key]
         group.update(_build(options, present, None, tensors))
-    for parameter, state in zip(_parameters(optimizer), described.states, strict=True):
+    for parameter, state in zip(_matched(optimizer, described) or (), described.states, strict=True):
         if state is None:
             optimizer.state.pop(parameter, None)
         else:
@@ -78,22 +113,24 @@ def outline_and_tensors(optimizer: torch.optim.Optimizer) -> tuple[OptimizerOutl
 
 def _described(optimizer: torch.optim.Optimizer, describe: Callable[..., TensorOutline]) -> OptimizerOutline:
     groups = [
-        (len(group["params"]), _map({key: group[key] for key in group if key != "params"}, None, describe))
-        for group in optimizer.param_groups
+        (len(group["params"]), _map(_options(group), None, describe)) for group in optimizer.param_groups
     ]
+    parameters = present_parameters(optimizer.param_groups)
     states = [
         _map(optimizer.state[parameter], parameter, describe) if parameter in optimizer.state else None
-        for parameter in _parameters(optimizer)
+        for parameter in parameters
     ]
-    return OptimizerOutline(groups, states, _map(_others(optimizer), None, describe))
+    others = _map(_others(optimizer), None, describe)
+    shapes = [tuple(parameter.shape) for parameter in parameters]
+    return OptimizerOutline(groups, states, others, known_names(optimizer), shapes)
+
+
+def _options(group: dict[str, Any]) -> dict[str, Any]:
+    return {key: group[key] for key in group if key not in ("params", GROUP_NAMES)}
 
 
 def _others(optimizer: torch.optim.Optimizer) -> dict[Any, Any]:
     return {key: value for key, value in optimizer.state.items() if not isinstance(key, torch.Tensor)}
-
-
-def _parameters(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
-    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
 
 def _outline_of(tensor: torch.Tensor, parameter: torch.Tensor | None) -> TensorOutline:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from horovod.common.process_sets import ProcessSet
 from horovod.common.training.step_checks import StepChecks
-from horovod.torch.wrapping import check_names
 
 _ATTRIBUTE = "_horovod_step_checks"
 
@@ -18,7 +17,7 @@ _ATTRIBUTE = "_horovod_step_checks"
 def watch_steps(
     optimizer: torch.optim.Optimizer,
     wrapped: torch.optim.Optimizer,
-    named_parameters: Sequence[tuple[str, torch.Tensor]] | None,
+    names: Mapping[torch.Tensor, str],
     process_set: ProcessSet,
 ) -> None:
     """Has ``optimizer`` make the checks that the environment asks for: none, mostly.
@@ -26,17 +25,28 @@ def watch_steps(
     Args:
         optimizer: one whose step makes the update, after the gradients were reduced.
         wrapped: the one that it was made of, which may be wrapped again: then the new checks count alone.
-        named_parameters: names for messages.
+        names: of its parameters.
         process_set: the ranks that train together.
     """
     previous = wrapped.__dict__.pop(_ATTRIBUTE, None)
     if previous is not None:
         previous.remove()
-    names = check_names(optimizer.param_groups, named_parameters)
-    watched = [(names[id(p)], p) for group in optimizer.param_groups for p in group["params"]]
+    watched = [(names[p], p) for group in optimizer.param_groups for p in group["params"]]
     checks = StepChecks(process_set, lambda: contents_of(watched))
     if checks.wanted:
         wrapped.__dict__[_ATTRIBUTE] = _Watch(optimizer, watched, checks)
+
+
+def watch_added(wrapped: torch.optim.Optimizer, added: Sequence[tuple[str, torch.Tensor]]) -> None:
+    """For parameters that have come into the groups of an optimizer: they are checked from now on.
+
+    Args:
+        wrapped: as for ``watch_steps``.
+        added: they, with names.
+    """
+    watch = wrapped.__dict__.get(_ATTRIBUTE)
+    if watch is not None:
+        watch.add(added)
 
 
 def take_part_without_update(wrapped: torch.optim.Optimizer) -> None:
@@ -56,21 +66,30 @@ class _Watch:
     def __init__(
         self,
         optimizer: torch.optim.Optimizer,
-        parameters: Sequence[tuple[str, torch.Tensor]],
+        watched: list[tuple[str, torch.Tensor]],
         checks: StepChecks,
     ) -> None:
-        self._parameters = [parameter for _, parameter in parameters]
+        self._watched = watched
         self._checks = checks
         self._handles: list[Any] = [optimizer.register_step_pre_hook(self._before_step)]
-        if checks.nonfinite:
-            own = weakref.ref(checks)  # parameters outlive optimizers
-            looking = [
-                parameter.register_hook(lambda gradient, name=name: _look(own(), name, gradient))
-                for name, parameter in parameters
-                if parameter.requires_grad
-            ]
-            weakref.finalize(self, _remove, looking).atexit = False
-            self._handles += looking
+        self._look_at(watched)
+
+    def add(self, parameters: Sequence[tuple[str, torch.Tensor]]) -> None:
+        """More parameters to check."""
+        self._watched += parameters
+        self._look_at(parameters)
+
+    def _look_at(self, parameters: Sequence[tuple[str, torch.Tensor]]) -> None:
+        if not self._checks.nonfinite:
+            return
+        own = weakref.ref(self._checks)  # parameters outlive optimizers
+        looking = [
+            parameter.register_hook(lambda gradient, name=name: _look(own(), name, gradient))
+            for name, parameter in parameters
+            if parameter.requires_grad
+        ]
+        weakref.finalize(self, _remove, looking).atexit = False
+        self._handles += looking
 
     def remove(self) -> None:
         """Ends the checks."""
@@ -110,7 +129,7 @@ class _Watch:
     def _before_update(self) -> None:
         # A GradScaler leaves out steps whose gradients are not finite; what is finite now is a later step's.
         if self._checks.noted and all(
-            kind_of(parameter.grad) is None for parameter in self._parameters if parameter.grad is not None
+            kind_of(parameter.grad) is None for _, parameter in self._watched if parameter.grad is not None
         ):
             self._checks.forget()
         self._checks.before_update()

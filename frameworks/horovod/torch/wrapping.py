@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import operator
 import warnings
+import weakref
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
 from horovod.torch.compiling import methods_outside_of_graphs
+from horovod.torch.step_checks import watch_added
 
 NamedParameters = list[tuple[str, torch.Tensor]]
 
+GROUP_NAMES = "param_names"
+"""Where a group has the names that its optimizer was given with the parameters."""
+
 _SHARED = ("param_groups", "state")
+_NAMELESS = "noname."
+
+_T = TypeVar("_T")
 
 
 @methods_outside_of_graphs
@@ -23,7 +32,9 @@ class WrappedOptimizer:
     _base: type[torch.optim.Optimizer]
     _wrapped: torch.optim.Optimizer
     _wrap_again: Callable[[torch.optim.Optimizer, NamedParameters, int], torch.optim.Optimizer]
-    _parameter_names: dict[torch.Tensor, str]
+    _parameter_names: dict[torch.Tensor, str]  # of all that were in the groups
+    _named: dict[torch.Tensor, str]  # by the program, in the groups or not
+    _seen: list[torch.Tensor]  # in the groups, at the last look
 
     def _adopt(
         self,
@@ -31,15 +42,17 @@ class WrappedOptimizer:
         named_parameters: Iterable[tuple[str, torch.Tensor]] | None,
     ) -> NamedParameters:
         """Takes over the groups and state of ``optimizer``; returns its parameters with their names."""
-        names = check_names(optimizer.param_groups, named_parameters)
+        named = None if named_parameters is None else list(named_parameters)
+        names = check_names(optimizer.param_groups, named)
         own = {key: value for key, value in optimizer.__dict__.items() if key not in _SHARED}
         # A learning rate schedule has put its counter around the step of the wrapped optimizer.
         own.pop("step", None)
         self.__dict__.update(own)
         self._wrapped = optimizer
-        parameters = [(names[id(p)], p) for group in self.param_groups for p in group["params"]]
-        self._parameter_names = {parameter: name for name, parameter in parameters}
-        return parameters
+        self._named = {parameter: name for name, parameter in named or ()}
+        self._seen = present_parameters(self.param_groups)
+        self._parameter_names = {parameter: names[id(parameter)] for parameter in self._seen}
+        return [(self._parameter_names[parameter], parameter) for parameter in self._seen]
 
     # Not copies: loading a state gives an optimizer new ones, and schedules may belong to the wrapped one.
     @property
@@ -67,14 +80,36 @@ class WrappedOptimizer:
         rest = {key: value for key, value in state.items() if key not in _SHARED}
         super().__setstate__(rest)  # type: ignore[misc]
 
-    def _added(self, param_group: dict[str, Any]) -> NamedParameters:
-        """Adds a group to the wrapped optimizer's; returns its parameters with names."""
-        super().add_param_group(param_group)  # type: ignore[misc]
-        index = len(self.param_groups) - 1
-        parameters = self.param_groups[index]["params"]
-        added = [(f"added.{index}.{position}", parameter) for position, parameter in enumerate(parameters)]
+    def _newcomers(self) -> NamedParameters:
+        """The parameters that have come into the groups since the last look, with names: by this optimizer or
+        by the wrapped one, whose groups they are too.
+        """
+        present = present_parameters(self.param_groups)
+        if len(present) == len(self._seen) and all(map(operator.is_, present, self._seen)):
+            return []
+        self._seen = present
+        places = positions_of(self.param_groups)
+        added = [
+            (self._named.get(parameter, places[id(parameter)]), parameter)
+            for parameter in present
+            if parameter not in self._parameter_names
+        ]
+        taken = set(self._parameter_names.values())  # also those that are in no group any more
+        added = [(f"{name}#{len(taken)}" if name in taken else name, parameter) for name, parameter in added]
         self._parameter_names.update({parameter: name for name, parameter in added})
+        watch_added(self._wrapped, added)
         return added
+
+    def _described(self) -> dict[str, str]:
+        """What the ranks compare of the parameters. Where each has its place too: a list made of a set has
+        another order in each process, and then one rank's state would be taken for that of another parameter.
+        """
+        return {
+            f"parameter {self._parameter_names[p]!r}": f"{str(p.dtype).removeprefix('torch.')} "
+            f"{list(p.shape)}, number {number} of group {index}, requires_grad={p.requires_grad}"
+            for index, group in enumerate(self.param_groups)
+            for number, p in enumerate(group["params"])
+        }
 
     def _note_step(self) -> None:
         """Tells schedules of the wrapped optimizer that a step was made."""
@@ -96,9 +131,12 @@ class WrappedOptimizer:
         memo[id(self._wrapped)] = plain
         state: Any = self.__getstate__()
         plain.__setstate__(copy.deepcopy(state, memo))
-        before = [p for group in self.param_groups for p in group["params"]]
-        after = [p for group in plain.param_groups for p in group["params"]]
-        names = [(self._parameter_names[old], new) for old, new in zip(before, after, strict=True)]
+        before, after = present_parameters(self.param_groups), present_parameters(plain.param_groups)
+        places = positions_of(self.param_groups)  # of those that have just come
+        names = [
+            (self._parameter_names.get(old, places[id(old)]), new)
+            for old, new in zip(before, after, strict=True)
+        ]
         copied = memo[id(self)] = self._wrap_again(plain, names, self.backward_passes_per_step)
         return copied
 
@@ -137,11 +175,7 @@ def check_names(
     param_groups: Iterable[dict[str, Any]], named_parameters: Iterable[tuple[str, torch.Tensor]] | None
 ) -> dict[int, str]:
     """The name of every parameter, by ``id``. Raises ValueError when names are missing or not unique."""
-    positions = {
-        id(parameter): f"noname.{group_index}.{index}"
-        for group_index, group in enumerate(param_groups)
-        for index, parameter in enumerate(group["params"])
-    }
+    positions = positions_of(param_groups)
     if named_parameters is None:
         return positions
     named = list(named_parameters)
@@ -161,7 +195,7 @@ def check_names(
     names = {id(parameter): name for name, parameter in named}
     unnamed = [place for key, place in positions.items() if key not in names]
     if unnamed:
-        places = ", ".join(place.removeprefix("noname.") for place in unnamed)
+        places = ", ".join(place.removeprefix(_NAMELESS) for place in unnamed)
         raise ValueError(
             "named_parameters was specified, but one or more model parameters were not named. "
             f"Their positions (group.parameter): {places}"
@@ -169,10 +203,36 @@ def check_names(
     return names
 
 
-def described(parameters: NamedParameters) -> dict[str, str]:
-    """What the ranks compare of parameters, by label."""
+def positions_of(param_groups: Iterable[dict[str, Any]]) -> dict[int, str]:
+    """What parameters are called that have no name, by ``id``."""
     return {
-        f"parameter {name!r}": f"{str(p.dtype).removeprefix('torch.')} {list(p.shape)}, "
-        + f"requires_grad={p.requires_grad}"
-        for name, p in parameters
+        id(parameter): f"{_NAMELESS}{group_index}.{index}"
+        for group_index, group in enumerate(param_groups)
+        for index, parameter in enumerate(group["params"])
     }
+
+
+def present_parameters(param_groups: Iterable[dict[str, Any]]) -> list[torch.Tensor]:
+    """The parameters of all groups, in their order."""
+    return [parameter for group in param_groups for parameter in group["params"]]
+
+
+def known_names(optimizer: torch.optim.Optimizer) -> list[str] | None:
+    """What the program calls the parameters, in the order of the groups; None where it has not said so."""
+    parameters = present_parameters(optimizer.param_groups)
+    told = getattr(optimizer, "_parameter_names", {})
+    names = [told.get(parameter, _NAMELESS) for parameter in parameters]
+    if any(name.startswith(_NAMELESS) for name in names):  # torch 2.6 and later keep names themselves
+        names = [name for group in optimizer.param_groups for name in group.get(GROUP_NAMES, ())]
+    return names if len(names) == len(parameters) else None
+
+
+def weakly(method: Callable[[], _T]) -> Callable[[], _T | None]:
+    """A method that does not keep the optimizer alive; None once it is gone."""
+    found = weakref.WeakMethod(method)
+
+    def call() -> _T | None:
+        bound = found()
+        return None if bound is None else bound()
+
+    return call

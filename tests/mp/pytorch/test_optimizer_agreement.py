@@ -8,7 +8,7 @@ import time
 import pytest
 import torch
 from torch import nn
-from training import Tagger, loss_of, mlp, own_samples, same, samples, sgd, train, wrap
+from training import Tagger, loss_of, mean_loss, mlp, own_samples, same, samples, sgd, train, wrap
 
 import horovod.torch as hvd
 from horovod import _core
@@ -174,6 +174,65 @@ def thawed_and_frozen():
         told_alike(hvd.TensorMismatchError, r"begun to train.*rank 0: '0\.bias'", optimizer.step)
 
 
+def added():
+    """Parameters that come by the wrapped optimizer train as all do; on one rank only they are an error on
+    all.
+    """
+    for early in (True, False):
+        net, reference = mlp(), mlp()
+        inner, alone = (
+            torch.optim.SGD(net[0].parameters(), lr=0.3),
+            torch.optim.SGD(reference[0].parameters(), lr=0.3),
+        )
+        optimizer = hvd.DistributedOptimizer(inner, net.named_parameters())
+        for step in range(3):
+            batches = samples(10 * step, hvd.size())
+            optimizer.zero_grad()
+            alone.zero_grad()
+            reference.zero_grad()
+            if early and step == 1:
+                inner.add_param_group({"params": net[2].parameters()})
+            loss_of(net, batches[hvd.rank()]).backward()
+            mean_loss(reference, batches).backward()
+            if not early and step == 1:
+                inner.add_param_group({"params": net[2].parameters()})
+            if step == 1:
+                alone.add_param_group({"params": reference[2].parameters()})
+            optimizer.step()
+            alone.step()
+            if step == 0:
+                net.zero_grad()  # what had gathered in those that are not trained yet
+        same(net, reference)
+    net = mlp()
+    inner = torch.optim.SGD(net[0].parameters(), lr=0.3)
+    optimizer = hvd.DistributedOptimizer(inner, net.named_parameters())
+    if hvd.rank() == 0:
+        inner.param_groups[0]["params"] += net[2].parameters()
+    loss_of(net, own_samples()).backward()
+    told_alike(hvd.TensorMismatchError, r"begun to train.*rank 0: '2\.", optimizer.step)
+
+
+def in_another_order():
+    """As of a list made of a set. State goes by name, where names are known."""
+    backwards = hvd.rank() == 1
+    net = nn.Sequential(nn.Linear(4, 4, bias=False), nn.Linear(4, 4, bias=False))
+    parameters = list(net.parameters())[:: -1 if backwards else 1]
+    adam = torch.optim.Adam(parameters)
+    text = r"'0.weight' \(.*number 0 of group 0.*rank 1: .*number 1 of group 0"
+    told_alike(hvd.TensorMismatchError, text, lambda: hvd.DistributedOptimizer(adam, net.named_parameters()))
+    if "param_names" not in torch.optim.Adam(net.named_parameters()).param_groups[0]:
+        return  # an older torch
+    named = list(net.named_parameters())[:: -1 if backwards else 1]
+    adam = torch.optim.Adam(named)
+    if hvd.rank() == 0:
+        net(torch.ones(1, 4)).pow(2).sum().backward()
+        adam.step()
+    hvd.broadcast_optimizer_state(adam, 0)
+    states = {name: adam.state[p]["exp_avg"].tolist() for name, p in named}
+    assert len({repr(sorted(theirs.items())) for theirs in hvd.allgather_object(states)}) == 1
+    assert adam.param_groups[0]["param_names"] == [name for name, _ in named]
+
+
 def next_job():
     """A step whose gradients were in flight at a shutdown is refused; the next job goes on with it."""
     net, reference = mlp(), mlp()
@@ -306,7 +365,14 @@ def state_of_no_parameter():
 
 
 CHECKS = {
-    "agree": (different_at_construction, kept_on_one_rank, wrapped_again, thawed_and_frozen),
+    "agree": (
+        different_at_construction,
+        kept_on_one_rank,
+        wrapped_again,
+        thawed_and_frozen,
+        added,
+        in_another_order,
+    ),
     "change": (changed_gradients, changed_behind_torchs_back, changed_on_one_rank),
     "life": (copies, next_job, state_of_no_parameter),
     "ways": (line_search, in_backward, in_backward_with_grad_scaler, sparse_adam),

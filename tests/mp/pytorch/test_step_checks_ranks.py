@@ -154,6 +154,25 @@ def test_a_model_that_drifted_by_one_bit_is_found(run_ranks, size: int, every: i
         assert ("no majority tells which are right" in error) == (size == 2), error
 
 
+def ranks_add_parameters(by: str) -> list[str]:
+    hvd.init()
+    model, head = _model(), torch.nn.Linear(2, 1)
+    torch.nn.init.constant_(head.weight, 1.0 + hvd.rank() / 8)
+    inner = torch.optim.SGD(model.parameters(), lr=0.1)
+    optimizer = hvd.DistributedOptimizer(inner, model.named_parameters())
+    _train(model, optimizer, steps=1)
+    adding = inner if by == "wrapped" else optimizer
+    adding.add_param_group({"params": head.parameters()})
+    return _train(torch.nn.Sequential(model, head), optimizer, steps=1)
+
+
+@pytest.mark.parametrize("by", ["wrapped", "distributed"])
+def test_added_parameters_are_compared_too(run_ranks, by: str) -> None:
+    results = run_ranks(2, ranks_add_parameters, [by], env={"HOROVOD_CHECK_PARAMETERS_EVERY": "1"})
+    assert results[0] == results[1]
+    assert "Before step 2" in results[0][0] and "'noname.1.0' (1 of 6 do)" in results[0][0]
+
+
 def ranks_forget_to_broadcast() -> list:
     hvd.init()
     torch.manual_seed(hvd.rank())

@@ -249,11 +249,53 @@ def test_shared_parameter_is_sent_once(two):
     assert names_of(two) == ["DistributedOptimizer.0.weight"]
 
 
-def test_added_group(two):
+@pytest.mark.parametrize("by", ["distributed", "wrapped", "list"])
+@pytest.mark.parametrize("named", [False, True])
+def test_added_parameters(two, by, named):
+    """By either optimizer, whose groups are the same, before the backward pass or after it."""
+    for before in (True, False):
+        net, head = model(), nn.Linear(2, 1)
+        inner = torch.optim.SGD(net.parameters(), lr=1.0)
+        names = [*net.named_parameters(), *((f"head.{n}", p) for n, p in head.named_parameters())]
+        optimizer = hvd.DistributedOptimizer(inner, names if named else None, op=hvd.Sum)
+
+        def add(net=net, head=head, inner=inner, optimizer=optimizer):
+            if by == "list":
+                inner.param_groups[0]["params"] += head.parameters()
+            else:
+                (inner if by == "wrapped" else optimizer).add_param_group({"params": head.parameters()})
+
+        if before:
+            add()
+        head(net(torch.ones(1, 3))).sum().backward()
+        own = head.bias.grad.clone()
+        if not before:
+            add()
+        optimizer.step()
+        assert head.bias.grad == 2 * own  # of the two ranks
+        two.requests.clear()
+        optimizer.zero_grad()
+        head(net(torch.ones(1, 3))).sum().backward()
+        optimizer.step()
+        assert len(two.requests) == 6
+        prefix = names_of(two)[0].split(".")[0]
+        place = "0.5" if by == "list" else "1.1"
+        assert names_of(two)[0] == f"{prefix}.{'head.bias' if named else 'noname.' + place}"
+        del optimizer
+
+
+def test_parameters_added_after_the_reduction_are_refused(two):
     net, head = model(), nn.Linear(2, 1)
     optimizer = wrapped(net)
-    optimizer.add_param_group({"params": head.parameters(), "lr": 0.5})
     head(net(torch.ones(1, 3))).sum().backward()
-    optimizer.step()
-    assert len(two.requests) == 6
-    assert names_of(two)[:2] == ["DistributedOptimizer.added.1.1", "DistributedOptimizer.added.1.0"]
+    optimizer.synchronize()
+    optimizer.add_param_group({"params": head.parameters()})
+    for _ in range(2):
+        with (
+            optimizer.skip_synchronize(),
+            pytest.raises(RuntimeError, match=r"'noname.1.0' was added.*before the backward pass"),
+        ):
+            optimizer.step()
+    head.zero_grad()
+    with optimizer.skip_synchronize():
+        optimizer.step()

@@ -21,7 +21,14 @@ def written(outline: OptimizerOutline, tensors: Sequence[torch.Tensor]) -> dict[
     on_parameter: list[bool] = []
     parts = [_filled(part, left, on_parameter) for part in (outline.groups, outline.states, outline.others)]
     groups, states, others = parts
-    return {"groups": groups, "states": states, "others": others, "on_parameter": on_parameter}
+    return {
+        "groups": groups,
+        "states": states,
+        "others": others,
+        "on_parameter": on_parameter,
+        "names": outline.names,
+        "shapes": outline.shapes,
+    }
 
 
 def read(told: dict[str, Any]) -> tuple[OptimizerOutline, list[torch.Tensor]]:
@@ -29,7 +36,8 @@ def read(told: dict[str, Any]) -> tuple[OptimizerOutline, list[torch.Tensor]]:
     left = iter(told["on_parameter"])
     tensors: list[torch.Tensor] = []
     parts = [_emptied(told[name], left, tensors) for name in ("groups", "states", "others")]
-    return OptimizerOutline(*parts), tensors
+    # Checkpoints of earlier versions have no names.
+    return OptimizerOutline(*parts)._replace(names=told.get("names"), shapes=told.get("shapes")), tensors
 
 
 def _filled(value: Any, tensors: Iterator[torch.Tensor], on_parameter: list[bool]) -> Any:
