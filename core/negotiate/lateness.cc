@@ -26,10 +26,11 @@ std::string Millis(Micros us) {
 }  // namespace
 
 std::string* Lateness::Note(Position member, Micros since, Micros now) {
-  if (window_start_ < 0) window_start_ = now;
-  const Micros begin = std::max(since, counted_until_);
+  const Micros begin = std::min(std::max(since, counted_until_), now);
   counted_until_ = std::max(counted_until_, now);
-  if (begin >= now) return nullptr;
+  // A wait that began before this window counts in it, so the time before it does, too.
+  window_start_ = window_start_ < 0 ? begin : std::min(window_start_, begin);
+  if (begin == now) return nullptr;
   Member& late = late_[member];
   late.waited += now - begin;
   if (late.latest.size() < kLatest) {

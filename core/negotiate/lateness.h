@@ -24,7 +24,7 @@ class Lateness {
   struct Straggler {
     Position member;
     size_t waits = 0;    // separate times in the window
-    int percent = 0;     // of the window
+    int percent = 0;     // of the window, from the beginning of its first wait on
     Micros median = 0;   // of the latest waits
     Micros longest = 0;  // and in which operation
     std::string name;

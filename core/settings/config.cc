@@ -1,5 +1,6 @@
 #include "settings/config.h"
 
+#include <algorithm>
 #include <cctype>
 #include <charconv>
 #include <climits>
@@ -35,8 +36,10 @@ bool ParseNumber(const std::string& text, double lowest, double highest, double*
 bool ParseFlag(const std::string& text, bool* value) {
   std::string lower;
   for (unsigned char c : text) lower += static_cast<char>(std::tolower(c));
-  const bool yes = lower == "1" || lower == "true" || lower == "yes" || lower == "on";
-  const bool no = lower == "0" || lower == "false" || lower == "no" || lower == "off";
+  int64_t number = 0;
+  const bool is_number = ParseInteger(text, INT64_MIN, INT64_MAX, &number);
+  const bool yes = number > 0 || lower == "true" || lower == "yes" || lower == "on";
+  const bool no = (is_number && !yes) || lower == "false" || lower == "no" || lower == "off";
   if (yes || no) *value = yes;
   return yes || no;
 }
@@ -57,6 +60,7 @@ bool ParseList(const std::string& text, std::vector<int>* values) {
 namespace {
 
 constexpr double kDay = 86400;
+constexpr double kShortestPeriod = 0.01;
 
 using Parse = bool (*)(const std::string& text, Config* config);
 
@@ -73,7 +77,14 @@ bool Seconds(const std::string& text, Config* config) {
 
 template <double Config::*member>
 bool Period(const std::string& text, Config* config) {
-  return ParseNumber(text, 0.01, kDay, &(config->*member));
+  return ParseNumber(text, kShortestPeriod, kDay, &(config->*member));
+}
+
+// 0 is what Horovod takes for "at once".
+bool StallCheck(const std::string& text, Config* config) {
+  if (!ParseNumber(text, 0, kDay, &config->stall_check_seconds)) return false;
+  config->stall_check_seconds = std::max(config->stall_check_seconds, kShortestPeriod);
+  return true;
 }
 
 template <bool Config::*member>
@@ -166,13 +177,17 @@ const std::map<std::string, ValueReader>& ValueReaders() {
       {"HOROVOD_TIMELINE", {"a path", Text<&Config::timeline>}},
       {"HOROVOD_TIMELINE_MARK_CYCLES", {kFlagValues, Flag<&Config::timeline_mark_cycles>}},
       {"HOROVOD_STALL_CHECK_DISABLE", {kFlagValues, Flag<&Config::stall_check_disable>}},
-      {"HOROVOD_STALL_CHECK_TIME_SECONDS", {kPeriodValues, Period<&Config::stall_check_seconds>}},
+      {"HOROVOD_STALL_CHECK_TIME_SECONDS", {kSecondsValues, StallCheck}},
       {"HOROVOD_STALL_SHUTDOWN_TIME_SECONDS",
        {kSecondsValues, Seconds<&Config::stall_shutdown_seconds>}},
       {"HOROVOD_STALL_DEADLOCK_TIME_SECONDS",
        {kSecondsValues, Seconds<&Config::stall_deadlock_seconds>}},
       {"HOROVOD_THREAD_AFFINITY", {"core numbers with commas between", Affinity}},
       {"HOROVOD_FAILPOINT", {"name@count:rankR:action", Text<&Config::failpoint>}},
+      {"HOROVOD_CHECK_NONFINITE", {kFlagValues, Flag<&Config::check_nonfinite>}},
+      {"HOROVOD_CHECK_FIRST_STEP", {kFlagValues, Flag<&Config::check_first_step>}},
+      {"HOROVOD_CHECK_PARAMETERS_EVERY",
+       {"a number of steps, 0 for never", Count<&Config::check_parameters_every>}},
       {"HOROVOD_HEARTBEAT_SECONDS", {kPeriodValues, Period<&Config::heartbeat_seconds>}},
       {"HOROVOD_ELASTIC", {kFlagValues, Flag<&Config::elastic>}},
       {"HOROVOD_PEER_TIMEOUT_SECONDS", {kPeriodValues, Period<&Config::peer_timeout_seconds>}},
@@ -186,13 +201,6 @@ Status BadValue(const char* variable, const std::string& value, const std::strin
   return Status::Invalid(std::string(variable) + "=" + Shown(value) + ": expected " + allowed);
 }
 
-Status CheckTogether(const Config& config) {
-  if (config.peer_timeout_seconds >= 2 * config.heartbeat_seconds) return Status::Ok();
-  return BadValue(
-      "HOROVOD_PEER_TIMEOUT_SECONDS", std::to_string(config.peer_timeout_seconds),
-      "at least twice HOROVOD_HEARTBEAT_SECONDS, " + std::to_string(config.heartbeat_seconds));
-}
-
 }  // namespace
 
 Status ReadConfig(const Lookup& lookup, Config* config) {
@@ -204,7 +212,9 @@ Status ReadConfig(const Lookup& lookup, Config* config) {
     if (!reader->second.parse(value, config))
       return BadValue(setting.variable, value, reader->second.allowed);
   }
-  return CheckTogether(*config);
+  config->heartbeat_seconds =
+      std::min(config->heartbeat_seconds, config->peer_timeout_seconds / 2);
+  return Status::Ok();
 }
 
 Status CheckSetting(const std::string& variable, const std::string& value) {

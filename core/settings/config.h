@@ -60,13 +60,18 @@ struct Config {
   double start_timeout_seconds = 30.0;
   double gloo_timeout_seconds = 30.0;
   bool elastic = false;
+  // For Python alone.
+  bool check_nonfinite = false;
+  bool check_first_step = true;
+  int64_t check_parameters_every = 0;  // steps; 0 = never
 };
 
 // The value of a variable or null, as getenv.
 using Lookup = std::function<const char*(const char* variable)>;
 
 // Reads each variable once. Unset or empty = the default. A bad value is an error that names the
-// variable and what is allowed; *config is then unspecified.
+// variable and what is allowed; *config is then unspecified. Heartbeats are at least twice as
+// frequent as the time without any that a peer is granted.
 Status ReadConfig(const Lookup& lookup, Config* config);
 
 // The error that ReadConfig gives for this value alone, for whoever needs the variable before there
@@ -76,7 +81,7 @@ Status CheckSetting(const std::string& variable, const std::string& value);
 // The whole text is one value of the kind, within the bounds; else false and *value is untouched.
 bool ParseInteger(const std::string& text, int64_t lowest, int64_t highest, int64_t* value);
 bool ParseNumber(const std::string& text, double lowest, double highest, double* value);
-bool ParseFlag(const std::string& text, bool* value);  // 1/0, true/false, yes/no, on/off
+bool ParseFlag(const std::string& text, bool* value);  // true/false, yes/no, on/off, a number
 bool ParseList(const std::string& text, std::vector<int>* values);  // "0,2,4"
 
 }  // namespace hvd

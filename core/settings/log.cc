@@ -64,6 +64,10 @@ void Log(LogLevel level, std::string_view text) noexcept {
 void Tell(std::string_view text) noexcept { Write(LogLevel::kInfo, text); }
 
 bool ParseLogLevel(std::string_view text, LogLevel* level) {
+  if (text.size() == 4 && strncasecmp(text.data(), "warn", 4) == 0) {
+    *level = LogLevel::kWarning;
+    return true;
+  }
   for (size_t i = 0; i < std::size(kNames); ++i) {
     if (text.size() != std::string_view(kNames[i]).size()) continue;
     if (strncasecmp(text.data(), kNames[i], text.size()) != 0) continue;

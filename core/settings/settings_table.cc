@@ -77,7 +77,7 @@ const std::vector<Setting>& SettingsTable() {
       {"HOROVOD_STALL_CHECK_DISABLE", "flag", "0",
        "Do not report tensors that some ranks have not submitted."},
       {"HOROVOD_STALL_CHECK_TIME_SECONDS", "number", "10",
-       "Seconds after which a stalled tensor is reported."},
+       "Seconds after which a stalled tensor is reported; 0 = at once."},
       {"HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "number", "0",
        "Seconds after which a stalled tensor fails the job; 0 = only a proved deadlock does."},
       {"HOROVOD_STALL_DEADLOCK_TIME_SECONDS", "number", "60",
@@ -86,6 +86,9 @@ const std::vector<Setting>& SettingsTable() {
       {"HOROVOD_CHECK_NONFINITE", "flag", "0",
        "Look for NaN and Inf in each gradient before it is reduced; all ranks raise in the same "
        "step."},
+      {"HOROVOD_CHECK_FIRST_STEP", "flag", "1",
+       "Compare the parameters of all ranks once, after the first step, and warn where they "
+       "differ."},
       {"HOROVOD_CHECK_PARAMETERS_EVERY", "integer", "0",
        "Compare the parameters of all ranks before the first and every so many steps; 0 = never."},
       {"HOROVOD_HEARTBEAT_SECONDS", "number", "1.0",

@@ -87,7 +87,21 @@ MPI_OPS = [
     "HorovodAlltoall",
     "HorovodReducescatter",
     "HorovodGroupedReducescatter",
+    "Compression",
+    "check_installed_version",
+    "get_average_backwards_compatibility_fun",
+    "gpu_available",
+    "num_rank_is_power_2",
 ]
+
+# Importable from these modules besides, as programs do.
+ELSEWHERE = {
+    "horovod.common.elastic": ["ObjectState", "State", "run_fn"],
+    "horovod.torch.elastic": ["init", "run_fn", "shutdown"],
+    "horovod.torch.elastic.state": ["ObjectState", "allgather_object"],
+    "horovod.torch.functions": ["allgather", "broadcast_", "broadcast_async_", "rank", "size", "synchronize"],
+    "horovod.torch.optimizer": ["_DistributedAdasumOptimizer", "_DistributedOptimizer"],
+}
 
 # name -> parameters, of horovod.common.util
 UTIL = {
@@ -99,7 +113,9 @@ UTIL = {
     "ddl_built": "verbose=False",
     "ccl_built": "verbose=False",
     "env": "**kwargs",
-    "num_rank_is_power_2": "n",
+    "num_rank_is_power_2": "num_rank",
+    "check_extension": "ext_name, ext_env_var, pkg_path, *args",
+    "get_average_backwards_compatibility_fun": "reduce_ops",
     "split_list": "l, n",
     "check_installed_version": "name, version, exception=None",
     "is_iterable": "x",

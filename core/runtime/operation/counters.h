@@ -10,7 +10,8 @@ namespace hvd {
 // Totals since init. Written by whoever drives, read by anybody.
 struct Counters {
   std::atomic<uint64_t> collectives{0};       // collectives run by the backend
-  std::atomic<uint64_t> tensors{0};           // tensors in them
+  std::atomic<uint64_t> reductions{0};        // those that reduce
+  std::atomic<uint64_t> tensors{0};           // tensors in all of them
   std::atomic<uint64_t> bytes{0};             // bytes of their inputs
   std::atomic<uint64_t> cache_hits{0};        // operations announced by a cached id
   std::atomic<uint64_t> cache_misses{0};      // operations announced in full
@@ -26,6 +27,7 @@ struct Counters {
   // Under the names that the program sees.
   std::map<std::string, uint64_t> Now() const {
     return {{"collectives", collectives},
+            {"reductions", reductions},
             {"tensors", tensors},
             {"bytes", bytes},
             {"cache_hits", cache_hits},

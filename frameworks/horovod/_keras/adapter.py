@@ -117,12 +117,12 @@ class KerasAdapter:
         sparse_as_dense: bool = False,
         gradient_predivide_factor: float = 1.0,
         op: int = Average,
-        backward_passes_per_step: int = 1,
-        average_aggregated_gradients: bool = False,
         groups: Groups = None,
         process_set: ProcessSet = global_process_set,
         local_layers: Any = None,
         scale_local_gradients: bool = True,
+        backward_passes_per_step: int = 1,
+        average_aggregated_gradients: bool = False,
     ) -> Any:
         """As ``DistributedOptimizer``, but the gradients of some layers stay on their rank.
 

@@ -14,6 +14,9 @@ from horovod.common.collective import byte_objects
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.common.training.gradient_options import GradientSettings, cut_into_groups
 
+REMEDY = "hvd.callbacks.BroadcastGlobalVariablesCallback(0) to the callbacks of fit()"
+"""What a training whose ranks start with different variables is to add."""
+
 
 @dataclass(frozen=True, eq=False)
 class Plan:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from .slurm import tasks_per_node
-from .sources import SOURCES, SRUN, Source, source_of
+from .sources import SOURCES, SRUN, Source, is_within_a_rank, source_of
 from .text import shown
 
 HOROVODRUN, ALONE = "horovodrun", "nobody"
@@ -43,7 +43,7 @@ def from_environment(environ: Mapping[str, str]) -> Identity:
 
 def _from_horovodrun(environ: Mapping[str, str]) -> Identity | None:
     present = [name for name in _VARIABLES if name in environ]
-    if not present:
+    if not present or is_within_a_rank(environ):
         return None
     missing = [name for name in _VARIABLES if name not in environ]
     if missing:

@@ -3,11 +3,15 @@
 import contextlib
 import os
 import signal
-from collections.abc import Iterable
+import sys
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from .errors import BootstrapError
 from .identity import Identity
 from .sources import JSRUN, MPICH, MVAPICH2, OPEN_MPI, SRUN, TORCHRUN, source_of
+
+RANK_VARIABLE = "HOROVOD_RANK_PROCESS"  # the rank that has started, for what it starts itself
 
 _STATE = 0
 _START_TIME = 22 - 3  # field of /proc/PID/stat, less those up to the program's name
@@ -26,6 +30,27 @@ class Process(NamedTuple):
 
 
 NOBODY = Process(0, "")
+
+
+def check_not_spawned(environ: Mapping[str, str]) -> None:
+    """Raises BootstrapError in a process that a rank has started by multiprocessing, other than by fork: it
+    imports the program anew, and is not to become the rank again.
+    """
+    main = getattr(sys.modules.get("__mp_main__"), "__name__", "")
+    spawned = main == "__mp_main__" or ("multiprocessing" in sys.modules and _has_parent())
+    rank, _, pid = environ.get(RANK_VARIABLE, "").partition("/")
+    if spawned and pid not in ("", str(os.getpid())):
+        raise BootstrapError(
+            f"this process, which multiprocessing has started for rank {rank}, as "
+            "a DataLoader does for its workers, imports the program anew, which calls hvd.init() again. Put "
+            "all that only the rank is to do within if __name__ == '__main__':"
+        )
+
+
+def _has_parent() -> bool:
+    import multiprocessing
+
+    return multiprocessing.parent_process() is not None
 
 
 def own_process() -> Process:

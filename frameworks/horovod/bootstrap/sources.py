@@ -51,7 +51,7 @@ class Source(NamedTuple):
 
 
 _TORCH = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
-_TORCHRUN = ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT")
+_TORCHRUN = TORCHRUN_MARKS = ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT")
 
 
 def _numbers(prefix: str) -> tuple[str, str, str, str]:
@@ -85,6 +85,13 @@ SOURCES = (
     Source(TORCH_PROGRAM, *_TORCH, mark="WORLD_SIZE", job=("MASTER_PORT",)),
     Source(INDEXED_JOB, "JOB_COMPLETION_INDEX", "WORLD_SIZE", mark="JOB_COMPLETION_INDEX"),
 )
+
+
+def is_within_a_rank(environ: Mapping[str, str]) -> bool:
+    """Whether a rank of horovodrun has started torchrun, and that this process: horovodrun takes the marks of
+    a torchrun that has started it from what its ranks inherit.
+    """
+    return source_of(TORCHRUN).has_started(environ) and "HOROVOD_RANK" in environ
 
 
 def source_of(launcher: str) -> Source:

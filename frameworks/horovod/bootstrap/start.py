@@ -4,14 +4,15 @@ import hmac
 import os
 import sys
 import time
-from collections.abc import MutableMapping
+from collections.abc import MutableMapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from . import controller, descriptors, gpu_libraries, libraries, processes, secret, summary
+from . import controller, descriptors, gpu_libraries, libraries, processes, secret, summary, variables
 from .engine import start_engine
 from .errors import AbandonedError, BootstrapError, StartTimeoutError
 from .identity import ALONE, HOROVODRUN, Identity, from_environment, placed, reason
 from .secret import SECRET_BYTES
+from .sources import is_within_a_rank
 from .start_settings import STORE_VARIABLE, is_elastic, staging, start_timeout
 from .start_settings import wiring as wiring_of
 from .text import escaped, log
@@ -76,6 +77,7 @@ def start(environ: MutableMapping[str, str] | None = None, comm: Any = None) -> 
             f"this process was forked from process {_process.forked_from}, which is a rank of the job: a "
             "forked child is not a rank and cannot become one. Use horovod in the parent only"
         )
+    processes.check_not_spawned(environment)
     for left in reversed(range(_MOST_STARTS)):
         try:
             _start_once(environment, comm)
@@ -88,8 +90,11 @@ def start(environ: MutableMapping[str, str] | None = None, comm: Any = None) -> 
 
 def _start_once(environment: MutableMapping[str, str], comm: Any) -> None:
     began = time.monotonic()
+    if is_within_a_rank(environment):
+        secret.remove(environment)
+    bad = variables.without_meaning(environment)
     identity = _choose_job(comm, environment)
-    _warn_of_unknown(identity, environment)
+    _warn_of_variables(identity, environment, bad)
     controller.check(identity, environment)
     wiring = wiring_of(environment)
     library = _process.library = libraries.wanted(identity.rank, environment)
@@ -108,6 +113,7 @@ def _start_once(environment: MutableMapping[str, str], comm: Any) -> None:
     if identity.rank == 0:
         summary.tell(identity, made, time.monotonic() - began, _process.starts)
     _process.started = True
+    environment[processes.RANK_VARIABLE] = f"{identity.rank}/{os.getpid()}"
 
 
 def stop() -> None:
@@ -350,14 +356,15 @@ def _carrier(identity: Identity, environment: MutableMapping[str, str], timeout:
     return None
 
 
-def _warn_of_unknown(identity: Identity, environment: MutableMapping[str, str]) -> None:
-    """Once in a job, at its first start."""
+def _warn_of_variables(identity: Identity, environment: MutableMapping[str, str], bad: Sequence[str]) -> None:
+    """Once in a job, at its first start: of unknown ones; once on each host of values that mean nothing."""
+    if identity.local_rank == 0:
+        for text in bad:
+            log("warning", identity.rank, f"{text}; it is ignored")
     if identity.rank == 0 and _process.starts == 0:
         from horovod import _core
 
-        from .variables import warn_of_unknown
-
-        warn_of_unknown(environment, [row[0] for row in _core.settings()])
+        variables.warn_of_unknown(environment, [row[0] for row in _core.settings()])
 
 
 def _take_secret(environment: MutableMapping[str, str]) -> bytes:

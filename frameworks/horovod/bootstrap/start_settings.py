@@ -4,6 +4,7 @@ horovodrun tells them of itself.
 
 from collections.abc import Mapping, MutableMapping
 
+from .sources import TORCHRUN_MARKS, is_within_a_rank
 from .text import shown
 
 START_TIMEOUT_VARIABLE = "HOROVOD_START_TIMEOUT"
@@ -46,10 +47,13 @@ def start_timeout(environment: Mapping[str, str]) -> float:
 
 def is_elastic(environment: Mapping[str, str]) -> bool:
     """Whether a launcher of elastic jobs has started this process."""
-    return WORKER_VARIABLE in environment and ADDRESS_VARIABLE in environment
+    is_told = WORKER_VARIABLE in environment and ADDRESS_VARIABLE in environment
+    return is_told and not is_within_a_rank(environment)
 
 
-def forget_elastic(environment: MutableMapping[str, str]) -> None:
-    """Takes out what a launcher of elastic jobs has told a process: another job is started from there."""
-    for name in (ADDRESS_VARIABLE, WORKER_VARIABLE):
+def forget_launchers(environment: MutableMapping[str, str]) -> None:
+    """Takes out what launchers of elastic jobs and torchrun have told a process: another job is started from
+    there.
+    """
+    for name in (ADDRESS_VARIABLE, WORKER_VARIABLE, *TORCHRUN_MARKS):
         environment.pop(name, None)

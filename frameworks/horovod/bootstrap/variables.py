@@ -1,14 +1,14 @@
 """The HOROVOD_ variables: their defaults, and a warning of those that nothing reads, mostly misspelled."""
 
 import warnings
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, MutableMapping
 
-from .text import escaped
+from .text import escaped, shown
 
 _PREFIX = "HOROVOD_"
 
-# Of the launcher, which alone reads them.
-_OWN = ("HOROVOD_JOB_ID", "HOROVOD_SSH_CONFIG", "HOROVOD_SSH_FAN_OUT")
+# Of the launcher, and of a rank, which alone read them.
+_OWN = ("HOROVOD_JOB_ID", "HOROVOD_RANK_PROCESS", "HOROVOD_SSH_CONFIG", "HOROVOD_SSH_FAN_OUT")
 
 # Variables of Horovod 0.28 that have no effect here: what they ask for is so anyway, or concerns a library
 # that is not used, or the build.
@@ -18,6 +18,12 @@ _WITHOUT_EFFECT = """
     HIERARCHICAL_ALLGATHER HIERARCHICAL_ALLREDUCE LOCAL_VERSION MIXED_INSTALL
     NUM_NCCL_STREAMS SKIP_COMPILE TEST_GPU TORUS_ALLREDUCE
 """.split()
+# Those that Python alone reads.
+_CHOICES = {
+    "HOROVOD_CONTROLLER": ("gloo", "mpi"),
+    "HOROVOD_CPU_OPERATIONS": ("host", "gloo", "mpi"),
+    "HOROVOD_GPU_OPERATIONS": ("nccl", "host"),
+}
 _FAMILIES_WITHOUT_EFFECT = (
     "WITH_",
     "WITHOUT_",
@@ -39,6 +45,25 @@ def defaults() -> dict[str, str]:
     except ImportError:
         return {}
     return {name: default for name, _, default, _ in _core.settings()}
+
+
+def without_meaning(environ: MutableMapping[str, str]) -> list[str]:
+    """Takes the values out of ``environ`` that their variables cannot have, so that the defaults hold, as in
+    Horovod: a variable ends no job. Returns what is wrong with each.
+    """
+    from horovod import _core
+
+    problems = []
+    for name, *_ in _core.settings():
+        value = environ.get(name, "")
+        try:
+            _core.check_setting(name, value)
+            if value and value.lower() not in _CHOICES.get(name, {value.lower()}):
+                raise ValueError(f"{name}={shown(value)}: expected {' or '.join(_CHOICES[name])}")
+        except ValueError as error:
+            problems.append(str(error))
+            del environ[name]
+    return problems
 
 
 def warn_of_unknown(environ: Mapping[str, str], known: Collection[str]) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from horovod import _core
 from horovod.common import process_sets as sets
-from horovod.common import stacks
+from horovod.common import remarks, stacks
 from horovod.common.process_sets import ProcessSet, global_process_set
 
 _lock = threading.RLock()
@@ -80,6 +80,7 @@ def init(
             except BaseException:
                 shutdown()
                 raise
+        remarks.begin()
 
 
 def lend(rank: int, size: int, store: Any, key: str) -> list[int]:
@@ -212,6 +213,7 @@ def shutdown() -> None:
             return
         for callback in _callbacks_before_shutdown:
             callback()
+        remarks.end()
         _owner_pid, _lent = None, False
         from horovod.bootstrap.start import stop
 

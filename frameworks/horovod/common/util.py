@@ -124,9 +124,35 @@ def _assign(values: dict[str, str | None]) -> None:
             os.environ[name] = value
 
 
-def num_rank_is_power_2(n: int) -> bool:
-    """Whether ``n`` is 1, 2, 4, 8, ..."""
-    return n > 0 and n & (n - 1) == 0
+def check_extension(ext_name: str, ext_env_var: str, pkg_path: str, *args: str) -> None:
+    """Makes sure that an adapter can be imported.
+
+    Args:
+        ext_name: its module, ``horovod.torch`` for example.
+        ext_env_var: not needed: what has no compiled part is there always.
+        pkg_path, *args: not needed either.
+
+    Raises:
+        ImportError: it does not exist, or its framework is not installed.
+    """
+    if not extension_available(ext_name.removeprefix("horovod.")):
+        raise ImportError(f"{ext_name} cannot be imported: its framework is not installed")
+
+
+def get_average_backwards_compatibility_fun(reduce_ops: Any) -> Callable[[int | None, bool | None], int]:
+    """The function that turns the arguments ``op`` and ``average`` into a reduction.
+
+    Args:
+        reduce_ops: not needed: the reductions are the same everywhere.
+    """
+    from horovod.common.reduce_ops import handle_average_backwards_compatibility
+
+    return handle_average_backwards_compatibility
+
+
+def num_rank_is_power_2(num_rank: int) -> bool:
+    """Whether ``num_rank`` is 1, 2, 4, 8, ..."""
+    return num_rank > 0 and num_rank & (num_rank - 1) == 0
 
 
 def split_list(l: Sequence[_T], n: int) -> list[Sequence[_T]]:  # noqa: E741  # a public name

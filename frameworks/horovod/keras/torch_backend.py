@@ -10,7 +10,7 @@ import torch
 
 import horovod.torch as hvd
 from horovod._keras import optimizer as keras3_optimizer
-from horovod._keras.backend import Backend, Plan
+from horovod._keras.backend import REMEDY, Backend, Plan
 from horovod.common.collective.compression import Compressor, resolve_plain_compression
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.common.training import step_checks
@@ -157,10 +157,8 @@ def _described(variables: Sequence[Any]) -> tuple[Reduced, ...]:
 def _check(
     gradients: Sequence[Any], variables: Sequence[Any], reduced: tuple[Reduced, ...], plan: Plan
 ) -> None:
-    """The checks of a step that the environment asks for: none, mostly."""
-    if not step_checks.asked_for():
-        return
-    checks = step_checks.of_steps(plan.settings.process_set, plan.name, reduced)
+    """The checks of a step; see ``common.training.step_checks``."""
+    checks = step_checks.of_steps(plan.settings.process_set, plan.name, reduced, REMEDY)
     if checks is None:
         return
     named = [

@@ -6,6 +6,7 @@ import types
 from collections.abc import Mapping
 from typing import Any
 
+from horovod.common import remarks
 from horovod.common.collective import byte_objects
 from horovod.common.process_sets import ProcessSet, check_process_set, global_process_set
 from horovod.mxnet.engine import numbered
@@ -42,6 +43,7 @@ def broadcast_parameters(
         raise ValueError(
             f"invalid params of type: {type(params)}; give a dict of arrays or net.collect_params()"
         )
+    remarks.parameters_are_broadcast()
     # By name, in one order everywhere; one that is not initialised may be so on other ranks.
     if prefix is None:
         prefix = numbered("broadcast_parameters", check_process_set(process_set)) + "."

@@ -22,6 +22,7 @@ from horovod.mxnet.native import mx
 from horovod.mxnet.operations import overwrite
 
 _OWN = ("_optimizer", "_average")
+_REMEDY = "hvd.broadcast_parameters(net.collect_params(), root_rank=0)"
 _Described = tuple[tuple[int | str, str, tuple[int, ...]], ...]
 
 
@@ -85,7 +86,7 @@ class GradientAverage:
     def _check(
         self, described: _Described, gradients: Sequence[Any], weights: Sequence[tuple[str, Any]]
     ) -> None:
-        checks = of_steps(self.process_set, self._agreement.numbered(self._subject), described)
+        checks = of_steps(self.process_set, self._agreement.numbered(self._subject), described, _REMEDY)
         if checks is None:
             return
         if checks.nonfinite:

@@ -17,6 +17,11 @@ _HINTS = (
         "nobody could answer it: to use breakpoint() or input() there, add --stdin-rank {rank}",
     ),
     (
+        r"multiprocessing has started for rank \d+.* imports the program anew",
+        "a worker of a DataLoader or pool imports the program anew, hvd.init() and all: put what it runs "
+        "within if __name__ == '__main__':",
+    ),
+    (
         r"^ModuleNotFoundError: No module named 'horovod[\w.]*\.(?:ray|spark)"
         r"|^ImportError: cannot import name '(?:ray|spark)' from 'horovod[\w.]*'",
         "Ray and Spark are not there yet",

@@ -42,6 +42,9 @@ class Testimony(Protocol):
     def late(self) -> Verdict | None:
         """Who has not come through the start of the ranks in time, once, if no rank says it."""
 
+    def remarks(self, size: int) -> list[str]:
+        """What is to be said at the end of a job of ``size`` processes that went well."""
+
 
 class Policy(Protocol):
     """What an elastic job makes of its processes: it starts new ones in place of those that end."""
@@ -328,6 +331,8 @@ class Supervisor:
         if self._policy is not None and self._ending.has_failed and self._refused_at is None:
             self._on_report(self._policy.report())
         if failed is None:
+            for line in self._testimony.remarks(len(self._hosts)) if self._ending.status == 0 else ():
+                self.say(f"warning: {line}")
             return self._ending.status
         ranks = range(len(self._hosts))
         verdicts = [*self._testimony.verdicts(ranks, _VERDICT_SECONDS), *self._own_verdicts]

@@ -41,6 +41,15 @@ from horovod.tensorflow.mpi_ops import *
 from horovod.tensorflow.optimizer import DistributedOptimizer
 from horovod.tensorflow.reductions import *
 
+# Other libraries import these from here.
+from horovod.tensorflow.util import (  # noqa: F401
+    _cache,
+    _executing_eagerly,
+    _make_subgraph,
+    refs_to_vars,
+    vars_to_refs,
+)
+
 _MPI_LIB_AVAILABLE = True  # scripts ask it to learn whether the compiled operations could be loaded
 
 

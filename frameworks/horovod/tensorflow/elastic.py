@@ -26,13 +26,17 @@ import tensorflow as tf
 
 from horovod._keras.elastic import ModelState
 from horovod.common import basics
+from horovod.common.basics import init, rank, shutdown  # noqa: F401  # scripts import them from here
 from horovod.common.collective import byte_objects
+from horovod.common.exceptions import HorovodInternalError  # noqa: F401  # likewise
 from horovod.elastic.batches import ElasticBatches
 from horovod.elastic.checkpoint.errors import CheckpointError
 from horovod.elastic.decorator import internal_errors_of, run_with
 from horovod.elastic.handlers import HandlerMaker, HandlerState
 from horovod.elastic.indices import ElasticIndices
 from horovod.elastic.rate import RateScale
+from horovod.elastic.run import run_fn  # noqa: F401  # likewise
+from horovod.elastic.state import ObjectState  # noqa: F401  # likewise
 from horovod.elastic.variables import VariablesHandler
 from horovod.tensorflow.functions import broadcast_variables
 from horovod.tensorflow.gradient_aggregation import forget_passes

@@ -7,11 +7,13 @@ from typing import Any
 
 import tensorflow as tf
 
+from horovod.common import remarks
 from horovod.common.collective import byte_objects
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.tensorflow import mpi_ops
 from horovod.tensorflow.graph import as_written, tf_variable
 from horovod.tensorflow.reductions import on_device
+from horovod.tensorflow.util import _cache, _executing_eagerly, _make_subgraph  # noqa: F401  # as from mpi_ops
 
 _NAME = "broadcast_variables"
 
@@ -34,6 +36,7 @@ def broadcast_variables(
     Returns:
         In a graph of TensorFlow 1 the operation that does it, otherwise None.
     """
+    remarks.parameters_are_broadcast()
     targets = [tf_variable(variable) for variable in variables]
     if not targets:
         return _done([])

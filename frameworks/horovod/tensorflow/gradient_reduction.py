@@ -30,6 +30,8 @@ from horovod.tensorflow.graph import as_node_name, as_written, identity, one_ste
 from horovod.tensorflow.reductions import allreduce, grouped_allreduce, size_of
 from horovod.tensorflow.step_checks import checked
 
+_REMEDY = "hvd.broadcast_variables(model.variables, root_rank=0)"
+
 Reducer = Callable[[Sequence[Any], Sequence[Any]], list[Any]]
 
 
@@ -43,12 +45,16 @@ class GradientReducer:
         name: Begins the names of the operations; the position of a gradient tells it from others.
         settings: How the gradients are reduced. Passes are added up before, see ``gradient_aggregation``.
         loss_is_scaled: Gradients may be infinite, because loss scaling copes with that.
+        remedy: What to add where the ranks start with different variables.
     """
 
-    def __init__(self, name: str, settings: GradientSettings, loss_is_scaled: bool = False) -> None:
+    def __init__(
+        self, name: str, settings: GradientSettings, loss_is_scaled: bool = False, remedy: str = _REMEDY
+    ) -> None:
         self.name = as_node_name(name)
         self.settings = settings
         self._loss_is_scaled = loss_is_scaled
+        self._remedy = remedy
         compression = resolve_plain_compression(settings.compression, "the gradients of TensorFlow")
         cut_into_groups([], settings.groups, identity)  # raises for what is no description of groups
         self._common: dict[str, Any] = {
@@ -82,6 +88,7 @@ class GradientReducer:
                 self.name,
                 reduced,
                 finite=not self._loss_is_scaled,
+                remedy=self._remedy,
             )
             names = [f"{self.name}.{index}.{label}".rstrip(".") for index, label in enumerate(labels)]
             with one_step():

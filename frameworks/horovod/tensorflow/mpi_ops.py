@@ -25,6 +25,13 @@ from horovod.common.collective.collectives import check_root
 from horovod.common.collective.exports import *
 from horovod.common.process_sets import check_process_set
 from horovod.common.reduce_ops import handle_average_backwards_compatibility
+from horovod.common.util import (  # noqa: F401  # scripts import them, and the next
+    check_installed_version,
+    get_average_backwards_compatibility_fun,
+    gpu_available,
+    num_rank_is_power_2,
+)
+from horovod.common.util import num_rank_is_power_2 as check_num_rank_power_of_2  # noqa: F401
 from horovod.tensorflow.graph import node_names
 from horovod.tensorflow.native import library
 from horovod.tensorflow.topology import (

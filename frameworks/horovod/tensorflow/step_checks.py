@@ -2,6 +2,9 @@
 
 Whether a gradient is finite is computed where the gradient is; only the verdicts reach Python. In a graph the
 checks are functions of Python that run with it, so their errors are TensorFlow's, with the same texts.
+
+A graph has no function for the comparison after the first step if the ranks' variables are equal already when
+the graph is made: what equal gradients change stays equal.
 """
 
 from __future__ import annotations
@@ -12,7 +15,8 @@ from typing import Any
 import tensorflow as tf
 
 from horovod.common.process_sets import ProcessSet
-from horovod.common.training.step_checks import StepChecks, asked_for, of_steps
+from horovod.common.training.agreement import at_construction
+from horovod.common.training.step_checks import Difference, StepChecks, of_steps
 from horovod.tensorflow.graph import tf_variable
 
 _FINITE, _NAN, _INF = range(3)
@@ -27,8 +31,9 @@ def checked(
     subject: str,
     key: Hashable,
     finite: bool = True,
+    remedy: str = "",
 ) -> list[Any]:
-    """``gradients``, after the checks that the environment asks for: none, mostly.
+    """``gradients``, after the checks of a step; see ``common.training.step_checks``.
 
     Args:
         gradients: those of this rank; None where a variable has none, which is then not compared either.
@@ -37,20 +42,47 @@ def checked(
         subject: what reduces them.
         key: what tells this training from others of the subject; equal on all ranks.
         finite: whether gradients must be finite, if the environment says so. Loss scaling copes by itself.
+        remedy: what to add where the ranks' variables differ.
     """
-    checks = of_steps(process_set, _numbered(subject), key) if asked_for() else None
+    eagerly = tf.executing_eagerly()
+    checks = of_steps(process_set, subject, key, remedy)
     if checks is None:
         return list(gradients)
     present = [index for index, gradient in enumerate(gradients) if gradient is not None]
-    step = _Step(checks, [_name(variables[i]) for i in present], [variables[i] for i in present])
+    names, watched = [_name(variables[i]) for i in present], [variables[i] for i in present]
+    if not eagerly:
+        if not checks.nonfinite and checks.every == 0 and _are_equal_now(checks, names, watched):
+            return list(gradients)
+        checks = of_steps(process_set, _numbered(subject), key, remedy) or checks
+    step = _Step(checks, names, watched)
     codes = [_code(gradients[index]) for index in present] if checks.nonfinite and finite else []
-    if tf.executing_eagerly():
+    if eagerly:
         if checks.count_step():
             step.compare(*step.values())
         step.look(codes)
         return list(gradients)
     with tf.control_dependencies([_in_graph(step, codes)]):
         return [None if gradient is None else _identity(gradient) for gradient in gradients]
+
+
+def _are_equal_now(checks: StepChecks, names: Sequence[str], variables: Sequence[Any]) -> bool:
+    """Whether all ranks' variables are equal while they make the graph, at the first of its kind; else, and
+    where they cannot tell, the step after the first one is to say so.
+    """
+    if not at_construction() or not checks.begins_comparison():
+        return False
+    with tf.init_scope():
+        if not tf.executing_eagerly():
+            return False
+        step = _Step(checks, names, variables)
+        try:
+            values = step.values()
+        except (tf.errors.FailedPreconditionError, ValueError):  # a graph that makes its variables itself
+            values = []
+        if step.difference(values) is not None or not values:
+            return False
+    checks.first = False
+    return True
 
 
 class _Step:
@@ -69,6 +101,10 @@ class _Step:
         """Compares the values of the variables with the other ranks'."""
         self.checks.compare(self._contents(values))
         return True
+
+    def difference(self, values: Sequence[Any]) -> Difference | None:
+        """Without a verdict yet. Ranks that have no values differ from those that do."""
+        return self.checks.difference(self._contents(values) if values else [("", b"none")])
 
     def look(self, codes: Sequence[Any]) -> bool:
         """Tells the other ranks of the first gradient that is not finite."""
@@ -89,6 +125,8 @@ def _in_graph(step: _Step, codes: Sequence[Any]) -> Any:
     compared = tf.cond(
         due, lambda: tf.numpy_function(step.compare, step.values(), tf.bool), lambda: tf.constant(True)
     )
+    if not step.checks.nonfinite:
+        return compared
     with tf.control_dependencies([compared]):
         given = tf.stack(codes) if codes else tf.constant([], tf.int32)
         return tf.numpy_function(step.look, [given], tf.bool)

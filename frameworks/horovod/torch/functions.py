@@ -7,9 +7,17 @@ from typing import Any
 
 import torch
 
+from horovod.common import remarks
+from horovod.common.basics import rank, size  # noqa: F401  # scripts import them from here
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.torch.operations import objects, ops
 from horovod.torch.optimizer_state import assign, outline, problems_with
+
+# Scripts import them from here, too.
+allgather = ops.allgather
+broadcast_ = ops.broadcast_
+broadcast_async_ = ops.broadcast_async_
+synchronize = ops.synchronize
 
 broadcast_object = objects.broadcast_object
 allgather_object = objects.allgather_object
@@ -33,6 +41,7 @@ def broadcast_parameters(
         TensorMismatchError: the ranks' tensors differ in shape or type; on all ranks.
         HorovodInternalError: a rank is gone.
     """
+    remarks.parameters_are_broadcast()
     _broadcast_all("broadcast_parameters.", _named_tensors(params), root_rank, process_set)
 
 
@@ -66,7 +75,7 @@ def broadcast_optimizer_state(
     mine = problems_with(optimizer, described)
     problems = allgather_object(mine, "broadcast_optimizer_state.check", process_set)
     ranks = process_set.ranks or range(len(problems))
-    wrong = [f"rank {rank}: {problem}" for rank, problem in zip(ranks, problems, strict=True) if problem]
+    wrong = [f"rank {each}: {problem}" for each, problem in zip(ranks, problems, strict=True) if problem]
     if wrong:
         raise ValueError(f"The optimizer differs from that of rank {root_rank}: {'; '.join(wrong)}")
     tensors = assign(optimizer, described)

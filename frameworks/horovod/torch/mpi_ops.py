@@ -7,6 +7,13 @@ that is made of a list, then see every name.
 from horovod.common import basics as _basics  # scripts import it
 from horovod.common.collective.exports import *
 from horovod.common.reduce_ops import handle_average_backwards_compatibility
+from horovod.common.util import (
+    check_installed_version,
+    get_average_backwards_compatibility_fun,
+    gpu_available,
+    num_rank_is_power_2,
+)
+from horovod.torch.compression import Compression
 from horovod.torch.operations import ops as _ops
 
 allreduce = _ops.allreduce

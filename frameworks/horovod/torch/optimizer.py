@@ -266,6 +266,9 @@ class _DistributedOptimizer(WrappedOptimizer):
         self._should_synchronize = True
 
 
+_DistributedAdasumOptimizer = DistributedAdasumOptimizer  # scripts ask for the class
+
+
 @outside_of_graphs
 def _finish_in_backward(optimizer: _DistributedOptimizer | None) -> None:
     if optimizer is not None and optimizer._should_synchronize:

@@ -9,9 +9,11 @@ from typing import Any
 import torch
 
 from horovod.common.process_sets import ProcessSet
-from horovod.common.training.step_checks import StepChecks
+from horovod.common.training.fingerprints import COLUMNS, of_sums, whole_rows
+from horovod.common.training.step_checks import Fingerprint, StepChecks
 
 _ATTRIBUTE = "_horovod_step_checks"
+_REMEDY = "hvd.broadcast_parameters(model.state_dict(), root_rank=0)"
 
 
 def watch_steps(
@@ -20,7 +22,7 @@ def watch_steps(
     names: Mapping[torch.Tensor, str],
     process_set: ProcessSet,
 ) -> None:
-    """Has ``optimizer`` make the checks that the environment asks for: none, mostly.
+    """Has ``optimizer`` make the checks of its steps; see ``common.training.step_checks``.
 
     Args:
         optimizer: one whose step makes the update, after the gradients were reduced.
@@ -32,7 +34,7 @@ def watch_steps(
     if previous is not None:
         previous.remove()
     watched = [(names[p], p) for group in optimizer.param_groups for p in group["params"]]
-    checks = StepChecks(process_set, lambda: contents_of(watched))
+    checks = StepChecks(process_set, lambda: contents_of(_whole(watched)), remedy=_REMEDY)
     if checks.wanted:
         wrapped.__dict__[_ATTRIBUTE] = _Watch(optimizer, watched, checks)
 
@@ -158,9 +160,30 @@ def kind_of(gradient: torch.Tensor) -> str | None:
     return "NaN" if bool(torch.isnan(values).any()) else "Inf"
 
 
-def contents_of(parameters: Sequence[tuple[str, torch.Tensor]]) -> Iterator[tuple[str, memoryview]]:
-    """The bytes of tensors, by name."""
+def _whole(parameters: Sequence[tuple[str, torch.Tensor]]) -> list[tuple[str, torch.Tensor]]:
+    """Those that a rank has for itself and whole, in the order of their names, which ranks share. Those of
+    other classes may be parts, as DTensor's are and those of FSDP, or not made yet.
+    """
+    plain = (torch.Tensor, torch.nn.Parameter)
+    whole = [(name, p) for name, p in parameters if type(p) in plain and p.device.type != "meta"]
+    return sorted(whole, key=lambda named: named[0])
+
+
+def contents_of(
+    parameters: Sequence[tuple[str, torch.Tensor]],
+) -> Iterator[tuple[str, memoryview | Fingerprint]]:
+    """The bytes of tensors, by name; of large ones on a GPU the fingerprint, which is made there."""
     for name, parameter in parameters:
-        data = parameter.detach().cpu().contiguous().reshape(-1)
-        array: Any = data.view(torch.uint8).numpy() if data.numel() else b""
-        yield name, memoryview(array)
+        data = parameter.detach().contiguous().reshape(-1).view(torch.uint8)
+        if data.device.type != "cpu" and whole_rows(data.numel()):
+            yield name, _fingerprint(data)
+        else:
+            array: Any = data.cpu().numpy() if data.numel() else b""
+            yield name, memoryview(array)
+
+
+def _fingerprint(data: torch.Tensor) -> Fingerprint:
+    folded = whole_rows(data.numel())
+    words = data[:folded].view(torch.int32).view(-1, COLUMNS)
+    sums = words.sum(0, dtype=torch.int32).cpu().numpy().tobytes()
+    return Fingerprint(of_sums(sums, data[folded:].cpu().numpy().tobytes()))

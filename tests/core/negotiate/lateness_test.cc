@@ -41,6 +41,27 @@ TEST(Lateness, NamesTheStragglerWithItsMedian) {
   }
 }
 
+// A wait that began long before it was noted, as at a checkpoint, began before the window.
+TEST(Lateness, NobodyIsWaitedForLongerThanAllOfTheTime) {
+  Lateness lateness;
+  Note(&lateness, 2, 0, 43 * kSecond);
+  const Lateness::Straggler* found = Run(&lateness, 2, 90 * kMilli, 11, 43 * kSecond);
+  ASSERT_TRUE(found != nullptr);
+  EXPECT_TRUE(found->percent > 90 && found->percent <= 100);
+
+  Lateness later;
+  Note(&later, 1, 0, kSecond);
+  later.Take(12 * kSecond);
+  Note(&later, 2, 2 * kSecond, 55 * kSecond);
+  for (int wait = 0; wait < 10; ++wait) {
+    const Micros end = 55 * kSecond + (wait + 1) * kMilli;
+    Note(&later, 2, end - kMilli / 2, end);
+  }
+  found = later.Take(56 * kSecond);
+  ASSERT_TRUE(found != nullptr);
+  EXPECT_TRUE(found->percent > 90 && found->percent <= 100);
+}
+
 TEST(Lateness, SaysSoAtMostOnceAMinute) {
   Lateness lateness;
   int reports = 0;

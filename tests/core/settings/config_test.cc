@@ -149,12 +149,13 @@ TEST(config, BadValuesNameTheVariableAndWhatIsAllowed) {
       {"HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES", "1e1", "integer"},
       {"HOROVOD_AUTOTUNE_GAUSSIAN_PROCESS_NOISE", "1.01", "from 0 to 1"},
       {"HOROVOD_LOG_LEVEL", "loud", "trace, debug"},
-      {"HOROVOD_LOG_HIDE_TIME", "2", "0 or 1"},
-      {"HOROVOD_STALL_CHECK_TIME_SECONDS", "0", "seconds"},
+      {"HOROVOD_LOG_HIDE_TIME", "2x", "0 or 1"},
+      {"HOROVOD_STALL_CHECK_TIME_SECONDS", "-1", "seconds"},
+      {"HOROVOD_CHECK_NONFINITE", "maybe", "0 or 1"},
+      {"HOROVOD_CHECK_PARAMETERS_EVERY", "-1", "number of steps"},
       {"HOROVOD_THREAD_AFFINITY", "1,,2", "core numbers"},
       {"HOROVOD_THREAD_AFFINITY", "1,", "core numbers"},
       {"HOROVOD_PEER_TIMEOUT_SECONDS", "inf", "seconds"},
-      {"HOROVOD_PEER_TIMEOUT_SECONDS", "1.5", "at least twice"},
   };
   for (const auto& [variable, value, allowed] : bad) {
     Config config;
@@ -163,11 +164,36 @@ TEST(config, BadValuesNameTheVariableAndWhatIsAllowed) {
       std::printf("  %s=%s\n", variable.c_str(), value.c_str());
     EXPECT_TRUE(status.message().find(variable + "=") == 0);
     EXPECT_TRUE(status.message().find(allowed) != std::string::npos);
-    if (allowed == "at least twice") continue;  // than another variable
     EXPECT_EQ(CheckSetting(variable, value).message(), status.message());
   }
   ASSERT_OK(CheckSetting("HOROVOD_CYCLE_TIME", "2"));
   ASSERT_OK(CheckSetting("HOROVOD_RANK", "anything"));  // not read by the core
+}
+
+// As Horovod 0.28 takes them.
+TEST(config, ValuesOfHorovodAreTakenWithTheirMeaning) {
+  for (const auto& [value, level] :
+       std::map<std::string, LogLevel>{{"WARN", LogLevel::kWarning}, {"Error", LogLevel::kError}}) {
+    Config config;
+    ASSERT_OK(Read({{"HOROVOD_LOG_LEVEL", value}}, &config));
+    EXPECT_TRUE(config.log_level == level);
+  }
+  for (const auto& [value, is_set] :
+       std::map<std::string, bool>{{"2", true}, {"1", true}, {"0", false}, {"-1", false}}) {
+    Config config;
+    config.autotune = !is_set;
+    ASSERT_OK(Read({{"HOROVOD_AUTOTUNE", value}}, &config));
+    EXPECT_EQ(config.autotune, is_set);
+  }
+  Config config;
+  ASSERT_OK(Read({{"HOROVOD_STALL_CHECK_TIME_SECONDS", "0"}}, &config));
+  EXPECT_TRUE(config.stall_check_seconds > 0 && config.stall_check_seconds < 0.1);
+}
+
+TEST(config, HeartbeatsAreTwiceAsFrequentAsTheTimeout) {
+  Config config;
+  ASSERT_OK(Read({{"HOROVOD_PEER_TIMEOUT_SECONDS", "1.5"}}, &config));
+  EXPECT_EQ(config.heartbeat_seconds, 0.75);
 }
 
 TEST(config, EveryRowIsNamedOnceAndExplained) {

@@ -1,11 +1,10 @@
 """The checks of a step: gradients that are no numbers, and models that have drifted apart."""
 
-import os
-
 import pytest
 import torch
 
 import horovod.torch as hvd
+from horovod.common import remarks
 from horovod.common.exceptions import NonfiniteGradientError, ParameterDivergenceError
 
 NONFINITE = {"HOROVOD_CHECK_NONFINITE": "1"}
@@ -206,27 +205,63 @@ def test_checks_do_not_pile_up(run_ranks) -> None:
     assert run_ranks(2, ranks_wrap_an_optimizer_twice, env=NONFINITE) == [1, 1]
 
 
-def rank_reads_settings() -> list[str]:
+def ranks_start_with_models(kind: str) -> list[str]:
+    """What this rank has said of its model after four steps, by the end."""
     hvd.init()
-    errors = []
-    for variable, value in (
-        ("HOROVOD_CHECK_NONFINITE", "maybe\x1b"),
-        ("HOROVOD_CHECK_PARAMETERS_EVERY", "-1"),
-    ):
-        os.environ[variable] = value
-        try:
-            _optimizer(_model())
-        except ValueError as error:
-            errors.append(str(error))
-        del os.environ[variable]
-    optimizer = _optimizer(_model())
-    return [*errors, str(len(optimizer._optimizer_step_pre_hooks))]
+    torch.manual_seed(hvd.rank())
+    model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Linear(4, 2))
+    members = hvd.add_process_set([1, 2]) if kind == "set" else hvd.global_process_set
+    if not members.included():
+        return []
+    if kind == "parts":
+        model[0].weight = PartOfParameter(model[0].weight.data)
+        hvd.broadcast_parameters({name: p for name, p in model.named_parameters() if name != "0.weight"}, 0)
+    if kind == "broadcast":
+        hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+    op = hvd.Adasum if kind == "adasum" else hvd.Average
+    optimizer = _optimizer(model, op=op, process_set=members)
+    assert _train(model, optimizer, steps=1) == []
+    if kind == "late":
+        hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+    assert _train(model, optimizer, steps=3) == []
+    return remarks._texts
 
 
-def test_settings_are_checked_and_off_by_default(run_ranks) -> None:
-    for result in run_ranks(2, rank_reads_settings):
-        assert result == [
-            r"HOROVOD_CHECK_NONFINITE=maybe\x1b: expected 0 or 1",
-            "HOROVOD_CHECK_PARAMETERS_EVERY=-1: expected a number of steps, 0 for never",
-            "0",
-        ]
+class PartOfParameter(torch.nn.Parameter):
+    """As those of sharded models."""
+
+
+@pytest.mark.parametrize("kind", ["plain", "adasum", "set", "late", "broadcast", "parts", "off"])
+def test_a_forgotten_broadcast_is_told_once(run_ranks, kind: str) -> None:
+    """On the first of the ranks; not where the program broadcasts, or the parameters are parts of others."""
+    environment = {"HOROVOD_DYNAMIC_PROCESS_SETS": "1", "HOROVOD_CHECK_FIRST_STEP": str(int(kind != "off"))}
+    results = run_ranks(3, ranks_start_with_models, [kind], env=environment)
+    told = [text for result in results for text in result]
+    if kind in ("late", "broadcast", "parts", "off"):
+        assert told == []
+        return
+    (text,) = told
+    assert results[1 if kind == "set" else 0] == [text]
+    assert "'0.weight' (4 of 4 do)" in text and "Add hvd.broadcast_parameters(model.state_dict(), " in text
+
+
+def ranks_are_elastic() -> list[list[str]]:
+    """What is said in each of two generations."""
+    said = []
+    for _ in range(2):
+        hvd.init()
+        torch.manual_seed(hvd.rank())
+        model = _model() if said else torch.nn.Linear(3, 2)
+        with torch.no_grad():
+            next(model.parameters()).add_(hvd.rank())
+        optimizer = _optimizer(model)
+        _train(model, optimizer, steps=3)
+        said.append([*remarks._texts])
+        remarks._texts.clear()
+        hvd.shutdown()
+    return said
+
+
+def test_every_generation_is_compared(run_ranks) -> None:
+    first, second = run_ranks(2, ranks_are_elastic)
+    assert [len(texts) for texts in first] == [1, 1] and second == [[], []]

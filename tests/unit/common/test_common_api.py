@@ -1,5 +1,6 @@
 """The public names and their signatures, against the table; and what belongs to no framework."""
 
+import importlib
 import inspect
 import os
 import pickle
@@ -12,7 +13,7 @@ from pathlib import Path
 import fake_core
 import pytest
 import torch
-from api_table import MPI_OPS, TORCH, TORCH_ELASTIC, UTIL
+from api_table import ELSEWHERE, MPI_OPS, TORCH, TORCH_ELASTIC, UTIL
 from public_api import METRIC, VALUES, check_elastic, check_mpi_ops, written
 
 import horovod
@@ -119,6 +120,17 @@ def test_names_that_scripts_import_from_mpi_ops():
     elsewhere |= {"broadcast_object", "allgather_object", "convert_sync_batchnorm"}
     check_mpi_ops(hvd, mpi_ops, TORCH.keys() - elsewhere)
     assert [name for name in MPI_OPS if not hasattr(mpi_ops, name)] == []
+
+
+@pytest.mark.parametrize("module", ELSEWHERE)
+def test_programs_import_these_names_from_there(module: str) -> None:
+    assert [name for name in ELSEWHERE[module] if not hasattr(importlib.import_module(module), name)] == []
+
+
+@pytest.mark.parametrize("name", ["model", "optimizer", "sampler"])
+def test_handlers_of_elastic_states_are_made_by_name(name: str) -> None:
+    handler = getattr(importlib.import_module("horovod.torch.elastic.state"), f"{name.title()}StateHandler")
+    assert list(inspect.signature(handler).parameters) == [name]
 
 
 def test_import_of_the_package_imports_no_framework():

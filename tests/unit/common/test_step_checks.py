@@ -4,12 +4,21 @@ import weakref
 from collections.abc import Callable
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from horovod.bootstrap.text import shown
+from horovod.common import remarks
 from horovod.common.exceptions import NonfiniteGradientError, ParameterDivergenceError
 from horovod.common.process_sets import global_process_set
 from horovod.common.training import step_checks
+from horovod.common.training.fingerprints import fingerprint
 from horovod.common.training.step_checks import StepChecks
+
+
+@pytest.fixture(autouse=True)
+def without_the_check_of_the_first_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOROVOD_CHECK_FIRST_STEP", "0")
 
 
 @pytest.fixture
@@ -28,7 +37,7 @@ def _checks(content: list[tuple[str, bytes]] | None = None) -> StepChecks:
     return StepChecks(global_process_set, lambda: content or [])
 
 
-def test_nothing_is_exchanged_by_default(others: Callable[[list], None]) -> None:
+def test_nothing_is_exchanged_where_all_is_switched_off(others: Callable[[list], None]) -> None:
     others([])
     checks = _checks()
     assert not checks.wanted
@@ -104,12 +113,12 @@ def test_a_training_that_describes_itself_keeps_its_count(
     others: Callable[[list], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same description is the same training until the job ends, for all ranks count from 1 then."""
-    assert step_checks.of_steps(global_process_set, "tape", ("w",)) is None
+    assert step_checks.of_steps(global_process_set, "tape", ("w",), "") is None
     monkeypatch.setenv("HOROVOD_CHECK_PARAMETERS_EVERY", "2")
     monkeypatch.setattr(step_checks, "_of_steps", weakref.WeakKeyDictionary())
 
     def due(*key: str) -> bool:
-        checks = step_checks.of_steps(global_process_set, "tape", key)
+        checks = step_checks.of_steps(global_process_set, "tape", key, "")
         assert checks is not None
         return checks.count_step()
 
@@ -125,3 +134,50 @@ def test_all_ranks_say_the_same_of_tensors_that_they_call_differently(
     others([lambda _: {1: "a", 2: "b"}, lambda _: {1: [["dense0"], ["a"]], 2: [["dense7"], ["b"]]}])
     with pytest.raises(ParameterDivergenceError, match="differs is 'dense0'"):
         _checks([("dense7", b"1")]).before_update()
+
+
+@pytest.mark.parametrize(("rank", "speaks"), [(1, True), (2, False)])
+def test_models_that_differ_after_the_first_step_are_a_warning_of_one_rank(
+    others: Callable[[list], None], monkeypatch: pytest.MonkeyPatch, rank: int, speaks: bool
+) -> None:
+    monkeypatch.setenv("HOROVOD_CHECK_FIRST_STEP", "1")
+    monkeypatch.setattr(step_checks._core, "topology", lambda: (rank, 3, 0, 1, 0, 1))
+    monkeypatch.setattr(remarks, "_texts", [])
+    lines: list[str] = []
+    monkeypatch.setattr(step_checks, "log", lambda *line: lines.append(line[-1]))
+    others([lambda _: {1: "a", 2: "b"}, lambda _: {1: [["w", "b"], ["x", "a"]], 2: [["w", "b"], ["x", "b"]]}])
+    checks = StepChecks(global_process_set, lambda: [("w", b"1")], remedy="hvd.broadcast_parameters(model)")
+    checks.before_update()
+    assert not checks.is_over
+    for _ in range(3):
+        checks.before_update()
+    assert checks.is_over and lines == remarks._texts and len(lines) == speaks
+    for part in (
+        "first tensor that differs is 'b' (1 of 2",
+        "rank 2 differs from",
+        "Add hvd.broadcast_param",
+    ):
+        assert part in "".join(lines) or not speaks
+
+
+def test_tensors_that_not_all_ranks_have_differ() -> None:
+    text = step_checks._divergence_text(["a"], {0: ["x"], 1: ["x", "y"]})
+    assert "the first tensor that differs is 'one that not all have'" in text
+
+
+@pytest.mark.parametrize("value", ["maybe", "-1", ""])
+def test_what_is_no_value_is_the_default(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    for variable in ("HOROVOD_CHECK_NONFINITE", "HOROVOD_CHECK_PARAMETERS_EVERY"):
+        monkeypatch.setenv(variable, value)
+    assert not _checks().wanted
+
+
+@settings(deadline=None)
+@given(st.binary(min_size=1), st.integers(0, 200_000), st.data())
+def test_a_fingerprint_tells_tensors_apart(pattern: bytes, size: int, data: st.DataObject) -> None:
+    content = bytearray((pattern * (size // len(pattern) + 1))[:size])
+    before = fingerprint(bytes(content))
+    assert before == fingerprint(memoryview(content))
+    if content:
+        content[data.draw(st.integers(0, len(content) - 1))] ^= data.draw(st.integers(1, 255))
+        assert before != fingerprint(bytes(content))

@@ -76,6 +76,12 @@ def test_a_kill_that_nobody_owns_hints_at_memory() -> None:
         ("import horovod.spark", "Ray and Spark are not there yet"),
         ("import numpy; numpy.bool", "import horovod.mxnet before mxnet, or install numpy<1.24"),
         ("import horovod.nothing", None),
+        (
+            "import os, multiprocessing as mp; from horovod.bootstrap import processes; "
+            "mp.parent_process = mp.current_process; "
+            "processes.check_not_spawned({'HOROVOD_RANK_PROCESS': '2/1'})",
+            "if __name__ == '__main__':",
+        ),
         ("raise ValueError('elastic')", None),
     ],
 )

@@ -78,6 +78,9 @@ class Store:
     def verdicts(self, ended: object, seconds: float) -> list[object]:
         return []
 
+    def remarks(self, size: int) -> list[str]:
+        return []
+
 
 class Policy:
     """An elastic job that goes on as long as it may."""

@@ -20,6 +20,7 @@ from ..text import escaped
 from .arrivals import Arrivals
 from .claims import Claims
 from .messages import MAX_KEY, TOKEN_BYTES, Tag, decode, encode, fits, integer, owner
+from .remarks import PREFIX, Remarks, never_started
 from .verdicts import Verdict, from_fields
 from .waits import Wait, Waits
 
@@ -70,7 +71,8 @@ class StoreServer:
         self._say = say
         self._claims = Claims()
         self._table: dict[bytes, bytes | memoryview] = {}
-        self._takers: dict[bytes, Taker] = {}  # by the prefix of the keys
+        self._remarks = Remarks()
+        self._takers: dict[bytes, Taker] = {PREFIX.encode(): self._remarks.take}  # by the prefix of the keys
         self._memory = 0
         self._clients: dict[socket.socket, _Client] = {}
         self._changed = threading.Condition()
@@ -156,6 +158,11 @@ class StoreServer:
         with self._changed:
             self._changed.wait_for(lambda: not any(self._links.get(rank) for rank in ended), seconds)
             return list(self._verdicts.values())
+
+    def remarks(self, size: int) -> list[str]:
+        """What is to be said at the end of a job of ``size`` processes that went well."""
+        unlinked = len(self.unlinked()) if size == self._size else 0
+        return [never_started(size)] if size > 1 and unlinked == size else self._remarks.lines(size)
 
     def ranks_ended(self, ranks: Collection[int]) -> None:
         """Whoever waits for what these ranks have not set, now or later, is told so at once."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from horovod.bootstrap import secret
 from horovod.bootstrap.network import endpoints, interfaces
+from horovod.bootstrap.sources import TORCHRUN_MARKS
 from horovod.bootstrap.start_settings import ADDRESS_VARIABLE, START_TIMEOUT_VARIABLE
 from horovod.bootstrap.store.server import StoreServer
 from horovod.elastic import asking
@@ -274,7 +275,7 @@ def _start_seconds(environment: Mapping[str, str]) -> float:
 
 def _without_identity(environ: Mapping[str, str]) -> dict[str, str]:
     """What workers inherit: not who this process is in a job that this one is started in."""
-    return {name: value for name, value in environ.items() if name not in exports.IDENTITY}
+    return {n: value for n, value in environ.items() if n not in {*exports.IDENTITY, *TORCHRUN_MARKS}}
 
 
 def _limits(arguments: argparse.Namespace, environment: Mapping[str, str]) -> Limits:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 
 from horovod.bootstrap import secret
 from horovod.bootstrap.membership import DURABLE, MOST_WORKERS, Place
+from horovod.bootstrap.store.remarks import never_started
 from horovod.bootstrap.store.server import StoreServer
 from horovod.bootstrap.store.verdicts import Kind, Verdict
 from horovod.elastic.driver.numbering import Member
@@ -130,6 +131,10 @@ class Roster:
 
     def late(self) -> None:
         """Nobody: see ``silent``."""
+
+    def remarks(self, size: int) -> list[str]:
+        """See ``supervisor.Testimony``."""
+        return [never_started(size)] if size > 1 and not self._asked else self._server.remarks(size)
 
     def verdicts(self, ended: Collection[int] = (), seconds: float = 0.0) -> list[Verdict]:
         """What the ranks of the current generation hold for the cause of its end."""

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from horovod.bootstrap import secret
 from horovod.bootstrap.network import endpoints, interfaces
-from horovod.bootstrap.start_settings import START_TIMEOUT_VARIABLE, STORE_VARIABLE, forget_elastic
+from horovod.bootstrap.start_settings import START_TIMEOUT_VARIABLE, STORE_VARIABLE, forget_launchers
 from horovod.bootstrap.store.server import StoreServer
 from horovod.bootstrap.text import escaped, is_logged
 
@@ -161,7 +161,7 @@ class _Job:
         self._stack.callback(offered.close)
         inherited = dict(os.environ)
         secret.remove(inherited)  # of a job that this one is started in
-        forget_elastic(inherited)
+        forget_launchers(inherited)
         environment = {**inherited, **work.environment, **offered.variables}
         node = LocalNode(host, self._loop.selector, self._loop.children, self._guardian, supervisor)
         self._stack.callback(node.close)
@@ -170,7 +170,9 @@ class _Job:
 
     def _start_there(self, node: RemoteNode, work: Work, supervisor: Supervisor) -> RemoteNode:
         own = replace(work, environment={**work.environment, JOB_VARIABLE: self._number_at(node.host)})
-        node.start(own, self._secret, os.getcwd(), os.environ, supervisor)
+        inherited = dict(os.environ)
+        forget_launchers(inherited)
+        node.start(own, self._secret, os.getcwd(), inherited, supervisor)
         return node
 
     def _number_at(self, host: str) -> str:

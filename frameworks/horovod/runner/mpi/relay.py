@@ -32,6 +32,10 @@ class Testimony:
         """Nobody watches the start here but the ranks."""
         return None
 
+    def remarks(self, size: int) -> list[str]:
+        """None: the ranks say themselves what they have to say."""
+        return []
+
 
 class Relay:
     """Receives the events of a node that runs the launcher, and passes those of the ranks on to ``events``.

@@ -12,7 +12,7 @@ import tensorflow as tf
 import horovod.tensorflow as hvd
 from horovod._keras import optimizer as keras3_optimizer
 from horovod._keras.adapter import KerasAdapter
-from horovod._keras.backend import Backend, Plan
+from horovod._keras.backend import REMEDY, Backend, Plan
 from horovod._keras.optimizer import is_keras_3, keras_of, package_of
 from horovod.common import basics
 from horovod.common.process_sets import ProcessSet, global_process_set
@@ -81,7 +81,7 @@ class TensorFlowBackend(Backend):
 
 @functools.lru_cache(maxsize=64)  # of the optimizers that still run; an evicted one makes its own anew
 def _reducer(plan: Plan) -> GradientReducer:
-    return GradientReducer(plan.name, plan.settings, plan.loss_is_scaled)
+    return GradientReducer(plan.name, plan.settings, plan.loss_is_scaled, REMEDY)
 
 
 def _is_compiled_by_xla() -> bool:

@@ -26,9 +26,11 @@ import contextlib
 import importlib
 import os
 
+from horovod.common.basics import init, shutdown  # noqa: F401  # scripts import them from here
 from horovod.elastic.batches import ElasticBatches
 from horovod.elastic.checkpoint.errors import CheckpointError
 from horovod.elastic.decorator import run_with
+from horovod.elastic.run import run_fn  # noqa: F401  # likewise
 from horovod.torch.elastic.rate import LearningRateScale
 from horovod.torch.elastic.sampler import ElasticSampler
 from horovod.torch.elastic.state import TorchState

@@ -18,12 +18,18 @@ from horovod.elastic.checkpoint.formats import ArrayFormat
 from horovod.elastic.handlers import HandlerMaker, HandlerState, IndicesHandler, PlainHandler, StateHandler
 from horovod.elastic.indices import ElasticIndices
 from horovod.elastic.rate import RateScale
+from horovod.elastic.state import ObjectState  # noqa: F401  # scripts import it from here
 from horovod.torch.elastic.copies import Copies
 from horovod.torch.elastic.formats import TensorFormat
 from horovod.torch.elastic.loaders import LoaderStateHandler, StatefulLoader
 from horovod.torch.elastic.outlines import read, written
 from horovod.torch.elastic.sampler import ElasticSampler
-from horovod.torch.functions import broadcast_object, broadcast_optimizer_state, broadcast_parameters
+from horovod.torch.functions import (
+    allgather_object,  # noqa: F401  # scripts import it from here
+    broadcast_object,
+    broadcast_optimizer_state,
+    broadcast_parameters,
+)
 from horovod.torch.optimizer_state import assign, outline_and_tensors, problems_with
 
 HandlerRegistry = Sequence[tuple[Any, HandlerMaker]]
@@ -112,6 +118,9 @@ class ModelStateHandler(_StateDictHandler):
 
     value: torch.nn.Module
 
+    def __init__(self, model: torch.nn.Module) -> None:
+        super().__init__(model)
+
     def restore(self) -> None:
         self.value.load_state_dict(self._copies.newest.to_load())
 
@@ -133,6 +142,9 @@ class OptimizerStateHandler(_StateDictHandler):
     """
 
     value: torch.optim.Optimizer
+
+    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
+        super().__init__(optimizer)
 
     # Not by load_state_dict, which converts the state to the types of the parameters.
     def save(self) -> None:
@@ -166,6 +178,9 @@ class OptimizerStateHandler(_StateDictHandler):
 
 class SamplerStateHandler(IndicesHandler):
     """Of an ``ElasticSampler``. What any rank has processed is processed for all."""
+
+    def __init__(self, sampler: ElasticSampler) -> None:
+        super().__init__(sampler)
 
 
 def _await_copies() -> None:

@@ -1,0 +1,18 @@
+"""The names that programs import from here; they are those of ``horovod.elastic``."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+_MODULES = {"ObjectState": "state", "State": "state", "run_fn": "run"}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:  # late: this layer does not depend on that one
+        return getattr(importlib.import_module(f"horovod.elastic.{_MODULES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(_MODULES)
