@@ -92,7 +92,7 @@ Status RankEngine::TryAddProcessSet(const std::vector<int>& ranks, uint32_t* id)
   const Status mine = wirer_->Prepare(*id, members, StartDeadline(), wires.get());
   if (member && mine.ok()) Open(*id, members, wires);
   int64_t successes = 0;
-  const Status agreed = Agree("horovod.add_process_set", mine.ok() ? 1 : 0, &successes);
+  const Status agreed = Agree("hvd.add_process_set", mine.ok() ? 1 : 0, &successes);
   if (agreed.ok() && successes == options_.size) {
     sets_.SetClosed(*id, false);
     return Status::Ok();
@@ -223,7 +223,7 @@ Status RankEngine::TryRemoveProcessSet(uint32_t id) {
   int64_t in_flight = 0;
   // Where it is queued, too: another thread may have asked the registry before.
   const auto mine = static_cast<int64_t>(queue_.CloseSet(id));
-  const Status agreed = Agree("horovod.remove_process_set", mine, &in_flight);
+  const Status agreed = Agree("hvd.remove_process_set", mine, &in_flight);
   if (!agreed.ok() || in_flight > 0) {
     queue_.OpenSet(id);
     sets_.SetClosed(id, false);
@@ -237,7 +237,7 @@ Status RankEngine::TryRemoveProcessSet(uint32_t id) {
   sets_.Remove(id);
   cycle_->Post([this, id] { cycle_->Dismiss(id); });
   // Nobody goes on before everybody has let go of it.
-  return Agree("horovod.removed_process_set", 0, &in_flight);
+  return Agree("hvd.remove_process_set: end", 0, &in_flight);
 }
 
 std::vector<int> RankEngine::MembersOf(uint32_t process_set) const {

@@ -119,7 +119,7 @@ class Backend(ABC):
         mine = {name: float(values[name]) for name in sorted(values)}
         if basics.size() == 1:
             return mine
-        gathered = byte_objects.objects.allgather_object(mine, "keras.mean")
+        gathered = byte_objects.objects.allgather_object(mine, "hvd.callbacks.MetricAverageCallback")
         for rank, theirs in enumerate(gathered):
             if theirs.keys() != gathered[0].keys():
                 raise ValueError(

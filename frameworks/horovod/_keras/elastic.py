@@ -82,7 +82,7 @@ class ModelState(HandlerState):
             optimizer = getattr(model, "optimizer", None)
         if optimizer is not None and model.built:
             optimizer_variables.build(optimizer, model.trainable_variables)
-        objects = functools.partial(byte_objects.objects.broadcast_object, name="horovod.elastic.objects")
+        objects = functools.partial(byte_objects.objects.broadcast_object, name="state.sync(): objects")
         super().__init__(objects, basics.rank, model=model, optimizer=optimizer, **kwargs)
 
     def _broadcast(self, variables: Sequence[Any], root_rank: int) -> None:

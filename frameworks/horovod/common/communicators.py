@@ -35,7 +35,7 @@ def resolved(process_sets: Sequence[Set], make: Callable[[list[int]], Set]) -> t
             except ValueError as error:
                 process_set.ranks, problem = None, str(error)
     own_kinds = [process_set.mpi_comm is not None for process_set in process_sets]
-    told = exchange([[known.ranks for known in process_sets], own_kinds], "horovod.communicators")
+    told = exchange([[known.ranks for known in process_sets], own_kinds], "hvd.init(process_sets=...)")
     if any(kinds != own_kinds for _, kinds in told.values()):
         return list(process_sets), problem or "communicators and lists of ranks are not in the same places"
     made = []

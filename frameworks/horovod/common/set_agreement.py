@@ -8,7 +8,7 @@ from typing import Any
 from horovod import _core
 from horovod.bootstrap.text import escaped
 
-_NAME = "horovod.process_sets"  # reserved
+_NAME = "hvd.add_process_set() or its like"  # reserved; reports show it
 _LENGTH_BYTES = 8
 _LONG_SPAN = 5  # of ranks that are written as first-last
 

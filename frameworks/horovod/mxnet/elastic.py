@@ -59,7 +59,7 @@ class MXNetState(HandlerState):
     formats = (ParamsFormat(), ArrayFormat())
 
     def __init__(self, params: Any = None, trainer: Any = None, **kwargs: Any) -> None:
-        objects = functools.partial(broadcast_object, name="horovod.elastic.objects")
+        objects = functools.partial(broadcast_object, name="state.sync(): objects")
         super().__init__(objects, basics.rank, params=params, trainer=trainer, **kwargs)
 
     def restore(self) -> None:

@@ -150,7 +150,7 @@ def indices_dataset(indices: ElasticIndices) -> tf.data.Dataset:
     return tf.data.Dataset.from_generator(lambda: iter(indices), output_signature=spec)
 
 
-_broadcast_objects = functools.partial(byte_objects.objects.broadcast_object, name="horovod.elastic.objects")
+_broadcast_objects = functools.partial(byte_objects.objects.broadcast_object, name="state.sync(): objects")
 
 __all__ = [
     "CheckpointError",

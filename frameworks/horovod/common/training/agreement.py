@@ -33,7 +33,7 @@ from horovod.common.process_sets import ProcessSet, check_process_set, global_pr
 from horovod.common.set_agreement import exchange, listed, ranks_text
 from horovod.common.training.gradient_options import GradientSettings, groups_text
 
-_NAME = "horovod.agreement"  # reserved
+_NAME = "hvd.DistributedOptimizer() or its like: comparison"  # reserved; reports show it
 _MOST_VARIANTS = 4  # of facts that are shown when all ranks differ
 _MOST_DIFFERENCES = 5
 

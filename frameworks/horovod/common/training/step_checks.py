@@ -34,8 +34,8 @@ NONFINITE_VARIABLE = "HOROVOD_CHECK_NONFINITE"
 PARAMETERS_VARIABLE = "HOROVOD_CHECK_PARAMETERS_EVERY"
 FIRST_STEP_VARIABLE = "HOROVOD_CHECK_FIRST_STEP"
 
-_NONFINITE_NAME = "horovod.nonfinite"  # reserved, as is the next
-_DIGEST_NAME = "horovod.parameters"
+_NONFINITE_NAME = "optimizer.step(): gradients that are not finite"  # reserved, as is the next; reports show them
+_DIGEST_NAME = "optimizer.step(): comparison of the parameters"
 _DIGEST_BYTES = 8
 _RANKS_SHOWN = 4
 _AFTER_FIRST = 2  # the step before whose update the first one is over, broadcasts and all

@@ -59,7 +59,7 @@ class TorchState(HandlerState):
         optimizer: torch.optim.Optimizer | None = None,
         **kwargs: Any,
     ) -> None:
-        broadcast = functools.partial(broadcast_object, name="horovod.elastic.objects")
+        broadcast = functools.partial(broadcast_object, name="state.sync(): objects")
         super().__init__(broadcast, rank, model=model, optimizer=optimizer, **kwargs)
 
     def _settle(self) -> None:
@@ -77,7 +77,7 @@ def settle() -> None:
     if Purpose(ALLREDUCE).runs_on_gpu(DTYPES["float32"]):
         if torch.cuda.is_initialized():
             torch.cuda.synchronize()
-        exchange([], "horovod.elastic.settled")
+        exchange([], "state.commit(): wait for the GPU")
 
 
 class _StateDictHandler(StateHandler):
@@ -108,7 +108,7 @@ class _StateDictHandler(StateHandler):
     def sync(self) -> None:
         root = self.winner.rank
         mine = self.value.state_dict()
-        state = broadcast_object(mine, root, "horovod.elastic.state_dict")
+        state = broadcast_object(mine, root, "state.sync(): state_dict")
         if state is not mine:
             self.value.load_state_dict(state)
 
@@ -130,7 +130,7 @@ class ModelStateHandler(_StateDictHandler):
         broadcast_parameters(tensors, self.winner.rank)
         others = {key: value for key, value in state.items() if key not in tensors}
         if others:  # the extra states of modules
-            others = broadcast_object(others, self.winner.rank, "horovod.elastic.extra_state")
+            others = broadcast_object(others, self.winner.rank, "state.sync(): extra state")
         for key, value in others.items():
             state[key] = value
         self.value.load_state_dict(state)  # for modules whose dictionary does not have the tensors themselves
