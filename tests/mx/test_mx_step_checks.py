@@ -5,6 +5,7 @@ import pytest
 from check_mxnet import mx
 
 import horovod.mxnet as hvd
+from horovod.common import remarks
 from horovod.common.exceptions import NonfiniteGradientError, ParameterDivergenceError
 
 NONFINITE = {"HOROVOD_CHECK_NONFINITE": "1"}
@@ -87,3 +88,22 @@ def test_a_model_that_drifted_by_one_bit_is_found(run_ranks, training, every, fo
     for at, text in results[0]:
         assert text.startswith(f"Before step {at} the parameters are not equal on all ranks: rank 2 differs")
         assert "of 4 do)" in text if training == "trainer" else "'second' (1 of 1 do)" in text
+
+
+def ranks_start_apart(broadcast):
+    """What this rank has said of its weights after three steps."""
+    hvd.init()
+    step, weights = trained_by_trainer()
+    weights[2][:] = hvd.rank()
+    for at in range(3):
+        if at == broadcast:
+            hvd.broadcast_parameters(dict(enumerate(weights)), root_rank=0)
+        step(1.0)
+    return remarks._texts
+
+
+@pytest.mark.parametrize("broadcast", [None, 0, 1])
+def test_a_forgotten_broadcast_is_told_after_the_first_step(run_ranks, broadcast) -> None:
+    told, others = run_ranks(2, ranks_start_apart, [broadcast])
+    assert others == [] and len(told) == (broadcast is None)
+    assert all("(1 of 4 do)" in text and "Add hvd.broadcast_parameters(" in text for text in told)

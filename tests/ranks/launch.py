@@ -14,6 +14,8 @@ from typing import Any
 
 from load import within
 
+from horovod.bootstrap.store.remarks import never_started
+
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = ROOT / "tests" / "mp" / "programs"
 MODULE = (sys.executable, "-m", "horovod.runner.launch")
@@ -102,6 +104,11 @@ class Launcher:
 
     def _folders(self) -> Iterator[Path]:
         return (folder for folder in Path("/proc").glob("[0-9]*") if carries(folder, self.marker))
+
+
+def alone(ranks: int) -> bytes:
+    """What horovodrun says at the end of a job whose ``ranks`` do not call ``hvd.init()``."""
+    return f"horovodrun: warning: {never_started(ranks)}\n".encode()
 
 
 class Job:

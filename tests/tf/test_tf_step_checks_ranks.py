@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 import horovod.tensorflow as hvd
+from horovod.common import remarks
 
 v1 = tf.compat.v1
 NONFINITE = {"HOROVOD_CHECK_NONFINITE": "1"}
@@ -89,6 +90,29 @@ def test_a_tape_finds_gradients_that_are_no_numbers(run_ranks, tape, in_graph):
     results = run_ranks(2, ranks_meet_nan, [tape, in_graph], env=NONFINITE)
     check_poisoned(results, "UnknownError" if in_graph else "NonfiniteGradientError")
     assert "'table:0'" in results[0][0][0][2]
+
+
+def ranks_start_apart(in_graph, broadcast):
+    """What this rank has said of its variables after four steps."""
+    hvd.init()
+    step, variables = tape_step("DistributedGradientTape", in_graph)
+    variables[1].assign_add(tf.fill((2, 2), float(hvd.rank())))
+    for at in range(4):
+        if at == broadcast:
+            hvd.broadcast_variables(variables, root_rank=0)
+        step(1.0)
+    return remarks._texts
+
+
+@pytest.mark.parametrize("in_graph", [False, True])
+@pytest.mark.parametrize("broadcast", [None, 0, 1])
+def test_a_forgotten_broadcast_is_told_after_the_first_step(run_ranks, in_graph, broadcast):
+    """A graph is made before the first step, and many programs broadcast after it."""
+    told, others = run_ranks(2, ranks_start_apart, [in_graph, broadcast])
+    assert others == [] and len(told) == (broadcast is None)
+    assert all(
+        "is 'weight:0' (1 of 2 do)" in text and "Add hvd.broadcast_variables(" in text for text in told
+    )
 
 
 def ranks_drift(tape, in_graph, size):

@@ -34,7 +34,9 @@ NONFINITE_VARIABLE = "HOROVOD_CHECK_NONFINITE"
 PARAMETERS_VARIABLE = "HOROVOD_CHECK_PARAMETERS_EVERY"
 FIRST_STEP_VARIABLE = "HOROVOD_CHECK_FIRST_STEP"
 
-_NONFINITE_NAME = "optimizer.step(): gradients that are not finite"  # reserved, as is the next; reports show them
+_NONFINITE_NAME = (
+    "optimizer.step(): gradients that are not finite"  # reserved, as is the next; reports show them
+)
 _DIGEST_NAME = "optimizer.step(): comparison of the parameters"
 _DIGEST_BYTES = 8
 _RANKS_SHOWN = 4
@@ -180,8 +182,8 @@ class StepChecks:
             return
         text = (
             f"after the first step {difference.text} Each of them trains another model. "
-            f"Add {self._remedy or 'a broadcast of the parameters'} before the first step. Where they are to "
-            f"differ, set {FIRST_STEP_VARIABLE}=0"
+            f"Add {self._remedy or 'a broadcast of the parameters before the first step'}. Where they are to "
+            f"differ, set {FIRST_STEP_VARIABLE}=0 on all ranks"
         )
         log("warning", difference.teller, text)
         remarks.tell(text)
