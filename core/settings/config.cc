@@ -212,8 +212,7 @@ Status ReadConfig(const Lookup& lookup, Config* config) {
     if (!reader->second.parse(value, config))
       return BadValue(setting.variable, value, reader->second.allowed);
   }
-  config->heartbeat_seconds =
-      std::min(config->heartbeat_seconds, config->peer_timeout_seconds / 2);
+  config->heartbeat_seconds = std::min(config->heartbeat_seconds, config->peer_timeout_seconds / 2);
   return Status::Ok();
 }
 
