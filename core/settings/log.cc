@@ -1,14 +1,17 @@
 #include "settings/log.h"
 
+#include <pthread.h>
 #include <strings.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cstdio>
+#include <cstdlib>
 #include <ctime>
 #include <new>
 
 #include "base/text.h"
+#include "settings/line_writer.h"
 
 namespace hvd {
 
@@ -31,12 +34,41 @@ std::string FormatTime(long long wall_micros) {
   return std::string(date, length) + fraction;
 }
 
-void Write(LogLevel level, std::string_view text) noexcept try {
+std::string LineNow(LogLevel level, std::string_view text) {
   timespec now;
   clock_gettime(CLOCK_REALTIME, &now);
-  const std::string line =
-      FormatLogLine(level, text, now.tv_sec * 1'000'000LL + now.tv_nsec / 1000);
-  [[maybe_unused]] const ssize_t ignored = write(STDERR_FILENO, line.data(), line.size());
+  return FormatLogLine(level, text, now.tv_sec * 1'000'000LL + now.tv_nsec / 1000);
+}
+
+std::string LineOfLoss(size_t lines) {
+  return LineNow(LogLevel::kWarning,
+                 std::to_string(lines) + (lines == 1 ? " line" : " lines") +
+                     " of this log came while standard error took nothing, and are lost");
+}
+
+LineWriter* NewWriter() {
+  LineWriter::Options options;
+  options.fd = STDERR_FILENO;
+  options.loss = LineOfLoss;
+  return new LineWriter(options);
+}
+
+// Never destroyed: threads may log until the very end.
+LineWriter* writer = nullptr;
+
+// A forked child has no thread of its parent's; what that has not written is the parent's to write.
+LineWriter* Writer() {
+  static const bool made = [] {
+    writer = NewWriter();
+    pthread_atfork(nullptr, nullptr, [] { writer = NewWriter(); });
+    atexit([] { writer->Flush(); });
+    return true;
+  }();
+  return made ? writer : nullptr;
+}
+
+void Write(LogLevel level, std::string_view text) noexcept try {
+  Writer()->Put(LineNow(level, text));
 } catch (const std::bad_alloc&) {
   // The program that is told less goes on.
 }

@@ -18,6 +18,7 @@ bool Logs(LogLevel level);
 // One record is one line on stderr, written whole by one system call, so that the lines of several
 // processes never mix: "2026-11-20 09:25:17.123456 [0] warning: text". What the text must not bring
 // to a terminal is escaped (base/text.h), line breaks too. Without memory for it there is no line.
+// Never waits for longer than a moment: see LineWriter for a stderr that takes nothing.
 void Log(LogLevel level, std::string_view text) noexcept;
 
 // The same for what the user has asked for, at any level: "2026-11-20 09:25:17.123456 [0] info:

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <new>
+#include <system_error>
+#include <thread>
 
 #include "backend/nccl/reduction.h"
 #include "base/clock.h"
@@ -49,6 +51,16 @@ Status NotComplete(const Handle& handle, const Status& without_name) noexcept {
 void CloseLinks(const EngineOptions& options) {
   for (const Link& link : options.links) close(link.fd);
   if (options.launcher.fd >= 0) close(options.launcher.fd);
+}
+
+// The handler writes for as long as standard error takes it, and interrupts the thread that raises:
+// one that nobody needs.
+void ShowStacksByHandler(int signal) {
+  try {
+    std::thread([signal] { raise(signal); }).detach();
+  } catch (const std::system_error&) {
+    Log(LogLevel::kWarning, "they cannot be shown: no more threads are allowed");
+  }
 }
 
 }  // namespace
@@ -262,7 +274,7 @@ void RankEngine::OnHeartbeat() {
           "dump --native --pid " +
           pid + ", or: gdb -p " + pid +
           (signal > 0 ? ". Its Python stacks, seen from outside, innermost call first:" : ""));
-  if (signal > 0) raise(signal);  // this thread alone is interrupted
+  if (signal > 0) ShowStacksByHandler(signal);
 }
 
 // An operation that waits for one is held up by nothing that its program does.

@@ -1,10 +1,9 @@
 #include "runtime/tune/run.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <optional>
+#include <cerrno>
 #include <sstream>
+#include <utility>
 
 #include "settings/log.h"
 #include "settings/output_file.h"
@@ -52,9 +51,7 @@ std::string SettingsFor(const Tuned& values) {
 }
 
 AutotuneRun::AutotuneRun(const AutotuneSettings& settings, const Tuned& start)
-    : search_(OptionsFrom(settings, start)),
-      meter_(settings.steps_per_sample),
-      log_(nullptr, fclose) {
+    : search_(OptionsFrom(settings, start)), meter_(settings.steps_per_sample) {
   if (!settings.log.empty()) Open(settings.log);
 }
 
@@ -80,8 +77,15 @@ void AutotuneRun::Open(const std::string& path) {
   int fd = -1;
   const Status status = OpenOutputFile(path, "HOROVOD_AUTOTUNE_LOG", &fd);
   if (!status.ok()) return Log(LogLevel::kWarning, status.message());
-  log_.reset(fdopen(fd, "w"));
-  if (log_ == nullptr) close(fd);
+  LineWriter::Options options;
+  options.fd = fd;
+  options.owns = true;
+  options.on_error = [](int error) {
+    errno = error;
+    Log(LogLevel::kWarning,
+        Status::Errno("HOROVOD_AUTOTUNE_LOG").message() + "; no more is written there");
+  };
+  log_.emplace(std::move(options));
   Write(kColumns);
 }
 
@@ -95,12 +99,8 @@ void AutotuneRun::Record(const Tuned& measured, double score) {
        SettingsFor(search_.values()));
 }
 
-void AutotuneRun::Write(const std::string& line) {
-  if (log_ == nullptr) return;
-  if (fputs(line.c_str(), log_.get()) >= 0 && fflush(log_.get()) == 0) return;
-  Log(LogLevel::kWarning,
-      Status::Errno("HOROVOD_AUTOTUNE_LOG").message() + "; no more is written there");
-  log_.reset();
+void AutotuneRun::Write(std::string line) {
+  if (log_) log_->Put(std::move(line));
 }
 
 }  // namespace hvd

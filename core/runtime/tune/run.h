@@ -1,12 +1,12 @@
 #pragma once
 
 #include <cstdint>
-#include <cstdio>
-#include <memory>
+#include <optional>
 #include <string>
 
 #include "runtime/tune/autotune.h"
 #include "runtime/tune/meter.h"
+#include "settings/line_writer.h"
 
 namespace hvd {
 
@@ -41,11 +41,11 @@ class AutotuneRun {
  private:
   void Open(const std::string& path);
   void Record(const Tuned& measured, double score);
-  void Write(const std::string& line);
+  void Write(std::string line);
 
   Autotune search_;
   AutotuneMeter meter_;
-  std::unique_ptr<FILE, int (*)(FILE*)> log_;  // null: none, or it failed
+  std::optional<LineWriter> log_;  // none, where it cannot be written
 };
 
 }  // namespace hvd

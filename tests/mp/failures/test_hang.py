@@ -1,7 +1,9 @@
 """A rank that is busy elsewhere, or slow: what the job says of it, and when it ends."""
 
+import os
 import re
 import sys
+import time
 
 from launch import MODULE, PROGRAMS, Job, Launcher
 from load import within
@@ -49,3 +51,34 @@ def test_a_slow_rank_is_named_once_a_minute_and_ends_nothing() -> None:
         r"rank 1 is late: p50 (\d+)\.\d ms, \d+ times, at most [\d.]+ ms on 'gradient'", lines[0]
     )
     assert found is not None and int(found[1]) >= 20, lines
+
+
+WRITER = """
+import sys, time
+from horovod.common import basics as hvd
+from horovod.common.collective.byte_objects import operations
+hvd.init()
+for step in range(40):
+    if hvd.rank() == 1:
+        for number in range(100):
+            sys.stderr.write(f"line {100 * step + number} {'x' * 990}\\n")
+    operations.allreduce_(bytearray(1), op=1, name="x")
+    time.sleep(0.02)
+hvd.shutdown()
+"""
+
+
+def test_a_reader_that_pauses_holds_back_the_ranks_and_ends_nothing() -> None:
+    """As Ctrl-S or a pager: rank 1 waits in its prints, and meanwhile its engine would like to write, too."""
+    launcher = Launcher()
+    patience = {"HOROVOD_PEER_TIMEOUT_SECONDS": "2", "HOROVOD_STALL_CHECK_TIME_SECONDS": "1"}
+    environment = {**launcher.environment, **QUICK, **patience}
+    process = launcher.popen([*MODULE, "-np", "2", sys.executable, "-c", WRITER], env=environment)
+    assert process.stderr is not None
+    os.read(process.stderr.fileno(), 1)  # it runs; from here on nobody reads
+    time.sleep(within(8))
+    assert process.poll() is None
+    result = launcher.finish(process, 60)
+    assert result.returncode == 0, result.output[-3000:]
+    lines = re.findall(r"^\[1\]<stderr>:line (\d+) x{990}$", "[" + result.stderr.decode(), re.MULTILINE)
+    assert list(map(int, lines)) == list(range(len(lines))) and len(lines) in (3999, 4000)
