@@ -85,6 +85,11 @@ std::string Topology::Describe(GlobalRank rank) const {
   return hosts() > 1 && host < names_.size() ? Name(rank) + " on " + names_[host] : Name(rank);
 }
 
+std::string Topology::DescribeHost(GlobalRank rank) const {
+  const size_t host = rank.value() < size() ? HostOf(Position(rank.value())) : 0;
+  return host < names_.size() ? names_[host] : "the host of " + Name(rank);
+}
+
 bool Topology::OnOneHost(GlobalRank a, GlobalRank b) const {
   if (hosts() <= 1) return true;
   return HostOf(Position(a.value())) == HostOf(Position(b.value()));

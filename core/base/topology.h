@@ -30,6 +30,7 @@ class Topology {
   // For messages, where `this` is the topology of all ranks: "rank 3 on node2", or "rank 3" where
   // all are on one host.
   std::string Describe(GlobalRank rank) const;
+  std::string DescribeHost(GlobalRank rank) const;  // "node2"
   bool OnOneHost(GlobalRank a, GlobalRank b) const;
 
   int size() const { return static_cast<int>(places_.size()); }

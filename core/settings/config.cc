@@ -191,6 +191,8 @@ const std::map<std::string, ValueReader>& ValueReaders() {
       {"HOROVOD_HEARTBEAT_SECONDS", {kPeriodValues, Period<&Config::heartbeat_seconds>}},
       {"HOROVOD_ELASTIC", {kFlagValues, Flag<&Config::elastic>}},
       {"HOROVOD_PEER_TIMEOUT_SECONDS", {kPeriodValues, Period<&Config::peer_timeout_seconds>}},
+      {"HOROVOD_STOPPED_TIMEOUT_SECONDS",
+       {kSecondsValues, Seconds<&Config::stopped_timeout_seconds>}},
       {"HOROVOD_GLOO_TIMEOUT_SECONDS", {kPeriodValues, Period<&Config::gloo_timeout_seconds>}},
       {"HOROVOD_START_TIMEOUT", {kPeriodValues, Period<&Config::start_timeout_seconds>}},
   };

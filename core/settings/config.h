@@ -57,6 +57,7 @@ struct Config {
   std::string failpoint;
   double heartbeat_seconds = 1.0;
   double peer_timeout_seconds = 6.0;
+  double stopped_timeout_seconds = 600.0;
   double start_timeout_seconds = 30.0;
   double gloo_timeout_seconds = 30.0;
   bool elastic = false;

@@ -95,6 +95,10 @@ const std::vector<Setting>& SettingsTable() {
        "Seconds between two signs of life to a peer."},
       {"HOROVOD_PEER_TIMEOUT_SECONDS", "number", "6.0",
        "Seconds of silence after which a peer counts as lost."},
+      {"HOROVOD_STOPPED_TIMEOUT_SECONDS", "number", "600",
+       "Seconds that a rank is waited for that a signal, a debugger or a paused container has "
+       "stopped, where another process of its host can see that; at least "
+       "HOROVOD_PEER_TIMEOUT_SECONDS."},
       {"HOROVOD_FAILPOINT", "text", "",
        "For tests: name@count:rankR:action stops or kills a rank at a point of its work."},
       // Who this process is, and how it meets the others.

@@ -43,6 +43,7 @@ hvd_test(set_registry SOURCES runtime/engine/set_registry_test.cc USES runtime/e
 hvd_test(watcher SOURCES runtime/liveness/watcher_test.cc USES runtime/liveness)
 hvd_test(watch_frame SOURCES runtime/liveness/frame_test.cc USES runtime/liveness)
 hvd_test(diagnosis SOURCES runtime/liveness/diagnosis_test.cc USES runtime/liveness)
+hvd_test(silence SOURCES runtime/liveness/silence_test.cc USES runtime/liveness)
 hvd_test(runtime_stress SOURCES runtime/engine/stress_test.cc USES cluster)
 hvd_test(runtime_memory SOURCES runtime/engine/memory_test.cc failing_memory.cc USES cluster)
 target_link_libraries(test_runtime_memory PRIVATE ${CMAKE_DL_LIBS})

@@ -18,7 +18,7 @@ bool Same(const WatchNews& a, const WatchNews& b) {
   return a.kind == b.kind && a.generation == b.generation && a.pid == b.pid && a.home == b.home &&
          a.abandons == b.abandons && a.blocked.own == b.blocked.own &&
          a.blocked.below == b.blocked.below && a.blocked.all == b.blocked.all &&
-         a.departures == b.departures && a.stacks == b.stacks && a.cause.kind == b.cause.kind &&
+         a.departures == b.departures && a.stopped == b.stopped && a.stacks == b.stacks && a.cause.kind == b.cause.kind &&
          a.cause.culprit == b.cause.culprit && a.cause.other == b.cause.other &&
          a.cause.link == b.cause.link && a.cause.reason == b.cause.reason;
 }
@@ -56,7 +56,7 @@ void CheckValue(Input* input) {
   if (abort) news.cause.reason = text;
   if (!abort) news.departures = text;
   const std::string frame = Encoded(news);
-  REQUIRE(frame.size() == kWatchFrameBytes);
+  REQUIRE(frame.size() == WatchFrameBytes(frame.data()));
   const WatchNews got = Decoded(frame);
   const std::string& came = abort ? got.cause.reason.str() : got.departures;
   REQUIRE(text.compare(0, came.size(), came) == 0);

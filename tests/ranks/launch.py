@@ -45,6 +45,8 @@ class Launcher:
         paths = [str(ROOT / "frameworks"), os.environ.get("PYTHONPATH", "")]
         name, value = self.marker.decode().split("=")
         self.environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), name: value}
+        # By default a stopped rank is waited for longer than a test may last.
+        self.environment.setdefault("HOROVOD_STOPPED_TIMEOUT_SECONDS", "6")
 
     def start(self, *arguments: str, **changes: str) -> subprocess.Popen[bytes]:
         """horovodrun with these arguments; ``changes`` are added to the environment."""

@@ -27,7 +27,9 @@ class RankEngine : public Engine {
  public:
   // Owns the links of the options from here on. Throws nothing.
   explicit RankEngine(EngineOptions options) noexcept
-      : options_(std::move(options)), sets_(rank()) {}
+      : options_(std::move(options)),
+        sets_(rank()),
+        link_signs_(options_.config.peer_timeout_seconds) {}
 
   ~RankEngine() override;
 
@@ -129,6 +131,7 @@ class RankEngine : public Engine {
   Queue queue_;
   Waker waker_;
   LinkRequests link_requests_;
+  LinkSigns link_signs_;
   Blocked blocked_;
   StacksRequest stacks_;
   std::unique_ptr<Timeline> timeline_;  // null unless asked for

@@ -131,7 +131,7 @@ Status RankEngine::TryStart() {
   for (const Link& link : options_.links) descriptors_.push_back(link.fd);
   descriptors_.push_back(waker_.fd());
   if (options_.launcher.fd >= 0) descriptors_.push_back(options_.launcher.fd);
-  HVD_RETURN_IF_ERROR(Wirer::Make(&options_, waker_, &link_requests_, &wirer_));
+  HVD_RETURN_IF_ERROR(Wirer::Make(&options_, waker_, &link_requests_, &link_signs_, &wirer_));
   MakeCycle();
   ListenToGpus();
   HVD_RETURN_IF_ERROR(WireFirstSets());
@@ -261,7 +261,9 @@ Status RankEngine::MakeWatcher() {
   watcher.launcher = std::exchange(options_.launcher, {});
   watcher.launcher_frames = options_.launcher_frames;
   watcher.heartbeat_seconds = options_.config.heartbeat_seconds;
-  watcher.timeout_seconds = options_.config.peer_timeout_seconds;
+  watcher.patience = {options_.config.peer_timeout_seconds,
+                      options_.config.stopped_timeout_seconds};
+  watcher.signs = &link_signs_;
   // In an elastic job the ranks finish their step first, and save what they have.
   if (options_.config.elastic) watcher.orphan_seconds = 10.0;
   watcher.stuck_without = [this](const Departure& departure, bool broken) {

@@ -102,12 +102,12 @@ Wirer::Wirer(const EngineOptions& options)
       cores_(UsableCores()) {}
 
 Status Wirer::Make(EngineOptions* options, const Waker& waker, LinkRequests* requests,
-                   std::unique_ptr<Wirer>* wirer) {
+                   LinkSigns* signs, std::unique_ptr<Wirer>* wirer) {
   std::unique_ptr<Wirer> made(new Wirer(*options));
   HVD_RETURN_IF_ERROR(OpenLibrary(*options, &made->library_));
   made->gpu_ = OpenGpu(*options);
   if (!made->job_.AllShareMemory()) {
-    HVD_RETURN_IF_ERROR(made->MakeTransports(options, waker, requests));
+    HVD_RETURN_IF_ERROR(made->MakeTransports(options, waker, requests, signs));
     made->control_ = made->transports_[kControlChannel].get();
     made->data_ = made->transports_[kDataChannel].get();
   }
@@ -124,7 +124,8 @@ Status Wirer::Make(EngineOptions* options, const Waker& waker, LinkRequests* req
 }
 
 // By channel.
-Status Wirer::MakeTransports(EngineOptions* options, const Waker& waker, LinkRequests* requests) {
+Status Wirer::MakeTransports(EngineOptions* options, const Waker& waker, LinkRequests* requests,
+                             LinkSigns* signs) {
   transports_.resize(2);  // before anything owns the links
   std::unique_ptr<Transport>& control = transports_[kControlChannel];
   std::unique_ptr<Transport>& data = transports_[kDataChannel];
@@ -134,12 +135,12 @@ Status Wirer::MakeTransports(EngineOptions* options, const Waker& waker, LinkReq
     data = options->fabric->MakeTransport(kDataChannel, rank_, waker);
     return Status::Ok();
   }
-  HVD_RETURN_IF_ERROR(MakeTcp(options, LinkRole::kControl, requests, &control));
-  return MakeTcp(options, LinkRole::kData, requests, &data);
+  HVD_RETURN_IF_ERROR(MakeTcp(options, LinkRole::kControl, requests, signs, &control));
+  return MakeTcp(options, LinkRole::kData, requests, signs, &data);
 }
 
 Status Wirer::MakeTcp(EngineOptions* options, LinkRole role, LinkRequests* requests,
-                      std::unique_ptr<Transport>* transport) {
+                      LinkSigns* signs, std::unique_ptr<Transport>* transport) {
   tcp::TcpTransport::Options tcp;
   tcp.generation = static_cast<uint32_t>(options->generation);
   tcp.rank = rank_;
@@ -147,6 +148,8 @@ Status Wirer::MakeTcp(EngineOptions* options, LinkRole role, LinkRequests* reque
   const bool control = role == LinkRole::kControl;
   tcp.integrity = control ? tcp::Integrity::kSealed : tcp::Integrity::kChecksum;
   tcp.peers_may_leave = control;
+  tcp.signs = signs;
+  tcp.role = role;
   if (options->links_on_demand) {
     tcp.ask_for_link = [requests, role](GlobalRank peer) { requests->Ask({peer, role}); };
   }

@@ -18,6 +18,7 @@
 #include "runtime/peer/messages.h"
 #include "runtime/progress/process_set.h"
 #include "transport/descriptor.h"
+#include "transport/link_signs.h"
 #include "transport/tcp/transport.h"
 #include "transport/transport.h"
 #include "transport/window.h"
@@ -28,9 +29,10 @@ namespace hvd {
 // that it needs out of the options of its making.
 class Wirer {
  public:
-  // `requests`: where transports ask for the links that they lack, if they may; it outlives them.
+  // `requests`: where transports ask for the links that they lack, if they may. `signs`: where
+  // their sockets are watched. Both outlive them.
   static Status Make(EngineOptions* options, const Waker& waker, LinkRequests* requests,
-                     std::unique_ptr<Wirer>* wirer);
+                     LinkSigns* signs, std::unique_ptr<Wirer>* wirer);
   // Waits, for a while, for what still ends communicators of its sets.
   ~Wirer();
 
@@ -101,8 +103,9 @@ class Wirer {
 
  private:
   explicit Wirer(const EngineOptions& options);
-  Status MakeTransports(EngineOptions* options, const Waker& waker, LinkRequests* requests);
-  Status MakeTcp(EngineOptions* options, LinkRole role, LinkRequests* requests,
+  Status MakeTransports(EngineOptions* options, const Waker& waker, LinkRequests* requests,
+                        LinkSigns* signs);
+  Status MakeTcp(EngineOptions* options, LinkRole role, LinkRequests* requests, LinkSigns* signs,
                  std::unique_ptr<Transport>* transport);
   Status Furnish(uint32_t id, const Members& members, ProcessSetWires* wires);
   void UseLibrary(uint32_t id, const Members& members, ProcessSetWires* wires);

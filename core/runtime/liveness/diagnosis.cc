@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/text.h"
 
 namespace hvd {
 
@@ -13,11 +14,16 @@ namespace {
 
 // What a goodbye may take by way of others: each passes it on at once, or soon.
 constexpr int64_t kNewsUs = 5'000'000;
+// What is acknowledged later than this was lost on its way at least once.
+constexpr int64_t kDoubtUs = 2'000'000;
+
+// Whether a connection that its host has ended, and so is heard, leads one way only.
+bool Owes(const WatchedPeer& peer) { return peer.owed_us > kDoubtUs; }
 
 }  // namespace
 
 Cause Diagnosis::OfEnd(const WatchedPeer& peer) const {
-  if (!peer.Lives()) return Died(peer);
+  if (!peer.Lives() && !Owes(peer)) return Died(peer);
   Cause cause = About(CauseKind::kLink, peer.rank(), "the connection was closed");
   cause.link = LinkRole::kWatch;
   return cause;
@@ -29,13 +35,54 @@ Cause Diagnosis::OfCorruptFrame(const WatchedPeer& peer) const {
 }
 
 Cause Diagnosis::OfSilence(const WatchedPeer& peer, const std::string& silence) const {
-  const char* host = job_->OnOneHost(rank_, peer.rank())
-                         ? ""
-                         : "whether that host runs and the network leads to it, and ";
-  return About(CauseKind::kSilent, peer.rank(),
-               silence + ". Look " + host +
-                   "at what that process does (for example with py-spy dump), then restart the "
-                   "job.");
+  std::string look =
+      "at what that process does (for example with py-spy dump), then restart the job.";
+  if (!job_->OnOneHost(rank_, peer.rank())) {
+    look = peer.owed_us == 0 ? look + " Its host answers, and so does the network."
+                             : "whether that host runs and the network leads to it, and " + look;
+  }
+  return About(CauseKind::kSilent, peer.rank(), silence + ". Look " + look);
+}
+
+Cause Diagnosis::OfSilentLink(const LinkSign& sign, bool loses_large) const {
+  Cause cause = About(CauseKind::kLink, sign.peer, "");
+  cause.link = sign.role;
+  const std::string far = job_->DescribeHost(sign.peer);
+  const std::string near = job_->DescribeHost(rank_);
+  const std::string waited = " carries nothing: " + Name(rank_) + " has waited " +
+                             SecondsText(sign.owed_us) + " for " + far +
+                             " to acknowledge what it sent";
+  if (loses_large) {
+    return Between(cause, waited +
+                              ". Small packets arrive there and large ones are lost: compare the "
+                              "MTU of the interfaces of " +
+                              near + ", " + far +
+                              " and all between them (see Large packets in docs/networks.md).");
+  }
+  return Between(cause, waited +
+                            ", although both are alive and hear each other. Look for what forgets "
+                            "or drops connections between " +
+                            near + " and " + far + ": a firewall, NAT, or one of several paths.");
+}
+
+Cause Diagnosis::OfDeafPeer(const WatchedPeer& peer, const Cause& told) const {
+  Cause cause = About(CauseKind::kLink, peer.rank(), "");
+  return Between(cause, " works one way only: what " + Name(rank_) +
+                            " sends is lost, although it is alive (" + told.reason.str() + ")");
+}
+
+// The other end is the culprit so far. The same text at both ends.
+Cause Diagnosis::Between(Cause cause, const std::string& what) const {
+  const GlobalRank far = cause.culprit;
+  const WatchedPeer* const peer = Find(far);
+  const std::string own = job_->Describe(rank_) + " (pid " + std::to_string(getpid()) + ")";
+  const std::string theirs = peer != nullptr ? peer->Describe() : job_->Describe(far);
+  const bool own_first = rank_ < far;
+  cause.other = std::max(rank_, far);
+  cause.culprit = std::min(rank_, far);
+  cause.reason = "the " + std::string(Name(cause.link)) + " link between " +
+                 (own_first ? own : theirs) + " and " + (own_first ? theirs : own) + what;
+  return cause;
 }
 
 std::optional<Cause> Diagnosis::OfDepartures() const {
@@ -86,21 +133,19 @@ std::optional<Cause> Diagnosis::AfterGoodbye(const Departure& departure,
 Cause Diagnosis::OfLink(Cause cause) const {
   const GlobalRank rank = cause.culprit;
   const WatchedPeer* const peer = Find(rank);
-  const bool dead =
-      peer != nullptr && (peer->open() ? peer->ProcessState() == "dead" : !peer->Lives());
+  const bool owes = peer != nullptr && Owes(*peer);
+  const bool dead = peer != nullptr && !owes &&
+                    (peer->open() ? peer->State() == ProcessState::kDead : !peer->Lives());
   if (dead) return Died(*peer);
-  // The same text at both ends.
-  const std::string own = job_->Describe(rank_) + " (pid " + std::to_string(getpid()) + ")";
-  const std::string theirs = peer != nullptr ? peer->Describe() : job_->Describe(rank);
-  const bool own_first = rank_ < rank;
-  cause.other = std::max(rank_, rank);
-  cause.culprit = std::min(rank_, rank);
-  cause.reason =
-      "the " + std::string(Name(cause.link)) + " link between " + (own_first ? own : theirs) +
-      " and " + (own_first ? theirs : own) + " broke although both are alive (" +
-      cause.reason.str() +
-      "). Look for what lies between them: a firewall, a proxy, or a program that closes sockets.";
-  return cause;
+  if (owes) {
+    return Between(cause, " broke, after nothing that " + Name(rank_) +
+                              " sent had been acknowledged for " + SecondsText(peer->owed_us) +
+                              ": the network loses what goes from " + job_->DescribeHost(rank_) +
+                              " to " + job_->DescribeHost(rank) + ".");
+  }
+  return Between(cause, " broke although both are alive (" + cause.reason.str() +
+                            "). Look for what lies between them: a firewall, a proxy, or a "
+                            "program that closes sockets.");
 }
 
 // Of another host nothing tells a process that ended from a network that did.

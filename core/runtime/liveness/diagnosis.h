@@ -12,6 +12,7 @@
 #include "runtime/liveness/departures.h"
 #include "runtime/liveness/peer.h"
 #include "runtime/liveness/suspicions.h"
+#include "transport/link_signs.h"
 
 namespace hvd {
 
@@ -48,6 +49,11 @@ class Diagnosis {
   Cause OfEnd(const WatchedPeer& peer) const;
   Cause OfCorruptFrame(const WatchedPeer& peer) const;
   Cause OfSilence(const WatchedPeer& peer, const std::string& silence) const;
+  // The host of a peer that is heard acknowledges nothing on this link. `loses_large`: nor a large
+  // frame on another one.
+  Cause OfSilentLink(const LinkSign& sign, bool loses_large) const;
+  // `peer`, which is heard here, has not heard this rank for too long.
+  Cause OfDeafPeer(const WatchedPeer& peer, const Cause& told) const;
 
   // The first of those that have left without whom this rank cannot go on, if there is one.
   std::optional<Cause> OfDepartures() const;
@@ -58,6 +64,7 @@ class Diagnosis {
   Cause Missed(const Departure& departure, const std::string& why) const;
   std::optional<Cause> AfterGoodbye(const Departure& departure, const Suspicion& suspicion) const;
   Cause OfLink(Cause cause) const;
+  Cause Between(Cause cause, const std::string& what) const;
 
   const GlobalRank rank_;
   const Topology* const job_;

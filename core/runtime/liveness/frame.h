@@ -14,7 +14,7 @@ namespace hvd {
 
 enum class WatchKind : uint8_t { kHeartbeat = 1, kGoodbye, kAbort, kShowStacks };
 
-// What watchers tell each other. One fixed size, so that a stream can never be out of step.
+// What watchers tell each other.
 struct WatchNews {
   WatchKind kind = WatchKind::kHeartbeat;
   uint64_t generation = 0;
@@ -23,14 +23,32 @@ struct WatchNews {
   bool abandons = false;  // kGoodbye: with operations in flight
   BlockedNews blocked;    // kHeartbeat
   std::string
-      departures;       // kHeartbeat, kGoodbye: see Departures; what does not fit is not passed on
-  uint32_t stacks = 0;  // kShowStacks: how often it was asked for
-  Cause cause;          // kAbort; the reason is cut to fit
+      departures;        // kHeartbeat, kGoodbye: see Departures; what does not fit is not passed on
+  std::string stopped;   // kHeartbeat: see StoppedRanks; likewise
+  uint32_t stacks = 0;   // kShowStacks: how often it was asked for
+  Cause cause;           // kAbort; the reason is cut to fit
+  bool is_wide = false;  // goes in a frame of the greatest size, whatever it says
 };
 
+// Two sizes, which the first bytes tell apart, so that a stream can never be out of step. Signs of
+// life are short: they get through where a network loses large packets.
 constexpr size_t kWatchFrameBytes = 2048;  // a whole stall report
+constexpr size_t kShortWatchFrameBytes = 512;
 
-using WatchFrame = std::array<char, kWatchFrameBytes>;
+class WatchFrame {
+ public:
+  char* data() { return bytes_.data(); }
+  const char* data() const { return bytes_.data(); }
+  size_t size() const { return size_; }
+  void set_size(size_t size) { size_ = size; }
+
+ private:
+  std::array<char, kWatchFrameBytes> bytes_;
+  size_t size_ = kWatchFrameBytes;
+};
+
+// Of the frame that begins with these kShortWatchFrameBytes.
+size_t WatchFrameBytes(const char* begin);
 
 // Without memory: that there is none left must be told, too.
 WatchFrame EncodeWatch(const WatchNews& news, Sealer* sealer) noexcept;

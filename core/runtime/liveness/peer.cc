@@ -5,8 +5,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdio>
-#include <fstream>
 #include <utility>
 
 namespace hvd {
@@ -16,17 +14,6 @@ namespace {
 constexpr size_t kMostQueued = 16 * kWatchFrameBytes;
 // Beyond them: a heartbeat that was begun with room, an end of the generation and a goodbye.
 constexpr size_t kRoom = kMostQueued + 3 * kWatchFrameBytes;
-constexpr unsigned kExiting = 0x4;  // PF_EXITING
-
-// Two columns of /proc/<pid>/stat; false when there is no such process.
-bool ReadProcess(int32_t pid, char* state, unsigned* flags) {
-  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
-  std::string stat;
-  if (pid <= 0 || !std::getline(file, stat)) return false;
-  const size_t name_end = stat.rfind(')');  // the name may hold anything
-  if (name_end == std::string::npos) return false;
-  return std::sscanf(stat.c_str() + name_end, ") %c %*d %*d %*d %*d %*d %u", state, flags) == 2;
-}
 
 }  // namespace
 
@@ -71,16 +58,18 @@ void WatchedPeer::Flush() {
 }
 
 WatchedPeer::Heard WatchedPeer::Receive(WatchNews* news) {
-  while (received_ < kWatchFrameBytes) {
-    const ssize_t got =
-        recv(fd_, in_.data() + received_, kWatchFrameBytes - received_, MSG_DONTWAIT);
+  size_t wanted =
+      received_ < kShortWatchFrameBytes ? kShortWatchFrameBytes : WatchFrameBytes(in_.data());
+  while (received_ < wanted) {
+    const ssize_t got = recv(fd_, in_.data() + received_, wanted - received_, MSG_DONTWAIT);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return Heard::kNothing;
     if (got <= 0) return Heard::kEnd;
     received_ += static_cast<size_t>(got);
+    if (received_ >= kShortWatchFrameBytes) wanted = WatchFrameBytes(in_.data());
   }
   received_ = 0;
-  const Status status = DecodeWatch({in_.data(), in_.size()}, &opener_, news);
+  const Status status = DecodeWatch({in_.data(), wanted}, &opener_, news);
   return status.ok() ? Heard::kNews : Heard::kCorrupt;
 }
 
@@ -88,28 +77,13 @@ std::string WatchedPeer::Describe() const {
   return pid > 0 ? name_ + " (pid " + std::to_string(pid) + ")" : name_;
 }
 
-std::string WatchedPeer::ProcessState() const {
-  char state = 0;
-  unsigned flags = 0;
-  if (home == 0 || home != own_home_ || !ReadProcess(pid, &state, &flags)) return "";
-  if ((flags & kExiting) != 0) return "dead";
-  switch (state) {
-    case 'T':
-    case 't':
-      return "stopped";
-    case 'Z':
-    case 'X':
-      return "dead";
-    case 'D':
-      return "in uninterruptible sleep";
-    default:
-      return "alive";
-  }
+ProcessState WatchedPeer::State() const {
+  return home == 0 || home != own_home_ ? ProcessState::kUnknown : StateOf(pid);
 }
 
 bool WatchedPeer::Lives() const {
-  const std::string state = pid == getpid() ? "" : ProcessState();
-  return !state.empty() && state != "dead";
+  const ProcessState state = pid == getpid() ? ProcessState::kUnknown : State();
+  return state != ProcessState::kUnknown && state != ProcessState::kDead;
 }
 
 }  // namespace hvd

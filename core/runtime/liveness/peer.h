@@ -7,6 +7,7 @@
 #include "base/link.h"
 #include "base/rank.h"
 #include "runtime/liveness/frame.h"
+#include "runtime/liveness/process_state.h"
 #include "transport/descriptor.h"
 
 namespace hvd {
@@ -42,16 +43,18 @@ class WatchedPeer {
   int64_t heard_us = 0;   // when it last said something
   bool departed = false;  // it said goodbye
   bool warned = false;    // its silence was logged
+  bool awaited = false;   // and that it is stopped
+  // For how long its host has acknowledged nothing on one of its links; -1: nobody knows.
+  int64_t owed_us = -1;
   int32_t pid = 0;
   uint64_t home = 0;    // where its pid means something
   BlockedNews blocked;  // as of heard_us
 
   // "rank 1 on node2 (pid 4711)"
   std::string Describe() const;
-  // What the kernel says of the process: "stopped", "alive", "dead", ... or empty when it is not
-  // known, as of one on another host or in another process namespace, where its pid is somebody
+  // Unknown of one on another host or in another process namespace, where its pid is somebody
   // else's.
-  std::string ProcessState() const;
+  ProcessState State() const;
   // Whether the process is known to run on. One that ends closes its connections at the very end.
   bool Lives() const;
 

@@ -26,6 +26,8 @@ constexpr int kSuspicionRoundMs = 10;
 constexpr int64_t kGoodbyeUs = kSecond / 2;
 constexpr useconds_t kFlushPauseUs = 500;
 
+int64_t Micros(double seconds) { return static_cast<int64_t>(seconds * kSecond); }
+
 }  // namespace
 
 // All that the failure of a job needs is made here, while there is memory.
@@ -35,24 +37,29 @@ Watcher::Watcher(WatcherOptions options, AbortCell* abort)
       links_(Adopt(options_.links)),
       abort_(abort),
       departures_(options_.size),
+      stopped_(options_.size, Micros(options_.patience.peer_seconds)),
       diagnosis_(options_.rank, &options_.job, &peers_, &departures_, options_.stuck_without),
+      silence_(options_.patience, &options_.job, &peers_, &departures_, &stopped_, options_.signs,
+               &diagnosis_),
       suspicions_(options_.links.size()),
       out_of_memory_(OutOfMemory(options_.rank, "watched the other ranks")) {
   for (size_t i = 0; i < links_.size(); ++i) {
     const Link& link = options_.links[i];
     peers_.push_back(std::make_unique<WatchedPeer>(
         link, std::move(links_[i]), options_.job.Describe(link.peer), options_.home));
+    if (options_.signs != nullptr) options_.signs->Add(peers_.back()->fd(), link.peer, link.role);
   }
   fds_.reserve(peers_.size() + 2);
   // Later than peers are lost: the program is to see that error first.
-  launcher_.ProbeHost(2 * options_.timeout_seconds);
+  launcher_.ProbeHost(2 * options_.patience.peer_seconds);
 }
 
 Watcher::~Watcher() { Stop(); }
 
-WatchNews Watcher::News(WatchKind kind) const {
+WatchNews Watcher::News(WatchKind kind) {
   WatchNews news = NewsOfItself(kind);
   if (PassesOn()) news.departures = departures_.Encode();
+  if (kind == WatchKind::kHeartbeat) news.stopped = stopped_.Encode(NowMicros());
   return news;
 }
 
@@ -73,8 +80,8 @@ void Watcher::Send(const WatchNews& news) noexcept {
 
 Status Watcher::Start() {
   HVD_RETURN_IF_ERROR(waker_.status());
-  last_round_us_ = NowMicros();
-  for (auto& peer : peers_) peer->heard_us = last_round_us_;
+  const int64_t now = NowMicros();
+  for (auto& peer : peers_) peer->heard_us = now;
   Beat();
   thread_ = std::thread([this] { PrepareToThrow(), Run(); });
   return Status::Ok();
@@ -117,8 +124,8 @@ void Watcher::Attempt(Work work) noexcept {
 }
 
 void Watcher::Run() noexcept {
-  const int64_t period = static_cast<int64_t>(options_.heartbeat_seconds * kSecond);
-  int64_t next_beat = last_round_us_ + period;
+  const int64_t period = Micros(options_.heartbeat_seconds);
+  int64_t next_beat = NowMicros() + period;
   int64_t next_telling = 0;
   while (!stopping_.load()) {
     const int64_t now = NowMicros();
@@ -196,28 +203,15 @@ void Watcher::Beat() {
 }
 
 void Watcher::CheckSilence(int64_t now_us) {
-  const int64_t timeout = static_cast<int64_t>(options_.timeout_seconds * kSecond);
-  const int64_t round = now_us - last_round_us_;
-  last_round_us_ = now_us;
-  if (round > timeout / 2) {
-    // This process itself was held up (suspended container, overloaded host): the peers get a fresh
-    // start.
-    for (auto& peer : peers_) peer->heard_us = now_us;
-    return;
-  }
-  for (auto& peer : peers_) {
-    if (!peer->open() || peer->departed) continue;
-    const int64_t silence = now_us - peer->heard_us;
-    const std::string state = silence > timeout / 2 ? peer->ProcessState() : "";
-    const std::string text = peer->Describe() + " has not responded for " + SecondsText(silence) +
-                             (state.empty() ? "" : " (process is " + state + ")");
-    // A process that the kernel shows running may only be short of CPU: it gets more time.
-    const int64_t limit = state == "alive" ? 3 * timeout / 2 : timeout;
-    if (silence > limit) {
-      Raise(diagnosis_.OfSilence(*peer, text));
-    } else if (silence > timeout / 2 && !peer->warned) {
-      peer->warned = true;
-      Log(LogLevel::kWarning, text);
+  const bool knew_stopped = !stopped_.Encode(now_us).empty();
+  const std::optional<Cause> cause = silence_.Look(now_us);
+  if (cause) return Raise(*cause);
+  untold_ |= !knew_stopped && !stopped_.Encode(now_us).empty();
+  WatchNews wide = NewsOfItself(WatchKind::kHeartbeat);
+  wide.is_wide = true;
+  for (const GlobalRank doubtful : silence_.TakeDoubtful()) {
+    for (auto& peer : peers_) {
+      if (peer->rank() == doubtful) peer->Send(wide);
     }
   }
 }
@@ -239,8 +233,13 @@ void Watcher::HearSuspicions(int64_t hear_out_us) {
   }
 }
 
+void Watcher::Close(WatchedPeer* peer) {
+  if (options_.signs != nullptr) options_.signs->Remove(peer->fd());
+  peer->Close();
+}
+
 void Watcher::HearEnd(WatchedPeer& peer) {
-  peer.Close();
+  Close(&peer);
   if (departures_.Has(peer.rank())) return;
   Cause cause = diagnosis_.OfEnd(peer);
   if (cause.kind != CauseKind::kLink) return Raise(cause);
@@ -255,7 +254,7 @@ void Watcher::HearPeer(WatchedPeer& peer) {
         return;
       case WatchedPeer::Heard::kCorrupt:
         Raise(diagnosis_.OfCorruptFrame(peer));
-        peer.Close();  // after the peer has been told: else it sees a broken link
+        Close(&peer);  // after the peer has been told: else it sees a broken link
         return;
       case WatchedPeer::Heard::kEnd:
         return HearEnd(peer);
@@ -268,12 +267,15 @@ void Watcher::HearPeer(WatchedPeer& peer) {
 
 void Watcher::HearNews(WatchedPeer& peer, const WatchNews& news) {
   peer.heard_us = NowMicros();
-  peer.warned = false;
+  peer.warned = peer.awaited = false;
   peer.pid = news.pid;
   peer.home = news.home;
-  if (news.kind == WatchKind::kAbort) return Raise(news.cause);
+  if (news.kind == WatchKind::kAbort) return HearAbort(peer, news.cause);
   bool is_new = departures_.Merge(news.departures, peer.heard_us);
-  if (news.kind == WatchKind::kHeartbeat) peer.blocked = news.blocked;
+  if (news.kind == WatchKind::kHeartbeat) {
+    peer.blocked = news.blocked;
+    untold_ |= stopped_.Merge(news.stopped, peer.heard_us);
+  }
   if (news.kind == WatchKind::kShowStacks && news.stacks > stacks_asked_) {
     options_.on_show_stacks();
     PassOnStacks(news.stacks);
@@ -283,6 +285,16 @@ void Watcher::HearNews(WatchedPeer& peer, const WatchNews& news) {
     is_new |= departures_.Add({peer.rank(), peer.heard_us, news.abandons});
   }
   untold_ |= is_new && PassesOn();
+}
+
+// Of itself a rank knows better than others whether it was there.
+void Watcher::HearAbort(WatchedPeer& peer, const Cause& cause) {
+  const bool of_itself = cause.kind == CauseKind::kSilent && cause.culprit == options_.rank;
+  const bool was_there =
+      NowMicros() - silence_.held_up_us() > Micros(2 * options_.patience.peer_seconds);
+  Raise(of_itself && was_there && !options_.job.OnOneHost(peer.rank(), options_.rank)
+            ? diagnosis_.OfDeafPeer(peer, cause)
+            : cause);
 }
 
 // Whether a peer may not know what this rank knows.

@@ -18,6 +18,8 @@
 #include "runtime/liveness/diagnosis.h"
 #include "runtime/liveness/launcher_link.h"
 #include "runtime/liveness/peer.h"
+#include "runtime/liveness/silence.h"
+#include "runtime/liveness/stopped.h"
 #include "runtime/liveness/suspicions.h"
 
 namespace hvd {
@@ -34,8 +36,9 @@ struct WatcherOptions {
   Link launcher;                 // owned; fd -1 = none
   uint64_t launcher_frames = 0;  // that went over it before
   double heartbeat_seconds = 1.0;
-  double timeout_seconds = 6.0;
+  Patience patience;
   double orphan_seconds = 2.0;  // see LauncherLink
+  LinkSigns* signs = nullptr;   // of all links of the rank; null: it has no sockets
   StuckWithout stuck_without;
   std::function<void()> on_heartbeat;    // with every heartbeat that is sent
   std::function<int64_t()> blocked_us;   // see Blocked
@@ -84,15 +87,17 @@ class Watcher {
   void Wait(int timeout_ms);
   void Beat();
   void CheckSilence(int64_t now_us);
+  void Close(WatchedPeer* peer);
   void CheckDeparted();
   int LongestRoundMs();
   void HearSuspicions(int64_t hear_out_us);
   void HearPeer(WatchedPeer& peer);
   void HearEnd(WatchedPeer& peer);
   void HearNews(WatchedPeer& peer, const WatchNews& news);
+  void HearAbort(WatchedPeer& peer, const Cause& cause);
   bool PassesOn() const;
   void PassOnStacks(uint32_t asked);
-  WatchNews News(WatchKind kind) const;
+  WatchNews News(WatchKind kind);
   WatchNews NewsOfItself(WatchKind kind) const noexcept;
   void Send(const WatchNews& news) noexcept;
   void Raise(const Cause& cause) noexcept;
@@ -105,7 +110,9 @@ class Watcher {
   Waker waker_;
   Peers peers_;            // the watcher thread's, once started
   Departures departures_;  // likewise, and what follows
+  StoppedRanks stopped_;
   const Diagnosis diagnosis_;
+  SilenceCheck silence_;
   bool untold_ = false;  // something of them is to be passed on soon
   BlockedNews blocked_;
   uint32_t stacks_asked_ = 0;  // how often, by anybody
@@ -116,7 +123,6 @@ class Watcher {
   std::atomic<int64_t> everybody_blocked_us_{0};
   std::atomic<bool> stopping_{false};
   bool abandons_ = false;  // written before stopping_
-  int64_t last_round_us_ = 0;
   std::thread thread_;
 };
 

@@ -55,6 +55,7 @@ Status TcpTransport::AddLink(const Link& link, Descriptor socket) {
   connection.writer.Open(Guard(options_.integrity, link.send_key));
   connection.reader.Open(Guard(options_.integrity, link.recv_key));
   HVD_RETURN_IF_ERROR(poller_.Add(socket.get(), link.peer));
+  if (options_.signs != nullptr) options_.signs->Add(socket.get(), link.peer, options_.role);
   connection.socket = std::move(socket);
   Note(link.peer);
   return Status::Ok();
@@ -201,8 +202,13 @@ void TcpTransport::End(GlobalRank peer) {
   Connection& connection = *connections_[peer.index()];
   connection.ended = true;
   connection.writer.Discard();
+  Unwatch(connection);
   failure_ = poller_.Remove(connection.socket.get());
   ended_.push_back(peer);
+}
+
+void TcpTransport::Unwatch(const Connection& connection) noexcept {
+  if (options_.signs != nullptr) options_.signs->Remove(connection.socket.get());
 }
 
 GlobalRank TcpTransport::TakeEnded() {
@@ -225,6 +231,7 @@ void TcpTransport::Close(int64_t linger_us) {
   if (failure_.ok()) failure_ = closed_;
   for (auto& connection : connections_) {
     const bool linked = connection != nullptr && connection->socket.valid();
+    if (linked) Unwatch(*connection);
     if (linked) leaving_.push_back(std::move(connection->socket));
     connection.reset();
   }

@@ -10,6 +10,7 @@
 #include "base/link.h"
 #include "base/rank.h"
 #include "transport/descriptor.h"
+#include "transport/link_signs.h"
 #include "transport/tcp/poller.h"
 #include "transport/tcp/reader.h"
 #include "transport/tcp/writer.h"
@@ -38,6 +39,9 @@ class TcpTransport : public Transport {
     // AddLink brings it, sooner or later. Must not wait. Null: without a link nobody can be talked
     // to.
     std::function<void(GlobalRank peer)> ask_for_link = nullptr;
+    // Where its sockets are watched, and as links of which role; null: nowhere.
+    LinkSigns* signs = nullptr;
+    LinkRole role = LinkRole::kData;
   };
 
   // Takes the sockets of `links`, whatever it returns.
@@ -91,6 +95,7 @@ class TcpTransport : public Transport {
   Status Move(Connection* connection, bool* moved);
   void TellOfRoom(GlobalRank peer, bool room);
   void End(GlobalRank peer);
+  void Unwatch(const Connection& connection) noexcept;
   void Fail(GlobalRank peer, const Status& status);
 
   const Options options_;

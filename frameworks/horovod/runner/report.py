@@ -80,6 +80,8 @@ def _headline(failure: Failure) -> str:
     if cause.rank is None:
         return "the ranks wait for each other" if _is(cause, Kind.STALL) else "the job cannot go on"
     who = _process(failure, cause.rank)
+    if cause.verdict is not None and cause.alive and _is(cause, Kind.SILENT):
+        return f"{_process(failure, cause.verdict.observer)} did not hear {who} while both were alive"
     if cause.exit is not None and cause.exit.lost:
         return _lost_host(failure, cause.rank, cause.exit)
     if cause.exit is not None and cause.exit.code != 0:

@@ -1,11 +1,22 @@
 """Which ranks a signal has stopped, and nobody makes them go on: they are found stopped again and again."""
 
 import collections
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 
 LOOKS = 5
 """So many may pass: about as long as ranks wait for a silent one."""
 _PERIOD_SECONDS = 1.0
+_VARIABLE = "HOROVOD_STOPPED_TIMEOUT_SECONDS"
+_DEFAULT_SECONDS = 600.0
+
+
+def looks_of(environ: Mapping[str, str]) -> int:
+    """As many as the user waits for a stopped rank."""
+    try:
+        seconds = float(environ.get(_VARIABLE) or _DEFAULT_SECONDS)
+    except ValueError:  # the ranks say so
+        seconds = _DEFAULT_SECONDS
+    return max(LOOKS, int(seconds / _PERIOD_SECONDS) - 1)
 
 
 class Standstill:
@@ -13,8 +24,9 @@ class Standstill:
     host comes later.
     """
 
-    def __init__(self, find: Callable[[], Collection[int]]) -> None:
+    def __init__(self, find: Callable[[], Collection[int]], looks: int = LOOKS) -> None:
         self._find = find
+        self._most = looks
         self._looks: collections.Counter[int] = collections.Counter()  # in a row, by rank
         self._next = 0.0
 
@@ -24,7 +36,7 @@ class Standstill:
             return []
         self._next = now + _PERIOD_SECONDS
         self._looks = collections.Counter({rank: self._looks[rank] + 1 for rank in self._find()})
-        return [rank for rank, looks in self._looks.items() if looks > LOOKS]
+        return [rank for rank, looks in self._looks.items() if looks > self._most]
 
     def next_time(self) -> float:
         """When to look again."""

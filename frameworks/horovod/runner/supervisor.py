@@ -18,7 +18,7 @@ from .rank_output import RankOutput
 from .report import Failure, Process, failure_report
 from .signals import STOP_SIGNALS
 from .sink import Sink
-from .standstill import Standstill
+from .standstill import Standstill, looks_of
 
 _LAST_OUTPUT_SECONDS = 1.0
 _READER_SECONDS = 2.0
@@ -107,7 +107,7 @@ class Supervisor:
         self._is_draining = False
         self._refused_at: float | None = None
         self._abandons_output = False
-        self._standstill = Standstill(self.find_stopped)
+        self._standstill = Standstill(self.find_stopped, looks_of(os.environ))
         self._own_verdicts: list[Verdict] = []
         loop.on_signal = self._on_signal
 

@@ -31,7 +31,8 @@ bool SameConfig(const Config& a, const Config& b) {
          a.stall_shutdown_seconds == b.stall_shutdown_seconds &&
          a.thread_affinity == b.thread_affinity && a.failpoint == b.failpoint &&
          a.heartbeat_seconds == b.heartbeat_seconds &&
-         a.peer_timeout_seconds == b.peer_timeout_seconds && a.autotune == b.autotune &&
+         a.peer_timeout_seconds == b.peer_timeout_seconds &&
+         a.stopped_timeout_seconds == b.stopped_timeout_seconds && a.autotune == b.autotune &&
          a.autotune_log == b.autotune_log &&
          a.autotune_warmup_samples == b.autotune_warmup_samples &&
          a.autotune_steps_per_sample == b.autotune_steps_per_sample &&
@@ -58,7 +59,7 @@ TEST(config, TheTableTellsTheDefaults) {
   config.log_level = LogLevel::kFatal;
   config.log_hide_time = config.timeline_mark_cycles = config.stall_check_disable = true;
   config.stall_check_seconds = config.stall_shutdown_seconds = 3;
-  config.heartbeat_seconds = config.peer_timeout_seconds = 4;
+  config.heartbeat_seconds = config.peer_timeout_seconds = config.stopped_timeout_seconds = 4;
   config.autotune = true;
   config.autotune_warmup_samples = config.autotune_steps_per_sample = config.autotune_max_samples =
       5;

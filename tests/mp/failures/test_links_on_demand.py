@@ -69,7 +69,8 @@ def ranks_want_one_that(fails: str, folder: str) -> str:
 )
 def test_it_is_named_on_every_rank(run_ranks, fails: str, why: str, tmp_path: Path) -> None:
     dies = [] if fails == "leaves" else [VICTIM]
-    texts = run_ranks(6, ranks_want_one_that, [fails, str(tmp_path)], hosts=HOSTS, dies=dies)
+    env = {"HOROVOD_STOPPED_TIMEOUT_SECONDS": "6"}
+    texts = run_ranks(6, ranks_want_one_that, [fails, str(tmp_path)], hosts=HOSTS, dies=dies, env=env)
     for rank, text in enumerate(texts):
         assert rank == VICTIM or (f"rank {VICTIM}" in text and why in text), (rank, text)
 

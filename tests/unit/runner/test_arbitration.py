@@ -22,6 +22,7 @@ _HUNG = [_said(rank, Kind.STALL, 1) for rank in range(3)]
 _NOBODY = [_said(rank, Kind.STALL, None) for rank in range(3)]
 _ABSENT = [_said(2, Kind.ABSENT, 1), _said(0, Kind.ABSENT, 1)]
 _EACH_OTHER = [_said(1, Kind.SILENT, 0), _said(0, Kind.SILENT, 1)]
+_ONE_WAY = [_said(0, Kind.LINK, 0, 1), _said(1, Kind.SILENT, 0)]  # rank 1 closes its links to rank 0
 
 
 @pytest.mark.parametrize(
@@ -44,6 +45,7 @@ _EACH_OTHER = [_said(1, Kind.SILENT, 0), _said(0, Kind.SILENT, 1)]
         ([(2, 1), (0, 1), (1, 5)], _ABSENT, 1, 5, None, 5),  # late for a reason of its own
         ([(2, 7), (1, 1)], [], 2, 7, None, 7),  # nobody knows horovod
         ([(0, 1), (1, 1)], _EACH_OTHER, 0, None, Kind.SILENT, 1),  # the verdict that came first
+        ([(0, 1), (1, 1)], _ONE_WAY, 0, None, Kind.SILENT, 1),
         ([(0, 1), (1, 1), (2, -9)], [_said(0, Kind.DIED, 1), _said(1, Kind.DIED, 2)], 2, -9, None, 137),
     ],
 )
@@ -61,6 +63,12 @@ def test_the_cause(
     assert cause.rank == rank and cause.status == status
     assert (None if cause.exit is None else cause.exit.code) == code
     assert (None if cause.verdict is None else cause.verdict.kind) == kind
+
+
+@pytest.mark.parametrize("verdicts", [_EACH_OTHER, _ONE_WAY])
+def test_who_is_not_heard_and_complains_of_that_is_alive(verdicts: list[Verdict]) -> None:
+    assert arbitrate(Exit(0, 1), [Exit(0, 1), Exit(1, 1)], verdicts).alive
+    assert not arbitrate(Exit(0, 1), [Exit(0, 1), Exit(2, 1)], _SILENT).alive
 
 
 _ranks = st.integers(0, 5)

@@ -86,9 +86,45 @@ TEST(Diagnosis, TheHostOfARankIsNamed) {
   const std::string text = known.diagnosis.OfSilence(there, silence).reason.str();
   EXPECT_TRUE(text.find("rank 3 on blue (pid 4711) has not responded") == 0);
   EXPECT_TRUE(text.find("whether that host runs") != std::string::npos);
+  there.owed_us = 0;  // as its connections show
+  EXPECT_TRUE(known.diagnosis.OfSilence(there, silence).reason.str().find("Its host answers") !=
+              std::string::npos);
   known.departures.Add({GlobalRank(3), 1, false});
   known.stuck = "it is missed.";
   EXPECT_TRUE(known.diagnosis.OfDepartures()->reason.str().find("rank 3 on blue") == 0);
+}
+
+// Both ends of a broken link say so as it is seen, also one whose peer hears nothing.
+TEST(Diagnosis, ALinkThatCarriesNothingIsNamedWithBothEnds) {
+  const Known known;
+  LinkSign sign;
+  sign.peer = GlobalRank(2);
+  sign.owed_us = 7000000;
+  const Cause lost = known.diagnosis.OfSilentLink(sign, false);
+  EXPECT_TRUE(lost.kind == CauseKind::kLink && lost.link == LinkRole::kData);
+  EXPECT_TRUE(lost.culprit == kOwn && lost.other == GlobalRank(2));
+  EXPECT_TRUE(lost.reason.str().find("rank 2 on blue carries nothing: rank 1 has waited 7.0 s for "
+                                     "blue to acknowledge") != std::string::npos);
+  EXPECT_TRUE(lost.reason.str().find("MTU") == std::string::npos);
+  EXPECT_TRUE(known.diagnosis.OfSilentLink(sign, true).reason.str().find("MTU") !=
+              std::string::npos);
+}
+
+TEST(Diagnosis, AConnectionThatEndsAfterNothingWasAcknowledgedLeadsOneWay) {
+  Known known;
+  const auto [near, far] = UnixPair();
+  const Descriptor other(far);
+  const Link link{near, GlobalRank(2), LinkRole::kWatch, {}, {}};
+  known.peers.push_back(
+      std::make_unique<WatchedPeer>(link, Descriptor(near), known.job.Describe(link.peer), 0));
+  EXPECT_TRUE(known.diagnosis.OfEnd(*known.peers[0]).kind == CauseKind::kDied);
+  known.peers[0]->owed_us = 3000000;
+  EXPECT_TRUE(known.diagnosis.OfEnd(*known.peers[0]).kind == CauseKind::kLink);
+  const auto verdict =
+      known.diagnosis.Settle(Of(GlobalRank(2), CauseKind::kLink, true, 2 * kHearOutUs), kHearOutUs);
+  ASSERT_TRUE(verdict.cause);
+  EXPECT_TRUE(verdict.cause->reason.str().find("loses what goes from red to blue") !=
+              std::string::npos);
 }
 
 TEST(Diagnosis, ADepartureIsACauseOnceSomethingWaitsForIt) {

@@ -15,14 +15,38 @@ TEST(WatchFrame, HeartbeatsTellOfOthers) {
   WatchNews news;
   news.blocked = {3, 2, 1};
   news.departures = std::string("\0\x01\0", 3);
+  news.stopped = std::string("\3\0\0\0\1\0\0\0", 8);
   news.stacks = 9;
   WatchNews heard;
   const WatchFrame frame = EncodeWatch(news, &sealer);
+  // Gets through where large packets are lost.
+  EXPECT_EQ(frame.size(), kShortWatchFrameBytes);
+  EXPECT_EQ(WatchFrameBytes(frame.data()), frame.size());
   ASSERT_OK(DecodeWatch({frame.data(), frame.size()}, &opener, &heard));
   EXPECT_TRUE(heard.blocked.own == 3 && heard.blocked.below == 2 && heard.blocked.all == 1);
   EXPECT_EQ(heard.departures, news.departures);
+  EXPECT_EQ(heard.stopped, news.stopped);
   EXPECT_EQ(heard.stacks, 9u);
   EXPECT_TRUE(heard.cause.reason.empty());
+}
+
+TEST(WatchFrame, IsAsLongAsItHasToBeOrIsAskedToBe) {
+  Sealer sealer(Key{});
+  Opener opener(Key{});
+  WatchNews news;
+  WatchNews heard;
+  for (const size_t bytes : {size_t{0}, size_t{400}, size_t{500}, size_t{1900}}) {
+    for (const bool wide : {false, true}) {
+      news.departures = std::string(bytes, 'x');
+      news.is_wide = wide;
+      const WatchFrame frame = EncodeWatch(news, &sealer);
+      const bool is_short = !wide && bytes < 450;
+      EXPECT_EQ(frame.size(), is_short ? kShortWatchFrameBytes : kWatchFrameBytes);
+      EXPECT_EQ(WatchFrameBytes(frame.data()), frame.size());
+      ASSERT_OK(DecodeWatch({frame.data(), frame.size()}, &opener, &heard));
+      EXPECT_EQ(heard.departures, news.departures);
+    }
+  }
 }
 
 TEST(WatchFrame, RoundTripsAndRefusesForgery) {

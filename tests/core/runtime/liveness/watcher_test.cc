@@ -100,7 +100,7 @@ class Round {
     options.size = size;
     options.links = std::move(links);
     options.heartbeat_seconds = 0.05;
-    options.timeout_seconds = 60;
+    options.patience.peer_seconds = 60;
     options.stuck_without = [&own](const Departure& departure, bool) {
       own.Ask(departure);
       return std::string();
@@ -314,13 +314,13 @@ TEST(WatchedPeer, AsksTheKernelOnlyAboutProcessesOfItsOwnNamespace) {
   for (const uint64_t elsewhere : {uint64_t{78}, uint64_t{0}}) {
     peer.home = elsewhere;
     EXPECT_FALSE(peer.Lives());
-    EXPECT_EQ(peer.ProcessState(), "");
+    EXPECT_TRUE(peer.State() == ProcessState::kUnknown);
   }
   const int again = dup(fd);
   WatchedPeer of_nowhere({again, GlobalRank(1), LinkRole::kWatch, {}, {}}, Descriptor(again),
                          "rank 1", 0);
   of_nowhere.pid = child;
-  EXPECT_EQ(of_nowhere.ProcessState(), "");
+  EXPECT_TRUE(of_nowhere.State() == ProcessState::kUnknown);
   kill(child, SIGKILL);
   waitpid(child, nullptr, 0);
   close(other);
