@@ -57,16 +57,10 @@ def no_ports(stage: Stage) -> None:
 
 
 for number, title in {
-    27: "a host is cut off in both directions",
-    28: "a host is cut off in one direction",
     29: "the launcher is cut off from a host",
-    30: "a cut heals after 3 s",
     39: "a host loses its power",
     40: "a name does not resolve, or to an IPv6 address alone",
     41: "a network interface goes down",
-    42: "large packets are lost",
     44: "a firewall lets only some ports through",
 }.items():
     elsewhere(number, "N", title, "several hosts")
-elsewhere(33, "N", "latency of 200 ms, bandwidth of 1 Mb/s", "a network with delay")
-elsewhere(34, "N", "loss, duplicates, reordering", "a network with losses")

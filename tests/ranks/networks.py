@@ -11,12 +11,12 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-DELAYS = Path(__file__).with_name("delays.py")
+SWITCH = Path(__file__).with_name("switch.py")
 CLONE_NEWUSER, CLONE_NEWNET = 0x10000000, 0x40000000
 
 
@@ -68,17 +68,36 @@ class Hosts:
     @contextlib.contextmanager
     def join_far(self, seconds: float, addresses: Sequence[str]) -> Iterator[None]:
         """As ``join``, by a switch that hands each frame on only after so long."""
-        files = [_network_file(node) for node in self.nodes]
-        command = self.switch.command(sys.executable, str(DELAYS), str(seconds), *files)
+        with self.join_by_switch(addresses) as rule:
+            rule("*", "*", delay=seconds)
+            yield
+
+    @contextlib.contextmanager
+    def join_by_switch(self, addresses: Sequence[str], own: str = "") -> Iterator[Callable[..., None]]:
+        """As ``join``, by a program. Gives a function that changes what befalls frames from one node to
+        another ("*": any; see ``Path`` in switch.py for the keywords). The launcher's place, which has the
+        address ``own``, counts as the last node.
+        """
+        joined = [*self.nodes, *([self.switch] if own else [])]
+        files = [_network_file(node) for node in joined]
+        command = self.switch.command(sys.executable, str(SWITCH), *files)
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as switch:
             assert switch.stdin is not None and switch.stdout is not None
+            into, out = switch.stdin, switch.stdout
+
+            def rule(source: int | str, target: int | str, **changes: float) -> None:
+                words = " ".join(f"{key}={value}" for key, value in changes.items())
+                into.write(f"{source} {target} {words}\n".encode())
+                into.flush()
+                assert out.readline() == b"ok\n", "the switch has ended"
+
             try:
-                assert switch.stdout.readline() == b"ready\n", "no switch"
-                for node, address in zip(self.nodes, addresses, strict=True):
+                assert out.readline() == b"ready\n", "no switch"
+                for node, address in zip(joined, [*addresses, *([own] if own else [])], strict=True):
                     self._rise(node, "eth0", address)
-                yield
+                yield rule
             finally:
-                switch.stdin.close()
+                into.close()
 
     def request(self, hosts: Sequence[int], listening: Sequence[str]) -> dict[str, Any]:
         """For ``run_ranks``: where each rank runs, and at which addresses of the switch the store is."""

@@ -7,10 +7,11 @@ import struct
 import time
 
 import plain
-from plain import fault, start, steps
+from plain import Memory, allreduce, check, fault, right, start, steps, told
 
 from horovod import _core
 from horovod.common import basics as hvd
+from horovod.common.exceptions import HorovodInternalError
 
 ROLES = {"watch": _core.LINK_WATCH, "control": _core.LINK_CONTROL, "data": _core.LINK_DATA}
 LONG = 10**9
@@ -73,6 +74,24 @@ def late(seconds: str) -> None:
     else:
         fault()
     hvd.init()
+
+
+def go_on(seconds: str, elements: str = "4096") -> None:
+    """Steps until so long has passed on rank 0, which tells the others."""
+    rank = start()
+    end = time.monotonic() + float(seconds)
+    try:
+        while True:
+            check(allreduce("large", Memory(int(elements))).is_all(hvd.size()))
+            over = rank == 0 and time.monotonic() > end
+            if not allreduce("over", Memory(1, float(over))).is_all(0.0):
+                break
+            time.sleep(0.01)
+    except HorovodInternalError:
+        told()
+        raise
+    right()
+    hvd.shutdown()
 
 
 if __name__ == "__main__":
