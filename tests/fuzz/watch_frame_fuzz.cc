@@ -18,9 +18,10 @@ bool Same(const WatchNews& a, const WatchNews& b) {
   return a.kind == b.kind && a.generation == b.generation && a.pid == b.pid && a.home == b.home &&
          a.abandons == b.abandons && a.blocked.own == b.blocked.own &&
          a.blocked.below == b.blocked.below && a.blocked.all == b.blocked.all &&
-         a.departures == b.departures && a.stopped == b.stopped && a.stacks == b.stacks && a.cause.kind == b.cause.kind &&
-         a.cause.culprit == b.cause.culprit && a.cause.other == b.cause.other &&
-         a.cause.link == b.cause.link && a.cause.reason == b.cause.reason;
+         a.departures == b.departures && a.stopped == b.stopped && a.stacks == b.stacks &&
+         a.cause.kind == b.cause.kind && a.cause.culprit == b.cause.culprit &&
+         a.cause.other == b.cause.other && a.cause.link == b.cause.link &&
+         a.cause.reason == b.cause.reason;
 }
 
 WatchNews Decoded(const std::string& frame) {
