@@ -92,7 +92,7 @@ def rank_reduces_once():
         assert steps(distributed(sgd(1.0)), aggregated_by_hand) == one
         assert steps(distributed(sgd(1.0, clipvalue=2.0)), tape) == [[2, 2], 2]  # the sum was clipped
         for scaled in (distributed(scaling(sgd(1.0))), scaling(distributed(sgd(1.0)))):
-            assert type(scaled) is type(scaling(sgd(1.0)))
+            assert isinstance(scaled, type(scaling(sgd(1.0))))
             assert steps(scaled, minimize) == all_of_us
 
 

@@ -76,9 +76,11 @@ class Backend(ABC):
 
     @abstractmethod
     def reduce_gradients(self, gradients: Sequence[Any], variables: Sequence[Any], plan: Plan) -> list[Any]:
-        """The gradients of the whole job, in the same order; None stays None. ``variables`` are those that
-        the gradients belong to. Runs wherever the framework calls the optimizer: eagerly or in a graph. On a
-        rank that has nobody to reduce with, the gradients are returned as they are.
+        """The gradients of the whole job, in the same order; None where no rank has one.
+
+        ``variables`` are those that the gradients belong to, or OF_THIS_RANK. Runs wherever the framework
+        calls the optimizer: eagerly or in a graph. On a rank that has nobody to reduce with, the gradients
+        are returned as they are.
         """
 
     @abstractmethod
@@ -100,6 +102,10 @@ class Backend(ABC):
     @abstractmethod
     def tensor(self, value: Any) -> Any:
         """A number, array, variable or tensor as a tensor of the framework."""
+
+    def is_eager(self) -> bool:
+        """Whether what is computed now runs once, and is no part of a graph that is being made."""
+        return True
 
     def result(self, tensor: Any) -> Any:
         """What the caller of an operation outside of graphs gets: what ``hvd`` has returned, evaluated."""

@@ -39,7 +39,8 @@ class BroadcastGlobalVariables(CallbackPart):
         root_rank: The rank whose values all get.
         device: Has no effect: the framework knows where variables are.
         local_variables: Such as the part of an embedding table that only this rank has; they, and what the
-            optimizer keeps for them, stay each rank's own, too.
+            optimizer keeps for them, stay each rank's own, too. So do those that the optimizer was told of,
+            by ``register_local_var`` or as ``local_layers``.
     """
 
     def __init__(
@@ -94,9 +95,9 @@ class BroadcastGlobalVariables(CallbackPart):
 
     def _own(self, optimizer: bool) -> list[Any]:
         """What is not broadcast."""
-        own = list(self._local_variables)
+        own = self._local_variables + optimizer_variables.local_variables(self.model.optimizer)
         if optimizer:
-            own += optimizer_variables.state_of(self.model, self._local_variables)
+            own = own + optimizer_variables.state_of(self.model, own)
             own += optimizer_variables.pending_gradients(self.model.optimizer)
         return own
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 from horovod._keras.backend import Plan
+from horovod.common.training.present_gradients import OF_THIS_RANK
 
 
 class GradientReduction:
@@ -15,34 +16,40 @@ class GradientReduction:
         """``key`` identifies a variable, however it is wrapped."""
         self._plan = plan
         self._key = key
-        self._local: set[Hashable] = set()
+        self._local: dict[Hashable, Any] = {}
 
     def register_local(self, variable: Any) -> None:
         """From now on the gradient of ``variable`` stays on this rank."""
-        self._local.add(self._key(variable))
+        self._local[self._key(variable)] = variable
+
+    def local_variables(self) -> list[Any]:
+        """What is this rank's own, as far as it has been built."""
+        return [
+            *self._local.values(),
+            *(weight for layer in self._plan.local_layers for weight in layer.weights),
+        ]
 
     def reduce(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
-        """The gradients to apply, in the same order. None stays None."""
+        """The gradients to apply, in the same order. None where no rank has any."""
         plan = self._plan
         local = self._local_positions(variables)
-        shared = [index for index in range(len(variables)) if index not in local]
-        result = list(gradients)
-        if shared:
-            reduced = plan.backend.reduce_gradients(
-                [gradients[index] for index in shared], [variables[index] for index in shared], plan
-            )
-            for index, gradient in zip(shared, reduced, strict=True):
-                result[index] = gradient
+        reduced = plan.backend.reduce_gradients(
+            [None if i in local else gradient for i, gradient in enumerate(gradients)],
+            [OF_THIS_RANK if i in local else variable for i, variable in enumerate(variables)],
+            plan,
+        )
         factor = self._local_factor() if local else 1.0
         for index in local:
-            if factor != 1.0 and result[index] is not None:
-                result[index] = plan.backend.scale(result[index], factor)
-        return result
+            own = gradients[index]
+            reduced[index] = own if factor == 1.0 or own is None else plan.backend.scale(own, factor)
+        return reduced
 
     def _local_positions(self, variables: Sequence[Any]) -> set[int]:
         # Layers are asked each time, because they may have been built only after they were given.
         layers = self._plan.local_layers
-        keys = self._local | {self._key(weight) for layer in layers for weight in layer.trainable_weights}
+        keys = self._local.keys() | {
+            self._key(weight) for layer in layers for weight in layer.trainable_weights
+        }
         if not keys:
             return set()
         return {index for index, variable in enumerate(variables) if self._key(variable) in keys}
@@ -63,12 +70,13 @@ class GradientAccumulation:
     and what waits in the sums when it is saved is left out.
     """
 
-    def __init__(self, keras: Any, passes: int, average: bool) -> None:
+    def __init__(self, keras: Any, passes: int, average: bool, is_eager: Callable[[], bool]) -> None:
         self._keras = keras
         self._passes = passes
         self._average = average
+        self._is_eager = is_eager
         self._sums: list[Any] = []
-        self._given: set[int] = set()  # the positions that have ever had a gradient
+        self._given: set[int] = set()  # the positions that have had a gradient in this step
         self.counter: Any = None
 
     def build(self, variables: Sequence[Any]) -> None:
@@ -92,7 +100,8 @@ class GradientAccumulation:
         take: Callable[[list[Any]], None],
     ) -> None:
         """Adds gradients to the sums at ``positions``. Calls ``take`` with the sums, or with the averages,
-        in the last of the passes. None stays None, unless the variable has had a gradient in another pass.
+        in the last of the passes. None stays None, unless the variable has had a gradient in another pass of
+        the step. A graph is made once for all passes, so there it is in any other.
         """
         ops = self._keras.ops
         for position, gradient in zip(positions, gradients, strict=True):
@@ -113,6 +122,8 @@ class GradientAccumulation:
 
     def _hand_over(self, given: Sequence[Any], take: Callable[[list[Any]], None]) -> None:
         divisor = self._passes if self._average else 1
+        if self._is_eager():
+            self._given.clear()
         take([None if total is None else total / divisor for total in given])
         for total in given:
             if total is not None:

@@ -49,7 +49,7 @@ class DistributedKerasOptimizer(SchedulesByPass):
         self._agg_helper = None
         if (passes := settings.backward_passes_per_step) > 1:
             average = settings.average_aggregated_gradients
-            self._agg_helper = GradientAccumulation(self._keras, passes, average)
+            self._agg_helper = GradientAccumulation(self._keras, passes, average, self._plan.backend.is_eager)
             getattr(self, "inner_optimizer", self)._accumulation = self._agg_helper
 
     def register_local_var(self, var: Any) -> None:
@@ -57,6 +57,10 @@ class DistributedKerasOptimizer(SchedulesByPass):
         ``scale_local_gradients`` says so.
         """
         self._reduction.register_local(var)
+
+    def _local_variables(self) -> list[Any]:
+        """What is this rank's own."""
+        return self._reduction.local_variables()
 
     def __reduce__(self) -> Any:
         base: Any = type(self).__bases__[1]

@@ -59,6 +59,15 @@ def state_of(model: Any, some_variables: Sequence[Any]) -> list[Any]:
     return [states[index] for states in _aligned_lists(inner, len(trainable)) for index in positions]
 
 
+def local_variables(optimizer: Any) -> list[Any]:
+    """The variables of which a distributed optimizer leaves the gradients on their rank."""
+    for each in (optimizer, innermost(optimizer)):  # Keras 2 has the loss scaling outside
+        known = getattr(each, "_local_variables", None)
+        if callable(known):
+            return list(known())
+    return []
+
+
 def pending_gradients(optimizer: Any) -> list[Any]:
     """The sums of gradients that wait for their step; each rank has its own."""
     return list(getattr(innermost(optimizer), "_accumulated_gradients", None) or [])

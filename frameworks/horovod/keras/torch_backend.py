@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -11,11 +11,12 @@ import torch
 import horovod.torch as hvd
 from horovod._keras import optimizer as keras3_optimizer
 from horovod._keras.backend import REMEDY, Backend, Plan
-from horovod.common.collective.compression import Compressor, resolve_plain_compression
+from horovod.common.collective.compression import resolve_plain_compression
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.common.training import step_checks
-from horovod.common.training.agreement import DENSE, MISSING, SPARSE, Reduced, agree_on_gradients
+from horovod.common.training.agreement import Reduced, agree_on_gradients
 from horovod.common.training.gradient_options import cut_into_groups, takes_part
+from horovod.common.training.present_gradients import OF_THIS_RANK, PresentGradients
 from horovod.torch.elastic.state import settle
 from horovod.torch.step_checks import contents_of, kind_of
 
@@ -40,11 +41,13 @@ class TorchBackend(Backend):
         if not takes_part(plan.settings.process_set):
             return list(gradients)
         reduced = _described(variables)
-        agree_on_gradients(
-            plan.name, plan.settings, reduced, variables, _identity, lambda: [_kind(g) for g in gradients]
-        )
+        present = agree_on_gradients(plan.name, plan.settings, reduced, variables, _identity)
         _check(gradients, variables, reduced, plan)
-        return _Exchange(gradients, variables, plan).results()
+        own = {_slot_of(place, each): each for place, each in enumerate(gradients) if each is not None}
+        exchange = _Exchange(own, variables, plan)
+        if variables:
+            exchange.run(present)
+        return exchange.results()
 
     def scale(self, gradient: Any, factor: float) -> Any:
         """See ``Backend``."""
@@ -75,63 +78,79 @@ class TorchBackend(Backend):
 
 
 class _Exchange:
-    """The gradients of one step on their way."""
+    """The gradients of one step on their way, by slot: see ``common.training.present_gradients``. Each
+    variable has two, for a dense gradient and for a sparse one. ``own``: those of this rank.
+    """
 
-    def __init__(self, gradients: Sequence[Any], variables: Sequence[Any], plan: Plan) -> None:
+    def __init__(self, own: dict[int, Any], variables: Sequence[Any], plan: Plan) -> None:
         settings = self._settings = plan.settings
         self._name = plan.name
-        self._results = list(gradients)
+        self._own = _made_dense(own) if settings.sparse_as_dense else own
+        self._sent: dict[int, Any] = {}
         self._variables = variables
+        self._waits: list[Callable[[], None]] = []
+        self._compression = resolve_plain_compression(settings.compression, "the gradients of Keras")
         self._factors: dict[str, Any] = {
             "prescale_factor": settings.prescale,
             "postscale_factor": settings.postscale,
         }
-        compression = resolve_plain_compression(settings.compression, "the gradients of Keras")
-        self._waits = [self._start_sparse(index) for index in self._sparse()]
-        dense = [index for index, gradient in enumerate(self._results) if _is_dense(gradient)]
-        together, alone = cut_into_groups(
-            dense, settings.groups, _identity, lambda index: _identity(variables[index])
-        )
-        for number, members in enumerate(_uniform(together, self._results)):
-            self._waits.append(self._start(members, f"group.{number}", compression))
-        self._waits += [self._start([index], str(index), compression) for index in alone]
 
-    def results(self) -> list[Any]:
-        """Waits for all; raises the first error after that."""
+    def run(self, present: PresentGradients) -> None:
+        """Reduces what some rank has; raises the first error after all has come to an end."""
+        at_once = present.expected
+        question = present.ask(self._own, 2 * len(self._variables))
+        try:
+            self._start_all(at_once, "")
+        finally:
+            answer = question.answer()
+        self._start_all(answer - at_once, "late.")
         problems = [problem for wait in self._waits if (problem := _error_of(wait)) is not None]
         if problems:
             raise problems[0]
-        return self._results
+        for slot in at_once - answer:
+            del self._sent[slot]
 
-    def _sparse(self) -> list[int]:
-        """The sparse gradients that stay sparse."""
-        found = [
-            i for i, gradient in enumerate(self._results) if gradient is not None and not _is_dense(gradient)
-        ]
-        if not self._settings.sparse_as_dense:
-            return found
-        for index in found:
-            self._results[index] = self._results[index].to_dense()
-        return []
+    def results(self) -> list[Any]:
+        """For each variable its reduced gradient, or None where no rank has any."""
+        found: list[Any] = [None] * len(self._variables)
+        for slot, gradient in self._sent.items():  # dense ones come first
+            before = found[slot // 2]
+            found[slot // 2] = gradient if before is None else before + gradient
+        return found
 
-    def _start_sparse(self, index: int) -> Callable[[], None]:
+    def _start_all(self, slots: Iterable[int], prefix: str) -> None:
+        """Starts to reduce these, with zeros for those that this rank lacks."""
+        wanted = sorted(slots)
+        for slot in wanted:
+            has = slot in self._own
+            self._sent[slot] = self._own[slot] if has else _absent(slot, self._variables[slot // 2])
+        self._waits += [self._start_sparse(slot) for slot in wanted if slot % 2]
+        dense = [slot for slot in wanted if not slot % 2]
+        together, alone = cut_into_groups(
+            dense, self._settings.groups, _identity, lambda slot: _identity(self._variables[slot // 2])
+        )
+        for number, members in enumerate(_uniform(together, self._sent)):
+            self._waits.append(self._start(members, f"{prefix}group.{number}"))
+        self._waits += [self._start([slot], str(slot // 2)) for slot in alone]
+
+    def _start_sparse(self, slot: int) -> Callable[[], None]:
         settings = self._settings
-        name = f"{self._name}.{index}"
-        finish = hvd.sparse_allreduce_async(self._results[index], name, settings.op, settings.process_set)
+        name = f"{self._name}.{slot // 2}.sparse"
+        finish = hvd.sparse_allreduce_async(self._sent[slot], name, settings.op, settings.process_set)
 
         def wait() -> None:
-            self._results[index] = finish()
+            self._sent[slot] = finish()
 
         return wait
 
-    def _start(self, members: list[int], name: str, compression: type[Compressor]) -> Callable[[], None]:
-        settings = self._settings
-        compressed = [compression.compress(self._results[index]) for index in members]
+    def _start(self, members: list[int], name: str) -> Callable[[], None]:
+        settings, compression = self._settings, self._compression
+        compressed = [compression.compress(self._sent[slot]) for slot in members]
         sent = [tensor for tensor, _ in compressed]
         # What compression has made, or torch keeps as the gradient of a parameter, may be overwritten.
         in_place = all(
-            context is not None or _tensor(self._variables[index]).grad is self._results[index]
-            for index, (_, context) in zip(members, compressed, strict=True)
+            context is not None or _tensor(self._variables[slot // 2]).grad is self._sent[slot]
+            for slot, (_, context) in zip(members, compressed, strict=True)
         )
         start = hvd.grouped_allreduce_async_ if in_place else hvd.grouped_allreduce_async
         handle = start(
@@ -144,10 +163,27 @@ class _Exchange:
 
         def wait() -> None:
             reduced = hvd.synchronize(handle)
-            for index, tensor, (_, context) in zip(members, reduced, compressed, strict=True):
-                self._results[index] = compression.decompress(tensor, context)
+            for slot, tensor, (_, context) in zip(members, reduced, compressed, strict=True):
+                self._sent[slot] = compression.decompress(tensor, context)
 
         return wait
+
+
+def _slot_of(place: int, gradient: Any) -> int:
+    return 2 * place + int(gradient.is_sparse)
+
+
+def _made_dense(own: dict[int, Any]) -> dict[int, Any]:
+    return {slot & ~1: gradient.to_dense() if slot % 2 else gradient for slot, gradient in own.items()}
+
+
+def _absent(slot: int, variable: Any) -> Any:
+    """A gradient for a slot that this rank lacks, which changes no sum."""
+    tensor = _tensor(variable).detach()
+    if not slot % 2:
+        return torch.zeros_like(tensor)
+    rows = torch.zeros((1, 0), dtype=torch.int64, device=tensor.device)
+    return torch.sparse_coo_tensor(rows, tensor[:0], tensor.shape)
 
 
 def _described(variables: Sequence[Any]) -> tuple[Reduced, ...]:
@@ -161,24 +197,14 @@ def _check(
     checks = step_checks.of_steps(plan.settings.process_set, plan.name, reduced, REMEDY)
     if checks is None:
         return
-    named = [
-        (v.path, gradient, _tensor(v))
-        for v, gradient in zip(variables, gradients, strict=True)
-        if gradient is not None
-    ]
+    shared = [variable for variable in variables if variable is not OF_THIS_RANK]
     if checks.nonfinite and not plan.loss_is_scaled:
-        kinds = ((name, kind_of(gradient)) for name, gradient, _ in named)
-        checks.note_first(kinds)
-    checks.before_update(contents_of([(name, tensor) for name, _, tensor in named]))
+        pairs = zip(variables, gradients, strict=True)
+        checks.note_first((v.path, kind_of(gradient)) for v, gradient in pairs if gradient is not None)
+    checks.before_update(contents_of([(v.path, _tensor(v)) for v in shared]))
 
 
-def _kind(gradient: Any) -> str:
-    if gradient is None:
-        return MISSING
-    return DENSE if _is_dense(gradient) else SPARSE
-
-
-def _uniform(groups: Sequence[Sequence[int]], tensors: Sequence[Any]) -> list[list[int]]:
+def _uniform(groups: Sequence[Sequence[int]], tensors: Mapping[int, Any]) -> list[list[int]]:
     """Cuts the groups by type and device: one operation has one of each."""
     parts: dict[tuple[int, Any, Any], list[int]] = {}
     for number, group in enumerate(groups):
@@ -194,10 +220,6 @@ def _error_of(wait: Callable[[], None]) -> Exception | None:
     except Exception as error:
         return error
     return None
-
-
-def _is_dense(gradient: Any) -> bool:
-    return gradient is not None and not gradient.is_sparse
 
 
 def _tensor(variable: Any) -> Any:

@@ -46,11 +46,16 @@ class GradientAggregation:
         self.counter: tf.Variable | None = None
         self._local = LocalSources(process_set, scale_local_gradients)
         self._sums: dict[int, tuple[Any, tf.Variable]] = {}  # by variable, which is held along with it
+        self._given: set[int] = set()  # of them, those that have had a gradient in this step
         _living.add(self)
 
     def register_local_var(self, var: Any) -> None:
         """Keeps the gradients of the variable ``var`` on their rank."""
         self._local.register(var)
+
+    def local_variables(self) -> list[Any]:
+        """Those of which the gradients stay on this rank."""
+        return list(self._local)
 
     @as_written
     def compute_gradients(self, grads: Sequence[Any], vars: Sequence[Any]) -> list[Any]:
@@ -64,21 +69,27 @@ class GradientAggregation:
             return self._add(grads, vars)
 
     def _add(self, grads: Sequence[Any], vars: Sequence[Any]) -> list[Any]:
-        present = [i for i, g in enumerate(grads) if g is not None or identity(vars[i]) in self._sums]
         passes, counted = self._count()
         full = tf.equal(passes, self.backward_passes_per_step)
-        totals, kept = [], []
-        for i in present:
+        totals, kept = {}, []
+        for i in self._present(grads, vars):
             total_of = self._sum_of(vars[i], grads[i])
             total = self._read(total_of)
             if grads[i] is not None:
                 total += tf.convert_to_tensor(grads[i])
-            totals.append(total)
+            totals[i] = total
             kept.append(total_of.assign(tf.where(full, tf.zeros_like(total), total), read_value=False))
-        results = list(grads)
-        for i, total in zip(present, self._reduced_when(full, totals, present, grads, vars), strict=True):
-            results[i] = total
-        return _after([counted, *kept], results, present)
+        reduced = self._reduced_when(full, totals, vars)
+        return _after([counted, *kept], [reduced.get(i) for i in range(len(grads))])
+
+    def _present(self, grads: Sequence[Any], vars: Sequence[Any]) -> list[int]:
+        """The variables that have a gradient in this pass or, of this step, in an earlier one. A graph is
+        made once for all passes, so there it is in any other.
+        """
+        given = self._given if tf.executing_eagerly() else self._sums.keys()
+        present = [i for i, g in enumerate(grads) if g is not None or identity(vars[i]) in given]
+        self._given.update(identity(vars[i]) for i in present)
+        return present
 
     @as_written
     def apply_gradients(
@@ -106,6 +117,7 @@ class GradientAggregation:
         """Drops the passes of a step that is not made. To be called outside of functions; ``session``: of the
         graph, where there is one.
         """
+        self._given.clear()
         sums = [total for _, total in self._sums.values()]
         self._clear(sums if self.counter is None else [self.counter, *sums], session)
 
@@ -122,17 +134,22 @@ class GradientAggregation:
             raise ValueError("apply_gradients was called before compute_gradients")
         return self._read(self.counter)
 
-    def _reduced_when(
-        self, full: Any, totals: list[Any], present: list[int], grads: Sequence[Any], vars: Sequence[Any]
-    ) -> list[Any]:
-        def finish() -> list[Any]:
-            positioned: list[Any] = [None] * len(grads)
-            for i, total in zip(present, totals, strict=True):
-                positioned[i] = total
-            reduced = self._finish(positioned, vars)
-            return [tf.convert_to_tensor(reduced[i]) for i in present]
+    def _reduced_when(self, full: Any, totals: dict[int, Any], vars: Sequence[Any]) -> dict[int, Any]:
+        """The gradients by place: reduced where ``full``, else the totals."""
+        places = list(totals)
 
-        return list(tf.cond(full, finish, lambda: [tf.identity(total) for total in totals])) if totals else []
+        def finish() -> list[Any]:
+            self._given.clear()
+            reduced = self._finish([totals.get(i) for i in range(len(vars))], vars)
+            places[:] = [i for i, gradient in enumerate(reduced) if gradient is not None]
+            return [tf.constant(True), *(tf.convert_to_tensor(reduced[i]) for i in places)]
+
+        def keep() -> list[Any]:  # traced after `finish`, which knows what other ranks have
+            present = [tf.identity(totals[i]) if i in totals else _zeros_of(vars[i]) for i in places]
+            return [tf.constant(False), *present]
+
+        _, *results = tf.cond(full, finish, keep)  # the first: branches must not be empty
+        return dict(zip(places, results, strict=True))
 
     def _finish(self, totals: Sequence[Any], vars: Sequence[Any]) -> list[Any]:
         reduced = self._local.reduce(self.allreduce_grads, totals, vars)
@@ -289,13 +306,16 @@ def forget_passes(session: Any = None) -> None:
         aggregation.forget(session)
 
 
-def _after(done: Sequence[Any], results: list[Any], present: Sequence[int]) -> list[Any]:
+def _after(done: Sequence[Any], results: list[Any]) -> list[Any]:
     """The results, in a graph not before what has to be done along with them."""
-    if not tf.executing_eagerly():
-        with tf.control_dependencies([each for each in done if each is not None]):
-            for i in present:
-                results[i] = tf.identity(results[i])
-    return results
+    if tf.executing_eagerly():
+        return results
+    with tf.control_dependencies([each for each in done if each is not None]):
+        return [None if each is None else tf.identity(each) for each in results]
+
+
+def _zeros_of(variable: Any) -> Any:
+    return tf.zeros_like(tf.convert_to_tensor(tf_variable(variable)))
 
 
 def _op(result: Any) -> Any:

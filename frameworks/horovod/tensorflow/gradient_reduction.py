@@ -10,27 +10,22 @@ node is and whether it is the first of the name.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from horovod.common.collective.compression import resolve_plain_compression
 from horovod.common.process_sets import ProcessSet
-from horovod.common.training.agreement import (
-    DENSE,
-    MISSING,
-    SPARSE,
-    Reduced,
-    agree_on_gradients,
-    at_construction,
-)
+from horovod.common.training.agreement import Reduced, agree_on_gradients, at_construction
 from horovod.common.training.gradient_options import GradientSettings, cut_into_groups, takes_part
+from horovod.common.training.present_gradients import OF_THIS_RANK, PresentGradients
 from horovod.tensorflow.graph import as_node_name, as_written, identity, one_step, own_name
 from horovod.tensorflow.reductions import allreduce, grouped_allreduce, size_of
+from horovod.tensorflow.slots import absent, merged, place_of, slot_of, slots_of
 from horovod.tensorflow.step_checks import checked
 
-_REMEDY = "hvd.broadcast_variables(model.variables, root_rank=0)"
+_REMEDY = "hvd.broadcast_variables(model.weights, root_rank=0)"
 
 Reducer = Callable[[Sequence[Any], Sequence[Any]], list[Any]]
 
@@ -73,55 +68,62 @@ class GradientReducer:
     def __call__(
         self, gradients: Sequence[Any], variables: Sequence[Any], use_generic_names: bool = False
     ) -> list[Any]:
-        """The reduced gradients, in the same order; None stays None. ``use_generic_names``: without the
-        variables' names.
+        """The reduced gradients, in the same order; None for what no rank has a gradient. In a graph that is
+        decided when the ranks make it. ``use_generic_names``: without the variables' names.
         """
         results = [self._prepared(gradient) for gradient in gradients]
-        if takes_part(self.settings.process_set):
-            labels = ["" if use_generic_names else own_name(variable) for variable in variables]
-            reduced = tuple(map(_described, labels, variables))
-            self._agree(results, reduced, variables)
-            results = checked(
-                results,
-                variables,
-                self.settings.process_set,
-                self.name,
-                reduced,
-                finite=not self._loss_is_scaled,
-                remedy=self._remedy,
-            )
-            names = [f"{self.name}.{index}.{label}".rstrip(".") for index, label in enumerate(labels)]
-            with one_step():
-                self._reduce(results, names, variables)
-        return results
-
-    def _agree(
-        self, gradients: Sequence[Any], reduced: tuple[Reduced, ...], variables: Sequence[Any]
-    ) -> None:
-        """In a graph, while it is made. In an elastic job a rank that stays does not make its graphs anew."""
-        if not at_construction() and not tf.executing_eagerly():
-            return
-        agree_on_gradients(
-            self.name, self.settings, reduced, variables, identity, lambda: [_kind(g) for g in gradients]
+        if not takes_part(self.settings.process_set):
+            return results
+        labels = ["" if use_generic_names else own_name(variable) for variable in variables]
+        reduced = tuple(map(_described, labels, variables))
+        present = self._agree(reduced, variables)
+        results = checked(
+            results,
+            variables,
+            self.settings.process_set,
+            self.name,
+            reduced,
+            finite=not self._loss_is_scaled,
+            remedy=self._remedy,
         )
+        names = [f"{self.name}.{index}.{label}".rstrip(".") for index, label in enumerate(labels)]
+        own = {slot_of(i, gradient): gradient for i, gradient in enumerate(results) if gradient is not None}
+        step = _Step(self, own, names, variables)
+        with one_step():
+            if present is None:
+                step.reduce(own)
+            elif tf.executing_eagerly():
+                step.reduce_eagerly(present)
+            else:
+                step.reduce(present.agreed(own))
+        return step.results()
 
-    def _reduce(self, gradients: list[Any], names: Sequence[str], variables: Sequence[Any]) -> None:
-        """Puts the reduced gradients in place of ``gradients``."""
+    def _agree(self, reduced: tuple[Reduced, ...], variables: Sequence[Any]) -> PresentGradients | None:
+        """In a graph, while it is made. In an elastic job a rank that stays does not make its graphs anew:
+        None.
+        """
+        if not at_construction() and not tf.executing_eagerly():
+            return None
+        return agree_on_gradients(self.name, self.settings, reduced, variables, identity)
+
+    def reduce(self, sent: dict[int, Any], names: Sequence[str], variables: Sequence[Any]) -> dict[int, Any]:
+        """The reduced gradients of the slots ``sent``."""
+        done = {}
         dense = []
-        for i, gradient in enumerate(gradients):
+        for slot, gradient in sent.items():
             if isinstance(gradient, tf.IndexedSlices):
-                gradients[i] = allreduce(gradient, name=names[i], **self._common)
-            elif gradient is not None:
-                dense.append(i)
+                done[slot] = allreduce(gradient, name=names[place_of(slot)], **self._common)
+            else:
+                dense.append(slot)
         together, alone = self._grouped(dense, variables)
-        for i in alone:
-            gradients[i] = allreduce(gradients[i], name=names[i], **self._common, **self._dense)
+        for slot in alone:
+            done[slot] = allreduce(sent[slot], name=names[place_of(slot)], **self._common, **self._dense)
         for number, group in enumerate(together):
-            members = [gradients[i] for i in group]
+            members = [sent[slot] for slot in group]
             name = f"{self.name}.group.{number}"
             reduced = grouped_allreduce(members, name=name, **self._common, **self._dense)
-            for i, gradient in zip(group, reduced, strict=True):
-                gradients[i] = gradient
+            done.update(zip(group, reduced, strict=True))
+        return done
 
     def _prepared(self, gradient: Any) -> Any:
         if gradient is None or (isinstance(gradient, tf.IndexedSlices) and not self.settings.sparse_as_dense):
@@ -130,17 +132,57 @@ class GradientReducer:
 
     def _grouped(self, dense: list[int], variables: Sequence[Any]) -> tuple[list[list[int]], list[int]]:
         together, alone = cut_into_groups(
-            dense, self.settings.groups, identity, lambda index: identity(variables[index])
+            dense, self.settings.groups, identity, lambda slot: identity(variables[place_of(slot)])
         )
         if tf.executing_eagerly() and len(alone) > 1:
             return [*together, alone], []
         return together, alone
 
 
-def _kind(gradient: Any) -> str:
-    if gradient is None:
-        return MISSING
-    return SPARSE if isinstance(gradient, tf.IndexedSlices) else DENSE
+class _Step:
+    """One step's reduction of the gradients ``own``."""
+
+    def __init__(
+        self,
+        reducer: GradientReducer,
+        own: dict[int, Any],
+        names: Sequence[str],
+        variables: Sequence[Any],
+    ) -> None:
+        self._reducer = reducer
+        self._own = own
+        self._names = names
+        self._variables = variables
+        self._done: dict[int, Any] = {}
+
+    def reduce(self, slots: Iterable[int]) -> None:
+        """Reduces these slots, with zeros for those that this rank lacks."""
+        sent = {
+            slot: self._own[slot] if slot in self._own else absent(slot, self._variables[place_of(slot)])
+            for slot in sorted(slots)
+        }
+        self._done.update(self._reducer.reduce(sent, self._names, self._variables))
+
+    def reduce_eagerly(self, present: PresentGradients) -> None:
+        """Reduces what some rank has. The ranks tell each other meanwhile what they have."""
+        if not self._variables:
+            return
+        at_once = present.expected
+        question = present.ask(self._own, slots_of(len(self._variables)))
+        try:
+            self.reduce(at_once)
+        finally:
+            answer = question.answer()
+        self.reduce(answer - at_once)
+        for slot in at_once - answer:
+            del self._done[slot]
+
+    def results(self) -> list[Any]:
+        """For each variable its reduced gradient, or None."""
+        found: list[list[Any]] = [[] for _ in self._variables]
+        for slot, gradient in self._done.items():
+            found[place_of(slot)].append(gradient)
+        return [merged(parts) if parts else None for parts in found]
 
 
 def _described(label: str, variable: Any) -> Reduced:
@@ -176,6 +218,9 @@ class LocalSources:
     def __contains__(self, variable: Any) -> bool:
         return identity(variable) in self._sources
 
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._sources.values())
+
     def reduce(
         self, reducer: Callable[..., Sequence[Any]], gradients: Sequence[Any], variables: Sequence[Any]
     ) -> list[Any]:
@@ -184,7 +229,8 @@ class LocalSources:
             return list(reducer(gradients, variables))
         local = [variable in self for variable in variables]
         shared = [None if own else each for each, own in zip(gradients, local, strict=True)]
-        reduced = reducer(shared, variables)
+        theirs = [OF_THIS_RANK if own else each for each, own in zip(variables, local, strict=True)]
+        reduced = reducer(shared, theirs)
         return [
             self._scaled(mine) if own else total
             for mine, total, own in zip(gradients, reduced, local, strict=True)

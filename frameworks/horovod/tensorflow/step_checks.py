@@ -15,8 +15,13 @@ from typing import Any
 import tensorflow as tf
 
 from horovod.common.process_sets import ProcessSet
+<<<<<<< HEAD
 from horovod.common.training.agreement import at_construction
 from horovod.common.training.step_checks import Difference, StepChecks, of_steps
+=======
+from horovod.common.training.present_gradients import OF_THIS_RANK
+from horovod.common.training.step_checks import StepChecks, asked_for, of_steps
+>>>>>>> 33e320c (Zeros travel in place of a gradient that this rank lacks and another has, in TensorFlow and Keras; what is local is not compared)
 from horovod.tensorflow.graph import tf_variable
 
 _FINITE, _NAN, _INF = range(3)
@@ -36,8 +41,8 @@ def checked(
     """``gradients``, after the checks of a step; see ``common.training.step_checks``.
 
     Args:
-        gradients: those of this rank; None where a variable has none, which is then not compared either.
-        variables: what the gradients belong to.
+        gradients: those of this rank; None where a variable has none.
+        variables: what the gradients belong to; those of this rank alone are not compared.
         process_set: the ranks that reduce them.
         subject: what reduces them.
         key: what tells this training from others of the subject; equal on all ranks.
@@ -49,12 +54,17 @@ def checked(
     if checks is None:
         return list(gradients)
     present = [index for index, gradient in enumerate(gradients) if gradient is not None]
+<<<<<<< HEAD
     names, watched = [_name(variables[i]) for i in present], [variables[i] for i in present]
     if not eagerly:
         if not checks.nonfinite and checks.every == 0 and _are_equal_now(checks, names, watched):
             return list(gradients)
         checks = of_steps(process_set, _numbered(subject), key, remedy) or checks
     step = _Step(checks, names, watched)
+=======
+    shared = [variable for variable in variables if variable is not OF_THIS_RANK]
+    step = _Step(checks, [_name(variables[i]) for i in present], shared)
+>>>>>>> 33e320c (Zeros travel in place of a gradient that this rank lacks and another has, in TensorFlow and Keras; what is local is not compared)
     codes = [_code(gradients[index]) for index in present] if checks.nonfinite and finite else []
     if eagerly:
         if checks.count_step():
@@ -88,9 +98,9 @@ def _are_equal_now(checks: StepChecks, names: Sequence[str], variables: Sequence
 class _Step:
     """The checks of one step, as functions of values that TensorFlow has computed."""
 
-    def __init__(self, checks: StepChecks, names: Sequence[str], variables: Sequence[Any]) -> None:
+    def __init__(self, checks: StepChecks, with_gradient: Sequence[str], variables: Sequence[Any]) -> None:
         self.checks = checks
-        self._names = names
+        self._with_gradient = with_gradient
         self._variables = variables
 
     def values(self) -> list[Any]:
@@ -109,13 +119,13 @@ class _Step:
     def look(self, codes: Sequence[Any]) -> bool:
         """Tells the other ranks of the first gradient that is not finite."""
         kinds = [_KINDS.get(int(code)) for code in codes]
-        self.checks.note_first(zip(self._names, kinds, strict=False))  # none where it does not matter
+        self.checks.note_first(zip(self._with_gradient, kinds, strict=False))  # none where it does not matter
         self.checks.check_gradients()
         return True
 
     def _contents(self, values: Sequence[Any]) -> Iterator[tuple[str, bytes]]:
-        for name, value in zip(self._names, values, strict=True):
-            yield name, (value if hasattr(value, "tobytes") else value.numpy()).tobytes()
+        for variable, value in zip(self._variables, values, strict=True):
+            yield _name(variable), (value if hasattr(value, "tobytes") else value.numpy()).tobytes()
 
 
 def _in_graph(step: _Step, codes: Sequence[Any]) -> Any:

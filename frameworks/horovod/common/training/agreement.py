@@ -32,6 +32,7 @@ from horovod.common.exceptions import TensorMismatchError
 from horovod.common.process_sets import ProcessSet, check_process_set, global_process_set
 from horovod.common.set_agreement import exchange, listed, ranks_text
 from horovod.common.training.gradient_options import GradientSettings, groups_text
+from horovod.common.training.present_gradients import PresentGradients
 
 _NAME = "hvd.DistributedOptimizer() or its like: comparison"  # reserved; reports show it
 _MOST_VARIANTS = 4  # of facts that are shown when all ranks differ
@@ -123,7 +124,7 @@ class StepAgreement:
 
     def __init__(self, subject: str, process_set: ProcessSet = global_process_set) -> None:
         self._agreement = Agreement(subject, process_set)
-        self._known: set[Hashable] = set()
+        self._known: dict[Hashable, PresentGradients] = {}
 
     def __reduce__(self) -> tuple[type[StepAgreement], tuple[str, ProcessSet]]:
         return StepAgreement, (self._agreement.subject, self._agreement.process_set)  # of a copy: anew
@@ -132,15 +133,17 @@ class StepAgreement:
         """See ``Agreement``; the number is agreed once ``once`` has returned."""
         return self._agreement.numbered(name)
 
-    def once(self, key: Hashable, facts: Callable[[], Facts]) -> None:
+    def once(self, key: Hashable, facts: Callable[[], Facts]) -> PresentGradients:
         """Compares ``facts()`` with those of the other ranks, if this job has not yet for ``key``. Raises as
-        ``Agreement.reach``.
+        ``Agreement.reach``. Returns what the ranks know of each other's gradients, of this ``key``.
         """
         if not self._agreement.reached:
             self._known.clear()
         if key not in self._known:
             self._agreement.reach(facts())
-            self._known.add(key)
+            name = self.numbered(self._agreement.subject)
+            self._known[key] = PresentGradients(name, self._agreement.process_set)
+        return self._known[key]
 
 
 class Reduced(NamedTuple):
@@ -149,10 +152,6 @@ class Reduced(NamedTuple):
     label: str
     dtype: str
     shape: tuple[int | None, ...] | None
-
-
-DENSE, SPARSE, MISSING = "", ", a sparse gradient", ", no gradient"
-"""What a variable has for a gradient."""
 
 
 _of_steps: weakref.WeakKeyDictionary[ProcessSet, dict[str, StepAgreement]] = weakref.WeakKeyDictionary()
@@ -164,8 +163,7 @@ def agree_on_gradients(
     reduced: tuple[Reduced, ...],
     variables: Sequence[Any],
     identity: Callable[[Any], int],
-    gradients: Callable[[], Sequence[str]],
-) -> None:
+) -> PresentGradients:
     """Before the first step of what is called in each step: the ranks reduce the same, in the same way.
 
     Args:
@@ -174,7 +172,9 @@ def agree_on_gradients(
         reduced: What is reduced.
         variables: The variables that the gradients belong to, as the groups of ``settings`` may name them.
         identity: What two objects that stand for one variable have in common.
-        gradients: Says of each variable which gradient it has (one of the above).
+
+    Returns:
+        What the ranks know of each other's gradients.
 
     Raises:
         TensorMismatchError: On every rank, when they differ.
@@ -184,19 +184,19 @@ def agree_on_gradients(
     def facts() -> Facts:
         positions = {identity(variable): place for place, variable in enumerate(variables)}
         groups = {"groups": groups_text(settings.groups, positions, identity)}
-        return {**how, **groups, **_variable_facts(reduced, gradients())}
+        return {**how, **groups, **_variable_facts(reduced)}
 
     known = _of_steps.setdefault(settings.process_set, {})
     if name not in known:
         known[name] = StepAgreement(name, settings.process_set)
-    known[name].once((reduced, tuple(how.values())), facts)
+    return known[name].once((reduced, tuple(how.values())), facts)
 
 
-def _variable_facts(variables: Sequence[Reduced], gradients: Sequence[str]) -> dict[str, str]:
-    """Facts: each variable, by place, with its gradient."""
+def _variable_facts(variables: Sequence[Reduced]) -> dict[str, str]:
+    """Facts: each variable, by place."""
     return {
-        f"variable {place} {variable.label!r}": f"{variable.dtype} {variable.shape}{gradient}"
-        for place, (variable, gradient) in enumerate(zip(variables, gradients, strict=True))
+        f"variable {place} {variable.label!r}": f"{variable.dtype} {variable.shape}"
+        for place, variable in enumerate(variables)
     }
 
 

@@ -72,6 +72,10 @@ class TensorFlowBackend(Backend):
         """See ``Backend``."""
         return hvd.elastic.internal_errors()
 
+    def is_eager(self) -> bool:
+        """See ``Backend``."""
+        return tf.executing_eagerly()
+
     def result(self, tensor: Any) -> Any:
         """In a program of TensorFlow 1, what the operation gives when Keras' session runs it."""
         if tf.compat.v1.executing_eagerly_outside_functions():

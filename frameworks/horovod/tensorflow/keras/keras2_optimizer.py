@@ -43,6 +43,14 @@ class DistributedKeras2Optimizer:
         """
         self._hvd.aggregation.register_local_var(var)
 
+    def _local_variables(self) -> list[Any]:
+        """What is this rank's own."""
+        layers = self._plan.local_layers
+        return [
+            *self._hvd.aggregation.local_variables(),
+            *(each for layer in layers for each in layer.weights),
+        ]
+
     def _apply(self, pairs: Pairs, apply: Callable[[], Any]) -> Any:
         """``apply`` after the last of the passes that make a step, with the variables made before."""
         if self._agg_helper is None or not pairs:
@@ -101,13 +109,40 @@ class DistributedOptimizerV2(DistributedKeras2Optimizer):
         """Reduces the gradients, unless told not to, and applies them."""
         pairs = list(grads_and_vars)
         apply = super().apply_gradients  # type: ignore[misc]
-        if self._agg_helper is None:
-            return apply(pairs, name, experimental_aggregate_gradients)
-        if experimental_aggregate_gradients:
+        if experimental_aggregate_gradients:  # now, since Keras first drops what has no gradient here
             pairs = self._hvd.aggregated(pairs)
-        with tf.init_scope():
-            self._create_all_weights([variable for gradient, variable in pairs if gradient is not None])  # type: ignore[attr-defined]
+        if self._agg_helper is not None:
+            with tf.init_scope():
+                self._create_all_weights([variable for gradient, variable in pairs if gradient is not None])  # type: ignore[attr-defined]
         return self._apply(pairs, lambda: apply(pairs, name, experimental_aggregate_gradients=False))
+
+
+class _LossScalingV3:
+    """Placed before ``tf_keras.mixed_precision.LossScaleOptimizer``, which drops what has no gradient on this
+    rank before it has the others aggregated.
+    """
+
+    def apply_gradients(
+        self, grads_and_vars: Any, skip_gradients_aggregation: bool = False, **kwargs: Any
+    ) -> Any:
+        """As the class's, after the gradients are reduced."""
+        pairs = list(grads_and_vars)
+        if kwargs.pop("experimental_aggregate_gradients", True) and not skip_gradients_aggregation:
+            pairs = self.inner_optimizer._hvd.aggregated(pairs)  # type: ignore[attr-defined]
+        return super().apply_gradients(pairs, skip_gradients_aggregation=True, **kwargs)  # type: ignore[misc]
+
+
+class _LossScalingV2:
+    """The same for the one around ``tf_keras.optimizers.legacy.Optimizer``."""
+
+    def apply_gradients(
+        self, grads_and_vars: Any, name: str | None = None, experimental_aggregate_gradients: bool = True
+    ) -> Any:
+        """As the class's, after the gradients are reduced."""
+        pairs = list(grads_and_vars)
+        if experimental_aggregate_gradients:
+            pairs = self.inner_optimizer._hvd.aggregated(pairs)  # type: ignore[attr-defined]
+        return super().apply_gradients(pairs, name, experimental_aggregate_gradients=False)  # type: ignore[misc]
 
 
 class _Reduction:
@@ -158,11 +193,7 @@ def distribute(optimizer: Any, plan: Plan, keras: Any) -> Any:
         return _distribute_scaling(optimizer, plan, keras)
     newer = hasattr(optimizer, "aggregate_gradients")
     part = DistributedOptimizerV3 if newer else DistributedOptimizerV2
-    base = type(optimizer)
-    namespace = {"__module__": base.__module__, "__doc__": base.__doc__, "_plan": plan}
-    metaclass: Any = type(base)
-    made = metaclass(base.__name__, (part, base), namespace)
-    save_as(base, made, keras)
+    made = _subclass(part, type(optimizer), keras, _plan=plan)
     copy = made.from_config(optimizer.get_config())
     return _sharing(optimizer, copy, "_hvd") if _has_state(optimizer) else copy
 
@@ -172,10 +203,20 @@ def _distribute_scaling(optimizer: Any, plan: Plan, keras: Any) -> Any:
     config = optimizer.get_config()
     names = ("dynamic", "initial_scale", "dynamic_growth_steps")
     if not _has_state(inner):
-        return keras.mixed_precision.LossScaleOptimizer(inner, **{name: config[name] for name in names})
-    copy = object.__new__(type(optimizer))
+        optimizer = keras.mixed_precision.LossScaleOptimizer(inner, **{name: config[name] for name in names})
+    part = _LossScalingV3 if hasattr(inner, "aggregate_gradients") else _LossScalingV2
+    copy = object.__new__(_subclass(part, type(optimizer), keras))
     copy.__dict__.update(optimizer.__dict__, _optimizer=inner, _trackable=inner)
     return copy
+
+
+def _subclass(part: type, base: type, keras: Any, **namespace: Any) -> Any:
+    """A class with the name of ``base``, whose methods come from ``part`` first; it is saved as ``base``."""
+    metaclass: Any = type(base)
+    own = {"__module__": base.__module__, "__doc__": base.__doc__}
+    made = metaclass(base.__name__, (part, base), {**own, **namespace})
+    save_as(base, made, keras)
+    return made
 
 
 def _has_state(optimizer: Any) -> bool:
