@@ -39,6 +39,9 @@ class Echo:
     def size(self):
         return RANKS
 
+    def is_eager(self):
+        return False
+
 
 class AllRanks(ProcessSet):
     """A set of so many ranks, in a job of one."""

@@ -137,7 +137,7 @@ def optimizers(adapter, package, options):
     hvd.init()
     passes = options.get("backward_passes_per_step", 1)
     made = keras.optimizers.SGD(1.0, momentum=0.5)
-    optimizer = hvd.DistributedOptimizer(made, **options)
+    optimizer = hvd.PartialDistributedOptimizer(made, **options)  # that of horovod.keras takes all options
     if package == "keras":
         parameters = [keras.Variable(np.zeros(2, "float32"), name="w") for _ in FACTORS]
     else:

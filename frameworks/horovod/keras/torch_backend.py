@@ -102,7 +102,7 @@ class _Exchange:
         try:
             self._start_all(at_once, "")
         finally:
-            answer = question.answer()
+            answer = present.answer(question)
         self._start_all(answer - at_once, "late.")
         problems = [problem for wait in self._waits if (problem := _error_of(wait)) is not None]
         if problems:

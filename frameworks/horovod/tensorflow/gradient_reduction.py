@@ -172,7 +172,7 @@ class _Step:
         try:
             self.reduce(at_once)
         finally:
-            answer = question.answer()
+            answer = present.answer(question)
         self.reduce(answer - at_once)
         for slot in at_once - answer:
             del self._done[slot]

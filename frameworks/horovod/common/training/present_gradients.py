@@ -12,14 +12,12 @@ made, the ranks tell each other what they have while they make it, so that runni
 
 from __future__ import annotations
 
-import array
-from collections.abc import Collection, Iterable
-from typing import Any
+from collections.abc import Collection
 
-from horovod import _core
+from horovod.common.collective import byte_objects
 from horovod.common.process_sets import ProcessSet, check_process_set
-from horovod.common.reduce_ops import Max
 from horovod.common.set_agreement import exchange
+from horovod.common.training.presence import Presence
 
 
 class LocalVariable:
@@ -40,23 +38,26 @@ class PresentGradients:
     operations that ask.
     """
 
-    __slots__ = ("_agreed", "_last", "_name", "_process_set", "expected")
-
     def __init__(self, name: str, process_set: ProcessSet) -> None:
         self.expected: frozenset[int] = frozenset()
         """Those that some rank had in one of the last two steps: equal on all ranks."""
         self._last: frozenset[int] = frozenset()
         self._name = f"{name}.present"
         self._process_set = process_set
+        self._presence = Presence(byte_objects.operations, self._name, process_set)
         self._agreed: dict[frozenset[int], frozenset[int]] = {}
 
-    def ask(self, own: Iterable[int], slots: int) -> Question:
-        """Tells the other ranks that this one has the slots ``own``, of so many, and asks for theirs."""
-        return Question(self, own, slots, self._name, check_process_set(self._process_set))
+    def ask(self, own: Collection[int], slots: int) -> int:
+        """Tells the other ranks that this one has the slots ``own``, of so many, and asks for theirs. Returns
+        a handle for ``answer``, which must be called, whatever happens: the next question has the same name.
+        """
+        return self._presence.start(slot in own for slot in range(slots))
 
-    def learn(self, present: frozenset[int]) -> None:
-        """Notes which slots some rank had in a step."""
+    def answer(self, question: int) -> frozenset[int]:
+        """The slots that some rank has."""
+        present = frozenset(slot for slot, has in enumerate(self._presence.finish(question)) if has)
         self.expected, self._last = self._last | present, present
+        return present
 
     def agreed(self, own: Collection[int]) -> frozenset[int]:
         """The slots that a graph must reduce that has ``own``. A collective where this rank has made no graph
@@ -71,29 +72,3 @@ class PresentGradients:
     def _union(self, own: frozenset[int]) -> frozenset[int]:
         told = exchange(sorted(own), self._name, check_process_set(self._process_set))
         return frozenset(slot for theirs in told.values() for slot in theirs)
-
-
-class Question:
-    """What this rank has in one step, on its way to the others. ``answer`` must be called, whatever happens:
-    the next question has the same name.
-    """
-
-    __slots__ = ("_asked_by", "_handle", "_mask")
-
-    def __init__(
-        self, asked_by: PresentGradients, own: Iterable[int], slots: int, name: str, number: int
-    ) -> None:
-        self._asked_by = asked_by
-        self._mask = array.array("B", bytes(slots))
-        for slot in own:
-            self._mask[slot] = 1
-        address, _ = self._mask.buffer_info()
-        spec: Any = (address, address, _core.DTYPES["uint8"], (slots,), slots, slots)
-        self._handle = _core.submit(_core.ALLREDUCE, name, (spec,), Max, process_set=number, keep=self._mask)
-
-    def answer(self) -> frozenset[int]:
-        """The slots that some rank has."""
-        _core.wait(self._handle)
-        present = frozenset(slot for slot, has in enumerate(self._mask) if has)
-        self._asked_by.learn(present)
-        return present
