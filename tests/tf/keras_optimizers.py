@@ -9,6 +9,7 @@ from horovod._keras.backend import make_plan
 from horovod._keras.optimizer import distribute
 from horovod.common.process_sets import ProcessSet
 from horovod.common.training.gradient_options import GradientSettings
+from horovod.common.training.present_gradients import OF_THIS_RANK
 
 RANKS = 3
 INPUTS = 4
@@ -29,7 +30,7 @@ class Echo:
     def reduce_gradients(self, gradients, variables, plan):
         assert len(gradients) == len(variables)
         self.calls += 1
-        self.seen.append([variable.path for variable in variables])
+        self.seen.append([variable.path for variable in variables if variable is not OF_THIS_RANK])
         factor = 1 if plan.settings.op == 0 else RANKS
         return [None if gradient is None else self.scale(gradient, factor) for gradient in gradients]
 

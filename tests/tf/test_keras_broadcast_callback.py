@@ -69,6 +69,39 @@ def test_all_weights_and_all_of_the_optimizer_after_the_first_batch(which):
 
 
 @EVERY_GENERATION
+def test_in_a_loop_of_the_program_it_is_done_after_the_first_batch(which):
+    backend = MadeUpRanks(2)
+    of = generation(which, backend)
+    model = layered(of)
+    model.compile(of.optimizers.SGD(0.01, momentum=0.9), "mse")
+    callback = of.Broadcast(0)
+    callback.set_model(model)
+    for batch in range(3):
+        model.train_on_batch(INPUTS, INPUTS[:, :1])
+        callback.on_batch_end(batch)
+    (done,) = backend.broadcasts()
+    assert len(done) == len(model.weights) + 2 + len(model.trainable_variables)
+
+
+def test_models_with_several_optimizers():
+    backend = MadeUpRanks(2)
+    of = generation("tf_keras", backend)
+    model = layered(of)
+    optimizers = [of.optimizers.SGD(0.1, momentum=0.9), of.optimizers.Adam(0.1)]
+    model.compile(optimizers, "mse")
+    for optimizer in optimizers:
+        optimizer.build(model.trainable_variables)
+    callback, schedule = of.Broadcast(0), of.Schedule(multiplier=0.5)
+    callback.set_model(model)
+    schedule.set_model(model)
+    callback.on_train_begin()
+    (done,) = backend.broadcasts()
+    assert len(done) == len(model.weights) + sum(len(each.variables) + 1 for each in optimizers)
+    with pytest.raises(ValueError, match="2 optimizers"):
+        schedule.on_train_begin()
+
+
+@EVERY_GENERATION
 def test_a_subclassed_model_is_broadcast_once_its_variables_exist(which):
     backend = MadeUpRanks(2)
     of = generation(which, backend)

@@ -150,6 +150,30 @@ def test_own_classes(kind, plain_options, options, tmp_path):
     assert (states(fit(ours)) == expected).all()
 
 
+class Halving(keras.optimizers.schedules.LearningRateSchedule):
+    """As tutorials write them: without a configuration, and unknown to Keras by name."""
+
+    def __init__(self, start):
+        super().__init__()
+        self.start = start
+
+    def __call__(self, step):
+        return self.start * 0.5 ** keras.ops.cast(step, "float32")
+
+
+@pytest.mark.parametrize("scaled", [False, True])
+def test_a_schedule_without_configuration(scaled):
+    plain = keras.optimizers.SGD(Halving(1.0))
+    ours = hvd.DistributedOptimizer(keras.optimizers.LossScaleOptimizer(plain) if scaled else plain)
+    assert isinstance(plain._learning_rate, Halving)
+    inner = ours.inner_optimizer if scaled else ours
+    variable = keras.Variable(0.0)
+    inner.build([variable])
+    for expected in (-1.0, -1.5, -1.75):
+        inner.apply([keras.ops.convert_to_tensor(1.0)], [variable])
+        assert float(variable.numpy()) == expected
+
+
 def test_a_rate_that_is_a_function():
     ours = fit(net(), echoing(keras.optimizers.SGD(lambda: 0.1)))
     plain = fit(net(), by_hand(keras.optimizers.SGD(0.1)))

@@ -259,3 +259,13 @@ def rank_runs_collectives_in_control_flow() -> None:
 
 def test_control_flow(run_ranks) -> None:
     run_ranks(2, rank_runs_collectives_in_control_flow)
+
+
+def test_xla_is_refused_with_the_remedy() -> None:
+    hvd.init()
+    for operation in (hvd.allreduce, hvd.allgather, lambda x: hvd.broadcast(x, 0), hvd.alltoall):
+        compiled = tf.function(operation, jit_compile=True)
+        with pytest.raises(ValueError, match="Leave jit_compile=True away"):
+            compiled(tf.ones(3))
+    inner = tf.function(lambda x: x * 2, jit_compile=True)
+    assert tf.function(lambda x: hvd.allreduce(inner(x)))(tf.ones(1)).numpy() == [2.0]

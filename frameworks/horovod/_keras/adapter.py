@@ -185,6 +185,7 @@ class KerasAdapter:
         """
 
         settings = GradientSettings.among(locals())
+        self._backend.name  # noqa: B018  # has the backend imported, and its layers known to Keras
 
         def wrap(optimizer: Any) -> Any:
             return self.distributed(optimizer, settings)
@@ -295,3 +296,22 @@ class KerasAdapter:
         """
         tensor = self._backend.tensor(value)
         return self._backend.result(self._backend.hvd.reducescatter(tensor, op=op, name=name))
+
+    def join(self) -> Any:
+        """Says that this rank has no more data, and waits until every rank has said so. Until then it takes
+        part in every operation with data that changes nothing.
+
+        Returns:
+            The last rank to do so.
+        """
+        return self._backend.result(self._backend.hvd.join())
+
+    def barrier(self, process_set: ProcessSet = global_process_set) -> None:
+        """Waits until every rank of a process set has called it.
+
+        Args:
+            process_set: These ranks.
+        """
+        done = self._backend.hvd.barrier(process_set=process_set)
+        if done is not None:
+            self._backend.result(done)

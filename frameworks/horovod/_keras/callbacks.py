@@ -2,7 +2,8 @@
 
 ``KerasAdapter`` derives classes of each of these and ``keras.callbacks.Callback`` together, and says which
 ``Backend`` computes. None of them adds a hook at the end of a batch: Keras 3 could not run the others' in the
-background then, and would wait for the device after every batch.
+background then, and would wait for the device after every batch; the one that there is, for loops without
+``fit``, is marked as none.
 """
 
 from __future__ import annotations
@@ -35,6 +36,9 @@ class BroadcastGlobalVariables(CallbackPart):
     (also those that are not trained), slots, counts, learning rate. The states of random generators and
     metrics stay each rank's own, and so do gradients that are being accumulated.
 
+    In a loop of your own around ``model.train_on_batch``, call ``set_model(model)`` before it and
+    ``on_batch_end(batch)`` after each batch: all is broadcast after the first.
+
     Args:
         root_rank: The rank whose values all get.
         device: Has no effect: the framework knows where variables are.
@@ -66,6 +70,13 @@ class BroadcastGlobalVariables(CallbackPart):
     def on_batch_begin(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         self._broadcast_once_trained()
         self._batches += 1
+
+    def on_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
+        if not self._batches:  # a loop of the program's own, which calls nothing else
+            self._batches = 1
+            self._broadcast_once_trained()
+
+    on_batch_end._is_default = True  # type: ignore[attr-defined]  # a fit needs no hook here
 
     def on_test_begin(self, logs: dict[str, Any] | None = None) -> None:
         self._broadcast_once_trained()

@@ -238,7 +238,7 @@ class LearningRateScale(_StatePart):
 
     def on_train_batch_begin(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         optimizer = self.model.optimizer
-        self._unscaled = optimizer_variables.learning_rate(optimizer)
+        self._unscaled = optimizer_variables.learning_rate(optimizer, self._backend.result)
         optimizer_variables.set_learning_rate(optimizer, self._unscaled * self.scale.factor)
 
     def note_batch(self, batch: int) -> None:

@@ -6,6 +6,8 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from horovod._keras.subclassing import remade
+
 
 def load_model(
     keras: Any,
@@ -25,7 +27,10 @@ def load_model(
         objects = {**_legacy_optimizers(keras), **objects}
     model = keras.models.load_model(filepath, custom_objects=objects)
     optimizer = getattr(model, "optimizer", None)
-    if optimizer is not None:
+    if isinstance(optimizer, (list, tuple)):
+        model.optimizer = [wrap(each) for each in optimizer]
+        model.train_function = None
+    elif optimizer is not None:
         model.optimizer = wrap(_with_state(optimizer, model, filepath))
         # What Keras has made for, and saves of, the optimizer that was replaced.
         model.train_function = None
@@ -45,7 +50,7 @@ def _with_state(optimizer: Any, model: Any, filepath: Any) -> Any:
     lacks = getattr(inner, "built", False) and not getattr(inner, "_trainable_variables", True)
     if not lacks or not model.trainable_variables:
         return optimizer
-    whole = type(optimizer).from_config(optimizer.get_config())
+    whole = remade(optimizer, type(optimizer))
     whole.build(model.trainable_variables)
     values = _saved_state(filepath)
     if [value.shape for value in values] != [tuple(variable.shape) for variable in whole.variables]:

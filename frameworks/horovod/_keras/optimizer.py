@@ -9,6 +9,7 @@ from typing import Any
 
 from horovod._keras.backend import Plan
 from horovod._keras.gradients import GradientAccumulation, GradientReduction
+from horovod._keras.optimizer_variables import config_of
 from horovod._keras.subclassing import carry_over, remade, subclass_of
 from horovod.common.util import level_of_the_program
 
@@ -172,7 +173,7 @@ def _distribute_scaling(optimizer: Any, plan: Plan, keras: Any, automatic: bool)
         _keras=keras,
         _scales_by_itself=automatic,
     )
-    config = {key: value for key, value in optimizer.get_config().items() if key != "inner_optimizer"}
+    config = {key: value for key, value in config_of(optimizer).items() if key != "inner_optimizer"}
     copy = made(remade(inner, inner_class), **config)
     carry_over(optimizer, copy)
     return copy

@@ -6,7 +6,7 @@ the earlier ones of Keras 2 ("legacy") in slots that are found by variable and n
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 # Where the optimizers whose velocity contains the learning rate keep it.
@@ -22,9 +22,9 @@ def innermost(optimizer: Any) -> Any:
 
 
 def is_built(optimizer: Any) -> bool:
-    """Whether its variables exist."""
-    inner = innermost(optimizer)
-    return bool(getattr(inner, "built", False) or getattr(inner, "_built", False))
+    """Whether its variables exist; of several, those of all."""
+    inners = [innermost(each) for each in each_of(optimizer)]
+    return bool(inners) and all(getattr(i, "built", False) or getattr(i, "_built", False) for i in inners)
 
 
 def build(optimizer: Any, trainable_variables: Sequence[Any]) -> None:
@@ -41,6 +41,8 @@ def all_variables(optimizer: Any) -> list[Any]:
     """Those that exist: counts, rates, slots; with the state of a wrapper for loss scaling."""
     if optimizer is None:
         return []
+    if isinstance(optimizer, (list, tuple)):
+        return [variable for each in optimizer for variable in all_variables(each)]
     variables = optimizer.variables
     variables = list(variables() if callable(variables) else variables)
     rate = innermost(optimizer).learning_rate  # Keras 2 does not list it
@@ -50,7 +52,18 @@ def all_variables(optimizer: Any) -> list[Any]:
 
 def state_of(model: Any, some_variables: Sequence[Any]) -> list[Any]:
     """What the model's optimizer keeps for each of some variables of the model."""
-    inner = innermost(model.optimizer)
+    return [state for each in each_of(model.optimizer) for state in _state_of(each, model, some_variables)]
+
+
+def each_of(optimizer: Any) -> list[Any]:
+    """The optimizers that a model was compiled with: one mostly, none, or a list."""
+    if isinstance(optimizer, (list, tuple)):
+        return list(optimizer)
+    return [] if optimizer is None else [optimizer]
+
+
+def _state_of(optimizer: Any, model: Any, some_variables: Sequence[Any]) -> list[Any]:
+    inner = innermost(optimizer)
     if _is_legacy(inner):
         return [slot for name in inner.get_slot_names() for slot in _slots(inner, some_variables, name)]
     wanted = {id(variable) for variable in some_variables}
@@ -61,16 +74,18 @@ def state_of(model: Any, some_variables: Sequence[Any]) -> list[Any]:
 
 def local_variables(optimizer: Any) -> list[Any]:
     """The variables of which a distributed optimizer leaves the gradients on their rank."""
-    for each in (optimizer, innermost(optimizer)):  # Keras 2 has the loss scaling outside
-        known = getattr(each, "_local_variables", None)
-        if callable(known):
-            return list(known())
-    return []
+    found: dict[int, Any] = {}
+    for each in each_of(optimizer):
+        for part in (each, innermost(each)):  # Keras 2 has the loss scaling outside
+            known = getattr(part, "_local_variables", list)
+            found.update((id(variable), variable) for variable in known())
+    return list(found.values())
 
 
 def pending_gradients(optimizer: Any) -> list[Any]:
     """The sums of gradients that wait for their step; each rank has its own."""
-    return list(getattr(innermost(optimizer), "_accumulated_gradients", None) or [])
+    lists = [getattr(innermost(each), "_accumulated_gradients", None) for each in each_of(optimizer)]
+    return [pending for each in lists for pending in each or []]
 
 
 def forget_passes(optimizer: Any) -> None:
@@ -92,20 +107,57 @@ def velocities(model: Any) -> list[Any]:
     return [state for state in getattr(inner, _VELOCITIES[kind], None) or [] if state is not None]
 
 
-def learning_rate(optimizer: Any) -> float:
-    """Now."""
+def learning_rate(optimizer: Any, evaluated: Callable[[Any], Any]) -> float:
+    """Now. ``evaluated``: see ``Backend.result``."""
     rate = innermost(optimizer).learning_rate
+    if hasattr(rate, "numpy"):
+        rate = evaluated(rate)
     return float(rate.numpy() if hasattr(rate, "numpy") else rate)
 
 
 def check_rate_is_settable(optimizer: Any) -> None:
-    """Raises ValueError when a LearningRateSchedule of Keras decides about the rate."""
+    """Raises ValueError when a LearningRateSchedule of Keras decides about the rate, and for several
+    optimizers.
+    """
+    if isinstance(optimizer, (list, tuple)):
+        raise ValueError(
+            f"The model is compiled with {len(optimizer)} optimizers, and this callback changes the learning "
+            "rate of one. Compile it with one optimizer, or drop the callback and set the rates yourself."
+        )
     inner = innermost(optimizer)
-    if isinstance(inner.get_config().get("learning_rate"), dict):
+    if schedule_of(inner) is not None:
         raise ValueError(
             f"The learning rate of the {type(inner).__name__} optimizer is a LearningRateSchedule, which "
             "callbacks cannot change. Give the optimizer a number as learning_rate, or drop the callback."
         )
+
+
+def schedule_of(optimizer: Any) -> Any:
+    """The schedule or function that decides about the learning rate; None where a number does."""
+    rate = vars(optimizer).get("_learning_rate", vars(optimizer).get("_hyper", {}).get("learning_rate"))
+    return rate if callable(rate) and not hasattr(rate, "assign") else None
+
+
+def config_of(optimizer: Any) -> dict[str, Any]:
+    """The arguments that make the optimizer again. Its schedule is among them itself: it need not have a
+    configuration, nor be known to Keras by name.
+    """
+    inner = innermost(optimizer)
+    schedule = schedule_of(inner)
+    if schedule is None:
+        return optimizer.get_config()
+    attributes = vars(inner)
+    at, key = (
+        (attributes, "_learning_rate")
+        if "_learning_rate" in attributes
+        else (attributes["_hyper"], "learning_rate")
+    )
+    at[key] = 0.0
+    try:
+        config = optimizer.get_config()
+    finally:
+        at[key] = schedule
+    return {**config, "learning_rate": schedule} if inner is optimizer else config
 
 
 def set_learning_rate(optimizer: Any, rate: float) -> None:

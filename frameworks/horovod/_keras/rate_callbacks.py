@@ -38,7 +38,7 @@ class _RateCallback(CallbackPart):
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         optimizer = self.model.optimizer
         optimizer_variables.check_rate_is_settable(optimizer)
-        present = optimizer_variables.learning_rate(optimizer)
+        present = optimizer_variables.learning_rate(optimizer, self._backend.result)
         self._base_rate = present if self.initial_lr is None else self.initial_lr
         self._steps = self.steps_per_epoch or (self.params or {}).get("steps") or 0
 
@@ -47,18 +47,20 @@ class _RateCallback(CallbackPart):
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         if logs is not None:
-            logs["lr"] = logs["learning_rate"] = optimizer_variables.learning_rate(self.model.optimizer)
+            logs["lr"] = logs["learning_rate"] = optimizer_variables.learning_rate(
+                self.model.optimizer, self._backend.result
+            )
 
     def _set(self, rate: float) -> None:
         optimizer = self.model.optimizer
-        old = optimizer_variables.learning_rate(optimizer)
+        old = optimizer_variables.learning_rate(optimizer, self._backend.result)
         if math.isclose(rate, old, rel_tol=_ROUNDING):
             return
         optimizer_variables.set_learning_rate(optimizer, rate)
         if self.momentum_correction:
             factor = rates.velocity_factor(old, rate)
             for velocity in optimizer_variables.velocities(self.model):
-                velocity.assign(velocity * factor)
+                self._backend.result(velocity.assign(velocity * factor))
 
     def _need_steps(self) -> None:
         if not self._steps:
@@ -171,5 +173,5 @@ class LearningRateWarmup(_RateCallback):
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         super().on_epoch_end(epoch, logs)
         if self.verbose and epoch == math.ceil(self.warmup_epochs) - 1 and self._backend.rank() == 0:
-            rate = optimizer_variables.learning_rate(self.model.optimizer)
+            rate = optimizer_variables.learning_rate(self.model.optimizer, self._backend.result)
             print(f"\nEpoch {epoch + 1}: the warm-up is over, the learning rate is {rate:g}.", flush=True)

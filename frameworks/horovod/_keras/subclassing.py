@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from horovod._keras.optimizer_variables import config_of
+
 
 def subclass_of(part: type, optimizer: Any, keras: Any, **namespace: Any) -> Any:
     """A class with the name of the optimizer's, whose methods come from ``part`` first.
@@ -42,11 +44,7 @@ def _public_module(base: type, keras: Any) -> str:
 
 def remade(optimizer: Any, made: Any) -> Any:
     """An instance of the class ``made`` with the configuration of ``optimizer``."""
-    config = optimizer.get_config()
-    rate = getattr(optimizer, "_learning_rate", None)
-    if callable(rate) and not hasattr(rate, "assign"):
-        config["learning_rate"] = rate  # a schedule or a function, which need not be known to Keras by name
-    copy = made.from_config(config)
+    copy = made.from_config(config_of(optimizer))
     for name, value in vars(optimizer).items():
         if name.startswith("_exclude_from_weight_decay"):
             setattr(copy, name, value)

@@ -100,7 +100,7 @@ def join() -> int:
     Returns:
         The last rank to do so.
     """
-    return int(_backend.hvd.join())
+    return int(_adapter.join())
 
 
 def barrier(process_set: ProcessSet = global_process_set) -> None:
@@ -109,7 +109,7 @@ def barrier(process_set: ProcessSet = global_process_set) -> None:
     Args:
         process_set: These ranks.
     """
-    _backend.hvd.barrier(process_set=process_set)
+    _adapter.barrier(process_set)
 
 
 def __getattr__(name: str) -> Any:

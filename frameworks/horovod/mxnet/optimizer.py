@@ -232,7 +232,7 @@ class DistributedTrainer(mx.gluon.Trainer):
         process_set: Which ranks average; on others it is a usual trainer.
 
     Raises:
-        ValueError: For sparse gradients, and for parameters on several devices: one process works with one.
+        ValueError: For what is no optimizer, for sparse gradients, and for parameters on several devices: one process works with one.
     """
 
     def __init__(
@@ -259,6 +259,12 @@ class DistributedTrainer(mx.gluon.Trainer):
                 stacklevel=2,
             )
             optimizer = optimizer._optimizer
+        if not isinstance(optimizer, (str, mx.optimizer.Optimizer)):
+            raise ValueError(
+                f"optimizer must be a name or an mxnet.optimizer.Optimizer, not {type(optimizer).__name__}. "
+                "A DistributedTrainer takes the place of a gluon.Trainer: give it the arguments of that, "
+                "hvd.DistributedTrainer(params, 'sgd', {'learning_rate': 0.1})."
+            )
         if isinstance(params, (list, tuple)) and all(isinstance(one, mx.gluon.Parameter) for one in params):
             params = sorted(params, key=lambda parameter: parameter.name)
         super().__init__(params, optimizer, optimizer_params=optimizer_params, kvstore=None)

@@ -131,6 +131,11 @@ class TensorFlowKerasState(ModelState):
     """
 
     def __init__(self, model: Any, optimizer: Any = None, backend: Any = None, **kwargs: Any) -> None:
+        if not tf.compat.v1.executing_eagerly_outside_functions():
+            raise ValueError(
+                "A state of a Keras model needs eager execution. Use hvd.elastic.TensorFlowState(session="
+                "tf.compat.v1.keras.backend.get_session()), or drop disable_eager_execution()."
+            )
         super().__init__(model, optimizer, **kwargs)
 
     def _broadcast(self, variables: Sequence[Any], root_rank: int) -> None:

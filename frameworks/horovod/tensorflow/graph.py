@@ -71,6 +71,19 @@ def one_step() -> Iterator[None]:
         _step.reset(token)
 
 
+def is_compiled_by_xla() -> bool:
+    """Whether the function being traced was made with ``jit_compile=True``; no public call tells."""
+    graph: Any = tf.compat.v1.get_default_graph() if not tf.executing_eagerly() else None
+    while graph is not None:
+        context = graph._get_control_flow_context()
+        while context is not None:
+            if context.IsXLAContext():
+                return True
+            context = context.outer_context
+        graph = getattr(graph, "outer_graph", None)
+    return False
+
+
 def node_names(op: str, name: str | None, ignore_name_scope: bool) -> dict[str, Any]:
     """The arguments of an op that say by which name the ranks match it: in a graph its node's, eagerly
     ``name``, or none at all, so that it is counted. Whoever runs one eagerly waits for it, and in a graph
@@ -78,6 +91,13 @@ def node_names(op: str, name: str | None, ignore_name_scope: bool) -> dict[str, 
     """
     if tf.executing_eagerly():
         return {"tensor_name": name or _UNNAMED, "awaited": True}
+    if is_compiled_by_xla():
+        raise ValueError(
+            f"{op}{f' {name!r}' if name else ''} cannot be part of a function that XLA compiles. Leave "
+            "jit_compile=True away from the tf.function that calls hvd or takes gradients from a "
+            "DistributedGradientTape. The functions that it calls, such as the model's forward pass, may "
+            "have jit_compile=True."
+        )
     step = _step.get()
     return {
         "name": as_node_name(name or "") or op,

@@ -13,7 +13,6 @@ See docs/keras.md.
 from horovod.common.collective import exports as _exports
 from horovod.common.collective.exports import *
 from horovod.tensorflow import metric
-from horovod.tensorflow import mpi_ops as _mpi_ops
 from horovod.tensorflow.compression import Compression
 from horovod.tensorflow.functions import allgather_object, broadcast_object
 from horovod.tensorflow.keras import callbacks, elastic
@@ -28,8 +27,8 @@ allreduce = _adapter.allreduce
 allgather = _adapter.allgather
 broadcast = _adapter.broadcast
 reducescatter = _adapter.reducescatter
-barrier = _mpi_ops.barrier
-join = _mpi_ops.join
+barrier = _adapter.barrier
+join = _adapter.join
 
 __all__ = [
     *_exports.public_names(globals()),

@@ -17,7 +17,9 @@ from horovod._keras.optimizer import is_keras_3, keras_of, package_of
 from horovod.common import basics
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.tensorflow.gradient_reduction import GradientReducer
+from horovod.tensorflow.graph import is_compiled_by_xla
 from horovod.tensorflow.keras import keras2_optimizer
+from horovod.tensorflow.sync_batch_norm import SyncBatchNormalization  # noqa: F401  # to Keras by name
 
 
 class TensorFlowBackend(Backend):
@@ -29,6 +31,12 @@ class TensorFlowBackend(Backend):
     def distribute(self, optimizer: Any, plan: Plan) -> Any:
         """Of any Keras on TensorFlow."""
         keras = keras_of(optimizer)
+        if _in_sessions() and (is_keras_3(keras) or not hasattr(optimizer, "get_slot_names")):
+            raise ValueError(
+                f"Without eager execution, this {type(optimizer).__name__} cannot be a DistributedOptimizer. "
+                f"Use tf.keras.optimizers.legacy.{type(optimizer).__name__} of Keras 2 (install tf_keras and "
+                "set TF_USE_LEGACY_KERAS=1), or drop disable_eager_execution()."
+            )
         if not is_keras_3(keras):
             return keras2_optimizer.distribute(optimizer, plan, keras)
         if keras.backend.backend() != "tensorflow":
@@ -40,7 +48,7 @@ class TensorFlowBackend(Backend):
 
     def reduce_gradients(self, gradients: Sequence[Any], variables: Sequence[Any], plan: Plan) -> list[Any]:
         """Also ValueError in a function that XLA is to compile."""
-        if basics.size() > 1 and _is_compiled_by_xla():
+        if basics.size() > 1 and is_compiled_by_xla():
             raise ValueError(
                 "A training step with a DistributedOptimizer cannot be compiled by XLA. Leave jit_compile "
                 "away or give compile() jit_compile=False; in a loop of your own, "
@@ -58,7 +66,9 @@ class TensorFlowBackend(Backend):
         self, variables: Sequence[Any], root_rank: int, process_set: ProcessSet = global_process_set
     ) -> None:
         """See ``Backend``."""
-        hvd.broadcast_variables(variables, root_rank, process_set)
+        assigned = hvd.broadcast_variables(variables, root_rank, process_set)
+        if assigned is not None:
+            self.result(assigned)
 
     def broadcast_global_variables(self, root_rank: int) -> None:
         """See ``Backend``."""
@@ -78,27 +88,19 @@ class TensorFlowBackend(Backend):
 
     def result(self, tensor: Any) -> Any:
         """In a program of TensorFlow 1, what the operation gives when Keras' session runs it."""
-        if tf.compat.v1.executing_eagerly_outside_functions():
+        if not _in_sessions():
             return tensor
         return tf.compat.v1.keras.backend.get_session().run(tensor)
+
+
+def _in_sessions() -> bool:
+    """Whether this is a program of TensorFlow 1, whose graphs a session runs."""
+    return not tf.compat.v1.executing_eagerly_outside_functions()
 
 
 @functools.lru_cache(maxsize=64)  # of the optimizers that still run; an evicted one makes its own anew
 def _reducer(plan: Plan) -> GradientReducer:
     return GradientReducer(plan.name, plan.settings, plan.loss_is_scaled, REMEDY)
-
-
-def _is_compiled_by_xla() -> bool:
-    """Whether the function being traced was made with ``jit_compile=True``; no public call tells."""
-    graph: Any = tf.compat.v1.get_default_graph() if not tf.executing_eagerly() else None
-    while graph is not None:
-        context = graph._get_control_flow_context()
-        while context is not None:
-            if context.IsXLAContext():
-                return True
-            context = context.outer_context
-        graph = getattr(graph, "outer_graph", None)
-    return False
 
 
 backend = TensorFlowBackend()

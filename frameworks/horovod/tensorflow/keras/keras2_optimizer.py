@@ -14,6 +14,7 @@ from typing import Any
 import tensorflow as tf
 
 from horovod._keras.backend import Plan
+from horovod._keras.optimizer_variables import config_of
 from horovod._keras.subclassing import save_as
 from horovod.tensorflow.gradient_aggregation import GradientAggregation, make_aggregation
 from horovod.tensorflow.graph import identity
@@ -194,13 +195,13 @@ def distribute(optimizer: Any, plan: Plan, keras: Any) -> Any:
     newer = hasattr(optimizer, "aggregate_gradients")
     part = DistributedOptimizerV3 if newer else DistributedOptimizerV2
     made = _subclass(part, type(optimizer), keras, _plan=plan)
-    copy = made.from_config(optimizer.get_config())
+    copy = made.from_config(config_of(optimizer))
     return _sharing(optimizer, copy, "_hvd") if _has_state(optimizer) else copy
 
 
 def _distribute_scaling(optimizer: Any, plan: Plan, keras: Any) -> Any:
     inner = distribute(optimizer.inner_optimizer, plan.with_scaled_loss(), keras)
-    config = optimizer.get_config()
+    config = config_of(optimizer)
     names = ("dynamic", "initial_scale", "dynamic_growth_steps")
     if not _has_state(inner):
         optimizer = keras.mixed_precision.LossScaleOptimizer(inner, **{name: config[name] for name in names})
