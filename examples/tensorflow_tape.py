@@ -70,7 +70,7 @@ def main() -> int:
         optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
         return loss
 
-    hvd.broadcast_variables(model.variables, root_rank=0)  # the optimizer's are still zero everywhere
+    hvd.broadcast_variables(model.weights, root_rank=0)  # the optimizer's are still zero everywhere
     for epoch in range(1, args.epochs + 1):
         losses = [train_step(images, labels) for images, labels in data]
         loss = hvd.allreduce(tf.reduce_mean(losses), name="loss")

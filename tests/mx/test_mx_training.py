@@ -329,7 +329,7 @@ def test_what_a_trainer_refuses() -> None:
     ]:
         with pytest.raises(kind):
             hvd.DistributedTrainer(parameters, "sgd", **wrong)
-    with pytest.raises(ValueError, match="takes the place of a gluon.Trainer"):
+    with pytest.raises(ValueError, match="takes the place of"):
         hvd.DistributedTrainer(parameters, mx.gluon.Trainer(parameters, "sgd"))
     sparse = mx.gluon.nn.Embedding(4, 2, sparse_grad=True)
     sparse.initialize()

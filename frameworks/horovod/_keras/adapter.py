@@ -207,7 +207,7 @@ class KerasAdapter:
     def broadcast_variables(
         self, variables: Any, root_rank: int, process_set: ProcessSet = global_process_set
     ) -> None:
-        """Gives variables, such as ``model.variables`` and ``model.optimizer.variables``, the values that
+        """Gives variables, such as ``model.weights`` and ``model.optimizer.variables``, the values that
         they have on one rank.
 
         Args:

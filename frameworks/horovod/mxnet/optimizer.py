@@ -232,7 +232,8 @@ class DistributedTrainer(mx.gluon.Trainer):
         process_set: Which ranks average; on others it is a usual trainer.
 
     Raises:
-        ValueError: For what is no optimizer, for sparse gradients, and for parameters on several devices: one process works with one.
+        ValueError: For what is no optimizer, for sparse gradients, and for parameters on several devices: one
+            process works with one.
     """
 
     def __init__(

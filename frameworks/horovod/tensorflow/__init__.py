@@ -9,7 +9,7 @@
     gradients = tape.gradient(loss, model.trainable_variables)
     optimizer.apply_gradients(zip(gradients, model.trainable_variables))
     if first_step:
-        hvd.broadcast_variables(model.variables, root_rank=0)
+        hvd.broadcast_variables(model.weights, root_rank=0)
         hvd.broadcast_variables(optimizer.variables, root_rank=0)
 
 Everything works eagerly, in a ``tf.function`` and in graphs of ``tf.compat.v1``. What the operations do in
