@@ -8,12 +8,14 @@ from typing import Any
 
 import numpy
 
+from horovod.common.collective import byte_objects
 from horovod.common.collective.compression import Compressor, NoneCompressor, resolve_plain_compression
 from horovod.common.collective.operations import ALLREDUCE
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.common.reduce_ops import Average
 from horovod.common.training.agreement import StepAgreement
 from horovod.common.training.gradient_options import GradientSettings, takes_part
+from horovod.common.training.presence import Presence
 from horovod.common.training.step_checks import of_steps
 from horovod.common.util import split_list
 from horovod.mxnet.engine import Options
@@ -73,6 +75,11 @@ class GradientAverage:
         for part in parts:
             if part:
                 self._average_together(part)
+
+    def present(self, weights: Sequence[Any]) -> list[bool]:
+        """For each of some weights, whether any rank has a gradient that it has not used."""
+        presence = Presence(byte_objects.operations, f"{self._names()}present", self.process_set)
+        return presence.finish(presence.start([bool(weight._fresh_grad) for weight in weights]))
 
     def _agree(self, described: _Described) -> None:
         self._agreement.once(
@@ -284,6 +291,31 @@ class DistributedTrainer(mx.gluon.Trainer):
             # Of this trainer by place: names may differ between ranks.
             params = {f"{place:06}": parameter for place, parameter in enumerate(self._params)}
         broadcast_parameters(params, root_rank, process_set=self._average.process_set)
+
+    def step(self, batch_size: int, ignore_stale_grad: bool = False) -> None:
+        """Averages the gradients and updates the parameters.
+
+        Args:
+            batch_size: Of this rank.
+            ignore_stale_grad: Parameters that no rank has a new gradient of are left alone; for one that this
+                rank lacks and another one has, zeros travel. The ranks ask each other in every such step, so
+                give the same on all of them.
+        """
+        if ignore_stale_grad and not self._params_to_init:
+            for one in self._trained():
+                if not one.list_data()[0]._fresh_grad:
+                    one.list_grad()[0][:] = 0
+        super().step(batch_size, ignore_stale_grad)
+
+    def _update(self, ignore_stale_grad: bool = False) -> None:
+        if ignore_stale_grad and takes_part(self._average.process_set):
+            weights = [one.list_data()[0] for one in self._trained()]
+            for weight, somewhere in zip(weights, self._average.present(weights), strict=True):
+                weight._fresh_grad = somewhere
+        super()._update(ignore_stale_grad)
+
+    def _trained(self) -> list[Any]:
+        return [parameter for parameter in self._params if parameter.grad_req != "null"]
 
     def _allreduce_grads(self) -> None:
         trained = [(place, one) for place, one in enumerate(self._params) if one.grad_req != "null"]
