@@ -15,13 +15,8 @@ from typing import Any
 import tensorflow as tf
 
 from horovod.common.process_sets import ProcessSet
-<<<<<<< HEAD
 from horovod.common.training.agreement import at_construction
 from horovod.common.training.step_checks import Difference, StepChecks, of_steps
-=======
-from horovod.common.training.present_gradients import OF_THIS_RANK
-from horovod.common.training.step_checks import StepChecks, asked_for, of_steps
->>>>>>> 33e320c (Zeros travel in place of a gradient that this rank lacks and another has, in TensorFlow and Keras; what is local is not compared)
 from horovod.tensorflow.graph import tf_variable
 
 _FINITE, _NAN, _INF = range(3)
@@ -54,17 +49,14 @@ def checked(
     if checks is None:
         return list(gradients)
     present = [index for index, gradient in enumerate(gradients) if gradient is not None]
-<<<<<<< HEAD
-    names, watched = [_name(variables[i]) for i in present], [variables[i] for i in present]
+    shared = [
+        each for each in variables if hasattr(each, "assign")
+    ]  # no input, and nothing of this rank alone
     if not eagerly:
-        if not checks.nonfinite and checks.every == 0 and _are_equal_now(checks, names, watched):
+        if not checks.nonfinite and checks.every == 0 and _are_equal_now(checks, shared):
             return list(gradients)
         checks = of_steps(process_set, _numbered(subject), key, remedy) or checks
-    step = _Step(checks, names, watched)
-=======
-    shared = [variable for variable in variables if variable is not OF_THIS_RANK]
     step = _Step(checks, [_name(variables[i]) for i in present], shared)
->>>>>>> 33e320c (Zeros travel in place of a gradient that this rank lacks and another has, in TensorFlow and Keras; what is local is not compared)
     codes = [_code(gradients[index]) for index in present] if checks.nonfinite and finite else []
     if eagerly:
         if checks.count_step():
@@ -75,7 +67,7 @@ def checked(
         return [None if gradient is None else _identity(gradient) for gradient in gradients]
 
 
-def _are_equal_now(checks: StepChecks, names: Sequence[str], variables: Sequence[Any]) -> bool:
+def _are_equal_now(checks: StepChecks, variables: Sequence[Any]) -> bool:
     """Whether all ranks' variables are equal while they make the graph, at the first of its kind; else, and
     where they cannot tell, the step after the first one is to say so.
     """
@@ -84,7 +76,7 @@ def _are_equal_now(checks: StepChecks, names: Sequence[str], variables: Sequence
     with tf.init_scope():
         if not tf.executing_eagerly():
             return False
-        step = _Step(checks, names, variables)
+        step = _Step(checks, [], variables)
         try:
             values = step.values()
         except (tf.errors.FailedPreconditionError, ValueError):  # a graph that makes its variables itself
