@@ -51,7 +51,9 @@ def test_tapes_that_differ(run_ranks, other, said, in_graph):
 
 
 def ranks_compare_once():
-    """One operation more in the first step, and none later, whatever each rank has kept or dropped."""
+    """One operation more in each of the first two steps, where the ranks compare what they reduce and what
+    has come of it, and none later, whatever each rank has kept or dropped.
+    """
     hvd.init()
     kept = []
     counts = []
@@ -66,7 +68,7 @@ def ranks_compare_once():
 
 def test_they_are_compared_once(run_ranks):
     for counts in run_ranks(2, ranks_compare_once):
-        assert counts == [counts[1] + 1, *[counts[1]] * 3]
+        assert counts == [*[counts[3] + 1] * 2, *[counts[3]] * 2]
 
 
 def ranks_wrap_differently(run_eagerly):

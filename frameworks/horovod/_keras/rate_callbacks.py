@@ -40,7 +40,7 @@ class _RateCallback(CallbackPart):
         optimizer_variables.check_rate_is_settable(optimizer)
         present = optimizer_variables.learning_rate(optimizer, self._backend.result)
         self._base_rate = present if self.initial_lr is None else self.initial_lr
-        self._steps = self.steps_per_epoch or (self.params or {}).get("steps") or 0
+        self._steps = self.steps_per_epoch or _steps_of(self.params or {})
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         self.current_epoch = epoch
@@ -68,6 +68,13 @@ class _RateCallback(CallbackPart):
                 f"{type(self).__name__} cannot tell how many batches an epoch has; give it steps_per_epoch, "
                 "the same number on all ranks."
             )
+
+
+def _steps_of(params: dict[str, Any]) -> int:
+    """How many batches an epoch has; 0: unknown. Of arrays a session's fit tells samples and batch size."""
+    if samples := params.get("samples"):
+        return params.get("steps") or math.ceil(samples / (params.get("batch_size") or samples))
+    return params.get("steps") or 0
 
 
 class LearningRateSchedule(_RateCallback):
