@@ -126,8 +126,8 @@ AGGREGATION = {
 KERAS_OPTIMIZER = f"optimizer, name=None, {DEVICES}, {GRADIENTS}, gradient_predivide_factor=1.0, op=0, "
 AGGREGATED = "backward_passes_per_step=1, average_aggregated_gradients=False"
 PARTIAL = (
-    f"{KERAS_OPTIMIZER}{AGGREGATED}, groups=None, process_set=gps, local_layers=None, "
-    "scale_local_gradients=True"
+    f"{KERAS_OPTIMIZER}groups=None, process_set=gps, local_layers=None, scale_local_gradients=True, "
+    f"{AGGREGATED}"
 )
 REDUCED_VALUE = f"{FACTORS}, op=None, compression=none"
 

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from horovod.bootstrap.identity import ALONE, HOROVODRUN, Identity, from_environment, placed, reason
-from horovod.bootstrap.sources import INDEXED_JOB, SOURCES
+from horovod.bootstrap.sources import INDEXED_JOB, SOURCES, TORCHRUN
 
 _WHOLE = {
     "HOROVOD_RANK": "3",
@@ -96,8 +96,10 @@ def test_every_launcher_says_who_a_process_is(launcher: str) -> None:
     environment = _LAUNCHED[launcher]
     identity = from_environment(environment)
     assert identity == Identity(1, 4, 1, 4, 0, 1, "localhost", launcher)
-    # horovodrun's variables come first, also where one of these has started it.
-    assert from_environment({**environment, **_WHOLE}).launcher == HOROVODRUN
+    # horovodrun's variables come first, also where one of these has started it. It takes those of torchrun
+    # away: where there are both, a rank has started torchrun.
+    inner = launcher if launcher == TORCHRUN else HOROVODRUN
+    assert from_environment({**environment, **_WHOLE}).launcher == inner
     alone = from_environment({**environment, _SOURCES[launcher].size: "1", _SOURCES[launcher].rank: "0"})
     assert (alone.size, alone.launcher) == (1, launcher)
 
