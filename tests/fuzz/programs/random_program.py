@@ -28,7 +28,7 @@ SETTINGS = (
     ("HOROVOD_LEARNED_SCHEDULE", "0"),
     ("HOROVOD_CACHE_CAPACITY", "8"),
     ("HOROVOD_FUSION_THRESHOLD", "1000"),
-    ("HOROVOD_SHM_CHUNK_BYTES", "4096"),
+    ("HOROVOD_SHM_CHUNK_BYTES", "16384"),
     ("HOROVOD_DIRECT_BYTES", "64"),
     ("HOROVOD_AUTOTUNE", "1"),
 )
@@ -259,6 +259,9 @@ class _Author:
 
     def steps(self, prefix: str) -> Steps:
         draw = self.draw
+        if draw.random() < 0.2:  # a loop of metrics, which schedules are learned for and votes carry
+            few = tuple(self.metric(f"{prefix}.{at}") for at in range(draw.randint(1, 4)))
+            return Steps((few,), (0,) * draw.randint(60, 200))
         threads = draw.choice([1, 1, 1, 2, 4])
         batches = tuple(
             self.batch(f"{prefix}.{at}", draw.choice([1, 3, 9, 20]), named=threads > 1)
@@ -267,6 +270,14 @@ class _Author:
         pause = draw.choice([0.0, 0.0, 0.0, 0.0005, 0.003])
         grow, overlap = draw.random() < 0.15, draw.random() < 0.25
         return Steps(batches, self.order(len(batches)), threads, grow, overlap, pause)
+
+    def metric(self, name: str) -> Operation:
+        draw = self.draw
+        members = EVERYBODY if draw.random() < 0.6 else draw.choice(list(self.sets))
+        op, number = draw.choice(["Average", "Sum", "Max"]), draw.randrange(1_000_000)
+        return Operation(
+            *SMALL, op, (draw.choice([1, 2, 7]),), members, number, name, draw.random() < 0.7, False
+        )
 
     def order(self, kinds: int) -> tuple[int, ...]:
         """Phases one after another, kinds in turn (a GAN), or any."""
