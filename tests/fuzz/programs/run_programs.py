@@ -34,6 +34,7 @@ from rank_server import Ended, RankServer, run_job, serve
 GLUE = Path(__file__).resolve().parents[2] / "mp/torch_glue.py"
 SECONDS = 40  # of one program on an idle machine; then it hangs
 SECONDS_FOR_STACKS = 15
+PRELOADED = ["torch", "torch._dynamo", "horovod.torch"]  # the second when an optimizer makes its first step
 REPLAYS = 3  # of a smaller program, before it counts as one that does not fail
 COUNTED = ("wrong results", "unexpected errors", "hangs", "crashes", "left behind")
 
@@ -152,7 +153,7 @@ def main() -> int:
     arguments = parser.parse_args()
     begin = time.monotonic()
     with (
-        serve(["torch", "horovod.torch"], HVD_TEST_GLUE=str(GLUE)) as server,
+        serve(PRELOADED, HVD_TEST_GLUE=str(GLUE)) as server,
         tempfile.TemporaryDirectory() as name,
     ):
         stage = Stage(Path(name), server)
