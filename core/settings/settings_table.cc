@@ -91,6 +91,9 @@ const std::vector<Setting>& SettingsTable() {
        "differ."},
       {"HOROVOD_CHECK_PARAMETERS_EVERY", "integer", "0",
        "Compare the parameters of all ranks before the first and every so many steps; 0 = never."},
+      {"HOROVOD_ONE_PROCESS_GRADIENTS", "flag", "0",
+       "Gradients of allgather, broadcast and reducescatter are those of one process with the data "
+       "of all ranks, instead of those of Horovod 0.28."},
       {"HOROVOD_HEARTBEAT_SECONDS", "number", "1.0",
        "Seconds between two signs of life to a peer."},
       {"HOROVOD_PEER_TIMEOUT_SECONDS", "number", "6.0",

@@ -2,9 +2,10 @@
 
 The loss is the sum, over the ranks, of each rank's own weights times its own result. Its gradient is what an
 allreduce and an alltoall have; an allgather and a broadcast have it divided by the number of ranks, and a
-reducescatter times that number.
+reducescatter times that number, unless the gradients of one process are asked for.
 """
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -12,9 +13,11 @@ from typing import Any
 import numpy as np
 import reference
 from framework import Framework
-from reference import AVERAGE, SUM
+from reference import AVERAGE, MAX, MIN, PRODUCT, SUM
 
-STEP = 0.5  # of the differences, which are exact in any size: the operations are linear
+STEP = 0.5  # of the differences, which are exact in any size where the operations are linear
+SMALL_STEP = 2.0**-20  # of those that are not
+ONE_PROCESS = "HOROVOD_ONE_PROCESS_GRADIENTS"
 FACTORS = (0.5, 3.0)
 Arrays = list[np.ndarray]  # one a rank
 
@@ -27,6 +30,7 @@ class Operation:
     compute: Callable[[Arrays], Arrays]
     scale: float = 1.0  # of the gradient, in relation to that of the sum of the losses
     rows: Callable[[int], int] = lambda rank: 4
+    step: float = STEP
 
 
 def _of_sum(size: int, op: int, factors: tuple[float, float] = (1.0, 1.0)) -> Callable[[Arrays], Arrays]:
@@ -55,6 +59,18 @@ def operations(framework: Framework, size: int) -> dict[str, Operation]:
         "sum": Operation(lambda t: hvd.allreduce(t, op=hvd.Sum), _of_sum(size, SUM)),
         "average": Operation(hvd.allreduce, _of_sum(size, AVERAGE)),
         "factors": Operation(lambda t: hvd.allreduce(t, op=hvd.Sum, **factors), _of_sum(size, SUM, FACTORS)),
+        **{
+            name: Operation(
+                lambda t, name=name: hvd.allreduce(t, op=getattr(hvd, name), **factors),
+                _of_sum(size, op, FACTORS),
+                step=SMALL_STEP,
+            )
+            for name, op in (("Max", MAX), ("Min", MIN), ("Product", PRODUCT))
+        },
+        "group of products": Operation(
+            lambda t: concatenated(hvd.grouped_allreduce([t[:1], t[1:]], op=hvd.Product)),
+            _of_sum(size, PRODUCT),
+        ),
         "group": Operation(
             lambda t: concatenated(hvd.grouped_allreduce([t[:1], t[1:]], op=hvd.Sum)), _of_sum(size, SUM)
         ),
@@ -85,7 +101,9 @@ def operations(framework: Framework, size: int) -> dict[str, Operation]:
     }
 
 
-def of_differences(operation: Operation, inputs: Arrays, weights: Arrays, rank: int) -> np.ndarray:
+def of_differences(
+    operation: Operation, inputs: Arrays, weights: Arrays, rank: int, scale: float
+) -> np.ndarray:
     """How the loss changes with each element of the rank's input."""
 
     def loss(arrays: Arrays) -> float:
@@ -95,23 +113,38 @@ def of_differences(operation: Operation, inputs: Arrays, weights: Arrays, rank: 
     gradient = np.zeros_like(inputs[rank])
     for place in np.ndindex(*gradient.shape):
         moved = [array.copy() for array in inputs]
-        moved[rank][place] += STEP
-        gradient[place] = (loss(moved) - loss(inputs)) / STEP
-    return gradient * operation.scale
+        moved[rank][place] += operation.step
+        gradient[place] = (loss(moved) - loss(inputs)) / operation.step
+    return gradient * scale
 
 
 def check_gradients(framework: Framework) -> None:
     """Of all operations, after init."""
+    os.environ.pop(ONE_PROCESS, None)
+    _check_gradients(framework)
+    os.environ[ONE_PROCESS] = "1"
+    try:
+        _check_gradients(framework, of_one_process=True)
+    finally:
+        del os.environ[ONE_PROCESS]
+
+
+def _check_gradients(framework: Framework, of_one_process: bool = False) -> None:
     rank, size = framework.hvd.rank(), framework.hvd.size()
     for name, operation in operations(framework, size).items():
+        if of_one_process and operation.scale == 1.0:
+            continue
         inputs = [reference.numbers(r, "float64", (operation.rows(r), 2)) for r in range(size)]
         results = operation.compute(inputs)
         weights = [reference.numbers(r, "float64", results[r].shape, 1) for r in range(size)]
-        expected = of_differences(operation, inputs, weights, rank)
+        scale = 1.0 if of_one_process else operation.scale
+        expected = of_differences(operation, inputs, weights, rank, scale)
         result, actual = framework.gradient(operation.call, weights[rank], inputs[rank])
         assert np.allclose(result, results[rank], rtol=1e-12), name
         assert actual.shape == inputs[rank].shape, name
-        assert np.allclose(actual, expected, rtol=1e-9, atol=1e-9), f"{name}: {actual}, {expected}"
+        assert np.allclose(
+            actual, expected, rtol=1e-9, atol=1e-7 if operation.step == SMALL_STEP else 1e-9
+        ), f"{name}: {actual}, {expected}"
 
 
 def check_gradients_of_a_set(framework: Framework) -> None:

@@ -230,16 +230,26 @@ class LearningRateScale(_StatePart):
         super().__init__(state)
         self.scale = scale
         self._unscaled: float | None = None
+        self._scaled: float | None = None  # what the optimizer made of it
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         super().on_train_begin(logs)
         optimizer_variables.check_rate_is_settable(self.model.optimizer)
-        self._unscaled = None
+        self._undo()
 
     def on_train_batch_begin(self, batch: int, logs: dict[str, Any] | None = None) -> None:
+        self._undo()
         optimizer = self.model.optimizer
         self._unscaled = optimizer_variables.learning_rate(optimizer, self._backend.result)
         optimizer_variables.set_learning_rate(optimizer, self._unscaled * self.scale.factor)
+        self._scaled = optimizer_variables.learning_rate(optimizer)
+
+    def _undo(self) -> None:
+        """After a batch that has raised: gives the rate back, unless it was set to another since."""
+        optimizer = self.model.optimizer
+        if self._unscaled is not None and optimizer_variables.learning_rate(optimizer) == self._scaled:
+            optimizer_variables.set_learning_rate(optimizer, self._unscaled)
+        self._unscaled = None
 
     def note_batch(self, batch: int) -> None:
         if self._unscaled is None:

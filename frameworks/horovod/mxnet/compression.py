@@ -17,7 +17,7 @@ _WIDER = {numpy.dtype("float32"), numpy.dtype("float64")}
 
 
 class FP16Compressor(Compressor):
-    """Sends floating-point arrays as float16."""
+    """Sends float32 and float64 as float16, where what is beyond 65504 becomes infinite."""
 
     @staticmethod
     def compress(tensor: Any) -> tuple[Any, Any]:

@@ -14,11 +14,16 @@ from typing import Any
 import numpy
 
 from horovod.common import basics
-from horovod.common.collective.gradients import scatter_factor
+from horovod.common.collective.gradients import (
+    NONLINEAR,
+    gradient_op,
+    nonlinear_gradients,
+    scatter_factor,
+)
 from horovod.common.collective.operations import ALLGATHER, ALLREDUCE, ALLTOALL, BROADCAST, REDUCESCATTER
 from horovod.common.exceptions import TensorMismatchError
 from horovod.common.process_sets import ProcessSet, check_process_set
-from horovod.common.reduce_ops import Average, Sum
+from horovod.common.reduce_ops import Sum
 from horovod.common.set_agreement import exchange, listed
 from horovod.mxnet.autograd import differentiable
 from horovod.mxnet.engine import Options, push
@@ -49,9 +54,21 @@ def allreduce(tensors: Sequence[Any], options: Options) -> list[Any]:
 
     def backward(gradients: list[Any], name: str) -> list[Any]:
         """Every rank's input reached every rank's output."""
-        return reduced(gradients, options.named(name))
+        if options.op not in NONLINEAR:
+            return reduced(gradients, options.named(name))
+
+        def reduce(some: Sequence[Any], op: int, label: str) -> list[Any]:
+            how = options.named(f"{name}.{label}")._replace(op=op, prescale=1.0, postscale=1.0)
+            return reduced(some, how)
+
+        factors = options.prescale, options.postscale
+        return nonlinear_gradients(options.op, tensors, gradients, factors, reduce, _equals)
 
     return differentiable(lambda given: reduced(given, options), tensors, options.name, backward)
+
+
+def _equals(tensor: Any, other: Any) -> Any:
+    return (tensor == other).astype(tensor.dtype)
 
 
 def broadcast(tensor: Any, root_rank: int, options: Options) -> Any:
@@ -65,7 +82,7 @@ def broadcast(tensor: Any, root_rank: int, options: Options) -> Any:
 
     def backward(gradients: list[Any], name: str) -> list[Any]:
         """The average of the ranks' gradients on the root; zeros elsewhere, whose input had no influence."""
-        averages = reduced(gradients, options.named(name)._replace(op=Average))
+        averages = reduced(gradients, options.named(name)._replace(op=gradient_op()))
         is_root = basics.rank() == root_rank
         return averages if is_root else [zeros(each.shape, each) for each in averages]
 
@@ -87,7 +104,7 @@ def allgather(tensors: Sequence[Any], options: Options) -> list[Any]:
 
     def backward(gradients: list[Any], name: str) -> list[Any]:
         """The average of the ranks' gradients, of which this rank takes the rows that it contributed."""
-        averages = reduced(gradients, options.named(name)._replace(op=Average))
+        averages = reduced(gradients, options.named(name)._replace(op=gradient_op()))
         return [
             rows(average, start, tensor.shape[0])
             for average, start, tensor in zip(averages, starts, tensors, strict=True)

@@ -4,12 +4,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 
+from horovod.common.collective.gradients import (
+    NONLINEAR,
+    gradient_op,
+    nonlinear_gradients,
+    scatter_factor,
+)
 from horovod.common.process_sets import ProcessSet, registered
-from horovod.common.reduce_ops import OP_NAMES, Average, Sum
 from horovod.tensorflow.mpi_ops import (
     _allreduce,
     _grouped_allreduce,
@@ -43,12 +49,32 @@ def _placed(rows: tf.Tensor, counts: Any, starts: Any, shape: Any) -> tf.Tensor:
 @tf.RegisterGradient("HorovodAllreduce")
 def _allreduce_gradient(op: Any, gradient: tf.Tensor) -> tf.Tensor:
     """Every rank's input reached every rank's output."""
-    return _allreduce(gradient, process_set=_process_set(op), **_reduction(op))
+    reduction = _reduction(op)
+    if reduction["op"] in NONLINEAR:
+        return _of_nonlinear(op, [gradient])[0]
+    return _allreduce(gradient, process_set=_process_set(op), **reduction)
 
 
 @tf.RegisterGradient("HorovodGroupedAllreduce")
 def _grouped_allreduce_gradient(op: Any, *gradients: tf.Tensor) -> list[tf.Tensor]:
-    return _grouped_allreduce(gradients, process_set=_process_set(op), **_reduction(op))
+    reduction = _reduction(op)
+    if reduction["op"] in NONLINEAR:
+        return _of_nonlinear(op, gradients)
+    return _grouped_allreduce(gradients, process_set=_process_set(op), **reduction)
+
+
+def _of_nonlinear(op: Any, gradients: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    reduction, process_set = _reduction(op), _process_set(op)
+
+    def reduce(tensors: Sequence[tf.Tensor], by: int, _: str) -> list[tf.Tensor]:
+        return _grouped_allreduce(tensors, op=by, process_set=process_set)
+
+    factors = reduction["prescale_factor"], reduction["postscale_factor"]
+    return nonlinear_gradients(reduction["op"], op.inputs, gradients, factors, reduce, _equals)
+
+
+def _equals(tensor: tf.Tensor, other: Any) -> tf.Tensor:
+    return tf.cast(tf.equal(tensor, tf.cast(other, tensor.dtype)), tensor.dtype)
 
 
 @tf.RegisterGradient("HorovodAllgather")
@@ -60,7 +86,7 @@ def _allgather_gradient(op: Any, gradient: tf.Tensor) -> tf.Tensor:
 def _grouped_allgather_gradient(op: Any, *gradients: tf.Tensor) -> list[tf.Tensor]:
     """The average of the ranks' gradients, of which this rank takes the rows that it contributed."""
     process_set = _process_set(op)
-    reduced = _grouped_allreduce(gradients, op=Average, process_set=process_set)
+    reduced = _grouped_allreduce(gradients, op=gradient_op(), process_set=process_set)
     counts = [tf.shape(tensor, tf.int64)[0] for tensor in op.inputs]
     # With the rank, because one that has joined contributes nothing.
     me = tf.cast(rank_op(), tf.int64)
@@ -75,7 +101,7 @@ def _grouped_allgather_gradient(op: Any, *gradients: tf.Tensor) -> list[tf.Tenso
 @tf.RegisterGradient("HorovodBroadcast")
 def _broadcast_gradient(op: Any, gradient: tf.Tensor) -> tf.Tensor:
     """The average of the ranks' gradients on the root; zeros elsewhere, whose input had no influence."""
-    reduced = _allreduce(gradient, op=Average, process_set=_process_set(op))
+    reduced = _allreduce(gradient, op=gradient_op(), process_set=_process_set(op))
     return tf.where(tf.equal(rank_op(), op.get_attr("root_rank")), reduced, tf.zeros_like(reduced))
 
 
@@ -104,12 +130,9 @@ def _grouped_reducescatter_gradient(op: Any, *gradients: tf.Tensor) -> list[tf.T
     to Average, the size of the set).
     """
     reduction, process_set = _reduction(op), _process_set(op)
-    if reduction["op"] not in (Average, Sum):
-        name = OP_NAMES[reduction["op"]]
-        raise ValueError(f"reducescatter has a gradient for Average and Sum, not for {name}.")
     size = process_set.size() or 1
-    factor = reduction["prescale_factor"] * reduction["postscale_factor"]
-    factor *= size if reduction["op"] == Sum else 1
+    factors = reduction["prescale_factor"], reduction["postscale_factor"]
+    factor = scatter_factor(reduction["op"], process_set, *factors)
     scaled = [gradient * tf.constant(factor, gradient.dtype) for gradient in gradients]
     gathered = grouped_allgather(scaled, process_set=process_set)
     position = tf.constant([process_set.rank() or 0])

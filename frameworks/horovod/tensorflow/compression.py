@@ -10,13 +10,13 @@ __all__ = ["BF16Compressor", "Compression", "Compressor", "FP16Compressor", "Non
 
 
 def _convert(tensor: tf.Tensor, dtype: tf.DType) -> tuple[tf.Tensor, tf.DType | None]:
-    if not tensor.dtype.is_floating or tensor.dtype == dtype:
-        return tensor, None
+    if not tensor.dtype.is_floating or tensor.dtype.size <= dtype.size:
+        return tensor, None  # what is not wider would gain nothing, and lose its range
     return tf.cast(tensor, dtype), tensor.dtype
 
 
 class FP16Compressor(Compressor):
-    """Sends floating-point tensors as float16."""
+    """Sends float32 and float64 as float16, where what is beyond 65504 becomes infinite."""
 
     @staticmethod
     def compress(tensor: tf.Tensor) -> tuple[tf.Tensor, tf.DType | None]:
@@ -28,7 +28,7 @@ class FP16Compressor(Compressor):
 
 
 class BF16Compressor(Compressor):
-    """Sends floating-point tensors as bfloat16: the range of float32 at the size of float16."""
+    """Sends float32 and float64 as bfloat16: the range of float32 at the size of float16."""
 
     @staticmethod
     def compress(tensor: tf.Tensor) -> tuple[tf.Tensor, tf.DType | None]:

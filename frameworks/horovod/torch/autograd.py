@@ -34,6 +34,8 @@ def function_of(ops: Collectives[torch.Tensor], operation: Operation) -> Functio
         tensors, arguments = (given[count:], given[:count]) if operation.grouped else (given[:1], given[1:])
         ctx.done = RecordedOperation(ops, operation, arguments)
         result = ctx.done.run(tensors)
+        if ctx.done.needs_tensors:
+            ctx.save_for_backward(*tensors)
         if operation.grouped:
             return tuple(result)
         if not has_splits:
@@ -45,7 +47,8 @@ def function_of(ops: Collectives[torch.Tensor], operation: Operation) -> Functio
         return received, sources
 
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        of_tensors = ctx.done.gradients(gradients if operation.grouped else gradients[:1])
+        given = gradients if operation.grouped else gradients[:1]
+        of_tensors = ctx.done.gradients(given, ctx.saved_tensors)
         of_arguments = (None,) * count
         return (*of_arguments, *of_tensors) if operation.grouped else (*of_tensors, *of_arguments)
 

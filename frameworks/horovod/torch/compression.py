@@ -23,13 +23,13 @@ __all__ = [
 
 
 def _convert(tensor: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, torch.dtype | None]:
-    if not tensor.dtype.is_floating_point or tensor.dtype == dtype:
-        return tensor, None
+    if not tensor.dtype.is_floating_point or tensor.element_size() <= dtype.itemsize:
+        return tensor, None  # what is not wider would gain nothing, and lose its range
     return tensor.to(dtype), tensor.dtype
 
 
 class FP16Compressor(Compressor):
-    """Sends floating-point tensors as float16."""
+    """Sends float32 and float64 as float16, where what is beyond 65504 becomes infinite."""
 
     @staticmethod
     def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.dtype | None]:
@@ -41,7 +41,7 @@ class FP16Compressor(Compressor):
 
 
 class BF16Compressor(Compressor):
-    """Sends floating-point tensors as bfloat16: the range of float32 at the size of float16."""
+    """Sends float32 and float64 as bfloat16: the range of float32 at the size of float16."""
 
     @staticmethod
     def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.dtype | None]:

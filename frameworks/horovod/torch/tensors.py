@@ -4,9 +4,10 @@ that it cannot take as they are (not contiguous, negated views, other devices).
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -18,6 +19,19 @@ from horovod.torch.placements import DTYPES, on_devices, on_host
 # Types for which every operation of the core exists; the others are looked at more closely in `place`.
 _PLAIN_DTYPES = {dtype: number for dtype, number in DTYPES.items() if dtype != torch.bool}
 _INT32_MAX = torch.iinfo(torch.int32).max
+
+
+def _raise_each(tensors: Sequence[torch.Tensor]) -> None:
+    for tensor in tensors:
+        if not tensor.is_inference():
+            torch.autograd.graph.increment_version(tensor)
+
+
+# By versions autograd sees that what a backward pass needs was overwritten.
+raise_versions: Callable[[Sequence[torch.Tensor]], None] = _raise_each
+with contextlib.suppress(AttributeError, TypeError):  # of torch before 2.7, which takes one tensor
+    torch._C._increment_version((torch.empty(0),))
+    raise_versions = torch._C._increment_version  # the public function takes as long as a small allreduce
 
 
 def describe(tensor: torch.Tensor) -> Spec | None:
@@ -37,6 +51,8 @@ def describe(tensor: torch.Tensor) -> Spec | None:
 def place(tensor: torch.Tensor, result: Result, purpose: Purpose) -> Placement[torch.Tensor]:
     """See TensorGlue."""
     check(tensor, result)
+    if result is Result.IN_PLACE and not purpose.only_sends:
+        raise_versions((tensor,))
     return on_host(tensor, result) if tensor.is_cpu else on_devices([tensor], result, purpose)[0]
 
 
@@ -48,6 +64,8 @@ def place_group(
         check(tensor, result)
     if any(tensor.is_cpu for tensor in tensors):
         return [place(tensor, result, purpose) for tensor in tensors]
+    if result is Result.IN_PLACE:
+        raise_versions(tensors)
     return on_devices(tensors, result, purpose) if tensors else []
 
 
@@ -85,6 +103,7 @@ class TorchGlue(TensorGlue[torch.Tensor]):
     place_group = staticmethod(place_group)
     from_bytes = staticmethod(from_bytes)
     to_bytes = staticmethod(to_bytes)
+    overwrites = staticmethod(raise_versions)
 
     def empty_like(self, tensor: torch.Tensor) -> tuple[torch.Tensor, int]:
         output = torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu")
@@ -114,6 +133,9 @@ class TorchGlue(TensorGlue[torch.Tensor]):
         if tensor.is_floating_point() and tensor.element_size() > 1:
             return tensor * factor
         return (tensor.double() * factor).to(tensor.dtype)  # integers, and floats that torch only converts
+
+    def equals(self, tensor: torch.Tensor, other: torch.Tensor | float) -> torch.Tensor:
+        return (tensor == other).to(tensor.dtype)
 
     def integers(self, values: Any) -> list[int]:
         given = values.tolist() if isinstance(values, torch.Tensor) else values

@@ -118,3 +118,26 @@ def test_an_optimizer_has_the_scaled_rate_in_its_step_alone(ranks: list[int]) ->
         assert torch.allclose(parameter, other)
         assert math.isclose(optimizer.param_groups[0]["lr"] * 2, by_hand.param_groups[0]["lr"])
     assert scale.factor == 2.0
+
+
+def test_a_step_that_raised_leaves_no_factor_behind(ranks: list[int]) -> None:
+    parameter = torch.nn.Parameter(torch.ones(3))
+    optimizer = torch.optim.SGD([parameter], lr=0.5)
+    LearningRateScale(optimizer, ranks=2, warmup_steps=0)
+    rates: list[float] = []
+
+    def closure() -> float:
+        rates.append(optimizer.param_groups[0]["lr"])
+        if len(rates) < 4:
+            raise MemoryError("a batch that does not fit")
+        return 0.0
+
+    for _ in range(2):
+        with pytest.raises(MemoryError):
+            optimizer.step(closure)
+    optimizer.param_groups[0]["lr"] = 0.25  # as a state that is restored
+    with pytest.raises(MemoryError):
+        optimizer.step(closure)
+    optimizer.step(closure)
+    assert rates == [1.0, 1.0, 0.5, 0.5]
+    assert optimizer.param_groups[0]["lr"] == 0.25

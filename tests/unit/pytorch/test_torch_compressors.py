@@ -268,3 +268,50 @@ def test_a_rank_must_be_one(rank):
 def test_configuring_leaves_the_defaults():
     assert Compression.topk.configure(ratio=0.5).ratio == 0.5 and Compression.topk.ratio == 0.01
     assert Compression.powersgd.configure(rank=7).rank == 7 and Compression.powersgd.rank == 4
+
+
+@pytest.mark.parametrize("compression", [hvd.Compression.fp16, hvd.Compression.bf16])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float8_e5m2])
+def test_what_is_not_wider_travels_as_it_is(core, compression, dtype):
+    """A bfloat16 of 1e30 is infinite as a float16."""
+    tensor = torch.tensor([1e30, 3.0, -0.5, float("nan")]).to(dtype)
+    sent, context = compression.compress(tensor)
+    assert sent is tensor
+    assert compression.decompress(sent, context) is tensor
+    assert hvd.allreduce(tensor, compression=compression).dtype == dtype
+
+
+class SixteenthsOfBytes:
+    """As programs for older versions have them: a plain compressor that sends integers."""
+
+    @staticmethod
+    def compress(tensor):
+        return (tensor * 16).round().to(torch.int8), tensor.dtype
+
+    @staticmethod
+    def decompress(tensor, ctx):
+        return tensor.to(ctx) / 16
+
+
+def test_integers_are_decompressed_before_they_are_averaged(two):
+    two.peers = lambda request, own: [own, [torch.full_like(tensor, 7.75) for tensor in own]]
+    tensor = torch.tensor([7.9, 0.0, -3.0])
+    expected = (torch.tensor([7.875, 0.0, -3.0]) + 7.75) / 2
+    options = {"compression": SixteenthsOfBytes, "op": hvd.Average}
+    assert torch.equal(hvd.allreduce(tensor, **options), expected)
+    assert torch.equal(hvd.grouped_allreduce([tensor], **options)[0], expected)
+    parameter = torch.nn.Parameter(torch.zeros(3))
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD([parameter], lr=1.0), **options)
+    parameter.grad = tensor.clone()
+    optimizer.step()
+    assert torch.equal(parameter.grad, expected)
+
+
+def test_what_waited_is_not_lost_beyond_the_range():
+    """A residual may have grown beyond what the gradient's type holds."""
+    compressor = Compression.topk.configure(ratio=0.25)()
+    compressor.residual = torch.tensor([60000.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0])
+    gradient = torch.tensor([60000.0] + [1.0] * 8, dtype=torch.float16)
+    (result,), _ = reduce_together([compressor], [gradient])
+    assert result[0] == torch.finfo(torch.float16).max
+    assert compressor.residual[0] == 120000.0 - 65504.0

@@ -220,3 +220,58 @@ def test_functions_as_existing_code_applies_them(members):
 
     # 3 allreduces: 2 each; 3 allgathers: 1; broadcast: 1 on the root; 2 alltoalls: 1; 3 reducescatters: 2
     assert members(program) == [18.0, 17.0]
+
+
+@pytest.mark.parametrize(
+    ("op", "theirs", "expected"),
+    [
+        (hvd.Max, [1.0, 5.0, 3.0], [2.0, 0.0, 3.0]),  # of the third, which both have, a half
+        (hvd.Min, [1.0, 5.0, 3.0], [0.0, 4.0, 3.0]),
+        (hvd.Product, [4.0, 0.0, 3.0], [8.0, 0.0, 18.0]),
+    ],
+)
+def test_gradients_of_ties_and_zeros(two, op, theirs, expected):
+    def peers(request, own):
+        """Of rank 1: the same gradient, and what belongs to its tensor."""
+        if request.op == hvd.Sum:
+            marks = torch.tensor(theirs) == (0.0 if op == hvd.Product else extreme)
+            return [own, [own[0], marks.float()]]
+        other = torch.tensor(theirs)
+        return [own, [other + (other == 0) if "product" in str(request.name) else other]]
+
+    mine = torch.tensor([2.0, 0.0 if op == hvd.Product else 4.0, 3.0], requires_grad=True)
+    extreme = getattr(torch, {hvd.Max: "maximum", hvd.Min: "minimum"}.get(op, "mul"))(
+        mine, torch.tensor(theirs)
+    )
+    two.peers = peers
+    result = hvd.allreduce(mine, op=op, name="a")
+    assert torch.equal(result, extreme)
+    result.backward(torch.tensor([1.0, 2.0, 3.0]))
+    assert mine.grad.tolist() == expected
+
+
+OVERWRITING = {
+    "allreduce_": hvd.allreduce_,
+    "allreduce_async_": lambda t: hvd.synchronize(hvd.allreduce_async_(t)),
+    "grouped_allreduce_": lambda t: hvd.grouped_allreduce_([t]),
+    "grouped_allreduce_async_": lambda t: hvd.synchronize(hvd.grouped_allreduce_async_([t])),
+    "broadcast_": lambda t: hvd.broadcast_(t, 0),
+    "broadcast_async_": lambda t: hvd.synchronize(hvd.broadcast_async_(t, 0)),
+    "broadcast_parameters": lambda t: hvd.broadcast_parameters([t], 0),
+}
+
+
+@pytest.mark.parametrize("name", OVERWRITING)
+def test_what_a_backward_pass_needs_may_not_be_overwritten(two, name):
+    tensor = torch.ones(3, requires_grad=True)
+    saved = tensor.exp()
+    OVERWRITING[name](saved)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        saved.sum().backward()
+
+
+@pytest.mark.parametrize("name", OVERWRITING)
+def test_tensors_of_inference_mode_are_overwritten(two, name):
+    with torch.inference_mode():
+        tensor = torch.ones(3)
+    OVERWRITING[name](tensor)

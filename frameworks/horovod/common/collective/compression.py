@@ -4,6 +4,7 @@ one carries out the whole reduction of one gradient, in its own way and with a m
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Generator
 from typing import Any
 
@@ -75,13 +76,46 @@ def resolve_compression(compression: Any) -> Any:
     if compression is None:
         return NoneCompressor
     plain = hasattr(compression, "compress") and hasattr(compression, "decompress")
-    if isinstance(compression, type) and (plain or is_stateful(compression)):
+    if isinstance(compression, type) and is_stateful(compression):
         return compression
+    if isinstance(compression, type) and plain:
+        return compression if compression.__module__.startswith("horovod.") else _summable(compression)
     raise TypeError(
         "compression must be a compressor class such as hvd.Compression.fp16, "
         f"not {type(compression).__name__}; options are given by configure, as in "
         "hvd.Compression.topk.configure(ratio=0.01)"
     )
+
+
+_RESTORED = object()  # the context of what was decompressed before it travelled
+
+
+@functools.cache
+def _summable(compressor: Any) -> type[Compressor]:
+    """A compressor of the user, whose tensors can be added up: what it makes integers of is decompressed
+    before it travels, and saves nothing. Sums of integers overflow, and their averages are truncated; and
+    each rank may have a scale of its own.
+    """
+
+    class Summable(Compressor):
+        @staticmethod
+        def compress(tensor: Any) -> tuple[Any, Any]:
+            sent, context = compressor.compress(tensor)
+            if _has_integers(sent) and not _has_integers(tensor):
+                return compressor.decompress(sent, context), _RESTORED
+            return sent, context
+
+        @staticmethod
+        def decompress(tensor: Any, ctx: Any) -> Any:
+            return tensor if ctx is _RESTORED else compressor.decompress(tensor, ctx)
+
+    Summable.__name__, Summable.__qualname__ = compressor.__name__, compressor.__qualname__
+    Summable.__module__ = compressor.__module__
+    return Summable
+
+
+def _has_integers(tensor: Any) -> bool:
+    return "int" in str(tensor.dtype)  # all that the types of the frameworks have in common are their names
 
 
 def resolve_plain_compression(compression: Any, operation: str) -> type[Compressor]:

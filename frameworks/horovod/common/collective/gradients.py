@@ -8,6 +8,7 @@ from it, so that it too may run in any order; unnamed stays unnamed.
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Generic
 
@@ -15,7 +16,7 @@ from horovod.common.basics import rank
 from horovod.common.collective.operations import Operation
 from horovod.common.collective.tensor_glue import Tensor
 from horovod.common.process_sets import ProcessSet
-from horovod.common.reduce_ops import OP_NAMES, Average, Sum, resolve_op
+from horovod.common.reduce_ops import OP_NAMES, Average, Max, Min, Product, Sum, resolve_op
 
 if TYPE_CHECKING:
     from horovod.common.collective.collectives import Collectives
@@ -67,8 +68,15 @@ class RecordedOperation(Generic[Tensor]):
             self.received = self._ops.glue.integers(result[1])
         return result
 
-    def gradients(self, gradients: Sequence[Tensor]) -> list[Tensor]:
-        """The gradients of the tensors, given those of the results."""
+    @property
+    def needs_tensors(self) -> bool:
+        """Whether the gradients depend on the tensors, which the framework must keep then."""
+        return self._operation.name in _REDUCTIONS and self.arguments["op"] in NONLINEAR
+
+    def gradients(self, gradients: Sequence[Tensor], tensors: Sequence[Tensor] = ()) -> list[Tensor]:
+        """The gradients of the ``tensors``, given those of the results."""
+        if self.needs_tensors:
+            return _of_nonlinear(self._ops, gradients, self, tensors)
         return RULES[self._operation.name](self._ops, gradients, self)
 
     @property
@@ -92,8 +100,15 @@ class RecordedOperation(Generic[Tensor]):
         return given or [self.rows[0] // size] * size
 
 
+_REDUCTIONS = frozenset({"allreduce", "grouped_allreduce"})
+
 # Operations that treat all elements alike.
-_WITHOUT_ROWS = frozenset({"allreduce", "grouped_allreduce", "broadcast"})
+_WITHOUT_ROWS = _REDUCTIONS | {"broadcast"}
+
+NONLINEAR = frozenset({Max, Min, Product})
+"""The reductions whose gradient depends on what was reduced."""
+
+ONE_PROCESS_VARIABLE = "HOROVOD_ONE_PROCESS_GRADIENTS"
 
 Rule = Callable[["Collectives[Any]", Sequence[Any], RecordedOperation[Any]], list[Any]]
 
@@ -102,7 +117,7 @@ def _allreduce(
     ops: Collectives[Tensor], gradients: Sequence[Tensor], done: RecordedOperation[Tensor]
 ) -> list[Tensor]:
     """Every rank's input reached every rank's output, so the gradients are reduced the way the inputs
-    were.
+    were: those of a linear reduction.
     """
     arguments = {**done.arguments, "name": done.backward_name()}
     if done.grouped:
@@ -110,12 +125,84 @@ def _allreduce(
     return [ops.allreduce(gradients[0], **arguments)]
 
 
+def _of_nonlinear(
+    ops: Collectives[Tensor],
+    gradients: Sequence[Tensor],
+    done: RecordedOperation[Tensor],
+    tensors: Sequence[Tensor],
+) -> list[Tensor]:
+    def reduce(some: Sequence[Tensor], op: int, label: str) -> list[Tensor]:
+        return ops.grouped_allreduce(
+            some, name=done.backward_name(label), op=op, process_set=done.process_set
+        )
+
+    factors = done.arguments["prescale_factor"], done.arguments["postscale_factor"]
+    return nonlinear_gradients(done.arguments["op"], tensors, gradients, factors, reduce, ops.glue.equals)
+
+
+def nonlinear_gradients(
+    op: int,
+    tensors: Sequence[Any],
+    gradients: Sequence[Any],
+    factors: tuple[float, float],
+    reduce: Callable[[Sequence[Any], int, str], Sequence[Any]],
+    equals: Callable[[Any, Any], Any],
+) -> list[Any]:
+    """The gradients of an allreduce by Max, Min or Product, in the arithmetic of any framework.
+
+    Those of a Max or a Min go to the ranks that have the extreme, in equal parts where several have it. That
+    of a Product is what the others multiply to; without a division by zero, where some are zero.
+
+    Args:
+        op: Max, Min or Product.
+        tensors: what was reduced.
+        gradients: those of the results.
+        factors: by which each tensor was multiplied before the reduction, and each result after it.
+        reduce: an allreduce of several tensors by an op; a label tells it from others of the backward pass.
+        equals: 1 where the elements of a tensor and of another, or a number, are equal, and 0 elsewhere, of
+            the tensor's type.
+
+    Returns:
+        The gradients of the tensors.
+    """
+    own = [tensor * factors[0] for tensor in tensors]
+    if op == Product:
+        marks = [equals(each, 0.0) for each in own]
+        filled = [each + mark for each, mark in zip(own, marks, strict=True)]  # with 1 in place of 0
+        reduced = reduce(filled, op, "product")
+    else:
+        reduced = reduce(own, op, "extreme")
+        marks = [equals(each, extreme) for each, extreme in zip(own, reduced, strict=True)]
+    sums = reduce([*gradients, *marks], Sum, "gradient")
+    totals, counts = sums[: len(own)], sums[len(own) :]
+    if op == Product:
+        shares = [
+            equals(count - mark, 0.0) * product / each
+            for count, mark, product, each in zip(counts, marks, reduced, filled, strict=True)
+        ]
+    else:
+        shares = [mark / count for mark, count in zip(marks, counts, strict=True)]
+    scale = factors[0] * factors[1]
+    return [total * share * scale for total, share in zip(totals, shares, strict=True)]
+
+
+def gradient_op() -> int:
+    """How the gradients of an allgather or a broadcast are reduced: the ranks' average, as Horovod has always
+    done, or their sum, where the user asks for the gradients of one process.
+    """
+    return Sum if _of_one_process() else Average
+
+
+def _of_one_process() -> bool:
+    return os.environ.get(ONE_PROCESS_VARIABLE, "").lower() in ("1", "true", "yes", "on")
+
+
 def _allgather(
     ops: Collectives[Tensor], gradients: Sequence[Tensor], done: RecordedOperation[Tensor]
 ) -> list[Tensor]:
     """The average of the ranks' gradients, of which this rank takes the rows that it contributed."""
     name = done.backward_name()
-    reduced = ops.grouped_allreduce(gradients, name=name, op=Average, process_set=done.process_set)
+    reduced = ops.grouped_allreduce(gradients, name=name, op=gradient_op(), process_set=done.process_set)
     # With the rank, because one that has joined contributes nothing.
     me = rank()
     counts = ops.allgather_number_lists([me, *done.rows], done.backward_name("rows"), done.process_set)
@@ -132,7 +219,7 @@ def _broadcast(
 ) -> list[Tensor]:
     """The average of the ranks' gradients on the root; zeros elsewhere, whose input had no influence."""
     name = done.backward_name()
-    reduced = ops.allreduce(gradients[0], name=name, op=Average, process_set=done.process_set)
+    reduced = ops.allreduce(gradients[0], name=name, op=gradient_op(), process_set=done.process_set)
     return [reduced if rank() == done.arguments["root_rank"] else ops.glue.zeros_like(reduced)]
 
 
@@ -194,9 +281,11 @@ def _starts(counts: Sequence[int]) -> list[int]:
 
 
 def scatter_factor(op: int, process_set: ProcessSet, prescale: float, postscale: float) -> float:
-    """What the gathered gradients of a reducescatter are multiplied by. ValueError for a reduction without a
-    gradient.
+    """What the gathered gradients of a reducescatter are multiplied by; see ``gradient_op``. ValueError for
+    a reduction without a gradient.
     """
     if op not in (Average, Sum):
         raise ValueError(f"reducescatter has a gradient for Average and Sum, not for {OP_NAMES[op]}.")
-    return prescale * postscale * ((process_set.size() or 1) if op == Sum else 1)
+    size = process_set.size() or 1
+    of_one_process = 1 / size if _of_one_process() else 1
+    return prescale * postscale * (size if op == Sum else 1) * of_one_process

@@ -311,6 +311,7 @@ class Submission(Handles, Generic[Tensor]):
         super().__init__()
         self.glue = glue
         self._describe = glue.describe
+        self._overwrites = glue.overwrites
 
     def recorded(self, operation: str, tensors: Sequence[Tensor], *arguments: Any) -> list[Tensor]:
         """An operation by which the framework can differentiate; for adapters of one that does.

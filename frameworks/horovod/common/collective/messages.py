@@ -118,6 +118,7 @@ class Messages(Submission[Tensor]):
             return source_rank
         number = check_process_set(process_set)
         source = check_source(source, process_set)
+        self._overwrites((tensor,))
         outputs = _core.run(
             _core.RECV, None, (spec,), root=source, process_set=number, keep=tensor, tag=check_tag(tag)
         )

@@ -58,6 +58,7 @@ class Reductions(Submission[Tensor]):
             return self._start_one(
                 tensor, Result.IN_PLACE, name, op, prescale_factor, postscale_factor, number
             )
+        self._overwrites((tensor,))
         submitted = _core.submit(_ALLREDUCE, name, (spec,), op, prescale_factor, postscale_factor, 0, number)
         self._handle_map[submitted] = (None, tensor, spec[4])
         if len(self._dropped) > self._sweep_above:
@@ -91,6 +92,7 @@ class Reductions(Submission[Tensor]):
             return self.synchronize(
                 self._start_one(tensor, Result.IN_PLACE, name, op, prescale_factor, postscale_factor, number)
             )
+        self._overwrites((tensor,))
         _core.run(_ALLREDUCE, name, (spec,), op, prescale_factor, postscale_factor, 0, number, tensor)
         return tensor
 
@@ -138,7 +140,8 @@ class Reductions(Submission[Tensor]):
         process_set: ProcessSet = global_process_set,
     ) -> Tensor:
         """Reduces ``tensor`` over all ranks into a new tensor. Differentiable: the gradient is an allreduce
-        with the same arguments.
+        with the same arguments; for Max and Min it goes to the ranks that have the extreme, for Product it is
+        that of a product.
 
         Args:
             tensor: of one shape and type on all ranks.
@@ -201,6 +204,7 @@ class Reductions(Submission[Tensor]):
             purpose = Purpose(_ALLREDUCE, op, prescale_factor, postscale_factor)
             placements = self.place_group(tensors, Result.IN_PLACE, purpose)
             return self.start(purpose, name, placements, True, process_set=number)
+        self._overwrites(tensors)
         handle = _core.submit(_core.ALLREDUCE, name, specs, op, prescale_factor, postscale_factor, 0, number)
         return self._keep(handle, None, tensors, bytes_of(specs))
 

@@ -30,6 +30,11 @@ class Purpose(NamedTuple):
     prescale: float = 1.0
     postscale: float = 1.0
 
+    @property
+    def only_sends(self) -> bool:
+        """Whether tensors keep their content, though they are described as in place."""
+        return self.kind == _core.SEND
+
     def runs_on_gpu(self, dtype: int) -> bool:
         """Whether this job does that on the GPUs themselves, for a type; the same on every rank."""
         return _core.gpu_serves(self.kind, dtype, self.op, self.prescale, self.postscale)
@@ -142,6 +147,15 @@ class TensorGlue(Generic[Tensor]):
     def zeros_like(self, tensor: Tensor) -> Tensor:
         """A new tensor of zeros, of the same shape, type and device."""
         raise NotImplementedError
+
+    def equals(self, tensor: Tensor, other: Tensor | float) -> Tensor:
+        """A new tensor of its type: 1 where the elements equal those of ``other``, 0 elsewhere."""
+        raise NotImplementedError
+
+    def overwrites(self, tensors: Sequence[Tensor]) -> None:
+        """An operation overwrites tensors that ``describe`` has described: for a framework that must know,
+        because a backward pass may need what they had. ``place`` sees to it itself. The hot path.
+        """
 
     def integers(self, values: Any) -> list[int]:
         """The elements of a one-dimensional integer tensor of any device, or of a sequence of integers.

@@ -41,7 +41,7 @@ class TopKCompressor(ErrorFeedback):
         """See ErrorFeedback."""
         flat = total.flatten()
         indices = flat.abs().topk(self._kept(flat.numel()), sorted=False).indices
-        values = flat[indices].to(dtype)
+        values = _within(flat[indices], dtype)
         indices = indices.to(_index_type(flat.numel()))
         payload = torch.cat([indices.view(torch.uint8), values.view(torch.uint8)])
         gathered = yield exchange.allgather_async(payload.unsqueeze(0), name)
@@ -60,3 +60,11 @@ class TopKCompressor(ErrorFeedback):
 
 def _index_type(count: int) -> torch.dtype:
     return torch.int32 if count < _INT32_ELEMENTS else torch.int64
+
+
+def _within(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """As ``dtype``. What the residual has made too large for it becomes its largest number, and the rest
+    waits; what the gradient has that is infinite stays so, for a gradient scaler to see.
+    """
+    largest = torch.finfo(dtype).max
+    return torch.where(values.isfinite(), values.clamp(-largest, largest), values).to(dtype)

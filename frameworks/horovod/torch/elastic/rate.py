@@ -35,16 +35,20 @@ class LearningRateScale(RateScale):
         warmup_steps: int = 100,
     ) -> None:  # fmt: skip
         super().__init__(ranks, rule, warmup_steps)
-        self._rates: list[Any] = []
+        self._rates: list[tuple[Any, Any]] = []  # of each group: its own, and the scaled one
         optimizer.register_step_pre_hook(self._scale)
         optimizer.register_step_post_hook(self._restore)
 
     def _scale(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
-        self._rates = [group["lr"] for group in optimizer.param_groups]
-        for group in optimizer.param_groups:
-            group["lr"] = group["lr"] * self.factor
+        for group, (rate, scaled) in zip(optimizer.param_groups, self._rates, strict=False):
+            if group["lr"] is scaled:  # of a step that has raised, which nobody has put right
+                group["lr"] = rate
+        self._rates = [(group["lr"], group["lr"] * self.factor) for group in optimizer.param_groups]
+        for group, (_, scaled) in zip(optimizer.param_groups, self._rates, strict=True):
+            group["lr"] = scaled
 
     def _restore(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
-        for group, rate in zip(optimizer.param_groups, self._rates, strict=True):
+        for group, (rate, _scaled) in zip(optimizer.param_groups, self._rates, strict=False):
             group["lr"] = rate
+        self._rates = []
         self.record_step()
