@@ -294,7 +294,10 @@ class SixteenthsOfBytes:
 
 
 def test_integers_are_decompressed_before_they_are_averaged(two):
-    two.peers = lambda request, own: [own, [torch.full_like(tensor, 7.75) for tensor in own]]
+    two.peers = lambda request, own: [
+        own,
+        [torch.full_like(t, 7.75) if t.is_floating_point() else t for t in own],
+    ]
     tensor = torch.tensor([7.9, 0.0, -3.0])
     expected = (torch.tensor([7.875, 0.0, -3.0]) + 7.75) / 2
     options = {"compression": SixteenthsOfBytes, "op": hvd.Average}
