@@ -56,7 +56,7 @@ TENSORFLOW = {
     "DistributedGradientTape": f"{TAPE}, scale_local_gradients=True",
     "PartialDistributedGradientTape": f"{TAPE}, local_layers=None, scale_local_gradients=True",
     "SyncBatchNormalization": "fused=False, process_set=gps, **kwargs",
-    "check_num_rank_power_of_2": "n",
+    "check_num_rank_power_of_2": "num_rank",
     "gpu_available": "ext_base_name, verbose=False",
     "handle_average_backwards_compatibility": "op, average",
 }

@@ -242,7 +242,7 @@ def test_a_forgotten_broadcast_is_told_once(run_ranks, kind: str) -> None:
         return
     (text,) = told
     assert results[1 if kind == "set" else 0] == [text]
-    assert "'0.weight' (4 of 4 do)" in text and "Add hvd.broadcast_parameters(model.state_dict(), " in text
+    assert "'0.bias' (4 of 4 do)" in text and "Add hvd.broadcast_parameters(model.state_dict(), " in text
 
 
 def ranks_are_elastic() -> list[list[str]]:
