@@ -10,6 +10,7 @@ from typing import Any
 from horovod._keras import callbacks, elastic, rate_callbacks
 from horovod._keras.backend import Backend, make_plan
 from horovod._keras.loading import load_model
+from horovod.common.collective import byte_objects
 from horovod.common.collective.compression import Compressor, NoneCompressor
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.common.reduce_ops import Average
@@ -304,7 +305,7 @@ class KerasAdapter:
         Returns:
             The last rank to do so.
         """
-        return self._backend.result(self._backend.hvd.join())
+        return self._at_once().join()
 
     def barrier(self, process_set: ProcessSet = global_process_set) -> None:
         """Waits until every rank of a process set has called it.
@@ -312,6 +313,10 @@ class KerasAdapter:
         Args:
             process_set: These ranks.
         """
-        done = self._backend.hvd.barrier(process_set=process_set)
-        if done is not None:
-            self._backend.result(done)
+        self._at_once().barrier(process_set=process_set)
+
+    def _at_once(self) -> Any:
+        """What runs operations without a tensor now: where graphs are for sessions, not the framework, in
+        which they would wait for all operations of the graph.
+        """
+        return byte_objects.operations if self._backend.is_in_sessions() else self._backend.hvd

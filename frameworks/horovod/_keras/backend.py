@@ -107,6 +107,10 @@ class Backend(ABC):
         """Whether what is computed now runs once, and is no part of a graph that is being made."""
         return True
 
+    def is_in_sessions(self) -> bool:
+        """Whether operations outside of functions are parts of a graph that a session runs."""
+        return False
+
     def result(self, tensor: Any) -> Any:
         """What the caller of an operation outside of graphs gets: what ``hvd`` has returned, evaluated."""
         return tensor

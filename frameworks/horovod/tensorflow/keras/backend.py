@@ -86,6 +86,10 @@ class TensorFlowBackend(Backend):
         """See ``Backend``."""
         return tf.executing_eagerly()
 
+    def is_in_sessions(self) -> bool:
+        """See ``Backend``."""
+        return _in_sessions()
+
     def result(self, tensor: Any) -> Any:
         """In a program of TensorFlow 1, what the operation gives when Keras' session runs it."""
         if not _in_sessions():
