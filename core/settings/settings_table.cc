@@ -89,6 +89,9 @@ const std::vector<Setting>& SettingsTable() {
       {"HOROVOD_CHECK_FIRST_STEP", "flag", "1",
        "Compare the parameters of all ranks once, after the first step, and warn where they "
        "differ."},
+      {"HOROVOD_SYNCHRONIZE_IN_BACKWARD", "flag", "0",
+       "Make each DistributedOptimizer of torch with synchronize_in_backward=True, for a program "
+       "that clips gradients in flight and cannot be changed."},
       {"HOROVOD_CHECK_PARAMETERS_EVERY", "integer", "0",
        "Compare the parameters of all ranks before the first and every so many steps; 0 = never."},
       {"HOROVOD_ONE_PROCESS_GRADIENTS", "flag", "0",

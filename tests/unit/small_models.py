@@ -11,9 +11,9 @@ def model(seed=0):
     return nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
 
 
-def wrapped(net, base=torch.optim.SGD, lr=0.1, **options):
+def wrapped(net, base=torch.optim.SGD, lr=0.1, inner=None, **options):
     options.setdefault("named_parameters", net.named_parameters())
-    return hvd.DistributedOptimizer(base(net.parameters(), lr=lr), **options)
+    return hvd.DistributedOptimizer(base(net.parameters(), lr=lr, **(inner or {})), **options)
 
 
 def backward(net, scale=1.0):

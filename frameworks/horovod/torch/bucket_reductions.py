@@ -33,17 +33,23 @@ from horovod.torch.gradient_hooks import GradientHook, Reduction
 from horovod.torch.operations import gradient_reductions, ops
 from horovod.torch.tensors import from_bytes, to_bytes
 
-Steps = Generator[None, None, None]
-"""Starts an operation, pauses, and waits for it when resumed."""
+Steps = Generator[int | None, None, None]
+"""Starts an operation, pauses, and waits for it when resumed. Yields its handle if it overwrites them."""
 
-_ABSENT, _DENSE, _SPARSE, _FROZEN = range(4)
+Agreeing = Generator[None, None, bool]
+"""Likewise; returns what ``agree`` returns."""
+
+_DENSE, _ABSENT, _SPARSE, _FROZEN = range(4)
 
 _LENGTH_BYTES = 4
 _LIKE_NO_GRADIENT = (1, 1, 1)  # rows of a shape that nothing has which compressors send
 _MOST_NAMES = 5
 
-# The codes of the members; of the whole optimizer: what is thawed and changed, and whether it has failed.
-Status = tuple[list[int], list[str], list[str], bool]
+# The codes of the members; of the whole optimizer: what is thawed and changed, and why no step is made.
+Status = tuple[list[int], list[str], list[str], str]
+
+FAILED, DROPPED = "failed", "dropped"
+"""Why a rank makes no step: its backward pass has failed, or the program has dropped the gradients."""
 
 
 def reduce_bucket(name: str, hooks: Sequence[GradientHook], reduction: Reduction) -> Steps:
@@ -53,9 +59,10 @@ def reduce_bucket(name: str, hooks: Sequence[GradientHook], reduction: Reduction
         reduction.take_news()
         or any(hook.trained != hook.parameter.requires_grad for hook in hooks)
         or any(hook.gradient_is_sparse for hook in undecided)
+        or any(hook.missing and not hook.partial for hook in hooks)
     ):
-        yield from agree(name, hooks, reduction)
-        if not any(hook.trained for hook in hooks):
+        nobodys = yield from agree(name, hooks, reduction)
+        if nobodys:
             return
     try:
         yield from _send(name, hooks, reduction)
@@ -69,8 +76,9 @@ def after_mismatch(
     """Goes on after the ranks' operations did not match: because some rank had something to tell, as that its
     gradient is sparse, or for a reason that the caller must hear of.
     """
-    yield from learn(name, hooks, reduction, mismatch)
-    yield from _send(name, hooks, reduction)
+    nobodys = yield from learn(name, hooks, reduction, mismatch)
+    if not nobodys:
+        yield from _send(name, hooks, reduction)
 
 
 def _send(name: str, hooks: Sequence[GradientHook], reduction: Reduction) -> Steps:
@@ -101,14 +109,8 @@ def _dense(name: str, hooks: Sequence[GradientHook], reduction: Reduction) -> St
         handle = gradient_reductions.start(sent[0], name, reduction.how)
     else:
         handle = gradient_reductions.start_group(sent, name, reduction.how)
-    versions = [gradient._version for gradient in gradients]
-    yield
-    changed = sent is gradients and gradient_reductions.changed(
-        handle
-    )  # what was compressed is overwritten anyway
-    for hook, gradient, version in zip(hooks, gradients, versions, strict=True):
-        hook.note_change(gradient, version, changed)
-    ops.synchronize(handle)  # which may write to gradients on a GPU
+    yield handle if sent is gradients else None
+    ops.synchronize(handle)
     if contexts is None:
         return
     for gradient, tensor, context in zip(gradients, sent, contexts, strict=True):
@@ -119,12 +121,10 @@ def _dense(name: str, hooks: Sequence[GradientHook], reduction: Reduction) -> St
 
 def _compressed(name: str, hook: GradientHook, exchange: Exchange) -> Steps:
     gradient = hook.dense_gradient()
-    version = gradient._version
     under_way = CompressedReduction(hook.compressor, gradient.detach(), name, exchange)
     while under_way.in_flight:
-        yield
+        yield None
         under_way.advance()
-    hook.note_change(gradient, version)
     gradient.detach().copy_(under_way.result())
 
 
@@ -135,12 +135,9 @@ def _sparse(name: str, hook: GradientHook, reduction: Reduction) -> Steps:
             f"The gradient of parameter {hook.name!r} is sparse, which op=hvd.{OP_NAMES[reduction.op]} "
             "cannot reduce; give DistributedOptimizer(sparse_as_dense=True), or sparse=False to the layer"
         )
-    before = hook.parameter.grad
     gradient = hook.sparse_gradient()
     finish = ops.sparse_allreduce_async(gradient, name, reduction.op, reduction.process_set)
-    yield
-    if hook.parameter.grad is not before:
-        reduction.changed.append(hook.name)
+    yield None
     hook.parameter.grad = finish().coalesce()
 
 
@@ -160,19 +157,23 @@ def _together(reductions: Iterable[Steps]) -> Steps:
                 first_error = first_error or error
         pending = unfinished
         if pending:
-            yield
+            yield None
     if first_error is not None:
         raise first_error
 
 
-def agree(name: str, hooks: Sequence[GradientHook], reduction: Reduction) -> Steps:
+def agree(name: str, hooks: Sequence[GradientHook], reduction: Reduction) -> Agreeing:
     """For a rank that has something to tell.
 
-    Afterwards ``sparse`` and ``trained`` of every hook are set.
+    Afterwards ``sparse``, ``trained`` and ``partial`` of every hook are set.
+
+    Returns:
+        Whether there is nothing to reduce: no rank has a gradient for any of the members, or trains them, or
+        all ranks have dropped theirs.
 
     Raises:
         TensorMismatchError: some ranks train a parameter that others do not; on all ranks.
-        RuntimeError: a rank has changed a gradient in flight, or given the step up; on all ranks.
+        RuntimeError: a rank has changed a gradient in flight, or makes no step; on all ranks.
     """
     message = _message(hooks, reduction).view(-1, *_LIKE_NO_GRADIENT)
     handle = ops.allgather_async(message, name, reduction.process_set)
@@ -180,16 +181,17 @@ def agree(name: str, hooks: Sequence[GradientHook], reduction: Reduction) -> Ste
     try:
         gathered = ops.synchronize(handle)
     except TensorMismatchError:
-        yield from _exchange(name, hooks, reduction)
-    else:
-        _decide(hooks, reduction, _read(gathered))
+        return (yield from _exchange(name, hooks, reduction))
+    return _decide(hooks, reduction, _read(gathered))
 
 
 def learn(
     name: str, hooks: Sequence[GradientHook], reduction: Reduction, mismatch: TensorMismatchError
-) -> Steps:
-    """For a rank whose operation has met a ``mismatch``. Raises it when no rank has anything to tell."""
-    yield from _exchange(name, hooks, reduction, mismatch)
+) -> Agreeing:
+    """For a rank whose operation has met a ``mismatch``; as ``agree``. Raises it when no rank has anything to
+    tell.
+    """
+    return (yield from _exchange(name, hooks, reduction, mismatch))
 
 
 def _exchange(
@@ -197,31 +199,31 @@ def _exchange(
     hooks: Sequence[GradientHook],
     reduction: Reduction,
     mismatch: TensorMismatchError | None = None,
-) -> Steps:
+) -> Agreeing:
     message = _message(hooks, reduction)
     handle = ops.allgather_async(message, name + ".status", reduction.process_set)
     yield
     table = _read(ops.synchronize(handle))
     if mismatch is not None and not any(map(_tells, table.values())):
         raise mismatch
-    _decide(hooks, reduction, table)
+    return _decide(hooks, reduction, table)
 
 
 def _tells(status: Status) -> bool:
     codes, *rest = status
-    return any(rest) or any(code >= _SPARSE for code in codes)
+    return any(rest) or any(codes)
 
 
 def _code(hook: GradientHook) -> int:
     if not hook.parameter.requires_grad:
         return _FROZEN
-    if hook.parameter.grad is None or hook.filled:
+    if hook.missing:
         return _ABSENT
     return _SPARSE if hook.gradient_is_sparse else _DENSE
 
 
 def _message(hooks: Sequence[GradientHook], reduction: Reduction) -> torch.Tensor:
-    status = [_code(hook) for hook in hooks], sorted(reduction.thawed), reduction.changed, reduction.failed
+    status = [_code(hook) for hook in hooks], sorted(reduction.thawed), reduction.changed, reduction.given_up
     text = json.dumps([basics.rank(), *status]).encode()
     return from_bytes(len(text).to_bytes(_LENGTH_BYTES, "little") + text)
 
@@ -231,14 +233,15 @@ def _read(gathered: torch.Tensor) -> dict[int, Status]:
     while start < len(data):
         begin = start + _LENGTH_BYTES
         start = begin + int.from_bytes(data[begin - _LENGTH_BYTES : begin], "little")
-        rank, codes, thawed, changed, failed = json.loads(data[begin:start])
-        table[rank] = (codes, thawed, changed, failed)
+        rank, codes, thawed, changed, given_up = json.loads(data[begin:start])
+        table[rank] = (codes, thawed, changed, given_up)
     return table
 
 
-def _decide(hooks: Sequence[GradientHook], reduction: Reduction, table: dict[int, Status]) -> None:
-    _check_failed([rank for rank, (_, _, _, failed) in sorted(table.items()) if failed])
-    _check_changed({rank: changed for rank, (_, _, changed, _) in sorted(table.items()) if changed})
+def _decide(hooks: Sequence[GradientHook], reduction: Reduction, table: dict[int, Status]) -> bool:
+    if _given_up({rank: given_up for rank, (_, _, _, given_up) in sorted(table.items())}):
+        return True
+    check_changed({rank: changed for rank, (_, _, changed, _) in sorted(table.items()) if changed})
     _check_thawed({rank: thawed for rank, (_, thawed, _, _) in table.items()})
     sparse = not reduction.sparse_as_dense and any(_SPARSE in codes for codes, *_ in table.values())
     for position, hook in enumerate(hooks):
@@ -247,19 +250,33 @@ def _decide(hooks: Sequence[GradientHook], reduction: Reduction, table: dict[int
         found = set(codes.values())
         hook.trained = _FROZEN not in found
         reduction.froze |= not hook.trained
+        hook.partial |= _ABSENT in found
+        reduction.partial |= hook.partial
         if sparse:
             hook.sparse = _SPARSE in found and _DENSE not in found
+    return all(code in (_ABSENT, _FROZEN) for codes, *_ in table.values() for code in codes)
 
 
-def _check_failed(ranks: list[int]) -> None:
-    if ranks:
+def _given_up(reasons: dict[int, str]) -> bool:
+    """Whether all ranks have dropped the gradients. Raises when some make no step and others do."""
+    failed = [rank for rank, reason in reasons.items() if reason == FAILED]
+    if failed:
         raise RuntimeError(
-            f"The backward pass failed on {ranks_text(ranks)}, so all ranks give this step up. Call "
+            f"The backward pass failed on {ranks_text(failed)}, so all ranks give this step up. Call "
             "optimizer.zero_grad() and go on with the next batch."
         )
+    dropped = [rank for rank, reason in reasons.items() if reason == DROPPED]
+    if dropped and len(dropped) < len(reasons):
+        raise RuntimeError(
+            f"zero_grad() was called between loss.backward() and optimizer.step() on {ranks_text(dropped)} "
+            "and not on the other ranks, so all ranks give this step up. Leave a step out on all ranks or on "
+            "none: let them agree on it, by hvd.allreduce of a flag for example."
+        )
+    return bool(dropped)
 
 
-def _check_changed(changed: dict[int, list[str]]) -> None:
+def check_changed(changed: dict[int, list[str]]) -> None:
+    """Raises if the program has changed gradients in flight; ``changed`` says which, by rank."""
     if changed:
         names = list(dict.fromkeys(name for theirs in changed.values() for name in theirs))
         shown = ", ".join(map(repr, names[:_MOST_NAMES])) + (", ..." if len(names) > _MOST_NAMES else "")

@@ -23,23 +23,26 @@ from horovod.torch.operations import gradient_reductions
 from horovod.torch.tensors import describe
 from horovod.torch.wrapping import NamedParameters
 
+_SAMPLES = 8
+
 
 class Bucket:
     """Parameters whose gradients travel together. ``label``: the name, without the optimizer's prefix.
-    ``users``: how many optimizers step with them; ``rounds``: how often they were reduced since there were
-    several.
+    ``held``: they do not leave before their optimizer synchronizes. ``users``: how many optimizers step with
+    them; ``rounds``: how often they were reduced since there were several.
     """
 
     __slots__ = (
         "_due",
         "_error",
+        "_in_place",
         "_plain",
         "_prefix",
-        "_sent",
+        "_sample",
         "_size",
         "_steps",
-        "_version",
         "handle",
+        "held",
         "label",
         "members",
         "name",
@@ -57,12 +60,13 @@ class Bucket:
         self.reduction = reduction
         self.members = [GradientHook(name, p, reduction, self.one_more_due) for name, p in parameters]
         self.handle: int | None = None
+        self.held = False
         self.users = 1
         self.rounds = 0
         self._due = 0
-        self._steps: Iterator[None] | None = None
-        self._sent: torch.Tensor | None = None
-        self._version = 0
+        self._steps: Iterator[int | bool | None] | None = None
+        self._in_place: int | None = None  # the operation that overwrites the gradients
+        self._sample: list[str] | None = None  # of gradients that are held
         self._size = 0
         self._error: Exception | None = None
         self._plain = False
@@ -72,6 +76,16 @@ class Bucket:
     def in_flight(self) -> bool:
         """Whether a reduction was started, or tried, that ``advance`` has not brought to its end."""
         return self.handle is not None or self._steps is not None or self._error is not None
+
+    @property
+    def pending(self) -> bool:
+        """Whether its gradients are being reduced, or are all due."""
+        return self.in_flight or self._due == self._size
+
+    @property
+    def nbytes(self) -> int:
+        """The size of its gradients, were they all dense."""
+        return sum(hook.parameter.numel() * hook.parameter.element_size() for hook in self.members)
 
     @property
     def touched(self) -> bool:
@@ -94,26 +108,33 @@ class Bucket:
         because an exception in a hook would end the backward pass halfway.
         """
         self._due += 1
-        if self._due == self._size:
-            try:
-                self._submit()
-            except Exception as error:
-                self._error = _named(error, self.members)
-        elif self.reduction.begin_early and not self.reduction.begun:
-            with contextlib.suppress(Exception):  # every submission raises it again
-                self.reduction.begin()
+        if self._due == self._size and not self.held:
+            self._send()
+        elif self._due == self._size:
+            self._sample = self._sampled()
+            self._begin()
+        else:
+            self._begin()
 
     def submit_incomplete(self) -> None:
-        """Sends off a bucket of which some gradients never became due: parameters that this step did not use
-        take part with zeros, so that all ranks submit the same.
+        """Sends off a bucket that was held, or of which some gradients never became due: parameters that this
+        step did not use take part with zeros, so that all ranks submit the same.
         """
-        if self.in_flight or not self.trained:
-            return
-        self._due = self._size - 1
-        self.one_more_due()
+        if not self.in_flight and self.trained:
+            self._due = self._size
+            self._send()
+
+    def note_changes(self) -> None:
+        """Notes gradients that the program has changed. Before any is waited for, which may write to them."""
+        if self._in_place is not None:
+            changed = gradient_reductions.changed(self._in_place)
+        else:
+            changed = self._sample is not None and self._sample != self._sampled()
+        for hook in self.members:
+            hook.note_change(changed)
 
     def tell(self) -> None:
-        """Tells the other ranks what is out of the ordinary, in place of the gradients."""
+        """Tells the other ranks what is out of the ordinary, in place of its gradients."""
         self._steps = agree(self.name, self.members, self.reduction)
         next(self._steps, None)
 
@@ -123,8 +144,8 @@ class Bucket:
         """
         error = self._error
         try:
-            if self.handle is not None and self._sent is not None:
-                self._wait(self.handle, self._sent)
+            if self.handle is not None:
+                self._wait(self.handle)
             if self._steps is not None and next(self._steps, self) is not self:
                 return False
         except BaseException:
@@ -141,10 +162,11 @@ class Bucket:
 
     def reset(self) -> None:
         """Forgets the reduction in flight and expects the full number of passes again."""
-        self.handle = self._error = self._steps = self._sent = None
+        self.handle = self._error = self._steps = self._in_place = self._sample = None
         self._due = 0
         for hook in self.members:
             hook.passes_left = self.reduction.passes
+            hook.sent = None
             if hook.filled:
                 hook.unfill()
 
@@ -154,9 +176,30 @@ class Bucket:
             self.rounds += 1
         self.reset()
 
+    def _begin(self) -> None:
+        if not self.reduction.begun:
+            with contextlib.suppress(Exception):  # every submission raises it again
+                self.reduction.begin()
+
+    def _sampled(self) -> list[str]:
+        """A few elements of gradients in host memory. The core looks at those that have left."""
+        few = self.members[:: 1 + self._size // _SAMPLES]
+        gradients = [hook.parameter.grad for hook in few]
+        return [
+            str(gradient.detach().view(-1)[gradient.numel() // 2].item())
+            for gradient in gradients
+            if gradient is not None and gradient.is_cpu and gradient.numel() and gradient.is_contiguous()
+        ]
+
     def _note_members(self) -> None:
         self._size = len(self.members)
         self._plain = self._size == 1 and self.reduction.compressor is NoneCompressor
+
+    def _send(self) -> None:
+        try:
+            self._submit()
+        except Exception as error:
+            self._error = _named(error, self.members)
 
     def _submit(self) -> None:
         hook = self.members[0]
@@ -171,7 +214,7 @@ class Bucket:
         parameter = hook.parameter
         gradient = parameter.grad
         simple = self._plain and parameter.requires_grad and hook.trained and not hook.sparse
-        simple = simple and not reduction.thawed
+        simple = simple and not reduction.thawed and (gradient is not None or hook.partial)
         spec = describe(gradient) if simple and gradient is not None else None
         if spec is not None and gradient is not None:
             self.handle = gradient_reductions.start_described(gradient, spec, self.name, reduction.how)
@@ -180,20 +223,14 @@ class Bucket:
             self.handle = gradient_reductions.start(gradient, self.name, reduction.how)
         else:
             self._steps = reduce_bucket(self.name, self.members, reduction)
-            next(self._steps, None)
+            self._in_place = next(self._steps, None)
             return
-        self._sent = gradient
-        self._version = gradient._version
+        self._in_place = self.handle
 
-    def _wait(self, handle: int, gradient: torch.Tensor) -> None:
-        self.handle = None
-        hook = self.members[0]
-        # Before it is waited for, which may write to the gradient, when that is on a GPU.
-        if hook.parameter.grad is not gradient or gradient._version != self._version:
-            hook.note_change(gradient, self._version)
+    def _wait(self, handle: int) -> None:
+        self.handle = self._in_place = None
         try:
-            if gradient_reductions.finish(handle):
-                hook.note_change(gradient, gradient._version, True)
+            gradient_reductions.finish(handle)
         except TensorMismatchError as error:
             self._steps = after_mismatch(self.name, self.members, self.reduction, error)
 

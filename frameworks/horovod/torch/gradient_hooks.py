@@ -17,16 +17,27 @@ from horovod.torch.compiling import methods_outside_of_graphs
 from horovod.torch.layouts import laid_out_as, overlaps
 from horovod.torch.operations import ops
 
+_TOO_MANY_PASSES = (
+    "The gradient of {name} was computed more than backward_passes_per_step times before optimizer.step() or "
+    "optimizer.synchronize(), and is being reduced already. If several backward passes are to make one step, "
+    "add up their losses, make the earlier passes within optimizer.no_sync(), or give "
+    "DistributedOptimizer(backward_passes_per_step=...) their number. If the pass before belonged to another "
+    "optimizer's step, as in a GAN, drop its gradients by zero_grad() with set_to_none=True. With "
+    "synchronize_in_backward=True each pass is reduced as DistributedDataParallel does it. After a backward "
+    "pass that failed, call optimizer.zero_grad()."
+)
+
 
 class Reduction:
     """How the gradients of one optimizer are reduced, and the state of the present step.
 
     While ``paused``, backward passes accumulate only; ``held_back``: one has done so. ``begin`` is to be
-    called before the first gradient of a step is submitted (``begin_early``: as soon as it is due); ``begun``
-    says whether it was, ``refusal`` why nothing may be submitted. ``thawed``: parameters that were frozen and
-    no longer are, of which ``take_news`` tells once a step; ``froze``: the ranks have agreed that some are
-    frozen now. ``changed``: the gradients that the program has changed while they were being reduced;
-    ``failed``: this rank's backward pass has failed.
+    called when the first gradient of a step is due; ``begun`` says whether it was, ``refusal`` why nothing
+    may be submitted. ``drop`` is to be called when the program has dropped gradients that are being reduced.
+    ``thawed``: parameters that were frozen and no longer are, of which ``take_news`` tells once a step;
+    ``froze``: the ranks have agreed that some are frozen now. ``partial``: they have agreed that some have no
+    gradient in every step on every rank. ``changed``: the gradients that the program has changed while they
+    were being reduced; ``given_up``: why this rank makes no step of them, empty if it does.
     """
 
     def __init__(self, settings: GradientSettings, sparse_again: bool = False) -> None:
@@ -45,11 +56,12 @@ class Reduction:
         self.prefix = "DistributedOptimizer"
         self.begin: Callable[[], None] = lambda: None
         self.begun = False
-        self.begin_early = False
+        self.drop: Callable[[], bool] = lambda: False
         self.refusal: Exception | None = None
         self.froze = False
+        self.partial = False
         self.changed: list[str] = []
-        self.failed = False
+        self.given_up = ""
         self.thawed: list[str] = []
         self._has_news = False
 
@@ -65,7 +77,8 @@ class Reduction:
 
     def end(self) -> None:
         """The step is over."""
-        self.begun = self.failed = self.held_back = False
+        self.begun = self.held_back = False
+        self.given_up = ""
         self.changed = []
         self.note_thawed([])
 
@@ -81,19 +94,23 @@ class GradientHook:
     due.
 
     ``sparse``: what the ranks agreed on for this gradient, None while they never had to. ``trained``: whether
-    it requires a gradient, as the ranks know. ``filled``: the gradient is zeros in place of one that this
-    step did not make.
+    it requires a gradient, as the ranks know. ``partial``: they know that some rank had no gradient in some
+    step. ``filled``: the gradient is zeros in place of one that this step did not make. ``sent``: the
+    gradient that is being reduced, or about to be, which was then of ``_version``.
     """
 
     __slots__ = (
         "_compressor",
         "_due",
+        "_version",
         "filled",
         "name",
         "parameter",
+        "partial",
         "passes_left",
         "reduction",
         "registration",
+        "sent",
         "sparse",
         "trained",
     )
@@ -107,7 +124,10 @@ class GradientHook:
         self.passes_left = reduction.passes
         self.sparse: bool | None = None
         self.trained = True
+        self.partial = False
         self.filled = False
+        self.sent: torch.Tensor | None = None
+        self._version = 0
         self.registration: torch.utils.hooks.RemovableHandle | None = None
         self._compressor: Any = None
         self._due = due
@@ -115,17 +135,32 @@ class GradientHook:
     def __call__(self, parameter: torch.Tensor) -> None:
         left = self.passes_left - 1
         if left < 0:
-            raise AssertionError(
-                f"The gradient of {self.name!r} was computed more than backward_passes_per_step times before "
-                "optimizer.step() or optimizer.synchronize(). Increase backward_passes_per_step to "
-                "accumulate gradients locally. After a backward pass that failed, call optimizer.zero_grad()."
-            )
+            if parameter.grad is self.sent or not self.reduction.drop():
+                raise AssertionError(_TOO_MANY_PASSES.format(name=repr(self.name)))
+            left = self.passes_left - 1
         if self.reduction.paused:
             self.reduction.held_back = True
             return
         self.passes_left = left
         if left == 0:
+            self.remember()
             self._due()
+
+    def remember(self) -> None:
+        """Remembers the gradient, which the program must not change from now on."""
+        self.sent = gradient = self.parameter.grad
+        if gradient is not None:
+            self._version = gradient._version
+
+    @property
+    def holds_sent(self) -> bool:
+        """Whether the parameter still has the gradient that was remembered."""
+        return self.sent is not None and self.parameter.grad is self.sent
+
+    @property
+    def missing(self) -> bool:
+        """Whether this step made no gradient."""
+        return self.filled or self.parameter.grad is None
 
     @property
     def gradient_is_sparse(self) -> bool:
@@ -152,6 +187,8 @@ class GradientHook:
             gradient = self.parameter.grad = laid_out_as(gradient.to_dense(), self.parameter)
         elif overlaps(gradient):
             gradient = self.parameter.grad = laid_out_as(gradient.contiguous(), self.parameter)
+        if gradient is not self.sent:
+            self.remember()
         return gradient
 
     def unfill(self) -> None:
@@ -164,6 +201,7 @@ class GradientHook:
         """The parameter's gradient, made sparse (rows of the first dimension) where it is dense or absent."""
         gradient = self.parameter.grad
         if gradient is None or self.filled:
+            self.filled = True
             parameter = self.parameter
             indices = torch.empty((1, 0), dtype=torch.int64, device=parameter.device)
             values = parameter.detach().new_empty((0, *parameter.shape[1:]))
@@ -172,21 +210,25 @@ class GradientHook:
             gradient = gradient.to_sparse(1)
         return gradient.coalesce()
 
-    def note_change(self, sent: torch.Tensor, version: int, changed: bool = False) -> None:
-        """Notes whether the program has changed the gradient ``sent``, then of ``version``, while it was
-        being reduced: in place, or by giving the parameter another one. ``changed``: it is known to have, in
-        a way that torch does not count, such as ``sent.data.clamp_()``.
+    def note_change(self, changed: bool) -> None:
+        """Notes whether the program has changed the gradient since it was remembered: in place, or by giving
+        the parameter another one. ``changed``: it is known to have, in a way that torch does not count, such
+        as ``p.grad.data.clamp_()``.
         """
+        sent = self.sent
+        if sent is None:
+            return
         replaced = self.parameter.grad is not sent
         # A part of a larger tensor has a version in common with the other parts.
         if (
             replaced
             or changed
-            or (sent._version != version and sent.untyped_storage().nbytes() == sent.nbytes)
+            or (sent._version != self._version and sent.untyped_storage().nbytes() == sent.nbytes)
         ):
             self.reduction.changed.append(self.name)
 
     def forget(self) -> None:
         """For a new job, whose other ranks know nothing of what was agreed on or left out."""
         self.sparse = None
+        self.partial = False
         self._compressor = None

@@ -1,9 +1,8 @@
-"""The gradients of one optimizer: its buckets, what its ranks have agreed on, and one reduction of all; and
-which bucket each parameter belongs to, over all optimizers that are alive.
+"""The gradients of one optimizer: its buckets, what its ranks have agreed on, and one reduction of all.
 
-The optimizer that was made last reduces the gradients of its parameters. An older one that trains some of
-them too goes on with the buckets of the newer, so that each gradient is reduced once for both, if both reduce
-in the same way; otherwise it is *detached*: it reduces nothing any more, and its next step says so.
+One bucket is *held*: it leaves when the optimizer synchronizes, and not before. Until then no rank has made
+its step, and one that has met something out of the ordinary, such as gradients that the program has changed,
+can tell the others in place of that bucket's gradients. No message is spent on it otherwise.
 """
 
 from __future__ import annotations
@@ -14,10 +13,14 @@ from typing import Any
 
 import torch
 
+from horovod.common.basics import rank
 from horovod.common.training.agreement import Agreement, Facts, at_construction
 from horovod.common.training.gradient_options import Groups
+from horovod.common.training.presence import Presence
+from horovod.torch.bucket_owners import adopt, owners, retire, shared
+from horovod.torch.bucket_reductions import DROPPED, FAILED, check_changed
 from horovod.torch.buckets import Bucket, complete_all, cut_into_buckets
-from horovod.torch.gradient_hooks import Reduction
+from horovod.torch.gradient_hooks import GradientHook, Reduction
 from horovod.torch.operations import ops
 from horovod.torch.wrapping import NamedParameters
 
@@ -54,6 +57,8 @@ class GradientReducer:
         self._frozen = [(name, p) for name, p in parameters if not p.requires_grad]
         self._rounds_seen: dict[Bucket, int] = {}  # of the buckets shared with other optimizers
         self._in_pass = False
+        self._outer: list[Any] = []  # hooks in passes around others
+        self._versions: list[int] = []
         trained = [(name, p) for name, p in parameters if p.requires_grad]
         wanted = cut_into_buckets(trained, groups)
         self._memberships = _memberships(wanted)
@@ -61,8 +66,9 @@ class GradientReducer:
             self._agree()
         reduction.prefix = self._agreement.numbered(_SUBJECT)
         reduction.begin = self._begin
-        _owners.append(self)
-        _adopt(self, [Bucket(name, members, reduction) for name, members in wanted])
+        reduction.drop = self._dropped
+        owners.append(self)
+        adopt(self, [Bucket(name, members, reduction) for name, members in wanted])
 
     @property
     def in_flight(self) -> bool:
@@ -70,19 +76,18 @@ class GradientReducer:
         return any(bucket.in_flight for bucket in self.buckets)
 
     @property
+    def pending(self) -> bool:
+        """Whether gradients are being reduced, or are due, and no backward pass is under way."""
+        return not self._in_pass and any(bucket.pending for bucket in self.buckets)
+
+    @property
     def touched(self) -> bool:
         """Whether a backward pass has made a gradient since they were last reduced."""
         return any(bucket.touched or bucket.reduction.held_back for bucket in self.buckets)
 
-    @property
-    def pass_failed(self) -> bool:
-        """Whether a backward pass has begun to make gradients that are due, and has not come to its end."""
-        return self._in_pass
-
     def finish_in_backward(self, finish: Callable[[], None]) -> None:
         """Calls ``finish`` at the end of every backward pass that has made gradients due."""
         self._finish = finish
-        self.reduction.begin_early = True
 
     def add(self, parameters: NamedParameters) -> None:
         """More parameters, whose gradients are reduced one by one once the ranks have agreed on them: as on
@@ -103,37 +108,47 @@ class GradientReducer:
             with contextlib.suppress(Exception):  # it is raised below
                 self._begin()
         try:
-            buckets = self._not_yet_reduced() if _shared else list(self.buckets)
-            for bucket in buckets:
-                if bucket.handle is None:
-                    bucket.submit_incomplete()
-            complete_all(buckets)
-            self._tell_additions(buckets)
-            if self.reduction.changed or _shared:
-                self._tell_changes(buckets)
-            self._follow_freezing()
+            buckets = self._not_yet_reduced() if shared else list(self.buckets)
+            self._check_unchanged(buckets)
+            self._note_additions()
+            missing = self._reduce(buckets)
+            if self.reduction.froze or self.reduction.thawed:
+                thawed = self._follow_freezing()
+                missing |= self._reduce(thawed)
+                buckets = [bucket for bucket in buckets if bucket in self.buckets] + thawed
+            self.added = []
+            if any(bucket.reduction.partial for bucket in (buckets if shared else buckets[:1])):
+                self._take_back_zeros(buckets, missing)
         finally:
             self.reduction.end()
-            if _shared or self._rounds_seen:
+            if shared or self._rounds_seen:
                 self._note_rounds()
         refusal, self.reduction.refusal = self.reduction.refusal, None
         if refusal is not None:
             raise refusal
 
-    def give_up(self) -> bool:
-        """After a backward pass that failed: forgets its gradients, on all ranks. False, and nothing done,
-        when all of them have been sent to the other ranks already.
+    def forget_gradients(self) -> None:
+        """The program drops the gradients. Those that are being reduced are waited for; all ranks must drop
+        them, except after a backward pass that has failed, when the others give their step up.
+
+        Raises:
+            RuntimeError: other ranks make a step of them; on those, too.
+            AssertionError: this one seems to have made a step of them before they were reduced.
         """
-        waiting = [bucket for bucket in self.buckets if bucket.trained and not bucket.in_flight]
-        if not waiting:
-            return False
-        self.reduction.failed = True
-        for bucket in waiting:
-            bucket.tell()
-        with contextlib.suppress(Exception):  # that the step was given up
-            complete_all(self.buckets)
+        if any(bucket.pending for bucket in self.buckets):
+            if self._in_pass:
+                with contextlib.suppress(Exception):  # that the step was given up
+                    self._give_up(FAILED)
+            elif self._moved():
+                raise AssertionError(
+                    "optimizer.zero_grad() was called after loss.backward() but before optimizer.step() or "
+                    "optimizer.synchronize(), and the parameters were changed meanwhile, by gradients that "
+                    "were not reduced yet. Make steps by the DistributedOptimizer, or call its synchronize() "
+                    "before anything else uses the gradients."
+                )
+            else:
+                self._give_up(DROPPED)
         self.reset()
-        return True
 
     def reset(self) -> None:
         """Expects a full step's backward passes again. Nothing may be in flight."""
@@ -176,6 +191,7 @@ class GradientReducer:
         reduction = self.reduction
         reduction.begun = True
         reduction.refusal = None
+        self._versions = self._held_versions()
         if torch._C._current_graph_task_id() >= 0:
             self._in_pass = True
             torch.autograd.Variable._execution_engine.queue_callback(self._end_of_pass)
@@ -194,12 +210,22 @@ class GradientReducer:
             reduction.note_thawed([name for name, p in self._frozen if p.requires_grad])
 
     def _end_of_pass(self) -> None:
-        if torch._C._current_autograd_node() is not None:  # of a pass within another, as for checkpointing
-            self.reduction.begun = False  # so that the outer one ends here too
+        node = torch._C._current_autograd_node()
+        if node is not None:  # of a pass within another, as for checkpointing: the outer one ends here too
+            self._outer += [
+                each.register_prehook(self._in_outer_pass) for each, _ in node.next_functions if each
+            ]
             return
+        for hook in self._outer:
+            hook.remove()
+        self._outer.clear()
         self._in_pass = False
         if self._finish is not None and self.reduction.begun:
             self._finish()
+
+    def _in_outer_pass(self, _: object) -> None:
+        """Called by what runs next after a pass within another one."""
+        torch.autograd.Variable._execution_engine.queue_callback(self._end_of_pass)
 
     def _agree(self) -> None:
         self._facts = self._look() or self._facts
@@ -207,60 +233,114 @@ class GradientReducer:
 
     def _train(self, parameters: NamedParameters) -> None:
         wanted = cut_into_buckets(parameters, None)
-        _adopt(self, [Bucket(name, members, self.reduction) for name, members in wanted])
+        adopt(self, [Bucket(name, members, self.reduction) for name, members in wanted])
 
     def _train_thawed(self, names: set[str]) -> None:
         self._train([(name, p) for name, p in self._frozen if name in names])
         self._frozen = [(name, p) for name, p in self._frozen if name not in names]
 
-    def _tell_additions(self, buckets: list[Bucket]) -> None:
-        """Of parameters that have come since the first submission of this step. Every bucket tells of them,
-        as of changes.
-        """
+    def _note_additions(self) -> None:
+        """Parameters that have come since the first submission of this step: a held bucket tells of them."""
         self.add(self._find_added() or [])
         late = [name for name, p in self.added if p.requires_grad and name not in self.reduction.thawed]
         if late:
             self.reduction.note_thawed([*self.reduction.thawed, *late])
-            for bucket in buckets:
-                bucket.tell()
-            complete_all(buckets)
 
-    def _tell_changes(self, buckets: list[Bucket]) -> None:
-        """When the program has changed gradients in flight: raises, on all ranks. Every bucket tells it,
-        because a rank that has changed nothing may be one step ahead, with all of them.
+    def _check_unchanged(self, buckets: list[Bucket]) -> None:
+        """When the program has changed gradients in flight: raises, on all ranks. They hear of it by the
+        buckets that have not left yet, of which there is one at least.
         """
+        for bucket in buckets:
+            bucket.note_changes()
         reductions = {id(bucket.reduction): bucket.reduction for bucket in buckets}.values()
-        if any(reduction.changed for reduction in reductions):
-            for bucket in buckets:
-                bucket.tell()
+        changed = [name for reduction in reductions for name in reduction.changed]
+        if changed:
+            for reduction in reductions:
+                reduction.changed = changed
             try:
-                complete_all(buckets)
+                self._tell(buckets)
             finally:
                 for reduction in reductions:
                     reduction.changed = []
+            check_changed({rank(): changed})
 
-    def _follow_freezing(self) -> None:
-        """After the ranks have agreed on it: parameters that are trained no longer, or are trained again."""
+    def _reduce(self, buckets: list[Bucket]) -> set[GradientHook]:
+        """Brings the reductions of all to their end; returns for what this step had made no gradient."""
+        missing: set[GradientHook] = set()
+        for bucket in buckets:
+            if bucket.handle is None:
+                missing.update(hook for hook in bucket.members if hook.missing)
+                bucket.submit_incomplete()
+        complete_all(buckets)
+        return missing
+
+    def _take_back_zeros(self, buckets: list[Bucket], missing: set[GradientHook]) -> None:
+        """Leaves parameters that no rank has a gradient for without one, so that no step moves them."""
+        partial = [hook for bucket in buckets for hook in bucket.members if hook.partial]
+        if partial:
+            reduction = self.reduction
+            presence = Presence(ops, f"{reduction.prefix}.present", reduction.process_set)
+            somewhere = presence.finish(presence.start(hook not in missing for hook in partial))
+            for hook, present in zip(partial, somewhere, strict=True):
+                if not present:
+                    hook.parameter.grad = None
+
+    def _dropped(self) -> bool:
+        """In a backward pass that makes gradients again: whether the program has dropped all those that are
+        being reduced, and made no step of them. They are waited for, as by ``forget_gradients``.
+        """
+        pending = [bucket for bucket in self.buckets if bucket.pending]
+        kept = any(hook.holds_sent for bucket in pending for hook in bucket.members)
+        if kept or self._in_pass or self._moved():
+            return False
+        self._give_up(DROPPED)
+        self.reset()
+        return True
+
+    def _give_up(self, reason: str) -> None:
+        for bucket in self.buckets:
+            bucket.reduction.given_up = reason
+        try:
+            self._tell(self.buckets)
+        finally:
+            for bucket in self.buckets:
+                bucket.reduction.given_up = ""
+
+    def _tell(self, buckets: list[Bucket]) -> None:
+        """Tells the other ranks what is out of the ordinary, in place of the gradients that have not left."""
+        for bucket in buckets:
+            if bucket.trained and not bucket.in_flight:
+                bucket.tell()
+        complete_all(buckets)
+
+    def _held_versions(self) -> list[int]:
+        return [hook.parameter._version for bucket in self.buckets if bucket.held for hook in bucket.members]
+
+    def _moved(self) -> bool:
+        """Whether parameters were changed since the first gradient of this step was due."""
+        return self.reduction.begun and self._versions != self._held_versions()
+
+    def _follow_freezing(self) -> list[Bucket]:
+        """After the ranks have agreed on it: parameters that are trained no longer, or are trained again.
+        Returns the buckets of the latter.
+        """
         if self.reduction.froze:
             self.reduction.froze = False
             for bucket in [bucket for bucket in self.buckets if not bucket.trained]:
                 self._frozen += [(hook.name, hook.parameter) for hook in bucket.members]
-                _retire(self, bucket)
+                retire(self, bucket)
         thawed = set(self.reduction.thawed)
+        before = len(self.buckets)
         if thawed:
-            before = len(self.buckets)
             self._train_thawed(thawed)
             self.reduction.note_thawed([])
-            for bucket in self.buckets[before:]:
-                bucket.submit_incomplete()
-            complete_all(self.buckets)
-        self.added = []
+        return self.buckets[before:]
 
     def _not_yet_reduced(self) -> list[Bucket]:
         """All buckets, less those that another optimizer has reduced since this one's last step: all that
         both use, or none, because a backward pass makes all of their gradients.
         """
-        common = [bucket for bucket in self.buckets if bucket in _shared]
+        common = [bucket for bucket in self.buckets if bucket in shared]
         touched = {id(bucket.reduction) for bucket in common if bucket.touched}
         done = {
             bucket
@@ -270,7 +350,7 @@ class GradientReducer:
         return [bucket for bucket in self.buckets if bucket not in done]
 
     def _note_rounds(self) -> None:
-        self._rounds_seen = {bucket: bucket.rounds for bucket in _shared.intersection(self.buckets)}
+        self._rounds_seen = {bucket: bucket.rounds for bucket in shared.intersection(self.buckets)}
 
 
 def _memberships(wanted: list[tuple[str, NamedParameters]]) -> dict[str, str]:
@@ -279,91 +359,3 @@ def _memberships(wanted: list[tuple[str, NamedParameters]]) -> dict[str, str]:
         for name, members in wanted
         if len(members) > 1
     }
-
-
-_by_parameter: dict[int, Bucket] = {}
-_owners: list[GradientReducer] = []
-
-_shared: set[Bucket] = set()
-"""The buckets that several optimizers step with."""
-
-
-def _adopt(owner: GradientReducer, buckets: list[Bucket]) -> None:
-    """Gives ``owner`` new buckets, and them their parameters, whichever buckets they belonged to before."""
-    former = {before for new in buckets for hook in new.members if (before := bucket_of(hook.parameter))}
-    with contextlib.suppress(Exception):  # what is in flight is of a step that its optimizer will not make
-        complete_all(former)
-    older = [(other, found) for other in _owners if (found := _taken_from(other, buckets))]
-    owner.buckets += buckets
-    for bucket in buckets:
-        for hook in bucket.members:
-            _take_over(hook.parameter)
-            _by_parameter[id(hook.parameter)] = bucket
-            hook.registration = hook.parameter.register_post_accumulate_grad_hook(hook)
-    for other, found in older:
-        if other is not owner:
-            _follow(other, owner, found)
-
-
-def release(owner: GradientReducer) -> None:
-    """For an optimizer that is gone: otherwise the parameters would go on reporting to it."""
-    if owner in _owners:
-        _owners.remove(owner)
-    for bucket in owner.buckets:
-        _leave(bucket)
-    owner.buckets.clear()
-
-
-def _retire(owner: GradientReducer, bucket: Bucket) -> None:
-    """Takes a bucket from ``owner``, because its parameters are no longer trained."""
-    owner.buckets.remove(bucket)
-    _leave(bucket)
-
-
-def bucket_of(parameter: object) -> Bucket | None:
-    """The bucket that reduces the gradient of ``parameter``."""
-    return _by_parameter.get(id(parameter))
-
-
-def _taken_from(older: GradientReducer, buckets: list[Bucket]) -> list[Bucket]:
-    """Those of the new ``buckets`` that take parameters from ``older``."""
-    own = set(older.buckets)
-    return [bucket for bucket in buckets if any(bucket_of(hook.parameter) in own for hook in bucket.members)]
-
-
-def _take_over(parameter: Any) -> None:
-    before = bucket_of(parameter)
-    if before is None:
-        return
-    for hook in before.members:
-        if hook.parameter is parameter and hook.registration is not None:
-            hook.registration.remove()
-    before.drop(parameter)
-
-
-def _follow(older: GradientReducer, newer: GradientReducer, buckets: list[Bucket]) -> None:
-    """``older`` has lost parameters to ``buckets``."""
-    if not older.reduction.same_as(newer.reduction):
-        older.detached = True
-        release(older)
-        return
-    for empty in [bucket for bucket in older.buckets if not bucket.members]:
-        older.buckets.remove(empty)
-        _shared.discard(empty)
-    for bucket in buckets:
-        older.buckets.append(bucket)
-        bucket.users += 1
-        _shared.add(bucket)
-
-
-def _leave(bucket: Bucket) -> None:
-    bucket.users -= 1
-    if bucket.users <= 1:
-        _shared.discard(bucket)
-    if bucket.users == 0:
-        if bucket.handle is not None:  # of a step that will not be made
-            ops.drop(bucket.handle)
-        for hook in bucket.members:
-            del _by_parameter[id(hook.parameter)]
-            if hook.registration is not None:
-                hook.registration.remove()

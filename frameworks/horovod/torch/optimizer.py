@@ -15,17 +15,20 @@ import torch
 from horovod.common.collective.compression import AnyCompressor, resolve_plain_compression
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.common.reduce_ops import Adasum, Average, Sum
+from horovod.common.training import step_checks
 from horovod.common.training.agreement import Facts
 from horovod.common.training.gradient_options import GradientSettings, check_passes, takes_part
 from horovod.torch.adasum_optimizer import DistributedAdasumOptimizer
+from horovod.torch.bucket_owners import bucket_of, release
 from horovod.torch.buckets import Bucket
 from horovod.torch.compiling import methods_outside_of_graphs, outside_of_graphs
 from horovod.torch.compression import Compression
 from horovod.torch.gradient_hooks import Reduction
-from horovod.torch.gradient_reducer import GradientReducer, bucket_of, release
+from horovod.torch.gradient_reducer import GradientReducer
 from horovod.torch.operations import ops
 from horovod.torch.step_checks import watch_steps
-from horovod.torch.wrapping import NamedParameters, WrappedOptimizer, subclass_of, weakly
+from horovod.torch.step_methods import makes_state_only, waiting_methods, without_hooks
+from horovod.torch.wrapping import NamedParameters, WrappedOptimizer, settings_of_copy, subclass_of, weakly
 
 
 @methods_outside_of_graphs
@@ -44,6 +47,7 @@ class _DistributedOptimizer(WrappedOptimizer):
         parameters = self._adopt(optimizer, named_parameters)
         self._begin_step()
         self._should_synchronize = True
+        self._provisional = False  # the state, which no step of the training has made
         self._reducer = None
         reduction = Reduction(settings, sparse_again=isinstance(optimizer, torch.optim.SparseAdam))
         if not takes_part(settings.process_set):
@@ -106,7 +110,8 @@ class _DistributedOptimizer(WrappedOptimizer):
     def synchronize(self) -> None:
         """Waits until all gradients are reduced; ``step`` calls it, unless within ``skip_synchronize()``.
 
-        Parameters that have no gradient take part with zeros. Does nothing when the backward pass has waited
+        Parameters that have no gradient take part with zeros; those that have none on any rank are left
+        without one, as in a program of one process. Does nothing when the backward pass has waited
         (``synchronize_in_backward``).
 
         Raises:
@@ -121,6 +126,16 @@ class _DistributedOptimizer(WrappedOptimizer):
         if self._reducer is not None:
             self._reducer.synchronize()
         self._synchronized, self._asked = True, False
+
+    @classmethod
+    def added_methods(cls, base: type[torch.optim.Optimizer]) -> dict[str, Callable[..., Any]]:
+        return {name: each for name, each in waiting_methods(base).items() if not hasattr(cls, name)}
+
+    def _wait_for_gradients(self) -> None:
+        """For what uses gradients and is no ``step``: waits for those that are being reduced."""
+        if self._should_synchronize and self._reducer is not None and self._reducer.pending:
+            self.synchronize()
+            self._finished = True
 
     def no_sync(self) -> contextlib.AbstractContextManager[None]:
         """Within it, backward passes accumulate gradients locally, and do not count for
@@ -153,7 +168,10 @@ class _DistributedOptimizer(WrappedOptimizer):
             As ``synchronize``.
         """
         if closure is not None:
+            self._wait_for_gradients()
             loss = super().step(self._reducing(closure))  # type: ignore[misc]
+        elif self._makes_state_only():
+            return without_hooks(self._base.step)(self)
         else:
             if self._should_synchronize:
                 self._synchronize_once()
@@ -196,6 +214,18 @@ class _DistributedOptimizer(WrappedOptimizer):
                 "parameters before the backward pass."
             )
 
+    def _makes_state_only(self) -> bool:
+        """Whether this is no step of the training, so that one rank may make it alone. The state it makes is
+        taken away again before the first step that is, unless one was loaded meanwhile.
+        """
+        if self._provisional:
+            self._provisional = False
+            self.state.clear()
+        if self._reducer is None or self._reducer.touched:
+            return False
+        self._provisional = makes_state_only(self._wrapped)
+        return self._provisional
+
     def _is_due(self) -> bool:
         """Whether there are gradients that were not reduced: also after ``synchronize``, where the program
         has left the step out and made another backward pass.
@@ -232,22 +262,16 @@ class _DistributedOptimizer(WrappedOptimizer):
         return ops.allreduce_(value, None, f"{reduction.prefix}.loss", op, process_set=reduction.process_set)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """As the wrapped optimizer's. After a backward pass that has failed it also forgets its gradients, so
-        that training can go on; the step of the other ranks then raises.
+        """As the wrapped optimizer's. Between ``backward`` and ``step`` it drops the gradients, when they
+        have been reduced: all ranks must do so. After a backward pass that has failed it also forgets its
+        gradients, so that training can go on; the step of the other ranks then raises.
 
         Raises:
-            AssertionError: gradients are being reduced.
+            RuntimeError: other ranks make a step of the gradients; on those, too.
+            AssertionError: the parameters were changed by gradients that were not reduced yet.
         """
         if self._reducer is not None:
-            if not self._reducer.in_flight:
-                self._reducer.reset()
-            elif not (self._reducer.pass_failed and self._reducer.give_up()):
-                raise AssertionError(
-                    "optimizer.zero_grad() was called after loss.backward() but before optimizer.step() or "
-                    "optimizer.synchronize(). This is prohibited as it can cause a race condition. (After a "
-                    "backward pass that failed when all gradients had been sent, call optimizer.step(), as "
-                    "the other ranks do.)"
-                )
+            self._reducer.forget_gradients()
         self._begin_step()
         super().zero_grad(set_to_none=set_to_none)  # type: ignore[misc]
 
@@ -256,6 +280,7 @@ class _DistributedOptimizer(WrappedOptimizer):
         again.
         """
         self._forget_step()
+        self._provisional = False
         super().load_state_dict(state_dict)  # type: ignore[misc]
 
     def _forget_step(self) -> None:
@@ -331,7 +356,8 @@ def DistributedOptimizer(
             would.
         synchronize_in_backward: ``loss.backward()`` returns when all gradients are reduced, so that they may
             be clipped, unscaled or replaced before ``step`` as in a program of one process. Every backward
-            pass that makes gradients due must then be made by all ranks.
+            pass that makes gradients due must then be made by all ranks. For a program that cannot be
+            changed, ``HOROVOD_SYNCHRONIZE_IN_BACKWARD=1`` in the environment does it.
 
     Returns:
         The distributed optimizer.
@@ -340,6 +366,7 @@ def DistributedOptimizer(
         ValueError: wrong arguments, or ``optimizer`` is distributed already.
         TensorMismatchError: the ranks' parameters or arguments differ; on all ranks, with the same text.
     """
+    synchronize_in_backward = synchronize_in_backward or step_checks.flag("HOROVOD_SYNCHRONIZE_IN_BACKWARD")
     settings = GradientSettings.among(locals())
     if isinstance(optimizer, WrappedOptimizer):
         raise ValueError("The optimizer is a DistributedOptimizer already.")
@@ -365,19 +392,8 @@ def _wrap(
     names = wrapped._parameter_names
 
     def wrap_again(plain: torch.optim.Optimizer, copies: NamedParameters, passes: int) -> Any:
-        of_copy = replace(_of_copy(settings, names, copies), backward_passes_per_step=passes)
+        of_copy = replace(settings_of_copy(settings, names, copies), backward_passes_per_step=passes)
         return _wrap(plain, copies, of_copy, copied=True)
 
     wrapped._wrap_again = wrap_again
     return wrapped
-
-
-def _of_copy(
-    settings: GradientSettings, names: dict[torch.Tensor, str], copies: NamedParameters
-) -> GradientSettings:
-    """The settings of a copied optimizer: its groups are those of the copied parameters."""
-    if settings.groups is None or isinstance(settings.groups, int):
-        return settings
-    by_name = dict(copies)
-    groups = [[by_name[names[p]] for p in group if names.get(p) in by_name] for group in settings.groups]
-    return replace(settings, groups=groups)

@@ -6,10 +6,12 @@ import operator
 import warnings
 import weakref
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import torch
 
+from horovod.common.training.gradient_options import GradientSettings
 from horovod.torch.compiling import methods_outside_of_graphs
 from horovod.torch.step_checks import watch_added
 
@@ -111,6 +113,11 @@ class WrappedOptimizer:
             for number, p in enumerate(group["params"])
         }
 
+    @classmethod
+    def added_methods(cls, base: type[torch.optim.Optimizer]) -> dict[str, Callable[..., Any]]:
+        """What an instance has in place of methods of ``base``."""
+        return {}
+
     def _note_step(self) -> None:
         """Tells schedules of the wrapped optimizer that a step was made."""
         self._wrapped.__dict__["_opt_called"] = True
@@ -163,8 +170,9 @@ def subclass_of(wrapper: type[WrappedOptimizer], optimizer: torch.optim.Optimize
     base = type(optimizer)
     namespace = {
         "_base": base,
-        "__module__": base.__module__,
+        "__module__": wrapper.__module__,  # libraries look for "horovod" in str(type(optimizer))
         "__qualname__": base.__qualname__,
+        **wrapper.added_methods(base),
         "__doc__": base.__doc__,
     }
     distributed: Any = type(base.__name__, (wrapper, base), namespace)
@@ -236,3 +244,14 @@ def weakly(method: Callable[[], _T]) -> Callable[[], _T | None]:
         return None if bound is None else bound()
 
     return call
+
+
+def settings_of_copy(
+    settings: GradientSettings, names: dict[torch.Tensor, str], copies: NamedParameters
+) -> GradientSettings:
+    """The settings of a copied optimizer: its groups are those of the copied parameters."""
+    if settings.groups is None or isinstance(settings.groups, int):
+        return settings
+    by_name = dict(copies)
+    groups = [[by_name[names[p]] for p in group if names.get(p) in by_name] for group in settings.groups]
+    return replace(settings, groups=groups)

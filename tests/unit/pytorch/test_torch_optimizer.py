@@ -52,8 +52,9 @@ def test_gradients_leave_during_backward_under_stable_names(two):
         optimizer.step()
         optimizer.zero_grad()
     expected = ["DistributedOptimizer." + name for name in PARAMETERS]
+    expected = [*expected[1:], expected[0]]  # the smallest is held until the step
     assert names_of(two) == expected * 2
-    assert set(seen[0]) >= set(expected[:2])  # the first had left before the last gradient existed
+    assert expected[0] in seen[0]  # the first had left before the last gradient existed
 
 
 def test_step_sees_the_reduced_gradient(two):
@@ -108,7 +109,7 @@ def test_backward_passes_per_step(two):
     backward(net)
     assert two.requests == []
     backward(net, 2.0)
-    assert len(two.requests) == 4
+    assert len(two.requests) == 3
     optimizer.synchronize()
     backward(alone)
     backward(alone, 2.0)
@@ -124,8 +125,9 @@ def test_backward_passes_per_step(two):
     optimizer.set_backward_passes_per_step(1)
     optimizer.zero_grad()
     backward(net)
-    assert len(two.requests) == 4
+    two.requests.clear()
     optimizer.step()
+    assert len(two.requests) == 1
 
 
 def test_wrong_arguments(two):
@@ -197,14 +199,21 @@ def test_group_of_mixed_types_is_cut(two):
 
 
 @pytest.mark.parametrize("groups", [None, 1])
-def test_unused_parameters_send_zeros(two, groups):
+def test_unused_parameters_are_left_alone(two, groups):
     net, unused = model(), nn.Linear(2, 2)
     both = nn.ModuleList([net, unused])
-    optimizer = wrapped(both, groups=groups)
-    backward(net)
-    optimizer.step()
-    assert sum(len(request.tensors) for request in two.requests) == 6
-    assert torch.equal(unused.weight.grad, torch.zeros(2, 2))
+    optimizer = wrapped(both, groups=groups, inner={"weight_decay": 0.1, "momentum": 0.9})
+    before = unused.weight.detach().clone()
+    for sent in (3, 2) if groups else (7, 7):  # at first the ranks agree
+        two.requests.clear()
+        optimizer.zero_grad()
+        backward(net)
+        optimizer.step()
+        assert len(two.requests) == sent
+        assert names_of(two)[-1].endswith(".present")
+        assert unused.weight.grad is None
+        assert torch.equal(unused.weight, before)
+        assert unused.weight not in optimizer.state
 
 
 def test_frozen_parameters_stay_out_until_thawed(two):
@@ -217,7 +226,7 @@ def test_frozen_parameters_stay_out_until_thawed(two):
     assert net[0].weight.grad is None
     net[0].requires_grad_(True)
     two.requests.clear()
-    for during, after in ((2, 5), (4, 4)):  # first agreed on and sent by synchronize, then sent by a hook
+    for during, after in ((1, 5), (3, 4)):  # first agreed on and sent by synchronize, then sent by a hook
         backward(net)
         assert len(two.requests) == during
         optimizer.step()
@@ -280,7 +289,7 @@ def test_added_parameters(two, by, named):
         assert len(two.requests) == 6
         prefix = names_of(two)[0].split(".")[0]
         place = "0.5" if by == "list" else "1.1"
-        assert names_of(two)[0] == f"{prefix}.{'head.bias' if named else 'noname.' + place}"
+        assert f"{prefix}.{'head.bias' if named else 'noname.' + place}" in names_of(two)
         del optimizer
 
 

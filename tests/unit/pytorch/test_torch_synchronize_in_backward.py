@@ -58,6 +58,31 @@ def test_synchronizing_in_the_backward_pass_with_checkpoints(two):
     optimizer = wrapped(net, synchronize_in_backward=True)
     hidden = torch.utils.checkpoint.checkpoint(net[1], net[0](torch.ones(1, 3)), use_reentrant=True)
     hidden.sum().backward()  # the first gradients are those of the inner pass
-    assert len(two.requests) == 6 or not all(request.complete for request in two.requests)
+    assert len(two.requests) == 7  # one says who has gradients of the last layer
+    assert all(request.complete for request in two.requests)
     optimizer.step()
-    assert len(two.requests) == 6
+    assert len(two.requests) == 7
+
+
+def test_synchronizing_in_the_backward_pass_of_a_model_of_checkpoints(two):
+    """All gradients are those of the inner pass."""
+    net = model()
+    optimizer = wrapped(net, synchronize_in_backward=True)
+    inputs = torch.ones(1, 3, requires_grad=True)
+    for _ in range(2):
+        two.requests.clear()
+        torch.utils.checkpoint.checkpoint(net, inputs, use_reentrant=True).sum().backward()
+        assert len(two.requests) == 4
+        assert all(request.complete for request in two.requests)
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def test_synchronizing_in_the_backward_pass_by_the_environment(two, monkeypatch):
+    monkeypatch.setenv("HOROVOD_SYNCHRONIZE_IN_BACKWARD", "1")
+    net = model()
+    optimizer = wrapped(net)
+    backward(net)
+    assert [request.complete for request in two.requests] == [True] * 4
+    nn.utils.clip_grad_norm_(net.parameters(), 0.5)
+    optimizer.step()

@@ -76,17 +76,15 @@ class GradientReductions(Generic[Tensor]):
         """
         return handle >= 0 and _core.changed(handle)
 
-    def finish(self, handle: int) -> bool:
-        """Waits for what ``start`` has started, as ``synchronize``; returns what ``changed`` said before."""
-        changed = handle >= 0 and _core.changed(handle)
+    def finish(self, handle: int) -> None:
+        """Waits for what ``start`` has started, as ``synchronize``."""
         entry = self._handle_map.get(handle)
         if entry is None or entry[0] is not None or handle < 0:
             self._ops.synchronize(handle)
-            return changed
+            return
         try:
             _core.wait(handle)
         except BaseException as error:
             self._ops._failed(handle, error)
             raise
         self._handle_map.pop(handle, None)
-        return changed

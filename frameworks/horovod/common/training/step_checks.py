@@ -64,9 +64,9 @@ class StepChecks:
         label: str = "",
         remedy: str = "",
     ) -> None:
-        self.nonfinite = _flag(NONFINITE_VARIABLE)
+        self.nonfinite = flag(NONFINITE_VARIABLE)
         self.every = _count(PARAMETERS_VARIABLE)
-        self.first = self.every == 0 and _flag(FIRST_STEP_VARIABLE, default=True)
+        self.first = self.every == 0 and flag(FIRST_STEP_VARIABLE, default=True)
         self._remedy = remedy
         self.step = 0
         self._process_set = process_set
@@ -246,7 +246,7 @@ def _divergence_text(names: Sequence[str], by_rank: dict[int, list[str]]) -> str
     )
 
 
-def _flag(variable: str, default: bool = False) -> bool:
+def flag(variable: str, default: bool = False) -> bool:
     text = os.environ.get(variable, "").lower()  # what is no value at all was warned of by init
     if text in {"true", "yes", "on"} or text.lstrip("+-").isdecimal():
         return not text.lstrip("+-").isdecimal() or int(text) > 0

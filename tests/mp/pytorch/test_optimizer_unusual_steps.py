@@ -1,0 +1,139 @@
+"""Steps out of the ordinary: gradients that no rank has, that one rank alone changes or drops, loops of two
+optimizers, and steps of several evaluations. The ranks go on with equal parameters.
+"""
+
+import pytest
+import torch
+from torch import nn
+from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict
+
+import horovod.torch as hvd
+
+
+def linear(**options):
+    torch.manual_seed(0)
+    net = nn.Linear(4, 1)
+    inner = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9, weight_decay=0.1)
+    torch.manual_seed(hvd.rank() + 1)
+    return net, hvd.DistributedOptimizer(inner, net.named_parameters(), **options)
+
+
+def backward(net):
+    net(torch.randn(8, 4)).square().mean().backward()
+
+
+def assert_equal(*nets):
+    weights = torch.cat([p.detach().flatten() for net in nets for p in net.parameters()])
+    assert len({*hvd.allgather_object(tuple(weights.tolist()))}) == 1
+
+
+def one_rank_alone(by, match):
+    """All ranks raise in the same step, and no rank makes it."""
+    net, optimizer = linear()
+    for number in range(3):
+        optimizer.zero_grad()
+        backward(net)
+        if number == 1:
+            with pytest.raises(RuntimeError, match=match):
+                if hvd.rank() == 0:
+                    by(net, optimizer)
+                optimizer.step()
+        else:
+            optimizer.step()
+    assert_equal(net)
+
+
+def gradients_of_some_ranks():
+    """A parameter that one rank uses, one that each uses at times, and one that nobody uses."""
+    torch.manual_seed(0)
+    layers = nn.ModuleList([nn.Linear(3, 3) for _ in range(4)])
+    before = layers[3].weight.detach().clone()
+    for groups in (None, [list(layers[2].parameters()), list(layers[3].parameters())]):
+        inner = torch.optim.SGD(layers.parameters(), lr=0.1, momentum=0.9, weight_decay=0.1)
+        optimizer = hvd.DistributedOptimizer(inner, layers.named_parameters(), groups=groups, op=hvd.Sum)
+        for number in range(4):
+            optimizer.zero_grad()
+            used = [layers[0]] + [layers[1]] * (hvd.rank() == 0) + [layers[2]] * (number == hvd.rank())
+            sum(layer(torch.ones(1, 3)).sum() for layer in used).backward()
+            optimizer.step()
+            assert layers[1].weight.grad[0, 0] == 1
+            assert layers[0].weight.grad[0, 0] == hvd.size()
+            assert (layers[2].weight.grad is None) == (number >= hvd.size())
+            assert layers[3].weight.grad is None
+    assert torch.equal(layers[3].weight, before)
+    assert_equal(layers)
+
+
+def loops_of_two_optimizers(by_model, **options):
+    (made, maker), (judge, critic) = linear(**options), linear(**options)
+    made, judge = nn.Sequential(made), judge
+    for _ in range(3):
+        (judge if by_model else critic).zero_grad()
+        (judge(torch.randn(8, 4)) - judge(made(torch.randn(8, 4)).detach().expand(8, 4))).mean().backward()
+        critic.step()
+        maker.zero_grad()
+        judge(made(torch.randn(8, 4)).expand(8, 4)).mean().backward()
+        maker.step()
+    assert_equal(made, judge)
+
+
+class TwoSteps(torch.optim.SGD):
+    """As sharpness-aware minimization: a step along one gradient, back, and one along another."""
+
+    @torch.no_grad()
+    def first_step(self):
+        for p in self.param_groups[0]["params"]:
+            self.state[p]["old"] = p.clone()
+            p.add_(p.grad)
+
+    @torch.no_grad()
+    def second_step(self):
+        for p in self.param_groups[0]["params"]:
+            p.copy_(self.state[p]["old"])
+            p.sub_(p.grad, alpha=0.1)
+
+
+def steps_of_two_evaluations():
+    torch.manual_seed(0)
+    net = nn.Linear(4, 1)
+    optimizer = hvd.DistributedOptimizer(TwoSteps(net.parameters(), lr=0.1), net.named_parameters())
+    torch.manual_seed(hvd.rank() + 1)
+    for _ in range(3):
+        backward(net)
+        optimizer.first_step()
+        assert_equal(net)
+        optimizer.zero_grad()
+        backward(net)
+        optimizer.second_step()
+        optimizer.zero_grad()
+    assert_equal(net)
+
+
+def state_of_one_rank():
+    """Before the first step it is made on that rank alone, and training begins without it."""
+    net, optimizer = linear()
+    if hvd.rank() == 0:
+        assert get_optimizer_state_dict(net, optimizer)["state"]
+    backward(net)
+    optimizer.step()
+    assert_equal(net)
+
+
+def ranks_check():
+    hvd.init()
+    one_rank_alone(lambda net, _: net.weight.grad.mul_(0.5), r"'weight' was changed.*on rank 0")
+    one_rank_alone(lambda net, _: net.bias.grad.mul_(0.5), r"'bias' was changed.*on rank 0")
+    one_rank_alone(lambda _, optimizer: optimizer.zero_grad(), r"zero_grad\(\) was called.*on rank 0")
+    gradients_of_some_ranks()
+    for by_model in (False, True):
+        loops_of_two_optimizers(by_model)
+        loops_of_two_optimizers(by_model, groups=1)
+        loops_of_two_optimizers(by_model, synchronize_in_backward=True)
+    steps_of_two_evaluations()
+    state_of_one_rank()
+    return True
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_unusual_steps(run_ranks, ranks):
+    assert run_ranks(ranks, ranks_check) == [True] * ranks
