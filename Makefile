@@ -45,7 +45,7 @@ SYSTEM_PACKAGES := ccache gdb libgloo-dev libmpich-dev libopenmpi-dev mpich open
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(JOBS)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv build sdist wheel demo test test-core test-unit test-mp test-tf test-mx test-package matrix faults gpu-test torch-suite soak soak-elastic programs fuzz sim test-full tsan asan lint format bench docs test-deps clean
+.PHONY: help venv build sdist wheel demo test test-core test-unit test-mp test-tf test-mx test-package matrix faults gpu-test torch-suite soak soak-elastic programs fuzz sim test-full test-arm tsan asan lint format bench docs test-deps clean
 
 help: ## List these words
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -156,6 +156,20 @@ test-full: build $(VENV)/.tensorflow ## Run everything, the long tests too
 	$(call core_tests,core-tests,)
 	$(BIN)/python -m pytest tests/unit tests/mp -m 'full or not full' --timeout 1200 -q
 	$(TF_TESTS) -m 'full or not full' --timeout 1200
+	$(MAKE) test-arm
+
+# Debian's packages: g++-aarch64-linux-gnu qemu-user-static.
+ARM_TESTS ?= sha256 crc32c topology text positions kernels float8 collective links window arena inbox queue gate member
+test-arm: venv ## Run tests of the core for aarch64, emulated (ARM_TESTS picks others)
+	@if ! command -v aarch64-linux-gnu-g++ >/dev/null || ! command -v qemu-aarch64-static >/dev/null; then \
+	  echo "Skipped: no aarch64-linux-gnu-g++ or no qemu-aarch64-static here"; else \
+	  mkdir -p build && \
+	  $(CMAKE) -S . -B build/arm -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DHVD_BUILD_TESTS=ON \
+	    -DHVD_BUILD_PYTHON=OFF -DHVD_BUILD_TENSORFLOW=OFF -DHVD_BUILD_MXNET=OFF -DHVD_WERROR=$(WERROR) \
+	    -DCMAKE_TOOLCHAIN_FILE=cmake/aarch64.cmake >build/arm.log && \
+	  $(CMAKE) --build build/arm --target $(addprefix test_,$(ARM_TESTS)) && \
+	  for test in $(ARM_TESTS); do \
+	    $(BIN)/ctest --test-dir build/arm --output-on-failure -Q -R "^core\.$$test$$" || exit 1; done; fi
 
 tsan: venv ## Run the core's tests under ThreadSanitizer
 	@mkdir -p build

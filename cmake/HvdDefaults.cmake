@@ -17,6 +17,15 @@ endif()
 
 find_package(Threads REQUIRED)
 
+# The family whose files are compiled: x86, arm, or any, which every other processor can run.
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+  set(HVD_PROCESSOR x86)
+elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
+  set(HVD_PROCESSOR arm)
+else()
+  set(HVD_PROCESSOR any)
+endif()
+
 # -ffp-contract=off: kernels of every instruction set must give equal bits.
 add_compile_options(-Wall -Wextra -ffp-contract=off)
 if(HVD_WERROR)

@@ -13,7 +13,7 @@ constexpr size_t kKept = 8;
 constexpr size_t kKeptBytes = 64 << 20;
 
 size_t RoundUp(size_t bytes) {
-  size_t rounded = kPageBytes;
+  size_t rounded = PageBytes();
   while (rounded < bytes) rounded *= 2;
   // Above a few MiB doubling would waste more than growing in smaller steps costs.
   constexpr size_t kLarge = 4 << 20;

@@ -74,14 +74,28 @@ bool Interrupted();
 
 HandlePtr Recall(int64_t number);  // null when unknown
 void Forget(int64_t number);       // once the operation is over; needs the interpreter lock
+// Nobody holds it any more, so its name may be used again: see Queue::Push.
+void Abandon(int64_t number) noexcept;
+// Likewise, and nobody will wait for it: it is forgotten, with what it uses, once it is over. Needs
+// the interpreter lock.
+void Leave(int64_t number) noexcept;
+void LeaveInFlight(const HandlePtr& handle, PyObject* keep) noexcept;
 
-// A new type of integers whose instances, when they go, are appended to `dropped` if they are keys
-// of `entries`. What `entries` keeps for an operation then shows whether the program can still ask
-// for it.
+// A new type of integers, which are the handles of an adapter: `submit_for` starts an operation and
+// puts what is to be kept for it into `entries`, by its number, before anything of Python runs.
+// Handles that go are appended to `dropped` if they are still keys of `entries`: the program may
+// have the number elsewhere, but it has probably lost it. With null for both, an operation is left
+// to itself when its handle goes.
 //
 // In C++, for a class of Python's is one that the garbage collector counts and goes through: with a
 // thousand handles in flight that was a fifth of the time of their operations.
 PyObject* MakeHandleType(PyObject* entries, PyObject* dropped);
+
+// The parts of `submit_for`. Each needs the interpreter lock. `type`: of handles, or a dictionary
+// of entries, whose handles are plain numbers.
+PyObject* MakeHandle(PyObject* type, int64_t number);
+bool Enter(PyObject* type, PyObject* handle, PyObject* entry);
+void Withdraw(PyObject* type, PyObject* handle);
 
 // A list of the core's outputs, or None when it allocated none.
 pybind11::object OutputsOf(const Handle& handle);

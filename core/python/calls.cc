@@ -4,6 +4,7 @@
 
 #include <exception>
 #include <new>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -49,18 +50,7 @@ void ReleaseDone() {
     std::swap(all[i], all.back());
     PyObject* const keep = all.back().keep;
     all.pop_back();
-    Py_DECREF(keep);  // which may run anything
-  }
-}
-
-// Where there is no memory, what it uses stays for ever.
-void LeaveInFlight(const HandlePtr& handle, PyObject* keep) noexcept {
-  if (keep == nullptr) return;
-  Py_INCREF(keep);
-  try {
-    left_in_flight->push_back({handle, keep});
-  } catch (const std::bad_alloc&) {
-    return;
+    Py_XDECREF(keep);  // which may run anything
   }
 }
 
@@ -80,17 +70,34 @@ HandlePtr Start(PyObject* const* args, Py_ssize_t count, PyObject* names, bool u
   return nullptr;
 }
 
-PyObject* Submit(PyObject*, PyObject* const* args, Py_ssize_t count, PyObject* names) {
+PyObject* SubmitAs(PyObject* type, PyObject* entry, PyObject* const* args, Py_ssize_t count,
+                   PyObject* names) {
   PyObject* keep = nullptr;
   double no_timeout = -1;  // of what does not wait
   std::shared_ptr<Engine> engine;
   NumberedPlace place;
-  py::object number = py::reinterpret_steal<py::object>(PyLong_FromLongLong(place.number()));
-  if (!number) return nullptr;
+  py::object made = py::reinterpret_steal<py::object>(MakeHandle(type, place.number()));
+  if (!made || (entry != nullptr && !Enter(type, made.ptr(), entry))) return nullptr;
   HandlePtr handle = Start(args, count, names, false, &keep, &no_timeout, &engine);
-  if (handle == nullptr) return nullptr;
+  if (handle == nullptr) {
+    if (entry != nullptr) Withdraw(type, made.ptr());
+    return nullptr;
+  }
   place.Take(std::move(handle), keep);
-  return number.release().ptr();
+  return made.release().ptr();
+}
+
+// Of the operations that no adapter keeps anything for.
+PyObject* own_type = nullptr;
+
+PyObject* Submit(PyObject*, PyObject* const* args, Py_ssize_t count, PyObject* names) {
+  return SubmitAs(own_type, nullptr, args, count, names);
+}
+
+PyObject* SubmitFor(PyObject*, PyObject* const* args, Py_ssize_t count, PyObject* names) {
+  if (count > 2) return SubmitAs(args[0], args[1], args + 2, count - 2, names);
+  PyErr_SetString(PyExc_TypeError, "submit_for(handle_type, entry, kind, name, tensors, ...)");
+  return nullptr;
 }
 
 PyObject* Run(PyObject*, PyObject* const* args, Py_ssize_t count, PyObject* names) {
@@ -158,6 +165,21 @@ PyObject* ForgetHandle(PyObject*, PyObject* number) {
   Py_RETURN_NONE;
 }
 
+PyObject* AbandonHandle(PyObject*, PyObject* number) {
+  int64_t value = 0;
+  if (!Read(number, &value)) return nullptr;
+  Abandon(value);
+  Py_RETURN_NONE;
+}
+
+PyObject* NameOf(PyObject*, PyObject* number) {
+  int64_t value = 0;
+  if (!Read(number, &value)) return nullptr;
+  const HandlePtr handle = Recall(value);
+  const std::string name = handle == nullptr ? "" : handle->name();
+  return PyUnicode_DecodeUTF8(name.data(), static_cast<Py_ssize_t>(name.size()), "replace");
+}
+
 PyObject* Changed(PyObject*, PyObject* number) {
   int64_t value = 0;
   if (!Read(number, &value)) return nullptr;
@@ -195,10 +217,14 @@ struct Edge<kFunction> {
 PyMethodDef kMethods[] = {
     {"submit", AsMethod(&Edge<&Submit>::Call), METH_FASTCALL | METH_KEYWORDS,
      "Starts an operation and returns its handle."},
+    {"submit_for", AsMethod(&Edge<&SubmitFor>::Call), METH_FASTCALL | METH_KEYWORDS,
+     "Likewise, and keeps something for it among the entries of the handle's type."},
     {"run", AsMethod(&Edge<&Run>::Call), METH_FASTCALL | METH_KEYWORDS,
      "Starts an operation and waits for it."},
     {"wait", AsMethod(&Edge<&Wait>::Call), METH_FASTCALL, "Waits for a handle."},
     {"forget", &ForgetHandle, METH_O, "Lets a handle go that was waited for."},
+    {"abandon", &AbandonHandle, METH_O, "Lets the name of an operation in flight be used again."},
+    {"name_of", AsMethod(&Edge<&NameOf>::Call), METH_O, "The name of an operation, for messages."},
     {"poll", &Poll, METH_O, "Whether a handle is complete."},
     {"changed", &Changed, METH_O, "Whether the result of a complete operation was changed since."},
     {nullptr, nullptr, 0, nullptr},
@@ -206,6 +232,22 @@ PyMethodDef kMethods[] = {
 
 }  // namespace
 
-void BindCalls(py::module_& module) { PyModule_AddFunctions(module.ptr(), kMethods); }
+// Where there is no memory, what it uses stays for ever.
+void LeaveInFlight(const HandlePtr& handle, PyObject* keep) noexcept {
+  handle->abandoned.store(true);
+  if (keep == nullptr) return;
+  Py_INCREF(keep);
+  try {
+    left_in_flight->push_back({handle, keep});
+  } catch (const std::bad_alloc&) {
+    return;
+  }
+}
+
+void BindCalls(py::module_& module) {
+  own_type = MakeHandleType(nullptr, nullptr);
+  if (own_type == nullptr) throw py::error_already_set();
+  PyModule_AddFunctions(module.ptr(), kMethods);
+}
 
 }  // namespace hvd::python

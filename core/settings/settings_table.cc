@@ -27,7 +27,8 @@ const std::vector<Setting>& SettingsTable() {
       {"HOROVOD_TRANSPORT", "choice", "auto",
        "auto, shm or tcp; tcp is used between processes of one machine too."},
       {"HOROVOD_SHM_CHUNK_BYTES", "bytes", "131072",
-       "Largest part of a tensor that a rank stages in shared memory at once, in whole pages; the "
+       "Largest part of a tensor that a rank stages in shared memory at once, rounded up to 4 KiB; "
+       "the "
        "same on all ranks."},
       {"HOROVOD_SHM_STAGING_SLOTS", "integer", "4",
        "How many such parts a rank may have staged at a time; the same on all ranks."},

@@ -12,7 +12,7 @@ namespace hvd {
 
 namespace {
 
-constexpr off_t kPage = 4096;
+constexpr off_t kPage = 4096;  // the smallest there is: a larger page consists of them
 constexpr std::string_view kClosing = "]\n";
 
 off_t PageAfter(off_t offset) { return (offset / kPage + 1) * kPage; }

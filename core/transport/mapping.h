@@ -1,6 +1,7 @@
 #pragma once
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstddef>
@@ -11,11 +12,17 @@
 
 namespace hvd {
 
-constexpr size_t kPageBytes = 4096;
+// Of this machine: 4 KiB, or 16 or 64 where the kernel is built so. One number for all ranks of a
+// host.
+inline size_t PageBytes() {
+  static const auto bytes = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  return bytes;
+}
 
 // `bytes` rounded up to whole pages, at least one.
-constexpr size_t WholePages(size_t bytes) {
-  return bytes == 0 ? kPageBytes : (bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
+inline size_t WholePages(size_t bytes) {
+  const size_t page = PageBytes();
+  return bytes == 0 ? page : (bytes + page - 1) / page * page;
 }
 
 // Owns one mapped range of pages.
@@ -44,7 +51,8 @@ class Mapping {
   // Makes pages that exist present here, so that there is no page fault on the hot path. Reads,
   // because for a read the kernel brings in what lies around it too, writable where the mapping is.
   void Touch() const {
-    for (size_t at = 0; at < bytes_; at += kPageBytes) {
+    const size_t page = PageBytes();
+    for (size_t at = 0; at < bytes_; at += page) {
       [[maybe_unused]] const std::byte byte = static_cast<const volatile std::byte*>(data_)[at];
     }
   }

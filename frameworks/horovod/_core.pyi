@@ -4,7 +4,7 @@ it waits.
 
 from collections import deque
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 __version__: str
 
@@ -160,6 +160,45 @@ def submit(
     Errors found before anything was sent: ValueError (duplicate name in flight, negative or too large
     shape, operation that the dtype does not have, a set that this rank is not part of),
     HorovodInternalError (not running any more).
+
+    When the handle itself goes, the operation is forgotten, with what it keeps, once it is over.
+    """
+
+class Handle(int):
+    """An operation in flight, of an adapter."""
+
+    entries: ClassVar[dict[int, Any]]
+
+def submit_for(
+    handle_type: type[Handle] | dict[int, Any],
+    entry: Any,
+    kind: int,
+    name: str | None,
+    tensors: Sequence[tuple[int, int, int, Sequence[int], int, int]],
+    op: int = 1,
+    prescale: float = 1.0,
+    postscale: float = 1.0,
+    root: int = 0,
+    process_set: int = 0,
+    keep: Any = None,
+    splits: Sequence[int] | None = None,
+    sampled: bool | int = False,
+    device: int = ...,
+    stream: int = 0,
+    ready_event: int = 0,
+    tag: int = 0,
+) -> int:
+    """As ``submit``, with a handle of that type, and ``entry`` put into its entries by the handle's number
+    before the operation begins: nothing is lost when a signal handler raises before Python has the handle.
+    With the entries themselves the handle is a plain number.
+    """
+
+def name_of(handle: int) -> str:
+    """The public name of an operation, for messages; empty for one that was waited for."""
+
+def abandon(handle: int) -> None:
+    """Nobody waits for the operation any more, or the wait was interrupted: the next of its name begins when
+    it is over, and is no duplicate.
     """
 
 def wait(handle: int, timeout: float | None = None, forget: bool = True, /) -> list[Output] | None:
@@ -179,9 +218,9 @@ def forget(handle: int) -> None:
 def poll(handle: int) -> bool:
     """True when complete (or unknown, because it was waited for)."""
 
-def handle_type(entries: dict[int, Any], dropped: deque[int]) -> type[int]:
-    """A type of integers. One that goes is appended to ``dropped`` if it is a key of ``entries``. The garbage
-    collector does not know its instances.
+def handle_type(entries: dict[int, Any], dropped: deque[int]) -> type[Handle]:
+    """A type of handles. One that goes is appended to ``dropped`` if it is a key of ``entries``, and its
+    operation is abandoned. The garbage collector does not know its instances.
     """
 
 def changed(handle: int) -> bool:

@@ -67,6 +67,14 @@ class Output:
         return self.tensor.__dlpack_device__()
 
 
+def entered(handle_type, number, entry):
+    if isinstance(handle_type, dict):
+        handle_type[number] = entry
+        return number
+    handle_type.entries[number] = entry
+    return handle_type(number)
+
+
 @dataclass
 class Request:
     """One submitted operation."""
@@ -184,6 +192,16 @@ class FakeCore:
         request.tag = tag
         return handle
 
+    def submit_for(self, handle_type, entry, *arguments, **more):
+        number = self.submit(*arguments, **more)
+        return entered(handle_type, number, entry)
+
+    def abandon(self, handle):
+        pass
+
+    def name_of(self, handle):
+        return self.pending[handle].name or f"noname.{handle}"
+
     def wait(self, handle, timeout=None, forget=True):
         request = self.pending.get(handle)
         if request is None:
@@ -270,7 +288,7 @@ class FakeCore:
             if handle in entries:
                 dropped.append(int(handle))
 
-        return type("Handle", (int,), {"__slots__": (), "__del__": note})
+        return type("Handle", (int,), {"__slots__": (), "__del__": note, "entries": entries})
 
     def acquire_api(self):
         raise AssertionError("native code needs the real core")
@@ -333,6 +351,7 @@ def install():
             "check_running",
             "topology",
             "submit",
+            "submit_for",
             "wait",
             "poll",
             "changed",

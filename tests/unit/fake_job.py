@@ -8,7 +8,7 @@ import threading
 from contextlib import contextmanager
 
 import torch
-from fake_core import HOST_DEVICE, Output, Request, deliver, described, next_handle, put_under_common
+from fake_core import HOST_DEVICE, Output, Request, deliver, described, entered, next_handle, put_under_common
 from fake_results import ALLGATHER, ALLREDUCE, JOIN, outcome, view
 
 from horovod.common import process_sets
@@ -131,6 +131,12 @@ class FakeJob:
                 self._announce(rank, request)
             self.news.notify_all()
         return handle
+
+    def submit_for(self, handle_type, entry, *arguments, **more):
+        return entered(handle_type, self.submit(*arguments, **more), entry)
+
+    def abandon(self, handle):
+        pass
 
     def wait(self, handle, timeout=None):
         rank, request = self.handles[handle]

@@ -7,6 +7,8 @@
 #include <system_error>
 #include <utility>
 
+#include "base/float_mode.h"
+
 namespace hvd {
 
 namespace {
@@ -73,6 +75,7 @@ void Worker::Begin(const Waker& waker, std::function<void()> job) {
 
 void Worker::Run(Shared* shared) {
   PrepareToThrow();
+  const FloatMode mode;
   while (std::function<void()> job = Next(shared)) {
     std::string error;
     bool failed = false;

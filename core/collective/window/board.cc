@@ -4,12 +4,15 @@ namespace hvd {
 
 namespace {
 
-constexpr int64_t kPage = 4096;
+// What a chunk is rounded up to, so that every slice begins at a cache line: no page of the
+// machine, for hosts whose pages differ must stage alike.
+constexpr int64_t kChunkUnit = 4096;
 
 }  // namespace
 
 BoardShape BoardShape::Of(int64_t chunk_bytes, int64_t staging_slots) {
-  return {(chunk_bytes + kPage - 1) / kPage * kPage, static_cast<uint64_t>(staging_slots)};
+  return {(chunk_bytes + kChunkUnit - 1) / kChunkUnit * kChunkUnit,
+          static_cast<uint64_t>(staging_slots)};
 }
 
 // Two cache lines each, because the processor fetches lines in pairs.
@@ -26,7 +29,7 @@ struct alignas(128) PhaseLine {
 struct Board::Layout {
   StartLine start[2];
   PhaseLine phase[kPhases];
-  alignas(kPage) std::byte small[2][kSlotBytes];
+  alignas(kChunkUnit) std::byte small[2][kSlotBytes];
 };
 
 size_t Board::Bytes(const BoardShape& shape) {

@@ -17,7 +17,7 @@ constexpr size_t kSlotBytes = 64 << 10;  // largest payload of one rank that tra
 // How a set stages its streams; the same on all members, also of other hosts. What a host stages
 // should stay in its caches. A small chunk costs more flags, a large one leaves less to overlap.
 struct BoardShape {
-  // `chunk_bytes` is rounded up to whole pages, so that every slice begins at a cache line.
+  // `chunk_bytes` is rounded up to 4 KiB, so that every slice begins at a cache line.
   static BoardShape Of(int64_t chunk_bytes, int64_t staging_slots);
 
   int64_t chunk_bytes = 128 << 10;  // largest part of a stream that is staged at once

@@ -10,6 +10,7 @@
 
 #include "backend/nccl/reduction.h"
 #include "base/clock.h"
+#include "base/float_mode.h"
 #include "base/status.h"
 #include "base/text.h"
 #include "runtime/engine/rank_engine.h"
@@ -172,11 +173,23 @@ Status RankEngine::CheckGraph(const Entry& entry) const {
 }
 
 // As in Wait, but the thread waits elsewhere; from when the operation is queued.
-void RankEngine::CountAsBlocked(Entry* entry) {
-  entry->on_complete = [this, deliver = std::move(entry->on_complete)](const Handle& handle) {
-    blocked_.Leave(NowMicros());
+void RankEngine::CountAsBlocked(Entry* entry, std::shared_ptr<ProgramThread> thread) {
+  entry->on_complete = [this, thread = std::move(thread),
+                        deliver = std::move(entry->on_complete)](const Handle& handle) {
+    LeaveWait(thread.get());
     deliver(handle);
   };
+}
+
+// `thread`: null where there was no memory for it.
+void RankEngine::EnterWait(ProgramThread* thread) {
+  if (thread != nullptr) thread->waits.fetch_add(1);
+  blocked_.Enter(NowMicros());
+}
+
+void RankEngine::LeaveWait(ProgramThread* thread) {
+  if (thread != nullptr) thread->waits.fetch_sub(1);
+  blocked_.Leave(NowMicros());
 }
 
 // An operation that there is no memory for has not begun: only its submitter hears of that.
@@ -192,6 +205,10 @@ Status RankEngine::Submit(Entry entry, HandlePtr* handle) {
 Status RankEngine::TrySubmit(Entry entry, HandlePtr* handle) {
   entry.request.name = Fitted(std::move(entry.request.name), negotiate::kMaxNameBytes);
   HVD_RETURN_IF_ERROR(Usable(entry));
+  if (entry.request.kind == OpKind::kJoin) {
+    *handle = queue_.ResumeJoin(entry.process_set);
+    if (*handle != nullptr) return Status::Ok();
+  }
   const bool urgent = entry.urgent;
   const bool driven = urgent && !entry.on_complete;  // by its submitter, who is about to wait
   *handle = std::make_shared<Handle>(std::move(entry));
@@ -199,10 +216,11 @@ Status RankEngine::TrySubmit(Entry entry, HandlePtr* handle) {
   (*handle)->generation = options_.generation;
   (*handle)->submitted_us = NowMicros();
   blocked_.Touch((*handle)->submitted_us);
-  if ((*handle)->entry.awaited) CountAsBlocked(&(*handle)->entry);
+  const std::shared_ptr<ProgramThread>& thread = threads_.Caller();
+  if ((*handle)->entry.awaited) CountAsBlocked(&(*handle)->entry, thread);
   HVD_RETURN_IF_ERROR(queue_.Push(*handle));
-  if ((*handle)->entry.awaited)
-    blocked_.Enter(NowMicros());  // perhaps after its end: then both cancel out
+  // Perhaps after its end: then both cancel out.
+  if ((*handle)->entry.awaited) EnterWait(thread.get());
   if (!driven) loop_->Notify(urgent);
   if (abort_.is_set()) FailWhatIsLeft();  // it came in between
   return Status::Ok();
@@ -211,6 +229,7 @@ Status RankEngine::TrySubmit(Entry entry, HandlePtr* handle) {
 Status RankEngine::Wait(const HandlePtr& handle, int64_t timeout_us, bool (*interrupted)()) {
   const int64_t deadline = timeout_us < 0 ? -1 : NowMicros() + timeout_us;
   if (!handle->done.load(std::memory_order_acquire) && !handle->entry.urgent) queue_.Urge(handle);
+  std::shared_ptr<ProgramThread> thread;  // of a long wait
   bool long_wait = false;
   bool stop = false;
   Status graph;
@@ -220,11 +239,11 @@ Status RankEngine::Wait(const HandlePtr& handle, int64_t timeout_us, bool (*inte
     if (waited == Waited::kDone) break;
     stop = waited == Waited::kTimeout || (interrupted != nullptr && interrupted());
     if (stop) break;
-    if (!std::exchange(long_wait, true)) blocked_.Enter(NowMicros());
+    if (!std::exchange(long_wait, true)) EnterWait((thread = threads_.Caller()).get());
     graph = CheckGraph(handle->entry);
     if (!graph.ok()) break;
   }
-  if (long_wait) blocked_.Leave(NowMicros());
+  if (long_wait) LeaveWait(thread.get());
   if (!graph.ok()) return graph;
   return stop ? NotComplete(*handle, prepared_.not_complete) : handle->status;
 }
@@ -249,6 +268,7 @@ void RankEngine::GiveUpLink(GlobalRank peer, const std::string& reason) {
 // The last responses to slower peers may still wait for room, and a small message, which is
 // complete once it is posted, for its link.
 void RankEngine::Flush() noexcept {
+  const FloatMode mode;
   const int64_t begin = NowMicros();
   int64_t deadline = begin + kFlushLimitUs;
   while (cycle_->HasWork() && queue_.in_flight() == 0 && !abort_.is_set()) {
@@ -288,13 +308,14 @@ void RankEngine::TellOfMissingLinks() {
   }
 }
 
-// What all have submitted completes by itself and lets its waiter go on: until then nobody is
-// blocked.
+// What all have submitted completes by itself and lets its waiter go on, and so may another thread
+// of the program: until then nobody is blocked.
 int64_t RankEngine::BlockedMicros() {
   const std::vector<HandlePtr> all = queue_.InFlight();
   const auto runs = [](const HandlePtr& handle) { return handle->decided.load(); };
   const int64_t now = NowMicros();
-  if (std::any_of(all.begin(), all.end(), runs)) blocked_.Touch(now);
+  const bool stands_still = threads_.AllStandStill(now);
+  if (!stands_still || std::any_of(all.begin(), all.end(), runs)) blocked_.Touch(now);
   return blocked_.Micros(now);
 }
 

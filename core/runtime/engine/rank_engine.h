@@ -14,6 +14,7 @@
 #include "runtime/engine/set_registry.h"
 #include "runtime/engine/wiring.h"
 #include "runtime/liveness/blocked.h"
+#include "runtime/liveness/program_threads.h"
 #include "runtime/liveness/stacks.h"
 #include "runtime/liveness/watcher.h"
 #include "runtime/progress/loop.h"
@@ -72,6 +73,8 @@ class RankEngine : public Engine {
   Status MakeWatcher();
   void OnHeartbeat();
   void TellOfMissingLinks();
+  void EnterWait(ProgramThread* thread);
+  void LeaveWait(ProgramThread* thread);
   int64_t BlockedMicros();
   Status Agree(const std::string& what, int64_t mine, int64_t* all);
   Status TryStart();
@@ -105,7 +108,7 @@ class RankEngine : public Engine {
   Status UsableMessage(const Entry& entry) const;
   Status CheckGpu(const negotiate::Request& request) const;
   Status CheckGraph(const Entry& entry) const;
-  void CountAsBlocked(Entry* entry);
+  void CountAsBlocked(Entry* entry, std::shared_ptr<ProgramThread> thread);
   void Flush() noexcept;
   void FailWhatIsLeft() noexcept;
 
@@ -133,6 +136,7 @@ class RankEngine : public Engine {
   LinkRequests link_requests_;
   LinkSigns link_signs_;
   Blocked blocked_;
+  ProgramThreads threads_;
   StacksRequest stacks_;
   std::unique_ptr<Timeline> timeline_;  // null unless asked for
   std::unique_ptr<Wirer> wirer_;

@@ -101,6 +101,7 @@ Status RankEngine::Start() {
   try {
     PrepareToThrow();
     PrepareErrors();
+    (void)threads_.Caller();  // which may submit something, whoever waits first
     Status status = TryStart();
     if (!status.ok()) TellLauncher(status);
     return status;

@@ -10,9 +10,9 @@
 namespace hvd {
 
 // Since when this rank has done nothing but wait in the library: some thread of it waits, none has
-// submitted anything or come back from a wait, and no operation was under way. A deadlock is proved
-// when this holds for every rank of the job, for then nobody is left who could submit what is
-// missing. A rank that computes is never blocked.
+// submitted anything or come back from a wait, none that could go on was there when the watcher
+// looked (ProgramThreads), and no operation was under way. A deadlock is proved when this holds for
+// every rank of the job, for then nobody is left who could submit what is missing.
 class Blocked {
  public:
   // Around a wait that has lasted for a while already; cheap ones need not be told.
@@ -26,6 +26,7 @@ class Blocked {
   }
   void Touch(int64_t now_us) { quiet_since_us_.store(now_us, std::memory_order_relaxed); }
 
+  bool any() const { return waiting_.load() > 0; }
   int64_t Micros(int64_t now_us) const {
     return waiting_.load() == 0 ? 0 : std::max<int64_t>(0, now_us - quiet_since_us_.load());
   }

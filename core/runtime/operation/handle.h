@@ -39,6 +39,9 @@ struct Handle {
       kept;             // memory that the buffers of the entry point into, where it is the core's
   uint64_t sample = 0;  // of the outputs as the operation left them, where the entry asks for it
   std::atomic<bool> done{false};
+  // Nobody holds it any more, so that the next operation of its name need not be a mistake.
+  std::atomic<bool> abandoned{false};
+  HandlePtr successor;  // that operation, which begins when this one is over; guarded by the queue
 
   // The neighbours in a HandleChain, of whoever owns that.
   HandlePtr next;

@@ -24,6 +24,11 @@ Status NoSuchSet(uint32_t process_set) {
 
 Status Queue::Refusal(const Set& set, const Entry& entry) {
   if (set.closed) return NoSuchSet(entry.process_set);
+  if (set.successors > 0 && entry.request.kind == OpKind::kJoin) {
+    return Status::Invalid(
+        "this rank cannot join (hvd.join()) while operations wait for earlier ones of their names, "
+        "which were interrupted. Wait for them first (synchronize)");
+  }
   if (set.joined) {
     return Status::Invalid(
         "this rank has joined (hvd.join()) and can submit nothing until all ranks have: " +
@@ -45,17 +50,48 @@ Status Queue::Push(const HandlePtr& handle) {
   if (closed_) return AlreadyShutDown();
   Set& set = sets_[entry.process_set];
   if (set.closed || set.joined) return Refusal(set, entry);
+  if (join && set.successors > 0) return Refusal(set, entry);
   if (queued_.size() == queued_.capacity()) queued_.reserve(2 * queued_.size() + kRoom);
-  if (named && !set.names.emplace(entry.request.name, handle).second) return Refusal(set, entry);
-  handle->id = ++next_id_;
+  if (named) {
+    const auto [place, added] = set.names.emplace(entry.request.name, handle);
+    if (!added) return PushBehind(&set, place->second, handle);
+  }
   if (join) set.joined = true;
   if (counted) handle->ordinal = ++set.unnamed;
-  in_flight_handles_.Append(handle);
   queued_.push_back(handle);
-  queued_bytes_.fetch_add(negotiate::BytesOf(entry.request), std::memory_order_relaxed);
+  Begin(handle);
+  return Status::Ok();
+}
+
+// What was interrupted in Python goes on here, where nobody can take it back: the other ranks may
+// have its data. The program may well start it again.
+Status Queue::PushBehind(Set* set, const HandlePtr& first, const HandlePtr& handle) {
+  Handle* last = first.get();
+  while (last->abandoned.load() && last->successor != nullptr) last = last->successor.get();
+  if (!last->abandoned.load()) return Refusal(*set, handle->entry);
+  succeeding_.reserve(succeeding_.size() + successors_ + 1);
+  last->successor = handle;
+  ++set->successors;
+  ++successors_;
+  return Status::Ok();
+}
+
+HandlePtr Queue::ResumeJoin(uint32_t process_set) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  for (const HandlePtr* at = &in_flight_handles_.first(); *at != nullptr; at = &(*at)->next) {
+    const Entry& entry = (*at)->entry;
+    const bool is_join = entry.request.kind == OpKind::kJoin && entry.process_set == process_set;
+    if (is_join && (*at)->abandoned.exchange(false)) return *at;
+  }
+  return nullptr;
+}
+
+void Queue::Begin(const HandlePtr& handle) noexcept {
+  handle->id = ++next_id_;
+  in_flight_handles_.Append(handle);
+  queued_bytes_.fetch_add(negotiate::BytesOf(handle->entry.request), std::memory_order_relaxed);
   in_flight_.fetch_add(1);
   filled_.store(true, std::memory_order_seq_cst);
-  return Status::Ok();
 }
 
 void Queue::Close() {
@@ -96,6 +132,8 @@ bool Queue::Take(std::vector<HandlePtr>* handles, std::vector<HandlePtr>* urged)
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     handles->swap(queued_);
+    handles->insert(handles->end(), succeeding_.begin(), succeeding_.end());
+    succeeding_.clear();
     urged->swap(urged_);
     queued_bytes_.store(0, std::memory_order_relaxed);
     filled_.store(false, std::memory_order_seq_cst);
@@ -112,12 +150,26 @@ HandlePtr Queue::Find(uint32_t process_set, const std::string& name) {
   return found == set->second.names.end() ? nullptr : found->second;
 }
 
+// Its successor takes the place that the name has, so that this needs no memory.
+void Queue::RemoveName(Set* set, Handle* handle) noexcept {
+  auto place = set->names.extract(handle->entry.request.name);
+  if (place.empty() || handle->successor == nullptr) return;
+  const HandlePtr next = std::move(handle->successor);
+  place.key() = next->entry.request.name;
+  place.mapped() = next;
+  set->names.insert(std::move(place));
+  --set->successors;
+  --successors_;
+  succeeding_.push_back(next);
+  Begin(next);
+}
+
 HandlePtr Queue::Remove(Handle* handle) noexcept {
   const bool join = handle->entry.request.kind == OpKind::kJoin;
   const auto found = sets_.find(handle->entry.process_set);  // unless the set is removed
   if (found != sets_.end()) {
     Set& set = found->second;
-    if (!join && handle->ordinal == 0) set.names.erase(handle->entry.request.name);
+    if (!join && handle->ordinal == 0) RemoveName(&set, handle);
     if (join) set.joined = false;
     if (join) set.unnamed = 0;
   }

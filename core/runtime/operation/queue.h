@@ -22,10 +22,14 @@ Status NoSuchSet(uint32_t process_set);
 // is sent.
 class Queue {
  public:
-  // Names the operation (ordinal) and queues it. kDuplicate when its name is in flight in its set,
-  // kInvalidArgument when this rank has joined in its set or the set is closed, kShutdown once
-  // everything is. Where it throws (std::bad_alloc), nothing is queued.
+  // Names the operation (ordinal) and queues it. Where its name is in flight in its set: behind
+  // that one, if that is abandoned; else kDuplicate. kInvalidArgument when this rank has joined in
+  // its set or the set is closed, kShutdown once everything is. Where it throws (std::bad_alloc),
+  // nothing is queued.
   Status Push(const HandlePtr& handle);
+
+  // A join of the set that is in flight and abandoned, which somebody waits for again; else null.
+  HandlePtr ResumeJoin(uint32_t process_set);
 
   // Nothing more is taken in: from now on less and less is in flight.
   void Close();
@@ -68,17 +72,24 @@ class Queue {
     uint64_t unnamed = 0;
     bool joined = false;
     bool closed = false;
+    size_t successors = 0;  // operations that wait for another of their name
     std::unordered_map<std::string_view, HandlePtr> names;  // keys lie in the handles
   };
 
   static void SortByPriority(std::vector<HandlePtr>* handles);
   static Status Refusal(const Set& set, const Entry& entry);
+  Status PushBehind(Set* set, const HandlePtr& first, const HandlePtr& handle);
+  void Begin(const HandlePtr& handle) noexcept;
+  void RemoveName(Set* set, Handle* handle) noexcept;
   HandlePtr Remove(Handle* handle) noexcept;
 
   std::mutex mutex_;                        // guards what follows
   std::unordered_map<uint32_t, Set> sets_;  // those of the registry, at most
   HandleChain in_flight_handles_;           // oldest first
   std::vector<HandlePtr> queued_;
+  std::vector<HandlePtr>
+      succeeding_;         // likewise, in the place of another; has room for all of them
+  size_t successors_ = 0;  // of all sets
   std::vector<HandlePtr> urged_;
   uint64_t next_id_ = 0;
   bool closed_ = false;

@@ -6,13 +6,13 @@
 
 #include "runtime/peer/channel.h"
 #include "runtime/peer/ring.h"
+#include "transport/mapping.h"
 
 namespace hvd::peer {
 
 namespace {
 
 constexpr size_t kLine = 128;  // the processor fetches cache lines in pairs
-constexpr size_t kPage = 4096;
 constexpr size_t kLargestRing = 1 << 20;
 constexpr size_t kSmallestRing = 64 << 10;
 constexpr size_t kAllRings = 64 << 20;  // of all pairs together, as far as the smallest allows
@@ -36,8 +36,7 @@ size_t RingBytes(int members) {
 }
 
 size_t LinesBytes(int members) {
-  const size_t bytes = sizeof(PairLines) * static_cast<size_t>(members);
-  return (bytes + kPage - 1) / kPage * kPage;
+  return WholePages(sizeof(PairLines) * static_cast<size_t>(members));
 }
 
 struct PayloadOut {

@@ -8,6 +8,7 @@
 #include <cstdio>
 
 #include "base/clock.h"
+#include "base/float_mode.h"
 #include "base/status.h"
 #include "base/waker.h"
 #include "settings/log.h"
@@ -115,6 +116,7 @@ void Loop::Background() noexcept {
   PrepareToThrow();
   pthread_setname_np(pthread_self(), "hvd-engine");
   prctl(PR_SET_TIMERSLACK, 1000);  // batches close after tens of microseconds
+  const FloatMode mode;            // not that of the thread which has made this one
   if (options_.core >= 0) PinTo(options_.core);
   while (!stopping_.load()) {
     Park();
@@ -201,6 +203,7 @@ Waited Loop::Wait(const Handle& handle, int64_t timeout_us) noexcept {
 }
 
 Waited Loop::Drive(Lock& lock, const Handle& handle, const Limits& limits) {
+  const FloatMode mode;
   Waited result = Waited::kDone;
   SpinWait spin(&waiter_spin_);
   cycle_->Arm(false);

@@ -19,7 +19,7 @@ constexpr int kMostLooks = 32;                       // at places of the own ran
 Status CreateFor(uint64_t ranks, uint64_t least, Descriptor* memfd) {
   rlimit limit{};
   if (getrlimit(RLIMIT_FSIZE, &limit) != 0) return Status::Errno("getrlimit");
-  const uint64_t allowed = limit.rlim_cur / ranks / kPageBytes * kPageBytes;
+  const uint64_t allowed = limit.rlim_cur / ranks / PageBytes() * PageBytes();
   if (allowed < least)
     return {Code::kUnavailable,
             "files may be too small here for shared memory: ulimit -f unlimited"};
@@ -94,7 +94,7 @@ Status Arena::Attach(const Identity& expected, const Place& place, int member, s
   same.nonce = expected.nonce;
   const size_t bytes = SharedMemory::Bytes(expected);
   const bool fits =
-      place.offset % kPageBytes == 0 && bytes <= bytes_ && place.offset <= bytes_ - bytes;
+      place.offset % PageBytes() == 0 && bytes <= bytes_ && place.offset <= bytes_ - bytes;
   if (std::memcmp(&same, &expected, sizeof same) != 0 || !fits)
     return Status::Aborted("the place of shared memory that was announced is not for this window");
   const Status attached =

@@ -38,7 +38,7 @@ Seat::Word* SeatsOf(const Mapping& head) {
   return std::launder(reinterpret_cast<Seat::Word*>(head.data() + sizeof(Header)));
 }
 
-size_t PartBytes(const Identity& identity) { return kPageBytes + WholePages(identity.bytes); }
+size_t PartBytes(const Identity& identity) { return PageBytes() + WholePages(identity.bytes); }
 
 bool FitsFile(const Identity& identity) {
   return identity.members > 0 && identity.bytes <= kMostBytes / identity.members;
@@ -76,7 +76,7 @@ size_t SharedMemory::Bytes(const Identity& identity) {
 }
 
 size_t SharedMemory::OffsetOf(const Identity& identity, int member) {
-  return HeadBytes(identity) + kPageBytes + static_cast<size_t>(member) * PartBytes(identity);
+  return HeadBytes(identity) + PageBytes() + static_cast<size_t>(member) * PartBytes(identity);
 }
 
 // Never 0, which is what memory holds that was given back; the lowest bits tell the states apart.
@@ -178,18 +178,18 @@ Status SharedMemory::Attach(const Identity& identity, const Descriptor& memfd, s
   if (!same || !segment.seat_.Take(SeatsOf(segment.mapping_) + member, identity))
     return Status::Aborted("the shared segment is not the one that was announced");
   const size_t part = segment.head_bytes_ + static_cast<size_t>(member) * segment.part_bytes_;
-  HVD_RETURN_IF_ERROR(Reserve(memfd.get(), offset + part, kPageBytes + WholePages(reserved)));
+  HVD_RETURN_IF_ERROR(Reserve(memfd.get(), offset + part, PageBytes() + WholePages(reserved)));
   new (segment.mapping_.data() + part) SleepWord;
   *out = std::move(segment);
   return Status::Ok();
 }
 
 SleepWord* SharedMemory::SleepWordOf(int member) const {
-  return std::launder(reinterpret_cast<SleepWord*>(Part(member) - kPageBytes));
+  return std::launder(reinterpret_cast<SleepWord*>(Part(member) - PageBytes()));
 }
 
 std::byte* SharedMemory::Part(int member) const {
-  return mapping_.data() + head_bytes_ + kPageBytes + static_cast<size_t>(member) * part_bytes_;
+  return mapping_.data() + head_bytes_ + PageBytes() + static_cast<size_t>(member) * part_bytes_;
 }
 
 namespace {

@@ -1,3 +1,5 @@
+#include <unistd.h>
+
 #include <atomic>
 #include <fstream>
 
@@ -126,7 +128,7 @@ int64_t ResidentBytes() {
   int64_t size = 0;
   int64_t resident = 0;
   std::ifstream("/proc/self/statm") >> size >> resident;
-  return resident * 4096;
+  return resident * sysconf(_SC_PAGESIZE);
 }
 
 // Many times what a ring holds at once: several pieces that meet within frames, scaled or not.

@@ -60,7 +60,7 @@ TEST(ArenaWindow, OpensNothingButWhatItIsMeantFor) {
     return (code == Code::kAborted || code == Code::kTimeout) && window == nullptr;
   };
   EXPECT_TRUE(refused([](shm::Place* other) { other->offset += 1; }));
-  EXPECT_TRUE(refused([](shm::Place* other) { other->offset += kPageBytes; }));
+  EXPECT_TRUE(refused([](shm::Place* other) { other->offset += PageBytes(); }));
   EXPECT_TRUE(refused([](shm::Place* other) { other->offset = ~uint64_t{0} - 4095; }));
   EXPECT_TRUE(refused([](shm::Place* other) { other->identity.bytes *= 2; }));
   EXPECT_TRUE(refused([](shm::Place* other) { other->identity.members += 1; }));
@@ -146,7 +146,7 @@ TEST(ArenaWindow, FitsTheLimitOfFiles) {
 }
 
 size_t PagesPresent(std::byte* memory, size_t bytes) {
-  std::vector<unsigned char> present(bytes / kPageBytes);
+  std::vector<unsigned char> present(bytes / PageBytes());
   EXPECT_EQ(mincore(memory, bytes, present.data()), 0);
   return static_cast<size_t>(
       std::count_if(present.begin(), present.end(), [](unsigned char page) { return page & 1; }));
@@ -166,7 +166,7 @@ TEST(ArenaWindow, HasMemoryOnceItIsPopulated) {
   std::byte* const memory = window->Span(Position(0), first);
   EXPECT_TRUE(PagesPresent(memory, kBytes) <= 1);  // the least that is reserved
   ASSERT_TRUE(window->Populate(first).ok());
-  EXPECT_EQ(PagesPresent(memory, kBytes), kBytes / kPageBytes);
+  EXPECT_EQ(PagesPresent(memory, kBytes), kBytes / PageBytes());
   EXPECT_EQ(PagesPresent(window->Span(Position(0), second), kBytes), size_t{0});
 }
 

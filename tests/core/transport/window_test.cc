@@ -238,7 +238,7 @@ TEST(ShmWindow, ForgedSegmentsAreRefused) {
   });
   Refused("not sealed", [](shm::Message*, Descriptor* memfd) {
     *memfd = Descriptor(memfd_create("unsealed", MFD_CLOEXEC));
-    EXPECT_EQ(ftruncate(memfd->get(), kPageBytes + 2 * (kPageBytes + kWindowBytes)), 0);
+    EXPECT_EQ(ftruncate(memfd->get(), PageBytes() + 2 * (PageBytes() + kWindowBytes)), 0);
   });
   Refused("rank 10 could not share", [](shm::Message* message, Descriptor*) {
     message->outcome = shm::Outcome::kCannot;
@@ -293,8 +293,8 @@ TEST(ShmWindow, AnySetOfTheTreeSharesMemory) {
 TEST(ShmWindow, WhatIsAllocatedEndsWithTheWindow) {
   OnWindows(kShm, 2, [](Window& window, const Waker&) {
     SegmentId id;
-    ASSERT_OK(window.Allocate(kWindowBytes - kPageBytes, &id));
-    EXPECT_EQ(window.Allocate(kPageBytes + 1, &id).code(), Code::kInternal);
+    ASSERT_OK(window.Allocate(kWindowBytes - PageBytes(), &id));
+    EXPECT_EQ(window.Allocate(PageBytes() + 1, &id).code(), Code::kInternal);
     ASSERT_OK(window.Allocate(1, &id));
     EXPECT_EQ(window.Allocate(1, &id).code(), Code::kInternal);
     EXPECT_EQ(window.Allocate(~size_t{0}, &id).code(), Code::kInternal);

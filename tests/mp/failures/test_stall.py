@@ -1,5 +1,6 @@
 """What happens to operations that not all ranks submit."""
 
+import threading
 import time
 
 import pytest
@@ -82,6 +83,59 @@ def test_a_rank_that_computes_is_waited_for(run_ranks) -> None:
         and "not by rank 1" in warnings
         and "rank 1 waits for no operation" in warnings
     )
+
+
+def rank_waits_beside(work: str) -> float:
+    """A thread waits in the library while another does something else, and then what is waited for."""
+    hvd.init()
+    received = torch.zeros(1)
+    other = 1 - hvd.rank()
+    begin = time.monotonic()
+    if work == "a new thread computes":
+        computing = threading.Thread(target=compute_and_send, args=(begin + 3, other))
+        computing.start()
+        hvd.recv(received, other, 7)
+        computing.join()
+        return float(received)
+    thread = threading.Thread(target=hvd.recv, args=(received, other, 7))
+    thread.start()
+    while time.monotonic() < begin + 3:
+        time.sleep(0.01)
+    hvd.send(torch.ones(1), other, 7)
+    thread.join()
+    return float(received)
+
+
+def compute_and_send(until: float, other: int) -> None:
+    while time.monotonic() < until:
+        pass
+    hvd.send(torch.ones(1), other, 7)
+
+
+@pytest.mark.parametrize("work", ["the main thread sleeps", "a new thread computes"])
+def test_a_rank_of_which_a_thread_can_go_on_is_waited_for(run_ranks, work) -> None:
+    assert run_ranks(2, rank_waits_beside, [work], env=PATIENT) == [1.0, 1.0]
+
+
+def rank_waits_for_a_thread_that_waits() -> str:
+    hvd.init()
+    errors: list[str] = []
+
+    def wait() -> None:
+        try:
+            hvd.allreduce(torch.ones(2), name=f"own.{hvd.rank()}")
+        except HorovodInternalError as error:
+            errors.append(str(error))
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    thread.join()
+    return errors[0]
+
+
+def test_a_deadlock_is_proved_although_the_main_thread_waits_for_another(run_ranks) -> None:
+    for error in run_ranks(2, rank_waits_for_a_thread_that_waits, env=QUICK):
+        assert "deadlock" in error and "'own.1'" in error
 
 
 def rank_joins_while_another_deadlocks() -> str:

@@ -68,6 +68,7 @@ class CompletionWatch:
                 self._thread = threading.Thread(
                     target=_watch, args=(self._added,), name="hvd-awaiting", daemon=True
                 )
+            if not self._thread.is_alive():  # or a start was interrupted
                 self._thread.start()
             self._added.put(_Waiter(done, loop, future))
         await future

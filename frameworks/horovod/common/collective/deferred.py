@@ -39,21 +39,22 @@ class DeferredSubmitter:
         """A handle for an operation that needs no submission because it has nothing to do."""
         return next(self._numbers)
 
-    def submit(self, ready: list[Ready], submit: Submit) -> int:
-        """Calls ``submit`` once all of ``ready`` have returned; returns a negative handle without waiting."""
+    def submit(self, handle: int, ready: list[Ready], submit: Submit) -> None:
+        """Calls ``submit`` once all of ``ready`` have returned, without waiting for that; ``handle`` is a new
+        one. A signal handler may raise anywhere in it.
+        """
         from concurrent.futures import Future  # late: most programs defer nothing
 
-        handle = self.new_handle()
         future: Future[int] = Future()
-        self._futures[handle] = future
         with self._lock:
             if self._thread is None:
                 self._thread = threading.Thread(
                     target=_work, args=(self._queue,), name="hvd-deferred", daemon=True
                 )
+            if not self._thread.is_alive():  # or a start was interrupted
                 self._thread.start()
             self._queue.put((future, ready, submit))  # before ``stop`` may tell the thread to end
-        return handle
+            self._futures[int(handle)] = future
 
     def resolve(self, handle: int, timeout: float | None = None) -> int | None:
         """Waits for the core's handle; None when there never was one. Raises what the submission raised, and
@@ -87,7 +88,7 @@ class DeferredSubmitter:
         """
         with self._lock:
             thread, self._thread = self._thread, None
-            if thread is not None:
+            if thread is not None and thread.is_alive():
                 self._queue.put(None)
                 thread.join()
 

@@ -31,7 +31,9 @@ FLOATING = frozenset(_core.DTYPES[name] for name in _FLOATS)
 
 _INPUT_BYTES = operator.itemgetter(4)
 
-_MOST_DROPPED = 65_536  # results of operations whose handle objects are gone
+_MOST_DROPPED = 16_384  # results of operations whose handle objects are gone: each 4 KB and its tensors
+_MANY_DROPPED = 4_096  # of which somebody should hear
+_SHOWN = 3
 _MOST_DROPPED_BYTES = 1 << 30
 _FEWEST_TO_SWEEP = 1024
 _MOST_LOST = 131_072  # handles of which it is known one by one why there is no result
@@ -44,6 +46,11 @@ _TOO_MANY = (
     f"More than {_MOST_DROPPED:,} asynchronous operations, or {_MOST_DROPPED_BYTES >> 20:,} MiB, have "
     "ended and nobody has waited for them: the oldest results are released. Give all handles to "
     "hvd.synchronize."
+)
+_MANY = (
+    "{:,} asynchronous operations have been started whose handles the program has dropped, and nobody has "
+    "waited for them, the last being {}. Their results are kept, for you may have their numbers. Give each "
+    "handle to hvd.synchronize, or start the operation by the function without _async."
 )
 _OF_PARENT = "Operation {} belongs to the process that this one was forked from, which can wait for it."
 
@@ -81,6 +88,7 @@ class Handles:
         self._watch = CompletionWatch()
         self._dropped: deque[int] = deque()
         self._sweep_above = _FEWEST_TO_SWEEP
+        self._has_told_of_many = False
         self._lost: dict[int, str] = {}  # why there is no result, by handle
         self._lost_to = -1  # up to this handle `_lost` may be incomplete
         self._lost_down_to = 0  # the same of deferred ones
@@ -106,30 +114,35 @@ class Handles:
         kind, op, prescale, postscale = purpose
         finish = finish or (_finish_all if grouped else _finish_one)
         if not placements:
-            return self._keep(self._deferred.new_handle(), finish, placements, 0)
+            return self._keep(self._deferred.new_handle(), (finish, placements, 0))
         specs = [placement.spec for placement in placements]
         if kind != _core.ALLGATHER:  # what is gathered may be reduced later, as other types
             check_types(op, [spec[2] for spec in specs])
 
+        options = (op, prescale, postscale, root, process_set)
         location = placements[0].location
-
-        def submit() -> int:
-            return _core.submit(
-                kind, name, specs, op, prescale, postscale, root, process_set, None, splits, 0, *location, tag
-            )
-
-        ready = [placement.ready for placement in placements if placement.ready is not None]
-        if ready and name is not None:
-            return self._keep(self._deferred.submit(ready, submit), finish, placements, bytes_of(specs))
-        for wait in ready:
-            wait()
-        return self._keep(submit(), finish, placements, bytes_of(specs))
-
-    def _keep(self, number: int, finish: Finish | None, kept: Any, size: int) -> int:
-        self._handle_map[number] = (finish, kept, size)
+        entry = (finish, placements, bytes_of(specs))
         if len(self._dropped) > self._sweep_above:
             self.sweep()
-        return self._handle(number)
+        ready = [placement.ready for placement in placements if placement.ready is not None]
+        if ready and name is not None:
+            handle = self._keep(self._deferred.new_handle(), entry)
+            self._deferred.submit(
+                handle,
+                ready,
+                lambda: _core.submit(kind, name, specs, *options, placements, splits, 0, *location, tag),
+            )
+            return handle
+        for wait in ready:
+            wait()
+        return _core.submit_for(
+            self._handle, entry, kind, name, specs, *options, None, splits, 0, *location, tag
+        )
+
+    def _keep(self, number: int, entry: Entry) -> int:
+        handle = self._handle(number)
+        self._handle_map[number] = entry
+        return handle
 
     def poll(self, handle: int) -> bool:
         """Whether ``synchronize(handle)`` would return at once.
@@ -215,15 +228,20 @@ class Handles:
 
     def drop(self, handle: int) -> None:
         """For one whose result nobody will wait for."""
+        _core.abandon(handle)
         self._dropped.append(handle)
 
     def sweep(self) -> None:
         """Releases the oldest results of dropped handles, as far as they are more than the bound allows."""
         dropped = {handle: None for handle in self._dropped_now() if handle in self._handle_map}
+        if len(dropped) >= _MANY_DROPPED and not self._has_told_of_many:
+            self._has_told_of_many = True
+            last = ", ".join(repr(_core.name_of(handle)) for handle in list(dropped)[-_SHOWN:])
+            warnings.warn(_MANY.format(len(dropped), last), RuntimeWarning, stacklevel=3)
         total = sum(map(self._bytes_kept, dropped))
         excess = len(dropped) - _MOST_DROPPED
         if excess > 0 or total > _MOST_DROPPED_BYTES:
-            warnings.warn(_TOO_MANY, RuntimeWarning, stacklevel=4)
+            warnings.warn(_TOO_MANY, RuntimeWarning, stacklevel=3)
         for handle in list(dropped):
             if excess <= 0 and total <= _MOST_DROPPED_BYTES:
                 break
@@ -289,9 +307,13 @@ class Handles:
         """Forgets the handle, unless its operation goes on: then the wait was ended by its limit, or by a
         signal handler that raised, and the core still uses the tensor.
         """
-        if not isinstance(error, TimeoutError) and self.poll(handle):
+        if isinstance(error, TimeoutError):
+            return
+        if self.poll(handle):
             self._handle_map.pop(handle, None)
             self._deferred.drop(handle)
+        else:  # the program may start it again, as the next cell of a notebook does
+            _core.abandon(handle)
 
     def _wait_deferred(self, handle: int, timeout: float | None) -> list[_core.Output] | None:
         limit = None if timeout is None else time.monotonic() + timeout

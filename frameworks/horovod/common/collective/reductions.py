@@ -59,11 +59,12 @@ class Reductions(Submission[Tensor]):
                 tensor, Result.IN_PLACE, name, op, prescale_factor, postscale_factor, number
             )
         self._overwrites((tensor,))
-        submitted = _core.submit(_ALLREDUCE, name, (spec,), op, prescale_factor, postscale_factor, 0, number)
-        self._handle_map[submitted] = (None, tensor, spec[4])
         if len(self._dropped) > self._sweep_above:
             self.sweep()
-        return self._handle(submitted)
+        entry = (None, tensor, spec[4])
+        return _core.submit_for(
+            self._handle, entry, _ALLREDUCE, name, (spec,), op, prescale_factor, postscale_factor, 0, number
+        )
 
     def allreduce_(
         self,
@@ -125,8 +126,12 @@ class Reductions(Submission[Tensor]):
             )
         output, address = self.glue.empty_like(tensor)
         spec = (spec[0], address, *spec[2:])  # as long as the input
-        submitted = _core.submit(_ALLREDUCE, name, (spec,), op, prescale_factor, postscale_factor, 0, number)
-        return self._keep(submitted, first_of, (output, tensor), spec[4])
+        if len(self._dropped) > self._sweep_above:
+            self.sweep()
+        entry = (first_of, (output, tensor), spec[4])
+        return _core.submit_for(
+            self._handle, entry, _ALLREDUCE, name, (spec,), op, prescale_factor, postscale_factor, 0, number
+        )
 
     def allreduce(
         self,
@@ -205,8 +210,12 @@ class Reductions(Submission[Tensor]):
             placements = self.place_group(tensors, Result.IN_PLACE, purpose)
             return self.start(purpose, name, placements, True, process_set=number)
         self._overwrites(tensors)
-        handle = _core.submit(_core.ALLREDUCE, name, specs, op, prescale_factor, postscale_factor, 0, number)
-        return self._keep(handle, None, tensors, bytes_of(specs))
+        if len(self._dropped) > self._sweep_above:
+            self.sweep()
+        entry = (None, tensors, bytes_of(specs))
+        return _core.submit_for(
+            self._handle, entry, _ALLREDUCE, name, specs, op, prescale_factor, postscale_factor, 0, number
+        )
 
     def grouped_allreduce_(
         self,

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Generic, NamedTuple
 
 from horovod import _core
-from horovod.common.collective.handles import bytes_of
+from horovod.common.collective.handles import Entry, bytes_of
 from horovod.common.collective.reductions import Reductions
 from horovod.common.collective.tensor_glue import Result, Spec, Tensor
 from horovod.common.process_sets import ProcessSet, check_process_set, global_process_set
@@ -55,9 +55,26 @@ class GradientReductions(Generic[Tensor]):
         """As ``start``, of one whose description is at hand."""
         op, prescale, postscale, process_set = how
         number = 0 if process_set is global_process_set else check_process_set(process_set)
-        handle = _core.submit(_ALLREDUCE, name, (spec,), op, prescale, postscale, 0, number, None, None, 1)
-        self._handle_map[handle] = (None, gradient, spec[4])
-        return handle
+        entry: Entry = (None, gradient, spec[4])
+        try:
+            return _core.submit_for(
+                self._handle_map,
+                entry,
+                _ALLREDUCE,
+                name,
+                (spec,),
+                op,
+                prescale,
+                postscale,
+                0,
+                number,
+                None,
+                None,
+                1,
+            )
+        except BaseException:
+            self._lose(entry)
+            raise
 
     def start_group(self, gradients: Sequence[Tensor], name: str, how: GradientReduction) -> int:
         """As ``start``, several as one operation."""
@@ -66,9 +83,26 @@ class GradientReductions(Generic[Tensor]):
             return self._ops.grouped_allreduce_async_(gradients, None, name, *how)
         op, prescale, postscale, process_set = how
         number = check_process_set(process_set)
-        handle = _core.submit(_ALLREDUCE, name, specs, op, prescale, postscale, 0, number, None, None, 1)
-        self._handle_map[handle] = (None, gradients, bytes_of(specs))
-        return handle
+        entry: Entry = (None, gradients, bytes_of(specs))
+        try:
+            return _core.submit_for(
+                self._handle_map,
+                entry,
+                _ALLREDUCE,
+                name,
+                specs,
+                op,
+                prescale,
+                postscale,
+                0,
+                number,
+                None,
+                None,
+                1,
+            )
+        except BaseException:
+            self._lose(entry)
+            raise
 
     def changed(self, handle: int) -> bool:
         """Whether the program has written to gradients after they were reduced, as far as a sample of their
@@ -88,3 +122,8 @@ class GradientReductions(Generic[Tensor]):
             self._ops._failed(handle, error)
             raise
         self._handle_map.pop(handle, None)
+
+    def _lose(self, entry: Entry) -> None:
+        """A signal handler has raised when the operation had perhaps begun: nobody knows its number."""
+        for handle in [handle for handle, kept in list(self._handle_map.items()) if kept is entry]:
+            self._ops.drop(handle)

@@ -72,6 +72,48 @@ TEST(Queue, NamesAreFreeAgainOnceForgotten) {
   ASSERT_OK(queue.Push(make("a")));
 }
 
+// A signal handler of Python has raised while it was submitted or waited for: the program may well
+// start it again.
+TEST(Queue, AnAbandonedOperationHasASuccessorOfItsName) {
+  Queue queue;
+  const auto make = [](const std::string& name) {
+    Entry entry;
+    entry.request.name = name;
+    return std::make_shared<Handle>(std::move(entry));
+  };
+  const HandlePtr first = make("a");
+  const HandlePtr second = make("a");
+  const HandlePtr third = make("a");
+  ASSERT_OK(queue.Push(first));
+  EXPECT_TRUE(queue.Push(second).code() == Code::kDuplicate);
+  first->abandoned = true;
+  ASSERT_OK(queue.Push(second));
+  EXPECT_TRUE(queue.Push(third).code() == Code::kDuplicate);
+  second->abandoned = true;
+  ASSERT_OK(queue.Push(third));
+  EXPECT_TRUE(Push(&queue, "", 0, OpKind::kJoin).code() == Code::kInvalidArgument);
+  for (const HandlePtr& handle : {first, second, third}) {
+    EXPECT_EQ(queue.in_flight(), 1u);
+    EXPECT_TRUE(queue.Find(0, "a") == handle);
+    EXPECT_EQ(Taken(&queue), "a ");
+    queue.Forget(handle.get());
+  }
+  EXPECT_TRUE(queue.empty());
+  EXPECT_EQ(queue.in_flight(), 0u);
+  ASSERT_OK(Push(&queue, "", 0, OpKind::kJoin));
+}
+
+TEST(Queue, AnAbandonedJoinIsTakenUpAgain) {
+  Queue queue;
+  ASSERT_OK(Push(&queue, "", 0, OpKind::kJoin));
+  EXPECT_TRUE(queue.ResumeJoin(0) == nullptr);
+  const HandlePtr join = queue.InFlight().front();
+  join->abandoned = true;
+  EXPECT_TRUE(queue.ResumeJoin(1) == nullptr);
+  EXPECT_TRUE(queue.ResumeJoin(0) == join);
+  EXPECT_TRUE(queue.ResumeJoin(0) == nullptr);
+}
+
 // Before a set is removed: what is counted then is all that there will be.
 TEST(Queue, TakesNothingInForASetThatIsClosed) {
   Queue queue;

@@ -1,0 +1,104 @@
+#include "runtime/liveness/program_threads.h"
+
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cinttypes>
+#include <cstdio>
+#include <ctime>
+#include <new>
+#include <string>
+
+#include "transport/descriptor.h"
+
+namespace hvd {
+
+namespace {
+
+// Part of a processor that threads of others, which only look after something, may use together.
+constexpr int64_t kLittle = 10;
+
+struct OfThisThread {
+  uint64_t engine = 0;
+  std::shared_ptr<ProgramThread> thread;
+};
+thread_local OfThisThread of_this_thread;
+
+std::atomic<uint64_t> engines{0};
+
+int64_t ProcessorMicros() {
+  timespec used{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+  return int64_t{used.tv_sec} * 1000000 + used.tv_nsec / 1000;
+}
+
+// What cannot be read tells nothing: then the thread may go on.
+bool Sleeps(pid_t thread) {
+  const std::string path = "/proc/self/task/" + std::to_string(thread) + "/syscall";
+  const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file.valid()) return false;
+  char line[256];
+  const ssize_t length = read(file.get(), line, sizeof line - 1);
+  if (length <= 0) return false;
+  line[length] = '\0';
+  return AwaitsAnotherThread(line);
+}
+
+}  // namespace
+
+// Of a futex that processes share another one may wake it, and with a limit it wakes by itself.
+bool AwaitsAnotherThread(const char* system_call) {
+  long number = 0;
+  uint64_t address = 0;
+  uint64_t operation = 0;
+  uint64_t expected = 0;
+  uint64_t limit = 0;
+  if (std::sscanf(system_call, "%ld 0x%" SCNx64 " 0x%" SCNx64 " 0x%" SCNx64 " 0x%" SCNx64, &number,
+                  &address, &operation, &expected, &limit) != 5)
+    return false;
+  const uint64_t command = operation & static_cast<uint64_t>(FUTEX_CMD_MASK);
+  const bool is_wait = command == FUTEX_WAIT || command == FUTEX_WAIT_BITSET;
+  return number == SYS_futex && is_wait && (operation & FUTEX_PRIVATE_FLAG) != 0 && limit == 0;
+}
+
+ProgramThreads::ProgramThreads() : number_(++engines) {}
+
+const std::shared_ptr<ProgramThread>& ProgramThreads::Caller() noexcept {
+  OfThisThread& mine = of_this_thread;
+  if (mine.engine == number_) return mine.thread;
+  const auto ended = [](const auto& thread) { return thread.expired(); };
+  mine = {number_, nullptr};
+  try {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    threads_.erase(std::remove_if(threads_.begin(), threads_.end(), ended), threads_.end());
+    const auto thread = std::make_shared<ProgramThread>();
+    thread->id = static_cast<pid_t>(syscall(SYS_gettid));
+    threads_.push_back(thread);
+    mine.thread = thread;
+  } catch (const std::bad_alloc&) {
+    mine.engine = 0;  // the next call tries again
+  }
+  return mine.thread;
+}
+
+bool ProgramThreads::AllStandStill(int64_t now_us) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (HasComputed(now_us)) return false;
+  return std::all_of(threads_.begin(), threads_.end(), [](const auto& known) {
+    const std::shared_ptr<ProgramThread> thread = known.lock();
+    return thread == nullptr || thread->waits.load() > 0 || Sleeps(thread->id);
+  });
+}
+
+bool ProgramThreads::HasComputed(int64_t now_us) {
+  const int64_t used = ProcessorMicros();
+  const bool has = (used - used_us_) * kLittle > now_us - looked_us_;
+  used_us_ = used;
+  looked_us_ = now_us;
+  return has;
+}
+
+}  // namespace hvd
