@@ -25,7 +25,8 @@ Coordinator::Coordinator(const SequencerOptions& options,
     : members_(options.members),
       merger_(OptionsFor(options, std::move(children))),
       sequencer_(options, merger_.cache()),
-      learner_(options.learning) {}
+      learner_(options.learning),
+      learns_(options.learning.repeats > 0) {}
 
 Status Coordinator::Announce(size_t child, AnnounceMessage message, Micros now) {
   if (child >= merger_.children())
@@ -43,10 +44,19 @@ std::optional<Response> Coordinator::Next(Micros now) {
   // Cannot fail: it answers what the merger has said.
   if (response) (void)merger_.Pass(*response);
   if (!response || !learns_) return response;
+  if (sequencer_.Crowded() && merger_.idle()) return Forgetting(std::move(response));
   response->schedule = learner_.Note(*response, merger_.idle());
   if (response->schedule.empty()) return response;
   merger_.Follow();
   sequencer_.Restart();
+  return response;
+}
+
+std::optional<Response> Coordinator::Forgetting(std::optional<Response> response) {
+  response->forgets = true;
+  learner_.Restart();
+  merger_.Forget();
+  sequencer_.Forget();
   return response;
 }
 

@@ -27,7 +27,7 @@ class Coordinator {
   // They have left the latest one after so many batches, with so many unnamed operations in them.
   // Until then nothing that they announce after it is taken in.
   void Resume(uint64_t batches, uint64_t unnamed);
-  // Whether schedules are made.
+  // Whether schedules are made, for which operations need ids.
   void Learn(bool learns) { learns_ = learns; }
 
   Micros Deadline() const { return sequencer_.Deadline(); }
@@ -47,6 +47,7 @@ class Coordinator {
   const Merger& merger() const { return merger_; }
 
  private:
+  std::optional<Response> Forgetting(std::optional<Response> response);
   void AddJoin(std::vector<Unready>* pending) const;
 
   const Members members_;
@@ -54,7 +55,7 @@ class Coordinator {
   Merger merger_;
   Sequencer sequencer_;
   ScheduleLearner learner_;
-  bool learns_ = true;
+  bool learns_;
 };
 
 }  // namespace hvd::negotiate

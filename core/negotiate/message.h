@@ -15,7 +15,7 @@ namespace hvd::negotiate {
 
 using Micros = int64_t;  // any monotonic clock
 
-constexpr uint8_t kMessageVersion = 4;
+constexpr uint8_t kMessageVersion = 5;
 constexpr uint32_t kNoId = 0xffffffff;
 constexpr size_t kMaxNameBytes = 1024;
 constexpr size_t kMaxDims = 16;
@@ -152,9 +152,9 @@ struct AnnounceMessage {
   Position last;
   // Merged: what waits for somebody below, if that has changed.
   std::optional<std::vector<Waiting>> waiting;
-  // How many schedules those below have been told of. What was announced before the latest counts
-  // as not announced: the members have placed it in the schedule, or announce it again when that is
-  // left.
+  // How many responses with a schedule, or that forget, those below have been told of. What was
+  // announced before the latest counts as not announced: the members have placed it in the
+  // schedule, or announce it again when that is left.
   uint64_t epoch = 0;
   // While the set follows a schedule, and beside the epoch the only thing that is said then: some
   // below wait at the gate of this number. 0: nothing is said of it.
@@ -217,6 +217,9 @@ struct Response {
   // After these decisions, on which nothing more follows, the members follow a schedule until one
   // of them cannot: then they announce again.
   Schedule schedule;  // empty: they do not
+  // After these decisions, on which nothing more follows, no id means anything any more. What was
+  // announced and is not decided counts as not announced, as with a schedule.
+  bool forgets = false;
 };
 uint64_t OperationsIn(const Response& response);
 

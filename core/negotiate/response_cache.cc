@@ -92,6 +92,8 @@ Status ResponseCache::Learn(uint32_t id, const Request& request) {
   return Status::Ok();
 }
 
+void ResponseCache::Clear() { *this = ResponseCache(capacity_); }
+
 Request ResponseCache::At(uint32_t id) const {
   Request request;
   Decoder in(KeyOf(id));

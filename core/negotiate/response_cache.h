@@ -11,14 +11,14 @@ namespace hvd::negotiate {
 
 // Which request has which id: the sequencer gives the ids, each member and each inner node of the
 // tree mirrors them with its own requests, so that a known operation is announced in a few bytes.
-// Nothing is ever evicted: an id means one request for good.
+// An id means one request until all is forgotten at once, which a response tells everybody.
 //
 // A request is kept as its key: the bytes of what SameAs compares, which are equal for requests
 // that are the same. They are a fifth of the request itself.
 class ResponseCache {
  public:
-  // Every id costs memory for good, and a program of ever new names must not grow without bound: no
-  // capacity is larger than this.
+  // Every id costs memory, and a program of ever new names must not grow without bound: no capacity
+  // is larger than this.
   static constexpr size_t kMostIds = 1 << 20;
 
   explicit ResponseCache(size_t capacity);
@@ -28,6 +28,9 @@ class ResponseCache {
 
   // Ids are dense from 0. An error means that the stream and this mirror do not fit together.
   Status Learn(uint32_t id, const Request& request);
+
+  // Ids begin at 0 again.
+  void Clear();
 
   // id < size(). Of what SameAs leaves out, the device is that of the first time, and the rest as
   // by default (the first dimensions of an allgather or alltoall 0).

@@ -102,6 +102,10 @@ void ScheduleLearner::Left(size_t batches) {
   const bool served = batches >= 8 * last_size_;
   needed_ =
       served ? options_.repeats : std::min(2 * needed_, std::max(kMostRepeats, options_.repeats));
+  Restart();
+}
+
+void ScheduleLearner::Restart() {
   step_ = {};
   Forget();
   learnable_ = true;

@@ -37,6 +37,9 @@ class ScheduleLearner {
   // trusted only after more repeats, the next time.
   void Left(size_t batches);
 
+  // From here on ids mean something else.
+  void Restart();
+
  private:
   struct Step {
     std::vector<std::vector<Slot>> batches;

@@ -142,11 +142,22 @@ void Sequencer::GiveId(const Announcement& announcement, Decision* decision) {
   // gets the id.
   decision->id = cache_->Find(announcement.request);
   decision->known = decision->id != kNoId;
-  if (decision->known || cache_->size() >= cache_->capacity()) return;
+  if (decision->known || cache_->capacity() == 0) return;
+  if (cache_->size() >= cache_->capacity()) {
+    ++without_id_;
+    return;
+  }
   decision->id = static_cast<uint32_t>(cache_->size());
   bytes_of_.push_back(BytesOf(announcement.request));
   // Cannot fail: unknown, the next id, and below the capacity.
   (void)cache_->Learn(decision->id, announcement.request);
+}
+
+void Sequencer::Forget() {
+  batch_.Restart();
+  cache_->Clear();
+  bytes_of_.clear();
+  without_id_ = 0;
 }
 
 // What one member's result takes; of an alltoall, of which that is not known, what one member sent
@@ -170,7 +181,7 @@ int64_t Sequencer::ResultBytes(const Announcement& announcement, const Decision&
 void Sequencer::Close() {
   batch_.Clear();
   usual_decisions_ = decisions_.size();
-  closed_.push_back({++number_, std::move(decisions_), {}, {}});
+  closed_.push_back({++number_, std::move(decisions_), {}, {}, false});
   decisions_.clear();
 }
 

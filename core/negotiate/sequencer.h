@@ -25,8 +25,8 @@ struct SequencerOptions {
   Micros age = 5000;  // ... in any case when its first tensor has been ready for so long: ten
                       // pauses, so that only a steady trickle without one comes to this
   bool cache = true;
-  // Once so many requests have ids, new ones travel by name: names that never come back must not
-  // fill the memory.
+  // Once so many requests have ids, new ones travel by name, and after as many of those no id means
+  // anything any more: names that never come back must not fill the memory, nor keep others out.
   size_t cache_capacity = 1 << 16;
   LearningOptions learning;  // of schedules
 };
@@ -57,6 +57,11 @@ class Sequencer {
   // The members follow a schedule now, and count their announcements from 1 again after it. Only
   // when nothing is under way.
   void Restart() { batch_.Restart(); }
+
+  // Whether ids are given to what does not come back: it is time to forget them.
+  bool Crowded() const { return without_id_ > 0 && without_id_ >= cache_->capacity(); }
+  // Likewise, and ids are given anew.
+  void Forget();
 
   // `member` was the last to vote at a gate of a schedule; see Lateness::Note.
   std::string* NoteLate(Position member, Micros since, Micros voted) {
@@ -90,6 +95,7 @@ class Sequencer {
 
   ResponseCache* const cache_;
   std::vector<int64_t> bytes_of_;  // by id: of one member's tensors
+  size_t without_id_ = 0;          // operations for which there was none left
 
   Lateness lateness_;
   Batch batch_;

@@ -155,7 +155,9 @@ PyObject* Poll(PyObject*, PyObject* number) {
   int64_t value = 0;
   if (!Read(number, &value)) return nullptr;
   const HandlePtr handle = Recall(value);
-  return PyBool_FromLong(handle == nullptr || handle->done.load(std::memory_order_acquire));
+  if (handle == nullptr || handle->done.load(std::memory_order_acquire)) Py_RETURN_TRUE;
+  const std::shared_ptr<Engine> engine = api::CurrentEngine();
+  return PyBool_FromLong(engine != nullptr && engine->Poll(handle));
 }
 
 PyObject* ForgetHandle(PyObject*, PyObject* number) {

@@ -20,7 +20,9 @@ const std::vector<Setting>& SettingsTable() {
        "Largest allreduce that every rank computes whole; unset = by transport and number of "
        "ranks."},
       {"HOROVOD_CACHE_CAPACITY", "integer", "",
-       "Most operations whose description is cached; unset = all, 0 = none."},
+       "Of so many operations the description is cached, before the cache begins anew; unset = "
+       "65536, "
+       "0 = none."},
       {"HOROVOD_LEARNED_SCHEDULE", "flag", "1",
        "Once some steps were alike, the ranks go on without negotiating, until one of them does "
        "something else."},

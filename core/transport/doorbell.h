@@ -44,7 +44,10 @@ class Doorbell {
   }
 
   void Arm(bool sleeping) {
-    own_->sleeping.store(sleeping ? 1 : 0, std::memory_order_relaxed);
+    const uint32_t word = sleeping ? 1 : 0;
+    // What is written without need is taken from the caches of those who look at it.
+    if (own_->sleeping.load(std::memory_order_relaxed) != word)
+      own_->sleeping.store(word, std::memory_order_relaxed);
     if (sleeping) std::atomic_thread_fence(std::memory_order_seq_cst);
   }
 

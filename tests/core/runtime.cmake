@@ -8,6 +8,8 @@ hvd_test(count_exchange SOURCES runtime/progress/count_exchange_test.cc USES run
 hvd_test(executor SOURCES runtime/progress/executor_test.cc USES runtime/progress)
 hvd_test(tree_node SOURCES runtime/progress/tree_node_test.cc USES runtime/progress)
 hvd_test(refusals SOURCES runtime/progress/refusals_test.cc USES runtime/progress)
+hvd_test(set_table SOURCES runtime/progress/set_table_test.cc USES runtime/progress)
+hvd_test(turns SOURCES runtime/progress/turns_test.cc USES runtime/progress)
 hvd_test(loop SOURCES runtime/progress/loop_test.cc USES runtime/progress)
 hvd_test(peer_matching SOURCES runtime/peer/matching_test.cc USES runtime/peer)
 hvd_test(peer_ring SOURCES runtime/peer/ring_test.cc USES runtime/peer)

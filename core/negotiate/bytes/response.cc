@@ -107,6 +107,7 @@ void Encode(const Response& response, std::string* out) {
   Put(Head{response.number, join}, &writer);
   Put(response.decisions, &writer);
   Put(response.schedule, &writer);
+  writer.Byte(response.forgets ? 1 : 0);
 }
 
 Status Decode(std::string_view bytes, Response* response) {
@@ -118,6 +119,8 @@ Status Decode(std::string_view bytes, Response* response) {
   response->last_joined = GlobalRank(static_cast<int32_t>(static_cast<int64_t>(head.join) - 1));
   TakeList(&in, "count", std::numeric_limits<size_t>::max(), &response->decisions);
   Take(&in, &response->schedule);
+  response->forgets = in.Byte("forgets", 1) != 0;
+  if (response->forgets && !response->schedule.empty()) in.Fail("forgets");
   return in.status("response");
 }
 

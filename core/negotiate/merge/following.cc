@@ -24,6 +24,13 @@ void Merger::Follow() {
   tells_gated_ = false;
 }
 
+void Merger::Forget() {
+  Follow();
+  cache_.Clear();
+  name_of_id_.clear();
+  tallies_.ForgetNames();
+}
+
 void Merger::Resume(uint64_t unnamed) {
   tallies_.Skip(unnamed);
   for (Child& child : children_) child.ordinal += unnamed;

@@ -50,6 +50,8 @@ class Merger {
   // From here on the set follows a schedule; Pass sees to it by itself. Whatever was announced and
   // has not passed is void, also if it comes later.
   void Follow();
+  // From here on no id means anything; likewise.
+  void Forget();
   // The schedule is left after so many unnamed operations. Until then Announce hears only who waits
   // at a gate.
   void Resume(uint64_t unnamed);
@@ -169,7 +171,7 @@ class Merger {
   uint64_t told_all_ = 0;
   Micros next_look_ = -1;
   std::vector<Waiting> told_;  // what the parent knows to wait
-  uint64_t epoch_ = 0;         // schedules that have passed
+  uint64_t epoch_ = 0;         // see AnnounceMessage
   Gated gated_;
   bool tells_gated_ = false;
 };

@@ -17,6 +17,7 @@ Status Merger::Pass(const Response& response) {
   for (const Decision& decision : response.decisions) HVD_RETURN_IF_ERROR(PassOne(decision));
   if (response.last_joined.known()) HVD_RETURN_IF_ERROR(EndJoin());
   if (!response.schedule.empty()) Follow();
+  if (response.forgets) Forget();
   return Status::Ok();
 }
 

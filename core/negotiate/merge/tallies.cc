@@ -58,6 +58,12 @@ void Tallies::End(Tally* tally) {
   free_.push_back(tally);
 }
 
+void Tallies::ForgetNames() {
+  name_of_.clear();
+  names_.clear();
+  free_names_.clear();
+}
+
 void Tallies::Drop() {
   const uint64_t base = unnamed_base_;
   ForEach([this](Tally* tally) { End(tally); });

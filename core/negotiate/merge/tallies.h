@@ -39,8 +39,7 @@ struct Tally {
 // The operations in flight at one node of the tree, by name or ordinal.
 class Tallies {
  public:
-  // A name, as a number: kept while an operation of that name is in flight, and for good once an id
-  // means it.
+  // A name, as a number: kept while an operation of that name is in flight, or an id means it.
   uint32_t NameOf(const std::string& text);
   const std::string& Text(uint32_t name) const { return *names_[name].text; }
   // kNoId when there is none.
@@ -56,6 +55,8 @@ class Tallies {
   void End(Tally* tally);
   // Nothing is in flight any more; what unnamed operations were comes again.
   void Drop();
+  // No id means any of them any more; none is in flight.
+  void ForgetNames();
   // Unnamed operations count from 1 again; none is in flight.
   void Restart() { unnamed_base_ = 1; }
   // So many of them are never in flight here; none is now.

@@ -266,10 +266,20 @@ Status Member::CheckSchedule(const negotiate::Schedule& schedule) const {
 }
 
 void Member::Leave() {
-  const std::vector<HandlePtr> undecided = Undecided();
-  Restart();
   follower_.reset();
   departs_ = false;
+  AnnounceAgain();
+}
+
+void Member::Forget() {
+  cache_.Clear();
+  ++epoch_;
+  AnnounceAgain();
+}
+
+void Member::AnnounceAgain() {
+  const std::vector<HandlePtr> undecided = Undecided();
+  Restart();
   for (const HandlePtr& handle : undecided) Announce(handle);
   message_.joins = join_ != nullptr;
 }

@@ -48,6 +48,8 @@ class Member {
   bool waits() const { return urged_ != nullptr && !urged_->decided; }
   // Announces whatever has not run.
   void Leave();
+  // No id means anything any more; announces again what no response has named.
+  void Forget();
 
   // What this rank has announced under this id, for messages.
   negotiate::Request RequestOf(uint32_t id) const { return cache_.At(id); }
@@ -59,6 +61,7 @@ class Member {
   void Place(const HandlePtr& handle);
   std::vector<HandlePtr> Undecided();
   void Restart();
+  void AnnounceAgain();
   Status CheckSchedule(const negotiate::Schedule& schedule) const;
   HandlePtr Claim(const negotiate::Decision& decision);
   void ForgetId(const Handle& handle);
@@ -85,7 +88,7 @@ class Member {
   std::unordered_map<uint64_t, HandlePtr> unnamed_;  // by ordinal; operations in flight
   HandlePtr join_;                                   // this rank has joined until it completes
 
-  uint64_t epoch_ = 0;  // schedules heard of
+  uint64_t epoch_ = 0;  // see AnnounceMessage
   std::optional<Follower> follower_;
   bool departs_ = false;
   HandlePtr urged_;  // what the program waits for, the latest

@@ -248,6 +248,20 @@ Status RankEngine::Wait(const HandlePtr& handle, int64_t timeout_us, bool (*inte
   return stop ? NotComplete(*handle, prepared_.not_complete) : handle->status;
 }
 
+bool RankEngine::Poll(const HandlePtr& handle) {
+  constexpr uint64_t kHurried = UINT64_MAX;
+  if (handle->done.load(std::memory_order_acquire)) return true;
+  const uint64_t submitted = queue_.submitted();
+  const uint64_t before = handle->asked_at.load(std::memory_order_relaxed);
+  if (before == kHurried) return false;
+  const bool again = before == submitted;
+  handle->asked_at.store(again ? kHurried : submitted, std::memory_order_relaxed);
+  if (!again || handle->entry.urgent) return false;
+  queue_.Urge(handle);
+  loop_->Notify(true);
+  return false;
+}
+
 // Between two rounds, so that no machine sees a transport change under it.
 void RankEngine::AddLink(const Link& link) {
   Descriptor given(link.fd);

@@ -73,6 +73,10 @@ class Engine {
   // without locks; true ends the wait with kTimeout.
   virtual Status Wait(const HandlePtr& handle, int64_t timeout_us, bool (*interrupted)()) = 0;
 
+  // Whether it is complete. A program that asks again, and has submitted nothing since it asked
+  // last, waits for it: then it is hurried as by Wait.
+  virtual bool Poll(const HandlePtr& handle) = 0;
+
   // Whether such an operation on tensors of GPUs is carried out there; the same on every rank. What
   // is not is to be staged.
   virtual bool ServesGpu(OpKind kind, DataType dtype, ReduceOp op, double prescale,

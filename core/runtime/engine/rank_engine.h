@@ -38,6 +38,7 @@ class RankEngine : public Engine {
 
   Status Submit(Entry entry, HandlePtr* handle) override;
   Status Wait(const HandlePtr& handle, int64_t timeout_us, bool (*interrupted)()) override;
+  bool Poll(const HandlePtr& handle) override;
   bool ServesGpu(OpKind kind, DataType dtype, ReduceOp op, double prescale,
                  double postscale) const override;
   void Shutdown() override;

@@ -198,7 +198,7 @@ ProcessSetOptions RankEngine::SetOptions(uint32_t id, const Members& members) co
   set.members = members;
   set.rank = rank();
   set.fusion_threshold = config.fusion_threshold;
-  set.cache_capacity = config.cache_capacity < 0 ? negotiate::ResponseCache::kMostIds
+  set.cache_capacity = config.cache_capacity < 0 ? set.sequencer.cache_capacity
                                                  : static_cast<size_t>(config.cache_capacity);
   set.sequencer.silence = std::min<int64_t>(set.sequencer.silence, CycleMicros(config));
   set.sequencer.urgent_silence = std::min(set.sequencer.silence, set.sequencer.urgent_silence);

@@ -27,6 +27,9 @@ struct Handle {
   uint64_t announced = 0;  // place in this rank's announcements to the set, from 1; 0 = not yet
   bool urged = false;      // its program waits for it
   int64_t submitted_us = 0;
+  // How many operations this rank had submitted when the program last asked whether this one was
+  // done.
+  std::atomic<uint64_t> asked_at{0};
   // A response has named it; of a message: it has met its receive.
   std::atomic<bool> decided{false};
   size_t running = 0;  // collectives of this operation that are not complete

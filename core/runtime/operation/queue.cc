@@ -174,6 +174,7 @@ HandlePtr Queue::Remove(Handle* handle) noexcept {
     if (join) set.unnamed = 0;
   }
   in_flight_.fetch_sub(1);
+  ended_.fetch_add(1, std::memory_order_relaxed);
   return in_flight_handles_.Remove(handle);
 }
 

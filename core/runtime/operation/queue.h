@@ -60,6 +60,10 @@ class Queue {
 
   bool empty() const { return !filled_.load(std::memory_order_seq_cst); }
   size_t in_flight() const { return in_flight_.load(std::memory_order_seq_cst); }
+  // How many operations were submitted.
+  uint64_t submitted() const { return next_id_.load(std::memory_order_relaxed); }
+  // How many have ended.
+  uint64_t ended() const { return ended_.load(std::memory_order_relaxed); }
   // Bytes queued since the last Take.
   int64_t queued_bytes() const { return queued_bytes_.load(std::memory_order_relaxed); }
 
@@ -91,11 +95,12 @@ class Queue {
       succeeding_;         // likewise, in the place of another; has room for all of them
   size_t successors_ = 0;  // of all sets
   std::vector<HandlePtr> urged_;
-  uint64_t next_id_ = 0;
   bool closed_ = false;
 
   std::atomic<bool> filled_{false};
   std::atomic<size_t> in_flight_{0};
+  std::atomic<uint64_t> next_id_{0};
+  std::atomic<uint64_t> ended_{0};
   std::atomic<int64_t> queued_bytes_{0};
 };
 

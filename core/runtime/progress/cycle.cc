@@ -1,6 +1,5 @@
 #include "runtime/progress/cycle.h"
 
-#include <algorithm>
 #include <new>
 #include <string>
 
@@ -10,6 +9,10 @@
 namespace hvd {
 
 namespace {
+
+// Reports of stalls need what others tell this rank in sets in which it does nothing itself; no
+// heartbeat comes without such a look.
+constexpr int64_t kRelayPeriodUs = 500'000;
 
 // "'x' was not completed: ..."; the reason alone where there is no memory for more.
 Status NotCompleted(const Handle& handle, const Status& why) noexcept {
@@ -74,14 +77,12 @@ void Cycle::RunTasks() {
 void Cycle::Dismiss(uint32_t id) {
   queue_->DropSet(id);
   if (messages_ != nullptr) messages_->Forget(id);
-  const auto found =
-      std::find_if(sets_.begin(), sets_.end(), [id](const auto& set) { return set->id() == id; });
-  if (found == sets_.end()) {
+  std::unique_ptr<ProcessSet> set = sets_.Remove(id);
+  if (set == nullptr) {
     for (auto& transport : transports_) transport->Forget(id);
     return;
   }
-  dismissed_.push_back(std::move(*found));
-  sets_.erase(found);
+  dismissed_.push_back(std::move(set));
 }
 
 // Whether a dismissed set has nothing left to send; what comes for it from now on is dropped.
@@ -97,7 +98,7 @@ bool Cycle::Drain(int64_t now_us) {
   for (const HandlePtr& handle : taken_) Route(handle);
   for (const HandlePtr& handle : urged_) {
     if (handle->entry.peer) continue;
-    if (ProcessSet* set = Find(handle->entry.process_set)) set->Urge(handle);
+    if (ProcessSet* set = sets_.Find(handle->entry.process_set)) set->Urge(handle);
   }
   taken_.clear();
   urged_.clear();
@@ -105,10 +106,11 @@ bool Cycle::Drain(int64_t now_us) {
 }
 
 void Cycle::Route(const HandlePtr& handle) {
-  ProcessSet* const set = Find(handle->entry.process_set);
-  if (set != nullptr && handle->entry.peer) return messages_->Add(handle);
-  if (set != nullptr) return set->Add(handle);
-  Refuse(handle);
+  ProcessSet* const set = sets_.Find(handle->entry.process_set);
+  if (set == nullptr) return Refuse(handle);
+  if (handle->entry.peer) return messages_->Add(handle);
+  sets_.Activate(set);
+  set->Add(handle);
 }
 
 // Submitted by one thread while another removed the set.
@@ -123,16 +125,24 @@ void Cycle::Refuse(const HandlePtr& handle) {
 // What the queue has forgotten.
 void Cycle::Fail(const HandlePtr& handle, Status status) noexcept {
   handle->status = std::move(status);
-  if (handle->entry.on_complete) failed_.Append(handle);
+  if (handle->entry.on_complete) finished_.Append(handle);
   handle->done.store(true, std::memory_order_release);
 }
 
 Status Cycle::Tick(int64_t now_us, bool* moved) {
+  if (relays() && now_us >= relay_us_) {
+    relay_us_ = now_us + kRelayPeriodUs;
+    sets_.ActivateRelays();
+    *moved = true;  // a driver that is about to sleep has not armed them
+  }
   bool unsent = false;
-  for (auto& set : sets_) {
-    HVD_RETURN_IF_ERROR(set->Tick(now_us, moved));
+  for (ProcessSet* set : sets_.active()) {
+    const Status status = set->Tick(now_us, moved);
+    finished_.Append(set->executor().TakeFinished());
+    HVD_RETURN_IF_ERROR(status);
     unsent |= !set->idle();
   }
+  sets_.Retire();
   for (size_t i = dismissed_.size(); i-- > 0;) {
     unsent |= !dismissed_[i]->idle();
     dismissed_[i]->Flush(moved);
@@ -167,7 +177,7 @@ void Cycle::Broken(const Status& status) {
     cause.reason = Name(rank_) + " cannot go on: " + status.message();
   }
   bool says_who = cause.culprit.known();
-  for (const auto& set : sets_) {
+  for (const auto& [id, set] : sets_.all()) {
     if (!set->culprit()) continue;
     says_who = true;
     cause.culprit = *set->culprit();
@@ -199,7 +209,7 @@ void Cycle::RanOutOfMemory() noexcept {
 }
 
 Cause Cycle::OutOfMemoryNow() const {
-  for (const auto& set : sets_) {
+  for (ProcessSet* set : sets_.active()) {
     const std::string running = set->executor().Running();
     if (!running.empty()) return OutOfMemory(rank_, ("carried out the " + running).c_str());
   }
@@ -217,7 +227,7 @@ void Cycle::LinkEnded(GlobalRank peer) {
 }
 
 void Cycle::Arm(bool sleeping) {
-  for (auto& set : sets_) {
+  for (ProcessSet* set : sets_.active()) {
     if (set->window() != nullptr) set->window()->Arm(sleeping);
   }
   if (messages_ != nullptr) messages_->Arm(sleeping);
@@ -232,17 +242,14 @@ void Cycle::AddPollFds(PollSet* fds) const noexcept {
 
 int64_t Cycle::Deadline() const {
   if (broken_) return -1;
-  int64_t earliest = -1;
-  for (const auto& set : sets_) {
-    earliest = Earlier(earliest, set->Deadline());
-    if (set->root() != nullptr) earliest = Earlier(earliest, stalls_.Deadline());
-  }
+  int64_t earliest = leads_ ? stalls_.Deadline() : -1;
+  for (const ProcessSet* set : sets_.active()) earliest = Earlier(earliest, set->Deadline());
   return earliest;
 }
 
 HandleChain Cycle::TakeFinished() noexcept {
-  HandleChain finished = std::move(failed_);
-  for (auto& set : sets_) finished.Append(set->executor().TakeFinished());
+  HandleChain finished = std::move(finished_);
+  for (ProcessSet* set : sets_.active()) finished.Append(set->executor().TakeFinished());
   if (messages_ != nullptr) finished.Append(messages_->TakeFinished());
   return finished;
 }
@@ -255,7 +262,7 @@ void Cycle::FailAll(const Status& status) noexcept {
   if (queue_->in_flight() > 0) {
     for (auto& transport : transports_) transport->Close(0);
   }
-  for (auto& set : sets_) set->executor().Abandon();
+  for (const auto& [id, set] : sets_.all()) set->executor().Abandon();
   for (auto& set : dismissed_) set->executor().Abandon();
   if (messages_ != nullptr) messages_->Abandon();
   queue_->Take(&taken_, &urged_);
@@ -272,15 +279,9 @@ void Cycle::Close(int64_t linger_us) {
     tasks_.clear();
   }
   messages_.reset();
-  sets_.clear();
+  sets_.Clear();
   dismissed_.clear();
   transports_.clear();
-}
-
-ProcessSet* Cycle::Find(uint32_t id) {
-  const auto found =
-      std::find_if(sets_.begin(), sets_.end(), [id](const auto& set) { return set->id() == id; });
-  return found == sets_.end() ? nullptr : found->get();
 }
 
 }  // namespace hvd

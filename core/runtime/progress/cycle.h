@@ -12,7 +12,7 @@
 #include "runtime/liveness/cause.h"
 #include "runtime/operation/queue.h"
 #include "runtime/peer/messages.h"
-#include "runtime/progress/process_set.h"
+#include "runtime/progress/set_table.h"
 #include "runtime/progress/stall_check.h"
 #include "runtime/progress/waiting.h"
 #include "transport/transport.h"
@@ -37,7 +37,8 @@ class Cycle {
   void Own(std::unique_ptr<peer::Messages> messages) { messages_ = std::move(messages); }
   void Own(std::unique_ptr<ProcessSet> set) {
     if (set->relays()) relays_.store(true);
-    sets_.push_back(std::move(set));
+    leads_ |= set->root() != nullptr;
+    sets_.Add(std::move(set));
   }
   // Whether there has been a set in which this rank relays. Callable without the lock.
   bool relays() const { return relays_.load(); }
@@ -98,7 +99,6 @@ class Cycle {
   void Broken(const Status& status);
   void RanOutOfMemory() noexcept;
   Cause OutOfMemoryNow() const;
-  ProcessSet* Find(uint32_t id);
 
   GlobalRank rank_;
   CycleOptions options_;
@@ -107,12 +107,12 @@ class Cycle {
   StallCheck stalls_;
   // Destroyed in reverse: sets let go of transports first.
   std::vector<std::unique_ptr<Transport>> transports_;
-  std::vector<std::unique_ptr<ProcessSet>> sets_;
+  SetTable sets_;
   std::unique_ptr<peer::Messages> messages_;            // null: this rank knows no others yet
   std::vector<std::unique_ptr<ProcessSet>> dismissed_;  // bytes of theirs are still to be sent
   std::vector<HandlePtr> taken_;
   std::vector<HandlePtr> urged_;
-  HandleChain failed_;
+  HandleChain finished_;    // those with a sink to call
   std::mutex tasks_mutex_;  // guards tasks_
   std::vector<std::function<void()>> tasks_;
   std::atomic<bool> has_tasks_{false};
@@ -122,7 +122,9 @@ class Cycle {
   std::atomic<uint64_t> rounds_{0};
   const Cause out_of_memory_;
   bool broken_ = false;  // reported; the cause has not come back yet
+  bool leads_ = false;   // there has been a set whose root is here
   int64_t drained_us_ = 0;
+  int64_t relay_us_ = 0;  // when the sets in which this rank only relays are looked at next
 };
 
 }  // namespace hvd

@@ -183,7 +183,10 @@ void Executor::Finish(Job& job) {
 }
 
 void Executor::Complete(const HandlePtr& handle, Status status) noexcept {
-  if (!handle->entry.neutral) queue_->Forget(handle.get());
+  if (!handle->entry.neutral) {
+    queue_->Forget(handle.get());
+    ++completed_;
+  }
   if (events_ != nullptr) events_->End(handle->id);
   handle->kept.clear();
   handle->status = std::move(status);

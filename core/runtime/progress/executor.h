@@ -72,6 +72,9 @@ class Executor {
   // Aborts the backends and forgets the machines; user memory is not touched afterwards.
   void Abandon() noexcept;
 
+  // Of the operations that this rank has submitted, so many have ended.
+  uint64_t completed() const { return completed_; }
+
   // For messages: the collective that runs, "allreduce of 'a' and 2 more"; empty when none does.
   std::string Running() const;
 
@@ -127,6 +130,7 @@ class Executor {
   Position culprit_;
   std::vector<const Backend*> set_up_;  // those that are
   uint64_t sequence_ = 0;
+  uint64_t completed_ = 0;
   HandleChain finished_;
 };
 

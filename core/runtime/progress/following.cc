@@ -16,8 +16,9 @@ using negotiate::Micros;
 namespace {
 
 // For how long a rank may lack a part of the next batch while it submits nothing: its program waits
-// for an operation, so that it will submit nothing more, or it may still compute.
-constexpr Micros kPatienceOfWaiter = 4'000;
+// for an operation, so that it will submit nothing more, or it may still compute. While somebody
+// waits, a batch is not held open for longer when it is negotiated either; see SequencerOptions.
+constexpr Micros kPatienceOfWaiter = 400;
 constexpr Micros kPatience = 100'000;
 
 // A rank that waits at a gate for so long says so, for the report of stalls.
@@ -28,6 +29,7 @@ constexpr Micros kTellsAfter = 1'000'000;
 Status ProcessSet::BeginSchedule(negotiate::Schedule schedule, const Policy& policy, Micros now) {
   if (gate_ == nullptr) return Status::Aborted("a response has a schedule that nobody can follow");
   HVD_RETURN_IF_ERROR(member_.Follow(std::move(schedule)));
+  if (root() != nullptr) BeginReview();
   at_gate_ = {};
   at_gate_.policy = policy;
   at_gate_.quiet_since = at_gate_.voted = now;
@@ -102,6 +104,7 @@ Status ProcessSet::Follow(Micros now, bool* moved) {
 bool ProcessSet::Departs(Micros now) {
   if (member_.departs()) return true;
   const Follower& follower = *member_.follower();
+  if (review_.due() && follower.next_batch() == 0) return true;
   if (at_gate_.payload_bytes > 0 && follower.Ready() && ReadsItsOwnResults(follower)) return true;
   if (follower.Ready() || std::exchange(at_gate_.placed, follower.placed()) != follower.placed()) {
     at_gate_.quiet_since = now;
@@ -138,7 +141,18 @@ Status ProcessSet::RunScheduled(Micros now) {
   HVD_RETURN_IF_ERROR(executor_.Add(std::move(decided), at_gate_.policy, carrier));
   gate_->Advance();
   ExpectPayload();
+  if (root() != nullptr) review_.Passed(member_.follower()->Ready());
   return Status::Ok();
+}
+
+void ProcessSet::BeginReview() {
+  std::vector<int64_t> bytes;
+  for (const std::vector<negotiate::Slot>& batch : member_.follower()->schedule().batches) {
+    int64_t& of_batch = bytes.emplace_back(0);
+    for (const negotiate::Slot& slot : batch)
+      of_batch += negotiate::BytesOf(member_.RequestOf(slot.id));
+  }
+  review_.Begin(std::move(bytes), options_.sequencer.batch_bytes);
 }
 
 Status ProcessSet::LeaveSchedule(Micros now, bool* moved) {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/float_mode.h"
@@ -70,15 +71,10 @@ void Loop::Poke() {
   WakeBackground();
 }
 
-void Loop::PassTurn() {
-  turn_.fetch_add(1);
-  if (turn_sleepers_.load() > 0) WakeFutex(turn_);
-}
-
 void Loop::WakeAll() {
   waker_->Ring();
   WakeBackground();
-  PassTurn();
+  turns_.WakeAll();
 }
 
 void Loop::Stop() {
@@ -90,14 +86,12 @@ void Loop::Stop() {
 
 bool Loop::Round(Lock& lock, Role awake) noexcept {
   const bool moved = cycle_->Round();
-  // Between what the round has completed and the look at who sleeps; AwaitTurn has the other half.
-  if (moved) std::atomic_thread_fence(std::memory_order_seq_cst);
-  if (moved && turn_sleepers_.load(std::memory_order_relaxed) > 0) PassTurn();
+  if (std::exchange(ended_, queue_->ended()) != ended_) turns_.WakeDone();
   HandleChain finished = cycle_->TakeFinished();
   if (finished.empty()) return moved;
   role_.Become(Role::kCallbacks);
   lock.unlock();
-  PassTurn();
+  turns_.Pass();
   while (const HandlePtr handle = finished.PopFront()) handle->entry.on_complete(*handle);
   // Another thread may drive by now, and may sleep with the lock for as long as its own operation
   // takes.
@@ -156,7 +150,7 @@ void Loop::DriveInBackground(Lock& lock) {
   }
   role_.Become(Role::kNobody);
   lock.unlock();
-  PassTurn();
+  turns_.Pass();
 }
 
 void Loop::SleepInBackground(Lock& lock) {
@@ -169,7 +163,7 @@ void Loop::SleepInBackground(Lock& lock) {
     PollSet fds = SleepOn();  // the cycle's, so before the lock goes
     background_polling_.store(true);
     lock.unlock();
-    PassTurn();
+    turns_.Pass();
     if (waiters_.load() == 0 && !stopping_.load()) fds.Wait(until);
     background_polling_.store(false);
     Count(counters_->wakeups);
@@ -187,7 +181,7 @@ Waited Loop::Wait(const Handle& handle, int64_t timeout_us) noexcept {
   Waited result = Waited::kDone;
   waiters_.fetch_add(1);
   while (!handle.done.load(std::memory_order_acquire)) {
-    const uint32_t turn = turn_.load();
+    const uint32_t turn = turns_.number();
     Lock lock(progress_, std::try_to_lock);
     result = lock.owns_lock() ? Drive(lock, handle, limits) : AwaitTurn(turn, handle, limits);
     if (result != Waited::kDone) break;
@@ -195,7 +189,7 @@ Waited Loop::Wait(const Handle& handle, int64_t timeout_us) noexcept {
   const bool last = waiters_.fetch_sub(1) == 1;
   // Work in flight goes on under another waiter or in the background.
   if (!last) {
-    PassTurn();
+    turns_.Pass();
   } else if (cycle_->HasWork()) {
     WakeBackground();
   }
@@ -251,16 +245,12 @@ Waited Loop::Due(const Limits& limits) {
 
 // Another thread drives. Here too kDone means: look again.
 Waited Loop::AwaitTurn(uint32_t turn, const Handle& handle, const Limits& limits) {
-  turn_sleepers_.fetch_add(1);
-  std::atomic_thread_fence(std::memory_order_seq_cst);  // before the look at the handle; see Round
   // A driver that sleeps knows nothing of an operation whose submitter meant to drive it.
   if (!queue_->empty()) Notify();
   // The driver may sit asleep in the background holding nothing; a running one sees waiters_ and
   // leaves.
-  FutexWait woken = FutexWait::kWoken;
-  if (!handle.done.load(std::memory_order_acquire))
-    woken = WaitOnFutex(turn_, turn, std::max<int64_t>(0, limits.Next() - NowMicros()));
-  turn_sleepers_.fetch_sub(1);
+  const FutexWait woken =
+      turns_.Await(turn, handle, std::max<int64_t>(0, limits.Next() - NowMicros()));
   const Waited due = Due(limits);
   return due == Waited::kDone && woken != FutexWait::kWoken ? Waited::kInterrupted : due;
 }

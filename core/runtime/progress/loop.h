@@ -8,6 +8,7 @@
 #include "runtime/operation/counters.h"
 #include "runtime/progress/cycle.h"
 #include "runtime/progress/role.h"
+#include "runtime/progress/turns.h"
 #include "runtime/progress/waiting.h"
 
 namespace hvd {
@@ -74,7 +75,6 @@ class Loop {
   Waited SleepAsWaiter(Lock& lock, const Handle& handle, const Limits& limits);
   static Waited Due(const Limits& limits);
   Waited AwaitTurn(uint32_t turn, const Handle& handle, const Limits& limits);
-  void PassTurn();
 
   // `awake`: which driver's round it is. Without the lock afterwards: it called back, and another
   // thread drives.
@@ -87,14 +87,14 @@ class Loop {
   Waker* waker_;
   Counters* counters_;
 
-  std::mutex progress_;  // the progress lock: guards *cycle_ and the two lines below
+  std::mutex progress_;  // the progress lock: guards *cycle_ and the three lines below
   SpinLimit waiter_spin_;
   SpinLimit background_spin_;
+  uint64_t ended_ = 0;  // of queue_, when those were last woken who wait for what has ended
 
   RoleCell role_;
   std::atomic<int> waiters_{0};
-  std::atomic<uint32_t> turn_{0};  // futex: waiters that do not drive
-  std::atomic<int> turn_sleepers_{0};
+  Turns turns_;
   std::atomic<uint32_t> background_word_{0};  // futex: the parked background thread
   std::atomic<bool> background_parked_{false};
   std::atomic<bool> background_polling_{false};

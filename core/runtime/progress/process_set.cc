@@ -193,10 +193,12 @@ Status ProcessSet::CarryOut(Response response, const Policy& policy, Micros now)
   Count(counters_->responses);
   std::vector<Decided> decided;
   negotiate::Schedule schedule = std::exchange(response.schedule, {});
+  const bool forgets = response.forgets;
   HVD_RETURN_IF_ERROR(member_.Match(std::move(response), &decided));
   if (Logs(LogLevel::kTrace)) Trace(options_.id, decided);
   if (autotune_) Tune(decided, now);
   HVD_RETURN_IF_ERROR(executor_.Add(std::move(decided), policy));
+  if (forgets) member_.Forget();
   if (schedule.empty()) return Status::Ok();
   return BeginSchedule(std::move(schedule), policy, now);
 }

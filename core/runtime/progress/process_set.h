@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/rank.h"
 #include "base/topology.h"
+#include "negotiate/schedule_review.h"
 #include "runtime/control/control.h"
 #include "runtime/control/gate.h"
 #include "runtime/control/member.h"
@@ -47,7 +48,10 @@ class ProcessSet {
   ProcessSet(const ProcessSetOptions& options, ProcessSetWires wires, const Waker& waker,
              Queue* queue, Counters* counters, EventSink* events);
 
-  void Add(const HandlePtr& handle) { member_.Add(handle); }
+  void Add(const HandlePtr& handle) {
+    ++submitted_;
+    member_.Add(handle);
+  }
   void Urge(const HandlePtr& handle) { member_.Urge(handle); }
 
   // One round of announcing, hearing the others, deciding and running. An error ends the
@@ -58,7 +62,11 @@ class ProcessSet {
   negotiate::Micros Deadline() const {
     return Earlier(Earlier(node_->Deadline(), GateDeadline()), executor_.Deadline());
   }
+  // Nothing waits to be sent.
   bool idle() const { return control_->idle() && (gate_ == nullptr || gate_->idle()); }
+  // Whether this rank has something in flight here, or unsent.
+  bool busy() const { return submitted_ != executor_.completed() || !idle(); }
+  bool active = false;  // see SetTable
   // Sends what is left to send, and does nothing else.
   void Flush(bool* moved) { control_->Progress(moved); }
 
@@ -97,6 +105,7 @@ class ProcessSet {
   Status BeginSchedule(negotiate::Schedule schedule, const Policy& policy, negotiate::Micros now);
   Status Follow(negotiate::Micros now, bool* moved);
   bool Departs(negotiate::Micros now);
+  void BeginReview();
   bool Impatient() const;
   negotiate::Micros Patience() const;
   negotiate::Micros GateDeadline() const;
@@ -135,7 +144,8 @@ class ProcessSet {
   };
   std::unique_ptr<Gate> gate_;
   AtGate at_gate_{};
-  std::vector<std::byte> payload_;  // of a vote, reused
+  negotiate::ScheduleReview review_;  // of the root
+  std::vector<std::byte> payload_;    // of a vote, reused
   // What children that have left the schedule already announce.
   std::vector<std::pair<size_t, negotiate::AnnounceMessage>> early_;
 
@@ -144,7 +154,8 @@ class ProcessSet {
   const Topology::TreePlace place_;
   std::unique_ptr<TreeNode> node_;
 
-  std::string scratch_;  // message bytes, reused
+  uint64_t submitted_ = 0;  // operations
+  std::string scratch_;     // message bytes, reused
   std::optional<GlobalRank> culprit_;
 };
 

@@ -28,11 +28,11 @@ StallCheck::StallCheck(StallOptions options) : options_(std::move(options)) {
   }
 }
 
-void StallCheck::Look(const std::vector<std::unique_ptr<ProcessSet>>& sets, int64_t now_us) {
+void StallCheck::Look(const SetTable& sets, int64_t now_us) {
   if (period_us_ == 0 || now_us < next_look_us_) return;
   next_look_us_ = now_us + period_us_;
   bool stalled = false;
-  for (const auto& set : sets) {
+  for (const auto& [id, set] : sets.all()) {
     if (set->root() == nullptr) continue;
     const Pending pending = set->Pending(now_us);
     if (options_.warning_us > 0) stalled |= Warn(pending, now_us);

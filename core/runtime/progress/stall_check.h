@@ -2,12 +2,11 @@
 
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <string>
 #include <vector>
 
 #include "runtime/liveness/cause.h"
-#include "runtime/progress/process_set.h"
+#include "runtime/progress/set_table.h"
 
 namespace hvd {
 
@@ -34,7 +33,7 @@ class StallCheck {
   int64_t Deadline() const { return period_us_ > 0 ? next_look_us_ : -1; }
 
   // Looks at the sets whose root is here, when it is time to.
-  void Look(const std::vector<std::unique_ptr<ProcessSet>>& sets, int64_t now_us);
+  void Look(const SetTable& sets, int64_t now_us);
 
  private:
   using Pending = std::vector<negotiate::Unready>;

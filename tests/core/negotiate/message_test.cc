@@ -173,6 +173,7 @@ Response RandomResponse(Random* random) {
     if (IsRun(decision)) decision.count = RandomCount(random, decision.id);
   }
   if (random->OneIn(3)) response.schedule = RandomSchedule(random);
+  response.forgets = response.schedule.empty() && random->OneIn(3);
   return response;
 }
 
@@ -226,7 +227,8 @@ bool Same(const AnnounceMessage& a, const AnnounceMessage& b) {
 
 bool Same(const Response& a, const Response& b) {
   return a.number == b.number && a.last_joined == b.last_joined &&
-         SameList(a.decisions, b.decisions) && a.schedule.batches == b.schedule.batches;
+         SameList(a.decisions, b.decisions) && a.schedule.batches == b.schedule.batches &&
+         a.forgets == b.forgets;
 }
 
 // Into `used`, whose old content must not show through.

@@ -6,6 +6,7 @@
 
 #include "check.h"
 #include "negotiate/epoch.h"
+#include "negotiate/schedule_review.h"
 
 namespace hvd::negotiate {
 namespace {
@@ -281,6 +282,50 @@ TEST(Epoch, PassesWhatIsSubmittedWhateverTheOrder) {
       next = (next + 1) % batches.size();
     }
   }
+}
+
+// Steps until the root would learn again, at most so many. `ready`: by batch, whether the root had
+// submitted the next one when it ran.
+int StepsUntilDue(ScheduleReview* review, const std::vector<bool>& ready, int most = 10'000) {
+  for (int step = 0; step < most; ++step) {
+    if (review->due()) return step;
+    for (const bool next : ready) review->Passed(next);
+  }
+  return most;
+}
+
+TEST(ScheduleReview, LearnsAgainWhenBatchesAreCompleteSeveralAtATime) {
+  ScheduleReview review;
+  review.Begin({10, 10, 10, 10}, 1000);
+  EXPECT_TRUE(StepsUntilDue(&review, {true, true, true, false}) < 100);
+}
+
+TEST(ScheduleReview, KeepsBatchesThatComeOneAfterAnother) {
+  ScheduleReview review;
+  review.Begin({10, 10, 10, 10}, 1000);
+  EXPECT_EQ(StepsUntilDue(&review, {false, false, false, true}), 10'000);
+}
+
+TEST(ScheduleReview, KeepsBatchesThatTogetherWouldBeTooLarge) {
+  ScheduleReview review;
+  review.Begin({600, 600, 600, 10}, 1000);
+  EXPECT_EQ(StepsUntilDue(&review, {true, true, false, true}), 10'000);
+}
+
+// Other members may be slower than the root.
+TEST(ScheduleReview, TriesLessAndLessOftenWhileNothingIsGained) {
+  ScheduleReview review;
+  int before = 0;
+  for (int tries = 0; tries < 5; ++tries) {
+    review.Begin({10, 10, 10, 10}, 1000);
+    const int steps = StepsUntilDue(&review, {true, true, true, false});
+    EXPECT_TRUE(steps > before);
+    before = steps;
+  }
+  review.Begin({40}, 1000);
+  EXPECT_EQ(StepsUntilDue(&review, {true}), 10'000);
+  review.Begin({10, 10}, 1000);
+  EXPECT_TRUE(StepsUntilDue(&review, {true, false}) < before);
 }
 
 }  // namespace

@@ -80,6 +80,7 @@ TEST(Sequencer, ShapeChangeGetsAnIdOfItsOwn) {
 TEST(Sequencer, FullOrDisabledCacheSendsNames) {
   SequencerOptions options;
   options.cache_capacity = 1;
+  options.learning.repeats = 0;  // nobody needs ids
   for (bool cache : {true, false}) {
     options.cache = cache;
     Desk desk(2, options);
@@ -93,6 +94,32 @@ TEST(Sequencer, FullOrDisabledCacheSendsNames) {
       }
     }
   }
+}
+
+// Names that never come back fill the cache; those that do get ids all the same.
+TEST(Sequencer, ForgetsIdsWhenMostOperationsFindNone) {
+  SequencerOptions options;
+  options.cache_capacity = 4;
+  Desk desk(2, options);
+  int forgotten = 0;
+  const auto run = [&](Announcement announcement) {
+    for (int member : {0, 1}) ASSERT_OK(desk.Say(member, {announcement}, 0, 0));
+    const std::vector<Response> responses = desk.Take();
+    ASSERT_EQ(responses.size(), size_t{1});
+    if (responses[0].forgets) ++forgotten;
+  };
+  // Each message says how often its sender has been told to forget.
+  for (int name = 0; name < 8; ++name) run(Full(Allreduce(std::to_string(name))));
+  EXPECT_EQ(forgotten, 1);
+  AnnounceMessage late = Message({Cached(0)}, 0);
+  ASSERT_OK(desk.root.Announce(0, late, 0));  // sent before: it counts for nothing
+  EXPECT_TRUE(desk.Take().empty());
+  for (size_t member : {0, 1}) {
+    AnnounceMessage message = Message({Full(Allreduce("stays"))}, 0);
+    message.epoch = 1;
+    ASSERT_OK(desk.root.Announce(member, message, 0));
+  }
+  EXPECT_EQ(desk.TakeOne().id, 0u);
 }
 
 TEST(Sequencer, UnnamedMatchByOrdinal) {

@@ -105,9 +105,9 @@ void Rank::Act() {
   }
   if (job_->plan.leaves && finished()) LeaveSets();
   Nanos next = computes_until_ > now ? computes_until_ : -1;
-  if (Relays() && !HasWork() && now < moved_ + kRests) next = Earlier(next, next_beat_);
+  if (Relays() && Beats() && now < moved_ + kRests) next = Earlier(next, next_beat_);
   for (const auto& set : sets_) {
-    const int64_t deadline = HasWork() ? set->Deadline() : -1;
+    const int64_t deadline = HasWork() && LooksAt(*set) ? set->Deadline() : -1;
     if (deadline >= 0) next = Earlier(next, std::max(deadline * kMicro, now + kMicro));
   }
   job_->world.SetTimer(rank_, next);
@@ -126,11 +126,23 @@ bool Rank::Relays() const {
 }
 
 // Whether a heartbeat has the engine look because others may need it. While it has work it must be
-// woken in time by those who have something for it.
+// woken in time by those who have something for it: so only where reports are checked is it woken
+// by heartbeats all the same.
+bool Rank::Beats() const {
+  const bool counts_on_wakers = !job_->plan.slow && job_->plan.ending == Ending::kDone;
+  return !HasWork() || !counts_on_wakers;
+}
+
 bool Rank::AsksEngine() {
   if (job_->world.now() < next_beat_) return false;
   next_beat_ = job_->world.now() + kHeartbeat;
-  return Relays() && !HasWork();
+  looks_at_relays_ = Relays();
+  return looks_at_relays_ && !HasWork();
+}
+
+// As SetTable does.
+bool Rank::LooksAt(const ProcessSet& set) const {
+  return job_->plan.computes >= 0 || set.busy() || (looks_at_relays_ && set.relays());
 }
 
 // As Cycle does with a set that is dismissed.
@@ -162,9 +174,11 @@ bool Rank::Round() {
   work_.new_names = step_ == 0;
   Drain();
   for (const auto& set : sets_) {
+    if (!LooksAt(*set)) continue;
     const Status status = set->Tick(job_->world.micros(), &moved);
     if (!status.ok()) Violate("the engine gives up: " + status.message());
   }
+  looks_at_relays_ = false;
   bool bytes_moved = false;
   (void)transport_.Progress(&bytes_moved);
   if (job_->plan.slow && !moved) CheckReports();

@@ -125,7 +125,9 @@ class Rank : public Actor {
   bool Round();
   bool HasWork() const;
   bool Relays() const;
+  bool Beats() const;
   bool AsksEngine();
+  bool LooksAt(const ProcessSet& set) const;
   void Drain();
   bool Go();
   bool Reap();
@@ -158,7 +160,8 @@ class Rank : public Actor {
   std::vector<HandlePtr> taken_;
   std::vector<HandlePtr> urged_;
   Nanos next_beat_ = 0;
-  Nanos moved_ = 0;  // when anything last did
+  bool looks_at_relays_ = false;  // in its next round
+  Nanos moved_ = 0;               // when anything last did
 
   // The program.
   size_t step_ = 0;

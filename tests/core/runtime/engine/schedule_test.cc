@@ -1,11 +1,14 @@
 // Steps that repeat are followed without negotiation, and whatever else a program does still works.
 
 #include <algorithm>
+#include <chrono>
 #include <numeric>
 #include <random>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include "base/clock.h"
 #include "check.h"
 #include "cluster.h"
 
@@ -187,6 +190,76 @@ TEST(LearnedSchedule, IsLeftWhenTheStepHasAnotherShape) {
       }
       EXPECT_TRUE(engine.CountersNow().at("schedules_left") > 0);
       EXPECT_TRUE(engine.CountersNow().at("scheduled") > 0);
+    });
+  }
+}
+
+// So many batches a step takes, once steps are fast: the least of many.
+uint64_t BatchesOfFastSteps(Engine& engine, int rank, int size, int steps) {
+  uint64_t least = UINT64_MAX;
+  for (int i = 0; i < steps; ++i) {
+    const uint64_t before = engine.CountersNow().at("gates");
+    Train(engine, rank, size, 1);
+    const uint64_t gates = engine.CountersNow().at("gates") - before;
+    if (gates > 0) least = std::min(least, gates);
+  }
+  return least;
+}
+
+// Batches of steps in which tensors came one by one are not kept when they come together.
+TEST(LearnedSchedule, IsLearnedAgainWhenStepsBecomeFaster) {
+  for (const Wires wires : kAllWires) {
+    Cluster cluster(3, wires);
+    cluster.Run([&](Engine& engine, int rank) {
+      Step step(&engine, rank, 3);
+      for (int slow = 0; slow < 6; ++slow) {
+        for (int t = 0; t < 8; ++t) {
+          step.Submit("t" + std::to_string(t), 10 + 1000 * t);
+          std::this_thread::sleep_for(std::chrono::milliseconds(4));
+        }
+        step.Wait();
+      }
+      Train(engine, rank, 3, 300);
+      EXPECT_TRUE(BatchesOfFastSteps(engine, rank, 3, 20) < 4);
+    });
+  }
+}
+
+// A program that asks for its result again and again waits for it, as one that is blocked.
+TEST(LearnedSchedule, IsLeftByAProgramThatPollsForAPartOfIt) {
+  Cluster cluster(2, Wires::kInprocWindow);
+  int64_t least_us = kLongUs;
+  cluster.Run([&](Engine& engine, int rank) {
+    for (int phase = 0; phase < 10; ++phase) {
+      Train(engine, rank, 2, 20);
+      std::vector<float> data(2010, 1.0f);
+      HandlePtr handle;
+      ASSERT_OK(Submit(engine, AllreduceEntry("t2", &data, ReduceOp::kSum, 0), &handle));
+      const int64_t begin = NowMicros();
+      while (!engine.Poll(handle)) std::this_thread::yield();
+      ASSERT_OK(handle->status);
+      if (rank == 0) least_us = std::min(least_us, NowMicros() - begin);
+    }
+    EXPECT_TRUE(engine.CountersNow().at("schedules_left") > 4);
+  });
+  EXPECT_TRUE(least_us < 50'000);  // half of what a rank waits that only computes
+}
+
+// Names that never come back do not keep a step from being learned.
+TEST(LearnedSchedule, IsMadeThoughTheCacheIsFull) {
+  Config config;
+  config.cache_capacity = 16;
+  for (const Wires wires : kAllWires) {
+    Cluster cluster(3, wires, {}, config);
+    cluster.Run([&](Engine& engine, int rank) {
+      Step step(&engine, rank, 3);
+      for (int name = 0; name < 100; ++name) {
+        step.Submit("once." + std::to_string(name), 1);
+        if (name % 3 == 0) step.Wait();
+      }
+      step.Wait();
+      Train(engine, rank, 3, 100);
+      EXPECT_TRUE(engine.CountersNow().at("gates") > 0);
     });
   }
 }
