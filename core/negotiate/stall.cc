@@ -41,7 +41,7 @@ size_t EditDistance(const std::string& a, const std::string& b) {
 }
 
 // The operation that only absent ranks of `stalled` have submitted and whose name is the most
-// alike: probably the same tensor under another name.
+// alike: perhaps the same tensor under another name, or its neighbour.
 const Unready* Namesake(const Unready& stalled, const Pending& pending) {
   const Unready* nearest = nullptr;
   size_t least = std::max<size_t>(2, stalled.name.size() / 4) + 1;
@@ -86,7 +86,7 @@ std::string Instead(const Unready& stalled, const Pending& pending) {
 std::string Hint(const Unready& stalled, const Pending& pending) {
   if (const Unready* namesake = Namesake(stalled, pending)) {
     return "    " + RankList(namesake->ready) + " submitted '" + Shown(namesake->name) +
-           "' instead: is it the same tensor under another name?";
+           "' instead, whose name is the most like it.";
   }
   return "   " + Instead(stalled, pending);
 }

@@ -48,7 +48,7 @@ def factors(stage: Stage) -> None:
 @case(50, "C", "a rank spells a name differently (deadlock limit 4 s, not 60)", limit=10.0)
 def names(stage: Stage) -> None:
     job = stage.job(3, "collective:names", env=STALLS)
-    stage.fails(job, 1, "the job's status", "layer1.weigth.*is it the same tensor under another name")
+    stage.fails(job, 1, "the job's status", "layer1.weigth.*whose name is the most like it")
 
 
 @case(51, "C", "a rank leaves a tensor out (deadlock limit 4 s, not 60)", limit=10.0)
