@@ -48,8 +48,7 @@ TEST(Stall, SuspectsAnotherNameForTheSameTensor) {
   EXPECT_TRUE(
       report.find(
           "'layer1.weight', 11 s: submitted by rank 0, not by rank 1.\n    rank 1 submitted "
-          "'layer1.wieght' instead, whose name is the most like it.") !=
-      std::string::npos);
+          "'layer1.wieght' instead, whose name is the most like it.") != std::string::npos);
   EXPECT_TRUE(
       report.find("'other', 11 s: submitted by rank 0, not by rank 1.\n    rank 1 waits for") !=
       std::string::npos);
