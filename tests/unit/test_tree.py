@@ -1,5 +1,6 @@
 """What must hold for every file of the repository: its size, and what it must not speak of."""
 
+import os
 import re
 from pathlib import Path
 
@@ -20,13 +21,18 @@ BRANCH = re.compile(r"^\s*#\s*(?:if|ifdef|ifndef|elif)\b(?!.*(?:__SSE|__AVX|__F1
 def files_of(root: Path) -> list[Path]:
     """All text files but those in hidden folders (.ci is ours) and what a build leaves."""
     found = []
-    for path in sorted(root.rglob("*")):
-        parts = path.relative_to(root).parts
-        hidden = any(part.startswith(".") and part != ".ci" for part in parts[:-1])
-        surplus = hidden or NOT_OURS.intersection(parts) or any(part.endswith(".egg-info") for part in parts)
-        if not surplus and path.suffix in TEXT and path.is_file():
-            found.append(path)
-    return found
+    for folder, folders, files in os.walk(root):
+        folders[:] = [each for each in folders if not _is_surplus(each)]  # which are not walked, then
+        paths = [
+            Path(folder, name) for name in files if name not in NOT_OURS and not name.endswith(".egg-info")
+        ]
+        found += [path for path in paths if path.suffix in TEXT and path.is_file()]
+    return sorted(found)
+
+
+def _is_surplus(folder: str) -> bool:
+    hidden = folder.startswith(".") and folder != ".ci"
+    return hidden or folder in NOT_OURS or folder.endswith(".egg-info")
 
 
 def matches(root: Path, pattern: re.Pattern[str]) -> list[str]:

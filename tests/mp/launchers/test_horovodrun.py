@@ -1,54 +1,18 @@
 """horovodrun with real processes. The commands are small scripts that know nothing of horovod."""
 
 import os
-import shlex
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from launch import MODULE, Launcher, alone, carries, command_line
 from load import within
+from rank_scripts import lines_of, rank_script, read_until
 
 from horovod.runner import limits
-from horovod.runner.nodes import guard
-
-
-@pytest.fixture
-def job() -> Iterator[Launcher]:
-    job = Launcher()
-    yield job
-    job.wait_until_gone(1.0)
-
-
-def _python(script: str) -> list[str]:
-    preamble = "import os, sys, time, signal\nrank = int(os.environ['HOROVOD_RANK'])\n"
-    return [sys.executable, "-u", "-c", preamble + script]
-
-
-def _read_until(process: subprocess.Popen[bytes], needle: bytes, count: int = 1) -> bytes:
-    assert process.stdout is not None
-    text = b""
-    while text.count(needle) < count:
-        line = process.stdout.readline()
-        assert line, text
-        text += line
-    return text
-
-
-def _until(condition: Callable[[], bool], found: Callable[[], object]) -> None:
-    deadline = time.monotonic() + within(5)
-    while not condition():
-        assert time.monotonic() < deadline, found()
-        time.sleep(0.02)
-
-
-def _lines_of(rank: int, stream: str, output: bytes) -> list[bytes]:
-    prefix = f"[{rank}]<{stream}>:".encode()
-    return [line.removeprefix(prefix) for line in output.splitlines(keepends=True) if line.startswith(prefix)]
 
 
 def test_ranks_get_their_identity_and_the_command_its_options(job: Launcher) -> None:
@@ -56,18 +20,18 @@ def test_ranks_get_their_identity_and_the_command_its_options(job: Launcher) -> 
         f"HOROVOD_{scope}{what}" for scope in ("", "LOCAL_", "CROSS_") for what in ("RANK", "SIZE")
     )
     names += " RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE PYTHONUNBUFFERED OMP_NUM_THREADS"
-    script = _python(f"print(*[os.environ[n] for n in '{names}'.split()], *sys.argv[1:])")
+    script = rank_script(f"print(*[os.environ[n] for n in '{names}'.split()], *sys.argv[1:])")
     words = ["--max", "3", "--lo", "4", "-np", "7", "--", "--version"]
     status, stdout, stderr = job.run("-np", "2", "-H", "localhost:2", *script, *words, OMP_NUM_THREADS="5")
     assert (status, stderr) == (0, alone(2))
     for rank in range(2):
         expected = f"{rank} 2 {rank} 2 0 1 {rank} 2 {rank} 2 1 5 {' '.join(words)}\n".encode()
-        assert _lines_of(rank, "stdout", stdout) == [expected]
+        assert lines_of(rank, "stdout", stdout) == [expected]
 
 
 def test_output_keeps_every_byte(job: Launcher) -> None:
     text = "训练 épochs".encode()
-    script = _python(
+    script = rank_script(
         "out, err = sys.stdout.buffer, sys.stderr.buffer\n"
         f"out.write({text!r} + b'\\n' + b'\\xff\\xfe\\x00raw\\r\\n' + b'\\n' + b'x' * 300000 + b'\\n')\n"
         "out.flush()\n"
@@ -80,7 +44,7 @@ def test_output_keeps_every_byte(job: Launcher) -> None:
         lines = [line + b"\n" for line in stdout.split(b"\n")]
         prefix = f"[{rank}]<stdout>:".encode()
         assert [line.removeprefix(prefix) for line in lines if line.startswith(prefix)] == expected
-        assert [line.rstrip(b"\n") for line in _lines_of(rank, "stderr", stderr)] == [
+        assert [line.rstrip(b"\n") for line in lines_of(rank, "stderr", stderr)] == [
             b"half line",
             b"no newline",
         ]
@@ -88,17 +52,17 @@ def test_output_keeps_every_byte(job: Launcher) -> None:
 
 def test_lines_of_many_ranks_do_not_mix(job: Launcher) -> None:
     count = 30000
-    script = _python(f"for i in range({count}): os.write(1 + i % 2, b'%d %d\\n' % (rank, i))")
+    script = rank_script(f"for i in range({count}): os.write(1 + i % 2, b'%d %d\\n' % (rank, i))")
     status, stdout, stderr = job.run("-np", "3", *script)
     assert status == 0
     for rank in range(3):
-        assert _lines_of(rank, "stdout", stdout) == [b"%d %d\n" % (rank, i) for i in range(0, count, 2)]
-        assert _lines_of(rank, "stderr", stderr) == [b"%d %d\n" % (rank, i) for i in range(1, count, 2)]
+        assert lines_of(rank, "stdout", stdout) == [b"%d %d\n" % (rank, i) for i in range(0, count, 2)]
+        assert lines_of(rank, "stderr", stderr) == [b"%d %d\n" % (rank, i) for i in range(1, count, 2)]
     assert len(stdout.splitlines()) == 3 * count // 2
 
 
 def test_slow_reader_holds_back_the_ranks_but_not_the_launcher(job: Launcher) -> None:
-    process = job.start("-np", "2", *_python("while True: os.write(1, b'y' * 999 + b'\\n')"))
+    process = job.start("-np", "2", *rank_script("while True: os.write(1, b'y' * 999 + b'\\n')"))
     process.stdout.read(1)  # both ranks run; from here on nobody reads
     time.sleep(1.0)
     begin = time.monotonic()
@@ -109,7 +73,7 @@ def test_slow_reader_holds_back_the_ranks_but_not_the_launcher(job: Launcher) ->
 
 
 def test_stopped_reader_does_not_hold_up_the_report_on_a_failure(job: Launcher) -> None:
-    script = _python(
+    script = rank_script(
         "if rank == 0:\n    while True: os.write(1, b'y' * 999 + b'\\n')\n"
         "time.sleep(2); print('the reason', file=sys.stderr); sys.exit(7)"
     )
@@ -125,7 +89,7 @@ def test_stopped_reader_does_not_hold_up_the_report_on_a_failure(job: Launcher) 
 
 
 def test_slow_reader_gets_all_output_of_a_failed_job(job: Launcher) -> None:
-    script = _python("for i in range(300): os.write(1, b'%0998d\\n' % i)\nsys.exit(3)")
+    script = rank_script("for i in range(300): os.write(1, b'%0998d\\n' % i)\nsys.exit(3)")
     process = job.start("-np", "1", *script)
     assert process.stdout is not None
     count = 0
@@ -153,7 +117,7 @@ def test_a_limit_on_files_is_named_before_anything_starts(job: Launcher) -> None
 
 def test_streams_that_lead_to_one_pipe_do_not_mix(job: Launcher) -> None:
     count = 20000
-    script = _python(f"for i in range({count}): os.write(1 + i % 2, b'%d' % (i % 10) * 80 + b'\\n')")
+    script = rank_script(f"for i in range({count}): os.write(1 + i % 2, b'%d' % (i % 10) * 80 + b'\\n')")
     command = [*MODULE, "-np", "2", *script]
     output = subprocess.run(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=job.environment
@@ -164,7 +128,7 @@ def test_streams_that_lead_to_one_pipe_do_not_mix(job: Launcher) -> None:
 
 
 def test_stopped_rank_is_named(job: Launcher, tmp_path: Path) -> None:
-    script = _python(
+    script = rank_script(
         "if rank == 0: open(sys.argv[1], 'w').close(); os.kill(os.getpid(), signal.SIGSTOP)\n"
         "while not os.path.exists(sys.argv[1]): time.sleep(0.01)\n"
         "time.sleep(0.5)\nif rank == 1: sys.exit(4)"
@@ -176,7 +140,7 @@ def test_stopped_rank_is_named(job: Launcher, tmp_path: Path) -> None:
 
 
 def test_output_files_and_timestamps(job: Launcher, tmp_path: Path) -> None:
-    script = _python("print('out', rank); print('err', rank, file=sys.stderr)")
+    script = rank_script("print('out', rank); print('err', rank, file=sys.stderr)")
     status, stdout, _ = job.run(
         "-np", "11", "-prefix-timestamp", "--output-filename", str(tmp_path / "logs"), *script
     )
@@ -197,7 +161,7 @@ def test_output_file_that_is_a_symbolic_link_is_refused(job: Launcher, tmp_path:
 
 
 def test_status_and_report_name_the_first_failure(job: Launcher) -> None:
-    script = _python(
+    script = rank_script(
         "if rank == 1:\n"
         "    time.sleep(0.3); print('the reason', file=sys.stderr); sys.exit(7)\n"
         "try:\n    time.sleep(60)\n"
@@ -213,7 +177,7 @@ def test_status_and_report_name_the_first_failure(job: Launcher) -> None:
 
 
 def test_killed_rank_gives_137_and_survivors_may_report(job: Launcher, tmp_path: Path) -> None:
-    script = _python(
+    script = rank_script(
         "open(os.path.join(sys.argv[1], str(rank)), 'w').close()\n"
         "while len(os.listdir(sys.argv[1])) < 3: time.sleep(0.01)\n"  # nobody is still about to begin
         "if rank == 0: os.kill(os.getpid(), signal.SIGKILL)\n"
@@ -223,14 +187,16 @@ def test_killed_rank_gives_137_and_survivors_may_report(job: Launcher, tmp_path:
     status, _, stderr = job.run("-np", "3", *script, str(tmp_path))
     assert status == 137 and time.monotonic() - begin < within(5)
     assert b"rank 0 " in stderr and b"SIGKILL" in stderr and b"after it failed: ranks 1, 2" in stderr
-    assert _lines_of(2, "stderr", stderr) == [b"survivor saw it\n"]
+    assert lines_of(2, "stderr", stderr) == [b"survivor saw it\n"]
 
 
 def test_deaf_rank_is_killed_after_the_grace_time(job: Launcher) -> None:
     hasty = (
         "from horovod.runner import ending, launch\nending.REPORT_SECONDS, ending.GRACE_SECONDS = 0.3, 0.6\n"
     )
-    script = _python("signal.signal(signal.SIGTERM, signal.SIG_IGN)\nif rank: sys.exit(9)\ntime.sleep(60)")
+    script = rank_script(
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\nif rank: sys.exit(9)\ntime.sleep(60)"
+    )
     command = [sys.executable, "-c", hasty + "launch.run_commandline()", "-np", "2", *script]
     begin = time.monotonic()
     assert subprocess.run(command, env=job.environment, stderr=subprocess.DEVNULL).returncode == 9
@@ -238,122 +204,8 @@ def test_deaf_rank_is_killed_after_the_grace_time(job: Launcher) -> None:
 
 
 def test_rank_may_finish_before_the_others(job: Launcher) -> None:
-    status, stdout, _ = job.run("-np", "2", *_python("time.sleep(0.5 * rank); print('done', rank)"))
-    assert status == 0 and _lines_of(1, "stdout", stdout) == [b"done 1\n"]
-
-
-@pytest.mark.parametrize(
-    ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
-)
-def test_signal_reaches_every_rank_and_ends_the_job(job: Launcher, number: int, status: int) -> None:
-    script = _python(
-        "def stop(number, frame):\n    print('got', number); sys.exit(0)\n"
-        f"signal.signal({int(number)}, stop); print('ready'); time.sleep(60)"
-    )
-    process = job.start("-np", "2", *script)
-    _read_until(process, b"ready", 2)
-    begin = time.monotonic()
-    process.send_signal(number)
-    stdout, stderr = process.communicate(timeout=within(10))
-    assert process.returncode == status and time.monotonic() - begin < within(4)
-    assert stdout.count(b"got %d\n" % number) == 2 and b"failed" not in stderr
-
-
-def test_second_interrupt_kills_at_once(job: Launcher) -> None:
-    script = _python("signal.signal(2, lambda *_: print('heard'))\nprint('ready'); time.sleep(60)")
-    process = job.start("-np", "2", *script)
-    _read_until(process, b"ready", 2)
-    process.send_signal(signal.SIGINT)
-    _read_until(process, b"heard", 2)  # two at once may be one
-    begin = time.monotonic()
-    process.send_signal(signal.SIGINT)
-    process.communicate(timeout=within(10))
-    assert process.returncode == 130 and time.monotonic() - begin < within(4)
-
-
-def test_user_signals_are_passed_on(job: Launcher) -> None:
-    script = _python(
-        "signal.signal(signal.SIGUSR1, lambda *_: print('usr1'))\n"
-        "signal.signal(signal.SIGUSR2, lambda *_: sys.exit(0))\n"
-        "print('ready')\nwhile True: time.sleep(1)"
-    )
-    process = job.start("-np", "2", *script)
-    _read_until(process, b"ready", 2)
-    process.send_signal(signal.SIGUSR1)
-    _read_until(process, b"usr1", 2)
-    process.send_signal(signal.SIGUSR2)
-    process.communicate(timeout=within(10))
-    assert process.returncode == 0
-
-
-def test_stop_and_continue_reach_the_ranks(job: Launcher, tmp_path: Path) -> None:
-    script = "print('pid', os.getpid())\nwhile not os.path.exists(sys.argv[1]): time.sleep(0.02)"
-    process = job.start("-np", "2", *_python(script), str(tmp_path / "go"))
-    lines = _read_until(process, b"pid", 2).splitlines()
-    pids = [int(line.split()[-1]) for line in lines]
-
-    def states() -> set[str]:
-        stats = [Path(f"/proc/{pid}/stat").read_text() for pid in (*pids, process.pid)]
-        return {text.rpartition(")")[2].split()[0] for text in stats}
-
-    process.send_signal(signal.SIGTSTP)
-    _until(lambda: states() == {"T"}, states)
-    process.send_signal(signal.SIGCONT)
-    (tmp_path / "go").touch()
-    process.communicate(timeout=within(10))
-    assert process.returncode == 0
-
-
-def test_killed_launcher_leaves_nothing(job: Launcher) -> None:
-    script = _python(
-        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
-        "import subprocess\n"
-        "subprocess.Popen(['sleep', '60'])\n"
-        "subprocess.Popen(['sleep', '60'], start_new_session=True)\n"
-        "print('ready'); time.sleep(60)"
-    )
-    process = job.start("-np", "2", *script)
-    _read_until(process, b"ready", 2)
-    # A process shows no environment in the moment in which it starts a program.
-    _until(lambda: len(job.census()) == 7, job.census)
-    children = {child.pid for child in guard.processes() if child.parent == process.pid}
-    assert len(children) == 3  # the guard and the ranks
-    process.kill()
-    process.wait()
-    job.wait_until_gone(3.0)
-    _until(lambda: not children & {child.pid for child in guard.processes()}, job.census)
-    process.communicate()
-
-
-def test_daemons_of_the_ranks_are_ended(job: Launcher) -> None:
-    script = _python(
-        "here, there = os.pipe()\n"
-        "if os.fork() == 0:\n"
-        "    os.setsid()\n"
-        "    if os.fork() == 0:\n"
-        "        signal.signal(signal.SIGTERM, signal.SIG_IGN); print('daemon'); os.write(there, b'!')\n"
-        "        time.sleep(60)\n"
-        "    os._exit(0)\n"
-        "os.read(here, 1)"
-    )
-    begin = time.monotonic()
-    status, stdout, _ = job.run("-np", "2", *script)
-    assert status == 0 and stdout.count(b"daemon") == 2 and time.monotonic() - begin < within(5)
-    assert job.census() == []
-
-
-def test_children_of_the_shell_that_became_the_launcher_are_none_of_the_jobs(
-    job: Launcher, tmp_path: Path
-) -> None:
-    """bash replaces itself by its last command, which inherits the readers of its process substitutions."""
-    out, err = tmp_path / "out", tmp_path / "err"
-    ranks = shlex.join([*MODULE, "-np", "2", "sh", "-c", "seq 1 20000; echo why >&2"])
-    readers = f"> >(sleep 2; cat > {out}) 2> >(sleep 2; (sleep 1; tee {err} >&2))"
-    shell = job.popen(["bash", "-c", f"(sleep 3 &); sleep 3 & exec {ranks} {readers}"])
-    assert job.finish(shell, 30).returncode == 0
-    _until(lambda: err.exists() and err.read_bytes().count(b"why") == 2, job.census)
-    assert sorted(map(int, _lines_of(1, "stdout", out.read_bytes()))) == list(range(1, 20001))
-    job.wait_until_gone(5.0)
+    status, stdout, _ = job.run("-np", "2", *rank_script("time.sleep(0.5 * rank); print('done', rank)"))
+    assert status == 0 and lines_of(1, "stdout", stdout) == [b"done 1\n"]
 
 
 def test_wrong_usage_is_one_line_and_status_2(job: Launcher) -> None:
@@ -380,7 +232,7 @@ def test_a_script_needs_no_interpreter(job: Launcher, tmp_path: Path) -> None:
     script.write_text("import sys; print(sys.executable, *sys.argv[1:])\n")
     status, stdout, stderr = job.run("-n", "2", str(script), "--lr", "1")
     assert (status, stderr) == (0, alone(2))
-    assert _lines_of(1, "stdout", stdout) == [f"{sys.executable} --lr 1\n".encode()]
+    assert lines_of(1, "stdout", stdout) == [f"{sys.executable} --lr 1\n".encode()]
 
 
 def test_many_ranks_for_each_core_are_warned_of(job: Launcher) -> None:
@@ -390,7 +242,7 @@ def test_many_ranks_for_each_core_are_warned_of(job: Launcher) -> None:
 
 
 def test_only_some_ranks_are_shown_and_all_are_kept(job: Launcher, tmp_path: Path) -> None:
-    script = _python("print('rank', rank); sys.exit(3 if rank == 2 else 0)")
+    script = rank_script("print('rank', rank); sys.exit(3 if rank == 2 else 0)")
     status, stdout, stderr = job.run("-np", "3", "--ranks", "0", "--output-filename", str(tmp_path), *script)
     assert status == 3 and stdout == b"[0]<stdout>:rank 0\n"
     assert (tmp_path / "rank.1" / "stdout").read_bytes() == b"rank 1\n"
@@ -398,9 +250,9 @@ def test_only_some_ranks_are_shown_and_all_are_kept(job: Launcher, tmp_path: Pat
 
 
 def test_secret_is_in_nocommand_line_and_no_output(job: Launcher) -> None:
-    script = _python("print('ready'); time.sleep(60)")
+    script = rank_script("print('ready'); time.sleep(60)")
     process = job.start("-np", "2", "--verbose", *script)
-    _read_until(process, b"ready", 2)
+    read_until(process, b"ready", 2)
     folders = list(Path("/proc").glob("[0-9]*"))
     entries = [(f / "environ").read_bytes().split(b"\0") for f in folders if carries(f, job.marker)]
     prefix = b"HOROVOD_SECRET_FILE="

@@ -139,8 +139,8 @@ TEST(StoppedRanks, HaveNoMoreRanksThanTheJobAndPass) {
 }
 
 TEST(ProcessState, AFrozenControlGroupIsSeen) {
-  char name[] = "/tmp/hvd-groups-XXXXXX";
-  const std::string root = mkdtemp(name);
+  std::string root = std::filesystem::temp_directory_path() / "hvd_groups_XXXXXX";
+  ASSERT_TRUE(mkdtemp(root.data()) != nullptr);
   std::filesystem::create_directories(root + "/pod/box");
   std::filesystem::create_directories(root + "/freezer/box");
   std::ofstream(root + "/pod/box/cgroup.events") << "populated 1\nfrozen 1\n";
