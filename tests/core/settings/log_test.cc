@@ -56,9 +56,9 @@ TEST(log, LevelNames) {
   EXPECT_TRUE(ParseLogLevel("FATAL", &level) && level == LogLevel::kFatal);
   EXPECT_TRUE(ParseLogLevel("info", &level) && level == LogLevel::kInfo);
   EXPECT_FALSE(ParseLogLevel("", &level));
-  EXPECT_FALSE(ParseLogLevel("warn", &level));
+  EXPECT_TRUE(ParseLogLevel("warn", &level) && level == LogLevel::kWarning);
   EXPECT_FALSE(ParseLogLevel("warnings", &level));
-  EXPECT_TRUE(level == LogLevel::kInfo);
+  EXPECT_TRUE(level == LogLevel::kWarning);
 }
 
 }  // namespace
