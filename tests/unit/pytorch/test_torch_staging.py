@@ -100,10 +100,16 @@ def test_reset_ends_the_thread(core, device):
     assert hvd.synchronize(start(torch.ones(2), Result.IN_PLACE, device, "y")).tolist() == [2, 2]
 
 
+def _submitted(submitter, submit, *ready):
+    handle = submitter.new_handle()
+    submitter.submit(handle, list(ready), submit)
+    return handle
+
+
 def test_submissions_keep_their_order():
     submitter, order, gate = DeferredSubmitter(), [], threading.Event()
     handles = [
-        submitter.submit([gate.wait], lambda number=number: order.append(number) or number)
+        _submitted(submitter, lambda number=number: order.append(number) or number, gate.wait)
         for number in range(5)
     ]
     assert [submitter.poll(handle) for handle in handles] == [False] * 5
@@ -134,18 +140,18 @@ def test_what_is_submitted_during_a_stop_is_not_forgotten():
         stopping.join(0.2)
 
     submitter._queue = SlowQueue(submitter._queue, stop)
-    handle = submitter.submit([], lambda: 7)
+    handle = _submitted(submitter, lambda: 7)
     assert submitter.resolve(handle, timeout=5) == 7
     stopping.join()
 
 
 def test_a_forked_child_starts_anew():
     submitter = DeferredSubmitter()
-    submitter.submit([], lambda: 1)
+    _submitted(submitter, lambda: 1)
     thread, parents_queue = submitter._thread, submitter._queue
     submitter.forget()
     assert submitter.poll(-1) is True
-    assert submitter.resolve(submitter.submit([], lambda: 7)) == 7
+    assert submitter.resolve(_submitted(submitter, lambda: 7)) == 7
     assert submitter._thread is not thread
     submitter.stop()
     parents_queue.put(None)
