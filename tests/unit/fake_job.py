@@ -162,6 +162,10 @@ class FakeJob:
         requests = [r for rank, r in self.handles.values() if rank == self.local.rank]
         return [r.name for r in requests if r.process_set == process_set and not r.complete]
 
+    def counters(self):
+        mine = [rank for rank, _ in self.log if rank == self.local.rank]
+        return dict.fromkeys(("collectives", "reductions", "responses"), len(mine))
+
     def add_process_set(self, ranks):
         with self._met(("add", tuple(ranks))) as first:
             if first:

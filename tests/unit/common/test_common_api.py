@@ -225,7 +225,7 @@ def test_topology(core):
     assert (hvd.rank(), hvd.size(), hvd.local_rank(), hvd.local_size()) == (2, 4, 2, 4)
     assert (hvd.cross_rank(), hvd.cross_size(), hvd.is_master()) == (0, 1, False)
     assert mpi_ops.is_homogeneous() is True
-    assert hvd.counters() == {"collectives": 0}
+    assert hvd.counters()["collectives"] == 0
 
 
 def test_timeline(core, monkeypatch):
