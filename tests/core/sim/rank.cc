@@ -125,8 +125,8 @@ bool Rank::Relays() const {
   return std::any_of(sets_.begin(), sets_.end(), [](const auto& set) { return set->relays(); });
 }
 
-// Whether a heartbeat wakes the engine for others that may need it. While it has work, those wake it
-// in time: heartbeats do so only where reports are checked.
+// Whether a heartbeat wakes the engine for others that may need it. While it has work, those wake
+// it in time: heartbeats do so only where reports are checked.
 bool Rank::Beats() const {
   const bool counts_on_wakers = !job_->plan.slow && job_->plan.ending == Ending::kDone;
   return !HasWork() || !counts_on_wakers;
