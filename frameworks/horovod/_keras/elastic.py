@@ -242,12 +242,15 @@ class LearningRateScale(_StatePart):
         optimizer = self.model.optimizer
         self._unscaled = optimizer_variables.learning_rate(optimizer, self._backend.result)
         optimizer_variables.set_learning_rate(optimizer, self._unscaled * self.scale.factor)
-        self._scaled = optimizer_variables.learning_rate(optimizer)
+        self._scaled = optimizer_variables.learning_rate(optimizer, self._backend.result)
 
     def _undo(self) -> None:
         """After a batch that has raised: gives the rate back, unless it was set to another since."""
         optimizer = self.model.optimizer
-        if self._unscaled is not None and optimizer_variables.learning_rate(optimizer) == self._scaled:
+        if (
+            self._unscaled is not None
+            and optimizer_variables.learning_rate(optimizer, self._backend.result) == self._scaled
+        ):
             optimizer_variables.set_learning_rate(optimizer, self._unscaled)
         self._unscaled = None
 

@@ -152,7 +152,7 @@ class TensorGlue(Generic[Tensor]):
         """A new tensor of its type: 1 where the elements equal those of ``other``, 0 elsewhere."""
         raise NotImplementedError
 
-    def overwrites(self, tensors: Sequence[Tensor]) -> None:
+    def overwrites(self, tensors: Sequence[Tensor], /) -> None:
         """An operation overwrites tensors that ``describe`` has described: for a framework that must know,
         because a backward pass may need what they had. ``place`` sees to it itself. The hot path.
         """
