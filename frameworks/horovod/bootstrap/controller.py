@@ -26,9 +26,14 @@ def check(identity: Identity, environ: Mapping[str, str]) -> None:
     """Raises ValueError for one that this process cannot have, and BootstrapError for one that was not
     built.
     """
-    if identity.launcher == HOROVODRUN or not is_mpi(environ):  # which carries both itself
+    if not is_mpi(environ):
         return
     asked = f"rank {identity.rank}: {VARIABLE}=mpi"
+    if identity.launcher == HOROVODRUN:
+        raise ValueError(
+            f"{asked}, but horovodrun itself started this process: start the job with horovodrun --mpi, or "
+            f"unset {VARIABLE}"
+        )
     if not libraries.built("mpi"):
         raise BootstrapError(f"{asked}: {libraries.how_to_get('mpi')}. Or unset {VARIABLE}")
 
