@@ -9,9 +9,11 @@ import torch
 
 from horovod.common import remarks
 from horovod.common.basics import rank, size  # noqa: F401  # scripts import them from here
+from horovod.common.collective.tensor_glue import Result
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.torch.operations import objects, ops
 from horovod.torch.optimizer_state import assign, outline, problems_with
+from horovod.torch.tensors import check
 
 # Scripts import them from here, too.
 allgather = ops.allgather
@@ -28,7 +30,8 @@ def broadcast_parameters(
     root_rank: int,
     process_set: ProcessSet = global_process_set,
 ) -> None:
-    """Overwrites tensors with those of rank ``root_rank``, on all ranks of the process set.
+    """Overwrites tensors with those of rank ``root_rank``, on all ranks of the process set. All are looked at
+    before any is sent.
 
     Args:
         params: a ``state_dict()``, a list of tensors, or a list of (name, tensor) such as
@@ -37,7 +40,7 @@ def broadcast_parameters(
         process_set: the ranks that take part.
 
     Raises:
-        ValueError: ``params`` is something else.
+        ValueError: ``params`` is something else, or one of the tensors cannot be sent; it is named.
         TensorMismatchError: the ranks' tensors differ in shape or type; on all ranks.
         HorovodInternalError: a rank is gone.
     """
@@ -103,6 +106,11 @@ def _named_tensors(params: Any) -> list[tuple[str, torch.Tensor]]:
 def _broadcast_all(
     prefix: str, tensors: Sequence[tuple[str, torch.Tensor]], root_rank: int, process_set: ProcessSet
 ) -> None:
+    for name, tensor in tensors:
+        try:
+            check(tensor, Result.IN_PLACE)
+        except ValueError as error:
+            raise ValueError(f"{name!r} cannot be broadcast, and nothing was: {error}") from None
     handles = [
         ops.broadcast_async_(tensor, root_rank, prefix + name, process_set) for name, tensor in tensors
     ]

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from horovod.common.collective.tensor_glue import Placement, Purpose, Result, Spec, TensorGlue
+from horovod.torch.complex_numbers import COMPLEX, as_pairs
 from horovod.torch.layouts import overlaps
 from horovod.torch.placements import DTYPES, on_devices, on_host
 
@@ -41,8 +42,9 @@ def describe(tensor: torch.Tensor) -> Spec | None:
             dtype = _PLAIN_DTYPES.get(tensor.dtype)
             if dtype is not None and not tensor.is_neg():
                 address = tensor.data_ptr()
-                size = tensor.nbytes
-                return (address, address, dtype, tensor.shape, size, size)
+                if address:  # 0: empty, or without memory of its own, as a DTensor
+                    size = tensor.nbytes
+                    return (address, address, dtype, tensor.shape, size, size)
     except (AttributeError, RuntimeError):
         pass  # no tensor, or one without memory: `place` says which
     return None
@@ -51,7 +53,9 @@ def describe(tensor: torch.Tensor) -> Spec | None:
 def place(tensor: torch.Tensor, result: Result, purpose: Purpose) -> Placement[torch.Tensor]:
     """See TensorGlue."""
     check(tensor, result)
-    if result is Result.IN_PLACE and not purpose.only_sends:
+    if tensor.dtype in COMPLEX:
+        return as_pairs(tensor, result, purpose, place)
+    if result is Result.IN_PLACE and purpose.raises_versions:
         raise_versions((tensor,))
     return on_host(tensor, result) if tensor.is_cpu else on_devices([tensor], result, purpose)[0]
 
@@ -62,9 +66,9 @@ def place_group(
     """See TensorGlue."""
     for tensor in tensors:
         check(tensor, result)
-    if any(tensor.is_cpu for tensor in tensors):
+    if any(tensor.is_cpu or tensor.dtype in COMPLEX for tensor in tensors):
         return [place(tensor, result, purpose) for tensor in tensors]
-    if result is Result.IN_PLACE:
+    if result is Result.IN_PLACE and purpose.raises_versions:
         raise_versions(tensors)
     return on_devices(tensors, result, purpose) if tensors else []
 
@@ -73,9 +77,19 @@ def check(tensor: Any, result: Result) -> None:
     """Raises unless the tensor can take part in an operation whose result goes to ``result``."""
     if not isinstance(tensor, torch.Tensor):
         raise TypeError(f"Expected a torch.Tensor, not {type(tensor).__name__}.")
+    if torch.nn.parameter.is_lazy(tensor):
+        raise ValueError(
+            "A parameter of a lazy layer has no shape yet: send one batch through the model first, on all "
+            "ranks, before hvd.broadcast_parameters and hvd.DistributedOptimizer."
+        )
+    if hasattr(tensor, "to_local"):
+        raise ValueError(
+            f"A {type(tensor).__name__} is spread over the ranks already: give its to_local() or its "
+            "full_tensor()."
+        )
     if tensor.layout is not torch.strided or tensor.is_nested:
         raise ValueError(f"Tensor of layout {tensor.layout} is not supported; convert it with to_dense().")
-    if tensor.dtype not in DTYPES:
+    if tensor.dtype not in DTYPES and tensor.dtype not in COMPLEX:
         raise ValueError(f"Tensor type {tensor.type()} is not supported.")
     if tensor.device.type == "meta":
         raise ValueError("A tensor on the meta device has no content to send; materialise it first.")
@@ -130,7 +144,7 @@ class TorchGlue(TensorGlue[torch.Tensor]):
         return placed
 
     def scaled(self, tensor: torch.Tensor, factor: float) -> torch.Tensor:
-        if tensor.is_floating_point() and tensor.element_size() > 1:
+        if tensor.is_complex() or (tensor.is_floating_point() and tensor.element_size() > 1):
             return tensor * factor
         return (tensor.double() * factor).to(tensor.dtype)  # integers, and floats that torch only converts
 

@@ -182,8 +182,11 @@ def subclass_of(wrapper: type[WrappedOptimizer], optimizer: torch.optim.Optimize
 def check_names(
     param_groups: Iterable[dict[str, Any]], named_parameters: Iterable[tuple[str, torch.Tensor]] | None
 ) -> dict[int, str]:
-    """The name of every parameter, by ``id``. Raises ValueError when names are missing or not unique."""
+    """The name of every parameter, by ``id``. Raises ValueError when names are missing or not unique, and for
+    parameters that are not made yet.
+    """
     positions = positions_of(param_groups)
+    _check_made(param_groups)
     if named_parameters is None:
         return positions
     named = list(named_parameters)
@@ -209,6 +212,14 @@ def check_names(
             f"Their positions (group.parameter): {places}"
         )
     return names
+
+
+def _check_made(param_groups: Iterable[dict[str, Any]]) -> None:
+    if any(map(torch.nn.parameter.is_lazy, present_parameters(param_groups))):
+        raise ValueError(
+            "The model has lazy layers, whose parameters have no shape yet: send one batch through it first, "
+            "on all ranks, then make the optimizer and call hvd.DistributedOptimizer."
+        )
 
 
 def positions_of(param_groups: Iterable[dict[str, Any]]) -> dict[int, str]:

@@ -317,10 +317,46 @@ def states():
             train(net, optimizer, reference, alone, 1, tokens=name == "SparseAdam", tolerance=1e-4)
 
 
+class Images(nn.Module):
+    """Has gradients that are not contiguous, beside some that are."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.convolution = nn.Conv2d(2, 4, 2).to(memory_format=torch.channels_last)
+        self.head = nn.Linear(4, CLASSES)
+
+    def forward(self, inputs):
+        images = inputs.reshape(-1, 2, 2, 2).to(memory_format=torch.channels_last)
+        return self.head(self.convolution(images).flatten(1))
+
+
+class Waves(nn.Module):
+    """Has complex gradients."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.waves = nn.Linear(WIDTH, CLASSES, dtype=torch.complex64)
+
+    def forward(self, inputs):
+        return self.waves(inputs.to(torch.complex64)).abs()
+
+
+def gradients_that_need_placing():
+    """Those that the core cannot take as they are: nobody has changed them because they were copied."""
+    for model in (Images, Waves):
+        for options in ({}, {"groups": 1}):
+            net, reference = model(), model()
+            train(net, wrap(net, **options), reference, sgd(reference), tolerance=1e-5)
+    assert not Images().convolution.weight.is_contiguous()
+
+
 AREAS = {
     "states": (states,),
     "sparse": (sparse_gradients, sparse_on_some_ranks),
     "habits": (no_sync, several_passes, grad_scaler, schedules, freezing, uneven, many_parameters),
+    "placed": (gradients_that_need_placing,),
     "several": (several_optimizers, compiled, compressors),
 }
 

@@ -57,6 +57,53 @@ def layouts():
     assert torch.equal(hvd.allreduce(read_only(np.arange(4.0, dtype=np.float32))), torch.arange(4.0))
 
 
+def complex_numbers():
+    """In every operation, of every layout, against all ranks' numbers."""
+    me, size = hvd.rank(), hvd.size()
+    for dtype in (torch.complex64, torch.complex128):
+        everybody = [torch.randn(2 * size, 3, dtype=dtype, generator=_seeded(rank)) for rank in range(size)]
+        mine, total = everybody[me], sum(everybody)
+        for change in (torch.clone, torch.conj, torch.t, lambda each: each[::2, 1], lambda each: each[0, 0]):
+            expected = change(total)
+            assert torch.allclose(hvd.allreduce(change(mine), op=hvd.Sum), expected)
+            assert torch.allclose(hvd.allreduce(change(mine)), expected / size)
+            own = change(mine.clone())
+            assert hvd.allreduce_(own, op=hvd.Sum) is own and torch.allclose(own, expected)
+            own = change(mine.clone())
+            assert hvd.broadcast_(own, size - 1) is own and torch.equal(own, change(everybody[-1]))
+        assert torch.equal(hvd.allgather(mine), torch.cat(everybody))
+        rows = [each[2 * me : 2 * me + 2] for each in everybody]
+        assert torch.equal(hvd.alltoall(mine), torch.cat(rows))
+        assert torch.allclose(hvd.reducescatter(mine, op=hvd.Sum), total[2 * me : 2 * me + 2])
+        both = hvd.grouped_allreduce([mine, mine.real.clone()], op=hvd.Sum)
+        assert torch.allclose(both[0], total) and torch.allclose(both[1], total.real)
+        leaf = mine.clone().requires_grad_()
+        (hvd.allreduce(leaf, op=hvd.Sum) * total.conj()).real.sum().backward()
+        assert torch.allclose(leaf.grad, size * total)
+        buffers = {"freqs": mine.clone(), "one": mine[0, 0].clone()}
+        hvd.broadcast_parameters(buffers, 0)
+        assert torch.equal(buffers["freqs"], everybody[0]) and buffers["one"] == everybody[0][0, 0]
+    for op in (hvd.Max, hvd.Min, hvd.Product, hvd.Adasum):
+        with pytest.raises(ValueError, match="Complex numbers can be summed and averaged"):
+            hvd.allreduce(torch.ones(2, dtype=torch.complex64), op=op)
+
+
+def _seeded(seed):
+    return torch.Generator().manual_seed(seed)
+
+
+def nothing_is_broadcast_by_halves():
+    """An entry that cannot be sent is named before any other is."""
+    lazy = torch.nn.LazyLinear(2).weight
+    for wrong, reason in ((torch.ones(1).expand(3), "expanded view"), (lazy, "lazy layer")):
+        parameters = {"a": torch.full((2,), float(hvd.rank())), "b": wrong}
+        with pytest.raises(ValueError, match=f"'b' cannot be broadcast, and nothing was.*{reason}"):
+            hvd.broadcast_parameters(parameters, 0)
+        assert parameters["a"][0] == hvd.rank()
+        hvd.broadcast_parameters({"a": parameters["a"]}, 0)
+        assert parameters["a"][0] == 0
+
+
 def duplicate():
     if hvd.rank() == 0:
         first = hvd.allreduce_async_(torch.ones(4), name="twice")
@@ -94,7 +141,7 @@ def disagreements():
     return texts
 
 
-CHECKS = (factors, layouts, duplicate, refused)
+CHECKS = (factors, layouts, complex_numbers, nothing_is_broadcast_by_halves, duplicate, refused)
 
 
 def ranks_collectives():

@@ -145,7 +145,6 @@ def test_leaf_that_requires_gradient_in_place(two):
 @pytest.mark.parametrize(
     ("tensor", "error"),
     [
-        (torch.ones(2, dtype=torch.complex64), ValueError),
         (torch.ones(2).to(torch.float8_e4m3fnuz), ValueError),
         (torch.eye(3).to_sparse(), ValueError),
         (torch.ones(2, device="meta"), ValueError),

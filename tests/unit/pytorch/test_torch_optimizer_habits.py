@@ -363,3 +363,17 @@ def test_common_loss_of_lbfgs(two):
 
     assert optimizer.step(closure).item() == 6
     assert "DistributedOptimizer.loss" in names_of(two)
+
+
+def test_lazy_layers_are_refused_with_the_remedy(core):
+    model = torch.nn.LazyLinear(2)
+    for named in (None, model.named_parameters()):
+        with pytest.raises(ValueError, match="send one batch through it first"):
+            hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), named)
+
+
+def test_other_packages_see_whose_class_an_optimizer_has(core):
+    """Some look for the name of the package in it, so as not to wrap it twice."""
+    model = torch.nn.Linear(2, 2)
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+    assert "horovod" in str(optimizer.__class__)

@@ -111,7 +111,7 @@ class Handles:
         ``tag`` that of a message. ``finish`` makes the result of ``placements`` and the core's outputs, where
         it is not simply what the placements make of them.
         """
-        kind, op, prescale, postscale = purpose
+        kind, op, prescale, postscale = purpose[:4]
         finish = finish or (_finish_all if grouped else _finish_one)
         if not placements:
             return self._keep(self._deferred.new_handle(), (finish, placements, 0))

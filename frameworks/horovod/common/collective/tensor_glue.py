@@ -23,17 +23,20 @@ Spec = tuple[int, int, int, Sequence[int], int, int]
 
 
 class Purpose(NamedTuple):
-    """The operation that tensors are placed for: its kind, and the reduction with its factors."""
+    """The operation that tensors are placed for: its kind, and the reduction with its factors.
+    ``of_optimizer``: its tensors are the gradients of an optimizer, which watches their versions itself.
+    """
 
     kind: int
     op: int = Sum
     prescale: float = 1.0
     postscale: float = 1.0
+    of_optimizer: bool = False
 
     @property
-    def only_sends(self) -> bool:
-        """Whether tensors keep their content, though they are described as in place."""
-        return self.kind == _core.SEND
+    def raises_versions(self) -> bool:
+        """Whether a framework has to hear that tensors which are placed in place are overwritten."""
+        return self.kind != _core.SEND and not self.of_optimizer
 
     def runs_on_gpu(self, dtype: int) -> bool:
         """Whether this job does that on the GPUs themselves, for a type; the same on every rank."""

@@ -10,7 +10,7 @@ from typing import Generic, NamedTuple
 from horovod import _core
 from horovod.common.collective.handles import Entry, bytes_of
 from horovod.common.collective.reductions import Reductions
-from horovod.common.collective.tensor_glue import Result, Spec, Tensor
+from horovod.common.collective.tensor_glue import Purpose, Result, Spec, Tensor
 from horovod.common.process_sets import ProcessSet, check_process_set, global_process_set
 
 _ALLREDUCE = _core.ALLREDUCE
@@ -47,9 +47,10 @@ class GradientReductions(Generic[Tensor]):
         spec = self._describe(gradient)
         if spec is not None:
             return self.start_described(gradient, spec, name, how)
+        purpose = Purpose(_ALLREDUCE, how.op, how.prescale, how.postscale, of_optimizer=True)
+        placements = [self._ops.glue.place(gradient, Result.IN_PLACE, purpose)]
         number = check_process_set(how.process_set)
-        factors = (how.prescale, how.postscale)
-        return self._ops._start_one(gradient, Result.IN_PLACE, name, how.op, *factors, number)
+        return self._ops.start(purpose, name, placements, process_set=number)
 
     def start_described(self, gradient: Tensor, spec: Spec, name: str, how: GradientReduction) -> int:
         """As ``start``, of one whose description is at hand."""
@@ -79,10 +80,12 @@ class GradientReductions(Generic[Tensor]):
     def start_group(self, gradients: Sequence[Tensor], name: str, how: GradientReduction) -> int:
         """As ``start``, several as one operation."""
         specs = [spec for gradient in gradients if (spec := self._describe(gradient)) is not None]
-        if len(specs) < len(gradients):
-            return self._ops.grouped_allreduce_async_(gradients, None, name, *how)
         op, prescale, postscale, process_set = how
         number = check_process_set(process_set)
+        if len(specs) < len(gradients):
+            purpose = Purpose(_ALLREDUCE, op, prescale, postscale, of_optimizer=True)
+            placements = self._ops.place_group(gradients, Result.IN_PLACE, purpose)
+            return self._ops.start(purpose, name, placements, True, process_set=number)
         entry: Entry = (None, gradients, bytes_of(specs))
         try:
             return _core.submit_for(
