@@ -84,7 +84,7 @@ class GradientReductions(Generic[Tensor]):
         number = check_process_set(process_set)
         if len(specs) < len(gradients):
             purpose = Purpose(_ALLREDUCE, op, prescale, postscale, of_optimizer=True)
-            placements = self._ops.place_group(gradients, Result.IN_PLACE, purpose)
+            placements = self._ops.place_group(list(gradients), Result.IN_PLACE, purpose)
             return self._ops.start(purpose, name, placements, True, process_set=number)
         entry: Entry = (None, gradients, bytes_of(specs))
         try:
