@@ -96,7 +96,7 @@ VALUES = {
     "HOROVOD_THREAD_AFFINITY": ["x"],
     "HOROVOD_CPU_OPERATIONS": ["CCL", "host"],
     "HOROVOD_GPU_OPERATIONS": ["MPI", "HOST"],
-    "HOROVOD_CONTROLLER": ["gloo", "MPI", "x"],
+    "HOROVOD_CONTROLLER": ["gloo", "x"],
     "HOROVOD_MPI_THREADS_DISABLE": ["1", "-"],
     "HOROVOD_START_TIMEOUT": ["-5", "soon"],
     "HOROVOD_TRANSPORT": ["rdma"],
