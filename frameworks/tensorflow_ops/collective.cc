@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "tensorflow_ops/core.h"
+#include "tensorflow_ops/eager_names.h"
 #include "tensorflow_ops/kernels.h"
 
 namespace hvd::tensorflow {
@@ -57,6 +58,7 @@ class Call {
   void Finish();
 
   const Kernel& kernel_;
+  const std::string name_;
   TF_OpKernelContext* context_;
   std::function<void()> done_;
   OwnedStatus status_;
@@ -70,7 +72,11 @@ class Call {
 // returns, so it is copied. Its type is no part of the C API: the tests run it on every supported
 // version.
 Call::Call(const Kernel& kernel, TF_OpKernelContext* context, TF_AsyncOpKernelDoneCallback* done)
-    : kernel_(kernel), context_(context), done_(*reinterpret_cast<std::function<void()>*>(done)) {}
+    : kernel_(kernel),
+      name_(kernel.attributes.name_place < 0 ? kernel.attributes.name
+                                             : TakeName(kernel.attributes.name_place)),
+      context_(context),
+      done_(*reinterpret_cast<std::function<void()>*>(done)) {}
 
 void Call::Start() {
   if (Core() == nullptr) {
@@ -143,9 +149,8 @@ bool Call::ReadSplits() {
   const std::vector<int64_t>& shape = shapes_.front();
   if (!shape.empty() && shape[0] % size != 0) {
     return Fail(TF_INVALID_ARGUMENT,
-                "'" + kernel_.attributes.name + "': without splits the first dimension, " +
-                    std::to_string(shape[0]) + ", is not divisible by the number of workers, " +
-                    std::to_string(size));
+                "'" + name_ + "': without splits the first dimension, " + std::to_string(shape[0]) +
+                    ", is not divisible by the number of workers, " + std::to_string(size));
   }
   splits_.assign(static_cast<size_t>(size), shape.empty() ? 0 : shape[0] / size);
   return true;
@@ -160,7 +165,7 @@ void Call::Submit() {
   operation.postscale = attributes.postscale;
   operation.root = static_cast<int32_t>(attributes.root_rank);
   operation.process_set = static_cast<uint32_t>(attributes.process_set);
-  operation.name = attributes.name.empty() ? nullptr : attributes.name.c_str();
+  operation.name = name_.empty() ? nullptr : name_.c_str();
   operation.splits = splits_.data();
   operation.split_count = static_cast<int32_t>(splits_.size());
   operation.tensors = tensors_.data();

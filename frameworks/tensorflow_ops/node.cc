@@ -6,6 +6,8 @@
 #include <mutex>
 #include <utility>
 
+#include "tensorflow_ops/eager_names.h"
+
 namespace hvd::tensorflow {
 
 namespace {
@@ -99,7 +101,8 @@ bool ReadAttributes(TF_OpKernelConstruction* construction, Has has, Attributes* 
   Reader reader(construction);
   attributes->name = reader.Text("tensor_name");
   const bool without_scope = reader.Flag("ignore_name_scope");
-  if (attributes->name == kUnnamed) {
+  attributes->name_place = PlaceIn(attributes->name);
+  if (attributes->name == kUnnamed || attributes->name_place >= 0) {
     attributes->name.clear();
   } else if (attributes->name.empty()) {
     attributes->name = reader.NodeName(without_scope);

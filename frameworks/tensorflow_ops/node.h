@@ -15,7 +15,8 @@ namespace hvd::tensorflow {
 constexpr char kUnnamed[] = "*";  // tensor_name of an eager operation that is only counted
 
 struct Attributes {
-  std::string name;  // empty: unnamed
+  std::string name;         // empty: unnamed
+  int64_t name_place = -1;  // where the name of an eager operation lies; see eager_names.h
   int64_t reduce_op = 1;
   double prescale = 1.0;
   double postscale = 1.0;

@@ -13,6 +13,8 @@ from typing import Any, TypeVar
 
 import tensorflow as tf
 
+from horovod.tensorflow.native import place_of_name
+
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9.-]")
@@ -90,7 +92,7 @@ def node_names(op: str, name: str | None, ignore_name_scope: bool) -> dict[str, 
     others wait for it that are not known, unless it is one of the gradients of a step.
     """
     if tf.executing_eagerly():
-        return {"tensor_name": name or _UNNAMED, "awaited": True}
+        return {"tensor_name": place_of_name(name) if name else _UNNAMED, "awaited": True}
     if is_compiled_by_xla():
         raise ValueError(
             f"{op}{f' {name!r}' if name else ''} cannot be part of a function that XLA compiles. Leave "

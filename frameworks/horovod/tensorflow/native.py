@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ _COLLECTIVES = (
 _QUESTIONS = ("Rank", "LocalRank", "LocalSize", "Size", "ProcessSetIncluded")
 
 
-def _load() -> Any:
+def _load() -> tuple[Any, Callable[[bytes, int], int]]:
     if Version(tf.__version__) < Version(OLDEST):
         raise ImportError(
             f"horovod.tensorflow needs TensorFlow {OLDEST} or later, this is {tf.__version__}: earlier ones "
@@ -39,12 +40,15 @@ def _load() -> Any:
             "(HVD_BUILD_TENSORFLOW=OFF); build it with them"
         )
     library = tf.load_op_library(str(_FILE))
-    bind = ctypes.CDLL(str(_FILE)).horovod_tensorflow_bind
+    functions = ctypes.CDLL(str(_FILE))
+    bind = functions.horovod_tensorflow_bind
     bind.argtypes, bind.restype = [ctypes.c_void_p], ctypes.c_int
     needed = bind(acquire_api())
     if needed != 0:
         raise ImportError(f"{_FILE} and horovod._core are of different builds; install horovod again")
-    return library
+    put_name = functions.horovod_tensorflow_put_name
+    put_name.argtypes, put_name.restype = [ctypes.c_char_p, ctypes.c_int64], ctypes.c_int64
+    return library, put_name
 
 
 def _let_run_in_any_order() -> None:
@@ -73,6 +77,19 @@ def _let_run_in_any_order() -> None:
         setattr(auto_control_deps, attribute, frozenset(known) | ours)
 
 
-library: Any = _load()
+library, _put_name = _load()
 """The ops as Python functions: library.horovod_allreduce and so on."""
+
+
+def place_of_name(name: str) -> str:
+    """What stands for the name of an eager operation in its attributes, once: TensorFlow keeps whatever it
+    has met in an attribute for ever.
+    """
+    encoded = name.encode()
+    place = _put_name(encoded, len(encoded))
+    if place < 0:
+        raise MemoryError(f"There is no memory for the name {name!r}.")
+    return f"*{place}"
+
+
 _let_run_in_any_order()
