@@ -75,8 +75,8 @@ struct LineWriter::State {
 void LineWriter::State::Write(const std::string& line) {
   if (failed) return;
   const int error = WriteAll(options.fd, line);
-  failed = error != 0;
-  if (failed && options.on_error != nullptr) options.on_error(error);
+  failed = error != 0 && options.on_error != nullptr;
+  if (failed) options.on_error(error);
 }
 
 void LineWriter::State::TellLoss(std::unique_lock<std::mutex>* lock) {

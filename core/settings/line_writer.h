@@ -17,7 +17,8 @@ class LineWriter {
     size_t most_bytes = 256 << 10;
     // The line that tells of so many lost ones, as soon as there is room again; null: none does.
     std::function<std::string(size_t lines)> loss = nullptr;
-    // Told once, on the writing thread, why the descriptor takes no more (errno); null: nobody is.
+    // Told once, on the writing thread, why the descriptor takes no more (errno), which gets no
+    // more then. Null: nobody is, and the next line is tried all the same.
     std::function<void(int error)> on_error = nullptr;
   };
 

@@ -188,6 +188,15 @@ HandlePtr Queue::ForgetOldest() noexcept {
   return in_flight_handles_.empty() ? nullptr : Remove(in_flight_handles_.first().get());
 }
 
+void Queue::Discard() noexcept {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  queued_.clear();
+  succeeding_.clear();
+  urged_.clear();
+  queued_bytes_.store(0, std::memory_order_relaxed);
+  filled_.store(false, std::memory_order_seq_cst);
+}
+
 size_t Queue::CloseSet(uint32_t process_set) {
   const std::lock_guard<std::mutex> lock(mutex_);
   sets_[process_set].closed = true;

@@ -48,6 +48,8 @@ class Queue {
   void Forget(Handle* handle) noexcept;
   // Likewise, of the oldest that is not completed yet; null if none.
   HandlePtr ForgetOldest() noexcept;
+  // Nobody will take what is queued: all of it is forgotten, or will be.
+  void Discard() noexcept;
 
   // Nothing more is taken in for a set, so that what is in flight on it only becomes less: so many
   // operations.

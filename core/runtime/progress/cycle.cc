@@ -265,9 +265,9 @@ void Cycle::FailAll(const Status& status) noexcept {
   for (const auto& [id, set] : sets_.all()) set->executor().Abandon();
   for (auto& set : dismissed_) set->executor().Abandon();
   if (messages_ != nullptr) messages_->Abandon();
-  queue_->Take(&taken_, &urged_);
   while (const HandlePtr handle = queue_->ForgetOldest())
     Fail(handle, NotCompleted(*handle, status));
+  queue_->Discard();
   taken_.clear();
   urged_.clear();
 }

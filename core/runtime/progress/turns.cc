@@ -16,14 +16,18 @@ FutexWait Turns::Await(uint32_t number, const Handle& handle, int64_t timeout_us
 }
 
 // Who leaves passes the turn after it has let go of the lock: so whoever found it taken before is
-// listed by then, or sees the new number.
+// listed by then, or sees the new number. It is counted before it looks: Pass changes the number
+// and then looks at the count, so that one of the two sees the other.
 bool Turns::List(uint32_t number, Sleeper* sleeper) noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (number_.load() != number) return false;
+  sleepers_.fetch_add(1);
+  if (number_.load() != number) {
+    sleepers_.fetch_sub(1);
+    return false;
+  }
   sleeper->previous = last_;
   (last_ == nullptr ? first_ : last_->next) = sleeper;
   last_ = sleeper;
-  sleepers_.fetch_add(1);
   return true;
 }
 

@@ -104,6 +104,20 @@ TEST(LineWriter, TellsOnceWhyNothingIsTaken) {
   EXPECT_EQ(why.load(), ENOSPC);
 }
 
+// As of a log on a disk that was full for a while.
+TEST(LineWriter, GoesOnBehindAnErrorThatNobodyIsTold) {
+  Pipe pipe;
+  LineWriter::Options options;
+  options.fd = open("/dev/full", O_WRONLY | O_CLOEXEC);
+  options.owns = true;
+  LineWriter writer(options);
+  writer.Put("one\n");
+  writer.Flush();
+  EXPECT_EQ(dup2(pipe.ends[1], options.fd), options.fd);
+  writer.Put("two\n");
+  EXPECT_EQ(pipe.ReadUntil("two\n"), "two\n");
+}
+
 // As of a terminal that is paused: the thread that logs goes on, and the end of the process waits
 // only for a moment.
 TEST(LineWriter, AStandardErrorThatNobodyReadsHoldsUpNoThread) {

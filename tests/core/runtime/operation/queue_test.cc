@@ -103,6 +103,30 @@ TEST(Queue, AnAbandonedOperationHasASuccessorOfItsName) {
   ASSERT_OK(Push(&queue, "", 0, OpKind::kJoin));
 }
 
+// When the generation is lost, successors are forgotten like all others, and none is queued any
+// more.
+TEST(Queue, KeepsNothingOfWhatItHasDiscarded) {
+  Queue queue;
+  const auto make = [] {
+    Entry entry;
+    entry.request.name = "a";
+    return std::make_shared<Handle>(std::move(entry));
+  };
+  HandlePtr first = make();
+  HandlePtr second = make();
+  ASSERT_OK(queue.Push(first));
+  first->abandoned = true;
+  ASSERT_OK(queue.Push(second));
+  queue.Urge(second);
+  EXPECT_TRUE(queue.ForgetOldest() == first);
+  EXPECT_TRUE(queue.ForgetOldest() == second);
+  EXPECT_TRUE(queue.ForgetOldest() == nullptr);
+  queue.Discard();
+  EXPECT_TRUE(queue.empty());
+  EXPECT_EQ(first.use_count(), 1);
+  EXPECT_EQ(second.use_count(), 1);
+}
+
 TEST(Queue, AnAbandonedJoinIsTakenUpAgain) {
   Queue queue;
   ASSERT_OK(Push(&queue, "", 0, OpKind::kJoin));

@@ -93,6 +93,32 @@ TEST(Turns, AreNotMissed) {
   EXPECT_TRUE(turns.Await(turns.number(), handle, 1000) == FutexWait::kTimeout);
 }
 
+// It may leave at any moment while the other one lies down.
+TEST(Turns, AreNotMissedWhileAThreadLiesDown) {
+  constexpr uint32_t kRounds = 50'000;
+  Turns turns;
+  std::atomic<uint32_t> lies_down{0};
+  std::thread driver([&] {
+    for (uint32_t round = 1; round <= kRounds; ++round) {
+      while (lies_down.load() < round) {
+      }
+      for (volatile uint32_t pause = 0; pause < round % 64;) pause = pause + 1;
+      turns.Pass();
+    }
+  });
+  const Handle handle{Entry()};
+  int missed = 0;
+  for (uint32_t round = 1; round <= kRounds; ++round) {
+    const uint32_t number = turns.number();
+    lies_down.store(round);
+    if (turns.Await(number, handle, 300'000) == FutexWait::kTimeout) ++missed;
+    while (turns.number() < round) {
+    }
+  }
+  driver.join();
+  EXPECT_EQ(missed, 0);
+}
+
 // A driver ends operations one after the other while their waiters come.
 TEST(Turns, WakeEverybodyInTheEnd) {
   for (int round = 0; round < 200; ++round) {
