@@ -28,30 +28,39 @@ class WindowBarrier : public StepMachine {
   int arrived_ = 0;  // the ranks below have begun
 };
 
+// All receives are posted before anything is sent: a round that arrives before its turn is taken
+// from its link, where it may lie in front of what an earlier operation waits for.
 class DisseminationBarrier : public StepMachine {
  public:
   DisseminationBarrier(const Communicator& comm, uint64_t sequence)
       : comm_(comm), sequence_(sequence) {}
 
   Step Advance() override {
+    if (round_ == 0) PostReceives();
     if (round_ > 0 && !receiving_[round_ - 1].done) return Step::kBlocked;
-    const int distance = 1 << round_;
-    if (distance < comm_.size()) {
-      const auto tag = static_cast<uint32_t>(round_);
-      comm_.Recv(comm_.rank() - distance, sequence_, tag, nullptr, 0, &receiving_[round_]);
-      comm_.Send(comm_.rank() + distance, sequence_, tag, nullptr, 0, &sending_[round_]);
+    if (round_ < rounds_) {
+      comm_.Send(comm_.rank() + (1 << round_), sequence_, static_cast<uint32_t>(round_), nullptr, 0,
+                 &sending_[round_]);
       ++round_;
       return Step::kProgressed;
     }
-    for (int round = 0; round < round_; ++round) {
+    for (int round = 0; round < rounds_; ++round) {
       if (!sending_[round].done) return Step::kBlocked;
     }
     return Step::kDone;
   }
 
  private:
+  void PostReceives() {
+    for (; (1 << rounds_) < comm_.size(); ++rounds_) {
+      comm_.Recv(comm_.rank() - (1 << rounds_), sequence_, static_cast<uint32_t>(rounds_), nullptr,
+                 0, &receiving_[rounds_]);
+    }
+  }
+
   const Communicator comm_;
   const uint64_t sequence_;
+  int rounds_ = 0;
   int round_ = 0;  // rounds begun
   std::array<Transfer, 31> receiving_;
   std::array<Transfer, 31> sending_;

@@ -16,9 +16,9 @@ namespace hvd {
 //
 // Whoever advances its machines also calls transport->Progress(); the machines only post and look.
 //
-// Every machine posts its receives without waiting for anything but the arrival of earlier ones
-// and, where its memory is bounded, their being sent on. So no frame stays at the head of a link
-// for long, and overlapping sets may share links (transport/inbox).
+// Every machine posts its receives without waiting for anything but the arrival of earlier ones on
+// the same link and, where its memory is bounded, their being sent on. So no frame stays at the
+// head of a link for long, and overlapping sets may share links (transport/inbox).
 struct Communicator {
   Transport* transport = nullptr;
   uint32_t set = 0;

@@ -9,6 +9,7 @@
 #include "collective/piece_stream.h"
 #include "collective/ring.h"
 #include "collective/scratch.h"
+#include "collective/transport_collectives.h"
 #include "collective/window/board.h"
 #include "transport/inproc/fabric.h"
 #include "transport/transport_ranks.h"
@@ -91,6 +92,38 @@ TEST(Ring, BringsEveryBlockFromThePredecessor) {
       EXPECT_EQ(blocks.count(rank), size_t{0});
     }
   }
+}
+
+// A rank may hear of its last round first. Behind that lies a frame of an earlier operation,
+// without which nobody goes on.
+TEST(Barrier, ARoundThatComesBeforeItsTurnIsInNobodysWay) {
+  inproc::Fabric fabric(3);
+  Waker wakers[3];
+  std::unique_ptr<Transport> transports[3];
+  for (int r = 0; r < 3; ++r) transports[r] = fabric.MakeTransport(0, GlobalRank(r), wakers[r]);
+  const Communicator comm{transports[2].get(), 1, {0, 1, 2}, Position(2), nullptr, {}};
+  const auto barrier = MakeDisseminationBarrier(comm, 9);
+  EXPECT_TRUE(barrier->Advance() == Step::kProgressed);
+  char sent = 'x';
+  char received = 0;
+  Transfer sending[3];
+  Transfer receiving;
+  transports[0]->Send(GlobalRank(2), {1, 9, 1}, nullptr, 0, &sending[0]);
+  transports[0]->Send(GlobalRank(2), {1, 8, 0}, &sent, 1, &sending[1]);
+  transports[2]->Recv(GlobalRank(0), {1, 8, 0}, &received, 1, &receiving);
+  bool moved = false;
+  ASSERT_OK(transports[0]->Progress(&moved));
+  ASSERT_OK(transports[2]->Progress(&moved));
+  EXPECT_TRUE(receiving.done);
+  EXPECT_EQ(received, sent);
+  transports[1]->Send(GlobalRank(2), {1, 9, 0}, nullptr, 0, &sending[2]);
+  ASSERT_OK(transports[1]->Progress(&moved));
+  Step step = Step::kBlocked;
+  for (int turn = 0; turn < 8 && step != Step::kDone; ++turn) {
+    ASSERT_OK(transports[2]->Progress(&moved));
+    step = barrier->Advance();
+  }
+  EXPECT_TRUE(step == Step::kDone);
 }
 
 TEST(Scratch, ReusesWhatWasGivenBack) {
