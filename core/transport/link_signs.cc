@@ -16,6 +16,7 @@ namespace {
 constexpr double kIdleTimeouts = 2.5;
 constexpr double kPausesInTimeout = 3;
 constexpr int kProbes = 30;
+constexpr double kMostSeconds = 32767;  // that the system takes
 
 // The beginning of what the kernel gives as TCP_INFO since 4.2; headers of older systems have less.
 struct TcpInfo {
@@ -43,7 +44,7 @@ bool Owes(const TcpInfo& info) { return info.unacknowledged > 0 || info.probes >
 
 void KeepAlive(int socket, double timeout_seconds) {
   const auto set = [socket](int level, int option, double value) {
-    const int whole = std::max(1, static_cast<int>(value));
+    const int whole = static_cast<int>(std::clamp(value, 1.0, kMostSeconds));
     setsockopt(socket, level, option, &whole, sizeof whole);
   };
   set(IPPROTO_TCP, TCP_KEEPIDLE, kIdleTimeouts * timeout_seconds);

@@ -8,8 +8,8 @@ namespace hvd {
 
 namespace {
 
-constexpr uint32_t kMagic = 0x35575648;       // "HVW5", the last digit is the version
-constexpr uint32_t kShortMagic = 0x35535648;  // "HVS5"
+constexpr uint32_t kMagic = 0x36575648;       // "HVW6", the last digit is the version
+constexpr uint32_t kShortMagic = 0x36535648;  // "HVS6"
 
 struct Layout {
   uint32_t magic;

@@ -27,6 +27,7 @@ constexpr size_t kMostReason = 4096;
 constexpr size_t kMostPayload = kMostReason + 128;
 
 constexpr int kProbes = 5;
+constexpr double kMostPause = 32767;  // that the system takes
 
 // Grows up to its size, without memory of its own: the launcher is told also when there is none
 // left.
@@ -86,6 +87,7 @@ void LauncherLink::ProbeHost(double seconds) {
   const auto set = [this](int level, int option, int value) {
     setsockopt(fd_, level, option, &value, sizeof value);
   };
+  seconds = std::min(seconds, kMostPause * (kProbes + 1));
   const int pause = std::max(1, static_cast<int>(seconds / (kProbes + 1)));
   set(SOL_SOCKET, SO_KEEPALIVE, 1);
   set(IPPROTO_TCP, TCP_KEEPIDLE, pause);

@@ -203,10 +203,10 @@ void Watcher::Beat() {
 }
 
 void Watcher::CheckSilence(int64_t now_us) {
-  const bool knew_stopped = !stopped_.Encode(now_us).empty();
+  const bool knew_stopped = stopped_.Any(now_us);
   const std::optional<Cause> cause = silence_.Look(now_us);
   if (cause) return Raise(*cause);
-  untold_ |= !knew_stopped && !stopped_.Encode(now_us).empty();
+  untold_ |= !knew_stopped && stopped_.Any(now_us);
   WatchNews wide = NewsOfItself(WatchKind::kHeartbeat);
   wide.is_wide = true;
   for (const GlobalRank doubtful : silence_.TakeDoubtful()) {

@@ -3,6 +3,7 @@
 #include "runtime/liveness/silence.h"
 
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -138,6 +139,33 @@ TEST(StoppedRanks, HaveNoMoreRanksThanTheJobAndPass) {
   EXPECT_FALSE(stopped.Has(GlobalRank(2), 12 * kSecondUs));
 }
 
+// As many as the largest hosts have.
+TEST(StoppedRanks, NewsOfAllOfAHostArriveInAFewHeartbeats) {
+  constexpr int kRanks = 192;
+  StoppedRanks seen(kRanks + 1, kTimeout * kSecondUs);
+  StoppedRanks heard(kRanks + 1, kTimeout * kSecondUs);
+  for (int rank = 0; rank < kRanks; ++rank) seen.Add(GlobalRank(rank), kSecondUs);
+  const int64_t later = 3 * kSecondUs;
+  for (int beat = 0; beat < 3; ++beat) heard.Merge(seen.Encode(later), later);
+  for (int rank = 0; rank < kRanks; ++rank) EXPECT_TRUE(heard.Has(GlobalRank(rank), later));
+  EXPECT_FALSE(heard.Has(GlobalRank(kRanks), later));
+}
+
+// On a network that takes half a second, what one was told seems as fresh as when it told of it.
+TEST(StoppedRanks, WhatNobodySeesAnyMorePassesThoughTwoTellEachOther) {
+  StoppedRanks one(3, kTimeout * kSecondUs);
+  StoppedRanks other(3, kTimeout * kSecondUs);
+  one.Add(GlobalRank(2), 0);
+  for (int64_t half = 1; half < 200; ++half) {
+    const int64_t now = half * kSecondUs / 2;
+    StoppedRanks& tells = half % 2 != 0 ? one : other;
+    StoppedRanks& hears = half % 2 != 0 ? other : one;
+    hears.Merge(tells.Encode(now), now + kSecondUs / 2);
+  }
+  EXPECT_FALSE(one.Has(GlobalRank(2), 100 * kSecondUs));
+  EXPECT_FALSE(other.Has(GlobalRank(2), 100 * kSecondUs));
+}
+
 TEST(ProcessState, AFrozenControlGroupIsSeen) {
   std::string root = std::filesystem::temp_directory_path() / "hvd_groups_XXXXXX";
   ASSERT_TRUE(mkdtemp(root.data()) != nullptr);
@@ -175,6 +203,21 @@ TEST(LinkSigns, OnlyWhatIsNotAcknowledgedIsOwed) {
   EXPECT_TRUE(signs.Look(NowMicros(), false)[0].arrived);
   signs.Remove(near.get());
   EXPECT_TRUE(signs.Look(NowMicros(), false).empty());
+}
+
+// The system refuses times that are longer than it can keep.
+TEST(LinkSigns, IdleLinksAreProbedHoweverLongTheTimeout) {
+  const auto [fd, other] = TcpPair();
+  const Descriptor near(fd);
+  const Descriptor far(other);
+  LinkSigns signs(1e6);
+  signs.Add(near.get(), GlobalRank(1), LinkRole::kData);
+  for (const int option : {TCP_KEEPIDLE, TCP_KEEPINTVL}) {
+    int seconds = 0;
+    socklen_t bytes = sizeof seconds;
+    ASSERT_EQ(getsockopt(near.get(), IPPROTO_TCP, option, &seconds, &bytes), 0);
+    EXPECT_EQ(seconds, 32767);
+  }
 }
 
 }  // namespace
