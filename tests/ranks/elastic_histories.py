@@ -11,14 +11,19 @@ from horovod.elastic.indices import ElasticIndices
 
 COUNT = 1000
 
-Batches = Callable[[ElasticIndices, int], Iterable[list[int]]]
-"""How a framework reads the samples of a rank: of its indices and the size of a batch, what is left."""
+Iteration = Callable[[], Iterable[list[int]]]
+"""Begins to read, in batches, the samples that are left."""
+
+Reader = Callable[[ElasticIndices, int], Iteration]
+"""How a framework reads the samples of a rank, of its indices and the size of a batch. A process has one for
+all its life: every iteration begins with the samples that are left then.
+"""
 
 
 class Member:
     """A process. ``model``: the samples that have gone into it, in order, since the epoch began."""
 
-    def __init__(self, indices: Any, read: Callable[[], Iterable[list[int]]]) -> None:
+    def __init__(self, indices: Any, read: Iteration) -> None:
         self.indices = indices
         self.model: list[int] = []
         self.age = (0, 0)
@@ -72,7 +77,7 @@ class History:
     ``kind``: of indices, or a sampler. ``read``: how samples are read.
     """
 
-    def __init__(self, seed: int, kind: type[ElasticIndices], read: Batches) -> None:
+    def __init__(self, seed: int, kind: type[ElasticIndices], read: Reader) -> None:
         # Each process has a place of its own.
         self.kind = type("Placed", (kind,), {"where": (0, 1), "_where": lambda indices: indices.where})
         self.read = read
@@ -89,7 +94,7 @@ class History:
     def newcomer(self) -> Member:
         indices = self.kind(range(self.length), self.shuffle, 7, self.uneven)
         indices.set_epoch(3)
-        return Member(indices, lambda: self.read(indices, self.batch))
+        return Member(indices, self.read(indices, self.batch))
 
     def sync(self) -> None:
         """As ObjectState.sync and IndicesHandler.sync."""
@@ -174,7 +179,7 @@ class History:
         return Counter(self.members[0].model)
 
 
-def check(seeds: Iterable[int], kind: type[ElasticIndices], read: Batches) -> None:
+def check(seeds: Iterable[int], kind: type[ElasticIndices], read: Reader) -> None:
     """Each sample is processed once in each history, but for as many at the end of the epoch as ``uneven``
     allows.
     """

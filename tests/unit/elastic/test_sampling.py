@@ -21,8 +21,11 @@ from horovod.elastic.sampling import (
 
 
 def read(indices, size):
-    left = list(indices)
-    return [left[first : first + size] for first in range(0, len(left), size)]
+    def batches():
+        left = list(indices)
+        return [left[first : first + size] for first in range(0, len(left), size)]
+
+    return batches
 
 
 @pytest.mark.parametrize("part", range(10))

@@ -9,7 +9,7 @@ from horovod.torch.elastic import ElasticSampler
 
 def read(sampler, size):
     loader = DataLoader(sampler.dataset, batch_size=size, sampler=sampler)
-    return (batch.tolist() for batch in loader)
+    return lambda: (batch.tolist() for batch in loader)
 
 
 @pytest.mark.parametrize("part", range(4))
