@@ -46,7 +46,10 @@ def test_no_framework_is_required(project):
 
 
 def test_command_and_licence(project):
-    assert project["project"]["scripts"] == {"horovodrun": "horovod.runner.launch:run_commandline"}
+    assert project["project"]["scripts"] == {
+        "horovodrun": "horovod.runner.launch:run_commandline",
+        "horovodrun-agent": "horovod.runner.agent:run_commandline",
+    }
     assert project["project"]["license"] == "Apache-2.0"
     assert "Apache License" in (ROOT / "LICENSE").read_text()
 

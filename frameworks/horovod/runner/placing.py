@@ -181,6 +181,8 @@ def _own_host(np: int | None, per_node: int | None) -> Host:
 
 def _check_controller(arguments: argparse.Namespace) -> None:
     """Refuses options that whoever starts the ranks does not have."""
+    if arguments.remote_shell is not None and uses_mpi(arguments):
+        raise HostsError("--remote-shell: mpirun and jsrun reach hosts in their own ways; leave it out")
     for name, whose in (("mpi_args", "mpirun"), ("binding_args", "mpirun or jsrun")):
         option = f"--{name.replace('_', '-')}"
         if (

@@ -23,6 +23,8 @@ from horovod.runner.nodes.remote import _OWN
 from horovod.runner.nodes.replies import Greeting
 from horovod.version import __version__
 
+NODE = ssh.Target("n", 2222)
+
 
 class Side:
     """A channel whose other end is in the test's hands."""
@@ -313,22 +315,22 @@ def test_without_ssh_there_is_still_a_command(monkeypatch: pytest.MonkeyPatch) -
     ],
 )
 def test_what_ssh_says_becomes_a_remedy(errors: str, meaning: str) -> None:
-    text = ssh.explain("n", 2222, 9, errors)
+    text = ssh.explain(NODE, 9, errors)
     assert meaning in text and text.isprintable()
 
 
 def test_that_a_host_was_new_is_no_reason() -> None:
     notice = "Warning: Permanently added '[n]:2222' (ED25519) to the list of known hosts.\r\n"
-    assert "was killed" in ssh.farewell(255, notice)
-    assert ssh.explain("n", 2222, 9, notice) == "ssh ended with status 9"
+    assert "was killed" in ssh.farewell(NODE, 255, notice)
+    assert ssh.explain(NODE, 9, notice) == "ssh ended with status 9"
 
 
 def test_what_ended_the_connection_is_not_said_of_the_agent() -> None:
     closed = "Connection to n closed by remote host.\r\n"
     text = "the agent of horovodrun there was killed, or the connection of ssh broke"
-    assert ssh.farewell(255, closed) == f"{text} (Connection to n closed by remote host.)"
-    assert ssh.farewell(-9, "") == "the ssh here that leads to it was killed by signal 9"
-    assert ssh.farewell(1, "MemoryError\n") == "its agent ended with status 1 (MemoryError)"
+    assert ssh.farewell(NODE, 255, closed) == f"{text} (Connection to n closed by remote host.)"
+    assert ssh.farewell(NODE, -9, "") == "the ssh here that leads to it was killed by signal 9"
+    assert ssh.farewell(NODE, 1, "MemoryError\n") == "its agent ended with status 1 (MemoryError)"
 
 
 def test_names_of_this_host_are_one_host() -> None:

@@ -84,6 +84,7 @@ _TOP: dict[str, _Flags] = {
     "ssh_port": "--ssh-port",
     "ssh_identity_file": "--ssh-identity-file",
     "ssh_fan_out": "--ssh-fan-out",
+    "remote_shell": "--remote-shell",
     "disable_cache": ("--disable-cache", ""),
     "verbose": ("--verbose", ""),
 }

@@ -81,6 +81,8 @@ def add_ssh(parser: argparse.ArgumentParser) -> None:
     add("-i", "--ssh-identity-file", metavar="FILE", help="the private key to use")
     fan_out = f"log in on N hosts by ssh; with more hosts, they log in on the others; 0: on all ({FAN_OUT})"
     add("--ssh-fan-out", type=values.integer, metavar="N", help=fan_out)
+    shell = 'COMMAND in place of ssh, such as "kubectl exec -i {host} --"; {host} stands for the host'
+    add("--remote-shell", type=values.remote_shell, metavar="COMMAND", help=shell)
 
 
 def add_elastic(parser: argparse.ArgumentParser) -> None:

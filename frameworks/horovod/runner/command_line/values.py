@@ -129,6 +129,17 @@ def absolute_path(text: str) -> str:
     return os.path.abspath(text)
 
 
+def remote_shell(text: str) -> str:
+    """A command that runs a program on the host ``{host}``."""
+    from ..nodes import remote_shell as shells
+
+    try:
+        shells.parse(text)
+        return text
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
 def preemption_signal(text: str) -> str:
     """A signal that can ask a worker to end, by its name without SIG."""
     from horovod.elastic.asking import signal_named

@@ -23,7 +23,7 @@ from horovod.elastic.driver.reliability import COOLDOWN, Reliability
 from ..command_line import exports, options
 from ..launchers import is_this_host, setup
 from ..launchers.direct import JOB_VARIABLE
-from ..nodes import reach, ssh
+from ..nodes import reach
 from ..nodes.guardian import Guardian
 from ..nodes.local import LocalNode
 from ..nodes.loop import Loop
@@ -201,7 +201,7 @@ class _Job:
         remotes = [self._new_remote(host) for host in self._slots if not is_this_host(host)]
         self._stack.callback(reach.part, self._loop, remotes)
         seconds = float(arguments.start_timeout or _START_SECONDS)
-        reach.greet(self._loop, remotes, seconds, options.ssh_fan_out(self._environment))
+        reach.greet(self._loop, remotes, seconds, setup.fan_out(arguments, self._environment))
         reach.check_machines(remotes, next(filter(is_this_host, self._slots), None))
         return remotes
 
@@ -242,7 +242,7 @@ class _Job:
                 node.close()
 
     def _new_remote(self, host: str) -> RemoteNode:
-        target = ssh.target(host, self._arguments.ssh_port, self._arguments.ssh_identity_file)
+        target = setup.target(self._arguments, host)
         self._logins[host] += 1
         marker = f"{JOB_VARIABLE}={self._number_at(host)}"
         return RemoteNode(self._loop, self._guardian, target, marker, self._network.ports)

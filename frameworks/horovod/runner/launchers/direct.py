@@ -16,7 +16,7 @@ from horovod.bootstrap.text import escaped, is_logged
 from .. import limits
 from ..command_line import options
 from ..hosts import Placement, allocate, by_host
-from ..nodes import reach, ssh
+from ..nodes import reach
 from ..nodes.guardian import Guardian
 from ..nodes.local import LocalNode
 from ..nodes.loop import Loop
@@ -99,15 +99,15 @@ class _Job:
         if reader is not None and not is_this_host(reader.host):
             where = f"--stdin-rank {reader.rank}: that rank runs on {reader.host}"
             raise reach.ReachError(f"{where}; only a rank of this host can read your terminal", 2)
-        port, key, ports = arguments.ssh_port, arguments.ssh_identity_file, self._network.ports
+        ports = self._network.ports
         hosts = list(by_host(self.placements))
         for host in [each for each in hosts if not is_this_host(each)]:
-            target, marker = ssh.target(host, port, key), f"{JOB_VARIABLE}={self._number_at(host)}"
+            target, marker = setup.target(arguments, host), f"{JOB_VARIABLE}={self._number_at(host)}"
             self._remotes[host] = RemoteNode(self._loop, self._guardian, target, marker, ports)
         remotes = list(self._remotes.values())
         self._stack.callback(reach.part, self._loop, remotes)
         seconds = float(arguments.start_timeout or _START_SECONDS)
-        reach.greet(self._loop, remotes, seconds, options.ssh_fan_out(self._environment))
+        reach.greet(self._loop, remotes, seconds, setup.fan_out(arguments, self._environment))
         for line in reach.ways(remotes):
             self._inform(line)
         reach.check_machines(remotes, next(filter(is_this_host, hosts), None))

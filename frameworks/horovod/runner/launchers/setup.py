@@ -11,8 +11,10 @@ from typing import BinaryIO
 from horovod.bootstrap.text import escaped
 
 from .. import limits
+from ..command_line import options
 from ..files import open_file_in, open_folder
 from ..journal import Journal
+from ..nodes import remote_shell, ssh
 from ..nodes.children import Children
 from ..nodes.loop import Loop
 from ..nodes.rank_process import CommandError, runnable
@@ -50,6 +52,19 @@ def launch(arguments: argparse.Namespace, supervise: Supervise) -> int:
             complain(f"--output-filename: {error}")
             return USAGE_STATUS
     return _launch(arguments, files, supervise)
+
+
+def target(arguments: argparse.Namespace, host: str) -> ssh.Target:
+    """The way to another host, as the options have it."""
+    shell = remote_shell.parse(arguments.remote_shell) if arguments.remote_shell else ()
+    return ssh.target(host, arguments.ssh_port, arguments.ssh_identity_file, shell)
+
+
+def fan_out(arguments: argparse.Namespace, environment: Mapping[str, str]) -> int:
+    """On how many hosts one logs in; 0: the launcher does, on all. A host that is reached by a command of the
+    user's need not have that command.
+    """
+    return 0 if arguments.remote_shell else options.ssh_fan_out(environment)
 
 
 def _load(arguments: argparse.Namespace) -> limits.Load:

@@ -13,7 +13,7 @@ from typing import Any
 
 from horovod.bootstrap import secret
 from horovod.bootstrap.errors import BootstrapError
-from horovod.bootstrap.network import endpoints
+from horovod.bootstrap.network import endpoints, interfaces
 
 from .. import limits
 from ..ending import ENDING_SIGNALS, Exit
@@ -116,7 +116,7 @@ class Agent:
             self._start(said)
         elif tag == Tag.ASK:
             self._marker = said["marker"]
-            self._channel.send(Tag.HELLO, _hello(said["ports"]))
+            self._channel.send(Tag.HELLO, _hello(said["ports"], said["launcher"]))
         elif tag == Tag.DIAL:
             self._relay.dial(said, self._guard)
         elif tag == Tag.END_SSH:
@@ -210,18 +210,19 @@ class Agent:
         self._is_orphan = not self._is_done
 
 
-def _hello(ports: Sequence[int] | None) -> dict[str, object]:
+def _hello(ports: Sequence[int] | None, launcher: Sequence[str]) -> dict[str, object]:
     """What the launcher has to know before it can say what to do; ``ports``: the first and the last one of
-    those that the user allows.
+    those that the user allows; ``launcher``: the addresses of its host.
     """
     connection = os.environ.get("SSH_CONNECTION", "").split()
+    routes = filter(None, map(interfaces.route_to, launcher))
     try:
         port = endpoints.free_port(None if ports is None else range(ports[0], ports[1] + 1))
     except (OSError, BootstrapError):
         port = None
     return {
         "launcher": connection[0] if connection else None,  # its address, as this host sees it
-        "address": connection[2] if len(connection) > 2 else None,  # the one at which ssh has come
+        "address": connection[2] if len(connection) > 2 else next(routes, None),  # at which ssh has come
         "port": port,
         "machine": machine.identity(),
     }

@@ -63,8 +63,9 @@ def _dial(nodes: Sequence[RemoteNode], fan_out: int) -> None:
             continue
         try:
             node.dial(relays[chosen])
-        except FileNotFoundError:
-            raise ReachError(f"{node.host} cannot be reached: there is no program ssh on this host") from None
+        except FileNotFoundError as error:
+            what = f"there is no program {error.filename} on this host"
+            raise ReachError(f"{node.host} cannot be reached: {what}") from None
         diallers[chosen].hosts += 1
         diallers[chosen].logging_in += 1
         relays.append(node.route)

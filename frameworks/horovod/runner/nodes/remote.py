@@ -28,6 +28,12 @@ _OWN = re.compile(
 )
 
 
+def _own_addresses() -> list[str]:
+    """Of this host, as others may know it."""
+    found = [address.host for address in interfaces.addresses()]
+    return [host for host in found if not interfaces.is_loopback(host)]
+
+
 class RemoteNode:
     """The node of another host; see ``node.Node``. ``greeting`` is there when its agent is; ``failure`` says
     why there is none, or why its work was refused, with ``failure_status`` for the job. ``on_notice`` is
@@ -74,7 +80,7 @@ class RemoteNode:
         self.route.dial(relay)
         self._tended = self._pinged = time.monotonic()
         ports = None if self._ports is None else [self._ports[0], self._ports[-1]]
-        self._send(Tag.ASK, {"ports": ports, "marker": self._marker})
+        self._send(Tag.ASK, {"ports": ports, "marker": self._marker, "launcher": _own_addresses()})
 
     def start(
         self,

@@ -4,7 +4,7 @@ import random
 import time
 from collections.abc import Callable
 
-from . import replies, ssh
+from . import remote_shell, replies, ssh
 from .channel import ChannelError, Tag
 from .connection import Connection, Ssh
 from .guardian import Guardian
@@ -90,6 +90,8 @@ class Route:
             return "its sshd closes connections before the login (MaxStartups in its sshd_config?)"
         if self._connection is not None and self._connection.has_logged_in:
             return "ssh has logged in, but no agent has started: do scripts of the login (~/.bashrc) wait?"
+        if self._connection is not None and self._target.shell:
+            return remote_shell.silence(self._connection.errors)
         return "" if self.is_dialled else "it was not dialled, because others are slow"
 
     def wants_to_dial(self, now: float) -> bool:
@@ -143,7 +145,12 @@ class Route:
         status, errors, reason = connection.status(), connection.errors, connection.reason
         if status is None and not reason and now < connection.ended + _STATUS_SECONDS:
             return ""
-        if status is not None and not reason and not self.is_greeted and ssh.was_dropped(errors):
+        if (
+            status is not None
+            and not reason
+            and not self.is_greeted
+            and ssh.was_dropped(self._target, errors)
+        ):
             self._longest_try = max(self._longest_try, connection.ended - connection.began)
             if self._is_patient(now):
                 self._dial_again(now + self._pause())
@@ -230,5 +237,6 @@ class Route:
         if status is None:
             return "its agent has ended, and ssh has not"
         if not self.is_greeted:
-            return ssh.explain(self.host, self._target.port, status, errors)
-        return ssh.farewell(status, errors, "here" if self.relay is None else f"on {self.relay.host}")
+            return ssh.explain(self._target, status, errors)
+        where = "here" if self.relay is None else f"on {self.relay.host}"
+        return ssh.farewell(self._target, status, errors, where)

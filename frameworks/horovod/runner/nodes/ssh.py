@@ -5,10 +5,13 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from horovod.bootstrap.text import escaped
 from horovod.version import __version__
+
+from . import remote_shell
 
 CONFIG_VARIABLE = "HOROVOD_SSH_CONFIG"
 _CONNECT_SECONDS = 4
@@ -29,17 +32,22 @@ _START = "import sys; del sys.path[0]; from horovod.runner.nodes import agent; a
 
 @dataclass(frozen=True)
 class Target:
-    """A host, and what the user says of the way there; None: nothing. Files are named by whole paths."""
+    """A host, and what the user says of the way there; None: nothing. Files are named by whole paths.
+    ``shell``: the words of a command that takes the place of ssh, see ``remote_shell``; none: ssh.
+    """
 
     host: str
     port: int | None = None
     identity_file: str | None = None
     config: str | None = None
+    shell: Sequence[str] = ()
 
 
-def target(host: str, port: int | None, identity_file: str | None) -> Target:
+def target(
+    host: str, port: int | None = None, identity_file: str | None = None, shell: Sequence[str] = ()
+) -> Target:
     """By these, and by the environment."""
-    return Target(host, port, _whole(identity_file), _whole(os.environ.get(CONFIG_VARIABLE)))
+    return Target(host, port, _whole(identity_file), _whole(os.environ.get(CONFIG_VARIABLE)), shell)
 
 
 def command(target: Target, is_relayed: bool = False) -> list[str]:
@@ -49,6 +57,8 @@ def command(target: Target, is_relayed: bool = False) -> list[str]:
     one whose key has changed is not. A relay (``is_relayed``) accepts only keys that it knows: the launcher
     may know another one.
     """
+    if target.shell:
+        return remote_shell.command(target.shell, target.host)
     options = {
         "BatchMode": "yes",
         "ConnectTimeout": _CONNECT_SECONDS,
@@ -106,8 +116,10 @@ def has_logged_in(errors: str) -> bool:
     return _LOGGED_IN.search(errors) is not None
 
 
-def was_dropped(errors: str) -> bool:
+def was_dropped(target: Target, errors: str) -> bool:
     """Whether sshd closed the connection before anybody could log in: another try may have more luck."""
+    if target.shell:
+        return False
     return _DROPPED.search(errors) is not None and not has_logged_in(errors)
 
 
@@ -152,9 +164,12 @@ _AFTER_LOGIN = (
 )
 
 
-def explain(host: str, port: int | None, status: int | None, errors: str) -> str:
+def explain(target: Target, status: int | None, errors: str) -> str:
     """Why no agent came up on a host, in one line: what ssh and the login there have written tells it."""
-    names = {"name": host, "port": f"port {port or 22}", "python": sys.executable, "version": __version__}
+    if target.shell:
+        return remote_shell.explain(target.shell, status, errors)
+    port = f"port {target.port or 22}"
+    names = {"name": target.host, "port": port, "python": sys.executable, "version": __version__}
     lines = [line for line in _lines(errors) if not line.startswith("@")]
     said = escaped("; ".join(lines[-_LINES:]))
     for pattern, meaning in _AFTER_LOGIN if has_logged_in(errors) else (*_BEFORE_LOGIN, *_AFTER_LOGIN):
@@ -165,8 +180,10 @@ def explain(host: str, port: int | None, status: int | None, errors: str) -> str
     return f"ssh ended with status {status}{f' ({said})' if said else ''}"
 
 
-def farewell(status: int | None, errors: str, here: str = "here") -> str:
+def farewell(target: Target, status: int | None, errors: str, here: str = "here") -> str:
     """Why an agent is gone that had come up; ``here`` is where its ssh ran."""
+    if target.shell:
+        return remote_shell.farewell(target.shell, status, errors)
     lines = [escaped(line) for line in _lines(errors)]
     said = f" ({'; '.join(lines[-_LINES:])})" if lines else ""
     if status == _OWN_STATUS:  # so it is too, when a signal has ended the agent

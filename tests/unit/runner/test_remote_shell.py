@@ -1,0 +1,53 @@
+"""The command in place of ssh: its words, and what its end means."""
+
+import sys
+
+import pytest
+
+from horovod.runner.nodes import remote_shell, ssh
+
+
+def test_the_name_of_the_host_is_put_in_wherever_it_stands() -> None:
+    words = remote_shell.parse("kubectl exec -n jobs -i 'pod/{host}' -c {host}.main --")
+    found = remote_shell.command(words, "w-0")
+    assert found[:9] == ["kubectl", "exec", "-n", "jobs", "-i", "pod/w-0", "-c", "w-0.main", "--"]
+
+
+@pytest.mark.parametrize("is_installed", [True, False])
+def test_a_shell_on_the_way_takes_no_word_apart(is_installed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.access", lambda path, mode: is_installed)
+    words = ssh.command(ssh.Target("n", shell=("rsh", "{host}")))[2:]
+    assert " ".join(words).split() == words and not set("".join(words)) & set(";&|<>()$`\\\"'*?[#~!{}")
+
+
+@pytest.mark.parametrize("text", ["", "kubectl exec -i pod --", "echo '{host}"])
+def test_what_names_no_host_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"\{host\}|quotation"):
+        remote_shell.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("status", "errors", "meaning"),
+    [
+        (1, 'Error: pods "w-0" not found\n', '1 (Error: pods "w-0" not found)'),
+        (1, f"{sys.executable}: No module named horovod.runner\n", "horovod is not installed"),
+        (127, "", "install Python and horovod at the same place"),
+        (0, "", "does it pass on stdin?"),
+        (1, "\x1b[2J\n", "(\\x1b[2J)"),
+    ],
+)
+def test_an_end_becomes_a_remedy(status: int, errors: str, meaning: str) -> None:
+    text = ssh.explain(ssh.Target("w-0", shell=("kubectl", "{host}")), status, errors)
+    assert meaning in text and text.isprintable() and "ssh" not in text
+
+
+def test_the_end_of_the_way_to_an_agent_is_said() -> None:
+    node = ssh.Target("w-0", shell=("kubectl", "{host}"))
+    assert "killed by signal 9" in ssh.farewell(node, -9, "")
+    assert "ended with 137 (command terminated)" in ssh.farewell(node, 137, "command terminated\n")
+
+
+def test_only_ssh_is_tried_again_for_its_words() -> None:
+    errors = "Connection closed by remote host"
+    assert ssh.was_dropped(ssh.Target("n"), errors)
+    assert not ssh.was_dropped(ssh.Target("n", shell=("kubectl", "{host}")), errors)
