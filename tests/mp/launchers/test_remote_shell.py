@@ -76,7 +76,7 @@ def test_ranks_run_in_pods_and_beside_the_launcher(pods: Pods) -> None:
 @pytest.mark.parametrize("policy", [[], ["--min-np=4", "--reset-limit=0"]], ids=["static", "elastic"])
 def test_who_has_failed_is_named(pods: Pods, policy: list[str]) -> None:
     status, _, stderr = pods.run(*JOB, *policy, sys.executable, "-c", MISBEHAVES)
-    assert status and "rank 2 (pod-1" in stderr.decode(), stderr.decode()
+    assert status == 7 and "rank 2 (pod-1" in stderr.decode(), stderr.decode()
 
 
 def test_the_loss_of_a_way_is_the_loss_of_its_host(pods: Pods) -> None:

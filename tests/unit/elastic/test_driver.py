@@ -80,12 +80,64 @@ def test_after_a_finish_a_death_is_not_made_good():
     assert job.end == End(0, "") and not job.living
 
 
+@pytest.mark.parametrize("is_first", [False, True])
+def test_an_error_beside_a_finish_is_the_end_of_the_job(is_first):
+    """Such as that of a rank which could not save the model."""
+    job = Job(Limits(3, 1), {"a": 3})
+    job.ready()
+    for worker, status in ((2, 7), (0, 0)) if is_first else ((0, 0), (2, 7)):
+        job.dies(worker, status=status)
+    assert job.end is None
+    job.dies(1, status=0)
+    assert job.end == End(7, "rank 2 has failed, and the others have ended in good order")
+
+
+def test_an_error_that_a_later_generation_has_made_good_does_not_count():
+    job = Job(Limits(3, 1), {"a": 3})
+    job.ready()
+    job.dies(2, status=7)
+    job.ready(0, 1)
+    job.dies(0, status=0)
+    job.dies(1, status=0)
+    job.dies(3, status=1)  # a newcomer, for whom nobody waits
+    assert job.end == End(0, "")
+
+
 def test_those_who_have_not_finished_may_go_on_alone():
-    job = Job(Limits(3, 3), {"a": 3})
+    job = Job(Limits(3, 2), {"a": 3})
     job.ready()
     job.dies(0, status=0)
     job.ready(1, 2)
     assert job.ranks() == {1: 1, 2: 0}
+
+
+def test_too_few_who_have_not_finished_are_a_failure():
+    job = Job(Limits(3, 3), {"a": 3})
+    job.ready()
+    job.dies(0, status=0)
+    job.ready(1, 2)
+    why = "a worker has ended with exit status 0, and of those who still trained 2 of at least 3 are left"
+    assert job.end == End(1, why)
+
+
+def test_whom_a_death_has_kept_from_finishing_may_finish():
+    job = Job(Limits(3, 3), {"a": 3})
+    job.ready()
+    job.dies(0, status=0)
+    job.dies(1)
+    job.ready(2)
+    assert job.ranks() == {2: 0}
+    job.dies(2, status=0)
+    assert job.end == End(0, "")
+
+
+def test_the_status_is_that_of_the_first_who_failed_by_itself():
+    job = Job(Limits(4, 1, grace=5.0), {"a": 4})
+    job.ready()
+    job.driver.on_stopped(3, "it does nothing", job.now)
+    for worker, status in ((3, 137), (1, 7), (0, 1), (2, 143)):
+        job.dies(worker, status=status)
+    assert job.end == End(7, "no worker is left that has the state of the training")
 
 
 def test_when_nobody_has_the_state_the_job_ends_unless_it_is_on_disk():
@@ -101,7 +153,7 @@ def test_when_nobody_has_the_state_the_job_ends_unless_it_is_on_disk():
             job.ready(3)
             assert job.ranks() == {2: 0, 3: 1}
         else:
-            assert job.end == End(134, "no worker is left that has the state of the training")
+            assert job.end == End(137, "no worker is left that has the state of the training")
 
 
 @pytest.mark.parametrize(

@@ -82,7 +82,9 @@ Decision = Start | Form | Notify | Kill | GiveUp | End
 
 @dataclass(frozen=True)
 class Attempt:
-    """A worker that failed: ``status`` as a shell reports it, ``lived`` how many seconds it was a member."""
+    """A worker that failed: ``status`` as a shell reports it, ``lived`` how many seconds it was a member.
+    ``is_own``: by an error of its own program. ``was_ended``: by the job.
+    """
 
     worker: int
     host: str
@@ -90,3 +92,5 @@ class Attempt:
     generation: int
     status: int
     lived: float
+    is_own: bool = True
+    was_ended: bool = False

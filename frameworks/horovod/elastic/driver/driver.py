@@ -129,10 +129,11 @@ class Driver:
         if found.is_killed and found.generation < self.generation:
             return 0.0  # it was one too many
         lived = now - found.since if found.state is State.MEMBER else 0.0
-        attempt = Attempt(worker, found.host, found.rank, found.generation, status, lived)
-        self.attempts.append(attempt)
-        if self.generation == 0 and status < 128 and not is_lost:
-            self._bug = self._bug or attempt
+        is_own = status < 128 and not (is_lost or was_asked or found.is_killed)
+        what = (worker, found.host, found.rank, found.generation, status, lived)
+        self.attempts.append(Attempt(*what, is_own, found.is_killed))
+        if self.generation == 0 and is_own:
+            self._bug = self._bug or self.attempts[-1]
         if was_asked:
             return self.reliability.rest(found.host, now)
         return self.reliability.failed(found.host, found.began, lived, is_lost, now)
@@ -181,7 +182,7 @@ class Driver:
         if self._has_finished:
             left = [each for each in self._workers.values() if each.generation or not self.generation]
             if all(worker.is_killed for worker in left):
-                return End(0, "")
+                return self._outcome()
             if not self.generation and self._in(State.WAITING):
                 return End(
                     1, "a worker ended with exit status 0 and without hvd.init(), where others wait for it"
@@ -198,6 +199,19 @@ class Driver:
             )
         return None
 
+    def _outcome(self) -> End:
+        """Of a job that nobody works for any more, and that some have ended with status 0."""
+        for attempt in self._failures:
+            if attempt.is_own:
+                who = f"worker {attempt.worker}" if attempt.rank is None else f"rank {attempt.rank}"
+                return End(attempt.status, f"{who} has failed, and the others have ended in good order")
+        return End(0, "")
+
+    @property
+    def _failures(self) -> list[Attempt]:
+        """Those of the current generation."""
+        return [each for each in self.attempts if each.generation == self.generation]
+
     def _may_hold(self, worker: Worker) -> bool:
         """Whether it has the state of the training, as far as anybody knows: who trains may not have told it
         yet, and before anybody has told it, any member may have it.
@@ -211,9 +225,7 @@ class Driver:
         """
         last = range(self.generation, self.generation - generations, -1)
         ends = [[each for each in self.attempts if each.generation == number] for number in last]
-        return all(
-            end and all(each.status < 128 and each.lived < SOON_SECONDS for each in end) for end in ends
-        )
+        return all(end and all(each.is_own and each.lived < SOON_SECONDS for each in end) for end in ends)
 
     def _too_few(self, now: float) -> End | None:
         if not self._is_overdue(now):
@@ -233,8 +245,12 @@ class Driver:
 
     @property
     def _last_status(self) -> int:
-        """Of a job that fails: one that ended in order was no success either."""
-        return next((attempt.status for attempt in reversed(self.attempts) if attempt.status), 1)
+        """Of a job that fails: that of the first who failed in the last generation in which somebody did, and
+        rather not of those whom the job has ended. One that ended in order was no success either.
+        """
+        failed = [attempt for attempt in self.attempts if attempt.status]
+        failed = [attempt for attempt in failed if not attempt.was_ended] or failed
+        return next((each.status for each in failed if each.generation == failed[-1].generation), 1)
 
     def _starts(self, now: float) -> list[Decision]:
         if self._has_finished:
@@ -252,7 +268,10 @@ class Driver:
             return []
         waiting = [worker for worker in self._in(State.WAITING) if not worker.is_killed]
         taken = self._with_state(chosen(waiting, self._slots, self._most), waiting)
-        if not self._may_form(taken, now):
+        if self._has_finished and 0 < len(taken) < self.limits.fewest and not self._failures:
+            left = f"and of those who still trained {len(taken)} of at least {self.limits.fewest} are left"
+            self._end = End(1, f"a worker has ended with exit status 0, {left}")
+        if self._end is not None or not self._may_form(taken, now):
             return []
         if self.limits.resets is not None and self.generation > self.limits.resets:
             self._end = End(self._last_status, f"more than --reset-limit {self.limits.resets} resets")

@@ -118,7 +118,7 @@ class ElasticPolicy:
         self._take_waiting(now)
         self._formation.ended(exit.rank for exit in exits)
         self._roster.lost([exit.rank for exit in exits if exit.lost])
-        for exit in exits:
+        for exit in sorted(exits, key=lambda each: each.code > 0):  # a death by signal is the earlier
             if exit.code == 0 and exit.rank not in self._leavers | self._told:
                 self._finishers.append(exit.rank)
             was_asked = exit.status in self._asking and exit.rank not in self._signalled
