@@ -207,6 +207,14 @@ def ranks_broadcast_parameters() -> None:
             hvd.broadcast_parameters(wrong)
     with pytest.raises(ValueError, match="initialize"):
         hvd.broadcast_parameters(mx.gluon.nn.Dense(3).collect_params())
+    # What one rank alone lacks, all hear of, before anything is sent.
+    unlike = mx.gluon.nn.Dense(3, prefix="unlike_")
+    if rank:
+        unlike.initialize()
+    with pytest.raises(ValueError, match="rank 0: Parameter 'unlike_bias' has not been initialized"):
+        hvd.broadcast_parameters(unlike.collect_params())
+    with pytest.raises(hvd.TensorMismatchError, match=r"'b' \(rank 0: nothing; rank 1: there\)"):
+        hvd.broadcast_parameters({name: arrays[name] for name in "ab"[: 1 + rank]})
     hvd.DistributedTrainer(net.collect_params(), "sgd").broadcast_parameters(other.collect_params())
     assert other(mx.nd.ones((1, 2))).asnumpy().tolist() == [[0.0] * 3]
 

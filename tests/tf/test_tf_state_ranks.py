@@ -55,6 +55,37 @@ def test_variables_of_a_set(run_ranks):
     assert run_ranks(3, variables_of_a_set) == [0.0, 2.0, 2.0]
 
 
+def only_one_rank_has_built_its_model():
+    """All hear of it, before anything is sent; eagerly and in a graph of TensorFlow 1."""
+    hvd.init()
+    rank = hvd.rank()
+    layer = tf.keras.layers.Dense(2)
+    if rank == 1:
+        layer.build((None, 3))
+    weights = [tf.Variable(float(rank)), *layer.variables]
+    texts = []
+    for number, variables in ((1, weights), (0, weights[1:])):
+        text = rf"nothing was sent.*number {number}, '.*kernel.*\(rank 0: nothing; rank 1: float32 \(3, 2\)"
+        with pytest.raises(hvd.TensorMismatchError, match=text) as caught:
+            hvd.broadcast_variables(variables, 0)
+        texts.append(str(caught.value))
+    with (
+        tf.Graph().as_default(),
+        pytest.raises(hvd.TensorMismatchError, match=r"number 0, 'one:0'.*nothing") as caught,
+    ):
+        for name in ["one"] * (1 - rank):
+            tf.compat.v1.get_variable(name, ())
+        hvd.broadcast_global_variables(0)
+    texts.append(str(caught.value))
+    hvd.broadcast_variables(weights[:1], 0)
+    return [*texts, float(weights[0])]
+
+
+def test_only_one_rank_has_built_its_model(run_ranks):
+    first, second = run_ranks(2, only_one_rank_has_built_its_model)
+    assert first == second and first[-1] == 0
+
+
 def objects():
     """Eagerly, and where a graph is built; of any size, and over a process set."""
     pair = hvd.ProcessSet([0, 1])

@@ -9,6 +9,7 @@ from typing import Any
 from horovod.common import remarks
 from horovod.common.collective import byte_objects
 from horovod.common.process_sets import ProcessSet, check_process_set, global_process_set
+from horovod.common.training.broadcasts import agree_on_tensors
 from horovod.mxnet.engine import numbered
 from horovod.mxnet.mpi_ops import broadcast_
 from horovod.mxnet.native import mx
@@ -37,7 +38,8 @@ def broadcast_parameters(
         process_set: The ranks that take part.
 
     Raises:
-        ValueError: For other ``params``, and for a parameter that is not initialised.
+        ValueError: For other ``params``; and, on every rank, for a parameter that is not initialised.
+        TensorMismatchError: On every rank, before anything is sent, when the ranks have other ``params``.
     """
     if not isinstance(params, (Mapping, mx.gluon.ParameterDict)):
         raise ValueError(
@@ -48,20 +50,29 @@ def broadcast_parameters(
     if prefix is None:
         prefix = numbered("broadcast_parameters", check_process_set(process_set)) + "."
     named = [(f"{prefix}{key}", params[key]) for key in sorted(params.keys(), key=_in_one_order)]
-    for name, value in named:
-        if not isinstance(value, (NDArray, mx.gluon.Parameter)):
-            raise ValueError(f"{name!r} is a {type(value).__name__}, not an array or a parameter of gluon")
+    problem = next(filter(None, (_problem_with(name, value) for name, value in named)), None)
+    # Shapes may be known later, on some ranks.
+    agree_on_tensors(
+        "hvd.broadcast_parameters", dict.fromkeys(map(str, params), "there"), process_set, problem
+    )
     for name, value in named:
         if isinstance(value, NDArray):
             broadcast_(value, root_rank, name, process_set=process_set)
         elif value._data is not None:
             _broadcast_parameter(value, root_rank, name, process_set)
-        elif value._deferred_init:
-            _broadcast_once_initialised(value, root_rank, name, process_set)
         else:
-            raise ValueError(
-                f"Parameter {value.name!r} has not been initialized; call net.initialize() first"
-            )
+            _broadcast_once_initialised(value, root_rank, name, process_set)
+
+
+def _problem_with(name: str, value: Any) -> str | None:
+    """What keeps it from being sent, now or later."""
+    if isinstance(value, NDArray):
+        return None
+    if not isinstance(value, mx.gluon.Parameter):
+        return f"{name!r} is a {type(value).__name__}, not an array or a parameter of gluon"
+    if value._data is None and not value._deferred_init:
+        return f"Parameter {value.name!r} has not been initialized; call net.initialize() first"
+    return None
 
 
 def _in_one_order(key: Any) -> tuple[str, str]:

@@ -10,6 +10,8 @@ import tensorflow as tf
 from horovod.common import remarks
 from horovod.common.collective import byte_objects
 from horovod.common.process_sets import ProcessSet, global_process_set
+from horovod.common.training.agreement import at_construction
+from horovod.common.training.broadcasts import agree_on_tensors
 from horovod.tensorflow import mpi_ops
 from horovod.tensorflow.graph import as_written, tf_variable
 from horovod.tensorflow.reductions import on_device
@@ -35,9 +37,15 @@ def broadcast_variables(
 
     Returns:
         In a graph of TensorFlow 1 the operation that does it, otherwise None.
+
+    Raises:
+        TensorMismatchError: On every rank, before anything is sent, when the ranks have other variables: one
+            whose model is not built yet has none. Not in a ``tf.function``, which a rank may trace alone.
     """
     remarks.parameters_are_broadcast()
     targets = [tf_variable(variable) for variable in variables]
+    if not tf.inside_function() and (tf.executing_eagerly() or at_construction()):
+        _agree(targets, process_set)
     if not targets:
         return _done([])
     if inplace or tf.executing_eagerly():
@@ -165,6 +173,15 @@ class BroadcastGlobalVariablesHook(tf.compat.v1.train.SessionRunHook):
     def after_create_session(self, session: Any, coord: Any) -> None:
         """Runs them."""
         session.run(self.bcast_op)
+
+
+def _agree(variables: Sequence[Any], process_set: ProcessSet) -> None:
+    kinds = {
+        str(place): f"{tf.as_dtype(each.dtype).base_dtype.name} {each.shape}"
+        for place, each in enumerate(variables)
+    }
+    shown = {str(place): f"number {place}, {each.name!r}" for place, each in enumerate(variables)}
+    agree_on_tensors("hvd.broadcast_variables", kinds, process_set, shown=shown)
 
 
 def _done(assigned: Sequence[Any]) -> Any:

@@ -17,9 +17,7 @@ from horovod.torch.buckets import cut_into_buckets
 from horovod.torch.layouts import laid_out_as
 from horovod.torch.operations import ops
 from horovod.torch.step_checks import take_part_without_update
-from horovod.torch.wrapping import WrappedOptimizer
-
-_SUBJECT = "DistributedOptimizer"
+from horovod.torch.wrapping import SUBJECT, WrappedOptimizer
 
 
 class DistributedAdasumOptimizer(WrappedOptimizer):
@@ -39,9 +37,9 @@ class DistributedAdasumOptimizer(WrappedOptimizer):
         settings: GradientSettings,
         copied: bool,
     ) -> None:
-        parameters = self._adopt(optimizer, named_parameters)
+        parameters = self._adopt(optimizer, named_parameters, settings, copied)
         self._facts = settings.facts()
-        self._agreement = Agreement(_SUBJECT, settings.process_set)
+        self._agreement = Agreement(SUBJECT, settings.process_set)
         if at_construction() and not copied:
             self._agree()
         self._buckets = cut_into_buckets(parameters, settings.groups)
@@ -90,7 +88,7 @@ class DistributedAdasumOptimizer(WrappedOptimizer):
         if not self._agreement.reached:
             self._agree()
         self._check_layouts()
-        prefix = self._agreement.numbered(_SUBJECT) + ".adasum."
+        prefix = self._agreement.numbered(SUBJECT) + ".adasum."
         moving = [
             _Deltas(prefix + name, trained, self._compressor)
             for name, members in self._buckets

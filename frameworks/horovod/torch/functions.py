@@ -11,6 +11,7 @@ from horovod.common import remarks
 from horovod.common.basics import rank, size  # noqa: F401  # scripts import them from here
 from horovod.common.collective.tensor_glue import Result
 from horovod.common.process_sets import ProcessSet, global_process_set
+from horovod.common.training.broadcasts import agree_on_tensors
 from horovod.torch.operations import objects, ops
 from horovod.torch.optimizer_state import assign, outline, problems_with
 from horovod.torch.tensors import check
@@ -30,8 +31,8 @@ def broadcast_parameters(
     root_rank: int,
     process_set: ProcessSet = global_process_set,
 ) -> None:
-    """Overwrites tensors with those of rank ``root_rank``, on all ranks of the process set. All are looked at
-    before any is sent.
+    """Overwrites tensors with those of rank ``root_rank``, on all ranks of the process set. The ranks compare
+    what they have before any is sent.
 
     Args:
         params: a ``state_dict()``, a list of tensors, or a list of (name, tensor) such as
@@ -40,12 +41,13 @@ def broadcast_parameters(
         process_set: the ranks that take part.
 
     Raises:
-        ValueError: ``params`` is something else, or one of the tensors cannot be sent; it is named.
-        TensorMismatchError: the ranks' tensors differ in shape or type; on all ranks.
+        ValueError: ``params`` is something else, or one of the tensors cannot be sent, as that of a lazy
+            layer, on one rank; on all ranks.
+        TensorMismatchError: the ranks' tensors differ in name, shape or type; on all ranks.
         HorovodInternalError: a rank is gone.
     """
     remarks.parameters_are_broadcast()
-    _broadcast_all("broadcast_parameters.", _named_tensors(params), root_rank, process_set)
+    _broadcast_all("broadcast_parameters", _named_tensors(params), root_rank, process_set)
 
 
 def broadcast_optimizer_state(
@@ -83,7 +85,7 @@ def broadcast_optimizer_state(
         raise ValueError(f"The optimizer differs from that of rank {root_rank}: {'; '.join(wrong)}")
     tensors = assign(optimizer, described)
     named = [(str(index), tensor) for index, tensor in enumerate(tensors)]
-    _broadcast_all("broadcast_optimizer_state.", named, root_rank, process_set)
+    _broadcast_all("broadcast_optimizer_state", named, root_rank, process_set)
 
 
 def _named_tensors(params: Any) -> list[tuple[str, torch.Tensor]]:
@@ -95,24 +97,32 @@ def _named_tensors(params: Any) -> list[tuple[str, torch.Tensor]]:
         raise ValueError(
             f"invalid params of type: {type(params)}; give a dict or a list of tensors or (name, tensor)"
         )
-    for name, tensor in items:
-        if tensor is not None and not isinstance(tensor, torch.Tensor):
-            raise ValueError(
-                f"{name!r} is a {type(tensor).__name__}, not a tensor; use hvd.broadcast_object for it"
-            )
     return [(name, tensor) for name, tensor in items if tensor is not None]
 
 
 def _broadcast_all(
-    prefix: str, tensors: Sequence[tuple[str, torch.Tensor]], root_rank: int, process_set: ProcessSet
+    call: str, tensors: Sequence[tuple[str, torch.Tensor]], root_rank: int, process_set: ProcessSet
 ) -> None:
-    for name, tensor in tensors:
-        try:
-            check(tensor, Result.IN_PLACE)
-        except ValueError as error:
-            raise ValueError(f"{name!r} cannot be broadcast, and nothing was: {error}") from None
+    problem = next(filter(None, (_problem_with(name, tensor) for name, tensor in tensors)), None)
+    kinds = {} if problem else {name: _kind(tensor) for name, tensor in tensors}
+    agree_on_tensors(f"hvd.{call}", kinds, process_set, problem)
     handles = [
-        ops.broadcast_async_(tensor, root_rank, prefix + name, process_set) for name, tensor in tensors
+        ops.broadcast_async_(tensor, root_rank, f"{call}.{name}", process_set) for name, tensor in tensors
     ]
     for handle in handles:
         ops.synchronize(handle)
+
+
+def _problem_with(name: str, tensor: torch.Tensor) -> str | None:
+    """What keeps a tensor from being sent."""
+    if not isinstance(tensor, torch.Tensor):
+        return f"{name!r} is a {type(tensor).__name__}, not a tensor; use hvd.broadcast_object for it"
+    try:
+        check(tensor, Result.IN_PLACE)
+    except ValueError as error:
+        return f"{name!r} cannot be broadcast, and nothing was: {error}"
+    return None
+
+
+def _kind(tensor: torch.Tensor) -> str:
+    return f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"

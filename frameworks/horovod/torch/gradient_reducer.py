@@ -14,7 +14,8 @@ from typing import Any
 import torch
 
 from horovod.common.basics import rank
-from horovod.common.training.agreement import Agreement, Facts, at_construction
+from horovod.common.training.agreement import Agreement, at_construction
+from horovod.common.training.differences import Facts
 from horovod.common.training.gradient_options import Groups
 from horovod.common.training.presence import Presence
 from horovod.torch.bucket_owners import adopt, owners, retire, shared
@@ -22,9 +23,7 @@ from horovod.torch.bucket_reductions import DROPPED, FAILED, check_changed
 from horovod.torch.buckets import Bucket, complete_all, cut_into_buckets
 from horovod.torch.gradient_hooks import GradientHook, Reduction
 from horovod.torch.operations import ops
-from horovod.torch.wrapping import NamedParameters
-
-_SUBJECT = "DistributedOptimizer"
+from horovod.torch.wrapping import SUBJECT, NamedParameters
 
 
 class GradientReducer:
@@ -53,7 +52,7 @@ class GradientReducer:
         self._look = facts
         self._facts: Facts = {}
         self._find_added = find_added
-        self._agreement = Agreement(_SUBJECT, reduction.process_set)
+        self._agreement = Agreement(SUBJECT, reduction.process_set)
         self._frozen = [(name, p) for name, p in parameters if not p.requires_grad]
         self._rounds_seen: dict[Bucket, int] = {}  # of the buckets shared with other optimizers
         self._in_pass = False
@@ -64,7 +63,7 @@ class GradientReducer:
         self._memberships = _memberships(wanted)
         if at_construction() and not copied:
             self._agree()
-        reduction.prefix = self._agreement.numbered(_SUBJECT)
+        reduction.prefix = self._agreement.numbered(SUBJECT)
         reduction.begin = self._begin
         reduction.drop = self._dropped
         owners.append(self)
@@ -202,7 +201,7 @@ class GradientReducer:
                 self._train_thawed({name for name, p in self._frozen if p.requires_grad})
                 for hook in (hook for bucket in self.buckets for hook in bucket.members):
                     hook.forget()
-                reduction.prefix = self._agreement.numbered(_SUBJECT)
+                reduction.prefix = self._agreement.numbered(SUBJECT)
         except Exception as error:
             reduction.refusal = error
             raise

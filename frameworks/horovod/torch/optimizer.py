@@ -16,7 +16,7 @@ from horovod.common.collective.compression import AnyCompressor, resolve_plain_c
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.common.reduce_ops import Adasum, Average, Sum
 from horovod.common.training import step_checks
-from horovod.common.training.agreement import Facts
+from horovod.common.training.differences import Facts
 from horovod.common.training.gradient_options import GradientSettings, check_passes, takes_part
 from horovod.torch.adasum_optimizer import DistributedAdasumOptimizer
 from horovod.torch.bucket_owners import bucket_of, release
@@ -44,7 +44,7 @@ class _DistributedOptimizer(WrappedOptimizer):
         settings: GradientSettings,
         copied: bool,
     ) -> None:
-        parameters = self._adopt(optimizer, named_parameters)
+        parameters = self._adopt(optimizer, named_parameters, settings, copied)
         self._begin_step()
         self._should_synchronize = True
         self._provisional = False  # the state, which no step of the training has made
@@ -363,7 +363,8 @@ def DistributedOptimizer(
         The distributed optimizer.
 
     Raises:
-        ValueError: wrong arguments, or ``optimizer`` is distributed already.
+        ValueError: wrong arguments, or ``optimizer`` is distributed already. Wrong names and lazy layers: on
+            all ranks.
         TensorMismatchError: the ranks' parameters or arguments differ; on all ranks, with the same text.
     """
     synchronize_in_backward = synchronize_in_backward or step_checks.flag("HOROVOD_SYNCHRONIZE_IN_BACKWARD")

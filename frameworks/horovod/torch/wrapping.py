@@ -11,11 +11,15 @@ from typing import Any, TypeVar
 
 import torch
 
-from horovod.common.training.gradient_options import GradientSettings
+from horovod.common.training.agreement import Agreement, at_construction
+from horovod.common.training.gradient_options import GradientSettings, takes_part
 from horovod.torch.compiling import methods_outside_of_graphs
 from horovod.torch.step_checks import watch_added
 
 NamedParameters = list[tuple[str, torch.Tensor]]
+
+SUBJECT = "DistributedOptimizer"
+"""What ranks call the optimizers that they compare."""
 
 GROUP_NAMES = "param_names"
 """Where a group has the names that its optimizer was given with the parameters."""
@@ -42,10 +46,17 @@ class WrappedOptimizer:
         self,
         optimizer: torch.optim.Optimizer,
         named_parameters: Iterable[tuple[str, torch.Tensor]] | None,
+        settings: GradientSettings,
+        copied: bool,
     ) -> NamedParameters:
         """Takes over the groups and state of ``optimizer``; returns its parameters with their names."""
         named = None if named_parameters is None else list(named_parameters)
-        names = check_names(optimizer.param_groups, named)
+        try:
+            names = check_names(optimizer.param_groups, named)
+        except ValueError as error:  # the others would wait for this rank
+            if at_construction() and takes_part(settings.process_set) and not copied:
+                Agreement(SUBJECT, settings.process_set).refuse(str(error))
+            raise
         own = {key: value for key, value in optimizer.__dict__.items() if key not in _SHARED}
         # A learning rate schedule has put its counter around the step of the wrapped optimizer.
         own.pop("step", None)

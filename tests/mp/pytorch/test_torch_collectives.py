@@ -104,6 +104,40 @@ def nothing_is_broadcast_by_halves():
         assert parameters["a"][0] == 0
 
 
+def only_one_rank_has_made_its_layers():
+    """All ranks hear of it, before anything is sent."""
+    last = hvd.size() - 1
+    lazy = torch.nn.LazyLinear(2)
+    if hvd.rank() == last:
+        lazy(torch.ones(1, 3))
+    for call in (
+        lambda: hvd.broadcast_parameters(lazy.state_dict(), 0),
+        lambda: hvd.broadcast_parameters([lazy.weight], last),
+        lambda: hvd.DistributedOptimizer(torch.optim.SGD(lazy.parameters(), lr=0.1)),
+        lambda: hvd.DistributedOptimizer(torch.optim.SGD(lazy.parameters(), lr=0.1), op=hvd.Adasum),
+    ):
+        with pytest.raises(ValueError, match=r"ranks? 0.*: .*lazy layer.* send one batch through") as caught:
+            call()
+        assert len(set(hvd.allgather_object(str(caught.value)))) == 1
+    different = {
+        "other": (
+            {"a": torch.ones(2), f"b{hvd.rank() == 0}": torch.ones(1)},
+            r"bTrue' \(rank 0: float32 \[1\]",
+        ),
+        "shape": (
+            {"a": torch.ones(2 + (hvd.rank() == last))},
+            r"'a' \(rank.* 0.*\[2\]; rank \d: float32 \[3\]",
+        ),
+        "type": ({"a": torch.ones(2, dtype=(torch.half, torch.float)[hvd.rank() == 0])}, "float32.*float16"),
+        "none": ({} if hvd.rank() == last else {"a": torch.ones(2)}, "'a'.*nothing"),
+    }
+    for parameters, text in different.values():
+        with pytest.raises(hvd.TensorMismatchError, match=f"nothing was sent.*{text}") as caught:
+            hvd.broadcast_parameters(parameters, 0)
+        assert len(set(hvd.allgather_object(str(caught.value)))) == 1
+        assert all(bool((each == 1).all()) for each in parameters.values())
+
+
 def duplicate():
     if hvd.rank() == 0:
         first = hvd.allreduce_async_(torch.ones(4), name="twice")
@@ -141,7 +175,10 @@ def disagreements():
     return texts
 
 
-CHECKS = (factors, layouts, complex_numbers, nothing_is_broadcast_by_halves, duplicate, refused)
+CHECKS = (
+    *(factors, layouts, complex_numbers, duplicate, refused),
+    *(nothing_is_broadcast_by_halves, only_one_rank_has_made_its_layers),
+)
 
 
 def ranks_collectives():

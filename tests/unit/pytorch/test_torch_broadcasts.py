@@ -231,7 +231,7 @@ def test_broadcast_parameters_is_asynchronous(core):
     wait = core.wait
     core.wait = lambda handle, timeout=None: waits.append(len(core.requests)) or wait(handle)
     hvd.broadcast_parameters({"a": torch.ones(1), "b": torch.ones(2, 2).t(), "none": None}, 0)
-    assert waits == [2, 2]
+    assert waits == [0, 2, 2]  # the first is the comparison of what the ranks have
 
 
 @pytest.mark.parametrize("params", [iter([]), "text", 3, [("a", "text")], {"a": 1.0}])

@@ -18,27 +18,21 @@ operations unique, and is the same on all ranks whatever each of them has kept o
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import threading
 import weakref
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, NamedTuple, NoReturn
 
-from horovod import _core
 from horovod.common import basics
 from horovod.common.exceptions import TensorMismatchError
 from horovod.common.process_sets import ProcessSet, check_process_set, global_process_set
-from horovod.common.set_agreement import exchange, listed, ranks_text
+from horovod.common.set_agreement import exchange, listed
+from horovod.common.training.differences import Facts, common_problem, differences, digest_of, variants
 from horovod.common.training.gradient_options import GradientSettings, groups_text
 from horovod.common.training.present_gradients import PresentGradients
 
 _NAME = "hvd.DistributedOptimizer() or its like: comparison"  # reserved; reports show it
-_MOST_VARIANTS = 4  # of facts that are shown when all ranks differ
-_MOST_DIFFERENCES = 5
-
-Facts = Mapping[str, str]
 
 _job = 0  # changes with every shutdown
 _lock = threading.Lock()  # guards the counts
@@ -74,43 +68,46 @@ class Agreement:
         Raises:
             TensorMismatchError: the ranks differ. The text is the same on every rank, and says which rank has
                 what. Nothing is left in flight.
+            ValueError: another rank has refused.
             HorovodInternalError: a rank is gone.
         """
+        self._compare(facts, None)
+        self._job = _job
+
+    def refuse(self, problem: str) -> NoReturn:
+        """In place of ``reach``: this rank cannot make the object. ValueError, on all ranks."""
+        self._compare({}, problem)
+        raise ValueError(problem)
+
+    def _compare(self, facts: Facts, problem: str | None) -> None:
         number = check_process_set(self.process_set)
-        digest = hashlib.sha256(json.dumps([self.subject, sorted(facts.items())]).encode()).hexdigest()
-        answers = exchange([self.number, digest], _NAME, number)
-        digests = {rank: theirs for rank, (_, theirs) in answers.items()}
+        digest = digest_of([self.subject, sorted(facts.items())])
+        answers = exchange([self.number, digest, problem], _NAME, number)
+        common = common_problem({rank: theirs for rank, (_, _, theirs) in answers.items()})
+        if common is not None:
+            raise ValueError(common)
+        digests = {rank: theirs for rank, (_, theirs, _) in answers.items()}
         if len(set(digests.values())) > 1:
             raise TensorMismatchError(self._difference(facts, digests, number))
-        self.number = max(theirs for theirs, _ in answers.values())
+        self.number = max(theirs for theirs, *_ in answers.values())
         _count(self.process_set, self.subject, self.number)
-        self._job = _job
 
     def numbered(self, name: str) -> str:
         """``name`` for the first object of its kind, ``name#2`` for the second."""
         return name if self.number == 1 else f"{name}#{self.number}"
 
     def _difference(self, facts: Facts, digests: dict[int, str], process_set: int) -> str:
-        """Why the ranks do not agree. A collective, of all whose ``digests`` were exchanged: one rank of each
-        kind sends its facts.
-        """
-        ranks_of: dict[str, list[int]] = {}
-        for rank, digest in sorted(digests.items()):
-            ranks_of.setdefault(digest, []).append(rank)
-        representatives = [ranks[0] for ranks in ranks_of.values()][:_MOST_VARIANTS]
-        mine = [self.subject, dict(facts)] if _core.topology()[0] in representatives else None
-        answers = exchange(mine, _NAME, process_set)
-        described = {
-            rank: answers[ranks[0]]
-            for ranks in ranks_of.values()
-            for rank in ranks
-            if ranks[0] in representatives
-        }
+        """Why the ranks do not agree. A collective, of all whose ``digests`` were exchanged."""
+        described = variants([self.subject, dict(facts)], digests, _NAME, process_set)
         subjects = {rank: subject for rank, (subject, _) in described.items()}
         if len(set(subjects.values())) > 1:
             return f"The ranks made different things at the same place of their programs: {listed(subjects)}."
-        others = sorted(digests.keys() - described.keys())
-        return _text(self.subject, {rank: theirs for rank, (_, theirs) in described.items()}, others)
+        found = {rank: theirs for rank, (_, theirs) in described.items()}
+        return (
+            f"The ranks made their {self.subject} in different ways: "
+            f"{differences(found, sorted(digests.keys() - described.keys()))} "
+            f"Make the {self.subject} on all ranks with equal parameters and arguments."
+        )
 
 
 class StepAgreement:
@@ -210,23 +207,6 @@ def at_construction() -> bool:
 def job() -> int:
     """Which of the jobs of this process it is in: another one after every shutdown."""
     return _job
-
-
-def _text(subject: str, facts: dict[int, Facts], others: list[int]) -> str:
-    labels = dict.fromkeys(label for theirs in facts.values() for label in theirs)
-    differences = []
-    for label in labels:
-        values = {rank: theirs.get(label, "nothing") for rank, theirs in facts.items()}
-        if len(set(values.values())) > 1:
-            differences.append(f"{label} ({listed(values)})")
-    shown = "; ".join(differences[:_MOST_DIFFERENCES]) or "the order of its parts"
-    more = len(differences) - _MOST_DIFFERENCES
-    rest = f"; {more} more" if more > 0 else ""
-    rest_differ = f" {ranks_text(others).capitalize()} differ from these." if others else ""
-    return (
-        f"The ranks made their {subject} in different ways: {shown}{rest}.{rest_differ} "
-        f"Make the {subject} on all ranks with equal parameters and arguments."
-    )
 
 
 def _counted(process_set: ProcessSet) -> dict[str, int]:
