@@ -14,7 +14,6 @@ from horovod.elastic.state import ObjectState
 def steps(seconds: str) -> None:
     """Until so long has passed, however often the job begins anew."""
     hvd.init()
-    print(f"rank {hvd.rank()} is under way", flush=True)
     end = time.time() + float(seconds)
     state = ObjectState(objects.broadcast_object, hvd.rank, step=0, end=end)
 
@@ -28,6 +27,8 @@ def steps(seconds: str) -> None:
             over = not allreduce("over", Memory(1, float(is_late))).is_all(0.0)
             state.step += 1
             state.commit()
+            if state.step == 5:
+                print(f"rank {hvd.rank()} is under way", flush=True)
             time.sleep(0.01)
 
     train(state)

@@ -3,7 +3,7 @@
 import pytest
 from driven_job import Job
 
-from horovod.elastic.driver.decisions import End, Limits, Notify
+from horovod.elastic.driver.decisions import End, Kill, Limits, Notify
 from horovod.elastic.driver.driver import UNKILLABLE_SECONDS
 from horovod.elastic.driver.progress import FRUITLESS, SHORT_SECONDS
 from horovod.elastic.driver.reliability import MOMENT_SECONDS, PATIENCE
@@ -138,6 +138,80 @@ def test_a_member_that_responds_again_is_not_ended():
     job.ready()
     job.ready(1)
     assert job.driver.on_silent(1, job.now) == []
+
+
+@pytest.mark.parametrize("says_the_newcomer", [True, False])
+def test_a_newcomer_that_does_not_reach_who_has_the_state_goes_itself(says_the_newcomer):
+    job = Job(Limits(2, 1), {"a": 1, "b": 1})
+    job.ready()
+    job.driver.on_holding(0)
+    job.driver.on_holding(1)
+    assert job.driver.on_silent(1, job.now, observer=0) == [
+        Kill(1, True, "the other ranks have given it up: it does not respond")
+    ]
+    job.dies(1)
+    job.ready(0)
+    job.ready(2)
+    job.ready(0)
+    assert job.ranks() == {0: 0, 2: 1}
+    pair = (0, 2) if says_the_newcomer else (2, 0)
+    [kill] = job.driver.on_silent(pair[0], job.now, observer=pair[1])
+    assert (
+        job.kills == []
+        and kill.worker == 2
+        and "rank 0, which has the state" in kill.reason
+        and "60 s" in kill.reason
+    )
+    assert job.driver.on_silent(pair[0], job.now, observer=pair[1]) == []
+    job.dies(2)
+    assert job.driver.on_silent(0, job.now, observer=2) == []
+    job.ready(0)
+    assert job.ranks() == {0: 0} and list(job.living) == [0]
+    job.later(61)
+    assert list(job.living) == [0, 3]
+
+
+def test_a_newcomer_of_the_holder_s_host_is_started_again_at_once():
+    job = Job(Limits(2, 1), {"a": 2})
+    job.ready()
+    job.driver.on_holding(0)
+    assert job.driver.on_silent(0, job.now, observer=1)[0].worker == 1
+    job.act()
+    assert list(job.living) == [0, 1, 2]
+
+
+def test_newcomers_that_several_do_not_reach_leave_the_others_alone():
+    job = Job(Limits(4, 2), {"a": 2, "b": 2})
+    job.ready()
+    assert job.driver.on_apart(job.now) == []  # nobody has the state yet
+    for worker in (0, 1):
+        job.driver.on_holding(worker)
+    job.dies(2)
+    job.dies(3)
+    job.ready()
+    assert set(job.ranks()) == {0, 1, 4, 5}
+    job.ready(4)
+    assert [kill.worker for kill in job.driver.on_apart(job.now)] == [4, 5]
+    assert job.driver.on_apart(job.now) == []
+    job.dies(5)
+    job.ready(0, 1)
+    assert set(job.ranks()) == {0, 1} and list(job.living) == [0, 1, 4]
+    assert not job.notices  # nobody comes
+
+
+def test_of_holders_that_never_reach_each_other_one_goes_at_last():
+    job = Job(Limits(3, 1), {"a": 2, "b": 1})
+    job.ready()
+    for worker in range(3):
+        job.driver.on_holding(worker)
+    job.ready(commits=9)
+    job.ready(2)
+    assert job.driver.on_silent(2, job.now, observer=0) == []
+    job.ready(0, 1)
+    job.ready(2)
+    assert job.driver.on_silent(2, job.now, observer=0)[0].worker == 2
+    job.ready(0, 1)
+    assert job.ranks() == {0: 0, 1: 1}
 
 
 def test_newcomers_that_have_not_got_the_state_do_not_hold_it():

@@ -122,7 +122,7 @@ def test_the_launcher_wakes_for_a_verdict(launcher: Launcher) -> None:
         launcher.woken.clear()
         client.blame([2], "it never came")
         assert launcher.woken.wait(_SECONDS)
-        assert launcher.roster.silent() == [2]
+        assert launcher.roster.silent() == [(2, 0)]
 
 
 def test_who_is_accused_itself_accuses_in_vain(launcher: Launcher) -> None:
@@ -133,7 +133,7 @@ def test_who_is_accused_itself_accuses_in_vain(launcher: Launcher) -> None:
             time.sleep(0.01)
         second.blame([0], "it does not respond")
         time.sleep(0.2)
-        assert launcher.roster.silent() == [5]
+        assert launcher.roster.silent() == [(5, 4)]
 
 
 def test_after_a_start_that_failed_the_state_is_synchronized(launcher: Launcher) -> None:

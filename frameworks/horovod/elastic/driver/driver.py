@@ -42,6 +42,7 @@ class Driver:
     _has_finished: bool = False  # a worker has done its work
     _has_state: bool = False  # a worker has told that it holds the state of the training
     _is_durable: bool = False  # new workers find it on disk
+    _cut_off: set[int] = field(default_factory=set)  # newcomers that do not reach who has it
     _progress: Progress = field(default_factory=Progress)
     _end: End | None = None
     _bug: Attempt | None = None
@@ -98,13 +99,45 @@ class Driver:
         found.state, found.since, found.killed_at = State.LEAVING, now, now
         self.reliability.rest(found.host, now)
 
-    def on_silent(self, worker: int, now: float, reason: str = "") -> list[Decision]:
-        """The others have given a member up that lives. One that asks for a place responds again."""
+    def on_silent(
+        self, worker: int, now: float, reason: str = "", observer: int | None = None
+    ) -> list[Decision]:
+        """The others, or one ``observer``, have given a member up that lives. One that asks for a place
+        responds again, until that has led nowhere. Of two that do not reach each other the one goes that has
+        not got the state of the training: it is the other one's to give.
+        """
         found = self._workers.get(worker)
-        if found is None or found.is_killed or found.state is not State.MEMBER:
+        if found is None or observer in self._cut_off:
+            return []
+        other = found if observer is None else self._workers.get(observer, found)
+        if found.holds != other.holds:
+            return self._cut(*((other, found) if found.holds else (found, other)), now)
+        if found.state is not State.MEMBER and not self._progress.is_stuck:
             return []
         reason = reason or "the other ranks have given it up: it does not respond"
         return self.on_stopped(worker, reason, now)
+
+    def on_apart(self, now: float) -> list[Decision]:
+        """Members did not reach several others as their generation began. Its newcomers go, so that those who
+        have the state of the training go on.
+        """
+        members = [each for each in self._live if each.generation == self.generation]
+        holders = [each for each in members if each.holds]
+        newcomers = [each for each in members if not each.holds]
+        return [kill for each in newcomers if holders for kill in self._cut(each, holders[0], now)]
+
+    def _cut(self, newcomer: Worker, holder: Worker, now: float) -> list[Decision]:
+        """Ends a newcomer that does not reach who has the state. Each try costs the others time: the next one
+        on its host, if nobody there has the state, is later.
+        """
+        gone = [newcomer]
+        reason = f"it and rank {holder.rank}, which has the state of the training, do not reach each other"
+        if not any(each.holds and each.host == newcomer.host for each in self._live):
+            gone = [each for each in self._live if each.host == newcomer.host]
+            pause = self.reliability.rest(newcomer.host, now)
+            reason += f"; no worker is started on that host for {pause:.0f} s"
+        self._cut_off |= {each.number for each in gone}
+        return [self._kill(each, reason, now) for each in gone if not each.is_killed]
 
     def on_stopped(self, worker: int, reason: str, now: float) -> list[Decision]:
         """A worker lives, and does nothing any more."""
@@ -360,7 +393,8 @@ class Driver:
         members = self.members
         if not members or self._has_finished or self._idle_since is not None:
             return []
-        room = chosen([*members, *self._in(State.WAITING)], self._slots, self._most)
+        waiting = [worker for worker in self._in(State.WAITING) if not worker.is_killed]
+        room = chosen([*members, *waiting], self._slots, self._most)
         added = len(room) > len(members) and self._has_gathered(now)
         removed = any(worker not in room for worker in members)
         before = self._notified

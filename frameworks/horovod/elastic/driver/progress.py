@@ -40,6 +40,11 @@ class Progress:
         return self._fruitless >= FRUITLESS
 
     @property
+    def is_stuck(self) -> bool:
+        """Whether the last generation followed one that led to nothing: it is not left at trying again."""
+        return self._fruitless > 0
+
+    @property
     def reason(self) -> str:
         """Why the job ends."""
         return (

@@ -160,15 +160,26 @@ class Roster:
         """When ``overdue`` has something to tell (infinity: never)."""
         return self._overdue_at if self.is_starting else _NEVER
 
-    def silent(self) -> list[int]:
-        """The workers that the others have given up, or that have not come through the start."""
+    def silent(self) -> list[tuple[int, int]]:
+        """The workers that others have given up, or that have not come through the start, each with who says
+        so.
+        """
         workers = {member.rank: member.worker for member in self._members}
-        accused: dict[int, None] = {}  # in order
+        accused: set[int] = set()
+        said: list[tuple[int, int]] = []
         for verdict in self.verdicts():
             # Who is cut off from the others holds them for silent, and says so later than they do.
-            if verdict.kind in (Kind.SILENT, Kind.ABSENT) and verdict.observer not in accused:
-                accused |= {} if verdict.culprit is None else {verdict.culprit: None}
-        return [workers[rank] for rank in accused if rank in workers]
+            if verdict.kind not in (Kind.SILENT, Kind.ABSENT) or verdict.observer in accused:
+                continue
+            if verdict.culprit in workers:
+                accused.add(verdict.culprit)
+                said.append((workers[verdict.culprit], workers[verdict.observer]))
+        return said
+
+    def are_apart(self) -> bool:
+        """Whether ranks did not reach several others in the start of their generation."""
+        verdicts = [] if self._store is None else self._store.verdicts((), 0.0)
+        return any(verdict.kind is Kind.ABSENT and verdict.culprit is None for verdict in verdicts)
 
     def close(self) -> None:
         """Ends both stores."""
