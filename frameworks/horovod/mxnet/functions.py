@@ -53,7 +53,7 @@ def broadcast_parameters(
     problem = next(filter(None, (_problem_with(name, value) for name, value in named)), None)
     # Shapes may be known later, on some ranks.
     agree_on_tensors(
-        "hvd.broadcast_parameters", dict.fromkeys(map(str, params), "there"), process_set, problem
+        "hvd.broadcast_parameters", dict.fromkeys(map(repr, map(str, params)), "there"), process_set, problem
     )
     for name, value in named:
         if isinstance(value, NDArray):

@@ -9,15 +9,19 @@ from typing import Any
 import torch
 
 from horovod.common.collective.compression import Compressor
-from horovod.common.process_sets import ProcessSet
+from horovod.common.exceptions import TensorMismatchError
+from horovod.common.process_sets import ProcessSet, check_process_set
 from horovod.common.reduce_ops import Adasum
 from horovod.common.training.agreement import Agreement, at_construction
+from horovod.common.training.differences import compare
 from horovod.common.training.gradient_options import GradientSettings
 from horovod.torch.buckets import cut_into_buckets
 from horovod.torch.layouts import laid_out_as
 from horovod.torch.operations import ops
 from horovod.torch.step_checks import take_part_without_update
 from horovod.torch.wrapping import SUBJECT, WrappedOptimizer
+
+_STEP = "optimizer.step(): comparison of what it changes"  # reserved; reports show it
 
 
 class DistributedAdasumOptimizer(WrappedOptimizer):
@@ -82,17 +86,18 @@ class DistributedAdasumOptimizer(WrappedOptimizer):
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """The local step, then the reduction of all deltas; when that fails, the parameters have their old
-        values. A rank whose gradients GradScaler found not to be finite takes part with zeros.
+        values. Before it the ranks compare which parameters they train. A rank whose gradients GradScaler
+        found not to be finite takes part with zeros.
         """
         self._take_in()
         if not self._agreement.reached:
             self._agree()
-        self._check_layouts()
+        self._agree_on_step()
         prefix = self._agreement.numbered(SUBJECT) + ".adasum."
         moving = [
             _Deltas(prefix + name, trained, self._compressor)
             for name, members in self._buckets
-            if (trained := [p for _, p in members if p.requires_grad or p.grad is not None])
+            if (trained := [p for _, p in members if _is_trained(p)])
         ]
         loss = self._local_step(closure)
         with torch.no_grad():
@@ -105,6 +110,23 @@ class DistributedAdasumOptimizer(WrappedOptimizer):
 
     def _agree(self) -> None:
         self._agreement.reach({**self._facts, **self._described()})
+
+    def _agree_on_step(self) -> None:
+        """Raises, on all ranks, when they do not train the same parameters, or one cannot make its step."""
+        problem = None
+        try:
+            self._check_layouts()
+        except ValueError as error:
+            problem = str(error)
+        trained = {
+            repr(name): "trained" for _, members in self._buckets for name, p in members if _is_trained(p)
+        }
+        difference = compare(trained, _STEP, check_process_set(self._process_set), problem)
+        if difference is not None:
+            raise TensorMismatchError(
+                f"The ranks do not train the same parameters: {difference} Add and freeze parameters in the "
+                "same step on all ranks."
+            )
 
     def _take_in(self) -> None:
         """Of parameters that have come into the groups, the deltas are reduced one by one."""
@@ -143,6 +165,10 @@ class DistributedAdasumOptimizer(WrappedOptimizer):
         for gradient in gradients if scale is not None else ():
             if gradient is not None:
                 gradient.div_(scale)
+
+
+def _is_trained(parameter: torch.Tensor) -> bool:
+    return parameter.requires_grad or parameter.grad is not None
 
 
 class _Deltas:

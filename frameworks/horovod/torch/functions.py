@@ -104,7 +104,7 @@ def _broadcast_all(
     call: str, tensors: Sequence[tuple[str, torch.Tensor]], root_rank: int, process_set: ProcessSet
 ) -> None:
     problem = next(filter(None, (_problem_with(name, tensor) for name, tensor in tensors)), None)
-    kinds = {} if problem else {name: _kind(tensor) for name, tensor in tensors}
+    kinds = {} if problem else {repr(name): _kind(tensor) for name, tensor in tensors}
     agree_on_tensors(f"hvd.{call}", kinds, process_set, problem)
     handles = [
         ops.broadcast_async_(tensor, root_rank, f"{call}.{name}", process_set) for name, tensor in tensors

@@ -181,6 +181,44 @@ def adasum_habits():
     used_by_one_rank(Tagger())
 
 
+def adasum_of_unequal_programs():
+    """What one rank alone adds, freezes or cannot send is one error on all, in that step, and no step."""
+    last = hvd.rank() == hvd.size() - 1
+    net, tagger, late = mlp(), Tagger(), nn.Parameter(torch.ones(3))
+    optimizer, taggers = wrap(net, op=hvd.Adasum), wrap(tagger, op=hvd.Adasum)
+
+    def step():
+        optimizer.zero_grad()
+        (loss_of(net, samples(0, hvd.size())[hvd.rank()]) + late.sum()).backward()
+        optimizer.step()
+
+    def step_of_tagger():
+        for parameter in tagger.parameters():
+            parameter.grad = torch.ones_like(parameter).to_sparse() if last else torch.ones_like(parameter)
+        taggers.step()
+
+    def refused(kind, text, step):
+        before = [parameter.detach().clone() for parameter in (*net.parameters(), *tagger.parameters())]
+        with pytest.raises(kind, match=text) as caught:
+            step()
+        assert len(set(hvd.allgather_object(str(caught.value)))) == 1
+        assert all(map(torch.equal, before, [*net.parameters(), *tagger.parameters()]))
+
+    step()
+    if last:
+        optimizer.add_param_group({"params": [late]})
+    refused(hvd.TensorMismatchError, r"'noname.1.0' \(ranks 0, 1: nothing; rank 2: trained\)", step)
+    if not last:
+        optimizer.add_param_group({"params": [late]})
+    step()
+    net[0].bias.requires_grad_(not last)
+    net[0].bias.grad = None
+    refused(hvd.TensorMismatchError, r"'0.bias' \(ranks 0, 1: trained; rank 2: nothing\)", step)
+    net[0].bias.requires_grad_(False)
+    step()
+    refused(ValueError, "rank 2: The gradient of .* is sparse", step_of_tagger)
+
+
 def used_by_one_rank(net):
     """The delta of one rank and the zeros of the others are that delta."""
     optimizer = wrap(net, op=hvd.Adasum, sparse_as_dense=True)
@@ -200,7 +238,7 @@ def ranks_check():
     for check in (sets, overlapping_sets_at_once, unregistered):
         check()
         hvd.barrier()
-    for check in (adasum_steps, adasum_with_grad_scaler, adasum_habits):
+    for check in (adasum_steps, adasum_with_grad_scaler, adasum_habits, adasum_of_unequal_programs):
         check()
         hvd.barrier()
     return True

@@ -8,8 +8,7 @@ from collections.abc import Mapping
 
 from horovod.common.exceptions import TensorMismatchError
 from horovod.common.process_sets import ProcessSet, check_process_set
-from horovod.common.set_agreement import exchange
-from horovod.common.training.differences import Facts, common_problem, differences, digest_of, variants
+from horovod.common.training.differences import Facts, compare
 
 
 def agree_on_tensors(
@@ -33,28 +32,12 @@ def agree_on_tensors(
         ValueError: some rank has a problem; on all ranks.
         TensorMismatchError: the tensors differ; on all ranks, with the same text.
     """
-    number = check_process_set(process_set)
-    name = f"{call}(): comparison of the tensors"
-    answers = exchange([problem, digest_of(sorted(kinds.items()))], name, number)
-    common = common_problem({rank: theirs for rank, (theirs, _) in answers.items()})
-    if common is not None:
-        raise ValueError(common)
-    digests = {rank: digest for rank, (_, digest) in answers.items()}
-    if len(set(digests.values())) == 1:
-        return
-    described = variants([dict(kinds), dict(shown or {})], digests, name, number)
-    labels = {
-        key: label
-        for _, (_, theirs) in sorted(described.items(), reverse=True)
-        for key, label in theirs.items()
-    }
-    facts = {
-        rank: {labels.get(key, repr(key)): kind for key, kind in theirs.items()}
-        for rank, (theirs, _) in described.items()
-    }
-    raise TensorMismatchError(
-        f"{call}: nothing was sent, because the ranks have different tensors: "
-        f"{differences(facts, sorted(digests.keys() - described.keys()))} Build the same model on all ranks "
-        "before the call. Where layers are made by their first use, send one batch through it first, on all "
-        "ranks."
+    difference = compare(
+        kinds, f"{call}(): comparison of the tensors", check_process_set(process_set), problem, shown
     )
+    if difference is not None:
+        raise TensorMismatchError(
+            f"{call}: nothing was sent, because the ranks have different tensors: {difference} Build the "
+            "same model on all ranks before the call. Where layers are made by their first use, send one "
+            "batch through it first, on all ranks."
+        )

@@ -1,5 +1,5 @@
-"""In what the ranks differ that should have the same: the rest of a comparison in which digests travelled and
-were not equal.
+"""In what the ranks differ that should have the same. Digests travel, and what they are of where they are not
+equal.
 """
 
 from __future__ import annotations
@@ -22,6 +22,43 @@ _MOST_DIFFERENCES = 5
 def digest_of(content: Any) -> str:
     """Of lists, numbers and text."""
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()
+
+
+def compare(
+    facts: Facts,
+    name: str,
+    process_set: int,
+    problem: str | None = None,
+    labels: Mapping[str, str] | None = None,
+) -> str | None:
+    """In what the ranks differ, as ``differences`` says it; None if in nothing. A small collective ``name``.
+
+    Args:
+        facts: of this rank.
+        name: of the operation.
+        process_set: the ranks.
+        problem: what keeps this rank from going on; its facts do not matter then.
+        labels: what this rank calls the facts, where that is not their own label.
+
+    Raises:
+        ValueError: some rank has a problem; on all ranks.
+    """
+    answers = exchange([problem, digest_of(sorted(facts.items()))], name, process_set)
+    common = common_problem({rank: theirs for rank, (theirs, _) in answers.items()})
+    if common is not None:
+        raise ValueError(common)
+    digests = {rank: digest for rank, (_, digest) in answers.items()}
+    if len(set(digests.values())) == 1:
+        return None
+    described = variants([dict(facts), dict(labels or {})], digests, name, process_set)
+    called: dict[str, str] = {}
+    for _, (_, theirs) in sorted(described.items(), reverse=True):
+        called.update(theirs)  # of two ranks that call it differently, the first counts
+    found = {
+        rank: {called.get(label, label): value for label, value in theirs.items()}
+        for rank, (theirs, _) in described.items()
+    }
+    return differences(found, sorted(digests.keys() - described.keys()))
 
 
 def variants(mine: Any, digests: dict[int, str], name: str, process_set: int) -> dict[int, Any]:
