@@ -242,7 +242,7 @@ def _decide(hooks: Sequence[GradientHook], reduction: Reduction, table: dict[int
     if _given_up({rank: given_up for rank, (_, _, _, given_up) in sorted(table.items())}):
         return True
     check_changed({rank: changed for rank, (_, _, changed, _) in sorted(table.items()) if changed})
-    _check_thawed({rank: thawed for rank, (_, thawed, _, _) in table.items()})
+    check_thawed({rank: thawed for rank, (_, thawed, _, _) in table.items()})
     sparse = not reduction.sparse_as_dense and any(_SPARSE in codes for codes, *_ in table.values())
     for position, hook in enumerate(hooks):
         codes = {rank: codes[position] for rank, (codes, *_) in table.items()}
@@ -288,7 +288,8 @@ def check_changed(changed: dict[int, list[str]]) -> None:
         )
 
 
-def _check_thawed(thawed: dict[int, list[str]]) -> None:
+def check_thawed(thawed: dict[int, list[str]]) -> None:
+    """Raises if the ranks have begun to train different parameters, which ``thawed`` has, by rank."""
     if len({tuple(names) for names in thawed.values()}) > 1:
         texts = {rank: ", ".join(map(repr, names)) or "none" for rank, names in thawed.items()}
         raise TensorMismatchError(

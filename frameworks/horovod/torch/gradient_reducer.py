@@ -14,12 +14,14 @@ from typing import Any
 import torch
 
 from horovod.common.basics import rank
+from horovod.common.process_sets import check_process_set
+from horovod.common.set_agreement import exchange
 from horovod.common.training.agreement import Agreement, at_construction
 from horovod.common.training.differences import Facts
 from horovod.common.training.gradient_options import Groups
 from horovod.common.training.presence import Presence
 from horovod.torch.bucket_owners import adopt, owners, retire, shared
-from horovod.torch.bucket_reductions import DROPPED, FAILED, check_changed
+from horovod.torch.bucket_reductions import DROPPED, FAILED, check_changed, check_thawed
 from horovod.torch.buckets import Bucket, complete_all, cut_into_buckets
 from horovod.torch.gradient_hooks import GradientHook, Reduction
 from horovod.torch.operations import ops
@@ -110,6 +112,7 @@ class GradientReducer:
             buckets = self._not_yet_reduced() if shared else list(self.buckets)
             self._check_unchanged(buckets)
             self._note_additions()
+            self._tell_without_buckets()
             missing = self._reduce(buckets)
             if self.reduction.froze or self.reduction.thawed:
                 thawed = self._follow_freezing()
@@ -244,6 +247,13 @@ class GradientReducer:
         late = [name for name, p in self.added if p.requires_grad and name not in self.reduction.thawed]
         if late:
             self.reduction.note_thawed([*self.reduction.thawed, *late])
+
+    def _tell_without_buckets(self) -> None:
+        """While nothing is trained, no bucket tells the others what is trained from this step on."""
+        reduction = self.reduction
+        if reduction.refusal is None and not any(bucket.trained for bucket in self.buckets):
+            number = check_process_set(reduction.process_set)
+            check_thawed(exchange(sorted(reduction.thawed), f"{reduction.prefix}.trained", number))
 
     def _check_unchanged(self, buckets: list[Bucket]) -> None:
         """When the program has changed gradients in flight: raises, on all ranks. They hear of it by the

@@ -119,6 +119,35 @@ def state_of_one_rank():
     assert_equal(net)
 
 
+def nothing_is_trained():
+    """Then no gradient travels. When one rank alone begins to train, all hear of it; together they go on."""
+    net, optimizer = linear()
+    inputs = torch.ones(2, 4, requires_grad=True)
+
+    def step():
+        optimizer.zero_grad()
+        net(inputs * (1 + hvd.rank())).sum().backward()
+        optimizer.step()
+
+    step()
+    for late in (net.bias, nn.Parameter(torch.ones(4))):
+        net.requires_grad_(False)
+        for _ in range(3):
+            step()
+        if late is net.bias:
+            late.requires_grad_(hvd.rank() == 0)
+        elif hvd.rank() == 0:
+            optimizer.add_param_group({"params": [late]})
+        with pytest.raises(hvd.TensorMismatchError, match=r"begun to train.*rank 0: '.*: none") as caught:
+            step()
+        assert len({*hvd.allgather_object(str(caught.value))}) == 1
+        if late is net.bias:
+            net.requires_grad_(True)
+            step()
+            step()
+    assert_equal(net)
+
+
 def ranks_check():
     hvd.init()
     one_rank_alone(lambda net, _: net.weight.grad.mul_(0.5), r"'weight' was changed.*on rank 0")
@@ -131,6 +160,7 @@ def ranks_check():
         loops_of_two_optimizers(by_model, synchronize_in_backward=True)
     steps_of_two_evaluations()
     state_of_one_rank()
+    nothing_is_trained()
     return True
 
 
