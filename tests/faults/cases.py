@@ -1,6 +1,7 @@
 """All cases, by layer."""
 
 import cases_collective
+import cases_cuts
 import cases_hosts
 import cases_launcher
 import cases_network
@@ -13,6 +14,7 @@ LAYERS = (
     cases_process,
     cases_network,
     cases_hosts,
+    cases_cuts,
     cases_collective,
     cases_resources,
     cases_launcher,

@@ -57,7 +57,6 @@ def no_ports(stage: Stage) -> None:
 
 
 for number, title in {
-    29: "the launcher is cut off from a host",
     39: "a host loses its power",
     40: "a name does not resolve, or to an IPv6 address alone",
     41: "a network interface goes down",

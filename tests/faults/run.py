@@ -1,4 +1,5 @@
-"""Plays the fault cases that one host can show and prints a table: number, case, verdict, seconds, limit.
+"""Plays the fault cases that one host can show and prints a table: number, verdict, seconds, limit, case, and
+whom the job named where that differs from try to try.
 
     python tests/faults/run.py [--json FILE] [--jobs N] [--layer P] [CASE ...]
 
@@ -64,7 +65,7 @@ def _table(verdicts: Iterable[Verdict]) -> str:
     for row in rows:
         taken = "-" if row.seconds is None else f"{row.seconds:.2f}"
         limit = "-" if row.case.limit is None else f"{row.case.limit:g}"
-        why = f" ({row.text})" if row.word == "not here" else ""
+        why = f" ({row.text})" if row.word == "not here" else f" [{row.culprit}]" if row.culprit else ""
         lines.append(
             f"{row.case.number:4} {row.case.layer} {row.word:12} {taken:>8} {limit:>6}  {row.case.title}{why}"
         )
@@ -80,6 +81,7 @@ def _record(verdict: Verdict) -> dict[str, object]:
         "verdict": verdict.word,
         "seconds": verdict.seconds,
         "limit": verdict.case.limit,
+        "culprit": verdict.culprit,
         "text": verdict.text,
     }
 

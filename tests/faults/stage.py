@@ -21,6 +21,7 @@ class Stage:
     def __init__(self, limit: float | None) -> None:
         self.limit = limit
         self.seconds: float | None = None
+        self.culprit = ""  # whom the job has named
         self._trials: list[Trial] = []
         self._folders: list[tempfile.TemporaryDirectory[str]] = []
 
@@ -78,6 +79,7 @@ class Verdict:
     word: str
     seconds: float | None
     text: str = ""
+    culprit: str = ""
     wall_seconds: float = 0.0
 
 
@@ -97,4 +99,4 @@ def judge(case: Case) -> Verdict:
         word, text = "falls short", str(error) or traceback.format_exc()
     except Exception:
         word, text = "falls short", traceback.format_exc()
-    return Verdict(case, word, stage.seconds, text, time.monotonic() - begin)
+    return Verdict(case, word, stage.seconds, text, stage.culprit, time.monotonic() - begin)

@@ -19,7 +19,8 @@ def steps(seconds: str) -> None:
 
     @run_fn
     def train(state: ObjectState) -> None:
-        print(f"rank {hvd.rank()} of {hvd.size()} begins at step {state.step}", flush=True)
+        begun = f"begins at step {state.step} at {time.time():.3f}"
+        print(f"rank {hvd.rank()} of {hvd.size()} {begun}", flush=True)
         over = False
         while not over:
             check(allreduce("large", Memory(4096)).is_all(hvd.size()))

@@ -72,7 +72,7 @@ def test_a_whole_host_is_lost_and_comes_back(hosts: Hosts, tmp_path: Path) -> No
         wait_for(lambda since=death: trained(read, 6, since), 20, read)
         time.sleep(HEALTHY_SECONDS if TIMES > 1 else 0)  # or the host is set aside for longer each time
     # It comes back with the highest ranks, since those of the others stay theirs.
-    blamed = re.findall(r"rank \d \(127\.0\.0\.2\) the agent of horovodrun there was killed", read())
+    blamed = re.findall(r"rank \d \(127\.0\.0\.2\): the agent of horovodrun there was killed", read())
     assert len(blamed) == 2 * TIMES, read()
     check_seconds("a whole host", seconds, worst=12.0)
     job.send_signal(signal.SIGTERM)

@@ -307,11 +307,11 @@ class ElasticPolicy:
             return
         if exit.rank in self._told and not pause:
             return  # that it is ended has been said, and why
-        how = exit.lost or _how(exit)
+        how = f": {exit.lost}" if exit.lost else f" {_how(exit)}"
         aside = f"; no worker is started on that host for {pause:.0f} s" if pause else ""
         is_own = exit.rank in self._signalled
         notes = "" if is_own else "".join(f"; {note}" for note in exit.notes)
-        self._say(f"{self._who(exit.rank)} {how}{notes}{aside}")
+        self._say(f"{self._who(exit.rank)}{how}{notes}{aside}")
 
     def _who(self, worker: int) -> str:
         host = escaped(self._hosts.get(worker, "?"))
