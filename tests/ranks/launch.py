@@ -42,7 +42,7 @@ class Launcher:
 
     def __init__(self) -> None:
         self.marker = f"{_MARKER}={uuid.uuid4().hex}".encode()
-        paths = [str(ROOT / "frameworks"), os.environ.get("PYTHONPATH", "")]
+        paths = [str(ROOT / "frameworks"), str(PROGRAMS), os.environ.get("PYTHONPATH", "")]
         name, value = self.marker.decode().split("=")
         self.environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), name: value}
         # By default a stopped rank is waited for longer than a test may last.

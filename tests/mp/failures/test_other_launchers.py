@@ -150,9 +150,25 @@ def start(launcher: str, ranks: int, folder: Path, slurms: Callable[[bool], dict
     return AtWork(hosts_command_of(launcher, 2, free_port(PORTS), *options), work, ranks, **given)
 
 
-@pytest.mark.parametrize("fault", FAULTS)
-@pytest.mark.parametrize("launcher", LAUNCHERS)
-@pytest.mark.parametrize("ranks", [ONE_HOST, pytest.param(TWO_HOSTS, marks=pytest.mark.full)])
+# torchrun loads torch, which takes longer than the rest of a case.
+WITH_TORCHRUN = ("killed", "Ctrl-C", "launcher killed")
+CASES = [
+    pytest.param(
+        ranks,
+        launcher,
+        fault,
+        id=f"{ranks}-{launcher}-{fault}",
+        marks=[pytest.mark.full]
+        if ranks == TWO_HOSTS or (launcher == "torchrun" and fault not in WITH_TORCHRUN)
+        else [],
+    )
+    for ranks in (ONE_HOST, TWO_HOSTS)
+    for launcher in LAUNCHERS
+    for fault in FAULTS
+]
+
+
+@pytest.mark.parametrize(("ranks", "launcher", "fault"), CASES)
 def test_a_job_of_another_launcher_ends(
     ranks: int, launcher: str, fault: str, tmp_path: Path, slurms: Callable[[bool], dict[str, str]]
 ) -> None:

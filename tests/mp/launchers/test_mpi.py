@@ -74,7 +74,7 @@ def test_the_ranks_are_those_of_mpi(mpi: Mpi, tmp_path: Path) -> None:
     output = (result := mpi.run(*options, PROGRAM, HOROVOD_RANK="9", RANK="9", HOROVOD_STORE_ADDR="x")).output
     assert result.returncode == 0, output
     for rank in range(3):
-        line = f"places {[rank, 3, rank, 3, 0, 1]} total [3.0, 6.0, 9.0, 12.0]\n"
+        line = f"places {[rank, 3, rank, 3, 0, 1]} total [3, 6, 9, 12]\n"
         assert f"[{rank}]<stdout>:{line}" in output, output
         assert (folder / f"rank.{rank}" / "stdout").read_text() == line
     assert f"horovodrun: {mpi.name} " in output and "started this job" in output
@@ -107,7 +107,7 @@ def test_the_ranks_are_on_several_hosts(mpi: Mpi, tmp_path: Path) -> None:
     assert result.returncode == 0 and "4 ranks on 2 hosts" in result.output, result.output
     for rank in range(4):
         places = [rank, 4, rank % 2, 2, rank // 2, 2]
-        assert f"[{rank}]<stdout>:places {places} total [6.0, 10.0, 14.0, 18.0]" in result.output
+        assert f"[{rank}]<stdout>:places {places} total [6, 10, 14, 18]" in result.output
 
 
 @pytest.mark.parametrize(("end", "status"), [("sys.exit(7)", 7), ("os.kill(os.getpid(), 9)", 137)])

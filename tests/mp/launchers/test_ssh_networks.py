@@ -57,22 +57,22 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 
 def test_strangers_get_nothing_and_disturb_nothing(cluster: Cluster) -> None:
     """On every host a program without the job's secret bothers all ports but that of sshd."""
-    program = [sys.executable, str(Path(networks.__file__).with_name("stranger.py")), "100"]
+    stranger = [sys.executable, str(Path(networks.__file__).with_name("stranger.py")), "100"]
     everywhere = (cluster.hosts.switch, *cluster.hosts.nodes)
     started = [
-        cluster.popen(place.command(*program, str(cluster.ssh.port)), stdin=subprocess.PIPE)
+        cluster.popen(place.command(*stranger, str(cluster.ssh.port)), stdin=subprocess.PIPE)
         for place in everywhere
     ]
     try:
-        sums = [sys.executable, str(PROGRAMS / "among_strangers.py"), "4"]
-        result = cluster.finish(cluster.launch("--verbose", *sums), 90)
+        program = [sys.executable, str(PROGRAMS / "among_strangers.py"), "4"]
+        result = cluster.finish(cluster.launch("--verbose", *program), 90)
         reports = [json.loads(each.communicate(b"", within(10))[0]) for each in started]
     finally:
         for each in started:
             each.kill()
             each.communicate()
     assert result.returncode == 0, result.output
-    assert len(re.findall(r"^\[\d\]<stdout>:\d+ sums$", result.stdout.decode(), re.MULTILINE)) == 6
+    assert len(re.findall(r"^\[\d\]<stdout>:\d+ reductions$", result.stdout.decode(), re.MULTILINE)) == 6
     # The store is found, and on every host what ranks listen at; an agent listens at nothing.
     assert [host for host, _port in reports[0]["ports"]] == [SWITCH]
     for report in reports:

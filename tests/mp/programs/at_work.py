@@ -8,10 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-import numpy as np
-import torch
-
-import horovod.torch as hvd
+import plain_horovod as hvd
 
 
 def tell(name: str, text: str) -> None:
@@ -30,12 +27,12 @@ signal.signal(signal.SIGUSR2, lambda *_: sys.exit(0))
 hvd.init()
 for step in range(1_000_000):
     try:
-        total = hvd.allreduce(torch.full((1000,), float(hvd.rank() + step)), op=hvd.Sum, name="x")
+        total = hvd.allreduce_(bytearray([hvd.rank() + step % 8] * 1000), op=hvd.Sum, name="x")
     except hvd.HorovodInternalError as error:
         tell("error", str(error))
         raise
-    expected = sum(range(hvd.size())) + step * hvd.size()
-    assert np.all(total.numpy() == expected), (step, total[0].item(), expected)
+    expected = sum(range(hvd.size())) + step % 8 * hvd.size()
+    assert total == bytes([expected] * 1000), (step, total[0], expected)
     if step == 3:
         tell("rank", str(os.getpid()))
     time.sleep(0.01)

@@ -2,12 +2,9 @@
 
 import re
 
-import numpy as np
+import plain_horovod as hvd
 import pytest
-import torch
 from mpi4py import MPI
-
-import horovod.torch as hvd
 
 world = MPI.COMM_WORLD
 color = world.rank % 2
@@ -16,9 +13,9 @@ members = [rank for rank in reversed(range(world.size)) if rank % 2 == color]
 everybody = sum(range(world.size))
 
 
-def total(**options: object) -> float:
+def total(**options: object) -> int:
     """The sum of their numbers in the world, over the ranks."""
-    return hvd.allreduce(torch.tensor([float(world.rank)]), op=hvd.Sum, **options).item()
+    return hvd.allreduce_(bytearray([world.rank]), op=hvd.Sum, **options)[0]
 
 
 def all_ranks_meet() -> None:
@@ -34,8 +31,7 @@ def parts_are_jobs() -> None:
         hvd.init(comm=part)
         assert (hvd.rank(), hvd.size()) == (part.rank, part.size) == (members.index(world.rank), len(members))
         assert hvd.local_rank() == part.rank and total() == sum(members)
-        gathered = hvd.allgather(torch.full((1 + hvd.rank(),), float(world.rank)))
-        assert np.array_equal(gathered, np.repeat(members, np.arange(1, len(members) + 1)))
+        assert hvd.allgather_object(world.rank) == members
         hvd.shutdown()
     assert part.allreduce(world.rank) == sum(members)
 

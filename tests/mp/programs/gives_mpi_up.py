@@ -7,9 +7,7 @@ import subprocess
 import sys
 import time
 
-import torch
-
-import horovod.torch as hvd
+import plain_horovod as hvd
 
 _WORLD, _RETURN = 0x44000000, 0x54000001  # as MPICH numbers them
 
@@ -24,7 +22,7 @@ def no_room() -> None:
     while mpi.MPI_Comm_dup(own, ctypes.byref(ctypes.c_int())) == 0:
         pass
     try:
-        hvd.allreduce(torch.ones(9), name="x")
+        hvd.allreduce_(bytearray(9), name="x")
     except hvd.HorovodInternalError as error:
         print(f"rank {hvd.rank()}: {error}", flush=True)
         time.sleep(1)  # so that both have spoken before one ends
@@ -34,8 +32,8 @@ def no_room() -> None:
 def _leave_amid_a_collective() -> None:
     """Of many rounds, in one of which rank 0 waits for rank 1, which is stopped meanwhile."""
     hvd.init()
-    hvd.allreduce(torch.ones(9))
-    hvd.allreduce_async(torch.ones(64 << 20))
+    hvd.allreduce_(bytearray(9))
+    hvd.allreduce_async_(bytearray(256 << 20))
     time.sleep(0.2)
     if hvd.rank() == 1:
         own = os.getpid()
@@ -64,7 +62,7 @@ def ends_well() -> None:
 def loses_a_rank() -> None:
     """Between two collectives; nobody begins another one."""
     hvd.init()
-    hvd.allreduce(torch.ones(9))
+    hvd.allreduce_(bytearray(9))
     if hvd.rank() == 1:
         os.kill(os.getpid(), signal.SIGKILL)
     time.sleep(1)

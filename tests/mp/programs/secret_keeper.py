@@ -17,7 +17,7 @@ def forked() -> None:
 
 
 subprocess.Popen(SLEEP)
-import horovod.torch as hvd  # noqa: E402
+import plain_horovod as hvd  # noqa: E402
 
 subprocess.Popen(SHELL)
 forked()
