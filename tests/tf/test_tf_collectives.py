@@ -184,7 +184,14 @@ def ranks_collectives() -> None:
         hvd.barrier()
 
 
-@pytest.mark.parametrize("transport", ["shm", "tcp"])
-@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize(
+    ("ranks", "transport"),
+    [
+        (2, "tcp"),
+        (3, "shm"),
+        pytest.param(2, "shm", marks=pytest.mark.full),
+        pytest.param(3, "tcp", marks=pytest.mark.full),
+    ],
+)
 def test_collectives(run_ranks, ranks: int, transport: str) -> None:
     run_ranks(ranks, ranks_collectives, env={"HOROVOD_TRANSPORT": transport})

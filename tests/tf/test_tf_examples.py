@@ -53,7 +53,7 @@ def test_keras_digits_on_torch():
 
 
 @pytest.mark.timeout(SECONDS + 30)
-@pytest.mark.parametrize("processes", [1, 2])
+@pytest.mark.parametrize("processes", [pytest.param(1, marks=pytest.mark.full), 2])
 def test_a_loop_of_ones_own_learns_and_ends_bit_identical(processes):
     *epochs, last = run(processes, "tensorflow_tape.py", "--epochs", "4")
     assert numbers(epochs, "epoch") == [1, 2, 3, 4]
@@ -62,7 +62,7 @@ def test_a_loop_of_ones_own_learns_and_ends_bit_identical(processes):
 
 
 @pytest.mark.timeout(SECONDS + 30)
-@pytest.mark.parametrize("legacy", [False, True])
+@pytest.mark.parametrize("legacy", [False, pytest.param(True, marks=pytest.mark.full)])
 def test_tutorial_learns(legacy):
     if legacy:
         pytest.importorskip("tf_keras", reason="the package tf_keras is not installed")

@@ -133,7 +133,7 @@ def ranks_differentiate() -> None:
             )
 
 
-@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize("ranks", [pytest.param(2, marks=pytest.mark.full), 3])
 def test_gradients(run_ranks, ranks: int) -> None:
     run_ranks(ranks, ranks_differentiate)
 

@@ -114,12 +114,12 @@ def layer_is_a_layer() -> None:
     assert (again.momentum, again.name, again.process_set) == (0.7, "mine", hvd.global_process_set)
 
 
-@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize("ranks", [pytest.param(2, marks=pytest.mark.full), 3])
 def test_keras_3(run_ranks, ranks: int) -> None:
     run_ranks(ranks, ranks_normalize)
 
 
-@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize("ranks", [2, pytest.param(3, marks=pytest.mark.full)])
 def test_old_keras(run_legacy_keras_ranks, ranks: int) -> None:
     run_legacy_keras_ranks(ranks, ranks_normalize)
 

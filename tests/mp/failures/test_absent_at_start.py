@@ -7,11 +7,19 @@ import pytest
 from launch import Job
 from load import within
 
+FULL = pytest.mark.full
 WHO = r"horovodrun: rank 1 \(localhost, pid \d+\) "
 
 
-@pytest.mark.parametrize("transport", ["shm", "tcp"])
-@pytest.mark.parametrize("misdeed", ["leave", "leave-late"])
+@pytest.mark.parametrize(
+    ("transport", "misdeed"),
+    [
+        ("shm", "leave"),
+        ("tcp", "leave-late"),
+        pytest.param("tcp", "leave", marks=FULL),
+        pytest.param("shm", "leave-late", marks=FULL),
+    ],
+)
 def test_a_rank_that_ends_before_init_ends_the_job_at_once(transport: str, misdeed: str) -> None:
     begin = time.monotonic()
     job = Job(4, "absent_at_start.py", misdeed, env={"HOROVOD_TRANSPORT": transport})
@@ -24,16 +32,20 @@ def test_a_rank_that_ends_before_init_ends_the_job_at_once(transport: str, misde
     assert result.returncode == 1 and job.survivors() == []
 
 
-@pytest.mark.parametrize("transport", ["shm", "tcp"])
 @pytest.mark.parametrize(
-    ("misdeed", "state", "reason"),
+    ("transport", "misdeed"),
     [
-        ("sleep", "", "rank 1 never arrived"),
-        ("stop", " (state T: stopped)", "rank 1 never arrived"),
-        ("stop-once-known", " (state T: stopped)", "no link to rank 1 within"),
+        ("tcp", "sleep"),
+        ("shm", "stop"),
+        ("shm", "stop-once-known"),
+        ("tcp", "stop-once-known"),
+        pytest.param("shm", "sleep", marks=FULL),
+        pytest.param("tcp", "stop", marks=FULL),
     ],
 )
-def test_a_rank_that_is_late_is_named(transport: str, misdeed: str, state: str, reason: str) -> None:
+def test_a_rank_that_is_late_is_named(transport: str, misdeed: str) -> None:
+    state = "" if misdeed == "sleep" else " (state T: stopped)"
+    reason = "no link to rank 1 within" if misdeed == "stop-once-known" else "rank 1 never arrived"
     env = {"HOROVOD_TRANSPORT": transport, "HOROVOD_START_TIMEOUT": str(within(4))}
     job = Job(3, "absent_at_start.py", misdeed, env=env)
     result = job.finish(within(60))
@@ -43,25 +55,29 @@ def test_a_rank_that_is_late_is_named(transport: str, misdeed: str, state: str, 
     assert result.returncode == 1 and job.survivors() == []
 
 
-@pytest.mark.parametrize("transport", ["shm", "tcp"])
+UNWATCHED = {
+    "all-stop": (
+        f"{WHO}did not come through hvd.init\\(\\) in time \\(state T: stopped\\)",
+        "rank 1 never arrived",
+    ),
+    "all-stop-once-known": (
+        r"horovodrun: not all ranks came through hvd.init\(\)",
+        "ranks 0, 1, 2 have arrived, and made no links",
+    ),
+}
+
+
 @pytest.mark.parametrize(
-    ("misdeed", "headline", "reason"),
+    ("transport", "misdeed"),
     [
-        (
-            "all-stop",
-            f"{WHO}did not come through hvd.init\\(\\) in time \\(state T: stopped\\)",
-            "rank 1 never arrived",
-        ),
-        (
-            "all-stop-once-known",
-            r"horovodrun: not all ranks came through hvd.init\(\)",
-            "ranks 0, 1, 2 have arrived, and made no links",
-        ),
+        ("shm", "all-stop"),
+        ("tcp", "all-stop-once-known"),
+        pytest.param("tcp", "all-stop", marks=FULL),
+        pytest.param("shm", "all-stop-once-known", marks=FULL),
     ],
 )
-def test_the_launcher_ends_a_start_that_no_rank_watches(
-    transport: str, misdeed: str, headline: str, reason: str
-) -> None:
+def test_the_launcher_ends_a_start_that_no_rank_watches(transport: str, misdeed: str) -> None:
+    headline, reason = UNWATCHED[misdeed]
     seconds = within(3)
     begin = time.monotonic()
     job = Job(

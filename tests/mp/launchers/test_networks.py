@@ -297,6 +297,7 @@ def test_strangers_get_nothing_and_disturb_nothing(
     assert "refused a connection from" in output
 
 
+@pytest.mark.full
 def test_the_benchmark_of_hosts_runs(tmp_path: Path) -> None:
     program = Path(__file__).resolve().parents[3] / "benchmarks" / "hosts.py"
     out = tmp_path / "rows.json"

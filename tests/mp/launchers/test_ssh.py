@@ -91,14 +91,16 @@ def test_a_function_runs_on_several_hosts(hosts: Hosts, ssh: sshd.Ssh, tmp_path:
 def test_a_training_on_three_hosts(hosts: Hosts, tmp_path: Path) -> None:
     digits = str(ROOT / "examples" / "torch_digits.py")
     report = tmp_path / "report.json"
+    ranks = ("-np", "4", "-H", "127.0.0.1:1,127.0.0.2:2,127.0.0.3:1")
     process = hosts.start(
-        *hosts.command("-np", "6", "-H", HOSTS, "--output-filename", str(tmp_path / "out")),
+        *hosts.command(*ranks, "--output-filename", str(tmp_path / "out")),
         *(sys.executable, digits, "--epochs", "8", "--json", str(report)),
+        OMP_NUM_THREADS="1",
     )
     result = hosts.finish(process, 180)
     assert result.returncode == 0, result.output
     last = json.loads(report.read_text().splitlines()[-1])
-    assert (last["processes"], last["identical"]) == (6, True) and last["accuracy"] > 0.85
+    assert (last["processes"], last["identical"]) == (4, True) and last["accuracy"] > 0.85
     assert "bit-identical" in (tmp_path / "out" / "rank.0" / "stdout").read_text()
 
 
