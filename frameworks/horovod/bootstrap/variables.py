@@ -8,7 +8,13 @@ from .text import escaped, shown
 _PREFIX = "HOROVOD_"
 
 # Of the launcher, and of a rank, which alone read them.
-_OWN = ("HOROVOD_JOB_ID", "HOROVOD_RANK_PROCESS", "HOROVOD_SSH_CONFIG", "HOROVOD_SSH_FAN_OUT")
+_OWN = (
+    "HOROVOD_JOB_ID",
+    "HOROVOD_RANK_PROCESS",
+    "HOROVOD_SSH_CONFIG",
+    "HOROVOD_SSH_FAN_OUT",
+    "HOROVOD_HOST_TIMEOUT",
+)
 
 # Variables of Horovod 0.28 that have no effect here: what they ask for is so anyway, or concerns a library
 # that is not used, or the build.

@@ -1,11 +1,65 @@
 """Entry point of the console script ``horovodrun-agent``: the launcher's hand on a host."""
 
-from .nodes import agent
+import argparse
+import os
+import sys
+
+from . import meeting
+from .command_line import values
+
+_USAGE_STATUS = 2
+_START_SECONDS = 600.0
 
 
 def run_commandline() -> None:
-    """Serves the launcher that has started it by a remote shell, over standard input and output."""
-    agent.main()
+    """Serves one job, of the launcher at ``--join``, or of the one whose remote shell has started this."""
+    arguments = _parser().parse_args()
+    if arguments.join is None:
+        from .nodes import agent
+
+        if sys.stdin is not None and sys.stdin.isatty():
+            _parser().error("horovodrun starts this on other hosts; to join a job, give --join HOST:PORT")
+        agent.main()
+    os._exit(join(arguments.join, arguments.name, arguments.slots, None, arguments.start_timeout))
+
+
+def join(address: str, name: str | None, slots: int | None, place: int | None, seconds: float | None) -> int:
+    """Serves the launcher at an address, and returns the status of its job.
+
+    Args:
+        address: "HOST:PORT".
+        name: of this host in the job, that of the system by default.
+        slots: how many ranks it may run; None: as many as the launcher says.
+        place: where the host stands among the others.
+        seconds: how long to dial until the launcher is there.
+    """
+    from .launchers.welcome import common_secret
+    from .nodes import agent
+
+    try:
+        target, secret = meeting.split(address), common_secret(os.environ)
+        name = name or os.environ.get("HOROVOD_HOSTNAME") or os.uname().nodename
+        return agent.join(target, secret, name, slots, place, _START_SECONDS if seconds is None else seconds)
+    except ValueError as error:
+        agent.complain(str(error))
+        return _USAGE_STATUS
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="horovodrun-agent",
+        description="Starts ranks on this host for a horovodrun elsewhere, and ends with its job's status.",
+        allow_abbrev=False,
+    )
+    where = "dial the horovodrun that waits there (--rendezvous, --wait-for-hosts)"
+    parser.add_argument("--join", metavar="HOST:PORT", help=where)
+    name = "what this host is called in the job (its own name)"
+    parser.add_argument("--name", metavar="NAME", help=name)
+    slots = "how many ranks this host may run (as many as horovodrun says)"
+    parser.add_argument("--slots", type=values.integer, metavar="N", help=slots)
+    seconds = f"try for S seconds until horovodrun is there ({_START_SECONDS:g})"
+    parser.add_argument("--start-timeout", type=values.seconds, metavar="S", help=seconds)
+    return parser
 
 
 if __name__ == "__main__":

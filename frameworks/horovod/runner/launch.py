@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from . import placing
+from . import meeting, placing
 from .command_line import parser
 
 if TYPE_CHECKING:
@@ -72,6 +72,11 @@ def start_job(arguments: argparse.Namespace, call: "Call | None" = None) -> int:
         from .elastic import launch as elastic
 
         return elastic.launch(arguments, call)
+    if arguments.rendezvous is not None and not meeting.leads(arguments):
+        from . import agent
+
+        place = arguments.node_rank if arguments.node_rank != meeting.AUTO else None
+        return agent.join(arguments.rendezvous, None, None, place, arguments.start_timeout)
     from .launchers import direct
 
     arguments.call = call

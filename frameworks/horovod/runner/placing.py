@@ -4,7 +4,7 @@ import argparse
 import shlex
 from collections.abc import Mapping
 
-from . import hosts, launchers, limits, lsf
+from . import hosts, launchers, limits, lsf, meeting
 from .command_line import values
 from .command_line.origins import COMMAND_LINE
 from .hosts import Host, HostsError
@@ -23,11 +23,18 @@ def place(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
         HostsError: they contradict each other, or say too little.
     """
     if is_elastic(arguments):
+        if arguments.rendezvous is not None:
+            raise HostsError("--rendezvous: not in an elastic job yet; leave --min-np out")
         _place_elastic(arguments)
         return
     _refuse_elastic(arguments)
     _take_lsf(arguments, environ)
-    arguments.host_list, arguments.num_proc = _hosts(arguments)
+    arguments.joining = 0
+    if arguments.rendezvous is None:
+        _refuse_meeting(arguments)
+        arguments.host_list, arguments.num_proc = _hosts(arguments)
+    else:
+        arguments.host_list, arguments.num_proc = meeting.place(arguments)
     count = arguments.num_proc
     if count < 1:
         raise HostsError(f"-np {count}: at least 1 rank is needed, for example -np 2")
@@ -123,6 +130,14 @@ def _refuse_elastic(arguments: argparse.Namespace) -> None:
             raise HostsError(f"{option}: only in an elastic job; give --min-np, too, or leave {option} out")
 
 
+def _refuse_meeting(arguments: argparse.Namespace) -> None:
+    """What means nothing where no host dials."""
+    for name in ("wait_for_hosts", "node_rank"):
+        if getattr(arguments, name) is not None:
+            option = f"--{name.replace('_', '-')}"
+            raise HostsError(f"{option}: only with --rendezvous HOST:PORT, where the hosts meet")
+
+
 def uses_mpi(arguments: argparse.Namespace) -> bool:
     """Whether another launcher starts the ranks."""
     return arguments.controller in (MPI, JSRUN)
@@ -181,8 +196,10 @@ def _own_host(np: int | None, per_node: int | None) -> Host:
 
 def _check_controller(arguments: argparse.Namespace) -> None:
     """Refuses options that whoever starts the ranks does not have."""
-    if arguments.remote_shell is not None and uses_mpi(arguments):
-        raise HostsError("--remote-shell: mpirun and jsrun reach hosts in their own ways; leave it out")
+    for name in ("remote_shell", "rendezvous"):
+        if getattr(arguments, name) is not None and uses_mpi(arguments):
+            option = f"--{name.replace('_', '-')}"
+            raise HostsError(f"{option}: mpirun and jsrun reach hosts in their own ways; leave it out")
     for name, whose in (("mpi_args", "mpirun"), ("binding_args", "mpirun or jsrun")):
         option = f"--{name.replace('_', '-')}"
         if (

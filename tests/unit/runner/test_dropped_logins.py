@@ -32,7 +32,7 @@ class Dropped:
 def route(monkeypatch: pytest.MonkeyPatch) -> Route:
     monkeypatch.setattr(routes, "SshProcess", Dropped)
     monkeypatch.setattr(ssh, "command", lambda target: [])
-    return Route(ssh.Target("node"), None, None, lambda tag, payload: None, lambda why: None)
+    return Route(ssh.Target("node"), None, None)
 
 
 def drop(route: Route, seconds: float, after: float) -> str:

@@ -33,7 +33,7 @@ class _Node:
     def dial(self, relay: "_Node | None") -> None:
         self.is_dialled, self.relay, self.depth = True, relay, 1 if relay is None else relay.depth + 1
 
-    def leave(self) -> None:
+    def leave(self, status: int) -> None:
         self.is_left = True
 
     def close(self) -> None:

@@ -185,7 +185,8 @@ class _Silent(Route):
 
     def __init__(self, host: str, relay: "Route | None", heard: float, ended: float | None = None) -> None:
         self.cuts: list[str] = []
-        super().__init__(Target(host), None, None, lambda *frame: None, self.cuts.append)  # type: ignore[arg-type]
+        super().__init__(Target(host), None, None)  # type: ignore[arg-type]
+        self.on_cut = self.cuts.append
         self.relay, self.heard, self.is_greeted = relay, heard, True
         self._connection = _Connection(ended)  # type: ignore[assignment]
         if isinstance(relay, _Silent):

@@ -41,6 +41,7 @@ class Role(enum.IntEnum):
     DATA = 2
     SHARE = 3
     LAUNCHER = 4  # requests to the store, verdicts; its end is the launcher's
+    AGENT = 5  # of the launcher, on a host where nobody has started it for the launcher
 
 
 class Terms(NamedTuple):

@@ -85,6 +85,10 @@ _TOP: dict[str, _Flags] = {
     "ssh_identity_file": "--ssh-identity-file",
     "ssh_fan_out": "--ssh-fan-out",
     "remote_shell": "--remote-shell",
+    "rendezvous": "--rendezvous",
+    "wait_for_hosts": "--wait-for-hosts",
+    "node_rank": "--node-rank",
+    "host_timeout": "--host-timeout",
     "disable_cache": ("--disable-cache", ""),
     "verbose": ("--verbose", ""),
 }

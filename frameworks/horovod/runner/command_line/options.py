@@ -18,11 +18,13 @@ _FAULTHANDLER = "PYTHONFAULTHANDLER"  # with it, a rank can show its stacks also
 VARIABLES = {
     "start_timeout": "HOROVOD_START_TIMEOUT",
     "ssh_fan_out": "HOROVOD_SSH_FAN_OUT",
+    "host_timeout": "HOROVOD_HOST_TIMEOUT",
     "checkpoint_dir": "HOROVOD_CHECKPOINT_DIR",
     "preemption_signal": "HOROVOD_PREEMPTION_SIGNAL",
     "preemption_file": "HOROVOD_PREEMPTION_FILE",
 }
 FAN_OUT = 32
+HOST_SECONDS = 30.0
 
 
 def add_general(parser: argparse.ArgumentParser) -> None:
@@ -85,6 +87,19 @@ def add_ssh(parser: argparse.ArgumentParser) -> None:
     add("--remote-shell", type=values.remote_shell, metavar="COMMAND", help=shell)
 
 
+def add_meeting(parser: argparse.ArgumentParser) -> None:
+    """Options for hosts that come by themselves."""
+    add = parser.add_argument_group("hosts that dial, where there is no ssh").add_argument
+    where = "where they meet; with --nnodes N each of N hosts runs this command, and the one at HOST leads"
+    add("--rendezvous", type=values.address, metavar="HOST:PORT", help=where)
+    count = "wait for N hosts that run horovodrun-agent --join HOST:PORT"
+    add("--wait-for-hosts", type=values.integer, metavar="N", help=count)
+    place = "which of the --nnodes hosts this is, 0 the one that leads (auto: the one at HOST leads)"
+    add("--node-rank", type=values.place, metavar="N", help=place)
+    patience = f"a host counts as lost when its connection is away for S seconds ({HOST_SECONDS:g})"
+    add("--host-timeout", type=values.number, metavar="S", help=patience)
+
+
 def add_elastic(parser: argparse.ArgumentParser) -> None:
     """Options of jobs that go on when ranks are lost or come."""
     add = parser.add_argument_group("elastic jobs, which go on when ranks are lost or come").add_argument
@@ -142,6 +157,15 @@ def ssh_fan_out(environ: Mapping[str, str]) -> int:
     name = VARIABLES["ssh_fan_out"]
     try:
         return values.integer(environ.get(name) or str(FAN_OUT))
+    except argparse.ArgumentTypeError as error:
+        raise ValueError(f"{name}: {error}") from None
+
+
+def host_timeout(environ: Mapping[str, str]) -> float:
+    """For how many seconds the connection to a host may be away. Raises ValueError for what is no number."""
+    name = VARIABLES["host_timeout"]
+    try:
+        return values.seconds(environ.get(name) or str(HOST_SECONDS))
     except argparse.ArgumentTypeError as error:
         raise ValueError(f"{name}: {error}") from None
 

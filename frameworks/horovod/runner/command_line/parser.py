@@ -96,6 +96,7 @@ def new_parser() -> "_Parser":
     options.add_general(parser)
     options.add_controller(parser)
     options.add_ssh(parser)
+    options.add_meeting(parser)
     options.add_elastic(parser)
     options.add_output(parser)
     tunables.add_tunables(parser)

@@ -52,6 +52,22 @@ def port(text: str) -> int:
     return int(text)
 
 
+def address(text: str) -> str:
+    """Host and port, such as node1:29500."""
+    from .. import meeting
+
+    try:
+        meeting.split(text)
+        return text
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def place(text: str) -> int | str:
+    """A position, or "auto"."""
+    return AUTO if text == AUTO else integer(text)
+
+
 def port_range(text: str) -> str:
     """Ports from the first to the last, such as 20000-20999."""
     first, dash, last = text.partition("-")

@@ -30,6 +30,7 @@ from ..nodes.loop import Loop
 from ..nodes.node import Node, Work
 from ..nodes.notice import Notice
 from ..nodes.remote import RemoteNode
+from ..nodes.route import Route
 from ..output import Display
 from ..rank_output import RankOutput
 from ..sink import Sink
@@ -245,7 +246,7 @@ class _Job:
         target = setup.target(self._arguments, host)
         self._logins[host] += 1
         marker = f"{JOB_VARIABLE}={self._number_at(host)}"
-        return RemoteNode(self._loop, self._guardian, target, marker, self._network.ports)
+        return RemoteNode(Route(target, self._loop, self._guardian), marker, self._network.ports)
 
     def _begin(self, node: RemoteNode) -> None:
         environment = {**self._variables, JOB_VARIABLE: self._number_at(node.host), "PYTHONUNBUFFERED": "1"}

@@ -23,12 +23,14 @@ from ..nodes.loop import Loop
 from ..nodes.node import Node, Work
 from ..nodes.remote import RemoteNode
 from ..nodes.replies import Greeting
+from ..nodes.route import Route
 from ..outline import outline
 from ..output import Display
 from ..rank_output import outputs_of
 from ..sink import Sink
 from ..supervisor import Supervisor
 from . import is_this_host, setup
+from .welcome import Welcome
 
 JOB_VARIABLE = "HOROVOD_JOB_ID"
 _START_SECONDS = 30.0
@@ -66,7 +68,8 @@ def _supervise(
         options.ending(arguments),
         arguments.journal,
     )
-    return supervisor.run(job.start(supervisor))
+    job.status = supervisor.run(job.start(supervisor))
+    return job.status
 
 
 class _Job:
@@ -80,9 +83,15 @@ class _Job:
         self._loop = loop
         self._sinks = sinks
         self._stack = stack
-        self._secret = secrets.token_bytes(secret.SECRET_BYTES)
         number = secrets.token_hex(8)
         self._number = number
+        self._welcome = Welcome(arguments, loop, number, self._warn) if arguments.joining else None
+        if self._welcome is None:
+            self._secret = secrets.token_bytes(secret.SECRET_BYTES)
+        else:
+            self._secret = self._welcome.secret
+            stack.callback(self._welcome.close)
+        self.status = 1
         self._variables = {**options.environment(arguments), JOB_VARIABLE: number}
         self._environment = {**os.environ, **self._variables}
         self._network = interfaces.from_environment(self._environment)
@@ -100,12 +109,18 @@ class _Job:
             where = f"--stdin-rank {reader.rank}: that rank runs on {reader.host}"
             raise reach.ReachError(f"{where}; only a rank of this host can read your terminal", 2)
         ports = self._network.ports
-        hosts = list(by_host(self.placements))
+        joined = [] if self._welcome is None else self._welcome.wait()
+        self.placements = allocate(arguments.host_list, arguments.num_proc)
+        for way in joined:
+            marker = f"{JOB_VARIABLE}={self._number_at(way.host)}"
+            node = self._remotes[way.host] = RemoteNode(way, marker, ports)
+            node.dial(None)
+        hosts = [host for host in by_host(self.placements) if host not in self._remotes]
         for host in [each for each in hosts if not is_this_host(each)]:
             target, marker = setup.target(arguments, host), f"{JOB_VARIABLE}={self._number_at(host)}"
-            self._remotes[host] = RemoteNode(self._loop, self._guardian, target, marker, ports)
+            self._remotes[host] = RemoteNode(Route(target, self._loop, self._guardian), marker, ports)
         remotes = list(self._remotes.values())
-        self._stack.callback(reach.part, self._loop, remotes)
+        self._stack.callback(lambda: reach.part(self._loop, remotes, self.status))
         seconds = float(arguments.start_timeout or _START_SECONDS)
         reach.greet(self._loop, remotes, seconds, setup.fan_out(arguments, self._environment))
         for line in reach.ways(remotes):

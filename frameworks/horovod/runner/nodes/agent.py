@@ -14,25 +14,27 @@ from typing import Any
 from horovod.bootstrap import secret
 from horovod.bootstrap.errors import BootstrapError
 from horovod.bootstrap.network import endpoints, interfaces
+from horovod.bootstrap.text import escaped
 
 from .. import limits
+from ..command_line import options
 from ..ending import ENDING_SIGNALS, Exit
 from ..hosts import Placement
 from ..signals import SignalQueue
 from . import machine
+from .carrier import Carrier, Pipes
 from .channel import Channel, Tag, content
 from .children import Children
+from .dial_in import DialIn
 from .guardian import Guardian
 from .local import LocalNode
 from .loop import Loop
 from .node import STREAMS, Work
 from .notice import Notice
-from .pipes import ReadPipe, WritePipe
 from .rank_process import CommandError, runnable
 from .relay import RelayServer
 
 ROOM_BYTES = 1 << 20
-SILENCE_SECONDS = 60.0
 _LAST_SECONDS = 2.0
 _NOT_RUN_STATUS = 1
 
@@ -40,8 +42,10 @@ _NOT_RUN_STATUS = 1
 class Agent:
     """One job's agent. It receives the events of its node, and tells the launcher."""
 
-    def __init__(self, loop: Loop) -> None:
+    def __init__(self, loop: Loop, carrier: Carrier) -> None:
         self._loop = loop
+        self._carrier = carrier
+        self._status = 0
         self._node: LocalNode | None = None
         self._guardian: Guardian | None = None
         self._offer: secret.Offer | None = None
@@ -49,16 +53,19 @@ class Agent:
         self._is_done = False
         self._is_orphan = False
         self._has_finished = False
-        self._is_paused = False
         self._is_alone = False  # the launcher has gone, or its ssh has
         self._marker = ""
         self._heard = time.monotonic()
         self._notice = Notice(None, "")
         loop.on_signal = self._on_signal
-        self._output = WritePipe(loop.selector, 1)
-        self._channel = Channel(self._output.write, self._on_frame, self._on_end)
-        self._input = ReadPipe(loop.selector, 0, self._channel.feed)
-        self._relay = RelayServer(loop, self._channel, self._output)
+        self._channel = Channel(carrier.write, self._on_frame, self._on_end)
+        carrier.on_bytes = self._channel.feed
+        self._relay = RelayServer(loop, self._channel, carrier)
+
+    @property
+    def has_work(self) -> bool:
+        """Whether the launcher has said what to run here."""
+        return self._node is not None
 
     def run(self) -> int:
         """Until the launcher has no more use for it, or is gone; then the guard ends the job here."""
@@ -67,24 +74,26 @@ class Agent:
             self._tell_finished()
             if self._notice.look(time.monotonic()):
                 self._channel.send(Tag.NOTICED, int(self._notice.is_given))
-            if time.monotonic() > self._heard + SILENCE_SECONDS and not self._is_paused:
+            if time.monotonic() > self._heard + self._carrier.patience and not self._carrier.is_paused:
                 self._end_on_silence()
         if self._is_orphan:
-            return _NOT_RUN_STATUS
+            return self._status or _NOT_RUN_STATUS
         self._say_the_last(time.monotonic() + _LAST_SECONDS)
         self._relay.close()
         if self._guardian is not None:
             self._loop.children.kill_strays()
             self._guardian.dismiss()
-        return 0
+        self._carrier.close()
+        return self._status
 
     def _step(self, until: float) -> None:
+        until = min(until, self._carrier.tend(time.monotonic()))
         self._loop.step(until, [self._node] if self._node is not None else [])
         self._relay.tend()
 
     def _say_the_last(self, end: float) -> None:
         """Also what those behind this host have to say, and to be told."""
-        while time.monotonic() < end and (self._output.unsent or not self._relay.is_idle):
+        while time.monotonic() < end and (self._carrier.unsent or not self._relay.is_idle):
             if self._is_alone:
                 return
             self._step(end)
@@ -126,13 +135,13 @@ class Agent:
         elif tag == Tag.ROOM:
             self._room[said["stream"]] += int(said["bytes"])
         elif tag == Tag.DONE:
-            self._is_done = True
+            self._is_done, self._status = True, int(said or 0)
         elif self._node is not None:
             self._command(self._node, tag, said)
 
     def _command(self, node: LocalNode, tag: Tag, said: Any) -> None:
         if tag == Tag.SIGNAL:
-            self._is_paused = said["pauses"]
+            self._carrier.is_paused = said["pauses"]
             node.signal(int(said["number"]))
         elif tag == Tag.START_WORKER:
             self._start_worker(node, int(said["worker"]), said["variables"])
@@ -154,7 +163,7 @@ class Agent:
             load = limits.Load(len(said["placements"]))
             if refusal := limits.refusal(load):
                 raise CommandError(refusal, _NOT_RUN_STATUS)
-            self._offer = secret.offer(bytes.fromhex(said["secret"]))
+            self._offer = secret.offer(self._carrier.job_secret(said))
             guardian = self._guard()
             self._notice = Notice(said["notice"], said["host"])
             self._node = LocalNode(said["host"], self._loop.selector, self._loop.children, guardian, self)
@@ -197,15 +206,18 @@ class Agent:
     def _end_on_silence(self) -> None:
         """Says why to whoever hears of it after all: ssh, and the readers of the ranks' output."""
         self._is_orphan = True
-        text = f"nothing was heard of horovodrun for {SILENCE_SECONDS:g} s: was it stopped?"
+        text = f"nothing was heard of horovodrun for {self._carrier.patience:g} s: was it stopped?"
         print(text, file=sys.stderr, flush=True)
         if self._node is not None:
             self._node.say(f"{text} The ranks of {self._node.host} are ended")
 
     def _on_signal(self, number: int) -> None:
-        self._is_orphan |= number in ENDING_SIGNALS
+        if number in ENDING_SIGNALS:
+            self._is_orphan, self._status = True, 128 + number
 
     def _on_end(self, reason: str) -> None:
+        if self._carrier.reason and self._node is not None:
+            self._node.say(f"{self._carrier.reason}. The ranks of {self._node.host} are ended")
         self._is_alone = True
         self._is_orphan = not self._is_done
 
@@ -229,10 +241,41 @@ def _hello(ports: Sequence[int] | None, launcher: Sequence[str]) -> dict[str, ob
 
 
 def main() -> None:
-    """Serves one launcher."""
-    signals = SignalQueue()
-    loop = Loop(signals, Children())
+    """Serves the launcher at the other end of standard input and output."""
+    loop = Loop(SignalQueue(), Children())
     # The launcher's messages keep 0 and 1 to themselves.
     sys.stdin = open(os.devnull, encoding="utf-8")
-    status = Agent(loop).run()
+    status = Agent(loop, Pipes(loop)).run()
     os._exit(status)  # without ``dismiss``, the guard ends what still runs
+
+
+def join(
+    address: tuple[str, int], given: bytes, name: str, slots: int | None, place: int | None, seconds: float
+) -> int:
+    """Serves the launcher at an address; see ``agent.join`` of the runner. Afterwards the process has to end
+    by ``os._exit``, as in ``main``.
+    """
+    patience = options.host_timeout(os.environ)
+    while True:
+        signals = SignalQueue()
+        loop = Loop(signals, Children())
+        carrier = DialIn(loop, address, given, name, slots, place, seconds, patience, tell)
+        agent = Agent(loop, carrier)
+        status = agent.run()
+        if agent.has_work or not carrier.is_forgotten:
+            break
+        signals.close()  # the launcher has been started anew: so is the agent
+        loop.close()
+    if carrier.reason:
+        complain(carrier.reason)
+    return status
+
+
+def tell(text: str) -> None:
+    """A line for people, of an agent that somebody has started by hand."""
+    print(f"horovodrun-agent: {escaped(text)}", file=sys.stderr, flush=True)
+
+
+def complain(text: str) -> None:
+    """Says why it cannot go on."""
+    tell(f"error: {text}")

@@ -3,22 +3,31 @@
 import selectors
 import time
 from collections.abc import Callable, Collection, Sequence
+from typing import Protocol
 
 from ..signals import SignalQueue
 from .children import Children
 from .node import Node
 
 
+class Attendant(Protocol):
+    """What goes on beside the nodes."""
+
+    def tend(self, now: float) -> float:
+        """Carries on what is under way. Returns when to call it at the latest."""
+
+
 class Loop:
     """What the launcher and its agents on other hosts wait with.
 
     ``selector`` takes callables, which are called when their descriptor is ready. ``on_signal`` is called
-    with the number of each signal.
+    with the number of each signal. ``attendants`` are tended as the nodes are.
     """
 
     def __init__(self, signals: SignalQueue, children: Children) -> None:
         self.selector = selectors.DefaultSelector()
         self.children = children
+        self.attendants: list[Attendant] = []
         self.on_signal: Callable[[int], None] = lambda number: None
         self._signals = signals
         self.selector.register(signals.descriptor, selectors.EVENT_READ, self._take_signals)
@@ -27,7 +36,7 @@ class Loop:
     def step(self, until: float, nodes: Collection[Node]) -> None:
         """Waits for events, at most until ``until``, and handles them; then the nodes go on."""
         now = time.monotonic()
-        until = min([until, *(node.tend(now) for node in tuple(nodes))])
+        until = min([until, *(each.tend(now) for each in (*self.attendants, *nodes))])
         timeout = None if until == float("inf") else max(0.0, until - time.monotonic())
         for key, _ in self.selector.select(timeout):
             key.data()

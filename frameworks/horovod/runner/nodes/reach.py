@@ -9,7 +9,7 @@ from ..ending import ENDING_SIGNALS
 from . import machine, tree
 from .loop import Loop
 from .remote import RemoteNode
-from .route import Route
+from .way import Way
 
 _USAGE_STATUS = 2
 _FURTHER_SECONDS = 0.5
@@ -72,9 +72,9 @@ def _dial(nodes: Sequence[RemoteNode], fan_out: int) -> None:
         diallers.append(tree.Dialler(diallers[chosen].depth + 1, is_up=False))
 
 
-def _diallers(routes: Sequence[Route], now: float) -> tuple[list[Route | None], list[tree.Dialler]]:
+def _diallers(routes: Sequence[Way], now: float) -> tuple[list[Way | None], list[tree.Dialler]]:
     """Who may dial further hosts: the launcher (None), and hosts that are dialled; how busy they are."""
-    found: dict[Route | None, tree.Dialler] = {None: tree.Dialler(0)}
+    found: dict[Way | None, tree.Dialler] = {None: tree.Dialler(0)}
     dialled = [route for route in routes if route.is_dialled]
     for route in dialled:
         found[route] = tree.Dialler(route.depth, is_up=route.is_greeted, is_able=route.is_able)
@@ -126,10 +126,10 @@ def check_machines(nodes: Sequence[RemoteNode], own: str | None) -> None:
         raise ReachError("\n".join(lines), _USAGE_STATUS)
 
 
-def part(loop: Loop, nodes: Sequence[RemoteNode]) -> None:
-    """Lets the agents go, all at the same time."""
+def part(loop: Loop, nodes: Sequence[RemoteNode], status: int = 0) -> None:
+    """Lets the agents go, all at the same time; ``status`` is that of the job."""
     for node in nodes:
-        node.leave()
+        node.leave(status)
     end = time.monotonic() + _GOODBYE_SECONDS
     while time.monotonic() < end and not all(node.has_left for node in nodes):
         loop.step(end, [])

@@ -11,12 +11,12 @@ from dataclasses import asdict
 from typing import Any
 
 from . import ssh
+from .carrier import Carrier
 from .channel import Channel, Tag, stream_bytes
 from .connection import Connection
 from .guardian import Guardian
 from .loop import Loop
 from .node import STREAMS
-from .pipes import WritePipe
 from .ssh_process import SshProcess
 
 _FRAME_BYTES = 1 << 18
@@ -97,9 +97,9 @@ class RelayClient:
 
 
 class RelayServer:
-    """The agent's end: every ssh that it runs for the launcher. ``output`` is the pipe of ``channel``."""
+    """The agent's end: every ssh that it runs for the launcher. ``output`` carries ``channel``."""
 
-    def __init__(self, loop: Loop, channel: Channel, output: WritePipe) -> None:
+    def __init__(self, loop: Loop, channel: Channel, output: Carrier) -> None:
         self._loop = loop
         self._channel = channel
         self._output = output

@@ -9,15 +9,12 @@ from dataclasses import asdict, astuple, replace
 from horovod.bootstrap.network import interfaces
 
 from ..ending import Exit
-from . import replies, ssh
+from . import replies
 from .channel import ChannelError, Tag
-from .guardian import Guardian
-from .loop import Loop
 from .node import STREAMS, Events, Work
 from .replies import Greeting
-from .route import PING_SECONDS, Route
+from .way import PING_SECONDS, Way
 
-_SILENCE_SECONDS = 8.0
 _LOST_STATUS = 1
 _NEVER = float("inf")
 # Of this host alone, so that the ranks there have their own.
@@ -40,25 +37,19 @@ class RemoteNode:
     called when the host is about to be taken away (True), or is not any more.
     """
 
-    def __init__(
-        self,
-        loop: Loop,
-        guardian: Guardian,
-        target: ssh.Target,
-        marker: str,
-        ports: range | None = None,
-    ) -> None:
-        """``target`` is where ssh goes; ``marker`` stands in the environment of all processes of the job
+    def __init__(self, way: Way, marker: str, ports: range | None = None) -> None:
+        """``way`` leads to the agent there; ``marker`` stands in the environment of all processes of the job
         there; ``ports`` are those that the user allows the job.
         """
-        self.host = target.host
+        self.host = way.host
         self.stopped: list[int] = []
         self.is_finished = False
         self.greeting: Greeting | None = None
         self.failure: str | None = None
         self.failure_status = _LOST_STATUS
         self.on_notice: Callable[[bool], None] = lambda is_given: None
-        self.route = Route(target, loop, guardian, self._on_frame, self._on_cut)
+        self.route = way
+        way.on_frame, way.on_cut = self._on_frame, self._on_cut
         self._marker = marker
         self._ports = ports
         self._events: Events | None = None
@@ -73,9 +64,9 @@ class RemoteNode:
         """Whether ``dial`` is to be called."""
         return self.failure is None and self.route.wants_to_dial(now)
 
-    def dial(self, relay: Route | None) -> None:
-        """Starts ssh and by it the agent, itself or by way of ``relay``. Raises OSError where ssh cannot be
-        started here.
+    def dial(self, relay: Way | None) -> None:
+        """Brings the agent up, itself or by way of ``relay``, and asks it who it is. Raises OSError where
+        what leads there cannot be started here.
         """
         self.route.dial(relay)
         self._tended = self._pinged = time.monotonic()
@@ -103,12 +94,12 @@ class RemoteNode:
         self._alive = {place.rank for place in work.placements}
         self._open = {(rank, stream) for rank in self._alive for stream in STREAMS}
         passed = {name: value for name, value in environment.items() if not _OWN.fullmatch(name)}
+        own = self.route.inheritance(secret, folder, passed)
         said = {
             **asdict(work),
+            **own,
             "placements": [astuple(place) for place in work.placements],
-            "environment": {**passed, **work.environment},
-            "secret": secret.hex(),
-            "folder": folder,
+            "environment": {**own["environment"], **work.environment},
             "host": self.host,
         }
         self._send(Tag.WORK, said)
@@ -151,16 +142,17 @@ class RemoteNode:
         if self.route.relay is not None and self.route.relay.is_in_doubt(now):  # it is judged before this one
             self.route.heard = now
         self._tended = now
-        if now >= self._pinged + PING_SECONDS:
+        pause = min(PING_SECONDS, self.route.patience / 4)
+        if now >= self._pinged + pause:
             self._pinged = now
             if self.greeting is not None:
                 self._send(Tag.PING)
         # Before its greeting it may still be starting: how long is for --start-timeout to say.
-        if self.greeting is not None and now >= self.route.heard + _SILENCE_SECONDS:
+        if self.greeting is not None and now >= self.route.heard + self.route.patience:
             self.route.give_up()
-            self._lose(f"its agent has not answered for {_SILENCE_SECONDS:g} s")
+            self._lose(f"its agent has not answered for {self.route.patience:g} s")
             self.route.cut_those_behind()
-        return self._pinged + PING_SECONDS
+        return self._pinged + pause
 
     def finish(self) -> None:
         """Ends what the ranks there have left behind."""
@@ -172,9 +164,9 @@ class RemoteNode:
         self._send(Tag.ABANDON)
         self._end_streams()
 
-    def leave(self) -> None:
-        """Lets the agent go; ``has_left`` tells when it is gone."""
-        self._send(Tag.DONE)
+    def leave(self, status: int) -> None:
+        """Lets the agent go, with the status of the job; ``has_left`` tells when it is gone."""
+        self._send(Tag.DONE, status)
 
     @property
     def is_lost(self) -> bool:
@@ -216,7 +208,10 @@ class RemoteNode:
             raise ChannelError(f"its agent sent a {tag.name}, which is for agents")
 
     def _greet(self, greeting: Greeting) -> None:
-        if self.route.relay is not None and greeting.address is not None:  # its ssh has come from the relay
+        if self.route.addresses is not None:
+            own, other = self.route.addresses
+            greeting = replace(greeting, launcher=own, address=other)
+        elif self.route.relay is not None and greeting.address is not None:  # its ssh has come from the relay
             greeting = replace(greeting, launcher=interfaces.route_to(greeting.address))
         self.greeting, self.route.is_greeted = greeting, True
 

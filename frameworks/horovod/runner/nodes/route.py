@@ -2,7 +2,8 @@
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from . import remote_shell, replies, ssh
 from .channel import ChannelError, Tag
@@ -11,8 +12,8 @@ from .guardian import Guardian
 from .loop import Loop
 from .relay import RelayClient
 from .ssh_process import SshProcess
+from .way import PATIENCE, PING_SECONDS
 
-PING_SECONDS = 2.0
 _DOUBT_SECONDS = PING_SECONDS + 1.0  # of silence of a relay, in which those behind it are not judged
 _RELAY_SECONDS = 0.5  # in which it may be told that a relay is lost, and not what is behind it
 _STATUS_SECONDS = 2.0  # for ssh to end after its agent
@@ -28,22 +29,19 @@ _NEVER = float("inf")
 
 
 class Route:
-    """The way to one host; ``relay`` is that to its relay, None: the launcher dials. ``refusal`` is why a
-    relay could not, after which the launcher does. ``heard`` is when the agent there has said something last.
+    """The way to one host that the launcher or a relay dials; see ``way.Way``. Where a relay could not, for
+    the reason in ``refusal``, the launcher does.
     """
 
+    addresses = None
+
     def __init__(
-        self,
-        target: ssh.Target,
-        loop: Loop,
-        guardian: Guardian,
-        on_frame: Callable[[Tag, bytes], None],
-        on_cut: Callable[[str], None],
+        self, target: ssh.Target, loop: Loop, guardian: Guardian, patience: float = PATIENCE
     ) -> None:
-        """``on_frame`` gets what the agent says, and ``on_cut`` why nothing will come any more, when that is
-        the end of a relay.
-        """
         self.host = target.host
+        self.patience = patience
+        self.on_frame: Callable[[Tag, bytes], None] = lambda tag, payload: None
+        self.on_cut: Callable[[str], None] = lambda reason: None
         self.relay: Route | None = None
         self.refusal = ""
         self.is_greeted = False
@@ -51,8 +49,6 @@ class Route:
         self._target = target
         self._loop = loop
         self._guardian = guardian
-        self._on_frame = on_frame
-        self._on_cut = on_cut
         self._connection: Connection | None = None
         self._tries = 0
         self._first_dial = 0.0  # of these tries
@@ -124,6 +120,10 @@ class Route:
         if self._connection is not None:
             self._connection.send(tag, said)
 
+    def inheritance(self, secret: bytes, folder: str, environment: Mapping[str, str]) -> dict[str, Any]:
+        """All of it: ssh keeps it from others."""
+        return {"secret": secret.hex(), "folder": folder, "environment": environment}
+
     def next_time(self, now: float) -> float:
         """When ``why_lost`` or ``dial`` has news at the latest, of itself."""
         if self._connection is None:
@@ -180,7 +180,7 @@ class Route:
         for route in behind:
             if route.relay is self and route._connection is not None:  # it is not reached another way by now
                 route._connection.kill()
-                route._on_cut(f"it was reached by way of {self.host}, which is lost")
+                route.on_cut(f"it was reached by way of {self.host}, which is lost")
                 route.cut_those_behind()
 
     def close(self) -> None:
@@ -199,7 +199,7 @@ class Route:
     def _take(self, tag: Tag, payload: bytes) -> None:
         self.heard = time.monotonic()
         if tag not in (Tag.FROM_SSH, Tag.SSH_ENDED):
-            self._on_frame(tag, payload)
+            self.on_frame(tag, payload)
         elif self._client is None:
             raise ChannelError(f"its agent sent a {tag.name}, and runs no ssh")
         elif tag == Tag.FROM_SSH:

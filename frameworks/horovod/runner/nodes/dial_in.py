@@ -1,0 +1,224 @@
+"""How an agent that nobody has started for the launcher reaches it: it dials, again and again where a
+connection breaks, and goes on where it was.
+"""
+
+import json
+import os
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from horovod.bootstrap.errors import AuthenticationError, BootstrapError
+from horovod.bootstrap.network import endpoints
+from horovod.bootstrap.network.auth import HANDSHAKE_SECONDS, authenticate
+from horovod.bootstrap.network.frames import Opener, Sealer
+from horovod.bootstrap.rendezvous.rendezvous import derive
+from horovod.bootstrap.secret import FILE_VARIABLE
+
+from .joining import ANEW, LATER, TERMS, WELCOME, Application, key
+from .loop import Loop
+from .sealed import SealedConnection
+from .session import Session, SessionError
+
+_CONNECT_SECONDS = 4.0
+_ANSWER_SECONDS = 10.0
+_FIRST_PAUSE, _MOST_PAUSE = 0.1, 2.0
+_SILENCE_SECONDS = 8.0  # the launcher says something every other second: then another connection is tried
+
+
+class RefusedError(Exception):
+    """The launcher does not want this host; the text says why. ``is_forgotten``: it does not know it."""
+
+    def __init__(self, text: str, is_forgotten: bool = False) -> None:
+        super().__init__(text)
+        self.is_forgotten = is_forgotten
+
+
+@dataclass
+class _Link:
+    """A connection on which the launcher has welcomed this host, ``arrived`` bytes of which it has."""
+
+    connection: socket.socket
+    sealer: Sealer
+    opener: Opener
+    arrived: int
+    messages: list[bytes]  # that have come by now
+
+
+class DialIn:
+    """Carries the bytes of an agent; see ``carrier.Carrier``."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        address: tuple[str, int],
+        secret: bytes,
+        name: str,
+        slots: int | None,
+        place: int | None,
+        start_seconds: float,
+        patience: float,
+        say: Callable[[str], None],
+    ) -> None:
+        """``start_seconds`` is how long it may take until the launcher is there, ``patience`` how long a
+        connection may be away; ``say`` gets lines for people.
+        """
+        self.on_bytes: Callable[[bytes], object] = lambda data: None
+        self.reason = ""
+        self.is_forgotten = False  # by a launcher that has been started anew
+        self.patience = float("inf")  # this class knows itself when to give up
+        self.is_paused = False
+        self._limit = start_seconds
+        self._loop = loop
+        self._address = address
+        self._secret = secret
+        self._own = Application(secrets.token_hex(16), name, slots, place, 0)
+        self._later_limit = patience
+        self._say = say
+        self._session = Session()
+        self._sealed: SealedConnection | None = None
+        self._heard = self._since = time.monotonic()  # without a connection since then
+        self._problem = ""
+        self._dialled: list[_Link | RefusedError] = []  # by the thread
+        self._is_closed = False
+        self._dial()
+
+    @property
+    def unsent(self) -> int:
+        """How many bytes the launcher may not have."""
+        return self._session.kept
+
+    def write(self, data: bytes) -> None:
+        """For the launcher, now or when there is a connection."""
+        for message in self._session.write(data):
+            if self._sealed is not None:
+                self._sealed.send(message)
+
+    def job_secret(self, said: dict[str, object]) -> bytes:
+        """That of the job, from what the work says of it."""
+        return derive(self._secret, b"job", str(said["salt"]).encode())
+
+    def tend(self, now: float) -> float:
+        """Goes on with a connection that is there, looks for another one, or gives up."""
+        while self._dialled:
+            self._take_link(self._dialled.pop(0))
+        if self._sealed is not None and now >= self._heard + _SILENCE_SECONDS:
+            self._on_break("nothing was heard of it")
+        if self._sealed is None and now >= self._since + self._limit and not self.is_paused:
+            self._end(f"no connection to {self._where} for {self._limit:g} s: {self._problem}")
+        return now + 1.0
+
+    def close(self) -> None:
+        """Idempotent."""
+        self._is_closed = True
+        if self._sealed is not None:
+            self._sealed.close()
+
+    @property
+    def _where(self) -> str:
+        host, port = self._address
+        return f"{host}:{port}"
+
+    def _dial(self) -> None:
+        threading.Thread(target=self._dial_on_thread, name="horovod-dial", daemon=True).start()
+
+    def _dial_on_thread(self) -> None:
+        pause = _FIRST_PAUSE
+        while not self._is_closed:
+            try:
+                self._dialled.append(_reach(self._address, self._secret, self._own, self._session.received))
+                break
+            except RefusedError as error:
+                self._dialled.append(error)
+                break
+            except (OSError, BootstrapError, ValueError) as error:
+                self._problem = str(error)
+            time.sleep(endpoints.jittered(pause))
+            pause = min(2 * pause, _MOST_PAUSE)
+        self._loop.wake()
+
+    def _take_link(self, link: "_Link | RefusedError") -> None:
+        if isinstance(link, RefusedError):
+            self.is_forgotten = link.is_forgotten
+            self._end(str(link))
+            return
+        try:
+            messages = self._session.resume(link.arrived)
+        except SessionError as error:
+            self._end(str(error))
+            return
+        if not self._session.received:
+            self._say(f"has joined {self._where} as {self._own.host}")
+        self._limit, self._heard = self._later_limit, time.monotonic()
+        self._sealed = SealedConnection(
+            self._loop.selector, link.connection, link.sealer, link.opener, self._take, self._on_break
+        )
+        for message in messages:
+            self._sealed.send(message)
+        for message in link.messages:
+            self._take(message)
+
+    def _take(self, message: bytes) -> None:
+        self._heard = time.monotonic()
+        try:
+            data, answers = self._session.take(message)
+        except SessionError as error:
+            self._end(str(error))
+            return
+        for answer in answers:
+            if self._sealed is not None:
+                self._sealed.send(answer)
+        if data:
+            self.on_bytes(data)
+
+    def _on_break(self, reason: str) -> None:
+        if self._sealed is not None:
+            self._sealed.close()
+        self._sealed, self._since, self._problem = None, time.monotonic(), reason
+        if not self._is_closed:
+            self._dial()
+
+    def _end(self, reason: str) -> None:
+        if not self._is_closed:
+            self.reason = reason
+            self.close()
+            self.on_bytes(b"")
+
+
+def _reach(address: tuple[str, int], secret: bytes, own: Application, received: int) -> _Link:
+    """A connection on which the launcher has said welcome. Raises RefusedError, or what the network did."""
+    connection = socket.create_connection(address, _CONNECT_SECONDS)
+    try:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        keys = authenticate(connection, key(secret), TERMS, HANDSHAKE_SECONDS)
+        sealer, opener = Sealer(keys.send), Opener(keys.receive)
+        connection.settimeout(_ANSWER_SECONDS)
+        connection.sendall(sealer.seal(replace(own, received=received).encode()))
+        answer, *more = _messages(connection, opener)
+        if answer[:1] == WELCOME:
+            os.set_inheritable(connection.fileno(), False)
+            return _Link(connection, sealer, opener, int(json.loads(answer[1:])), more)
+        reason, when = json.loads(answer[1:])
+        raise ConnectionRefusedError(reason) if when == LATER else RefusedError(reason, when == ANEW)
+    except AuthenticationError:
+        raise RefusedError(
+            f"who listens at {address[0]}:{address[1]} does not hold this host's secret: {FILE_VARIABLE} "
+            "must be the same on all hosts"
+        ) from None
+    except BaseException:
+        connection.close()
+        raise
+
+
+def _messages(connection: socket.socket, opener: Opener) -> list[bytes]:
+    """The first message, and those that have come with it."""
+    while True:
+        data = connection.recv(1 << 16)
+        if not data:
+            raise ConnectionResetError("the launcher has closed the connection")
+        if messages := opener.feed(data):
+            return messages

@@ -1,0 +1,165 @@
+"""The way to the agent of a host that has dialled in; see ``way.Way``. When its connection breaks, the agent
+dials again, and both go on where they were.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from .channel import Channel, Tag
+from .sealed import SealedConnection
+from .session import SIGN_OF_LIFE, Session, SessionError
+from .way import Way
+
+if TYPE_CHECKING:
+    from .joining import Application
+
+_NEVER = float("inf")
+_LEAVING_SECONDS = 1.0
+
+
+class Joined:
+    """``application`` is what the agent has said of its host, ``addresses`` are those of this host and of the
+    other one; ``salt`` makes the secret of the job from the one that both know.
+    """
+
+    relay = None
+    refusal = ""
+    delay = "its connection broke before it could say who it is"
+    depth = 1
+    is_dialled = True
+    is_able = False
+
+    def __init__(self, application: "Application", addresses: tuple[str, str], patience: float) -> None:
+        self.application = application
+        self.host = application.host
+        self.addresses: tuple[str, str] | None = addresses
+        self.patience = patience
+        self.salt = ""
+        self.heard = time.monotonic()
+        self.is_greeted = self.has_work = False
+        self.on_frame: Callable[[Tag, bytes], None] = lambda tag, payload: None
+        self.on_cut: Callable[[str], None] = lambda reason: None
+        self._session = Session()
+        self._connection: SealedConnection | None = None
+        self._reason = ""  # why it is at its end
+        self._ended: float | None = None
+        self._is_done = False
+        self._channel = Channel(self._write, self._take_frame, self._on_end, is_first=False)
+
+    @property
+    def received(self) -> int:
+        """How many bytes of the agent have come."""
+        return self._session.received
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether there is a connection just now."""
+        return self._connection is not None
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether nobody is waited for any more."""
+        return self._ended is not None
+
+    def resume(self, connection: SealedConnection, arrived: int) -> None:
+        """Goes on over a new connection; the agent has got so many bytes. Raises SessionError."""
+        messages = self._session.resume(arrived)
+        if self._connection is not None:
+            self._connection.close()
+        self._connection = connection
+        self.heard = time.monotonic()
+        connection.on_message = self._take
+        connection.on_end = lambda reason: self._on_break(connection)
+        for message in messages:
+            connection.send(message)
+
+    def show_life(self) -> None:
+        """Lets the agent know that the launcher is there, and the network between them."""
+        if self._connection is not None:
+            self._connection.send(SIGN_OF_LIFE)
+
+    def send(self, tag: Tag, said: object = None) -> None:
+        """Says something to the agent, now or when it is back."""
+        self._is_done |= tag == Tag.DONE
+        self._channel.send(tag, said)
+
+    def wants_to_dial(self, now: float) -> bool:
+        """The agent has dialled."""
+        return False
+
+    def is_logging_in(self, now: float) -> bool:
+        """It has proved who it is."""
+        return False
+
+    def dial(self, relay: Way | None) -> None:
+        """There is a connection."""
+
+    def inheritance(self, secret: bytes, folder: str, environment: Mapping[str, str]) -> dict[str, Any]:
+        """Nothing that a stranger could use who listens: the agent makes the secret itself, and its host has
+        a folder and an environment of its own.
+        """
+        self.has_work = True
+        return {"salt": self.salt, "folder": "", "environment": {}}
+
+    def next_time(self, now: float) -> float:
+        """It has no news of itself."""
+        return _NEVER
+
+    def why_lost(self, now: float) -> str:
+        """Why it is at its end."""
+        return self._reason
+
+    def is_in_doubt(self, now: float) -> bool:
+        """Whether there is no connection just now."""
+        return self._connection is None
+
+    def give_up(self) -> None:
+        """The agent is told nothing more, and finds that out."""
+        self._end("")
+
+    def cut_those_behind(self) -> None:
+        """It leads to nobody else."""
+
+    def close(self) -> None:
+        """Gives everything back."""
+        self._end("")
+
+    def _write(self, data: bytes) -> None:
+        for message in self._session.write(data):
+            if self._connection is not None:
+                self._connection.send(message)
+
+    def _take(self, message: bytes) -> None:
+        connection = self._connection
+        assert connection is not None
+        try:
+            data, answers = self._session.take(message)
+        except SessionError as error:
+            self._end(str(error))
+            return
+        for answer in answers:
+            connection.send(answer)
+        if data:
+            self._channel.feed(data)
+
+    def _take_frame(self, tag: Tag, payload: bytes) -> None:
+        self.heard = time.monotonic()
+        self.on_frame(tag, payload)
+
+    def _on_break(self, connection: SealedConnection) -> None:
+        if self._connection is connection:
+            self._connection = None
+            if self._is_done:  # it has nothing to come back for
+                self._end("")
+
+    def _on_end(self, reason: str) -> None:
+        self._end(reason)
+
+    def _end(self, reason: str) -> None:
+        if self._ended is None:
+            self._ended, self._reason = time.monotonic(), reason or "its agent has left"
+        self._channel.close()
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None

@@ -1,0 +1,214 @@
+"""Jobs on hosts that dial the launcher: namespaces that stand for pods, where nobody logs in."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import networks
+import pytest
+from launch import MODULE, Launcher
+from load import within
+
+REASON = networks.why_not()
+pytestmark = pytest.mark.skipif(bool(REASON), reason=f"no hosts with networks of their own: {REASON}")
+
+AGENT = (sys.executable, "-m", "horovod.runner.agent")
+ADDRESSES = [f"10.77.0.{number + 1}/24" for number in range(3)]
+WHERE = "10.77.0.254:29500"
+PROGRAM = """
+import os, sys, time
+from horovod.common import basics as hvd
+from horovod.common.collective.byte_objects import objects
+hvd.init()
+assert objects.allgather_object(hvd.rank()) == list(range(hvd.size()))
+print(hvd.rank(), hvd.local_size(), hvd.cross_size(), os.environ["MASTER_ADDR"], flush=True)
+"""
+STAYS = PROGRAM + "time.sleep(60)\n"
+STEPS = 60
+WRITES = (
+    PROGRAM
+    + f"""
+for step in range({STEPS}):
+    print("line", hvd.rank(), step, "x" * 2000, flush=True)
+    time.sleep(0.05)
+sys.exit(5 if hvd.rank() == 3 else 0)
+"""
+)
+
+
+class Pods(Launcher):
+    """Starts launchers and agents on them."""
+
+    def __init__(self, hosts: networks.Hosts, folder: Path) -> None:
+        super().__init__()
+        self.hosts = hosts
+        self.environment["HOROVOD_SECRET_FILE"] = self.new_secret(folder / "secret")
+
+    def new_secret(self, path: Path) -> str:
+        path.touch(mode=0o600)
+        path.write_text(os.urandom(32).hex())
+        return str(path)
+
+    def lead(self, *arguments: str, hosts: int = 2, **changes: str) -> "subprocess.Popen[bytes]":
+        options = ["--rendezvous", ":29500", "--wait-for-hosts", str(hosts)]
+        command = self.hosts.switch.command(*MODULE, *options, *arguments)
+        return self.popen(command, env={**self.environment, **changes})
+
+    def join(self, pod: int, *arguments: str, **changes: str) -> "subprocess.Popen[bytes]":
+        command = [*AGENT, "--join", WHERE, "--name", f"pod-{pod}", *arguments]
+        return self.popen(self.hosts.nodes[pod].command(*command), env={**self.environment, **changes})
+
+    def alike(self, pod: int, *arguments: str, **changes: str) -> "subprocess.Popen[bytes]":
+        environment = {**self.environment, "HOROVOD_HOSTNAME": f"pod-{pod}", **changes}
+        return self.popen(self.hosts.nodes[pod].command(*MODULE, *arguments), env=environment)
+
+
+@pytest.fixture
+def pods(tmp_path: Path) -> Iterator[Pods]:
+    with networks.hosts(3) as hosts:
+        hosts.join("br0", "eth0", ADDRESSES, own="10.77.0.254/24")
+        job = Pods(hosts, tmp_path)
+        yield job
+        job.wait_until_gone(4.0)
+
+
+def lines(stdout: bytes) -> list[str]:
+    return sorted(line.partition(">:")[2] for line in stdout.decode().splitlines())
+
+
+def test_hosts_that_come_early_and_late_make_a_job(pods: Pods) -> None:
+    early = pods.join(1)
+    time.sleep(1.0)
+    job = pods.lead("-np", "4", sys.executable, "-c", PROGRAM)
+    time.sleep(1.0)
+    late = pods.join(0)
+    result = pods.finish(job, 20)
+    assert result.returncode == 0, result.output
+    assert lines(result.stdout) == [f"{rank} 2 2 10.77.0.1" for rank in range(4)]
+    for agent in (early, late):
+        end = pods.finish(agent, 5)
+        assert end.returncode == 0 and b"has joined 10.77.0.254:29500" in end.stderr
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0)])
+@pytest.mark.parametrize("is_told", [False, True], ids=["auto", "ranks"])
+def test_the_same_command_on_each_host_makes_a_job(pods: Pods, order: tuple[int, ...], is_told: bool) -> None:
+    options = ["--nnodes", "3", "--nproc-per-node", "2", "--rendezvous", "10.77.0.2:29500"]
+    places = {1: 0, 2: 1, 0: 2}  # pod 1 has the address
+    nodes = {}
+    for pod in order:
+        own = ["--node-rank", str(places[pod]) if is_told else "auto"]
+        program = f"{PROGRAM}sys.exit(hvd.rank() == 4)"
+        nodes[pod] = pods.alike(pod, *options, *own, sys.executable, "-c", program)
+    ends = {pod: pods.finish(node, 30) for pod, node in nodes.items()}
+    assert [end.returncode for end in ends.values()] == [1, 1, 1], [end.output for end in ends.values()]
+    assert lines(ends[1].stdout) == [f"{rank} 2 3 10.77.0.2" for rank in range(6)]
+    assert f"rank 4 (pod-{0 if is_told else 2}" in ends[1].output
+
+
+def test_who_proves_nothing_disturbs_nothing(pods: Pods, tmp_path: Path) -> None:
+    wrong = pods.join(2, HOROVOD_SECRET_FILE=pods.new_secret(tmp_path / "another"))
+    job = pods.lead("-np", "4", "--start-timeout", "90", sys.executable, "-c", PROGRAM)
+    end = pods.finish(wrong, 20)
+    assert end.returncode == 1 and b"does not hold this host's secret" in end.stderr
+    flood = pods.popen(pods.hosts.nodes[2].command(sys.executable, "-c", _FLOOD, "1000"))
+    assert pods.finish(flood, 20).returncode == 0
+    agents = [pods.join(0)]
+    assert agents[0].stderr is not None and b"has joined" in agents[0].stderr.readline()
+    twin = pods.finish(pods.join(0, "--start-timeout", "3"), 10)
+    assert twin.returncode == 1 and b"a host of the name pod-0 has joined already" in twin.stderr
+    agents.append(pods.join(1))
+    result = pods.finish(job, 30)
+    assert result.returncode == 0 and len(lines(result.stdout)) == 4, result.output
+    assert [pods.finish(agent, 5).returncode for agent in agents] == [0, 0]
+
+
+_FLOOD = f"""
+import os, socket, sys
+kept = []
+for number in range(int(sys.argv[1])):
+    connection = socket.create_connection({("10.77.0.254", 29500)!r}, 5)
+    connection.sendall((b"HVDLINK\\0" + os.urandom(64), b"GET / HTTP/1.0", os.urandom(300))[number % 3])
+    kept = [*kept[-100:], connection]
+"""
+
+
+def test_a_job_goes_on_where_the_connections_of_agents_break(pods: Pods) -> None:
+    agents = [pods.join(pod) for pod in (0, 1)]
+    job = pods.lead("-np", "4", sys.executable, "-c", WRITES)
+    assert job.stdout is not None
+    begun = [job.stdout.readline() for _ in range(12)]
+    for pod in (0, 1, 0):
+        _break(pods.hosts.nodes[pod])
+    result = pods.finish(job, 40)
+    assert result.returncode == 5 and "rank 3 (pod-1" in result.output, result.output
+    assert [pods.finish(agent, 5).returncode for agent in agents] == [5, 5]
+    written = [line.split() for line in lines(b"".join(begun) + result.stdout) if line.startswith("line")]
+    assert sorted((int(rank), int(step)) for _, rank, step, _ in written) == [
+        (rank, step) for rank in range(4) for step in range(STEPS)
+    ]
+    assert {text for *_, text in written} == {"x" * 2000}
+
+
+def _break(pod: networks.Namespace) -> None:
+    """Resets the connection to the launcher, and waits for another one."""
+    filter = ("dport", "=", "29500")
+    before = pod.run("ss", "-Htn", *filter).split()[3]
+    pod.run("ss", "-HKtn", *filter)
+    deadline = time.monotonic() + within(10)
+    while before in (now := pod.run("ss", "-Htn", "state", "established", *filter)) or not now:
+        assert time.monotonic() < deadline, "there is no other connection"
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_nothing_outlives_the_launcher(pods: Pods, number: signal.Signals) -> None:
+    agents = [pods.join(pod, HOROVOD_HOST_TIMEOUT="2") for pod in (0, 1)]
+    job = pods.lead("-np", "4", sys.executable, "-c", STAYS)
+    assert job.stdout is not None
+    for _ in range(4):
+        job.stdout.readline()
+    job.send_signal(number)
+    assert pods.finish(job, 20).returncode == (-number if number == signal.SIGKILL else 128 + number)
+    expected = 1 if number == signal.SIGKILL else 128 + number
+    assert [pods.finish(agent, 20).returncode for agent in agents] == [expected, expected]
+
+
+def test_a_lost_agent_is_a_lost_host(pods: Pods) -> None:
+    agents = [pods.join(pod) for pod in (0, 1)]
+    job = pods.lead("-np", "4", "--host-timeout", "2", sys.executable, "-c", STAYS)
+    assert job.stdout is not None
+    for _ in range(4):
+        job.stdout.readline()
+    agents[1].kill()
+    result = pods.finish(job, 20)
+    assert result.returncode and "pod-1" in result.output, result.output
+    assert pods.finish(agents[0], 5).returncode == result.returncode
+    pods.finish(agents[1], 5)
+
+
+def test_a_launcher_that_is_started_anew_finds_those_who_wait(pods: Pods) -> None:
+    agents = [pods.join(0)]
+    first = pods.lead("-np", "4", sys.executable, "-c", PROGRAM)
+    assert agents[0].stderr is not None
+    agents[0].stderr.readline()
+    first.kill()
+    pods.finish(first, 5)
+    job = pods.lead("-np", "4", sys.executable, "-c", PROGRAM)
+    agents.append(pods.join(1))
+    result = pods.finish(job, 20)
+    assert result.returncode == 0 and len(lines(result.stdout)) == 4, result.output
+    assert [pods.finish(agent, 5).returncode for agent in agents] == [0, 0]
+
+
+def test_who_does_not_come_is_told(pods: Pods) -> None:
+    agent = pods.join(1)
+    result = pods.finish(pods.lead("-np", "4", "--start-timeout", "3", sys.executable, "-c", PROGRAM), 20)
+    assert result.returncode == 1
+    assert b"of 2 hosts 1 have joined at tcp:0.0.0.0:29500 (pod-1) within 3 s" in result.stderr
+    agent.send_signal(signal.SIGTERM)
+    assert pods.finish(agent, 5).returncode == 128 + signal.SIGTERM
