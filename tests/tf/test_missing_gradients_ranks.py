@@ -169,6 +169,36 @@ def test_optimizers(request, ranks, adapter, package, options):
     run(2, optimizers, [adapter, package, options], timeout=120)
 
 
+def programs_that_leave_them_out(adapter):
+    """Of what they give to the optimizer, as long as it knows all from ``build``."""
+    import keras
+
+    hvd = importlib.import_module(adapter)
+    hvd.init()
+    for inner in (keras.optimizers.SGD(1.0), keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(1.0))):
+        optimizer = hvd.DistributedOptimizer(inner)
+        optimizer.build(parameters := [keras.Variable(np.zeros(1, "float32"), name="w") for _ in FACTORS])
+        scale = float(keras.ops.convert_to_numpy(getattr(optimizer, "dynamic_scale", 1.0)))
+        for number, parts in enumerate(STEPS):
+            before = [float(keras.ops.convert_to_numpy(each)[0]) for each in parameters]
+            optimizer.apply_gradients(
+                (keras.ops.convert_to_tensor(np.full(1, scale * FACTORS[name], "float32")), parameter)
+                for name, parameter in zip(FACTORS, parameters, strict=True)
+                if name in parts[hvd.rank()]
+            )
+            after = [float(keras.ops.convert_to_numpy(each)[0]) for each in parameters]
+            steps = [old - new for old, new in zip(before, after, strict=True)]
+            assert steps == [each or 0.0 for each in expected_of(number)], number
+
+
+@pytest.mark.parametrize(
+    ("ranks", "adapter"),
+    [("run_ranks", "horovod.tensorflow.keras"), ("run_torch_keras_ranks", "horovod.keras")],
+)
+def test_programs_that_leave_them_out(request, ranks, adapter):
+    request.getfixturevalue(ranks)(2, programs_that_leave_them_out, [adapter], timeout=120)
+
+
 def older_optimizers():
     """Keras 2 drops what has no gradient on this rank before it has the others aggregated."""
     import horovod.tensorflow.keras as hvd
@@ -176,10 +206,14 @@ def older_optimizers():
     hvd.init()
     keras = tf.keras
     scaling = keras.mixed_precision.LossScaleOptimizer
+    options = {"dynamic": False, "initial_scale": 1.0}
     for module in (keras.optimizers, keras.optimizers.legacy):
-        for wrapped in (module.SGD(1.0), scaling(module.SGD(1.0), dynamic=False, initial_scale=1.0)):
+        for optimizer in (
+            hvd.DistributedOptimizer(module.SGD(1.0)),
+            hvd.DistributedOptimizer(scaling(module.SGD(1.0), **options)),
+            scaling(hvd.DistributedOptimizer(module.SGD(1.0)), **options),
+        ):
             parameters = [tf.Variable([0.0]) for _ in FACTORS]
-            optimizer = hvd.DistributedOptimizer(wrapped)
             for number, parts in enumerate(STEPS):
                 before = [float(each.numpy()[0]) for each in parameters]
                 gradients = [
@@ -187,7 +221,7 @@ def older_optimizers():
                 ]
                 optimizer.apply_gradients(zip(gradients, parameters, strict=True))
                 steps = [old - float(each.numpy()[0]) for old, each in zip(before, parameters, strict=True)]
-                assert steps == [each or 0.0 for each in expected_of(number)], (wrapped, number)
+                assert steps == [each or 0.0 for each in expected_of(number)], (optimizer, number)
 
 
 def test_older_optimizers(run_legacy_keras_ranks):

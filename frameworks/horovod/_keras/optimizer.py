@@ -96,12 +96,16 @@ class DistributedKerasOptimizer(SchedulesByPass):
             self.built = True
         given = self._trainable_variables if trainable_variables is None else trainable_variables  # type: ignore[attr-defined]
         variables = list(given)
+        asked = {self._var_key(variable) for variable in variables}  # type: ignore[attr-defined]
+        gradients, variables = self._completed(gradients, variables)
         update = super().apply  # type: ignore[misc]
         if self._scales_by_itself and not self._loss_is_scaled:
             update = self.inner_optimizer.apply  # type: ignore[attr-defined]
 
         def reduce_and_update(local: Sequence[Any]) -> None:
-            update(self._reduction.reduce(local, variables), variables)
+            reduced = zip(self._reduction.reduce(local, variables), variables, strict=True)
+            pairs = [(g, v) for g, v in reduced if g is not None or self._var_key(v) in asked]  # type: ignore[attr-defined]
+            update([g for g, _ in pairs], [v for _, v in pairs])
 
         if len(gradients) != len(variables) or not gradients:
             update(gradients, trainable_variables)  # nothing to do, or an error of the wrapped optimizer's
@@ -110,6 +114,17 @@ class DistributedKerasOptimizer(SchedulesByPass):
         else:
             positions = [self._get_variable_index(variable) for variable in variables]  # type: ignore[attr-defined]
             self._agg_helper.add(positions, gradients, reduce_and_update)
+
+    def _completed(self, gradients: list[Any], variables: list[Any]) -> tuple[list[Any], list[Any]]:
+        """With None for variables that the program has left out, as some do with those that have no gradient
+        on this rank: another rank may have one.
+        """
+        trained = list(self._trainable_variables)  # type: ignore[attr-defined]
+        given = {self._var_key(v): g for g, v in zip(gradients, variables, strict=False)}  # type: ignore[attr-defined]
+        keys = [self._var_key(variable) for variable in trained]  # type: ignore[attr-defined]
+        if not gradients or len(gradients) != len(variables) or not given.keys() < set(keys):
+            return gradients, variables
+        return [given.get(key) for key in keys], trained
 
     def _refuse_loss_scaling_around(self) -> None:
         """It would judge by this rank's gradients, so that the ranks would not all go on to reduce them."""

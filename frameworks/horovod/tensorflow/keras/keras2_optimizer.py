@@ -8,7 +8,7 @@ are aggregated. Loss scaling checks after that whether they are finite, so it ma
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -38,6 +38,11 @@ class DistributedKeras2Optimizer:
         passes = self._plan.settings.backward_passes_per_step
         return self._hvd.aggregation if passes > 1 else None
 
+    @property
+    def _is_scaled(self) -> bool:
+        """Whether loss scaling is around this optimizer, which drops what has no gradient on this rank."""
+        return getattr(self, "_is_wrapped_by_loss_scale_optimizer", False)
+
     def register_local_var(self, var: Any) -> None:
         """The gradient of ``var`` stays on this rank; it is divided by the number of ranks where
         ``scale_local_gradients`` says so.
@@ -66,9 +71,14 @@ class DistributedOptimizerV3(DistributedKeras2Optimizer):
         """The reduced gradients, each with its variable."""
         return self._hvd.computed(super().compute_gradients(loss, var_list, tape))  # type: ignore[misc]
 
+    def build(self, var_list: Any) -> None:
+        """Loss scaling around this optimizer tells it of all variables here, before it drops any."""
+        self._hvd.know(var_list)
+        super().build(var_list)  # type: ignore[misc]
+
     def aggregate_gradients(self, grads_and_vars: Any) -> Pairs:
         """Reduces gradients, unless ``compute_gradients`` has."""
-        return self._hvd.aggregated(grads_and_vars)
+        return self._hvd.aggregated(grads_and_vars, self._is_scaled)
 
     def apply_gradients(
         self,
@@ -80,7 +90,7 @@ class DistributedOptimizerV3(DistributedKeras2Optimizer):
         """Reduces the gradients, unless told to skip that, and applies them."""
         pairs = list(grads_and_vars)
         if kwargs.pop("experimental_aggregate_gradients", True) and not skip_gradients_aggregation:
-            pairs = self.aggregate_gradients(pairs)
+            pairs = self._hvd.aggregated(pairs)
         if self._agg_helper is not None:
             with tf.init_scope():
                 self.build([variable for _, variable in pairs])  # type: ignore[attr-defined]
@@ -102,7 +112,7 @@ class DistributedOptimizerV2(DistributedKeras2Optimizer):
         return [gradient for gradient, _ in pairs]
 
     def _aggregate_gradients(self, grads_and_vars: Any) -> Pairs:
-        return self._hvd.aggregated(grads_and_vars)
+        return self._hvd.aggregated(grads_and_vars, self._is_scaled)
 
     def apply_gradients(
         self, grads_and_vars: Any, name: str | None = None, experimental_aggregate_gradients: bool = True
@@ -152,6 +162,7 @@ class _Reduction:
     def __init__(self, plan: Plan) -> None:
         self._layers = plan.local_layers
         self._done: tuple[Any, list[int]] | None = None
+        self._known: dict[int, Any] = {}
         reduce = functools.partial(plan.backend.reduce_gradients, plan=plan)
         in_session = not tf.compat.v1.executing_eagerly_outside_functions()
         self.aggregation = make_aggregation(reduce, plan.settings, plan.name, in_session)
@@ -162,11 +173,24 @@ class _Reduction:
         self._done = self._what(reduced)
         return reduced
 
-    def aggregated(self, grads_and_vars: Any) -> Pairs:
-        """Reduces what has not been reduced where it was computed."""
+    def know(self, variables: Iterable[Any]) -> None:
+        """These are trained, whether they have a gradient on this rank or not; in one order on all ranks."""
+        self._known.update((identity(variable), variable) for variable in variables)
+
+    def aggregated(self, grads_and_vars: Any, is_filtered: bool = False) -> Pairs:
+        """Reduces what has not been reduced where it was computed. ``is_filtered``: what has no gradient on
+        this rank was left out, and others may have one.
+        """
         pairs = list(grads_and_vars)
         done, self._done = self._done, None
-        return pairs if done == self._what(pairs) else self._reduce(pairs)
+        if done == self._what(pairs):
+            return pairs
+        if not is_filtered:
+            return self._reduce(pairs)
+        self.know(variable for _, variable in pairs)
+        own = {identity(variable): gradient for gradient, variable in pairs}
+        reduced = self._reduce([(own.get(key), variable) for key, variable in self._known.items()])
+        return [(gradient, variable) for gradient, variable in reduced if gradient is not None]
 
     def _what(self, pairs: Pairs) -> tuple[Any, list[int]]:
         # By variables: loss scaling has made other tensors of the gradients in between.
