@@ -96,7 +96,13 @@ MPI_OPS = [
 
 # Importable from these modules besides, as programs do.
 ELSEWHERE = {
-    "horovod.common.elastic": ["ObjectState", "State", "run_fn"],
+    "horovod.common.elastic": [
+        "HorovodInternalError",
+        "HostsUpdatedInterrupt",
+        "ObjectState",
+        "State",
+        "run_fn",
+    ],
     "horovod.torch.elastic": ["init", "run_fn", "shutdown"],
     "horovod.torch.elastic.state": ["ObjectState", "allgather_object"],
     "horovod.torch.functions": ["allgather", "broadcast_", "broadcast_async_", "rank", "size", "synchronize"],

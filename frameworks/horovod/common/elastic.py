@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrupt  # noqa: F401
+
 _MODULES = {"ObjectState": "state", "State": "state", "run_fn": "run"}
 
 
@@ -15,4 +17,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted(_MODULES)
+    return sorted([*_MODULES, "HorovodInternalError", "HostsUpdatedInterrupt"])
