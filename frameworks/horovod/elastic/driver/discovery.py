@@ -17,10 +17,10 @@ class DiscoveryError(ValueError):
 
 def parse(text: str, slots: int | None) -> dict[str, int]:
     """The hosts of one output: a line for each, "name:slots", or "name" with ``slots``;
-    what follows a "#" is skipped.
+    what follows a "#" is skipped. Of a host that has several lines the last one counts.
 
     Raises:
-        DiscoveryError: a line is no host, a host has no number of slots, or there is no host at all.
+        DiscoveryError: a line is no host, or a host has no number of slots.
     """
     found: dict[str, int] = {}
     lines = (line.partition("#")[0].strip() for line in text.splitlines())
@@ -34,11 +34,8 @@ def parse(text: str, slots: int | None) -> dict[str, int]:
         count = slots if match["slots"] is None else int(match["slots"])
         if (count or 0) > MOST_SLOTS:
             raise DiscoveryError(f"{line[:80]!r} has more than {MOST_SLOTS} slots")
-        if count:
-            found[name] = count
-    if not found:
-        raise DiscoveryError("it lists no host with slots")
-    return found
+        found[name] = count or 0
+    return {name: count for name, count in found.items() if count}
 
 
 class Sightings:

@@ -5,7 +5,6 @@ import collections
 import contextlib
 import os
 import secrets
-import shlex
 import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -189,8 +188,8 @@ class _Job:
         arguments = self._arguments
         if arguments.host_discovery_script is None:
             return None
-        command = shlex.split(arguments.host_discovery_script)
-        discovery = Discovery(self._loop, command, arguments.slots_per_host, self._warn)
+        script, slots = arguments.host_discovery_script, arguments.slots_per_host
+        discovery = Discovery(self._loop, self._guardian, script, slots, self._warn)
         self._stack.callback(discovery.close)
         return discovery
 

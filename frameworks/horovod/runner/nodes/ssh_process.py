@@ -35,9 +35,9 @@ class SshProcess:
         self._pid = process.pid
         guardian.watch(self._pid)
         loop.children.expect(self._pid, is_tool=True)
-        self._stdin = WritePipe(loop.selector, _taken(process.stdin))
-        self._stdout = ReadPipe(loop.selector, _taken(process.stdout), self._take_output)
-        self._stderr = ReadPipe(loop.selector, _taken(process.stderr), lambda data: self.on_errors(data))
+        self._stdin = WritePipe(loop.selector, taken(process.stdin))
+        self._stdout = ReadPipe(loop.selector, taken(process.stdout), self._take_output)
+        self._stderr = ReadPipe(loop.selector, taken(process.stderr), lambda data: self.on_errors(data))
 
     @property
     def has_said_all(self) -> bool:
@@ -91,7 +91,7 @@ def _forget(data: bytes) -> None:
     """Nobody has asked for it yet."""
 
 
-def _taken(file: Any) -> int:
+def taken(file: Any) -> int:
     """The descriptor of a pipe of Popen's, which is no longer Popen's."""
     descriptor = os.dup(file.fileno())
     os.set_inheritable(descriptor, False)
