@@ -1,9 +1,12 @@
 """Checkpoints that are not what was written: they are named, and the one before is used."""
 
+import errno
 import json
 import os
 import random
 import shutil
+import tempfile
+from pathlib import Path
 
 import pytest
 from checkpoint_jobs import names, steps_of, train
@@ -123,10 +126,62 @@ def test_a_folder_that_is_a_link_is_not_a_checkpoint(folder):
     assert read(folder)[0] == 3
 
 
-def test_what_others_own_is_refused(folder, monkeypatch):
+def test_what_others_own_is_used_where_they_alone_may_write(folder, monkeypatch):
+    """As containers and network file systems show it, which give files other owners."""
     monkeypatch.setattr(os, "geteuid", lambda: 12345)
-    with pytest.raises(CheckpointError, match="belongs to user"):
-        opened(str(folder))
+    assert read(folder)[0] == 4
+    assert train(folder, 6)[0] == 4
+
+
+def test_what_this_user_makes_is_used_whoever_owns_it_there(folder, monkeypatch):
+    """Where root is nobody, in a folder of somebody else."""
+    folder.chmod(0o777)
+    monkeypatch.setattr(os, "geteuid", lambda: 12345)
+    assert train(folder, 6)[0] == 4
+    assert read(folder)[0] == 6 and not list(folder.glob(".owner-*"))
+
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to others")
+
+
+@needs_root
+def test_what_others_may_have_planted_is_not_used(folder):
+    folder.chmod(0o777)
+    planted = folder / names(folder)[0]
+    os.chown(planted, 12345, -1)
+    commit, (complaint,) = read(folder)
+    assert commit == 3 and "belongs to user 12345, not to 0" in complaint
+    assert "anybody can have put it there" in complaint
+    folder.chmod(0o775)
+    assert read(folder) == (4, [])
+
+
+@needs_root
+def test_a_folder_that_others_may_have_planted_is_refused():
+    with tempfile.TemporaryDirectory() as top:
+        os.chmod(top, 0o1777)
+        folder = Path(top) / "checkpoints"
+        folder.mkdir(mode=0o777)
+        os.chown(folder, 12345, -1)
+        with pytest.raises(CheckpointError, match="belongs to user 12345, not to 0"):
+            train(folder, 1)
+        os.chmod(top, 0o755)
+        assert train(folder, 1)[0] == 0
+
+
+def test_what_may_not_be_read_is_an_error_that_says_whose_it_is(folder, monkeypatch):
+    """A training that began anew instead would lose what the checkpoint holds."""
+    path = folder / names(folder)[0]
+    real = os.open
+
+    def refuse(name, *arguments, **options):
+        if name == path.name:
+            raise PermissionError(errno.EACCES, "Permission denied", name)
+        return real(name, *arguments, **options)
+
+    monkeypatch.setattr(os, "open", refuse)
+    with pytest.raises(CheckpointError, match=f"{path.name}, of user .* cannot be read by user"):
+        train(folder, 6)
 
 
 def rewritten(folder, change):
@@ -190,3 +245,26 @@ def test_training_goes_on_from_the_one_before_and_the_history_with_it(folder, ca
     assert train(folder, 6)[0] == 3
     assert steps_of(folder) == list(range(6))
     assert damaged not in names(folder) and read(folder) == (6, [])
+
+
+def test_a_newer_format_is_never_removed(folder):
+    newer = names(folder)[0]
+    rewritten(folder, lambda told: told.update(format=layout.FORMAT + 1))
+    assert train(folder, 12, keep=2)[0] == 3
+    assert len(names(folder)) == 3 and newer in names(folder)
+
+
+def test_a_number_that_no_job_can_have_reached_is_no_checkpoint(folder, capfd):
+    shutil.copytree(folder / names(folder)[0], folder / f"checkpoint-{10**18 - 1}")
+    (folder / f"writing-{10**18 - 1}-ab").mkdir()
+    assert train(folder, 6)[0] == 4
+    assert capfd.readouterr().err.count("is no checkpoint: no job can have reached its number") == 2
+    assert read(folder)[0] == 6 and len(names(folder)) == 3
+    assert (folder / f"checkpoint-{10**18 - 1}").exists()
+
+
+def test_the_last_number_is_an_error_that_names_the_folder(folder):
+    last = f"checkpoint-{10**17 - 1}"
+    (folder / last).mkdir()
+    with pytest.raises(CheckpointError, match=f"{last} leaves no number.*: remove or rename it"):
+        train(folder, 6)

@@ -292,7 +292,7 @@ class Durability:
         assert self._folder is not None
         try:
             name = layout.writing_name(layout.next_number(self._folder.names()), secrets.token_hex(4))
-        except OSError as error:
+        except (CheckpointError, OSError) as error:
             self._warn_of_folder(error)
             return ""
         self._has_warned_of_folder = False

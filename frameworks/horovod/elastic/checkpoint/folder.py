@@ -1,7 +1,7 @@
 """Files of one folder, opened so that nobody else's links or files are taken for ours.
 
-Every name is looked up in a folder that is open already, and no link is followed. What another user owns is
-refused: in a folder that others may write to, they could plant checkpoints.
+Every name is looked up in a folder that is open already, and no link is followed. What another user may have
+planted is refused: see ``ownership``.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ import stat
 from collections.abc import Callable, Iterator
 from typing import BinaryIO
 
+from horovod.bootstrap.paths import absolute
+from horovod.elastic.checkpoint import ownership
 from horovod.elastic.checkpoint.errors import CheckpointError, DamagedError
 from horovod.elastic.checkpoint.layout import File
 
@@ -45,9 +47,8 @@ class Folder:
         return os.listdir(self.descriptor)
 
     def folder(self, name: str) -> Folder:
-        """A folder within. Raises DamagedError for one of somebody else."""
-        descriptor = os.open(name, _FOLDER_FLAGS, dir_fd=self.descriptor)
-        return _owned(descriptor, os.path.join(self.path, name), stat.S_ISDIR)
+        """A folder within. Raises DamagedError for one that is planted."""
+        return self._open(name, _FOLDER_FLAGS, stat.S_ISDIR)
 
     def new_folder(self, name: str) -> Folder:
         """A folder within, which may exist."""
@@ -65,13 +66,12 @@ class Folder:
                 self.remove_folder(name, _TRIAL)
 
     def read(self, name: str, longest: int | None = None) -> bytes:
-        """A whole file. Raises DamagedError for what is no file of this user, or longer."""
-        descriptor = os.open(name, _SAFE | os.O_RDONLY | os.O_NONBLOCK, dir_fd=self.descriptor)
-        with _owned(descriptor, os.path.join(self.path, name), stat.S_ISREG):
-            size = os.fstat(descriptor).st_size
+        """A whole file. Raises DamagedError for what is no file, planted, or longer."""
+        with self._open(name, _SAFE | os.O_RDONLY | os.O_NONBLOCK, stat.S_ISREG) as found:
+            size = os.fstat(found.descriptor).st_size
             if longest is not None and size > longest:
                 raise DamagedError(f"{name} has {size} bytes: too many")
-            with open(descriptor, "rb", closefd=False) as file:
+            with open(found.descriptor, "rb", closefd=False) as file:
                 return file.read()
 
     def write(self, name: str, write: Callable[[BinaryIO], None]) -> File:
@@ -103,8 +103,8 @@ class Folder:
         DamagedError when the file is shorter than that.
         """
         flags = _SAFE | os.O_RDWR | os.O_CREAT | os.O_NONBLOCK
-        descriptor = os.open(name, flags, _FILE_MODE, dir_fd=self.descriptor)
-        with _owned(descriptor, os.path.join(self.path, name), stat.S_ISREG):
+        with self._open(name, flags, stat.S_ISREG) as found:
+            descriptor = found.descriptor
             if os.fstat(descriptor).st_size < start:
                 raise DamagedError(f"{name} is shorter than the {start} bytes that it had")
             os.ftruncate(descriptor, start)
@@ -144,24 +144,39 @@ class Folder:
             if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some systems cannot, and need not
                 raise
 
+    def _open(self, name: str, flags: int, is_kind: Callable[[int], bool]) -> Folder:
+        path = os.path.join(self.path, name)
+        try:
+            descriptor = os.open(name, flags, _FILE_MODE, dir_fd=self.descriptor)
+        except PermissionError:
+            found = os.stat(name, dir_fd=self.descriptor, follow_symlinks=False)
+            _check(found, self.descriptor, path, is_kind)
+            raise
+        with _closing(descriptor):
+            _check(os.fstat(descriptor), self.descriptor, path, is_kind)
+        return Folder(descriptor, path)
+
 
 def opened(path: str, create: bool = True) -> Folder:
     """The folder at ``path``, which is made if it is not there.
 
     Raises:
-        CheckpointError: it is another user's.
+        CheckpointError: another user may have planted it.
         OSError: it cannot be opened, or made.
     """
     if create:
         with contextlib.suppress(FileExistsError):
-            parent = os.path.dirname(os.path.abspath(path))
+            parent = os.path.dirname(absolute(path))
             os.makedirs(parent, exist_ok=True)
             os.mkdir(path, _FOLDER_MODE)
     descriptor = os.open(path, _FOLDER_FLAGS & ~os.O_NOFOLLOW)  # the user's own word may be a link
-    try:
-        return _owned(descriptor, path, stat.S_ISDIR)
-    except DamagedError as error:
-        raise CheckpointError(f"The folder of checkpoints cannot be used: {error}") from None
+    with _closing(descriptor):
+        found, around = os.fstat(descriptor), os.stat("..", dir_fd=descriptor)
+        try:
+            _refuse_planted(found, around, descriptor, path)
+        except DamagedError as error:
+            raise CheckpointError(f"The folder of checkpoints cannot be used: {error}") from None
+    return Folder(descriptor, path)
 
 
 @contextlib.contextmanager
@@ -173,15 +188,20 @@ def _closing(descriptor: int) -> Iterator[None]:
         raise
 
 
-def _owned(descriptor: int, path: str, is_kind: Callable[[int], bool]) -> Folder:
-    """Closes the descriptor of what is not this user's, and raises DamagedError."""
-    with _closing(descriptor):
-        found = os.fstat(descriptor)
-        if not is_kind(found.st_mode):
-            raise DamagedError(f"{path} is no {'file' if is_kind is stat.S_ISREG else 'folder'}")
-        if found.st_uid != os.geteuid():
-            raise DamagedError(f"{path} belongs to user {found.st_uid}, not to {os.geteuid()}, who runs this")
-    return Folder(descriptor, path)
+def _check(found: os.stat_result, around: int, path: str, is_kind: Callable[[int], bool]) -> None:
+    """Raises DamagedError for what is planted in the folder ``around``, or of another kind."""
+    if not is_kind(found.st_mode):
+        raise DamagedError(f"{path} is no {'file' if is_kind is stat.S_ISREG else 'folder'}")
+    _refuse_planted(found, os.fstat(around), around, path)
+
+
+def _refuse_planted(found: os.stat_result, around: os.stat_result, trial: int, path: str) -> None:
+    """``trial``: an open folder of the same file system, to find out who this user is there."""
+    if ownership.is_planted(found, around) and found.st_uid != ownership.own_user(trial):
+        raise DamagedError(
+            f"{path} belongs to user {found.st_uid}, not to {os.geteuid()}, who runs this, and is in a "
+            "folder that everybody may write to: anybody can have put it there"
+        )
 
 
 class _Hashing:

@@ -11,7 +11,8 @@
     writing-00000008-1f2e3d/    being written, or left by who was interrupted
         part-0.json             rank 0 has written its files
 
-A number is one more than the greatest that any of these names has, so the newest has the greatest.
+A number is one more than the greatest that any of these names has, so the newest has the greatest. A folder
+whose number no job can have reached is none of these: nothing could come after it.
 """
 
 from __future__ import annotations
@@ -23,12 +24,14 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from horovod.elastic.checkpoint.errors import DamagedError
+from horovod.elastic.checkpoint.errors import CheckpointError, DamagedError
 
 FORMAT = 1
 LOCK, HISTORY, MANIFEST, STATE = "lock", "history.jsonl", "manifest.json", "state.json"
-_COMPLETE = re.compile(r"checkpoint-(\d{8,18})")
-_WRITING = re.compile(r"writing-(\d{8,18})-[0-9a-f]{1,32}")
+_MOST_DIGITS = 17  # of a number: 3,000 years, with a checkpoint each microsecond
+_COMPLETE = re.compile(rf"checkpoint-([0-9]{{8,{_MOST_DIGITS}}})")
+_WRITING = re.compile(rf"writing-([0-9]{{8,{_MOST_DIGITS}}})-[0-9a-f]{{1,32}}")
+_UNREACHED = re.compile(rf"(?:checkpoint|writing)-[0-9]{{{_MOST_DIGITS + 1},}}(?:-[0-9a-f]*)?")
 _FILE = re.compile(r"[a-z][a-z0-9-]*\.[a-z0-9]+")
 LONGEST_MANIFEST = 64 << 20
 
@@ -172,9 +175,18 @@ def unfinished(names: Iterable[str]) -> list[str]:
     return [name for name in names if _WRITING.fullmatch(name)]
 
 
+def unreached(names: Iterable[str]) -> list[str]:
+    """Those that look like checkpoints and have a number that no job can have reached."""
+    return sorted(name for name in names if _UNREACHED.fullmatch(name))
+
+
 def next_number(names: Iterable[str]) -> int:
-    """For the next checkpoint."""
-    return 1 + max((number_of(name) or 0 for name in names), default=0)
+    """For the next checkpoint. Raises CheckpointError where none is left."""
+    numbers = {number_of(name) or 0: name for name in names}
+    last = max(numbers, default=0)
+    if last + 1 >= 10**_MOST_DIGITS:
+        raise CheckpointError(f"{numbers[last]} leaves no number for a later checkpoint: remove or rename it")
+    return last + 1
 
 
 def superfluous(names: Collection[str], newest: str, keep: int, damaged: Collection[str] = ()) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -46,13 +47,18 @@ def newest(folder: Folder, formats: Sequence[Format], say: Callable[[str], None]
         say: is called with a warning for each newer one that cannot be used.
 
     Raises:
-        CheckpointError: the newest is of another program.
+        CheckpointError: the newest is of another program, or this user may not read it.
         OSError: the folder cannot be read.
     """
     damaged: set[str] = set()
-    for name in layout.complete(folder.names()):
+    names = folder.names()
+    for name in layout.unreached(names):
+        say(f"{shown(folder.path)}/{name} is no checkpoint: no job can have reached its number. Remove it")
+    for name in layout.complete(names):
         try:
             found = _read(folder, name, formats)
+        except PermissionError as error:
+            raise CheckpointError(_forbidden(folder, name, error)) from error
         except (DamagedError, OSError) as error:
             say(f"the checkpoint {shown(folder.path)}/{name} is not used: {escaped(str(error))}")
             if not isinstance(error, (layout.NewerFormatError, OSError)):  # these may be read another time
@@ -61,6 +67,29 @@ def newest(folder: Folder, formats: Sequence[Format], say: Callable[[str], None]
             found.damaged = frozenset(damaged)
             return found
     return None
+
+
+def of_newer_formats(folder: Folder) -> set[str]:
+    """The names of the complete checkpoints that a newer version of this library has written."""
+    found = set()
+    for name in layout.complete(folder.names()):
+        try:
+            with folder.folder(name) as place:
+                _manifest(place)
+        except layout.NewerFormatError:
+            found.add(name)
+        except (DamagedError, OSError):
+            continue
+    return found
+
+
+def _forbidden(folder: Folder, name: str, error: PermissionError) -> str:
+    owner = os.stat(name, dir_fd=folder.descriptor, follow_symlinks=False).st_uid
+    return (
+        f"The checkpoint {shown(folder.path)}/{name}, of user {owner}, cannot be read by user "
+        f"{os.geteuid()}, who runs this: {escaped(str(error))}. Run the job as the user who wrote it, let "
+        "this one read it, or give the job another folder"
+    )
 
 
 def newest_manifest(folder: Folder) -> Manifest | None:

@@ -21,6 +21,7 @@ from horovod.elastic.checkpoint.errors import CheckpointError, DamagedError
 from horovod.elastic.checkpoint.folder import Folder
 from horovod.elastic.checkpoint.formats import Format, Piece
 from horovod.elastic.checkpoint.layout import Extent, File, Manifest, Part
+from horovod.elastic.checkpoint.reader import of_newer_formats
 
 _PAUSE_SECONDS = 0.02
 PATIENCE_SECONDS = 120.0
@@ -148,7 +149,8 @@ def _write(folder: Folder, task: Task, abandoned: Callable[[], str | None]) -> M
             # Also those that were left by others: they are of no use, and may be what has filled the disk.
             _remove(folder, layout.unfinished(folder.names()))
         raise
-    _remove(folder, layout.superfluous(folder.names(), name, task.keep, task.damaged))
+    names = set(folder.names()) - of_newer_formats(folder)
+    _remove(folder, layout.superfluous(names, name, task.keep, task.damaged))
     return manifest
 
 

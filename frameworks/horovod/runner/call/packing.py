@@ -16,6 +16,8 @@ from dataclasses import asdict, dataclass
 from types import FunctionType
 from typing import Any, BinaryIO
 
+from horovod.bootstrap.paths import absolute
+
 _LENGTH = struct.Struct("!I")
 _LONGEST_TEXT = 1 << 16  # characters of an exception; the exception itself travels whole
 
@@ -55,7 +57,7 @@ class Surroundings:
 
 def surroundings() -> Surroundings:
     """Those of this process."""
-    return Surroundings(_python(), sys.prefix, [os.path.abspath(p) for p in sys.path], list(sys.argv))
+    return Surroundings(_python(), sys.prefix, [absolute(p) for p in sys.path], list(sys.argv))
 
 
 def write_call(

@@ -1,8 +1,9 @@
 """What the values of horovodrun's options may be: one function reads one kind, or says why it cannot."""
 
 import argparse
-import os
 import re
+
+from horovod.bootstrap.paths import absolute
 
 AUTO = "auto"
 LEVELS = ("TRACE", "DEBUG", "INFO", "WARNING", "ERROR", "FATAL")
@@ -142,7 +143,10 @@ def absolute_path(text: str) -> str:
     """A path, from here."""
     if not text:
         raise argparse.ArgumentTypeError("expected a path")
-    return os.path.abspath(text)
+    try:
+        return absolute(text)
+    except FileNotFoundError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def remote_shell(text: str) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from horovod.bootstrap import secret
 from horovod.bootstrap.network import endpoints, interfaces
+from horovod.bootstrap.paths import working_directory
 from horovod.bootstrap.sources import TORCHRUN_MARKS
 from horovod.bootstrap.start_settings import ADDRESS_VARIABLE, START_TIMEOUT_VARIABLE
 from horovod.bootstrap.store.server import StoreServer
@@ -251,7 +252,7 @@ class _Job:
         environment = {**self._variables, JOB_VARIABLE: self._number_at(node.host), "PYTHONUNBUFFERED": "1"}
         node.on_notice = lambda is_given: self._policy.noticed(node.host, is_given)
         inherited = _without_identity(os.environ)
-        node.start(self._work(environment), self._secret, os.getcwd(), inherited, self._supervisor)
+        node.start(self._work(environment), self._secret, working_directory(), inherited, self._supervisor)
 
     def _work(self, environment: Mapping[str, str]) -> Work:
         command, notice = self._arguments.command, self._notice

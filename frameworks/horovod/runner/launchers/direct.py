@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from horovod.bootstrap import secret
 from horovod.bootstrap.network import endpoints, interfaces
+from horovod.bootstrap.paths import working_directory
 from horovod.bootstrap.start_settings import START_TIMEOUT_VARIABLE, STORE_VARIABLE, forget_launchers
 from horovod.bootstrap.store.server import StoreServer
 from horovod.bootstrap.text import escaped, is_logged
@@ -96,6 +97,7 @@ class _Job:
         self._environment = {**os.environ, **self._variables}
         self._network = interfaces.from_environment(self._environment)
         self._remotes: dict[str, RemoteNode] = {}
+        self._folder = ""  # where the ranks run on other hosts
         self._guardian = Guardian(f"{JOB_VARIABLE}={number}")
         stack.callback(self._guardian.dismiss)
         stack.callback(loop.children.kill_strays)
@@ -119,6 +121,7 @@ class _Job:
         for host in [each for each in hosts if not is_this_host(each)]:
             target, marker = setup.target(arguments, host), f"{JOB_VARIABLE}={self._number_at(host)}"
             self._remotes[host] = RemoteNode(Route(target, self._loop, self._guardian), marker, ports)
+        self._folder = working_directory() if self._remotes else ""
         remotes = list(self._remotes.values())
         self._stack.callback(lambda: reach.part(self._loop, remotes, self.status))
         seconds = float(arguments.start_timeout or _START_SECONDS)
@@ -187,7 +190,7 @@ class _Job:
         own = replace(work, environment={**work.environment, JOB_VARIABLE: self._number_at(node.host)})
         inherited = dict(os.environ)
         forget_launchers(inherited)
-        node.start(own, self._secret, os.getcwd(), inherited, supervisor)
+        node.start(own, self._secret, self._folder, inherited, supervisor)
         return node
 
     def _number_at(self, host: str) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
+from horovod.bootstrap.paths import absolute
 from horovod.bootstrap.text import escaped
 
 from .. import limits
@@ -47,7 +48,7 @@ def launch(arguments: argparse.Namespace, supervise: Supervise) -> int:
     files: Files = [{} for _ in range(arguments.num_proc)]
     if arguments.output_filename:
         try:
-            files = open_files(arguments.output_filename, arguments.num_proc)
+            files = open_files(absolute(arguments.output_filename), arguments.num_proc)
         except OSError as error:
             complain(f"--output-filename: {error}")
             return USAGE_STATUS
@@ -130,7 +131,7 @@ def _journal(
     if arguments.json:
         journal = Journal(sinks[0], is_alone=True)
     elif arguments.events is not None:
-        path = Path(arguments.events)
+        path = Path(absolute(arguments.events))
         folder = open_folder(path.parent)
         stack.callback(os.close, folder)
         file = open_file_in(folder, path.name)

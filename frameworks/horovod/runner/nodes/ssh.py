@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from horovod.bootstrap.paths import absolute
 from horovod.bootstrap.text import escaped
 from horovod.version import __version__
 
@@ -79,7 +80,7 @@ def command(target: Target, is_relayed: bool = False) -> list[str]:
 
 def _whole(path: str | None) -> str | None:
     """A path that holds in any folder. Of "~" and "none" ssh makes something itself."""
-    return os.path.abspath(path) if path and path != "none" and not path.startswith("~") else path or None
+    return absolute(path) if path and path != "none" and not path.startswith("~") else path or None
 
 
 def _where(target: Target) -> list[str]:
