@@ -169,34 +169,34 @@ def test_optimizers(request, ranks, adapter, package, options):
     run(2, optimizers, [adapter, package, options], timeout=120)
 
 
-def programs_that_leave_them_out(adapter):
+def programs_that_leave_them_out(adapter, package):
     """Of what they give to the optimizer, as long as it knows all from ``build``."""
-    import keras
-
-    hvd = importlib.import_module(adapter)
+    hvd, keras = importlib.import_module(adapter), importlib.import_module(package)
     hvd.init()
-    for inner in (keras.optimizers.SGD(1.0), keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(1.0))):
+    is_older = package == "tf_keras"
+    make, as_tensor = (
+        (tf.Variable, tf.constant) if is_older else (keras.Variable, keras.ops.convert_to_tensor)
+    )
+    plain, scaled = keras.optimizers.SGD(1.0), keras.optimizers.SGD(1.0)
+    for inner in (plain,) if is_older else (plain, keras.optimizers.LossScaleOptimizer(scaled)):
         optimizer = hvd.DistributedOptimizer(inner)
-        optimizer.build(parameters := [keras.Variable(np.zeros(1, "float32"), name="w") for _ in FACTORS])
-        scale = float(keras.ops.convert_to_numpy(getattr(optimizer, "dynamic_scale", 1.0)))
+        optimizer.build(parameters := [make(np.zeros(1, "float32"), name="w") for _ in FACTORS])
+        scale = float(np.array(getattr(optimizer, "dynamic_scale", 1.0)))
         for number, parts in enumerate(STEPS):
-            before = [float(keras.ops.convert_to_numpy(each)[0]) for each in parameters]
+            before = [float(each.numpy()[0]) for each in parameters]
             optimizer.apply_gradients(
-                (keras.ops.convert_to_tensor(np.full(1, scale * FACTORS[name], "float32")), parameter)
+                (as_tensor(np.full(1, scale * FACTORS[name], "float32")), parameter)
                 for name, parameter in zip(FACTORS, parameters, strict=True)
                 if name in parts[hvd.rank()]
             )
-            after = [float(keras.ops.convert_to_numpy(each)[0]) for each in parameters]
+            after = [float(each.numpy()[0]) for each in parameters]
             steps = [old - new for old, new in zip(before, after, strict=True)]
             assert steps == [each or 0.0 for each in expected_of(number)], number
 
 
-@pytest.mark.parametrize(
-    ("ranks", "adapter"),
-    [("run_ranks", "horovod.tensorflow.keras"), ("run_torch_keras_ranks", "horovod.keras")],
-)
-def test_programs_that_leave_them_out(request, ranks, adapter):
-    request.getfixturevalue(ranks)(2, programs_that_leave_them_out, [adapter], timeout=120)
+@EVERY_KERAS
+def test_programs_that_leave_them_out(request, ranks, adapter, package):
+    request.getfixturevalue(ranks)(2, programs_that_leave_them_out, [adapter, package], timeout=120)
 
 
 def older_optimizers():

@@ -96,15 +96,20 @@ class DistributedKerasOptimizer(SchedulesByPass):
             self.built = True
         given = self._trainable_variables if trainable_variables is None else trainable_variables  # type: ignore[attr-defined]
         variables = list(given)
-        asked = {self._var_key(variable) for variable in variables}  # type: ignore[attr-defined]
-        gradients, variables = self._completed(gradients, variables)
+        asked = variables
+        gradients, variables = self._completed(gradients, asked)
         update = super().apply  # type: ignore[misc]
         if self._scales_by_itself and not self._loss_is_scaled:
             update = self.inner_optimizer.apply  # type: ignore[attr-defined]
 
         def reduce_and_update(local: Sequence[Any]) -> None:
-            reduced = zip(self._reduction.reduce(local, variables), variables, strict=True)
-            pairs = [(g, v) for g, v in reduced if g is not None or self._var_key(v) in asked]  # type: ignore[attr-defined]
+            reduced = self._reduction.reduce(local, variables)
+            if variables is asked:
+                update(reduced, variables)
+                return
+            keys = set(map(self._var_key, asked))  # type: ignore[attr-defined]
+            both = zip(reduced, variables, strict=True)
+            pairs = [(g, v) for g, v in both if g is not None or self._var_key(v) in keys]  # type: ignore[attr-defined]
             update([g for g, _ in pairs], [v for _, v in pairs])
 
         if len(gradients) != len(variables) or not gradients:
@@ -120,11 +125,13 @@ class DistributedKerasOptimizer(SchedulesByPass):
         on this rank: another rank may have one.
         """
         trained = list(self._trainable_variables)  # type: ignore[attr-defined]
-        given = {self._var_key(v): g for g, v in zip(gradients, variables, strict=False)}  # type: ignore[attr-defined]
-        keys = [self._var_key(variable) for variable in trained]  # type: ignore[attr-defined]
-        if not gradients or len(gradients) != len(variables) or not given.keys() < set(keys):
+        if not gradients or len(gradients) != len(variables) or len(variables) >= len(trained):
             return gradients, variables
-        return [given.get(key) for key in keys], trained
+        key = self._var_key  # type: ignore[attr-defined]
+        given = {key(variable): gradient for gradient, variable in zip(gradients, variables, strict=True)}
+        if not given.keys() < set(map(key, trained)):
+            return gradients, variables
+        return [given.get(key(variable)) for variable in trained], trained
 
     def _refuse_loss_scaling_around(self) -> None:
         """It would judge by this rank's gradients, so that the ranks would not all go on to reduce them."""

@@ -38,11 +38,6 @@ class DistributedKeras2Optimizer:
         passes = self._plan.settings.backward_passes_per_step
         return self._hvd.aggregation if passes > 1 else None
 
-    @property
-    def _is_scaled(self) -> bool:
-        """Whether loss scaling is around this optimizer, which drops what has no gradient on this rank."""
-        return getattr(self, "_is_wrapped_by_loss_scale_optimizer", False)
-
     def register_local_var(self, var: Any) -> None:
         """The gradient of ``var`` stays on this rank; it is divided by the number of ranks where
         ``scale_local_gradients`` says so.
@@ -72,13 +67,16 @@ class DistributedOptimizerV3(DistributedKeras2Optimizer):
         return self._hvd.computed(super().compute_gradients(loss, var_list, tape))  # type: ignore[misc]
 
     def build(self, var_list: Any) -> None:
-        """Loss scaling around this optimizer tells it of all variables here, before it drops any."""
-        self._hvd.know(var_list)
+        """Loss scaling around this optimizer tells it of all variables here, before it drops any; so may the
+        program.
+        """
+        if not getattr(self, "_built", False):
+            self._hvd.know(var_list)
         super().build(var_list)  # type: ignore[misc]
 
     def aggregate_gradients(self, grads_and_vars: Any) -> Pairs:
         """Reduces gradients, unless ``compute_gradients`` has."""
-        return self._hvd.aggregated(grads_and_vars, self._is_scaled)
+        return self._hvd.aggregated(grads_and_vars)
 
     def apply_gradients(
         self,
@@ -112,7 +110,10 @@ class DistributedOptimizerV2(DistributedKeras2Optimizer):
         return [gradient for gradient, _ in pairs]
 
     def _aggregate_gradients(self, grads_and_vars: Any) -> Pairs:
-        return self._hvd.aggregated(grads_and_vars, self._is_scaled)
+        """For loss scaling around this optimizer, which has dropped what has no gradient on this rank."""
+        pairs = list(grads_and_vars)
+        self._hvd.know(variable for _, variable in pairs)
+        return self._hvd.aggregated(pairs)
 
     def apply_gradients(
         self, grads_and_vars: Any, name: str | None = None, experimental_aggregate_gradients: bool = True
@@ -177,20 +178,19 @@ class _Reduction:
         """These are trained, whether they have a gradient on this rank or not; in one order on all ranks."""
         self._known.update((identity(variable), variable) for variable in variables)
 
-    def aggregated(self, grads_and_vars: Any, is_filtered: bool = False) -> Pairs:
-        """Reduces what has not been reduced where it was computed. ``is_filtered``: what has no gradient on
-        this rank was left out, and others may have one.
+    def aggregated(self, grads_and_vars: Any) -> Pairs:
+        """Reduces what has not been reduced where it was computed. What is known and left out may have a
+        gradient on another rank.
         """
         pairs = list(grads_and_vars)
         done, self._done = self._done, None
         if done == self._what(pairs):
             return pairs
-        if not is_filtered:
-            return self._reduce(pairs)
-        self.know(variable for _, variable in pairs)
         own = {identity(variable): gradient for gradient, variable in pairs}
+        if not own.keys() < self._known.keys():
+            return self._reduce(pairs)
         reduced = self._reduce([(own.get(key), variable) for key, variable in self._known.items()])
-        return [(gradient, variable) for gradient, variable in reduced if gradient is not None]
+        return [(g, variable) for g, variable in reduced if g is not None or identity(variable) in own]
 
     def _what(self, pairs: Pairs) -> tuple[Any, list[int]]:
         # By variables: loss scaling has made other tensors of the gradients in between.
