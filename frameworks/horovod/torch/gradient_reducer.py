@@ -277,8 +277,9 @@ class GradientReducer:
         """Brings the reductions of all to their end; returns for what this step had made no gradient."""
         missing: set[GradientHook] = set()
         for bucket in buckets:
-            if bucket.handle is None:
+            if bucket.handle is None or bucket.reduction.partial:
                 missing.update(hook for hook in bucket.members if hook.missing)
+            if bucket.handle is None:
                 bucket.submit_incomplete()
         complete_all(buckets)
         return missing

@@ -119,6 +119,25 @@ def state_of_one_rank():
     assert_equal(net)
 
 
+def gradients_that_hooks_take():
+    """A hook of the program drops them as soon as they are made: on all ranks, or on one."""
+    net, takers = nn.Linear(4, 1), ()
+    for parameter in net.parameters():
+        parameter.register_post_accumulate_grad_hook(
+            lambda each: setattr(each, "grad", None) if hvd.rank() in takers else None
+        )
+    hvd.broadcast_parameters(net.state_dict(), 0)
+    inner = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+    optimizer = hvd.DistributedOptimizer(inner, net.named_parameters())
+    everybody = range(hvd.size())
+    for takers in ((), everybody, everybody, (1,), everybody):
+        optimizer.zero_grad()
+        backward(net)
+        optimizer.step()
+        assert {p.grad is None for p in net.parameters()} == {takers is everybody}
+        assert_equal(net)
+
+
 def nothing_is_trained():
     """Then no gradient travels. When one rank alone begins to train, all hear of it; together they go on."""
     net, optimizer = linear()
@@ -161,6 +180,7 @@ def ranks_check():
     steps_of_two_evaluations()
     state_of_one_rank()
     nothing_is_trained()
+    gradients_that_hooks_take()
     return True
 
 
