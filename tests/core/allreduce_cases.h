@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -16,18 +17,27 @@ struct AllreduceCase {
   int64_t direct_bytes = -1;
   std::vector<std::vector<Bytes>> inputs;   // [rank][piece]
   std::vector<std::vector<Bytes>> outputs;  // [rank][piece]
+  std::vector<Bytes> expected;              // [piece]
 
+  // With fresh outputs: a case runs on one medium after the other.
   std::vector<Piece> Pieces(int rank) {
     std::vector<Piece> pieces;
     for (size_t i = 0; i < inputs[rank].size(); ++i) {
       Bytes& output = outputs[rank][i];
-      if (in_place) output = inputs[rank][i];
+      output = in_place ? inputs[rank][i] : Bytes(inputs[rank][i].size());
       const std::byte* input = in_place ? output.data() : inputs[rank][i].data();
       pieces.push_back({input, output.data(), static_cast<int64_t>(output.size())});
     }
     return pieces;
   }
 };
+
+// What every rank puts into a piece.
+inline std::vector<Bytes> Column(const std::vector<std::vector<Bytes>>& inputs, size_t piece) {
+  std::vector<Bytes> column;
+  for (const auto& of_rank : inputs) column.push_back(of_rank[piece]);
+  return column;
+}
 
 inline AllreduceCase MakeAllreduce(const Reduction& reduction, int ranks,
                                    const std::vector<int64_t>& elements, Values values,
@@ -37,11 +47,13 @@ inline AllreduceCase MakeAllreduce(const Reduction& reduction, int ranks,
   result.in_place = random() % 2 == 0;
   for (int rank = 0; rank < ranks; ++rank) {
     result.inputs.emplace_back();
-    result.outputs.emplace_back();
+    result.outputs.emplace_back(elements.size());
     for (int64_t count : elements) {
       result.inputs[rank].push_back(RandomTensor(reduction.dtype, count, values, random));
-      result.outputs[rank].emplace_back(result.inputs[rank].back().size());
     }
+  }
+  for (size_t piece = 0; piece < elements.size(); ++piece) {
+    result.expected.push_back(Reduced(reduction, Column(result.inputs, piece)));
   }
   return result;
 }
@@ -63,12 +75,9 @@ inline bool IsRight(Medium medium, const Reduction& reduction, const Bytes& resu
 
 // Every output has the bits of the reference.
 inline void CheckAllreduce(Medium medium, const AllreduceCase& c) {
-  for (size_t piece = 0; piece < c.inputs[0].size(); ++piece) {
-    std::vector<Bytes> column;
-    for (const auto& inputs : c.inputs) column.push_back(inputs[piece]);
-    const Bytes expected = Reduced(c.reduction, column);
+  for (size_t piece = 0; piece < c.expected.size(); ++piece) {
     for (size_t rank = 0; rank < c.outputs.size(); ++rank) {
-      if (IsRight(medium, c.reduction, c.outputs[rank][piece], expected)) continue;
+      if (IsRight(medium, c.reduction, c.outputs[rank][piece], c.expected[piece])) continue;
       check::Fail(__FILE__, __LINE__,
                   std::string(Name(medium)) + ": " + Describe(c, static_cast<int>(rank), piece) +
                       " to equal");
@@ -94,6 +103,32 @@ inline void RunAllreduces(Medium medium, int ranks, std::vector<AllreduceCase>* 
       ASSERT_OK(rank.Run(backend, spec));
     }
   });
+}
+
+// Links combine in the order of the ring, so only exact values can be compared with the reference
+// there.
+inline Values ValuesFor(Medium medium) { return IsLinks(medium) ? Values::kExact : Values::kAny; }
+
+const std::vector<int> kManyRanks{1, 2, 3, 4, 8};
+
+// By default a size is tried with some numbers of ranks; HVD_TEST_FULL asks for all.
+inline std::vector<int> Usually(std::vector<int> ranks) {
+  return std::getenv("HVD_TEST_FULL") != nullptr ? kManyRanks : ranks;
+}
+
+// Calls run(medium, ranks, &cases) for every medium and each number of ranks, with the cases that
+// make(ranks, values) gives. Media that take equal values share them: to make them, and what must
+// come out, takes longer than to run them.
+template <typename Make, typename Run>
+void OnAllMedia(const std::vector<int>& numbers, const Make& make, const Run& run) {
+  for (int ranks : numbers) {
+    for (Values values : {Values::kAny, Values::kExact}) {
+      auto cases = make(ranks, values);
+      for (Medium medium : AllMedia()) {
+        if (ValuesFor(medium) == values && IsTried(medium, ranks)) run(medium, ranks, &cases);
+      }
+    }
+  }
 }
 
 inline Reduction MakeReduction(DataType dtype, ReduceOp op, int ranks) {
