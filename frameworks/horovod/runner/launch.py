@@ -68,15 +68,15 @@ def start_job(arguments: argparse.Namespace, call: "Call | None" = None) -> int:
         from .mpi import launch
 
         return launch.launch(arguments, call)
-    if arguments.launcher == placing.ELASTIC:
-        from .elastic import launch as elastic
-
-        return elastic.launch(arguments, call)
     if arguments.rendezvous is not None and not meeting.leads(arguments):
         from . import agent
 
         place = arguments.node_rank if arguments.node_rank != meeting.AUTO else None
         return agent.join(arguments.rendezvous, None, None, place, arguments.start_timeout)
+    if arguments.launcher == placing.ELASTIC:
+        from .elastic import launch as elastic
+
+        return elastic.launch(arguments, call)
     from .launchers import direct
 
     arguments.call = call

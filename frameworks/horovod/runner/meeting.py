@@ -41,6 +41,23 @@ def place(arguments: argparse.Namespace) -> tuple[list[Host], int]:
     return found, sum(host.slots for host in found) if asked is None else asked
 
 
+def place_elastic(arguments: argparse.Namespace) -> list[Host]:
+    """The hosts that an elastic job has before others join, with ``num_proc`` ranks at its start. Completes
+    ``slots_per_host``, of hosts that do not say how many ranks they may run.
+    """
+    if arguments.host_discovery_script is not None:
+        raise HostsError("--rendezvous and --host-discovery-script both say the hosts: give one of them")
+    is_alike = arguments.nnodes is not None
+    waited_for = arguments.nnodes if is_alike else arguments.wait_for_hosts
+    per_node = arguments.slots_per_host or arguments.nproc_per_node
+    if per_node is None and waited_for is None:
+        raise HostsError("--rendezvous: say how many ranks a host may run that joins: --slots-per-host N")
+    per_node = per_node or max(1, math.ceil(arguments.num_proc / waited_for))
+    arguments.slots_per_host, arguments.joining = per_node, 0
+    named = [] if arguments.hosts is None else hosts.parse(arguments.hosts)
+    return [*named, *([Host("localhost", per_node)] if is_alike else [])]
+
+
 def _check(arguments: argparse.Namespace) -> None:
     where = f"--rendezvous {arguments.rendezvous}"
     if (arguments.nnodes is None) == (arguments.wait_for_hosts is None):

@@ -22,8 +22,6 @@ def place(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
         HostsError: they contradict each other, or say too little.
     """
     if is_elastic(arguments):
-        if arguments.rendezvous is not None:
-            raise HostsError("--rendezvous: not in an elastic job yet; leave --min-np out")
         _place_elastic(arguments)
         return
     _refuse_elastic(arguments)
@@ -66,7 +64,10 @@ def _place_elastic(arguments: argparse.Namespace) -> None:
             "--stdin-rank: in an elastic job ranks pass from process to process, and your terminal cannot; "
             "leave it out, or debug in a job without --min-np"
         )
-    if arguments.host_discovery_script is None:
+    if arguments.rendezvous is not None:
+        arguments.num_proc = _number_at_start(arguments)
+        arguments.host_list = meeting.place_elastic(arguments)
+    elif arguments.host_discovery_script is None:
         if arguments.num_proc is None and arguments.hosts is None and arguments.hostfile is None:
             arguments.num_proc = arguments.max_np or arguments.min_np
         arguments.host_list, arguments.num_proc = _hosts(arguments)

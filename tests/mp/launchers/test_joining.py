@@ -1,8 +1,6 @@
 """Jobs on hosts that dial the launcher: namespaces that stand for pods, where nobody logs in."""
 
-import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -10,15 +8,11 @@ from pathlib import Path
 
 import networks
 import pytest
-from launch import MODULE, Launcher
-from load import within
+from pods import ADDRESS, PORT, Pods, break_connection, running
 
 REASON = networks.why_not()
 pytestmark = pytest.mark.skipif(bool(REASON), reason=f"no hosts with networks of their own: {REASON}")
 
-AGENT = (sys.executable, "-m", "horovod.runner.agent")
-ADDRESSES = [f"10.77.0.{number + 1}/24" for number in range(3)]
-WHERE = "10.77.0.254:29500"
 PROGRAM = """
 import os, sys, time
 from horovod.common import basics as hvd
@@ -40,40 +34,10 @@ sys.exit(5 if hvd.rank() == 3 else 0)
 )
 
 
-class Pods(Launcher):
-    """Starts launchers and agents on them."""
-
-    def __init__(self, hosts: networks.Hosts, folder: Path) -> None:
-        super().__init__()
-        self.hosts = hosts
-        self.environment["HOROVOD_SECRET_FILE"] = self.new_secret(folder / "secret")
-
-    def new_secret(self, path: Path) -> str:
-        path.touch(mode=0o600)
-        path.write_text(os.urandom(32).hex())
-        return str(path)
-
-    def lead(self, *arguments: str, hosts: int = 2, **changes: str) -> "subprocess.Popen[bytes]":
-        options = ["--rendezvous", ":29500", "--wait-for-hosts", str(hosts)]
-        command = self.hosts.switch.command(*MODULE, *options, *arguments)
-        return self.popen(command, env={**self.environment, **changes})
-
-    def join(self, pod: int, *arguments: str, **changes: str) -> "subprocess.Popen[bytes]":
-        command = [*AGENT, "--join", WHERE, "--name", f"pod-{pod}", *arguments]
-        return self.popen(self.hosts.nodes[pod].command(*command), env={**self.environment, **changes})
-
-    def alike(self, pod: int, *arguments: str, **changes: str) -> "subprocess.Popen[bytes]":
-        environment = {**self.environment, "HOROVOD_HOSTNAME": f"pod-{pod}", **changes}
-        return self.popen(self.hosts.nodes[pod].command(*MODULE, *arguments), env=environment)
-
-
 @pytest.fixture
 def pods(tmp_path: Path) -> Iterator[Pods]:
-    with networks.hosts(3) as hosts:
-        hosts.join("br0", "eth0", ADDRESSES, own="10.77.0.254/24")
-        job = Pods(hosts, tmp_path)
-        yield job
-        job.wait_until_gone(4.0)
+    with running(tmp_path) as made:
+        yield made
 
 
 def lines(stdout: bytes) -> list[str]:
@@ -91,7 +55,7 @@ def test_hosts_that_come_early_and_late_make_a_job(pods: Pods) -> None:
     assert lines(result.stdout) == [f"{rank} 2 2 10.77.0.1" for rank in range(4)]
     for agent in (early, late):
         end = pods.finish(agent, 5)
-        assert end.returncode == 0 and b"has joined 10.77.0.254:29500" in end.stderr
+        assert end.returncode == 0 and b"has joined" in end.stderr
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0)])
@@ -131,7 +95,7 @@ _FLOOD = f"""
 import os, socket, sys
 kept = []
 for number in range(int(sys.argv[1])):
-    connection = socket.create_connection({("10.77.0.254", 29500)!r}, 5)
+    connection = socket.create_connection({(ADDRESS, PORT)!r}, 5)
     connection.sendall((b"HVDLINK\\0" + os.urandom(64), b"GET / HTTP/1.0", os.urandom(300))[number % 3])
     kept = [*kept[-100:], connection]
 """
@@ -143,7 +107,7 @@ def test_a_job_goes_on_where_the_connections_of_agents_break(pods: Pods) -> None
     assert job.stdout is not None
     begun = [job.stdout.readline() for _ in range(12)]
     for pod in (0, 1, 0):
-        _break(pods.hosts.nodes[pod])
+        break_connection(pods.hosts.nodes[pod])
     result = pods.finish(job, 40)
     assert result.returncode == 5 and "rank 3 (pod-1" in result.output, result.output
     assert [pods.finish(agent, 5).returncode for agent in agents] == [5, 5]
@@ -152,17 +116,6 @@ def test_a_job_goes_on_where_the_connections_of_agents_break(pods: Pods) -> None
         (rank, step) for rank in range(4) for step in range(STEPS)
     ]
     assert {text for *_, text in written} == {"x" * 2000}
-
-
-def _break(pod: networks.Namespace) -> None:
-    """Resets the connection to the launcher, and waits for another one."""
-    filter = ("dport", "=", "29500")
-    before = pod.run("ss", "-Htn", *filter).split()[3]
-    pod.run("ss", "-HKtn", *filter)
-    deadline = time.monotonic() + within(10)
-    while before in (now := pod.run("ss", "-Htn", "state", "established", *filter)) or not now:
-        assert time.monotonic() < deadline, "there is no other connection"
-        time.sleep(0.05)
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
@@ -210,5 +163,11 @@ def test_who_does_not_come_is_told(pods: Pods) -> None:
     result = pods.finish(pods.lead("-np", "4", "--start-timeout", "3", sys.executable, "-c", PROGRAM), 20)
     assert result.returncode == 1
     assert b"of 2 hosts 1 have joined at tcp:0.0.0.0:29500 (pod-1) within 3 s" in result.stderr
+    assert pods.finish(agent, 5).returncode == 1
+
+
+def test_an_agent_ends_when_it_is_told_to(pods: Pods) -> None:
+    agent = pods.join(1)
+    time.sleep(1.0)
     agent.send_signal(signal.SIGTERM)
     assert pods.finish(agent, 5).returncode == 128 + signal.SIGTERM

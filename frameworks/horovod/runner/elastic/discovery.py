@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 from collections.abc import Callable, Mapping
+from typing import Protocol
 
 from horovod.bootstrap.text import escaped
 from horovod.elastic.driver.discovery import DiscoveryError, Sightings, parse
@@ -22,6 +23,19 @@ RUN_SECONDS = 60.0
 _MOST_OUTPUT = 1 << 20
 _MOST_WARNINGS = 16
 _LINES, _WIDTH = 3, 200  # of its stderr, in a warning
+
+
+class HostDiscovery(Protocol):
+    """Who says which hosts an elastic job may use: a script of the user's, or the hosts themselves."""
+
+    def tend(self, now: float) -> Mapping[str, int] | None:
+        """Looks. Returns the hosts, and how many ranks each may run, when they have changed."""
+
+    def next_time(self) -> float:
+        """When to call ``tend`` although nothing has happened."""
+
+    def close(self) -> None:
+        """Looks no more."""
 
 
 class Discovery:

@@ -23,6 +23,7 @@ from horovod.elastic.driver.reliability import COOLDOWN, Reliability
 from ..command_line import exports, options
 from ..launchers import is_this_host, setup
 from ..launchers.direct import JOB_VARIABLE
+from ..launchers.welcome import Welcome
 from ..nodes import reach
 from ..nodes.guardian import Guardian
 from ..nodes.local import LocalNode
@@ -31,12 +32,14 @@ from ..nodes.node import Node, Work
 from ..nodes.notice import Notice
 from ..nodes.remote import RemoteNode
 from ..nodes.route import Route
+from ..nodes.way import Way
 from ..output import Display
 from ..rank_output import RankOutput
 from ..sink import Sink
 from ..supervisor import Supervisor
 from .crew import Crew
-from .discovery import Discovery
+from .discovery import Discovery, HostDiscovery
+from .hosts_that_dial import HostsThatDial
 from .policy import ElasticPolicy
 from .roster import Roster
 from .worker_output import WorkerOutputs
@@ -84,10 +87,13 @@ class _Job:
         self._loop = loop
         self._sinks = sinks
         self._stack = stack
-        self._secret = secrets.token_bytes(secret.SECRET_BYTES)
+        self._number = secrets.token_hex(8)
+        self._status = 1
+        self._welcome: Welcome | None = None
+        self._hosts_that_dial: HostsThatDial | None = None
+        self._secret = self._new_secret()
         self._offered = secret.offer(self._secret)
         stack.callback(self._offered.close)
-        self._number = secrets.token_hex(8)
         self._variables = {
             **options.environment(arguments),
             JOB_VARIABLE: self._number,
@@ -111,6 +117,8 @@ class _Job:
         self._discovery = self._new_discovery()
         self._has_told_hosts = False
         stack.callback(self._close_remotes)
+        if self._welcome is not None:
+            stack.callback(lambda welcome: welcome.part(self._status), self._welcome)
         self._remotes = self._reach_hosts()
         seconds = float(arguments.start_timeout or _START_SECONDS)
         prepare = [] if arguments.call is None else [arguments.call.attach]
@@ -171,10 +179,20 @@ class _Job:
             arguments.chaos,
             self._preemption,
         )
-        status = supervisor.run(self._nodes, policy)
+        self._status = supervisor.run(self._nodes, policy)
         if arguments.call is not None:
             arguments.call.ranks = policy.culprit() or policy.ranks()
-        return status
+        return self._status
+
+    def _new_secret(self) -> bytes:
+        """A random one, or one that hosts which dial can make, too."""
+        arguments = self._arguments
+        if arguments.rendezvous is None:
+            return secrets.token_bytes(secret.SECRET_BYTES)
+        welcome = self._welcome = Welcome(arguments, self._loop, self._number, self._warn)
+        named = {host.name: host.slots for host in arguments.host_list}
+        self._hosts_that_dial = HostsThatDial(welcome.joining, named, arguments.slots_per_host)
+        return welcome.secret
 
     def _discover(self, now: float) -> Mapping[str, int] | None:
         if self._discovery is None:
@@ -185,8 +203,10 @@ class _Job:
             self._slots = dict(found)
         return found
 
-    def _new_discovery(self) -> Discovery | None:
+    def _new_discovery(self) -> HostDiscovery | None:
         arguments = self._arguments
+        if self._hosts_that_dial is not None:
+            return self._hosts_that_dial
         if arguments.host_discovery_script is None:
             return None
         script, slots = arguments.host_discovery_script, arguments.slots_per_host
@@ -243,10 +263,11 @@ class _Job:
                 node.close()
 
     def _new_remote(self, host: str) -> RemoteNode:
-        target = setup.target(self._arguments, host)
         self._logins[host] += 1
         marker = f"{JOB_VARIABLE}={self._number_at(host)}"
-        return RemoteNode(Route(target, self._loop, self._guardian), marker, self._network.ports)
+        way: Way | None = None if self._hosts_that_dial is None else self._hosts_that_dial.way(host)
+        way = way or Route(setup.target(self._arguments, host), self._loop, self._guardian)
+        return RemoteNode(way, marker, self._network.ports)
 
     def _begin(self, node: RemoteNode) -> None:
         environment = {**self._variables, JOB_VARIABLE: self._number_at(node.host), "PYTHONUNBUFFERED": "1"}

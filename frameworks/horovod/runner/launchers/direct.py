@@ -86,12 +86,12 @@ class _Job:
         self._stack = stack
         number = secrets.token_hex(8)
         self._number = number
-        self._welcome = Welcome(arguments, loop, number, self._warn) if arguments.joining else None
-        if self._welcome is None:
+        welcome = self._welcome = Welcome(arguments, loop, number, self._warn) if arguments.joining else None
+        if welcome is None:
             self._secret = secrets.token_bytes(secret.SECRET_BYTES)
         else:
-            self._secret = self._welcome.secret
-            stack.callback(self._welcome.close)
+            self._secret = welcome.secret
+            stack.callback(lambda: welcome.part(self.status))
         self.status = 1
         self._variables = {**options.environment(arguments), JOB_VARIABLE: number}
         self._environment = {**os.environ, **self._variables}

@@ -20,6 +20,7 @@ from ..nodes.loop import Loop
 from ..nodes.reach import ReachError
 
 _JOIN_SECONDS = 600.0
+_GOODBYE_SECONDS = 1.0
 _TELL_SECONDS = (5.0, 30.0)  # for the first time, and then again and again
 
 
@@ -32,21 +33,22 @@ class Welcome:
         """``number`` is that of the job. Raises ValueError where the user's options cannot be used."""
         self._arguments = arguments
         self._loop = loop
-        self._number = number
         self._say = say
         given = common_secret(os.environ)
         self.secret = derive(given, b"job", number.encode())
         host, port = meeting.split(arguments.rendezvous)
         patience = options.host_timeout({**os.environ, **options.environment(arguments)})
         try:
-            self._joining = Joining(loop, given, meeting.to_listen_at(host), port, patience, say)
+            here = meeting.to_listen_at(host)
+            self.joining = Joining(loop, given, here, port, patience, number, say)
         except (OSError, BootstrapError) as error:
             where = f"--rendezvous {arguments.rendezvous}"
             raise ReachError(f"{where}: nobody can listen there: {error}") from None
 
-    def close(self) -> None:
-        """Nobody can join or come back any more."""
-        self._joining.close()
+    def part(self, status: int) -> None:
+        """Lets all hosts go, with the status of the job."""
+        self.joining.part(status, _GOODBYE_SECONDS)
+        self.joining.close()
 
     def wait(self) -> list[Joined]:
         """The ways to all hosts that join, in the order of their ranks; completes the hosts of the options.
@@ -60,7 +62,7 @@ class Welcome:
         seconds = float(self._arguments.start_timeout or _JOIN_SECONDS)
         begin = time.monotonic()
         tell = begin + _TELL_SECONDS[0]
-        while len(self._joining.arrived) < count:
+        while len(self.joining.arrived) < count:
             now = time.monotonic()
             if now >= begin + seconds:
                 raise ReachError(f"{self._missing()} within {seconds:g} s (--start-timeout)")
@@ -70,21 +72,20 @@ class Welcome:
             self._loop.step(min(tell, begin + seconds), [])
             if ending := [number for number in taken if number in ENDING_SIGNALS]:
                 raise ReachError("ended by a signal while hosts were waited for", 128 + ending[0])
-        self._joining.refuses = "all hosts that the job waits for have joined"
-        return self._named(self._joining.arrived[:count])
+        self.joining.refuses = "all hosts that the job waits for have joined"
+        return self._named(self.joining.arrived[:count])
 
     def _missing(self) -> str:
-        arrived = sorted(way.host for way in self._joining.arrived)
+        arrived = sorted(way.host for way in self.joining.arrived)
         come = f" ({', '.join(arrived)})" if arrived else ""
         count = self._arguments.joining
-        return f"of {count} hosts {len(arrived)} have joined at {self._joining.address}{come}"
+        return f"of {count} hosts {len(arrived)} have joined at {self.joining.address}{come}"
 
     def _named(self, joined: list[Joined]) -> list[Joined]:
         order = meeting.in_order([(way.application.place, way.host) for way in joined])
         ways = [joined[at] for at in order]
         hosts, per_node = self._arguments.host_list[: -len(ways)], self._arguments.host_list[-1].slots
         for way in ways:
-            way.salt = self._number
             slots = way.application.slots
             hosts.append(Host(way.host, per_node if slots is None else slots))
         self._arguments.host_list = hosts

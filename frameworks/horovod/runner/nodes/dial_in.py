@@ -98,7 +98,8 @@ class DialIn:
                 self._sealed.send(message)
 
     def job_secret(self, said: dict[str, object]) -> bytes:
-        """That of the job, from what the work says of it."""
+        """That of the job, from what the work says of it. From now on there is something to lose."""
+        self._limit = self._later_limit
         return derive(self._secret, b"job", str(said["salt"]).encode())
 
     def tend(self, now: float) -> float:
@@ -152,7 +153,7 @@ class DialIn:
             return
         if not self._session.received:
             self._say(f"has joined {self._where} as {self._own.host}")
-        self._limit, self._heard = self._later_limit, time.monotonic()
+        self._heard = time.monotonic()
         self._sealed = SealedConnection(
             self._loop.selector, link.connection, link.sealer, link.opener, self._take, self._on_break
         )

@@ -30,12 +30,14 @@ class Joined:
     is_dialled = True
     is_able = False
 
-    def __init__(self, application: "Application", addresses: tuple[str, str], patience: float) -> None:
+    def __init__(
+        self, application: "Application", addresses: tuple[str, str], patience: float, salt: str
+    ) -> None:
         self.application = application
         self.host = application.host
         self.addresses: tuple[str, str] | None = addresses
         self.patience = patience
-        self.salt = ""
+        self.salt = salt
         self.heard = time.monotonic()
         self.is_greeted = self.has_work = False
         self.on_frame: Callable[[Tag, bytes], None] = lambda tag, payload: None

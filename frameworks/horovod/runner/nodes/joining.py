@@ -18,7 +18,7 @@ from horovod.bootstrap.network.gatekeeper import Gatekeeper
 from horovod.bootstrap.rendezvous.rendezvous import derive
 from horovod.version import __version__
 
-from .channel import PROTOCOL
+from .channel import PROTOCOL, Tag
 from .joined import Joined
 from .loop import Loop
 from .sealed import SealedConnection
@@ -89,6 +89,7 @@ class Joining:
         hosts: the addresses of this host at which to listen.
         port: the one at all of them.
         patience: seconds for which a host may be silent until it counts as lost.
+        salt: makes the secret of the job from that of the hosts.
         say: told of those who prove nothing.
 
     Raises OSError where nobody can listen there.
@@ -101,12 +102,14 @@ class Joining:
         hosts: Sequence[str],
         port: int,
         patience: float,
+        salt: str,
         say: Callable[[str], None],
     ) -> None:
         self.arrived: list[Joined] = []
         self.refuses = ""  # why nobody can join any more
         self._loop = loop
         self._patience = patience
+        self._salt = salt
         self._ways: dict[str, Joined] = {}  # by session
         self._shows_life_at = 0.0
         self._strangers: dict[SealedConnection, float] = {}  # until when each has to apply
@@ -132,8 +135,19 @@ class Joining:
             [*self._strangers.values(), *(gate.next_deadline() for gate in self._gates)], default=_NEVER
         )
 
+    def part(self, status: int, seconds: float) -> None:
+        """Lets all agents go, with the status of the job, and waits for them so long at most."""
+        here = [way for way in self._ways.values() if not way.is_gone]
+        for way in here:
+            way.send(Tag.DONE, status)
+        end = time.monotonic() + seconds
+        while time.monotonic() < end and not all(way.is_gone for way in here):
+            self._loop.step(end, [])
+        for way in here:
+            way.close()
+
     def close(self) -> None:
-        """Listens no more; those who have joined stay."""
+        """Listens no more."""
         if self in self._loop.attendants:
             self._loop.attendants.remove(self)
             for gate in self._gates:
@@ -164,12 +178,15 @@ class Joining:
                 return
             way = self._ways.get(application.session)
             if way is None:
-                way = self._ways[application.session] = Joined(application, addresses, self._patience)
+                way = self._ways[application.session] = self._new_way(application, addresses)
                 self.arrived.append(way)
             connection.send(WELCOME + json.dumps(way.received).encode())
             way.resume(connection, application.received)
         except (ValueError, SessionError) as error:
             _refuse(connection, f"what it says makes no sense: {error}", NEVER)
+
+    def _new_way(self, application: Application, addresses: tuple[str, str]) -> Joined:
+        return Joined(application, addresses, self._patience, self._salt)
 
     def _refusal(self, application: Application) -> tuple[str, str] | None:
         """Why an agent cannot join, and when it may apply again; None: it can."""

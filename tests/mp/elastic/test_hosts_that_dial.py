@@ -1,0 +1,38 @@
+"""Elastic jobs on hosts that dial the launcher: they come, come back, and go."""
+
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import networks
+import pytest
+from launch import PROGRAMS
+from pods import Pods, break_connection, running
+from running_job import all_train, wait_for
+
+REASON = networks.why_not()
+pytestmark = pytest.mark.skipif(bool(REASON), reason=f"no hosts with networks of their own: {REASON}")
+
+
+@pytest.fixture
+def pods(tmp_path: Path) -> Iterator[Pods]:
+    with running(tmp_path) as made:
+        yield made
+
+
+def test_an_elastic_job_grows_and_shrinks_with_those_who_dial(pods: Pods, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.touch()
+    agents = [pods.join(pod, "--slots", "1") for pod in (0, 1)]
+    steps = [sys.executable, str(PROGRAMS / "elastic_steps.py"), "400", "never", "-1", "64", "0.05"]
+    job = pods.lead("-np", "2", "--min-np", "1", "--host-timeout", "2", "-x", f"HVD_TEST_LOG={log}", *steps)
+    wait_for(all_train(2), log)
+    agents.append(pods.join(2, "--slots", "1"))
+    wait_for(all_train(3), log)
+    break_connection(pods.hosts.nodes[2])
+    agents[1].kill()
+    wait_for(lambda text: "of 2 " in text.partition(" of 3 ")[2], log)
+    result = pods.finish(job, 60)
+    assert result.returncode == 0 and "pod-1" in result.output, result.output
+    assert [pods.finish(agent, 5).returncode for agent in agents] == [0, -signal.SIGKILL, 0]

@@ -1,0 +1,65 @@
+"""Hosts that dial the launcher: namespaces that stand for pods, where nobody logs in."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import networks
+from launch import MODULE, Launcher
+from load import within
+
+ADDRESS, PORT = "10.77.0.254", 29500  # of the launcher
+AGENT = (sys.executable, "-m", "horovod.runner.agent")
+
+
+class Pods(Launcher):
+    """Starts launchers and agents on them."""
+
+    def __init__(self, hosts: networks.Hosts, folder: Path) -> None:
+        super().__init__()
+        self.hosts = hosts
+        self.environment["HOROVOD_SECRET_FILE"] = self.new_secret(folder / "secret")
+
+    def new_secret(self, path: Path) -> str:
+        path.touch(mode=0o600)
+        path.write_text(os.urandom(32).hex())
+        return str(path)
+
+    def lead(self, *arguments: str, hosts: int = 2, **changes: str) -> "subprocess.Popen[bytes]":
+        options = ["--rendezvous", f":{PORT}", "--wait-for-hosts", str(hosts)]
+        command = self.hosts.switch.command(*MODULE, *options, *arguments)
+        return self.popen(command, env={**self.environment, **changes})
+
+    def join(self, pod: int, *arguments: str, **changes: str) -> "subprocess.Popen[bytes]":
+        command = [*AGENT, "--join", f"{ADDRESS}:{PORT}", "--name", f"pod-{pod}", *arguments]
+        return self.popen(self.hosts.nodes[pod].command(*command), env={**self.environment, **changes})
+
+    def alike(self, pod: int, *arguments: str, **changes: str) -> "subprocess.Popen[bytes]":
+        environment = {**self.environment, "HOROVOD_HOSTNAME": f"pod-{pod}", **changes}
+        return self.popen(self.hosts.nodes[pod].command(*MODULE, *arguments), env=environment)
+
+
+@contextmanager
+def running(folder: Path) -> Iterator[Pods]:
+    """Three of them; afterwards nothing may be left of their jobs."""
+    with networks.hosts(3) as hosts:
+        addresses = [f"10.77.0.{number + 1}/24" for number in range(3)]
+        hosts.join("br0", "eth0", addresses, own=f"{ADDRESS}/24")
+        pods = Pods(hosts, folder)
+        yield pods
+        pods.wait_until_gone(4.0)
+
+
+def break_connection(pod: networks.Namespace) -> None:
+    """Resets the connection to the launcher, and waits for another one."""
+    filter = ("dport", "=", str(PORT))
+    before = pod.run("ss", "-Htn", *filter).split()[3]
+    pod.run("ss", "-HKtn", *filter)
+    deadline = time.monotonic() + within(10)
+    while before in (now := pod.run("ss", "-Htn", "state", "established", *filter)) or not now:
+        assert time.monotonic() < deadline, "there is no other connection"
+        time.sleep(0.05)
