@@ -7,10 +7,9 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
-#include <fstream>
-#include <string>
 
 #include "base/clock.h"
+#include "runtime/engine/quota.h"
 
 namespace hvd {
 
@@ -43,28 +42,9 @@ CoreMask Affinity() {
   return mask;
 }
 
-// Cores of a quota file pair ("max 100000", or quota and period apart); 0 = no limit.
-int CgroupV2() {
-  std::ifstream file("/sys/fs/cgroup/cpu.max");
-  std::string quota;
-  double period = 0;
-  if (!(file >> quota >> period) || quota == "max" || period <= 0) return 0;
-  return std::max(1, static_cast<int>(std::stod(quota) / period));
-}
-
-int CgroupV1() {
-  std::ifstream quota_file("/sys/fs/cgroup/cpu/cpu.cfs_quota_us");
-  std::ifstream period_file("/sys/fs/cgroup/cpu/cpu.cfs_period_us");
-  double quota = 0;
-  double period = 0;
-  if (!(quota_file >> quota) || !(period_file >> period) || quota <= 0 || period <= 0) return 0;
-  return std::max(1, static_cast<int>(quota / period));
-}
-
 // At least one, and not more than the quota of the cgroup.
 int Limited(const CoreMask& mask) {
-  const int v2 = CgroupV2();
-  const int quota = v2 != 0 ? v2 : CgroupV1();
+  const int quota = CgroupQuota();
   const int cores = mask.Count();
   return std::max(1, quota != 0 ? std::min(cores, quota) : cores);
 }

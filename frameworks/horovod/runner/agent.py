@@ -5,7 +5,7 @@ import os
 import sys
 
 from . import meeting
-from .command_line import values
+from .command_line import options, values
 
 _USAGE_STATUS = 2
 _START_SECONDS = 600.0
@@ -39,7 +39,8 @@ def join(address: str, name: str | None, slots: int | None, place: int | None, s
     try:
         target, secret = meeting.split(address), common_secret(os.environ)
         name = name or os.environ.get("HOROVOD_HOSTNAME") or os.uname().nodename
-        return agent.join(target, secret, name, slots, place, _START_SECONDS if seconds is None else seconds)
+        seconds = options.start_timeout(os.environ, _START_SECONDS) if seconds is None else seconds
+        return agent.join(target, secret, name, slots, place, seconds)
     except ValueError as error:
         agent.complain(str(error))
         return _USAGE_STATUS

@@ -1,9 +1,12 @@
 """What this host allows: how many ranks can be started, and the limit behind an error, with the remedy."""
 
+import contextlib
 import errno
 import os
 import resource
 from dataclasses import dataclass
+
+from . import cgroups
 
 # Two pipes and the connection of each rank, of one elsewhere the connection; the pipes of each ssh; and what
 # the launcher needs for itself.
@@ -36,14 +39,10 @@ class Load:
 
 
 def usable_cores() -> int:
-    """Cores that this process may use: its affinity, and the quota of its control group."""
+    """Cores that this process may use: its affinity, and the quota of its control groups."""
     cores = len(os.sched_getaffinity(0))
-    try:
-        with open("/sys/fs/cgroup/cpu.max", encoding="ascii") as file:
-            quota, period = file.read().split()
-        return max(1, min(cores, int(quota) // int(period)))
-    except (OSError, ValueError):  # no such file, or the quota is "max"
-        return cores
+    quota = cgroups.quota()
+    return cores if quota is None else max(1, min(cores, int(quota)))
 
 
 def crowding(ranks: int) -> str | None:
@@ -56,6 +55,14 @@ def crowding(ranks: int) -> str | None:
         f"{ranks} ranks share {shared}: everything takes {ranks // cores} times as long as with -np {cores}; "
         "if they do not find each other in time, raise --start-timeout"
     )
+
+
+def make_room(load: Load) -> None:
+    """Raises the limits that this process may raise by itself, as far as the ranks need it. What it starts
+    inherits them.
+    """
+    _raise(resource.RLIMIT_NOFILE, load.descriptors)
+    _raise(resource.RLIMIT_NPROC, load.ranks)
 
 
 def refusal(load: Load) -> str | None:
@@ -79,6 +86,16 @@ def limit_behind(error: OSError, load: Load) -> str:
         limit = resource.getrlimit(resource.RLIMIT_NPROC)[0]
         return f"; the limit is {limit} processes of this user: raise it with ulimit -u"
     return ""
+
+
+def _raise(limit: int, needed: int) -> None:
+    """The soft limit, as far as the hard one allows."""
+    soft, hard = resource.getrlimit(limit)
+    if soft == resource.RLIM_INFINITY or needed <= soft:
+        return
+    wanted = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+    with contextlib.suppress(OSError, ValueError):  # the refusal says what it is then
+        resource.setrlimit(limit, (wanted, hard))
 
 
 def _more_files(load: Load) -> str:

@@ -13,6 +13,7 @@ import networks
 import psutil
 import pytest
 from launch import MODULE, Launcher
+from load import within
 
 REASON = networks.why_not()
 pytestmark = pytest.mark.skipif(bool(REASON), reason=f"no hosts with networks of their own: {REASON}")
@@ -112,3 +113,21 @@ def _wait_for_lines(job: "subprocess.Popen[bytes]", count: int) -> None:
     assert job.stdout is not None
     for _ in range(count):
         assert job.stdout.readline()
+
+
+@pytest.mark.parametrize("policy", [[], ["--min-np=1"]], ids=["static", "elastic"])
+def test_the_variable_says_how_long_hosts_have(policy: list[str]) -> None:
+    words = [
+        *MODULE,
+        "--remote-shell",
+        "sh -c 'exec sleep 60' {host}",
+        "-np",
+        "1",
+        "-H",
+        "far:1",
+        *policy,
+        "true",
+    ]
+    environment = {**os.environ, "HOROVOD_START_TIMEOUT": "1"}
+    result = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=within(20))
+    assert result.returncode == 1 and "no agent came up within 1 s" in result.stderr

@@ -142,10 +142,10 @@ def test_a_worker_that_an_agent_cannot_start_has_no_output_to_wait_for() -> None
         send_bytes=lambda tag, number, stream, data: frames.append((tag, number, stream, data)),
     )  # type: ignore[assignment]
 
-    def refuse(number: int, variables: object) -> None:
+    def refuse(number: int, variables: object, slots: int) -> None:
         raise OSError(errno.EAGAIN, "Resource temporarily unavailable")
 
-    agent._start_worker(SimpleNamespace(start_worker=refuse), 7, {})  # type: ignore[arg-type]
+    agent._start_worker(SimpleNamespace(start_worker=refuse), 7, {}, 1)  # type: ignore[arg-type]
     assert frames[:2] == [(Tag.OUTPUT, 7, 0, b""), (Tag.OUTPUT, 7, 1, b"")]
     assert frames[2][0] == Tag.ENDED
 

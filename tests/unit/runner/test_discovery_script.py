@@ -178,3 +178,11 @@ def test_a_script_ends_with_its_launcher(tmp_path: Path) -> None:
     while guard.in_session(pid):
         assert time.monotonic() < deadline
         time.sleep(0.02)
+
+
+def test_the_variable_says_how_long_a_job_waits_for_hosts() -> None:
+    words = [sys.executable, "-m", "horovod.runner.launch", "-np", "1", "--host-discovery-script", "true"]
+    words.append(sys.executable)
+    environment = {**os.environ, "HOROVOD_ELASTIC_TIMEOUT": "0.5"}
+    result = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=within(20))
+    assert result.returncode == 1 and "for 0.5 s there were too few workers" in result.stderr

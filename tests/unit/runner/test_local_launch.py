@@ -4,17 +4,22 @@ import errno
 import os
 import selectors
 import signal
+from collections.abc import Mapping
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from horovod.bootstrap.network.interfaces import ANY_NETWORK
-from horovod.runner import limits
+from horovod.runner import cgroups, limits
+from horovod.runner.command_line import options
 from horovod.runner.hosts import allocate, parse
 from horovod.runner.launchers import direct
 from horovod.runner.limits import Load
+from horovod.runner.nodes import rank_process
 from horovod.runner.nodes.local import LocalNode
+from horovod.runner.nodes.node import Work
 from horovod.runner.nodes.rank_process import CommandError, runnable
 from horovod.runner.outline import outline
 
@@ -75,7 +80,7 @@ def test_limits_are_named_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> No
     assert limits.refusal(Load(1)) is None
     text = limits.refusal(Load(10**9))
     assert text is not None and "-np 1000000000 is more than the" in text
-    monkeypatch.setattr(limits.resource, "getrlimit", lambda _: (1024, 4096))
+    monkeypatch.setattr(limits.resource, "getrlimit", lambda _: (1024, 1024))
     assert limits.refusal(Load(256)) is None
     text = limits.refusal(Load(1000))
     assert text is not None and "the limit is 1024: raise it with ulimit -n 3032" in text
@@ -87,6 +92,68 @@ def test_limits_are_named_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> No
     assert files == "; the limit is 1024 open files: raise it with ulimit -n 44"
     assert "ulimit -u" in limits.limit_behind(OSError(errno.EAGAIN, ""), Load(4))
     assert limits.limit_behind(OSError(errno.ENOENT, ""), Load(4)) == ""
+
+
+def test_a_soft_limit_is_raised_as_far_as_the_ranks_need_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the user, or the system, has set for good is refused with the remedy."""
+    kept = {limits.resource.RLIMIT_NOFILE: (1024, 4096), limits.resource.RLIMIT_NPROC: (100, 200)}
+    monkeypatch.setattr(limits.resource, "getrlimit", kept.__getitem__)
+    monkeypatch.setattr(limits.resource, "setrlimit", kept.__setitem__)
+    limits.make_room(Load(50))
+    assert set(kept.values()) == {(1024, 4096), (100, 200)}
+    limits.make_room(Load(150, elsewhere=1000))
+    assert set(kept.values()) == {(1482, 4096), (150, 200)}
+    assert limits.refusal(Load(150, elsewhere=1000)) is None
+    limits.make_room(Load(2000))
+    assert set(kept.values()) == {(4096, 4096), (200, 200)}
+    text = limits.refusal(Load(2000))
+    assert text is not None and "-np 2000 is more than the 200 processes" in text
+
+
+def test_a_worker_has_its_share_of_the_cores_of_its_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever that is, and unless the user has said it."""
+    monkeypatch.setattr(rank_process, "usable_cores", lambda: 8)
+    started: list[Mapping[str, str]] = []
+    node = LocalNode.__new__(LocalNode)
+    node._ranks = [SimpleNamespace(may_be_replaced=False)]  # type: ignore[list-item]
+    monkeypatch.setattr(node, "start_one", lambda number, command, own, reads_input: started.append(own))
+    for environment in ({}, {"OMP_NUM_THREADS": "5"}):
+        node._work = Work(["true"], environment, (), 0)
+        node.start_worker(0, {"X": "1"}, 4)
+    assert started == [{"OMP_NUM_THREADS": "2", "X": "1"}, {"OMP_NUM_THREADS": "5", "X": "1"}]
+
+
+GROUPS = [
+    # /proc/self/cgroup, the files, the cores
+    ("0::/\n", {"cpu.max": "350000 100000"}, 3.5),
+    ("0::/\n", {"cpu.max": "max 100000"}, None),
+    ("0::/a/b/c\n", {"a/cpu.max": "150000 100000", "a/b/c/cpu.max": "400000 100000"}, 1.5),
+    ("0::/../b\n", {"b/cpu.max": "20000 10000"}, 2.0),
+    ("0::/of/the/host\n", {"cpu.max": "20000 10000"}, 2.0),  # a container without a namespace for groups
+    ("2:cpu,cpuacct:/d\n0::/\n", {"cpu,cpuacct/d/": "300000 100000"}, 3.0),
+    ("2:cpuacct,cpu:/d\n", {"cpu/d/": "300000 100000", "cpu/": "200000 100000"}, 2.0),
+    ("2:cpu:/d\n", {"cpu/d/": "-1 100000"}, None),
+    ("3:cpuset:/x\n2:memory:/y\n", {"memory/y/": "100000 100000"}, None),
+    ("1:cpu:/\n0::/s\n", {"unified/s/cpu.max": "500000 100000"}, 5.0),
+    ("nonsense\n\n", {"cpu.max": "1 1"}, None),
+]
+
+
+@pytest.mark.parametrize("own, files, cores", GROUPS)
+def test_quotas_of_groups_of_either_version_count_at_any_depth(
+    tmp_path: Path, own: str, files: dict[str, str], cores: float | None
+) -> None:
+    for name, text in files.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.name == "cpu.max":
+            path.write_text(f"{text}\n")
+            continue
+        path.mkdir(parents=True, exist_ok=True)
+        for part, number in zip(("quota", "period"), text.split(), strict=True):
+            (path / f"cpu.cfs_{part}_us").write_text(f"{number}\n")
+    (tmp_path / "own").write_text(own)
+    assert cgroups.quota(str(tmp_path), str(tmp_path / "own")) == cores
 
 
 @pytest.mark.parametrize("name", ["HOROVOD_TRANSPORT", "OMP_NUM_THREADS"])
@@ -101,3 +168,14 @@ def test_the_outline_names_the_hosts() -> None:
         "3 ranks on 2 hosts (2 on localhost, 1 on far), over shared memory within a host and TCP between "
         "hosts, 1 thread each"
     )
+
+
+def test_variables_of_times_count_as_the_options_do() -> None:
+    assert options.start_timeout({}) == 30.0 and options.start_timeout({}, 600.0) == 600.0
+    assert options.start_timeout({"HOROVOD_START_TIMEOUT": "1.5"}, 600.0) == 1.5
+    for text in ("", "0", "soon", "-1"):  # what the ranks cannot use either
+        assert options.start_timeout({"HOROVOD_START_TIMEOUT": text}) == 30.0
+    assert options.elastic_timeout({}) == 600.0
+    assert options.elastic_timeout({"HOROVOD_ELASTIC_TIMEOUT": "7"}) == 7.0
+    with pytest.raises(ValueError, match="HOROVOD_ELASTIC_TIMEOUT: 'soon' is no number"):
+        options.elastic_timeout({"HOROVOD_ELASTIC_TIMEOUT": "soon"})

@@ -19,12 +19,15 @@ VARIABLES = {
     "start_timeout": "HOROVOD_START_TIMEOUT",
     "ssh_fan_out": "HOROVOD_SSH_FAN_OUT",
     "host_timeout": "HOROVOD_HOST_TIMEOUT",
+    "elastic_timeout": "HOROVOD_ELASTIC_TIMEOUT",
     "checkpoint_dir": "HOROVOD_CHECKPOINT_DIR",
     "preemption_signal": "HOROVOD_PREEMPTION_SIGNAL",
     "preemption_file": "HOROVOD_PREEMPTION_FILE",
 }
 FAN_OUT = 32
 HOST_SECONDS = 30.0
+START_SECONDS = 30.0
+ELASTIC_SECONDS = 600.0
 
 
 def add_general(parser: argparse.ArgumentParser) -> None:
@@ -163,9 +166,28 @@ def ssh_fan_out(environ: Mapping[str, str]) -> int:
 
 def host_timeout(environ: Mapping[str, str]) -> float:
     """For how many seconds the connection to a host may be away. Raises ValueError for what is no number."""
-    name = VARIABLES["host_timeout"]
+    return _seconds("host_timeout", environ, HOST_SECONDS)
+
+
+def elastic_timeout(environ: Mapping[str, str]) -> float:
+    """For how many seconds an elastic job may be without enough ranks. Raises ValueError for what is no
+    number.
+    """
+    return _seconds("elastic_timeout", environ, ELASTIC_SECONDS)
+
+
+def start_timeout(environ: Mapping[str, str], default: float = START_SECONDS) -> float:
+    """How many seconds hosts have to come. What is no such number has no effect, and the ranks say so."""
     try:
-        return values.seconds(environ.get(name) or str(HOST_SECONDS))
+        return _seconds("start_timeout", environ, default) or default
+    except ValueError:
+        return default
+
+
+def _seconds(option: str, environ: Mapping[str, str], default: float) -> float:
+    name = VARIABLES[option]
+    try:
+        return values.seconds(environ.get(name) or str(default))
     except argparse.ArgumentTypeError as error:
         raise ValueError(f"{name}: {error}") from None
 

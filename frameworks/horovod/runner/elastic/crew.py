@@ -1,17 +1,14 @@
 """The workers of an elastic job: on this host, or on others by an agent that ssh starts there."""
 
-import os
 import time
-from collections.abc import Callable, Mapping, MutableSequence, Sequence
+from collections.abc import Callable, MutableSequence, Sequence
 from typing import Protocol
 
 from horovod.bootstrap.start_settings import WORKER_VARIABLE
 
 from ..ending import Exit
-from ..launchers import is_this_host
 from ..nodes.local import LocalNode
 from ..nodes.node import STREAMS, Node
-from ..nodes.rank_process import threads
 from ..nodes.remote import RemoteNode
 from ..rank_output import RankOutput
 from ..report import evidence
@@ -183,16 +180,11 @@ class Crew:
 
     def _start_on(self, node: LocalNode | RemoteNode, worker: int) -> None:
         try:
-            node.start_worker(worker, self._variables(worker))
+            host = self._hosts[worker]
+            own = {WORKER_VARIABLE: str(worker), "HOROVOD_HOSTNAME": host}
+            node.start_worker(worker, own, max(1, self._slots(host)))
         except OSError as error:
             self._fail(worker, f"could not be started: {error}", _START_STATUS)
-
-    def _variables(self, worker: int) -> Mapping[str, str]:
-        host = self._hosts[worker]
-        own = {WORKER_VARIABLE: str(worker), "HOROVOD_HOSTNAME": host}
-        if is_this_host(host) and "OMP_NUM_THREADS" not in os.environ:
-            own["OMP_NUM_THREADS"] = str(threads(max(1, self._slots(host))))
-        return own
 
     def _fail(self, worker: int, why: str, status: int) -> None:
         self._end_outputs(worker)

@@ -47,7 +47,6 @@ from .worker_output import WorkerOutputs
 if TYPE_CHECKING:
     from ..call.call import Call
 
-PATIENCE_SECONDS = 600.0
 _START_SECONDS = 30.0
 _ORPHAN_SECONDS = 10.0  # for the step that the ranks are in, and for what they save
 
@@ -120,7 +119,7 @@ class _Job:
         if self._welcome is not None:
             stack.callback(lambda welcome: welcome.part(self._status), self._welcome)
         self._remotes = self._reach_hosts()
-        seconds = float(arguments.start_timeout or _START_SECONDS)
+        seconds = options.start_timeout(self._environment)
         prepare = [] if arguments.call is None else [arguments.call.attach]
         start = _start_seconds(self._environment)
         self._roster = Roster(self._secret, self._new_store, loop.wake, start, *prepare)
@@ -221,7 +220,7 @@ class _Job:
         arguments = self._arguments
         remotes = [self._new_remote(host) for host in self._slots if not is_this_host(host)]
         self._stack.callback(reach.part, self._loop, remotes)
-        seconds = float(arguments.start_timeout or _START_SECONDS)
+        seconds = options.start_timeout(self._environment)
         reach.greet(self._loop, remotes, seconds, setup.fan_out(arguments, self._environment))
         reach.check_machines(remotes, next(filter(is_this_host, self._slots), None))
         return remotes
@@ -307,7 +306,7 @@ def _limits(arguments: argparse.Namespace, environment: Mapping[str, str]) -> Li
         most=arguments.max_np,
         spares=arguments.spares or 0,
         resets=arguments.reset_limit,
-        patience=PATIENCE_SECONDS if arguments.elastic_timeout is None else arguments.elastic_timeout,
+        patience=options.elastic_timeout(environment),
         is_durable=bool(environment.get(options.VARIABLES["checkpoint_dir"])),
         grace=options.grace(arguments),
     )

@@ -124,7 +124,7 @@ class _Job:
         self._folder = working_directory() if self._remotes else ""
         remotes = list(self._remotes.values())
         self._stack.callback(lambda: reach.part(self._loop, remotes, self.status))
-        seconds = float(arguments.start_timeout or _START_SECONDS)
+        seconds = options.start_timeout(self._environment)
         reach.greet(self._loop, remotes, seconds, setup.fan_out(arguments, self._environment))
         for line in reach.ways(remotes):
             self._inform(line)

@@ -41,7 +41,9 @@ def launch(arguments: argparse.Namespace, supervise: Supervise) -> int:
     except CommandError as error:
         complain(str(error))
         return error.status
-    refusal = limits.refusal(_load(arguments))
+    load = _load(arguments)
+    limits.make_room(load)
+    refusal = limits.refusal(load)
     if refusal is not None:
         complain(refusal)
         return USAGE_STATUS

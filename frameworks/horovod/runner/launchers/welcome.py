@@ -59,7 +59,8 @@ class Welcome:
         taken: list[int] = []
         self._loop.on_signal = taken.append
         count = self._arguments.joining
-        seconds = float(self._arguments.start_timeout or _JOIN_SECONDS)
+        environment = {**os.environ, **options.environment(self._arguments)}
+        seconds = options.start_timeout(environment, _JOIN_SECONDS)
         begin = time.monotonic()
         tell = begin + _TELL_SECONDS[0]
         while len(self.joining.arrived) < count:

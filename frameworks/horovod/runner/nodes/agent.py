@@ -144,7 +144,7 @@ class Agent:
             self._carrier.is_paused = said["pauses"]
             node.signal(int(said["number"]))
         elif tag == Tag.START_WORKER:
-            self._start_worker(node, int(said["worker"]), said["variables"])
+            self._start_worker(node, int(said["worker"]), said["variables"], int(said["slots"]))
         elif tag == Tag.SIGNAL_ONE:
             node.signal_one(int(said["worker"]), int(said["number"]))
         elif tag == Tag.FIND_STOPPED:
@@ -161,6 +161,7 @@ class Agent:
         """Starts the ranks of this host. What does not work is the launcher's to tell."""
         try:
             load = limits.Load(len(said["placements"]))
+            limits.make_room(load)
             if refusal := limits.refusal(load):
                 raise CommandError(refusal, _NOT_RUN_STATUS)
             self._offer = secret.offer(self._carrier.job_secret(said))
@@ -181,10 +182,10 @@ class Agent:
             text = f"{error}{limits.limit_behind(error, load)}"
             self._channel.send(Tag.REFUSED, [text, _NOT_RUN_STATUS])
 
-    def _start_worker(self, node: LocalNode, worker: int, variables: dict[str, str]) -> None:
+    def _start_worker(self, node: LocalNode, worker: int, variables: dict[str, str], slots: int) -> None:
         """One more. Where the system refuses it, it has failed like one that has started."""
         try:
-            node.start_worker(worker, variables)
+            node.start_worker(worker, variables, slots)
         except OSError as error:
             for stream in STREAMS:
                 self.output(worker, stream, b"")

@@ -8,13 +8,13 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from .. import post_mortem
+from .. import limits, post_mortem
 from ..ending import Exit
 from . import guard, stacks
 from .children import Children
 from .guardian import Guardian
 from .node import STREAMS, Events, Work
-from .rank_process import rank_environment, start_rank
+from .rank_process import rank_environment, shared_by, start_rank
 
 _READ_BYTES = 1 << 16
 _LINGER_SECONDS = 0.3
@@ -87,10 +87,11 @@ class LocalNode:
             environment = rank_environment(work.environment, place, work.size)
             self.start_one(place.rank, work.command, environment, place.rank == work.stdin_rank)
 
-    def start_worker(self, number: int, variables: Mapping[str, str]) -> None:
+    def start_worker(self, number: int, variables: Mapping[str, str], slots: int) -> None:
         """Starts one process more of the work. Raises OSError when the system refuses it."""
         assert self._work is not None
-        environment = {**self._work.environment, **variables}
+        limits.make_room(limits.Load(slots))
+        environment = {**shared_by(slots), **self._work.environment, **variables}
         self.start_one(number, self._work.command, environment, reads_input=False)
         self._ranks[-1].may_be_replaced = True
 

@@ -69,9 +69,9 @@ class Node(Protocol):
     def signal(self, number: int) -> None:
         """Sends a signal to the process groups of the ranks that live."""
 
-    def start_worker(self, number: int, variables: Mapping[str, str]) -> None:
-        """Starts one process more, of the work that the node has; ``variables`` are its own. Raises OSError
-        where the system refuses it.
+    def start_worker(self, number: int, variables: Mapping[str, str], slots: int) -> None:
+        """Starts one process more, of the work that the node has; ``variables`` are its own, and it shares
+        the cores with so many as there are ``slots``. Raises OSError where the system refuses it.
         """
 
     def signal_one(self, rank: int, number: int) -> None:

@@ -45,10 +45,7 @@ def rank_environment(common: Mapping[str, str], place: Placement, size: int) -> 
     """``common`` and the identity of a rank in a job of ``size``; what the user has set for threads and
     addresses stays.
     """
-    defaults = {
-        "OMP_NUM_THREADS": str(threads(place.local_size)),
-        "MASTER_ADDR": "127.0.0.1",
-    }
+    defaults = {**shared_by(place.local_size), "MASTER_ADDR": "127.0.0.1"}
     identity = {
         "HOROVOD_RANK": place.rank,
         "HOROVOD_SIZE": size,
@@ -64,6 +61,11 @@ def rank_environment(common: Mapping[str, str], place: Placement, size: int) -> 
         "PYTHONUNBUFFERED": 1,
     }
     return {**defaults, **common, **{name: str(value) for name, value in identity.items()}}
+
+
+def shared_by(local_size: int) -> dict[str, str]:
+    """What tells each of so many ranks of this host its share of the cores, unless the user does."""
+    return {"OMP_NUM_THREADS": str(threads(local_size))}
 
 
 def threads(local_size: int) -> int:

@@ -104,7 +104,7 @@ class RemoteNode:
         }
         self._send(Tag.WORK, said)
 
-    def start_worker(self, number: int, variables: Mapping[str, str]) -> None:
+    def start_worker(self, number: int, variables: Mapping[str, str], slots: int) -> None:
         """Has the agent start one process more; how it fares, the events will tell. Raises OSError where the
         agent is gone.
         """
@@ -112,7 +112,7 @@ class RemoteNode:
             raise OSError(f"the agent on {self.host} is gone")
         self._alive.add(number)
         self._open |= {(number, stream) for stream in STREAMS}
-        self._send(Tag.START_WORKER, {"worker": number, "variables": dict(variables)})
+        self._send(Tag.START_WORKER, {"worker": number, "variables": dict(variables), "slots": slots})
 
     def signal_one(self, rank: int, number: int) -> None:
         """Sends a signal to one rank there, if it lives."""
