@@ -77,6 +77,10 @@ def only_one_rank_has_built_its_model():
             tf.compat.v1.get_variable(name, ())
         hvd.broadcast_global_variables(0)
     texts.append(str(caught.value))
+    odd = [weights[0], tf.Variable("text" if rank else 1.0, name="odd")]
+    with pytest.raises(ValueError, match=r"rank 1: 'odd:0' cannot be broadcast, .*: its type is string"):
+        hvd.broadcast_variables(odd, 1)
+    assert float(weights[0]) == rank
     hvd.broadcast_variables(weights[:1], 0)
     return [*texts, float(weights[0])]
 

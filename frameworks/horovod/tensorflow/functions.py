@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from horovod.common import remarks
 from horovod.common.collective import byte_objects
+from horovod.common.collective.tensor_glue import DTYPES
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.common.training.agreement import at_construction
 from horovod.common.training.broadcasts import agree_on_tensors
@@ -18,6 +19,7 @@ from horovod.tensorflow.reductions import on_device
 from horovod.tensorflow.util import _cache, _executing_eagerly, _make_subgraph  # noqa: F401  # as from mpi_ops
 
 _NAME = "broadcast_variables"
+_TYPES = frozenset(name for name in DTYPES if not name.startswith("float8"))
 
 
 @as_written
@@ -41,6 +43,7 @@ def broadcast_variables(
     Raises:
         TensorMismatchError: On every rank, before anything is sent, when the ranks have other variables: one
             whose model is not built yet has none. Not in a ``tf.function``, which a rank may trace alone.
+        ValueError: On every rank, likewise, when one has a variable of a type that cannot be sent.
     """
     remarks.parameters_are_broadcast()
     targets = [tf_variable(variable) for variable in variables]
@@ -176,12 +179,15 @@ class BroadcastGlobalVariablesHook(tf.compat.v1.train.SessionRunHook):
 
 
 def _agree(variables: Sequence[Any], process_set: ProcessSet) -> None:
-    kinds = {
-        str(place): f"{tf.as_dtype(each.dtype).base_dtype.name} {each.shape}"
-        for place, each in enumerate(variables)
-    }
+    types = [tf.as_dtype(each.dtype).base_dtype.name for each in variables]
+    wrong = [(each.name, name) for each, name in zip(variables, types, strict=True) if name not in _TYPES]
+    problem = None
+    if wrong:
+        problem = f"{wrong[0][0]!r} cannot be broadcast, and nothing was: its type is {wrong[0][1]}"
+    both = enumerate(zip(variables, types, strict=True))
+    kinds = {str(place): f"{name} {each.shape}" for place, (each, name) in both}
     shown = {str(place): f"number {place}, {each.name!r}" for place, each in enumerate(variables)}
-    agree_on_tensors("hvd.broadcast_variables", kinds, process_set, shown=shown)
+    agree_on_tensors("hvd.broadcast_variables", kinds, process_set, problem, shown)
 
 
 def _done(assigned: Sequence[Any]) -> Any:
