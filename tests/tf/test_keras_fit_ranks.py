@@ -116,8 +116,20 @@ def rank_trains_and_continues(adapter, package, kind, path):
     return job.state(loaded)
 
 
-@EVERY_KERAS
-@pytest.mark.parametrize("kind", ["adam", "schedule", "scaled"])
+@pytest.mark.parametrize(
+    ("kind", "ranks"),
+    [
+        ("adam", "run_ranks"),
+        ("adam", "run_legacy_keras_ranks"),
+        ("schedule", "run_ranks"),
+        ("scaled", "run_torch_keras_ranks"),
+        ("scaled", "run_legacy_keras_ranks"),
+        pytest.param("adam", "run_torch_keras_ranks", marks=pytest.mark.full),
+        pytest.param("schedule", "run_torch_keras_ranks", marks=pytest.mark.full),
+        pytest.param("schedule", "run_legacy_keras_ranks", marks=pytest.mark.full),
+        pytest.param("scaled", "run_ranks", marks=pytest.mark.full),
+    ],
+)
 def test_training_and_going_on(request, ranks, kind, tmp_path):
     results = together(request, ranks, rank_trains_and_continues, kind, str(tmp_path / "model.keras"))
     assert results[0] == results[1]

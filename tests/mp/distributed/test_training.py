@@ -118,8 +118,17 @@ def tensors_on_a_mesh(folder: str) -> None:
         assert indices[0] == rank
 
 
-@pytest.mark.parametrize("np", [2, 4])
-@pytest.mark.parametrize("name", ["MLP", "CNN", "transformer"])
+@pytest.mark.parametrize(
+    ("np", "name"),
+    [
+        (2, "MLP"),
+        (2, "CNN"),
+        (4, "transformer"),
+        pytest.param(4, "MLP", marks=pytest.mark.full),
+        pytest.param(4, "CNN", marks=pytest.mark.full),
+        pytest.param(2, "transformer", marks=pytest.mark.full),
+    ],
+)
 def test_data_parallel(run_ranks: Callable[..., Any], np: int, name: str) -> None:
     run_ranks(np, data_parallel, [name])
 

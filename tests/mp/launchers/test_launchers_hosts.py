@@ -146,7 +146,13 @@ def test_pods_of_an_indexed_job(secret_file: str) -> None:
         assert f"places {[rank, 4, 0, 1, rank, 4]} {TOTAL}" in output, output
 
 
-@pytest.mark.parametrize("launcher", REAL)
+def usually(one: str) -> pytest.MarkDecorator:
+    """The others start the same ranks in the tests above, and train in make test-full."""
+    rest = [pytest.param(each, marks=pytest.mark.full) for each in REAL if each != one]
+    return pytest.mark.parametrize("launcher", [one, *rest])
+
+
+@usually("Open MPI")
 def test_training_on_two_hosts_is_that_of_one_process(secret_file: str, launcher: str) -> None:
     given = {"HOROVOD_SECRET_FILE": secret_file, "MASTER_ADDR": "127.0.0.1"}
     options = tuple(word for name in given if launcher == "Open MPI" for word in ("-x", name))
@@ -154,9 +160,7 @@ def test_training_on_two_hosts_is_that_of_one_process(secret_file: str, launcher
     assert status == 0 and output.count("20 steps are exact") == 4, output
 
 
-@pytest.mark.parametrize(
-    "launcher", [each if each == "torchrun" else pytest.param(each, marks=pytest.mark.full) for each in REAL]
-)
+@usually("torchrun")
 def test_the_tutorial_learns_on_two_hosts(secret_file: str, launcher: str) -> None:
     given = {"HOROVOD_SECRET_FILE": secret_file, "MASTER_ADDR": "127.0.0.1"}
     options = tuple(word for name in given if launcher == "Open MPI" for word in ("-x", name))
