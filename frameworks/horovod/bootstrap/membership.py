@@ -4,7 +4,8 @@ The launcher numbers its workers, each a process, and the generations, each a se
 its place in the next generation and waits; meanwhile the launcher sees who else is left and who has come. In
 a store of its own, which lives as long as the job, it says so:
 
-    waiting/<worker>           set by a worker: it asks, and tells how many commits the training has made
+    waiting/<worker>           set by a worker: it asks, and tells which of its requests this is, and how many
+                               commits the training has made
     holding/<worker>           set by a worker: it has the state of the training, as it has synchronized, and
                                "durable" if it writes it to disk, too
     leaving/<worker>           set by a worker: it ends in good order, because it was asked to
@@ -18,13 +19,19 @@ import threading
 from collections.abc import Callable, Mapping, MutableMapping
 from typing import NamedTuple
 
-from .errors import AbandonedError, BootstrapError, LauncherEndedError, StartTimeoutError
-from .start_settings import ADDRESS_VARIABLE, STORE_VARIABLE, WORKER_VARIABLE
+from .errors import AbandonedError, BootstrapError, LauncherEndedError
+from .start_settings import (
+    ADDRESS_VARIABLE,
+    HOST_SECONDS,
+    HOST_TIMEOUT_VARIABLE,
+    STORE_VARIABLE,
+    WORKER_VARIABLE,
+)
 from .store.client import StoreClient
+from .store.line import Line
 
 MOST_WORKERS = 1 << 20
 DURABLE = b"durable"
-_DAY = 24 * 3600.0
 
 
 class Place(NamedTuple):
@@ -85,7 +92,8 @@ class Membership:
         self._worker = _number(environ[WORKER_VARIABLE])
         self._secret = secret
         self._timeout = timeout
-        self._client = self._connect()
+        self._patience = max(timeout, _patience(environ))
+        self._line = self._new_line()
         self._asked = 0
         self._has_told_state = False
         self._is_unused = False  # this worker has not come through the start in its last place
@@ -95,8 +103,8 @@ class Membership:
         """Waits for a place in the next generation, as long as the launcher lets it wait."""
         self._asked += 1
         try:
-            self._client.set(f"waiting/{self._worker}", str(self.commits).encode())
-            told = _wait(self._client, f"place/{self._worker}/{self._asked}.")
+            self._line.set(f"waiting/{self._worker}", b"%d %d" % (self._asked, self.commits))
+            told = self._line.wait_for(f"place/{self._worker}/{self._asked}.")
         except AbandonedError as error:
             raise LauncherEndedError(f"the launcher of this elastic job has ended: {error}") from None
         place = decode_place(told)
@@ -114,12 +122,12 @@ class Membership:
         if not self._has_told_state:
             self._has_told_state = True
             with contextlib.suppress(BootstrapError):  # without a launcher, nobody wants to know
-                self._client.set(f"holding/{self._worker}", DURABLE if is_durable else b"")
+                self._line.set(f"holding/{self._worker}", DURABLE if is_durable else b"")
 
     def leave(self) -> bool:
         """Says that this worker is about to end in good order. Returns whether the launcher has heard it."""
         try:
-            self._client.set(f"leaving/{self._worker}", b"")
+            self._line.set(f"leaving/{self._worker}", b"")
         except BootstrapError:
             return False
         return True
@@ -142,25 +150,28 @@ class Membership:
     def _watch(self, callback: Callable[[int, bool, bool], None]) -> None:
         number = 0 if self.place is None else self.place.updates
         try:
-            with self._connect() as client:
-                while True:
-                    number += 1
-                    kinds = _wait(client, f"update/{number}.").split()
-                    if self.place is None or number > self.place.updates:
-                        callback(number, b"added" in kinds, b"removed" in kinds)
+            line = self._new_line()
+            while True:
+                number += 1
+                kinds = line.wait_for(f"update/{number}.").split()
+                if self.place is None or number > self.place.updates:
+                    callback(number, b"added" in kinds, b"removed" in kinds)
         except BootstrapError:  # the launcher has ended: the engine says so
             return
 
-    def _connect(self) -> StoreClient:
-        return StoreClient(self._address, self._secret, self._worker, 0, self._timeout)
+    def _new_line(self) -> Line:
+        return Line(self._connect, self._timeout, self._patience)
+
+    def _connect(self, timeout: float) -> StoreClient:
+        return StoreClient(self._address, self._secret, self._worker, 0, timeout)
 
 
-def _wait(client: StoreClient, key: str) -> bytes:
-    while True:
-        try:
-            return client.get(key, _DAY)
-        except StartTimeoutError:
-            continue
+def _patience(environ: Mapping[str, str]) -> float:
+    """Seconds for which the launcher may be silent; of a value that is no number, the launcher says so."""
+    try:
+        return float(environ.get(HOST_TIMEOUT_VARIABLE) or HOST_SECONDS)
+    except ValueError:
+        return HOST_SECONDS
 
 
 def _number(text: str) -> int:

@@ -1,11 +1,13 @@
 """Members of an elastic job that do nothing any more: in a start, or when the others have done their work."""
 
+import os
+import signal
 import time
 from pathlib import Path
 
 from elastic_job import DONE
 from launch import Launcher
-from running_job import begin
+from running_job import all_train, begin, pid_of, wait_for
 
 # They have got their places, and do not come to the store of their generation.
 STUCK = """
@@ -34,6 +36,20 @@ def test_a_start_in_which_all_are_stuck_ends(tmp_path: Path) -> None:
     assert result.returncode == 137, result.output
     assert result.output.count("it has not come through the start, and nobody says why") == 3
     assert "no worker is left that has the state of the training" in result.output
+    launcher.wait_until_gone(5)
+
+
+def test_a_launcher_that_is_stopped_while_a_worker_dies_loses_nobody_else(tmp_path: Path) -> None:
+    launcher, job, log = begin(tmp_path, steps=1_000, seconds=0.02)
+    wait_for(all_train(3), log)
+    victim = pid_of(launcher, 1)
+    os.kill(job.pid, signal.SIGSTOP)
+    os.kill(victim, signal.SIGKILL)
+    time.sleep(12.0)  # longer than a store has for an answer
+    os.kill(job.pid, signal.SIGCONT)
+    result = launcher.finish(job, 60)
+    assert result.returncode == 0 and "worker 1" in result.output + log.read_text(), result.output
+    assert len(DONE.findall(log.read_text())) == 3
     launcher.wait_until_gone(5)
 
 

@@ -66,7 +66,7 @@ def launcher() -> Iterator[Launcher]:
     launcher = Launcher()
     yield launcher
     for member in launcher.members:
-        member._client.close()
+        member._line.close()
     launcher.roster.close()
 
 
@@ -85,7 +85,7 @@ def test_places_are_told_however_much_is_in_the_store(
 
 
 def test_a_worker_says_nothing_in_the_name_of_the_launcher(launcher: Launcher) -> None:
-    client = launcher.worker(0)._client
+    client = launcher.worker(0)._line._client
     for key in ("place/1/1.", "update/1.", "waiting/1"):
         with pytest.raises(BootstrapError, match="refused"):
             client.set(key, b"")

@@ -29,7 +29,7 @@ def roster() -> Iterator[Roster]:
 def _place(roster: Roster, worker: int) -> StoreClient:
     """Asks for a place, waits for it, and comes to the store of the generation."""
     with StoreClient(roster.address, _ROOT, worker, 0, 5.0) as client:
-        client.set(f"waiting/{worker}", b"0")
+        client.set(f"waiting/{worker}", b"1 0")
         place = decode_place(client.get(f"place/{worker}/1.", 5.0))
     own = secret.of_generation(_ROOT, place.generation)
     return StoreClient(place.store, own, place.rank, place.generation, 5.0)

@@ -6,6 +6,8 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from horovod.bootstrap.start_settings import HOST_SECONDS, HOST_TIMEOUT_VARIABLE
+
 from . import values
 from .exports import Export
 from .tunables import TUNABLES
@@ -18,14 +20,13 @@ _FAULTHANDLER = "PYTHONFAULTHANDLER"  # with it, a rank can show its stacks also
 VARIABLES = {
     "start_timeout": "HOROVOD_START_TIMEOUT",
     "ssh_fan_out": "HOROVOD_SSH_FAN_OUT",
-    "host_timeout": "HOROVOD_HOST_TIMEOUT",
+    "host_timeout": HOST_TIMEOUT_VARIABLE,
     "elastic_timeout": "HOROVOD_ELASTIC_TIMEOUT",
     "checkpoint_dir": "HOROVOD_CHECKPOINT_DIR",
     "preemption_signal": "HOROVOD_PREEMPTION_SIGNAL",
     "preemption_file": "HOROVOD_PREEMPTION_FILE",
 }
 FAN_OUT = 32
-HOST_SECONDS = 30.0
 START_SECONDS = 30.0
 ELASTIC_SECONDS = 600.0
 

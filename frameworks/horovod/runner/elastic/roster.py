@@ -1,6 +1,7 @@
 """The launcher's side of ``bootstrap.membership``: who waits for a place, and what each is told."""
 
 import collections
+import re
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 
@@ -19,7 +20,7 @@ _PLACE, _UPDATE = b"place/", b"update/"
 # Of a start, beside the times in which its ranks give up by themselves, or give each other up.
 _SLACK_SECONDS = 5.0
 _NEVER = float("inf")
-_MOST_DIGITS = 19
+_REQUEST = re.compile(rb"[0-9]{1,9} [0-9]{1,18}")
 
 
 class Roster:
@@ -203,10 +204,12 @@ class Roster:
         if number != b"%d" % worker:
             return "a worker speaks for itself only"
         if prefix + slash == _WAITING:
-            if not (value.isdigit() and len(value) < _MOST_DIGITS):
-                return "a worker that asks for a place tells a number of commits"
-            self._commits[worker] = int(value)
-            self._asked[worker] += 1
+            if not _REQUEST.fullmatch(value):
+                return "a worker that asks for a place tells how often it has asked, and a number of commits"
+            asked, self._commits[worker] = map(int, value.split())
+            if asked == self._asked[worker]:  # once more, over another connection
+                return ""
+            self._asked[worker] = asked
         if value == DURABLE:
             self._durable.add(worker)
         self._said[prefix + slash].append(worker)
