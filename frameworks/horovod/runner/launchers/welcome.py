@@ -3,7 +3,7 @@
 import argparse
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, MutableMapping
 
 from horovod.bootstrap import secret
 from horovod.bootstrap.errors import BootstrapError
@@ -93,9 +93,11 @@ class Welcome:
         return ways
 
 
-def common_secret(environ: Mapping[str, str]) -> bytes:
-    """What the user has given to all hosts. Raises ValueError where there is none."""
-    found = secret.take(dict(environ))
+def common_secret(environ: MutableMapping[str, str]) -> bytes:
+    """What the user has given to all hosts; it stays in no environment. Raises ValueError where there is
+    none.
+    """
+    found = secret.take(environ)
     if found is None:
         raise ValueError(
             "--rendezvous and --join: hosts that dial have to prove that they belong together, and there is "
